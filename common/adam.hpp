@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: MIT
+// Adam on any slice of the parameters, in one pass over memory.
+#pragma once
+#include <cstdint>
+
+#include "adam_element.hpp"
+#include "options.hpp"
+#include "stream.hpp"
+#include "tensor.hpp"
+
+namespace zero {
+
+/// What one rank holds of one layer's fp32 state. Three views of the same size.
+struct AdamSlice {
+  std::int64_t first;  // position of the first element within the layer
+  View weights;  // the master weights; with --dtype fp32 the parameters themselves
+  View momentum;
+  View variance;
+};
+
+/// Counts the steps and folds learning rate and bias corrections into scalars.
+class Adam {
+ public:
+  /// The stream must outlive the object's use.
+  Adam(const Options& options, Stream& stream);
+
+  /// Begins a step that is not skipped; every gradient is multiplied by grad_factor.
+  void begin(float grad_factor);
+  /// Updates the slice with `grads` (same size) and writes the new weights, rounded, to `params`
+  /// unless that is where they are. 28 bytes a parameter pass through memory, in 16 bit as in fp32.
+  void update(const AdamSlice& slice, View grads, View params);
+
+ private:
+  double lr_, beta1_, beta2_, eps_, weight_decay_;
+  Stream& stream_;
+  int steps_ = 0;
+  AdamScalars scalars_{};
+};
+
+}  // namespace zero

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: MIT
+// What ranks say to each other. Every sum over ranks is added in rank order, in fp32, whatever the
+// storage type and whoever owns the result: so the bits depend on N alone.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "judge.hpp"
+#include "reduction.hpp"
+#include "stream.hpp"
+#include "tensor.hpp"
+
+namespace zero {
+
+enum class Collective { reduce_scatter, all_gather };
+inline constexpr int collective_count = 2;
+
+constexpr const char* name_of(Collective collective) {
+  constexpr const char* names[] = {"reduce_scatter", "all_gather"};
+  return names[static_cast<int>(collective)];
+}
+
+/// What this rank has sent, in elements, counted where they leave.
+struct Sent {
+  std::array<std::array<std::int64_t, phase_count>, collective_count> elements{};  // with padding
+  std::int64_t padding = 0;  // the part of `elements` that is padding
+  std::int64_t scalars = 0;  // the two sums of each step: doubles, not among `elements`
+};
+
+/// The processes that run one training together. This base is the one process of a run alone.
+class Ranks {
+ public:
+  Ranks()
+      : process_bytes_at_start(process_peak_bytes()) {}
+  virtual ~Ranks() = default;
+  Ranks(const Ranks&) = delete;
+  Ranks& operator=(const Ranks&) = delete;
+
+  /// Every rank's values, rank after rank, on every rank. For reports, outside of steps.
+  virtual std::vector<std::uint64_t> gather(std::span<const std::uint64_t> values);
+
+  /// Complete once the streams that carried the collectives are idle.
+  const Sent& sent() const { return sent_; }
+
+  int rank = 0;
+  int size = 1;
+  std::int64_t process_bytes_at_start;  // physical memory of the process before the run
+  std::string library;  // of the message passing; empty when there is none
+
+ protected:
+  Sent sent_;
+};
+
+/// Collectives on a stream. All ranks call the same ones in the same order; views passed to one
+/// stay untouched by others until the stream has got past it. Throws Error (communication).
+class Communicator : public Ranks {
+ public:
+  /// Once, before the first collective: reserves the receive buffer of the ordered sum, for
+  /// whole vectors of up to `largest` elements: (N - 1) / N of that many.
+  virtual void reserve(Dtype dtype, std::int64_t largest) = 0;
+
+  /// Adds the ranks' `full` (size elements) in rank order, divides by N, rounds once, and stores
+  /// this rank's 1/N of it in `shard` (size / N elements; may be that part of `full`) or adds it
+  /// there, rounding again. Each rank sends (N - 1) / N * size elements.
+  virtual void reduce_scatter_mean(Stream& stream, View full, View shard, bool add = false) = 0;
+
+  /// Rank r's 1/N of `full` reaches every rank's r-th part. Each sends (N - 1) / N * size elements.
+  virtual void all_gather(Stream& stream, View full) = 0;
+
+  /// reduce_scatter_mean onto the own part, then all_gather: 2 (N - 1) / N * size elements sent.
+  void all_reduce_mean(Stream& stream, View full);
+
+  /// The ranks' sums added in rank order. Waits for the stream: a step's one synchronisation.
+  virtual Totals sum(Stream& stream, const Sums& sums) = 0;
+};
+
+}  // namespace zero

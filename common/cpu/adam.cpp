@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: MIT
+#include "adam.hpp"
+
+#include <cmath>
+
+#include "error.hpp"
+
+namespace zero {
+
+namespace {
+
+/// `params` is null when the weights are the parameters. The pointers do not overlap.
+template <class T>
+void adam_loop(const AdamScalars& scalars,
+               std::int64_t count,
+               const T* __restrict grads,
+               float* __restrict weights,
+               float* __restrict momentum,
+               float* __restrict variance,
+               T* __restrict params) {
+  const AdamScalars s = scalars;
+  if (!params) {
+    for (std::int64_t i = 0; i < count; ++i) {
+      adam_element(s, widen(grads[i]), weights[i], momentum[i], variance[i]);
+    }
+    return;
+  }
+  for (std::int64_t i = 0; i < count; ++i) {
+    adam_element(s, widen(grads[i]), weights[i], momentum[i], variance[i]);
+    params[i] = narrow<T>(weights[i]);
+  }
+}
+
+}  // namespace
+
+Adam::Adam(const Options& options, Stream& stream)
+    : lr_(options.lr),
+      beta1_(options.beta1),
+      beta2_(options.beta2),
+      eps_(options.eps),
+      weight_decay_(options.weight_decay),
+      stream_(stream) {}
+
+void Adam::begin(float grad_factor) {
+  ++steps_;
+  scalars_ = {grad_factor,
+              static_cast<float>(beta1_),
+              static_cast<float>(1 - beta1_),
+              static_cast<float>(beta2_),
+              static_cast<float>(1 - beta2_),
+              static_cast<float>(1 - lr_ * weight_decay_),
+              static_cast<float>(lr_ / (1 - std::pow(beta1_, steps_))),
+              static_cast<float>(1 / std::sqrt(1 - std::pow(beta2_, steps_))),
+              static_cast<float>(eps_)};
+}
+
+void Adam::update(const AdamSlice& slice, View grads, View params) {
+  const std::int64_t count = slice.weights.size;
+  expect(slice.momentum.size == count && slice.variance.size == count && grads.size == count &&
+             params.size == count,
+         "Adam: the slice, its gradients and its parameters have the same size");
+  const bool in_place = params.data == slice.weights.data;
+  stream_.run([=, scalars = scalars_] {
+    with_type(grads.dtype, [&]<class T>(T) {
+      adam_loop<T>(scalars,
+                   count,
+                   grads.as<T>().data(),
+                   slice.weights.as<float>().data(),
+                   slice.momentum.as<float>().data(),
+                   slice.variance.as<float>().data(),
+                   in_place ? nullptr : params.as<T>().data());
+    });
+  });
+}
+
+}  // namespace zero

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: MIT
+#include "reduction.hpp"
+
+#include "error.hpp"
+
+namespace zero {
+
+void clear(Stream& stream, Sums& sums) {
+  stream.run([&sums] { sums = {}; });
+}
+
+void divide(Stream& stream, View values, int divisor) {
+  if (divisor == 1) return;
+  stream.run([=] {
+    with_type(values.dtype, [&]<class T>(T) {
+      const auto by = static_cast<float>(divisor);
+      for (T& x : values.as<T>()) x = narrow<T>(widen(x) / by);
+    });
+  });
+}
+
+void squared_norm(Stream& stream, View values, Sums& sums) {
+  stream.run([=, &sums] {
+    with_type(values.dtype, [&]<class T>(T) {
+      constexpr std::int64_t lanes = 8;
+      double partial[lanes] = {};
+      const T* x = values.as<T>().data();
+      const std::int64_t whole = values.size / lanes * lanes;
+      for (std::int64_t i = 0; i < whole; i += lanes) {
+        for (std::int64_t k = 0; k < lanes; ++k) {
+          const double wide = widen(x[i + k]);
+          partial[k] += wide * wide;
+        }
+      }
+      for (std::int64_t i = whole; i < values.size; ++i) {
+        const double wide = widen(x[i]);
+        partial[i - whole] += wide * wide;
+      }
+      for (const double lane : partial) sums.squares += lane;
+    });
+  });
+}
+
+void copy(Stream& stream, View from, View to) {
+  expect(from.size == to.size, "copy: both sides have the same number of elements");
+  stream.run([=] {
+    with_type(from.dtype, [&]<class From>(From) {
+      with_type(to.dtype, [&]<class To>(To) {
+        const From* source = from.as<From>().data();
+        To* target = to.as<To>().data();
+        for (std::int64_t i = 0; i < from.size; ++i) target[i] = narrow<To>(widen(source[i]));
+      });
+    });
+  });
+}
+
+}  // namespace zero

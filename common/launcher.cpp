@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: MIT
+#include "launcher.hpp"
+
+#include <cstdlib>
+
+namespace zero {
+
+namespace {
+
+int from_environment(const char* const (&names)[2], int otherwise) {
+  for (const char* name : names) {
+    if (const char* value = std::getenv(name)) return std::atoi(value);
+  }
+  return otherwise;
+}
+
+}  // namespace
+
+Launcher launcher() {
+  return {from_environment({"PMI_SIZE", "OMPI_COMM_WORLD_SIZE"}, 1),
+          from_environment({"PMI_RANK", "OMPI_COMM_WORLD_RANK"}, 0)};
+}
+
+}  // namespace zero

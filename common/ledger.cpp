@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: MIT
+#include "ledger.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+#include <string>
+
+#include "error.hpp"
+
+namespace zero {
+
+void Ledger::reserve(Kind kind, std::int64_t bytes, bool held) {
+  const std::int64_t machine = std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+  if (bytes > machine - reserved()) {
+    throw Error(ExitCode::resources,
+                fmt::format("{} needs {} bytes, {} are already reserved, the machine has {}: use "
+                            "fewer or narrower layers, or more ranks",
+                            name_of(kind),
+                            bytes,
+                            reserved(),
+                            machine));
+  }
+  entry(kind).reserved += bytes;
+  if (!held) return;
+  entry(kind).resident += bytes;
+  take(kind, bytes);
+}
+
+void Ledger::unreserve(Kind kind, std::int64_t bytes, bool held) {
+  entry(kind).reserved -= bytes;
+  if (!held) return;
+  entry(kind).resident -= bytes;
+  give_back(kind, bytes);
+}
+
+void Ledger::take(Kind kind, std::int64_t bytes) {
+  KindBytes& booked = entry(kind);
+  booked.now += bytes;
+  booked.peak = std::max(booked.peak, booked.now);
+  peak_of_total_ = std::max(peak_of_total_, now());
+}
+
+void Ledger::give_back(Kind kind, std::int64_t bytes) {
+  entry(kind).now -= bytes;
+}
+
+std::int64_t Ledger::reserved() const {
+  std::int64_t sum = 0;
+  for (const KindBytes& kind : kinds_) sum += kind.reserved;
+  return sum;
+}
+
+std::int64_t Ledger::now() const {
+  std::int64_t sum = 0;
+  for (const KindBytes& kind : kinds_) sum += kind.now;
+  return sum;
+}
+
+void Ledger::restart_peaks() {
+  for (KindBytes& kind : kinds_) kind.peak = kind.now;
+  peak_of_total_ = now();
+}
+
+Ledger& ledger() {
+  static Ledger of_this_process;
+  return of_this_process;
+}
+
+std::int64_t process_peak_bytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string word; status >> word;) {
+    std::int64_t kibibytes = 0;
+    if (word == "VmHWM:" && status >> kibibytes) return kibibytes * 1024;
+  }
+  return 0;
+}
+
+}  // namespace zero

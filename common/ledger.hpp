@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: MIT
+// The ledger of one process's tensor memory: bytes by kind, reserved, resident, now and at the
+// peak.
+#pragma once
+#include <array>
+#include <cstdint>
+
+namespace zero {
+
+enum class Kind { parameters, gradients, optimizer, communication, activations, workspace, data };
+inline constexpr int kind_count = 7;
+
+constexpr const char* name_of(Kind kind) {
+  constexpr const char* names[] = {
+      "parameters", "gradients", "optimizer", "communication", "activations", "workspace", "data"};
+  return names[static_cast<int>(kind)];
+}
+
+/// All in bytes.
+struct KindBytes {
+  std::int64_t reserved = 0;  // taken from the system, at construction, never inside a step
+  std::int64_t resident = 0;  // the part of it that is held throughout
+  std::int64_t now = 0;  // resident plus what is borrowed at the moment
+  std::int64_t peak = 0;  // the largest `now` so far
+};
+
+/// Entries are made where work is enqueued, by the thread that enqueues it, not when a stream gets
+/// round to it: so the figures depend on the program alone, not on how threads were scheduled.
+class Ledger {
+ public:
+  /// Books memory taken from the system; `held` memory counts as resident from now on.
+  /// Throws Error (resources) when one rank alone would want more than the machine has.
+  void reserve(Kind kind, std::int64_t bytes, bool held);
+  void unreserve(Kind kind, std::int64_t bytes, bool held);
+  void take(Kind kind, std::int64_t bytes);
+  void give_back(Kind kind, std::int64_t bytes);
+
+  const KindBytes& of(Kind kind) const { return kinds_[static_cast<int>(kind)]; }
+  /// Peak of the sum over kinds; the kinds' own peaks need not fall into the same moment.
+  std::int64_t peak_of_total() const { return peak_of_total_; }
+  std::int64_t reserved() const;
+  /// Forgets all peaks: each begins again at what is in use now.
+  void restart_peaks();
+
+ private:
+  KindBytes& entry(Kind kind) { return kinds_[static_cast<int>(kind)]; }
+  std::int64_t now() const;
+
+  std::array<KindBytes, kind_count> kinds_{};
+  std::int64_t peak_of_total_ = 0;
+};
+
+/// This process's ledger. Used from the thread that runs the trainer only.
+Ledger& ledger();
+
+/// The process's own peak of physical memory in bytes, as the kernel counts it (VmHWM).
+std::int64_t process_peak_bytes();
+
+}  // namespace zero

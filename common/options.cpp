@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: MIT
+#include "options.hpp"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <map>
+
+#include "config.hpp"
+#include "error.hpp"
+#include "launcher.hpp"
+
+namespace zero {
+
+namespace {
+
+const std::map<std::string, Task> tasks{
+    {"text", Task::text}, {"toy", Task::toy}, {"mlp", Task::mlp}};
+const std::map<std::string, Dtype> dtypes{
+    {"fp32", Dtype::fp32}, {"bf16", Dtype::bf16}, {"fp16", Dtype::fp16}};
+
+/// Largest width and layer count: keeps every size far inside 64 bits.
+constexpr int most = 1 << 20;
+
+CLI::Validator number(double least, double bound, bool least_allowed, const std::string& range) {
+  return CLI::Validator(
+      [=](const std::string& text) {
+        double value = 0;
+        const bool read = CLI::detail::lexical_cast(text, value) && std::isfinite(value);
+        const bool inside =
+            read && (least_allowed ? value >= least : value > least) && value < bound;
+        return inside ? std::string() : fmt::format("{} is not a number {}", text, range);
+      },
+      "");
+}
+
+void add_training(CLI::App& app, Options& o) {
+  const auto not_negative = number(0, HUGE_VAL, true, ">= 0");
+  const auto below_one = number(0, 1, true, "in [0, 1)");
+  app.add_option("--steps", o.steps, "optimizer steps")->check(CLI::Range(1, 1 << 30));
+  app.add_option("--batch", o.batch, "samples a rank and micro-batch")->check(CLI::Range(1, most));
+  app.add_option("--accumulate", o.accumulate, "micro-batches a step")->check(CLI::Range(1, most));
+  app.add_option("--lr", o.lr, "learning rate")->check(not_negative);
+  app.add_option("--beta1", o.beta1, "decay of Adam's first moment")->check(below_one);
+  app.add_option("--beta2", o.beta2, "decay of Adam's second moment")->check(below_one);
+  app.add_option("--eps", o.eps, "added to Adam's denominator")
+      ->check(number(0, HUGE_VAL, false, "> 0"));
+  app.add_option("--weight-decay", o.weight_decay, "decoupled weight decay")->check(not_negative);
+  app.add_option("--clip", o.clip, "largest gradient norm, 0: do not clip")->check(not_negative);
+  app.add_option("--seed", o.seed, "of the weights and the data");
+}
+
+void add_task(CLI::App& app, Options& o) {
+  app.add_option(
+         "--task", o.task, "text: predict the next byte; toy: 128-512-10; mlp: a square stack")
+      ->transform(CLI::CheckedTransformer(tasks).description("{text,toy,mlp}"))
+      ->default_str("text");
+  app.add_option("--data", o.data, "file that task text reads")->default_str("notes/corpus.txt");
+  app.add_option("--width", o.width, "inputs of a layer; text: a multiple of 8")
+      ->check(CLI::Range(1, most));
+  app.add_option("--layers", o.layers, "number of layers")->check(CLI::Range(1, most));
+}
+
+void add_chapter(CLI::App& app, Options& o, const Chapter& chapter, std::string& loss_scale) {
+  if (chapter.mixed_precision) {
+    app.add_option("--dtype", o.dtype, "of working parameters and gradients")
+        ->transform(CLI::CheckedTransformer(dtypes).description("{fp32,bf16,fp16}"))
+        ->default_str("bf16");
+    app.add_option("--loss-scale", loss_scale, "dynamic or a number; fp16 only");
+  }
+  if (chapter.prefetch) {
+    app.add_option("--prefetch", o.prefetch, "layers gathered ahead: 0, 1 or 2")
+        ->check(CLI::Range(0, 2));
+  }
+}
+
+void add_output(CLI::App& app, Options& o, const Chapter& chapter) {
+  app.add_option("--log", o.log, "write JSON lines to this file");
+  app.add_flag("--quiet", o.quiet, "print nothing but errors");
+  auto* plan = app.add_flag("--plan", o.plan, "print predicted bytes and traffic, and stop");
+  if (!chapter.ranks) return;
+  app.add_option("--ranks", o.ranks, "number of ranks to plan for")
+      ->check(CLI::Range(1, most))
+      ->needs(plan);
+}
+
+/// What no single option can see. Throws Error (usage).
+void check_together(const CLI::App& app,
+                    Options& o,
+                    const Chapter& chapter,
+                    std::string loss_scale) {
+  const auto given = [&](const char* name) { return app.count(name) > 0; };
+  const auto refuse = [](const std::string& why) { throw Error(ExitCode::usage, why); };
+  const int started = launcher().ranks;
+  if (!chapter.ranks && started > 1) {
+    refuse(fmt::format("this chapter is one process, it was started as {}: leave out mpirun",
+                       started));
+  }
+  if (o.plan && started > 1) {
+    refuse(fmt::format("--plan starts no ranks: leave out mpirun and say --ranks {}", started));
+  }
+  if (o.task == Task::toy && (given("--width") || given("--layers"))) {
+    refuse("--task toy is 128 -> 512 -> 10: it takes no --width and no --layers");
+  }
+  if (o.task != Task::text && given("--data")) {
+    refuse(fmt::format("--data is read by --task text only, not by --task {}", name_of(o.task)));
+  }
+  if (o.task == Task::text && o.width % 8 != 0) {
+    refuse(
+        fmt::format("--width {} is not a multiple of 8: --task text gives each of its 8 bytes "
+                    "width / 8 numbers",
+                    o.width));
+  }
+  if (!chapter.mixed_precision || !given("--loss-scale")) return;
+  if (o.dtype != Dtype::fp16) {
+    refuse(fmt::format("--loss-scale is for --dtype fp16: {} needs none", name_of(o.dtype)));
+  }
+  if (loss_scale == "dynamic") return;
+  if (!CLI::detail::lexical_cast(loss_scale, o.loss_scale) || !std::isfinite(o.loss_scale) ||
+      o.loss_scale <= 0) {
+    refuse(fmt::format("--loss-scale {} is neither dynamic nor a number > 0", loss_scale));
+  }
+}
+
+std::string one_line(std::string text) {
+  for (char& c : text) c = c == '\n' ? ' ' : c;
+  return text;
+}
+
+}  // namespace
+
+Command read_command(int argc, char** argv, const Chapter& chapter) {
+  Command command;
+  Options& o = command.options;
+  o.dtype = chapter.mixed_precision ? Dtype::bf16 : Dtype::fp32;
+  o.prefetch = chapter.prefetch ? 1 : 0;
+  std::string loss_scale = "dynamic";
+  CLI::App app(fmt::format("{}: one chapter of the ZeRO tutorial", chapter.name), chapter.name);
+  app.option_defaults()->always_capture_default();
+  app.get_formatter()->column_width(30);
+  add_task(app, o);
+  add_training(app, o);
+  add_chapter(app, o, chapter, loss_scale);
+  add_output(app, o, chapter);
+  try {
+    app.parse(argc, argv);
+    check_together(app, o, chapter, loss_scale);
+    if (o.task == Task::toy) o.width = 128, o.layers = 2;
+    if (o.task == Task::text && o.data.empty()) o.data = default_corpus;
+    command.run = true;
+  } catch (const CLI::CallForHelp&) {
+    command.text = app.help();
+  } catch (const CLI::Error& error) {
+    command.text =
+        fmt::format("{}: {} (--help lists the options)", chapter.name, one_line(error.what()));
+    command.status = static_cast<int>(ExitCode::usage);
+  } catch (const Error& error) {
+    command.text = fmt::format("{}: {}", chapter.name, error.what());
+    command.status = static_cast<int>(error.code);
+  }
+  return command;
+}
+
+std::vector<std::pair<std::string, std::string>> named_values(const Options& o,
+                                                              const Chapter& chapter) {
+  std::vector<std::pair<std::string, std::string>> values{
+      {"task", name_of(o.task)},
+      {"data", o.data},
+      {"steps", fmt::to_string(o.steps)},
+      {"batch", fmt::to_string(o.batch)},
+      {"accumulate", fmt::to_string(o.accumulate)},
+      {"width", fmt::to_string(o.width)},
+      {"layers", fmt::to_string(o.layers)},
+      {"lr", fmt::to_string(o.lr)},
+      {"beta1", fmt::to_string(o.beta1)},
+      {"beta2", fmt::to_string(o.beta2)},
+      {"eps", fmt::to_string(o.eps)},
+      {"weight-decay", fmt::to_string(o.weight_decay)},
+      {"clip", fmt::to_string(o.clip)},
+      {"seed", fmt::to_string(o.seed)},
+      {"log", o.log},
+      {"quiet", o.quiet ? "true" : "false"}};
+  if (chapter.mixed_precision) {
+    values.emplace_back("dtype", name_of(o.dtype));
+    values.emplace_back("loss-scale", o.loss_scale == 0 ? "dynamic" : fmt::to_string(o.loss_scale));
+  }
+  if (chapter.prefetch) values.emplace_back("prefetch", fmt::to_string(o.prefetch));
+  return values;
+}
+
+const char* name_of(Task task) {
+  constexpr const char* names[] = {"text", "toy", "mlp"};
+  return names[static_cast<int>(task)];
+}
+
+}  // namespace zero

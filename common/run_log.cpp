@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: MIT
+#include "run_log.hpp"
+
+#include <fmt/format.h>
+
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "error.hpp"
+
+namespace zero {
+
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json finite_or_null(float x) {
+  return std::isfinite(x) ? Json(x) : Json(nullptr);
+}
+
+Json memory(const Summary& summary, const Prediction& plan) {
+  Json kinds;
+  for (int kind = 0; kind < kind_count; ++kind) {
+    const Summary::Bytes& measured = summary.bytes[kind];
+    kinds[name_of(static_cast<Kind>(kind))] = {{"predicted", plan.bytes[kind].peak},
+                                               {"predicted_resident", plan.bytes[kind].resident},
+                                               {"resident", measured.resident},
+                                               {"reserved", measured.reserved},
+                                               {"peak", measured.peak}};
+  }
+  kinds["total"] = {{"resident", summary.total.resident},
+                    {"reserved", summary.total.reserved},
+                    {"peak", summary.total.peak},
+                    {"process_peak", summary.process_peak}};
+  return kinds;
+}
+
+Json traffic(const Summary& summary, const Prediction& plan) {
+  Json phases, collectives;
+  for (const Phase phase : step_phases) {
+    std::int64_t counted = 0;
+    for (int c = 0; c < collective_count; ++c) {
+      const std::int64_t sent = summary.sent[c][static_cast<int>(phase)];
+      collectives[name_of(static_cast<Collective>(c))][name_of(phase)] = sent;
+      counted += sent;
+    }
+    phases[name_of(phase)] = {{"predicted", plan.sent(phase, summary.steps, summary.skipped)},
+                              {"counted", counted}};
+  }
+  return {
+      {"phases", phases},
+      {"collectives", collectives},
+      {"padding",
+       {{"predicted", plan.padding_sent(summary.steps, summary.skipped)},
+        {"counted", summary.padding}}},
+      {"scalars", {{"predicted", plan.scalars_sent(summary.steps)}, {"counted", summary.scalars}}}};
+}
+
+}  // namespace
+
+RunLog::RunLog(const std::string& path)
+    : path_(path),
+      file_(std::fopen(path.c_str(), "w")) {
+  if (file_) return;
+  throw Error(ExitCode::usage,
+              fmt::format("--log {}: cannot be written: {}", path, std::strerror(errno)));
+}
+
+void RunLog::write(const std::string& line) {
+  const bool written = std::fputs((line + "\n").c_str(), file_.get()) >= 0;
+  if (written && std::fflush(file_.get()) == 0) return;
+  throw Error(ExitCode::resources, fmt::format("{}: {}", path_, std::strerror(errno)));
+}
+
+void RunLog::run(const Chapter& chapter,
+                 const Options& options,
+                 const Formulas& formulas,
+                 const Layout& layout,
+                 const Ranks& ranks) {
+  Json named;
+  for (const auto& [name, value] : named_values(options, chapter)) named[name] = value;
+  const Json run = {{"chapter", chapter.name},
+                    {"ranks", ranks.size},
+                    {"dtype", name_of(options.dtype)},
+                    {"family", family(formulas)},
+                    {"mpi", ranks.library.empty() ? Json(nullptr) : Json(ranks.library)},
+                    {"options", named},
+                    {"parameters", layout.parameters()},
+                    {"padded_parameters", layout.full()},
+                    {"layers", layout.layers()}};
+  write(Json{{"run", run}}.dump());
+}
+
+void RunLog::step(int number, const StepReport& report, double ms) {
+  const Json step = {{"step", number},
+                     {"loss", finite_or_null(report.loss)},
+                     {"grad_norm", finite_or_null(report.grad_norm)},
+                     {"skipped", report.skipped},
+                     {"ms", std::round(ms * 1000) / 1000}};
+  write(step.dump());
+}
+
+void RunLog::summary(const Summary& summary, const Prediction& plan) {
+  Json layers = Json::array();
+  for (const std::uint64_t layer : summary.layer_digests)
+    layers.push_back(fmt::format("{:016x}", layer));
+  const Json all = {{"memory", memory(summary, plan)},
+                    {"traffic", traffic(summary, plan)},
+                    {"skipped_steps", summary.skipped},
+                    {"median_ms", std::round(summary.median_ms * 1000) / 1000},
+                    {"digest", fmt::format("{:016x}", summary.digest)},
+                    {"layer_digests", layers}};
+  write(Json{{"summary", all}}.dump());
+}
+
+}  // namespace zero

@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: MIT
+#include "session.hpp"
+
+#include <fmt/format.h>
+#include <mpi.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <limits>
+
+#include "launcher.hpp"
+#include "mpi_support.hpp"
+
+namespace zero {
+
+Session::Session(int& argc, char**& argv) {
+  int provided = 0;
+  // One thread at a time, but not always the same one: chapter 06 has a communication thread.
+  check_mpi(MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &provided));
+  expect(provided >= MPI_THREAD_SERIALIZED, "MPI must allow calls from one thread at a time");
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+  MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
+  MPI_Comm_size(MPI_COMM_WORLD, &size_);
+}
+
+Session::~Session() {
+  MPI_Finalize();
+}
+
+Options Session::agree(const Command& command, const Chapter& chapter) {
+  agree_all([&] {
+    const Launcher announced = launcher();
+    if (announced.ranks != size_) {
+      throw Error(
+          ExitCode::usage,
+          fmt::format("the launcher started {} ranks, MPI sees {}: start it with the mpirun "
+                      "of the MPI it was built with (mpiexec.mpich, mpiexec.openmpi)",
+                      announced.ranks,
+                      size_));
+    }
+    if (!command.run) throw Error(static_cast<ExitCode>(command.status), command.text);
+  });
+  const auto mine = named_values(command.options, chapter);
+  std::string all;
+  for (const auto& [name, value] : mine) all += name + "=" + value + "\n";
+  const std::string of_rank_0 = text_of(0, all);
+  agree_all([&] {
+    std::size_t start = 0;
+    for (const auto& [name, value] : mine) {
+      const std::string line = of_rank_0.substr(start, of_rank_0.find('\n', start) - start);
+      if (line != name + "=" + value) {
+        throw Error(ExitCode::usage,
+                    fmt::format("rank {} was started with --{} {}, rank 0 with {}: give every rank "
+                                "the same options",
+                                rank_,
+                                name,
+                                value,
+                                line.substr(line.find('=') + 1)));
+      }
+      start += line.size() + 1;
+    }
+  });
+  return command.options;
+}
+
+void Session::agree_all(const std::function<void()>& attempt) {
+  constexpr int fine = std::numeric_limits<int>::max();
+  int failed = fine;
+  int code = 0;
+  std::string why;
+  try {
+    attempt();
+  } catch (const Error& error) {
+    failed = rank_;
+    code = static_cast<int>(error.code);
+    why = error.what();
+  }
+  int first = fine;
+  MPI_Request request;
+  check_mpi(MPI_Iallreduce(&failed, &first, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD, &request));
+  finish({&request, 1});
+  if (first == fine) return;
+  check_mpi(MPI_Ibcast(&code, 1, MPI_INT, first, MPI_COMM_WORLD, &request));
+  finish({&request, 1});
+  throw Refusal(static_cast<ExitCode>(code), text_of(first, why));
+}
+
+std::string Session::text_of(int root, std::string text) const {
+  auto length = static_cast<int>(text.size());
+  MPI_Request request;
+  check_mpi(MPI_Ibcast(&length, 1, MPI_INT, root, MPI_COMM_WORLD, &request));
+  finish({&request, 1});
+  text.resize(length);
+  check_mpi(MPI_Ibcast(text.data(), length, MPI_CHAR, root, MPI_COMM_WORLD, &request));
+  finish({&request, 1});
+  return text;
+}
+
+int Session::refuse(const Refusal& refusal) const {
+  const int code = static_cast<int>(refusal.code);
+  if (launcher().rank == 0) fmt::print(code == 0 ? stdout : stderr, "{}\n", refusal.what());
+  return code;
+}
+
+void Session::abort(const std::exception& error) const {
+  fmt::print(stderr, "rank {}/{}: {}\n", rank_, size_, error.what());
+  std::fflush(stderr);
+  MPI_Abort(MPI_COMM_WORLD, exit_code_of(error));
+  std::abort();  // not reached; MPI_Abort is not declared noreturn
+}
+
+}  // namespace zero

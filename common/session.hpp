@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: MIT
+// A program's life on MPI ranks: start, agreement before the first step, and one way to fail.
+#pragma once
+#include <exception>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "communicator.hpp"
+#include "error.hpp"
+#include "options.hpp"
+
+namespace zero {
+
+/// Every rank has it at the same point of the program, so all can leave in good order.
+class Refusal : public Error {
+ public:
+  using Error::Error;
+};
+
+/// MPI from construction to destruction.
+class Session {
+ public:
+  Session(int& argc, char**& argv);
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  /// The options, when every rank could read its command line and all were given the same.
+  /// Otherwise throws Refusal on all ranks; help asked for on all ranks is a Refusal of code 0.
+  Options agree(const Command& command, const Chapter& chapter);
+
+  /// Runs `make` on every rank. When it throws an Error on any, throws Refusal on all.
+  template <class Make>
+  auto agree(Make make) {
+    std::optional<decltype(make())> made;
+    agree_all([&] { made.emplace(make()); });
+    return std::move(*made);
+  }
+
+  /// Prints the sentence once, from rank 0, and returns the exit code.
+  int refuse(const Refusal& refusal) const;
+  /// Prints `rank r/N: what` and ends the whole job at once with the error's exit code.
+  [[noreturn]] void abort(const std::exception& error) const;
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+
+ private:
+  void agree_all(const std::function<void()>& attempt);
+  std::string text_of(int root, std::string text) const;
+
+  int rank_ = 0;
+  int size_ = 1;
+};
+
+/// Ranks that talk through MPI. Calls come from one thread at a time.
+std::unique_ptr<Communicator> make_communicator(const Session& session);
+
+}  // namespace zero

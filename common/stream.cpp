@@ -1,0 +1,171 @@
+// SPDX-License-Identifier: MIT
+#include "stream.hpp"
+
+#include <atomic>
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "error.hpp"
+
+namespace zero {
+
+struct Event::State {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool passed = false;
+  std::exception_ptr failure;
+
+  void settle(std::exception_ptr why) {
+    {
+      const std::lock_guard lock(mutex);
+      passed = true;
+      failure = std::move(why);
+    }
+    changed.notify_all();
+  }
+
+  /// Blocks until the moment has passed; rethrows when what led up to it failed.
+  void wait() {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return passed; });
+    if (failure) std::rethrow_exception(failure);
+  }
+};
+
+namespace {
+
+thread_local const std::atomic<bool>* cancel_flag = nullptr;
+
+std::mutex delays_mutex;
+std::map<std::string, std::chrono::microseconds> delays;
+
+std::chrono::microseconds delay_of(const std::string& name) {
+  const std::lock_guard lock(delays_mutex);
+  const auto found = delays.find(name);
+  return found == delays.end() ? std::chrono::microseconds(0) : found->second;
+}
+
+}  // namespace
+
+struct Stream::Worker {
+  /// `dropped` is called instead of `run` when the stream is poisoned.
+  struct Task {
+    std::function<void()> run;
+    std::function<void(std::exception_ptr)> dropped;
+  };
+
+  explicit Worker(std::string stream_name)
+      : name(std::move(stream_name)),
+        thread([this] { loop(); }) {}
+
+  void stop() {
+    if (!thread.joinable()) return;
+    cancel = true;
+    push({[] {}, nullptr}, true);
+    thread.join();
+  }
+
+  void push(Task task, bool last = false) {
+    {
+      const std::lock_guard lock(mutex);
+      tasks.push_back(std::move(task));
+      closing = closing || last;
+    }
+    changed.notify_one();
+  }
+
+  void loop() {
+    cancel_flag = &cancel;
+    while (true) {
+      std::unique_lock lock(mutex);
+      changed.wait(lock, [&] { return !tasks.empty(); });
+      const Task task = std::move(tasks.front());
+      tasks.pop_front();
+      const bool last = closing && tasks.empty();
+      lock.unlock();
+      execute(task);
+      if (last) return;
+    }
+  }
+
+  void execute(const Task& task) {
+    if (cancel && !poison) {
+      poison = std::make_exception_ptr(std::runtime_error("the stream was stopped"));
+    }
+    if (!poison) {
+      try {
+        task.run();
+        return;
+      } catch (...) {
+        poison = std::current_exception();
+      }
+    }
+    if (task.dropped) task.dropped(poison);
+  }
+
+  const std::string name;
+  std::atomic<bool> cancel = false;
+  std::mutex mutex;  // guards tasks and closing
+  std::condition_variable changed;
+  std::deque<Task> tasks;
+  bool closing = false;
+  std::exception_ptr poison;  // the worker thread's own
+  std::thread thread;  // last: it uses all of the above
+};
+
+Stream::Stream(std::string name, Mode mode)
+    : worker_(mode == Mode::worker ? std::make_unique<Worker>(std::move(name)) : nullptr) {}
+
+Stream::~Stream() {
+  stop();
+}
+
+void Stream::stop() {
+  if (worker_) worker_->stop();
+}
+
+void Stream::run(std::function<void()> task) {
+  if (!worker_) return task();
+  auto in_phase = [this, phase = current_phase, task = std::move(task)] {
+    const PhaseScope scope(phase);
+    const auto delay = delay_of(worker_->name);
+    if (delay.count() > 0) std::this_thread::sleep_for(delay);
+    task();
+  };
+  worker_->push({std::move(in_phase), nullptr});
+}
+
+Event Stream::record() {
+  Event event;
+  if (!worker_) return event;
+  event.state_ = std::make_shared<Event::State>();
+  worker_->push({[state = event.state_] { state->settle(nullptr); },
+                 [state = event.state_](std::exception_ptr why) { state->settle(why); }});
+  return event;
+}
+
+void Stream::wait(const Event& event) {
+  if (!event.state_) return;
+  if (!worker_) return event.state_->wait();
+  worker_->push({[state = event.state_] { state->wait(); }, nullptr});
+}
+
+void Stream::synchronise() {
+  const Event idle = record();
+  if (idle.state_) idle.state_->wait();
+}
+
+bool Stream::cancelled() {
+  return cancel_flag && *cancel_flag;
+}
+
+void Stream::delay_for_tests(const std::string& name, std::chrono::microseconds delay) {
+  const std::lock_guard lock(delays_mutex);
+  delays[name] = delay;
+}
+
+}  // namespace zero

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: MIT
+// Work in order: what is put on a stream runs in that order, and two streams run side by side
+// unless an Event makes one wait for the other.
+#pragma once
+#include <chrono>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "phase.hpp"
+
+namespace zero {
+
+/// A moment in a stream's work: passed, failed or still to come. Copies mean the same moment.
+class Event {
+ public:
+  /// A moment that has passed.
+  Event() = default;
+
+ private:
+  friend class Stream;
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+/// An in-order queue of tasks.
+///
+/// A failing task poisons its stream: the tasks after it are dropped, events recorded after it
+/// fail, and so does every stream and every synchronise() that waits for them, with the same
+/// exception. Without that, an error on one stream would be a hang on another.
+///
+/// Memory that a task uses must outlive the task: synchronise() or stop() before it goes.
+class Stream {
+ public:
+  enum class Mode {
+    inline_,  // a task runs, on the caller's thread, when it is put on the stream
+    worker,  // a thread of the stream's own runs the tasks
+  };
+
+  explicit Stream(std::string name, Mode mode = Mode::inline_);
+  ~Stream();
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+
+  /// Puts a task on the stream, with the caller's phase. An inline stream rethrows at once.
+  void run(std::function<void()> task);
+  /// The moment at which everything put on the stream so far is done.
+  Event record();
+  /// What is put on the stream from now on starts after that moment.
+  void wait(const Event& event);
+  /// Blocks until the stream is idle. Throws what a task threw.
+  void synchronise();
+  /// Drops what has not started, tells what is running (see `cancelled`), and waits for it. The
+  /// end of a worker stream; the destructor calls it.
+  void stop();
+
+  /// True within a task whose stream is being stopped: a task that waits for others must look.
+  static bool cancelled();
+  /// For tests: from now on tasks of streams of that name start that much later, which makes the
+  /// schedule in which a missing wait shows. Zero ends it.
+  static void delay_for_tests(const std::string& name, std::chrono::microseconds delay);
+
+ private:
+  struct Worker;
+  std::unique_ptr<Worker> worker_;  // none when inline
+};
+
+}  // namespace zero
