@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: MIT
+// Counts the test cases that ran, so that running none can be told from passing.
+#pragma once
+#include <doctest/doctest.h>
+
+namespace zero::test {
+
+inline unsigned& cases_run() {
+  static unsigned count = 0;
+  return count;
+}
+
+struct CountListener : doctest::IReporter {
+  explicit CountListener(const doctest::ContextOptions&) {}
+  void report_query(const doctest::QueryData&) override {}
+  void test_run_start() override {}
+  void test_run_end(const doctest::TestRunStats& stats) override {
+    cases_run() = stats.numTestCasesPassingFilters;
+  }
+  void test_case_start(const doctest::TestCaseData&) override {}
+  void test_case_reenter(const doctest::TestCaseData&) override {}
+  void test_case_end(const doctest::CurrentTestCaseStats&) override {}
+  void test_case_exception(const doctest::TestCaseException&) override {}
+  void subcase_start(const doctest::SubcaseSignature&) override {}
+  void subcase_end() override {}
+  void log_assert(const doctest::AssertData&) override {}
+  void log_message(const doctest::MessageData&) override {}
+  void test_case_skipped(const doctest::TestCaseData&) override {}
+};
+
+REGISTER_LISTENER("count", 1, CountListener);
+
+}  // namespace zero::test
