@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "common.hpp"
+#include "error.hpp"
 
 namespace zero {
 

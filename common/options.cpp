@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <charconv>
 #include <cmath>
+#include <limits>
 #include <map>
 
 #include "config.hpp"
@@ -20,68 +22,113 @@ const std::map<std::string, Task> tasks{
 const std::map<std::string, Dtype> dtypes{
     {"fp32", Dtype::fp32}, {"bf16", Dtype::bf16}, {"fp16", Dtype::fp16}};
 
-/// Largest width and layer count: keeps every size far inside 64 bits.
-constexpr int most = 1 << 20;
+/// Large enough for anyone, small enough for every size and count to fit: at most 2^44 parameters,
+/// 2^48 bytes of each kind, 2^61 elements sent in a step.
+constexpr int most = 1 << 16;
+constexpr int most_layers = 1 << 12;
+constexpr int most_ranks = 1 << 12;
 
-CLI::Validator number(double least, double bound, bool least_allowed, const std::string& range) {
+/// A number that is one in fp32 too, which is what computes with it.
+CLI::Validator number(double least, double bound, const std::string& range) {
   return CLI::Validator(
       [=](const std::string& text) {
         double value = 0;
         const bool read = CLI::detail::lexical_cast(text, value) && std::isfinite(value);
-        const bool inside =
-            read && (least_allowed ? value >= least : value > least) && value < bound;
+        const bool inside = read && value >= least && value < bound;
         return inside ? std::string() : fmt::format("{} is not a number {}", text, range);
       },
       "");
 }
 
+/// A whole number, in base 10. CLI11 by itself takes 010 for 8 and, as a seed, -1 for 2^64 - 1.
+template <class Integer>
+CLI::Validator whole(Integer least, Integer largest) {
+  return CLI::Validator(
+      [=](std::string& text) {
+        Integer value{};
+        const char* end = text.data() + text.size();
+        const auto read = std::from_chars(text.data(), end, value);
+        if (read.ec != std::errc() || read.ptr != end || value < least || value > largest) {
+          return fmt::format("{} is not a whole number from {} to {}", text, least, largest);
+        }
+        text = fmt::to_string(value);
+        return std::string();
+      },
+      "");
+}
+
+/// One of the names. CLI11 by itself takes the enumerators' numbers too.
+template <class Enum>
+CLI::Validator one_of(const std::map<std::string, Enum>& values) {
+  return CLI::Validator(
+      [&values](std::string& text) {
+        const auto found = values.find(text);
+        if (found == values.end()) {
+          std::string names;
+          for (const auto& [name, value] : values) names += (names.empty() ? "" : ", ") + name;
+          return fmt::format("{} is none of {}", text, names);
+        }
+        text = fmt::to_string(static_cast<int>(found->second));
+        return std::string();
+      },
+      "");
+}
+
+constexpr double largest_fp32 = std::numeric_limits<float>::max();
+constexpr double smallest_fp32 = std::numeric_limits<float>::min();
+
 void add_training(CLI::App& app, Options& o) {
-  const auto not_negative = number(0, HUGE_VAL, true, ">= 0");
-  const auto below_one = number(0, 1, true, "in [0, 1)");
-  app.add_option("--steps", o.steps, "optimizer steps")->check(CLI::Range(1, 1 << 30));
-  app.add_option("--batch", o.batch, "samples a rank and micro-batch")->check(CLI::Range(1, most));
-  app.add_option("--accumulate", o.accumulate, "micro-batches a step")->check(CLI::Range(1, most));
+  const auto not_negative = number(0, largest_fp32, "from 0 to 3.4e38");
+  const auto below_one = number(0, 1, "from 0 to below 1");
+  app.add_option("--steps", o.steps, "optimizer steps")->transform(whole(1, 1 << 30));
+  app.add_option("--batch", o.batch, "samples a rank and micro-batch")->transform(whole(1, most));
+  app.add_option("--accumulate", o.accumulate, "micro-batches a step")->transform(whole(1, most));
   app.add_option("--lr", o.lr, "learning rate")->check(not_negative);
   app.add_option("--beta1", o.beta1, "decay of Adam's first moment")->check(below_one);
   app.add_option("--beta2", o.beta2, "decay of Adam's second moment")->check(below_one);
   app.add_option("--eps", o.eps, "added to Adam's denominator")
-      ->check(number(0, HUGE_VAL, false, "> 0"));
+      ->check(number(smallest_fp32, largest_fp32, "from 1.2e-38 to 3.4e38"));
   app.add_option("--weight-decay", o.weight_decay, "decoupled weight decay")->check(not_negative);
   app.add_option("--clip", o.clip, "largest gradient norm, 0: do not clip")->check(not_negative);
-  app.add_option("--seed", o.seed, "of the weights and the data");
+  app.add_option("--seed", o.seed, "of the weights and the data")
+      ->transform(whole(std::uint64_t{0}, std::numeric_limits<std::uint64_t>::max()));
 }
 
 void add_task(CLI::App& app, Options& o) {
-  app.add_option(
-         "--task", o.task, "text: predict the next byte; toy: 128-512-10; mlp: a square stack")
-      ->transform(CLI::CheckedTransformer(tasks).description("{text,toy,mlp}"))
+  app.add_option("--task", o.task, "text: next byte, toy: 128-512-10, mlp: square")
+      ->transform(one_of(tasks))
+      ->type_name("text|toy|mlp")
       ->default_str("text");
-  app.add_option("--data", o.data, "file that task text reads")->default_str("notes/corpus.txt");
+  app.add_option("--data", o.data, "file that task text reads")
+      ->type_name("FILE")
+      ->default_str("notes/corpus.txt");
   app.add_option("--width", o.width, "inputs of a layer; text: a multiple of 8")
-      ->check(CLI::Range(1, most));
-  app.add_option("--layers", o.layers, "number of layers")->check(CLI::Range(1, most));
+      ->transform(whole(1, most));
+  app.add_option("--layers", o.layers, "number of layers")->transform(whole(1, most_layers));
 }
 
 void add_chapter(CLI::App& app, Options& o, const Chapter& chapter, std::string& loss_scale) {
   if (chapter.mixed_precision) {
     app.add_option("--dtype", o.dtype, "of working parameters and gradients")
-        ->transform(CLI::CheckedTransformer(dtypes).description("{fp32,bf16,fp16}"))
+        ->transform(one_of(dtypes))
+        ->type_name("fp32|bf16|fp16")
         ->default_str("bf16");
-    app.add_option("--loss-scale", loss_scale, "dynamic or a number; fp16 only");
+    app.add_option("--loss-scale", loss_scale, "dynamic or a number; fp16 only")
+        ->type_name("SCALE");
   }
   if (chapter.prefetch) {
     app.add_option("--prefetch", o.prefetch, "layers gathered ahead: 0, 1 or 2")
-        ->check(CLI::Range(0, 2));
+        ->transform(whole(0, 2));
   }
 }
 
 void add_output(CLI::App& app, Options& o, const Chapter& chapter) {
-  app.add_option("--log", o.log, "write JSON lines to this file");
+  app.add_option("--log", o.log, "write JSON lines to this file")->type_name("FILE");
   app.add_flag("--quiet", o.quiet, "print nothing but errors");
   auto* plan = app.add_flag("--plan", o.plan, "print predicted bytes and traffic, and stop");
   if (!chapter.ranks) return;
   app.add_option("--ranks", o.ranks, "number of ranks to plan for")
-      ->check(CLI::Range(1, most))
+      ->transform(whole(1, most_ranks))
       ->needs(plan);
 }
 
@@ -117,10 +164,10 @@ void check_together(const CLI::App& app,
     refuse(fmt::format("--loss-scale is for --dtype fp16: {} needs none", name_of(o.dtype)));
   }
   if (loss_scale == "dynamic") return;
-  if (!CLI::detail::lexical_cast(loss_scale, o.loss_scale) || !std::isfinite(o.loss_scale) ||
-      o.loss_scale <= 0) {
-    refuse(fmt::format("--loss-scale {} is neither dynamic nor a number > 0", loss_scale));
-  }
+  const std::string range = "from 1.2e-38 to 3.4e38, nor dynamic";
+  const std::string wrong = number(smallest_fp32, largest_fp32, range)(loss_scale);
+  if (!wrong.empty()) refuse("--loss-scale: " + wrong);
+  CLI::detail::lexical_cast(loss_scale, o.loss_scale);
 }
 
 std::string one_line(std::string text) {
@@ -138,7 +185,7 @@ Command read_command(int argc, char** argv, const Chapter& chapter) {
   std::string loss_scale = "dynamic";
   CLI::App app(fmt::format("{}: one chapter of the ZeRO tutorial", chapter.name), chapter.name);
   app.option_defaults()->always_capture_default();
-  app.get_formatter()->column_width(30);
+  app.get_formatter()->column_width(32);
   add_task(app, o);
   add_training(app, o);
   add_chapter(app, o, chapter, loss_scale);

@@ -1,0 +1,370 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""The tutorial's training runs once more, in Python, written from generator.md alone.
+
+    check_in_python.py --program build/01_adam
+                       [--mpiexec CMD --ranks N --rank-program build/02_distributed_adam]
+
+For each case the program runs twice. In the first run it trains for 20 steps, and the loss and
+the gradient norm of every step must agree with those computed here to 1e-5. The second run takes
+one step with `--lr 0`, which leaves the weights as they began, and the digest of every layer must
+be that of the weights made here, bit for bit. Exit code 0: all agree; 1: something does not.
+
+What the note calls fp32 is float32 here, so weights and data are the program's own bits. Training
+is in float64, so the program's rounding is all that is left between the two.
+"""
+import argparse
+import json
+import math
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+CORPUS = Path(__file__).resolve().parent / "corpus.txt"
+STEPS = 20
+LIMIT = 1e-5
+DEADLINE = 110  # seconds for one run of a program
+
+
+@dataclass
+class Case:
+    """One run. What a case does not name is the programs' default, and then is not passed."""
+    task: str
+    width: int = 256
+    layers: int = 8
+    batch: int = 32
+    accumulate: int = 1
+    lr: float = 0.002
+    beta1: float = 0.9
+    beta2: float = 0.999
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    clip: float = 0.0
+    seed: int = 1
+    ranks: int = 1
+
+    def options(self):
+        """The options that differ from the defaults, as the programs spell them."""
+        default = Case(self.task)
+        changed = [(name, value) for name, value in vars(self).items()
+                   if name != "ranks" and value != getattr(default, name)]
+        return [word for name, value in changed
+                for word in ("--" + name.replace("_", "-"), repr(value))]
+
+    def shapes(self):
+        """(inputs, outputs) of each layer."""
+        if self.task == "toy":
+            return [(128, 512), (512, 10)]
+        last = 256 if self.task == "text" else self.width
+        return [(self.width, self.width)] * (self.layers - 1) + [(self.width, last)]
+
+    @property
+    def has_bias(self):
+        return self.task != "toy"
+
+    @property
+    def has_relu(self):
+        return self.task != "toy"
+
+
+# Widths 104 and 59 are among those where rounding a weight's scale in another place shows.
+CASES = [
+    Case("toy"),
+    Case("toy", accumulate=3, seed=4, weight_decay=0.5, clip=2.0),
+    Case("text", width=64, layers=4),
+    Case("text", width=64, layers=4, accumulate=3, seed=2, weight_decay=0.5, clip=1.0),
+    Case("text", width=104, layers=2, batch=5, seed=3, lr=0.001, beta1=0.8, beta2=0.99, eps=1e-4),
+    Case("mlp", width=59, layers=3),
+]
+
+
+def rank_cases(ranks):
+    return [Case("toy", accumulate=2, ranks=ranks),
+            Case("text", width=64, layers=4, accumulate=2, ranks=ranks)]
+
+
+# ---- The generator ---------------------------------------------------------------------------
+# uint64 arithmetic in numpy is modulo 2^64. It warns of that for a single number, though not for
+# an array; errstate turns the warning off where wrapping around is what is wanted. Constants are
+# np.uint64 too: numpy may answer uint64 and int with float64.
+
+GAMMA = np.uint64(0x9e3779b97f4a7c15)
+WEIGHTS, INPUTS, POSITIONS, CODES, FIRST, SECOND = range(6)  # streams
+
+
+@np.errstate(over="ignore")
+def mix(z):
+    z = np.uint64(z) + GAMMA
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xbf58476d1ce4e5b9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94d049bb133111eb)
+    return z ^ (z >> np.uint64(31))
+
+
+@np.errstate(over="ignore")
+def bits(seed, stream, index):
+    key = mix(mix(seed) ^ np.uint64(stream))
+    return mix(key + np.uint64(index) * GAMMA)
+
+
+def uniform(seed, stream, index):
+    top = (bits(seed, stream, index) >> np.uint64(40)).astype(np.int64)
+    return (top - 2**23).astype(np.float32) * np.float32(2.0**-23)
+
+
+def grid(rows, columns):
+    """Index `row * columns + column` of every element of a matrix; `rows` lists the rows."""
+    return np.uint64(rows)[:, None] * np.uint64(columns) + np.arange(columns, dtype=np.uint64)
+
+
+def scale(inputs):
+    return np.float32(math.sqrt(6 / inputs))
+
+
+# ---- Weights ---------------------------------------------------------------------------------
+# All parameters are one vector, and the place in it is the note's global element number.
+
+def initial_parameters(case):
+    parts, start = [], 0
+    shapes = case.shapes()
+    for layer, (inputs, outputs) in enumerate(shapes):
+        factor = scale(inputs)
+        if case.task == "text" and layer == len(shapes) - 1:
+            factor = factor * np.float32(0.1)
+        numbers = np.arange(start, start + outputs * inputs, dtype=np.uint64)
+        parts.append(uniform(case.seed, WEIGHTS, numbers) * factor)
+        if case.has_bias:
+            parts.append(np.zeros(outputs, np.float32))
+        start += layer_size(case, inputs, outputs)
+    return np.concatenate(parts)
+
+
+def layer_size(case, inputs, outputs):
+    return outputs * inputs + (outputs if case.has_bias else 0)
+
+
+def layer_slices(case, vector):
+    """The part of `vector` that belongs to each layer: views, so that they can be assigned to."""
+    ends = np.cumsum([layer_size(case, *shape) for shape in case.shapes()])
+    return np.split(vector, ends[:-1])
+
+
+def matrices(case, vector):
+    """(weight, bias) of each layer, as views of `vector`; without a bias, an empty one."""
+    return [(part[:outputs * inputs].reshape(outputs, inputs), part[outputs * inputs:])
+            for part, (inputs, outputs) in zip(layer_slices(case, vector), case.shapes())]
+
+
+def layer_digests(case, parameters):
+    numbers = np.arange(parameters.size, dtype=np.uint64)
+    terms = mix(mix(numbers) ^ parameters.view(np.uint32).astype(np.uint64))
+    return [int(np.sum(part, dtype=np.uint64)) for part in layer_slices(case, terms)]
+
+
+# ---- Samples ---------------------------------------------------------------------------------
+
+def samples_of_step(case, step):
+    """Micro-batches of a step follow one another, on any number of ranks, and so do samples."""
+    count = case.batch * case.accumulate * case.ranks
+    return np.arange(step * count, (step + 1) * count, dtype=np.uint64)
+
+
+def text_samples(case, samples):
+    text = np.frombuffer(CORPUS.read_bytes(), np.uint8)
+    codes = uniform(case.seed, CODES, grid(np.arange(256), case.width // 8))
+    positions = bits(case.seed, POSITIONS, samples) % np.uint64(text.size - 8)
+    window = text[positions.astype(np.int64)[:, None] + np.arange(9)]
+    return codes[window[:, :8]].reshape(len(samples), case.width), window[:, 8]
+
+
+def in_order(left, right):
+    """The matrix product in float32, its terms added one after the other from the first."""
+    total = np.zeros((left.shape[0], right.shape[1]), np.float32)
+    for i in range(left.shape[1]):
+        total += left[:, i, None] * right[i]
+    return total
+
+
+def taught_samples(case, samples):
+    inputs, outputs = case.shapes()[0][0], case.shapes()[-1][1]
+    first = uniform(case.seed, FIRST, grid(np.arange(inputs), 16)) * scale(inputs)
+    second = uniform(case.seed, SECOND, grid(np.arange(16), outputs)) * scale(16)
+    x = uniform(case.seed, INPUTS, grid(samples, inputs))
+    return x, in_order(in_order(x, first), second)
+
+
+def make_samples(case, samples):
+    make = text_samples if case.task == "text" else taught_samples
+    return make(case, samples)
+
+
+# ---- Training --------------------------------------------------------------------------------
+
+def cross_entropy(y, target):
+    """Mean loss over the batch, and its gradient by y."""
+    rows = np.arange(len(y))
+    shifted = y - y.max(axis=1, keepdims=True)
+    log_sum = np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    gradient = np.exp(shifted - log_sum)
+    gradient[rows, target] -= 1
+    return (log_sum[:, 0] - shifted[rows, target]).mean(), gradient / len(y)
+
+
+def squared_error(y, target):
+    difference = y - target
+    return (difference**2).mean(), 2 * difference / difference.size
+
+
+def loss_and_gradient(case, parameters, x, target):
+    """Of all samples of a step at once: all micro-batches have as many, so means agree."""
+    layers = matrices(case, parameters)
+    activations = [x.astype(np.float64)]
+    for i, (weight, bias) in enumerate(layers):
+        y = activations[i] @ weight.T
+        if case.has_bias:
+            y += bias
+        if case.has_relu and i < len(layers) - 1:
+            y = np.maximum(y, 0)
+        activations.append(y)
+
+    loss, backward = (cross_entropy if case.task == "text" else squared_error)(y, target)
+
+    gradient = np.zeros_like(parameters)
+    by_layer = matrices(case, gradient)
+    for i in reversed(range(len(layers))):
+        if case.has_relu and i < len(layers) - 1:
+            backward = backward * (activations[i + 1] > 0)
+        by_weight, by_bias = by_layer[i]
+        by_weight[:] = backward.T @ activations[i]
+        if case.has_bias:
+            by_bias[:] = backward.sum(axis=0)
+        backward = backward @ layers[i][0]
+    return loss, gradient
+
+
+def train(case, steps):
+    """(loss, gradient norm before clipping) of each step."""
+    w = initial_parameters(case).astype(np.float64)
+    m, v = np.zeros_like(w), np.zeros_like(w)
+    history = []
+    for t in range(1, steps + 1):
+        samples = samples_of_step(case, t - 1)
+        loss, g = loss_and_gradient(case, w, *make_samples(case, samples))
+        norm = np.linalg.norm(g)
+        history.append((loss, norm))
+
+        if 0 < case.clip < norm:
+            g = g * (case.clip / norm)
+        m = case.beta1 * m + (1 - case.beta1) * g
+        v = case.beta2 * v + (1 - case.beta2) * g**2
+        step = case.lr / (1 - case.beta1**t) * m
+        root = np.sqrt(v / (1 - case.beta2**t))
+        w = w * (1 - case.lr * case.weight_decay) - step / (root + case.eps)
+    return np.array(history)
+
+
+# ---- Running and comparing -------------------------------------------------------------------
+
+def run_program(command, case, steps):
+    """Runs the program in a temporary directory; answers its log: (steps, summary)."""
+    environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "MPIEXEC_TIMEOUT": str(DEADLINE)}
+    with tempfile.TemporaryDirectory() as directory:
+        log = Path(directory) / "log.jsonl"
+        arguments = [*command, "--task", case.task, *case.options(), "--steps", str(steps),
+                     "--log", str(log), "--quiet"]
+        if case.task == "text":
+            arguments += ["--data", str(CORPUS)]
+        try:
+            done = subprocess.run(arguments, cwd=directory, env=environment, text=True,
+                                  stdin=subprocess.DEVNULL, capture_output=True,
+                                  timeout=DEADLINE + 10)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            sys.exit(f"could not run the program: {error}")
+        if done.returncode != 0:
+            sys.exit(f"failed with {done.returncode}: {shlex.join(arguments)}\n{done.stderr}")
+        lines = [json.loads(line) for line in log.read_text().splitlines()]
+    run, summary = lines[0]["run"], lines[-1]["summary"]
+    if run["ranks"] != case.ranks:
+        sys.exit(f"ran on {run['ranks']} ranks, not {case.ranks}: {shlex.join(arguments)}")
+    return [line for line in lines if "step" in line], summary
+
+
+def largest_differences(command, case):
+    """Of the loss and of the norm over all steps, and how many steps were clipped."""
+    logged, _ = run_program(command, case, STEPS)
+    if [(step["step"], step["skipped"]) for step in logged] != [
+            (number, False) for number in range(1, STEPS + 1)]:
+        sys.exit(f"{case}: a step is missing or was skipped")
+    theirs = np.array([(step["loss"], step["grad_norm"]) for step in logged], dtype=np.float64)
+    ours = train(case, STEPS)
+    loss, norm = (np.abs(theirs - ours) / np.maximum(1, np.abs(ours))).max(axis=0)
+    clipped = np.count_nonzero(ours[:, 1] > case.clip) if case.clip > 0 else 0
+    return loss, norm, clipped
+
+
+def digests_agree(command, case):
+    _, summary = run_program(command, replace(case, lr=0.0), 1)
+    ours = layer_digests(case, initial_parameters(case))
+    return (summary["layer_digests"] == [f"{digest:016x}" for digest in ours]
+            and summary["digest"] == f"{sum(ours) % 2**64:016x}")
+
+
+def check_generator():
+    """splitmix64 from state 1234567, as published with other implementations; then a few values
+    to hold another implementation against."""
+    known = [6457827717110365317, 3203168211198807973, 9817491932198370423]
+    with np.errstate(over="ignore"):
+        ours = mix(np.uint64(1234567) + np.arange(3, dtype=np.uint64) * GAMMA)
+    print("stream  bits of index 0   uniform of indexes 0, 1, 2 (seed 1)")
+    for stream in range(6):
+        values = uniform(1, stream, np.arange(3))
+        print(f"{stream:6}  {bits(1, stream, 0):016x}", *(f"{value:12.9f}" for value in values))
+    agree = ours.tolist() == known
+    print(f"splitmix64 from 1234567: {'as published' if agree else 'NOT as published'}\n")
+    return agree
+
+
+def check_case(command, case):
+    """Prints one line of the table."""
+    loss, norm, clipped = largest_differences(command, case)
+    digests = digests_agree(command, case)
+    agree = bool(loss <= LIMIT and norm <= LIMIT and digests)  # not so for a NaN
+    print(f"{case.task:5} {case.ranks:5} {STEPS:6} {clipped:8} {loss:10.1e} {norm:10.1e}  "
+          f"{'equal' if digests else 'DIFFER':8} {'ok' if agree else 'WRONG':6}",
+          *case.options(), flush=True)
+    return agree
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--program", required=True, type=Path, help="01_adam")
+    parser.add_argument("--mpiexec", help="command that starts ranks: mpiexec, or with options")
+    parser.add_argument("--ranks", type=int, help="how many it starts")
+    parser.add_argument("--rank-program", type=Path, help="02_distributed_adam")
+    options = parser.parse_args()
+    on_ranks = (options.mpiexec, options.ranks, options.rank_program)
+    if any(on_ranks) and not all(on_ranks):
+        parser.error("--mpiexec, --ranks and --rank-program come together")
+
+    commands = [([options.program.resolve()], case) for case in CASES]
+    if all(on_ranks):
+        launch = [*shlex.split(options.mpiexec), "-n", str(options.ranks)]
+        commands += [([*launch, options.rank_program.resolve()], case)
+                     for case in rank_cases(options.ranks)]
+
+    agree = check_generator()
+    print("task  ranks  steps  clipped       loss       norm  digests         options")
+    for command, case in commands:
+        agree &= check_case([str(word) for word in command], case)
+    print(f"\n{'Both languages agree' if agree else 'The two languages DO NOT agree'}: loss and "
+          f"norm to {LIMIT:g} of max(1, value), digests exactly.")
+    return 0 if agree else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

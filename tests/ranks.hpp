@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: MIT
+// What tests on MPI ranks share: the ranks, a whole run, and its state gathered from all of them.
+#pragma once
+#include <bit>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "common.hpp"
+#include "config.hpp"
+#include "session.hpp"
+
+namespace zero::test {
+
+/// This process's session, from ranks_main.cpp.
+const Session& session();
+
+/// Makes the data of one of several ranks.
+using MakeData = std::function<std::unique_ptr<Data>(int rank, int ranks)>;
+
+/// A run's reports and its final state, by global element number.
+struct Outcome {
+  std::vector<StepReport> reports;
+  std::vector<float> weights, momentum, variance;
+};
+
+/// Data in which one sample has an infinite input.
+class PoisonedData : public Data {
+ public:
+  PoisonedData(const Options& options, int rank, int ranks, std::uint64_t bad_sample)
+      : Data(options, rank, ranks),
+        inner_(make_data(options, rank, ranks)),
+        bad_(bad_sample) {}
+
+  void sample(std::uint64_t index, std::span<float> input, std::span<float> target) const override {
+    inner_->sample(index, input, target);
+    if (index == bad_) input[0] = HUGE_VALF;
+  }
+
+ private:
+  std::unique_ptr<Data> inner_;
+  std::uint64_t bad_;
+};
+
+inline MakeData ordinary_data(const Options& options) {
+  return [options](int rank, int ranks) { return make_data(options, rank, ranks); };
+}
+
+/// Sample number `bad_sample` of the run has an infinite input.
+inline MakeData poisoned_data(const Options& options, std::uint64_t bad_sample) {
+  return [=](int rank, int ranks) {
+    return std::make_unique<PoisonedData>(options, rank, ranks, bad_sample);
+  };
+}
+
+/// 01 takes no communicator; the others do.
+template <class Trainer>
+std::unique_ptr<Trainer> make_trainer(const Options& options, Communicator& comm) {
+  if constexpr (std::is_constructible_v<Trainer, const Options&>) {
+    return std::make_unique<Trainer>(options);
+  } else {
+    return std::make_unique<Trainer>(options, comm);
+  }
+}
+
+/// The slices of one kind of state that this rank holds, put into its place in a vector of all
+/// elements; the others' are fetched when nobody holds all.
+template <class Trainer>
+std::vector<float> whole_state(Trainer& trainer, Communicator& comm, View AdamSlice::*member) {
+  const Layout& layout = trainer.layout();
+  constexpr std::uint64_t held = std::uint64_t{1} << 32;
+  std::vector<std::uint64_t> bits(layout.parameters());
+  for (int l = 0; l < layout.layers(); ++l) {
+    const AdamSlice slice = trainer.state(l);
+    const View view = slice.*member;
+    for (std::int64_t i = 0; i < slice.weights.used; ++i) {
+      const float value = view.as<float>()[i];
+      bits[layout.first_element(l) + slice.first + i] = held | std::bit_cast<std::uint32_t>(value);
+    }
+  }
+  const std::vector<std::uint64_t> all = comm.gather(bits);
+  std::vector<float> values(bits.size());
+  for (std::size_t at = 0; at < all.size(); ++at) {
+    if (all[at] & held) {
+      values[at % bits.size()] = std::bit_cast<float>(static_cast<std::uint32_t>(all[at]));
+    }
+  }
+  return values;
+}
+
+template <class Trainer>
+Outcome outcome_of(Trainer& trainer, Communicator& comm, std::vector<StepReport> reports) {
+  trainer.synchronise();
+  return {std::move(reports),
+          whole_state(trainer, comm, &AdamSlice::weights),
+          whole_state(trainer, comm, &AdamSlice::momentum),
+          whole_state(trainer, comm, &AdamSlice::variance)};
+}
+
+/// A whole run of the chapter on all ranks of the session.
+template <class Trainer>
+Outcome run(const Options& options, const MakeData& make) {
+  const auto comm = make_communicator(session());
+  const auto trainer = make_trainer<Trainer>(options, *comm);
+  const auto data = make(comm->rank, comm->size);
+  std::vector<StepReport> reports;
+  for (int step = 0; step < options.steps; ++step) reports.push_back(trainer->step(*data, step));
+  return outcome_of(*trainer, *comm, std::move(reports));
+}
+
+}  // namespace zero::test
