@@ -13,6 +13,14 @@
 
 namespace zero {
 
+namespace {
+
+std::runtime_error stopped() {
+  return std::runtime_error("the stream was stopped");
+}
+
+}  // namespace
+
 struct Event::State {
   std::mutex mutex;
   std::condition_variable changed;
@@ -28,10 +36,13 @@ struct Event::State {
     changed.notify_all();
   }
 
-  /// Blocks until the moment has passed; rethrows when what led up to it failed.
+  /// Blocks until the moment has passed; rethrows when what led up to it failed. A stream that is
+  /// being stopped gives up waiting for others: nobody tells it, so it looks now and then.
   void wait() {
     std::unique_lock lock(mutex);
-    changed.wait(lock, [&] { return passed; });
+    while (!changed.wait_for(lock, std::chrono::milliseconds(10), [&] { return passed; })) {
+      if (Stream::cancelled()) throw stopped();
+    }
     if (failure) std::rethrow_exception(failure);
   }
 };
@@ -58,8 +69,8 @@ struct Stream::Worker {
     std::function<void(std::exception_ptr)> dropped;
   };
 
-  explicit Worker(std::string stream_name)
-      : name(std::move(stream_name)),
+  explicit Worker(const std::string& name)
+      : delay(delay_of(name)),
         thread([this] { loop(); }) {}
 
   void stop() {
@@ -70,11 +81,15 @@ struct Stream::Worker {
   }
 
   void push(Task task, bool last = false) {
-    {
-      const std::lock_guard lock(mutex);
-      tasks.push_back(std::move(task));
-      closing = closing || last;
+    std::unique_lock lock(mutex);
+    if (closing) {
+      lock.unlock();
+      if (task.dropped) task.dropped(std::make_exception_ptr(stopped()));
+      return;
     }
+    tasks.push_back(std::move(task));
+    closing = last;
+    lock.unlock();
     changed.notify_one();
   }
 
@@ -93,9 +108,7 @@ struct Stream::Worker {
   }
 
   void execute(const Task& task) {
-    if (cancel && !poison) {
-      poison = std::make_exception_ptr(std::runtime_error("the stream was stopped"));
-    }
+    if (cancel && !poison) poison = std::make_exception_ptr(stopped());
     if (!poison) {
       try {
         task.run();
@@ -107,7 +120,7 @@ struct Stream::Worker {
     if (task.dropped) task.dropped(poison);
   }
 
-  const std::string name;
+  const std::chrono::microseconds delay;  // looked up once: a lock at each task would order streams
   std::atomic<bool> cancel = false;
   std::mutex mutex;  // guards tasks and closing
   std::condition_variable changed;
@@ -117,8 +130,8 @@ struct Stream::Worker {
   std::thread thread;  // last: it uses all of the above
 };
 
-Stream::Stream(std::string name, Mode mode)
-    : worker_(mode == Mode::worker ? std::make_unique<Worker>(std::move(name)) : nullptr) {}
+Stream::Stream(const std::string& name, Mode mode)
+    : worker_(mode == Mode::worker ? std::make_unique<Worker>(name) : nullptr) {}
 
 Stream::~Stream() {
   stop();
@@ -132,8 +145,7 @@ void Stream::run(std::function<void()> task) {
   if (!worker_) return task();
   auto in_phase = [this, phase = current_phase, task = std::move(task)] {
     const PhaseScope scope(phase);
-    const auto delay = delay_of(worker_->name);
-    if (delay.count() > 0) std::this_thread::sleep_for(delay);
+    if (worker_->delay.count() > 0) std::this_thread::sleep_for(worker_->delay);
     task();
   };
   worker_->push({std::move(in_phase), nullptr});

@@ -38,7 +38,7 @@ class Stream {
     worker,  // a thread of the stream's own runs the tasks
   };
 
-  explicit Stream(std::string name, Mode mode = Mode::inline_);
+  explicit Stream(const std::string& name, Mode mode = Mode::inline_);
   ~Stream();
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
@@ -57,8 +57,8 @@ class Stream {
 
   /// True within a task whose stream is being stopped: a task that waits for others must look.
   static bool cancelled();
-  /// For tests: from now on tasks of streams of that name start that much later, which makes the
-  /// schedule in which a missing wait shows. Zero ends it.
+  /// For tests: in worker streams of that name constructed from now on every task starts that much
+  /// later, which makes the schedule in which a missing wait shows. Zero ends it.
   static void delay_for_tests(const std::string& name, std::chrono::microseconds delay);
 
  private:

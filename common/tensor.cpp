@@ -54,6 +54,7 @@ Buffer::Buffer(Buffer&& other) noexcept
 
 Loan::Loan(const Scratch& scratch)
     : scratch_(&scratch) {
+  if (scratch.loans_++ > 0) return;
   ledger().take(scratch.buffer_.kind(), scratch.buffer_.bytes());
 }
 
@@ -69,8 +70,9 @@ Loan& Loan::operator=(Loan&& other) noexcept {
 }
 
 void Loan::end() {
-  if (scratch_) ledger().give_back(scratch_->buffer_.kind(), scratch_->buffer_.bytes());
-  scratch_ = nullptr;
+  const Scratch* ended = std::exchange(scratch_, nullptr);
+  if (!ended || --ended->loans_ > 0) return;
+  ledger().give_back(ended->buffer_.kind(), ended->buffer_.bytes());
 }
 
 View Loan::view() const {

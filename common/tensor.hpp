@@ -76,7 +76,8 @@ class Scratch {
         dtype_(dtype),
         size_(size) {}
 
-  /// Books the bytes until the Loan ends. What the memory contains is left over from before.
+  /// Books the bytes, once, until the last Loan of them ends. What the memory contains is left
+  /// over from before.
   Loan borrow() const;
 
  private:
@@ -84,6 +85,7 @@ class Scratch {
   Buffer buffer_;
   Dtype dtype_;
   std::int64_t size_;
+  mutable int loans_ = 0;
 };
 
 /// The time during which a Scratch counts as used. Move-only.

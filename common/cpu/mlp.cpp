@@ -57,7 +57,7 @@ void linear_forward(const Layer& layer, View x, View params, View y, std::span<f
                  const std::int64_t column = block.column + j;
                  float value = block.values[i * block.columns + j];
                  if (layer.bias) value += widen(bias[column]);
-                 if (layer.relu) value = value > 0 ? value : value * 0;  // keeps NaN
+                 if (layer.relu) value = value < 0 ? 0 : value;  // keeps NaN
                  out[(block.row + i) * layer.outputs + column] = narrow<T>(value);
                }
              }
