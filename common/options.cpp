@@ -6,6 +6,7 @@
 #include <CLI/CLI.hpp>
 #include <charconv>
 #include <cmath>
+#include <filesystem>
 #include <limits>
 #include <map>
 
@@ -170,6 +171,17 @@ void check_together(const CLI::App& app,
   CLI::detail::lexical_cast(loss_scale, o.loss_scale);
 }
 
+/// Throws Error (usage) when a file has no name, or when the log would destroy the text.
+void check_files(const CLI::App& app, const Options& o) {
+  for (const char* name : {"--data", "--log"}) {
+    if (app.count(name) == 0 || !app[name]->as<std::string>().empty()) continue;
+    throw Error(ExitCode::usage, fmt::format("{} needs the name of a file", name));
+  }
+  std::error_code missing;
+  if (!std::filesystem::equivalent(o.data, o.log, missing)) return;
+  throw Error(ExitCode::usage, fmt::format("--log {} is the text that is to be read", o.log));
+}
+
 std::string one_line(std::string text) {
   for (char& c : text) c = c == '\n' ? ' ' : c;
   return text;
@@ -195,6 +207,7 @@ Command read_command(int argc, char** argv, const Chapter& chapter) {
     check_together(app, o, chapter, loss_scale);
     if (o.task == Task::toy) o.width = 128, o.layers = 2;
     if (o.task == Task::text && o.data.empty()) o.data = default_corpus;
+    check_files(app, o);
     command.run = true;
   } catch (const CLI::CallForHelp&) {
     command.text = app.help();

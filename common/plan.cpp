@@ -31,9 +31,10 @@ void print_plan(const Options& options, const Chapter& chapter, const Formulas& 
   const Prediction plan = predict(formulas, options, layout, file_bytes(options));
   const auto w = static_cast<double>(bytes_of(options.dtype));
   const auto k = static_cast<double>(optimizer_bytes(options.dtype));
-  fmt::print("{} on {} ranks, {}: {} parameters, {} with padding, {} layers\n\n",
+  fmt::print("{} on {} rank{}, {}: {} parameters, {} with padding, {} layers\n\n",
              chapter.name,
              options.ranks,
+             options.ranks == 1 ? "" : "s",
              name_of(options.dtype),
              grouped(plan.parameters),
              grouped(plan.padded),

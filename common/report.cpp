@@ -78,9 +78,10 @@ void Report::finish(const LayerDigests& digests) {
 }
 
 void Report::print_header() const {
-  const std::string where = ranks_.library.empty()
-                                ? "one process"
-                                : fmt::format("{} ranks ({})", ranks_.size, ranks_.library);
+  const std::string where =
+      ranks_.library.empty()
+          ? "one process"
+          : fmt::format("{} rank{} ({})", ranks_.size, ranks_.size == 1 ? "" : "s", ranks_.library);
   fmt::print(
       "{}: {}, {}, task {}\n{} parameters, {} with padding; {} micro-batch{} of {} a rank "
       "and step\n\n",

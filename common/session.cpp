@@ -38,29 +38,40 @@ Options Session::agree(const Command& command, const Chapter& chapter) {
                       announced.ranks,
                       size_));
     }
-    if (!command.run) throw Error(static_cast<ExitCode>(command.status), command.text);
+    if (command.status != 0) throw Error(static_cast<ExitCode>(command.status), command.text);
   });
-  const auto mine = named_values(command.options, chapter);
+  // What differs first is told, so what decides which options there are comes first.
+  std::vector<std::pair<std::string, std::string>> mine{{"program", chapter.name},
+                                                        {"--help", command.run ? "no" : "yes"}};
+  for (const auto& [name, value] : named_values(command.options, chapter)) {
+    if (command.run) mine.emplace_back("--" + name, value);
+  }
+  agree_all_equal(mine);
+  if (!command.run) throw Refusal(static_cast<ExitCode>(command.status), command.text);
+  return command.options;
+}
+
+void Session::agree_all_equal(const std::vector<std::pair<std::string, std::string>>& mine) {
+  constexpr char end = '\0';  // no argument contains it
   std::string all;
-  for (const auto& [name, value] : mine) all += name + "=" + value + "\n";
+  for (const auto& [name, value] : mine) all += name + "=" + value + end;
   const std::string of_rank_0 = text_of(0, all);
   agree_all([&] {
     std::size_t start = 0;
     for (const auto& [name, value] : mine) {
-      const std::string line = of_rank_0.substr(start, of_rank_0.find('\n', start) - start);
-      if (line != name + "=" + value) {
+      const std::string entry = of_rank_0.substr(start, of_rank_0.find(end, start) - start);
+      if (entry != name + "=" + value) {
         throw Error(ExitCode::usage,
-                    fmt::format("rank {} was started with --{} {}, rank 0 with {}: give every rank "
+                    fmt::format("rank {} was started with {} {}, rank 0 with {}: give every rank "
                                 "the same options",
                                 rank_,
                                 name,
                                 value,
-                                line.substr(line.find('=') + 1)));
+                                entry.substr(entry.find('=') + 1)));
       }
-      start += line.size() + 1;
+      start += entry.size() + 1;
     }
   });
-  return command.options;
 }
 
 void Session::agree_all(const std::function<void()>& attempt) {

@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "communicator.hpp"
 #include "error.hpp"
@@ -28,8 +29,8 @@ class Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  /// The options, when every rank could read its command line and all were given the same.
-  /// Otherwise throws Refusal on all ranks; help asked for on all ranks is a Refusal of code 0.
+  /// The options, when every rank runs the same program, could read its command line and was given
+  /// the same. Otherwise throws Refusal on all ranks; help asked for on all is a Refusal of code 0.
   Options agree(const Command& command, const Chapter& chapter);
 
   /// Runs `make` on every rank. When it throws an Error on any, throws Refusal on all.
@@ -50,6 +51,7 @@ class Session {
 
  private:
   void agree_all(const std::function<void()>& attempt);
+  void agree_all_equal(const std::vector<std::pair<std::string, std::string>>& mine);
   std::string text_of(int root, std::string text) const;
 
   int rank_ = 0;

@@ -77,7 +77,7 @@ class Programs:
                                   stderr=subprocess.STDOUT, text=True, cwd=ROOT,
                                   env=os.environ | ENVIRONMENT)
         except OSError as error:
-            raise Failure(f"{command[0]}: {error.strerror}; build first: ninja -C {self.build}")
+            raise Failure(f"{command[0]}: {error.strerror}; build first: ninja -C build")
         if done.returncode != 0:
             raise Failure(f"{shlex.join(command)}\nended with {done.returncode}:\n{done.stdout}")
         return done.stdout
@@ -88,6 +88,8 @@ class Programs:
         if chapter == "01_adam":
             words, ranks = ["--accumulate", str(ranks), *words], 1
         key = (chapter, ranks, *words)
+        if not (self.build / chapter).exists():
+            raise Failure(f"{self.build / chapter} is missing; build first: ninja -C build")
         if key not in self.done:
             self.logs.mkdir(parents=True, exist_ok=True)
             log = self.logs / f"{len(self.done):02}_{chapter}.jsonl"
@@ -127,7 +129,7 @@ def mb(count):
 
 
 def percent(share):
-    return f"{100 * share:.1f} %"
+    return f"{float(100 * share):.1f} %"
 
 
 def spaced(count):
@@ -215,7 +217,7 @@ def sharded(programs, chapter):
 def changed_lines(before, chapter):
     """As `./tutorial lesson` counts them: removed and added lines of the trainer."""
     if before is None:
-        return ""
+        return "–"
     files = [ROOT / name / "trainer.hpp" for name in (before, chapter)]
     done = subprocess.run(["diff", *map(str, files)], capture_output=True, text=True)
     lines = sum(line[:1] in "<>" for line in done.stdout.splitlines() if line)
@@ -240,7 +242,7 @@ def table_map(programs):
             "sent a parameter: forward, backward, update", "lines changed"]
     return (table(head, rows, left=2) + "\n\nOn N ranks. Sent: elements by one rank in a step of A "
             "micro-batches, times (N - 1)/N.\nLines changed: in `trainer.hpp`, removed and added, "
-            "against the chapter above.")
+            "against the chapter above; new: in a file that it adds.")
 
 
 # ---- Runs of the README ----------------------------------------------------------------------
@@ -317,13 +319,12 @@ def table_layers(programs):
     for layers, width, *runs in points:
         row = [f"{layers} x {width}", mb(16 * runs[0].info["parameters"])]
         for run in runs:
-            # Padding aside, the formula is exact; with it, it is off by less than the last digit.
-            row += [mb(summed(run, "resident")), mb(summed(run, "peak")),
+            row += [f"{mb(summed(run, 'resident'))} / {mb(summed(run, 'peak'))}",
                     percent(saved(run, "peak")), percent(curve_formula(layers, run.dtype))]
         rows.append(row)
     head = ["layers x width", "16 bytes a parameter"]
     for dtype in ("fp32", "bf16"):
-        head += [f"{dtype}: resident", "peak", "saved", "formula"]
+        head += [f"{dtype}: resident / peak", "saved", "formula"]
     return (table(head, rows) + "\n\nDecimal MB on each rank. Peak: the sum of the peaks of "
             f"{', '.join(COUNTED[:-1])} and {COUNTED[-1]}.\n\n"
             + stamp(*(run for point in points for run in point[2:])))
@@ -339,15 +340,16 @@ set tmargin at screen 0.84
 set bmargin at screen 0.135
 set logscale x 2
 set xrange [2.7:53]
-set yrange [0:80]
+set yrange [0:85]
+set ytics 0, 10, 80
 set xtics ({ticks}) nomirror
 set format y '%g %%'
 set xlabel 'layers' offset 0, 0.3
 set key off
 set samples 400
-set label 3 'theory, and what is resident: 1 - 1/N = 75 %' at 2.85, 77.2 left textcolor '#333333'
-set label 4 'peak in bf16' at 9.2, 69.3 right textcolor '{bf16}'
-set label 5 'peak in fp32' at 8.6, 49.5 left textcolor '{fp32}'
+set label 3 'theory, and what is resident: 1 - 1/N = 75 %' at 2.85, 79.2 left textcolor '#333333'
+set label 4 'peak in bf16' at 5.2, 67.2 right textcolor '{bf16}'
+set label 5 'peak in fp32' at 6.5, 52.5 left textcolor '{fp32}'
 set label 6 '{first_bf16:.0f} %' at 3.12, {first_bf16} - 1.2 left textcolor '{bf16}'
 set label 7 '{first_fp32:.0f} %' at 3.12, {first_fp32} - 1.2 left textcolor '{fp32}'
 set label 8 'lines: formula; points: measured' at graph 0.985, graph 0.06 right \
@@ -425,12 +427,10 @@ def table_traffic(programs):
             unit = Fraction(run.info["padded_parameters"] * steps * (run.ranks - 1), run.ranks)
             sent = [Fraction(phase["counted"]) / unit
                     for phase in run.summary["traffic"]["phases"].values()]
-            row += [*sent, f"**{sum(sent)}**"]
+            row.append(f"{' + '.join(map(str, sent))} = {sum(sent)}")
         rows.append([*row, traffic_formula(programs, chapter)])
-    head = ["counted"]
-    for count in micro_batches:
-        head += [f"A = {count}: forward", "backward", "update", "sum"]
-    return table([*head, "formula"], rows) + "\n\n" + stamp(*runs)
+    head = ["chapter", *(f"counted, A = {count}" for count in micro_batches), "its formula"]
+    return table(head, rows, left=4) + "\n\n" + stamp(*runs)
 
 
 def table_padding(programs):
@@ -476,12 +476,10 @@ def table_skips(programs):
     run = programs.run("03_mixed_precision", 4, "--dtype", "fp16", "--steps", 20)
     exponent, rows = 16, []
     for step in run.steps[:10]:
-        rows.append([step["step"], f"2^{exponent}", f"{step['loss']:.4f}",
-                     "not finite" if step["grad_norm"] is None else f"{step['grad_norm']:.4f}",
-                     "skipped" if step["skipped"] else ""])
+        norm = "not finite: skipped" if step["skipped"] else f"{step['grad_norm']:.4f}"
+        rows.append([step["step"], f"2^{exponent}", f"{step['loss']:.4f}", norm])
         exponent -= step["skipped"]
-    head = ["step", "loss scale", "loss", "gradient norm", ""]
-    return (table(head, rows, left=5) + f"\n\n`{run.shown}`: {run.summary['skipped_steps']} of "
+    return (table(["step", "loss scale", "loss", "gradient norm"], rows, left=0) + f"\n\n`{run.shown}`: {run.summary['skipped_steps']} of "
             f"{len(run.steps)} steps are skipped.\n\n{stamp(run)}")
 
 
@@ -549,14 +547,14 @@ def ownership_rows(programs, chapter, count, ranks, y):
             colour = (COLOURS if cut or alone else TINTS)[kind]
             lines.append(strip(x, top, count, held, size, colour))
             total += size * (part if cut else count)
-        lines.append(text(column_x(5, count) + 50, top + 11, total, 14, "end"))
+        lines.append(text(column_x(5, count) + 72, top + 11, total, 14, "end"))
     return lines
 
 
 def figure_ownership(programs, path):
     count, ranks = 12, 3
     right = column_x(5, count)
-    width = right + 76
+    width = right + 96
     optimizer = column_x(2, count)
     body = [text(24, 36, "Who holds what", 20, weight="bold"),
             text(24, 60, f"A layer of {count} parameters on {ranks} ranks, between two steps. "
@@ -564,7 +562,7 @@ def figure_ownership(programs, path):
                  colour="#555555"),
             text((optimizer + right - GAP) / 2, 92, "optimizer state", anchor="middle"),
             f'<path d="M{optimizer} 103v-5H{right - GAP}v5" fill="none" stroke="#999999"/>',
-            text(right + 50, 118, "bytes a rank", anchor="end")]
+            text(right + 72, 118, "bytes a rank", anchor="end")]
     for column, (_, name) in enumerate(COLUMNS):
         x = column_x(column, count)
         body.append(text(x + count * CELL / 2, 118, name, anchor="middle"))

@@ -46,9 +46,9 @@ TEST_CASE("seed, stream and index make the key and the state as the note says") 
       }
     }
   }
-  // Made once with Python's integers from the note: the two lines above could share a mistake.
-  CHECK(Generator(1, RandomStream::weights).bits(0) == 0u);
-  CHECK(Generator(7, RandomStream::codes).bits(12345) == 0u);
+  // Made once with Python's integers from the note: what is above could share a mistake with the code.
+  CHECK(Generator(1, RandomStream::weights).bits(0) == 0xb18a02f46d8d86c3);
+  CHECK(Generator(7, RandomStream::codes).bits(12345) == 0xa9f58ef9886f3ce3);
 }
 
 TEST_CASE("uniform numbers are multiples of 2^-23 in [-1, 1): the top 24 bits") {
