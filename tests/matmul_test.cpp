@@ -67,11 +67,13 @@ struct Reference {
   Reference(const Shape& shape, Dtype dtype, auto value_a, auto value_b)
       : sums(shape.rows * shape.columns),
         magnitudes(sums.size()) {
+    std::vector<double> b(shape.inner * shape.columns);
+    for (std::size_t i = 0; i < b.size(); ++i) b[i] = rounded(dtype, value_b(i));
     for (std::int64_t i = 0; i < shape.rows; ++i) {
       for (std::int64_t k = 0; k < shape.inner; ++k) {
         const double a = rounded(dtype, value_a(i * shape.inner + k));
         for (std::int64_t j = 0; j < shape.columns; ++j) {
-          const double term = a * rounded(dtype, value_b(k * shape.columns + j));
+          const double term = a * b[k * shape.columns + j];
           sums[i * shape.columns + j] += term;
           magnitudes[i * shape.columns + j] += std::abs(term);
         }
@@ -86,7 +88,7 @@ void check(const Shape& shape, Dtype dtype, auto value_a, auto value_b, double b
   const Reference reference(shape, dtype, value_a, value_b);
   for (const bool transpose_a : {false, true}) {
     for (const bool transpose_b : {false, true}) {
-      INFO(shape.rows, " x ", shape.inner, " x ", shape.columns, ", ", name_of(dtype));
+      INFO(shape.rows, " x ", shape.inner, " x ", shape.columns, ", ", std::string(name_of(dtype)));
       INFO("transposed: ", transpose_a, ", ", transpose_b);
       const Matrix a(dtype, shape.rows, shape.inner, transpose_a, value_a);
       const Matrix b(dtype, shape.inner, shape.columns, transpose_b, value_b);
@@ -139,7 +141,6 @@ TEST_CASE("an operand may lie at the beginning of a longer view, between others'
 TEST_CASE("what is infinite or not a number stays so") {
   const Tensor memory(Kind::data, Dtype::fp16, 4);
   fill(memory.view(), [](std::int64_t i) { return i == 0 ? INFINITY : i == 3 ? NAN : 1; });
-  const Shape shape{2, 2, 1};
   const Tensor ones(Kind::data, Dtype::fp16, 2);
   fill(ones.view(), [](std::int64_t) { return 1; });
   std::vector<float> panel(matmul_panel, NAN);  // left over from whoever had it before
