@@ -22,6 +22,10 @@ struct Block {
   const float* values;
 };
 
+/// For this process, from now on. Ranks fill the cores; and the bits of a product depend on the
+/// number of threads that form it.
+void use_one_matmul_thread();
+
 /// Forms the rows x columns product of a (rows x inner) and b (inner x columns) and hands it to
 /// `store` block by block. 16-bit operands are widened first, which is exact.
 /// panel: at least matmul_panel elements, overwritten.

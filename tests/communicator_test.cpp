@@ -59,7 +59,7 @@ TEST_CASE("reduce_scatter_mean averages and all_gather spreads, exactly") {
   Stream stream("test");
   for (const Dtype dtype : dtypes) {
     for (const std::int64_t own : sizes) {
-      INFO("dtype ", name_of(dtype), ", ", own, " elements a rank");
+      INFO("dtype ", std::string(name_of(dtype)), ", ", own, " elements a rank");
       // N times a small integer sums exactly and divides exactly, whatever N is.
       const auto value = [&](int rank, std::int64_t i) {
         return small_integer(rank, i) * static_cast<float>(comm->size);

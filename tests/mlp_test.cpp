@@ -238,10 +238,27 @@ class Bound {
   Layers gradients_;
 };
 
-void check_against_reference(const Options& options) {
+/// Only one weight in 64 is not zero, so that the magnitudes in a bound add up to little.
+void make_sparse(Net& net) {
+  for (int l = 0; l < net.layout.layers(); ++l) {
+    const View layer = net.layout.layer(net.params, l);
+    const std::int64_t inputs = architecture(net.options).widths[l];
+    fill(layer, [&, old = bits(layer)](std::int64_t at) {
+      const bool kept = (at / inputs + 3 * (at % inputs)) % 64 == 0;
+      return kept ? std::bit_cast<float>(old[at]) : 0.0f;
+    });
+  }
+}
+
+/// `largest_bound`: a share of the largest gradient. A bound as large as what it bounds would let
+/// anything pass.
+void check_against_reference(const Options& options,
+                             double largest_bound,
+                             const std::function<void(Net&)>& change = nullptr) {
   INFO(std::string(name_of(options.task)), ", ", std::string(name_of(options.dtype)));
   INFO(options.layers, " layers");
   Net net(options);
+  if (change) change(net);
   const auto data = make_data(options);
   const Batch batch = (*data)(3, 0);
   const ReferenceModel reference = net.reference();
@@ -253,16 +270,15 @@ void check_against_reference(const Options& options) {
   const double loss = net.forward(batch);
   net.backward(net.grads, false);
   CHECK(std::abs(loss - expected.loss) <= bound.loss());
-  double largest_gradient = 0, largest_bound = 0;
+  double most = 0, least_certain = 0;
   for_each_gradient(net, net.grads, [&](float gradient, int l, std::int64_t i) {
     const double wanted = expected.gradients[l][i];
-    largest_gradient = std::max(largest_gradient, std::abs(wanted));
-    largest_bound = std::max(largest_bound, bound.gradients()[l][i]);
+    most = std::max(most, std::abs(wanted));
+    least_certain = std::max(least_certain, bound.gradients()[l][i]);
     if (std::abs(gradient - wanted) <= bound.gradients()[l][i]) return;
     FAIL_CHECK("layer ", l, ", element ", i, ": ", gradient, ", expected ", wanted);
   });
-  // A bound as large as what it bounds would let anything pass.
-  CHECK(largest_bound < largest_gradient * (options.dtype == Dtype::fp32 ? 1e-3 : 0.5));
+  CHECK(least_certain < largest_bound * most);
 }
 
 /// Inputs and targets in -1 .. 1 and -3 .. 3.
@@ -387,14 +403,15 @@ TEST_CASE("small integers come out exactly, in every dtype, loss scale included"
 }
 
 TEST_CASE("losses and gradients of the three tasks are those of the reference") {
-  check_against_reference(small(Task::text));
-  check_against_reference(small(Task::toy));
-  check_against_reference(small(Task::mlp));
-  check_against_reference(small(Task::mlp, Dtype::fp32, 1));
-  check_against_reference(small(Task::toy, Dtype::bf16));
+  check_against_reference(small(Task::text), 1e-3);
+  check_against_reference(small(Task::mlp), 1e-3);
+  check_against_reference(small(Task::mlp, Dtype::fp32, 1), 1e-3);
+  check_against_reference(small(Task::toy), 0.05);
+  check_against_reference(small(Task::toy), 1e-3, make_sparse);
+  check_against_reference(small(Task::toy, Dtype::bf16), 0.5, make_sparse);
   // Without a ReLU between layers, so that rounding to 8 bits takes nothing across a kink.
-  check_against_reference(small(Task::text, Dtype::bf16, 1));
-  check_against_reference(small(Task::mlp, Dtype::bf16, 1));
+  check_against_reference(small(Task::text, Dtype::bf16, 1), 0.5);
+  check_against_reference(small(Task::mlp, Dtype::bf16, 1), 0.5);
 }
 
 TEST_CASE("gradients are formed, rounded, and only then added, and padding is zero") {

@@ -95,7 +95,7 @@ Outcome check_against_replay(Options options, const MakeData& make) {
   const Outcome expected = Replay(options, ranks(), family_of_chapter()).run(make);
   for (const int prefetch : prefetches()) {
     options.prefetch = prefetch;
-    INFO("dtype ", name_of(options.dtype), " prefetch ", prefetch);
+    INFO("dtype ", std::string(name_of(options.dtype)), " prefetch ", prefetch);
     check_same_run(run<Trainer>(options, make), expected);
   }
   return expected;

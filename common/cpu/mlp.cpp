@@ -197,6 +197,7 @@ Mlp::Mlp(const Options& options, Stream& stream)
       live_(activations_.size()),
       live_deltas_(2) {
   static_assert(panel_elements == matmul_panel);
+  use_one_matmul_thread();
 }
 
 void Mlp::initialise(int l, View part, std::int64_t number, std::int64_t first) const {
