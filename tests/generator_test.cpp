@@ -41,12 +41,14 @@ TEST_CASE("seed, stream and index make the key and the state as the note says") 
       CHECK(static_cast<std::uint64_t>(streams[stream]) == stream);
       const std::uint64_t key = mix(mix(seed) ^ stream);
       const Generator random(seed, streams[stream]);
-      for (const std::uint64_t index : {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{1} << 40}) {
+      for (const std::uint64_t index :
+           {std::uint64_t{0}, std::uint64_t{1}, std::uint64_t{1} << 40}) {
         CHECK(random.bits(index) == mix(key + index * 0x9e3779b97f4a7c15));
       }
     }
   }
-  // Made once with Python's integers from the note: what is above could share a mistake with the code.
+  // Made once with Python's integers from the note: what is above could share a mistake with the
+  // code.
   CHECK(Generator(1, RandomStream::weights).bits(0) == 0xb18a02f46d8d86c3);
   CHECK(Generator(7, RandomStream::codes).bits(12345) == 0xa9f58ef9886f3ce3);
 }

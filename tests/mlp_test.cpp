@@ -532,7 +532,8 @@ TEST_CASE("an infinite or undefined input makes gradients that are not finite") 
       net.forward(data(0, 0));
       net.backward(net.grads, false);
       int bad = 0;
-      for_each_gradient(net, net.grads, [&](float g, int, std::int64_t) { bad += !std::isfinite(g); });
+      for_each_gradient(
+          net, net.grads, [&](float g, int, std::int64_t) { bad += !std::isfinite(g); });
       CHECK(bad > 0);
     }
   }
