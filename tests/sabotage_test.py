@@ -12,9 +12,10 @@ A sabotage stands in a page as
 
     Caught by `communicator on 2 ranks`: "the test case".
 
-The lines with a minus must stand in the file exactly once, one after the other; they are replaced
-by the lines with a plus, in a copy of the tree. Then the named Meson test must fail and name the
-test case. "Caught by ThreadSanitizer in `test`." means that the test, built with it, reports a race.
+The lines with a minus (and those with neither sign) must stand in the file exactly once, one after
+the other; in a copy of the tree they are replaced by the lines with a plus. Then the named Meson
+test must fail and name the test case. "Caught by ThreadSanitizer in `test`." means that the test,
+built with it, reports a race.
 """
 import argparse
 import json

@@ -4,8 +4,8 @@
 
 The model is a stack of three Linear(2048) in fp32, 32 samples a rank, two ranks, one thread a rank.
 Programs run in turn, several rounds, and a ratio is the median of the rounds' ratios: the machine's
-speed drifts, ratios taken side by side do not. PyTorch (Debian's python3-torch) is compared where it
-is installed: 02 with DistributedDataParallel, 04 with that and ZeroRedundancyOptimizer, on gloo.
+speed drifts, ratios taken side by side do not. PyTorch (Debian's python3-torch) is compared where
+it is installed: 02 with DistributedDataParallel, 04 with that and ZeroRedundancyOptimizer, on gloo.
 """
 import argparse
 import importlib.util

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""A rank that throws ends the whole job within two seconds, names itself, and sets the exit code."""
+"""A rank that throws ends the whole job within two seconds, naming itself, with its exit code."""
 import argparse
 import subprocess
 import sys
