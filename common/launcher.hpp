@@ -8,6 +8,7 @@ namespace zero {
 struct Launcher {
   int ranks = 1;
   int rank = 0;
+  bool started = false;  // by a launcher
 };
 
 Launcher launcher();

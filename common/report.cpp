@@ -2,7 +2,6 @@
 #include "report.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <numeric>
@@ -11,15 +10,11 @@
 #include "error.hpp"
 #include "run_log.hpp"
 #include "table.hpp"
+#include "terminal.hpp"
 
 namespace zero {
 
 namespace {
-
-/// Standard output when it is a terminal; under mpirun it never is, so then the terminal itself.
-std::FILE* open_terminal() {
-  return isatty(STDOUT_FILENO) ? std::fopen("/dev/tty", "w") : nullptr;
-}
 
 double median(std::vector<double> values) {
   if (values.empty()) return 0;
@@ -109,7 +104,8 @@ void Report::print_step(const StepReport& step, double ms) {
     if (terminal_) fmt::print(terminal_, "\r\033[K"), std::fflush(terminal_);
     fmt::print("{}{}\n", line, step.skipped ? "  skipped: a gradient is not finite" : "");
     std::fflush(stdout);
-  } else if (terminal_ && Clock::now() - terminal_written_ > 100ms) {
+    terminal_written_ = Clock::now();  // a launcher takes its time to pass the line on
+  } else if (terminal_ && Clock::now() - terminal_written_ > 200ms) {
     const double left = median_after_warm_up(ms_) * (options_.steps - done) / 1000;
     fmt::print(terminal_, "\r\033[K{}  {:.0f} s left", line, left);
     std::fflush(terminal_);

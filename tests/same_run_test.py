@@ -1,0 +1,224 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Every chapter computes the same training run, to the last bit: seen from outside, by the logs.
+
+Compared are the bits of each step's loss and gradient norm, which steps are skipped, and the
+digest of each layer's final master weights. What can be compared is in GROUPS.
+"""
+import argparse
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+from programs import ALONE, Programs, bits, read_log  # noqa: E402
+
+TEXT = "--width 16 --layers 3 --batch 4"
+TOY = "--task toy --batch 4"
+MLP_7 = "--task mlp --width 7 --layers 3"  # 56 elements a layer: padded from 2 ranks on
+MLP_1 = "--task mlp --width 1 --layers 2"  # 2 elements a layer: all but the first rank have none
+
+
+@dataclass
+class Run:
+    """What one program computed."""
+    who: str
+    losses: list
+    norms: list  # as logged
+    skipped: list
+    layers: list
+
+    def pattern(self):
+        return "".join("x" if skipped else "." for skipped in self.skipped)
+
+
+@dataclass
+class Group:
+    """Runs with the same options. One family agrees on any number of ranks, all on one rank."""
+    name: str
+    args: str
+    families: list  # of programs, each with its own options
+    needs: list = field(default_factory=list)  # what must have happened, or nothing was shown
+    with_01: bool = False  # 01 with a micro-batch for each rank computes it too
+
+
+# ---- What must have happened -------------------------------------------------------------------
+
+def clipped(run, group):
+    words = group.args.split()
+    clip = float(words[words.index("--clip") + 1])
+    active = [norm for norm in run.norms if norm is not None and norm > clip]
+    return None if active else f"clipping at {clip} was never active: {run.norms}"
+
+
+def skips_between(run, _group):
+    """A step is skipped after a good one, and a good one follows."""
+    return None if ".x" in run.pattern() and "x." in run.pattern() else "no skip between good steps"
+
+
+def skips_some(run, _group):
+    return None if {"x", "."} <= set(run.pattern()) else "some steps are to be skipped, not all"
+
+
+def skips_all(run, _group):
+    return None if set(run.pattern()) == {"x"} else "all steps are to be skipped"
+
+
+def skips_none(run, _group):
+    return None if set(run.pattern()) == {"."} else "no step is to be skipped"
+
+
+def learns(run, _group):
+    return None if len(set(run.losses)) == len(run.losses) else "the losses are to differ"
+
+
+# ---- The groups --------------------------------------------------------------------------------
+
+def fp32(*prefetch):
+    """02 to 06, the last with each prefetch."""
+    names = ["03_mixed_precision", "04_zero1", "05_zero2"]
+    return (["02_distributed_adam"] + [f"{name} --dtype fp32" for name in names]
+            + [f"06_zero3 --dtype fp32 --prefetch {p}" for p in prefetch])
+
+
+def mixed(dtype, *prefetch):
+    return [f"{program} --dtype {dtype}" for program in
+            ["03_mixed_precision", "04_zero1", "05_zero2",
+             *(f"06_zero3 --prefetch {p}" for p in prefetch)]]
+
+
+def two_families(programs):
+    """05 and 06 add the ranks' gradients every micro-batch, the others once a step."""
+    often = [program for program in programs if program[:2] in ("05", "06")]
+    return [[program for program in programs if program not in often], often]
+
+
+HARD = "--clip 0.5 --weight-decay 0.1"
+GROUPS = [
+    Group("fp32 text, clip, decay", f"{TEXT} {HARD} --steps 6",
+          [fp32(0, 1, 2)], [clipped, skips_none, learns], with_01=True),
+    Group("fp32 toy", f"{TOY} --steps 4",
+          [fp32(1)], [skips_none, learns], with_01=True),
+    Group("fp32 mlp of width 7", f"{MLP_7} --batch 3 --steps 6",
+          [fp32(0, 1, 2)], [skips_none, learns], with_01=True),
+    Group("fp32 mlp of width 1", f"{MLP_1} --batch 2 --steps 6",
+          [fp32(2)], [skips_none, learns], with_01=True),
+    Group("fp32 not finite", f"{MLP_7} --batch 3 --lr 1e30 --steps 3",
+          [fp32(1)], [skips_some], with_01=True),
+    Group("bf16 text, clip, decay", f"{TEXT} {HARD} --steps 6",
+          [mixed("bf16", 1)], [clipped, skips_none, learns]),
+    Group("bf16 toy", f"{TOY} --steps 4",
+          [mixed("bf16", 2)], [skips_none, learns]),
+    Group("bf16 mlp of width 7", f"{MLP_7} --batch 3 --steps 6",
+          [mixed("bf16", 0)], [skips_none, learns]),
+    Group("bf16 mlp of width 1", f"{MLP_1} --batch 2 --steps 6",
+          [mixed("bf16", 1)], [skips_none]),
+    Group("fp16 text, clip, decay, skips", f"{TEXT} {HARD} --lr 0.05 --steps 10",
+          [mixed("fp16", 1)], [clipped, skips_between]),
+    Group("fp16 toy, skips", f"{TOY} --lr 0.02 --steps 6",
+          [mixed("fp16", 2)], [skips_between]),
+    Group("fp16 mlp of width 7, skips", f"{MLP_7} --batch 1 --lr 0.05 --steps 6",
+          [mixed("fp16", 0)], [skips_some]),
+    Group("fp16 mlp of width 1, fixed scale", f"{MLP_1} --batch 2 --loss-scale 256 --steps 4",
+          [mixed("fp16", 1)], [skips_none]),
+    Group("fp16 all skipped", f"{MLP_7} --batch 3 --loss-scale 1e30 --steps 2",
+          [mixed("fp16", 1)], [skips_all]),
+    Group("fp32 text, 3 micro-batches", f"{TEXT} {HARD} --accumulate 3 --steps 4",
+          two_families(fp32(0, 2)), [clipped, skips_none, learns]),
+    Group("bf16 mlp, 3 micro-batches", f"{MLP_7} --batch 3 --accumulate 3 --steps 4",
+          two_families(mixed("bf16", 1)), [skips_none, learns]),
+    Group("fp16 text, 3 micro-batches, skips", f"{TEXT} --lr 0.05 --accumulate 3 --steps 8",
+          two_families(mixed("fp16", 1)), [skips_some]),
+]
+
+
+# ---- Comparing ---------------------------------------------------------------------------------
+
+class Failure(Exception):
+    """One sentence with the first difference."""
+
+
+def compute(programs, ranks, program, args):
+    chapter, *own = program.split()
+    with tempfile.TemporaryDirectory(prefix="same_run_") as folder:
+        log = Path(folder) / "log"
+        outcome = programs.run(ranks, chapter, *args.split(), *own, "--quiet", "--log", log)
+        if outcome.code != 0:
+            raise Failure(f"{program} {args} on {ranks} ranks: {outcome}")
+        _, steps, summary = read_log(log)
+    return Run(program, [bits(step["loss"]) for step in steps],
+               [step["grad_norm"] for step in steps], [step["skipped"] for step in steps],
+               summary["layer_digests"])
+
+
+def ulps(a, b):
+    """Representable fp32 numbers between two positive ones."""
+    if a is None or b is None:
+        return 0 if a is b else 2**31
+    return abs(int(bits(a), 16) - int(bits(b), 16))
+
+
+def compare(reference, other, norm_ulps=0):
+    """Throws Failure at the first difference: by step, then by layer."""
+    def differ(where, a, b):
+        raise Failure(f"{where}: {reference.who} {a}, {other.who} {b}")
+
+    if len(reference.losses) != len(other.losses):
+        differ("number of steps", len(reference.losses), len(other.losses))
+    for i, (loss, norm) in enumerate(zip(reference.losses, reference.norms)):
+        if loss != other.losses[i]:
+            differ(f"loss of step {i + 1}", loss, other.losses[i])
+        if ulps(norm, other.norms[i]) > norm_ulps:
+            differ(f"norm of step {i + 1}", bits(norm), bits(other.norms[i]))
+        if reference.skipped[i] != other.skipped[i]:
+            differ(f"step {i + 1} skipped", reference.skipped[i], other.skipped[i])
+    for layer, (a, b) in enumerate(zip(reference.layers, other.layers, strict=True)):
+        if a != b:
+            differ(f"digest of layer {layer}", a, b)
+
+
+def check(programs, ranks, group):
+    """Throws Failure; returns how many runs were compared."""
+    compared = 0
+    first = None
+    for family in group.families:
+        runs = [compute(programs, ranks, program, group.args) for program in family]
+        for run in runs[1:]:
+            compare(runs[0], run)
+        for need in group.needs:
+            if why := need(runs[0], group):
+                raise Failure(f"{why}: {runs[0].who} {runs[0].pattern()}")
+        first = first or runs[0]
+        if ranks == 1:
+            compare(first, runs[0])
+        compared += len(runs)
+    if group.with_01:
+        # Its squares are added up in another order, in double: the float norm may round apart.
+        compare(first, compute(programs, 0, f"{ALONE} --accumulate {ranks}", group.args), 2)
+        compared += 1
+    return compared
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--build", required=True, help="the folder with the six programs")
+    parser.add_argument("--mpiexec", required=True, help="the launcher of their MPI")
+    parser.add_argument("--ranks", required=True, help="numbers of ranks: 1,2,3")
+    options = parser.parse_args()
+    programs = Programs(options.build, options.mpiexec)
+    failed = 0
+    print(f"{'ranks':>5}  {'runs':>4}  compared to the last bit")
+    for ranks in map(int, options.ranks.split(",")):
+        for group in GROUPS:
+            try:
+                runs = check(programs, ranks, group)
+                print(f"{ranks:>5}  {runs:>4}  {group.name}: equal", flush=True)
+            except Failure as failure:
+                failed += 1
+                print(f"{ranks:>5}     -  {group.name}: DIFFERENT\n  {failure}", flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
