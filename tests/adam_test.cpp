@@ -8,9 +8,11 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstring>
 #include <string>
 #include <vector>
 
+#include "cpu/adam_loop.hpp"
 #include "elements.hpp"
 #include "generator.hpp"
 #include "reference_adam.hpp"
@@ -476,6 +478,43 @@ TEST_CASE("an update put on a stream keeps the scalars of its step") {
   const auto later = two_steps(Stream::Mode::worker);
   Stream::delay_for_tests("late", 0ms);
   CHECK(at_once == later);
+}
+
+TEST_CASE_TEMPLATE("vectors of any width give the same bits", T, float, Bf16, Fp16) {
+  constexpr std::int64_t count = 1000 + 7;  // not a multiple of any width
+  const Generator random(3, RandomStream::inputs);
+  struct State {
+    std::vector<float> weights, momentum, variance;
+    std::vector<T> params;
+  };
+  State narrow_state, wide_state;
+  std::vector<T> grads;
+  for (std::int64_t i = 0; i < count; ++i) {
+    grads.push_back(narrow<T>(random.uniform(4 * i)));
+    narrow_state.weights.push_back(random.uniform(4 * i + 1));
+    narrow_state.momentum.push_back(random.uniform(4 * i + 2));
+    narrow_state.variance.push_back(std::abs(random.uniform(4 * i + 3)));
+  }
+  narrow_state.params.resize(count);
+  wide_state = narrow_state;
+  const auto arrays = [&](State& s) {
+    return AdamArrays<T>{count,
+                         grads.data(),
+                         s.weights.data(),
+                         s.momentum.data(),
+                         s.variance.data(),
+                         s.params.data()};
+  };
+  const AdamScalars scalars{0.5f, 0.9f, 0.1f, 0.999f, 0.001f, 0.99f, 2e-3f, 1.5f, 1e-8f};
+  adam_loop(scalars, arrays(narrow_state));
+  if (!adam_loop_on_wide_vectors(scalars, arrays(wide_state))) return;  // this machine has none
+  const auto same = [](const auto& a, const auto& b) {
+    return std::memcmp(a.data(), b.data(), a.size() * sizeof(a[0])) == 0;
+  };
+  CHECK(same(narrow_state.weights, wide_state.weights));
+  CHECK(same(narrow_state.momentum, wide_state.momentum));
+  CHECK(same(narrow_state.variance, wide_state.variance));
+  CHECK(same(narrow_state.params, wide_state.params));
 }
 
 TEST_CASE("views of different sizes are refused") {

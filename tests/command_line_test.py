@@ -6,9 +6,12 @@ A bad one ends with one sentence on stderr, the right exit code, nothing on stdo
 made or changed. A good one prints and logs what is documented.
 """
 import argparse
+import contextlib
 import os
 import pty
 import re
+import select
+import signal
 import sys
 import tempfile
 import time
@@ -294,10 +297,11 @@ class Test:
     def finish(self):
         """Waits for all checks. What forks comes last, when no other thread is left."""
         self.pool.shutdown()
-        self.check_now("progress on a terminal", self.progress)
+        self.check_now("progress alone", self.progress, ALONE, 0)
+        self.check_now("progress on ranks", self.progress, "05_zero2", 2)
         for done in self.checked:
             done.result()
-        print(f"{len(self.checked) + 1} checked, {len(self.failed)} failed")
+        print(f"{len(self.checked) + 2} checked, {len(self.failed)} failed")
         return 1 if self.failed else 0
 
     def log(self, folder, chapter, ranks):
@@ -338,21 +342,25 @@ class Test:
         expect(all(len(line) <= 80 for line in outcome.out.splitlines()), outcome.out)
         expect(re.search(r"^parameters [0-9a-f]{16} ", outcome.out, re.MULTILINE), outcome.out)
 
-    def progress(self, folder):
+    def progress(self, folder, chapter, ranks):
         """A terminal also sees a line that is replaced, with the time that is left."""
-        command = self.programs.command(0, ALONE, "--steps", 60)
+        command = self.programs.command(ranks, chapter, *SMALL, "--steps", 10**6)
         child, terminal = pty.fork()
         if child == 0:
             os.chdir(folder)
             os.execv(command[0], command)
         seen = b""
-        try:
-            while part := os.read(terminal, 4096):
-                seen += part
-        except OSError:  # how a terminal says that the other side has gone
-            pass
-        expect(os.waitpid(child, 0)[1] == 0, f"exit code 0 expected: {seen!r}")
-        expect(re.search(rb"\r\x1b\[K *\d+ .* \d+ s left", seen), f"progress expected: {seen!r}")
+        wanted = re.compile(rb"\r\x1b\[K *\d+ +\d+\.\d+ .* \d+ s left")
+        end = time.monotonic() + A_FEW_SECONDS
+        while not wanted.search(seen) and (left := end - time.monotonic()) > 0:
+            if select.select([terminal], [], [], left)[0]:
+                seen += os.read(terminal, 4096)  # throws when the other side has gone
+        os.kill(child, signal.SIGTERM)
+        while os.waitpid(child, os.WNOHANG)[0] == 0:  # it may have more to write
+            if select.select([terminal], [], [], 0.1)[0]:
+                with contextlib.suppress(OSError):
+                    os.read(terminal, 4096)
+        expect(wanted.search(seen), f"progress expected: {seen!r}")
 
     def nine_bytes(self, folder):
         (folder / "nine.txt").write_text("123456789")

@@ -3,35 +3,10 @@
 
 #include <cmath>
 
+#include "cpu/adam_loop.hpp"
 #include "error.hpp"
 
 namespace zero {
-
-namespace {
-
-/// `params` is null when the weights are the parameters. The pointers do not overlap.
-template <class T>
-void adam_loop(const AdamScalars& scalars,
-               std::int64_t count,
-               const T* __restrict grads,
-               float* __restrict weights,
-               float* __restrict momentum,
-               float* __restrict variance,
-               T* __restrict params) {
-  const AdamScalars s = scalars;
-  if (!params) {
-    for (std::int64_t i = 0; i < count; ++i) {
-      adam_element(s, widen(grads[i]), weights[i], momentum[i], variance[i]);
-    }
-    return;
-  }
-  for (std::int64_t i = 0; i < count; ++i) {
-    adam_element(s, widen(grads[i]), weights[i], momentum[i], variance[i]);
-    params[i] = narrow<T>(weights[i]);
-  }
-}
-
-}  // namespace
 
 Adam::Adam(const Options& options, Stream& stream)
     : lr_(options.lr),
@@ -62,13 +37,13 @@ void Adam::update(const AdamSlice& slice, View grads, View params) {
   const bool in_place = params.data == slice.weights.data;
   stream_.run([=, scalars = scalars_] {
     with_type(grads.dtype, [&]<class T>(T) {
-      adam_loop<T>(scalars,
-                   count,
-                   grads.as<T>().data(),
-                   slice.weights.as<float>().data(),
-                   slice.momentum.as<float>().data(),
-                   slice.variance.as<float>().data(),
-                   in_place ? nullptr : params.as<T>().data());
+      const AdamArrays<T> arrays{count,
+                                 grads.as<T>().data(),
+                                 slice.weights.as<float>().data(),
+                                 slice.momentum.as<float>().data(),
+                                 slice.variance.as<float>().data(),
+                                 in_place ? nullptr : params.as<T>().data()};
+      if (!adam_loop_on_wide_vectors(scalars, arrays)) adam_loop(scalars, arrays);
     });
   });
 }
