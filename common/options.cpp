@@ -5,7 +5,6 @@
 
 #include <CLI/CLI.hpp>
 #include <charconv>
-#include <cmath>
 #include <filesystem>
 #include <limits>
 #include <map>
@@ -34,8 +33,8 @@ CLI::Validator number(double least, double bound, const std::string& range) {
   return CLI::Validator(
       [=](const std::string& text) {
         double value = 0;
-        const bool read = CLI::detail::lexical_cast(text, value) && std::isfinite(value);
-        const bool inside = read && value >= least && value < bound;
+        const bool read = CLI::detail::lexical_cast(text, value);
+        const bool inside = read && value >= least && value < bound;  // NaN is not
         return inside ? std::string() : fmt::format("{} is not a number {}", text, range);
       },
       "");

@@ -126,9 +126,10 @@ std::optional<int> answer_alone(const Command& command,
                                 const Formulas& formulas) try {
   if (command.run && !command.options.plan) return std::nullopt;
   if (chapter.ranks && launcher().ranks > 1) return std::nullopt;  // told once, by Session::agree
+  if (launcher().rank != 0) return 0;  // a launcher stops all at the first code but 0
   if (command.run) {
     print_plan(command.options, chapter, formulas);
-  } else if (launcher().rank == 0) {
+  } else {
     fmt::print(command.status == 0 ? stdout : stderr, "{}\n", command.text);
   }
   return command.status;

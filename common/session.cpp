@@ -109,7 +109,10 @@ std::string Session::text_of(int root, std::string text) const {
 
 int Session::refuse(const Refusal& refusal) const {
   const int code = static_cast<int>(refusal.code);
-  if (launcher().rank == 0) fmt::print(code == 0 ? stdout : stderr, "{}\n", refusal.what());
+  // Of several that each believe to be alone one tells it, and only that one's exit code counts: a
+  // launcher may stop all at the first that is not 0.
+  if (launcher().rank != rank_) return 0;
+  if (rank_ == 0) fmt::print(code == 0 ? stdout : stderr, "{}\n", refusal.what());
   return code;
 }
 

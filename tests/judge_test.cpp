@@ -126,6 +126,7 @@ TEST_CASE("a fixed loss scale stays") {
   LossScale scale(options);
   CHECK(scale.value() == 1000);
   scale.update(true);
+  CHECK(scale.value() == 1000);
   update(scale, false, 2000);
   CHECK(scale.value() == 1000);
 }
@@ -137,6 +138,7 @@ TEST_CASE("fp32 and bf16 have no loss scale") {
     LossScale scale(options);
     CHECK(scale.value() == 1);
     update(scale, false, 2000);
+    CHECK(scale.value() == 1);
     scale.update(true);
     CHECK(scale.value() == 1);
   }

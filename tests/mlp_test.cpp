@@ -9,6 +9,7 @@
 #include <cmath>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -281,19 +282,24 @@ void check_against_reference(const Options& options,
   CHECK(least_certain < largest_bound * most);
 }
 
-/// Inputs and targets in -1 .. 1 and -3 .. 3.
+/// Inputs and targets in -1 .. 1 and -3 .. 3; on request with another first input.
 class SmallIntegers : public Data {
  public:
-  explicit SmallIntegers(const Options& options)
-      : Data(options, 0, 1) {}
+  explicit SmallIntegers(const Options& options, std::optional<float> first_input = std::nullopt)
+      : Data(options, 0, 1),
+        first_input_(first_input) {}
   void sample(std::uint64_t index, std::span<float> input, std::span<float> target) const override {
     for (std::size_t i = 0; i < input.size(); ++i) {
       input[i] = static_cast<float>((index * 5 + i * 4) % 3) - 1;
     }
+    if (first_input_) input[0] = *first_input_;
     for (std::size_t o = 0; o < target.size(); ++o) {
       target[o] = static_cast<float>((index + 2 * o) % 7) - 3;
     }
   }
+
+ private:
+  std::optional<float> first_input_;
 };
 
 /// Two weights of +-1 in each row and each column, and biases in -1 .. 1.
@@ -511,25 +517,12 @@ TEST_CASE("the architectures of the tasks, and the bytes of their activations") 
   CHECK(architecture(options).activation_bytes(1, Dtype::fp32) == (650 + 1024) * 4);
 }
 
-TEST_CASE("an infinite or undefined input makes gradients that are not finite") {
-  class Bad : public SmallIntegers {
-   public:
-    Bad(const Options& options, float value)
-        : SmallIntegers(options),
-          value_(value) {}
-    void sample(std::uint64_t index, std::span<float> in, std::span<float> out) const override {
-      SmallIntegers::sample(index, in, out);
-      in[0] = value_;
-    }
-
-   private:
-    float value_;
-  };
+TEST_CASE("what is not finite comes through to the loss and the gradients") {
   for (const Dtype dtype : dtypes) {
     for (const float value : {INFINITY, -INFINITY, NAN}) {
       Net net(small(Task::mlp, dtype));
-      const Bad data(net.options, value);
-      net.forward(data(0, 0));
+      const SmallIntegers data(net.options, value);
+      CHECK(!std::isfinite(net.forward(data(0, 0))));
       net.backward(net.grads, false);
       int bad = 0;
       for_each_gradient(
@@ -537,6 +530,16 @@ TEST_CASE("an infinite or undefined input makes gradients that are not finite") 
       CHECK(bad > 0);
     }
   }
+}
+
+TEST_CASE("a ReLU cuts off minus infinity like any negative number") {
+  Options options = small(Task::mlp, Dtype::fp32, 2);
+  options.width = options.batch = 1;
+  Net net(options);
+  // One number: the first layer negates it, the second hands it on.
+  fill(net.layout.layer(net.params, 0), [](std::int64_t at) { return at == 0 ? -1 : 0; });
+  fill(net.layout.layer(net.params, 1), [](std::int64_t at) { return at == 0 ? 1 : 0; });
+  CHECK(net.forward(SmallIntegers(options, INFINITY)(0, 0)) == 9);  // (0 - -3)^2
 }
 
 }  // namespace zero::test
