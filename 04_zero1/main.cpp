@@ -13,6 +13,8 @@ int main(int argc, char** argv) {
   Session session(argc, argv);
   try {
     const Options options = session.agree(command, chapter);
+    session.agree(
+        [&] { return check_memory(formulas, options, session.size(), session.ranks_here()); });
     const auto data =
         session.agree([&] { return make_data(options, session.rank(), session.size()); });
     const auto comm = make_communicator(session);

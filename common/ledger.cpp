@@ -12,6 +12,20 @@
 
 namespace zero {
 
+namespace {
+
+/// The figure behind `label`, which the kernel gives in KiB, in bytes; 0 where it gives none.
+std::int64_t kernel_figure(const char* file, const std::string& label) {
+  std::ifstream lines(file);
+  for (std::string word; lines >> word;) {
+    std::int64_t kibibytes = 0;
+    if (word == label && lines >> kibibytes) return kibibytes * 1024;
+  }
+  return 0;
+}
+
+}  // namespace
+
 void Ledger::reserve(Kind kind, std::int64_t bytes, bool held) {
   const std::int64_t machine = std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
   if (bytes > machine - reserved()) {
@@ -69,13 +83,12 @@ Ledger& ledger() {
   return of_this_process;
 }
 
+std::int64_t available_bytes() {
+  return kernel_figure("/proc/meminfo", "MemAvailable:");
+}
+
 std::int64_t process_peak_bytes() {
-  std::ifstream status("/proc/self/status");
-  for (std::string word; status >> word;) {
-    std::int64_t kibibytes = 0;
-    if (word == "VmHWM:" && status >> kibibytes) return kibibytes * 1024;
-  }
-  return 0;
+  return kernel_figure("/proc/self/status", "VmHWM:");
 }
 
 }  // namespace zero

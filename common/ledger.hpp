@@ -53,6 +53,9 @@ class Ledger {
 /// This process's ledger. Used from the thread that runs the trainer only.
 Ledger& ledger();
 
+/// Physical memory in bytes that programs could still take, as the kernel estimates it.
+std::int64_t available_bytes();
+
 /// The process's own peak of physical memory in bytes, as the kernel counts it (VmHWM).
 std::int64_t process_peak_bytes();
 

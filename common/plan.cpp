@@ -102,6 +102,24 @@ Prediction predict(const Formulas& formulas,
   return plan;
 }
 
+std::int64_t check_memory(const Formulas& formulas,
+                          const Options& options,
+                          int ranks,
+                          int ranks_here) {
+  const Layout layout(architecture(options).sizes(), 0, ranks);
+  const Prediction plan = predict(formulas, options, layout, file_bytes(options));
+  std::int64_t needed = 0;
+  for (const Prediction::Bytes& kind : plan.bytes) needed += kind.peak;
+  const std::int64_t available = available_bytes();
+  if (needed <= available / ranks_here) return needed;
+  throw Error(ExitCode::resources,
+              fmt::format("each rank needs {} bytes, {} on this machine share {} that are "
+                          "available: use fewer or narrower layers, or a later chapter",
+                          grouped(needed),
+                          ranks_here,
+                          grouped(available)));
+}
+
 std::int64_t Prediction::sent(Phase phase, std::int64_t steps, std::int64_t skipped) const {
   const auto factor = static_cast<std::int64_t>(factor_of(factors, phase));
   return factor * (padded / ranks) * (ranks - 1) * times(phase, steps, skipped);

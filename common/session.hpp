@@ -48,6 +48,8 @@ class Session {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
+  /// How many of the ranks share this machine.
+  int ranks_here() const { return ranks_here_; }
 
  private:
   void agree_all(const std::function<void()>& attempt);
@@ -56,6 +58,7 @@ class Session {
 
   int rank_ = 0;
   int size_ = 1;
+  int ranks_here_ = 1;
 };
 
 /// Ranks that talk through MPI. Calls come from one thread at a time.

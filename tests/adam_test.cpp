@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstring>
 #include <string>
+#include <type_traits>
 #include <vector>
 
 #include "cpu/adam_loop.hpp"
@@ -392,6 +393,35 @@ TEST_CASE("any cut of the vector gives the same bits") {
     }
     CHECK(whole.state() == cut.state());
   }
+}
+
+TEST_CASE_TEMPLATE("wide vectors give the bits of narrow ones", T, float, Bf16, Fp16) {
+  // Where a machine has none the same loop runs twice.
+  constexpr std::int64_t size = 1003;
+  const Dtype dtype = std::is_same_v<T, float>  ? Dtype::fp32
+                      : std::is_same_v<T, Bf16> ? Dtype::bf16
+                                                : Dtype::fp16;
+  const AdamScalars scalars{0.7f, 0.9f, 0.1f, 0.999f, 0.001f, 0.9998f, 0.02f, 30.0f, 1e-8f};
+  const Slice narrow_ones(dtype, size), wide_ones(dtype, size);
+  const auto arrays_of = [](const Slice& slice) {
+    return AdamArrays<T>{size,
+                         slice.grads.view().as<T>().data(),
+                         slice.weights.view().as<float>().data(),
+                         slice.momentum.view().as<float>().data(),
+                         slice.variance.view().as<float>().data(),
+                         slice.narrow_params.size() ? slice.params().as<T>().data() : nullptr};
+  };
+  fill_weights(narrow_ones);
+  fill_weights(wide_ones);
+  for (int t = 1; t <= 3; ++t) {
+    fill_gradients(narrow_ones, t);
+    fill_gradients(wide_ones, t);
+    adam_loop(scalars, arrays_of(narrow_ones));
+    if (!adam_loop_on_wide_vectors(scalars, arrays_of(wide_ones))) {
+      adam_loop(scalars, arrays_of(wide_ones));
+    }
+  }
+  CHECK(narrow_ones.state() == wide_ones.state());
 }
 
 TEST_CASE("the factor multiplies each gradient, once, in fp32") {

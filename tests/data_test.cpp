@@ -179,8 +179,9 @@ TEST_CASE("micro-batch m = (step A + a) N + rank begins at sample m batch") {
   CHECK((*data)(4, 1).data == data.get());
   // Beyond 32 bits: the last step there can be.
   options.batch = 1 << 16;
-  CHECK((*make_data(options, 2, 3))((1 << 30) - 1, 1).first ==
-        (((std::int64_t{1} << 31) - 1) * 3 + 2) << 16);
+  options.accumulate = 4;
+  CHECK((*make_data(options, 2, 3))((1 << 30) - 1, 3).first ==
+        (((std::int64_t{1} << 32) - 1) * 3 + 2) << 16);
 }
 
 TEST_CASE("a sample is the same on every rank, and another for another seed or number") {
