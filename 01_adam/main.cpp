@@ -14,9 +14,9 @@ int main(int argc, char** argv) {
   if (const auto exit_code = answer_alone(command, chapter, formulas)) return *exit_code;
   try {
     const Options options = command.options;
+    Ranks alone;
     check_memory(formulas, options, 1, 1);
     const auto data = make_data(options);
-    Ranks alone;
     Trainer trainer(options);
     const auto report =
         std::make_unique<Report>(chapter, formulas, options, trainer.layout(), alone);

@@ -49,10 +49,8 @@ class Trainer {
 
   /// What this rank holds of layer l's fp32 state; to be read after synchronise().
   AdamSlice state(int l) const {
-    return {0,
-            layout_.layer(master_.size() ? master_ : params_, l),
-            layout_.layer(momentum_, l),
-            layout_.layer(variance_, l)};
+    const View weights = layout_.layer(master_.size() ? master_ : params_, l);
+    return {0, weights, layout_.layer(momentum_, l), layout_.layer(variance_, l)};
   }
   const Layout& layout() const { return layout_; }
   void synchronise() { compute_.synchronise(); }

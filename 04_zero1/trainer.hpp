@@ -49,11 +49,10 @@ class Trainer {
 
   /// What this rank holds of layer l's fp32 state; to be read after synchronise().
   AdamSlice state(int l) const {
+    const std::int64_t first = layout_.first_owned(l);
     const View mine = layout_.mine(layout_.layer(params_, l));
-    return {layout_.first_owned(l),
-            master_.size() ? layout_.shard(master_, l) : mine,
-            layout_.shard(momentum_, l),
-            layout_.shard(variance_, l)};
+    const View weights = master_.size() ? layout_.shard(master_, l) : mine;
+    return {first, weights, layout_.shard(momentum_, l), layout_.shard(variance_, l)};
   }
   const Layout& layout() const { return layout_; }
   void synchronise() { compute_.synchronise(); }

@@ -16,7 +16,7 @@ namespace zero {
 
 class LayerWindow {
  public:
-  /// comm and compute must outlive the window; the window stops compute when it goes.
+  /// layout, comm and compute must outlive the window; the window stops compute when it goes.
   LayerWindow(const Options& options, const Layout& layout, Communicator& comm, Stream& compute)
       : layout_(layout),
         comm_(comm),
@@ -38,6 +38,7 @@ class LayerWindow {
   }
 
   /// A step begins: `shards` are this rank's parameters, which compute has been told to update.
+  /// They stay where they are until the step ends.
   void begin(const Tensor& shards) {
     shards_ = &shards;
     next_use_ = next_gather_ = next_grads_ = 0;
@@ -46,7 +47,8 @@ class LayerWindow {
 
   /// Layer l whole, until release(l). Throws std::logic_error when it is not l's turn.
   View get(int l) {
-    expect(layer_of(next_use_) == l, "layers are used in the order 0 .. L-1, L-1 .. 0");
+    expect(next_use_ < uses() && layer_of(next_use_) == l,
+           "layers are used in the order 0 .. L-1, L-1 .. 0");
     const int last = std::min(next_use_ + static_cast<int>(params_.size()), uses());
     while (next_gather_ < last) gather(next_gather_++);
     Slot& slot = slot_of(next_use_);
@@ -54,7 +56,8 @@ class LayerWindow {
     return layout_.as_layer(slot.loan.view(), l);
   }
 
-  /// Compute has been told all it does with layer l: when it is done, the slot is free.
+  /// Compute has been told all it does with layer l: when it is done, the slot is free. Throws
+  /// std::logic_error when it is not l's turn.
   void release(int l) {
     expect(layer_of(next_use_) == l, "the layer that was got is the one to release");
     Slot& slot = slot_of(next_use_++);
@@ -112,6 +115,7 @@ class LayerWindow {
   Slot& slot_of(int use) { return params_[use % params_.size()]; }
 
   void gather(int use) {
+    expect(shards_ != nullptr, "begin() comes before the first get()");
     const int l = layer_of(use);
     // Booked under the phase that needs the layer, not the one that thought of it ahead.
     const PhaseScope phase(is_forward(use) ? Phase::forward : Phase::backward);

@@ -52,10 +52,9 @@ class Trainer {
 
   /// What this rank holds of layer l's fp32 state; to be read after synchronise().
   AdamSlice state(int l) const {
-    return {layout_.first_owned(l),
-            layout_.shard(master_.size() ? master_ : params_, l),
-            layout_.shard(momentum_, l),
-            layout_.shard(variance_, l)};
+    const std::int64_t first = layout_.first_owned(l);
+    const View weights = layout_.shard(master_.size() ? master_ : params_, l);
+    return {first, weights, layout_.shard(momentum_, l), layout_.shard(variance_, l)};
   }
   const Layout& layout() const { return layout_; }
   void synchronise() { compute_.synchronise(); }

@@ -18,6 +18,11 @@ struct AdamSlice {
   View variance;
 };
 
+/// Elements of the separate master copy of `size` parameters: none in fp32.
+constexpr std::int64_t master_size(Dtype dtype, std::int64_t size) {
+  return dtype == Dtype::fp32 ? 0 : size;
+}
+
 /// Counts the steps and folds learning rate and bias corrections into scalars.
 class Adam {
  public:

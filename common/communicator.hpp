@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "judge.hpp"
@@ -34,8 +35,9 @@ struct Sent {
 /// The processes that run one training together. This base is the one process of a run alone.
 class Ranks {
  public:
+  /// A process alone; its memory is counted from now on.
   Ranks()
-      : process_bytes_at_start(process_peak_bytes()) {}
+      : Ranks(0, 1, "", process_peak_bytes()) {}
   virtual ~Ranks() = default;
   Ranks(const Ranks&) = delete;
   Ranks& operator=(const Ranks&) = delete;
@@ -46,12 +48,18 @@ class Ranks {
   /// Complete once the streams that carried the collectives are idle.
   const Sent& sent() const { return sent_; }
 
-  int rank = 0;
-  int size = 1;
-  std::int64_t process_bytes_at_start;  // physical memory of the process before the run
-  std::string library;  // of the message passing; empty when there is none
+  const int rank;
+  const int size;
+  const std::string library;  // of the message passing; empty when there is none
+  const std::int64_t process_bytes_at_start;  // physical memory of the process before the run
 
  protected:
+  Ranks(int rank, int size, std::string library, std::int64_t process_bytes_at_start)
+      : rank(rank),
+        size(size),
+        library(std::move(library)),
+        process_bytes_at_start(process_bytes_at_start) {}
+
   Sent sent_;
 };
 
@@ -59,6 +67,8 @@ class Ranks {
 /// stay untouched by others until the stream has got past it. Throws Error (communication).
 class Communicator : public Ranks {
  public:
+  using Ranks::Ranks;
+
   /// Once, before the first collective: reserves the receive buffer of the ordered sum, for
   /// whole vectors of up to `largest` elements: (N - 1) / N of that many.
   virtual void reserve(Dtype dtype, std::int64_t largest) = 0;

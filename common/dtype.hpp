@@ -70,6 +70,14 @@ inline Fp16 narrow<Fp16>(float x) {
   return {static_cast<std::uint16_t>(half | sign)};
 }
 
+/// place = round(x), or, to add, place = round(place + round(x)). Everything that is accumulated in
+/// a storage type is accumulated by this rule, so that its bits do not depend on who adds.
+template <class T>
+inline void store(T& place, float x, bool add) {
+  const T rounded = narrow<T>(x);
+  place = add ? narrow<T>(widen(place) + widen(rounded)) : rounded;
+}
+
 /// Calls `visitor` with a value of the C++ type that stores `dtype`.
 template <class Visitor>
 decltype(auto) with_type(Dtype dtype, Visitor&& visitor) {

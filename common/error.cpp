@@ -3,6 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
 #include <new>
 
 namespace zero {
@@ -11,6 +14,12 @@ void expect(bool holds, const char* what, std::source_location where) {
   if (holds) return;
   throw std::logic_error(
       fmt::format("{}: expected {} (line {})", where.function_name(), what, where.line()));
+}
+
+void flush_output() {
+  if (std::fflush(stdout) == 0 && !std::ferror(stdout)) return;
+  throw Error(ExitCode::resources,
+              fmt::format("standard output cannot be written: {}", std::strerror(errno)));
 }
 
 int exit_code_of(const std::exception& error) {

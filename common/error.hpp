@@ -23,6 +23,9 @@ void expect(bool holds,
             const char* what,
             std::source_location where = std::source_location::current());
 
+/// Throws Error (resources) when standard output cannot take what was printed.
+void flush_output();
+
 /// The exit code that an exception ends the program with; 1 for what is a bug of ours.
 int exit_code_of(const std::exception& error);
 

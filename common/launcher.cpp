@@ -17,8 +17,9 @@ int from_environment(const char* const (&names)[2], int otherwise) {
 }  // namespace
 
 Launcher launcher() {
-  const int ranks = from_environment({"PMI_SIZE", "OMPI_COMM_WORLD_SIZE"}, 0);
-  const int rank = from_environment({"PMI_RANK", "OMPI_COMM_WORLD_RANK"}, 0);
+  // Open MPI's first: a batch system may have left PMI's in the environment that it starts in.
+  const int ranks = from_environment({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"}, 0);
+  const int rank = from_environment({"OMPI_COMM_WORLD_RANK", "PMI_RANK"}, 0);
   return {ranks > 0 ? ranks : 1, rank, ranks > 0};
 }
 

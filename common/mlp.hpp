@@ -45,6 +45,7 @@ class Mlp {
   /// global number `number`: uniform in +-sqrt(6 / inputs) for weights, 0 for biases and padding.
   void initialise(int l, View part, std::int64_t number, std::int64_t first = 0) const;
 
+  /// batch.data must outlive the task that reads it.
   void load(const Batch& batch);
   /// params: layer l whole; read when the stream gets there.
   void forward(int l, View params);

@@ -5,7 +5,6 @@
 #include <mpi.h>
 
 #include <algorithm>
-#include <cstring>
 #include <optional>
 
 #include "error.hpp"
@@ -43,18 +42,16 @@ void ordered_mean(std::span<const T* const> sources, std::span<T> shard, bool ad
     }
     T* out = shard.data() + start;
     for (std::size_t i = 0; i < count; ++i) {
-      const T mean = narrow<T>(sum[i] / ranks);
-      out[i] = add ? narrow<T>(widen(out[i]) + widen(mean)) : mean;
+      store(out[i], sum[i] / ranks, add);
     }
   }
 }
 
 class MpiCommunicator : public Communicator {
  public:
-  explicit MpiCommunicator(const Session& session) {
-    rank = session.rank();
-    size = session.size();
-    library = library_name();
+  explicit MpiCommunicator(const Session& session)
+      : Communicator(
+            session.rank(), session.size(), library_name(), session.process_bytes_at_start()) {
     check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &ranks_));
     MPI_Comm_set_errhandler(ranks_, MPI_ERRORS_RETURN);
   }
@@ -69,6 +66,8 @@ class MpiCommunicator : public Communicator {
     expect(received_.has_value(), "reserve() comes before the first collective");
     expect(full.size == shard.size * size, "full holds one shard a rank");
     const Loan loan = received_->borrow();
+    expect(full.dtype == shard.dtype && full.dtype == loan.view().dtype,
+           "full, shard and what was reserved have one dtype");
     stream.run([=, this, received = loan.view().part(0, shard.size * (size - 1))] {
       for (int from = 0, i = 0; from < size; ++from) {
         if (from != rank) receive(received.part(i++ * shard.size, shard.size), from);

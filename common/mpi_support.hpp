@@ -14,7 +14,9 @@ void check_mpi(int code, std::source_location where = std::source_location::curr
 /// Completes all requests. A call that blocks in MPI would spin on a core that the rank it waits
 /// for may need (with four ranks on two cores: milliseconds instead of microseconds), so this
 /// tests, yields 200 times, and then sleeps 50 microseconds between tests.
-/// Throws Error (communication) when the calling task's stream is being destroyed.
-void finish(std::span<MPI_Request> requests);
+/// Throws Error (communication) when one fails, or when the calling task's stream is being stopped:
+/// then none of the requests touches its memory any more.
+void finish(std::span<MPI_Request> requests,
+            std::source_location where = std::source_location::current());
 
 }  // namespace zero

@@ -204,7 +204,10 @@ Command read_command(int argc, char** argv, const Chapter& chapter) {
   try {
     app.parse(argc, argv);
     check_together(app, o, chapter, loss_scale);
-    if (o.task == Task::toy) o.width = 128, o.layers = 2;
+    if (o.task == Task::toy) {
+      o.width = 128;
+      o.layers = 2;
+    }
     if (o.task == Task::text && o.data.empty()) o.data = default_corpus;
     check_files(app, o);
     command.run = true;

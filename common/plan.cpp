@@ -31,33 +31,34 @@ void print_plan(const Options& options, const Chapter& chapter, const Formulas& 
   const Prediction plan = predict(formulas, options, layout, file_bytes(options));
   const auto w = static_cast<double>(bytes_of(options.dtype));
   const auto k = static_cast<double>(optimizer_bytes(options.dtype));
-  fmt::print("{} on {} rank{}, {}: {} parameters, {} with padding, {} layers\n\n",
+  fmt::print("{} on {} rank{}, {}: {} parameters, {} with padding, {} layer{}\n\n",
              chapter.name,
              options.ranks,
              options.ranks == 1 ? "" : "s",
              name_of(options.dtype),
              grouped(plan.parameters),
              grouped(plan.padded),
-             layout.layers());
+             layout.layers(),
+             layout.layers() == 1 ? "" : "s");
   fmt::print("bytes of state a parameter: {:g}\n\n", formulas.state_bytes(w, w, k, options.ranks));
-  fmt::print("{:<26}{:>18}{:>18}\n", "bytes of a rank", "resident", "peak");
+  fmt::print("{:<26}{:>24}{:>24}\n", "bytes of a rank", "resident", "peak");
   for (int kind = 0; kind < kind_count; ++kind) {
-    fmt::print("  {:<24}{:>18}{:>18}\n",
+    fmt::print("  {:<24}{:>24}{:>24}\n",
                name_of(static_cast<Kind>(kind)),
                grouped(plan.bytes[kind].resident),
                grouped(plan.bytes[kind].peak));
   }
-  fmt::print("\n{:<26}{:>18}{:>18}\n", "sent by a rank in a step", "elements", "a parameter");
+  fmt::print("\n{:<26}{:>24}{:>24}\n", "sent by a rank in a step", "elements", "a parameter");
   for (const Phase phase : step_phases) {
     fmt::print(
-        "  {:<24}{:>18}{:>18}\n",
+        "  {:<24}{:>24}{:>24}\n",
         name_of(phase),
         grouped(plan.sent(phase, 1, 0)),
         fmt::format(
             "{:g} x {}/{}", factor_of(plan.factors, phase), options.ranks - 1, options.ranks));
   }
-  fmt::print("  {:<24}{:>18}\n", "padding, all ranks", grouped(plan.padding_sent(1, 0)));
-  fmt::print("  {:<24}{:>18}\n", "scalars", grouped(plan.scalars_sent(1)));
+  fmt::print("  {:<24}{:>24}\n", "padding, all ranks", grouped(plan.padding_sent(1, 0)));
+  fmt::print("  {:<24}{:>24}\n", "scalars", grouped(plan.scalars_sent(1)));
 }
 
 }  // namespace
@@ -150,6 +151,7 @@ std::optional<int> answer_alone(const Command& command,
   } else {
     fmt::print(command.status == 0 ? stdout : stderr, "{}\n", command.text);
   }
+  flush_output();
   return command.status;
 } catch (const Error& error) {
   fmt::print(stderr, "{}: {}\n", chapter.name, error.what());

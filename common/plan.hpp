@@ -40,11 +40,6 @@ constexpr std::int64_t optimizer_bytes(Dtype dtype) {
   return dtype == Dtype::fp32 ? 8 : 12;
 }
 
-/// Elements of the separate master copy of `size` parameters: none in fp32.
-constexpr std::int64_t master_size(Dtype dtype, std::int64_t size) {
-  return dtype == Dtype::fp32 ? 0 : size;
-}
-
 /// What one rank is going to hold and send.
 struct Prediction {
   struct Bytes {

@@ -6,7 +6,7 @@
 
 namespace zero {
 
-/// This rank's two sums of a step; they are read once, by Communicator::sum.
+/// This rank's two sums of a step; they are read once.
 struct Sums {
   double loss = 0;  // of the micro-batches' mean losses
   double squares = 0;  // of this rank's part of the gradients, scaled as they are
@@ -21,7 +21,7 @@ void divide(Stream& stream, View values, int divisor);
 /// Adds the sum of squares to sums.squares: eight lanes in double, element i in lane i mod 8.
 void squared_norm(Stream& stream, View values, Sums& sums);
 
-/// Element by element `to = from`, rounded where `to` is narrower. Sizes must agree.
+/// to = from. Same size, same dtype.
 void copy(Stream& stream, View from, View to);
 
 }  // namespace zero

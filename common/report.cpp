@@ -39,6 +39,7 @@ Report::Report(const Chapter& chapter,
                const Layout& layout,
                Ranks& ranks)
     : chapter_(chapter),
+      family_(family(formulas)),
       options_(options),
       ranks_(ranks),
       plan_(predict(formulas, options, layout, file_bytes(options))),
@@ -69,6 +70,7 @@ void Report::add(const StepReport& step) {
 void Report::finish(const LayerDigests& digests) {
   const Summary summary = summarise(digests);
   if (prints_) print_summary(summary);
+  flush_output();
   if (log_) log_->summary(summary, plan_);
 }
 
@@ -77,18 +79,19 @@ void Report::print_header() const {
       ranks_.library.empty()
           ? "one process"
           : fmt::format("{} rank{} ({})", ranks_.size, ranks_.size == 1 ? "" : "s", ranks_.library);
-  fmt::print(
-      "{}: {}, {}, task {}\n{} parameters, {} with padding; {} micro-batch{} of {} a rank "
-      "and step\n\n",
-      chapter_.name,
-      where,
-      name_of(options_.dtype),
-      name_of(options_.task),
-      grouped(plan_.parameters),
-      grouped(plan_.padded),
-      options_.accumulate,
-      options_.accumulate == 1 ? "" : "es",
-      options_.batch);
+  fmt::print("{}: {}, {}, task {}\n{} parameters, {} with padding\n",
+             chapter_.name,
+             where,
+             name_of(options_.dtype),
+             name_of(options_.task),
+             grouped(plan_.parameters),
+             grouped(plan_.padded));
+  const bool several = options_.accumulate > 1;
+  fmt::print("{} micro-batch{} of {} a rank and step{}\n\n",
+             options_.accumulate,
+             several ? "es" : "",
+             options_.batch,
+             several && ranks_.size > 1 ? fmt::format("; the ranks are added {}", family_) : "");
   fmt::print("{:>8}{:>12}{:>12}{:>12}\n", "step", "loss", "norm", "ms a step");
   std::fflush(stdout);
 }
@@ -182,31 +185,31 @@ void Report::add_digests(const LayerDigests& digests, Summary& summary) {
 }
 
 void Report::print_summary(const Summary& summary) const {
-  fmt::print("\n{:<22}{:>14}{:>14}{:>14}{:>14}\n",
-             "bytes, most of a rank",
+  fmt::print("\n{:<18}{:>15}{:>15}{:>15}{:>15}\n",
+             "bytes of a rank",
              "predicted",
              "peak",
              "resident",
              "reserved");
   for (int kind = 0; kind < kind_count; ++kind) {
     const Summary::Bytes& bytes = summary.bytes[kind];
-    fmt::print("  {:<20}{:>14}{:>14}{:>14}{:>14}\n",
+    fmt::print("  {:<16}{:>15}{:>15}{:>15}{:>15}\n",
                name_of(static_cast<Kind>(kind)),
                grouped(plan_.bytes[kind].peak),
                grouped(bytes.peak),
                grouped(bytes.resident),
                grouped(bytes.reserved));
   }
-  fmt::print("  {:<20}{:>14}{:>14}{:>14}{:>14}\n",
+  fmt::print("  {:<16}{:>15}{:>15}{:>15}{:>15}\n",
              "all together",
              "",
              grouped(summary.total.peak),
              grouped(summary.total.resident),
              grouped(summary.total.reserved));
   if (ranks_.size > 1) {
-    fmt::print("\n{:<22}{:>14}{:>14}\n", "elements sent", "predicted", "counted");
+    fmt::print("\n{:<22}{:>24}{:>24}\n", "elements sent", "predicted", "counted");
     const auto row = [](const char* name, std::int64_t predicted, std::int64_t counted) {
-      fmt::print("  {:<20}{:>14}{:>14}\n", name, grouped(predicted), grouped(counted));
+      fmt::print("  {:<20}{:>24}{:>24}\n", name, grouped(predicted), grouped(counted));
     };
     for (const Phase phase : step_phases) {
       std::int64_t counted = 0;

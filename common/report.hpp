@@ -3,7 +3,10 @@
 #pragma once
 #include <chrono>
 #include <cstdint>
+#include <array>
+#include <cstdio>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "digest.hpp"
@@ -56,6 +59,7 @@ class Report {
   void add_digests(const LayerDigests& digests, Summary& summary);
 
   Chapter chapter_;
+  std::string family_;
   Options options_;
   Ranks& ranks_;
   Prediction plan_;

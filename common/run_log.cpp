@@ -16,6 +16,11 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
+/// A path in the options need not be UTF-8; what is not becomes U+FFFD.
+std::string line_of(const Json& json) {
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
 Json finite_or_null(float x) {
   return std::isfinite(x) ? Json(x) : Json(nullptr);
 }
@@ -69,7 +74,7 @@ RunLog::RunLog(const std::string& path)
 }
 
 void RunLog::write(const std::string& line) {
-  const bool written = std::fputs((line + "\n").c_str(), file_.get()) >= 0;
+  const bool written = std::fputs(line.c_str(), file_.get()) >= 0;
   if (written && std::fflush(file_.get()) == 0) return;
   throw Error(ExitCode::resources, fmt::format("{}: {}", path_, std::strerror(errno)));
 }
@@ -90,7 +95,7 @@ void RunLog::run(const Chapter& chapter,
                     {"parameters", layout.parameters()},
                     {"padded_parameters", layout.full()},
                     {"layers", layout.layers()}};
-  write(Json{{"run", run}}.dump());
+  write(line_of({{"run", run}}));
 }
 
 void RunLog::step(int number, const StepReport& report, double ms) {
@@ -99,7 +104,7 @@ void RunLog::step(int number, const StepReport& report, double ms) {
                      {"grad_norm", finite_or_null(report.grad_norm)},
                      {"skipped", report.skipped},
                      {"ms", std::round(ms * 1000) / 1000}};
-  write(step.dump());
+  write(line_of(step));
 }
 
 void RunLog::summary(const Summary& summary, const Prediction& plan) {
@@ -112,7 +117,7 @@ void RunLog::summary(const Summary& summary, const Prediction& plan) {
                     {"median_ms", std::round(summary.median_ms * 1000) / 1000},
                     {"digest", fmt::format("{:016x}", summary.digest)},
                     {"layer_digests", layers}};
-  write(Json{{"summary", all}}.dump());
+  write(line_of({{"summary", all}}));
 }
 
 }  // namespace zero

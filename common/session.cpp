@@ -16,13 +16,16 @@ namespace zero {
 Session::Session(int& argc, char**& argv) {
   int provided = 0;
   // One thread at a time, but not always the same one: chapter 06 has a communication thread.
-  check_mpi(MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &provided));
-  expect(provided >= MPI_THREAD_SERIALIZED, "MPI must allow calls from one thread at a time");
+  MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &provided);
+  process_bytes_at_start_ = process_peak_bytes();
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
   MPI_Comm_size(MPI_COMM_WORLD, &size_);
+  if (provided < MPI_THREAD_SERIALIZED) {
+    abort(Error(ExitCode::communication, "this MPI allows calls from one thread only"));
+  }
   MPI_Comm here = MPI_COMM_NULL;
-  check_mpi(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &here));
+  MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &here);
   MPI_Comm_size(here, &ranks_here_);
   MPI_Comm_free(&here);
 }
@@ -34,7 +37,7 @@ Session::~Session() {
 Options Session::agree(const Command& command, const Chapter& chapter) {
   agree_all([&] {
     const Launcher announced = launcher();
-    if (announced.ranks != size_) {
+    if (announced.started && announced.ranks != size_) {
       throw Error(
           ExitCode::usage,
           fmt::format("the launcher started {} ranks, MPI sees {}: start it with the mpirun "
@@ -66,8 +69,8 @@ void Session::agree_all_equal(const std::vector<std::pair<std::string, std::stri
       const std::string entry = of_rank_0.substr(start, of_rank_0.find(end, start) - start);
       if (entry != name + "=" + value) {
         throw Error(ExitCode::usage,
-                    fmt::format("rank {} was started with {} {}, rank 0 with {}: give every rank "
-                                "the same options",
+                    fmt::format("rank {} was started with {} {}, rank 0 with {}: start every rank "
+                                "the same way",
                                 rank_,
                                 name,
                                 value,

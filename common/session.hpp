@@ -24,6 +24,7 @@ class Refusal : public Error {
 /// MPI from construction to destruction.
 class Session {
  public:
+  /// MPI ends the job when it cannot start.
   Session(int& argc, char**& argv);
   ~Session();
   Session(const Session&) = delete;
@@ -50,6 +51,8 @@ class Session {
   int size() const { return size_; }
   /// How many of the ranks share this machine.
   int ranks_here() const { return ranks_here_; }
+  /// Physical memory of the process when MPI had started, in bytes.
+  std::int64_t process_bytes_at_start() const { return process_bytes_at_start_; }
 
  private:
   void agree_all(const std::function<void()>& attempt);
@@ -59,6 +62,7 @@ class Session {
   int rank_ = 0;
   int size_ = 1;
   int ranks_here_ = 1;
+  std::int64_t process_bytes_at_start_ = 0;
 };
 
 /// Ranks that talk through MPI. Calls come from one thread at a time.

@@ -63,6 +63,9 @@ std::chrono::microseconds delay_of(const std::string& name) {
 }  // namespace
 
 struct Stream::Worker {
+  /// So far may the host run ahead: the queue is memory that no ledger sees.
+  static constexpr std::size_t most_queued = 4096;
+
   /// `dropped` is called instead of `run` when the stream is poisoned.
   struct Task {
     std::function<void()> run;
@@ -102,6 +105,7 @@ struct Stream::Worker {
       tasks.pop_front();
       const bool last = closing && tasks.empty();
       lock.unlock();
+      room.notify_one();
       execute(task);
       if (last) return;
     }
@@ -124,6 +128,7 @@ struct Stream::Worker {
   std::atomic<bool> cancel = false;
   std::mutex mutex;  // guards tasks and closing
   std::condition_variable changed;
+  std::condition_variable room;
   std::deque<Task> tasks;
   bool closing = false;
   std::exception_ptr poison;  // the worker thread's own

@@ -43,7 +43,8 @@ class Stream {
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
 
-  /// Puts a task on the stream, with the caller's phase. An inline stream rethrows at once.
+  /// Puts a task on the stream, with the caller's phase. An inline stream rethrows at once. With
+  /// 4096 tasks waiting, a worker stream lets the caller wait for room.
   void run(std::function<void()> task);
   /// The moment at which everything put on the stream so far is done.
   Event record();

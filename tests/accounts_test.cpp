@@ -67,7 +67,7 @@ std::int64_t over_ranks(Communicator& comm, std::int64_t mine) {
 void check_bytes(const Prediction& plan) {
   for (int kind = 0; kind < kind_count; ++kind) {
     const KindBytes& booked = ledger().of(static_cast<Kind>(kind));
-    INFO("bytes of kind ", name_of(static_cast<Kind>(kind)));
+    INFO("bytes of kind ", std::string(name_of(static_cast<Kind>(kind))));
     CHECK(booked.resident == plan.bytes[kind].resident);
     CHECK(booked.reserved == plan.bytes[kind].peak);
     CHECK(booked.peak == plan.bytes[kind].peak);
@@ -81,7 +81,7 @@ void check_traffic(const Prediction& plan,
                    std::int64_t skipped) {
   const Sent& sent = comm.sent();
   for (const Phase phase : step_phases) {
-    INFO("elements sent in ", name_of(phase));
+    INFO("elements sent in ", std::string(name_of(phase)));
     CHECK(sent_in(sent, phase) == plan.sent(phase, steps, skipped));
   }
   CHECK(sent_in(sent, Phase::setup) == 0);

@@ -8,7 +8,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 CHAPTERS = sorted(path.parent for path in ROOT.glob("0*/trainer.hpp"))
-MOST_CHANGED = 48     # lines of trainer.hpp, removed and added, from one chapter to the next
+MOST_CHANGED = 47     # lines of trainer.hpp, removed and added, from one chapter to the next
 LONGEST_TRAINER = 130
 LONGEST_LINE = 100
 SOURCES = [path for folder in [*CHAPTERS, ROOT / "common", ROOT / "tests", ROOT / "notes"]

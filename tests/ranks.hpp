@@ -44,6 +44,13 @@ class PoisonedData : public Data {
   std::uint64_t bad_;
 };
 
+/// The dtypes that the chapter can be asked for.
+template <class Trainer>
+std::vector<Dtype> dtypes_of() {
+  if (!Trainer::chapter.mixed_precision) return {Dtype::fp32};
+  return {Dtype::fp32, Dtype::bf16, Dtype::fp16};
+}
+
 inline MakeData ordinary_data(const Options& options) {
   return [options](int rank, int ranks) { return make_data(options, rank, ranks); };
 }
@@ -103,8 +110,8 @@ Outcome outcome_of(Trainer& trainer, Communicator& comm, std::vector<StepReport>
 template <class Trainer>
 Outcome run(const Options& options, const MakeData& make) {
   const auto comm = make_communicator(session());
+  const auto data = make(comm->rank, comm->size);  // outlives the trainer, whose tasks read it
   const auto trainer = make_trainer<Trainer>(options, *comm);
-  const auto data = make(comm->rank, comm->size);
   std::vector<StepReport> reports;
   for (int step = 0; step < options.steps; ++step) reports.push_back(trainer->step(*data, step));
   return outcome_of(*trainer, *comm, std::move(reports));

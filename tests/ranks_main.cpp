@@ -83,7 +83,7 @@ int main(int argc, char** argv) {
   the_session = &session;
   const int expected = argc > 1 ? std::atoi(argv[1]) : 0;
   if (expected != session.size()) {
-    leave("told to expect " + std::to_string(expected) + " ranks");
+    leave("usage: mpirun -n RANKS PROGRAM RANKS; RANKS is given as " + std::to_string(expected));
   }
   std::ostringstream text;
   doctest::Context context(argc, argv);

@@ -6,16 +6,16 @@ A sabotage stands in a page as
 
     ```diff
     --- common/mpi_communicator.cpp
-    -      const T mean = narrow<T>(sum[i] / ranks);
-    +      const T mean = narrow<T>(sum[i]);
+    -      store(out[i], sum[i] / ranks, add);
+    +      store(out[i], sum[i], add);
     ```
 
     Caught by `communicator on 2 ranks`: "the test case".
 
 The lines with a minus (and those with neither sign) must stand in the file exactly once, one after
 the other; in a copy of the tree they are replaced by the lines with a plus. Then the named Meson
-test must fail and name the test case. "Caught by ThreadSanitizer in `test`." means that the test,
-built with it, reports a race.
+test must fail and name the test case. "Caught by ThreadSanitizer in `test`: "case"." means that this
+case alone, built with it, reports a race.
 """
 import argparse
 import json
@@ -30,7 +30,7 @@ from pathlib import Path
 
 BLOCK = re.compile(
     r"```diff\n--- (?P<file>\S+)\n(?P<lines>(?:[-+ ].*\n)+)```\n\s*"
-    r"Caught by (?P<tsan>ThreadSanitizer in\s+)?`(?P<test>[^`]+)`(?::\s+\"(?P<case>[^\"]+)\")?")
+    r"Caught by (?P<tsan>ThreadSanitizer in\s+)?`(?P<test>[^`]+)`:\s+\"(?P<case>[^\"]+)\"")
 ANY_DIFF = re.compile(r"```diff\n--- ")
 SETUP = {"plain": [], "tsan": ["-Db_sanitize=thread", "-Db_lundef=false"]}
 
@@ -42,11 +42,8 @@ class Sabotage:
     before: str
     after: str
     test: str
-    case: str  # empty: ThreadSanitizer reports a race
-
-    @property
-    def build(self):
-        return "plain" if self.case else "tsan"
+    case: str
+    build: str  # a key of SETUP; tsan: the case is run alone, and must report a race
 
 
 def lines_of(diff, signs):
@@ -63,12 +60,10 @@ def read_pages(root):
         if page.parent.name != "notes" and len(blocks) < 3:
             sys.exit(f"{page}: {len(blocks)} sabotages, at least 3 are expected")
         for block in blocks:
-            case = " ".join((block["case"] or "").split())
-            if bool(case) == bool(block["tsan"]):
-                sys.exit(f"{page}: {block['file']}: either a test case or ThreadSanitizer")
             found.append(Sabotage(page.relative_to(root), block["file"],
                                   lines_of(block["lines"], "- "), lines_of(block["lines"], "+ "),
-                                  block["test"], case))
+                                  block["test"], " ".join(block["case"].split()),
+                                  "tsan" if block["tsan"] else "plain"))
     return found
 
 
@@ -101,8 +96,10 @@ class Tree:
             sys.exit(f"{sabotage.page}: there is no test \"{sabotage.test}\"")
         programs = [word for word in test["cmd"] if f"/{build}/" in word]
         self.check(["ninja", "-C", build, *[Path(word).name for word in programs]])
+        # doctest separates filters by commas; a question mark stands for any character
+        only = [f"--test-case={sabotage.case.replace(',', '?')}"] if build == "build-tsan" else []
         try:
-            done = subprocess.run(test["cmd"], env=os.environ | test["env"], text=True,
+            done = subprocess.run([*test["cmd"], *only], env=os.environ | test["env"], text=True,
                                   errors="replace", stdin=subprocess.DEVNULL,
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120,
                                   cwd=self.folder, check=False)
@@ -123,14 +120,17 @@ class Tree:
             file.write_text(original)
         if code == 0:
             return f"\"{sabotage.test}\" did not fail: {output[-300:]}"
-        expected = sabotage.case or "WARNING: ThreadSanitizer: data race"
+        race = "WARNING: ThreadSanitizer: data race"
+        expected = race if sabotage.build == "tsan" else sabotage.case
         return "" if expected in output else f"\"{expected}\" is not in: {output[-2000:]}"
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--root", type=Path, default=Path(__file__).resolve().parent.parent)
-    parser.add_argument("--work", type=Path, required=True, help="folder for the copy; is deleted")
+    root = Path(__file__).resolve().parent.parent
+    parser.add_argument("--root", type=Path, default=root)
+    parser.add_argument("--work", type=Path, default=root / "build" / "sabotage",
+                        help="folder for the copy; is deleted")
     parser.add_argument("--only", default="", help="pages and files whose name contains this")
     arguments = parser.parse_args()
     chosen = [s for s in read_pages(arguments.root) if arguments.only in f"{s.page} {s.file}"]

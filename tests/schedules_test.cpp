@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Chapter 06 under schedules in which one of its two streams, or one rank, is always late. The run
-// must be the replay's in each; built with ThreadSanitizer, each must also be free of races, and
-// for every wait in layer_window.hpp there is one of these in which its absence is found.
+// Chapter 06 under schedules in which one of its two streams is always late. The run must be the
+// replay's in each; built with ThreadSanitizer, each must also be free of races, and for every wait
+// in layer_window.hpp there is one of these in which its absence is found (notes/streams.md).
 #include <doctest/doctest.h>
 
 #include <bit>

@@ -42,11 +42,6 @@ Options odd_options(Dtype dtype) {
   return o;
 }
 
-std::vector<Dtype> dtypes() {
-  if (!Trainer::chapter.mixed_precision) return {Dtype::fp32};
-  return {Dtype::fp32, Dtype::bf16, Dtype::fp16};
-}
-
 std::vector<int> prefetches() {
   if (!Trainer::chapter.prefetch) return {0};
   return {0, 1, 2};
@@ -104,7 +99,7 @@ Outcome check_against_replay(Options options, const MakeData& make) {
 }  // namespace
 
 TEST_CASE("the run equals the replay: odd sizes, clipping, weight decay") {
-  for (const Dtype dtype : dtypes()) {
+  for (const Dtype dtype : dtypes_of<Trainer>()) {
     const Options options = odd_options(dtype);
     const Outcome outcome = check_against_replay(options, ordinary_data(options));
     // Not everything may have been clipped away or skipped, or the test would see nothing.
@@ -116,7 +111,7 @@ TEST_CASE("the run equals the replay: odd sizes, clipping, weight decay") {
 }
 
 TEST_CASE("the run equals the replay: several micro-batches") {
-  for (const Dtype dtype : dtypes()) {
+  for (const Dtype dtype : dtypes_of<Trainer>()) {
     Options options = odd_options(dtype);
     options.accumulate = 3;
     check_against_replay(options, ordinary_data(options));
@@ -124,7 +119,7 @@ TEST_CASE("the run equals the replay: several micro-batches") {
 }
 
 TEST_CASE("the run equals the replay: more ranks than a layer has elements") {
-  for (const Dtype dtype : dtypes()) {
+  for (const Dtype dtype : dtypes_of<Trainer>()) {
     Options options = odd_options(dtype);
     options.width = 1;
     options.layers = 2;
@@ -134,14 +129,14 @@ TEST_CASE("the run equals the replay: more ranks than a layer has elements") {
 }
 
 TEST_CASE("the run equals the replay: one layer only") {
-  Options options = odd_options(dtypes().back());
+  Options options = odd_options(dtypes_of<Trainer>().back());
   options.layers = 1;
   check_against_replay(options, ordinary_data(options));
 }
 
 TEST_CASE("the run equals the replay: layers of different sizes") {
   for (const Task task : {Task::text, Task::toy}) {
-    Options options = odd_options(dtypes().back());
+    Options options = odd_options(dtypes_of<Trainer>().back());
     options.task = task;
     options.width = 24;
     options.data = default_corpus;
@@ -151,7 +146,7 @@ TEST_CASE("the run equals the replay: layers of different sizes") {
 }
 
 TEST_CASE("a step with a gradient that is not finite is skipped by all ranks") {
-  for (const Dtype dtype : dtypes()) {
+  for (const Dtype dtype : dtypes_of<Trainer>()) {
     Options options = odd_options(dtype);
     options.accumulate = 2;
     options.loss_scale = 128;  // fixed, so that fp16 skips this step only
@@ -178,29 +173,39 @@ TEST_CASE("fp16's dynamic loss scale finds its way down from an overflow") {
   CHECK(skipped < options.steps);
 }
 
-TEST_CASE("a skipped step leaves moments and step count alone") {
-  // A run whose first step is skipped updates as one that has not begun: with the data of step 1,
-  // its first update moves every weight by Adam's first step, of size close to lr.
-  Options options = odd_options(dtypes().back());
+TEST_CASE("a skipped step leaves parameters, moments and step count alone") {
+  Options options = odd_options(dtypes_of<Trainer>().back());
   options.loss_scale = 128;
-  options.weight_decay = 0;
+  options.weight_decay = options.clip = 0;
   options.steps = 1;
   const auto skipped = run<Trainer>(options, poisoned_data(options, 0));
   CHECK(skipped.reports[0].skipped);
   for (const float m : skipped.momentum) CHECK(m == 0);
   for (const float v : skipped.variance) CHECK(v == 0);
-  options.lr = 0;
-  check_same_bits(skipped.weights, run<Trainer>(options, ordinary_data(options)).weights, "weight");
+  Options unmoved = options;
+  unmoved.lr = 0;
+  check_same_bits(skipped.weights, run<Trainer>(unmoved, ordinary_data(options)).weights, "weight");
+  // The step after it is Adam's first: it moves a weight by lr |g| / (|g| + eps), so by lr wherever
+  // the gradient is not tiny. As a second step it would be 0.1 / 0.19 / sqrt(0.001 / 0.001999) lr,
+  // some 0.74 lr.
+  options.steps = 2;
+  const auto first = run<Trainer>(options, poisoned_data(options, 0));
+  CHECK(!first.reports[1].skipped);
+  double moved = 0;
+  for (std::size_t i = 0; i < first.weights.size(); ++i) {
+    moved = std::max(moved, std::abs(double{first.weights[i]} - double{skipped.weights[i]}));
+  }
+  CHECK(moved == doctest::Approx(options.lr).epsilon(1e-4));
 }
 
 TEST_CASE("runs repeat to the last bit") {
-  const Options options = odd_options(dtypes().back());
+  const Options options = odd_options(dtypes_of<Trainer>().back());
   check_same_run(run<Trainer>(options, ordinary_data(options)),
                  run<Trainer>(options, ordinary_data(options)));
 }
 
 TEST_CASE("with one micro-batch, or with one rank, the two families are one") {
-  for (const Dtype dtype : dtypes()) {
+  for (const Dtype dtype : dtypes_of<Trainer>()) {
     Options options = odd_options(dtype);
     options.accumulate = ranks() == 1 ? 3 : 1;
     const MakeData make = ordinary_data(options);

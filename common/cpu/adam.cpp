@@ -34,6 +34,8 @@ void Adam::update(const AdamSlice& slice, View grads, View params) {
   expect(slice.momentum.size == count && slice.variance.size == count && grads.size == count &&
              params.size == count,
          "Adam: the slice, its gradients and its parameters have the same size");
+  expect(grads.dtype == params.dtype && slice.weights.dtype == Dtype::fp32,
+         "Adam: gradients and parameters have one dtype, the state is fp32");
   const bool in_place = params.data == slice.weights.data;
   stream_.run([=, scalars = scalars_] {
     with_type(grads.dtype, [&]<class T>(T) {

@@ -42,7 +42,9 @@ Fp32Block fp32_block(const Operand& matrix,
 
 }  // namespace
 
-void use_one_matmul_thread() { openblas_set_num_threads(1); }
+void use_one_matmul_thread() {
+  openblas_set_num_threads(1);
+}
 
 void matmul(const Operand& a,
             const Operand& b,

@@ -36,11 +36,12 @@ std::vector<Scratch> delta_buffers(const Architecture& model, std::int64_t batch
 /// One layer as its product sees it: batch rows of `inputs` and of `outputs`.
 struct Layer {
   std::int64_t batch, inputs, outputs;
-  bool bias, relu;
+  bool bias;
 };
 
 /// y = relu(x W^T + b), formed in fp32 and rounded once.
-void linear_forward(const Layer& layer, View x, View params, View y, std::span<float> panel) {
+void linear_forward(
+    const Layer& layer, View x, View params, View y, bool relu, std::span<float> panel) {
   with_type(params.dtype, [&]<class T>(T) {
     const T* bias = params.as<T>().data() + layer.outputs * layer.inputs;
     T* out = y.as<T>().data();
@@ -57,19 +58,12 @@ void linear_forward(const Layer& layer, View x, View params, View y, std::span<f
                  const std::int64_t column = block.column + j;
                  float value = block.values[i * block.columns + j];
                  if (layer.bias) value += widen(bias[column]);
-                 if (layer.relu) value = value < 0 ? 0 : value;  // keeps NaN
+                 if (relu) value = value < 0 ? 0 : value;  // keeps NaN
                  out[(block.row + i) * layer.outputs + column] = narrow<T>(value);
                }
              }
            });
   });
-}
-
-/// Rounds `value` to T and stores it, or adds it to what is there and rounds again.
-template <class T>
-void put(T& place, float value, bool add) {
-  const T rounded = narrow<T>(value);
-  place = add ? narrow<T>(widen(place) + widen(rounded)) : rounded;
 }
 
 /// The gradient of the weight, dy^T x, of the bias, the column sums of dy, and zero padding.
@@ -87,7 +81,7 @@ void linear_backward_params(
              for (std::int64_t i = 0; i < block.rows; ++i) {
                T* row = grad + (block.row + i) * layer.inputs + block.column;
                const float* values = block.values + i * block.columns;
-               for (std::int64_t j = 0; j < block.columns; ++j) put(row[j], values[j], add);
+               for (std::int64_t j = 0; j < block.columns; ++j) store(row[j], values[j], add);
              }
            });
     if (layer.bias) {
@@ -96,7 +90,7 @@ void linear_backward_params(
       for (std::int64_t j = 0; j < layer.outputs; ++j) {
         float sum = 0;
         for (std::int64_t i = 0; i < layer.batch; ++i) sum += widen(delta[i * layer.outputs + j]);
-        put(bias[j], sum, add);
+        store(bias[j], sum, add);
       }
     }
     std::fill(grad + grads.used, grad + grads.size, T{});
@@ -240,9 +234,9 @@ void Mlp::forward(int l, View params) {
   live_[l + 1] = activations_[l + 1].borrow();
   const Loan panel = panel_.borrow();
   const bool relu = model_.relu && l + 1 < model_.layers();
-  const Layer layer{batch_, model_.widths[l], model_.widths[l + 1], model_.bias, relu};
+  const Layer layer{batch_, model_.widths[l], model_.widths[l + 1], model_.bias};
   stream_.run([=, x = live_[l].view(), y = live_[l + 1].view(), space = panel.view().as<float>()] {
-    linear_forward(layer, x, params, y, space);
+    linear_forward(layer, x, params, y, relu, space);
   });
 }
 
@@ -270,7 +264,7 @@ void Mlp::loss(float scale, Sums& sums) {
 
 void Mlp::backward(int l, View params, View grads, bool add) {
   const Loan panel = panel_.borrow();
-  const Layer layer{batch_, model_.widths[l], model_.widths[l + 1], model_.bias, false};
+  const Layer layer{batch_, model_.widths[l], model_.widths[l + 1], model_.bias};
   const View x = live_[l].view();
   const View dy = live_deltas_[l % 2].view().part(0, batch_ * layer.outputs);
   const View dx = live_deltas_[(l + 1) % 2].view().part(0, batch_ * layer.inputs);
