@@ -224,31 +224,34 @@ Command read_command(int argc, char** argv, const Chapter& chapter) {
   return command;
 }
 
-std::vector<std::pair<std::string, std::string>> named_values(const Options& o,
-                                                              const Chapter& chapter) {
-  std::vector<std::pair<std::string, std::string>> values{
-      {"task", name_of(o.task)},
-      {"data", o.data},
-      {"steps", fmt::to_string(o.steps)},
-      {"batch", fmt::to_string(o.batch)},
-      {"accumulate", fmt::to_string(o.accumulate)},
-      {"width", fmt::to_string(o.width)},
-      {"layers", fmt::to_string(o.layers)},
-      {"lr", fmt::to_string(o.lr)},
-      {"beta1", fmt::to_string(o.beta1)},
-      {"beta2", fmt::to_string(o.beta2)},
-      {"eps", fmt::to_string(o.eps)},
-      {"weight-decay", fmt::to_string(o.weight_decay)},
-      {"clip", fmt::to_string(o.clip)},
-      {"seed", fmt::to_string(o.seed)},
-      {"log", o.log},
-      {"quiet", o.quiet ? "true" : "false"}};
+NamedValues named_values(const Options& o, const Chapter& chapter) {
+  NamedValues values{{"task", std::string(name_of(o.task))},
+                     {"data", o.data},
+                     {"steps", o.steps},
+                     {"batch", o.batch},
+                     {"accumulate", o.accumulate},
+                     {"width", o.width},
+                     {"layers", o.layers},
+                     {"lr", o.lr},
+                     {"beta1", o.beta1},
+                     {"beta2", o.beta2},
+                     {"eps", o.eps},
+                     {"weight-decay", o.weight_decay},
+                     {"clip", o.clip},
+                     {"seed", o.seed},
+                     {"log", o.log},
+                     {"quiet", o.quiet}};
   if (chapter.mixed_precision) {
-    values.emplace_back("dtype", name_of(o.dtype));
-    values.emplace_back("loss-scale", o.loss_scale == 0 ? "dynamic" : fmt::to_string(o.loss_scale));
+    values.emplace_back("dtype", std::string(name_of(o.dtype)));
+    values.emplace_back("loss-scale", std::string("dynamic"));
+    if (o.loss_scale != 0) values.back().second = o.loss_scale;
   }
-  if (chapter.prefetch) values.emplace_back("prefetch", fmt::to_string(o.prefetch));
+  if (chapter.prefetch) values.emplace_back("prefetch", o.prefetch);
   return values;
+}
+
+std::string text_of(const OptionValue& value) {
+  return std::visit([](const auto& held) { return fmt::format("{}", held); }, value);
 }
 
 const char* name_of(Task task) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "dtype.hpp"
@@ -56,9 +57,13 @@ struct Command {
 /// Reads the command line; never throws for what a user can type, starts no MPI.
 Command read_command(int argc, char** argv, const Chapter& chapter);
 
+using OptionValue = std::variant<bool, int, std::uint64_t, double, std::string>;
+using NamedValues = std::vector<std::pair<std::string, OptionValue>>;
+
 /// Every option of the chapter as it will be used, by name: for the log, and to compare ranks.
-std::vector<std::pair<std::string, std::string>> named_values(const Options& options,
-                                                              const Chapter& chapter);
+NamedValues named_values(const Options& options, const Chapter& chapter);
+
+std::string text_of(const OptionValue& value);
 
 const char* name_of(Task task);
 

@@ -85,7 +85,9 @@ void RunLog::run(const Chapter& chapter,
                  const Layout& layout,
                  const Ranks& ranks) {
   Json named;
-  for (const auto& [name, value] : named_values(options, chapter)) named[name] = value;
+  for (const auto& [name, value] : named_values(options, chapter)) {
+    std::visit([&, &name = name](const auto& held) { named[name] = held; }, value);
+  }
   const Json run = {{"chapter", chapter.name},
                     {"ranks", ranks.size},
                     {"dtype", name_of(options.dtype)},

@@ -51,7 +51,7 @@ Options Session::agree(const Command& command, const Chapter& chapter) {
   std::vector<std::pair<std::string, std::string>> mine{{"program", chapter.name},
                                                         {"--help", command.run ? "no" : "yes"}};
   for (const auto& [name, value] : named_values(command.options, chapter)) {
-    if (command.run) mine.emplace_back("--" + name, value);
+    if (command.run) mine.emplace_back("--" + name, text_of(value));
   }
   agree_all_equal(mine);
   if (!command.run) throw Refusal(static_cast<ExitCode>(command.status), command.text);
@@ -62,7 +62,7 @@ void Session::agree_all_equal(const std::vector<std::pair<std::string, std::stri
   constexpr char end = '\0';  // no argument contains it
   std::string all;
   for (const auto& [name, value] : mine) all += name + "=" + value + end;
-  const std::string of_rank_0 = text_of(0, all);
+  const std::string of_rank_0 = broadcast(0, all);
   agree_all([&] {
     std::size_t start = 0;
     for (const auto& [name, value] : mine) {
@@ -100,10 +100,10 @@ void Session::agree_all(const std::function<void()>& attempt) {
   if (first == fine) return;
   check_mpi(MPI_Ibcast(&code, 1, MPI_INT, first, MPI_COMM_WORLD, &request));
   finish({&request, 1});
-  throw Refusal(static_cast<ExitCode>(code), text_of(first, why));
+  throw Refusal(static_cast<ExitCode>(code), broadcast(first, why));
 }
 
-std::string Session::text_of(int root, std::string text) const {
+std::string Session::broadcast(int root, std::string text) const {
   auto length = static_cast<int>(text.size());
   MPI_Request request;
   check_mpi(MPI_Ibcast(&length, 1, MPI_INT, root, MPI_COMM_WORLD, &request));

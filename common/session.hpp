@@ -57,7 +57,7 @@ class Session {
  private:
   void agree_all(const std::function<void()>& attempt);
   void agree_all_equal(const std::vector<std::pair<std::string, std::string>>& mine);
-  std::string text_of(int root, std::string text) const;
+  std::string broadcast(int root, std::string text) const;
 
   int rank_ = 0;
   int size_ = 1;

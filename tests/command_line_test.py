@@ -386,8 +386,8 @@ def check_run_line(run, chapter, ranks):
     expect(set(run["options"]) == named, f"every option expected: {run}")
     options = {"width": 8, "layers": 2, "batch": 2, "steps": 5, "data": "text.txt"}
     for name, value in options.items():
-        expect(str(run["options"][name]) == str(value), f"{name} {value} expected: {run}")
-    expect(float(run["options"]["lr"]) == 2e-3, f"lr 2e-3 expected: {run}")
+        expect(run["options"][name] == value, f"{name} {value} expected: {run}")
+    expect(run["options"]["lr"] == 2e-3, f"lr 2e-3 expected: {run}")
     sizes = [8 * 9, 256 * 9]
     padded = sum(rounded_up(size, 8 * ranks) for size in sizes)
     facts = {"chapter": chapter, "ranks": ranks, "dtype": "bf16" if chapter in MIXED else "fp32",

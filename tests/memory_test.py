@@ -14,6 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+MLP = ["--task", "mlp"]
 STATE = ["parameters", "gradients", "optimizer"]
 MOST_OVER_RESIDENT = {"03_mixed_precision": 1.02, "04_zero1": 1.03, "05_zero2": 1.06,
                       "06_zero3": 1.15}
@@ -24,13 +25,13 @@ def run(arguments, chapter, ranks, options):
     """The summary of a short run."""
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log.jsonl"
-        subprocess.run([arguments.mpiexec, "-n", str(ranks), arguments.build / chapter, "--task",
-                        "mlp", "--steps", "3", "--quiet", "--log", log, *options], check=True)
+        subprocess.run([arguments.mpiexec, "-n", str(ranks), arguments.build / chapter, "--steps",
+                        "3", "--quiet", "--log", log, *options], check=True)
         return json.loads(log.read_text().splitlines()[-1])["summary"]
 
 
 def borrowing(arguments, chapter, most):
-    memory = run(arguments, chapter, 4, ["--layers", "16", "--width", "512"])["memory"]
+    memory = run(arguments, chapter, 4, [*MLP, "--layers", "16", "--width", "512"])["memory"]
     peaks = sum(memory[kind]["peak"] for kind in [*STATE, "communication"])
     resident = sum(memory[kind]["predicted_resident"] for kind in STATE)
     ratio = peaks / resident
@@ -39,12 +40,26 @@ def borrowing(arguments, chapter, most):
 
 
 def process(arguments, chapter):
-    memory = run(arguments, chapter, 2, ["--layers", "12", "--width", "2048"])["memory"]["total"]
+    options = [*MLP, "--layers", "12", "--width", "2048"]
+    memory = run(arguments, chapter, 2, options)["memory"]["total"]
     ratio = memory["process_peak"] / memory["reserved"]
     megabytes = memory["reserved"] / 1e6
     print(f"{chapter:<20} the process over {megabytes:4.0f} MB reserved   {ratio:.3f}   "
           f"at most {MOST_OVER_RESERVED:.2f}")
     return memory["reserved"] > 256e6 and 1 <= ratio <= MOST_OVER_RESERVED
+
+
+def text(arguments):
+    """The same for what is held as data: a text of 300 MB."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "text"
+        path.write_bytes(b"a large text. " * (300_000_000 // 14))
+        memory = run(arguments, "02_distributed_adam", 2,
+                     ["--task", "text", "--data", path, "--width", "64"])["memory"]["total"]
+    ratio = memory["process_peak"] / memory["reserved"]
+    print(f"a text of 300 MB     the process over {memory['reserved'] / 1e6:4.0f} MB reserved   "
+          f"{ratio:.3f}   at most {MOST_OVER_RESERVED:.2f}")
+    return 1 <= ratio <= MOST_OVER_RESERVED
 
 
 def main():
@@ -55,6 +70,7 @@ def main():
     good = [borrowing(arguments, chapter, most) for chapter, most in MOST_OVER_RESIDENT.items()]
     for chapter in ["02_distributed_adam", *MOST_OVER_RESIDENT]:
         good.append(process(arguments, chapter))
+    good.append(text(arguments))
     return 0 if all(good) else 1
 
 

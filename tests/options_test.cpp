@@ -87,7 +87,8 @@ class Launched {
 };
 
 std::string value_of(const char* name, const Options& options, const Chapter& chapter) {
-  for (const auto& [key, value] : named_values(options, chapter)) {
+  for (const auto& [key, option] : named_values(options, chapter)) {
+    const std::string value = text_of(option);
     if (key == name) return value;
   }
   return "(none)";

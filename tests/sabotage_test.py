@@ -14,7 +14,7 @@ A sabotage stands in a page as
 
 The lines with a minus (and those with neither sign) must stand in the file exactly once, one after
 the other; in a copy of the tree they are replaced by the lines with a plus. Then the named Meson
-test must fail and name the test case. "Caught by ThreadSanitizer in `test`: "case"." means that this
+test must fail and name the test case. `Caught by ThreadSanitizer in` before the test means that the
 case alone, built with it, reports a race.
 """
 import argparse
