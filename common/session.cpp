@@ -4,9 +4,11 @@
 #include <fmt/format.h>
 #include <mpi.h>
 
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <limits>
+#include <thread>
 
 #include "launcher.hpp"
 #include "mpi_support.hpp"
@@ -126,6 +128,8 @@ int Session::refuse(const Refusal& refusal) const {
 void Session::abort(const std::exception& error) const {
   fmt::print(stderr, "rank {}/{}: {}\n", rank_, size_, error.what());
   std::fflush(stderr);
+  // The launcher ends the job at once, and what it has not yet passed on is lost.
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
   MPI_Abort(MPI_COMM_WORLD, exit_code_of(error));
   std::abort();  // not reached; MPI_Abort is not declared noreturn
 }
