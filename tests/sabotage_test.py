@@ -94,15 +94,17 @@ class Tree:
         test = self.tests[sabotage.build].get(sabotage.test)
         if test is None:
             sys.exit(f"{sabotage.page}: there is no test \"{sabotage.test}\"")
-        programs = [word for word in test["cmd"] if f"/{build}/" in word]
-        self.check(["ninja", "-C", build, *[Path(word).name for word in programs]])
+        # Meson names programs by their place in the build folder, or from there
+        programs = [Path(word).name for word in test["cmd"]
+                    if word.startswith("./") or f"/{build}/" in word]
+        self.check(["ninja", "-C", build, *programs])
         # doctest separates filters by commas; a question mark stands for any character
         only = [f"--test-case={sabotage.case.replace(',', '?')}"] if build == "build-tsan" else []
         try:
             done = subprocess.run([*test["cmd"], *only], env=os.environ | test["env"], text=True,
                                   errors="replace", stdin=subprocess.DEVNULL,
                                   stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120,
-                                  cwd=self.folder, check=False)
+                                  cwd=self.folder / build, check=False)
         except subprocess.TimeoutExpired:
             return 0, "the test hung"
         return done.returncode, " ".join(done.stdout.split())
