@@ -278,7 +278,7 @@ def table_output(programs):
 def table_check(programs, chapter):
     """What a chapter prints about bytes and traffic: the part that no clock enters."""
     run = programs.run(chapter, 4, "--steps", 20)
-    report = run.printed[run.printed.index("bytes, most of a rank"):]
+    report = run.printed[run.printed.index("bytes of a rank"):]
     report = report[:report.index("\nparameters ")]
     return fenced(f"$ {run.shown}\n\n{report}") + "\n\n" + stamp(run)
 
