@@ -2,6 +2,7 @@
 // Options in, one training run, a report out. One process, no MPI.
 #include <cstdio>
 
+#include "choice.hpp"
 #include "error.hpp"
 #include "report.hpp"
 #include "trainer.hpp"
@@ -13,7 +14,7 @@ int main(int argc, char** argv) {
   const Command command = read_command(argc, argv, chapter);
   if (const auto exit_code = answer_alone(command, chapter, formulas)) return *exit_code;
   try {
-    const Options options = command.options;
+    const Options options = choose_alone(command.options);
     Ranks alone;
     check_memory(formulas, options, 1, 1);
     const auto data = make_data(options);

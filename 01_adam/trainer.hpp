@@ -74,7 +74,7 @@ class Trainer {
       divide(compute_, grads, micro_batches_);
       squared_norm(compute_, grads, sums_);
     }
-    compute_.synchronise();
+    fetch(compute_, sums_);
     const StepReport report = judge({sums_.loss, sums_.squares}, micro_batches_, clip_);
     if (report.skipped) return report;
     adam_.begin(report.grad_factor);

@@ -14,10 +14,10 @@ int main(int argc, char** argv) {
   try {
     const Options options = session.agree(command, chapter);
     session.agree(
-        [&] { return check_memory(formulas, options, session.size(), session.ranks_here()); });
+        [&] { return check_memory(formulas, options, session.size(), session.sharing()); });
     const auto data =
         session.agree([&] { return make_data(options, session.rank(), session.size()); });
-    const auto comm = make_communicator(session);
+    const auto comm = make_communicator(session, options);
     Trainer trainer(options, *comm);
     const auto report = session.agree([&] {
       return std::make_unique<Report>(chapter, formulas, options, trainer.layout(), *comm);

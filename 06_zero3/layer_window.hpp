@@ -89,7 +89,7 @@ class LayerWindow {
   }
 
   /// The ranks' sums of what compute has been told to add up. The host waits.
-  Totals sum(const Sums& sums) {
+  Totals sum(Sums& sums) {
     communication_.wait(compute_.record());
     return comm_.sum(communication_, sums);
   }

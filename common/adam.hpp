@@ -10,14 +10,6 @@
 
 namespace zero {
 
-/// What one rank holds of one layer's fp32 state. Three views of the same size.
-struct AdamSlice {
-  std::int64_t first;  // position of the first element within the layer
-  View weights;  // the master weights; with --dtype fp32 the parameters themselves
-  View momentum;
-  View variance;
-};
-
 /// Elements of the separate master copy of `size` parameters: none in fp32.
 constexpr std::int64_t master_size(Dtype dtype, std::int64_t size) {
   return dtype == Dtype::fp32 ? 0 : size;

@@ -3,6 +3,8 @@
 #pragma once
 #include <cmath>
 
+#include "host_device.hpp"
+
 namespace zero {
 
 /// What is the same for all parameters of a step: Adam (Kingma and Ba, 2015, Algorithm 1, in the
@@ -18,7 +20,7 @@ struct AdamScalars {
 };
 
 /// grad: as stored, widened to fp32. weight, momentum and variance are read and written.
-inline void adam_element(
+HOST_DEVICE inline void adam_element(
     const AdamScalars& s, float grad, float& weight, float& momentum, float& variance) {
   const float g = grad * s.grad_factor;
   momentum = s.beta1 * momentum + s.one_minus_beta1 * g;

@@ -45,8 +45,11 @@ class Ranks {
   /// Every rank's values, rank after rank, on every rank. For reports, outside of steps.
   virtual std::vector<std::uint64_t> gather(std::span<const std::uint64_t> values);
 
-  /// Complete once the streams that carried the collectives are idle.
+  /// Complete once the streams that carried the collectives are idle. A library's own collectives
+  /// cannot be counted: see counts().
   const Sent& sent() const { return sent_; }
+  /// False where what is sent is known by formula only.
+  virtual bool counts() const { return true; }
 
   const int rank;
   const int size;
@@ -59,6 +62,11 @@ class Ranks {
         size(size),
         library(std::move(library)),
         process_bytes_at_start(process_bytes_at_start) {}
+
+  /// The others, beginning with the next: so that not all send to rank 0 first.
+  std::vector<int> peers() const;
+  /// Books a part that leaves this rank for one other.
+  void count(View part, Collective collective);
 
   Sent sent_;
 };
@@ -85,7 +93,7 @@ class Communicator : public Ranks {
   void all_reduce_mean(Stream& stream, View full);
 
   /// The ranks' sums added in rank order. Waits for the stream: a step's one synchronisation.
-  virtual Totals sum(Stream& stream, const Sums& sums) = 0;
+  virtual Totals sum(Stream& stream, Sums& sums) = 0;
 };
 
 }  // namespace zero

@@ -9,6 +9,8 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <vector>
 
 #include "error.hpp"
 #include "mlp.hpp"
@@ -18,49 +20,58 @@ namespace zero {
 namespace {
 
 constexpr std::int64_t context = 8;  // bytes that predict the next one
-constexpr std::int64_t teacher_hidden = 16;
+
+/// Fills an fp32 tensor with value(i), made here and copied to where the tensor lies.
+void fill(const Tensor& tensor, const std::function<float(std::int64_t)>& value) {
+  std::vector<float> values(tensor.size());
+  for (std::int64_t i = 0; i < tensor.size(); ++i) values[i] = value(i);
+  const View to = tensor.view();
+  copy_now(to.device, to.data, values.data(), to.bytes());
+}
 
 /// Predict a byte of a file from the `context` bytes before it.
 class Text : public Data {
  public:
   Text(const Options& options, int rank, int ranks)
       : Data(options, rank, ranks),
-        code_size_(options.width / context),
-        positions_(options.seed, RandomStream::positions),
         text_(Kind::data, file_bytes(options), true),
-        codes_(Kind::data, Dtype::fp32, 256 * code_size_) {
+        codes_(Kind::data, Dtype::fp32, 256 * (options.width / context)),
+        source_{text_.data(),
+                text_.bytes(),
+                codes_.view(),
+                options.width / context,
+                context,
+                Generator(options.seed, RandomStream::positions)} {
     read(options.data);
     const Generator random(options.seed, RandomStream::codes);
-    const auto codes = codes_.view().as<float>();
-    for (std::size_t i = 0; i < codes.size(); ++i) codes[i] = random.uniform(i);
+    fill(codes_, [&](std::int64_t i) { return random.uniform(i); });
   }
 
-  void sample(std::uint64_t index, std::span<float> input, std::span<float> target) const override {
-    const auto* text = reinterpret_cast<const unsigned char*>(text_.data());
-    const std::uint64_t position = positions_.bits(index) % (text_.bytes() - context);
-    const float* codes = codes_.view().as<float>().data();
-    for (std::int64_t i = 0; i < context; ++i) {
-      std::copy_n(
-          codes + text[position + i] * code_size_, code_size_, input.data() + i * code_size_);
-    }
-    target[0] = text[position + context];
+  void load(Kernels& on, std::int64_t first, View inputs, View targets) const override {
+    on.text_samples(source_, first, inputs, targets);
   }
 
  private:
   void read(const std::string& path) {
     std::ifstream file(path, std::ios::binary);
-    if (file.read(reinterpret_cast<char*>(text_.data()), text_.bytes())) return;
-    throw Error(ExitCode::data,
-                fmt::format("{}: fewer than its {} bytes could be read: {}",
-                            path,
-                            text_.bytes(),
-                            std::strerror(errno)));
+    std::vector<char> piece(std::size_t{1} << 20);
+    for (std::int64_t at = 0; at < text_.bytes();) {
+      file.read(piece.data(), std::min<std::int64_t>(std::ssize(piece), text_.bytes() - at));
+      if (file.gcount() == 0) {
+        throw Error(ExitCode::data,
+                    fmt::format("{}: fewer than its {} bytes could be read: {}",
+                                path,
+                                text_.bytes(),
+                                std::strerror(errno)));
+      }
+      copy_now(text_.device(), text_.data() + at, piece.data(), file.gcount());
+      at += file.gcount();
+    }
   }
 
-  std::int64_t code_size_;
-  Generator positions_;
   Buffer text_;
-  Tensor codes_;  // (256, code_size)
+  Tensor codes_;  // (256, width / context)
+  TextSource source_;
 };
 
 /// Learn what a fixed random teacher answers: two matrices, inputs x 16 and 16 x outputs.
@@ -68,45 +79,30 @@ class Teacher : public Data {
  public:
   Teacher(const Options& options, const Architecture& model, int rank, int ranks)
       : Data(options, rank, ranks),
-        inputs_(model.widths.front()),
-        outputs_(model.widths.back()),
-        random_inputs_(options.seed, RandomStream::inputs),
-        first_(Kind::data, Dtype::fp32, inputs_ * teacher_hidden),
-        second_(Kind::data, Dtype::fp32, teacher_hidden * outputs_) {
-    fill(first_, Generator(options.seed, RandomStream::teacher_in), inputs_);
-    fill(second_, Generator(options.seed, RandomStream::teacher_out), teacher_hidden);
+        first_(Kind::data, Dtype::fp32, model.widths.front() * TeacherSource::hidden),
+        second_(Kind::data, Dtype::fp32, TeacherSource::hidden * model.widths.back()),
+        source_{first_.view(),
+                second_.view(),
+                model.widths.front(),
+                model.widths.back(),
+                Generator(options.seed, RandomStream::inputs)} {
+    fill_uniform(first_, Generator(options.seed, RandomStream::teacher_in), source_.inputs);
+    fill_uniform(second_, Generator(options.seed, RandomStream::teacher_out), source_.hidden);
   }
 
-  void sample(std::uint64_t index, std::span<float> input, std::span<float> target) const override {
-    for (std::int64_t i = 0; i < inputs_; ++i) {
-      input[i] = random_inputs_.uniform(index * inputs_ + i);
-    }
-    float hidden[teacher_hidden] = {};
-    const auto first = first_.view().as<float>();
-    const auto second = second_.view().as<float>();
-    for (std::int64_t i = 0; i < inputs_; ++i) {
-      for (std::int64_t h = 0; h < teacher_hidden; ++h) {
-        hidden[h] += input[i] * first[i * teacher_hidden + h];
-      }
-    }
-    std::fill(target.begin(), target.end(), 0.0f);
-    for (std::int64_t h = 0; h < teacher_hidden; ++h) {
-      for (std::int64_t o = 0; o < outputs_; ++o) target[o] += hidden[h] * second[h * outputs_ + o];
-    }
+  void load(Kernels& on, std::int64_t first, View inputs, View targets) const override {
+    on.teacher_samples(source_, first, inputs, targets);
   }
 
  private:
-  static void fill(const Tensor& matrix, const Generator& random, std::int64_t inputs) {
+  static void fill_uniform(const Tensor& matrix, const Generator& random, std::int64_t inputs) {
     const auto scale = static_cast<float>(std::sqrt(6.0 / static_cast<double>(inputs)));
-    const auto elements = matrix.view().as<float>();
-    for (std::size_t i = 0; i < elements.size(); ++i) elements[i] = random.uniform(i) * scale;
+    fill(matrix, [&](std::int64_t i) { return random.uniform(i) * scale; });
   }
 
-  std::int64_t inputs_;
-  std::int64_t outputs_;
-  Generator random_inputs_;
   Tensor first_;  // (inputs, 16)
   Tensor second_;  // (16, outputs)
+  TeacherSource source_;
 };
 
 }  // namespace
@@ -139,7 +135,7 @@ std::int64_t file_bytes(const Options& options) {
 std::int64_t Data::bytes(const Options& options, std::int64_t file_bytes) {
   if (options.task == Task::text) return file_bytes + 256 * (options.width / context) * 4;
   const Architecture model = architecture(options);
-  return teacher_hidden * (model.widths.front() + model.widths.back()) * 4;
+  return TeacherSource::hidden * (model.widths.front() + model.widths.back()) * 4;
 }
 
 }  // namespace zero

@@ -3,10 +3,10 @@
 #pragma once
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <vector>
 
 #include "generator.hpp"
+#include "kernels.hpp"
 #include "options.hpp"
 #include "tensor.hpp"
 
@@ -37,11 +37,9 @@ class Data {
     return {this, (number * ranks_ + rank_) * batch_};
   }
 
-  /// Writes sample number `index`: the model's inputs, and its target (outputs numbers, or for a
-  /// classifier one: the class). Safe to call from several threads.
-  virtual void sample(std::uint64_t index,
-                      std::span<float> input,
-                      std::span<float> target) const = 0;
+  /// Writes samples [first, first + ...), as many as fit: rows of the model's inputs, and of their
+  /// targets in fp32 (outputs numbers, or for a classifier one: the class). Part of a stream's task.
+  virtual void load(Kernels& on, std::int64_t first, View inputs, View targets) const = 0;
 
   /// Bytes of kind `data` that the source of these options holds (text: of a file of that length).
   static std::int64_t bytes(const Options& options, std::int64_t file_bytes);

@@ -25,7 +25,8 @@ LayerDigests layer_digests(Trainer& trainer) {
   LayerDigests digests;
   for (int l = 0; l < layout.layers(); ++l) {
     const auto slice = trainer.state(l);
-    const auto weights = slice.weights.template as<float>();
+    const OnHost host(slice.weights);
+    const auto weights = host.template as<float>();
     std::uint64_t sum = 0;
     for (std::int64_t i = 0; i < slice.weights.used; ++i) {
       const std::uint64_t number = layout.first_element(l) + slice.first + i;

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <stdexcept>
 
+#include "host_device.hpp"
+
 namespace zero {
 
 enum class Dtype { fp32, bf16, fp16 };
@@ -19,15 +21,15 @@ struct Fp16 {
   std::uint16_t bits;
 };
 
-inline float widen(float x) {
+HOST_DEVICE inline float widen(float x) {
   return x;
 }
 
-inline float widen(Bf16 x) {
+HOST_DEVICE inline float widen(Bf16 x) {
   return std::bit_cast<float>(std::uint32_t{x.bits} << 16);
 }
 
-inline float widen(Fp16 x) {
+HOST_DEVICE inline float widen(Fp16 x) {
   const std::uint32_t sign = std::uint32_t{x.bits & 0x8000u} << 16;
   const std::uint32_t magnitude = std::uint32_t{x.bits & 0x7fffu} << 13;
   // Multiplying by 2^112 moves the exponent's bias from 15 to 127, subnormals included.
@@ -38,15 +40,15 @@ inline float widen(Fp16 x) {
 
 /// Rounds to the nearest storable value, ties to even; NaN stays NaN.
 template <class T>
-T narrow(float x);
+HOST_DEVICE T narrow(float x);
 
 template <>
-inline float narrow<float>(float x) {
+HOST_DEVICE inline float narrow<float>(float x) {
   return x;
 }
 
 template <>
-inline Bf16 narrow<Bf16>(float x) {
+HOST_DEVICE inline Bf16 narrow<Bf16>(float x) {
   const auto bits = std::bit_cast<std::uint32_t>(x);
   const std::uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
   const std::uint32_t quiet_nan = (bits >> 16) | 0x40u;
@@ -54,7 +56,7 @@ inline Bf16 narrow<Bf16>(float x) {
 }
 
 template <>
-inline Fp16 narrow<Fp16>(float x) {
+HOST_DEVICE inline Fp16 narrow<Fp16>(float x) {
   const auto bits = std::bit_cast<std::uint32_t>(x);
   const std::uint32_t magnitude = bits & 0x7fffffffu;
   const std::uint32_t sign = (bits >> 16) & 0x8000u;
@@ -73,7 +75,7 @@ inline Fp16 narrow<Fp16>(float x) {
 /// place = round(x), or, to add, place = round(place + round(x)). Everything that is accumulated in
 /// a storage type is accumulated by this rule, so that its bits do not depend on who adds.
 template <class T>
-inline void store(T& place, float x, bool add) {
+HOST_DEVICE inline void store(T& place, float x, bool add) {
   const T rounded = narrow<T>(x);
   place = add ? narrow<T>(widen(place) + widen(rounded)) : rounded;
 }

@@ -4,6 +4,8 @@
 #pragma once
 #include <cstdint>
 
+#include "host_device.hpp"
+
 namespace zero {
 
 enum class RandomStream : std::uint64_t {
@@ -18,7 +20,7 @@ enum class RandomStream : std::uint64_t {
 /// splitmix64: advance by the golden gamma, then scramble.
 constexpr std::uint64_t golden_gamma = 0x9e3779b97f4a7c15;
 
-constexpr std::uint64_t mix(std::uint64_t z) {
+HOST_DEVICE constexpr std::uint64_t mix(std::uint64_t z) {
   z += golden_gamma;
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
   z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
@@ -31,10 +33,10 @@ class Generator {
   Generator(std::uint64_t seed, RandomStream stream)
       : key_(mix(mix(seed) ^ static_cast<std::uint64_t>(stream))) {}
 
-  std::uint64_t bits(std::uint64_t index) const { return mix(key_ + index * golden_gamma); }
+  HOST_DEVICE std::uint64_t bits(std::uint64_t index) const { return mix(key_ + index * golden_gamma); }
 
   /// In [-1, 1), a multiple of 2^-23: exact in fp32, so the same in every language.
-  float uniform(std::uint64_t index) const {
+  HOST_DEVICE float uniform(std::uint64_t index) const {
     const auto top = static_cast<std::int32_t>(bits(index) >> 40);
     return static_cast<float>(top - (1 << 23)) * 0x1p-23f;
   }

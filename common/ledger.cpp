@@ -2,12 +2,11 @@
 #include "ledger.hpp"
 
 #include <fmt/format.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <fstream>
 #include <string>
 
+#include "device.hpp"
 #include "error.hpp"
 
 namespace zero {
@@ -27,15 +26,16 @@ std::int64_t kernel_figure(const char* file, const std::string& label) {
 }  // namespace
 
 void Ledger::reserve(Kind kind, std::int64_t bytes, bool held) {
-  const std::int64_t machine = std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
-  if (bytes > machine - reserved()) {
+  const std::int64_t has = device_bytes();
+  if (bytes > has - reserved()) {
     throw Error(ExitCode::resources,
-                fmt::format("{} needs {} bytes, {} are already reserved, the machine has {}: use "
-                            "fewer or narrower layers, or more ranks",
+                fmt::format("{} needs {} bytes, {} are already reserved, the {} has {}: use fewer "
+                            "or narrower layers, or more ranks",
                             name_of(kind),
                             bytes,
                             reserved(),
-                            machine));
+                            current_device() == Device::cpu ? "machine" : "GPU",
+                            has));
   }
   entry(kind).reserved += bytes;
   if (!held) return;
@@ -81,10 +81,6 @@ void Ledger::restart_peaks() {
 Ledger& ledger() {
   static Ledger of_this_process;
   return of_this_process;
-}
-
-std::int64_t available_bytes() {
-  return kernel_figure("/proc/meminfo", "MemAvailable:");
 }
 
 std::int64_t process_peak_bytes() {

@@ -55,10 +55,11 @@ class Mlp {
   /// adds it; sets the padding to zero. Layers come from last to first.
   void backward(int l, View params, View grads, bool add);
 
-  /// Elements of the one panel that all matrix products work in.
-  static constexpr std::int64_t panel_elements = 256 * 1024;
-
  private:
+  LinearShape shape(int l) const {
+    return {batch_, model_.widths[l], model_.widths[l + 1], model_.bias};
+  }
+
   Architecture model_;
   Stream& stream_;
   std::int64_t batch_;

@@ -5,6 +5,7 @@
 #include <mpi.h>
 
 #include <algorithm>
+#include <array>
 #include <optional>
 
 #include "error.hpp"
@@ -15,51 +16,38 @@ namespace zero {
 
 namespace {
 
-std::string library_name() {
-  char text[MPI_MAX_LIBRARY_VERSION_STRING] = {};
-  int length = 0;
-  MPI_Get_library_version(text, &length);
-  std::string name(text, length);
-  name = name.substr(0, name.find_first_of(",\n"));
-  const std::string label = " Version:\t";  // MPICH Version:\t4.0.2
-  const auto at = name.find(label);
-  return at == std::string::npos
-             ? name
-             : fmt::format("{} {}", name.substr(0, at), name.substr(at + label.size()));
-}
+/// Part of a vector on its way to other ranks, or from one.
+struct Outgoing {
+  View part;
+  std::vector<int> to;
+};
+struct Incoming {
+  View part;
+  int from;
+};
 
-/// shard = mean of `sources` (in that order), or shard + mean, rounded as the header says.
-template <class T>
-void ordered_mean(std::span<const T* const> sources, std::span<T> shard, bool add) {
-  constexpr std::size_t block = 1024;  // a block of sums stays in the first-level cache
-  float sum[block];
-  const auto ranks = static_cast<float>(sources.size());
-  for (std::size_t start = 0; start < shard.size(); start += block) {
-    const std::size_t count = std::min(block, shard.size() - start);
-    for (std::size_t i = 0; i < count; ++i) sum[i] = widen(sources[0][start + i]);
-    for (const T* source : sources.subspan(1)) {
-      for (std::size_t i = 0; i < count; ++i) sum[i] += widen(source[start + i]);
-    }
-    T* out = shard.data() + start;
-    for (std::size_t i = 0; i < count; ++i) {
-      store(out[i], sum[i] / ranks, add);
-    }
-  }
-}
+/// Host memory through which a GPU's bytes pass, wave by wave: while one wave is exchanged, the
+/// next is copied out and the one before it is copied in.
+struct Staging {
+  static constexpr std::int64_t bytes = std::int64_t{4} << 20;  // of a wave, one direction
+  struct Wave {
+    HostBuffer out{Device::cuda, bytes};
+    HostBuffer in{Device::cuda, bytes};
+    MomentPointer copied_out;
+    MomentPointer copied_in;
+  };
+  std::array<Wave, 2> waves;
+};
 
 class MpiCommunicator : public Communicator {
  public:
   explicit MpiCommunicator(const Session& session)
       : Communicator(
-            session.rank(), session.size(), library_name(), session.process_bytes_at_start()) {
-    check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &ranks_));
-    MPI_Comm_set_errhandler(ranks_, MPI_ERRORS_RETURN);
-  }
-
-  ~MpiCommunicator() override { MPI_Comm_free(&ranks_); }
+            session.rank(), session.size(), mpi_library(), session.process_bytes_at_start()) {}
 
   void reserve(Dtype dtype, std::int64_t largest) override {
     received_.emplace(Kind::communication, dtype, largest / size * (size - 1));
+    if (current_device() == Device::cuda && size > 1) staging_ = std::make_unique<Staging>();
   }
 
   void reduce_scatter_mean(Stream& stream, View full, View shard, bool add) override {
@@ -68,42 +56,44 @@ class MpiCommunicator : public Communicator {
     const Loan loan = received_->borrow();
     expect(full.dtype == shard.dtype && full.dtype == loan.view().dtype,
            "full, shard and what was reserved have one dtype");
-    stream.run([=, this, received = loan.view().part(0, shard.size * (size - 1))] {
-      for (int from = 0, i = 0; from < size; ++from) {
-        if (from != rank) receive(received.part(i++ * shard.size, shard.size), from);
+    const View received = loan.view().part(0, shard.size * (size - 1));
+    stream.run([=, this, &on = stream.kernels()] {
+      const auto slice = [&](int of) { return full.part(of * shard.size, shard.size); };
+      std::vector<Outgoing> outgoing;
+      std::vector<Incoming> incoming;
+      for (int peer : peers()) {
+        const int place = peer < rank ? peer : peer - 1;
+        outgoing.push_back({slice(peer), {peer}});
+        incoming.push_back({received.part(place * shard.size, shard.size), peer});
       }
-      for (int to : peers())
-        send(full.part(to * shard.size, shard.size), to, Collective::reduce_scatter);
-      finish(requests_);
-      requests_.clear();
-      add_in_rank_order(full.part(rank * shard.size, shard.size), received, shard, add);
+      exchange(on, outgoing, incoming, Collective::reduce_scatter);
+      on.ordered_mean(slice(rank), rank, received, shard, add);
     });
   }
 
   void all_gather(Stream& stream, View full) override {
     expect(full.size % size == 0, "full holds one shard a rank");
-    stream.run([=, this] {
+    stream.run([=, this, &on = stream.kernels()] {
       const std::int64_t own = full.size / size;
-      for (int from : peers()) receive(full.part(from * own, own), from);
-      for (int to : peers()) send(full.part(rank * own, own), to, Collective::all_gather);
-      finish(requests_);
-      requests_.clear();
+      std::vector<Incoming> incoming;
+      for (int from : peers()) incoming.push_back({full.part(from * own, own), from});
+      exchange(on, {{full.part(rank * own, own), peers()}}, incoming, Collective::all_gather);
     });
   }
 
-  Totals sum(Stream& stream, const Sums& sums) override {
+  Totals sum(Stream& stream, Sums& sums) override {
     Totals totals;
-    stream.run([&, this] {
-      std::vector<Sums> all(size);
-      all[rank] = sums;
-      for (int from : peers()) post_receive(&all[from], sizeof(Sums), from);
+    stream.run([&, this, &on = stream.kernels()] {
+      on.fetch(sums);
+      std::vector<Totals> all(size);
+      all[rank] = {sums.loss, sums.squares};
+      for (int from : peers()) post_receive(&all[from], sizeof(Totals), from);
       for (int to : peers()) {
-        post_send(&all[rank], sizeof(Sums), to);
+        post_send(&all[rank], sizeof(Totals), to);
         sent_.scalars += 2;
       }
-      finish(requests_);
-      requests_.clear();
-      for (const Sums& of_rank : all) {
+      finish_requests();
+      for (const Totals& of_rank : all) {
         totals.loss += of_rank.loss;
         totals.squares += of_rank.squares;
       }
@@ -113,32 +103,85 @@ class MpiCommunicator : public Communicator {
   }
 
   std::vector<std::uint64_t> gather(std::span<const std::uint64_t> values) override {
-    const auto count = static_cast<int>(values.size());
-    std::vector<std::uint64_t> all(values.size() * size);
-    MPI_Request request;
-    check_mpi(MPI_Iallgather(
-        values.data(), count, MPI_UINT64_T, all.data(), count, MPI_UINT64_T, ranks_, &request));
-    finish({&request, 1});
-    return all;
+    return world_.gather(values);
   }
 
  private:
-  /// The other ranks, beginning with the next: so that not all send to rank 0 first.
-  std::vector<int> peers() const {
-    std::vector<int> others;
-    for (int i = 1; i < size; ++i) others.push_back((rank + i) % size);
-    return others;
+  /// All of `outgoing` to its ranks, and all of `incoming` from theirs. Parts are of one size.
+  void exchange(Kernels& on,
+                const std::vector<Outgoing>& outgoing,
+                const std::vector<Incoming>& incoming,
+                Collective collective) {
+    if (incoming.empty()) return;
+    if (incoming.front().part.device == Device::cuda) {
+      return exchange_staged(on, outgoing, incoming, collective);
+    }
+    for (const auto& [part, from] : incoming) post_receive(part.data, part.bytes(), from);
+    for (const auto& [part, ranks] : outgoing) {
+      for (int to : ranks) send(part, part.data, to, collective);
+    }
+    finish_requests();
   }
 
-  /// The one place where tensor elements leave this rank, and where they are counted.
-  void send(View part, int to, Collective collective) {
-    post_send(part.data, part.bytes(), to);
-    const auto phase = static_cast<int>(current_phase);
-    sent_.elements[static_cast<int>(collective)][phase] += part.size;
-    sent_.padding += part.size - part.used;
+  /// The same for parts in a GPU's memory. All ranks cut into the same waves, so a wave's messages
+  /// find each other.
+  void exchange_staged(Kernels& on,
+                       const std::vector<Outgoing>& outgoing,
+                       const std::vector<Incoming>& incoming,
+                       Collective collective) {
+    const std::int64_t width = bytes_of(incoming.front().part.dtype);
+    const std::int64_t whole = incoming.front().part.size;
+    const std::int64_t piece = Staging::bytes / width / (size - 1);  // elements of a part, a wave
+    const std::int64_t waves = (whole + piece - 1) / piece;
+    const auto wave_of = [&](std::int64_t w) -> Staging::Wave& { return staging_->waves[w % 2]; };
+    const auto cut = [&](View part, std::int64_t w) {
+      return part.part(w * piece, std::min(piece, whole - w * piece));
+    };
+    const auto place = [&](const HostBuffer& buffer, std::size_t i) {
+      return buffer.data() + static_cast<std::int64_t>(i) * piece * width;
+    };
+    const auto copy_out = [&](std::int64_t w) {
+      Staging::Wave& wave = wave_of(w);
+      for (std::size_t i = 0; i < outgoing.size(); ++i) {
+        const View part = cut(outgoing[i].part, w);
+        on.copy_bytes(place(wave.out, i), part.data, part.bytes());
+      }
+      wave.copied_out = on.record();
+    };
+    copy_out(0);
+    for (std::int64_t w = 0; w < waves; ++w) {
+      if (w + 1 < waves) copy_out(w + 1);
+      Staging::Wave& wave = wave_of(w);
+      wait_for(wave.copied_in);  // of the wave that used this memory before
+      for (std::size_t i = 0; i < incoming.size(); ++i) {
+        post_receive(place(wave.in, i), cut(incoming[i].part, w).bytes(), incoming[i].from);
+      }
+      wait_for(wave.copied_out);
+      for (std::size_t i = 0; i < outgoing.size(); ++i) {
+        for (int to : outgoing[i].to) {
+          send(cut(outgoing[i].part, w), place(wave.out, i), to, collective);
+        }
+      }
+      finish_requests();
+      for (std::size_t i = 0; i < incoming.size(); ++i) {
+        const View part = cut(incoming[i].part, w);
+        on.copy_bytes(part.data, place(wave.in, i), part.bytes());
+      }
+      wave.copied_in = on.record();
+    }
   }
 
-  void receive(View part, int from) { post_receive(part.data, part.bytes(), from); }
+  /// The one place where tensor elements leave this rank, and where they are counted. `memory`:
+  /// where MPI finds the part's bytes.
+  void send(View part, const std::byte* memory, int to, Collective collective) {
+    post_send(memory, part.bytes(), to);
+    count(part, collective);
+  }
+
+  void finish_requests() {
+    finish(requests_);
+    requests_.clear();
+  }
 
   /// MPI counts in int, so a long message goes in pieces of 1 GiB.
   static constexpr std::int64_t piece = std::int64_t{1} << 30;
@@ -147,7 +190,7 @@ class MpiCommunicator : public Communicator {
     const auto* start = static_cast<const std::byte*>(data);
     for (std::int64_t at = 0; at < bytes; at += piece) {
       const auto count = static_cast<int>(std::min(piece, bytes - at));
-      check_mpi(MPI_Isend(start + at, count, MPI_BYTE, to, 0, ranks_, &requests_.emplace_back()));
+      check_mpi(MPI_Isend(start + at, count, MPI_BYTE, to, 0, world_.comm(), &requests_.emplace_back()));
     }
   }
 
@@ -155,30 +198,19 @@ class MpiCommunicator : public Communicator {
     auto* start = static_cast<std::byte*>(data);
     for (std::int64_t at = 0; at < bytes; at += piece) {
       const auto count = static_cast<int>(std::min(piece, bytes - at));
-      check_mpi(MPI_Irecv(start + at, count, MPI_BYTE, from, 0, ranks_, &requests_.emplace_back()));
+      check_mpi(MPI_Irecv(start + at, count, MPI_BYTE, from, 0, world_.comm(), &requests_.emplace_back()));
     }
   }
 
-  /// received: the other ranks' parts, in rank order, without the own one.
-  void add_in_rank_order(View own, View received, View shard, bool add) const {
-    with_type(shard.dtype, [&]<class T>(T) {
-      std::vector<const T*> sources;
-      for (int from = 0, i = 0; from < size; ++from) {
-        const View part = from == rank ? own : received.part(i++ * shard.size, shard.size);
-        sources.push_back(part.as<T>().data());
-      }
-      ordered_mean<T>(sources, shard.as<T>(), add);
-    });
-  }
-
-  MPI_Comm ranks_ = MPI_COMM_NULL;
+  MpiWorld world_;
   std::optional<Scratch> received_;
+  std::unique_ptr<Staging> staging_;  // on a GPU
   std::vector<MPI_Request> requests_;  // of the collective under way
 };
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_communicator(const Session& session) {
+std::unique_ptr<Communicator> make_mpi_communicator(const Session& session) {
   return std::make_unique<MpiCommunicator>(session);
 }
 

@@ -36,6 +36,40 @@ void check_mpi(int code, std::source_location where) {
               fmt::format("{}: {}", where.function_name(), std::string(words, length)));
 }
 
+MpiWorld::MpiWorld() {
+  check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &comm_));
+  MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
+}
+
+MpiWorld::~MpiWorld() {
+  MPI_Comm_free(&comm_);
+}
+
+std::vector<std::uint64_t> MpiWorld::gather(std::span<const std::uint64_t> values) const {
+  int size = 0;
+  check_mpi(MPI_Comm_size(comm_, &size));
+  const auto count = static_cast<int>(values.size());
+  std::vector<std::uint64_t> all(values.size() * size);
+  MPI_Request request;
+  check_mpi(MPI_Iallgather(
+      values.data(), count, MPI_UINT64_T, all.data(), count, MPI_UINT64_T, comm_, &request));
+  finish({&request, 1});
+  return all;
+}
+
+std::string mpi_library() {
+  char text[MPI_MAX_LIBRARY_VERSION_STRING] = {};
+  int length = 0;
+  MPI_Get_library_version(text, &length);
+  std::string name(text, length);
+  name = name.substr(0, name.find_first_of(",\n"));
+  const std::string label = " Version:\t";  // MPICH Version:\t4.0.2
+  const auto at = name.find(label);
+  return at == std::string::npos
+             ? name
+             : fmt::format("{} {}", name.substr(0, at), name.substr(at + label.size()));
+}
+
 void finish(std::span<MPI_Request> requests, std::source_location where) {
   constexpr int yields = 200;
   std::vector<MPI_Status> statuses(requests.size());

@@ -3,8 +3,11 @@
 #pragma once
 #include <mpi.h>
 
+#include <cstdint>
 #include <source_location>
 #include <span>
+#include <string>
+#include <vector>
 
 namespace zero {
 
@@ -18,5 +21,24 @@ void check_mpi(int code, std::source_location where = std::source_location::curr
 /// then none of the requests touches its memory any more.
 void finish(std::span<MPI_Request> requests,
             std::source_location where = std::source_location::current());
+
+/// All ranks, in a communicator of its owner's: its messages meet no others.
+class MpiWorld {
+ public:
+  MpiWorld();
+  ~MpiWorld();
+  MpiWorld(const MpiWorld&) = delete;
+  MpiWorld& operator=(const MpiWorld&) = delete;
+
+  MPI_Comm comm() const { return comm_; }
+  /// Every rank's values, rank after rank, on every rank. All give equally many.
+  std::vector<std::uint64_t> gather(std::span<const std::uint64_t> values) const;
+
+ private:
+  MPI_Comm comm_ = MPI_COMM_NULL;
+};
+
+/// Name and version of the MPI library, as MPICH 4.0.2.
+std::string mpi_library();
 
 }  // namespace zero

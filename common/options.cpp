@@ -22,6 +22,12 @@ const std::map<std::string, Task> tasks{
 const std::map<std::string, Dtype> dtypes{
     {"fp32", Dtype::fp32}, {"bf16", Dtype::bf16}, {"fp16", Dtype::fp16}};
 
+const std::map<std::string, Device> devices{{"cpu", Device::cpu}, {"cuda", Device::cuda}};
+const std::map<std::string, Transport> transports{
+    {"mpi", Transport::mpi}, {"nccl", Transport::nccl}};
+const std::map<std::string, Reduce> reduces{
+    {"ordered", Reduce::ordered}, {"native", Reduce::native}};
+
 /// Large enough for anyone, small enough for every size and count to fit: at most 2^44 parameters,
 /// 2^48 bytes of each kind, 2^61 elements sent in a step.
 constexpr int most = 1 << 16;
@@ -74,6 +80,32 @@ CLI::Validator one_of(const std::map<std::string, Enum>& values) {
       "");
 }
 
+/// An option that is one of the names, or auto: then `value` stays empty.
+template <class Enum>
+void add_auto(CLI::App& app,
+              const std::string& name,
+              std::optional<Enum>& value,
+              const std::map<std::string, Enum>& values,
+              const std::string& help) {
+  std::string names = "auto";
+  for (const auto& entry : values) names += "|" + entry.first;
+  app.add_option_function<std::string>(
+         name,
+         [&value, &values](const std::string& text) {
+           const auto found = values.find(text);
+           if (found != values.end()) value = found->second;
+         },
+         help)
+      ->check([&values](const std::string& text) {
+        if (text == "auto" || values.contains(text)) return std::string();
+        std::string sentence = text + " is none of auto";
+        for (const auto& entry : values) sentence += ", " + entry.first;
+        return sentence;
+      })
+      ->type_name(names)
+      ->default_str("auto");
+}
+
 constexpr double largest_fp32 = std::numeric_limits<float>::max();
 constexpr double smallest_fp32 = std::numeric_limits<float>::min();
 
@@ -120,6 +152,16 @@ void add_chapter(CLI::App& app, Options& o, const Chapter& chapter, std::string&
     app.add_option("--prefetch", o.prefetch, "layers gathered ahead: 0, 1 or 2")
         ->transform(whole(0, 2));
   }
+}
+
+void add_machine(CLI::App& app, Options& o, const Chapter& chapter) {
+  add_auto(app, "--device", o.wanted_device, devices, "where tensors lie and arithmetic runs");
+  if (!chapter.ranks) return;
+  add_auto(app, "--comm", o.wanted_comm, transports, "what carries bytes between ranks");
+  app.add_option("--reduce", o.reduce, "ordered: same bits everywhere; native: NCCL's sum")
+      ->transform(one_of(reduces))
+      ->type_name("ordered|native")
+      ->default_str("ordered");
 }
 
 void add_output(CLI::App& app, Options& o, const Chapter& chapter) {
@@ -200,6 +242,7 @@ Command read_command(int argc, char** argv, const Chapter& chapter) {
   add_task(app, o);
   add_training(app, o);
   add_chapter(app, o, chapter, loss_scale);
+  add_machine(app, o, chapter);
   add_output(app, o, chapter);
   try {
     app.parse(argc, argv);
@@ -247,11 +290,28 @@ NamedValues named_values(const Options& o, const Chapter& chapter) {
     if (o.loss_scale != 0) values.back().second = o.loss_scale;
   }
   if (chapter.prefetch) values.emplace_back("prefetch", o.prefetch);
+  const auto or_auto = [](const auto& wanted) {
+    return std::string(wanted ? name_of(*wanted) : "auto");
+  };
+  values.emplace_back("device", or_auto(o.wanted_device));
+  if (!chapter.ranks) return values;
+  values.emplace_back("comm", or_auto(o.wanted_comm));
+  values.emplace_back("reduce", std::string(name_of(o.reduce)));
   return values;
 }
 
 std::string text_of(const OptionValue& value) {
   return std::visit([](const auto& held) { return fmt::format("{}", held); }, value);
+}
+
+const char* name_of(Transport comm) {
+  constexpr const char* names[] = {"mpi", "nccl"};
+  return names[static_cast<int>(comm)];
+}
+
+const char* name_of(Reduce reduce) {
+  constexpr const char* names[] = {"ordered", "native"};
+  return names[static_cast<int>(reduce)];
 }
 
 const char* name_of(Task task) {

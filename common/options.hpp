@@ -2,16 +2,24 @@
 // The options that all six programs share, and what a chapter may be asked for.
 #pragma once
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
 #include <vector>
 
+#include "device.hpp"
 #include "dtype.hpp"
 
 namespace zero {
 
 enum class Task { text, toy, mlp };
+
+/// What carries bytes between ranks.
+enum class Transport { mpi, nccl };
+
+/// Who adds gradients over ranks: our own code in rank order, or NCCL in an order of its own.
+enum class Reduce { ordered, native };
 
 /// What a chapter is called and which options it has beside the common ones.
 struct Chapter {
@@ -44,6 +52,12 @@ struct Options {
   Dtype dtype = Dtype::fp32;
   double loss_scale = 0;  // 0: dynamic; used in fp16 only
   int prefetch = 1;  // layers gathered ahead
+  std::optional<Device> wanted_device;  // none: what the machine has
+  std::optional<Transport> wanted_comm;  // none: what suits device and ranks
+  Reduce reduce = Reduce::ordered;
+  Device device = Device::cpu;  // what was chosen (choice.hpp), and the line that says why
+  Transport comm = Transport::mpi;
+  std::string why;
 };
 
 /// A command line as read: options to run with, or a text to print and leave with `status`.
@@ -66,5 +80,7 @@ NamedValues named_values(const Options& options, const Chapter& chapter);
 std::string text_of(const OptionValue& value);
 
 const char* name_of(Task task);
+const char* name_of(Transport comm);
+const char* name_of(Reduce reduce);
 
 }  // namespace zero

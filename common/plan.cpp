@@ -93,7 +93,9 @@ Prediction predict(const Formulas& formulas,
   set(Kind::optimizer, formulas.state_bytes(0, 0, k, ranks), 0);
   set(Kind::communication, 0, layer / n * (n - 1));
   set(Kind::activations, 0, model.activation_bytes(options.batch, options.dtype));
-  set(Kind::workspace, 0, Mlp::panel_elements * bytes_of(Dtype::fp32));
+  set(Kind::workspace,
+      options.device == Device::cuda ? gpu_sums_bytes : 0,
+      panel_elements(options.device) * bytes_of(Dtype::fp32));
   const std::int64_t targets = options.batch * model.targets() * 4;
   set(Kind::data, static_cast<double>(Data::bytes(options, file_bytes) + targets), 0);
   plan.factors = formulas.elements_sent(options.accumulate);
@@ -106,18 +108,19 @@ Prediction predict(const Formulas& formulas,
 std::int64_t check_memory(const Formulas& formulas,
                           const Options& options,
                           int ranks,
-                          int ranks_here) {
+                          int sharing) {
   const Layout layout(architecture(options).sizes(), 0, ranks);
   const Prediction plan = predict(formulas, options, layout, file_bytes(options));
   std::int64_t needed = 0;
   for (const Prediction::Bytes& kind : plan.bytes) needed += kind.peak;
   const std::int64_t available = available_bytes();
-  if (needed <= available / ranks_here) return needed;
+  if (needed <= available / sharing) return needed;
   throw Error(ExitCode::resources,
-              fmt::format("each rank needs {} bytes, {} on this machine share {} that are "
-                          "available: use fewer or narrower layers, or a later chapter",
+              fmt::format("each rank needs {} bytes, {} on this {} share {} that are available: use "
+                          "fewer or narrower layers, or a later chapter",
                           grouped(needed),
-                          ranks_here,
+                          sharing,
+                          options.device == Device::cpu ? "machine" : "GPU",
                           grouped(available)));
 }
 

@@ -10,6 +10,7 @@
 #include <limits>
 #include <thread>
 
+#include "choice.hpp"
 #include "launcher.hpp"
 #include "mpi_support.hpp"
 
@@ -29,6 +30,7 @@ Session::Session(int& argc, char**& argv) {
   MPI_Comm here = MPI_COMM_NULL;
   MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &here);
   MPI_Comm_size(here, &ranks_here_);
+  MPI_Comm_rank(here, &place_here_);
   MPI_Comm_free(&here);
 }
 
@@ -57,7 +59,22 @@ Options Session::agree(const Command& command, const Chapter& chapter) {
   }
   agree_all_equal(mine);
   if (!command.run) throw Refusal(static_cast<ExitCode>(command.status), command.text);
-  return command.options;
+  Options options = command.options;
+  choose_together(options);
+  return options;
+}
+
+void Session::choose_together(Options& options) {
+  Choice choice;
+  agree_all([&] {
+    choice = choose(options, {visible_gpus(), nccl_is_built(), size_, ranks_here_, place_here_});
+  });
+  agree_all_equal({{"--device", name_of(choice.device)}, {"--comm", name_of(choice.comm)}});
+  agree_all([&] { use_device(choice.device, choice.gpu); });
+  options.device = choice.device;
+  options.comm = choice.comm;
+  options.why = choice.why;
+  sharing_ = choice.sharing;
 }
 
 void Session::agree_all_equal(const std::vector<std::pair<std::string, std::string>>& mine) {
@@ -132,6 +149,11 @@ void Session::abort(const std::exception& error) const {
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
   MPI_Abort(MPI_COMM_WORLD, exit_code_of(error));
   std::abort();  // not reached; MPI_Abort is not declared noreturn
+}
+
+std::unique_ptr<Communicator> make_communicator(const Session& session, const Options& options) {
+  if (options.comm == Transport::nccl) return make_nccl_communicator(session, options.reduce);
+  return make_mpi_communicator(session);
 }
 
 }  // namespace zero

@@ -31,7 +31,8 @@ class Session {
   Session& operator=(const Session&) = delete;
 
   /// The options, when every rank runs the same program, could read its command line and was given
-  /// the same. Otherwise throws Refusal on all ranks; help asked for on all is a Refusal of code 0.
+  /// the same, and finds the device and the transport that it asks for: that device is then in use.
+  /// Otherwise throws Refusal on all ranks; help asked for on all is a Refusal of code 0.
   Options agree(const Command& command, const Chapter& chapter);
 
   /// Runs `make` on every rank. When it throws an Error on any, throws Refusal on all.
@@ -49,23 +50,33 @@ class Session {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
-  /// How many of the ranks share this machine.
-  int ranks_here() const { return ranks_here_; }
+  /// How many of the ranks have their tensors in the memory that this one's lie in.
+  int sharing() const { return sharing_; }
   /// Physical memory of the process when MPI had started, in bytes.
   std::int64_t process_bytes_at_start() const { return process_bytes_at_start_; }
 
  private:
+  void choose_together(Options& options);
   void agree_all(const std::function<void()>& attempt);
   void agree_all_equal(const std::vector<std::pair<std::string, std::string>>& mine);
   std::string broadcast(int root, std::string text) const;
 
   int rank_ = 0;
   int size_ = 1;
-  int ranks_here_ = 1;
+  int ranks_here_ = 1;  // on this machine
+  int place_here_ = 0;  // this one's place among those
+  int sharing_ = 1;
   std::int64_t process_bytes_at_start_ = 0;
 };
 
-/// Ranks that talk through MPI. Calls come from one thread at a time.
-std::unique_ptr<Communicator> make_communicator(const Session& session);
+/// Ranks that talk through options.comm. Calls come from one thread at a time. Throws Error
+/// (communication) when they cannot.
+std::unique_ptr<Communicator> make_communicator(const Session& session, const Options& options);
+
+std::unique_ptr<Communicator> make_mpi_communicator(const Session& session);
+/// One GPU a rank.
+std::unique_ptr<Communicator> make_nccl_communicator(const Session& session, Reduce reduce);
+/// False in a build without NCCL, where the function before throws.
+bool nccl_is_built();
 
 }  // namespace zero

@@ -24,26 +24,30 @@ std::runtime_error stopped() {
 struct Event::State {
   std::mutex mutex;
   std::condition_variable changed;
-  bool passed = false;
+  bool reached = false;
+  MomentPointer moment;  // what is then still to be done by the device
   std::exception_ptr failure;
 
-  void settle(std::exception_ptr why) {
+  void settle(MomentPointer when, std::exception_ptr why) {
     {
       const std::lock_guard lock(mutex);
-      passed = true;
+      reached = true;
+      moment = std::move(when);
       failure = std::move(why);
     }
     changed.notify_all();
   }
 
-  /// Blocks until the moment has passed; rethrows when what led up to it failed. A stream that is
-  /// being stopped gives up waiting for others: nobody tells it, so it looks now and then.
-  void wait() {
+  /// Blocks until the stream's thread has got there and returns the device's moment; rethrows when
+  /// what led up to it failed. A stream that is being stopped gives up waiting for others: nobody
+  /// tells it, so it looks now and then.
+  MomentPointer wait() {
     std::unique_lock lock(mutex);
-    while (!changed.wait_for(lock, std::chrono::milliseconds(10), [&] { return passed; })) {
+    while (!changed.wait_for(lock, std::chrono::milliseconds(10), [&] { return reached; })) {
       if (Stream::cancelled()) throw stopped();
     }
     if (failure) std::rethrow_exception(failure);
+    return moment;
   }
 };
 
@@ -72,9 +76,12 @@ struct Stream::Worker {
     std::function<void(std::exception_ptr)> dropped;
   };
 
-  explicit Worker(const std::string& name)
+  Worker(const std::string& name, Kernels& kernels)
       : delay(delay_of(name)),
-        thread([this] { loop(); }) {}
+        thread([this, &kernels] {
+          kernels.bind_thread();
+          loop();
+        }) {}
 
   void stop() {
     if (!thread.joinable()) return;
@@ -90,6 +97,7 @@ struct Stream::Worker {
       if (task.dropped) task.dropped(std::make_exception_ptr(stopped()));
       return;
     }
+    if (!last) room.wait(lock, [&] { return tasks.size() < most_queued; });
     tasks.push_back(std::move(task));
     closing = last;
     lock.unlock();
@@ -136,7 +144,8 @@ struct Stream::Worker {
 };
 
 Stream::Stream(const std::string& name, Mode mode)
-    : worker_(mode == Mode::worker ? std::make_unique<Worker>(name) : nullptr) {}
+    : kernels_(make_kernels(current_device())),
+      worker_(mode == Mode::worker ? std::make_unique<Worker>(name, *kernels_) : nullptr) {}
 
 Stream::~Stream() {
   stop();
@@ -144,6 +153,7 @@ Stream::~Stream() {
 
 void Stream::stop() {
   if (worker_) worker_->stop();
+  kernels_->drain();
 }
 
 void Stream::run(std::function<void()> task) {
@@ -158,22 +168,31 @@ void Stream::run(std::function<void()> task) {
 
 Event Stream::record() {
   Event event;
-  if (!worker_) return event;
   event.state_ = std::make_shared<Event::State>();
-  worker_->push({[state = event.state_] { state->settle(nullptr); },
-                 [state = event.state_](std::exception_ptr why) { state->settle(why); }});
+  const auto reach = [state = event.state_, this] { state->settle(kernels_->record(), nullptr); };
+  const auto fail = [state = event.state_](std::exception_ptr why) {
+    state->settle(nullptr, why);
+  };
+  if (worker_) {
+    worker_->push({reach, fail});
+  } else {
+    reach();
+  }
   return event;
 }
 
 void Stream::wait(const Event& event) {
   if (!event.state_) return;
-  if (!worker_) return event.state_->wait();
-  worker_->push({[state = event.state_] { state->wait(); }, nullptr});
+  const auto wait = [state = event.state_, this] { kernels_->wait(state->wait()); };
+  if (worker_) {
+    worker_->push({wait, nullptr});
+  } else {
+    wait();
+  }
 }
 
 void Stream::synchronise() {
-  const Event idle = record();
-  if (idle.state_) idle.state_->wait();
+  wait_for(record().state_->wait());
 }
 
 bool Stream::cancelled() {

@@ -8,11 +8,12 @@
 #include <memory>
 #include <string>
 
+#include "kernels.hpp"
 #include "phase.hpp"
 
 namespace zero {
 
-/// A moment in a stream's work: passed, failed or still to come. Copies mean the same moment.
+/// A point in a stream's work: passed, failed or still to come. Copies mean the same moment.
 class Event {
  public:
   /// A moment that has passed.
@@ -24,7 +25,9 @@ class Event {
   std::shared_ptr<State> state_;
 };
 
-/// An in-order queue of tasks.
+/// An in-order queue of tasks, for the device that was current when it was made. On the CPU a task
+/// does its work; on a GPU it queues work with kernels(), which the GPU does in that order: there
+/// the moments of events are the GPU's too.
 ///
 /// A failing task poisons its stream: the tasks after it are dropped, events recorded after it
 /// fail, and so does every stream and every synchronise() that waits for them, with the same
@@ -34,8 +37,8 @@ class Event {
 class Stream {
  public:
   enum class Mode {
-    inline_,  // a task runs, on the caller's thread, when it is put on the stream
-    worker,  // a thread of the stream's own runs the tasks
+    inline_,  // a task is called, on the caller's thread, when it is put on the stream
+    worker,  // a thread of the stream's own calls the tasks
   };
 
   explicit Stream(const std::string& name, Mode mode = Mode::inline_);
@@ -50,6 +53,8 @@ class Stream {
   Event record();
   /// What is put on the stream from now on starts after that moment.
   void wait(const Event& event);
+  /// The device's work, for tasks of this stream.
+  Kernels& kernels() const { return *kernels_; }
   /// Blocks until the stream is idle. Throws what a task threw.
   void synchronise();
   /// Drops what has not started, tells what is running (see `cancelled`), and waits for it. The
@@ -64,6 +69,7 @@ class Stream {
 
  private:
   struct Worker;
+  std::unique_ptr<Kernels> kernels_;
   std::unique_ptr<Worker> worker_;  // none when inline
 };
 

@@ -4,8 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <cstring>
 #include <utility>
 
 #include "error.hpp"
@@ -17,39 +15,52 @@ View View::part(std::int64_t offset, std::int64_t count) const {
   return {data + offset * bytes_of(dtype),
           count,
           std::clamp<std::int64_t>(used - offset, 0, count),
-          dtype};
+          dtype,
+          device};
+}
+
+void View::expect_host() const {
+  expect(device == Device::cpu, "only host memory can be read element by element");
+}
+
+OnHost::OnHost(View view)
+    : view_(view) {
+  if (view.device == Device::cpu) return;
+  copy_.resize(view.bytes());
+  copy_now(view.device, copy_.data(), view.data, view.bytes());
+  view_.data = copy_.data();
+  view_.device = Device::cpu;
 }
 
 Buffer::Buffer(Kind kind, std::int64_t bytes, bool held)
     : kind_(kind),
       bytes_(bytes),
       held_(held),
+      device_(current_device()),
       data_(nullptr) {
-  constexpr std::int64_t alignment = 64;
   ledger().reserve(kind, bytes, held);
-  const std::int64_t whole_lines = (bytes + alignment - 1) / alignment * alignment;
-  if (bytes > 0) data_ = static_cast<std::byte*>(std::aligned_alloc(alignment, whole_lines));
+  if (bytes > 0) data_ = allocate(device_, bytes);
   if (bytes > 0 && !data_) {
     ledger().unreserve(kind, bytes, held);
     throw Error(ExitCode::resources,
-                fmt::format("the system gave no {} bytes for {}: use fewer or narrower layers, or "
+                fmt::format("the {} gave no {} bytes for {}: use fewer or narrower layers, or "
                             "more ranks",
+                            device_ == Device::cpu ? "system" : "GPU",
                             bytes,
                             name_of(kind)));
   }
-  // Writing it also makes the system hand it over now and not page by page inside a step.
-  if (data_) std::memset(data_, 0, whole_lines);
 }
 
 Buffer::~Buffer() {
   if (bytes_ > 0) ledger().unreserve(kind_, bytes_, held_);
-  std::free(data_);
+  release(device_, data_);
 }
 
 Buffer::Buffer(Buffer&& other) noexcept
     : kind_(other.kind_),
       bytes_(std::exchange(other.bytes_, 0)),
       held_(other.held_),
+      device_(other.device_),
       data_(std::exchange(other.data_, nullptr)) {}
 
 Loan::Loan(const Scratch& scratch)
@@ -77,7 +88,8 @@ void Loan::end() {
 
 View Loan::view() const {
   expect(scratch_ != nullptr, "a loan that has ended has no memory");
-  return {scratch_->buffer_.data(), scratch_->size_, scratch_->size_, scratch_->dtype_};
+  const Buffer& memory = scratch_->buffer_;
+  return {memory.data(), scratch_->size_, scratch_->size_, scratch_->dtype_, memory.device()};
 }
 
 }  // namespace zero

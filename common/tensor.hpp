@@ -4,7 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
+#include "device.hpp"
 #include "dtype.hpp"
 #include "ledger.hpp"
 
@@ -17,22 +19,44 @@ struct View {
   std::int64_t size = 0;
   std::int64_t used = 0;
   Dtype dtype = Dtype::fp32;
+  Device device = Device::cpu;
 
   /// Elements [offset, offset + count); throws std::logic_error when that is not inside.
   View part(std::int64_t offset, std::int64_t count) const;
   std::int64_t bytes() const { return size * bytes_of(dtype); }
 
-  /// The elements as host memory. T is the caller's promise about dtype.
+  /// The elements as host memory. T is the caller's promise about dtype. Throws std::logic_error
+  /// when they lie on a GPU: see OnHost.
   template <class T>
   std::span<T> as() const {
+    expect_host();
     return {reinterpret_cast<T*>(data), static_cast<std::size_t>(size)};
   }
+
+ private:
+  void expect_host() const;
 };
 
-/// Zeroed, 64-byte aligned memory in the ledger's books; freed with the object. Move-only.
+/// Elements of a view as the host can read them: the view's own on the CPU, a copy of a GPU's. For
+/// reports and tests; work on them must be done.
+class OnHost {
+ public:
+  explicit OnHost(View view);
+  template <class T>
+  std::span<const T> as() const {
+    return view_.as<T>();
+  }
+
+ private:
+  std::vector<std::byte> copy_;
+  View view_;
+};
+
+/// Zeroed, 64-byte aligned memory of the current device, in the ledger's books; freed with the
+/// object. Move-only.
 class Buffer {
  public:
-  /// Throws Error (resources) when the system does not give that many bytes.
+  /// Throws Error (resources) when the device does not give that many bytes.
   Buffer(Kind kind, std::int64_t bytes, bool held);
   ~Buffer();
   Buffer(Buffer&& other) noexcept;
@@ -41,11 +65,13 @@ class Buffer {
   std::byte* data() const { return data_; }
   std::int64_t bytes() const { return bytes_; }
   Kind kind() const { return kind_; }
+  Device device() const { return device_; }
 
  private:
   Kind kind_;
   std::int64_t bytes_;
   bool held_;
+  Device device_;
   std::byte* data_;
 };
 
@@ -58,7 +84,7 @@ class Tensor {
         size_(size) {}
 
   std::int64_t size() const { return size_; }
-  View view() const { return {buffer_.data(), size_, size_, dtype_}; }
+  View view() const { return {buffer_.data(), size_, size_, dtype_, buffer_.device()}; }
 
  private:
   Buffer buffer_;

@@ -102,7 +102,7 @@ TEST_CASE("bytes and traffic equal the chapter's formulas") {
                                    o.prefetch);
     INFO(where);
     ledger().restart_peaks();
-    const auto comm = make_communicator(session());
+    const auto comm = make_communicator(session(), options_of_test());
     const auto data = std::make_unique<PoisonedData>(o, comm->rank, comm->size, c.bad_sample);
     const auto trainer = make_trainer<Trainer>(o, *comm);
     std::int64_t skipped = 0;
@@ -120,7 +120,7 @@ TEST_CASE("state bytes are the formula's a parameter, times the padded size") {
   options.task = Task::mlp;
   options.width = 7;
   options.layers = 3;
-  const auto comm = make_communicator(session());
+  const auto comm = make_communicator(session(), options_of_test());
   const auto trainer = make_trainer<Trainer>(options, *comm);
   const double a_parameter = Trainer::state_bytes(4, 4, 8, comm->size);
   std::int64_t resident = 0;

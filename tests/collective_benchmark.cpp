@@ -13,7 +13,7 @@ int main(int argc, char** argv) {
   using namespace zero;
   using Clock = std::chrono::steady_clock;
   Session session(argc, argv);
-  const auto comm = make_communicator(session);
+  const auto comm = make_communicator(session, {});
   Stream stream("benchmark");
   const std::int64_t elements = 1024 / 4 / comm->size * comm->size;
   const Tensor tensor(Kind::gradients, Dtype::fp32, elements);

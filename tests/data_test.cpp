@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "config.hpp"
+#include "elements.hpp"
 #include "error.hpp"
 #include "mlp.hpp"
 
@@ -74,17 +75,8 @@ std::multiset<std::int64_t> numbers(int ranks, int accumulate, int steps) {
   return all;
 }
 
-struct Sample {
-  std::vector<float> input, target;
-  bool operator==(const Sample&) const = default;
-};
-
-Sample sample_of(const Data& data, const Options& options, std::uint64_t index) {
-  const Architecture model = architecture(options);
-  Sample sample{std::vector<float>(model.widths.front(), 7),
-                std::vector<float>(model.targets(), 7)};
-  data.sample(index, sample.input, sample.target);
-  return sample;
+test::LoadedSamples sample_of(const Data& data, const Options& options, std::int64_t index) {
+  return test::load_samples(data, architecture(options), index, 1);
 }
 
 // The note's generator once more, from the note.
@@ -214,13 +206,13 @@ TEST_CASE("text: the codes of 8 bytes in a row, and the byte after them") {
   for (std::uint64_t s = 0; s < 3000; ++s) {
     const std::uint64_t position = bits(4, 2, s) % places;
     seen.insert(position);
-    const Sample sample = sample_of(*data, options, s);
+    const test::LoadedSamples sample = sample_of(*data, options, s);
     const auto byte = [&](std::uint64_t i) {
       return static_cast<unsigned char>(text[position + i]);
     };
-    REQUIRE(sample.target[0] == byte(8));
+    REQUIRE(sample.targets[0] == byte(8));
     for (int i = 0; i < 32; ++i) {
-      REQUIRE(sample.input[i] == uniform(4, 3, byte(i / 4) * 4 + i % 4));
+      REQUIRE(sample.inputs[i] == uniform(4, 3, byte(i / 4) * 4 + i % 4));
     }
   }
   // Every place but with a chance of (1 - 1 / 292)^3000 = 3e-5 each: the last one too.
@@ -233,7 +225,7 @@ TEST_CASE("text: nine bytes are enough, for one sample") {
   const Options options = text_options(folder.file("nine", "abcdefghi"));
   CHECK(file_bytes(options) == 9);
   const auto data = make_data(options);
-  CHECK(sample_of(*data, options, 0).target[0] == 'i');
+  CHECK(sample_of(*data, options, 0).targets[0] == 'i');
   CHECK(sample_of(*data, options, 99) == sample_of(*data, options, 0));
 }
 
@@ -264,12 +256,12 @@ TEST_CASE("toy and mlp: random inputs, and the teacher's answers to the last bit
     const std::int64_t outputs = architecture(options).widths.back();
     double squares = 0;
     for (std::uint64_t s = 0; s < 20; ++s) {
-      const Sample sample = sample_of(*data, options, s);
-      for (std::size_t i = 0; i < sample.input.size(); ++i) {
-        REQUIRE(sample.input[i] == uniform(4, 1, s * sample.input.size() + i));
+      const test::LoadedSamples sample = sample_of(*data, options, s);
+      for (std::size_t i = 0; i < sample.inputs.size(); ++i) {
+        REQUIRE(sample.inputs[i] == uniform(4, 1, s * sample.inputs.size() + i));
       }
-      REQUIRE(sample.target == answer(4, sample.input, outputs));
-      for (const float t : sample.target) squares += static_cast<double>(t) * t;
+      REQUIRE(sample.targets == answer(4, sample.inputs, outputs));
+      for (const float t : sample.targets) squares += static_cast<double>(t) * t;
     }
     CHECK(squares > 0);
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Matrix products against sums in double, at sizes around the borders of the blocks.
-#include "matmul.hpp"
+#include "cpu/matmul.hpp"
 
 #include <doctest/doctest.h>
 

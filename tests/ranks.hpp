@@ -14,8 +14,10 @@
 
 namespace zero::test {
 
-/// This process's session, from ranks_main.cpp.
+/// This process's session, and what the test was started with: its device is in use, and its
+/// transport and way of adding are chosen. From ranks_main.cpp.
 const Session& session();
+const Options& options_of_test();
 
 /// Makes the data of one of several ranks.
 using MakeData = std::function<std::unique_ptr<Data>(int rank, int ranks)>;
@@ -26,21 +28,25 @@ struct Outcome {
   std::vector<float> weights, momentum, variance;
 };
 
-/// Data in which one sample has an infinite input.
+/// Data in which one sample's first input is not finite.
 class PoisonedData : public Data {
  public:
   PoisonedData(const Options& options, int rank, int ranks, std::uint64_t bad_sample)
       : Data(options, rank, ranks),
         inner_(make_data(options, rank, ranks)),
+        rows_(options.batch),
         bad_(bad_sample) {}
 
-  void sample(std::uint64_t index, std::span<float> input, std::span<float> target) const override {
-    inner_->sample(index, input, target);
-    if (index == bad_) input[0] = HUGE_VALF;
+  void load(Kernels& on, std::int64_t first, View inputs, View targets) const override {
+    inner_->load(on, first, inputs, targets);
+    const auto row = static_cast<std::int64_t>(bad_) - first;
+    if (row < 0 || row >= rows_) return;
+    on.divide(inputs.part(row * (inputs.size / rows_), 1), 0);
   }
 
  private:
   std::unique_ptr<Data> inner_;
+  std::int64_t rows_;
   std::uint64_t bad_;
 };
 
@@ -81,9 +87,9 @@ std::vector<float> whole_state(Trainer& trainer, Communicator& comm, View AdamSl
   std::vector<std::uint64_t> bits(layout.parameters());
   for (int l = 0; l < layout.layers(); ++l) {
     const AdamSlice slice = trainer.state(l);
-    const View view = slice.*member;
+    const OnHost host(slice.*member);
     for (std::int64_t i = 0; i < slice.weights.used; ++i) {
-      const float value = view.as<float>()[i];
+      const float value = host.as<float>()[i];
       bits[layout.first_element(l) + slice.first + i] = held | std::bit_cast<std::uint32_t>(value);
     }
   }
@@ -109,7 +115,7 @@ Outcome outcome_of(Trainer& trainer, Communicator& comm, std::vector<StepReport>
 /// A whole run of the chapter on all ranks of the session.
 template <class Trainer>
 Outcome run(const Options& options, const MakeData& make) {
-  const auto comm = make_communicator(session());
+  const auto comm = make_communicator(session(), options_of_test());
   const auto data = make(comm->rank, comm->size);  // outlives the trainer, whose tasks read it
   const auto trainer = make_trainer<Trainer>(options, *comm);
   std::vector<StepReport> reports;

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
-// doctest's main for tests on MPI ranks: PROGRAM RANKS [doctest options].
+// doctest's main for tests on MPI ranks: PROGRAM RANKS [mpi|nccl|native] [doctest options]. With the
+// second argument the ranks lie on GPUs and talk through MPI, through NCCL in rank order, or through
+// NCCL's own reductions; with none, on the CPU.
 //
 // It cannot hang and cannot pass by not running: a world of another size than RANKS is a failure,
 // so is running no test case, and a rank that leaves a test early (a failed REQUIRE, an exception)
@@ -19,6 +21,7 @@
 namespace {
 
 const zero::Session* the_session = nullptr;
+zero::Options the_options;
 
 [[noreturn]] void leave(const std::string& why) {
   std::fprintf(
@@ -78,6 +81,26 @@ const zero::Session& zero::test::session() {
   return *the_session;
 }
 
+const zero::Options& zero::test::options_of_test() {
+  return the_options;
+}
+
+namespace {
+
+/// What the second argument asks for; the device is in use from here on.
+void choose(zero::Session& session, const std::string& transport) {
+  using namespace zero;
+  if (transport != "mpi" && transport != "nccl" && transport != "native") return;
+  Command command;
+  command.run = true;
+  command.options.wanted_device = Device::cuda;
+  command.options.wanted_comm = transport == "mpi" ? Transport::mpi : Transport::nccl;
+  command.options.reduce = transport == "native" ? Reduce::native : Reduce::ordered;
+  the_options = session.agree(command, Chapter{.name = "test"});
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
   zero::Session session(argc, argv);
   the_session = &session;
@@ -85,6 +108,7 @@ int main(int argc, char** argv) {
   if (expected != session.size()) {
     leave("usage: mpirun -n RANKS PROGRAM RANKS; RANKS is given as " + std::to_string(expected));
   }
+  choose(session, argc > 2 ? argv[2] : "");
   std::ostringstream text;
   doctest::Context context(argc, argv);
   context.setCout(&text);

@@ -5,10 +5,9 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <vector>
 
-#include "data.hpp"
+#include "elements.hpp"
 #include "generator.hpp"
 #include "mlp.hpp"
 
@@ -28,15 +27,9 @@ inline Samples samples_of(const Data& data,
                           const Architecture& architecture,
                           std::int64_t first,
                           std::int64_t count) {
-  Samples samples;
-  std::vector<float> input(architecture.widths.front());
-  std::vector<float> target(architecture.targets());
-  for (std::int64_t i = 0; i < count; ++i) {
-    data.sample(first + i, input, target);
-    samples.inputs.insert(samples.inputs.end(), input.begin(), input.end());
-    samples.targets.insert(samples.targets.end(), target.begin(), target.end());
-  }
-  return samples;
+  const LoadedSamples as_made = load_samples(data, architecture, first, count);
+  return {{as_made.inputs.begin(), as_made.inputs.end()},
+          {as_made.targets.begin(), as_made.targets.end()}};
 }
 
 /// The weights that a run with this seed starts with. Their products are rounded to fp32, as the

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "replay.hpp"
 
+#include "elements.hpp"
+
 namespace zero::test {
 
 Replay::Replay(const Options& options, int ranks, Family family)
@@ -8,7 +10,8 @@ Replay::Replay(const Options& options, int ranks, Family family)
       ranks_(ranks),
       family_(family),
       model_(options, stream_),
-      layout_(model_.sizes(), 0, 1, 1),
+      // cuBLAS may take another way where memory is aligned otherwise, so there as in the chapters.
+      layout_(model_.sizes(), 0, 1, current_device() == Device::cpu ? 1 : 8),
       adam_(options, stream_),
       loss_scale_(options),
       params_(Kind::parameters, options.dtype, layout_.full()),
@@ -33,12 +36,18 @@ Replay::Values Replay::micro_batch(const Batch& batch, int rank) {
   for (int l = layout_.layers(); l-- > 0;) {
     model_.backward(l, layout_.layer(params_, l), layout_.layer(grads_, l), false);
   }
-  Values values(grads_.size());
-  with_type(options_.dtype, [&]<class T>(T) {
-    const auto stored = grads_.view().as<T>();
-    for (std::size_t i = 0; i < values.size(); ++i) values[i] = widen(stored[i]);
-  });
-  return values;
+  return values_of(grads_);
+}
+
+Replay::Values Replay::values_of(const Tensor& tensor) {
+  stream_.synchronise();
+  Values all;
+  for (int l = 0; l < layout_.layers(); ++l) {
+    const View layer = layout_.layer(tensor, l);
+    const Values some = values(layer.part(0, layer.used));
+    all.insert(all.end(), some.begin(), some.end());
+  }
+  return all;
 }
 
 Replay::Values Replay::mean_over_ranks(const std::vector<Values>& of_rank) const {
@@ -104,20 +113,23 @@ Totals Replay::totals(const Values& grads) const {
 }
 
 void Replay::update(const Values& grads, float factor) {
-  with_type(options_.dtype, [&]<class T>(T) {
-    const auto stored = grads_.view().as<T>();
-    for (std::size_t i = 0; i < grads.size(); ++i) stored[i] = narrow<T>(grads[i]);
-    adam_.begin(factor);
-    adam_.update(
-        {0, master_.view(), momentum_.view(), variance_.view()}, grads_.view(), params_.view());
-  });
+  for (int l = 0; l < layout_.layers(); ++l) {
+    const View layer = layout_.layer(grads_, l);
+    const float* from = grads.data() + layout_.first_element(l);
+    fill(layer.part(0, layer.used), [&](std::int64_t i) { return from[i]; });
+  }
+  adam_.begin(factor);
+  adam_.update(
+      {0, master_.view(), momentum_.view(), variance_.view()}, grads_.view(), params_.view());
 }
 
 StepReport Replay::step(const std::vector<std::unique_ptr<Data>>& data, int step) {
-  sums_.assign(ranks_, {});
+  sums_.clear();
+  sums_.resize(ranks_);
   Values grads = family_ == Family::once_a_step ? gradients_once_a_step(data, step)
                                                 : gradients_every_micro_batch(data, step);
   for (float& g : grads) g = rounded(g / static_cast<float>(options_.accumulate));
+  for (Sums& sums : sums_) fetch(stream_, sums);
   const StepReport report =
       judge(totals(grads), options_.accumulate * ranks_, options_.clip, loss_scale_.value());
   loss_scale_.update(report.skipped);
@@ -130,13 +142,9 @@ Outcome Replay::run(const MakeData& make) {
   for (int r = 0; r < ranks_; ++r) data.push_back(make(r, ranks_));
   Outcome outcome;
   for (int s = 0; s < options_.steps; ++s) outcome.reports.push_back(step(data, s));
-  const auto copy = [](const Tensor& from) {
-    const auto values = from.view().as<float>();
-    return std::vector<float>(values.begin(), values.end());
-  };
-  outcome.weights = copy(master_);
-  outcome.momentum = copy(momentum_);
-  outcome.variance = copy(variance_);
+  outcome.weights = values_of(master_);
+  outcome.momentum = values_of(momentum_);
+  outcome.variance = values_of(variance_);
   return outcome;
 }
 

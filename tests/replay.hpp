@@ -22,6 +22,8 @@ class Replay {
   using Values = std::vector<float>;
 
   float rounded(float x) const;
+  /// The real elements of a tensor of all layers, widened; waits for the stream.
+  Values values_of(const Tensor& tensor);
   /// Rank r's gradients of one micro-batch, all layers, and its loss added to loss_[r].
   Values micro_batch(const Batch& batch, int rank);
   Values mean_over_ranks(const std::vector<Values>& of_rank) const;

@@ -11,19 +11,20 @@ namespace zero::test {
 
 class FailingData : public Data {
  public:
-  FailingData(const Options& options, int rank, int ranks, std::uint64_t bad_sample)
+  /// bad_first: of the batch that cannot be read.
+  FailingData(const Options& options, int rank, int ranks, std::int64_t bad_first)
       : Data(options, rank, ranks),
         inner_(make_data(options, rank, ranks)),
-        bad_(bad_sample) {}
+        bad_first_(bad_first) {}
 
-  void sample(std::uint64_t index, std::span<float> input, std::span<float> target) const override {
-    if (index == bad_) throw Error(ExitCode::data, "sample is unreadable");
-    inner_->sample(index, input, target);
+  void load(Kernels& on, std::int64_t first, View inputs, View targets) const override {
+    if (first == bad_first_) throw Error(ExitCode::data, "sample is unreadable");
+    inner_->load(on, first, inputs, targets);
   }
 
  private:
   std::unique_ptr<Data> inner_;
-  std::uint64_t bad_;
+  std::int64_t bad_first_;
 };
 
 }  // namespace zero::test
@@ -38,10 +39,10 @@ int main(int argc, char** argv) {
     options.task = Task::mlp;
     options.width = 64;
     options.steps = bad_step + 1;
-    const auto comm = make_communicator(session);
-    const std::uint64_t bad_sample =
-        (static_cast<std::uint64_t>(bad_step) * comm->size + bad_rank) * options.batch;
-    const test::FailingData data(options, comm->rank, comm->size, bad_sample);
+    const auto comm = make_communicator(session, options);
+    const std::int64_t bad_first =
+        (std::int64_t{bad_step} * comm->size + bad_rank) * options.batch;
+    const test::FailingData data(options, comm->rank, comm->size, bad_first);
     const auto trainer = test::make_trainer<Trainer>(options, *comm);
     for (int step = 0; step < options.steps; ++step) trainer->step(data, step);
     return 0;

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: MIT
+#include "block_sum.cuh"
+#include "cuda_kernels.hpp"
+
+namespace zero::cuda {
+
+namespace {
+
+template <class T>
+struct DivideBody {
+  T* values;
+  float divisor;
+
+  template <int width>
+  __device__ void at(std::int64_t i) const {
+    Pack<T, width> x = load<width>(values, i);
+    for (int k = 0; k < width; ++k) x.at[k] = narrow<T>(widen(x.at[k]) / divisor);
+    save<width>(values, i, x);
+  }
+};
+
+/// Item i of all threads' items: a pack of `wide` elements, or, behind those, one element.
+template <class T>
+__global__ void squared_norm_kernel(const T* values,
+                                    std::int64_t packs,
+                                    std::int64_t count,
+                                    double* partial) {
+  const std::int64_t items = count - packs * (wide - 1);
+  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * threads;
+  double mine = 0;
+  for (std::int64_t item = global_thread(); item < items; item += stride) {
+    if (item < packs) {
+      const Pack<T, wide> x = load<wide>(values, item * wide);
+      for (int k = 0; k < wide; ++k) {
+        const double value = widen(x.at[k]);
+        mine += value * value;
+      }
+    } else {
+      const double value = widen(values[item + packs * (wide - 1)]);
+      mine += value * value;
+    }
+  }
+  const double all = block_sum(mine);
+  if (threadIdx.x == 0) partial[blockIdx.x] = all;
+}
+
+template <class T>
+struct OrderedMeanBody {
+  const T* own;
+  const T* received;  // the other ranks' parts, `part` elements each
+  T* shard;
+  std::int64_t part;
+  int rank;
+  int ranks;
+  bool add;
+
+  __device__ const T* of(int r) const {
+    return r == rank ? own : received + (r < rank ? r : r - 1) * part;
+  }
+
+  template <int width>
+  __device__ void at(std::int64_t i) const {
+    Pack<float, width> sum;
+    for (int r = 0; r < ranks; ++r) {
+      const Pack<T, width> x = load<width>(of(r), i);
+      for (int k = 0; k < width; ++k) {
+        sum.at[k] = r == 0 ? widen(x.at[k]) : sum.at[k] + widen(x.at[k]);
+      }
+    }
+    Pack<T, width> to;
+    if (add) to = load<width>(shard, i);
+    for (int k = 0; k < width; ++k) store(to.at[k], sum.at[k] / static_cast<float>(ranks), add);
+    save<width>(shard, i, to);
+  }
+};
+
+}  // namespace
+
+void CudaKernels::divide(View values, int divisor) {
+  idle_ = false;
+  with_type(values.dtype, [&]<class T>(T) {
+    const DivideBody<T> body{elements<T>(values), static_cast<float>(divisor)};
+    each(stream_, values.size, aligned(body.values), body);
+  });
+}
+
+void CudaKernels::squared_norm(View values, Sums& sums) {
+  idle_ = false;
+  SumsOnGpu* to = on_gpu(sums);
+  with_type(values.dtype, [&]<class T>(T) {
+    const T* x = elements<T>(values);
+    const std::int64_t packs = aligned(x) ? values.size / wide : 0;
+    const unsigned blocks = blocks_for(values.size - packs * (wide - 1));
+    launch(stream_,
+           dim3(blocks),
+           squared_norm_kernel<T>,
+           x,
+           packs,
+           values.size,
+           to->partial);
+    launch(stream_, dim3(1), add_partial_sums, &to->squares, to->partial, blocks, 1.0);
+  });
+}
+
+void CudaKernels::ordered_mean(View own, int rank, View received, View shard, bool add) {
+  idle_ = false;
+  with_type(shard.dtype, [&]<class T>(T) {
+    const OrderedMeanBody<T> body{elements<T>(own),
+                                  elements<T>(received),
+                                  elements<T>(shard),
+                                  shard.size,
+                                  rank,
+                                  static_cast<int>(received.size / shard.size) + 1,
+                                  add};
+    // Every part of `received` is aligned when the first one is and their size is whole packs.
+    const bool parts = body.ranks == 1 || shard.size % wide == 0;
+    each(stream_, shard.size, parts && aligned(body.own, body.received, body.shard), body);
+  });
+}
+
+}  // namespace zero::cuda

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: MIT
+// Where tensors lie and arithmetic runs: one device a process, chosen at run time.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace zero {
+
+enum class Device { cpu, cuda };
+
+constexpr const char* name_of(Device device) {
+  constexpr const char* names[] = {"cpu", "cuda"};
+  return names[static_cast<int>(device)];
+}
+
+/// What this process can use.
+struct Gpus {
+  int count = 0;
+  std::string why_none;  // when count is 0
+};
+Gpus visible_gpus();
+
+/// Tensors and streams that are made from now on lie on that device. `number` tells one GPU from
+/// the others; a process uses one only. At first it is the CPU.
+/// Throws Error (resources) when the GPU cannot be had.
+void use_device(Device device, int number = 0);
+Device current_device();
+
+/// Name of the device in the maker's words, "" for the CPU.
+std::string device_words();
+
+/// Bytes that the current device has, and that it could still give. On the CPU: physical memory,
+/// as the kernel estimates it.
+std::int64_t device_bytes();
+std::int64_t available_bytes();
+
+/// Zeroed memory, aligned to 64 bytes or more; null when the device has no more.
+std::byte* allocate(Device device, std::int64_t bytes);
+void release(Device device, std::byte* memory) noexcept;
+
+/// Copies at once; both ends may be of either device. For set-up and reports: work on streams that
+/// reads or writes the memory must be done.
+void copy_now(Device from_or_to, void* to, const void* from, std::int64_t bytes);
+
+/// Host memory that a GPU copies to and from beside other work (page-locked there; on the CPU
+/// ordinary memory). Freed with the object.
+class HostBuffer {
+ public:
+  /// Throws Error (resources) when the system gives no `bytes` of it.
+  HostBuffer(Device device, std::int64_t bytes);
+  ~HostBuffer();
+  HostBuffer(const HostBuffer&) = delete;
+  HostBuffer& operator=(const HostBuffer&) = delete;
+
+  std::byte* data() const { return data_; }
+  std::int64_t bytes() const { return bytes_; }
+
+ private:
+  Device device_;
+  std::int64_t bytes_;
+  std::byte* data_;
+};
+
+}  // namespace zero

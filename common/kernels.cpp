@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: MIT
+#include "kernels.hpp"
+
+#include <sched.h>
+
+#include <atomic>
+#include <mutex>
+#include <thread>
+
+#include "cpu/cpu_kernels.hpp"
+#include "cuda/cuda.hpp"
+#include "error.hpp"
+#include "stream.hpp"
+
+namespace zero {
+
+namespace {
+
+std::atomic<std::int64_t> waits = 0;
+
+std::mutex watch_mutex;  // several streams' threads may wait at a time
+Watch the_watch;
+
+}  // namespace
+
+std::unique_ptr<Kernels> make_kernels(Device device) {
+  if (device == Device::cuda) return cuda::make_kernels();
+  return std::make_unique<CpuKernels>();
+}
+
+void while_waiting(Watch watch) {
+  const std::lock_guard lock(watch_mutex);
+  the_watch = std::move(watch);
+}
+
+void wait_for(const MomentPointer& moment) {
+  using Clock = std::chrono::steady_clock;
+  if (!moment || moment->passed()) return;
+  ++waits;
+  // A step's wait is mostly shorter than this many looks; a longer one leaves the core to others.
+  constexpr int yields = 2000;
+  const auto start = Clock::now();
+  for (int looks = 0; !moment->passed(); ++looks) {
+    if (Stream::cancelled()) {
+      throw Error(ExitCode::communication, "stopped waiting for the device");
+    }
+    {
+      const std::lock_guard lock(watch_mutex);
+      if (the_watch) the_watch(Clock::now() - start);
+    }
+    if (looks < yields) {
+      sched_yield();
+    } else {
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+  }
+}
+
+std::int64_t waits_so_far() {
+  return waits;
+}
+
+}  // namespace zero

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: MIT
+#include "error.hpp"
+#include "session.hpp"
+
+namespace zero {
+
+std::unique_ptr<Communicator> make_nccl_communicator(const Session&, Reduce) {
+  throw Error(ExitCode::resources, "this program was built without NCCL");
+}
+
+bool nccl_is_built() {
+  return false;
+}
+
+}  // namespace zero
