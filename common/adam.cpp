@@ -35,9 +35,8 @@ void Adam::update(const AdamSlice& slice, View grads, View params) {
          "Adam: the slice, its gradients and its parameters have the same size");
   expect(grads.dtype == params.dtype && slice.weights.dtype == Dtype::fp32,
          "Adam: gradients and parameters have one dtype, the state is fp32");
-  stream_.run([=, &on = stream_.kernels(), scalars = scalars_] {
-    on.adam(scalars, slice, grads, params);
-  });
+  stream_.run(
+      [=, &on = stream_.kernels(), scalars = scalars_] { on.adam(scalars, slice, grads, params); });
 }
 
 }  // namespace zero

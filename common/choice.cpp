@@ -28,10 +28,9 @@ void choose_device(const Options& options, const Machine& machine, Choice& choic
                 fmt::format("--device cuda: {}: use --device cpu", machine.gpus.why_none));
   }
   choice.device = machine.gpus.count > 0 ? Device::cuda : Device::cpu;
-  choice.why =
-      choice.device == Device::cuda
-          ? fmt::format("device cuda: this machine has {}", gpus_of(machine.gpus.count))
-          : fmt::format("device cpu: {}", machine.gpus.why_none);
+  choice.why = choice.device == Device::cuda
+                   ? fmt::format("device cuda: this machine has {}", gpus_of(machine.gpus.count))
+                   : fmt::format("device cpu: {}", machine.gpus.why_none);
 }
 
 /// NCCL itself refuses two ranks on one GPU unless each names a host of its own.
@@ -44,7 +43,8 @@ void check_nccl(const Machine& machine, const Choice& choice) {
     throw Error(ExitCode::usage, "--comm nccl is for GPUs: use --device cuda or --comm mpi");
   }
   if (!machine.nccl) {
-    throw Error(ExitCode::resources, "--comm nccl: this program was built without NCCL: use --comm mpi");
+    throw Error(ExitCode::resources,
+                "--comm nccl: this program was built without NCCL: use --comm mpi");
   }
   if (machine.ranks_here > machine.gpus.count && !hosts_are_renamed()) {
     throw Error(ExitCode::resources,
@@ -68,9 +68,8 @@ void choose_comm(const Options& options, const Machine& machine, Choice& choice)
     choice.comm = Transport::nccl;
     choice.why += "; comm nccl: every rank has its own";
   } else {
-    choice.why += fmt::format("; comm mpi: {} share {}",
-                              ranks_of(machine.ranks_here),
-                              gpus_of(machine.gpus.count));
+    choice.why += fmt::format(
+        "; comm mpi: {} share {}", ranks_of(machine.ranks_here), gpus_of(machine.gpus.count));
   }
   if (choice.comm == Transport::nccl) check_nccl(machine, choice);
   if (options.reduce == Reduce::native && choice.comm != Transport::nccl) {

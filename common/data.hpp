@@ -38,7 +38,8 @@ class Data {
   }
 
   /// Writes samples [first, first + ...), as many as fit: rows of the model's inputs, and of their
-  /// targets in fp32 (outputs numbers, or for a classifier one: the class). Part of a stream's task.
+  /// targets in fp32 (outputs numbers, or for a classifier one: the class). Part of a stream's
+  /// task.
   virtual void load(Kernels& on, std::int64_t first, View inputs, View targets) const = 0;
 
   /// Bytes of kind `data` that the source of these options holds (text: of a file of that length).

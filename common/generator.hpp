@@ -33,7 +33,9 @@ class Generator {
   Generator(std::uint64_t seed, RandomStream stream)
       : key_(mix(mix(seed) ^ static_cast<std::uint64_t>(stream))) {}
 
-  HOST_DEVICE std::uint64_t bits(std::uint64_t index) const { return mix(key_ + index * golden_gamma); }
+  HOST_DEVICE std::uint64_t bits(std::uint64_t index) const {
+    return mix(key_ + index * golden_gamma);
+  }
 
   /// In [-1, 1), a multiple of 2^-23: exact in fp32, so the same in every language.
   HOST_DEVICE float uniform(std::uint64_t index) const {

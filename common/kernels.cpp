@@ -38,7 +38,7 @@ void wait_for(const MomentPointer& moment) {
   if (!moment || moment->passed()) return;
   ++waits;
   // A step's wait is mostly shorter than this many looks; a longer one leaves the core to others.
-  constexpr int yields = 2000;
+  constexpr int yields = 500;
   const auto start = Clock::now();
   for (int looks = 0; !moment->passed(); ++looks) {
     if (Stream::cancelled()) {

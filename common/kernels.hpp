@@ -109,8 +109,11 @@ class Kernels {
 
   // ---- The model ----
   /// part[i] = random.uniform(number + i) * scale for i < weights, 0 behind them.
-  virtual void initialise(
-      View part, const Generator& random, std::uint64_t number, std::int64_t weights, float scale) = 0;
+  virtual void initialise(View part,
+                          const Generator& random,
+                          std::uint64_t number,
+                          std::int64_t weights,
+                          float scale) = 0;
   /// y = relu(x W^T + b).
   virtual void linear_forward(
       const LinearShape& shape, View x, View params, View y, bool relu, View panel) = 0;
@@ -136,13 +139,16 @@ class Kernels {
   virtual void divide(View values, int divisor) = 0;
   /// Adds the sum of squares, formed in double, to sums.squares.
   virtual void squared_norm(View values, Sums& sums) = 0;
-  /// shard = mean of all ranks' parts, added in rank order in fp32 and divided once, or shard + mean,
-  /// as `store` says. own: rank `rank`'s part, may be the shard itself; received: the others', in
-  /// rank order, one behind the other.
+  /// shard = mean of all ranks' parts, added in rank order in fp32 and divided once, or shard +
+  /// mean, as `store` says. own: rank `rank`'s part, may be the shard itself; received: the
+  /// others', in rank order, one behind the other.
   virtual void ordered_mean(View own, int rank, View received, View shard, bool add) = 0;
 
   // ---- The update ----
-  virtual void adam(const AdamScalars& scalars, const AdamSlice& slice, View grads, View params) = 0;
+  virtual void adam(const AdamScalars& scalars,
+                    const AdamSlice& slice,
+                    View grads,
+                    View params) = 0;
 };
 
 /// For a new stream of that device.

@@ -4,8 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "error.hpp"
 #include "cpu/matmul.hpp"
+#include "error.hpp"
 
 namespace zero {
 

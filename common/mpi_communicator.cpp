@@ -190,7 +190,8 @@ class MpiCommunicator : public Communicator {
     const auto* start = static_cast<const std::byte*>(data);
     for (std::int64_t at = 0; at < bytes; at += piece) {
       const auto count = static_cast<int>(std::min(piece, bytes - at));
-      check_mpi(MPI_Isend(start + at, count, MPI_BYTE, to, 0, world_.comm(), &requests_.emplace_back()));
+      check_mpi(
+          MPI_Isend(start + at, count, MPI_BYTE, to, 0, world_.comm(), &requests_.emplace_back()));
     }
   }
 
@@ -198,7 +199,8 @@ class MpiCommunicator : public Communicator {
     auto* start = static_cast<std::byte*>(data);
     for (std::int64_t at = 0; at < bytes; at += piece) {
       const auto count = static_cast<int>(std::min(piece, bytes - at));
-      check_mpi(MPI_Irecv(start + at, count, MPI_BYTE, from, 0, world_.comm(), &requests_.emplace_back()));
+      check_mpi(MPI_Irecv(
+          start + at, count, MPI_BYTE, from, 0, world_.comm(), &requests_.emplace_back()));
     }
   }
 

@@ -97,7 +97,8 @@ class Ring {
     throw Error(ExitCode::communication, "NCCL was given up after a failure");
   }
 
-  void check(ncclResult_t code, std::source_location where = std::source_location::current()) const {
+  void check(ncclResult_t code,
+             std::source_location where = std::source_location::current()) const {
     if (code == ncclSuccess || code == ncclInProgress) return;
     throw Error(ExitCode::communication,
                 fmt::format("{}: NCCL: {}: {}",
@@ -125,20 +126,21 @@ class Ring {
     if (state != ncclSuccess && state != ncclInProgress) {
       const std::string words = ncclGetLastError(comm_);
       give_up();
-      throw Error(ExitCode::communication,
-                  fmt::format("NCCL: {}: {}: look at what the other ranks say",
-                              ncclGetErrorString(state),
-                              words));
+      throw Error(
+          ExitCode::communication,
+          fmt::format(
+              "NCCL: {}: {}: look at what the other ranks say", ncclGetErrorString(state), words));
     }
     if (waited > patience) {
       give_up();
       throw Error(
           ExitCode::communication,
-          fmt::format("NCCL: {} ranks, and nothing has moved on rank {} for {} s: one of the others "
-                      "is stuck or gone",
-                      ranks_,
-                      rank_,
-                      std::chrono::duration_cast<std::chrono::seconds>(waited).count()));
+          fmt::format(
+              "NCCL: {} ranks, and nothing has moved on rank {} for {} s: one of the others "
+              "is stuck or gone",
+              ranks_,
+              rank_,
+              std::chrono::duration_cast<std::chrono::seconds>(waited).count()));
     }
     return state;
   }

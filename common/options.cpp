@@ -23,10 +23,10 @@ const std::map<std::string, Dtype> dtypes{
     {"fp32", Dtype::fp32}, {"bf16", Dtype::bf16}, {"fp16", Dtype::fp16}};
 
 const std::map<std::string, Device> devices{{"cpu", Device::cpu}, {"cuda", Device::cuda}};
-const std::map<std::string, Transport> transports{
-    {"mpi", Transport::mpi}, {"nccl", Transport::nccl}};
-const std::map<std::string, Reduce> reduces{
-    {"ordered", Reduce::ordered}, {"native", Reduce::native}};
+const std::map<std::string, Transport> transports{{"mpi", Transport::mpi},
+                                                  {"nccl", Transport::nccl}};
+const std::map<std::string, Reduce> reduces{{"ordered", Reduce::ordered},
+                                            {"native", Reduce::native}};
 
 /// Large enough for anyone, small enough for every size and count to fit: at most 2^44 parameters,
 /// 2^48 bytes of each kind, 2^61 elements sent in a step.

@@ -115,13 +115,14 @@ std::int64_t check_memory(const Formulas& formulas,
   for (const Prediction::Bytes& kind : plan.bytes) needed += kind.peak;
   const std::int64_t available = available_bytes();
   if (needed <= available / sharing) return needed;
-  throw Error(ExitCode::resources,
-              fmt::format("each rank needs {} bytes, {} on this {} share {} that are available: use "
-                          "fewer or narrower layers, or a later chapter",
-                          grouped(needed),
-                          sharing,
-                          options.device == Device::cpu ? "machine" : "GPU",
-                          grouped(available)));
+  throw Error(
+      ExitCode::resources,
+      fmt::format("each rank needs {} bytes, {} on this {} share {} that are available: use "
+                  "fewer or narrower layers, or a later chapter",
+                  grouped(needed),
+                  sharing,
+                  options.device == Device::cpu ? "machine" : "GPU",
+                  grouped(available)));
 }
 
 std::int64_t Prediction::sent(Phase phase, std::int64_t steps, std::int64_t skipped) const {

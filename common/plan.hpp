@@ -69,10 +69,7 @@ Prediction predict(const Formulas& formulas,
 /// Throws Error (resources) when what the run is going to reserve, on each of `sharing` ranks that
 /// share a machine's memory or a GPU's, is more than is available there now. Better here than when
 /// the kernel ends a rank. Returns the bytes of one rank.
-std::int64_t check_memory(const Formulas& formulas,
-                          const Options& options,
-                          int ranks,
-                          int sharing);
+std::int64_t check_memory(const Formulas& formulas, const Options& options, int ranks, int sharing);
 
 /// "once a step" or "every micro-batch": when the ranks' gradients are added. Within a family runs
 /// agree to the last bit; with one micro-batch a step there is one family.

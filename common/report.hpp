@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // What a run says: progress, the closing table of predicted and counted figures, and the log.
 #pragma once
+#include <array>
 #include <chrono>
 #include <cstdint>
-#include <array>
 #include <cstdio>
 #include <memory>
 #include <string>

@@ -170,9 +170,7 @@ Event Stream::record() {
   Event event;
   event.state_ = std::make_shared<Event::State>();
   const auto reach = [state = event.state_, this] { state->settle(kernels_->record(), nullptr); };
-  const auto fail = [state = event.state_](std::exception_ptr why) {
-    state->settle(nullptr, why);
-  };
+  const auto fail = [state = event.state_](std::exception_ptr why) { state->settle(nullptr, why); };
   if (worker_) {
     worker_->push({reach, fail});
   } else {

@@ -22,7 +22,7 @@ std::vector<Case> cases() {
     if (dtype != Dtype::fp32 && !Trainer::chapter.mixed_precision) continue;
     for (const int prefetch : {0, 1, 2}) {
       if (prefetch != 1 && !Trainer::chapter.prefetch) continue;
-      Options options;
+      Options options = options_of_test();
       options.dtype = dtype;
       options.prefetch = prefetch;
       options.loss_scale = 8;
@@ -111,7 +111,7 @@ TEST_CASE("bytes and traffic equal the chapter's formulas") {
     CHECK((skipped > 0) == (c.bad_sample == 4));
     const Prediction plan = predict(formulas_of<Trainer>(), o, trainer->layout(), file_bytes(o));
     check_bytes(plan);
-    check_traffic(plan, *comm, o.steps, skipped);
+    if (comm->counts()) check_traffic(plan, *comm, o.steps, skipped);
   }
 }
 

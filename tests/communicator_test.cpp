@@ -202,7 +202,7 @@ TEST_CASE("collectives run in a stream's order on its thread") {
   for (int r = 0; r < comm->size; ++r) expected += small_integer(r, 5);
   // An all-reduce rounds N times (N - 1 additions, one division), each by at most 2^-24 of it.
   CHECK(values(vector.full())[5] == doctest::Approx(expected / static_cast<float>(comm->size))
-                                         .epsilon(20 * comm->size * 0x1p-24));
+                                        .epsilon(20 * comm->size * 0x1p-24));
 }
 
 TEST_CASE("a rank that comes late is waited for") {

@@ -49,9 +49,9 @@ struct LoadedSamples {
   bool operator==(const LoadedSamples&) const = default;
 };
 inline LoadedSamples load_samples(const Data& data,
-                          const Architecture& model,
-                          std::int64_t first,
-                          std::int64_t count) {
+                                  const Architecture& model,
+                                  std::int64_t first,
+                                  std::int64_t count) {
   const Tensor inputs(Kind::data, Dtype::fp32, count * model.widths.front());
   const Tensor targets(Kind::data, Dtype::fp32, count * model.targets());
   Stream stream("samples");

@@ -498,7 +498,8 @@ TEST_CASE("activations are borrowed from forward to backward, as many bytes as t
         CHECK(now.now == before.now);
         CHECK(now.peak - before.now == bytes);
         CHECK(now.resident == before.resident);
-        CHECK(ledger().of(Kind::workspace).peak - panel_before.now == 4 * panel_elements(Device::cpu));
+        CHECK(ledger().of(Kind::workspace).peak - panel_before.now ==
+              4 * panel_elements(Device::cpu));
       }
     }
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// doctest's main for tests on MPI ranks: PROGRAM RANKS [mpi|nccl|native] [doctest options]. With the
-// second argument the ranks lie on GPUs and talk through MPI, through NCCL in rank order, or through
-// NCCL's own reductions; with none, on the CPU.
+// doctest's main for tests on MPI ranks: PROGRAM RANKS [mpi|nccl|native] [doctest options]. With
+// the second argument the ranks lie on GPUs and talk through MPI, through NCCL in rank order, or
+// through NCCL's own reductions; with none, on the CPU.
 //
 // It cannot hang and cannot pass by not running: a world of another size than RANKS is a failure,
 // so is running no test case, and a rank that leaves a test early (a failed REQUIRE, an exception)

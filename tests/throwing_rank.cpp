@@ -40,8 +40,7 @@ int main(int argc, char** argv) {
     options.width = 64;
     options.steps = bad_step + 1;
     const auto comm = make_communicator(session, options);
-    const std::int64_t bad_first =
-        (std::int64_t{bad_step} * comm->size + bad_rank) * options.batch;
+    const std::int64_t bad_first = (std::int64_t{bad_step} * comm->size + bad_rank) * options.batch;
     const test::FailingData data(options, comm->rank, comm->size, bad_first);
     const auto trainer = test::make_trainer<Trainer>(options, *comm);
     for (int step = 0; step < options.steps; ++step) trainer->step(data, step);

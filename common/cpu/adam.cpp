@@ -4,10 +4,7 @@
 
 namespace zero {
 
-void CpuKernels::adam(const AdamScalars& scalars,
-                      const AdamSlice& slice,
-                      View grads,
-                      View params) {
+void CpuKernels::adam(const AdamScalars& scalars, const AdamSlice& slice, View grads, View params) {
   with_type(grads.dtype, [&]<class T>(T) {
     const bool in_place = params.data == slice.weights.data;
     const AdamArrays<T> arrays{slice.weights.size,

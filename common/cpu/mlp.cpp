@@ -26,11 +26,8 @@ double cross_entropy_of_row(
 
 }  // namespace
 
-void CpuKernels::initialise(View part,
-                            const Generator& random,
-                            std::uint64_t number,
-                            std::int64_t weights,
-                            float scale) {
+void CpuKernels::initialise(
+    View part, const Generator& random, std::uint64_t number, std::int64_t weights, float scale) {
   with_type(part.dtype, [&]<class T>(T) {
     T* elements = part.as<T>().data();
     for (std::int64_t i = 0; i < part.size; ++i) {

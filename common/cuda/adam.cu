@@ -49,8 +49,7 @@ void CudaKernels::adam(const AdamScalars& scalars,
                            elements<float>(slice.momentum),
                            elements<float>(slice.variance),
                            in_place ? nullptr : elements<T>(params)};
-    const bool packs =
-        aligned(body.grads, body.weights, body.momentum, body.variance, body.params);
+    const bool packs = aligned(body.grads, body.weights, body.momentum, body.variance, body.params);
     each(stream_, slice.weights.size, packs, body);
   });
 }

@@ -52,12 +52,8 @@ class CudaKernels : public Kernels {
                              View dx,
                              bool relu,
                              View panel) override;
-  void cross_entropy(View outputs,
-                     View targets,
-                     std::int64_t rows,
-                     float scale,
-                     View delta,
-                     Sums& sums) override;
+  void cross_entropy(
+      View outputs, View targets, std::int64_t rows, float scale, View delta, Sums& sums) override;
   void squared_error(View outputs, View targets, float scale, View delta, Sums& sums) override;
 
   void clear(Sums& sums) override;

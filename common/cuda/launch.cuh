@@ -68,8 +68,8 @@ __global__ void each_kernel(std::int64_t packs, std::int64_t count, Body body) {
   }
 }
 
-/// body.at<width>(i) handles elements [i, i + width), of which there are `count` in all. `is_aligned`:
-/// all memory that it touches by packs is.
+/// body.at<width>(i) handles elements [i, i + width), of which there are `count` in all.
+/// `is_aligned`: all memory that it touches by packs is.
 template <class Body>
 void each(cudaStream_t stream, std::int64_t count, bool is_aligned, const Body& body) {
   const std::int64_t packs = is_aligned ? count / wide : 0;

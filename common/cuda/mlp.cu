@@ -214,11 +214,8 @@ __global__ void squared_error_kernel(SquaredError<T> error,
 
 }  // namespace
 
-void CudaKernels::initialise(View part,
-                             const Generator& random,
-                             std::uint64_t number,
-                             std::int64_t weights,
-                             float scale) {
+void CudaKernels::initialise(
+    View part, const Generator& random, std::uint64_t number, std::int64_t weights, float scale) {
   idle_ = false;
   with_type(part.dtype, [&]<class T>(T) {
     const InitialiseBody<T> body{elements<T>(part), random, number, weights, scale};
@@ -335,8 +332,7 @@ void CudaKernels::cross_entropy(
   launch(stream_, dim3(1), add_partial_sums, &to->loss, to->partial, blocks, count);
 }
 
-void CudaKernels::squared_error(
-    View outputs, View targets, float scale, View delta, Sums& sums) {
+void CudaKernels::squared_error(View outputs, View targets, float scale, View delta, Sums& sums) {
   idle_ = false;
   SumsOnGpu* to = on_gpu(sums);
   const auto count = static_cast<double>(outputs.size);

@@ -60,14 +60,14 @@ struct OrderedMeanBody {
 
   template <int width>
   __device__ void at(std::int64_t i) const {
+    const Pack<T, width> first = load<width>(of(0), i);
     Pack<float, width> sum;
-    for (int r = 0; r < ranks; ++r) {
-      const Pack<T, width> x = load<width>(of(r), i);
-      for (int k = 0; k < width; ++k) {
-        sum.at[k] = r == 0 ? widen(x.at[k]) : sum.at[k] + widen(x.at[k]);
-      }
+    for (int k = 0; k < width; ++k) sum.at[k] = widen(first.at[k]);
+    for (int r = 1; r < ranks; ++r) {
+      const Pack<T, width> next = load<width>(of(r), i);
+      for (int k = 0; k < width; ++k) sum.at[k] += widen(next.at[k]);
     }
-    Pack<T, width> to;
+    Pack<T, width> to{};
     if (add) to = load<width>(shard, i);
     for (int k = 0; k < width; ++k) store(to.at[k], sum.at[k] / static_cast<float>(ranks), add);
     save<width>(shard, i, to);
@@ -91,13 +91,7 @@ void CudaKernels::squared_norm(View values, Sums& sums) {
     const T* x = elements<T>(values);
     const std::int64_t packs = aligned(x) ? values.size / wide : 0;
     const unsigned blocks = blocks_for(values.size - packs * (wide - 1));
-    launch(stream_,
-           dim3(blocks),
-           squared_norm_kernel<T>,
-           x,
-           packs,
-           values.size,
-           to->partial);
+    launch(stream_, dim3(blocks), squared_norm_kernel<T>, x, packs, values.size, to->partial);
     launch(stream_, dim3(1), add_partial_sums, &to->squares, to->partial, blocks, 1.0);
   });
 }

@@ -148,8 +148,7 @@ MomentPointer CudaKernels::record() {
 void CudaKernels::wait(const MomentPointer& moment) {
   if (!moment) return;
   idle_ = false;
-  check_cuda(
-      cudaStreamWaitEvent(stream_, static_cast<const CudaMoment&>(*moment).event(), 0));
+  check_cuda(cudaStreamWaitEvent(stream_, static_cast<const CudaMoment&>(*moment).event(), 0));
 }
 
 void CudaKernels::finish() {

@@ -2,6 +2,8 @@
 // The runtime of the simulated GPU: devices, memory, streams, events.
 #include "simulated_cuda.hpp"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
@@ -35,10 +37,17 @@ class Heap {
 
   void* allocate(std::size_t bytes) {
     const std::size_t padded = (bytes + guard - 1) / guard * guard;
-    auto* const begin = static_cast<std::byte*>(std::aligned_alloc(guard, guard + padded + guard));
-    if (!begin) return nullptr;
-    std::fill_n(begin, guard + padded + guard, guard_byte);
-    std::fill_n(begin + guard, bytes, fresh_byte);
+    void* const pages = mmap(nullptr,
+                             guard + padded + guard,
+                             PROT_READ | PROT_WRITE,
+                             MAP_PRIVATE | MAP_ANONYMOUS,
+                             -1,
+                             0);
+    if (pages == MAP_FAILED) return nullptr;
+    auto* const begin = static_cast<std::byte*>(pages);
+    std::fill_n(begin, guard, guard_byte);
+    std::fill_n(begin + guard, std::min(bytes, most_filled), fresh_byte);
+    std::fill_n(begin + guard + bytes, padded - bytes + guard, guard_byte);
     const std::lock_guard lock(mutex_);
     live_[begin + guard] = bytes;
     used_ += bytes;
@@ -59,8 +68,7 @@ class Heap {
     if (!std::all_of(begin + bytes, begin + padded + guard, intact)) {
       simulated::die("%s memory: written past the end of %zu bytes", name_, bytes);
     }
-    std::fill_n(begin, bytes, freed_byte);
-    std::free(begin - guard);
+    munmap(begin - guard, guard + padded + guard);  // whoever still uses it crashes
     live_.erase(found);
     used_ -= bytes;
     return true;
@@ -86,7 +94,8 @@ class Heap {
   static constexpr std::size_t guard = 256;
   static constexpr auto guard_byte = std::byte{0xfd};
   static constexpr auto fresh_byte = std::byte{0xcd};
-  static constexpr auto freed_byte = std::byte{0xdd};
+  /// What lies behind is zero: filling it would cost more than the test that wants the memory.
+  static constexpr std::size_t most_filled = std::size_t{1} << 20;
 
   const char* const name_;
   std::mutex mutex_;
@@ -483,6 +492,21 @@ cudaError_t cudaMemcpyAsync(
   return cudaSuccess;
 }
 
+/// A large piece of zeros is had from the system anew, without touching its pages.
+static void fill(std::byte* memory, int value, std::size_t bytes) {
+  constexpr std::size_t page = 4096;
+  auto* const first = memory + (page - reinterpret_cast<std::uintptr_t>(memory) % page) % page;
+  const std::size_t head = first - memory;
+  if (value != 0 || bytes < 16 * page) {
+    std::memset(memory, value, bytes);
+    return;
+  }
+  const std::size_t pages = (bytes - head) / page * page;
+  std::memset(memory, 0, head);
+  madvise(first, pages, MADV_DONTNEED);
+  std::memset(first + pages, 0, bytes - head - pages);
+}
+
 cudaError_t cudaMemset(void* memory, int value, std::size_t bytes) {
   return cudaMemsetAsync(memory, value, bytes, nullptr);
 }
@@ -490,7 +514,7 @@ cudaError_t cudaMemset(void* memory, int value, std::size_t bytes) {
 cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes, cudaStream_t stream) {
   if (bytes == 0) return cudaSuccess;
   simulated::require_device_memory(memory, bytes, "cudaMemset");
-  simulated::enqueue(stream, [=] { std::memset(memory, value, bytes); });
+  simulated::enqueue(stream, [=] { fill(static_cast<std::byte*>(memory), value, bytes); });
   return cudaSuccess;
 }
 
