@@ -16,6 +16,7 @@ namespace zero {
 namespace {
 
 Device device_in_use = Device::cpu;
+std::int64_t allocations = 0;
 
 std::int64_t available_host_bytes() {
   std::ifstream lines("/proc/meminfo");
@@ -63,7 +64,12 @@ std::int64_t available_bytes() {
   return device_in_use == Device::cuda ? cuda::memory().available : available_host_bytes();
 }
 
+std::int64_t allocations_so_far() {
+  return allocations;
+}
+
 std::byte* allocate(Device device, std::int64_t bytes) {
+  ++allocations;
   return device == Device::cuda ? cuda::allocate(bytes) : allocate_on_host(bytes);
 }
 
@@ -87,6 +93,7 @@ HostBuffer::HostBuffer(Device device, std::int64_t bytes)
     : device_(device),
       bytes_(bytes),
       data_(device == Device::cuda ? cuda::allocate_host(bytes) : allocate_on_host(bytes)) {
+  ++allocations;
   if (data_) return;
   throw Error(ExitCode::resources,
               fmt::format("the system gave no {} bytes of host memory for a GPU's copies", bytes));

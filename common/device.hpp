@@ -39,6 +39,9 @@ std::int64_t available_bytes();
 std::byte* allocate(Device device, std::int64_t bytes);
 void release(Device device, std::byte* memory) noexcept;
 
+/// How often memory was taken from a device, page-locked memory for its copies included.
+std::int64_t allocations_so_far();
+
 /// Copies at once; both ends may be of either device. For set-up and reports: work on streams that
 /// reads or writes the memory must be done.
 void copy_now(Device from_or_to, void* to, const void* from, std::int64_t bytes);

@@ -126,10 +126,10 @@ class Ring {
     if (state != ncclSuccess && state != ncclInProgress) {
       const std::string words = ncclGetLastError(comm_);
       give_up();
-      throw Error(
-          ExitCode::communication,
-          fmt::format(
-              "NCCL: {}: {}: look at what the other ranks say", ncclGetErrorString(state), words));
+      // Whoever failed first is about to say why and to end the job.
+      std::this_thread::sleep_for(std::chrono::seconds(1));
+      throw Error(ExitCode::communication,
+                  fmt::format("NCCL: {}: {}", ncclGetErrorString(state), words));
     }
     if (waited > patience) {
       give_up();

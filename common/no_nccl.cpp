@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "error.hpp"
+#include "nccl_patience.hpp"
 #include "session.hpp"
 
 namespace zero {
@@ -7,6 +8,8 @@ namespace zero {
 std::unique_ptr<Communicator> make_nccl_communicator(const Session&, Reduce) {
   throw Error(ExitCode::resources, "this program was built without NCCL");
 }
+
+void set_nccl_patience(std::chrono::milliseconds) {}
 
 bool nccl_is_built() {
   return false;

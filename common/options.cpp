@@ -158,9 +158,9 @@ void add_machine(CLI::App& app, Options& o, const Chapter& chapter) {
   add_auto(app, "--device", o.wanted_device, devices, "where tensors lie and arithmetic runs");
   if (!chapter.ranks) return;
   add_auto(app, "--comm", o.wanted_comm, transports, "what carries bytes between ranks");
-  app.add_option("--reduce", o.reduce, "ordered: same bits everywhere; native: NCCL's sum")
+  app.add_option("--reduce", o.reduce, "ordered, or native: NCCL's own sums")
       ->transform(one_of(reduces))
-      ->type_name("ordered|native")
+      ->type_name("KIND")
       ->default_str("ordered");
 }
 

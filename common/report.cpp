@@ -71,7 +71,7 @@ void Report::finish(const LayerDigests& digests) {
   const Summary summary = summarise(digests);
   if (prints_) print_summary(summary);
   flush_output();
-  if (log_) log_->summary(summary, plan_);
+  if (log_) log_->summary(summary, plan_, ranks_.counts());
 }
 
 void Report::print_header() const {
@@ -86,6 +86,10 @@ void Report::print_header() const {
              name_of(options_.task),
              grouped(plan_.parameters),
              grouped(plan_.padded));
+  if (!options_.why.empty()) {
+    const std::string words = device_words();
+    fmt::print("{}{}\n", options_.why, words.empty() ? "" : fmt::format(" ({})", words));
+  }
   const bool several = options_.accumulate > 1;
   fmt::print("{} micro-batch{} of {} a rank and step{}\n\n",
              options_.accumulate,
@@ -140,6 +144,9 @@ Summary Report::summarise(const LayerDigests& digests) {
   }
   summary.total.reserved = ledger().reserved();
   summary.total.peak = ledger().peak_of_total();
+  if (options_.device == Device::cuda && ranks_.size == 1) {
+    summary.beyond = device_bytes() - available_bytes() - summary.total.reserved;
+  }
   summary.process_peak = process_peak_bytes() - ranks_.process_bytes_at_start;
   summary.sent = sent.elements;
   summary.scalars = sent.scalars;
@@ -206,10 +213,18 @@ void Report::print_summary(const Summary& summary) const {
              grouped(summary.total.peak),
              grouped(summary.total.resident),
              grouped(summary.total.reserved));
+  if (summary.beyond) {
+    fmt::print(
+        "  {:<61}{:>15}\n", "beyond the formulas: context, libraries", grouped(*summary.beyond));
+  }
   if (ranks_.size > 1) {
     fmt::print("\n{:<22}{:>24}{:>24}\n", "elements sent", "predicted", "counted");
-    const auto row = [](const char* name, std::int64_t predicted, std::int64_t counted) {
-      fmt::print("  {:<20}{:>24}{:>24}\n", name, grouped(predicted), grouped(counted));
+    // What a library sends within its own collectives, nobody else can count.
+    const auto row = [&](const char* name, std::int64_t predicted, std::int64_t counted) {
+      fmt::print("  {:<20}{:>24}{:>24}\n",
+                 name,
+                 grouped(predicted),
+                 ranks_.counts() ? grouped(counted) : "by formula");
     };
     for (const Phase phase : step_phases) {
       std::int64_t counted = 0;
@@ -217,7 +232,10 @@ void Report::print_summary(const Summary& summary) const {
       row(name_of(phase), plan_.sent(phase, summary.steps, summary.skipped), counted);
     }
     row("padding, all ranks", plan_.padding_sent(summary.steps, summary.skipped), summary.padding);
-    row("scalars", plan_.scalars_sent(summary.steps), summary.scalars);
+    fmt::print("  {:<20}{:>24}{:>24}\n",
+               "scalars",
+               grouped(plan_.scalars_sent(summary.steps)),
+               grouped(summary.scalars));
   }
   fmt::print("\nparameters {:016x}   median {:.2f} ms a step   {} step{} skipped\n",
              summary.digest,

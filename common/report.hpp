@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,9 @@ struct Summary {
   };
   std::array<Bytes, kind_count> bytes{};
   Bytes total{};  // its peak: of the sum, as measured
+  /// In use on a GPU beside what is reserved: its context, cuBLAS, NCCL. None on the CPU, nor where
+  /// other ranks may use the same GPU.
+  std::optional<std::int64_t> beyond;
   std::int64_t process_peak = 0;  // VmHWM above its value at the start, maximum over ranks
   std::array<std::array<std::int64_t, phase_count>, collective_count>
       sent{};  // by one rank, maximum

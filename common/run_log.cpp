@@ -38,28 +38,32 @@ Json memory(const Summary& summary, const Prediction& plan) {
   kinds["total"] = {{"resident", summary.total.resident},
                     {"reserved", summary.total.reserved},
                     {"peak", summary.total.peak},
-                    {"process_peak", summary.process_peak}};
+                    {"process_peak", summary.process_peak},
+                    {"beyond", summary.beyond ? Json(*summary.beyond) : Json(nullptr)}};
   return kinds;
 }
 
-Json traffic(const Summary& summary, const Prediction& plan) {
+Json traffic(const Summary& summary, const Prediction& plan, bool is_counted) {
   Json phases, collectives;
+  const auto if_counted = [&](std::int64_t figure) {
+    return is_counted ? Json(figure) : Json(nullptr);
+  };
   for (const Phase phase : step_phases) {
     std::int64_t counted = 0;
     for (int c = 0; c < collective_count; ++c) {
       const std::int64_t sent = summary.sent[c][static_cast<int>(phase)];
-      collectives[name_of(static_cast<Collective>(c))][name_of(phase)] = sent;
+      collectives[name_of(static_cast<Collective>(c))][name_of(phase)] = if_counted(sent);
       counted += sent;
     }
     phases[name_of(phase)] = {{"predicted", plan.sent(phase, summary.steps, summary.skipped)},
-                              {"counted", counted}};
+                              {"counted", if_counted(counted)}};
   }
   return {
       {"phases", phases},
       {"collectives", collectives},
       {"padding",
        {{"predicted", plan.padding_sent(summary.steps, summary.skipped)},
-        {"counted", summary.padding}}},
+        {"counted", if_counted(summary.padding)}}},
       {"scalars", {{"predicted", plan.scalars_sent(summary.steps)}, {"counted", summary.scalars}}}};
 }
 
@@ -93,6 +97,9 @@ void RunLog::run(const Chapter& chapter,
                     {"dtype", name_of(options.dtype)},
                     {"family", family(formulas)},
                     {"mpi", ranks.library.empty() ? Json(nullptr) : Json(ranks.library)},
+                    {"device", name_of(options.device)},
+                    {"gpu", options.device == Device::cuda ? Json(device_words()) : Json(nullptr)},
+                    {"comm", name_of(options.comm)},
                     {"options", named},
                     {"parameters", layout.parameters()},
                     {"padded_parameters", layout.full()},
@@ -109,12 +116,12 @@ void RunLog::step(int number, const StepReport& report, double ms) {
   write(line_of(step));
 }
 
-void RunLog::summary(const Summary& summary, const Prediction& plan) {
+void RunLog::summary(const Summary& summary, const Prediction& plan, bool counted) {
   Json layers = Json::array();
   for (const std::uint64_t layer : summary.layer_digests)
     layers.push_back(fmt::format("{:016x}", layer));
   const Json all = {{"memory", memory(summary, plan)},
-                    {"traffic", traffic(summary, plan)},
+                    {"traffic", traffic(summary, plan, counted)},
                     {"skipped_steps", summary.skipped},
                     {"median_ms", std::round(summary.median_ms * 1000) / 1000},
                     {"digest", fmt::format("{:016x}", summary.digest)},

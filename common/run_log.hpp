@@ -21,7 +21,8 @@ class RunLog {
            const Ranks& ranks);
   /// Numbers that are not finite become null; the others read back to the same bits.
   void step(int number, const StepReport& report, double ms);
-  void summary(const Summary& summary, const Prediction& plan);
+  /// counted: false where a library's own collectives hide what they send; then null is written.
+  void summary(const Summary& summary, const Prediction& plan, bool counted);
 
  private:
   struct Close {

@@ -115,6 +115,30 @@ TEST_CASE("bytes and traffic equal the chapter's formulas") {
   }
 }
 
+TEST_CASE("a step allocates nothing, and the host waits for the device once") {
+  for (const Dtype dtype : dtypes_of<Trainer>()) {
+    Options options = options_of_test();
+    options.task = Task::mlp;
+    options.width = 64;
+    options.layers = 4;
+    options.accumulate = 2;
+    options.dtype = dtype;
+    options.loss_scale = 8;
+    const auto comm = make_communicator(session(), options_of_test());
+    const auto data = make_data(options, comm->rank, comm->size);
+    const auto trainer = make_trainer<Trainer>(options, *comm);
+    trainer->step(*data, 0);  // libraries get ready in the first
+    const std::int64_t allocations = allocations_so_far(), waits = waits_so_far();
+    for (int step = 1; step <= 5; ++step) trainer->step(*data, step);
+    CHECK(allocations_so_far() == allocations);
+    // Where the device has finished by itself, nobody waits. A GPU's bytes that pass through the
+    // host's memory are waited for wave by wave.
+    const bool staged = options.comm == Transport::mpi && comm->size > 1;
+    if (!staged) CHECK(waits_so_far() - waits <= 5);
+    if (options.device == Device::cpu) CHECK(waits_so_far() == waits);
+  }
+}
+
 TEST_CASE("state bytes are the formula's a parameter, times the padded size") {
   Options options;
   options.task = Task::mlp;

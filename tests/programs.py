@@ -38,18 +38,35 @@ class Outcome:
         return lines
 
 
+OWN_HOST = str(Path(__file__).resolve().with_name("own_host.sh"))
+
+# How ranks on GPUs can talk and add.
+WAYS = {"mpi": ["--comm", "mpi"], "nccl": ["--comm", "nccl"],
+        "native": ["--comm", "nccl", "--reduce", "native"]}
+
+
+def gpu_options(chapter, way):
+    """The options that put a run on GPUs; way: a key of WAYS."""
+    return ["--device", "cuda", *(WAYS[way] if chapter != ALONE else [])]
+
+
 class Programs:
     """The programs of one build folder and the launcher of the MPI they were built with."""
 
-    def __init__(self, build, mpiexec, patience=60):
+    def __init__(self, build, mpiexec, patience=60, prefix=""):
         self.build = Path(build).resolve()
         self.mpiexec = mpiexec
+        self.prefix = prefix  # of the programs' names
         self.patience = patience  # seconds until a job counts as hanging
 
     def command(self, ranks, chapter, *args):
         """ranks 0: without the launcher."""
-        own = [str(self.build / chapter), *map(str, args)]
-        return own if ranks == 0 else [self.mpiexec, "-n", str(ranks), *own]
+        own = [str(self.build / (self.prefix + chapter)), *map(str, args)]
+        if ranks == 0:
+            return own
+        # NCCL's ranks may have to share a GPU here.
+        host = [OWN_HOST] if "nccl" in args else []
+        return [self.mpiexec, "-n", str(ranks), *host, *own]
 
     def start(self, command, cwd=None, **variables):
         """Runs a command to its end, with other environment variables where given."""

@@ -87,10 +87,13 @@ const zero::Options& zero::test::options_of_test() {
 
 namespace {
 
+bool asks_for_gpus(const std::string& transport) {
+  return transport == "mpi" || transport == "nccl" || transport == "native";
+}
+
 /// What the second argument asks for; the device is in use from here on.
 void choose(zero::Session& session, const std::string& transport) {
   using namespace zero;
-  if (transport != "mpi" && transport != "nccl" && transport != "native") return;
   Command command;
   command.run = true;
   command.options.wanted_device = Device::cuda;
@@ -108,7 +111,13 @@ int main(int argc, char** argv) {
   if (expected != session.size()) {
     leave("usage: mpirun -n RANKS PROGRAM RANKS; RANKS is given as " + std::to_string(expected));
   }
-  choose(session, argc > 2 ? argv[2] : "");
+  const std::string transport = argc > 2 ? argv[2] : "";
+  if (asks_for_gpus(transport)) {
+    const zero::Gpus gpus = zero::visible_gpus();
+    if (session.rank() == 0 && gpus.count == 0) std::cout << gpus.why_none << "\n";
+    if (gpus.count == 0) return 77;  // skipped
+    choose(session, transport);
+  }
   std::ostringstream text;
   doctest::Context context(argc, argv);
   context.setCout(&text);

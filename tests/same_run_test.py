@@ -2,6 +2,8 @@
 # SPDX-License-Identifier: MIT
 """Every chapter computes the same training run, to the last bit: seen from outside, by the logs.
 
+With --gpu the runs lie on GPUs, and all ways of talking are compared with each other too.
+
 Compared are the bits of each step's loss and gradient norm, which steps are skipped, and the
 digest of each layer's final master weights. What can be compared is in GROUPS.
 """
@@ -12,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 sys.dont_write_bytecode = True
-from programs import ALONE, Programs, bits, read_log  # noqa: E402
+from programs import ALONE, Programs, WAYS, bits, gpu_options, read_log  # noqa: E402
 
 TEXT = "--width 16 --layers 3 --batch 4"
 TOY = "--task toy --batch 4"
@@ -139,15 +141,17 @@ class Failure(Exception):
     """One sentence with the first difference."""
 
 
-def compute(programs, ranks, program, args):
+def compute(programs, ranks, program, args, way=None):
+    """way: of WAYS, on GPUs; None on the CPU."""
     chapter, *own = program.split()
+    own += gpu_options(chapter, way) if way else ["--device", "cpu"]
     with tempfile.TemporaryDirectory(prefix="same_run_") as folder:
         log = Path(folder) / "log"
         outcome = programs.run(ranks, chapter, *args.split(), *own, "--quiet", "--log", log)
         if outcome.code != 0:
             raise Failure(f"{program} {args} on {ranks} ranks: {outcome}")
         _, steps, summary = read_log(log)
-    return Run(program, [bits(step["loss"]) for step in steps],
+    return Run(f"{program} {way or ''}".strip(), [bits(step["loss"]) for step in steps],
                [step["grad_norm"] for step in steps], [step["skipped"] for step in steps],
                summary["layer_digests"])
 
@@ -178,12 +182,20 @@ def compare(reference, other, norm_ulps=0):
             differ(f"digest of layer {layer}", a, b)
 
 
-def check(programs, ranks, group):
+def ways_of(group, ranks):
+    """The ways whose bits are the same on GPUs. NCCL's own sums have another order from three ranks
+    on, and fp16's overflow before they are halved."""
+    fp16 = any("fp16" in program for family in group.families for program in family)
+    return [way for way in WAYS if way != "native" or (ranks < 3 and not fp16)]
+
+
+def check(programs, ranks, group, ways):
     """Throws Failure; returns how many runs were compared."""
     compared = 0
     first = None
     for family in group.families:
-        runs = [compute(programs, ranks, program, group.args) for program in family]
+        runs = [compute(programs, ranks, program, group.args, way)
+                for way in ways for program in family]
         for run in runs[1:]:
             compare(runs[0], run)
         for need in group.needs:
@@ -193,7 +205,7 @@ def check(programs, ranks, group):
         if ranks == 1:
             compare(first, runs[0])
         compared += len(runs)
-    if group.with_01:
+    if group.with_01 and ways == [None]:
         # Its squares are added up in another order, in double: the float norm may round apart.
         compare(first, compute(programs, 0, f"{ALONE} --accumulate {ranks}", group.args), 2)
         compared += 1
@@ -205,14 +217,17 @@ def main():
     parser.add_argument("--build", required=True, help="the folder with the six programs")
     parser.add_argument("--mpiexec", required=True, help="the launcher of their MPI")
     parser.add_argument("--ranks", required=True, help="numbers of ranks: 1,2,3")
+    parser.add_argument("--gpu", action="store_true", help="on GPUs, each way of talking")
+    parser.add_argument("--prefix", default="", help="of the programs' names")
     options = parser.parse_args()
-    programs = Programs(options.build, options.mpiexec)
+    programs = Programs(options.build, options.mpiexec, prefix=options.prefix)
     failed = 0
     print(f"{'ranks':>5}  {'runs':>4}  compared to the last bit")
     for ranks in map(int, options.ranks.split(",")):
         for group in GROUPS:
             try:
-                runs = check(programs, ranks, group)
+                ways = ways_of(group, ranks) if options.gpu else [None]
+                runs = check(programs, ranks, group, ways)
                 print(f"{ranks:>5}  {runs:>4}  {group.name}: equal", flush=True)
             except Failure as failure:
                 failed += 1

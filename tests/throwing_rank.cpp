@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: MIT
-// A chapter's program in which one rank's data fails at one step: throwing_rank RANK STEP.
-// tests/throwing_rank_test.py starts it and sees how the job ends.
+// A chapter's program in which one rank fails at one step: throwing_rank RANK STEP [HOW]. It
+// throws, is killed or gets stuck; with `nccl` before HOW the ranks are GPUs, and a stuck one is
+// given up after three seconds. tests/throwing_rank_test.py starts it and sees how the job ends.
+#include <csignal>
 #include <cstdlib>
+#include <string>
+#include <thread>
 
 #include "error.hpp"
+#include "nccl_patience.hpp"
 #include "ranks.hpp"
 #include "trainer.hpp"
 
@@ -12,19 +17,28 @@ namespace zero::test {
 class FailingData : public Data {
  public:
   /// bad_first: of the batch that cannot be read.
-  FailingData(const Options& options, int rank, int ranks, std::int64_t bad_first)
+  FailingData(
+      const Options& options, int rank, int ranks, std::int64_t bad_first, const std::string& how)
       : Data(options, rank, ranks),
         inner_(make_data(options, rank, ranks)),
-        bad_first_(bad_first) {}
+        bad_first_(bad_first),
+        how_(how) {}
 
   void load(Kernels& on, std::int64_t first, View inputs, View targets) const override {
-    if (first == bad_first_) throw Error(ExitCode::data, "sample is unreadable");
+    if (first == bad_first_) fail();
     inner_->load(on, first, inputs, targets);
   }
 
  private:
+  void fail() const {
+    if (how_ == "killed") std::raise(SIGKILL);
+    if (how_ == "stuck") std::this_thread::sleep_for(std::chrono::hours(1));
+    throw Error(ExitCode::data, "sample is unreadable");
+  }
+
   std::unique_ptr<Data> inner_;
   std::int64_t bad_first_;
+  std::string how_;
 };
 
 }  // namespace zero::test
@@ -35,13 +49,20 @@ int main(int argc, char** argv) {
   try {
     const int bad_rank = std::atoi(argv[1]);
     const int bad_step = std::atoi(argv[2]);
-    Options options;
+    const bool nccl = argc > 3 && std::string(argv[3]) == "nccl";
+    const std::string how = argc > 3 + nccl ? argv[3 + nccl] : "throws";
+    Command command;
+    command.run = true;
+    command.options.wanted_device = nccl ? Device::cuda : Device::cpu;
+    command.options.wanted_comm = nccl ? Transport::nccl : Transport::mpi;
+    Options options = session.agree(command, Trainer::chapter);
+    set_nccl_patience(std::chrono::seconds(3));
     options.task = Task::mlp;
     options.width = 64;
     options.steps = bad_step + 1;
     const auto comm = make_communicator(session, options);
     const std::int64_t bad_first = (std::int64_t{bad_step} * comm->size + bad_rank) * options.batch;
-    const test::FailingData data(options, comm->rank, comm->size, bad_first);
+    const test::FailingData data(options, comm->rank, comm->size, bad_first, how);
     const auto trainer = test::make_trainer<Trainer>(options, *comm);
     for (int step = 0; step < options.steps; ++step) trainer->step(data, step);
     return 0;

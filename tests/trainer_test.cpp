@@ -160,7 +160,7 @@ TEST_CASE("a step with a gradient that is not finite is skipped by all ranks") {
 }
 
 TEST_CASE("fp16's dynamic loss scale finds its way down from an overflow") {
-  if (!Trainer::chapter.mixed_precision) return;
+  if (dtypes_of<Trainer>().back() != Dtype::fp16) return;
   Options options = odd_options(Dtype::fp16);
   options.batch = 1;
   options.width = 3;  // few outputs, so that 2^16 / outputs times an error of the order 1 overflows
