@@ -29,7 +29,7 @@ void choose_device(const Options& options, const Machine& machine, Choice& choic
   }
   choice.device = machine.gpus.count > 0 ? Device::cuda : Device::cpu;
   choice.why = choice.device == Device::cuda
-                   ? fmt::format("device cuda: this machine has {}", gpus_of(machine.gpus.count))
+                   ? fmt::format("device cuda: {} here", gpus_of(machine.gpus.count))
                    : fmt::format("device cpu: {}", machine.gpus.why_none);
 }
 
@@ -66,7 +66,7 @@ void choose_comm(const Options& options, const Machine& machine, Choice& choice)
     choice.why += "; comm mpi: built without NCCL";
   } else if (own_gpus || hosts_are_renamed()) {
     choice.comm = Transport::nccl;
-    choice.why += "; comm nccl: every rank has its own";
+    choice.why += "; comm nccl: one a rank";
   } else {
     choice.why += fmt::format(
         "; comm mpi: {} share {}", ranks_of(machine.ranks_here), gpus_of(machine.gpus.count));

@@ -3,8 +3,10 @@
 """Builds and runs the tests, and says in 80 columns what passed, what failed and what was skipped.
 
 `./tutorial test` calls this. The tests themselves are Meson's: `meson test -C build` runs the same
-ones. `--all` adds the long runs, and builds with sanitizers in build/asan and build/tsan. The last
-line is always `N passed, N failed, N skipped`; a build that fails, or runs no test, is a failure.
+ones. `--all` adds the long runs, all that needs a GPU where there is one, a build without CUDA in
+build/cpu where this one has it, and builds with sanitizers in build/asan and build/tsan. `--gpu`
+runs what needs a GPU and nothing else. The last line is always `N passed, N failed, N skipped`; a
+build that fails, or runs no test, is a failure.
 """
 import argparse
 import json
@@ -16,6 +18,9 @@ import textwrap
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+
+sys.dont_write_bytecode = True
+import gpu_table  # noqa: E402
 
 PASSED = {"OK", "EXPECTEDFAIL"}
 SKIPPED = {"SKIP", "IGNORED"}  # everything else, a timeout too, has failed
@@ -40,21 +45,33 @@ def kind(result):
     return "passed" if value in PASSED else "skipped" if value in SKIPPED else "failed"
 
 
-def passes(build, everything):
-    plain = Pass("tests", build, [], ["--no-suite", "long"])
-    if not everything:
+# Tests that need a GPU are run by gpu_table.py, with its benchmarks.
+NO_GPU = ["--no-suite", "gpu"]
+
+
+def passes(build, options):
+    plain = Pass("tests", build, [], ["--no-suite", "long", *NO_GPU])
+    gpu = Pass("gpu", build, [], [])
+    if options.gpu:
+        return [gpu]
+    if not options.all:
         return [plain]
+    cpu = Pass("cpu", build / "cpu", ["-Dcuda=disabled"],
+               ["--no-suite", "long", "--no-suite", "simulated", *NO_GPU])
     # b_lundef=false: the sanitizers' own symbols come only with the program
-    asan = ["-Db_sanitize=address,undefined", "-Db_lundef=false"]
-    tsan = ["-Db_sanitize=thread", "-Db_lundef=false"]
+    asan = ["-Db_sanitize=address,undefined", "-Db_lundef=false", "-Dcuda=disabled"]
+    tsan = ["-Db_sanitize=thread", "-Db_lundef=false", "-Dcuda=disabled"]
     patient = ["--timeout-multiplier", "3"]  # what a sanitizer slows down is not stuck
     return [
         plain,
+        gpu,
+        cpu,
         Pass("asan", build / "asan", asan,
-             ["--no-suite", "long", "--no-suite", "nosan", *patient]),
+             ["--no-suite", "long", "--no-suite", "nosan", *NO_GPU, *patient]),
         Pass("tsan", build / "tsan", tsan,
-             ["--suite", "06_zero3", "--suite", "stream", "--no-suite", "long", *patient]),
-        Pass("long", build, [], ["--suite", "long"]),
+             ["--suite", "06_zero3", "--suite", "stream", "--no-suite", "long", "--no-suite",
+              "simulated", *NO_GPU, *patient]),
+        Pass("long", build, [], ["--suite", "long", *NO_GPU]),
     ]
 
 
@@ -102,6 +119,18 @@ def compile_pass(run, mpi):
     if time.monotonic() - start >= 1:
         say(f"{run.name}: built in {time.monotonic() - start:.0f} s")
     return True
+
+
+def run_gpu(run):
+    """Runs what needs a GPU, or says why not."""
+    entries = list(gpu_table.entries(run.folder.resolve()))
+    if why := gpu_table.why_no_gpu(run.folder.resolve()):
+        say(textwrap.fill(f"gpu: left out, {why}: {len(entries)} tests and benchmarks of kernels, "
+                          "chapters and NCCL on a GPU, compute-sanitizer", 80))
+        return
+    for entry in entries:
+        run.results.append(gpu_table.run(entry))
+        print("\n".join(gpu_table.lines_of(entry, run.results[-1])), flush=True)
 
 
 def run_tests(run):
@@ -172,13 +201,16 @@ def report(runs):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--all", action="store_true", help="the sanitizers and the long runs too")
+    parser.add_argument("--gpu", action="store_true", help="what needs a GPU, and nothing else")
     parser.add_argument("--build", type=Path, default=Path("build"), help="Meson's build folder")
     parser.add_argument("--mpi", default="auto", help="auto, mpich or openmpi, for a new build")
     options = parser.parse_args()
-    runs = passes(options.build, options.all)
+    runs = passes(options.build, options)
     for run in runs:
         if compile_pass(run, options.mpi):
-            run_tests(run)
+            run_gpu(run) if run.name == "gpu" else run_tests(run)
+    if options.gpu and not runs[0].results:
+        return gpu_table.SKIPPED
     return report(runs)
 
 

@@ -101,6 +101,9 @@ def main():
     if not torch.cuda.is_available():
         print(f"PyTorch {torch.__version__} sees no GPU")
         return 77
+    if not hasattr(torch, "_foreach_copy_"):
+        print(f"PyTorch {torch.__version__} is too old: 2.1 is needed")
+        return 77
     model_size = arguments.width, arguments.layers, arguments.batch
     times = {}
     for name, with_norm in [("step", False), ("step, same work", True)]:

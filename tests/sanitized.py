@@ -1,0 +1,29 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""sanitized.py TOOL PROGRAM ARGUMENTS...: under compute-sanitizer, where it and a GPU are here."""
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+SKIPPED = 77
+
+
+def main():
+    tool, program, *arguments = sys.argv[1:]
+    checker = shutil.which("compute-sanitizer", path="/usr/local/cuda/bin") or shutil.which(
+        "compute-sanitizer")
+    if not checker:
+        print("compute-sanitizer is not installed")
+        return SKIPPED
+    probe = subprocess.run([str(Path(program).with_name("test_kernels")), "--list-test-cases"],
+                           text=True, capture_output=True, check=False)
+    if probe.returncode == SKIPPED:
+        print(probe.stdout.strip())
+        return SKIPPED
+    return subprocess.run([checker, "--tool", tool, "--error-exitcode", "1", program, *arguments],
+                          check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
