@@ -55,13 +55,19 @@ namespace {
 
 thread_local const std::atomic<bool>* cancel_flag = nullptr;
 
-std::mutex delays_mutex;
+std::mutex hooks_mutex;  // guards both
 std::map<std::string, std::chrono::microseconds> delays;
+Stream::Observer present_observer;
 
 std::chrono::microseconds delay_of(const std::string& name) {
-  const std::lock_guard lock(delays_mutex);
+  const std::lock_guard lock(hooks_mutex);
   const auto found = delays.find(name);
   return found == delays.end() ? std::chrono::microseconds(0) : found->second;
+}
+
+Stream::Observer observer_now() {
+  const std::lock_guard lock(hooks_mutex);
+  return present_observer;
 }
 
 }  // namespace
@@ -144,7 +150,9 @@ struct Stream::Worker {
 };
 
 Stream::Stream(const std::string& name, Mode mode)
-    : kernels_(make_kernels(current_device())),
+    : name_(name),
+      observer_(observer_now()),
+      kernels_(make_kernels(current_device())),
       worker_(mode == Mode::worker ? std::make_unique<Worker>(name, *kernels_) : nullptr) {}
 
 Stream::~Stream() {
@@ -157,6 +165,7 @@ void Stream::stop() {
 }
 
 void Stream::run(std::function<void()> task) {
+  if (observer_) task = observed(std::move(task));
   if (!worker_) return task();
   auto in_phase = [this, phase = current_phase, task = std::move(task)] {
     const PhaseScope scope(phase);
@@ -164,6 +173,14 @@ void Stream::run(std::function<void()> task) {
     task();
   };
   worker_->push({std::move(in_phase), nullptr});
+}
+
+std::function<void()> Stream::observed(std::function<void()> task) const {
+  return [this, task = std::move(task)] {
+    observer_(name_, current_phase, *kernels_, true);
+    task();
+    observer_(name_, current_phase, *kernels_, false);
+  };
 }
 
 Event Stream::record() {
@@ -198,8 +215,13 @@ bool Stream::cancelled() {
 }
 
 void Stream::delay_for_tests(const std::string& name, std::chrono::microseconds delay) {
-  const std::lock_guard lock(delays_mutex);
+  const std::lock_guard lock(hooks_mutex);
   delays[name] = delay;
+}
+
+void Stream::observe(Observer observer) {
+  const std::lock_guard lock(hooks_mutex);
+  present_observer = std::move(observer);
 }
 
 }  // namespace zero

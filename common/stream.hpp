@@ -66,9 +66,18 @@ class Stream {
   /// For tests: in worker streams of that name constructed from now on every task starts that much
   /// later, which makes the schedule in which a missing wait shows. Zero ends it.
   static void delay_for_tests(const std::string& name, std::chrono::microseconds delay);
+  using Observer =
+      std::function<void(const std::string& stream, Phase phase, Kernels& on, bool begins)>;
+  /// For tests and traces: in streams constructed from now on that is called right before each task
+  /// and right after it, unless it threw, on the thread that calls the task. Empty ends it.
+  static void observe(Observer observer);
 
  private:
   struct Worker;
+  std::function<void()> observed(std::function<void()> task) const;
+
+  std::string name_;
+  Observer observer_;
   std::unique_ptr<Kernels> kernels_;
   std::unique_ptr<Worker> worker_;  // none when inline
 };

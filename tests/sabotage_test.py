@@ -32,7 +32,8 @@ BLOCK = re.compile(
     r"```diff\n--- (?P<file>\S+)\n(?P<lines>(?:[-+ ].*\n)+)```\n\s*"
     r"Caught by (?P<tsan>ThreadSanitizer in\s+)?`(?P<test>[^`]+)`:\s+\"(?P<case>[^\"]+)\"")
 ANY_DIFF = re.compile(r"```diff\n--- ")
-SETUP = {"plain": [], "tsan": ["-Db_sanitize=thread", "-Db_lundef=false"]}
+SETUP = {"plain": ["-Dcuda=disabled"],
+         "tsan": ["-Dcuda=disabled", "-Db_sanitize=thread", "-Db_lundef=false"]}
 
 
 @dataclass

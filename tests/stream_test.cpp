@@ -215,6 +215,60 @@ TEST_CASE("a task runs in the phase of whoever put it on the stream") {
   }
 }
 
+TEST_CASE("an observer is called around each task, where the task is, and nowhere else") {
+  struct Call {
+    bool operator==(const Call&) const = default;
+    std::string stream;
+    Phase phase;
+    bool begins;
+    int tasks_done;
+  };
+  for (const Stream::Mode mode : modes) {
+    std::vector<Call> calls;
+    std::vector<const Kernels*> kernels;
+    std::vector<std::thread::id> threads;
+    int done = 0;
+    Stream before("before", mode);
+    Stream::observe([&](const std::string& stream, Phase phase, Kernels& on, bool begins) {
+      calls.push_back({stream, phase, begins, done});
+      kernels.push_back(&on);
+      threads.push_back(std::this_thread::get_id());
+    });
+    Stream stream("observed", mode);
+    Stream::observe(nullptr);
+    Stream after("after", mode);
+    std::thread::id task_thread;
+    for (Stream* each : {&before, &stream, &after}) {
+      const PhaseScope forward(Phase::forward);
+      each->run([&] {
+        if (each == &stream) task_thread = std::this_thread::get_id();
+        ++done;
+      });
+      each->synchronise();  // records and waits, which are no tasks
+    }
+    CHECK(calls == std::vector<Call>{{"observed", Phase::forward, true, 1},
+                                     {"observed", Phase::forward, false, 2}});
+    CHECK(kernels == std::vector<const Kernels*>(2, &stream.kernels()));
+    CHECK(threads == std::vector<std::thread::id>(2, task_thread));
+  }
+}
+
+TEST_CASE("an observer hears of no end of a task that throws, and nothing of dropped ones") {
+  for (const Stream::Mode mode : modes) {
+    std::vector<bool> begins;
+    Stream::observe(
+        [&](const std::string&, Phase, Kernels&, bool begin) { begins.push_back(begin); });
+    Stream stream("observed", mode);
+    Stream::observe(nullptr);
+    CHECK(mishap_of([&] {
+            stream.run([] { throw Mishap(1); });
+            stream.run([] {});
+            stream.synchronise();
+          }) == 1);
+    CHECK(begins == std::vector<bool>{true});
+  }
+}
+
 TEST_CASE("an inline stream rethrows at once") {
   Stream stream("inline");
   CHECK(mishap_of([&] { stream.run([] { throw Mishap(1); }); }) == 1);
