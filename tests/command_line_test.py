@@ -43,6 +43,12 @@ BAD_OPTIONS = [
     ("--beta2 -0.1", ["--beta2", "-0.1"]),
     ("--eps 0", ["--eps"]),
     ("--weight-decay -1", ["--weight-decay", "-1"]),
+    ("--device gpu", ["--device", "gpu", "auto", "cpu", "cuda"]),
+    ("--comm ib", ["--comm", "ib", "auto", "mpi", "nccl"], ON_RANKS),
+    ("--comm nccl", ["--comm"], [ALONE]),
+    ("--comm nccl --device cpu", ["--comm nccl", "--device cuda", "--comm mpi"], ON_RANKS),
+    ("--reduce fast", ["--reduce", "fast"], ON_RANKS),
+    ("--reduce native --device cpu", ["--reduce native", "--comm nccl"], ON_RANKS),
     ("--clip -1", ["--clip", "-1"]),
     ("--seed -1", ["--seed", "-1"]),
     ("--seed 99999999999999999999", ["--seed", "99999999999999999999"]),
@@ -384,8 +390,8 @@ class Test:
 
 def options_of(chapter):
     names = ["task", "data", "steps", "batch", "accumulate", "width", "layers", "lr", "beta1",
-             "beta2", "eps", "weight-decay", "clip", "seed", "log", "quiet", "plan"]
-    names += ["ranks"] if chapter in ON_RANKS else []
+             "beta2", "eps", "weight-decay", "clip", "seed", "log", "quiet", "plan", "device"]
+    names += ["ranks", "comm", "reduce"] if chapter in ON_RANKS else []
     names += ["dtype", "loss-scale"] if chapter in MIXED else []
     names += ["prefetch"] if chapter == "06_zero3" else []
     return [f"--{name}" for name in names]

@@ -2,6 +2,7 @@
 // The GPU's memory, its streams and its events.
 #include <fmt/format.h>
 
+#include "blas.hpp"
 #include "check.hpp"
 #include "cuda.hpp"
 #include "cuda_kernels.hpp"
@@ -53,7 +54,7 @@ void check_cublas(cublasStatus_t code, std::source_location where) {
               fmt::format("{}: cuBLAS error {}: {}",
                           where.function_name(),
                           static_cast<int>(code),
-                          cublasGetStatusString(code)));
+                          blas().words(code)));
 }
 
 Gpus gpus() {
@@ -132,7 +133,7 @@ CudaKernels::CudaKernels(int gpu)
 }
 
 CudaKernels::~CudaKernels() {
-  if (blas_) cublasDestroy(blas_);
+  if (blas_) blas().destroy(blas_);
   cudaStreamDestroy(stream_);
 }
 
