@@ -31,9 +31,10 @@ void print_plan(const Options& options, const Chapter& chapter, const Formulas& 
   const Prediction plan = predict(formulas, options, layout, file_bytes(options));
   const auto w = static_cast<double>(bytes_of(options.dtype));
   const auto k = static_cast<double>(optimizer_bytes(options.dtype));
-  fmt::print("{} on {} rank{}, {}: {} parameters, {} with padding, {} layer{}\n\n",
+  fmt::print("{} on {} {}{}, {}: {} parameters, {} with padding, {} layer{}\n\n",
              chapter.name,
              options.ranks,
+             options.device == Device::cpu ? "rank" : "GPU",
              options.ranks == 1 ? "" : "s",
              name_of(options.dtype),
              grouped(plan.parameters),
@@ -151,7 +152,10 @@ std::optional<int> answer_alone(const Command& command,
   if (chapter.ranks && launcher().ranks > 1) return std::nullopt;  // told once, by Session::agree
   if (launcher().rank != 0) return 0;  // a launcher stops all at the first code but 0
   if (command.run) {
-    print_plan(command.options, chapter, formulas);
+    Options options = command.options;
+    const bool gpu = visible_gpus().count > 0;
+    options.device = options.wanted_device.value_or(gpu ? Device::cuda : Device::cpu);
+    print_plan(options, chapter, formulas);
   } else {
     fmt::print(command.status == 0 ? stdout : stderr, "{}\n", command.text);
   }

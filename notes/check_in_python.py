@@ -276,7 +276,7 @@ def run_program(command, case, steps):
     with tempfile.TemporaryDirectory() as directory:
         log = Path(directory) / "log.jsonl"
         arguments = [*command, "--task", case.task, *case.options(), "--steps", str(steps),
-                     "--log", str(log), "--quiet"]
+                     "--device", "cpu", "--log", str(log), "--quiet"]
         if case.task == "text":
             arguments += ["--data", str(CORPUS)]
         try:

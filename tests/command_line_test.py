@@ -246,7 +246,8 @@ class Test:
         """Told before anything is reserved, once, with what is needed and what there is."""
         before = contents(folder)
         outcome = self.programs.run(ranks, chapter, "--task", "mlp", "--width", 65536, "--layers",
-                                    512, "--batch", 1, "--log", "new.log", cwd=folder)
+                                    512, "--batch", 1, "--device", "cpu", "--log", "new.log",
+                                    cwd=folder)
         expect(outcome.code == RESOURCES, f"exit code {RESOURCES} expected: {outcome}")
         who = f"{chapter}: " if chapter == ALONE else ""
         wanted = re.compile(rf"{who}each rank needs [\d ]{{15,}} bytes, {max(ranks, 1)} on this "

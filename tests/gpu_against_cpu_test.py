@@ -13,12 +13,11 @@ import tempfile
 from pathlib import Path
 
 sys.dont_write_bytecode = True
-from programs import Programs, gpu_options, read_log  # noqa: E402
+from programs import SKIPPED, Programs, gpu_options, read_log  # noqa: E402
 
 BOUNDS = {"fp32": 1e-4, "bf16": 2e-2, "fp16": 2e-2}
 TASKS = {"text": "--task text --width 64 --layers 4", "mlp": "--task mlp --width 64 --layers 4"}
 PROGRAM = "03_mixed_precision"
-SKIPPED = 77
 
 
 def losses(programs, ranks, *args):
@@ -43,9 +42,8 @@ def main():
     options = parser.parse_args()
     on_cpu = Programs(options.build, options.mpiexec)
     on_gpu = Programs(options.build, options.mpiexec, prefix=options.prefix)
-    trial = on_gpu.run(0, PROGRAM, "--steps", "1", "--quiet", *gpu_options(PROGRAM, "mpi"))
-    if "no GPU" in trial.err or "without CUDA" in trial.err:
-        print(trial.err.strip())
+    if why := on_gpu.why_no_gpu():
+        print(why)
         return SKIPPED
     failed = 0
     print(f"{'largest difference of losses over 100 steps':<50}{'is':>10}{'bound':>10}")

@@ -26,7 +26,7 @@ def run(arguments, chapter, ranks, options):
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log.jsonl"
         subprocess.run([arguments.mpiexec, "-n", str(ranks), arguments.build / chapter, "--steps",
-                        "3", "--quiet", "--log", log, *options], check=True)
+                        "3", "--device", "cpu", "--quiet", "--log", log, *options], check=True)
         return json.loads(log.read_text().splitlines()[-1])["summary"]
 
 

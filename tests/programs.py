@@ -12,6 +12,7 @@ from pathlib import Path
 ALONE = "01_adam"
 ON_RANKS = ["02_distributed_adam", "03_mixed_precision", "04_zero1", "05_zero2", "06_zero3"]
 CHAPTERS = [ALONE, *ON_RANKS]
+SKIPPED = 77  # the exit code by which Meson knows it
 
 # What a launcher says of its own when a job ends with an error. A block of Open MPI's stands
 # between two lines of dashes, one of MPICH's between two lines of equals signs.
@@ -84,6 +85,12 @@ class Programs:
 
     def run(self, ranks, chapter, *args, cwd=None):
         return self.start(self.command(ranks, chapter, *args), cwd)
+
+    def why_no_gpu(self):
+        """Empty where a program can use a GPU."""
+        trial = self.run(0, ALONE, "--device", "cuda", "--task", "toy", "--steps", "1", "--quiet")
+        missing = "no GPU" in trial.err or "without CUDA" in trial.err
+        return trial.err.strip() if missing else ""
 
 
 def text_of(output):

@@ -125,8 +125,8 @@ def run_gpu(run):
     """Runs what needs a GPU, or says why not."""
     entries = list(gpu_table.entries(run.folder.resolve()))
     if why := gpu_table.why_no_gpu(run.folder.resolve()):
-        say(textwrap.fill(f"gpu: left out, {why}: {len(entries)} tests and benchmarks of kernels, "
-                          "chapters and NCCL on a GPU, compute-sanitizer", 80))
+        say(textwrap.fill(f"gpu: left out, {why}; that is {len(entries)} tests and benchmarks: "
+                          "kernels, chapters and NCCL on a GPU, compute-sanitizer", 80))
         return
     for entry in entries:
         run.results.append(gpu_table.run(entry))
@@ -207,6 +207,8 @@ def main():
     options = parser.parse_args()
     runs = passes(options.build, options)
     for run in runs:
+        if run.name == "cpu" and not (options.build / "gpu_adam_benchmark").exists():
+            continue  # the first build had no CUDA either
         if compile_pass(run, options.mpi):
             run_gpu(run) if run.name == "gpu" else run_tests(run)
     if options.gpu and not runs[0].results:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 sys.dont_write_bytecode = True
-from programs import ALONE, Programs, WAYS, bits, gpu_options, read_log  # noqa: E402
+from programs import ALONE, SKIPPED, WAYS, Programs, bits, gpu_options, read_log  # noqa: E402
 
 TEXT = "--width 16 --layers 3 --batch 4"
 TOY = "--task toy --batch 4"
@@ -221,6 +221,9 @@ def main():
     parser.add_argument("--prefix", default="", help="of the programs' names")
     options = parser.parse_args()
     programs = Programs(options.build, options.mpiexec, prefix=options.prefix)
+    if options.gpu and (why := programs.why_no_gpu()):
+        print(why)
+        return SKIPPED
     failed = 0
     print(f"{'ranks':>5}  {'runs':>4}  compared to the last bit")
     for ranks in map(int, options.ranks.split(",")):

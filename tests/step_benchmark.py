@@ -30,7 +30,7 @@ def chapter_ms(build, mpiexec, chapter):
         log = Path(folder) / "log.jsonl"
         dtype = [] if chapter.startswith("02") else ["--dtype", "fp32"]
         subprocess.run([mpiexec, "-n", "2", build / chapter, *MODEL, "--steps", str(STEPS), *dtype,
-                        "--quiet", "--log", log], check=True)
+                        "--device", "cpu", "--quiet", "--log", log], check=True)
         return json.loads(log.read_text().splitlines()[-1])["summary"]["median_ms"]
 
 

@@ -354,6 +354,26 @@ TEST_CASE("a stream is stopped while it waits for another that never gets there"
   CHECK(!ran);
 }
 
+TEST_CASE("the host waits for room when 4096 tasks wait") {
+  Stream stream("test", Stream::Mode::worker);
+  std::atomic<bool> open = false;
+  std::atomic<int> put = 0;
+  stream.run([&] { until(open); });
+  std::thread host([&] {
+    for (int i = 0; i < 5000; ++i) {
+      stream.run([] {});
+      ++put;
+    }
+  });
+  while (put < 4096) std::this_thread::yield();
+  std::this_thread::sleep_for(a_while);
+  CHECK(put <= 4097);  // the first task may have been taken from the queue, or not yet
+  open = true;
+  host.join();
+  stream.synchronise();
+  CHECK(put == 5000);
+}
+
 TEST_CASE("streams that wait for each other's events go, whichever goes first") {
   for (const bool first_goes_first : {true, false}) {
     std::atomic<bool> running = false;
