@@ -46,17 +46,17 @@ void check_nccl(const Machine& machine, const Choice& choice) {
     throw Error(ExitCode::resources,
                 "--comm nccl: this program was built without NCCL: use --comm mpi");
   }
-  if (machine.ranks_here > machine.gpus.count && !hosts_are_renamed()) {
+  if (machine.ranks > machine.gpus_in_use && !hosts_are_renamed()) {
     throw Error(ExitCode::resources,
-                fmt::format("--comm nccl takes a GPU a rank: {} on this machine share {}: use "
-                            "--comm mpi, or fewer ranks",
-                            ranks_of(machine.ranks_here),
-                            gpus_of(machine.gpus.count)));
+                fmt::format("--comm nccl takes a GPU a rank: {} share {}: use --comm mpi, or fewer "
+                            "ranks",
+                            ranks_of(machine.ranks),
+                            gpus_of(machine.gpus_in_use)));
   }
 }
 
 void choose_comm(const Options& options, const Machine& machine, Choice& choice) {
-  const bool own_gpus = machine.ranks_here <= machine.gpus.count;
+  const bool own_gpus = machine.ranks <= machine.gpus_in_use;
   if (options.wanted_comm) {
     choice.comm = *options.wanted_comm;
     choice.why += fmt::format("; comm {}", name_of(choice.comm));
@@ -69,7 +69,7 @@ void choose_comm(const Options& options, const Machine& machine, Choice& choice)
     choice.why += "; comm nccl: one a rank";
   } else {
     choice.why += fmt::format(
-        "; comm mpi: {} share {}", ranks_of(machine.ranks_here), gpus_of(machine.gpus.count));
+        "; comm mpi: {} share {}", ranks_of(machine.ranks), gpus_of(machine.gpus_in_use));
   }
   if (choice.comm == Transport::nccl) check_nccl(machine, choice);
   if (options.reduce == Reduce::native && choice.comm != Transport::nccl) {
@@ -80,14 +80,18 @@ void choose_comm(const Options& options, const Machine& machine, Choice& choice)
 
 }  // namespace
 
+int gpu_of(int place_here, int gpus) {
+  return gpus > 0 ? place_here % gpus : 0;
+}
+
 Choice choose(const Options& options, const Machine& machine) {
   Choice choice;
   choose_device(options, machine, choice);
   choose_comm(options, machine, choice);
   choice.sharing = machine.ranks_here;
   if (choice.device == Device::cuda) {
-    choice.gpu = machine.place_here % machine.gpus.count;
-    choice.sharing = (machine.ranks_here + machine.gpus.count - 1) / machine.gpus.count;
+    choice.gpu = machine.gpu;
+    choice.sharing = machine.users;
   }
   return choice;
 }

@@ -14,8 +14,14 @@ struct Machine {
   bool nccl = false;  // this build has it
   int ranks = 1;  // of the whole run
   int ranks_here = 1;  // of them on this machine
-  int place_here = 0;  // this one's place among those, from 0
+  int gpu = 0;  // the one for this rank
+  int users = 1;  // ranks for which this one's GPU is the one
+  int gpus_in_use = 1;  // by all ranks of the run
 };
+
+/// The GPU of the rank that has that place, from 0, among the ranks on its machine. Takes turns; a
+/// launcher that shows each rank a GPU of its own has chosen already.
+int gpu_of(int place_here, int gpus);
 
 struct Choice {
   Device device = Device::cpu;

@@ -65,6 +65,10 @@ class Ranks {
 
   /// The others, beginning with the next: so that not all send to rank 0 first.
   std::vector<int> peers() const;
+  /// True when one rank alone would write what it reads: there is nothing to do.
+  bool is_its_mean(View full, View shard, bool add) const {
+    return size == 1 && !add && full.data == shard.data;
+  }
   /// Books a part that leaves this rank for one other.
   void count(View part, Collective collective);
 

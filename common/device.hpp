@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 namespace zero {
 
@@ -18,6 +19,7 @@ constexpr const char* name_of(Device device) {
 struct Gpus {
   int count = 0;
   std::string why_none;  // when count is 0
+  std::vector<std::uint64_t> identities;  // of each; the same GPU has the same in every process
 };
 Gpus visible_gpus();
 

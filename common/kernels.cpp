@@ -37,18 +37,18 @@ void wait_for(const MomentPointer& moment) {
   using Clock = std::chrono::steady_clock;
   if (!moment || moment->passed()) return;
   ++waits;
-  // A step's wait is mostly shorter than this many looks; a longer one leaves the core to others.
-  constexpr int yields = 500;
-  const auto start = Clock::now();
-  for (int looks = 0; !moment->passed(); ++looks) {
+  // Most steps are shorter than that; whoever waits longer leaves the core to others.
+  constexpr auto yielding = std::chrono::milliseconds(20);
+  for (const auto start = Clock::now(); !moment->passed();) {
+    const Clock::duration waited = Clock::now() - start;
     if (Stream::cancelled()) {
       throw Error(ExitCode::communication, "stopped waiting for the device");
     }
     {
       const std::lock_guard lock(watch_mutex);
-      if (the_watch) the_watch(Clock::now() - start);
+      if (the_watch) the_watch(waited);
     }
-    if (looks < yields) {
+    if (waited < yielding) {
       sched_yield();
     } else {
       std::this_thread::sleep_for(std::chrono::microseconds(50));

@@ -56,6 +56,7 @@ class MpiCommunicator : public Communicator {
     const Loan loan = received_->borrow();
     expect(full.dtype == shard.dtype && full.dtype == loan.view().dtype,
            "full, shard and what was reserved have one dtype");
+    if (is_its_mean(full, shard, add)) return;
     const View received = loan.view().part(0, shard.size * (size - 1));
     stream.run([=, this, &on = stream.kernels()] {
       const auto slice = [&](int of) { return full.part(of * shard.size, shard.size); };

@@ -4,10 +4,12 @@
 #include <fmt/format.h>
 #include <mpi.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <limits>
+#include <set>
 #include <thread>
 
 #include "choice.hpp"
@@ -65,10 +67,17 @@ Options Session::agree(const Command& command, const Chapter& chapter) {
 }
 
 void Session::choose_together(Options& options) {
+  Machine machine{
+      .gpus = visible_gpus(), .nccl = nccl_is_built(), .ranks = size_, .ranks_here = ranks_here_};
+  machine.gpu = gpu_of(place_here_, machine.gpus.count);
+  // Which ranks mean the same GPU: each may number those that it sees by itself.
+  const std::uint64_t mine =
+      machine.gpus.count > 0 ? machine.gpus.identities[machine.gpu] : std::uint64_t{0};
+  const std::vector<std::uint64_t> all = MpiWorld().gather({&mine, 1});
+  machine.users = static_cast<int>(std::count(all.begin(), all.end(), mine));
+  machine.gpus_in_use = static_cast<int>(std::set<std::uint64_t>(all.begin(), all.end()).size());
   Choice choice;
-  agree_all([&] {
-    choice = choose(options, {visible_gpus(), nccl_is_built(), size_, ranks_here_, place_here_});
-  });
+  agree_all([&] { choice = choose(options, machine); });
   agree_all_equal({{"--device", name_of(choice.device)}, {"--comm", name_of(choice.comm)}});
   agree_all([&] { use_device(choice.device, choice.gpu); });
   options.device = choice.device;

@@ -85,7 +85,11 @@ struct Stream::Worker {
   Worker(const std::string& name, Kernels& kernels)
       : delay(delay_of(name)),
         thread([this, &kernels] {
-          kernels.bind_thread();
+          try {
+            kernels.bind_thread();
+          } catch (...) {
+            poison = std::current_exception();
+          }
           loop();
         }) {}
 

@@ -4,6 +4,7 @@
 
 #include <doctest/doctest.h>
 
+#include <algorithm>
 #include <optional>
 #include <string>
 
@@ -13,7 +14,7 @@ namespace zero {
 
 namespace {
 
-const Gpus none{0, "no GPU: this machine has no driver for one"};
+const Gpus none{0, "no GPU: this machine has no driver for one", {}};
 
 Options asked(std::optional<Device> device,
               std::optional<Transport> comm = std::nullopt,
@@ -25,8 +26,14 @@ Options asked(std::optional<Device> device,
   return options;
 }
 
+/// One machine with that many GPUs, on which the ranks take turns.
 Machine machine(int gpus, int ranks, bool nccl = true, int place = 0) {
-  return {gpus > 0 ? Gpus{gpus, ""} : none, nccl, ranks, ranks, place};
+  Machine machine{gpus > 0 ? Gpus{gpus, "", {}} : none, nccl, ranks, ranks};
+  if (gpus == 0) return machine;
+  machine.gpu = gpu_of(place, gpus);
+  machine.users = ranks / gpus + (place % gpus < ranks % gpus ? 1 : 0);
+  machine.gpus_in_use = std::min(ranks, gpus);
+  return machine;
 }
 
 /// The sentence with which it is refused, and its code.
@@ -71,7 +78,15 @@ TEST_CASE("auto: what the machine has, and why") {
   CHECK(contains(without_nccl.why, "built without NCCL"));
 
   CHECK(choose(asked({}), machine(2, 1)).comm == Transport::mpi);  // nothing to send
-  CHECK(choose(asked({}), machine(2, 3)).sharing == 2);  // the fuller one of two GPUs
+  CHECK(choose(asked({}), machine(2, 3, true, 0)).sharing == 2);
+  CHECK(choose(asked({}), machine(2, 3, true, 1)).sharing == 1);
+
+  // Eight ranks, each of which sees one GPU, and another one than the others.
+  Machine of_slurm = machine(1, 8);
+  of_slurm.users = 1;
+  of_slurm.gpus_in_use = 8;
+  CHECK(choose(asked({}), of_slurm).comm == Transport::nccl);
+  CHECK(choose(asked({}), of_slurm).sharing == 1);
 }
 
 TEST_CASE("what is asked for is taken") {

@@ -43,6 +43,7 @@ class Group:
     families: list  # of programs, each with its own options
     needs: list = field(default_factory=list)  # what must have happened, or nothing was shown
     with_01: bool = False  # 01 with a micro-batch for each rank computes it too
+    on_gpu: bool = False  # with --gpu too, where starting a program takes seconds
 
 
 # ---- What must have happened -------------------------------------------------------------------
@@ -99,29 +100,29 @@ def two_families(programs):
 HARD = "--clip 0.5 --weight-decay 0.1"
 GROUPS = [
     Group("fp32 text, clip, decay", f"{TEXT} {HARD} --steps 6",
-          [fp32(0, 1, 2)], [clipped, skips_none, learns], with_01=True),
+          [fp32(0, 1, 2)], [clipped, skips_none, learns], with_01=True, on_gpu=True),
     Group("fp32 toy", f"{TOY} --steps 4",
           [fp32(1)], [skips_none, learns], with_01=True),
     Group("fp32 mlp of width 7", f"{MLP_7} --batch 3 --steps 6",
-          [fp32(0, 1, 2)], [skips_none, learns], with_01=True),
+          [fp32(0, 1, 2)], [skips_none, learns], with_01=True, on_gpu=True),
     Group("fp32 mlp of width 1", f"{MLP_1} --batch 2 --steps 6",
           [fp32(2)], [skips_none, learns], with_01=True),
     Group("fp32 not finite", f"{MLP_7} --batch 3 --lr 1e30 --steps 3",
           [fp32(1)], [skips_some], with_01=True),
     Group("bf16 text, clip, decay", f"{TEXT} {HARD} --steps 6",
-          [mixed("bf16", 1)], [clipped, skips_none, learns]),
+          [mixed("bf16", 1)], [clipped, skips_none, learns], on_gpu=True),
     Group("bf16 toy", f"{TOY} --steps 4",
           [mixed("bf16", 2)], [skips_none, learns]),
     Group("bf16 mlp of width 7", f"{MLP_7} --batch 3 --steps 6",
-          [mixed("bf16", 0)], [skips_none, learns]),
+          [mixed("bf16", 0)], [skips_none, learns], on_gpu=True),
     Group("bf16 mlp of width 1", f"{MLP_1} --batch 2 --steps 6",
           [mixed("bf16", 1)], [skips_none]),
     Group("fp16 text, clip, decay, skips", f"{TEXT} {HARD} --lr 0.05 --steps 10",
-          [mixed("fp16", 1)], [clipped, skips_between]),
+          [mixed("fp16", 1)], [clipped, skips_between], on_gpu=True),
     Group("fp16 toy, skips", f"{TOY} --lr 0.02 --steps 6",
           [mixed("fp16", 2)], [skips_between]),
     Group("fp16 mlp of width 7, skips", f"{MLP_7} --batch 1 --lr 0.05 --steps 6",
-          [mixed("fp16", 0)], [skips_some]),
+          [mixed("fp16", 0)], [skips_some], on_gpu=True),
     Group("fp16 mlp of width 1, fixed scale", f"{MLP_1} --batch 2 --loss-scale 256 --steps 4",
           [mixed("fp16", 1)], [skips_none]),
     Group("fp16 all skipped", f"{MLP_7} --batch 3 --loss-scale 1e30 --steps 2",
@@ -129,7 +130,7 @@ GROUPS = [
     Group("fp32 text, 3 micro-batches", f"{TEXT} {HARD} --accumulate 3 --steps 4",
           two_families(fp32(0, 2)), [clipped, skips_none, learns]),
     Group("bf16 mlp, 3 micro-batches", f"{MLP_7} --batch 3 --accumulate 3 --steps 4",
-          two_families(mixed("bf16", 1)), [skips_none, learns]),
+          two_families(mixed("bf16", 1)), [skips_none, learns], on_gpu=True),
     Group("fp16 text, 3 micro-batches, skips", f"{TEXT} --lr 0.05 --accumulate 3 --steps 8",
           two_families(mixed("fp16", 1)), [skips_some]),
 ]
@@ -227,7 +228,7 @@ def main():
     failed = 0
     print(f"{'ranks':>5}  {'runs':>4}  compared to the last bit")
     for ranks in map(int, options.ranks.split(",")):
-        for group in GROUPS:
+        for group in (group for group in GROUPS if group.on_gpu or not options.gpu):
             try:
                 ways = ways_of(group, ranks) if options.gpu else [None]
                 runs = check(programs, ranks, group, ways)

@@ -16,7 +16,7 @@ def ends(mpiexec, program, ranks, bad_rank, step, *how):
     command = [mpiexec, "-n", str(ranks), *how[:1], program, str(bad_rank), str(step), *how[1:]]
     command = [word for word in command if word]
     start = time.monotonic()
-    done = subprocess.run(command, text=True, capture_output=True, timeout=100, check=False)
+    done = subprocess.run(command, text=True, capture_output=True, timeout=200, check=False)
     ours = [line for line in done.stderr.splitlines() if line.startswith("rank ")]
     return done.returncode, ours, time.monotonic() - start
 

@@ -8,6 +8,8 @@ namespace {
 
 template <class T>
 struct AdamBody {
+  using Element = T;
+
   AdamScalars scalars;
   const T* grads;
   float* weights;

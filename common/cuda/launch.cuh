@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // How kernels are launched, and the one shape that all element-wise kernels have: 16 bytes an
-// access, eight elements a thread, wherever the memory's alignment allows it.
+// access wherever the memory's alignment allows it.
 #pragma once
 #include <cuda_runtime.h>
 
@@ -13,7 +13,10 @@
 namespace zero::cuda {
 
 inline constexpr int threads = 256;
-inline constexpr int wide = 8;  // elements
+
+/// Elements of 16 bytes. Neighbouring threads take neighbouring packs of them.
+template <class T>
+inline constexpr int wide = 16 / sizeof(T);
 
 template <class... Parameters, class... Arguments>
 void launch(cudaStream_t stream,
@@ -38,9 +41,9 @@ bool aligned(const Pointers*... pointers) {
   return ((reinterpret_cast<std::uintptr_t>(pointers) % 16 == 0) && ...);
 }
 
-/// `width` neighbours; read and written 16 bytes at a time when there are eight of them.
+/// `width` neighbours; read and written 16 bytes at a time when there are several.
 template <class T, int width>
-struct alignas(width == wide ? 16 : alignof(T)) Pack {
+struct alignas(width > 1 ? 16 : alignof(T)) Pack {
   T at[width];
 };
 
@@ -60,20 +63,22 @@ __device__ inline std::int64_t global_thread() {
 
 template <class Body>
 __global__ void each_kernel(std::int64_t packs, std::int64_t count, Body body) {
+  constexpr int width = wide<typename Body::Element>;
   const std::int64_t item = global_thread();
   if (item < packs) {
-    body.template at<wide>(item * wide);
-  } else if (item + packs * (wide - 1) < count) {
-    body.template at<1>(item + packs * (wide - 1));
+    body.template at<width>(item * width);
+  } else if (item + packs * (width - 1) < count) {
+    body.template at<1>(item + packs * (width - 1));
   }
 }
 
-/// body.at<width>(i) handles elements [i, i + width), of which there are `count` in all.
-/// `is_aligned`: all memory that it touches by packs is.
+/// body.at<width>(i) handles elements [i, i + width), of which there are `count` in all; width is 1
+/// or that of Body::Element. `is_aligned`: all memory that it touches by packs is.
 template <class Body>
 void each(cudaStream_t stream, std::int64_t count, bool is_aligned, const Body& body) {
-  const std::int64_t packs = is_aligned ? count / wide : 0;
-  const std::int64_t items = count - packs * (wide - 1);
+  constexpr int width = wide<typename Body::Element>;
+  const std::int64_t packs = is_aligned ? count / width : 0;
+  const std::int64_t items = count - packs * (width - 1);
   if (items == 0) return;
   const auto blocks = static_cast<unsigned>((items + threads - 1) / threads);
   launch(stream, dim3(blocks), each_kernel<Body>, packs, count, body);

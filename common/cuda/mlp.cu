@@ -4,6 +4,7 @@
 
 #include "block_sum.cuh"
 #include "cuda_kernels.hpp"
+#include "error.hpp"
 
 namespace zero::cuda {
 
@@ -11,6 +12,8 @@ namespace {
 
 template <class T>
 struct InitialiseBody {
+  using Element = T;
+
   T* part;
   Generator random;
   std::uint64_t number;
@@ -30,15 +33,18 @@ struct InitialiseBody {
 /// y = relu(y + b), of rows of `outputs` elements.
 template <class T>
 struct BiasReluBody {
+  using Element = T;
+
   T* y;
   const T* bias;  // null: none
-  std::int64_t outputs;
+  unsigned outputs;
   bool relu;
 
   template <int width>
   __device__ void at(std::int64_t i) const {
     Pack<T, width> values = load<width>(y, i);
-    std::int64_t column = i % outputs;
+    // 32 bits are enough, and divide several times faster.
+    unsigned column = static_cast<unsigned>(i) % outputs;
     for (int k = 0; k < width; ++k) {
       float value = widen(values.at[k]);
       if (bias) value += widen(bias[column]);
@@ -53,6 +59,8 @@ struct BiasReluBody {
 /// dx = 0 where the ReLU before the layer cut its input off.
 template <class T>
 struct MaskBody {
+  using Element = T;
+
   T* dx;
   const T* x;
 
@@ -70,6 +78,8 @@ struct MaskBody {
 /// grads += rounded products, rounded again.
 template <class T>
 struct AddBody {
+  using Element = T;
+
   T* grads;
   const T* products;
 
@@ -93,7 +103,7 @@ constexpr std::int64_t most_chunks = 32;
 template <class T, int width>
 __global__ void column_partial(
     const T* dy, std::int64_t rows, std::int64_t columns, std::int64_t chunk_rows, float* partial) {
-  __shared__ float sums[threads * wide];
+  __shared__ float sums[threads * width];
   const int lane = threadIdx.x / groups;
   const std::int64_t column =
       (static_cast<std::int64_t>(blockIdx.x) * groups + threadIdx.x % groups) * width;
@@ -121,6 +131,8 @@ __global__ void column_partial(
 /// bias[column] = sum of the chunks' partial sums, upwards; stored or added.
 template <class T>
 struct ColumnSumBody {
+  using Element = T;
+
   const float* partial;
   std::int64_t columns;
   std::int64_t chunks;
@@ -201,12 +213,12 @@ __global__ void squared_error_kernel(SquaredError<T> error,
                                      std::int64_t packs,
                                      std::int64_t count,
                                      double* partial) {
-  const std::int64_t items = count - packs * (wide - 1);
+  const std::int64_t items = count - packs * (wide<T> - 1);
   const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * threads;
   double mine = 0;
   for (std::int64_t item = global_thread(); item < items; item += stride) {
-    mine += item < packs ? error.template at<wide>(item * wide)
-                         : error.template at<1>(item + packs * (wide - 1));
+    mine += item < packs ? error.template at<wide<T>>(item * wide<T>)
+                         : error.template at<1>(item + packs * (wide<T> - 1));
   }
   const double all = block_sum(mine);
   if (threadIdx.x == 0) partial[blockIdx.x] = all;
@@ -231,8 +243,10 @@ void CudaKernels::linear_forward(
   if (!shape.bias && !relu) return;
   with_type(y.dtype, [&]<class T>(T) {
     const T* bias = shape.bias ? elements<T>(params) + shape.weights() : nullptr;
-    const BiasReluBody<T> body{elements<T>(y), bias, shape.outputs, relu};
-    each(stream_, shape.batch * shape.outputs, aligned(body.y), body);
+    const std::int64_t count = shape.batch * shape.outputs;
+    expect(count <= std::int64_t{1} << 32, "outputs of a layer are counted in 32 bits");
+    const BiasReluBody<T> body{elements<T>(y), bias, static_cast<unsigned>(shape.outputs), relu};
+    each(stream_, count, aligned(body.y), body);
   });
 }
 
@@ -252,7 +266,8 @@ void CudaKernels::linear_backward_params(
   } else {
     // Rows of the weight, as many as the block has room for: rounded there, and then added.
     const std::int64_t room = block.size / shape.inputs;
-    const std::int64_t step = room < wide ? room : room / wide * wide;
+    constexpr std::int64_t whole = 8;  // so many keep 16 bytes aligned
+    const std::int64_t step = room < whole ? room : room / whole * whole;
     for (std::int64_t row = 0; row < shape.outputs; row += step) {
       const std::int64_t rows = std::min(step, shape.outputs - row);
       const View columns = dy.part(row, dy.size - row);
@@ -290,8 +305,8 @@ void CudaKernels::column_sum(const LinearShape& shape, View dy, View bias, bool 
       const dim3 grid(static_cast<unsigned>(blocks), static_cast<unsigned>(chunks));
       launch(stream_, grid, kernel, from, shape.batch, shape.outputs, chunk_rows, sums);
     };
-    if (aligned(from) && shape.outputs % wide == 0) {
-      start(column_partial<T, wide>, groups * wide);
+    if (aligned(from) && shape.outputs % wide<T> == 0) {
+      start(column_partial<T, wide<T>>, groups * wide<T>);
     } else {
       start(column_partial<T, 1>, groups);
     }
@@ -342,8 +357,8 @@ void CudaKernels::squared_error(View outputs, View targets, float scale, View de
                                 static_cast<float>(scale / count),
                                 elements<T>(delta)};
     const bool packed = aligned(error.outputs, error.targets, error.delta);
-    const std::int64_t packs = packed ? outputs.size / wide : 0;
-    const unsigned blocks = blocks_for(outputs.size - packs * (wide - 1));
+    const std::int64_t packs = packed ? outputs.size / wide<T> : 0;
+    const unsigned blocks = blocks_for(outputs.size - packs * (wide<T> - 1));
     launch(stream_, dim3(blocks), squared_error_kernel<T>, error, packs, outputs.size, to->partial);
     launch(stream_, dim3(1), add_partial_sums, &to->loss, to->partial, blocks, count);
   });

@@ -17,7 +17,7 @@ constexpr const char* without = "this program was built without CUDA";
 }  // namespace
 
 Gpus gpus() {
-  return {0, without};
+  return {0, without, {}};
 }
 
 void use(int) {

@@ -8,6 +8,8 @@ namespace {
 
 template <class T>
 struct DivideBody {
+  using Element = T;
+
   T* values;
   float divisor;
 
@@ -19,24 +21,24 @@ struct DivideBody {
   }
 };
 
-/// Item i of all threads' items: a pack of `wide` elements, or, behind those, one element.
+/// Item i of all threads' items: a pack, or, behind those, one element.
 template <class T>
 __global__ void squared_norm_kernel(const T* values,
                                     std::int64_t packs,
                                     std::int64_t count,
                                     double* partial) {
-  const std::int64_t items = count - packs * (wide - 1);
+  const std::int64_t items = count - packs * (wide<T> - 1);
   const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * threads;
   double mine = 0;
   for (std::int64_t item = global_thread(); item < items; item += stride) {
     if (item < packs) {
-      const Pack<T, wide> x = load<wide>(values, item * wide);
-      for (int k = 0; k < wide; ++k) {
+      const Pack<T, wide<T>> x = load<wide<T>>(values, item * wide<T>);
+      for (int k = 0; k < wide<T>; ++k) {
         const double value = widen(x.at[k]);
         mine += value * value;
       }
     } else {
-      const double value = widen(values[item + packs * (wide - 1)]);
+      const double value = widen(values[item + packs * (wide<T> - 1)]);
       mine += value * value;
     }
   }
@@ -46,6 +48,8 @@ __global__ void squared_norm_kernel(const T* values,
 
 template <class T>
 struct OrderedMeanBody {
+  using Element = T;
+
   const T* own;
   const T* received;  // the other ranks' parts, `part` elements each
   T* shard;
@@ -89,8 +93,8 @@ void CudaKernels::squared_norm(View values, Sums& sums) {
   SumsOnGpu* to = on_gpu(sums);
   with_type(values.dtype, [&]<class T>(T) {
     const T* x = elements<T>(values);
-    const std::int64_t packs = aligned(x) ? values.size / wide : 0;
-    const unsigned blocks = blocks_for(values.size - packs * (wide - 1));
+    const std::int64_t packs = aligned(x) ? values.size / wide<T> : 0;
+    const unsigned blocks = blocks_for(values.size - packs * (wide<T> - 1));
     launch(stream_, dim3(blocks), squared_norm_kernel<T>, x, packs, values.size, to->partial);
     launch(stream_, dim3(1), add_partial_sums, &to->squares, to->partial, blocks, 1.0);
   });
@@ -107,7 +111,7 @@ void CudaKernels::ordered_mean(View own, int rank, View received, View shard, bo
                                   static_cast<int>(received.size / shard.size) + 1,
                                   add};
     // Every part of `received` is aligned when the first one is and their size is whole packs.
-    const bool parts = body.ranks == 1 || shard.size % wide == 0;
+    const bool parts = body.ranks == 1 || shard.size % wide<T> == 0;
     each(stream_, shard.size, parts && aligned(body.own, body.received, body.shard), body);
   });
 }

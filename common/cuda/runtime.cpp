@@ -7,6 +7,7 @@
 #include "cuda.hpp"
 #include "cuda_kernels.hpp"
 #include "error.hpp"
+#include "generator.hpp"
 
 namespace zero::cuda {
 
@@ -36,6 +37,21 @@ class CudaMoment : public Moment {
   cudaEvent_t event_ = nullptr;
 };
 
+/// Numbers that are the same for the same GPU in every process, whatever it is called there.
+std::vector<std::uint64_t> identities(int count) {
+  std::vector<std::uint64_t> all;
+  for (int number = 0; number < count; ++number) {
+    cudaDeviceProp properties{};
+    check_cuda(cudaGetDeviceProperties(&properties, number));
+    std::uint64_t identity = 0;
+    for (const char byte : properties.uuid.bytes) {
+      identity = mix(identity ^ static_cast<unsigned char>(byte));
+    }
+    all.push_back(identity);
+  }
+  return all;
+}
+
 }  // namespace
 
 void check_cuda(cudaError_t code, std::source_location where) {
@@ -60,13 +76,13 @@ void check_cublas(cublasStatus_t code, std::source_location where) {
 Gpus gpus() {
   int count = 0;
   const cudaError_t code = cudaGetDeviceCount(&count);
-  if (code == cudaSuccess && count > 0) return {count, ""};
+  if (code == cudaSuccess && count > 0) return {count, "", identities(count)};
   cudaGetLastError();  // asking may fail; what comes later has not
   int driver = 0;
   if (cudaDriverGetVersion(&driver) == cudaSuccess && driver == 0) {
-    return {0, "no GPU: this machine has no driver for one"};
+    return {0, "no GPU: this machine has no driver for one", {}};
   }
-  return {0, fmt::format("no GPU: {}", cudaGetErrorString(code))};
+  return {0, fmt::format("no GPU: {}", cudaGetErrorString(code)), {}};
 }
 
 void use(int number) {
@@ -100,6 +116,7 @@ std::byte* allocate(std::int64_t bytes) {
 }
 
 void release(std::byte* memory) noexcept {
+  cudaDeviceSynchronize();  // a stream may still use it
   cudaFree(memory);
 }
 
@@ -120,6 +137,9 @@ void release_host(std::byte* memory) noexcept {
 
 void copy_now(void* to, const void* from, std::int64_t bytes) {
   check_cuda(cudaMemcpy(to, from, bytes, cudaMemcpyDefault));
+  // From ordinary memory the call returns when the bytes are on their way, and streams of ours do
+  // not wait for them.
+  check_cuda(cudaDeviceSynchronize());
 }
 
 std::unique_ptr<Kernels> make_kernels() {

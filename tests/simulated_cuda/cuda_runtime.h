@@ -61,8 +61,13 @@ cudaError_t cudaPeekAtLastError();
 cudaError_t cudaRuntimeGetVersion(int* version);
 cudaError_t cudaDriverGetVersion(int* version);
 
+struct cudaUUID_t {
+  char bytes[16];
+};
+
 struct cudaDeviceProp {
   char name[256];
+  cudaUUID_t uuid = {};
   std::size_t totalGlobalMem;
   std::size_t sharedMemPerBlock;
   int warpSize;

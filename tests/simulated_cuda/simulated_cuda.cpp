@@ -429,6 +429,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
                  .major = 9,
                  .minor = 0,
                  .multiProcessorCount = 4};
+  properties->uuid.bytes[0] = static_cast<char>(device + 1);
   return cudaSuccess;
 }
 
