@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -83,7 +84,7 @@ class Communicator : public Ranks {
 
   /// Once, before the first collective: reserves the receive buffer of the ordered sum, for
   /// whole vectors of up to `largest` elements: (N - 1) / N of that many.
-  virtual void reserve(Dtype dtype, std::int64_t largest) = 0;
+  virtual void reserve(Dtype dtype, std::int64_t largest);
 
   /// Adds the ranks' `full` (size elements) in rank order, divides by N, rounds once, and stores
   /// this rank's 1/N of it in `shard` (size / N elements; may be that part of `full`) or adds it
@@ -98,6 +99,17 @@ class Communicator : public Ranks {
 
   /// The ranks' sums added in rank order. Waits for the stream: a step's one synchronisation.
   virtual Totals sum(Stream& stream, Sums& sums) = 0;
+
+ protected:
+  /// Checks what reduce_scatter_mean asks for and lends the receive buffer.
+  Loan lend_received(View full, View shard) const;
+  /// The part of it for one shard from each other rank.
+  View places(const Loan& received, View shard) const {
+    return received.view().part(0, shard.size * (size - 1));
+  }
+
+ private:
+  std::optional<Scratch> received_;
 };
 
 }  // namespace zero

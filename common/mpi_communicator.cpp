@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <array>
-#include <optional>
 
 #include "error.hpp"
 #include "mpi_support.hpp"
@@ -46,18 +45,14 @@ class MpiCommunicator : public Communicator {
             session.rank(), session.size(), mpi_library(), session.process_bytes_at_start()) {}
 
   void reserve(Dtype dtype, std::int64_t largest) override {
-    received_.emplace(Kind::communication, dtype, largest / size * (size - 1));
+    Communicator::reserve(dtype, largest);
     if (current_device() == Device::cuda && size > 1) staging_ = std::make_unique<Staging>();
   }
 
   void reduce_scatter_mean(Stream& stream, View full, View shard, bool add) override {
-    expect(received_.has_value(), "reserve() comes before the first collective");
-    expect(full.size == shard.size * size, "full holds one shard a rank");
-    const Loan loan = received_->borrow();
-    expect(full.dtype == shard.dtype && full.dtype == loan.view().dtype,
-           "full, shard and what was reserved have one dtype");
+    const Loan loan = lend_received(full, shard);
+    const View received = places(loan, shard);
     if (is_its_mean(full, shard, add)) return;
-    const View received = loan.view().part(0, shard.size * (size - 1));
     stream.run([=, this, &on = stream.kernels()] {
       const auto slice = [&](int of) { return full.part(of * shard.size, shard.size); };
       std::vector<Outgoing> outgoing;
@@ -206,7 +201,6 @@ class MpiCommunicator : public Communicator {
   }
 
   MpiWorld world_;
-  std::optional<Scratch> received_;
   std::unique_ptr<Staging> staging_;  // on a GPU
   std::vector<MPI_Request> requests_;  // of the collective under way
 };

@@ -7,7 +7,6 @@
 
 #include <exception>
 #include <mutex>
-#include <optional>
 #include <thread>
 
 #include "error.hpp"
@@ -174,18 +173,10 @@ class NcclCommunicator : public Communicator {
         totals_(Device::cuda, size * bytes_of_sums),
         ring_(session, world_) {}
 
-  void reserve(Dtype dtype, std::int64_t largest) override {
-    received_.emplace(Kind::communication, dtype, largest / size * (size - 1));
-  }
-
   void reduce_scatter_mean(Stream& stream, View full, View shard, bool add) override {
-    expect(received_.has_value(), "reserve() comes before the first collective");
-    expect(full.size == shard.size * size, "full holds one shard a rank");
-    const Loan loan = received_->borrow();
-    expect(full.dtype == shard.dtype && full.dtype == loan.view().dtype,
-           "full, shard and what was reserved have one dtype");
+    const Loan loan = lend_received(full, shard);
+    const View received = places(loan, shard);
     if (is_its_mean(full, shard, add)) return;
-    const View received = loan.view().part(0, shard.size * (size - 1));
     stream.run([=, this, &on = stream.kernels()] {
       if (native_ && size > 1) {
         reduce_scatter_natively(on, full, received.part(0, shard.size), shard, add);
@@ -288,7 +279,6 @@ class NcclCommunicator : public Communicator {
 
   bool native_;
   HostBuffer totals_;  // the ranks' sums, where the host reads them
-  std::optional<Scratch> received_;
   MpiWorld world_;
   Ring ring_;
 };

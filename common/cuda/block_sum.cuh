@@ -55,6 +55,21 @@ __device__ Value block_sum(Value mine) {
   return combine_block(mine, Plus());
 }
 
+/// Partial sums, one a block, of body.at<width>(i), a double for elements [i, i + width).
+template <class Body>
+__global__ void partial_sums(std::int64_t packs, std::int64_t count, Body body, double* partial) {
+  constexpr int width = wide<typename Body::Element>;
+  const std::int64_t items = count - packs * (width - 1);
+  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * threads;
+  double mine = 0;
+  for (std::int64_t item = global_thread(); item < items; item += stride) {
+    mine += item < packs ? body.template at<width>(item * width)
+                         : body.template at<1>(item + packs * (width - 1));
+  }
+  const double all = block_sum(mine);
+  if (threadIdx.x == 0) partial[blockIdx.x] = all;
+}
+
 /// *to += (sum of `count` partial sums) / divisor. One block.
 static __global__ void add_partial_sums(double* to,
                                         const double* partial,
@@ -64,6 +79,22 @@ static __global__ void add_partial_sums(double* to,
   for (unsigned i = threadIdx.x; i < count; i += threads) mine += partial[i];
   const double all = block_sum(mine);
   if (threadIdx.x == 0) *to += all / divisor;
+}
+
+/// *to += (sum over all elements of what body.at returns) / divisor. Else like each().
+template <class Body>
+void add_sum(cudaStream_t stream,
+             std::int64_t count,
+             bool is_aligned,
+             const Body& body,
+             double* to,
+             double* partial,
+             double divisor) {
+  constexpr int width = wide<typename Body::Element>;
+  const std::int64_t packs = is_aligned ? count / width : 0;
+  const unsigned blocks = blocks_for(count - packs * (width - 1));
+  launch(stream, dim3(blocks), partial_sums<Body>, packs, count, body, partial);
+  launch(stream, dim3(1), add_partial_sums, to, partial, blocks, divisor);
 }
 
 }  // namespace zero::cuda

@@ -184,9 +184,10 @@ __global__ void cross_entropy_kernel(const T* outputs,
   if (threadIdx.x == 0) partial[blockIdx.x] = loss;
 }
 
-/// Items as in squared_norm: packs, then single elements.
 template <class T>
-struct SquaredError {
+struct SquaredErrorBody {
+  using Element = T;
+
   const T* outputs;
   const float* targets;
   float factor;
@@ -207,22 +208,6 @@ struct SquaredError {
     return sum;
   }
 };
-
-template <class T>
-__global__ void squared_error_kernel(SquaredError<T> error,
-                                     std::int64_t packs,
-                                     std::int64_t count,
-                                     double* partial) {
-  const std::int64_t items = count - packs * (wide<T> - 1);
-  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * threads;
-  double mine = 0;
-  for (std::int64_t item = global_thread(); item < items; item += stride) {
-    mine += item < packs ? error.template at<wide<T>>(item * wide<T>)
-                         : error.template at<1>(item + packs * (wide<T> - 1));
-  }
-  const double all = block_sum(mine);
-  if (threadIdx.x == 0) partial[blockIdx.x] = all;
-}
 
 }  // namespace
 
@@ -352,15 +337,12 @@ void CudaKernels::squared_error(View outputs, View targets, float scale, View de
   SumsOnGpu* to = on_gpu(sums);
   const auto count = static_cast<double>(outputs.size);
   with_type(outputs.dtype, [&]<class T>(T) {
-    const SquaredError<T> error{elements<T>(outputs),
-                                elements<float>(targets),
-                                static_cast<float>(scale / count),
-                                elements<T>(delta)};
-    const bool packed = aligned(error.outputs, error.targets, error.delta);
-    const std::int64_t packs = packed ? outputs.size / wide<T> : 0;
-    const unsigned blocks = blocks_for(outputs.size - packs * (wide<T> - 1));
-    launch(stream_, dim3(blocks), squared_error_kernel<T>, error, packs, outputs.size, to->partial);
-    launch(stream_, dim3(1), add_partial_sums, &to->loss, to->partial, blocks, count);
+    const SquaredErrorBody<T> body{elements<T>(outputs),
+                                   elements<float>(targets),
+                                   static_cast<float>(scale / count),
+                                   elements<T>(delta)};
+    const bool packs = aligned(body.outputs, body.targets, body.delta);
+    add_sum(stream_, outputs.size, packs, body, &to->loss, to->partial, count);
   });
 }
 

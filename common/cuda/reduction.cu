@@ -21,30 +21,23 @@ struct DivideBody {
   }
 };
 
-/// Item i of all threads' items: a pack, or, behind those, one element.
 template <class T>
-__global__ void squared_norm_kernel(const T* values,
-                                    std::int64_t packs,
-                                    std::int64_t count,
-                                    double* partial) {
-  const std::int64_t items = count - packs * (wide<T> - 1);
-  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * threads;
-  double mine = 0;
-  for (std::int64_t item = global_thread(); item < items; item += stride) {
-    if (item < packs) {
-      const Pack<T, wide<T>> x = load<wide<T>>(values, item * wide<T>);
-      for (int k = 0; k < wide<T>; ++k) {
-        const double value = widen(x.at[k]);
-        mine += value * value;
-      }
-    } else {
-      const double value = widen(values[item + packs * (wide<T> - 1)]);
-      mine += value * value;
+struct SquareBody {
+  using Element = T;
+
+  const T* values;
+
+  template <int width>
+  __device__ double at(std::int64_t i) const {
+    const Pack<T, width> x = load<width>(values, i);
+    double sum = 0;
+    for (int k = 0; k < width; ++k) {
+      const double value = widen(x.at[k]);
+      sum += value * value;
     }
+    return sum;
   }
-  const double all = block_sum(mine);
-  if (threadIdx.x == 0) partial[blockIdx.x] = all;
-}
+};
 
 template <class T>
 struct OrderedMeanBody {
@@ -92,11 +85,8 @@ void CudaKernels::squared_norm(View values, Sums& sums) {
   idle_ = false;
   SumsOnGpu* to = on_gpu(sums);
   with_type(values.dtype, [&]<class T>(T) {
-    const T* x = elements<T>(values);
-    const std::int64_t packs = aligned(x) ? values.size / wide<T> : 0;
-    const unsigned blocks = blocks_for(values.size - packs * (wide<T> - 1));
-    launch(stream_, dim3(blocks), squared_norm_kernel<T>, x, packs, values.size, to->partial);
-    launch(stream_, dim3(1), add_partial_sums, &to->squares, to->partial, blocks, 1.0);
+    const SquareBody<T> body{elements<T>(values)};
+    add_sum(stream_, values.size, aligned(body.values), body, &to->squares, to->partial, 1);
   });
 }
 
