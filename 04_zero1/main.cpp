@@ -12,7 +12,7 @@ int main(int argc, char** argv) {
   if (const auto exit_code = answer_alone(command, chapter, formulas)) return *exit_code;
   Session session(argc, argv);
   try {
-    const Options options = session.agree(command, chapter);
+    const Options options = session.agree(command, chapter);  // device and transport too
     session.agree(
         [&] { return check_memory(formulas, options, session.size(), session.sharing()); });
     const auto data =

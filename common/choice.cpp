@@ -66,12 +66,13 @@ void choose_comm(const Options& options, const Machine& machine, Choice& choice)
     choice.why += "; comm mpi: built without NCCL";
   } else if (own_gpus || hosts_are_renamed()) {
     choice.comm = Transport::nccl;
-    choice.why += "; comm nccl: one a rank";
+    choice.why += "; comm nccl: a GPU a rank";
   } else {
     choice.why += fmt::format(
         "; comm mpi: {} share {}", ranks_of(machine.ranks), gpus_of(machine.gpus_in_use));
   }
   if (choice.comm == Transport::nccl) check_nccl(machine, choice);
+  if (options.reduce == Reduce::native) choice.why += "; reduce native";
   if (options.reduce == Reduce::native && choice.comm != Transport::nccl) {
     throw Error(ExitCode::usage,
                 "--reduce native is NCCL's own sum: use --comm nccl, or --reduce ordered");

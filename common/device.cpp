@@ -81,8 +81,8 @@ void release(Device device, std::byte* memory) noexcept {
   }
 }
 
-void copy_now(Device from_or_to, void* to, const void* from, std::int64_t bytes) {
-  if (from_or_to == Device::cuda) {
+void copy_now(Device device, void* to, const void* from, std::int64_t bytes) {
+  if (device == Device::cuda) {
     cuda::copy_now(to, from, bytes);
   } else {
     std::memcpy(to, from, bytes);

@@ -44,9 +44,9 @@ void release(Device device, std::byte* memory) noexcept;
 /// How often memory was taken from a device, page-locked memory for its copies included.
 std::int64_t allocations_so_far();
 
-/// Copies at once; both ends may be of either device. For set-up and reports: work on streams that
-/// reads or writes the memory must be done.
-void copy_now(Device from_or_to, void* to, const void* from, std::int64_t bytes);
+/// Copies at once. device: cuda when either end is a GPU's memory, cpu when neither is. For set-up
+/// and reports: work on streams that reads or writes the memory must be done.
+void copy_now(Device device, void* to, const void* from, std::int64_t bytes);
 
 /// Host memory that a GPU copies to and from beside other work (page-locked there; on the CPU
 /// ordinary memory). Freed with the object.

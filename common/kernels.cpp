@@ -28,7 +28,7 @@ std::unique_ptr<Kernels> make_kernels(Device device) {
   return std::make_unique<CpuKernels>();
 }
 
-void while_waiting(Watch watch) {
+void set_watch(Watch watch) {
   const std::lock_guard lock(watch_mutex);
   the_watch = std::move(watch);
 }

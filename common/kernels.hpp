@@ -56,8 +56,10 @@ struct AdamSlice {
   View variance;
 };
 
-/// Bytes in a GPU's memory behind Sums: the two sums, and room for the partial ones.
-inline constexpr std::int64_t gpu_sums_bytes = 8 * (2 + 2 * 4096);
+/// Bytes in a GPU's memory behind Sums: the two sums, and room for others on their way to them:
+/// partial sums of blocks, or both sums of so many ranks.
+inline constexpr std::int64_t most_gpu_ranks = 4096;
+inline constexpr std::int64_t gpu_sums_bytes = 2 * 8 * (1 + most_gpu_ranks);
 
 /// This rank's two sums of a step. On a GPU they grow in its memory and are fetched once.
 struct Sums {
@@ -118,7 +120,7 @@ class Kernels {
   virtual void linear_forward(
       const LinearShape& shape, View x, View params, View y, bool relu, View panel) = 0;
   /// grads = the gradient of the weight, dy^T x, and of the bias, the column sums of dy, each
-  /// stored or added as `store` says; zero padding.
+  /// stored or, to `add`, added by the rule of store() (dtype.hpp); zero padding.
   virtual void linear_backward_params(
       const LinearShape& shape, View dy, View x, View grads, bool add, View panel) = 0;
   /// dx = dy W; zero where x, the layer's input, was cut off by a ReLU before it.
@@ -139,12 +141,14 @@ class Kernels {
   virtual void divide(View values, int divisor) = 0;
   /// Adds the sum of squares, formed in double, to sums.squares.
   virtual void squared_norm(View values, Sums& sums) = 0;
-  /// shard = mean of all ranks' parts, added in rank order in fp32 and divided once, or shard +
-  /// mean, as `store` says. own: rank `rank`'s part, may be the shard itself; received: the
-  /// others', in rank order, one behind the other.
+  /// shard = mean of all ranks' parts, added in rank order in fp32 and divided once, or, to `add`,
+  /// shard + mean by the rule of store() (dtype.hpp). own: rank `rank`'s part, may be the shard
+  /// itself; received: the others', in rank order, one behind the other.
   virtual void ordered_mean(View own, int rank, View received, View shard, bool add) = 0;
 
   // ---- The update ----
+  /// adam_element for every element of the slice; the new weights go, rounded, to `params`, which
+  /// may be slice.weights.
   virtual void adam(const AdamScalars& scalars,
                     const AdamSlice& slice,
                     View grads,
@@ -161,7 +165,7 @@ void wait_for(const MomentPointer& moment);
 /// `watch` is called again and again while anybody waits for the device, with the time that this
 /// wait has taken so far; it throws when the wait is in vain. Empty: nobody watches.
 using Watch = std::function<void(std::chrono::steady_clock::duration)>;
-void while_waiting(Watch watch);
+void set_watch(Watch watch);
 
 /// How often wait_for found that it had to wait: the host's synchronisations with a device.
 std::int64_t waits_so_far();

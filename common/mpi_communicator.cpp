@@ -125,6 +125,7 @@ class MpiCommunicator : public Communicator {
                        const std::vector<Outgoing>& outgoing,
                        const std::vector<Incoming>& incoming,
                        Collective collective) {
+    expect(staging_ != nullptr, "reserve() comes before the first collective");
     const std::int64_t width = bytes_of(incoming.front().part.dtype);
     const std::int64_t whole = incoming.front().part.size;
     const std::int64_t piece = Staging::bytes / width / (size - 1);  // elements of a part, a wave
@@ -180,12 +181,12 @@ class MpiCommunicator : public Communicator {
   }
 
   /// MPI counts in int, so a long message goes in pieces of 1 GiB.
-  static constexpr std::int64_t piece = std::int64_t{1} << 30;
+  static constexpr std::int64_t longest = std::int64_t{1} << 30;
 
   void post_send(const void* data, std::int64_t bytes, int to) {
     const auto* start = static_cast<const std::byte*>(data);
-    for (std::int64_t at = 0; at < bytes; at += piece) {
-      const auto count = static_cast<int>(std::min(piece, bytes - at));
+    for (std::int64_t at = 0; at < bytes; at += longest) {
+      const auto count = static_cast<int>(std::min(longest, bytes - at));
       check_mpi(
           MPI_Isend(start + at, count, MPI_BYTE, to, 0, world_.comm(), &requests_.emplace_back()));
     }
@@ -193,8 +194,8 @@ class MpiCommunicator : public Communicator {
 
   void post_receive(void* data, std::int64_t bytes, int from) {
     auto* start = static_cast<std::byte*>(data);
-    for (std::int64_t at = 0; at < bytes; at += piece) {
-      const auto count = static_cast<int>(std::min(piece, bytes - at));
+    for (std::int64_t at = 0; at < bytes; at += longest) {
+      const auto count = static_cast<int>(std::min(longest, bytes - at));
       check_mpi(MPI_Irecv(
           start + at, count, MPI_BYTE, from, 0, world_.comm(), &requests_.emplace_back()));
     }

@@ -35,9 +35,9 @@ ncclDataType_t type_of(Dtype dtype) {
 
 /// NCCL's own communicator, made without blocking so that it can be given up at any time. Safe to
 /// use from several threads: one puts work on a stream while another waits and watches.
-class Ring {
+class NcclHandle {
  public:
-  Ring(const Session& session, const MpiWorld& world)
+  NcclHandle(const Session& session, const MpiWorld& world)
       : rank_(session.rank()),
         ranks_(session.size()) {
     ncclUniqueId id{};
@@ -49,11 +49,11 @@ class Ring {
     config.blocking = 0;
     check(ncclCommInitRankConfig(&comm_, ranks_, id, rank_, &config));
     settle();
-    while_waiting([this](Clock::duration waited) { watch(waited); });
+    set_watch([this](Clock::duration waited) { watch(waited); });
   }
 
-  ~Ring() {
-    while_waiting({});
+  ~NcclHandle() {
+    set_watch({});
     if (!comm_) return;
     // When this rank fails, the others may never come to the end.
     if (std::uncaught_exceptions() == 0 && finalised()) {
@@ -63,8 +63,8 @@ class Ring {
     }
   }
 
-  Ring(const Ring&) = delete;
-  Ring& operator=(const Ring&) = delete;
+  NcclHandle(const NcclHandle&) = delete;
+  NcclHandle& operator=(const NcclHandle&) = delete;
 
   /// Calls put(comm) as one group: all of its operations begin together. Returns when they lie on
   /// their stream.
@@ -138,14 +138,12 @@ class Ring {
     }
     if (waited > patience) {
       give_up();
-      throw Error(
-          ExitCode::communication,
-          fmt::format(
-              "NCCL: {} ranks, and nothing has moved on rank {} for {} s: one of the others "
-              "is stuck or gone",
-              ranks_,
-              rank_,
-              std::chrono::duration_cast<std::chrono::seconds>(waited).count()));
+      throw Error(ExitCode::communication,
+                  fmt::format("NCCL: rank {} of {} has waited {} s for its GPU: a step takes that "
+                              "long, or another rank is stuck or gone",
+                              rank_,
+                              ranks_,
+                              std::chrono::duration_cast<std::chrono::seconds>(waited).count()));
     }
     return state;
   }
@@ -171,7 +169,9 @@ class NcclCommunicator : public Communicator {
                      session.process_bytes_at_start()),
         native_(reduce == Reduce::native),
         totals_(Device::cuda, size * bytes_of_sums),
-        ring_(session, world_) {}
+        nccl_(session, world_) {
+    expect(size <= most_gpu_ranks, "no more ranks than Sums have room for");
+  }
 
   void reduce_scatter_mean(Stream& stream, View full, View shard, bool add) override {
     const Loan loan = lend_received(full, shard);
@@ -194,7 +194,7 @@ class NcclCommunicator : public Communicator {
       const View mine = full.part(rank * own, own);
       const auto queue = static_cast<cudaStream_t>(on.queue());
       const ncclDataType_t type = type_of(full.dtype);
-      ring_.group([&](ncclComm_t comm) {
+      nccl_.group([&](ncclComm_t comm) {
         if (native_) return check(ncclAllGather(mine.data, full.data, own, type, comm, queue));
         for (int peer : peers()) {
           check(ncclSend(mine.data, own, type, peer, comm, queue));
@@ -213,7 +213,7 @@ class NcclCommunicator : public Communicator {
       on.copy_bytes(of(rank), sums.on_gpu.data(), bytes_of_sums);
       const auto queue = static_cast<cudaStream_t>(on.queue());
       if (size > 1) {
-        ring_.group([&](ncclComm_t comm) {
+        nccl_.group([&](ncclComm_t comm) {
           for (int peer : peers()) {
             check(ncclSend(of(rank), 2, ncclFloat64, peer, comm, queue));
             sent_.scalars += 2;
@@ -253,7 +253,7 @@ class NcclCommunicator : public Communicator {
     const auto queue = static_cast<cudaStream_t>(on.queue());
     const ncclDataType_t type = type_of(full.dtype);
     if (size > 1) {
-      ring_.group([&](ncclComm_t comm) {
+      nccl_.group([&](ncclComm_t comm) {
         for (int peer : peers()) {
           const int place = peer < rank ? peer : peer - 1;
           const View to = received.part(place * shard.size, shard.size);
@@ -269,18 +269,18 @@ class NcclCommunicator : public Communicator {
   /// NCCL stores the sum in the storage type; it is divided, rounded, and then stored or added.
   void reduce_scatter_natively(Kernels& on, View full, View sum, View shard, bool add) {
     const auto queue = static_cast<cudaStream_t>(on.queue());
-    ring_.group([&](ncclComm_t comm) {
+    nccl_.group([&](ncclComm_t comm) {
       check(ncclReduceScatter(
           full.data, sum.data, sum.size, type_of(sum.dtype), ncclSum, comm, queue));
     });
     on.divide(sum, size);
-    on.ordered_mean(sum, 0, sum.part(0, 0), shard, add);
+    on.ordered_mean(sum, 0, sum.part(0, 0), shard, add);  // of one rank: stores or adds
   }
 
   bool native_;
   HostBuffer totals_;  // the ranks' sums, where the host reads them
   MpiWorld world_;
-  Ring ring_;
+  NcclHandle nccl_;
 };
 
 }  // namespace

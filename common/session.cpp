@@ -78,12 +78,24 @@ void Session::choose_together(Options& options) {
   machine.gpus_in_use = static_cast<int>(std::set<std::uint64_t>(all.begin(), all.end()).size());
   Choice choice;
   agree_all([&] { choice = choose(options, machine); });
-  agree_all_equal({{"--device", name_of(choice.device)}, {"--comm", name_of(choice.comm)}});
+  agree_all([&] { check_same_device(choice.device); });
   agree_all([&] { use_device(choice.device, choice.gpu); });
   options.device = choice.device;
   options.comm = choice.comm;
   options.why = choice.why;
   sharing_ = choice.sharing;
+}
+
+/// What was asked for is the same everywhere, so only what was found can differ.
+void Session::check_same_device(Device mine) const {
+  const std::string of_rank_0 = broadcast(0, name_of(mine));
+  if (of_rank_0 == name_of(mine)) return;
+  const bool gpu = mine == Device::cuda;
+  throw Error(ExitCode::resources,
+              fmt::format("rank {} finds {}, rank 0 finds {}: say --device cpu, or give each a GPU",
+                          rank_,
+                          gpu ? "a GPU" : "no GPU",
+                          gpu ? "none" : "one"));
 }
 
 void Session::agree_all_equal(const std::vector<std::pair<std::string, std::string>>& mine) {

@@ -57,6 +57,7 @@ class Session {
 
  private:
   void choose_together(Options& options);
+  void check_same_device(Device mine) const;
   void agree_all(const std::function<void()>& attempt);
   void agree_all_equal(const std::vector<std::pair<std::string, std::string>>& mine);
   std::string broadcast(int root, std::string text) const;

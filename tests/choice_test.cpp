@@ -65,7 +65,7 @@ TEST_CASE("auto: what the machine has, and why") {
   CHECK(own_gpus.comm == Transport::nccl);
   CHECK(own_gpus.gpu == 5);
   CHECK(own_gpus.sharing == 1);
-  CHECK(own_gpus.why == "device cuda: 8 GPUs here; comm nccl: one a rank");
+  CHECK(own_gpus.why == "device cuda: 8 GPUs here; comm nccl: a GPU a rank");
 
   const Choice shared = choose(asked({}), machine(1, 4, true, 3));
   CHECK(shared.comm == Transport::mpi);
@@ -96,6 +96,7 @@ TEST_CASE("what is asked for is taken") {
   CHECK(choose(asked(Device::cuda, Transport::nccl), machine(1, 1)).comm == Transport::nccl);
   const Choice native = choose(asked({}, {}, Reduce::native), machine(4, 4));
   CHECK(native.comm == Transport::nccl);
+  CHECK(contains(native.why, "reduce native"));
 }
 
 TEST_CASE("what cannot be had is refused, with the numbers and what works") {

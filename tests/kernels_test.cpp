@@ -490,9 +490,9 @@ TEST_CASE("a wait in vain ends with what the watch throws") {
   Stream stream("test");
   const Tensor values = on(Device::cuda, Dtype::fp32, 1 << 24);
   for (int i = 0; i < 50; ++i) stream.kernels().divide(values.view(), 3);
-  while_waiting([](auto) { throw InVain("enough"); });
+  set_watch([](auto) { throw InVain("enough"); });
   CHECK_THROWS_AS(stream.synchronise(), InVain);
-  while_waiting({});
+  set_watch({});
   stream.synchronise();
 }
 

@@ -29,7 +29,7 @@ def throws(code, lines, seconds, bad_rank, ranks, limit):
 def is_given_up(code, lines, seconds, bad_rank, ranks, limit):
     """The others name how long they waited, and do not wait for ever."""
     return (code == COMMUNICATION and PATIENCE < seconds < PATIENCE + limit and bool(lines)
-            and all("nothing has moved" in line for line in lines)
+            and all("s for its GPU" in line for line in lines)
             and not any(line.startswith(f"rank {bad_rank}/{ranks}") for line in lines))
 
 

@@ -42,7 +42,6 @@ void CudaKernels::adam(const AdamScalars& scalars,
                        const AdamSlice& slice,
                        View grads,
                        View params) {
-  idle_ = false;
   with_type(grads.dtype, [&]<class T>(T) {
     const bool in_place = params.data == slice.weights.data;
     const AdamBody<T> body{scalars,
@@ -52,7 +51,7 @@ void CudaKernels::adam(const AdamScalars& scalars,
                            elements<float>(slice.variance),
                            in_place ? nullptr : elements<T>(params)};
     const bool packs = aligned(body.grads, body.weights, body.momentum, body.variance, body.params);
-    each(stream_, slice.weights.size, packs, body);
+    each(stream(), slice.weights.size, packs, body);
   });
 }
 

@@ -17,7 +17,7 @@ inline unsigned blocks_for(std::int64_t items) {
 /// What lies in a GPU's memory behind Sums.
 struct SumsOnGpu {
   double loss, squares;
-  double partial[2 * 4096];
+  double partial[2 * most_gpu_ranks];
 };
 static_assert(sizeof(SumsOnGpu) == gpu_sums_bytes);
 

@@ -19,10 +19,7 @@ class CudaKernels : public Kernels {
   void wait(const MomentPointer& moment) override;
   void finish() override;
   void drain() noexcept override;
-  void* queue() override {
-    idle_ = false;
-    return stream_;
-  }
+  void* queue() override { return stream(); }
 
   void copy(View from, View to) override;
   void copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes) override;
@@ -81,6 +78,12 @@ class CudaKernels : public Kernels {
                 View panel);
   /// bias = column sums of dy (batch x outputs), stored or added. partial: the panel's block.
   void column_sum(const LinearShape& shape, View dy, View bias, bool add, View partial);
+
+  /// For whoever puts work on it: only so does record() know that there is some.
+  cudaStream_t stream() {
+    idle_ = false;
+    return stream_;
+  }
 
   int gpu_;
   cudaStream_t stream_ = nullptr;

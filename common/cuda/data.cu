@@ -78,9 +78,8 @@ void CudaKernels::text_samples(const TextSource& source,
                                std::int64_t first,
                                View inputs,
                                View targets) {
-  idle_ = false;
   with_type(inputs.dtype, [&]<class T>(T) {
-    launch(stream_,
+    launch(stream(),
            dim3(static_cast<unsigned>(targets.size)),
            text_kernel<T>,
            source,
@@ -94,10 +93,9 @@ void CudaKernels::teacher_samples(const TeacherSource& source,
                                   std::int64_t first,
                                   View inputs,
                                   View targets) {
-  idle_ = false;
   const std::int64_t rows = targets.size / source.outputs;
   with_type(inputs.dtype, [&]<class T>(T) {
-    launch(stream_,
+    launch(stream(),
            dim3(static_cast<unsigned>((rows + samples - 1) / samples)),
            teacher_kernel<T>,
            source,

@@ -14,7 +14,7 @@ namespace zero::cuda {
 
 inline constexpr int threads = 256;
 
-/// Elements of 16 bytes. Neighbouring threads take neighbouring packs of them.
+/// How many T make 16 bytes: a pack. Neighbouring threads take neighbouring packs.
 template <class T>
 inline constexpr int wide = 16 / sizeof(T);
 
@@ -68,6 +68,7 @@ __global__ void each_kernel(std::int64_t packs, std::int64_t count, Body body) {
   if (item < packs) {
     body.template at<width>(item * width);
   } else if (item + packs * (width - 1) < count) {
+    // Behind the packs, one element a thread: number packs * width + (item - packs).
     body.template at<1>(item + packs * (width - 1));
   }
 }

@@ -22,10 +22,9 @@ void CudaKernels::multiply(const Matrix& a,
                            std::int64_t columns,
                            View product,
                            View panel) {
-  idle_ = false;
   if (!blas_) {
     check_cublas(blas().create(&blas_));
-    check_cublas(blas().set_stream(blas_, stream_));
+    check_cublas(blas().set_stream(blas_, stream()));
     // No TF32, and no partial sums in 16 bit: fp32 throughout.
     check_cublas(blas().set_math_mode(
         blas_,

@@ -213,10 +213,9 @@ struct SquaredErrorBody {
 
 void CudaKernels::initialise(
     View part, const Generator& random, std::uint64_t number, std::int64_t weights, float scale) {
-  idle_ = false;
   with_type(part.dtype, [&]<class T>(T) {
     const InitialiseBody<T> body{elements<T>(part), random, number, weights, scale};
-    each(stream_, part.size, aligned(body.part), body);
+    each(stream(), part.size, aligned(body.part), body);
   });
 }
 
@@ -231,7 +230,7 @@ void CudaKernels::linear_forward(
     const std::int64_t count = shape.batch * shape.outputs;
     expect(count <= std::int64_t{1} << 32, "outputs of a layer are counted in 32 bits");
     const BiasReluBody<T> body{elements<T>(y), bias, static_cast<unsigned>(shape.outputs), relu};
-    each(stream_, count, aligned(body.y), body);
+    each(stream(), count, aligned(body.y), body);
   });
 }
 
@@ -266,7 +265,7 @@ void CudaKernels::linear_backward_params(
                panel);
       with_type(grads.dtype, [&]<class T>(T) {
         const AddBody<T> body{elements<T>(grads) + row * shape.inputs, elements<T>(product)};
-        each(stream_, product.size, aligned(body.grads, body.products), body);
+        each(stream(), product.size, aligned(body.grads, body.products), body);
       });
     }
   }
@@ -275,7 +274,7 @@ void CudaKernels::linear_backward_params(
   }
   if (grads.used == grads.size) return;
   const View padding = grads.part(grads.used, grads.size - grads.used);
-  check_cuda(cudaMemsetAsync(padding.data, 0, padding.bytes(), stream_));
+  check_cuda(cudaMemsetAsync(padding.data, 0, padding.bytes(), stream()));
 }
 
 void CudaKernels::column_sum(const LinearShape& shape, View dy, View bias, bool add, View partial) {
@@ -288,7 +287,7 @@ void CudaKernels::column_sum(const LinearShape& shape, View dy, View bias, bool 
     const auto start = [&](auto* kernel, std::int64_t columns_a_block) {
       const std::int64_t blocks = (shape.outputs + columns_a_block - 1) / columns_a_block;
       const dim3 grid(static_cast<unsigned>(blocks), static_cast<unsigned>(chunks));
-      launch(stream_, grid, kernel, from, shape.batch, shape.outputs, chunk_rows, sums);
+      launch(stream(), grid, kernel, from, shape.batch, shape.outputs, chunk_rows, sums);
     };
     if (aligned(from) && shape.outputs % wide<T> == 0) {
       start(column_partial<T, wide<T>>, groups * wide<T>);
@@ -296,7 +295,7 @@ void CudaKernels::column_sum(const LinearShape& shape, View dy, View bias, bool 
       start(column_partial<T, 1>, groups);
     }
     const ColumnSumBody<T> body{sums, shape.outputs, chunks, elements<T>(bias), add};
-    each(stream_, shape.outputs, false, body);
+    each(stream(), shape.outputs, false, body);
   });
 }
 
@@ -307,18 +306,17 @@ void CudaKernels::linear_backward_input(
   if (!relu) return;
   with_type(dx.dtype, [&]<class T>(T) {
     const MaskBody<T> body{elements<T>(dx), elements<T>(x)};
-    each(stream_, shape.batch * shape.inputs, aligned(body.dx, body.x), body);
+    each(stream(), shape.batch * shape.inputs, aligned(body.dx, body.x), body);
   });
 }
 
 void CudaKernels::cross_entropy(
     View outputs, View targets, std::int64_t rows, float scale, View delta, Sums& sums) {
-  idle_ = false;
   SumsOnGpu* to = on_gpu(sums);
   const auto count = static_cast<double>(rows);
   const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(rows, most_blocks));
   with_type(outputs.dtype, [&]<class T>(T) {
-    launch(stream_,
+    launch(stream(),
            dim3(blocks),
            cross_entropy_kernel<T>,
            elements<T>(outputs),
@@ -329,11 +327,10 @@ void CudaKernels::cross_entropy(
            elements<T>(delta),
            to->partial);
   });
-  launch(stream_, dim3(1), add_partial_sums, &to->loss, to->partial, blocks, count);
+  launch(stream(), dim3(1), add_partial_sums, &to->loss, to->partial, blocks, count);
 }
 
 void CudaKernels::squared_error(View outputs, View targets, float scale, View delta, Sums& sums) {
-  idle_ = false;
   SumsOnGpu* to = on_gpu(sums);
   const auto count = static_cast<double>(outputs.size);
   with_type(outputs.dtype, [&]<class T>(T) {
@@ -342,7 +339,7 @@ void CudaKernels::squared_error(View outputs, View targets, float scale, View de
                                    static_cast<float>(scale / count),
                                    elements<T>(delta)};
     const bool packs = aligned(body.outputs, body.targets, body.delta);
-    add_sum(stream_, outputs.size, packs, body, &to->loss, to->partial, count);
+    add_sum(stream(), outputs.size, packs, body, &to->loss, to->partial, count);
   });
 }
 

@@ -74,24 +74,21 @@ struct OrderedMeanBody {
 }  // namespace
 
 void CudaKernels::divide(View values, int divisor) {
-  idle_ = false;
   with_type(values.dtype, [&]<class T>(T) {
     const DivideBody<T> body{elements<T>(values), static_cast<float>(divisor)};
-    each(stream_, values.size, aligned(body.values), body);
+    each(stream(), values.size, aligned(body.values), body);
   });
 }
 
 void CudaKernels::squared_norm(View values, Sums& sums) {
-  idle_ = false;
   SumsOnGpu* to = on_gpu(sums);
   with_type(values.dtype, [&]<class T>(T) {
     const SquareBody<T> body{elements<T>(values)};
-    add_sum(stream_, values.size, aligned(body.values), body, &to->squares, to->partial, 1);
+    add_sum(stream(), values.size, aligned(body.values), body, &to->squares, to->partial, 1);
   });
 }
 
 void CudaKernels::ordered_mean(View own, int rank, View received, View shard, bool add) {
-  idle_ = false;
   with_type(shard.dtype, [&]<class T>(T) {
     const OrderedMeanBody<T> body{elements<T>(own),
                                   elements<T>(received),
@@ -102,7 +99,7 @@ void CudaKernels::ordered_mean(View own, int rank, View received, View shard, bo
                                   add};
     // Every part of `received` is aligned when the first one is and their size is whole packs.
     const bool parts = body.ranks == 1 || shard.size % wide<T> == 0;
-    each(stream_, shard.size, parts && aligned(body.own, body.received, body.shard), body);
+    each(stream(), shard.size, parts && aligned(body.own, body.received, body.shard), body);
   });
 }
 

@@ -168,8 +168,7 @@ MomentPointer CudaKernels::record() {
 
 void CudaKernels::wait(const MomentPointer& moment) {
   if (!moment) return;
-  idle_ = false;
-  check_cuda(cudaStreamWaitEvent(stream_, static_cast<const CudaMoment&>(*moment).event(), 0));
+  check_cuda(cudaStreamWaitEvent(stream(), static_cast<const CudaMoment&>(*moment).event(), 0));
 }
 
 void CudaKernels::finish() {
@@ -186,13 +185,11 @@ void CudaKernels::copy(View from, View to) {
 }
 
 void CudaKernels::copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes) {
-  idle_ = false;
-  check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_));
+  check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream()));
 }
 
 void CudaKernels::clear(Sums& sums) {
-  idle_ = false;
-  check_cuda(cudaMemsetAsync(sums.on_gpu.data(), 0, 2 * sizeof(double), stream_));
+  check_cuda(cudaMemsetAsync(sums.on_gpu.data(), 0, 2 * sizeof(double), stream()));
 }
 
 void CudaKernels::fetch(Sums& sums) {
