@@ -102,14 +102,19 @@ Memory memory() {
   return {static_cast<std::int64_t>(all), static_cast<std::int64_t>(available)};
 }
 
-std::byte* allocate(std::int64_t bytes) {
-  void* memory = nullptr;
-  const cudaError_t code = cudaMalloc(&memory, bytes);
+/// False when there is no more memory, which is no failure of the device.
+static bool given(cudaError_t code) {
   if (code == cudaErrorMemoryAllocation) {
-    cudaGetLastError();
-    return nullptr;
+    cudaGetLastError();  // asked for, so that nobody else finds it
+    return false;
   }
   check_cuda(code);
+  return true;
+}
+
+std::byte* allocate(std::int64_t bytes) {
+  void* memory = nullptr;
+  if (!given(cudaMalloc(&memory, bytes))) return nullptr;
   check_cuda(cudaMemset(memory, 0, bytes));
   check_cuda(cudaDeviceSynchronize());  // streams of ours do not wait for the one it ran on
   return static_cast<std::byte*>(memory);
@@ -122,12 +127,7 @@ void release(std::byte* memory) noexcept {
 
 std::byte* allocate_host(std::int64_t bytes) {
   void* memory = nullptr;
-  const cudaError_t code = cudaMallocHost(&memory, bytes);
-  if (code == cudaErrorMemoryAllocation) {
-    cudaGetLastError();
-    return nullptr;
-  }
-  check_cuda(code);
+  if (!given(cudaMallocHost(&memory, bytes))) return nullptr;
   return static_cast<std::byte*>(memory);
 }
 
