@@ -2,9 +2,9 @@
 // Options in, one training run, a report out. One process, no MPI.
 #include <cstdio>
 
-#include "choice.hpp"
-#include "error.hpp"
-#include "report.hpp"
+#include "memory/error.hpp"
+#include "report/report.hpp"
+#include "run/choice.hpp"
 #include "trainer.hpp"
 
 int main(int argc, char** argv) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Options in, one training run, a report out. The same text in 02 to 06.
-#include "report.hpp"
-#include "session.hpp"
+#include "report/report.hpp"
+#include "run/session.hpp"
 #include "trainer.hpp"
 
 int main(int argc, char** argv) {

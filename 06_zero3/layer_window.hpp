@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "common.hpp"
-#include "error.hpp"
+#include "memory/error.hpp"
 
 namespace zero {
 

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: MIT
 """The tutorial's training runs once more, in Python, written from generator.md alone.
 
-    check_in_python.py --program build/01_adam
-                       [--mpiexec CMD --ranks N --rank-program build/02_distributed_adam]
+    check_in_python.py --program build/01_adam/01_adam
+                       [--mpiexec CMD --ranks N --rank-program build/02_distributed_adam/02_distributed_adam]
 
 For each case the program runs twice. In the first run it trains for 20 steps, and the loss and
 the gradient norm of every step must agree with those computed here to 1e-5. The second run takes

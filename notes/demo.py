@@ -63,7 +63,7 @@ def plan(options):
     pairs = [(c, "fp32") for c in CHAPTERS] + [(c, "bf16") for c in CHAPTERS[2:]]
     runs = []
     for chapter, dtype in pairs:
-        program, log = str(options.build / chapter), options.out / f"{chapter}_{dtype}.jsonl"
+        program, log = str(options.build / chapter / chapter), options.out / f"{chapter}_{dtype}.jsonl"
         if chapter == "01_adam":  # one process sees the samples of all ranks as micro-batches
             command = [program, "--accumulate", str(options.ranks)]
         else:

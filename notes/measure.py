@@ -53,7 +53,7 @@ class Run(demo.Run):
         words = self.command[self.command.index("-n") + 2:] if self.ranks > 1 else self.command
         words = [word for word in words[1:] if word not in ("--quiet", "--log", str(self.log))]
         launch = ["mpirun", "-n", str(self.ranks)] if self.ranks > 1 else []
-        return shlex.join([*launch, f"build/{self.chapter}", *words])
+        return shlex.join([*launch, f"build/{self.chapter}/{self.chapter}", *words])
 
     def check(self):
         """Every count must equal its formula: a page that says otherwise is not written."""
@@ -88,14 +88,14 @@ class Programs:
         if chapter == "01_adam":
             words, ranks = ["--accumulate", str(ranks), *words], 1
         key = (chapter, ranks, *words)
-        if not (self.build / chapter).exists():
-            raise Failure(f"{self.build / chapter} is missing; build first: ninja -C build")
+        if not (self.build / chapter / chapter).exists():
+            raise Failure(f"{self.build / chapter / chapter} is missing; build first: ninja -C build")
         if key not in self.done:
             self.logs.mkdir(parents=True, exist_ok=True)
             log = self.logs / f"{len(self.done):02}_{chapter}.jsonl"
             log.unlink(missing_ok=True)
             launch = [*self.mpiexec, "-n", str(ranks)] if ranks > 1 else []
-            command = [*launch, str(self.build / chapter), *words, "--log", str(log)]
+            command = [*launch, str(self.build / chapter / chapter), *words, "--log", str(log)]
             run = Run(chapter, "", command, log, ranks=ranks)
             print(f"  {run.shown}", flush=True)
             run.printed = self.execute(command)
@@ -107,7 +107,7 @@ class Programs:
 
     def plan(self, chapter, ranks, *arguments):
         ranks_option = [] if chapter == "01_adam" else ["--ranks", str(ranks)]
-        command = [self.build / chapter, "--plan", *ranks_option, *arguments]
+        command = [self.build / chapter / chapter, "--plan", *ranks_option, *arguments]
         return self.execute([str(word) for word in command])
 
 

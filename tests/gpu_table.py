@@ -19,7 +19,7 @@ HERE = Path(__file__).resolve().parent.parent
 
 def why_no_gpu(build):
     """Empty where the build's programs see a GPU."""
-    probe = subprocess.run([str(build / "test_kernels"), "--list-test-cases"], text=True,
+    probe = subprocess.run([str(build / "tests/gpu/test_kernels"), "--list-test-cases"], text=True,
                            capture_output=True, check=False)
     return probe.stdout.strip() if probe.returncode == SKIPPED else ""
 

@@ -207,7 +207,7 @@ def main():
     options = parser.parse_args()
     runs = passes(options.build, options)
     for run in runs:
-        if run.name == "cpu" and not (options.build / "gpu_adam_benchmark").exists():
+        if run.name == "cpu" and not (options.build / "tests/benchmarks/gpu_adam_benchmark").exists():
             continue  # the first build had no CUDA either
         if compile_pass(run, options.mpi):
             run_gpu(run) if run.name == "gpu" else run_tests(run)

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: MIT
+// Adam's update of one parameter, written once for every loop and kernel that applies it.
+#pragma once
+#include <cmath>
+
+#include "memory/host_device.hpp"
+
+namespace zero {
+
+/// What is the same for all parameters of a step: Adam (Kingma and Ba, 2015, Algorithm 1, in the
+/// form at the end of its section 2), decoupled weight decay (Loshchilov and Hutter, 2019).
+struct AdamScalars {
+  float grad_factor;  // unscales and clips
+  float beta1, one_minus_beta1;
+  float beta2, one_minus_beta2;
+  float decay;  // 1 - lr * weight_decay
+  float step_size;  // lr / (1 - beta1^t)
+  float inverse_correction;  // 1 / sqrt(1 - beta2^t)
+  float eps;
+};
+
+/// grad: as stored, widened to fp32. weight, momentum and variance are read and written.
+HOST_DEVICE inline void adam_element(
+    const AdamScalars& s, float grad, float& weight, float& momentum, float& variance) {
+  const float g = grad * s.grad_factor;
+  momentum = s.beta1 * momentum + s.one_minus_beta1 * g;
+  variance = s.beta2 * variance + s.one_minus_beta2 * (g * g);
+  const float denominator = std::sqrt(variance) * s.inverse_correction + s.eps;
+  weight = weight * s.decay - s.step_size * momentum / denominator;
+}
+
+}  // namespace zero

@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: MIT
+#include "compute/cpu/matmul.hpp"
+
+#include <cblas.h>
+
+#include <algorithm>
+
+#include "compute/race_detector.hpp"
+#include "memory/error.hpp"
+
+namespace zero {
+
+namespace {
+
+constexpr std::int64_t outer_block = 256;
+constexpr std::int64_t inner_block = 384;
+
+struct Fp32Block {
+  const float* values;
+  std::int64_t stride;
+};
+
+/// The stored block [row, row + rows) x [column, column + columns) in fp32: where it lies when it
+/// is fp32 already, else widened into `space`.
+Fp32Block fp32_block(const Operand& matrix,
+                     std::int64_t row,
+                     std::int64_t rows,
+                     std::int64_t column,
+                     std::int64_t columns,
+                     float* space) {
+  return with_type(matrix.elements.dtype, [&]<class T>(T) -> Fp32Block {
+    const T* source = matrix.elements.as<T>().data() + row * matrix.columns + column;
+    if constexpr (std::is_same_v<T, float>) return {source, matrix.columns};
+    for (std::int64_t i = 0; i < rows; ++i) {
+      for (std::int64_t j = 0; j < columns; ++j) {
+        space[i * columns + j] = widen(source[i * matrix.columns + j]);
+      }
+    }
+    return {space, columns};
+  });
+}
+
+}  // namespace
+
+void use_one_matmul_thread() {
+  openblas_set_num_threads(1);
+}
+
+void matmul(const Operand& a,
+            const Operand& b,
+            std::int64_t rows,
+            std::int64_t inner,
+            std::int64_t columns,
+            std::span<float> panel,
+            const std::function<void(const Block&)>& store) {
+  expect(std::ssize(panel) >= matmul_panel, "matmul needs a panel of matmul_panel elements");
+  announce_read(a.elements.data, a.elements.bytes());
+  announce_read(b.elements.data, b.elements.bytes());
+  float* const space_a = panel.data();
+  float* const space_b = space_a + outer_block * inner_block;
+  float* const product = space_b + inner_block * outer_block;
+  const auto read = [](const Operand& x,
+                       std::int64_t i,
+                       std::int64_t m,
+                       std::int64_t j,
+                       std::int64_t n,
+                       float* space) {
+    return x.transposed ? fp32_block(x, j, n, i, m, space) : fp32_block(x, i, m, j, n, space);
+  };
+  for (std::int64_t i = 0; i < rows; i += outer_block) {
+    for (std::int64_t j = 0; j < columns; j += outer_block) {
+      const std::int64_t m = std::min(outer_block, rows - i);
+      const std::int64_t n = std::min(outer_block, columns - j);
+      announce_write(product, m * n * sizeof(float));
+      for (std::int64_t p = 0; p < inner; p += inner_block) {
+        const std::int64_t k = std::min(inner_block, inner - p);
+        const Fp32Block left = read(a, i, m, p, k, space_a);
+        const Fp32Block right = read(b, p, k, j, n, space_b);
+        cblas_sgemm(CblasRowMajor,
+                    a.transposed ? CblasTrans : CblasNoTrans,
+                    b.transposed ? CblasTrans : CblasNoTrans,
+                    m,
+                    n,
+                    k,
+                    1.0f,
+                    left.values,
+                    left.stride,
+                    right.values,
+                    right.stride,
+                    p == 0 ? 0.0f : 1.0f,
+                    product,
+                    n);
+      }
+      store({i, m, j, n, product});
+    }
+  }
+}
+
+}  // namespace zero

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: MIT
+// Every random number is a function of (seed, stream, index), so a rank can make any part of the
+// weights or of the data without making the rest. notes/generator.md is the specification.
+#pragma once
+#include <cstdint>
+
+#include "memory/host_device.hpp"
+
+namespace zero {
+
+enum class RandomStream : std::uint64_t {
+  weights,
+  inputs,
+  positions,
+  codes,
+  teacher_in,
+  teacher_out
+};
+
+/// splitmix64: advance by the golden gamma, then scramble.
+constexpr std::uint64_t golden_gamma = 0x9e3779b97f4a7c15;
+
+HOST_DEVICE constexpr std::uint64_t mix(std::uint64_t z) {
+  z += golden_gamma;
+  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+  return z ^ (z >> 31);
+}
+
+/// Random numbers of one (seed, stream); `index` counts elements or samples of the whole run.
+class Generator {
+ public:
+  Generator(std::uint64_t seed, RandomStream stream)
+      : key_(mix(mix(seed) ^ static_cast<std::uint64_t>(stream))) {}
+
+  HOST_DEVICE std::uint64_t bits(std::uint64_t index) const {
+    return mix(key_ + index * golden_gamma);
+  }
+
+  /// In [-1, 1), a multiple of 2^-23: exact in fp32, so the same in every language.
+  HOST_DEVICE float uniform(std::uint64_t index) const {
+    const auto top = static_cast<std::int32_t>(bits(index) >> 40);
+    return static_cast<float>(top - (1 << 23)) * 0x1p-23f;
+  }
+
+ private:
+  std::uint64_t key_;
+};
+
+}  // namespace zero

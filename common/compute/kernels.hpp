@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: MIT
+// Everything that a device does for a run. Each Stream has one such object, to which its tasks hand
+// the work: on the CPU a call does it, on a GPU a call queues it and the GPU does it in that order.
+#pragma once
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "compute/adam_element.hpp"
+#include "compute/generator.hpp"
+#include "memory/tensor.hpp"
+
+namespace zero {
+
+/// A place in the order of a device's queue.
+class Moment {
+ public:
+  virtual ~Moment() = default;
+  /// Throws Error (resources) when the device has failed.
+  virtual bool passed() const = 0;
+};
+/// Null: a moment that has passed.
+using MomentPointer = std::shared_ptr<const Moment>;
+
+/// One linear layer as its products see it: `batch` rows of `inputs` and of `outputs`.
+struct LinearShape {
+  std::int64_t batch, inputs, outputs;
+  bool bias;  // stored behind the weight
+  std::int64_t weights() const { return inputs * outputs; }
+};
+
+/// The text and the numbers that stand for its bytes: (256, code_size), fp32.
+struct TextSource {
+  const std::byte* text;
+  std::int64_t length;
+  View codes;
+  std::int64_t code_size;
+  std::int64_t context;  // bytes that predict the next one
+  Generator positions;
+};
+
+/// Two matrices, inputs x hidden and hidden x outputs, fp32, and the generator of inputs.
+struct TeacherSource {
+  View first, second;
+  std::int64_t inputs, outputs;
+  Generator random_inputs;
+  static constexpr std::int64_t hidden = 16;
+};
+
+/// What one rank holds of one layer's fp32 state. Three views of the same size.
+struct AdamSlice {
+  std::int64_t first;  // position of the first element within the layer
+  View weights;  // the master weights; with --dtype fp32 the parameters themselves
+  View momentum;
+  View variance;
+};
+
+/// Bytes in a GPU's memory behind Sums: the two sums, and room for others on their way to them:
+/// partial sums of blocks, or both sums of so many ranks.
+inline constexpr std::int64_t most_gpu_ranks = 4096;
+inline constexpr std::int64_t gpu_sums_bytes = 2 * 8 * (1 + most_gpu_ranks);
+
+/// This rank's two sums of a step. On a GPU they grow in its memory and are fetched once.
+struct Sums {
+  double loss = 0;  // of the micro-batches' mean losses
+  double squares = 0;  // of this rank's part of the gradients, scaled as they are
+  Buffer on_gpu{Kind::workspace, current_device() == Device::cuda ? gpu_sums_bytes : 0, true};
+};
+
+/// fp32 elements of the one panel that all matrix products of a model work in.
+/// CPU: 1 MiB. GPU: cuBLAS's workspace and a block of a product, 32 MiB each.
+constexpr std::int64_t panel_elements(Device device) {
+  return device == Device::cpu ? std::int64_t{256} << 10 : std::int64_t{16} << 20;
+}
+
+/// Views that meet in a call lie on the kernels' device and do not overlap, but where it says so.
+class Kernels {
+ public:
+  virtual ~Kernels() = default;
+
+  // ---- Order ----
+  /// Once, on each thread that is going to call the others.
+  virtual void bind_thread() = 0;
+  /// The moment at which all that was handed over so far is done.
+  virtual MomentPointer record() = 0;
+  /// What is handed over from now on starts after that moment, of whatever stream.
+  virtual void wait(const MomentPointer& moment) = 0;
+  /// Blocks until all that was handed over is done, as wait_for does.
+  virtual void finish() = 0;
+  /// The same for the end of a stream: failures are ignored.
+  virtual void drain() noexcept = 0;
+  /// The device's own queue, for a library that is about to put work into it; null on the CPU.
+  virtual void* queue() = 0;
+
+  // ---- Memory ----
+  /// to = from, of the same size and dtype.
+  virtual void copy(View from, View to) = 0;
+  /// Between a view and host memory of a HostBuffer, either way.
+  virtual void copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes) = 0;
+
+  // ---- Data: samples [first, first + batch) as rows of `inputs` and `targets` (fp32) ----
+  virtual void text_samples(const TextSource& source,
+                            std::int64_t first,
+                            View inputs,
+                            View targets) = 0;
+  virtual void teacher_samples(const TeacherSource& source,
+                               std::int64_t first,
+                               View inputs,
+                               View targets) = 0;
+
+  // ---- The model ----
+  /// part[i] = random.uniform(number + i) * scale for i < weights, 0 behind them.
+  virtual void initialise(View part,
+                          const Generator& random,
+                          std::uint64_t number,
+                          std::int64_t weights,
+                          float scale) = 0;
+  /// y = relu(x W^T + b).
+  virtual void linear_forward(
+      const LinearShape& shape, View x, View params, View y, bool relu, View panel) = 0;
+  /// grads = the gradient of the weight, dy^T x, and of the bias, the column sums of dy, each
+  /// stored or, to `add`, added by the rule of store() (dtype.hpp); zero padding.
+  virtual void linear_backward_params(
+      const LinearShape& shape, View dy, View x, View grads, bool add, View panel) = 0;
+  /// dx = dy W; zero where x, the layer's input, was cut off by a ReLU before it.
+  virtual void linear_backward_input(
+      const LinearShape& shape, View dy, View params, View x, View dx, bool relu, View panel) = 0;
+  /// Adds the rows' mean softmax cross-entropy (nats) to sums.loss; delta = its gradient * scale.
+  /// targets: a class a row.
+  virtual void cross_entropy(
+      View outputs, View targets, std::int64_t rows, float scale, View delta, Sums& sums) = 0;
+  /// Adds the mean squared error over all elements to sums.loss; delta = its gradient * scale.
+  virtual void squared_error(View outputs, View targets, float scale, View delta, Sums& sums) = 0;
+
+  // ---- Gradients ----
+  virtual void clear(Sums& sums) = 0;
+  /// Waits until sums.loss and sums.squares are what the device has added up.
+  virtual void fetch(Sums& sums) = 0;
+  /// x / divisor for every element, rounded once.
+  virtual void divide(View values, int divisor) = 0;
+  /// Adds the sum of squares, formed in double, to sums.squares.
+  virtual void squared_norm(View values, Sums& sums) = 0;
+  /// shard = mean of all ranks' parts, added in rank order in fp32 and divided once, or, to `add`,
+  /// shard + mean by the rule of store() (dtype.hpp). own: rank `rank`'s part, may be the shard
+  /// itself; received: the others', in rank order, one behind the other.
+  virtual void ordered_mean(View own, int rank, View received, View shard, bool add) = 0;
+
+  // ---- The update ----
+  /// adam_element for every element of the slice; the new weights go, rounded, to `params`, which
+  /// may be slice.weights.
+  virtual void adam(const AdamScalars& scalars,
+                    const AdamSlice& slice,
+                    View grads,
+                    View params) = 0;
+};
+
+/// For a new stream of that device.
+std::unique_ptr<Kernels> make_kernels(Device device);
+
+/// Blocks until the moment has passed. Throws what the watch throws, and Error (resources) when the
+/// device has failed, and Error (communication) when the calling task's stream is being stopped.
+void wait_for(const MomentPointer& moment);
+
+/// `watch` is called again and again while anybody waits for the device, with the time that this
+/// wait has taken so far; it throws when the wait is in vain. Empty: nobody watches.
+using Watch = std::function<void(std::chrono::steady_clock::duration)>;
+void set_watch(Watch watch);
+
+/// How often wait_for found that it had to wait: the host's synchronisations with a device.
+std::int64_t waits_so_far();
+
+}  // namespace zero

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: MIT
+// The three storage types. Arithmetic is always fp32: the 16-bit types are only stored.
+#pragma once
+#include <bit>
+#include <cstdint>
+#include <stdexcept>
+
+#include "memory/host_device.hpp"
+
+namespace zero {
+
+enum class Dtype { fp32, bf16, fp16 };
+
+/// Upper half of an fp32: its exponent range (no overflow, no loss scale), 8 bits of precision.
+struct Bf16 {
+  std::uint16_t bits;
+};
+
+/// IEEE binary16: 11 bits of precision, largest value 65504 (hence the loss scale).
+struct Fp16 {
+  std::uint16_t bits;
+};
+
+HOST_DEVICE inline float widen(float x) {
+  return x;
+}
+
+HOST_DEVICE inline float widen(Bf16 x) {
+  return std::bit_cast<float>(std::uint32_t{x.bits} << 16);
+}
+
+HOST_DEVICE inline float widen(Fp16 x) {
+  const std::uint32_t sign = std::uint32_t{x.bits & 0x8000u} << 16;
+  const std::uint32_t magnitude = std::uint32_t{x.bits & 0x7fffu} << 13;
+  // Multiplying by 2^112 moves the exponent's bias from 15 to 127, subnormals included.
+  float value = std::bit_cast<float>(magnitude) * 0x1p112f;
+  if (value >= 65536.0f) value = std::bit_cast<float>(magnitude | 0x7f800000u);  // infinity, NaN
+  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(value) | sign);
+}
+
+/// Rounds to the nearest storable value, ties to even; NaN stays NaN.
+template <class T>
+HOST_DEVICE T narrow(float x);
+
+template <>
+HOST_DEVICE inline float narrow<float>(float x) {
+  return x;
+}
+
+template <>
+HOST_DEVICE inline Bf16 narrow<Bf16>(float x) {
+  const auto bits = std::bit_cast<std::uint32_t>(x);
+  const std::uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
+  const std::uint32_t quiet_nan = (bits >> 16) | 0x40u;
+  return {static_cast<std::uint16_t>(x == x ? rounded : quiet_nan)};
+}
+
+template <>
+HOST_DEVICE inline Fp16 narrow<Fp16>(float x) {
+  const auto bits = std::bit_cast<std::uint32_t>(x);
+  const std::uint32_t magnitude = bits & 0x7fffffffu;
+  const std::uint32_t sign = (bits >> 16) & 0x8000u;
+  // Normal: rebias the exponent and round away 13 bits; a carry into the exponent is correct,
+  // 65520 and above becomes infinity by it.
+  const std::uint32_t normal = (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
+  // Subnormal: adding 1/2 leaves the value in units of 2^-24 in the low bits, rounded by the adder.
+  const std::uint32_t subnormal =
+      std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3f000000u;
+  std::uint32_t half = magnitude < 0x38800000u ? subnormal : normal;
+  half = magnitude >= 0x47800000u ? 0x7c00u : half;
+  half = magnitude > 0x7f800000u ? 0x7e00u : half;
+  return {static_cast<std::uint16_t>(half | sign)};
+}
+
+/// place = round(x), or, to add, place = round(place + round(x)). Everything that is accumulated in
+/// a storage type is accumulated by this rule, so that its bits do not depend on who adds.
+template <class T>
+HOST_DEVICE inline void store(T& place, float x, bool add) {
+  const T rounded = narrow<T>(x);
+  place = add ? narrow<T>(widen(place) + widen(rounded)) : rounded;
+}
+
+/// Calls `visitor` with a value of the C++ type that stores `dtype`.
+template <class Visitor>
+decltype(auto) with_type(Dtype dtype, Visitor&& visitor) {
+  switch (dtype) {
+    case Dtype::fp32:
+      return visitor(float{});
+    case Dtype::bf16:
+      return visitor(Bf16{});
+    case Dtype::fp16:
+      return visitor(Fp16{});
+  }
+  throw std::logic_error("with_type: no such dtype");
+}
+
+/// Bytes an element.
+constexpr std::int64_t bytes_of(Dtype dtype) {
+  return dtype == Dtype::fp32 ? 4 : 2;
+}
+
+constexpr const char* name_of(Dtype dtype) {
+  constexpr const char* names[] = {"fp32", "bf16", "fp16"};
+  return names[static_cast<int>(dtype)];
+}
+
+}  // namespace zero

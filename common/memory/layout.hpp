@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: MIT
+// How the parameters are cut: layer by layer, each padded and divided into one shard a rank.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "memory/tensor.hpp"
+
+namespace zero {
+
+/// Positions only, no memory. A layer's flat vector is its weight (out x in, row-major) and then
+/// its bias, padded to a multiple of quantum * ranks; rank r owns the r-th equal part of every
+/// layer. All sizes in elements.
+class Layout {
+ public:
+  /// sizes: elements of each layer. Throws std::logic_error when there is none or one is < 1.
+  /// The default quantum keeps every shard 16-byte aligned in every dtype.
+  Layout(std::vector<std::int64_t> sizes, int rank, int ranks, std::int64_t quantum = 8);
+
+  int ranks() const { return ranks_; }
+  int layers() const { return static_cast<int>(sizes_.size()); }
+  /// Of all layers, without padding.
+  std::int64_t parameters() const { return starts_.back(); }
+  /// Of all layers, with padding: what an unsharded tensor holds.
+  std::int64_t full() const { return padded_starts_.back(); }
+  /// This rank's part of all layers.
+  std::int64_t shard() const { return full() / ranks_; }
+  /// The largest layer, with padding.
+  std::int64_t largest() const { return largest_; }
+  /// Layer l with padding.
+  std::int64_t layer_size(int l) const { return padded_starts_[l + 1] - padded_starts_[l]; }
+  /// The global number of layer l's first element: counted over all layers, without padding.
+  std::int64_t first_element(int l) const { return starts_[l]; }
+  /// The position within layer l at which this rank's shard begins.
+  std::int64_t first_owned(int l) const { return rank_ * (layer_size(l) / ranks_); }
+
+  /// Layer l of a tensor of full() elements.
+  View layer(const Tensor& full, int l) const;
+  /// Layer l's shard in a tensor of shard() elements.
+  View shard(const Tensor& shards, int l) const;
+  /// This rank's shard of a whole layer.
+  View mine(View layer) const;
+  /// The beginning of a buffer of at least largest() elements, as layer l.
+  View as_layer(View buffer, int l) const;
+
+ private:
+  std::vector<std::int64_t> sizes_;
+  std::vector<std::int64_t> starts_;
+  std::vector<std::int64_t> padded_starts_;
+  std::int64_t largest_ = 0;
+  int rank_;
+  int ranks_;
+};
+
+}  // namespace zero

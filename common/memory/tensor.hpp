@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: MIT
+// Memory: Tensor holds it, Scratch reserves it and lends it out, View points at it.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "memory/device.hpp"
+#include "memory/dtype.hpp"
+#include "memory/ledger.hpp"
+
+namespace zero {
+
+/// A run of elements that somebody else owns. The first `used` of its `size` elements are real,
+/// the rest is padding, which is always zero.
+struct View {
+  std::byte* data = nullptr;
+  std::int64_t size = 0;
+  std::int64_t used = 0;
+  Dtype dtype = Dtype::fp32;
+  Device device = Device::cpu;
+
+  /// Elements [offset, offset + count); throws std::logic_error when that is not inside.
+  View part(std::int64_t offset, std::int64_t count) const;
+  std::int64_t bytes() const { return size * bytes_of(dtype); }
+
+  /// The elements as host memory. T is the caller's promise about dtype. Throws std::logic_error
+  /// when they lie on a GPU: see OnHost.
+  template <class T>
+  std::span<T> as() const {
+    expect_host();
+    return {reinterpret_cast<T*>(data), static_cast<std::size_t>(size)};
+  }
+
+ private:
+  void expect_host() const;
+};
+
+/// Elements of a view as the host can read them: the view's own on the CPU, a copy of a GPU's. For
+/// reports and tests; work on them must be done.
+class OnHost {
+ public:
+  explicit OnHost(View view);
+  template <class T>
+  std::span<const T> as() const {
+    return view_.as<T>();
+  }
+
+ private:
+  std::vector<std::byte> copy_;
+  View view_;
+};
+
+/// Zeroed, 64-byte aligned memory of the current device, in the ledger's books; freed with the
+/// object. Move-only.
+class Buffer {
+ public:
+  /// Throws Error (resources) when the device does not give that many bytes.
+  Buffer(Kind kind, std::int64_t bytes, bool held);
+  ~Buffer();
+  Buffer(Buffer&& other) noexcept;
+  Buffer& operator=(Buffer&&) = delete;
+
+  std::byte* data() const { return data_; }
+  std::int64_t bytes() const { return bytes_; }
+  Kind kind() const { return kind_; }
+  Device device() const { return device_; }
+
+ private:
+  Kind kind_;
+  std::int64_t bytes_;
+  bool held_;
+  Device device_;
+  std::byte* data_;
+};
+
+/// Elements that are held for as long as the object lives: what "resident" counts.
+class Tensor {
+ public:
+  Tensor(Kind kind, Dtype dtype, std::int64_t size)
+      : buffer_(kind, size * bytes_of(dtype), true),
+        dtype_(dtype),
+        size_(size) {}
+
+  std::int64_t size() const { return size_; }
+  View view() const { return {buffer_.data(), size_, size_, dtype_, buffer_.device()}; }
+
+ private:
+  Buffer buffer_;
+  Dtype dtype_;
+  std::int64_t size_;
+};
+
+class Loan;
+
+/// Elements that are reserved at construction and borrowed now and then, whole.
+class Scratch {
+ public:
+  Scratch(Kind kind, Dtype dtype, std::int64_t size)
+      : buffer_(kind, size * bytes_of(dtype), false),
+        dtype_(dtype),
+        size_(size) {}
+
+  /// Books the bytes, once, until the last Loan of them ends. What the memory contains is left
+  /// over from before.
+  Loan borrow() const;
+
+ private:
+  friend class Loan;
+  Buffer buffer_;
+  Dtype dtype_;
+  std::int64_t size_;
+  mutable int loans_ = 0;
+};
+
+/// The time during which a Scratch counts as used. Move-only.
+class Loan {
+ public:
+  Loan() = default;
+  explicit Loan(const Scratch& scratch);
+  ~Loan() { end(); }
+  Loan(Loan&& other) noexcept;
+  Loan& operator=(Loan&& other) noexcept;
+
+  View view() const;
+  void end();
+
+ private:
+  const Scratch* scratch_ = nullptr;
+};
+
+inline Loan Scratch::borrow() const {
+  return Loan(*this);
+}
+
+}  // namespace zero

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: MIT
+// The work: samples made from the generator or read from a file, numbered over the whole run.
+#pragma once
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "compute/generator.hpp"
+#include "compute/kernels.hpp"
+#include "memory/tensor.hpp"
+#include "train/options.hpp"
+
+namespace zero {
+
+class Data;
+
+/// One rank's samples of one micro-batch: numbers [first, first + options.batch).
+struct Batch {
+  const Data* data;
+  std::int64_t first;
+};
+
+/// A source of samples. Sample s is the same whoever asks for it: micro-batch
+/// m = (step * accumulate + micro) * ranks + rank holds samples [m * batch, (m + 1) * batch).
+class Data {
+ public:
+  Data(const Options& options, int rank, int ranks)
+      : batch_(options.batch),
+        accumulate_(options.accumulate),
+        rank_(rank),
+        ranks_(ranks) {}
+  virtual ~Data() = default;
+
+  /// step and micro count from 0.
+  Batch operator()(int step, int micro) const {
+    const std::int64_t number = std::int64_t{step} * accumulate_ + micro;
+    return {this, (number * ranks_ + rank_) * batch_};
+  }
+
+  /// Writes samples [first, first + ...), as many as fit: rows of the model's inputs, and of their
+  /// targets in fp32 (outputs numbers, or for a classifier one: the class). Part of a stream's
+  /// task.
+  virtual void load(Kernels& on, std::int64_t first, View inputs, View targets) const = 0;
+
+  /// Bytes of kind `data` that the source of these options holds (text: of a file of that length).
+  static std::int64_t bytes(const Options& options, std::int64_t file_bytes);
+
+ private:
+  std::int64_t batch_;
+  int accumulate_;
+  int rank_;
+  int ranks_;
+};
+
+/// The data of options.task. Throws Error (data) when its file is missing, empty or too short.
+std::unique_ptr<Data> make_data(const Options& options, int rank = 0, int ranks = 1);
+
+/// Length in bytes of options.data for task text, else 0. Throws Error (data).
+std::int64_t file_bytes(const Options& options);
+
+}  // namespace zero

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: MIT
+#include "train/mlp.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "compute/cpu/matmul.hpp"
+#include "memory/error.hpp"
+
+namespace zero {
+
+namespace {
+
+std::int64_t widest(const Architecture& model) {
+  return *std::max_element(model.widths.begin(), model.widths.end());
+}
+
+std::vector<Scratch> activation_buffers(const Architecture& model,
+                                        std::int64_t batch,
+                                        Dtype dtype) {
+  std::vector<Scratch> buffers;
+  for (const std::int64_t width : model.widths) {
+    buffers.emplace_back(Kind::activations, dtype, batch * width);
+  }
+  return buffers;
+}
+
+std::vector<Scratch> delta_buffers(const Architecture& model, std::int64_t batch, Dtype dtype) {
+  std::vector<Scratch> buffers;
+  for (int i = 0; i < 2; ++i) {
+    buffers.emplace_back(Kind::activations, dtype, batch * widest(model));
+  }
+  return buffers;
+}
+
+}  // namespace
+
+Architecture architecture(const Options& options) {
+  Architecture model;
+  if (options.task == Task::toy) {
+    model.widths = {128, 512, 10};
+    model.bias = model.relu = false;
+    return model;
+  }
+  model.widths.assign(options.layers + 1, options.width);
+  if (options.task == Task::text) {
+    model.widths.back() = 256;
+    model.classifier = true;
+    model.last_scale = 0.1f;
+  }
+  return model;
+}
+
+std::vector<std::int64_t> Architecture::sizes() const {
+  std::vector<std::int64_t> sizes;
+  for (int l = 0; l < layers(); ++l) sizes.push_back(size(l));
+  return sizes;
+}
+
+std::int64_t Architecture::activation_bytes(std::int64_t batch, Dtype dtype) const {
+  std::int64_t sum = 2 * widest(*this);
+  for (const std::int64_t width : widths) sum += width;
+  return batch * sum * bytes_of(dtype);
+}
+
+Mlp::Mlp(const Options& options, Stream& stream)
+    : model_(architecture(options)),
+      stream_(stream),
+      batch_(options.batch),
+      seed_(options.seed),
+      activations_(activation_buffers(model_, options.batch, options.dtype)),
+      deltas_(delta_buffers(model_, options.batch, options.dtype)),
+      targets_(Kind::data, Dtype::fp32, options.batch * model_.targets()),
+      panel_(Kind::workspace, Dtype::fp32, panel_elements(current_device())),
+      live_(activations_.size()),
+      live_deltas_(2) {
+  use_one_matmul_thread();
+}
+
+void Mlp::initialise(int l, View part, std::int64_t number, std::int64_t first) const {
+  const std::int64_t weights = model_.widths[l] * model_.widths[l + 1];
+  const float last = l + 1 == model_.layers() ? model_.last_scale : 1.0f;
+  const float scale =
+      static_cast<float>(std::sqrt(6.0 / static_cast<double>(model_.widths[l]))) * last;
+  const Generator random(seed_, RandomStream::weights);
+  stream_.run([=, &on = stream_.kernels()] {
+    on.initialise(part, random, number + first, weights - first, scale);
+  });
+}
+
+void Mlp::load(const Batch& batch) {
+  live_[0] = activations_[0].borrow();
+  stream_.run([=, &on = stream_.kernels(), inputs = live_[0].view(), targets = targets_.view()] {
+    batch.data->load(on, batch.first, inputs, targets);
+  });
+}
+
+void Mlp::forward(int l, View params) {
+  live_[l + 1] = activations_[l + 1].borrow();
+  const Loan panel = panel_.borrow();
+  const bool relu = model_.relu && l + 1 < model_.layers();
+  stream_.run([=,
+               &on = stream_.kernels(),
+               shape = shape(l),
+               x = live_[l].view(),
+               y = live_[l + 1].view(),
+               space = panel.view()] { on.linear_forward(shape, x, params, y, relu, space); });
+}
+
+void Mlp::loss(float scale, Sums& sums) {
+  for (int i = 0; i < 2; ++i) live_deltas_[i] = deltas_[i].borrow();
+  const int last = model_.layers() - 1;
+  const View outputs = live_[last + 1].view();
+  const View delta = live_deltas_[last % 2].view().part(0, outputs.size);
+  stream_.run([=, this, &on = stream_.kernels(), &sums, targets = targets_.view()] {
+    if (model_.classifier) {
+      on.cross_entropy(outputs, targets, batch_, scale, delta, sums);
+    } else {
+      on.squared_error(outputs, targets, scale, delta, sums);
+    }
+  });
+}
+
+void Mlp::backward(int l, View params, View grads, bool add) {
+  const Loan panel = panel_.borrow();
+  const LinearShape layer = shape(l);
+  const View x = live_[l].view();
+  const View dy = live_deltas_[l % 2].view().part(0, batch_ * layer.outputs);
+  const View dx = live_deltas_[(l + 1) % 2].view().part(0, batch_ * layer.inputs);
+  stream_.run([=, this, &on = stream_.kernels(), space = panel.view()] {
+    on.linear_backward_params(layer, dy, x, grads, add, space);
+    if (l > 0) on.linear_backward_input(layer, dy, params, x, dx, model_.relu, space);
+  });
+  live_[l + 1].end();
+  if (l > 0) return;
+  live_[0].end();
+  for (Loan& delta : live_deltas_) delta.end();
+}
+
+}  // namespace zero

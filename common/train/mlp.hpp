@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: MIT
+// The model: a stack of linear layers. It owns activations, never parameters or gradients.
+#pragma once
+#include <cstdint>
+#include <vector>
+
+#include "compute/reduction.hpp"
+#include "compute/stream.hpp"
+#include "memory/tensor.hpp"
+#include "train/data.hpp"
+#include "train/options.hpp"
+
+namespace zero {
+
+/// What a task's model looks like. Layer l maps widths[l] inputs to widths[l + 1] outputs.
+struct Architecture {
+  std::vector<std::int64_t> widths;
+  bool bias = true;
+  bool relu = true;  // after every layer but the last
+  bool classifier = false;  // softmax cross-entropy in nats; else mean squared error
+  float last_scale = 1;  // of the last layer's initial weights
+
+  int layers() const { return static_cast<int>(widths.size()) - 1; }
+  /// Elements of layer l: the weight (outputs x inputs, row-major), then the bias.
+  std::int64_t size(int l) const { return widths[l + 1] * (widths[l] + (bias ? 1 : 0)); }
+  std::vector<std::int64_t> sizes() const;
+  /// Numbers in a sample's target.
+  std::int64_t targets() const { return classifier ? 1 : widths.back(); }
+  /// Bytes of activations and of their gradients for `batch` samples of that dtype.
+  std::int64_t activation_bytes(std::int64_t batch, Dtype dtype) const;
+};
+
+Architecture architecture(const Options& options);
+
+/// Forward and backward of one micro-batch, layer by layer, as tasks on a stream. The activations
+/// of a layer are borrowed from its forward until its backward.
+class Mlp {
+ public:
+  /// The stream must outlive the model's use; nothing is put on it here.
+  Mlp(const Options& options, Stream& stream);
+
+  std::vector<std::int64_t> sizes() const { return model_.sizes(); }
+
+  /// Initial values of elements [first, first + part.size) of layer l, whose first element has the
+  /// global number `number`: uniform in +-sqrt(6 / inputs) for weights, 0 for biases and padding.
+  void initialise(int l, View part, std::int64_t number, std::int64_t first = 0) const;
+
+  /// batch.data must outlive the task that reads it.
+  void load(const Batch& batch);
+  /// params: layer l whole; read when the stream gets there.
+  void forward(int l, View params);
+  /// Adds the mean loss of the micro-batch to sums.loss; its gradient is multiplied by `scale`.
+  void loss(float scale, Sums& sums);
+  /// Forms layer l's gradient in fp32, rounds it to the type of `grads`, and stores it there or
+  /// adds it; sets the padding to zero. Layers come from last to first.
+  void backward(int l, View params, View grads, bool add);
+
+ private:
+  LinearShape shape(int l) const {
+    return {batch_, model_.widths[l], model_.widths[l + 1], model_.bias};
+  }
+
+  Architecture model_;
+  Stream& stream_;
+  std::int64_t batch_;
+  std::uint64_t seed_;
+  std::vector<Scratch> activations_;  // [l]: (batch, widths[l]), inputs of layer l
+  std::vector<Scratch> deltas_;  // two: (batch, largest width), d loss / d outputs of a layer
+  Tensor targets_;  // (batch, targets)
+  Scratch panel_;
+  std::vector<Loan> live_;  // of activations_
+  std::vector<Loan> live_deltas_;
+};
+
+}  // namespace zero

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: MIT
+"""Starts the chapters' programs, alone or on ranks, for the tests that see them from outside."""
+import json
+import os
+import re
+import struct
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+ALONE = "01_adam"
+ON_RANKS = ["02_distributed_adam", "03_mixed_precision", "04_zero1", "05_zero2", "06_zero3"]
+CHAPTERS = [ALONE, *ON_RANKS]
+SKIPPED = 77  # the exit code by which Meson knows it
+
+# What a launcher says of its own when a job ends with an error. A block of Open MPI's stands
+# between two lines of dashes, one of MPICH's between two lines of equals signs.
+FENCE = re.compile(r"[-=]{20,}")
+LAUNCHER = re.compile(r"Abort\(\d+\) on node|\[.*:\d+\] |YOUR APPLICATION|This typically refers|"
+                      r"Please see the FAQ|\[?mpiexec|In: PMI_Abort")
+
+
+@dataclass
+class Outcome:
+    """What one start of a program left: code None when it had to be stopped."""
+    code: int | None
+    out: str
+    err: str
+
+    def own_errors(self):
+        """The lines on stderr that are the program's, not the launcher's."""
+        lines, inside = [], False
+        for line in self.err.splitlines():
+            if FENCE.fullmatch(line.strip()):
+                inside = not inside
+            elif line.strip() and not inside and not LAUNCHER.match(line):
+                lines.append(line)
+        return lines
+
+
+OWN_HOST = str(Path(__file__).resolve().parent.parent / "gpu/own_host.sh")
+
+# How ranks on GPUs can talk and add.
+WAYS = {"mpi": ["--comm", "mpi"], "nccl": ["--comm", "nccl"],
+        "native": ["--comm", "nccl", "--reduce", "native"]}
+
+
+def gpu_options(chapter, way):
+    """The options that put a run on GPUs; way: a key of WAYS."""
+    return ["--device", "cuda", *(WAYS[way] if chapter != ALONE else [])]
+
+
+class Programs:
+    """The programs of one build folder and the launcher of the MPI they were built with."""
+
+    def __init__(self, build, mpiexec, patience=60, prefix=""):
+        self.build = Path(build).resolve()
+        self.mpiexec = mpiexec
+        self.prefix = prefix  # of the programs' names
+        self.patience = patience  # seconds until a job counts as hanging
+
+    def folder_of(self, chapter):
+        return self.build / ("tests/programs" if self.prefix else chapter)
+
+    def command(self, ranks, chapter, *args):
+        """ranks 0: without the launcher."""
+        own = [str(self.folder_of(chapter) / (self.prefix + chapter)), *map(str, args)]
+        if ranks == 0:
+            return own
+        # NCCL's ranks may have to share a GPU here.
+        host = [OWN_HOST] if "nccl" in args else []
+        return [self.mpiexec, "-n", str(ranks), *host, *own]
+
+    def start(self, command, cwd=None, **variables):
+        """Runs a command to its end, with other environment variables where given."""
+        # The launcher ends the job itself in time: killed from here, its ranks would live on.
+        # Open MPI's jobs that start at the same time quarrel about a folder for their sockets.
+        with tempfile.TemporaryDirectory(prefix="job_") as of_this_job:
+            environment = os.environ | {"MPIEXEC_TIMEOUT": str(self.patience),
+                                        "TMPDIR": of_this_job} | variables
+            try:
+                done = subprocess.run(command, cwd=cwd, env=environment, stdin=subprocess.DEVNULL,
+                                      capture_output=True, timeout=self.patience + 5)
+            except subprocess.TimeoutExpired as late:
+                return Outcome(None, text_of(late.stdout), text_of(late.stderr))
+        return Outcome(done.returncode, text_of(done.stdout), text_of(done.stderr))
+
+    def run(self, ranks, chapter, *args, cwd=None):
+        return self.start(self.command(ranks, chapter, *args), cwd)
+
+    def why_no_gpu(self):
+        """Empty where a program can use a GPU."""
+        trial = self.run(0, ALONE, "--device", "cuda", "--task", "toy", "--steps", "1", "--quiet")
+        missing = "no GPU" in trial.err or "without CUDA" in trial.err
+        return trial.err.strip() if missing else ""
+
+
+def text_of(output):
+    return (output or b"").decode(errors="replace")
+
+
+def no_constant(word):
+    raise ValueError(f"{word} is not JSON")
+
+
+def read_log(path):
+    """The log as (run, steps, summary); strict: NaN and Infinity are no JSON."""
+    lines = [json.loads(line, parse_constant=no_constant)
+             for line in Path(path).read_text().splitlines()]
+    return lines[0]["run"], lines[1:-1], lines[-1]["summary"]
+
+
+def bits(number):
+    """An fp32 number's bits in hexadecimal; "null" as it is. Throws when it is not one of fp32."""
+    if number is None:
+        return "null"
+    packed = struct.pack(">f", number)
+    if struct.unpack(">f", packed)[0] != number:
+        raise ValueError(f"{number!r} is no fp32 number")
+    return packed.hex()

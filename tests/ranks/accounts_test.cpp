@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: MIT
+// Bytes held and elements sent, for the chapter whose folder this is compiled against: what the
+// ledger and the communicator counted equals the chapter's formulas, in integers.
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include "tests/ranks/ranks.hpp"
+#include "trainer.hpp"
+
+namespace zero::test {
+
+namespace {
+
+struct Case {
+  Options options;
+  std::uint64_t bad_sample = ~std::uint64_t{0};  // none
+};
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (const Dtype dtype : {Dtype::fp32, Dtype::bf16, Dtype::fp16}) {
+    if (dtype != Dtype::fp32 && !Trainer::chapter.mixed_precision) continue;
+    for (const int prefetch : {0, 1, 2}) {
+      if (prefetch != 1 && !Trainer::chapter.prefetch) continue;
+      Options options = options_of_test();
+      options.dtype = dtype;
+      options.prefetch = prefetch;
+      options.loss_scale = 8;
+      options.batch = 3;
+      options.steps = 3;
+      options.task = Task::mlp;
+      options.width = 7;
+      for (const int layers : {1, 2, 5}) {
+        options.layers = layers;
+        for (const int accumulate : {1, 2}) {
+          options.accumulate = accumulate;
+          all.push_back({options});
+        }
+      }
+      all.push_back({options, 4});  // its first step is skipped: no update phase
+      options.task = Task::toy;
+      all.push_back({options});
+      options.task = Task::text;
+      options.width = 16;
+      options.data = default_corpus;
+      all.push_back({options});
+    }
+  }
+  return all;
+}
+
+std::int64_t sent_in(const Sent& sent, Phase phase) {
+  std::int64_t sum = 0;
+  for (const auto& phases : sent.elements) sum += phases[static_cast<int>(phase)];
+  return sum;
+}
+
+std::int64_t over_ranks(Communicator& comm, std::int64_t mine) {
+  const auto value = static_cast<std::uint64_t>(mine);
+  std::int64_t sum = 0;
+  for (const std::uint64_t of_rank : comm.gather({&value, 1})) {
+    sum += static_cast<std::int64_t>(of_rank);
+  }
+  return sum;
+}
+
+void check_bytes(const Prediction& plan) {
+  for (int kind = 0; kind < kind_count; ++kind) {
+    const KindBytes& booked = ledger().of(static_cast<Kind>(kind));
+    INFO("bytes of kind ", std::string(name_of(static_cast<Kind>(kind))));
+    CHECK(booked.resident == plan.bytes[kind].resident);
+    CHECK(booked.reserved == plan.bytes[kind].peak);
+    CHECK(booked.peak == plan.bytes[kind].peak);
+    CHECK(booked.now == plan.bytes[kind].resident);  // everything borrowed has come back
+  }
+}
+
+void check_traffic(const Prediction& plan,
+                   Communicator& comm,
+                   std::int64_t steps,
+                   std::int64_t skipped) {
+  const Sent& sent = comm.sent();
+  for (const Phase phase : step_phases) {
+    INFO("elements sent in ", std::string(name_of(phase)));
+    CHECK(sent_in(sent, phase) == plan.sent(phase, steps, skipped));
+  }
+  CHECK(sent_in(sent, Phase::setup) == 0);
+  CHECK(over_ranks(comm, sent.padding) == plan.padding_sent(steps, skipped));
+  CHECK(sent.scalars == plan.scalars_sent(steps));
+}
+
+}  // namespace
+
+TEST_CASE("bytes and traffic equal the chapter's formulas") {
+  for (const Case& c : cases()) {
+    const Options& o = c.options;
+    const auto where = fmt::format("{} {} layers {} accumulate {} prefetch {}",
+                                   name_of(o.task),
+                                   name_of(o.dtype),
+                                   o.layers,
+                                   o.accumulate,
+                                   o.prefetch);
+    INFO(where);
+    ledger().restart_peaks();
+    const auto comm = make_communicator(session(), options_of_test());
+    const auto data = std::make_unique<PoisonedData>(o, comm->rank, comm->size, c.bad_sample);
+    const auto trainer = make_trainer<Trainer>(o, *comm);
+    std::int64_t skipped = 0;
+    for (int step = 0; step < o.steps; ++step) skipped += trainer->step(*data, step).skipped;
+    trainer->synchronise();
+    CHECK((skipped > 0) == (c.bad_sample == 4));
+    const Prediction plan = predict(formulas_of<Trainer>(), o, trainer->layout(), file_bytes(o));
+    check_bytes(plan);
+    if (comm->counts()) check_traffic(plan, *comm, o.steps, skipped);
+  }
+}
+
+TEST_CASE("a step allocates nothing, and the host waits for the device once") {
+  for (const Dtype dtype : dtypes_of<Trainer>()) {
+    Options options = options_of_test();
+    options.task = Task::mlp;
+    options.width = 64;
+    options.layers = 4;
+    options.accumulate = 2;
+    options.dtype = dtype;
+    options.loss_scale = 8;
+    const auto comm = make_communicator(session(), options_of_test());
+    const auto data = make_data(options, comm->rank, comm->size);
+    const auto trainer = make_trainer<Trainer>(options, *comm);
+    trainer->step(*data, 0);  // libraries get ready in the first
+    const std::int64_t allocations = allocations_so_far(), waits = waits_so_far();
+    for (int step = 1; step <= 5; ++step) trainer->step(*data, step);
+    CHECK(allocations_so_far() == allocations);
+    // Where the device has finished by itself, nobody waits. A GPU's bytes that pass through the
+    // host's memory are waited for wave by wave.
+    const bool staged = options.comm == Transport::mpi && comm->size > 1;
+    if (!staged) CHECK(waits_so_far() - waits <= 5);
+    if (options.device == Device::cpu) CHECK(waits_so_far() == waits);
+  }
+}
+
+TEST_CASE("state bytes are the formula's a parameter, times the padded size") {
+  Options options;
+  options.task = Task::mlp;
+  options.width = 7;
+  options.layers = 3;
+  const auto comm = make_communicator(session(), options_of_test());
+  const auto trainer = make_trainer<Trainer>(options, *comm);
+  const double a_parameter = Trainer::state_bytes(4, 4, 8, comm->size);
+  std::int64_t resident = 0;
+  for (const Kind kind : {Kind::parameters, Kind::gradients, Kind::optimizer}) {
+    resident += ledger().of(kind).resident;
+  }
+  CHECK(
+      static_cast<double>(resident) ==
+      doctest::Approx(a_parameter * static_cast<double>(trainer->layout().full())).epsilon(1e-12));
+}
+
+}  // namespace zero::test

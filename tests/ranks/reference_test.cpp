@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: MIT
+// The chapter whose folder this is compiled against, next to an independent double-precision
+// training that plays all ranks in one process and shares no arithmetic with it.
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "tests/ranks/ranks.hpp"
+#include "tests/ranks/reference_model.hpp"
+#include "tests/ranks/replay.hpp"
+#include "tests/unit/reference_adam.hpp"
+#include "trainer.hpp"
+
+namespace zero::test {
+
+namespace {
+
+/// The reference's run; all vectors by global element number.
+struct Reference {
+  Numbers losses, weights, momentum, variance;
+};
+
+/// eps is large, so that Adam is a smooth map and a rounding error stays of its own size; with
+/// 1e-8 the sign of a gradient that is nearly zero would decide about a whole learning rate.
+Options reference_options(Dtype dtype, int steps) {
+  Options o;
+  o.task = Task::mlp;
+  o.width = 6;
+  o.layers = 3;
+  o.batch = 4;
+  o.accumulate = 2;
+  o.steps = steps;
+  o.lr = 5e-3;
+  o.eps = 1e-2;
+  o.weight_decay = 0.1;
+  o.clip = 0.4;
+  o.dtype = dtype;
+  o.loss_scale = dtype == Dtype::fp16 ? 64 : 0;
+  return o;
+}
+
+/// The mean gradient of a step over all ranks and micro-batches, flat, and the mean loss.
+Numbers mean_gradient(const ReferenceModel& model, const Options& o, int step, double& loss) {
+  const int micro_batches = o.accumulate * session().size();
+  const auto data = make_data(o);
+  Numbers mean;
+  loss = 0;
+  for (int m = 0; m < micro_batches; ++m) {
+    const std::int64_t first = (std::int64_t{step} * micro_batches + m) * o.batch;
+    const auto result =
+        model.loss_and_gradients(samples_of(*data, model.architecture, first, o.batch));
+    loss += result.loss / micro_batches;
+    std::size_t at = 0;
+    for (const Numbers& layer : result.gradients) {
+      mean.resize(std::max(mean.size(), at + layer.size()));
+      for (const double g : layer) mean[at++] += g / micro_batches;
+    }
+  }
+  return mean;
+}
+
+void clip(Numbers& gradient, double largest) {
+  double squares = 0;
+  for (const double g : gradient) squares += g * g;
+  const double norm = std::sqrt(squares);
+  for (double& g : gradient) g *= largest > 0 && norm > largest ? largest / norm : 1;
+}
+
+void set_params(ReferenceModel& model, const Numbers& weights) {
+  auto next = weights.begin();
+  for (Numbers& layer : model.params) {
+    for (double& w : layer) w = *next++;
+  }
+}
+
+/// Moves each number by up to `part` of itself, the same way whenever it is called.
+void nudge(Numbers& numbers, double part, const Generator& noise) {
+  for (std::size_t i = 0; i < numbers.size(); ++i) numbers[i] *= 1 + part * noise.uniform(i);
+}
+
+/// gradient_error: every gradient element is moved by up to that part of the largest one. With it,
+/// weights and moments are nudged at each step by two roundings of fp32, always in the same
+/// direction, as a rounded beta does it. `disturbance` is the seed of these movements.
+Reference reference_run(const Options& o,
+                        double gradient_error = 0,
+                        std::uint64_t disturbance = 0) {
+  ReferenceModel model{architecture(o), initial_params(architecture(o), o.seed)};
+  const Generator noise(disturbance, RandomStream::inputs);
+  Reference run;
+  for (const Numbers& layer : model.params) {
+    run.weights.insert(run.weights.end(), layer.begin(), layer.end());
+  }
+  ReferenceAdam adam(o, run.weights.size());
+  std::uint64_t drawn = 0;
+  for (int step = 0; step < o.steps; ++step) {
+    double loss = 0;
+    Numbers gradient = mean_gradient(model, o, step, loss);
+    run.losses.push_back(loss);
+    double largest = 0;
+    for (const double g : gradient) largest = std::max(largest, std::abs(g));
+    for (double& g : gradient) g += gradient_error * largest * noise.uniform(drawn++);
+    clip(gradient, o.clip);
+    adam.update(run.weights, gradient);
+    if (gradient_error > 0) {
+      nudge(run.weights, 0x1p-23, Generator(disturbance, RandomStream::weights));
+      nudge(adam.momentum, 0x1p-23, Generator(disturbance, RandomStream::codes));
+      nudge(adam.variance, 0x1p-23, Generator(disturbance, RandomStream::positions));
+    }
+    set_params(model, run.weights);
+  }
+  run.momentum = adam.momentum;
+  run.variance = adam.variance;
+  return run;
+}
+
+double largest_difference(const Numbers& a, const auto& b) {
+  double largest = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    largest = std::max(largest, std::abs(a[i] - static_cast<double>(b[i])));
+  }
+  return largest;
+}
+
+double largest_of(const Numbers& numbers) {
+  double largest = 0;
+  for (const double x : numbers) largest = std::max(largest, std::abs(x));
+  return largest;
+}
+
+/// What rounding may do to a gradient, relative to the largest one. fp32: an element is a sum of
+/// some 50 products through three layers; their half units in the last place add up as the root of
+/// the count, 8 of them. 16 bit: sums are fp32, only what is stored rounds, 3 activations, 3
+/// gradients of activations, 3 of weights: 3 half units.
+double rounding(Dtype dtype) {
+  if (dtype == Dtype::fp32) return 8 * 0x1p-24;
+  return 3 * (dtype == Dtype::fp16 ? 0x1p-11 : 0x1p-8);
+}
+
+/// Twice the largest of eight disturbed runs' differences: as far as the rounding above can carry.
+Reference tolerance_of(const Options& o, const Reference& exact) {
+  Reference tolerance{{0}, {0}, {0}, {0}};
+  for (std::uint64_t i = 1; i <= 8; ++i) {
+    const Reference other = reference_run(o, rounding(o.dtype), i);
+    const auto widen_to = [](Numbers& bound, const Numbers& a, const Numbers& b) {
+      bound[0] = std::max(bound[0], 2 * largest_difference(a, b));
+    };
+    widen_to(tolerance.losses, exact.losses, other.losses);
+    widen_to(tolerance.weights, exact.weights, other.weights);
+    widen_to(tolerance.momentum, exact.momentum, other.momentum);
+    widen_to(tolerance.variance, exact.variance, other.variance);
+  }
+  // A single step's loss is computed before any update, so no disturbance reaches it.
+  tolerance.losses[0] += rounding(o.dtype) * exact.losses[0];
+  return tolerance;
+}
+
+void compare(const Options& o) {
+  INFO("dtype ", std::string(name_of(o.dtype)), ", ", o.steps, " steps");
+  const Reference exact = reference_run(o);
+  const Reference tolerance = tolerance_of(o, exact);
+  const Outcome ours = run<Trainer>(o, ordinary_data(o));
+  Numbers losses;
+  for (const StepReport& report : ours.reports) losses.push_back(report.loss);
+  CHECK(largest_difference(exact.losses, losses) <= tolerance.losses[0]);
+  CHECK(largest_difference(exact.weights, ours.weights) <= tolerance.weights[0]);
+  CHECK(largest_difference(exact.momentum, ours.momentum) <= tolerance.momentum[0]);
+  CHECK(largest_difference(exact.variance, ours.variance) <= tolerance.variance[0]);
+  // The comparison must be able to see something: the run has moved much farther than it allows.
+  Options unmoved = o;
+  unmoved.lr = 0;
+  const double moved = largest_difference(exact.weights, reference_run(unmoved).weights);
+  const double least = o.dtype == Dtype::fp32 ? 1000 : o.dtype == Dtype::fp16 ? 15 : 2;
+  CHECK(moved > least * tolerance.weights[0]);
+  CHECK(largest_of(exact.momentum) > least * tolerance.momentum[0]);
+  CHECK(largest_of(exact.variance) > least * tolerance.variance[0]);
+}
+
+}  // namespace
+
+TEST_CASE("the run agrees with a double-precision reference after 1 step") {
+  for (const Dtype dtype : dtypes_of<Trainer>()) compare(reference_options(dtype, 1));
+}
+
+TEST_CASE("the run agrees with a double-precision reference after 100 steps") {
+  compare(reference_options(Dtype::fp32, 100));
+}
+
+TEST_CASE("the run agrees with a double-precision reference in 16 bit after 20 steps") {
+  for (const Dtype dtype : dtypes_of<Trainer>()) {
+    if (dtype != Dtype::fp32) compare(reference_options(dtype, 20));
+  }
+}
+
+TEST_CASE("gradients are averaged, not updates") {
+  if (session().size() == 1) return;
+  Options o = reference_options(Dtype::fp32, 1);
+  o.clip = 0;
+  o.accumulate = 1;
+  const Reference of_gradients = reference_run(o);
+  // The other way: every rank updates with its own gradient, and the weights are averaged.
+  const ReferenceModel start{architecture(o), initial_params(architecture(o), o.seed)};
+  const auto data = make_data(o);
+  Numbers of_updates(of_gradients.weights.size());
+  for (int r = 0; r < session().size(); ++r) {
+    Numbers weights, gradient;
+    for (const Numbers& layer : start.params)
+      weights.insert(weights.end(), layer.begin(), layer.end());
+    const auto samples = samples_of(*data, start.architecture, std::int64_t{r} * o.batch, o.batch);
+    for (const Numbers& layer : start.loss_and_gradients(samples).gradients) {
+      gradient.insert(gradient.end(), layer.begin(), layer.end());
+    }
+    ReferenceAdam(o, weights.size()).update(weights, gradient);
+    for (std::size_t i = 0; i < weights.size(); ++i) of_updates[i] += weights[i] / session().size();
+  }
+  const Outcome ours = run<Trainer>(o, ordinary_data(o));
+  const double distance = largest_difference(of_gradients.weights, ours.weights);
+  CHECK(distance <= tolerance_of(o, of_gradients).weights[0]);
+  CHECK(largest_difference(of_updates, ours.weights) > 100 * distance);
+}
+
+TEST_CASE("the two families differ by no more than their bound") {
+  Options o = reference_options(Dtype::fp32, 1);
+  o.accumulate = 3;
+  o.clip = 0;
+  o.beta1 = 0;  // so that after one step momentum is the gradient itself
+  o.weight_decay = 0;
+  const int n = session().size();
+  const Outcome ours = run<Trainer>(o, ordinary_data(o));
+  const bool once = family(formulas_of<Trainer>()) == "once a step";
+  const Family other = once ? Family::every_micro_batch : Family::once_a_step;
+  const Outcome theirs = Replay(o, n, other).run(ordinary_data(o));
+
+  const ReferenceModel model{architecture(o), initial_params(architecture(o), o.seed)};
+  const auto data = make_data(o);
+  Numbers mean_magnitude(ours.momentum.size());
+  const int micro_batches = n * o.accumulate;
+  for (int m = 0; m < micro_batches; ++m) {
+    const auto samples = samples_of(*data, model.architecture, std::int64_t{m} * o.batch, o.batch);
+    std::size_t at = 0;
+    for (const Numbers& layer : model.loss_and_gradients(samples).gradients) {
+      for (const double g : layer) mean_magnitude[at++] += std::abs(g) / micro_batches;
+    }
+  }
+  // Each family rounds an element at most N + A times on its way (A additions and one division on
+  // one side, N additions and one division on the other), each time by at most 2^-24 of a partial
+  // sum, which is at most the sum of the magnitudes.
+  int different = 0;
+  for (std::size_t i = 0; i < ours.momentum.size(); ++i) {
+    const double difference = std::abs(double{ours.momentum[i]} - double{theirs.momentum[i]});
+    different += difference > 0;
+    CHECK(difference <= 2 * (n + o.accumulate) * 0x1p-24 * mean_magnitude[i]);
+  }
+  if (n == 1) {
+    CHECK(different == 0);
+  } else {
+    CHECK(different > 0);  // they are two families
+  }
+}
+
+}  // namespace zero::test
