@@ -7,34 +7,31 @@ namespace zero {
 
 class Trainer {
  public:
-  static constexpr Chapter chapter{.name = "02_distributed_adam"};
+  static constexpr Chapter chapter{
+      .name = "02_distributed_adam",
+      .state_bytes = [](double p, double g, double k, double) { return p + g + k; },
+      .elements_sent = [](double) { return Traffic(0, 2, 0); },
+  };
 
-  /// Bytes on one of n ranks, when all parameters, gradients, optimizer state are p, g, k bytes.
-  static double state_bytes(double p, double g, double k, double) { return p + g + k; }
-  /// In units of (n - 1) / n a parameter and step of a micro-batches: forward, backward, update.
-  static Traffic elements_sent(double) { return {0, 2, 0}; }
-  /// Borrowed beside the state: whole layers of parameters, of gradients.
-  static WholeLayers whole_layers(int) { return {0, 0}; }
-
-  Trainer(const Options& options, Communicator& comm)
-      : compute_("compute"),
+  Trainer(const Options& options, Device device, const Layout& layout, Communicator& comm)
+      : compute_("compute", device),
         comm_(comm),
+        layout_(layout),
         model_(options, compute_),
-        layout_(model_.sizes(), comm.rank, comm.size),
         adam_(options, compute_),
+        sums_(device),
         clip_(options.clip),
         micro_batches_(options.accumulate),
-        params_(Kind::parameters, Dtype::fp32, layout_.full()),
-        grads_(Kind::gradients, Dtype::fp32, layout_.full()),
-        momentum_(Kind::optimizer, Dtype::fp32, layout_.full()),
-        variance_(Kind::optimizer, Dtype::fp32, layout_.full()) {
-    comm_.reserve(Dtype::fp32, layout_.largest());
+        params_(device, Kind::parameters, Dtype::fp32, layout.full_size()),
+        grads_(device, Kind::gradients, Dtype::fp32, layout.full_size()),
+        momentum_(device, Kind::optimizer, Dtype::fp32, layout.full_size()),
+        variance_(device, Kind::optimizer, Dtype::fp32, layout.full_size()) {
     for (int l = 0; l < layout_.layers(); ++l) {
-      model_.initialise(l, layout_.layer(params_, l), layout_.first_element(l));
+      model_.initialise(l, layout_.layer(params_, l));
     }
   }
 
-  StepReport step(const Data& data, int step) {
+  Verdict step(const Data& data, int step) {
     clear(compute_, sums_);
     for (int micro = 0; micro < micro_batches_; ++micro) {
       forward(data(step, micro));
@@ -43,13 +40,14 @@ class Trainer {
     return update();
   }
 
-  /// What this rank holds of layer l's fp32 state; to be read after synchronise().
+  /// This rank's part of layer l: what Adam keeps in fp32, the parameters, the gradients.
   AdamSlice state(int l) const {
-    const View weights = layout_.layer(params_, l);
-    return {0, weights, layout_.layer(momentum_, l), layout_.layer(variance_, l)};
+    const View weights = params(l);
+    return {weights, layout_.layer(momentum_, l), layout_.layer(variance_, l)};
   }
-  const Layout& layout() const { return layout_; }
-  void synchronise() { compute_.synchronise(); }
+  View params(int l) const { return layout_.layer(params_, l); }
+  View grads(int l) const { return layout_.layer(grads_, l); }
+  void synchronise() { compute_.synchronise(); }  // before any of it is read
 
  private:
   void forward(const Batch& batch) {
@@ -63,45 +61,42 @@ class Trainer {
 
   void backward(int micro) {
     const PhaseScope phase(Phase::backward);
+    const Write write = micro == 0 ? Write::over : Write::add;
     for (int l = layout_.layers(); l-- > 0;) {
-      const View grads = layout_.layer(grads_, l);
-      model_.backward(l, layout_.layer(params_, l), grads, micro > 0);
-      if (micro + 1 < micro_batches_) continue;
-      comm_.all_reduce_mean(compute_, grads);
+      const View whole = layout_.layer(grads_, l);
+      model_.backward(l, layout_.layer(params_, l), whole, write);
+      const bool last = micro + 1 == micro_batches_;
+      if (last) comm_.all_reduce_mean(compute_, whole);
     }
   }
 
-  StepReport update() {
+  Verdict update() {
     const PhaseScope phase(Phase::update);
     for (int l = 0; l < layout_.layers(); ++l) {
-      const View grads = layout_.layer(grads_, l);
-      divide(compute_, grads, micro_batches_);
-      squared_norm(compute_, layout_.mine(grads), sums_);
+      divide(compute_, grads(l), micro_batches_);
+      squared_norm(compute_, layout_.shard_of(grads(l)), sums_);  // the ranks' parts add up
     }
     const Totals totals = comm_.sum(compute_, sums_);
-    const StepReport report = judge(totals, micro_batches_ * comm_.size, clip_);
-    if (report.skipped) return report;
-    adam_.begin(report.grad_factor);
+    const Verdict verdict = decide(totals, micro_batches_ * comm_.size, clip_);
+    if (verdict.skipped) return verdict;
+    adam_.begin(verdict.grad_factor);
     for (int l = 0; l < layout_.layers(); ++l) {
-      const View params = layout_.layer(params_, l);
-      const View grads = layout_.layer(grads_, l);
-      adam_.update(state(l), grads, params);
+      adam_.update(state(l), grads(l));
     }
-    return report;
+    return verdict;
   }
 
   Stream compute_;
   Communicator& comm_;
+  const Layout& layout_;
   Mlp model_;
-  Layout layout_;
   Adam adam_;
   Sums sums_;
   double clip_;
   int micro_batches_;
   Tensor params_;  // full
   Tensor grads_;  // full
-  Tensor momentum_;  // full
-  Tensor variance_;  // full
+  Tensor momentum_, variance_;  // full
 };
 
 }  // namespace zero

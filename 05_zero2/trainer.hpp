@@ -7,39 +7,38 @@ namespace zero {
 
 class Trainer {
  public:
-  static constexpr Chapter chapter{.name = "05_zero2", .mixed_precision = true};
+  static constexpr Chapter chapter{
+      .name = "05_zero2",
+      .mixed_precision = true,
+      .state_bytes = [](double p, double g, double k, double n) { return p + (g + k) / n; },
+      .elements_sent = [](double a) { return Traffic(0, a, 1); },
+      .whole_layers = [](int) { return WholeLayers(0, 1); },
+  };
 
-  /// Bytes on one of n ranks, when all parameters, gradients, optimizer state are p, g, k bytes.
-  static double state_bytes(double p, double g, double k, double n) { return p + (g + k) / n; }
-  /// In units of (n - 1) / n a parameter and step of a micro-batches: forward, backward, update.
-  static Traffic elements_sent(double a) { return {0, a, 1}; }
-  /// Borrowed beside the state: whole layers of parameters, of gradients.
-  static WholeLayers whole_layers(int) { return {0, 1}; }
-
-  Trainer(const Options& options, Communicator& comm)
-      : compute_("compute"),
+  Trainer(const Options& options, Device device, const Layout& layout, Communicator& comm)
+      : compute_("compute", device),
         comm_(comm),
+        layout_(layout),
         model_(options, compute_),
-        layout_(model_.sizes(), comm.rank, comm.size),
         adam_(options, compute_),
         loss_scale_(options),
+        sums_(device),
         clip_(options.clip),
         micro_batches_(options.accumulate),
-        params_(Kind::parameters, options.dtype, layout_.full()),
-        grads_(Kind::gradients, options.dtype, layout_.shard()),
-        layer_grads_(Kind::gradients, options.dtype, layout_.largest()),
-        master_(Kind::optimizer, Dtype::fp32, master_size(options.dtype, layout_.shard())),
-        momentum_(Kind::optimizer, Dtype::fp32, layout_.shard()),
-        variance_(Kind::optimizer, Dtype::fp32, layout_.shard()) {
-    comm_.reserve(options.dtype, layout_.largest());
+        params_(device, Kind::parameters, options.dtype, layout.full_size()),
+        grads_(device, Kind::gradients, options.dtype, layout.shard_size()),
+        layer_grads_(device, Kind::gradients, options.dtype, layout.largest_layer()),
+        master_(
+            device, Kind::optimizer, Dtype::fp32, is_mixed(options.dtype) * layout.shard_size()),
+        momentum_(device, Kind::optimizer, Dtype::fp32, layout.shard_size()),
+        variance_(device, Kind::optimizer, Dtype::fp32, layout.shard_size()) {
     for (int l = 0; l < layout_.layers(); ++l) {
-      const AdamSlice own = state(l);
-      model_.initialise(l, layout_.layer(params_, l), layout_.first_element(l));
-      model_.initialise(l, own.weights, layout_.first_element(l), own.first);
+      model_.initialise(l, layout_.layer(params_, l));
+      model_.initialise(l, state(l).weights);  // the same values, before they were rounded
     }
   }
 
-  StepReport step(const Data& data, int step) {
+  Verdict step(const Data& data, int step) {
     clear(compute_, sums_);
     for (int micro = 0; micro < micro_batches_; ++micro) {
       forward(data(step, micro));
@@ -48,15 +47,14 @@ class Trainer {
     return update();
   }
 
-  /// What this rank holds of layer l's fp32 state; to be read after synchronise().
+  /// This rank's part of layer l: what Adam keeps in fp32, the parameters, the gradients.
   AdamSlice state(int l) const {
-    const std::int64_t first = layout_.first_owned(l);
-    const View mine = layout_.mine(layout_.layer(params_, l));
-    const View weights = master_.size() ? layout_.shard(master_, l) : mine;
-    return {first, weights, layout_.shard(momentum_, l), layout_.shard(variance_, l)};
+    const View weights = is_mixed(params_.dtype()) ? layout_.shard(master_, l) : params(l);
+    return {weights, layout_.shard(momentum_, l), layout_.shard(variance_, l)};
   }
-  const Layout& layout() const { return layout_; }
-  void synchronise() { compute_.synchronise(); }
+  View params(int l) const { return layout_.shard_of(layout_.layer(params_, l)); }
+  View grads(int l) const { return layout_.shard(grads_, l); }
+  void synchronise() { compute_.synchronise(); }  // before any of it is read
 
  private:
   void forward(const Batch& batch) {
@@ -70,40 +68,37 @@ class Trainer {
 
   void backward(int micro) {
     const PhaseScope phase(Phase::backward);
+    const Write write = micro == 0 ? Write::over : Write::add;
     for (int l = layout_.layers(); l-- > 0;) {
-      const Loan loan = layer_grads_.borrow();
-      const View grads = layout_.as_layer(loan.view(), l);
-      model_.backward(l, layout_.layer(params_, l), grads, false);
-      comm_.reduce_scatter_mean(compute_, grads, layout_.shard(grads_, l), micro > 0);
+      const Booking booking = layer_grads_.book();
+      const View whole = layout_.layer_in(booking.view(), l);
+      model_.backward(l, layout_.layer(params_, l), whole, Write::over);
+      comm_.reduce_scatter_mean(compute_, whole, grads(l), write);
     }
   }
 
-  StepReport update() {
+  Verdict update() {
     const PhaseScope phase(Phase::update);
     for (int l = 0; l < layout_.layers(); ++l) {
-      const View grads = layout_.shard(grads_, l);
-      divide(compute_, grads, micro_batches_);
-      squared_norm(compute_, grads, sums_);
+      divide(compute_, grads(l), micro_batches_);
+      squared_norm(compute_, grads(l), sums_);
     }
     const Totals totals = comm_.sum(compute_, sums_);
-    const StepReport report =
-        judge(totals, micro_batches_ * comm_.size, clip_, loss_scale_.value());
-    loss_scale_.update(report.skipped);
-    if (report.skipped) return report;
-    adam_.begin(report.grad_factor);
+    const Verdict verdict = decide(totals, micro_batches_ * comm_.size, clip_, loss_scale_.value());
+    loss_scale_.update(verdict.skipped);  // grad_factor takes out the one of this step
+    if (verdict.skipped) return verdict;
+    adam_.begin(verdict.grad_factor);
     for (int l = 0; l < layout_.layers(); ++l) {
-      const View params = layout_.layer(params_, l);
-      const View grads = layout_.shard(grads_, l);
-      adam_.update(state(l), grads, layout_.mine(params));
-      comm_.all_gather(compute_, params);
+      adam_.update(state(l), grads(l), CastTo{params(l)});
+      comm_.all_gather(compute_, layout_.layer(params_, l));
     }
-    return report;
+    return verdict;
   }
 
   Stream compute_;
   Communicator& comm_;
+  const Layout& layout_;
   Mlp model_;
-  Layout layout_;
   Adam adam_;
   LossScale loss_scale_;
   Sums sums_;
@@ -111,10 +106,9 @@ class Trainer {
   int micro_batches_;
   Tensor params_;  // full
   Tensor grads_;  // shard
-  Scratch layer_grads_;  // one layer, borrowed
-  Tensor master_;  // shard
-  Tensor momentum_;  // shard
-  Tensor variance_;  // shard
+  Scratch layer_grads_;  // one layer, now and then
+  Tensor master_;  // shard; none in fp32
+  Tensor momentum_, variance_;  // shard
 };
 
 }  // namespace zero

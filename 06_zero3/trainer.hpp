@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// ZeRO-3: the parameters become a shard too. Each layer is gathered, used and released.
+// ZeRO-3: the parameters become a shard too. Each layer is gathered, used and freed.
 #pragma once
 #include "common.hpp"
 #include "layer_window.hpp"
@@ -8,41 +8,39 @@ namespace zero {
 
 class Trainer {
  public:
-  static constexpr Chapter chapter{.name = "06_zero3", .mixed_precision = true, .prefetch = true};
+  static constexpr Chapter chapter{
+      .name = "06_zero3",
+      .mixed_precision = true,
+      .state_bytes = [](double p, double g, double k, double n) { return (p + g + k) / n; },
+      .elements_sent = [](double a) { return Traffic(a, 2 * a, 0); },
+      .whole_layers = [](int prefetch) { return WholeLayers(prefetch + 1, 2); },
+  };
 
-  /// Bytes on one of n ranks, when all parameters, gradients, optimizer state are p, g, k bytes.
-  static double state_bytes(double p, double g, double k, double n) { return (p + g + k) / n; }
-  /// In units of (n - 1) / n a parameter and step of a micro-batches: forward, backward, update.
-  static Traffic elements_sent(double a) { return {a, 2 * a, 0}; }
-  /// Borrowed beside the state: whole layers of parameters, of gradients.
-  static WholeLayers whole_layers(int prefetch) { return {prefetch + 1, 2}; }
-
-  Trainer(const Options& options, Communicator& comm)
-      : compute_("compute", Stream::Mode::worker),
+  Trainer(const Options& options, Device device, const Layout& layout, Communicator& comm)
+      : compute_("compute", device, Stream::Mode::worker),
         comm_(comm),
+        layout_(layout),
         model_(options, compute_),
-        layout_(model_.sizes(), comm.rank, comm.size),
         adam_(options, compute_),
         loss_scale_(options),
+        sums_(device),
         clip_(options.clip),
         micro_batches_(options.accumulate),
-        params_(Kind::parameters, options.dtype, layout_.shard()),
-        grads_(Kind::gradients, options.dtype, layout_.shard()),
-        master_(Kind::optimizer, Dtype::fp32, master_size(options.dtype, layout_.shard())),
-        momentum_(Kind::optimizer, Dtype::fp32, layout_.shard()),
-        variance_(Kind::optimizer, Dtype::fp32, layout_.shard()),
-        window_(options, layout_, comm, compute_) {
-    comm_.reserve(options.dtype, layout_.largest());
+        params_(device, Kind::parameters, options.dtype, layout.shard_size()),
+        grads_(device, Kind::gradients, options.dtype, layout.shard_size()),
+        master_(
+            device, Kind::optimizer, Dtype::fp32, is_mixed(options.dtype) * layout.shard_size()),
+        momentum_(device, Kind::optimizer, Dtype::fp32, layout.shard_size()),
+        variance_(device, Kind::optimizer, Dtype::fp32, layout.shard_size()),
+        window_(options, layout, comm, compute_, params_) {
     for (int l = 0; l < layout_.layers(); ++l) {
-      const AdamSlice own = state(l);
-      model_.initialise(l, layout_.shard(params_, l), layout_.first_element(l), own.first);
-      model_.initialise(l, own.weights, layout_.first_element(l), own.first);
+      model_.initialise(l, layout_.shard(params_, l));
+      model_.initialise(l, state(l).weights);  // the same values, before they were rounded
     }
   }
 
-  StepReport step(const Data& data, int step) {
+  Verdict step(const Data& data, int step) {
     clear(compute_, sums_);
-    window_.begin(params_);
     for (int micro = 0; micro < micro_batches_; ++micro) {
       forward(data(step, micro));
       backward(micro);
@@ -50,61 +48,58 @@ class Trainer {
     return update();
   }
 
-  /// What this rank holds of layer l's fp32 state; to be read after synchronise().
+  /// This rank's part of layer l: what Adam keeps in fp32, the parameters, the gradients.
   AdamSlice state(int l) const {
-    const std::int64_t first = layout_.first_owned(l);
-    const View weights = layout_.shard(master_.size() ? master_ : params_, l);
-    return {first, weights, layout_.shard(momentum_, l), layout_.shard(variance_, l)};
+    const View weights = is_mixed(params_.dtype()) ? layout_.shard(master_, l) : params(l);
+    return {weights, layout_.shard(momentum_, l), layout_.shard(variance_, l)};
   }
-  const Layout& layout() const { return layout_; }
-  void synchronise() { compute_.synchronise(); }
+  View params(int l) const { return layout_.shard(params_, l); }
+  View grads(int l) const { return layout_.shard(grads_, l); }
+  void synchronise() { compute_.synchronise(); }  // before any of it is read
 
  private:
   void forward(const Batch& batch) {
     const PhaseScope phase(Phase::forward);
     model_.load(batch);
     for (int l = 0; l < layout_.layers(); ++l) {
-      model_.forward(l, window_.get(l));
-      window_.release(l);
+      model_.forward(l, window_.gather(l));
+      window_.free(l);
     }
     model_.loss(loss_scale_.value(), sums_);
   }
 
   void backward(int micro) {
     const PhaseScope phase(Phase::backward);
+    const Write write = micro == 0 ? Write::over : Write::add;
     for (int l = layout_.layers(); l-- > 0;) {
-      model_.backward(l, window_.get(l), window_.gradients(l), false);
-      window_.release(l);
-      window_.reduce_scatter(l, layout_.shard(grads_, l), micro > 0);
+      model_.backward(l, window_.gather(l), window_.gradients(l), Write::over);
+      window_.free(l);
+      window_.reduce_scatter_mean(l, grads(l), write);
     }
   }
 
-  StepReport update() {
+  Verdict update() {
     const PhaseScope phase(Phase::update);
     window_.finish();
     for (int l = 0; l < layout_.layers(); ++l) {
-      const View grads = layout_.shard(grads_, l);
-      divide(compute_, grads, micro_batches_);
-      squared_norm(compute_, grads, sums_);
+      divide(compute_, grads(l), micro_batches_);
+      squared_norm(compute_, grads(l), sums_);
     }
-    const Totals totals = window_.sum(sums_);
-    const StepReport report =
-        judge(totals, micro_batches_ * comm_.size, clip_, loss_scale_.value());
-    loss_scale_.update(report.skipped);
-    if (report.skipped) return report;
-    adam_.begin(report.grad_factor);
+    const Totals totals = comm_.sum(compute_, sums_);
+    const Verdict verdict = decide(totals, micro_batches_ * comm_.size, clip_, loss_scale_.value());
+    loss_scale_.update(verdict.skipped);  // grad_factor takes out the one of this step
+    if (verdict.skipped) return verdict;
+    adam_.begin(verdict.grad_factor);
     for (int l = 0; l < layout_.layers(); ++l) {
-      const View params = layout_.shard(params_, l);
-      const View grads = layout_.shard(grads_, l);
-      adam_.update(state(l), grads, params);
+      adam_.update(state(l), grads(l), CastTo{params(l)});
     }
-    return report;
+    return verdict;
   }
 
   Stream compute_;
   Communicator& comm_;
+  const Layout& layout_;
   Mlp model_;
-  Layout layout_;
   Adam adam_;
   LossScale loss_scale_;
   Sums sums_;
@@ -112,10 +107,9 @@ class Trainer {
   int micro_batches_;
   Tensor params_;  // shard
   Tensor grads_;  // shard
-  Tensor master_;  // shard
-  Tensor momentum_;  // shard
-  Tensor variance_;  // shard
-  LayerWindow window_;
+  Tensor master_;  // shard; none in fp32
+  Tensor momentum_, variance_;  // shard
+  LayerWindow window_;  // a few layers, now and then
 };
 
 }  // namespace zero

@@ -5,16 +5,12 @@
 #include <array>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "compute/reduction.hpp"
+#include "comm/transport.hpp"
 #include "compute/stream.hpp"
-#include "memory/tensor.hpp"
-#include "train/judge.hpp"
 
 namespace zero {
 
@@ -26,90 +22,73 @@ constexpr const char* name_of(Collective collective) {
   return names[static_cast<int>(collective)];
 }
 
-/// What this rank has sent, in elements, counted where they leave.
+/// What this rank has sent, in elements, counted where they are handed to the transport.
 struct Sent {
   std::array<std::array<std::int64_t, phase_count>, collective_count> elements{};  // with padding
   std::int64_t padding = 0;  // the part of `elements` that is padding
   std::int64_t scalars = 0;  // the two sums of each step: doubles, not among `elements`
 };
 
-/// The processes that run one training together. This base is the one process of a run alone.
-class Ranks {
+/// Collectives on a stream. All ranks call the same ones in the same order, one at a time; views
+/// passed to one stay untouched by others until the stream has got past it.
+class Communicator {
  public:
-  /// A process alone; its memory is counted from now on.
-  Ranks()
-      : Ranks(0, 1, "", process_peak_bytes()) {}
-  virtual ~Ranks() = default;
-  Ranks(const Ranks&) = delete;
-  Ranks& operator=(const Ranks&) = delete;
+  /// Of a process alone: there is nobody to talk to.
+  Communicator() = default;
+  /// Reserves the receive buffer of the ordered sum on that device, for whole layers of up to
+  /// `largest` elements of that dtype: (N - 1) / N of that many.
+  Communicator(int rank,
+               int size,
+               std::unique_ptr<Transport> transport,
+               Device device,
+               Dtype dtype,
+               std::int64_t largest);
 
-  /// Every rank's values, rank after rank, on every rank. For reports, outside of steps.
-  virtual std::vector<std::uint64_t> gather(std::span<const std::uint64_t> values);
-
-  /// Complete once the streams that carried the collectives are idle. A library's own collectives
-  /// cannot be counted: see counts().
-  const Sent& sent() const { return sent_; }
-  /// False where what is sent is known by formula only.
-  virtual bool counts() const { return true; }
-
-  const int rank;
-  const int size;
-  const std::string library;  // of the message passing; empty when there is none
-  const std::int64_t process_bytes_at_start;  // physical memory of the process before the run
-
- protected:
-  Ranks(int rank, int size, std::string library, std::int64_t process_bytes_at_start)
-      : rank(rank),
-        size(size),
-        library(std::move(library)),
-        process_bytes_at_start(process_bytes_at_start) {}
-
-  /// The others, beginning with the next: so that not all send to rank 0 first.
-  std::vector<int> peers() const;
-  /// True when one rank alone would write what it reads: there is nothing to do.
-  bool is_its_mean(View full, View shard, bool add) const {
-    return size == 1 && !add && full.data == shard.data;
-  }
-  /// Books a part that leaves this rank for one other.
-  void count(View part, Collective collective);
-
-  Sent sent_;
-};
-
-/// Collectives on a stream. All ranks call the same ones in the same order; views passed to one
-/// stay untouched by others until the stream has got past it. Throws Error (communication).
-class Communicator : public Ranks {
- public:
-  using Ranks::Ranks;
-
-  /// Once, before the first collective: reserves the receive buffer of the ordered sum, for
-  /// whole vectors of up to `largest` elements: (N - 1) / N of that many.
-  virtual void reserve(Dtype dtype, std::int64_t largest);
-
-  /// Adds the ranks' `full` (size elements) in rank order, divides by N, rounds once, and stores
-  /// this rank's 1/N of it in `shard` (size / N elements; may be that part of `full`) or adds it
+  /// Adds the ranks' `full` (size elements) in rank order, divides by N, rounds once, and writes
+  /// this rank's 1/N of it over `shard` (size / N elements; may be that part of `full`) or adds it
   /// there, rounding again. Each rank sends (N - 1) / N * size elements.
-  virtual void reduce_scatter_mean(Stream& stream, View full, View shard, bool add = false) = 0;
+  void reduce_scatter_mean(Stream& stream, View full, View shard, Write write = Write::over);
 
   /// Rank r's 1/N of `full` reaches every rank's r-th part. Each sends (N - 1) / N * size elements.
-  virtual void all_gather(Stream& stream, View full) = 0;
+  void all_gather(Stream& stream, View full);
 
   /// reduce_scatter_mean onto the own part, then all_gather: 2 (N - 1) / N * size elements sent.
   void all_reduce_mean(Stream& stream, View full);
 
   /// The ranks' sums added in rank order. Waits for the stream: a step's one synchronisation.
-  virtual Totals sum(Stream& stream, Sums& sums) = 0;
+  Totals sum(Stream& stream, Sums& sums);
 
- protected:
-  /// Checks what reduce_scatter_mean asks for and lends the receive buffer.
-  Loan lend_received(View full, View shard) const;
-  /// The part of it for one shard from each other rank.
-  View places(const Loan& received, View shard) const {
-    return received.view().part(0, shard.size * (size - 1));
-  }
+  /// Every rank's values, rank after rank, on every rank; all give equally many. For reports,
+  /// outside of steps, when the streams are idle.
+  std::vector<std::uint64_t> gather(std::span<const std::uint64_t> values);
+
+  /// Complete once the streams that carried the collectives are idle.
+  const Sent& sent() const { return sent_; }
+  /// False where a library sends what it adds, and only a formula says how much.
+  bool counts() const { return !transport_ || !transport_->adds(); }
+  /// Of the message passing; empty alone.
+  std::string library() const { return transport_ ? transport_->library() : ""; }
+
+  const int rank = 0;
+  const int size = 1;
 
  private:
-  std::optional<Scratch> received_;
+  View part_of(View full, int r) const {
+    return full.part(r * (full.size / size), full.size / size);
+  }
+  /// The other ranks, beginning with the next: so that not all send to rank 0 first.
+  std::vector<int> peers() const;
+  /// Sends mine(peer) to each peer and receives theirs(peer) from it.
+  template <class Mine, class Theirs>
+  void exchange(Kernels& on, Mine mine, Theirs theirs);
+  /// Every rank's `bytes` of host memory to every other; all: rank after rank, the own in place.
+  void gather_host(Kernels& on, std::byte* all, std::int64_t bytes);
+  /// Books a part that leaves this rank for one other.
+  void count(View part, Collective collective);
+
+  std::unique_ptr<Transport> transport_;  // none alone
+  Scratch received_{Device::cpu, Kind::communication, Dtype::fp32, 0};
+  Sent sent_;
 };
 
 }  // namespace zero

@@ -2,9 +2,7 @@
 // Everything that a device does for a run. Each Stream has one such object, to which its tasks hand
 // the work: on the CPU a call does it, on a GPU a call queues it and the GPU does it in that order.
 #pragma once
-#include <chrono>
 #include <cstdint>
-#include <functional>
 #include <memory>
 
 #include "compute/adam_element.hpp"
@@ -14,14 +12,14 @@
 namespace zero {
 
 /// A place in the order of a device's queue.
-class Moment {
+class DeviceMark {
  public:
-  virtual ~Moment() = default;
+  virtual ~DeviceMark() = default;
   /// Throws Error (resources) when the device has failed.
   virtual bool passed() const = 0;
 };
-/// Null: a moment that has passed.
-using MomentPointer = std::shared_ptr<const Moment>;
+/// Null: a place that has been passed.
+using Mark = std::shared_ptr<const DeviceMark>;
 
 /// One linear layer as its products see it: `batch` rows of `inputs` and of `outputs`.
 struct LinearShape {
@@ -50,7 +48,6 @@ struct TeacherSource {
 
 /// What one rank holds of one layer's fp32 state. Three views of the same size.
 struct AdamSlice {
-  std::int64_t first;  // position of the first element within the layer
   View weights;  // the master weights; with --dtype fp32 the parameters themselves
   View momentum;
   View variance;
@@ -61,11 +58,20 @@ struct AdamSlice {
 inline constexpr std::int64_t most_gpu_ranks = 4096;
 inline constexpr std::int64_t gpu_sums_bytes = 2 * 8 * (1 + most_gpu_ranks);
 
-/// This rank's two sums of a step. On a GPU they grow in its memory and are fetched once.
-struct Sums {
+/// Two sums of a step: what it is judged by.
+struct Totals {
   double loss = 0;  // of the micro-batches' mean losses
-  double squares = 0;  // of this rank's part of the gradients, scaled as they are
-  Buffer on_gpu{Kind::workspace, current_device() == Device::cuda ? gpu_sums_bytes : 0, true};
+  double squares = 0;  // of gradients, scaled as they are
+};
+
+/// One rank's two sums, of its samples and of its part of the gradients. On a GPU they grow in its
+/// memory and are fetched once.
+struct Sums {
+  explicit Sums(Device device)
+      : on_gpu(device, Kind::workspace, device == Device::cuda ? gpu_sums_bytes : 0, true) {}
+
+  Totals totals;
+  Buffer on_gpu;
 };
 
 /// fp32 elements of the one panel that all matrix products of a model work in.
@@ -82,14 +88,12 @@ class Kernels {
   // ---- Order ----
   /// Once, on each thread that is going to call the others.
   virtual void bind_thread() = 0;
-  /// The moment at which all that was handed over so far is done.
-  virtual MomentPointer record() = 0;
-  /// What is handed over from now on starts after that moment, of whatever stream.
-  virtual void wait(const MomentPointer& moment) = 0;
+  /// The place at which all that was handed over so far is done.
+  virtual Mark record() = 0;
+  /// What is handed over from now on starts after that mark, of whatever stream.
+  virtual void wait(const Mark& mark) = 0;
   /// Blocks until all that was handed over is done, as wait_for does.
   virtual void finish() = 0;
-  /// The same for the end of a stream: failures are ignored.
-  virtual void drain() noexcept = 0;
   /// The device's own queue, for a library that is about to put work into it; null on the CPU.
   virtual void* queue() = 0;
 
@@ -120,31 +124,32 @@ class Kernels {
   virtual void linear_forward(
       const LinearShape& shape, View x, View params, View y, bool relu, View panel) = 0;
   /// grads = the gradient of the weight, dy^T x, and of the bias, the column sums of dy, each
-  /// stored or, to `add`, added by the rule of store() (dtype.hpp); zero padding.
+  /// stored or, with Write::add, added by the rule of store() (dtype.hpp); zero padding.
   virtual void linear_backward_params(
-      const LinearShape& shape, View dy, View x, View grads, bool add, View panel) = 0;
+      const LinearShape& shape, View dy, View x, View grads, Write write, View panel) = 0;
   /// dx = dy W; zero where x, the layer's input, was cut off by a ReLU before it.
   virtual void linear_backward_input(
       const LinearShape& shape, View dy, View params, View x, View dx, bool relu, View panel) = 0;
-  /// Adds the rows' mean softmax cross-entropy (nats) to sums.loss; delta = its gradient * scale.
-  /// targets: a class a row.
+  /// Adds the rows' mean softmax cross-entropy (nats) to sums.totals.loss; delta = its gradient *
+  /// scale. targets: a class a row.
   virtual void cross_entropy(
       View outputs, View targets, std::int64_t rows, float scale, View delta, Sums& sums) = 0;
-  /// Adds the mean squared error over all elements to sums.loss; delta = its gradient * scale.
+  /// Adds the mean squared error over all elements to sums.totals.loss; delta = its gradient *
+  /// scale.
   virtual void squared_error(View outputs, View targets, float scale, View delta, Sums& sums) = 0;
 
   // ---- Gradients ----
   virtual void clear(Sums& sums) = 0;
-  /// Waits until sums.loss and sums.squares are what the device has added up.
+  /// Waits until sums.totals.loss and sums.totals.squares are what the device has added up.
   virtual void fetch(Sums& sums) = 0;
   /// x / divisor for every element, rounded once.
   virtual void divide(View values, int divisor) = 0;
-  /// Adds the sum of squares, formed in double, to sums.squares.
+  /// Adds the sum of squares, formed in double, to sums.totals.squares.
   virtual void squared_norm(View values, Sums& sums) = 0;
-  /// shard = mean of all ranks' parts, added in rank order in fp32 and divided once, or, to `add`,
-  /// shard + mean by the rule of store() (dtype.hpp). own: rank `rank`'s part, may be the shard
-  /// itself; received: the others', in rank order, one behind the other.
-  virtual void ordered_mean(View own, int rank, View received, View shard, bool add) = 0;
+  /// shard = mean of all ranks' parts, added in rank order in fp32 and divided once, or, with
+  /// Write::add, shard + mean by the rule of store() (dtype.hpp). own: rank `rank`'s part, may be
+  /// the shard itself; received: the others', in rank order, one behind the other.
+  virtual void ordered_mean(View own, int rank, View received, View shard, Write write) = 0;
 
   // ---- The update ----
   /// adam_element for every element of the slice; the new weights go, rounded, to `params`, which
@@ -157,15 +162,13 @@ class Kernels {
 
 /// For a new stream of that device.
 std::unique_ptr<Kernels> make_kernels(Device device);
+namespace cuda {
+/// Throws Error (resources) in a build without CUDA.
+std::unique_ptr<Kernels> make_kernels();
+}  // namespace cuda
 
-/// Blocks until the moment has passed. Throws what the watch throws, and Error (resources) when the
-/// device has failed, and Error (communication) when the calling task's stream is being stopped.
-void wait_for(const MomentPointer& moment);
-
-/// `watch` is called again and again while anybody waits for the device, with the time that this
-/// wait has taken so far; it throws when the wait is in vain. Empty: nobody watches.
-using Watch = std::function<void(std::chrono::steady_clock::duration)>;
-void set_watch(Watch watch);
+/// Blocks until the mark is passed. Throws Error (resources) when the device has failed.
+void wait_for(const Mark& mark);
 
 /// How often wait_for found that it had to wait: the host's synchronisations with a device.
 std::int64_t waits_so_far();

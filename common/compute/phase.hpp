@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The three phases of a step. Bytes and traffic are booked under the phase that asked for them.
+// Where in a run a thread is: the step and its phase. Bytes and traffic are booked under the phase
+// that asked for them.
 #pragma once
 
 namespace zero {
@@ -13,8 +14,10 @@ constexpr const char* name_of(Phase phase) {
   return names[static_cast<int>(phase)];
 }
 
-/// The calling thread's phase. A Stream hands it on to the tasks that are put on it.
+/// The calling thread's phase and step, which counts from 1. A Stream hands both on to the tasks
+/// that are put on it.
 inline thread_local Phase current_phase = Phase::setup;
+inline thread_local int current_step = 0;
 
 /// Sets the phase until the end of the scope.
 class PhaseScope {

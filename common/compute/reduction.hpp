@@ -15,7 +15,7 @@ void clear(Stream& stream, Sums& sums);
 /// x / divisor for every element, rounded once. A true division: 1 / 3 times x is not x / 3.
 void divide(Stream& stream, View values, int divisor);
 
-/// Adds the sum of squares, formed in double, to sums.squares.
+/// Adds the sum of squares, formed in double, to sums.totals.squares.
 void squared_norm(Stream& stream, View values, Sums& sums);
 
 /// to = from. Same size, same dtype.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "compute/stream.hpp"
 
-#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <map>
@@ -9,51 +8,32 @@
 #include <thread>
 #include <utility>
 
-#include "memory/error.hpp"
-
 namespace zero {
 
-namespace {
-
-std::runtime_error stopped() {
-  return std::runtime_error("the stream was stopped");
-}
-
-}  // namespace
-
 struct Event::State {
-  std::mutex mutex;
+  std::mutex mutex;  // guards all
   std::condition_variable changed;
   bool reached = false;
-  MomentPointer moment;  // what is then still to be done by the device
-  std::exception_ptr failure;
+  Mark mark;  // what is then still to be done by the device
 
-  void settle(MomentPointer when, std::exception_ptr why) {
+  void reach(Mark when) {
     {
       const std::lock_guard lock(mutex);
       reached = true;
-      moment = std::move(when);
-      failure = std::move(why);
+      mark = std::move(when);
     }
     changed.notify_all();
   }
 
-  /// Blocks until the stream's thread has got there and returns the device's moment; rethrows when
-  /// what led up to it failed. A stream that is being stopped gives up waiting for others: nobody
-  /// tells it, so it looks now and then.
-  MomentPointer wait() {
+  /// Blocks until the stream's thread has got there and returns the device's mark.
+  Mark wait() {
     std::unique_lock lock(mutex);
-    while (!changed.wait_for(lock, std::chrono::milliseconds(10), [&] { return reached; })) {
-      if (Stream::cancelled()) throw stopped();
-    }
-    if (failure) std::rethrow_exception(failure);
-    return moment;
+    changed.wait(lock, [&] { return reached; });
+    return mark;
   }
 };
 
 namespace {
-
-thread_local const std::atomic<bool>* cancel_flag = nullptr;
 
 std::mutex hooks_mutex;  // guards both
 std::map<std::string, std::chrono::microseconds> delays;
@@ -76,146 +56,97 @@ struct Stream::Worker {
   /// So far may the host run ahead: the queue is memory that no ledger sees.
   static constexpr std::size_t most_queued = 4096;
 
-  /// `dropped` is called instead of `run` when the stream is poisoned.
-  struct Task {
-    std::function<void()> run;
-    std::function<void(std::exception_ptr)> dropped;
-  };
-
-  Worker(const std::string& name, Kernels& kernels)
-      : delay(delay_of(name)),
-        thread([this, &kernels] {
-          try {
-            kernels.bind_thread();
-          } catch (...) {
-            poison = std::current_exception();
-          }
+  explicit Worker(const Stream& stream)
+      : delay(delay_of(stream.name_)),
+        thread([this, &kernels = stream.kernels()] {
+          kernels.bind_thread();
           loop();
         }) {}
 
-  void stop() {
-    if (!thread.joinable()) return;
-    cancel = true;
-    push({[] {}, nullptr}, true);
+  ~Worker() {
+    push(nullptr);
     thread.join();
   }
 
-  void push(Task task, bool last = false) {
-    std::unique_lock lock(mutex);
-    if (closing) {
-      lock.unlock();
-      if (task.dropped) task.dropped(std::make_exception_ptr(stopped()));
-      return;
+  void push(std::function<void()> task) {
+    {
+      std::unique_lock lock(mutex);
+      room.wait(lock, [&] { return tasks.size() < most_queued; });
+      tasks.push_back(std::move(task));
     }
-    if (!last) room.wait(lock, [&] { return tasks.size() < most_queued; });
-    tasks.push_back(std::move(task));
-    closing = last;
-    lock.unlock();
     changed.notify_one();
   }
 
+  /// Until the empty task, which is the last.
   void loop() {
-    cancel_flag = &cancel;
     while (true) {
       std::unique_lock lock(mutex);
       changed.wait(lock, [&] { return !tasks.empty(); });
-      const Task task = std::move(tasks.front());
+      const std::function<void()> task = std::move(tasks.front());
       tasks.pop_front();
-      const bool last = closing && tasks.empty();
       lock.unlock();
       room.notify_one();
-      execute(task);
-      if (last) return;
+      if (!task) return;
+      task();
     }
-  }
-
-  void execute(const Task& task) {
-    if (cancel && !poison) poison = std::make_exception_ptr(stopped());
-    if (!poison) {
-      try {
-        task.run();
-        return;
-      } catch (...) {
-        poison = std::current_exception();
-      }
-    }
-    if (task.dropped) task.dropped(poison);
   }
 
   const std::chrono::microseconds delay;  // looked up once: a lock at each task would order streams
-  std::atomic<bool> cancel = false;
-  std::mutex mutex;  // guards tasks and closing
+  std::mutex mutex;  // guards tasks
   std::condition_variable changed;
   std::condition_variable room;
-  std::deque<Task> tasks;
-  bool closing = false;
-  std::exception_ptr poison;  // the worker thread's own
+  std::deque<std::function<void()>> tasks;
   std::thread thread;  // last: it uses all of the above
 };
 
-Stream::Stream(const std::string& name, Mode mode)
+Stream::Stream(const std::string& name, Device device, Mode mode)
     : name_(name),
+      device_(device),
       observer_(observer_now()),
-      kernels_(make_kernels(current_device())),
-      worker_(mode == Mode::worker ? std::make_unique<Worker>(name, *kernels_) : nullptr) {}
+      progress_("stream " + name),
+      kernels_(make_kernels(device)),
+      worker_(mode == Mode::worker ? std::make_unique<Worker>(*this) : nullptr) {}
 
-Stream::~Stream() {
-  stop();
-}
+Stream::~Stream() = default;
 
-void Stream::stop() {
-  if (worker_) worker_->stop();
-  kernels_->drain();
+void Stream::perform(const std::function<void()>& task) {
+  const Working working(progress_);
+  if (observer_) observer_(name_, current_phase, *kernels_, true);
+  task();
+  if (observer_) observer_(name_, current_phase, *kernels_, false);
 }
 
 void Stream::run(std::function<void()> task) {
-  if (observer_) task = observed(std::move(task));
-  if (!worker_) return task();
-  auto in_phase = [this, phase = current_phase, task = std::move(task)] {
+  if (!worker_) return perform(task);
+  worker_->push([this, phase = current_phase, step = current_step, task = std::move(task)] {
     const PhaseScope scope(phase);
+    current_step = step;
     if (worker_->delay.count() > 0) std::this_thread::sleep_for(worker_->delay);
-    task();
-  };
-  worker_->push({std::move(in_phase), nullptr});
-}
-
-std::function<void()> Stream::observed(std::function<void()> task) const {
-  return [this, task = std::move(task)] {
-    observer_(name_, current_phase, *kernels_, true);
-    task();
-    observer_(name_, current_phase, *kernels_, false);
-  };
+    perform(task);
+  });
 }
 
 Event Stream::record() {
   Event event;
   event.state_ = std::make_shared<Event::State>();
-  const auto reach = [state = event.state_, this] { state->settle(kernels_->record(), nullptr); };
-  const auto fail = [state = event.state_](std::exception_ptr why) { state->settle(nullptr, why); };
-  if (worker_) {
-    worker_->push({reach, fail});
-  } else {
-    reach();
-  }
+  const auto reach = [state = event.state_, this] { state->reach(kernels_->record()); };
+  worker_ ? worker_->push(reach) : reach();
   return event;
 }
 
 void Stream::wait(const Event& event) {
   if (!event.state_) return;
-  const auto wait = [state = event.state_, this] { kernels_->wait(state->wait()); };
-  if (worker_) {
-    worker_->push({wait, nullptr});
-  } else {
-    wait();
-  }
+  const auto wait = [state = event.state_, step = current_step, this] {
+    current_step = step;
+    const Working working(progress_);
+    kernels_->wait(state->wait());
+  };
+  worker_ ? worker_->push(wait) : wait();
 }
 
 void Stream::synchronise() {
+  const Working waiting(Progress::of_host());
   wait_for(record().state_->wait());
-}
-
-bool Stream::cancelled() {
-  return cancel_flag && *cancel_flag;
 }
 
 void Stream::delay_for_tests(const std::string& name, std::chrono::microseconds delay) {

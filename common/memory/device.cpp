@@ -8,21 +8,21 @@
 #include <cstring>
 #include <fstream>
 
-#include "compute/cuda/cuda.hpp"
 #include "memory/error.hpp"
+#include "memory/gpu_memory.hpp"
 
 namespace zero {
 
 namespace {
 
-Device device_in_use = Device::cpu;
 std::int64_t allocations = 0;
 
-std::int64_t available_host_bytes() {
-  std::ifstream lines("/proc/meminfo");
+/// The figure behind `label`, which the kernel gives in KiB, in bytes; 0 where it gives none.
+std::int64_t kernel_figure(const char* file, const std::string& label) {
+  std::ifstream lines(file);
   for (std::string word; lines >> word;) {
     std::int64_t kibibytes = 0;
-    if (word == "MemAvailable:" && lines >> kibibytes) return kibibytes * 1024;
+    if (word == label && lines >> kibibytes) return kibibytes * 1024;
   }
   return 0;
 }
@@ -42,26 +42,26 @@ Gpus visible_gpus() {
   return cuda::gpus();
 }
 
-void use_device(Device device, int number) {
-  if (device == Device::cuda) cuda::use(number);
-  device_in_use = device;
+void use_gpu(int number) {
+  cuda::use(number);
 }
 
-Device current_device() {
-  return device_in_use;
+std::string words_of(Device device) {
+  return device == Device::cuda ? cuda::words() : "";
 }
 
-std::string device_words() {
-  return device_in_use == Device::cuda ? cuda::words() : "";
-}
-
-std::int64_t device_bytes() {
-  if (device_in_use == Device::cuda) return cuda::memory().all;
+std::int64_t total_bytes(Device device) {
+  if (device == Device::cuda) return cuda::memory().all;
   return std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
 }
 
-std::int64_t available_bytes() {
-  return device_in_use == Device::cuda ? cuda::memory().available : available_host_bytes();
+std::int64_t available_bytes(Device device) {
+  return device == Device::cuda ? cuda::memory().available
+                                : kernel_figure("/proc/meminfo", "MemAvailable:");
+}
+
+std::int64_t process_peak_bytes() {
+  return kernel_figure("/proc/self/status", "VmHWM:");
 }
 
 std::int64_t allocations_so_far() {

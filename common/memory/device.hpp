@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Where tensors lie and arithmetic runs: one device a process, chosen at run time.
+// Where tensors lie and arithmetic runs: the host, or the process's one GPU. Tensors, streams and
+// sums are told which; nothing here is chosen for the process but which GPU is its own.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -23,19 +24,20 @@ struct Gpus {
 };
 Gpus visible_gpus();
 
-/// Tensors and streams that are made from now on lie on that device. `number` tells one GPU from
-/// the others; a process uses one only. At first it is the CPU.
-/// Throws Error (resources) when the GPU cannot be had.
-void use_device(Device device, int number = 0);
-Device current_device();
+/// Device::cuda means GPU `number` for this process from now on, at first number 0.
+/// Throws Error (resources) when it cannot be had.
+void use_gpu(int number);
 
 /// Name of the device in the maker's words, "" for the CPU.
-std::string device_words();
+std::string words_of(Device device);
 
-/// Bytes that the current device has, and that it could still give. On the CPU: physical memory,
-/// as the kernel estimates it.
-std::int64_t device_bytes();
-std::int64_t available_bytes();
+/// Bytes that the device has, and that it could still give. On the CPU: physical memory, as the
+/// kernel estimates it.
+std::int64_t total_bytes(Device device);
+std::int64_t available_bytes(Device device);
+
+/// The process's own peak of physical memory in bytes, as the kernel counts it (VmHWM).
+std::int64_t process_peak_bytes();
 
 /// Zeroed memory, aligned to 64 bytes or more; null when the device has no more.
 std::byte* allocate(Device device, std::int64_t bytes);

@@ -11,6 +11,9 @@ namespace zero {
 
 enum class Dtype { fp32, bf16, fp16 };
 
+/// What a result does to the place that it goes to: replaces what is there, or is added to it.
+enum class Write { over, add };
+
 /// Upper half of an fp32: its exponent range (no overflow, no loss scale), 8 bits of precision.
 struct Bf16 {
   std::uint16_t bits;
@@ -72,12 +75,13 @@ HOST_DEVICE inline Fp16 narrow<Fp16>(float x) {
   return {static_cast<std::uint16_t>(half | sign)};
 }
 
-/// place = round(x), or, to add, place = round(place + round(x)). Everything that is accumulated in
-/// a storage type is accumulated by this rule, so that its bits do not depend on who adds.
+/// place = round(x), or, with Write::add, place = round(place + round(x)). Everything that is
+/// accumulated in a storage type is accumulated by this rule, so that its bits do not depend on who
+/// adds.
 template <class T>
-HOST_DEVICE inline void store(T& place, float x, bool add) {
+HOST_DEVICE inline void store(T& place, float x, Write write) {
   const T rounded = narrow<T>(x);
-  place = add ? narrow<T>(widen(place) + widen(rounded)) : rounded;
+  place = write == Write::add ? narrow<T>(widen(place) + widen(rounded)) : rounded;
 }
 
 /// Calls `visitor` with a value of the C++ type that stores `dtype`.

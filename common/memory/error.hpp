@@ -9,7 +9,7 @@ namespace zero {
 
 enum class ExitCode { usage = 2, data = 3, communication = 4, numerics = 5, resources = 6 };
 
-/// One sentence with the numbers in it and what to do; `main` prints it and exits with `code`.
+/// One sentence with the numbers in it and what to do; the program ends with it and with `code`.
 class Error : public std::runtime_error {
  public:
   Error(ExitCode code, const std::string& what)
@@ -25,8 +25,5 @@ void expect(bool holds,
 
 /// Throws Error (resources) when standard output cannot take what was printed.
 void flush_output();
-
-/// The exit code that an exception ends the program with; 1 for what is a bug of ours.
-int exit_code_of(const std::exception& error);
 
 }  // namespace zero

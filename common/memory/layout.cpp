@@ -26,24 +26,28 @@ Layout::Layout(std::vector<std::int64_t> sizes, int rank, int ranks, std::int64_
 }
 
 View Layout::layer(const Tensor& full, int l) const {
-  expect(full.size() == this->full(), "layer() takes a tensor of full() elements");
-  return as_layer(full.view().part(padded_starts_[l], layer_size(l)), l);
+  expect(full.size() == this->full_size(), "layer() takes a tensor of full_size() elements");
+  return layer_in(full.view().part(padded_starts_[l], layer_size(l)), l);
 }
 
 View Layout::shard(const Tensor& shards, int l) const {
-  expect(shards.size() == shard(), "shard() takes a tensor of shard() elements");
+  expect(shards.size() == shard_size(), "shard_size() takes a tensor of shard_size() elements");
   View part = shards.view().part(padded_starts_[l] / ranks_, layer_size(l) / ranks_);
-  part.used = std::clamp<std::int64_t>(sizes_[l] - first_owned(l), 0, part.size);
+  part.layer = l;
+  part.start = shard_start(l);
+  part.used = std::clamp<std::int64_t>(sizes_[l] - shard_start(l), 0, part.size);
   return part;
 }
 
-View Layout::mine(View layer) const {
+View Layout::shard_of(View layer) const {
   const std::int64_t size = layer.size / ranks_;
   return layer.part(rank_ * size, size);
 }
 
-View Layout::as_layer(View buffer, int l) const {
+View Layout::layer_in(View buffer, int l) const {
   View view = buffer.part(0, layer_size(l));
+  view.layer = l;
+  view.start = 0;
   view.used = sizes_[l];
   return view;
 }

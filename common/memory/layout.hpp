@@ -22,26 +22,26 @@ class Layout {
   /// Of all layers, without padding.
   std::int64_t parameters() const { return starts_.back(); }
   /// Of all layers, with padding: what an unsharded tensor holds.
-  std::int64_t full() const { return padded_starts_.back(); }
+  std::int64_t full_size() const { return padded_starts_.back(); }
   /// This rank's part of all layers.
-  std::int64_t shard() const { return full() / ranks_; }
+  std::int64_t shard_size() const { return full_size() / ranks_; }
   /// The largest layer, with padding.
-  std::int64_t largest() const { return largest_; }
+  std::int64_t largest_layer() const { return largest_; }
   /// Layer l with padding.
   std::int64_t layer_size(int l) const { return padded_starts_[l + 1] - padded_starts_[l]; }
   /// The global number of layer l's first element: counted over all layers, without padding.
-  std::int64_t first_element(int l) const { return starts_[l]; }
+  std::int64_t layer_start(int l) const { return starts_[l]; }
   /// The position within layer l at which this rank's shard begins.
-  std::int64_t first_owned(int l) const { return rank_ * (layer_size(l) / ranks_); }
+  std::int64_t shard_start(int l) const { return rank_ * (layer_size(l) / ranks_); }
 
-  /// Layer l of a tensor of full() elements.
+  /// Layer l of a tensor of full_size() elements.
   View layer(const Tensor& full, int l) const;
-  /// Layer l's shard in a tensor of shard() elements.
+  /// Layer l's shard in a tensor of shard_size() elements.
   View shard(const Tensor& shards, int l) const;
   /// This rank's shard of a whole layer.
-  View mine(View layer) const;
-  /// The beginning of a buffer of at least largest() elements, as layer l.
-  View as_layer(View buffer, int l) const;
+  View shard_of(View layer) const;
+  /// The beginning of a buffer of at least largest_layer() elements, as layer l.
+  View layer_in(View buffer, int l) const;
 
  private:
   std::vector<std::int64_t> sizes_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The ledger of one process's tensor memory on its device: bytes by kind, reserved, resident, now
-// and at the peak.
+// The ledger of one process's tensor memory: bytes by kind, reserved, resident, now and at the
+// peak.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -29,7 +29,6 @@ struct KindBytes {
 class Ledger {
  public:
   /// Books memory taken from the system; `held` memory counts as resident from now on.
-  /// Throws Error (resources) when one rank alone would want more than the device has.
   void reserve(Kind kind, std::int64_t bytes, bool held);
   void unreserve(Kind kind, std::int64_t bytes, bool held);
   void take(Kind kind, std::int64_t bytes);
@@ -52,8 +51,5 @@ class Ledger {
 
 /// This process's ledger. Used from the thread that runs the trainer only.
 Ledger& ledger();
-
-/// The process's own peak of physical memory in bytes, as the kernel counts it (VmHWM).
-std::int64_t process_peak_bytes();
 
 }  // namespace zero

@@ -16,7 +16,9 @@ View View::part(std::int64_t offset, std::int64_t count) const {
           count,
           std::clamp<std::int64_t>(used - offset, 0, count),
           dtype,
-          device};
+          device,
+          layer,
+          start + offset};
 }
 
 void View::expect_host() const {
@@ -32,16 +34,14 @@ OnHost::OnHost(View view)
   view_.device = Device::cpu;
 }
 
-Buffer::Buffer(Kind kind, std::int64_t bytes, bool held)
-    : kind_(kind),
+Buffer::Buffer(Device device, Kind kind, std::int64_t bytes, bool held)
+    : device_(device),
+      kind_(kind),
       bytes_(bytes),
       held_(held),
-      device_(current_device()),
       data_(nullptr) {
-  ledger().reserve(kind, bytes, held);
   if (bytes > 0) data_ = allocate(device_, bytes);
   if (bytes > 0 && !data_) {
-    ledger().unreserve(kind, bytes, held);
     throw Error(ExitCode::resources,
                 fmt::format("the {} gave no {} bytes for {}: use fewer or narrower layers, or "
                             "more ranks",
@@ -49,6 +49,7 @@ Buffer::Buffer(Kind kind, std::int64_t bytes, bool held)
                             bytes,
                             name_of(kind)));
   }
+  ledger().reserve(kind, bytes, held);
 }
 
 Buffer::~Buffer() {
@@ -57,22 +58,22 @@ Buffer::~Buffer() {
 }
 
 Buffer::Buffer(Buffer&& other) noexcept
-    : kind_(other.kind_),
+    : device_(other.device_),
+      kind_(other.kind_),
       bytes_(std::exchange(other.bytes_, 0)),
       held_(other.held_),
-      device_(other.device_),
       data_(std::exchange(other.data_, nullptr)) {}
 
-Loan::Loan(const Scratch& scratch)
+Booking::Booking(const Scratch& scratch)
     : scratch_(&scratch) {
-  if (scratch.loans_++ > 0) return;
+  if (scratch.bookings_++ > 0) return;
   ledger().take(scratch.buffer_.kind(), scratch.buffer_.bytes());
 }
 
-Loan::Loan(Loan&& other) noexcept
+Booking::Booking(Booking&& other) noexcept
     : scratch_(std::exchange(other.scratch_, nullptr)) {}
 
-Loan& Loan::operator=(Loan&& other) noexcept {
+Booking& Booking::operator=(Booking&& other) noexcept {
   if (this != &other) {
     end();
     scratch_ = std::exchange(other.scratch_, nullptr);
@@ -80,14 +81,14 @@ Loan& Loan::operator=(Loan&& other) noexcept {
   return *this;
 }
 
-void Loan::end() {
+void Booking::end() {
   const Scratch* ended = std::exchange(scratch_, nullptr);
-  if (!ended || --ended->loans_ > 0) return;
+  if (!ended || --ended->bookings_ > 0) return;
   ledger().give_back(ended->buffer_.kind(), ended->buffer_.bytes());
 }
 
-View Loan::view() const {
-  expect(scratch_ != nullptr, "a loan that has ended has no memory");
+View Booking::view() const {
+  expect(scratch_ != nullptr, "a booking that has ended has no memory");
   const Buffer& memory = scratch_->buffer_;
   return {memory.data(), scratch_->size_, scratch_->size_, scratch_->dtype_, memory.device()};
 }

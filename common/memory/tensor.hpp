@@ -20,6 +20,8 @@ struct View {
   std::int64_t used = 0;
   Dtype dtype = Dtype::fp32;
   Device device = Device::cpu;
+  int layer = -1;  // of the model; -1: no layer's
+  std::int64_t start = 0;  // position of the first element within the layer
 
   /// Elements [offset, offset + count); throws std::logic_error when that is not inside.
   View part(std::int64_t offset, std::int64_t count) const;
@@ -52,12 +54,12 @@ class OnHost {
   View view_;
 };
 
-/// Zeroed, 64-byte aligned memory of the current device, in the ledger's books; freed with the
-/// object. Move-only.
+/// Zeroed, 64-byte aligned memory of a device, in the ledger's books; freed with the object, when
+/// no work that uses it is left. Move-only.
 class Buffer {
  public:
   /// Throws Error (resources) when the device does not give that many bytes.
-  Buffer(Kind kind, std::int64_t bytes, bool held);
+  Buffer(Device device, Kind kind, std::int64_t bytes, bool held);
   ~Buffer();
   Buffer(Buffer&& other) noexcept;
   Buffer& operator=(Buffer&&) = delete;
@@ -68,22 +70,23 @@ class Buffer {
   Device device() const { return device_; }
 
  private:
+  Device device_;
   Kind kind_;
   std::int64_t bytes_;
   bool held_;
-  Device device_;
   std::byte* data_;
 };
 
 /// Elements that are held for as long as the object lives: what "resident" counts.
 class Tensor {
  public:
-  Tensor(Kind kind, Dtype dtype, std::int64_t size)
-      : buffer_(kind, size * bytes_of(dtype), true),
+  Tensor(Device device, Kind kind, Dtype dtype, std::int64_t size)
+      : buffer_(device, kind, size * bytes_of(dtype), true),
         dtype_(dtype),
         size_(size) {}
 
   std::int64_t size() const { return size_; }
+  Dtype dtype() const { return dtype_; }
   View view() const { return {buffer_.data(), size_, size_, dtype_, buffer_.device()}; }
 
  private:
@@ -92,36 +95,36 @@ class Tensor {
   std::int64_t size_;
 };
 
-class Loan;
+class Booking;
 
-/// Elements that are reserved at construction and borrowed now and then, whole.
+/// Elements that are reserved at construction and used now and then, whole.
 class Scratch {
  public:
-  Scratch(Kind kind, Dtype dtype, std::int64_t size)
-      : buffer_(kind, size * bytes_of(dtype), false),
+  Scratch(Device device, Kind kind, Dtype dtype, std::int64_t size)
+      : buffer_(device, kind, size * bytes_of(dtype), false),
         dtype_(dtype),
         size_(size) {}
 
-  /// Books the bytes, once, until the last Loan of them ends. What the memory contains is left
-  /// over from before.
-  Loan borrow() const;
+  /// Books the bytes, once, until the last Booking of them ends: it counts, it does not lock. What
+  /// the memory contains is left over from before.
+  Booking book() const;
 
  private:
-  friend class Loan;
+  friend class Booking;
   Buffer buffer_;
   Dtype dtype_;
   std::int64_t size_;
-  mutable int loans_ = 0;
+  mutable int bookings_ = 0;
 };
 
-/// The time during which a Scratch counts as used. Move-only.
-class Loan {
+/// The time during which a Scratch counts as in use. Move-only.
+class Booking {
  public:
-  Loan() = default;
-  explicit Loan(const Scratch& scratch);
-  ~Loan() { end(); }
-  Loan(Loan&& other) noexcept;
-  Loan& operator=(Loan&& other) noexcept;
+  Booking() = default;
+  explicit Booking(const Scratch& scratch);
+  ~Booking() { end(); }
+  Booking(Booking&& other) noexcept;
+  Booking& operator=(Booking&& other) noexcept;
 
   View view() const;
   void end();
@@ -130,8 +133,8 @@ class Loan {
   const Scratch* scratch_ = nullptr;
 };
 
-inline Loan Scratch::borrow() const {
-  return Loan(*this);
+inline Booking Scratch::book() const {
+  return Booking(*this);
 }
 
 }  // namespace zero

@@ -19,9 +19,8 @@ struct LayerDigests {
 
 /// Waits for the trainer's work first.
 template <class Trainer>
-LayerDigests layer_digests(Trainer& trainer) {
+LayerDigests layer_digests(Trainer& trainer, const Layout& layout) {
   trainer.synchronise();
-  const Layout& layout = trainer.layout();
   LayerDigests digests;
   for (int l = 0; l < layout.layers(); ++l) {
     const auto slice = trainer.state(l);
@@ -29,7 +28,7 @@ LayerDigests layer_digests(Trainer& trainer) {
     const auto weights = host.template as<float>();
     std::uint64_t sum = 0;
     for (std::int64_t i = 0; i < slice.weights.used; ++i) {
-      const std::uint64_t number = layout.first_element(l) + slice.first + i;
+      const std::uint64_t number = layout.layer_start(l) + slice.weights.start + i;
       sum += mix(mix(number) ^ std::bit_cast<std::uint32_t>(weights[i]));
     }
     digests.layers.push_back(sum);

@@ -33,22 +33,16 @@ double median_after_warm_up(const std::vector<double>& ms) {
 
 }  // namespace
 
-Report::Report(const Chapter& chapter,
-               const Formulas& formulas,
-               const Options& options,
-               const Layout& layout,
-               Ranks& ranks)
-    : chapter_(chapter),
-      family_(family(formulas)),
-      options_(options),
-      ranks_(ranks),
-      plan_(predict(formulas, options, layout, file_bytes(options))),
-      prints_(ranks.rank == 0 && !options.quiet),
+Report::Report(const Run& run, Communicator& comm)
+    : run_(run),
+      comm_(comm),
+      plan_(predict(run.chapter, run.options, run.choice.device, run.layout)),
+      prints_(comm.rank == 0 && !run.options.quiet),
       terminal_(prints_ ? open_terminal() : nullptr),
       step_began_(Clock::now()) {
-  if (ranks.rank == 0 && !options.log.empty()) {
-    log_ = std::make_unique<RunLog>(options.log);
-    log_->run(chapter, options, formulas, layout, ranks);
+  if (comm.rank == 0 && !run.options.log.empty()) {
+    log_ = std::make_unique<RunLog>(run.options.log);
+    log_->run(run, comm);
   }
   if (prints_) print_header();
 }
@@ -57,7 +51,7 @@ Report::~Report() {
   if (terminal_) std::fclose(terminal_);
 }
 
-void Report::add(const StepReport& step) {
+void Report::add(const Verdict& step) {
   const auto now = Clock::now();
   const double ms = std::chrono::duration<double, std::milli>(now - step_began_).count();
   step_began_ = now;
@@ -71,40 +65,42 @@ void Report::finish(const LayerDigests& digests) {
   const Summary summary = summarise(digests);
   if (prints_) print_summary(summary);
   flush_output();
-  if (log_) log_->summary(summary, plan_, ranks_.counts());
+  if (log_) log_->summary(summary, plan_, comm_.counts());
 }
 
 void Report::print_header() const {
   const std::string where =
-      ranks_.library.empty()
+      comm_.library().empty()
           ? "one process"
-          : fmt::format("{} rank{} ({})", ranks_.size, ranks_.size == 1 ? "" : "s", ranks_.library);
+          : fmt::format("{} rank{} ({})", comm_.size, comm_.size == 1 ? "" : "s", comm_.library());
   fmt::print("{}: {}, {}, task {}\n{} parameters, {} with padding\n",
-             chapter_.name,
+             run_.chapter.name,
              where,
-             name_of(options_.dtype),
-             name_of(options_.task),
+             name_of(run_.options.dtype),
+             name_of(run_.options.task),
              grouped(plan_.parameters),
              grouped(plan_.padded));
-  if (!options_.why.empty()) {
-    const std::string words = device_words();
-    fmt::print("{}{}\n", options_.why, words.empty() ? "" : fmt::format(" ({})", words));
+  if (!run_.choice.why.empty()) {
+    const std::string words = words_of(run_.choice.device);
+    fmt::print("{}{}\n", run_.choice.why, words.empty() ? "" : fmt::format(" ({})", words));
   }
-  const bool several = options_.accumulate > 1;
+  const bool several = run_.options.accumulate > 1;
   fmt::print("{} micro-batch{} of {} a rank and step{}\n\n",
-             options_.accumulate,
+             run_.options.accumulate,
              several ? "es" : "",
-             options_.batch,
-             several && ranks_.size > 1 ? fmt::format("; the ranks are added {}", family_) : "");
+             run_.options.batch,
+             several && comm_.size > 1
+                 ? fmt::format("; the ranks are added {}", family(run_.chapter))
+                 : "");
   fmt::print("{:>8}{:>12}{:>12}{:>12}\n", "step", "loss", "norm", "ms a step");
   std::fflush(stdout);
 }
 
-void Report::print_step(const StepReport& step, double ms) {
+void Report::print_step(const Verdict& step, double ms) {
   using namespace std::chrono_literals;
   const auto done = static_cast<int>(ms_.size());
-  const int tenth = std::max(1, options_.steps / 10);
-  const bool last = done == options_.steps;
+  const int tenth = std::max(1, run_.options.steps / 10);
+  const bool last = done == run_.options.steps;
   const std::string line =
       fmt::format("{:>8}{:>12.5f}{:>12.5f}{:>12.2f}", done, step.loss, step.grad_norm, ms);
   if (step.skipped || done % tenth == 0 || last || done == 1) {
@@ -113,7 +109,7 @@ void Report::print_step(const StepReport& step, double ms) {
     std::fflush(stdout);
     terminal_written_ = Clock::now();  // a launcher takes its time to pass the line on
   } else if (terminal_ && Clock::now() - terminal_written_ > 200ms) {
-    const double left = median_after_warm_up(ms_) * (options_.steps - done) / 1000;
+    const double left = median_after_warm_up(ms_) * (run_.options.steps - done) / 1000;
     fmt::print(terminal_, "\r\033[K{}  {:.0f} s left", line, left);
     std::fflush(terminal_);
     terminal_written_ = Clock::now();
@@ -136,7 +132,7 @@ Summary Report::summarise(const LayerDigests& digests) {
   for (auto& phases : summary.sent) {
     for (std::int64_t& elements : phases) maxima.push_back(&elements);
   }
-  const Sent& sent = ranks_.sent();
+  const Sent& sent = comm_.sent();
   for (int kind = 0; kind < kind_count; ++kind) {
     const KindBytes& booked = ledger().of(static_cast<Kind>(kind));
     summary.bytes[kind] = {booked.reserved, booked.resident, booked.peak};
@@ -144,10 +140,11 @@ Summary Report::summarise(const LayerDigests& digests) {
   }
   summary.total.reserved = ledger().reserved();
   summary.total.peak = ledger().peak_of_total();
-  if (options_.device == Device::cuda && ranks_.size == 1) {
-    summary.beyond = device_bytes() - available_bytes() - summary.total.reserved;
+  if (run_.choice.device == Device::cuda && comm_.size == 1) {
+    summary.beyond =
+        total_bytes(Device::cuda) - available_bytes(Device::cuda) - summary.total.reserved;
   }
-  summary.process_peak = process_peak_bytes() - ranks_.process_bytes_at_start;
+  summary.process_peak = process_peak_bytes() - run_.process_bytes_at_start;
   summary.sent = sent.elements;
   summary.scalars = sent.scalars;
 
@@ -156,7 +153,7 @@ Summary Report::summarise(const LayerDigests& digests) {
   for (const std::int64_t* figure : maxima) mine.push_back(static_cast<std::uint64_t>(*figure));
   mine.push_back(static_cast<std::uint64_t>(sent.padding));
   mine.push_back(static_cast<std::uint64_t>(own_median * 1e6));  // nanoseconds
-  const std::vector<std::uint64_t> all = ranks_.gather(mine);
+  const std::vector<std::uint64_t> all = comm_.gather(mine);
   for (std::size_t rank = 0; rank * mine.size() < all.size(); ++rank) {
     const std::uint64_t* of_rank = all.data() + rank * mine.size();
     for (std::int64_t* figure : maxima) {
@@ -171,7 +168,7 @@ Summary Report::summarise(const LayerDigests& digests) {
 
 void Report::add_digests(const LayerDigests& digests, Summary& summary) {
   const std::size_t layers = digests.layers.size();
-  const std::vector<std::uint64_t> all = ranks_.gather(digests.layers);
+  const std::vector<std::uint64_t> all = comm_.gather(digests.layers);
   summary.layer_digests.assign(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(layers));
   for (std::size_t i = layers; i < all.size(); ++i) {
     std::uint64_t& layer = summary.layer_digests[i % layers];
@@ -217,14 +214,14 @@ void Report::print_summary(const Summary& summary) const {
     fmt::print(
         "  {:<61}{:>15}\n", "beyond the formulas: context, libraries", grouped(*summary.beyond));
   }
-  if (ranks_.size > 1) {
+  if (comm_.size > 1) {
     fmt::print("\n{:<22}{:>24}{:>24}\n", "elements sent", "predicted", "counted");
     // What a library sends within its own collectives, nobody else can count.
     const auto row = [&](const char* name, std::int64_t predicted, std::int64_t counted) {
       fmt::print("  {:<20}{:>24}{:>24}\n",
                  name,
                  grouped(predicted),
-                 ranks_.counts() ? grouped(counted) : "by formula");
+                 comm_.counts() ? grouped(counted) : "by formula");
     };
     for (const Phase phase : step_phases) {
       std::int64_t counted = 0;

@@ -11,11 +11,21 @@
 #include <vector>
 
 #include "report/digest.hpp"
-#include "report/plan.hpp"
+#include "report/prediction.hpp"
+#include "train/verdict.hpp"
 
 namespace zero {
 
 class RunLog;
+
+/// A run as all its ranks agree on it. Refers to what outlives it.
+struct Run {
+  const Chapter& chapter;
+  const Options& options;
+  const Choice& choice;
+  const Layout& layout;
+  std::int64_t process_bytes_at_start;  // physical memory of the process before the run
+};
 
 /// The run's figures over all ranks, ready to print and to log.
 struct Summary {
@@ -43,30 +53,24 @@ struct Summary {
 /// written.
 class Report {
  public:
-  Report(const Chapter& chapter,
-         const Formulas& formulas,
-         const Options& options,
-         const Layout& layout,
-         Ranks& ranks);
+  Report(const Run& run, Communicator& comm);
   ~Report();
 
-  void add(const StepReport& step);
+  void add(const Verdict& step);
   /// Throws Error (numerics) when ranks that hold the same parameters hold different ones.
   void finish(const LayerDigests& digests);
 
  private:
   using Clock = std::chrono::steady_clock;
   void print_header() const;
-  void print_step(const StepReport& step, double ms);
+  void print_step(const Verdict& step, double ms);
   void print_summary(const Summary& summary) const;
   Summary summarise(const LayerDigests& digests);
   void add_digests(const LayerDigests& digests, Summary& summary);
 
-  Chapter chapter_;
-  std::string family_;
-  Options options_;
-  Ranks& ranks_;
-  Prediction plan_;
+  const Run run_;
+  Communicator& comm_;
+  const Prediction plan_;
   bool prints_;
   std::FILE* terminal_ = nullptr;  // for the progress line; none when not on a terminal
   std::unique_ptr<RunLog> log_;

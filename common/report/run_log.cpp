@@ -83,31 +83,29 @@ void RunLog::write(const std::string& line) {
   throw Error(ExitCode::resources, fmt::format("{}: {}", path_, std::strerror(errno)));
 }
 
-void RunLog::run(const Chapter& chapter,
-                 const Options& options,
-                 const Formulas& formulas,
-                 const Layout& layout,
-                 const Ranks& ranks) {
+void RunLog::run(const Run& description, const Communicator& comm) {
+  const auto& [chapter, options, choice, layout, start] = description;
   Json named;
   for (const auto& [name, value] : named_values(options, chapter)) {
     std::visit([&, &name = name](const auto& held) { named[name] = held; }, value);
   }
-  const Json run = {{"chapter", chapter.name},
-                    {"ranks", ranks.size},
-                    {"dtype", name_of(options.dtype)},
-                    {"family", family(formulas)},
-                    {"mpi", ranks.library.empty() ? Json(nullptr) : Json(ranks.library)},
-                    {"device", name_of(options.device)},
-                    {"gpu", options.device == Device::cuda ? Json(device_words()) : Json(nullptr)},
-                    {"comm", chapter.ranks ? Json(name_of(options.comm)) : Json(nullptr)},
-                    {"options", named},
-                    {"parameters", layout.parameters()},
-                    {"padded_parameters", layout.full()},
-                    {"layers", layout.layers()}};
+  const Json run = {
+      {"chapter", chapter.name},
+      {"ranks", comm.size},
+      {"dtype", name_of(options.dtype)},
+      {"family", family(chapter)},
+      {"mpi", comm.library().empty() ? Json(nullptr) : Json(comm.library())},
+      {"device", name_of(choice.device)},
+      {"gpu", choice.device == Device::cuda ? Json(words_of(choice.device)) : Json(nullptr)},
+      {"comm", chapter.ranks ? Json(name_of(choice.comm)) : Json(nullptr)},
+      {"options", named},
+      {"parameters", layout.parameters()},
+      {"padded_parameters", layout.full_size()},
+      {"layers", layout.layers()}};
   write(line_of({{"run", run}}));
 }
 
-void RunLog::step(int number, const StepReport& report, double ms) {
+void RunLog::step(int number, const Verdict& report, double ms) {
   const Json step = {{"step", number},
                      {"loss", finite_or_null(report.loss)},
                      {"grad_norm", finite_or_null(report.grad_norm)},

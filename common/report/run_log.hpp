@@ -14,13 +14,9 @@ class RunLog {
   /// Throws Error (usage) when the file cannot be opened for writing.
   explicit RunLog(const std::string& path);
 
-  void run(const Chapter& chapter,
-           const Options& options,
-           const Formulas& formulas,
-           const Layout& layout,
-           const Ranks& ranks);
+  void run(const Run& run, const Communicator& comm);
   /// Numbers that are not finite become null; the others read back to the same bits.
-  void step(int number, const StepReport& report, double ms);
+  void step(int number, const Verdict& report, double ms);
   /// counted: false where a library's own collectives hide what they send; then null is written.
   void summary(const Summary& summary, const Prediction& plan, bool counted);
 

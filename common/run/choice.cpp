@@ -20,8 +20,8 @@ std::string ranks_of(int count) {
 }
 
 void choose_device(const Options& options, const Machine& machine, Choice& choice) {
-  if (options.wanted_device) {
-    choice.device = *options.wanted_device;
+  if (options.device) {
+    choice.device = *options.device;
     choice.why = fmt::format("device {}", name_of(choice.device));
     if (choice.device == Device::cpu || machine.gpus.count > 0) return;
     throw Error(ExitCode::resources,
@@ -57,23 +57,23 @@ void check_nccl(const Machine& machine, const Choice& choice) {
 
 void choose_comm(const Options& options, const Machine& machine, Choice& choice) {
   const bool own_gpus = machine.ranks <= machine.gpus_in_use;
-  if (options.wanted_comm) {
-    choice.comm = *options.wanted_comm;
+  if (options.comm) {
+    choice.comm = *options.comm;
     choice.why += fmt::format("; comm {}", name_of(choice.comm));
   } else if (choice.device == Device::cpu || machine.ranks == 1) {
-    choice.comm = Transport::mpi;
+    choice.comm = Comm::mpi;
   } else if (!machine.nccl) {
     choice.why += "; comm mpi: built without NCCL";
   } else if (own_gpus || hosts_are_renamed()) {
-    choice.comm = Transport::nccl;
+    choice.comm = Comm::nccl;
     choice.why += "; comm nccl: a GPU a rank";
   } else {
     choice.why += fmt::format(
         "; comm mpi: {} share {}", ranks_of(machine.ranks), gpus_of(machine.gpus_in_use));
   }
-  if (choice.comm == Transport::nccl) check_nccl(machine, choice);
+  if (choice.comm == Comm::nccl) check_nccl(machine, choice);
   if (options.reduce == Reduce::native) choice.why += "; reduce native";
-  if (options.reduce == Reduce::native && choice.comm != Transport::nccl) {
+  if (options.reduce == Reduce::native && choice.comm != Comm::nccl) {
     throw Error(ExitCode::usage,
                 "--reduce native is NCCL's own sum: use --comm nccl, or --reduce ordered");
   }
@@ -95,14 +95,6 @@ Choice choose(const Options& options, const Machine& machine) {
     choice.sharing = machine.users;
   }
   return choice;
-}
-
-Options choose_alone(Options options) {
-  const Choice choice = choose(options, {visible_gpus()});
-  use_device(choice.device, choice.gpu);
-  options.device = choice.device;
-  options.why = choice.why;
-  return options;
 }
 
 }  // namespace zero

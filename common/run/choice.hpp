@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Which device and which transport a run gets, from what was asked for and what there is.
 #pragma once
-#include <string>
-
 #include "memory/device.hpp"
 #include "train/options.hpp"
 
@@ -23,19 +21,8 @@ struct Machine {
 /// launcher that shows each rank a GPU of its own has chosen already.
 int gpu_of(int place_here, int gpus);
 
-struct Choice {
-  Device device = Device::cpu;
-  Transport comm = Transport::mpi;
-  int gpu = 0;  // this rank's
-  int sharing = 1;  // ranks whose tensors lie in the same memory
-  std::string why;  // one line
-};
-
 /// Throws Error (usage) when what was asked for contradicts itself, Error (resources) when the
 /// machine does not have it.
 Choice choose(const Options& options, const Machine& machine);
-
-/// The options of a process alone, with the choice in them and the device in use.
-Options choose_alone(Options options);
 
 }  // namespace zero

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "train/options.hpp"
+#include "run/command_line.hpp"
 
 #include <fmt/format.h>
 
@@ -11,6 +11,8 @@
 
 #include "config.hpp"
 #include "memory/error.hpp"
+#include "report/prediction.hpp"
+#include "run/failure.hpp"
 #include "run/launcher.hpp"
 
 namespace zero {
@@ -23,8 +25,7 @@ const std::map<std::string, Dtype> dtypes{
     {"fp32", Dtype::fp32}, {"bf16", Dtype::bf16}, {"fp16", Dtype::fp16}};
 
 const std::map<std::string, Device> devices{{"cpu", Device::cpu}, {"cuda", Device::cuda}};
-const std::map<std::string, Transport> transports{{"mpi", Transport::mpi},
-                                                  {"nccl", Transport::nccl}};
+const std::map<std::string, Comm> transports{{"mpi", Comm::mpi}, {"nccl", Comm::nccl}};
 const std::map<std::string, Reduce> reduces{{"ordered", Reduce::ordered},
                                             {"native", Reduce::native}};
 
@@ -148,16 +149,16 @@ void add_chapter(CLI::App& app, Options& o, const Chapter& chapter, std::string&
     app.add_option("--loss-scale", loss_scale, "dynamic or a number; fp16 only")
         ->type_name("SCALE");
   }
-  if (chapter.prefetch) {
+  if (chapter.prefetch()) {
     app.add_option("--prefetch", o.prefetch, "layers gathered ahead: 0, 1 or 2")
         ->transform(whole(0, 2));
   }
 }
 
 void add_machine(CLI::App& app, Options& o, const Chapter& chapter) {
-  add_auto(app, "--device", o.wanted_device, devices, "where tensors lie and arithmetic runs");
+  add_auto(app, "--device", o.device, devices, "where tensors lie and arithmetic runs");
   if (!chapter.ranks) return;
-  add_auto(app, "--comm", o.wanted_comm, transports, "what carries bytes between ranks");
+  add_auto(app, "--comm", o.comm, transports, "what carries bytes between ranks");
   app.add_option("--reduce", o.reduce, "ordered, or native: NCCL's own sums")
       ->transform(one_of(reduces))
       ->type_name("KIND")
@@ -234,7 +235,7 @@ Command read_command(int argc, char** argv, const Chapter& chapter) {
   Command command;
   Options& o = command.options;
   o.dtype = chapter.mixed_precision ? Dtype::bf16 : Dtype::fp32;
-  o.prefetch = chapter.prefetch ? 1 : 0;
+  o.prefetch = chapter.prefetch() ? 1 : 0;
   std::string loss_scale = "dynamic";
   CLI::App app(fmt::format("{}: one chapter of the ZeRO tutorial", chapter.name), chapter.name);
   app.option_defaults()->always_capture_default();
@@ -289,13 +290,13 @@ NamedValues named_values(const Options& o, const Chapter& chapter) {
     values.emplace_back("loss-scale", std::string("dynamic"));
     if (o.loss_scale != 0) values.back().second = o.loss_scale;
   }
-  if (chapter.prefetch) values.emplace_back("prefetch", o.prefetch);
+  if (chapter.prefetch()) values.emplace_back("prefetch", o.prefetch);
   const auto or_auto = [](const auto& wanted) {
     return std::string(wanted ? name_of(*wanted) : "auto");
   };
-  values.emplace_back("device", or_auto(o.wanted_device));
+  values.emplace_back("device", or_auto(o.device));
   if (!chapter.ranks) return values;
-  values.emplace_back("comm", or_auto(o.wanted_comm));
+  values.emplace_back("comm", or_auto(o.comm));
   values.emplace_back("reduce", std::string(name_of(o.reduce)));
   return values;
 }
@@ -304,7 +305,7 @@ std::string text_of(const OptionValue& value) {
   return std::visit([](const auto& held) { return fmt::format("{}", held); }, value);
 }
 
-const char* name_of(Transport comm) {
+const char* name_of(Comm comm) {
   constexpr const char* names[] = {"mpi", "nccl"};
   return names[static_cast<int>(comm)];
 }
@@ -317,6 +318,24 @@ const char* name_of(Reduce reduce) {
 const char* name_of(Task task) {
   constexpr const char* names[] = {"text", "toy", "mlp"};
   return names[static_cast<int>(task)];
+}
+
+std::optional<int> answer_alone(const Command& command, const Chapter& chapter) try {
+  if (command.run && !command.options.plan) return std::nullopt;
+  if (chapter.ranks && launcher().ranks > 1) return std::nullopt;  // told once, by Session
+  if (launcher().rank != 0) return 0;  // a launcher stops all at the first code but 0
+  if (command.run) {
+    const bool gpu = visible_gpus().count > 0;
+    const Device device = command.options.device.value_or(gpu ? Device::cuda : Device::cpu);
+    print_prediction(chapter, command.options, device);
+  } else {
+    fmt::print(command.status == 0 ? stdout : stderr, "{}\n", command.text);
+  }
+  flush_output();
+  return command.status;
+} catch (const Error& error) {
+  fmt::print(stderr, "{}: {}\n", chapter.name, error.what());
+  return exit_code_of(error);
 }
 
 }  // namespace zero

@@ -7,16 +7,32 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <limits>
 #include <set>
 #include <thread>
 
-#include "comm/mpi_support.hpp"
+#include "comm/mpi.hpp"
 #include "run/choice.hpp"
+#include "run/failure.hpp"
 #include "run/launcher.hpp"
 
 namespace zero {
+
+namespace {
+
+void end_job(int code) {
+  // The launcher ends the job at once, and what it has not yet passed on is lost.
+  std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  MPI_Abort(MPI_COMM_WORLD, code);
+}
+
+/// While ranks share cores, each gets so much less done in a second.
+std::chrono::seconds patience(int timeout, int ranks_here) {
+  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  return std::chrono::seconds(timeout) * std::max(1, (ranks_here + cores - 1) / cores);
+}
+
+}  // namespace
 
 Session::Session(int& argc, char**& argv) {
   int provided = 0;
@@ -26,8 +42,9 @@ Session::Session(int& argc, char**& argv) {
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
   MPI_Comm_size(MPI_COMM_WORLD, &size_);
+  fail_fast(fmt::format("rank {}/{}", rank_, size_), end_job);
   if (provided < MPI_THREAD_SERIALIZED) {
-    abort(Error(ExitCode::communication, "this MPI allows calls from one thread only"));
+    throw Error(ExitCode::communication, "this MPI allows calls from one thread only");
   }
   MPI_Comm here = MPI_COMM_NULL;
   MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &here);
@@ -37,11 +54,20 @@ Session::Session(int& argc, char**& argv) {
 }
 
 Session::~Session() {
+  watchdog_.reset();
   MPI_Finalize();
 }
 
-Options Session::agree(const Command& command, const Chapter& chapter) {
-  agree_all([&] {
+Choice Session::agree(const Command& command, const Chapter& chapter) {
+  watchdog_.emplace(patience(command.options.timeout, ranks_here_),
+                    [](const std::string& what) { fail(Error(ExitCode::communication, what)); });
+  agree_on_launch(command, chapter);
+  if (!command.run) throw Refusal(static_cast<ExitCode>(command.status), command.text);
+  return choose_together(command.options);
+}
+
+void Session::agree_on_launch(const Command& command, const Chapter& chapter) {
+  attempt([&] {
     const Launcher announced = launcher();
     if (announced.started && announced.ranks != size_) {
       throw Error(
@@ -59,51 +85,11 @@ Options Session::agree(const Command& command, const Chapter& chapter) {
   for (const auto& [name, value] : named_values(command.options, chapter)) {
     if (command.run) mine.emplace_back("--" + name, text_of(value));
   }
-  agree_all_equal(mine);
-  if (!command.run) throw Refusal(static_cast<ExitCode>(command.status), command.text);
-  Options options = command.options;
-  choose_together(options);
-  return options;
-}
-
-void Session::choose_together(Options& options) {
-  Machine machine{
-      .gpus = visible_gpus(), .nccl = nccl_is_built(), .ranks = size_, .ranks_here = ranks_here_};
-  machine.gpu = gpu_of(place_here_, machine.gpus.count);
-  // Which ranks mean the same GPU: each may number those that it sees by itself.
-  const std::uint64_t mine =
-      machine.gpus.count > 0 ? machine.gpus.identities[machine.gpu] : std::uint64_t{0};
-  const std::vector<std::uint64_t> all = MpiWorld().gather({&mine, 1});
-  machine.users = static_cast<int>(std::count(all.begin(), all.end(), mine));
-  machine.gpus_in_use = static_cast<int>(std::set<std::uint64_t>(all.begin(), all.end()).size());
-  Choice choice;
-  agree_all([&] { choice = choose(options, machine); });
-  agree_all([&] { check_same_device(choice.device); });
-  agree_all([&] { use_device(choice.device, choice.gpu); });
-  options.device = choice.device;
-  options.comm = choice.comm;
-  options.why = choice.why;
-  sharing_ = choice.sharing;
-}
-
-/// What was asked for is the same everywhere, so only what was found can differ.
-void Session::check_same_device(Device mine) const {
-  const std::string of_rank_0 = broadcast(0, name_of(mine));
-  if (of_rank_0 == name_of(mine)) return;
-  const bool gpu = mine == Device::cuda;
-  throw Error(ExitCode::resources,
-              fmt::format("rank {} finds {}, rank 0 finds {}: say --device cpu, or give each a GPU",
-                          rank_,
-                          gpu ? "a GPU" : "no GPU",
-                          gpu ? "none" : "one"));
-}
-
-void Session::agree_all_equal(const std::vector<std::pair<std::string, std::string>>& mine) {
   constexpr char end = '\0';  // no argument contains it
   std::string all;
   for (const auto& [name, value] : mine) all += name + "=" + value + end;
   const std::string of_rank_0 = broadcast(0, all);
-  agree_all([&] {
+  attempt([&] {
     std::size_t start = 0;
     for (const auto& [name, value] : mine) {
       const std::string entry = of_rank_0.substr(start, of_rank_0.find(end, start) - start);
@@ -121,37 +107,76 @@ void Session::agree_all_equal(const std::vector<std::pair<std::string, std::stri
   });
 }
 
-void Session::agree_all(const std::function<void()>& attempt) {
+Choice Session::choose_together(const Options& options) {
+  Machine machine{
+      .gpus = visible_gpus(), .nccl = nccl_is_built(), .ranks = size_, .ranks_here = ranks_here_};
+  machine.gpu = gpu_of(place_here_, machine.gpus.count);
+  // Which ranks mean the same GPU: each may number those that it sees by itself.
+  const std::uint64_t mine =
+      machine.gpus.count > 0 ? machine.gpus.identities[machine.gpu] : std::uint64_t{0};
+  const std::vector<std::uint64_t> all = gather(mine);
+  machine.users = static_cast<int>(std::count(all.begin(), all.end(), mine));
+  machine.gpus_in_use = static_cast<int>(std::set<std::uint64_t>(all.begin(), all.end()).size());
+  const Choice choice = together([&] { return choose(options, machine); });
+  // What was asked for is the same everywhere, so only what was found can differ.
+  const std::string of_rank_0 = broadcast(0, name_of(choice.device));
+  attempt([&] {
+    if (of_rank_0 != name_of(choice.device)) {
+      const bool gpu = choice.device == Device::cuda;
+      throw Error(
+          ExitCode::resources,
+          fmt::format("rank {} finds {}, rank 0 finds {}: say --device cpu, or give each a GPU",
+                      rank_,
+                      gpu ? "a GPU" : "no GPU",
+                      gpu ? "none" : "one"));
+    }
+    if (choice.device == Device::cuda) use_gpu(choice.gpu);
+  });
+  return choice;
+}
+
+void Session::attempt(const std::function<void()>& task) {
   constexpr int fine = std::numeric_limits<int>::max();
   int failed = fine;
   int code = 0;
   std::string why;
   try {
-    attempt();
+    task();
   } catch (const Error& error) {
     failed = rank_;
     code = static_cast<int>(error.code);
     why = error.what();
   }
   int first = fine;
-  MPI_Request request;
-  check_mpi(MPI_Iallreduce(&failed, &first, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD, &request));
-  finish({&request, 1});
+  complete([&](MPI_Request* request) {
+    return MPI_Iallreduce(&failed, &first, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD, request);
+  });
   if (first == fine) return;
-  check_mpi(MPI_Ibcast(&code, 1, MPI_INT, first, MPI_COMM_WORLD, &request));
-  finish({&request, 1});
+  complete([&](MPI_Request* request) {
+    return MPI_Ibcast(&code, 1, MPI_INT, first, MPI_COMM_WORLD, request);
+  });
   throw Refusal(static_cast<ExitCode>(code), broadcast(first, why));
 }
 
 std::string Session::broadcast(int root, std::string text) const {
   auto length = static_cast<int>(text.size());
-  MPI_Request request;
-  check_mpi(MPI_Ibcast(&length, 1, MPI_INT, root, MPI_COMM_WORLD, &request));
-  finish({&request, 1});
+  complete([&](MPI_Request* request) {
+    return MPI_Ibcast(&length, 1, MPI_INT, root, MPI_COMM_WORLD, request);
+  });
   text.resize(length);
-  check_mpi(MPI_Ibcast(text.data(), length, MPI_CHAR, root, MPI_COMM_WORLD, &request));
-  finish({&request, 1});
+  complete([&](MPI_Request* request) {
+    return MPI_Ibcast(text.data(), length, MPI_CHAR, root, MPI_COMM_WORLD, request);
+  });
   return text;
+}
+
+std::vector<std::uint64_t> Session::gather(std::uint64_t value) const {
+  std::vector<std::uint64_t> all(size_);
+  complete([&](MPI_Request* request) {
+    return MPI_Iallgather(
+        &value, 1, MPI_UINT64_T, all.data(), 1, MPI_UINT64_T, MPI_COMM_WORLD, request);
+  });
+  return all;
 }
 
 int Session::refuse(const Refusal& refusal) const {
@@ -163,18 +188,13 @@ int Session::refuse(const Refusal& refusal) const {
   return code;
 }
 
-void Session::abort(const std::exception& error) const {
-  fmt::print(stderr, "rank {}/{}: {}\n", rank_, size_, error.what());
-  std::fflush(stderr);
-  // The launcher ends the job at once, and what it has not yet passed on is lost.
-  std::this_thread::sleep_for(std::chrono::milliseconds(200));
-  MPI_Abort(MPI_COMM_WORLD, exit_code_of(error));
-  std::abort();  // not reached; MPI_Abort is not declared noreturn
-}
-
-std::unique_ptr<Communicator> make_communicator(const Session& session, const Options& options) {
-  if (options.comm == Transport::nccl) return make_nccl_communicator(session, options.reduce);
-  return make_mpi_communicator(session);
+Communicator Session::communicator(const Options& options,
+                                   const Choice& choice,
+                                   const Layout& layout) {
+  auto transport = choice.comm == Comm::nccl ? make_nccl_transport(options.reduce, rank_, size_)
+                                             : make_mpi_transport(choice.device, size_);
+  return Communicator(
+      rank_, size_, std::move(transport), choice.device, options.dtype, layout.largest_layer());
 }
 
 }  // namespace zero

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // A program's life on MPI ranks: start, agreement before the first step, and one way to fail.
 #pragma once
-#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -11,17 +10,21 @@
 
 #include "comm/communicator.hpp"
 #include "memory/error.hpp"
-#include "train/options.hpp"
+#include "memory/layout.hpp"
+#include "report/report.hpp"
+#include "run/command_line.hpp"
 
 namespace zero {
 
-/// Every rank has it at the same point of the program, so all can leave in good order.
+/// What all ranks refuse together: every rank has it at the same point of the program, so all can
+/// leave in good order.
 class Refusal : public Error {
  public:
   using Error::Error;
 };
 
-/// MPI from construction to destruction.
+/// MPI from construction to destruction. What nobody catches ends the whole job at once, with
+/// `rank r/N: what` and the error's exit code.
 class Session {
  public:
   /// MPI ends the job when it cannot start.
@@ -30,54 +33,44 @@ class Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  /// The options, when every rank runs the same program, could read its command line and was given
-  /// the same, and finds the device and the transport that it asks for: that device is then in use.
-  /// Otherwise throws Refusal on all ranks; help asked for on all is a Refusal of code 0.
-  Options agree(const Command& command, const Chapter& chapter);
+  /// What is chosen, when every rank runs the same program, could read its command line and was
+  /// given the same, and finds the device and the transport that it asks for. From then on a job
+  /// that stands still is ended (options.timeout). Otherwise throws Refusal on all ranks; help
+  /// asked for on all is a Refusal of code 0.
+  Choice agree(const Command& command, const Chapter& chapter);
 
   /// Runs `make` on every rank. When it throws an Error on any, throws Refusal on all.
   template <class Make>
-  auto agree(Make make) {
+  auto together(Make make) {
     std::optional<decltype(make())> made;
-    agree_all([&] { made.emplace(make()); });
+    attempt([&] { made.emplace(make()); });
     return std::move(*made);
   }
 
+  /// Ranks that talk through choice.comm.
+  Communicator communicator(const Options& options, const Choice& choice, const Layout& layout);
+
   /// Prints the sentence once, from rank 0, and returns the exit code.
   int refuse(const Refusal& refusal) const;
-  /// Prints `rank r/N: what` and ends the whole job at once with the error's exit code.
-  [[noreturn]] void abort(const std::exception& error) const;
 
   int rank() const { return rank_; }
   int size() const { return size_; }
-  /// How many of the ranks have their tensors in the memory that this one's lie in.
-  int sharing() const { return sharing_; }
   /// Physical memory of the process when MPI had started, in bytes.
   std::int64_t process_bytes_at_start() const { return process_bytes_at_start_; }
 
  private:
-  void choose_together(Options& options);
-  void check_same_device(Device mine) const;
-  void agree_all(const std::function<void()>& attempt);
-  void agree_all_equal(const std::vector<std::pair<std::string, std::string>>& mine);
+  void attempt(const std::function<void()>& task);
+  void agree_on_launch(const Command& command, const Chapter& chapter);
+  Choice choose_together(const Options& options);
   std::string broadcast(int root, std::string text) const;
+  std::vector<std::uint64_t> gather(std::uint64_t value) const;
 
   int rank_ = 0;
   int size_ = 1;
   int ranks_here_ = 1;  // on this machine
   int place_here_ = 0;  // this one's place among those
-  int sharing_ = 1;
   std::int64_t process_bytes_at_start_ = 0;
+  std::optional<Watchdog> watchdog_;
 };
-
-/// Ranks that talk through options.comm. Calls come from one thread at a time. Throws Error
-/// (communication) when they cannot.
-std::unique_ptr<Communicator> make_communicator(const Session& session, const Options& options);
-
-std::unique_ptr<Communicator> make_mpi_communicator(const Session& session);
-/// One GPU a rank.
-std::unique_ptr<Communicator> make_nccl_communicator(const Session& session, Reduce reduce);
-/// False in a build without NCCL, where the function before throws.
-bool nccl_is_built();
 
 }  // namespace zero

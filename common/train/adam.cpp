@@ -28,7 +28,8 @@ void Adam::begin(float grad_factor) {
               static_cast<float>(eps_)};
 }
 
-void Adam::update(const AdamSlice& slice, View grads, View params) {
+void Adam::update(const AdamSlice& slice, View grads, CastTo copy) {
+  const View params = copy.params;
   const std::int64_t count = slice.weights.size;
   expect(slice.momentum.size == count && slice.variance.size == count && grads.size == count &&
              params.size == count,

@@ -32,10 +32,10 @@ void fill(const Tensor& tensor, const std::function<float(std::int64_t)>& value)
 /// Predict a byte of a file from the `context` bytes before it.
 class Text : public Data {
  public:
-  Text(const Options& options, int rank, int ranks)
+  Text(const Options& options, Device device, int rank, int ranks)
       : Data(options, rank, ranks),
-        text_(Kind::data, file_bytes(options), true),
-        codes_(Kind::data, Dtype::fp32, 256 * (options.width / context)),
+        text_(device, Kind::data, file_bytes(options), true),
+        codes_(device, Kind::data, Dtype::fp32, 256 * (options.width / context)),
         source_{text_.data(),
                 text_.bytes(),
                 codes_.view(),
@@ -77,10 +77,10 @@ class Text : public Data {
 /// Learn what a fixed random teacher answers: two matrices, inputs x 16 and 16 x outputs.
 class Teacher : public Data {
  public:
-  Teacher(const Options& options, const Architecture& model, int rank, int ranks)
+  Teacher(const Options& options, const Architecture& model, Device device, int rank, int ranks)
       : Data(options, rank, ranks),
-        first_(Kind::data, Dtype::fp32, model.widths.front() * TeacherSource::hidden),
-        second_(Kind::data, Dtype::fp32, TeacherSource::hidden * model.widths.back()),
+        first_(device, Kind::data, Dtype::fp32, model.widths.front() * TeacherSource::hidden),
+        second_(device, Kind::data, Dtype::fp32, TeacherSource::hidden * model.widths.back()),
         source_{first_.view(),
                 second_.view(),
                 model.widths.front(),
@@ -107,9 +107,9 @@ class Teacher : public Data {
 
 }  // namespace
 
-std::unique_ptr<Data> make_data(const Options& options, int rank, int ranks) {
-  if (options.task == Task::text) return std::make_unique<Text>(options, rank, ranks);
-  return std::make_unique<Teacher>(options, architecture(options), rank, ranks);
+std::unique_ptr<Data> make_data(const Options& options, Device device, int rank, int ranks) {
+  if (options.task == Task::text) return std::make_unique<Text>(options, device, rank, ranks);
+  return std::make_unique<Teacher>(options, architecture(options), device, rank, ranks);
 }
 
 std::int64_t file_bytes(const Options& options) {

@@ -16,19 +16,23 @@ std::int64_t widest(const Architecture& model) {
 }
 
 std::vector<Scratch> activation_buffers(const Architecture& model,
+                                        Device device,
                                         std::int64_t batch,
                                         Dtype dtype) {
   std::vector<Scratch> buffers;
   for (const std::int64_t width : model.widths) {
-    buffers.emplace_back(Kind::activations, dtype, batch * width);
+    buffers.emplace_back(device, Kind::activations, dtype, batch * width);
   }
   return buffers;
 }
 
-std::vector<Scratch> delta_buffers(const Architecture& model, std::int64_t batch, Dtype dtype) {
+std::vector<Scratch> delta_buffers(const Architecture& model,
+                                   Device device,
+                                   std::int64_t batch,
+                                   Dtype dtype) {
   std::vector<Scratch> buffers;
   for (int i = 0; i < 2; ++i) {
-    buffers.emplace_back(Kind::activations, dtype, batch * widest(model));
+    buffers.emplace_back(device, Kind::activations, dtype, batch * widest(model));
   }
   return buffers;
 }
@@ -68,36 +72,38 @@ Mlp::Mlp(const Options& options, Stream& stream)
       stream_(stream),
       batch_(options.batch),
       seed_(options.seed),
-      activations_(activation_buffers(model_, options.batch, options.dtype)),
-      deltas_(delta_buffers(model_, options.batch, options.dtype)),
-      targets_(Kind::data, Dtype::fp32, options.batch * model_.targets()),
-      panel_(Kind::workspace, Dtype::fp32, panel_elements(current_device())),
+      activations_(activation_buffers(model_, stream.device(), options.batch, options.dtype)),
+      deltas_(delta_buffers(model_, stream.device(), options.batch, options.dtype)),
+      targets_(stream.device(), Kind::data, Dtype::fp32, options.batch * model_.targets()),
+      panel_(stream.device(), Kind::workspace, Dtype::fp32, panel_elements(stream.device())),
       live_(activations_.size()),
       live_deltas_(2) {
   use_one_matmul_thread();
 }
 
-void Mlp::initialise(int l, View part, std::int64_t number, std::int64_t first) const {
+void Mlp::initialise(int l, View part) const {
   const std::int64_t weights = model_.widths[l] * model_.widths[l + 1];
   const float last = l + 1 == model_.layers() ? model_.last_scale : 1.0f;
   const float scale =
       static_cast<float>(std::sqrt(6.0 / static_cast<double>(model_.widths[l]))) * last;
+  std::int64_t number = part.start;  // of the part's first element in the whole model
+  for (int before = 0; before < l; ++before) number += model_.size(before);
   const Generator random(seed_, RandomStream::weights);
   stream_.run([=, &on = stream_.kernels()] {
-    on.initialise(part, random, number + first, weights - first, scale);
+    on.initialise(part, random, number, weights - part.start, scale);
   });
 }
 
 void Mlp::load(const Batch& batch) {
-  live_[0] = activations_[0].borrow();
+  live_[0] = activations_[0].book();
   stream_.run([=, &on = stream_.kernels(), inputs = live_[0].view(), targets = targets_.view()] {
     batch.data->load(on, batch.first, inputs, targets);
   });
 }
 
 void Mlp::forward(int l, View params) {
-  live_[l + 1] = activations_[l + 1].borrow();
-  const Loan panel = panel_.borrow();
+  live_[l + 1] = activations_[l + 1].book();
+  const Booking panel = panel_.book();
   const bool relu = model_.relu && l + 1 < model_.layers();
   stream_.run([=,
                &on = stream_.kernels(),
@@ -108,7 +114,7 @@ void Mlp::forward(int l, View params) {
 }
 
 void Mlp::loss(float scale, Sums& sums) {
-  for (int i = 0; i < 2; ++i) live_deltas_[i] = deltas_[i].borrow();
+  for (int i = 0; i < 2; ++i) live_deltas_[i] = deltas_[i].book();
   const int last = model_.layers() - 1;
   const View outputs = live_[last + 1].view();
   const View delta = live_deltas_[last % 2].view().part(0, outputs.size);
@@ -121,20 +127,20 @@ void Mlp::loss(float scale, Sums& sums) {
   });
 }
 
-void Mlp::backward(int l, View params, View grads, bool add) {
-  const Loan panel = panel_.borrow();
+void Mlp::backward(int l, View params, View grads, Write write) {
+  const Booking panel = panel_.book();
   const LinearShape layer = shape(l);
   const View x = live_[l].view();
   const View dy = live_deltas_[l % 2].view().part(0, batch_ * layer.outputs);
   const View dx = live_deltas_[(l + 1) % 2].view().part(0, batch_ * layer.inputs);
   stream_.run([=, this, &on = stream_.kernels(), space = panel.view()] {
-    on.linear_backward_params(layer, dy, x, grads, add, space);
+    on.linear_backward_params(layer, dy, x, grads, write, space);
     if (l > 0) on.linear_backward_input(layer, dy, params, x, dx, model_.relu, space);
   });
   live_[l + 1].end();
   if (l > 0) return;
   live_[0].end();
-  for (Loan& delta : live_deltas_) delta.end();
+  for (Booking& delta : live_deltas_) delta.end();
 }
 
 }  // namespace zero

@@ -39,21 +39,20 @@ class Mlp {
   /// The stream must outlive the model's use; nothing is put on it here.
   Mlp(const Options& options, Stream& stream);
 
-  std::vector<std::int64_t> sizes() const { return model_.sizes(); }
-
-  /// Initial values of elements [first, first + part.size) of layer l, whose first element has the
-  /// global number `number`: uniform in +-sqrt(6 / inputs) for weights, 0 for biases and padding.
-  void initialise(int l, View part, std::int64_t number, std::int64_t first = 0) const;
+  /// Initial values of a part of layer l: uniform in +-sqrt(6 / inputs) for weights, 0 for biases
+  /// and padding. A value depends on its place in the model alone, so any rank can make any part.
+  void initialise(int l, View part) const;
 
   /// batch.data must outlive the task that reads it.
   void load(const Batch& batch);
   /// params: layer l whole; read when the stream gets there.
   void forward(int l, View params);
-  /// Adds the mean loss of the micro-batch to sums.loss; its gradient is multiplied by `scale`.
+  /// Adds the mean loss of the micro-batch to sums.totals.loss; its gradient is multiplied by
+  /// `scale`.
   void loss(float scale, Sums& sums);
-  /// Forms layer l's gradient in fp32, rounds it to the type of `grads`, and stores it there or
-  /// adds it; sets the padding to zero. Layers come from last to first.
-  void backward(int l, View params, View grads, bool add);
+  /// Forms layer l's gradient in fp32, rounds it to the type of `grads`, and writes it over what is
+  /// there or adds it; sets the padding to zero. Layers come from last to first.
+  void backward(int l, View params, View grads, Write write);
 
  private:
   LinearShape shape(int l) const {
@@ -68,8 +67,8 @@ class Mlp {
   std::vector<Scratch> deltas_;  // two: (batch, largest width), d loss / d outputs of a layer
   Tensor targets_;  // (batch, targets)
   Scratch panel_;
-  std::vector<Loan> live_;  // of activations_
-  std::vector<Loan> live_deltas_;
+  std::vector<Booking> live_;  // of activations_
+  std::vector<Booking> live_deltas_;
 };
 
 }  // namespace zero

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The options that all six programs share, and what a chapter may be asked for.
+// What a run was asked for, and what was chosen for it.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -10,24 +10,17 @@
 
 #include "memory/device.hpp"
 #include "memory/dtype.hpp"
+#include "train/chapter.hpp"
 
 namespace zero {
 
 enum class Task { text, toy, mlp };
 
 /// What carries bytes between ranks.
-enum class Transport { mpi, nccl };
+enum class Comm { mpi, nccl };
 
 /// Who adds gradients over ranks: our own code in rank order, or NCCL in an order of its own.
 enum class Reduce { ordered, native };
-
-/// What a chapter is called and which options it has beside the common ones.
-struct Chapter {
-  const char* name;
-  bool ranks = true;  // runs on MPI ranks
-  bool mixed_precision = false;  // --dtype and --loss-scale
-  bool prefetch = false;  // --prefetch
-};
 
 /// One training run. Defaults are the programs' defaults.
 struct Options {
@@ -49,15 +42,22 @@ struct Options {
   bool quiet = false;
   bool plan = false;
   int ranks = 1;  // for --plan
+  int timeout = 60;  // seconds without progress that end the job
   Dtype dtype = Dtype::fp32;
   double loss_scale = 0;  // 0: dynamic; used in fp16 only
   int prefetch = 1;  // layers gathered ahead
-  std::optional<Device> wanted_device;  // none: what the machine has
-  std::optional<Transport> wanted_comm;  // none: what suits device and ranks
+  std::optional<Device> device;  // none: what the machine has
+  std::optional<Comm> comm;  // none: what suits device and ranks
   Reduce reduce = Reduce::ordered;
-  Device device = Device::cpu;  // what was chosen (choice.hpp), and the line that says why
-  Transport comm = Transport::mpi;
-  std::string why;
+};
+
+/// What was chosen where the options leave it open.
+struct Choice {
+  Device device = Device::cpu;
+  Comm comm = Comm::mpi;
+  int gpu = 0;  // this rank's
+  int sharing = 1;  // ranks whose tensors lie in the same memory
+  std::string why;  // one line
 };
 
 /// A command line as read: options to run with, or a text to print and leave with `status`.
@@ -68,9 +68,6 @@ struct Command {
   int status = 0;
 };
 
-/// Reads the command line; never throws for what a user can type, starts no MPI.
-Command read_command(int argc, char** argv, const Chapter& chapter);
-
 using OptionValue = std::variant<bool, int, std::uint64_t, double, std::string>;
 using NamedValues = std::vector<std::pair<std::string, OptionValue>>;
 
@@ -80,7 +77,7 @@ NamedValues named_values(const Options& options, const Chapter& chapter);
 std::string text_of(const OptionValue& value);
 
 const char* name_of(Task task);
-const char* name_of(Transport comm);
+const char* name_of(Comm comm);
 const char* name_of(Reduce reduce);
 
 }  // namespace zero

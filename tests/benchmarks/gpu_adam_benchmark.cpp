@@ -230,7 +230,7 @@ class Bench {
     kernels_->clear(sums_);
     kernels_->squared_norm(grads, sums_);
     kernels_->fetch(sums_);
-    adam(grads, static_cast<float>(std::min(1.0, 1 / std::sqrt(sums_.squares))));
+    adam(grads, static_cast<float>(std::min(1.0, 1 / std::sqrt(sums_.totals.squares))));
   }
 
   std::int64_t n_;

@@ -223,7 +223,7 @@ TEST_CASE("ordered mean: the same bits, whoever I am, stored and added") {
     // Of different magnitude, so that another order would show.
     const auto uneven = [&] { return std::ldexp(random(), static_cast<int>(4 * random())); };
     for (const int ranks : {1, 2, 3, 5}) {
-      for (const bool add : {false, true}) {
+      for (const Write write : {false, true}) {
         const int rank = static_cast<int>(size) % ranks;
         const Twin own(dtype, size, offset, uneven);
         const Twin received(dtype, size * (ranks - 1), offset, uneven);
@@ -308,7 +308,7 @@ struct LayerTwin {
         dx(dtype, s.batch * s.inputs, 0),
         grads(dtype, shape.weights() + (bias ? s.outputs : 0) + 5, offset, value) {}
 
-  void run(Both& both, bool relu, bool add) const {
+  void run(Both& both, bool relu, Write write) const {
     const auto padded = [](View view) {
       view.used = view.size - 5;
       return view;
@@ -354,7 +354,7 @@ TEST_CASE("a layer on small integers: every sum is exact, so the same numbers") 
 TEST_CASE("a layer on any numbers: within what sums in another order may differ") {
   for (const Dtype dtype : dtypes) {
     for (const Shapes& s : shapes) {
-      for (const bool add : {false, true}) {
+      for (const Write write : {false, true}) {
         INFO("seed ", fresh_seed(), " dtype ", std::string(name_of(dtype)), " batch ", s.batch);
         Both both;
         Random random;

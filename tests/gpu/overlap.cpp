@@ -183,8 +183,8 @@ class ModelledPeer : public Communicator {
     staging_.emplace(Device::cuda, largest / 2 * bytes_of(dtype));
   }
 
-  void reduce_scatter_mean(Stream& stream, View full, View shard, bool add) override {
-    const Loan loan = received_->borrow();
+  void reduce_scatter_mean(Stream& stream, View full, View shard, Write write) override {
+    const Booking loan = received_->book();
     const View received = loan.view().part(0, shard.size);
     stream.run([=, this, &on = stream.kernels()] {
       recorder_.mark(Work::reduce_scatter, on, true);
@@ -209,7 +209,7 @@ class ModelledPeer : public Communicator {
       sent_.scalars += 2;
     });
     stream.synchronise();
-    return {2 * sums.loss, 2 * sums.squares};
+    return {2 * sums.totals.loss, 2 * sums.totals.squares};
   }
 
  private:

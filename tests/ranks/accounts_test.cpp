@@ -21,7 +21,7 @@ std::vector<Case> cases() {
   for (const Dtype dtype : {Dtype::fp32, Dtype::bf16, Dtype::fp16}) {
     if (dtype != Dtype::fp32 && !Trainer::chapter.mixed_precision) continue;
     for (const int prefetch : {0, 1, 2}) {
-      if (prefetch != 1 && !Trainer::chapter.prefetch) continue;
+      if (prefetch != 1 && !Trainer::chapter.prefetch()) continue;
       Options options = options_of_test();
       options.dtype = dtype;
       options.prefetch = prefetch;
@@ -133,7 +133,7 @@ TEST_CASE("a step allocates nothing, and the host waits for the device once") {
     CHECK(allocations_so_far() == allocations);
     // Where the device has finished by itself, nobody waits. A GPU's bytes that pass through the
     // host's memory are waited for wave by wave.
-    const bool staged = options.comm == Transport::mpi && comm->size > 1;
+    const bool staged = options.comm == Comm::mpi && comm->size > 1;
     if (!staged) CHECK(waits_so_far() - waits <= 5);
     if (options.device == Device::cpu) CHECK(waits_so_far() == waits);
   }
@@ -153,7 +153,7 @@ TEST_CASE("state bytes are the formula's a parameter, times the padded size") {
   }
   CHECK(
       static_cast<double>(resident) ==
-      doctest::Approx(a_parameter * static_cast<double>(trainer->layout().full())).epsilon(1e-12));
+      doctest::Approx(a_parameter * static_cast<double>(trainer->layout().full_size())).epsilon(1e-12));
 }
 
 }  // namespace zero::test

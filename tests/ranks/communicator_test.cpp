@@ -26,8 +26,8 @@ float small_integer(int rank, std::int64_t i) {
 /// This rank's two sums, where its device keeps them.
 Sums sums_of(double loss, double squares) {
   Sums sums;
-  sums.loss = loss;
-  sums.squares = squares;
+  sums.totals.loss = loss;
+  sums.totals.squares = squares;
   const double both[] = {loss, squares};
   if (sums.on_gpu.bytes() > 0) copy_now(Device::cuda, sums.on_gpu.data(), both, sizeof(both));
   return sums;
@@ -41,8 +41,8 @@ struct Vector {
         rank(comm.rank) {
     fill(tensor.view(), [&](std::int64_t i) { return value(rank, i); });
   }
-  View full() const { return tensor.view(); }
-  View mine() const { return tensor.view().part(rank * own, own); }
+  View full_size() const { return tensor.view(); }
+  View shard_of() const { return tensor.view().part(rank * own, own); }
 
   Tensor tensor;
   std::int64_t own;
@@ -64,12 +64,12 @@ TEST_CASE("reduce_scatter_mean averages and all_gather spreads, exactly") {
         return small_integer(rank, i) * static_cast<float>(comm->size);
       };
       const Vector vector(*comm, dtype, own, value);
-      comm->reserve(dtype, vector.full().size);
-      comm->reduce_scatter_mean(stream, vector.full(), vector.mine());
-      comm->all_gather(stream, vector.full());
+      comm->reserve(dtype, vector.full_size().size);
+      comm->reduce_scatter_mean(stream, vector.full_size(), vector.shard_of());
+      comm->all_gather(stream, vector.full_size());
       stream.synchronise();
-      const std::vector<float> all = values(vector.full());
-      for (std::int64_t i = 0; i < vector.full().size; ++i) {
+      const std::vector<float> all = values(vector.full_size());
+      for (std::int64_t i = 0; i < vector.full_size().size; ++i) {
         float expected = 0;
         for (int r = 0; r < comm->size; ++r) expected += small_integer(r, i);
         if (all[i] == expected) continue;
@@ -88,16 +88,16 @@ TEST_CASE("a shard elsewhere is written or added to, and the rest of full stays"
     const auto value = [](int rank, std::int64_t i) { return small_integer(rank, i); };
     const Vector vector(*comm, dtype, own, value);
     const Tensor shard(Kind::gradients, dtype, own);
-    comm->reserve(dtype, vector.full().size);
-    comm->reduce_scatter_mean(stream, vector.full(), shard.view());
+    comm->reserve(dtype, vector.full_size().size);
+    comm->reduce_scatter_mean(stream, vector.full_size(), shard.view());
     stream.synchronise();
     const std::vector<float> once = values(shard.view());
-    comm->reduce_scatter_mean(stream, vector.full(), shard.view(), true);
+    comm->reduce_scatter_mean(stream, vector.full_size(), shard.view(), true);
     stream.synchronise();
     const std::vector<float> twice = values(shard.view());
     for (std::int64_t i = 0; i < own; ++i) CHECK(twice[i] == 2 * once[i]);  // exact
-    const std::vector<float> full = values(vector.full());
-    for (std::int64_t i = 0; i < vector.full().size; ++i) {
+    const std::vector<float> full = values(vector.full_size());
+    for (std::int64_t i = 0; i < vector.full_size().size; ++i) {
       CHECK(full[i] == small_integer(comm->rank, i));
     }
   }
@@ -113,13 +113,13 @@ TEST_CASE("the ranks are added in rank order, in fp32, and rounded once") {
   };
   for (const Dtype dtype : dtypes) {
     const Vector vector(*comm, dtype, 500, value);
-    comm->reserve(dtype, vector.full().size);
-    comm->all_reduce_mean(stream, vector.full());
+    comm->reserve(dtype, vector.full_size().size);
+    comm->all_reduce_mean(stream, vector.full_size());
     stream.synchronise();
-    const std::vector<float> reduced = values(vector.full());
+    const std::vector<float> reduced = values(vector.full_size());
     int other_order = 0;
     with_type(dtype, [&]<class T>(T) {
-      for (std::int64_t i = 0; i < vector.full().size; ++i) {
+      for (std::int64_t i = 0; i < vector.full_size().size; ++i) {
         float sum = 0, backwards = 0;
         for (int r = 0; r < comm->size; ++r) {
           sum = r == 0 ? widen(narrow<T>(value(r, i))) : sum + widen(narrow<T>(value(r, i)));
@@ -165,8 +165,8 @@ TEST_CASE("what is sent is counted where it leaves, with its padding, under its 
   constexpr std::int64_t own = 8;
   const auto value = [](int, std::int64_t) { return 1.0f; };
   const Vector vector(*comm, Dtype::bf16, own, value);
-  comm->reserve(Dtype::bf16, vector.full().size);
-  View full = vector.full();
+  comm->reserve(Dtype::bf16, vector.full_size().size);
+  View full = vector.full_size();
   full.used = full.size - 3;  // the last rank's part ends in 3 elements of padding
   {
     const PhaseScope phase(Phase::backward);
@@ -192,16 +192,16 @@ TEST_CASE("collectives run in a stream's order on its thread") {
   const auto comm = make_communicator(session(), options_of_test());
   const auto value = [](int rank, std::int64_t i) { return small_integer(rank, i); };
   const Vector vector(*comm, Dtype::fp32, 100, value);
-  comm->reserve(Dtype::fp32, vector.full().size);
+  comm->reserve(Dtype::fp32, vector.full_size().size);
   Stream stream("test", Stream::Mode::worker);
-  for (int i = 0; i < 20; ++i) comm->all_reduce_mean(stream, vector.full());
+  for (int i = 0; i < 20; ++i) comm->all_reduce_mean(stream, vector.full_size());
   Sums mine = sums_of(1, 0);
   const Totals totals = comm->sum(stream, mine);  // waits
   CHECK(totals.loss == comm->size);
   float expected = 0;
   for (int r = 0; r < comm->size; ++r) expected += small_integer(r, 5);
   // An all-reduce rounds N times (N - 1 additions, one division), each by at most 2^-24 of it.
-  CHECK(values(vector.full())[5] == doctest::Approx(expected / static_cast<float>(comm->size))
+  CHECK(values(vector.full_size())[5] == doctest::Approx(expected / static_cast<float>(comm->size))
                                         .epsilon(20 * comm->size * 0x1p-24));
 }
 

@@ -24,7 +24,7 @@ using MakeData = std::function<std::unique_ptr<Data>(int rank, int ranks)>;
 
 /// A run's reports and its final state, by global element number.
 struct Outcome {
-  std::vector<StepReport> reports;
+  std::vector<Verdict> reports;
   std::vector<float> weights, momentum, variance;
 };
 
@@ -92,7 +92,7 @@ std::vector<float> whole_state(Trainer& trainer, Communicator& comm, View AdamSl
     const OnHost host(slice.*member);
     for (std::int64_t i = 0; i < slice.weights.used; ++i) {
       const float value = host.as<float>()[i];
-      bits[layout.first_element(l) + slice.first + i] = held | std::bit_cast<std::uint32_t>(value);
+      bits[layout.layer_start(l) + slice.first + i] = held | std::bit_cast<std::uint32_t>(value);
     }
   }
   const std::vector<std::uint64_t> all = comm.gather(bits);
@@ -106,7 +106,7 @@ std::vector<float> whole_state(Trainer& trainer, Communicator& comm, View AdamSl
 }
 
 template <class Trainer>
-Outcome outcome_of(Trainer& trainer, Communicator& comm, std::vector<StepReport> reports) {
+Outcome outcome_of(Trainer& trainer, Communicator& comm, std::vector<Verdict> reports) {
   trainer.synchronise();
   return {std::move(reports),
           whole_state(trainer, comm, &AdamSlice::weights),
@@ -120,7 +120,7 @@ Outcome run(const Options& options, const MakeData& make) {
   const auto comm = make_communicator(session(), options_of_test());
   const auto data = make(comm->rank, comm->size);  // outlives the trainer, whose tasks read it
   const auto trainer = make_trainer<Trainer>(options, *comm);
-  std::vector<StepReport> reports;
+  std::vector<Verdict> reports;
   for (int step = 0; step < options.steps; ++step) reports.push_back(trainer->step(*data, step));
   return outcome_of(*trainer, *comm, std::move(reports));
 }

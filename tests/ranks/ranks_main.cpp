@@ -97,7 +97,7 @@ void choose(zero::Session& session, const std::string& transport) {
   Command command;
   command.run = true;
   command.options.wanted_device = Device::cuda;
-  command.options.wanted_comm = transport == "mpi" ? Transport::mpi : Transport::nccl;
+  command.options.wanted_comm = transport == "mpi" ? Comm::mpi : Comm::nccl;
   command.options.reduce = transport == "native" ? Reduce::native : Reduce::ordered;
   the_options = session.agree(command, Chapter{.name = "test"});
 }

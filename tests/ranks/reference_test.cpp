@@ -162,7 +162,7 @@ void compare(const Options& o) {
   const Reference tolerance = tolerance_of(o, exact);
   const Outcome ours = run<Trainer>(o, ordinary_data(o));
   Numbers losses;
-  for (const StepReport& report : ours.reports) losses.push_back(report.loss);
+  for (const Verdict& report : ours.reports) losses.push_back(report.loss);
   CHECK(largest_difference(exact.losses, losses) <= tolerance.losses[0]);
   CHECK(largest_difference(exact.weights, ours.weights) <= tolerance.weights[0]);
   CHECK(largest_difference(exact.momentum, ours.momentum) <= tolerance.momentum[0]);

@@ -14,14 +14,14 @@ Replay::Replay(const Options& options, int ranks, Family family)
       layout_(model_.sizes(), 0, 1, current_device() == Device::cpu ? 1 : 8),
       adam_(options, stream_),
       loss_scale_(options),
-      params_(Kind::parameters, options.dtype, layout_.full()),
-      grads_(Kind::gradients, options.dtype, layout_.full()),
-      master_(Kind::optimizer, Dtype::fp32, layout_.full()),
-      momentum_(Kind::optimizer, Dtype::fp32, layout_.full()),
-      variance_(Kind::optimizer, Dtype::fp32, layout_.full()) {
+      params_(Kind::parameters, options.dtype, layout_.full_size()),
+      grads_(Kind::gradients, options.dtype, layout_.full_size()),
+      master_(Kind::optimizer, Dtype::fp32, layout_.full_size()),
+      momentum_(Kind::optimizer, Dtype::fp32, layout_.full_size()),
+      variance_(Kind::optimizer, Dtype::fp32, layout_.full_size()) {
   for (int l = 0; l < layout_.layers(); ++l) {
-    model_.initialise(l, layout_.layer(params_, l), layout_.first_element(l));
-    model_.initialise(l, layout_.layer(master_, l), layout_.first_element(l));
+    model_.initialise(l, layout_.layer(params_, l), layout_.layer_start(l));
+    model_.initialise(l, layout_.layer(master_, l), layout_.layer_start(l));
   }
 }
 
@@ -100,8 +100,8 @@ Totals Replay::totals(const Values& grads) const {
       const std::int64_t size = cut.layer_size(l) / ranks_;
       const std::int64_t real = architecture(options_).size(l);
       double lanes[8] = {};
-      for (std::int64_t i = 0; i < size && cut.first_owned(l) + i < real; ++i) {
-        const double x = grads[cut.first_element(l) + cut.first_owned(l) + i];
+      for (std::int64_t i = 0; i < size && cut.shard_start(l) + i < real; ++i) {
+        const double x = grads[cut.layer_start(l) + cut.shard_start(l) + i];
         lanes[i % 8] += x * x;
       }
       for (const double lane : lanes) squares += lane;
@@ -115,7 +115,7 @@ Totals Replay::totals(const Values& grads) const {
 void Replay::update(const Values& grads, float factor) {
   for (int l = 0; l < layout_.layers(); ++l) {
     const View layer = layout_.layer(grads_, l);
-    const float* from = grads.data() + layout_.first_element(l);
+    const float* from = grads.data() + layout_.layer_start(l);
     fill(layer.part(0, layer.used), [&](std::int64_t i) { return from[i]; });
   }
   adam_.begin(factor);
@@ -123,15 +123,15 @@ void Replay::update(const Values& grads, float factor) {
       {0, master_.view(), momentum_.view(), variance_.view()}, grads_.view(), params_.view());
 }
 
-StepReport Replay::step(const std::vector<std::unique_ptr<Data>>& data, int step) {
+Verdict Replay::step(const std::vector<std::unique_ptr<Data>>& data, int step) {
   sums_.clear();
   sums_.resize(ranks_);
   Values grads = family_ == Family::once_a_step ? gradients_once_a_step(data, step)
                                                 : gradients_every_micro_batch(data, step);
   for (float& g : grads) g = rounded(g / static_cast<float>(options_.accumulate));
   for (Sums& sums : sums_) fetch(stream_, sums);
-  const StepReport report =
-      judge(totals(grads), options_.accumulate * ranks_, options_.clip, loss_scale_.value());
+  const Verdict report =
+      decide(totals(grads), options_.accumulate * ranks_, options_.clip, loss_scale_.value());
   loss_scale_.update(report.skipped);
   if (!report.skipped) update(grads, report.grad_factor);
   return report;

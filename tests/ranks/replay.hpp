@@ -33,7 +33,7 @@ class Replay {
   /// Squares of what each rank owns, in that rank's order, then added over the ranks.
   Totals totals(const Values& grads) const;
   void update(const Values& grads, float factor);
-  StepReport step(const std::vector<std::unique_ptr<Data>>& data, int step);
+  Verdict step(const std::vector<std::unique_ptr<Data>>& data, int step);
 
   Options options_;
   int ranks_;

@@ -54,7 +54,7 @@ int main(int argc, char** argv) {
     Command command;
     command.run = true;
     command.options.wanted_device = nccl ? Device::cuda : Device::cpu;
-    command.options.wanted_comm = nccl ? Transport::nccl : Transport::mpi;
+    command.options.wanted_comm = nccl ? Comm::nccl : Comm::mpi;
     Options options = session.agree(command, Trainer::chapter);
     options.task = Task::mlp;
     options.width = 64;

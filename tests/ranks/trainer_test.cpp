@@ -44,7 +44,7 @@ Options odd_options(Dtype dtype) {
 }
 
 std::vector<int> prefetches() {
-  if (!Trainer::chapter.prefetch) return {0};
+  if (!Trainer::chapter.prefetch()) return {0};
   return {0, 1, 2};
 }
 
@@ -67,8 +67,8 @@ void check_same_bits(const std::vector<float>& ours,
 
 void check_same_run(const Outcome& ours, const Outcome& expected) {
   for (std::size_t s = 0; s < expected.reports.size(); ++s) {
-    const StepReport& a = ours.reports[s];
-    const StepReport& b = expected.reports[s];
+    const Verdict& a = ours.reports[s];
+    const Verdict& b = expected.reports[s];
     const auto sentence = fmt::format("step {}: loss {} norm {} skipped {}, expected {} {} {}",
                                       s + 1,
                                       a.loss,
@@ -108,7 +108,7 @@ TEST_CASE("the run equals the replay: odd sizes, clipping, weight decay") {
     const Outcome outcome = check_against_replay(options, ordinary_data(options));
     // Not everything may have been clipped away or skipped, or the test would see nothing.
     bool clipped = false;
-    for (const StepReport& report : outcome.reports) clipped |= report.grad_norm > options.clip;
+    for (const Verdict& report : outcome.reports) clipped |= report.grad_norm > options.clip;
     CHECK(clipped);
     CHECK(outcome.reports.back().loss != outcome.reports.front().loss);
   }
@@ -172,7 +172,7 @@ TEST_CASE("fp16's dynamic loss scale finds its way down from an overflow") {
   options.seed = 8;  // whose first sample, rank 0's at every N, is far off
   const Outcome outcome = check_against_replay(options, ordinary_data(options));
   int skipped = 0;
-  for (const StepReport& report : outcome.reports) skipped += report.skipped;
+  for (const Verdict& report : outcome.reports) skipped += report.skipped;
   CHECK(outcome.reports.front().skipped);
   CHECK(skipped < options.steps);
 }

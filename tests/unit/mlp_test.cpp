@@ -29,12 +29,12 @@ struct Net {
         stream("test"),
         model(options, stream),
         layout(model.sizes(), 0, 3),
-        params(Kind::parameters, options.dtype, layout.full()),
-        grads(Kind::gradients, options.dtype, layout.full()) {
+        params(Kind::parameters, options.dtype, layout.full_size()),
+        grads(Kind::gradients, options.dtype, layout.full_size()) {
     fill(params.view(), [](std::int64_t) { return 1; });  // must not survive, padding included
     fill(grads.view(), [](std::int64_t) { return 1; });
     for (int l = 0; l < layout.layers(); ++l) {
-      model.initialise(l, layout.layer(params, l), layout.first_element(l));
+      model.initialise(l, layout.layer(params, l), layout.layer_start(l));
     }
   }
 
@@ -44,10 +44,10 @@ struct Net {
     model.load(batch);
     for (int l = 0; l < layout.layers(); ++l) model.forward(l, layout.layer(params, l));
     model.loss(scale, sums);
-    return sums.loss;
+    return sums.totals.loss;
   }
 
-  void backward(const Tensor& into, bool add) {
+  void backward(const Tensor& into, Write write) {
     for (int l = layout.layers(); l-- > 0;) {
       model.backward(l, layout.layer(params, l), layout.layer(into, l), add);
     }
@@ -430,8 +430,8 @@ TEST_CASE("gradients are formed, rounded, and only then added, and padding is ze
     INFO(std::string(name_of(dtype)));
     Net net(small(Task::mlp, dtype));
     const auto data = make_data(net.options);
-    const Tensor first(Kind::gradients, dtype, net.layout.full());
-    const Tensor second(Kind::gradients, dtype, net.layout.full());
+    const Tensor first(Kind::gradients, dtype, net.layout.full_size());
+    const Tensor second(Kind::gradients, dtype, net.layout.full_size());
     fill(first.view(), [](std::int64_t) { return 1; });
     net.forward((*data)(0, 0));
     net.backward(first, false);
@@ -471,7 +471,7 @@ TEST_CASE("initial weights are the note's, by global element number, whoever ask
       const Tensor part(Kind::parameters, dtype, whole.size / 3);
       for (int rank = 0; rank < 3; ++rank) {
         const std::int64_t first = rank * part.size();
-        net.model.initialise(last, part.view(), net.layout.first_element(last), first);
+        net.model.initialise(last, part.view(), net.layout.layer_start(last), first);
         CHECK(bits(part.view()) == bits(whole.part(first, part.size())));
       }
     }

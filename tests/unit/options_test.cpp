@@ -131,7 +131,7 @@ TEST_CASE("without options the defaults hold, by chapter") {
     CHECK(o.ranks == 1);
     CHECK(o.dtype == (chapter.mixed_precision ? Dtype::bf16 : Dtype::fp32));
     CHECK(o.loss_scale == 0);
-    CHECK(o.prefetch == (chapter.prefetch ? 1 : 0));
+    CHECK(o.prefetch == (chapter.prefetch() ? 1 : 0));
   }
 }
 
@@ -354,7 +354,7 @@ TEST_CASE("help: one line for each option, none above 80 columns") {
     }
     const std::size_t common = 18 + 1;  // help too
     const std::size_t own =
-        (chapter.ranks ? 3 : 0) + (chapter.mixed_precision ? 2 : 0) + (chapter.prefetch ? 1 : 0);
+        (chapter.ranks ? 3 : 0) + (chapter.mixed_precision ? 2 : 0) + (chapter.prefetch() ? 1 : 0);
     CHECK(options_in(help).size() == common + own);
   }
 }

@@ -175,7 +175,7 @@ TEST_CASE("a scratch is reserved throughout and used while it is lent") {
   CHECK(change.resident() == 0);
   CHECK(change.now() == 0);
   {
-    const Loan loan = scratch.borrow();
+    const Booking loan = scratch.book();
     CHECK(loan.view().size == 100);
     CHECK(loan.view().used == 100);
     CHECK(loan.view().dtype == Dtype::bf16);
@@ -188,11 +188,11 @@ TEST_CASE("a scratch is reserved throughout and used while it is lent") {
 
 TEST_CASE("what a scratch contains is left over from before") {
   const Scratch scratch(Kind::activations, Dtype::fp32, 4);
-  Loan loan = scratch.borrow();
+  Booking loan = scratch.book();
   std::byte* const data = loan.view().data;
   fill(loan.view(), [](std::int64_t i) { return i + 1; });
   loan.end();
-  loan = scratch.borrow();
+  loan = scratch.book();
   CHECK(loan.view().data == data);
   CHECK(element(loan.view(), 3) == 4);
 }
@@ -200,8 +200,8 @@ TEST_CASE("what a scratch contains is left over from before") {
 TEST_CASE("a loan ends once, whoever ends it") {
   const Change change(Kind::activations);
   const Scratch scratch(Kind::activations, Dtype::fp32, 10);
-  Loan loan = scratch.borrow();
-  Loan moved = std::move(loan);
+  Booking loan = scratch.book();
+  Booking moved = std::move(loan);
   CHECK(change.now() == 40);
   CHECK_THROWS_AS(loan.view(), std::logic_error);
   loan.end();  // has nothing any more
@@ -211,17 +211,17 @@ TEST_CASE("a loan ends once, whoever ends it") {
   moved.end();
   CHECK(change.now() == 0);
   CHECK_THROWS_AS(moved.view(), std::logic_error);
-  CHECK_THROWS_AS(Loan().view(), std::logic_error);
+  CHECK_THROWS_AS(Booking().view(), std::logic_error);
 }
 
 TEST_CASE("a loan replaced by another of the same scratch is booked once") {
   const Change change(Kind::activations);
   const Scratch scratch(Kind::activations, Dtype::fp32, 10);
-  Loan loan = scratch.borrow();
-  loan = scratch.borrow();
+  Booking loan = scratch.book();
+  loan = scratch.book();
   CHECK(change.now() == 40);
   CHECK(change.peak() == 40);
-  Loan& same = loan;
+  Booking& same = loan;
   loan = std::move(same);
   CHECK(change.now() == 40);
   CHECK(loan.view().size == 10);
@@ -233,11 +233,11 @@ TEST_CASE("a loan replaced by one of another scratch ends") {
   const Change change(Kind::activations);
   const Scratch small(Kind::activations, Dtype::fp32, 10);
   const Scratch large(Kind::activations, Dtype::fp32, 100);
-  Loan loan = small.borrow();
-  loan = large.borrow();
+  Booking loan = small.book();
+  loan = large.book();
   CHECK(change.now() == 400);
   CHECK(change.peak() == 440);  // for a moment both are lent
-  loan = Loan();
+  loan = Booking();
   CHECK(change.now() == 0);
 }
 

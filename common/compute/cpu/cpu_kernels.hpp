@@ -9,10 +9,9 @@ namespace zero {
 class CpuKernels : public Kernels {
  public:
   void bind_thread() override {}
-  MomentPointer record() override { return nullptr; }
-  void wait(const MomentPointer&) override {}
+  Mark record() override { return nullptr; }
+  void wait(const Mark&) override {}
   void finish() override {}
-  void drain() noexcept override {}
   void* queue() override { return nullptr; }
 
   void copy(View from, View to) override;
@@ -35,7 +34,7 @@ class CpuKernels : public Kernels {
   void linear_forward(
       const LinearShape& shape, View x, View params, View y, bool relu, View panel) override;
   void linear_backward_params(
-      const LinearShape& shape, View dy, View x, View grads, bool add, View panel) override;
+      const LinearShape& shape, View dy, View x, View grads, Write write, View panel) override;
   void linear_backward_input(const LinearShape& shape,
                              View dy,
                              View params,
@@ -51,7 +50,7 @@ class CpuKernels : public Kernels {
   void fetch(Sums&) override {}
   void divide(View values, int divisor) override;
   void squared_norm(View values, Sums& sums) override;
-  void ordered_mean(View own, int rank, View received, View shard, bool add) override;
+  void ordered_mean(View own, int rank, View received, View shard, Write write) override;
 
   void adam(const AdamScalars& scalars, const AdamSlice& slice, View grads, View params) override;
 };

@@ -65,7 +65,7 @@ void CpuKernels::linear_forward(
 
 /// The gradient of the weight, dy^T x, of the bias, the column sums of dy, and zero padding.
 void CpuKernels::linear_backward_params(
-    const LinearShape& shape, View dy, View x, View grads, bool add, View panel) {
+    const LinearShape& shape, View dy, View x, View grads, Write write, View panel) {
   with_type(grads.dtype, [&]<class T>(T) {
     T* grad = grads.as<T>().data();
     matmul({dy, shape.outputs, true},
@@ -78,7 +78,7 @@ void CpuKernels::linear_backward_params(
              for (std::int64_t i = 0; i < block.rows; ++i) {
                T* row = grad + (block.row + i) * shape.inputs + block.column;
                const float* values = block.values + i * block.columns;
-               for (std::int64_t j = 0; j < block.columns; ++j) store(row[j], values[j], add);
+               for (std::int64_t j = 0; j < block.columns; ++j) store(row[j], values[j], write);
              }
            });
     if (shape.bias) {
@@ -87,7 +87,7 @@ void CpuKernels::linear_backward_params(
       for (std::int64_t j = 0; j < shape.outputs; ++j) {
         float sum = 0;
         for (std::int64_t i = 0; i < shape.batch; ++i) sum += widen(delta[i * shape.outputs + j]);
-        store(bias[j], sum, add);
+        store(bias[j], sum, write);
       }
     }
     std::fill(grad + grads.used, grad + grads.size, T{});
@@ -130,7 +130,7 @@ void CpuKernels::cross_entropy(
     for (std::int64_t row = 0; row < rows; ++row, y += count, dy += count) {
       sum += cross_entropy_of_row(y, count, static_cast<int>(targets.as<float>()[row]), factor, dy);
     }
-    sums.loss += sum / static_cast<double>(rows);
+    sums.totals.loss += sum / static_cast<double>(rows);
   });
 }
 
@@ -147,7 +147,7 @@ void CpuKernels::squared_error(View outputs, View targets, float scale, View del
       sum += static_cast<double>(difference) * difference;
       dy[i] = narrow<T>(2 * difference * factor);
     }
-    sums.loss += sum / count;
+    sums.totals.loss += sum / count;
   });
 }
 

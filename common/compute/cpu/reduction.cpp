@@ -16,7 +16,7 @@ void CpuKernels::copy_bytes(std::byte* to, const std::byte* from, std::int64_t b
 }
 
 void CpuKernels::clear(Sums& sums) {
-  sums.loss = sums.squares = 0;
+  sums.totals.loss = sums.totals.squares = 0;
 }
 
 void CpuKernels::divide(View values, int divisor) {
@@ -43,11 +43,11 @@ void CpuKernels::squared_norm(View values, Sums& sums) {
       const double wide = widen(x[i]);
       partial[i - whole] += wide * wide;
     }
-    for (const double lane : partial) sums.squares += lane;
+    for (const double lane : partial) sums.totals.squares += lane;
   });
 }
 
-void CpuKernels::ordered_mean(View own, int rank, View received, View shard, bool add) {
+void CpuKernels::ordered_mean(View own, int rank, View received, View shard, Write write) {
   with_type(shard.dtype, [&]<class T>(T) {
     std::vector<const T*> sources;
     for (std::int64_t at = 0; at < received.size; at += shard.size) {
@@ -64,7 +64,7 @@ void CpuKernels::ordered_mean(View own, int rank, View received, View shard, boo
         for (std::int64_t i = 0; i < count; ++i) sum[i] += widen(sources[r][start + i]);
       }
       T* out = shard.as<T>().data() + start;
-      for (std::int64_t i = 0; i < count; ++i) store(out[i], sum[i] / ranks, add);
+      for (std::int64_t i = 0; i < count; ++i) store(out[i], sum[i] / ranks, write);
     }
   });
 }

@@ -15,10 +15,9 @@ class CudaKernels : public Kernels {
   ~CudaKernels() override;
 
   void bind_thread() override;
-  MomentPointer record() override;
-  void wait(const MomentPointer& moment) override;
+  Mark record() override;
+  void wait(const Mark& mark) override;
   void finish() override;
-  void drain() noexcept override;
   void* queue() override { return stream(); }
 
   void copy(View from, View to) override;
@@ -41,7 +40,7 @@ class CudaKernels : public Kernels {
   void linear_forward(
       const LinearShape& shape, View x, View params, View y, bool relu, View panel) override;
   void linear_backward_params(
-      const LinearShape& shape, View dy, View x, View grads, bool add, View panel) override;
+      const LinearShape& shape, View dy, View x, View grads, Write write, View panel) override;
   void linear_backward_input(const LinearShape& shape,
                              View dy,
                              View params,
@@ -57,7 +56,7 @@ class CudaKernels : public Kernels {
   void fetch(Sums& sums) override;
   void divide(View values, int divisor) override;
   void squared_norm(View values, Sums& sums) override;
-  void ordered_mean(View own, int rank, View received, View shard, bool add) override;
+  void ordered_mean(View own, int rank, View received, View shard, Write write) override;
 
   void adam(const AdamScalars& scalars, const AdamSlice& slice, View grads, View params) override;
 
@@ -77,7 +76,7 @@ class CudaKernels : public Kernels {
                 View product,
                 View panel);
   /// bias = column sums of dy (batch x outputs), stored or added. partial: the panel's block.
-  void column_sum(const LinearShape& shape, View dy, View bias, bool add, View partial);
+  void column_sum(const LinearShape& shape, View dy, View bias, Write write, View partial);
 
   /// For whoever puts work on it: only so does record() know that there is some.
   cudaStream_t stream() {

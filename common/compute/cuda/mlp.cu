@@ -87,7 +87,7 @@ struct AddBody {
   __device__ void at(std::int64_t i) const {
     Pack<T, width> to = load<width>(grads, i);
     const Pack<T, width> products_at = load<width>(products, i);
-    for (int k = 0; k < width; ++k) store(to.at[k], widen(products_at.at[k]), true);
+    for (int k = 0; k < width; ++k) store(to.at[k], widen(products_at.at[k]), Write::add);
     save<width>(grads, i, to);
   }
 };
@@ -137,13 +137,13 @@ struct ColumnSumBody {
   std::int64_t columns;
   std::int64_t chunks;
   T* bias;
-  bool add;
+  Write write;
 
   template <int>
   __device__ void at(std::int64_t column) const {
     float sum = partial[column];
     for (std::int64_t chunk = 1; chunk < chunks; ++chunk) sum += partial[chunk * columns + column];
-    store(bias[column], sum, add);
+    store(bias[column], sum, write);
   }
 };
 
@@ -235,11 +235,11 @@ void CudaKernels::linear_forward(
 }
 
 void CudaKernels::linear_backward_params(
-    const LinearShape& shape, View dy, View x, View grads, bool add, View panel) {
+    const LinearShape& shape, View dy, View x, View grads, Write write, View panel) {
   View block = product_block(panel);
   block.dtype = grads.dtype;
   block.size = block.used = panel.part(0, block.size).bytes() / bytes_of(grads.dtype);
-  if (!add) {
+  if (write == Write::over) {
     multiply({dy, shape.outputs, true},
              {x, shape.inputs},
              shape.outputs,
@@ -270,14 +270,15 @@ void CudaKernels::linear_backward_params(
     }
   }
   if (shape.bias) {
-    column_sum(shape, dy, grads.part(shape.weights(), shape.outputs), add, product_block(panel));
+    column_sum(shape, dy, grads.part(shape.weights(), shape.outputs), write, product_block(panel));
   }
   if (grads.used == grads.size) return;
   const View padding = grads.part(grads.used, grads.size - grads.used);
   check_cuda(cudaMemsetAsync(padding.data, 0, padding.bytes(), stream()));
 }
 
-void CudaKernels::column_sum(const LinearShape& shape, View dy, View bias, bool add, View partial) {
+void CudaKernels::column_sum(
+    const LinearShape& shape, View dy, View bias, Write write, View partial) {
   const std::int64_t chunk_rows =
       std::max<std::int64_t>(threads, (shape.batch + most_chunks - 1) / most_chunks);
   const std::int64_t chunks = (shape.batch + chunk_rows - 1) / chunk_rows;
@@ -294,7 +295,7 @@ void CudaKernels::column_sum(const LinearShape& shape, View dy, View bias, bool 
     } else {
       start(column_partial<T, 1>, groups);
     }
-    const ColumnSumBody<T> body{sums, shape.outputs, chunks, elements<T>(bias), add};
+    const ColumnSumBody<T> body{sums, shape.outputs, chunks, elements<T>(bias), write};
     each(stream(), shape.outputs, false, body);
   });
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include <stdexcept>
 
-#include "compute/cuda/cuda.hpp"
 #include "memory/error.hpp"
+#include "memory/gpu_memory.hpp"
 
 namespace zero::cuda {
 

@@ -49,7 +49,7 @@ struct OrderedMeanBody {
   std::int64_t part;
   int rank;
   int ranks;
-  bool add;
+  Write write;
 
   __device__ const T* of(int r) const {
     return r == rank ? own : received + (r < rank ? r : r - 1) * part;
@@ -65,8 +65,8 @@ struct OrderedMeanBody {
       for (int k = 0; k < width; ++k) sum.at[k] += widen(next.at[k]);
     }
     Pack<T, width> to{};
-    if (add) to = load<width>(shard, i);
-    for (int k = 0; k < width; ++k) store(to.at[k], sum.at[k] / static_cast<float>(ranks), add);
+    if (write == Write::add) to = load<width>(shard, i);
+    for (int k = 0; k < width; ++k) store(to.at[k], sum.at[k] / static_cast<float>(ranks), write);
     save<width>(shard, i, to);
   }
 };
@@ -88,7 +88,7 @@ void CudaKernels::squared_norm(View values, Sums& sums) {
   });
 }
 
-void CudaKernels::ordered_mean(View own, int rank, View received, View shard, bool add) {
+void CudaKernels::ordered_mean(View own, int rank, View received, View shard, Write write) {
   with_type(shard.dtype, [&]<class T>(T) {
     const OrderedMeanBody<T> body{elements<T>(own),
                                   elements<T>(received),
@@ -96,7 +96,7 @@ void CudaKernels::ordered_mean(View own, int rank, View received, View shard, bo
                                   shard.size,
                                   rank,
                                   static_cast<int>(received.size / shard.size) + 1,
-                                  add};
+                                  write};
     // Every part of `received` is aligned when the first one is and their size is whole packs.
     const bool parts = body.ranks == 1 || shard.size % wide<T> == 0;
     each(stream(), shard.size, parts && aligned(body.own, body.received, body.shard), body);

@@ -4,10 +4,10 @@
 
 #include "compute/cuda/blas.hpp"
 #include "compute/cuda/check.hpp"
-#include "compute/cuda/cuda.hpp"
 #include "compute/cuda/cuda_kernels.hpp"
 #include "compute/generator.hpp"
 #include "memory/error.hpp"
+#include "memory/gpu_memory.hpp"
 
 namespace zero::cuda {
 
@@ -15,15 +15,15 @@ namespace {
 
 int gpu_in_use = 0;
 
-class CudaMoment : public Moment {
+class CudaMark : public DeviceMark {
  public:
-  explicit CudaMoment(cudaStream_t stream) {
+  explicit CudaMark(cudaStream_t stream) {
     check_cuda(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming));
     check_cuda(cudaEventRecord(event_, stream));
   }
-  ~CudaMoment() override { cudaEventDestroy(event_); }
-  CudaMoment(const CudaMoment&) = delete;
-  CudaMoment& operator=(const CudaMoment&) = delete;
+  ~CudaMark() override { cudaEventDestroy(event_); }
+  CudaMark(const CudaMark&) = delete;
+  CudaMark& operator=(const CudaMark&) = delete;
 
   bool passed() const override {
     const cudaError_t state = cudaEventQuery(event_);
@@ -153,6 +153,7 @@ CudaKernels::CudaKernels(int gpu)
 }
 
 CudaKernels::~CudaKernels() {
+  cudaStreamSynchronize(stream_);
   if (blas_) blas().destroy(blas_);
   cudaStreamDestroy(stream_);
 }
@@ -161,23 +162,19 @@ void CudaKernels::bind_thread() {
   check_cuda(cudaSetDevice(gpu_));
 }
 
-MomentPointer CudaKernels::record() {
+Mark CudaKernels::record() {
   if (idle_) return nullptr;
-  return std::make_shared<CudaMoment>(stream_);
+  return std::make_shared<CudaMark>(stream_);
 }
 
-void CudaKernels::wait(const MomentPointer& moment) {
-  if (!moment) return;
-  check_cuda(cudaStreamWaitEvent(stream(), static_cast<const CudaMoment&>(*moment).event(), 0));
+void CudaKernels::wait(const Mark& mark) {
+  if (!mark) return;
+  check_cuda(cudaStreamWaitEvent(stream(), static_cast<const CudaMark&>(*mark).event(), 0));
 }
 
 void CudaKernels::finish() {
   wait_for(record());
   idle_ = true;
-}
-
-void CudaKernels::drain() noexcept {
-  cudaStreamSynchronize(stream_);
 }
 
 void CudaKernels::copy(View from, View to) {
@@ -196,8 +193,8 @@ void CudaKernels::fetch(Sums& sums) {
   copy_bytes(fetched_.data(), sums.on_gpu.data(), fetched_.bytes());
   finish();
   const auto* values = reinterpret_cast<const double*>(fetched_.data());
-  sums.loss = values[0];
-  sums.squares = values[1];
+  sums.totals.loss = values[0];
+  sums.totals.squares = values[1];
 }
 
 }  // namespace zero::cuda

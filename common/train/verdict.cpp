@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: MIT
-#include "train/judge.hpp"
+#include "train/verdict.hpp"
 
 #include <algorithm>
 #include <cmath>
 
 namespace zero {
 
-StepReport judge(const Totals& totals, int micro_batches, double clip, float loss_scale) {
+Verdict decide(const Totals& totals, int micro_batches, double clip, float loss_scale) {
   const double norm = std::sqrt(totals.squares) / loss_scale;
-  StepReport report;
-  report.loss = static_cast<float>(totals.loss / micro_batches);
-  report.grad_norm = static_cast<float>(norm);
-  report.skipped = !std::isfinite(totals.squares);
+  Verdict verdict;
+  verdict.loss = static_cast<float>(totals.loss / micro_batches);
+  verdict.grad_norm = static_cast<float>(norm);
+  verdict.skipped = !std::isfinite(totals.squares);
   const double shrink = clip > 0 && norm > clip ? clip / norm : 1.0;
-  report.grad_factor = static_cast<float>(shrink / loss_scale);
-  return report;
+  verdict.grad_factor = static_cast<float>(shrink / loss_scale);
+  return verdict;
 }
 
 LossScale::LossScale(const Options& options)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Predictions. The formulas here are the ZeRO paper's, written by hand; that each chapter states
 // the right ones is for the tests that are compiled against it.
-#include "report/plan.hpp"
+#include "report/prediction.hpp"
 
 #include <doctest/doctest.h>
 
@@ -155,7 +155,7 @@ TEST_CASE("three layers of 2048 with bias in fp32 on 4 ranks: 201, 126, 88 and 5
   options.layers = 3;
   const Layout layout(architecture(options).sizes(), 0, 4);
   REQUIRE(layout.parameters() == 12589056);
-  REQUIRE(layout.full() == layout.parameters());
+  REQUIRE(layout.full_size() == layout.parameters());
   constexpr double expected[] = {201.4, 125.9, 88.1, 50.4};
   for (int stage = 0; stage <= 3; ++stage) {
     const Prediction plan = predict(*stages[stage], options, layout, 0);
@@ -169,7 +169,7 @@ TEST_CASE("every kind of memory, on two layers of text in 16 bit on 3 ranks") {
   options.batch = 5;
   const Layout layout(architecture(options).sizes(), 1, 3);
   REQUIRE(layout.parameters() == 272 + 4352);
-  REQUIRE(layout.full() == 288 + 4368);
+  REQUIRE(layout.full_size() == 288 + 4368);
   constexpr std::int64_t full = 4656, largest = 4368;
   for (const Formulas* formulas : stages) {
     const Prediction plan = predict(*formulas, options, layout, 1000);
@@ -207,18 +207,18 @@ TEST_CASE("a window borrows prefetch + 1 layers and two gradients, or what a run
     options.prefetch = prefetch;
     const Layout layout(architecture(options).sizes(), 0, 2);
     const Prediction plan = predict(sharded_all, options, layout, 1000);
-    const std::int64_t layer = 4 * layout.largest();
+    const std::int64_t layer = 4 * layout.largest_layer();
     const Prediction::Bytes& params = of(plan, Kind::parameters);
-    CHECK(params.resident == 4 * layout.full() / 2);
+    CHECK(params.resident == 4 * layout.full_size() / 2);
     CHECK(params.peak == params.resident + (prefetch + 1) * layer);
     CHECK(of(plan, Kind::gradients).peak == of(plan, Kind::gradients).resident + 2 * layer);
-    CHECK(of(plan, Kind::optimizer).resident == 8 * layout.full() / 2);
+    CHECK(of(plan, Kind::optimizer).resident == 8 * layout.full_size() / 2);
   }
   // One layer is used twice in a step (forward, backward), and its gradient once.
   Options options = text_options(Dtype::fp32, 16, 1);
   options.prefetch = 2;
   const Layout layout(architecture(options).sizes(), 0, 2);
-  const std::int64_t layer = 4 * layout.largest();
+  const std::int64_t layer = 4 * layout.largest_layer();
   const auto borrowed = [&](Kind kind) {
     const Prediction::Bytes bytes = of(predict(sharded_all, options, layout, 1000), kind);
     return bytes.peak - bytes.resident;
@@ -234,7 +234,7 @@ TEST_CASE("elements sent, by phase, with steps skipped and micro-batches") {
   Options options = text_options(Dtype::bf16, 16, 2);
   options.accumulate = 3;
   const Layout layout(architecture(options).sizes(), 0, 4);
-  REQUIRE(layout.full() == 288 + 4352);
+  REQUIRE(layout.full_size() == 288 + 4352);
   constexpr std::int64_t once = 4640 / 4 * 3;  // (N - 1) / N of the padded size
   const auto sent = [&](const Formulas& formulas, Phase phase) {
     return predict(formulas, options, layout, 9).sent(phase, 10, 2);
@@ -257,7 +257,7 @@ TEST_CASE("padding and scalars sent") {
   Options options = text_options(Dtype::bf16, 16, 2);
   options.accumulate = 3;
   const Layout layout(architecture(options).sizes(), 0, 3);
-  REQUIRE(layout.full() - layout.parameters() == 16 + 16);
+  REQUIRE(layout.full_size() - layout.parameters() == 16 + 16);
   // All ranks together: each of the padding's elements reaches N - 1 others, times the factor.
   const auto padding = [&](const Formulas& formulas) {
     return predict(formulas, options, layout, 9).padding_sent(10, 4);
@@ -279,7 +279,7 @@ TEST_CASE("one rank sends nothing and needs no buffer to receive in") {
     CHECK(plan.padding_sent(10, 0) == 0);
     CHECK(plan.scalars_sent(10) == 0);
     CHECK(of(plan, Kind::communication).peak == 0);
-    CHECK(resident_state(plan) == 16 * layout.full());
+    CHECK(resident_state(plan) == 16 * layout.full_size());
   }
 }
 
@@ -296,8 +296,8 @@ TEST_CASE("the largest sizes that can be asked for do not overflow") {
   options.batch = options.accumulate = 1 << 16;
   const Layout layout(architecture(options).sizes(), 0, 1 << 12);
   const Prediction plan = predict(sharded_all, options, layout, 0);
-  const auto exact = static_cast<long double>(layout.full());
-  CHECK(of(plan, Kind::optimizer).resident == 12 * (layout.full() >> 12));
+  const auto exact = static_cast<long double>(layout.full_size());
+  CHECK(of(plan, Kind::optimizer).resident == 12 * (layout.full_size() >> 12));
   CHECK(of(plan, Kind::activations).peak > 0);
   CHECK(plan.sent(Phase::backward, 1, 0) ==
         static_cast<std::int64_t>(exact * 131072 * 4095 / 4096));

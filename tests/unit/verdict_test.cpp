@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // A step's verdict: loss, norm, factor, skip; and the life of the loss scale.
-#include "train/judge.hpp"
+#include "train/verdict.hpp"
 
 #include <doctest/doctest.h>
 
@@ -27,41 +27,41 @@ void update(LossScale& scale, bool skipped, int times) {
 }  // namespace
 
 TEST_CASE("the loss is the mean over the micro-batches of all ranks") {
-  CHECK(judge({6, 1}, 4, 0).loss == 1.5f);
-  CHECK(judge({6, 1}, 1, 0).loss == 6.0f);
+  CHECK(decide({6, 1}, 4, 0).loss == 1.5f);
+  CHECK(decide({6, 1}, 1, 0).loss == 6.0f);
   // Divided in double and rounded to fp32 once.
-  CHECK(judge({1, 1}, 3, 0).loss == static_cast<float>(1.0 / 3));
+  CHECK(decide({1, 1}, 3, 0).loss == static_cast<float>(1.0 / 3));
 }
 
 TEST_CASE("the norm is of the unscaled gradients") {
-  CHECK(judge({0, 25}, 1, 0).grad_norm == 5.0f);
-  CHECK(judge({0, 25.0 * 1024 * 1024}, 1, 0, 1024).grad_norm == 5.0f);
-  CHECK(judge({0, 0}, 1, 1).grad_norm == 0.0f);
+  CHECK(decide({0, 25}, 1, 0).grad_norm == 5.0f);
+  CHECK(decide({0, 25.0 * 1024 * 1024}, 1, 0, 1024).grad_norm == 5.0f);
+  CHECK(decide({0, 0}, 1, 1).grad_norm == 0.0f);
 }
 
 TEST_CASE("without clipping the factor takes the loss scale out, and nothing else") {
-  CHECK(judge({0, 1e12}, 1, 0).grad_factor == 1.0f);
-  CHECK(judge({0, 1e12}, 1, 0, 1024).grad_factor == 1.0f / 1024);
-  CHECK(judge({0, 1e12}, 1, 0, 3).grad_factor == static_cast<float>(1.0 / 3));
+  CHECK(decide({0, 1e12}, 1, 0).grad_factor == 1.0f);
+  CHECK(decide({0, 1e12}, 1, 0, 1024).grad_factor == 1.0f / 1024);
+  CHECK(decide({0, 1e12}, 1, 0, 3).grad_factor == static_cast<float>(1.0 / 3));
 }
 
 TEST_CASE("a norm above the clip is brought down to it") {
-  CHECK(judge({0, 25}, 1, 5).grad_factor == 1.0f);  // at the clip: nothing to do
-  CHECK(judge({0, 25}, 1, 6).grad_factor == 1.0f);
-  CHECK(judge({0, 25}, 1, 1).grad_factor == static_cast<float>(1.0 / 5));
-  CHECK(judge({0, 25}, 1, 2.5).grad_norm == 5.0f);  // logged before clipping
+  CHECK(decide({0, 25}, 1, 5).grad_factor == 1.0f);  // at the clip: nothing to do
+  CHECK(decide({0, 25}, 1, 6).grad_factor == 1.0f);
+  CHECK(decide({0, 25}, 1, 1).grad_factor == static_cast<float>(1.0 / 5));
+  CHECK(decide({0, 25}, 1, 2.5).grad_norm == 5.0f);  // logged before clipping
   // With a loss scale the norm that counts is the unscaled one, and one factor does both.
-  const StepReport report = judge({0, 25.0 * 64 * 64}, 1, 2.5, 64);
+  const Verdict report = decide({0, 25.0 * 64 * 64}, 1, 2.5, 64);
   CHECK(report.grad_norm == 5.0f);
   CHECK(report.grad_factor == 0.5f / 64);
-  CHECK(judge({0, 0}, 1, 1).grad_factor == 1.0f);
+  CHECK(decide({0, 0}, 1, 1).grad_factor == 1.0f);
 }
 
 TEST_CASE("the factor is formed in double and rounded once") {
   int differs_from_fp32 = 0;
   for (int squares = 2; squares < 1000; ++squares) {
     const auto norm = std::sqrt(static_cast<double>(squares));
-    const StepReport report = judge({0, static_cast<double>(squares)}, 1, 0.3, 3);
+    const Verdict report = decide({0, static_cast<double>(squares)}, 1, 0.3, 3);
     CHECK(report.grad_norm == static_cast<float>(norm / 3));
     if (norm / 3 <= 0.3) continue;
     CHECK(report.grad_factor == static_cast<float>(0.3 / (norm / 3) / 3));
@@ -72,13 +72,13 @@ TEST_CASE("the factor is formed in double and rounded once") {
 }
 
 TEST_CASE("a step is skipped when its sum of squares is not finite") {
-  CHECK(!judge({1, 1}, 1, 0).skipped);
-  CHECK(!judge({1, 1e300}, 1, 0).skipped);
-  CHECK(judge({1, infinity}, 1, 0).skipped);
-  CHECK(judge({1, nan}, 1, 0).skipped);
-  CHECK(judge({1, nan}, 1, 1, 1024).skipped);
+  CHECK(!decide({1, 1}, 1, 0).skipped);
+  CHECK(!decide({1, 1e300}, 1, 0).skipped);
+  CHECK(decide({1, infinity}, 1, 0).skipped);
+  CHECK(decide({1, nan}, 1, 0).skipped);
+  CHECK(decide({1, nan}, 1, 1, 1024).skipped);
   // An infinite loss with finite gradients is the loss's own affair.
-  CHECK(!judge({infinity, 1}, 1, 0).skipped);
+  CHECK(!decide({infinity, 1}, 1, 0).skipped);
 }
 
 TEST_CASE("the dynamic loss scale starts at 2^16 and halves at each skipped step, down to 1") {

@@ -2,25 +2,20 @@
 // What a step's two sums decide: the loss, the gradient norm, whether it is skipped, how much the
 // gradients are scaled; and fp16's loss scale.
 #pragma once
+#include "compute/kernels.hpp"
 #include "train/options.hpp"
 
 namespace zero {
 
-/// The ranks' Sums, added in rank order; the same bits on every rank.
-struct Totals {
-  double loss = 0;
-  double squares = 0;
-};
-
-struct StepReport {
+struct Verdict {
   float loss = 0;  // mean over all samples of the step
   float grad_norm = 0;  // of the mean gradient, unscaled, before clipping
   bool skipped = false;  // some gradient somewhere is not finite: nothing was updated
   float grad_factor = 1;  // what Adam multiplies stored gradients by: unscale and clip in one
 };
 
-/// micro_batches: of all ranks together. clip: largest norm, 0 for none.
-StepReport judge(const Totals& totals, int micro_batches, double clip, float loss_scale = 1);
+/// totals: of all ranks. micro_batches: of all ranks together. clip: largest norm, 0 for none.
+Verdict decide(const Totals& totals, int micro_batches, double clip, float loss_scale = 1);
 
 /// fp16's loss scale: 2^16, halved at each skipped step (not below 1), doubled after 2000 good
 /// ones in a row (not above 2^24); a fixed number when --loss-scale says so; 1 in the other dtypes.

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: MIT
-// What the rest of the library asks of CUDA. Compiled from runtime.cpp and the kernels beside it,
-// or, where the build has no CUDA, from no_cuda.cpp, which has no GPU and throws.
+// What memory asks of CUDA. Defined in compute/cuda/ or, where the build has no CUDA, in its
+// no_cuda.cpp, which has no GPU and throws.
 #pragma once
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <string>
 
-#include "compute/kernels.hpp"
 #include "memory/device.hpp"
 
 namespace zero::cuda {
@@ -28,7 +26,5 @@ void release(std::byte* memory) noexcept;
 std::byte* allocate_host(std::int64_t bytes);
 void release_host(std::byte* memory) noexcept;
 void copy_now(void* to, const void* from, std::int64_t bytes);
-
-std::unique_ptr<Kernels> make_kernels();
 
 }  // namespace zero::cuda

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: MIT
+// Between GPUs, one a rank. `ordered`: sends and receives by NCCL, sums by our own kernel in rank
+// order, so that the bits are those of every other transport. `native`: NCCL's own collectives.
+#include <cuda_runtime.h>
+#include <fmt/format.h>
+#include <nccl.h>
+
+#include "comm/mpi.hpp"
+#include "comm/transport.hpp"
+#include "compute/watchdog.hpp"
+#include "memory/error.hpp"
+
+namespace zero {
+
+namespace {
+
+ncclDataType_t type_of(Dtype dtype) {
+  constexpr ncclDataType_t types[] = {ncclFloat32, ncclBfloat16, ncclFloat16};
+  return types[static_cast<int>(dtype)];
+}
+
+void check_nccl(ncclResult_t code, std::source_location where = std::source_location::current()) {
+  if (code == ncclSuccess) return;
+  throw Error(ExitCode::communication,
+              fmt::format("{}: NCCL: {}: {}",
+                          where.function_name(),
+                          ncclGetErrorString(code),
+                          ncclGetLastError(nullptr)));
+}
+
+/// The GPU's queue, for NCCL to put work into.
+cudaStream_t queue_of(Kernels& on) {
+  return static_cast<cudaStream_t>(on.queue());
+}
+
+class NcclTransport : public Transport {
+ public:
+  NcclTransport(Reduce reduce, int rank, int size)
+      : adds_(reduce == Reduce::native),
+        on_host_(make_mpi_transport(Device::cpu, size)) {
+    ncclUniqueId id{};
+    if (rank == 0) check_nccl(ncclGetUniqueId(&id));
+    complete([&](MPI_Request* request) {
+      return MPI_Ibcast(&id, sizeof(id), MPI_BYTE, 0, MPI_COMM_WORLD, request);
+    });
+    const Working working(Progress::of_host());
+    task_is("the start of NCCL");
+    check_nccl(ncclCommInitRank(&comm_, size, id, rank));
+  }
+
+  ~NcclTransport() override { ncclCommDestroy(comm_); }
+  NcclTransport(const NcclTransport&) = delete;
+  NcclTransport& operator=(const NcclTransport&) = delete;
+
+  /// All of its messages begin together.
+  void exchange(Kernels& on,
+                std::span<const Part> outgoing,
+                std::span<const Part> incoming) override {
+    if (incoming.front().elements.device == Device::cpu) {
+      return on_host_->exchange(on, outgoing, incoming);
+    }
+    check_nccl(ncclGroupStart());
+    for (const auto& [part, to] : outgoing) {
+      check_nccl(ncclSend(part.data, part.size, type_of(part.dtype), to, comm_, queue_of(on)));
+    }
+    for (const auto& [part, from] : incoming) {
+      check_nccl(ncclRecv(part.data, part.size, type_of(part.dtype), from, comm_, queue_of(on)));
+    }
+    check_nccl(ncclGroupEnd());
+    task_queued(on.record());
+  }
+
+  bool adds() const override { return adds_; }
+
+  void reduce_scatter_sum(Kernels& on, View full, View sum) override {
+    check_nccl(ncclReduceScatter(
+        full.data, sum.data, sum.size, type_of(sum.dtype), ncclSum, comm_, queue_of(on)));
+    task_queued(on.record());
+  }
+
+  void all_gather(Kernels& on, View mine, View full) override {
+    check_nccl(
+        ncclAllGather(mine.data, full.data, mine.size, type_of(full.dtype), comm_, queue_of(on)));
+    task_queued(on.record());
+  }
+
+  std::string library() const override {
+    int version = 0;
+    ncclGetVersion(&version);
+    return fmt::format("NCCL {}.{}.{}, {}",
+                       version / 10000,
+                       version / 100 % 100,
+                       version % 100,
+                       on_host_->library());
+  }
+
+ private:
+  const bool adds_;
+  std::unique_ptr<Transport> on_host_;
+  ncclComm_t comm_ = nullptr;
+};
+
+}  // namespace
+
+std::unique_ptr<Transport> make_nccl_transport(Reduce reduce, int rank, int size) {
+  return std::make_unique<NcclTransport>(reduce, rank, size);
+}
+
+bool nccl_is_built() {
+  return true;
+}
+
+}  // namespace zero

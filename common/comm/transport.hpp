@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: MIT
+// What carries bytes from rank to rank. How a vector is cut, in which order it is added and what is
+// counted stands once in Communicator; a transport moves parts, one file each.
+#pragma once
+#include <memory>
+#include <span>
+#include <string>
+
+#include "compute/kernels.hpp"
+#include "train/options.hpp"
+
+namespace zero {
+
+/// A part of a vector on its way to one other rank, or from one.
+struct Part {
+  View elements;
+  int rank;
+};
+
+class Transport {
+ public:
+  virtual ~Transport() = default;
+
+  /// All of `outgoing` to their ranks and all of `incoming` from theirs: parts of one size that lie
+  /// on one device, host memory too. Called from within a stream's task, one call at a time, by all
+  /// ranks in the same order. On return the host's parts have arrived; a GPU's do in the order of
+  /// the kernels' queue. Throws Error (communication).
+  virtual void exchange(Kernels& on,
+                        std::span<const Part> outgoing,
+                        std::span<const Part> incoming) = 0;
+
+  /// True when the transport's library adds by itself, in an order of its own: then the two below
+  /// take the place of exchange() for collectives, and nobody can count what they send.
+  virtual bool adds() const { return false; }
+  /// sum = this rank's 1/N of the sum of all ranks' `full`, in the storage type.
+  virtual void reduce_scatter_sum(Kernels&, View /*full*/, View /*sum*/) {}
+  /// full = all ranks' `mine`; this rank's lies in its place there.
+  virtual void all_gather(Kernels&, View /*mine*/, View /*full*/) {}
+
+  /// Names and versions of the libraries, as "MPICH 4.0.2".
+  virtual std::string library() const = 0;
+};
+
+/// By MPI; a GPU's bytes pass through the host's memory.
+std::unique_ptr<Transport> make_mpi_transport(Device device, int size);
+/// By NCCL, one GPU a rank, and by MPI what lies in the host's memory. Throws Error (resources) in
+/// a build without NCCL.
+std::unique_ptr<Transport> make_nccl_transport(Reduce reduce, int rank, int size);
+/// False in a build without NCCL.
+bool nccl_is_built();
+
+}  // namespace zero

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: MIT
+#include "report/prediction.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "memory/error.hpp"
+#include "report/table.hpp"
+#include "train/adam.hpp"
+#include "train/data.hpp"
+#include "train/mlp.hpp"
+
+namespace zero {
+
+namespace {
+
+double factor_of(const Traffic& factors, Phase phase) {
+  if (phase == Phase::forward) return factors.forward;
+  if (phase == Phase::backward) return factors.backward;
+  return phase == Phase::update ? factors.update : 0.0;
+}
+
+/// Steps in which a phase happened: a skipped step has no update.
+std::int64_t times(Phase phase, std::int64_t steps, std::int64_t skipped) {
+  return phase == Phase::update ? steps - skipped : steps;
+}
+
+}  // namespace
+
+Prediction predict(const Chapter& chapter,
+                   const Options& options,
+                   Device device,
+                   const Layout& layout) {
+  const Architecture model = architecture(options);
+  const std::int64_t w = bytes_of(options.dtype);
+  const std::int64_t n = layout.ranks();
+  const auto p = static_cast<double>(w * layout.full_size());
+  const auto k = static_cast<double>(optimizer_bytes(options.dtype) * layout.full_size());
+  const auto ranks = static_cast<double>(n);
+  const std::int64_t layer = w * layout.largest_layer();
+  // A run that uses fewer layers than a window has places for borrows no more than it uses.
+  const WholeLayers whole = chapter.whole_layers(options.prefetch);
+  const std::int64_t uses = std::int64_t{layout.layers()} * options.accumulate;
+
+  Prediction plan;
+  // Doubles are exact here: integers below 2^53, and what is divided is a multiple of n.
+  const auto set = [&](Kind kind, double bytes, std::int64_t borrowed) {
+    const auto resident = static_cast<std::int64_t>(bytes);
+    plan.bytes[static_cast<int>(kind)] = {resident, resident + borrowed};
+  };
+  set(Kind::parameters,
+      chapter.state_bytes(p, 0, 0, ranks),
+      std::min<std::int64_t>(whole.params, 2 * uses) * layer);
+  set(Kind::gradients,
+      chapter.state_bytes(0, p, 0, ranks),
+      std::min<std::int64_t>(whole.grads, uses) * layer);
+  set(Kind::optimizer, chapter.state_bytes(0, 0, k, ranks), 0);
+  set(Kind::communication, 0, layer / n * (n - 1));
+  set(Kind::activations, 0, model.activation_bytes(options.batch, options.dtype));
+  set(Kind::workspace,
+      device == Device::cuda ? gpu_sums_bytes : 0,
+      panel_elements(device) * bytes_of(Dtype::fp32));
+  const std::int64_t targets = options.batch * model.targets() * 4;
+  set(Kind::data, static_cast<double>(Data::bytes(options, file_bytes(options)) + targets), 0);
+  plan.factors = chapter.elements_sent(options.accumulate);
+  plan.parameters = layout.parameters();
+  plan.padded = layout.full_size();
+  plan.ranks = n;
+  return plan;
+}
+
+std::int64_t check_memory(const Chapter& chapter,
+                          const Options& options,
+                          const Choice& choice,
+                          const Layout& layout) {
+  const Prediction plan = predict(chapter, options, choice.device, layout);
+  std::int64_t needed = 0;
+  for (const Prediction::Bytes& kind : plan.bytes) needed += kind.peak;
+  const std::int64_t available = available_bytes(choice.device);
+  if (needed <= available / choice.sharing) return needed;
+  throw Error(
+      ExitCode::resources,
+      fmt::format("each rank needs {} bytes, {} on this {} share {} that are available: use "
+                  "fewer or narrower layers, or a later chapter",
+                  grouped(needed),
+                  choice.sharing,
+                  choice.device == Device::cpu ? "machine" : "GPU",
+                  grouped(available)));
+}
+
+std::int64_t Prediction::sent(Phase phase, std::int64_t steps, std::int64_t skipped) const {
+  const auto factor = static_cast<std::int64_t>(factor_of(factors, phase));
+  return factor * (padded / ranks) * (ranks - 1) * times(phase, steps, skipped);
+}
+
+std::int64_t Prediction::padding_sent(std::int64_t steps, std::int64_t skipped) const {
+  std::int64_t sum = 0;
+  for (const Phase phase : step_phases) {
+    const auto factor = static_cast<std::int64_t>(factor_of(factors, phase));
+    sum += factor * (padded - parameters) * (ranks - 1) * times(phase, steps, skipped);
+  }
+  return sum;
+}
+
+void print_prediction(const Chapter& chapter, const Options& options, Device device) {
+  const Layout layout(architecture(options).sizes(), 0, options.ranks);
+  const Prediction plan = predict(chapter, options, device, layout);
+  const auto w = static_cast<double>(bytes_of(options.dtype));
+  const auto k = static_cast<double>(optimizer_bytes(options.dtype));
+  fmt::print("{} on {} {}{}, {}: {} parameters, {} with padding, {} layer{}\n\n",
+             chapter.name,
+             options.ranks,
+             device == Device::cpu ? "rank" : "GPU",
+             options.ranks == 1 ? "" : "s",
+             name_of(options.dtype),
+             grouped(plan.parameters),
+             grouped(plan.padded),
+             layout.layers(),
+             layout.layers() == 1 ? "" : "s");
+  fmt::print("bytes of state a parameter: {:g}\n\n", chapter.state_bytes(w, w, k, options.ranks));
+  fmt::print("{:<26}{:>24}{:>24}\n", "bytes of a rank", "resident", "peak");
+  for (int kind = 0; kind < kind_count; ++kind) {
+    fmt::print("  {:<24}{:>24}{:>24}\n",
+               name_of(static_cast<Kind>(kind)),
+               grouped(plan.bytes[kind].resident),
+               grouped(plan.bytes[kind].peak));
+  }
+  fmt::print("\n{:<26}{:>24}{:>24}\n", "sent by a rank in a step", "elements", "a parameter");
+  for (const Phase phase : step_phases) {
+    fmt::print(
+        "  {:<24}{:>24}{:>24}\n",
+        name_of(phase),
+        grouped(plan.sent(phase, 1, 0)),
+        fmt::format(
+            "{:g} x {}/{}", factor_of(plan.factors, phase), options.ranks - 1, options.ranks));
+  }
+  fmt::print("  {:<24}{:>24}\n", "padding, all ranks", grouped(plan.padding_sent(1, 0)));
+  fmt::print("  {:<24}{:>24}\n", "scalars", grouped(plan.scalars_sent(1)));
+}
+
+}  // namespace zero

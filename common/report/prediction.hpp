@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: MIT
+// What a chapter's own formulas predict about bytes held and elements sent.
+#pragma once
+#include <array>
+#include <cstdint>
+
+#include "comm/communicator.hpp"
+#include "memory/layout.hpp"
+#include "train/options.hpp"
+
+namespace zero {
+
+/// What one rank is going to hold and send.
+struct Prediction {
+  struct Bytes {
+    std::int64_t resident = 0;
+    std::int64_t peak = 0;  // of this kind; equals what is reserved
+  };
+  std::array<Bytes, kind_count> bytes{};
+
+  /// For `steps` steps of which `skipped` had no update.
+  std::int64_t sent(Phase phase, std::int64_t steps, std::int64_t skipped) const;
+  /// All ranks together.
+  std::int64_t padding_sent(std::int64_t steps, std::int64_t skipped) const;
+  std::int64_t scalars_sent(std::int64_t steps) const { return steps * 2 * (ranks - 1); }
+
+  Traffic factors{};
+  std::int64_t parameters = 0;
+  std::int64_t padded = 0;
+  std::int64_t ranks = 1;
+};
+
+/// Throws Error (data) when the file of task text cannot be read.
+Prediction predict(const Chapter& chapter,
+                   const Options& options,
+                   Device device,
+                   const Layout& layout);
+
+/// Throws Error (resources) when what the run is going to reserve, on each of the ranks that share
+/// a machine's memory or a GPU's, is more than is available there now. Better here than when the
+/// kernel ends a rank. Returns the bytes of one rank.
+std::int64_t check_memory(const Chapter& chapter,
+                          const Options& options,
+                          const Choice& choice,
+                          const Layout& layout);
+
+/// What --plan prints: for options.ranks ranks on that device.
+void print_prediction(const Chapter& chapter, const Options& options, Device device);
+
+}  // namespace zero
