@@ -3,12 +3,13 @@
 import json
 import os
 import platform
+import re
 import shlex
 import shutil
 import struct
 import subprocess
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 CHAPTERS = ["01_adam", "02_distributed_adam", "03_mixed_precision",
@@ -41,11 +42,6 @@ class Run:
     words: list  # its own options, without --log
     command: list
     log: Path
-    seconds: float = 0.0
-    printed: str = ""
-    info: dict = field(default_factory=dict)
-    steps: list = field(default_factory=list)
-    summary: dict = field(default_factory=dict)
 
     @property
     def number(self):
@@ -57,14 +53,6 @@ class Run:
         launch = [] if self.number == "01" else ["mpirun", "-n", str(self.ranks)]
         return shlex.join([*launch, f"build/{self.chapter}/{self.chapter}", *self.words])
 
-    @property
-    def losses(self):
-        return [step["loss"] for step in self.steps]
-
-    @property
-    def memory(self):
-        return self.summary["memory"]
-
     def execute(self):
         """Runs the program to its end; throws Failure where it fails."""
         self.log.parent.mkdir(parents=True, exist_ok=True)
@@ -73,7 +61,8 @@ class Run:
         self.printed = output_of(self.command)
         self.seconds = time.monotonic() - start
         self.info, self.steps, self.summary = read_log(self.log)
-        self.dtype = self.info["dtype"]
+        self.dtype, self.memory = self.info["dtype"], self.summary["memory"]
+        self.losses = [step["loss"] for step in self.steps]
 
 
 class Programs:
@@ -158,13 +147,11 @@ def first_line(*command):
 
 def machine():
     """What the numbers of a run depend on; no name of host or user."""
-    cpu = [line.partition(":")[2].strip() for line in Path("/proc/cpuinfo").read_text().splitlines()
-           if line.startswith("model name")] if Path("/proc/cpuinfo").exists() else []
+    cpu = re.search(r"^model name\s*: (.*)", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     return {
-        "system": platform.freedesktop_os_release()["PRETTY_NAME"]
-                  if Path("/etc/os-release").exists() else platform.system(),
+        "system": platform.freedesktop_os_release()["PRETTY_NAME"],
         "kernel": platform.release(),
-        "cpu": cpu[0] if cpu else platform.machine(),
+        "cpu": cpu[1] if cpu else platform.machine(),
         "cores": len(os.sched_getaffinity(0)),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
     }
