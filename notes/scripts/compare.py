@@ -40,14 +40,12 @@ def wrong_bytes(runs):
 
 def wrong_traffic(runs):
     """A sentence for each phase that did not send the number of elements of its formula."""
-    problems = []
-    for run in runs:
-        traffic = run.summary["traffic"]
-        rows = traffic["phases"] | {k: traffic[k] for k in ("padding", "scalars")}
-        problems += [f"{run.chapter} {run.dtype}, {row}: sent {t['counted']} elements, "
-                     f"formula {t['predicted']}"
-                     for row, t in rows.items() if t["counted"] != t["predicted"]]
-    return problems
+    return [f"{run.chapter} {run.dtype}, {row}: sent {sent['counted']} elements, "
+            f"formula {sent['predicted']}"
+            for run in runs for traffic in [run.summary["traffic"]]
+            for row, sent in [*traffic["phases"].items(), ("padding", traffic["padding"]),
+                              ("scalars", traffic["scalars"])]
+            if sent["counted"] != sent["predicted"]]
 
 
 def claims(runs, ranks):

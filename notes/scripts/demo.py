@@ -34,14 +34,10 @@ def prepare(options):
 
 
 def execute(run, ranks):
-    """Runs one program with a line of progress; a program that fails ends the demo."""
+    """Runs one program with a line of progress, whose end a failure writes."""
     how = f"1 process x {ranks} micro-batches" if run.number == "01" else f"{ranks} ranks"
     print(f"  {run.dtype}  {run.chapter:<20}{how:<28}", end="", flush=True)
-    try:
-        run.execute()
-    except Failure:
-        print("failed")
-        raise
+    run.execute()
     print(f"{run.seconds:5.1f} s   loss {number(run.losses[-1], '.4f')}", flush=True)
 
 
@@ -97,20 +93,18 @@ def print_figures(runs, options):
     if not shutil.which("gnuplot"):
         print("\nNo curves and no figures: gnuplot is missing (Debian's package is gnuplot-nox).")
         return
-    losses = options.out / "loss.dat"
-    pictures = [options.out / "loss.svg", options.out / "memory.svg"]
+    out, losses = options.out, options.out / "loss.dat"
+    loss, memory = out / "loss.svg", out / "memory.svg"
     figures.write_losses(runs, losses)
     try:
-        text = figures.draw(options.out / "curves.gp",
+        text = figures.draw(out / "curves.gp",
                             figures.curves_in_text(runs, losses, options.steps))
         print("\n" + "\n".join(line.rstrip() for line in text.splitlines() if line.strip()))
-        figures.draw(options.out / "loss.gp",
-                     figures.loss(runs, losses, pictures[0], options.steps))
-        figures.draw(options.out / "memory.gp", figures.memory(runs, options.ranks, pictures[1]))
+        figures.draw(out / "loss.gp", figures.loss(runs, losses, loss, options.steps))
+        figures.draw(out / "memory.gp", figures.memory(runs, options.ranks, memory))
+        print(f"\nThe same as pictures: {loss}, {memory}")
     except Failure as failure:
         print(failure)
-        return
-    print(f"\nThe same as pictures: {pictures[0]}, {pictures[1]}")
 
 
 def print_claims(claims):
@@ -201,7 +195,7 @@ if __name__ == "__main__":
     try:
         sys.exit(main())
     except Failure as failure:
-        print(failure)
+        print(f"failed\n{failure}")
         sys.exit(failure.code)
     except KeyboardInterrupt:
         sys.exit(130)

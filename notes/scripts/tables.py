@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: MIT
 """The measured tables of the pages: each function runs what it needs and answers Markdown."""
 import re
-import subprocess
 from fractions import Fraction
 from pathlib import Path
 
 import compare
-from runs import CHAPTERS, KINDS, Failure
+from runs import CHAPTERS, KINDS, Failure, output_of
 
 ROOT = Path(__file__).resolve().parents[2]
 STATE = KINDS[:3]  # parameters, gradients, optimizer
@@ -43,8 +42,8 @@ def fenced(text):
 def planned(text, pattern):
     found = re.search(pattern, text, re.MULTILINE)
     if not found:
-        raise Failure(f"--plan prints no line like {pattern!r}")
-    return found.group(1)
+        raise Failure(f"there is no line like {pattern!r} in:\n{text}")
+    return found[1]
 
 
 def state_formula(programs, chapter, dtype):
@@ -89,30 +88,25 @@ def sharded(programs, chapter):
     return [kind for kind in STATE if resident(two, kind) < resident(one, kind)]
 
 
-def changed_lines(before, chapter):
-    """As `./tutorial lesson` counts them: removed and added lines of the trainer."""
-    if before is None:
-        return "–"
-    files = [ROOT / name / "trainer.hpp" for name in (before, chapter)]
-    done = subprocess.run(["diff", *map(str, files)], capture_output=True, text=True)
-    lines = sum(line[:1] in "<>" for line in done.stdout.splitlines() if line)
-    new = sorted(path for path in (ROOT / chapter).glob("*.hpp")
-                 if not (ROOT / before / path.name).exists())
-    return " + ".join([str(lines), *(f"{len(path.read_text().splitlines())} new" for path in new)])
+def changed_lines(chapter):
+    """As `./tutorial lesson` counts them: removed and added lines of the trainer, and new files."""
+    lesson = output_of([str(ROOT / "tutorial"), "lesson", chapter])
+    new = re.findall(r"^new file: .* (\d+) lines$", lesson, re.MULTILINE)
+    return " + ".join([planned(lesson, r"^.*: (\d+) changed lines"), *(f"{n} new" for n in new)])
 
 
 def chapter_map(programs):
-    rows, before, shards_before = [], None, []
+    rows, before = [], []
     for chapter in CHAPTERS:
-        shards = sharded(programs, chapter)
-        new = [kind for kind in shards if kind not in shards_before]
-        mixed = state_formula(programs, chapter, "bf16") if chapter >= "03" else "–"
+        first, shards = chapter == "01_adam", sharded(programs, chapter)
+        new = ", ".join(kind for kind in shards if kind not in before)
         rows.append([f"[{chapter}]({chapter}/)",
-                     ", ".join(new).replace("optimizer", "optimizer state") or "–",
-                     mixed, state_formula(programs, chapter, "fp32"),
-                     "–" if chapter == "01_adam" else traffic_formula(programs, chapter),
-                     changed_lines(before, chapter)])
-        before, shards_before = chapter, shards
+                     new.replace("optimizer", "optimizer state") or "–",
+                     state_formula(programs, chapter, "bf16") if chapter >= "03" else "–",
+                     state_formula(programs, chapter, "fp32"),
+                     "–" if first else traffic_formula(programs, chapter),
+                     "–" if first else changed_lines(chapter)])
+        before = shards
     head = ["chapter", "becomes a shard", "bytes a parameter, mixed", "in fp32",
             "sent a parameter: forward, backward, update", "lines changed"]
     return (table(head, rows, left=2) + "\n\nOn N ranks. Sent: elements by one rank in a step of A "
