@@ -129,13 +129,11 @@ def curves_in_text(runs, losses, steps):
 
 def loss_curves(runs, losses, dtype):
     """All curves of a dtype, the thickest below: a curve that left the others would be seen."""
-    curves = []
-    for column, run in enumerate(runs, start=2):
-        if run.dtype == dtype:
-            i = CHAPTERS.index(run.chapter)
-            curves.append(f"'{losses}' using 1:{column} with lines linewidth {13 - 2.3 * i:.1f} "
-                          f"linecolor '{CHAPTER_COLOURS[i]}' title '{run.number}'")
-    return ", ".join(curves)
+    return ", ".join(
+        f"'{losses}' using 1:{column} with lines linewidth {13 - 2.3 * i:.1f} "
+        f"linecolor '{CHAPTER_COLOURS[i]}' title '{run.number}'"
+        for column, run in enumerate(runs, start=2) for i in [CHAPTERS.index(run.chapter)]
+        if run.dtype == dtype)
 
 
 def loss(runs, losses, output, steps):
