@@ -25,8 +25,9 @@ def run(arguments, chapter, ranks, options):
     """The summary of a short run."""
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log.jsonl"
-        subprocess.run([arguments.mpiexec, "-n", str(ranks), arguments.build / chapter / chapter, "--steps",
-                        "3", "--device", "cpu", "--quiet", "--log", log, *options], check=True)
+        subprocess.run([arguments.mpiexec, "-n", str(ranks), arguments.build / chapter / chapter,
+                        "--steps", "3", "--device", "cpu", "--quiet", "--log", log, *options],
+                       check=True)
         return json.loads(log.read_text().splitlines()[-1])["summary"]
 
 

@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: MIT
 """Starts the chapters' programs, alone or on ranks, for the tests that see them from outside."""
-import json
 import os
 import re
-import struct
 import subprocess
+import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-ALONE = "01_adam"
-ON_RANKS = ["02_distributed_adam", "03_mixed_precision", "04_zero1", "05_zero2", "06_zero3"]
-CHAPTERS = [ALONE, *ON_RANKS]
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "notes/scripts"))
+from runs import CHAPTERS, bits, read_log  # noqa: E402, F401 (for the tests, with the rest)
+
+ALONE, *ON_RANKS = CHAPTERS
 SKIPPED = 77  # the exit code by which Meson knows it
 
 # What a launcher says of its own when a job ends with an error. A block of Open MPI's stands
@@ -39,7 +40,7 @@ class Outcome:
         return lines
 
 
-OWN_HOST = str(Path(__file__).resolve().parent.parent / "gpu/own_host.sh")
+OWN_HOST = str(ROOT / "tests/gpu/own_host.sh")
 
 # How ranks on GPUs can talk and add.
 WAYS = {"mpi": ["--comm", "mpi"], "nccl": ["--comm", "nccl"],
@@ -98,24 +99,3 @@ class Programs:
 
 def text_of(output):
     return (output or b"").decode(errors="replace")
-
-
-def no_constant(word):
-    raise ValueError(f"{word} is not JSON")
-
-
-def read_log(path):
-    """The log as (run, steps, summary); strict: NaN and Infinity are no JSON."""
-    lines = [json.loads(line, parse_constant=no_constant)
-             for line in Path(path).read_text().splitlines()]
-    return lines[0]["run"], lines[1:-1], lines[-1]["summary"]
-
-
-def bits(number):
-    """An fp32 number's bits in hexadecimal; "null" as it is. Throws when it is not one of fp32."""
-    if number is None:
-        return "null"
-    packed = struct.pack(">f", number)
-    if struct.unpack(">f", packed)[0] != number:
-        raise ValueError(f"{number!r} is no fp32 number")
-    return packed.hex()
