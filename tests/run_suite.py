@@ -18,6 +18,7 @@ from textwrap import fill
 
 SKIPPED = 77  # the exit code by which Meson knows it
 KINDS = {"OK": "passed", "EXPECTEDFAIL": "passed", "SKIP": "skipped", "IGNORED": "skipped"}
+PIPED = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -50,12 +51,11 @@ def passes(build, everything, gpu_alone):
 
 
 def say(text, passing=False):
-    """passing: the next line replaces it, and it is for somebody who watches."""
+    """passing: the next line takes its place, and it is for somebody who watches."""
     if sys.stdout.isatty():
-        print(f"\r{'':<79}\r", end="")
-        text = text[:79] if passing else text
-    if sys.stdout.isatty() or not passing:
-        print(text, end="" if passing else "\n", flush=True)
+        print(f"\r{'':<79}\r", end=text[:79] if passing else "", flush=True)
+    if not passing:
+        print(text, flush=True)
 
 
 def print_tail(text):
@@ -68,9 +68,7 @@ def logged(run, command, log):
     """Runs a command with its output in a file; returns its exit code."""
     environment = os.environ | {"PYTHONUNBUFFERED": "1"}  # Meson's lines as they come
     with log.open("w", errors="replace") as out:
-        process = subprocess.Popen(command, env=environment, text=True, errors="replace",
-                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                   stderr=subprocess.STDOUT)
+        process = subprocess.Popen(command, env=environment, text=True, errors="replace", **PIPED)
         for line in process.stdout:
             out.write(line)
             say(f"{run.name}: {line.strip()}", passing=True)
@@ -80,12 +78,11 @@ def logged(run, command, log):
 def compile_pass(run, mpi):
     """Configures the build where that is still to be done, and compiles."""
     (run.folder / "log").mkdir(parents=True, exist_ok=True)
-    steps = {"setup": ["meson", "setup", run.folder, f"-Dmpi={mpi}", *run.setup],
-             "build": ["ninja", "-C", run.folder]}
-    if (run.folder / "build.ninja").exists():
-        del steps["setup"]
+    steps = [("build", ["ninja", "-C", run.folder])]
+    if not (run.folder / "build.ninja").exists():
+        steps.insert(0, ("setup", ["meson", "setup", run.folder, f"-Dmpi={mpi}", *run.setup]))
     start = time.monotonic()
-    for name, command in steps.items():
+    for name, command in steps:
         log = run.folder / f"log/{name}.log"
         if logged(run, command, log) != 0:
             run.broken = f"the {name} failed, see {log}"
@@ -139,8 +136,7 @@ def run_entry(entry):
     start, code, result = time.monotonic(), None, "FAIL"
     try:
         done = subprocess.run(entry["cmd"], env=os.environ | entry["env"], timeout=entry["timeout"],
-                              stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                              stderr=subprocess.STDOUT, check=False)
+                              check=False, **PIPED)
         code, output = done.returncode, done.stdout
         result = {0: "OK", SKIPPED: "SKIP"}.get(code, "FAIL")
     except subprocess.TimeoutExpired as late:
@@ -179,10 +175,9 @@ def report(runs):
         print(fill(f"skipped in {run.name}: {result['name']}: {said[-1].strip()}", 80,
                    subsequent_indent="  "))
     for run, result in ((run, result) for run in runs for result in run.of("failed")):
-        print(f"\nFAILED in {run.name}: {result['name']}")
         late = result["result"] == "TIMEOUT"
         how = "ran out of time" if late else f"code {result['returncode']}"
-        print(f"  {how} after {result['duration']:.1f} s")
+        print(f"\nFAILED in {run.name}: {result['name']}\n  {how} after {result['duration']:.1f} s")
         print(fill(" ".join(result["command"]), 80, initial_indent="  ", subsequent_indent="    ",
                    break_long_words=False, break_on_hyphens=False))
         print_tail("\n".join(filter(None, (result.get("stdout"), result.get("stderr")))))

@@ -104,14 +104,15 @@ def measure(arguments, device):
             except Skip as reason:
                 words, has_torch = str(reason), False
             rounds.append(times)
-    return rounds, " ".join([words, *map(str, adam)])
+    return rounds, words + (f"; Adam of {adam[1]} parameters" if adam else "")
 
 
-def print_ratios(rounds, ratios):
+def print_ratios(rounds, device):
     """True when no ratio is above what is aimed at."""
+    word = "bar" if device.judged else "aim"
     good = True
     print(f"{'ours':<20}{'ms':>9}   {'over':<22}{'ms':>9}   ratio, median (least, most)")
-    for ours, other, aim in ratios:
+    for ours, other, aim in device.ratios:
         if other not in rounds[0]:
             continue
         mine, theirs = ([times[name] for times in rounds] for name in (ours, other))
@@ -119,7 +120,7 @@ def print_ratios(rounds, ratios):
         ratio = statistics.median(values)
         print(f"{ours:<20}{statistics.median(mine):>9.3f}   {other:<22}"
               f"{statistics.median(theirs):>9.3f}  {ratio:6.2f} ({min(values):.2f}, "
-              f"{max(values):.2f}){f' bar {aim:.2f}' if aim else ''}")
+              f"{max(values):.2f}){f' {word} {aim:.2f}' if aim else ''}")
         good = good and (aim is None or ratio <= aim)
     return good
 
@@ -146,7 +147,7 @@ def main():
         return SKIPPED
     print("step: {layers} layers of {width}, {batch} samples a rank".format(**device.model)
           + f"; {device.ranks} ranks, {len(rounds)} rounds\n{words}\n")
-    good = print_ratios(rounds, device.ratios)
+    good = print_ratios(rounds, device)
     return 0 if good or arguments.no_judge or not device.judged else 1
 
 

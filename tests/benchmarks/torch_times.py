@@ -131,8 +131,8 @@ def main():
     model = arguments.width, arguments.layers, arguments.batch
     try:
         import torch
-    except ImportError:
-        return no_comparison("python3-torch is not installed: no comparison with PyTorch")
+    except ImportError as missing:
+        return no_comparison(f"no comparison with PyTorch: {missing}")
     words = f"PyTorch {torch.__version__}"
     if arguments.device == "cpu":
         times = {kind: cpu_time(torch, kind, model) for kind in ("ddp", "zero")}
