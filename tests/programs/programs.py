@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Starts the chapters' programs, alone or on ranks, for the tests that see them from outside."""
+import argparse
 import os
 import re
 import subprocess
@@ -20,6 +21,10 @@ SKIPPED = 77  # the exit code by which Meson knows it
 FENCE = re.compile(r"[-=]{20,}")
 LAUNCHER = re.compile(r"Abort\(\d+\) on node|\[.*:\d+\] |YOUR APPLICATION|This typically refers|"
                       r"Please see the FAQ|\[?mpiexec|In: PMI_Abort")
+
+
+class Failure(Exception):
+    """What a run did instead of what it should, in one sentence."""
 
 
 @dataclass
@@ -90,11 +95,30 @@ class Programs:
     def run(self, ranks, chapter, *args, cwd=None):
         return self.start(self.command(ranks, chapter, *args), cwd)
 
+    def logged(self, ranks, chapter, *args):
+        """The log of a quiet run, as read_log gives it. Throws Failure when the run fails."""
+        with tempfile.TemporaryDirectory(prefix="log_") as folder:
+            log = Path(folder) / "log"
+            outcome = self.run(ranks, chapter, *args, "--quiet", "--log", log)
+            if outcome.code != 0:
+                raise Failure(f"{chapter} {' '.join(map(str, args))} on {ranks} ranks: {outcome}")
+            return read_log(log)
+
     def why_no_gpu(self):
         """Empty where a program can use a GPU."""
         trial = self.run(0, ALONE, "--device", "cuda", "--task", "toy", "--steps", "1", "--quiet")
         missing = "no GPU" in trial.err or "without CUDA" in trial.err
         return trial.err.strip() if missing else ""
+
+
+def options_of(doc, **more):
+    """A test's command line: where the programs are, and `more`, options as argparse takes them."""
+    parser = argparse.ArgumentParser(description=doc.partition("\n")[0])
+    parser.add_argument("--build", required=True, help="the folder with the six programs")
+    parser.add_argument("--mpiexec", required=True, help="the launcher of their MPI")
+    for name, how in more.items():
+        parser.add_argument(f"--{name}", **how)
+    return parser.parse_args()
 
 
 def text_of(output):

@@ -15,8 +15,8 @@
 #include <iostream>
 #include <sstream>
 
+#include "tests/count_listener.hpp"
 #include "tests/ranks/ranks.hpp"
-#include "tests/unit/count_listener.hpp"
 
 namespace {
 
