@@ -11,6 +11,7 @@
 #include <charconv>
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <exception>
 #include <fstream>
 #include <functional>
@@ -19,6 +20,7 @@
 
 #include "memory/error.hpp"
 #include "report/table.hpp"
+#include "run/failure.hpp"
 #include "train/adam.hpp"
 
 namespace {
@@ -90,9 +92,10 @@ void update_in_place(std::span<const float> grads,
 }
 
 /// The number of parameters. Says so when they are fewer than they should be.
-std::int64_t elements_that_fit(bool gpu) {
+std::int64_t elements_that_fit(Device device) {
+  const bool gpu = device == Device::cuda;
   const std::int64_t most = gpu ? 256 << 20 : 64 << 20;  // beyond any cache
-  const std::int64_t available = available_bytes();
+  const std::int64_t available = memory_of(device).available();
   const std::int64_t bytes_an_element = gpu ? 48 : 20;  // of all arrays below
   const std::int64_t fit = available / 10 * 9 / bytes_an_element / whole * whole;
   if (fit >= most) return most;
@@ -105,10 +108,10 @@ std::int64_t elements_that_fit(bool gpu) {
 class Bench {
  public:
   explicit Bench(const Arguments& arguments)
-      : gpu_(arguments.gpu),
-        n_(arguments.elements ? arguments.elements : elements_that_fit(gpu_)),
-        from_(Kind::data, Dtype::fp32, gpu_ ? n_ * 7 / 2 : 0),
-        to_(Kind::data, Dtype::fp32, from_.size()) {
+      : device_(arguments.gpu ? Device::cuda : Device::cpu),
+        n_(arguments.elements ? arguments.elements : elements_that_fit(device_)),
+        from_(device_, Kind::data, Dtype::fp32, gpu_ ? n_ * 7 / 2 : 0),
+        to_(device_, Kind::data, Dtype::fp32, from_.size()) {
     stream_.kernels().bind_thread();
     fill(from_, 1);
     fill(weights_, 1);
@@ -124,7 +127,7 @@ class Bench {
 
   /// Prints the entries; true when none is beyond its bar.
   bool print() const {
-    fmt::print("{}, {} parameters\n", gpu_ ? device_words() : "CPU", grouped(n_));
+    fmt::print("{}, {} parameters\n", gpu_ ? memory_of(device_).words() : "CPU", grouped(n_));
     fmt::print("ratio: median of {}, each over its yardstick run right before it\n\n", rounds_);
     fmt::print("{:<18}{:>15}{:>9}{:>7}{:>7}\n", "", "bytes", "ms", "TB/s", "ratio");
     bool good = true;
@@ -173,7 +176,7 @@ class Bench {
 
   void update(View grads, View params, float grad_factor) {
     adam_.begin(grad_factor);
-    adam_.update({0, weights_.view(), momentum_.view(), variance_.view()}, grads, params);
+    adam_.update({weights_.view(), momentum_.view(), variance_.view()}, grads, CastTo{params});
   }
 
   /// As a step of a chapter ends: the norm, the host that waits for it and decides, the update.
@@ -182,7 +185,7 @@ class Bench {
     kernels.clear(sums_);
     kernels.squared_norm(grads, sums_);
     kernels.fetch(sums_);
-    update(grads, params, static_cast<float>(std::min(1.0, 1 / std::sqrt(sums_.squares))));
+    update(grads, params, static_cast<float>(std::min(1.0, 1 / std::sqrt(sums_.totals.squares))));
   }
 
   void add(const std::string& name,
@@ -209,7 +212,7 @@ class Bench {
     const auto adam = [=, this] { update(g, params, 1); };
     const auto clip = [=, this] { clip_and_update(g, params); };
     const auto norm = [=, this, &kernels] { kernels.squared_norm(g, sums_); };
-    const auto sum = [=, &kernels] { kernels.ordered_mean(own, 0, received, mean, false); };
+    const auto sum = [=, &kernels] { kernels.ordered_mean(own, 0, received, mean, Write::over); };
     add("adam " + dtype, 28 * n_, adam, 0, bar);
     add("clip + adam " + dtype, 28 * n_ + g.bytes(), clip, plain, most);
     add("squared_norm " + dtype, g.bytes(), norm);
@@ -241,17 +244,20 @@ class Bench {
     }
   }
 
-  bool gpu_;
+  Device device_;
+  bool gpu_ = device_ == Device::cuda;
   int warm_up_ = gpu_ ? 5 : 1, rounds_ = gpu_ ? 25 : 6;
   std::int64_t n_;
-  Stream stream_{"benchmark"};
+  Stream stream_{"benchmark", device_};
   Adam adam_{Options(), stream_};
-  Sums sums_;
+  Sums sums_{device_};
   Tensor from_, to_;
-  Tensor weights_{Kind::optimizer, Dtype::fp32, n_}, momentum_{Kind::optimizer, Dtype::fp32, n_};
-  Tensor variance_{Kind::optimizer, Dtype::fp32, n_}, grads_{Kind::gradients, Dtype::fp32, n_};
-  Tensor grads_bf16_{Kind::gradients, Dtype::bf16, n_};
-  Tensor params_bf16_{Kind::parameters, Dtype::bf16, n_};
+  Tensor weights_{device_, Kind::optimizer, Dtype::fp32, n_},
+      momentum_{device_, Kind::optimizer, Dtype::fp32, n_};
+  Tensor variance_{device_, Kind::optimizer, Dtype::fp32, n_},
+      grads_{device_, Kind::gradients, Dtype::fp32, n_};
+  Tensor grads_bf16_{device_, Kind::gradients, Dtype::bf16, n_};
+  Tensor params_bf16_{device_, Kind::parameters, Dtype::bf16, n_};
   std::vector<Entry> entries_;
 };
 
@@ -261,7 +267,6 @@ int run(const Arguments& arguments) {
       fmt::print("{}\n", gpus.why_none);
       return 77;
     }
-    use_device(Device::cuda);
   }
   const Bench bench(arguments);
   const bool good = bench.print();
@@ -274,10 +279,6 @@ int run(const Arguments& arguments) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  try {
-    return run(read(argc, argv));
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "{}\n", error.what());
-    return exit_code_of(error);
-  }
+  fail_fast("adam_benchmark", [](int code) { std::_Exit(code); });
+  return run(read(argc, argv));
 }
