@@ -20,7 +20,7 @@ int main(int argc, char** argv) {
     const auto data = make_data(options);
     Trainer trainer(options);
     const auto report =
-        std::make_unique<Report>(chapter, formulas, options, trainer.layout(), alone);
+        std::make_unique<Report>(chapter, command, formulas, options, trainer.layout(), alone);
     for (int step = 0; step < options.steps; ++step) report->add(trainer.step(*data, step));
     report->finish(layer_digests(trainer));
     return 0;

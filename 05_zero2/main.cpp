@@ -20,7 +20,7 @@ int main(int argc, char** argv) {
     const auto comm = make_communicator(session, options);
     Trainer trainer(options, *comm);
     const auto report = session.agree([&] {
-      return std::make_unique<Report>(chapter, formulas, options, trainer.layout(), *comm);
+      return std::make_unique<Report>(chapter, command, formulas, options, trainer.layout(), *comm);
     });
     for (int step = 0; step < options.steps; ++step) report->add(trainer.step(*data, step));
     report->finish(layer_digests(trainer));

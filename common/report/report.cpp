@@ -2,6 +2,7 @@
 #include "report/report.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <numeric>
@@ -9,7 +10,7 @@
 #include "memory/error.hpp"
 #include "report/run_log.hpp"
 #include "report/table.hpp"
-#include "report/terminal.hpp"
+#include "run/launcher.hpp"
 #include "train/data.hpp"
 
 namespace zero {
@@ -34,6 +35,7 @@ double median_after_warm_up(const std::vector<double>& ms) {
 }  // namespace
 
 Report::Report(const Chapter& chapter,
+               const Command& command,
                const Formulas& formulas,
                const Options& options,
                const Layout& layout,
@@ -44,18 +46,17 @@ Report::Report(const Chapter& chapter,
       ranks_(ranks),
       plan_(predict(formulas, options, layout, file_bytes(options))),
       prints_(ranks.rank == 0 && !options.quiet),
-      terminal_(prints_ ? open_terminal() : nullptr),
+      // Some launchers give the ranks terminals of their own, which nobody looks at.
+      shows_progress_(prints_ && !launcher().started && isatty(fileno(stdout))),
       step_began_(Clock::now()) {
   if (ranks.rank == 0 && !options.log.empty()) {
     log_ = std::make_unique<RunLog>(options.log);
-    log_->run(chapter, options, formulas, layout, ranks);
+    log_->run(chapter, command, options, formulas, layout, ranks);
   }
   if (prints_) print_header();
 }
 
-Report::~Report() {
-  if (terminal_) std::fclose(terminal_);
-}
+Report::~Report() = default;
 
 void Report::add(const StepReport& step) {
   const auto now = Clock::now();
@@ -107,17 +108,17 @@ void Report::print_step(const StepReport& step, double ms) {
   const bool last = done == options_.steps;
   const std::string line =
       fmt::format("{:>8}{:>12.5f}{:>12.5f}{:>12.2f}", done, step.loss, step.grad_norm, ms);
+  const char* erase = shows_progress_ ? "\r\033[K" : "";
   if (step.skipped || done % tenth == 0 || last || done == 1) {
-    if (terminal_) fmt::print(terminal_, "\r\033[K"), std::fflush(terminal_);
-    fmt::print("{}{}\n", line, step.skipped ? "  skipped: a gradient is not finite" : "");
-    std::fflush(stdout);
-    terminal_written_ = Clock::now();  // a launcher takes its time to pass the line on
-  } else if (terminal_ && Clock::now() - terminal_written_ > 200ms) {
+    fmt::print("{}{}{}\n", erase, line, step.skipped ? "  skipped: a gradient is not finite" : "");
+  } else if (shows_progress_ && Clock::now() - line_began_ > 200ms) {
     const double left = median_after_warm_up(ms_) * (options_.steps - done) / 1000;
-    fmt::print(terminal_, "\r\033[K{}  {:.0f} s left", line, left);
-    std::fflush(terminal_);
-    terminal_written_ = Clock::now();
+    fmt::print("{}{}  {:.0f} s left", erase, line, left);
+  } else {
+    return;
   }
+  std::fflush(stdout);
+  line_began_ = Clock::now();
 }
 
 Summary Report::summarise(const LayerDigests& digests) {

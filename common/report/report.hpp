@@ -4,7 +4,6 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
-#include <cstdio>
 #include <memory>
 #include <optional>
 #include <string>
@@ -39,16 +38,17 @@ struct Summary {
   std::uint64_t digest = 0;  // sum of the layers'
 };
 
-/// Rank 0 prints and logs; all ranks must call finish. Throws Error (usage) when the log cannot be
-/// written.
+/// Rank 0 prints and logs; all ranks must call finish. `options` are the command's with the choice
+/// in them. Throws Error (usage) when the log cannot be written.
 class Report {
  public:
   Report(const Chapter& chapter,
+         const Command& command,
          const Formulas& formulas,
          const Options& options,
          const Layout& layout,
          Ranks& ranks);
-  ~Report();
+  ~Report();  // where RunLog is known
 
   void add(const StepReport& step);
   /// Throws Error (numerics) when ranks that hold the same parameters hold different ones.
@@ -68,10 +68,10 @@ class Report {
   Ranks& ranks_;
   Prediction plan_;
   bool prints_;
-  std::FILE* terminal_ = nullptr;  // for the progress line; none when not on a terminal
+  bool shows_progress_;  // on a terminal, between the lines that stay
   std::unique_ptr<RunLog> log_;
   Clock::time_point step_began_;
-  Clock::time_point terminal_written_;
+  Clock::time_point line_began_;
   std::vector<double> ms_;
   std::int64_t skipped_ = 0;
 };

@@ -84,13 +84,14 @@ void RunLog::write(const std::string& line) {
 }
 
 void RunLog::run(const Chapter& chapter,
+                 const Command& command,
                  const Options& options,
                  const Formulas& formulas,
                  const Layout& layout,
                  const Ranks& ranks) {
   Json named;
-  for (const auto& [name, value] : named_values(options, chapter)) {
-    std::visit([&, &name = name](const auto& held) { named[name] = held; }, value);
+  for (const auto& [name, value] : command.values) {
+    named[name] = std::visit([](const auto& held) { return Json(held); }, value);
   }
   const Json run = {{"chapter", chapter.name},
                     {"ranks", ranks.size},

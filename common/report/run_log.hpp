@@ -15,6 +15,7 @@ class RunLog {
   explicit RunLog(const std::string& path);
 
   void run(const Chapter& chapter,
+           const Command& command,
            const Options& options,
            const Formulas& formulas,
            const Layout& layout,

@@ -56,8 +56,9 @@ Options Session::agree(const Command& command, const Chapter& chapter) {
   // What differs first is told, so what decides which options there are comes first.
   std::vector<std::pair<std::string, std::string>> mine{{"program", chapter.name},
                                                         {"--help", command.run ? "no" : "yes"}};
-  for (const auto& [name, value] : named_values(command.options, chapter)) {
-    if (command.run) mine.emplace_back("--" + name, text_of(value));
+  const auto text = [](const auto& value) { return fmt::format("{}", value); };
+  for (const auto& [name, value] : command.values) {
+    mine.emplace_back("--" + name, std::visit(text, value));
   }
   agree_all_equal(mine);
   if (!command.run) throw Refusal(static_cast<ExitCode>(command.status), command.text);

@@ -52,6 +52,7 @@ struct Options {
   Dtype dtype = Dtype::fp32;
   double loss_scale = 0;  // 0: dynamic; used in fp16 only
   int prefetch = 1;  // layers gathered ahead
+  int timeout = 60;  // seconds without a sign of life that end a job
   std::optional<Device> wanted_device;  // none: what the machine has
   std::optional<Transport> wanted_comm;  // none: what suits device and ranks
   Reduce reduce = Reduce::ordered;
@@ -60,9 +61,14 @@ struct Options {
   std::string why;
 };
 
+using OptionValue = std::variant<bool, int, std::uint64_t, double, std::string>;
+
 /// A command line as read: options to run with, or a text to print and leave with `status`.
 struct Command {
   Options options;
+  /// Every option of the chapter but those about planning, by name and as it will be used: for the
+  /// log, and to compare ranks.
+  std::vector<std::pair<std::string, OptionValue>> values;
   bool run = false;
   std::string text;  // help (status 0) or what is wrong with the command line (status 2)
   int status = 0;
@@ -70,14 +76,6 @@ struct Command {
 
 /// Reads the command line; never throws for what a user can type, starts no MPI.
 Command read_command(int argc, char** argv, const Chapter& chapter);
-
-using OptionValue = std::variant<bool, int, std::uint64_t, double, std::string>;
-using NamedValues = std::vector<std::pair<std::string, OptionValue>>;
-
-/// Every option of the chapter as it will be used, by name: for the log, and to compare ranks.
-NamedValues named_values(const Options& options, const Chapter& chapter);
-
-std::string text_of(const OptionValue& value);
 
 const char* name_of(Task task);
 const char* name_of(Transport comm);
