@@ -35,8 +35,7 @@ BAD_WORDS = [
                "--lr -1, --beta1 1, --beta2 -0.1, --eps 0, --weight-decay -1, --clip -1, "
                "--seed -1, --seed 99999999999999999999, --steps -1, --steps 0, --steps 1.5, "
                "--steps 0x10, --layers 0, --layers 99999999, --batch 0, --accumulate 0, "
-               "--width 0, --width 12, --task foo, --task 1, --device gpu, "
-               "--log nowhere/new.log, --log folder"),
+               "--width 0, --width 12, --task foo, --task 1, --device gpu"),
     (CHAPTERS[:1], "--comm nccl, --timeout 9"),
     (CHAPTERS[:2], "--dtype bf16, --loss-scale dynamic"),
     (CHAPTERS[:5], "--prefetch 1"),
@@ -52,6 +51,8 @@ BAD_OPTIONS = [(text, text.replace(" ", ", "), chapters)
     ("--task toy --width 8", "toy, --width"),
     ("--loss-scale 8", "--loss-scale, fp16", MIXED),
     ("--data text.txt --log text.txt", "--log, text.txt"),
+    ("--log nowhere/new.log", "--log, nowhere/new.log, No such file"),
+    ("--log folder", "--log, folder, directory"),
 ]
 BAD_DATA = [(f"--data {name}", f"{name}, {why}") for name, why in (
     ("missing.txt", "No such file"), ("empty.txt", "0 bytes, 9"), ("five.txt", "5 bytes, 9"),
@@ -66,13 +67,11 @@ OTHERWISE_REFUSED = [
     (USAGE, 4, "04_zero1", "--plan", "--plan, mpirun, --ranks 4"),
     *((DATA, 0, CHAPTERS[number], f"--plan {text}", words)
       for number, (text, words) in enumerate(BAD_DATA)),
-    # Told before anything is reserved, with what is needed and what there is.
-    *((RESOURCES, ranks, chapter, TOO_LARGE,
-       TOO_MUCH.format("01_adam: " if chapter == ALONE else "", max(ranks, 1)))
-      for ranks, chapter in [*((0, chapter) for chapter in CHAPTERS), (4, "06_zero3"),
-                             (4, "02_distributed_adam")]),
-    *((RESOURCES, 0, chapter, FULL, "/dev/full, No space left") for chapter in CHAPTERS),
-    (RESOURCES, 4, "06_zero3", FULL, "/dev/full, No space left"),
+    # The first is told before anything is reserved, with what is needed and what there is.
+    *(row for ranks, chapter in [*zip([0] * 6, CHAPTERS), (4, CHAPTERS[1]), (4, CHAPTERS[5])]
+      for row in ((RESOURCES, ranks, chapter, TOO_LARGE,
+                   TOO_MUCH.format("01_adam: " if chapter == ALONE else "", max(ranks, 1))),
+                  (RESOURCES, ranks, chapter, FULL, "/dev/full, No space left"))),
 ]
 
 # Chapter and arguments of rank 0, of rank 1, and the words of the sentence.
