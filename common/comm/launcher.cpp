@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "run/launcher.hpp"
+#include "comm/launcher.hpp"
 
 #include <cstdlib>
 
