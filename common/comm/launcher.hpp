@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 // How this process was started.
 #pragma once
+#include <cstdlib>
+#include <utility>
 
 namespace zero {
 
@@ -11,6 +13,16 @@ struct Launcher {
   bool started = false;  // by a launcher
 };
 
-Launcher launcher();
+inline Launcher launcher() {
+  // Open MPI's first: a batch system may have left PMI's in the environment that it starts in.
+  for (const auto& [size, rank] : {std::pair{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"},
+                                   std::pair{"PMI_SIZE", "PMI_RANK"}}) {
+    const char* ranks = std::getenv(size);
+    const char* place = std::getenv(rank);
+    if (ranks && std::atoi(ranks) > 0)
+      return {std::atoi(ranks), place ? std::atoi(place) : 0, true};
+  }
+  return {};
+}
 
 }  // namespace zero

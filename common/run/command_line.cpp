@@ -133,9 +133,9 @@ struct CommandLine {
       add_word("comm", o.comm, Comm::nccl, "what carries bytes between ranks");
       add_word("reduce", o.reduce, Reduce::native, "ordered, or native: NCCL's own sums")
           ->type_name("KIND");
-      add("timeout", o.timeout, "end a job that stands still for so long", whole(1, 24 * 60 * 60))
-          ->type_name("SECONDS");
     }
+    add("timeout", o.timeout, "end a job that stands still for so long", whole(1, 24 * 60 * 60))
+        ->type_name("SECONDS");
     add("log", o.log, "write JSON lines to this file")->type_name("FILE");
     values.emplace_back("quiet", [this] { return o.quiet; });
     app.add_flag("--quiet", o.quiet, "print nothing but errors");

@@ -36,7 +36,7 @@ BAD_WORDS = [
                "--seed -1, --seed 99999999999999999999, --steps -1, --steps 0, --steps 1.5, "
                "--steps 0x10, --layers 0, --layers 99999999, --batch 0, --accumulate 0, "
                "--width 0, --width 12, --task foo, --task 1, --device gpu"),
-    (CHAPTERS[:1], "--comm nccl, --timeout 9"),
+    (CHAPTERS[:1], "--comm nccl"),
     (CHAPTERS[:2], "--dtype bf16, --loss-scale dynamic"),
     (CHAPTERS[:5], "--prefetch 1"),
     (CHAPTERS[5:], "--prefetch 3, --prefetch -1"),
@@ -249,7 +249,7 @@ class Test:
 def options_of(chapter):
     names = ("task data steps batch accumulate width layers lr beta1 beta2 eps weight-decay clip "
              "seed log quiet plan device").split()
-    names += ["ranks", "comm", "reduce", "timeout"] if chapter in ON_RANKS else []
+    names += ["timeout"] + (["ranks", "comm", "reduce"] if chapter in ON_RANKS else [])
     names += ["dtype", "loss-scale"] if chapter in MIXED else []
     names += ["prefetch"] if chapter == "06_zero3" else []
     return [f"--{name}" for name in names]

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The command line: every option's good and bad values, one clear line for what is wrong, a help
 // that fits on the screen. Nothing a user can type may throw.
-#include "train/options.hpp"
+#include "run/command_line.hpp"
 
 #include <doctest/doctest.h>
 
@@ -94,10 +94,8 @@ Values defaults(const Chapter& chapter) {
   values.merge(Values{{"steps", 200}, {"batch", 32}, {"accumulate", 1}, {"device", "auto"}});
   values.merge(Values{{"lr", 2e-3}, {"beta1", 0.9}, {"beta2", 0.999}, {"eps", 1e-8}});
   values.merge(Values{{"weight-decay", 0.0}, {"clip", 0.0}, {"seed", std::uint64_t{1}}});
-  values.merge(Values{{"log", ""}, {"quiet", false}});
-  if (chapter.ranks) {
-    values.merge(Values{{"comm", "auto"}, {"reduce", "ordered"}, {"timeout", 60}});
-  }
+  values.merge(Values{{"log", ""}, {"quiet", false}, {"timeout", 60}});
+  if (chapter.ranks) values.merge(Values{{"comm", "auto"}, {"reduce", "ordered"}});
   if (chapter.mixed_precision) {
     values.merge(Values{{"dtype", "bf16"}, {"loss-scale", "dynamic"}});
   }
