@@ -2,200 +2,189 @@
 # SPDX-License-Identifier: MIT
 """Builds and runs the tests, and says in 80 columns what passed, what failed and what was skipped.
 
-`./tutorial test` calls this. The tests themselves are Meson's: `meson test -C build` runs the same
-ones. `--all` adds the long runs, all that needs a GPU where there is one, a build without CUDA in
-build/cpu where this one has it, and builds with sanitizers in build/asan and build/tsan. `--gpu`
-runs what needs a GPU and nothing else. The last line is always `N passed, N failed, N skipped`; a
-build that fails, or runs no test, is a failure.
+A pass is one of Meson's test setups (tests/meson.build) in a build of its own kind. `--all` takes
+every pass, and where there is a GPU all that needs one, benchmarks too; `--gpu` takes that alone.
+The last line is `N passed, N failed, N skipped`; a build that fails or runs no test is a failure.
 """
 import argparse
 import json
 import os
-import re
 import subprocess
 import sys
-import textwrap
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from textwrap import fill
 
-sys.dont_write_bytecode = True
-import gpu_table  # noqa: E402
-
-PASSED = {"OK", "EXPECTEDFAIL"}
-SKIPPED = {"SKIP", "IGNORED"}  # everything else, a timeout too, has failed
+SKIPPED = 77  # the exit code by which Meson knows it
+KINDS = {"OK": "passed", "EXPECTEDFAIL": "passed", "SKIP": "skipped", "IGNORED": "skipped"}
+PIPED = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+ROOT = Path(__file__).resolve().parents[1]
 
 
 @dataclass
 class Pass:
-    """One run of tests: where its build lies, how that is configured, which tests are taken."""
+    """One run of tests: the setup's name, its build, how that is configured, what is chosen."""
     name: str
     folder: Path
-    setup: list
-    tests: list
-    results: list = field(default_factory=list)
+    setup: list = field(default_factory=list)
+    choice: list = field(default_factory=list)
+    results: list = field(default_factory=list)  # in Meson's form
     broken: str = ""  # why there are no results
 
-    def of(self, *kinds):
-        return [result for result in self.results if kind(result) in kinds]
+    def of(self, kind):
+        return [result for result in self.results if KINDS.get(result["result"], "failed") == kind]
+
+    def counts(self):
+        return [len(self.of(kind)) for kind in ("passed", "failed", "skipped")]
 
 
-def kind(result):
-    value = result["result"]
-    return "passed" if value in PASSED else "skipped" if value in SKIPPED else "failed"
+def passes(build, everything, gpu_alone):
+    first, gpu, no_gpu = Pass("default", build), Pass("gpu", build), "-Dcuda=disabled"
+    if gpu_alone or not everything:
+        return [gpu if gpu_alone else first]
+    own_symbols = "-Db_lundef=false"  # the sanitizers' own symbols come only with the program
+    asan = [no_gpu, "-Db_sanitize=address,undefined", own_symbols]
+    tsan = [no_gpu, "-Db_sanitize=thread", own_symbols]
+    return [first, gpu, Pass("cpu", build / "cpu", [no_gpu]), Pass("asan", build / "asan", asan),
+            Pass("tsan", build / "tsan", tsan), Pass("long", build, [], ["--suite", "long"])]
 
 
-# Tests that need a GPU are run by gpu_table.py, with its benchmarks.
-NO_GPU = ["--no-suite", "gpu"]
+def say(text, passing=False):
+    """passing: the next line takes its place, and it is for somebody who watches."""
+    if sys.stdout.isatty():
+        print(f"\r{'':<79}\r", end=text[:79] if passing else "", flush=True)
+    if not passing:
+        print(text, flush=True)
 
 
-def passes(build, options):
-    plain = Pass("tests", build, [], ["--no-suite", "long", *NO_GPU])
-    gpu = Pass("gpu", build, [], [])
-    if options.gpu:
-        return [gpu]
-    if not options.all:
-        return [plain]
-    cpu = Pass("cpu", build / "cpu", ["-Dcuda=disabled"],
-               ["--no-suite", "long", "--no-suite", "simulated", *NO_GPU])
-    # b_lundef=false: the sanitizers' own symbols come only with the program
-    asan = ["-Db_sanitize=address,undefined", "-Db_lundef=false", "-Dcuda=disabled"]
-    tsan = ["-Db_sanitize=thread", "-Db_lundef=false", "-Dcuda=disabled"]
-    patient = ["--timeout-multiplier", "3"]  # what a sanitizer slows down is not stuck
-    return [
-        plain,
-        gpu,
-        cpu,
-        Pass("asan", build / "asan", asan,
-             ["--no-suite", "long", "--no-suite", "nosan", *NO_GPU, *patient]),
-        Pass("tsan", build / "tsan", tsan,
-             ["--suite", "06_zero3", "--suite", "stream", "--no-suite", "long", "--no-suite",
-              "simulated", *NO_GPU, *patient]),
-        Pass("long", build, [], ["--suite", "long", *NO_GPU]),
-    ]
+def print_tail(text):
+    """The last lines of a log, folded to 80 columns."""
+    for line in text.rstrip().splitlines()[-30:]:
+        print(fill(line, 80, initial_indent="  | ", subsequent_indent="  |   ") or "  |")
 
 
-def logged(command, log, progress=None):
+def logged(run, command, log):
     """Runs a command with its output in a file; returns its exit code."""
     environment = os.environ | {"PYTHONUNBUFFERED": "1"}  # Meson's lines as they come
     with log.open("w", errors="replace") as out:
-        process = subprocess.Popen(command, env=environment, text=True, errors="replace",
-                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                   stderr=subprocess.STDOUT)
+        process = subprocess.Popen(command, env=environment, text=True, errors="replace", **PIPED)
         for line in process.stdout:
             out.write(line)
-            if progress:
-                progress(line)
+            say(f"{run.name}: {line.strip()}", passing=True)
         return process.wait()
 
 
-def show(text):
-    """A line that the next one replaces: only where somebody watches."""
-    if sys.stdout.isatty():
-        print(f"\r{text[:79]:<79}\r", end="", flush=True)
-
-
-def say(text):
-    show("")
-    print(text, flush=True)
-
-
 def compile_pass(run, mpi):
-    """Configures the build where that is still to be done, and compiles; False if it fails."""
-    logs = run.folder / "log"
-    logs.mkdir(parents=True, exist_ok=True)
-    steps = [("build", ["ninja", "-C", str(run.folder)])]
+    """Configures the build where that is still to be done, and compiles."""
+    (run.folder / "log").mkdir(parents=True, exist_ok=True)
+    steps = [("build", ["ninja", "-C", run.folder])]
     if not (run.folder / "build.ninja").exists():
-        setup = ["meson", "setup", str(run.folder), f"-Dmpi={mpi}", *run.setup]
-        steps.insert(0, ("setup", setup))
+        steps.insert(0, ("setup", ["meson", "setup", run.folder, f"-Dmpi={mpi}", *run.setup]))
     start = time.monotonic()
     for name, command in steps:
-        log = logs / f"{name}.log"
-        if logged(command, log, lambda line: show(f"{run.name}: {line.strip()}")) != 0:
+        log = run.folder / f"log/{name}.log"
+        if logged(run, command, log) != 0:
             run.broken = f"the {name} failed, see {log}"
             say(f"{run.name}: {run.broken}")
-            print_tail(log.read_text(errors="replace"))
-            return False
+            return print_tail(log.read_text(errors="replace"))
     if time.monotonic() - start >= 1:
         say(f"{run.name}: built in {time.monotonic() - start:.0f} s")
-    return True
-
-
-def run_gpu(run):
-    """Runs what needs a GPU, or says why not."""
-    entries = list(gpu_table.entries(run.folder.resolve()))
-    if why := gpu_table.why_no_gpu(run.folder.resolve()):
-        say(textwrap.fill(f"gpu: left out, {why}; that is {len(entries)} tests and benchmarks: "
-                          "kernels, chapters and NCCL on a GPU, compute-sanitizer", 80))
-        return
-    for entry in entries:
-        run.results.append(gpu_table.run(entry))
-        print("\n".join(gpu_table.lines_of(entry, run.results[-1])), flush=True)
 
 
 def run_tests(run):
     """Runs the tests of one pass and reads what Meson noted of each."""
-    noted = run.folder / "meson-logs" / f"{run.name}.json"
+    noted = run.folder / f"meson-logs/{run.name}-{run.name}.json"  # logbase and setup
     noted.unlink(missing_ok=True)  # never read the results of an earlier run
-    log = run.folder / "log" / f"{run.name}.log"
+    log = run.folder / f"log/{run.name}.log"
     start = time.monotonic()
-
-    def progress(line):
-        done = re.match(r"\s*(\d+)/(\d+) ", line)
-        if done:
-            show(f"{run.name}: {done[1]} of {done[2]}")
-
-    code = logged(["meson", "test", "-C", str(run.folder), "--no-rebuild", "--print-errorlogs",
-                   "--logbase", run.name, *run.tests], log, progress)
+    code = logged(run, ["meson", "test", "-C", run.folder, "--no-rebuild", "--print-errorlogs",
+                        "--setup", run.name, "--logbase", run.name, *run.choice], log)
     if noted.exists():
         run.results = [json.loads(line) for line in noted.read_text().splitlines()]
-    if not run.of("passed", "failed"):
-        run.broken = f"no test ran, see {log}"
+    if not run.of("passed") and not run.of("failed"):
+        run.broken = f"; no test ran, see {log}"
     elif code != 0 and not run.of("failed"):
-        run.broken = f"meson test ended with code {code}, see {log}"
-    counts = ", ".join(f"{len(run.of(k))} {k}" for k in ("passed", "failed", "skipped"))
-    say(f"{run.name}: {counts} in {time.monotonic() - start:.0f} s"
-        + (f"; {run.broken}" if run.broken else ""))
+        run.broken = f"; meson test ended with code {code}, see {log}"
+    passed, failed, skipped = run.counts()
+    say(f"{run.name}: {passed} passed, {failed} failed, {skipped} skipped in "
+        f"{time.monotonic() - start:.0f} s{run.broken}")
 
 
-# ---- Reporting -------------------------------------------------------------------------------
+# ---- What needs a GPU: from Meson's notes alone, as the build may have been made elsewhere -------
 
-def print_tail(text, lines=30):
-    """The last lines of a log, folded to 80 columns."""
-    for line in text.rstrip().splitlines()[-lines:]:
-        print(textwrap.fill(line, 80, initial_indent="  | ", subsequent_indent="  |   ") or "  |")
+def gpu_entries(build, mpiexec):
+    """Tests and benchmarks of the suite `gpu` as Meson noted them, their paths made ours."""
+    def noted(name):
+        return json.loads((build / f"meson-info/{name}.json").read_text())
+
+    def ours(word):
+        if mpiexec and Path(word).name.startswith(("mpiexec", "mpirun")):
+            return mpiexec
+        if Path(word).name.startswith("python"):
+            return sys.executable  # which may have PyTorch where the build's has not
+        return word.replace(folders["build"], str(build)).replace(folders["source"], str(ROOT))
+
+    folders = noted("meson-info")["directories"]
+    return [entry | {"cmd": list(map(ours, entry["cmd"]))}
+            for name in ("tests", "benchmarks") for entry in noted(f"intro-{name}")
+            if "gpu" in [suite.split(":")[-1] for suite in entry["suite"]]]
 
 
-def print_failure(run, result):
-    print(f"\nFAILED in {run.name}: {result['name']}")
-    how = "ran out of time" if result["result"] == "TIMEOUT" else f"code {result['returncode']}"
-    print(f"  {how} after {result['duration']:.1f} s")
-    print(textwrap.fill(" ".join(result["command"]), 80, initial_indent="  ",
-                        subsequent_indent="    ", break_long_words=False,
-                        break_on_hyphens=False))
-    print_tail("\n".join(filter(None, (result.get("stdout"), result.get("stderr")))))
+def run_entry(entry):
+    """In the form in which Meson notes a result."""
+    start, code, result = time.monotonic(), None, "FAIL"
+    try:
+        done = subprocess.run(entry["cmd"], env=os.environ | entry["env"], timeout=entry["timeout"],
+                              check=False, **PIPED)
+        code, output = done.returncode, done.stdout
+        result = {0: "OK", SKIPPED: "SKIP"}.get(code, "FAIL")
+    except subprocess.TimeoutExpired as late:
+        output, result = late.stdout or b"", "TIMEOUT"
+    except OSError as missing:
+        output = str(missing).encode()
+    return {"name": entry["name"], "command": entry["cmd"], "result": result, "returncode": code,
+            "duration": time.monotonic() - start, "stdout": output.decode(errors="replace")}
 
 
-def print_skip(run, result):
-    said = [line.strip() for line in (result.get("stdout") or "").splitlines() if line.strip()]
-    print(textwrap.fill(f"skipped in {run.name}: {result['name']}: "
-                        f"{said[-1] if said else 'it gave no reason'}", 80,
-                        subsequent_indent="  "))
+def run_gpu(run, mpiexec, only):
+    """Runs what has `only` in its name and prints a table, or says why there is no GPU."""
+    build = run.folder.resolve()
+    entries = gpu_entries(build, mpiexec)
+    probe = subprocess.run([build / "tests/gpu/test_kernels", "cuda", "--list-test-cases"],
+                           stdout=subprocess.PIPE, text=True, check=False)
+    if probe.returncode == SKIPPED:
+        return say(fill(f"gpu: left out, {probe.stdout.strip()}; that is {len(entries)} tests and "
+                        "benchmarks: kernels, chapters and NCCL on a GPU, compute-sanitizer", 80))
+    for entry in (entry for entry in entries if only in entry["name"]):
+        result = run_entry(entry)
+        run.results.append(result)
+        say(f"{entry['name'][:60]:<62}{result['result']:<8}{result['duration']:>7.1f} s")
+        if result["result"] == "OK" and any("benchmark" in suite for suite in entry["suite"]):
+            print_tail(result["stdout"])
+    run.broken = "" if run.results else "no test ran"
 
+
+# ---- Reporting -----------------------------------------------------------------------------------
 
 def report(runs):
     """Each skip with its reason, each failure with its log, and last the sums."""
     print()
-    for run in runs:
-        for result in run.of("skipped"):
-            print_skip(run, result)
-    for run in runs:
-        for result in run.of("failed"):
-            print_failure(run, result)
-    sums = {k: sum(len(run.of(k)) for run in runs) for k in ("passed", "failed", "skipped")}
-    sums["failed"] += sum(1 for run in runs if run.broken)
-    print(", ".join(f"{n} {k}" for k, n in sums.items()))
-    return 1 if sums["failed"] else 0
+    for run, result in ((run, result) for run in runs for result in run.of("skipped")):
+        said = (result.get("stdout") or "").strip().splitlines() or ["it gave no reason"]
+        print(fill(f"skipped in {run.name}: {result['name']}: {said[-1].strip()}", 80,
+                   subsequent_indent="  "))
+    for run, result in ((run, result) for run in runs for result in run.of("failed")):
+        late = result["result"] == "TIMEOUT"
+        how = "ran out of time" if late else f"code {result['returncode']}"
+        print(f"\nFAILED in {run.name}: {result['name']}\n  {how} after {result['duration']:.1f} s")
+        print(fill(" ".join(result["command"]), 80, initial_indent="  ", subsequent_indent="    ",
+                   break_long_words=False, break_on_hyphens=False))
+        print_tail("\n".join(filter(None, (result.get("stdout"), result.get("stderr")))))
+    passed, failed, skipped = map(sum, zip(*(run.counts() for run in runs)))
+    failed += sum(1 for run in runs if run.broken)
+    print(f"{passed} passed, {failed} failed, {skipped} skipped")
+    return 1 if failed else 0 if passed else SKIPPED
 
 
 def main():
@@ -204,15 +193,18 @@ def main():
     parser.add_argument("--gpu", action="store_true", help="what needs a GPU, and nothing else")
     parser.add_argument("--build", type=Path, default=Path("build"), help="Meson's build folder")
     parser.add_argument("--mpi", default="auto", help="auto, mpich or openmpi, for a new build")
+    parser.add_argument("--carried", metavar="MPIEXEC", help="with --gpu: take a build made "
+                        "elsewhere as it is, without Meson, with the launcher of the MPI here")
+    parser.add_argument("--only", default="", help="with --gpu: what has this in its name")
     options = parser.parse_args()
-    runs = passes(options.build, options)
+    runs = passes(options.build, options.all, options.gpu)
     for run in runs:
-        if run.name == "cpu" and not (options.build / "tests/benchmarks/gpu_adam_benchmark").exists():
+        if run.name == "cpu" and not (options.build / "tests/gpu/overlap").exists():
             continue  # the first build had no CUDA either
-        if compile_pass(run, options.mpi):
-            run_gpu(run) if run.name == "gpu" else run_tests(run)
-    if options.gpu and not runs[0].results:
-        return gpu_table.SKIPPED
+        if not options.carried:
+            compile_pass(run, options.mpi)
+        if not run.broken:
+            run_gpu(run, options.carried, options.only) if run.name == "gpu" else run_tests(run)
     return report(runs)
 
 

@@ -16,47 +16,56 @@ constexpr const char* name_of(Device device) {
   return names[static_cast<int>(device)];
 }
 
+/// The memory of a device. All sizes in bytes.
+class DeviceMemory {
+ public:
+  virtual ~DeviceMemory() = default;
+  /// Zeroed, aligned to 64 bytes or more; null when the device has no more.
+  virtual std::byte* allocate(std::int64_t bytes) = 0;
+  virtual void release(std::byte* memory) noexcept = 0;
+  /// Host memory that the device copies to and from beside other work; null when there is no more.
+  virtual std::byte* allocate_staging(std::int64_t bytes) = 0;
+  virtual void release_staging(std::byte* memory) noexcept = 0;
+  /// Copies at once, where either end may be host memory. For set-up and reports: work on streams
+  /// that reads or writes the memory must be done.
+  virtual void copy(void* to, const void* from, std::int64_t bytes) = 0;
+  /// What there is, and what could still be given: on the host physical memory, as the kernel
+  /// estimates it.
+  virtual std::int64_t total() = 0;
+  virtual std::int64_t available() = 0;
+  /// The device's name in its maker's words; empty for the host.
+  virtual std::string words() = 0;
+};
+
+/// Throws Error (resources) for a GPU where there is none.
+DeviceMemory& memory_of(Device device);
+
 /// What this process can use.
 struct Gpus {
   int count = 0;
   std::string why_none;  // when count is 0
   std::vector<std::uint64_t> identities;  // of each; the same GPU has the same in every process
 };
+
+// Defined in compute/cuda/, in a build without CUDA by a file that has no GPU.
 Gpus visible_gpus();
-
-/// Device::cuda means GPU `number` for this process from now on, at first number 0.
-/// Throws Error (resources) when it cannot be had.
+/// Device::cuda means GPU `number` for this process from now on, at first number 0. Throws Error
+/// (resources) when it cannot be had.
 void use_gpu(int number);
+DeviceMemory& gpu_memory();
 
-/// Name of the device in the maker's words, "" for the CPU.
-std::string words_of(Device device);
-
-/// Bytes that the device has, and that it could still give. On the CPU: physical memory, as the
-/// kernel estimates it.
-std::int64_t total_bytes(Device device);
-std::int64_t available_bytes(Device device);
+/// How often memory was taken from a device, staging included.
+inline std::int64_t allocations_so_far = 0;
 
 /// The process's own peak of physical memory in bytes, as the kernel counts it (VmHWM).
 std::int64_t process_peak_bytes();
 
-/// Zeroed memory, aligned to 64 bytes or more; null when the device has no more.
-std::byte* allocate(Device device, std::int64_t bytes);
-void release(Device device, std::byte* memory) noexcept;
-
-/// How often memory was taken from a device, page-locked memory for its copies included.
-std::int64_t allocations_so_far();
-
-/// Copies at once. device: cuda when either end is a GPU's memory, cpu when neither is. For set-up
-/// and reports: work on streams that reads or writes the memory must be done.
-void copy_now(Device device, void* to, const void* from, std::int64_t bytes);
-
-/// Host memory that a GPU copies to and from beside other work (page-locked there; on the CPU
-/// ordinary memory). Freed with the object.
+/// Staging memory of a device, freed with the object.
 class HostBuffer {
  public:
   /// Throws Error (resources) when the system gives no `bytes` of it.
   HostBuffer(Device device, std::int64_t bytes);
-  ~HostBuffer();
+  ~HostBuffer() { memory_of(device_).release_staging(data_); }
   HostBuffer(const HostBuffer&) = delete;
   HostBuffer& operator=(const HostBuffer&) = delete;
 

@@ -29,7 +29,7 @@ OnHost::OnHost(View view)
     : view_(view) {
   if (view.device == Device::cpu) return;
   copy_.resize(view.bytes());
-  copy_now(view.device, copy_.data(), view.data, view.bytes());
+  memory_of(view.device).copy(copy_.data(), view.data, view.bytes());
   view_.data = copy_.data();
   view_.device = Device::cpu;
 }
@@ -40,7 +40,8 @@ Buffer::Buffer(Device device, Kind kind, std::int64_t bytes, bool held)
       bytes_(bytes),
       held_(held),
       data_(nullptr) {
-  if (bytes > 0) data_ = allocate(device_, bytes);
+  if (bytes > 0) data_ = memory_of(device).allocate(bytes);
+  ++allocations_so_far;
   if (bytes > 0 && !data_) {
     throw Error(ExitCode::resources,
                 fmt::format("the {} gave no {} bytes for {}: use fewer or narrower layers, or "
@@ -54,7 +55,7 @@ Buffer::Buffer(Device device, Kind kind, std::int64_t bytes, bool held)
 
 Buffer::~Buffer() {
   if (bytes_ > 0) ledger().unreserve(kind_, bytes_, held_);
-  release(device_, data_);
+  if (data_) memory_of(device_).release(data_);
 }
 
 Buffer::Buffer(Buffer&& other) noexcept

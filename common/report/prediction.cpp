@@ -77,7 +77,7 @@ std::int64_t check_memory(const Chapter& chapter,
   const Prediction plan = predict(chapter, options, choice.device, layout);
   std::int64_t needed = 0;
   for (const Prediction::Bytes& kind : plan.bytes) needed += kind.peak;
-  const std::int64_t available = available_bytes(choice.device);
+  const std::int64_t available = memory_of(choice.device).available();
   if (needed <= available / choice.sharing) return needed;
   throw Error(
       ExitCode::resources,

@@ -81,7 +81,7 @@ void Report::print_header() const {
              grouped(plan_.parameters),
              grouped(plan_.padded));
   if (!run_.choice.why.empty()) {
-    const std::string words = words_of(run_.choice.device);
+    const std::string words = memory_of(run_.choice.device).words();
     fmt::print("{}{}\n", run_.choice.why, words.empty() ? "" : fmt::format(" ({})", words));
   }
   const bool several = run_.options.accumulate > 1;
@@ -141,8 +141,8 @@ Summary Report::summarise(const LayerDigests& digests) {
   summary.total.reserved = ledger().reserved();
   summary.total.peak = ledger().peak_of_total();
   if (run_.choice.device == Device::cuda && comm_.size == 1) {
-    summary.beyond =
-        total_bytes(Device::cuda) - available_bytes(Device::cuda) - summary.total.reserved;
+    summary.beyond = memory_of(Device::cuda).total() - memory_of(Device::cuda).available() -
+                     summary.total.reserved;
   }
   summary.process_peak = process_peak_bytes() - run_.process_bytes_at_start;
   summary.sent = sent.elements;

@@ -26,7 +26,7 @@ void fill(const Tensor& tensor, const std::function<float(std::int64_t)>& value)
   std::vector<float> values(tensor.size());
   for (std::int64_t i = 0; i < tensor.size(); ++i) values[i] = value(i);
   const View to = tensor.view();
-  copy_now(to.device, to.data, values.data(), to.bytes());
+  memory_of(to.device).copy(to.data, values.data(), to.bytes());
 }
 
 /// Predict a byte of a file from the `context` bytes before it.
@@ -64,7 +64,7 @@ class Text : public Data {
                                 text_.bytes(),
                                 std::strerror(errno)));
       }
-      copy_now(text_.device(), text_.data() + at, piece.data(), file.gcount());
+      memory_of(text_.device()).copy(text_.data() + at, piece.data(), file.gcount());
       at += file.gcount();
     }
   }

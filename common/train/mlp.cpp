@@ -15,26 +15,17 @@ std::int64_t widest(const Architecture& model) {
   return *std::max_element(model.widths.begin(), model.widths.end());
 }
 
-std::vector<Scratch> activation_buffers(const Architecture& model,
-                                        Device device,
-                                        std::int64_t batch,
-                                        Dtype dtype) {
-  std::vector<Scratch> buffers;
-  for (const std::int64_t width : model.widths) {
-    buffers.emplace_back(device, Kind::activations, dtype, batch * width);
-  }
-  return buffers;
+std::vector<Scratch> buffers(Device device, Dtype dtype, const std::vector<std::int64_t>& sizes) {
+  std::vector<Scratch> all;
+  for (const std::int64_t size : sizes) all.emplace_back(device, Kind::activations, dtype, size);
+  return all;
 }
 
-std::vector<Scratch> delta_buffers(const Architecture& model,
-                                   Device device,
-                                   std::int64_t batch,
-                                   Dtype dtype) {
-  std::vector<Scratch> buffers;
-  for (int i = 0; i < 2; ++i) {
-    buffers.emplace_back(device, Kind::activations, dtype, batch * widest(model));
-  }
-  return buffers;
+/// Of the inputs of every layer, and the last one's outputs.
+std::vector<std::int64_t> activation_sizes(const Architecture& model, std::int64_t batch) {
+  std::vector<std::int64_t> sizes;
+  for (const std::int64_t width : model.widths) sizes.push_back(batch * width);
+  return sizes;
 }
 
 }  // namespace
@@ -72,8 +63,11 @@ Mlp::Mlp(const Options& options, Stream& stream)
       stream_(stream),
       batch_(options.batch),
       seed_(options.seed),
-      activations_(activation_buffers(model_, stream.device(), options.batch, options.dtype)),
-      deltas_(delta_buffers(model_, stream.device(), options.batch, options.dtype)),
+      activations_(
+          buffers(stream.device(), options.dtype, activation_sizes(model_, options.batch))),
+      deltas_(buffers(stream.device(),
+                      options.dtype,
+                      std::vector<std::int64_t>(2, options.batch * widest(model_)))),
       targets_(stream.device(), Kind::data, Dtype::fp32, options.batch * model_.targets()),
       panel_(stream.device(), Kind::workspace, Dtype::fp32, panel_elements(stream.device())),
       live_(activations_.size()),

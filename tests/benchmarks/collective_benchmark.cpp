@@ -13,25 +13,29 @@ int main(int argc, char** argv) {
   using namespace zero;
   using Clock = std::chrono::steady_clock;
   Session session(argc, argv);
-  const auto comm = make_communicator(session, {});
-  Stream stream("benchmark");
-  const std::int64_t elements = 1024 / 4 / comm->size * comm->size;
-  const Tensor tensor(Kind::gradients, Dtype::fp32, elements);
-  comm->reserve(Dtype::fp32, elements);
+  Stream stream("benchmark", Device::cpu);
+  const std::int64_t elements = 1024 / 4 / session.size() * session.size();
+  const Tensor tensor(Device::cpu, Kind::gradients, Dtype::fp32, elements);
+  Communicator comm(session.rank(),
+                    session.size(),
+                    make_mpi_transport(Device::cpu, session.size()),
+                    Device::cpu,
+                    Dtype::fp32,
+                    elements);
   std::vector<double> microseconds;
   for (int i = 0; i < 2000; ++i) {
     const auto start = Clock::now();
-    comm->all_reduce_mean(stream, tensor.view());
+    comm.all_reduce_mean(stream, tensor.view());
     microseconds.push_back(std::chrono::duration<double, std::micro>(Clock::now() - start).count());
   }
   std::sort(microseconds.begin(), microseconds.end());
   const std::uint64_t mine = static_cast<std::uint64_t>(microseconds[1000] * 1000);
-  const auto all = comm->gather({&mine, 1});
+  const auto all = comm.gather({&mine, 1});
   const double median = static_cast<double>(*std::max_element(all.begin(), all.end())) / 1000;
-  if (comm->rank == 0) {
+  if (comm.rank == 0) {
     fmt::print("all-reduce of {} bytes on {} ranks: median {:.1f} us (bar 100), p95 {:.1f} us\n",
                elements * 4,
-               comm->size,
+               comm.size,
                median,
                microseconds[1900]);
   }

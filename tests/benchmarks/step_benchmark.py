@@ -1,101 +1,154 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The time of a training step, as ratios: the chapters over chapter 02, and over PyTorch.
+"""The time of a training step, as ratios: the chapters over one another, and over PyTorch.
 
-The model is a stack of three Linear(2048) in fp32, 32 samples a rank, two ranks, one thread a rank.
-Programs run in turn, several rounds, and a ratio is the median of the rounds' ratios: the machine's
-speed drifts, ratios taken side by side do not. PyTorch (Debian's python3-torch) is compared where
-it is installed: 02 with DistributedDataParallel, 04 with that and ZeroRedundancyOptimizer, on gloo.
+On the CPU: a stack of three Linear(2048) in fp32, 32 samples a rank, two ranks of one thread each.
+On a GPU: twelve Linear(2048), 4096 samples, one rank, and Adam alone; the ratios over PyTorch's are
+judged, at most 1.00. Programs and PyTorch (torch_times.py) run in turn, several rounds, and a ratio
+is the median of the rounds' ratios: the machine's speed drifts, ratios taken side by side do not.
+Where PyTorch is missing, or sees no GPU, nothing is compared with it.
 """
 import argparse
-import importlib.util
 import json
 import statistics
 import subprocess
 import sys
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 
-MODEL = ["--task", "mlp", "--layers", "3", "--width", "2048", "--batch", "32"]
-STEPS = 20
-PORT = 29871
-# What is compared with what, and the ratio aimed at.
-RATIOS = [("04_zero1", "02_distributed_adam", 1.00), ("05_zero2", "02_distributed_adam", 1.00),
-          ("06_zero3", "02_distributed_adam", 1.15), ("02_distributed_adam", "torch ddp", 0.45),
-          ("04_zero1", "torch zero", 0.45)]
+SKIPPED = 77
+NAMES = {"02": "02_distributed_adam", "03": "03_mixed_precision", "04": "04_zero1",
+         "05": "05_zero2", "06": "06_zero3"}
 
 
-def chapter_ms(build, mpiexec, chapter):
+@dataclass
+class Device:
+    """What is measured on it."""
+    ranks: int
+    rounds: int
+    steps: int
+    model: dict
+    runs: dict  # a run's name: its program's own options; the name begins with the chapter's number
+    ratios: list  # ours, what it is over, the ratio aimed at or None
+    judged: bool  # what is over the aim is a failure
+
+
+CPU = Device(2, 5, 20, {"width": 2048, "layers": 3, "batch": 32},
+             {"02": []} | {chapter: ["--dtype", "fp32"] for chapter in ("04", "05", "06")},
+             [("04", "02", 1.00), ("05", "02", 1.00), ("06", "02", 1.15), ("02", "torch ddp", 0.45),
+              ("04", "torch zero", 0.45)], False)
+GPU = Device(1, 3, 60, {"width": 2048, "layers": 12, "batch": 4096},
+             {"02 fp32": []}
+             | {f"{chapter} {dtype}": ["--dtype", dtype]
+                for dtype in ("bf16", "fp32") for chapter in ("03", "04", "05")}
+             | {f"06 {dtype}, prefetch {ahead}": ["--dtype", dtype, "--prefetch", ahead]
+                for dtype in ("bf16", "fp32") for ahead in "01"},
+             [("03 bf16", "torch step", 1.00), ("03 bf16", "torch step, same work", None),
+              ("adam fp32", "torch adam fp32", 1.00), ("adam bf16", "torch adam bf16", 1.00)], True)
+GPU.ratios += [(run, "03 bf16", None) for run in sorted(GPU.runs)]
+
+
+class Skip(Exception):
+    """What was started exits with 77; its sentence is the reason."""
+
+
+def output_of(*command):
+    done = subprocess.run(list(map(str, command)), stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode == SKIPPED:
+        raise Skip(done.stdout.strip())
+    if done.returncode != 0:
+        sys.exit(f"{done.stdout}{Path(command[0]).name} ended with {done.returncode}")
+    return done.stdout
+
+
+def adam_times(arguments, log):
+    """The number of parameters, and milliseconds by name."""
+    size = ["--elements", arguments.elements] if arguments.elements else []
+    output_of(arguments.build / "tests/benchmarks/adam_benchmark", "--device", "cuda", "--no-judge",
+              "--json", log, *size)
+    figures = json.loads(log.read_text())
+    return figures["elements"], figures["ms"]
+
+
+def step_ms(arguments, log, device, run):
+    name = NAMES[run[:2]]
+    output_of(arguments.mpiexec, "-n", device.ranks, arguments.build / name / name,
+              "--task", "mlp", "--device", arguments.device, *model_options(device),
+              "--steps", device.steps, *device.runs[run], "--quiet", "--log", log)
+    return json.loads(log.read_text().splitlines()[-1])["summary"]["median_ms"]
+
+
+def model_options(device):
+    return [word for name, value in device.model.items() for word in (f"--{name}", value)]
+
+
+def measure(arguments, device):
+    """Milliseconds by name, a dict a round, and what PyTorch is or why it is not there."""
+    rounds, words, has_torch, adam = [], "", True, []
     with tempfile.TemporaryDirectory() as folder:
-        log = Path(folder) / "log.jsonl"
-        dtype = [] if chapter.startswith("02") else ["--dtype", "fp32"]
-        subprocess.run([mpiexec, "-n", "2", build / chapter / chapter, *MODEL, "--steps", str(STEPS), *dtype,
-                        "--device", "cpu", "--quiet", "--log", log], check=True)
-        return json.loads(log.read_text().splitlines()[-1])["summary"]["median_ms"]
+        log = Path(folder) / "log"
+        for _ in range(arguments.rounds or device.rounds):
+            times = {}
+            if device is GPU:
+                elements, times = adam_times(arguments, log)
+                adam = ["--elements", elements]
+            times |= {run: step_ms(arguments, log, device, run) for run in device.runs}
+            try:
+                if has_torch:
+                    torch = json.loads(output_of(
+                        sys.executable, Path(__file__).with_name("torch_times.py"), "--device",
+                        arguments.device, *model_options(device), *adam))
+                    words = torch["words"]
+                    times |= {f"torch {name}": ms for name, ms in torch["ms"].items()}
+            except Skip as reason:
+                words, has_torch = str(reason), False
+            rounds.append(times)
+    return rounds, words + (f"; Adam of {adam[1]} parameters" if adam else "")
 
 
-def torch_worker(rank, kind, results):
-    """One rank of PyTorch's run; puts the median of its step times into results."""
-    import time
-    import torch
-    from torch import nn
-    torch.set_num_threads(1)
-    torch.distributed.init_process_group("gloo", f"tcp://127.0.0.1:{PORT}", rank=rank, world_size=2)
-    layers = [nn.Linear(2048, 2048), nn.ReLU(), nn.Linear(2048, 2048), nn.ReLU(),
-              nn.Linear(2048, 2048)]
-    model = nn.parallel.DistributedDataParallel(nn.Sequential(*layers))
-    if kind == "torch zero":
-        from torch.distributed.optim import ZeroRedundancyOptimizer
-        optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.Adam, lr=2e-3)
-    else:
-        optimizer = torch.optim.Adam(model.parameters(), lr=2e-3)
-    inputs, targets = torch.rand(32, 2048), torch.rand(32, 2048)
-    times = []
-    for _ in range(STEPS):
-        start = time.perf_counter()
-        optimizer.zero_grad()
-        nn.functional.mse_loss(model(inputs), targets).backward()
-        optimizer.step()
-        times.append((time.perf_counter() - start) * 1000)
-    results.put(statistics.median(times[3:]))
-    torch.distributed.destroy_process_group()
-
-
-def torch_ms(kind):
-    import torch.multiprocessing as processes
-    context = processes.get_context("spawn")
-    results = context.Queue()
-    ranks = [context.Process(target=torch_worker, args=(r, kind, results)) for r in range(2)]
-    for rank in ranks:
-        rank.start()
-    slowest = max(results.get(timeout=120) for _ in ranks)
-    for rank in ranks:
-        rank.join()
-    return slowest
+def print_ratios(rounds, device):
+    """True when no ratio is above what is aimed at."""
+    word = "bar" if device.judged else "aim"
+    good = True
+    print(f"{'ours':<20}{'ms':>9}   {'over':<22}{'ms':>9}   ratio, median (least, most)")
+    for ours, other, aim in device.ratios:
+        if other not in rounds[0]:
+            continue
+        mine, theirs = ([times[name] for times in rounds] for name in (ours, other))
+        values = [a / b for a, b in zip(mine, theirs)]
+        ratio = statistics.median(values)
+        print(f"{ours:<20}{statistics.median(mine):>9.3f}   {other:<22}"
+              f"{statistics.median(theirs):>9.3f}  {ratio:6.2f} ({min(values):.2f}, "
+              f"{max(values):.2f}){f' {word} {aim:.2f}' if aim else ''}")
+        good = good and (aim is None or ratio <= aim)
+    return good
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--build", type=Path, required=True)
+    parser.add_argument("--build", type=lambda path: Path(path).resolve(), required=True)
     parser.add_argument("--mpiexec", required=True)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--rounds", type=int, default=0)
+    parser.add_argument("--elements", type=int, default=0, help="that Adam updates, 0: what fits")
+    parser.add_argument("--no-judge", action="store_true", help="exit with 0 whatever the ratios")
+    for name in ("steps", "width", "layers", "batch"):
+        parser.add_argument(f"--{name}", type=int, default=0)
     arguments = parser.parse_args()
-    has_torch = importlib.util.find_spec("torch") is not None
-    if not has_torch:
-        print("python3-torch is not installed: no comparison with PyTorch")
-    ratios = [row for row in RATIOS if has_torch or not row[1].startswith("torch")]
-    names = {name for row in ratios for name in row[:2]}
-    rounds = []
-    for _ in range(arguments.rounds):
-        rounds.append({name: torch_ms(name) if name.startswith("torch")
-                       else chapter_ms(arguments.build, arguments.mpiexec, name)
-                       for name in sorted(names)})
-    print(f"step time as a ratio, median of {arguments.rounds} rounds (smallest, largest)")
-    for ours, other, aim in ratios:
-        values = [times[ours] / times[other] for times in rounds]
-        print(f"  {ours:<20} / {other:<20} {statistics.median(values):.2f}  "
-              f"({min(values):.2f}, {max(values):.2f})   aim {aim:.2f}")
-    return 0
+    device = GPU if arguments.device == "cuda" else CPU
+    device.steps = arguments.steps or device.steps
+    device.model |= {name: getattr(arguments, name) for name in device.model
+                     if getattr(arguments, name)}
+    try:
+        rounds, words = measure(arguments, device)
+    except Skip as reason:
+        print(reason)
+        return SKIPPED
+    print("step: {layers} layers of {width}, {batch} samples a rank".format(**device.model)
+          + f"; {device.ranks} ranks, {len(rounds)} rounds\n{words}\n")
+    good = print_ratios(rounds, device)
+    return 0 if good or arguments.no_judge or not device.judged else 1
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <limits>
 #include <memory>
 #include <numeric>
@@ -113,50 +114,50 @@ constexpr int work_count = 3;
 /// Of a step, one list for each Work.
 using Trace = std::array<Intervals, work_count>;
 
-/// Records a timing event at both ends of everything. One Work belongs to one stream, so no two
-/// threads meet in a list; the host reads them when both streams are idle.
+/// What ran when on two streams, by timing events at both ends of their tasks. A stream's thread
+/// writes its own lists only; the host reads them when both are idle.
 class Recorder {
  public:
-  void mark(Work work, Kernels& on, bool begins) {
-    auto& [begin, end] = marks_[static_cast<int>(work)];
-    (begins ? begin : end).emplace_back(static_cast<cudaStream_t>(on.queue()));
+  /// Sees the streams that are made from now on until it goes.
+  Recorder() {
+    Stream::observe([this](const std::string& stream, Phase, Kernels& on, bool begins) {
+      TimingEvent now(static_cast<cudaStream_t>(on.queue()));
+      const bool compute = stream == "compute";
+      auto& begin = begin_[compute];
+      if (begins) {
+        begin.emplace(std::move(now));
+        if (!compute) message = Work::compute;
+      } else if (compute || message != Work::compute) {  // else a task that sends nothing
+        spans_[static_cast<int>(compute ? Work::compute : message)].push_back(
+            {std::move(*begin), std::move(now)});
+      }
+      if (!begins) begin.reset();
+    });
   }
+  ~Recorder() { Stream::observe(nullptr); }
 
   void restart() {
-    for (Marks& marks : marks_) marks = {};
+    for (auto& spans : spans_) spans.clear();
     origin_.emplace(nullptr);
   }
 
   Trace trace() const {
     Trace trace;
     for (int work = 0; work < work_count; ++work) {
-      const auto& [begin, end] = marks_[work];
-      for (std::size_t i = 0; i < begin.size(); ++i) {
+      for (const auto& [begin, end] : spans_[work]) {
         trace[work].push_back(
-            {begin[i].milliseconds_since(*origin_), end[i].milliseconds_since(*origin_)});
+            {begin.milliseconds_since(*origin_), end.milliseconds_since(*origin_)});
       }
     }
     return trace;
   }
 
- private:
-  struct Marks {
-    std::vector<TimingEvent> begin, end;
-  };
-  std::array<Marks, work_count> marks_;
-  std::optional<TimingEvent> origin_;
-};
+  Work message = Work::compute;  // what the present task of the other stream sends, if anything
 
-/// Has the recorder see the tasks of the compute stream that is made within the scope; the modelled
-/// peer marks its own, as it knows which they are.
-class Observation {
- public:
-  explicit Observation(Recorder& recorder) {
-    Stream::observe([&](const std::string& stream, Phase, Kernels& on, bool begins) {
-      if (stream == "compute") recorder.mark(Work::compute, on, begins);
-    });
-  }
-  ~Observation() { Stream::observe(nullptr); }
+ private:
+  std::array<std::vector<std::pair<TimingEvent, TimingEvent>>, work_count> spans_;
+  std::array<std::optional<TimingEvent>, 2> begin_;  // of the present task of each stream
+  std::optional<TimingEvent> origin_;
 };
 
 // ---- The other rank ----
@@ -170,62 +171,38 @@ void wait_precisely(std::chrono::nanoseconds time) {
   }
 }
 
-/// Rank 0 of two. Rank 1 answers with what it was sent, after the time that the link takes.
-class ModelledPeer : public Communicator {
+/// Between rank 0 and rank 1 of two. Rank 1 answers with what it was sent, after the time that the
+/// link takes.
+class ModelledLink : public Transport {
  public:
-  ModelledPeer(Recorder& recorder, double bytes_per_second)
-      : Communicator(0, 2, "a modelled peer", process_peak_bytes()),
-        recorder_(recorder),
-        bytes_per_second_(bytes_per_second) {}
+  ModelledLink(Recorder& recorder, double bytes_per_second, std::int64_t largest_bytes)
+      : recorder_(recorder),
+        bytes_per_second_(bytes_per_second),
+        staging_(Device::cuda, largest_bytes) {}
 
-  void reserve(Dtype dtype, std::int64_t largest) override {
-    received_.emplace(Kind::communication, dtype, largest / 2);
-    staging_.emplace(Device::cuda, largest / 2 * bytes_of(dtype));
-  }
-
-  void reduce_scatter_mean(Stream& stream, View full, View shard, Write write) override {
-    const Booking loan = received_->book();
-    const View received = loan.view().part(0, shard.size);
-    stream.run([=, this, &on = stream.kernels()] {
-      recorder_.mark(Work::reduce_scatter, on, true);
-      exchange(on, full.part(shard.size, shard.size), received, Collective::reduce_scatter);
-      on.ordered_mean(full.part(0, shard.size), 0, received, shard, add);
-      recorder_.mark(Work::reduce_scatter, on, false);
-    });
-  }
-
-  void all_gather(Stream& stream, View full) override {
-    const std::int64_t own = full.size / 2;
-    stream.run([=, this, &on = stream.kernels()] {
-      recorder_.mark(Work::gather, on, true);
-      exchange(on, full.part(0, own), full.part(own, own), Collective::all_gather);
-      recorder_.mark(Work::gather, on, false);
-    });
-  }
-
-  Totals sum(Stream& stream, Sums& sums) override {
-    stream.run([&, this, &on = stream.kernels()] {
-      on.fetch(sums);
-      sent_.scalars += 2;
-    });
-    stream.synchronise();
-    return {2 * sums.totals.loss, 2 * sums.totals.squares};
-  }
-
- private:
-  void exchange(Kernels& on, View out, View in, Collective collective) {
-    on.copy_bytes(staging_->data(), out.data, out.bytes());
+  void exchange(Kernels& on,
+                std::span<const Part> outgoing,
+                std::span<const Part> incoming) override {
+    const View out = outgoing.front().elements;
+    const View in = incoming.front().elements;
+    if (in.device == Device::cpu) {
+      std::memcpy(in.data, out.data, in.bytes());
+      return;
+    }
+    recorder_.message = in.layer == out.layer ? Work::gather : Work::reduce_scatter;
+    on.copy_bytes(staging_.data(), out.data, out.bytes());
     wait_for(on.record());
     const double seconds = static_cast<double>(out.bytes()) / bytes_per_second_;
     wait_precisely(std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9)));
-    count(out, collective);
-    on.copy_bytes(in.data, staging_->data(), in.bytes());
+    on.copy_bytes(in.data, staging_.data(), in.bytes());
   }
 
+  std::string library() const override { return "a modelled link"; }
+
+ private:
   Recorder& recorder_;
   double bytes_per_second_;
-  std::optional<Scratch> received_;
-  std::optional<HostBuffer> staging_;
+  HostBuffer staging_;
 };
 
 // ---- A run ----
@@ -236,7 +213,7 @@ class SameSamples : public Data {
  public:
   explicit SameSamples(const Options& options)
       : Data(options, 0, 2),
-        samples_(make_data(options, 0, 2)) {}
+        samples_(make_data(options, Device::cuda, 0, 2)) {}
 
   void load(Kernels& on, std::int64_t first, View inputs, View targets) const override {
     if (first == 0) samples_->load(on, first, inputs, targets);
@@ -300,34 +277,26 @@ struct Outcome {
   double bytes_a_step;
 };
 
-Options options_of(const Setting& setting, int prefetch) {
-  Options o;
-  o.task = Task::mlp;
-  o.width = setting.width;
-  o.layers = layers;
-  o.batch = setting.batch;
-  o.dtype = Dtype::bf16;
-  o.lr = 1e-5;
-  o.prefetch = prefetch;
-  o.device = Device::cuda;
-  return o;
-}
-
-double bytes_sent(const Ranks& ranks, Dtype dtype) {
-  std::int64_t elements = 0;
-  for (const auto& phases : ranks.sent().elements) {
-    elements += std::accumulate(phases.begin(), phases.end(), std::int64_t{0});
-  }
-  return static_cast<double>(elements * bytes_of(dtype));
-}
-
 Outcome run(const Setting& setting, int prefetch, double bytes_per_second) {
-  const Options options = options_of(setting, prefetch);
+  Options options;
+  options.task = Task::mlp;
+  options.width = setting.width;
+  options.layers = layers;
+  options.batch = setting.batch;
+  options.dtype = Dtype::bf16;
+  options.lr = 1e-5;
+  options.prefetch = prefetch;
+  const Layout layout(architecture(options).sizes(), 0, 2);
   const SameSamples data(options);
   Recorder recorder;
-  ModelledPeer comm(recorder, bytes_per_second);
-  const Observation observation(recorder);
-  Trainer trainer(options, comm);
+  const std::int64_t half = layout.largest_layer() / 2 * bytes_of(options.dtype);
+  Communicator comm(0,
+                    2,
+                    std::make_unique<ModelledLink>(recorder, bytes_per_second, half),
+                    Device::cuda,
+                    options.dtype,
+                    layout.largest_layer());
+  Trainer trainer(options, Device::cuda, layout, comm);
   std::vector<Times> steps;
   for (int step = 0; step < warm_up + setting.steps; ++step) {
     trainer.synchronise();
@@ -336,7 +305,12 @@ Outcome run(const Setting& setting, int prefetch, double bytes_per_second) {
     trainer.synchronise();
     if (step >= warm_up) steps.push_back(times_of(recorder.trace()));
   }
-  return {medians(steps), bytes_sent(comm, options.dtype) / (warm_up + setting.steps)};
+  std::int64_t elements = 0;
+  for (const auto& phases : comm.sent().elements) {
+    elements += std::accumulate(phases.begin(), phases.end(), std::int64_t{0});
+  }
+  const auto bytes = static_cast<double>(elements * bytes_of(options.dtype));
+  return {medians(steps), bytes / (warm_up + setting.steps)};
 }
 
 /// The bandwidth with which communication, copies and all, takes its share of the computation.
@@ -352,7 +326,7 @@ double calibrated(const Setting& setting) {
 
 void print_head(const Setting& setting, double bytes_per_second) {
   fmt::print("{}: {} layers of width {}, batch {}, bf16, rank 0 of 2\n",
-             device_words(),
+             memory_of(Device::cuda).words(),
              layers,
              setting.width,
              setting.batch);
@@ -377,40 +351,32 @@ void print_row(int prefetch, const Outcome& outcome) {
              times.hidden);
 }
 
-/// Counts and prints what does not hold.
-class Bars {
- public:
-  void expect(bool holds, const std::string& what) {
-    fmt::print("{}: {}\n", holds ? "yes" : "NO", what);
-    if (!holds) ++missed_;
-  }
-  bool missed() const { return missed_ > 0; }
-
- private:
-  int missed_ = 0;
-};
+bool holds(bool condition, const std::string& what) {
+  fmt::print("{}: {}\n", condition ? "yes" : "NO", what);
+  return condition;
+}
 
 bool judged(Judge judge, const Outcome& without, const Outcome& with) {
-  Bars bars;
   if (judge == Judge::nothing) return true;
   const auto gathers = [](const Outcome& o) {
     return fmt::format("{:.0f} of {} gathers are hidden", o.times.hidden, gathers_a_step);
   };
-  bars.expect(without.times.hidden <= 1,
-              fmt::format("prefetch 0: {}, at most 1", gathers(without)));
-  bars.expect(with.times.hidden >= gathers_a_step - 2,
-              fmt::format("prefetch 1: {}, at least {}", gathers(with), gathers_a_step - 2));
-  if (judge == Judge::counts) return !bars.missed();
+  constexpr int most_hidden = gathers_a_step - 2;
+  bool all = holds(without.times.hidden <= 1, "prefetch 0: " + gathers(without) + ", at most 1");
+  all &= holds(with.times.hidden >= most_hidden,
+               fmt::format("prefetch 1: {}, at least {}", gathers(with), most_hidden));
+  if (judge == Judge::counts) return all;
   const double ratio = without.times.compute / without.times.communication;
-  bars.expect(
-      ratio >= 2,
-      fmt::format("compute is {:.2f} times communication, at least 2 (else a larger --batch)",
-                  ratio));
-  bars.expect(without.exposed_share() >= 0.95,
-              fmt::format("prefetch 0: {:.3f} is exposed, at least 0.95", without.exposed_share()));
-  bars.expect(with.exposed_share() <= 0.12,
-              fmt::format("prefetch 1: {:.3f} is exposed, at most 0.12", with.exposed_share()));
-  return !bars.missed();
+  all &=
+      holds(ratio >= 2,
+            fmt::format("compute is {:.2f} times communication, at least 2 (else a larger --batch)",
+                        ratio));
+  all &=
+      holds(without.exposed_share() >= 0.95,
+            fmt::format("prefetch 0: {:.3f} is exposed, at least 0.95", without.exposed_share()));
+  return all &
+         holds(with.exposed_share() <= 0.12,
+               fmt::format("prefetch 1: {:.3f} is exposed, at most 0.12", with.exposed_share()));
 }
 
 /// False when the command line is not understood.
@@ -454,19 +420,13 @@ int main(int argc, char** argv) {
     fmt::print("{}\n", gpus.why_none);
     return 77;
   }
-  try {
-    use_device(Device::cuda);
-    const double bytes_per_second = calibrated(setting);
-    print_head(setting, bytes_per_second);
-    std::vector<Outcome> outcomes;
-    for (const int prefetch : {0, 1, 2}) {
-      outcomes.push_back(run(setting, prefetch, bytes_per_second));
-      print_row(prefetch, outcomes.back());
-    }
-    fmt::print("\n");
-    return judged(setting.judge, outcomes[0], outcomes[1]) ? 0 : 1;
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "{}\n", error.what());
-    return 1;
+  const double bytes_per_second = calibrated(setting);
+  print_head(setting, bytes_per_second);
+  std::vector<Outcome> outcomes;
+  for (const int prefetch : {0, 1, 2}) {
+    outcomes.push_back(run(setting, prefetch, bytes_per_second));
+    print_row(prefetch, outcomes.back());
   }
+  fmt::print("\n");
+  return judged(setting.judge, outcomes[0], outcomes[1]) ? 0 : 1;
 }

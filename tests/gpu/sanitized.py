@@ -16,7 +16,7 @@ def main():
     if not checker:
         print("compute-sanitizer is not installed")
         return SKIPPED
-    probe = subprocess.run([str(Path(program).with_name("test_kernels")), "--list-test-cases"],
+    probe = subprocess.run([Path(program).with_name("test_kernels"), "cuda", "--list-test-cases"],
                            text=True, capture_output=True, check=False)
     if probe.returncode == SKIPPED:
         print(probe.stdout.strip())

@@ -113,6 +113,8 @@ class Tree:
     def caught(self, sabotage):
         """Empty when the sabotage was found out as its page says; else what happened instead."""
         file = self.folder / sabotage.file
+        if not file.is_file():
+            return "there is no such file"
         original = file.read_text()
         if original.count(sabotage.before) != 1:
             return f"its lines stand {original.count(sabotage.before)} times in {sabotage.file}"

@@ -7,13 +7,10 @@ A GPU multiplies matrices in another order and, in 16 bit, rounds a layer's outp
 the bias. Each step goes on from what the one before left, so differences grow: from 2^-24 by at
 most some 1000 in fp32, from 2^-8 (bf16) and 2^-11 (fp16) to what a few roundings of bf16 are.
 """
-import argparse
 import sys
-import tempfile
-from pathlib import Path
 
 sys.dont_write_bytecode = True
-from programs import SKIPPED, Programs, gpu_options, read_log  # noqa: E402
+from programs import SKIPPED, Programs, gpu_options, options_of  # noqa: E402
 
 BOUNDS = {"fp32": 1e-4, "bf16": 2e-2, "fp16": 2e-2}
 TASKS = {"text": "--task text --width 64 --layers 4", "mlp": "--task mlp --width 64 --layers 4"}
@@ -21,12 +18,8 @@ PROGRAM = "03_mixed_precision"
 
 
 def losses(programs, ranks, *args):
-    with tempfile.TemporaryDirectory(prefix="gpu_") as folder:
-        log = Path(folder) / "log"
-        outcome = programs.run(ranks, PROGRAM, "--steps", "100", *args, "--quiet", "--log", log)
-        if outcome.code != 0:
-            raise RuntimeError(f"{args}: {outcome}")
-        return [step["loss"] for step in read_log(log)[1]]
+    _, steps, _ = programs.logged(ranks, PROGRAM, "--steps", "100", *args)
+    return [step["loss"] for step in steps]
 
 
 def largest_difference(ours, reference):
@@ -34,12 +27,9 @@ def largest_difference(ours, reference):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--build", required=True, help="the folder with the six programs")
-    parser.add_argument("--mpiexec", required=True, help="the launcher of their MPI")
-    parser.add_argument("--prefix", default="", help="of the names of the programs for GPUs")
-    parser.add_argument("--native", action="store_true", help="NCCL's own sums too")
-    options = parser.parse_args()
+    options = options_of(__doc__,
+                         prefix={"default": "", "help": "of the names of the programs for GPUs"},
+                         native={"action": "store_true", "help": "NCCL's own sums too"})
     on_cpu = Programs(options.build, options.mpiexec)
     on_gpu = Programs(options.build, options.mpiexec, prefix=options.prefix)
     if why := on_gpu.why_no_gpu():

@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: MIT
 """Starts the chapters' programs, alone or on ranks, for the tests that see them from outside."""
-import json
+import argparse
 import os
 import re
-import struct
 import subprocess
+import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-ALONE = "01_adam"
-ON_RANKS = ["02_distributed_adam", "03_mixed_precision", "04_zero1", "05_zero2", "06_zero3"]
-CHAPTERS = [ALONE, *ON_RANKS]
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "notes/scripts"))
+from runs import CHAPTERS, bits, read_log  # noqa: E402, F401 (for the tests, with the rest)
+
+ALONE, *ON_RANKS = CHAPTERS
 SKIPPED = 77  # the exit code by which Meson knows it
 
 # What a launcher says of its own when a job ends with an error. A block of Open MPI's stands
@@ -19,6 +21,10 @@ SKIPPED = 77  # the exit code by which Meson knows it
 FENCE = re.compile(r"[-=]{20,}")
 LAUNCHER = re.compile(r"Abort\(\d+\) on node|\[.*:\d+\] |YOUR APPLICATION|This typically refers|"
                       r"Please see the FAQ|\[?mpiexec|In: PMI_Abort")
+
+
+class Failure(Exception):
+    """What a run did instead of what it should, in one sentence."""
 
 
 @dataclass
@@ -39,7 +45,7 @@ class Outcome:
         return lines
 
 
-OWN_HOST = str(Path(__file__).resolve().parent.parent / "gpu/own_host.sh")
+OWN_HOST = str(ROOT / "tests/gpu/own_host.sh")
 
 # How ranks on GPUs can talk and add.
 WAYS = {"mpi": ["--comm", "mpi"], "nccl": ["--comm", "nccl"],
@@ -89,6 +95,15 @@ class Programs:
     def run(self, ranks, chapter, *args, cwd=None):
         return self.start(self.command(ranks, chapter, *args), cwd)
 
+    def logged(self, ranks, chapter, *args):
+        """The log of a quiet run, as read_log gives it. Throws Failure when the run fails."""
+        with tempfile.TemporaryDirectory(prefix="log_") as folder:
+            log = Path(folder) / "log"
+            outcome = self.run(ranks, chapter, *args, "--quiet", "--log", log)
+            if outcome.code != 0:
+                raise Failure(f"{chapter} {' '.join(map(str, args))} on {ranks} ranks: {outcome}")
+            return read_log(log)
+
     def why_no_gpu(self):
         """Empty where a program can use a GPU."""
         trial = self.run(0, ALONE, "--device", "cuda", "--task", "toy", "--steps", "1", "--quiet")
@@ -96,26 +111,15 @@ class Programs:
         return trial.err.strip() if missing else ""
 
 
+def options_of(doc, **more):
+    """A test's command line: where the programs are, and `more`, options as argparse takes them."""
+    parser = argparse.ArgumentParser(description=doc.partition("\n")[0])
+    parser.add_argument("--build", required=True, help="the folder with the six programs")
+    parser.add_argument("--mpiexec", required=True, help="the launcher of their MPI")
+    for name, how in more.items():
+        parser.add_argument(f"--{name}", **how)
+    return parser.parse_args()
+
+
 def text_of(output):
     return (output or b"").decode(errors="replace")
-
-
-def no_constant(word):
-    raise ValueError(f"{word} is not JSON")
-
-
-def read_log(path):
-    """The log as (run, steps, summary); strict: NaN and Infinity are no JSON."""
-    lines = [json.loads(line, parse_constant=no_constant)
-             for line in Path(path).read_text().splitlines()]
-    return lines[0]["run"], lines[1:-1], lines[-1]["summary"]
-
-
-def bits(number):
-    """An fp32 number's bits in hexadecimal; "null" as it is. Throws when it is not one of fp32."""
-    if number is None:
-        return "null"
-    packed = struct.pack(">f", number)
-    if struct.unpack(">f", packed)[0] != number:
-        raise ValueError(f"{number!r} is no fp32 number")
-    return packed.hex()

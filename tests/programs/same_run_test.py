@@ -7,14 +7,13 @@ With --gpu the runs lie on GPUs, and all ways of talking are compared with each 
 Compared are the bits of each step's loss and gradient norm, which steps are skipped, and the
 digest of each layer's final master weights. What can be compared is in GROUPS.
 """
-import argparse
+import re
 import sys
-import tempfile
 from dataclasses import dataclass, field
-from pathlib import Path
 
 sys.dont_write_bytecode = True
-from programs import ALONE, SKIPPED, WAYS, Programs, bits, gpu_options, read_log  # noqa: E402
+from programs import (ALONE, SKIPPED, WAYS, Failure, Programs, bits, gpu_options,  # noqa: E402
+                      options_of)
 
 TEXT = "--width 16 --layers 3 --batch 4"
 TOY = "--task toy --batch 4"
@@ -55,25 +54,20 @@ def clipped(run, group):
     return None if active else f"clipping at {clip} was never active: {run.norms}"
 
 
-def skips_between(run, _group):
-    """A step is skipped after a good one, and a good one follows."""
-    return None if ".x" in run.pattern() and "x." in run.pattern() else "no skip between good steps"
-
-
-def skips_some(run, _group):
-    return None if {"x", "."} <= set(run.pattern()) else "some steps are to be skipped, not all"
-
-
-def skips_all(run, _group):
-    return None if set(run.pattern()) == {"x"} else "all steps are to be skipped"
-
-
-def skips_none(run, _group):
-    return None if set(run.pattern()) == {"."} else "no step is to be skipped"
-
-
 def learns(run, _group):
     return None if len(set(run.losses)) == len(run.losses) else "the losses are to differ"
+
+
+def skips(words, *patterns):
+    """A need: each of the patterns is found in the skipped (x) and the good steps (.)."""
+    return lambda run, _group: None if all(re.search(pattern, run.pattern())
+                                           for pattern in patterns) else words
+
+
+skips_between = skips("no skip between good steps", r"\.x", r"x\.")
+skips_some = skips("some steps are to be skipped, not all", "x", r"\.")
+skips_all = skips("all steps are to be skipped", r"^x+$")
+skips_none = skips("no step is to be skipped", r"^\.+$")
 
 
 # ---- The groups --------------------------------------------------------------------------------
@@ -138,20 +132,11 @@ GROUPS = [
 
 # ---- Comparing ---------------------------------------------------------------------------------
 
-class Failure(Exception):
-    """One sentence with the first difference."""
-
-
 def compute(programs, ranks, program, args, way=None):
     """way: of WAYS, on GPUs; None on the CPU."""
     chapter, *own = program.split()
     own += gpu_options(chapter, way) if way else ["--device", "cpu"]
-    with tempfile.TemporaryDirectory(prefix="same_run_") as folder:
-        log = Path(folder) / "log"
-        outcome = programs.run(ranks, chapter, *args.split(), *own, "--quiet", "--log", log)
-        if outcome.code != 0:
-            raise Failure(f"{program} {args} on {ranks} ranks: {outcome}")
-        _, steps, summary = read_log(log)
+    _, steps, summary = programs.logged(ranks, chapter, *args.split(), *own)
     return Run(f"{program} {way or ''}".strip(), [bits(step["loss"]) for step in steps],
                [step["grad_norm"] for step in steps], [step["skipped"] for step in steps],
                summary["layer_digests"])
@@ -214,13 +199,10 @@ def check(programs, ranks, group, ways):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--build", required=True, help="the folder with the six programs")
-    parser.add_argument("--mpiexec", required=True, help="the launcher of their MPI")
-    parser.add_argument("--ranks", required=True, help="numbers of ranks: 1,2,3")
-    parser.add_argument("--gpu", action="store_true", help="on GPUs, each way of talking")
-    parser.add_argument("--prefix", default="", help="of the programs' names")
-    options = parser.parse_args()
+    options = options_of(
+        __doc__, ranks={"required": True, "help": "numbers of ranks: 1,2,3"},
+        gpu={"action": "store_true", "help": "on GPUs, each way of talking"},
+        prefix={"default": "", "help": "of the programs' names"})
     programs = Programs(options.build, options.mpiexec, prefix=options.prefix)
     if options.gpu and (why := programs.why_no_gpu()):
         print(why)

@@ -2,12 +2,14 @@
 # SPDX-License-Identifier: MIT
 """A rank that fails ends the whole job in time, with a sentence and a meaningful exit code."""
 import argparse
-import os
 import subprocess
 import sys
 import time
 
-DATA, COMMUNICATION, SKIPPED = 3, 4, 77
+sys.dont_write_bytecode = True
+from programs import OWN_HOST, SKIPPED  # noqa: E402
+
+DATA, COMMUNICATION = 3, 4
 PATIENCE = 3  # seconds for which the programs wait for a stuck rank
 
 
@@ -46,8 +48,7 @@ def main():
     arguments = parser.parse_args()
     plans = [((), throws, plan) for plan in ((1, 0, 2), (3, 1, 0), (4, 3, 2))]
     if arguments.nccl:
-        own_host = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../gpu/own_host.sh")
-        plans = [((own_host, "nccl", how), check, (2, 1, 2)) for how, check in
+        plans = [((OWN_HOST, "nccl", how), check, (2, 1, 2)) for how, check in
                  (("throws", throws), ("stuck", is_given_up), ("killed", is_killed))]
     failed = 0
     for program in arguments.programs:

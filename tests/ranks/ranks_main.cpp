@@ -18,7 +18,7 @@
 
 #include "run/failure.hpp"
 #include "tests/ranks/ranks.hpp"
-#include "tests/unit/count_listener.hpp"
+#include "tests/count_listener.hpp"
 
 namespace zero::test {
 

@@ -1,55 +1,29 @@
 // SPDX-License-Identifier: MIT
-#include <stdexcept>
-
+#include "compute/kernels.hpp"
 #include "memory/error.hpp"
-#include "memory/gpu_memory.hpp"
 
-namespace zero::cuda {
+namespace zero {
 
 namespace {
 
 constexpr const char* without = "this program was built without CUDA";
 
-[[noreturn]] void refuse() {
-  throw Error(ExitCode::resources, without);
-}
-
 }  // namespace
 
-Gpus gpus() {
+Gpus visible_gpus() {
   return {0, without, {}};
 }
 
-void use(int) {
-  refuse();
+void use_gpu(int) {
+  throw Error(ExitCode::resources, without);
 }
 
-std::string words() {
-  refuse();
+DeviceMemory& gpu_memory() {
+  throw Error(ExitCode::resources, without);
 }
 
-Memory memory() {
-  refuse();
+std::unique_ptr<Kernels> cuda::make_kernels() {
+  throw Error(ExitCode::resources, without);
 }
 
-std::byte* allocate(std::int64_t) {
-  refuse();
-}
-
-void release(std::byte*) noexcept {}
-
-std::byte* allocate_host(std::int64_t) {
-  refuse();
-}
-
-void release_host(std::byte*) noexcept {}
-
-void copy_now(void*, const void*, std::int64_t) {
-  refuse();
-}
-
-std::unique_ptr<Kernels> make_kernels() {
-  refuse();
-}
-
-}  // namespace zero::cuda
+}  // namespace zero

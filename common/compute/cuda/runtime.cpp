@@ -1,19 +1,15 @@
 // SPDX-License-Identifier: MIT
-// The GPU's memory, its streams and its events.
+// A GPU's streams and events.
 #include <fmt/format.h>
 
 #include "compute/cuda/blas.hpp"
 #include "compute/cuda/check.hpp"
 #include "compute/cuda/cuda_kernels.hpp"
-#include "compute/generator.hpp"
 #include "memory/error.hpp"
-#include "memory/gpu_memory.hpp"
 
 namespace zero::cuda {
 
 namespace {
-
-int gpu_in_use = 0;
 
 class CudaMark : public DeviceMark {
  public:
@@ -37,21 +33,6 @@ class CudaMark : public DeviceMark {
   cudaEvent_t event_ = nullptr;
 };
 
-/// Numbers that are the same for the same GPU in every process, whatever it is called there.
-std::vector<std::uint64_t> identities(int count) {
-  std::vector<std::uint64_t> all;
-  for (int number = 0; number < count; ++number) {
-    cudaDeviceProp properties{};
-    check_cuda(cudaGetDeviceProperties(&properties, number));
-    std::uint64_t identity = 0;
-    for (const char byte : properties.uuid.bytes) {
-      identity = mix(identity ^ static_cast<unsigned char>(byte));
-    }
-    all.push_back(identity);
-  }
-  return all;
-}
-
 }  // namespace
 
 void check_cuda(cudaError_t code, std::source_location where) {
@@ -73,77 +54,10 @@ void check_cublas(cublasStatus_t code, std::source_location where) {
                           blas().words(code)));
 }
 
-Gpus gpus() {
-  int count = 0;
-  const cudaError_t code = cudaGetDeviceCount(&count);
-  if (code == cudaSuccess && count > 0) return {count, "", identities(count)};
-  cudaGetLastError();  // asking may fail; what comes later has not
-  int driver = 0;
-  if (cudaDriverGetVersion(&driver) == cudaSuccess && driver == 0) {
-    return {0, "no GPU: this machine has no driver for one", {}};
-  }
-  return {0, fmt::format("no GPU: {}", cudaGetErrorString(code)), {}};
-}
-
-void use(int number) {
-  gpu_in_use = number;
-  check_cuda(cudaSetDevice(number));
-}
-
-std::string words() {
-  cudaDeviceProp properties{};
-  check_cuda(cudaGetDeviceProperties(&properties, gpu_in_use));
-  return properties.name;
-}
-
-Memory memory() {
-  std::size_t available = 0, all = 0;
-  check_cuda(cudaMemGetInfo(&available, &all));
-  return {static_cast<std::int64_t>(all), static_cast<std::int64_t>(available)};
-}
-
-/// False when there is no more memory, which is no failure of the device.
-static bool given(cudaError_t code) {
-  if (code == cudaErrorMemoryAllocation) {
-    cudaGetLastError();  // asked for, so that nobody else finds it
-    return false;
-  }
-  check_cuda(code);
-  return true;
-}
-
-std::byte* allocate(std::int64_t bytes) {
-  void* memory = nullptr;
-  if (!given(cudaMalloc(&memory, bytes))) return nullptr;
-  check_cuda(cudaMemset(memory, 0, bytes));
-  check_cuda(cudaDeviceSynchronize());  // streams of ours do not wait for the one it ran on
-  return static_cast<std::byte*>(memory);
-}
-
-void release(std::byte* memory) noexcept {
-  cudaDeviceSynchronize();  // a stream may still use it
-  cudaFree(memory);
-}
-
-std::byte* allocate_host(std::int64_t bytes) {
-  void* memory = nullptr;
-  if (!given(cudaMallocHost(&memory, bytes))) return nullptr;
-  return static_cast<std::byte*>(memory);
-}
-
-void release_host(std::byte* memory) noexcept {
-  cudaFreeHost(memory);
-}
-
-void copy_now(void* to, const void* from, std::int64_t bytes) {
-  check_cuda(cudaMemcpy(to, from, bytes, cudaMemcpyDefault));
-  // From ordinary memory the call returns when the bytes are on their way, and streams of ours do
-  // not wait for them.
-  check_cuda(cudaDeviceSynchronize());
-}
-
 std::unique_ptr<Kernels> make_kernels() {
-  return std::make_unique<CudaKernels>(gpu_in_use);
+  int gpu = 0;
+  check_cuda(cudaGetDevice(&gpu));
+  return std::make_unique<CudaKernels>(gpu);
 }
 
 CudaKernels::CudaKernels(int gpu)

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: MIT
 """The tutorial's training runs once more, in Python, written from generator.md alone.
 
-    check_in_python.py --program build/01_adam/01_adam
-                       [--mpiexec CMD --ranks N --rank-program build/02_distributed_adam/02_distributed_adam]
+    check_in_python.py --program build/01_adam/01_adam [--mpiexec CMD --ranks N
+                       --rank-program build/02_distributed_adam/02_distributed_adam]
 
 For each case the program runs twice. In the first run it trains for 20 steps, and the loss and
 the gradient norm of every step must agree with those computed here to 1e-5. The second run takes
@@ -26,7 +26,7 @@ from pathlib import Path
 
 import numpy as np
 
-CORPUS = Path(__file__).resolve().parent / "corpus.txt"
+CORPUS = Path(__file__).resolve().parents[1] / "corpus.txt"
 STEPS = 20
 LIMIT = 1e-5
 DEADLINE = 110  # seconds for one run of a program
@@ -52,9 +52,8 @@ class Case:
     def options(self):
         """The options that differ from the defaults, as the programs spell them."""
         default = Case(self.task)
-        changed = [(name, value) for name, value in vars(self).items()
-                   if name != "ranks" and value != getattr(default, name)]
-        return [word for name, value in changed
+        return [word for name, value in vars(self).items()
+                if name != "ranks" and value != getattr(default, name)
                 for word in ("--" + name.replace("_", "-"), repr(value))]
 
     def shapes(self):
@@ -65,12 +64,9 @@ class Case:
         return [(self.width, self.width)] * (self.layers - 1) + [(self.width, last)]
 
     @property
-    def has_bias(self):
-        return self.task != "toy"
-
-    @property
-    def has_relu(self):
-        return self.task != "toy"
+    def bare(self):
+        """toy has neither biases nor ReLU."""
+        return self.task == "toy"
 
 
 # Widths 104 and 59 are among those where rounding a weight's scale in another place shows.
@@ -83,10 +79,7 @@ CASES = [
     Case("mlp", width=59, layers=3),
 ]
 
-
-def rank_cases(ranks):
-    return [Case("toy", accumulate=2, ranks=ranks),
-            Case("text", width=64, layers=4, accumulate=2, ranks=ranks)]
+RANK_CASES = [Case("toy", accumulate=2), Case("text", width=64, layers=4, accumulate=2)]
 
 
 # ---- The generator ---------------------------------------------------------------------------
@@ -130,27 +123,21 @@ def scale(inputs):
 # All parameters are one vector, and the place in it is the note's global element number.
 
 def initial_parameters(case):
-    parts, start = [], 0
-    shapes = case.shapes()
+    parts, start, shapes = [], 0, case.shapes()
     for layer, (inputs, outputs) in enumerate(shapes):
         factor = scale(inputs)
         if case.task == "text" and layer == len(shapes) - 1:
             factor = factor * np.float32(0.1)
         numbers = np.arange(start, start + outputs * inputs, dtype=np.uint64)
         parts.append(uniform(case.seed, WEIGHTS, numbers) * factor)
-        if case.has_bias:
-            parts.append(np.zeros(outputs, np.float32))
-        start += layer_size(case, inputs, outputs)
+        parts.append(np.zeros(0 if case.bare else outputs, np.float32))
+        start += parts[-2].size + parts[-1].size
     return np.concatenate(parts)
-
-
-def layer_size(case, inputs, outputs):
-    return outputs * inputs + (outputs if case.has_bias else 0)
 
 
 def layer_slices(case, vector):
     """The part of `vector` that belongs to each layer: views, so that they can be assigned to."""
-    ends = np.cumsum([layer_size(case, *shape) for shape in case.shapes()])
+    ends = np.cumsum([outputs * (inputs + (not case.bare)) for inputs, outputs in case.shapes()])
     return np.split(vector, ends[:-1])
 
 
@@ -198,11 +185,6 @@ def taught_samples(case, samples):
     return x, in_order(in_order(x, first), second)
 
 
-def make_samples(case, samples):
-    make = text_samples if case.task == "text" else taught_samples
-    return make(case, samples)
-
-
 # ---- Training --------------------------------------------------------------------------------
 
 def cross_entropy(y, target):
@@ -226,10 +208,10 @@ def loss_and_gradient(case, parameters, x, target):
     activations = [x.astype(np.float64)]
     for i, (weight, bias) in enumerate(layers):
         y = activations[i] @ weight.T
-        if case.has_bias:
+        if not case.bare:
             y += bias
-        if case.has_relu and i < len(layers) - 1:
-            y = np.maximum(y, 0)
+            if i < len(layers) - 1:
+                y = np.maximum(y, 0)
         activations.append(y)
 
     loss, backward = (cross_entropy if case.task == "text" else squared_error)(y, target)
@@ -237,11 +219,11 @@ def loss_and_gradient(case, parameters, x, target):
     gradient = np.zeros_like(parameters)
     by_layer = matrices(case, gradient)
     for i in reversed(range(len(layers))):
-        if case.has_relu and i < len(layers) - 1:
+        if not case.bare and i < len(layers) - 1:
             backward = backward * (activations[i + 1] > 0)
         by_weight, by_bias = by_layer[i]
         by_weight[:] = backward.T @ activations[i]
-        if case.has_bias:
+        if not case.bare:
             by_bias[:] = backward.sum(axis=0)
         backward = backward @ layers[i][0]
     return loss, gradient
@@ -251,10 +233,10 @@ def train(case, steps):
     """(loss, gradient norm before clipping) of each step."""
     w = initial_parameters(case).astype(np.float64)
     m, v = np.zeros_like(w), np.zeros_like(w)
-    history = []
+    make_samples, history = text_samples if case.task == "text" else taught_samples, []
     for t in range(1, steps + 1):
-        samples = samples_of_step(case, t - 1)
-        loss, g = loss_and_gradient(case, w, *make_samples(case, samples))
+        samples = make_samples(case, samples_of_step(case, t - 1))
+        loss, g = loss_and_gradient(case, w, *samples)
         norm = np.linalg.norm(g)
         history.append((loss, norm))
 
@@ -288,19 +270,17 @@ def run_program(command, case, steps):
         if done.returncode != 0:
             sys.exit(f"failed with {done.returncode}: {shlex.join(arguments)}\n{done.stderr}")
         lines = [json.loads(line) for line in log.read_text().splitlines()]
-    run, summary = lines[0]["run"], lines[-1]["summary"]
-    if run["ranks"] != case.ranks:
-        sys.exit(f"ran on {run['ranks']} ranks, not {case.ranks}: {shlex.join(arguments)}")
-    return [line for line in lines if "step" in line], summary
+    if lines[0]["run"]["ranks"] != case.ranks:
+        sys.exit(f"did not run on {case.ranks} ranks: {shlex.join(arguments)}")
+    return lines[1:-1], lines[-1]["summary"]
 
 
 def largest_differences(command, case):
     """Of the loss and of the norm over all steps, and how many steps were clipped."""
     logged, _ = run_program(command, case, STEPS)
-    if [(step["step"], step["skipped"]) for step in logged] != [
-            (number, False) for number in range(1, STEPS + 1)]:
+    if [(s["step"], s["skipped"]) for s in logged] != [(t + 1, False) for t in range(STEPS)]:
         sys.exit(f"{case}: a step is missing or was skipped")
-    theirs = np.array([(step["loss"], step["grad_norm"]) for step in logged], dtype=np.float64)
+    theirs = np.array([(s["loss"], s["grad_norm"]) for s in logged], dtype=np.float64)
     ours = train(case, STEPS)
     loss, norm = (np.abs(theirs - ours) / np.maximum(1, np.abs(ours))).max(axis=0)
     clipped = np.count_nonzero(ours[:, 1] > case.clip) if case.clip > 0 else 0
@@ -354,8 +334,8 @@ def main():
     commands = [([options.program.resolve()], case) for case in CASES]
     if all(on_ranks):
         launch = [*shlex.split(options.mpiexec), "-n", str(options.ranks)]
-        commands += [([*launch, options.rank_program.resolve()], case)
-                     for case in rank_cases(options.ranks)]
+        commands += [([*launch, options.rank_program.resolve()],
+                      replace(case, ranks=options.ranks)) for case in RANK_CASES]
 
     agree = check_generator()
     print("task  ranks  steps  clipped       loss       norm  digests         options")

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: MIT
+"""Recomputes each claim of the tutorial from the logs of runs."""
+import math
+from fractions import Fraction
+
+from runs import KINDS, bits
+
+
+def largest_difference(run, reference):
+    """Over all steps; infinite where only one of the two losses is finite."""
+    return max(0.0 if bits(a) == bits(b) else math.inf if None in (a, b) else abs(a - b)
+               for a, b in zip(run.losses, reference.losses))
+
+
+def differing(runs, reference):
+    """A sentence for each run that does not repeat the reference to the last bit."""
+    problems = []
+    for run in runs:
+        steps = [s for s, (a, b) in enumerate(zip(run.losses, reference.losses), start=1)
+                 if bits(a) != bits(b)]
+        if len(run.steps) != len(reference.steps):
+            problems.append(f"{run.chapter} took {len(run.steps)} steps, "
+                            f"{reference.chapter} {len(reference.steps)}")
+        elif steps:
+            problems.append(f"{run.chapter}: loss differs in {len(steps)} steps, first in step "
+                            f"{steps[0]}, by {largest_difference(run, reference):.1e} at most")
+        elif run.summary["digest"] != reference.summary["digest"]:
+            problems.append(f"{run.chapter}: the same losses, but other parameters at the end")
+    return problems
+
+
+def wrong_bytes(runs):
+    """A sentence for each kind of memory that does not equal its formula."""
+    return [f"{run.chapter} {run.dtype}, {kind}: {what} {run.memory[kind][what]} bytes, "
+            f"formula {run.memory[kind][formula]}"
+            for run in runs for kind in KINDS
+            for what, formula in (("resident", "predicted_resident"), ("peak", "predicted"))
+            if run.memory[kind][what] != run.memory[kind][formula]]
+
+
+def wrong_traffic(runs):
+    """A sentence for each phase that did not send the number of elements of its formula."""
+    return [f"{run.chapter} {run.dtype}, {row}: sent {sent['counted']} elements, "
+            f"formula {sent['predicted']}"
+            for run in runs for traffic in [run.summary["traffic"]]
+            for row, sent in [*traffic["phases"].items(), ("padding", traffic["padding"]),
+                              ("scalars", traffic["scalars"])]
+            if sent["counted"] != sent["predicted"]]
+
+
+def claims(runs, ranks):
+    """Each claim of the tutorial with what contradicts it: an empty list where it holds."""
+    fp32 = [run for run in runs if run.dtype == "fp32"]
+    bf16 = [run for run in runs if run.dtype == "bf16"]
+    return [
+        ("fp32: 02 to 06 are identical to the last bit", differing(fp32[2:], fp32[1])),
+        (f"fp32: 01 with --accumulate {ranks} has the bits of 02 on {ranks} ranks",
+         differing(fp32[:1], fp32[1])),
+        ("bf16: 03 to 06 are identical to the last bit", differing(bf16[1:], bf16[0])),
+        ("bytes, resident and peak, equal their formulas in every run", wrong_bytes(runs)),
+        ("elements sent equal their formulas in every run", wrong_traffic(runs)),
+    ]
+
+
+def reference_of(run, runs):
+    """Differences are taken to 02 in fp32 and to 03 in bf16."""
+    first = "02" if run.dtype == "fp32" else "03"
+    return next(r for r in runs if r.dtype == run.dtype and r.number == first)
+
+
+def difference(run, runs):
+    return largest_difference(run, reference_of(run, runs))
+
+
+def elements_sent(run):
+    """What one rank sends a step and parameter: the exact number, and as multiple of (N-1)/N."""
+    counted = sum(p["counted"] for p in run.summary["traffic"]["phases"].values())
+    exact = Fraction(counted, len(run.steps) * run.info["padded_parameters"])
+    n = run.info["ranks"]
+    if exact == 0 or n == 1:
+        return exact, str(exact)
+    multiple = exact / Fraction(n - 1, n)  # not an integer where steps were skipped
+    short = str(multiple) if multiple.denominator == 1 else f"{float(multiple):.2f}"
+    return exact, f"{short} x {n - 1}/{n}"
+
+
+def number(value, form):
+    return "inf/nan" if value is None or math.isinf(value) else format(value, form)
+
+
+def small(value):
+    """A difference: 0 or its power of ten."""
+    return "0" if value == 0 else number(value, ".1e")

@@ -1,0 +1,163 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Runs the programs and rewrites every measured table and every figure of the pages.
+
+A table stands in a page between the comments `measured: NAME` and `end`; figures go to
+notes/figures. Nothing is built, and nothing is written when a run fails or when a count of bytes
+or elements differs from its formula. The logs of the runs are kept in build/measure.
+"""
+import argparse
+import re
+import shlex
+import shutil
+import sys
+from datetime import date
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+import compare  # noqa: E402
+import figures  # noqa: E402
+import ownership  # noqa: E402
+import tables  # noqa: E402
+from runs import CHAPTERS, Failure, Programs, first_line, machine  # noqa: E402
+from tables import ROOT, TABLES  # noqa: E402
+
+FIGURES = ROOT / "notes" / "figures"
+LAUNCHERS = ("mpiexec.mpich", "mpiexec.hydra", "mpiexec.openmpi", "mpirun.openmpi", "mpiexec")
+OPENING = re.compile(r"^<!-- measured: (.*?) -->$", re.MULTILINE)
+BLOCK = re.compile(r"^<!-- measured: (.*?) -->\n(.*?)^<!-- end -->$", re.MULTILINE | re.DOTALL)
+
+
+class Measured(Programs):
+    """The built programs, each command run once."""
+
+    def __init__(self, build, mpiexec):
+        super().__init__(build, mpiexec, build / "measure")
+        self.done = {}  # by the command that is shown
+        self.used = []  # runs that the table at hand has asked for
+
+    def run(self, chapter, ranks, *arguments, dtype=None):
+        """Every count must equal its formula: a page that says otherwise is not written."""
+        run = self.prepare(f"{len(self.done):02}_{chapter}.jsonl", chapter, ranks, *arguments,
+                           dtype=dtype)
+        if run.shown not in self.done:
+            print(f"  {run.shown}", flush=True)
+            run.execute()
+            problems = compare.wrong_bytes([run]) + compare.wrong_traffic([run])
+            if problems:
+                raise Failure(f"{problems[0]}; the command was: {shlex.join(run.command)}")
+            self.done[run.shown] = run
+        self.used.append(self.done[run.shown])
+        return self.used[-1]
+
+
+def commit():
+    """The commit of the code that was measured, and whether the code has been changed since."""
+    git = ["git", "-C", str(ROOT)]
+    name = first_line(*git, "rev-parse", "--short", "HEAD") or "unknown"
+    code = ["common", "meson.build", *(f"{chapter}/*.[ch]pp" for chapter in CHAPTERS)]
+    changed = first_line(*git, "status", "--porcelain", "--", *code)
+    return f"{name} with changes" if changed else name
+
+
+def stamp(runs):
+    """Where and when: below every table that was measured."""
+    where = f"{machine()['cpu']}, {machine()['cores']} cores"
+    ranks = sorted({run.ranks for run in runs if run.ranks > 1})
+    if ranks:
+        mpi = sorted({run.info["mpi"] for run in runs} - {None})
+        where += f"; {' and '.join(map(str, ranks))} ranks, {', '.join(mpi)}"
+    return f"\n\n*{where}; {date.today().isoformat()}, commit {commit()}.*"
+
+
+def draw_layers(programs, path):
+    curve = tables.curve(programs)
+    points = [(layers, 100 * tables.saved(fp32, "resident"), 100 * tables.saved(fp32, "peak"),
+               100 * tables.saved(bf16, "peak")) for layers, _, fp32, bf16 in curve]
+    slopes = {dtype: float(75 - 100 * tables.curve_formula(1, dtype))
+              for dtype in ("fp32", "bf16")}
+    figures.draw(programs.logs / "layers.gp",
+                 figures.layers(points, slopes, tables.CURVE_RANKS,
+                                curve[0][2].info["parameters"], path))
+
+
+def draw_ownership(programs, path):
+    ownership.draw({chapter: tables.sharded(programs, chapter) for chapter in CHAPTERS}, path)
+
+
+DRAWN = {"layers": draw_layers, "ownership": draw_ownership}
+
+
+def wanted(name, only):
+    return only is None or only in (name, name.split()[0])
+
+
+def rewrite(page, only, programs):
+    """The page with its measured blocks renewed, and their names."""
+    old = page.read_text()
+    where = page.relative_to(ROOT)
+    if len(OPENING.findall(old)) != len(BLOCK.findall(old)):
+        raise Failure(f"{where}: a `measured` comment has no `end` of its own")
+    names = []
+
+    def renew(block):
+        name = block.group(1)
+        maker, *arguments = name.split()
+        if maker not in TABLES:
+            raise Failure(f"{where}: there is no table {maker!r}; there are {', '.join(TABLES)}")
+        if not wanted(name, only):
+            return block.group(0)
+        names.append(name)
+        print(f"{where}: {name}", flush=True)
+        programs.used = []
+        content = TABLES[maker](programs, *arguments)
+        content += stamp(programs.used) if programs.used else ""
+        return f"<!-- measured: {name} -->\n\n{content}\n\n<!-- end -->"
+
+    return BLOCK.sub(renew, old), names
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--only", metavar="NAME", help="this table or figure alone, as in: "
+                        f"{', '.join(TABLES)}, ownership, 'check 04_zero1'")
+    parser.add_argument("--build", type=Path, default=ROOT / "build",
+                        help="where the programs are")
+    parser.add_argument("--mpiexec", help="the launcher of the built MPI",
+                        default=next(filter(shutil.which, LAUNCHERS), "mpiexec"))
+    return parser.parse_args()
+
+
+def main():
+    options = parse()
+    pages = sorted([*(ROOT / "notes").glob("*.md"), ROOT / "README.md",
+                    *ROOT.glob("0*/README.md")])
+    drawn = [name for name in DRAWN if wanted(name, options.only)]
+    try:
+        programs = Measured(options.build.resolve(), options.mpiexec)
+        renewed = [(page, *rewrite(page, options.only, programs)) for page in pages]
+        FIGURES.mkdir(exist_ok=True)
+        for name in drawn:
+            print(f"notes/figures/{name}.svg", flush=True)
+            DRAWN[name](programs, FIGURES / f"{name}.svg")
+    except Failure as failure:
+        print(f"measure.py: {failure}\nNo page was changed.", file=sys.stderr)
+        return 1
+    if not drawn and not any(names for _, _, names in renewed):
+        print(f"measure.py: no page has a table {options.only!r}", file=sys.stderr)
+        return 2
+    print()
+    for page, content, names in renewed:
+        if names:
+            page.write_text(content)
+            print(f"rewrote in {page.relative_to(ROOT)}: {', '.join(names)}")
+    for name in drawn:
+        print(f"drew notes/figures/{name}.svg")
+    return 0
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        sys.exit(130)

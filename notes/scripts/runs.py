@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: MIT
+"""Starts the six programs, and reads what they print and log."""
+import json
+import os
+import platform
+import re
+import shlex
+import shutil
+import struct
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+CHAPTERS = ["01_adam", "02_distributed_adam", "03_mixed_precision",
+            "04_zero1", "05_zero2", "06_zero3"]
+KINDS = ["parameters", "gradients", "optimizer", "communication",
+         "activations", "workspace", "data"]
+# Open MPI refuses to start as root, and more ranks than cores, unless told so.
+ENVIRONMENT = {
+    "OPENBLAS_NUM_THREADS": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "OMPI_MCA_rmaps_base_oversubscribe": "1",
+    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+}
+
+
+class Failure(Exception):
+    """A sentence for the user: what could not be done; and the code to end with."""
+
+    def __init__(self, sentence, code=1):
+        super().__init__(sentence)
+        self.code = code
+
+
+@dataclass
+class Run:
+    """One run of a program: how it is started, and after `execute` what it printed and logged."""
+    chapter: str
+    ranks: int  # 1 for 01, which is started without a launcher
+    dtype: str | None  # None until its log tells the program's default
+    words: list  # its own options, without --log
+    command: list
+    log: Path
+
+    @property
+    def number(self):
+        return self.chapter[:2]
+
+    @property
+    def shown(self):
+        """The command as a reader types it."""
+        launch = [] if self.number == "01" else ["mpirun", "-n", str(self.ranks)]
+        return shlex.join([*launch, f"build/{self.chapter}/{self.chapter}", *self.words])
+
+    def execute(self):
+        """Runs the program to its end; throws Failure where it fails."""
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        self.log.unlink(missing_ok=True)  # never read a log of an earlier run
+        start = time.monotonic()
+        self.printed = output_of(self.command)
+        self.seconds = time.monotonic() - start
+        self.info, self.steps, self.summary = read_log(self.log)
+        self.dtype, self.memory = self.info["dtype"], self.summary["memory"]
+        self.losses = [step["loss"] for step in self.steps]
+
+
+class Programs:
+    """The programs of one build folder, and the launcher of the MPI they were built with."""
+
+    def __init__(self, build, mpiexec, logs):
+        self.build = build
+        self.mpiexec = shlex.split(mpiexec)
+        self.logs = logs
+        if not shutil.which(self.mpiexec[0]):
+            raise Failure(f"{self.mpiexec[0]} is missing: it starts the ranks")
+
+    def program(self, chapter):
+        path = self.build / chapter / chapter
+        if not path.exists():
+            raise Failure(f"{path} is missing; build first: ninja -C build")
+        return str(path)
+
+    def prepare(self, log, chapter, ranks, *arguments, dtype=None):
+        """A run to execute; 01 sees the samples of all ranks as micro-batches of its one process,
+        and 01 and 02, always in fp32, take no dtype."""
+        words = [str(argument) for argument in arguments]
+        if dtype and chapter >= "03":
+            words = ["--dtype", dtype, *words]
+        if chapter == "01_adam":
+            words, ranks, launch = ["--accumulate", str(ranks), *words], 1, []
+        else:
+            launch = [*self.mpiexec, "-n", str(ranks)]
+        log = self.logs / log
+        command = [*launch, self.program(chapter), *words, "--log", str(log)]
+        return Run(chapter, ranks, dtype, words, command, log)
+
+    def plan(self, chapter, ranks, *arguments):
+        """What --plan prints."""
+        on_ranks = [] if chapter == "01_adam" else ["--ranks", ranks]
+        words = [self.program(chapter), "--plan", *on_ranks, *arguments]
+        return output_of([str(word) for word in words])
+
+
+def output_of(command):
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, errors="replace",
+                          env=os.environ | ENVIRONMENT)
+    if done.returncode != 0:
+        raise Failure(f"{done.stdout.rstrip()}\nthe command was: {shlex.join(command)}",
+                      max(done.returncode, 1))
+    return done.stdout
+
+
+def no_constant(word):
+    raise ValueError(f"{word} is not JSON")
+
+
+def read_log(path):
+    """The log as (run, steps, summary); strict: NaN and Infinity are no JSON."""
+    lines = [json.loads(line, parse_constant=no_constant)
+             for line in Path(path).read_text().splitlines()]
+    if not lines or "summary" not in lines[-1]:
+        raise Failure(f"{path}: an incomplete log")
+    return lines[0]["run"], lines[1:-1], lines[-1]["summary"]
+
+
+def bits(number):
+    """An fp32 number's bits in hexadecimal; "null" as it is. Throws when it is not one of fp32."""
+    if number is None:
+        return "null"
+    packed = struct.pack(">f", number)
+    if struct.unpack(">f", packed)[0] != number:
+        raise ValueError(f"{number!r} is no fp32 number")
+    return packed.hex()
+
+
+def first_line(*command):
+    """The first line a tool prints about itself, or None where the tool is missing."""
+    try:
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                              timeout=20)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout.partition("\n")[0].strip() or None if done.returncode == 0 else None
+
+
+def machine():
+    """What the numbers of a run depend on; no name of host or user."""
+    cpu = re.search(r"^model name\s*: (.*)", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    return {
+        "system": platform.freedesktop_os_release()["PRETTY_NAME"],
+        "kernel": platform.release(),
+        "cpu": cpu[1] if cpu else platform.machine(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+    }

@@ -1,0 +1,290 @@
+# SPDX-License-Identifier: MIT
+"""The measured tables of the pages: each function runs what it needs and answers Markdown."""
+import re
+from fractions import Fraction
+from pathlib import Path
+
+import compare
+from runs import CHAPTERS, KINDS, Failure, output_of
+
+ROOT = Path(__file__).resolve().parents[2]
+STATE = KINDS[:3]  # parameters, gradients, optimizer
+COUNTED = KINDS[:4]  # and communication: what the layer-count curve adds up
+
+
+def table(head, rows, left=1):
+    """A Markdown table; the first `left` columns are text, the others numbers."""
+    rule = ["---"] * left + ["---:"] * (len(head) - left)
+    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in [head, rule, *rows])
+
+
+def mb(*counts):
+    return " / ".join(f"{count / 1e6:.2f}" for count in counts)
+
+
+def percent(share):
+    return f"{float(100 * share):.1f} %"
+
+
+def spaced(count):
+    return f"{count:,}".replace(",", " ")
+
+
+def fenced(text):
+    wide = [line for line in text.splitlines() if len(line) > 80]
+    if wide:
+        raise Failure(f"wider than 80 columns: {wide[0]}")
+    return f"```text\n{text.strip()}\n```"
+
+
+# ---- What the chapters' own formulas say -----------------------------------------------------
+
+def planned(text, pattern):
+    found = re.search(pattern, text, re.MULTILINE)
+    if not found:
+        raise Failure(f"there is no line like {pattern!r} in:\n{text}")
+    return found[1]
+
+
+def state_formula(programs, chapter, dtype):
+    """a + b/N through the values at 1 and 2 ranks; a third value must lie on it."""
+    def value(ranks):
+        text = programs.plan(chapter, ranks, *(["--dtype", dtype] if chapter >= "03" else []))
+        return Fraction(planned(text, r"^bytes of state a parameter: (\S+)$"))
+
+    if chapter == "01_adam":
+        return str(value(1))
+    shared = 2 * (value(1) - value(2))
+    whole = value(1) - shared
+    if value(4) != whole + shared / 4:
+        raise Failure(f"{chapter}: bytes a parameter are not of the form a + b/N")
+    return " + ".join([str(whole)] * (whole > 0) + [f"{shared}/N"] * (shared > 0))
+
+
+def traffic_formula(programs, chapter):
+    """Each phase's a + b A through the values at 1 and 2 micro-batches."""
+    def factors(micro_batches):
+        text = programs.plan(chapter, 2, "--accumulate", micro_batches)
+        return [int(planned(text, rf"^  {phase} .* (\S+) x \d+/\d+$"))
+                for phase in ("forward", "backward", "update")]
+
+    def term(one, two):
+        slope, rest = two - one, 2 * one - two
+        terms = [str(rest)] * (rest > 0) + [f"{slope if slope > 1 else ''}A"] * (slope > 0)
+        return " + ".join(terms) or "0"
+
+    return ", ".join(map(term, factors(1), factors(2)))
+
+
+def sharded(programs, chapter):
+    """The kinds of which two ranks hold less each than one rank alone."""
+    if chapter == "01_adam":
+        return []
+    one, two = programs.plan(chapter, 1), programs.plan(chapter, 2)
+
+    def resident(text, kind):
+        return int(planned(text, rf"^  {kind} +(\d[\d ]*\d)  ").replace(" ", ""))
+
+    return [kind for kind in STATE if resident(two, kind) < resident(one, kind)]
+
+
+def changed_lines(chapter):
+    """As `./tutorial lesson` counts them: removed and added lines of the trainer, and new files."""
+    lesson = output_of([str(ROOT / "tutorial"), "lesson", chapter])
+    new = re.findall(r"^new file: .* (\d+) lines$", lesson, re.MULTILINE)
+    return " + ".join([planned(lesson, r"^.*: (\d+) changed lines"), *(f"{n} new" for n in new)])
+
+
+def chapter_map(programs):
+    rows, before = [], []
+    for chapter in CHAPTERS:
+        first, shards = chapter == "01_adam", sharded(programs, chapter)
+        new = ", ".join(kind for kind in shards if kind not in before)
+        rows.append([f"[{chapter}]({chapter}/)",
+                     new.replace("optimizer", "optimizer state") or "–",
+                     state_formula(programs, chapter, "bf16") if chapter >= "03" else "–",
+                     state_formula(programs, chapter, "fp32"),
+                     "–" if first else traffic_formula(programs, chapter),
+                     "–" if first else changed_lines(chapter)])
+        before = shards
+    head = ["chapter", "becomes a shard", "bytes a parameter, mixed", "in fp32",
+            "sent a parameter: forward, backward, update", "lines changed"]
+    return (table(head, rows, left=2) + "\n\nOn N ranks. Sent: elements by one rank in a step of A "
+            "micro-batches, times (N - 1)/N.\nLines changed: in `trainer.hpp`, removed and added, "
+            "against the chapter above; new: in a file that it adds.")
+
+
+# ---- Runs of the default task ----------------------------------------------------------------
+
+def results(programs):
+    steps, ranks = 200, 4
+    runs = [programs.run(chapter, ranks, "--steps", steps, dtype=dtype)
+            for dtype, chapters in (("fp32", CHAPTERS), ("bf16", CHAPTERS[2:]))
+            for chapter in chapters]
+    rows = [[run.chapter, run.dtype, compare.number(run.losses[-1], ".4f"),
+             compare.small(compare.difference(run, runs)), mb(run.memory["total"]["resident"]),
+             mb(run.memory["total"]["peak"]), compare.elements_sent(run)[1],
+             f"{run.summary['median_ms']:.0f}"] for run in runs]
+    head = ["chapter", "dtype", "final loss", "difference", "resident, MB", "peak, MB",
+            "sent a parameter", "ms a step"]
+    return (table(head, rows, left=2)
+            + f"\n\n{steps} steps of the default task on {ranks} ranks (01: one process, the same "
+            "samples). Difference: the largest of\nthe loss in any step, to 02 in fp32 and to 03 "
+            "in bf16. Bytes: of the rank that has most, in decimal MB.\nSent: elements by one "
+            "rank in a step. Time: the median, of the slowest rank; the ranks share the cores.")
+
+
+def output(programs):
+    run = programs.run("05_zero2", 4, "--steps", 100, dtype="fp32")
+    return fenced(f"$ {run.shown}\n{run.printed}")
+
+
+def check(programs, chapter):
+    """What a chapter prints about bytes and traffic: the part that no clock enters."""
+    run = programs.run(chapter, 4, "--steps", 20)
+    report = run.printed[run.printed.index("bytes of a rank"):]
+    report = report[:report.index("\nparameters ")]
+    return fenced(f"$ {run.shown}\n\n{report}")
+
+
+# ---- The layer-count curve -------------------------------------------------------------------
+
+CURVE_RANKS = 4
+# layers x width x (width + 1), 3.15 million parameters in each
+CURVE = ((3, 1024), (4, 887), (6, 724), (8, 627), (12, 512), (16, 443), (24, 362), (32, 313),
+         (48, 256))
+
+
+def curve_formula(layers_of_one, dtype):
+    """The share saved, when the largest layer is 1/layers_of_one of the parameters."""
+    n, w, k = CURVE_RANKS, *{"fp32": (4, 8), "bf16": (2, 12)}[dtype]
+    whole_layers = 2 + 2 + Fraction(n - 1, n)  # of parameters, of gradients, received
+    return 1 - (Fraction(2 * w + k, n) + w * whole_layers / Fraction(layers_of_one)) / 16
+
+
+def curve(programs):
+    """(layers, width, run in fp32, run in bf16) for each point."""
+    return [(layers, width, *(programs.run(
+        "06_zero3", CURVE_RANKS, "--task", "mlp", "--layers", layers, "--width", width,
+        "--batch", 2, "--steps", 2, dtype=dtype) for dtype in ("fp32", "bf16")))
+        for layers, width in CURVE]
+
+
+def summed(run, what, kinds=COUNTED):
+    return sum(run.memory[kind][what] for kind in kinds)
+
+
+def saved(run, what):
+    return 1 - summed(run, what) / (16 * run.info["parameters"])
+
+
+def layers(programs):
+    rows = []
+    for count, width, *runs in curve(programs):
+        row = [f"{count} x {width}", mb(16 * runs[0].info["parameters"])]
+        for run in runs:
+            row += [mb(summed(run, "resident"), summed(run, "peak")),
+                    percent(saved(run, "peak")), percent(curve_formula(count, run.dtype))]
+        rows.append(row)
+    head = ["layers x width", "16 bytes a parameter"]
+    for dtype in ("fp32", "bf16"):
+        head += [f"{dtype}: resident / peak", "saved", "formula"]
+    return (table(head, rows) + "\n\nDecimal MB on each rank. Peak: the sum of the peaks of "
+            f"{', '.join(COUNTED[:-1])} and {COUNTED[-1]}.")
+
+
+# ---- Tables of the notes ---------------------------------------------------------------------
+
+def ledger(programs):
+    """Every kind in 03 to 06, on a model of many equal layers."""
+    runs = [programs.run(chapter, 4, "--task", "mlp", "--layers", 16, "--width", 512,
+                         "--batch", 32, "--steps", 2) for chapter in CHAPTERS[2:]]
+    rows = [[kind if kind in KINDS else "all together",
+             *(mb(run.memory[kind]["resident"], run.memory[kind]["peak"]) for run in runs)]
+            for kind in [*KINDS, "total"]]
+    rows.append(["reserved", *(mb(run.memory["total"]["reserved"]) for run in runs)])
+    rows.append(["state, bytes a parameter",
+                 *(state_formula(programs, run.chapter, "bf16") for run in runs)])
+    head = ["MB: resident / peak", *(run.chapter for run in runs)]
+    count = runs[0].info["parameters"]
+    return (table(head, rows) + f"\n\n`{runs[-1].shown}`: {spaced(count)} parameters in bf16, "
+            f"16 bytes each are {mb(16 * count)} MB.")
+
+
+def notebook(programs):
+    """The notebook's model on this repository's chapters."""
+    runs = [programs.run(chapter, 4, "--task", "mlp", "--layers", 3, "--width", 2048,
+                         "--batch", 2, "--steps", 2, dtype="fp32")
+            for chapter in ("02_distributed_adam", *CHAPTERS[3:])]
+    rows = [[run.chapter, state_formula(programs, run.chapter, "fp32"),
+             mb(summed(run, "resident", STATE)), mb(summed(run, "peak")),
+             percent(saved(run, "resident")), percent(saved(run, "peak"))] for run in runs]
+    return table(["fp32, 4 ranks", "bytes a parameter", "resident, MB", "peak, MB",
+                  "saved, resident", "saved, peak"], rows)
+
+
+def traffic(programs):
+    """Elements counted at the send, as multiples of (N - 1)/N of the padded parameters."""
+    micro_batches, steps, rows = (1, 4), 5, []
+    for chapter in CHAPTERS[1:]:
+        row = [chapter]
+        for count in micro_batches:
+            run = programs.run(chapter, 4, "--steps", steps, "--accumulate", count)
+            unit = Fraction(run.info["padded_parameters"] * steps * (run.ranks - 1), run.ranks)
+            sent = [Fraction(phase["counted"]) / unit
+                    for phase in run.summary["traffic"]["phases"].values()]
+            row.append(f"{' + '.join(map(str, sent))} = {sum(sent)}")
+        rows.append([*row, traffic_formula(programs, chapter)])
+    return table(["chapter", *(f"counted, A = {count}" for count in micro_batches),
+                  "its formula"], rows, left=4)
+
+
+def padding(programs):
+    """One step of a model whose layers do not divide."""
+    rows = []
+    for chapter in ("02_distributed_adam", "05_zero2", "06_zero3"):
+        run = programs.run(chapter, 4, "--task", "mlp", "--layers", 3, "--width", 10, "--steps", 1)
+        sent = run.summary["traffic"]
+        rows.append([chapter, sum(phase["counted"] for phase in sent["phases"].values()),
+                     sent["padding"]["counted"], sent["scalars"]["counted"]])
+    head = ["one step", "elements, a rank", "padding among them, all ranks", "scalars, a rank"]
+    count = run.info["layers"]
+    return (table(head, rows) + f"\n\n{count} layers of {run.info['parameters'] // count} "
+            f"parameters, padded to {run.info['padded_parameters'] // count}.")
+
+
+def families(programs):
+    """Digests of the final parameters: equal digests, equal bits."""
+    ranks, steps, rows = 3, 20, []
+    cases = (("fp32", 1), ("bf16", 1), ("fp32", 4))
+    for chapter in CHAPTERS:
+        row = [chapter]
+        for dtype, micro_batches in cases:
+            if chapter < "03" and dtype == "bf16" or chapter == "01_adam" and micro_batches > 1:
+                row.append("–")
+                continue
+            accumulate = [] if micro_batches == 1 else ["--accumulate", micro_batches]
+            run = programs.run(chapter, ranks, "--width", 40, "--layers", 4, "--steps", steps,
+                               *accumulate, dtype=dtype)
+            row.append(f"`{run.summary['digest']}`")
+        rows.append(row)
+    head = ["digest of the parameters", *(f"{dtype}, A = {count}" for dtype, count in cases)]
+    return (table(head, rows, left=4) + f"\n\nAfter {steps} steps of `--width 40 --layers 4` on "
+            f"{ranks} ranks (01: one process, `--accumulate {ranks}`).")
+
+
+def skips(programs):
+    """The first steps in fp16: when the scale is too large, and what it is then."""
+    run = programs.run("03_mixed_precision", 4, "--steps", 20, dtype="fp16")
+    exponent, rows = 16, []
+    for step in run.steps[:8]:
+        norm = "not finite: skipped" if step["skipped"] else f"{step['grad_norm']:.4f}"
+        rows.append([step["step"], f"2^{exponent}", f"{step['loss']:.4f}", norm])
+        exponent -= step["skipped"]
+    return (table(["step", "loss scale", "loss", "gradient norm"], rows, left=0)
+            + f"\n\n`{run.shown}`: {run.summary['skipped_steps']} of {len(run.steps)} steps are "
+            "skipped.")
+
+
+TABLES = {"map": chapter_map} | {function.__name__: function for function in (
+    results, output, check, layers, ledger, notebook, traffic, padding, families, skips)}

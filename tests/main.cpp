@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: MIT
+// doctest's main for tests without ranks: PROGRAM [cuda] [doctest options]. With cuda they run on a
+// GPU, and without one they are skipped with the reason. Running no test case is a failure.
+#define DOCTEST_CONFIG_IMPLEMENT
+#include <doctest/doctest.h>
+
+#include <cstdio>
+#include <string_view>
+
+#include "memory/device.hpp"
+#include "tests/count_listener.hpp"
+
+int main(int argc, char** argv) {
+  if (argc > 1 && std::string_view(argv[1]) == "cuda") {
+    const zero::Gpus gpus = zero::visible_gpus();
+    if (gpus.count == 0) {
+      std::printf("%s\n", gpus.why_none.c_str());
+      return 77;
+    }
+    zero::use_device(zero::Device::cuda);
+  }
+  const int failed = doctest::Context(argc, argv).run();
+  return failed != 0 || zero::test::cases_run() == 0 ? 1 : 0;
+}
