@@ -117,9 +117,9 @@ TEST_CASE("a step allocates nothing, and the host waits for the device once") {
     options.loss_scale = 8;
     Part<Trainer> part(options, ordinary_data(options));
     part.step(0);  // libraries get ready in the first
-    const std::int64_t allocations = allocations_so_far(), waits = waits_so_far();
+    const std::int64_t allocations = allocations_so_far, waits = waits_so_far();
     for (int step = 1; step <= 5; ++step) part.step(step);
-    CHECK(allocations_so_far() == allocations);
+    CHECK(allocations_so_far == allocations);
     // Where the device has finished by itself, nobody waits. A GPU's bytes that pass through the
     // host's memory are waited for wave by wave.
     const bool staged = ranks().choice.comm == Comm::mpi && ranks().size > 1;

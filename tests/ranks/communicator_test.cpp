@@ -37,7 +37,7 @@ Sums sums_of(double loss, double squares) {
   Sums sums(device());
   sums.totals = {loss, squares};
   const double both[] = {loss, squares};
-  if (device() == Device::cuda) copy_now(Device::cuda, sums.on_gpu.data(), both, sizeof(both));
+  if (device() == Device::cuda) gpu_memory().copy(sums.on_gpu.data(), both, sizeof(both));
   return sums;
 }
 

@@ -29,7 +29,7 @@ inline void fill(View view, auto value) {
     for (std::int64_t i = 0; i < view.size; ++i) {
       values[i] = narrow<T>(static_cast<float>(value(i)));
     }
-    copy_now(view.device, view.data, values.data(), view.bytes());
+    memory_of(view.device).copy(view.data, values.data(), view.bytes());
   });
 }
 
