@@ -2,6 +2,7 @@
 // The ledger of one process's tensor memory: bytes by kind, reserved, resident, now and at the
 // peak.
 #pragma once
+#include <algorithm>
 #include <array>
 #include <cstdint>
 
@@ -29,27 +30,52 @@ struct KindBytes {
 class Ledger {
  public:
   /// Books memory taken from the system; `held` memory counts as resident from now on.
-  void reserve(Kind kind, std::int64_t bytes, bool held);
-  void unreserve(Kind kind, std::int64_t bytes, bool held);
-  void take(Kind kind, std::int64_t bytes);
-  void give_back(Kind kind, std::int64_t bytes);
+  void reserve(Kind kind, std::int64_t bytes, bool held) {
+    entry(kind).reserved += bytes;
+    if (!held) return;
+    entry(kind).resident += bytes;
+    take(kind, bytes);
+  }
+  void unreserve(Kind kind, std::int64_t bytes, bool held) {
+    entry(kind).reserved -= bytes;
+    if (!held) return;
+    entry(kind).resident -= bytes;
+    give_back(kind, bytes);
+  }
+  void take(Kind kind, std::int64_t bytes) {
+    KindBytes& booked = entry(kind);
+    booked.now += bytes;
+    booked.peak = std::max(booked.peak, booked.now);
+    peak_of_total_ = std::max(peak_of_total_, sum(&KindBytes::now));
+  }
+  void give_back(Kind kind, std::int64_t bytes) { entry(kind).now -= bytes; }
 
   const KindBytes& of(Kind kind) const { return kinds_[static_cast<int>(kind)]; }
   /// Peak of the sum over kinds; the kinds' own peaks need not fall into the same moment.
   std::int64_t peak_of_total() const { return peak_of_total_; }
-  std::int64_t reserved() const;
+  std::int64_t reserved() const { return sum(&KindBytes::reserved); }
   /// Forgets all peaks: each begins again at what is in use now.
-  void restart_peaks();
+  void restart_peaks() {
+    for (KindBytes& kind : kinds_) kind.peak = kind.now;
+    peak_of_total_ = sum(&KindBytes::now);
+  }
 
  private:
   KindBytes& entry(Kind kind) { return kinds_[static_cast<int>(kind)]; }
-  std::int64_t now() const;
+  std::int64_t sum(std::int64_t KindBytes::*figure) const {
+    std::int64_t sum = 0;
+    for (const KindBytes& kind : kinds_) sum += kind.*figure;
+    return sum;
+  }
 
   std::array<KindBytes, kind_count> kinds_{};
   std::int64_t peak_of_total_ = 0;
 };
 
 /// This process's ledger. Used from the thread that runs the trainer only.
-Ledger& ledger();
+inline Ledger& ledger() {
+  static Ledger of_this_process;
+  return of_this_process;
+}
 
 }  // namespace zero

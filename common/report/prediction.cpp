@@ -21,9 +21,9 @@ double factor_of(const Traffic& factors, Phase phase) {
   return phase == Phase::update ? factors.update : 0.0;
 }
 
-/// Steps in which a phase happened: a skipped step has no update.
-std::int64_t times(Phase phase, std::int64_t steps, std::int64_t skipped) {
-  return phase == Phase::update ? steps - skipped : steps;
+/// How often a phase happened: a skipped step has no update.
+std::int64_t times(Phase phase, Prediction::Steps steps) {
+  return phase == Phase::update ? steps.all - steps.skipped : steps.all;
 }
 
 }  // namespace
@@ -89,16 +89,16 @@ std::int64_t check_memory(const Chapter& chapter,
                   grouped(available)));
 }
 
-std::int64_t Prediction::sent(Phase phase, std::int64_t steps, std::int64_t skipped) const {
+std::int64_t Prediction::sent(Phase phase, Steps steps) const {
   const auto factor = static_cast<std::int64_t>(factor_of(factors, phase));
-  return factor * (padded / ranks) * (ranks - 1) * times(phase, steps, skipped);
+  return factor * (padded / ranks) * (ranks - 1) * times(phase, steps);
 }
 
-std::int64_t Prediction::padding_sent(std::int64_t steps, std::int64_t skipped) const {
+std::int64_t Prediction::padding_sent(Steps steps) const {
   std::int64_t sum = 0;
   for (const Phase phase : step_phases) {
     const auto factor = static_cast<std::int64_t>(factor_of(factors, phase));
-    sum += factor * (padded - parameters) * (ranks - 1) * times(phase, steps, skipped);
+    sum += factor * (padded - parameters) * (ranks - 1) * times(phase, steps);
   }
   return sum;
 }
@@ -131,12 +131,12 @@ void print_prediction(const Chapter& chapter, const Options& options, Device dev
     fmt::print(
         "  {:<24}{:>24}{:>24}\n",
         name_of(phase),
-        grouped(plan.sent(phase, 1, 0)),
+        grouped(plan.sent(phase, {})),
         fmt::format(
             "{:g} x {}/{}", factor_of(plan.factors, phase), options.ranks - 1, options.ranks));
   }
-  fmt::print("  {:<24}{:>24}\n", "padding, all ranks", grouped(plan.padding_sent(1, 0)));
-  fmt::print("  {:<24}{:>24}\n", "scalars", grouped(plan.scalars_sent(1)));
+  fmt::print("  {:<24}{:>24}\n", "padding, all ranks", grouped(plan.padding_sent({})));
+  fmt::print("  {:<24}{:>24}\n", "scalars", grouped(plan.scalars_sent({})));
 }
 
 }  // namespace zero

@@ -18,11 +18,15 @@ struct Prediction {
   };
   std::array<Bytes, kind_count> bytes{};
 
-  /// For `steps` steps of which `skipped` had no update.
-  std::int64_t sent(Phase phase, std::int64_t steps, std::int64_t skipped) const;
+  struct Steps {
+    std::int64_t all = 1;
+    std::int64_t skipped = 0;  // of them: these had no update
+  };
+  /// Elements, by one rank.
+  std::int64_t sent(Phase phase, Steps steps) const;
   /// All ranks together.
-  std::int64_t padding_sent(std::int64_t steps, std::int64_t skipped) const;
-  std::int64_t scalars_sent(std::int64_t steps) const { return steps * 2 * (ranks - 1); }
+  std::int64_t padding_sent(Steps steps) const;
+  std::int64_t scalars_sent(Steps steps) const { return steps.all * 2 * (ranks - 1); }
 
   Traffic factors{};
   std::int64_t parameters = 0;

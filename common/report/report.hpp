@@ -1,60 +1,38 @@
 // SPDX-License-Identifier: MIT
-// What a run says: progress, the closing table of predicted and counted figures, and the log.
+// What a run says: progress, the closing table of predicted and counted figures, and the log, JSON
+// lines: one {"run"}, a line a step, one {"summary"}.
 #pragma once
-#include <array>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
+#include "comm/communicator.hpp"
+#include "memory/layout.hpp"
 #include "report/digest.hpp"
 #include "report/prediction.hpp"
+#include "train/options.hpp"
 #include "train/verdict.hpp"
 
 namespace zero {
-
-class RunLog;
 
 /// A run as all its ranks agree on it. Refers to what outlives it.
 struct Run {
   const Chapter& chapter;
   const Options& options;
+  const OptionValues& values;  // the same by name, for the log
   const Choice& choice;
   const Layout& layout;
   std::int64_t process_bytes_at_start;  // physical memory of the process before the run
 };
 
-/// The run's figures over all ranks, ready to print and to log.
-struct Summary {
-  struct Bytes {  // maxima over ranks
-    std::int64_t reserved, resident, peak;
-  };
-  std::array<Bytes, kind_count> bytes{};
-  Bytes total{};  // its peak: of the sum, as measured
-  /// In use on a GPU beside what is reserved: its context, cuBLAS, NCCL. None on the CPU, nor where
-  /// other ranks may use the same GPU.
-  std::optional<std::int64_t> beyond;
-  std::int64_t process_peak = 0;  // VmHWM above its value at the start, maximum over ranks
-  std::array<std::array<std::int64_t, phase_count>, collective_count>
-      sent{};  // by one rank, maximum
-  std::int64_t padding = 0;  // all ranks together
-  std::int64_t scalars = 0;  // by one rank, maximum
-  std::int64_t steps = 0;
-  std::int64_t skipped = 0;
-  double median_ms = 0;  // after the third step, maximum over ranks
-  std::vector<std::uint64_t> layer_digests;
-  std::uint64_t digest = 0;  // sum of the layers'
-};
-
-/// Rank 0 prints and logs; all ranks must call finish. Throws Error (usage) when the log cannot be
-/// written.
+/// Rank 0 prints and logs; all ranks must call finish.
 class Report {
  public:
+  /// Throws Error (usage) when the log cannot be written.
   Report(const Run& run, Communicator& comm);
-  ~Report();
 
   void add(const Verdict& step);
   /// Throws Error (numerics) when ranks that hold the same parameters hold different ones.
@@ -64,18 +42,16 @@ class Report {
   using Clock = std::chrono::steady_clock;
   void print_header() const;
   void print_step(const Verdict& step, double ms);
-  void print_summary(const Summary& summary) const;
-  Summary summarise(const LayerDigests& digests);
-  void add_digests(const LayerDigests& digests, Summary& summary);
+  void write(const std::string& line);
 
   const Run run_;
   Communicator& comm_;
-  const Prediction plan_;
-  bool prints_;
-  std::FILE* terminal_ = nullptr;  // for the progress line; none when not on a terminal
-  std::unique_ptr<RunLog> log_;
+  const Prediction predicted_;
+  const bool prints_;
+  const bool shows_progress_;  // on a terminal, between the lines that stay
+  std::unique_ptr<std::FILE, int (*)(std::FILE*)> log_;
   Clock::time_point step_began_;
-  Clock::time_point terminal_written_;
+  Clock::time_point line_began_;
   std::vector<double> ms_;
   std::int64_t skipped_ = 0;
 };

@@ -2,8 +2,13 @@
 // The main function of a chapter that is one process, without MPI.
 #pragma once
 #include <cstdint>
+#include <cstdlib>
+#include <optional>
 
+#include "memory/error.hpp"
+#include "run/choice.hpp"
 #include "run/command_line.hpp"
+#include "run/failure.hpp"
 #include "run/train.hpp"
 
 namespace zero {
@@ -12,10 +17,18 @@ namespace zero {
 /// and the error's exit code.
 class Alone {
  public:
-  explicit Alone(const Chapter& chapter);
+  explicit Alone(const Chapter& chapter) {
+    fail_fast(chapter.name, [](int code) { std::_Exit(code); });
+  }
 
   /// Throws Error (usage, resources) when the device that is asked for cannot be had.
-  Choice agree(const Command& command, const Chapter& chapter);
+  Choice agree(const Command& command, const Chapter&) {
+    watchdog_.emplace(std::chrono::seconds(command.options.timeout),
+                      [](const std::string& what) { fail(Error(ExitCode::communication, what)); });
+    const Choice choice = choose(command.options, {visible_gpus()});
+    if (choice.device == Device::cuda) use_gpu(choice.gpu);
+    return choice;
+  }
   template <class Make>
   auto together(Make make) {
     return make();

@@ -7,6 +7,15 @@
 
 namespace zero {
 
+/// A command line as read: options to run with, or a text to print and leave with `status`.
+struct Command {
+  Options options;
+  OptionValues values;  // all but those about planning: for the log, and to compare ranks
+  bool run = false;
+  std::string text;  // help (status 0) or what is wrong with the command line (status 2)
+  int status = 0;
+};
+
 /// Reads the command line; never throws for what a user can type, starts no MPI.
 Command read_command(int argc, char** argv, const Chapter& chapter);
 

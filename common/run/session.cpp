@@ -11,10 +11,10 @@
 #include <set>
 #include <thread>
 
+#include "comm/launcher.hpp"
 #include "comm/mpi.hpp"
 #include "run/choice.hpp"
 #include "run/failure.hpp"
-#include "run/launcher.hpp"
 
 namespace zero {
 
@@ -82,8 +82,9 @@ void Session::agree_on_launch(const Command& command, const Chapter& chapter) {
   // What differs first is told, so what decides which options there are comes first.
   std::vector<std::pair<std::string, std::string>> mine{{"program", chapter.name},
                                                         {"--help", command.run ? "no" : "yes"}};
-  for (const auto& [name, value] : named_values(command.options, chapter)) {
-    if (command.run) mine.emplace_back("--" + name, text_of(value));
+  const auto text = [](const auto& value) { return fmt::format("{}", value); };
+  for (const auto& [name, value] : command.values) {
+    mine.emplace_back("--" + name, std::visit(text, value));
   }
   constexpr char end = '\0';  // no argument contains it
   std::string all;

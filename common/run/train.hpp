@@ -5,6 +5,7 @@
 
 #include "common.hpp"
 #include "report/report.hpp"
+#include "run/command_line.hpp"
 
 namespace zero {
 
@@ -27,7 +28,7 @@ int train(Process& process, const Command& command) {
     }
   }();
   trainer.synchronise();  // the first step's time is its own
-  const Run run{chapter, options, choice, layout, process.process_bytes_at_start()};
+  const Run run{chapter, options, command.values, choice, layout, process.process_bytes_at_start()};
   const auto report = process.together([&] { return std::make_unique<Report>(run, comm); });
   for (int step = 0; step < options.steps; ++step) {
     current_step = step + 1;

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: MIT
 // Adam on any slice of the parameters, in one pass over memory.
 #pragma once
+#include <cmath>
 #include <cstdint>
+#include <tuple>
 
 #include "compute/adam_element.hpp"
 #include "compute/stream.hpp"
+#include "memory/error.hpp"
 #include "memory/tensor.hpp"
 #include "train/options.hpp"
 
@@ -30,18 +33,45 @@ struct CastTo {
 class Adam {
  public:
   /// The stream must outlive the object's use.
-  Adam(const Options& options, Stream& stream);
+  Adam(const Options& options, Stream& stream)
+      : options_(options),
+        stream_(stream) {}
 
   /// Begins a step that is not skipped; every gradient is multiplied by grad_factor.
-  void begin(float grad_factor);
+  void begin(float grad_factor) {
+    ++steps_;
+    const auto& [lr, beta1, beta2] = std::tie(options_.lr, options_.beta1, options_.beta2);
+    scalars_ = {
+        .grad_factor = grad_factor,
+        .beta1 = static_cast<float>(beta1),
+        .one_minus_beta1 = static_cast<float>(1 - beta1),
+        .beta2 = static_cast<float>(beta2),
+        .one_minus_beta2 = static_cast<float>(1 - beta2),
+        .decay = static_cast<float>(1 - lr * options_.weight_decay),
+        .step_size = static_cast<float>(lr / (1 - std::pow(beta1, steps_))),
+        .inverse_correction = static_cast<float>(1 / std::sqrt(1 - std::pow(beta2, steps_))),
+        .eps = static_cast<float>(options_.eps)};
+  }
+
   /// Updates the slice with `grads` (same size).
   void update(const AdamSlice& slice, View grads) { update(slice, grads, {slice.weights}); }
   /// And writes the new weights to `copy` (same size, the gradients' dtype), unless that is where
   /// they are. 28 bytes a parameter pass through memory, in 16 bit as in fp32.
-  void update(const AdamSlice& slice, View grads, CastTo copy);
+  void update(const AdamSlice& slice, View grads, CastTo copy) {
+    const View params = copy.params;
+    const std::int64_t count = slice.weights.size;
+    expect(slice.momentum.size == count && slice.variance.size == count && grads.size == count &&
+               params.size == count,
+           "Adam: the slice, its gradients and its parameters have the same size");
+    expect(grads.dtype == params.dtype && slice.weights.dtype == Dtype::fp32,
+           "Adam: gradients and parameters have one dtype, the state is fp32");
+    stream_.run([=, &on = stream_.kernels(), scalars = scalars_] {
+      on.adam(scalars, slice, grads, params);
+    });
+  }
 
  private:
-  double lr_, beta1_, beta2_, eps_, weight_decay_;
+  const Options options_;
   Stream& stream_;
   int steps_ = 0;
   AdamScalars scalars_{};

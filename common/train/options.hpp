@@ -60,21 +60,9 @@ struct Choice {
   std::string why;  // one line
 };
 
-/// A command line as read: options to run with, or a text to print and leave with `status`.
-struct Command {
-  Options options;
-  bool run = false;
-  std::string text;  // help (status 0) or what is wrong with the command line (status 2)
-  int status = 0;
-};
-
 using OptionValue = std::variant<bool, int, std::uint64_t, double, std::string>;
-using NamedValues = std::vector<std::pair<std::string, OptionValue>>;
-
-/// Every option of the chapter as it will be used, by name: for the log, and to compare ranks.
-NamedValues named_values(const Options& options, const Chapter& chapter);
-
-std::string text_of(const OptionValue& value);
+/// A chapter's options as they will be used, by name.
+using OptionValues = std::vector<std::pair<std::string, OptionValue>>;
 
 const char* name_of(Task task);
 const char* name_of(Comm comm);

@@ -2,6 +2,9 @@
 // What a step's two sums decide: the loss, the gradient norm, whether it is skipped, how much the
 // gradients are scaled; and fp16's loss scale.
 #pragma once
+#include <algorithm>
+#include <cmath>
+
 #include "compute/kernels.hpp"
 #include "train/options.hpp"
 
@@ -15,18 +18,37 @@ struct Verdict {
 };
 
 /// totals: of all ranks. micro_batches: of all ranks together. clip: largest norm, 0 for none.
-Verdict decide(const Totals& totals, int micro_batches, double clip, float loss_scale = 1);
+inline Verdict decide(const Totals& totals, int micro_batches, double clip, float loss_scale = 1) {
+  const double norm = std::sqrt(totals.squares) / loss_scale;
+  const double shrink = clip > 0 && norm > clip ? clip / norm : 1.0;
+  return {.loss = static_cast<float>(totals.loss / micro_batches),
+          .grad_norm = static_cast<float>(norm),
+          .skipped = !std::isfinite(totals.squares),
+          .grad_factor = static_cast<float>(shrink / loss_scale)};
+}
 
 /// fp16's loss scale: 2^16, halved at each skipped step (not below 1), doubled after 2000 good
 /// ones in a row (not above 2^24); a fixed number when --loss-scale says so; 1 in the other dtypes.
 class LossScale {
  public:
-  explicit LossScale(const Options& options);
+  explicit LossScale(const Options& options)
+      : dynamic_(options.dtype == Dtype::fp16 && options.loss_scale == 0) {
+    if (options.dtype != Dtype::fp16) return;
+    value_ = dynamic_ ? 0x1p16f : static_cast<float>(options.loss_scale);
+  }
+
   float value() const { return value_; }
-  void update(bool skipped);
+  void update(bool skipped) {
+    if (!dynamic_) return;
+    good_steps_ = skipped ? 0 : good_steps_ + 1;
+    if (skipped) value_ = std::max(value_ / 2, 1.0f);
+    if (good_steps_ < 2000) return;
+    value_ = std::min(value_ * 2, 0x1p24f);
+    good_steps_ = 0;
+  }
 
  private:
-  float value_;
+  float value_ = 1;
   bool dynamic_;
   int good_steps_ = 0;
 };
