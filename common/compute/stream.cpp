@@ -136,17 +136,16 @@ Event Stream::record() {
 
 void Stream::wait(const Event& event) {
   if (!event.state_) return;
-  const auto wait = [state = event.state_, step = current_step, this] {
-    current_step = step;
-    const Working working(progress_);
-    kernels_->wait(state->wait());
-  };
+  // This is no task of its own to the watchdog, nor is the host's waiting for a worker below: the
+  // stream that is waited for counts, and no two can wait for each other.
+  const auto wait = [state = event.state_, this] { kernels_->wait(state->wait()); };
   worker_ ? worker_->push(wait) : wait();
 }
 
 void Stream::synchronise() {
+  const Mark mark = record().state_->wait();
   const Working waiting(Progress::of_host());
-  wait_for(record().state_->wait());
+  wait_for(mark);
 }
 
 void Stream::delay_for_tests(const std::string& name, std::chrono::microseconds delay) {

@@ -5,14 +5,17 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <map>
-#include <tuple>
 
 namespace zero {
 
 namespace {
 
 using namespace std::chrono_literals;
+
+constexpr auto tick = 50ms;
+/// So much longer may a task stand that says of no rank that it waits for it: that rank's peers,
+/// which can name it, come first.
+constexpr auto others_first = 1s;
 
 std::mutex list_mutex;  // guards all_progress
 std::vector<Progress*> all_progress;
@@ -79,7 +82,24 @@ void task_queued(Mark mark) {
   queued.emplace_back(current->task_, std::move(mark));
 }
 
-Watchdog::Watchdog(std::chrono::seconds limit, std::function<void(const std::string&)> expire)
+std::chrono::milliseconds Progress::seen_again(std::chrono::milliseconds later) {
+  const std::uint64_t count = count_;
+  const bool same_task = count == seen_ && count % 2 == 1;
+  seen_ = count;
+  stands_ = same_task ? stands_ + later : 0ms;
+  return stands_;
+}
+
+std::optional<Progress::Stuck> Progress::stuck(std::chrono::milliseconds limit) {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [task, mark] : queued_) {
+    if (!mark->passed()) return Stuck{true, stands_, task, who_};
+  }
+  if (stands_ < limit) return {};
+  return Stuck{!task_.missing.empty(), stands_, task_, who_};
+}
+
+Watchdog::Watchdog(std::chrono::milliseconds limit, std::function<void(const std::string&)> expire)
     : limit_(limit),
       expire_(std::move(expire)),
       thread_([this] { watch(); }) {}
@@ -94,58 +114,44 @@ Watchdog::~Watchdog() {
 }
 
 void Watchdog::watch() {
-  constexpr auto tick = 50ms;
-  struct Seen {
-    std::uint64_t count = 0;
-    std::chrono::milliseconds for_so_long{};
-  };
-  std::map<Progress*, Seen> seen;
   std::unique_lock lock(mutex_);
   while (!changed_.wait_for(lock, tick, [&] { return closing_; })) {
-    const std::lock_guard list_lock(list_mutex);
-    bool late = false;
-    for (Progress* progress : all_progress) {
-      Seen& last = seen[progress];
-      const std::uint64_t count = progress->count_;
-      const bool same = count == last.count && count % 2 == 1;
-      last = {count, same ? last.for_so_long + tick : 0ms};
-      late |= last.for_so_long >= limit_;
-    }
-    if (!late) continue;
-    // Of all that wait, the one to name knows for which ranks it waits, or at least what it is.
-    std::tuple<int, std::chrono::milliseconds> best{-1, 0ms};
-    Progress::Task task;
-    std::string who;
-    for (Progress* progress : all_progress) {
-      const std::lock_guard task_lock(progress->mutex_);
-      const auto waiting = std::find_if(progress->queued_.begin(),
-                                        progress->queued_.end(),
-                                        [](const auto& entry) { return !entry.second->passed(); });
-      const bool in_queue = waiting != progress->queued_.end();
-      if (!in_queue && progress->count_ % 2 == 0) continue;
-      const Progress::Task& its = in_queue ? waiting->first : progress->task_;
-      const int knows = in_queue || !its.missing.empty() ? 2 : progress != &Progress::of_host();
-      const std::tuple rank{knows, seen[progress].for_so_long};
-      if (rank <= best) continue;
-      best = rank;
-      task = its;
-      who = progress->who_;
-    }
-    const std::string whom = task.missing.empty() ? ""
-                                                  : fmt::format(" for rank{} {}",
-                                                                task.missing.size() == 1 ? "" : "s",
-                                                                fmt::join(task.missing, ", "));
-    return expire_(fmt::format(
-        "step {}, {}: {} on {} has waited {} s{}: a rank is stuck or gone, or a step takes longer "
-        "than --timeout {} allows",
-        task.step,
-        name_of(task.phase),
-        task.what,
-        who,
-        limit_.count(),
-        whom,
-        limit_.count()));
+    if (const auto stuck = find_stuck()) return expire_(sentence(*stuck));
   }
+}
+
+std::optional<Progress::Stuck> Watchdog::find_stuck() const {
+  const std::lock_guard lock(list_mutex);
+  auto longest = 0ms;
+  for (Progress* progress : all_progress) longest = std::max(longest, progress->seen_again(tick));
+  if (longest < limit_) return {};
+  std::optional<Progress::Stuck> best;
+  for (Progress* progress : all_progress) {
+    const auto stuck = progress->stuck(limit_);
+    const auto worth = [](const auto& one) { return std::pair(one->by_others, one->stands); };
+    if (stuck && (!best || worth(stuck) > worth(best))) best = stuck;
+  }
+  if (best && !best->by_others && longest < limit_ + others_first) return {};
+  return best;
+}
+
+std::string Watchdog::sentence(const Progress::Stuck& stuck) const {
+  const Progress::Task& task = stuck.task;
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(limit_).count();
+  const std::string whom =
+      task.missing.empty()
+          ? ""
+          : fmt::format(
+                " for rank{} {}", task.missing.size() == 1 ? "" : "s", fmt::join(task.missing, ", "));
+  return fmt::format(
+      "step {}, {}: {} on {} has waited {} s{}: a rank is stuck or gone, or a step takes longer "
+      "than --timeout allows",
+      task.step,
+      name_of(task.phase),
+      task.what,
+      stuck.who,
+      seconds,
+      whom);
 }
 
 }  // namespace zero

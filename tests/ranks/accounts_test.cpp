@@ -13,7 +13,7 @@ namespace {
 
 struct Case {
   Options options;
-  std::uint64_t bad_sample = ~std::uint64_t{0};  // none
+  std::int64_t bad_sample = -1;  // none
 };
 
 std::vector<Case> cases() {
@@ -22,14 +22,11 @@ std::vector<Case> cases() {
     if (dtype != Dtype::fp32 && !Trainer::chapter.mixed_precision) continue;
     for (const int prefetch : {0, 1, 2}) {
       if (prefetch != 1 && !Trainer::chapter.prefetch()) continue;
-      Options options = options_of_test();
-      options.dtype = dtype;
+      Options options = mlp_options(7, 1, dtype);
       options.prefetch = prefetch;
       options.loss_scale = 8;
       options.batch = 3;
       options.steps = 3;
-      options.task = Task::mlp;
-      options.width = 7;
       for (const int layers : {1, 2, 5}) {
         options.layers = layers;
         for (const int accumulate : {1, 2}) {
@@ -102,58 +99,45 @@ TEST_CASE("bytes and traffic equal the chapter's formulas") {
                                    o.prefetch);
     INFO(where);
     ledger().restart_peaks();
-    const auto comm = make_communicator(session(), options_of_test());
-    const auto data = std::make_unique<PoisonedData>(o, comm->rank, comm->size, c.bad_sample);
-    const auto trainer = make_trainer<Trainer>(o, *comm);
+    Part<Trainer> part(o, poisoned_data(o, c.bad_sample));
     std::int64_t skipped = 0;
-    for (int step = 0; step < o.steps; ++step) skipped += trainer->step(*data, step).skipped;
-    trainer->synchronise();
+    for (int step = 0; step < o.steps; ++step) skipped += part.step(step).skipped;
+    part.trainer.synchronise();
     CHECK((skipped > 0) == (c.bad_sample == 4));
-    const Prediction plan = predict(formulas_of<Trainer>(), o, trainer->layout(), file_bytes(o));
+    const Prediction plan = predict(Trainer::chapter, o, device(), part.layout);
     check_bytes(plan);
-    if (comm->counts()) check_traffic(plan, *comm, o.steps, skipped);
+    if (part.comm.counts()) check_traffic(plan, part.comm, o.steps, skipped);
   }
 }
 
 TEST_CASE("a step allocates nothing, and the host waits for the device once") {
   for (const Dtype dtype : dtypes_of<Trainer>()) {
-    Options options = options_of_test();
-    options.task = Task::mlp;
-    options.width = 64;
-    options.layers = 4;
+    Options options = mlp_options(64, 4, dtype);
     options.accumulate = 2;
-    options.dtype = dtype;
     options.loss_scale = 8;
-    const auto comm = make_communicator(session(), options_of_test());
-    const auto data = make_data(options, comm->rank, comm->size);
-    const auto trainer = make_trainer<Trainer>(options, *comm);
-    trainer->step(*data, 0);  // libraries get ready in the first
-    const std::int64_t allocations = allocations_so_far(), waits = waits_so_far();
-    for (int step = 1; step <= 5; ++step) trainer->step(*data, step);
-    CHECK(allocations_so_far() == allocations);
+    Part<Trainer> part(options, ordinary_data(options));
+    part.step(0);  // libraries get ready in the first
+    const std::int64_t allocations = allocations_so_far, waits = waits_so_far();
+    for (int step = 1; step <= 5; ++step) part.step(step);
+    CHECK(allocations_so_far == allocations);
     // Where the device has finished by itself, nobody waits. A GPU's bytes that pass through the
     // host's memory are waited for wave by wave.
-    const bool staged = options.comm == Comm::mpi && comm->size > 1;
+    const bool staged = ranks().choice.comm == Comm::mpi && ranks().size > 1;
     if (!staged) CHECK(waits_so_far() - waits <= 5);
-    if (options.device == Device::cpu) CHECK(waits_so_far() == waits);
+    if (device() == Device::cpu) CHECK(waits_so_far() == waits);
   }
 }
 
 TEST_CASE("state bytes are the formula's a parameter, times the padded size") {
-  Options options;
-  options.task = Task::mlp;
-  options.width = 7;
-  options.layers = 3;
-  const auto comm = make_communicator(session(), options_of_test());
-  const auto trainer = make_trainer<Trainer>(options, *comm);
-  const double a_parameter = Trainer::state_bytes(4, 4, 8, comm->size);
+  const Options options = mlp_options(7, 3);
+  const Part<Trainer> part(options, ordinary_data(options));
+  const double a_parameter = Trainer::chapter.state_bytes(4, 4, 8, ranks().size);
   std::int64_t resident = 0;
   for (const Kind kind : {Kind::parameters, Kind::gradients, Kind::optimizer}) {
     resident += ledger().of(kind).resident;
   }
-  CHECK(
-      static_cast<double>(resident) ==
-      doctest::Approx(a_parameter * static_cast<double>(trainer->layout().full_size())).epsilon(1e-12));
+  const double expected = a_parameter * static_cast<double>(part.layout.full_size());
+  CHECK(static_cast<double>(resident) == doctest::Approx(expected).epsilon(1e-12));
 }
 
 }  // namespace zero::test

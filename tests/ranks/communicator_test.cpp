@@ -23,55 +23,58 @@ float small_integer(int rank, std::int64_t i) {
   return static_cast<float>((i * 7 + rank * 3) % 16 - 8);
 }
 
+constexpr std::int64_t sizes[] = {1, 2, 3, 8, 1000, 1023, 1025, 4096 * 5 + 1};
+
+/// A communicator for vectors of up to `own` elements a rank.
+Communicator communicator(Dtype dtype = Dtype::fp32, std::int64_t own = std::end(sizes)[-1]) {
+  Options options;
+  options.dtype = dtype;
+  return ranks().communicator(options, Layout({own * ranks().size}, ranks().rank, ranks().size));
+}
+
 /// This rank's two sums, where its device keeps them.
 Sums sums_of(double loss, double squares) {
-  Sums sums;
-  sums.totals.loss = loss;
-  sums.totals.squares = squares;
+  Sums sums(device());
+  sums.totals = {loss, squares};
   const double both[] = {loss, squares};
-  if (sums.on_gpu.bytes() > 0) copy_now(Device::cuda, sums.on_gpu.data(), both, sizeof(both));
+  if (device() == Device::cuda) gpu_memory().copy(sums.on_gpu.data(), both, sizeof(both));
   return sums;
 }
 
 /// A vector of `own` elements a rank, filled with value(rank, i).
 struct Vector {
-  Vector(Communicator& comm, Dtype dtype, std::int64_t own, auto value)
-      : tensor(Kind::gradients, dtype, own * comm.size),
-        own(own),
-        rank(comm.rank) {
-    fill(tensor.view(), [&](std::int64_t i) { return value(rank, i); });
+  Vector(Dtype dtype, std::int64_t own, auto value)
+      : tensor(device(), Kind::gradients, dtype, own * ranks().size),
+        own(own) {
+    fill(tensor.view(), [&](std::int64_t i) { return value(ranks().rank, i); });
   }
-  View full_size() const { return tensor.view(); }
-  View shard_of() const { return tensor.view().part(rank * own, own); }
+  View full() const { return tensor.view(); }
+  View shard() const { return tensor.view().part(ranks().rank * own, own); }
 
   Tensor tensor;
   std::int64_t own;
-  int rank;
 };
-
-constexpr std::int64_t sizes[] = {1, 2, 3, 8, 1000, 1023, 1025, 4096 * 5 + 1};
 
 }  // namespace
 
 TEST_CASE("reduce_scatter_mean averages and all_gather spreads, exactly") {
-  const auto comm = make_communicator(session(), options_of_test());
-  Stream stream("test");
+  Stream stream("test", device());
   for (const Dtype dtype : dtypes) {
+    Communicator comm = communicator(dtype);
     for (const std::int64_t own : sizes) {
       INFO("dtype ", std::string(name_of(dtype)), ", ", own, " elements a rank");
       // N times a small integer sums exactly and divides exactly, whatever N is.
       const auto value = [&](int rank, std::int64_t i) {
-        return small_integer(rank, i) * static_cast<float>(comm->size);
+        return small_integer(rank, i) * static_cast<float>(ranks().size);
       };
-      const Vector vector(*comm, dtype, own, value);
-      comm->reserve(dtype, vector.full_size().size);
-      comm->reduce_scatter_mean(stream, vector.full_size(), vector.shard_of());
-      comm->all_gather(stream, vector.full_size());
+      const Vector vector(dtype, own, value);
+      comm.reduce_scatter_mean(stream, vector.full(), vector.shard());
+      comm.all_gather(stream, vector.full());
       stream.synchronise();
-      const std::vector<float> all = values(vector.full_size());
-      for (std::int64_t i = 0; i < vector.full_size().size; ++i) {
+      const std::vector<float> all = values(vector.full());
+      for (std::int64_t i = 0; i < vector.full().size; ++i) {
         float expected = 0;
-        for (int r = 0; r < comm->size; ++r) expected += small_integer(r, i);
+        for (int r = 0; r < ranks().size; ++r) expected += small_integer(r, i);
         if (all[i] == expected) continue;
         FAIL_CHECK("element ", i, ": ", all[i], ", expected ", expected);
         break;
@@ -81,68 +84,65 @@ TEST_CASE("reduce_scatter_mean averages and all_gather spreads, exactly") {
 }
 
 TEST_CASE("a shard elsewhere is written or added to, and the rest of full stays") {
-  const auto comm = make_communicator(session(), options_of_test());
-  Stream stream("test");
+  Stream stream("test", device());
   constexpr std::int64_t own = 40;
   for (const Dtype dtype : dtypes) {
-    const auto value = [](int rank, std::int64_t i) { return small_integer(rank, i); };
-    const Vector vector(*comm, dtype, own, value);
-    const Tensor shard(Kind::gradients, dtype, own);
-    comm->reserve(dtype, vector.full_size().size);
-    comm->reduce_scatter_mean(stream, vector.full_size(), shard.view());
+    Communicator comm = communicator(dtype);
+    const Vector vector(dtype, own, small_integer);
+    const Tensor shard(device(), Kind::gradients, dtype, own);
+    comm.reduce_scatter_mean(stream, vector.full(), shard.view());
     stream.synchronise();
     const std::vector<float> once = values(shard.view());
-    comm->reduce_scatter_mean(stream, vector.full_size(), shard.view(), true);
+    comm.reduce_scatter_mean(stream, vector.full(), shard.view(), Write::add);
     stream.synchronise();
     const std::vector<float> twice = values(shard.view());
     for (std::int64_t i = 0; i < own; ++i) CHECK(twice[i] == 2 * once[i]);  // exact
-    const std::vector<float> full = values(vector.full_size());
-    for (std::int64_t i = 0; i < vector.full_size().size; ++i) {
-      CHECK(full[i] == small_integer(comm->rank, i));
+    const std::vector<float> full = values(vector.full());
+    for (std::int64_t i = 0; i < vector.full().size; ++i) {
+      CHECK(full[i] == small_integer(ranks().rank, i));
     }
   }
 }
 
 TEST_CASE("the ranks are added in rank order, in fp32, and rounded once") {
-  const auto comm = make_communicator(session(), options_of_test());
-  Stream stream("test");
+  Stream stream("test", device());
   const auto value = [](int rank, std::int64_t i) {
     const Generator random(static_cast<std::uint64_t>(rank), RandomStream::inputs);
     // Magnitudes from 2^-6 to 2^6: so that another order gives other bits in many elements.
     return std::ldexp(random.uniform(i), static_cast<int>((i * 5 + rank * 7) % 13) - 6);
   };
   for (const Dtype dtype : dtypes) {
-    const Vector vector(*comm, dtype, 500, value);
-    comm->reserve(dtype, vector.full_size().size);
-    comm->all_reduce_mean(stream, vector.full_size());
+    Communicator comm = communicator(dtype);
+    const Vector vector(dtype, 500, value);
+    comm.all_reduce_mean(stream, vector.full());
     stream.synchronise();
-    const std::vector<float> reduced = values(vector.full_size());
+    const std::vector<float> reduced = values(vector.full());
     int other_order = 0;
     with_type(dtype, [&]<class T>(T) {
-      for (std::int64_t i = 0; i < vector.full_size().size; ++i) {
+      for (std::int64_t i = 0; i < vector.full().size; ++i) {
         float sum = 0, backwards = 0;
-        for (int r = 0; r < comm->size; ++r) {
+        for (int r = 0; r < ranks().size; ++r) {
           sum = r == 0 ? widen(narrow<T>(value(r, i))) : sum + widen(narrow<T>(value(r, i)));
-          backwards += widen(narrow<T>(value(comm->size - 1 - r, i)));
+          backwards += widen(narrow<T>(value(ranks().size - 1 - r, i)));
         }
-        const float mean = widen(narrow<T>(sum / static_cast<float>(comm->size)));
+        const float mean = widen(narrow<T>(sum / static_cast<float>(ranks().size)));
         CHECK(std::bit_cast<std::uint32_t>(reduced[i]) == std::bit_cast<std::uint32_t>(mean));
         other_order += backwards != sum;
       }
     });
     // With two ranks addition commutes; with more this data must be able to tell.
-    if (comm->size > 2 && dtype == Dtype::fp32) CHECK(other_order > 100);
+    if (ranks().size > 2 && dtype == Dtype::fp32) CHECK(other_order > 100);
   }
 }
 
 TEST_CASE("sum adds the ranks' pairs in rank order, the same bits everywhere") {
-  const auto comm = make_communicator(session(), options_of_test());
-  Stream stream("test");
+  Communicator comm = communicator();
+  Stream stream("test", device());
   const auto loss_of = [](int rank) { return 0.1 * (rank + 1); };
-  Sums mine = sums_of(loss_of(comm->rank), 1e-3 / (comm->rank + 1));
-  const Totals totals = comm->sum(stream, mine);
+  Sums mine = sums_of(loss_of(ranks().rank), 1e-3 / (ranks().rank + 1));
+  const Totals totals = comm.sum(stream, mine);
   double loss = 0, squares = 0;
-  for (int r = 0; r < comm->size; ++r) {
+  for (int r = 0; r < ranks().size; ++r) {
     loss += loss_of(r);
     squares += 1e-3 / (r + 1);
   }
@@ -151,81 +151,77 @@ TEST_CASE("sum adds the ranks' pairs in rank order, the same bits everywhere") {
 }
 
 TEST_CASE("what is not finite arrives at every rank") {
-  const auto comm = make_communicator(session(), options_of_test());
-  Stream stream("test");
-  Sums mine = sums_of(0, comm->rank + 1 == comm->size ? std::nan("") : 1.0);
-  CHECK(std::isnan(comm->sum(stream, mine).squares));
+  Communicator comm = communicator();
+  Stream stream("test", device());
+  Sums mine = sums_of(0, ranks().rank + 1 == ranks().size ? std::nan("") : 1.0);
+  CHECK(std::isnan(comm.sum(stream, mine).squares));
 }
 
 TEST_CASE("what is sent is counted where it leaves, with its padding, under its phase") {
-  const auto comm = make_communicator(session(), options_of_test());
-  if (!comm->counts()) return;
-  Stream stream("test");
-  const std::int64_t others = comm->size - 1;
+  Communicator comm = communicator(Dtype::bf16);
+  if (!comm.counts()) return;
+  Stream stream("test", device());
+  const std::int64_t others = ranks().size - 1;
   constexpr std::int64_t own = 8;
   const auto value = [](int, std::int64_t) { return 1.0f; };
-  const Vector vector(*comm, Dtype::bf16, own, value);
-  comm->reserve(Dtype::bf16, vector.full_size().size);
-  View full = vector.full_size();
+  const Vector vector(Dtype::bf16, own, value);
+  View full = vector.full();
   full.used = full.size - 3;  // the last rank's part ends in 3 elements of padding
   {
     const PhaseScope phase(Phase::backward);
-    comm->reduce_scatter_mean(stream, full, full.part(comm->rank * own, own));
+    comm.reduce_scatter_mean(stream, full, full.part(ranks().rank * own, own));
   }
   {
     const PhaseScope phase(Phase::update);
-    comm->all_gather(stream, full);
+    comm.all_gather(stream, full);
   }
-  const Sent& sent = comm->sent();
+  const Sent& sent = comm.sent();
   const auto of = [&](Collective collective, Phase phase) {
     return sent.elements[static_cast<int>(collective)][static_cast<int>(phase)];
   };
   CHECK(of(Collective::reduce_scatter, Phase::backward) == others * own);
   CHECK(of(Collective::all_gather, Phase::update) == others * own);
   CHECK(of(Collective::all_gather, Phase::backward) == 0);
-  const bool last = comm->rank == comm->size - 1;
+  const bool last = ranks().rank == ranks().size - 1;
   // Everyone but the last sends the last rank its part; the last gathers its own to all others.
-  CHECK(sent.padding == (comm->size == 1 ? 0 : last ? 3 * others : 3));
+  CHECK(sent.padding == (ranks().size == 1 ? 0 : last ? 3 * others : 3));
 }
 
 TEST_CASE("collectives run in a stream's order on its thread") {
-  const auto comm = make_communicator(session(), options_of_test());
-  const auto value = [](int rank, std::int64_t i) { return small_integer(rank, i); };
-  const Vector vector(*comm, Dtype::fp32, 100, value);
-  comm->reserve(Dtype::fp32, vector.full_size().size);
-  Stream stream("test", Stream::Mode::worker);
-  for (int i = 0; i < 20; ++i) comm->all_reduce_mean(stream, vector.full_size());
+  Communicator comm = communicator();
+  const Vector vector(Dtype::fp32, 100, small_integer);
+  Stream stream("test", device(), Stream::Mode::worker);
+  for (int i = 0; i < 20; ++i) comm.all_reduce_mean(stream, vector.full());
   Sums mine = sums_of(1, 0);
-  const Totals totals = comm->sum(stream, mine);  // waits
-  CHECK(totals.loss == comm->size);
+  const Totals totals = comm.sum(stream, mine);  // waits
+  CHECK(totals.loss == ranks().size);
   float expected = 0;
-  for (int r = 0; r < comm->size; ++r) expected += small_integer(r, 5);
+  for (int r = 0; r < ranks().size; ++r) expected += small_integer(r, 5);
   // An all-reduce rounds N times (N - 1 additions, one division), each by at most 2^-24 of it.
-  CHECK(values(vector.full_size())[5] == doctest::Approx(expected / static_cast<float>(comm->size))
-                                        .epsilon(20 * comm->size * 0x1p-24));
+  CHECK(values(vector.full())[5] == doctest::Approx(expected / static_cast<float>(ranks().size))
+                                        .epsilon(20 * ranks().size * 0x1p-24));
 }
 
 TEST_CASE("a rank that comes late is waited for") {
-  const auto comm = make_communicator(session(), options_of_test());
-  Stream stream("test");
-  if (comm->rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  Communicator comm = communicator();
+  Stream stream("test", device());
+  if (ranks().rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(300));
   Sums mine = sums_of(1, 0);
-  CHECK(comm->sum(stream, mine).loss == comm->size);
+  CHECK(comm.sum(stream, mine).loss == ranks().size);
 }
 
 TEST_CASE("wrong sizes are refused before anything is sent") {
-  const auto comm = make_communicator(session(), options_of_test());
-  Stream stream("test");
-  const Tensor tensor(Kind::gradients, Dtype::fp32, comm->size * 8);
-  CHECK_THROWS_AS(comm->reduce_scatter_mean(stream, tensor.view(), tensor.view().part(0, 8)),
-                  std::logic_error);  // nothing reserved yet
-  comm->reserve(Dtype::fp32, tensor.size());
-  CHECK_THROWS_AS(comm->reduce_scatter_mean(stream, tensor.view(), tensor.view().part(0, 7)),
-                  std::logic_error);
+  Communicator comm = communicator(Dtype::fp32, 8);
+  Stream stream("test", device());
+  const Vector vector(Dtype::fp32, 8, small_integer), larger(Dtype::fp32, 16, small_integer);
+  const auto reduce = [&](View full, View shard) { comm.reduce_scatter_mean(stream, full, shard); };
+  CHECK_THROWS_AS(reduce(vector.full(), vector.shard().part(0, 7)), std::logic_error);
+  if (ranks().size == 1) return;  // there nothing is received
+  CHECK_THROWS_AS(reduce(larger.full(), larger.shard()), std::logic_error);
 }
 
 TEST_CASE("a run of one process alone gathers its own values") {
-  Ranks alone;
+  Communicator alone;
   const std::uint64_t values[] = {3, 4};
   CHECK(alone.gather(values) == std::vector<std::uint64_t>{3, 4});
 }

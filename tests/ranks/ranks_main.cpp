@@ -9,126 +9,116 @@
 // by rank 0, rank after rank, under the name of the rank.
 #define DOCTEST_CONFIG_IMPLEMENT
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 #include <mpi.h>
 
 #include <cstdlib>
 #include <iostream>
 #include <sstream>
 
-#include "tests/count_listener.hpp"
+#include "run/failure.hpp"
 #include "tests/ranks/ranks.hpp"
+#include "tests/count_listener.hpp"
+
+namespace zero::test {
 
 namespace {
 
-const zero::Session* the_session = nullptr;
-zero::Options the_options;
+const Ranks* the_ranks = nullptr;
 
 [[noreturn]] void leave(const std::string& why) {
-  std::fprintf(
-      stderr, "[rank %d of %d] %s\n", the_session->rank(), the_session->size(), why.c_str());
-  MPI_Abort(MPI_COMM_WORLD, 1);
-  std::abort();
+  fail(std::runtime_error(why));
 }
 
-struct LeavingListener : zero::test::CountListener {
+struct LeavingListener : CountListener {
   using CountListener::CountListener;
   const char* name = "";
 
   void test_case_start(const doctest::TestCaseData& test) override { name = test.m_name; }
   void test_case_exception(const doctest::TestCaseException& thrown) override {
-    leave(std::string(name) + ": exception: " + thrown.error_string.c_str());
+    leave(fmt::format("{}: exception: {}", name, thrown.error_string.c_str()));
   }
   void log_assert(const doctest::AssertData& assertion) override {
     if (!assertion.m_failed || !(assertion.m_at & doctest::assertType::is_require)) return;
-    leave(std::string(name) + ": REQUIRE failed at " + assertion.m_file + ":" +
-          std::to_string(assertion.m_line) + ": " + assertion.m_expr);
+    leave(fmt::format("{}: REQUIRE failed at {}:{}: {}",
+                      name,
+                      assertion.m_file,
+                      assertion.m_line,
+                      assertion.m_expr));
   }
 };
 
 REGISTER_LISTENER("leaving", 2, LeavingListener);
 
-/// Prints the texts of the ranks that failed, in rank order, on rank 0.
-void print_failures(const std::string& text, bool failed) {
-  const int rank = the_session->rank();
-  const int ranks = the_session->size();
-  int length = failed ? static_cast<int>(text.size()) : 0;
-  std::vector<int> lengths(ranks), starts(ranks);
-  MPI_Gather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, 0, MPI_COMM_WORLD);
-  int total = 0;
-  for (int r = 0; r < ranks; ++r) {
-    starts[r] = total;
-    total += lengths[r];
+/// On rank 0, in rank order. text: empty where all went well.
+void print_failures(std::string text) {
+  if (ranks().rank > 0) {
+    MPI_Send(text.data(), static_cast<int>(text.size()), MPI_CHAR, 0, 0, MPI_COMM_WORLD);
+    return;
   }
-  std::string all(total, ' ');
-  MPI_Gatherv(text.data(),
-              length,
-              MPI_CHAR,
-              all.data(),
-              lengths.data(),
-              starts.data(),
-              MPI_CHAR,
-              0,
-              MPI_COMM_WORLD);
-  for (int r = 0; rank == 0 && r < ranks; ++r) {
-    if (lengths[r] == 0) continue;
-    std::cout << "---- rank " << r << " of " << ranks << "\n" << all.substr(starts[r], lengths[r]);
+  for (int r = 0; r < ranks().size; ++r) {
+    if (r > 0) {
+      MPI_Status status;
+      int length = 0;
+      MPI_Probe(r, 0, MPI_COMM_WORLD, &status);
+      MPI_Get_count(&status, MPI_CHAR, &length);
+      text.resize(length);
+      MPI_Recv(text.data(), length, MPI_CHAR, r, 0, MPI_COMM_WORLD, &status);
+    }
+    if (!text.empty()) fmt::print("---- rank {} of {}\n{}", r, ranks().size, text);
   }
 }
 
-}  // namespace
-
-const zero::Session& zero::test::session() {
-  return *the_session;
-}
-
-const zero::Options& zero::test::options_of_test() {
-  return the_options;
-}
-
-namespace {
-
-bool asks_for_gpus(const std::string& transport) {
-  return transport == "mpi" || transport == "nccl" || transport == "native";
-}
-
-/// What the second argument asks for; the device is in use from here on.
-void choose(zero::Session& session, const std::string& transport) {
-  using namespace zero;
-  Command command;
-  command.run = true;
-  command.options.wanted_device = Device::cuda;
-  command.options.wanted_comm = transport == "mpi" ? Comm::mpi : Comm::nccl;
-  command.options.reduce = transport == "native" ? Reduce::native : Reduce::ordered;
-  the_options = session.agree(command, Chapter{.name = "test"});
-}
-
-}  // namespace
-
-int main(int argc, char** argv) {
-  zero::Session session(argc, argv);
-  the_session = &session;
-  const int expected = argc > 1 ? std::atoi(argv[1]) : 0;
-  if (expected != session.size()) {
-    leave("usage: mpirun -n RANKS PROGRAM RANKS; RANKS is given as " + std::to_string(expected));
-  }
-  const std::string transport = argc > 2 ? argv[2] : "";
-  if (asks_for_gpus(transport)) {
-    const zero::Gpus gpus = zero::visible_gpus();
-    if (session.rank() == 0 && gpus.count == 0) std::cout << gpus.why_none << "\n";
-    if (gpus.count == 0) return 77;  // skipped
-    choose(session, transport);
-  }
+/// The test cases on all ranks: 0 when each ran and passed.
+int run_all(int argc, char** argv) {
   std::ostringstream text;
   doctest::Context context(argc, argv);
   context.setCout(&text);
   context.setOption("no-intro", true);
-  int failed = context.run() != 0 || zero::test::cases_run() == 0 ? 1 : 0;
-  print_failures(text.str(), failed != 0);
+  const int failed = context.run() != 0 || cases_run() == 0;
+  print_failures(failed ? text.str() : "");
   int anywhere = 0;
   MPI_Allreduce(&failed, &anywhere, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
-  if (session.rank() == 0) {
-    std::cout << zero::test::cases_run() << " test cases on " << session.size()
-              << " ranks: " << (anywhere ? "failed" : "passed") << "\n";
+  if (ranks().rank == 0) {
+    fmt::print("{} test cases on {} ranks: {}\n",
+               cases_run(),
+               ranks().size,
+               anywhere ? "failed" : "passed");
   }
   return anywhere;
+}
+
+}  // namespace
+
+const Ranks& ranks() {
+  return *the_ranks;
+}
+
+}  // namespace zero::test
+
+int main(int argc, char** argv) {
+  using namespace zero;
+  Session session(argc, argv);
+  const int expected = argc > 1 ? std::atoi(argv[1]) : 0;
+  if (expected != session.size()) {
+    test::leave(fmt::format("usage: mpirun -n RANKS PROGRAM RANKS; RANKS is given as {}", expected));
+  }
+  const std::string way = argc > 2 ? argv[2] : "";
+  const bool on_gpus = way == "mpi" || way == "nccl" || way == "native";
+  if (const Gpus gpus = visible_gpus(); on_gpus && gpus.count == 0) {
+    if (session.rank() == 0) fmt::print("{}\n", gpus.why_none);
+    return 77;  // skipped
+  }
+  Command command;
+  command.run = true;
+  command.options.device = on_gpus ? Device::cuda : Device::cpu;
+  command.options.comm = way == "nccl" || way == "native" ? Comm::nccl : Comm::mpi;
+  command.options.reduce = way == "native" ? Reduce::native : Reduce::ordered;
+  const test::Ranks ranks{session,
+                          session.rank(),
+                          session.size(),
+                          session.agree(command, Chapter{.name = "test"}),
+                          command.options.reduce};
+  test::the_ranks = &ranks;
+  return test::run_all(argc, argv);
 }

@@ -25,10 +25,7 @@ struct Reference {
 /// eps is large, so that Adam is a smooth map and a rounding error stays of its own size; with
 /// 1e-8 the sign of a gradient that is nearly zero would decide about a whole learning rate.
 Options reference_options(Dtype dtype, int steps) {
-  Options o;
-  o.task = Task::mlp;
-  o.width = 6;
-  o.layers = 3;
+  Options o = mlp_options(6, 3, dtype);
   o.batch = 4;
   o.accumulate = 2;
   o.steps = steps;
@@ -36,15 +33,14 @@ Options reference_options(Dtype dtype, int steps) {
   o.eps = 1e-2;
   o.weight_decay = 0.1;
   o.clip = 0.4;
-  o.dtype = dtype;
   o.loss_scale = dtype == Dtype::fp16 ? 64 : 0;
   return o;
 }
 
 /// The mean gradient of a step over all ranks and micro-batches, flat, and the mean loss.
 Numbers mean_gradient(const ReferenceModel& model, const Options& o, int step, double& loss) {
-  const int micro_batches = o.accumulate * session().size();
-  const auto data = make_data(o);
+  const int micro_batches = o.accumulate * ranks().size;
+  const auto data = make_data(o, Device::cpu);
   Numbers mean;
   loss = 0;
   for (int m = 0; m < micro_batches; ++m) {
@@ -162,7 +158,7 @@ void compare(const Options& o) {
   const Reference tolerance = tolerance_of(o, exact);
   const Outcome ours = run<Trainer>(o, ordinary_data(o));
   Numbers losses;
-  for (const Verdict& report : ours.reports) losses.push_back(report.loss);
+  for (const Verdict& verdict : ours.verdicts) losses.push_back(verdict.loss);
   CHECK(largest_difference(exact.losses, losses) <= tolerance.losses[0]);
   CHECK(largest_difference(exact.weights, ours.weights) <= tolerance.weights[0]);
   CHECK(largest_difference(exact.momentum, ours.momentum) <= tolerance.momentum[0]);
@@ -194,16 +190,16 @@ TEST_CASE("the run agrees with a double-precision reference in 16 bit after 20 s
 }
 
 TEST_CASE("gradients are averaged, not updates") {
-  if (session().size() == 1) return;
+  if (ranks().size == 1) return;
   Options o = reference_options(Dtype::fp32, 1);
   o.clip = 0;
   o.accumulate = 1;
   const Reference of_gradients = reference_run(o);
   // The other way: every rank updates with its own gradient, and the weights are averaged.
   const ReferenceModel start{architecture(o), initial_params(architecture(o), o.seed)};
-  const auto data = make_data(o);
+  const auto data = make_data(o, Device::cpu);
   Numbers of_updates(of_gradients.weights.size());
-  for (int r = 0; r < session().size(); ++r) {
+  for (int r = 0; r < ranks().size; ++r) {
     Numbers weights, gradient;
     for (const Numbers& layer : start.params)
       weights.insert(weights.end(), layer.begin(), layer.end());
@@ -212,7 +208,7 @@ TEST_CASE("gradients are averaged, not updates") {
       gradient.insert(gradient.end(), layer.begin(), layer.end());
     }
     ReferenceAdam(o, weights.size()).update(weights, gradient);
-    for (std::size_t i = 0; i < weights.size(); ++i) of_updates[i] += weights[i] / session().size();
+    for (std::size_t i = 0; i < weights.size(); ++i) of_updates[i] += weights[i] / ranks().size;
   }
   const Outcome ours = run<Trainer>(o, ordinary_data(o));
   const double distance = largest_difference(of_gradients.weights, ours.weights);
@@ -226,14 +222,15 @@ TEST_CASE("the two families differ by no more than their bound") {
   o.clip = 0;
   o.beta1 = 0;  // so that after one step momentum is the gradient itself
   o.weight_decay = 0;
-  const int n = session().size();
+  const int n = ranks().size;
   const Outcome ours = run<Trainer>(o, ordinary_data(o));
-  const bool once = family(formulas_of<Trainer>()) == "once a step";
-  const Family other = once ? Family::every_micro_batch : Family::once_a_step;
-  const Outcome theirs = Replay(o, n, other).run(ordinary_data(o));
+  const Family other = family_of(Trainer::chapter) == Family::once_a_step
+                           ? Family::every_micro_batch
+                           : Family::once_a_step;
+  const Outcome theirs = Replay(o, other).run(ordinary_data(o));
 
   const ReferenceModel model{architecture(o), initial_params(architecture(o), o.seed)};
-  const auto data = make_data(o);
+  const auto data = make_data(o, Device::cpu);
   Numbers mean_magnitude(ours.momentum.size());
   const int micro_batches = n * o.accumulate;
   for (int m = 0; m < micro_batches; ++m) {

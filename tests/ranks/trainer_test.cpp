@@ -4,9 +4,7 @@
 #include "trainer.hpp"
 
 #include <doctest/doctest.h>
-#include <fmt/format.h>
 
-#include <bit>
 #include <cmath>
 
 #include "tests/ranks/replay.hpp"
@@ -15,31 +13,14 @@ namespace zero::test {
 
 namespace {
 
-int ranks() {
-  return session().size();
-}
-
-Family family_of_chapter() {
-  return family(formulas_of<Trainer>()) == "once a step" ? Family::once_a_step
-                                                         : Family::every_micro_batch;
-}
-
-std::uint32_t bits(float x) {
-  return std::bit_cast<std::uint32_t>(x);
-}
-
 /// Small, sizes that neither 2 nor 3 ranks divide, with all of the update's options at work.
 Options odd_options(Dtype dtype) {
-  Options o;
-  o.task = Task::mlp;
-  o.width = 7;
-  o.layers = 3;
+  Options o = mlp_options(7, 3, dtype);
   o.batch = 5;
   o.steps = 6;
   o.lr = 1e-2;
   o.clip = 0.5;
   o.weight_decay = 0.1;
-  o.dtype = dtype;
   return o;
 }
 
@@ -48,50 +29,9 @@ std::vector<int> prefetches() {
   return {0, 1, 2};
 }
 
-void check_same_bits(const std::vector<float>& ours,
-                     const std::vector<float>& expected,
-                     const char* what) {
-  REQUIRE(ours.size() == expected.size());
-  for (std::size_t i = 0; i < ours.size(); ++i) {
-    if (bits(ours[i]) == bits(expected[i])) continue;
-    FAIL_CHECK(fmt::format("{} of element {}: {} ({:08x}), expected {} ({:08x})",
-                           what,
-                           i,
-                           ours[i],
-                           bits(ours[i]),
-                           expected[i],
-                           bits(expected[i])));
-    return;  // the first difference says it
-  }
-}
-
-void check_same_run(const Outcome& ours, const Outcome& expected) {
-  for (std::size_t s = 0; s < expected.reports.size(); ++s) {
-    const Verdict& a = ours.reports[s];
-    const Verdict& b = expected.reports[s];
-    const auto sentence = fmt::format("step {}: loss {} norm {} skipped {}, expected {} {} {}",
-                                      s + 1,
-                                      a.loss,
-                                      a.grad_norm,
-                                      a.skipped,
-                                      b.loss,
-                                      b.grad_norm,
-                                      b.skipped);
-    CHECK_MESSAGE(bits(a.loss) == bits(b.loss), sentence);
-    // Which NaN it is depends on the processor that made it.
-    const bool same_norm = bits(a.grad_norm) == bits(b.grad_norm) ||
-                           (std::isnan(a.grad_norm) && std::isnan(b.grad_norm));
-    CHECK_MESSAGE(same_norm, sentence);
-    CHECK_MESSAGE(a.skipped == b.skipped, sentence);
-  }
-  check_same_bits(ours.weights, expected.weights, "weight");
-  check_same_bits(ours.momentum, expected.momentum, "momentum");
-  check_same_bits(ours.variance, expected.variance, "variance");
-}
-
 /// Runs the chapter at every prefetch and the replay once, and compares.
 Outcome check_against_replay(Options options, const MakeData& make) {
-  const Outcome expected = Replay(options, ranks(), family_of_chapter()).run(make);
+  const Outcome expected = Replay(options, family_of(Trainer::chapter)).run(make);
   for (const int prefetch : prefetches()) {
     options.prefetch = prefetch;
     INFO("dtype ", std::string(name_of(options.dtype)), " prefetch ", prefetch);
@@ -108,9 +48,9 @@ TEST_CASE("the run equals the replay: odd sizes, clipping, weight decay") {
     const Outcome outcome = check_against_replay(options, ordinary_data(options));
     // Not everything may have been clipped away or skipped, or the test would see nothing.
     bool clipped = false;
-    for (const Verdict& report : outcome.reports) clipped |= report.grad_norm > options.clip;
+    for (const Verdict& verdict : outcome.verdicts) clipped |= verdict.grad_norm > options.clip;
     CHECK(clipped);
-    CHECK(outcome.reports.back().loss != outcome.reports.front().loss);
+    CHECK(outcome.verdicts.back().loss != outcome.verdicts.front().loss);
   }
 }
 
@@ -155,11 +95,10 @@ TEST_CASE("a step with a gradient that is not finite is skipped by all ranks") {
     options.accumulate = 2;
     options.loss_scale = 128;  // fixed, so that fp16 skips this step only
     // The last micro-batch of step 3, on the last rank.
-    const std::uint64_t samples_a_step =
-        std::uint64_t(options.accumulate) * ranks() * options.batch;
+    const int samples_a_step = options.accumulate * ranks().size * options.batch;
     const MakeData make = poisoned_data(options, 3 * samples_a_step - 1);
     const Outcome outcome = check_against_replay(options, make);
-    for (int s = 0; s < options.steps; ++s) CHECK(outcome.reports[s].skipped == (s == 2));
+    for (int s = 0; s < options.steps; ++s) CHECK(outcome.verdicts[s].skipped == (s == 2));
   }
 }
 
@@ -172,8 +111,8 @@ TEST_CASE("fp16's dynamic loss scale finds its way down from an overflow") {
   options.seed = 8;  // whose first sample, rank 0's at every N, is far off
   const Outcome outcome = check_against_replay(options, ordinary_data(options));
   int skipped = 0;
-  for (const Verdict& report : outcome.reports) skipped += report.skipped;
-  CHECK(outcome.reports.front().skipped);
+  for (const Verdict& verdict : outcome.verdicts) skipped += verdict.skipped;
+  CHECK(outcome.verdicts.front().skipped);
   CHECK(skipped < options.steps);
 }
 
@@ -183,7 +122,7 @@ TEST_CASE("a skipped step leaves parameters, moments and step count alone") {
   options.weight_decay = options.clip = 0;
   options.steps = 1;
   const auto skipped = run<Trainer>(options, poisoned_data(options, 0));
-  CHECK(skipped.reports[0].skipped);
+  CHECK(skipped.verdicts[0].skipped);
   for (const float m : skipped.momentum) CHECK(m == 0);
   for (const float v : skipped.variance) CHECK(v == 0);
   Options unmoved = options;
@@ -194,7 +133,7 @@ TEST_CASE("a skipped step leaves parameters, moments and step count alone") {
   // some 0.74 lr.
   options.steps = 2;
   const auto first = run<Trainer>(options, poisoned_data(options, 0));
-  CHECK(!first.reports[1].skipped);
+  CHECK(!first.verdicts[1].skipped);
   double moved = 0;
   for (std::size_t i = 0; i < first.weights.size(); ++i) {
     moved = std::max(moved, std::abs(double{first.weights[i]} - double{skipped.weights[i]}));
@@ -211,10 +150,10 @@ TEST_CASE("runs repeat to the last bit") {
 TEST_CASE("with one micro-batch, or with one rank, the two families are one") {
   for (const Dtype dtype : dtypes_of<Trainer>()) {
     Options options = odd_options(dtype);
-    options.accumulate = ranks() == 1 ? 3 : 1;
+    options.accumulate = ranks().size == 1 ? 3 : 1;
     const MakeData make = ordinary_data(options);
-    check_same_run(Replay(options, ranks(), Family::once_a_step).run(make),
-                   Replay(options, ranks(), Family::every_micro_batch).run(make));
+    check_same_run(Replay(options, Family::once_a_step).run(make),
+                   Replay(options, Family::every_micro_batch).run(make));
   }
 }
 

@@ -139,9 +139,8 @@ class Moment {
 
 /// A queue and the thread that works it off; the thread keeps it alive after cudaStreamDestroy.
 struct CUstream_st {
-  CUstream_st(bool waits_for_default, microseconds delay)
-      : waits_for_default(waits_for_default),
-        delay(delay) {}
+  explicit CUstream_st(microseconds delay)
+      : delay(delay) {}
 
   void push(std::function<void()> work) {
     const std::lock_guard lock(mutex);
@@ -154,11 +153,6 @@ struct CUstream_st {
     const std::lock_guard lock(mutex);
     closed = true;
     changed.notify_one();
-  }
-
-  bool idle() {
-    const std::lock_guard lock(mutex);
-    return completed == issued;
   }
 
   void wait_for_issued() {
@@ -182,7 +176,6 @@ struct CUstream_st {
     }
   }
 
-  const bool waits_for_default;
   const microseconds delay;
   std::mutex mutex;  // guards all below
   std::condition_variable changed;
@@ -254,13 +247,6 @@ int count_devices() {
   return text ? std::atoi(text) : 1;
 }
 
-/// What every call fails with when there is nothing to work on.
-cudaError_t availability() {
-  const int count = count_devices();
-  if (count < 0) return cudaErrorInsufficientDriver;
-  return count == 0 ? cudaErrorNoDevice : cudaSuccess;
-}
-
 /// The delay of the stream that is the `index`th to be created.
 microseconds delay_of(std::size_t index) {
   const char* const text = std::getenv("SIMULATED_CUDA_DELAY_US");
@@ -272,11 +258,8 @@ microseconds delay_of(std::size_t index) {
   return delays.empty() ? microseconds(0) : delays[index % delays.size()];
 }
 
-/// What the default stream does it does at once, on the caller's thread.
+/// What the default stream does it does at once, on the caller's thread; no other waits for it.
 void run_on_default_stream(const std::function<void()>& work) {
-  for (const auto& stream : device().running_streams()) {
-    if (stream->waits_for_default) stream->wait_for_issued();
-  }
   const std::lock_guard lock(device().default_stream);
   work();
 }
@@ -285,24 +268,16 @@ void wait_for_all_streams() {
   for (const auto& stream : device().running_streams()) stream->wait_for_issued();
 }
 
-void require_host_memory(const void* memory, std::size_t bytes, bool pinned, const char* call) {
+/// Each end is device memory or the host's; what is copied in a stream's order has page-locked
+/// memory there.
+void require_copyable(const void* memory, std::size_t bytes, bool async) {
+  const char* const call = async ? "cudaMemcpyAsync" : "cudaMemcpy";
   if (device().memory.contains(memory, 1)) {
-    simulated::die("%s: device memory where host memory is promised", call);
+    return simulated::require_device_memory(memory, bytes, call);
   }
-  if (pinned && !device().pinned.contains(memory, bytes)) {
+  if (async && !device().pinned.contains(memory, bytes)) {
     simulated::die("%s: the host's side is not memory of cudaMallocHost", call);
   }
-}
-
-void require_copy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, bool async) {
-  const char* const call = async ? "cudaMemcpyAsync" : "cudaMemcpy";
-  const auto check = [&](const void* memory, bool on_device) {
-    if (kind == cudaMemcpyDefault) on_device = device().memory.contains(memory, 1);
-    if (on_device) return simulated::require_device_memory(memory, bytes, call);
-    require_host_memory(memory, bytes, async, call);
-  };
-  check(to, kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice);
-  check(from, kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice);
 }
 
 }  // namespace
@@ -343,7 +318,6 @@ cudaError_t launch(const cudaLaunchConfig_t& config, std::function<void()> threa
   const bool legal = within(grid.x, 0x7fffffff) && within(grid.y, 65535) && within(grid.z, 65535) &&
                      within(block.x, 1024) && within(block.y, 1024) && within(block.z, 64) &&
                      block.x * block.y * block.z <= 1024;
-  if (availability() != cudaSuccess) return remember(availability());
   if (!legal) return remember(cudaErrorInvalidConfiguration);
   if (config.dynamicSmemBytes) die("a kernel asks for dynamic shared memory: it is not simulated");
   enqueue(config.stream,
@@ -363,12 +337,6 @@ const char* cudaGetErrorName(cudaError_t error) {
       return "cudaErrorMemoryAllocation";
     case cudaErrorInvalidConfiguration:
       return "cudaErrorInvalidConfiguration";
-    case cudaErrorInvalidMemcpyDirection:
-      return "cudaErrorInvalidMemcpyDirection";
-    case cudaErrorInsufficientDriver:
-      return "cudaErrorInsufficientDriver";
-    case cudaErrorNoDevice:
-      return "cudaErrorNoDevice";
     case cudaErrorInvalidDevice:
       return "cudaErrorInvalidDevice";
     case cudaErrorInvalidResourceHandle:
@@ -387,27 +355,17 @@ cudaError_t cudaGetLastError() {
   return std::exchange(last_error, cudaSuccess);
 }
 
-cudaError_t cudaPeekAtLastError() {
-  return last_error;
-}
-
-cudaError_t cudaRuntimeGetVersion(int* version) {
-  *version = CUDART_VERSION;
-  return cudaSuccess;
-}
-
 cudaError_t cudaDriverGetVersion(int* version) {
   *version = CUDART_VERSION;
   return cudaSuccess;
 }
 
 cudaError_t cudaGetDeviceCount(int* count) {
-  *count = std::max(count_devices(), 0);
-  return remember(availability());
+  *count = count_devices();
+  return cudaSuccess;
 }
 
 cudaError_t cudaSetDevice(int device) {
-  if (availability() != cudaSuccess) return remember(availability());
   if (device < 0 || device >= count_devices()) return remember(cudaErrorInvalidDevice);
   current_device = device;
   return cudaSuccess;
@@ -415,11 +373,10 @@ cudaError_t cudaSetDevice(int device) {
 
 cudaError_t cudaGetDevice(int* device) {
   *device = current_device;
-  return remember(availability());
+  return cudaSuccess;
 }
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
-  if (availability() != cudaSuccess) return remember(availability());
   if (device < 0 || device >= count_devices()) return remember(cudaErrorInvalidDevice);
   *properties = {.name = "simulated GPU",
                  .totalGlobalMem = total_bytes,
@@ -435,11 +392,10 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
 
 cudaError_t cudaDeviceSynchronize() {
   wait_for_all_streams();
-  return remember(availability());
+  return cudaSuccess;
 }
 
 cudaError_t cudaMalloc(void** place, std::size_t bytes) {
-  if (availability() != cudaSuccess) return remember(availability());
   *place = nullptr;
   if (bytes == 0) return cudaSuccess;
   if (bytes > total_bytes - context_bytes - device().memory.used()) {
@@ -456,7 +412,6 @@ cudaError_t cudaFree(void* memory) {
 }
 
 cudaError_t cudaMallocHost(void** place, std::size_t bytes) {
-  if (availability() != cudaSuccess) return remember(availability());
   *place = bytes ? device().pinned.allocate(bytes) : nullptr;
   return *place || !bytes ? cudaSuccess : remember(cudaErrorMemoryAllocation);
 }
@@ -469,26 +424,22 @@ cudaError_t cudaFreeHost(void* memory) {
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
   *total = total_bytes;
   *free = total_bytes - context_bytes - device().memory.used();
-  return remember(availability());
+  return cudaSuccess;
 }
 
-cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
-  if (kind < cudaMemcpyHostToHost || kind > cudaMemcpyDefault) {
-    return remember(cudaErrorInvalidMemcpyDirection);
-  }
+cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind) {
   if (bytes == 0) return cudaSuccess;
-  require_copy(to, from, bytes, kind, false);
+  require_copyable(to, bytes, false);
+  require_copyable(from, bytes, false);
   run_on_default_stream([=] { std::memcpy(to, from, bytes); });
   return cudaSuccess;
 }
 
 cudaError_t cudaMemcpyAsync(
-    void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind, cudaStream_t stream) {
-  if (kind < cudaMemcpyHostToHost || kind > cudaMemcpyDefault) {
-    return remember(cudaErrorInvalidMemcpyDirection);
-  }
+    void* to, const void* from, std::size_t bytes, cudaMemcpyKind, cudaStream_t stream) {
   if (bytes == 0) return cudaSuccess;
-  require_copy(to, from, bytes, kind, true);
+  require_copyable(to, bytes, true);
+  require_copyable(from, bytes, true);
   simulated::enqueue(stream, [=] { std::memcpy(to, from, bytes); });
   return cudaSuccess;
 }
@@ -520,11 +471,9 @@ cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes, cudaStre
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* handle, unsigned int flags) {
-  if (availability() != cudaSuccess) return remember(availability());
-  if (flags > cudaStreamNonBlocking) return remember(cudaErrorInvalidValue);
+  if (flags != cudaStreamNonBlocking) simulated::die("a stream that waits for the default one");
   const std::lock_guard lock(device().mutex);
-  const auto stream =
-      std::make_shared<CUstream_st>(flags == cudaStreamDefault, delay_of(device().created++));
+  const auto stream = std::make_shared<CUstream_st>(delay_of(device().created++));
   std::erase_if(device().running, [](const auto& weak) { return weak.expired(); });
   device().running.push_back(stream);
   device().handles[stream.get()] = stream;
@@ -539,10 +488,6 @@ cudaError_t cudaStreamDestroy(cudaStream_t handle) {
   const std::lock_guard lock(device().mutex);
   device().handles.erase(handle);
   return cudaSuccess;
-}
-
-cudaError_t cudaStreamQuery(cudaStream_t stream) {
-  return !stream || device().find(stream)->idle() ? cudaSuccess : remember(cudaErrorNotReady);
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
@@ -568,7 +513,6 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned int flags) {
-  if (availability() != cudaSuccess) return remember(availability());
   *event = new CUevent_st((flags & cudaEventDisableTiming) == 0);
   return cudaSuccess;
 }

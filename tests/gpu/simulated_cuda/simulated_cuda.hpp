@@ -2,7 +2,7 @@
 // What the parts of the simulated GPU share. A stream is a thread with an in-order queue: streams
 // run side by side, and a wait that the program forgot is a real race. Misuse that real hardware
 // answers with garbage ends the process with a message. The environment says:
-//   SIMULATED_GPUS           how many devices there are (1); 0: none, -1: the driver is too old
+//   SIMULATED_GPUS           how many devices there are (1)
 //   SIMULATED_CUDA_DELAY_US  each copy, kernel, ... starts so much later; "0,500": the first stream
 //                            created gets 0, the second 500, the third 0 again, and so on
 //   NCCL_HOSTID              as for the real library: ranks that differ in it do not share devices

@@ -10,12 +10,6 @@
 
 #include "simulated_cuda.hpp"
 
-#if defined(__SANITIZE_THREAD__)
-#include <sanitizer/tsan_interface.h>
-#elif defined(__SANITIZE_ADDRESS__)
-#include <sanitizer/common_interface_defs.h>
-#endif
-
 constinit thread_local uint3 threadIdx{};
 constinit thread_local uint3 blockIdx{};
 constinit thread_local dim3 blockDim{};
@@ -27,25 +21,13 @@ namespace {
 
 constexpr std::size_t stack_bytes = std::size_t{64} << 10;
 
-/// A thread of control. The stack of the one that is not made here, but was there before, is not
-/// known until another has been switched to.
+/// A thread of control; the one that was there before has no stack of its own here.
 struct Fiber {
-  Fiber() = default;
-  Fiber(const Fiber&) = delete;
-  ~Fiber() {
-#if defined(__SANITIZE_THREAD__)
-    if (own_stack) __tsan_destroy_fiber(sanitizer);
-#endif
-  }
-
-  ucontext_t origin;  // not on a stack: start() never returns, a sanitizer would think it lives on
+  ucontext_t origin;
   jmp_buf registers;
   std::unique_ptr<std::byte[]> own_stack;
-  const void* stack = nullptr;
-  std::size_t stack_size = 0;
   bool started = false;
   bool waiting = false;  // at a barrier
-  void* sanitizer = nullptr;
 };
 
 /// What one thread of the operating system needs to run blocks; kept from one block to the next.
@@ -60,41 +42,12 @@ struct Block {
 
 thread_local Block block_of_thread;
 
-#if defined(__SANITIZE_THREAD__)
-void before_switch(Fiber& from, Fiber& to) {
-  from.sanitizer = __tsan_get_current_fiber();
-  if (!to.started) to.sanitizer = __tsan_create_fiber(0);
-  __tsan_switch_to_fiber(to.sanitizer, 0);
-}
-
-void after_switch(Fiber&) {}
-#elif defined(__SANITIZE_ADDRESS__)
-void before_switch(Fiber& from, Fiber& to) {
-  __sanitizer_start_switch_fiber(&from.sanitizer, to.stack, to.stack_size);
-}
-
-void after_switch(Fiber& now) {
-  const void* stack = nullptr;
-  std::size_t size = 0;
-  __sanitizer_finish_switch_fiber(now.sanitizer, &stack, &size);
-  // Fibers are entered from the scheduler only: the first of them learns what stack that has.
-  Fiber& scheduler = block_of_thread.scheduler;
-  if (scheduler.stack) return;
-  scheduler.stack = stack;
-  scheduler.stack_size = size;
-}
-#else
-void before_switch(Fiber&, Fiber&) {}
-void after_switch(Fiber&) {}
-#endif
-
 void switch_fiber(Fiber& from, Fiber& to);
 
 /// A fiber runs one thread of every block, and rests between two blocks.
 void fiber_main() {
   Block& block = block_of_thread;
   Fiber& self = *block.running;
-  after_switch(self);
   while (true) {
     (*block.thread)();
     self.waiting = false;
@@ -114,20 +67,16 @@ void start(Fiber& fiber) {
 
 /// Contexts only start a fiber: switching by them would cost a system call each time.
 void switch_fiber(Fiber& from, Fiber& to) {
-  before_switch(from, to);
   if (_setjmp(from.registers) == 0) {
     if (to.started) _longjmp(to.registers, 1);
     start(to);
   }
-  after_switch(from);
 }
 
 void add_fibers(Block& block, unsigned int threads) {
   while (block.fibers.size() < threads) {
     auto fiber = std::make_unique<Fiber>();
     fiber->own_stack = std::make_unique_for_overwrite<std::byte[]>(stack_bytes);
-    fiber->stack = fiber->own_stack.get();
-    fiber->stack_size = stack_bytes;
     block.fibers.push_back(std::move(fiber));
   }
 }
