@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "memory/error.hpp"
+#include "tests/unit/checks.hpp"
 
 namespace zero {
 
@@ -18,11 +18,7 @@ namespace {
 Options asked(std::optional<Device> device,
               std::optional<Comm> comm = {},
               Reduce reduce = Reduce::ordered) {
-  Options options;
-  options.device = device;
-  options.comm = comm;
-  options.reduce = reduce;
-  return options;
+  return {.device = device, .comm = comm, .reduce = reduce};
 }
 
 /// One machine with that many GPUs, on which the ranks take turns; this rank has that place.
@@ -49,15 +45,7 @@ void check_refused(const Options& options,
                    const Machine& machine,
                    ExitCode code,
                    const std::vector<std::string>& words) {
-  try {
-    choose(options, machine);
-    FAIL_CHECK("not refused");
-  } catch (const Error& error) {
-    const std::string what = error.what();
-    INFO(what);
-    CHECK(error.code == code);
-    for (const std::string& word : words) CHECK(what.find(word) != what.npos);
-  }
+  test::check_refused(code, words, [&] { choose(options, machine); });
 }
 
 constexpr Device cpu = Device::cpu, cuda = Device::cuda;

@@ -7,15 +7,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numeric>
 #include <string>
 #include <vector>
 
 #include "config.hpp"
 #include "memory/layout.hpp"
-#include "tests/ranks/reference_model.hpp"
-#include "tests/unit/books.hpp"
+#include "tests/unit/checks.hpp"
 #include "tests/unit/elements.hpp"
+#include "tests/unit/rounding_bound.hpp"
 
 namespace zero::test {
 
@@ -63,12 +62,14 @@ struct Net {
     }
   }
 
-  /// What the parameters are, widened.
-  ReferenceModel reference() const {
-    ReferenceModel same{model_of(), Layers(layout.layers())};
-    for_each(params, [&](float x, int l, std::int64_t) { same.params[l].push_back(x); });
-    return same;
+  /// Those elements, widened.
+  Layers layers(const Tensor& tensor) const {
+    Layers all(layout.layers());
+    for_each(tensor, [&](float x, int l, std::int64_t) { all[l].push_back(x); });
+    return all;
   }
+
+  ReferenceModel reference() const { return {model_of(), layers(params)}; }
 
   /// The samples as the model sees them: inputs rounded to its type.
   Samples samples(const Batch& batch) const {
@@ -85,126 +86,14 @@ struct Net {
 };
 
 Options small(Task task, Dtype dtype = Dtype::fp32, int layers = 3) {
-  Options options;
-  options.task = task;
-  options.dtype = dtype;
-  options.data = default_corpus;
-  options.batch = 5;
-  options.width = task == Task::text ? 16 : 9;
-  options.layers = layers;
-  options.seed = 5;
-  return options;
+  return {.task = task,
+          .data = default_corpus,
+          .batch = 5,
+          .width = task == Task::text ? 16 : 9,
+          .layers = layers,
+          .seed = 5,
+          .dtype = dtype};
 }
-
-Numbers magnitudes(Numbers numbers) {
-  for (double& x : numbers) x = std::abs(x);
-  return numbers;
-}
-
-/// How far a model's loss and gradients may be from the reference's.
-///
-/// Activations, and gradients for a given d loss / d outputs, are sums of products of inputs,
-/// weights and that delta. If each product passes through at most `narrow` roundings to the storage
-/// type (of roundoff U) and `wide` roundings to fp32 (u), whatever the order of the sums, the error
-/// is at most (1 + U)^narrow (1 + u)^wide - 1, the growth, times the same sum of the products'
-/// magnitudes: what the reference gives for magnitudes, without ReLU. (Underflow comes on top, not
-/// met here: fp16 is left to exact numbers.)
-struct Bound {
-  double loss = 0;
-  Layers gradients;
-  /// The smallest distance of a value before a ReLU from zero, over how far it may be off: above 1
-  /// all values lie on the same side in both models, as the bounds assume.
-  double safety_of_kinks = HUGE_VAL;
-
-  Bound(const ReferenceModel& model, const Samples& samples, Dtype dtype) {
-    const Architecture& shape = model.architecture;
-    const auto growth = [&](std::int64_t wide, int narrow) {
-      return std::expm1(static_cast<double>(wide) * std::log1p(u) +
-                        narrow * std::log1p(unit_roundoff(dtype)));
-    };
-    ReferenceModel absolute = model;
-    absolute.architecture.relu = false;
-    for (Numbers& layer : absolute.params) layer = magnitudes(layer);
-    const Layers real = model.forward(samples.inputs);
-    const Layers sums = absolute.forward(magnitudes(samples.inputs));
-    // Each layer forms sums of inputs + 1 terms and stores them once.
-    std::int64_t wide = 0;
-    Numbers off;  // of the outputs
-    for (int l = 0; l < shape.layers(); ++l) {
-      wide += shape.widths[l] + 1;
-      off = sums[l + 1];
-      for (double& sum : off) sum *= growth(wide, l + 1);
-      if (!shape.relu || l + 1 == shape.layers()) continue;
-      const Numbers before = model.linear(l, real[l]);
-      for (std::size_t i = 0; i < off.size(); ++i) {
-        safety_of_kinks = std::min(safety_of_kinks, std::abs(before[i]) / off[i]);
-      }
-    }
-    const Numbers error = shape.classifier ? cross_entropy(model, real.back(), samples.targets, off)
-                                           : squared_error(real.back(), samples.targets, off);
-    Numbers delta = magnitudes(model.loss_gradient(real.back(), samples.targets));
-    for (std::size_t i = 0; i < delta.size(); ++i) delta[i] += error[i];
-    // Back come the delta, stored; sums of outputs terms, stored; the sum over the batch, stored.
-    wide = model.batch_of(samples);
-    for (const std::int64_t width : shape.widths) wide += 2 * width + 1;
-    gradients = absolute.backward(sums, delta);
-    const Layers propagated = absolute.backward(sums, error);
-    for (std::size_t l = 0; l < gradients.size(); ++l) {
-      for (std::size_t i = 0; i < gradients[l].size(); ++i) {
-        gradients[l][i] = growth(wide, 2 * shape.layers() + 2) * gradients[l][i] + propagated[l][i];
-      }
-    }
-  }
-
- private:
-  static constexpr double u = 0x1p-24;
-
-  /// Of the delta, before it is stored. y - t is rounded in fp32, and squared in double; its factor
-  /// and their product are rounded too.
-  Numbers squared_error(const Numbers& outputs, const Numbers& targets, const Numbers& off) {
-    const auto count = static_cast<double>(outputs.size());
-    Numbers errors;
-    for (std::size_t i = 0; i < outputs.size(); ++i) {
-      const double difference = std::abs(outputs[i] - targets[i]);
-      const double error = off[i] + u * (difference + off[i]);
-      loss += (2 * difference + error) * error / count;
-      errors.push_back(2 / count * (error + 3 * u * (difference + error)));
-    }
-    return errors;
-  }
-
-  /// The same. With outputs off by at most e, and numbers z - max of at most r, rounded: each exp
-  /// is off by a factor of exp(2 e + u r) and 4 u for the library; its sum over c classes by c u
-  /// more, the quotient by u. So p is off by a factor of at most 1 + ratio. p - target, the factor
-  /// and the product are rounded.
-  Numbers cross_entropy(const ReferenceModel& model,
-                        const Numbers& outputs,
-                        const Numbers& targets,
-                        const Numbers& off) {
-    const auto classes = static_cast<std::size_t>(model.architecture.widths.back());
-    const auto batch = static_cast<double>(targets.size());
-    const Numbers exact = model.loss_gradient(outputs, targets);
-    Numbers errors;
-    for (std::size_t first = 0; first < outputs.size(); first += classes) {
-      const auto row = std::span(outputs).subspan(first, classes);
-      const double e = *std::max_element(&off[first], &off[first] + classes);
-      const auto [least, most] = std::minmax_element(row.begin(), row.end());
-      const double range = *most - *least + 2 * e;
-      const double terms = static_cast<double>(classes) + 9;
-      const double ratio = std::expm1(4 * e + u * (2 * range + terms));
-      const Numbers probabilities = ReferenceModel::softmax(row);
-      for (std::size_t j = 0; j < classes; ++j) {
-        const double delta = std::abs(exact[first + j]);
-        errors.push_back(ratio * probabilities[j] / batch + 3 * u * (delta + ratio / batch));
-      }
-      // log(sum) + max - z: the sum's factor, the outputs' errors, 4 roundings of numbers no larger
-      // than these.
-      const double numbers = std::log(static_cast<double>(classes)) + range + std::abs(*most) + e;
-      loss += (ratio + 2 * e + 4 * u * 2 * numbers) / batch;
-    }
-    return errors;
-  }
-};
 
 /// Only one weight in 64 is not zero, so that the magnitudes in a bound add up to little.
 void make_sparse(Net& net) {
@@ -220,8 +109,8 @@ void make_sparse(Net& net) {
 /// `largest_bound`: a share of the largest gradient. A bound as large as what it bounds would let
 /// anything pass.
 void check_against_reference(const Options& options, double largest_bound, bool sparse = false) {
-  INFO(std::string(name_of(options.task)), ", ", std::string(name_of(options.dtype)));
-  INFO(options.layers, " layers");
+  const std::string task = name_of(options.task), dtype = name_of(options.dtype);
+  INFO(task, ", ", dtype, ", ", options.layers, " layers");
   Net net(options);
   if (sparse) make_sparse(net);
   const auto data = make_data(options, Device::cpu);
@@ -229,7 +118,7 @@ void check_against_reference(const Options& options, double largest_bound, bool 
   const ReferenceModel reference = net.reference();
   const Samples samples = net.samples(batch);
   const ReferenceModel::Result expected = reference.loss_and_gradients(samples);
-  const Bound bound(reference, samples, options.dtype);
+  const RoundingBound bound(reference, samples, options.dtype);
   REQUIRE(bound.safety_of_kinks > 1);
 
   CHECK(std::abs(net.forward(batch) - expected.loss) <= bound.loss);
@@ -245,27 +134,19 @@ void check_against_reference(const Options& options, double largest_bound, bool 
   CHECK(least_certain < largest_bound * most);
 }
 
-/// Inputs and targets in -1 .. 1 and -3 .. 3, but for each sample's first input if that is told.
-class SmallIntegers : public Data {
- public:
-  explicit SmallIntegers(const Options& options, float first_input = 2)
+/// Inputs in -1 .. 1 and targets in -3 .. 3.
+struct SmallIntegers : Data {
+  explicit SmallIntegers(const Options& options)
       : Data(options, 0, 1),
-        rows_(options.batch),
-        first_input_(first_input) {}
+        rows(options.batch) {}
   void load(Kernels&, std::int64_t first, View inputs, View targets) const override {
-    const std::int64_t width = inputs.size / rows_, outputs = targets.size / rows_;
-    fill(inputs, [&](std::int64_t at) {
-      const std::int64_t index = first + at / width, i = at % width;
-      if (first_input_ != 2 && i == 0) return first_input_;
-      return static_cast<float>((index * 5 + i * 4) % 3) - 1;
-    });
+    const std::int64_t width = inputs.size / rows, outputs = targets.size / rows;
+    fill(inputs,
+         [&](std::int64_t at) { return ((first + at / width) * 5 + at % width * 4) % 3 - 1; });
     fill(targets,
          [&](std::int64_t at) { return (first + at / outputs + 2 * (at % outputs)) % 7 - 3; });
   }
-
- private:
-  std::int64_t rows_;
-  float first_input_;
+  const std::int64_t rows;
 };
 
 /// Two weights of +-1 in each row and each column, and biases in -1 .. 1.
@@ -308,9 +189,10 @@ TEST_CASE("the reference's gradients are the slopes of its loss") {
         low.params[l][i] -= step * d;
         slope += gradients[l][i] * d;
       }
-      const double rise =
-          high.loss_and_gradients(samples).loss - low.loss_and_gradients(samples).loss;
-      CHECK(std::abs(rise / (2 * step) - slope) < tolerance);
+      const auto loss = [&](const ReferenceModel& moved) {
+        return moved.loss_and_gradients(samples).loss;
+      };
+      CHECK(std::abs((loss(high) - loss(low)) / (2 * step) - slope) < tolerance);
     }
   }
 }
@@ -361,24 +243,23 @@ TEST_CASE("gradients are formed, rounded, and only then added, and padding is ze
     const auto formed = [&](int step, Write write = Write::over) {
       net.forward((*data)(step, 0));
       net.backward(write);
-      return values(net.grads.view());
+      return net.layers(net.grads);
     };
-    const auto second = formed(1), first = formed(0);
+    const Layers second = formed(1), first = formed(0);
     const Layers exact = net.reference().loss_and_gradients(net.samples((*data)(1, 0))).gradients;
     const View layer = net.layout.layer(net.grads, 0);
     fill(layer.part(layer.used, 1), [](std::int64_t) { return NAN; });  // put to zero, not added to
-    formed(1, Write::add);
+    const Layers sums = formed(1, Write::add);
     int told_apart = 0;
-    std::int64_t before = 0;  // elements of the layers before
-    for (int l = 0; l < net.layout.layers(); before += net.layout.layer_size(l++)) {
-      for (std::size_t i = 0; i < exact[l].size(); ++i) {
-        const float sum = element(net.layout.layer(net.grads, l), i);
-        CHECK(sum == rounded(dtype, first[before + i] + second[before + i]));
-        const double other = first[before + i] + exact[l][i];
-        told_apart += sum != rounded(dtype, static_cast<float>(other));
+    for (std::size_t l = 0; l < sums.size(); ++l) {
+      for (std::size_t i = 0; i < sums[l].size(); ++i) {
+        const auto sum_with = [&](const Layers& other) {
+          return rounded(dtype, static_cast<float>(first[l][i] + other[l][i]));
+        };
+        CHECK(sums[l][i] == sum_with(second));
+        told_apart += sums[l][i] != sum_with(exact);
       }
     }
-    net.for_each(net.grads, [](float, int, std::int64_t) {});  // looks at the padding
     // Adding before rounding would give other numbers here: this test sees the difference.
     if (dtype != Dtype::fp32) CHECK(told_apart > 0);
   }
@@ -429,30 +310,29 @@ TEST_CASE("activations are booked from forward to backward, as many bytes as the
 }
 
 TEST_CASE("the architectures of the tasks, and the bytes of their activations") {
-  using Numbers = std::vector<std::int64_t>;
-  Options options;
-  options.width = 16;
-  options.layers = 3;
-  options.task = Task::text;
-  CHECK(architecture(options).widths == Numbers{16, 16, 16, 256});
-  CHECK(architecture(options).sizes() == Numbers{272, 272, 4352});
-  CHECK(architecture(options).targets() == 1);
-  // batch x (16 + 16 + 16 + 256 and twice the largest, 256) x 2 bytes
-  CHECK(architecture(options).activation_bytes(3, Dtype::bf16) == 3 * (304 + 512) * 2);
-  options.task = Task::mlp;
-  CHECK(architecture(options).sizes() == Numbers{272, 272, 272});
-  CHECK(architecture(options).targets() == 16);
-  options.task = Task::toy;
-  CHECK(architecture(options).sizes() == Numbers{65536, 5120});
-  CHECK(architecture(options).activation_bytes(1, Dtype::fp32) == (650 + 1024) * 4);
+  const auto check = [](Task task,
+                        const std::vector<std::int64_t>& sizes,
+                        std::int64_t targets,
+                        std::int64_t numbers) {
+    const Architecture shape = architecture({.task = task, .width = 16, .layers = 3});
+    CHECK(shape.sizes() == sizes);
+    CHECK(shape.targets() == targets);
+    CHECK(shape.activation_bytes(3, Dtype::bf16) == 3 * numbers * 2);
+    CHECK(shape.activation_bytes(1, Dtype::fp32) == numbers * 4);
+  };
+  // Numbers of a sample: all widths, and twice the largest.
+  check(Task::text, {272, 272, 4352}, 1, 16 + 16 + 16 + 256 + 2 * 256);
+  check(Task::mlp, {272, 272, 272}, 16, 4 * 16 + 2 * 16);
+  check(Task::toy, {65536, 5120}, 10, 128 + 512 + 10 + 2 * 512);
 }
 
 TEST_CASE("what is not finite comes through to the loss and the gradients") {
   for (const Dtype dtype : dtypes) {
     for (const float value : {INFINITY, -INFINITY, NAN}) {
       Net net(small(Task::mlp, dtype));
-      const SmallIntegers data(net.options, value);
-      CHECK(!std::isfinite(net.forward(data(0, 0))));
+      // A weight that meets inputs of either sign: some infinity is positive and passes the ReLU.
+      fill(net.layout.layer(net.params, 0).part(0, 1), [&](std::int64_t) { return value; });
+      CHECK(!std::isfinite(net.forward((*make_data(net.options, Device::cpu))(0, 0))));
       net.backward();
       int bad = 0;
       net.for_each(net.grads, [&](float g, int, std::int64_t) { bad += !std::isfinite(g); });
@@ -465,10 +345,10 @@ TEST_CASE("a ReLU cuts off minus infinity like any negative number") {
   Options options = small(Task::mlp, Dtype::fp32, 2);
   options.width = options.batch = 1;
   Net net(options);
-  // One number: the first layer negates it, the second hands it on.
-  fill(net.layout.layer(net.params, 0), [](std::int64_t at) { return at == 0 ? -1 : 0; });
+  // One number: the first layer's bias makes it minus infinity, the second hands it on.
+  fill(net.layout.layer(net.params, 0), [](std::int64_t at) { return at == 1 ? -INFINITY : 0; });
   fill(net.layout.layer(net.params, 1), [](std::int64_t at) { return at == 0 ? 1 : 0; });
-  CHECK(net.forward(SmallIntegers(options, INFINITY)(0, 0)) == 9);  // (0 - -3)^2
+  CHECK(net.forward(SmallIntegers(options)(0, 0)) == 9);  // (0 - -3)^2
 }
 
 }  // namespace zero::test

@@ -11,8 +11,8 @@
 #include <string>
 
 #include "config.hpp"
-#include "memory/error.hpp"
 #include "run/command_line.hpp"
+#include "tests/unit/checks.hpp"
 #include "train/mlp.hpp"
 
 namespace zero {
@@ -46,12 +46,7 @@ constexpr const Chapter* stages[] = {
 
 /// A stack of layers on text, the shipped one.
 Options text_options(Dtype dtype, int layers) {
-  Options options;
-  options.data = default_corpus;
-  options.dtype = dtype;
-  options.width = 16;
-  options.layers = layers;
-  return options;
+  return {.data = default_corpus, .width = 16, .layers = layers, .dtype = dtype};
 }
 
 Layout layout_of(const Options& options, int ranks) {
@@ -146,10 +141,7 @@ TEST_CASE("shares of memory saved, in 16 bit and in fp32") {
 }
 
 TEST_CASE("three layers of 2048 with bias in fp32 on 4 ranks: 201, 126, 88 and 50 MB") {
-  Options options;
-  options.task = Task::mlp;
-  options.width = 2048;
-  options.layers = 3;
+  const Options options{.task = Task::mlp, .width = 2048, .layers = 3};
   constexpr double expected[] = {201.4, 125.9, 88.1, 50.4};
   for (int stage = 0; stage <= 3; ++stage) {
     const Prediction plan = on_cpu(*stages[stage], options, 4);
@@ -222,39 +214,30 @@ TEST_CASE("a window borrows prefetch + 1 layers and two gradients, or what a run
     CHECK(borrowed(Kind::parameters) == window.params);
     CHECK(borrowed(Kind::gradients) == window.grads);
   }
-  for (const Chapter* chapter : stages) CHECK(chapter->prefetch() == (chapter == &sharded_all));
 }
 
-TEST_CASE("elements sent, by phase, with steps skipped and micro-batches") {
+TEST_CASE("elements sent, by phase, padding and scalars, with steps skipped and micro-batches") {
   Options options = text_options(Dtype::bf16, 2);
   options.accumulate = 3;
-  constexpr std::int64_t once = (288 + 4352) / 4 * 3;  // (N - 1) / N of the padded size
-  // Of 10 steps 2 are skipped, and have no update; forward and backward have been by then.
-  constexpr std::int64_t expected[4][3] = {{0, 2 * once * 10, 0},
-                                           {0, once * 10, once * 8},
-                                           {0, 3 * once * 10, once * 8},
-                                           {3 * once * 10, 6 * once * 10, 0}};
+  // 4624 parameters and 32 of padding. A rank sends (N - 1) / N of both, times the factor; all
+  // ranks together send each element of padding to N - 1 others.
+  constexpr std::int64_t once = 4656 / 3 * 2, padding = 32 * 2;
+  struct Sent {
+    std::int64_t forward, backward, update, padding;
+  };
+  // Of 10 steps 4 are skipped, and have no update; forward and backward have been by then.
+  constexpr Sent expected[] = {{0, 2 * once * 10, 0, padding * 2 * 10},
+                               {0, once * 10, once * 6, padding * (10 + 6)},
+                               {0, 3 * once * 10, once * 6, padding * (3 * 10 + 6)},
+                               {3 * once * 10, 6 * once * 10, 0, padding * (3 + 6) * 10}};
   for (int stage = 0; stage <= 3; ++stage) {
     INFO(std::string(stages[stage]->name));
-    const Prediction plan = on_cpu(*stages[stage], options, 4);
-    CHECK(plan.sent(Phase::forward, 10, 2) == expected[stage][0]);
-    CHECK(plan.sent(Phase::backward, 10, 2) == expected[stage][1]);
-    CHECK(plan.sent(Phase::update, 10, 2) == expected[stage][2]);
-    CHECK(plan.sent(Phase::setup, 10, 2) == 0);
-  }
-}
-
-TEST_CASE("padding and scalars sent") {
-  Options options = text_options(Dtype::bf16, 2);
-  options.accumulate = 3;
-  // All ranks together: each of the 16 + 16 of padding reaches N - 1 others, times the factor; of
-  // 10 steps 4 are skipped.
-  constexpr std::int64_t expected[] = {
-      2 * 32 * 2 * 10, 32 * 2 * (10 + 6), 32 * 2 * (3 * 10 + 6), 32 * 2 * (3 + 6) * 10};
-  for (int stage = 0; stage <= 3; ++stage) {
     const Prediction plan = on_cpu(*stages[stage], options, 3);
-    CHECK(plan.padded - plan.parameters == 32);
-    CHECK(plan.padding_sent(10, 4) == expected[stage]);
+    CHECK(plan.sent(Phase::forward, 10, 4) == expected[stage].forward);
+    CHECK(plan.sent(Phase::backward, 10, 4) == expected[stage].backward);
+    CHECK(plan.sent(Phase::update, 10, 4) == expected[stage].update);
+    CHECK(plan.sent(Phase::setup, 10, 4) == 0);
+    CHECK(plan.padding_sent(10, 4) == expected[stage].padding);
     CHECK(plan.scalars_sent(10) == 10 * 2 * 2);  // two to each of the others, skipped or not
   }
 }
@@ -270,11 +253,11 @@ TEST_CASE("one rank sends nothing and needs no buffer to receive in") {
   }
 }
 
-TEST_CASE("the family is read off the traffic of a backward pass") {
-  CHECK(family(replicated) == "once a step");
-  CHECK(family(sharded_optimizer) == "once a step");
-  CHECK(family(sharded_gradients) == "every micro-batch");
-  CHECK(family(sharded_all) == "every micro-batch");
+TEST_CASE("family and window are read off a chapter's formulas") {
+  for (int stage = 0; stage <= 3; ++stage) {
+    CHECK(family(*stages[stage]) == (stage < 2 ? "once a step" : "every micro-batch"));
+    CHECK(stages[stage]->prefetch() == (stage == 3));
+  }
 }
 
 TEST_CASE("the largest sizes that can be asked for do not overflow") {
@@ -302,21 +285,12 @@ TEST_CASE("what does not fit beside those who share the memory is refused, with 
   // As many as would take twice what there is; and one rank that no machine has room for.
   const auto many =
       static_cast<int>(2 * (memory_of(Device::cpu).available() / static_cast<double>(bytes)));
-  Options large = small;
-  large.task = Task::mlp;
-  large.width = 1 << 16;
-  large.layers = 1 << 12;
+  const Options large{.task = Task::mlp, .width = 1 << 16, .layers = 1 << 12};
   for (const auto& [options, sharing] : {std::pair{small, many}, {large, 1}}) {
-    try {
-      check(options, sharing);
-      FAIL_CHECK("accepted");
-    } catch (const Error& error) {
-      const std::string what = error.what();
-      INFO(what);
-      CHECK(error.code == ExitCode::resources);
-      CHECK(what.find("each rank needs ") == 0);
-      CHECK(what.find(" " + std::to_string(sharing) + " on this machine share") != what.npos);
-    }
+    test::check_refused(
+        ExitCode::resources,
+        {"each rank needs ", fmt::format(" bytes, {} on this machine share ", sharing)},
+        [&] { check(options, sharing); });
   }
 }
 

@@ -16,10 +16,7 @@ constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 
 /// The loss scale of that dtype; asked: --loss-scale, 0 for the dynamic one.
 LossScale scale_of(Dtype dtype, double asked = 0) {
-  Options options;
-  options.dtype = dtype;
-  options.loss_scale = asked;
-  return LossScale(options);
+  return LossScale({.dtype = dtype, .loss_scale = asked});
 }
 
 /// The scale after so many further steps.
