@@ -17,7 +17,6 @@ int main(int argc, char** argv) {
       std::printf("%s\n", gpus.why_none.c_str());
       return 77;
     }
-    zero::use_device(zero::Device::cuda);
   }
   const int failed = doctest::Context(argc, argv).run();
   return failed != 0 || zero::test::cases_run() == 0 ? 1 : 0;
