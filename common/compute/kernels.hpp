@@ -53,6 +53,13 @@ struct AdamSlice {
   View variance;
 };
 
+/// A row-major matrix in memory, read as it is or transposed.
+struct Matrix {
+  View elements;  // rows x columns as stored
+  std::int64_t columns;  // as stored: the distance between rows
+  bool transposed = false;
+};
+
 /// Bytes in a GPU's memory behind Sums: the two sums, and room for others on their way to them:
 /// partial sums of blocks, or both sums of so many ranks.
 inline constexpr std::int64_t most_gpu_ranks = 4096;
@@ -99,7 +106,7 @@ class Kernels {
 
   // ---- Memory ----
   /// to = from, of the same size and dtype.
-  virtual void copy(View from, View to) = 0;
+  void copy(View from, View to) { copy_bytes(to.data, from.data, from.bytes()); }
   /// Between a view and host memory of a HostBuffer, either way.
   virtual void copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes) = 0;
 

@@ -11,12 +11,8 @@ namespace zero {
 
 namespace {
 
-std::string gpus_of(int count) {
-  return fmt::format("{} GPU{}", count, count == 1 ? "" : "s");
-}
-
-std::string ranks_of(int count) {
-  return fmt::format("{} rank{}", count, count == 1 ? "" : "s");
+std::string counted(int count, const char* what) {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
 }
 
 void choose_device(const Options& options, const Machine& machine, Choice& choice) {
@@ -29,7 +25,7 @@ void choose_device(const Options& options, const Machine& machine, Choice& choic
   }
   choice.device = machine.gpus.count > 0 ? Device::cuda : Device::cpu;
   choice.why = choice.device == Device::cuda
-                   ? fmt::format("device cuda: {} here", gpus_of(machine.gpus.count))
+                   ? fmt::format("device cuda: {} here", counted(machine.gpus.count, "GPU"))
                    : fmt::format("device cpu: {}", machine.gpus.why_none);
 }
 
@@ -50,8 +46,8 @@ void check_nccl(const Machine& machine, const Choice& choice) {
     throw Error(ExitCode::resources,
                 fmt::format("--comm nccl takes a GPU a rank: {} share {}: use --comm mpi, or fewer "
                             "ranks",
-                            ranks_of(machine.ranks),
-                            gpus_of(machine.gpus_in_use)));
+                            counted(machine.ranks, "rank"),
+                            counted(machine.gpus_in_use, "GPU")));
   }
 }
 
@@ -68,8 +64,9 @@ void choose_comm(const Options& options, const Machine& machine, Choice& choice)
     choice.comm = Comm::nccl;
     choice.why += "; comm nccl: a GPU a rank";
   } else {
-    choice.why += fmt::format(
-        "; comm mpi: {} share {}", ranks_of(machine.ranks), gpus_of(machine.gpus_in_use));
+    choice.why += fmt::format("; comm mpi: {} share {}",
+                              counted(machine.ranks, "rank"),
+                              counted(machine.gpus_in_use, "GPU"));
   }
   if (choice.comm == Comm::nccl) check_nccl(machine, choice);
   if (options.reduce == Reduce::native) choice.why += "; reduce native";

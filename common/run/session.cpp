@@ -2,6 +2,7 @@
 #include "run/session.hpp"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <mpi.h>
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 #include <cstdio>
 #include <limits>
 #include <set>
+#include <sstream>
 #include <thread>
 
 #include "comm/launcher.hpp"
@@ -80,30 +82,25 @@ void Session::agree_on_launch(const Command& command, const Chapter& chapter) {
     if (command.status != 0) throw Error(static_cast<ExitCode>(command.status), command.text);
   });
   // What differs first is told, so what decides which options there are comes first.
-  std::vector<std::pair<std::string, std::string>> mine{{"program", chapter.name},
-                                                        {"--help", command.run ? "no" : "yes"}};
-  const auto text = [](const auto& value) { return fmt::format("{}", value); };
+  std::vector<std::string> mine{fmt::format("program {}", chapter.name),
+                                fmt::format("--help {}", command.run ? "no" : "yes")};
   for (const auto& [name, value] : command.values) {
-    mine.emplace_back("--" + name, std::visit(text, value));
+    const auto text = [](const auto& held) { return fmt::format("{}", held); };
+    mine.push_back(fmt::format("--{} {}", name, std::visit(text, value)));
   }
-  constexpr char end = '\0';  // no argument contains it
-  std::string all;
-  for (const auto& [name, value] : mine) all += name + "=" + value + end;
-  const std::string of_rank_0 = broadcast(0, all);
+  std::istringstream of_rank_0(
+      broadcast(0, fmt::format("{}", fmt::join(mine, std::string(1, '\0')))));
   attempt([&] {
-    std::size_t start = 0;
-    for (const auto& [name, value] : mine) {
-      const std::string entry = of_rank_0.substr(start, of_rank_0.find(end, start) - start);
-      if (entry != name + "=" + value) {
-        throw Error(ExitCode::usage,
-                    fmt::format("rank {} was started with {} {}, rank 0 with {}: start every rank "
-                                "the same way",
-                                rank_,
-                                name,
-                                value,
-                                entry.substr(entry.find('=') + 1)));
-      }
-      start += entry.size() + 1;
+    for (const std::string& word : mine) {
+      std::string there;
+      std::getline(of_rank_0, there, '\0');  // no argument contains it
+      if (there == word) continue;
+      throw Error(ExitCode::usage,
+                  fmt::format("rank {} was started with {}, rank 0 with {}: start every rank the "
+                              "same way",
+                              rank_,
+                              word,
+                              there.substr(there.find(' ') + 1)));
     }
   });
 }

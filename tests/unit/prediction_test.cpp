@@ -7,85 +7,80 @@
 
 #include <cmath>
 #include <cstdlib>
+#include <filesystem>
 #include <string>
-#include <vector>
 
 #include "config.hpp"
+#include "run/command_line.hpp"
+#include "tests/unit/checks.hpp"
 #include "train/mlp.hpp"
 
 namespace zero {
 
 namespace {
 
-constexpr Formulas replicated{[](double p, double g, double k, double) { return p + g + k; },
-                              [](double) {
-                                return Traffic{0, 2, 0};
-                              },
-                              [](int) {
-                                return WholeLayers{0, 0};
-                              }};
-constexpr Formulas sharded_optimizer{
-    [](double p, double g, double k, double n) { return p + g + k / n; },
-    [](double) {
-      return Traffic{0, 1, 1};
-    },
-    [](int) {
-      return WholeLayers{0, 0};
-    }};
-constexpr Formulas sharded_gradients{
-    [](double p, double g, double k, double n) { return p + (g + k) / n; },
-    [](double a) {
-      return Traffic{0, a, 1};
-    },
-    [](int) {
-      return WholeLayers{0, 1};
-    }};
-constexpr Formulas sharded_all{
-    [](double p, double g, double k, double n) { return (p + g + k) / n; },
-    [](double a) {
-      return Traffic{a, 2 * a, 0};
-    },
-    [](int prefetch) {
-      return WholeLayers{prefetch + 1, 2};
-    }};
-constexpr const Formulas* stages[] = {
+constexpr Chapter replicated{
+    .name = "replicated",
+    .state_bytes = [](double p, double g, double k, double) { return p + g + k; },
+    .elements_sent = [](double) { return Traffic(0, 2, 0); },
+};
+constexpr Chapter sharded_optimizer{
+    .name = "sharded optimizer",
+    .state_bytes = [](double p, double g, double k, double n) { return p + g + k / n; },
+    .elements_sent = [](double) { return Traffic(0, 1, 1); },
+};
+constexpr Chapter sharded_gradients{
+    .name = "sharded gradients",
+    .state_bytes = [](double p, double g, double k, double n) { return p + (g + k) / n; },
+    .elements_sent = [](double a) { return Traffic(0, a, 1); },
+    .whole_layers = [](int) { return WholeLayers(0, 1); },
+};
+constexpr Chapter sharded_all{
+    .name = "sharded all",
+    .state_bytes = [](double p, double g, double k, double n) { return (p + g + k) / n; },
+    .elements_sent = [](double a) { return Traffic(a, 2 * a, 0); },
+    .whole_layers = [](int prefetch) { return WholeLayers(prefetch + 1, 2); },
+};
+constexpr const Chapter* stages[] = {
     &replicated, &sharded_optimizer, &sharded_gradients, &sharded_all};
 
-constexpr Kind state_kinds[] = {Kind::parameters, Kind::gradients, Kind::optimizer};
-
-Options text_options(Dtype dtype, int width, int layers) {
-  Options options;
-  options.dtype = dtype;
-  options.width = width;
-  options.layers = layers;
-  return options;
+/// A stack of layers on text, the shipped one.
+Options text_options(Dtype dtype, int layers) {
+  return {.data = default_corpus, .width = 16, .layers = layers, .dtype = dtype};
 }
 
-std::int64_t resident_state(const Prediction& plan) {
-  std::int64_t sum = 0;
-  for (const Kind kind : state_kinds) sum += plan.bytes[static_cast<int>(kind)].resident;
-  return sum;
+Layout layout_of(const Options& options, int ranks) {
+  return Layout(architecture(options).sizes(), 0, ranks);
+}
+
+Prediction on_cpu(const Chapter& chapter, const Options& options, int ranks) {
+  return predict(chapter, options, Device::cpu, layout_of(options, ranks));
 }
 
 const Prediction::Bytes& of(const Prediction& plan, Kind kind) {
   return plan.bytes[static_cast<int>(kind)];
 }
 
+std::int64_t resident_state(const Prediction& plan) {
+  return of(plan, Kind::parameters).resident + of(plan, Kind::gradients).resident +
+         of(plan, Kind::optimizer).resident;
+}
+
 /// Bytes of parameters, gradients and optimizer state on one of `ranks`.
-double state_of(const Formulas& formulas, Dtype dtype, double parameters, int ranks) {
+double state_of(const Chapter& chapter, Dtype dtype, double parameters, int ranks) {
   const Layout layout({static_cast<std::int64_t>(parameters)}, 0, ranks);
   return static_cast<double>(
-      resident_state(predict(formulas, text_options(dtype, 8, 1), layout, 9)));
+      resident_state(predict(chapter, text_options(dtype, 1), Device::cpu, layout)));
 }
 
 /// A cell of the paper's table: the figure as it is printed, in GB.
-void check_cell(const Formulas& formulas,
+void check_cell(const Chapter& chapter,
                 double parameters,
                 int ranks,
                 const std::string& printed,
                 bool truncated) {
   INFO(parameters, " parameters on ", ranks, " ranks");
-  const double gb = state_of(formulas, Dtype::bf16, parameters, ranks) / 1e9;
+  const double gb = state_of(chapter, Dtype::bf16, parameters, ranks) / 1e9;
   const std::size_t point = printed.find('.');
   const auto decimals =
       point == printed.npos ? 0.0 : static_cast<double>(printed.size() - point - 1);
@@ -114,13 +109,10 @@ TEST_CASE("the 54 cells of the ZeRO paper's table of model states, in GB") {
       {1024, {"30.1", "15.1", "0.12", "513", "257", "2", "4011", "2013", "15.6"}}};
   constexpr double models[] = {7.5e9, 128e9, 1e12};
   for (const Row& row : rows) {
-    for (int model = 0; model < 3; ++model) {
-      for (int stage = 1; stage <= 3; ++stage) {
-        // The first model's cells are rounded in the paper, the others' are cut off.
-        const bool truncated = model > 0;
-        const char* cell = row.cells[model * 3 + stage - 1];
-        check_cell(*stages[stage], models[model], row.ranks, cell, truncated);
-      }
+    for (int cell = 0; cell < 9; ++cell) {
+      // The first model's cells are rounded in the paper, the others' are cut off.
+      const int model = cell / 3;
+      check_cell(*stages[1 + cell % 3], models[model], row.ranks, row.cells[cell], model > 0);
     }
   }
   check_cell(replicated, 7.5e9, 64, "120", false);
@@ -149,169 +141,166 @@ TEST_CASE("shares of memory saved, in 16 bit and in fp32") {
 }
 
 TEST_CASE("three layers of 2048 with bias in fp32 on 4 ranks: 201, 126, 88 and 50 MB") {
-  Options options;
-  options.task = Task::mlp;
-  options.width = 2048;
-  options.layers = 3;
-  const Layout layout(architecture(options).sizes(), 0, 4);
-  REQUIRE(layout.parameters() == 12589056);
-  REQUIRE(layout.full_size() == layout.parameters());
+  const Options options{.task = Task::mlp, .width = 2048, .layers = 3};
   constexpr double expected[] = {201.4, 125.9, 88.1, 50.4};
   for (int stage = 0; stage <= 3; ++stage) {
-    const Prediction plan = predict(*stages[stage], options, layout, 0);
+    const Prediction plan = on_cpu(*stages[stage], options, 4);
+    CHECK(plan.parameters == 12589056);
+    CHECK(plan.padded == plan.parameters);
     const double mb = static_cast<double>(resident_state(plan)) / 1e6;
     CHECK(std::abs(mb - expected[stage]) <= 0.05);  // as far as the figures are printed
   }
 }
 
 TEST_CASE("every kind of memory, on two layers of text in 16 bit on 3 ranks") {
-  Options options = text_options(Dtype::bf16, 16, 2);
+  Options options = text_options(Dtype::bf16, 2);
   options.batch = 5;
-  const Layout layout(architecture(options).sizes(), 1, 3);
-  REQUIRE(layout.parameters() == 272 + 4352);
-  REQUIRE(layout.full_size() == 288 + 4368);
+  // 272 + 4352 parameters, padded: 288 + 4368
   constexpr std::int64_t full = 4656, largest = 4368;
-  for (const Formulas* formulas : stages) {
-    const Prediction plan = predict(*formulas, options, layout, 1000);
-    CHECK(of(plan, Kind::communication).resident == 0);
-    CHECK(of(plan, Kind::communication).peak == 2 * largest / 3 * 2);
+  const auto file = static_cast<std::int64_t>(std::filesystem::file_size(default_corpus));
+  struct State {
+    std::int64_t params, grads, grads_borrowed, optimizer;
+  };
+  constexpr State expected[] = {{2 * full, 2 * full, 0, 12 * full},
+                                {2 * full, 2 * full, 0, 4 * full},
+                                {2 * full, 2 * full / 3, 2 * largest, 4 * full},
+                                {2 * full / 3, 2 * full / 3, 2 * 2 * largest, 4 * full}};
+  for (int stage = 0; stage <= 3; ++stage) {
+    const Prediction plan = on_cpu(*stages[stage], options, 3);
+    const State& state = expected[stage];
+    const auto check = [&](Kind kind, std::int64_t resident, std::int64_t borrowed) {
+      INFO(std::string(stages[stage]->name), ", ", std::string(name_of(kind)));
+      CHECK(of(plan, kind).resident == resident);
+      CHECK(of(plan, kind).peak == resident + borrowed);
+    };
+    check(Kind::parameters, state.params, stage == 3 ? 2 * 2 * largest : 0);
+    check(Kind::gradients, state.grads, state.grads_borrowed);
+    check(Kind::optimizer, state.optimizer, 0);
+    check(Kind::communication, 0, 2 * largest / 3 * 2);
     // 16 + 16 + 256 and twice the largest, 256, for each of 5 samples in 2 bytes
-    CHECK(of(plan, Kind::activations).resident == 0);
-    CHECK(of(plan, Kind::activations).peak == 5 * (288 + 512) * 2);
-    CHECK(of(plan, Kind::workspace).peak == 1 << 20);
+    check(Kind::activations, 0, 5 * (288 + 512) * 2);
+    check(Kind::workspace, 0, 1 << 20);
     // the file, the codes of 256 bytes (2 numbers each), a target for each of 5 samples
-    CHECK(of(plan, Kind::data).resident == 1000 + 256 * 2 * 4 + 5 * 4);
-    CHECK(of(plan, Kind::data).peak == of(plan, Kind::data).resident);
-    CHECK(of(plan, Kind::optimizer).peak == of(plan, Kind::optimizer).resident);
+    check(Kind::data, file + 256 * 2 * 4 + 5 * 4, 0);
     CHECK(plan.parameters == 4624);
     CHECK(plan.padded == full);
     CHECK(plan.ranks == 3);
   }
-  const Prediction none = predict(replicated, options, layout, 1000);
-  CHECK(of(none, Kind::parameters).resident == 2 * full);
-  CHECK(of(none, Kind::parameters).peak == 2 * full);
-  CHECK(of(none, Kind::gradients).peak == 2 * full);
-  CHECK(of(none, Kind::optimizer).resident == 12 * full);
-  const Prediction first = predict(sharded_optimizer, options, layout, 1000);
-  CHECK(of(first, Kind::gradients).resident == 2 * full);
-  CHECK(of(first, Kind::optimizer).resident == 4 * full);
-  const Prediction second = predict(sharded_gradients, options, layout, 1000);
-  CHECK(of(second, Kind::parameters).resident == 2 * full);
-  CHECK(of(second, Kind::gradients).resident == 2 * full / 3);
-  CHECK(of(second, Kind::gradients).peak == 2 * full / 3 + 2 * largest);
+  const Prediction on_gpu = predict(replicated, options, Device::cuda, layout_of(options, 3));
+  CHECK(of(on_gpu, Kind::workspace).resident == gpu_sums_bytes);
+  CHECK(of(on_gpu, Kind::workspace).peak == gpu_sums_bytes + (64 << 20));
 }
 
 TEST_CASE("a window borrows prefetch + 1 layers and two gradients, or what a run has uses for") {
-  for (const int prefetch : {0, 1, 2}) {
-    Options options = text_options(Dtype::fp32, 16, 2);
-    options.prefetch = prefetch;
-    const Layout layout(architecture(options).sizes(), 0, 2);
-    const Prediction plan = predict(sharded_all, options, layout, 1000);
-    const std::int64_t layer = 4 * layout.largest_layer();
-    const Prediction::Bytes& params = of(plan, Kind::parameters);
-    CHECK(params.resident == 4 * layout.full_size() / 2);
-    CHECK(params.peak == params.resident + (prefetch + 1) * layer);
-    CHECK(of(plan, Kind::gradients).peak == of(plan, Kind::gradients).resident + 2 * layer);
+  struct Window {
+    int layers, prefetch, accumulate, params, grads;
+  };
+  // One layer is used twice in a step and micro-batch (forward, backward), its gradient once.
+  for (const Window& window : {Window{2, 0, 1, 1, 2},
+                               {2, 1, 1, 2, 2},
+                               {2, 2, 1, 3, 2},
+                               {1, 2, 1, 2, 1},
+                               {1, 2, 2, 3, 2}}) {
+    Options options = text_options(Dtype::fp32, window.layers);
+    options.prefetch = window.prefetch;
+    options.accumulate = window.accumulate;
+    const Layout layout = layout_of(options, 2);
+    const Prediction plan = on_cpu(sharded_all, options, 2);
+    const auto borrowed = [&](Kind kind) {
+      return (of(plan, kind).peak - of(plan, kind).resident) / (4 * layout.largest_layer());
+    };
+    CHECK(of(plan, Kind::parameters).resident == 4 * layout.full_size() / 2);
     CHECK(of(plan, Kind::optimizer).resident == 8 * layout.full_size() / 2);
+    CHECK(borrowed(Kind::parameters) == window.params);
+    CHECK(borrowed(Kind::gradients) == window.grads);
   }
-  // One layer is used twice in a step (forward, backward), and its gradient once.
-  Options options = text_options(Dtype::fp32, 16, 1);
-  options.prefetch = 2;
-  const Layout layout(architecture(options).sizes(), 0, 2);
-  const std::int64_t layer = 4 * layout.largest_layer();
-  const auto borrowed = [&](Kind kind) {
-    const Prediction::Bytes bytes = of(predict(sharded_all, options, layout, 1000), kind);
-    return bytes.peak - bytes.resident;
-  };
-  CHECK(borrowed(Kind::parameters) == 2 * layer);
-  CHECK(borrowed(Kind::gradients) == layer);
-  options.accumulate = 2;
-  CHECK(borrowed(Kind::parameters) == 3 * layer);
-  CHECK(borrowed(Kind::gradients) == 2 * layer);
 }
 
-TEST_CASE("elements sent, by phase, with steps skipped and micro-batches") {
-  Options options = text_options(Dtype::bf16, 16, 2);
+TEST_CASE("elements sent, by phase, padding and scalars, with steps skipped and micro-batches") {
+  Options options = text_options(Dtype::bf16, 2);
   options.accumulate = 3;
-  const Layout layout(architecture(options).sizes(), 0, 4);
-  REQUIRE(layout.full_size() == 288 + 4352);
-  constexpr std::int64_t once = 4640 / 4 * 3;  // (N - 1) / N of the padded size
-  const auto sent = [&](const Formulas& formulas, Phase phase) {
-    return predict(formulas, options, layout, 9).sent(phase, 10, 2);
+  // 4624 parameters and 32 of padding. A rank sends (N - 1) / N of both, times the factor; all
+  // ranks together send each element of padding to N - 1 others.
+  constexpr std::int64_t once = 4656 / 3 * 2, padding = 32 * 2;
+  struct Sent {
+    std::int64_t forward, backward, update, padding;
   };
-  // A skipped step has no update; forward and backward have been by then.
-  CHECK(sent(replicated, Phase::forward) == 0);
-  CHECK(sent(replicated, Phase::backward) == 2 * once * 10);
-  CHECK(sent(replicated, Phase::update) == 0);
-  CHECK(sent(sharded_optimizer, Phase::backward) == once * 10);
-  CHECK(sent(sharded_optimizer, Phase::update) == once * 8);
-  CHECK(sent(sharded_gradients, Phase::backward) == 3 * once * 10);
-  CHECK(sent(sharded_gradients, Phase::update) == once * 8);
-  CHECK(sent(sharded_all, Phase::forward) == 3 * once * 10);
-  CHECK(sent(sharded_all, Phase::backward) == 6 * once * 10);
-  CHECK(sent(sharded_all, Phase::update) == 0);
-  CHECK(sent(sharded_all, Phase::setup) == 0);
-}
-
-TEST_CASE("padding and scalars sent") {
-  Options options = text_options(Dtype::bf16, 16, 2);
-  options.accumulate = 3;
-  const Layout layout(architecture(options).sizes(), 0, 3);
-  REQUIRE(layout.full_size() - layout.parameters() == 16 + 16);
-  // All ranks together: each of the padding's elements reaches N - 1 others, times the factor.
-  const auto padding = [&](const Formulas& formulas) {
-    return predict(formulas, options, layout, 9).padding_sent(10, 4);
-  };
-  CHECK(padding(replicated) == 2 * 32 * 2 * 10);
-  CHECK(padding(sharded_optimizer) == 32 * 2 * (10 + 6));
-  CHECK(padding(sharded_gradients) == 32 * 2 * (3 * 10 + 6));
-  CHECK(padding(sharded_all) == 32 * 2 * (3 + 6) * 10);
-  // Two doubles to each of the others, skipped or not.
-  CHECK(predict(replicated, options, layout, 9).scalars_sent(10) == 10 * 2 * 2);
+  // Of 10 steps 4 are skipped, and have no update; forward and backward have been by then.
+  constexpr Sent expected[] = {{0, 2 * once * 10, 0, padding * 2 * 10},
+                               {0, once * 10, once * 6, padding * (10 + 6)},
+                               {0, 3 * once * 10, once * 6, padding * (3 * 10 + 6)},
+                               {3 * once * 10, 6 * once * 10, 0, padding * (3 + 6) * 10}};
+  for (int stage = 0; stage <= 3; ++stage) {
+    INFO(std::string(stages[stage]->name));
+    const Prediction plan = on_cpu(*stages[stage], options, 3);
+    CHECK(plan.sent(Phase::forward, 10, 4) == expected[stage].forward);
+    CHECK(plan.sent(Phase::backward, 10, 4) == expected[stage].backward);
+    CHECK(plan.sent(Phase::update, 10, 4) == expected[stage].update);
+    CHECK(plan.sent(Phase::setup, 10, 4) == 0);
+    CHECK(plan.padding_sent(10, 4) == expected[stage].padding);
+    CHECK(plan.scalars_sent(10) == 10 * 2 * 2);  // two to each of the others, skipped or not
+  }
 }
 
 TEST_CASE("one rank sends nothing and needs no buffer to receive in") {
-  const Options options = text_options(Dtype::bf16, 16, 2);
-  const Layout layout(architecture(options).sizes(), 0, 1);
-  for (const Formulas* formulas : stages) {
-    const Prediction plan = predict(*formulas, options, layout, 9);
+  for (const Chapter* chapter : stages) {
+    const Prediction plan = on_cpu(*chapter, text_options(Dtype::bf16, 2), 1);
     for (const Phase phase : step_phases) CHECK(plan.sent(phase, 10, 0) == 0);
     CHECK(plan.padding_sent(10, 0) == 0);
     CHECK(plan.scalars_sent(10) == 0);
     CHECK(of(plan, Kind::communication).peak == 0);
-    CHECK(resident_state(plan) == 16 * layout.full_size());
+    CHECK(resident_state(plan) == 16 * plan.padded);
   }
 }
 
-TEST_CASE("the family is read off the traffic of a backward pass") {
-  CHECK(family(replicated) == "once a step");
-  CHECK(family(sharded_optimizer) == "once a step");
-  CHECK(family(sharded_gradients) == "every micro-batch");
-  CHECK(family(sharded_all) == "every micro-batch");
+TEST_CASE("family and window are read off a chapter's formulas") {
+  for (int stage = 0; stage <= 3; ++stage) {
+    CHECK(family(*stages[stage]) == (stage < 2 ? "once a step" : "every micro-batch"));
+    CHECK(stages[stage]->prefetch() == (stage == 3));
+  }
 }
 
 TEST_CASE("the largest sizes that can be asked for do not overflow") {
-  Options options = text_options(Dtype::bf16, 1 << 16, 1 << 12);
+  Options options = text_options(Dtype::bf16, 1 << 12);
   options.task = Task::mlp;
-  options.batch = options.accumulate = 1 << 16;
-  const Layout layout(architecture(options).sizes(), 0, 1 << 12);
-  const Prediction plan = predict(sharded_all, options, layout, 0);
-  const auto exact = static_cast<long double>(layout.full_size());
-  CHECK(of(plan, Kind::optimizer).resident == 12 * (layout.full_size() >> 12));
+  options.width = options.batch = options.accumulate = 1 << 16;
+  const Prediction plan = on_cpu(sharded_all, options, 1 << 12);
+  const auto exact = static_cast<long double>(plan.padded);
+  CHECK(of(plan, Kind::optimizer).resident == 12 * (plan.padded >> 12));
   CHECK(of(plan, Kind::activations).peak > 0);
   CHECK(plan.sent(Phase::backward, 1, 0) ==
         static_cast<std::int64_t>(exact * 131072 * 4095 / 4096));
   CHECK(plan.padding_sent(1, 0) >= 0);
 }
 
+TEST_CASE("what does not fit beside those who share the memory is refused, with the numbers") {
+  const Options small = text_options(Dtype::fp32, 1);
+  const Prediction plan = on_cpu(replicated, small, 2);
+  std::int64_t bytes = 0;
+  for (const Prediction::Bytes& kind : plan.bytes) bytes += kind.peak;
+  const auto check = [&](const Options& options, int sharing) {
+    return check_memory(replicated, options, {.sharing = sharing}, layout_of(options, 2));
+  };
+  CHECK(check(small, 2) == bytes);
+  // As many as would take twice what there is; and one rank that no machine has room for.
+  const auto many =
+      static_cast<int>(2 * (memory_of(Device::cpu).available() / static_cast<double>(bytes)));
+  const Options large{.task = Task::mlp, .width = 1 << 16, .layers = 1 << 12};
+  for (const auto& [options, sharing] : {std::pair{small, many}, {large, 1}}) {
+    test::check_refused(
+        ExitCode::resources,
+        {"each rank needs ", fmt::format(" bytes, {} on this machine share ", sharing)},
+        [&] { check(options, sharing); });
+  }
+}
+
 TEST_CASE("what can be answered alone is, with its exit code; the rest goes on") {
-  const Chapter chapter{.name = "05_zero2", .mixed_precision = true};
   Command command;
   command.run = true;
-  CHECK(!answer_alone(command, chapter, sharded_gradients));
+  CHECK(!answer_alone(command, sharded_gradients));
   command.options.plan = true;
   command.options.data = "no such file";
-  CHECK(answer_alone(command, chapter, sharded_gradients) == 3);
+  CHECK(answer_alone(command, sharded_gradients) == 3);
 }
 
 }  // namespace zero

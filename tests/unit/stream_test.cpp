@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: MIT
-// Streams: the order within one, the order that events make between two, and failure: nothing that
-// goes wrong may become a hang.
+// Streams: the order within one, the order that events make between two, and their end.
 #include "compute/stream.hpp"
 
 #include <doctest/doctest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
+#include <exception>
 #include <memory>
-#include <stdexcept>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 namespace zero {
@@ -21,7 +23,8 @@ using namespace std::chrono_literals;
 /// Long against everything that a stream does by itself.
 constexpr auto a_while = 20ms;
 
-constexpr Stream::Mode modes[] = {Stream::Mode::inline_, Stream::Mode::worker};
+constexpr Stream::Mode worker = Stream::Mode::worker;
+constexpr Stream::Mode modes[] = {Stream::Mode::inline_, worker};
 
 /// Delays the streams of one name until the end of the scope.
 class Delay {
@@ -37,28 +40,7 @@ class Delay {
 };
 
 /// A task's own exception, which nobody else could have made.
-struct Mishap : std::runtime_error {
-  explicit Mishap(int number)
-      : std::runtime_error("mishap"),
-        number(number) {}
-  int number;
-};
-
-/// The number of the Mishap that f throws; 0 when it throws none.
-int mishap_of(auto f) {
-  try {
-    f();
-  } catch (const Mishap& mishap) {
-    return mishap.number;
-  }
-  return 0;
-}
-
-/// Runs until its stream is stopped; `running` tells that it has begun.
-void wait_for_stop(std::atomic<bool>& running) {
-  running = true;
-  while (!Stream::cancelled()) std::this_thread::sleep_for(1ms);
-}
+struct Mishap {};
 
 void until(const std::atomic<bool>& flag) {
   while (!flag) std::this_thread::sleep_for(1ms);
@@ -66,23 +48,25 @@ void until(const std::atomic<bool>& flag) {
 
 }  // namespace
 
-TEST_CASE("tasks of one stream run in order") {
+TEST_CASE("tasks of one stream run in order, all before synchronise returns") {
   for (const Stream::Mode mode : modes) {
-    Stream stream("in order", mode);
+    Stream stream("in order", Device::cpu, mode);
     std::vector<int> order;
     for (int i = 0; i < 1000; ++i) stream.run([&order, i] { order.push_back(i); });
     stream.synchronise();
     REQUIRE(order.size() == 1000);
     for (int i = 0; i < 1000; ++i) REQUIRE(order[i] == i);
+    stream.synchronise();  // idle already
   }
 }
 
 TEST_CASE("an inline stream runs a task at once, a worker stream on a thread of its own") {
   std::thread::id where;
-  Stream here("here");
+  Stream here("here", Device::cpu);
   here.run([&] { where = std::this_thread::get_id(); });
   CHECK(where == std::this_thread::get_id());
-  Stream there("there", Stream::Mode::worker);
+  CHECK(here.device() == Device::cpu);
+  Stream there("there", Device::cpu, worker);
   there.run([&] { where = std::this_thread::get_id(); });
   there.synchronise();
   CHECK(where != std::this_thread::get_id());
@@ -92,8 +76,8 @@ TEST_CASE("two streams run side by side until a wait makes one come after the ot
   std::atomic<bool> go = false;
   std::atomic<int> value = 0;
   int seen_without = -1, seen_with = -1;
-  Stream first("first", Stream::Mode::worker);
-  Stream second("second", Stream::Mode::worker);
+  Stream first("first", Device::cpu, worker);
+  Stream second("second", Device::cpu, worker);
   first.run([&] {
     until(go);
     value = 1;
@@ -115,8 +99,8 @@ TEST_CASE("a delay brings about the order in which a missing wait shows, until i
   const auto second_overtakes = [] {
     std::atomic<int> value = 0;
     int seen = -1;
-    Stream first("first", Stream::Mode::worker);
-    Stream second("second", Stream::Mode::worker);
+    Stream first("first", Device::cpu, worker);
+    Stream second("second", Device::cpu, worker);
     first.run([&] { value = 1; });
     std::this_thread::sleep_for(a_while / 4);
     second.run([&] { seen = value; });
@@ -128,23 +112,19 @@ TEST_CASE("a delay brings about the order in which a missing wait shows, until i
     while (tries > 0 && second_overtakes() != overtakes) --tries;
     return tries > 0;
   };
-  {
-    const Delay of_another("another");
-    CHECK(in_some_try(false));
+  for (const auto& [delayed, overtakes] :
+       {std::pair{"another", false}, {"first", true}, {"another", false}}) {
+    const Delay delay(delayed);
+    CHECK(in_some_try(overtakes));
   }
-  {
-    const Delay delay("first");
-    CHECK(in_some_try(true));
-  }
-  CHECK(in_some_try(false));
 }
 
 TEST_CASE("a wait hands plain memory over from stream to stream, there and back") {
   const Delay delay("producer");
-  Stream producer("producer", Stream::Mode::worker);
-  Stream consumer("consumer", Stream::Mode::worker);
   int box = 0;  // not atomic: ThreadSanitizer sees whether the waits are edges
   std::vector<int> seen;
+  Stream producer("producer", Device::cpu, worker);
+  Stream consumer("consumer", Device::cpu, worker);
   for (int i = 1; i <= 3; ++i) {
     producer.wait(consumer.record());
     producer.run([&box, i] { box = i; });
@@ -156,25 +136,25 @@ TEST_CASE("a wait hands plain memory over from stream to stream, there and back"
 }
 
 TEST_CASE("an event is the moment of its recording, not the end of the stream") {
-  Stream early("early", Stream::Mode::worker);
-  Stream late("late", Stream::Mode::worker);
-  std::atomic<bool> running = false;
+  std::atomic<bool> go = false;
   bool ran = false;
+  Stream early("early", Device::cpu, worker);
+  Stream late("late", Device::cpu, worker);
   early.run([] {});
   const Event event = early.record();
-  early.run([&] { wait_for_stop(running); });
+  early.run([&] { until(go); });
   late.wait(event);
   late.run([&] { ran = true; });
   late.synchronise();  // would hang if it waited for what comes after the event
   CHECK(ran);
-  early.stop();
+  go = true;
 }
 
 TEST_CASE("an inline stream waits for a worker's event where it stands") {
   const Delay delay("slow");
-  Stream slow("slow", Stream::Mode::worker);
-  Stream direct("direct");
   int value = 0;
+  Stream slow("slow", Device::cpu, worker);
+  Stream direct("direct", Device::cpu);
   slow.run([&] { value = 1; });
   direct.wait(slow.record());
   CHECK(value == 1);
@@ -183,22 +163,38 @@ TEST_CASE("an inline stream waits for a worker's event where it stands") {
   slow.synchronise();
 }
 
-TEST_CASE("synchronise waits until the stream is idle") {
-  const Delay delay("slow");
-  Stream slow("slow", Stream::Mode::worker);
-  int done = 0;
-  for (int i = 0; i < 3; ++i) slow.run([&] { ++done; });
-  slow.synchronise();
-  CHECK(done == 3);
-  slow.synchronise();
+TEST_CASE("a stream goes when all that was put on it is done, whichever of two goes first") {
+  for (const bool first_goes_first : {true, false}) {
+    int ran = 0;  // each task comes after the one before, whatever its stream
+    auto first = std::make_unique<Stream>("first", Device::cpu, worker);
+    auto second = std::make_unique<Stream>("second", Device::cpu, worker);
+    Stream third("third", Device::cpu, worker);
+    first->run([] { std::this_thread::sleep_for(a_while); });
+    for (int i = 0; i < 3; ++i) {
+      second->wait(first->record());
+      second->run([&] { ++ran; });
+      first->wait(second->record());
+      first->run([&] { ++ran; });
+    }
+    const Event last = first->record();
+    (first_goes_first ? first : second).reset();
+    CHECK(ran >= (first_goes_first ? 6 : 5));
+    (first_goes_first ? second : first).reset();
+    third.wait(last);  // which outlives its stream
+    third.run([&] { ++ran; });
+    third.synchronise();
+    CHECK(ran == 7);
+  }
 }
 
-TEST_CASE("a task runs in the phase of whoever put it on the stream") {
+TEST_CASE("a task runs in the phase and the step of whoever put it on the stream") {
+  using Where = std::pair<Phase, int>;
   for (const Stream::Mode mode : modes) {
-    Stream stream("phases", mode);
-    std::vector<Phase> seen;
-    const auto note = [&] { seen.push_back(current_phase); };
+    std::vector<Where> seen;
+    Stream stream("phases", Device::cpu, mode);
+    const auto note = [&] { seen.emplace_back(current_phase, current_step); };
     stream.run(note);
+    current_step = 1;
     {
       const PhaseScope forward(Phase::forward);
       stream.run(note);
@@ -206,12 +202,17 @@ TEST_CASE("a task runs in the phase of whoever put it on the stream") {
         const PhaseScope update(Phase::update);
         stream.run(note);
       }
+      current_step = 2;
       stream.run(note);
     }
+    current_step = 0;
     stream.run(note);
     stream.synchronise();
-    CHECK(seen == std::vector<Phase>{
-                      Phase::setup, Phase::forward, Phase::update, Phase::forward, Phase::setup});
+    CHECK(seen == std::vector<Where>{{Phase::setup, 0},
+                                     {Phase::forward, 1},
+                                     {Phase::update, 1},
+                                     {Phase::forward, 2},
+                                     {Phase::setup, 0}});
   }
 }
 
@@ -220,144 +221,71 @@ TEST_CASE("an observer is called around each task, where the task is, and nowher
     bool operator==(const Call&) const = default;
     std::string stream;
     Phase phase;
+    const Kernels* on;
     bool begins;
+    std::thread::id thread;
     int tasks_done;
   };
   for (const Stream::Mode mode : modes) {
     std::vector<Call> calls;
-    std::vector<const Kernels*> kernels;
-    std::vector<std::thread::id> threads;
     int done = 0;
-    Stream before("before", mode);
+    Stream before("before", Device::cpu, mode);
     Stream::observe([&](const std::string& stream, Phase phase, Kernels& on, bool begins) {
-      calls.push_back({stream, phase, begins, done});
-      kernels.push_back(&on);
-      threads.push_back(std::this_thread::get_id());
+      calls.push_back({stream, phase, &on, begins, std::this_thread::get_id(), done});
     });
-    Stream stream("observed", mode);
+    Stream stream("observed", Device::cpu, mode);
     Stream::observe(nullptr);
-    Stream after("after", mode);
-    std::thread::id task_thread;
+    Stream after("after", Device::cpu, mode);
+    std::thread::id thread;
     for (Stream* each : {&before, &stream, &after}) {
       const PhaseScope forward(Phase::forward);
       each->run([&] {
-        if (each == &stream) task_thread = std::this_thread::get_id();
+        if (each == &stream) thread = std::this_thread::get_id();
         ++done;
       });
       each->synchronise();  // records and waits, which are no tasks
     }
-    CHECK(calls == std::vector<Call>{{"observed", Phase::forward, true, 1},
-                                     {"observed", Phase::forward, false, 2}});
-    CHECK(kernels == std::vector<const Kernels*>(2, &stream.kernels()));
-    CHECK(threads == std::vector<std::thread::id>(2, task_thread));
+    const Kernels* on = &stream.kernels();
+    CHECK(calls == std::vector<Call>{{"observed", Phase::forward, on, true, thread, 1},
+                                     {"observed", Phase::forward, on, false, thread, 2}});
   }
 }
 
-TEST_CASE("an observer hears of no end of a task that throws, and nothing of dropped ones") {
-  for (const Stream::Mode mode : modes) {
-    std::vector<bool> begins;
-    Stream::observe(
-        [&](const std::string&, Phase, Kernels&, bool begin) { begins.push_back(begin); });
-    Stream stream("observed", mode);
-    Stream::observe(nullptr);
-    CHECK(mishap_of([&] {
-            stream.run([] { throw Mishap(1); });
-            stream.run([] {});
-            stream.synchronise();
-          }) == 1);
-    CHECK(begins == std::vector<bool>{true});
+TEST_CASE("what an inline task throws comes out of run, and an observer hears of no end") {
+  std::vector<bool> begins;
+  Stream::observe(
+      [&](const std::string&, Phase, Kernels&, bool begin) { begins.push_back(begin); });
+  Stream stream("inline", Device::cpu);
+  Stream::observe(nullptr);
+  CHECK_THROWS_AS(stream.run([] { throw Mishap(); }), Mishap);
+  CHECK(begins == std::vector<bool>{true});
+}
+
+TEST_CASE("what a worker's task throws ends the process where it happens, caught by nobody") {
+  const pid_t child = fork();
+  if (child == 0) {
+    std::set_terminate([] {
+      try {
+        std::rethrow_exception(std::current_exception());
+      } catch (const Mishap&) {
+        _exit(7);
+      }
+    });
+    Stream stream("failing", Device::cpu, worker);
+    stream.run([] { throw Mishap(); });
+    stream.synchronise();
+    _exit(0);
   }
-}
-
-TEST_CASE("an inline stream rethrows at once") {
-  Stream stream("inline");
-  CHECK(mishap_of([&] { stream.run([] { throw Mishap(1); }); }) == 1);
-  // Nothing is left behind: whoever caught it may go on.
-  bool ran = false;
-  stream.run([&] { ran = true; });
-  CHECK(ran);
-  CHECK_NOTHROW(stream.synchronise());
-}
-
-TEST_CASE("a failing task poisons its worker stream") {
-  Stream stream("poisoned", Stream::Mode::worker);
-  bool before = false, after = false;
-  stream.run([&] { before = true; });
-  stream.run([] { throw Mishap(7); });
-  stream.run([&] { after = true; });
-  CHECK(mishap_of([&] { stream.synchronise(); }) == 7);
-  CHECK(before);
-  CHECK(!after);
-  // The first failure is the one that is told, again and again.
-  stream.run([] { throw Mishap(8); });
-  CHECK(mishap_of([&] { stream.synchronise(); }) == 7);
-}
-
-TEST_CASE("a failure reaches every stream that waits for it, with the same exception") {
-  Stream first("first", Stream::Mode::worker);
-  Stream second("second", Stream::Mode::worker);
-  Stream third("third", Stream::Mode::worker);
-  Stream direct("direct");
-  bool ran = false;
-  const Event good = first.record();
-  first.run([] { throw Mishap(3); });
-  const Event bad = first.record();
-  second.wait(good);
-  second.synchronise();  // what came before the failure is not touched by it
-  second.wait(bad);
-  second.run([&] { ran = true; });
-  third.wait(second.record());
-  third.run([&] { ran = true; });
-  CHECK(mishap_of([&] { third.synchronise(); }) == 3);
-  CHECK(mishap_of([&] { second.synchronise(); }) == 3);
-  CHECK(mishap_of([&] { direct.wait(bad); }) == 3);
-  CHECK(!ran);
-}
-
-TEST_CASE("stop drops what has not started, and a running task sees it") {
-  Stream stream("stopped", Stream::Mode::worker);
-  Stream waiting("waiting", Stream::Mode::worker);
-  std::atomic<bool> running = false;
-  bool dropped = true;
-  CHECK(!Stream::cancelled());
-  stream.run([&] { wait_for_stop(running); });
-  stream.run([&] { dropped = false; });
-  waiting.wait(stream.record());
-  until(running);
-  stream.stop();
-  CHECK(dropped);
-  CHECK(!Stream::cancelled());  // this thread belongs to no stream
-  CHECK_THROWS_WITH_AS(waiting.synchronise(), "the stream was stopped", std::runtime_error);
-}
-
-TEST_CASE("a stopped stream answers, and stops again, without a hang") {
-  Stream stream("stopped", Stream::Mode::worker);
-  bool ran = false;
-  stream.stop();
-  stream.stop();
-  stream.run([&] { ran = true; });
-  CHECK_THROWS_WITH_AS(stream.synchronise(), "the stream was stopped", std::runtime_error);
-  CHECK(!ran);
-}
-
-TEST_CASE("a stream is stopped while it waits for another that never gets there") {
-  Stream stuck("stuck", Stream::Mode::worker);
-  std::atomic<bool> running = false;
-  bool ran = false;
-  stuck.run([&] { wait_for_stop(running); });
-  {
-    Stream waiting("waiting", Stream::Mode::worker);
-    waiting.wait(stuck.record());
-    waiting.run([&] { ran = true; });
-    until(running);
-  }
-  CHECK(!ran);
+  int status = 0;
+  REQUIRE(waitpid(child, &status, 0) == child);
+  REQUIRE(WIFEXITED(status));
+  CHECK(WEXITSTATUS(status) == 7);
 }
 
 TEST_CASE("the host waits for room when 4096 tasks wait") {
-  Stream stream("test", Stream::Mode::worker);
   std::atomic<bool> open = false;
   std::atomic<int> put = 0;
+  Stream stream("test", Device::cpu, worker);
   stream.run([&] { until(open); });
   std::thread host([&] {
     for (int i = 0; i < 5000; ++i) {
@@ -372,26 +300,6 @@ TEST_CASE("the host waits for room when 4096 tasks wait") {
   host.join();
   stream.synchronise();
   CHECK(put == 5000);
-}
-
-TEST_CASE("streams that wait for each other's events go, whichever goes first") {
-  for (const bool first_goes_first : {true, false}) {
-    std::atomic<bool> running = false;
-    bool ran = false;
-    auto first = std::make_unique<Stream>("first", Stream::Mode::worker);
-    auto second = std::make_unique<Stream>("second", Stream::Mode::worker);
-    first->run([&] { wait_for_stop(running); });
-    for (int i = 0; i < 3; ++i) {
-      second->wait(first->record());
-      second->run([&] { ran = true; });
-      first->wait(second->record());
-      first->run([&] { ran = true; });
-    }
-    until(running);
-    (first_goes_first ? first : second).reset();
-    (first_goes_first ? second : first).reset();
-    CHECK(!ran);
-  }
 }
 
 }  // namespace zero

@@ -14,15 +14,18 @@ namespace {
 constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 
-LossScale dynamic_scale() {
-  Options options;
-  options.dtype = Dtype::fp16;
-  return LossScale(options);
+/// The loss scale of that dtype; asked: --loss-scale, 0 for the dynamic one.
+LossScale scale_of(Dtype dtype, double asked = 0) {
+  return LossScale({.dtype = dtype, .loss_scale = asked});
 }
 
-void update(LossScale& scale, bool skipped, int times) {
-  for (int i = 0; i < times; ++i) scale.update(skipped);
+/// The scale after so many further steps.
+float after(LossScale& scale, bool skipped, int steps = 1) {
+  for (int i = 0; i < steps; ++i) scale.update(skipped);
+  return scale.value();
 }
+
+constexpr bool good = false, bad = true;
 
 }  // namespace
 
@@ -51,9 +54,9 @@ TEST_CASE("a norm above the clip is brought down to it") {
   CHECK(decide({0, 25}, 1, 1).grad_factor == static_cast<float>(1.0 / 5));
   CHECK(decide({0, 25}, 1, 2.5).grad_norm == 5.0f);  // logged before clipping
   // With a loss scale the norm that counts is the unscaled one, and one factor does both.
-  const Verdict report = decide({0, 25.0 * 64 * 64}, 1, 2.5, 64);
-  CHECK(report.grad_norm == 5.0f);
-  CHECK(report.grad_factor == 0.5f / 64);
+  const Verdict verdict = decide({0, 25.0 * 64 * 64}, 1, 2.5, 64);
+  CHECK(verdict.grad_norm == 5.0f);
+  CHECK(verdict.grad_factor == 0.5f / 64);
   CHECK(decide({0, 0}, 1, 1).grad_factor == 1.0f);
 }
 
@@ -61,12 +64,12 @@ TEST_CASE("the factor is formed in double and rounded once") {
   int differs_from_fp32 = 0;
   for (int squares = 2; squares < 1000; ++squares) {
     const auto norm = std::sqrt(static_cast<double>(squares));
-    const Verdict report = decide({0, static_cast<double>(squares)}, 1, 0.3, 3);
-    CHECK(report.grad_norm == static_cast<float>(norm / 3));
+    const Verdict verdict = decide({0, static_cast<double>(squares)}, 1, 0.3, 3);
+    CHECK(verdict.grad_norm == static_cast<float>(norm / 3));
     if (norm / 3 <= 0.3) continue;
-    CHECK(report.grad_factor == static_cast<float>(0.3 / (norm / 3) / 3));
+    CHECK(verdict.grad_factor == static_cast<float>(0.3 / (norm / 3) / 3));
     const float in_fp32 = 0.3f / (static_cast<float>(norm) / 3.0f) / 3.0f;
-    differs_from_fp32 += report.grad_factor != in_fp32;
+    differs_from_fp32 += verdict.grad_factor != in_fp32;
   }
   CHECK(differs_from_fp32 > 0);  // else the loop above would prove nothing
 }
@@ -82,65 +85,41 @@ TEST_CASE("a step is skipped when its sum of squares is not finite") {
 }
 
 TEST_CASE("the dynamic loss scale starts at 2^16 and halves at each skipped step, down to 1") {
-  LossScale scale = dynamic_scale();
+  LossScale scale = scale_of(Dtype::fp16);
   CHECK(scale.value() == 65536);
-  scale.update(true);
-  CHECK(scale.value() == 32768);
-  update(scale, true, 14);
-  CHECK(scale.value() == 2);
-  scale.update(true);
-  CHECK(scale.value() == 1);
-  scale.update(true);
-  CHECK(scale.value() == 1);
+  for (const float halved : {32768, 16384, 8192}) CHECK(after(scale, bad) == halved);
+  CHECK(after(scale, bad, 12) == 2);
+  CHECK(after(scale, bad) == 1);
+  CHECK(after(scale, bad) == 1);
 }
 
-TEST_CASE("the dynamic loss scale doubles after 2000 good steps in a row") {
-  LossScale scale = dynamic_scale();
-  update(scale, false, 1999);
-  CHECK(scale.value() == 65536);
-  scale.update(false);
-  CHECK(scale.value() == 131072);
+TEST_CASE("the dynamic loss scale doubles after 2000 good steps in a row, up to 2^24") {
+  LossScale scale = scale_of(Dtype::fp16);
+  CHECK(after(scale, good, 1999) == 65536);
+  CHECK(after(scale, good) == 131072);
   // Counted anew after a doubling, and after a skipped step.
-  update(scale, false, 1999);
-  CHECK(scale.value() == 131072);
-  scale.update(true);
-  CHECK(scale.value() == 65536);
-  update(scale, false, 1999);
-  CHECK(scale.value() == 65536);
-  scale.update(false);
-  CHECK(scale.value() == 131072);
+  CHECK(after(scale, good, 1999) == 131072);
+  CHECK(after(scale, bad) == 65536);
+  CHECK(after(scale, good, 1999) == 65536);
+  CHECK(after(scale, good) == 131072);
+  CHECK(after(scale, good, 7 * 2000) == 0x1p24f);
+  CHECK(after(scale, good, 2 * 2000) == 0x1p24f);
 }
 
-TEST_CASE("the dynamic loss scale stops at 2^24") {
-  LossScale scale = dynamic_scale();
-  update(scale, false, 8 * 2000);
-  CHECK(scale.value() == 0x1p24f);
-  update(scale, false, 2 * 2000);
-  CHECK(scale.value() == 0x1p24f);
-}
-
-TEST_CASE("a fixed loss scale stays") {
-  Options options;
-  options.dtype = Dtype::fp16;
-  options.loss_scale = 1000;
-  LossScale scale(options);
-  CHECK(scale.value() == 1000);
-  scale.update(true);
-  CHECK(scale.value() == 1000);
-  update(scale, false, 2000);
-  CHECK(scale.value() == 1000);
-}
-
-TEST_CASE("fp32 and bf16 have no loss scale") {
-  for (const Dtype dtype : {Dtype::fp32, Dtype::bf16}) {
-    Options options;
-    options.dtype = dtype;
-    LossScale scale(options);
-    CHECK(scale.value() == 1);
-    update(scale, false, 2000);
-    CHECK(scale.value() == 1);
-    scale.update(true);
-    CHECK(scale.value() == 1);
+TEST_CASE("a fixed loss scale stays, and fp32 and bf16 have none") {
+  struct Fixed {
+    Dtype dtype;
+    double asked;
+    float value;
+  };
+  for (const Fixed& fixed : {Fixed{Dtype::fp16, 1000, 1000},
+                             {Dtype::fp32, 0, 1},
+                             {Dtype::bf16, 0, 1},
+                             {Dtype::bf16, 1000, 1}}) {
+    LossScale scale = scale_of(fixed.dtype, fixed.asked);
+    CHECK(scale.value() == fixed.value);
+    CHECK(after(scale, good, 2000) == fixed.value);
+    CHECK(after(scale, bad) == fixed.value);
   }
 }
 

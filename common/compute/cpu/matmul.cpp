@@ -22,7 +22,7 @@ struct Fp32Block {
 
 /// The stored block [row, row + rows) x [column, column + columns) in fp32: where it lies when it
 /// is fp32 already, else widened into `space`.
-Fp32Block fp32_block(const Operand& matrix,
+Fp32Block fp32_block(const Matrix& matrix,
                      std::int64_t row,
                      std::int64_t rows,
                      std::int64_t column,
@@ -46,20 +46,20 @@ void use_one_matmul_thread() {
   openblas_set_num_threads(1);
 }
 
-void matmul(const Operand& a,
-            const Operand& b,
+void matmul(const Matrix& a,
+            const Matrix& b,
             std::int64_t rows,
             std::int64_t inner,
             std::int64_t columns,
             std::span<float> panel,
-            const std::function<void(const Block&)>& store) {
+            const std::function<void(const Run&)>& store) {
   expect(std::ssize(panel) >= matmul_panel, "matmul needs a panel of matmul_panel elements");
   announce_read(a.elements.data, a.elements.bytes());
   announce_read(b.elements.data, b.elements.bytes());
   float* const space_a = panel.data();
   float* const space_b = space_a + outer_block * inner_block;
   float* const product = space_b + inner_block * outer_block;
-  const auto read = [](const Operand& x,
+  const auto read = [](const Matrix& x,
                        std::int64_t i,
                        std::int64_t m,
                        std::int64_t j,
@@ -91,7 +91,7 @@ void matmul(const Operand& a,
                     product,
                     n);
       }
-      store({i, m, j, n, product});
+      for (std::int64_t r = 0; r < m; ++r) store({(i + r) * columns + j, j, n, product + r * n});
     }
   }
 }

@@ -4,21 +4,14 @@
 #include <functional>
 #include <span>
 
-#include "memory/tensor.hpp"
+#include "compute/kernels.hpp"
 
 namespace zero {
 
-/// A row-major matrix in memory, read as it is or transposed.
-struct Operand {
-  View elements;  // rows x columns as stored
-  std::int64_t columns;  // as stored: the distance between rows
-  bool transposed = false;
-};
-
-/// A finished block of the product: rows [row, row + rows), columns [column, column + columns),
-/// row-major without gaps.
-struct Block {
-  std::int64_t row, rows, column, columns;
+/// `count` neighbours of a finished product, in one row: elements [at, at + count) of it,
+/// row-major, the first of them in that column.
+struct Run {
+  std::int64_t at, column, count;
   const float* values;
 };
 
@@ -26,16 +19,16 @@ struct Block {
 /// number of threads that form it.
 void use_one_matmul_thread();
 
-/// Forms the rows x columns product of a (rows x inner) and b (inner x columns) and hands it to
-/// `store` block by block. 16-bit operands are widened first, which is exact.
+/// Forms the rows x columns product of a (rows x inner) and b (inner x columns) and hands each
+/// element of it to `store` once. 16-bit operands are widened first, which is exact.
 /// panel: at least matmul_panel elements, overwritten.
-void matmul(const Operand& a,
-            const Operand& b,
+void matmul(const Matrix& a,
+            const Matrix& b,
             std::int64_t rows,
             std::int64_t inner,
             std::int64_t columns,
             std::span<float> panel,
-            const std::function<void(const Block&)>& store);
+            const std::function<void(const Run&)>& store);
 
 /// Blocks of 256 x 384, 384 x 256 and 256 x 256 elements: 1 MiB.
 inline constexpr std::int64_t matmul_panel = 256 * 384 + 384 * 256 + 256 * 256;

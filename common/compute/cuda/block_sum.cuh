@@ -2,28 +2,11 @@
 // Sums over many blocks in a fixed order, without atomics: the same bits in every run.
 #pragma once
 #include "compute/cuda/launch.cuh"
-#include "compute/kernels.hpp"
 
 namespace zero::cuda {
 
 /// Most partial sums, one a block.
-inline constexpr unsigned most_blocks = 1024;
-
-inline unsigned blocks_for(std::int64_t items) {
-  const std::int64_t wanted = (items + threads - 1) / threads;
-  return static_cast<unsigned>(wanted < 1 ? 1 : wanted < most_blocks ? wanted : most_blocks);
-}
-
-/// What lies in a GPU's memory behind Sums.
-struct SumsOnGpu {
-  double loss, squares;
-  double partial[2 * most_gpu_ranks];
-};
-static_assert(sizeof(SumsOnGpu) == gpu_sums_bytes);
-
-inline SumsOnGpu* on_gpu(Sums& sums) {
-  return reinterpret_cast<SumsOnGpu*>(sums.on_gpu.data());
-}
+inline constexpr std::int64_t most_blocks = 1024;
 
 /// combine() of all threads' values, by halves: thread i with thread i + 128, 64, ... Returned to
 /// every thread. All threads of the block must call it.
@@ -55,16 +38,16 @@ __device__ Value block_sum(Value mine) {
   return combine_block(mine, Plus());
 }
 
-/// Partial sums, one a block, of body.at<width>(i), a double for elements [i, i + width).
-template <class Body>
-__global__ void partial_sums(std::int64_t packs, std::int64_t count, Body body, double* partial) {
-  constexpr int width = wide<typename Body::Element>;
-  const std::int64_t items = count - packs * (width - 1);
-  const std::int64_t stride = static_cast<std::int64_t>(gridDim.x) * threads;
+/// Partial sums, one a block, of the body's terms.
+template <class Body, class... Operands>
+__global__ void partial_sums(Items items, double* partial, Body body, Operands... operands) {
+  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
   double mine = 0;
-  for (std::int64_t item = global_thread(); item < items; item += stride) {
-    mine += item < packs ? body.template at<width>(item * width)
-                         : body.template at<1>(item + packs * (width - 1));
+  for (std::int64_t item = first; item < items.all; item += gridDim.x * threads) {
+    double sum = 0;
+    const auto add = [&](std::int64_t i, auto&... x) { sum += body(i, x...); };
+    visit_item(item, items.packs, add, operands...);
+    mine += sum;
   }
   const double all = block_sum(mine);
   if (threadIdx.x == 0) partial[blockIdx.x] = all;
@@ -81,20 +64,19 @@ static __global__ void add_partial_sums(double* to,
   if (threadIdx.x == 0) *to += all / divisor;
 }
 
-/// *to += (sum over all elements of what body.at returns) / divisor. Else like each().
-template <class Body>
-void add_sum(cudaStream_t stream,
-             std::int64_t count,
-             bool is_aligned,
-             const Body& body,
-             double* to,
-             double* partial,
-             double divisor) {
-  constexpr int width = wide<typename Body::Element>;
-  const std::int64_t packs = is_aligned ? count / width : 0;
-  const unsigned blocks = blocks_for(count - packs * (width - 1));
-  launch(stream, dim3(blocks), partial_sums<Body>, packs, count, body, partial);
-  launch(stream, dim3(1), add_partial_sums, to, partial, blocks, divisor);
+template <class Body, class... Operands>
+void CudaKernels::add_sum(Sums& sums,
+                          double Totals::*total,
+                          double divisor,
+                          std::int64_t count,
+                          const Body& body,
+                          const Operands&... operands) {
+  SumsOnGpu& on_gpu = SumsOnGpu::of(sums);
+  const Items items(count, operands...);
+  const unsigned blocks = std::clamp<std::int64_t>(items.blocks(), 1, most_blocks);
+  const auto kernel = partial_sums<Body, Operands...>;
+  launch(dim3(blocks), kernel, items, on_gpu.partial, body, operands...);
+  launch(dim3(1), add_partial_sums, &(on_gpu.totals.*total), on_gpu.partial, blocks, divisor);
 }
 
 }  // namespace zero::cuda

@@ -5,11 +5,20 @@
 #include <cublas_v2.h>
 #include <cuda_runtime.h>
 
-#include "compute/kernels.hpp"
+#include "compute/element_wise.hpp"
 
 namespace zero::cuda {
 
-class CudaKernels : public Kernels {
+/// What lies in a GPU's memory behind Sums.
+struct SumsOnGpu {
+  static SumsOnGpu& of(Sums& sums) { return *reinterpret_cast<SumsOnGpu*>(sums.on_gpu.data()); }
+
+  Totals totals;
+  double partial[2 * most_gpu_ranks];
+};
+static_assert(sizeof(SumsOnGpu) == gpu_sums_bytes);
+
+class CudaKernels : public ElementWise<CudaKernels> {
  public:
   explicit CudaKernels(int gpu);
   ~CudaKernels() override;
@@ -20,7 +29,6 @@ class CudaKernels : public Kernels {
   void finish() override;
   void* queue() override { return stream(); }
 
-  void copy(View from, View to) override;
   void copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes) override;
 
   void text_samples(const TextSource& source,
@@ -32,11 +40,6 @@ class CudaKernels : public Kernels {
                        View inputs,
                        View targets) override;
 
-  void initialise(View part,
-                  const Generator& random,
-                  std::uint64_t number,
-                  std::int64_t weights,
-                  float scale) override;
   void linear_forward(
       const LinearShape& shape, View x, View params, View y, bool relu, View panel) override;
   void linear_backward_params(
@@ -50,23 +53,39 @@ class CudaKernels : public Kernels {
                              View panel) override;
   void cross_entropy(
       View outputs, View targets, std::int64_t rows, float scale, View delta, Sums& sums) override;
-  void squared_error(View outputs, View targets, float scale, View delta, Sums& sums) override;
 
   void clear(Sums& sums) override;
   void fetch(Sums& sums) override;
-  void divide(View values, int divisor) override;
-  void squared_norm(View values, Sums& sums) override;
   void ordered_mean(View own, int rank, View received, View shard, Write write) override;
 
-  void adam(const AdamScalars& scalars, const AdamSlice& slice, View grads, View params) override;
+  // ---- For ElementWise and the definitions of the above; launch.cuh and block_sum.cuh ----
+  template <class T>
+  static T* elements(View view) {
+    return reinterpret_cast<T*>(view.data);
+  }
+  template <class Body, class... Operands>
+  void each(std::int64_t count, const Body& body, const Operands&... operands);
+  template <class Body, class... Operands>
+  void add_sum(Sums& sums,
+               double Totals::*total,
+               double divisor,
+               std::int64_t count,
+               const Body& body,
+               const Operands&... operands);
 
  private:
-  /// A row-major matrix in memory, read as it is or transposed.
-  struct Matrix {
-    View elements;
-    std::int64_t columns;  // as stored: the distance between rows
-    bool transposed = false;
-  };
+  /// The operand's elements go to `to`, as store() (dtype.hpp) says.
+  template <class Operand, class T>
+  void store_each(std::int64_t count, const Operand& from, T* to, Write write) {
+    if (write == Write::add) {
+      each(count, Store{write}, from, InOut<T>{to});
+    } else {
+      each(count, Store{write}, from, Out<T>{to});
+    }
+  }
+  /// Queues kernel(arguments ...) on so many blocks.
+  template <class... Parameters, class... Arguments>
+  void launch(dim3 blocks, void (*kernel)(Parameters...), const Arguments&... arguments);
   /// product (rows x columns, row-major) = a (rows x inner) times b, summed in fp32, rounded once.
   void multiply(const Matrix& a,
                 const Matrix& b,
@@ -100,3 +119,7 @@ inline View product_block(View panel) {
 }
 
 }  // namespace zero::cuda
+
+namespace zero {
+extern template class ElementWise<cuda::CudaKernels>;
+}

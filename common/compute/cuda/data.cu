@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 // Samples made where they are used: the same numbers as the CPU's, in the same order of addition.
-#include "compute/cuda/cuda_kernels.hpp"
 #include "compute/cuda/launch.cuh"
 
 namespace zero::cuda {
@@ -79,8 +78,7 @@ void CudaKernels::text_samples(const TextSource& source,
                                View inputs,
                                View targets) {
   with_type(inputs.dtype, [&]<class T>(T) {
-    launch(stream(),
-           dim3(static_cast<unsigned>(targets.size)),
+    launch(dim3(static_cast<unsigned>(targets.size)),
            text_kernel<T>,
            source,
            first,
@@ -95,8 +93,7 @@ void CudaKernels::teacher_samples(const TeacherSource& source,
                                   View targets) {
   const std::int64_t rows = targets.size / source.outputs;
   with_type(inputs.dtype, [&]<class T>(T) {
-    launch(stream(),
-           dim3(static_cast<unsigned>((rows + samples - 1) / samples)),
+    launch(dim3(static_cast<unsigned>((rows + samples - 1) / samples)),
            teacher_kernel<T>,
            source,
            first,

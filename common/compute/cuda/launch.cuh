@@ -1,88 +1,120 @@
 // SPDX-License-Identifier: MIT
-// How kernels are launched, and the one shape that all element-wise kernels have: 16 bytes an
-// access wherever the memory's alignment allows it.
+// How kernels are launched, and how a body is applied: neighbouring threads take neighbouring
+// packs of elements, 16 bytes of the widest operand, wherever all memory is aligned for that.
 #pragma once
-#include <cuda_runtime.h>
-
+#include <algorithm>
 #include <cstdint>
 
 #include "compute/cuda/check.hpp"
-#include "memory/dtype.hpp"
-#include "memory/tensor.hpp"
+#include "compute/cuda/cuda_kernels.hpp"
+#include "compute/element_wise.hpp"
 
 namespace zero::cuda {
 
 inline constexpr int threads = 256;
 
-/// How many T make 16 bytes: a pack. Neighbouring threads take neighbouring packs.
-template <class T>
-inline constexpr int wide = 16 / sizeof(T);
-
 template <class... Parameters, class... Arguments>
-void launch(cudaStream_t stream,
-            dim3 blocks,
-            void (*kernel)(Parameters...),
-            const Arguments&... arguments) {
+void CudaKernels::launch(dim3 blocks,
+                         void (*kernel)(Parameters...),
+                         const Arguments&... arguments) {
   cudaLaunchConfig_t configuration{};
   configuration.gridDim = blocks;
   configuration.blockDim = dim3(threads);
-  configuration.stream = stream;
+  configuration.stream = stream();
   check_cuda(cudaLaunchKernelEx(&configuration, kernel, Parameters(arguments)...));
 }
 
-/// The view's elements, for kernels. T is the caller's promise about dtype.
-template <class T>
-T* elements(View view) {
-  return reinterpret_cast<T*>(view.data);
-}
-
-template <class... Pointers>
-bool aligned(const Pointers*... pointers) {
-  return ((reinterpret_cast<std::uintptr_t>(pointers) % 16 == 0) && ...);
-}
-
-/// `width` neighbours; read and written 16 bytes at a time when there are several.
+/// `width` neighbours, read and written at once.
 template <class T, int width>
-struct alignas(width > 1 ? 16 : alignof(T)) Pack {
+struct alignas(sizeof(T) * width) Pack {
   T at[width];
 };
 
 template <int width, class T>
-__device__ Pack<T, width> load(const T* from, std::int64_t i) {
-  return *reinterpret_cast<const Pack<T, width>*>(from + i);
+bool has_packs(const T* memory) {
+  return reinterpret_cast<std::uintptr_t>(memory) % sizeof(Pack<T, width>) == 0;
 }
 
 template <int width, class T>
-__device__ void save(T* to, std::int64_t i, const Pack<T, width>& pack) {
-  *reinterpret_cast<Pack<T, width>*>(to + i) = pack;
+__device__ Pack<T, width> load_pack(const T* from) {
+  return *reinterpret_cast<const Pack<T, width>*>(from);
 }
 
-__device__ inline std::int64_t global_thread() {
-  return static_cast<std::int64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
+// What an operand is to the kernels below: aligned, load and save. A .cu file may have operands of
+// its own, which are only read: a body sees what their load returns.
+
+template <int width, class Operand>
+bool aligned(const Operand& x) {
+  return has_packs<width>(x.at);
 }
 
-template <class Body>
-__global__ void each_kernel(std::int64_t packs, std::int64_t count, Body body) {
-  constexpr int width = wide<typename Body::Element>;
-  const std::int64_t item = global_thread();
-  if (item < packs) {
-    body.template at<width>(item * width);
-  } else if (item + packs * (width - 1) < count) {
-    // Behind the packs, one element a thread: number packs * width + (item - packs).
-    body.template at<1>(item + packs * (width - 1));
+template <int width, class Operand>
+__device__ auto load(const Operand& x, std::int64_t i) {
+  if constexpr (Operand::read) {
+    return load_pack<width>(x.at + i);
+  } else {
+    return Pack<typename Operand::Element, width>();
   }
 }
 
-/// body.at<width>(i) handles elements [i, i + width), of which there are `count` in all; width is 1
-/// or that of Body::Element. `is_aligned`: all memory that it touches by packs is.
-template <class Body>
-void each(cudaStream_t stream, std::int64_t count, bool is_aligned, const Body& body) {
-  constexpr int width = wide<typename Body::Element>;
-  const std::int64_t packs = is_aligned ? count / width : 0;
-  const std::int64_t items = count - packs * (width - 1);
-  if (items == 0) return;
-  const auto blocks = static_cast<unsigned>((items + threads - 1) / threads);
-  launch(stream, dim3(blocks), each_kernel<Body>, packs, count, body);
+template <class Operand, class T, int width>
+__device__ void save(const Operand& x, std::int64_t i, const Pack<T, width>& pack) {
+  if constexpr (Operand::written) *reinterpret_cast<Pack<T, width>*>(x.at + i) = pack;
+}
+
+/// Elements a pack.
+template <class... Operands>
+inline constexpr int width_of = 16 / std::max({sizeof(typename Operands::Element)...});
+
+/// visit(element's number, its value in each operand) for elements [i, i + width).
+template <int width, class Visit, class... Operands>
+__device__ void visit_pack(std::int64_t i, const Visit& visit, const Operands&... operands) {
+  const auto between = [&](auto... packs) {
+    for (int k = 0; k < width; ++k) visit(i + k, packs.at[k]...);
+    (save(operands, i, packs), ...);
+  };
+  between(load<width>(operands, i)...);
+}
+
+/// Of `packs` whole packs and the elements behind them: the pack or the element of that number.
+template <class Visit, class... Operands>
+__device__ void visit_item(std::int64_t item,
+                           std::int64_t packs,
+                           const Visit& visit,
+                           const Operands&... operands) {
+  constexpr int width = width_of<Operands...>;
+  if (item < packs) {
+    visit_pack<width>(item * width, visit, operands...);
+  } else {
+    visit_pack<1>(item + packs * (width - 1), visit, operands...);
+  }
+}
+
+/// How many packs `count` elements of the operands are, and how many packs and elements behind
+/// them.
+struct Items {
+  template <class... Operands>
+  explicit Items(std::int64_t count, const Operands&... operands) {
+    constexpr int width = width_of<Operands...>;
+    packs = (aligned<width>(operands) && ...) ? count / width : 0;
+    all = count - packs * (width - 1);
+  }
+  unsigned blocks() const { return static_cast<unsigned>((all + threads - 1) / threads); }
+
+  std::int64_t packs, all;
+};
+
+template <class Body, class... Operands>
+__global__ void each_kernel(Items items, Body body, Operands... operands) {
+  const std::int64_t item = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
+  if (item < items.all) visit_item(item, items.packs, body, operands...);
+}
+
+template <class Body, class... Operands>
+void CudaKernels::each(std::int64_t count, const Body& body, const Operands&... operands) {
+  const Items items(count, operands...);
+  if (items.all == 0) return;
+  launch(dim3(items.blocks()), each_kernel<Body, Operands...>, items, body, operands...);
 }
 
 }  // namespace zero::cuda

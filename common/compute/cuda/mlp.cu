@@ -3,94 +3,38 @@
 #include <cmath>
 
 #include "compute/cuda/block_sum.cuh"
-#include "compute/cuda/cuda_kernels.hpp"
 #include "memory/error.hpp"
 
 namespace zero::cuda {
 
 namespace {
 
+/// An operand: the bias of an output's column, of rows of `outputs` elements.
 template <class T>
-struct InitialiseBody {
+struct BiasOfColumn {
   using Element = T;
+  static constexpr bool written = false;
 
-  T* part;
-  Generator random;
-  std::uint64_t number;
-  std::int64_t weights;
-  float scale;
-
-  template <int width>
-  __device__ void at(std::int64_t i) const {
-    Pack<T, width> values;
-    for (int k = 0; k < width; ++k) {
-      values.at[k] = narrow<T>(i + k < weights ? random.uniform(number + i + k) * scale : 0.0f);
-    }
-    save<width>(part, i, values);
-  }
-};
-
-/// y = relu(y + b), of rows of `outputs` elements.
-template <class T>
-struct BiasReluBody {
-  using Element = T;
-
-  T* y;
-  const T* bias;  // null: none
+  const T* bias;
   unsigned outputs;
-  bool relu;
-
-  template <int width>
-  __device__ void at(std::int64_t i) const {
-    Pack<T, width> values = load<width>(y, i);
-    // 32 bits are enough, and divide several times faster.
-    unsigned column = static_cast<unsigned>(i) % outputs;
-    for (int k = 0; k < width; ++k) {
-      float value = widen(values.at[k]);
-      if (bias) value += widen(bias[column]);
-      if (relu) value = value < 0 ? 0 : value;  // keeps NaN
-      values.at[k] = narrow<T>(value);
-      if (++column == outputs) column = 0;
-    }
-    save<width>(y, i, values);
-  }
 };
 
-/// dx = 0 where the ReLU before the layer cut its input off.
-template <class T>
-struct MaskBody {
-  using Element = T;
+template <int, class T>
+bool aligned(const BiasOfColumn<T>&) {
+  return true;
+}
 
-  T* dx;
-  const T* x;
-
-  template <int width>
-  __device__ void at(std::int64_t i) const {
-    Pack<T, width> delta = load<width>(dx, i);
-    const Pack<T, width> input = load<width>(x, i);
-    for (int k = 0; k < width; ++k) {
-      if (!(widen(input.at[k]) > 0)) delta.at[k] = narrow<T>(0);
-    }
-    save<width>(dx, i, delta);
+template <int width, class T>
+__device__ Pack<T, width> load(const BiasOfColumn<T>& x, std::int64_t i) {
+  Pack<T, width> values;
+  // 32 bits are enough, and divide several times faster.
+  unsigned column = static_cast<unsigned>(i) % x.outputs;
+  for (int k = 0; k < width; ++k) {
+    values.at[k] = x.bias[column];
+    if (++column == x.outputs) column = 0;
   }
-};
-
-/// grads += rounded products, rounded again.
-template <class T>
-struct AddBody {
-  using Element = T;
-
-  T* grads;
-  const T* products;
-
-  template <int width>
-  __device__ void at(std::int64_t i) const {
-    Pack<T, width> to = load<width>(grads, i);
-    const Pack<T, width> products_at = load<width>(products, i);
-    for (int k = 0; k < width; ++k) store(to.at[k], widen(products_at.at[k]), Write::add);
-    save<width>(grads, i, to);
-  }
-};
+  return values;
+}
 
 /// A block of column_partial takes `groups` times `width` neighbouring columns, and its
 /// threads / groups lanes take every so manieth row of a chunk of rows.
@@ -112,7 +56,7 @@ __global__ void column_partial(
   float mine[width] = {};
   if (column < columns) {
     for (std::int64_t row = start + lane; row < end; row += lanes) {
-      const Pack<T, width> x = load<width>(dy, row * columns + column);
+      const Pack<T, width> x = load_pack<width>(dy + row * columns + column);
       for (int k = 0; k < width; ++k) mine[k] += widen(x.at[k]);
     }
   }
@@ -128,24 +72,32 @@ __global__ void column_partial(
   }
 }
 
-/// bias[column] = sum of the chunks' partial sums, upwards; stored or added.
-template <class T>
-struct ColumnSumBody {
-  using Element = T;
+/// An operand: the sum of the chunks' partial sums of a column, upwards.
+struct SumOfChunks {
+  using Element = float;
+  static constexpr bool written = false;
 
   const float* partial;
   std::int64_t columns;
   std::int64_t chunks;
-  T* bias;
-  Write write;
-
-  template <int>
-  __device__ void at(std::int64_t column) const {
-    float sum = partial[column];
-    for (std::int64_t chunk = 1; chunk < chunks; ++chunk) sum += partial[chunk * columns + column];
-    store(bias[column], sum, write);
-  }
 };
+
+template <int>
+bool aligned(const SumOfChunks&) {
+  return false;
+}
+
+template <int width>
+__device__ Pack<float, width> load(const SumOfChunks& x, std::int64_t column) {
+  Pack<float, width> sum;
+  for (int k = 0; k < width; ++k) {
+    sum.at[k] = x.partial[column + k];
+    for (std::int64_t chunk = 1; chunk < x.chunks; ++chunk) {
+      sum.at[k] += x.partial[chunk * x.columns + column + k];
+    }
+  }
+  return sum;
+}
 
 struct Largest {
   __device__ float operator()(float a, float b) const { return a < b ? b : a; }
@@ -184,40 +136,7 @@ __global__ void cross_entropy_kernel(const T* outputs,
   if (threadIdx.x == 0) partial[blockIdx.x] = loss;
 }
 
-template <class T>
-struct SquaredErrorBody {
-  using Element = T;
-
-  const T* outputs;
-  const float* targets;
-  float factor;
-  T* delta;
-
-  template <int width>
-  __device__ double at(std::int64_t i) const {
-    const Pack<T, width> y = load<width>(outputs, i);
-    const Pack<float, width> target = load<width>(targets, i);
-    Pack<T, width> dy;
-    double sum = 0;
-    for (int k = 0; k < width; ++k) {
-      const float difference = widen(y.at[k]) - target.at[k];
-      sum += static_cast<double>(difference) * difference;
-      dy.at[k] = narrow<T>(2 * difference * factor);
-    }
-    save<width>(delta, i, dy);
-    return sum;
-  }
-};
-
 }  // namespace
-
-void CudaKernels::initialise(
-    View part, const Generator& random, std::uint64_t number, std::int64_t weights, float scale) {
-  with_type(part.dtype, [&]<class T>(T) {
-    const InitialiseBody<T> body{elements<T>(part), random, number, weights, scale};
-    each(stream(), part.size, aligned(body.part), body);
-  });
-}
 
 /// The product is rounded to the storage type, and once more after bias and ReLU.
 void CudaKernels::linear_forward(
@@ -225,12 +144,18 @@ void CudaKernels::linear_forward(
   const Matrix weight{params.part(0, shape.weights()), shape.inputs, true};
   multiply({x, shape.inputs}, weight, shape.batch, shape.inputs, shape.outputs, y, panel);
   if (!shape.bias && !relu) return;
+  const std::int64_t count = shape.batch * shape.outputs;
+  expect(count <= std::int64_t{1} << 32, "outputs of a layer are counted in 32 bits");
   with_type(y.dtype, [&]<class T>(T) {
-    const T* bias = shape.bias ? elements<T>(params) + shape.weights() : nullptr;
-    const std::int64_t count = shape.batch * shape.outputs;
-    expect(count <= std::int64_t{1} << 32, "outputs of a layer are counted in 32 bits");
-    const BiasReluBody<T> body{elements<T>(y), bias, static_cast<unsigned>(shape.outputs), relu};
-    each(stream(), count, aligned(body.y), body);
+    const auto apply = [&](auto... bias) {
+      each(count, BiasRelu{relu}, In<T>{elements<T>(y)}, Out<T>{elements<T>(y)}, bias...);
+    };
+    if (shape.bias) {
+      const T* bias = elements<T>(params) + shape.weights();
+      apply(BiasOfColumn<T>{bias, static_cast<unsigned>(shape.outputs)});
+    } else {
+      apply();
+    }
   });
 }
 
@@ -239,35 +164,22 @@ void CudaKernels::linear_backward_params(
   View block = product_block(panel);
   block.dtype = grads.dtype;
   block.size = block.used = panel.part(0, block.size).bytes() / bytes_of(grads.dtype);
-  if (write == Write::over) {
-    multiply({dy, shape.outputs, true},
-             {x, shape.inputs},
-             shape.outputs,
-             shape.batch,
-             shape.inputs,
-             grads.part(0, shape.weights()),
-             panel);
-  } else {
-    // Rows of the weight, as many as the block has room for: rounded there, and then added.
-    const std::int64_t room = block.size / shape.inputs;
-    constexpr std::int64_t whole = 8;  // so many keep 16 bytes aligned
-    const std::int64_t step = room < whole ? room : room / whole * whole;
-    for (std::int64_t row = 0; row < shape.outputs; row += step) {
-      const std::int64_t rows = std::min(step, shape.outputs - row);
-      const View columns = dy.part(row, dy.size - row);
-      const View product = block.part(0, rows * shape.inputs);
-      multiply({columns, shape.outputs, true},
-               {x, shape.inputs},
-               rows,
-               shape.batch,
-               shape.inputs,
-               product,
-               panel);
-      with_type(grads.dtype, [&]<class T>(T) {
-        const AddBody<T> body{elements<T>(grads) + row * shape.inputs, elements<T>(product)};
-        each(stream(), product.size, aligned(body.grads, body.products), body);
-      });
-    }
+  // What is added is rounded first, in the block: as many rows of the weight as it has room for.
+  constexpr std::int64_t whole = 8;  // so many keep 16 bytes aligned
+  const std::int64_t room = block.size / shape.inputs;
+  const std::int64_t step = write == Write::over ? shape.outputs
+                            : room < whole       ? room
+                                                 : room / whole * whole;
+  for (std::int64_t row = 0; row < shape.outputs; row += step) {
+    const std::int64_t rows = std::min(step, shape.outputs - row);
+    const Matrix columns{dy.part(row, dy.size - row), shape.outputs, true};
+    const View to = grads.part(row * shape.inputs, rows * shape.inputs);
+    const View product = write == Write::over ? to : block.part(0, to.size);
+    multiply(columns, {x, shape.inputs}, rows, shape.batch, shape.inputs, product, panel);
+    if (write == Write::over) continue;
+    with_type(grads.dtype, [&]<class T>(T) {
+      store_each(to.size, In<T>{elements<T>(product)}, elements<T>(to), write);
+    });
   }
   if (shape.bias) {
     column_sum(shape, dy, grads.part(shape.weights(), shape.outputs), write, product_block(panel));
@@ -288,15 +200,16 @@ void CudaKernels::column_sum(
     const auto start = [&](auto* kernel, std::int64_t columns_a_block) {
       const std::int64_t blocks = (shape.outputs + columns_a_block - 1) / columns_a_block;
       const dim3 grid(static_cast<unsigned>(blocks), static_cast<unsigned>(chunks));
-      launch(stream(), grid, kernel, from, shape.batch, shape.outputs, chunk_rows, sums);
+      launch(grid, kernel, from, shape.batch, shape.outputs, chunk_rows, sums);
     };
-    if (aligned(from) && shape.outputs % wide<T> == 0) {
-      start(column_partial<T, wide<T>>, groups * wide<T>);
+    constexpr int width = width_of<In<T>>;
+    if (has_packs<width>(from) && shape.outputs % width == 0) {
+      start(column_partial<T, width>, groups * width);
     } else {
       start(column_partial<T, 1>, groups);
     }
-    const ColumnSumBody<T> body{sums, shape.outputs, chunks, elements<T>(bias), write};
-    each(stream(), shape.outputs, false, body);
+    const SumOfChunks all{sums, shape.outputs, chunks};
+    store_each(shape.outputs, all, elements<T>(bias), write);
   });
 }
 
@@ -306,19 +219,18 @@ void CudaKernels::linear_backward_input(
   multiply({dy, shape.outputs}, weight, shape.batch, shape.outputs, shape.inputs, dx, panel);
   if (!relu) return;
   with_type(dx.dtype, [&]<class T>(T) {
-    const MaskBody<T> body{elements<T>(dx), elements<T>(x)};
-    each(stream(), shape.batch * shape.inputs, aligned(body.dx, body.x), body);
+    T* delta = elements<T>(dx);
+    each(shape.batch * shape.inputs, Mask(), In<T>{delta}, In<T>{elements<T>(x)}, Out<T>{delta});
   });
 }
 
 void CudaKernels::cross_entropy(
     View outputs, View targets, std::int64_t rows, float scale, View delta, Sums& sums) {
-  SumsOnGpu* to = on_gpu(sums);
+  SumsOnGpu& to = SumsOnGpu::of(sums);
   const auto count = static_cast<double>(rows);
-  const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(rows, most_blocks));
+  const auto blocks = static_cast<unsigned>(std::min(rows, most_blocks));
   with_type(outputs.dtype, [&]<class T>(T) {
-    launch(stream(),
-           dim3(blocks),
+    launch(dim3(blocks),
            cross_entropy_kernel<T>,
            elements<T>(outputs),
            elements<float>(targets),
@@ -326,22 +238,9 @@ void CudaKernels::cross_entropy(
            outputs.size / rows,
            static_cast<float>(scale / count),
            elements<T>(delta),
-           to->partial);
+           to.partial);
   });
-  launch(stream(), dim3(1), add_partial_sums, &to->loss, to->partial, blocks, count);
-}
-
-void CudaKernels::squared_error(View outputs, View targets, float scale, View delta, Sums& sums) {
-  SumsOnGpu* to = on_gpu(sums);
-  const auto count = static_cast<double>(outputs.size);
-  with_type(outputs.dtype, [&]<class T>(T) {
-    const SquaredErrorBody<T> body{elements<T>(outputs),
-                                   elements<float>(targets),
-                                   static_cast<float>(scale / count),
-                                   elements<T>(delta)};
-    const bool packs = aligned(body.outputs, body.targets, body.delta);
-    add_sum(stream(), outputs.size, packs, body, &to->loss, to->partial, count);
-  });
+  launch(dim3(1), add_partial_sums, &to.totals.loss, to.partial, blocks, count);
 }
 
 }  // namespace zero::cuda

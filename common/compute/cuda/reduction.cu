@@ -1,105 +1,54 @@
 // SPDX-License-Identifier: MIT
-#include "compute/cuda/block_sum.cuh"
-#include "compute/cuda/cuda_kernels.hpp"
+#include "compute/cuda/launch.cuh"
 
 namespace zero::cuda {
 
 namespace {
 
+/// An operand: the mean of all ranks' elements, added in rank order.
 template <class T>
-struct DivideBody {
+struct MeanOfRanks {
   using Element = T;
-
-  T* values;
-  float divisor;
-
-  template <int width>
-  __device__ void at(std::int64_t i) const {
-    Pack<T, width> x = load<width>(values, i);
-    for (int k = 0; k < width; ++k) x.at[k] = narrow<T>(widen(x.at[k]) / divisor);
-    save<width>(values, i, x);
-  }
-};
-
-template <class T>
-struct SquareBody {
-  using Element = T;
-
-  const T* values;
-
-  template <int width>
-  __device__ double at(std::int64_t i) const {
-    const Pack<T, width> x = load<width>(values, i);
-    double sum = 0;
-    for (int k = 0; k < width; ++k) {
-      const double value = widen(x.at[k]);
-      sum += value * value;
-    }
-    return sum;
-  }
-};
-
-template <class T>
-struct OrderedMeanBody {
-  using Element = T;
+  static constexpr bool written = false;
 
   const T* own;
   const T* received;  // the other ranks' parts, `part` elements each
-  T* shard;
   std::int64_t part;
   int rank;
   int ranks;
-  Write write;
 
   __device__ const T* of(int r) const {
     return r == rank ? own : received + (r < rank ? r : r - 1) * part;
   }
-
-  template <int width>
-  __device__ void at(std::int64_t i) const {
-    const Pack<T, width> first = load<width>(of(0), i);
-    Pack<float, width> sum;
-    for (int k = 0; k < width; ++k) sum.at[k] = widen(first.at[k]);
-    for (int r = 1; r < ranks; ++r) {
-      const Pack<T, width> next = load<width>(of(r), i);
-      for (int k = 0; k < width; ++k) sum.at[k] += widen(next.at[k]);
-    }
-    Pack<T, width> to{};
-    if (write == Write::add) to = load<width>(shard, i);
-    for (int k = 0; k < width; ++k) store(to.at[k], sum.at[k] / static_cast<float>(ranks), write);
-    save<width>(shard, i, to);
-  }
 };
+
+/// Every part of `received` is aligned when the first one is and their size is whole packs.
+template <int width, class T>
+bool aligned(const MeanOfRanks<T>& x) {
+  if (!has_packs<width>(x.own)) return false;
+  return x.ranks == 1 || (has_packs<width>(x.received) && x.part % width == 0);
+}
+
+template <int width, class T>
+__device__ Pack<float, width> load(const MeanOfRanks<T>& x, std::int64_t i) {
+  Pack<float, width> sum;
+  for (int r = 0; r < x.ranks; ++r) {
+    const Pack<T, width> next = load_pack<width>(x.of(r) + i);
+    for (int k = 0; k < width; ++k) {
+      sum.at[k] = r == 0 ? widen(next.at[k]) : sum.at[k] + widen(next.at[k]);
+    }
+  }
+  for (int k = 0; k < width; ++k) sum.at[k] /= static_cast<float>(x.ranks);
+  return sum;
+}
 
 }  // namespace
 
-void CudaKernels::divide(View values, int divisor) {
-  with_type(values.dtype, [&]<class T>(T) {
-    const DivideBody<T> body{elements<T>(values), static_cast<float>(divisor)};
-    each(stream(), values.size, aligned(body.values), body);
-  });
-}
-
-void CudaKernels::squared_norm(View values, Sums& sums) {
-  SumsOnGpu* to = on_gpu(sums);
-  with_type(values.dtype, [&]<class T>(T) {
-    const SquareBody<T> body{elements<T>(values)};
-    add_sum(stream(), values.size, aligned(body.values), body, &to->squares, to->partial, 1);
-  });
-}
-
 void CudaKernels::ordered_mean(View own, int rank, View received, View shard, Write write) {
   with_type(shard.dtype, [&]<class T>(T) {
-    const OrderedMeanBody<T> body{elements<T>(own),
-                                  elements<T>(received),
-                                  elements<T>(shard),
-                                  shard.size,
-                                  rank,
-                                  static_cast<int>(received.size / shard.size) + 1,
-                                  write};
-    // Every part of `received` is aligned when the first one is and their size is whole packs.
-    const bool parts = body.ranks == 1 || shard.size % wide<T> == 0;
-    each(stream(), shard.size, parts && aligned(body.own, body.received, body.shard), body);
+    const int ranks = static_cast<int>(received.size / shard.size) + 1;
+    const MeanOfRanks<T> mean{elements<T>(own), elements<T>(received), shard.size, rank, ranks};
+    store_each(shard.size, mean, elements<T>(shard), write);
   });
 }
 

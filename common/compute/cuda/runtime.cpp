@@ -62,7 +62,7 @@ std::unique_ptr<Kernels> make_kernels() {
 
 CudaKernels::CudaKernels(int gpu)
     : gpu_(gpu),
-      fetched_(Device::cuda, 2 * sizeof(double)) {
+      fetched_(Device::cuda, sizeof(Totals)) {
   check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
 }
 
@@ -91,24 +91,18 @@ void CudaKernels::finish() {
   idle_ = true;
 }
 
-void CudaKernels::copy(View from, View to) {
-  copy_bytes(to.data, from.data, from.bytes());
-}
-
 void CudaKernels::copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes) {
   check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream()));
 }
 
 void CudaKernels::clear(Sums& sums) {
-  check_cuda(cudaMemsetAsync(sums.on_gpu.data(), 0, 2 * sizeof(double), stream()));
+  check_cuda(cudaMemsetAsync(sums.on_gpu.data(), 0, sizeof(Totals), stream()));
 }
 
 void CudaKernels::fetch(Sums& sums) {
   copy_bytes(fetched_.data(), sums.on_gpu.data(), fetched_.bytes());
   finish();
-  const auto* values = reinterpret_cast<const double*>(fetched_.data());
-  sums.totals.loss = values[0];
-  sums.totals.squares = values[1];
+  sums.totals = *reinterpret_cast<const Totals*>(fetched_.data());
 }
 
 }  // namespace zero::cuda

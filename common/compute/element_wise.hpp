@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: MIT
+// Element-wise work, written once for both devices: a body says what happens to one element, an
+// operand says where the elements lie, and a device's `each` and `add_sum` apply the one to the
+// others. Operands of a call overlap nowhere or element by element.
+#pragma once
+#include "compute/kernels.hpp"
+
+namespace zero {
+
+/// Elements that a body only reads, only writes, or does both to: nothing is moved in vain.
+template <class T>
+struct In {
+  using Element = T;
+  static constexpr bool read = true, written = false;
+  const T* at;
+};
+template <class T>
+struct Out {
+  using Element = T;
+  static constexpr bool read = false, written = true;
+  T* at;
+};
+template <class T>
+struct InOut {
+  using Element = T;
+  static constexpr bool read = true, written = true;
+  T* at;
+};
+
+// ---- Bodies: operator()(number of the element, the element of each operand ...) ----
+
+struct Initialise {
+  Generator random;
+  std::uint64_t number;
+  std::int64_t weights;
+  float scale;
+  template <class T>
+  HOST_DEVICE void operator()(std::int64_t i, T& x) const {
+    x = narrow<T>(i < weights ? random.uniform(number + i) * scale : 0.0f);
+  }
+};
+
+struct Divide {
+  float divisor;
+  template <class T>
+  HOST_DEVICE void operator()(std::int64_t, T& x) const {
+    x = narrow<T>(widen(x) / divisor);
+  }
+};
+
+struct Store {
+  Write write;
+  template <class X, class T>
+  HOST_DEVICE void operator()(std::int64_t, X x, T& place) const {
+    store(place, widen(x), write);
+  }
+};
+
+/// y = relu(sum + bias), where there is a bias.
+struct BiasRelu {
+  bool relu;
+  template <class X, class T, class... Bias>
+  HOST_DEVICE void operator()(std::int64_t, X sum, T& y, Bias... bias) const {
+    float value = widen(sum);
+    ((value += widen(bias)), ...);
+    if (relu) value = value < 0 ? 0 : value;  // keeps NaN
+    y = narrow<T>(value);
+  }
+};
+
+/// dx = sum, but 0 where a ReLU cut off what is now x.
+struct Mask {
+  template <class X, class T>
+  HOST_DEVICE void operator()(std::int64_t, X sum, T x, T& dx) const {
+    dx = narrow<T>(widen(x) > 0 ? widen(sum) : 0.0f);
+  }
+};
+
+/// The new weight goes, rounded, to the copy, where there is one.
+struct AdamBody {
+  AdamScalars scalars;
+  template <class T, class... Copy>
+  HOST_DEVICE void operator()(
+      std::int64_t, T grad, float& weight, float& momentum, float& variance, Copy&... copy) const {
+    adam_element(scalars, widen(grad), weight, momentum, variance);
+    ((copy = narrow<Copy>(weight)), ...);
+  }
+};
+
+// Bodies of sums return an element's term. On the CPU element i is added to partial sum i mod
+// `lanes`.
+
+struct Square {
+  static constexpr int lanes = 8;
+  template <class T>
+  HOST_DEVICE double operator()(std::int64_t, T x) const {
+    const double wide = widen(x);
+    return wide * wide;
+  }
+};
+
+struct SquaredError {
+  static constexpr int lanes = 1;
+  float factor;
+  template <class T>
+  HOST_DEVICE double operator()(std::int64_t, T y, float target, T& dy) const {
+    const float difference = widen(y) - target;
+    dy = narrow<T>(2 * difference * factor);
+    return static_cast<double>(difference) * difference;
+  }
+};
+
+/// The operations that are nothing but a body. Backend, which derives from this, has
+/// elements<T>(view): the view's memory;
+/// each(count, body, operands ...): body for each of `count` elements;
+/// add_sum(sums, total, divisor, count, body, operands ...): adds the sum of the body's terms,
+/// divided, to that total of the sums.
+template <class Backend>
+class ElementWise : public Kernels {
+ public:
+  void initialise(View part,
+                  const Generator& random,
+                  std::uint64_t number,
+                  std::int64_t weights,
+                  float scale) final;
+  void squared_error(View outputs, View targets, float scale, View delta, Sums& sums) final;
+  void divide(View values, int divisor) final;
+  void squared_norm(View values, Sums& sums) final;
+  void adam(const AdamScalars& scalars, const AdamSlice& slice, View grads, View params) final;
+
+ private:
+  Backend& on() { return static_cast<Backend&>(*this); }
+  template <class T>
+  static T* of(View view) {
+    return Backend::template elements<T>(view);
+  }
+};
+
+template <class Backend>
+void ElementWise<Backend>::initialise(
+    View part, const Generator& random, std::uint64_t number, std::int64_t weights, float scale) {
+  with_type(part.dtype, [&]<class T>(T) {
+    on().each(part.size, Initialise{random, number, weights, scale}, Out<T>{of<T>(part)});
+  });
+}
+
+template <class Backend>
+void ElementWise<Backend>::squared_error(
+    View outputs, View targets, float scale, View delta, Sums& sums) {
+  with_type(outputs.dtype, [&]<class T>(T) {
+    const auto count = static_cast<double>(outputs.size);
+    on().add_sum(sums,
+                 &Totals::loss,
+                 count,
+                 outputs.size,
+                 SquaredError{static_cast<float>(scale / count)},
+                 In<T>{of<T>(outputs)},
+                 In<float>{of<float>(targets)},
+                 Out<T>{of<T>(delta)});
+  });
+}
+
+template <class Backend>
+void ElementWise<Backend>::divide(View values, int divisor) {
+  with_type(values.dtype, [&]<class T>(T) {
+    on().each(values.size, Divide{static_cast<float>(divisor)}, InOut<T>{of<T>(values)});
+  });
+}
+
+template <class Backend>
+void ElementWise<Backend>::squared_norm(View values, Sums& sums) {
+  with_type(values.dtype, [&]<class T>(T) {
+    on().add_sum(sums, &Totals::squares, 1, values.size, Square(), In<T>{of<T>(values)});
+  });
+}
+
+template <class Backend>
+void ElementWise<Backend>::adam(const AdamScalars& scalars,
+                                const AdamSlice& slice,
+                                View grads,
+                                View params) {
+  with_type(grads.dtype, [&]<class T>(T) {
+    const auto update = [&](auto... copy) {
+      on().each(slice.weights.size,
+                AdamBody{scalars},
+                In<T>{of<T>(grads)},
+                InOut<float>{of<float>(slice.weights)},
+                InOut<float>{of<float>(slice.momentum)},
+                InOut<float>{of<float>(slice.variance)},
+                copy...);
+    };
+    if (params.data == slice.weights.data) {
+      update();
+    } else {
+      update(Out<T>{of<T>(params)});
+    }
+  });
+}
+
+}  // namespace zero

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: MIT
+// What many tests check in one line: a refusal, the ledger's figures.
+#pragma once
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
+#include <string>
+#include <vector>
+
+#include "memory/error.hpp"
+#include "memory/ledger.hpp"
+
+namespace zero::test {
+
+/// f() must throw an Error of that code, one sentence with all of these words in it.
+inline void check_refused(ExitCode code, const std::vector<std::string>& words, auto f) {
+  try {
+    f();
+    FAIL_CHECK("accepted");
+  } catch (const Error& error) {
+    const std::string what = error.what();
+    INFO(what);
+    CHECK(error.code == code);
+    CHECK(what.find('\n') == what.npos);
+    for (const std::string& word : words) CHECK_MESSAGE(what.find(word) != what.npos, word);
+  }
+}
+
+/// "reserved resident now peak", in bytes.
+inline std::string figures(const KindBytes& of) {
+  return fmt::format("{} {} {} {}", of.reserved, of.resident, of.now, of.peak);
+}
+
+/// The process's books of one kind, counted from the construction of this on.
+class Change {
+ public:
+  explicit Change(Kind kind)
+      : kind_(kind),
+        before_(ledger().of(kind)) {
+    ledger().restart_peaks();
+  }
+  std::string figures() const {
+    const KindBytes& after = ledger().of(kind_);
+    return test::figures({after.reserved - before_.reserved,
+                          after.resident - before_.resident,
+                          after.now - before_.now,
+                          after.peak - before_.now});
+  }
+
+ private:
+  Kind kind_;
+  KindBytes before_;
+};
+
+}  // namespace zero::test
