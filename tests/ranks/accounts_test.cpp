@@ -4,6 +4,8 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
+#include <numeric>
+
 #include "tests/ranks/ranks.hpp"
 #include "trainer.hpp"
 
@@ -54,11 +56,8 @@ std::int64_t sent_in(const Sent& sent, Phase phase) {
 
 std::int64_t over_ranks(Communicator& comm, std::int64_t mine) {
   const auto value = static_cast<std::uint64_t>(mine);
-  std::int64_t sum = 0;
-  for (const std::uint64_t of_rank : comm.gather({&value, 1})) {
-    sum += static_cast<std::int64_t>(of_rank);
-  }
-  return sum;
+  const auto all = comm.gather({&value, 1});
+  return std::accumulate(all.begin(), all.end(), std::int64_t{0});
 }
 
 void check_bytes(const Prediction& plan) {
@@ -72,17 +71,14 @@ void check_bytes(const Prediction& plan) {
   }
 }
 
-void check_traffic(const Prediction& plan,
-                   Communicator& comm,
-                   std::int64_t steps,
-                   std::int64_t skipped) {
+void check_traffic(const Prediction& plan, Communicator& comm, Prediction::Steps steps) {
   const Sent& sent = comm.sent();
   for (const Phase phase : step_phases) {
     INFO("elements sent in ", std::string(name_of(phase)));
-    CHECK(sent_in(sent, phase) == plan.sent(phase, steps, skipped));
+    CHECK(sent_in(sent, phase) == plan.sent(phase, steps));
   }
   CHECK(sent_in(sent, Phase::setup) == 0);
-  CHECK(over_ranks(comm, sent.padding) == plan.padding_sent(steps, skipped));
+  CHECK(over_ranks(comm, sent.padding) == plan.padding_sent(steps));
   CHECK(sent.scalars == plan.scalars_sent(steps));
 }
 
@@ -91,22 +87,21 @@ void check_traffic(const Prediction& plan,
 TEST_CASE("bytes and traffic equal the chapter's formulas") {
   for (const Case& c : cases()) {
     const Options& o = c.options;
-    const auto where = fmt::format("{} {} layers {} accumulate {} prefetch {}",
-                                   name_of(o.task),
-                                   name_of(o.dtype),
-                                   o.layers,
-                                   o.accumulate,
-                                   o.prefetch);
-    INFO(where);
+    INFO(fmt::format("{} {} layers {} accumulate {} prefetch {}",
+                     name_of(o.task),
+                     name_of(o.dtype),
+                     o.layers,
+                     o.accumulate,
+                     o.prefetch));
     ledger().restart_peaks();
     Part<Trainer> part(o, poisoned_data(o, c.bad_sample));
-    std::int64_t skipped = 0;
-    for (int step = 0; step < o.steps; ++step) skipped += part.step(step).skipped;
+    Prediction::Steps steps{o.steps, 0};
+    for (int step = 0; step < o.steps; ++step) steps.skipped += part.step(step).skipped;
     part.trainer.synchronise();
-    CHECK((skipped > 0) == (c.bad_sample == 4));
+    CHECK((steps.skipped > 0) == (c.bad_sample == 4));
     const Prediction plan = predict(Trainer::chapter, o, device(), part.layout);
     check_bytes(plan);
-    if (part.comm.counts()) check_traffic(plan, part.comm, o.steps, skipped);
+    if (part.comm.counts()) check_traffic(plan, part.comm, steps);
   }
 }
 
