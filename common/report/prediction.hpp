@@ -35,17 +35,13 @@ struct Prediction {
 };
 
 /// Throws Error (data) when the file of task text cannot be read.
-Prediction predict(const Chapter& chapter,
-                   const Options& options,
-                   Device device,
+Prediction predict(const Chapter& chapter, const Options& options, Device device,
                    const Layout& layout);
 
 /// Throws Error (resources) when what the run is going to reserve, on each of the ranks that share
 /// a machine's memory or a GPU's, is more than is available there now. Better here than when the
 /// kernel ends a rank. Returns the bytes of one rank.
-std::int64_t check_memory(const Chapter& chapter,
-                          const Options& options,
-                          const Choice& choice,
+std::int64_t check_memory(const Chapter& chapter, const Options& options, const Choice& choice,
                           const Layout& layout);
 
 /// What --plan prints: for options.ranks ranks on that device.

@@ -40,8 +40,7 @@ class Session {
   Choice agree(const Command& command, const Chapter& chapter);
 
   /// Runs `make` on every rank. When it throws an Error on any, throws Refusal on all.
-  template <class Make>
-  auto together(Make make) {
+  template <class Make> auto together(Make make) {
     std::optional<decltype(make())> made;
     attempt([&] { made.emplace(make()); });
     return std::move(*made);

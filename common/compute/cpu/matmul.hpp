@@ -22,12 +22,8 @@ void use_one_matmul_thread();
 /// Forms the rows x columns product of a (rows x inner) and b (inner x columns) and hands each
 /// element of it to `store` once. 16-bit operands are widened first, which is exact.
 /// panel: at least matmul_panel elements, overwritten.
-void matmul(const Matrix& a,
-            const Matrix& b,
-            std::int64_t rows,
-            std::int64_t inner,
-            std::int64_t columns,
-            std::span<float> panel,
+void matmul(const Matrix& a, const Matrix& b, std::int64_t rows, std::int64_t inner,
+            std::int64_t columns, std::span<float> panel,
             const std::function<void(const Run&)>& store);
 
 /// Blocks of 256 x 384, 384 x 256 and 256 x 256 elements: 1 MiB.

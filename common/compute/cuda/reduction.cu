@@ -6,8 +6,7 @@ namespace zero::cuda {
 namespace {
 
 /// An operand: the mean of all ranks' elements, added in rank order.
-template <class T>
-struct MeanOfRanks {
+template <class T> struct MeanOfRanks {
   using Element = T;
   static constexpr bool written = false;
 
@@ -23,8 +22,7 @@ struct MeanOfRanks {
 };
 
 /// Every part of `received` is aligned when the first one is and their size is whole packs.
-template <int width, class T>
-bool aligned(const MeanOfRanks<T>& x) {
+template <int width, class T> bool aligned(const MeanOfRanks<T>& x) {
   if (!has_packs<width>(x.own)) return false;
   return x.ranks == 1 || (has_packs<width>(x.received) && x.part % width == 0);
 }
