@@ -3,7 +3,7 @@
 #pragma once
 #include <cmath>
 
-#include "memory/host_device.hpp"
+#include "memory/dtype.hpp"
 
 namespace zero {
 

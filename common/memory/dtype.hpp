@@ -5,7 +5,12 @@
 #include <cstdint>
 #include <stdexcept>
 
-#include "memory/host_device.hpp"
+// What the host and a GPU both call is marked, so that arithmetic is written once.
+#ifdef __CUDACC__
+#define HOST_DEVICE __host__ __device__
+#else
+#define HOST_DEVICE
+#endif
 
 namespace zero {
 

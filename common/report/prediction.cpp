@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "memory/error.hpp"
-#include "report/table.hpp"
 #include "train/adam.hpp"
 #include "train/data.hpp"
 #include "train/mlp.hpp"

@@ -1,14 +1,26 @@
 // SPDX-License-Identifier: MIT
 // What a chapter's own formulas predict about bytes held and elements sent.
 #pragma once
+#include <fmt/format.h>
+
 #include <array>
 #include <cstdint>
+#include <string>
 
 #include "comm/communicator.hpp"
 #include "memory/layout.hpp"
 #include "train/options.hpp"
 
 namespace zero {
+
+/// 1234567 as "1 234 567".
+inline std::string grouped(std::int64_t number) {
+  std::string text = fmt::to_string(number);
+  for (auto at = static_cast<std::int64_t>(text.size()) - 3; at > (number < 0); at -= 3) {
+    text.insert(at, 1, ' ');
+  }
+  return text;
+}
 
 /// What one rank is going to hold and send.
 struct Prediction {

@@ -15,7 +15,6 @@
 
 #include "comm/launcher.hpp"
 #include "memory/error.hpp"
-#include "report/table.hpp"
 
 namespace zero {
 

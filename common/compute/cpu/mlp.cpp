@@ -33,7 +33,7 @@ void CpuKernels::linear_forward(const LinearShape& shape, View x, View params, V
     const BiasRelu body{relu};
     matmul({x, shape.inputs}, {params.part(0, shape.weights()), shape.inputs, true}, shape.batch,
            shape.inputs, shape.outputs, panel.as<float>(),
-           [&, out = elements<T>(y)](const Run& run) {
+           [&, out = elements<T>(y)](const RowPart& run) {
              const In<float> sums{run.values};
              if (shape.bias) {
                each(run.count, body, sums, Out<T>{out + run.at}, In<T>{bias + run.column});
@@ -50,7 +50,7 @@ void CpuKernels::linear_backward_params(const LinearShape& shape, View dy, View 
   with_type(grads.dtype, [&]<class T>(T) {
     T* grad = elements<T>(grads);
     matmul({dy, shape.outputs, true}, {x, shape.inputs}, shape.outputs, shape.batch, shape.inputs,
-           panel.as<float>(), [&](const Run& run) {
+           panel.as<float>(), [&](const RowPart& run) {
              each(run.count, Store{write}, In<float>{run.values}, InOut<T>{grad + run.at});
            });
     if (shape.bias) {
@@ -72,7 +72,7 @@ void CpuKernels::linear_backward_input(const LinearShape& shape, View dy, View p
   with_type(params.dtype, [&]<class T>(T) {
     matmul({dy, shape.outputs}, {params.part(0, shape.weights()), shape.inputs}, shape.batch,
            shape.outputs, shape.inputs, panel.as<float>(),
-           [&, input = elements<T>(x), delta = elements<T>(dx)](const Run& run) {
+           [&, input = elements<T>(x), delta = elements<T>(dx)](const RowPart& run) {
              const In<float> sums{run.values};
              const Out<T> to{delta + run.at};
              if (relu) {
