@@ -29,7 +29,7 @@ inline void fill(View view, auto value) {
     for (std::int64_t i = 0; i < view.size; ++i) {
       values[i] = narrow<T>(static_cast<float>(value(i)));
     }
-    copy_now(view.device, view.data, values.data(), view.bytes());
+    memory_of(view.device).copy(view.data, values.data(), view.bytes());
   });
 }
 
@@ -43,7 +43,7 @@ inline std::vector<float> values(View view) {
   return all;
 }
 
-/// Samples [first, first + count) of the data, unrounded: rows of inputs, and of targets.
+/// Samples [first, first + count) of data on the CPU, unrounded: rows of inputs, and of targets.
 struct LoadedSamples {
   std::vector<float> inputs, targets;
   bool operator==(const LoadedSamples&) const = default;
@@ -52,9 +52,9 @@ inline LoadedSamples load_samples(const Data& data,
                                   const Architecture& model,
                                   std::int64_t first,
                                   std::int64_t count) {
-  const Tensor inputs(Kind::data, Dtype::fp32, count * model.widths.front());
-  const Tensor targets(Kind::data, Dtype::fp32, count * model.targets());
-  Stream stream("samples");
+  const Tensor inputs(Device::cpu, Kind::data, Dtype::fp32, count * model.widths.front());
+  const Tensor targets(Device::cpu, Kind::data, Dtype::fp32, count * model.targets());
+  Stream stream("samples", Device::cpu);
   data.load(stream.kernels(), first, inputs.view(), targets.view());
   stream.synchronise();
   return {values(inputs.view()), values(targets.view())};
