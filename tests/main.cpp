@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// doctest's main for tests without ranks: PROGRAM [cuda] [doctest options]. With cuda they run on a
+// doctest's main for tests without ranks: PROGRAM [cuda] [doctest options]. With cuda they need a
 // GPU, and without one they are skipped with the reason. Running no test case is a failure.
 #define DOCTEST_CONFIG_IMPLEMENT
 #include <doctest/doctest.h>

@@ -29,7 +29,7 @@ template <int width, class T> bool aligned(const MeanOfRanks<T>& x) {
 
 template <int width, class T>
 __device__ Pack<float, width> load(const MeanOfRanks<T>& x, std::int64_t i) {
-  Pack<float, width> sum;
+  Pack<float, width> sum{};
   for (int r = 0; r < x.ranks; ++r) {
     const Pack<T, width> next = load_pack<width>(x.of(r) + i);
     for (int k = 0; k < width; ++k) {
