@@ -22,7 +22,9 @@ namespace {
 constexpr Chapter alone{.name = "01_adam", .ranks = false};
 constexpr Chapter plain{.name = "02_distributed_adam"};
 constexpr Chapter mixed{.name = "05_zero2", .mixed_precision = true};
-constexpr Chapter window{.name = "06_zero3", .mixed_precision = true, .prefetch = true};
+constexpr Chapter window{.name = "06_zero3",
+                         .mixed_precision = true,
+                         .whole_layers = [](int prefetch) { return WholeLayers(prefetch + 1, 2); }};
 constexpr Chapter chapters[] = {alone, plain, mixed, window};
 
 using std::tuple;

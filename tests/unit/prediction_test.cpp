@@ -233,21 +233,21 @@ TEST_CASE("elements sent, by phase, padding and scalars, with steps skipped and 
   for (int stage = 0; stage <= 3; ++stage) {
     INFO(std::string(stages[stage]->name));
     const Prediction plan = on_cpu(*stages[stage], options, 3);
-    CHECK(plan.sent(Phase::forward, 10, 4) == expected[stage].forward);
-    CHECK(plan.sent(Phase::backward, 10, 4) == expected[stage].backward);
-    CHECK(plan.sent(Phase::update, 10, 4) == expected[stage].update);
-    CHECK(plan.sent(Phase::setup, 10, 4) == 0);
-    CHECK(plan.padding_sent(10, 4) == expected[stage].padding);
-    CHECK(plan.scalars_sent(10) == 10 * 2 * 2);  // two to each of the others, skipped or not
+    CHECK(plan.sent(Phase::forward, {10, 4}) == expected[stage].forward);
+    CHECK(plan.sent(Phase::backward, {10, 4}) == expected[stage].backward);
+    CHECK(plan.sent(Phase::update, {10, 4}) == expected[stage].update);
+    CHECK(plan.sent(Phase::setup, {10, 4}) == 0);
+    CHECK(plan.padding_sent({10, 4}) == expected[stage].padding);
+    CHECK(plan.scalars_sent({10, 0}) == 10 * 2 * 2);  // two to each of the others, skipped or not
   }
 }
 
 TEST_CASE("one rank sends nothing and needs no buffer to receive in") {
   for (const Chapter* chapter : stages) {
     const Prediction plan = on_cpu(*chapter, text_options(Dtype::bf16, 2), 1);
-    for (const Phase phase : step_phases) CHECK(plan.sent(phase, 10, 0) == 0);
-    CHECK(plan.padding_sent(10, 0) == 0);
-    CHECK(plan.scalars_sent(10) == 0);
+    for (const Phase phase : step_phases) CHECK(plan.sent(phase, {10, 0}) == 0);
+    CHECK(plan.padding_sent({10, 0}) == 0);
+    CHECK(plan.scalars_sent({10, 0}) == 0);
     CHECK(of(plan, Kind::communication).peak == 0);
     CHECK(resident_state(plan) == 16 * plan.padded);
   }
@@ -268,9 +268,9 @@ TEST_CASE("the largest sizes that can be asked for do not overflow") {
   const auto exact = static_cast<long double>(plan.padded);
   CHECK(of(plan, Kind::optimizer).resident == 12 * (plan.padded >> 12));
   CHECK(of(plan, Kind::activations).peak > 0);
-  CHECK(plan.sent(Phase::backward, 1, 0) ==
+  CHECK(plan.sent(Phase::backward, {1, 0}) ==
         static_cast<std::int64_t>(exact * 131072 * 4095 / 4096));
-  CHECK(plan.padding_sent(1, 0) >= 0);
+  CHECK(plan.padding_sent({1, 0}) >= 0);
 }
 
 TEST_CASE("what does not fit beside those who share the memory is refused, with the numbers") {
