@@ -72,9 +72,9 @@ struct Mask {
 /// The new weight goes, rounded, to the copy, where there is one.
 struct AdamBody {
   AdamScalars scalars;
-  template <class T, class... Copy> HOST_DEVICE void operator()(std::int64_t, T grad, float& weight,
-                                                                float& momentum, float& variance,
-                                                                Copy&... copy) const {
+  template <class T, class... Copy>
+  HOST_DEVICE void operator()(std::int64_t, T grad, float& weight, float& momentum, float& variance,
+                              Copy&... copy) const {
     adam_element(scalars, widen(grad), weight, momentum, variance);
     ((copy = narrow<Copy>(weight)), ...);
   }
@@ -120,17 +120,17 @@ template <class Backend> class ElementWise : public Kernels {
   template <class T> static T* of(View view) { return Backend::template elements<T>(view); }
 };
 
-template <class Backend> void ElementWise<Backend>::initialise(View part, const Generator& random,
-                                                               std::uint64_t number,
-                                                               std::int64_t weights, float scale) {
+template <class Backend>
+void ElementWise<Backend>::initialise(View part, const Generator& random, std::uint64_t number,
+                                      std::int64_t weights, float scale) {
   with_type(part.dtype, [&]<class T>(T) {
     on().each(part.size, Initialise{random, number, weights, scale}, Out<T>{of<T>(part)});
   });
 }
 
-template <class Backend> void ElementWise<Backend>::squared_error(View outputs, View targets,
-                                                                  float scale, View delta,
-                                                                  Sums& sums) {
+template <class Backend>
+void ElementWise<Backend>::squared_error(View outputs, View targets, float scale, View delta,
+                                         Sums& sums) {
   with_type(outputs.dtype, [&]<class T>(T) {
     const auto count = static_cast<double>(outputs.size);
     on().add_sum(sums, &Totals::loss, count, outputs.size,
@@ -151,9 +151,9 @@ template <class Backend> void ElementWise<Backend>::squared_norm(View values, Su
   });
 }
 
-template <class Backend> void ElementWise<Backend>::adam(const AdamScalars& scalars,
-                                                         const AdamSlice& slice, View grads,
-                                                         View params) {
+template <class Backend>
+void ElementWise<Backend>::adam(const AdamScalars& scalars, const AdamSlice& slice, View grads,
+                                View params) {
   with_type(grads.dtype, [&]<class T>(T) {
     const auto update = [&](auto... copy) {
       on().each(slice.weights.size, AdamBody{scalars}, In<T>{of<T>(grads)},

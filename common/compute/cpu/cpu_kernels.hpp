@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "compute/element_wise.hpp"
+#include "compute/wide_vectors.hpp"
 
 namespace zero {
 
@@ -42,15 +43,17 @@ class CpuKernels : public ElementWise<CpuKernels> {
   template <class Body, class... Operands>
   static void each(std::int64_t count, Body body, Operands... operands) {
     // Nothing overlaps but element by element, so that the loop becomes vectors of whatever width.
+    on_wide_vectors([=] {
 #pragma GCC ivdep
-    for (std::int64_t i = 0; i < count; ++i) visit(i, body, operands...);
+      for (std::int64_t i = 0; i < count; ++i) visit(i, body, operands...);
+    });
   }
 
   /// Adam with a copy, which is rounded a block later, while the weights are still in the
   /// first-level cache: all in one loop would need more vector registers than there are.
-  template <class T> static void each(std::int64_t count, AdamBody body, In<T> grads,
-                                      InOut<float> weights, InOut<float> momentum,
-                                      InOut<float> variance, Out<T> copy) {
+  template <class T>
+  static void each(std::int64_t count, AdamBody body, In<T> grads, InOut<float> weights,
+                   InOut<float> momentum, InOut<float> variance, Out<T> copy) {
     constexpr std::int64_t block = 1024;
     for (std::int64_t at = 0; at < count; at += block) {
       const std::int64_t n = std::min(block, count - at);
@@ -60,9 +63,9 @@ class CpuKernels : public ElementWise<CpuKernels> {
     }
   }
 
-  template <class Body, class... Operands> static void add_sum(Sums& sums, double Totals::*total,
-                                                               double divisor, std::int64_t count,
-                                                               Body body, Operands... operands) {
+  template <class Body, class... Operands>
+  static void add_sum(Sums& sums, double Totals::*total, double divisor, std::int64_t count,
+                      Body body, Operands... operands) {
     constexpr std::int64_t lanes = Body::lanes;
     double partial[lanes] = {};
     const auto add = [&](std::int64_t first, std::int64_t some) {

@@ -10,8 +10,9 @@ namespace zero {
 namespace {
 
 /// Softmax cross-entropy of one row of `count` outputs; writes scale * its gradient / batch.
-template <class T> double cross_entropy_of_row(const T* outputs, std::int64_t count, int target,
-                                               float factor, T* delta) {
+template <class T>
+double cross_entropy_of_row(const T* outputs, std::int64_t count, int target, float factor,
+                            T* delta) {
   float largest = widen(outputs[0]);
   for (std::int64_t j = 1; j < count; ++j) largest = std::max(largest, widen(outputs[j]));
   float sum = 0;

@@ -27,8 +27,9 @@ constexpr int hidden_size = static_cast<int>(TeacherSource::hidden);
 constexpr int samples = threads / hidden_size;
 constexpr int tile = 128;  // inputs at a time
 
-template <class T> __global__ void teacher_kernel(TeacherSource source, std::int64_t first,
-                                                  std::int64_t rows, T* inputs, float* targets) {
+template <class T>
+__global__ void teacher_kernel(TeacherSource source, std::int64_t first, std::int64_t rows,
+                               T* inputs, float* targets) {
   __shared__ float input[samples][tile + 1];  // one more, so that a column lies in many banks
   __shared__ float weights[tile][hidden_size];
   __shared__ float hidden[samples][hidden_size];

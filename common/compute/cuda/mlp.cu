@@ -96,9 +96,9 @@ struct Largest {
 };
 
 /// A block a row, several rows one after the other where there are more rows than blocks.
-template <class T> __global__ void cross_entropy_kernel(const T* outputs, const float* targets,
-                                                        std::int64_t rows, std::int64_t count,
-                                                        float factor, T* delta, double* partial) {
+template <class T>
+__global__ void cross_entropy_kernel(const T* outputs, const float* targets, std::int64_t rows,
+                                     std::int64_t count, float factor, T* delta, double* partial) {
   double loss = 0;
   for (std::int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     const T* y = outputs + row * count;
