@@ -19,8 +19,8 @@ Scratch scratch_of(std::int64_t size, Dtype dtype = Dtype::fp32) {
 }
 
 bool all_zero(View view) {
-  return std::all_of(
-      view.data, view.data + view.bytes(), [](std::byte b) { return b == std::byte{0}; });
+  return std::all_of(view.data, view.data + view.bytes(),
+                     [](std::byte b) { return b == std::byte{0}; });
 }
 
 }  // namespace
@@ -47,10 +47,8 @@ TEST_CASE("the ledger tells reserved, resident, in use and peak apart, by kind")
 TEST_CASE("the peak of the total is not the sum of the peaks; restarted, both begin at now") {
   Ledger books;
   const auto peaks = [&] {
-    return fmt::format("{} {} {} of {}",
-                       books.of(Kind::parameters).peak,
-                       books.of(Kind::activations).peak,
-                       books.of(Kind::gradients).peak,
+    return fmt::format("{} {} {} of {}", books.of(Kind::parameters).peak,
+                       books.of(Kind::activations).peak, books.of(Kind::gradients).peak,
                        books.peak_of_total());
   };
   books.reserve(Kind::parameters, 10, true);
