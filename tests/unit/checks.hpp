@@ -34,17 +34,11 @@ inline std::string figures(const KindBytes& of) {
 /// The process's books of one kind, counted from the construction of this on.
 class Change {
  public:
-  explicit Change(Kind kind)
-      : kind_(kind),
-        before_(ledger().of(kind)) {
-    ledger().restart_peaks();
-  }
+  explicit Change(Kind kind) : kind_(kind), before_(ledger().of(kind)) { ledger().restart_peaks(); }
   std::string figures() const {
     const KindBytes& after = ledger().of(kind_);
-    return test::figures({after.reserved - before_.reserved,
-                          after.resident - before_.resident,
-                          after.now - before_.now,
-                          after.peak - before_.now});
+    return test::figures({after.reserved - before_.reserved, after.resident - before_.resident,
+                          after.now - before_.now, after.peak - before_.now});
   }
 
  private:

@@ -15,8 +15,7 @@ namespace zero {
 
 namespace {
 
-Options asked(std::optional<Device> device,
-              std::optional<Comm> comm = {},
+Options asked(std::optional<Device> device, std::optional<Comm> comm = {},
               Reduce reduce = Reduce::ordered) {
   return {.device = device, .comm = comm, .reduce = reduce};
 }
@@ -41,9 +40,7 @@ void check_chosen(const Options& options, const Machine& machine, const Choice& 
   CHECK(choice.why == expected.why);
 }
 
-void check_refused(const Options& options,
-                   const Machine& machine,
-                   ExitCode code,
+void check_refused(const Options& options, const Machine& machine, ExitCode code,
                    const std::vector<std::string>& words) {
   test::check_refused(code, words, [&] { choose(options, machine); });
 }
@@ -56,28 +53,24 @@ constexpr Comm mpi = Comm::mpi, nccl = Comm::nccl;
 TEST_CASE("auto: what the machine has, and why") {
   const Options open = asked({});
   check_chosen(open, machine(0, 4), {cpu, mpi, 0, 4, "device cpu: no driver"});
-  check_chosen(open,
-               machine(8, 8, true, 5),
+  check_chosen(open, machine(8, 8, true, 5),
                {cuda, nccl, 5, 1, "device cuda: 8 GPUs here; comm nccl: a GPU a rank"});
-  check_chosen(open,
-               machine(1, 4, true, 3),
+  check_chosen(open, machine(1, 4, true, 3),
                {cuda, mpi, 0, 4, "device cuda: 1 GPU here; comm mpi: 4 ranks share 1 GPU"});
-  check_chosen(open,
-               machine(2, 2, false),
+  check_chosen(open, machine(2, 2, false),
                {cuda, mpi, 0, 1, "device cuda: 2 GPUs here; comm mpi: built without NCCL"});
   check_chosen(open, machine(2, 1), {cuda, mpi, 0, 1, "device cuda: 2 GPUs here"});
   for (const int place : {0, 1}) {
     check_chosen(
-        open,
-        machine(2, 3, true, place),
+        open, machine(2, 3, true, place),
         {cuda, mpi, place, 2 - place, "device cuda: 2 GPUs here; comm mpi: 3 ranks share 2 GPUs"});
   }
   // Eight ranks, each of which sees one GPU, and another one than the others.
   Machine of_slurm = machine(1, 8);
   of_slurm.users = 1;
   of_slurm.gpus_in_use = 8;
-  check_chosen(
-      open, of_slurm, {cuda, nccl, 0, 1, "device cuda: 1 GPU here; comm nccl: a GPU a rank"});
+  check_chosen(open, of_slurm,
+               {cuda, nccl, 0, 1, "device cuda: 1 GPU here; comm nccl: a GPU a rank"});
 }
 
 TEST_CASE("what is asked for is taken") {
@@ -85,8 +78,7 @@ TEST_CASE("what is asked for is taken") {
   check_chosen(asked(cuda, mpi), machine(8, 8), {cuda, mpi, 0, 1, "device cuda; comm mpi"});
   check_chosen(asked(cuda, nccl), machine(1, 1), {cuda, nccl, 0, 1, "device cuda; comm nccl"});
   check_chosen(
-      asked({}, {}, Reduce::native),
-      machine(4, 4),
+      asked({}, {}, Reduce::native), machine(4, 4),
       {cuda, nccl, 0, 1, "device cuda: 4 GPUs here; comm nccl: a GPU a rank; reduce native"});
 }
 

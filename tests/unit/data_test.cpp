@@ -43,13 +43,9 @@ class Folder {
   fs::path path_;
 };
 
-Options text_options(const std::string& file) {
-  return {.data = file, .width = 32, .seed = 4};
-}
+Options text_options(const std::string& file) { return {.data = file, .width = 32, .seed = 4}; }
 
-Options teacher_options(Task task) {
-  return {.task = task, .width = 24, .layers = 2, .seed = 4};
-}
+Options teacher_options(Task task) { return {.task = task, .width = 24, .layers = 2, .seed = 4}; }
 
 /// The first samples of the micro-batches of `steps` steps, over all ranks.
 std::multiset<std::int64_t> numbers(int ranks, int accumulate, int steps) {
@@ -89,23 +85,22 @@ float uniform(std::uint64_t seed, std::uint64_t stream, std::uint64_t index) {
 }
 
 /// What the note's teacher answers, in fp32, sums from the first term on.
-std::vector<float> answer(std::uint64_t seed,
-                          const std::vector<float>& input,
+std::vector<float> answer(std::uint64_t seed, const std::vector<float>& input,
                           std::int64_t outputs) {
   /// Row vector times a matrix of that stream, terms x columns.
-  const auto times =
-      [&](const std::vector<float>& row, std::uint64_t stream, std::int64_t columns) {
-        const auto scale = static_cast<float>(std::sqrt(6.0 / static_cast<double>(row.size())));
-        std::vector<float> products(columns);
-        for (std::size_t i = 0; i < row.size(); ++i) {
-          for (std::int64_t c = 0; c < columns; ++c) {
-            const float weight = uniform(seed, stream, i * columns + c) * scale;
-            const float product = row[i] * weight;
-            products[c] += product;
-          }
-        }
-        return products;
-      };
+  const auto times = [&](const std::vector<float>& row, std::uint64_t stream,
+                         std::int64_t columns) {
+    const auto scale = static_cast<float>(std::sqrt(6.0 / static_cast<double>(row.size())));
+    std::vector<float> products(columns);
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      for (std::int64_t c = 0; c < columns; ++c) {
+        const float weight = uniform(seed, stream, i * columns + c) * scale;
+        const float product = row[i] * weight;
+        products[c] += product;
+      }
+    }
+    return products;
+  };
   return times(times(input, 4, 16), 5, outputs);
 }
 

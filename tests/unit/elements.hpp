@@ -48,9 +48,7 @@ struct LoadedSamples {
   std::vector<float> inputs, targets;
   bool operator==(const LoadedSamples&) const = default;
 };
-inline LoadedSamples load_samples(const Data& data,
-                                  const Architecture& model,
-                                  std::int64_t first,
+inline LoadedSamples load_samples(const Data& data, const Architecture& model, std::int64_t first,
                                   std::int64_t count) {
   const Tensor inputs(Device::cpu, Kind::data, Dtype::fp32, count * model.widths.front());
   const Tensor targets(Device::cpu, Kind::data, Dtype::fp32, count * model.targets());

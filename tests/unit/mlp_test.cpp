@@ -136,9 +136,7 @@ void check_against_reference(const Options& options, double largest_bound, bool 
 
 /// Inputs in -1 .. 1 and targets in -3 .. 3.
 struct SmallIntegers : Data {
-  explicit SmallIntegers(const Options& options)
-      : Data(options, 0, 1),
-        rows(options.batch) {}
+  explicit SmallIntegers(const Options& options) : Data(options, 0, 1), rows(options.batch) {}
   void load(Kernels&, std::int64_t first, View inputs, View targets) const override {
     const std::int64_t width = inputs.size / rows, outputs = targets.size / rows;
     fill(inputs,
@@ -306,9 +304,7 @@ TEST_CASE("activations are booked from forward to backward, as many bytes as the
 }
 
 TEST_CASE("the architectures of the tasks, and the bytes of their activations") {
-  const auto check = [](Task task,
-                        const std::vector<std::int64_t>& sizes,
-                        std::int64_t targets,
+  const auto check = [](Task task, const std::vector<std::int64_t>& sizes, std::int64_t targets,
                         std::int64_t numbers) {
     const Architecture shape = architecture({.task = task, .width = 16, .layers = 3});
     CHECK(shape.sizes() == sizes);

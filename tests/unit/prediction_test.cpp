@@ -41,8 +41,8 @@ constexpr Chapter sharded_all{
     .elements_sent = [](double a) { return Traffic(a, 2 * a, 0); },
     .whole_layers = [](int prefetch) { return WholeLayers(prefetch + 1, 2); },
 };
-constexpr const Chapter* stages[] = {
-    &replicated, &sharded_optimizer, &sharded_gradients, &sharded_all};
+constexpr const Chapter* stages[] = {&replicated, &sharded_optimizer, &sharded_gradients,
+                                     &sharded_all};
 
 /// A stack of layers on text, the shipped one.
 Options text_options(Dtype dtype, int layers) {
@@ -74,10 +74,7 @@ double state_of(const Chapter& chapter, Dtype dtype, double parameters, int rank
 }
 
 /// A cell of the paper's table: the figure as it is printed, in GB.
-void check_cell(const Chapter& chapter,
-                double parameters,
-                int ranks,
-                const std::string& printed,
+void check_cell(const Chapter& chapter, double parameters, int ranks, const std::string& printed,
                 bool truncated) {
   INFO(parameters, " parameters on ", ranks, " ranks");
   const double gb = state_of(chapter, Dtype::bf16, parameters, ranks) / 1e9;
@@ -238,7 +235,7 @@ TEST_CASE("elements sent, by phase, padding and scalars, with steps skipped and 
     CHECK(plan.sent(Phase::update, {10, 4}) == expected[stage].update);
     CHECK(plan.sent(Phase::setup, {10, 4}) == 0);
     CHECK(plan.padding_sent({10, 4}) == expected[stage].padding);
-    CHECK(plan.scalars_sent({10, 0}) == 10 * 2 * 2);  // two to each of the others, skipped or not
+    CHECK(plan.scalars_sent({10, 4}) == 10 * 2 * 2);  // two to each of the others, skipped or not
   }
 }
 

@@ -29,8 +29,7 @@ class RoundingBound {
   double safety_of_kinks = HUGE_VAL;
 
   RoundingBound(const ReferenceModel& model, const Samples& samples, Dtype dtype)
-      : shape_(model.architecture),
-        roundoff_(unit_roundoff(dtype)) {
+      : shape_(model.architecture), roundoff_(unit_roundoff(dtype)) {
     ReferenceModel absolute = model;
     absolute.architecture.relu = false;
     for (Numbers& layer : absolute.params) layer = magnitudes(layer);

@@ -29,10 +29,7 @@ constexpr Stream::Mode modes[] = {Stream::Mode::inline_, worker};
 /// Delays the streams of one name until the end of the scope.
 class Delay {
  public:
-  explicit Delay(const std::string& name)
-      : name_(name) {
-    Stream::delay_for_tests(name, a_while);
-  }
+  explicit Delay(const std::string& name) : name_(name) { Stream::delay_for_tests(name, a_while); }
   ~Delay() { Stream::delay_for_tests(name_, 0us); }
 
  private:
