@@ -138,11 +138,10 @@ std::optional<Progress::Stuck> Watchdog::find_stuck() const {
 std::string Watchdog::sentence(const Progress::Stuck& stuck) const {
   const Progress::Task& task = stuck.task;
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(limit_).count();
-  const std::string whom =
-      task.missing.empty()
-          ? ""
-          : fmt::format(
-                " for rank{} {}", task.missing.size() == 1 ? "" : "s", fmt::join(task.missing, ", "));
+  const std::string whom = task.missing.empty() ? ""
+                                                : fmt::format(" for rank{} {}",
+                                                              task.missing.size() == 1 ? "" : "s",
+                                                              fmt::join(task.missing, ", "));
   return fmt::format(
       "step {}, {}: {} on {} has waited {} s{}: a rank is stuck or gone, or a step takes longer "
       "than --timeout allows",

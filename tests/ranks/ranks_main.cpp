@@ -17,8 +17,8 @@
 #include <sstream>
 
 #include "run/failure.hpp"
-#include "tests/ranks/ranks.hpp"
 #include "tests/count_listener.hpp"
+#include "tests/ranks/ranks.hpp"
 
 namespace zero::test {
 
@@ -101,7 +101,8 @@ int main(int argc, char** argv) {
   Session session(argc, argv);
   const int expected = argc > 1 ? std::atoi(argv[1]) : 0;
   if (expected != session.size()) {
-    test::leave(fmt::format("usage: mpirun -n RANKS PROGRAM RANKS; RANKS is given as {}", expected));
+    test::leave(
+        fmt::format("usage: mpirun -n RANKS PROGRAM RANKS; RANKS is given as {}", expected));
   }
   const std::string way = argc > 2 ? argv[2] : "";
   const bool on_gpus = way == "mpi" || way == "nccl" || way == "native";

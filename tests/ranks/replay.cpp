@@ -99,7 +99,8 @@ Replay::Values Replay::gradients_every_micro_batch(int step) {
 Totals Replay::totals(const Values& grads) const {
   Totals totals;
   for (int r = 0; r < ranks_; ++r) {
-    const Layout cut(architecture(options_).sizes(), r, ranks_);  // 01 is one rank: it owns everything
+    const Layout cut(
+        architecture(options_).sizes(), r, ranks_);  // 01 is one rank: it owns everything
     double squares = 0;
     for (int l = 0; l < cut.layers(); ++l) {
       const std::int64_t size = cut.layer_size(l) / ranks_;
