@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "run/ranks.hpp"
+#include "run/session.hpp"
 #include "trainer.hpp"
 
 int main(int argc, char** argv) {

@@ -9,6 +9,6 @@
 #include "memory/tensor.hpp"
 #include "train/adam.hpp"
 #include "train/data.hpp"
-#include "train/verdict.hpp"
 #include "train/mlp.hpp"
 #include "train/options.hpp"
+#include "train/verdict.hpp"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// doctest's main for tests without ranks: PROGRAM [cuda] [doctest options]. With cuda they run on a
+// doctest's main for tests without ranks: PROGRAM [cuda] [doctest options]. With cuda they need a
 // GPU, and without one they are skipped with the reason. Running no test case is a failure.
 #define DOCTEST_CONFIG_IMPLEMENT
 #include <doctest/doctest.h>
@@ -17,7 +17,6 @@ int main(int argc, char** argv) {
       std::printf("%s\n", gpus.why_none.c_str());
       return 77;
     }
-    zero::use_device(zero::Device::cuda);
   }
   const int failed = doctest::Context(argc, argv).run();
   return failed != 0 || zero::test::cases_run() == 0 ? 1 : 0;

@@ -18,12 +18,8 @@ View host_view(std::byte* data, std::int64_t bytes) {
 
 }  // namespace
 
-Communicator::Communicator(int rank,
-                           int size,
-                           std::unique_ptr<Transport> transport,
-                           Device device,
-                           Dtype dtype,
-                           std::int64_t largest)
+Communicator::Communicator(int rank, int size, std::unique_ptr<Transport> transport, Device device,
+                           Dtype dtype, std::int64_t largest)
     : rank(rank),
       size(size),
       transport_(std::move(transport)),
@@ -119,8 +115,7 @@ std::vector<std::uint64_t> Communicator::gather(std::span<const std::uint64_t> v
   std::vector<std::uint64_t> all(values.size() * size);
   std::copy(values.begin(), values.end(), all.begin() + rank * std::ssize(values));
   const auto on = make_kernels(Device::cpu);
-  gather_host(*on,
-              reinterpret_cast<std::byte*>(all.data()),
+  gather_host(*on, reinterpret_cast<std::byte*>(all.data()),
               static_cast<std::int64_t>(values.size_bytes()));
   return all;
 }

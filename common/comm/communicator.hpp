@@ -37,11 +37,7 @@ class Communicator {
   Communicator() = default;
   /// Reserves the receive buffer of the ordered sum on that device, for whole layers of up to
   /// `largest` elements of that dtype: (N - 1) / N of that many.
-  Communicator(int rank,
-               int size,
-               std::unique_ptr<Transport> transport,
-               Device device,
-               Dtype dtype,
+  Communicator(int rank, int size, std::unique_ptr<Transport> transport, Device device, Dtype dtype,
                std::int64_t largest);
 
   /// Adds the ranks' `full` (size elements) in rank order, divides by N, rounds once, and writes
@@ -79,8 +75,7 @@ class Communicator {
   /// The other ranks, beginning with the next: so that not all send to rank 0 first.
   std::vector<int> peers() const;
   /// Sends mine(peer) to each peer and receives theirs(peer) from it.
-  template <class Mine, class Theirs>
-  void exchange(Kernels& on, Mine mine, Theirs theirs);
+  template <class Mine, class Theirs> void exchange(Kernels& on, Mine mine, Theirs theirs);
   /// Every rank's `bytes` of host memory to every other; all: rank after rank, the own in place.
   void gather_host(Kernels& on, std::byte* all, std::int64_t bytes);
   /// Books a part that leaves this rank for one other.

@@ -26,9 +26,7 @@ MpiWorld::MpiWorld() {
   MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
 }
 
-MpiWorld::~MpiWorld() {
-  MPI_Comm_free(&comm_);
-}
+MpiWorld::~MpiWorld() { MPI_Comm_free(&comm_); }
 
 std::string mpi_library() {
   char text[MPI_MAX_LIBRARY_VERSION_STRING] = {};

@@ -34,8 +34,7 @@ class MpiTransport : public Transport {
     if (device == Device::cuda && size > 1) staging_.emplace();
   }
 
-  void exchange(Kernels& on,
-                std::span<const Part> outgoing,
+  void exchange(Kernels& on, std::span<const Part> outgoing,
                 std::span<const Part> incoming) override {
     if (incoming.front().elements.device == Device::cuda) {
       return exchange_staged(on, outgoing, incoming);
@@ -50,8 +49,7 @@ class MpiTransport : public Transport {
  private:
   /// The same for parts in a GPU's memory. All ranks cut into the same waves, so a wave's messages
   /// find each other.
-  void exchange_staged(Kernels& on,
-                       std::span<const Part> outgoing,
+  void exchange_staged(Kernels& on, std::span<const Part> outgoing,
                        std::span<const Part> incoming) {
     const View first = incoming.front().elements;
     const std::int64_t width = bytes_of(first.dtype);

@@ -22,22 +22,17 @@ ncclDataType_t type_of(Dtype dtype) {
 void check_nccl(ncclResult_t code, std::source_location where = std::source_location::current()) {
   if (code == ncclSuccess) return;
   throw Error(ExitCode::communication,
-              fmt::format("{}: NCCL: {}: {}",
-                          where.function_name(),
-                          ncclGetErrorString(code),
+              fmt::format("{}: NCCL: {}: {}", where.function_name(), ncclGetErrorString(code),
                           ncclGetLastError(nullptr)));
 }
 
 /// The GPU's queue, for NCCL to put work into.
-cudaStream_t queue_of(Kernels& on) {
-  return static_cast<cudaStream_t>(on.queue());
-}
+cudaStream_t queue_of(Kernels& on) { return static_cast<cudaStream_t>(on.queue()); }
 
 class NcclTransport : public Transport {
  public:
   NcclTransport(Reduce reduce, int rank, int size)
-      : adds_(reduce == Reduce::native),
-        on_host_(make_mpi_transport(Device::cpu, size)) {
+      : adds_(reduce == Reduce::native), on_host_(make_mpi_transport(Device::cpu, size)) {
     ncclUniqueId id{};
     if (rank == 0) check_nccl(ncclGetUniqueId(&id));
     complete([&](MPI_Request* request) {
@@ -53,8 +48,7 @@ class NcclTransport : public Transport {
   NcclTransport& operator=(const NcclTransport&) = delete;
 
   /// All of its messages begin together.
-  void exchange(Kernels& on,
-                std::span<const Part> outgoing,
+  void exchange(Kernels& on, std::span<const Part> outgoing,
                 std::span<const Part> incoming) override {
     if (incoming.front().elements.device == Device::cpu) {
       return on_host_->exchange(on, outgoing, incoming);
@@ -73,8 +67,8 @@ class NcclTransport : public Transport {
   bool adds() const override { return adds_; }
 
   void reduce_scatter_sum(Kernels& on, View full, View sum) override {
-    check_nccl(ncclReduceScatter(
-        full.data, sum.data, sum.size, type_of(sum.dtype), ncclSum, comm_, queue_of(on)));
+    check_nccl(ncclReduceScatter(full.data, sum.data, sum.size, type_of(sum.dtype), ncclSum, comm_,
+                                 queue_of(on)));
     task_queued(on.record());
   }
 
@@ -87,10 +81,7 @@ class NcclTransport : public Transport {
   std::string library() const override {
     int version = 0;
     ncclGetVersion(&version);
-    return fmt::format("NCCL {}.{}.{}, {}",
-                       version / 10000,
-                       version / 100 % 100,
-                       version % 100,
+    return fmt::format("NCCL {}.{}.{}, {}", version / 10000, version / 100 % 100, version % 100,
                        on_host_->library());
   }
 
@@ -106,8 +97,6 @@ std::unique_ptr<Transport> make_nccl_transport(Reduce reduce, int rank, int size
   return std::make_unique<NcclTransport>(reduce, rank, size);
 }
 
-bool nccl_is_built() {
-  return true;
-}
+bool nccl_is_built() { return true; }
 
 }  // namespace zero

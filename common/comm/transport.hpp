@@ -25,8 +25,7 @@ class Transport {
   /// on one device, host memory too. Called from within a stream's task, one call at a time, by all
   /// ranks in the same order. On return the host's parts have arrived; a GPU's do in the order of
   /// the kernels' queue. Throws Error (communication).
-  virtual void exchange(Kernels& on,
-                        std::span<const Part> outgoing,
+  virtual void exchange(Kernels& on, std::span<const Part> outgoing,
                         std::span<const Part> incoming) = 0;
 
   /// True when the transport's library adds by itself, in an order of its own: then the two below

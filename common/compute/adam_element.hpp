@@ -3,7 +3,7 @@
 #pragma once
 #include <cmath>
 
-#include "memory/host_device.hpp"
+#include "memory/dtype.hpp"
 
 namespace zero {
 
@@ -20,8 +20,8 @@ struct AdamScalars {
 };
 
 /// grad: as stored, widened to fp32. weight, momentum and variance are read and written.
-HOST_DEVICE inline void adam_element(
-    const AdamScalars& s, float grad, float& weight, float& momentum, float& variance) {
+HOST_DEVICE inline void adam_element(const AdamScalars& s, float grad, float& weight,
+                                     float& momentum, float& variance) {
   const float g = grad * s.grad_factor;
   momentum = s.beta1 * momentum + s.one_minus_beta1 * g;
   variance = s.beta2 * variance + s.one_minus_beta2 * (g * g);

@@ -8,20 +8,17 @@
 namespace zero {
 
 /// Elements that a body only reads, only writes, or does both to: nothing is moved in vain.
-template <class T>
-struct In {
+template <class T> struct In {
   using Element = T;
   static constexpr bool read = true, written = false;
   const T* at;
 };
-template <class T>
-struct Out {
+template <class T> struct Out {
   using Element = T;
   static constexpr bool read = false, written = true;
   T* at;
 };
-template <class T>
-struct InOut {
+template <class T> struct InOut {
   using Element = T;
   static constexpr bool read = true, written = true;
   T* at;
@@ -34,24 +31,21 @@ struct Initialise {
   std::uint64_t number;
   std::int64_t weights;
   float scale;
-  template <class T>
-  HOST_DEVICE void operator()(std::int64_t i, T& x) const {
+  template <class T> HOST_DEVICE void operator()(std::int64_t i, T& x) const {
     x = narrow<T>(i < weights ? random.uniform(number + i) * scale : 0.0f);
   }
 };
 
 struct Divide {
   float divisor;
-  template <class T>
-  HOST_DEVICE void operator()(std::int64_t, T& x) const {
+  template <class T> HOST_DEVICE void operator()(std::int64_t, T& x) const {
     x = narrow<T>(widen(x) / divisor);
   }
 };
 
 struct Store {
   Write write;
-  template <class X, class T>
-  HOST_DEVICE void operator()(std::int64_t, X x, T& place) const {
+  template <class X, class T> HOST_DEVICE void operator()(std::int64_t, X x, T& place) const {
     store(place, widen(x), write);
   }
 };
@@ -70,8 +64,7 @@ struct BiasRelu {
 
 /// dx = sum, but 0 where a ReLU cut off what is now x.
 struct Mask {
-  template <class X, class T>
-  HOST_DEVICE void operator()(std::int64_t, X sum, T x, T& dx) const {
+  template <class X, class T> HOST_DEVICE void operator()(std::int64_t, X sum, T x, T& dx) const {
     dx = narrow<T>(widen(x) > 0 ? widen(sum) : 0.0f);
   }
 };
@@ -79,9 +72,9 @@ struct Mask {
 /// The new weight goes, rounded, to the copy, where there is one.
 struct AdamBody {
   AdamScalars scalars;
-  template <class T, class... Copy>
-  HOST_DEVICE void operator()(
-      std::int64_t, T grad, float& weight, float& momentum, float& variance, Copy&... copy) const {
+  template <class T, class... Copy> HOST_DEVICE void operator()(std::int64_t, T grad, float& weight,
+                                                                float& momentum, float& variance,
+                                                                Copy&... copy) const {
     adam_element(scalars, widen(grad), weight, momentum, variance);
     ((copy = narrow<Copy>(weight)), ...);
   }
@@ -92,8 +85,7 @@ struct AdamBody {
 
 struct Square {
   static constexpr int lanes = 8;
-  template <class T>
-  HOST_DEVICE double operator()(std::int64_t, T x) const {
+  template <class T> HOST_DEVICE double operator()(std::int64_t, T x) const {
     const double wide = widen(x);
     return wide * wide;
   }
@@ -102,8 +94,7 @@ struct Square {
 struct SquaredError {
   static constexpr int lanes = 1;
   float factor;
-  template <class T>
-  HOST_DEVICE double operator()(std::int64_t, T y, float target, T& dy) const {
+  template <class T> HOST_DEVICE double operator()(std::int64_t, T y, float target, T& dy) const {
     const float difference = widen(y) - target;
     dy = narrow<T>(2 * difference * factor);
     return static_cast<double>(difference) * difference;
@@ -115,13 +106,9 @@ struct SquaredError {
 /// each(count, body, operands ...): body for each of `count` elements;
 /// add_sum(sums, total, divisor, count, body, operands ...): adds the sum of the body's terms,
 /// divided, to that total of the sums.
-template <class Backend>
-class ElementWise : public Kernels {
+template <class Backend> class ElementWise : public Kernels {
  public:
-  void initialise(View part,
-                  const Generator& random,
-                  std::uint64_t number,
-                  std::int64_t weights,
+  void initialise(View part, const Generator& random, std::uint64_t number, std::int64_t weights,
                   float scale) final;
   void squared_error(View outputs, View targets, float scale, View delta, Sums& sums) final;
   void divide(View values, int divisor) final;
@@ -130,64 +117,48 @@ class ElementWise : public Kernels {
 
  private:
   Backend& on() { return static_cast<Backend&>(*this); }
-  template <class T>
-  static T* of(View view) {
-    return Backend::template elements<T>(view);
-  }
+  template <class T> static T* of(View view) { return Backend::template elements<T>(view); }
 };
 
-template <class Backend>
-void ElementWise<Backend>::initialise(
-    View part, const Generator& random, std::uint64_t number, std::int64_t weights, float scale) {
+template <class Backend> void ElementWise<Backend>::initialise(View part, const Generator& random,
+                                                               std::uint64_t number,
+                                                               std::int64_t weights, float scale) {
   with_type(part.dtype, [&]<class T>(T) {
     on().each(part.size, Initialise{random, number, weights, scale}, Out<T>{of<T>(part)});
   });
 }
 
-template <class Backend>
-void ElementWise<Backend>::squared_error(
-    View outputs, View targets, float scale, View delta, Sums& sums) {
+template <class Backend> void ElementWise<Backend>::squared_error(View outputs, View targets,
+                                                                  float scale, View delta,
+                                                                  Sums& sums) {
   with_type(outputs.dtype, [&]<class T>(T) {
     const auto count = static_cast<double>(outputs.size);
-    on().add_sum(sums,
-                 &Totals::loss,
-                 count,
-                 outputs.size,
-                 SquaredError{static_cast<float>(scale / count)},
-                 In<T>{of<T>(outputs)},
-                 In<float>{of<float>(targets)},
-                 Out<T>{of<T>(delta)});
+    on().add_sum(sums, &Totals::loss, count, outputs.size,
+                 SquaredError{static_cast<float>(scale / count)}, In<T>{of<T>(outputs)},
+                 In<float>{of<float>(targets)}, Out<T>{of<T>(delta)});
   });
 }
 
-template <class Backend>
-void ElementWise<Backend>::divide(View values, int divisor) {
+template <class Backend> void ElementWise<Backend>::divide(View values, int divisor) {
   with_type(values.dtype, [&]<class T>(T) {
     on().each(values.size, Divide{static_cast<float>(divisor)}, InOut<T>{of<T>(values)});
   });
 }
 
-template <class Backend>
-void ElementWise<Backend>::squared_norm(View values, Sums& sums) {
+template <class Backend> void ElementWise<Backend>::squared_norm(View values, Sums& sums) {
   with_type(values.dtype, [&]<class T>(T) {
     on().add_sum(sums, &Totals::squares, 1, values.size, Square(), In<T>{of<T>(values)});
   });
 }
 
-template <class Backend>
-void ElementWise<Backend>::adam(const AdamScalars& scalars,
-                                const AdamSlice& slice,
-                                View grads,
-                                View params) {
+template <class Backend> void ElementWise<Backend>::adam(const AdamScalars& scalars,
+                                                         const AdamSlice& slice, View grads,
+                                                         View params) {
   with_type(grads.dtype, [&]<class T>(T) {
     const auto update = [&](auto... copy) {
-      on().each(slice.weights.size,
-                AdamBody{scalars},
-                In<T>{of<T>(grads)},
-                InOut<float>{of<float>(slice.weights)},
-                InOut<float>{of<float>(slice.momentum)},
-                InOut<float>{of<float>(slice.variance)},
-                copy...);
+      on().each(slice.weights.size, AdamBody{scalars}, In<T>{of<T>(grads)},
+                InOut<float>{of<float>(slice.weights)}, InOut<float>{of<float>(slice.momentum)},
+                InOut<float>{of<float>(slice.variance)}, copy...);
     };
     if (params.data == slice.weights.data) {
       update();

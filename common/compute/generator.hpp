@@ -4,7 +4,7 @@
 #pragma once
 #include <cstdint>
 
-#include "memory/host_device.hpp"
+#include "memory/dtype.hpp"
 
 namespace zero {
 

@@ -35,8 +35,6 @@ void wait_for(const Mark& mark) {
   }
 }
 
-std::int64_t waits_so_far() {
-  return waits;
-}
+std::int64_t waits_so_far() { return waits; }
 
 }  // namespace zero

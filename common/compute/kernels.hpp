@@ -111,36 +111,29 @@ class Kernels {
   virtual void copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes) = 0;
 
   // ---- Data: samples [first, first + batch) as rows of `inputs` and `targets` (fp32) ----
-  virtual void text_samples(const TextSource& source,
-                            std::int64_t first,
-                            View inputs,
+  virtual void text_samples(const TextSource& source, std::int64_t first, View inputs,
                             View targets) = 0;
-  virtual void teacher_samples(const TeacherSource& source,
-                               std::int64_t first,
-                               View inputs,
+  virtual void teacher_samples(const TeacherSource& source, std::int64_t first, View inputs,
                                View targets) = 0;
 
   // ---- The model ----
   /// part[i] = random.uniform(number + i) * scale for i < weights, 0 behind them.
-  virtual void initialise(View part,
-                          const Generator& random,
-                          std::uint64_t number,
-                          std::int64_t weights,
-                          float scale) = 0;
+  virtual void initialise(View part, const Generator& random, std::uint64_t number,
+                          std::int64_t weights, float scale) = 0;
   /// y = relu(x W^T + b).
-  virtual void linear_forward(
-      const LinearShape& shape, View x, View params, View y, bool relu, View panel) = 0;
+  virtual void linear_forward(const LinearShape& shape, View x, View params, View y, bool relu,
+                              View panel) = 0;
   /// grads = the gradient of the weight, dy^T x, and of the bias, the column sums of dy, each
   /// stored or, with Write::add, added by the rule of store() (dtype.hpp); zero padding.
-  virtual void linear_backward_params(
-      const LinearShape& shape, View dy, View x, View grads, Write write, View panel) = 0;
+  virtual void linear_backward_params(const LinearShape& shape, View dy, View x, View grads,
+                                      Write write, View panel) = 0;
   /// dx = dy W; zero where x, the layer's input, was cut off by a ReLU before it.
-  virtual void linear_backward_input(
-      const LinearShape& shape, View dy, View params, View x, View dx, bool relu, View panel) = 0;
+  virtual void linear_backward_input(const LinearShape& shape, View dy, View params, View x,
+                                     View dx, bool relu, View panel) = 0;
   /// Adds the rows' mean softmax cross-entropy (nats) to sums.totals.loss; delta = its gradient *
   /// scale. targets: a class a row.
-  virtual void cross_entropy(
-      View outputs, View targets, std::int64_t rows, float scale, View delta, Sums& sums) = 0;
+  virtual void cross_entropy(View outputs, View targets, std::int64_t rows, float scale, View delta,
+                             Sums& sums) = 0;
   /// Adds the mean squared error over all elements to sums.totals.loss; delta = its gradient *
   /// scale.
   virtual void squared_error(View outputs, View targets, float scale, View delta, Sums& sums) = 0;
@@ -161,9 +154,7 @@ class Kernels {
   // ---- The update ----
   /// adam_element for every element of the slice; the new weights go, rounded, to `params`, which
   /// may be slice.weights.
-  virtual void adam(const AdamScalars& scalars,
-                    const AdamSlice& slice,
-                    View grads,
+  virtual void adam(const AdamScalars& scalars, const AdamSlice& slice, View grads,
                     View params) = 0;
 };
 

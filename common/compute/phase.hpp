@@ -22,10 +22,7 @@ inline thread_local int current_step = 0;
 /// Sets the phase until the end of the scope.
 class PhaseScope {
  public:
-  explicit PhaseScope(Phase phase)
-      : before_(current_phase) {
-    current_phase = phase;
-  }
+  explicit PhaseScope(Phase phase) : before_(current_phase) { current_phase = phase; }
   ~PhaseScope() { current_phase = before_; }
   PhaseScope(const PhaseScope&) = delete;
   PhaseScope& operator=(const PhaseScope&) = delete;

@@ -1,24 +1,37 @@
 // SPDX-License-Identifier: MIT
-// The numbers that a step is judged by, and the element-wise work on gradients.
+// The numbers that a step is judged by, and the element-wise work on gradients: tasks of a stream.
 #pragma once
 #include "compute/stream.hpp"
-#include "memory/tensor.hpp"
+#include "memory/error.hpp"
 
 namespace zero {
 
 /// Waits for the stream: then the sums are what was added up.
-void fetch(Stream& stream, Sums& sums);
+inline void fetch(Stream& stream, Sums& sums) {
+  stream.run([&on = stream.kernels(), &sums] { on.fetch(sums); });
+  stream.synchronise();
+}
 
 /// Puts both sums back to zero.
-void clear(Stream& stream, Sums& sums);
+inline void clear(Stream& stream, Sums& sums) {
+  stream.run([&on = stream.kernels(), &sums] { on.clear(sums); });
+}
 
 /// x / divisor for every element, rounded once. A true division: 1 / 3 times x is not x / 3.
-void divide(Stream& stream, View values, int divisor);
+inline void divide(Stream& stream, View values, int divisor) {
+  if (divisor == 1) return;
+  stream.run([=, &on = stream.kernels()] { on.divide(values, divisor); });
+}
 
 /// Adds the sum of squares, formed in double, to sums.totals.squares.
-void squared_norm(Stream& stream, View values, Sums& sums);
+inline void squared_norm(Stream& stream, View values, Sums& sums) {
+  stream.run([=, &on = stream.kernels(), &sums] { on.squared_norm(values, sums); });
+}
 
 /// to = from. Same size, same dtype.
-void copy(Stream& stream, View from, View to);
+inline void copy(Stream& stream, View from, View to) {
+  expect(from.size == to.size && from.dtype == to.dtype, "copy: both sides are of one kind");
+  stream.run([=, &on = stream.kernels()] { on.copy(from, to); });
+}
 
 }  // namespace zero

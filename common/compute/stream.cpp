@@ -57,8 +57,7 @@ struct Stream::Worker {
   static constexpr std::size_t most_queued = 4096;
 
   explicit Worker(const Stream& stream)
-      : delay(delay_of(stream.name_)),
-        thread([this, &kernels = stream.kernels()] {
+      : delay(delay_of(stream.name_)), thread([this, &kernels = stream.kernels()] {
           kernels.bind_thread();
           loop();
         }) {}

@@ -24,8 +24,7 @@ thread_local Progress* current = nullptr;
 
 }  // namespace
 
-Progress::Progress(std::string who)
-    : who_(std::move(who)) {
+Progress::Progress(std::string who) : who_(std::move(who)) {
   const std::lock_guard lock(list_mutex);
   all_progress.push_back(this);
 }
@@ -40,13 +39,9 @@ Progress& Progress::of_host() {
   return host;
 }
 
-Progress& Progress::of_caller() {
-  return current ? *current : of_host();
-}
+Progress& Progress::of_caller() { return current ? *current : of_host(); }
 
-Working::Working(Progress& progress)
-    : progress_(progress),
-      outer_(current) {
+Working::Working(Progress& progress) : progress_(progress), outer_(current) {
   if (outer_ == &progress_) return;
   current = &progress_;
   {
@@ -100,9 +95,7 @@ std::optional<Progress::Stuck> Progress::stuck(std::chrono::milliseconds limit) 
 }
 
 Watchdog::Watchdog(std::chrono::milliseconds limit, std::function<void(const std::string&)> expire)
-    : limit_(limit),
-      expire_(std::move(expire)),
-      thread_([this] { watch(); }) {}
+    : limit_(limit), expire_(std::move(expire)), thread_([this] { watch(); }) {}
 
 Watchdog::~Watchdog() {
   {
@@ -138,19 +131,14 @@ std::optional<Progress::Stuck> Watchdog::find_stuck() const {
 std::string Watchdog::sentence(const Progress::Stuck& stuck) const {
   const Progress::Task& task = stuck.task;
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(limit_).count();
-  const std::string whom = task.missing.empty() ? ""
-                                                : fmt::format(" for rank{} {}",
-                                                              task.missing.size() == 1 ? "" : "s",
-                                                              fmt::join(task.missing, ", "));
+  const std::string whom = task.missing.empty()
+                               ? ""
+                               : fmt::format(" for rank{} {}", task.missing.size() == 1 ? "" : "s",
+                                             fmt::join(task.missing, ", "));
   return fmt::format(
       "step {}, {}: {} on {} has waited {} s{}: a rank is stuck or gone, or a step takes longer "
       "than --timeout allows",
-      task.step,
-      name_of(task.phase),
-      task.what,
-      stuck.who,
-      seconds,
-      whom);
+      task.step, name_of(task.phase), task.what, stuck.who, seconds, whom);
 }
 
 }  // namespace zero

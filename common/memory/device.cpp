@@ -54,14 +54,10 @@ DeviceMemory& memory_of(Device device) {
   return device == Device::cuda ? gpu_memory() : host;
 }
 
-std::int64_t process_peak_bytes() {
-  return kernel_figure("/proc/self/status", "VmHWM:");
-}
+std::int64_t process_peak_bytes() { return kernel_figure("/proc/self/status", "VmHWM:"); }
 
 HostBuffer::HostBuffer(Device device, std::int64_t bytes)
-    : device_(device),
-      bytes_(bytes),
-      data_(memory_of(device).allocate_staging(bytes)) {
+    : device_(device), bytes_(bytes), data_(memory_of(device).allocate_staging(bytes)) {
   ++allocations_so_far;
   if (data_) return;
   throw Error(ExitCode::resources,

@@ -5,7 +5,12 @@
 #include <cstdint>
 #include <stdexcept>
 
-#include "memory/host_device.hpp"
+// What the host and a GPU both call is marked, so that arithmetic is written once.
+#ifdef __CUDACC__
+#define HOST_DEVICE __host__ __device__
+#else
+#define HOST_DEVICE
+#endif
 
 namespace zero {
 
@@ -24,13 +29,9 @@ struct Fp16 {
   std::uint16_t bits;
 };
 
-HOST_DEVICE inline float widen(float x) {
-  return x;
-}
+HOST_DEVICE inline float widen(float x) { return x; }
 
-HOST_DEVICE inline float widen(Bf16 x) {
-  return std::bit_cast<float>(std::uint32_t{x.bits} << 16);
-}
+HOST_DEVICE inline float widen(Bf16 x) { return std::bit_cast<float>(std::uint32_t{x.bits} << 16); }
 
 HOST_DEVICE inline float widen(Fp16 x) {
   const std::uint32_t sign = std::uint32_t{x.bits & 0x8000u} << 16;
@@ -42,24 +43,18 @@ HOST_DEVICE inline float widen(Fp16 x) {
 }
 
 /// Rounds to the nearest storable value, ties to even; NaN stays NaN.
-template <class T>
-HOST_DEVICE T narrow(float x);
+template <class T> HOST_DEVICE T narrow(float x);
 
-template <>
-HOST_DEVICE inline float narrow<float>(float x) {
-  return x;
-}
+template <> HOST_DEVICE inline float narrow<float>(float x) { return x; }
 
-template <>
-HOST_DEVICE inline Bf16 narrow<Bf16>(float x) {
+template <> HOST_DEVICE inline Bf16 narrow<Bf16>(float x) {
   const auto bits = std::bit_cast<std::uint32_t>(x);
   const std::uint32_t rounded = (bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16;
   const std::uint32_t quiet_nan = (bits >> 16) | 0x40u;
   return {static_cast<std::uint16_t>(x == x ? rounded : quiet_nan)};
 }
 
-template <>
-HOST_DEVICE inline Fp16 narrow<Fp16>(float x) {
+template <> HOST_DEVICE inline Fp16 narrow<Fp16>(float x) {
   const auto bits = std::bit_cast<std::uint32_t>(x);
   const std::uint32_t magnitude = bits & 0x7fffffffu;
   const std::uint32_t sign = (bits >> 16) & 0x8000u;
@@ -78,15 +73,13 @@ HOST_DEVICE inline Fp16 narrow<Fp16>(float x) {
 /// place = round(x), or, with Write::add, place = round(place + round(x)). Everything that is
 /// accumulated in a storage type is accumulated by this rule, so that its bits do not depend on who
 /// adds.
-template <class T>
-HOST_DEVICE inline void store(T& place, float x, Write write) {
+template <class T> HOST_DEVICE inline void store(T& place, float x, Write write) {
   const T rounded = narrow<T>(x);
   place = write == Write::add ? narrow<T>(widen(place) + widen(rounded)) : rounded;
 }
 
 /// Calls `visitor` with a value of the C++ type that stores `dtype`.
-template <class Visitor>
-decltype(auto) with_type(Dtype dtype, Visitor&& visitor) {
+template <class Visitor> decltype(auto) with_type(Dtype dtype, Visitor&& visitor) {
   switch (dtype) {
     case Dtype::fp32:
       return visitor(float{});
@@ -99,9 +92,7 @@ decltype(auto) with_type(Dtype dtype, Visitor&& visitor) {
 }
 
 /// Bytes an element.
-constexpr std::int64_t bytes_of(Dtype dtype) {
-  return dtype == Dtype::fp32 ? 4 : 2;
-}
+constexpr std::int64_t bytes_of(Dtype dtype) { return dtype == Dtype::fp32 ? 4 : 2; }
 
 constexpr const char* name_of(Dtype dtype) {
   constexpr const char* names[] = {"fp32", "bf16", "fp16"};

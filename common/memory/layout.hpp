@@ -18,9 +18,7 @@ class Layout {
   /// sizes: elements of each layer. Throws std::logic_error when there is none or one is < 1.
   /// The default quantum keeps every shard 16-byte aligned in every dtype.
   Layout(std::vector<std::int64_t> sizes, int rank, int ranks, std::int64_t quantum = 8)
-      : sizes_(std::move(sizes)),
-        rank_(rank),
-        ranks_(ranks) {
+      : sizes_(std::move(sizes)), rank_(rank), ranks_(ranks) {
     expect(!sizes_.empty(), "a layout needs at least one layer");
     expect(0 <= rank && rank < ranks && quantum > 0, "0 <= rank < ranks and quantum > 0");
     for (const std::int64_t size : sizes_) {

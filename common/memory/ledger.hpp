@@ -12,8 +12,8 @@ enum class Kind { parameters, gradients, optimizer, communication, activations, 
 inline constexpr int kind_count = 7;
 
 constexpr const char* name_of(Kind kind) {
-  constexpr const char* names[] = {
-      "parameters", "gradients", "optimizer", "communication", "activations", "workspace", "data"};
+  constexpr const char* names[] = {"parameters",  "gradients", "optimizer", "communication",
+                                   "activations", "workspace", "data"};
   return names[static_cast<int>(kind)];
 }
 

@@ -25,8 +25,7 @@ void View::expect_host() const {
   expect(device == Device::cpu, "only host memory can be read element by element");
 }
 
-OnHost::OnHost(View view)
-    : view_(view) {
+OnHost::OnHost(View view) : view_(view) {
   if (view.device == Device::cpu) return;
   copy_.resize(view.bytes());
   memory_of(view.device).copy(copy_.data(), view.data, view.bytes());
@@ -35,20 +34,14 @@ OnHost::OnHost(View view)
 }
 
 Buffer::Buffer(Device device, Kind kind, std::int64_t bytes, bool held)
-    : device_(device),
-      kind_(kind),
-      bytes_(bytes),
-      held_(held),
-      data_(nullptr) {
+    : device_(device), kind_(kind), bytes_(bytes), held_(held), data_(nullptr) {
   if (bytes > 0) data_ = memory_of(device).allocate(bytes);
   ++allocations_so_far;
   if (bytes > 0 && !data_) {
     throw Error(ExitCode::resources,
                 fmt::format("the {} gave no {} bytes for {}: use fewer or narrower layers, or "
                             "more ranks",
-                            device_ == Device::cpu ? "system" : "GPU",
-                            bytes,
-                            name_of(kind)));
+                            device_ == Device::cpu ? "system" : "GPU", bytes, name_of(kind)));
   }
   ledger().reserve(kind, bytes, held);
 }
@@ -65,14 +58,12 @@ Buffer::Buffer(Buffer&& other) noexcept
       held_(other.held_),
       data_(std::exchange(other.data_, nullptr)) {}
 
-Booking::Booking(const Scratch& scratch)
-    : scratch_(&scratch) {
+Booking::Booking(const Scratch& scratch) : scratch_(&scratch) {
   if (scratch.bookings_++ > 0) return;
   ledger().take(scratch.buffer_.kind(), scratch.buffer_.bytes());
 }
 
-Booking::Booking(Booking&& other) noexcept
-    : scratch_(std::exchange(other.scratch_, nullptr)) {}
+Booking::Booking(Booking&& other) noexcept : scratch_(std::exchange(other.scratch_, nullptr)) {}
 
 Booking& Booking::operator=(Booking&& other) noexcept {
   if (this != &other) {

@@ -29,8 +29,7 @@ struct View {
 
   /// The elements as host memory. T is the caller's promise about dtype. Throws std::logic_error
   /// when they lie on a GPU: see OnHost.
-  template <class T>
-  std::span<T> as() const {
+  template <class T> std::span<T> as() const {
     expect_host();
     return {reinterpret_cast<T*>(data), static_cast<std::size_t>(size)};
   }
@@ -44,10 +43,7 @@ struct View {
 class OnHost {
  public:
   explicit OnHost(View view);
-  template <class T>
-  std::span<const T> as() const {
-    return view_.as<T>();
-  }
+  template <class T> std::span<const T> as() const { return view_.as<T>(); }
 
  private:
   std::vector<std::byte> copy_;
@@ -81,9 +77,7 @@ class Buffer {
 class Tensor {
  public:
   Tensor(Device device, Kind kind, Dtype dtype, std::int64_t size)
-      : buffer_(device, kind, size * bytes_of(dtype), true),
-        dtype_(dtype),
-        size_(size) {}
+      : buffer_(device, kind, size * bytes_of(dtype), true), dtype_(dtype), size_(size) {}
 
   std::int64_t size() const { return size_; }
   Dtype dtype() const { return dtype_; }
@@ -101,9 +95,7 @@ class Booking;
 class Scratch {
  public:
   Scratch(Device device, Kind kind, Dtype dtype, std::int64_t size)
-      : buffer_(device, kind, size * bytes_of(dtype), false),
-        dtype_(dtype),
-        size_(size) {}
+      : buffer_(device, kind, size * bytes_of(dtype), false), dtype_(dtype), size_(size) {}
 
   /// Books the bytes, once, until the last Booking of them ends: it counts, it does not lock. What
   /// the memory contains is left over from before.
@@ -133,8 +125,6 @@ class Booking {
   const Scratch* scratch_ = nullptr;
 };
 
-inline Booking Scratch::book() const {
-  return Booking(*this);
-}
+inline Booking Scratch::book() const { return Booking(*this); }
 
 }  // namespace zero

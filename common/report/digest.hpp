@@ -18,8 +18,7 @@ struct LayerDigests {
 };
 
 /// Waits for the trainer's work first.
-template <class Trainer>
-LayerDigests layer_digests(Trainer& trainer, const Layout& layout) {
+template <class Trainer> LayerDigests layer_digests(Trainer& trainer, const Layout& layout) {
   trainer.synchronise();
   LayerDigests digests;
   for (int l = 0; l < layout.layers(); ++l) {

@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "memory/error.hpp"
-#include "report/table.hpp"
 #include "train/adam.hpp"
 #include "train/data.hpp"
 #include "train/mlp.hpp"
@@ -28,9 +27,7 @@ std::int64_t times(Phase phase, Prediction::Steps steps) {
 
 }  // namespace
 
-Prediction predict(const Chapter& chapter,
-                   const Options& options,
-                   Device device,
+Prediction predict(const Chapter& chapter, const Options& options, Device device,
                    const Layout& layout) {
   const Architecture model = architecture(options);
   const std::int64_t w = bytes_of(options.dtype);
@@ -49,17 +46,14 @@ Prediction predict(const Chapter& chapter,
     const auto resident = static_cast<std::int64_t>(bytes);
     plan.bytes[static_cast<int>(kind)] = {resident, resident + borrowed};
   };
-  set(Kind::parameters,
-      chapter.state_bytes(p, 0, 0, ranks),
+  set(Kind::parameters, chapter.state_bytes(p, 0, 0, ranks),
       std::min<std::int64_t>(whole.params, 2 * uses) * layer);
-  set(Kind::gradients,
-      chapter.state_bytes(0, p, 0, ranks),
+  set(Kind::gradients, chapter.state_bytes(0, p, 0, ranks),
       std::min<std::int64_t>(whole.grads, uses) * layer);
   set(Kind::optimizer, chapter.state_bytes(0, 0, k, ranks), 0);
   set(Kind::communication, 0, layer / n * (n - 1));
   set(Kind::activations, 0, model.activation_bytes(options.batch, options.dtype));
-  set(Kind::workspace,
-      device == Device::cuda ? gpu_sums_bytes : 0,
+  set(Kind::workspace, device == Device::cuda ? gpu_sums_bytes : 0,
       panel_elements(device) * bytes_of(Dtype::fp32));
   const std::int64_t targets = options.batch * model.targets() * 4;
   set(Kind::data, static_cast<double>(Data::bytes(options, file_bytes(options)) + targets), 0);
@@ -70,9 +64,7 @@ Prediction predict(const Chapter& chapter,
   return plan;
 }
 
-std::int64_t check_memory(const Chapter& chapter,
-                          const Options& options,
-                          const Choice& choice,
+std::int64_t check_memory(const Chapter& chapter, const Options& options, const Choice& choice,
                           const Layout& layout) {
   const Prediction plan = predict(chapter, options, choice.device, layout);
   std::int64_t needed = 0;
@@ -83,9 +75,7 @@ std::int64_t check_memory(const Chapter& chapter,
       ExitCode::resources,
       fmt::format("each rank needs {} bytes, {} on this {} share {} that are available: use "
                   "fewer or narrower layers, or a later chapter",
-                  grouped(needed),
-                  choice.sharing,
-                  choice.device == Device::cpu ? "machine" : "GPU",
+                  grouped(needed), choice.sharing, choice.device == Device::cpu ? "machine" : "GPU",
                   grouped(available)));
 }
 
@@ -108,32 +98,21 @@ void print_prediction(const Chapter& chapter, const Options& options, Device dev
   const Prediction plan = predict(chapter, options, device, layout);
   const auto w = static_cast<double>(bytes_of(options.dtype));
   const auto k = static_cast<double>(optimizer_bytes(options.dtype));
-  fmt::print("{} on {} {}{}, {}: {} parameters, {} with padding, {} layer{}\n\n",
-             chapter.name,
-             options.ranks,
-             device == Device::cpu ? "rank" : "GPU",
-             options.ranks == 1 ? "" : "s",
-             name_of(options.dtype),
-             grouped(plan.parameters),
-             grouped(plan.padded),
-             layout.layers(),
-             layout.layers() == 1 ? "" : "s");
+  fmt::print("{} on {} {}{}, {}: {} parameters, {} with padding, {} layer{}\n\n", chapter.name,
+             options.ranks, device == Device::cpu ? "rank" : "GPU", options.ranks == 1 ? "" : "s",
+             name_of(options.dtype), grouped(plan.parameters), grouped(plan.padded),
+             layout.layers(), layout.layers() == 1 ? "" : "s");
   fmt::print("bytes of state a parameter: {:g}\n\n", chapter.state_bytes(w, w, k, options.ranks));
   fmt::print("{:<26}{:>24}{:>24}\n", "bytes of a rank", "resident", "peak");
   for (int kind = 0; kind < kind_count; ++kind) {
-    fmt::print("  {:<24}{:>24}{:>24}\n",
-               name_of(static_cast<Kind>(kind)),
-               grouped(plan.bytes[kind].resident),
-               grouped(plan.bytes[kind].peak));
+    fmt::print("  {:<24}{:>24}{:>24}\n", name_of(static_cast<Kind>(kind)),
+               grouped(plan.bytes[kind].resident), grouped(plan.bytes[kind].peak));
   }
   fmt::print("\n{:<26}{:>24}{:>24}\n", "sent by a rank in a step", "elements", "a parameter");
   for (const Phase phase : step_phases) {
-    fmt::print(
-        "  {:<24}{:>24}{:>24}\n",
-        name_of(phase),
-        grouped(plan.sent(phase, {})),
-        fmt::format(
-            "{:g} x {}/{}", factor_of(plan.factors, phase), options.ranks - 1, options.ranks));
+    fmt::print("  {:<24}{:>24}{:>24}\n", name_of(phase), grouped(plan.sent(phase, {})),
+               fmt::format("{:g} x {}/{}", factor_of(plan.factors, phase), options.ranks - 1,
+                           options.ranks));
   }
   fmt::print("  {:<24}{:>24}\n", "padding, all ranks", grouped(plan.padding_sent({})));
   fmt::print("  {:<24}{:>24}\n", "scalars", grouped(plan.scalars_sent({})));

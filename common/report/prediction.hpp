@@ -1,14 +1,26 @@
 // SPDX-License-Identifier: MIT
 // What a chapter's own formulas predict about bytes held and elements sent.
 #pragma once
+#include <fmt/format.h>
+
 #include <array>
 #include <cstdint>
+#include <string>
 
 #include "comm/communicator.hpp"
 #include "memory/layout.hpp"
 #include "train/options.hpp"
 
 namespace zero {
+
+/// 1234567 as "1 234 567".
+inline std::string grouped(std::int64_t number) {
+  std::string text = fmt::to_string(number);
+  for (auto at = static_cast<std::int64_t>(text.size()) - 3; at > (number < 0); at -= 3) {
+    text.insert(at, 1, ' ');
+  }
+  return text;
+}
 
 /// What one rank is going to hold and send.
 struct Prediction {
@@ -35,17 +47,13 @@ struct Prediction {
 };
 
 /// Throws Error (data) when the file of task text cannot be read.
-Prediction predict(const Chapter& chapter,
-                   const Options& options,
-                   Device device,
+Prediction predict(const Chapter& chapter, const Options& options, Device device,
                    const Layout& layout);
 
 /// Throws Error (resources) when what the run is going to reserve, on each of the ranks that share
 /// a machine's memory or a GPU's, is more than is available there now. Better here than when the
 /// kernel ends a rank. Returns the bytes of one rank.
-std::int64_t check_memory(const Chapter& chapter,
-                          const Options& options,
-                          const Choice& choice,
+std::int64_t check_memory(const Chapter& chapter, const Options& options, const Choice& choice,
                           const Layout& layout);
 
 /// What --plan prints: for options.ranks ranks on that device.

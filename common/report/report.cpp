@@ -15,7 +15,6 @@
 
 #include "comm/launcher.hpp"
 #include "memory/error.hpp"
-#include "report/table.hpp"
 
 namespace zero {
 
@@ -74,10 +73,7 @@ std::vector<std::uint64_t> digests_over_ranks(const LayerDigests& digests, Commu
       throw Error(ExitCode::numerics,
                   fmt::format("the parameters of layer {} differ between rank 0 ({:016x}) and rank "
                               "{} ({:016x}), which should hold the same",
-                              i % layers,
-                              layer,
-                              i / layers,
-                              all[i]));
+                              i % layers, layer, i / layers, all[i]));
     }
   }
   all.resize(layers);
@@ -138,18 +134,16 @@ void print_bytes(const Summary& summary, const Prediction& predicted) {
     row("  " + name, plan, grouped(b.peak), grouped(b.resident), grouped(b.reserved));
   };
   for (int kind = 0; kind < kind_count; ++kind) {
-    bytes(
-        name_of(static_cast<Kind>(kind)), grouped(predicted.bytes[kind].peak), summary.kinds[kind]);
+    bytes(name_of(static_cast<Kind>(kind)), grouped(predicted.bytes[kind].peak),
+          summary.kinds[kind]);
   }
   bytes("all together", "", summary.total);
   if (!summary.beyond) return;
-  fmt::print(
-      "  {:<61}{:>15}\n", "beyond the formulas: context, libraries", grouped(*summary.beyond));
+  fmt::print("  {:<61}{:>15}\n", "beyond the formulas: context, libraries",
+             grouped(*summary.beyond));
 }
 
-void print_traffic(const Summary& summary,
-                   const Prediction& predicted,
-                   Prediction::Steps steps,
+void print_traffic(const Summary& summary, const Prediction& predicted, Prediction::Steps steps,
                    bool counts) {
   fmt::print("\n{:<22}{:>24}{:>24}\n", "elements sent", "predicted", "counted");
   const auto row = [&](const char* name, std::int64_t plan, std::int64_t counted, bool is_counted) {
@@ -172,17 +166,11 @@ std::string line_of(const Json& json) {
 }
 
 /// Numbers that are not finite become null; the others read back to the same bits.
-Json finite_or_null(float x) {
-  return std::isfinite(x) ? Json(x) : Json(nullptr);
-}
+Json finite_or_null(float x) { return std::isfinite(x) ? Json(x) : Json(nullptr); }
 
-Json if_counted(bool counts, std::int64_t figure) {
-  return counts ? Json(figure) : Json(nullptr);
-}
+Json if_counted(bool counts, std::int64_t figure) { return counts ? Json(figure) : Json(nullptr); }
 
-Json to_microseconds(double ms) {
-  return std::round(ms * 1000) / 1000;
-}
+Json to_microseconds(double ms) { return std::round(ms * 1000) / 1000; }
 
 Json run_json(const Run& run, const Communicator& comm) {
   Json named;
@@ -223,9 +211,7 @@ Json memory_json(const Summary& summary, const Prediction& predicted) {
   return memory;
 }
 
-Json traffic_json(const Summary& summary,
-                  const Prediction& predicted,
-                  Prediction::Steps steps,
+Json traffic_json(const Summary& summary, const Prediction& predicted, Prediction::Steps steps,
                   bool counts) {
   Json phases, collectives;
   for (const Phase phase : step_phases) {
@@ -295,10 +281,7 @@ void Report::finish(const LayerDigests& digests) {
     print_bytes(summary, predicted_);
     if (comm_.size > 1) print_traffic(summary, predicted_, steps, comm_.counts());
     fmt::print("\nparameters {:016x}   median {:.2f} ms a step   {} step{} skipped\n",
-               summary.digest(),
-               summary.median_ms,
-               skipped_,
-               skipped_ == 1 ? "" : "s");
+               summary.digest(), summary.median_ms, skipped_, skipped_ == 1 ? "" : "s");
   }
   flush_output();
   if (!log_) return;
@@ -317,27 +300,18 @@ void Report::finish(const LayerDigests& digests) {
 
 void Report::print_header() const {
   const std::string library = comm_.library(), words = memory_of(run_.choice.device).words();
-  const std::string where =
-      library.empty()
-          ? "one process"
-          : fmt::format("{} rank{} ({})", comm_.size, comm_.size == 1 ? "" : "s", library);
-  fmt::print("{}: {}, {}, task {}\n{} parameters, {} with padding\n{}{}\n",
-             run_.chapter.name,
-             where,
-             name_of(run_.options.dtype),
-             name_of(run_.options.task),
-             grouped(predicted_.parameters),
-             grouped(predicted_.padded),
-             run_.choice.why,
+  const std::string where = library.empty() ? "one process"
+                                            : fmt::format("{} rank{} ({})", comm_.size,
+                                                          comm_.size == 1 ? "" : "s", library);
+  fmt::print("{}: {}, {}, task {}\n{} parameters, {} with padding\n{}{}\n", run_.chapter.name,
+             where, name_of(run_.options.dtype), name_of(run_.options.task),
+             grouped(predicted_.parameters), grouped(predicted_.padded), run_.choice.why,
              words.empty() ? "" : fmt::format(" ({})", words));
   const bool several = run_.options.accumulate > 1;
   const std::string added =
       several && comm_.size > 1 ? "; the ranks are added " + family(run_.chapter) : "";
-  fmt::print("{} micro-batch{} of {} a rank and step{}\n\n",
-             run_.options.accumulate,
-             several ? "es" : "",
-             run_.options.batch,
-             added);
+  fmt::print("{} micro-batch{} of {} a rank and step{}\n\n", run_.options.accumulate,
+             several ? "es" : "", run_.options.batch, added);
   fmt::print("{:>8}{:>12}{:>12}{:>12}\n", "step", "loss", "norm", "ms a step");
   std::fflush(stdout);
 }

@@ -29,10 +29,7 @@ class Alone {
     if (choice.device == Device::cuda) use_gpu(choice.gpu);
     return choice;
   }
-  template <class Make>
-  auto together(Make make) {
-    return make();
-  }
+  template <class Make> auto together(Make make) { return make(); }
   Communicator communicator(const Options&, const Choice&, const Layout&) { return {}; }
 
   int rank() const { return 0; }
@@ -44,8 +41,7 @@ class Alone {
   std::optional<Watchdog> watchdog_;
 };
 
-template <class Trainer>
-int run_alone(int argc, char** argv) {
+template <class Trainer> int run_alone(int argc, char** argv) {
   const Command command = read_command(argc, argv, Trainer::chapter);
   if (const auto exit_code = answer_alone(command, Trainer::chapter)) return *exit_code;
   Alone alone(Trainer::chapter);

@@ -30,9 +30,7 @@ void choose_device(const Options& options, const Machine& machine, Choice& choic
 }
 
 /// NCCL itself refuses two ranks on one GPU unless each names a host of its own.
-bool hosts_are_renamed() {
-  return std::getenv("NCCL_HOSTID") != nullptr;
-}
+bool hosts_are_renamed() { return std::getenv("NCCL_HOSTID") != nullptr; }
 
 void check_nccl(const Machine& machine, const Choice& choice) {
   if (choice.device == Device::cpu) {
@@ -46,8 +44,7 @@ void check_nccl(const Machine& machine, const Choice& choice) {
     throw Error(ExitCode::resources,
                 fmt::format("--comm nccl takes a GPU a rank: {} share {}: use --comm mpi, or fewer "
                             "ranks",
-                            counted(machine.ranks, "rank"),
-                            counted(machine.gpus_in_use, "GPU")));
+                            counted(machine.ranks, "rank"), counted(machine.gpus_in_use, "GPU")));
   }
 }
 
@@ -64,8 +61,7 @@ void choose_comm(const Options& options, const Machine& machine, Choice& choice)
     choice.comm = Comm::nccl;
     choice.why += "; comm nccl: a GPU a rank";
   } else {
-    choice.why += fmt::format("; comm mpi: {} share {}",
-                              counted(machine.ranks, "rank"),
+    choice.why += fmt::format("; comm mpi: {} share {}", counted(machine.ranks, "rank"),
                               counted(machine.gpus_in_use, "GPU"));
   }
   if (choice.comm == Comm::nccl) check_nccl(machine, choice);
@@ -78,9 +74,7 @@ void choose_comm(const Options& options, const Machine& machine, Choice& choice)
 
 }  // namespace
 
-int gpu_of(int place_here, int gpus) {
-  return gpus > 0 ? place_here % gpus : 0;
-}
+int gpu_of(int place_here, int gpus) { return gpus > 0 ? place_here % gpus : 0; }
 
 Choice choose(const Options& options, const Machine& machine) {
   Choice choice;

@@ -43,8 +43,7 @@ const Check below_one = number(0, 1, "from 0 to below 1");
 const Check positive = number(FLT_MIN, FLT_MAX, "from 1.2e-38 to 3.4e38");
 
 /// A whole number, in base 10. CLI11 by itself takes 010 for 8 and, as a seed, -1 for 2^64 - 1.
-template <class Integer>
-Check whole(Integer least, Integer largest) {
+template <class Integer> Check whole(Integer least, Integer largest) {
   return [=](std::string& text) {
     Integer value{};
     const char* end = text.data() + text.size();
@@ -218,13 +217,9 @@ Command read_command(int argc, char** argv, const Chapter& chapter) {
   return command;
 }
 
-const char* name_of(Task task) {
-  return std::array{"text", "toy", "mlp"}[static_cast<int>(task)];
-}
+const char* name_of(Task task) { return std::array{"text", "toy", "mlp"}[static_cast<int>(task)]; }
 
-const char* name_of(Comm comm) {
-  return std::array{"mpi", "nccl"}[static_cast<int>(comm)];
-}
+const char* name_of(Comm comm) { return std::array{"mpi", "nccl"}[static_cast<int>(comm)]; }
 
 const char* name_of(Reduce reduce) {
   return std::array{"ordered", "native"}[static_cast<int>(reduce)];

@@ -76,8 +76,7 @@ void Session::agree_on_launch(const Command& command, const Chapter& chapter) {
           ExitCode::usage,
           fmt::format("the launcher started {} ranks, MPI sees {}: start it with the mpirun "
                       "of the MPI it was built with (mpiexec.mpich, mpiexec.openmpi)",
-                      announced.ranks,
-                      size_));
+                      announced.ranks, size_));
     }
     if (command.status != 0) throw Error(static_cast<ExitCode>(command.status), command.text);
   });
@@ -98,9 +97,7 @@ void Session::agree_on_launch(const Command& command, const Chapter& chapter) {
       throw Error(ExitCode::usage,
                   fmt::format("rank {} was started with {}, rank 0 with {}: start every rank the "
                               "same way",
-                              rank_,
-                              word,
-                              there.substr(there.find(' ') + 1)));
+                              rank_, word, there.substr(there.find(' ') + 1)));
     }
   });
 }
@@ -124,9 +121,7 @@ Choice Session::choose_together(const Options& options) {
       throw Error(
           ExitCode::resources,
           fmt::format("rank {} finds {}, rank 0 finds {}: say --device cpu, or give each a GPU",
-                      rank_,
-                      gpu ? "a GPU" : "no GPU",
-                      gpu ? "none" : "one"));
+                      rank_, gpu ? "a GPU" : "no GPU", gpu ? "none" : "one"));
     }
     if (choice.device == Device::cuda) use_gpu(choice.gpu);
   });
@@ -171,8 +166,8 @@ std::string Session::broadcast(int root, std::string text) const {
 std::vector<std::uint64_t> Session::gather(std::uint64_t value) const {
   std::vector<std::uint64_t> all(size_);
   complete([&](MPI_Request* request) {
-    return MPI_Iallgather(
-        &value, 1, MPI_UINT64_T, all.data(), 1, MPI_UINT64_T, MPI_COMM_WORLD, request);
+    return MPI_Iallgather(&value, 1, MPI_UINT64_T, all.data(), 1, MPI_UINT64_T, MPI_COMM_WORLD,
+                          request);
   });
   return all;
 }
@@ -186,13 +181,12 @@ int Session::refuse(const Refusal& refusal) const {
   return code;
 }
 
-Communicator Session::communicator(const Options& options,
-                                   const Choice& choice,
+Communicator Session::communicator(const Options& options, const Choice& choice,
                                    const Layout& layout) {
   auto transport = choice.comm == Comm::nccl ? make_nccl_transport(options.reduce, rank_, size_)
                                              : make_mpi_transport(choice.device, size_);
-  return Communicator(
-      rank_, size_, std::move(transport), choice.device, options.dtype, layout.largest_layer());
+  return Communicator(rank_, size_, std::move(transport), choice.device, options.dtype,
+                      layout.largest_layer());
 }
 
 }  // namespace zero

@@ -13,6 +13,7 @@
 #include "memory/layout.hpp"
 #include "report/report.hpp"
 #include "run/command_line.hpp"
+#include "run/train.hpp"
 
 namespace zero {
 
@@ -40,8 +41,7 @@ class Session {
   Choice agree(const Command& command, const Chapter& chapter);
 
   /// Runs `make` on every rank. When it throws an Error on any, throws Refusal on all.
-  template <class Make>
-  auto together(Make make) {
+  template <class Make> auto together(Make make) {
     std::optional<decltype(make())> made;
     attempt([&] { made.emplace(make()); });
     return std::move(*made);
@@ -72,5 +72,18 @@ class Session {
   std::int64_t process_bytes_at_start_ = 0;
   std::optional<Watchdog> watchdog_;
 };
+
+/// The main function of a chapter on ranks. Returns the exit code of what all ranks agree on;
+/// anything else that goes wrong ends the job.
+template <class Trainer> int run_on_ranks(int argc, char** argv) {
+  const Command command = read_command(argc, argv, Trainer::chapter);
+  if (const auto exit_code = answer_alone(command, Trainer::chapter)) return *exit_code;
+  Session session(argc, argv);
+  try {
+    return train<Trainer>(session, command);
+  } catch (const Refusal& refusal) {
+    return session.refuse(refusal);
+  }
+}
 
 }  // namespace zero

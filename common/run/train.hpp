@@ -10,8 +10,7 @@
 namespace zero {
 
 /// `process` is a Session or Alone: it agrees with the others, if there are any.
-template <class Trainer, class Process>
-int train(Process& process, const Command& command) {
+template <class Trainer, class Process> int train(Process& process, const Command& command) {
   const Chapter& chapter = Trainer::chapter;
   const Options& options = command.options;
   const Choice choice = process.agree(command, chapter);

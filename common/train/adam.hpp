@@ -15,14 +15,10 @@ namespace zero {
 
 /// Mixed precision: parameters of that type are a rounded copy of fp32 master weights, which Adam
 /// updates. Parameters in fp32 are their own master.
-constexpr bool is_mixed(Dtype dtype) {
-  return dtype != Dtype::fp32;
-}
+constexpr bool is_mixed(Dtype dtype) { return dtype != Dtype::fp32; }
 
 /// Bytes a parameter of what Adam keeps: momentum, variance and the master copy.
-constexpr std::int64_t optimizer_bytes(Dtype dtype) {
-  return is_mixed(dtype) ? 12 : 8;
-}
+constexpr std::int64_t optimizer_bytes(Dtype dtype) { return is_mixed(dtype) ? 12 : 8; }
 
 /// Where the new weights also go, rounded to its dtype: the parameters to compute with.
 struct CastTo {
@@ -33,9 +29,7 @@ struct CastTo {
 class Adam {
  public:
   /// The stream must outlive the object's use.
-  Adam(const Options& options, Stream& stream)
-      : options_(options),
-        stream_(stream) {}
+  Adam(const Options& options, Stream& stream) : options_(options), stream_(stream) {}
 
   /// Begins a step that is not skipped; every gradient is multiplied by grad_factor.
   void begin(float grad_factor) {

@@ -36,12 +36,9 @@ class Text : public Data {
       : Data(options, rank, ranks),
         text_(device, Kind::data, file_bytes(options), true),
         codes_(device, Kind::data, Dtype::fp32, 256 * (options.width / context)),
-        source_{text_.data(),
-                text_.bytes(),
-                codes_.view(),
-                options.width / context,
-                context,
-                Generator(options.seed, RandomStream::positions)} {
+        source_{text_.data(),  text_.bytes(),
+                codes_.view(), options.width / context,
+                context,       Generator(options.seed, RandomStream::positions)} {
     read(options.data);
     const Generator random(options.seed, RandomStream::codes);
     fill(codes_, [&](std::int64_t i) { return random.uniform(i); });
@@ -58,11 +55,8 @@ class Text : public Data {
     for (std::int64_t at = 0; at < text_.bytes();) {
       file.read(piece.data(), std::min<std::int64_t>(std::ssize(piece), text_.bytes() - at));
       if (file.gcount() == 0) {
-        throw Error(ExitCode::data,
-                    fmt::format("{}: fewer than its {} bytes could be read: {}",
-                                path,
-                                text_.bytes(),
-                                std::strerror(errno)));
+        throw Error(ExitCode::data, fmt::format("{}: fewer than its {} bytes could be read: {}",
+                                                path, text_.bytes(), std::strerror(errno)));
       }
       memory_of(text_.device()).copy(text_.data() + at, piece.data(), file.gcount());
       at += file.gcount();
@@ -81,10 +75,7 @@ class Teacher : public Data {
       : Data(options, rank, ranks),
         first_(device, Kind::data, Dtype::fp32, model.widths.front() * TeacherSource::hidden),
         second_(device, Kind::data, Dtype::fp32, TeacherSource::hidden * model.widths.back()),
-        source_{first_.view(),
-                second_.view(),
-                model.widths.front(),
-                model.widths.back(),
+        source_{first_.view(), second_.view(), model.widths.front(), model.widths.back(),
                 Generator(options.seed, RandomStream::inputs)} {
     fill_uniform(first_, Generator(options.seed, RandomStream::teacher_in), source_.inputs);
     fill_uniform(second_, Generator(options.seed, RandomStream::teacher_out), source_.hidden);
@@ -121,13 +112,9 @@ std::int64_t file_bytes(const Options& options) {
     throw Error(ExitCode::data, fmt::format("cannot read {}: {}", options.data, why.message()));
   }
   if (bytes <= context) {
-    throw Error(ExitCode::data,
-                fmt::format("{} has {} bytes; task text needs at least {}: {} of "
-                            "context and one to predict",
-                            options.data,
-                            bytes,
-                            context + 1,
-                            context));
+    throw Error(ExitCode::data, fmt::format("{} has {} bytes; task text needs at least {}: {} of "
+                                            "context and one to predict",
+                                            options.data, bytes, context + 1, context));
   }
   return bytes;
 }

@@ -25,10 +25,7 @@ struct Batch {
 class Data {
  public:
   Data(const Options& options, int rank, int ranks)
-      : batch_(options.batch),
-        accumulate_(options.accumulate),
-        rank_(rank),
-        ranks_(ranks) {}
+      : batch_(options.batch), accumulate_(options.accumulate), rank_(rank), ranks_(ranks) {}
   virtual ~Data() = default;
 
   /// step and micro count from 0.

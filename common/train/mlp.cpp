@@ -65,8 +65,7 @@ Mlp::Mlp(const Options& options, Stream& stream)
       seed_(options.seed),
       activations_(
           buffers(stream.device(), options.dtype, activation_sizes(model_, options.batch))),
-      deltas_(buffers(stream.device(),
-                      options.dtype,
+      deltas_(buffers(stream.device(), options.dtype,
                       std::vector<std::int64_t>(2, options.batch * widest(model_)))),
       targets_(stream.device(), Kind::data, Dtype::fp32, options.batch * model_.targets()),
       panel_(stream.device(), Kind::workspace, Dtype::fp32, panel_elements(stream.device())),
@@ -99,10 +98,7 @@ void Mlp::forward(int l, View params) {
   live_[l + 1] = activations_[l + 1].book();
   const Booking panel = panel_.book();
   const bool relu = model_.relu && l + 1 < model_.layers();
-  stream_.run([=,
-               &on = stream_.kernels(),
-               shape = shape(l),
-               x = live_[l].view(),
+  stream_.run([=, &on = stream_.kernels(), shape = shape(l), x = live_[l].view(),
                y = live_[l + 1].view(),
                space = panel.view()] { on.linear_forward(shape, x, params, y, relu, space); });
 }

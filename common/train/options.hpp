@@ -25,7 +25,7 @@ enum class Reduce { ordered, native };
 /// One training run. Defaults are the programs' defaults.
 struct Options {
   Task task = Task::text;
-  std::string data;  // file for task text
+  std::string data{};  // file for task text
   int steps = 200;
   int batch = 32;  // samples a rank and micro-batch
   int accumulate = 1;  // micro-batches a step
@@ -38,7 +38,7 @@ struct Options {
   double weight_decay = 0;
   double clip = 0;  // largest global gradient norm; 0: no clipping
   std::uint64_t seed = 1;
-  std::string log;  // JSON lines; empty: none
+  std::string log{};  // JSON lines; empty: none
   bool quiet = false;
   bool plan = false;
   int ranks = 1;  // for --plan
@@ -46,8 +46,8 @@ struct Options {
   Dtype dtype = Dtype::fp32;
   double loss_scale = 0;  // 0: dynamic; used in fp16 only
   int prefetch = 1;  // layers gathered ahead
-  std::optional<Device> device;  // none: what the machine has
-  std::optional<Comm> comm;  // none: what suits device and ranks
+  std::optional<Device> device{};  // none: what the machine has
+  std::optional<Comm> comm{};  // none: what suits device and ranks
   Reduce reduce = Reduce::ordered;
 };
 
@@ -57,7 +57,7 @@ struct Choice {
   Comm comm = Comm::mpi;
   int gpu = 0;  // this rank's
   int sharing = 1;  // ranks whose tensors lie in the same memory
-  std::string why;  // one line
+  std::string why{};  // one line
 };
 
 using OptionValue = std::variant<bool, int, std::uint64_t, double, std::string>;

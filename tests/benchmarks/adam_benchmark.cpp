@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "memory/error.hpp"
-#include "report/table.hpp"
+#include "report/prediction.hpp"
 #include "run/failure.hpp"
 #include "train/adam.hpp"
 

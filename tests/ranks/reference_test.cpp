@@ -79,8 +79,7 @@ void nudge(Numbers& numbers, double part, const Generator& noise) {
 /// gradient_error: every gradient element is moved by up to that part of the largest one. With it,
 /// weights and moments are nudged at each step by two roundings of fp32, always in the same
 /// direction, as a rounded beta does it. `disturbance` is the seed of these movements.
-Reference reference_run(const Options& o,
-                        double gradient_error = 0,
+Reference reference_run(const Options& o, double gradient_error = 0,
                         std::uint64_t disturbance = 0) {
   ReferenceModel model{architecture(o), initial_params(architecture(o), o.seed)};
   const Generator noise(disturbance, RandomStream::inputs);

@@ -43,12 +43,9 @@ struct Format {
   }
 };
 
-template <class T>
-constexpr Format format_of{};
-template <>
-constexpr Format format_of<Bf16>{8, 7};
-template <>
-constexpr Format format_of<Fp16>{5, 10};
+template <class T> constexpr Format format_of{};
+template <> constexpr Format format_of<Bf16>{8, 7};
+template <> constexpr Format format_of<Fp16>{5, 10};
 
 /// The pattern of the nearest value. Both distances are exact where they come near each other.
 int nearest(const std::vector<double>& values, float x) {
@@ -68,15 +65,13 @@ bool is_nan(const Format& format, int pattern) {
   return (pattern & 0x7fff) > format.infinity_bits();
 }
 
-template <class T>
-bool rounds_right(const std::vector<double>& values, float x) {
+template <class T> bool rounds_right(const std::vector<double>& values, float x) {
   const int got = narrow<T>(x).bits;
   return std::isnan(x) ? is_nan(format_of<T>, got) : got == nearest(values, x);
 }
 
 /// Every tie between neighbours, and the fp32 numbers just below and above it.
-template <class T>
-std::vector<float> ties() {
+template <class T> std::vector<float> ties() {
   std::vector<float> all;
   const auto values = format_of<T>.values();
   for (std::size_t i = 0; i + 1 < values.size(); ++i) {
@@ -103,8 +98,7 @@ std::vector<float> all_exponents() {
   return all;
 }
 
-template <class T>
-void check_rounding(const std::vector<float>& samples) {
+template <class T> void check_rounding(const std::vector<float>& samples) {
   const auto values = format_of<T>.values();
   int wrong = 0;
   for (const float x : samples) {

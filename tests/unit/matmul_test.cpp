@@ -21,20 +21,14 @@ struct Shape {
 
 /// Blocks are 256 rows and columns, 384 inner elements: one less, just as many, one more, and two
 /// of each with a rest.
-constexpr Shape shapes[] = {{1, 1, 1},
-                            {1, 385, 257},
-                            {257, 1, 256},
-                            {256, 383, 1},
-                            {255, 383, 257},
-                            {256, 384, 256},
-                            {257, 385, 255},
-                            {3, 770, 514},
-                            {515, 5, 3}};
+constexpr Shape shapes[] = {{1, 1, 1},       {1, 385, 257},   {257, 1, 256},
+                            {256, 383, 1},   {255, 383, 257}, {256, 384, 256},
+                            {257, 385, 255}, {3, 770, 514},   {515, 5, 3}};
 
 /// rows x columns numbers value(i), stored as they are or transposed.
-struct Matrix {
-  Matrix(Dtype dtype, std::int64_t rows, std::int64_t columns, bool transposed, auto value)
-      : tensor(Kind::data, dtype, rows * columns),
+struct Stored {
+  Stored(Dtype dtype, std::int64_t rows, std::int64_t columns, bool transposed, auto value)
+      : tensor(Device::cpu, Kind::data, dtype, rows * columns),
         operand{tensor.view(), transposed ? rows : columns, transposed} {
     fill(tensor.view(), [&](std::int64_t at) {
       const std::int64_t i = transposed ? at % rows : at / columns;
@@ -43,20 +37,18 @@ struct Matrix {
     });
   }
   Tensor tensor;
-  Operand operand;
+  Matrix operand;
 };
 
 /// The product; each element must be stored exactly once.
-std::vector<float> product(const Shape& shape, const Operand& a, const Operand& b) {
+std::vector<float> product(const Shape& shape, const Matrix& a, const Matrix& b) {
   std::vector<float> panel(matmul_panel);
   std::vector<float> result(shape.rows * shape.columns, NAN);
-  matmul(a, b, shape.rows, shape.inner, shape.columns, panel, [&](const Block& block) {
-    for (std::int64_t i = 0; i < block.rows; ++i) {
-      for (std::int64_t j = 0; j < block.columns; ++j) {
-        float& place = result[(block.row + i) * shape.columns + block.column + j];
-        if (!std::isnan(place)) FAIL("stored twice: ", block.row + i, ", ", block.column + j);
-        place = block.values[i * block.columns + j];
-      }
+  matmul(a, b, shape.rows, shape.inner, shape.columns, panel, [&](const RowPart& part) {
+    CHECK(part.column == part.at % shape.columns);
+    for (std::int64_t i = 0; i < part.count; ++i) {
+      if (!std::isnan(result[part.at + i])) FAIL("stored twice: ", part.at + i);
+      result[part.at + i] = part.values[i];
     }
   });
   return result;
@@ -65,8 +57,7 @@ std::vector<float> product(const Shape& shape, const Operand& a, const Operand& 
 /// The product, and the sums of the absolute values of its terms, in double.
 struct Reference {
   Reference(const Shape& shape, Dtype dtype, auto value_a, auto value_b)
-      : sums(shape.rows * shape.columns),
-        magnitudes(sums.size()) {
+      : sums(shape.rows * shape.columns), magnitudes(sums.size()) {
     std::vector<double> b(shape.inner * shape.columns);
     for (std::size_t i = 0; i < b.size(); ++i) b[i] = rounded(dtype, value_b(i));
     for (std::int64_t i = 0; i < shape.rows; ++i) {
@@ -90,8 +81,8 @@ void check(const Shape& shape, Dtype dtype, auto value_a, auto value_b, double b
     for (const bool transpose_b : {false, true}) {
       INFO(shape.rows, " x ", shape.inner, " x ", shape.columns, ", ", std::string(name_of(dtype)));
       INFO("transposed: ", transpose_a, ", ", transpose_b);
-      const Matrix a(dtype, shape.rows, shape.inner, transpose_a, value_a);
-      const Matrix b(dtype, shape.inner, shape.columns, transpose_b, value_b);
+      const Stored a(dtype, shape.rows, shape.inner, transpose_a, value_a);
+      const Stored b(dtype, shape.inner, shape.columns, transpose_b, value_b);
       const std::vector<float> result = product(shape, a.operand, b.operand);
       std::size_t wrong = 0;
       for (std::size_t i = 0; i < result.size(); ++i) {
@@ -130,7 +121,7 @@ TEST_CASE("products are within the error of fp32 sums, whatever the storage type
 }
 
 TEST_CASE("an operand may lie at the beginning of a longer view, between others' elements") {
-  const Tensor memory(Kind::data, Dtype::bf16, 2 + 6 + 2);
+  const Tensor memory(Device::cpu, Kind::data, Dtype::bf16, 2 + 6 + 2);
   fill(memory.view(), [](std::int64_t i) { return i < 2 || i >= 8 ? NAN : i - 1; });
   const View weight = memory.view().part(2, 8);  // 1 .. 6 and a bias that must not be read
   const Shape shape{2, 3, 2};
@@ -139,18 +130,17 @@ TEST_CASE("an operand may lie at the beginning of a longer view, between others'
 }
 
 TEST_CASE("what is infinite or not a number stays so") {
-  const Tensor memory(Kind::data, Dtype::fp16, 4);
+  const Tensor memory(Device::cpu, Kind::data, Dtype::fp16, 4);
   fill(memory.view(), [](std::int64_t i) { return i == 0 ? INFINITY : i == 3 ? NAN : 1; });
-  const Tensor ones(Kind::data, Dtype::fp16, 2);
+  const Tensor ones(Device::cpu, Kind::data, Dtype::fp16, 2);
   fill(ones.view(), [](std::int64_t) { return 1; });
   std::vector<float> panel(matmul_panel, NAN);  // left over from whoever had it before
-  matmul({memory.view(), 2}, {ones.view(), 1}, 2, 2, 1, panel, [&](const Block& block) {
-    CHECK(block.values[0] == INFINITY);
-    CHECK(std::isnan(block.values[1]));
+  matmul({memory.view(), 2}, {ones.view(), 1}, 2, 2, 1, panel, [&](const RowPart& part) {
+    if (part.at == 0) CHECK(part.values[0] == INFINITY);
+    if (part.at == 1) CHECK(std::isnan(part.values[0]));
   });
-  matmul({ones.view(), 2}, {ones.view(), 1}, 1, 2, 1, panel, [&](const Block& block) {
-    CHECK(block.values[0] == 2);
-  });
+  matmul({ones.view(), 2}, {ones.view(), 1}, 1, 2, 1, panel,
+         [&](const RowPart& part) { CHECK(part.values[0] == 2); });
 }
 
 TEST_CASE("a product keeps to its panel") {
@@ -158,9 +148,9 @@ TEST_CASE("a product keeps to its panel") {
   std::vector<float> panel(matmul_panel + beyond, 7);
   const Shape shape{257, 385, 257};
   const auto one = [](std::int64_t) { return 1.0f; };
-  const Matrix a(Dtype::bf16, shape.rows, shape.inner, false, one);
-  const Matrix b(Dtype::bf16, shape.inner, shape.columns, true, one);
-  const auto ignore = [](const Block&) {};
+  const Stored a(Dtype::bf16, shape.rows, shape.inner, false, one);
+  const Stored b(Dtype::bf16, shape.inner, shape.columns, true, one);
+  const auto ignore = [](const RowPart&) {};
   const std::span<float> exact = std::span(panel).first(matmul_panel);
   matmul(a.operand, b.operand, shape.rows, shape.inner, shape.columns, exact, ignore);
   for (std::size_t i = matmul_panel; i < panel.size(); ++i) CHECK(panel[i] == 7);

@@ -178,6 +178,7 @@ TEST_CASE("the reference's gradients are the slopes of its loss") {
     const Architecture shape = architecture(options);
     const ReferenceModel model{shape, initial_params(shape, options.seed)};
     const Samples samples = samples_of(*make_data(options, Device::cpu), shape, 0, options.batch);
+    const auto loss = [&](const ReferenceModel& at) { return at.loss_and_gradients(samples).loss; };
     const Layers gradients = model.loss_and_gradients(samples).gradients;
     const Generator direction(options.seed, RandomStream::codes);
     for (int l = 0; l < shape.layers(); ++l) {
@@ -189,9 +190,6 @@ TEST_CASE("the reference's gradients are the slopes of its loss") {
         low.params[l][i] -= step * d;
         slope += gradients[l][i] * d;
       }
-      const auto loss = [&](const ReferenceModel& moved) {
-        return moved.loss_and_gradients(samples).loss;
-      };
       CHECK(std::abs((loss(high) - loss(low)) / (2 * step) - slope) < tolerance);
     }
   }
@@ -249,17 +247,15 @@ TEST_CASE("gradients are formed, rounded, and only then added, and padding is ze
     const Layers exact = net.reference().loss_and_gradients(net.samples((*data)(1, 0))).gradients;
     const View layer = net.layout.layer(net.grads, 0);
     fill(layer.part(layer.used, 1), [](std::int64_t) { return NAN; });  // put to zero, not added to
-    const Layers sums = formed(1, Write::add);
+    formed(1, Write::add);
     int told_apart = 0;
-    for (std::size_t l = 0; l < sums.size(); ++l) {
-      for (std::size_t i = 0; i < sums[l].size(); ++i) {
-        const auto sum_with = [&](const Layers& other) {
-          return rounded(dtype, static_cast<float>(first[l][i] + other[l][i]));
-        };
-        CHECK(sums[l][i] == sum_with(second));
-        told_apart += sums[l][i] != sum_with(exact);
-      }
-    }
+    net.for_each(net.grads, [&](float sum, int l, std::int64_t i) {
+      const auto sum_with = [&](const Layers& other) {
+        return rounded(dtype, static_cast<float>(first[l][i] + other[l][i]));
+      };
+      CHECK(sum == sum_with(second));
+      told_apart += sum != sum_with(exact);
+    });
     // Adding before rounding would give other numbers here: this test sees the difference.
     if (dtype != Dtype::fp32) CHECK(told_apart > 0);
   }
@@ -293,7 +289,7 @@ TEST_CASE("activations are booked from forward to backward, as many bytes as the
       Net net(small(task, dtype));
       const auto data = make_data(net.options, Device::cpu);
       const std::int64_t bytes = net.model_of().activation_bytes(5, dtype);
-      const std::int64_t panel = 4 * panel_elements(Device::cpu);
+      constexpr std::int64_t panel = 4 * panel_elements(Device::cpu);
       CHECK(activations.figures() == figures({bytes, 0, 0, 0}));
       for (int step = 0; step < 2; ++step) {
         ledger().restart_peaks();

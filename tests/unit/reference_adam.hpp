@@ -2,6 +2,7 @@
 // Adam in plain double, as the papers write it: Kingma and Ba (2015), Algorithm 1, with the
 // decoupled weight decay of Loshchilov and Hutter (2019).
 #pragma once
+#include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <vector>
@@ -37,6 +38,52 @@ struct ReferenceAdam {
       weights[i] -= lr * unbiased_momentum / (std::sqrt(unbiased_variance) + eps);
     }
   }
+};
+
+/// The reference, and how far an Adam of unit roundoff u may be from it.
+///
+/// After t steps each term of the momentum has passed at most 3 t + 1 roundings (the gradient, the
+/// constant, the product, the sum; then a constant, a product and a sum a step), so it is off by at
+/// most (3 t + 1) u times the sum of the terms' magnitudes. The variance has positive terms only:
+/// off by a factor of 1 + (3 t + 3) u. Its root halves that; with the root itself, the correction
+/// (constant and product) and eps (constant and sum) the denominator is off by (1.5 t + 6.5) u.
+/// With the step size (constant and product) and the quotient, the update is off by
+/// (4.5 t + 10.5) u times its magnitude; it is subtracted from the decayed weight (constant,
+/// product, sum). 1 - beta^t is formed in double from a power rounded to double, so it is off by
+/// 2^-53 / (1 - beta^t) of itself, halved by the root. 1.01 covers the products of these.
+struct Bounded {
+  Bounded(const Options& options, std::vector<double> initial, double u)
+      : adam(options, initial.size()),
+        weights(std::move(initial)),
+        error(weights.size()),
+        magnitude(weights.size()),
+        u(u) {}
+
+  void update(const std::vector<double>& grads) {
+    const std::vector<double> before = weights;
+    adam.update(weights, grads);
+    const double t = adam.steps;
+    const double left1 = 1 - std::pow(adam.beta1, t), left2 = 1 - std::pow(adam.beta2, t);
+    const double factor = (4.5 * t + 11) * u + 0x1p-53 * (1 / left1 + 0.5 / left2);
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+      magnitude[i] = adam.beta1 * magnitude[i] + (1 - adam.beta1) * std::abs(grads[i]);
+      const double denominator = std::sqrt(adam.variance[i] / left2) + adam.eps;
+      const double moved = adam.lr / left1 * magnitude[i] / denominator;
+      error[i] += 1.01 * (3 * u * std::max(std::abs(before[i]), std::abs(weights[i])));
+      error[i] += 1.01 * factor * moved;
+    }
+  }
+  double momentum_error(std::size_t i) const {
+    return 1.01 * (3 * adam.steps + 1) * u * magnitude[i];
+  }
+  double variance_error(std::size_t i) const {
+    return 1.01 * (3 * adam.steps + 3) * u * adam.variance[i];
+  }
+
+  ReferenceAdam adam;
+  std::vector<double> weights, error;
+  std::vector<double> magnitude;  // the momentum of the gradients' magnitudes
+  double u;
 };
 
 }  // namespace zero::test

@@ -165,7 +165,7 @@ TEST_CASE("an inline stream waits for a worker's event where it stands") {
 
 TEST_CASE("a stream goes when all that was put on it is done, whichever of two goes first") {
   for (const bool first_goes_first : {true, false}) {
-    int ran = 0;  // each task comes after the one before, whatever its stream
+    std::atomic<int> ran = 0;  // each task comes after the one before, whatever its stream
     auto first = std::make_unique<Stream>("first", Device::cpu, worker);
     auto second = std::make_unique<Stream>("second", Device::cpu, worker);
     Stream third("third", Device::cpu, worker);

@@ -18,38 +18,26 @@ class CpuKernels : public ElementWise<CpuKernels> {
 
   void copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes) override;
 
-  void text_samples(const TextSource& source,
-                    std::int64_t first,
-                    View inputs,
+  void text_samples(const TextSource& source, std::int64_t first, View inputs,
                     View targets) override;
-  void teacher_samples(const TeacherSource& source,
-                       std::int64_t first,
-                       View inputs,
+  void teacher_samples(const TeacherSource& source, std::int64_t first, View inputs,
                        View targets) override;
 
-  void linear_forward(
-      const LinearShape& shape, View x, View params, View y, bool relu, View panel) override;
-  void linear_backward_params(
-      const LinearShape& shape, View dy, View x, View grads, Write write, View panel) override;
-  void linear_backward_input(const LinearShape& shape,
-                             View dy,
-                             View params,
-                             View x,
-                             View dx,
-                             bool relu,
-                             View panel) override;
-  void cross_entropy(
-      View outputs, View targets, std::int64_t rows, float scale, View delta, Sums& sums) override;
+  void linear_forward(const LinearShape& shape, View x, View params, View y, bool relu,
+                      View panel) override;
+  void linear_backward_params(const LinearShape& shape, View dy, View x, View grads, Write write,
+                              View panel) override;
+  void linear_backward_input(const LinearShape& shape, View dy, View params, View x, View dx,
+                             bool relu, View panel) override;
+  void cross_entropy(View outputs, View targets, std::int64_t rows, float scale, View delta,
+                     Sums& sums) override;
 
   void clear(Sums& sums) override { sums.totals = {}; }
   void fetch(Sums&) override {}
   void ordered_mean(View own, int rank, View received, View shard, Write write) override;
 
   // ---- For ElementWise and the definitions of the above ----
-  template <class T>
-  static T* elements(View view) {
-    return view.as<T>().data();
-  }
+  template <class T> static T* elements(View view) { return view.as<T>().data(); }
 
   template <class Body, class... Operands>
   static void each(std::int64_t count, Body body, Operands... operands) {
@@ -60,14 +48,9 @@ class CpuKernels : public ElementWise<CpuKernels> {
 
   /// Adam with a copy, which is rounded a block later, while the weights are still in the
   /// first-level cache: all in one loop would need more vector registers than there are.
-  template <class T>
-  static void each(std::int64_t count,
-                   AdamBody body,
-                   In<T> grads,
-                   InOut<float> weights,
-                   InOut<float> momentum,
-                   InOut<float> variance,
-                   Out<T> copy) {
+  template <class T> static void each(std::int64_t count, AdamBody body, In<T> grads,
+                                      InOut<float> weights, InOut<float> momentum,
+                                      InOut<float> variance, Out<T> copy) {
     constexpr std::int64_t block = 1024;
     for (std::int64_t at = 0; at < count; at += block) {
       const std::int64_t n = std::min(block, count - at);
@@ -77,13 +60,9 @@ class CpuKernels : public ElementWise<CpuKernels> {
     }
   }
 
-  template <class Body, class... Operands>
-  static void add_sum(Sums& sums,
-                      double Totals::*total,
-                      double divisor,
-                      std::int64_t count,
-                      Body body,
-                      Operands... operands) {
+  template <class Body, class... Operands> static void add_sum(Sums& sums, double Totals::*total,
+                                                               double divisor, std::int64_t count,
+                                                               Body body, Operands... operands) {
     constexpr std::int64_t lanes = Body::lanes;
     double partial[lanes] = {};
     const auto add = [&](std::int64_t first, std::int64_t some) {
@@ -108,8 +87,7 @@ class CpuKernels : public ElementWise<CpuKernels> {
     };
     between(load(operands, i)...);
   }
-  template <class Operand>
-  static auto load(const Operand& from, std::int64_t i) {
+  template <class Operand> static auto load(const Operand& from, std::int64_t i) {
     if constexpr (Operand::read) {
       return from.at[i];
     } else {

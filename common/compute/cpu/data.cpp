@@ -5,9 +5,7 @@
 
 namespace zero {
 
-void CpuKernels::text_samples(const TextSource& source,
-                              std::int64_t first,
-                              View inputs,
+void CpuKernels::text_samples(const TextSource& source, std::int64_t first, View inputs,
                               View targets) {
   with_type(inputs.dtype, [&]<class T>(T) {
     const auto* text = reinterpret_cast<const unsigned char*>(source.text);
@@ -25,9 +23,7 @@ void CpuKernels::text_samples(const TextSource& source,
   });
 }
 
-void CpuKernels::teacher_samples(const TeacherSource& source,
-                                 std::int64_t first,
-                                 View inputs,
+void CpuKernels::teacher_samples(const TeacherSource& source, std::int64_t first, View inputs,
                                  View targets) {
   with_type(inputs.dtype, [&]<class T>(T) {
     constexpr std::int64_t hidden_size = TeacherSource::hidden;

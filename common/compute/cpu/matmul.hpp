@@ -10,7 +10,7 @@ namespace zero {
 
 /// `count` neighbours of a finished product, in one row: elements [at, at + count) of it,
 /// row-major, the first of them in that column.
-struct Run {
+struct RowPart {
   std::int64_t at, column, count;
   const float* values;
 };
@@ -22,13 +22,9 @@ void use_one_matmul_thread();
 /// Forms the rows x columns product of a (rows x inner) and b (inner x columns) and hands each
 /// element of it to `store` once. 16-bit operands are widened first, which is exact.
 /// panel: at least matmul_panel elements, overwritten.
-void matmul(const Matrix& a,
-            const Matrix& b,
-            std::int64_t rows,
-            std::int64_t inner,
-            std::int64_t columns,
-            std::span<float> panel,
-            const std::function<void(const Run&)>& store);
+void matmul(const Matrix& a, const Matrix& b, std::int64_t rows, std::int64_t inner,
+            std::int64_t columns, std::span<float> panel,
+            const std::function<void(const RowPart&)>& store);
 
 /// Blocks of 256 x 384, 384 x 256 and 256 x 256 elements: 1 MiB.
 inline constexpr std::int64_t matmul_panel = 256 * 384 + 384 * 256 + 256 * 256;

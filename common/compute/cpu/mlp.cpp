@@ -10,9 +10,8 @@ namespace zero {
 namespace {
 
 /// Softmax cross-entropy of one row of `count` outputs; writes scale * its gradient / batch.
-template <class T>
-double cross_entropy_of_row(
-    const T* outputs, std::int64_t count, int target, float factor, T* delta) {
+template <class T> double cross_entropy_of_row(const T* outputs, std::int64_t count, int target,
+                                               float factor, T* delta) {
   float largest = widen(outputs[0]);
   for (std::int64_t j = 1; j < count; ++j) largest = std::max(largest, widen(outputs[j]));
   float sum = 0;
@@ -27,18 +26,14 @@ double cross_entropy_of_row(
 }  // namespace
 
 /// y = relu(x W^T + b), formed in fp32 and rounded once.
-void CpuKernels::linear_forward(
-    const LinearShape& shape, View x, View params, View y, bool relu, View panel) {
+void CpuKernels::linear_forward(const LinearShape& shape, View x, View params, View y, bool relu,
+                                View panel) {
   with_type(params.dtype, [&]<class T>(T) {
     const T* bias = elements<T>(params) + shape.weights();
     const BiasRelu body{relu};
-    matmul({x, shape.inputs},
-           {params.part(0, shape.weights()), shape.inputs, true},
-           shape.batch,
-           shape.inputs,
-           shape.outputs,
-           panel.as<float>(),
-           [&, out = elements<T>(y)](const Run& run) {
+    matmul({x, shape.inputs}, {params.part(0, shape.weights()), shape.inputs, true}, shape.batch,
+           shape.inputs, shape.outputs, panel.as<float>(),
+           [&, out = elements<T>(y)](const RowPart& run) {
              const In<float> sums{run.values};
              if (shape.bias) {
                each(run.count, body, sums, Out<T>{out + run.at}, In<T>{bias + run.column});
@@ -50,17 +45,12 @@ void CpuKernels::linear_forward(
 }
 
 /// The gradient of the weight, dy^T x, of the bias, the column sums of dy, and zero padding.
-void CpuKernels::linear_backward_params(
-    const LinearShape& shape, View dy, View x, View grads, Write write, View panel) {
+void CpuKernels::linear_backward_params(const LinearShape& shape, View dy, View x, View grads,
+                                        Write write, View panel) {
   with_type(grads.dtype, [&]<class T>(T) {
     T* grad = elements<T>(grads);
-    matmul({dy, shape.outputs, true},
-           {x, shape.inputs},
-           shape.outputs,
-           shape.batch,
-           shape.inputs,
-           panel.as<float>(),
-           [&](const Run& run) {
+    matmul({dy, shape.outputs, true}, {x, shape.inputs}, shape.outputs, shape.batch, shape.inputs,
+           panel.as<float>(), [&](const RowPart& run) {
              each(run.count, Store{write}, In<float>{run.values}, InOut<T>{grad + run.at});
            });
     if (shape.bias) {
@@ -77,16 +67,12 @@ void CpuKernels::linear_backward_params(
 }
 
 /// dx = dy W, zero where the layer's input was cut off by the ReLU before it.
-void CpuKernels::linear_backward_input(
-    const LinearShape& shape, View dy, View params, View x, View dx, bool relu, View panel) {
+void CpuKernels::linear_backward_input(const LinearShape& shape, View dy, View params, View x,
+                                       View dx, bool relu, View panel) {
   with_type(params.dtype, [&]<class T>(T) {
-    matmul({dy, shape.outputs},
-           {params.part(0, shape.weights()), shape.inputs},
-           shape.batch,
-           shape.outputs,
-           shape.inputs,
-           panel.as<float>(),
-           [&, input = elements<T>(x), delta = elements<T>(dx)](const Run& run) {
+    matmul({dy, shape.outputs}, {params.part(0, shape.weights()), shape.inputs}, shape.batch,
+           shape.outputs, shape.inputs, panel.as<float>(),
+           [&, input = elements<T>(x), delta = elements<T>(dx)](const RowPart& run) {
              const In<float> sums{run.values};
              const Out<T> to{delta + run.at};
              if (relu) {
@@ -98,8 +84,8 @@ void CpuKernels::linear_backward_input(
   });
 }
 
-void CpuKernels::cross_entropy(
-    View outputs, View targets, std::int64_t rows, float scale, View delta, Sums& sums) {
+void CpuKernels::cross_entropy(View outputs, View targets, std::int64_t rows, float scale,
+                               View delta, Sums& sums) {
   with_type(outputs.dtype, [&]<class T>(T) {
     const T* y = elements<T>(outputs);
     T* dy = elements<T>(delta);

@@ -7,25 +7,12 @@
 namespace zero::cuda {
 
 /// cuBLAS has several functions of that name; this is the one for any mixture of types.
-using Gemm = cublasStatus_t (*)(cublasHandle_t handle,
-                                cublasOperation_t transpose_a,
-                                cublasOperation_t transpose_b,
-                                int rows,
-                                int columns,
-                                int inner,
-                                const void* alpha,
-                                const void* a,
-                                cudaDataType type_a,
-                                int stride_a,
-                                const void* b,
-                                cudaDataType type_b,
-                                int stride_b,
-                                const void* beta,
-                                void* product,
-                                cudaDataType type_product,
-                                int stride_product,
-                                cublasComputeType_t sums,
-                                cublasGemmAlgo_t algorithm);
+using Gemm = cublasStatus_t (*)(cublasHandle_t handle, cublasOperation_t transpose_a,
+                                cublasOperation_t transpose_b, int rows, int columns, int inner,
+                                const void* alpha, const void* a, cudaDataType type_a, int stride_a,
+                                const void* b, cudaDataType type_b, int stride_b, const void* beta,
+                                void* product, cudaDataType type_product, int stride_product,
+                                cublasComputeType_t sums, cublasGemmAlgo_t algorithm);
 
 struct Blas {
   decltype(&cublasCreate) create;

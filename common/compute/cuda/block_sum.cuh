@@ -10,8 +10,7 @@ inline constexpr std::int64_t most_blocks = 1024;
 
 /// combine() of all threads' values, by halves: thread i with thread i + 128, 64, ... Returned to
 /// every thread. All threads of the block must call it.
-template <class Value, class Combine>
-__device__ Value combine_block(Value mine, Combine combine) {
+template <class Value, class Combine> __device__ Value combine_block(Value mine, Combine combine) {
   __shared__ Value values[threads];
   values[threadIdx.x] = mine;
   __syncthreads();
@@ -27,14 +26,10 @@ __device__ Value combine_block(Value mine, Combine combine) {
 }
 
 struct Plus {
-  template <class Value>
-  __device__ Value operator()(Value a, Value b) const {
-    return a + b;
-  }
+  template <class Value> __device__ Value operator()(Value a, Value b) const { return a + b; }
 };
 
-template <class Value>
-__device__ Value block_sum(Value mine) {
+template <class Value> __device__ Value block_sum(Value mine) {
   return combine_block(mine, Plus());
 }
 
@@ -54,9 +49,7 @@ __global__ void partial_sums(Items items, double* partial, Body body, Operands..
 }
 
 /// *to += (sum of `count` partial sums) / divisor. One block.
-static __global__ void add_partial_sums(double* to,
-                                        const double* partial,
-                                        unsigned count,
+static __global__ void add_partial_sums(double* to, const double* partial, unsigned count,
                                         double divisor) {
   double mine = 0;
   for (unsigned i = threadIdx.x; i < count; i += threads) mine += partial[i];
@@ -65,12 +58,8 @@ static __global__ void add_partial_sums(double* to,
 }
 
 template <class Body, class... Operands>
-void CudaKernels::add_sum(Sums& sums,
-                          double Totals::*total,
-                          double divisor,
-                          std::int64_t count,
-                          const Body& body,
-                          const Operands&... operands) {
+void CudaKernels::add_sum(Sums& sums, double Totals::*total, double divisor, std::int64_t count,
+                          const Body& body, const Operands&... operands) {
   SumsOnGpu& on_gpu = SumsOnGpu::of(sums);
   const Items items(count, operands...);
   const unsigned blocks = std::clamp<std::int64_t>(items.blocks(), 1, most_blocks);

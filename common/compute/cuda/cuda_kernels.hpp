@@ -31,47 +31,31 @@ class CudaKernels : public ElementWise<CudaKernels> {
 
   void copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes) override;
 
-  void text_samples(const TextSource& source,
-                    std::int64_t first,
-                    View inputs,
+  void text_samples(const TextSource& source, std::int64_t first, View inputs,
                     View targets) override;
-  void teacher_samples(const TeacherSource& source,
-                       std::int64_t first,
-                       View inputs,
+  void teacher_samples(const TeacherSource& source, std::int64_t first, View inputs,
                        View targets) override;
 
-  void linear_forward(
-      const LinearShape& shape, View x, View params, View y, bool relu, View panel) override;
-  void linear_backward_params(
-      const LinearShape& shape, View dy, View x, View grads, Write write, View panel) override;
-  void linear_backward_input(const LinearShape& shape,
-                             View dy,
-                             View params,
-                             View x,
-                             View dx,
-                             bool relu,
-                             View panel) override;
-  void cross_entropy(
-      View outputs, View targets, std::int64_t rows, float scale, View delta, Sums& sums) override;
+  void linear_forward(const LinearShape& shape, View x, View params, View y, bool relu,
+                      View panel) override;
+  void linear_backward_params(const LinearShape& shape, View dy, View x, View grads, Write write,
+                              View panel) override;
+  void linear_backward_input(const LinearShape& shape, View dy, View params, View x, View dx,
+                             bool relu, View panel) override;
+  void cross_entropy(View outputs, View targets, std::int64_t rows, float scale, View delta,
+                     Sums& sums) override;
 
   void clear(Sums& sums) override;
   void fetch(Sums& sums) override;
   void ordered_mean(View own, int rank, View received, View shard, Write write) override;
 
   // ---- For ElementWise and the definitions of the above; launch.cuh and block_sum.cuh ----
-  template <class T>
-  static T* elements(View view) {
-    return reinterpret_cast<T*>(view.data);
-  }
+  template <class T> static T* elements(View view) { return reinterpret_cast<T*>(view.data); }
   template <class Body, class... Operands>
   void each(std::int64_t count, const Body& body, const Operands&... operands);
   template <class Body, class... Operands>
-  void add_sum(Sums& sums,
-               double Totals::*total,
-               double divisor,
-               std::int64_t count,
-               const Body& body,
-               const Operands&... operands);
+  void add_sum(Sums& sums, double Totals::*total, double divisor, std::int64_t count,
+               const Body& body, const Operands&... operands);
 
  private:
   /// The operand's elements go to `to`, as store() (dtype.hpp) says.
@@ -87,13 +71,8 @@ class CudaKernels : public ElementWise<CudaKernels> {
   template <class... Parameters, class... Arguments>
   void launch(dim3 blocks, void (*kernel)(Parameters...), const Arguments&... arguments);
   /// product (rows x columns, row-major) = a (rows x inner) times b, summed in fp32, rounded once.
-  void multiply(const Matrix& a,
-                const Matrix& b,
-                std::int64_t rows,
-                std::int64_t inner,
-                std::int64_t columns,
-                View product,
-                View panel);
+  void multiply(const Matrix& a, const Matrix& b, std::int64_t rows, std::int64_t inner,
+                std::int64_t columns, View product, View panel);
   /// bias = column sums of dy (batch x outputs), stored or added. partial: the panel's block.
   void column_sum(const LinearShape& shape, View dy, View bias, Write write, View partial);
 

@@ -27,9 +27,8 @@ constexpr int hidden_size = static_cast<int>(TeacherSource::hidden);
 constexpr int samples = threads / hidden_size;
 constexpr int tile = 128;  // inputs at a time
 
-template <class T>
-__global__ void teacher_kernel(
-    TeacherSource source, std::int64_t first, std::int64_t rows, T* inputs, float* targets) {
+template <class T> __global__ void teacher_kernel(TeacherSource source, std::int64_t first,
+                                                  std::int64_t rows, T* inputs, float* targets) {
   __shared__ float input[samples][tile + 1];  // one more, so that a column lies in many banks
   __shared__ float weights[tile][hidden_size];
   __shared__ float hidden[samples][hidden_size];
@@ -73,33 +72,20 @@ __global__ void teacher_kernel(
 
 }  // namespace
 
-void CudaKernels::text_samples(const TextSource& source,
-                               std::int64_t first,
-                               View inputs,
+void CudaKernels::text_samples(const TextSource& source, std::int64_t first, View inputs,
                                View targets) {
   with_type(inputs.dtype, [&]<class T>(T) {
-    launch(dim3(static_cast<unsigned>(targets.size)),
-           text_kernel<T>,
-           source,
-           first,
-           elements<T>(inputs),
-           elements<float>(targets));
+    launch(dim3(static_cast<unsigned>(targets.size)), text_kernel<T>, source, first,
+           elements<T>(inputs), elements<float>(targets));
   });
 }
 
-void CudaKernels::teacher_samples(const TeacherSource& source,
-                                  std::int64_t first,
-                                  View inputs,
+void CudaKernels::teacher_samples(const TeacherSource& source, std::int64_t first, View inputs,
                                   View targets) {
   const std::int64_t rows = targets.size / source.outputs;
   with_type(inputs.dtype, [&]<class T>(T) {
-    launch(dim3(static_cast<unsigned>((rows + samples - 1) / samples)),
-           teacher_kernel<T>,
-           source,
-           first,
-           rows,
-           elements<T>(inputs),
-           elements<float>(targets));
+    launch(dim3(static_cast<unsigned>((rows + samples - 1) / samples)), teacher_kernel<T>, source,
+           first, rows, elements<T>(inputs), elements<float>(targets));
   });
 }
 

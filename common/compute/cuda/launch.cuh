@@ -14,8 +14,7 @@ namespace zero::cuda {
 inline constexpr int threads = 256;
 
 template <class... Parameters, class... Arguments>
-void CudaKernels::launch(dim3 blocks,
-                         void (*kernel)(Parameters...),
+void CudaKernels::launch(dim3 blocks, void (*kernel)(Parameters...),
                          const Arguments&... arguments) {
   cudaLaunchConfig_t configuration{};
   configuration.gridDim = blocks;
@@ -25,31 +24,24 @@ void CudaKernels::launch(dim3 blocks,
 }
 
 /// `width` neighbours, read and written at once.
-template <class T, int width>
-struct alignas(sizeof(T) * width) Pack {
-  T at[width];
-};
+template <class T, int width> struct alignas(sizeof(T) * width) Pack { T at[width]; };
 
-template <int width, class T>
-bool has_packs(const T* memory) {
+template <int width, class T> bool has_packs(const T* memory) {
   return reinterpret_cast<std::uintptr_t>(memory) % sizeof(Pack<T, width>) == 0;
 }
 
-template <int width, class T>
-__device__ Pack<T, width> load_pack(const T* from) {
+template <int width, class T> __device__ Pack<T, width> load_pack(const T* from) {
   return *reinterpret_cast<const Pack<T, width>*>(from);
 }
 
 // What an operand is to the kernels below: aligned, load and save. A .cu file may have operands of
 // its own, which are only read: a body sees what their load returns.
 
-template <int width, class Operand>
-bool aligned(const Operand& x) {
+template <int width, class Operand> bool aligned(const Operand& x) {
   return has_packs<width>(x.at);
 }
 
-template <int width, class Operand>
-__device__ auto load(const Operand& x, std::int64_t i) {
+template <int width, class Operand> __device__ auto load(const Operand& x, std::int64_t i) {
   if constexpr (Operand::read) {
     return load_pack<width>(x.at + i);
   } else {
@@ -78,9 +70,7 @@ __device__ void visit_pack(std::int64_t i, const Visit& visit, const Operands&..
 
 /// Of `packs` whole packs and the elements behind them: the pack or the element of that number.
 template <class Visit, class... Operands>
-__device__ void visit_item(std::int64_t item,
-                           std::int64_t packs,
-                           const Visit& visit,
+__device__ void visit_item(std::int64_t item, std::int64_t packs, const Visit& visit,
                            const Operands&... operands) {
   constexpr int width = width_of<Operands...>;
   if (item < packs) {
@@ -93,8 +83,7 @@ __device__ void visit_item(std::int64_t item,
 /// How many packs `count` elements of the operands are, and how many packs and elements behind
 /// them.
 struct Items {
-  template <class... Operands>
-  explicit Items(std::int64_t count, const Operands&... operands) {
+  template <class... Operands> explicit Items(std::int64_t count, const Operands&... operands) {
     constexpr int width = width_of<Operands...>;
     packs = (aligned<width>(operands) && ...) ? count / width : 0;
     all = count - packs * (width - 1);

@@ -9,8 +9,7 @@ namespace zero::cuda {
 
 namespace {
 
-template <class Function>
-void find(void* library, const char* name, Function& function) {
+template <class Function> void find(void* library, const char* name, Function& function) {
   function = library ? reinterpret_cast<Function>(dlsym(library, name)) : nullptr;
   if (function) return;
   throw Error(ExitCode::resources, fmt::format("cuBLAS cannot be loaded: {}", dlerror()));

@@ -96,9 +96,7 @@ Gpus visible_gpus() {
   return {0, fmt::format("no GPU: {}", cudaGetErrorString(code)), {}};
 }
 
-void use_gpu(int number) {
-  check_cuda(cudaSetDevice(number));
-}
+void use_gpu(int number) { check_cuda(cudaSetDevice(number)); }
 
 DeviceMemory& gpu_memory() {
   static GpuMemory memory;

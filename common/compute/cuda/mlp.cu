@@ -10,8 +10,7 @@ namespace zero::cuda {
 namespace {
 
 /// An operand: the bias of an output's column, of rows of `outputs` elements.
-template <class T>
-struct BiasOfColumn {
+template <class T> struct BiasOfColumn {
   using Element = T;
   static constexpr bool written = false;
 
@@ -19,10 +18,7 @@ struct BiasOfColumn {
   unsigned outputs;
 };
 
-template <int, class T>
-bool aligned(const BiasOfColumn<T>&) {
-  return true;
-}
+template <int, class T> bool aligned(const BiasOfColumn<T>&) { return true; }
 
 template <int width, class T>
 __device__ Pack<T, width> load(const BiasOfColumn<T>& x, std::int64_t i) {
@@ -45,8 +41,8 @@ constexpr std::int64_t most_chunks = 32;
 /// partial[chunk * columns + column] = sum over the rows of that chunk, a lane's rows first, then
 /// the lanes, both upwards.
 template <class T, int width>
-__global__ void column_partial(
-    const T* dy, std::int64_t rows, std::int64_t columns, std::int64_t chunk_rows, float* partial) {
+__global__ void column_partial(const T* dy, std::int64_t rows, std::int64_t columns,
+                               std::int64_t chunk_rows, float* partial) {
   __shared__ float sums[threads * width];
   const int lane = threadIdx.x / groups;
   const std::int64_t column =
@@ -82,13 +78,9 @@ struct SumOfChunks {
   std::int64_t chunks;
 };
 
-template <int>
-bool aligned(const SumOfChunks&) {
-  return false;
-}
+template <int> bool aligned(const SumOfChunks&) { return false; }
 
-template <int width>
-__device__ Pack<float, width> load(const SumOfChunks& x, std::int64_t column) {
+template <int width> __device__ Pack<float, width> load(const SumOfChunks& x, std::int64_t column) {
   Pack<float, width> sum;
   for (int k = 0; k < width; ++k) {
     sum.at[k] = x.partial[column + k];
@@ -104,14 +96,9 @@ struct Largest {
 };
 
 /// A block a row, several rows one after the other where there are more rows than blocks.
-template <class T>
-__global__ void cross_entropy_kernel(const T* outputs,
-                                     const float* targets,
-                                     std::int64_t rows,
-                                     std::int64_t count,
-                                     float factor,
-                                     T* delta,
-                                     double* partial) {
+template <class T> __global__ void cross_entropy_kernel(const T* outputs, const float* targets,
+                                                        std::int64_t rows, std::int64_t count,
+                                                        float factor, T* delta, double* partial) {
   double loss = 0;
   for (std::int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     const T* y = outputs + row * count;
@@ -139,8 +126,8 @@ __global__ void cross_entropy_kernel(const T* outputs,
 }  // namespace
 
 /// The product is rounded to the storage type, and once more after bias and ReLU.
-void CudaKernels::linear_forward(
-    const LinearShape& shape, View x, View params, View y, bool relu, View panel) {
+void CudaKernels::linear_forward(const LinearShape& shape, View x, View params, View y, bool relu,
+                                 View panel) {
   const Matrix weight{params.part(0, shape.weights()), shape.inputs, true};
   multiply({x, shape.inputs}, weight, shape.batch, shape.inputs, shape.outputs, y, panel);
   if (!shape.bias && !relu) return;
@@ -159,8 +146,8 @@ void CudaKernels::linear_forward(
   });
 }
 
-void CudaKernels::linear_backward_params(
-    const LinearShape& shape, View dy, View x, View grads, Write write, View panel) {
+void CudaKernels::linear_backward_params(const LinearShape& shape, View dy, View x, View grads,
+                                         Write write, View panel) {
   View block = product_block(panel);
   block.dtype = grads.dtype;
   block.size = block.used = panel.part(0, block.size).bytes() / bytes_of(grads.dtype);
@@ -189,8 +176,8 @@ void CudaKernels::linear_backward_params(
   check_cuda(cudaMemsetAsync(padding.data, 0, padding.bytes(), stream()));
 }
 
-void CudaKernels::column_sum(
-    const LinearShape& shape, View dy, View bias, Write write, View partial) {
+void CudaKernels::column_sum(const LinearShape& shape, View dy, View bias, Write write,
+                             View partial) {
   const std::int64_t chunk_rows =
       std::max<std::int64_t>(threads, (shape.batch + most_chunks - 1) / most_chunks);
   const std::int64_t chunks = (shape.batch + chunk_rows - 1) / chunk_rows;
@@ -213,8 +200,8 @@ void CudaKernels::column_sum(
   });
 }
 
-void CudaKernels::linear_backward_input(
-    const LinearShape& shape, View dy, View params, View x, View dx, bool relu, View panel) {
+void CudaKernels::linear_backward_input(const LinearShape& shape, View dy, View params, View x,
+                                        View dx, bool relu, View panel) {
   const Matrix weight{params.part(0, shape.weights()), shape.inputs};
   multiply({dy, shape.outputs}, weight, shape.batch, shape.outputs, shape.inputs, dx, panel);
   if (!relu) return;
@@ -224,20 +211,14 @@ void CudaKernels::linear_backward_input(
   });
 }
 
-void CudaKernels::cross_entropy(
-    View outputs, View targets, std::int64_t rows, float scale, View delta, Sums& sums) {
+void CudaKernels::cross_entropy(View outputs, View targets, std::int64_t rows, float scale,
+                                View delta, Sums& sums) {
   SumsOnGpu& to = SumsOnGpu::of(sums);
   const auto count = static_cast<double>(rows);
   const auto blocks = static_cast<unsigned>(std::min(rows, most_blocks));
   with_type(outputs.dtype, [&]<class T>(T) {
-    launch(dim3(blocks),
-           cross_entropy_kernel<T>,
-           elements<T>(outputs),
-           elements<float>(targets),
-           rows,
-           outputs.size / rows,
-           static_cast<float>(scale / count),
-           elements<T>(delta),
+    launch(dim3(blocks), cross_entropy_kernel<T>, elements<T>(outputs), elements<float>(targets),
+           rows, outputs.size / rows, static_cast<float>(scale / count), elements<T>(delta),
            to.partial);
   });
   launch(dim3(1), add_partial_sums, &to.totals.loss, to.partial, blocks, count);

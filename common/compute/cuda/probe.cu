@@ -3,6 +3,4 @@
 #include <bit>
 #include <cstdint>
 
-__global__ void probe(float* x) {
-  *x = static_cast<float>(std::bit_cast<std::uint32_t>(*x));
-}
+__global__ void probe(float* x) { *x = static_cast<float>(std::bit_cast<std::uint32_t>(*x)); }

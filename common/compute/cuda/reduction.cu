@@ -6,8 +6,7 @@ namespace zero::cuda {
 namespace {
 
 /// An operand: the mean of all ranks' elements, added in rank order.
-template <class T>
-struct MeanOfRanks {
+template <class T> struct MeanOfRanks {
   using Element = T;
   static constexpr bool written = false;
 
@@ -23,15 +22,14 @@ struct MeanOfRanks {
 };
 
 /// Every part of `received` is aligned when the first one is and their size is whole packs.
-template <int width, class T>
-bool aligned(const MeanOfRanks<T>& x) {
+template <int width, class T> bool aligned(const MeanOfRanks<T>& x) {
   if (!has_packs<width>(x.own)) return false;
   return x.ranks == 1 || (has_packs<width>(x.received) && x.part % width == 0);
 }
 
 template <int width, class T>
 __device__ Pack<float, width> load(const MeanOfRanks<T>& x, std::int64_t i) {
-  Pack<float, width> sum;
+  Pack<float, width> sum{};
   for (int r = 0; r < x.ranks; ++r) {
     const Pack<T, width> next = load_pack<width>(x.of(r) + i);
     for (int k = 0; k < width; ++k) {

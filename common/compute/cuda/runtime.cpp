@@ -37,21 +37,15 @@ class CudaMark : public DeviceMark {
 
 void check_cuda(cudaError_t code, std::source_location where) {
   if (code == cudaSuccess) return;
-  throw Error(ExitCode::resources,
-              fmt::format("{}: CUDA error {} ({}): {}",
-                          where.function_name(),
-                          static_cast<int>(code),
-                          cudaGetErrorName(code),
-                          cudaGetErrorString(code)));
+  throw Error(ExitCode::resources, fmt::format("{}: CUDA error {} ({}): {}", where.function_name(),
+                                               static_cast<int>(code), cudaGetErrorName(code),
+                                               cudaGetErrorString(code)));
 }
 
 void check_cublas(cublasStatus_t code, std::source_location where) {
   if (code == CUBLAS_STATUS_SUCCESS) return;
-  throw Error(ExitCode::resources,
-              fmt::format("{}: cuBLAS error {}: {}",
-                          where.function_name(),
-                          static_cast<int>(code),
-                          blas().words(code)));
+  throw Error(ExitCode::resources, fmt::format("{}: cuBLAS error {}: {}", where.function_name(),
+                                               static_cast<int>(code), blas().words(code)));
 }
 
 std::unique_ptr<Kernels> make_kernels() {
@@ -60,9 +54,7 @@ std::unique_ptr<Kernels> make_kernels() {
   return std::make_unique<CudaKernels>(gpu);
 }
 
-CudaKernels::CudaKernels(int gpu)
-    : gpu_(gpu),
-      fetched_(Device::cuda, sizeof(Totals)) {
+CudaKernels::CudaKernels(int gpu) : gpu_(gpu), fetched_(Device::cuda, sizeof(Totals)) {
   check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
 }
 
@@ -72,9 +64,7 @@ CudaKernels::~CudaKernels() {
   cudaStreamDestroy(stream_);
 }
 
-void CudaKernels::bind_thread() {
-  check_cuda(cudaSetDevice(gpu_));
-}
+void CudaKernels::bind_thread() { check_cuda(cudaSetDevice(gpu_)); }
 
 Mark CudaKernels::record() {
   if (idle_) return nullptr;
