@@ -87,12 +87,8 @@ void check_traffic(const Prediction& plan, Communicator& comm, Prediction::Steps
 TEST_CASE("bytes and traffic equal the chapter's formulas") {
   for (const Case& c : cases()) {
     const Options& o = c.options;
-    INFO(fmt::format("{} {} layers {} accumulate {} prefetch {}",
-                     name_of(o.task),
-                     name_of(o.dtype),
-                     o.layers,
-                     o.accumulate,
-                     o.prefetch));
+    INFO(fmt::format("{} {} layers {} accumulate {} prefetch {}", name_of(o.task), name_of(o.dtype),
+                     o.layers, o.accumulate, o.prefetch));
     ledger().restart_peaks();
     Part<Trainer> part(o, poisoned_data(o, c.bad_sample));
     Prediction::Steps steps{o.steps, 0};

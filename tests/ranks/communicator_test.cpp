@@ -44,8 +44,7 @@ Sums sums_of(double loss, double squares) {
 /// A vector of `own` elements a rank, filled with value(rank, i).
 struct Vector {
   Vector(Dtype dtype, std::int64_t own, auto value)
-      : tensor(device(), Kind::gradients, dtype, own * ranks().size),
-        own(own) {
+      : tensor(device(), Kind::gradients, dtype, own * ranks().size), own(own) {
     fill(tensor.view(), [&](std::int64_t i) { return value(ranks().rank, i); });
   }
   View full() const { return tensor.view(); }

@@ -27,9 +27,7 @@ struct Ranks {
   Reduce reduce;
 };
 const Ranks& ranks();  // from ranks_main.cpp
-inline Device device() {
-  return ranks().choice.device;
-}
+inline Device device() { return ranks().choice.device; }
 
 /// Small and quick: a stack of `layers` layers `width` wide.
 inline Options mlp_options(int width, int layers, Dtype dtype = Dtype::fp32) {
@@ -43,8 +41,7 @@ inline Options mlp_options(int width, int layers, Dtype dtype = Dtype::fp32) {
 
 /// The dtypes that the chapter can be asked for and whose bits are promised: NCCL's own sum of fp16
 /// may overflow before it is divided.
-template <class Trainer>
-std::vector<Dtype> dtypes_of() {
+template <class Trainer> std::vector<Dtype> dtypes_of() {
   if (!Trainer::chapter.mixed_precision) return {Dtype::fp32};
   if (ranks().reduce == Reduce::native) return {Dtype::fp32, Dtype::bf16};
   return {Dtype::fp32, Dtype::bf16, Dtype::fp16};
@@ -86,8 +83,7 @@ inline MakeData poisoned_data(const Options& options, std::int64_t bad_sample) {
 }
 
 /// This rank's part of a run, as the chapters' main function makes it.
-template <class Trainer>
-struct Part {
+template <class Trainer> struct Part {
   Part(const Options& options, const MakeData& make)
       : layout(architecture(options).sizes(), ranks().rank, ranks().size),
         data(make(ranks().rank, ranks().size)),
@@ -142,8 +138,7 @@ struct Outcome {
 };
 
 /// A whole run of the chapter on all ranks.
-template <class Trainer>
-Outcome run(const Options& options, const MakeData& make) {
+template <class Trainer> Outcome run(const Options& options, const MakeData& make) {
   Part<Trainer> part(options, make);
   Outcome outcome;
   for (int step = 0; step < options.steps; ++step) outcome.verdicts.push_back(part.step(step));

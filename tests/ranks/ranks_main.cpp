@@ -17,8 +17,8 @@
 #include <sstream>
 
 #include "run/failure.hpp"
-#include "tests/ranks/ranks.hpp"
 #include "tests/count_listener.hpp"
+#include "tests/ranks/ranks.hpp"
 
 namespace zero::test {
 
@@ -26,9 +26,7 @@ namespace {
 
 const Ranks* the_ranks = nullptr;
 
-[[noreturn]] void leave(const std::string& why) {
-  fail(std::runtime_error(why));
-}
+[[noreturn]] void leave(const std::string& why) { fail(std::runtime_error(why)); }
 
 struct LeavingListener : CountListener {
   using CountListener::CountListener;
@@ -40,10 +38,7 @@ struct LeavingListener : CountListener {
   }
   void log_assert(const doctest::AssertData& assertion) override {
     if (!assertion.m_failed || !(assertion.m_at & doctest::assertType::is_require)) return;
-    leave(fmt::format("{}: REQUIRE failed at {}:{}: {}",
-                      name,
-                      assertion.m_file,
-                      assertion.m_line,
+    leave(fmt::format("{}: REQUIRE failed at {}:{}: {}", name, assertion.m_file, assertion.m_line,
                       assertion.m_expr));
   }
 };
@@ -80,9 +75,7 @@ int run_all(int argc, char** argv) {
   int anywhere = 0;
   MPI_Allreduce(&failed, &anywhere, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
   if (ranks().rank == 0) {
-    fmt::print("{} test cases on {} ranks: {}\n",
-               cases_run(),
-               ranks().size,
+    fmt::print("{} test cases on {} ranks: {}\n", cases_run(), ranks().size,
                anywhere ? "failed" : "passed");
   }
   return anywhere;
@@ -90,9 +83,7 @@ int run_all(int argc, char** argv) {
 
 }  // namespace
 
-const Ranks& ranks() {
-  return *the_ranks;
-}
+const Ranks& ranks() { return *the_ranks; }
 
 }  // namespace zero::test
 
@@ -101,7 +92,8 @@ int main(int argc, char** argv) {
   Session session(argc, argv);
   const int expected = argc > 1 ? std::atoi(argv[1]) : 0;
   if (expected != session.size()) {
-    test::leave(fmt::format("usage: mpirun -n RANKS PROGRAM RANKS; RANKS is given as {}", expected));
+    test::leave(
+        fmt::format("usage: mpirun -n RANKS PROGRAM RANKS; RANKS is given as {}", expected));
   }
   const std::string way = argc > 2 ? argv[2] : "";
   const bool on_gpus = way == "mpi" || way == "nccl" || way == "native";
@@ -114,11 +106,8 @@ int main(int argc, char** argv) {
   command.options.device = on_gpus ? Device::cuda : Device::cpu;
   command.options.comm = way == "nccl" || way == "native" ? Comm::nccl : Comm::mpi;
   command.options.reduce = way == "native" ? Reduce::native : Reduce::ordered;
-  const test::Ranks ranks{session,
-                          session.rank(),
-                          session.size(),
-                          session.agree(command, Chapter{.name = "test"}),
-                          command.options.reduce};
+  const test::Ranks ranks{session, session.rank(), session.size(),
+                          session.agree(command, Chapter{.name = "test"}), command.options.reduce};
   test::the_ranks = &ranks;
   return test::run_all(argc, argv);
 }

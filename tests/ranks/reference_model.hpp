@@ -23,9 +23,7 @@ struct Samples {
 };
 
 /// Samples [first, first + count).
-inline Samples samples_of(const Data& data,
-                          const Architecture& architecture,
-                          std::int64_t first,
+inline Samples samples_of(const Data& data, const Architecture& architecture, std::int64_t first,
                           std::int64_t count) {
   const LoadedSamples as_made = load_samples(data, architecture, first, count);
   return {{as_made.inputs.begin(), as_made.inputs.end()},

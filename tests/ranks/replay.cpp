@@ -99,7 +99,8 @@ Replay::Values Replay::gradients_every_micro_batch(int step) {
 Totals Replay::totals(const Values& grads) const {
   Totals totals;
   for (int r = 0; r < ranks_; ++r) {
-    const Layout cut(architecture(options_).sizes(), r, ranks_);  // 01 is one rank: it owns everything
+    const Layout cut(architecture(options_).sizes(), r,
+                     ranks_);  // 01 is one rank: it owns everything
     double squares = 0;
     for (int l = 0; l < cut.layers(); ++l) {
       const std::int64_t size = cut.layer_size(l) / ranks_;
@@ -151,20 +152,14 @@ Outcome Replay::run(const MakeData& make) {
   return outcome;
 }
 
-void check_same_bits(const std::vector<float>& ours,
-                     const std::vector<float>& expected,
+void check_same_bits(const std::vector<float>& ours, const std::vector<float>& expected,
                      const char* what) {
   const auto bits = [](float x) { return std::bit_cast<std::uint32_t>(x); };
   REQUIRE(ours.size() == expected.size());
   for (std::size_t i = 0; i < ours.size(); ++i) {
     if (bits(ours[i]) == bits(expected[i])) continue;
-    FAIL_CHECK(fmt::format("{} number {}: {} ({:08x}), expected {} ({:08x})",
-                           what,
-                           i,
-                           ours[i],
-                           bits(ours[i]),
-                           expected[i],
-                           bits(expected[i])));
+    FAIL_CHECK(fmt::format("{} number {}: {} ({:08x}), expected {} ({:08x})", what, i, ours[i],
+                           bits(ours[i]), expected[i], bits(expected[i])));
     return;  // the first difference says it
   }
 }

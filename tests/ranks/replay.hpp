@@ -55,8 +55,7 @@ class Replay {
 
 /// Every verdict and every number of the state, to the last bit.
 void check_same_run(const Outcome& ours, const Outcome& expected);
-void check_same_bits(const std::vector<float>& ours,
-                     const std::vector<float>& expected,
+void check_same_bits(const std::vector<float>& ours, const std::vector<float>& expected,
                      const char* what);
 
 }  // namespace zero::test

@@ -12,8 +12,7 @@ namespace zero::test {
 namespace {
 
 struct Late {
-  explicit Late(const char* stream)
-      : stream(stream) {
+  explicit Late(const char* stream) : stream(stream) {
     Stream::delay_for_tests(stream, std::chrono::milliseconds(2));
   }
   ~Late() { Stream::delay_for_tests(stream, std::chrono::milliseconds(0)); }

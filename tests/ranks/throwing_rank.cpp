@@ -17,10 +17,7 @@ class FailingData : public Data {
  public:
   /// bad_first: of the batch that cannot be read.
   FailingData(const Data& good, std::int64_t bad_first, std::string how)
-      : Data(good),
-        good_(good),
-        bad_first_(bad_first),
-        how_(std::move(how)) {}
+      : Data(good), good_(good), bad_first_(bad_first), how_(std::move(how)) {}
 
   void load(Kernels& on, std::int64_t first, View inputs, View targets) const override {
     if (first == bad_first_) fail();

@@ -32,28 +32,11 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm);
 
 ncclResult_t ncclGroupStart();
 ncclResult_t ncclGroupEnd();
-ncclResult_t ncclSend(const void* from,
-                      std::size_t count,
-                      ncclDataType_t type,
-                      int peer,
-                      ncclComm_t comm,
+ncclResult_t ncclSend(const void* from, std::size_t count, ncclDataType_t type, int peer,
+                      ncclComm_t comm, cudaStream_t stream);
+ncclResult_t ncclRecv(void* to, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t stream);
-ncclResult_t ncclRecv(void* to,
-                      std::size_t count,
-                      ncclDataType_t type,
-                      int peer,
-                      ncclComm_t comm,
-                      cudaStream_t stream);
-ncclResult_t ncclAllGather(const void* from,
-                           void* to,
-                           std::size_t count,
-                           ncclDataType_t type,
-                           ncclComm_t comm,
-                           cudaStream_t stream);
-ncclResult_t ncclReduceScatter(const void* from,
-                               void* to,
-                               std::size_t count,
-                               ncclDataType_t type,
-                               ncclRedOp_t op,
-                               ncclComm_t comm,
-                               cudaStream_t stream);
+ncclResult_t ncclAllGather(const void* from, void* to, std::size_t count, ncclDataType_t type,
+                           ncclComm_t comm, cudaStream_t stream);
+ncclResult_t ncclReduceScatter(const void* from, void* to, std::size_t count, ncclDataType_t type,
+                               ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream);

@@ -75,9 +75,9 @@ struct Message {
     const int flags = MSG_DONTWAIT | MSG_NOSIGNAL;
     const ssize_t some = direction == POLLIN ? recv(socket, at, left, flags)
                                              : send(socket, at, left, flags);
-    const bool later = some < 0 && (errno == EAGAIN || errno == EINTR);
-    if (some == 0 || (some < 0 && !later)) std::this_thread::sleep_for(std::chrono::hours(1));
-    if (some > 0) moved += static_cast<std::size_t>(some);
+    if (some < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    while (some <= 0) std::this_thread::sleep_for(std::chrono::hours(1));  // the peer is gone
+    moved += static_cast<std::size_t>(some);
     if (moved >= sizeof announced && announced != size) {
       simulated::die("NCCL: a rank expects %zu bytes, its peer sends %zu", size, announced);
     }
@@ -279,23 +279,19 @@ ncclResult_t ncclGroupEnd() {
   return ncclSuccess;
 }
 
-ncclResult_t ncclSend(
-    const void* from, std::size_t count, Type type, int peer, ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclSend(const void* from, std::size_t count, Type type, int peer, ncclComm_t comm,
+                      cudaStream_t stream) {
   return submit(comm, stream, comm->to(peer, bytes(from), count * bytes_of(type)));
 }
 
-ncclResult_t ncclRecv(
-    void* to, std::size_t count, Type type, int peer, ncclComm_t comm, cudaStream_t stream) {
+ncclResult_t ncclRecv(void* to, std::size_t count, Type type, int peer, ncclComm_t comm,
+                      cudaStream_t stream) {
   return submit(comm, stream, comm->from(peer, bytes(to), count * bytes_of(type)));
 }
 
 /// In place only, as the project uses it.
-ncclResult_t ncclAllGather(const void* from,
-                           void* to,
-                           std::size_t count,
-                           Type type,
-                           ncclComm_t comm,
-                           cudaStream_t stream) {
+ncclResult_t ncclAllGather(const void* from, void* to, std::size_t count, Type type,
+                           ncclComm_t comm, cudaStream_t stream) {
   const std::size_t size = count * bytes_of(type);
   if (bytes(from) != bytes(to) + comm->rank * size) {
     return failure(ncclInvalidArgument, "an all-gather that is not in place is not simulated");
@@ -309,13 +305,8 @@ ncclResult_t ncclAllGather(const void* from,
   return ncclGroupEnd();
 }
 
-ncclResult_t ncclReduceScatter(const void* from,
-                               void* to,
-                               std::size_t count,
-                               Type type,
-                               ncclRedOp_t,
-                               ncclComm_t comm,
-                               cudaStream_t stream) {
+ncclResult_t ncclReduceScatter(const void* from, void* to, std::size_t count, Type type, ncclRedOp_t,
+                               ncclComm_t comm, cudaStream_t stream) {
   simulated::require_device_memory(from, comm->ranks * count * bytes_of(type), "NCCL");
   simulated::require_device_memory(to, count * bytes_of(type), "NCCL");
   comm->queue(stream, [=] { comm->reduce_scatter(bytes(from), bytes(to), count, type); });
