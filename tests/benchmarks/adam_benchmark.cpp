@@ -78,9 +78,7 @@ struct Entry {
 
 /// Reads four arrays and writes three of them, as Adam does, with next to no arithmetic. No
 /// variance becomes negative.
-void update_in_place(std::span<const float> grads,
-                     float* __restrict w,
-                     float* __restrict m,
+void update_in_place(std::span<const float> grads, float* __restrict w, float* __restrict m,
                      float* __restrict v) {
   const float* __restrict g = grads.data();
   for (std::size_t i = 0; i < grads.size(); ++i) {
@@ -188,11 +186,8 @@ class Bench {
     update(grads, params, static_cast<float>(std::min(1.0, 1 / std::sqrt(sums_.totals.squares))));
   }
 
-  void add(const std::string& name,
-           std::int64_t bytes,
-           const std::function<void()>& work,
-           std::size_t yardstick = 0,
-           double bar = 0) {
+  void add(const std::string& name, std::int64_t bytes, const std::function<void()>& work,
+           std::size_t yardstick = 0, double bar = 0) {
     // Work of fewer bytes is done as often as it takes to move as many as Adam.
     const std::int64_t calls = std::max<std::int64_t>(1, 28 * n_ / bytes);
     const auto all = [=] {

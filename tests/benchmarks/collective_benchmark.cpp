@@ -16,12 +16,8 @@ int main(int argc, char** argv) {
   Stream stream("benchmark", Device::cpu);
   const std::int64_t elements = 1024 / 4 / session.size() * session.size();
   const Tensor tensor(Device::cpu, Kind::gradients, Dtype::fp32, elements);
-  Communicator comm(session.rank(),
-                    session.size(),
-                    make_mpi_transport(Device::cpu, session.size()),
-                    Device::cpu,
-                    Dtype::fp32,
-                    elements);
+  Communicator comm(session.rank(), session.size(), make_mpi_transport(Device::cpu, session.size()),
+                    Device::cpu, Dtype::fp32, elements);
   std::vector<double> microseconds;
   for (int i = 0; i < 2000; ++i) {
     const auto start = Clock::now();
@@ -34,10 +30,7 @@ int main(int argc, char** argv) {
   const double median = static_cast<double>(*std::max_element(all.begin(), all.end())) / 1000;
   if (comm.rank == 0) {
     fmt::print("all-reduce of {} bytes on {} ranks: median {:.1f} us (bar 100), p95 {:.1f} us\n",
-               elements * 4,
-               comm.size,
-               median,
-               microseconds[1900]);
+               elements * 4, comm.size, median, microseconds[1900]);
   }
   return median < 100 ? 0 : 1;
 }

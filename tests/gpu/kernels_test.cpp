@@ -25,9 +25,7 @@ double gamma_of(std::int64_t n) {
 
 /// The smallest step between numbers of that dtype: half of it is what rounding a tiny number
 /// costs.
-double tiny(Dtype dtype) {
-  return dtype == Dtype::fp16 ? 0x1p-24 : 0x1p-133;
-}
+double tiny(Dtype dtype) { return dtype == Dtype::fp16 ? 0x1p-24 : 0x1p-133; }
 
 }  // namespace
 
@@ -148,10 +146,8 @@ TEST_CASE("samples: the same bits") {
       const Twin inputs(dtype, rows * context * code_size, 1), classes(Dtype::fp32, rows, 1);
       const Generator positions(fresh_seed(), RandomStream::positions);
       both.run([&](Side& on) {
-        on->text_samples({on(text).data, length, on(codes), code_size, context, positions},
-                         77,
-                         on(inputs),
-                         on(classes));
+        on->text_samples({on(text).data, length, on(codes), code_size, context, positions}, 77,
+                         on(inputs), on(classes));
       });
       inputs.check_same_bits("text inputs");
       classes.check_same_bits("text targets");
@@ -161,10 +157,8 @@ TEST_CASE("samples: the same bits") {
         const Twin numbers(dtype, rows * width, 1), targets(Dtype::fp32, rows * 9, 1);
         const Generator of_inputs(fresh_seed(), RandomStream::inputs);
         both.run([&](Side& on) {
-          on->teacher_samples({on(first), on(second), width, 9, of_inputs},
-                              std::int64_t{1} << 33,
-                              on(numbers),
-                              on(targets));
+          on->teacher_samples({on(first), on(second), width, 9, of_inputs}, std::int64_t{1} << 33,
+                              on(numbers), on(targets));
         });
         numbers.check_same_bits("teacher inputs");
         targets.check_same_bits("teacher targets");

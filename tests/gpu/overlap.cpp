@@ -26,7 +26,7 @@
 #include <utility>
 #include <vector>
 
-#include "compute/cuda/check.hpp"
+#include "tests/gpu/trace.hpp"
 #include "trainer.hpp"
 
 namespace zero {
@@ -45,119 +45,6 @@ struct Setting {
   int steps = 5;
   double share = 0.4;  // communication over computation, without overlap
   Judge judge = Judge::all;
-};
-
-// ---- What the GPU did when ----
-
-/// Milliseconds since a step's begin.
-struct Interval {
-  double length() const { return end - begin; }
-  double begin, end;
-};
-using Intervals = std::vector<Interval>;
-
-double length(const Intervals& intervals) {
-  return std::accumulate(intervals.begin(), intervals.end(), 0.0, [](double sum, Interval i) {
-    return sum + i.length();
-  });
-}
-
-/// The time that lies in any of them, in order and apart.
-Intervals merged(Intervals intervals) {
-  std::sort(
-      intervals.begin(), intervals.end(), [](Interval a, Interval b) { return a.begin < b.begin; });
-  Intervals apart;
-  for (const Interval& next : intervals) {
-    if (apart.empty() || apart.back().end < next.begin) {
-      apart.push_back(next);
-    } else {
-      apart.back().end = std::max(apart.back().end, next.end);
-    }
-  }
-  return apart;
-}
-
-/// The part of `one` that lies in `apart`.
-double covered(Interval one, const Intervals& apart) {
-  double sum = 0;
-  for (const Interval& i : apart) {
-    sum += std::max(0.0, std::min(one.end, i.end) - std::max(one.begin, i.begin));
-  }
-  return sum;
-}
-
-class TimingEvent {
- public:
-  explicit TimingEvent(cudaStream_t stream) {
-    cuda::check_cuda(cudaEventCreateWithFlags(&event_, cudaEventDefault));
-    cuda::check_cuda(cudaEventRecord(event_, stream));
-  }
-  ~TimingEvent() {
-    if (event_) cudaEventDestroy(event_);
-  }
-  TimingEvent(TimingEvent&& other) noexcept
-      : event_(std::exchange(other.event_, nullptr)) {}
-  TimingEvent& operator=(TimingEvent&&) = delete;
-
-  double milliseconds_since(const TimingEvent& earlier) const {
-    float milliseconds = 0;
-    cuda::check_cuda(cudaEventElapsedTime(&milliseconds, earlier.event_, event_));
-    return milliseconds;
-  }
-
- private:
-  cudaEvent_t event_ = nullptr;
-};
-
-enum class Work { compute, gather, reduce_scatter };
-constexpr int work_count = 3;
-/// Of a step, one list for each Work.
-using Trace = std::array<Intervals, work_count>;
-
-/// What ran when on two streams, by timing events at both ends of their tasks. A stream's thread
-/// writes its own lists only; the host reads them when both are idle.
-class Recorder {
- public:
-  /// Sees the streams that are made from now on until it goes.
-  Recorder() {
-    Stream::observe([this](const std::string& stream, Phase, Kernels& on, bool begins) {
-      TimingEvent now(static_cast<cudaStream_t>(on.queue()));
-      const bool compute = stream == "compute";
-      auto& begin = begin_[compute];
-      if (begins) {
-        begin.emplace(std::move(now));
-        if (!compute) message = Work::compute;
-      } else if (compute || message != Work::compute) {  // else a task that sends nothing
-        spans_[static_cast<int>(compute ? Work::compute : message)].push_back(
-            {std::move(*begin), std::move(now)});
-      }
-      if (!begins) begin.reset();
-    });
-  }
-  ~Recorder() { Stream::observe(nullptr); }
-
-  void restart() {
-    for (auto& spans : spans_) spans.clear();
-    origin_.emplace(nullptr);
-  }
-
-  Trace trace() const {
-    Trace trace;
-    for (int work = 0; work < work_count; ++work) {
-      for (const auto& [begin, end] : spans_[work]) {
-        trace[work].push_back(
-            {begin.milliseconds_since(*origin_), end.milliseconds_since(*origin_)});
-      }
-    }
-    return trace;
-  }
-
-  Work message = Work::compute;  // what the present task of the other stream sends, if anything
-
- private:
-  std::array<std::vector<std::pair<TimingEvent, TimingEvent>>, work_count> spans_;
-  std::array<std::optional<TimingEvent>, 2> begin_;  // of the present task of each stream
-  std::optional<TimingEvent> origin_;
 };
 
 // ---- The other rank ----
@@ -180,8 +67,7 @@ class ModelledLink : public Transport {
         bytes_per_second_(bytes_per_second),
         staging_(Device::cuda, largest_bytes) {}
 
-  void exchange(Kernels& on,
-                std::span<const Part> outgoing,
+  void exchange(Kernels& on, std::span<const Part> outgoing,
                 std::span<const Part> incoming) override {
     const View out = outgoing.front().elements;
     const View in = incoming.front().elements;
@@ -212,8 +98,7 @@ class ModelledLink : public Transport {
 class SameSamples : public Data {
  public:
   explicit SameSamples(const Options& options)
-      : Data(options, 0, 2),
-        samples_(make_data(options, Device::cuda, 0, 2)) {}
+      : Data(options, 0, 2), samples_(make_data(options, Device::cuda, 0, 2)) {}
 
   void load(Kernels& on, std::int64_t first, View inputs, View targets) const override {
     if (first == 0) samples_->load(on, first, inputs, targets);
@@ -259,13 +144,8 @@ double median(const std::vector<Times>& steps, double Times::*of) {
 
 Times medians(const std::vector<Times>& steps) {
   Times times{};
-  for (const auto of : {&Times::step,
-                        &Times::compute,
-                        &Times::gathers,
-                        &Times::reduce_scatters,
-                        &Times::communication,
-                        &Times::exposed,
-                        &Times::hidden}) {
+  for (const auto of : {&Times::step, &Times::compute, &Times::gathers, &Times::reduce_scatters,
+                        &Times::communication, &Times::exposed, &Times::hidden}) {
     times.*of = median(steps, of);
   }
   return times;
@@ -290,12 +170,8 @@ Outcome run(const Setting& setting, int prefetch, double bytes_per_second) {
   const SameSamples data(options);
   Recorder recorder;
   const std::int64_t half = layout.largest_layer() / 2 * bytes_of(options.dtype);
-  Communicator comm(0,
-                    2,
-                    std::make_unique<ModelledLink>(recorder, bytes_per_second, half),
-                    Device::cuda,
-                    options.dtype,
-                    layout.largest_layer());
+  Communicator comm(0, 2, std::make_unique<ModelledLink>(recorder, bytes_per_second, half),
+                    Device::cuda, options.dtype, layout.largest_layer());
   Trainer trainer(options, Device::cuda, layout, comm);
   std::vector<Times> steps;
   for (int step = 0; step < warm_up + setting.steps; ++step) {
@@ -326,10 +202,7 @@ double calibrated(const Setting& setting) {
 
 void print_head(const Setting& setting, double bytes_per_second) {
   fmt::print("{}: {} layers of width {}, batch {}, bf16, rank 0 of 2\n",
-             memory_of(Device::cuda).words(),
-             layers,
-             setting.width,
-             setting.batch);
+             memory_of(Device::cuda).words(), layers, setting.width, setting.batch);
   fmt::print("The peer is modelled: real copies to the host and back, {:.4g} MB/s between.\n",
              bytes_per_second / 1e6);
   fmt::print("Milliseconds by the GPU's events, medians of {} steps.\n\n", setting.steps);
@@ -340,15 +213,9 @@ void print_head(const Setting& setting, double bytes_per_second) {
 
 void print_row(int prefetch, const Outcome& outcome) {
   const Times& times = outcome.times;
-  fmt::print("{:>8}{:>9.2f}{:>9.2f}{:>9.2f}{:>9.2f}{:>9.2f}{:>9.3f}{:>9.0f}\n",
-             prefetch,
-             times.step,
-             times.compute,
-             times.gathers,
-             times.reduce_scatters,
-             times.exposed,
-             outcome.exposed_share(),
-             times.hidden);
+  fmt::print("{:>8}{:>9.2f}{:>9.2f}{:>9.2f}{:>9.2f}{:>9.2f}{:>9.3f}{:>9.0f}\n", prefetch,
+             times.step, times.compute, times.gathers, times.reduce_scatters, times.exposed,
+             outcome.exposed_share(), times.hidden);
 }
 
 bool holds(bool condition, const std::string& what) {

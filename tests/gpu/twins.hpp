@@ -83,10 +83,7 @@ class Twin {
 
 /// A device's kernels and its Sums.
 struct Side {
-  explicit Side(Device where)
-      : device(where),
-        kernels(make_kernels(where)),
-        sums(where) {
+  explicit Side(Device where) : device(where), kernels(make_kernels(where)), sums(where) {
     kernels->clear(sums);
   }
   View operator()(const Twin& twin) const { return twin.on(device); }
@@ -128,8 +125,8 @@ struct Shapes {
 
 /// For every dtype and shape of a layer.
 void every_layer(auto test) {
-  constexpr Shapes shapes[] = {
-      {1, 1, 1}, {5, 7, 9}, {17, 24, 8}, {33, 8, 64}, {300, 40, 72}, {600, 3, 17}};
+  constexpr Shapes shapes[] = {{1, 1, 1},   {5, 7, 9},     {17, 24, 8},
+                               {33, 8, 64}, {300, 40, 72}, {600, 3, 17}};
   for (const Dtype dtype : dtypes) {
     for (const Shapes& s : shapes) {
       INFO("seed ", fresh_seed(), " dtype ", std::string(name_of(dtype)), " batch ", s.batch);

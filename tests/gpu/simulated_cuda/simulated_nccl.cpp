@@ -243,7 +243,8 @@ ncclResult_t ncclCommInitRank(ncclComm_t* place, int ranks, ncclUniqueId id, int
   auto* const comm = new ncclComm{ranks, rank, new_socket(), std::vector<int>(ranks, -1)};
   const int listener = new_socket();
   if (bind(comm->device_taken, taken.get(), sizeof taken) != 0) {
-    return failure(ncclInvalidUsage, "Duplicate GPU detected : on device " + std::to_string(device));
+    return failure(ncclInvalidUsage,
+                   "Duplicate GPU detected : on device " + std::to_string(device));
   }
   if (bind(listener, mine.get(), sizeof mine) != 0 || listen(listener, ranks) != 0) {
     return failure(ncclSystemError, std::string("cannot listen: ") + std::strerror(errno));
@@ -305,7 +306,8 @@ ncclResult_t ncclAllGather(const void* from, void* to, std::size_t count, Type t
   return ncclGroupEnd();
 }
 
-ncclResult_t ncclReduceScatter(const void* from, void* to, std::size_t count, Type type, ncclRedOp_t,
+ncclResult_t ncclReduceScatter(const void* from, void* to, std::size_t count, Type type,
+                               ncclRedOp_t,
                                ncclComm_t comm, cudaStream_t stream) {
   simulated::require_device_memory(from, comm->ranks * count * bytes_of(type), "NCCL");
   simulated::require_device_memory(to, count * bytes_of(type), "NCCL");
