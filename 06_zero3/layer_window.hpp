@@ -2,7 +2,8 @@
 // The few whole layers that exist at a time, and the communication beside the computation.
 //
 // Two streams: compute, and communication, which carries the layers' messages. The host runs
-// ahead of both and only puts work on them, so every order between the two is a wait written here.
+// ahead of both and only puts work on them, so every order between the two is a wait written here;
+// the host itself waits once, at the end.
 // A step uses layers 0 .. L-1, L-1 .. 0, once a micro-batch; while one use computes, the gathers
 // of the next `prefetch` uses are under way, each in a slot of its own.
 #pragma once
@@ -98,7 +99,7 @@ class LayerWindow {
     Scratch scratch;  // room for any layer
     Booking booking;
     Event arrived;  // the gather has written it
-    Event done;  // its reader has read it
+    Event done;  // whoever reads it, compute or the reduce-scatter, has read it
   };
 
   /// Uses of a layer in a step, and the layer of the use-th of them.
@@ -128,8 +129,8 @@ class LayerWindow {
   Stream& compute_;
   const Tensor& shards_;
   const int micro_batches_;
-  std::vector<Slot> params_;  // prefetch + 1
-  std::vector<Slot> grads_;  // two: one is formed while the other is on its way
+  std::vector<Slot> params_;  // prefetch + 1, or as many as a step uses
+  std::vector<Slot> grads_;  // at most two: one is formed while the other is on its way
   int next_use_ = 0;
   int next_gather_ = 0;
   int next_grads_ = 0;

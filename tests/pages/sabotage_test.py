@@ -5,9 +5,9 @@
 A sabotage stands in a page as
 
     ```diff
-    --- common/mpi_communicator.cpp
-    -      store(out[i], sum[i] / ranks, add);
-    +      store(out[i], sum[i], add);
+    --- common/compute/cpu/reduction.cpp
+    -      each(count, Divide{static_cast<float>(sources.size())}, InOut<float>{sum});
+    +      each(count, Divide{1}, InOut<float>{sum});
     ```
 
     Caught by `communicator on 2 ranks`: "the test case".
