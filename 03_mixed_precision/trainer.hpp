@@ -82,7 +82,7 @@ class Trainer {
     }
     const Totals totals = comm_.sum(compute_, sums_);
     const Verdict verdict = decide(totals, micro_batches_ * comm_.size, clip_, loss_scale_.value());
-    loss_scale_.update(verdict.skipped);  // grad_factor takes out the one of this step
+    loss_scale_.update(verdict.skipped);  // the verdict has used this step's
     if (verdict.skipped) return verdict;
     adam_.begin(verdict.grad_factor);
     for (int l = 0; l < layout_.layers(); ++l) {

@@ -58,7 +58,8 @@ class LayerWindow {
   /// Compute has been told all it does with layer l: when it is done, the slot is free. Throws
   /// std::logic_error when it is not l's turn.
   void free(int l) {
-    expect(layer_of(next_use_) == l, "the layer that was gathered is the one to free");
+    expect(next_use_ < next_gather_ && layer_of(next_use_) == l,
+           "the layer that was gathered is the one to free");
     Slot& slot = slot_of(next_use_++);
     slot.booking.end();
     slot.done = compute_.record();
@@ -67,7 +68,6 @@ class LayerWindow {
   /// A buffer for layer l's gradient, until reduce_scatter_mean(l). What it contains is left over.
   View gradients(int l) {
     Slot& slot = grads_[next_grads_ % grads_.size()];
-    slot.booking.end();
     slot.booking = slot.scratch.book();
     compute_.wait(slot.done);
     return layout_.layer_in(slot.booking.view(), l);
@@ -113,7 +113,7 @@ class LayerWindow {
 
   void start_gather(int use) {
     const int l = layer_of(use);
-    // Booked under the phase that needs the layer, not the one that thought of it ahead.
+    // Counted under the phase that needs the layer, not the one that thought of it ahead.
     const PhaseScope phase(is_forward(use) ? Phase::forward : Phase::backward);
     Slot& slot = slot_of(use);
     slot.booking = slot.scratch.book();

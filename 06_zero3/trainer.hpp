@@ -87,7 +87,7 @@ class Trainer {
     }
     const Totals totals = comm_.sum(compute_, sums_);
     const Verdict verdict = decide(totals, micro_batches_ * comm_.size, clip_, loss_scale_.value());
-    loss_scale_.update(verdict.skipped);  // grad_factor takes out the one of this step
+    loss_scale_.update(verdict.skipped);  // the verdict has used this step's
     if (verdict.skipped) return verdict;
     adam_.begin(verdict.grad_factor);
     for (int l = 0; l < layout_.layers(); ++l) {
@@ -109,7 +109,7 @@ class Trainer {
   Tensor grads_;  // shard
   Tensor master_;  // shard; none in fp32
   Tensor momentum_, variance_;  // shard
-  LayerWindow window_;  // a few layers, now and then
+  LayerWindow window_;  // a few layers, within a step
 };
 
 }  // namespace zero

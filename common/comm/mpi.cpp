@@ -22,7 +22,7 @@ void check_mpi(int code, std::source_location where) {
 }
 
 MpiWorld::MpiWorld() {
-  check_mpi(MPI_Comm_dup(MPI_COMM_WORLD, &comm_));
+  complete([&](MPI_Request* request) { return MPI_Comm_idup(MPI_COMM_WORLD, &comm_, request); });
   MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
 }
 
@@ -53,13 +53,15 @@ void Messages::finish(std::source_location where) {
   std::vector<MPI_Status> statuses(requests_.size());
   std::vector<int> done(requests_.size());
   for (int tests = 0, left = count; left > 0; ++tests) {
-    int some = 0;
+    int some = 0;  // have been completed by this test
     const int code = MPI_Testsome(count, requests_.data(), &some, done.data(), statuses.data());
     if (code == MPI_ERR_IN_STATUS) {
       for (int i = 0; i < some; ++i) check_mpi(statuses[i].MPI_ERROR, where);
     }
     check_mpi(code, where);
+    expect(some != MPI_UNDEFINED, "a request that is under way while not all are done");
     left -= some;
+    if (left == 0) break;
     if (tests < yields) {
       std::this_thread::yield();
       continue;
@@ -67,7 +69,7 @@ void Messages::finish(std::source_location where) {
     if (tests == yields || some > 0) task_waits_for(missing());
     std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
-  if (!ranks_.empty()) task_waits_for({});
+  task_waits_for({});
   requests_.clear();
   ranks_.clear();
 }

@@ -60,10 +60,9 @@ struct Matrix {
   bool transposed = false;
 };
 
-/// Bytes in a GPU's memory behind Sums: the two sums, and room for others on their way to them:
-/// partial sums of blocks, or both sums of so many ranks.
-inline constexpr std::int64_t most_gpu_ranks = 4096;
-inline constexpr std::int64_t gpu_sums_bytes = 2 * 8 * (1 + most_gpu_ranks);
+/// Bytes in a GPU's memory behind Sums: the two sums, and room for so many blocks' partial sums.
+inline constexpr std::int64_t most_partial_sums = 8192;
+inline constexpr std::int64_t gpu_sums_bytes = 8 * (2 + most_partial_sums);
 
 /// Two sums of a step: what it is judged by.
 struct Totals {
@@ -93,7 +92,7 @@ class Kernels {
   virtual ~Kernels() = default;
 
   // ---- Order ----
-  /// Once, on each thread that is going to call the others.
+  /// Once, on each thread of a stream's own that is going to call the others.
   virtual void bind_thread() = 0;
   /// The place at which all that was handed over so far is done.
   virtual Mark record() = 0;

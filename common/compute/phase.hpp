@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Where in a run a thread is: the step and its phase. Bytes and traffic are booked under the phase
+// Where in a run a thread is: the step and its phase. Traffic is counted under the phase
 // that asked for them.
 #pragma once
 

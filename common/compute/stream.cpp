@@ -117,10 +117,11 @@ void Stream::perform(const std::function<void()>& task) {
 
 void Stream::run(std::function<void()> task) {
   if (!worker_) return perform(task);
-  worker_->push([this, phase = current_phase, step = current_step, task = std::move(task)] {
+  worker_->push([this, delay = worker_->delay, phase = current_phase, step = current_step,
+                 task = std::move(task)] {
     const PhaseScope scope(phase);
     current_step = step;
-    if (worker_->delay.count() > 0) std::this_thread::sleep_for(worker_->delay);
+    if (delay.count() > 0) std::this_thread::sleep_for(delay);
     perform(task);
   });
 }

@@ -17,26 +17,33 @@ constexpr auto tick = 50ms;
 /// which can name it, come first.
 constexpr auto others_first = 1s;
 
-std::mutex list_mutex;  // guards all_progress
-std::vector<Progress*> all_progress;
+/// All there are. Never destroyed: a job that is ended may run on while statics go.
+struct List {
+  std::mutex mutex;  // guards all
+  std::vector<Progress*> all;
+};
+List& list() {
+  static List& never_destroyed = *new List;
+  return never_destroyed;
+}
 
 thread_local Progress* current = nullptr;
 
 }  // namespace
 
 Progress::Progress(std::string who) : who_(std::move(who)) {
-  const std::lock_guard lock(list_mutex);
-  all_progress.push_back(this);
+  const std::lock_guard lock(list().mutex);
+  list().all.push_back(this);
 }
 
 Progress::~Progress() {
-  const std::lock_guard lock(list_mutex);
-  std::erase(all_progress, this);
+  const std::lock_guard lock(list().mutex);
+  std::erase(list().all, this);
 }
 
 Progress& Progress::of_host() {
-  static Progress host("the host");
-  return host;
+  static Progress& never_destroyed = *new Progress("the host");
+  return never_destroyed;
 }
 
 Progress& Progress::of_caller() { return current ? *current : of_host(); }
@@ -114,12 +121,12 @@ void Watchdog::watch() {
 }
 
 std::optional<Progress::Stuck> Watchdog::find_stuck() const {
-  const std::lock_guard lock(list_mutex);
+  const std::lock_guard lock(list().mutex);
   auto longest = 0ms;
-  for (Progress* progress : all_progress) longest = std::max(longest, progress->seen_again(tick));
+  for (Progress* progress : list().all) longest = std::max(longest, progress->seen_again(tick));
   if (longest < limit_) return {};
   std::optional<Progress::Stuck> best;
-  for (Progress* progress : all_progress) {
+  for (Progress* progress : list().all) {
     const auto stuck = progress->stuck(limit_);
     const auto worth = [](const auto& one) { return std::pair(one->by_others, one->stands); };
     if (stuck && (!best || worth(stuck) > worth(best))) best = stuck;

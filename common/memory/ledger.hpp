@@ -21,7 +21,7 @@ constexpr const char* name_of(Kind kind) {
 struct KindBytes {
   std::int64_t reserved = 0;  // taken from the system, at construction, never inside a step
   std::int64_t resident = 0;  // the part of it that is held throughout
-  std::int64_t now = 0;  // resident plus what is borrowed at the moment
+  std::int64_t now = 0;  // resident plus what is in use at the moment
   std::int64_t peak = 0;  // the largest `now` so far
 };
 

@@ -35,8 +35,10 @@ OnHost::OnHost(View view) : view_(view) {
 
 Buffer::Buffer(Device device, Kind kind, std::int64_t bytes, bool held)
     : device_(device), kind_(kind), bytes_(bytes), held_(held), data_(nullptr) {
-  if (bytes > 0) data_ = memory_of(device).allocate(bytes);
-  ++allocations_so_far;
+  if (bytes > 0) {
+    data_ = memory_of(device).allocate(bytes);
+    ++allocations_so_far;
+  }
   if (bytes > 0 && !data_) {
     throw Error(ExitCode::resources,
                 fmt::format("the {} gave no {} bytes for {}: use fewer or narrower layers, or "

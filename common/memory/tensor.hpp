@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Memory: Tensor holds it, Scratch reserves it and lends it out, View points at it.
+// Memory: Tensor holds it, Scratch reserves it for now and then, View points at it.
 #pragma once
 #include <cstddef>
 #include <cstdint>

@@ -36,15 +36,15 @@ Prediction predict(const Chapter& chapter, const Options& options, Device device
   const auto k = static_cast<double>(optimizer_bytes(options.dtype) * layout.full_size());
   const auto ranks = static_cast<double>(n);
   const std::int64_t layer = w * layout.largest_layer();
-  // A run that uses fewer layers than a window has places for borrows no more than it uses.
+  // A run that uses fewer layers than a window has places for takes no more than it uses.
   const WholeLayers whole = chapter.whole_layers(options.prefetch);
   const std::int64_t uses = std::int64_t{layout.layers()} * options.accumulate;
 
   Prediction plan;
   // Doubles are exact here: integers below 2^53, and what is divided is a multiple of n.
-  const auto set = [&](Kind kind, double bytes, std::int64_t borrowed) {
+  const auto set = [&](Kind kind, double bytes, std::int64_t now_and_then) {
     const auto resident = static_cast<std::int64_t>(bytes);
-    plan.bytes[static_cast<int>(kind)] = {resident, resident + borrowed};
+    plan.bytes[static_cast<int>(kind)] = {resident, resident + now_and_then};
   };
   set(Kind::parameters, chapter.state_bytes(p, 0, 0, ranks),
       std::min<std::int64_t>(whole.params, 2 * uses) * layer);

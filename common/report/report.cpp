@@ -99,11 +99,11 @@ Summary summarise(const Run& run, Communicator& comm, double own_median) {
   summary.scalars = sent.scalars;
   // One list of what the ranks are asked for, maxima first, so that one gather brings it all.
   std::vector<std::int64_t*> maxima{&summary.process_peak, &summary.scalars};
-  for (auto* bytes : {&summary.total, summary.kinds.data()}) {
-    for (auto* end = bytes + (bytes == &summary.total ? 1 : kind_count); bytes < end; ++bytes) {
-      maxima.insert(maxima.end(), {&bytes->reserved, &bytes->resident, &bytes->peak});
-    }
-  }
+  const auto add = [&](Summary::Bytes& bytes) {
+    maxima.insert(maxima.end(), {&bytes.reserved, &bytes.resident, &bytes.peak});
+  };
+  add(summary.total);
+  for (Summary::Bytes& bytes : summary.kinds) add(bytes);
   for (auto& phases : summary.sent) {
     for (std::int64_t& elements : phases) maxima.push_back(&elements);
   }

@@ -238,7 +238,7 @@ std::optional<int> answer_alone(const Command& command, const Chapter& chapter) 
   }
   flush_output();
   return command.status;
-} catch (const Error& error) {
+} catch (const std::exception& error) {
   fmt::print(stderr, "{}: {}\n", chapter.name, error.what());
   return exit_code_of(error);
 }

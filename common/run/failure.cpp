@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 #include "run/failure.hpp"
 
-#include <fmt/format.h>
-
 #include <atomic>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <new>
+#include <system_error>
 #include <thread>
 
 #include "memory/error.hpp"
@@ -19,6 +19,7 @@ std::string name;
 std::function<void(int)> end_process;
 
 [[noreturn]] void fail_with_what_was_thrown() {
+  if (!std::current_exception()) std::abort();
   try {
     std::rethrow_exception(std::current_exception());
   } catch (const std::exception& error) {
@@ -41,7 +42,7 @@ void fail(const std::exception& error) {
   // Another thread is about to end the process.
   while (failing.exchange(true)) std::this_thread::sleep_for(std::chrono::hours(1));
   std::fflush(stdout);
-  fmt::print(stderr, "{}: {}\n", name, error.what());
+  std::fprintf(stderr, "%s: %s\n", name.c_str(), error.what());  // throws nothing
   std::fflush(stderr);
   end_process(exit_code_of(error));
   std::abort();
@@ -49,7 +50,9 @@ void fail(const std::exception& error) {
 
 int exit_code_of(const std::exception& error) {
   if (const auto* known = dynamic_cast<const Error*>(&error)) return static_cast<int>(known->code);
-  if (dynamic_cast<const std::bad_alloc*>(&error)) return static_cast<int>(ExitCode::resources);
+  const bool system =
+      dynamic_cast<const std::bad_alloc*>(&error) || dynamic_cast<const std::system_error*>(&error);
+  if (system) return static_cast<int>(ExitCode::resources);
   return 1;
 }
 

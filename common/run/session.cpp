@@ -2,7 +2,6 @@
 #include "run/session.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <mpi.h>
 
 #include <algorithm>
@@ -23,7 +22,8 @@ namespace zero {
 namespace {
 
 void end_job(int code) {
-  // The launcher ends the job at once, and what it has not yet passed on is lost.
+  // The launcher ends the job at once, and what it has not yet passed on is lost. The thread that
+  // fails calls MPI even if another is in it: nothing that is sent matters any more.
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
   MPI_Abort(MPI_COMM_WORLD, code);
 }
@@ -41,7 +41,6 @@ Session::Session(int& argc, char**& argv) {
   // One thread at a time, but not always the same one: chapter 06 has a communication thread.
   MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &provided);
   process_bytes_at_start_ = process_peak_bytes();
-  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
   MPI_Comm_size(MPI_COMM_WORLD, &size_);
   fail_fast(fmt::format("rank {}/{}", rank_, size_), end_job);
@@ -53,6 +52,7 @@ Session::Session(int& argc, char**& argv) {
   MPI_Comm_size(here, &ranks_here_);
   MPI_Comm_rank(here, &place_here_);
   MPI_Comm_free(&here);
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);  // until here MPI ends the job itself
 }
 
 Session::~Session() {
@@ -87,12 +87,13 @@ void Session::agree_on_launch(const Command& command, const Chapter& chapter) {
     const auto text = [](const auto& held) { return fmt::format("{}", held); };
     mine.push_back(fmt::format("--{} {}", name, std::visit(text, value)));
   }
-  std::istringstream of_rank_0(
-      broadcast(0, fmt::format("{}", fmt::join(mine, std::string(1, '\0')))));
+  std::string all;
+  for (const std::string& word : mine) all += word + '\0';  // which no argument contains
+  std::istringstream of_rank_0(broadcast(0, all));
   attempt([&] {
     for (const std::string& word : mine) {
       std::string there;
-      std::getline(of_rank_0, there, '\0');  // no argument contains it
+      std::getline(of_rank_0, there, '\0');
       if (there == word) continue;
       throw Error(ExitCode::usage,
                   fmt::format("rank {} was started with {}, rank 0 with {}: start every rank the "

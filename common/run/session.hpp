@@ -35,9 +35,9 @@ class Session {
   Session& operator=(const Session&) = delete;
 
   /// What is chosen, when every rank runs the same program, could read its command line and was
-  /// given the same, and finds the device and the transport that it asks for. From then on a job
-  /// that stands still is ended (options.timeout). Otherwise throws Refusal on all ranks; help
-  /// asked for on all is a Refusal of code 0.
+  /// given the same, and finds the device and the transport that it asks for. From then on, until
+  /// the session ends, a job that stands still is ended (options.timeout). Otherwise throws Refusal
+  /// on all ranks; help asked for on all is a Refusal of code 0.
   Choice agree(const Command& command, const Chapter& chapter);
 
   /// Runs `make` on every rank. When it throws an Error on any, throws Refusal on all.

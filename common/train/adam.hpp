@@ -3,7 +3,6 @@
 #pragma once
 #include <cmath>
 #include <cstdint>
-#include <tuple>
 
 #include "compute/adam_element.hpp"
 #include "compute/stream.hpp"
@@ -34,7 +33,7 @@ class Adam {
   /// Begins a step that is not skipped; every gradient is multiplied by grad_factor.
   void begin(float grad_factor) {
     ++steps_;
-    const auto& [lr, beta1, beta2] = std::tie(options_.lr, options_.beta1, options_.beta2);
+    const double lr = options_.lr, beta1 = options_.beta1, beta2 = options_.beta2;
     scalars_ = {
         .grad_factor = grad_factor,
         .beta1 = static_cast<float>(beta1),

@@ -33,7 +33,7 @@ struct Architecture {
 Architecture architecture(const Options& options);
 
 /// Forward and backward of one micro-batch, layer by layer, as tasks on a stream. The activations
-/// of a layer are borrowed from its forward until its backward.
+/// of a layer are in use from its forward until its backward.
 class Mlp {
  public:
   /// The stream must outlive the model's use; nothing is put on it here.

@@ -6,6 +6,7 @@
 #include <cuda_runtime.h>
 
 #include "compute/element_wise.hpp"
+#include "memory/error.hpp"
 
 namespace zero::cuda {
 
@@ -14,7 +15,7 @@ struct SumsOnGpu {
   static SumsOnGpu& of(Sums& sums) { return *reinterpret_cast<SumsOnGpu*>(sums.on_gpu.data()); }
 
   Totals totals;
-  double partial[2 * most_gpu_ranks];
+  double partial[most_partial_sums];
 };
 static_assert(sizeof(SumsOnGpu) == gpu_sums_bytes);
 
@@ -50,7 +51,10 @@ class CudaKernels : public ElementWise<CudaKernels> {
   void ordered_mean(View own, int rank, View received, View shard, Write write) override;
 
   // ---- For ElementWise and the definitions of the above; launch.cuh and block_sum.cuh ----
-  template <class T> static T* elements(View view) { return reinterpret_cast<T*>(view.data); }
+  template <class T> static T* elements(View view) {
+    expect(view.device == Device::cuda, "a GPU's kernels take a GPU's memory");
+    return reinterpret_cast<T*>(view.data);
+  }
   template <class Body, class... Operands>
   void each(std::int64_t count, const Body& body, const Operands&... operands);
   template <class Body, class... Operands>

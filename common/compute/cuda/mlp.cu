@@ -154,9 +154,8 @@ void CudaKernels::linear_backward_params(const LinearShape& shape, View dy, View
   // What is added is rounded first, in the block: as many rows of the weight as it has room for.
   constexpr std::int64_t whole = 8;  // so many keep 16 bytes aligned
   const std::int64_t room = block.size / shape.inputs;
-  const std::int64_t step = write == Write::over ? shape.outputs
-                            : room < whole       ? room
-                                                 : room / whole * whole;
+  std::int64_t step = shape.outputs;
+  if (write == Write::add) step = room < whole ? room : room / whole * whole;
   for (std::int64_t row = 0; row < shape.outputs; row += step) {
     const std::int64_t rows = std::min(step, shape.outputs - row);
     const Matrix columns{dy.part(row, dy.size - row), shape.outputs, true};
