@@ -52,8 +52,10 @@ class Job:
         if not found:
             return False
         rank, step, _, _, _, seconds, missing = found.groups()
+        # A simulated GPU stops with its process, perhaps in work of the step before.
+        earlier = self.nccl and self.how == "stopped"
         # What a GPU was given is known, not for whom it waits.
-        return (int(rank) != self.bad_rank and int(step) == self.step + 1
+        return (int(rank) != self.bad_rank and self.step + 1 - earlier <= int(step) <= self.step + 1
                 and int(seconds) == self.patience
                 and missing == (None if self.nccl else str(self.bad_rank)))
 
