@@ -15,7 +15,7 @@ TINTS = {"parameters": "#c3d7ec", "gradients": "#f8ddc0", "optimizer": "#c6e3d5"
 COLUMNS = (("parameters", "parameters"), ("gradients", "gradients"),
            ("optimizer", "master weights"), ("optimizer", "momentum"), ("optimizer", "variance"))
 COUNT, RANKS = 12, 3
-CELL, GAP, LEFT, ROW, TOP = 9, 22, 236, 17, 136
+CELL, GAP, LEFT, ROW, TOP = 9, 22, 290, 17, 136
 X = [LEFT + column * (COUNT * CELL + GAP) for column in range(6)]  # of each column, and the end
 
 
