@@ -4,7 +4,6 @@
 #include "common.hpp"
 
 namespace zero {
-
 class Trainer {
  public:
   static constexpr Chapter chapter{
@@ -94,5 +93,4 @@ class Trainer {
   Tensor grads_;  // full
   Tensor momentum_, variance_;  // full
 };
-
 }  // namespace zero

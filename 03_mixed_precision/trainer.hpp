@@ -4,7 +4,6 @@
 #include "common.hpp"
 
 namespace zero {
-
 class Trainer {
  public:
   static constexpr Chapter chapter{
@@ -105,5 +104,4 @@ class Trainer {
   Tensor master_;  // full; none in fp32
   Tensor momentum_, variance_;  // full
 };
-
 }  // namespace zero

@@ -4,7 +4,6 @@
 #include "common.hpp"
 
 namespace zero {
-
 class Trainer {
  public:
   static constexpr Chapter chapter{
@@ -107,5 +106,4 @@ class Trainer {
   Tensor master_;  // shard; none in fp32
   Tensor momentum_, variance_;  // shard
 };
-
 }  // namespace zero

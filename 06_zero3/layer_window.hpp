@@ -14,7 +14,6 @@
 #include "memory/error.hpp"
 
 namespace zero {
-
 class LayerWindow {
  public:
   /// shards: this rank's parameters, which compute updates; they stay where they are from the first
@@ -136,5 +135,4 @@ class LayerWindow {
   int next_grads_ = 0;
   Stream communication_;
 };
-
 }  // namespace zero

@@ -5,7 +5,6 @@
 #include "layer_window.hpp"
 
 namespace zero {
-
 class Trainer {
  public:
   static constexpr Chapter chapter{
@@ -111,5 +110,4 @@ class Trainer {
   Tensor momentum_, variance_;  // shard
   LayerWindow window_;  // a few layers, within a step
 };
-
 }  // namespace zero

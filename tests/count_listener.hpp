@@ -4,7 +4,6 @@
 #include <doctest/doctest.h>
 
 namespace zero::test {
-
 inline unsigned& cases_run() {
   static unsigned count = 0;
   return count;
@@ -29,5 +28,4 @@ struct CountListener : doctest::IReporter {
 };
 
 REGISTER_LISTENER("count", 1, CountListener);
-
 }  // namespace zero::test

@@ -8,14 +8,12 @@
 #include "memory/error.hpp"
 
 namespace zero {
-
 namespace {
 
 /// Host memory as a transport sees it: bytes are a multiple of 4.
 View host_view(std::byte* data, std::int64_t bytes) {
   return {data, bytes / 4, bytes / 4, Dtype::fp32, Device::cpu};
 }
-
 }  // namespace
 
 Communicator::Communicator(int rank, int size, std::unique_ptr<Transport> transport, Device device,
@@ -131,5 +129,4 @@ void Communicator::count(View part, Collective collective) {
   sent_.elements[static_cast<int>(collective)][phase] += part.size;
   sent_.padding += part.size - part.used;
 }
-
 }  // namespace zero

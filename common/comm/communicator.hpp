@@ -13,7 +13,6 @@
 #include "compute/stream.hpp"
 
 namespace zero {
-
 enum class Collective { reduce_scatter, all_gather };
 inline constexpr int collective_count = 2;
 
@@ -85,5 +84,4 @@ class Communicator {
   Scratch received_{Device::cpu, Kind::communication, Dtype::fp32, 0};
   Sent sent_;
 };
-
 }  // namespace zero

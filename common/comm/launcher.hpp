@@ -5,7 +5,6 @@
 #include <utility>
 
 namespace zero {
-
 /// Number and place of this process as its launcher (mpirun) announces them; 1 and 0 without one.
 struct Launcher {
   int ranks = 1;
@@ -24,5 +23,4 @@ inline Launcher launcher() {
   }
   return {};
 }
-
 }  // namespace zero

@@ -11,7 +11,6 @@
 #include "memory/error.hpp"
 
 namespace zero {
-
 void check_mpi(int code, std::source_location where) {
   if (code == MPI_SUCCESS) return;
   char words[MPI_MAX_ERROR_STRING] = {};
@@ -81,5 +80,4 @@ std::vector<int> Messages::missing() const {
   }
   return {ranks.begin(), ranks.end()};
 }
-
 }  // namespace zero

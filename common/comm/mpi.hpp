@@ -8,7 +8,6 @@
 #include <vector>
 
 namespace zero {
-
 /// Throws Error (communication) with MPI's own words when `code` is not MPI_SUCCESS.
 void check_mpi(int code, std::source_location where = std::source_location::current());
 
@@ -55,5 +54,4 @@ class MpiWorld {
 
 /// Name and version of the MPI library, as MPICH 4.0.2.
 std::string mpi_library();
-
 }  // namespace zero

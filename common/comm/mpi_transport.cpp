@@ -12,7 +12,6 @@
 #include "comm/transport.hpp"
 
 namespace zero {
-
 namespace {
 
 /// Host memory through which a GPU's bytes pass, wave by wave: while one wave is exchanged, the
@@ -113,11 +112,9 @@ class MpiTransport : public Transport {
   std::optional<Staging> staging_;  // on a GPU
   Messages messages_;  // of the exchange under way
 };
-
 }  // namespace
 
 std::unique_ptr<Transport> make_mpi_transport(Device device, int size) {
   return std::make_unique<MpiTransport>(device, size);
 }
-
 }  // namespace zero

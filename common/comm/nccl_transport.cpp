@@ -11,7 +11,6 @@
 #include "memory/error.hpp"
 
 namespace zero {
-
 namespace {
 
 ncclDataType_t type_of(Dtype dtype) {
@@ -90,7 +89,6 @@ class NcclTransport : public Transport {
   std::unique_ptr<Transport> on_host_;
   ncclComm_t comm_ = nullptr;
 };
-
 }  // namespace
 
 std::unique_ptr<Transport> make_nccl_transport(Reduce reduce, int rank, int size) {
@@ -98,5 +96,4 @@ std::unique_ptr<Transport> make_nccl_transport(Reduce reduce, int rank, int size
 }
 
 bool nccl_is_built() { return true; }
-
 }  // namespace zero

@@ -3,11 +3,9 @@
 #include "memory/error.hpp"
 
 namespace zero {
-
 std::unique_ptr<Transport> make_nccl_transport(Reduce, int, int) {
   throw Error(ExitCode::resources, "this program was built without NCCL");
 }
 
 bool nccl_is_built() { return false; }
-
 }  // namespace zero

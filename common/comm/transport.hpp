@@ -10,7 +10,6 @@
 #include "train/options.hpp"
 
 namespace zero {
-
 /// A part of a vector on its way to one other rank, or from one.
 struct Part {
   View elements;
@@ -47,5 +46,4 @@ std::unique_ptr<Transport> make_mpi_transport(Device device, int size);
 std::unique_ptr<Transport> make_nccl_transport(Reduce reduce, int rank, int size);
 /// False in a build without NCCL.
 bool nccl_is_built();
-
 }  // namespace zero

@@ -6,7 +6,6 @@
 #include "memory/dtype.hpp"
 
 namespace zero {
-
 /// What is the same for all parameters of a step: Adam (Kingma and Ba, 2015, Algorithm 1, in the
 /// form at the end of its section 2), decoupled weight decay (Loshchilov and Hutter, 2019).
 struct AdamScalars {
@@ -28,5 +27,4 @@ HOST_DEVICE inline void adam_element(const AdamScalars& s, float grad, float& we
   const float denominator = std::sqrt(variance) * s.inverse_correction + s.eps;
   weight = weight * s.decay - s.step_size * momentum / denominator;
 }
-
 }  // namespace zero

@@ -6,7 +6,6 @@
 #include "compute/kernels.hpp"
 
 namespace zero {
-
 /// Elements that a body only reads, only writes, or does both to: nothing is moved in vain.
 template <class T> struct In {
   using Element = T;
@@ -167,5 +166,4 @@ void ElementWise<Backend>::adam(const AdamScalars& scalars, const AdamSlice& sli
     }
   });
 }
-
 }  // namespace zero

@@ -7,7 +7,6 @@
 #include "memory/dtype.hpp"
 
 namespace zero {
-
 enum class RandomStream : std::uint64_t {
   weights,
   inputs,
@@ -46,5 +45,4 @@ class Generator {
  private:
   std::uint64_t key_;
 };
-
 }  // namespace zero

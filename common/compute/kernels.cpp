@@ -8,11 +8,9 @@
 #include "compute/cpu/cpu_kernels.hpp"
 
 namespace zero {
-
 namespace {
 
 std::atomic<std::int64_t> waits = 0;
-
 }  // namespace
 
 std::unique_ptr<Kernels> make_kernels(Device device) {
@@ -36,5 +34,4 @@ void wait_for(const Mark& mark) {
 }
 
 std::int64_t waits_so_far() { return waits; }
-
 }  // namespace zero

@@ -10,7 +10,6 @@
 #include "memory/tensor.hpp"
 
 namespace zero {
-
 /// A place in the order of a device's queue.
 class DeviceMark {
  public:
@@ -169,5 +168,4 @@ void wait_for(const Mark& mark);
 
 /// How often wait_for found that it had to wait: the host's synchronisations with a device.
 std::int64_t waits_so_far();
-
 }  // namespace zero

@@ -4,7 +4,6 @@
 #pragma once
 
 namespace zero {
-
 enum class Phase { setup, forward, backward, update };
 inline constexpr int phase_count = 4;
 inline constexpr Phase step_phases[] = {Phase::forward, Phase::backward, Phase::update};
@@ -30,5 +29,4 @@ class PhaseScope {
  private:
   Phase before_;
 };
-
 }  // namespace zero

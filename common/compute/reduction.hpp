@@ -5,7 +5,6 @@
 #include "memory/error.hpp"
 
 namespace zero {
-
 /// Waits for the stream: then the sums are what was added up.
 inline void fetch(Stream& stream, Sums& sums) {
   stream.run([&on = stream.kernels(), &sums] { on.fetch(sums); });
@@ -33,5 +32,4 @@ inline void copy(Stream& stream, View from, View to) {
   expect(from.size == to.size && from.dtype == to.dtype, "copy: both sides are of one kind");
   stream.run([=, &on = stream.kernels()] { on.copy(from, to); });
 }
-
 }  // namespace zero

@@ -9,7 +9,6 @@
 #include <utility>
 
 namespace zero {
-
 struct Event::State {
   std::mutex mutex;  // guards all
   std::condition_variable changed;
@@ -34,7 +33,6 @@ struct Event::State {
 };
 
 namespace {
-
 std::mutex hooks_mutex;  // guards both
 std::map<std::string, std::chrono::microseconds> delays;
 Stream::Observer present_observer;
@@ -49,7 +47,6 @@ Stream::Observer observer_now() {
   const std::lock_guard lock(hooks_mutex);
   return present_observer;
 }
-
 }  // namespace
 
 struct Stream::Worker {
@@ -157,5 +154,4 @@ void Stream::observe(Observer observer) {
   const std::lock_guard lock(hooks_mutex);
   present_observer = std::move(observer);
 }
-
 }  // namespace zero

@@ -12,7 +12,6 @@
 #include "compute/watchdog.hpp"
 
 namespace zero {
-
 /// A point in a stream's work, passed or still to come. Copies mean the same point.
 class Event {
  public:
@@ -76,5 +75,4 @@ class Stream {
   std::unique_ptr<Kernels> kernels_;
   std::unique_ptr<Worker> worker_;  // none when inline; goes first
 };
-
 }  // namespace zero

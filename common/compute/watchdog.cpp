@@ -7,7 +7,6 @@
 #include <algorithm>
 
 namespace zero {
-
 namespace {
 
 using namespace std::chrono_literals;
@@ -28,7 +27,6 @@ List& list() {
 }
 
 thread_local Progress* current = nullptr;
-
 }  // namespace
 
 Progress::Progress(std::string who) : who_(std::move(who)) {
@@ -147,5 +145,4 @@ std::string Watchdog::sentence(const Progress::Stuck& stuck) const {
       "than --timeout allows",
       task.step, name_of(task.phase), task.what, stuck.who, seconds, whom);
 }
-
 }  // namespace zero

@@ -19,7 +19,6 @@
 #include "compute/phase.hpp"
 
 namespace zero {
-
 /// What one stream, or the host, is doing: its tasks begin and end, and say of themselves what they
 /// wait for. In the watchdog's sight from construction to destruction.
 class Progress {
@@ -115,5 +114,4 @@ class Watchdog {
   bool closing_ = false;
   std::thread thread_;  // last: it uses all of the above
 };
-
 }  // namespace zero

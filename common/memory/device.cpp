@@ -11,7 +11,6 @@
 #include "memory/error.hpp"
 
 namespace zero {
-
 namespace {
 
 /// The figure behind `label`, which the kernel gives in KiB, in bytes; 0 where it gives none.
@@ -46,7 +45,6 @@ class HostMemory : public DeviceMemory {
   std::int64_t available() override { return kernel_figure("/proc/meminfo", "MemAvailable:"); }
   std::string words() override { return ""; }
 };
-
 }  // namespace
 
 DeviceMemory& memory_of(Device device) {
@@ -63,5 +61,4 @@ HostBuffer::HostBuffer(Device device, std::int64_t bytes)
   throw Error(ExitCode::resources,
               fmt::format("the system gave no {} bytes of host memory for a GPU's copies", bytes));
 }
-
 }  // namespace zero

@@ -8,7 +8,6 @@
 #include <vector>
 
 namespace zero {
-
 enum class Device { cpu, cuda };
 
 constexpr const char* name_of(Device device) {
@@ -77,5 +76,4 @@ class HostBuffer {
   std::int64_t bytes_;
   std::byte* data_;
 };
-
 }  // namespace zero

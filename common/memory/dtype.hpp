@@ -13,7 +13,6 @@
 #endif
 
 namespace zero {
-
 enum class Dtype { fp32, bf16, fp16 };
 
 /// What a result does to the place that it goes to: replaces what is there, or is added to it.
@@ -98,5 +97,4 @@ constexpr const char* name_of(Dtype dtype) {
   constexpr const char* names[] = {"fp32", "bf16", "fp16"};
   return names[static_cast<int>(dtype)];
 }
-
 }  // namespace zero

@@ -8,7 +8,6 @@
 #include <cstring>
 
 namespace zero {
-
 void expect(bool holds, const char* what, std::source_location where) {
   if (holds) return;
   throw std::logic_error(
@@ -20,5 +19,4 @@ void flush_output() {
   throw Error(ExitCode::resources,
               fmt::format("standard output cannot be written: {}", std::strerror(errno)));
 }
-
 }  // namespace zero

@@ -6,7 +6,6 @@
 #include <string>
 
 namespace zero {
-
 enum class ExitCode { usage = 2, data = 3, communication = 4, numerics = 5, resources = 6 };
 
 /// One sentence with the numbers in it and what to do; the program ends with it and with `code`.
@@ -22,5 +21,4 @@ void expect(bool holds, const char* what,
 
 /// Throws Error (resources) when standard output cannot take what was printed.
 void flush_output();
-
 }  // namespace zero

@@ -9,7 +9,6 @@
 #include "memory/tensor.hpp"
 
 namespace zero {
-
 /// Positions only, no memory. A layer's flat vector is its weight (out x in, row-major) and then
 /// its bias, padded to a multiple of quantum * ranks; rank r owns the r-th equal part of every
 /// layer. All sizes in elements.
@@ -84,5 +83,4 @@ class Layout {
   int rank_;
   int ranks_;
 };
-
 }  // namespace zero

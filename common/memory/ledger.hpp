@@ -7,7 +7,6 @@
 #include <cstdint>
 
 namespace zero {
-
 enum class Kind { parameters, gradients, optimizer, communication, activations, workspace, data };
 inline constexpr int kind_count = 7;
 
@@ -77,5 +76,4 @@ inline Ledger& ledger() {
   static Ledger of_this_process;
   return of_this_process;
 }
-
 }  // namespace zero

@@ -9,7 +9,6 @@
 #include "memory/error.hpp"
 
 namespace zero {
-
 View View::part(std::int64_t offset, std::int64_t count) const {
   expect(offset >= 0 && count >= 0 && offset + count <= size, "a part must lie inside its view");
   return {data + offset * bytes_of(dtype),
@@ -86,5 +85,4 @@ View Booking::view() const {
   const Buffer& memory = scratch_->buffer_;
   return {memory.data(), scratch_->size_, scratch_->size_, scratch_->dtype_, memory.device()};
 }
-
 }  // namespace zero

@@ -11,7 +11,6 @@
 #include "memory/ledger.hpp"
 
 namespace zero {
-
 /// A run of elements that somebody else owns. The first `used` of its `size` elements are real,
 /// the rest is padding, which is always zero.
 struct View {
@@ -126,5 +125,4 @@ class Booking {
 };
 
 inline Booking Scratch::book() const { return Booking(*this); }
-
 }  // namespace zero

@@ -9,7 +9,6 @@
 #include "memory/layout.hpp"
 
 namespace zero {
-
 /// By layer: the sum, mod 2^64, of mix(mix(global element number) ^ bits) over the elements that
 /// one rank holds.
 struct LayerDigests {
@@ -35,5 +34,4 @@ template <class Trainer> LayerDigests layer_digests(Trainer& trainer, const Layo
   }
   return digests;
 }
-
 }  // namespace zero

@@ -11,7 +11,6 @@
 #include "train/mlp.hpp"
 
 namespace zero {
-
 namespace {
 
 double factor_of(const Traffic& factors, Phase phase) {
@@ -24,7 +23,6 @@ double factor_of(const Traffic& factors, Phase phase) {
 std::int64_t times(Phase phase, Prediction::Steps steps) {
   return phase == Phase::update ? steps.all - steps.skipped : steps.all;
 }
-
 }  // namespace
 
 Prediction predict(const Chapter& chapter, const Options& options, Device device,
@@ -117,5 +115,4 @@ void print_prediction(const Chapter& chapter, const Options& options, Device dev
   fmt::print("  {:<24}{:>24}\n", "padding, all ranks", grouped(plan.padding_sent({})));
   fmt::print("  {:<24}{:>24}\n", "scalars", grouped(plan.scalars_sent({})));
 }
-
 }  // namespace zero

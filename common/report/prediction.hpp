@@ -12,7 +12,6 @@
 #include "train/options.hpp"
 
 namespace zero {
-
 /// 1234567 as "1 234 567".
 inline std::string grouped(std::int64_t number) {
   std::string text = fmt::to_string(number);
@@ -58,5 +57,4 @@ std::int64_t check_memory(const Chapter& chapter, const Options& options, const 
 
 /// What --plan prints: for options.ranks ranks on that device.
 void print_prediction(const Chapter& chapter, const Options& options, Device device);
-
 }  // namespace zero

@@ -17,7 +17,6 @@
 #include "memory/error.hpp"
 
 namespace zero {
-
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -228,7 +227,6 @@ Json traffic_json(const Summary& summary, const Prediction& predicted, Predictio
   return {
       {"phases", phases}, {"collectives", collectives}, {"padding", padding}, {"scalars", scalars}};
 }
-
 }  // namespace
 
 Report::Report(const Run& run, Communicator& comm)
@@ -335,5 +333,4 @@ void Report::print_step(const Verdict& step, double ms) {
   std::fflush(stdout);
   line_began_ = Clock::now();
 }
-
 }  // namespace zero

@@ -17,7 +17,6 @@
 #include "train/verdict.hpp"
 
 namespace zero {
-
 /// A run as all its ranks agree on it. Refers to what outlives it.
 struct Run {
   const Chapter& chapter;
@@ -55,5 +54,4 @@ class Report {
   std::vector<double> ms_;
   std::int64_t skipped_ = 0;
 };
-
 }  // namespace zero

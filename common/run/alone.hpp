@@ -12,7 +12,6 @@
 #include "run/train.hpp"
 
 namespace zero {
-
 /// A process alone: what a Session does for ranks. What nobody catches ends it with one sentence
 /// and the error's exit code.
 class Alone {
@@ -47,5 +46,4 @@ template <class Trainer> int run_alone(int argc, char** argv) {
   Alone alone(Trainer::chapter);
   return train<Trainer>(alone, command);
 }
-
 }  // namespace zero

@@ -8,7 +8,6 @@
 #include "memory/error.hpp"
 
 namespace zero {
-
 namespace {
 
 std::string counted(int count, const char* what) {
@@ -71,7 +70,6 @@ void choose_comm(const Options& options, const Machine& machine, Choice& choice)
                 "--reduce native is NCCL's own sum: use --comm nccl, or --reduce ordered");
   }
 }
-
 }  // namespace
 
 int gpu_of(int place_here, int gpus) { return gpus > 0 ? place_here % gpus : 0; }
@@ -87,5 +85,4 @@ Choice choose(const Options& options, const Machine& machine) {
   }
   return choice;
 }
-
 }  // namespace zero

@@ -5,7 +5,6 @@
 #include "train/options.hpp"
 
 namespace zero {
-
 /// What one rank finds.
 struct Machine {
   Gpus gpus;
@@ -24,5 +23,4 @@ int gpu_of(int place_here, int gpus);
 /// Throws Error (usage) when what was asked for contradicts itself, Error (resources) when the
 /// machine does not have it.
 Choice choose(const Options& options, const Machine& machine);
-
 }  // namespace zero

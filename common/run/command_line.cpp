@@ -18,7 +18,6 @@
 #include "run/failure.hpp"
 
 namespace zero {
-
 namespace {
 
 /// Large enough for anyone, small enough for every size and count to fit: with 2^12 layers at most
@@ -184,7 +183,6 @@ struct CommandLine {
               fmt::format("--log {} is the text that is to be read", o.log));
   }
 };
-
 }  // namespace
 
 Command read_command(int argc, char** argv, const Chapter& chapter) {
@@ -242,5 +240,4 @@ std::optional<int> answer_alone(const Command& command, const Chapter& chapter) 
   fmt::print(stderr, "{}: {}\n", chapter.name, error.what());
   return exit_code_of(error);
 }
-
 }  // namespace zero

@@ -6,7 +6,6 @@
 #include "train/options.hpp"
 
 namespace zero {
-
 /// A command line as read: options to run with, or a text to print and leave with `status`.
 struct Command {
   Options options;
@@ -22,5 +21,4 @@ Command read_command(int argc, char** argv, const Chapter& chapter);
 /// What can be answered without the other ranks: --help, --plan, a bad command line. Prints it and
 /// returns the exit code; nothing when the program should go on.
 std::optional<int> answer_alone(const Command& command, const Chapter& chapter);
-
 }  // namespace zero

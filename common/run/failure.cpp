@@ -12,7 +12,6 @@
 #include "memory/error.hpp"
 
 namespace zero {
-
 namespace {
 
 std::string name;
@@ -28,7 +27,6 @@ std::function<void(int)> end_process;
     std::abort();
   }
 }
-
 }  // namespace
 
 void fail_fast(std::string who, std::function<void(int)> end) {
@@ -55,5 +53,4 @@ int exit_code_of(const std::exception& error) {
   if (system) return static_cast<int>(ExitCode::resources);
   return 1;
 }
-
 }  // namespace zero

@@ -7,7 +7,6 @@
 #include <string>
 
 namespace zero {
-
 /// From now on such an error is printed as `who: what`, and `end` is called with its exit code.
 /// `end` must not return.
 void fail_fast(std::string who, std::function<void(int code)> end);
@@ -17,5 +16,4 @@ void fail_fast(std::string who, std::function<void(int code)> end);
 
 /// The exit code that an error ends the program with; 1 for what is a bug of ours.
 int exit_code_of(const std::exception& error);
-
 }  // namespace zero

@@ -18,7 +18,6 @@
 #include "run/failure.hpp"
 
 namespace zero {
-
 namespace {
 
 void end_job(int code) {
@@ -33,7 +32,6 @@ std::chrono::seconds patience(int timeout, int ranks_here) {
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   return std::chrono::seconds(timeout) * std::max(1, (ranks_here + cores - 1) / cores);
 }
-
 }  // namespace
 
 Session::Session(int& argc, char**& argv) {
@@ -189,5 +187,4 @@ Communicator Session::communicator(const Options& options, const Choice& choice,
   return Communicator(rank_, size_, std::move(transport), choice.device, options.dtype,
                       layout.largest_layer());
 }
-
 }  // namespace zero

@@ -16,7 +16,6 @@
 #include "run/train.hpp"
 
 namespace zero {
-
 /// What all ranks refuse together: every rank has it at the same point of the program, so all can
 /// leave in good order.
 class Refusal : public Error {
@@ -85,5 +84,4 @@ template <class Trainer> int run_on_ranks(int argc, char** argv) {
     return session.refuse(refusal);
   }
 }
-
 }  // namespace zero

@@ -8,7 +8,6 @@
 #include "run/command_line.hpp"
 
 namespace zero {
-
 /// `process` is a Session or Alone: it agrees with the others, if there are any.
 template <class Trainer, class Process> int train(Process& process, const Command& command) {
   const Chapter& chapter = Trainer::chapter;
@@ -36,5 +35,4 @@ template <class Trainer, class Process> int train(Process& process, const Comman
   report->finish(layer_digests(trainer, layout));
   return 0;
 }
-
 }  // namespace zero

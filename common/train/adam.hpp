@@ -11,7 +11,6 @@
 #include "train/options.hpp"
 
 namespace zero {
-
 /// Mixed precision: parameters of that type are a rounded copy of fp32 master weights, which Adam
 /// updates. Parameters in fp32 are their own master.
 constexpr bool is_mixed(Dtype dtype) { return dtype != Dtype::fp32; }
@@ -69,5 +68,4 @@ class Adam {
   int steps_ = 0;
   AdamScalars scalars_{};
 };
-
 }  // namespace zero

@@ -4,7 +4,6 @@
 #include <string>
 
 namespace zero {
-
 /// Elements sent a parameter and step, in units of (n - 1) / n.
 struct Traffic {
   double forward, backward, update;
@@ -35,5 +34,4 @@ inline std::string family(const Chapter& chapter) {
   const bool grows = chapter.elements_sent(2).backward > chapter.elements_sent(1).backward;
   return grows ? "every micro-batch" : "once a step";
 }
-
 }  // namespace zero

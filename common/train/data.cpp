@@ -16,7 +16,6 @@
 #include "train/mlp.hpp"
 
 namespace zero {
-
 namespace {
 
 constexpr std::int64_t context = 8;  // bytes that predict the next one
@@ -95,7 +94,6 @@ class Teacher : public Data {
   Tensor second_;  // (16, outputs)
   TeacherSource source_;
 };
-
 }  // namespace
 
 std::unique_ptr<Data> make_data(const Options& options, Device device, int rank, int ranks) {
@@ -124,5 +122,4 @@ std::int64_t Data::bytes(const Options& options, std::int64_t file_bytes) {
   const Architecture model = architecture(options);
   return TeacherSource::hidden * (model.widths.front() + model.widths.back()) * 4;
 }
-
 }  // namespace zero

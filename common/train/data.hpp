@@ -11,7 +11,6 @@
 #include "train/options.hpp"
 
 namespace zero {
-
 class Data;
 
 /// One rank's samples of one micro-batch: numbers [first, first + options.batch).
@@ -55,5 +54,4 @@ std::unique_ptr<Data> make_data(const Options& options, Device device, int rank 
 
 /// Length in bytes of options.data for task text, else 0. Throws Error (data).
 std::int64_t file_bytes(const Options& options);
-
 }  // namespace zero

@@ -8,7 +8,6 @@
 #include "memory/error.hpp"
 
 namespace zero {
-
 namespace {
 
 std::int64_t widest(const Architecture& model) {
@@ -27,7 +26,6 @@ std::vector<std::int64_t> activation_sizes(const Architecture& model, std::int64
   for (const std::int64_t width : model.widths) sizes.push_back(batch * width);
   return sizes;
 }
-
 }  // namespace
 
 Architecture architecture(const Options& options) {
@@ -132,5 +130,4 @@ void Mlp::backward(int l, View params, View grads, Write write) {
   live_[0].end();
   for (Booking& delta : live_deltas_) delta.end();
 }
-
 }  // namespace zero

@@ -11,7 +11,6 @@
 #include "train/options.hpp"
 
 namespace zero {
-
 /// What a task's model looks like. Layer l maps widths[l] inputs to widths[l + 1] outputs.
 struct Architecture {
   std::vector<std::int64_t> widths;
@@ -70,5 +69,4 @@ class Mlp {
   std::vector<Booking> live_;  // of activations_
   std::vector<Booking> live_deltas_;
 };
-
 }  // namespace zero

@@ -13,7 +13,6 @@
 #include "train/chapter.hpp"
 
 namespace zero {
-
 enum class Task { text, toy, mlp };
 
 /// What carries bytes between ranks.
@@ -67,5 +66,4 @@ using OptionValues = std::vector<std::pair<std::string, OptionValue>>;
 const char* name_of(Task task);
 const char* name_of(Comm comm);
 const char* name_of(Reduce reduce);
-
 }  // namespace zero

@@ -9,7 +9,6 @@
 #include "train/options.hpp"
 
 namespace zero {
-
 struct Verdict {
   float loss = 0;  // mean over all samples of the step
   float grad_norm = 0;  // of the mean gradient, unscaled, before clipping
@@ -52,5 +51,4 @@ class LossScale {
   bool dynamic_;
   int good_steps_ = 0;
 };
-
 }  // namespace zero

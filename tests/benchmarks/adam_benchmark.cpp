@@ -24,7 +24,6 @@
 #include "train/adam.hpp"
 
 namespace {
-
 using namespace zero;
 
 constexpr std::int64_t whole = 32;  // elements come in so many: a fourth of them is whole packs
@@ -270,7 +269,6 @@ int run(const Arguments& arguments) {
   if (!good) fmt::print("a ratio is beyond its bar\n");
   return good || !arguments.judge ? 0 : 1;
 }
-
 }  // namespace
 
 int main(int argc, char** argv) {

@@ -14,7 +14,6 @@
 #include "tests/gpu/twins.hpp"
 
 namespace zero::test {
-
 namespace {
 
 /// Largest relative error of a sum of n products in fp32 (Higham, 2002, section 3.1), and of its
@@ -26,7 +25,6 @@ double gamma_of(std::int64_t n) {
 /// The smallest step between numbers of that dtype: half of it is what rounding a tiny number
 /// costs.
 double tiny(Dtype dtype) { return dtype == Dtype::fp16 ? 0x1p-24 : 0x1p-133; }
-
 }  // namespace
 
 TEST_CASE("adam: the same bits") {
@@ -330,5 +328,4 @@ TEST_CASE("host code cannot read a GPU's memory by accident") {
   CHECK_THROWS_AS(tensor.view().as<float>(), std::logic_error);
   CHECK(OnHost(tensor.view()).as<float>()[7] == 0);
 }
-
 }  // namespace zero::test

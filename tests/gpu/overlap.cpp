@@ -30,7 +30,6 @@
 #include "trainer.hpp"
 
 namespace zero {
-
 namespace {
 
 constexpr int layers = 16;
@@ -267,9 +266,7 @@ bool read(int argc, char** argv, Setting& setting) {
   }
   return true;
 }
-
 }  // namespace
-
 }  // namespace zero
 
 int main(int argc, char** argv) {

@@ -13,7 +13,6 @@
 #include "compute/stream.hpp"
 
 namespace zero {
-
 /// Milliseconds since a step's begin.
 struct Interval {
   double length() const { return end - begin; }
@@ -122,5 +121,4 @@ class Recorder {
   std::array<std::optional<TimingEvent>, 2> begin_;  // of the present task of each stream
   std::optional<TimingEvent> origin_;
 };
-
 }  // namespace zero

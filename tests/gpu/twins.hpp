@@ -13,7 +13,6 @@
 #include "tests/unit/elements.hpp"
 
 namespace zero::test {
-
 inline constexpr std::int64_t margin = 16;
 inline constexpr float poison = 12345;
 inline constexpr Write writes[] = {Write::over, Write::add};
@@ -165,5 +164,4 @@ struct LayerTwin {
   std::int64_t used;
   Twin x, params, y, dy, dx, grads;
 };
-
 }  // namespace zero::test

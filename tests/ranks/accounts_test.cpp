@@ -10,7 +10,6 @@
 #include "trainer.hpp"
 
 namespace zero::test {
-
 namespace {
 
 struct Case {
@@ -81,7 +80,6 @@ void check_traffic(const Prediction& plan, Communicator& comm, Prediction::Steps
   CHECK(over_ranks(comm, sent.padding) == plan.padding_sent(steps));
   CHECK(sent.scalars == plan.scalars_sent(steps));
 }
-
 }  // namespace
 
 TEST_CASE("bytes and traffic equal the chapter's formulas") {
@@ -130,5 +128,4 @@ TEST_CASE("state bytes are the formula's a parameter, times the padded size") {
   const double expected = a_parameter * static_cast<double>(part.layout.full_size());
   CHECK(static_cast<double>(resident) == doctest::Approx(expected).epsilon(1e-12));
 }
-
 }  // namespace zero::test

@@ -15,7 +15,6 @@
 #include "tests/unit/elements.hpp"
 
 namespace zero::test {
-
 namespace {
 
 /// Element i of rank r's vector: a small integer, so that sums are exact in every dtype.
@@ -53,7 +52,6 @@ struct Vector {
   Tensor tensor;
   std::int64_t own;
 };
-
 }  // namespace
 
 TEST_CASE("reduce_scatter_mean averages and all_gather spreads, exactly") {
@@ -224,5 +222,4 @@ TEST_CASE("a run of one process alone gathers its own values") {
   const std::uint64_t values[] = {3, 4};
   CHECK(alone.gather(values) == std::vector<std::uint64_t>{3, 4});
 }
-
 }  // namespace zero::test

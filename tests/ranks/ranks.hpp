@@ -12,7 +12,6 @@
 #include "run/session.hpp"
 
 namespace zero::test {
-
 /// This process among the test's ranks, and what the test was started with: their device is in use.
 struct Ranks {
   /// For runs of those options and layers.
@@ -148,5 +147,4 @@ template <class Trainer> Outcome run(const Options& options, const MakeData& mak
   outcome.variance = whole_state(part, &AdamSlice::variance);
   return outcome;
 }
-
 }  // namespace zero::test

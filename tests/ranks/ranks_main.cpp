@@ -21,7 +21,6 @@
 #include "tests/ranks/ranks.hpp"
 
 namespace zero::test {
-
 namespace {
 
 const Ranks* the_ranks = nullptr;
@@ -80,11 +79,9 @@ int run_all(int argc, char** argv) {
   }
   return anywhere;
 }
-
 }  // namespace
 
 const Ranks& ranks() { return *the_ranks; }
-
 }  // namespace zero::test
 
 int main(int argc, char** argv) {

@@ -12,7 +12,6 @@
 #include "train/mlp.hpp"
 
 namespace zero::test {
-
 using Numbers = std::vector<double>;
 using Layers = std::vector<Numbers>;
 
@@ -188,5 +187,4 @@ struct ReferenceModel {
     return before;
   }
 };
-
 }  // namespace zero::test

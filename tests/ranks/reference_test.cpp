@@ -14,7 +14,6 @@
 #include "trainer.hpp"
 
 namespace zero::test {
-
 namespace {
 
 /// The reference's run; all vectors by global element number.
@@ -183,7 +182,6 @@ void compare(const Options& o) {
   CHECK(largest_of(exact.momentum) > least * tolerance.momentum[0]);
   CHECK(largest_of(exact.variance) > least * tolerance.variance[0]);
 }
-
 }  // namespace
 
 TEST_CASE("the run agrees with a double-precision reference after 1 step") {
@@ -254,5 +252,4 @@ TEST_CASE("the two families differ by no more than their bound") {
   }
   CHECK((different > 0) == (n > 1));  // on several ranks they are two families
 }
-
 }  // namespace zero::test

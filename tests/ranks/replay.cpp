@@ -10,7 +10,6 @@
 #include "tests/unit/elements.hpp"
 
 namespace zero::test {
-
 Replay::Replay(const Options& options, Family family)
     : options_(options),
       ranks_(ranks().size),
@@ -184,5 +183,4 @@ void check_same_run(const Outcome& ours, const Outcome& expected) {
   check_same_bits(ours.momentum, expected.momentum, "momentum");
   check_same_bits(ours.variance, expected.variance, "variance");
 }
-
 }  // namespace zero::test

@@ -8,7 +8,6 @@
 #include "tests/ranks/ranks.hpp"
 
 namespace zero::test {
-
 /// When the ranks' gradients are added: once a step, or for every micro-batch.
 enum class Family { once_a_step, every_micro_batch };
 
@@ -57,5 +56,4 @@ class Replay {
 void check_same_run(const Outcome& ours, const Outcome& expected);
 void check_same_bits(const std::vector<float>& ours, const std::vector<float>& expected,
                      const char* what);
-
 }  // namespace zero::test

@@ -8,7 +8,6 @@
 #include "trainer.hpp"
 
 namespace zero::test {
-
 namespace {
 
 struct Late {
@@ -29,7 +28,6 @@ void check_equals_replay(int prefetch) {
   const MakeData make = ordinary_data(options);
   check_same_run(run<Trainer>(options, make), Replay(options, Family::every_micro_batch).run(make));
 }
-
 }  // namespace
 
 TEST_CASE("compute is late, prefetch 0") {
@@ -61,5 +59,4 @@ TEST_CASE("communication is late, prefetch 2") {
   const Late late("communication");
   check_equals_replay(2);
 }
-
 }  // namespace zero::test

@@ -12,7 +12,6 @@
 #include "trainer.hpp"
 
 namespace zero::test {
-
 class FailingData : public Data {
  public:
   /// bad_first: of the batch that cannot be read.
@@ -36,7 +35,6 @@ class FailingData : public Data {
   std::int64_t bad_first_;
   std::string how_;
 };
-
 }  // namespace zero::test
 
 int main(int argc, char** argv) {

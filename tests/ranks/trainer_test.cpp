@@ -10,7 +10,6 @@
 #include "tests/ranks/replay.hpp"
 
 namespace zero::test {
-
 namespace {
 
 /// Small, sizes that neither 2 nor 3 ranks divide, with all of the update's options at work.
@@ -39,7 +38,6 @@ Outcome check_against_replay(Options options, const MakeData& make) {
   }
   return expected;
 }
-
 }  // namespace
 
 TEST_CASE("the run equals the replay: odd sizes, clipping, weight decay") {
@@ -156,5 +154,4 @@ TEST_CASE("with one micro-batch, or with one rank, the two families are one") {
                    Replay(options, Family::every_micro_batch).run(make));
   }
 }
-
 }  // namespace zero::test

@@ -16,7 +16,6 @@
 #include "tests/unit/reference_adam.hpp"
 
 namespace zero::test {
-
 namespace {
 
 using Bits = std::vector<std::uint32_t>;
@@ -139,7 +138,6 @@ std::vector<double> path_of(const std::vector<float>& gradients) {
   }
   return path;
 }
-
 }  // namespace
 
 TEST_CASE("Adam and the reference give PyTorch's numbers after 1 and after 100 steps") {
@@ -345,5 +343,4 @@ TEST_CASE("views of different sizes are refused") {
   refused({ours.weights, theirs.momentum, ours.variance}, grads, run.params());
   refused({ours.weights, ours.momentum, theirs.variance}, grads, run.params());
 }
-
 }  // namespace zero::test

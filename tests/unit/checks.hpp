@@ -11,7 +11,6 @@
 #include "memory/ledger.hpp"
 
 namespace zero::test {
-
 /// f() must throw an Error of that code, one sentence with all of these words in it.
 inline void check_refused(ExitCode code, const std::vector<std::string>& words, auto f) {
   try {
@@ -45,5 +44,4 @@ class Change {
   Kind kind_;
   KindBytes before_;
 };
-
 }  // namespace zero::test

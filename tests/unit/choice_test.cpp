@@ -12,7 +12,6 @@
 #include "tests/unit/checks.hpp"
 
 namespace zero {
-
 namespace {
 
 Options asked(std::optional<Device> device, std::optional<Comm> comm = {},
@@ -47,7 +46,6 @@ void check_refused(const Options& options, const Machine& machine, ExitCode code
 
 constexpr Device cpu = Device::cpu, cuda = Device::cuda;
 constexpr Comm mpi = Comm::mpi, nccl = Comm::nccl;
-
 }  // namespace
 
 TEST_CASE("auto: what the machine has, and why") {
@@ -93,5 +91,4 @@ TEST_CASE("what cannot be had is refused, with the numbers and what works") {
     check_refused(asked({}, comm, Reduce::native), machine(1, 2), usage, {"--comm nccl"});
   }
 }
-
 }  // namespace zero

@@ -19,7 +19,6 @@
 #include "train/mlp.hpp"
 
 namespace zero {
-
 namespace {
 
 namespace fs = std::filesystem;
@@ -111,7 +110,6 @@ void check_refused(const std::string& file, std::vector<std::string> words) {
   test::check_refused(ExitCode::data, words, [&] { file_bytes(options); });
   test::check_refused(ExitCode::data, words, [&] { make_data(options, Device::cpu); });
 }
-
 }  // namespace
 
 TEST_CASE("a step's samples are the same, however many ranks and micro-batches share them") {
@@ -247,5 +245,4 @@ TEST_CASE("the bytes of the data are as predicted") {
   CHECK(Data::bytes(teacher_options(Task::mlp), 0) == 16 * (24 + 24) * 4);
   CHECK(file_bytes(teacher_options(Task::toy)) == 0);
 }
-
 }  // namespace zero

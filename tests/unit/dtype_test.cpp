@@ -13,7 +13,6 @@
 #include "compute/generator.hpp"
 
 namespace zero {
-
 namespace {
 
 constexpr float infinity = std::numeric_limits<float>::infinity();
@@ -108,7 +107,6 @@ template <class T> void check_rounding(const std::vector<float>& samples) {
   }
   CHECK(wrong == 0);
 }
-
 }  // namespace
 
 TEST_CASE_TEMPLATE("every 16-bit pattern widens to its value and narrows back", T, Bf16, Fp16) {
@@ -215,5 +213,4 @@ TEST_CASE("a run-time dtype finds its C++ type, its size and its name") {
   CHECK(name_of(Dtype::fp16) == std::string("fp16"));
   CHECK_THROWS_AS(size_of(static_cast<Dtype>(3)), std::logic_error);
 }
-
 }  // namespace zero

@@ -10,7 +10,6 @@
 #include "train/mlp.hpp"
 
 namespace zero::test {
-
 inline constexpr Dtype dtypes[] = {Dtype::fp32, Dtype::bf16, Dtype::fp16};
 
 /// Half the distance from 1 to the next larger number: the largest relative error of one rounding.
@@ -69,5 +68,4 @@ inline std::vector<std::uint32_t> bits(View view) {
   for (const float x : values(view)) all.push_back(std::bit_cast<std::uint32_t>(x));
   return all;
 }
-
 }  // namespace zero::test

@@ -9,13 +9,11 @@
 #include <set>
 
 namespace zero {
-
 namespace {
 
 using enum RandomStream;
 constexpr RandomStream streams[] = {weights, inputs, positions, codes, teacher_in, teacher_out};
 constexpr std::uint64_t one = 1;
-
 }  // namespace
 
 TEST_CASE("mix is splitmix64: its state advances by the golden gamma") {
@@ -97,5 +95,4 @@ TEST_CASE("other seeds, streams and indices give other numbers") {
   // 30 000 of 2^64: two equal ones would be a chance of 2 * 10^-11.
   CHECK(seen.size() == made);
 }
-
 }  // namespace zero

@@ -10,7 +10,6 @@
 #include "tests/unit/elements.hpp"
 
 namespace zero::test {
-
 namespace {
 
 using Sizes = std::vector<std::int64_t>;
@@ -46,7 +45,6 @@ void mark_owned(int rank, int ranks, std::int64_t quantum, std::vector<int>& own
     }
   }
 }
-
 }  // namespace
 
 TEST_CASE("every element of every layer has exactly one owner") {
@@ -169,5 +167,4 @@ TEST_CASE("what makes no layout is refused") {
   CHECK_THROWS_AS(layout.layer(shards, 0), std::logic_error);
   CHECK_THROWS_AS(layout.shard(full, 0), std::logic_error);
 }
-
 }  // namespace zero::test

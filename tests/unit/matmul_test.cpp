@@ -12,7 +12,6 @@
 #include "tests/unit/elements.hpp"
 
 namespace zero::test {
-
 namespace {
 
 struct Shape {
@@ -93,7 +92,6 @@ void check(const Shape& shape, Dtype dtype, auto value_a, auto value_b, double b
     }
   }
 }
-
 }  // namespace
 
 TEST_CASE("products of small integers are exact") {
@@ -157,5 +155,4 @@ TEST_CASE("a product keeps to its panel") {
   const std::span<float> short_one = exact.first(matmul_panel - 1);
   CHECK_THROWS_AS(matmul(a.operand, b.operand, 1, 1, 1, short_one, ignore), std::logic_error);
 }
-
 }  // namespace zero::test

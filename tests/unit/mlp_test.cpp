@@ -17,7 +17,6 @@
 #include "tests/unit/rounding_bound.hpp"
 
 namespace zero::test {
-
 namespace {
 
 constexpr Task tasks[] = {Task::text, Task::toy, Task::mlp};
@@ -160,7 +159,6 @@ void make_small_integers(Net& net) {
     });
   }
 }
-
 }  // namespace
 
 TEST_CASE("the reference's gradients are the slopes of its loss") {
@@ -342,5 +340,4 @@ TEST_CASE("a ReLU cuts off minus infinity like any negative number") {
   fill(net.layout.layer(net.params, 1), [](std::int64_t at) { return at == 0 ? 1 : 0; });
   CHECK(net.forward(SmallIntegers(options)(0, 0)) == 9);  // (0 - -3)^2
 }
-
 }  // namespace zero::test

@@ -16,7 +16,6 @@
 #include "config.hpp"
 
 namespace zero {
-
 namespace {
 
 constexpr Chapter alone{.name = "01_adam", .ranks = false};
@@ -104,7 +103,6 @@ Values defaults(const Chapter& chapter) {
   if (chapter.prefetch()) values["prefetch"] = 1;
   return values;
 }
-
 }  // namespace
 
 TEST_CASE("without options the defaults hold, by chapter and by name") {
@@ -295,5 +293,4 @@ TEST_CASE("help: one line for each option, none above 80 columns") {
     CHECK(listed == expected);
   }
 }
-
 }  // namespace zero

@@ -16,7 +16,6 @@
 #include "train/mlp.hpp"
 
 namespace zero {
-
 namespace {
 
 constexpr Chapter replicated{
@@ -88,7 +87,6 @@ void check_cell(const Chapter& chapter, double parameters, int ranks, const std:
   CHECK(above >= (truncated ? 0 : -unit / 2) - padding);
   CHECK(above <= (truncated ? unit : unit / 2) + padding);
 }
-
 }  // namespace
 
 TEST_CASE("the 54 cells of the ZeRO paper's table of model states, in GB") {
@@ -299,5 +297,4 @@ TEST_CASE("what can be answered alone is, with its exit code; the rest goes on")
   command.options.data = "no such file";
   CHECK(answer_alone(command, sharded_gradients) == 3);
 }
-
 }  // namespace zero

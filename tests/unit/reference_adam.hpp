@@ -10,7 +10,6 @@
 #include "train/options.hpp"
 
 namespace zero::test {
-
 /// The state of a vector of parameters; a model has one for each layer.
 struct ReferenceAdam {
   double lr, beta1, beta2, eps, weight_decay;
@@ -85,5 +84,4 @@ struct Bounded {
   std::vector<double> magnitude;  // the momentum of the gradients' magnitudes
   double u;
 };
-
 }  // namespace zero::test

@@ -8,7 +8,6 @@
 #include "tests/ranks/reference_model.hpp"
 
 namespace zero::test {
-
 inline Numbers magnitudes(Numbers numbers) {
   for (double& x : numbers) x = std::abs(x);
   return numbers;
@@ -120,5 +119,4 @@ class RoundingBound {
   const Architecture& shape_;
   const double roundoff_;
 };
-
 }  // namespace zero::test

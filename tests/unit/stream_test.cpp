@@ -15,7 +15,6 @@
 #include <vector>
 
 namespace zero {
-
 namespace {
 
 using namespace std::chrono_literals;
@@ -42,7 +41,6 @@ struct Mishap {};
 void until(const std::atomic<bool>& flag) {
   while (!flag) std::this_thread::sleep_for(1ms);
 }
-
 }  // namespace
 
 TEST_CASE("tasks of one stream run in order, all before synchronise returns") {
@@ -298,5 +296,4 @@ TEST_CASE("the host waits for room when 4096 tasks wait") {
   stream.synchronise();
   CHECK(put == 5000);
 }
-
 }  // namespace zero

@@ -11,7 +11,6 @@
 #include "tests/unit/elements.hpp"
 
 namespace zero::test {
-
 namespace {
 
 Scratch scratch_of(std::int64_t size, Dtype dtype = Dtype::fp32) {
@@ -22,7 +21,6 @@ bool all_zero(View view) {
   return std::all_of(view.data, view.data + view.bytes(),
                      [](std::byte b) { return b == std::byte{0}; });
 }
-
 }  // namespace
 
 TEST_CASE("the ledger tells reserved, resident, in use and peak apart, by kind") {
@@ -212,5 +210,4 @@ TEST_CASE("the kernel's own figure of the process's peak follows what is taken")
   // Part of it may lie where something else was before, but not half: nothing here is that large.
   CHECK(process_peak_bytes() - before > size / 2);
 }
-
 }  // namespace zero::test

@@ -8,7 +8,6 @@
 #include <limits>
 
 namespace zero {
-
 namespace {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
@@ -26,7 +25,6 @@ float after(LossScale& scale, bool skipped, int steps = 1) {
 }
 
 constexpr bool good = false, bad = true;
-
 }  // namespace
 
 TEST_CASE("the loss is the mean over the micro-batches of all ranks") {
@@ -122,5 +120,4 @@ TEST_CASE("a fixed loss scale stays, and fp32 and bf16 have none") {
     CHECK(after(scale, bad) == fixed.value);
   }
 }
-
 }  // namespace zero

@@ -13,7 +13,6 @@
 #include "compute/stream.hpp"
 
 namespace zero {
-
 namespace {
 
 using namespace std::chrono_literals;
@@ -40,7 +39,6 @@ struct Never : DeviceMark {
 
 constexpr const char* ending =
     ": a rank is stuck or gone, or a step takes longer than --timeout allows";
-
 }  // namespace
 
 TEST_CASE("a task that does not end is named, with its step, phase and stream") {
@@ -132,5 +130,4 @@ TEST_CASE("time in which the process is stopped does not count") {
   CHECK(watched.said.wait_for(300ms) == std::future_status::timeout);
   CHECK(watched.sentence() != "nothing");
 }
-
 }  // namespace zero

@@ -4,7 +4,6 @@
 #pragma once
 
 namespace zero {
-
 template <class Loop> [[gnu::target("avx2"), gnu::flatten]] void with_avx2(const Loop& loop) {
   loop();
 }
@@ -12,5 +11,4 @@ template <class Loop> [[gnu::target("avx2"), gnu::flatten]] void with_avx2(const
 template <class Loop> void on_wide_vectors(const Loop& loop) {
   __builtin_cpu_supports("avx2") ? with_avx2(loop) : loop();
 }
-
 }  // namespace zero

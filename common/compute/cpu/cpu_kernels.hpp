@@ -8,7 +8,6 @@
 #include "compute/wide_vectors.hpp"
 
 namespace zero {
-
 class CpuKernels : public ElementWise<CpuKernels> {
  public:
   void bind_thread() override {}
@@ -104,5 +103,4 @@ class CpuKernels : public ElementWise<CpuKernels> {
 };
 
 extern template class ElementWise<CpuKernels>;
-
 }  // namespace zero

@@ -4,7 +4,6 @@
 #include "compute/cpu/cpu_kernels.hpp"
 
 namespace zero {
-
 void CpuKernels::text_samples(const TextSource& source, std::int64_t first, View inputs,
                               View targets) {
   with_type(inputs.dtype, [&]<class T>(T) {
@@ -49,5 +48,4 @@ void CpuKernels::teacher_samples(const TeacherSource& source, std::int64_t first
     }
   });
 }
-
 }  // namespace zero

@@ -2,7 +2,5 @@
 #include "compute/cpu/cpu_kernels.hpp"
 
 namespace zero {
-
 template class ElementWise<CpuKernels>;
-
 }  // namespace zero

@@ -13,7 +13,6 @@ extern "C" [[gnu::weak]] void __tsan_read_range(void* address, unsigned long byt
 extern "C" [[gnu::weak]] void __tsan_write_range(void* address, unsigned long bytes);
 
 namespace zero {
-
 namespace {
 
 constexpr std::int64_t outer_block = 256;
@@ -47,7 +46,6 @@ void announce_read(View view) {
 void announce_write(float* to, std::int64_t count) {
   if (__tsan_write_range) __tsan_write_range(to, count * sizeof(float));
 }
-
 }  // namespace
 
 void use_one_matmul_thread() { openblas_set_num_threads(1); }
@@ -82,5 +80,4 @@ void matmul(const Matrix& a, const Matrix& b, std::int64_t rows, std::int64_t in
     }
   }
 }
-
 }  // namespace zero

@@ -7,7 +7,6 @@
 #include "compute/kernels.hpp"
 
 namespace zero {
-
 /// `count` neighbours of a finished product, in one row: elements [at, at + count) of it,
 /// row-major, the first of them in that column.
 struct RowPart {
@@ -28,5 +27,4 @@ void matmul(const Matrix& a, const Matrix& b, std::int64_t rows, std::int64_t in
 
 /// Blocks of 256 x 384, 384 x 256 and 256 x 256 elements: 1 MiB.
 inline constexpr std::int64_t matmul_panel = 256 * 384 + 384 * 256 + 256 * 256;
-
 }  // namespace zero

@@ -6,7 +6,6 @@
 #include "compute/cpu/matmul.hpp"
 
 namespace zero {
-
 namespace {
 
 /// Softmax cross-entropy of one row of `count` outputs; writes scale * its gradient / batch.
@@ -23,7 +22,6 @@ double cross_entropy_of_row(const T* outputs, std::int64_t count, int target, fl
   }
   return std::log(sum) + largest - widen(outputs[target]);
 }
-
 }  // namespace
 
 /// y = relu(x W^T + b), formed in fp32 and rounded once.
@@ -99,5 +97,4 @@ void CpuKernels::cross_entropy(View outputs, View targets, std::int64_t rows, fl
     sums.totals.loss += sum / static_cast<double>(rows);
   });
 }
-
 }  // namespace zero

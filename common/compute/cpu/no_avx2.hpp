@@ -3,7 +3,5 @@
 #pragma once
 
 namespace zero {
-
 template <class Loop> void on_wide_vectors(const Loop& loop) { loop(); }
-
 }  // namespace zero

@@ -6,7 +6,6 @@
 #include "compute/cpu/cpu_kernels.hpp"
 
 namespace zero {
-
 void CpuKernels::copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes) {
   std::memcpy(to, from, bytes);
 }
@@ -31,5 +30,4 @@ void CpuKernels::ordered_mean(View own, int rank, View received, View shard, Wri
     }
   });
 }
-
 }  // namespace zero

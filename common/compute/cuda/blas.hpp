@@ -5,7 +5,6 @@
 #include <cublas_v2.h>
 
 namespace zero::cuda {
-
 /// cuBLAS has several functions of that name; this is the one for any mixture of types.
 using Gemm = cublasStatus_t (*)(cublasHandle_t handle, cublasOperation_t transpose_a,
                                 cublasOperation_t transpose_b, int rows, int columns, int inner,
@@ -26,5 +25,4 @@ struct Blas {
 
 /// Throws Error (resources) when the library is not there.
 const Blas& blas();
-
 }  // namespace zero::cuda

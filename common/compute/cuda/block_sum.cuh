@@ -4,7 +4,6 @@
 #include "compute/cuda/launch.cuh"
 
 namespace zero::cuda {
-
 /// Most partial sums, one a block.
 inline constexpr std::int64_t most_blocks = 1024;
 
@@ -67,5 +66,4 @@ void CudaKernels::add_sum(Sums& sums, double Totals::*total, double divisor, std
   launch(dim3(blocks), kernel, items, on_gpu.partial, body, operands...);
   launch(dim3(1), add_partial_sums, &(on_gpu.totals.*total), on_gpu.partial, blocks, divisor);
 }
-
 }  // namespace zero::cuda

@@ -9,7 +9,6 @@
 #include "memory/error.hpp"
 
 namespace zero::cuda {
-
 /// What lies in a GPU's memory behind Sums.
 struct SumsOnGpu {
   static SumsOnGpu& of(Sums& sums) { return *reinterpret_cast<SumsOnGpu*>(sums.on_gpu.data()); }
@@ -100,7 +99,6 @@ inline View product_block(View panel) {
   const std::int64_t workspace = blas_workspace_bytes / bytes_of(Dtype::fp32);
   return panel.part(workspace, panel.size - workspace);
 }
-
 }  // namespace zero::cuda
 
 namespace zero {

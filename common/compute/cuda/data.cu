@@ -3,7 +3,6 @@
 #include "compute/cuda/launch.cuh"
 
 namespace zero::cuda {
-
 namespace {
 
 /// A block a sample.
@@ -70,7 +69,6 @@ __global__ void teacher_kernel(TeacherSource source, std::int64_t first, std::in
     }
   }
 }
-
 }  // namespace
 
 void CudaKernels::text_samples(const TextSource& source, std::int64_t first, View inputs,
@@ -89,5 +87,4 @@ void CudaKernels::teacher_samples(const TeacherSource& source, std::int64_t firs
            first, rows, elements<T>(inputs), elements<float>(targets));
   });
 }
-
 }  // namespace zero::cuda

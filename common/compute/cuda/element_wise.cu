@@ -2,7 +2,5 @@
 #include "compute/cuda/block_sum.cuh"
 
 namespace zero {
-
 template class ElementWise<cuda::CudaKernels>;
-
 }  // namespace zero

@@ -10,7 +10,6 @@
 #include "compute/element_wise.hpp"
 
 namespace zero::cuda {
-
 inline constexpr int threads = 256;
 
 template <class... Parameters, class... Arguments>
@@ -105,5 +104,4 @@ void CudaKernels::each(std::int64_t count, const Body& body, const Operands&... 
   if (items.all == 0) return;
   launch(dim3(items.blocks()), each_kernel<Body, Operands...>, items, body, operands...);
 }
-
 }  // namespace zero::cuda

@@ -6,7 +6,6 @@
 #include "memory/error.hpp"
 
 namespace zero::cuda {
-
 namespace {
 
 template <class Function> void find(void* library, const char* name, Function& function) {
@@ -28,12 +27,10 @@ Blas load() {
   find(library, "cublasGetStatusString", blas.words);
   return blas;
 }
-
 }  // namespace
 
 const Blas& blas() {
   static const Blas loaded = load();
   return loaded;
 }
-
 }  // namespace zero::cuda

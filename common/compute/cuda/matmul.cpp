@@ -5,14 +5,12 @@
 #include "compute/cuda/cuda_kernels.hpp"
 
 namespace zero::cuda {
-
 namespace {
 
 cudaDataType type_of(Dtype dtype) {
   constexpr cudaDataType types[] = {CUDA_R_32F, CUDA_R_16BF, CUDA_R_16F};
   return types[static_cast<int>(dtype)];
 }
-
 }  // namespace
 
 void CudaKernels::multiply(const Matrix& a, const Matrix& b, std::int64_t rows, std::int64_t inner,
@@ -40,5 +38,4 @@ void CudaKernels::multiply(const Matrix& a, const Matrix& b, std::int64_t rows, 
                            product.data, type_of(product.dtype), static_cast<int>(columns),
                            CUBLAS_COMPUTE_32F, CUBLAS_GEMM_DEFAULT));
 }
-
 }  // namespace zero::cuda

@@ -7,7 +7,6 @@
 #include "memory/device.hpp"
 
 namespace zero {
-
 namespace {
 
 using cuda::check_cuda;
@@ -81,7 +80,6 @@ class GpuMemory : public DeviceMemory {
     return {static_cast<std::int64_t>(all), static_cast<std::int64_t>(available)};
   }
 };
-
 }  // namespace
 
 Gpus visible_gpus() {
@@ -102,5 +100,4 @@ DeviceMemory& gpu_memory() {
   static GpuMemory memory;
   return memory;
 }
-
 }  // namespace zero

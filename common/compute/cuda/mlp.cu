@@ -6,7 +6,6 @@
 #include "memory/error.hpp"
 
 namespace zero::cuda {
-
 namespace {
 
 /// An operand: the bias of an output's column, of rows of `outputs` elements.
@@ -122,7 +121,6 @@ __global__ void cross_entropy_kernel(const T* outputs, const float* targets, std
   }
   if (threadIdx.x == 0) partial[blockIdx.x] = loss;
 }
-
 }  // namespace
 
 /// The product is rounded to the storage type, and once more after bias and ReLU.
@@ -222,5 +220,4 @@ void CudaKernels::cross_entropy(View outputs, View targets, std::int64_t rows, f
   });
   launch(dim3(1), add_partial_sums, &to.totals.loss, to.partial, blocks, count);
 }
-
 }  // namespace zero::cuda

@@ -3,11 +3,9 @@
 #include "memory/error.hpp"
 
 namespace zero {
-
 namespace {
 
 constexpr const char* without = "this program was built without CUDA";
-
 }  // namespace
 
 Gpus visible_gpus() { return {0, without, {}}; }
@@ -17,5 +15,4 @@ void use_gpu(int) { throw Error(ExitCode::resources, without); }
 DeviceMemory& gpu_memory() { throw Error(ExitCode::resources, without); }
 
 std::unique_ptr<Kernels> cuda::make_kernels() { throw Error(ExitCode::resources, without); }
-
 }  // namespace zero

@@ -2,7 +2,6 @@
 #include "compute/cuda/launch.cuh"
 
 namespace zero::cuda {
-
 namespace {
 
 /// An operand: the mean of all ranks' elements, added in rank order.
@@ -39,7 +38,6 @@ __device__ Pack<float, width> load(const MeanOfRanks<T>& x, std::int64_t i) {
   for (int k = 0; k < width; ++k) sum.at[k] /= static_cast<float>(x.ranks);
   return sum;
 }
-
 }  // namespace
 
 void CudaKernels::ordered_mean(View own, int rank, View received, View shard, Write write) {
@@ -49,5 +47,4 @@ void CudaKernels::ordered_mean(View own, int rank, View received, View shard, Wr
     store_each(shard.size, mean, elements<T>(shard), write);
   });
 }
-
 }  // namespace zero::cuda

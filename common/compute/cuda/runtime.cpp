@@ -8,7 +8,6 @@
 #include "memory/error.hpp"
 
 namespace zero::cuda {
-
 namespace {
 
 class CudaMark : public DeviceMark {
@@ -32,7 +31,6 @@ class CudaMark : public DeviceMark {
  private:
   cudaEvent_t event_ = nullptr;
 };
-
 }  // namespace
 
 void check_cuda(cudaError_t code, std::source_location where) {
@@ -94,5 +92,4 @@ void CudaKernels::fetch(Sums& sums) {
   finish();
   sums.totals = *reinterpret_cast<const Totals*>(fetched_.data());
 }
-
 }  // namespace zero::cuda

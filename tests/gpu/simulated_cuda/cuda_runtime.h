@@ -139,10 +139,8 @@ struct cudaLaunchConfig_t {
 };
 
 namespace simulated {
-
 /// Queues a grid; `thread` is what each of its threads does.
 cudaError_t launch(const cudaLaunchConfig_t& config, std::function<void()> thread);
-
 }  // namespace simulated
 
 template <class... Params, class... Args>

@@ -3,7 +3,6 @@
 #include "compute/cuda/blas.hpp"
 
 namespace zero::cuda {
-
 const Blas& blas() {
   static const Blas simulated{cublasCreate,
                               cublasDestroy,
@@ -14,5 +13,4 @@ const Blas& blas() {
                               cublasGetStatusString};
   return simulated;
 }
-
 }  // namespace zero::cuda

@@ -18,7 +18,6 @@ struct cublasContext {
 };
 
 namespace {
-
 /// A matrix as it lies in memory, column by column.
 struct Matrix {
   std::size_t elements() const {
@@ -122,7 +121,6 @@ void require_device_memory(const Matrix& matrix, const char* name) {
   const std::size_t bytes = elements * (matrix.type == CUDA_R_32F ? 4 : 2);
   simulated::require_device_memory(matrix.data, bytes, name);
 }
-
 }  // namespace
 
 const char* cublasGetStatusString(cublasStatus_t status) {

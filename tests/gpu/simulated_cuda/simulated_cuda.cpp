@@ -22,7 +22,6 @@
 #include <vector>
 
 namespace {
-
 using std::chrono::microseconds;
 using std::chrono::steady_clock;
 
@@ -134,7 +133,6 @@ class Moment {
   bool passed_ = false;
   steady_clock::time_point time_;
 };
-
 }  // namespace
 
 /// A queue and the thread that works it off; the thread keeps it alive after cudaStreamDestroy.
@@ -201,7 +199,6 @@ struct CUevent_st {
 };
 
 namespace {
-
 /// All that is shared. Never destroyed: the threads of streams may outlive main.
 struct Device {
   std::vector<std::shared_ptr<CUstream_st>> running_streams() {
@@ -279,11 +276,9 @@ void require_copyable(const void* memory, std::size_t bytes, bool async) {
     simulated::die("%s: the host's side is not memory of cudaMallocHost", call);
   }
 }
-
 }  // namespace
 
 namespace simulated {
-
 void die(const char* format, ...) {
   std::fputs("simulated GPU: ", stderr);
   va_list arguments;
@@ -324,7 +319,6 @@ cudaError_t launch(const cudaLaunchConfig_t& config, std::function<void()> threa
           [grid, block, thread = std::move(thread)] { run_grid(grid, block, thread); });
   return cudaSuccess;
 }
-
 }  // namespace simulated
 
 const char* cudaGetErrorName(cudaError_t error) {

@@ -13,7 +13,6 @@
 #include "cuda_runtime.h"
 
 namespace simulated {
-
 [[noreturn, gnu::format(printf, 1, 2)]] void die(const char* format, ...);
 
 /// Runs `work` when all that the stream was given before is done; at once on the default stream.
@@ -24,5 +23,4 @@ void require_device_memory(const void* memory, std::size_t bytes, const char* wh
 
 /// Runs a whole grid on the calling thread.
 void run_grid(dim3 grid, dim3 block, const std::function<void()>& thread);
-
 }  // namespace simulated

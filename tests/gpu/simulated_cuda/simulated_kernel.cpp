@@ -16,7 +16,6 @@ constinit thread_local dim3 blockDim{};
 constinit thread_local dim3 gridDim{};
 
 namespace simulated {
-
 namespace {
 
 constexpr std::size_t stack_bytes = std::size_t{64} << 10;
@@ -118,7 +117,6 @@ void run_without_barriers(const Block& block, unsigned int threads, bool backwar
     (*block.thread)();
   }
 }
-
 }  // namespace
 
 void run_grid(dim3 grid, dim3 size, const std::function<void()>& thread) {
@@ -143,7 +141,6 @@ void run_grid(dim3 grid, dim3 size, const std::function<void()>& thread) {
   }
   block.thread = nullptr;
 }
-
 }  // namespace simulated
 
 void __syncthreads() {

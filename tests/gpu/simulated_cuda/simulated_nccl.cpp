@@ -25,7 +25,6 @@
 #include "simulated_cuda.hpp"
 
 namespace {
-
 thread_local std::string last_error;
 
 ncclResult_t failure(ncclResult_t result, const std::string& why) {
@@ -119,7 +118,6 @@ struct Address {
 int new_socket() {
   return socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 }
-
 }  // namespace
 
 struct ncclComm {
@@ -180,7 +178,6 @@ struct ncclComm {
 };
 
 namespace {
-
 /// What the calling thread has said since ncclGroupStart.
 struct Group {
   int depth = 0;
@@ -208,7 +205,6 @@ const std::byte* bytes(const void* data) {
 std::byte* bytes(void* data) {
   return static_cast<std::byte*>(data);
 }
-
 }  // namespace
 
 const char* ncclGetErrorString(ncclResult_t result) {
