@@ -9,7 +9,6 @@
 
 namespace zero {
 namespace {
-
 /// Host memory as a transport sees it: bytes are a multiple of 4.
 View host_view(std::byte* data, std::int64_t bytes) {
   return {data, bytes / 4, bytes / 4, Dtype::fp32, Device::cpu};

@@ -13,7 +13,6 @@
 
 namespace zero {
 namespace {
-
 /// Host memory through which a GPU's bytes pass, wave by wave: while one wave is exchanged, the
 /// next is copied out and the one before it is copied in.
 struct Staging {

@@ -12,7 +12,6 @@
 
 namespace zero {
 namespace {
-
 ncclDataType_t type_of(Dtype dtype) {
   constexpr ncclDataType_t types[] = {ncclFloat32, ncclBfloat16, ncclFloat16};
   return types[static_cast<int>(dtype)];

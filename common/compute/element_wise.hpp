@@ -108,62 +108,46 @@ struct SquaredError {
 template <class Backend> class ElementWise : public Kernels {
  public:
   void initialise(View part, const Generator& random, std::uint64_t number, std::int64_t weights,
-                  float scale) final;
-  void squared_error(View outputs, View targets, float scale, View delta, Sums& sums) final;
-  void divide(View values, int divisor) final;
-  void squared_norm(View values, Sums& sums) final;
-  void adam(const AdamScalars& scalars, const AdamSlice& slice, View grads, View params) final;
+                  float scale) final {
+    with_type(part.dtype, [&]<class T>(T) {
+      on().each(part.size, Initialise{random, number, weights, scale}, Out<T>{of<T>(part)});
+    });
+  }
+
+  void squared_error(View outputs, View targets, float scale, View delta, Sums& sums) final {
+    with_type(outputs.dtype, [&]<class T>(T) {
+      const auto count = static_cast<double>(outputs.size);
+      const SquaredError body{static_cast<float>(scale / count)};
+      on().add_sum(sums, &Totals::loss, count, outputs.size, body, In<T>{of<T>(outputs)},
+                   In<float>{of<float>(targets)}, Out<T>{of<T>(delta)});
+    });
+  }
+
+  void divide(View values, int divisor) final {
+    with_type(values.dtype, [&]<class T>(T) {
+      on().each(values.size, Divide{static_cast<float>(divisor)}, InOut<T>{of<T>(values)});
+    });
+  }
+
+  void squared_norm(View values, Sums& sums) final {
+    with_type(values.dtype, [&]<class T>(T) {
+      on().add_sum(sums, &Totals::squares, 1, values.size, Square(), In<T>{of<T>(values)});
+    });
+  }
+
+  void adam(const AdamScalars& scalars, const AdamSlice& slice, View grads, View params) final {
+    with_type(grads.dtype, [&]<class T>(T) {
+      const auto update = [&](auto... copy) {
+        on().each(slice.weights.size, AdamBody{scalars}, In<T>{of<T>(grads)},
+                  InOut<float>{of<float>(slice.weights)}, InOut<float>{of<float>(slice.momentum)},
+                  InOut<float>{of<float>(slice.variance)}, copy...);
+      };
+      params.data == slice.weights.data ? update() : update(Out<T>{of<T>(params)});
+    });
+  }
 
  private:
   Backend& on() { return static_cast<Backend&>(*this); }
   template <class T> static T* of(View view) { return Backend::template elements<T>(view); }
 };
-
-template <class Backend>
-void ElementWise<Backend>::initialise(View part, const Generator& random, std::uint64_t number,
-                                      std::int64_t weights, float scale) {
-  with_type(part.dtype, [&]<class T>(T) {
-    on().each(part.size, Initialise{random, number, weights, scale}, Out<T>{of<T>(part)});
-  });
-}
-
-template <class Backend>
-void ElementWise<Backend>::squared_error(View outputs, View targets, float scale, View delta,
-                                         Sums& sums) {
-  with_type(outputs.dtype, [&]<class T>(T) {
-    const auto count = static_cast<double>(outputs.size);
-    on().add_sum(sums, &Totals::loss, count, outputs.size,
-                 SquaredError{static_cast<float>(scale / count)}, In<T>{of<T>(outputs)},
-                 In<float>{of<float>(targets)}, Out<T>{of<T>(delta)});
-  });
-}
-
-template <class Backend> void ElementWise<Backend>::divide(View values, int divisor) {
-  with_type(values.dtype, [&]<class T>(T) {
-    on().each(values.size, Divide{static_cast<float>(divisor)}, InOut<T>{of<T>(values)});
-  });
-}
-
-template <class Backend> void ElementWise<Backend>::squared_norm(View values, Sums& sums) {
-  with_type(values.dtype, [&]<class T>(T) {
-    on().add_sum(sums, &Totals::squares, 1, values.size, Square(), In<T>{of<T>(values)});
-  });
-}
-
-template <class Backend>
-void ElementWise<Backend>::adam(const AdamScalars& scalars, const AdamSlice& slice, View grads,
-                                View params) {
-  with_type(grads.dtype, [&]<class T>(T) {
-    const auto update = [&](auto... copy) {
-      on().each(slice.weights.size, AdamBody{scalars}, In<T>{of<T>(grads)},
-                InOut<float>{of<float>(slice.weights)}, InOut<float>{of<float>(slice.momentum)},
-                InOut<float>{of<float>(slice.variance)}, copy...);
-    };
-    if (params.data == slice.weights.data) {
-      update();
-    } else {
-      update(Out<T>{of<T>(params)});
-    }
-  });
-}
 }  // namespace zero

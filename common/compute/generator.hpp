@@ -7,14 +7,7 @@
 #include "memory/dtype.hpp"
 
 namespace zero {
-enum class RandomStream : std::uint64_t {
-  weights,
-  inputs,
-  positions,
-  codes,
-  teacher_in,
-  teacher_out
-};
+enum class RandomStream { weights, inputs, positions, codes, teacher_in, teacher_out };
 
 /// splitmix64: advance by the golden gamma, then scramble.
 constexpr std::uint64_t golden_gamma = 0x9e3779b97f4a7c15;

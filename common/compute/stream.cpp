@@ -1,62 +1,58 @@
 // SPDX-License-Identifier: MIT
 #include "compute/stream.hpp"
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
-#include <map>
 #include <mutex>
 #include <thread>
 #include <utility>
 
+#include "compute/cpu/cpu_kernels.hpp"
+
 namespace zero {
-struct Event::State {
-  std::mutex mutex;  // guards all
-  std::condition_variable changed;
-  bool reached = false;
-  Mark mark;  // what is then still to be done by the device
-
-  void reach(Mark when) {
-    {
-      const std::lock_guard lock(mutex);
-      reached = true;
-      mark = std::move(when);
-    }
-    changed.notify_all();
-  }
-
-  /// Blocks until the stream's thread has got there and returns the device's mark.
-  Mark wait() {
-    std::unique_lock lock(mutex);
-    changed.wait(lock, [&] { return reached; });
-    return mark;
-  }
-};
-
 namespace {
-std::mutex hooks_mutex;  // guards both
-std::map<std::string, std::chrono::microseconds> delays;
+std::atomic<std::int64_t> waits = 0;
+std::mutex observer_mutex;  // guards the next
 Stream::Observer present_observer;
 
-std::chrono::microseconds delay_of(const std::string& name) {
-  const std::lock_guard lock(hooks_mutex);
-  const auto found = delays.find(name);
-  return found == delays.end() ? std::chrono::microseconds(0) : found->second;
-}
-
 Stream::Observer observer_now() {
-  const std::lock_guard lock(hooks_mutex);
+  const std::lock_guard lock(observer_mutex);
   return present_observer;
 }
 }  // namespace
 
+std::unique_ptr<Kernels> make_kernels(Device device) {
+  if (device == Device::cuda) return cuda::make_kernels();
+  return std::make_unique<CpuKernels>();
+}
+
+void wait_for(const Mark& mark) {
+  using Clock = std::chrono::steady_clock;
+  if (!mark || mark->passed()) return;
+  ++waits;
+  // Most steps are shorter than that; whoever waits longer leaves the core to others.
+  constexpr auto yielding = std::chrono::milliseconds(20);
+  for (const auto start = Clock::now(); !mark->passed();) {
+    if (Clock::now() - start < yielding) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+  }
+}
+
+std::int64_t waits_so_far() { return waits; }
+
+/// A thread that calls tasks in order, until an empty one.
 struct Stream::Worker {
   /// So far may the host run ahead: the queue is memory that no ledger sees.
   static constexpr std::size_t most_queued = 4096;
 
-  explicit Worker(const Stream& stream)
-      : delay(delay_of(stream.name_)), thread([this, &kernels = stream.kernels()] {
+  explicit Worker(Kernels& kernels)
+      : thread([this, &kernels] {
           kernels.bind_thread();
-          loop();
+          while (const auto task = next()) task();
         }) {}
 
   ~Worker() {
@@ -65,32 +61,23 @@ struct Stream::Worker {
   }
 
   void push(std::function<void()> task) {
-    {
-      std::unique_lock lock(mutex);
-      room.wait(lock, [&] { return tasks.size() < most_queued; });
-      tasks.push_back(std::move(task));
-    }
-    changed.notify_one();
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return tasks.size() < most_queued; });
+    tasks.push_back(std::move(task));
+    changed.notify_all();
   }
 
-  /// Until the empty task, which is the last.
-  void loop() {
-    while (true) {
-      std::unique_lock lock(mutex);
-      changed.wait(lock, [&] { return !tasks.empty(); });
-      const std::function<void()> task = std::move(tasks.front());
-      tasks.pop_front();
-      lock.unlock();
-      room.notify_one();
-      if (!task) return;
-      task();
-    }
+  std::function<void()> next() {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return !tasks.empty(); });
+    std::function<void()> task = std::move(tasks.front());
+    tasks.pop_front();
+    changed.notify_all();
+    return task;
   }
 
-  const std::chrono::microseconds delay;  // looked up once: a lock at each task would order streams
   std::mutex mutex;  // guards tasks
   std::condition_variable changed;
-  std::condition_variable room;
   std::deque<std::function<void()>> tasks;
   std::thread thread;  // last: it uses all of the above
 };
@@ -101,57 +88,48 @@ Stream::Stream(const std::string& name, Device device, Mode mode)
       observer_(observer_now()),
       progress_("stream " + name),
       kernels_(make_kernels(device)),
-      worker_(mode == Mode::worker ? std::make_unique<Worker>(*this) : nullptr) {}
+      worker_(mode == Mode::worker ? std::make_unique<Worker>(*kernels_) : nullptr) {}
 
 Stream::~Stream() = default;
 
-void Stream::perform(const std::function<void()>& task) {
-  const Working working(progress_);
-  if (observer_) observer_(name_, current_phase, *kernels_, true);
-  task();
-  if (observer_) observer_(name_, current_phase, *kernels_, false);
+void Stream::enqueue(std::function<void()> task) {
+  worker_ ? worker_->push(std::move(task)) : task();
 }
 
 void Stream::run(std::function<void()> task) {
-  if (!worker_) return perform(task);
-  worker_->push([this, delay = worker_->delay, phase = current_phase, step = current_step,
-                 task = std::move(task)] {
+  enqueue([this, phase = current_phase, step = current_step, task = std::move(task)] {
     const PhaseScope scope(phase);
     current_step = step;
-    if (delay.count() > 0) std::this_thread::sleep_for(delay);
-    perform(task);
+    const Working working(progress_);
+    if (observer_) observer_(name_, phase, *kernels_, true);
+    task();
+    if (observer_) observer_(name_, phase, *kernels_, false);
   });
 }
 
 Event Stream::record() {
+  const auto mark = std::make_shared<std::promise<Mark>>();
   Event event;
-  event.state_ = std::make_shared<Event::State>();
-  const auto reach = [state = event.state_, this] { state->reach(kernels_->record()); };
-  worker_ ? worker_->push(reach) : reach();
+  event.reached_ = mark->get_future();
+  enqueue([mark, this] { mark->set_value(kernels_->record()); });
   return event;
 }
 
 void Stream::wait(const Event& event) {
-  if (!event.state_) return;
+  if (!event.reached_.valid()) return;
   // This is no task of its own to the watchdog, nor is the host's waiting for a worker below: the
   // stream that is waited for counts, and no two can wait for each other.
-  const auto wait = [state = event.state_, this] { kernels_->wait(state->wait()); };
-  worker_ ? worker_->push(wait) : wait();
+  enqueue([reached = event.reached_, this] { kernels_->wait(reached.get()); });
 }
 
 void Stream::synchronise() {
-  const Mark mark = record().state_->wait();
+  const Mark mark = record().reached_.get();
   const Working waiting(Progress::of_host());
   wait_for(mark);
 }
 
-void Stream::delay_for_tests(const std::string& name, std::chrono::microseconds delay) {
-  const std::lock_guard lock(hooks_mutex);
-  delays[name] = delay;
-}
-
 void Stream::observe(Observer observer) {
-  const std::lock_guard lock(hooks_mutex);
+  const std::lock_guard lock(observer_mutex);
   present_observer = std::move(observer);
 }
 }  // namespace zero

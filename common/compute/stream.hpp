@@ -2,8 +2,8 @@
 // Work in order: what is put on a stream runs in that order, and two streams run side by side
 // unless an Event makes one wait for the other.
 #pragma once
-#include <chrono>
 #include <functional>
+#include <future>
 #include <memory>
 #include <string>
 
@@ -20,8 +20,7 @@ class Event {
 
  private:
   friend class Stream;
-  struct State;
-  std::shared_ptr<State> state_;
+  std::shared_future<Mark> reached_;  // by the stream; what its device then has still to do
 };
 
 /// An in-order queue of tasks for one device. On the CPU a task does its work; on a GPU it queues
@@ -55,9 +54,6 @@ class Stream {
   /// Blocks until the stream is idle.
   void synchronise();
 
-  /// For tests: in worker streams of that name constructed from now on every task starts that much
-  /// later, which makes the schedule in which a missing wait shows. Zero ends it.
-  static void delay_for_tests(const std::string& name, std::chrono::microseconds delay);
   using Observer =
       std::function<void(const std::string& stream, Phase phase, Kernels& on, bool begins)>;
   /// For tests and traces: in streams constructed from now on that is called right before each task
@@ -66,7 +62,7 @@ class Stream {
 
  private:
   struct Worker;
-  void perform(const std::function<void()>& task);
+  void enqueue(std::function<void()> task);
 
   const std::string name_;
   const Device device_;

@@ -2,13 +2,12 @@
 #include "compute/watchdog.hpp"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
+#include <condition_variable>
 
 namespace zero {
 namespace {
-
 using namespace std::chrono_literals;
 
 constexpr auto tick = 50ms;
@@ -82,67 +81,56 @@ void task_queued(Mark mark) {
   queued.emplace_back(current->task_, std::move(mark));
 }
 
-std::chrono::milliseconds Progress::seen_again(std::chrono::milliseconds later) {
-  const std::uint64_t count = count_;
-  const bool same_task = count == seen_ && count % 2 == 1;
-  seen_ = count;
-  stands_ = same_task ? stands_ + later : 0ms;
-  return stands_;
-}
-
-std::optional<Progress::Stuck> Progress::stuck(std::chrono::milliseconds limit) {
-  const std::lock_guard lock(mutex_);
-  for (const auto& [task, mark] : queued_) {
-    if (!mark->passed()) return Stuck{true, stands_, task, who_};
-  }
-  if (stands_ < limit) return {};
-  return Stuck{!task_.missing.empty(), stands_, task_, who_};
-}
-
 Watchdog::Watchdog(std::chrono::milliseconds limit, std::function<void(const std::string&)> expire)
-    : limit_(limit), expire_(std::move(expire)), thread_([this] { watch(); }) {}
+    : thread_([=](std::stop_token stop) {
+        std::mutex mutex;  // guards nothing: to wait with
+        std::condition_variable_any stopped;
+        std::unique_lock lock(mutex);
+        while (!stopped.wait_for(lock, stop, tick, [&] { return stop.stop_requested(); })) {
+          const std::string sentence = standstill(limit);
+          if (!sentence.empty()) return expire(sentence);
+        }
+      }) {}
 
-Watchdog::~Watchdog() {
-  {
-    const std::lock_guard lock(mutex_);
-    closing_ = true;
-  }
-  changed_.notify_one();
-  thread_.join();
-}
-
-void Watchdog::watch() {
-  std::unique_lock lock(mutex_);
-  while (!changed_.wait_for(lock, tick, [&] { return closing_; })) {
-    if (const auto stuck = find_stuck()) return expire_(sentence(*stuck));
-  }
-}
-
-std::optional<Progress::Stuck> Watchdog::find_stuck() const {
+std::string Watchdog::standstill(std::chrono::milliseconds limit) {
   const std::lock_guard lock(list().mutex);
   auto longest = 0ms;
-  for (Progress* progress : list().all) longest = std::max(longest, progress->seen_again(tick));
-  if (longest < limit_) return {};
-  std::optional<Progress::Stuck> best;
   for (Progress* progress : list().all) {
-    const auto stuck = progress->stuck(limit_);
-    const auto worth = [](const auto& one) { return std::pair(one->by_others, one->stands); };
-    if (stuck && (!best || worth(stuck) > worth(best))) best = stuck;
+    const std::uint64_t count = progress->count_;
+    const bool same_task = count == progress->seen_ && count % 2 == 1;
+    progress->seen_ = count;
+    progress->stands_ = same_task ? progress->stands_ + tick : 0ms;
+    longest = std::max(longest, progress->stands_);
   }
-  if (best && !best->by_others && longest < limit_ + others_first) return {};
-  return best;
-}
+  if (longest < limit) return "";
 
-std::string Watchdog::sentence(const Progress::Stuck& stuck) const {
-  const Progress::Task& task = stuck.task;
-  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(limit_).count();
-  const std::string whom = task.missing.empty()
-                               ? ""
-                               : fmt::format(" for rank{} {}", task.missing.size() == 1 ? "" : "s",
-                                             fmt::join(task.missing, ", "));
-  return fmt::format(
-      "step {}, {}: {} on {} has waited {} s{}: a rank is stuck or gone, or a step takes longer "
-      "than --timeout allows",
-      task.step, name_of(task.phase), task.what, stuck.who, seconds, whom);
+  // What a device has been given and not done counts before the task that waits for the device, and
+  // who waits for others, or for what its device does with them, before who does not.
+  std::pair best{false, 0ms};
+  std::string sentence;
+  for (Progress* progress : list().all) {
+    const std::lock_guard lock_of_stream(progress->mutex_);
+    const auto& queued = progress->queued_;
+    const auto given = std::find_if(queued.begin(), queued.end(),
+                                    [](const auto& task) { return !task.second->passed(); });
+    const bool by_device = given != queued.end();
+    if (!by_device && progress->stands_ < limit) continue;
+    const Progress::Task& task = by_device ? given->first : progress->task_;
+    const std::pair worth{by_device || !task.missing.empty(), progress->stands_};
+    if (!sentence.empty() && worth <= best) continue;
+    best = worth;
+    std::string whom;
+    for (const int rank : task.missing) {
+      const char* first = task.missing.size() == 1 ? " for rank " : " for ranks ";
+      whom += fmt::format("{}{}", whom.empty() ? first : ", ", rank);
+    }
+    sentence = fmt::format(
+        "step {}, {}: {} on {} has waited {} s{}: a rank is stuck or gone, or a step takes longer "
+        "than --timeout allows",
+        task.step, name_of(task.phase), task.what, progress->who_,
+        std::chrono::duration_cast<std::chrono::seconds>(limit).count(), whom);
+  }
+  const bool by_others = best.first;
+  return by_others || longest >= limit + others_first ? sentence : "";
 }
 }  // namespace zero

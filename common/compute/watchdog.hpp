@@ -5,12 +5,10 @@
 #pragma once
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -41,7 +39,6 @@ class Progress {
   friend void task_waits_for(std::vector<int> ranks);
   friend void task_queued(Mark mark);
 
-  /// What a sentence says of a task.
   struct Task {
     std::string what;
     int step = 0;
@@ -49,27 +46,13 @@ class Progress {
     std::vector<int> missing;  // ranks whose part has not come
   };
 
-  struct Stuck {
-    bool by_others;  // the task waits for other ranks, or for what its device does with them
-    std::chrono::milliseconds stands;
-    Task task;
-    std::string who;
-  };
-
-  /// How long the present task has been seen to run, when it was last seen that much ago; 0 between
-  /// tasks.
-  std::chrono::milliseconds seen_again(std::chrono::milliseconds later);
-  /// The oldest task that the device has been given and not done; else the present one, when it has
-  /// run for `limit`.
-  std::optional<Stuck> stuck(std::chrono::milliseconds limit);
-
   const std::string who_;
   std::atomic<std::uint64_t> count_ = 0;  // of beginnings and ends: odd while a task runs
   std::mutex mutex_;  // guards the two below: this stream's own, so that it orders no two streams
   Task task_;
   std::deque<std::pair<Task, Mark>> queued_;  // handed to a device, perhaps not yet done
-  std::uint64_t seen_ = 0;  // count_; these two are the watchdog's own
-  std::chrono::milliseconds stands_{};
+  std::uint64_t seen_ = 0;  // count_, when the watchdog last looked; these two are its own
+  std::chrono::milliseconds stands_{};  // so long it has seen the present task run; 0 between tasks
 };
 
 /// The calling thread is within a task, for as long as this lives.
@@ -97,21 +80,11 @@ class Watchdog {
   /// Calls `expire` once, on a thread of its own, with a sentence, when a task has run for `limit`.
   /// Only time in which this process runs counts: a job that was suspended goes on.
   Watchdog(std::chrono::milliseconds limit, std::function<void(const std::string&)> expire);
-  ~Watchdog();
-  Watchdog(const Watchdog&) = delete;
-  Watchdog& operator=(const Watchdog&) = delete;
 
  private:
-  void watch();
-  /// Of all that stand still the one that says most: one that waits for others, then the longest.
-  std::optional<Progress::Stuck> find_stuck() const;
-  std::string sentence(const Progress::Stuck& stuck) const;
+  /// Of what stands still for `limit` that which says most; empty when nothing does.
+  static std::string standstill(std::chrono::milliseconds limit);
 
-  const std::chrono::milliseconds limit_;
-  const std::function<void(const std::string&)> expire_;
-  std::mutex mutex_;  // guards closing_
-  std::condition_variable changed_;
-  bool closing_ = false;
-  std::thread thread_;  // last: it uses all of the above
+  std::jthread thread_;
 };
 }  // namespace zero

@@ -28,26 +28,21 @@ struct KindBytes {
 /// round to it: so the figures depend on the program alone, not on how threads were scheduled.
 class Ledger {
  public:
-  /// Books memory taken from the system; `held` memory counts as resident from now on.
+  /// Books memory taken from the system; `held` memory counts as resident from now on. Negative
+  /// bytes go back.
   void reserve(Kind kind, std::int64_t bytes, bool held) {
     entry(kind).reserved += bytes;
     if (!held) return;
     entry(kind).resident += bytes;
     take(kind, bytes);
   }
-  void unreserve(Kind kind, std::int64_t bytes, bool held) {
-    entry(kind).reserved -= bytes;
-    if (!held) return;
-    entry(kind).resident -= bytes;
-    give_back(kind, bytes);
-  }
+  /// Books what is in use for a while; negative bytes no longer are.
   void take(Kind kind, std::int64_t bytes) {
     KindBytes& booked = entry(kind);
     booked.now += bytes;
     booked.peak = std::max(booked.peak, booked.now);
     peak_of_total_ = std::max(peak_of_total_, sum(&KindBytes::now));
   }
-  void give_back(Kind kind, std::int64_t bytes) { entry(kind).now -= bytes; }
 
   const KindBytes& of(Kind kind) const { return kinds_[static_cast<int>(kind)]; }
   /// Peak of the sum over kinds; the kinds' own peaks need not fall into the same moment.

@@ -3,6 +3,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -55,21 +56,23 @@ class Buffer {
  public:
   /// Throws Error (resources) when the device does not give that many bytes.
   Buffer(Device device, Kind kind, std::int64_t bytes, bool held);
-  ~Buffer();
-  Buffer(Buffer&& other) noexcept;
-  Buffer& operator=(Buffer&&) = delete;
 
-  std::byte* data() const { return data_; }
-  std::int64_t bytes() const { return bytes_; }
-  Kind kind() const { return kind_; }
-  Device device() const { return device_; }
+  std::byte* data() const { return memory_.get(); }
+  std::int64_t bytes() const { return booked().bytes; }
+  Kind kind() const { return booked().kind; }
+  Device device() const { return booked().device; }
 
  private:
-  Device device_;
-  Kind kind_;
-  std::int64_t bytes_;
-  bool held_;
-  std::byte* data_;
+  struct Booked {
+    Device device;
+    Kind kind;
+    std::int64_t bytes;
+    bool held;
+    void operator()(std::byte* memory) const;  // gives it back
+  };
+  const Booked& booked() const { return memory_.get_deleter(); }
+
+  std::unique_ptr<std::byte, Booked> memory_;
 };
 
 /// Elements that are held for as long as the object lives: what "resident" counts.
@@ -88,7 +91,22 @@ class Tensor {
   std::int64_t size_;
 };
 
-class Booking;
+class Scratch;
+
+/// The time during which a Scratch counts as in use. Move-only.
+class Booking {
+ public:
+  /// Throws std::logic_error when it has ended.
+  View view() const;
+  void end() { scratch_.reset(); }
+
+ private:
+  friend class Scratch;
+  struct End {
+    void operator()(const Scratch* scratch) const;
+  };
+  std::unique_ptr<const Scratch, End> scratch_;
+};
 
 /// Elements that are reserved at construction and used now and then, whole.
 class Scratch {
@@ -107,22 +125,4 @@ class Scratch {
   std::int64_t size_;
   mutable int bookings_ = 0;
 };
-
-/// The time during which a Scratch counts as in use. Move-only.
-class Booking {
- public:
-  Booking() = default;
-  explicit Booking(const Scratch& scratch);
-  ~Booking() { end(); }
-  Booking(Booking&& other) noexcept;
-  Booking& operator=(Booking&& other) noexcept;
-
-  View view() const;
-  void end();
-
- private:
-  const Scratch* scratch_ = nullptr;
-};
-
-inline Booking Scratch::book() const { return Booking(*this); }
 }  // namespace zero

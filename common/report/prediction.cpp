@@ -12,7 +12,6 @@
 
 namespace zero {
 namespace {
-
 double factor_of(const Traffic& factors, Phase phase) {
   if (phase == Phase::forward) return factors.forward;
   if (phase == Phase::backward) return factors.backward;

@@ -18,7 +18,6 @@
 
 namespace zero {
 namespace {
-
 using Json = nlohmann::ordered_json;
 
 /// The run's figures over all ranks, ready to print and to log.

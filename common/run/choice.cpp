@@ -9,7 +9,6 @@
 
 namespace zero {
 namespace {
-
 std::string counted(int count, const char* what) {
   return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
 }

@@ -19,7 +19,6 @@
 
 namespace zero {
 namespace {
-
 /// Large enough for anyone, small enough for every size and count to fit: with 2^12 layers at most
 /// 2^44 parameters, 2^48 bytes of each kind, 2^61 elements sent in a step.
 constexpr int most = 1 << 16;

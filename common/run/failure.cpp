@@ -13,7 +13,6 @@
 
 namespace zero {
 namespace {
-
 std::string name;
 std::function<void(int)> end_process;
 

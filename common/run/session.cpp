@@ -19,7 +19,6 @@
 
 namespace zero {
 namespace {
-
 void end_job(int code) {
   // The launcher ends the job at once, and what it has not yet passed on is lost. The thread that
   // fails calls MPI even if another is in it: nothing that is sent matters any more.

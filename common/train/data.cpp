@@ -17,7 +17,6 @@
 
 namespace zero {
 namespace {
-
 constexpr std::int64_t context = 8;  // bytes that predict the next one
 
 /// Fills an fp32 tensor with value(i), made here and copied to where the tensor lies.
@@ -51,14 +50,13 @@ class Text : public Data {
   void read(const std::string& path) {
     std::ifstream file(path, std::ios::binary);
     std::vector<char> piece(std::size_t{1} << 20);
-    for (std::int64_t at = 0; at < text_.bytes();) {
+    for (std::int64_t at = 0; at < text_.bytes(); at += file.gcount()) {
       file.read(piece.data(), std::min<std::int64_t>(std::ssize(piece), text_.bytes() - at));
       if (file.gcount() == 0) {
         throw Error(ExitCode::data, fmt::format("{}: fewer than its {} bytes could be read: {}",
                                                 path, text_.bytes(), std::strerror(errno)));
       }
       memory_of(text_.device()).copy(text_.data() + at, piece.data(), file.gcount());
-      at += file.gcount();
     }
   }
 

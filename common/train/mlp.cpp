@@ -8,39 +8,14 @@
 #include "memory/error.hpp"
 
 namespace zero {
-namespace {
-
-std::int64_t widest(const Architecture& model) {
-  return *std::max_element(model.widths.begin(), model.widths.end());
-}
-
-std::vector<Scratch> buffers(Device device, Dtype dtype, const std::vector<std::int64_t>& sizes) {
-  std::vector<Scratch> all;
-  for (const std::int64_t size : sizes) all.emplace_back(device, Kind::activations, dtype, size);
-  return all;
-}
-
-/// Of the inputs of every layer, and the last one's outputs.
-std::vector<std::int64_t> activation_sizes(const Architecture& model, std::int64_t batch) {
-  std::vector<std::int64_t> sizes;
-  for (const std::int64_t width : model.widths) sizes.push_back(batch * width);
-  return sizes;
-}
-}  // namespace
-
 Architecture architecture(const Options& options) {
+  if (options.task == Task::toy) return {.widths = {128, 512, 10}, .bias = false, .relu = false};
   Architecture model;
-  if (options.task == Task::toy) {
-    model.widths = {128, 512, 10};
-    model.bias = model.relu = false;
-    return model;
-  }
   model.widths.assign(options.layers + 1, options.width);
-  if (options.task == Task::text) {
-    model.widths.back() = 256;
-    model.classifier = true;
-    model.last_scale = 0.1f;
-  }
+  if (options.task == Task::mlp) return model;
+  model.widths.back() = 256;
+  model.classifier = true;
+  model.last_scale = 0.1f;
   return model;
 }
 
@@ -51,7 +26,7 @@ std::vector<std::int64_t> Architecture::sizes() const {
 }
 
 std::int64_t Architecture::activation_bytes(std::int64_t batch, Dtype dtype) const {
-  std::int64_t sum = 2 * widest(*this);
+  std::int64_t sum = 2 * std::ranges::max(widths);
   for (const std::int64_t width : widths) sum += width;
   return batch * sum * bytes_of(dtype);
 }
@@ -61,22 +36,23 @@ Mlp::Mlp(const Options& options, Stream& stream)
       stream_(stream),
       batch_(options.batch),
       seed_(options.seed),
-      activations_(
-          buffers(stream.device(), options.dtype, activation_sizes(model_, options.batch))),
-      deltas_(buffers(stream.device(), options.dtype,
-                      std::vector<std::int64_t>(2, options.batch * widest(model_)))),
       targets_(stream.device(), Kind::data, Dtype::fp32, options.batch * model_.targets()),
       panel_(stream.device(), Kind::workspace, Dtype::fp32, panel_elements(stream.device())),
-      live_(activations_.size()),
+      live_(model_.widths.size()),
       live_deltas_(2) {
+  const auto add = [&](std::vector<Scratch>& buffers, std::int64_t width) {
+    buffers.emplace_back(stream.device(), Kind::activations, options.dtype, batch_ * width);
+  };
+  for (const std::int64_t width : model_.widths) add(activations_, width);
+  for (int i = 0; i < 2; ++i) add(deltas_, std::ranges::max(model_.widths));
   use_one_matmul_thread();
 }
 
 void Mlp::initialise(int l, View part) const {
   const std::int64_t weights = model_.widths[l] * model_.widths[l + 1];
+  const double bound = std::sqrt(6.0 / static_cast<double>(model_.widths[l]));
   const float last = l + 1 == model_.layers() ? model_.last_scale : 1.0f;
-  const float scale =
-      static_cast<float>(std::sqrt(6.0 / static_cast<double>(model_.widths[l]))) * last;
+  const float scale = static_cast<float>(bound) * last;
   std::int64_t number = part.start;  // of the part's first element in the whole model
   for (int before = 0; before < l; ++before) number += model_.size(before);
   const Generator random(seed_, RandomStream::weights);

@@ -15,7 +15,6 @@
 
 namespace zero::test {
 namespace {
-
 /// Largest relative error of a sum of n products in fp32 (Higham, 2002, section 3.1), and of its
 /// two neighbours: a bias added, a factor multiplied.
 double gamma_of(std::int64_t n) {

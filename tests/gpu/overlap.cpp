@@ -31,7 +31,6 @@
 
 namespace zero {
 namespace {
-
 constexpr int layers = 16;
 constexpr int gathers_a_step = 2 * layers;
 constexpr int warm_up = 2;  // steps

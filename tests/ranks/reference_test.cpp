@@ -15,7 +15,6 @@
 
 namespace zero::test {
 namespace {
-
 /// The reference's run; all vectors by global element number.
 struct Reference {
   Numbers losses, weights, momentum, variance;

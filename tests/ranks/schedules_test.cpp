@@ -9,7 +9,6 @@
 
 namespace zero::test {
 namespace {
-
 struct Late {
   explicit Late(const char* stream) : stream(stream) {
     Stream::delay_for_tests(stream, std::chrono::milliseconds(2));

@@ -17,7 +17,6 @@
 
 namespace zero::test {
 namespace {
-
 using Bits = std::vector<std::uint32_t>;
 
 Options options_with(double weight_decay) {

@@ -13,7 +13,6 @@
 
 namespace zero {
 namespace {
-
 Options asked(std::optional<Device> device, std::optional<Comm> comm = {},
               Reduce reduce = Reduce::ordered) {
   return {.device = device, .comm = comm, .reduce = reduce};

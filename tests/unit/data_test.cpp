@@ -20,7 +20,6 @@
 
 namespace zero {
 namespace {
-
 namespace fs = std::filesystem;
 
 /// A folder of this test's own, gone with it.

@@ -14,7 +14,6 @@
 
 namespace zero {
 namespace {
-
 constexpr float infinity = std::numeric_limits<float>::infinity();
 constexpr float nan = std::numeric_limits<float>::quiet_NaN();
 

@@ -10,7 +10,6 @@
 
 namespace zero {
 namespace {
-
 using enum RandomStream;
 constexpr RandomStream streams[] = {weights, inputs, positions, codes, teacher_in, teacher_out};
 constexpr std::uint64_t one = 1;

@@ -11,7 +11,6 @@
 
 namespace zero::test {
 namespace {
-
 using Sizes = std::vector<std::int64_t>;
 
 /// Odd sizes, sizes below the number of ranks, and sizes just beside a multiple of quantum * ranks.

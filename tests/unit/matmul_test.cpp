@@ -13,7 +13,6 @@
 
 namespace zero::test {
 namespace {
-
 struct Shape {
   std::int64_t rows, inner, columns;
 };

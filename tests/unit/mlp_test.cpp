@@ -18,7 +18,6 @@
 
 namespace zero::test {
 namespace {
-
 constexpr Task tasks[] = {Task::text, Task::toy, Task::mlp};
 
 /// A model with its parameters and a place for its gradients, padded as for three ranks.

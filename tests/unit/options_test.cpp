@@ -17,7 +17,6 @@
 
 namespace zero {
 namespace {
-
 constexpr Chapter alone{.name = "01_adam", .ranks = false};
 constexpr Chapter plain{.name = "02_distributed_adam"};
 constexpr Chapter mixed{.name = "05_zero2", .mixed_precision = true};

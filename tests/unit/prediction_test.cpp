@@ -17,7 +17,6 @@
 
 namespace zero {
 namespace {
-
 constexpr Chapter replicated{
     .name = "replicated",
     .state_bytes = [](double p, double g, double k, double) { return p + g + k; },

@@ -16,7 +16,6 @@
 
 namespace zero {
 namespace {
-
 using namespace std::chrono_literals;
 
 /// Long against everything that a stream does by itself.

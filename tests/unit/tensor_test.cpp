@@ -12,7 +12,6 @@
 
 namespace zero::test {
 namespace {
-
 Scratch scratch_of(std::int64_t size, Dtype dtype = Dtype::fp32) {
   return Scratch(Device::cpu, Kind::activations, dtype, size);
 }

@@ -9,7 +9,6 @@
 
 namespace zero {
 namespace {
-
 constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr double nan = std::numeric_limits<double>::quiet_NaN();
 

@@ -14,7 +14,6 @@
 
 namespace zero {
 namespace {
-
 using namespace std::chrono_literals;
 
 constexpr auto limit = 1s;

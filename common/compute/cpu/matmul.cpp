@@ -14,7 +14,6 @@ extern "C" [[gnu::weak]] void __tsan_write_range(void* address, unsigned long by
 
 namespace zero {
 namespace {
-
 constexpr std::int64_t outer_block = 256;
 constexpr std::int64_t inner_block = 384;
 

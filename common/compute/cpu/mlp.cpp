@@ -7,7 +7,6 @@
 
 namespace zero {
 namespace {
-
 /// Softmax cross-entropy of one row of `count` outputs; writes scale * its gradient / batch.
 template <class T>
 double cross_entropy_of_row(const T* outputs, std::int64_t count, int target, float factor,

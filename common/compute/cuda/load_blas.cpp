@@ -7,7 +7,6 @@
 
 namespace zero::cuda {
 namespace {
-
 template <class Function> void find(void* library, const char* name, Function& function) {
   function = library ? reinterpret_cast<Function>(dlsym(library, name)) : nullptr;
   if (function) return;

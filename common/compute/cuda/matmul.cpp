@@ -6,7 +6,6 @@
 
 namespace zero::cuda {
 namespace {
-
 cudaDataType type_of(Dtype dtype) {
   constexpr cudaDataType types[] = {CUDA_R_32F, CUDA_R_16BF, CUDA_R_16F};
   return types[static_cast<int>(dtype)];

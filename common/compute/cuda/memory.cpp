@@ -8,7 +8,6 @@
 
 namespace zero {
 namespace {
-
 using cuda::check_cuda;
 
 /// Numbers that are the same for the same GPU in every process, whatever it is called there.

@@ -7,7 +7,6 @@
 
 namespace zero::cuda {
 namespace {
-
 /// An operand: the bias of an output's column, of rows of `outputs` elements.
 template <class T> struct BiasOfColumn {
   using Element = T;

@@ -4,7 +4,6 @@
 
 namespace zero {
 namespace {
-
 constexpr const char* without = "this program was built without CUDA";
 }  // namespace
 

@@ -3,7 +3,6 @@
 
 namespace zero::cuda {
 namespace {
-
 /// An operand: the mean of all ranks' elements, added in rank order.
 template <class T> struct MeanOfRanks {
   using Element = T;

@@ -9,7 +9,6 @@
 
 namespace zero::cuda {
 namespace {
-
 class CudaMark : public DeviceMark {
  public:
   explicit CudaMark(cudaStream_t stream) {

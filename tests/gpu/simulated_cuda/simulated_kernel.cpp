@@ -17,7 +17,6 @@ constinit thread_local dim3 gridDim{};
 
 namespace simulated {
 namespace {
-
 constexpr std::size_t stack_bytes = std::size_t{64} << 10;
 
 /// A thread of control; the one that was there before has no stack of its own here.
