@@ -103,13 +103,20 @@ class Programs:
 
 
 def output_of(command):
-    done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+    """What a command prints. If this script is stopped meanwhile, the command is told to stop, so
+    that no rank outlives its launcher."""
+    with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True, errors="replace",
-                          env=os.environ | ENVIRONMENT)
-    if done.returncode != 0:
-        raise Failure(f"{done.stdout.rstrip()}\nthe command was: {shlex.join(command)}",
-                      max(done.returncode, 1))
-    return done.stdout
+                          env=os.environ | ENVIRONMENT) as process:
+        try:
+            printed, _ = process.communicate()
+        except BaseException:
+            process.terminate()
+            raise
+    if process.returncode != 0:
+        raise Failure(f"{printed.rstrip()}\nthe command was: {shlex.join(command)}",
+                      max(process.returncode, 1))
+    return printed
 
 
 def no_constant(word):

@@ -1,0 +1,137 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""`./tutorial` from outside: in a folder whose name has blanks, from another working directory."""
+import contextlib
+import fcntl
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+from programs import CHAPTERS, ROOT, options_of  # noqa: E402
+
+# Wrong arguments, the exit code, and what the one sentence contains.
+REFUSED = [
+    ("lessons", 2, "unknown command 'lessons'"), ("lesson", 2, "name one chapter"),
+    ("lesson 9", 2, "there is no chapter '9'; the first is 01, the last is 06"),
+    ("lesson 05 06", 2, "name one chapter"), ("doctor now", 2, "no options"),
+    ("test --fast", 2, "not '--fast'"), ("test --all --gpu", 2, "not '--all --gpu'"),
+    ("demo --ranks", 2, "--ranks needs a value"), ("demo --ranks 0", 2, "not '0'"),
+    ("demo --ranks 99999999999999999999", 2, "from 1 to 999999"),
+    ("demo --steps 1e3", 2, "not '1e3'"), ("demo fast", 2, "unknown option 'fast'"),
+    ("demo --data no.txt", 3, "/no.txt is not a file that can be read"),
+]
+
+
+class Copy:
+    """Of what the script itself needs, without a build."""
+
+    def __init__(self, folder):
+        self.folder = folder / "a path/with blanks"
+        self.elsewhere = folder / "elsewhere"
+        self.elsewhere.mkdir()
+        for name in ("tutorial", "notes/scripts", *CHAPTERS):
+            copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+            (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
+            copy(ROOT / name, self.folder / name)
+
+    def __call__(self, text):
+        return subprocess.run([self.folder / "tutorial", *text.split()], cwd=self.elsewhere,
+                              text=True, capture_output=True, stdin=subprocess.DEVNULL)
+
+    def refuses(self, text, code, words):
+        done = self(text)
+        sentence = done.stderr.splitlines()
+        if (done.returncode, done.stdout) != (code, "") or len(sentence) != 1 or \
+                not sentence[0].startswith("tutorial: ") or words not in sentence[0]:
+            yield f"{text}: not code {code} and '{words}': {done}"
+
+
+def lessons(copy):
+    for words in ("lesson 5", "lesson 05", "lesson 05_zero2/"):
+        done = copy(words)
+        added = len(re.findall(r"^\+(?!\+\+ )", done.stdout, re.M))
+        removed = len(re.findall(r"^-(?!-- )", done.stdout, re.M))
+        count = (f"05_zero2/trainer.hpp: {added + removed} changed lines, {removed} removed and "
+                 f"{added} added")
+        if done.returncode != 0 or added == 0 or done.stdout.splitlines()[-1] != count:
+            yield f"{words}: {done}"
+    first, window = copy("lesson 1").stdout, copy("lesson 6").stdout
+    if (copy.folder / "01_adam/trainer.hpp").read_text() not in first:
+        yield "lesson 1 does not show the whole trainer"
+    if (copy.folder / "06_zero3/layer_window.hpp").read_text() not in window:
+        yield "lesson 6 does not show its new file"
+
+
+def reports(copy):
+    doctor, usage = copy("doctor"), copy("help")
+    for row in ("system", "cores", "memory", "compiler", "meson", "MPICH", "GPUs", "Missing: "):
+        if not re.search(rf"^{row}", doctor.stdout, re.M):
+            yield f"doctor says nothing of {row}: {doctor}"
+    if doctor.returncode != 0 or max(map(len, usage.stdout.splitlines())) > 79:
+        yield f"doctor ends with {doctor.returncode}, or help is too wide"
+    for words in ("", "help", "--help", "-h", "demo --help"):
+        if (copy(words).returncode, copy(words).stdout) != (0, usage.stdout):
+            yield f"'{words}' does not print the help"
+
+
+def one_at_a_time(copy):
+    """And nothing is installed or built where nothing can be written."""
+    build = copy.folder / "build"
+    shutil.rmtree(build, ignore_errors=True)  # the doctor's
+    build.touch()
+    yield from copy.refuses("test", 6, "/build cannot be written")
+    build.unlink()
+    (build / "log").mkdir(parents=True)
+    with (build / "log/lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for words in ("test", "demo"):
+            yield from copy.refuses(words, 6, "another ./tutorial is at work")
+
+
+def stopped(options, folder):
+    """A demo that is told to stop leaves no rank behind."""
+    out = folder / "demo"
+    demo = subprocess.Popen([sys.executable, ROOT / "notes/scripts/demo.py", "--ranks", "2",
+                             "--steps", "400", "--build", options.build, "--mpiexec",
+                             options.mpiexec, "--out", out], stdout=subprocess.DEVNULL)
+
+    def ranks():
+        count = 0
+        for path in Path("/proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(OSError):  # it has ended meanwhile
+                line = path.read_bytes()
+                count += b"--log" in line and str(out).encode() in line
+        return count
+
+    late = time.monotonic() + 60
+    while not (out / "02_distributed_adam_fp32.jsonl").exists() and time.monotonic() < late:
+        time.sleep(0.05)
+    demo.send_signal(signal.SIGTERM)
+    code, late = demo.wait(timeout=30), time.monotonic() + 10
+    while ranks() and time.monotonic() < late:
+        time.sleep(0.1)
+    if code != 128 + signal.SIGTERM or ranks():
+        yield f"a demo that is told to stop ends with {code} and leaves {ranks()} processes"
+
+
+def problems(options, folder):
+    copy = Copy(folder)
+    for refused in REFUSED:
+        yield from copy.refuses(*refused)
+    yield from lessons(copy)
+    yield from reports(copy)
+    yield from one_at_a_time(copy)
+    yield from stopped(options, folder)
+
+
+if __name__ == "__main__":
+    with tempfile.TemporaryDirectory(prefix="tutorial_") as made:
+        found = list(problems(options_of(__doc__), Path(made)))
+    print("\n".join(found) or "./tutorial answers as it should")
+    sys.exit(1 if found else 0)
