@@ -7,21 +7,14 @@
 
 namespace zero {
 /// Elements that a body only reads, only writes, or does both to: nothing is moved in vain.
-template <class T> struct In {
+template <class T, bool is_read, bool is_written> struct Elements {
   using Element = T;
-  static constexpr bool read = true, written = false;
-  const T* at;
+  static constexpr bool read = is_read, written = is_written;
+  std::conditional_t<is_written, T, const T>* at;
 };
-template <class T> struct Out {
-  using Element = T;
-  static constexpr bool read = false, written = true;
-  T* at;
-};
-template <class T> struct InOut {
-  using Element = T;
-  static constexpr bool read = true, written = true;
-  T* at;
-};
+template <class T> using In = Elements<T, true, false>;
+template <class T> using Out = Elements<T, false, true>;
+template <class T> using InOut = Elements<T, true, true>;
 
 // ---- Bodies: operator()(number of the element, the element of each operand ...) ----
 

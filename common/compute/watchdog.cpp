@@ -26,9 +26,52 @@ List& list() {
 }
 
 thread_local Progress* current = nullptr;
+
+/// Of what stands still for `limit` that which says most; empty when nothing does.
+std::string standstill(std::chrono::milliseconds limit) {
+  const std::lock_guard lock(list().mutex);
+  auto longest = 0ms;
+  for (Progress* progress : list().all) {
+    const std::uint64_t count = progress->count;
+    const bool same_task = count == progress->seen && count % 2 == 1;
+    progress->seen = count;
+    progress->stands = same_task ? progress->stands + tick : 0ms;
+    longest = std::max(longest, progress->stands);
+  }
+  if (longest < limit) return "";
+
+  // What a device has been given and not done counts before the task that waits for the device, and
+  // who waits for others, or for what its device does with them, before who does not.
+  std::pair best{false, 0ms};
+  std::string sentence;
+  for (Progress* progress : list().all) {
+    const std::lock_guard lock_of_stream(progress->mutex);
+    const auto& queued = progress->queued;
+    const auto given = std::find_if(queued.begin(), queued.end(),
+                                    [](const auto& task) { return !task.second->passed(); });
+    const bool by_device = given != queued.end();
+    if (!by_device && progress->stands < limit) continue;
+    const Progress::Task& task = by_device ? given->first : progress->task;
+    const std::pair worth{by_device || !task.missing.empty(), progress->stands};
+    if (!sentence.empty() && worth <= best) continue;
+    best = worth;
+    std::string whom;
+    for (const int rank : task.missing) {
+      const char* first = task.missing.size() == 1 ? " for rank " : " for ranks ";
+      whom += fmt::format("{}{}", whom.empty() ? first : ", ", rank);
+    }
+    sentence = fmt::format(
+        "step {}, {}: {} on {} has waited {} s{}: a rank is stuck or gone, or a step takes longer "
+        "than --timeout allows",
+        task.step, name_of(task.phase), task.what, progress->who,
+        std::chrono::duration_cast<std::chrono::seconds>(limit).count(), whom);
+  }
+  const bool by_others = best.first;
+  return by_others || longest >= limit + others_first ? sentence : "";
+}
 }  // namespace
 
-Progress::Progress(std::string who) : who_(std::move(who)) {
+Progress::Progress(std::string who) : who(std::move(who)) {
   const std::lock_guard lock(list().mutex);
   list().all.push_back(this);
 }
@@ -49,36 +92,36 @@ Working::Working(Progress& progress) : progress_(progress), outer_(current) {
   if (outer_ == &progress_) return;
   current = &progress_;
   {
-    const std::lock_guard lock(progress_.mutex_);
-    progress_.task_ = {"a task", current_step, current_phase, {}};
+    const std::lock_guard lock(progress_.mutex);
+    progress_.task = {"a task", current_step, current_phase, {}};
   }
-  ++progress_.count_;
+  ++progress_.count;
 }
 
 Working::~Working() {
   if (outer_ == &progress_) return;
-  ++progress_.count_;
+  ++progress_.count;
   current = outer_;
 }
 
 void task_is(const std::string& what) {
   if (!current) return;
-  const std::lock_guard lock(current->mutex_);
-  current->task_.what = what;
+  const std::lock_guard lock(current->mutex);
+  current->task.what = what;
 }
 
 void task_waits_for(std::vector<int> ranks) {
   if (!current) return;
-  const std::lock_guard lock(current->mutex_);
-  current->task_.missing = std::move(ranks);
+  const std::lock_guard lock(current->mutex);
+  current->task.missing = std::move(ranks);
 }
 
 void task_queued(Mark mark) {
   if (!current || !mark) return;
-  const std::lock_guard lock(current->mutex_);
-  auto& queued = current->queued_;
+  const std::lock_guard lock(current->mutex);
+  auto& queued = current->queued;
   while (!queued.empty() && queued.front().second->passed()) queued.pop_front();
-  queued.emplace_back(current->task_, std::move(mark));
+  queued.emplace_back(current->task, std::move(mark));
 }
 
 Watchdog::Watchdog(std::chrono::milliseconds limit, std::function<void(const std::string&)> expire)
@@ -92,45 +135,4 @@ Watchdog::Watchdog(std::chrono::milliseconds limit, std::function<void(const std
         }
       }) {}
 
-std::string Watchdog::standstill(std::chrono::milliseconds limit) {
-  const std::lock_guard lock(list().mutex);
-  auto longest = 0ms;
-  for (Progress* progress : list().all) {
-    const std::uint64_t count = progress->count_;
-    const bool same_task = count == progress->seen_ && count % 2 == 1;
-    progress->seen_ = count;
-    progress->stands_ = same_task ? progress->stands_ + tick : 0ms;
-    longest = std::max(longest, progress->stands_);
-  }
-  if (longest < limit) return "";
-
-  // What a device has been given and not done counts before the task that waits for the device, and
-  // who waits for others, or for what its device does with them, before who does not.
-  std::pair best{false, 0ms};
-  std::string sentence;
-  for (Progress* progress : list().all) {
-    const std::lock_guard lock_of_stream(progress->mutex_);
-    const auto& queued = progress->queued_;
-    const auto given = std::find_if(queued.begin(), queued.end(),
-                                    [](const auto& task) { return !task.second->passed(); });
-    const bool by_device = given != queued.end();
-    if (!by_device && progress->stands_ < limit) continue;
-    const Progress::Task& task = by_device ? given->first : progress->task_;
-    const std::pair worth{by_device || !task.missing.empty(), progress->stands_};
-    if (!sentence.empty() && worth <= best) continue;
-    best = worth;
-    std::string whom;
-    for (const int rank : task.missing) {
-      const char* first = task.missing.size() == 1 ? " for rank " : " for ranks ";
-      whom += fmt::format("{}{}", whom.empty() ? first : ", ", rank);
-    }
-    sentence = fmt::format(
-        "step {}, {}: {} on {} has waited {} s{}: a rank is stuck or gone, or a step takes longer "
-        "than --timeout allows",
-        task.step, name_of(task.phase), task.what, progress->who_,
-        std::chrono::duration_cast<std::chrono::seconds>(limit).count(), whom);
-  }
-  const bool by_others = best.first;
-  return by_others || longest >= limit + others_first ? sentence : "";
-}
 }  // namespace zero

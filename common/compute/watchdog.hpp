@@ -18,9 +18,9 @@
 
 namespace zero {
 /// What one stream, or the host, is doing: its tasks begin and end, and say of themselves what they
-/// wait for. In the watchdog's sight from construction to destruction.
-class Progress {
- public:
+/// wait for. In the watchdog's sight from construction to destruction. Its members are for the
+/// functions below.
+struct Progress {
   /// who: as the watchdog's sentence names it, as "stream compute".
   explicit Progress(std::string who);
   ~Progress();
@@ -32,13 +32,6 @@ class Progress {
   /// Of the task that the calling thread is in; outside of tasks, the host's.
   static Progress& of_caller();
 
- private:
-  friend class Working;
-  friend class Watchdog;
-  friend void task_is(const std::string& what);
-  friend void task_waits_for(std::vector<int> ranks);
-  friend void task_queued(Mark mark);
-
   struct Task {
     std::string what;
     int step = 0;
@@ -46,13 +39,13 @@ class Progress {
     std::vector<int> missing;  // ranks whose part has not come
   };
 
-  const std::string who_;
-  std::atomic<std::uint64_t> count_ = 0;  // of beginnings and ends: odd while a task runs
-  std::mutex mutex_;  // guards the two below: this stream's own, so that it orders no two streams
-  Task task_;
-  std::deque<std::pair<Task, Mark>> queued_;  // handed to a device, perhaps not yet done
-  std::uint64_t seen_ = 0;  // count_, when the watchdog last looked; these two are its own
-  std::chrono::milliseconds stands_{};  // so long it has seen the present task run; 0 between tasks
+  const std::string who;
+  std::atomic<std::uint64_t> count = 0;  // of beginnings and ends: odd while a task runs
+  std::mutex mutex;  // guards the two below: this stream's own, so that it orders no two streams
+  Task task;
+  std::deque<std::pair<Task, Mark>> queued;  // handed to a device, perhaps not yet done
+  std::uint64_t seen = 0;  // count, when the watchdog last looked; these two are its own
+  std::chrono::milliseconds stands{};  // so long it has seen the present task run; 0 between tasks
 };
 
 /// The calling thread is within a task, for as long as this lives.
@@ -82,9 +75,6 @@ class Watchdog {
   Watchdog(std::chrono::milliseconds limit, std::function<void(const std::string&)> expire);
 
  private:
-  /// Of what stands still for `limit` that which says most; empty when nothing does.
-  static std::string standstill(std::chrono::milliseconds limit);
-
   std::jthread thread_;
 };
 }  // namespace zero

@@ -4,6 +4,7 @@
 #pragma once
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -59,21 +60,18 @@ inline std::int64_t allocations_so_far = 0;
 /// The process's own peak of physical memory in bytes, as the kernel counts it (VmHWM).
 std::int64_t process_peak_bytes();
 
-/// Staging memory of a device, freed with the object.
+/// Staging memory of a device, freed with the object. Move-only.
 class HostBuffer {
  public:
   /// Throws Error (resources) when the system gives no `bytes` of it.
   HostBuffer(Device device, std::int64_t bytes);
-  ~HostBuffer() { memory_of(device_).release_staging(data_); }
-  HostBuffer(const HostBuffer&) = delete;
-  HostBuffer& operator=(const HostBuffer&) = delete;
-
-  std::byte* data() const { return data_; }
-  std::int64_t bytes() const { return bytes_; }
+  std::byte* data() const { return memory_.get(); }
 
  private:
-  Device device_;
-  std::int64_t bytes_;
-  std::byte* data_;
+  struct Release {
+    Device device;
+    void operator()(std::byte* memory) const { memory_of(device).release_staging(memory); }
+  };
+  std::unique_ptr<std::byte, Release> memory_;
 };
 }  // namespace zero

@@ -68,9 +68,9 @@ DeviceMemory& memory_of(Device device) {
 std::int64_t process_peak_bytes() { return kernel_figure("/proc/self/status", "VmHWM:"); }
 
 HostBuffer::HostBuffer(Device device, std::int64_t bytes)
-    : device_(device), bytes_(bytes), data_(memory_of(device).allocate_staging(bytes)) {
+    : memory_(memory_of(device).allocate_staging(bytes), {device}) {
   ++allocations_so_far;
-  if (data_) return;
+  if (memory_) return;
   throw Error(ExitCode::resources,
               fmt::format("the system gave no {} bytes of host memory for a GPU's copies", bytes));
 }
