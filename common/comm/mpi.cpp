@@ -122,7 +122,7 @@ class MpiTransport : public Transport {
     std::string name(text, std::strcspn(text, ",\n"));
     const std::string label = " Version:\t";  // MPICH Version:\t4.0.2
     const auto at = name.find(label);
-    return at == std::string::npos ? name : name.replace(at, label.size(), " ");
+    return at == std::string::npos ? name : name.replace(at, label.size(), 1, ' ');
   }
 
  private:

@@ -90,6 +90,4 @@ class CudaKernels : public ElementWise<CudaKernels> {
 constexpr std::int64_t blas_workspace_bytes = std::int64_t{32} << 20;
 }  // namespace zero::cuda
 
-namespace zero {
-extern template class ElementWise<cuda::CudaKernels>;
-}
+extern template class zero::ElementWise<zero::cuda::CudaKernels>;

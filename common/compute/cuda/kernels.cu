@@ -2,9 +2,7 @@
 // A GPU's kernels. Samples are the CPU's to the bit: added up in the same order.
 #include "compute/cuda/launch.cuh"
 
-namespace zero {
-template class ElementWise<cuda::CudaKernels>;
-}
+template class zero::ElementWise<zero::cuda::CudaKernels>;
 
 namespace zero::cuda {
 namespace {
@@ -186,11 +184,11 @@ void CudaKernels::linear_backward_params(const LinearShape& shape, View dy, View
                                          Write write, View panel) {
   constexpr std::int64_t workspace = blas_workspace_bytes / bytes_of(Dtype::fp32);
   const View block = panel.part(workspace, panel.size - workspace);
-  // What is added is rounded first, in the block: as many rows of the weight as it has room for.
-  constexpr std::int64_t whole = 8;  // so many keep 16 bytes aligned
+  // What is added is rounded first, in the block: as many rows of the weight as it has room for, in
+  // eights, which keep 16 bytes aligned.
   const std::int64_t room = block.bytes() / bytes_of(grads.dtype) / shape.inputs;
   std::int64_t step = shape.outputs;
-  if (write == Write::add) step = room < whole ? room : room / whole * whole;
+  if (write == Write::add) step = room < 8 ? room : room / 8 * 8;
   with_type(grads.dtype, [&]<class T>(T) {
     for (std::int64_t row = 0; row < shape.outputs; row += step) {
       const std::int64_t rows = std::min(step, shape.outputs - row);

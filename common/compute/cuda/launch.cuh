@@ -9,8 +9,7 @@
 
 namespace zero::cuda {
 inline constexpr int threads = 256;
-/// Most partial sums, one a block.
-inline constexpr std::int64_t most_blocks = 1024;
+inline constexpr std::int64_t most_blocks = 1024;  // of a sum: a partial sum each
 
 /// How many blocks, each for so many of them, `count` things take.
 inline unsigned blocks_for(std::int64_t count, std::int64_t of_a_block = threads) {
@@ -144,8 +143,7 @@ void CudaKernels::add_sum(Sums& sums, double Totals::*total, double divisor, std
   SumsOnGpu& on_gpu = SumsOnGpu::of(sums);
   const Items items(count, operands...);
   const unsigned blocks = std::clamp<std::int64_t>(blocks_for(items.all), 1, most_blocks);
-  const auto kernel = partial_sums<Body, Operands...>;
-  launch(blocks, kernel, items, on_gpu.partial, body, operands...);
+  launch(blocks, partial_sums<Body, Operands...>, items, on_gpu.partial, body, operands...);
   launch(1, add_partial_sums, &(on_gpu.totals.*total), on_gpu.partial, blocks, divisor);
 }
 }  // namespace zero::cuda

@@ -154,9 +154,7 @@ CudaKernels::~CudaKernels() {
 
 void CudaKernels::bind_thread() { check_cuda(cudaSetDevice(gpu_)); }
 
-Mark CudaKernels::record() {
-  return idle_ ? nullptr : std::make_shared<CudaMark>(stream_);
-}
+Mark CudaKernels::record() { return idle_ ? nullptr : std::make_shared<CudaMark>(stream_); }
 
 void CudaKernels::wait(const Mark& mark) {
   if (!mark) return;
