@@ -4,17 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 
 #include "memory/error.hpp"
 
 namespace zero {
-namespace {
-/// Host memory as a transport sees it: bytes are a multiple of 4.
-View host_view(std::byte* data, std::int64_t bytes) {
-  return {data, bytes / 4, bytes / 4, Dtype::fp32, Device::cpu};
-}
-}  // namespace
-
 Communicator::Communicator(int rank, int size, std::unique_ptr<Transport> transport, Device device,
                            Dtype dtype, std::int64_t largest)
     : rank(rank),
@@ -22,19 +16,19 @@ Communicator::Communicator(int rank, int size, std::unique_ptr<Transport> transp
       transport_(std::move(transport)),
       received_(device, Kind::communication, dtype, largest / size * (size - 1)) {}
 
-std::vector<int> Communicator::peers() const {
-  std::vector<int> others;
-  for (int i = 1; i < size; ++i) others.push_back((rank + i) % size);
-  return others;
-}
-
 template <class Mine, class Theirs>
-void Communicator::exchange(Kernels& on, Mine mine, Theirs theirs) {
+void Communicator::exchange(Kernels& on, std::optional<Collective> collective, Mine mine,
+                            Theirs theirs) {
   if (size == 1) return;
   std::vector<Part> outgoing, incoming;
-  for (const int peer : peers()) {
-    outgoing.push_back({mine(peer), peer});
+  for (int i = 1; i < size; ++i) {
+    const int peer = (rank + i) % size;  // the next one first: so that not all send to rank 0 first
+    const View part = mine(peer);
+    outgoing.push_back({part, peer});
     incoming.push_back({theirs(peer), peer});
+    if (!collective) continue;
+    sent_.elements[static_cast<int>(*collective)][static_cast<int>(current_phase)] += part.size;
+    sent_.padding += part.size - part.used;
   }
   transport_->exchange(on, outgoing, incoming);
 }
@@ -55,17 +49,11 @@ void Communicator::reduce_scatter_mean(Stream& stream, View full, View shard, Wr
       on.divide(sum, size);
       return on.ordered_mean(sum, 0, sum.part(0, 0), shard, write);  // of one: writes or adds
     }
-    const auto slice = [&](int r) { return part_of(full, r); };
-    exchange(
-        on,
-        [&](int peer) {
-          count(slice(peer), Collective::reduce_scatter);
-          return slice(peer);
-        },
-        [&](int peer) {
-          return received.part((peer < rank ? peer : peer - 1) * shard.size, shard.size);
-        });
-    on.ordered_mean(slice(rank), rank, received, shard, write);
+    const auto slice_of = [&](int r) { return slice(full, r); };
+    exchange(on, Collective::reduce_scatter, slice_of, [&](int peer) {
+      return received.part((peer < rank ? peer : peer - 1) * shard.size, shard.size);
+    });
+    on.ordered_mean(slice(full, rank), rank, received, shard, write);
   });
 }
 
@@ -74,58 +62,39 @@ void Communicator::all_gather(Stream& stream, View full) {
   if (size == 1) return;
   stream.run([=, this, &on = stream.kernels()] {
     task_is(fmt::format("all_gather of layer {}", full.layer));
-    if (!counts()) return transport_->all_gather(on, part_of(full, rank), full);
+    if (!counts()) return transport_->all_gather(on, slice(full, rank), full);
+    const auto slice_of = [&](int r) { return slice(full, r); };
     exchange(
-        on,
-        [&](int) {
-          count(part_of(full, rank), Collective::all_gather);
-          return part_of(full, rank);
-        },
-        [&](int peer) { return part_of(full, peer); });
+        on, Collective::all_gather, [&](int) { return slice_of(rank); }, slice_of);
   });
 }
 
-void Communicator::all_reduce_mean(Stream& stream, View full) {
-  reduce_scatter_mean(stream, full, part_of(full, rank));
-  all_gather(stream, full);
-}
-
 Totals Communicator::sum(Stream& stream, Sums& sums) {
-  std::vector<Totals> all(size);
+  std::vector<std::uint64_t> all;
   stream.run([&, this, &on = stream.kernels()] {
     task_is("the ranks' sums of loss and squares");
     on.fetch(sums);
-    all[rank] = sums.totals;
-    gather_host(on, reinterpret_cast<std::byte*>(all.data()), sizeof(Totals));
+    all = gather(std::bit_cast<std::array<std::uint64_t, 2>>(sums.totals));
     sent_.scalars += 2 * (size - 1);
   });
   stream.synchronise();
   Totals totals;
-  for (const Totals& of_rank : all) {
-    totals.loss += of_rank.loss;
-    totals.squares += of_rank.squares;
+  for (std::size_t i = 0; i < all.size(); i += 2) {
+    totals.loss += std::bit_cast<double>(all[i]);
+    totals.squares += std::bit_cast<double>(all[i + 1]);
   }
   return totals;
 }
 
 std::vector<std::uint64_t> Communicator::gather(std::span<const std::uint64_t> values) {
-  std::vector<std::uint64_t> all(values.size() * size);
-  std::copy(values.begin(), values.end(), all.begin() + rank * std::ssize(values));
-  const auto on = make_kernels(Device::cpu);
-  gather_host(*on, reinterpret_cast<std::byte*>(all.data()),
-              static_cast<std::int64_t>(values.size_bytes()));
-  return all;
-}
-
-void Communicator::gather_host(Kernels& on, std::byte* all, std::int64_t bytes) {
-  const auto of = [&](int r) { return host_view(all + r * bytes, bytes); };
+  const std::int64_t count = std::ssize(values);
+  std::vector<std::uint64_t> all(count * size);
+  std::copy(values.begin(), values.end(), all.begin() + rank * count);
+  const auto of = [&](int r) -> View {  // each as two fp32
+    return {reinterpret_cast<std::byte*>(all.data() + r * count), 2 * count, 2 * count};
+  };
   exchange(
-      on, [&](int) { return of(rank); }, of);
-}
-
-void Communicator::count(View part, Collective collective) {
-  const auto phase = static_cast<int>(current_phase);
-  sent_.elements[static_cast<int>(collective)][phase] += part.size;
-  sent_.padding += part.size - part.used;
+      *make_kernels(Device::cpu), {}, [&](int) { return of(rank); }, of);
+  return all;
 }
 }  // namespace zero

@@ -3,10 +3,7 @@
 // storage type and whoever owns the result: so the bits depend on N alone.
 #pragma once
 #include <array>
-#include <cstdint>
-#include <memory>
-#include <span>
-#include <string>
+#include <optional>
 #include <vector>
 
 #include "comm/transport.hpp"
@@ -48,13 +45,16 @@ class Communicator {
   void all_gather(Stream& stream, View full);
 
   /// reduce_scatter_mean onto the own part, then all_gather: 2 (N - 1) / N * size elements sent.
-  void all_reduce_mean(Stream& stream, View full);
+  void all_reduce_mean(Stream& stream, View full) {
+    reduce_scatter_mean(stream, full, slice(full, rank));
+    all_gather(stream, full);
+  }
 
   /// The ranks' sums added in rank order. Waits for the stream: a step's one synchronisation.
   Totals sum(Stream& stream, Sums& sums);
 
-  /// Every rank's values, rank after rank, on every rank; all give equally many. For reports,
-  /// outside of steps, when the streams are idle.
+  /// Every rank's values, rank after rank, on every rank; all give equally many. In a stream's
+  /// task, or for reports, outside of steps, when the streams are idle.
   std::vector<std::uint64_t> gather(std::span<const std::uint64_t> values);
 
   /// Complete once the streams that carried the collectives are idle.
@@ -68,17 +68,10 @@ class Communicator {
   const int size = 1;
 
  private:
-  View part_of(View full, int r) const {
-    return full.part(r * (full.size / size), full.size / size);
-  }
-  /// The other ranks, beginning with the next: so that not all send to rank 0 first.
-  std::vector<int> peers() const;
-  /// Sends mine(peer) to each peer and receives theirs(peer) from it.
-  template <class Mine, class Theirs> void exchange(Kernels& on, Mine mine, Theirs theirs);
-  /// Every rank's `bytes` of host memory to every other; all: rank after rank, the own in place.
-  void gather_host(Kernels& on, std::byte* all, std::int64_t bytes);
-  /// Books a part that leaves this rank for one other.
-  void count(View part, Collective collective);
+  View slice(View full, int r) const { return full.part(r * (full.size / size), full.size / size); }
+  /// Sends mine(peer) to each other rank, counted as the collective's, and receives theirs(peer).
+  template <class Mine, class Theirs>
+  void exchange(Kernels& on, std::optional<Collective> collective, Mine mine, Theirs theirs);
 
   std::unique_ptr<Transport> transport_;  // none alone
   Scratch received_{Device::cpu, Kind::communication, Dtype::fp32, 0};

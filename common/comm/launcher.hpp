@@ -2,7 +2,7 @@
 // How this process was started.
 #pragma once
 #include <cstdlib>
-#include <utility>
+#include <string>
 
 namespace zero {
 /// Number and place of this process as its launcher (mpirun) announces them; 1 and 0 without one.
@@ -14,10 +14,9 @@ struct Launcher {
 
 inline Launcher launcher() {
   // Open MPI's first: a batch system may have left PMI's in the environment that it starts in.
-  for (const auto& [size, rank] : {std::pair{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"},
-                                   std::pair{"PMI_SIZE", "PMI_RANK"}}) {
-    const char* ranks = std::getenv(size);
-    const char* place = std::getenv(rank);
+  for (const std::string of : {"OMPI_COMM_WORLD_", "PMI_"}) {
+    const char* ranks = std::getenv((of + "SIZE").c_str());
+    const char* place = std::getenv((of + "RANK").c_str());
     if (ranks && std::atoi(ranks) > 0)
       return {std::atoi(ranks), place ? std::atoi(place) : 0, true};
   }

@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: MIT
+// The transport sends point-to-point messages: MPI's own reductions add in another order for
+// another size or N, and do not say which.
 #include "comm/mpi.hpp"
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cstring>
 #include <set>
 #include <thread>
 
+#include "comm/transport.hpp"
 #include "compute/watchdog.hpp"
 #include "memory/error.hpp"
 
@@ -16,33 +21,7 @@ void check_mpi(int code, std::source_location where) {
   char words[MPI_MAX_ERROR_STRING] = {};
   int length = 0;
   MPI_Error_string(code, words, &length);
-  throw Error(ExitCode::communication,
-              fmt::format("{}: {}", where.function_name(), std::string(words, length)));
-}
-
-MpiWorld::MpiWorld() {
-  complete([&](MPI_Request* request) { return MPI_Comm_idup(MPI_COMM_WORLD, &comm_, request); });
-  MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
-}
-
-MpiWorld::~MpiWorld() { MPI_Comm_free(&comm_); }
-
-std::string mpi_library() {
-  char text[MPI_MAX_LIBRARY_VERSION_STRING] = {};
-  int length = 0;
-  MPI_Get_library_version(text, &length);
-  std::string name(text, length);
-  name = name.substr(0, name.find_first_of(",\n"));
-  const std::string label = " Version:\t";  // MPICH Version:\t4.0.2
-  const auto at = name.find(label);
-  return at == std::string::npos
-             ? name
-             : fmt::format("{} {}", name.substr(0, at), name.substr(at + label.size()));
-}
-
-MPI_Request& Messages::to(int rank) {
-  ranks_.push_back(rank);
-  return requests_.emplace_back(MPI_REQUEST_NULL);
+  throw Error(ExitCode::communication, fmt::format("{}: {}", where.function_name(), words));
 }
 
 void Messages::finish(std::source_location where) {
@@ -54,8 +33,8 @@ void Messages::finish(std::source_location where) {
   for (int tests = 0, left = count; left > 0; ++tests) {
     int some = 0;  // have been completed by this test
     const int code = MPI_Testsome(count, requests_.data(), &some, done.data(), statuses.data());
-    if (code == MPI_ERR_IN_STATUS) {
-      for (int i = 0; i < some; ++i) check_mpi(statuses[i].MPI_ERROR, where);
+    for (int i = 0; i < some && code == MPI_ERR_IN_STATUS; ++i) {
+      check_mpi(statuses[i].MPI_ERROR, where);
     }
     check_mpi(code, where);
     expect(some != MPI_UNDEFINED, "a request that is under way while not all are done");
@@ -65,7 +44,13 @@ void Messages::finish(std::source_location where) {
       std::this_thread::yield();
       continue;
     }
-    if (tests == yields || some > 0) task_waits_for(missing());
+    if (tests == yields || some > 0) {
+      std::set<int> missing;
+      for (int i = 0; i < count; ++i) {
+        if (requests_[i] != MPI_REQUEST_NULL && ranks_[i] >= 0) missing.insert(ranks_[i]);
+      }
+      task_waits_for({missing.begin(), missing.end()});
+    }
     std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
   task_waits_for({});
@@ -73,11 +58,95 @@ void Messages::finish(std::source_location where) {
   ranks_.clear();
 }
 
-std::vector<int> Messages::missing() const {
-  std::set<int> ranks;
-  for (std::size_t i = 0; i < requests_.size(); ++i) {
-    if (requests_[i] != MPI_REQUEST_NULL && ranks_[i] >= 0) ranks.insert(ranks_[i]);
+namespace {
+
+/// Host memory through which a GPU's bytes pass, wave by wave: while one wave is exchanged, the
+/// next is copied out and the one before it is copied in.
+struct Wave {
+  static constexpr std::int64_t bytes = std::int64_t{4} << 20;  // one direction
+  HostBuffer out{Device::cuda, bytes}, in{Device::cuda, bytes};
+  Mark copied_out, copied_in;
+};
+
+class MpiTransport : public Transport {
+ public:
+  MpiTransport(Device device, int size) : waves_(device == Device::cuda && size > 1 ? 2 : 0) {
+    complete([&](MPI_Request* request) { return MPI_Comm_idup(MPI_COMM_WORLD, &world_, request); });
+    MPI_Comm_set_errhandler(world_, MPI_ERRORS_RETURN);
   }
-  return {ranks.begin(), ranks.end()};
+
+  ~MpiTransport() override { MPI_Comm_free(&world_); }
+
+  void exchange(Kernels& on, std::span<const Part> outgoing,
+                std::span<const Part> incoming) override {
+    const View first = incoming.front().elements;
+    if (first.device == Device::cpu) return exchange_on_host(outgoing, incoming);
+    // Elements of a part, a wave: all ranks cut alike, so a wave's messages find each other.
+    const std::int64_t piece = Wave::bytes / bytes_of(first.dtype) / std::ssize(incoming);
+    const auto cut = [&](const Part& part, std::int64_t w) {
+      return part.elements.part(w * piece, std::min(piece, first.size - w * piece));
+    };
+    const auto in_buffer = [&](std::span<const Part> parts, std::int64_t w,
+                               const HostBuffer& buffer) {
+      std::vector<Part> pieces;
+      for (const Part& part : parts) {
+        View view = cut(part, w);
+        view.data = buffer.data() + std::ssize(pieces) * view.bytes();
+        pieces.push_back({view, part.rank});
+      }
+      return pieces;
+    };
+    const auto copy_out = [&](std::int64_t w) {
+      Wave& wave = waves_[w % 2];
+      const std::vector<Part> to = in_buffer(outgoing, w, wave.out);
+      for (std::size_t i = 0; i < to.size(); ++i) on.copy(cut(outgoing[i], w), to[i].elements);
+      wave.copied_out = on.record();
+    };
+    copy_out(0);
+    for (std::int64_t w = 0; w * piece < first.size; ++w) {
+      if ((w + 1) * piece < first.size) copy_out(w + 1);
+      Wave& wave = waves_[w % 2];
+      wait_for(wave.copied_in);  // of the wave that used this memory before
+      wait_for(wave.copied_out);
+      const std::vector<Part> in = in_buffer(incoming, w, wave.in);
+      exchange_on_host(in_buffer(outgoing, w, wave.out), in);
+      for (std::size_t i = 0; i < in.size(); ++i) on.copy(in[i].elements, cut(incoming[i], w));
+      wave.copied_in = on.record();
+    }
+  }
+
+  std::string library() const override {
+    char text[MPI_MAX_LIBRARY_VERSION_STRING] = {};
+    int length = 0;
+    MPI_Get_library_version(text, &length);
+    std::string name(text, std::strcspn(text, ",\n"));
+    const std::string label = " Version:\t";  // MPICH Version:\t4.0.2
+    const auto at = name.find(label);
+    return at == std::string::npos ? name : name.replace(at, label.size(), 1, ' ');
+  }
+
+ private:
+  void exchange_on_host(std::span<const Part> outgoing, std::span<const Part> incoming) {
+    const auto begin = [&](auto call, const View& part, int rank) {
+      // MPI counts in int, so a long message goes in pieces.
+      constexpr std::int64_t longest = std::int64_t{1} << 30;
+      for (std::int64_t at = 0; at < part.bytes(); at += longest) {
+        const auto count = static_cast<int>(std::min(longest, part.bytes() - at));
+        check_mpi(call(part.data + at, count, MPI_BYTE, rank, 0, world_, &messages_.to(rank)));
+      }
+    };
+    for (const auto& [part, from] : incoming) begin(MPI_Irecv, part, from);
+    for (const auto& [part, to] : outgoing) begin(MPI_Isend, part, to);
+    messages_.finish();
+  }
+
+  std::vector<Wave> waves_;  // two, on a GPU
+  MPI_Comm world_ = MPI_COMM_NULL;  // all ranks: these messages meet no others
+  Messages messages_;  // of the exchange under way
+};
+}  // namespace
+
+std::unique_ptr<Transport> make_mpi_transport(Device device, int size) {
+  return std::make_unique<MpiTransport>(device, size);
 }
 }  // namespace zero

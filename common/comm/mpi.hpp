@@ -4,7 +4,6 @@
 #include <mpi.h>
 
 #include <source_location>
-#include <string>
 #include <vector>
 
 namespace zero {
@@ -15,7 +14,10 @@ void check_mpi(int code, std::source_location where = std::source_location::curr
 class Messages {
  public:
   /// A place for one more request, a message to or from that rank; -1: to all.
-  MPI_Request& to(int rank);
+  MPI_Request& to(int rank) {
+    ranks_.push_back(rank);
+    return requests_.emplace_back(MPI_REQUEST_NULL);
+  }
 
   /// Completes all of them. A call that blocks in MPI would spin on a core that the rank it waits
   /// for may need (with four ranks on two cores: milliseconds instead of microseconds), so this
@@ -24,8 +26,6 @@ class Messages {
   void finish(std::source_location where = std::source_location::current());
 
  private:
-  std::vector<int> missing() const;
-
   std::vector<MPI_Request> requests_;
   std::vector<int> ranks_;  // of each request
 };
@@ -37,21 +37,4 @@ void complete(Start start, std::source_location where = std::source_location::cu
   check_mpi(start(&messages.to(-1)), where);
   messages.finish(where);
 }
-
-/// All ranks, in a communicator of its owner's: its messages meet no others.
-class MpiWorld {
- public:
-  MpiWorld();
-  ~MpiWorld();
-  MpiWorld(const MpiWorld&) = delete;
-  MpiWorld& operator=(const MpiWorld&) = delete;
-
-  MPI_Comm comm() const { return comm_; }
-
- private:
-  MPI_Comm comm_ = MPI_COMM_NULL;
-};
-
-/// Name and version of the MPI library, as MPICH 4.0.2.
-std::string mpi_library();
 }  // namespace zero

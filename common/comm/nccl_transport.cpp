@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Between GPUs, one a rank. `ordered`: sends and receives by NCCL, sums by our own kernel in rank
 // order, so that the bits are those of every other transport. `native`: NCCL's own collectives.
-#include <cuda_runtime.h>
 #include <fmt/format.h>
 #include <nccl.h>
 
@@ -42,8 +41,6 @@ class NcclTransport : public Transport {
   }
 
   ~NcclTransport() override { ncclCommDestroy(comm_); }
-  NcclTransport(const NcclTransport&) = delete;
-  NcclTransport& operator=(const NcclTransport&) = delete;
 
   /// All of its messages begin together.
   void exchange(Kernels& on, std::span<const Part> outgoing,

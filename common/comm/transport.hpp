@@ -18,7 +18,10 @@ struct Part {
 
 class Transport {
  public:
+  Transport() = default;
   virtual ~Transport() = default;
+  Transport(const Transport&) = delete;
+  Transport& operator=(const Transport&) = delete;
 
   /// All of `outgoing` to their ranks and all of `incoming` from theirs: parts of one size that lie
   /// on one device, host memory too. Called from within a stream's task, one call at a time, by all

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT
-// The CPU's kernels: each call does its work before it returns. Their definitions lie beside this
-// file, by what they are for.
+// The CPU's kernels: each call does its work before it returns.
 #pragma once
 #include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <vector>
 
+#include "compute/cpu/matmul.hpp"
 #include "compute/element_wise.hpp"
 #include "compute/wide_vectors.hpp"
 
@@ -16,27 +19,152 @@ class CpuKernels : public ElementWise<CpuKernels> {
   void finish() override {}
   void* queue() override { return nullptr; }
 
-  void copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes) override;
+  void copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes) override {
+    std::memcpy(to, from, bytes);
+  }
 
   void text_samples(const TextSource& source, std::int64_t first, View inputs,
-                    View targets) override;
-  void teacher_samples(const TeacherSource& source, std::int64_t first, View inputs,
-                       View targets) override;
+                    View targets) override {
+    with_type(inputs.dtype, [&]<class T>(T) {
+      const auto* text = reinterpret_cast<const unsigned char*>(source.text);
+      const float* codes = elements<float>(source.codes);
+      const auto positions = static_cast<std::uint64_t>(source.length - source.context);
+      T* input = elements<T>(inputs);
+      for (std::int64_t row = 0; row < targets.size; ++row) {
+        const std::uint64_t position = source.positions.bits(first + row) % positions;
+        for (std::int64_t i = 0; i < source.context; ++i) {
+          const float* code = codes + text[position + i] * source.code_size;
+          input = std::transform(code, code + source.code_size, input, narrow<T>);
+        }
+        elements<float>(targets)[row] = text[position + source.context];
+      }
+    });
+  }
 
+  void teacher_samples(const TeacherSource& source, std::int64_t first, View inputs,
+                       View targets) override {
+    with_type(inputs.dtype, [&]<class T>(T) {
+      constexpr std::int64_t hidden_size = TeacherSource::hidden;
+      const float* to_hidden = elements<float>(source.first);
+      const float* to_outputs = elements<float>(source.second);
+      T* input = elements<T>(inputs);
+      float* target = elements<float>(targets);
+      std::fill(target, target + targets.size, 0.0f);
+      const std::int64_t rows = targets.size / source.outputs;
+      for (std::int64_t row = 0; row < rows; ++row, target += source.outputs) {
+        float hidden[hidden_size] = {};
+        for (std::int64_t i = 0; i < source.inputs; ++i) {
+          const float x = source.random_inputs.uniform((first + row) * source.inputs + i);
+          *input++ = narrow<T>(x);
+          const float* weights = to_hidden + i * hidden_size;
+          for (std::int64_t h = 0; h < hidden_size; ++h) hidden[h] += x * weights[h];
+        }
+        for (std::int64_t h = 0; h < hidden_size; ++h) {
+          const float* weights = to_outputs + h * source.outputs;
+          for (std::int64_t o = 0; o < source.outputs; ++o) target[o] += hidden[h] * weights[o];
+        }
+      }
+    });
+  }
+
+  /// The product is formed in fp32 and rounded once, after bias and ReLU.
   void linear_forward(const LinearShape& shape, View x, View params, View y, bool relu,
-                      View panel) override;
+                      View panel) override {
+    with_type(params.dtype, [&]<class T>(T) {
+      const T* bias = elements<T>(params) + shape.weights();
+      matmul({x, shape.inputs}, {params.part(0, shape.weights()), shape.inputs, true}, shape.batch,
+             shape.inputs, shape.outputs, panel.as<float>(), [&](const RowPart& run) {
+               const auto apply = [&](auto... bias_of_column) {
+                 each(run.count, BiasRelu{relu}, In<float>{run.values},
+                      Out<T>{elements<T>(y) + run.at}, bias_of_column...);
+               };
+               shape.bias ? apply(In<T>{bias + run.column}) : apply();
+             });
+    });
+  }
+
   void linear_backward_params(const LinearShape& shape, View dy, View x, View grads, Write write,
-                              View panel) override;
+                              View panel) override {
+    with_type(grads.dtype, [&]<class T>(T) {
+      T* grad = elements<T>(grads);
+      matmul({dy, shape.outputs, true}, {x, shape.inputs}, shape.outputs, shape.batch, shape.inputs,
+             panel.as<float>(), [&](const RowPart& run) {
+               each(run.count, Store{write}, In<float>{run.values}, InOut<T>{grad + run.at});
+             });
+      for (std::int64_t j = 0; j < shape.outputs && shape.bias; ++j) {
+        const T* delta = elements<T>(dy) + j;
+        float sum = 0;
+        for (std::int64_t i = 0; i < shape.batch; ++i) sum += widen(delta[i * shape.outputs]);
+        store(grad[shape.weights() + j], sum, write);
+      }
+      std::fill(grad + grads.used, grad + grads.size, T{});
+    });
+  }
+
   void linear_backward_input(const LinearShape& shape, View dy, View params, View x, View dx,
-                             bool relu, View panel) override;
+                             bool relu, View panel) override {
+    with_type(params.dtype, [&]<class T>(T) {
+      matmul({dy, shape.outputs}, {params.part(0, shape.weights()), shape.inputs}, shape.batch,
+             shape.outputs, shape.inputs, panel.as<float>(), [&](const RowPart& run) {
+               const In<float> sums{run.values};
+               const Out<T> to{elements<T>(dx) + run.at};
+               if (relu) {
+                 each(run.count, Mask(), sums, In<T>{elements<T>(x) + run.at}, to);
+               } else {
+                 each(run.count, Store{Write::over}, sums, to);
+               }
+             });
+    });
+  }
+
   void cross_entropy(View outputs, View targets, std::int64_t rows, float scale, View delta,
-                     Sums& sums) override;
+                     Sums& sums) override {
+    with_type(outputs.dtype, [&]<class T>(T) {
+      const T* y = elements<T>(outputs);
+      T* dy = elements<T>(delta);
+      const std::int64_t count = outputs.size / rows;
+      const float factor = static_cast<float>(scale / static_cast<double>(rows));
+      double loss = 0;
+      for (std::int64_t row = 0; row < rows; ++row, y += count, dy += count) {
+        const auto target = static_cast<std::int64_t>(elements<float>(targets)[row]);
+        float largest = widen(y[0]);
+        for (std::int64_t j = 1; j < count; ++j) largest = std::max(largest, widen(y[j]));
+        float sum = 0;
+        for (std::int64_t j = 0; j < count; ++j) sum += std::exp(widen(y[j]) - largest);
+        for (std::int64_t j = 0; j < count; ++j) {
+          const float probability = std::exp(widen(y[j]) - largest) / sum;
+          dy[j] = narrow<T>((probability - (j == target ? 1.0f : 0.0f)) * factor);
+        }
+        loss += std::log(sum) + largest - widen(y[target]);
+      }
+      sums.totals.loss += loss / static_cast<double>(rows);
+    });
+  }
 
   void clear(Sums& sums) override { sums.totals = {}; }
   void fetch(Sums&) override {}
-  void ordered_mean(View own, int rank, View received, View shard, Write write) override;
 
-  // ---- For ElementWise and the definitions of the above ----
+  void ordered_mean(View own, int rank, View received, View shard, Write write) override {
+    with_type(shard.dtype, [&]<class T>(T) {
+      std::vector<const T*> sources;
+      for (std::int64_t at = 0; at < received.size; at += shard.size) {
+        sources.push_back(elements<T>(received) + at);
+      }
+      sources.insert(sources.begin() + rank, elements<T>(own));
+      float sum[block];
+      for (std::int64_t start = 0; start < shard.size; start += block) {
+        const std::int64_t count = std::min(block, shard.size - start);
+        for (std::size_t r = 0; r < sources.size(); ++r) {
+          const Store add{r == 0 ? Write::over : Write::add};
+          each(count, add, In<T>{sources[r] + start}, InOut<float>{sum});
+        }
+        each(count, Divide{static_cast<float>(sources.size())}, InOut<float>{sum});
+        each(count, Store{write}, In<float>{sum}, InOut<T>{elements<T>(shard) + start});
+      }
+    });
+  }
+
+  // ---- For ElementWise ----
   template <class T> static T* elements(View view) { return view.as<T>().data(); }
 
   template <class Body, class... Operands>
@@ -48,12 +176,11 @@ class CpuKernels : public ElementWise<CpuKernels> {
     });
   }
 
-  /// Adam with a copy, which is rounded a block later, while the weights are still in the
-  /// first-level cache: all in one loop would need more vector registers than there are.
+  /// Adam with a copy, which is rounded a block later: all in one loop would need more vector
+  /// registers than there are.
   template <class T>
   static void each(std::int64_t count, AdamBody body, In<T> grads, InOut<float> weights,
                    InOut<float> momentum, InOut<float> variance, Out<T> copy) {
-    constexpr std::int64_t block = 1024;
     for (std::int64_t at = 0; at < count; at += block) {
       const std::int64_t n = std::min(block, count - at);
       const InOut<float> w{weights.at + at}, m{momentum.at + at}, v{variance.at + at};
@@ -80,6 +207,8 @@ class CpuKernels : public ElementWise<CpuKernels> {
   }
 
  private:
+  static constexpr std::int64_t block = 1024;  // elements that stay in the first-level cache
+
   /// body(i, the elements number i), all read before and written back after it.
   template <class Body, class... Operands>
   static void visit(std::int64_t i, const Body& body, const Operands&... operands) {
@@ -101,6 +230,4 @@ class CpuKernels : public ElementWise<CpuKernels> {
     if constexpr (Operand::written) to.at[i] = x;
   }
 };
-
-extern template class ElementWise<CpuKernels>;
 }  // namespace zero

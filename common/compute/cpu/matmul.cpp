@@ -37,14 +37,6 @@ Fp32Block fp32_block(const Matrix& matrix, std::int64_t row, std::int64_t rows, 
     return {space, columns};
   });
 }
-
-void announce_read(View view) {
-  if (__tsan_read_range) __tsan_read_range(view.data, view.bytes());
-}
-
-void announce_write(float* to, std::int64_t count) {
-  if (__tsan_write_range) __tsan_write_range(to, count * sizeof(float));
-}
 }  // namespace
 
 void use_one_matmul_thread() { openblas_set_num_threads(1); }
@@ -53,8 +45,9 @@ void matmul(const Matrix& a, const Matrix& b, std::int64_t rows, std::int64_t in
             std::int64_t columns, std::span<float> panel,
             const std::function<void(const RowPart&)>& store) {
   expect(std::ssize(panel) >= matmul_panel, "matmul needs a panel of matmul_panel elements");
-  announce_read(a.elements);
-  announce_read(b.elements);
+  for (const View read : {a.elements, b.elements}) {
+    if (__tsan_read_range) __tsan_read_range(read.data, read.bytes());
+  }
   float* const space_a = panel.data();
   float* const space_b = space_a + outer_block * inner_block;
   float* const product = space_b + inner_block * outer_block;
@@ -66,7 +59,7 @@ void matmul(const Matrix& a, const Matrix& b, std::int64_t rows, std::int64_t in
     for (std::int64_t j = 0; j < columns; j += outer_block) {
       const std::int64_t m = std::min(outer_block, rows - i);
       const std::int64_t n = std::min(outer_block, columns - j);
-      announce_write(product, m * n);
+      if (__tsan_write_range) __tsan_write_range(product, m * n * sizeof(float));
       for (std::int64_t p = 0; p < inner; p += inner_block) {
         const std::int64_t k = std::min(inner_block, inner - p);
         const Fp32Block left = read(a, i, m, p, k, space_a);

@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: MIT
-// A GPU's kernels: each call queues its work on one CUDA stream and returns. Their definitions lie
-// beside this file, by what they are for.
+// A GPU's kernels: each call queues its work on one CUDA stream and returns. What launches
+// kernels is defined in kernels.cu, the rest in runtime.cpp.
 #pragma once
 #include <cublas_v2.h>
 #include <cuda_runtime.h>
+
+#include <source_location>
 
 #include "compute/element_wise.hpp"
 #include "memory/error.hpp"
 
 namespace zero::cuda {
+/// Throws Error (resources) with CUDA's own words when `code` is not cudaSuccess.
+void check_cuda(cudaError_t code, std::source_location where = std::source_location::current());
+
 /// What lies in a GPU's memory behind Sums.
 struct SumsOnGpu {
   static SumsOnGpu& of(Sums& sums) { return *reinterpret_cast<SumsOnGpu*>(sums.on_gpu.data()); }
@@ -20,7 +25,7 @@ static_assert(sizeof(SumsOnGpu) == gpu_sums_bytes);
 
 class CudaKernels : public ElementWise<CudaKernels> {
  public:
-  explicit CudaKernels(int gpu);
+  CudaKernels();
   ~CudaKernels() override;
 
   void bind_thread() override;
@@ -49,7 +54,7 @@ class CudaKernels : public ElementWise<CudaKernels> {
   void fetch(Sums& sums) override;
   void ordered_mean(View own, int rank, View received, View shard, Write write) override;
 
-  // ---- For ElementWise and the definitions of the above; launch.cuh and block_sum.cuh ----
+  // ---- For ElementWise and the definitions of the above; launch.cuh ----
   template <class T> static T* elements(View view) {
     expect(view.device == Device::cuda, "a GPU's kernels take a GPU's memory");
     return reinterpret_cast<T*>(view.data);
@@ -61,23 +66,12 @@ class CudaKernels : public ElementWise<CudaKernels> {
                const Body& body, const Operands&... operands);
 
  private:
-  /// The operand's elements go to `to`, as store() (dtype.hpp) says.
-  template <class Operand, class T>
-  void store_each(std::int64_t count, const Operand& from, T* to, Write write) {
-    if (write == Write::add) {
-      each(count, Store{write}, from, InOut<T>{to});
-    } else {
-      each(count, Store{write}, from, Out<T>{to});
-    }
-  }
   /// Queues kernel(arguments ...) on so many blocks.
   template <class... Parameters, class... Arguments>
   void launch(dim3 blocks, void (*kernel)(Parameters...), const Arguments&... arguments);
   /// product (rows x columns, row-major) = a (rows x inner) times b, summed in fp32, rounded once.
   void multiply(const Matrix& a, const Matrix& b, std::int64_t rows, std::int64_t inner,
                 std::int64_t columns, View product, View panel);
-  /// bias = column sums of dy (batch x outputs), stored or added. partial: the panel's block.
-  void column_sum(const LinearShape& shape, View dy, View bias, Write write, View partial);
 
   /// For whoever puts work on it: only so does record() know that there is some.
   cudaStream_t stream() {
@@ -85,22 +79,15 @@ class CudaKernels : public ElementWise<CudaKernels> {
     return stream_;
   }
 
-  int gpu_;
+  int gpu_ = 0;
   cudaStream_t stream_ = nullptr;
   cublasHandle_t blas_ = nullptr;
-  const std::byte* blas_workspace_ = nullptr;
-  HostBuffer fetched_;  // the two sums, where the host reads them
+  HostBuffer fetched_{Device::cuda, sizeof(Totals)};  // the two sums, where the host reads them
   bool idle_ = true;  // the host has waited for all that was queued
 };
 
-/// The panel's two parts.
+/// The first part of a panel; the rest is room for a block of a product.
 constexpr std::int64_t blas_workspace_bytes = std::int64_t{32} << 20;
-inline View product_block(View panel) {
-  const std::int64_t workspace = blas_workspace_bytes / bytes_of(Dtype::fp32);
-  return panel.part(workspace, panel.size - workspace);
-}
 }  // namespace zero::cuda
 
-namespace zero {
-extern template class ElementWise<cuda::CudaKernels>;
-}
+extern template class zero::ElementWise<zero::cuda::CudaKernels>;

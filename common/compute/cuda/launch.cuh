@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: MIT
 // How kernels are launched, and how a body is applied: neighbouring threads take neighbouring
-// packs of elements, 16 bytes of the widest operand, wherever all memory is aligned for that.
+// packs of elements, 16 bytes of the widest operand, wherever all memory is aligned for that. Sums
+// over many blocks are added in a fixed order, without atomics: the same bits in every run.
 #pragma once
 #include <algorithm>
-#include <cstdint>
 
-#include "compute/cuda/check.hpp"
 #include "compute/cuda/cuda_kernels.hpp"
-#include "compute/element_wise.hpp"
 
 namespace zero::cuda {
 inline constexpr int threads = 256;
+inline constexpr std::int64_t most_blocks = 1024;  // of a sum: a partial sum each
+
+/// How many blocks, each for so many of them, `count` things take.
+inline unsigned blocks_for(std::int64_t count, std::int64_t of_a_block = threads) {
+  return static_cast<unsigned>((count + of_a_block - 1) / of_a_block);
+}
 
 template <class... Parameters, class... Arguments>
 void CudaKernels::launch(dim3 blocks, void (*kernel)(Parameters...),
@@ -25,37 +29,24 @@ void CudaKernels::launch(dim3 blocks, void (*kernel)(Parameters...),
 /// `width` neighbours, read and written at once.
 template <class T, int width> struct alignas(sizeof(T) * width) Pack { T at[width]; };
 
-template <int width, class T> bool has_packs(const T* memory) {
-  return reinterpret_cast<std::uintptr_t>(memory) % sizeof(Pack<T, width>) == 0;
-}
-
-template <int width, class T> __device__ Pack<T, width> load_pack(const T* from) {
-  return *reinterpret_cast<const Pack<T, width>*>(from);
-}
-
-// What an operand is to the kernels below: aligned, load and save. A .cu file may have operands of
-// its own, which are only read: a body sees what their load returns.
-
 template <int width, class Operand> bool aligned(const Operand& x) {
-  return has_packs<width>(x.at);
+  using Packed = Pack<typename Operand::Element, width>;
+  return reinterpret_cast<std::uintptr_t>(x.at) % sizeof(Packed) == 0;
 }
 
 template <int width, class Operand> __device__ auto load(const Operand& x, std::int64_t i) {
+  using Packed = Pack<typename Operand::Element, width>;
   if constexpr (Operand::read) {
-    return load_pack<width>(x.at + i);
+    return *reinterpret_cast<const Packed*>(x.at + i);
   } else {
-    return Pack<typename Operand::Element, width>();
+    return Packed();
   }
 }
 
-template <class Operand, class T, int width>
-__device__ void save(const Operand& x, std::int64_t i, const Pack<T, width>& pack) {
-  if constexpr (Operand::written) *reinterpret_cast<Pack<T, width>*>(x.at + i) = pack;
+template <class Operand, class Packed>
+__device__ void save(const Operand& x, std::int64_t i, const Packed& pack) {
+  if constexpr (Operand::written) *reinterpret_cast<Packed*>(x.at + i) = pack;
 }
-
-/// Elements a pack.
-template <class... Operands>
-inline constexpr int width_of = 16 / std::max({sizeof(typename Operands::Element)...});
 
 /// visit(element's number, its value in each operand) for elements [i, i + width).
 template <int width, class Visit, class... Operands>
@@ -67,41 +58,92 @@ __device__ void visit_pack(std::int64_t i, const Visit& visit, const Operands&..
   between(load<width>(operands, i)...);
 }
 
-/// Of `packs` whole packs and the elements behind them: the pack or the element of that number.
-template <class Visit, class... Operands>
-__device__ void visit_item(std::int64_t item, std::int64_t packs, const Visit& visit,
-                           const Operands&... operands) {
-  constexpr int width = width_of<Operands...>;
-  if (item < packs) {
-    visit_pack<width>(item * width, visit, operands...);
-  } else {
-    visit_pack<1>(item + packs * (width - 1), visit, operands...);
-  }
-}
+/// `count` elements of the operands as items: whole packs, then the elements behind them.
+template <class... Operands> struct Items {
+  static constexpr int width = 16 / std::max({sizeof(typename Operands::Element)...});
 
-/// How many packs `count` elements of the operands are, and how many packs and elements behind
-/// them.
-struct Items {
-  template <class... Operands> explicit Items(std::int64_t count, const Operands&... operands) {
-    constexpr int width = width_of<Operands...>;
-    packs = (aligned<width>(operands) && ...) ? count / width : 0;
-    all = count - packs * (width - 1);
+  Items(std::int64_t count, const Operands&... operands)
+      : packs((aligned<width>(operands) && ...) ? count / width : 0),
+        all(count - packs * (width - 1)) {}
+
+  template <class Visit>
+  __device__ void visit(std::int64_t item, const Visit& visit, const Operands&... operands) const {
+    if (item < packs) {
+      visit_pack<width>(item * width, visit, operands...);
+    } else {
+      visit_pack<1>(item + packs * (width - 1), visit, operands...);
+    }
   }
-  unsigned blocks() const { return static_cast<unsigned>((all + threads - 1) / threads); }
 
   std::int64_t packs, all;
 };
 
 template <class Body, class... Operands>
-__global__ void each_kernel(Items items, Body body, Operands... operands) {
+__global__ void each_kernel(Items<Operands...> items, Body body, Operands... operands) {
   const std::int64_t item = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
-  if (item < items.all) visit_item(item, items.packs, body, operands...);
+  if (item < items.all) items.visit(item, body, operands...);
 }
 
 template <class Body, class... Operands>
 void CudaKernels::each(std::int64_t count, const Body& body, const Operands&... operands) {
   const Items items(count, operands...);
   if (items.all == 0) return;
-  launch(dim3(items.blocks()), each_kernel<Body, Operands...>, items, body, operands...);
+  launch(blocks_for(items.all), each_kernel<Body, Operands...>, items, body, operands...);
+}
+
+/// combine() of all threads' values, by halves: thread i with thread i + 128, 64, ... Returned to
+/// every thread. All threads of the block must call it.
+template <class Value, class Combine> __device__ Value combine_block(Value mine, Combine combine) {
+  __shared__ Value values[threads];
+  values[threadIdx.x] = mine;
+  __syncthreads();
+  for (unsigned half = threads / 2; half > 0; half /= 2) {
+    if (threadIdx.x < half) {
+      values[threadIdx.x] = combine(values[threadIdx.x], values[threadIdx.x + half]);
+    }
+    __syncthreads();
+  }
+  const Value all = values[0];
+  __syncthreads();  // the next call writes there
+  return all;
+}
+
+template <class Value> __device__ Value block_sum(Value mine) {
+  return combine_block(mine, [](Value a, Value b) { return a + b; });
+}
+
+/// Partial sums, one a block, of the body's terms.
+template <class Body, class... Operands>
+__global__ void partial_sums(Items<Operands...> items, double* partial, Body body,
+                             Operands... operands) {
+  const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
+  double mine = 0;
+  for (std::int64_t item = first; item < items.all; item += gridDim.x * threads) {
+    double sum = 0;
+    const auto add = [&](std::int64_t i, auto&... x) { sum += body(i, x...); };
+    items.visit(item, add, operands...);
+    mine += sum;
+  }
+  const double all = block_sum(mine);
+  if (threadIdx.x == 0) partial[blockIdx.x] = all;
+}
+
+/// *to += (sum of `count` partial sums) / divisor. One block.
+static __global__ void add_partial_sums(double* to, const double* partial, unsigned count,
+                                        double divisor) {
+  double mine = 0;
+  for (unsigned i = threadIdx.x; i < count; i += threads) mine += partial[i];
+  const double all = block_sum(mine);
+  if (threadIdx.x == 0) *to += all / divisor;
+}
+
+template <class Body, class... Operands>
+void CudaKernels::add_sum(Sums& sums, double Totals::*total, double divisor, std::int64_t count,
+                          const Body& body, const Operands&... operands) {
+  SumsOnGpu& on_gpu = SumsOnGpu::of(sums);
+  const Items items(count, operands...);
+  const unsigned blocks = std::clamp<std::int64_t>(blocks_for(items.all), 1, most_blocks);
+  launch(blocks, partial_sums<Body, Operands...>, items, on_gpu.partial, body, operands...);
+  launch(1, add_partial_sums, &(on_gpu.totals.*total), on_gpu.partial, blocks, divisor);
 }
 }  // namespace zero::cuda

@@ -6,30 +6,25 @@
 #include "memory/error.hpp"
 
 namespace zero::cuda {
-namespace {
-template <class Function> void find(void* library, const char* name, Function& function) {
-  function = library ? reinterpret_cast<Function>(dlsym(library, name)) : nullptr;
-  if (function) return;
-  throw Error(ExitCode::resources, fmt::format("cuBLAS cannot be loaded: {}", dlerror()));
-}
-
-Blas load() {
-  const std::string name = fmt::format("libcublas.so.{}", CUBLAS_VER_MAJOR);
-  void* library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
-  Blas blas{};
-  find(library, "cublasCreate_v2", blas.create);
-  find(library, "cublasDestroy_v2", blas.destroy);
-  find(library, "cublasSetStream_v2", blas.set_stream);
-  find(library, "cublasSetMathMode", blas.set_math_mode);
-  find(library, "cublasSetWorkspace_v2", blas.set_workspace);
-  find(library, "cublasGemmEx", blas.gemm);
-  find(library, "cublasGetStatusString", blas.words);
-  return blas;
-}
-}  // namespace
-
 const Blas& blas() {
-  static const Blas loaded = load();
+  static const Blas loaded = [] {
+    const std::string file = fmt::format("libcublas.so.{}", CUBLAS_VER_MAJOR);
+    void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
+    const auto find = [&]<class Function>(const char* name, Function& function) {
+      function = library ? reinterpret_cast<Function>(dlsym(library, name)) : nullptr;
+      if (function) return;
+      throw Error(ExitCode::resources, fmt::format("cuBLAS cannot be loaded: {}", dlerror()));
+    };
+    Blas functions{};
+    find("cublasCreate_v2", functions.create);
+    find("cublasDestroy_v2", functions.destroy);
+    find("cublasSetStream_v2", functions.set_stream);
+    find("cublasSetMathMode", functions.set_math_mode);
+    find("cublasSetWorkspace_v2", functions.set_workspace);
+    find("cublasGemmEx", functions.gemm);
+    find("cublasGetStatusString", functions.words);
+    return functions;
+  }();
   return loaded;
 }
 }  // namespace zero::cuda

@@ -3,9 +3,7 @@
 #include "memory/error.hpp"
 
 namespace zero {
-namespace {
 constexpr const char* without = "this program was built without CUDA";
-}  // namespace
 
 Gpus visible_gpus() { return {0, without, {}}; }
 

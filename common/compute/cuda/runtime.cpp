@@ -1,35 +1,135 @@
 // SPDX-License-Identifier: MIT
-// A GPU's streams and events.
+// The GPUs of this machine; of the one that is used the memory, streams, events and, by cuBLAS,
+// matrix products.
 #include <fmt/format.h>
 
 #include "compute/cuda/blas.hpp"
-#include "compute/cuda/check.hpp"
 #include "compute/cuda/cuda_kernels.hpp"
-#include "memory/error.hpp"
+
+namespace zero {
+namespace {
+
+using cuda::check_cuda;
+
+cudaDeviceProp properties_of(int gpu) {
+  cudaDeviceProp properties{};
+  check_cuda(cudaGetDeviceProperties(&properties, gpu));
+  return properties;
+}
+
+/// False when there is no more memory, which is no failure of the device.
+bool given(cudaError_t code) {
+  if (code == cudaErrorMemoryAllocation) {
+    cudaGetLastError();  // asked for, so that nobody else finds it
+    return false;
+  }
+  check_cuda(code);
+  return true;
+}
+
+class GpuMemory : public DeviceMemory {
+ public:
+  std::byte* allocate(std::int64_t bytes) override {
+    void* memory = nullptr;
+    if (!given(cudaMalloc(&memory, bytes))) return nullptr;
+    check_cuda(cudaMemset(memory, 0, bytes));
+    check_cuda(cudaDeviceSynchronize());  // streams of ours do not wait for the one it ran on
+    return static_cast<std::byte*>(memory);
+  }
+  void release(std::byte* memory) noexcept override {
+    cudaDeviceSynchronize();  // a stream may still use it
+    cudaFree(memory);
+  }
+  std::byte* allocate_staging(std::int64_t bytes) override {
+    void* memory = nullptr;
+    return given(cudaMallocHost(&memory, bytes)) ? static_cast<std::byte*>(memory) : nullptr;
+  }
+  void release_staging(std::byte* memory) noexcept override { cudaFreeHost(memory); }
+  void copy(void* to, const void* from, std::int64_t bytes) override {
+    check_cuda(cudaMemcpy(to, from, bytes, cudaMemcpyDefault));
+    // From ordinary memory the call returns when the bytes are on their way, and streams of ours do
+    // not wait for them.
+    check_cuda(cudaDeviceSynchronize());
+  }
+  std::int64_t total() override { return Info().all; }
+  std::int64_t available() override { return Info().available; }
+  std::string words() override {
+    int gpu = 0;
+    check_cuda(cudaGetDevice(&gpu));
+    return properties_of(gpu).name;
+  }
+
+ private:
+  struct Info {
+    Info() { check_cuda(cudaMemGetInfo(&available, &all)); }
+    std::size_t available = 0, all = 0;
+  };
+};
+}  // namespace
+
+Gpus visible_gpus() {
+  Gpus gpus;
+  const cudaError_t code = cudaGetDeviceCount(&gpus.count);
+  if (code == cudaSuccess && gpus.count > 0) {
+    for (int number = 0; number < gpus.count; ++number) {
+      std::uint64_t identity = 0;
+      for (const char byte : properties_of(number).uuid.bytes) {
+        identity = mix(identity ^ static_cast<unsigned char>(byte));
+      }
+      gpus.identities.push_back(identity);
+    }
+    return gpus;
+  }
+  cudaGetLastError();  // asking may fail; what comes later has not
+  int driver = 0;
+  if (cudaDriverGetVersion(&driver) == cudaSuccess && driver == 0) {
+    return {0, "no GPU: this machine has no driver for one", {}};
+  }
+  return {0, fmt::format("no GPU: {}", cudaGetErrorString(code)), {}};
+}
+
+void use_gpu(int number) { check_cuda(cudaSetDevice(number)); }
+
+DeviceMemory& gpu_memory() {
+  static GpuMemory memory;
+  return memory;
+}
+}  // namespace zero
 
 namespace zero::cuda {
 namespace {
-class CudaMark : public DeviceMark {
- public:
+
+struct CudaMark : DeviceMark {
   explicit CudaMark(cudaStream_t stream) {
-    check_cuda(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming));
-    check_cuda(cudaEventRecord(event_, stream));
+    check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+    check_cuda(cudaEventRecord(event, stream));
   }
-  ~CudaMark() override { cudaEventDestroy(event_); }
+  ~CudaMark() override { cudaEventDestroy(event); }
   CudaMark(const CudaMark&) = delete;
   CudaMark& operator=(const CudaMark&) = delete;
 
   bool passed() const override {
-    const cudaError_t state = cudaEventQuery(event_);
+    const cudaError_t state = cudaEventQuery(event);
     if (state == cudaErrorNotReady) return false;
     check_cuda(state);
     return true;
   }
-  cudaEvent_t event() const { return event_; }
 
- private:
-  cudaEvent_t event_ = nullptr;
+  cudaEvent_t event = nullptr;
 };
+
+/// Throws Error (resources) with cuBLAS's own words when `code` is not CUBLAS_STATUS_SUCCESS.
+void check_cublas(cublasStatus_t code,
+                  std::source_location where = std::source_location::current()) {
+  if (code == CUBLAS_STATUS_SUCCESS) return;
+  throw Error(ExitCode::resources, fmt::format("{}: cuBLAS error {}: {}", where.function_name(),
+                                               static_cast<int>(code), blas().words(code)));
+}
+
+cudaDataType type_of(Dtype dtype) {
+  constexpr cudaDataType types[] = {CUDA_R_32F, CUDA_R_16BF, CUDA_R_16F};
+  return types[static_cast<int>(dtype)];
+}
 }  // namespace
 
 void check_cuda(cudaError_t code, std::source_location where) {
@@ -39,19 +139,10 @@ void check_cuda(cudaError_t code, std::source_location where) {
                                                cudaGetErrorString(code)));
 }
 
-void check_cublas(cublasStatus_t code, std::source_location where) {
-  if (code == CUBLAS_STATUS_SUCCESS) return;
-  throw Error(ExitCode::resources, fmt::format("{}: cuBLAS error {}: {}", where.function_name(),
-                                               static_cast<int>(code), blas().words(code)));
-}
+std::unique_ptr<Kernels> make_kernels() { return std::make_unique<CudaKernels>(); }
 
-std::unique_ptr<Kernels> make_kernels() {
-  int gpu = 0;
-  check_cuda(cudaGetDevice(&gpu));
-  return std::make_unique<CudaKernels>(gpu);
-}
-
-CudaKernels::CudaKernels(int gpu) : gpu_(gpu), fetched_(Device::cuda, sizeof(Totals)) {
+CudaKernels::CudaKernels() {
+  check_cuda(cudaGetDevice(&gpu_));
   check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
 }
 
@@ -63,14 +154,11 @@ CudaKernels::~CudaKernels() {
 
 void CudaKernels::bind_thread() { check_cuda(cudaSetDevice(gpu_)); }
 
-Mark CudaKernels::record() {
-  if (idle_) return nullptr;
-  return std::make_shared<CudaMark>(stream_);
-}
+Mark CudaKernels::record() { return idle_ ? nullptr : std::make_shared<CudaMark>(stream_); }
 
 void CudaKernels::wait(const Mark& mark) {
   if (!mark) return;
-  check_cuda(cudaStreamWaitEvent(stream(), static_cast<const CudaMark&>(*mark).event(), 0));
+  check_cuda(cudaStreamWaitEvent(stream(), static_cast<const CudaMark&>(*mark).event, 0));
 }
 
 void CudaKernels::finish() {
@@ -90,5 +178,27 @@ void CudaKernels::fetch(Sums& sums) {
   copy_bytes(fetched_.data(), sums.on_gpu.data(), fetched_.bytes());
   finish();
   sums.totals = *reinterpret_cast<const Totals*>(fetched_.data());
+}
+
+void CudaKernels::multiply(const Matrix& a, const Matrix& b, std::int64_t rows, std::int64_t inner,
+                           std::int64_t columns, View product, View panel) {
+  if (!blas_) {
+    check_cublas(blas().create(&blas_));
+    // No TF32, and no partial sums in 16 bit: fp32 throughout.
+    check_cublas(blas().set_math_mode(
+        blas_, static_cast<cublasMath_t>(CUBLAS_DEFAULT_MATH |
+                                         CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION)));
+  }
+  check_cublas(blas().set_stream(blas_, stream()));  // which takes the workspace away
+  check_cublas(blas().set_workspace(blas_, panel.data, blas_workspace_bytes));
+  const auto operation = [](const Matrix& x) { return x.transposed ? CUBLAS_OP_T : CUBLAS_OP_N; };
+  const float one = 1, zero = 0;
+  // cuBLAS thinks in columns: what lies row by row is the transpose to it, so it is given
+  // product^T = b^T a^T.
+  check_cublas(blas().gemm(blas_, operation(b), operation(a), columns, rows, inner, &one,
+                           b.elements.data, type_of(b.elements.dtype), b.columns, a.elements.data,
+                           type_of(a.elements.dtype), a.columns, &zero, product.data,
+                           type_of(product.dtype), columns, CUBLAS_COMPUTE_32F,
+                           CUBLAS_GEMM_DEFAULT));
 }
 }  // namespace zero::cuda

@@ -1,0 +1,248 @@
+// SPDX-License-Identifier: MIT
+// A GPU's kernels. Samples are the CPU's to the bit: added up in the same order.
+#include "compute/cuda/launch.cuh"
+
+template class zero::ElementWise<zero::cuda::CudaKernels>;
+
+namespace zero::cuda {
+namespace {
+
+/// A block a sample.
+template <class T>
+__global__ void text_kernel(TextSource source, std::int64_t first, T* inputs, float* targets) {
+  const auto* text = reinterpret_cast<const unsigned char*>(source.text);
+  const auto* codes = reinterpret_cast<const float*>(source.codes.data);
+  const std::int64_t row = blockIdx.x;
+  const auto positions = static_cast<std::uint64_t>(source.length - source.context);
+  const std::uint64_t position = source.positions.bits(first + row) % positions;
+  const std::int64_t width = source.context * source.code_size;
+  for (std::int64_t i = threadIdx.x; i < width; i += threads) {
+    const float* code = codes + text[position + i / source.code_size] * source.code_size;
+    inputs[row * width + i] = narrow<T>(code[i % source.code_size]);
+  }
+  if (threadIdx.x == 0) targets[row] = text[position + source.context];
+}
+
+/// A block a sample; each of its first threads forms one hidden number.
+template <class T>
+__global__ void teacher_kernel(TeacherSource source, std::int64_t first, T* inputs,
+                               float* targets) {
+  constexpr unsigned hidden_size = TeacherSource::hidden;
+  __shared__ float hidden[hidden_size];
+  const auto* to_hidden = reinterpret_cast<const float*>(source.first.data);
+  const auto* to_outputs = reinterpret_cast<const float*>(source.second.data);
+  const std::int64_t row = blockIdx.x;
+  const auto input = [&](std::int64_t i) {
+    return source.random_inputs.uniform((first + row) * source.inputs + i);
+  };
+  for (std::int64_t i = threadIdx.x; i < source.inputs; i += threads) {
+    inputs[row * source.inputs + i] = narrow<T>(input(i));
+  }
+  if (threadIdx.x < hidden_size) {
+    float sum = 0;
+    for (std::int64_t i = 0; i < source.inputs; ++i) {
+      sum += input(i) * to_hidden[i * hidden_size + threadIdx.x];
+    }
+    hidden[threadIdx.x] = sum;
+  }
+  __syncthreads();
+  for (std::int64_t o = threadIdx.x; o < source.outputs; o += threads) {
+    float target = 0;
+    for (unsigned h = 0; h < hidden_size; ++h) {
+      target += hidden[h] * to_outputs[h * source.outputs + o];
+    }
+    targets[row * source.outputs + o] = target;
+  }
+}
+
+/// BiasRelu with the bias, if not null, of the element's column, of rows of `outputs` elements.
+template <class T> struct BiasOfColumn {
+  BiasRelu body;
+  const T* bias;
+  unsigned outputs;
+  __device__ void operator()(std::int64_t i, T sum, T& y) const {
+    if (!bias) return body(i, sum, y);
+    // 32 bits are enough, and divide several times faster.
+    body(i, sum, y, bias[static_cast<unsigned>(i) % outputs]);
+  }
+};
+
+/// A block of column_partial takes `groups` neighbouring columns, and its threads / groups lanes
+/// take every so manieth row of a chunk of rows.
+constexpr int groups = 8;
+constexpr int lanes = threads / groups;
+constexpr std::int64_t most_chunks = 32;
+
+/// partial[chunk * columns + column] = sum over the rows of that chunk, a lane's rows first, then
+/// the lanes, both upwards.
+template <class T>
+__global__ void column_partial(const T* dy, std::int64_t rows, std::int64_t columns,
+                               std::int64_t chunk_rows, float* partial) {
+  __shared__ float sums[threads];
+  const int lane = threadIdx.x / groups;
+  const std::int64_t column = std::int64_t{blockIdx.x} * groups + threadIdx.x % groups;
+  const std::int64_t start = blockIdx.y * chunk_rows;
+  const std::int64_t end = start + chunk_rows < rows ? start + chunk_rows : rows;
+  float sum = 0;
+  for (std::int64_t row = start + lane; row < end && column < columns; row += lanes) {
+    sum += widen(dy[row * columns + column]);
+  }
+  sums[threadIdx.x] = sum;
+  __syncthreads();
+  if (lane > 0 || column >= columns) return;
+  for (int other = 1; other < lanes; ++other) sum += sums[other * groups + threadIdx.x];
+  partial[blockIdx.y * columns + column] = sum;
+}
+
+/// bias = the sums of the chunks' partial sums, upwards, stored or added.
+template <class T>
+__global__ void column_sum(const float* partial, std::int64_t columns, unsigned chunks, T* bias,
+                           Write write) {
+  const std::int64_t column = std::int64_t{blockIdx.x} * threads + threadIdx.x;
+  if (column >= columns) return;
+  float sum = partial[column];
+  for (unsigned chunk = 1; chunk < chunks; ++chunk) sum += partial[chunk * columns + column];
+  store(bias[column], sum, write);
+}
+
+/// A block a row, several rows one after the other where there are more rows than blocks.
+template <class T>
+__global__ void cross_entropy_kernel(const T* outputs, const float* targets, std::int64_t rows,
+                                     std::int64_t count, float factor, T* delta, double* partial) {
+  const auto larger = [](float a, float b) { return a < b ? b : a; };
+  double loss = 0;
+  for (std::int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
+    const T* y = outputs + row * count;
+    T* dy = delta + row * count;
+    float largest = widen(y[0]);
+    for (std::int64_t j = threadIdx.x; j < count; j += threads) {
+      largest = larger(largest, widen(y[j]));
+    }
+    largest = combine_block(largest, larger);
+    float sum = 0;
+    for (std::int64_t j = threadIdx.x; j < count; j += threads) {
+      sum += std::exp(widen(y[j]) - largest);
+    }
+    sum = block_sum(sum);
+    const auto target = static_cast<std::int64_t>(targets[row]);
+    for (std::int64_t j = threadIdx.x; j < count; j += threads) {
+      const float probability = std::exp(widen(y[j]) - largest) / sum;
+      dy[j] = narrow<T>((probability - (j == target ? 1.0f : 0.0f)) * factor);
+    }
+    loss += std::log(sum) + largest - widen(y[target]);
+  }
+  if (threadIdx.x == 0) partial[blockIdx.x] = loss;
+}
+
+/// A thread an element. received: the other ranks' parts, `part` elements each.
+template <class T>
+__global__ void mean_kernel(const T* own, int rank, const T* received, int ranks, std::int64_t part,
+                            T* shard, Write write) {
+  const std::int64_t i = std::int64_t{blockIdx.x} * threads + threadIdx.x;
+  if (i >= part) return;
+  float sum = 0;
+  for (int r = 0; r < ranks; ++r) {
+    const T* from = r == rank ? own : received + (r < rank ? r : r - 1) * part;
+    sum = r == 0 ? widen(from[i]) : sum + widen(from[i]);
+  }
+  store(shard[i], sum / static_cast<float>(ranks), write);
+}
+}  // namespace
+
+void CudaKernels::text_samples(const TextSource& source, std::int64_t first, View inputs,
+                               View targets) {
+  with_type(inputs.dtype, [&]<class T>(T) {
+    launch(blocks_for(targets.size, 1), text_kernel<T>, source, first, elements<T>(inputs),
+           elements<float>(targets));
+  });
+}
+
+void CudaKernels::teacher_samples(const TeacherSource& source, std::int64_t first, View inputs,
+                                  View targets) {
+  with_type(inputs.dtype, [&]<class T>(T) {
+    launch(blocks_for(targets.size, source.outputs), teacher_kernel<T>, source, first,
+           elements<T>(inputs), elements<float>(targets));
+  });
+}
+
+/// The product is rounded to the storage type, and once more after bias and ReLU.
+void CudaKernels::linear_forward(const LinearShape& shape, View x, View params, View y, bool relu,
+                                 View panel) {
+  const Matrix weight{params.part(0, shape.weights()), shape.inputs, true};
+  multiply({x, shape.inputs}, weight, shape.batch, shape.inputs, shape.outputs, y, panel);
+  if (!shape.bias && !relu) return;
+  const std::int64_t count = shape.batch * shape.outputs;
+  expect(count <= std::int64_t{1} << 32, "outputs of a layer are counted in 32 bits");
+  with_type(y.dtype, [&]<class T>(T) {
+    const T* bias = shape.bias ? elements<T>(params) + shape.weights() : nullptr;
+    const BiasOfColumn<T> body{{relu}, bias, static_cast<unsigned>(shape.outputs)};
+    each(count, body, In<T>{elements<T>(y)}, Out<T>{elements<T>(y)});
+  });
+}
+
+void CudaKernels::linear_backward_params(const LinearShape& shape, View dy, View x, View grads,
+                                         Write write, View panel) {
+  constexpr std::int64_t workspace = blas_workspace_bytes / bytes_of(Dtype::fp32);
+  const View block = panel.part(workspace, panel.size - workspace);
+  // What is added is rounded first, in the block: as many rows of the weight as it has room for, in
+  // eights, which keep 16 bytes aligned.
+  const std::int64_t room = block.bytes() / bytes_of(grads.dtype) / shape.inputs;
+  std::int64_t step = shape.outputs;
+  if (write == Write::add) step = room < 8 ? room : room / 8 * 8;
+  with_type(grads.dtype, [&]<class T>(T) {
+    for (std::int64_t row = 0; row < shape.outputs; row += step) {
+      const std::int64_t rows = std::min(step, shape.outputs - row);
+      const Matrix columns{dy.part(row, dy.size - row), shape.outputs, true};
+      const View to = grads.part(row * shape.inputs, rows * shape.inputs);
+      View product = to;
+      if (write == Write::add) product.data = block.data;
+      multiply(columns, {x, shape.inputs}, rows, shape.batch, shape.inputs, product, panel);
+      if (write == Write::over) continue;
+      each(to.size, Store{write}, In<T>{elements<T>(product)}, InOut<T>{elements<T>(to)});
+    }
+    if (!shape.bias) return;
+    const std::int64_t chunk_rows =
+        std::max<std::int64_t>(threads, blocks_for(shape.batch, most_chunks));
+    const unsigned chunks = blocks_for(shape.batch, chunk_rows);
+    auto* partial = elements<float>(block);
+    launch(dim3(blocks_for(shape.outputs, groups), chunks), column_partial<T>, elements<T>(dy),
+           shape.batch, shape.outputs, chunk_rows, partial);
+    launch(blocks_for(shape.outputs), column_sum<T>, partial, shape.outputs, chunks,
+           elements<T>(grads) + shape.weights(), write);
+  });
+  if (grads.used == grads.size) return;
+  const View padding = grads.part(grads.used, grads.size - grads.used);
+  check_cuda(cudaMemsetAsync(padding.data, 0, padding.bytes(), stream()));
+}
+
+void CudaKernels::linear_backward_input(const LinearShape& shape, View dy, View params, View x,
+                                        View dx, bool relu, View panel) {
+  const Matrix weight{params.part(0, shape.weights()), shape.inputs};
+  multiply({dy, shape.outputs}, weight, shape.batch, shape.outputs, shape.inputs, dx, panel);
+  if (!relu) return;
+  with_type(dx.dtype, [&]<class T>(T) {
+    T* delta = elements<T>(dx);
+    each(shape.batch * shape.inputs, Mask(), In<T>{delta}, In<T>{elements<T>(x)}, Out<T>{delta});
+  });
+}
+
+void CudaKernels::cross_entropy(View outputs, View targets, std::int64_t rows, float scale,
+                                View delta, Sums& sums) {
+  SumsOnGpu& to = SumsOnGpu::of(sums);
+  const auto count = static_cast<double>(rows);
+  const auto blocks = static_cast<unsigned>(std::min(rows, most_blocks));
+  with_type(outputs.dtype, [&]<class T>(T) {
+    launch(blocks, cross_entropy_kernel<T>, elements<T>(outputs), elements<float>(targets), rows,
+           outputs.size / rows, static_cast<float>(scale / count), elements<T>(delta), to.partial);
+  });
+  launch(1, add_partial_sums, &to.totals.loss, to.partial, blocks, count);
+}
+
+void CudaKernels::ordered_mean(View own, int rank, View received, View shard, Write write) {
+  const int ranks = static_cast<int>(received.size / shard.size) + 1;
+  with_type(shard.dtype, [&]<class T>(T) {
+    launch(blocks_for(shard.size), mean_kernel<T>, elements<T>(own), rank, elements<T>(received),
+           ranks, shard.size, elements<T>(shard), write);
+  });
+}
+}  // namespace zero::cuda
