@@ -59,7 +59,6 @@ void Messages::finish(std::source_location where) {
 }
 
 namespace {
-
 /// Host memory through which a GPU's bytes pass, wave by wave: while one wave is exchanged, the
 /// next is copied out and the one before it is copied in.
 struct Wave {

@@ -9,7 +9,6 @@
 
 namespace zero {
 namespace {
-
 std::atomic<std::int64_t> waits = 0;
 }  // namespace
 

@@ -134,5 +134,4 @@ Watchdog::Watchdog(std::chrono::milliseconds limit, std::function<void(const std
           if (!sentence.empty()) return expire(sentence);
         }
       }) {}
-
 }  // namespace zero

@@ -6,7 +6,6 @@ template class zero::ElementWise<zero::cuda::CudaKernels>;
 
 namespace zero::cuda {
 namespace {
-
 /// A block a sample.
 template <class T>
 __global__ void text_kernel(TextSource source, std::int64_t first, T* inputs, float* targets) {

@@ -8,7 +8,6 @@
 
 namespace zero {
 namespace {
-
 using cuda::check_cuda;
 
 cudaDeviceProp properties_of(int gpu) {
@@ -98,7 +97,6 @@ DeviceMemory& gpu_memory() {
 
 namespace zero::cuda {
 namespace {
-
 struct CudaMark : DeviceMark {
   explicit CudaMark(cudaStream_t stream) {
     check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
