@@ -18,7 +18,7 @@ struct Machine {
 
 /// The GPU of the rank that has that place, from 0, among the ranks on its machine. Takes turns; a
 /// launcher that shows each rank a GPU of its own has chosen already.
-int gpu_of(int place_here, int gpus);
+inline int gpu_of(int place_here, int gpus) { return gpus > 0 ? place_here % gpus : 0; }
 
 /// Throws Error (usage) when what was asked for contradicts itself, Error (resources) when the
 /// machine does not have it.

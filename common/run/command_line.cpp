@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <ranges>
 
 #include "comm/launcher.hpp"
 #include "config.hpp"
@@ -81,9 +82,8 @@ struct CommandLine {
       meaning[words.emplace_back(name_of(static_cast<Enum>(i)))] = static_cast<Enum>(i);
     }
     const auto check = [meaning](const std::string& text) {
-      const auto word = [](const auto& entry) { return entry.first; };
-      if (meaning.contains(text)) return std::string();
-      return fmt::format("{} is none of {}", text, CLI::detail::join(meaning, word, ", "));
+      const std::string all = CLI::detail::join(std::views::keys(meaning), ", ");
+      return meaning.contains(text) ? std::string() : fmt::format("{} is none of {}", text, all);
     };
     const auto set = [&value, meaning](const std::string& word) { value = meaning.at(word); };
     const auto read = [&value] {
@@ -139,18 +139,16 @@ struct CommandLine {
     app.add_flag("--quiet", o.quiet, "print nothing but errors");
     auto* plan = app.add_flag("--plan", o.plan, "print predicted bytes and traffic, and stop");
     if (!chapter.ranks) return;
-    app.add_option("--ranks", o.ranks, "number of ranks to plan for")
-        ->transform(CLI::Validator(whole(1, 1 << 12), ""))
-        ->needs(plan);
-  }
-
-  bool given(const char* name) const {
-    const CLI::Option* option = app.get_option_no_throw(name);
-    return option && option->count() > 0;
+    add("ranks", o.ranks, "number of ranks to plan for", whole(1, 1 << 12))->needs(plan);
+    values.pop_back();
   }
 
   /// Refuses what no single option can see and sets what follows from others. Throws Error (usage).
   void settle() {
+    const auto given = [&](const char* name) {
+      const CLI::Option* option = app.get_option_no_throw(name);
+      return option && option->count() > 0;
+    };
     const auto refuse_if = [](bool wrong, const std::string& why) {
       if (wrong) throw Error(ExitCode::usage, why);
     };
@@ -196,21 +194,20 @@ Command read_command(int argc, char** argv, const Chapter& chapter) {
   line.app.get_formatter()->column_width(32);
   line.add_training();
   line.add_machine();
+  const char* hint = " (--help lists the options)";
   try {
     line.app.parse(argc, argv);
+    hint = "";
     line.settle();
     for (const auto& [name, value] : line.values) command.values.emplace_back(name, value());
     command.run = true;
   } catch (const CLI::CallForHelp&) {
     command.text = line.app.help();
-  } catch (const CLI::Error& error) {
+  } catch (const std::runtime_error& error) {  // CLI11's or our own
     std::string what = error.what();
     std::replace(what.begin(), what.end(), '\n', ' ');
-    command.text = fmt::format("{}: {} (--help lists the options)", chapter.name, what);
+    command.text = fmt::format("{}: {}{}", chapter.name, what, hint);
     command.status = static_cast<int>(ExitCode::usage);
-  } catch (const Error& error) {
-    command.text = fmt::format("{}: {}", chapter.name, error.what());
-    command.status = static_cast<int>(error.code);
   }
   return command;
 }
@@ -223,7 +220,8 @@ const char* name_of(Reduce reduce) {
   return std::array{"ordered", "native"}[static_cast<int>(reduce)];
 }
 
-std::optional<int> answer_alone(const Command& command, const Chapter& chapter) try {
+std::optional<int> answer_alone(const Command& command, const Chapter& chapter) {
+  fail_fast(chapter.name, std::_Exit);
   if (command.run && !command.options.plan) return std::nullopt;
   if (chapter.ranks && launcher().ranks > 1) return std::nullopt;  // told once, by Session
   if (launcher().rank != 0) return 0;  // a launcher stops all at the first code but 0
@@ -236,8 +234,5 @@ std::optional<int> answer_alone(const Command& command, const Chapter& chapter) 
   }
   flush_output();
   return command.status;
-} catch (const std::exception& error) {
-  fmt::print(stderr, "{}: {}\n", chapter.name, error.what());
-  return exit_code_of(error);
 }
 }  // namespace zero

@@ -19,6 +19,7 @@ struct Command {
 Command read_command(int argc, char** argv, const Chapter& chapter);
 
 /// What can be answered without the other ranks: --help, --plan, a bad command line. Prints it and
-/// returns the exit code; nothing when the program should go on.
+/// returns the exit code; nothing when the program should go on. From now on what nobody catches
+/// ends the process with `chapter: what`.
 std::optional<int> answer_alone(const Command& command, const Chapter& chapter);
 }  // namespace zero

@@ -1,25 +1,12 @@
 // SPDX-License-Identifier: MIT
 // A program's life on MPI ranks: start, agreement before the first step, and one way to fail.
 #pragma once
-#include <functional>
-#include <memory>
-#include <optional>
-#include <string>
-#include <utility>
-#include <vector>
-
-#include "comm/communicator.hpp"
-#include "memory/error.hpp"
-#include "memory/layout.hpp"
-#include "report/report.hpp"
-#include "run/command_line.hpp"
 #include "run/train.hpp"
 
 namespace zero {
 /// What all ranks refuse together: every rank has it at the same point of the program, so all can
 /// leave in good order.
-class Refusal : public Error {
- public:
+struct Refusal : Error {
   using Error::Error;
 };
 
@@ -54,21 +41,17 @@ class Session {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
-  /// Physical memory of the process when MPI had started, in bytes.
-  std::int64_t process_bytes_at_start() const { return process_bytes_at_start_; }
 
  private:
   void attempt(const std::function<void()>& task);
   void agree_on_launch(const Command& command, const Chapter& chapter);
   Choice choose_together(const Options& options);
-  std::string broadcast(int root, std::string text) const;
-  std::vector<std::uint64_t> gather(std::uint64_t value) const;
+  /// Every rank's text, in their order.
+  std::vector<std::string> gather(const std::string& mine) const;
 
-  int rank_ = 0;
-  int size_ = 1;
+  int rank_ = 0, size_ = 1;
   int ranks_here_ = 1;  // on this machine
   int place_here_ = 0;  // this one's place among those
-  std::int64_t process_bytes_at_start_ = 0;
   std::optional<Watchdog> watchdog_;
 };
 
