@@ -13,9 +13,8 @@
 #include "train/verdict.hpp"
 
 namespace zero {
-/// A fingerprint of the master parameters that does not depend on N, on the layout or on the order.
-/// By layer: the sum, mod 2^64, of mix(mix(global element number) ^ bits) over the elements that
-/// one rank holds.
+/// A fingerprint of the master parameters, whatever N, the layout and the order are. By layer: the
+/// sum, mod 2^64, of mix(mix(global element number) ^ bits) over the elements that one rank holds.
 struct LayerDigests {
   std::vector<std::uint64_t> layers;
   bool replicated = false;  // every rank holds all of every layer; else the ranks' sums add up

@@ -2,7 +2,6 @@
 // The main function of a chapter that is one process, without MPI.
 #pragma once
 #include "run/choice.hpp"
-#include "run/failure.hpp"
 #include "run/train.hpp"
 
 namespace zero {

@@ -12,7 +12,6 @@
 #include "comm/launcher.hpp"
 #include "comm/mpi.hpp"
 #include "run/choice.hpp"
-#include "run/failure.hpp"
 
 namespace zero {
 namespace {
@@ -32,9 +31,8 @@ Session::Session(int& argc, char**& argv) {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
   MPI_Comm_size(MPI_COMM_WORLD, &size_);
   fail_fast(fmt::format("rank {}/{}", rank_, size_), end_job);
-  if (provided < MPI_THREAD_SERIALIZED) {
-    throw Error(ExitCode::communication, "this MPI allows calls from one thread only");
-  }
+  refuse_if(provided < MPI_THREAD_SERIALIZED, ExitCode::communication,
+            "this MPI allows calls from one thread only");
   MPI_Comm here = MPI_COMM_NULL;
   MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &here);
   MPI_Comm_size(here, &ranks_here_);
@@ -53,25 +51,8 @@ Choice Session::agree(const Command& command, const Chapter& chapter) {
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   const int patience = command.options.timeout * ((ranks_here_ + cores - 1) / cores);
   watchdog_.emplace(std::chrono::seconds(patience), fail_waiting);
-  agree_on_launch(command, chapter);
-  if (!command.run) throw Refusal(static_cast<ExitCode>(command.status), command.text);
-  return choose_together(command.options);
-}
-
-void Session::agree_on_launch(const Command& command, const Chapter& chapter) {
-  attempt([&] {
-    const Launcher announced = launcher();
-    if (announced.started && announced.ranks != size_) {
-      throw Error(
-          ExitCode::usage,
-          fmt::format("the launcher started {} ranks, MPI sees {}: start it with the mpirun "
-                      "of the MPI it was built with (mpiexec.mpich, mpiexec.openmpi)",
-                      announced.ranks, size_));
-    }
-    if (command.status != 0) throw Error(static_cast<ExitCode>(command.status), command.text);
-  });
-  // What differs first is told, so what decides which options there are comes first.
-  // Each ends with a character that no argument contains.
+  // What differs first is told, so what decides which options there are comes first. Each word ends
+  // with a character that no argument contains.
   std::string mine =
       fmt::format("program {}{}--help {}{}", chapter.name, '\0', command.run ? "no" : "yes", '\0');
   for (const auto& [name, value] : command.values) {
@@ -80,16 +61,22 @@ void Session::agree_on_launch(const Command& command, const Chapter& chapter) {
   }
   std::istringstream here(mine), of_rank_0(gather(mine)[0]);
   attempt([&] {
+    const Launcher announced = launcher();
+    refuse_if(announced.started && announced.ranks != size_, ExitCode::usage,
+              "the launcher started {} ranks, MPI sees {}: start it with the mpirun of the MPI it "
+              "was built with (mpiexec.mpich, mpiexec.openmpi)",
+              announced.ranks, size_);
+    if (command.status != 0) throw Error(static_cast<ExitCode>(command.status), command.text);
     std::string word, there;
     while (std::getline(here, word, '\0')) {
       std::getline(of_rank_0, there, '\0');
-      if (there == word) continue;
-      throw Error(ExitCode::usage,
-                  fmt::format("rank {} was started with {}, rank 0 with {}: start every rank the "
-                              "same way",
-                              rank_, word, there.substr(there.find(' ') + 1)));
+      refuse_if(there != word, ExitCode::usage,
+                "rank {} was started with {}, rank 0 with {}: start every rank the same way", rank_,
+                word, there.substr(there.find(' ') + 1));
     }
   });
+  if (!command.run) throw Refusal(static_cast<ExitCode>(command.status), command.text);
+  return choose_together(command.options);
 }
 
 Choice Session::choose_together(const Options& options) {
@@ -106,14 +93,11 @@ Choice Session::choose_together(const Options& options) {
   // What was asked for is the same everywhere, so only what was found can differ.
   const std::string of_rank_0 = gather(name_of(choice.device))[0];
   attempt([&] {
-    if (of_rank_0 != name_of(choice.device)) {
-      const bool gpu = choice.device == Device::cuda;
-      throw Error(
-          ExitCode::resources,
-          fmt::format("rank {} finds {}, rank 0 finds {}: say --device cpu, or give each a GPU",
-                      rank_, gpu ? "a GPU" : "no GPU", gpu ? "none" : "one"));
-    }
-    if (choice.device == Device::cuda) use_gpu(choice.gpu);
+    const bool gpu = choice.device == Device::cuda;
+    refuse_if(of_rank_0 != name_of(choice.device), ExitCode::resources,
+              "rank {} finds {}, rank 0 finds {}: say --device cpu, or give each a GPU", rank_,
+              gpu ? "a GPU" : "no GPU", gpu ? "none" : "one");
+    if (gpu) use_gpu(choice.gpu);
   });
   return choice;
 }

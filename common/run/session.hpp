@@ -17,8 +17,6 @@ class Session {
   /// MPI ends the job when it cannot start.
   Session(int& argc, char**& argv);
   ~Session();
-  Session(const Session&) = delete;
-  Session& operator=(const Session&) = delete;
 
   /// What is chosen, when every rank runs the same program, could read its command line and was
   /// given the same, and finds the device and the transport that it asks for. From then on, until
@@ -44,7 +42,6 @@ class Session {
 
  private:
   void attempt(const std::function<void()>& task);
-  void agree_on_launch(const Command& command, const Chapter& chapter);
   Choice choose_together(const Options& options);
   /// Every rank's text, in their order.
   std::vector<std::string> gather(const std::string& mine) const;
