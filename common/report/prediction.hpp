@@ -3,7 +3,7 @@
 #pragma once
 #include <fmt/format.h>
 
-#include "comm/communicator.hpp"
+#include "compute/phase.hpp"
 #include "memory/layout.hpp"
 #include "train/options.hpp"
 

@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "compute/generator.hpp"
+#include "comm/communicator.hpp"
 #include "report/prediction.hpp"
 #include "train/verdict.hpp"
 

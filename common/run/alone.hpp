@@ -20,6 +20,7 @@ struct Alone {
 };
 
 template <class Trainer> int run_alone(int argc, char** argv) {
+  fail_fast(Trainer::chapter.name, std::_Exit);
   const Command command = read_command(argc, argv, Trainer::chapter);
   if (const auto exit_code = answer_alone(command, Trainer::chapter)) return *exit_code;
   const Watchdog watchdog(std::chrono::seconds(command.options.timeout), fail_waiting);

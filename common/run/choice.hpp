@@ -33,11 +33,10 @@ inline Choice choose(const Options& options, const Machine& machine) {
             machine.gpus.why_none);
   choice.gpu = cuda ? machine.gpu : 0;
   choice.sharing = cuda ? machine.users : machine.ranks_here;
-  choice.why = fmt::format("device {}", name_of(choice.device));
-  if (!options.device) {
-    choice.why += cuda ? fmt::format(": {} here", counted(machine.gpus.count, "GPU"))
-                       : fmt::format(": {}", machine.gpus.why_none);
-  }
+  const std::string found =
+      cuda ? counted(machine.gpus.count, "GPU") + " here" : machine.gpus.why_none;
+  choice.why =
+      fmt::format("device {}{}", name_of(choice.device), options.device ? "" : ": " + found);
 
   // NCCL itself refuses two ranks on one GPU unless each names a host of its own.
   const bool crowded = machine.ranks > machine.gpus_in_use && !std::getenv("NCCL_HOSTID");

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "run/command_line.hpp"
 
-#include <fmt/format.h>
-
 #include <CLI/CLI.hpp>
 #include <array>
 #include <cfloat>
@@ -212,8 +210,7 @@ const char* name_of(Reduce reduce) {
   return std::array{"ordered", "native"}[static_cast<int>(reduce)];
 }
 
-std::optional<int> answer_alone(const Command& command, const Chapter& chapter) {
-  fail_fast(chapter.name, std::_Exit);
+std::optional<int> answer_alone(const Command& command, const Chapter& chapter) try {
   if (command.run && !command.options.plan) return std::nullopt;
   if (chapter.ranks && launcher().ranks > 1) return std::nullopt;  // told once, by Session
   if (launcher().rank != 0) return 0;  // a launcher stops all at the first code but 0
@@ -226,5 +223,8 @@ std::optional<int> answer_alone(const Command& command, const Chapter& chapter) 
   }
   flush_output();
   return command.status;
+} catch (const Error& error) {
+  fmt::print(stderr, "{}: {}\n", chapter.name, error.what());
+  return static_cast<int>(error.code);
 }
 }  // namespace zero

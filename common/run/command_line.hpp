@@ -19,7 +19,6 @@ struct Command {
 Command read_command(int argc, char** argv, const Chapter& chapter);
 
 /// What can be answered without the other ranks: --help, --plan, a bad command line. Prints it and
-/// returns the exit code; nothing when the program should go on. From now on what nobody catches
-/// ends the process with `chapter: what`.
+/// returns the exit code; nothing when the program should go on.
 std::optional<int> answer_alone(const Command& command, const Chapter& chapter);
 }  // namespace zero

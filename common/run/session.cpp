@@ -11,7 +11,6 @@
 
 #include "comm/launcher.hpp"
 #include "comm/mpi.hpp"
-#include "run/choice.hpp"
 
 namespace zero {
 namespace {

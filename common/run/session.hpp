@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // A program's life on MPI ranks: start, agreement before the first step, and one way to fail.
 #pragma once
+#include "run/choice.hpp"
 #include "run/train.hpp"
 
 namespace zero {
@@ -55,6 +56,7 @@ class Session {
 /// The main function of a chapter on ranks. Returns the exit code of what all ranks agree on;
 /// anything else that goes wrong ends the job.
 template <class Trainer> int run_on_ranks(int argc, char** argv) {
+  fail_fast(Trainer::chapter.name, std::_Exit);  // until it is one of several ranks
   const Command command = read_command(argc, argv, Trainer::chapter);
   if (const auto exit_code = answer_alone(command, Trainer::chapter)) return *exit_code;
   Session session(argc, argv);
