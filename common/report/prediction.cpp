@@ -1,63 +1,43 @@
 // SPDX-License-Identifier: MIT
 #include "report/prediction.hpp"
 
-#include <fmt/format.h>
-
-#include <algorithm>
-
-#include "memory/error.hpp"
 #include "train/adam.hpp"
-#include "train/data.hpp"
 #include "train/mlp.hpp"
 
 namespace zero {
-namespace {
-double factor_of(const Traffic& factors, Phase phase) {
-  if (phase == Phase::forward) return factors.forward;
-  if (phase == Phase::backward) return factors.backward;
-  return phase == Phase::update ? factors.update : 0.0;
-}
-
-/// How often a phase happened: a skipped step has no update.
-std::int64_t times(Phase phase, Prediction::Steps steps) {
-  return phase == Phase::update ? steps.all - steps.skipped : steps.all;
-}
-}  // namespace
-
 Prediction predict(const Chapter& chapter, const Options& options, Device device,
                    const Layout& layout) {
   const Architecture model = architecture(options);
   const std::int64_t w = bytes_of(options.dtype);
-  const std::int64_t n = layout.ranks();
+  // Doubles are exact here: integers below 2^53, and what is divided is a multiple of n.
+  const double n = layout.ranks();
   const auto p = static_cast<double>(w * layout.full_size());
   const auto k = static_cast<double>(optimizer_bytes(options.dtype) * layout.full_size());
-  const auto ranks = static_cast<double>(n);
   const std::int64_t layer = w * layout.largest_layer();
   // A run that uses fewer layers than a window has places for takes no more than it uses.
   const WholeLayers whole = chapter.whole_layers(options.prefetch);
   const std::int64_t uses = std::int64_t{layout.layers()} * options.accumulate;
+  const Traffic traffic = chapter.elements_sent(options.accumulate);
 
-  Prediction plan;
-  // Doubles are exact here: integers below 2^53, and what is divided is a multiple of n.
+  Prediction plan{.factors = {0, traffic.forward, traffic.backward, traffic.update},
+                  .parameters = layout.parameters(),
+                  .padded = layout.full_size(),
+                  .ranks = layout.ranks()};
   const auto set = [&](Kind kind, double bytes, std::int64_t now_and_then) {
     const auto resident = static_cast<std::int64_t>(bytes);
     plan.bytes[static_cast<int>(kind)] = {resident, resident + now_and_then};
   };
-  set(Kind::parameters, chapter.state_bytes(p, 0, 0, ranks),
+  set(Kind::parameters, chapter.state_bytes(p, 0, 0, n),
       std::min<std::int64_t>(whole.params, 2 * uses) * layer);
-  set(Kind::gradients, chapter.state_bytes(0, p, 0, ranks),
+  set(Kind::gradients, chapter.state_bytes(0, p, 0, n),
       std::min<std::int64_t>(whole.grads, uses) * layer);
-  set(Kind::optimizer, chapter.state_bytes(0, 0, k, ranks), 0);
-  set(Kind::communication, 0, layer / n * (n - 1));
+  set(Kind::optimizer, chapter.state_bytes(0, 0, k, n), 0);
+  set(Kind::communication, 0, layer / plan.ranks * (plan.ranks - 1));
   set(Kind::activations, 0, model.activation_bytes(options.batch, options.dtype));
   set(Kind::workspace, device == Device::cuda ? gpu_sums_bytes : 0,
       panel_elements(device) * bytes_of(Dtype::fp32));
-  const std::int64_t targets = options.batch * model.targets() * 4;
+  const std::int64_t targets = options.batch * model.targets() * bytes_of(Dtype::fp32);
   set(Kind::data, static_cast<double>(Data::bytes(options, file_bytes(options)) + targets), 0);
-  plan.factors = chapter.elements_sent(options.accumulate);
-  plan.parameters = layout.parameters();
-  plan.padded = layout.full_size();
-  plan.ranks = n;
   return plan;
 }
 
@@ -77,17 +57,16 @@ std::int64_t check_memory(const Chapter& chapter, const Options& options, const 
 }
 
 std::int64_t Prediction::sent(Phase phase, Steps steps) const {
-  const auto factor = static_cast<std::int64_t>(factor_of(factors, phase));
-  return factor * (padded / ranks) * (ranks - 1) * times(phase, steps);
+  const auto factor = static_cast<std::int64_t>(factors[static_cast<int>(phase)]);
+  const std::int64_t times = phase == Phase::update ? steps.all - steps.skipped : steps.all;
+  return factor * (padded / ranks) * (ranks - 1) * times;
 }
 
 std::int64_t Prediction::padding_sent(Steps steps) const {
-  std::int64_t sum = 0;
-  for (const Phase phase : step_phases) {
-    const auto factor = static_cast<std::int64_t>(factor_of(factors, phase));
-    sum += factor * (padded - parameters) * (ranks - 1) * times(phase, steps);
-  }
-  return sum;
+  std::int64_t by_one = 0;
+  for (const Phase phase : step_phases) by_one += sent(phase, steps);
+  // In shards; the ranks' shards together have all the padding.
+  return by_one / (padded / ranks) * (padded - parameters);
 }
 
 void print_prediction(const Chapter& chapter, const Options& options, Device device) {
@@ -95,10 +74,9 @@ void print_prediction(const Chapter& chapter, const Options& options, Device dev
   const Prediction plan = predict(chapter, options, device, layout);
   const auto w = static_cast<double>(bytes_of(options.dtype));
   const auto k = static_cast<double>(optimizer_bytes(options.dtype));
-  fmt::print("{} on {} {}{}, {}: {} parameters, {} with padding, {} layer{}\n\n", chapter.name,
-             options.ranks, device == Device::cpu ? "rank" : "GPU", options.ranks == 1 ? "" : "s",
-             name_of(options.dtype), grouped(plan.parameters), grouped(plan.padded),
-             layout.layers(), layout.layers() == 1 ? "" : "s");
+  fmt::print("{} on {}, {}: {} parameters, {} with padding, {}\n\n", chapter.name,
+             counted(options.ranks, device == Device::cpu ? "rank" : "GPU"), name_of(options.dtype),
+             grouped(plan.parameters), grouped(plan.padded), counted(layout.layers(), "layer"));
   fmt::print("bytes of state a parameter: {:g}\n\n", chapter.state_bytes(w, w, k, options.ranks));
   fmt::print("{:<26}{:>24}{:>24}\n", "bytes of a rank", "resident", "peak");
   for (int kind = 0; kind < kind_count; ++kind) {
@@ -108,7 +86,7 @@ void print_prediction(const Chapter& chapter, const Options& options, Device dev
   fmt::print("\n{:<26}{:>24}{:>24}\n", "sent by a rank in a step", "elements", "a parameter");
   for (const Phase phase : step_phases) {
     fmt::print("  {:<24}{:>24}{:>24}\n", name_of(phase), grouped(plan.sent(phase, {})),
-               fmt::format("{:g} x {}/{}", factor_of(plan.factors, phase), options.ranks - 1,
+               fmt::format("{:g} x {}/{}", plan.factors[static_cast<int>(phase)], options.ranks - 1,
                            options.ranks));
   }
   fmt::print("  {:<24}{:>24}\n", "padding, all ranks", grouped(plan.padding_sent({})));

@@ -3,11 +3,7 @@
 #pragma once
 #include <fmt/format.h>
 
-#include <array>
-#include <cstdint>
-#include <string>
-
-#include "comm/communicator.hpp"
+#include "compute/phase.hpp"
 #include "memory/layout.hpp"
 #include "train/options.hpp"
 
@@ -19,6 +15,11 @@ inline std::string grouped(std::int64_t number) {
     text.insert(at, 1, ' ');
   }
   return text;
+}
+
+/// "1 rank", "2 ranks".
+inline std::string counted(std::int64_t number, const char* what) {
+  return fmt::format("{} {}{}", number, what, number == 1 ? "" : "s");
 }
 
 /// What one rank is going to hold and send.
@@ -39,7 +40,7 @@ struct Prediction {
   std::int64_t padding_sent(Steps steps) const;
   std::int64_t scalars_sent(Steps steps) const { return steps.all * 2 * (ranks - 1); }
 
-  Traffic factors{};
+  std::array<double, phase_count> factors{};  // Traffic's, by phase
   std::int64_t parameters = 0;
   std::int64_t padded = 0;
   std::int64_t ranks = 1;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Which device and which transport a run gets, from what was asked for and what there is.
 #pragma once
-#include "memory/device.hpp"
-#include "train/options.hpp"
+#include <cstdlib>
+
+#include "report/prediction.hpp"
+#include "run/failure.hpp"
 
 namespace zero {
 /// What one rank finds.
@@ -18,9 +20,46 @@ struct Machine {
 
 /// The GPU of the rank that has that place, from 0, among the ranks on its machine. Takes turns; a
 /// launcher that shows each rank a GPU of its own has chosen already.
-int gpu_of(int place_here, int gpus);
+inline int gpu_of(int place_here, int gpus) { return gpus > 0 ? place_here % gpus : 0; }
 
 /// Throws Error (usage) when what was asked for contradicts itself, Error (resources) when the
 /// machine does not have it.
-Choice choose(const Options& options, const Machine& machine);
+inline Choice choose(const Options& options, const Machine& machine) {
+  const bool any_gpu = machine.gpus.count > 0, asked_native = options.reduce == Reduce::native;
+  Choice choice;
+  choice.device = options.device.value_or(any_gpu ? Device::cuda : Device::cpu);
+  const bool cuda = choice.device == Device::cuda;
+  refuse_if(cuda && !any_gpu, ExitCode::resources, "--device cuda: {}: use --device cpu",
+            machine.gpus.why_none);
+  choice.gpu = cuda ? machine.gpu : 0;
+  choice.sharing = cuda ? machine.users : machine.ranks_here;
+  const std::string found =
+      cuda ? counted(machine.gpus.count, "GPU") + " here" : machine.gpus.why_none;
+  choice.why =
+      fmt::format("device {}{}", name_of(choice.device), options.device ? "" : ": " + found);
+
+  // NCCL itself refuses two ranks on one GPU unless each names a host of its own.
+  const bool crowded = machine.ranks > machine.gpus_in_use && !std::getenv("NCCL_HOSTID");
+  const std::string crowd = fmt::format("{} share {}", counted(machine.ranks, "rank"),
+                                        counted(machine.gpus_in_use, "GPU"));
+  if (options.comm) {
+    choice.comm = *options.comm;
+    choice.why += fmt::format("; comm {}", name_of(choice.comm));
+  } else if (cuda && machine.ranks > 1) {
+    const std::string why_mpi = !machine.nccl ? "built without NCCL" : crowded ? crowd : "";
+    choice.comm = why_mpi.empty() ? Comm::nccl : Comm::mpi;
+    choice.why += why_mpi.empty() ? "; comm nccl: a GPU a rank" : "; comm mpi: " + why_mpi;
+  }
+  const bool nccl = choice.comm == Comm::nccl;
+  refuse_if(nccl && !cuda, ExitCode::usage,
+            "--comm nccl is for GPUs: use --device cuda or --comm mpi");
+  refuse_if(nccl && !machine.nccl, ExitCode::resources,
+            "--comm nccl: this program was built without NCCL: use --comm mpi");
+  refuse_if(nccl && crowded, ExitCode::resources,
+            "--comm nccl takes a GPU a rank: {}: use --comm mpi, or fewer ranks", crowd);
+  refuse_if(asked_native && !nccl, ExitCode::usage,
+            "--reduce native is NCCL's own sum: use --comm nccl, or --reduce ordered");
+  if (asked_native) choice.why += "; reduce native";
+  return choice;
+}
 }  // namespace zero

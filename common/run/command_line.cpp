@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: MIT
 #include "run/command_line.hpp"
 
-#include <fmt/format.h>
-
 #include <CLI/CLI.hpp>
 #include <array>
 #include <cfloat>
 #include <charconv>
 #include <filesystem>
 #include <functional>
+#include <list>
 #include <map>
+#include <ranges>
 
 #include "comm/launcher.hpp"
 #include "config.hpp"
-#include "memory/error.hpp"
 #include "report/prediction.hpp"
 #include "run/failure.hpp"
 
@@ -60,6 +59,7 @@ struct CommandLine {
   Options& o;
   CLI::App app{fmt::format("{}: one chapter of the ZeRO tutorial", chapter.name), chapter.name};
   std::vector<std::pair<std::string, std::function<OptionValue()>>> values{};
+  std::list<std::string> chosen{};  // words
   std::string loss_scale = "dynamic";
 
   template <class Value>
@@ -79,21 +79,15 @@ struct CommandLine {
     for (int i = 0; i <= static_cast<int>(last); ++i) {
       meaning[words.emplace_back(name_of(static_cast<Enum>(i)))] = static_cast<Enum>(i);
     }
-    const auto check = [meaning](const std::string& text) {
-      const auto word = [](const auto& entry) { return entry.first; };
-      if (meaning.contains(text)) return std::string();
-      return fmt::format("{} is none of {}", text, CLI::detail::join(meaning, word, ", "));
+    const auto choose = [&value, meaning](const std::string& text) {
+      const std::string all = CLI::detail::join(std::views::keys(meaning), ", ");
+      if (!meaning.contains(text)) return fmt::format("{} is none of {}", text, all);
+      value = meaning.at(text);
+      return std::string();
     };
-    const auto set = [&value, meaning](const std::string& word) { value = meaning.at(word); };
-    const auto read = [&value] {
-      const std::optional<Enum> held = value;
-      return std::string(held ? name_of(*held) : "auto");
-    };
-    values.emplace_back(name, read);
-    return app.add_option_function<std::string>(std::string("--") + name, set, help)
-        ->check(check)
-        ->type_name(CLI::detail::join(words, "|"))
-        ->default_str(read());
+    const std::optional<Enum> held = value;
+    std::string& word = chosen.emplace_back(held ? name_of(*held) : "auto");
+    return add(name, word, help, choose)->type_name(CLI::detail::join(words, "|"));
   }
 
   void add_training() {
@@ -138,48 +132,42 @@ struct CommandLine {
     app.add_flag("--quiet", o.quiet, "print nothing but errors");
     auto* plan = app.add_flag("--plan", o.plan, "print predicted bytes and traffic, and stop");
     if (!chapter.ranks) return;
-    app.add_option("--ranks", o.ranks, "number of ranks to plan for")
-        ->transform(CLI::Validator(whole(1, 1 << 12), ""))
-        ->needs(plan);
-  }
-
-  bool given(const char* name) const {
-    const CLI::Option* option = app.get_option_no_throw(name);
-    return option && option->count() > 0;
+    add("ranks", o.ranks, "number of ranks to plan for", whole(1, 1 << 12))->needs(plan);
+    values.pop_back();
   }
 
   /// Refuses what no single option can see and sets what follows from others. Throws Error (usage).
   void settle() {
-    const auto refuse_if = [](bool wrong, const std::string& why) {
-      if (wrong) throw Error(ExitCode::usage, why);
+    const auto given = [&](const char* name) {
+      const CLI::Option* option = app.get_option_no_throw(name);
+      return option && option->count() > 0;
     };
+    constexpr ExitCode usage = ExitCode::usage;
     const int started = launcher().ranks;
-    const char* task = name_of(o.task);
     const std::string scale = loss_scale == "dynamic" ? "" : positive(loss_scale);
-    refuse_if(!chapter.ranks && started > 1,
-              fmt::format("this chapter is one process, it was started as {}: leave out mpirun",
-                          started));
-    refuse_if(o.plan && started > 1,
-              fmt::format("--plan starts no ranks: leave out mpirun and say --ranks {}", started));
-    refuse_if(o.task == Task::toy && (given("--width") || given("--layers")),
+    refuse_if(!chapter.ranks && started > 1, usage,
+              "this chapter is one process, it was started as {}: leave out mpirun", started);
+    refuse_if(o.plan && started > 1, usage,
+              "--plan starts no ranks: leave out mpirun and say --ranks {}", started);
+    refuse_if(o.task == Task::toy && (given("--width") || given("--layers")), usage,
               "--task toy is 128 -> 512 -> 10: it takes no --width and no --layers");
-    refuse_if(o.task != Task::text && given("--data"),
-              fmt::format("--data is read by --task text only, not by --task {}", task));
-    refuse_if(o.task == Task::text && o.width % 8 != 0,
-              fmt::format("--width {} is not a multiple of 8: --task text gives each of its 8 "
-                          "bytes width / 8 numbers",
-                          o.width));
-    refuse_if(given("--loss-scale") && o.dtype != Dtype::fp16,
-              fmt::format("--loss-scale is for --dtype fp16: {} needs none", name_of(o.dtype)));
-    refuse_if(!scale.empty(), fmt::format("--loss-scale: {}, nor dynamic", scale));
-    refuse_if(given("--data") && o.data.empty(), "--data needs the name of a file");
-    refuse_if(given("--log") && o.log.empty(), "--log needs the name of a file");
+    refuse_if(o.task != Task::text && given("--data"), usage,
+              "--data is read by --task text only, not by --task {}", name_of(o.task));
+    refuse_if(o.task == Task::text && o.width % 8 != 0, usage,
+              "--width {} is not a multiple of 8: --task text gives each of its 8 "
+              "bytes width / 8 numbers",
+              o.width);
+    refuse_if(given("--loss-scale") && o.dtype != Dtype::fp16, usage,
+              "--loss-scale is for --dtype fp16: {} needs none", name_of(o.dtype));
+    refuse_if(!scale.empty(), usage, "--loss-scale: {}, nor dynamic", scale);
+    refuse_if(given("--data") && o.data.empty(), usage, "--data needs the name of a file");
+    refuse_if(given("--log") && o.log.empty(), usage, "--log needs the name of a file");
     if (loss_scale != "dynamic") CLI::detail::lexical_cast(loss_scale, o.loss_scale);
     if (o.task == Task::toy) o.width = 128, o.layers = 2;
     if (o.task != Task::text) o.data.clear();
     std::error_code missing;
-    refuse_if(std::filesystem::equivalent(o.data, o.log, missing),
-              fmt::format("--log {} is the text that is to be read", o.log));
+    refuse_if(std::filesystem::equivalent(o.data, o.log, missing), usage,
+              "--log {} is the text that is to be read", o.log);
   }
 };
 }  // namespace
@@ -195,21 +183,20 @@ Command read_command(int argc, char** argv, const Chapter& chapter) {
   line.app.get_formatter()->column_width(32);
   line.add_training();
   line.add_machine();
+  const char* hint = " (--help lists the options)";
   try {
     line.app.parse(argc, argv);
+    hint = "";
     line.settle();
     for (const auto& [name, value] : line.values) command.values.emplace_back(name, value());
     command.run = true;
   } catch (const CLI::CallForHelp&) {
     command.text = line.app.help();
-  } catch (const CLI::Error& error) {
+  } catch (const std::runtime_error& error) {  // CLI11's or our own
     std::string what = error.what();
     std::replace(what.begin(), what.end(), '\n', ' ');
-    command.text = fmt::format("{}: {} (--help lists the options)", chapter.name, what);
+    command.text = fmt::format("{}: {}{}", chapter.name, what, hint);
     command.status = static_cast<int>(ExitCode::usage);
-  } catch (const Error& error) {
-    command.text = fmt::format("{}: {}", chapter.name, error.what());
-    command.status = static_cast<int>(error.code);
   }
   return command;
 }
@@ -235,8 +222,8 @@ std::optional<int> answer_alone(const Command& command, const Chapter& chapter) 
   }
   flush_output();
   return command.status;
-} catch (const std::exception& error) {
+} catch (const Error& error) {
   fmt::print(stderr, "{}: {}\n", chapter.name, error.what());
-  return exit_code_of(error);
+  return static_cast<int>(error.code);
 }
 }  // namespace zero

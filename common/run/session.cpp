@@ -1,21 +1,16 @@
 // SPDX-License-Identifier: MIT
 #include "run/session.hpp"
 
-#include <fmt/format.h>
 #include <mpi.h>
 
 #include <algorithm>
-#include <chrono>
-#include <cstdio>
-#include <limits>
+#include <numeric>
 #include <set>
 #include <sstream>
 #include <thread>
 
 #include "comm/launcher.hpp"
 #include "comm/mpi.hpp"
-#include "run/choice.hpp"
-#include "run/failure.hpp"
 
 namespace zero {
 namespace {
@@ -25,25 +20,17 @@ void end_job(int code) {
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
   MPI_Abort(MPI_COMM_WORLD, code);
 }
-
-/// While ranks share cores, each gets so much less done in a second.
-std::chrono::seconds patience(int timeout, int ranks_here) {
-  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  return std::chrono::seconds(timeout) * std::max(1, (ranks_here + cores - 1) / cores);
-}
 }  // namespace
 
 Session::Session(int& argc, char**& argv) {
   int provided = 0;
   // One thread at a time, but not always the same one: chapter 06 has a communication thread.
   MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &provided);
-  process_bytes_at_start_ = process_peak_bytes();
   MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
   MPI_Comm_size(MPI_COMM_WORLD, &size_);
   fail_fast(fmt::format("rank {}/{}", rank_, size_), end_job);
-  if (provided < MPI_THREAD_SERIALIZED) {
-    throw Error(ExitCode::communication, "this MPI allows calls from one thread only");
-  }
+  refuse_if(provided < MPI_THREAD_SERIALIZED, ExitCode::communication,
+            "this MPI allows calls from one thread only");
   MPI_Comm here = MPI_COMM_NULL;
   MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &here);
   MPI_Comm_size(here, &ranks_here_);
@@ -58,46 +45,36 @@ Session::~Session() {
 }
 
 Choice Session::agree(const Command& command, const Chapter& chapter) {
-  watchdog_.emplace(patience(command.options.timeout, ranks_here_),
-                    [](const std::string& what) { fail(Error(ExitCode::communication, what)); });
-  agree_on_launch(command, chapter);
-  if (!command.run) throw Refusal(static_cast<ExitCode>(command.status), command.text);
-  return choose_together(command.options);
-}
-
-void Session::agree_on_launch(const Command& command, const Chapter& chapter) {
-  attempt([&] {
-    const Launcher announced = launcher();
-    if (announced.started && announced.ranks != size_) {
-      throw Error(
-          ExitCode::usage,
-          fmt::format("the launcher started {} ranks, MPI sees {}: start it with the mpirun "
-                      "of the MPI it was built with (mpiexec.mpich, mpiexec.openmpi)",
-                      announced.ranks, size_));
-    }
-    if (command.status != 0) throw Error(static_cast<ExitCode>(command.status), command.text);
-  });
-  // What differs first is told, so what decides which options there are comes first.
-  std::vector<std::string> mine{fmt::format("program {}", chapter.name),
-                                fmt::format("--help {}", command.run ? "no" : "yes")};
+  // While ranks share cores, each gets so much less done in a second.
+  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  const int patience = command.options.timeout * ((ranks_here_ + cores - 1) / cores);
+  watchdog_.emplace(std::chrono::seconds(patience), fail_waiting);
+  // What differs first is told, so what decides which options there are comes first. Each word ends
+  // with a character that no argument contains.
+  std::string mine =
+      fmt::format("program {}{}--help {}{}", chapter.name, '\0', command.run ? "no" : "yes", '\0');
   for (const auto& [name, value] : command.values) {
     const auto text = [](const auto& held) { return fmt::format("{}", held); };
-    mine.push_back(fmt::format("--{} {}", name, std::visit(text, value)));
+    mine += fmt::format("--{} {}{}", name, std::visit(text, value), '\0');
   }
-  std::string all;
-  for (const std::string& word : mine) all += word + '\0';  // which no argument contains
-  std::istringstream of_rank_0(broadcast(0, all));
+  std::istringstream here(mine), of_rank_0(gather(mine)[0]);
   attempt([&] {
-    for (const std::string& word : mine) {
-      std::string there;
+    const Launcher announced = launcher();
+    refuse_if(announced.started && announced.ranks != size_, ExitCode::usage,
+              "the launcher started {} ranks, MPI sees {}: start it with the mpirun of the MPI it "
+              "was built with (mpiexec.mpich, mpiexec.openmpi)",
+              announced.ranks, size_);
+    if (command.status != 0) throw Error(static_cast<ExitCode>(command.status), command.text);
+    std::string word, there;
+    while (std::getline(here, word, '\0')) {
       std::getline(of_rank_0, there, '\0');
-      if (there == word) continue;
-      throw Error(ExitCode::usage,
-                  fmt::format("rank {} was started with {}, rank 0 with {}: start every rank the "
-                              "same way",
-                              rank_, word, there.substr(there.find(' ') + 1)));
+      refuse_if(there != word, ExitCode::usage,
+                "rank {} was started with {}, rank 0 with {}: start every rank the same way", rank_,
+                word, there.substr(there.find(' ') + 1));
     }
   });
+  if (!command.run) throw Refusal(static_cast<ExitCode>(command.status), command.text);
+  return choose_together(command.options);
 }
 
 Choice Session::choose_together(const Options& options) {
@@ -105,69 +82,52 @@ Choice Session::choose_together(const Options& options) {
       .gpus = visible_gpus(), .nccl = nccl_is_built(), .ranks = size_, .ranks_here = ranks_here_};
   machine.gpu = gpu_of(place_here_, machine.gpus.count);
   // Which ranks mean the same GPU: each may number those that it sees by itself.
-  const std::uint64_t mine =
-      machine.gpus.count > 0 ? machine.gpus.identities[machine.gpu] : std::uint64_t{0};
-  const std::vector<std::uint64_t> all = gather(mine);
+  const std::string mine =
+      machine.gpus.count > 0 ? fmt::to_string(machine.gpus.identities[machine.gpu]) : "";
+  const std::vector<std::string> all = gather(mine);
   machine.users = static_cast<int>(std::count(all.begin(), all.end(), mine));
-  machine.gpus_in_use = static_cast<int>(std::set<std::uint64_t>(all.begin(), all.end()).size());
+  machine.gpus_in_use = static_cast<int>(std::set<std::string>(all.begin(), all.end()).size());
   const Choice choice = together([&] { return choose(options, machine); });
   // What was asked for is the same everywhere, so only what was found can differ.
-  const std::string of_rank_0 = broadcast(0, name_of(choice.device));
+  const std::string of_rank_0 = gather(name_of(choice.device))[0];
   attempt([&] {
-    if (of_rank_0 != name_of(choice.device)) {
-      const bool gpu = choice.device == Device::cuda;
-      throw Error(
-          ExitCode::resources,
-          fmt::format("rank {} finds {}, rank 0 finds {}: say --device cpu, or give each a GPU",
-                      rank_, gpu ? "a GPU" : "no GPU", gpu ? "none" : "one"));
-    }
-    if (choice.device == Device::cuda) use_gpu(choice.gpu);
+    const bool gpu = choice.device == Device::cuda;
+    refuse_if(of_rank_0 != name_of(choice.device), ExitCode::resources,
+              "rank {} finds {}, rank 0 finds {}: say --device cpu, or give each a GPU", rank_,
+              gpu ? "a GPU" : "no GPU", gpu ? "none" : "one");
+    if (gpu) use_gpu(choice.gpu);
   });
   return choice;
 }
 
 void Session::attempt(const std::function<void()>& task) {
-  constexpr int fine = std::numeric_limits<int>::max();
-  int failed = fine;
-  int code = 0;
-  std::string why;
+  std::string failure;  // the exit code, then the sentence
   try {
     task();
   } catch (const Error& error) {
-    failed = rank_;
-    code = static_cast<int>(error.code);
-    why = error.what();
+    failure = static_cast<char>(error.code);
+    failure += error.what();
   }
-  int first = fine;
-  complete([&](MPI_Request* request) {
-    return MPI_Iallreduce(&failed, &first, 1, MPI_INT, MPI_MIN, MPI_COMM_WORLD, request);
-  });
-  if (first == fine) return;
-  complete([&](MPI_Request* request) {
-    return MPI_Ibcast(&code, 1, MPI_INT, first, MPI_COMM_WORLD, request);
-  });
-  throw Refusal(static_cast<ExitCode>(code), broadcast(first, why));
+  for (const std::string& first : gather(failure)) {
+    if (!first.empty()) throw Refusal(static_cast<ExitCode>(first[0]), first.substr(1));
+  }
 }
 
-std::string Session::broadcast(int root, std::string text) const {
-  auto length = static_cast<int>(text.size());
+std::vector<std::string> Session::gather(const std::string& mine) const {
+  const auto length = static_cast<int>(mine.size());
+  std::vector<int> lengths(size_), starts(size_);
   complete([&](MPI_Request* request) {
-    return MPI_Ibcast(&length, 1, MPI_INT, root, MPI_COMM_WORLD, request);
+    return MPI_Iallgather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, MPI_COMM_WORLD, request);
   });
-  text.resize(length);
+  std::exclusive_scan(lengths.begin(), lengths.end(), starts.begin(), 0);
+  std::string all(starts.back() + lengths.back(), ' ');
   complete([&](MPI_Request* request) {
-    return MPI_Ibcast(text.data(), length, MPI_CHAR, root, MPI_COMM_WORLD, request);
+    return MPI_Iallgatherv(mine.data(), length, MPI_CHAR, all.data(), lengths.data(), starts.data(),
+                           MPI_CHAR, MPI_COMM_WORLD, request);
   });
-  return text;
-}
-
-std::vector<std::uint64_t> Session::gather(std::uint64_t value) const {
-  std::vector<std::uint64_t> all(size_);
-  complete([&](MPI_Request* request) {
-    return MPI_Iallgather(&value, 1, MPI_UINT64_T, all.data(), 1, MPI_UINT64_T, MPI_COMM_WORLD,
-                          request);
-  });
-  return all;
+  std::vector<std::string> of_ranks;
+  for (int r = 0; r < size_; ++r) of_ranks.push_back(all.substr(starts[r], lengths[r]));
+  return of_ranks;
 }
 
 int Session::refuse(const Refusal& refusal) const {

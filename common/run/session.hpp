@@ -1,25 +1,13 @@
 // SPDX-License-Identifier: MIT
 // A program's life on MPI ranks: start, agreement before the first step, and one way to fail.
 #pragma once
-#include <functional>
-#include <memory>
-#include <optional>
-#include <string>
-#include <utility>
-#include <vector>
-
-#include "comm/communicator.hpp"
-#include "memory/error.hpp"
-#include "memory/layout.hpp"
-#include "report/report.hpp"
-#include "run/command_line.hpp"
+#include "run/choice.hpp"
 #include "run/train.hpp"
 
 namespace zero {
 /// What all ranks refuse together: every rank has it at the same point of the program, so all can
 /// leave in good order.
-class Refusal : public Error {
- public:
+struct Refusal : Error {
   using Error::Error;
 };
 
@@ -30,8 +18,6 @@ class Session {
   /// MPI ends the job when it cannot start.
   Session(int& argc, char**& argv);
   ~Session();
-  Session(const Session&) = delete;
-  Session& operator=(const Session&) = delete;
 
   /// What is chosen, when every rank runs the same program, could read its command line and was
   /// given the same, and finds the device and the transport that it asks for. From then on, until
@@ -54,27 +40,23 @@ class Session {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
-  /// Physical memory of the process when MPI had started, in bytes.
-  std::int64_t process_bytes_at_start() const { return process_bytes_at_start_; }
 
  private:
   void attempt(const std::function<void()>& task);
-  void agree_on_launch(const Command& command, const Chapter& chapter);
   Choice choose_together(const Options& options);
-  std::string broadcast(int root, std::string text) const;
-  std::vector<std::uint64_t> gather(std::uint64_t value) const;
+  /// Every rank's text, in their order.
+  std::vector<std::string> gather(const std::string& mine) const;
 
-  int rank_ = 0;
-  int size_ = 1;
+  int rank_ = 0, size_ = 1;
   int ranks_here_ = 1;  // on this machine
   int place_here_ = 0;  // this one's place among those
-  std::int64_t process_bytes_at_start_ = 0;
   std::optional<Watchdog> watchdog_;
 };
 
 /// The main function of a chapter on ranks. Returns the exit code of what all ranks agree on;
 /// anything else that goes wrong ends the job.
 template <class Trainer> int run_on_ranks(int argc, char** argv) {
+  fail_fast(Trainer::chapter.name, std::_Exit);  // until it is one of several ranks
   const Command command = read_command(argc, argv, Trainer::chapter);
   if (const auto exit_code = answer_alone(command, Trainer::chapter)) return *exit_code;
   Session session(argc, argv);

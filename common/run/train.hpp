@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: MIT
 // One training run, from the command line to the closing table: the same for every chapter.
 #pragma once
-#include <memory>
-
 #include "common.hpp"
 #include "report/report.hpp"
 #include "run/command_line.hpp"
 
 namespace zero {
 /// `process` is a Session or Alone: it agrees with the others, if there are any.
-template <class Trainer, class Process> int train(Process& process, const Command& command) {
+template <class Trainer, class Process> int train(Process&& process, const Command& command) {
+  const std::int64_t bytes_at_start = process_peak_bytes();
   const Chapter& chapter = Trainer::chapter;
   const Options& options = command.options;
   const Choice choice = process.agree(command, chapter);
@@ -26,7 +25,7 @@ template <class Trainer, class Process> int train(Process& process, const Comman
     }
   }();
   trainer.synchronise();  // the first step's time is its own
-  const Run run{chapter, options, command.values, choice, layout, process.process_bytes_at_start()};
+  const Run run{chapter, options, command.values, choice, layout, bytes_at_start};
   const auto report = process.together([&] { return std::make_unique<Report>(run, comm); });
   for (int step = 0; step < options.steps; ++step) {
     current_step = step + 1;
