@@ -4,9 +4,9 @@
 
 On the CPU, two ranks of one thread each, gloo, fp32: a step with DistributedDataParallel ("ddp"),
 and with that and ZeroRedundancyOptimizer ("zero"). On one GPU: fused AdamW over one fp32 tensor
-("adam fp32"), and, as PyTorch has no fused update of 16-bit parameters with fp32 master weights, the
-same between two casts, the gradients' to fp32 and the weights' back to bf16 ("adam bf16"). Then an
-eager step in bf16 with fp32 master weights. The host waits for the GPU once a step, where the
+("adam fp32"), and, as PyTorch has no fused update of 16-bit parameters with fp32 master weights,
+the same between two casts, the gradients' to fp32 and the weights' back to bf16 ("adam bf16"). Then
+an eager step in bf16 with fp32 master weights. The host waits for the GPU once a step, where the
 programs do: for the loss, between backward and update ("step"); "step, same work" also forms the
 norm of the gradients, as every step of ours does. Times lie between CUDA events; a step's is that
 from its beginning to the next one's. Samples are random and stay the same; the programs make theirs
@@ -135,7 +135,8 @@ def main():
         return SKIPPED
     else:
         words += f" on {torch.cuda.get_device_name()}"
-        times = {"step": gpu_step_time(*model, False), "step, same work": gpu_step_time(*model, True),
+        times = {"step": gpu_step_time(*model, with_norm=False),
+                 "step, same work": gpu_step_time(*model, with_norm=True),
                  **adam_times(arguments.elements)}
     print(json.dumps({"words": words, "ms": times}))
     return 0
