@@ -46,21 +46,17 @@ GPU = Device(1, 3, 60, {"width": 2048, "layers": 12, "batch": 4096},
 GPU.ratios += [(run, "03 bf16", None) for run in sorted(GPU.runs)]
 
 
-class Skip(Exception):
-    """What was started exits with 77; its sentence is the reason."""
-
-
-def output_of(*command):
+def start(*command):
+    """Whether it could be measured, and what it printed: else the reason."""
     done = subprocess.run(list(map(str, command)), stdout=subprocess.PIPE, text=True, check=False)
-    if done.returncode == SKIPPED:
-        raise Skip(done.stdout.strip())
-    if done.returncode != 0:
+    if done.returncode not in (0, SKIPPED):
         sys.exit(f"{done.stdout}{Path(command[0]).name} ended with {done.returncode}")
-    return done.stdout
+    return done.returncode == 0, done.stdout.strip()
 
 
 def measure(arguments, device):
-    """Milliseconds by name, a dict a round, and what PyTorch is or why it is not there."""
+    """Milliseconds by name, a dict a round, and what PyTorch is or why it is not there. No round:
+    there is no GPU, and why."""
     by_torch = Path(__file__).with_name("torch_times.py")
     same = ["--device", arguments.device]
     same += [word for name, value in device.model.items() for word in (f"--{name}", value)]
@@ -71,24 +67,25 @@ def measure(arguments, device):
         for _ in range(device.rounds):
             times = {}
             if device is GPU:
-                output_of(arguments.build / "tests/benchmarks/adam_benchmark", "--device", "cuda",
-                          "--no-judge", "--json", log, *elements)
+                ran, why = start(arguments.build / "tests/benchmarks/adam_benchmark", "--device",
+                                 "cuda", "--no-judge", "--json", log, *elements)
+                if not ran:
+                    return [], why
                 figures = json.loads(log.read_text())
                 elements, times = ["--elements", figures["elements"]], figures["ms"]
             for run, own in device.runs.items():
                 chapter = next(arguments.build.glob(f"{run[:2]}_*"))
-                output_of(arguments.mpiexec, "-n", device.ranks, chapter / chapter.name, *same,
-                          "--task", "mlp", "--steps", device.steps, *own, "--quiet", "--log", log)
+                start(arguments.mpiexec, "-n", device.ranks, chapter / chapter.name, *same,
+                      "--task", "mlp", "--steps", device.steps, *own, "--quiet", "--log", log)
                 summary = json.loads(log.read_text().splitlines()[-1])["summary"]
                 times[run] = summary["median_ms"]
-            rounds.append(times)
             if has_torch:
-                try:
-                    torch = json.loads(output_of(sys.executable, by_torch, *same, *elements))
-                    words = torch["words"]
-                    times |= {f"torch {name}": ms for name, ms in torch["ms"].items()}
-                except Skip as reason:
-                    words, has_torch = str(reason), False
+                has_torch, words = start(sys.executable, by_torch, *same, *elements)
+            if has_torch:
+                torch = json.loads(words)
+                words = torch["words"]
+                times |= {f"torch {name}": ms for name, ms in torch["ms"].items()}
+            rounds.append(times)
     return rounds, words + (f"; Adam of {elements[1]} parameters" if device is GPU else "")
 
 
@@ -123,10 +120,9 @@ def main():
     device.rounds = arguments.rounds or device.rounds
     device.steps = arguments.steps or device.steps
     device.model = {name: getattr(arguments, name) or usual for name, usual in device.model.items()}
-    try:
-        rounds, words = measure(arguments, device)
-    except Skip as reason:
-        print(reason)
+    rounds, words = measure(arguments, device)
+    if not rounds:
+        print(words)
         return SKIPPED
     print("step: {layers} layers of {width}, {batch} samples a rank".format(**device.model)
           + f"; {device.ranks} ranks, {len(rounds)} rounds\n{words}\n")
