@@ -9,7 +9,7 @@ digest of each layer's final master weights. What can be compared is in GROUPS.
 """
 import re
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 sys.dont_write_bytecode = True
 from programs import (ALONE, SKIPPED, WAYS, Failure, Programs, bits, gpu_options,  # noqa: E402
@@ -48,7 +48,7 @@ class Group:
     name: str
     args: str
     families: list  # of programs, each with its own options
-    needs: list = field(default_factory=list)  # what must have happened, or nothing was shown
+    needs: list  # what must have happened, or nothing was shown
     with_01: bool = False  # 01 with a micro-batch for each rank computes it too
     on_gpu: bool = False  # with --gpu too, where starting a program takes seconds
 
