@@ -78,11 +78,12 @@ def logged(run, command, log):
 def compile_pass(run, mpi):
     """Configures the build where that is still to be done, and compiles."""
     (run.folder / "log").mkdir(parents=True, exist_ok=True)
-    steps = [("build", ["ninja", "-C", run.folder])]
-    if not (run.folder / "build.ninja").exists():
-        steps.insert(0, ("setup", ["meson", "setup", run.folder, f"-Dmpi={mpi}", *run.setup]))
+    steps = {"setup": ["meson", "setup", run.folder, f"-Dmpi={mpi}", *run.setup],
+             "build": ["ninja", "-C", run.folder]}
+    if (run.folder / "build.ninja").exists():
+        del steps["setup"]
     start = time.monotonic()
-    for name, command in steps:
+    for name, command in steps.items():
         log = run.folder / f"log/{name}.log"
         if logged(run, command, log) != 0:
             run.broken = f"the {name} failed, see {log}"
@@ -102,11 +103,10 @@ def run_tests(run):
                         "--setup", run.name, "--logbase", run.name, *run.choice], log)
     if noted.exists():
         run.results = [json.loads(line) for line in noted.read_text().splitlines()]
-    if not run.of("passed") and not run.of("failed"):
-        run.broken = f"; no test ran, see {log}"
-    elif code != 0 and not run.of("failed"):
-        run.broken = f"; meson test ended with code {code}, see {log}"
     passed, failed, skipped = run.counts()
+    if not failed and (not passed or code != 0):
+        why = f"meson test ended with code {code}" if passed else "no test ran"
+        run.broken = f"; {why}, see {log}"
     say(f"{run.name}: {passed} passed, {failed} failed, {skipped} skipped in "
         f"{time.monotonic() - start:.0f} s{run.broken}")
 

@@ -10,15 +10,9 @@
 #include <algorithm>
 #include <charconv>
 #include <chrono>
-#include <cmath>
 #include <cstdlib>
-#include <exception>
 #include <fstream>
-#include <functional>
-#include <string>
-#include <vector>
 
-#include "memory/error.hpp"
 #include "report/prediction.hpp"
 #include "run/failure.hpp"
 #include "train/adam.hpp"
@@ -29,7 +23,8 @@ using namespace zero;
 constexpr std::int64_t whole = 32;  // elements come in so many: a fourth of them is whole packs
 
 struct Arguments {
-  bool gpu = false, judge = true;
+  Device device = Device::cpu;
+  bool judge = true;
   std::vector<Dtype> dtypes = {Dtype::fp32, Dtype::bf16};
   std::int64_t elements = 0;  // 0: as many as are usual and fit
   std::string json;
@@ -44,7 +39,7 @@ Arguments read(int argc, char** argv) {
     if (name == "--no-judge") {
       arguments.judge = false;
     } else if (name == "--device" && (value == "cpu" || value == "cuda")) {
-      arguments.gpu = value == "cuda";
+      arguments.device = value == "cuda" ? Device::cuda : Device::cpu;
     } else if (name == "--dtype" && (value == "fp32" || value == "bf16")) {
       arguments.dtypes = {value == "fp32" ? Dtype::fp32 : Dtype::bf16};
     } else if (name == "--json" && !value.empty()) {
@@ -105,11 +100,9 @@ std::int64_t elements_that_fit(Device device) {
 class Bench {
  public:
   explicit Bench(const Arguments& arguments)
-      : device_(arguments.gpu ? Device::cuda : Device::cpu),
-        n_(arguments.elements ? arguments.elements : elements_that_fit(device_)),
-        from_(device_, Kind::data, Dtype::fp32, gpu_ ? n_ * 7 / 2 : 0),
-        to_(device_, Kind::data, Dtype::fp32, from_.size()) {
-    stream_.kernels().bind_thread();
+      : device_(arguments.device),
+        n_(arguments.elements ? arguments.elements : elements_that_fit(device_)) {
+    kernels_.bind_thread();
     fill(from_, 1);
     fill(weights_, 1);
     fill(grads_, 1e-2f);
@@ -146,27 +139,25 @@ class Bench {
 
   /// {"elements": ..., "ms": {"adam fp32": ..., ...}}
   void write_json(const std::string& path) const {
-    std::ofstream file(path);
-    file << "{\"elements\": " << n_ << ", \"ms\": {";
+    std::string ms;
     for (const Entry& entry : entries_) {
-      const char* comma = &entry == &entries_[0] ? "" : ", ";
-      file << fmt::format("{}\"{}\": {:.6f}", comma, entry.name, median(entry.ms));
+      ms += fmt::format("{}\"{}\": {:.6f}", ms.empty() ? "" : ", ", entry.name, median(entry.ms));
     }
-    file << "}}\n";
-    if (!file.flush()) {
-      throw Error(ExitCode::usage, fmt::format("--json {}: not all of it was written", path));
-    }
+    std::ofstream file(path);
+    file << fmt::format("{{\"elements\": {}, \"ms\": {{{}}}}}\n", n_, ms);
+    if (file.flush()) return;
+    throw Error(ExitCode::usage, fmt::format("--json {}: not all of it was written", path));
   }
 
  private:
   /// Numbers in [-scale, scale), none of them special.
   void fill(const Tensor& tensor, float scale) {
     const Generator generator(0, RandomStream::inputs);
-    stream_.kernels().initialise(tensor.view(), generator, 0, tensor.size(), scale);
+    kernels_.initialise(tensor.view(), generator, 0, tensor.size(), scale);
   }
 
   void yardstick() {
-    if (gpu_) return stream_.kernels().copy(from_.view(), to_.view());
+    if (gpu_) return kernels_.copy(from_.view(), to_.view());
     const auto data = [](const Tensor& tensor) { return tensor.view().as<float>().data(); };
     update_in_place(grads_.view().as<float>(), data(weights_), data(momentum_), data(variance_));
   }
@@ -178,10 +169,9 @@ class Bench {
 
   /// As a step of a chapter ends: the norm, the host that waits for it and decides, the update.
   void clip_and_update(View grads, View params) {
-    Kernels& kernels = stream_.kernels();
-    kernels.clear(sums_);
-    kernels.squared_norm(grads, sums_);
-    kernels.fetch(sums_);
+    kernels_.clear(sums_);
+    kernels_.squared_norm(grads, sums_);
+    kernels_.fetch(sums_);
     update(grads, params, static_cast<float>(std::min(1.0, 1 / std::sqrt(sums_.totals.squares))));
   }
 
@@ -196,22 +186,18 @@ class Bench {
   }
 
   void add_all(View g, View params) {
-    Kernels& kernels = stream_.kernels();
-    const bool fp32 = g.dtype == Dtype::fp32;
     const std::string dtype = name_of(g.dtype);
-    const std::size_t plain = entries_.size();
-    const double bar = gpu_ ? 0.92 : fp32 ? 0.88 : 0, most = gpu_ ? 1.20 : 0;
+    const double bar = gpu_ ? 0.92 : g.dtype == Dtype::fp32 ? 0.88 : 0;
     const View mean = params.part(0, n_ / 4);
     const View own = g.part(0, mean.size), received = g.part(mean.size, 3 * mean.size);
+    const auto sum = [=, this] { kernels_.ordered_mean(own, 0, received, mean, Write::over); };
     const auto adam = [=, this] { update(g, params, 1); };
     const auto clip = [=, this] { clip_and_update(g, params); };
-    const auto norm = [=, this, &kernels] { kernels.squared_norm(g, sums_); };
-    const auto sum = [=, &kernels] { kernels.ordered_mean(own, 0, received, mean, Write::over); };
     add("adam " + dtype, 28 * n_, adam, 0, bar);
-    add("clip + adam " + dtype, 28 * n_ + g.bytes(), clip, plain, most);
-    add("squared_norm " + dtype, g.bytes(), norm);
+    add("clip + adam " + dtype, 28 * n_ + g.bytes(), clip, entries_.size() - 1, gpu_ ? 1.20 : 0);
+    add("squared_norm " + dtype, g.bytes(), [=, this] { kernels_.squared_norm(g, sums_); });
     // By 1, so that the values stay what they are however often it is called.
-    add("divide " + dtype, 2 * g.bytes(), [=, &kernels] { kernels.divide(g, 1); });
+    add("divide " + dtype, 2 * g.bytes(), [=, this] { kernels_.divide(g, 1); });
     add("ordered_mean " + dtype, g.bytes() + mean.bytes(), sum);
   }
 
@@ -221,7 +207,7 @@ class Bench {
     const int times = gpu_ ? 4 : 1;
     const auto start = Clock::now();
     for (int i = 0; i < times; ++i) entry.work();
-    stream_.kernels().finish();
+    kernels_.finish();
     return std::chrono::duration<double, std::milli>(Clock::now() - start).count() / times;
   }
 
@@ -238,29 +224,31 @@ class Bench {
     }
   }
 
-  Device device_;
-  bool gpu_ = device_ == Device::cuda;
-  int warm_up_ = gpu_ ? 5 : 1, rounds_ = gpu_ ? 25 : 6;
-  std::int64_t n_;
+  Tensor array(Dtype dtype, std::int64_t size) { return {device_, Kind::data, dtype, size}; }
+
+  const Device device_;
+  const bool gpu_ = device_ == Device::cuda;
+  const int warm_up_ = gpu_ ? 5 : 1, rounds_ = gpu_ ? 25 : 6;
+  const std::int64_t n_;
   Stream stream_{"benchmark", device_};
+  Kernels& kernels_ = stream_.kernels();
   Adam adam_{Options(), stream_};
   Sums sums_{device_};
-  Tensor from_, to_;
-  Tensor weights_{device_, Kind::optimizer, Dtype::fp32, n_},
-      momentum_{device_, Kind::optimizer, Dtype::fp32, n_};
-  Tensor variance_{device_, Kind::optimizer, Dtype::fp32, n_},
-      grads_{device_, Kind::gradients, Dtype::fp32, n_};
-  Tensor grads_bf16_{device_, Kind::gradients, Dtype::bf16, n_};
-  Tensor params_bf16_{device_, Kind::parameters, Dtype::bf16, n_};
+  const Tensor from_ = array(Dtype::fp32, gpu_ ? n_ * 7 / 2 : 0);
+  const Tensor to_ = array(Dtype::fp32, from_.size());
+  const Tensor weights_ = array(Dtype::fp32, n_), momentum_ = array(Dtype::fp32, n_);
+  const Tensor variance_ = array(Dtype::fp32, n_), grads_ = array(Dtype::fp32, n_);
+  const Tensor grads_bf16_ = array(Dtype::bf16, n_), params_bf16_ = array(Dtype::bf16, n_);
   std::vector<Entry> entries_;
 };
+}  // namespace
 
-int run(const Arguments& arguments) {
-  if (arguments.gpu) {
-    if (const Gpus gpus = visible_gpus(); gpus.count == 0) {
-      fmt::print("{}\n", gpus.why_none);
-      return 77;
-    }
+int main(int argc, char** argv) {
+  fail_fast("adam_benchmark", [](int code) { std::_Exit(code); });
+  const Arguments arguments = read(argc, argv);
+  if (arguments.device == Device::cuda && visible_gpus().count == 0) {
+    fmt::print("{}\n", visible_gpus().why_none);
+    return 77;
   }
   const Bench bench(arguments);
   const bool good = bench.print();
@@ -268,10 +256,4 @@ int run(const Arguments& arguments) {
   if (!arguments.judge) fmt::print("not judged: --no-judge\n");
   if (!good) fmt::print("a ratio is beyond its bar\n");
   return good || !arguments.judge ? 0 : 1;
-}
-}  // namespace
-
-int main(int argc, char** argv) {
-  fail_fast("adam_benchmark", [](int code) { std::_Exit(code); });
-  return run(read(argc, argv));
 }

@@ -165,13 +165,14 @@ TEST_CASE("samples: the same bits") {
 }
 
 TEST_CASE("a layer on small integers: every sum is exact, so the same numbers") {
-  every_layer([](Dtype dtype, const Shapes& s) {
+  every_layer([](Dtype dtype, LinearShape s) {
     // bf16 has all integers up to 256; a longer sum than that of -1, 0, 1 is unlikely.
     if (dtype == Dtype::bf16 && s.batch > 256) return;
     for (const bool bias : {false, true}) {
+      s.bias = bias;
       for (const Write write : writes) {
         Random random;
-        const LayerTwin layer(dtype, s, bias, [&] { return std::round(1.49f * random()); });
+        const LayerTwin layer(dtype, s, [&] { return std::round(1.49f * random()); });
         layer.run(write == Write::add, write);
         const auto exactly = [](std::int64_t) { return 0.0; };
         layer.y.check_near("outputs", exactly);
@@ -183,9 +184,9 @@ TEST_CASE("a layer on small integers: every sum is exact, so the same numbers") 
 }
 
 TEST_CASE("a layer on any numbers: within what sums in another order may differ") {
-  every_layer([](Dtype dtype, const Shapes& s) {
+  every_layer([](Dtype dtype, const LinearShape& s) {
     for (const Write write : writes) {
-      const LayerTwin layer(dtype, s, true, Random());
+      const LayerTwin layer(dtype, s, Random());
       const std::vector<float> x = layer.x.on_cpu(), w = layer.params.on_cpu(),
                                dy = layer.dy.on_cpu(), g = layer.grads.on_cpu();
       layer.run(true, write);
@@ -196,7 +197,7 @@ TEST_CASE("a layer on any numbers: within what sums in another order may differ"
       const auto bound = [&](std::int64_t terms, double size, int roundings) {
         return 2 * gamma_of(terms) * size + roundings * (unit * 1.01 * size + tiny(dtype));
       };
-      const std::int64_t weights = layer.shape.weights();
+      const std::int64_t weights = s.weights();
       layer.y.check_near("outputs", [&](std::int64_t at) {
         const std::int64_t i = at / s.outputs, o = at % s.outputs;
         double size = std::abs(w[weights + o]);

@@ -3,10 +3,8 @@
 #pragma once
 #include <algorithm>
 #include <array>
+#include <memory>
 #include <numeric>
-#include <optional>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include "compute/cuda/check.hpp"
@@ -25,22 +23,7 @@ inline double length(const Intervals& intervals) {
                          [](double sum, Interval i) { return sum + i.length(); });
 }
 
-/// The time that lies in any of them, in order and apart.
-inline Intervals merged(Intervals intervals) {
-  std::sort(intervals.begin(), intervals.end(),
-            [](Interval a, Interval b) { return a.begin < b.begin; });
-  Intervals apart;
-  for (const Interval& next : intervals) {
-    if (apart.empty() || apart.back().end < next.begin) {
-      apart.push_back(next);
-    } else {
-      apart.back().end = std::max(apart.back().end, next.end);
-    }
-  }
-  return apart;
-}
-
-/// The part of `one` that lies in `apart`.
+/// The part of `one` that lies in `apart`, of which no two overlap.
 inline double covered(Interval one, const Intervals& apart) {
   double sum = 0;
   for (const Interval& i : apart) {
@@ -49,31 +32,26 @@ inline double covered(Interval one, const Intervals& apart) {
   return sum;
 }
 
-class TimingEvent {
- public:
-  explicit TimingEvent(cudaStream_t stream) {
-    cuda::check_cuda(cudaEventCreateWithFlags(&event_, cudaEventDefault));
-    cuda::check_cuda(cudaEventRecord(event_, stream));
-  }
-  ~TimingEvent() {
-    if (event_) cudaEventDestroy(event_);
-  }
-  TimingEvent(TimingEvent&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
-  TimingEvent& operator=(TimingEvent&&) = delete;
+/// Of CUDA, with a time.
+using TimingEvent = std::shared_ptr<std::remove_pointer_t<cudaEvent_t>>;
 
-  double milliseconds_since(const TimingEvent& earlier) const {
-    float milliseconds = 0;
-    cuda::check_cuda(cudaEventElapsedTime(&milliseconds, earlier.event_, event_));
-    return milliseconds;
-  }
+inline TimingEvent record_time(cudaStream_t stream) {
+  cudaEvent_t event = nullptr;
+  cuda::check_cuda(cudaEventCreateWithFlags(&event, cudaEventDefault));
+  TimingEvent owned(event, cudaEventDestroy);
+  cuda::check_cuda(cudaEventRecord(event, stream));
+  return owned;
+}
 
- private:
-  cudaEvent_t event_ = nullptr;
-};
+inline double milliseconds(const TimingEvent& from, const TimingEvent& to) {
+  float time = 0;
+  cuda::check_cuda(cudaEventElapsedTime(&time, from.get(), to.get()));
+  return time;
+}
 
 enum class Work { compute, gather, reduce_scatter };
 constexpr int work_count = 3;
-/// Of a step, one list for each Work.
+/// Of a step, one list for each Work, in order.
 using Trace = std::array<Intervals, work_count>;
 
 /// What ran when on two streams, by timing events at both ends of their tasks. A stream's thread
@@ -83,32 +61,29 @@ class Recorder {
   /// Sees the streams that are made from now on until it goes.
   Recorder() {
     Stream::observe([this](const std::string& stream, Phase, Kernels& on, bool begins) {
-      TimingEvent now(static_cast<cudaStream_t>(on.queue()));
+      const TimingEvent now = record_time(static_cast<cudaStream_t>(on.queue()));
       const bool compute = stream == "compute";
-      auto& begin = begin_[compute];
       if (begins) {
-        begin.emplace(std::move(now));
+        begin_[compute] = now;
         if (!compute) message = Work::compute;
       } else if (compute || message != Work::compute) {  // else a task that sends nothing
         spans_[static_cast<int>(compute ? Work::compute : message)].push_back(
-            {std::move(*begin), std::move(now)});
+            {begin_[compute], now});
       }
-      if (!begins) begin.reset();
     });
   }
   ~Recorder() { Stream::observe(nullptr); }
 
   void restart() {
     for (auto& spans : spans_) spans.clear();
-    origin_.emplace(nullptr);
+    origin_ = record_time(nullptr);
   }
 
   Trace trace() const {
     Trace trace;
     for (int work = 0; work < work_count; ++work) {
       for (const auto& [begin, end] : spans_[work]) {
-        trace[work].push_back(
-            {begin.milliseconds_since(*origin_), end.milliseconds_since(*origin_)});
+        trace[work].push_back({milliseconds(origin_, begin), milliseconds(origin_, end)});
       }
     }
     return trace;
@@ -118,7 +93,7 @@ class Recorder {
 
  private:
   std::array<std::vector<std::pair<TimingEvent, TimingEvent>>, work_count> spans_;
-  std::array<std::optional<TimingEvent>, 2> begin_;  // of the present task of each stream
-  std::optional<TimingEvent> origin_;
+  std::array<TimingEvent, 2> begin_;  // of the last task of each stream
+  TimingEvent origin_;
 };
 }  // namespace zero

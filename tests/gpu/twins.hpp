@@ -118,16 +118,12 @@ void everywhere(auto test) {
   }
 }
 
-struct Shapes {
-  std::int64_t batch, inputs, outputs;
-};
-
-/// For every dtype and shape of a layer.
+/// For every dtype and shape of a layer with a bias.
 void every_layer(auto test) {
-  constexpr Shapes shapes[] = {{1, 1, 1},   {5, 7, 9},     {17, 24, 8},
-                               {33, 8, 64}, {300, 40, 72}, {600, 3, 17}};
+  constexpr LinearShape shapes[] = {{1, 1, 1, true},   {5, 7, 9, true},     {17, 24, 8, true},
+                                    {33, 8, 64, true}, {300, 40, 72, true}, {600, 3, 17, true}};
   for (const Dtype dtype : dtypes) {
-    for (const Shapes& s : shapes) {
+    for (const LinearShape& s : shapes) {
       INFO("seed ", fresh_seed(), " dtype ", std::string(name_of(dtype)), " batch ", s.batch);
       test(dtype, s);
     }
@@ -136,9 +132,9 @@ void every_layer(auto test) {
 
 /// One layer with everything that its three products read and write; 5 elements of padding.
 struct LayerTwin {
-  LayerTwin(Dtype dtype, const Shapes& s, bool bias, auto&& value)
-      : shape{s.batch, s.inputs, s.outputs, bias},
-        used(shape.weights() + (bias ? s.outputs : 0)),
+  LayerTwin(Dtype dtype, const LinearShape& s, auto&& value)
+      : shape(s),
+        used(s.weights() + (s.bias ? s.outputs : 0)),
         x(dtype, s.batch * s.inputs, 0, value),
         params(dtype, used + 5, 0, value),
         y(dtype, s.batch * s.outputs, 0),

@@ -24,10 +24,6 @@ MADE = {f"build/{name}" for name in (
     "", "asan", "build.ninja", "cpu", "demo", "log", "measure", "sabotage", "tsan")}
 
 
-def names_of_sources():
-    return {path.name for folder in FOLDERS for path in (ROOT / folder).rglob("*")} | {"README.md"}
-
-
 def programs_of(build):
     """As a page names them, whatever the build folder is called."""
     targets = json.loads((build / "meson-info" / "intro-targets.json").read_text())
@@ -35,30 +31,26 @@ def programs_of(build):
             for target in targets if target["type"] == "executable" for file in target["filename"]}
 
 
-def there(path):
-    return any(ROOT.glob(path)) if "*" in path else (ROOT / path).exists()
-
-
 def faults(page, sources, built):
     """(line number, what it names) for all that is not there."""
     for number, line in enumerate(page.read_text().splitlines(), 1):
+        # a path is without the full stop of its sentence
+        paths, in_build = ([path.rstrip(".") for path in kind.findall(line)]
+                           for kind in (PATH, BUILT))
         missing = [link for link in LINK.findall(line)
                    if "://" not in link and not (page.parent / link).exists()]
-        missing += [path for path in map(trimmed, PATH.findall(line)) if not there(path)]
+        missing += [path for path in paths if not any(ROOT.glob(path))]
         missing += [name for name in FILE.findall(line) if name not in sources]
-        missing += [path for path in map(trimmed, BUILT.findall(line)) if path not in built]
+        missing += [path for path in in_build if path not in built]
         yield from ((number, name) for name in missing)
-
-
-def trimmed(path):
-    """Without the full stop of its sentence."""
-    return path.rstrip(".")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", type=Path, required=True)
-    sources, built = names_of_sources(), programs_of(parser.parse_args().build.resolve()) | MADE
+    built = programs_of(parser.parse_args().build.resolve()) | MADE
+    sources = {path.name for folder in FOLDERS for path in (ROOT / folder).rglob("*")}
+    sources.add("README.md")
     found = [f"{page.relative_to(ROOT)}:{number}: there is no {name}"
              for page in PAGES for number, name in faults(page, sources, built)]
     print("\n".join(found) or f"{len(PAGES)} pages name what is there")

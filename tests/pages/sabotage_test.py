@@ -28,10 +28,12 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(
     r"```diff\n--- (?P<file>\S+)\n(?P<lines>(?:[-+ ].*\n)+)```\n\s*"
     r"Caught by (?P<tsan>ThreadSanitizer in\s+)?`(?P<test>[^`]+)`:\s+\"(?P<case>[^\"]+)\"")
 ANY_DIFF = re.compile(r"```diff\n--- ")
+RACE = "WARNING: ThreadSanitizer: data race"
 SETUP = {"plain": ["-Dcuda=disabled"],
          "tsan": ["-Dcuda=disabled", "-Db_sanitize=thread", "-Db_lundef=false"]}
 
@@ -47,13 +49,9 @@ class Sabotage:
     build: str  # a key of SETUP; tsan: the case is run alone, and must report a race
 
 
-def lines_of(diff, signs):
-    return "".join(line[1:] for line in diff.splitlines(keepends=True) if line[0] in signs)
-
-
-def read_pages(root):
+def read_pages():
     found = []
-    for page in sorted([*root.glob("0*/README.md"), root / "notes" / "streams.md"]):
+    for page in sorted([*ROOT.glob("0*/README.md"), ROOT / "notes" / "streams.md"]):
         text = page.read_text()
         blocks = list(BLOCK.finditer(text))
         if len(blocks) != len(ANY_DIFF.findall(text)):
@@ -61,8 +59,10 @@ def read_pages(root):
         if page.parent.name != "notes" and len(blocks) < 3:
             sys.exit(f"{page}: {len(blocks)} sabotages, at least 3 are expected")
         for block in blocks:
-            found.append(Sabotage(page.relative_to(root), block["file"],
-                                  lines_of(block["lines"], "- "), lines_of(block["lines"], "+ "),
+            lines = block["lines"].splitlines(keepends=True)
+            before, after = ("".join(line[1:] for line in lines if line[0] in signs)
+                             for signs in ("- ", "+ "))
+            found.append(Sabotage(page.relative_to(ROOT), block["file"], before, after,
                                   block["test"], " ".join(block["case"].split()),
                                   "tsan" if block["tsan"] else "plain"))
     return found
@@ -71,12 +71,10 @@ def read_pages(root):
 class Tree:
     """A copy of the sources, with a build folder for each kind of build."""
 
-    def __init__(self, root, work, names):
+    def __init__(self, work, names):
         shutil.rmtree(work, ignore_errors=True)
-        self.folder = work
-        skip = shutil.ignore_patterns("build", ".git", "__pycache__")
-        shutil.copytree(root, work, ignore=skip)
-        self.tests = {}
+        shutil.copytree(ROOT, work, ignore=shutil.ignore_patterns("build", ".git", "__pycache__"))
+        self.folder, self.tests = work, {}
         for name in names:
             self.check(["meson", "setup", f"build-{name}", *SETUP[name]])
             listed = self.check(["meson", "introspect", f"build-{name}", "--tests"])
@@ -92,20 +90,20 @@ class Tree:
     def run(self, sabotage):
         """Builds what the test needs, runs it, returns its exit code and output."""
         build = f"build-{sabotage.build}"
-        test = self.tests[sabotage.build].get(sabotage.test)
-        if test is None:
+        if sabotage.test not in self.tests[sabotage.build]:
             sys.exit(f"{sabotage.page}: there is no test \"{sabotage.test}\"")
+        test = self.tests[sabotage.build][sabotage.test]
         # Meson names programs by their place in the build folder, or from there
-        programs = [word.removeprefix("./").partition(f"/{build}/")[2] or word.removeprefix("./")
+        programs = [word.rpartition(f"/{build}/")[2].removeprefix("./")
                     for word in test["cmd"] if word.startswith("./") or f"/{build}/" in word]
         self.check(["ninja", "-C", build, *programs])
         # doctest separates filters by commas; a question mark stands for any character
         only = [f"--test-case={sabotage.case.replace(',', '?')}"] if build == "build-tsan" else []
         try:
-            done = subprocess.run([*test["cmd"], *only], env=os.environ | test["env"], text=True,
-                                  errors="replace", stdin=subprocess.DEVNULL,
-                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120,
-                                  cwd=self.folder / build, check=False)
+            done = subprocess.run([*test["cmd"], *only], cwd=self.folder / build, timeout=120,
+                                  env=os.environ | test["env"], stdin=subprocess.DEVNULL,
+                                  stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                                  errors="replace", check=False)
         except subprocess.TimeoutExpired:
             return 0, "the test hung"
         return done.returncode, " ".join(done.stdout.split())
@@ -125,23 +123,20 @@ class Tree:
             file.write_text(original)
         if code == 0:
             return f"\"{sabotage.test}\" did not fail: {output[-300:]}"
-        race = "WARNING: ThreadSanitizer: data race"
-        expected = race if sabotage.build == "tsan" else sabotage.case
+        expected = RACE if sabotage.build == "tsan" else sabotage.case
         return "" if expected in output else f"\"{expected}\" is not in: {output[-2000:]}"
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    root = Path(__file__).resolve().parents[2]
-    parser.add_argument("--root", type=Path, default=root)
-    parser.add_argument("--work", type=Path, default=root / "build" / "sabotage",
+    parser.add_argument("--work", type=Path, default=ROOT / "build" / "sabotage",
                         help="folder for the copy; is deleted")
     parser.add_argument("--only", default="", help="pages and files whose name contains this")
     arguments = parser.parse_args()
-    chosen = [s for s in read_pages(arguments.root) if arguments.only in f"{s.page} {s.file}"]
+    chosen = [s for s in read_pages() if arguments.only in f"{s.page} {s.file}"]
     if not chosen:
         sys.exit("no sabotage is named so")
-    tree = Tree(arguments.root, arguments.work.resolve(), {s.build for s in chosen})
+    tree = Tree(arguments.work.resolve(), {s.build for s in chosen})
     missed = 0
     for sabotage in chosen:
         start = time.monotonic()

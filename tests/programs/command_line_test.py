@@ -5,7 +5,6 @@
 A bad one ends with one sentence on stderr, the right exit code, nothing on stdout and no file
 made or changed. A good one prints and logs what is documented.
 """
-import argparse
 import contextlib
 import itertools
 import os
@@ -20,13 +19,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 sys.dont_write_bytecode = True
-from programs import ALONE, CHAPTERS, ON_RANKS, Programs, bits, read_log  # noqa: E402
+from programs import (ALONE, CHAPTERS, KINDS, ON_RANKS, Programs, bits,  # noqa: E402
+                      options_of, read_log)
 
 USAGE, DATA, RESOURCES = 2, 3, 6
 MIXED = CHAPTERS[2:]
 SMALL = ["--width", 8, "--layers", 2, "--batch", 2]  # of task text
 A_FEW_SECONDS = 10
-KINDS = "parameters gradients optimizer communication activations workspace data".split()
 NOT_UTF8 = os.fsdecode(b"caf\xe9.txt")
 
 # Wrong command lines by the chapters asked; the sentence contains every word of them.
@@ -192,7 +191,7 @@ class Test:
         expect(not told, f"the same text, once, expected on {ranks} ranks: {told}")
         expect(all(len(line) <= 80 for line in text.splitlines()), f"80 columns at most: {text}")
         listed = set(re.findall(r"--[a-z][a-z0-9-]*", text))
-        expect(listed == set(options_of(chapter)) | {"--help"}, f"other options: {listed}")
+        expect(listed == set(names_of_options(chapter)) | {"--help"}, f"other options: {listed}")
 
     def plan(self, folder, chapter, ranks):
         dtypes = ("fp32", "bf16") if chapter in MIXED else ("fp32",)
@@ -246,7 +245,7 @@ class Test:
         expect(re.search(rb"\r\x1b\[K *\d+ +\d+\.\d+ .* \d+ s left", seen), f"progress: {seen!r}")
 
 
-def options_of(chapter):
+def names_of_options(chapter):
     names = ("task data steps batch accumulate width layers lr beta1 beta2 eps weight-decay clip "
              "seed log quiet plan device").split()
     names += ["timeout"] + (["ranks", "comm", "reduce"] if chapter in ON_RANKS else [])
@@ -256,7 +255,7 @@ def options_of(chapter):
 
 
 def check_run_line(run, chapter, ranks):
-    named = {name[2:] for name in options_of(chapter)} - {"plan", "ranks"}
+    named = {name[2:] for name in names_of_options(chapter)} - {"plan", "ranks"}
     expect(set(run["options"]) == named, f"every option expected: {run}")
     options = {"width": 8, "layers": 2, "batch": 2, "steps": 5, "data": "text.txt", "lr": 2e-3}
     expect(options.items() <= run["options"].items(), f"{options} expected: {run}")
@@ -315,10 +314,7 @@ def expected_plan(chapter, n, dtype, a):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--build", required=True, help="the folder with the six programs")
-    parser.add_argument("--mpiexec", required=True, help="the launcher of their MPI")
-    options = parser.parse_args()
+    options = options_of(__doc__)
     test = Test(Programs(options.build, options.mpiexec, patience=30))
     for code, rows in ((USAGE, BAD_OPTIONS), (DATA, BAD_DATA)):
         for number, row in enumerate(rows):

@@ -22,10 +22,6 @@ def losses(programs, ranks, *args):
     return [step["loss"] for step in steps]
 
 
-def largest_difference(ours, reference):
-    return max(abs(a - b) / b for a, b in zip(ours, reference, strict=True))
-
-
 def main():
     options = options_of(__doc__,
                          prefix={"default": "", "help": "of the names of the programs for GPUs"},
@@ -51,7 +47,7 @@ def main():
                              losses(on_gpu, 3, *args, *gpu_options(PROGRAM, "native")),
                              losses(on_gpu, 3, *args, *gpu_options(PROGRAM, "nccl"))))
             for what, ours, reference in rows:
-                difference = largest_difference(ours, reference)
+                difference = max(abs(a - b) / b for a, b in zip(ours, reference, strict=True))
                 failed += not difference <= bound
                 print(f"{f'{what}, {name}, {dtype}':<50}{difference:>10.1e}{bound:>10.0e}"
                       f"{'' if difference <= bound else '  MISSED'}", flush=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "notes/scripts"))
-from runs import CHAPTERS, bits, read_log  # noqa: E402, F401 (for the tests, with the rest)
+from runs import CHAPTERS, KINDS, Failure, bits, read_log  # noqa: E402, F401 (for the tests)
 
 ALONE, *ON_RANKS = CHAPTERS
 SKIPPED = 77  # the exit code by which Meson knows it
@@ -21,10 +21,6 @@ SKIPPED = 77  # the exit code by which Meson knows it
 FENCE = re.compile(r"[-=]{20,}")
 LAUNCHER = re.compile(r"Abort\(\d+\) on node|\[.*:\d+\] |YOUR APPLICATION|This typically refers|"
                       r"Please see the FAQ|\[?mpiexec|In: PMI_Abort")
-
-
-class Failure(Exception):
-    """What a run did instead of what it should, in one sentence."""
 
 
 @dataclass
@@ -46,7 +42,6 @@ class Outcome:
 
 
 OWN_HOST = str(ROOT / "tests/gpu/own_host.sh")
-
 # How ranks on GPUs can talk and add.
 WAYS = {"mpi": ["--comm", "mpi"], "nccl": ["--comm", "nccl"],
         "native": ["--comm", "nccl", "--reduce", "native"]}
@@ -61,22 +56,17 @@ class Programs:
     """The programs of one build folder and the launcher of the MPI they were built with."""
 
     def __init__(self, build, mpiexec, patience=60, prefix=""):
-        self.build = Path(build).resolve()
-        self.mpiexec = mpiexec
+        self.build, self.mpiexec = Path(build).resolve(), mpiexec
         self.prefix = prefix  # of the programs' names
         self.patience = patience  # seconds until a job counts as hanging
 
-    def folder_of(self, chapter):
-        return self.build / ("tests/programs" if self.prefix else chapter)
-
     def command(self, ranks, chapter, *args):
         """ranks 0: without the launcher."""
-        own = [str(self.folder_of(chapter) / (self.prefix + chapter)), *map(str, args)]
-        if ranks == 0:
-            return own
+        folder = self.build / ("tests/programs" if self.prefix else chapter)
+        own = [str(folder / (self.prefix + chapter)), *map(str, args)]
         # NCCL's ranks may have to share a GPU here.
         host = [OWN_HOST] if "nccl" in args else []
-        return [self.mpiexec, "-n", str(ranks), *host, *own]
+        return [self.mpiexec, "-n", str(ranks), *host, *own] if ranks else own
 
     def start(self, command, cwd=None, **variables):
         """Runs a command to its end, with other environment variables where given."""

@@ -12,10 +12,6 @@ sys.dont_write_bytecode = True
 from programs import OWN_HOST, SKIPPED  # noqa: E402
 
 DATA, COMMUNICATION = 3, 4
-STANDS = re.compile(r"rank (\d+)/\d+: step (\d+), (forward|backward|update): "
-                    r"(reduce_scatter of layer \d+|all_gather of layer \d+|the ranks' sums.*) "
-                    r"on stream (compute|communication) has waited (\d+) s(?: for ranks? (.*))?: "
-                    r"a rank is stuck or gone, or a step takes longer than --timeout allows")
 
 
 class Job:
@@ -23,12 +19,21 @@ class Job:
 
     def __init__(self, arguments, program, how, ranks, bad_rank, step):
         cores = len(os.sched_getaffinity(0))
-        self.how, self.ranks, self.bad_rank, self.step = how, ranks, bad_rank, step
+        self.how, self.ranks, self.bad_rank = how, ranks, bad_rank
         self.limit = arguments.seconds
         self.patience = arguments.timeout * max(1, -(-ranks // cores))  # of ranks that share cores
-        self.nccl = arguments.nccl
-        command = [arguments.mpiexec, "-n", ranks, *([OWN_HOST] if self.nccl else []), program,
-                   bad_rank, step, how, arguments.timeout, *(["nccl"] if self.nccl else [])]
+        nccl = arguments.nccl
+        # A simulated GPU stops with its process, perhaps in work of the step before.
+        steps = f"{step}|{step + 1}" if nccl and how == "stopped" else step + 1
+        # What a GPU was given is known, not for whom it waits.
+        missing = "" if nccl else f" for ranks? {bad_rank}"
+        self.stands = re.compile(
+            rf"rank (?!{bad_rank}/)\d+/\d+: step ({steps}), (forward|backward|update): "
+            r"(reduce_scatter of layer \d+|all_gather of layer \d+|the ranks' sums.*) "
+            rf"on stream (compute|communication) has waited {self.patience} s{missing}: "
+            r"a rank is stuck or gone, or a step takes longer than --timeout allows")
+        command = [arguments.mpiexec, "-n", ranks, *([OWN_HOST] if nccl else []), program,
+                   bad_rank, step, how, arguments.timeout, *(["nccl"] if nccl else [])]
         start = time.monotonic()
         done = subprocess.run(list(map(str, command)), text=True, capture_output=True, timeout=200,
                               check=False)
@@ -37,27 +42,16 @@ class Job:
         self.lines = [line for line in done.stderr.splitlines() if line.startswith("rank ")]
 
     def good(self):
+        """Of ranks that stand still each other one says in which step it waits, for what, how long,
+        and for whom."""
         if self.how == "throws":
             sentence = f"rank {self.bad_rank}/{self.ranks}: sample is unreadable"
             return self.code == DATA and self.lines == [sentence] and self.seconds < self.limit
         if self.how == "killed":
             return self.code != 0 and self.seconds < self.patience + self.limit
-        in_time = self.patience < self.seconds < self.patience + self.limit
-        return (self.code == COMMUNICATION and in_time and bool(self.lines)
-                and all(map(self.names_it, self.lines)))
-
-    def names_it(self, line):
-        """Another rank says in which step it waits, for what, how long, and for whom."""
-        found = STANDS.fullmatch(line)
-        if not found:
-            return False
-        rank, step, _, _, _, seconds, missing = found.groups()
-        # A simulated GPU stops with its process, perhaps in work of the step before.
-        earlier = self.nccl and self.how == "stopped"
-        # What a GPU was given is known, not for whom it waits.
-        return (int(rank) != self.bad_rank and self.step + 1 - earlier <= int(step) <= self.step + 1
-                and int(seconds) == self.patience
-                and missing == (None if self.nccl else str(self.bad_rank)))
+        return (self.code == COMMUNICATION and bool(self.lines)
+                and self.patience < self.seconds < self.patience + self.limit
+                and all(map(self.stands.fullmatch, self.lines)))
 
 
 def main():

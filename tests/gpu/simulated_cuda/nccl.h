@@ -2,8 +2,6 @@
 // Stands in for NCCL's header: what the project uses of it, for ranks that are processes of one
 // machine and have simulated GPUs.
 #pragma once
-#include <cstddef>
-
 #include "cuda_runtime.h"
 
 using ncclComm_t = struct ncclComm*;
@@ -12,13 +10,7 @@ struct ncclUniqueId {
   char internal[128];
 };
 
-enum ncclResult_t {
-  ncclSuccess = 0,
-  ncclSystemError = 2,
-  ncclInvalidArgument = 4,
-  ncclInvalidUsage = 5,
-};
-
+enum ncclResult_t { ncclSuccess = 0, ncclInvalidUsage = 5 };
 enum ncclDataType_t { ncclFloat16 = 6, ncclFloat32 = 7, ncclBfloat16 = 9 };
 enum ncclRedOp_t { ncclSum = 0 };
 
@@ -36,6 +28,7 @@ ncclResult_t ncclSend(const void* from, std::size_t count, ncclDataType_t type, 
                       ncclComm_t comm, cudaStream_t stream);
 ncclResult_t ncclRecv(void* to, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t stream);
+/// In place only, as the project uses it.
 ncclResult_t ncclAllGather(const void* from, void* to, std::size_t count, ncclDataType_t type,
                            ncclComm_t comm, cudaStream_t stream);
 ncclResult_t ncclReduceScatter(const void* from, void* to, std::size_t count, ncclDataType_t type,

@@ -13,8 +13,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <functional>
 #include <random>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -22,36 +22,20 @@
 
 #include "memory/dtype.hpp"
 #include "nccl.h"
-#include "simulated_cuda.hpp"
 
 namespace {
 thread_local std::string last_error;
 
-ncclResult_t failure(ncclResult_t result, const std::string& why) {
-  last_error = why;
-  return result;
+zero::Dtype dtype_of(ncclDataType_t type) {
+  if (type == ncclFloat32) return zero::Dtype::fp32;
+  return type == ncclFloat16 ? zero::Dtype::fp16 : zero::Dtype::bf16;
 }
 
-using Type = ncclDataType_t;
-
-std::size_t bytes_of(Type type) {
-  return type == ncclFloat32 ? 4 : 2;
+std::size_t bytes_of(std::size_t count, ncclDataType_t type) {
+  return count * zero::bytes_of(dtype_of(type));
 }
 
-template <class T>
-void add(void* sum, const void* term, std::size_t count) {
-  auto* const to = static_cast<T*>(sum);
-  const auto* const from = static_cast<const T*>(term);
-  for (std::size_t i = 0; i < count; ++i) {
-    to[i] = zero::narrow<T>(zero::widen(to[i]) + zero::widen(from[i]));
-  }
-}
-
-void add(Type type, void* sum, const void* term, std::size_t count) {
-  if (type == ncclFloat32) return add<float>(sum, term, count);
-  if (type == ncclFloat16) return add<zero::Fp16>(sum, term, count);
-  add<zero::Bf16>(sum, term, count);
-}
+std::byte* bytes(const void* data) { return static_cast<std::byte*>(const_cast<void*>(data)); }
 
 /// One way between two ranks: first the size, since ranks that disagree on it are wrong, then the
 /// bytes.
@@ -67,13 +51,12 @@ struct Message {
 
   /// Moves what can be moved now.
   void advance() {
-    auto* const head = reinterpret_cast<std::byte*>(&announced);
     const bool in_head = moved < sizeof announced;
-    std::byte* const at = in_head ? head + moved : data + (moved - sizeof announced);
-    const std::size_t left = (in_head ? sizeof announced : sizeof announced + size) - moved;
+    std::byte* const at = in_head ? bytes(&announced) + moved : data + (moved - sizeof announced);
+    const std::size_t left = sizeof announced + (in_head ? 0 : size) - moved;
     const int flags = MSG_DONTWAIT | MSG_NOSIGNAL;
-    const ssize_t some = direction == POLLIN ? recv(socket, at, left, flags)
-                                             : send(socket, at, left, flags);
+    const ssize_t some =
+        direction == POLLIN ? recv(socket, at, left, flags) : send(socket, at, left, flags);
     if (some < 0 && (errno == EAGAIN || errno == EINTR)) return;
     while (some <= 0) std::this_thread::sleep_for(std::chrono::hours(1));  // the peer is gone
     moved += static_cast<std::size_t>(some);
@@ -86,16 +69,14 @@ struct Message {
 /// All at once, but in order on each socket and direction.
 void exchange(std::vector<Message> messages) {
   while (true) {
+    std::set<std::pair<int, short>> busy;
     std::vector<pollfd> sockets;
     std::vector<Message*> next;
     for (Message& message : messages) {
-      bool first = !message.done();
-      for (const Message* before : next) {
-        first &= before->socket != message.socket || before->direction != message.direction;
-      }
-      if (!first) continue;
+      const auto [socket, direction] = std::pair(message.socket, message.direction);
+      if (message.done() || !busy.emplace(socket, direction).second) continue;
       next.push_back(&message);
-      sockets.push_back({message.socket, message.direction, 0});
+      sockets.push_back({socket, direction, 0});
     }
     if (next.empty()) return;
     poll(sockets.data(), sockets.size(), -1);
@@ -105,43 +86,38 @@ void exchange(std::vector<Message> messages) {
   }
 }
 
-/// An address that is no file: nothing is left behind by a rank that is killed.
-struct Address {
-  explicit Address(const std::string& name) {
-    std::snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "%s", name.c_str());
-  }
-  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&address); }
-
+/// A socket that is bound or connected to the address; -1 when another is, or nobody listens. The
+/// address is no file: nothing is left behind by a rank that is killed.
+int socket_at(const std::string& name, decltype(&connect) call) {
   sockaddr_un address{AF_UNIX, {}};
-};
-
-int new_socket() {
-  return socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  std::snprintf(address.sun_path + 1, sizeof address.sun_path - 1, "%s", name.c_str());
+  const int made = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (call(made, reinterpret_cast<sockaddr*>(&address), sizeof address) == 0) return made;
+  close(made);
+  return -1;
 }
 }  // namespace
 
 struct ncclComm {
-  Message to(int peer, const std::byte* data, std::size_t bytes) const {
-    return {sockets.at(peer), POLLOUT, const_cast<std::byte*>(data), bytes};
+  Message to(int peer, const void* data, std::size_t size) const {
+    return {sockets.at(peer), POLLOUT, bytes(data), size};
   }
-  Message from(int peer, std::byte* data, std::size_t bytes) const {
-    return {sockets.at(peer), POLLIN, data, bytes};
+  Message from(int peer, void* data, std::size_t size) const {
+    return {sockets.at(peer), POLLIN, bytes(data), size};
   }
 
   /// Calls the ranks below, which may not listen yet, and is called by those above.
   void connect_all(const std::string& id, int listener) {
     for (int peer = 0; peer < rank; ++peer) {
-      const Address address(id + "/" + std::to_string(peer));
-      sockets[peer] = new_socket();
-      while (connect(sockets[peer], address.get(), sizeof address) != 0) {
+      while ((sockets[peer] = socket_at(id + "/" + std::to_string(peer), connect)) < 0) {
         std::this_thread::sleep_for(std::chrono::milliseconds(2));
       }
-      exchange({to(peer, reinterpret_cast<const std::byte*>(&rank), sizeof rank)});
+      exchange({to(peer, &rank, sizeof rank)});
     }
     for (int calls = rank + 1; calls < ranks; ++calls) {
       const int caller = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
       int peer = 0;
-      exchange({{caller, POLLIN, reinterpret_cast<std::byte*>(&peer), sizeof peer}});
+      exchange({{caller, POLLIN, bytes(&peer), sizeof peer}});
       sockets.at(peer) = caller;
     }
   }
@@ -154,20 +130,21 @@ struct ncclComm {
 
   /// Slice s starts at rank s + 1, and each rank on the way to rank s adds its own to what it gets:
   /// another order than by rank, and a rounding at each hop.
-  void reduce_scatter(const std::byte* all, std::byte* mine, std::size_t count, Type type) const {
-    const std::size_t bytes = count * bytes_of(type);
+  template <class T> void reduce_scatter(const T* all, T* mine, std::size_t count) const {
     const auto slice = [&](int behind) {  // that many places behind this rank
-      return all + (rank + ranks - behind) % ranks * bytes;
+      return all + (rank + ranks - behind) % ranks * count;
     };
-    std::vector<std::byte> sum(slice(1 % ranks), slice(1 % ranks) + bytes);
-    std::vector<std::byte> arriving(bytes);
+    std::vector<T> sum(slice(1 % ranks), slice(1 % ranks) + count);
+    std::vector<T> arriving(count);
     for (int hop = 1; hop < ranks; ++hop) {
-      exchange({to((rank + 1) % ranks, sum.data(), bytes),
-                from((rank + ranks - 1) % ranks, arriving.data(), bytes)});
-      add(type, arriving.data(), slice((hop + 1) % ranks), count);
-      sum.swap(arriving);
+      exchange({to((rank + 1) % ranks, sum.data(), count * sizeof(T)),
+                from((rank + ranks - 1) % ranks, arriving.data(), count * sizeof(T))});
+      const T* const own = slice((hop + 1) % ranks);
+      for (std::size_t i = 0; i < count; ++i) {
+        sum[i] = zero::narrow<T>(zero::widen(arriving[i]) + zero::widen(own[i]));
+      }
     }
-    std::memcpy(mine, sum.data(), bytes);
+    std::copy(sum.begin(), sum.end(), mine);
   }
 
   int ranks;
@@ -198,24 +175,13 @@ ncclResult_t submit(ncclComm_t comm, cudaStream_t stream, const Message& message
   group.messages.push_back(message);
   return ncclGroupEnd();
 }
-
-const std::byte* bytes(const void* data) {
-  return static_cast<const std::byte*>(data);
-}
-std::byte* bytes(void* data) {
-  return static_cast<std::byte*>(data);
-}
 }  // namespace
 
 const char* ncclGetErrorString(ncclResult_t result) {
-  if (result == ncclSystemError) return "unhandled system error";
-  if (result == ncclInvalidArgument) return "invalid argument";
   return result == ncclInvalidUsage ? "invalid usage" : "no error";
 }
 
-const char* ncclGetLastError(ncclComm_t) {
-  return last_error.c_str();
-}
+const char* ncclGetLastError(ncclComm_t) { return last_error.c_str(); }
 
 ncclResult_t ncclGetVersion(int* version) {
   *version = 22809;
@@ -228,32 +194,28 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   return ncclSuccess;
 }
 
-ncclResult_t ncclCommInitRank(ncclComm_t* place, int ranks, ncclUniqueId id, int rank) {
-  if (rank < 0 || rank >= ranks) return failure(ncclInvalidArgument, "invalid rank");
+ncclResult_t ncclCommInitRank(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank) {
   const std::string name = id.internal;
   const char* const host = std::getenv("NCCL_HOSTID");
-  int device = 0;
-  cudaGetDevice(&device);
-  const Address mine(name + "/" + std::to_string(rank));
-  const Address taken(name + "/device/" + (host ? host : "") + "/" + std::to_string(device));
-  auto* const comm = new ncclComm{ranks, rank, new_socket(), std::vector<int>(ranks, -1)};
-  const int listener = new_socket();
-  if (bind(comm->device_taken, taken.get(), sizeof taken) != 0) {
-    return failure(ncclInvalidUsage,
-                   "Duplicate GPU detected : on device " + std::to_string(device));
+  int number = 0;
+  cudaGetDevice(&number);
+  const std::string device = std::to_string(number);
+  const int device_taken = socket_at(name + "/device/" + (host ? host : "") + "/" + device, bind);
+  if (device_taken < 0) {
+    last_error = "Duplicate GPU detected : on device " + device;
+    return ncclInvalidUsage;
   }
-  if (bind(listener, mine.get(), sizeof mine) != 0 || listen(listener, ranks) != 0) {
-    return failure(ncclSystemError, std::string("cannot listen: ") + std::strerror(errno));
-  }
-  cudaEventCreateWithFlags(&comm->last, cudaEventDisableTiming);
-  comm->connect_all(name, listener);
+  const int listener = socket_at(name + "/" + std::to_string(rank), bind);
+  if (listen(listener, ranks) != 0) simulated::die("NCCL cannot listen: %s", std::strerror(errno));
+  *comm = new ncclComm{ranks, rank, device_taken, std::vector<int>(ranks, -1)};
+  cudaEventCreateWithFlags(&(*comm)->last, cudaEventDisableTiming);
+  (*comm)->connect_all(name, listener);
   close(listener);
-  *place = comm;
   return ncclSuccess;
 }
 
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
-  cudaEventSynchronize(comm->last);
+  cudaStreamWaitEvent(nullptr, comm->last);
   cudaEventDestroy(comm->last);
   close(comm->device_taken);
   for (const int socket : comm->sockets) {
@@ -269,30 +231,27 @@ ncclResult_t ncclGroupStart() {
 }
 
 ncclResult_t ncclGroupEnd() {
-  if (group.depth == 0) return failure(ncclInvalidUsage, "no group was started");
+  if (group.depth == 0) simulated::die("NCCL: no group was started");
   if (--group.depth > 0 || group.messages.empty()) return ncclSuccess;
   group.comm->queue(group.stream,
                     [messages = std::exchange(group.messages, {})] { exchange(messages); });
   return ncclSuccess;
 }
 
-ncclResult_t ncclSend(const void* from, std::size_t count, Type type, int peer, ncclComm_t comm,
-                      cudaStream_t stream) {
-  return submit(comm, stream, comm->to(peer, bytes(from), count * bytes_of(type)));
+ncclResult_t ncclSend(const void* from, std::size_t count, ncclDataType_t type, int peer,
+                      ncclComm_t comm, cudaStream_t stream) {
+  return submit(comm, stream, comm->to(peer, from, bytes_of(count, type)));
 }
 
-ncclResult_t ncclRecv(void* to, std::size_t count, Type type, int peer, ncclComm_t comm,
+ncclResult_t ncclRecv(void* to, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t stream) {
-  return submit(comm, stream, comm->from(peer, bytes(to), count * bytes_of(type)));
+  return submit(comm, stream, comm->from(peer, to, bytes_of(count, type)));
 }
 
-/// In place only, as the project uses it.
-ncclResult_t ncclAllGather(const void* from, void* to, std::size_t count, Type type,
+ncclResult_t ncclAllGather(const void* from, void* to, std::size_t count, ncclDataType_t type,
                            ncclComm_t comm, cudaStream_t stream) {
-  const std::size_t size = count * bytes_of(type);
-  if (bytes(from) != bytes(to) + comm->rank * size) {
-    return failure(ncclInvalidArgument, "an all-gather that is not in place is not simulated");
-  }
+  const std::size_t size = bytes_of(count, type);
+  if (from != bytes(to) + comm->rank * size) simulated::die("NCCL: an all-gather not in place");
   ncclGroupStart();
   for (int peer = 0; peer < comm->ranks; ++peer) {
     if (peer == comm->rank) continue;
@@ -302,11 +261,14 @@ ncclResult_t ncclAllGather(const void* from, void* to, std::size_t count, Type t
   return ncclGroupEnd();
 }
 
-ncclResult_t ncclReduceScatter(const void* from, void* to, std::size_t count, Type type,
-                               ncclRedOp_t,
-                               ncclComm_t comm, cudaStream_t stream) {
-  simulated::require_device_memory(from, comm->ranks * count * bytes_of(type), "NCCL");
-  simulated::require_device_memory(to, count * bytes_of(type), "NCCL");
-  comm->queue(stream, [=] { comm->reduce_scatter(bytes(from), bytes(to), count, type); });
+ncclResult_t ncclReduceScatter(const void* from, void* to, std::size_t count, ncclDataType_t type,
+                               ncclRedOp_t, ncclComm_t comm, cudaStream_t stream) {
+  simulated::require_device_memory(from, comm->ranks * bytes_of(count, type), "NCCL");
+  simulated::require_device_memory(to, bytes_of(count, type), "NCCL");
+  zero::with_type(dtype_of(type), [&]<class T>(T) {
+    comm->queue(stream, [=] {
+      comm->reduce_scatter(static_cast<const T*>(from), static_cast<T*>(to), count);
+    });
+  });
   return ncclSuccess;
 }
