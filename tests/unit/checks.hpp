@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What many tests check in one line: a refusal, the ledger's figures.
+// What many tests say in one line: a refusal, the ledger's figures, a stream that is late.
 #pragma once
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "compute/stream.hpp"
 #include "memory/error.hpp"
 #include "memory/ledger.hpp"
 
@@ -43,5 +44,22 @@ class Change {
  private:
   Kind kind_;
   KindBytes before_;
+};
+
+/// A stream with a thread of its own.
+struct Worker : Stream {
+  explicit Worker(const char* name) : Stream(name, Device::cpu, Mode::worker) {}
+};
+
+/// Delays the worker streams of one name that are constructed until the end of the scope.
+class Delay {
+ public:
+  Delay(const char* name, std::chrono::microseconds time) : name_(name) {
+    Stream::delay_for_tests(name, time);
+  }
+  ~Delay() { Stream::delay_for_tests(name_, {}); }
+
+ private:
+  const char* name_;
 };
 }  // namespace zero::test

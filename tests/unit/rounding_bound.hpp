@@ -39,7 +39,9 @@ class RoundingBound {
                                       : squared_error(real.back(), samples.targets, off);
     // The loss moves by the outputs' errors times the steepest delta on the way. Each delta is
     // rounded three times: in a difference, for its factor, and in their product.
-    Numbers delta = magnitudes(model.loss_gradient(real.back(), samples.targets));
+    Numbers delta;
+    model.loss(real.back(), samples.targets, delta);
+    delta = magnitudes(delta);
     for (std::size_t i = 0; i < delta.size(); ++i) {
       delta[i] += error[i];
       loss += delta[i] * off[i];
@@ -47,7 +49,7 @@ class RoundingBound {
       delta[i] += 4 * u * delta[i];
     }
     // Back come the delta, stored; sums of outputs terms, stored; the sum over the batch, stored.
-    std::int64_t wide = model.batch_of(samples);
+    std::int64_t wide = std::ssize(samples.inputs) / shape_.widths.front();
     for (const std::int64_t width : shape_.widths) wide += 2 * width + 1;
     gradients = absolute.backward(sums, delta);
     const Layers propagated = absolute.backward(sums, error);
