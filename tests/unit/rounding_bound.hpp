@@ -2,8 +2,6 @@
 // How far rounding may take a model's loss and gradients from the reference's.
 #pragma once
 #include <algorithm>
-#include <cmath>
-#include <span>
 
 #include "tests/ranks/reference_model.hpp"
 
