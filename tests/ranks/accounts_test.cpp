@@ -11,7 +11,6 @@
 
 namespace zero::test {
 namespace {
-
 struct Case {
   Options options;
   std::int64_t bad_sample = -1;  // none

@@ -5,15 +5,11 @@
 
 #include <doctest/doctest.h>
 
-#include <chrono>
-#include <thread>
-
 #include "tests/ranks/replay.hpp"
 #include "tests/unit/elements.hpp"
 
 namespace zero::test {
 namespace {
-
 /// Element i of rank r's vector: a small integer, so that sums are exact in every dtype.
 float small_integer(int rank, std::int64_t i) {
   return static_cast<float>((i * 7 + rank * 3) % 16 - 8);

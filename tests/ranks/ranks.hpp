@@ -128,12 +128,11 @@ struct Outcome {
 /// A whole run of the chapter on all ranks.
 template <class Trainer> Outcome run(const Options& options, const MakeData& make) {
   Part<Trainer> part(options, make);
-  Outcome outcome;
-  for (int step = 0; step < options.steps; ++step) outcome.verdicts.push_back(part.step(step));
+  std::vector<Verdict> verdicts;
+  for (int step = 0; step < options.steps; ++step) verdicts.push_back(part.step(step));
   part.trainer.synchronise();
-  outcome.weights = whole_state(part, &AdamSlice::weights);
-  outcome.momentum = whole_state(part, &AdamSlice::momentum);
-  outcome.variance = whole_state(part, &AdamSlice::variance);
-  return outcome;
+  const auto whole = [&](View AdamSlice::*member) { return whole_state(part, member); };
+  return {verdicts, whole(&AdamSlice::weights), whole(&AdamSlice::momentum),
+          whole(&AdamSlice::variance)};
 }
 }  // namespace zero::test

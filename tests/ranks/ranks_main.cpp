@@ -22,7 +22,6 @@
 
 namespace zero::test {
 namespace {
-
 const Ranks* the_ranks = nullptr;
 
 [[noreturn]] void leave(const std::string& why) { fail(std::runtime_error(why)); }

@@ -25,26 +25,6 @@ inline Samples samples_of(const Data& data, const Architecture& architecture, st
           {as_made.targets.begin(), as_made.targets.end()}};
 }
 
-/// The weights that a run with this seed starts with. Their products are rounded to fp32, as the
-/// note wants it.
-inline Layers initial_params(const Architecture& architecture, std::uint64_t seed) {
-  const Generator random(seed, RandomStream::weights);
-  Layers params;
-  std::uint64_t number = 0;
-  for (int l = 0; l < architecture.layers(); ++l) {
-    const auto inputs = static_cast<double>(architecture.widths[l]);
-    float scale = static_cast<float>(std::sqrt(6 / inputs));
-    if (l + 1 == architecture.layers()) scale *= architecture.last_scale;
-    const std::int64_t weights = architecture.widths[l] * architecture.widths[l + 1];
-    Numbers layer(architecture.size(l));
-    for (std::int64_t i = 0; i < architecture.size(l); ++i, ++number) {
-      layer[i] = i < weights ? random.uniform(number) * scale : 0;
-    }
-    params.push_back(layer);
-  }
-  return params;
-}
-
 struct ReferenceModel {
   Architecture architecture;
   Layers params;  // of each layer: the weight, outputs x inputs, row-major; then the bias
@@ -150,4 +130,23 @@ struct ReferenceModel {
     return {mean, backward(activations, delta)};
   }
 };
+
+/// With the weights that a run of these options starts with. Their products are rounded to fp32, as
+/// the note wants it.
+inline ReferenceModel initial_model(const Options& options) {
+  ReferenceModel model{architecture(options), {}};
+  const Architecture& shape = model.architecture;
+  const Generator random(options.seed, RandomStream::weights);
+  std::uint64_t number = 0;
+  for (int l = 0; l < shape.layers(); ++l) {
+    const std::int64_t inputs = shape.widths[l], weights = inputs * shape.widths[l + 1];
+    float scale = std::sqrt(6.0 / static_cast<double>(inputs));
+    if (l + 1 == shape.layers()) scale *= shape.last_scale;
+    Numbers& layer = model.params.emplace_back(shape.size(l));
+    for (std::int64_t i = 0; i < shape.size(l); ++i, ++number) {
+      layer[i] = i < weights ? random.uniform(number) * scale : 0;
+    }
+  }
+  return model;
+}
 }  // namespace zero::test

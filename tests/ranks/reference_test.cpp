@@ -16,7 +16,6 @@
 
 namespace zero::test {
 namespace {
-
 /// What a run comes to: the losses by step, the rest by global element number.
 enum { losses, weights, momentum, variance, results };
 using Results = std::array<Numbers, results>;
@@ -42,10 +41,6 @@ Numbers flat(const Layers& layers) {
   Numbers all;
   for (const Numbers& layer : layers) all.insert(all.end(), layer.begin(), layer.end());
   return all;
-}
-
-ReferenceModel initial_model(const Options& o) {
-  return {architecture(o), initial_params(architecture(o), o.seed)};
 }
 
 /// Of one micro-batch, numbered over all steps and ranks.

@@ -10,7 +10,6 @@
 
 namespace zero::test {
 namespace {
-
 /// As stored: every element has been rounded to the run's dtype.
 using Values = std::vector<float>;
 
@@ -150,12 +149,10 @@ struct Replay {
 
 Outcome replay(const Options& options, Family family, const MakeData& make) {
   Replay all(options, family, make);
-  Outcome outcome;
-  for (int s = 0; s < options.steps; ++s) outcome.verdicts.push_back(all.step(s));
-  outcome.weights = all.values_of(all.master);
-  outcome.momentum = all.values_of(all.momentum);
-  outcome.variance = all.values_of(all.variance);
-  return outcome;
+  std::vector<Verdict> verdicts;
+  for (int s = 0; s < options.steps; ++s) verdicts.push_back(all.step(s));
+  return {verdicts, all.values_of(all.master), all.values_of(all.momentum),
+          all.values_of(all.variance)};
 }
 
 void check_same_bits(const std::vector<float>& ours, const std::vector<float>& expected,

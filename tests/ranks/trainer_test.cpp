@@ -5,13 +5,10 @@
 
 #include <doctest/doctest.h>
 
-#include <cmath>
-
 #include "tests/ranks/replay.hpp"
 
 namespace zero::test {
 namespace {
-
 /// Small, sizes that neither 2 nor 3 ranks divide, with all of the update's options at work.
 Options odd_options(Dtype dtype) {
   Options o = mlp_options(7, 3, dtype);

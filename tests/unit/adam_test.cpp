@@ -3,15 +3,11 @@
 // in any way, with its gradients scaled before or within, it gives the same bits.
 #include "train/adam.hpp"
 
-#include <doctest/doctest.h>
-
 #include "tests/unit/checks.hpp"
-#include "tests/unit/elements.hpp"
 #include "tests/unit/reference_adam.hpp"
 
 namespace zero::test {
 namespace {
-
 using Bits = std::vector<std::uint32_t>;
 
 Options options_with(double weight_decay) { return {.lr = 2e-3, .weight_decay = weight_decay}; }
@@ -111,10 +107,10 @@ void fill_weights(const Run& run) {
 /// One parameter of weight 1, updated with each of the gradients; its weight after each step.
 std::vector<double> path_of(const std::vector<float>& gradients) {
   Run run{options_with(0), Dtype::fp32, 1};
-  fill(run.weights.view(), [](std::int64_t) { return 1; });
+  fill(run.weights.view(), 1);
   std::vector<double> path;
   for (const float g : gradients) {
-    fill(run.grads.view(), [g](std::int64_t) { return g; });
+    fill(run.grads.view(), g);
     run.step();
     path.push_back(run.weight(0));
   }
@@ -208,7 +204,7 @@ TEST_CASE("a step that is not begun does not count") {
   // The bias corrections know how many steps there were: begun ones, whatever happened between.
   const auto after = [&](int begun_before) {
     Run run{options_with(0), Dtype::fp32, 1};
-    fill(run.grads.view(), [](std::int64_t) { return 1; });
+    fill(run.grads.view(), 1);
     for (int i = 0; i < begun_before; ++i) run.adam.begin(1);
     run.step();
     return run.weight(0);
@@ -264,9 +260,7 @@ TEST_CASE("weights move where 16-bit parameters alone would stand still") {
   for (const Dtype dtype : {Dtype::bf16, Dtype::fp16}) {
     INFO(std::string(name_of(dtype)));
     Run run{{.lr = 1e-4}, dtype, 1};
-    for (const Tensor* each : {&run.weights, &run.grads}) {
-      fill(each->view(), [](std::int64_t) { return 1; });
-    }
+    for (const Tensor* each : {&run.weights, &run.grads}) fill(each->view(), 1);
     float alone = 1;
     int steps_at_one = 0;
     for (int t = 1; t <= 40; ++t) {

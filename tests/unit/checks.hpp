@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: MIT
-// What many tests say in one line: a refusal, the ledger's figures, a stream that is late.
+// What many tests say in one line: a refusal, the ledger's figures, a stream that is late; and the
+// elements of views.
 #pragma once
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
-#include <string>
-#include <vector>
-
-#include "compute/stream.hpp"
 #include "memory/error.hpp"
-#include "memory/ledger.hpp"
+#include "tests/unit/elements.hpp"
 
 namespace zero::test {
 /// f() must throw an Error of that code, one sentence with all of these words in it.

@@ -1,18 +1,13 @@
 // SPDX-License-Identifier: MIT
 // Memory and its books: what is reserved, held, booked, and how high the mountain was. And the cut
 // of the parameters: every element has one owner, wherever the borders fall.
-#include <doctest/doctest.h>
-
 #include <numeric>
-#include <tuple>
 
 #include "memory/layout.hpp"
 #include "tests/unit/checks.hpp"
-#include "tests/unit/elements.hpp"
 
 namespace zero::test {
 namespace {
-
 using std::tuple;
 using Sizes = std::vector<std::int64_t>;
 
@@ -91,14 +86,12 @@ TEST_CASE("the peak of the total is not the sum of the peaks; restarted, both be
 
 TEST_CASE("memory that the system does not give is refused, with the number, and not booked") {
   const Change change(Kind::data);
-  const std::int64_t beyond_all_addresses = std::int64_t{1} << 60;
-  check_refused(
-      ExitCode::resources,
-      {"the system gave no 1152921504606846976 bytes for data", "use fewer or narrower layers"},
-      [&] { Buffer(Device::cpu, Kind::data, beyond_all_addresses, true); });
-  check_refused(ExitCode::resources,
-                {"the system gave no 1152921504606846976 bytes of host memory"},
-                [&] { HostBuffer(Device::cpu, beyond_all_addresses); });
+  constexpr std::int64_t beyond_all_addresses = 1152921504606846976;  // 2^60
+  const std::string none = "the system gave no 1152921504606846976 bytes ";
+  check_refused(ExitCode::resources, {none + "for data", "use fewer or narrower layers"},
+                [] { Buffer(Device::cpu, Kind::data, beyond_all_addresses, true); });
+  check_refused(ExitCode::resources, {none + "of host memory"},
+                [] { HostBuffer(Device::cpu, beyond_all_addresses); });
   CHECK(change.figures() == "0 0 0 0");
 }
 
@@ -115,7 +108,7 @@ TEST_CASE("a tensor is zero, aligned to 64 bytes, held as long as it lives") {
         CHECK(is_aligned(view, 64));
         CHECK(std::count(view.data, view.data + bytes, std::byte{0}) == bytes);
         CHECK(change.figures() == figures({bytes, bytes, bytes, bytes}));
-        if (size > 0) fill(view, [](std::int64_t) { return 1; });  // so the next gets used memory
+        if (size > 0) fill(view, 1);  // so the next gets used memory
       }
       CHECK(change.figures() == figures({0, 0, 0, bytes}));
     }
@@ -253,12 +246,9 @@ TEST_CASE("a layer is padded to the next multiple of quantum x ranks, and no fur
       full += padded;
       largest = std::max(largest, padded);
     }
-    CHECK(layout.ranks() == ranks);
-    CHECK(layout.layers() == static_cast<int>(sizes.size()));
-    CHECK(layout.parameters() == parameters);
-    CHECK(layout.full_size() == full);
-    CHECK(layout.shard_size() * ranks == full);
-    CHECK(layout.largest_layer() == largest);
+    CHECK(tuple(layout.ranks(), layout.layers()) == tuple(ranks, std::ssize(sizes)));
+    CHECK(tuple(layout.parameters(), layout.largest_layer()) == tuple(parameters, largest));
+    CHECK(tuple(layout.full_size(), layout.shard_size() * ranks) == tuple(full, full));
   }
 }
 

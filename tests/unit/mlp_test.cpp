@@ -3,8 +3,6 @@
 // exact, within derived bounds elsewhere; and the reference against differences of its own loss.
 #include "train/mlp.hpp"
 
-#include <doctest/doctest.h>
-
 #include "config.hpp"
 #include "memory/layout.hpp"
 #include "tests/unit/checks.hpp"
@@ -12,15 +10,12 @@
 
 namespace zero::test {
 namespace {
-
 constexpr Task tasks[] = {Task::text, Task::toy, Task::mlp};
 
 /// A model with its parameters and a place for its gradients, padded as for three ranks.
 struct Net {
   explicit Net(const Options& options) : options(options) {
-    for (const Tensor* each : {&params, &grads}) {
-      fill(each->view(), [](std::int64_t) { return 1; });  // must not survive, padding included
-    }
+    for (const Tensor* each : {&params, &grads}) fill(each->view(), 1);  // must not survive
     for (int l = 0; l < layout.layers(); ++l) model.initialise(l, layout.layer(params, l));
   }
 
@@ -159,7 +154,7 @@ TEST_CASE("the reference's gradients are the slopes of its loss") {
     INFO(std::string(name_of(task)));
     const Options options = small(task);
     const Architecture shape = architecture(options);
-    const ReferenceModel model{shape, initial_params(shape, options.seed)};
+    const ReferenceModel model = initial_model(options);
     const Samples samples = samples_of(*make_data(options, Device::cpu), shape, 0, options.batch);
     const auto loss = [&](const ReferenceModel& at) { return at.loss_and_gradients(samples).loss; };
     const Layers gradients = model.loss_and_gradients(samples).gradients;
@@ -229,7 +224,7 @@ TEST_CASE("gradients are formed, rounded, and only then added, and padding is ze
     const Layers second = formed(1), first = formed(0);
     const Layers exact = net.reference().loss_and_gradients(net.samples((*data)(1, 0))).gradients;
     const View layer = net.layout.layer(net.grads, 0);
-    fill(layer.part(layer.used, 1), [](std::int64_t) { return NAN; });  // put to zero, not added to
+    fill(layer.part(layer.used, 1), NAN);  // put to zero, not added to
     formed(1, Write::add);
     int told_apart = 0;
     net.for_each(net.grads, [&](float sum, int l, std::int64_t i) {
@@ -248,7 +243,7 @@ TEST_CASE("initial weights are the note's, by global element number, whoever ask
   for (const Task task : tasks) {
     for (const Dtype dtype : dtypes) {
       const Net net(small(task, dtype));
-      const Layers expected = initial_params(net.shape, net.options.seed);
+      const Layers expected = initial_model(net.options).params;
       net.for_each(net.params, [&](float weight, int l, std::int64_t i) {
         CHECK(weight == rounded(dtype, static_cast<float>(expected[l][i])));
       });
@@ -308,7 +303,7 @@ TEST_CASE("what is not finite comes through to the loss and the gradients") {
     for (const float value : {INFINITY, -INFINITY, NAN}) {
       Net net(small(Task::mlp, dtype));
       // A weight that meets inputs of either sign: some infinity is positive and passes the ReLU.
-      fill(net.layout.layer(net.params, 0).part(0, 1), [&](std::int64_t) { return value; });
+      fill(net.layout.layer(net.params, 0).part(0, 1), value);
       CHECK(!std::isfinite(net.forward((*make_data(net.options, Device::cpu))(0, 0))));
       net.backward();
       int bad = 0;

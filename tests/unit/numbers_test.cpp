@@ -12,7 +12,6 @@
 
 namespace zero::test {
 namespace {
-
 constexpr float infinity = HUGE_VALF;
 
 /// An IEEE format with a sign bit, and no other code than its definition.
@@ -96,7 +95,6 @@ template <class T> void check_rounding(const std::vector<float>& samples) {
 
 using enum RandomStream;
 constexpr RandomStream streams[] = {weights, inputs, positions, codes, teacher_in, teacher_out};
-constexpr std::uint64_t one = 1;
 }  // namespace
 
 TEST_CASE_TEMPLATE("every 16-bit pattern widens to its value and narrows back", T, Bf16, Fp16) {
@@ -210,18 +208,17 @@ TEST_CASE("mix is splitmix64: its state advances by the golden gamma") {
 }
 
 TEST_CASE("seed, stream and index make the key and the state as the note says") {
-  for (const std::uint64_t seed : {one - 1, one, ~(one - 1)}) {
+  for (const std::uint64_t seed : {0ul, 1ul, ~0ul}) {
     for (std::uint64_t stream = 0; stream < std::size(streams); ++stream) {
       CHECK(static_cast<std::uint64_t>(streams[stream]) == stream);
       const std::uint64_t key = mix(mix(seed) ^ stream);
       const Generator random(seed, streams[stream]);
-      for (const std::uint64_t index : {one - 1, one, one << 40}) {
+      for (const std::uint64_t index : {0ul, 1ul, 1ul << 40}) {
         CHECK(random.bits(index) == mix(key + index * 0x9e3779b97f4a7c15));
       }
     }
   }
-  // Made once with Python's integers from the note: what is above could share a mistake with the
-  // code.
+  // Made once with Python's integers: what is above could share a mistake with the code.
   CHECK(Generator(1, weights).bits(0) == 0xb18a02f46d8d86c3);
   CHECK(Generator(7, codes).bits(12345) == 0xa9f58ef9886f3ce3);
 }

@@ -4,13 +4,9 @@
 // asked for and what a machine has.
 #include "run/command_line.hpp"
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
 #include <map>
 #include <set>
 #include <sstream>
-#include <tuple>
 
 #include "config.hpp"
 #include "run/choice.hpp"
@@ -18,7 +14,6 @@
 
 namespace zero::test {
 namespace {
-
 constexpr Chapter alone{.name = "01_adam", .ranks = false};
 constexpr Chapter plain{.name = "02_distributed_adam"};
 constexpr Chapter mixed{.name = "05_zero2", .mixed_precision = true};
@@ -69,7 +64,9 @@ Values check_values(const std::string& line, const Values& expected,
 /// A bad command line: exit code 2 and one line that names the program and contains `what`.
 void check_bad(const Words& words, const std::string& what, const Chapter& chapter = window) {
   const Command command = read(words, chapter);
-  INFO(fmt::format("{} -> {}", fmt::join(words, " "), command.text));
+  std::string line;
+  for (const std::string& word : words) line += word + ' ';
+  INFO(line, "-> ", command.text);
   CHECK(tuple(command.run, command.status, command.values.size()) == tuple(false, 2, 0));
   CHECK(command.text.starts_with(std::string(chapter.name) + ": "));
   CHECK(command.text.find(what) != command.text.npos);

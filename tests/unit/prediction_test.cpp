@@ -3,19 +3,15 @@
 // the right ones is for the tests that are compiled against it.
 #include "report/prediction.hpp"
 
-#include <doctest/doctest.h>
-
 #include <cmath>
 #include <filesystem>
 
 #include "config.hpp"
 #include "run/command_line.hpp"
 #include "tests/unit/checks.hpp"
-#include "train/mlp.hpp"
 
 namespace zero::test {
 namespace {
-
 /// ZeRO's stages, from 0: replicated; optimizer sharded, gradients too, parameters too.
 constexpr Chapter stages[] = {
     {.name = "replicated",

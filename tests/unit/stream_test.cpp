@@ -2,21 +2,15 @@
 // Streams: the order within one, the order that events make between two, and their end.
 #include "compute/stream.hpp"
 
-#include <doctest/doctest.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <exception>
-#include <thread>
-#include <tuple>
-#include <vector>
 
 #include "tests/unit/checks.hpp"
 
 namespace zero::test {
 namespace {
-
 using namespace std::chrono_literals;
 
 /// Long against everything that a stream does by itself.

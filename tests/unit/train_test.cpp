@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The samples: the same whoever asks for them, and those that the note describes. And a step's
 // verdict: loss, norm, factor, skip, and the life of the loss scale.
-#include <doctest/doctest.h>
-
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -11,12 +9,10 @@
 
 #include "config.hpp"
 #include "tests/unit/checks.hpp"
-#include "tests/unit/elements.hpp"
 #include "train/verdict.hpp"
 
 namespace zero::test {
 namespace {
-
 namespace fs = std::filesystem;
 
 /// A folder of this test's own, gone with it.

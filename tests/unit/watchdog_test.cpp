@@ -2,19 +2,16 @@
 // The watchdog: which standstill it sees, what it says of it, and what it takes for none.
 #include "compute/watchdog.hpp"
 
-#include <doctest/doctest.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <future>
-#include <thread>
 
 #include "tests/unit/checks.hpp"
 
 namespace zero::test {
 namespace {
-
 using namespace std::chrono_literals;
 
 constexpr auto limit = 1s;
