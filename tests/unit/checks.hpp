@@ -29,18 +29,16 @@ inline std::string figures(const KindBytes& of) {
 }
 
 /// The process's books of one kind, counted from the construction of this on.
-class Change {
- public:
-  explicit Change(Kind kind) : kind_(kind), before_(ledger().of(kind)) { ledger().restart_peaks(); }
+struct Change {
+  explicit Change(Kind kind) : kind(kind), before(ledger().of(kind)) { ledger().restart_peaks(); }
   std::string figures() const {
-    const KindBytes& after = ledger().of(kind_);
-    return test::figures({after.reserved - before_.reserved, after.resident - before_.resident,
-                          after.now - before_.now, after.peak - before_.now});
+    const KindBytes& after = ledger().of(kind);
+    return test::figures({after.reserved - before.reserved, after.resident - before.resident,
+                          after.now - before.now, after.peak - before.now});
   }
 
- private:
-  Kind kind_;
-  KindBytes before_;
+  const Kind kind;
+  const KindBytes before;
 };
 
 /// A stream with a thread of its own.
@@ -49,14 +47,12 @@ struct Worker : Stream {
 };
 
 /// Delays the worker streams of one name that are constructed until the end of the scope.
-class Delay {
- public:
-  Delay(const char* name, std::chrono::microseconds time) : name_(name) {
+struct Delay {
+  Delay(const char* name, std::chrono::microseconds time) : name(name) {
     Stream::delay_for_tests(name, time);
   }
-  ~Delay() { Stream::delay_for_tests(name_, {}); }
+  ~Delay() { Stream::delay_for_tests(name, {}); }
 
- private:
-  const char* name_;
+  const char* const name;
 };
 }  // namespace zero::test
