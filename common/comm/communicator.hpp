@@ -2,10 +2,6 @@
 // What ranks say to each other. Every sum over ranks is added in rank order, in fp32, whatever the
 // storage type and whoever owns the result: so the bits depend on N alone.
 #pragma once
-#include <array>
-#include <optional>
-#include <vector>
-
 #include "comm/transport.hpp"
 #include "compute/stream.hpp"
 

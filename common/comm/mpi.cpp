@@ -5,11 +5,8 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <chrono>
 #include <cstring>
 #include <set>
-#include <thread>
 
 #include "comm/transport.hpp"
 #include "compute/watchdog.hpp"

@@ -2,10 +2,6 @@
 // What carries bytes from rank to rank. How a vector is cut, in which order it is added and what is
 // counted stands once in Communicator; a transport moves parts, one file each.
 #pragma once
-#include <memory>
-#include <span>
-#include <string>
-
 #include "compute/kernels.hpp"
 #include "train/options.hpp"
 

@@ -2,8 +2,6 @@
 // Every random number is a function of (seed, stream, index), so a rank can make any part of the
 // weights or of the data without making the rest. notes/generator.md is the specification.
 #pragma once
-#include <cstdint>
-
 #include "memory/dtype.hpp"
 
 namespace zero {

@@ -2,9 +2,6 @@
 // Everything that a device does for a run. Each Stream has one such object, to which its tasks hand
 // the work: on the CPU a call does it, on a GPU a call queues it and the GPU does it in that order.
 #pragma once
-#include <cstdint>
-#include <memory>
-
 #include "compute/adam_element.hpp"
 #include "compute/generator.hpp"
 #include "memory/tensor.hpp"

@@ -2,9 +2,6 @@
 #include "compute/stream.hpp"
 
 #include <condition_variable>
-#include <deque>
-#include <mutex>
-#include <thread>
 #include <utility>
 
 namespace zero {

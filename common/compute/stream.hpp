@@ -2,10 +2,7 @@
 // Work in order: what is put on a stream runs in that order, and two streams run side by side
 // unless an Event makes one wait for the other.
 #pragma once
-#include <functional>
 #include <future>
-#include <memory>
-#include <string>
 
 #include "compute/kernels.hpp"
 #include "compute/phase.hpp"

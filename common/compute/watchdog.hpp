@@ -5,13 +5,10 @@
 #pragma once
 #include <atomic>
 #include <chrono>
-#include <cstdint>
 #include <deque>
 #include <functional>
 #include <mutex>
-#include <string>
 #include <thread>
-#include <vector>
 
 #include "compute/kernels.hpp"
 #include "compute/phase.hpp"

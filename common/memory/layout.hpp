@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: MIT
 // How the parameters are cut: layer by layer, each padded and divided into one shard a rank.
 #pragma once
-#include <algorithm>
-#include <cstdint>
-#include <vector>
-
 #include "memory/error.hpp"
 #include "memory/tensor.hpp"
 

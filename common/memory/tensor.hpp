@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Memory: Tensor holds it, Scratch reserves it for now and then, View points at it.
 #pragma once
-#include <cstddef>
-#include <cstdint>
-#include <memory>
 #include <span>
-#include <vector>
 
 #include "memory/device.hpp"
 #include "memory/dtype.hpp"

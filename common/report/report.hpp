@@ -2,11 +2,7 @@
 // What a run says: progress, the closing table of predicted and counted figures, and the log, JSON
 // lines: one {"run"}, a line a step, one {"summary"}.
 #pragma once
-#include <bit>
-#include <chrono>
 #include <cstdio>
-#include <memory>
-#include <vector>
 
 #include "comm/communicator.hpp"
 #include "report/prediction.hpp"

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Which device and which transport a run gets, from what was asked for and what there is.
 #pragma once
-#include <cstdlib>
-
 #include "report/prediction.hpp"
 #include "run/failure.hpp"
 

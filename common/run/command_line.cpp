@@ -2,11 +2,9 @@
 #include "run/command_line.hpp"
 
 #include <CLI/CLI.hpp>
-#include <array>
 #include <cfloat>
 #include <charconv>
 #include <filesystem>
-#include <functional>
 #include <list>
 #include <map>
 #include <ranges>

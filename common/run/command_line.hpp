@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 // From a command line to options, and what can be answered without training.
 #pragma once
-#include <optional>
-
 #include "train/options.hpp"
 
 namespace zero {

@@ -1,13 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "run/session.hpp"
 
-#include <mpi.h>
-
-#include <algorithm>
 #include <numeric>
 #include <set>
 #include <sstream>
-#include <thread>
 
 #include "comm/launcher.hpp"
 #include "comm/mpi.hpp"

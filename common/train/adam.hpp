@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Adam on any slice of the parameters, in one pass over memory.
 #pragma once
-#include <cmath>
-#include <cstdint>
-
 #include "compute/adam_element.hpp"
 #include "compute/stream.hpp"
 #include "memory/error.hpp"

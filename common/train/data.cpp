@@ -3,14 +3,10 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <functional>
-#include <vector>
 
 #include "memory/error.hpp"
 #include "train/mlp.hpp"

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "train/mlp.hpp"
 
-#include <algorithm>
-#include <cmath>
-
 #include "compute/cpu/matmul.hpp"
 #include "memory/error.hpp"
 

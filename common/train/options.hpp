@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: MIT
 // What a run was asked for, and what was chosen for it.
 #pragma once
-#include <cstdint>
 #include <optional>
-#include <string>
 #include <utility>
 #include <variant>
-#include <vector>
 
 #include "memory/device.hpp"
 #include "memory/dtype.hpp"

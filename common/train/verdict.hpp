@@ -2,9 +2,6 @@
 // What a step's two sums decide: the loss, the gradient norm, whether it is skipped, how much the
 // gradients are scaled; and fp16's loss scale.
 #pragma once
-#include <algorithm>
-#include <cmath>
-
 #include "compute/kernels.hpp"
 #include "train/options.hpp"
 

@@ -25,8 +25,7 @@ std::vector<Case> cases() {
       Options options = mlp_options(7, 1, dtype);
       options.prefetch = prefetch;
       options.loss_scale = 8;
-      options.batch = 3;
-      options.steps = 3;
+      options.batch = options.steps = 3;
       for (const int layers : {1, 2, 5}) {
         options.layers = layers;
         for (const int accumulate : {1, 2}) {
@@ -53,8 +52,8 @@ std::int64_t sent_in(const Sent& sent, Phase phase) {
 }
 
 std::int64_t over_ranks(Communicator& comm, std::int64_t mine) {
-  const auto value = static_cast<std::uint64_t>(mine);
-  const auto all = comm.gather({&value, 1});
+  const std::uint64_t value[] = {static_cast<std::uint64_t>(mine)};
+  const auto all = comm.gather(value);
   return std::accumulate(all.begin(), all.end(), std::int64_t{0});
 }
 

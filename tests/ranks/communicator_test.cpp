@@ -5,13 +5,7 @@
 
 #include <doctest/doctest.h>
 
-#include <bit>
-#include <chrono>
-#include <thread>
-
-#include "compute/generator.hpp"
-#include "memory/error.hpp"
-#include "tests/ranks/ranks.hpp"
+#include "tests/ranks/replay.hpp"
 #include "tests/unit/elements.hpp"
 
 namespace zero::test {
@@ -19,6 +13,13 @@ namespace {
 /// Element i of rank r's vector: a small integer, so that sums are exact in every dtype.
 float small_integer(int rank, std::int64_t i) {
   return static_cast<float>((i * 7 + rank * 3) % 16 - 8);
+}
+
+/// Over the ranks.
+float sum_of_small_integers(std::int64_t i) {
+  float sum = 0;
+  for (int r = 0; r < ranks().size; ++r) sum += small_integer(r, i);
+  return sum;
 }
 
 constexpr std::int64_t sizes[] = {1, 2, 3, 8, 1000, 1023, 1025, 4096 * 5 + 1};
@@ -67,14 +68,9 @@ TEST_CASE("reduce_scatter_mean averages and all_gather spreads, exactly") {
       comm.reduce_scatter_mean(stream, vector.full(), vector.shard());
       comm.all_gather(stream, vector.full());
       stream.synchronise();
-      const std::vector<float> all = values(vector.full());
-      for (std::int64_t i = 0; i < vector.full().size; ++i) {
-        float expected = 0;
-        for (int r = 0; r < ranks().size; ++r) expected += small_integer(r, i);
-        if (all[i] == expected) continue;
-        FAIL_CHECK("element ", i, ": ", all[i], ", expected ", expected);
-        break;
-      }
+      std::vector<float> expected(vector.full().size);
+      for (std::size_t i = 0; i < expected.size(); ++i) expected[i] = sum_of_small_integers(i);
+      check_same_bits(values(vector.full()), expected, "element");
     }
   }
 }
@@ -93,10 +89,7 @@ TEST_CASE("a shard elsewhere is written or added to, and the rest of full stays"
     stream.synchronise();
     const std::vector<float> twice = values(shard.view());
     for (std::int64_t i = 0; i < own; ++i) CHECK(twice[i] == 2 * once[i]);  // exact
-    const std::vector<float> full = values(vector.full());
-    for (std::int64_t i = 0; i < vector.full().size; ++i) {
-      CHECK(full[i] == small_integer(ranks().rank, i));
-    }
+    CHECK(values(vector.full()) == values(Vector(dtype, own, small_integer).full()));
   }
 }
 
@@ -112,20 +105,17 @@ TEST_CASE("the ranks are added in rank order, in fp32, and rounded once") {
     const Vector vector(dtype, 500, value);
     comm.all_reduce_mean(stream, vector.full());
     stream.synchronise();
-    const std::vector<float> reduced = values(vector.full());
+    std::vector<float> means;
     int other_order = 0;
-    with_type(dtype, [&]<class T>(T) {
-      for (std::int64_t i = 0; i < vector.full().size; ++i) {
-        float sum = 0, backwards = 0;
-        for (int r = 0; r < ranks().size; ++r) {
-          sum = r == 0 ? widen(narrow<T>(value(r, i))) : sum + widen(narrow<T>(value(r, i)));
-          backwards += widen(narrow<T>(value(ranks().size - 1 - r, i)));
-        }
-        const float mean = widen(narrow<T>(sum / static_cast<float>(ranks().size)));
-        CHECK(std::bit_cast<std::uint32_t>(reduced[i]) == std::bit_cast<std::uint32_t>(mean));
-        other_order += backwards != sum;
-      }
-    });
+    for (std::int64_t i = 0; i < vector.full().size; ++i) {
+      const auto of = [&](int rank) { return rounded(dtype, value(rank, i)); };
+      float sum = of(0), backwards = 0;
+      for (int r = 1; r < ranks().size; ++r) sum += of(r);
+      for (int r = ranks().size; r-- > 0;) backwards += of(r);
+      means.push_back(rounded(dtype, sum / static_cast<float>(ranks().size)));
+      other_order += backwards != sum;
+    }
+    check_same_bits(values(vector.full()), means, "mean");
     // With two ranks addition commutes; with more this data must be able to tell.
     if (ranks().size > 2 && dtype == Dtype::fp32) CHECK(other_order > 100);
   }
@@ -142,8 +132,8 @@ TEST_CASE("sum adds the ranks' pairs in rank order, the same bits everywhere") {
     loss += loss_of(r);
     squares += 1e-3 / (r + 1);
   }
-  CHECK(std::bit_cast<std::uint64_t>(totals.loss) == std::bit_cast<std::uint64_t>(loss));
-  CHECK(std::bit_cast<std::uint64_t>(totals.squares) == std::bit_cast<std::uint64_t>(squares));
+  CHECK(totals.loss == loss);
+  CHECK(totals.squares == squares);
 }
 
 TEST_CASE("what is not finite arrives at every rank") {
@@ -159,8 +149,7 @@ TEST_CASE("what is sent is counted where it leaves, with its padding, under its 
   Stream stream("test", device());
   const std::int64_t others = ranks().size - 1;
   constexpr std::int64_t own = 8;
-  const auto value = [](int, std::int64_t) { return 1.0f; };
-  const Vector vector(Dtype::bf16, own, value);
+  const Vector vector(Dtype::bf16, own, small_integer);
   View full = vector.full();
   full.used = full.size - 3;  // the last rank's part ends in 3 elements of padding
   {
@@ -191,8 +180,7 @@ TEST_CASE("collectives run in a stream's order on its thread") {
   Sums mine = sums_of(1, 0);
   const Totals totals = comm.sum(stream, mine);  // waits
   CHECK(totals.loss == ranks().size);
-  float expected = 0;
-  for (int r = 0; r < ranks().size; ++r) expected += small_integer(r, 5);
+  const float expected = sum_of_small_integers(5);
   // An all-reduce rounds N times (N - 1 additions, one division), each by at most 2^-24 of it.
   CHECK(values(vector.full())[5] == doctest::Approx(expected / static_cast<float>(ranks().size))
                                         .epsilon(20 * ranks().size * 0x1p-24));

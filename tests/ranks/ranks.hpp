@@ -2,10 +2,6 @@
 // What tests on MPI ranks share: the ranks, a whole run, and its state gathered from all of them.
 #pragma once
 #include <bit>
-#include <cstdint>
-#include <functional>
-#include <memory>
-#include <vector>
 
 #include "common.hpp"
 #include "config.hpp"
@@ -30,12 +26,7 @@ inline Device device() { return ranks().choice.device; }
 
 /// Small and quick: a stack of `layers` layers `width` wide.
 inline Options mlp_options(int width, int layers, Dtype dtype = Dtype::fp32) {
-  Options options;
-  options.task = Task::mlp;
-  options.width = width;
-  options.layers = layers;
-  options.dtype = dtype;
-  return options;
+  return {.task = Task::mlp, .width = width, .layers = layers, .dtype = dtype};
 }
 
 /// The dtypes that the chapter can be asked for and whose bits are promised: NCCL's own sum of fp16
@@ -53,31 +44,29 @@ inline MakeData ordinary_data(const Options& options) {
   return [=](int rank, int ranks) { return make_data(options, device(), rank, ranks); };
 }
 
-/// Data in which one sample's first input is not finite.
-class PoisonedData : public Data {
- public:
-  PoisonedData(const Options& options, int rank, int ranks, std::int64_t bad_sample)
-      : Data(options, rank, ranks),
-        inner_(make_data(options, device(), rank, ranks)),
-        rows_(options.batch),
-        bad_(bad_sample) {}
+/// Data to which something happens when it has been loaded.
+struct TamperedData : Data {
+  using Tamper = std::function<void(Kernels& on, std::int64_t first, View inputs)>;
+  TamperedData(std::unique_ptr<Data> good, Tamper tamper)
+      : Data(*good), good(std::move(good)), tamper(std::move(tamper)) {}
 
   void load(Kernels& on, std::int64_t first, View inputs, View targets) const override {
-    inner_->load(on, first, inputs, targets);
-    const std::int64_t row = bad_ - first;
-    if (row < 0 || row >= rows_) return;
-    on.divide(inputs.part(row * (inputs.size / rows_), 1), 0);
+    good->load(on, first, inputs, targets);
+    tamper(on, first, inputs);
   }
 
- private:
-  std::unique_ptr<Data> inner_;
-  std::int64_t rows_;
-  std::int64_t bad_;
+  const std::unique_ptr<Data> good;
+  const Tamper tamper;
 };
 
+/// In which the first input of that sample is not finite.
 inline MakeData poisoned_data(const Options& options, std::int64_t bad_sample) {
-  return [=](int rank, int ranks) {
-    return std::make_unique<PoisonedData>(options, rank, ranks, bad_sample);
+  const auto poison = [=](Kernels& on, std::int64_t first, View inputs) {
+    const std::int64_t row = bad_sample - first, width = inputs.size / options.batch;
+    if (0 <= row && row < options.batch) on.divide(inputs.part(row * width, 1), 0);
+  };
+  return [=, make = ordinary_data(options)](int rank, int ranks) {
+    return std::make_unique<TamperedData>(make(rank, ranks), poison);
   };
 }
 
@@ -139,12 +128,11 @@ struct Outcome {
 /// A whole run of the chapter on all ranks.
 template <class Trainer> Outcome run(const Options& options, const MakeData& make) {
   Part<Trainer> part(options, make);
-  Outcome outcome;
-  for (int step = 0; step < options.steps; ++step) outcome.verdicts.push_back(part.step(step));
+  std::vector<Verdict> verdicts;
+  for (int step = 0; step < options.steps; ++step) verdicts.push_back(part.step(step));
   part.trainer.synchronise();
-  outcome.weights = whole_state(part, &AdamSlice::weights);
-  outcome.momentum = whole_state(part, &AdamSlice::momentum);
-  outcome.variance = whole_state(part, &AdamSlice::variance);
-  return outcome;
+  const auto whole = [&](View AdamSlice::*member) { return whole_state(part, member); };
+  return {verdicts, whole(&AdamSlice::weights), whole(&AdamSlice::momentum),
+          whole(&AdamSlice::variance)};
 }
 }  // namespace zero::test

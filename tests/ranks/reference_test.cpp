@@ -5,9 +5,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <numeric>
 
-#include "tests/ranks/ranks.hpp"
 #include "tests/ranks/reference_model.hpp"
 #include "tests/ranks/replay.hpp"
 #include "tests/unit/reference_adam.hpp"
@@ -15,10 +16,11 @@
 
 namespace zero::test {
 namespace {
-/// The reference's run; all vectors by global element number.
-struct Reference {
-  Numbers losses, weights, momentum, variance;
-};
+/// What a run comes to: the losses by step, the rest by global element number.
+enum { losses, weights, momentum, variance, results };
+using Results = std::array<Numbers, results>;
+/// How far each of them may be off.
+using Tolerance = std::array<double, results>;
 
 /// eps is large, so that Adam is a smooth map and a rounding error stays of its own size; with
 /// 1e-8 the sign of a gradient that is nearly zero would decide about a whole learning rate.
@@ -41,23 +43,12 @@ Numbers flat(const Layers& layers) {
   return all;
 }
 
-ReferenceModel initial_model(const Options& o) {
-  return {architecture(o), initial_params(architecture(o), o.seed)};
+/// Of one micro-batch, numbered over all steps and ranks.
+ReferenceModel::Result micro_batch(const ReferenceModel& model, const Options& o,
+                                   std::int64_t number) {
+  const auto data = make_data(o, Device::cpu);
+  return model.loss_and_gradients(samples_of(*data, model.architecture, number * o.batch, o.batch));
 }
-
-/// The loss and the gradient, flat, of one micro-batch, numbered over all steps and ranks.
-struct MicroBatch {
-  MicroBatch(const ReferenceModel& model, const Options& o, std::int64_t number) {
-    const auto data = make_data(o, Device::cpu);
-    const auto samples = samples_of(*data, model.architecture, number * o.batch, o.batch);
-    const ReferenceModel::Result result = model.loss_and_gradients(samples);
-    loss = result.loss;
-    gradient = flat(result.gradients);
-  }
-
-  double loss;
-  Numbers gradient;
-};
 
 /// The mean gradient of a step over all ranks and micro-batches, flat, and the mean loss.
 Numbers mean_gradient(const ReferenceModel& model, const Options& o, int step, double& loss) {
@@ -65,17 +56,17 @@ Numbers mean_gradient(const ReferenceModel& model, const Options& o, int step, d
   Numbers mean(flat(model.params).size());
   loss = 0;
   for (int m = 0; m < micro_batches; ++m) {
-    const MicroBatch one(model, o, step * micro_batches + m);
+    const auto one = micro_batch(model, o, step * micro_batches + m);
+    const Numbers gradient = flat(one.gradients);
     loss += one.loss / micro_batches;
-    for (std::size_t i = 0; i < mean.size(); ++i) mean[i] += one.gradient[i] / micro_batches;
+    for (std::size_t i = 0; i < mean.size(); ++i) mean[i] += gradient[i] / micro_batches;
   }
   return mean;
 }
 
 void clip(Numbers& gradient, double largest) {
-  double squares = 0;
-  for (const double g : gradient) squares += g * g;
-  const double norm = std::sqrt(squares);
+  const double norm =
+      std::sqrt(std::inner_product(gradient.begin(), gradient.end(), gradient.begin(), 0.0));
   for (double& g : gradient) g *= largest > 0 && norm > largest ? largest / norm : 1;
 }
 
@@ -86,16 +77,10 @@ void set_params(ReferenceModel& model, const Numbers& weights) {
   }
 }
 
-double largest_difference(const Numbers& a, const auto& b) {
+double largest_difference(const Numbers& a, const Numbers& b) {
   double largest = 0;
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    largest = std::max(largest, std::abs(a[i] - static_cast<double>(b[i])));
-  }
+  for (std::size_t i = 0; i < a.size(); ++i) largest = std::max(largest, std::abs(a[i] - b[i]));
   return largest;
-}
-
-double largest_of(const Numbers& numbers) {
-  return largest_difference(Numbers(numbers.size()), numbers);
 }
 
 /// Moves each number by up to `part` of itself, the same way whenever it is called.
@@ -106,32 +91,26 @@ void nudge(Numbers& numbers, double part, const Generator& noise) {
 /// gradient_error: every gradient element is moved by up to that part of the largest one. With it,
 /// weights and moments are nudged at each step by two roundings of fp32, always in the same
 /// direction, as a rounded beta does it. `disturbance` is the seed of these movements.
-Reference reference_run(const Options& o, double gradient_error = 0,
-                        std::uint64_t disturbance = 0) {
+Results reference_run(const Options& o, double gradient_error = 0, std::uint64_t disturbance = 0) {
   ReferenceModel model = initial_model(o);
   const Generator noise(disturbance, RandomStream::inputs);
-  Reference run;
-  run.weights = flat(model.params);
-  ReferenceAdam adam(o, run.weights.size());
+  Numbers all_losses, params = flat(model.params);
+  ReferenceAdam adam(o, params.size());
   std::uint64_t drawn = 0;
   for (int step = 0; step < o.steps; ++step) {
-    double loss = 0;
-    Numbers gradient = mean_gradient(model, o, step, loss);
-    run.losses.push_back(loss);
-    const double largest = largest_of(gradient);
+    Numbers gradient = mean_gradient(model, o, step, all_losses.emplace_back());
+    const double largest = largest_difference(gradient, Numbers(gradient.size()));
     for (double& g : gradient) g += gradient_error * largest * noise.uniform(drawn++);
     clip(gradient, o.clip);
-    adam.update(run.weights, gradient);
+    adam.update(params, gradient);
     if (gradient_error > 0) {
-      nudge(run.weights, 0x1p-23, Generator(disturbance, RandomStream::weights));
+      nudge(params, 0x1p-23, Generator(disturbance, RandomStream::weights));
       nudge(adam.momentum, 0x1p-23, Generator(disturbance, RandomStream::codes));
       nudge(adam.variance, 0x1p-23, Generator(disturbance, RandomStream::positions));
     }
-    set_params(model, run.weights);
+    set_params(model, params);
   }
-  run.momentum = adam.momentum;
-  run.variance = adam.variance;
-  return run;
+  return {all_losses, params, adam.momentum, adam.variance};
 }
 
 /// What rounding may do to a gradient, relative to the largest one. fp32: an element is a sum of
@@ -144,42 +123,42 @@ double rounding(Dtype dtype) {
 }
 
 /// Twice the largest of eight disturbed runs' differences: as far as the rounding above can carry.
-Reference tolerance_of(const Options& o, const Reference& exact) {
-  Reference tolerance{{0}, {0}, {0}, {0}};
+Tolerance tolerance_of(const Options& o, const Results& exact) {
+  Tolerance tolerance{};
   for (std::uint64_t i = 1; i <= 8; ++i) {
-    const Reference other = reference_run(o, rounding(o.dtype), i);
-    const auto widen_to = [](Numbers& bound, const Numbers& a, const Numbers& b) {
-      bound[0] = std::max(bound[0], 2 * largest_difference(a, b));
-    };
-    widen_to(tolerance.losses, exact.losses, other.losses);
-    widen_to(tolerance.weights, exact.weights, other.weights);
-    widen_to(tolerance.momentum, exact.momentum, other.momentum);
-    widen_to(tolerance.variance, exact.variance, other.variance);
+    const Results other = reference_run(o, rounding(o.dtype), i);
+    for (int k = 0; k < results; ++k) {
+      tolerance[k] = std::max(tolerance[k], 2 * largest_difference(exact[k], other[k]));
+    }
   }
   // A single step's loss is computed before any update, so no disturbance reaches it.
-  tolerance.losses[0] += rounding(o.dtype) * exact.losses[0];
+  tolerance[losses] += rounding(o.dtype) * exact[losses][0];
   return tolerance;
 }
 
-void compare(const Options& o) {
-  INFO("dtype ", std::string(name_of(o.dtype)), ", ", o.steps, " steps");
-  const Reference exact = reference_run(o);
-  const Reference tolerance = tolerance_of(o, exact);
+Results our_run(const Options& o) {
   const Outcome ours = run<Trainer>(o, ordinary_data(o));
-  Numbers losses;
-  for (const Verdict& verdict : ours.verdicts) losses.push_back(verdict.loss);
-  CHECK(largest_difference(exact.losses, losses) <= tolerance.losses[0]);
-  CHECK(largest_difference(exact.weights, ours.weights) <= tolerance.weights[0]);
-  CHECK(largest_difference(exact.momentum, ours.momentum) <= tolerance.momentum[0]);
-  CHECK(largest_difference(exact.variance, ours.variance) <= tolerance.variance[0]);
+  const auto exact = [](const std::vector<float>& xs) { return Numbers(xs.begin(), xs.end()); };
+  Numbers all_losses;
+  for (const Verdict& verdict : ours.verdicts) all_losses.push_back(verdict.loss);
+  return {all_losses, exact(ours.weights), exact(ours.momentum), exact(ours.variance)};
+}
+
+void compare(const Options& o) {
+  const Results exact = reference_run(o), ours = our_run(o);
+  const Tolerance tolerance = tolerance_of(o, exact);
   // The comparison must be able to see something: the run has moved much farther than it allows.
   Options unmoved = o;
   unmoved.lr = 0;
-  const double moved = largest_difference(exact.weights, reference_run(unmoved).weights);
   const double least = o.dtype == Dtype::fp32 ? 1000 : o.dtype == Dtype::fp16 ? 15 : 2;
-  CHECK(moved > least * tolerance.weights[0]);
-  CHECK(largest_of(exact.momentum) > least * tolerance.momentum[0]);
-  CHECK(largest_of(exact.variance) > least * tolerance.variance[0]);
+  for (int k = 0; k < results; ++k) {
+    constexpr const char* names[] = {"losses", "weights", "momentum", "variance"};
+    INFO(fmt::format("dtype {}, {} steps: {}", name_of(o.dtype), o.steps, names[k]));
+    CHECK(largest_difference(exact[k], ours[k]) <= tolerance[k]);
+    if (k == losses) continue;
+    const Numbers start = k == weights ? reference_run(unmoved)[weights] : Numbers(exact[k].size());
+    CHECK(largest_difference(exact[k], start) > least * tolerance[k]);
+  }
 }
 }  // namespace
 
@@ -202,40 +181,37 @@ TEST_CASE("gradients are averaged, not updates") {
   Options o = reference_options(Dtype::fp32, 1);
   o.clip = 0;
   o.accumulate = 1;
-  const Reference of_gradients = reference_run(o);
+  const Results of_gradients = reference_run(o);
   // The other way: every rank updates with its own gradient, and the weights are averaged.
   const ReferenceModel start = initial_model(o);
-  Numbers of_updates(of_gradients.weights.size());
+  Numbers of_updates(of_gradients[weights].size());
   for (int r = 0; r < ranks().size; ++r) {
-    Numbers weights = flat(start.params);
-    const Numbers gradient = MicroBatch(start, o, r).gradient;
-    ReferenceAdam(o, weights.size()).update(weights, gradient);
-    for (std::size_t i = 0; i < weights.size(); ++i) of_updates[i] += weights[i] / ranks().size;
+    Numbers own = flat(start.params);
+    ReferenceAdam(o, own.size()).update(own, flat(micro_batch(start, o, r).gradients));
+    for (std::size_t i = 0; i < own.size(); ++i) of_updates[i] += own[i] / ranks().size;
   }
-  const Outcome ours = run<Trainer>(o, ordinary_data(o));
-  const double distance = largest_difference(of_gradients.weights, ours.weights);
-  CHECK(distance <= tolerance_of(o, of_gradients).weights[0]);
-  CHECK(largest_difference(of_updates, ours.weights) > 100 * distance);
+  const Numbers ours = our_run(o)[weights];
+  const double distance = largest_difference(of_gradients[weights], ours);
+  CHECK(distance <= tolerance_of(o, of_gradients)[weights]);
+  CHECK(largest_difference(of_updates, ours) > 100 * distance);
 }
 
 TEST_CASE("the two families differ by no more than their bound") {
   Options o = reference_options(Dtype::fp32, 1);
   o.accumulate = 3;
-  o.clip = 0;
+  o.clip = o.weight_decay = 0;
   o.beta1 = 0;  // so that after one step momentum is the gradient itself
-  o.weight_decay = 0;
   const int n = ranks().size;
-  const Outcome ours = run<Trainer>(o, ordinary_data(o));
-  const Family other = family_of(Trainer::chapter) == Family::once_a_step
-                           ? Family::every_micro_batch
-                           : Family::once_a_step;
-  const Outcome theirs = Replay(o, other).run(ordinary_data(o));
+  const Numbers ours = our_run(o)[momentum];
+  const bool once = family_of(Trainer::chapter) == Family::once_a_step;
+  const Family other = once ? Family::every_micro_batch : Family::once_a_step;
+  const std::vector<float> theirs = replay(o, other, ordinary_data(o)).momentum;
 
   const ReferenceModel model = initial_model(o);
-  Numbers mean_magnitude(ours.momentum.size());
+  Numbers mean_magnitude(ours.size());
   const int micro_batches = n * o.accumulate;
   for (int m = 0; m < micro_batches; ++m) {
-    const Numbers gradient = MicroBatch(model, o, m).gradient;
+    const Numbers gradient = flat(micro_batch(model, o, m).gradients);
     for (std::size_t i = 0; i < gradient.size(); ++i) {
       mean_magnitude[i] += std::abs(gradient[i]) / micro_batches;
     }
@@ -244,8 +220,8 @@ TEST_CASE("the two families differ by no more than their bound") {
   // one side, N additions and one division on the other), each time by at most 2^-24 of a partial
   // sum, which is at most the sum of the magnitudes.
   int different = 0;
-  for (std::size_t i = 0; i < ours.momentum.size(); ++i) {
-    const double difference = std::abs(double{ours.momentum[i]} - double{theirs.momentum[i]});
+  for (std::size_t i = 0; i < ours.size(); ++i) {
+    const double difference = std::abs(ours[i] - theirs[i]);
     different += difference > 0;
     CHECK(difference <= 2 * (n + o.accumulate) * 0x1p-24 * mean_magnitude[i]);
   }

@@ -5,57 +5,30 @@
 #include <doctest/doctest.h>
 
 #include "tests/ranks/replay.hpp"
+#include "tests/unit/checks.hpp"
 #include "trainer.hpp"
 
 namespace zero::test {
-namespace {
-struct Late {
-  explicit Late(const char* stream) : stream(stream) {
-    Stream::delay_for_tests(stream, std::chrono::milliseconds(2));
-  }
-  ~Late() { Stream::delay_for_tests(stream, std::chrono::milliseconds(0)); }
-  const char* stream;
-};
-
-void check_equals_replay(int prefetch) {
+static void check_equals_replay(const char* late, int prefetch) {
+  const Delay delay(late, std::chrono::milliseconds(2));
   // Enough layers that slots and gradient buffers are used again within forward and backward.
   Options options = mlp_options(24, 5, Dtype::bf16);
   options.batch = 4;
-  options.steps = 2;
-  options.accumulate = 2;
+  options.steps = options.accumulate = 2;
   options.prefetch = prefetch;
   const MakeData make = ordinary_data(options);
-  check_same_run(run<Trainer>(options, make), Replay(options, Family::every_micro_batch).run(make));
-}
-}  // namespace
-
-TEST_CASE("compute is late, prefetch 0") {
-  const Late late("compute");
-  check_equals_replay(0);
+  check_same_run(run<Trainer>(options, make), replay(options, Family::every_micro_batch, make));
 }
 
-TEST_CASE("compute is late, prefetch 1") {
-  const Late late("compute");
-  check_equals_replay(1);
-}
+TEST_CASE("compute is late, prefetch 0") { check_equals_replay("compute", 0); }
 
-TEST_CASE("compute is late, prefetch 2") {
-  const Late late("compute");
-  check_equals_replay(2);
-}
+TEST_CASE("compute is late, prefetch 1") { check_equals_replay("compute", 1); }
 
-TEST_CASE("communication is late, prefetch 0") {
-  const Late late("communication");
-  check_equals_replay(0);
-}
+TEST_CASE("compute is late, prefetch 2") { check_equals_replay("compute", 2); }
 
-TEST_CASE("communication is late, prefetch 1") {
-  const Late late("communication");
-  check_equals_replay(1);
-}
+TEST_CASE("communication is late, prefetch 0") { check_equals_replay("communication", 0); }
 
-TEST_CASE("communication is late, prefetch 2") {
-  const Late late("communication");
-  check_equals_replay(2);
-}
+TEST_CASE("communication is late, prefetch 1") { check_equals_replay("communication", 1); }
+
+TEST_CASE("communication is late, prefetch 2") { check_equals_replay("communication", 2); }
 }  // namespace zero::test

@@ -5,8 +5,6 @@
 
 #include <doctest/doctest.h>
 
-#include <cmath>
-
 #include "tests/ranks/replay.hpp"
 
 namespace zero::test {
@@ -22,15 +20,10 @@ Options odd_options(Dtype dtype) {
   return o;
 }
 
-std::vector<int> prefetches() {
-  if (!Trainer::chapter.prefetch()) return {0};
-  return {0, 1, 2};
-}
-
 /// Runs the chapter at every prefetch and the replay once, and compares.
 Outcome check_against_replay(Options options, const MakeData& make) {
-  const Outcome expected = Replay(options, family_of(Trainer::chapter)).run(make);
-  for (const int prefetch : prefetches()) {
+  const Outcome expected = replay(options, family_of(Trainer::chapter), make);
+  for (int prefetch = 0; prefetch <= (Trainer::chapter.prefetch() ? 2 : 0); ++prefetch) {
     options.prefetch = prefetch;
     INFO("dtype ", std::string(name_of(options.dtype)), " prefetch ", prefetch);
     check_same_run(run<Trainer>(options, make), expected);
@@ -63,8 +56,7 @@ TEST_CASE("the run equals the replay: more ranks than a layer has elements") {
   for (const Dtype dtype : dtypes_of<Trainer>()) {
     Options options = odd_options(dtype);
     options.width = 1;
-    options.layers = 2;
-    options.accumulate = 2;
+    options.layers = options.accumulate = 2;
     check_against_replay(options, ordinary_data(options));
   }
 }
@@ -93,8 +85,8 @@ TEST_CASE("a step with a gradient that is not finite is skipped by all ranks") {
     options.loss_scale = 128;  // fixed, so that fp16 skips this step only
     // The last micro-batch of step 3, on the last rank.
     const int samples_a_step = options.accumulate * ranks().size * options.batch;
-    const MakeData make = poisoned_data(options, 3 * samples_a_step - 1);
-    const Outcome outcome = check_against_replay(options, make);
+    const Outcome outcome =
+        check_against_replay(options, poisoned_data(options, 3 * samples_a_step - 1));
     for (int s = 0; s < options.steps; ++s) CHECK(outcome.verdicts[s].skipped == (s == 2));
   }
 }
@@ -149,8 +141,8 @@ TEST_CASE("with one micro-batch, or with one rank, the two families are one") {
     Options options = odd_options(dtype);
     options.accumulate = ranks().size == 1 ? 3 : 1;
     const MakeData make = ordinary_data(options);
-    check_same_run(Replay(options, Family::once_a_step).run(make),
-                   Replay(options, Family::every_micro_batch).run(make));
+    check_same_run(replay(options, Family::once_a_step, make),
+                   replay(options, Family::every_micro_batch, make));
   }
 }
 }  // namespace zero::test

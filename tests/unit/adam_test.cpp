@@ -3,41 +3,28 @@
 // in any way, with its gradients scaled before or within, it gives the same bits.
 #include "train/adam.hpp"
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <chrono>
-#include <cmath>
-#include <string>
-#include <vector>
-
-#include "compute/generator.hpp"
-#include "tests/unit/elements.hpp"
+#include "tests/unit/checks.hpp"
 #include "tests/unit/reference_adam.hpp"
 
 namespace zero::test {
 namespace {
 using Bits = std::vector<std::uint32_t>;
 
-Options options_with(double weight_decay) {
-  Options options;
-  options.lr = 2e-3;
-  options.weight_decay = weight_decay;
-  return options;
-}
+Options options_with(double weight_decay) { return {.lr = 2e-3, .weight_decay = weight_decay}; }
 
 /// An Adam, a rank's slice and its gradients. In 16 bit params are a copy, else the weights.
 struct Run {
-  Run(const Options& options, Dtype dtype, std::int64_t size,
-      Stream::Mode mode = Stream::Mode::inline_)
-      : stream("adam", Device::cpu, mode),
-        adam(options, stream),
-        weights(Device::cpu, Kind::optimizer, Dtype::fp32, size),
-        momentum(Device::cpu, Kind::optimizer, Dtype::fp32, size),
-        variance(Device::cpu, Kind::optimizer, Dtype::fp32, size),
-        grads(Device::cpu, Kind::gradients, dtype, size),
-        copy(Device::cpu, Kind::parameters, dtype, is_mixed(dtype) ? size : 0) {}
+  const Options options;
+  const Dtype dtype;
+  const std::int64_t size;
+  const Stream::Mode mode = Stream::Mode::inline_;
+  Stream stream{"adam", Device::cpu, mode};
+  Adam adam{options, stream};
+  const Tensor weights = state(), momentum = state(), variance = state();
+  const Tensor grads{Device::cpu, Kind::gradients, dtype, size};
+  const Tensor copy{Device::cpu, Kind::parameters, dtype, is_mixed(dtype) ? size : 0};
 
+  Tensor state() const { return Tensor(Device::cpu, Kind::optimizer, Dtype::fp32, size); }
   View params() const { return copy.size() ? copy.view() : weights.view(); }
   AdamSlice slice() const { return {weights.view(), momentum.view(), variance.view()}; }
   void update(std::int64_t first, std::int64_t count) {
@@ -47,27 +34,22 @@ struct Run {
   }
   void step(float grad_factor = 1) {
     adam.begin(grad_factor);
-    update(0, grads.size());
+    update(0, size);
   }
   double weight(std::int64_t i) const { return element(weights.view(), i); }
   /// Everything that an update writes.
-  std::vector<Bits> state() const {
+  std::vector<Bits> written() const {
     return {bits(weights.view()), bits(momentum.view()), bits(variance.view()), bits(params())};
   }
-
-  Stream stream;
-  Adam adam;
-  Tensor weights, momentum, variance, grads, copy;
 };
 
 void check_close(const Run& run, const Bounded& expected) {
   for (std::size_t i = 0; i < expected.weights.size(); ++i) {
     INFO("element ", i, " after ", expected.adam.steps, " steps");
+    const double m = element(run.momentum.view(), i), v = element(run.variance.view(), i);
     CHECK(std::abs(run.weight(i) - expected.weights[i]) <= expected.error[i]);
-    const double momentum = element(run.momentum.view(), i);
-    CHECK(std::abs(momentum - expected.adam.momentum[i]) <= expected.momentum_error(i));
-    const double variance = element(run.variance.view(), i);
-    CHECK(std::abs(variance - expected.adam.variance[i]) <= expected.variance_error(i));
+    CHECK(std::abs(m - expected.adam.momentum[i]) <= expected.momentum_error(i));
+    CHECK(std::abs(v - expected.adam.variance[i]) <= expected.variance_error(i));
   }
 }
 
@@ -107,10 +89,7 @@ constexpr double torch_variance[] = {0.05918294119298052, 0.060389404384283134, 
 
 /// What PyTorch was given: numbers that fp32 holds exactly.
 const std::vector<double> torch_weights = {-7 / 8.0, -5 / 8.0, -3 / 8.0, -1 / 8.0};
-std::vector<double> torch_gradients(int t) {
-  const auto one = [t](int i) { return ((7 * i + 3 * t) % 11 - 5) / 4.0; };
-  return {one(0), one(1), one(2), one(3)};
-}
+double torch_gradient(std::int64_t i, int t) { return ((7 * i + 3 * t) % 11 - 5) / 4.0; }
 
 /// Gradients of step t: of every size from 2^-10 to 2^10, one in eight 0.
 void fill_gradients(const Run& run, int t) {
@@ -127,11 +106,11 @@ void fill_weights(const Run& run) {
 
 /// One parameter of weight 1, updated with each of the gradients; its weight after each step.
 std::vector<double> path_of(const std::vector<float>& gradients) {
-  Run run(options_with(0), Dtype::fp32, 1);
-  fill(run.weights.view(), [](std::int64_t) { return 1; });
+  Run run{options_with(0), Dtype::fp32, 1};
+  fill(run.weights.view(), 1);
   std::vector<double> path;
   for (const float g : gradients) {
-    fill(run.grads.view(), [g](std::int64_t) { return g; });
+    fill(run.grads.view(), g);
     run.step();
     path.push_back(run.weight(0));
   }
@@ -142,17 +121,16 @@ std::vector<double> path_of(const std::vector<float>& gradients) {
 TEST_CASE("Adam and the reference give PyTorch's numbers after 1 and after 100 steps") {
   for (const TorchRun& torch : torch_runs) {
     const Options options = options_with(torch.weight_decay);
-    Run run(options, Dtype::fp32, torch_size);
+    Run run{options, Dtype::fp32, torch_size};
     fill(run.weights.view(), [](std::int64_t i) { return torch_weights[i]; });
     // PyTorch's numbers and the reference's are in double, Adam's in fp32, each within its bound of
     // the exact result.
     Bounded reference(options, torch_weights, 0x1p-53), bound(options, torch_weights, 0x1p-24);
     for (int t = 1; t <= 100; ++t) {
-      const std::vector<double> grads = torch_gradients(t);
-      fill(run.grads.view(), [&](std::int64_t i) { return grads[i]; });
+      fill(run.grads.view(), [&](std::int64_t i) { return torch_gradient(i, t); });
+      const std::vector<float> grads = values(run.grads.view());
       run.step();
-      reference.update(grads);
-      bound.update(grads);
+      for (Bounded* each : {&reference, &bound}) each->update({grads.begin(), grads.end()});
       if (t != 1 && t != 100) continue;
       for (int i = 0; i < torch_size; ++i) {
         INFO("element ", i, " after ", t, " steps");
@@ -182,7 +160,7 @@ TEST_CASE("Adam is within its rounding errors of the formulas, over 100 steps, i
       options.beta1 = 0.8;
       options.beta2 = 0.95;
       options.eps = 1e-4;
-      Run run(options, dtype, size);
+      Run run{options, dtype, size};
       fill_weights(run);
       std::vector<double> grads(size);
       const std::vector<float> initial = values(run.weights.view());
@@ -225,8 +203,8 @@ TEST_CASE("the moments persist: a gradient moves the weight in the step after it
 TEST_CASE("a step that is not begun does not count") {
   // The bias corrections know how many steps there were: begun ones, whatever happened between.
   const auto after = [&](int begun_before) {
-    Run run(options_with(0), Dtype::fp32, 1);
-    fill(run.grads.view(), [](std::int64_t) { return 1; });
+    Run run{options_with(0), Dtype::fp32, 1};
+    fill(run.grads.view(), 1);
     for (int i = 0; i < begun_before; ++i) run.adam.begin(1);
     run.step();
     return run.weight(0);
@@ -243,12 +221,10 @@ TEST_CASE("any cut of the vector gives the same bits") {
   constexpr std::int64_t size = 2500;  // more than the blocks in which a copy is rounded
   for (const Dtype dtype : dtypes) {
     INFO(std::string(name_of(dtype)));
-    Run whole(options_with(0.1), dtype, size), cut(options_with(0.1), dtype, size);
-    fill_weights(whole);
-    fill_weights(cut);
+    Run whole{options_with(0.1), dtype, size}, cut{options_with(0.1), dtype, size};
+    for (const Run* each : {&whole, &cut}) fill_weights(*each);
     for (int t = 1; t <= 10; ++t) {
-      fill_gradients(whole, t);
-      fill_gradients(cut, t);
+      for (const Run* each : {&whole, &cut}) fill_gradients(*each, t);
       whole.step(0.7f);
       cut.adam.begin(0.7f);
       // Cuts of 1, 2, 3, ... elements: none is aligned, most are no multiple of a vector.
@@ -257,7 +233,7 @@ TEST_CASE("any cut of the vector gives the same bits") {
         cut.update(first, count);
       }
     }
-    CHECK(whole.state() == cut.state());
+    CHECK(whole.written() == cut.written());
   }
 }
 
@@ -265,7 +241,7 @@ TEST_CASE("the factor multiplies each gradient, once, in fp32") {
   constexpr std::int64_t size = 100;
   constexpr float factor = 1.0f / 3 / 1024;
   for (const Dtype dtype : dtypes) {
-    Run scaled(options_with(0), dtype, size), plain(options_with(0), Dtype::fp32, size);
+    Run scaled{options_with(0), dtype, size}, plain{options_with(0), Dtype::fp32, size};
     for (int t = 1; t <= 3; ++t) {
       fill_gradients(scaled, t);
       const View grads = scaled.grads.view();
@@ -283,11 +259,8 @@ TEST_CASE("weights move where 16-bit parameters alone would stand still") {
   // 2^-11, and less than half of that is rounded away.
   for (const Dtype dtype : {Dtype::bf16, Dtype::fp16}) {
     INFO(std::string(name_of(dtype)));
-    Options options = options_with(0);
-    options.lr = 1e-4;
-    Run run(options, dtype, 1);
-    fill(run.weights.view(), [](std::int64_t) { return 1; });
-    fill(run.grads.view(), [](std::int64_t) { return 1; });
+    Run run{{.lr = 1e-4}, dtype, 1};
+    for (const Tensor* each : {&run.weights, &run.grads}) fill(each->view(), 1);
     float alone = 1;
     int steps_at_one = 0;
     for (int t = 1; t <= 40; ++t) {
@@ -306,31 +279,28 @@ TEST_CASE("weights move where 16-bit parameters alone would stand still") {
 
 TEST_CASE("padding stays zero") {
   for (const Dtype dtype : dtypes) {
-    Run run(options_with(0.1), dtype, 16);
+    Run run{options_with(0.1), dtype, 16};
     for (int t = 1; t <= 3; ++t) run.step();
-    CHECK(run.state() == std::vector<Bits>(4, Bits(16, 0)));
+    CHECK(run.written() == std::vector<Bits>(4, Bits(16, 0)));
   }
 }
 
 TEST_CASE("an update put on a stream keeps the scalars of its step") {
   const auto two_steps = [](Stream::Mode mode) {
-    Run run(options_with(0), Dtype::fp32, 4, mode);
+    Run run{options_with(0), Dtype::fp32, 4, mode};
     fill(run.grads.view(), [](std::int64_t i) { return i + 1; });
     run.step();
     run.step(0.25f);  // begun before the first update has run, on a worker that is late
     run.stream.synchronise();
-    return run.state();
+    return run.written();
   };
-  const auto at_once = two_steps(Stream::Mode::inline_);
-  Stream::delay_for_tests("adam", std::chrono::milliseconds(10));
-  const auto later = two_steps(Stream::Mode::worker);
-  Stream::delay_for_tests("adam", {});
-  CHECK(at_once == later);
+  const Delay delay("adam", std::chrono::milliseconds(10));
+  CHECK(two_steps(Stream::Mode::inline_) == two_steps(Stream::Mode::worker));
 }
 
 TEST_CASE("views of different sizes are refused") {
-  Run run(options_with(0), Dtype::bf16, 8);
-  const Run other(options_with(0), Dtype::bf16, 9);
+  Run run{options_with(0), Dtype::bf16, 8};
+  const Run other{options_with(0), Dtype::bf16, 9};
   const View grads = run.grads.view();
   run.adam.begin(1);
   const auto refused = [&](const AdamSlice& slice, View its_grads, View params) {

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: MIT
-// What many tests check in one line: a refusal, the ledger's figures.
+// What many tests say in one line: a refusal, the ledger's figures, a stream that is late; and the
+// elements of views.
 #pragma once
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
-#include <string>
-#include <vector>
-
 #include "memory/error.hpp"
-#include "memory/ledger.hpp"
+#include "tests/unit/elements.hpp"
 
 namespace zero::test {
 /// f() must throw an Error of that code, one sentence with all of these words in it.
@@ -31,17 +29,30 @@ inline std::string figures(const KindBytes& of) {
 }
 
 /// The process's books of one kind, counted from the construction of this on.
-class Change {
- public:
-  explicit Change(Kind kind) : kind_(kind), before_(ledger().of(kind)) { ledger().restart_peaks(); }
+struct Change {
+  explicit Change(Kind kind) : kind(kind), before(ledger().of(kind)) { ledger().restart_peaks(); }
   std::string figures() const {
-    const KindBytes& after = ledger().of(kind_);
-    return test::figures({after.reserved - before_.reserved, after.resident - before_.resident,
-                          after.now - before_.now, after.peak - before_.now});
+    const KindBytes& after = ledger().of(kind);
+    return test::figures({after.reserved - before.reserved, after.resident - before.resident,
+                          after.now - before.now, after.peak - before.now});
   }
 
- private:
-  Kind kind_;
-  KindBytes before_;
+  const Kind kind;
+  const KindBytes before;
+};
+
+/// A stream with a thread of its own.
+struct Worker : Stream {
+  explicit Worker(const char* name) : Stream(name, Device::cpu, Mode::worker) {}
+};
+
+/// Delays the worker streams of one name that are constructed until the end of the scope.
+struct Delay {
+  Delay(const char* name, std::chrono::microseconds time) : name(name) {
+    Stream::delay_for_tests(name, time);
+  }
+  ~Delay() { Stream::delay_for_tests(name, {}); }
+
+  const char* const name;
 };
 }  // namespace zero::test

@@ -2,8 +2,7 @@
 // Reading and writing elements of a view of any storage type, for tests.
 #pragma once
 #include <bit>
-#include <cstdint>
-#include <vector>
+#include <concepts>
 
 #include "memory/tensor.hpp"
 #include "train/data.hpp"
@@ -22,14 +21,15 @@ inline float element(View view, std::int64_t i) {
 }
 
 /// Element i becomes value(i), rounded; on any device.
-inline void fill(View view, auto value) {
+inline void fill(View view, std::invocable<std::int64_t> auto value) {
   with_type(view.dtype, [&]<class T>(T) {
     std::vector<T> values(view.size);
-    for (std::int64_t i = 0; i < view.size; ++i) {
-      values[i] = narrow<T>(static_cast<float>(value(i)));
-    }
+    for (std::int64_t i = 0; i < view.size; ++i) values[i] = narrow<T>(value(i));
     memory_of(view.device).copy(view.data, values.data(), view.bytes());
   });
+}
+inline void fill(View view, float value) {
+  fill(view, [=](std::int64_t) { return value; });
 }
 
 /// All elements, widened; of any device.

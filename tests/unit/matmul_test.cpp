@@ -5,10 +5,7 @@
 #include <doctest/doctest.h>
 
 #include <cmath>
-#include <string>
-#include <vector>
 
-#include "compute/generator.hpp"
 #include "tests/unit/elements.hpp"
 
 namespace zero::test {
@@ -130,7 +127,7 @@ TEST_CASE("what is infinite or not a number stays so") {
   const Tensor memory(Device::cpu, Kind::data, Dtype::fp16, 4);
   fill(memory.view(), [](std::int64_t i) { return i == 0 ? INFINITY : i == 3 ? NAN : 1; });
   const Tensor ones(Device::cpu, Kind::data, Dtype::fp16, 2);
-  fill(ones.view(), [](std::int64_t) { return 1; });
+  fill(ones.view(), 1);
   std::vector<float> panel(matmul_panel, NAN);  // left over from whoever had it before
   matmul({memory.view(), 2}, {ones.view(), 1}, 2, 2, 1, panel, [&](const RowPart& part) {
     if (part.at == 0) CHECK(part.values[0] == INFINITY);

@@ -3,17 +3,9 @@
 // exact, within derived bounds elsewhere; and the reference against differences of its own loss.
 #include "train/mlp.hpp"
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <cmath>
-#include <string>
-#include <vector>
-
 #include "config.hpp"
 #include "memory/layout.hpp"
 #include "tests/unit/checks.hpp"
-#include "tests/unit/elements.hpp"
 #include "tests/unit/rounding_bound.hpp"
 
 namespace zero::test {
@@ -22,19 +14,10 @@ constexpr Task tasks[] = {Task::text, Task::toy, Task::mlp};
 
 /// A model with its parameters and a place for its gradients, padded as for three ranks.
 struct Net {
-  explicit Net(const Options& options)
-      : options(options),
-        stream("test", Device::cpu),
-        model(options, stream),
-        layout(model_of().sizes(), 0, 3),
-        params(Device::cpu, Kind::parameters, options.dtype, layout.full_size()),
-        grads(Device::cpu, Kind::gradients, options.dtype, layout.full_size()) {
-    fill(params.view(), [](std::int64_t) { return 1; });  // must not survive, padding included
-    fill(grads.view(), [](std::int64_t) { return 1; });
+  explicit Net(const Options& options) : options(options) {
+    for (const Tensor* each : {&params, &grads}) fill(each->view(), 1);  // must not survive
     for (int l = 0; l < layout.layers(); ++l) model.initialise(l, layout.layer(params, l));
   }
-
-  Architecture model_of() const { return architecture(options); }
 
   /// Forward only; returns the mean loss.
   double forward(const Batch& batch, float scale = 1) {
@@ -67,20 +50,22 @@ struct Net {
     return all;
   }
 
-  ReferenceModel reference() const { return {model_of(), layers(params)}; }
+  ReferenceModel reference() const { return {shape, layers(params)}; }
 
   /// The samples as the model sees them: inputs rounded to its type.
   Samples samples(const Batch& batch) const {
-    Samples samples = samples_of(*batch.data, model_of(), batch.first, options.batch);
+    Samples samples = samples_of(*batch.data, shape, batch.first, options.batch);
     for (double& x : samples.inputs) x = rounded(options.dtype, static_cast<float>(x));
     return samples;
   }
 
-  Options options;
-  Stream stream;
-  Mlp model;
-  Layout layout;
-  Tensor params, grads;
+  const Options options;
+  const Architecture shape = architecture(options);
+  Stream stream{"test", Device::cpu};
+  Mlp model{options, stream};
+  const Layout layout{shape.sizes(), 0, 3};
+  const Tensor params{Device::cpu, Kind::parameters, options.dtype, layout.full_size()};
+  const Tensor grads{Device::cpu, Kind::gradients, options.dtype, layout.full_size()};
 };
 
 Options small(Task task, Dtype dtype = Dtype::fp32, int layers = 3) {
@@ -97,7 +82,7 @@ Options small(Task task, Dtype dtype = Dtype::fp32, int layers = 3) {
 void make_sparse(Net& net) {
   for (int l = 0; l < net.layout.layers(); ++l) {
     const View layer = net.layout.layer(net.params, l);
-    const std::int64_t inputs = net.model_of().widths[l];
+    const std::int64_t inputs = net.shape.widths[l];
     fill(layer, [&, old = values(layer)](std::int64_t at) {
       return (at / inputs + 3 * (at % inputs)) % 64 == 0 ? old[at] : 0.0f;
     });
@@ -107,8 +92,8 @@ void make_sparse(Net& net) {
 /// `largest_bound`: a share of the largest gradient. A bound as large as what it bounds would let
 /// anything pass.
 void check_against_reference(const Options& options, double largest_bound, bool sparse = false) {
-  const std::string task = name_of(options.task), dtype = name_of(options.dtype);
-  INFO(task, ", ", dtype, ", ", options.layers, " layers");
+  INFO(fmt::format("{}, {}, {} layers", name_of(options.task), name_of(options.dtype),
+                   options.layers));
   Net net(options);
   if (sparse) make_sparse(net);
   const auto data = make_data(options, Device::cpu);
@@ -137,10 +122,8 @@ struct SmallIntegers : Data {
   explicit SmallIntegers(const Options& options) : Data(options, 0, 1), rows(options.batch) {}
   void load(Kernels&, std::int64_t first, View inputs, View targets) const override {
     const std::int64_t width = inputs.size / rows, outputs = targets.size / rows;
-    fill(inputs,
-         [&](std::int64_t at) { return ((first + at / width) * 5 + at % width * 4) % 3 - 1; });
-    fill(targets,
-         [&](std::int64_t at) { return (first + at / outputs + 2 * (at % outputs)) % 7 - 3; });
+    fill(inputs, [&](auto at) { return ((first + at / width) * 5 + at % width * 4) % 3 - 1; });
+    fill(targets, [&](auto at) { return (first + at / outputs + 2 * (at % outputs)) % 7 - 3; });
   }
   const std::int64_t rows;
 };
@@ -171,7 +154,7 @@ TEST_CASE("the reference's gradients are the slopes of its loss") {
     INFO(std::string(name_of(task)));
     const Options options = small(task);
     const Architecture shape = architecture(options);
-    const ReferenceModel model{shape, initial_params(shape, options.seed)};
+    const ReferenceModel model = initial_model(options);
     const Samples samples = samples_of(*make_data(options, Device::cpu), shape, 0, options.batch);
     const auto loss = [&](const ReferenceModel& at) { return at.loss_and_gradients(samples).loss; };
     const Layers gradients = model.loss_and_gradients(samples).gradients;
@@ -241,7 +224,7 @@ TEST_CASE("gradients are formed, rounded, and only then added, and padding is ze
     const Layers second = formed(1), first = formed(0);
     const Layers exact = net.reference().loss_and_gradients(net.samples((*data)(1, 0))).gradients;
     const View layer = net.layout.layer(net.grads, 0);
-    fill(layer.part(layer.used, 1), [](std::int64_t) { return NAN; });  // put to zero, not added to
+    fill(layer.part(layer.used, 1), NAN);  // put to zero, not added to
     formed(1, Write::add);
     int told_apart = 0;
     net.for_each(net.grads, [&](float sum, int l, std::int64_t i) {
@@ -260,12 +243,12 @@ TEST_CASE("initial weights are the note's, by global element number, whoever ask
   for (const Task task : tasks) {
     for (const Dtype dtype : dtypes) {
       const Net net(small(task, dtype));
-      const Layers expected = initial_params(net.model_of(), net.options.seed);
+      const Layers expected = initial_model(net.options).params;
       net.for_each(net.params, [&](float weight, int l, std::int64_t i) {
         CHECK(weight == rounded(dtype, static_cast<float>(expected[l][i])));
       });
       for (int rank = 0; rank < 3; ++rank) {
-        const Layout layout(net.model_of().sizes(), rank, 3);
+        const Layout layout(net.shape.sizes(), rank, 3);
         const Tensor shards(Device::cpu, Kind::parameters, dtype, layout.shard_size());
         for (int l = 0; l < layout.layers(); ++l) {
           const View shard = layout.shard(shards, l);
@@ -283,7 +266,7 @@ TEST_CASE("activations are booked from forward to backward, as many bytes as the
       const Change activations(Kind::activations), workspace(Kind::workspace);
       Net net(small(task, dtype));
       const auto data = make_data(net.options, Device::cpu);
-      const std::int64_t bytes = net.model_of().activation_bytes(5, dtype);
+      const std::int64_t bytes = net.shape.activation_bytes(5, dtype);
       constexpr std::int64_t panel = 4 * panel_elements(Device::cpu);
       CHECK(activations.figures() == figures({bytes, 0, 0, 0}));
       for (int step = 0; step < 2; ++step) {
@@ -320,7 +303,7 @@ TEST_CASE("what is not finite comes through to the loss and the gradients") {
     for (const float value : {INFINITY, -INFINITY, NAN}) {
       Net net(small(Task::mlp, dtype));
       // A weight that meets inputs of either sign: some infinity is positive and passes the ReLU.
-      fill(net.layout.layer(net.params, 0).part(0, 1), [&](std::int64_t) { return value; });
+      fill(net.layout.layer(net.params, 0).part(0, 1), value);
       CHECK(!std::isfinite(net.forward((*make_data(net.options, Device::cpu))(0, 0))));
       net.backward();
       int bad = 0;

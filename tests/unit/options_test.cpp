@@ -1,21 +1,18 @@
 // SPDX-License-Identifier: MIT
 // The command line: every option's good and bad values, one clear line for what is wrong, a help
-// that fits on the screen. Nothing a user can type may throw.
+// that fits on the screen. Nothing a user can type may throw. And what a run gets, from what was
+// asked for and what a machine has.
 #include "run/command_line.hpp"
 
-#include <doctest/doctest.h>
-
-#include <algorithm>
-#include <cstdlib>
 #include <map>
+#include <set>
 #include <sstream>
-#include <string>
-#include <tuple>
-#include <vector>
 
 #include "config.hpp"
+#include "run/choice.hpp"
+#include "tests/unit/checks.hpp"
 
-namespace zero {
+namespace zero::test {
 namespace {
 constexpr Chapter alone{.name = "01_adam", .ranks = false};
 constexpr Chapter plain{.name = "02_distributed_adam"};
@@ -44,26 +41,28 @@ Command read(Words words, const Chapter& chapter = window) {
   return read_command(static_cast<int>(words.size()), argv.data(), chapter);
 }
 
-Command accepted_command(const std::string& line, const Chapter& chapter) {
+Command accepted(const std::string& line, const Chapter& chapter = window) {
   const Command command = read(split(line), chapter);
   INFO(line, ": ", command.text);
   CHECK(tuple(command.run, command.status, command.text) == tuple(true, 0, ""));
   return command;
 }
 
-Options accepted(const std::string& line, const Chapter& chapter = window) {
-  return accepted_command(line, chapter).options;
-}
-
-Values values_of(const std::string& line, const Chapter& chapter = window) {
-  const Command command = accepted_command(line, chapter);
-  const Values values(command.values.begin(), command.values.end());
-  CHECK(values.size() == command.values.size());  // none twice
-  return values;
+/// The line gives each of these values its name; returns all that it gives.
+Values check_values(const std::string& line, const Values& expected,
+                    const Chapter& chapter = window) {
+  const Command command = accepted(line, chapter);
+  const Values found(command.values.begin(), command.values.end());
+  CHECK(found.size() == command.values.size());  // none twice
+  for (const auto& [name, value] : expected) {
+    INFO(line, ": ", name);
+    CHECK(found.at(name) == value);
+  }
+  return found;
 }
 
 /// A bad command line: exit code 2 and one line that names the program and contains `what`.
-void check_refused(const Words& words, const std::string& what, const Chapter& chapter = window) {
+void check_bad(const Words& words, const std::string& what, const Chapter& chapter = window) {
   const Command command = read(words, chapter);
   std::string line;
   for (const std::string& word : words) line += word + ' ';
@@ -76,16 +75,12 @@ void check_refused(const Words& words, const std::string& what, const Chapter& c
 }
 
 /// What the launcher announces, until the end of the scope.
-class Launched {
- public:
-  explicit Launched(int ranks) {
-    for (const char* name : names) unsetenv(name);
-    setenv(names[0], std::to_string(ranks).c_str(), 1);
+struct Launched {
+  explicit Launched(const char* ranks) {
+    unsetenv("OMPI_COMM_WORLD_SIZE");
+    setenv("PMI_SIZE", ranks, 1);
   }
-  ~Launched() { unsetenv(names[0]); }
-
- private:
-  static constexpr const char* names[] = {"PMI_SIZE", "OMPI_COMM_WORLD_SIZE"};
+  ~Launched() { unsetenv("PMI_SIZE"); }
 };
 
 /// Every option of the chapter but those about planning, when none is given.
@@ -102,18 +97,39 @@ Values defaults(const Chapter& chapter) {
   if (chapter.prefetch()) values["prefetch"] = 1;
   return values;
 }
+
+/// One machine with that many GPUs, on which the ranks take turns; this rank has that place.
+Machine machine(int gpus, int ranks, bool nccl = true, int place = 0) {
+  Machine machine{{gpus, gpus > 0 ? "" : "no driver", {}}, nccl, ranks, ranks};
+  if (gpus == 0) return machine;
+  machine.gpu = gpu_of(place, gpus);
+  machine.users = ranks / gpus + (place % gpus < ranks % gpus ? 1 : 0);
+  machine.gpus_in_use = std::min(ranks, gpus);
+  return machine;
+}
+
+/// expected: "device comm gpu sharing: why".
+void check_chosen(const Options& options, const Machine& machine, const std::string& expected) {
+  const Choice c = choose(options, machine);
+  CHECK(fmt::format("{} {} {} {}: {}", name_of(c.device), name_of(c.comm), c.gpu, c.sharing,
+                    c.why) == expected);
+}
+
+void check_no_choice(const Options& options, const Machine& machine, ExitCode code,
+                     const Words& words) {
+  check_refused(code, words, [&] { choose(options, machine); });
+}
+
+using enum Device;
+using enum Comm;
 }  // namespace
 
 TEST_CASE("without options the defaults hold, by chapter and by name") {
   for (const Chapter& chapter : chapters) {
     INFO(std::string(chapter.name));
-    const Values found = values_of("", chapter);
-    for (const auto& [name, value] : defaults(chapter)) {
-      INFO(name);
-      CHECK(found.at(name) == value);
-    }
-    CHECK(found.size() == defaults(chapter).size());
-    const Options o = accepted("", chapter);
+    const Values expected = defaults(chapter);
+    CHECK(check_values("", expected, chapter).size() == expected.size());
+    const Options o = accepted("", chapter).options;
     CHECK(o.dtype == (chapter.mixed_precision ? Dtype::bf16 : Dtype::fp32));
     CHECK(o.prefetch == (chapter.prefetch() ? 1 : 0));
     CHECK(tuple(o.loss_scale, o.plan, o.ranks) == tuple(0, false, 1));
@@ -132,7 +148,7 @@ TEST_CASE("every option is read, after a space or an equals sign") {
         line[at = line.find(' ', at)] = '=';
       }
     }
-    const Options o = accepted(line + " --quiet");
+    const Options o = accepted(line + " --quiet").options;
     CHECK(tuple(o.task, o.dtype, o.log, o.quiet) ==
           tuple(Task::mlp, Dtype::fp16, "out.jsonl", true));
     CHECK(tuple(o.steps, o.batch, o.accumulate, o.width, o.layers) == tuple(7, 3, 2, 9, 5));
@@ -142,8 +158,8 @@ TEST_CASE("every option is read, after a space or an equals sign") {
     CHECK(tuple(o.device, o.comm) == tuple(Device::cuda, Comm::nccl));
     CHECK(o.reduce == Reduce::native);
   }
-  CHECK(accepted("--plan --ranks 64").ranks == 64);
-  CHECK(accepted("--plan", alone).plan);
+  CHECK(accepted("--plan --ranks 64").options.ranks == 64);
+  CHECK(accepted("--plan", alone).options.plan);
 }
 
 TEST_CASE("the values by name are those that will be used, each with its type") {
@@ -160,36 +176,32 @@ TEST_CASE("the values by name are those that will be used, each with its type") 
       {"--device cpu --comm mpi", {{"device", "cpu"}, {"comm", "mpi"}}},
       {"--device auto --comm auto", {{"device", "auto"}, {"comm", "auto"}}},
       {"--reduce native --timeout 86400", {{"reduce", "native"}, {"timeout", 86400}}}};
-  for (const auto& [line, expected] : cases) {
-    const Values found = values_of(line);
-    for (const auto& [name, value] : expected) {
-      INFO(line, ": ", name);
-      CHECK(found.at(name) == value);
-    }
-  }
+  for (const auto& [line, expected] : cases) check_values(line, expected);
 }
 
 TEST_CASE("the ends of the ranges are inside") {
-  const Options least = accepted(
-      "--task mlp --steps 1 --batch 1 --accumulate 1 --width 1 --layers 1 --lr 0 --beta1 0 "
-      "--beta2 0 --weight-decay 0 --clip 0 --seed 0 --prefetch 0 --timeout 1");
+  const Options least =
+      accepted(
+          "--task mlp --steps 1 --batch 1 --accumulate 1 --width 1 --layers 1 --lr 0 --beta1 0 "
+          "--beta2 0 --weight-decay 0 --clip 0 --seed 0 --prefetch 0 --timeout 1")
+          .options;
   CHECK(tuple(least.layers, least.beta2, least.seed, least.timeout) == tuple(1, 0, 0, 1));
-  const Options most = accepted(
-      "--steps 1073741824 --batch 65536 --accumulate 65536 --width 65536 --layers 4096 "
-      "--beta1 0.999999 --plan --ranks 4096 --timeout 86400");
+  const Options most =
+      accepted(
+          "--steps 1073741824 --batch 65536 --accumulate 65536 --width 65536 --layers 4096 "
+          "--beta1 0.999999 --plan --ranks 4096 --timeout 86400")
+          .options;
   CHECK(tuple(most.steps, most.width, most.ranks) == tuple(1 << 30, 1 << 16, 1 << 12));
-  CHECK(accepted("--lr 1e-3").lr == 1e-3);
-  CHECK(accepted("--lr +.5").lr == 0.5);
-  CHECK(accepted("--dtype fp16 --loss-scale 0.5").loss_scale == 0.5);
-  CHECK(accepted("--dtype fp16 --loss-scale dynamic").loss_scale == 0);
+  CHECK(accepted("--lr 1e-3").options.lr == 1e-3);
+  CHECK(accepted("--lr +.5").options.lr == 0.5);
+  CHECK(accepted("--dtype fp16 --loss-scale 0.5").options.loss_scale == 0.5);
+  CHECK(accepted("--dtype fp16 --loss-scale dynamic").options.loss_scale == 0);
 }
 
 TEST_CASE("numbers and names: nothing else, in their range, and not lost in fp32") {
-  struct BadValues {
-    std::string options, values, what;  // each value is refused by each option, saying what
-  };
   const std::string no_number = "-1 -1e-3 1e999 -1e999 1e300 inf nan abc 1,5 0.1x --";
-  const BadValues table[] = {
+  // Options, values, what: each value is refused by each option, saying what.
+  const tuple<std::string, std::string, std::string> table[] = {
       {"--steps --batch --accumulate --width --layers --ranks --timeout",
        "0 -1 1.5 1e2 abc 0x10 9999999999 99999999999999999999999 nan",
        "is not a whole number from 1 to "},
@@ -206,20 +218,20 @@ TEST_CASE("numbers and names: nothing else, in their range, and not lost in fp32
       {"--device", "gpu 0 CPU", "is none of auto, cpu, cuda"},
       {"--comm", "ib 1", "is none of auto, mpi, nccl"},
       {"--reduce", "fast auto 0", "is none of native, ordered"}};
-  for (const BadValues& row : table) {
-    for (const std::string& option : split(row.options)) {
-      for (const std::string& value : split(row.values)) {
+  for (const auto& [options, values, what] : table) {
+    for (const std::string& option : split(options)) {
+      for (const std::string& value : split(values)) {
         Words words{option, value};
         if (option == "--ranks") words.push_back("--plan");
         if (option == "--loss-scale") words.insert(words.end(), {"--dtype", "fp16"});
         const bool is_value = value != "--";  // which ends the options
-        check_refused(words, is_value ? option + ": " + value + " " + row.what : option);
+        check_bad(words, is_value ? option + ": " + value + " " + what : option);
       }
-      check_refused({option}, option);
-      check_refused({option, ""}, option);
+      check_bad({option}, option);
+      check_bad({option, ""}, option);
     }
   }
-  check_refused({"--dtype", "bf16 "}, "--dtype: bf16  is none of bf16, fp16, fp32");
+  check_bad({"--dtype", "bf16 "}, "--dtype: bf16  is none of bf16, fp16, fp32");
 }
 
 TEST_CASE("what no option is, comes twice, lacks its value or does not go together") {
@@ -242,9 +254,9 @@ TEST_CASE("what no option is, comes twice, lacks its value or does not go togeth
       {"--task text --width 7", "--width 7 is not a multiple of 8"},
       {"--loss-scale 2", "--loss-scale is for --dtype fp16: bf16 needs none"},
       {"--loss-scale dynamic --dtype fp32", "fp32 needs none"}};
-  for (const auto& [line, what] : table) check_refused(split(line), what);
-  check_refused({"--data", ""}, "--data needs the name of a file");
-  check_refused({"--log", ""}, "--log needs the name of a file");
+  for (const auto& [line, what] : table) check_bad(split(line), what);
+  check_bad({"--data", ""}, "--data needs the name of a file");
+  check_bad({"--log", ""}, "--log needs the name of a file");
 }
 
 TEST_CASE("a chapter takes its own options only") {
@@ -252,17 +264,17 @@ TEST_CASE("a chapter takes its own options only") {
     for (const auto& [name, value] : defaults(window)) {
       const std::string option = "--" + name + "=x";
       const bool own = defaults(chapter).contains(name);
-      if (!own) check_refused({option}, "not expected: " + option, chapter);
+      if (!own) check_bad({option}, "not expected: " + option, chapter);
     }
   }
-  check_refused({"--plan", "--ranks=4"}, "not expected: --ranks=4", alone);
+  check_bad({"--plan", "--ranks=4"}, "not expected: --ranks=4", alone);
 }
 
 TEST_CASE("how the program was started must fit") {
-  const Launched launched(4);
-  check_refused({}, "this chapter is one process, it was started as 4", alone);
-  check_refused({"--plan"}, "leave out mpirun and say --ranks 4", plain);
-  CHECK(accepted("", plain).steps == 200);
+  const Launched launched("4");
+  check_bad({}, "this chapter is one process, it was started as 4", alone);
+  check_bad({"--plan"}, "leave out mpirun and say --ranks 4", plain);
+  CHECK(accepted("", plain).options.steps == 200);
 }
 
 TEST_CASE("help: one line for each option, none above 80 columns") {
@@ -276,20 +288,60 @@ TEST_CASE("help: one line for each option, none above 80 columns") {
     std::istringstream in(help);
     std::string line;
     while (std::getline(in, line) && line != "Options:") CHECK(line.size() <= 80);
-    Words listed;
+    std::multiset<std::string> listed, expected{"--help", "--plan"};
     for (std::string option; std::getline(in, option);) {
       if (option.empty()) continue;
       CHECK(option.size() <= 80);
       CHECK(option.starts_with("  -"));  // else it would go on from the line above
       CHECK(split(option).size() > 2);  // a name and some words about it
-      listed.push_back(split(option.substr(option.find("--")))[0]);
+      listed.insert(split(option.substr(option.find("--")))[0]);
     }
-    Words expected{"--help", "--plan"};
-    if (chapter.ranks) expected.push_back("--ranks");
-    for (const auto& [name, value] : defaults(chapter)) expected.push_back("--" + name);
-    std::sort(listed.begin(), listed.end());
-    std::sort(expected.begin(), expected.end());
+    if (chapter.ranks) expected.insert("--ranks");
+    for (const auto& [name, value] : defaults(chapter)) expected.insert("--" + name);
     CHECK(listed == expected);
   }
 }
-}  // namespace zero
+
+TEST_CASE("auto: what the machine has, and why") {
+  check_chosen({}, machine(0, 4), "cpu mpi 0 4: device cpu: no driver");
+  check_chosen({}, machine(8, 8, true, 5),
+               "cuda nccl 5 1: device cuda: 8 GPUs here; comm nccl: a GPU a rank");
+  check_chosen({}, machine(1, 4, true, 3),
+               "cuda mpi 0 4: device cuda: 1 GPU here; comm mpi: 4 ranks share 1 GPU");
+  check_chosen({}, machine(2, 2, false),
+               "cuda mpi 0 1: device cuda: 2 GPUs here; comm mpi: built without NCCL");
+  check_chosen({}, machine(2, 1), "cuda mpi 0 1: device cuda: 2 GPUs here");
+  for (const int place : {0, 1}) {
+    check_chosen({}, machine(2, 3, true, place),
+                 fmt::format("cuda mpi {} {}: ", place, 2 - place) +
+                     "device cuda: 2 GPUs here; comm mpi: 3 ranks share 2 GPUs");
+  }
+  // Eight ranks, each of which sees one GPU, and another one than the others.
+  Machine of_slurm = machine(1, 8);
+  of_slurm.users = 1;
+  of_slurm.gpus_in_use = 8;
+  check_chosen({}, of_slurm, "cuda nccl 0 1: device cuda: 1 GPU here; comm nccl: a GPU a rank");
+}
+
+TEST_CASE("what is asked for is taken") {
+  check_chosen({.device = cpu}, machine(8, 8), "cpu mpi 0 8: device cpu");
+  check_chosen({.device = cuda, .comm = mpi}, machine(8, 8), "cuda mpi 0 1: device cuda; comm mpi");
+  check_chosen({.device = cuda, .comm = nccl}, machine(1, 1),
+               "cuda nccl 0 1: device cuda; comm nccl");
+  check_chosen({.reduce = Reduce::native}, machine(4, 4),
+               "cuda nccl 0 1: device cuda: 4 GPUs here; comm nccl: a GPU a rank; reduce native");
+}
+
+TEST_CASE("what cannot be had is refused, with the numbers and what works") {
+  constexpr ExitCode usage = ExitCode::usage, resources = ExitCode::resources;
+  check_no_choice({.device = cuda}, machine(0, 2), resources, {"no driver", "--device cpu"});
+  const Options with_nccl{.device = cuda, .comm = nccl};
+  check_no_choice(with_nccl, machine(1, 4), resources, {"4 ranks", "1 GPU", "--comm mpi"});
+  check_no_choice(with_nccl, machine(2, 2, false), resources, {"built without NCCL", "--comm mpi"});
+  check_no_choice({.device = cpu, .comm = nccl}, machine(2, 2), usage, {"--device cuda"});
+  for (const std::optional<Comm> comm : {std::optional<Comm>(), {mpi}}) {
+    check_no_choice({.comm = comm, .reduce = Reduce::native}, machine(1, 2), usage,
+                    {"--comm nccl"});
+  }
+}
+}  // namespace zero::test

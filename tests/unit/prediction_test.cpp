@@ -3,44 +3,33 @@
 // the right ones is for the tests that are compiled against it.
 #include "report/prediction.hpp"
 
-#include <doctest/doctest.h>
-
 #include <cmath>
-#include <cstdlib>
 #include <filesystem>
-#include <string>
 
 #include "config.hpp"
 #include "run/command_line.hpp"
 #include "tests/unit/checks.hpp"
-#include "train/mlp.hpp"
 
-namespace zero {
+namespace zero::test {
 namespace {
-constexpr Chapter replicated{
-    .name = "replicated",
-    .state_bytes = [](double p, double g, double k, double) { return p + g + k; },
-    .elements_sent = [](double) { return Traffic(0, 2, 0); },
-};
-constexpr Chapter sharded_optimizer{
-    .name = "sharded optimizer",
-    .state_bytes = [](double p, double g, double k, double n) { return p + g + k / n; },
-    .elements_sent = [](double) { return Traffic(0, 1, 1); },
-};
-constexpr Chapter sharded_gradients{
-    .name = "sharded gradients",
-    .state_bytes = [](double p, double g, double k, double n) { return p + (g + k) / n; },
-    .elements_sent = [](double a) { return Traffic(0, a, 1); },
-    .whole_layers = [](int) { return WholeLayers(0, 1); },
-};
-constexpr Chapter sharded_all{
-    .name = "sharded all",
-    .state_bytes = [](double p, double g, double k, double n) { return (p + g + k) / n; },
-    .elements_sent = [](double a) { return Traffic(a, 2 * a, 0); },
-    .whole_layers = [](int prefetch) { return WholeLayers(prefetch + 1, 2); },
-};
-constexpr const Chapter* stages[] = {&replicated, &sharded_optimizer, &sharded_gradients,
-                                     &sharded_all};
+/// ZeRO's stages, from 0: replicated; optimizer sharded, gradients too, parameters too.
+constexpr Chapter stages[] = {
+    {.name = "replicated",
+     .state_bytes = [](double p, double g, double k, double) { return p + g + k; },
+     .elements_sent = [](double) { return Traffic(0, 2, 0); }},
+    {.name = "sharded optimizer",
+     .state_bytes = [](double p, double g, double k, double n) { return p + g + k / n; },
+     .elements_sent = [](double) { return Traffic(0, 1, 1); }},
+    {.name = "sharded gradients",
+     .state_bytes = [](double p, double g, double k, double n) { return p + (g + k) / n; },
+     .elements_sent = [](double a) { return Traffic(0, a, 1); },
+     .whole_layers = [](int) { return WholeLayers(0, 1); }},
+    {.name = "sharded all",
+     .state_bytes = [](double p, double g, double k, double n) { return (p + g + k) / n; },
+     .elements_sent = [](double a) { return Traffic(a, 2 * a, 0); },
+     .whole_layers = [](int prefetch) { return WholeLayers(prefetch + 1, 2); }}};
+constexpr const Chapter& replicated = stages[0];
+constexpr const Chapter& sharded_all = stages[3];
 
 /// A stack of layers on text, the shipped one.
 Options text_options(Dtype dtype, int layers) {
@@ -76,10 +65,9 @@ void check_cell(const Chapter& chapter, double parameters, int ranks, const std:
                 bool truncated) {
   INFO(parameters, " parameters on ", ranks, " ranks");
   const double gb = state_of(chapter, Dtype::bf16, parameters, ranks) / 1e9;
+  // Of the last decimal.
   const std::size_t point = printed.find('.');
-  const auto decimals =
-      point == printed.npos ? 0.0 : static_cast<double>(printed.size() - point - 1);
-  const double unit = std::pow(10, -decimals);
+  const double unit = point == printed.npos ? 1 : std::pow(10, point + 1.0 - printed.size());
   // Padding adds less than a MB. What lies just on a border of the printed unit may go either way.
   const double padding = 1e-3;
   const double above = gb - std::atof(printed.c_str());
@@ -106,7 +94,7 @@ TEST_CASE("the 54 cells of the ZeRO paper's table of model states, in GB") {
     for (int cell = 0; cell < 9; ++cell) {
       // The first model's cells are rounded in the paper, the others' are cut off.
       const int model = cell / 3;
-      check_cell(*stages[1 + cell % 3], models[model], row.ranks, row.cells[cell], model > 0);
+      check_cell(stages[1 + cell % 3], models[model], row.ranks, row.cells[cell], model > 0);
     }
   }
   check_cell(replicated, 7.5e9, 64, "120", false);
@@ -117,14 +105,13 @@ TEST_CASE("shares of memory saved, in 16 bit and in fp32") {
     int ranks;
     double mixed[3], fp32[3];  // percent, by stage
   };
-  constexpr Row rows[] = {{2, {37.5, 43.75, 50}, {25, 37.5, 50}},
-                          {4, {56.25, 65.625, 75}, {37.5, 56.25, 75}},
-                          {8, {65.625, 76.5625, 87.5}, {43.75, 65.625, 87.5}}};
   constexpr double parameters = 64e6;  // no padding at 2, 4 and 8 ranks
-  for (const Row& row : rows) {
+  for (const Row& row : {Row{2, {37.5, 43.75, 50}, {25, 37.5, 50}},
+                         {4, {56.25, 65.625, 75}, {37.5, 56.25, 75}},
+                         {8, {65.625, 76.5625, 87.5}, {43.75, 65.625, 87.5}}}) {
     for (int stage = 1; stage <= 3; ++stage) {
       const auto saved = [&](Dtype dtype) {
-        return 100 * (1 - state_of(*stages[stage], dtype, parameters, row.ranks) /
+        return 100 * (1 - state_of(stages[stage], dtype, parameters, row.ranks) /
                               state_of(replicated, dtype, parameters, row.ranks));
       };
       CHECK(saved(Dtype::bf16) == row.mixed[stage - 1]);
@@ -138,7 +125,7 @@ TEST_CASE("three layers of 2048 with bias in fp32 on 4 ranks: 201, 126, 88 and 5
   const Options options{.task = Task::mlp, .width = 2048, .layers = 3};
   constexpr double expected[] = {201.4, 125.9, 88.1, 50.4};
   for (int stage = 0; stage <= 3; ++stage) {
-    const Prediction plan = on_cpu(*stages[stage], options, 4);
+    const Prediction plan = on_cpu(stages[stage], options, 4);
     CHECK(plan.parameters == 12589056);
     CHECK(plan.padded == plan.parameters);
     const double mb = static_cast<double>(resident_state(plan)) / 1e6;
@@ -152,24 +139,22 @@ TEST_CASE("every kind of memory, on two layers of text in 16 bit on 3 ranks") {
   // 272 + 4352 parameters, padded: 288 + 4368
   constexpr std::int64_t full = 4656, largest = 4368;
   const auto file = static_cast<std::int64_t>(std::filesystem::file_size(default_corpus));
-  struct State {
-    std::int64_t params, grads, grads_borrowed, optimizer;
-  };
-  constexpr State expected[] = {{2 * full, 2 * full, 0, 12 * full},
-                                {2 * full, 2 * full, 0, 4 * full},
-                                {2 * full, 2 * full / 3, 2 * largest, 4 * full},
-                                {2 * full / 3, 2 * full / 3, 2 * 2 * largest, 4 * full}};
+  // Parameters, gradients, what is borrowed for gradients, optimizer.
+  constexpr std::int64_t expected[][4] = {{2 * full, 2 * full, 0, 12 * full},
+                                          {2 * full, 2 * full, 0, 4 * full},
+                                          {2 * full, 2 * full / 3, 2 * largest, 4 * full},
+                                          {2 * full / 3, 2 * full / 3, 2 * 2 * largest, 4 * full}};
   for (int stage = 0; stage <= 3; ++stage) {
-    const Prediction plan = on_cpu(*stages[stage], options, 3);
-    const State& state = expected[stage];
+    const Prediction plan = on_cpu(stages[stage], options, 3);
+    const auto& [params, grads, grads_borrowed, optimizer] = expected[stage];
     const auto check = [&](Kind kind, std::int64_t resident, std::int64_t borrowed) {
-      INFO(std::string(stages[stage]->name), ", ", std::string(name_of(kind)));
+      INFO(fmt::format("{}, {}", stages[stage].name, name_of(kind)));
       CHECK(of(plan, kind).resident == resident);
       CHECK(of(plan, kind).peak == resident + borrowed);
     };
-    check(Kind::parameters, state.params, stage == 3 ? 2 * 2 * largest : 0);
-    check(Kind::gradients, state.grads, state.grads_borrowed);
-    check(Kind::optimizer, state.optimizer, 0);
+    check(Kind::parameters, params, stage == 3 ? 2 * 2 * largest : 0);
+    check(Kind::gradients, grads, grads_borrowed);
+    check(Kind::optimizer, optimizer, 0);
     check(Kind::communication, 0, 2 * largest / 3 * 2);
     // 16 + 16 + 256 and twice the largest, 256, for each of 5 samples in 2 bytes
     check(Kind::activations, 0, 5 * (288 + 512) * 2);
@@ -186,18 +171,13 @@ TEST_CASE("every kind of memory, on two layers of text in 16 bit on 3 ranks") {
 }
 
 TEST_CASE("a window borrows prefetch + 1 layers and two gradients, or what a run has uses for") {
-  struct Window {
-    int layers, prefetch, accumulate, params, grads;
-  };
+  using Five = std::array<int, 5>;
   // One layer is used twice in a step and micro-batch (forward, backward), its gradient once.
-  for (const Window& window : {Window{2, 0, 1, 1, 2},
-                               {2, 1, 1, 2, 2},
-                               {2, 2, 1, 3, 2},
-                               {1, 2, 1, 2, 1},
-                               {1, 2, 2, 3, 2}}) {
-    Options options = text_options(Dtype::fp32, window.layers);
-    options.prefetch = window.prefetch;
-    options.accumulate = window.accumulate;
+  for (const auto& [layers, prefetch, accumulate, params, grads] :
+       {Five{2, 0, 1, 1, 2}, {2, 1, 1, 2, 2}, {2, 2, 1, 3, 2}, {1, 2, 1, 2, 1}, {1, 2, 2, 3, 2}}) {
+    Options options = text_options(Dtype::fp32, layers);
+    options.prefetch = prefetch;
+    options.accumulate = accumulate;
     const Layout layout = layout_of(options, 2);
     const Prediction plan = on_cpu(sharded_all, options, 2);
     const auto borrowed = [&](Kind kind) {
@@ -205,8 +185,8 @@ TEST_CASE("a window borrows prefetch + 1 layers and two gradients, or what a run
     };
     CHECK(of(plan, Kind::parameters).resident == 4 * layout.full_size() / 2);
     CHECK(of(plan, Kind::optimizer).resident == 8 * layout.full_size() / 2);
-    CHECK(borrowed(Kind::parameters) == window.params);
-    CHECK(borrowed(Kind::gradients) == window.grads);
+    CHECK(borrowed(Kind::parameters) == params);
+    CHECK(borrowed(Kind::gradients) == grads);
   }
 }
 
@@ -216,29 +196,28 @@ TEST_CASE("elements sent, by phase, padding and scalars, with steps skipped and 
   // 4624 parameters and 32 of padding. A rank sends (N - 1) / N of both, times the factor; all
   // ranks together send each element of padding to N - 1 others.
   constexpr std::int64_t once = 4656 / 3 * 2, padding = 32 * 2;
-  struct Sent {
-    std::int64_t forward, backward, update, padding;
-  };
-  // Of 10 steps 4 are skipped, and have no update; forward and backward have been by then.
-  constexpr Sent expected[] = {{0, 2 * once * 10, 0, padding * 2 * 10},
-                               {0, once * 10, once * 6, padding * (10 + 6)},
-                               {0, 3 * once * 10, once * 6, padding * (3 * 10 + 6)},
-                               {3 * once * 10, 6 * once * 10, 0, padding * (3 + 6) * 10}};
+  // Forward, backward, update, padding. Of 10 steps 4 are skipped, and have no update; forward and
+  // backward have been by then.
+  constexpr std::int64_t expected[][4] = {
+      {0, 2 * once * 10, 0, padding * 2 * 10},
+      {0, once * 10, once * 6, padding * (10 + 6)},
+      {0, 3 * once * 10, once * 6, padding * (3 * 10 + 6)},
+      {3 * once * 10, 6 * once * 10, 0, padding * (3 + 6) * 10}};
   for (int stage = 0; stage <= 3; ++stage) {
-    INFO(std::string(stages[stage]->name));
-    const Prediction plan = on_cpu(*stages[stage], options, 3);
-    CHECK(plan.sent(Phase::forward, {10, 4}) == expected[stage].forward);
-    CHECK(plan.sent(Phase::backward, {10, 4}) == expected[stage].backward);
-    CHECK(plan.sent(Phase::update, {10, 4}) == expected[stage].update);
+    INFO(std::string(stages[stage].name));
+    const Prediction plan = on_cpu(stages[stage], options, 3);
+    for (const Phase p : step_phases) {
+      CHECK(plan.sent(p, {10, 4}) == expected[stage][static_cast<int>(p) - 1]);
+    }
     CHECK(plan.sent(Phase::setup, {10, 4}) == 0);
-    CHECK(plan.padding_sent({10, 4}) == expected[stage].padding);
+    CHECK(plan.padding_sent({10, 4}) == expected[stage][3]);
     CHECK(plan.scalars_sent({10, 4}) == 10 * 2 * 2);  // two to each of the others, skipped or not
   }
 }
 
 TEST_CASE("one rank sends nothing and needs no buffer to receive in") {
-  for (const Chapter* chapter : stages) {
-    const Prediction plan = on_cpu(*chapter, text_options(Dtype::bf16, 2), 1);
+  for (const Chapter& chapter : stages) {
+    const Prediction plan = on_cpu(chapter, text_options(Dtype::bf16, 2), 1);
     for (const Phase phase : step_phases) CHECK(plan.sent(phase, {10, 0}) == 0);
     CHECK(plan.padding_sent({10, 0}) == 0);
     CHECK(plan.scalars_sent({10, 0}) == 0);
@@ -249,8 +228,8 @@ TEST_CASE("one rank sends nothing and needs no buffer to receive in") {
 
 TEST_CASE("family and window are read off a chapter's formulas") {
   for (int stage = 0; stage <= 3; ++stage) {
-    CHECK(family(*stages[stage]) == (stage < 2 ? "once a step" : "every micro-batch"));
-    CHECK(stages[stage]->prefetch() == (stage == 3));
+    CHECK(family(stages[stage]) == (stage < 2 ? "once a step" : "every micro-batch"));
+    CHECK(stages[stage].prefetch() == (stage == 3));
   }
 }
 
@@ -272,28 +251,26 @@ TEST_CASE("what does not fit beside those who share the memory is refused, with 
   const Prediction plan = on_cpu(replicated, small, 2);
   std::int64_t bytes = 0;
   for (const Prediction::Bytes& kind : plan.bytes) bytes += kind.peak;
-  const auto check = [&](const Options& options, int sharing) {
+  const auto check = [](const Options& options, int sharing) {
     return check_memory(replicated, options, {.sharing = sharing}, layout_of(options, 2));
   };
   CHECK(check(small, 2) == bytes);
   // As many as would take twice what there is; and one rank that no machine has room for.
-  const auto many =
-      static_cast<int>(2 * (memory_of(Device::cpu).available() / static_cast<double>(bytes)));
+  const auto many = static_cast<int>(2 * memory_of(Device::cpu).available() / bytes);
   const Options large{.task = Task::mlp, .width = 1 << 16, .layers = 1 << 12};
   for (const auto& [options, sharing] : {std::pair{small, many}, {large, 1}}) {
-    test::check_refused(
-        ExitCode::resources,
-        {"each rank needs ", fmt::format(" bytes, {} on this machine share ", sharing)},
-        [&] { check(options, sharing); });
+    const std::string share = fmt::format(" bytes, {} on this machine share ", sharing);
+    check_refused(ExitCode::resources, {"each rank needs ", share},
+                  [&] { check(options, sharing); });
   }
 }
 
 TEST_CASE("what can be answered alone is, with its exit code; the rest goes on") {
   Command command;
   command.run = true;
-  CHECK(!answer_alone(command, sharded_gradients));
+  CHECK(!answer_alone(command, sharded_all));
   command.options.plan = true;
   command.options.data = "no such file";
-  CHECK(answer_alone(command, sharded_gradients) == 3);
+  CHECK(answer_alone(command, sharded_all) == 3);
 }
-}  // namespace zero
+}  // namespace zero::test

@@ -4,39 +4,32 @@
 #pragma once
 #include <algorithm>
 #include <cmath>
-#include <cstddef>
-#include <vector>
 
 #include "train/options.hpp"
 
 namespace zero::test {
 /// The state of a vector of parameters; a model has one for each layer.
 struct ReferenceAdam {
-  double lr, beta1, beta2, eps, weight_decay;
-  int steps = 0;
-  std::vector<double> momentum, variance;
-
   ReferenceAdam(const Options& options, std::size_t size)
-      : lr(options.lr),
-        beta1(options.beta1),
-        beta2(options.beta2),
-        eps(options.eps),
-        weight_decay(options.weight_decay),
-        momentum(size),
-        variance(size) {}
+      : options(options), momentum(size), variance(size) {}
 
   /// A skipped step is one that is not asked for.
   void update(std::vector<double>& weights, const std::vector<double>& grads) {
+    const double lr = options.lr, beta1 = options.beta1, beta2 = options.beta2;
     ++steps;
     for (std::size_t i = 0; i < weights.size(); ++i) {
       momentum[i] = beta1 * momentum[i] + (1 - beta1) * grads[i];
       variance[i] = beta2 * variance[i] + (1 - beta2) * grads[i] * grads[i];
       const double unbiased_momentum = momentum[i] / (1 - std::pow(beta1, steps));
       const double unbiased_variance = variance[i] / (1 - std::pow(beta2, steps));
-      weights[i] -= lr * weight_decay * weights[i];
-      weights[i] -= lr * unbiased_momentum / (std::sqrt(unbiased_variance) + eps);
+      weights[i] -= lr * options.weight_decay * weights[i];
+      weights[i] -= lr * unbiased_momentum / (std::sqrt(unbiased_variance) + options.eps);
     }
   }
+
+  const Options options;
+  int steps = 0;
+  std::vector<double> momentum, variance;
 };
 
 /// The reference, and how far an Adam of unit roundoff u may be from it.
@@ -61,13 +54,13 @@ struct Bounded {
   void update(const std::vector<double>& grads) {
     const std::vector<double> before = weights;
     adam.update(weights, grads);
-    const double t = adam.steps;
-    const double left1 = 1 - std::pow(adam.beta1, t), left2 = 1 - std::pow(adam.beta2, t);
+    const double t = adam.steps, beta1 = adam.options.beta1;
+    const double left1 = 1 - std::pow(beta1, t), left2 = 1 - std::pow(adam.options.beta2, t);
     const double factor = (4.5 * t + 11) * u + 0x1p-53 * (1 / left1 + 0.5 / left2);
     for (std::size_t i = 0; i < weights.size(); ++i) {
-      magnitude[i] = adam.beta1 * magnitude[i] + (1 - adam.beta1) * std::abs(grads[i]);
-      const double denominator = std::sqrt(adam.variance[i] / left2) + adam.eps;
-      const double moved = adam.lr / left1 * magnitude[i] / denominator;
+      magnitude[i] = beta1 * magnitude[i] + (1 - beta1) * std::abs(grads[i]);
+      const double denominator = std::sqrt(adam.variance[i] / left2) + adam.options.eps;
+      const double moved = adam.options.lr / left1 * magnitude[i] / denominator;
       error[i] += 1.01 * (3 * u * std::max(std::abs(before[i]), std::abs(weights[i])));
       error[i] += 1.01 * factor * moved;
     }

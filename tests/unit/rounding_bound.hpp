@@ -2,8 +2,6 @@
 // How far rounding may take a model's loss and gradients from the reference's.
 #pragma once
 #include <algorithm>
-#include <cmath>
-#include <span>
 
 #include "tests/ranks/reference_model.hpp"
 
@@ -39,15 +37,16 @@ class RoundingBound {
                                       : squared_error(real.back(), samples.targets, off);
     // The loss moves by the outputs' errors times the steepest delta on the way. Each delta is
     // rounded three times: in a difference, for its factor, and in their product.
-    Numbers delta = magnitudes(model.loss_gradient(real.back(), samples.targets));
+    Numbers delta;
+    model.loss(real.back(), samples.targets, delta);
     for (std::size_t i = 0; i < delta.size(); ++i) {
-      delta[i] += error[i];
+      delta[i] = std::abs(delta[i]) + error[i];
       loss += delta[i] * off[i];
       error[i] += 4 * u * delta[i];
       delta[i] += 4 * u * delta[i];
     }
     // Back come the delta, stored; sums of outputs terms, stored; the sum over the batch, stored.
-    std::int64_t wide = model.batch_of(samples);
+    std::int64_t wide = std::ssize(samples.inputs) / shape_.widths.front();
     for (const std::int64_t width : shape_.widths) wide += 2 * width + 1;
     gradients = absolute.backward(sums, delta);
     const Layers propagated = absolute.backward(sums, error);
@@ -95,23 +94,20 @@ class RoundingBound {
 
   /// The same. exp(z - max) is rounded in the difference, of at most r, and by the library, by 4 u:
   /// as if z were further off. The sum over c classes is off by c u more, the quotient by u.
-  Numbers cross_entropy(const Numbers& outputs, std::size_t batch, Numbers& off) {
-    const auto rows = static_cast<double>(batch);
-    const auto classes = static_cast<double>(outputs.size()) / rows;
+  Numbers cross_entropy(const Numbers& outputs, double samples, Numbers& off) {
+    const std::int64_t classes = shape_.widths.back();
     Numbers change;
-    for (std::size_t s = 0; s < batch; ++s) {
-      const auto row =
-          std::span(outputs).subspan(s * outputs.size() / batch, outputs.size() / batch);
-      const auto row_off = std::span(off).subspan(s * row.size(), row.size());
-      const auto [least, most] = std::minmax_element(row.begin(), row.end());
-      const double e = *std::max_element(row_off.begin(), row_off.end());
-      const double range = *most - *least + 2 * e;
-      std::fill(row_off.begin(), row_off.end(), e + u * (range + 4));
+    for (std::int64_t at = 0; at < std::ssize(outputs); at += classes) {
+      const auto row = std::span(outputs).subspan(at, classes);
+      const auto row_off = std::span(off).subspan(at, classes);
+      const auto [least, most] = std::ranges::minmax(row);
+      const double e = std::ranges::max(row_off), range = most - least + 2 * e;
+      std::ranges::fill(row_off, e + u * (range + 4));
       const double ratio = std::expm1(2 * row_off[0] + u * (classes + 2));
-      for (const double p : ReferenceModel::softmax(row)) change.push_back(ratio * p / rows);
+      for (const double p : ReferenceModel::softmax(row)) change.push_back(ratio * p / samples);
       // log(sum) + max - z: the sum, and 4 roundings of numbers no larger than these.
-      const double numbers = std::log(classes) + range + std::abs(*most) + e;
-      loss += u * (classes + 4 * 2 * numbers) / rows;
+      const double numbers = std::log(classes) + range + std::abs(most) + e;
+      loss += u * (classes + 4 * 2 * numbers) / samples;
     }
     return change;
   }

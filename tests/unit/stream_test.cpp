@@ -2,37 +2,21 @@
 // Streams: the order within one, the order that events make between two, and their end.
 #include "compute/stream.hpp"
 
-#include <doctest/doctest.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <atomic>
 #include <exception>
-#include <memory>
-#include <string>
-#include <thread>
-#include <utility>
-#include <vector>
 
-namespace zero {
+#include "tests/unit/checks.hpp"
+
+namespace zero::test {
 namespace {
 using namespace std::chrono_literals;
 
 /// Long against everything that a stream does by itself.
 constexpr auto a_while = 20ms;
 
-constexpr Stream::Mode worker = Stream::Mode::worker;
-constexpr Stream::Mode modes[] = {Stream::Mode::inline_, worker};
-
-/// Delays the streams of one name until the end of the scope.
-class Delay {
- public:
-  explicit Delay(const std::string& name) : name_(name) { Stream::delay_for_tests(name, a_while); }
-  ~Delay() { Stream::delay_for_tests(name_, 0us); }
-
- private:
-  std::string name_;
-};
+constexpr Stream::Mode modes[] = {Stream::Mode::inline_, Stream::Mode::worker};
 
 /// A task's own exception, which nobody else could have made.
 struct Mishap {};
@@ -60,7 +44,7 @@ TEST_CASE("an inline stream runs a task at once, a worker stream on a thread of 
   here.run([&] { where = std::this_thread::get_id(); });
   CHECK(where == std::this_thread::get_id());
   CHECK(here.device() == Device::cpu);
-  Stream there("there", Device::cpu, worker);
+  Worker there("there");
   there.run([&] { where = std::this_thread::get_id(); });
   there.synchronise();
   CHECK(where != std::this_thread::get_id());
@@ -70,8 +54,7 @@ TEST_CASE("two streams run side by side until a wait makes one come after the ot
   std::atomic<bool> go = false;
   std::atomic<int> value = 0;
   int seen_without = -1, seen_with = -1;
-  Stream first("first", Device::cpu, worker);
-  Stream second("second", Device::cpu, worker);
+  Worker first("first"), second("second");
   first.run([&] {
     until(go);
     value = 1;
@@ -93,32 +76,27 @@ TEST_CASE("a delay brings about the order in which a missing wait shows, until i
   const auto second_overtakes = [] {
     std::atomic<int> value = 0;
     int seen = -1;
-    Stream first("first", Device::cpu, worker);
-    Stream second("second", Device::cpu, worker);
+    Worker first("first"), second("second");
     first.run([&] { value = 1; });
     std::this_thread::sleep_for(a_while / 4);
     second.run([&] { seen = value; });
     second.synchronise();
     return seen == 0;
   };
-  const auto in_some_try = [&](bool overtakes) {
-    int tries = 20;
-    while (tries > 0 && second_overtakes() != overtakes) --tries;
-    return tries > 0;
-  };
   for (const auto& [delayed, overtakes] :
        {std::pair{"another", false}, {"first", true}, {"another", false}}) {
-    const Delay delay(delayed);
-    CHECK(in_some_try(overtakes));
+    const Delay delay(delayed, a_while);
+    int tries = 20;
+    while (tries > 0 && second_overtakes() != overtakes) --tries;
+    CHECK(tries > 0);
   }
 }
 
 TEST_CASE("a wait hands plain memory over from stream to stream, there and back") {
-  const Delay delay("producer");
+  const Delay delay("producer", a_while);
   int box = 0;  // not atomic: ThreadSanitizer sees whether the waits are edges
   std::vector<int> seen;
-  Stream producer("producer", Device::cpu, worker);
-  Stream consumer("consumer", Device::cpu, worker);
+  Worker producer("producer"), consumer("consumer");
   for (int i = 1; i <= 3; ++i) {
     producer.wait(consumer.record());
     producer.run([&box, i] { box = i; });
@@ -132,8 +110,7 @@ TEST_CASE("a wait hands plain memory over from stream to stream, there and back"
 TEST_CASE("an event is the moment of its recording, not the end of the stream") {
   std::atomic<bool> go = false;
   bool ran = false;
-  Stream early("early", Device::cpu, worker);
-  Stream late("late", Device::cpu, worker);
+  Worker early("early"), late("late");
   early.run([] {});
   const Event event = early.record();
   early.run([&] { until(go); });
@@ -145,9 +122,9 @@ TEST_CASE("an event is the moment of its recording, not the end of the stream") 
 }
 
 TEST_CASE("an inline stream waits for a worker's event where it stands") {
-  const Delay delay("slow");
+  const Delay delay("slow", a_while);
   int value = 0;
-  Stream slow("slow", Device::cpu, worker);
+  Worker slow("slow");
   Stream direct("direct", Device::cpu);
   slow.run([&] { value = 1; });
   direct.wait(slow.record());
@@ -160,9 +137,8 @@ TEST_CASE("an inline stream waits for a worker's event where it stands") {
 TEST_CASE("a stream goes when all that was put on it is done, whichever of two goes first") {
   for (const bool first_goes_first : {true, false}) {
     std::atomic<int> ran = 0;  // each task comes after the one before, whatever its stream
-    auto first = std::make_unique<Stream>("first", Device::cpu, worker);
-    auto second = std::make_unique<Stream>("second", Device::cpu, worker);
-    Stream third("third", Device::cpu, worker);
+    auto first = std::make_unique<Worker>("first"), second = std::make_unique<Worker>("second");
+    Worker third("third");
     first->run([] { std::this_thread::sleep_for(a_while); });
     for (int i = 0; i < 3; ++i) {
       second->wait(first->record());
@@ -211,21 +187,14 @@ TEST_CASE("a task runs in the phase and the step of whoever put it on the stream
 }
 
 TEST_CASE("an observer is called around each task, where the task is, and nowhere else") {
-  struct Call {
-    bool operator==(const Call&) const = default;
-    std::string stream;
-    Phase phase;
-    const Kernels* on;
-    bool begins;
-    std::thread::id thread;
-    int tasks_done;
-  };
+  // The stream's name, phase and kernels, whether a task begins, its thread, and the tasks done.
+  using Call = std::tuple<std::string, Phase, const Kernels*, bool, std::thread::id, int>;
   for (const Stream::Mode mode : modes) {
     std::vector<Call> calls;
     int done = 0;
     Stream before("before", Device::cpu, mode);
     Stream::observe([&](const std::string& stream, Phase phase, Kernels& on, bool begins) {
-      calls.push_back({stream, phase, &on, begins, std::this_thread::get_id(), done});
+      calls.emplace_back(stream, phase, &on, begins, std::this_thread::get_id(), done);
     });
     Stream stream("observed", Device::cpu, mode);
     Stream::observe(nullptr);
@@ -265,7 +234,7 @@ TEST_CASE("what a worker's task throws ends the process where it happens, caught
         _exit(7);
       }
     });
-    Stream stream("failing", Device::cpu, worker);
+    Worker stream("failing");
     stream.run([] { throw Mishap(); });
     stream.synchronise();
     _exit(0);
@@ -279,7 +248,7 @@ TEST_CASE("what a worker's task throws ends the process where it happens, caught
 TEST_CASE("the host waits for room when 4096 tasks wait") {
   std::atomic<bool> open = false;
   std::atomic<int> put = 0;
-  Stream stream("test", Device::cpu, worker);
+  Worker stream("test");
   stream.run([&] { until(open); });
   std::thread host([&] {
     for (int i = 0; i < 5000; ++i) {
@@ -295,4 +264,4 @@ TEST_CASE("the host waits for room when 4096 tasks wait") {
   stream.synchronise();
   CHECK(put == 5000);
 }
-}  // namespace zero
+}  // namespace zero::test

@@ -2,17 +2,15 @@
 // The watchdog: which standstill it sees, what it says of it, and what it takes for none.
 #include "compute/watchdog.hpp"
 
-#include <doctest/doctest.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <future>
-#include <thread>
 
-#include "compute/stream.hpp"
+#include "tests/unit/checks.hpp"
 
-namespace zero {
+namespace zero::test {
 namespace {
 using namespace std::chrono_literals;
 
@@ -20,11 +18,15 @@ constexpr auto limit = 1s;
 /// A task that says of no rank that it waits for it may stand a second longer.
 constexpr auto surely_over = 3s;
 
+constexpr const char* ending =
+    ": a rank is stuck or gone, or a step takes longer than --timeout allows";
+
 /// A watchdog and its first sentence.
 struct Watched {
   std::string sentence() {
     return said.wait_for(surely_over) == std::future_status::ready ? said.get() : "nothing";
   }
+  void check(const std::string& beginning) { CHECK(sentence() == beginning + ending); }
 
   std::promise<std::string> promise;
   std::future<std::string> said = promise.get_future();
@@ -35,23 +37,19 @@ struct Watched {
 struct Never : DeviceMark {
   bool passed() const override { return false; }
 };
-
-constexpr const char* ending =
-    ": a rank is stuck or gone, or a step takes longer than --timeout allows";
 }  // namespace
 
 TEST_CASE("a task that does not end is named, with its step, phase and stream") {
   std::promise<void> end;
   Watched watched;
-  Stream stream("compute", Device::cpu, Stream::Mode::worker);
+  Worker stream("compute");
   current_step = 3;
   {
     const PhaseScope phase(Phase::backward);
     stream.run([&] { end.get_future().wait(); });
   }
   current_step = 0;
-  CHECK(watched.sentence() ==
-        std::string("step 3, backward: a task on stream compute has waited 1 s") + ending);
+  watched.check("step 3, backward: a task on stream compute has waited 1 s");
   end.set_value();
 }
 
@@ -71,35 +69,26 @@ TEST_CASE("of all that stand still the task that waits for ranks is named, with 
     task_waits_for({1, 2});
     over.wait();
   });
-  CHECK(watched.sentence() == std::string("step 0, setup: all_gather of layer 4 on stream "
-                                          "communication has waited 1 s for ranks 1, 2") +
-                                  ending);
+  watched.check(
+      "step 0, setup: all_gather of layer 4 on stream communication has waited 1 s for ranks 1, 2");
   end.set_value();
 }
 
 TEST_CASE("what a device was given and does not do is named, not the wait for it") {
   Watched watched;
   Progress compute("stream compute"), communication("stream communication");
-  {
+  for (const char* task : {"reduce_scatter of layer 0", "all_gather of layer 1"}) {  // in a queue
     const Working working(communication);
-    task_is("reduce_scatter of layer 0");
-    task_queued(std::make_shared<Never>());
-  }
-  {
-    const Working working(communication);  // queued behind it
-    task_is("all_gather of layer 1");
+    task_is(task);
     task_queued(std::make_shared<Never>());
   }
   const Working working(compute);
-  CHECK(watched.sentence() == std::string("step 0, setup: reduce_scatter of layer 0 on stream "
-                                          "communication has waited 1 s") +
-                                  ending);
+  watched.check("step 0, setup: reduce_scatter of layer 0 on stream communication has waited 1 s");
 }
 
 TEST_CASE("many short tasks are none that stands, however long somebody waits for them all") {
   Watched watched;
-  Stream compute("compute", Device::cpu, Stream::Mode::worker);
-  Stream other("communication", Device::cpu, Stream::Mode::worker);
+  Worker compute("compute"), other("communication");
   for (int i = 0; i < 30; ++i) compute.run([] { std::this_thread::sleep_for(100ms); });
   other.wait(compute.record());
   other.synchronise();
@@ -108,7 +97,7 @@ TEST_CASE("many short tasks are none that stands, however long somebody waits fo
 
 TEST_CASE("who is idle, or done with what a device was given, does not stand still") {
   Watched watched;
-  Stream stream("compute", Device::cpu, Stream::Mode::worker);
+  Worker stream("compute");
   stream.run([] { task_queued(nullptr); });
   CHECK(watched.sentence() == "nothing");
 }
@@ -129,4 +118,4 @@ TEST_CASE("time in which the process is stopped does not count") {
   CHECK(watched.said.wait_for(300ms) == std::future_status::timeout);
   CHECK(watched.sentence() != "nothing");
 }
-}  // namespace zero
+}  // namespace zero::test

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The CPU's kernels: each call does its work before it returns.
 #pragma once
-#include <algorithm>
-#include <cmath>
 #include <cstring>
-#include <vector>
 
 #include "compute/cpu/matmul.hpp"
 #include "compute/element_wise.hpp"

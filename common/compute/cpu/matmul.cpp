@@ -3,8 +3,6 @@
 
 #include <cblas.h>
 
-#include <algorithm>
-
 #include "memory/error.hpp"
 
 // OpenBLAS is not instrumented, so what it reads and writes is announced to ThreadSanitizer, where

@@ -2,7 +2,6 @@
 // Matrix products of any storage type with fp32 accumulation, block by block in one small panel.
 #pragma once
 #include <functional>
-#include <span>
 
 #include "compute/kernels.hpp"
 

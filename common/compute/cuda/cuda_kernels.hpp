@@ -5,8 +5,6 @@
 #include <cublas_v2.h>
 #include <cuda_runtime.h>
 
-#include <source_location>
-
 #include "compute/element_wise.hpp"
 #include "memory/error.hpp"
 

@@ -3,8 +3,6 @@
 // packs of elements, 16 bytes of the widest operand, wherever all memory is aligned for that. Sums
 // over many blocks are added in a fixed order, without atomics: the same bits in every run.
 #pragma once
-#include <algorithm>
-
 #include "compute/cuda/cuda_kernels.hpp"
 
 namespace zero::cuda {

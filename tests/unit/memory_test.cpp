@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: MIT
+// Memory and its books: what is reserved, held, booked, and how high the mountain was. And the cut
+// of the parameters: every element has one owner, wherever the borders fall.
+#include <numeric>
+
+#include "memory/layout.hpp"
+#include "tests/unit/checks.hpp"
+
+namespace zero::test {
+namespace {
+using std::tuple;
+using Sizes = std::vector<std::int64_t>;
+
+/// Odd sizes, sizes below the number of ranks, and sizes just beside a multiple of quantum * ranks.
+const Sizes sizes{1, 2, 7, 8, 9, 13, 1000, 63, 64, 65, 127, 192, 193};
+constexpr int most_ranks = 8;
+
+Scratch scratch_of(std::int64_t size, Dtype dtype = Dtype::fp32) {
+  return Scratch(Device::cpu, Kind::activations, dtype, size);
+}
+
+Tensor tensor_of(std::int64_t size, Dtype dtype = Dtype::fp32) {
+  return Tensor(Device::cpu, Kind::parameters, dtype, size);
+}
+
+bool is_aligned(View view, std::uintptr_t bytes) {
+  return reinterpret_cast<std::uintptr_t>(view.data) % bytes == 0;
+}
+
+/// All that a view says of itself.
+auto words(View view) {
+  return tuple(view.size, view.used, view.dtype, view.device, view.layer, view.start);
+}
+
+/// How many elements each of `ranks` ranks owns of a single layer, padding not counted.
+Sizes used_of_each(std::int64_t size, int ranks, std::int64_t quantum) {
+  Sizes used;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const Layout layout({size}, rank, ranks, quantum);
+    used.push_back(layout.shard(tensor_of(layout.shard_size()), 0).used);
+  }
+  return used;
+}
+}  // namespace
+
+TEST_CASE("the ledger tells reserved, resident, in use and peak apart, by kind") {
+  Ledger books;
+  const auto of = [&](Kind kind) { return figures(books.of(kind)); };
+  books.reserve(Kind::parameters, 100, true);
+  books.reserve(Kind::gradients, 40, false);
+  CHECK(of(Kind::parameters) == "100 100 100 100");
+  CHECK(of(Kind::gradients) == "40 0 0 0");
+  books.take(Kind::gradients, 40);
+  CHECK(of(Kind::gradients) == "40 0 40 40");
+  books.give_back(Kind::gradients, 40);
+  CHECK(of(Kind::gradients) == "40 0 0 40");
+  CHECK(of(Kind::optimizer) == "0 0 0 0");
+  CHECK(books.reserved() == 140);
+  books.unreserve(Kind::parameters, 100, true);
+  books.unreserve(Kind::gradients, 40, false);
+  CHECK(of(Kind::parameters) == "0 0 0 100");
+  CHECK(books.reserved() == 0);
+}
+
+TEST_CASE("the peak of the total is not the sum of the peaks; restarted, both begin at now") {
+  Ledger books;
+  const auto peaks = [&] {
+    return fmt::format("{} {} {} of {}", books.of(Kind::parameters).peak,
+                       books.of(Kind::activations).peak, books.of(Kind::gradients).peak,
+                       books.peak_of_total());
+  };
+  books.reserve(Kind::parameters, 10, true);
+  books.take(Kind::activations, 30);
+  books.give_back(Kind::activations, 28);
+  books.take(Kind::gradients, 25);
+  CHECK(peaks() == "10 30 25 of 40");
+  books.take(Kind::gradients, 10);
+  CHECK(peaks() == "10 30 35 of 47");
+  books.restart_peaks();
+  CHECK(peaks() == "10 2 35 of 47");
+  books.give_back(Kind::gradients, 35);
+  books.restart_peaks();
+  books.take(Kind::activations, 5);
+  CHECK(peaks() == "10 7 0 of 17");
+}
+
+TEST_CASE("memory that the system does not give is refused, with the number, and not booked") {
+  const Change change(Kind::data);
+  constexpr std::int64_t beyond_all_addresses = 1152921504606846976;  // 2^60
+  const std::string none = "the system gave no 1152921504606846976 bytes ";
+  check_refused(ExitCode::resources, {none + "for data", "use fewer or narrower layers"},
+                [] { Buffer(Device::cpu, Kind::data, beyond_all_addresses, true); });
+  check_refused(ExitCode::resources, {none + "of host memory"},
+                [] { HostBuffer(Device::cpu, beyond_all_addresses); });
+  CHECK(change.figures() == "0 0 0 0");
+}
+
+TEST_CASE("a tensor is zero, aligned to 64 bytes, held as long as it lives") {
+  for (const Dtype dtype : dtypes) {
+    for (const std::int64_t size : {0, 1, 31, 32, 33, 100000}) {
+      const std::int64_t bytes = size * bytes_of(dtype);
+      const Change change(Kind::parameters);
+      {
+        const Tensor tensor = tensor_of(size, dtype);
+        const View view = tensor.view();
+        CHECK(words(view) == tuple(size, size, dtype, Device::cpu, -1, 0));
+        CHECK(view.bytes() == bytes);
+        CHECK(is_aligned(view, 64));
+        CHECK(std::count(view.data, view.data + bytes, std::byte{0}) == bytes);
+        CHECK(change.figures() == figures({bytes, bytes, bytes, bytes}));
+        if (size > 0) fill(view, 1);  // so the next gets used memory
+      }
+      CHECK(change.figures() == figures({0, 0, 0, bytes}));
+    }
+  }
+}
+
+TEST_CASE("a moved buffer is booked once and given back once") {
+  const Change change(Kind::workspace);
+  {
+    Buffer first(Device::cpu, Kind::workspace, 1000, true);
+    std::byte* const data = first.data();
+    const Buffer second = std::move(first);
+    CHECK(second.data() == data);
+    CHECK(second.bytes() == 1000);
+    CHECK(first.data() == nullptr);
+    CHECK(change.figures() == "1000 1000 1000 1000");
+  }
+  CHECK(change.figures() == "0 0 0 1000");
+}
+
+TEST_CASE("a scratch is reserved throughout, in use while booked, and keeps what it contains") {
+  const Change change(Kind::activations);
+  const Scratch scratch = scratch_of(100, Dtype::bf16);
+  CHECK(change.figures() == "200 0 0 0");
+  for (int times = 0; times < 2; ++times) {
+    const Booking booking = scratch.book();
+    const View view = booking.view();
+    CHECK(words(view) == tuple(100, 100, Dtype::bf16, Device::cpu, -1, 0));
+    CHECK(change.figures() == "200 0 200 200");
+    if (times > 0) CHECK(element(view, 3) == 4);
+    fill(view, [](std::int64_t i) { return i + 1; });
+  }
+  CHECK(change.figures() == "200 0 0 200");
+}
+
+TEST_CASE("a booking ends once, whoever ends it, and lends no memory afterwards") {
+  const Change change(Kind::activations);
+  const Scratch scratch = scratch_of(10);
+  Booking booking = scratch.book();
+  Booking moved = std::move(booking);
+  booking.end();  // has nothing any more
+  CHECK(change.figures() == "40 0 40 40");
+  for (int times = 0; times < 2; ++times) {
+    moved.end();
+    CHECK(change.figures() == "40 0 0 40");
+  }
+  CHECK_THROWS_AS(booking.view(), std::logic_error);
+  CHECK_THROWS_AS(moved.view(), std::logic_error);
+  CHECK_THROWS_AS(Booking().view(), std::logic_error);
+}
+
+TEST_CASE("several bookings of a scratch count once, until the last of them ends") {
+  const Change change(Kind::activations);
+  const Scratch small = scratch_of(10), large = scratch_of(100);
+  Booking booking = small.book();
+  Booking other = small.book();
+  booking = small.book();
+  Booking& same = booking;
+  booking = std::move(same);
+  CHECK(booking.view().size == 10);
+  CHECK(change.figures() == "440 0 40 40");
+  booking = large.book();
+  CHECK(change.figures() == "440 0 440 440");
+  other.end();
+  CHECK(change.figures() == "440 0 400 440");
+  booking = Booking();
+  CHECK(change.figures() == "440 0 0 440");
+}
+
+TEST_CASE("a part of a view knows where it lies and how much of it is real") {
+  const Tensor tensor(Device::cpu, Kind::data, Dtype::fp16, 16);
+  fill(tensor.view(), [](std::int64_t i) { return i; });
+  const View view{tensor.view().data, 16, 10, Dtype::fp16, Device::cpu, 3, 100};
+  for (const auto& [offset, count, used] :
+       {tuple{0, 16, 10}, {0, 4, 4}, {8, 4, 2}, {10, 6, 0}, {12, 4, 0}, {16, 0, 0}}) {
+    const View part = view.part(offset, count);
+    CHECK(words(part) == tuple(count, used, Dtype::fp16, Device::cpu, 3, 100 + offset));
+    if (count > 0) CHECK(element(part, 0) == static_cast<float>(offset));
+  }
+  CHECK(view.part(4, 8).part(2, 2).start == 106);
+  for (const auto& [offset, count] : {std::pair{0, 17}, {16, 1}, {-1, 2}, {1, -1}}) {
+    CHECK_THROWS_AS(view.part(offset, count), std::logic_error);
+  }
+}
+
+TEST_CASE("elements on a GPU are not read as host memory") {
+  View view;
+  view.device = Device::cuda;
+  CHECK_THROWS_AS(view.as<float>(), std::logic_error);
+}
+
+TEST_CASE("the kernel's own figure of the process's peak follows what is taken") {
+  constexpr std::int64_t size = 64 << 20;
+  const std::int64_t before = process_peak_bytes();
+  const Buffer buffer(Device::cpu, Kind::data, size, true);
+  CHECK(before > 0);
+  // Part of it may lie where something else was before, but not half: nothing here is that large.
+  CHECK(process_peak_bytes() - before > size / 2);
+}
+
+TEST_CASE("every element of every layer has exactly one owner") {
+  for (int ranks = 1; ranks <= most_ranks; ++ranks) {
+    for (const std::int64_t quantum : {1, 3, 8}) {
+      INFO(ranks, " ranks, quantum ", quantum);
+      // By global element number.
+      std::vector<int> owners(std::accumulate(sizes.begin(), sizes.end(), std::size_t{0}));
+      for (int rank = 0; rank < ranks; ++rank) {
+        const Layout layout(sizes, rank, ranks, quantum);
+        const Tensor shards = tensor_of(layout.shard_size());
+        for (int l = 0; l < layout.layers(); ++l) {
+          const View shard = layout.shard(shards, l);
+          REQUIRE(shard.used <= shard.size);
+          for (std::int64_t i = 0; i < shard.used; ++i) {
+            REQUIRE(shard.start + i < sizes[l]);
+            ++owners.at(layout.layer_start(l) + shard.start + i);
+          }
+        }
+      }
+      CHECK(owners == std::vector<int>(owners.size(), 1));
+    }
+  }
+}
+
+TEST_CASE("a layer is padded to the next multiple of quantum x ranks, and no further") {
+  for (int ranks = 1; ranks <= most_ranks; ++ranks) {
+    const Layout layout(sizes, 0, ranks);
+    std::int64_t parameters = 0, full = 0, largest = 0;
+    for (int l = 0; l < layout.layers(); ++l) {
+      const std::int64_t padded = layout.layer_size(l);
+      CHECK(padded % (8 * ranks) == 0);
+      CHECK(padded >= sizes[l]);
+      CHECK(padded - sizes[l] < 8 * ranks);
+      CHECK(layout.layer_start(l) == parameters);
+      parameters += sizes[l];
+      full += padded;
+      largest = std::max(largest, padded);
+    }
+    CHECK(tuple(layout.ranks(), layout.layers()) == tuple(ranks, std::ssize(sizes)));
+    CHECK(tuple(layout.parameters(), layout.largest_layer()) == tuple(parameters, largest));
+    CHECK(tuple(layout.full_size(), layout.shard_size() * ranks) == tuple(full, full));
+  }
+}
+
+TEST_CASE("the worked example: 12, 13 and 2 parameters on 3 ranks") {
+  CHECK(used_of_each(12, 3, 1) == Sizes{4, 4, 4});
+  CHECK(used_of_each(13, 3, 1) == Sizes{5, 5, 3});
+  CHECK(used_of_each(2, 3, 1) == Sizes{1, 1, 0});
+  CHECK(Layout({12}, 2, 3, 1).shard_start(0) == 8);
+  CHECK(Layout({13}, 1, 3, 1).full_size() == 15);
+  CHECK(Layout({2}, 2, 3, 1).shard_size() == 1);
+}
+
+TEST_CASE("with more ranks than quanta the later shards are empty, not missing") {
+  CHECK(used_of_each(13, 8, 8) == Sizes{8, 5, 0, 0, 0, 0, 0, 0});
+  const Layout last({13}, 7, 8);
+  CHECK(last.shard_start(0) == 56);
+  CHECK(last.shard_size() == 8);
+}
+
+TEST_CASE("the views of a layer lie where its shards lie, and say which layer and from where on") {
+  const Sizes three{13, 30, 2}, padded{24, 48, 24};
+  for (int rank = 0; rank < 3; ++rank) {
+    const Layout layout(three, rank, 3);
+    const Tensor full = tensor_of(layout.full_size()), shards = tensor_of(layout.shard_size());
+    const Tensor buffer = tensor_of(layout.largest_layer());
+    for (const Tensor* each : {&full, &shards, &buffer}) {
+      fill(each->view(), [](std::int64_t i) { return i; });
+    }
+    std::int64_t before = 0;
+    for (int l = 0; l < 3; before += padded[l++]) {
+      const auto check = [&](View view, std::int64_t start, std::int64_t size, auto place) {
+        const auto used = std::clamp<std::int64_t>(three[l] - start, 0, size);
+        CHECK(words(view) == tuple(size, used, Dtype::fp32, Device::cpu, l, start));
+        CHECK(element(view, 0) == static_cast<float>(place));
+      };
+      const std::int64_t share = padded[l] / 3, first = rank * share;
+      CHECK(layout.shard_start(l) == first);
+      const View layer = layout.layer(full, l);
+      const View slot = layout.layer_in(buffer.view(), l);
+      check(layer, 0, padded[l], before);
+      check(slot, 0, padded[l], 0);
+      check(layout.shard(shards, l), first, share, before / 3);
+      check(layout.shard_of(layer), first, share, before + first);
+      check(layout.shard_of(slot), first, share, first);
+      check(layer.part(5, 2), 5, 2, before + 5);
+      check(layout.shard(shards, l).part(3, 4), first + 3, 4, before / 3 + 3);
+    }
+  }
+}
+
+TEST_CASE("a buffer that a layer does not fit into is refused") {
+  const Layout layout({13, 100}, 0, 2);
+  const Tensor too_small = tensor_of(layout.largest_layer() - 1);
+  CHECK(layout.layer_in(too_small.view(), 0).used == 13);
+  CHECK_THROWS_AS(layout.layer_in(too_small.view(), 1), std::logic_error);
+}
+
+TEST_CASE("shards stay 16-byte aligned in every dtype") {
+  for (int ranks = 1; ranks <= most_ranks; ++ranks) {
+    const Layout layout(sizes, ranks - 1, ranks);
+    for (const Dtype dtype : dtypes) {
+      const Tensor full = tensor_of(layout.full_size(), dtype);
+      const Tensor shards = tensor_of(layout.shard_size(), dtype);
+      for (int l = 0; l < layout.layers(); ++l) {
+        const View mine = layout.shard_of(layout.layer(full, l));
+        CHECK(is_aligned(mine, 16));
+        CHECK(is_aligned(layout.shard(shards, l), 16));
+      }
+    }
+  }
+}
+
+TEST_CASE("what makes no layout is refused") {
+  for (const Sizes& none : {Sizes{}, {5, 0}, {-1}}) {
+    CHECK_THROWS_AS(Layout(none, 0, 1), std::logic_error);
+  }
+  for (const auto& [rank, ranks] : {std::pair{1, 1}, {-1, 1}, {0, 0}}) {
+    CHECK_THROWS_AS(Layout({5}, rank, ranks), std::logic_error);
+  }
+  CHECK_THROWS_AS(Layout({5}, 0, 1, 0), std::logic_error);
+  const Layout layout({5, 6}, 0, 2);
+  const Tensor full = tensor_of(layout.full_size()), shards = tensor_of(layout.shard_size());
+  CHECK_THROWS_AS(layout.layer(shards, 0), std::logic_error);
+  CHECK_THROWS_AS(layout.shard(full, 0), std::logic_error);
+}
+}  // namespace zero::test

@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: MIT
+// The samples: the same whoever asks for them, and those that the note describes. And a step's
+// verdict: loss, norm, factor, skip, and the life of the loss scale.
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <set>
+
+#include "config.hpp"
+#include "tests/unit/checks.hpp"
+#include "train/verdict.hpp"
+
+namespace zero::test {
+namespace {
+namespace fs = std::filesystem;
+
+/// A folder of this test's own, gone with it.
+struct Folder {
+  Folder() { REQUIRE(mkdtemp(path.data())); }
+  ~Folder() { fs::remove_all(path); }
+  std::string file(const std::string& name, const std::string& text) const {
+    std::ofstream(path + "/" + name, std::ios::binary) << text;
+    return path + "/" + name;
+  }
+
+  std::string path = (fs::temp_directory_path() / "zero-data-XXXXXX").string();
+};
+
+constexpr std::uint64_t seed = 4;
+
+Options text_options(const std::string& file) { return {.data = file, .width = 32, .seed = seed}; }
+
+Options teacher_options(Task task) {
+  return {.task = task, .width = 24, .layers = 2, .seed = seed};
+}
+
+/// Of each task; the file for the text.
+std::vector<Options> all_options(const std::string& file) {
+  return {text_options(file), teacher_options(Task::toy), teacher_options(Task::mlp)};
+}
+
+/// The first samples of the micro-batches of `steps` steps, over all ranks.
+std::multiset<std::int64_t> numbers(int ranks, int accumulate, int steps) {
+  Options options = teacher_options(Task::mlp);
+  options.batch = 3;
+  options.accumulate = accumulate;
+  std::multiset<std::int64_t> all;
+  for (int rank = 0; rank < ranks; ++rank) {
+    const auto data = make_data(options, Device::cpu, rank, ranks);
+    for (int step = 0; step < steps; ++step) {
+      for (int micro = 0; micro < accumulate; ++micro) all.insert((*data)(step, micro).first);
+    }
+  }
+  return all;
+}
+
+LoadedSamples sample_of(const Data& data, const Options& options, std::int64_t index) {
+  return load_samples(data, architecture(options), index, 1);
+}
+
+/// Number `index` of the run's stream of that number in the note.
+float uniform(std::uint64_t stream, std::uint64_t index) {
+  return Generator(seed, static_cast<RandomStream>(stream)).uniform(index);
+}
+
+/// What the note's teacher answers, in fp32, sums from the first term on.
+std::vector<float> answer(const std::vector<float>& input, std::int64_t outputs) {
+  /// Row vector times a matrix of that stream, terms x columns.
+  const auto times = [&](const std::vector<float>& row, std::uint64_t stream,
+                         std::int64_t columns) {
+    const auto scale = static_cast<float>(std::sqrt(6.0 / static_cast<double>(row.size())));
+    std::vector<float> products(columns);
+    for (std::size_t i = 0; i < row.size(); ++i) {
+      for (std::int64_t c = 0; c < columns; ++c) {
+        const float weight = uniform(stream, i * columns + c) * scale;
+        const float product = row[i] * weight;
+        products[c] += product;
+      }
+    }
+    return products;
+  };
+  return times(times(input, 4, 16), 5, outputs);
+}
+
+/// Making data from this file, or asking for its length, must fail as a matter of data.
+void check_no_data(const std::string& file, std::vector<std::string> words) {
+  words.push_back(file);
+  const Options options = text_options(file);
+  check_refused(ExitCode::data, words, [&] { file_bytes(options); });
+  check_refused(ExitCode::data, words, [&] { make_data(options, Device::cpu); });
+}
+
+/// The scale after so many further steps.
+float after(LossScale& scale, bool skipped, int steps = 1) {
+  for (int i = 0; i < steps; ++i) scale.update(skipped);
+  return scale.value();
+}
+
+constexpr bool good = false, bad = true;
+}  // namespace
+
+TEST_CASE("a step's samples are the same, however many ranks and micro-batches share them") {
+  for (const int steps : {1, 3}) {
+    const auto expected = numbers(1, 12, steps);
+    for (const int ranks : {12, 4, 3, 2}) CHECK(numbers(ranks, 12 / ranks, steps) == expected);
+    // 0, 3, 6, ...: none twice, none left out.
+    std::multiset<std::int64_t> all;
+    for (int m = 0; m < 12 * steps; ++m) all.insert(3 * m);
+    CHECK(expected == all);
+  }
+}
+
+TEST_CASE("micro-batch m = (step A + a) N + rank begins at sample m batch") {
+  Options options = teacher_options(Task::toy);
+  options.batch = 5;
+  options.accumulate = 2;
+  const auto data = make_data(options, Device::cpu, 2, 3);
+  CHECK((*data)(0, 0).first == 2 * 5);
+  CHECK((*data)(0, 1).first == (1 * 3 + 2) * 5);
+  CHECK((*data)(4, 1).first == ((4 * 2 + 1) * 3 + 2) * 5);
+  CHECK((*data)(4, 1).data == data.get());
+  // Beyond 32 bits: the last step there can be.
+  options.batch = 1 << 16;
+  options.accumulate = 4;
+  CHECK((*make_data(options, Device::cpu, 2, 3))((1 << 30) - 1, 3).first ==
+        (((std::int64_t{1} << 32) - 1) * 3 + 2) << 16);
+}
+
+TEST_CASE("a sample is the same on every rank, and another for another seed or number") {
+  const Folder folder;
+  const std::string file = folder.file("text", std::string(1000, 'a') + "bcdefghijklmnop");
+  for (Options options : all_options(file)) {
+    const auto first = make_data(options, Device::cpu, 0, 1);
+    const auto other = make_data(options, Device::cpu, 3, 5);
+    for (const std::uint64_t index : {std::uint64_t{0}, std::uint64_t{1} << 50}) {
+      CHECK(sample_of(*first, options, index) == sample_of(*other, options, index));
+    }
+    options.seed = seed + 1;
+    const auto another = make_data(options, Device::cpu);
+    CHECK(sample_of(*first, options, 0) != sample_of(*another, options, 0));
+    if (options.task == Task::text) continue;  // there, two samples may lie in the same place
+    CHECK(sample_of(*first, options, 0) != sample_of(*first, options, 1));
+  }
+}
+
+TEST_CASE("text: the codes of 8 bytes in a row, and the byte after them") {
+  const Folder folder;
+  std::string text;
+  for (int i = 0; i < 300; ++i) text += static_cast<char>(mix(i));
+  const Options options = text_options(folder.file("text", text));
+  const auto data = make_data(options, Device::cpu);
+  const std::uint64_t places = text.size() - 8;
+  std::set<std::uint64_t> seen;
+  for (std::uint64_t s = 0; s < 3000; ++s) {
+    const std::uint64_t position = Generator(seed, RandomStream{2}).bits(s) % places;
+    seen.insert(position);
+    const LoadedSamples sample = sample_of(*data, options, s);
+    const auto byte = [&](std::uint64_t i) {
+      return static_cast<unsigned char>(text[position + i]);
+    };
+    REQUIRE(sample.targets[0] == byte(8));
+    for (int i = 0; i < 32; ++i) REQUIRE(sample.inputs[i] == uniform(3, byte(i / 4) * 4 + i % 4));
+  }
+  // Every place but with a chance of (1 - 1 / 292)^3000 = 3e-5 each: the last one too.
+  CHECK(seen.size() >= places - 2);
+  CHECK(seen.count(places - 1) == 1);
+}
+
+TEST_CASE("text: nine bytes are enough, for one sample") {
+  const Folder folder;
+  const Options options = text_options(folder.file("nine", "abcdefghi"));
+  CHECK(file_bytes(options) == 9);
+  const auto data = make_data(options, Device::cpu);
+  CHECK(sample_of(*data, options, 0).targets[0] == 'i');
+  CHECK(sample_of(*data, options, 99) == sample_of(*data, options, 0));
+}
+
+TEST_CASE("text: a file that is none, or too short, is an error of data with the numbers") {
+  const Folder folder;
+  check_no_data(folder.path + "/missing", {"cannot read", "No such file"});
+  check_no_data(folder.file("empty", ""), {"has 0 bytes", "at least 9"});
+  check_no_data(folder.file("eight", "abcdefgh"), {"has 8 bytes", "at least 9"});
+  check_no_data(folder.path, {"cannot read"});
+  check_no_data("/dev/null", {"cannot read"});
+  check_no_data(folder.file("file", "abcdefghijkl") + "/below", {"cannot read"});
+}
+
+TEST_CASE("the corpus is frozen") {
+  // Runs and figures in the notes were made with it. Who changes it makes them again.
+  std::ifstream file(default_corpus, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  std::uint64_t digest = 0;
+  for (const char c : text) digest = mix(digest ^ static_cast<unsigned char>(c));
+  CHECK(text.size() == 65044);
+  CHECK(digest == 0xf90e76786f7468b2);
+}
+
+TEST_CASE("toy and mlp: random inputs, and the teacher's answers to the last bit") {
+  for (const Task task : {Task::toy, Task::mlp}) {
+    const Options options = teacher_options(task);
+    const auto data = make_data(options, Device::cpu);
+    const std::int64_t outputs = architecture(options).widths.back();
+    double squares = 0;
+    for (std::uint64_t s = 0; s < 20; ++s) {
+      const LoadedSamples sample = sample_of(*data, options, s);
+      for (std::size_t i = 0; i < sample.inputs.size(); ++i) {
+        REQUIRE(sample.inputs[i] == uniform(1, s * sample.inputs.size() + i));
+      }
+      REQUIRE(sample.targets == answer(sample.inputs, outputs));
+      for (const float t : sample.targets) squares += static_cast<double>(t) * t;
+    }
+    CHECK(squares > 0);
+  }
+}
+
+TEST_CASE("the bytes of the data are as predicted") {
+  const Folder folder;
+  const std::string file = folder.file("text", std::string(1234, 'x'));
+  for (const Options& options : all_options(file)) {
+    const Change change(Kind::data);
+    const auto data = make_data(options, Device::cpu);
+    const std::int64_t bytes = Data::bytes(options, file_bytes(options));
+    CHECK(change.figures() == figures({bytes, bytes, bytes, bytes}));
+  }
+  CHECK(Data::bytes(text_options(file), 1234) == 1234 + 256 * 4 * 4);
+  CHECK(Data::bytes(teacher_options(Task::toy), 0) == 16 * (128 + 10) * 4);
+  CHECK(Data::bytes(teacher_options(Task::mlp), 0) == 16 * (24 + 24) * 4);
+  CHECK(file_bytes(teacher_options(Task::toy)) == 0);
+}
+
+TEST_CASE("the loss is the mean over the micro-batches of all ranks") {
+  CHECK(decide({6, 1}, 4, 0).loss == 1.5f);
+  CHECK(decide({6, 1}, 1, 0).loss == 6.0f);
+  // Divided in double and rounded to fp32 once.
+  CHECK(decide({1, 1}, 3, 0).loss == static_cast<float>(1.0 / 3));
+}
+
+TEST_CASE("the norm is of the unscaled gradients") {
+  CHECK(decide({0, 25}, 1, 0).grad_norm == 5.0f);
+  CHECK(decide({0, 25.0 * 1024 * 1024}, 1, 0, 1024).grad_norm == 5.0f);
+  CHECK(decide({0, 0}, 1, 1).grad_norm == 0.0f);
+}
+
+TEST_CASE("without clipping the factor takes the loss scale out, and nothing else") {
+  CHECK(decide({0, 1e12}, 1, 0).grad_factor == 1.0f);
+  CHECK(decide({0, 1e12}, 1, 0, 1024).grad_factor == 1.0f / 1024);
+  CHECK(decide({0, 1e12}, 1, 0, 3).grad_factor == static_cast<float>(1.0 / 3));
+}
+
+TEST_CASE("a norm above the clip is brought down to it") {
+  CHECK(decide({0, 25}, 1, 5).grad_factor == 1.0f);  // at the clip: nothing to do
+  CHECK(decide({0, 25}, 1, 6).grad_factor == 1.0f);
+  CHECK(decide({0, 25}, 1, 1).grad_factor == static_cast<float>(1.0 / 5));
+  CHECK(decide({0, 25}, 1, 2.5).grad_norm == 5.0f);  // logged before clipping
+  // With a loss scale the norm that counts is the unscaled one, and one factor does both.
+  const Verdict verdict = decide({0, 25.0 * 64 * 64}, 1, 2.5, 64);
+  CHECK(verdict.grad_norm == 5.0f);
+  CHECK(verdict.grad_factor == 0.5f / 64);
+  CHECK(decide({0, 0}, 1, 1).grad_factor == 1.0f);
+}
+
+TEST_CASE("the factor is formed in double and rounded once") {
+  int differs_from_fp32 = 0;
+  for (int squares = 2; squares < 1000; ++squares) {
+    const double norm = std::sqrt(squares);
+    const Verdict verdict = decide({0, 1.0 * squares}, 1, 0.3, 3);
+    CHECK(verdict.grad_norm == static_cast<float>(norm / 3));
+    if (norm / 3 <= 0.3) continue;
+    CHECK(verdict.grad_factor == static_cast<float>(0.3 / (norm / 3) / 3));
+    const float in_fp32 = 0.3f / (static_cast<float>(norm) / 3.0f) / 3.0f;
+    differs_from_fp32 += verdict.grad_factor != in_fp32;
+  }
+  CHECK(differs_from_fp32 > 0);  // else the loop above would prove nothing
+}
+
+TEST_CASE("a step is skipped when its sum of squares is not finite") {
+  CHECK(!decide({1, 1}, 1, 0).skipped);
+  CHECK(!decide({1, 1e300}, 1, 0).skipped);
+  CHECK(decide({1, INFINITY}, 1, 0).skipped);
+  CHECK(decide({1, NAN}, 1, 0).skipped);
+  CHECK(decide({1, NAN}, 1, 1, 1024).skipped);
+  // An infinite loss with finite gradients is the loss's own affair.
+  CHECK(!decide({INFINITY, 1}, 1, 0).skipped);
+}
+
+TEST_CASE("the dynamic loss scale starts at 2^16 and halves at each skipped step, down to 1") {
+  LossScale scale({.dtype = Dtype::fp16});
+  CHECK(scale.value() == 65536);
+  for (const float halved : {32768, 16384, 8192}) CHECK(after(scale, bad) == halved);
+  CHECK(after(scale, bad, 12) == 2);
+  CHECK(after(scale, bad) == 1);
+  CHECK(after(scale, bad) == 1);
+}
+
+TEST_CASE("the dynamic loss scale doubles after 2000 good steps in a row, up to 2^24") {
+  LossScale scale({.dtype = Dtype::fp16});
+  CHECK(after(scale, good, 1999) == 65536);
+  CHECK(after(scale, good) == 131072);
+  // Counted anew after a doubling, and after a skipped step.
+  CHECK(after(scale, good, 1999) == 131072);
+  CHECK(after(scale, bad) == 65536);
+  CHECK(after(scale, good, 1999) == 65536);
+  CHECK(after(scale, good) == 131072);
+  CHECK(after(scale, good, 7 * 2000) == 0x1p24f);
+  CHECK(after(scale, good, 2 * 2000) == 0x1p24f);
+}
+
+TEST_CASE("a fixed loss scale stays, and fp32 and bf16 have none") {
+  using enum Dtype;
+  for (const auto& [dtype, asked, value] :
+       {std::tuple{fp16, 1000, 1000}, {fp32, 0, 1}, {bf16, 0, 1}, {bf16, 1000, 1}}) {
+    LossScale scale({.dtype = dtype, .loss_scale = 1.0 * asked});
+    CHECK(scale.value() == value);
+    CHECK(after(scale, good, 2000) == value);
+    CHECK(after(scale, bad) == value);
+  }
+}
+}  // namespace zero::test
