@@ -94,8 +94,6 @@ class Kernels {
   virtual Mark record() = 0;
   /// What is handed over from now on starts after that mark, of whatever stream.
   virtual void wait(const Mark& mark) = 0;
-  /// Blocks until all that was handed over is done, as wait_for does.
-  virtual void finish() = 0;
   /// The device's own queue, for a library that is about to put work into it; null on the CPU.
   virtual void* queue() = 0;
 

@@ -207,7 +207,7 @@ class Bench {
     const int times = gpu_ ? 4 : 1;
     const auto start = Clock::now();
     for (int i = 0; i < times; ++i) entry.work();
-    kernels_.finish();
+    wait_for(kernels_.record());
     return std::chrono::duration<double, std::milli>(Clock::now() - start).count() / times;
   }
 

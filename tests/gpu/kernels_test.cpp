@@ -66,7 +66,7 @@ TEST_CASE("adam: more than 2^31 elements") {
   kernels->initialise(grads.view(), random, 7, size, 1);
   const AdamSlice slice{weights.view(), momentum.view(), variance.view()};
   kernels->adam(scalars, slice, grads.view(), weights.view());
-  kernels->finish();
+  wait_for(kernels->record());
   for (const std::int64_t first : {std::int64_t{0}, size / 2, size - 1000}) {
     const std::vector<float> ours = values(weights.view().part(first, 1000));
     for (std::int64_t i = 0; i < 1000; ++i) {

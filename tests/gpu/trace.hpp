@@ -7,7 +7,7 @@
 #include <numeric>
 #include <vector>
 
-#include "compute/cuda/check.hpp"
+#include "compute/cuda/cuda_kernels.hpp"
 #include "compute/stream.hpp"
 
 namespace zero {

@@ -152,7 +152,7 @@ struct LayerTwin {
       on->linear_forward(shape, on(x), on(params), on(y), relu, panel);
       on->linear_backward_params(shape, on(dy), on(x), padded, write, panel);
       on->linear_backward_input(shape, on(dy), on(params), on(x), on(dx), relu, panel);
-      on->finish();
+      wait_for(on->record());
     });
   }
 

@@ -46,13 +46,14 @@ struct Worker : Stream {
   explicit Worker(const char* name) : Stream(name, Device::cpu, Mode::worker) {}
 };
 
-/// Delays the worker streams of one name that are constructed until the end of the scope.
+/// Every task of streams of that name starts so much later, which makes the schedule in which a
+/// missing wait shows; of the streams that are constructed until the end of the scope.
 struct Delay {
-  Delay(const char* name, std::chrono::microseconds time) : name(name) {
-    Stream::delay_for_tests(name, time);
+  Delay(const std::string& late, std::chrono::microseconds time) {
+    Stream::observe([=](const std::string& stream, Phase, Kernels&, bool begins) {
+      if (begins && stream == late) std::this_thread::sleep_for(time);
+    });
   }
-  ~Delay() { Stream::delay_for_tests(name, {}); }
-
-  const char* const name;
+  ~Delay() { Stream::observe({}); }
 };
 }  // namespace zero::test

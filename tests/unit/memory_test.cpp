@@ -52,12 +52,12 @@ TEST_CASE("the ledger tells reserved, resident, in use and peak apart, by kind")
   CHECK(of(Kind::gradients) == "40 0 0 0");
   books.take(Kind::gradients, 40);
   CHECK(of(Kind::gradients) == "40 0 40 40");
-  books.give_back(Kind::gradients, 40);
+  books.take(Kind::gradients, -40);
   CHECK(of(Kind::gradients) == "40 0 0 40");
   CHECK(of(Kind::optimizer) == "0 0 0 0");
   CHECK(books.reserved() == 140);
-  books.unreserve(Kind::parameters, 100, true);
-  books.unreserve(Kind::gradients, 40, false);
+  books.reserve(Kind::parameters, -100, true);
+  books.reserve(Kind::gradients, -40, false);
   CHECK(of(Kind::parameters) == "0 0 0 100");
   CHECK(books.reserved() == 0);
 }
@@ -71,14 +71,14 @@ TEST_CASE("the peak of the total is not the sum of the peaks; restarted, both be
   };
   books.reserve(Kind::parameters, 10, true);
   books.take(Kind::activations, 30);
-  books.give_back(Kind::activations, 28);
+  books.take(Kind::activations, -28);
   books.take(Kind::gradients, 25);
   CHECK(peaks() == "10 30 25 of 40");
   books.take(Kind::gradients, 10);
   CHECK(peaks() == "10 30 35 of 47");
   books.restart_peaks();
   CHECK(peaks() == "10 2 35 of 47");
-  books.give_back(Kind::gradients, 35);
+  books.take(Kind::gradients, -35);
   books.restart_peaks();
   books.take(Kind::activations, 5);
   CHECK(peaks() == "10 7 0 of 17");

@@ -13,7 +13,6 @@ class CpuKernels : public ElementWise<CpuKernels> {
   void bind_thread() override {}
   Mark record() override { return nullptr; }
   void wait(const Mark&) override {}
-  void finish() override {}
   void* queue() override { return nullptr; }
 
   void copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes) override {

@@ -29,7 +29,6 @@ class CudaKernels : public ElementWise<CudaKernels> {
   void bind_thread() override;
   Mark record() override;
   void wait(const Mark& mark) override;
-  void finish() override;
   void* queue() override { return stream(); }
 
   void copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes) override;

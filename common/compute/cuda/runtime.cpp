@@ -159,11 +159,6 @@ void CudaKernels::wait(const Mark& mark) {
   check_cuda(cudaStreamWaitEvent(stream(), static_cast<const CudaMark&>(*mark).event, 0));
 }
 
-void CudaKernels::finish() {
-  wait_for(record());
-  idle_ = true;
-}
-
 void CudaKernels::copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes) {
   check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream()));
 }
@@ -173,8 +168,9 @@ void CudaKernels::clear(Sums& sums) {
 }
 
 void CudaKernels::fetch(Sums& sums) {
-  copy_bytes(fetched_.data(), sums.on_gpu.data(), fetched_.bytes());
-  finish();
+  copy_bytes(fetched_.data(), sums.on_gpu.data(), sizeof(Totals));
+  wait_for(record());
+  idle_ = true;
   sums.totals = *reinterpret_cast<const Totals*>(fetched_.data());
 }
 

@@ -1,6 +1,3 @@
 // SPDX-License-Identifier: MIT
-// All kernels in one translation unit of plain C++.
-#include "compute/cuda/data.cu"
-#include "compute/cuda/element_wise.cu"
-#include "compute/cuda/mlp.cu"
-#include "compute/cuda/reduction.cu"
+// All kernels as plain C++.
+#include "compute/cuda/kernels.cu"
