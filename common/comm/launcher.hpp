@@ -17,8 +17,8 @@ inline Launcher launcher() {
   for (const std::string of : {"OMPI_COMM_WORLD_", "PMI_"}) {
     const char* ranks = std::getenv((of + "SIZE").c_str());
     const char* place = std::getenv((of + "RANK").c_str());
-    if (ranks && std::atoi(ranks) > 0)
-      return {std::atoi(ranks), place ? std::atoi(place) : 0, true};
+    if (!ranks || std::atoi(ranks) <= 0) continue;
+    return {std::atoi(ranks), place ? std::atoi(place) : 0, true};
   }
   return {};
 }

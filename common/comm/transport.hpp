@@ -40,8 +40,7 @@ class Transport {
 
 /// By MPI; a GPU's bytes pass through the host's memory.
 std::unique_ptr<Transport> make_mpi_transport(Device device, int size);
-/// By NCCL, one GPU a rank, and by MPI what lies in the host's memory. Throws Error (resources) in
-/// a build without NCCL.
+/// By NCCL, one GPU a rank; by MPI what lies in host memory. Throws Error (resources) without NCCL.
 std::unique_ptr<Transport> make_nccl_transport(Reduce reduce, int rank, int size);
 /// False in a build without NCCL.
 bool nccl_is_built();

@@ -127,8 +127,7 @@ class Kernels {
   /// scale. targets: a class a row.
   virtual void cross_entropy(View outputs, View targets, std::int64_t rows, float scale, View delta,
                              Sums& sums) = 0;
-  /// Adds the mean squared error over all elements to sums.totals.loss; delta = its gradient *
-  /// scale.
+  /// Adds the mean squared error of all elements to sums.totals.loss; delta = its gradient * scale.
   virtual void squared_error(View outputs, View targets, float scale, View delta, Sums& sums) = 0;
 
   // ---- Gradients ----
@@ -145,8 +144,7 @@ class Kernels {
   virtual void ordered_mean(View own, int rank, View received, View shard, Write write) = 0;
 
   // ---- The update ----
-  /// adam_element for every element of the slice; the new weights go, rounded, to `params`, which
-  /// may be slice.weights.
+  /// adam_element for every element; the new weights go, rounded, to `params` (or slice.weights).
   virtual void adam(const AdamScalars& scalars, const AdamSlice& slice, View grads,
                     View params) = 0;
 };

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Where in a run a thread is: the step and its phase. Traffic is counted under the phase
-// that asked for them.
+// Where in a run a thread is: step and phase. Traffic is counted under the phase that asked for it.
 #pragma once
 
 namespace zero {
@@ -13,20 +12,16 @@ constexpr const char* name_of(Phase phase) {
   return names[static_cast<int>(phase)];
 }
 
-/// The calling thread's phase and step, which counts from 1. A Stream hands both on to the tasks
-/// that are put on it.
+/// The calling thread's phase and step, which counts from 1. A Stream hands both on to its tasks.
 inline thread_local Phase current_phase = Phase::setup;
 inline thread_local int current_step = 0;
 
 /// Sets the phase until the end of the scope.
-class PhaseScope {
- public:
-  explicit PhaseScope(Phase phase) : before_(current_phase) { current_phase = phase; }
-  ~PhaseScope() { current_phase = before_; }
+struct PhaseScope {
+  explicit PhaseScope(Phase phase) { current_phase = phase; }
+  ~PhaseScope() { current_phase = before; }
   PhaseScope(const PhaseScope&) = delete;
-  PhaseScope& operator=(const PhaseScope&) = delete;
 
- private:
-  Phase before_;
+  const Phase before = current_phase;
 };
 }  // namespace zero

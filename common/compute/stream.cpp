@@ -80,21 +80,19 @@ void Stream::run(std::function<void()> task) {
 
 Event Stream::record() {
   const auto mark = std::make_shared<std::promise<Mark>>();
-  Event event;
-  event.reached_ = mark->get_future();
   enqueue([mark, this] { mark->set_value(kernels_->record()); });
-  return event;
+  return mark->get_future();
 }
 
 void Stream::wait(const Event& event) {
-  if (!event.reached_.valid()) return;
+  if (!event.valid()) return;
   // This is no task of its own to the watchdog, nor is the host's waiting for a worker below: the
   // stream that is waited for counts, and no two can wait for each other.
-  enqueue([reached = event.reached_, this] { kernels_->wait(reached.get()); });
+  enqueue([event, this] { kernels_->wait(event.get()); });
 }
 
 void Stream::synchronise() {
-  const Mark mark = record().reached_.get();
+  const Mark mark = record().get();
   const Working waiting(Progress::of_host());
   wait_for(mark);
 }

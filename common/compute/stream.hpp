@@ -9,20 +9,12 @@
 #include "compute/watchdog.hpp"
 
 namespace zero {
-/// A point in a stream's work, passed or still to come. Copies mean the same point.
-class Event {
- public:
-  /// A point that has been passed.
-  Event() = default;
-
- private:
-  friend class Stream;
-  std::shared_future<Mark> reached_;  // by the stream; what its device then has still to do
-};
+/// A point in a stream's work, passed or still to come, with what its device has still to do there.
+/// One made of nothing has been passed.
+using Event = std::shared_future<Mark>;
 
 /// An in-order queue of tasks for one device. On the CPU a task does its work; on a GPU it queues
 /// work with kernels(), which the GPU does in that order: there events are the GPU's too.
-///
 /// What a task of a worker stream throws is caught by nobody and ends the process where it happens.
 /// Memory that a task uses must outlive the task: synchronise() before it goes.
 class Stream {

@@ -15,8 +15,7 @@
 
 namespace zero {
 /// What one stream, or the host, is doing: its tasks begin and end, and say of themselves what they
-/// wait for. In the watchdog's sight from construction to destruction. Its members are for the
-/// functions below.
+/// wait for. In the watchdog's sight as long as it lives. The members are for the functions below.
 struct Progress {
   /// who: as the watchdog's sentence names it, as "stream compute".
   explicit Progress(std::string who);

@@ -24,17 +24,16 @@ class DeviceMemory {
   virtual std::byte* allocate(std::int64_t bytes) = 0;
   virtual void release(std::byte* memory) noexcept = 0;
   /// Host memory that the device copies to and from beside other work; null when there is no more.
-  virtual std::byte* allocate_staging(std::int64_t bytes) = 0;
-  virtual void release_staging(std::byte* memory) noexcept = 0;
+  virtual std::byte* allocate_staging(std::int64_t bytes) { return allocate(bytes); }
+  virtual void release_staging(std::byte* memory) noexcept { release(memory); }
   /// Copies at once, where either end may be host memory. For set-up and reports: work on streams
   /// that reads or writes the memory must be done.
   virtual void copy(void* to, const void* from, std::int64_t bytes) = 0;
-  /// What there is, and what could still be given: on the host physical memory, as the kernel
-  /// estimates it.
+  /// What there is, and what could still be given: on the host by the kernel's estimate.
   virtual std::int64_t total() = 0;
   virtual std::int64_t available() = 0;
   /// The device's name in its maker's words; empty for the host.
-  virtual std::string words() = 0;
+  virtual std::string words() { return ""; }
 };
 
 /// Throws Error (resources) for a GPU where there is none.

@@ -3,6 +3,7 @@
 #pragma once
 #include <bit>
 #include <cstdint>
+#include <stdexcept>
 
 // What the host and a GPU both call is marked, so that arithmetic is written once.
 #ifdef __CUDACC__
@@ -68,9 +69,8 @@ template <> HOST_DEVICE inline Fp16 narrow<Fp16>(float x) {
   return {static_cast<std::uint16_t>(half | sign)};
 }
 
-/// place = round(x), or, with Write::add, place = round(place + round(x)). Everything that is
-/// accumulated in a storage type is accumulated by this rule, so that its bits do not depend on who
-/// adds.
+/// place = round(x), or, with Write::add, place = round(place + round(x)): the rule by which all is
+/// accumulated in a storage type, so that its bits do not depend on who adds.
 template <class T> HOST_DEVICE inline void store(T& place, float x, Write write) {
   const T rounded = narrow<T>(x);
   place = write == Write::add ? narrow<T>(widen(place) + widen(rounded)) : rounded;
@@ -80,7 +80,8 @@ template <class T> HOST_DEVICE inline void store(T& place, float x, Write write)
 template <class Visitor> decltype(auto) with_type(Dtype dtype, Visitor&& visitor) {
   if (dtype == Dtype::bf16) return visitor(Bf16{});
   if (dtype == Dtype::fp16) return visitor(Fp16{});
-  return visitor(float{});
+  if (dtype == Dtype::fp32) return visitor(float{});
+  throw std::logic_error("with_type: no such dtype");
 }
 
 /// Bytes an element.

@@ -28,8 +28,7 @@ struct KindBytes {
 /// round to it: so the figures depend on the program alone, not on how threads were scheduled.
 class Ledger {
  public:
-  /// Books memory taken from the system; `held` memory counts as resident from now on. Negative
-  /// bytes go back.
+  /// Books memory from the system; `held` memory is resident from now on. Negative bytes go back.
   void reserve(Kind kind, std::int64_t bytes, bool held) {
     entry(kind).reserved += bytes;
     if (!held) return;

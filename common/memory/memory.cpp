@@ -34,8 +34,6 @@ class HostMemory : public DeviceMemory {
     return static_cast<std::byte*>(memory);
   }
   void release(std::byte* memory) noexcept override { std::free(memory); }
-  std::byte* allocate_staging(std::int64_t bytes) override { return allocate(bytes); }
-  void release_staging(std::byte* memory) noexcept override { std::free(memory); }
   void copy(void* to, const void* from, std::int64_t bytes) override {
     std::memcpy(to, from, bytes);
   }
@@ -43,7 +41,6 @@ class HostMemory : public DeviceMemory {
     return std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
   }
   std::int64_t available() override { return kernel_figure("/proc/meminfo", "MemAvailable:"); }
-  std::string words() override { return ""; }
 };
 }  // namespace
 

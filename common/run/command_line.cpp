@@ -173,7 +173,7 @@ struct CommandLine {
 Command read_command(int argc, char** argv, const Chapter& chapter) {
   Command command;
   Options& o = command.options;
-  o.data = default_corpus;
+  o.data = DEFAULT_CORPUS;
   o.dtype = chapter.mixed_precision ? Dtype::bf16 : Dtype::fp32;
   o.prefetch = chapter.prefetch() ? 1 : 0;
   CommandLine line{chapter, o};

@@ -5,8 +5,7 @@
 #include "run/train.hpp"
 
 namespace zero {
-/// What all ranks refuse together: every rank has it at the same point of the program, so all can
-/// leave in good order.
+/// What all ranks refuse together, at the same point of the program: all can leave in good order.
 struct Refusal : Error {
   using Error::Error;
 };

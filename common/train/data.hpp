@@ -29,9 +29,8 @@ class Data {
     return {this, (number * ranks_ + rank_) * batch_};
   }
 
-  /// Writes samples [first, first + ...), as many as fit: rows of the model's inputs, and of their
-  /// targets in fp32 (outputs numbers, or for a classifier one: the class). Part of a stream's
-  /// task.
+  /// Writes samples [first, ...), as many as fit: rows of the model's inputs, and of their targets
+  /// in fp32 (outputs numbers, or for a classifier one: the class). Part of a stream's task.
   virtual void load(Kernels& on, std::int64_t first, View inputs, View targets) const = 0;
 
   /// Bytes of kind `data` that the source of these options holds (text: of a file of that length).
@@ -44,8 +43,7 @@ class Data {
   int ranks_;
 };
 
-/// The data of options.task, on that device. Throws Error (data) when its file is missing, empty or
-/// too short.
+/// The data of options.task. Throws Error (data) when its file is missing, empty or too short.
 std::unique_ptr<Data> make_data(const Options& options, Device device, int rank = 0, int ranks = 1);
 
 /// Length in bytes of options.data for task text, else 0. Throws Error (data).

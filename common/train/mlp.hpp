@@ -43,8 +43,7 @@ class Mlp {
   void load(const Batch& batch);
   /// params: layer l whole; read when the stream gets there.
   void forward(int l, View params);
-  /// Adds the mean loss of the micro-batch to sums.totals.loss; its gradient is multiplied by
-  /// `scale`.
+  /// Adds the micro-batch's mean loss to sums.totals.loss; its gradient is multiplied by `scale`.
   void loss(float scale, Sums& sums);
   /// Forms layer l's gradient in fp32, rounds it to the type of `grads`, and writes it over what is
   /// there or adds it; sets the padding to zero. Layers come from last to first.

@@ -38,7 +38,7 @@ std::vector<Case> cases() {
       all.push_back({options});
       options.task = Task::text;
       options.width = 16;
-      options.data = default_corpus;
+      options.data = DEFAULT_CORPUS;
       all.push_back({options});
     }
   }

@@ -72,7 +72,7 @@ TEST_CASE("the run equals the replay: layers of different sizes") {
     Options options = odd_options(dtypes_of<Trainer>().back());
     options.task = task;
     options.width = 24;
-    options.data = default_corpus;
+    options.data = DEFAULT_CORPUS;
     options.steps = 3;
     check_against_replay(options, ordinary_data(options));
   }

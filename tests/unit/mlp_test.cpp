@@ -70,7 +70,7 @@ struct Net {
 
 Options small(Task task, Dtype dtype = Dtype::fp32, int layers = 3) {
   return {.task = task,
-          .data = default_corpus,
+          .data = DEFAULT_CORPUS,
           .batch = 5,
           .width = task == Task::text ? 16 : 9,
           .layers = layers,

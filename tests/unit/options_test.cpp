@@ -85,7 +85,7 @@ struct Launched {
 
 /// Every option of the chapter but those about planning, when none is given.
 Values defaults(const Chapter& chapter) {
-  Values values{{"task", "text"}, {"data", default_corpus}, {"width", 256}, {"layers", 8}};
+  Values values{{"task", "text"}, {"data", DEFAULT_CORPUS}, {"width", 256}, {"layers", 8}};
   values.merge(Values{{"steps", 200}, {"batch", 32}, {"accumulate", 1}, {"device", "auto"}});
   values.merge(Values{{"lr", 2e-3}, {"beta1", 0.9}, {"beta2", 0.999}, {"eps", 1e-8}});
   values.merge(Values{{"weight-decay", 0.0}, {"clip", 0.0}, {"seed", std::uint64_t{1}}});
@@ -172,7 +172,7 @@ TEST_CASE("the values by name are those that will be used, each with its type") 
       {"--steps 010 --seed 010", {{"steps", 10}, {"seed", std::uint64_t{10}}}},  // base 10, always
       {"--task toy", {{"task", "toy"}, {"width", 128}, {"layers", 2}, {"data", ""}}},
       {"--task mlp --width 12", {{"task", "mlp"}, {"width", 12}, {"data", ""}}},
-      {"--task text --width 8", {{"task", "text"}, {"width", 8}, {"data", default_corpus}}},
+      {"--task text --width 8", {{"task", "text"}, {"width", 8}, {"data", DEFAULT_CORPUS}}},
       {"--device cpu --comm mpi", {{"device", "cpu"}, {"comm", "mpi"}}},
       {"--device auto --comm auto", {{"device", "auto"}, {"comm", "auto"}}},
       {"--reduce native --timeout 86400", {{"reduce", "native"}, {"timeout", 86400}}}};

@@ -33,7 +33,7 @@ constexpr const Chapter& sharded_all = stages[3];
 
 /// A stack of layers on text, the shipped one.
 Options text_options(Dtype dtype, int layers) {
-  return {.data = default_corpus, .width = 16, .layers = layers, .dtype = dtype};
+  return {.data = DEFAULT_CORPUS, .width = 16, .layers = layers, .dtype = dtype};
 }
 
 Layout layout_of(const Options& options, int ranks) {
@@ -138,7 +138,7 @@ TEST_CASE("every kind of memory, on two layers of text in 16 bit on 3 ranks") {
   options.batch = 5;
   // 272 + 4352 parameters, padded: 288 + 4368
   constexpr std::int64_t full = 4656, largest = 4368;
-  const auto file = static_cast<std::int64_t>(std::filesystem::file_size(default_corpus));
+  const auto file = static_cast<std::int64_t>(std::filesystem::file_size(DEFAULT_CORPUS));
   // Parameters, gradients, what is borrowed for gradients, optimizer.
   constexpr std::int64_t expected[][4] = {{2 * full, 2 * full, 0, 12 * full},
                                           {2 * full, 2 * full, 0, 4 * full},

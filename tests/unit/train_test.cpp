@@ -188,7 +188,7 @@ TEST_CASE("text: a file that is none, or too short, is an error of data with the
 
 TEST_CASE("the corpus is frozen") {
   // Runs and figures in the notes were made with it. Who changes it makes them again.
-  std::ifstream file(default_corpus, std::ios::binary);
+  std::ifstream file(DEFAULT_CORPUS, std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(file), {}};
   std::uint64_t digest = 0;
   for (const char c : text) digest = mix(digest ^ static_cast<unsigned char>(c));

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The GPUs of this machine; of the one that is used the memory, streams, events and, by cuBLAS,
-// matrix products.
+// This machine's GPUs; of the one that is used memory, streams, events and, by cuBLAS, products.
 #include <fmt/format.h>
 
 #include "compute/cuda/blas.hpp"
@@ -46,8 +45,7 @@ class GpuMemory : public DeviceMemory {
   void release_staging(std::byte* memory) noexcept override { cudaFreeHost(memory); }
   void copy(void* to, const void* from, std::int64_t bytes) override {
     check_cuda(cudaMemcpy(to, from, bytes, cudaMemcpyDefault));
-    // From ordinary memory the call returns when the bytes are on their way, and streams of ours do
-    // not wait for them.
+    // From ordinary memory the call returns early, and streams of ours do not wait for the bytes.
     check_cuda(cudaDeviceSynchronize());
   }
   std::int64_t total() override { return Info().all; }
@@ -187,8 +185,7 @@ void CudaKernels::multiply(const Matrix& a, const Matrix& b, std::int64_t rows, 
   check_cublas(blas().set_workspace(blas_, panel.data, blas_workspace_bytes));
   const auto operation = [](const Matrix& x) { return x.transposed ? CUBLAS_OP_T : CUBLAS_OP_N; };
   const float one = 1, zero = 0;
-  // cuBLAS thinks in columns: what lies row by row is the transpose to it, so it is given
-  // product^T = b^T a^T.
+  // cuBLAS thinks in columns: what lies row by row is the transpose to it: product^T = b^T a^T.
   check_cublas(blas().gemm(blas_, operation(b), operation(a), columns, rows, inner, &one,
                            b.elements.data, type_of(b.elements.dtype), b.columns, a.elements.data,
                            type_of(a.elements.dtype), a.columns, &zero, product.data,
