@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // What carries bytes from rank to rank. How a vector is cut, in which order it is added and what is
-// counted stands once in Communicator; a transport moves parts, one file each.
+// counted stands once in Communicator; a transport moves parts.
 #pragma once
 #include "compute/kernels.hpp"
 #include "train/options.hpp"

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace zero {
@@ -29,7 +30,7 @@ class DeviceMemory {
   /// Copies at once, where either end may be host memory. For set-up and reports: work on streams
   /// that reads or writes the memory must be done.
   virtual void copy(void* to, const void* from, std::int64_t bytes) = 0;
-  /// What there is, and what could still be given: on the host by the kernel's estimate.
+  /// What there is, and what could still be given: on the host by the system's estimate.
   virtual std::int64_t total() = 0;
   virtual std::int64_t available() = 0;
   /// The device's name in its maker's words; empty for the host.

@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstdint>
 #include <stdexcept>
+#include <type_traits>
 
 // What the host and a GPU both call is marked, so that arithmetic is written once.
 #ifdef __CUDACC__

@@ -44,9 +44,10 @@ class Layout {
   std::int64_t shard_start(int l) const { return rank_ * (layer_size(l) / ranks_); }
 
   /// Layer l of a tensor of full_size() elements.
-  View layer(const Tensor& full, int l) const {
-    expect(full.size() == full_size(), "layer() takes a tensor of full_size() elements");
-    return layer_in(full.view().part(padded_starts_[l], layer_size(l)), l);
+  View layer(const Tensor& full, int l) const { return layer(full.view(), l); }
+  View layer(View full, int l) const {
+    expect(full.size == full_size(), "layer() takes a tensor of full_size() elements");
+    return layer_in(full.part(padded_starts_[l], layer_size(l)), l);
   }
   /// Layer l's shard in a tensor of shard_size() elements.
   View shard(const Tensor& shards, int l) const {

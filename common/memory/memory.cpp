@@ -51,9 +51,9 @@ void expect(bool holds, const char* what, std::source_location where) {
 }
 
 void flush_output() {
-  if (std::fflush(stdout) == 0 && !std::ferror(stdout)) return;
-  throw Error(ExitCode::resources,
-              fmt::format("standard output cannot be written: {}", std::strerror(errno)));
+  const bool failed = std::fflush(stdout) != 0 || std::ferror(stdout);
+  refuse_if(failed, ExitCode::resources, "standard output cannot be written: {}",
+            std::strerror(errno));
 }
 
 DeviceMemory& memory_of(Device device) {
@@ -66,9 +66,8 @@ std::int64_t process_peak_bytes() { return kernel_figure("/proc/self/status", "V
 HostBuffer::HostBuffer(Device device, std::int64_t bytes)
     : memory_(memory_of(device).allocate_staging(bytes), {device}) {
   ++allocations_so_far;
-  if (memory_) return;
-  throw Error(ExitCode::resources,
-              fmt::format("the system gave no {} bytes of host memory for a GPU's copies", bytes));
+  refuse_if(!memory_, ExitCode::resources,
+            "the system gave no {} bytes of host memory for a GPU's copies", bytes);
 }
 
 View View::part(std::int64_t offset, std::int64_t count) const {
@@ -98,17 +97,15 @@ Buffer::Buffer(Device device, Kind kind, std::int64_t bytes, bool held)
   if (bytes == 0) return;
   memory_.reset(memory_of(device).allocate(bytes));
   ++allocations_so_far;
-  if (!memory_) {
-    throw Error(ExitCode::resources,
-                fmt::format("the {} gave no {} bytes for {}: use fewer or narrower layers, or "
-                            "more ranks",
-                            device == Device::cpu ? "system" : "GPU", bytes, name_of(kind)));
-  }
+  refuse_if(!memory_, ExitCode::resources,
+            "the {} gave no {} bytes for {}: use fewer or narrower layers, or more ranks",
+            device == Device::cpu ? "system" : "GPU", bytes, name_of(kind));
   ledger().reserve(kind, bytes, held);
 }
 
-void Buffer::Booked::operator()(std::byte* memory) const {
+void Buffer::Release::operator()(std::byte* memory) const {
   ledger().reserve(kind, -bytes, held);
+  std::erase_if(Tensor::held, [&](const auto& tensor) { return tensor.view.data == memory; });
   memory_of(device).release(memory);
 }
 

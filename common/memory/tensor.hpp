@@ -54,28 +54,37 @@ class Buffer {
   Buffer(Device device, Kind kind, std::int64_t bytes, bool held);
 
   std::byte* data() const { return memory_.get(); }
-  std::int64_t bytes() const { return booked().bytes; }
-  Kind kind() const { return booked().kind; }
-  Device device() const { return booked().device; }
+  std::int64_t bytes() const { return facts().bytes; }
+  Kind kind() const { return facts().kind; }
+  Device device() const { return facts().device; }
 
  private:
-  struct Booked {
+  struct Release {  // the buffer's own facts, which giving it back takes
     Device device;
     Kind kind;
     std::int64_t bytes;
     bool held;
-    void operator()(std::byte* memory) const;  // gives it back
+    void operator()(std::byte* memory) const;
   };
-  const Booked& booked() const { return memory_.get_deleter(); }
+  const Release& facts() const { return memory_.get_deleter(); }
 
-  std::unique_ptr<std::byte, Booked> memory_;
+  std::unique_ptr<std::byte, Release> memory_;
 };
 
 /// Elements that are held for as long as the object lives: what "resident" counts.
 class Tensor {
  public:
   Tensor(Device device, Kind kind, Dtype dtype, std::int64_t size)
-      : buffer_(device, kind, size * bytes_of(dtype), true), dtype_(dtype), size_(size) {}
+      : buffer_(device, kind, size * bytes_of(dtype), true), dtype_(dtype), size_(size) {
+    if (size > 0) held.push_back({kind, view()});
+  }
+
+  /// All of the process's, in the order of their construction: for checks of every one.
+  struct Held {
+    Kind kind;
+    View view;
+  };
+  static inline std::vector<Held> held;
 
   std::int64_t size() const { return size_; }
   Dtype dtype() const { return dtype_; }

@@ -47,13 +47,12 @@ std::int64_t check_memory(const Chapter& chapter, const Options& options, const 
   std::int64_t needed = 0;
   for (const Prediction::Bytes& kind : plan.bytes) needed += kind.peak;
   const std::int64_t available = memory_of(choice.device).available();
-  if (needed <= available / choice.sharing) return needed;
-  throw Error(
-      ExitCode::resources,
-      fmt::format("each rank needs {} bytes, {} on this {} share {} that are available: use "
-                  "fewer or narrower layers, or a later chapter",
-                  grouped(needed), choice.sharing, choice.device == Device::cpu ? "machine" : "GPU",
-                  grouped(available)));
+  refuse_if(needed > available / choice.sharing, ExitCode::resources,
+            "each rank needs {} bytes, {} on this {} share {} that are available: use fewer or "
+            "narrower layers, or a later chapter",
+            grouped(needed), choice.sharing, choice.device == Device::cpu ? "machine" : "GPU",
+            grouped(available));
+  return needed;
 }
 
 std::int64_t Prediction::sent(Phase phase, Steps steps) const {
@@ -65,7 +64,7 @@ std::int64_t Prediction::sent(Phase phase, Steps steps) const {
 std::int64_t Prediction::padding_sent(Steps steps) const {
   std::int64_t by_one = 0;
   for (const Phase phase : step_phases) by_one += sent(phase, steps);
-  // In shards; the ranks' shards together have all the padding.
+  // So many shards each rank sends; one from every rank, and all of the padding has been sent once.
   return by_one / (padded / ranks) * (padded - parameters);
 }
 

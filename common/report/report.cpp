@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <nlohmann/json.hpp>
 
@@ -12,6 +13,7 @@
 namespace zero {
 namespace {
 using Json = nlohmann::ordered_json;
+using Digests = std::vector<std::uint64_t>;
 
 /// Without the first three, where there are more: caches and pages are cold. times: not empty.
 std::int64_t median_after_warm_up(std::vector<std::int64_t> times) {
@@ -27,30 +29,26 @@ std::vector<std::uint64_t> gather(Communicator& comm, std::int64_t figure) {
   return comm.gather({&mine, 1});
 }
 
+/// The largest of the ranks' figures, which is what is told; all ranks must call it.
 std::int64_t largest(Communicator& comm, std::int64_t figure) {
   const std::vector<std::uint64_t> all = gather(comm, figure);
   return static_cast<std::int64_t>(*std::max_element(all.begin(), all.end()));
 }
 
-std::vector<std::uint64_t> digests_over_ranks(const LayerDigests& digests, Communicator& comm) {
-  const std::size_t layers = digests.layers.size();
-  std::vector<std::uint64_t> all = comm.gather(digests.layers);
-  for (std::size_t i = layers; i < all.size(); ++i) {
-    std::uint64_t& layer = all[i % layers];
-    if (!digests.replicated) {
-      layer += all[i];
-    } else if (layer != all[i]) {
-      throw Error(ExitCode::numerics,
-                  fmt::format("the parameters of layer {} differ between rank 0 ({:016x}) and rank "
-                              "{} ({:016x}), which should hold the same",
-                              i % layers, layer, i / layers, all[i]));
+/// Of the elements of one layer, or of a part of it, that begins with that global number.
+std::uint64_t digest_of(View view, std::int64_t number) {
+  const OnHost host(view);
+  return with_type(view.dtype, [&]<class T>(T) {
+    const auto elements = host.as<T>();
+    std::uint64_t sum = 0;
+    for (std::int64_t i = 0; i < view.used; ++i) {
+      sum += mix(mix(number + i) ^ std::bit_cast<std::uint32_t>(widen(elements[i])));
     }
-  }
-  all.resize(layers);
-  return all;
+    return sum;
+  });
 }
 
-/// Bytes of a rank: of each kind, and of all together.
+/// Bytes of a rank: of each kind, and of all together; of the process above its peak at the start.
 Json memory_json(const Run& run, const Prediction& predicted, Communicator& comm) {
   Json memory, beyond;
   std::int64_t resident = 0;
@@ -101,6 +99,28 @@ Json traffic_json(const Prediction& predicted, Prediction::Steps steps, Communic
           {"collectives", collectives},
           {"padding", row(predicted.padding_sent(steps), if_counted(padding))},
           {"scalars", row(predicted.scalars_sent(steps), largest(comm, comm.sent().scalars))}};
+}
+
+/// Throws Error (numerics), on all ranks, when a count is not as predicted: a bug, of ours or of
+/// the formula.
+void check_counts(const Json& summary) {
+  const auto check = [](const std::string& what, const Json& predicted, const Json& counted) {
+    refuse_if(!counted.is_null() && predicted != counted, ExitCode::numerics,
+              "{}: {} counted, {} predicted", what, counted.dump(), predicted.dump());
+  };
+  for (const auto& [kind, bytes] : summary["memory"].items()) {
+    if (kind == "total") continue;
+    check("bytes of " + kind + " held", bytes["predicted_resident"], bytes["resident"]);
+    check("bytes of " + kind + " at the peak", bytes["predicted"], bytes["peak"]);
+    check("bytes of " + kind + " reserved", bytes["predicted"], bytes["reserved"]);
+  }
+  const Json& traffic = summary["traffic"];
+  const auto elements = [&](const std::string& where, const Json& sent) {
+    check("elements sent in " + where, sent["predicted"], sent["counted"]);
+  };
+  for (const auto& [phase, sent] : traffic["phases"].items()) elements(phase, sent);
+  elements("padding", traffic["padding"]);
+  elements("scalars", traffic["scalars"]);
 }
 
 /// The closing tables: figures of the log's summary.
@@ -171,10 +191,50 @@ void print_header(const Run& run, const Communicator& comm) {
   fmt::print("{} micro-batch{} of {} a rank and step{}\n\n", o.accumulate, several ? "es" : "",
              o.batch,
              several && comm.size > 1 ? "; the ranks are added " + family(run.chapter) : "");
-  fmt::print("{:>8}{:>12}{:>12}{:>12}\n", "step", "loss", "norm", "ms a step");
+  fmt::print("{:>8}{:>12}{:>12}{:>12}{}\n", "step", "loss", "norm", "ms a step",
+             o.dtype == Dtype::fp16 ? "     scale" : "");
   std::fflush(stdout);
 }
 }  // namespace
+
+LayerDigests layer_digests(const Layout& layout, const std::function<View(int)>& weights) {
+  const int layers = layout.layers();
+  LayerDigests digests{{}, false, Digests(layers), Digests(layers)};
+  for (int l = 0; l < layers; ++l) {
+    const View part = weights(l);
+    digests.weights.push_back(digest_of(part, layout.layer_start(l) + part.start));
+    digests.replicated = part.size == layout.layer_size(l);
+  }
+  for (const auto& [kind, view] : Tensor::held) {
+    if (view.size != layout.full_size() || layout.ranks() == 1) continue;
+    if (kind != Kind::parameters && kind != Kind::optimizer) continue;
+    Digests& copies = kind == Kind::parameters ? digests.parameters : digests.optimizer;
+    for (int l = 0; l < layers; ++l) {
+      copies[l] += digest_of(layout.layer(view, l), layout.layer_start(l));
+    }
+  }
+  return digests;
+}
+
+Digests digests_over_ranks(const LayerDigests& mine, Communicator& comm) {
+  const auto gather_alike = [&](const char* what, const Digests& copies) {
+    const Digests all = comm.gather(copies);
+    for (std::size_t i = copies.size(); i < all.size(); ++i) {
+      const std::size_t l = i % copies.size();
+      refuse_if(all[i] != all[l], ExitCode::numerics,
+                "the {} of layer {} differ between rank 0 ({:016x}) and rank {} ({:016x}), which "
+                "should hold the same",
+                what, l, all[l], i / copies.size(), all[i]);
+    }
+  };
+  gather_alike("parameters", mine.parameters);
+  gather_alike("optimizer state", mine.optimizer);
+  if (mine.replicated) return mine.weights;
+  Digests sums(mine.weights.size());
+  const Digests all = comm.gather(mine.weights);
+  for (std::size_t i = 0; i < all.size(); ++i) sums[i % sums.size()] += all[i];
+  return sums;
+}
 
 Report::Report(const Run& run, Communicator& comm)
     : run_(run),
@@ -198,22 +258,31 @@ void Report::add(const Verdict& step) {
   const auto now = Clock::now();
   times_.push_back(std::chrono::round<std::chrono::microseconds>(now - step_began_).count());
   step_began_ = now;
+  last_ = step;
   skipped_ += step.skipped;
-  if (prints_) print_step(step);
+  skipped_in_a_row_ = step.skipped ? skipped_in_a_row_ + 1 : 0;
+  if (prints_) print_step();
   if (!log_) return;
-  write(log_.get(), run_,
-        {{"step", times_.size()},
-         {"loss", step.loss},
-         {"grad_norm", step.grad_norm},
-         {"skipped", step.skipped},
-         {"ms", milliseconds(times_.back())}});
+  Json line = {{"step", times_.size()},
+               {"loss", step.loss},
+               {"grad_norm", step.grad_norm},
+               {"skipped", step.skipped},
+               {"ms", milliseconds(times_.back())}};
+  if (run_.options.dtype == Dtype::fp16) line["loss_scale"] = step.loss_scale;
+  write(log_.get(), run_, line);
 }
 
-void Report::finish(const LayerDigests& digests) {
+std::vector<std::uint64_t> Report::check(const LayerDigests& digests) {
+  std::vector<std::uint64_t> all = digests_over_ranks(digests, comm_);
+  step_began_ = Clock::now();  // this is no part of the next step
+  return all;
+}
+
+int Report::finish(const LayerDigests& digests) {
   const Prediction::Steps steps{std::ssize(times_), skipped_};
   std::uint64_t digest = 0;
   Json layers = Json::array();
-  for (const std::uint64_t layer : digests_over_ranks(digests, comm_)) {
+  for (const std::uint64_t layer : check(digests)) {
     digest += layer;
     layers.push_back(fmt::format("{:016x}", layer));
   }
@@ -228,25 +297,40 @@ void Report::finish(const LayerDigests& digests) {
     print_tables(summary, comm_.size == 1);
     fmt::print("\nparameters {:016x}   median {:.2f} ms a step   {} skipped\n", digest, ms,
                counted(skipped_, "step"));
+    if (skipped_ == steps.all) fmt::print("no step was taken: all of them were skipped\n");
   }
   flush_output();
   if (log_) write(log_.get(), run_, {{"summary", summary}});
+  check_counts(summary);
+  refuse_if(!std::isfinite(last_.loss), ExitCode::numerics,
+            "the loss of the last step, {}, is not finite: a lower --lr than {:g} may help",
+            times_.size(), run_.options.lr);
+  return 0;
 }
 
-void Report::print_step(const Verdict& step) {
+void Report::print_step() {
   const auto now = Clock::now();
   const int done = static_cast<int>(times_.size()), to_do = run_.options.steps - done;
   const bool tenth = done % std::max(1, run_.options.steps / 10) == 0;
-  const bool stays = step.skipped || tenth || to_do == 0 || done == 1;
+  const bool stays = last_.skipped || tenth || to_do == 0 || done == 1;
   if (!stays && (!shows_progress_ || now - line_began_ <= std::chrono::milliseconds(200))) return;
   line_began_ = now;
-  fmt::print("{}{:>8}{:>12.5f}{:>12.5f}{:>12.2f}", shows_progress_ ? "\r\033[K" : "", done,
-             step.loss, step.grad_norm, milliseconds(times_.back()));
+  const auto cell = [](float x) {
+    return std::isfinite(x) ? fmt::format("{:.5f}", x) : "not finite";
+  };
+  fmt::print("{}{:>8}{:>12}{:>12}{:>12.2f}", shows_progress_ ? "\r\033[K" : "", done,
+             cell(last_.loss), cell(last_.grad_norm), milliseconds(times_.back()));
+  if (run_.options.dtype == Dtype::fp16) fmt::print("{:>10g}", last_.loss_scale);
   if (stays) {
-    fmt::print("{}\n", step.skipped ? "  skipped: a gradient is not finite" : "");
+    fmt::print("{}\n", last_.skipped ? "  skipped: a gradient is not finite" : "");
   } else {
     fmt::print("  {:.0f} s left", milliseconds(median_after_warm_up(times_)) * to_do / 1000);
   }
+  constexpr const char* advice = "try a lower --lr, or --dtype bf16, which needs no loss scale";
+  if (skipped_in_a_row_ == 8) fmt::print("8 steps in a row were skipped: {}\n", advice);
+  const bool least = last_.skipped && run_.options.dtype == Dtype::fp16 && last_.loss_scale == 1;
+  if (least && !told_least_) fmt::print("the loss scale cannot be less than 1: {}\n", advice);
+  told_least_ |= least;
   std::fflush(stdout);
 }
 }  // namespace zero

@@ -9,31 +9,21 @@
 #include "train/verdict.hpp"
 
 namespace zero {
-/// A fingerprint of the master parameters, whatever N, the layout and the order are. By layer: the
-/// sum, mod 2^64, of mix(mix(global element number) ^ bits) over the elements that one rank holds.
+/// Fingerprints of what one rank holds of each layer, whatever N, the layout and the order are: of
+/// a tensor the sum, mod 2^64, of mix(mix(global element number) ^ bits) over its elements.
 struct LayerDigests {
-  std::vector<std::uint64_t> layers;
-  bool replicated = false;  // every rank holds all of every layer; else the ranks' sums add up
+  std::vector<std::uint64_t> weights;  // master weights; of parts: the ranks' sums add up
+  bool replicated = false;  // every rank holds all of them
+  /// Of all parameters, and of all optimizer state, that lies whole on every rank.
+  std::vector<std::uint64_t> parameters, optimizer;
 };
 
-/// Waits for the trainer's work first.
-template <class Trainer> LayerDigests layer_digests(Trainer& trainer, const Layout& layout) {
-  trainer.synchronise();
-  LayerDigests digests;
-  for (int l = 0; l < layout.layers(); ++l) {
-    const auto slice = trainer.state(l);
-    const OnHost host(slice.weights);
-    const auto weights = host.template as<float>();
-    std::uint64_t sum = 0;
-    for (std::int64_t i = 0; i < slice.weights.used; ++i) {
-      const std::uint64_t number = layout.layer_start(l) + slice.weights.start + i;
-      sum += mix(mix(number) ^ std::bit_cast<std::uint32_t>(weights[i]));
-    }
-    digests.layers.push_back(sum);
-    digests.replicated = slice.weights.size == layout.layer_size(l);
-  }
-  return digests;
-}
+/// weights(l): the rank's part of layer l's master weights. All work must be done.
+LayerDigests layer_digests(const Layout& layout, const std::function<View(int)>& weights);
+
+/// All ranks' master weights, by layer; all must call it. Throws Error (numerics), on all ranks,
+/// when some differ that should hold the same.
+std::vector<std::uint64_t> digests_over_ranks(const LayerDigests& mine, Communicator& comm);
 
 /// A run as all its ranks agree on it. Refers to what outlives it.
 struct Run {
@@ -52,12 +42,15 @@ class Report {
   Report(const Run& run, Communicator& comm);
 
   void add(const Verdict& step);
-  /// Throws Error (numerics) when ranks that hold the same parameters hold different ones.
-  void finish(const LayerDigests& digests);
+  /// digests_over_ranks, within a run.
+  std::vector<std::uint64_t> check(const LayerDigests& digests);
+  /// Does that, prints and logs the end. Returns 0, the exit code. Throws Error (numerics), on all
+  /// ranks, then too when a count is not as predicted or the last loss is not finite.
+  int finish(const LayerDigests& digests);
 
  private:
   using Clock = std::chrono::steady_clock;
-  void print_step(const Verdict& step);
+  void print_step();
 
   const Run run_;
   Communicator& comm_;
@@ -68,6 +61,8 @@ class Report {
   Clock::time_point step_began_ = Clock::now();
   Clock::time_point line_began_;
   std::vector<std::int64_t> times_;  // of the steps, in microseconds
-  std::int64_t skipped_ = 0;
+  Verdict last_;
+  std::int64_t skipped_ = 0, skipped_in_a_row_ = 0;
+  bool told_least_ = false;  // that the loss scale is
 };
 }  // namespace zero

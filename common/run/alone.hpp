@@ -14,6 +14,7 @@ struct Alone {
     return choice;
   }
   template <class Make> auto together(Make make) const { return make(); }
+  void agree_on_data(const std::string&) const {}
   Communicator communicator(const Options&, const Choice&, const Layout&) const { return {}; }
   int rank() const { return 0; }
   int size() const { return 1; }

@@ -57,7 +57,7 @@ struct CommandLine {
   Options& o;
   CLI::App app{fmt::format("{}: one chapter of the ZeRO tutorial", chapter.name), chapter.name};
   std::vector<std::pair<std::string, std::function<OptionValue()>>> values{};
-  std::list<std::string> chosen{};  // words
+  std::list<std::string> chosen{};  // words; CLI11 keeps references to them
   std::string loss_scale = "dynamic";
 
   template <class Value>
@@ -77,6 +77,7 @@ struct CommandLine {
     for (int i = 0; i <= static_cast<int>(last); ++i) {
       meaning[words.emplace_back(name_of(static_cast<Enum>(i)))] = static_cast<Enum>(i);
     }
+    // It sets the value, too: a word means one.
     const auto choose = [&value, meaning](const std::string& text) {
       const std::string all = CLI::detail::join(std::views::keys(meaning), ", ");
       if (!meaning.contains(text)) return fmt::format("{} is none of {}", text, all);
@@ -123,6 +124,10 @@ struct CommandLine {
       add_word("reduce", o.reduce, Reduce::native, "ordered, or native: NCCL's own sums")
           ->type_name("KIND");
     }
+    if (chapter.ranks) {
+      add("check-every", o.check_every, "compare the ranks' copies so often", whole(0, 1 << 30))
+          ->type_name("STEPS");
+    }
     add("timeout", o.timeout, "end a job that stands still for so long", whole(1, 24 * 60 * 60))
         ->type_name("SECONDS");
     add("log", o.log, "write JSON lines to this file")->type_name("FILE");
@@ -131,7 +136,7 @@ struct CommandLine {
     auto* plan = app.add_flag("--plan", o.plan, "print predicted bytes and traffic, and stop");
     if (!chapter.ranks) return;
     add("ranks", o.ranks, "number of ranks to plan for", whole(1, 1 << 12))->needs(plan);
-    values.pop_back();
+    values.pop_back();  // it is about planning, not of a run
   }
 
   /// Refuses what no single option can see and sets what follows from others. Throws Error (usage).
@@ -182,6 +187,12 @@ Command read_command(int argc, char** argv, const Chapter& chapter) {
   line.add_training();
   line.add_machine();
   const char* hint = " (--help lists the options)";
+  const auto refused = [&](const std::exception& error) {
+    std::string what = error.what();
+    std::replace(what.begin(), what.end(), '\n', ' ');
+    command.text = fmt::format("{}: {}{}", chapter.name, what, hint);
+    command.status = static_cast<int>(ExitCode::usage);
+  };
   try {
     line.app.parse(argc, argv);
     hint = "";
@@ -190,21 +201,12 @@ Command read_command(int argc, char** argv, const Chapter& chapter) {
     command.run = true;
   } catch (const CLI::CallForHelp&) {
     command.text = line.app.help();
-  } catch (const std::runtime_error& error) {  // CLI11's or our own
-    std::string what = error.what();
-    std::replace(what.begin(), what.end(), '\n', ' ');
-    command.text = fmt::format("{}: {}{}", chapter.name, what, hint);
-    command.status = static_cast<int>(ExitCode::usage);
+  } catch (const CLI::Error& error) {
+    refused(error);
+  } catch (const Error& error) {
+    refused(error);
   }
   return command;
-}
-
-const char* name_of(Task task) { return std::array{"text", "toy", "mlp"}[static_cast<int>(task)]; }
-
-const char* name_of(Comm comm) { return std::array{"mpi", "nccl"}[static_cast<int>(comm)]; }
-
-const char* name_of(Reduce reduce) {
-  return std::array{"ordered", "native"}[static_cast<int>(reduce)];
 }
 
 std::optional<int> answer_alone(const Command& command, const Chapter& chapter) try {

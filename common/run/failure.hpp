@@ -2,8 +2,6 @@
 // One way to fail: an error that nobody catches ends the process where it happens, on whatever
 // thread, before anything is unwound; so no destructor waits for a rank that is gone.
 #pragma once
-#include <fmt/format.h>
-
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -14,13 +12,6 @@
 #include "memory/error.hpp"
 
 namespace zero {
-/// Throws Error with that sentence when something is `wrong`.
-template <class... With>
-void refuse_if(bool wrong, ExitCode code, fmt::format_string<const With&...> why,
-               const With&... with) {
-  if (wrong) throw Error(code, fmt::format(why, with...));
-}
-
 /// Who fails, and what ends the process with an exit code; does not return.
 inline std::string who_fails;
 inline std::function<void(int code)> end_process;

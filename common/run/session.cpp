@@ -126,6 +126,17 @@ std::vector<std::string> Session::gather(const std::string& mine) const {
   return of_ranks;
 }
 
+void Session::agree_on_data(const std::string& description) const {
+  const std::vector<std::string> all = gather(description);
+  for (int r = 1; r < size_; ++r) {
+    if (all[r] == all[0]) continue;
+    throw Refusal(ExitCode::data,
+                  fmt::format("rank {} reads {}, rank 0 {}: give every rank the same "
+                              "file",
+                              r, all[r], all[0]));
+  }
+}
+
 int Session::refuse(const Refusal& refusal) const {
   const int code = static_cast<int>(refusal.code);
   // Of several that each believe to be alone one tells it, and only that one's exit code counts: a

@@ -31,6 +31,9 @@ class Session {
     return std::move(*made);
   }
 
+  /// Throws Refusal (data) on all ranks when one reads other data than rank 0, by its description.
+  void agree_on_data(const std::string& description) const;
+
   /// Ranks that talk through choice.comm.
   Communicator communicator(const Options& options, const Choice& choice, const Layout& layout);
 

@@ -16,6 +16,7 @@ template <class Trainer, class Process> int train(Process&& process, const Comma
   process.together([&] { return check_memory(chapter, options, choice, layout); });
   const auto data = process.together(
       [&] { return make_data(options, choice.device, process.rank(), process.size()); });
+  process.agree_on_data(data->description());
   Communicator comm = process.communicator(options, choice, layout);
   Trainer trainer = [&] {
     if constexpr (chapter.ranks) {
@@ -27,11 +28,16 @@ template <class Trainer, class Process> int train(Process&& process, const Comma
   trainer.synchronise();  // the first step's time is its own
   const Run run{chapter, options, command.values, choice, layout, bytes_at_start};
   const auto report = process.together([&] { return std::make_unique<Report>(run, comm); });
+  const auto digests = [&] {
+    trainer.synchronise();
+    return layer_digests(layout, [&](int l) { return trainer.state(l).weights; });
+  };
   for (int step = 0; step < options.steps; ++step) {
     current_step = step + 1;
     report->add(trainer.step(*data, step));
+    const bool checks = options.check_every > 0 && (step + 1) % options.check_every == 0;
+    if (checks) process.together([&] { return report->check(digests()); });
   }
-  report->finish(layer_digests(trainer, layout));
-  return 0;
+  return process.together([&] { return report->finish(digests()); });
 }
 }  // namespace zero

@@ -42,6 +42,10 @@ class Text : public Data {
     on.text_samples(source_, first, inputs, targets);
   }
 
+  std::string description() const override {
+    return fmt::format("a text of {} bytes with digest {:016x}", text_.bytes(), digest_);
+  }
+
  private:
   void read(const std::string& path) {
     std::ifstream file(path, std::ios::binary);
@@ -53,10 +57,14 @@ class Text : public Data {
                                                 path, text_.bytes(), std::strerror(errno)));
       }
       memory_of(text_.device()).copy(text_.data() + at, piece.data(), file.gcount());
+      for (const char byte : std::span(piece).first(file.gcount())) {
+        digest_ = mix(digest_ ^ static_cast<unsigned char>(byte));
+      }
     }
   }
 
   Buffer text_;
+  std::uint64_t digest_ = 0;
   Tensor codes_;  // (256, width / context)
   TextSource source_;
 };

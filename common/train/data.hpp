@@ -33,6 +33,9 @@ class Data {
   /// in fp32 (outputs numbers, or for a classifier one: the class). Part of a stream's task.
   virtual void load(Kernels& on, std::int64_t first, View inputs, View targets) const = 0;
 
+  /// Of what was read, the same for the same bytes; empty when nothing was.
+  virtual std::string description() const { return ""; }
+
   /// Bytes of kind `data` that the source of these options holds (text: of a file of that length).
   static std::int64_t bytes(const Options& options, std::int64_t file_bytes);
 

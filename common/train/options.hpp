@@ -39,6 +39,7 @@ struct Options {
   bool plan = false;
   int ranks = 1;  // for --plan
   int timeout = 60;  // seconds without progress that end the job
+  int check_every = 0;  // steps between comparisons of what ranks hold alike; 0: at the end alone
   Dtype dtype = Dtype::fp32;
   double loss_scale = 0;  // 0: dynamic; used in fp16 only
   int prefetch = 1;  // layers gathered ahead
@@ -60,7 +61,12 @@ using OptionValue = std::variant<bool, int, std::uint64_t, double, std::string>;
 /// A chapter's options as they will be used, by name.
 using OptionValues = std::vector<std::pair<std::string, OptionValue>>;
 
-const char* name_of(Task task);
-const char* name_of(Comm comm);
-const char* name_of(Reduce reduce);
+constexpr const char* name_of(Task task) {
+  constexpr const char* names[] = {"text", "toy", "mlp"};
+  return names[static_cast<int>(task)];
+}
+constexpr const char* name_of(Comm comm) { return comm == Comm::mpi ? "mpi" : "nccl"; }
+constexpr const char* name_of(Reduce reduce) {
+  return reduce == Reduce::ordered ? "ordered" : "native";
+}
 }  // namespace zero

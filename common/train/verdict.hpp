@@ -11,6 +11,7 @@ struct Verdict {
   float grad_norm = 0;  // of the mean gradient, unscaled, before clipping
   bool skipped = false;  // some gradient somewhere is not finite: nothing was updated
   float grad_factor = 1;  // what Adam multiplies stored gradients by: unscale and clip in one
+  float loss_scale = 1;  // with which the gradients were formed
 };
 
 /// totals: of all ranks. micro_batches: of all ranks together. clip: largest norm, 0 for none.
@@ -20,7 +21,8 @@ inline Verdict decide(const Totals& totals, int micro_batches, double clip, floa
   return {.loss = static_cast<float>(totals.loss / micro_batches),
           .grad_norm = static_cast<float>(norm),
           .skipped = !std::isfinite(totals.squares),
-          .grad_factor = static_cast<float>(shrink / loss_scale)};
+          .grad_factor = static_cast<float>(shrink / loss_scale),
+          .loss_scale = loss_scale};
 }
 
 /// fp16's loss scale: 2^16, halved at each skipped step (not below 1), doubled after 2000 good

@@ -22,7 +22,7 @@ sys.dont_write_bytecode = True
 from programs import (ALONE, CHAPTERS, KINDS, ON_RANKS, Programs, bits,  # noqa: E402
                       options_of, read_log)
 
-USAGE, DATA, RESOURCES = 2, 3, 6
+USAGE, DATA, NUMERICS, RESOURCES = 2, 3, 5, 6
 MIXED = CHAPTERS[2:]
 SMALL = ["--width", 8, "--layers", 2, "--batch", 2]  # of task text
 A_FEW_SECONDS = 10
@@ -39,7 +39,7 @@ BAD_WORDS = [
     (CHAPTERS[:2], "--dtype bf16, --loss-scale dynamic"),
     (CHAPTERS[:5], "--prefetch 1"),
     (CHAPTERS[5:], "--prefetch 3, --prefetch -1"),
-    (ON_RANKS, "--comm ib, --reduce fast, --timeout 0, --timeout 86401"),
+    (ON_RANKS, "--comm ib, --reduce fast, --timeout 0, --timeout 86401, --check-every -1"),
     (MIXED, "--dtype fp64, --dtype 2"),
 ]
 # Other wrong ones, the words that the sentence contains, the chapters asked (default: all).
@@ -228,6 +228,33 @@ class Test:
         expect(said == [(True, None, float)] * 2, f"skipped: {steps}")
         expect(summary["skipped_steps"] == 2, f"2 skipped: {summary}")
 
+    def never_taken(self, folder):
+        """fp16 whose every step overflows: the scale falls to 1, and that is said with advice."""
+        outcome = self.programs.run(2, "03_mixed_precision", *SMALL, "--steps", 20, "--dtype",
+                                    "fp16", "--lr", 1e30, "--log", "new.log", cwd=folder)
+        _, steps, summary = read_log(folder / "new.log")
+        scales = [step["loss_scale"] for step in steps]
+        expect(scales == [2.0**16] + [max(2.0**(18 - n), 1) for n in range(2, 21)], f"halved: {scales}")
+        for words in ("8 steps in a row were skipped: try a lower --lr",
+                      "the loss scale cannot be less than 1: try a lower --lr"):
+            expect(outcome.out.count(words) == 1, f"once {words!r}: {outcome.out}")
+        rows = re.findall(r"(?m)^ +\d+  not finite  not finite .* (\d+)  skipped:", outcome.out)
+        expect([float(scale) for scale in rows] == scales[1:], f"told with scales: {outcome.out}")
+        said = outcome.own_errors()
+        expect(outcome.code == NUMERICS and len(said) == 1 and "the last step, 20," in said[0] and
+               summary["skipped_steps"] == 19, f"exit code 5 after the log: {outcome}")
+
+    def other_texts(self, folder):
+        """Ranks in folders of their own, each with a text of that name."""
+        for rank, text in enumerate(("to be or not to be", "to be or not to me")):
+            (folder / str(rank)).mkdir()
+            (folder / str(rank) / "text.txt").write_text(text)
+        own = " ".join(self.programs.command(0, "05_zero2", "--data", "text.txt"))
+        place = "OMPI_COMM_WORLD_RANK" if "openmpi" in self.programs.mpiexec else "PMI_RANK"
+        self.refused(folder, [self.programs.mpiexec, "-n", "2", "sh", "-c",
+                              f"cd ${place} && exec {own}"], DATA,
+                     "rank 1 reads a text of 18 bytes, digest [0-9a-f]{16}, rank 0, same file")
+
     def every_tenth(self, folder, chapter, ranks):
         printed = self.good(folder, ranks, chapter, *SMALL, "--steps", 100)
         steps = [int(n) for n in re.findall(r"(?m)^ *(\d+)(?: +\d+\.\d+){3}$", printed)]
@@ -248,7 +275,8 @@ class Test:
 def names_of_options(chapter):
     names = ("task data steps batch accumulate width layers lr beta1 beta2 eps weight-decay clip "
              "seed log quiet plan device").split()
-    names += ["timeout"] + (["ranks", "comm", "reduce"] if chapter in ON_RANKS else [])
+    names += ["timeout"]
+    names += ["ranks", "comm", "reduce", "check-every"] if chapter in ON_RANKS else []
     names += ["dtype", "loss-scale"] if chapter in MIXED else []
     names += ["prefetch"] if chapter == "06_zero3" else []
     return [f"--{name}" for name in names]
@@ -334,6 +362,10 @@ def main():
         test.check(f"a path that is not UTF-8 on {ranks} ranks", test.not_utf8, ranks, chapter)
         test.check(f"every tenth step on {ranks} ranks", test.every_tenth, chapter, ranks)
     test.check("a skipped step", test.skipped)
+    test.check("no step is taken", test.never_taken)
+    test.check("other texts of one name", test.other_texts)
+    test.check("checked on the way", test.good, 3, "05_zero2", *SMALL, "--steps", 4,
+               "--check-every", 2)
     test.check("progress", test.progress)
     test.check("nine bytes are enough", test.good, 0, ALONE, *SMALL, "--data", "nine.txt")
     test.pool.shutdown()

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "tests/ranks/ranks.hpp"
+#include "tests/unit/checks.hpp"
 #include "trainer.hpp"
 
 namespace zero::test {
@@ -125,5 +126,75 @@ TEST_CASE("state bytes are the formula's a parameter, times the padded size") {
   }
   const double expected = a_parameter * static_cast<double>(part.layout.full_size());
   CHECK(static_cast<double>(resident) == doctest::Approx(expected).epsilon(1e-12));
+}
+
+TEST_CASE("what ranks hold alike is compared, tensor by tensor") {
+  const int n = ranks().size;
+  const double whole_parameters = Trainer::chapter.state_bytes(1, 0, 0, n);
+  for (const Dtype dtype : dtypes_of<Trainer>()) {
+    const Options options = mlp_options(7, 2, dtype);
+    Part<Trainer> part(options, ordinary_data(options));
+    part.step(0);
+    part.trainer.synchronise();
+    const auto compare = [&] {
+      const auto weights = [&](int l) { return part.trainer.state(l).weights; };
+      return digests_over_ranks(layer_digests(part.layout, weights), part.comm);
+    };
+    const auto digests = compare();
+    bool parameters_seen = false;
+    for (const auto& [kind, view] : Tensor::held) {
+      const bool parameters = kind == Kind::parameters;
+      const bool whole = n > 1 && view.size == part.layout.full_size();
+      if (!whole || !(parameters || kind == Kind::optimizer)) continue;
+      parameters_seen |= parameters;
+      const auto flip_a_bit = [&, at = part.layout.layer(view, 1).data] {
+        std::byte byte;
+        if (ranks().rank != n - 1) return;
+        memory_of(view.device).copy(&byte, at, 1);
+        byte ^= std::byte{1};
+        memory_of(view.device).copy(at, &byte, 1);
+      };
+      flip_a_bit();
+      check_refused(ExitCode::numerics,
+                    {parameters ? "the parameters of layer 1" : "the optimizer state of layer 1",
+                     "between rank 0 (", fmt::format("and rank {} (", n - 1)},
+                    compare);
+      flip_a_bit();
+      CHECK(compare() == digests);
+    }
+    CHECK(parameters_seen == (n > 1 && whole_parameters == 1));
+  }
+}
+
+TEST_CASE("a count that is not as predicted ends the run in a sentence with both") {
+  Options options = mlp_options(7, 2);
+  options.quiet = true;
+  options.steps = 1;
+  const Chapter right = Trainer::chapter;
+  const auto run_as = [&](const Chapter& chapter) {
+    ledger().restart_peaks();
+    Part<Trainer> part(options, ordinary_data(options));
+    Report report({chapter, options, {}, ranks().choice, part.layout, 0}, part.comm);
+    report.add(part.step(0));
+    part.trainer.synchronise();
+    const auto weights = [&](int l) { return part.trainer.state(l).weights; };
+    return report.finish(layer_digests(part.layout, weights));
+  };
+  CHECK(run_as(right) == 0);
+  Chapter wrong = right;
+  wrong.state_bytes = [](double p, double g, double k, double n) {
+    return Trainer::chapter.state_bytes(p, g, k, n) + p;
+  };
+  const Layout layout(architecture(options).sizes(), ranks().rank, ranks().size);
+  const double held = right.state_bytes(4, 0, 0, ranks().size) * layout.full_size();
+  check_refused(ExitCode::numerics,
+                {"bytes of parameters held", fmt::format(" {:.0f} counted", held),
+                 fmt::format(" {:.0f} predicted", held + 4. * layout.full_size())},
+                [&] { run_as(wrong); });
+  if (ranks().size == 1 || ranks().reduce == Reduce::native) return;
+  wrong = right;
+  wrong.elements_sent = [](double) { return Traffic(3, 3, 3); };
+  check_refused(ExitCode::numerics, {"elements sent in ", "counted", "predicted"},
+                [&] { run_as(wrong); });
 }
 }  // namespace zero::test
