@@ -276,11 +276,11 @@ def families(programs):
 def skips(programs):
     """The first steps in fp16: when the scale is too large, and what it is then."""
     run = programs.run("03_mixed_precision", 4, "--steps", 20, dtype="fp16")
-    exponent, rows = 16, []
+    rows = []
     for step in run.steps[:8]:
         norm = "not finite: skipped" if step["skipped"] else f"{step['grad_norm']:.4f}"
-        rows.append([step["step"], f"2^{exponent}", f"{step['loss']:.4f}", norm])
-        exponent -= step["skipped"]
+        scale = f"2^{step['loss_scale'].as_integer_ratio()[0].bit_length() - 1}"
+        rows.append([step["step"], scale, f"{step['loss']:.4f}", norm])
     return (table(["step", "loss scale", "loss", "gradient norm"], rows, left=0)
             + f"\n\n`{run.shown}`: {run.summary['skipped_steps']} of {len(run.steps)} steps are "
             "skipped.")
