@@ -33,11 +33,12 @@ inline std::atomic<bool> failing = false;
   // Another thread is about to end the process.
   while (failing.exchange(true)) std::this_thread::sleep_for(std::chrono::hours(1));
   std::fflush(stdout);
-  std::fprintf(stderr, "%s: %s\n", who_fails.c_str(), error.what());  // throws nothing
-  std::fflush(stderr);
   const auto* known = dynamic_cast<const Error*>(&error);
   const bool system =
       dynamic_cast<const std::bad_alloc*>(&error) || dynamic_cast<const std::system_error*>(&error);
+  const char* const short_of = "the system (see ulimit -a) gave no memory, thread or output: ";
+  std::fprintf(stderr, "%s: %s%s\n", who_fails.c_str(), system ? short_of : "", error.what());
+  std::fflush(stderr);
   const int other = system ? static_cast<int>(ExitCode::resources) : 1;
   end_process(known ? static_cast<int>(known->code) : other);
   std::abort();
