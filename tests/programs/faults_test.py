@@ -64,7 +64,7 @@ ENDS = [
     *((DATA, ranks, chapter, f"{TEXT} --data {SHORT_FILE}", '"$@"',
        f"cannot read byte .* of the 4096 of {SHORT_FILE}: it has become shorter")
       for ranks, chapter in ((0, ALONE), (2, DDP))),
-    *((RESOURCES, 0, ALONE, "--task mlp --width 4096 --layers 4", f"FILES={version}",
+    *((RESOURCES, 0, ALONE, "--task mlp --width 4096 --layers 4 --steps 1", f"FILES={version}",
        "1 on this machine share 52 000 000 that are") for version in ("first", "second")),
 ]
 STILL = [(COMMUNICATION, ranks, chapter, MLP, f"{how} {bad} 41", "")
