@@ -12,10 +12,13 @@
 
 namespace zero {
 namespace {
+std::atomic<bool> finalizing = false;
+
 void end_job(int code) {
   // The launcher ends the job at once, and what it has not yet passed on is lost. The thread that
   // fails calls MPI even if another is in it: nothing that is sent matters any more.
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  if (finalizing) std::_Exit(code);  // MPI can no longer
   MPI_Abort(MPI_COMM_WORLD, code);
 }
 
@@ -80,6 +83,7 @@ Session::~Session() {
   // messages: between hosts one in three jobs hung, as a rank still needed what its peer was to
   // pass on. None did after the peer's own threads had so long for it.
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  finalizing = true;
   MPI_Finalize();
 }
 
