@@ -13,15 +13,19 @@
 #include "memory/error.hpp"
 
 namespace zero {
-void check_mpi(int code, std::source_location where) {
+void check_mpi(int code, int rank) {
   if (code == MPI_SUCCESS) return;
   char words[MPI_MAX_ERROR_STRING] = {};
   int length = 0;
   MPI_Error_string(code, words, &length);
-  throw Error(ExitCode::communication, fmt::format("{}: {}", where.function_name(), words));
+  std::replace(words, words + length, '\n', ' ');
+  throw Error(ExitCode::communication,
+              fmt::format("a message with {} failed: a rank is gone, or runs another build; MPI "
+                          "says: {}",
+                          rank < 0 ? "all ranks" : fmt::format("rank {}", rank), words));
 }
 
-void Messages::finish(std::source_location where) {
+void Messages::finish() {
   const Working waiting(Progress::of_caller());
   constexpr int yields = 200;
   const auto count = static_cast<int>(requests_.size());
@@ -30,11 +34,20 @@ void Messages::finish(std::source_location where) {
   for (int tests = 0, left = count; left > 0; ++tests) {
     int some = 0;  // have been completed by this test
     const int code = MPI_Testsome(count, requests_.data(), &some, done.data(), statuses.data());
-    for (int i = 0; i < some && code == MPI_ERR_IN_STATUS; ++i) {
-      check_mpi(statuses[i].MPI_ERROR, where);
-    }
-    check_mpi(code, where);
+    if (code != MPI_ERR_IN_STATUS) check_mpi(code);
     expect(some != MPI_UNDEFINED, "a request that is under way while not all are done");
+    for (int i = 0; i < some; ++i) {
+      const auto [rank, bytes] = peers_[done[i]];
+      if (code == MPI_ERR_IN_STATUS) check_mpi(statuses[i].MPI_ERROR, rank);
+      int came = bytes;
+      if (bytes > 0) MPI_Get_count(&statuses[i], MPI_BYTE, &came);
+      if (came != bytes) {
+        throw Error(ExitCode::communication,
+                    fmt::format("rank {} sent {} bytes instead of {}: run the same build on every "
+                                "rank",
+                                rank, came, bytes));
+      }
+    }
     left -= some;
     if (left == 0) break;
     if (tests < yields) {
@@ -44,7 +57,8 @@ void Messages::finish(std::source_location where) {
     if (tests == yields || some > 0) {
       std::set<int> missing;
       for (int i = 0; i < count; ++i) {
-        if (requests_[i] != MPI_REQUEST_NULL && ranks_[i] >= 0) missing.insert(ranks_[i]);
+        const int rank = peers_[i].rank;
+        if (requests_[i] != MPI_REQUEST_NULL && rank >= 0) missing.insert(rank);
       }
       task_waits_for({missing.begin(), missing.end()});
     }
@@ -52,7 +66,7 @@ void Messages::finish(std::source_location where) {
   }
   task_waits_for({});
   requests_.clear();
-  ranks_.clear();
+  peers_.clear();
 }
 
 namespace {
@@ -123,16 +137,17 @@ class MpiTransport : public Transport {
 
  private:
   void exchange_on_host(std::span<const Part> outgoing, std::span<const Part> incoming) {
-    const auto begin = [&](auto call, const View& part, int rank) {
+    const auto begin = [&](auto call, const View& part, int rank, bool comes) {
       // MPI counts in int, so a long message goes in pieces.
       constexpr std::int64_t longest = std::int64_t{1} << 30;
       for (std::int64_t at = 0; at < part.bytes(); at += longest) {
         const auto count = static_cast<int>(std::min(longest, part.bytes() - at));
-        check_mpi(call(part.data + at, count, MPI_BYTE, rank, 0, world_, &messages_.to(rank)));
+        MPI_Request* request = &messages_.with(rank, comes ? count : 0);
+        check_mpi(call(part.data + at, count, MPI_BYTE, rank, 0, world_, request), rank);
       }
     };
-    for (const auto& [part, from] : incoming) begin(MPI_Irecv, part, from);
-    for (const auto& [part, to] : outgoing) begin(MPI_Isend, part, to);
+    for (const auto& [part, from] : incoming) begin(MPI_Irecv, part, from, true);
+    for (const auto& [part, to] : outgoing) begin(MPI_Isend, part, to, false);
     messages_.finish();
   }
 

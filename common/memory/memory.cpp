@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 
 #include "memory/error.hpp"
@@ -13,14 +14,38 @@
 
 namespace zero {
 namespace {
-/// The figure behind `label`, which the kernel gives in KiB, in bytes; 0 where it gives none.
-std::int64_t kernel_figure(const char* file, const std::string& label) {
-  std::ifstream lines(file);
-  for (std::string word; lines >> word;) {
-    std::int64_t kibibytes = 0;
-    if (word == label && lines >> kibibytes) return kibibytes * 1024;
+/// The kernel's figure behind `label`, or the first of the file; 0 where there is none.
+std::int64_t kernel_figure(const std::filesystem::path& file, const std::string& label = "") {
+  std::ifstream text(file);
+  std::int64_t figure = 0;
+  for (std::string word; !label.empty() && word != label && text >> word;) continue;
+  text >> figure;
+  return figure;
+}
+
+/// The bytes that the limits of this process's control groups leave, as in a container; files in
+/// the kernel's cache make room when memory is needed. Version 2 has one group a process,
+/// "0::/a/b", version 1 one for memory, "4:memory:/a/b"; the groups around it limit too.
+std::int64_t left_by_control_groups() {
+  std::int64_t left = std::numeric_limits<std::int64_t>::max();
+  std::ifstream groups("/proc/self/cgroup");
+  for (std::string line; std::getline(groups, line);) {
+    const bool second = line.starts_with("0::");
+    if (!second && line.find(":memory:/") == std::string::npos) continue;
+    const std::filesystem::path root = second ? "/sys/fs/cgroup" : "/sys/fs/cgroup/memory";
+    const char* const limit = second ? "memory.max" : "memory.limit_in_bytes";
+    const char* const usage = second ? "memory.current" : "memory.usage_in_bytes";
+    const std::string cached = second ? "" : "total_";
+    for (auto group = root / line.substr(line.find(":/") + 2);; group = group.parent_path()) {
+      if (const std::int64_t most = kernel_figure(group / limit); most > 0) {
+        const std::int64_t cache = kernel_figure(group / "memory.stat", cached + "inactive_file") +
+                                   kernel_figure(group / "memory.stat", cached + "active_file");
+        left = std::min(left, most - kernel_figure(group / usage) + cache);
+      }
+      if (group == root) break;
+    }
   }
-  return 0;
+  return std::max<std::int64_t>(left, 0);
 }
 
 class HostMemory : public DeviceMemory {
@@ -40,7 +65,10 @@ class HostMemory : public DeviceMemory {
   std::int64_t total() override {
     return std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
   }
-  std::int64_t available() override { return kernel_figure("/proc/meminfo", "MemAvailable:"); }
+  std::int64_t available() override {
+    return std::min(kernel_figure("/proc/meminfo", "MemAvailable:") * 1024,
+                    left_by_control_groups());
+  }
 };
 }  // namespace
 
@@ -61,7 +89,7 @@ DeviceMemory& memory_of(Device device) {
   return device == Device::cuda ? gpu_memory() : host;
 }
 
-std::int64_t process_peak_bytes() { return kernel_figure("/proc/self/status", "VmHWM:"); }
+std::int64_t process_peak_bytes() { return kernel_figure("/proc/self/status", "VmHWM:") * 1024; }
 
 HostBuffer::HostBuffer(Device device, std::int64_t bytes)
     : memory_(memory_of(device).allocate_staging(bytes), {device}) {
@@ -97,9 +125,10 @@ Buffer::Buffer(Device device, Kind kind, std::int64_t bytes, bool held)
   if (bytes == 0) return;
   memory_.reset(memory_of(device).allocate(bytes));
   ++allocations_so_far;
-  refuse_if(!memory_, ExitCode::resources,
-            "the {} gave no {} bytes for {}: use fewer or narrower layers, or more ranks",
-            device == Device::cpu ? "system" : "GPU", bytes, name_of(kind));
+  refuse_if(!memory_, ExitCode::resources, "the {} gave no {} bytes for {}: use {}",
+            device == Device::cpu ? "system" : "GPU", bytes, name_of(kind),
+            kind == Kind::data ? "a smaller --data or --batch"
+                               : "fewer or narrower layers, or more ranks");
   ledger().reserve(kind, bytes, held);
 }
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "run/session.hpp"
 
+#include <semaphore.h>
+
 #include <numeric>
 #include <set>
 #include <sstream>
@@ -10,11 +12,41 @@
 
 namespace zero {
 namespace {
+std::atomic<bool> finalizing = false;
+
 void end_job(int code) {
   // The launcher ends the job at once, and what it has not yet passed on is lost. The thread that
   // fails calls MPI even if another is in it: nothing that is sent matters any more.
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
+  if (finalizing) std::_Exit(code);  // MPI can no longer
   MPI_Abort(MPI_COMM_WORLD, code);
+}
+
+/// From now on SIGINT and SIGTERM end the job through MPI: of ranks that die of them a launcher may
+/// make exit code 0 when there are several hosts. The handler may only wake a thread that does it.
+void end_at_signals(int rank) {
+  static sem_t told;
+  static volatile std::sig_atomic_t signal = 0;
+  sem_init(&told, 0, 0);
+  for (const int stop : {SIGINT, SIGTERM}) {
+    std::signal(stop, [](int which) {
+      signal = which;
+      sem_post(&told);
+    });
+  }
+  std::thread([rank] {
+    while (sem_wait(&told) != 0) continue;
+    if (rank > 0) std::this_thread::sleep_for(std::chrono::seconds(1));  // one sentence is enough
+    fail(Error(static_cast<ExitCode>(128 + signal), fmt::format("ended by signal {}", +signal)));
+  }).detach();
+}
+
+/// What calls exit in the middle of a run would leave the others waiting, or the job ended with 0.
+void expect_finalized() {
+  int done = 0;
+  MPI_Finalized(&done);
+  if (done || failing) return;
+  fail(Error(ExitCode::communication, "left in the middle of the run: something called exit"));
 }
 }  // namespace
 
@@ -33,10 +65,25 @@ Session::Session(int& argc, char**& argv) {
   MPI_Comm_rank(here, &place_here_);
   MPI_Comm_free(&here);
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);  // until here MPI ends the job itself
+  if (ranks_here_ < size_) {
+    char host[MPI_MAX_PROCESSOR_NAME] = {};
+    int length = 0;
+    MPI_Get_processor_name(host, &length);
+    who_fails += fmt::format(" on {}", host);
+  }
+  end_at_signals(rank_);
+  std::atexit(expect_finalized);
 }
 
 Session::~Session() {
-  watchdog_.reset();
+  const Working leaving(Progress::of_host());
+  task_is("the end of MPI");
+  complete([](MPI_Request* request) { return MPI_Ibarrier(MPI_COMM_WORLD, request); });
+  // MPICH's ranks wait for each other in MPI_Finalize by their launcher, where they move no more
+  // messages: between hosts one in three jobs hung, as a rank still needed what its peer was to
+  // pass on. None did after the peer's own threads had so long for it.
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  finalizing = true;
   MPI_Finalize();
 }
 
@@ -96,16 +143,19 @@ Choice Session::choose_together(const Options& options) {
   return choice;
 }
 
-void Session::attempt(const std::function<void()>& task) {
-  std::string failure;  // the exit code, then the sentence
+void Session::attempt(const std::function<void()>& task, bool names_rank) {
+  std::string failure;  // the exit code, who fails, then the sentence
   try {
     task();
   } catch (const Error& error) {
-    failure = static_cast<char>(error.code);
-    failure += error.what();
+    failure = fmt::format("{}{}: {}", static_cast<char>(error.code), who_fails, error.what());
   }
-  for (const std::string& first : gather(failure)) {
-    if (!first.empty()) throw Refusal(static_cast<ExitCode>(first[0]), first.substr(1));
+  const std::vector<std::string> all = gather(failure);
+  const auto fine = std::count(all.begin(), all.end(), "");
+  for (const std::string& first : all) {
+    if (first.empty()) continue;
+    const bool named = names_rank && fine > 0;
+    throw Refusal(static_cast<ExitCode>(first[0]), first.substr(named ? 1 : first.find(": ") + 2));
   }
 }
 
@@ -142,7 +192,7 @@ int Session::refuse(const Refusal& refusal) const {
   // Of several that each believe to be alone one tells it, and only that one's exit code counts: a
   // launcher may stop all at the first that is not 0.
   if (launcher().rank != rank_) return 0;
-  if (rank_ == 0) fmt::print(code == 0 ? stdout : stderr, "{}\n", refusal.what());
+  if (rank_ == 0) std::fprintf(code == 0 ? stdout : stderr, "%s\n", refusal.what());
   return code;
 }
 

@@ -24,10 +24,11 @@ class Session {
   /// on all ranks; help asked for on all is a Refusal of code 0.
   Choice agree(const Command& command, const Chapter& chapter);
 
-  /// Runs `make` on every rank. When it throws an Error on any, throws Refusal on all.
+  /// Runs `make` on every rank. When it throws an Error on any, throws Refusal on all, which names
+  /// the rank where others could have gone on.
   template <class Make> auto together(Make make) {
     std::optional<decltype(make())> made;
-    attempt([&] { made.emplace(make()); });
+    attempt([&] { made.emplace(make()); }, true);
     return std::move(*made);
   }
 
@@ -44,7 +45,7 @@ class Session {
   int size() const { return size_; }
 
  private:
-  void attempt(const std::function<void()>& task);
+  void attempt(const std::function<void()>& task, bool names_rank = false);
   Choice choose_together(const Options& options);
   /// Every rank's text, in their order.
   std::vector<std::string> gather(const std::string& mine) const;

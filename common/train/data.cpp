@@ -51,10 +51,12 @@ class Text : public Data {
     std::ifstream file(path, std::ios::binary);
     std::vector<char> piece(std::size_t{1} << 20);
     for (std::int64_t at = 0; at < text_.bytes(); at += file.gcount()) {
+      errno = 0;
       file.read(piece.data(), std::min<std::int64_t>(std::ssize(piece), text_.bytes() - at));
       if (file.gcount() == 0) {
-        throw Error(ExitCode::data, fmt::format("{}: fewer than its {} bytes could be read: {}",
-                                                path, text_.bytes(), std::strerror(errno)));
+        throw Error(ExitCode::data,
+                    fmt::format("cannot read byte {} of the {} of {}: {}", at, text_.bytes(), path,
+                                errno ? std::strerror(errno) : "it has become shorter"));
       }
       memory_of(text_.device()).copy(text_.data() + at, piece.data(), file.gcount());
       for (const char byte : std::span(piece).first(file.gcount())) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A chapter's program in which one rank fails in the middle of a step: throwing_rank RANK STEP HOW
-// SECONDS [nccl]. It throws, is killed, is stopped or gets stuck in a sleep; SECONDS is the run's
-// --timeout; with nccl the ranks are GPUs. tests/programs/throwing_rank_test.py sees how it ends.
+// A chapter's program on GPUs that talk through NCCL, in which rank 1 fails in the middle of the
+// third step: throwing_rank HOW SECONDS. It throws, is killed, is stopped or gets stuck in a sleep;
+// SECONDS is the run's --timeout. tests/programs/throwing_rank_test.py sees how it ends.
 #include <csignal>
 #include <cstdlib>
 #include <thread>
@@ -12,21 +12,20 @@
 int main(int argc, char** argv) {
   using namespace zero;
   Session session(argc, argv);
-  const int bad_rank = std::atoi(argv[1]), bad_step = std::atoi(argv[2]);
-  const bool nccl = argc > 5;
+  constexpr int bad_rank = 1, bad_step = 2;
   Command command;
   command.run = true;
   Options& options = command.options;
   options = test::mlp_options(64, 8);
-  options.device = nccl ? Device::cuda : Device::cpu;
-  options.comm = nccl ? Comm::nccl : Comm::mpi;
-  options.timeout = std::atoi(argv[4]);
+  options.device = Device::cuda;
+  options.comm = Comm::nccl;
+  options.timeout = std::atoi(argv[2]);
   const Choice choice = session.agree(command, Trainer::chapter);
   const Layout layout(architecture(options).sizes(), session.rank(), session.size());
   Communicator comm = session.communicator(options, choice, layout);
   const std::int64_t bad_first =
       (std::int64_t{bad_step} * session.size() + bad_rank) * options.batch;
-  const auto fail = [&, how = std::string(argv[3])](Kernels&, std::int64_t first, View) {
+  const auto fail = [&, how = std::string(argv[1])](Kernels&, std::int64_t first, View) {
     if (first != bad_first) return;
     if (how == "killed") std::raise(SIGKILL);
     if (how == "stopped") std::raise(SIGSTOP);

@@ -88,7 +88,7 @@ TEST_CASE("memory that the system does not give is refused, with the number, and
   const Change change(Kind::data);
   constexpr std::int64_t beyond_all_addresses = 1152921504606846976;  // 2^60
   const std::string none = "the system gave no 1152921504606846976 bytes ";
-  check_refused(ExitCode::resources, {none + "for data", "use fewer or narrower layers"},
+  check_refused(ExitCode::resources, {none + "for data", "use a smaller --data or --batch"},
                 [] { Buffer(Device::cpu, Kind::data, beyond_all_addresses, true); });
   check_refused(ExitCode::resources, {none + "of host memory"},
                 [] { HostBuffer(Device::cpu, beyond_all_addresses); });

@@ -1,0 +1,202 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""What goes wrong while a program runs ends it in time, with a sentence and an exit code that say
+what it was; a log is left with whole lines, and with a summary only where the run was whole.
+
+Most faults are made by injector.cpp, in one call of one rank; others by how a program is started.
+"""
+import contextlib
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+from programs import ALONE, ON_RANKS, Outcome, Programs, options_of  # noqa: E402
+
+NONE, USAGE, DATA, COMMUNICATION, NUMERICS, RESOURCES = 0, 2, 3, 4, 5, 6
+DDP, ZERO2, ZERO3 = ON_RANKS[0], ON_RANKS[3], ON_RANKS[4]
+A_FEW_SECONDS = 5
+TIMEOUT = 2
+MLP = f"--task mlp --width 64 --layers 8 --steps 5 --log new.log --timeout {TIMEOUT}"
+TEXT = "--width 8 --layers 2 --batch 2 --log new.log"
+SHORT_FILE = "/sys/devices/system/cpu/online"  # 4096 bytes for who asks, a few for who reads
+SHORT_OF = "the system .* gave no memory, thread or output: Resource temporarily"
+STANDS = (r"^rank (?!{bad}/)\d+/\d+: step \d+, (forward|backward|update): "
+          r"(reduce_scatter of layer \d+|all_gather of layer \d+|the ranks' sums.*) "
+          r"on stream (compute|communication) has waited {patience} s for ranks? {bad}: "
+          r"a rank is stuck or gone, or a step takes longer than --timeout allows$")
+
+# Exit code (None: any but 0), ranks (0: without a launcher), chapter, arguments, the fault or how a
+# shell starts the program, and what every line of its own says.
+ENDS = [
+    # Also: the injector sees that no message is that near to the end.
+    (NONE, 2, ZERO3, MLP, "none 0 0", "parameters [0-9a-f]{16} .* 0 steps skipped"),
+    (NONE, 2, DDP, MLP, "nan 1 60", "parameters [0-9a-f]{16} .* 1 step skipped"),
+    *((DATA, 3, chapter, MLP, "throws 1 9", "^rank 1/3: sample is unreadable$")
+      for chapter in ON_RANKS),
+    *((code, 2, chapter, MLP, f"{what} 1 9", words) for chapter in (DDP, ZERO3)
+      for code, what, words in (
+          (None, "killed", ""),
+          (COMMUNICATION, "exits", "^rank 1/2: left in the middle of the run: something called"),
+          (COMMUNICATION, "short", r"^rank 0/2: rank 1 sent \d+ bytes instead of \d+: run the"),
+          (COMMUNICATION, "lost", r"^rank 0/2: rank 1 sent \d+ bytes instead of \d+: run the"),
+          (COMMUNICATION, "long", "^rank 1/2: a message with rank 0 failed: a rank is gone, or "
+                                  "runs another build; MPI says: [^()&]*truncated"),
+          (RESOURCES, "memory", r"^rank 1/2: the system gave no \d+ bytes for .*: use fewer"))),
+    (COMMUNICATION, 2, ZERO2, MLP, "unfinished 1 1", "the end of MPI on the host has waited"),
+    (NUMERICS, 2, DDP, MLP, "bit 1 61", "parameters of layer 3 differ between rank 0 .* rank 1"),
+    (RESOURCES, 0, ALONE, TEXT, "memory 0 1", "for data: use a smaller --data or --batch"),
+    (RESOURCES, 0, ALONE, TEXT, "thread 0 1", SHORT_OF),
+    (RESOURCES, 0, ALONE, TEXT, '"$@" >&-', "standard output cannot be written: Bad file"),
+    (RESOURCES, 2, DDP, TEXT, '"$@" >&-', "Bad file descriptor"),
+    (USAGE, 0, ALONE, "--foo", '"$@" 2>&-', ""),
+    (USAGE, 2, DDP, "--foo", '"$@" 2>&-', ""),
+    (RESOURCES, 0, ALONE, TEXT, 'set -o pipefail; "$@" | :', "cannot be written: Broken pipe"),
+    (RESOURCES, 0, ALONE, TEXT, 'ulimit -f 1; "$@"', "new.log: File too large"),
+    *((DATA, ranks, chapter, f"{TEXT} --data {SHORT_FILE}", '"$@"',
+       f"cannot read byte .* of the 4096 of {SHORT_FILE}: it has become shorter")
+      for ranks, chapter in ((0, ALONE), (2, DDP))),
+    *((RESOURCES, 0, ALONE, "--task mlp --width 4096 --layers 4 --steps 1", f"FILES={version}",
+       "1 on this machine share 52 000 000 that are") for version in ("first", "second")),
+]
+STILL = [(COMMUNICATION, ranks, chapter, MLP, f"{how} {bad} 41", "")
+         for chapter in (DDP, ZERO2, ZERO3)
+         for ranks, bad, how in ((2, 1, "stopped"), (2, 0, "stuck"), (3, 1, "stopped"))]
+
+
+def expect(holds, what):
+    if not holds:
+        raise AssertionError(what)
+
+
+def fill(folder):
+    """What the kernel says of a process in a container, by the two versions of control groups: of
+    100 MB 60 are in use, 12 of them by files. And a launcher's ssh that stays here."""
+    for name, text in {
+            "first/proc/self/cgroup": "9:cpu:/\n4:memory:/all/one\n0::/\n",
+            "first/sys/fs/cgroup/memory/all/one/memory.limit_in_bytes": "9223372036854771712",
+            "first/sys/fs/cgroup/memory/all/memory.limit_in_bytes": "100000000",
+            "first/sys/fs/cgroup/memory/all/memory.usage_in_bytes": "60000000",
+            "first/sys/fs/cgroup/memory/all/memory.stat":
+                "inactive_file 1\ntotal_inactive_file 9000000\ntotal_active_file 3000000\n",
+            "second/proc/self/cgroup": "0::/all/one\n",
+            "second/sys/fs/cgroup/all/one/memory.max": "100000000",
+            "second/sys/fs/cgroup/all/one/memory.current": "60000000",
+            "second/sys/fs/cgroup/all/one/memory.stat":
+                "inactive_file 9000000\nactive_file 3000000",
+            "second/sys/fs/cgroup/all/memory.max": "max",
+            "ssh": '#!/bin/sh\nwhile [ "${1#-}" != "$1" ]; do shift; done\nshift\neval "$*"\n',
+            "here/text.txt": "to be or not to be\n", "there/empty": ""}.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    (folder / "ssh").chmod(0o755)
+
+
+def check_log(path, whole):
+    lines = path.read_text().splitlines() if path.exists() else []
+    told = [key for line in lines[:-1] for key in json.loads(line)]
+    with contextlib.suppress(ValueError):  # the last one, where there was no room for it
+        told += json.loads(lines[-1]) if lines else []
+    expect(("summary" in told) == whole, f"a summary where the run was whole: {told}")
+
+
+class Test:
+    def __init__(self, options):
+        self.programs = Programs(options.build, options.mpiexec, patience=30)
+        self.injector = os.path.abspath(options.injector)
+        self.checked = self.failed = 0
+
+    def check(self, name, body, *args):
+        """Runs body(folder, *args) in a fresh folder; whatever it throws is a failure."""
+        self.checked += 1
+        try:
+            with tempfile.TemporaryDirectory(prefix="faults_") as folder:
+                fill(Path(folder))
+                body(Path(folder), *args)
+        except Exception:  # pylint: disable=broad-except
+            self.failed += 1
+            print(f"FAILED {name}\n{traceback.format_exc()}", flush=True)
+
+    def ends(self, folder, code, ranks, chapter, args, how, words):
+        inject = 'LD_PRELOAD="$INJECTOR" {} exec "$@"'
+        shell = how if "$@" in how else inject.format(how if "=" in how else f'FAULT="{how}"')
+        launch = [self.programs.mpiexec, "-n", str(ranks)] if ranks else []
+        program = self.programs.command(0, chapter, *args.split())
+        start = time.monotonic()
+        outcome = self.programs.start([*launch, "bash", "-c", shell, "bash", *program], folder,
+                                      INJECTOR=self.injector)
+        took = time.monotonic() - start
+        patience = 0
+        if re.match("stopped|stuck|unfinished", how):
+            patience = TIMEOUT * max(1, -(-ranks // len(os.sched_getaffinity(0))))
+            words = words or STANDS.format(bad=how.split()[1], patience=patience)
+        said = f"{took:.1f} s, {outcome}"
+        expect(outcome.code == code or code is None and outcome.code, f"exit code {code}: {said}")
+        expect(patience <= took < patience + A_FEW_SECONDS, f"after {patience} s: {said}")
+        if code == NONE:
+            expect(re.search(words, outcome.out) and not outcome.err, f"{words}: {said}")
+        elif words:
+            lines = outcome.own_errors()
+            expect(lines and all(re.search(words, line) for line in lines), f"{words}: {said}")
+        if "new.log" in args:
+            check_log(folder / "new.log", code == NONE or "unfinished" in how)
+
+    def on_two_hosts(self, folder, *jobs):
+        """A launcher that believes to start its ranks on two hosts, where it can; `jobs` are
+        options of the launcher and a program's command line, for a rank each."""
+        hosts = []
+        if "mpich" in self.programs.mpiexec:
+            hosts = ["-launcher", "ssh", "-launcher-exec", str(folder / "ssh"),
+                     "-hosts", "127.0.0.1,127.0.0.2"]
+        words = [word for job in jobs for word in (":", "-n", "1", *job)]
+        return [self.programs.mpiexec, *hosts, *words[1:]]
+
+    def stopped_by_signal(self, folder, which):
+        program = self.programs.command(0, ZERO3, *TEXT.split(), "--quiet", "--steps", 10**8)
+        process = subprocess.Popen(self.on_two_hosts(folder, program, program), cwd=folder,
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        while not (folder / "new.log").exists() or (folder / "new.log").stat().st_size < 2000:
+            expect(process.poll() is None, "still running")
+            time.sleep(0.01)
+        process.send_signal(which)
+        _, err = process.communicate(timeout=A_FEW_SECONDS)
+        outcome = Outcome(process.returncode, "", err)
+        expect(outcome.code == 128 + which, f"exit code {128 + which}: {outcome}")
+        expect(re.search(f"^rank 0/2.*: ended by signal {int(which)}$", err, re.M), f"{outcome}")
+        check_log(folder / "new.log", False)
+
+    def unreadable(self, folder):
+        """Where one of the ranks cannot read the text, it is named, and its host."""
+        program = self.programs.command(0, ZERO3, "--data", "text.txt")
+        command = self.on_two_hosts(folder, ["-wdir", "here", *program],
+                                    ["-wdir", "there", *program])
+        outcome = self.programs.start(command, folder)
+        host = f" on {socket.gethostname()}" if "-hosts" in command else ""
+        sentence = f"rank 1/2{host}: cannot read text.txt: No such file or directory"
+        expect((outcome.code, outcome.own_errors()) == (DATA, [sentence]), f"{sentence}: {outcome}")
+
+
+def main():
+    options = options_of(__doc__, injector={"required": True, "help": "injector.cpp, compiled"},
+                         still={"action": "store_true", "help": "only ranks that stand still"})
+    test = Test(options)
+    for row in STILL if options.still else ENDS:
+        test.check(" ".join(map(str, row[1:5])), test.ends, *row)
+    if not options.still:
+        for which in (signal.SIGINT, signal.SIGTERM):
+            test.check(f"a launcher gets {which}", test.stopped_by_signal, which)
+        test.check("a text that one rank cannot read", test.unreadable)
+    print(f"{test.checked} checked, {test.failed} failed")
+    return 1 if test.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: MIT
+// Loaded before a program's libraries (LD_PRELOAD), it makes one call of one rank go wrong:
+// FAULT="what RANK NUMBER", where NUMBER counts that rank's calls of the function concerned. With
+// FILES=folder what the kernel says of control groups is read below that folder.
+#include <dlfcn.h>
+#include <mpi.h>
+
+#include <atomic>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <thread>
+#include <vector>
+
+#include "comm/launcher.hpp"
+#include "memory/error.hpp"
+
+namespace {
+using Clock = std::chrono::steady_clock;
+
+struct Fault {
+  Fault() {
+    const char* text = std::getenv("FAULT");
+    if (text) std::sscanf(text, "%15s %d %d", what, &rank, &number);
+  }
+  char what[16] = "";
+  int rank = -1, number = 0;
+  std::atomic<int> calls = 0;
+};
+
+/// Whether that fault is to be made in this call, one of those in which it can be.
+bool is_now(const char* what) {
+  static Fault fault;
+  if (std::strcmp(fault.what, what) != 0 || zero::launcher().rank != fault.rank) return false;
+  return ++fault.calls == fault.number;
+}
+
+void sleep_long() { std::this_thread::sleep_for(std::chrono::hours(1)); }
+
+template <class Function> Function* next(const char* name) {
+  return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
+}
+
+std::atomic<Clock::time_point> last_test;
+}  // namespace
+
+extern "C" {
+int MPI_Isend(const void* data, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm,
+              MPI_Request* request) {
+  static std::vector<char> spoiled;  // this rank keeps what it has
+  if (is_now("throws")) throw zero::Error(zero::ExitCode::data, "sample is unreadable");
+  if (is_now("exits")) std::exit(0);
+  if (is_now("killed")) std::raise(SIGKILL);
+  if (is_now("stopped")) std::raise(SIGSTOP);
+  if (is_now("stuck")) sleep_long();
+  if (is_now("short")) count /= 2;
+  if (is_now("lost")) to = MPI_PROC_NULL;
+  const bool flips = is_now("bit");
+  if (flips || is_now("nan")) {
+    spoiled.assign(static_cast<const char*>(data), static_cast<const char*>(data) + count);
+    if (flips) spoiled[2] ^= 0x40;  // a high bit of an fp32 number
+    if (!flips) std::memset(spoiled.data(), 0xff, sizeof(float));
+    data = spoiled.data();
+  }
+  return PMPI_Isend(data, count, type, to, tag, comm, request);
+}
+
+int MPI_Irecv(void* data, int count, MPI_Datatype type, int from, int tag, MPI_Comm comm,
+              MPI_Request* request) {
+  if (is_now("long")) count /= 2;
+  return PMPI_Irecv(data, count, type, from, tag, comm, request);
+}
+
+int MPI_Testsome(int count, MPI_Request* requests, int* some, int* done, MPI_Status* statuses) {
+  last_test = Clock::now();
+  return PMPI_Testsome(count, requests, some, done, statuses);
+}
+
+int MPI_Finalize() {
+  if (is_now("unfinished")) sleep_long();
+  // No program may end sooner, whatever else its run is for.
+  const bool too_soon = Clock::now() - last_test.load() < std::chrono::milliseconds(50);
+  if (too_soon) PMPI_Abort(MPI_COMM_WORLD, 99);
+  return PMPI_Finalize();
+}
+
+void* aligned_alloc(std::size_t alignment, std::size_t size) {
+  if (is_now("memory")) return nullptr;
+  return next<void*(std::size_t, std::size_t)>("aligned_alloc")(alignment, size);
+}
+
+int pthread_create(pthread_t* thread, const pthread_attr_t* how, void* (*body)(void*), void* with) {
+  if (is_now("thread")) return EAGAIN;
+  return next<decltype(pthread_create)>("pthread_create")(thread, how, body, with);
+}
+
+std::FILE* fopen64(const char* path, const char* mode) {
+  const char* below = std::getenv("FILES");
+  const bool moved = below && std::strstr(path, "/cgroup");
+  const std::string instead = moved ? std::string(below) + path : path;
+  return next<std::FILE*(const char*, const char*)>("fopen64")(instead.c_str(), mode);
+}
+}
