@@ -190,6 +190,25 @@ TEST_CASE("losses and gradients of the three tasks are those of the reference") 
   }
 }
 
+TEST_CASE("cross-entropy of outputs that are far apart") {
+  // 2^14 is one in every dtype, and no exponential of it in any.
+  constexpr float far = 0x1p14f;
+  constexpr float outputs[] = {0, far, -far, -far, -2 * far, -3 * far, far, far, 0};
+  constexpr float deltas[] = {-1, 1, 0, 0, 0, 0, -0.5, 0.5, 0};
+  for (const Dtype dtype : dtypes) {
+    INFO(std::string(name_of(dtype)));
+    const Tensor y(Device::cpu, Kind::activations, dtype, 9),
+        delta(Device::cpu, Kind::activations, dtype, 9);
+    const Tensor targets(Device::cpu, Kind::data, Dtype::fp32, 3);  // 0 of each
+    fill(y.view(), [&](std::int64_t i) { return outputs[i]; });
+    Sums sums(Device::cpu);
+    make_kernels(Device::cpu)->cross_entropy(y.view(), targets.view(), 3, 3, delta.view(), sums);
+    CHECK(values(delta.view()) == std::vector<float>(std::begin(deltas), std::end(deltas)));
+    // far, 0 and log 2, which lies beside far as it is added.
+    CHECK(std::abs(sums.totals.loss - (far + std::log(2.0)) / 3) <= u * far);
+  }
+}
+
 TEST_CASE("gradients are formed, rounded, and only then added, and padding is zero") {
   for (const Dtype dtype : dtypes) {
     INFO(std::string(name_of(dtype)));
