@@ -34,7 +34,7 @@ template <class Number> struct ReferenceModel {
   Layers params;  // of each layer: the weight, outputs x inputs, row-major; then the bias
   Dtype dtype = Dtype::fp32;  // of the inputs; and in which intervals are stored
   double scale = 1;  // of the loss, in the gradients
-  double roundoff = u;  // of a sum
+  Device device = Device::cpu;  // whose products are meant
 
   struct Result {
     Number loss;
@@ -42,6 +42,10 @@ template <class Number> struct ReferenceModel {
   };
 
   Number store(Number x) const { return stored(x, dtype); }
+  /// A GPU's tensor cores cut what they add, and once more what comes of a few terms.
+  Number total(const Sum<Number>& sum) const {
+    return sum.total(device == Device::cuda ? 4 * u : u);
+  }
 
   /// Layer l. x: batch x inputs.
   Vector linear(int l, const Vector& x, bool relu) const {
@@ -50,11 +54,12 @@ template <class Number> struct ReferenceModel {
     for (std::int64_t s = 0; s < std::ssize(x) / inputs; ++s) {
       for (std::int64_t o = 0; o < outputs; ++o) {
         Sum<Number> sum;
-        if (architecture.bias) sum.add(params[l][outputs * inputs + o], 1);
         for (std::int64_t i = 0; i < inputs; ++i) {
           sum.add(params[l][o * inputs + i], x[s * inputs + i]);
         }
-        const Number value = sum.total(roundoff);
+        Number value = total(sum);
+        if (device == Device::cuda) value = store(value);  // and read again
+        if (architecture.bias) value = value + params[l][outputs * inputs + o];
         y.push_back(store(relu ? max(value, Number(0)) : value));
       }
     }
@@ -79,7 +84,7 @@ template <class Number> struct ReferenceModel {
                                            [](Number a, Number b) { return max(a, b); });
     Sum<Number> sum;
     for (const Number y : outputs) sum.add(exp(y - largest), 1);
-    const Number all = sum.total(roundoff);
+    const Number all = total(sum);
     for (std::size_t c = 0; c < outputs.size(); ++c) {
       const Number probability = exp(outputs[c] - largest) / all;
       delta.push_back(store((probability - (c == target ? 1 : 0)) * factor));
@@ -103,7 +108,7 @@ template <class Number> struct ReferenceModel {
         delta.push_back(store(2 * difference * factor));
       }
     }
-    return sum.total(roundoff) / count;
+    return total(sum) / count;
   }
 
   /// d loss / d params, from what forward() returned and d loss / d outputs.
@@ -124,10 +129,10 @@ template <class Number> struct ReferenceModel {
           if (architecture.bias) gradient[outputs * inputs + o].add(d, 1);
         }
       }
-      for (const auto& sum : gradient) gradients[l].push_back(store(sum.total(roundoff)));
+      for (const auto& sum : gradient) gradients[l].push_back(store(total(sum)));
       delta.clear();
       for (std::size_t i = 0; i < x.size(); ++i) {
-        const Number d = before[i].total(roundoff);
+        const Number d = total(before[i]);
         delta.push_back(store(architecture.relu ? where_positive(x[i], d) : d));
       }
     }

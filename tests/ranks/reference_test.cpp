@@ -54,10 +54,8 @@ State state_of(Part<Trainer>& part) {
 /// ranks is stored before it is halved, which changes nothing.)
 std::pair<Interval, Intervals> expected_step(const Options& o, const std::vector<float>& weights,
                                              int step) {
-  ReferenceModel<Interval> model{architecture(o), {}, o.dtype};
+  ReferenceModel<Interval> model{architecture(o), {}, o.dtype, 1, device()};
   if (o.dtype == Dtype::fp16) model.scale = o.loss_scale;
-  // A GPU's tensor cores cut what they add to 24 bits, and once more what comes of a few terms.
-  if (device() == Device::cuda) model.roundoff = 4 * u;
   auto next = weights.begin();
   for (const std::int64_t size : model.architecture.sizes()) {
     Numbers& layer = model.params.emplace_back();
