@@ -80,7 +80,8 @@ struct Wave {
 
 class MpiTransport : public Transport {
  public:
-  MpiTransport(Device device, int size) : waves_(device == Device::cuda && size > 1 ? 2 : 0) {
+  MpiTransport(Device device, int size, std::int64_t longest)
+      : longest_(longest), waves_(device == Device::cuda && size > 1 ? 2 : 0) {
     complete([&](MPI_Request* request) { return MPI_Comm_idup(MPI_COMM_WORLD, &world_, request); });
     MPI_Comm_set_errhandler(world_, MPI_ERRORS_RETURN);
   }
@@ -139,9 +140,8 @@ class MpiTransport : public Transport {
   void exchange_on_host(std::span<const Part> outgoing, std::span<const Part> incoming) {
     const auto begin = [&](auto call, const View& part, int rank, bool comes) {
       // MPI counts in int, so a long message goes in pieces.
-      constexpr std::int64_t longest = std::int64_t{1} << 30;
-      for (std::int64_t at = 0; at < part.bytes(); at += longest) {
-        const auto count = static_cast<int>(std::min(longest, part.bytes() - at));
+      for (std::int64_t at = 0; at < part.bytes(); at += longest_) {
+        const auto count = static_cast<int>(std::min(longest_, part.bytes() - at));
         MPI_Request* request = &messages_.with(rank, comes ? count : 0);
         check_mpi(call(part.data + at, count, MPI_BYTE, rank, 0, world_, request), rank);
       }
@@ -151,13 +151,14 @@ class MpiTransport : public Transport {
     messages_.finish();
   }
 
+  const std::int64_t longest_;  // bytes
   std::vector<Wave> waves_;  // two, on a GPU
   MPI_Comm world_ = MPI_COMM_NULL;  // all ranks: these messages meet no others
   Messages messages_;  // of the exchange under way
 };
 }  // namespace
 
-std::unique_ptr<Transport> make_mpi_transport(Device device, int size) {
-  return std::make_unique<MpiTransport>(device, size);
+std::unique_ptr<Transport> make_mpi_transport(Device device, int size, std::int64_t longest) {
+  return std::make_unique<MpiTransport>(device, size, longest);
 }
 }  // namespace zero

@@ -38,8 +38,9 @@ class Transport {
   virtual std::string library() const = 0;
 };
 
-/// By MPI; a GPU's bytes pass through the host's memory.
-std::unique_ptr<Transport> make_mpi_transport(Device device, int size);
+/// By MPI, in messages of up to `longest` bytes; a GPU's bytes pass through the host's memory.
+std::unique_ptr<Transport> make_mpi_transport(Device device, int size,
+                                              std::int64_t longest = std::int64_t{1} << 30);
 /// By NCCL, one GPU a rank; by MPI what lies in host memory. Throws Error (resources) without NCCL.
 std::unique_ptr<Transport> make_nccl_transport(Reduce reduce, int rank, int size);
 /// False in a build without NCCL.

@@ -6,7 +6,7 @@
 #include <doctest/doctest.h>
 
 #include "tests/ranks/replay.hpp"
-#include "tests/unit/elements.hpp"
+#include "tests/unit/checks.hpp"
 
 namespace zero::test {
 namespace {
@@ -52,26 +52,71 @@ struct Vector {
   Tensor tensor;
   std::int64_t own;
 };
+
+/// Of vectors of all sizes, with a communicator of that dtype.
+void check_averages(Communicator comm, Dtype dtype) {
+  Stream stream("test", device());
+  for (const std::int64_t own : sizes) {
+    INFO("dtype ", std::string(name_of(dtype)), ", ", own, " elements a rank");
+    // N times a small integer sums exactly and divides exactly, whatever N is.
+    const auto value = [&](int rank, std::int64_t i) {
+      return small_integer(rank, i) * static_cast<float>(ranks().size);
+    };
+    const Vector vector(dtype, own, value);
+    comm.reduce_scatter_mean(stream, vector.full(), vector.shard());
+    comm.all_gather(stream, vector.full());
+    stream.synchronise();
+    std::vector<float> expected(vector.full().size);
+    for (std::size_t i = 0; i < expected.size(); ++i) expected[i] = sum_of_small_integers(i);
+    check_same_bits(values(vector.full()), expected, "element");
+  }
+}
 }  // namespace
 
 TEST_CASE("reduce_scatter_mean averages and all_gather spreads, exactly") {
-  Stream stream("test", device());
-  for (const Dtype dtype : dtypes) {
-    Communicator comm = communicator(dtype);
-    for (const std::int64_t own : sizes) {
-      INFO("dtype ", std::string(name_of(dtype)), ", ", own, " elements a rank");
-      // N times a small integer sums exactly and divides exactly, whatever N is.
-      const auto value = [&](int rank, std::int64_t i) {
-        return small_integer(rank, i) * static_cast<float>(ranks().size);
-      };
-      const Vector vector(dtype, own, value);
-      comm.reduce_scatter_mean(stream, vector.full(), vector.shard());
-      comm.all_gather(stream, vector.full());
-      stream.synchronise();
-      std::vector<float> expected(vector.full().size);
-      for (std::size_t i = 0; i < expected.size(); ++i) expected[i] = sum_of_small_integers(i);
-      check_same_bits(values(vector.full()), expected, "element");
+  for (const Dtype dtype : dtypes) check_averages(communicator(dtype), dtype);
+}
+
+TEST_CASE("a message goes in pieces, and what arrives is whole") {
+  const auto& [session, rank, size, choice, reduce] = ranks();
+  const std::int64_t largest = std::end(sizes)[-1] * size;
+  auto pieces = make_mpi_transport(device(), size, 1000);
+  check_averages({rank, size, std::move(pieces), device(), Dtype::fp32, largest}, Dtype::fp32);
+}
+
+TEST_CASE("the next rank is the first peer of each") {
+  struct Recorder : Transport {
+    explicit Recorder(std::string& peers) : peers(peers) {}
+    void exchange(Kernels&, std::span<const zero::Part> to,
+                  std::span<const zero::Part> from) override {
+      for (const auto& part : to) peers += fmt::format("to {} ", part.rank);
+      for (const auto& part : from) peers += fmt::format("from {} ", part.rank);
     }
+    std::string library() const override { return ""; }
+    std::string& peers;
+  };
+  std::string peers;
+  Communicator(2, 4, std::make_unique<Recorder>(peers), Device::cpu, Dtype::fp32, 0).gather({});
+  CHECK(peers == "to 3 to 0 to 1 from 3 from 0 from 1 ");
+}
+
+TEST_CASE("ranks on one machine share its memory: each has room alone, but not all together") {
+  const Chapter whole{.name = "whole", .state_bytes = [](double p, double g, double k, double) {
+                        return p + g + k;
+                      }};
+  const auto needed = [&](int layers, int sharing) {
+    const Options options = mlp_options(1024, layers);
+    const Layout layout(architecture(options).sizes(), ranks().rank, ranks().size);
+    Choice choice = ranks().choice;
+    if (sharing > 0) choice.sharing = sharing;
+    return check_memory(whole, options, choice, layout);
+  };
+  const std::int64_t most = memory_of(device()).available() / 4 * 3;
+  const auto layers = static_cast<int>(most / (needed(2, 1) - needed(1, 1)));
+  CHECK(needed(layers, 1) > most / 2);
+  if (device() == Device::cpu && ranks().size > 1) {
+    const std::string shared = fmt::format("{} on this machine share", ranks().size);
+    check_refused(ExitCode::resources, {shared}, [&] { needed(layers, 0); });
   }
 }
 

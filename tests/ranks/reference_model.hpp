@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
-// The model once more, as the note on the generator says it: explicit loops in double, no matrix
-// product, no stream, no storage type. Nothing is shared with the real one but the numbers.
+// The model once more, as the note on the generator says it: explicit loops, no matrix product, no
+// stream. Nothing is shared with the real one but the numbers. Of doubles it is the truth, of
+// intervals it is where the real one's numbers may lie.
 #pragma once
-#include <cmath>
+#include <numeric>
 #include <span>
 
-#include "tests/unit/elements.hpp"
+#include "tests/unit/interval.hpp"
 
 namespace zero::test {
 using Numbers = std::vector<double>;
@@ -25,116 +26,131 @@ inline Samples samples_of(const Data& data, const Architecture& architecture, st
           {as_made.targets.begin(), as_made.targets.end()}};
 }
 
-struct ReferenceModel {
+template <class Number> struct ReferenceModel {
+  using Vector = std::vector<Number>;
+  using Vectors = std::vector<Vector>;
+
   Architecture architecture;
   Layers params;  // of each layer: the weight, outputs x inputs, row-major; then the bias
+  Dtype dtype = Dtype::fp32;  // of the inputs; and in which intervals are stored
+  double scale = 1;  // of the loss, in the gradients
+  Device device = Device::cpu;  // whose products are meant
 
   struct Result {
-    double loss;
-    Layers gradients;  // like params
+    Number loss;
+    Vectors gradients;  // like params
   };
 
-  /// Layer l before the ReLU. x: batch x inputs.
-  Numbers linear(int l, const Numbers& x) const {
+  Number store(Number x) const { return stored(x, dtype); }
+  /// A GPU's tensor cores cut what they add, and once more what comes of a few terms.
+  Number total(const Sum<Number>& sum) const {
+    return sum.total(device == Device::cuda ? 4 * u : u);
+  }
+
+  /// Layer l. x: batch x inputs.
+  Vector linear(int l, const Vector& x, bool relu) const {
     const std::int64_t inputs = architecture.widths[l], outputs = architecture.widths[l + 1];
-    Numbers y;
+    Vector y;
     for (std::int64_t s = 0; s < std::ssize(x) / inputs; ++s) {
       for (std::int64_t o = 0; o < outputs; ++o) {
-        double sum = architecture.bias ? params[l][outputs * inputs + o] : 0;
+        Sum<Number> sum;
         for (std::int64_t i = 0; i < inputs; ++i) {
-          sum += params[l][o * inputs + i] * x[s * inputs + i];
+          sum.add(params[l][o * inputs + i], x[s * inputs + i]);
         }
-        y.push_back(sum);
+        Number value = total(sum);
+        if (device == Device::cuda) value = store(value);  // and read again
+        if (architecture.bias) value = value + params[l][outputs * inputs + o];
+        y.push_back(store(relu ? max(value, Number(0)) : value));
       }
     }
     return y;
   }
 
   /// [l]: the inputs of layer l; last come the outputs of the model.
-  Layers forward(const Numbers& inputs) const {
-    Layers activations{inputs};
+  Vectors forward(const Numbers& inputs) const {
+    Vectors activations(1);
+    for (const double x : inputs) activations[0].push_back(rounded(dtype, static_cast<float>(x)));
     for (int l = 0; l < architecture.layers(); ++l) {
-      Numbers y = linear(l, activations.back());
       const bool relu = architecture.relu && l + 1 < architecture.layers();
-      for (double& value : y) value = relu && value < 0 ? 0 : value;
-      activations.push_back(y);
+      activations.push_back(linear(l, activations.back(), relu));
     }
     return activations;
   }
 
-  /// The probabilities of one sample's classes.
-  static Numbers softmax(std::span<const double> outputs) {
-    double sum = 0;
-    Numbers probabilities;
-    for (const double output : outputs) {
-      probabilities.push_back(std::exp(output - outputs[0]));
-      sum += probabilities.back();
+  /// Cross-entropy of one sample's outputs, and delta: d loss / d outputs.
+  Number cross_entropy(std::span<const Number> outputs, std::size_t target, Number factor,
+                       Vector& delta) const {
+    const Number largest = std::accumulate(outputs.begin(), outputs.end(), outputs[0],
+                                           [](Number a, Number b) { return max(a, b); });
+    Sum<Number> sum;
+    for (const Number y : outputs) sum.add(exp(y - largest), 1);
+    const Number all = total(sum);
+    for (std::size_t c = 0; c < outputs.size(); ++c) {
+      const Number probability = exp(outputs[c] - largest) / all;
+      delta.push_back(store((probability - (c == target ? 1 : 0)) * factor));
     }
-    for (double& p : probabilities) p /= sum;
-    return probabilities;
+    return log(all) + largest - outputs[target];
   }
 
-  /// Mean cross-entropy, or mean squared difference. delta becomes d loss / d outputs.
-  double loss(const Numbers& outputs, const Numbers& targets, Numbers& delta) const {
+  /// Mean cross-entropy, or mean squared difference. delta becomes its gradient.
+  Number loss(const Vector& outputs, const Numbers& targets, Vector& delta) const {
     const auto count = static_cast<double>(targets.size());
-    double sum = 0;
-    delta.clear();
+    const std::size_t classes = outputs.size() / targets.size();
+    const Number factor = scale / count;
+    Sum<Number> sum;
     for (std::size_t t = 0; t < targets.size(); ++t) {
       if (architecture.classifier) {
-        const std::size_t classes = outputs.size() / targets.size();
-        const auto target = static_cast<std::size_t>(targets[t]);
-        const Numbers probabilities = softmax(std::span(outputs).subspan(t * classes, classes));
-        sum -= std::log(probabilities[target]);
-        for (std::size_t c = 0; c < classes; ++c) {
-          delta.push_back((probabilities[c] - (c == target ? 1 : 0)) / count);
-        }
+        const auto sample = std::span(outputs).subspan(t * classes, classes);
+        sum.add(cross_entropy(sample, static_cast<std::size_t>(targets[t]), factor, delta), 1);
       } else {
-        sum += std::pow(outputs[t] - targets[t], 2);
-        delta.push_back(2 * (outputs[t] - targets[t]) / count);
+        const Number difference = outputs[t] - targets[t];
+        sum.add(difference, difference);
+        delta.push_back(store(2 * difference * factor));
       }
     }
-    return sum / count;
+    return total(sum) / count;
   }
 
   /// d loss / d params, from what forward() returned and d loss / d outputs.
-  Layers backward(const Layers& activations, Numbers delta) const {
-    Layers gradients(architecture.layers());
+  Vectors backward(const Vectors& activations, Vector delta) const {
+    Vectors gradients(architecture.layers());
     for (int l = architecture.layers(); l-- > 0;) {
       const std::int64_t inputs = architecture.widths[l], outputs = architecture.widths[l + 1];
-      const Numbers& x = activations[l];
-      Numbers& gradient = gradients[l];
-      gradient.resize(architecture.size(l));
-      Numbers before(x.size());  // d loss / d x, and then before the ReLU that made x
+      const Vector& x = activations[l];
+      std::vector<Sum<Number>> gradient(architecture.size(l));
+      std::vector<Sum<Number>> before(x.size());  // d loss / d x
       for (std::int64_t s = 0; s < std::ssize(x) / inputs; ++s) {
         for (std::int64_t o = 0; o < outputs; ++o) {
-          const double d = delta[s * outputs + o];
+          const Number d = delta[s * outputs + o];
           for (std::int64_t i = 0; i < inputs; ++i) {
-            gradient[o * inputs + i] += d * x[s * inputs + i];
-            before[s * inputs + i] += d * params[l][o * inputs + i];
+            gradient[o * inputs + i].add(d, x[s * inputs + i]);
+            before[s * inputs + i].add(d, params[l][o * inputs + i]);
           }
-          if (architecture.bias) gradient[outputs * inputs + o] += d;
+          if (architecture.bias) gradient[outputs * inputs + o].add(d, 1);
         }
       }
+      for (const auto& sum : gradient) gradients[l].push_back(store(total(sum)));
+      delta.clear();
       for (std::size_t i = 0; i < x.size(); ++i) {
-        if (architecture.relu && x[i] <= 0) before[i] = 0;
+        const Number d = total(before[i]);
+        delta.push_back(store(architecture.relu ? where_positive(x[i], d) : d));
       }
-      delta = before;
     }
     return gradients;
   }
 
   Result loss_and_gradients(const Samples& samples) const {
-    const Layers activations = forward(samples.inputs);
-    Numbers delta;
-    const double mean = loss(activations.back(), samples.targets, delta);
+    const Vectors activations = forward(samples.inputs);
+    Vector delta;
+    const Number mean = loss(activations.back(), samples.targets, delta);
     return {mean, backward(activations, delta)};
   }
 };
 
 /// With the weights that a run of these options starts with. Their products are rounded to fp32, as
 /// the note wants it.
-inline ReferenceModel initial_model(const Options& options) {
-  ReferenceModel model{architecture(options), {}};
+inline ReferenceModel<double> initial_model(const Options& options) {
+  ReferenceModel<double> model{architecture(options), {}};
   const Architecture& shape = model.architecture;
   const Generator random(options.seed, RandomStream::weights);
   std::uint64_t number = 0;

@@ -4,6 +4,8 @@
 // in layer_window.hpp there is one of these in which its absence is found (notes/streams.md).
 #include <doctest/doctest.h>
 
+#include <set>
+
 #include "tests/ranks/replay.hpp"
 #include "tests/unit/checks.hpp"
 #include "trainer.hpp"
@@ -31,4 +33,25 @@ TEST_CASE("communication is late, prefetch 0") { check_equals_replay("communicat
 TEST_CASE("communication is late, prefetch 1") { check_equals_replay("communication", 1); }
 
 TEST_CASE("communication is late, prefetch 2") { check_equals_replay("communication", 2); }
+
+TEST_CASE("the host, compute and communication are three threads") {
+  std::mutex mutex;
+  std::set<std::pair<std::string, std::thread::id>> seen{{"host", std::this_thread::get_id()}};
+  Stream::observe([&](const std::string& stream, Phase, Kernels&, bool) {
+    const std::lock_guard lock(mutex);
+    seen.emplace(stream, std::this_thread::get_id());
+  });
+  Options options = mlp_options(24, 5);
+  options.steps = 2;
+  run<Trainer>(options, ordinary_data(options));
+  Stream::observe({});
+  std::string names;
+  std::set<std::thread::id> threads;
+  for (const auto& [name, thread] : seen) {
+    names += name + "; ";
+    threads.insert(thread);
+  }
+  CHECK(names == "communication; compute; host; ");
+  CHECK(threads.size() == 3);
+}
 }  // namespace zero::test

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: MIT
+// What the log's summary says of ranks that differ.
+#include "report/report.hpp"
+
+#include <unistd.h>
+
+#include <doctest/doctest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "tests/ranks/ranks.hpp"
+
+namespace zero::test {
+namespace {
+using Json = nlohmann::json;
+
+constexpr Chapter whole{
+    .name = "whole", .state_bytes = [](double p, double g, double k, double) { return p + g + k; }};
+
+/// A report of ranks with a communicator; its log is read when it is finished, and goes with it.
+struct Reported {
+  /// The log's lines on rank 0, none on the others.
+  std::vector<Json> finish() {
+    report.finish({{1}});
+    std::vector<Json> lines;
+    std::ifstream log(options.log);
+    for (std::string line; ranks().rank == 0 && std::getline(log, line);) {
+      lines.push_back(Json::parse(line));
+    }
+    return lines;
+  }
+  ~Reported() { std::filesystem::remove(options.log); }
+
+  const std::int64_t bytes_at_start = 0;
+  const Options options = [] {
+    Options o = mlp_options(8, 1);
+    o.quiet = true;
+    o.log = fmt::format("{}/report-{}", std::filesystem::temp_directory_path().string(), getpid());
+    return o;
+  }();
+  const Layout layout{architecture(options).sizes(), ranks().rank, ranks().size};
+  Communicator comm = ranks().communicator(options, layout);
+  const OptionValues values{};
+  Report report{{whole, options, values, ranks().choice, layout, bytes_at_start}, comm};
+};
+
+bool last() { return ranks().rank + 1 == ranks().size; }
+}  // namespace
+
+TEST_CASE("the median is the slowest rank's, and not of its first three steps") {
+  for (const int slow : {ranks().size - 1, 0}) {
+    Reported run;
+    for (const int ms : {20, 20, 20, 0, 10, 40, 0, 20}) {
+      if (ranks().rank == slow) std::this_thread::sleep_for(std::chrono::milliseconds(ms));
+      run.report.add({});
+    }
+    const std::vector<Json> lines = run.finish();
+    if (ranks().rank > 0) continue;
+    REQUIRE(lines.size() == 10);
+    std::vector<double> mine;
+    for (int step = 4; step <= 8; ++step) mine.push_back(lines[step]["ms"]);
+    std::ranges::sort(mine);
+    const double median = lines.back()["summary"]["median_ms"];
+    CHECK(median >= 10);  // which a sleep does not fall short of
+    if (slow == 0) CHECK(median == mine[2]);
+  }
+}
+
+TEST_CASE("bytes are of the rank that has most, padding is of all ranks") {
+  const Tensor data(Device::cpu, Kind::data, Dtype::fp32, last() ? 1000 : 10);
+  const Tensor workspace(Device::cpu, Kind::workspace, Dtype::fp32, last() ? 10 : 500);
+  const Scratch scratch(Device::cpu, Kind::activations, Dtype::fp32, 1500);
+  Reported run{.bytes_at_start = last() ? -(std::int64_t{1} << 40) : 0};
+  ledger().restart_peaks();
+  if (ranks().rank == 0) const Booking now_and_then = scratch.book();
+  const Tensor full(device(), Kind::gradients, Dtype::fp32, 8 * ranks().size);
+  View padded = full.view();
+  padded.used =
+      std::max<std::int64_t>(padded.size - 11, 0);  // 8 of the last rank's, 3 of another's
+  Stream stream("test", device());
+  run.comm.all_gather(stream, padded);
+  stream.synchronise();
+  run.report.add({});
+  const std::vector<Json> lines = run.finish();
+  if (ranks().rank > 0) return;
+  const Json& summary = lines.back()["summary"];
+  // By the books of rank 0, and how much more another has.
+  const auto check = [&](const char* kind, const char* figure, std::int64_t here, int more) {
+    INFO(std::string(kind), " ", std::string(figure));
+    CHECK(summary["memory"][kind][figure] == here + (last() ? 0 : more));
+  };
+  std::int64_t resident = 0;
+  for (int k = 0; k < kind_count; ++k) resident += ledger().of(static_cast<Kind>(k)).resident;
+  for (const auto& [kind, more] : {std::pair{Kind::data, 3960}, {Kind::workspace, 0}}) {
+    check(name_of(kind), "resident", ledger().of(kind).resident, more);
+    check(name_of(kind), "reserved", ledger().of(kind).reserved, more);
+    check(name_of(kind), "peak", ledger().of(kind).peak, more);
+  }
+  check("activations", "peak", 6000, 0);
+  check("total", "resident", resident, 2000);
+  check("total", "reserved", ledger().reserved(), 2000);
+  check("total", "peak", ledger().peak_of_total(), 0);
+  CHECK((summary["memory"]["total"]["process_peak"].get<std::int64_t>() >> 40) == 1);
+  if (!run.comm.counts()) return;
+  CHECK(summary["traffic"]["padding"]["counted"] == 11 * (ranks().size - 1));
+}
+}  // namespace zero::test
