@@ -38,7 +38,9 @@ class Transport {
   virtual std::string library() const = 0;
 };
 
-/// By MPI; a GPU's bytes pass through the host's memory.
+/// A GPU's bytes that MPI moves pass through the host's memory, so many each way at once.
+constexpr std::int64_t wave_bytes = std::int64_t{4} << 20;
+/// By MPI.
 std::unique_ptr<Transport> make_mpi_transport(Device device, int size);
 /// By NCCL, one GPU a rank; by MPI what lies in host memory. Throws Error (resources) without NCCL.
 std::unique_ptr<Transport> make_nccl_transport(Reduce reduce, int rank, int size);

@@ -10,9 +10,10 @@
 
 namespace zero::test {
 namespace {
-/// Element i of rank r's vector: a small integer, so that sums are exact in every dtype.
+/// Element i of rank r's vector: a small integer, so that sums are exact in every dtype. No piece
+/// of a long vector is like another.
 float small_integer(int rank, std::int64_t i) {
-  return static_cast<float>((i * 7 + rank * 3) % 16 - 8);
+  return static_cast<float>((i * 7 + i / 1000 + rank * 3) % 16 - 8);
 }
 
 /// Over the ranks.
@@ -22,10 +23,14 @@ float sum_of_small_integers(std::int64_t i) {
   return sum;
 }
 
-constexpr std::int64_t sizes[] = {1, 2, 3, 8, 1000, 1023, 1025, 4096 * 5 + 1};
+/// Elements a rank; the last needs three waves of fp32 through the host's memory.
+std::vector<std::int64_t> sizes() {
+  const std::int64_t others = std::max(1, ranks().size - 1);
+  return {1, 2, 3, 8, 1000, 1023, 1025, 2 * (wave_bytes / 4 / others) + 1001};
+}
 
 /// A communicator for vectors of up to `own` elements a rank.
-Communicator communicator(Dtype dtype = Dtype::fp32, std::int64_t own = std::end(sizes)[-1]) {
+Communicator communicator(Dtype dtype = Dtype::fp32, std::int64_t own = sizes().back()) {
   Options options;
   options.dtype = dtype;
   return ranks().communicator(options, Layout({own * ranks().size}, ranks().rank, ranks().size));
@@ -58,7 +63,7 @@ TEST_CASE("reduce_scatter_mean averages and all_gather spreads, exactly") {
   Stream stream("test", device());
   for (const Dtype dtype : dtypes) {
     Communicator comm = communicator(dtype);
-    for (const std::int64_t own : sizes) {
+    for (const std::int64_t own : sizes()) {
       INFO("dtype ", std::string(name_of(dtype)), ", ", own, " elements a rank");
       // N times a small integer sums exactly and divides exactly, whatever N is.
       const auto value = [&](int rank, std::int64_t i) {
@@ -73,6 +78,24 @@ TEST_CASE("reduce_scatter_mean averages and all_gather spreads, exactly") {
       check_same_bits(values(vector.full()), expected, "element");
     }
   }
+}
+
+TEST_CASE("two streams talk in turn, and the first one's GPU is late") {
+  const Vector first(Dtype::fp32, 1000, small_integer), second(Dtype::fp32, 1000, small_integer);
+  Communicator comm = communicator();
+  setenv("SIMULATED_CUDA_DELAY_US", "20000", 1);  // of a simulated one
+  Stream late("late", device());
+  unsetenv("SIMULATED_CUDA_DELAY_US");
+  Stream stream("test", device());
+  comm.all_gather(late, first.full());
+  fill(second.shard(), -9);
+  comm.all_gather(stream, second.full());
+  late.synchronise();
+  stream.synchronise();
+  for (std::int64_t i = 0; i < first.full().size; ++i) {
+    CHECK(values(first.full())[i] == small_integer(static_cast<int>(i / 1000), i));
+  }
+  check_same_bits(values(second.full()), std::vector<float>(second.full().size, -9), "element");
 }
 
 TEST_CASE("a shard elsewhere is written or added to, and the rest of full stays") {

@@ -12,12 +12,12 @@ namespace zero::cuda {
 /// Throws Error (resources) with CUDA's own words when `code` is not cudaSuccess.
 void check_cuda(cudaError_t code, std::source_location where = std::source_location::current());
 
-/// What lies in a GPU's memory behind Sums.
+/// What lies in a GPU's memory behind Sums: the totals are formed when they are fetched.
 struct SumsOnGpu {
   static SumsOnGpu& of(Sums& sums) { return *reinterpret_cast<SumsOnGpu*>(sums.on_gpu.data()); }
 
+  Totals partial[most_partial_sums / 2];  // block b's part of all calls since they were cleared
   Totals totals;
-  double partial[most_partial_sums];
 };
 static_assert(sizeof(SumsOnGpu) == gpu_sums_bytes);
 

@@ -162,14 +162,7 @@ void CudaKernels::copy_bytes(std::byte* to, const std::byte* from, std::int64_t 
 }
 
 void CudaKernels::clear(Sums& sums) {
-  check_cuda(cudaMemsetAsync(sums.on_gpu.data(), 0, sizeof(Totals), stream()));
-}
-
-void CudaKernels::fetch(Sums& sums) {
-  copy_bytes(fetched_.data(), sums.on_gpu.data(), sizeof(Totals));
-  wait_for(record());
-  idle_ = true;
-  sums.totals = *reinterpret_cast<const Totals*>(fetched_.data());
+  check_cuda(cudaMemsetAsync(sums.on_gpu.data(), 0, gpu_sums_bytes, stream()));
 }
 
 void CudaKernels::multiply(const Matrix& a, const Matrix& b, std::int64_t rows, std::int64_t inner,

@@ -4,8 +4,9 @@
 // here, with the toolkit's names and values.
 //
 // A stream is a thread with an in-order queue: streams run side by side, and a wait that the
-// program forgot is a real race. What memory lacks is an error, as on a GPU; any misuse ends the
-// process with a message. The environment says:
+// program forgot is a real race. The default stream, null, does what it may do late as late as it
+// may: when somebody waits for the device, or for it. What memory lacks is an error, as on a GPU;
+// any misuse ends the process with a message. The environment says:
 //   SIMULATED_GPUS           how many devices there are (1)
 //   SIMULATED_CUDA_DELAY_US  each copy, kernel, ... starts so much later; "0,500": the first stream
 //                            created gets 0, the second 500, the third 0 again, and so on
@@ -75,16 +76,14 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEve
 
 enum cudaMemcpyKind { cudaMemcpyDefault = 4 };
 
-/// On the default stream, null, host memory may be of any kind.
+/// The host's side is page-locked.
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
-                            cudaStream_t stream = nullptr);
-cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes,
-                            cudaStream_t stream = nullptr);
-inline cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
-  return cudaMemcpyAsync(to, from, bytes, kind);
-}
+                            cudaStream_t stream);
+cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes, cudaStream_t stream);
+/// On the default stream, late unless the bytes go to the host; its memory may be of any kind.
+cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind);
 inline cudaError_t cudaMemset(void* memory, int value, std::size_t bytes) {
-  return cudaMemsetAsync(memory, value, bytes);
+  return cudaMemsetAsync(memory, value, bytes, nullptr);
 }
 
 struct cudaLaunchConfig_t {
@@ -98,7 +97,7 @@ namespace simulated {
 
 cudaError_t allocate(void** place, std::size_t bytes, bool on_host);
 
-/// Runs `work` when all that the stream was given before is done; at once on the default stream.
+/// Runs `work` when all that the stream was given before is done.
 void enqueue(cudaStream_t stream, std::function<void()> work);
 
 /// Dies unless the bytes lie in one live allocation of cudaMalloc.

@@ -4,12 +4,8 @@
 
 namespace zero::cuda {
 const Blas& blas() {
-  static const Blas simulated{cublasCreate,
-                              cublasDestroy,
-                              cublasSetStream,
-                              cublasSetMathMode,
-                              cublasSetWorkspace,
-                              cublasGemmEx,
+  static const Blas simulated{cublasCreate,         cublasDestroy,      cublasSetStream,
+                              cublasSetMathMode,    cublasSetWorkspace, cublasGemmEx,
                               cublasGetStatusString};
   return simulated;
 }

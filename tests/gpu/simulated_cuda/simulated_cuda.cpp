@@ -18,6 +18,7 @@
 #include <map>
 #include <set>
 #include <sstream>
+#include <utility>
 #include <vector>
 
 using Clock = std::chrono::steady_clock;
@@ -143,6 +144,8 @@ struct Device {
   std::mutex mutex;  // guards all below
   std::set<cudaStream_t> streams;
   std::size_t created = 0;
+  std::recursive_mutex late_mutex;  // guards the next, and is held while that is done
+  std::vector<std::function<void()>> late;  // what the default stream has still to do
 };
 Device& device = *new Device;  // never destroyed: the threads of streams may outlive main
 thread_local int current_device = 0;
@@ -164,9 +167,17 @@ cudaStream_t existing(cudaStream_t stream) {
   return stream;
 }
 
-/// What the default stream does it does at once, on the caller's thread; no other waits for it.
+/// All that the default stream was given, now.
+void settle() {
+  const std::lock_guard lock(device.late_mutex);
+  for (const auto& work : std::exchange(device.late, {})) work();
+}
+
+/// Behind all that the stream was given; what somebody may wait for the default one does at once.
 void push(cudaStream_t stream, std::function<void()> work) {
-  stream ? stream->push(std::move(work)) : work();
+  if (stream) return stream->push(std::move(work));
+  settle();
+  work();
 }
 
 /// When the stream has done all that it was given so far.
@@ -177,15 +188,11 @@ Moment end_of(cudaStream_t stream) {
   return moment;
 }
 
-/// Each end is device memory or the host's; what is copied in a stream's order has page-locked
-/// memory there.
-void require_copyable(const void* memory, std::size_t bytes, cudaStream_t stream) {
-  if (device.memory.contains(memory, 1)) {
-    return simulated::require_device_memory(memory, bytes, "a copy");
-  }
-  if (stream && !device.pinned.contains(memory, bytes)) {
-    simulated::die("cudaMemcpyAsync: the host's side is not memory of cudaMallocHost");
-  }
+/// Whether it is device memory, of which there must be so much.
+bool on_device(const void* memory, std::size_t bytes) {
+  if (!device.memory.contains(memory, 1)) return false;
+  simulated::require_device_memory(memory, bytes, "a copy");
+  return true;
 }
 }  // namespace
 
@@ -206,7 +213,10 @@ cudaError_t allocate(void** place, std::size_t bytes, bool on_host) {
 }
 
 void enqueue(cudaStream_t stream, std::function<void()> work) {
-  if (!existing(stream)) return work();
+  if (!existing(stream)) {
+    const std::lock_guard lock(device.late_mutex);
+    return device.late.push_back(std::move(work));
+  }
   stream->push([delay = stream->delay, work = std::move(work)] {
     std::this_thread::sleep_for(delay);
     work();
@@ -244,6 +254,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
 }
 
 cudaError_t cudaDeviceSynchronize() {
+  settle();
   std::vector<Moment> ends;
   std::unique_lock lock(device.mutex);
   for (const cudaStream_t stream : device.streams) ends.push_back(end_of(stream));
@@ -272,9 +283,28 @@ cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind,
                             cudaStream_t stream) {
   if (bytes == 0) return cudaSuccess;
-  require_copyable(to, bytes, stream);
-  require_copyable(from, bytes, stream);
+  for (const void* side : {const_cast<const void*>(to), from}) {
+    if (on_device(side, bytes) || device.pinned.contains(side, bytes)) continue;
+    simulated::die("cudaMemcpyAsync: the host's side is not memory of cudaMallocHost");
+  }
   simulated::enqueue(stream, [=] { std::memcpy(to, from, bytes); });
+  return cudaSuccess;
+}
+
+/// Ordinary memory is read before the call returns, and may arrive after that.
+cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind) {
+  const bool staged = !on_device(from, bytes);
+  if (!on_device(to, bytes)) {
+    settle();
+    std::memcpy(to, from, bytes);
+    return cudaSuccess;
+  }
+  std::vector<std::byte> stage;
+  if (staged)
+    stage.assign(static_cast<const std::byte*>(from), static_cast<const std::byte*>(from) + bytes);
+  simulated::enqueue(nullptr, [=, stage = std::move(stage)] {
+    std::memcpy(to, staged ? stage.data() : from, bytes);
+  });
   return cudaSuccess;
 }
 
