@@ -23,7 +23,7 @@ static_assert(sizeof(SumsOnGpu) == gpu_sums_bytes);
 
 class CudaKernels : public ElementWise<CudaKernels> {
  public:
-  CudaKernels();
+  explicit CudaKernels(bool urgent);
   ~CudaKernels() override;
 
   void bind_thread() override;
@@ -82,6 +82,11 @@ class CudaKernels : public ElementWise<CudaKernels> {
   HostBuffer fetched_{Device::cuda, sizeof(Totals)};  // the two sums, where the host reads them
   bool idle_ = true;  // the host has waited for all that was queued
 };
+
+/// Multiprocessors that matrix products leave to the ranks' messages, and at most so many blocks of
+/// NCCL's at once: a product's blocks stay where they are to its end, and a block of NCCL's is as
+/// large as a multiprocessor.
+constexpr int message_blocks = 16;
 
 /// The first part of a panel; the rest is room for a block of a product.
 constexpr std::int64_t blas_workspace_bytes = std::int64_t{32} << 20;

@@ -12,6 +12,7 @@
 //                            created gets 0, the second 500, the third 0 again, and so on
 //   NCCL_HOSTID              as for the real library: ranks that differ in it do not share devices
 #pragma once
+#include <atomic>
 #include <cstddef>
 #include <functional>
 
@@ -53,6 +54,8 @@ cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaSetDevice(int device);
 cudaError_t cudaGetDevice(int* device);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
+enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount = 16 };
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);
 cudaError_t cudaDeviceSynchronize();
 
 using cudaStream_t = struct CUstream_st*;
@@ -62,7 +65,9 @@ constexpr unsigned cudaStreamNonBlocking = 1;
 constexpr unsigned cudaEventDefault = 0;
 constexpr unsigned cudaEventDisableTiming = 2;
 
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest);
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int priority);
+cudaError_t cudaStreamGetPriority(cudaStream_t stream, int* priority);
 /// Waits for what the stream still has to do.
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
@@ -93,6 +98,9 @@ struct cudaLaunchConfig_t {
 
 // What the parts of the simulated GPU share.
 namespace simulated {
+constexpr int multiprocessors = 132;
+inline std::atomic<int> message_blocks = 0;  // of NCCL, at most, when it has peers
+
 [[noreturn, gnu::format(printf, 1, 2)]] void die(const char* format, ...);
 
 cudaError_t allocate(void** place, std::size_t bytes, bool on_host);
