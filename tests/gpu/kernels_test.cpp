@@ -277,7 +277,7 @@ TEST_CASE("cross-entropy: within what another exp and another order may differ")
 
 TEST_CASE("clear forgets both sums") {
   Side gpu(Device::cuda);
-  const Twin values(Dtype::fp32, 100, 0, Random());
+  const Twin values(Dtype::fp32, 3000, 0, Random());  // several blocks
   gpu->squared_norm(gpu(values), gpu.sums);
   gpu->clear(gpu.sums);
   gpu->fetch(gpu.sums);

@@ -98,6 +98,19 @@ TEST_CASE("two streams talk in turn, and the first one's GPU is late") {
   check_same_bits(values(second.full()), std::vector<float>(second.full().size, -9), "element");
 }
 
+TEST_CASE("a product leaves NCCL room beside it, or a simulated GPU ends the program") {
+  if (device() == Device::cpu) return;
+  const Communicator comm = communicator();
+  Stream stream("test", device());
+  const Tensor x(device(), Kind::data, Dtype::fp32, 3);
+  const Tensor panel(device(), Kind::workspace, Dtype::fp32, panel_elements(device()));
+  fill(x.view(), 2);
+  const View factors = x.view().part(0, 2), product = x.view().part(2, 1);
+  stream.kernels().linear_forward({1, 2, 1, false}, factors, factors, product, false, panel.view());
+  stream.synchronise();
+  CHECK(values(product)[0] == 8);
+}
+
 TEST_CASE("a shard elsewhere is written or added to, and the rest of full stays") {
   Stream stream("test", device());
   constexpr std::int64_t own = 40;
