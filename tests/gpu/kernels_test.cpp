@@ -245,7 +245,8 @@ TEST_CASE("squared error: the same gradients, the loss to its rounding") {
 TEST_CASE("cross-entropy: within what another exp and another order may differ") {
   for (const Dtype dtype : dtypes) {
     for (const std::int64_t count : {1, 5, 256, 300}) {
-      for (const std::int64_t rows : {1, 3, count == 5 ? 1030 : 9}) {  // one is more than blocks
+      const bool many = count == 5 && dtype == Dtype::fp32;  // more rows than blocks
+      for (const std::int64_t rows : {1, 3, many ? 1030 : 9}) {
         Both both;
         Random random;
         const Twin outputs(dtype, rows * count, 0, [&] { return 3 * random(); });
@@ -255,7 +256,9 @@ TEST_CASE("cross-entropy: within what another exp and another order may differ")
         const Twin delta(dtype, rows * count, 0);
         constexpr float scale = 16;
         both.run([&](Side& on) {
-          on->cross_entropy(on(outputs), on(targets), rows, scale, on(delta), on.sums);
+          for (int i = 0; i < 2; ++i) {
+            on->cross_entropy(on(outputs), on(targets), rows, scale, on(delta), on.sums);
+          }
         });
         // exp is right to 2 units on a GPU and 1 on the CPU, in numerator and terms; a sum of
         // `count` positive terms adds count half units a side; a division, a difference from 1 and
@@ -269,7 +272,7 @@ TEST_CASE("cross-entropy: within what another exp and another order may differ")
         // at most 3 follow.
         const double size = std::log(static_cast<double>(count)) + 9;
         const double off = both.gpu.sums.totals.loss - both.cpu.sums.totals.loss;
-        CHECK(std::abs(off) <= e + 4 * 0x1p-23 * size);
+        CHECK(std::abs(off) <= 2 * (e + 4 * 0x1p-23 * size));
       }
     }
   }
