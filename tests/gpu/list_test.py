@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""list_test.py RUN_SUITE: the list for a GPU, of a made-up build: its order, its budget, its end."""
+"""list_test.py RUN_SUITE: the list for a GPU, of a made-up build: its order, budget and length."""
 import json
 import subprocess
 import sys

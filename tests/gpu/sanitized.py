@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""sanitized.py TOOLS PROGRAM ARGUMENTS...: under each tool of compute-sanitizer, where there is one."""
+"""sanitized.py TOOLS PROGRAM ARGUMENTS...: under compute-sanitizer, where it and a GPU are here."""
 import shutil
 import subprocess
 import sys

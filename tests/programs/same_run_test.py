@@ -206,10 +206,11 @@ def main():
     failed = 0
     print(f"{'ranks':>5}  {'runs':>4}  compared to the last bit")
     chosen = WIDE if options.wide else [g for g in GROUPS if g.on_gpu or not options.gpu]
+    host = ["mpi"] if options.wide else None
     for ranks in map(int, options.ranks.split(",")):
         for group in chosen:
             try:
-                ways = (["mpi"] if options.wide else ways_of(group, ranks)) if options.gpu else [None]
+                ways = host or ways_of(group, ranks) if options.gpu else [None]
                 runs = check(programs, ranks, group, ways)
                 print(f"{ranks:>5}  {runs:>4}  {group.name}: equal", flush=True)
             except Failure as failure:
