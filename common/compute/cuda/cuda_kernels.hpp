@@ -87,6 +87,7 @@ class CudaKernels : public ElementWise<CudaKernels> {
 /// NCCL's at once: a product's blocks stay where they are to its end, and a block of NCCL's is as
 /// large as a multiprocessor.
 constexpr int message_blocks = 16;
+inline bool other_ranks = false;  // there are some to leave room for
 
 /// The first part of a panel; the rest is room for a block of a product.
 constexpr std::int64_t blas_workspace_bytes = std::int64_t{32} << 20;

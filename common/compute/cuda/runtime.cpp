@@ -6,9 +6,6 @@
 #include "compute/cuda/cuda_kernels.hpp"
 
 namespace zero {
-namespace cuda {
-static bool other_ranks = false;  // products leave room for messages
-}
 namespace {
 using cuda::check_cuda;
 
