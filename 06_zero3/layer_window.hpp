@@ -28,7 +28,7 @@ class LayerWindow {
         compute_(compute),
         shards_(shards),
         micro_batches_(options.accumulate),
-        communication_("communication", compute.device(), Stream::Mode::worker) {
+        communication_("communication", compute.device(), Stream::Mode::urgent) {
     const int slots = std::min(options.prefetch + 1, uses());
     for (int i = 0; i < slots; ++i) {
       params_.emplace_back(compute.device(), Kind::parameters, options.dtype, layout);

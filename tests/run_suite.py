@@ -114,7 +114,8 @@ def run_tests(run):
 # ---- What needs a GPU: from Meson's notes alone, as the build may have been made elsewhere -------
 
 def gpu_entries(build, mpiexec):
-    """Tests and benchmarks of the suite `gpu` as Meson noted them, their paths made ours."""
+    """Tests and benchmarks of the suite `gpu` as Meson noted them, their paths made ours: the
+    cheapest and most telling first, as their priorities say."""
     def noted(name):
         return json.loads((build / f"meson-info/{name}.json").read_text())
 
@@ -126,28 +127,37 @@ def gpu_entries(build, mpiexec):
         return word.replace(folders["build"], str(build)).replace(folders["source"], str(ROOT))
 
     folders = noted("meson-info")["directories"]
-    return [entry | {"cmd": list(map(ours, entry["cmd"]))}
-            for name in ("tests", "benchmarks") for entry in noted(f"intro-{name}")
-            if "gpu" in [suite.split(":")[-1] for suite in entry["suite"]]]
+    entries = [entry | {"cmd": list(map(ours, entry["cmd"]))}
+               for name in ("tests", "benchmarks") for entry in noted(f"intro-{name}")
+               if "gpu" in [suite.split(":")[-1] for suite in entry["suite"]]]
+    if len(entries) > 20:
+        sys.exit(f"the suite gpu has {len(entries)} entries, more than 20: which say least?")
+    return sorted(entries, key=lambda entry: -entry["priority"])
 
 
-def run_entry(entry):
-    """In the form in which Meson notes a result."""
+def run_entry(entry, left):
+    """In the form in which Meson notes a result. left: seconds of the budget; what these end is
+    skipped."""
+    limit = min(entry["timeout"], left)
     start, code, result = time.monotonic(), None, "FAIL"
     try:
-        done = subprocess.run(entry["cmd"], env=os.environ | entry["env"], timeout=entry["timeout"],
+        if limit <= 0:
+            raise subprocess.TimeoutExpired(entry["cmd"], limit)
+        done = subprocess.run(entry["cmd"], env=os.environ | entry["env"], timeout=limit,
                               check=False, **PIPED)
         code, output = done.returncode, done.stdout
         result = {0: "OK", SKIPPED: "SKIP"}.get(code, "FAIL")
     except subprocess.TimeoutExpired as late:
         output, result = late.stdout or b"", "TIMEOUT"
+        if limit == left:
+            output, result = b"the budget was spent", "SKIP"
     except OSError as missing:
         output = str(missing).encode()
     return {"name": entry["name"], "command": entry["cmd"], "result": result, "returncode": code,
             "duration": time.monotonic() - start, "stdout": output.decode(errors="replace")}
 
 
-def run_gpu(run, mpiexec, only):
+def run_gpu(run, mpiexec, only, budget):
     """Runs what has `only` in its name and prints a table, or says why there is no GPU."""
     build = run.folder.resolve()
     entries = gpu_entries(build, mpiexec)
@@ -156,8 +166,9 @@ def run_gpu(run, mpiexec, only):
     if probe.returncode == SKIPPED:
         return say(fill(f"gpu: left out, {probe.stdout.strip()}; that is {len(entries)} tests and "
                         "benchmarks: kernels, chapters and NCCL on a GPU, compute-sanitizer", 80))
+    end = time.monotonic() + budget
     for entry in (entry for entry in entries if only in entry["name"]):
-        result = run_entry(entry)
+        result = run_entry(entry, max(0, end - time.monotonic()))
         run.results.append(result)
         say(f"{entry['name'][:60]:<62}{result['result']:<8}{result['duration']:>7.1f} s")
         if result["result"] == "OK" and any("benchmark" in suite for suite in entry["suite"]):
@@ -195,6 +206,8 @@ def main():
     parser.add_argument("--mpi", default="auto", help="auto, mpich or openmpi, for a new build")
     parser.add_argument("--carried", metavar="MPIEXEC", help="with --gpu: take a build made "
                         "elsewhere as it is, without Meson, with the launcher of the MPI here")
+    parser.add_argument("--budget", type=float, metavar="SECONDS", default=float("inf"),
+                        help="with --gpu: what is not done by then is skipped")
     parser.add_argument("--only", default="", help="with --gpu: what has this in its name")
     options = parser.parse_args()
     runs = passes(options.build, options.all, options.gpu)
@@ -204,7 +217,8 @@ def main():
         if not options.carried:
             compile_pass(run, options.mpi)
         if not run.broken:
-            run_gpu(run, options.carried, options.only) if run.name == "gpu" else run_tests(run)
+            gpu = run.name == "gpu"
+            run_gpu(run, options.carried, options.only, options.budget) if gpu else run_tests(run)
     return report(runs)
 
 

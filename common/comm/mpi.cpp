@@ -73,8 +73,7 @@ namespace {
 /// Host memory through which a GPU's bytes pass, wave by wave: while one wave is exchanged, the
 /// next is copied out and the one before it is copied in.
 struct Wave {
-  static constexpr std::int64_t bytes = std::int64_t{4} << 20;  // one direction
-  HostBuffer out{Device::cuda, bytes}, in{Device::cuda, bytes};
+  HostBuffer out{Device::cuda, wave_bytes}, in{Device::cuda, wave_bytes};
   Mark copied_out, copied_in;
 };
 
@@ -93,7 +92,7 @@ class MpiTransport : public Transport {
     const View first = incoming.front().elements;
     if (first.device == Device::cpu) return exchange_on_host(outgoing, incoming);
     // Elements of a part, a wave: all ranks cut alike, so a wave's messages find each other.
-    const std::int64_t piece = Wave::bytes / bytes_of(first.dtype) / std::ssize(incoming);
+    const std::int64_t piece = wave_bytes / bytes_of(first.dtype) / std::ssize(incoming);
     const auto cut = [&](const Part& part, std::int64_t w) {
       return part.elements.part(w * piece, std::min(piece, first.size - w * piece));
     };

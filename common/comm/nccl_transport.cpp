@@ -6,6 +6,7 @@
 
 #include "comm/mpi.hpp"
 #include "comm/transport.hpp"
+#include "compute/cuda/cuda_kernels.hpp"
 #include "compute/watchdog.hpp"
 #include "memory/error.hpp"
 
@@ -37,7 +38,9 @@ class NcclTransport : public Transport {
     });
     const Working working(Progress::of_host());
     task_is("the start of NCCL");
-    check_nccl(ncclCommInitRank(&comm_, size, id, rank));
+    ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+    config.maxCTAs = cuda::message_blocks;
+    check_nccl(ncclCommInitRankConfig(&comm_, size, id, rank, &config));
   }
 
   ~NcclTransport() override { ncclCommDestroy(comm_); }

@@ -38,7 +38,9 @@ class Transport {
   virtual std::string library() const = 0;
 };
 
-/// By MPI, in messages of up to `longest` bytes; a GPU's bytes pass through the host's memory.
+/// A GPU's bytes that MPI moves pass through the host's memory, so many each way at once.
+constexpr std::int64_t wave_bytes = std::int64_t{4} << 20;
+/// By MPI, in messages of up to `longest` bytes.
 std::unique_ptr<Transport> make_mpi_transport(Device device, int size,
                                               std::int64_t longest = std::int64_t{1} << 30);
 /// By NCCL, one GPU a rank; by MPI what lies in host memory. Throws Error (resources) without NCCL.

@@ -12,8 +12,8 @@ namespace {
 std::atomic<std::int64_t> waits = 0;
 }  // namespace
 
-std::unique_ptr<Kernels> make_kernels(Device device) {
-  if (device == Device::cuda) return cuda::make_kernels();
+std::unique_ptr<Kernels> make_kernels(Device device, bool urgent) {
+  if (device == Device::cuda) return cuda::make_kernels(urgent);
   return std::make_unique<CpuKernels>();
 }
 

@@ -149,11 +149,11 @@ class Kernels {
                     View params) = 0;
 };
 
-/// For a new stream of that device.
-std::unique_ptr<Kernels> make_kernels(Device device);
+/// For a new stream of that device. urgent: a GPU begins its work before that of others.
+std::unique_ptr<Kernels> make_kernels(Device device, bool urgent = false);
 namespace cuda {
 /// Throws Error (resources) in a build without CUDA.
-std::unique_ptr<Kernels> make_kernels();
+std::unique_ptr<Kernels> make_kernels(bool urgent);
 }  // namespace cuda
 
 /// Blocks until the mark is passed. Throws Error (resources) when the device has failed.

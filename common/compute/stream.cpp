@@ -58,8 +58,8 @@ Stream::Stream(const std::string& name, Device device, Mode mode)
       device_(device),
       observer_(observer_now()),
       progress_("stream " + name),
-      kernels_(make_kernels(device)),
-      worker_(mode == Mode::worker ? std::make_unique<Worker>(*kernels_) : nullptr) {}
+      kernels_(make_kernels(device, mode == Mode::urgent)),
+      worker_(mode == Mode::inline_ ? nullptr : std::make_unique<Worker>(*kernels_)) {}
 
 Stream::~Stream() = default;
 

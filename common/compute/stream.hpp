@@ -22,6 +22,7 @@ class Stream {
   enum class Mode {
     inline_,  // a task is called, on the caller's thread, when it is put on the stream
     worker,  // a thread of the stream's own calls the tasks
+    urgent,  // the same, and a GPU begins their work before that of other streams
   };
 
   Stream(const std::string& name, Device device, Mode mode = Mode::inline_);

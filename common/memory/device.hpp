@@ -49,9 +49,10 @@ struct Gpus {
 
 // Defined in compute/cuda/, in a build without CUDA by a file that has no GPU.
 Gpus visible_gpus();
-/// Device::cuda means GPU `number` for this process from now on, at first number 0. Throws Error
-/// (resources) when it cannot be had.
-void use_gpu(int number);
+/// Device::cuda means GPU `number` for this process from now on, at first number 0; with other
+/// ranks in the run, matrix products leave it room for messages. Throws Error (resources) when it
+/// cannot be had.
+void use_gpu(int number, bool others = false);
 DeviceMemory& gpu_memory();
 
 /// How often memory was taken from a device, staging included.

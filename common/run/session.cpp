@@ -138,7 +138,7 @@ Choice Session::choose_together(const Options& options) {
     refuse_if(of_rank_0 != name_of(choice.device), ExitCode::resources,
               "rank {} finds {}, rank 0 finds {}: say --device cpu, or give each a GPU", rank_,
               gpu ? "a GPU" : "no GPU", gpu ? "none" : "one");
-    if (gpu) use_gpu(choice.gpu);
+    if (gpu) use_gpu(choice.gpu, size_ > 1);
   });
   return choice;
 }

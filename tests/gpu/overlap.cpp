@@ -137,6 +137,7 @@ struct Outcome {
   double exposed_share() const { return times.exposed / times.communication; }
   Times times;  // medians
   double bytes_a_step;
+  bool messages_first;  // the GPU begins them before what computes
 };
 
 Outcome run(const Setting& setting, int prefetch, double bytes_per_second) {
@@ -168,7 +169,8 @@ Outcome run(const Setting& setting, int prefetch, double bytes_per_second) {
     elements += std::accumulate(phases.begin(), phases.end(), std::int64_t{0});
   }
   const auto bytes = static_cast<double>(elements * bytes_of(options.dtype));
-  return {medians(std::move(steps)), bytes / (warm_up + setting.steps)};
+  return {medians(std::move(steps)), bytes / (warm_up + setting.steps),
+          recorder.priority[0] < recorder.priority[1]};
 }
 
 /// The bandwidth with which communication, copies and all, takes its share of the computation.
@@ -212,7 +214,8 @@ bool judged(Judge judge, const Outcome& without, const Outcome& with) {
     return fmt::format("{:.0f} of {} gathers are hidden", o.times.hidden, gathers_a_step);
   };
   constexpr int most_hidden = gathers_a_step - 2;
-  bool all = holds(without.times.hidden <= 1, "prefetch 0: " + gathers(without) + ", at most 1");
+  bool all = holds(with.messages_first, "messages have the higher priority");
+  all &= holds(without.times.hidden <= 1, "prefetch 0: " + gathers(without) + ", at most 1");
   all &= holds(with.times.hidden >= most_hidden,
                fmt::format("prefetch 1: {}, at least {}", gathers(with), most_hidden));
   if (judge == Judge::counts) return all;

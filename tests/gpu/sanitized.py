@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""sanitized.py TOOL PROGRAM ARGUMENTS...: under compute-sanitizer, where it and a GPU are here."""
+"""sanitized.py TOOLS PROGRAM ARGUMENTS...: under compute-sanitizer, where it and a GPU are here."""
 import shutil
 import subprocess
 import sys
@@ -10,7 +10,7 @@ SKIPPED = 77
 
 
 def main():
-    tool, program, *arguments = sys.argv[1:]
+    tools, program, *arguments = sys.argv[1:]
     checker = shutil.which("compute-sanitizer", path="/usr/local/cuda/bin") or shutil.which(
         "compute-sanitizer")
     if not checker:
@@ -22,9 +22,9 @@ def main():
         print(probe.stdout.strip())
         return SKIPPED
     # Races are looked for in our own kernels, not in cuBLAS's.
-    ours = ["--kernel-regex", "kns=zero"] if tool == "racecheck" else []
-    return subprocess.run([checker, "--tool", tool, "--error-exitcode", "1", *ours, program,
-                           *arguments], check=False).returncode
+    ours = ["--kernel-regex", "kns=zero"] if tools == "racecheck" else []
+    return max(subprocess.run([checker, "--tool", tool, "--error-exitcode", "1", *ours, program,
+                               *arguments], check=False).returncode for tool in tools.split(","))
 
 
 if __name__ == "__main__":

@@ -61,8 +61,10 @@ class Recorder {
   /// Sees the streams that are made from now on until it goes.
   Recorder() {
     Stream::observe([this](const std::string& stream, Phase, Kernels& on, bool begins) {
-      const TimingEvent now = record_time(static_cast<cudaStream_t>(on.queue()));
+      const auto queue = static_cast<cudaStream_t>(on.queue());
+      const TimingEvent now = record_time(queue);
       const bool compute = stream == "compute";
+      cuda::check_cuda(cudaStreamGetPriority(queue, &priority[compute]));
       if (begins) {
         begin_[compute] = now;
         if (!compute) message = Work::compute;
@@ -89,6 +91,7 @@ class Recorder {
     return trace;
   }
 
+  std::array<int, 2> priority{};  // of the other stream and of compute: the smaller goes first
   Work message = Work::compute;  // what the present task of the other stream sends, if anything
 
  private:

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: MIT
 """Every chapter computes the same training run, to the last bit: seen from outside, by the logs.
 
-With --gpu the runs lie on GPUs, and all ways of talking are compared with each other too.
+With --gpu the runs lie on GPUs, and all ways of talking are compared with each other too; with
+--wide they are those of WIDE, through the host's memory alone.
 
 Compared are the bits of each step's loss and gradient norm, which steps are skipped, and the
 digest of each layer's final master weights. What can be compared is in GROUPS.
@@ -135,6 +136,12 @@ GROUPS = [
     Group("fp16 text, 3 micro-batches, skips", f"{TEXT} --lr 0.05 --accumulate 3 --steps 8",
           two_families(mixed("fp16", 1)), [skips_some]),
 ]
+# At which cuBLAS takes the kernels of large products; layers of width 1000 begin at addresses of
+# another alignment in one chapter than in the next.
+WIDE = [Group(f"{dtype} mlp of width {width}", f"--task mlp --width {width} --layers 3 --batch 512 "
+              "--steps 3", [programs], [skips_none, learns])
+        for width in (1000, 2048)
+        for dtype, programs in (("bf16", mixed("bf16", 1)), ("fp32", fp32(1)))]
 
 
 # ---- Comparing ---------------------------------------------------------------------------------
@@ -190,6 +197,7 @@ def main():
     options = options_of(
         __doc__, ranks={"required": True, "help": "numbers of ranks: 1,2,3"},
         gpu={"action": "store_true", "help": "on GPUs, each way of talking"},
+        wide={"action": "store_true", "help": "the groups of WIDE"},
         prefix={"default": "", "help": "of the programs' names"})
     programs = Programs(options.build, options.mpiexec, prefix=options.prefix)
     if options.gpu and (why := programs.why_no_gpu()):
@@ -197,10 +205,12 @@ def main():
         return SKIPPED
     failed = 0
     print(f"{'ranks':>5}  {'runs':>4}  compared to the last bit")
+    chosen = WIDE if options.wide else [g for g in GROUPS if g.on_gpu or not options.gpu]
+    host = ["mpi"] if options.wide else None
     for ranks in map(int, options.ranks.split(",")):
-        for group in (group for group in GROUPS if group.on_gpu or not options.gpu):
+        for group in chosen:
             try:
-                ways = ways_of(group, ranks) if options.gpu else [None]
+                ways = host or ways_of(group, ranks) if options.gpu else [None]
                 runs = check(programs, ranks, group, ways)
                 print(f"{ranks:>5}  {runs:>4}  {group.name}: equal", flush=True)
             except Failure as failure:

@@ -10,9 +10,10 @@
 
 namespace zero::test {
 namespace {
-/// Element i of rank r's vector: a small integer, so that sums are exact in every dtype.
+/// Element i of rank r's vector: a small integer, so that sums are exact in every dtype. No piece
+/// of a long vector is like another.
 float small_integer(int rank, std::int64_t i) {
-  return static_cast<float>((i * 7 + rank * 3) % 16 - 8);
+  return static_cast<float>((i * 7 + i / 1000 + rank * 3) % 16 - 8);
 }
 
 /// Over the ranks.
@@ -22,10 +23,14 @@ float sum_of_small_integers(std::int64_t i) {
   return sum;
 }
 
-constexpr std::int64_t sizes[] = {1, 2, 3, 8, 1000, 1023, 1025, 4096 * 5 + 1};
+/// Elements a rank; the last needs three waves of fp32 through the host's memory.
+std::vector<std::int64_t> sizes() {
+  const std::int64_t others = std::max(1, ranks().size - 1);
+  return {1, 2, 3, 8, 1000, 1023, 1025, 2 * (wave_bytes / 4 / others) + 1001};
+}
 
 /// A communicator for vectors of up to `own` elements a rank.
-Communicator communicator(Dtype dtype = Dtype::fp32, std::int64_t own = std::end(sizes)[-1]) {
+Communicator communicator(Dtype dtype = Dtype::fp32, std::int64_t own = sizes().back()) {
   Options options;
   options.dtype = dtype;
   return ranks().communicator(options, Layout({own * ranks().size}, ranks().rank, ranks().size));
@@ -56,7 +61,7 @@ struct Vector {
 /// Of vectors of all sizes, with a communicator of that dtype.
 void check_averages(Communicator comm, Dtype dtype) {
   Stream stream("test", device());
-  for (const std::int64_t own : sizes) {
+  for (const std::int64_t own : sizes()) {
     INFO("dtype ", std::string(name_of(dtype)), ", ", own, " elements a rank");
     // N times a small integer sums exactly and divides exactly, whatever N is.
     const auto value = [&](int rank, std::int64_t i) {
@@ -79,7 +84,7 @@ TEST_CASE("reduce_scatter_mean averages and all_gather spreads, exactly") {
 
 TEST_CASE("a message goes in pieces, and what arrives is whole") {
   const auto& [session, rank, size, choice, reduce] = ranks();
-  const std::int64_t largest = std::end(sizes)[-1] * size;
+  const std::int64_t largest = sizes().back() * size;
   auto pieces = make_mpi_transport(device(), size, 1000);
   check_averages({rank, size, std::move(pieces), device(), Dtype::fp32, largest}, Dtype::fp32);
 }
@@ -118,6 +123,39 @@ TEST_CASE("ranks on one machine share its memory: each has room alone, but not a
     const std::string shared = fmt::format("{} on this machine share", ranks().size);
     check_refused(ExitCode::resources, {shared}, [&] { needed(layers, 0); });
   }
+}
+
+TEST_CASE("two streams talk in turn, and the first one's GPU is late") {
+  const Vector first(Dtype::fp32, 1000, small_integer);
+  const Vector second(Dtype::fp32, 1000, [](int rank, std::int64_t) { return 20.0f + rank; });
+  Communicator comm = communicator();
+  setenv("SIMULATED_CUDA_DELAY_US", "20000", 1);  // of a simulated one
+  Stream late("late", device());
+  unsetenv("SIMULATED_CUDA_DELAY_US");
+  Stream stream("test", device());
+  comm.all_gather(late, first.full());
+  comm.all_gather(stream, second.full());
+  late.synchronise();
+  stream.synchronise();
+  const std::vector<float> firsts = values(first.full()), seconds = values(second.full());
+  for (std::int64_t i = 0; i < std::ssize(firsts); ++i) {
+    const int rank = static_cast<int>(i / 1000);
+    CHECK(firsts[i] == small_integer(rank, i));
+    CHECK(seconds[i] == 20.0f + rank);
+  }
+}
+
+TEST_CASE("a product leaves NCCL room beside it, or a simulated GPU ends the program") {
+  if (device() == Device::cpu) return;
+  const Communicator comm = communicator();
+  Stream stream("test", device());
+  const Tensor x(device(), Kind::data, Dtype::fp32, 3);
+  const Tensor panel(device(), Kind::workspace, Dtype::fp32, panel_elements(device()));
+  fill(x.view(), 2);
+  const View factors = x.view().part(0, 2), product = x.view().part(2, 1);
+  stream.kernels().linear_forward({1, 2, 1, false}, factors, factors, product, false, panel.view());
+  stream.synchronise();
+  CHECK(values(product)[0] == 8);
 }
 
 TEST_CASE("a shard elsewhere is written or added to, and the rest of full stays") {

@@ -19,6 +19,7 @@ struct Blas {
   decltype(&cublasSetStream) set_stream;
   decltype(&cublasSetMathMode) set_math_mode;
   decltype(&cublasSetWorkspace) set_workspace;
+  decltype(&cublasSetSmCountTarget) set_sm_count_target;
   Gemm gemm;
   decltype(&cublasGetStatusString) words;
 };

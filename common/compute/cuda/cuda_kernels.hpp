@@ -12,18 +12,18 @@ namespace zero::cuda {
 /// Throws Error (resources) with CUDA's own words when `code` is not cudaSuccess.
 void check_cuda(cudaError_t code, std::source_location where = std::source_location::current());
 
-/// What lies in a GPU's memory behind Sums.
+/// What lies in a GPU's memory behind Sums: the totals are formed when they are fetched.
 struct SumsOnGpu {
   static SumsOnGpu& of(Sums& sums) { return *reinterpret_cast<SumsOnGpu*>(sums.on_gpu.data()); }
 
+  Totals partial[most_partial_sums / 2];  // block b's part of all calls since they were cleared
   Totals totals;
-  double partial[most_partial_sums];
 };
 static_assert(sizeof(SumsOnGpu) == gpu_sums_bytes);
 
 class CudaKernels : public ElementWise<CudaKernels> {
  public:
-  CudaKernels();
+  explicit CudaKernels(bool urgent);
   ~CudaKernels() override;
 
   void bind_thread() override;
@@ -82,6 +82,12 @@ class CudaKernels : public ElementWise<CudaKernels> {
   HostBuffer fetched_{Device::cuda, sizeof(Totals)};  // the two sums, where the host reads them
   bool idle_ = true;  // the host has waited for all that was queued
 };
+
+/// Multiprocessors that matrix products leave to the ranks' messages, and at most so many blocks of
+/// NCCL's at once: a product's blocks stay where they are to its end, and a block of NCCL's is as
+/// large as a multiprocessor.
+constexpr int message_blocks = 16;
+inline bool other_ranks = false;  // there are some to leave room for
 
 /// The first part of a panel; the rest is room for a block of a product.
 constexpr std::int64_t blas_workspace_bytes = std::int64_t{32} << 20;

@@ -107,7 +107,7 @@ __global__ void column_sum(const float* partial, std::int64_t columns, unsigned 
 /// A block a row, several rows one after the other where there are more rows than blocks.
 template <class T>
 __global__ void cross_entropy_kernel(const T* outputs, const float* targets, std::int64_t rows,
-                                     std::int64_t count, float factor, T* delta, double* partial) {
+                                     std::int64_t count, float factor, T* delta, Totals* partial) {
   const auto larger = [](float a, float b) { return a < b ? b : a; };
   double loss = 0;
   for (std::int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
@@ -130,7 +130,18 @@ __global__ void cross_entropy_kernel(const T* outputs, const float* targets, std
     }
     loss += std::log(sum) + largest - widen(y[target]);
   }
-  if (threadIdx.x == 0) partial[blockIdx.x] = loss;
+  if (threadIdx.x == 0) partial[blockIdx.x].loss += loss / static_cast<double>(rows);
+}
+
+/// Both sums of all blocks' partial sums.
+__global__ void total_sums(const Totals* partial, Totals* totals) {
+  Totals mine;
+  for (std::int64_t i = threadIdx.x; i < most_blocks; i += threads) {
+    mine.loss += partial[i].loss;
+    mine.squares += partial[i].squares;
+  }
+  const Totals all{block_sum(mine.loss), block_sum(mine.squares)};
+  if (threadIdx.x == 0) *totals = all;
 }
 
 /// A thread an element. received: the other ranks' parts, `part` elements each.
@@ -184,20 +195,28 @@ void CudaKernels::linear_backward_params(const LinearShape& shape, View dy, View
   constexpr std::int64_t workspace = blas_workspace_bytes / bytes_of(Dtype::fp32);
   const View block = panel.part(workspace, panel.size - workspace);
   // What is added is rounded first, in the block: as many rows of the weight as it has room for, in
-  // eights, which keep 16 bytes aligned.
-  const std::int64_t room = block.bytes() / bytes_of(grads.dtype) / shape.inputs;
-  std::int64_t step = shape.outputs;
-  if (write == Write::add) step = room < 8 ? room : room / 8 * 8;
+  // eights, which keep 16 bytes aligned, or a row piece by piece.
+  const std::int64_t room = block.bytes() / bytes_of(grads.dtype);
+  std::int64_t step = shape.outputs, width = shape.inputs;
+  if (write == Write::add) {
+    width = std::min(width, room);
+    step = room / width < 8 ? room / width : room / width / 8 * 8;
+  }
   with_type(grads.dtype, [&]<class T>(T) {
-    for (std::int64_t row = 0; row < shape.outputs; row += step) {
+    const auto add_to = [&](std::int64_t row, std::int64_t first) {
       const std::int64_t rows = std::min(step, shape.outputs - row);
-      const Matrix columns{dy.part(row, dy.size - row), shape.outputs, true};
-      const View to = grads.part(row * shape.inputs, rows * shape.inputs);
+      const std::int64_t columns = std::min(width, shape.inputs - first);
+      const Matrix deltas{dy.part(row, dy.size - row), shape.outputs, true};
+      const Matrix inputs{x.part(first, x.size - first), shape.inputs};
+      const View to = grads.part(row * shape.inputs + first, rows * columns);
       View product = to;
       if (write == Write::add) product.data = block.data;
-      multiply(columns, {x, shape.inputs}, rows, shape.batch, shape.inputs, product, panel);
-      if (write == Write::over) continue;
+      multiply(deltas, inputs, rows, shape.batch, columns, product, panel);
+      if (write == Write::over) return;
       each(to.size, Store{write}, In<T>{elements<T>(product)}, InOut<T>{elements<T>(to)});
+    };
+    for (std::int64_t row = 0; row < shape.outputs; row += step) {
+      for (std::int64_t first = 0; first < shape.inputs; first += width) add_to(row, first);
     }
     if (!shape.bias) return;
     const std::int64_t chunk_rows =
@@ -227,14 +246,21 @@ void CudaKernels::linear_backward_input(const LinearShape& shape, View dy, View 
 
 void CudaKernels::cross_entropy(View outputs, View targets, std::int64_t rows, float scale,
                                 View delta, Sums& sums) {
-  SumsOnGpu& to = SumsOnGpu::of(sums);
-  const auto count = static_cast<double>(rows);
+  const auto factor = static_cast<float>(scale / static_cast<double>(rows));
   const auto blocks = static_cast<unsigned>(std::min(rows, most_blocks));
   with_type(outputs.dtype, [&]<class T>(T) {
     launch(blocks, cross_entropy_kernel<T>, elements<T>(outputs), elements<float>(targets), rows,
-           outputs.size / rows, static_cast<float>(scale / count), elements<T>(delta), to.partial);
+           outputs.size / rows, factor, elements<T>(delta), SumsOnGpu::of(sums).partial);
   });
-  launch(1, add_partial_sums, &to.totals.loss, to.partial, blocks, count);
+}
+
+void CudaKernels::fetch(Sums& sums) {
+  SumsOnGpu& on_gpu = SumsOnGpu::of(sums);
+  launch(1, total_sums, on_gpu.partial, &on_gpu.totals);
+  copy_bytes(fetched_.data(), reinterpret_cast<const std::byte*>(&on_gpu.totals), sizeof(Totals));
+  wait_for(record());
+  idle_ = true;
+  sums.totals = *reinterpret_cast<const Totals*>(fetched_.data());
 }
 
 void CudaKernels::ordered_mean(View own, int rank, View received, View shard, Write write) {

@@ -7,7 +7,7 @@
 
 namespace zero::cuda {
 inline constexpr int threads = 256;
-inline constexpr std::int64_t most_blocks = 1024;  // of a sum: a partial sum each
+inline constexpr std::int64_t most_blocks = 1024;  // of a sum: one part of it each
 
 /// How many blocks, each for so many of them, `count` things take.
 inline unsigned blocks_for(std::int64_t count, std::int64_t of_a_block = threads) {
@@ -110,10 +110,11 @@ template <class Value> __device__ Value block_sum(Value mine) {
   return combine_block(mine, [](Value a, Value b) { return a + b; });
 }
 
-/// Partial sums, one a block, of the body's terms.
+/// Each block adds its part of the body's terms, divided, to its own of the partial sums, which lie
+/// a Totals apart.
 template <class Body, class... Operands>
-__global__ void partial_sums(Items<Operands...> items, double* partial, Body body,
-                             Operands... operands) {
+__global__ void add_partial_sums(Items<Operands...> items, double* partial, double divisor,
+                                 Body body, Operands... operands) {
   const std::int64_t first = static_cast<std::int64_t>(blockIdx.x) * threads + threadIdx.x;
   double mine = 0;
   for (std::int64_t item = first; item < items.all; item += gridDim.x * threads) {
@@ -123,16 +124,7 @@ __global__ void partial_sums(Items<Operands...> items, double* partial, Body bod
     mine += sum;
   }
   const double all = block_sum(mine);
-  if (threadIdx.x == 0) partial[blockIdx.x] = all;
-}
-
-/// *to += (sum of `count` partial sums) / divisor. One block.
-static __global__ void add_partial_sums(double* to, const double* partial, unsigned count,
-                                        double divisor) {
-  double mine = 0;
-  for (unsigned i = threadIdx.x; i < count; i += threads) mine += partial[i];
-  const double all = block_sum(mine);
-  if (threadIdx.x == 0) *to += all / divisor;
+  if (threadIdx.x == 0) partial[blockIdx.x * sizeof(Totals) / sizeof(double)] += all / divisor;
 }
 
 template <class Body, class... Operands>
@@ -141,7 +133,7 @@ void CudaKernels::add_sum(Sums& sums, double Totals::*total, double divisor, std
   SumsOnGpu& on_gpu = SumsOnGpu::of(sums);
   const Items items(count, operands...);
   const unsigned blocks = std::clamp<std::int64_t>(blocks_for(items.all), 1, most_blocks);
-  launch(blocks, partial_sums<Body, Operands...>, items, on_gpu.partial, body, operands...);
-  launch(1, add_partial_sums, &(on_gpu.totals.*total), on_gpu.partial, blocks, divisor);
+  launch(blocks, add_partial_sums<Body, Operands...>, items, &(on_gpu.partial->*total), divisor,
+         body, operands...);
 }
 }  // namespace zero::cuda

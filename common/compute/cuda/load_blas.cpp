@@ -21,6 +21,7 @@ const Blas& blas() {
     find("cublasSetStream_v2", functions.set_stream);
     find("cublasSetMathMode", functions.set_math_mode);
     find("cublasSetWorkspace_v2", functions.set_workspace);
+    find("cublasSetSmCountTarget", functions.set_sm_count_target);
     find("cublasGemmEx", functions.gemm);
     find("cublasGetStatusString", functions.words);
     return functions;

@@ -85,7 +85,10 @@ Gpus visible_gpus() {
   return {0, fmt::format("no GPU: {}", cudaGetErrorString(code)), {}};
 }
 
-void use_gpu(int number) { check_cuda(cudaSetDevice(number)); }
+void use_gpu(int number, bool others) {
+  check_cuda(cudaSetDevice(number));
+  cuda::other_ranks = others;
+}
 
 DeviceMemory& gpu_memory() {
   static GpuMemory memory;
@@ -135,11 +138,14 @@ void check_cuda(cudaError_t code, std::source_location where) {
                                                cudaGetErrorString(code)));
 }
 
-std::unique_ptr<Kernels> make_kernels() { return std::make_unique<CudaKernels>(); }
+std::unique_ptr<Kernels> make_kernels(bool urgent) { return std::make_unique<CudaKernels>(urgent); }
 
-CudaKernels::CudaKernels() {
+CudaKernels::CudaKernels(bool urgent) {
   check_cuda(cudaGetDevice(&gpu_));
-  check_cuda(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+  int least = 0, greatest = 0;
+  check_cuda(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+  check_cuda(
+      cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, urgent ? greatest : least));
 }
 
 CudaKernels::~CudaKernels() {
@@ -162,14 +168,7 @@ void CudaKernels::copy_bytes(std::byte* to, const std::byte* from, std::int64_t 
 }
 
 void CudaKernels::clear(Sums& sums) {
-  check_cuda(cudaMemsetAsync(sums.on_gpu.data(), 0, sizeof(Totals), stream()));
-}
-
-void CudaKernels::fetch(Sums& sums) {
-  copy_bytes(fetched_.data(), sums.on_gpu.data(), sizeof(Totals));
-  wait_for(record());
-  idle_ = true;
-  sums.totals = *reinterpret_cast<const Totals*>(fetched_.data());
+  check_cuda(cudaMemsetAsync(sums.on_gpu.data(), 0, gpu_sums_bytes, stream()));
 }
 
 void CudaKernels::multiply(const Matrix& a, const Matrix& b, std::int64_t rows, std::int64_t inner,
@@ -180,6 +179,11 @@ void CudaKernels::multiply(const Matrix& a, const Matrix& b, std::int64_t rows, 
     check_cublas(blas().set_math_mode(
         blas_, static_cast<cublasMath_t>(CUBLAS_DEFAULT_MATH |
                                          CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION)));
+    // Whatever carries the messages: with another number cuBLAS may choose another kernel.
+    int all = 0;
+    check_cuda(cudaDeviceGetAttribute(&all, cudaDevAttrMultiProcessorCount, gpu_));
+    const int ours = std::max(all - message_blocks, all / 2);
+    if (other_ranks) check_cublas(blas().set_sm_count_target(blas_, ours));
   }
   check_cublas(blas().set_stream(blas_, stream()));  // which takes the workspace away
   check_cublas(blas().set_workspace(blas_, panel.data, blas_workspace_bytes));

@@ -20,6 +20,7 @@ cublasStatus_t cublasCreate(cublasHandle_t* handle);
 cublasStatus_t cublasDestroy(cublasHandle_t handle);
 cublasStatus_t cublasSetStream(cublasHandle_t handle, cudaStream_t stream);
 cublasStatus_t cublasSetWorkspace(cublasHandle_t handle, void* workspace, std::size_t bytes);
+cublasStatus_t cublasSetSmCountTarget(cublasHandle_t handle, int multiprocessors);
 cublasStatus_t cublasSetMathMode(cublasHandle_t handle, cublasMath_t mode);
 /// C = op(A) op(B), m x n with k terms each: alpha is 1 and beta 0, as the project uses it.
 cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t transa,

@@ -4,13 +4,15 @@
 // here, with the toolkit's names and values.
 //
 // A stream is a thread with an in-order queue: streams run side by side, and a wait that the
-// program forgot is a real race. What memory lacks is an error, as on a GPU; any misuse ends the
-// process with a message. The environment says:
+// program forgot is a real race. The default stream, null, does what it may do late as late as it
+// may: when somebody waits for the device, or for it. What memory lacks is an error, as on a GPU;
+// any misuse ends the process with a message. The environment says:
 //   SIMULATED_GPUS           how many devices there are (1)
 //   SIMULATED_CUDA_DELAY_US  each copy, kernel, ... starts so much later; "0,500": the first stream
 //                            created gets 0, the second 500, the third 0 again, and so on
 //   NCCL_HOSTID              as for the real library: ranks that differ in it do not share devices
 #pragma once
+#include <atomic>
 #include <cstddef>
 #include <functional>
 
@@ -52,6 +54,8 @@ cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaSetDevice(int device);
 cudaError_t cudaGetDevice(int* device);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
+enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount = 16 };
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);
 cudaError_t cudaDeviceSynchronize();
 
 using cudaStream_t = struct CUstream_st*;
@@ -61,7 +65,9 @@ constexpr unsigned cudaStreamNonBlocking = 1;
 constexpr unsigned cudaEventDefault = 0;
 constexpr unsigned cudaEventDisableTiming = 2;
 
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags);
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest);
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int priority);
+cudaError_t cudaStreamGetPriority(cudaStream_t stream, int* priority);
 /// Waits for what the stream still has to do.
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
@@ -75,16 +81,14 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEve
 
 enum cudaMemcpyKind { cudaMemcpyDefault = 4 };
 
-/// On the default stream, null, host memory may be of any kind.
+/// The host's side is page-locked.
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
-                            cudaStream_t stream = nullptr);
-cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes,
-                            cudaStream_t stream = nullptr);
-inline cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
-  return cudaMemcpyAsync(to, from, bytes, kind);
-}
+                            cudaStream_t stream);
+cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes, cudaStream_t stream);
+/// On the default stream, late unless the bytes go to the host; its memory may be of any kind.
+cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind);
 inline cudaError_t cudaMemset(void* memory, int value, std::size_t bytes) {
-  return cudaMemsetAsync(memory, value, bytes);
+  return cudaMemsetAsync(memory, value, bytes, nullptr);
 }
 
 struct cudaLaunchConfig_t {
@@ -94,11 +98,14 @@ struct cudaLaunchConfig_t {
 
 // What the parts of the simulated GPU share.
 namespace simulated {
+constexpr int multiprocessors = 132;
+inline std::atomic<int> message_blocks = 0;  // of NCCL, at most, when it has peers
+
 [[noreturn, gnu::format(printf, 1, 2)]] void die(const char* format, ...);
 
 cudaError_t allocate(void** place, std::size_t bytes, bool on_host);
 
-/// Runs `work` when all that the stream was given before is done; at once on the default stream.
+/// Runs `work` when all that the stream was given before is done.
 void enqueue(cudaStream_t stream, std::function<void()> work);
 
 /// Dies unless the bytes lie in one live allocation of cudaMalloc.

@@ -4,13 +4,9 @@
 
 namespace zero::cuda {
 const Blas& blas() {
-  static const Blas simulated{cublasCreate,
-                              cublasDestroy,
-                              cublasSetStream,
-                              cublasSetMathMode,
-                              cublasSetWorkspace,
-                              cublasGemmEx,
-                              cublasGetStatusString};
+  static const Blas simulated{cublasCreate,      cublasDestroy,        cublasSetStream,
+                              cublasSetMathMode, cublasSetWorkspace,   cublasSetSmCountTarget,
+                              cublasGemmEx,      cublasGetStatusString};
   return simulated;
 }
 }  // namespace zero::cuda

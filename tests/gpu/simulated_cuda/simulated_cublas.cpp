@@ -11,6 +11,7 @@
 struct cublasContext {
   cudaStream_t stream;
   bool has_workspace;
+  int multiprocessors = simulated::multiprocessors;
 };
 
 namespace {
@@ -68,7 +69,8 @@ cublasStatus_t cublasDestroy(cublasHandle_t handle) {
 
 /// The real one too falls back to a workspace of its own.
 cublasStatus_t cublasSetStream(cublasHandle_t handle, cudaStream_t stream) {
-  *handle = {stream, false};
+  handle->stream = stream;
+  handle->has_workspace = false;
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -78,6 +80,11 @@ cublasStatus_t cublasSetWorkspace(cublasHandle_t handle, void* workspace, std::s
   }
   simulated::require_device_memory(workspace, bytes, "cublasSetWorkspace");
   handle->has_workspace = true;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasSetSmCountTarget(cublasHandle_t handle, int multiprocessors) {
+  handle->multiprocessors = multiprocessors;
   return CUBLAS_STATUS_SUCCESS;
 }
 
@@ -92,6 +99,11 @@ cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t transa,
                             cudaDataType Ctype, int ldc, cublasComputeType_t, cublasGemmAlgo_t) {
   if (!handle->has_workspace) {
     simulated::die("cublasGemmEx: no workspace was set since the stream was");
+  }
+  if (handle->multiprocessors + simulated::message_blocks > simulated::multiprocessors) {
+    simulated::die("cublasGemmEx: %d of %d multiprocessors and %d blocks of NCCL's: it would wait",
+                   handle->multiprocessors, simulated::multiprocessors,
+                   simulated::message_blocks.load());
   }
   if (*static_cast<const float*>(alpha) != 1 || *static_cast<const float*>(beta) != 0) {
     simulated::die("cublasGemmEx: more than a product is not simulated");

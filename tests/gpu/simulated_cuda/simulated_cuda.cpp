@@ -1,11 +1,5 @@
 // SPDX-License-Identifier: MIT
 // The runtime of the simulated GPU: devices, memory, streams, events.
-#include "cuda_runtime.h"
-
-#include <sys/mman.h>
-
-#include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdarg>
@@ -15,18 +9,21 @@
 #include <cstring>
 #include <deque>
 #include <future>
-#include <map>
 #include <set>
 #include <sstream>
+#include <utility>
 #include <vector>
 
+#include "heap.hpp"
+
+using simulated::Heap, simulated::page;
 using Clock = std::chrono::steady_clock;
 /// The time at which a stream passes one cudaEventRecord. It may outlive its event.
 using Moment = std::shared_future<Clock::time_point>;
 
 /// A queue and the thread that works it off, to its end before the stream goes.
 struct CUstream_st {
-  explicit CUstream_st(std::chrono::microseconds delay) : delay(delay) {}
+  CUstream_st(std::chrono::microseconds delay, int priority) : delay(delay), priority(priority) {}
   ~CUstream_st() {
     push(nullptr);
     thread.join();
@@ -51,6 +48,7 @@ struct CUstream_st {
   }
 
   const std::chrono::microseconds delay;
+  const int priority;
   std::mutex mutex;  // guards the queue
   std::condition_variable changed;
   std::deque<std::function<void()>> queue;
@@ -63,78 +61,8 @@ struct CUevent_st {
 };
 
 namespace {
-constexpr std::size_t page = 4096;
 constexpr std::size_t total_bytes = std::size_t{8} << 30;
 constexpr std::size_t context_bytes = std::size_t{300} << 20;
-
-/// Memory between guards, so that a kernel which writes past its end is found.
-class Heap {
- public:
-  Heap(const char* name, std::size_t size) : available(size), name_(name) {}
-
-  /// Null: so much is not available.
-  void* allocate(std::size_t bytes) {
-    const std::lock_guard lock(mutex_);
-    if (bytes > available) return nullptr;
-    void* const pages =
-        mmap(nullptr, guarded(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (pages == MAP_FAILED) return nullptr;
-    auto* const begin = static_cast<std::byte*>(pages) + page;
-    std::fill(begin - page, begin, guard_byte);
-    std::fill_n(begin, std::min(bytes, most_filled), fresh_byte);
-    std::fill(begin + bytes, begin - page + guarded(bytes), guard_byte);
-    live_[begin] = bytes;
-    available -= bytes;
-    return begin;
-  }
-
-  void release(void* memory) {
-    if (!memory) return;
-    const std::lock_guard lock(mutex_);
-    const auto found = live_.find(memory);
-    if (found == live_.end()) simulated::die("%s memory: freed, but not live", name_);
-    const std::size_t bytes = found->second;
-    auto* const begin = static_cast<std::byte*>(memory);
-    const auto spoilt = [](std::byte byte) { return byte != guard_byte; };
-    if (std::any_of(begin - page, begin, spoilt)) {
-      simulated::die("%s memory: written before the begin of %zu bytes", name_, bytes);
-    }
-    if (std::any_of(begin + bytes, begin - page + guarded(bytes), spoilt)) {
-      simulated::die("%s memory: written past the end of %zu bytes", name_, bytes);
-    }
-    munmap(begin - page, guarded(bytes));  // whoever still uses it crashes
-    live_.erase(found);
-    available += bytes;
-  }
-
-  /// Whether all these bytes lie in one live allocation.
-  bool contains(const void* memory, std::size_t bytes) {
-    const std::lock_guard lock(mutex_);
-    const auto behind = live_.upper_bound(memory);
-    if (behind == live_.begin()) return false;
-    const auto [begin, size] = *std::prev(behind);
-    const auto offset =
-        static_cast<const std::byte*>(memory) - static_cast<const std::byte*>(begin);
-    return offset + bytes <= size;
-  }
-
-  std::atomic<std::size_t> available;  // bytes
-
- private:
-  /// Whole pages, and one more at either side.
-  static std::size_t guarded(std::size_t bytes) {
-    return (bytes + page - 1) / page * page + 2 * page;
-  }
-
-  static constexpr auto guard_byte = std::byte{0xfd};
-  static constexpr auto fresh_byte = std::byte{0xcd};
-  /// What lies behind is zero: filling it would cost more than the test that wants the memory.
-  static constexpr std::size_t most_filled = std::size_t{1} << 20;
-
-  const char* const name_;
-  std::mutex mutex_;  // guards what is live
-  std::map<const void*, std::size_t> live_;
-};
 
 /// All that is shared.
 struct Device {
@@ -143,6 +71,8 @@ struct Device {
   std::mutex mutex;  // guards all below
   std::set<cudaStream_t> streams;
   std::size_t created = 0;
+  std::recursive_mutex late_mutex;  // guards the next, and is held while that is done
+  std::vector<std::function<void()>> late;  // what the default stream has still to do
 };
 Device& device = *new Device;  // never destroyed: the threads of streams may outlive main
 thread_local int current_device = 0;
@@ -164,9 +94,17 @@ cudaStream_t existing(cudaStream_t stream) {
   return stream;
 }
 
-/// What the default stream does it does at once, on the caller's thread; no other waits for it.
+/// All that the default stream was given, now.
+void settle() {
+  const std::lock_guard lock(device.late_mutex);
+  for (const auto& work : std::exchange(device.late, {})) work();
+}
+
+/// Behind all that the stream was given; what somebody may wait for the default one does at once.
 void push(cudaStream_t stream, std::function<void()> work) {
-  stream ? stream->push(std::move(work)) : work();
+  if (stream) return stream->push(std::move(work));
+  settle();
+  work();
 }
 
 /// When the stream has done all that it was given so far.
@@ -177,15 +115,11 @@ Moment end_of(cudaStream_t stream) {
   return moment;
 }
 
-/// Each end is device memory or the host's; what is copied in a stream's order has page-locked
-/// memory there.
-void require_copyable(const void* memory, std::size_t bytes, cudaStream_t stream) {
-  if (device.memory.contains(memory, 1)) {
-    return simulated::require_device_memory(memory, bytes, "a copy");
-  }
-  if (stream && !device.pinned.contains(memory, bytes)) {
-    simulated::die("cudaMemcpyAsync: the host's side is not memory of cudaMallocHost");
-  }
+/// Whether it is device memory, of which there must be so much.
+bool on_device(const void* memory, std::size_t bytes) {
+  if (!device.memory.contains(memory, 1)) return false;
+  simulated::require_device_memory(memory, bytes, "a copy");
+  return true;
 }
 }  // namespace
 
@@ -206,7 +140,10 @@ cudaError_t allocate(void** place, std::size_t bytes, bool on_host) {
 }
 
 void enqueue(cudaStream_t stream, std::function<void()> work) {
-  if (!existing(stream)) return work();
+  if (!existing(stream)) {
+    const std::lock_guard lock(device.late_mutex);
+    return device.late.push_back(std::move(work));
+  }
   stream->push([delay = stream->delay, work = std::move(work)] {
     std::this_thread::sleep_for(delay);
     work();
@@ -244,6 +181,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
 }
 
 cudaError_t cudaDeviceSynchronize() {
+  settle();
   std::vector<Moment> ends;
   std::unique_lock lock(device.mutex);
   for (const cudaStream_t stream : device.streams) ends.push_back(end_of(stream));
@@ -272,9 +210,28 @@ cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind,
                             cudaStream_t stream) {
   if (bytes == 0) return cudaSuccess;
-  require_copyable(to, bytes, stream);
-  require_copyable(from, bytes, stream);
+  for (const void* side : {const_cast<const void*>(to), from}) {
+    if (on_device(side, bytes) || device.pinned.contains(side, bytes)) continue;
+    simulated::die("cudaMemcpyAsync: the host's side is not memory of cudaMallocHost");
+  }
   simulated::enqueue(stream, [=] { std::memcpy(to, from, bytes); });
+  return cudaSuccess;
+}
+
+/// Ordinary memory is read before the call returns, and may arrive after that.
+cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind) {
+  const bool staged = !on_device(from, bytes);
+  if (!on_device(to, bytes)) {
+    settle();
+    std::memcpy(to, from, bytes);
+    return cudaSuccess;
+  }
+  std::vector<std::byte> stage;
+  if (staged)
+    stage.assign(static_cast<const std::byte*>(from), static_cast<const std::byte*>(from) + bytes);
+  simulated::enqueue(nullptr, [=, stage = std::move(stage)] {
+    std::memcpy(to, staged ? stage.data() : from, bytes);
+  });
   return cudaSuccess;
 }
 
@@ -291,10 +248,26 @@ cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes, cudaStre
   return cudaSuccess;
 }
 
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned flags) {
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
+  *value = simulated::multiprocessors;
+  return cudaSuccess;
+}
+
+cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  *least = 0;
+  *greatest = -5;
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamGetPriority(cudaStream_t stream, int* priority) {
+  *priority = existing(stream)->priority;
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int priority) {
   if (flags != cudaStreamNonBlocking) simulated::die("a stream that waits for the default one");
   const std::lock_guard lock(device.mutex);
-  *stream = new CUstream_st(delay_of(device.created++));
+  *stream = new CUstream_st(delay_of(device.created++), priority);
   device.streams.insert(*stream);
   return cudaSuccess;
 }

@@ -4,8 +4,12 @@
 #include <setjmp.h>
 #include <ucontext.h>
 
+#include <algorithm>
 #include <deque>
 #include <memory>
+#include <numeric>
+#include <random>
+#include <vector>
 
 #include "cuda_runtime.h"
 
@@ -27,6 +31,18 @@ struct Block {
   std::deque<Fiber> fibers;
   const std::function<void()>* thread = nullptr;
   Fiber* running = nullptr;  // null: no kernel runs, or one without barriers, thread by thread
+  std::minstd_rand random;  // the same orders in every run
+  std::vector<unsigned> order;
+
+  /// 0 .. count - 1 upwards, downwards or shuffled: code that relies on an order fails.
+  const std::vector<unsigned>& any_order(unsigned count) {
+    order.resize(count);
+    std::iota(order.begin(), order.end(), 0u);
+    const auto which = random() % 3;
+    if (which == 1) std::reverse(order.begin(), order.end());
+    if (which == 2) std::shuffle(order.begin(), order.end(), random);
+    return order;
+  }
 };
 thread_local Block block;
 
@@ -60,13 +76,13 @@ void resume() {
   setcontext(&origin);
 }
 
-/// Runs the threads from barrier to barrier, forwards and backwards in turn, so that code which
-/// relies on an order fails. Returns whether there was a barrier; without fibers there is none.
-bool run_block(bool with_fibers, bool backwards) {
-  for (bool met_barrier = false;; met_barrier = true, backwards = !backwards) {
+/// Runs the threads from barrier to barrier, each time in another order. Returns whether there was
+/// a barrier; without fibers there is none.
+bool run_block(bool with_fibers) {
+  for (bool met_barrier = false;; met_barrier = true) {
     unsigned waiting = 0;
-    for (unsigned i = 0; i < blockDim.x; ++i) {
-      threadIdx.x = backwards ? blockDim.x - 1 - i : i;
+    for (const unsigned thread : block.any_order(blockDim.x)) {
+      threadIdx.x = thread;
       if (!with_fibers) {
         (*block.thread)();
         continue;
@@ -84,18 +100,19 @@ bool run_block(bool with_fibers, bool backwards) {
   }
 }
 
-/// Runs a whole grid on the calling thread.
+/// Runs a whole grid on the calling thread, its blocks upwards or downwards.
 void run_grid(dim3 grid, dim3 size, const std::function<void()>& thread) {
   block.thread = &thread;
   if (block.fibers.size() < size.x) block.fibers.resize(size.x);
   gridDim = grid;
   blockDim = size;
   bool barriers = true;  // the grid's first block tells: few kernels have one, and loops are faster
-  bool backwards = false;
-  for (blockIdx.y = 0; blockIdx.y < grid.y; ++blockIdx.y) {
-    for (blockIdx.x = 0; blockIdx.x < grid.x; ++blockIdx.x, backwards = !backwards) {
-      barriers = run_block(barriers, backwards);
-    }
+  const std::uint64_t blocks = std::uint64_t{grid.x} * grid.y;
+  const bool backwards = block.random() % 2;
+  for (std::uint64_t i = 0; i < blocks; ++i) {
+    const std::uint64_t number = backwards ? blocks - 1 - i : i;
+    blockIdx = {static_cast<unsigned>(number % grid.x), static_cast<unsigned>(number / grid.x)};
+    barriers = run_block(barriers);
   }
 }
 }  // namespace

@@ -194,7 +194,9 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   return ncclSuccess;
 }
 
-ncclResult_t ncclCommInitRank(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank) {
+ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id, int rank,
+                                    ncclConfig_t* config) {
+  simulated::message_blocks = ranks > 1 ? config->maxCTAs : 0;
   const std::string name = id.internal;
   const char* const host = std::getenv("NCCL_HOSTID");
   int number = 0;
