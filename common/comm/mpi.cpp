@@ -102,6 +102,7 @@ class MpiTransport : public Transport {
       for (const Part& part : parts) {
         View view = cut(part, w);
         view.data = buffer.data() + std::ssize(pieces) * view.bytes();
+        view.device = Device::cpu;
         pieces.push_back({view, part.rank});
       }
       return pieces;

@@ -98,7 +98,7 @@ class Kernels {
   virtual void* queue() = 0;
 
   // ---- Memory ----
-  /// to = from, of the same size and dtype.
+  /// to = from, of the same size and dtype; either may lie in a HostBuffer.
   void copy(View from, View to) { copy_bytes(to.data, from.data, from.bytes()); }
   /// Between a view and host memory of a HostBuffer, either way.
   virtual void copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes) = 0;

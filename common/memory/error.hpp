@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 // What can go wrong, and the exit code it ends the program with.
 #pragma once
-#include <fmt/core.h>
-
 #include <source_location>
 #include <stdexcept>
 #include <string>
@@ -16,13 +14,6 @@ class Error : public std::runtime_error {
   Error(ExitCode code, const std::string& what) : std::runtime_error(what), code(code) {}
   const ExitCode code;
 };
-
-/// Throws Error with that sentence when something is `wrong`.
-template <class... With>
-void refuse_if(bool wrong, ExitCode code, fmt::format_string<const With&...> why,
-               const With&... with) {
-  if (wrong) throw Error(code, fmt::format(why, with...));
-}
 
 /// A precondition of our own code: throws std::logic_error naming the caller when it does not hold.
 void expect(bool holds, const char* what,

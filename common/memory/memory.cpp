@@ -9,8 +9,8 @@
 #include <filesystem>
 #include <fstream>
 
-#include "memory/error.hpp"
 #include "memory/tensor.hpp"
+#include "memory/throw_if.hpp"
 
 namespace zero {
 namespace {
@@ -80,8 +80,8 @@ void expect(bool holds, const char* what, std::source_location where) {
 
 void flush_output() {
   const bool failed = std::fflush(stdout) != 0 || std::ferror(stdout);
-  refuse_if(failed, ExitCode::resources, "standard output cannot be written: {}",
-            std::strerror(errno));
+  throw_if(failed, ExitCode::resources, "standard output cannot be written: {}",
+           std::strerror(errno));
 }
 
 DeviceMemory& memory_of(Device device) {
@@ -94,8 +94,8 @@ std::int64_t process_peak_bytes() { return kernel_figure("/proc/self/status", "V
 HostBuffer::HostBuffer(Device device, std::int64_t bytes)
     : memory_(memory_of(device).allocate_staging(bytes), {device}) {
   ++allocations_so_far;
-  refuse_if(!memory_, ExitCode::resources,
-            "the system gave no {} bytes of host memory for a GPU's copies", bytes);
+  throw_if(!memory_, ExitCode::resources,
+           "the system gave no {} bytes of host memory for a GPU's copies", bytes);
 }
 
 View View::part(std::int64_t offset, std::int64_t count) const {
@@ -125,10 +125,10 @@ Buffer::Buffer(Device device, Kind kind, std::int64_t bytes, bool held)
   if (bytes == 0) return;
   memory_.reset(memory_of(device).allocate(bytes));
   ++allocations_so_far;
-  refuse_if(!memory_, ExitCode::resources, "the {} gave no {} bytes for {}: use {}",
-            device == Device::cpu ? "system" : "GPU", bytes, name_of(kind),
-            kind == Kind::data ? "a smaller --data or --batch"
-                               : "fewer or narrower layers, or more ranks");
+  throw_if(!memory_, ExitCode::resources, "the {} gave no {} bytes for {}: use {}",
+           device == Device::cpu ? "system" : "GPU", bytes, name_of(kind),
+           kind == Kind::data ? "a smaller --data or --batch"
+                              : "fewer or narrower layers, or more ranks");
   ledger().reserve(kind, bytes, held);
 }
 

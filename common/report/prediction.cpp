@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "report/prediction.hpp"
 
+#include "memory/throw_if.hpp"
 #include "train/adam.hpp"
 #include "train/mlp.hpp"
 
@@ -47,11 +48,12 @@ std::int64_t check_memory(const Chapter& chapter, const Options& options, const 
   std::int64_t needed = 0;
   for (const Prediction::Bytes& kind : plan.bytes) needed += kind.peak;
   const std::int64_t available = memory_of(choice.device).available();
-  refuse_if(needed > available / choice.sharing, ExitCode::resources,
-            "each rank needs {} bytes, {} on this {} share {} that are available: use fewer or "
-            "narrower layers, or a later chapter",
-            grouped(needed), choice.sharing, choice.device == Device::cpu ? "machine" : "GPU",
-            grouped(available));
+  const bool data = 2 * plan.bytes[static_cast<int>(Kind::data)].peak > needed;
+  throw_if(needed > available / choice.sharing, ExitCode::resources,
+           "each rank needs {} bytes, {} on this {} share {} that are available: use {}",
+           grouped(needed), choice.sharing, choice.device == Device::cpu ? "machine" : "GPU",
+           grouped(available),
+           data ? "a smaller --data or --batch" : "fewer or narrower layers, or a later chapter");
   return needed;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "report/report.hpp"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -9,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "comm/launcher.hpp"
+#include "memory/throw_if.hpp"
 
 namespace zero {
 namespace {
@@ -105,8 +107,8 @@ Json traffic_json(const Prediction& predicted, Prediction::Steps steps, Communic
 /// the formula.
 void check_counts(const Json& summary) {
   const auto check = [](const std::string& what, const Json& predicted, const Json& counted) {
-    refuse_if(!counted.is_null() && predicted != counted, ExitCode::numerics,
-              "{}: {} counted, {} predicted", what, counted.dump(), predicted.dump());
+    throw_if(!counted.is_null() && predicted != counted, ExitCode::numerics,
+             "{}: {} counted, {} predicted", what, counted.dump(), predicted.dump());
   };
   for (const auto& [kind, bytes] : summary["memory"].items()) {
     if (kind == "total") continue;
@@ -221,10 +223,10 @@ Digests digests_over_ranks(const LayerDigests& mine, Communicator& comm) {
     const Digests all = comm.gather(copies);
     for (std::size_t i = copies.size(); i < all.size(); ++i) {
       const std::size_t l = i % copies.size();
-      refuse_if(all[i] != all[l], ExitCode::numerics,
-                "the {} of layer {} differ between rank 0 ({:016x}) and rank {} ({:016x}), which "
-                "should hold the same",
-                what, l, all[l], i / copies.size(), all[i]);
+      throw_if(all[i] != all[l], ExitCode::numerics,
+               "the {} of layer {} differ between rank 0 ({:016x}) and rank {} ({:016x}), which "
+               "should hold the same",
+               what, l, all[l], i / copies.size(), all[i]);
     }
   };
   gather_alike("parameters", mine.parameters);
@@ -244,7 +246,10 @@ Report::Report(const Run& run, Communicator& comm)
       shows_progress_(prints_ && !launcher().started && isatty(fileno(stdout))) {
   const std::string& path = run.options.log;
   if (comm.rank == 0 && !path.empty()) {
-    log_.reset(std::fopen(path.c_str(), "w"));
+    // Without O_NONBLOCK a pipe that nobody reads would be waited for.
+    const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK, 0666);
+    if (fd >= 0) fcntl(fd, F_SETFL, O_WRONLY);
+    log_.reset(fd < 0 ? nullptr : fdopen(fd, "w"));
     if (!log_) {
       throw Error(ExitCode::usage,
                   fmt::format("--log {}: cannot be written: {}", path, std::strerror(errno)));
@@ -302,9 +307,9 @@ int Report::finish(const LayerDigests& digests) {
   flush_output();
   if (log_) write(log_.get(), run_, {{"summary", summary}});
   check_counts(summary);
-  refuse_if(!std::isfinite(last_.loss), ExitCode::numerics,
-            "the loss of the last step, {}, is not finite: a lower --lr than {:g} may help",
-            times_.size(), run_.options.lr);
+  throw_if(!std::isfinite(last_.loss), ExitCode::numerics,
+           "the loss of the last step, {}, is not finite: a lower --lr than {:g} may help",
+           times_.size(), run_.options.lr);
   return 0;
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Which device and which transport a run gets, from what was asked for and what there is.
 #pragma once
+#include "memory/throw_if.hpp"
 #include "report/prediction.hpp"
 #include "run/failure.hpp"
 
@@ -27,8 +28,8 @@ inline Choice choose(const Options& options, const Machine& machine) {
   Choice choice;
   choice.device = options.device.value_or(any_gpu ? Device::cuda : Device::cpu);
   const bool cuda = choice.device == Device::cuda;
-  refuse_if(cuda && !any_gpu, ExitCode::resources, "--device cuda: {}: use --device cpu",
-            machine.gpus.why_none);
+  throw_if(cuda && !any_gpu, ExitCode::resources, "--device cuda: {}: use --device cpu",
+           machine.gpus.why_none);
   choice.gpu = cuda ? machine.gpu : 0;
   choice.sharing = cuda ? machine.users : machine.ranks_here;
   const std::string found =
@@ -49,14 +50,14 @@ inline Choice choose(const Options& options, const Machine& machine) {
     choice.why += why_mpi.empty() ? "; comm nccl: a GPU a rank" : "; comm mpi: " + why_mpi;
   }
   const bool nccl = choice.comm == Comm::nccl;
-  refuse_if(nccl && !cuda, ExitCode::usage,
-            "--comm nccl is for GPUs: use --device cuda or --comm mpi");
-  refuse_if(nccl && !machine.nccl, ExitCode::resources,
-            "--comm nccl: this program was built without NCCL: use --comm mpi");
-  refuse_if(nccl && crowded, ExitCode::resources,
-            "--comm nccl takes a GPU a rank: {}: use --comm mpi, or fewer ranks", crowd);
-  refuse_if(asked_native && !nccl, ExitCode::usage,
-            "--reduce native is NCCL's own sum: use --comm nccl, or --reduce ordered");
+  throw_if(nccl && !cuda, ExitCode::usage,
+           "--comm nccl is for GPUs: use --device cuda or --comm mpi");
+  throw_if(nccl && !machine.nccl, ExitCode::resources,
+           "--comm nccl: this program was built without NCCL: use --comm mpi");
+  throw_if(nccl && crowded, ExitCode::resources,
+           "--comm nccl takes a GPU a rank: {}: use --comm mpi, or fewer ranks", crowd);
+  throw_if(asked_native && !nccl, ExitCode::usage,
+           "--reduce native is NCCL's own sum: use --comm nccl, or --reduce ordered");
   if (asked_native) choice.why += "; reduce native";
   return choice;
 }

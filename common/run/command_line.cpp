@@ -11,8 +11,8 @@
 
 #include "comm/launcher.hpp"
 #include "config.hpp"
+#include "memory/throw_if.hpp"
 #include "report/prediction.hpp"
-#include "run/failure.hpp"
 
 namespace zero {
 namespace {
@@ -148,29 +148,29 @@ struct CommandLine {
     constexpr ExitCode usage = ExitCode::usage;
     const int started = launcher().ranks;
     const std::string scale = loss_scale == "dynamic" ? "" : positive(loss_scale);
-    refuse_if(!chapter.ranks && started > 1, usage,
-              "this chapter is one process, it was started as {}: leave out mpirun", started);
-    refuse_if(o.plan && started > 1, usage,
-              "--plan starts no ranks: leave out mpirun and say --ranks {}", started);
-    refuse_if(o.task == Task::toy && (given("--width") || given("--layers")), usage,
-              "--task toy is 128 -> 512 -> 10: it takes no --width and no --layers");
-    refuse_if(o.task != Task::text && given("--data"), usage,
-              "--data is read by --task text only, not by --task {}", name_of(o.task));
-    refuse_if(o.task == Task::text && o.width % 8 != 0, usage,
-              "--width {} is not a multiple of 8: --task text gives each of its 8 "
-              "bytes width / 8 numbers",
-              o.width);
-    refuse_if(given("--loss-scale") && o.dtype != Dtype::fp16, usage,
-              "--loss-scale is for --dtype fp16: {} needs none", name_of(o.dtype));
-    refuse_if(!scale.empty(), usage, "--loss-scale: {}, nor dynamic", scale);
-    refuse_if(given("--data") && o.data.empty(), usage, "--data needs the name of a file");
-    refuse_if(given("--log") && o.log.empty(), usage, "--log needs the name of a file");
+    throw_if(!chapter.ranks && started > 1, usage,
+             "this chapter is one process, it was started as {}: leave out mpirun", started);
+    throw_if(o.plan && started > 1, usage,
+             "--plan starts no ranks: leave out mpirun and say --ranks {}", started);
+    throw_if(o.task == Task::toy && (given("--width") || given("--layers")), usage,
+             "--task toy is 128 -> 512 -> 10: it takes no --width and no --layers");
+    throw_if(o.task != Task::text && given("--data"), usage,
+             "--data is read by --task text only, not by --task {}", name_of(o.task));
+    throw_if(o.task == Task::text && o.width % 8 != 0, usage,
+             "--width {} is not a multiple of 8: --task text gives each of its 8 "
+             "bytes width / 8 numbers",
+             o.width);
+    throw_if(given("--loss-scale") && o.dtype != Dtype::fp16, usage,
+             "--loss-scale is for --dtype fp16: {} needs none", name_of(o.dtype));
+    throw_if(!scale.empty(), usage, "--loss-scale: {}, nor dynamic", scale);
+    throw_if(given("--data") && o.data.empty(), usage, "--data needs the name of a file");
+    throw_if(given("--log") && o.log.empty(), usage, "--log needs the name of a file");
     if (loss_scale != "dynamic") CLI::detail::lexical_cast(loss_scale, o.loss_scale);
     if (o.task == Task::toy) o.width = 128, o.layers = 2;
     if (o.task != Task::text) o.data.clear();
     std::error_code missing;
-    refuse_if(std::filesystem::equivalent(o.data, o.log, missing), usage,
-              "--log {} is the text that is to be read", o.log);
+    throw_if(std::filesystem::equivalent(o.data, o.log, missing), usage,
+             "--log {} is the text that is to be read", o.log);
   }
 };
 }  // namespace
@@ -218,12 +218,12 @@ std::optional<int> answer_alone(const Command& command, const Chapter& chapter) 
     const Device device = command.options.device.value_or(gpu ? Device::cuda : Device::cpu);
     print_prediction(chapter, command.options, device);
   } else {
-    fmt::print(command.status == 0 ? stdout : stderr, "{}\n", command.text);
+    std::fprintf(command.status == 0 ? stdout : stderr, "%s\n", command.text.c_str());  // no throw
   }
   flush_output();
   return command.status;
 } catch (const Error& error) {
-  fmt::print(stderr, "{}: {}\n", chapter.name, error.what());
+  std::fprintf(stderr, "%s: %s\n", chapter.name, error.what());
   return static_cast<int>(error.code);
 }
 }  // namespace zero

@@ -2,6 +2,7 @@
 #include "run/session.hpp"
 
 #include <semaphore.h>
+#include <unistd.h>
 
 #include <numeric>
 #include <set>
@@ -19,6 +20,7 @@ void end_job(int code) {
   // fails calls MPI even if another is in it: nothing that is sent matters any more.
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
   if (finalizing) std::_Exit(code);  // MPI can no longer
+  alarm(10);  // of a launcher that cannot be reached MPI waits for an answer
   MPI_Abort(MPI_COMM_WORLD, code);
 }
 
@@ -57,8 +59,8 @@ Session::Session(int& argc, char**& argv) {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
   MPI_Comm_size(MPI_COMM_WORLD, &size_);
   fail_fast(fmt::format("rank {}/{}", rank_, size_), end_job);
-  refuse_if(provided < MPI_THREAD_SERIALIZED, ExitCode::communication,
-            "this MPI allows calls from one thread only");
+  throw_if(provided < MPI_THREAD_SERIALIZED, ExitCode::communication,
+           "this MPI allows calls from one thread only");
   MPI_Comm here = MPI_COMM_NULL;
   MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &here);
   MPI_Comm_size(here, &ranks_here_);
@@ -103,17 +105,17 @@ Choice Session::agree(const Command& command, const Chapter& chapter) {
   std::istringstream here(mine), of_rank_0(gather(mine)[0]);
   attempt([&] {
     const Launcher announced = launcher();
-    refuse_if(announced.started && announced.ranks != size_, ExitCode::usage,
-              "the launcher started {} ranks, MPI sees {}: start it with the mpirun of the MPI it "
-              "was built with (mpiexec.mpich, mpiexec.openmpi)",
-              announced.ranks, size_);
+    throw_if(announced.started && announced.ranks != size_, ExitCode::usage,
+             "the launcher started {} ranks, MPI sees {}: start it with the mpirun of the MPI it "
+             "was built with (mpiexec.mpich, mpiexec.openmpi)",
+             announced.ranks, size_);
     if (command.status != 0) throw Error(static_cast<ExitCode>(command.status), command.text);
     std::string word, there;
     while (std::getline(here, word, '\0')) {
       std::getline(of_rank_0, there, '\0');
-      refuse_if(there != word, ExitCode::usage,
-                "rank {} was started with {}, rank 0 with {}: start every rank the same way", rank_,
-                word, there.substr(there.find(' ') + 1));
+      throw_if(there != word, ExitCode::usage,
+               "rank {} was started with {}, rank 0 with {}: start every rank the same way", rank_,
+               word, there.substr(there.find(' ') + 1));
     }
   });
   if (!command.run) throw Refusal(static_cast<ExitCode>(command.status), command.text);
@@ -135,9 +137,9 @@ Choice Session::choose_together(const Options& options) {
   const std::string of_rank_0 = gather(name_of(choice.device))[0];
   attempt([&] {
     const bool gpu = choice.device == Device::cuda;
-    refuse_if(of_rank_0 != name_of(choice.device), ExitCode::resources,
-              "rank {} finds {}, rank 0 finds {}: say --device cpu, or give each a GPU", rank_,
-              gpu ? "a GPU" : "no GPU", gpu ? "none" : "one");
+    throw_if(of_rank_0 != name_of(choice.device), ExitCode::resources,
+             "rank {} finds {}, rank 0 finds {}: say --device cpu, or give each a GPU", rank_,
+             gpu ? "a GPU" : "no GPU", gpu ? "none" : "one");
     if (gpu) use_gpu(choice.gpu, size_ > 1);
   });
   return choice;

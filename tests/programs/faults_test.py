@@ -61,6 +61,10 @@ ENDS = [
     (USAGE, 2, DDP, "--foo", '"$@" 2>&-', ""),
     (RESOURCES, 0, ALONE, TEXT, 'set -o pipefail; "$@" | :', "cannot be written: Broken pipe"),
     (RESOURCES, 0, ALONE, TEXT, 'ulimit -f 1; "$@"', "new.log: File too large"),
+    (USAGE, 0, ALONE, TEXT, 'mkfifo new.log; "$@"; code=$?; rm new.log; exit $code',
+     "--log new.log: cannot be written: No such device or address"),
+    (RESOURCES, 0, ALONE, "--data large", 'truncate -s 1T large; "$@"',
+     "available: use a smaller --data or --batch"),
     *((DATA, ranks, chapter, f"{TEXT} --data {SHORT_FILE}", '"$@"',
        f"cannot read byte .* of the 4096 of {SHORT_FILE}: it has become shorter")
       for ranks, chapter in ((0, ALONE), (2, DDP))),
