@@ -67,8 +67,8 @@ def problems(programs, launcher, folder):
     for chapter, slow in (("02_distributed_adam", False), ("05_zero2", False), ("06_zero3", False),
                           ("06_zero3", True)):
         if slow:
-            ip("netns", "exec", "zero_a", "tc", "qdisc", "add", "dev", "eth0", "root", "tbf", "rate",
-               f"{MBIT}mbit", "burst", "256kb", "latency", "1s")
+            ip("netns", "exec", "zero_a", "tc", "qdisc", "add", "dev", "eth0", "root", "tbf",
+               "rate", f"{MBIT}mbit", "burst", "256kb", "latency", "1s")
         log, before, began = folder / "log", sent_bytes(), time.monotonic()
         done = programs.start(on_hosts(launcher, programs.mpiexec, programs.command(0, chapter),
                                        *words, "--log", log))
@@ -91,8 +91,8 @@ def problems(programs, launcher, folder):
 
 
 def link_down(programs, launcher):
-    command = on_hosts(launcher, programs.mpiexec, programs.command(0, "05_zero2"), "--steps", 10**6,
-                       "--timeout", 2)
+    command = on_hosts(launcher, programs.mpiexec, programs.command(0, "05_zero2"),
+                       "--steps", 10**6, "--timeout", 2)
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           text=True) as job:
         for line in job.stdout:

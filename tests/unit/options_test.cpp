@@ -91,9 +91,8 @@ Values defaults(const Chapter& chapter) {
   values.merge(Values{{"weight-decay", 0.0}, {"clip", 0.0}, {"seed", std::uint64_t{1}}});
   values.merge(Values{{"log", ""}, {"quiet", false}, {"timeout", 60}});
   if (chapter.ranks) values.merge(Values{{"comm", "auto"}, {"reduce", "ordered"}});
-  if (chapter.mixed_precision) {
-    values.merge(Values{{"dtype", "bf16"}, {"loss-scale", "dynamic"}});
-  }
+  if (chapter.ranks) values["check-every"] = 0;
+  if (chapter.mixed_precision) values.merge(Values{{"dtype", "bf16"}, {"loss-scale", "dynamic"}});
   if (chapter.prefetch()) values["prefetch"] = 1;
   return values;
 }
