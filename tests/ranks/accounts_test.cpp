@@ -174,7 +174,8 @@ TEST_CASE("a count that is not as predicted ends the run in a sentence with both
   const auto run_as = [&](const Chapter& chapter) {
     ledger().restart_peaks();
     Part<Trainer> part(options, ordinary_data(options));
-    Report report({chapter, options, {}, ranks().choice, part.layout, 0}, part.comm);
+    const OptionValues values;
+    Report report({chapter, options, values, ranks().choice, part.layout, 0}, part.comm);
     report.add(part.step(0));
     part.trainer.synchronise();
     const auto weights = [&](int l) { return part.trainer.state(l).weights; };

@@ -51,7 +51,8 @@ class CudaKernels : public ElementWise<CudaKernels> {
   void fetch(Sums& sums) override;
   void ordered_mean(View own, int rank, View received, View shard, Write write) override;
 
-  // ---- For ElementWise and the definitions of the above; launch.cuh ----
+  // ---- For ElementWise and the definitions of the above; launch.cuh, which runtime.cpp does not
+  // see: so nothing there may call an operation of ElementWise ----
   template <class T> static T* elements(View view) {
     expect(view.device == Device::cuda, "a GPU's kernels take a GPU's memory");
     return reinterpret_cast<T*>(view.data);
