@@ -140,7 +140,9 @@ TEST_CASE("what ranks hold alike is compared, tensor by tensor") {
       const auto weights = [&](int l) { return part.trainer.state(l).weights; };
       return digests_over_ranks(layer_digests(part.layout, weights), part.comm);
     };
-    const auto digests = compare();
+    // An exception is all ranks' at once here: the other cases can go on.
+    std::vector<std::uint64_t> digests;
+    CHECK_NOTHROW(digests = compare());
     bool parameters_seen = false;
     for (const auto& [kind, view] : Tensor::held) {
       const bool parameters = kind == Kind::parameters;
@@ -160,7 +162,7 @@ TEST_CASE("what ranks hold alike is compared, tensor by tensor") {
                      "between rank 0 (", fmt::format("and rank {} (", n - 1)},
                     compare);
       flip_a_bit();
-      CHECK(compare() == digests);
+      CHECK_NOTHROW(CHECK(compare() == digests));
     }
     CHECK(parameters_seen == (n > 1 && whole_parameters == 1));
   }
@@ -181,7 +183,7 @@ TEST_CASE("a count that is not as predicted ends the run in a sentence with both
     const auto weights = [&](int l) { return part.trainer.state(l).weights; };
     return report.finish(layer_digests(part.layout, weights));
   };
-  CHECK(run_as(right) == 0);
+  CHECK_NOTHROW(CHECK(run_as(right) == 0));
   Chapter wrong = right;
   wrong.state_bytes = [](double p, double g, double k, double n) {
     return Trainer::chapter.state_bytes(p, g, k, n) + p;
