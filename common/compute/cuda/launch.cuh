@@ -8,6 +8,7 @@
 namespace zero::cuda {
 inline constexpr int threads = 256;
 inline constexpr std::int64_t most_blocks = 1024;  // of a sum: one part of it each
+static_assert(most_blocks <= most_partial_sums / 2);
 
 /// How many blocks, each for so many of them, `count` things take.
 inline unsigned blocks_for(std::int64_t count, std::int64_t of_a_block = threads) {
