@@ -66,10 +66,10 @@ template <class T> struct BiasOfColumn {
   }
 };
 
-/// A block of column_partial takes so many neighbouring columns, and its threads, as lanes, every so
-/// manieth row of a chunk of rows.
-constexpr int columns_a_block = 8;
-constexpr int lanes = threads / columns_a_block;
+/// A block of column_partial takes so many neighbouring columns, and its threads, as lanes, every
+/// so manieth row of a chunk of rows.
+constexpr int block_width = 8;
+constexpr int lanes = threads / block_width;
 constexpr std::int64_t most_chunks = 32;
 
 /// partial[chunk * columns + column] = sum over the rows of that chunk, a lane's rows first, then
@@ -78,8 +78,8 @@ template <class T>
 __global__ void column_partial(const T* dy, std::int64_t rows, std::int64_t columns,
                                std::int64_t chunk_rows, float* partial) {
   __shared__ float sums[threads];
-  const int lane = threadIdx.x / columns_a_block;
-  const std::int64_t column = std::int64_t{blockIdx.x} * columns_a_block + threadIdx.x % columns_a_block;
+  const int lane = threadIdx.x / block_width;
+  const std::int64_t column = std::int64_t{blockIdx.x} * block_width + threadIdx.x % block_width;
   const std::int64_t start = blockIdx.y * chunk_rows;
   const std::int64_t end = start + chunk_rows < rows ? start + chunk_rows : rows;
   float sum = 0;
@@ -89,7 +89,7 @@ __global__ void column_partial(const T* dy, std::int64_t rows, std::int64_t colu
   sums[threadIdx.x] = sum;
   __syncthreads();
   if (lane > 0 || column >= columns) return;
-  for (int other = 1; other < lanes; ++other) sum += sums[other * columns_a_block + threadIdx.x];
+  for (int other = 1; other < lanes; ++other) sum += sums[other * block_width + threadIdx.x];
   partial[blockIdx.y * columns + column] = sum;
 }
 
@@ -223,7 +223,7 @@ void CudaKernels::linear_backward_params(const LinearShape& shape, View dy, View
         std::max<std::int64_t>(threads, blocks_for(shape.batch, most_chunks));
     const unsigned chunks = blocks_for(shape.batch, chunk_rows);
     auto* partial = elements<float>(block);
-    launch(dim3(blocks_for(shape.outputs, columns_a_block), chunks), column_partial<T>, elements<T>(dy),
+    launch(dim3(blocks_for(shape.outputs, block_width), chunks), column_partial<T>, elements<T>(dy),
            shape.batch, shape.outputs, chunk_rows, partial);
     launch(blocks_for(shape.outputs), column_sum<T>, partial, shape.outputs, chunks,
            elements<T>(grads) + shape.weights(), write);
