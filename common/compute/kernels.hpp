@@ -76,11 +76,10 @@ struct Sums {
   Buffer on_gpu;
 };
 
-/// fp32 elements of the one panel that all matrix products of a model work in.
-/// CPU: 1 MiB. GPU: cuBLAS's workspace and a block of a product, 32 MiB each.
-constexpr std::int64_t panel_elements(Device device) {
-  return device == Device::cpu ? std::int64_t{256} << 10 : std::int64_t{16} << 20;
-}
+/// Bytes that a GPU's products work in: a workspace for cuBLAS, and room in which what is to be
+/// added waits.
+inline constexpr std::int64_t blas_workspace_bytes = std::int64_t{32} << 20;
+inline constexpr std::int64_t product_room_bytes = std::int64_t{32} << 20;
 
 /// Views that meet in a call lie on the kernels' device and do not overlap, but where it says so.
 class Kernels {
@@ -113,16 +112,18 @@ class Kernels {
   /// part[i] = random.uniform(number + i) * scale for i < weights, 0 behind them.
   virtual void initialise(View part, const Generator& random, std::uint64_t number,
                           std::int64_t weights, float scale) = 0;
+  /// Before the three products that follow, once. room: bytes; of a GPU's memory, the CPU needs
+  /// none.
+  virtual void reserve_products(std::int64_t room = product_room_bytes) = 0;
   /// y = relu(x W^T + b).
-  virtual void linear_forward(const LinearShape& shape, View x, View params, View y, bool relu,
-                              View panel) = 0;
+  virtual void linear_forward(const LinearShape& shape, View x, View params, View y, bool relu) = 0;
   /// grads = the gradient of the weight, dy^T x, and of the bias, the column sums of dy, each
   /// stored or, with Write::add, added by the rule of store() (dtype.hpp); zero padding.
   virtual void linear_backward_params(const LinearShape& shape, View dy, View x, View grads,
-                                      Write write, View panel) = 0;
+                                      Write write) = 0;
   /// dx = dy W; zero where x, the layer's input, was cut off by a ReLU before it.
   virtual void linear_backward_input(const LinearShape& shape, View dy, View params, View x,
-                                     View dx, bool relu, View panel) = 0;
+                                     View dx, bool relu) = 0;
   /// Adds the rows' mean softmax cross-entropy (nats) to sums.totals.loss; delta = its gradient *
   /// scale. targets: a class a row.
   virtual void cross_entropy(View outputs, View targets, std::int64_t rows, float scale, View delta,

@@ -35,8 +35,8 @@ Prediction predict(const Chapter& chapter, const Options& options, Device device
   set(Kind::optimizer, chapter.state_bytes(0, 0, k, n), 0);
   set(Kind::communication, 0, layer / plan.ranks * (plan.ranks - 1));
   set(Kind::activations, 0, model.activation_bytes(options.batch, options.dtype));
-  set(Kind::workspace, device == Device::cuda ? gpu_sums_bytes : 0,
-      panel_elements(device) * bytes_of(Dtype::fp32));
+  const std::int64_t workspace = gpu_sums_bytes + blas_workspace_bytes + product_room_bytes;
+  set(Kind::workspace, device == Device::cuda ? workspace : 0, 0);
   const std::int64_t targets = options.batch * model.targets() * bytes_of(Dtype::fp32);
   set(Kind::data, static_cast<double>(Data::bytes(options, file_bytes(options)) + targets), 0);
   return plan;
@@ -81,6 +81,7 @@ void print_prediction(const Chapter& chapter, const Options& options, Device dev
   fmt::print("bytes of state a parameter: {:g}\n\n", chapter.state_bytes(w, w, k, options.ranks));
   fmt::print("{:<26}{:>24}{:>24}\n", "bytes of a rank", "resident", "peak");
   for (int kind = 0; kind < kind_count; ++kind) {
+    if (kind == static_cast<int>(Kind::workspace) && device == Device::cpu) continue;
     fmt::print("  {:<24}{:>24}{:>24}\n", name_of(static_cast<Kind>(kind)),
                grouped(plan.bytes[kind].resident), grouped(plan.bytes[kind].peak));
   }

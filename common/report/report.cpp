@@ -131,6 +131,7 @@ void print_tables(const Json& summary, bool alone) {
              "resident", "reserved");
   for (const auto& [name, bytes] : summary["memory"].items()) {
     const bool kind = name != "total";
+    if (name == name_of(Kind::workspace) && bytes["reserved"] == 0) continue;  // a GPU's alone
     fmt::print("  {:<16}{:>15}{:>15}{:>15}{:>15}\n", kind ? name : "all together",
                kind ? grouped(bytes["predicted"]) : "", grouped(bytes["peak"]),
                grouped(bytes["resident"]), grouped(bytes["reserved"]));

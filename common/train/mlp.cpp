@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "train/mlp.hpp"
 
-#include "compute/cpu/matmul.hpp"
 #include "memory/error.hpp"
 
 namespace zero {
@@ -34,7 +33,6 @@ Mlp::Mlp(const Options& options, Stream& stream)
       batch_(options.batch),
       seed_(options.seed),
       targets_(stream.device(), Kind::data, Dtype::fp32, options.batch * model_.targets()),
-      panel_(stream.device(), Kind::workspace, Dtype::fp32, panel_elements(stream.device())),
       live_(model_.widths.size()),
       live_deltas_(2) {
   const auto add = [&](std::vector<Scratch>& buffers, std::int64_t width) {
@@ -42,7 +40,7 @@ Mlp::Mlp(const Options& options, Stream& stream)
   };
   for (const std::int64_t width : model_.widths) add(activations_, width);
   for (int i = 0; i < 2; ++i) add(deltas_, std::ranges::max(model_.widths));
-  use_one_matmul_thread();
+  stream.kernels().reserve_products();
 }
 
 void Mlp::initialise(int l, View part) const {
@@ -67,11 +65,9 @@ void Mlp::load(const Batch& batch) {
 
 void Mlp::forward(int l, View params) {
   live_[l + 1] = activations_[l + 1].book();
-  const Booking panel = panel_.book();
   const bool relu = model_.relu && l + 1 < model_.layers();
   stream_.run([=, &on = stream_.kernels(), shape = shape(l), x = live_[l].view(),
-               y = live_[l + 1].view(),
-               space = panel.view()] { on.linear_forward(shape, x, params, y, relu, space); });
+               y = live_[l + 1].view()] { on.linear_forward(shape, x, params, y, relu); });
 }
 
 void Mlp::loss(float scale, Sums& sums) {
@@ -89,14 +85,13 @@ void Mlp::loss(float scale, Sums& sums) {
 }
 
 void Mlp::backward(int l, View params, View grads, Write write) {
-  const Booking panel = panel_.book();
   const LinearShape layer = shape(l);
   const View x = live_[l].view();
   const View dy = live_deltas_[l % 2].view().part(0, batch_ * layer.outputs);
   const View dx = live_deltas_[(l + 1) % 2].view().part(0, batch_ * layer.inputs);
-  stream_.run([=, this, &on = stream_.kernels(), space = panel.view()] {
-    on.linear_backward_params(layer, dy, x, grads, write, space);
-    if (l > 0) on.linear_backward_input(layer, dy, params, x, dx, model_.relu, space);
+  stream_.run([=, this, &on = stream_.kernels()] {
+    on.linear_backward_params(layer, dy, x, grads, write);
+    if (l > 0) on.linear_backward_input(layer, dy, params, x, dx, model_.relu);
   });
   live_[l + 1].end();
   if (l > 0) return;

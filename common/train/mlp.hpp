@@ -61,7 +61,6 @@ class Mlp {
   std::vector<Scratch> activations_;  // [l]: (batch, widths[l]), inputs of layer l
   std::vector<Scratch> deltas_;  // two: (batch, largest width), d loss / d outputs of a layer
   Tensor targets_;  // (batch, targets)
-  Scratch panel_;
   std::vector<Booking> live_;  // of activations_
   std::vector<Booking> live_deltas_;
 };

@@ -118,9 +118,9 @@ void everywhere(auto test) {
   }
 }
 
-/// fp32 elements behind cuBLAS's workspace, where a program has 8 Mi: so small that a weight needs
-/// the room several times over, and a row of 1300 more than all of it.
-constexpr std::int64_t panel_room = 600;
+/// Bytes, where a program has 32 MiB: so few that a weight needs the room several times over, and a
+/// row of 1300 more than all of it.
+constexpr std::int64_t product_room = 2400;
 
 /// For every dtype and shape of a layer with a bias.
 void every_layer(auto test) {
@@ -150,15 +150,12 @@ struct LayerTwin {
   void run(bool relu, Write write) const {
     Both both;
     both.run([&](Side& on) {
-      const bool gpu = on.device == Device::cuda;
-      const Tensor memory(on.device, Kind::workspace, Dtype::fp32,
-                          gpu ? (8 << 20) + panel_room : panel_elements(on.device));
-      const View panel = memory.view();
+      on->reserve_products(product_room);
       View padded = on(grads);
       padded.used = used;
-      on->linear_forward(shape, on(x), on(params), on(y), relu, panel);
-      on->linear_backward_params(shape, on(dy), on(x), padded, write, panel);
-      on->linear_backward_input(shape, on(dy), on(params), on(x), on(dx), relu, panel);
+      on->linear_forward(shape, on(x), on(params), on(y), relu);
+      on->linear_backward_params(shape, on(dy), on(x), padded, write);
+      on->linear_backward_input(shape, on(dy), on(params), on(x), on(dx), relu);
       wait_for(on->record());
     });
   }

@@ -71,7 +71,6 @@ def expected_plan(chapter, n, dtype, a):
         f"optimizer {optimizer:,} {optimizer:,}",
         f"communication 0 {w * layer // n * (n - 1):,}",
         f"activations 0 {5 * (4 * 7 + 2 * 7) * w:,}",
-        f"workspace 0 {2**20:,}",
         f"data {data:,} {data:,}",
         f"padding, all ranks {sum(sent) * (full - 3 * 56) * (n - 1):,}",
         f"scalars {2 * (n - 1)}",

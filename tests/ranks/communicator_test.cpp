@@ -150,10 +150,10 @@ TEST_CASE("a product leaves NCCL room beside it, or a simulated GPU ends the pro
   const Communicator comm = communicator();
   Stream stream("test", device());
   const Tensor x(device(), Kind::data, Dtype::fp32, 3);
-  const Tensor panel(device(), Kind::workspace, Dtype::fp32, panel_elements(device()));
   fill(x.view(), 2);
   const View factors = x.view().part(0, 2), product = x.view().part(2, 1);
-  stream.kernels().linear_forward({1, 2, 1, false}, factors, factors, product, false, panel.view());
+  stream.kernels().reserve_products();
+  stream.kernels().linear_forward({1, 2, 1, false}, factors, factors, product, false);
   stream.synchronise();
   CHECK(values(product)[0] == 8);
 }

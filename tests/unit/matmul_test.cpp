@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
-// Matrix products against sums in double, at sizes around the borders of the blocks.
+// Matrix products against a plain loop, bit by bit, at sizes around the borders of the blocks.
 #include "compute/cpu/matmul.hpp"
 
 #include <doctest/doctest.h>
 
 #include <cmath>
 
+#include "compute/cpu/instructions.hpp"
 #include "tests/unit/elements.hpp"
 
 namespace zero::test {
@@ -14,11 +15,12 @@ struct Shape {
   std::int64_t rows, inner, columns;
 };
 
-/// Blocks are 256 rows and columns, 384 inner elements: one less, just as many, one more, and two
-/// of each with a rest.
-constexpr Shape shapes[] = {{1, 1, 1},       {1, 385, 257},   {257, 1, 256},
-                            {256, 383, 1},   {255, 383, 257}, {256, 384, 256},
-                            {257, 385, 255}, {3, 770, 514},   {515, 5, 3}};
+/// Blocks are of 48 rows and 256 columns or fewer, and of 128 to 256 inner elements; panels of 32
+/// columns; sums of 128 rows of 256 columns or 1024 of 32; vectors of up to 16: one less, just as
+/// many, one more, and several of each with a rest.
+constexpr Shape shapes[] = {{1, 1, 1},       {1, 257, 33},  {49, 1, 256},   {48, 256, 31},
+                            {129, 129, 257}, {1025, 17, 3}, {3, 300, 1025}, {47, 515, 70},
+                            {17, 128, 513},  {96, 255, 32}};
 
 /// rows x columns numbers value(i), stored as they are or transposed.
 struct Stored {
@@ -37,9 +39,8 @@ struct Stored {
 
 /// The product; each element must be stored exactly once.
 std::vector<float> product(const Shape& shape, const Matrix& a, const Matrix& b) {
-  std::vector<float> panel(matmul_panel);
   std::vector<float> result(shape.rows * shape.columns, NAN);
-  matmul(a, b, shape.rows, shape.inner, shape.columns, panel, [&](const RowPart& part) {
+  matmul(a, b, shape.rows, shape.inner, shape.columns, [&](const RowPart& part) {
     CHECK(part.column == part.at % shape.columns);
     for (std::int64_t i = 0; i < part.count; ++i) {
       if (!std::isnan(result[part.at + i])) FAIL("stored twice: ", part.at + i);
@@ -48,69 +49,88 @@ std::vector<float> product(const Shape& shape, const Matrix& a, const Matrix& b)
   });
   return result;
 }
-
-/// The product, and the sums of the absolute values of its terms, in double.
-struct Reference {
-  Reference(const Shape& shape, Dtype dtype, auto value_a, auto value_b)
-      : sums(shape.rows * shape.columns), magnitudes(sums.size()) {
-    std::vector<double> b(shape.inner * shape.columns);
-    for (std::size_t i = 0; i < b.size(); ++i) b[i] = rounded(dtype, value_b(i));
-    for (std::int64_t i = 0; i < shape.rows; ++i) {
-      for (std::int64_t k = 0; k < shape.inner; ++k) {
-        const double a = rounded(dtype, value_a(i * shape.inner + k));
-        for (std::int64_t j = 0; j < shape.columns; ++j) {
-          const double term = a * b[k * shape.columns + j];
-          sums[i * shape.columns + j] += term;
-          magnitudes[i * shape.columns + j] += std::abs(term);
-        }
-      }
-    }
-  }
-  std::vector<double> sums, magnitudes;
-};
-
-/// Compares all four ways of storing the operands; `bound` is in units of a sum of magnitudes.
-void check(const Shape& shape, Dtype dtype, auto value_a, auto value_b, double bound) {
-  const Reference reference(shape, dtype, value_a, value_b);
-  for (const bool transpose_a : {false, true}) {
-    for (const bool transpose_b : {false, true}) {
-      INFO(shape.rows, " x ", shape.inner, " x ", shape.columns, ", ", std::string(name_of(dtype)));
-      INFO("transposed: ", transpose_a, ", ", transpose_b);
-      const Stored a(dtype, shape.rows, shape.inner, transpose_a, value_a);
-      const Stored b(dtype, shape.inner, shape.columns, transpose_b, value_b);
-      const std::vector<float> result = product(shape, a.operand, b.operand);
-      std::size_t wrong = 0;
-      for (std::size_t i = 0; i < result.size(); ++i) {
-        const double error = std::abs(result[i] - reference.sums[i]);
-        wrong += !(error <= bound * reference.magnitudes[i]);  // NaN is wrong too
-      }
-      CHECK(wrong == 0);
-    }
-  }
-}
 }  // namespace
 
-TEST_CASE("products of small integers are exact") {
-  // |sum| <= 770 * 16 < 2^24: every partial sum is an integer that fp32 holds, in any order.
-  const auto integer = [](std::int64_t i) { return static_cast<float>(mix(i) % 9) - 4; };
-  const auto other = [](std::int64_t i) { return static_cast<float>(mix(i + (1 << 30)) % 9) - 4; };
-  for (const Shape& shape : shapes) {
-    for (const Dtype dtype : dtypes) check(shape, dtype, integer, other, 0);
-  }
-}
-
-TEST_CASE("products are within the error of fp32 sums, whatever the storage type") {
+TEST_CASE("an element is one chain of fused multiply-adds, however its operands are stored") {
   const Generator left(1, RandomStream::weights);
   const Generator right(1, RandomStream::inputs);
   const auto a = [&](std::int64_t i) { return left.uniform(i); };
   const auto b = [&](std::int64_t i) { return right.uniform(i); };
   for (const Shape& shape : shapes) {
-    // Each of the k terms passes through at most k roundings (its product and k - 1 additions, in
-    // whatever order; a fused multiply-add has one fewer), each of 2^-24 at most:
-    // |error| <= k 2^-24 / (1 - k 2^-24) * sum |a| |b|. That of the reference, in double, is
-    // k 2^-53, less than what the denominator adds for k > 1; k = 1 is exact there.
-    const double roundings = static_cast<double>(shape.inner) * 0x1p-24;
-    for (const Dtype dtype : dtypes) check(shape, dtype, a, b, roundings / (1 - roundings));
+    for (const Dtype dtype : dtypes) {
+      std::vector<float> sums(shape.rows * shape.columns);
+      for (std::int64_t i = 0; i < shape.rows; ++i) {
+        for (std::int64_t k = 0; k < shape.inner; ++k) {
+          const float factor = rounded(dtype, a(i * shape.inner + k));
+          for (std::int64_t j = 0; j < shape.columns; ++j) {
+            float& sum = sums[i * shape.columns + j];
+            sum = std::fma(factor, rounded(dtype, b(k * shape.columns + j)), sum);
+          }
+        }
+      }
+      for (const bool transpose_a : {false, true}) {
+        for (const bool transpose_b : {false, true}) {
+          INFO(shape.rows, " x ", shape.inner, " x ", shape.columns, ", ",
+               std::string(name_of(dtype)), ", transposed: ", transpose_a, ", ", transpose_b);
+          const Stored x(dtype, shape.rows, shape.inner, transpose_a, a);
+          const Stored y(dtype, shape.inner, shape.columns, transpose_b, b);
+          CHECK(product(shape, x.operand, y.operand) == sums);
+        }
+      }
+    }
+  }
+}
+
+TEST_CASE("every instruction set of this machine gives the same bits, and keeps to its sums") {
+  constexpr std::int64_t most = 32, inner = 19, untouched = 7;
+  std::vector<float> a(most * inner), panel(inner * panel_columns);
+  for (std::size_t i = 0; i < a.size(); ++i) a[i] = Generator(2, RandomStream::weights).uniform(i);
+  for (std::size_t i = 0; i < panel.size(); ++i) {
+    panel[i] = Generator(3, RandomStream::weights).uniform(i);
+  }
+  const std::vector<const MicroKernel*> kernels = micro_kernels();
+  CHECK(kernels.back() == &plain);
+  for (const MicroKernel* kernel : kernels) {
+    INFO(std::string(kernel->name));
+    std::vector<float> turned(panel_columns * most, untouched);
+    kernel->transpose(panel.data(), panel_columns, 16, panel_columns, turned.data(), most);
+    for (std::int64_t i = 0; i < panel_columns * most; ++i) {
+      const bool inside = i % most < 16;
+      CHECK(turned[i] == (inside ? panel[i % most * panel_columns + i / most] : untouched));
+    }
+    for (std::int64_t rows = 1; rows <= most; ++rows) {
+      for (std::int64_t columns = 1; columns <= panel_columns; ++columns) {
+        for (const bool transposed : {false, true}) {
+          std::vector<float> sums((rows + 1) * panel_columns, untouched), expected(sums);
+          PanelProduct work{a.data(),
+                            transposed ? 1 : inner,
+                            transposed ? rows : 1,
+                            panel.data(),
+                            sums.data(),
+                            panel_columns,
+                            rows,
+                            inner,
+                            columns,
+                            false};
+          kernel->multiply(work);
+          work.add = true;
+          kernel->multiply(work);
+          for (std::int64_t i = 0; i < rows; ++i) {
+            for (std::int64_t j = 0; j < (columns + 15) / 16 * 16; ++j) {
+              float& sum = expected[i * panel_columns + j] = 0;
+              for (std::int64_t k = 0; k < 2 * inner; ++k) {
+                const float* factor = work.a + i * work.a_row + k % inner * work.a_inner;
+                sum = std::fma(*factor, panel[k % inner * panel_columns + j], sum);
+              }
+              // Whole vectors are written, but beyond the columns only where the widest reach.
+              const float& got = sums[i * panel_columns + j];
+              if (j >= columns && got == untouched) sum = got;
+            }
+          }
+          CHECK(sums == expected);
+        }
+      }
+    }
   }
 }
 
@@ -128,27 +148,11 @@ TEST_CASE("what is infinite or not a number stays so") {
   fill(memory.view(), [](std::int64_t i) { return i == 0 ? INFINITY : i == 3 ? NAN : 1; });
   const Tensor ones(Device::cpu, Kind::data, Dtype::fp16, 2);
   fill(ones.view(), 1);
-  std::vector<float> panel(matmul_panel, NAN);  // left over from whoever had it before
-  matmul({memory.view(), 2}, {ones.view(), 1}, 2, 2, 1, panel, [&](const RowPart& part) {
+  matmul({memory.view(), 2}, {ones.view(), 1}, 2, 2, 1, [&](const RowPart& part) {
     if (part.at == 0) CHECK(part.values[0] == INFINITY);
     if (part.at == 1) CHECK(std::isnan(part.values[0]));
   });
-  matmul({ones.view(), 2}, {ones.view(), 1}, 1, 2, 1, panel,
+  matmul({ones.view(), 2}, {ones.view(), 1}, 1, 2, 1,
          [&](const RowPart& part) { CHECK(part.values[0] == 2); });
-}
-
-TEST_CASE("a product keeps to its panel") {
-  constexpr std::size_t beyond = 64;
-  std::vector<float> panel(matmul_panel + beyond, 7);
-  const Shape shape{257, 385, 257};
-  const auto one = [](std::int64_t) { return 1.0f; };
-  const Stored a(Dtype::bf16, shape.rows, shape.inner, false, one);
-  const Stored b(Dtype::bf16, shape.inner, shape.columns, true, one);
-  const auto ignore = [](const RowPart&) {};
-  const std::span<float> exact = std::span(panel).first(matmul_panel);
-  matmul(a.operand, b.operand, shape.rows, shape.inner, shape.columns, exact, ignore);
-  for (std::size_t i = matmul_panel; i < panel.size(); ++i) CHECK(panel[i] == 7);
-  const std::span<float> short_one = exact.first(matmul_panel - 1);
-  CHECK_THROWS_AS(matmul(a.operand, b.operand, 1, 1, 1, short_one, ignore), std::logic_error);
 }
 }  // namespace zero::test

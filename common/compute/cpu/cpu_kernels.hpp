@@ -3,9 +3,9 @@
 #pragma once
 #include <cstring>
 
+#include "compute/cpu/instructions.hpp"
 #include "compute/cpu/matmul.hpp"
 #include "compute/element_wise.hpp"
-#include "compute/wide_vectors.hpp"
 
 namespace zero {
 class CpuKernels : public ElementWise<CpuKernels> {
@@ -63,13 +63,14 @@ class CpuKernels : public ElementWise<CpuKernels> {
     });
   }
 
+  void reserve_products(std::int64_t) override {}
+
   /// The product is formed in fp32 and rounded once, after bias and ReLU.
-  void linear_forward(const LinearShape& shape, View x, View params, View y, bool relu,
-                      View panel) override {
+  void linear_forward(const LinearShape& shape, View x, View params, View y, bool relu) override {
     with_type(params.dtype, [&]<class T>(T) {
       const T* bias = elements<T>(params) + shape.weights();
       matmul({x, shape.inputs}, {params.part(0, shape.weights()), shape.inputs, true}, shape.batch,
-             shape.inputs, shape.outputs, panel.as<float>(), [&](const RowPart& run) {
+             shape.inputs, shape.outputs, [&](const RowPart& run) {
                const auto apply = [&](auto... bias_of_column) {
                  each(run.count, BiasRelu{relu}, In<float>{run.values},
                       Out<T>{elements<T>(y) + run.at}, bias_of_column...);
@@ -79,12 +80,12 @@ class CpuKernels : public ElementWise<CpuKernels> {
     });
   }
 
-  void linear_backward_params(const LinearShape& shape, View dy, View x, View grads, Write write,
-                              View panel) override {
+  void linear_backward_params(const LinearShape& shape, View dy, View x, View grads,
+                              Write write) override {
     with_type(grads.dtype, [&]<class T>(T) {
       T* grad = elements<T>(grads);
       matmul({dy, shape.outputs, true}, {x, shape.inputs}, shape.outputs, shape.batch, shape.inputs,
-             panel.as<float>(), [&](const RowPart& run) {
+             [&](const RowPart& run) {
                each(run.count, Store{write}, In<float>{run.values}, InOut<T>{grad + run.at});
              });
       for (std::int64_t j = 0; j < shape.outputs && shape.bias; ++j) {
@@ -98,10 +99,10 @@ class CpuKernels : public ElementWise<CpuKernels> {
   }
 
   void linear_backward_input(const LinearShape& shape, View dy, View params, View x, View dx,
-                             bool relu, View panel) override {
+                             bool relu) override {
     with_type(params.dtype, [&]<class T>(T) {
       matmul({dy, shape.outputs}, {params.part(0, shape.weights()), shape.inputs}, shape.batch,
-             shape.outputs, shape.inputs, panel.as<float>(), [&](const RowPart& run) {
+             shape.outputs, shape.inputs, [&](const RowPart& run) {
                const In<float> sums{run.values};
                const Out<T> to{elements<T>(dx) + run.at};
                if (relu) {

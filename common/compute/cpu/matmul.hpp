@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Matrix products of any storage type with fp32 accumulation, block by block in one small panel.
+// Matrix products of any storage type in fp32. Element (i, j) is fma(a(i, k), b(k, j), sum) for
+// k = 0, 1, 2 ..., from sum = +0, on every machine: how a product is cut into blocks, and how wide
+// its vectors are, decides no bit.
 #pragma once
 #include <functional>
 
@@ -13,17 +15,9 @@ struct RowPart {
   const float* values;
 };
 
-/// For this process, from now on. Ranks fill the cores; and the bits of a product depend on the
-/// number of threads that form it.
-void use_one_matmul_thread();
-
 /// Forms the rows x columns product of a (rows x inner) and b (inner x columns) and hands each
-/// element of it to `store` once. 16-bit operands are widened first, which is exact.
-/// panel: at least matmul_panel elements, overwritten.
+/// element of it to `store` once. 16-bit operands are widened first, which is exact. Works in
+/// blocks of 0.4 MB on the caller's stack.
 void matmul(const Matrix& a, const Matrix& b, std::int64_t rows, std::int64_t inner,
-            std::int64_t columns, std::span<float> panel,
-            const std::function<void(const RowPart&)>& store);
-
-/// Blocks of 256 x 384, 384 x 256 and 256 x 256 elements: 1 MiB.
-inline constexpr std::int64_t matmul_panel = 256 * 384 + 384 * 256 + 256 * 256;
+            std::int64_t columns, const std::function<void(const RowPart&)>& store);
 }  // namespace zero

@@ -5,6 +5,8 @@
 #include <cublas_v2.h>
 #include <cuda_runtime.h>
 
+#include <optional>
+
 #include "compute/element_wise.hpp"
 #include "memory/error.hpp"
 
@@ -38,12 +40,12 @@ class CudaKernels : public ElementWise<CudaKernels> {
   void teacher_samples(const TeacherSource& source, std::int64_t first, View inputs,
                        View targets) override;
 
-  void linear_forward(const LinearShape& shape, View x, View params, View y, bool relu,
-                      View panel) override;
-  void linear_backward_params(const LinearShape& shape, View dy, View x, View grads, Write write,
-                              View panel) override;
+  void reserve_products(std::int64_t room) override;
+  void linear_forward(const LinearShape& shape, View x, View params, View y, bool relu) override;
+  void linear_backward_params(const LinearShape& shape, View dy, View x, View grads,
+                              Write write) override;
   void linear_backward_input(const LinearShape& shape, View dy, View params, View x, View dx,
-                             bool relu, View panel) override;
+                             bool relu) override;
   void cross_entropy(View outputs, View targets, std::int64_t rows, float scale, View delta,
                      Sums& sums) override;
 
@@ -69,7 +71,7 @@ class CudaKernels : public ElementWise<CudaKernels> {
   void launch(dim3 blocks, void (*kernel)(Parameters...), const Arguments&... arguments);
   /// product (rows x columns, row-major) = a (rows x inner) times b, summed in fp32, rounded once.
   void multiply(const Matrix& a, const Matrix& b, std::int64_t rows, std::int64_t inner,
-                std::int64_t columns, View product, View panel);
+                std::int64_t columns, View product);
 
   /// For whoever puts work on it: only so does record() know that there is some.
   cudaStream_t stream() {
@@ -80,6 +82,7 @@ class CudaKernels : public ElementWise<CudaKernels> {
   int gpu_ = 0;
   cudaStream_t stream_ = nullptr;
   cublasHandle_t blas_ = nullptr;
+  std::optional<Buffer> blas_workspace_, product_room_;
   HostBuffer fetched_{Device::cuda, sizeof(Totals)};  // the two sums, where the host reads them
   bool idle_ = true;  // the host has waited for all that was queued
 };
@@ -89,9 +92,6 @@ class CudaKernels : public ElementWise<CudaKernels> {
 /// large as a multiprocessor.
 constexpr int message_blocks = 16;
 inline bool other_ranks = false;  // there are some to leave room for
-
-/// The first part of a panel; the rest is room for a block of a product.
-constexpr std::int64_t blas_workspace_bytes = std::int64_t{32} << 20;
 }  // namespace zero::cuda
 
 extern template class zero::ElementWise<zero::cuda::CudaKernels>;

@@ -176,10 +176,9 @@ void CudaKernels::teacher_samples(const TeacherSource& source, std::int64_t firs
 }
 
 /// The product is rounded to the storage type, and once more after bias and ReLU.
-void CudaKernels::linear_forward(const LinearShape& shape, View x, View params, View y, bool relu,
-                                 View panel) {
+void CudaKernels::linear_forward(const LinearShape& shape, View x, View params, View y, bool relu) {
   const Matrix weight{params.part(0, shape.weights()), shape.inputs, true};
-  multiply({x, shape.inputs}, weight, shape.batch, shape.inputs, shape.outputs, y, panel);
+  multiply({x, shape.inputs}, weight, shape.batch, shape.inputs, shape.outputs, y);
   if (!shape.bias && !relu) return;
   const std::int64_t count = shape.batch * shape.outputs;
   expect(count <= std::int64_t{1} << 32, "outputs of a layer are counted in 32 bits");
@@ -191,12 +190,10 @@ void CudaKernels::linear_forward(const LinearShape& shape, View x, View params, 
 }
 
 void CudaKernels::linear_backward_params(const LinearShape& shape, View dy, View x, View grads,
-                                         Write write, View panel) {
-  constexpr std::int64_t workspace = blas_workspace_bytes / bytes_of(Dtype::fp32);
-  const View block = panel.part(workspace, panel.size - workspace);
-  // What is added is rounded first, in the block: as many rows of the weight as it has room for, in
+                                         Write write) {
+  // What is added is rounded first: as many rows of the weight at a time as there is room for, in
   // eights, which keep 16 bytes aligned, or a row piece by piece.
-  const std::int64_t room = block.bytes() / bytes_of(grads.dtype);
+  const std::int64_t room = product_room_->bytes() / bytes_of(grads.dtype);
   std::int64_t step = shape.outputs, width = shape.inputs;
   if (write == Write::add) {
     width = std::min(width, room);
@@ -210,8 +207,8 @@ void CudaKernels::linear_backward_params(const LinearShape& shape, View dy, View
       const Matrix inputs{x.part(first, x.size - first), shape.inputs};
       const View to = grads.part(row * shape.inputs + first, rows * columns);
       View product = to;
-      if (write == Write::add) product.data = block.data;
-      multiply(deltas, inputs, rows, shape.batch, columns, product, panel);
+      if (write == Write::add) product.data = product_room_->data();
+      multiply(deltas, inputs, rows, shape.batch, columns, product);
       if (write == Write::over) return;
       each(to.size, Store{write}, In<T>{elements<T>(product)}, InOut<T>{elements<T>(to)});
     };
@@ -222,7 +219,7 @@ void CudaKernels::linear_backward_params(const LinearShape& shape, View dy, View
     const std::int64_t chunk_rows =
         std::max<std::int64_t>(threads, blocks_for(shape.batch, most_chunks));
     const unsigned chunks = blocks_for(shape.batch, chunk_rows);
-    auto* partial = elements<float>(block);
+    auto* partial = reinterpret_cast<float*>(product_room_->data());
     launch(dim3(blocks_for(shape.outputs, block_width), chunks), column_partial<T>, elements<T>(dy),
            shape.batch, shape.outputs, chunk_rows, partial);
     launch(blocks_for(shape.outputs), column_sum<T>, partial, shape.outputs, chunks,
@@ -234,9 +231,9 @@ void CudaKernels::linear_backward_params(const LinearShape& shape, View dy, View
 }
 
 void CudaKernels::linear_backward_input(const LinearShape& shape, View dy, View params, View x,
-                                        View dx, bool relu, View panel) {
+                                        View dx, bool relu) {
   const Matrix weight{params.part(0, shape.weights()), shape.inputs};
-  multiply({dy, shape.outputs}, weight, shape.batch, shape.outputs, shape.inputs, dx, panel);
+  multiply({dy, shape.outputs}, weight, shape.batch, shape.outputs, shape.inputs, dx);
   if (!relu) return;
   with_type(dx.dtype, [&]<class T>(T) {
     T* delta = elements<T>(dx);

@@ -171,8 +171,13 @@ void CudaKernels::clear(Sums& sums) {
   check_cuda(cudaMemsetAsync(sums.on_gpu.data(), 0, gpu_sums_bytes, stream()));
 }
 
+void CudaKernels::reserve_products(std::int64_t room) {
+  blas_workspace_.emplace(Device::cuda, Kind::workspace, blas_workspace_bytes, true);
+  product_room_.emplace(Device::cuda, Kind::workspace, room, true);
+}
+
 void CudaKernels::multiply(const Matrix& a, const Matrix& b, std::int64_t rows, std::int64_t inner,
-                           std::int64_t columns, View product, View panel) {
+                           std::int64_t columns, View product) {
   if (!blas_) {
     check_cublas(blas().create(&blas_));
     // No TF32, and no partial sums in 16 bit: fp32 throughout.
@@ -186,7 +191,7 @@ void CudaKernels::multiply(const Matrix& a, const Matrix& b, std::int64_t rows, 
     if (other_ranks) check_cublas(blas().set_sm_count_target(blas_, ours));
   }
   check_cublas(blas().set_stream(blas_, stream()));  // which takes the workspace away
-  check_cublas(blas().set_workspace(blas_, panel.data, blas_workspace_bytes));
+  check_cublas(blas().set_workspace(blas_, blas_workspace_->data(), blas_workspace_->bytes()));
   const auto operation = [](const Matrix& x) { return x.transposed ? CUBLAS_OP_T : CUBLAS_OP_N; };
   const float one = 1, zero = 0;
   // cuBLAS thinks in columns: what lies row by row is the transpose to it: product^T = b^T a^T.

@@ -1,12 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Matrix products of the simulated GPU, by OpenBLAS on fp32 copies.
-#include <cblas.h>
-
-#include <cstdint>
-#include <vector>
-
+// Matrix products of the simulated GPU, by the CPU's on fp32 copies.
+#include "compute/cpu/matmul.hpp"
 #include "cublas_v2.h"
-#include "memory/dtype.hpp"
 
 struct cublasContext {
   cudaStream_t stream;
@@ -118,9 +113,17 @@ cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t transa,
   const Matrix c("C", C, Ctype, m, n, ldc);
   simulated::enqueue(handle->stream, [=] {
     std::vector<float> product(std::size_t(m) * n);
-    cblas_sgemm(CblasColMajor, turn_a ? CblasTrans : CblasNoTrans,
-                turn_b ? CblasTrans : CblasNoTrans, m, n, k, 1, a.values().data(), a.rows,
-                b.values().data(), b.rows, 0, product.data(), m);
+    // Row by row what lies column by column is transposed: product^T = b^T a^T.
+    const auto operand = [](std::vector<float>& values, std::int64_t rows, bool turned) {
+      const std::int64_t size = std::ssize(values);
+      const zero::View view{reinterpret_cast<std::byte*>(values.data()), size, size};
+      return zero::Matrix{view, rows, turned};
+    };
+    std::vector<float> left = b.values(), right = a.values();
+    zero::matmul(operand(left, b.rows, turn_b), operand(right, a.rows, turn_a), n, k, m,
+                 [&](const zero::RowPart& part) {
+                   std::copy_n(part.values, part.count, product.data() + part.at);
+                 });
     const float* next = product.data();
     c.for_each([&]<class T>(T& element) { element = zero::narrow<T>(*next++); });
   });

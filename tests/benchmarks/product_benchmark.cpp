@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: MIT
+// The three products of a linear layer against OpenBLAS's, in fp32 on one thread: medians of rounds
+// that alternate, and their ratio. Exit code 1 when a layer's three together take more than 1.10 of
+// OpenBLAS's time. Both take the instruction set that ZERO_VECTORS and OPENBLAS_CORETYPE name.
+#include <cblas.h>
+#include <fmt/format.h>
+
+#include <chrono>
+
+#include "compute/cpu/instructions.hpp"
+#include "compute/cpu/matmul.hpp"
+#include "compute/generator.hpp"
+
+namespace {
+using zero::View;
+
+struct Product {
+  const char* name;
+  std::int64_t rows, inner, columns;
+  bool transpose_a, transpose_b;
+};
+
+double seconds(auto work, int times) {
+  using Clock = std::chrono::steady_clock;
+  const auto start = Clock::now();
+  for (int i = 0; i < times; ++i) work();
+  return std::chrono::duration<double>(Clock::now() - start).count() / times;
+}
+
+double median(std::vector<double> values) {
+  std::ranges::sort(values);
+  return values[values.size() / 2];
+}
+
+/// Ours and OpenBLAS's, in seconds.
+std::pair<double, double> measure(const Product& p) {
+  constexpr int rounds = 25;
+  constexpr std::int64_t least = 20'000'000;  // multiplications a round
+  const int times = static_cast<int>(least / (p.rows * p.inner * p.columns)) + 1;
+  const auto matrix = [](std::int64_t size) {
+    std::vector<float> values(size);
+    const zero::Generator random(1, zero::RandomStream::weights);
+    for (std::int64_t i = 0; i < size; ++i) values[i] = random.uniform(i);
+    return values;
+  };
+  std::vector<float> a = matrix(p.rows * p.inner), b = matrix(p.inner * p.columns);
+  std::vector<float> result(p.rows * p.columns), theirs(result);
+  const std::int64_t a_row = p.transpose_a ? p.rows : p.inner;
+  const std::int64_t b_row = p.transpose_b ? p.inner : p.columns;
+  const auto view = [](std::vector<float>& values) -> View {
+    return {reinterpret_cast<std::byte*>(values.data()), std::ssize(values), std::ssize(values)};
+  };
+  const auto our_product = [&] {
+    zero::matmul({view(a), a_row, p.transpose_a}, {view(b), b_row, p.transpose_b}, p.rows, p.inner,
+                 p.columns, [&](const zero::RowPart& part) {
+                   std::copy_n(part.values, part.count, result.data() + part.at);
+                 });
+  };
+  const auto their_product = [&] {
+    const auto operation = [](bool transposed) { return transposed ? CblasTrans : CblasNoTrans; };
+    cblas_sgemm(CblasRowMajor, operation(p.transpose_a), operation(p.transpose_b), p.rows,
+                p.columns, p.inner, 1, a.data(), a_row, b.data(), b_row, 0, theirs.data(),
+                p.columns);
+  };
+  std::vector<double> times_of_ours, times_of_theirs;
+  for (int round = 0; round < rounds; ++round) {
+    times_of_ours.push_back(seconds(our_product, times));
+    times_of_theirs.push_back(seconds(their_product, times));
+  }
+  return {median(times_of_ours), median(times_of_theirs)};
+}
+}  // namespace
+
+int main() {
+  openblas_set_num_threads(1);
+  fmt::print("products with {} against OpenBLAS's {}\n\n{:<10}{:>7}{:>8}{:>9}{:>10}{:>9}{:>7}\n",
+             zero::micro_kernel().name, openblas_get_corename(), "", "batch", "inputs", "outputs",
+             "ms", "theirs", "ratio");
+  bool good = true;
+  for (const auto& [batch, inputs, outputs] : {std::array<std::int64_t, 3>{32, 2048, 2048},
+                                               {32, 512, 512},
+                                               {32, 256, 256},
+                                               {64, 1024, 1024}}) {
+    double all = 0, all_theirs = 0;
+    const auto print = [&](const char* name, double ours, double theirs) {
+      fmt::print("{:<10}{:>7}{:>8}{:>9}{:>10.3f}{:>9.3f}{:>7.2f}\n", name, batch, inputs, outputs,
+                 ours * 1e3, theirs * 1e3, ours / theirs);
+    };
+    for (const Product& product : {Product{"x W^T", batch, inputs, outputs, false, true},
+                                   {"dy^T x", outputs, batch, inputs, true, false},
+                                   {"dy W", batch, outputs, inputs, false, false}}) {
+      const auto [ours, theirs] = measure(product);
+      print(product.name, ours, theirs);
+      all += ours;
+      all_theirs += theirs;
+    }
+    print("together", all, all_theirs);
+    good = good && all <= 1.10 * all_theirs;
+  }
+  return good ? 0 : 1;
+}
