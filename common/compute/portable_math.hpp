@@ -9,13 +9,13 @@
 #include "memory/dtype.hpp"
 
 namespace zero {
-/// e^x for x at most 0; NaN stays NaN. Without a branch, so that a loop becomes vectors.
-/// x = n ln 2 + r with |r| <= ln(2) / 2, and e^r is its Taylor series up to r^9 / 9!: the rest is
-/// at most sqrt(2) |r|^10 / 10! < 2^-36 of it, so at most 0.5 + 2^-12 units in the last place are
-/// off.
+/// e^x for x of at most 0; NaN stays NaN. Without a branch, so that a loop becomes vectors.
+/// x = n ln 2 + r with |r| <= ln(2) / 2, and e^r is its Taylor series up to r^9 / 9!. The rest is
+/// at most sqrt(2) |r|^10 / 10! < 2^-36 of e^r, so that rounded to fp32 the result is off by at
+/// most 0.5 + 2^-12 units in the last place.
 HOST_DEVICE inline float portable_exp(float x) {
   const double wide = x < -104.0f ? -104.0f : x;  // e^-104 < 2^-150, which rounds to 0
-  constexpr double round = 0x1.8p52;  // added, it leaves an integer, in the lowest bits
+  constexpr double round = 0x1.8p52;  // what it is added to becomes an integer, in the low bits
   const double shifted = wide * std::numbers::log2e + round;
   const double r = wide - (shifted - round) * std::numbers::ln2;
   double power = 1 / 362880.0;
@@ -27,9 +27,9 @@ HOST_DEVICE inline float portable_exp(float x) {
 }
 
 /// log(x) for x of at least 1; infinity and NaN stay what they are.
-/// x = 2^n m with m in [1, 2), and log m = 2 (s + s^3 / 3 + s^5 / 5 + ...) with s = (m - 1) / (m +
-/// 1) < 1/3, up to s^21 / 21: the rest is at most 9/8 s^22 / 23 < 2^-39 of it, and the result as
-/// near as e^x.
+/// x = 2^n m with m in [1, 2), and log m = 2 (s + s^3 / 3 + ... + s^21 / 21 + ...) with
+/// s = (m - 1) / (m + 1) < 1/3. The rest is at most 9/8 s^22 / 23 < 2^-39 of log m: no further off
+/// than e^x is.
 HOST_DEVICE inline float portable_log(float x) {
   const auto bits = std::bit_cast<std::uint64_t>(double{x});
   const double n = static_cast<int>(bits >> 52) - 1023;
