@@ -20,7 +20,7 @@ struct CastTo {
   View params;
 };
 
-/// Counts the steps and folds learning rate and bias corrections into scalars.
+/// Folds learning rate and bias corrections into scalars.
 class Adam {
  public:
   /// The stream must outlive the object's use.
@@ -28,18 +28,18 @@ class Adam {
 
   /// Begins a step that is not skipped; every gradient is multiplied by grad_factor.
   void begin(float grad_factor) {
-    ++steps_;
     const double lr = options_.lr, beta1 = options_.beta1, beta2 = options_.beta2;
-    scalars_ = {
-        .grad_factor = grad_factor,
-        .beta1 = static_cast<float>(beta1),
-        .one_minus_beta1 = static_cast<float>(1 - beta1),
-        .beta2 = static_cast<float>(beta2),
-        .one_minus_beta2 = static_cast<float>(1 - beta2),
-        .decay = static_cast<float>(1 - lr * options_.weight_decay),
-        .step_size = static_cast<float>(lr / (1 - std::pow(beta1, steps_))),
-        .inverse_correction = static_cast<float>(1 / std::sqrt(1 - std::pow(beta2, steps_))),
-        .eps = static_cast<float>(options_.eps)};
+    beta1_to_t_ *= beta1;
+    beta2_to_t_ *= beta2;
+    scalars_ = {.grad_factor = grad_factor,
+                .beta1 = static_cast<float>(beta1),
+                .one_minus_beta1 = static_cast<float>(1 - beta1),
+                .beta2 = static_cast<float>(beta2),
+                .one_minus_beta2 = static_cast<float>(1 - beta2),
+                .decay = static_cast<float>(1 - lr * options_.weight_decay),
+                .step_size = static_cast<float>(lr / (1 - beta1_to_t_)),
+                .inverse_correction = static_cast<float>(1 / std::sqrt(1 - beta2_to_t_)),
+                .eps = static_cast<float>(options_.eps)};
   }
 
   /// Updates the slice with `grads` (same size).
@@ -62,7 +62,8 @@ class Adam {
  private:
   const Options options_;
   Stream& stream_;
-  int steps_ = 0;
+  // A product a step: std::pow's last bit is the C library's.
+  double beta1_to_t_ = 1, beta2_to_t_ = 1;
   AdamScalars scalars_{};
 };
 }  // namespace zero

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: MIT
 // Numbers as they are stored and as they are made. The 16-bit types against their definition: the
 // list of all the values there are, and "the nearest of the two neighbours, the even one of two
-// equally near". The generator against notes/generator.md and splitmix64's published numbers.
+// equally near". exp and log against long double. The generator against notes/generator.md and
+// splitmix64's published numbers.
 #include <doctest/doctest.h>
 
 #include <algorithm>
 #include <cmath>
 #include <set>
 
+#include "compute/portable_math.hpp"
 #include "tests/unit/elements.hpp"
 
 namespace zero::test {
@@ -91,6 +93,26 @@ template <class T> void check_rounding(const std::vector<float>& samples) {
     if (wrong++ == 0) MESSAGE(x, " becomes ", got, ", should become ", wanted);
   }
   CHECK(wrong == 0);
+}
+
+/// Of every step-th fp32 number from first to last, whose signs are equal: how far ours is from the
+/// exact value, at most, in units in the last place.
+double most_off(float first, float last, std::uint32_t step, auto ours, auto exact) {
+  long double most = 0;
+  const auto end = std::bit_cast<std::uint32_t>(last);
+  for (auto bits = std::bit_cast<std::uint32_t>(first); bits <= end; bits += step) {
+    const auto x = std::bit_cast<float>(bits);
+    const long double value = exact(x);
+    const int exponent = std::max(std::ilogb(value), -126);
+    most = std::max(most, std::ldexp(std::abs(ours(x) - value), 23 - exponent));
+  }
+  return static_cast<double>(most);
+}
+
+void check_exp_and_log(std::uint32_t step) {
+  constexpr double derived = 0.5 + 0x1p-12;
+  CHECK(most_off(-0x1p-26f, -104, step, portable_exp, expl) <= derived);
+  CHECK(most_off(1, 0x1p16f, step, portable_log, logl) <= derived);
 }
 
 using enum RandomStream;
@@ -180,6 +202,22 @@ TEST_CASE("fp16 at its borders") {
   CHECK(narrow<Fp16>(0x1p-25f).bits == 0);  // a tie, down to even
   CHECK(narrow<Fp16>(0x1.000002p-25f).bits == 1);
   CHECK(narrow<Fp16>(0x3p-25f).bits == 2);  // a tie, up to even
+}
+
+TEST_CASE("exp and log are off by half a unit and what their series leave out") {
+  check_exp_and_log(997);
+}
+
+TEST_CASE("exp and log of every number" * doctest::skip()) { check_exp_and_log(1); }
+
+TEST_CASE("exp and log at their borders") {
+  for (const float x : {0.0f, -0.0f, -0x1p-26f, -0x1p-149f}) CHECK(portable_exp(x) == 1);
+  CHECK(portable_exp(-103.97f) == 0x1p-149f);  // the smallest
+  for (const float x : {-104.0f, -1e4f, -3e38f, -infinity}) CHECK(portable_exp(x) == 0);
+  CHECK(portable_log(1) == 0);
+  CHECK(portable_log(0x1p127f) == static_cast<float>(127 * std::numbers::ln2));
+  CHECK(portable_log(infinity) == infinity);
+  for (const auto of : {portable_exp, portable_log}) CHECK(std::isnan(of(NAN)));
 }
 
 TEST_CASE("a run-time dtype finds its C++ type, its size and its name") {

@@ -41,8 +41,8 @@ struct ReferenceAdam {
 /// (constant and product) and eps (constant and sum) the denominator is off by (1.5 t + 6.5) u.
 /// With the step size (constant and product) and the quotient, the update is off by
 /// (4.5 t + 10.5) u times its magnitude; it is subtracted from the decayed weight (constant,
-/// product, sum). 1 - beta^t is formed in double from a power rounded to double, so it is off by
-/// 2^-53 / (1 - beta^t) of itself, halved by the root. 1.01 covers the products of these.
+/// product, sum). 1 - beta^t is formed in double from a product of t factors, so it is off by
+/// t 2^-53 / (1 - beta^t) of itself, halved by the root. 1.01 covers the products of these.
 struct Bounded {
   Bounded(const Options& options, std::vector<double> initial, double u)
       : adam(options, initial.size()),
@@ -56,7 +56,7 @@ struct Bounded {
     adam.update(weights, grads);
     const double t = adam.steps, beta1 = adam.options.beta1;
     const double left1 = 1 - std::pow(beta1, t), left2 = 1 - std::pow(adam.options.beta2, t);
-    const double factor = (4.5 * t + 11) * u + 0x1p-53 * (1 / left1 + 0.5 / left2);
+    const double factor = (4.5 * t + 11) * u + 0x1p-53 * t * (1 / left1 + 0.5 / left2);
     for (std::size_t i = 0; i < weights.size(); ++i) {
       magnitude[i] = beta1 * magnitude[i] + (1 - beta1) * std::abs(grads[i]);
       const double denominator = std::sqrt(adam.variance[i] / left2) + adam.options.eps;

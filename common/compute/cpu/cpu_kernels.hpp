@@ -6,6 +6,7 @@
 #include "compute/cpu/instructions.hpp"
 #include "compute/cpu/matmul.hpp"
 #include "compute/element_wise.hpp"
+#include "compute/portable_math.hpp"
 
 namespace zero {
 class CpuKernels : public ElementWise<CpuKernels> {
@@ -126,13 +127,18 @@ class CpuKernels : public ElementWise<CpuKernels> {
         const auto target = static_cast<std::int64_t>(elements<float>(targets)[row]);
         float largest = widen(y[0]);
         for (std::int64_t j = 1; j < count; ++j) largest = std::max(largest, widen(y[j]));
-        float sum = 0;
-        for (std::int64_t j = 0; j < count; ++j) sum += std::exp(widen(y[j]) - largest);
-        for (std::int64_t j = 0; j < count; ++j) {
-          const float probability = std::exp(widen(y[j]) - largest) / sum;
-          dy[j] = narrow<T>((probability - (j == target ? 1.0f : 0.0f)) * factor);
+        const auto power = [=](T x) { return portable_exp(widen(x) - largest); };
+        const auto term = [=](auto, T x, float& to) { to = power(x); };
+        float sum = 0, terms[block];
+        for (std::int64_t start = 0; start < count; start += block) {
+          const std::int64_t some = std::min(block, count - start);
+          each(some, term, In<T>{y + start}, Out<float>{terms});
+          for (std::int64_t j = 0; j < some; ++j) sum += terms[j];
         }
-        loss += std::log(sum) + largest - widen(y[target]);
+        const auto slope = [=](auto, T x, T& to) { to = narrow<T>(power(x) / sum * factor); };
+        each(count, slope, In<T>{y}, Out<T>{dy});
+        dy[target] = narrow<T>((power(y[target]) / sum - 1) * factor);
+        loss += portable_log(sum) + largest - widen(y[target]);
       }
       sums.totals.loss += loss / static_cast<double>(rows);
     });
@@ -178,11 +184,13 @@ class CpuKernels : public ElementWise<CpuKernels> {
   template <class T>
   static void each(std::int64_t count, AdamBody body, In<T> grads, InOut<float> weights,
                    InOut<float> momentum, InOut<float> variance, Out<T> copy) {
+    // Not Store: when asked at run time whether to add, the compiler also adds what is not wanted.
+    const auto round = [](auto, float x, T& to) { to = narrow<T>(x); };
     for (std::int64_t at = 0; at < count; at += block) {
       const std::int64_t n = std::min(block, count - at);
       const InOut<float> w{weights.at + at}, m{momentum.at + at}, v{variance.at + at};
       each(n, body, In<T>{grads.at + at}, w, m, v);
-      each(n, Store{Write::over}, In<float>{w.at}, Out<T>{copy.at + at});
+      each(n, round, In<float>{w.at}, Out<T>{copy.at + at});
     }
   }
 

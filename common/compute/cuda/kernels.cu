@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // A GPU's kernels. Samples are the CPU's to the bit: added up in the same order.
 #include "compute/cuda/launch.cuh"
+#include "compute/portable_math.hpp"
 
 template class zero::ElementWise<zero::cuda::CudaKernels>;
 
@@ -120,15 +121,15 @@ __global__ void cross_entropy_kernel(const T* outputs, const float* targets, std
     largest = combine_block(largest, larger);
     float sum = 0;
     for (std::int64_t j = threadIdx.x; j < count; j += threads) {
-      sum += std::exp(widen(y[j]) - largest);
+      sum += portable_exp(widen(y[j]) - largest);
     }
     sum = block_sum(sum);
     const auto target = static_cast<std::int64_t>(targets[row]);
     for (std::int64_t j = threadIdx.x; j < count; j += threads) {
-      const float probability = std::exp(widen(y[j]) - largest) / sum;
+      const float probability = portable_exp(widen(y[j]) - largest) / sum;
       dy[j] = narrow<T>((probability - (j == target ? 1.0f : 0.0f)) * factor);
     }
-    loss += std::log(sum) + largest - widen(y[target]);
+    loss += portable_log(sum) + largest - widen(y[target]);
   }
   if (threadIdx.x == 0) partial[blockIdx.x].loss += loss / static_cast<double>(rows);
 }
