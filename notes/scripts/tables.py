@@ -294,6 +294,8 @@ def speed(programs):
     printed = output_of([sys.executable, str(ROOT / "tests/benchmarks/step_benchmark.py"),
                          "--build", str(programs.build), "--mpiexec", programs.mpiexec[0],
                          "--torch", programs.torch, "--no-judge"])
+    if "| – " in printed:
+        raise Failure(f"{programs.torch} has no PyTorch with FSDP2, 2.6 or later")
     return printed[printed.index("| work |"):].strip()
 
 
