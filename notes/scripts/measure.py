@@ -31,8 +31,9 @@ BLOCK = re.compile(r"^<!-- measured: (.*?) -->\n(.*?)^<!-- end -->$", re.MULTILI
 class Measured(Programs):
     """The built programs, each command run once."""
 
-    def __init__(self, build, mpiexec):
+    def __init__(self, build, mpiexec, torch):
         super().__init__(build, mpiexec, build / "measure")
+        self.torch = torch  # the Python that has PyTorch, or None
         self.done = {}  # by the command that is shown
         self.used = []  # runs that the table at hand has asked for
 
@@ -88,11 +89,13 @@ def draw_ownership(programs, path):
 DRAWN = {"layers": draw_layers, "ownership": draw_ownership}
 
 
-def wanted(name, only):
-    return only is None or only in (name, name.split()[0])
+def wanted(name, options):
+    if options.only is None:
+        return name != "speed" or options.torch is not None
+    return options.only in (name, name.split()[0])
 
 
-def rewrite(page, only, programs):
+def rewrite(page, options, programs):
     """The page with its measured blocks renewed, and their names."""
     old = page.read_text()
     where = page.relative_to(ROOT)
@@ -105,13 +108,13 @@ def rewrite(page, only, programs):
         maker, *arguments = name.split()
         if maker not in TABLES:
             raise Failure(f"{where}: there is no table {maker!r}; there are {', '.join(TABLES)}")
-        if not wanted(name, only):
+        if not wanted(name, options):
             return block.group(0)
         names.append(name)
         print(f"{where}: {name}", flush=True)
         programs.used = []
         content = TABLES[maker](programs, *arguments)
-        content += stamp(programs.used) if programs.used else ""
+        content += stamp(programs.used) if programs.used or name == "speed" else ""
         return f"<!-- measured: {name} -->\n\n{content}\n\n<!-- end -->"
 
     return BLOCK.sub(renew, old), names
@@ -125,6 +128,8 @@ def parse():
                         help="where the programs are")
     parser.add_argument("--mpiexec", help="the launcher of the built MPI",
                         default=next(filter(shutil.which, LAUNCHERS), "mpiexec"))
+    parser.add_argument("--torch", metavar="PYTHON", help="one that has PyTorch; without it the "
+                        "table speed is left as it is")
     return parser.parse_args()
 
 
@@ -132,10 +137,10 @@ def main():
     options = parse()
     pages = sorted([*(ROOT / "notes").glob("*.md"), ROOT / "README.md",
                     *ROOT.glob("0*/README.md")])
-    drawn = [name for name in DRAWN if wanted(name, options.only)]
+    drawn = [name for name in DRAWN if wanted(name, options)]
     try:
-        programs = Measured(options.build.resolve(), options.mpiexec)
-        renewed = [(page, *rewrite(page, options.only, programs)) for page in pages]
+        programs = Measured(options.build.resolve(), options.mpiexec, options.torch)
+        renewed = [(page, *rewrite(page, options, programs)) for page in pages]
         FIGURES.mkdir(exist_ok=True)
         for name in drawn:
             print(f"notes/figures/{name}.svg", flush=True)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The measured tables of the pages: each function runs what it needs and answers Markdown."""
 import re
+import sys
 from fractions import Fraction
 from pathlib import Path
 
@@ -286,5 +287,17 @@ def skips(programs):
             "skipped.")
 
 
+def speed(programs):
+    """A step over PyTorch's of the same work: the table that the benchmark ends with."""
+    if not programs.torch:
+        raise Failure("the table speed needs --torch PYTHON")
+    printed = output_of([sys.executable, str(ROOT / "tests/benchmarks/step_benchmark.py"),
+                         "--build", str(programs.build), "--mpiexec", programs.mpiexec[0],
+                         "--torch", programs.torch, "--no-judge"])
+    if "| – " in printed:
+        raise Failure(f"{programs.torch} has no PyTorch with FSDP2, 2.6 or later")
+    return printed[printed.index("| work |"):].strip()
+
+
 TABLES = {"map": chapter_map} | {function.__name__: function for function in (
-    results, output, check, layers, ledger, notebook, traffic, padding, families, skips)}
+    results, output, check, layers, ledger, notebook, traffic, padding, families, skips, speed)}

@@ -2,11 +2,12 @@
 # SPDX-License-Identifier: MIT
 """The time of a training step, as ratios: the chapters over one another, and over PyTorch.
 
-On the CPU: a stack of three Linear(2048) in fp32, 32 samples a rank, two ranks of one thread each.
-On a GPU: twelve Linear(2048), 4096 samples, one rank, and Adam alone; the ratios over PyTorch's are
-judged, at most 1.00. Programs and PyTorch (torch_times.py) run in turn, several rounds, and a ratio
-is the median of the rounds' ratios: the machine's speed drifts, ratios taken side by side do not.
-Where PyTorch is missing, or sees no GPU, nothing is compared with it.
+On the CPU three kinds of work in fp32 and bf16, ranks of one thread each; a table in Markdown ends
+it. On a GPU twelve Linear(2048), 4096 samples, one rank, and Adam alone. Programs and PyTorch
+(torch_times.py) run in turn, several rounds, and a ratio is the median of the rounds' ratios: the
+machine's speed drifts, ratios taken side by side do not. Where PyTorch is missing, or sees no GPU,
+nothing is compared with it. The CPU's bars are those of AVX-512 and of a PyTorch with FSDP2: where
+one of them is missing they are aims, and to be above an aim is no failure.
 """
 import argparse
 import json
@@ -18,31 +19,51 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SKIPPED = 77
+AVX512 = "avx512f" in Path("/proc/cpuinfo").read_text()
 
 
 @dataclass
-class Device:
-    """What is measured on it."""
+class Row:
+    """Work, and what is measured of it."""
     ranks: int
-    rounds: int
+    dtype: str
     steps: int
-    model: dict
-    runs: dict  # a run's name: its program's own options; the name begins with the chapter's number
-    ratios: list  # ours, what it is over, the ratio aimed at or None
+    model: dict  # options of the programs
+    runs: dict  # by name, which begins with the chapter's number: the program's other options
+    ratios: list  # ours, what it is over, its bar or None
+
+    def __str__(self):
+        return ("{task} {layers} x {width}, batch {batch}".format(**self.model)
+                + f", {self.dtype}, {self.ranks} rank{'s' * (self.ranks > 1)}")
 
 
-CPU = Device(2, 5, 20, {"width": 2048, "layers": 3, "batch": 32},
-             {"02": []} | {chapter: ["--dtype", "fp32"] for chapter in ("04", "05", "06")},
-             [("04", "02", 1.00), ("05", "02", 1.00), ("06", "02", 1.15), ("02", "torch ddp", 0.45),
-              ("04", "torch zero", 0.45)])
-GPU = Device(1, 3, 60, {"width": 2048, "layers": 12, "batch": 4096},
-             {"02 fp32": []}
-             | {f"{chapter} {dtype}": ["--dtype", dtype]
-                for dtype in ("bf16", "fp32") for chapter in ("03", "04", "05")}
-             | {f"06 {dtype}, prefetch {ahead}": ["--dtype", dtype, "--prefetch", ahead]
-                for dtype in ("bf16", "fp32") for ahead in "01"},
-             [("03 bf16", "torch step", 1.00), ("03 bf16", "torch step, same work", None),
-              ("adam fp32", "torch adam fp32", 1.00), ("adam bf16", "torch adam bf16", 1.00)])
+def on_cpu(ranks, dtype, task, layers, width, over_torch, bar_06):
+    """over_torch: bars of 02 (bf16: 03), 04 and 06; bar_06: that over 02 (bf16: 03)."""
+    first = "02" if dtype == "fp32" else "03"
+    ratios = zip((first, "04", "06"), ("torch ddp", "torch zero", "torch fsdp"), over_torch)
+    return Row(ranks, dtype, 60 if task == "text" else 15,
+               {"task": task, "layers": layers, "width": width, "batch": 32},
+               {chapter: ["--dtype", dtype] * (chapter > "02")
+                for chapter in (first, "04", "05", "06")},
+               [*ratios, ("04", first, 0.95), ("05", first, 1.00), ("06", first, bar_06)])
+
+
+CPU = [on_cpu(2, "fp32", "mlp", 3, 2048, (0.45, 0.41, 0.23), 1.05),
+       on_cpu(2, "bf16", "mlp", 3, 2048, (0.60, 0.45, 0.28), 1.05),
+       on_cpu(4, "fp32", "mlp", 16, 512, (0.60, 0.35, 0.13), 1.05),
+       on_cpu(4, "bf16", "mlp", 16, 512, (0.58, 0.32, 0.15), 1.05),
+       on_cpu(4, "fp32", "text", 8, 256, (0.27, 0.13, 0.06), 1.30),
+       on_cpu(4, "bf16", "text", 8, 256, (0.33, 0.14, 0.07), 1.30)]
+HEAD = ["work", "02 (bf16: 03) over DDP", "04 over DDP + ZeroRedundancyOptimizer",
+        "06 over FSDP2", "04, 05, 06 over 02 (bf16: 03)"]
+GPU = Row(1, "bf16 and fp32", 60, {"task": "mlp", "layers": 12, "width": 2048, "batch": 4096},
+          {"02 fp32": []}
+          | {f"{chapter} {dtype}": ["--dtype", dtype]
+             for dtype in ("bf16", "fp32") for chapter in ("03", "04", "05")}
+          | {f"06 {dtype}, prefetch {ahead}": ["--dtype", dtype, "--prefetch", ahead]
+             for dtype in ("bf16", "fp32") for ahead in "01"},
+          [("03 bf16", "torch step", 1.00), ("03 bf16", "torch step, same work", None),
+           ("adam fp32", "torch adam fp32", 1.00), ("adam bf16", "torch adam bf16", 1.00)])
 GPU.ratios += [(run, "03 bf16", None) for run in sorted(GPU.runs)]
 
 
@@ -54,56 +75,55 @@ def start(*command):
     return done.returncode == 0, done.stdout.strip()
 
 
-def measure(arguments, device):
-    """Milliseconds by name, a dict a round, and what PyTorch is or why it is not there. No round:
-    there is no GPU, and why."""
-    by_torch = Path(__file__).with_name("torch_times.py")
-    same = ["--device", arguments.device]
-    same += [word for name, value in device.model.items() for word in (f"--{name}", value)]
-    elements = ["--elements", arguments.elements] if arguments.elements else []
-    rounds, words, has_torch = [], "", True
-    with tempfile.TemporaryDirectory() as folder:
-        log = Path(folder) / "log"
-        for _ in range(device.rounds):
-            times = {}
-            if device is GPU:
-                ran, why = start(arguments.build / "tests/benchmarks/adam_benchmark", "--device",
-                                 "cuda", "--no-judge", "--json", log, *elements)
-                if not ran:
-                    return [], why
-                figures = json.loads(log.read_text())
-                elements, times = ["--elements", figures["elements"]], figures["ms"]
-            for run, own in device.runs.items():
-                chapter = next(arguments.build.glob(f"{run[:2]}_*"))
-                start(arguments.mpiexec, "-n", device.ranks, chapter / chapter.name, *same,
-                      "--task", "mlp", "--steps", device.steps, *own, "--quiet", "--log", log)
-                summary = json.loads(log.read_text().splitlines()[-1])["summary"]
-                times[run] = summary["median_ms"]
-            if has_torch:
-                has_torch, words = start(sys.executable, by_torch, *same, *elements)
-            if has_torch:
-                torch = json.loads(words)
-                words = torch["words"]
-                times |= {f"torch {name}": ms for name, ms in torch["ms"].items()}
-            rounds.append(times)
-    return rounds, words + (f"; Adam of {elements[1]} parameters" if device is GPU else "")
+def measure(arguments, row, log):
+    """Milliseconds by name in one round, and what PyTorch is or why it is not there. No time: there
+    is no GPU, and why."""
+    times = {}
+    if row is GPU:
+        elements = ["--elements", arguments.elements] if arguments.elements else []
+        ran, why = start(arguments.build / "tests/benchmarks/adam_benchmark", "--device", "cuda",
+                         "--no-judge", "--json", log, *elements)
+        if not ran:
+            return {}, why
+        figures = json.loads(log.read_text())
+        arguments.elements, times = figures["elements"], figures["ms"]
+    words = [word for name, value in row.model.items() for word in (f"--{name}", value)]
+    for run, own in row.runs.items():
+        chapter = next(arguments.build.glob(f"{run[:2]}_*"))
+        start(arguments.mpiexec, "-n", row.ranks, chapter / chapter.name, *words, *own, "--device",
+              arguments.device, "--steps", row.steps, "--quiet", "--log", log)
+        times[run] = json.loads(log.read_text().splitlines()[-1])["summary"]["median_ms"]
+    asked = row.model | {"dtype": row.dtype, "ranks": row.ranks, "device": arguments.device,
+                         "elements": arguments.elements}
+    has_torch, answer = start(arguments.torch, Path(__file__).with_name("torch_times.py"),
+                              json.dumps(asked))
+    if not has_torch:
+        return times, answer
+    torch = json.loads(answer)
+    return times | {f"torch {name}": ms for name, ms in torch["ms"].items()}, torch["words"]
 
 
-def print_ratios(rounds, device):
-    """True when no ratio is above what is aimed at."""
-    word, good = "bar" if device is GPU else "aim", True
+def print_ratios(rounds, row, word):
+    """Whether none is above its bar; and the row's cells of the table."""
     print(f"{'ours':<20}{'ms':>9}   {'over':<22}{'ms':>9}   ratio, median (least, most)")
-    for ours, other, aim in device.ratios:
+    good, cells, over_first = True, [str(row)], []
+    for ours, other, bar in row.ratios:
         if other not in rounds[0]:
+            cells.append("–")
             continue
-        mine, theirs = ([times[name] for times in rounds] for name in (ours, other))
-        values = [a / b for a, b in zip(mine, theirs)]
-        ratio = statistics.median(values)
-        print(f"{ours:<20}{statistics.median(mine):>9.3f}   {other:<22}"
-              f"{statistics.median(theirs):>9.3f}  {ratio:6.2f} ({min(values):.2f}, "
-              f"{max(values):.2f}){f' {word} {aim:.2f}' if aim else ''}")
-        good = good and (aim is None or ratio <= aim)
-    return good
+        pairs = [(times[ours], times[other]) for times in rounds]
+        values = [a / b for a, b in pairs]
+        mine, theirs, ratio = map(statistics.median, (*zip(*pairs), values))
+        above = bar is not None and ratio > bar
+        print(f"{ours:<20}{mine:>9.3f}   {other:<22}{theirs:>9.3f}  {ratio:6.2f} "
+              f"({min(values):.2f}, {max(values):.2f})"
+              + (f" {word} {bar:.2f}{', above' * above}" if bar else ""))
+        good = good and not above
+        over_torch = other.startswith("torch")
+        (cells if over_torch else over_first).append(
+            f"{ratio:.2f}" + f" ({mine:.0f}, {theirs:.0f})" * over_torch)
+    print(flush=True)
+    return good, [*cells, ", ".join(over_first)]
 
 
 def main():
@@ -111,23 +131,36 @@ def main():
     parser.add_argument("--build", type=lambda path: Path(path).resolve(), required=True)
     parser.add_argument("--mpiexec", required=True)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
+    parser.add_argument("--torch", metavar="PYTHON", default=sys.executable,
+                        help="the Python that has PyTorch, as a virtual environment's")
+    parser.add_argument("--only", default="", help="work that has this in its name, as bf16 has")
     parser.add_argument("--no-judge", action="store_true", help="exit with 0 whatever the ratios")
     parser.add_argument("--elements", type=int, default=0, help="that Adam updates, 0: what fits")
     for name in ("rounds", "steps", "width", "layers", "batch"):
         parser.add_argument(f"--{name}", type=int, default=0)
     arguments = parser.parse_args()
-    device = GPU if arguments.device == "cuda" else CPU
-    device.rounds = arguments.rounds or device.rounds
-    device.steps = arguments.steps or device.steps
-    device.model = {name: getattr(arguments, name) or usual for name, usual in device.model.items()}
-    rounds, words = measure(arguments, device)
-    if not rounds:
-        print(words)
-        return SKIPPED
-    print("step: {layers} layers of {width}, {batch} samples a rank".format(**device.model)
-          + f"; {device.ranks} ranks, {len(rounds)} rounds\n{words}\n")
-    # On the CPU what is over the aim is no failure.
-    return 0 if print_ratios(rounds, device) or arguments.no_judge or device is CPU else 1
+    rows = [row for row in ([GPU] if arguments.device == "cuda" else CPU)
+            if arguments.only in str(row)] or parser.error("--only: there is no such work")
+    table, all_good = [HEAD, ["---", *["---:"] * 4]], True
+    for row in rows:
+        row.steps = arguments.steps or row.steps
+        row.model |= {name: value for name in row.model if (value := getattr(arguments, name, 0))}
+        with tempfile.TemporaryDirectory() as folder:
+            rounds, words = zip(*(measure(arguments, row, Path(folder) / "log")
+                                  for _ in range(arguments.rounds or (3 if row is GPU else 5))))
+        if not rounds[0]:
+            print(words[0])
+            return SKIPPED
+        print(f"step: {row}; {len(rounds)} rounds\n{words[0]}"
+              + f"; Adam of {arguments.elements} parameters" * (row is GPU) + "\n")
+        judged = row is GPU or AVX512 and "torch fsdp" in rounds[0]
+        good, cells = print_ratios(rounds, row, "bar" if judged else "aim")
+        all_good = all_good and (good or not judged)
+        table.append(cells)
+    if arguments.device == "cpu":
+        print("\n".join(f"| {' | '.join(cells)} |" for cells in table))
+        print(f"\nRatio (ms a step of each): medians of {len(rounds)} rounds in turn. {words[0]}.")
+    return 0 if all_good or arguments.no_judge else 1
 
 
 if __name__ == "__main__":

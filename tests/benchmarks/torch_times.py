@@ -1,66 +1,123 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""PyTorch's times, as JSON: what step_benchmark.py compares the programs with. Medians, in ms.
+"""torch_times.py JSON: PyTorch's times, as JSON, for step_benchmark.py: medians, in ms.
 
-On the CPU, two ranks of one thread each, gloo, fp32: a step with DistributedDataParallel ("ddp"),
-and with that and ZeroRedundancyOptimizer ("zero"). On one GPU: fused AdamW over one fp32 tensor
-("adam fp32"), and, as PyTorch has no fused update of 16-bit parameters with fp32 master weights,
-the same between two casts, the gradients' to fp32 and the weights' back to bf16 ("adam bf16"). Then
-an eager step in bf16 with fp32 master weights. The host waits for the GPU once a step, where the
-programs do: for the loss, between backward and update ("step"); "step, same work" also forms the
-norm of the gradients, as every step of ours does. Times lie between CUDA events; a step's is that
-from its beginning to the next one's. Samples are random and stay the same; the programs make theirs
-anew in every step.
+On the CPU, over gloo, ranks of one thread each: a step with DistributedDataParallel ("ddp"), with
+that and ZeroRedundancyOptimizer ("zero"), and with FSDP2, layer by layer ("fsdp"); Adam is fused.
+In bf16 products and what is sent are in bf16, Adam and the weights that it updates in fp32, as in
+the programs: by FSDP2's MixedPrecisionPolicy, else by MasterAdam on a network in bf16, because the
+shorter torch.autocast sends fp32. A PyTorch older than FSDP2 (2.6) has "ddp" and "zero" in fp32
+alone, and Adam is not fused. The norm of the gradients, part of every step of ours, is left out.
+
+On one GPU: fused Adam over one fp32 tensor ("adam fp32"), and, as PyTorch has no fused update of
+16-bit parameters with fp32 master weights, the same between two casts, the gradients' to fp32 and
+the weights' back to bf16 ("adam bf16"). Then an eager step in bf16 with MasterAdam. The host waits
+for the GPU once a step, where the programs do: for the loss, between backward and update ("step");
+"step, same work" also forms the norm of the gradients, as every step of ours does. Times lie
+between CUDA events; a step's is that from its beginning to the next one's.
+
+Samples are random and stay the same; the programs make theirs, or read them, anew in every step.
 """
-import argparse
 import json
 import statistics
 import sys
+import tempfile
 import time
+from types import SimpleNamespace
 
 SKIPPED = 77
 WARM_UP, REPEATS = 10, 50  # on a GPU
-CPU_STEPS, CPU_WARM_UP = 20, 3
-PORT = 29871
+CPU_WARM_UP, CPU_REPEATS = 3, 12
 
 try:
     import torch
+    from torch import distributed, multiprocessing, nn
+    from torch.distributed.optim import ZeroRedundancyOptimizer
 except ImportError as missing:
     print(f"no comparison with PyTorch: {missing}")
     sys.exit(SKIPPED)
+HAS_FSDP2 = tuple(map(int, torch.__version__.split(".")[:2])) >= (2, 6)
+if HAS_FSDP2:
+    from torch.distributed import fsdp  # an old one may not even be imported by a new Python
+ADAM = {"lr": 2e-3, "fused": HAS_FSDP2}
 
 
-def stack_of_layers(width, layers):
-    modules = [kind for _ in range(layers)
-               for kind in (torch.nn.Linear(width, width), torch.nn.ReLU())]
-    return torch.nn.Sequential(*modules[:-1])
+def stack_of_layers(model, outputs):
+    modules = [kind for _ in range(model.layers - 1)
+               for kind in (nn.Linear(model.width, model.width), nn.ReLU())]
+    return nn.Sequential(*modules, nn.Linear(model.width, outputs))
 
 
-def worker(rank, kind, width, layers, batch, results):
-    """One rank of a run; puts the median of its step times into results."""
-    torch.set_num_threads(1)
-    torch.distributed.init_process_group("gloo", f"tcp://127.0.0.1:{PORT}", rank=rank, world_size=2)
-    network = torch.nn.parallel.DistributedDataParallel(stack_of_layers(width, layers))
-    optimizer = torch.optim.Adam(network.parameters(), lr=2e-3)
+class MasterAdam(torch.optim.Optimizer):
+    """Adam of bf16 parameters, with fp32 masters of those that it is given."""
+
+    def __init__(self, params, **options):
+        super().__init__(params, options)
+        self.params = [param for group in self.param_groups for param in group["params"]]
+        self.masters = [param.detach().float() for param in self.params]
+        for master in self.masters:
+            master.grad = torch.empty_like(master)
+        self.adam = torch.optim.Adam(self.masters, **options)
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        grads = [param.grad for param in self.params]
+        torch._foreach_copy_([master.grad for master in self.masters], grads)
+        self.adam.step(closure)
+        torch._foreach_copy_(self.params, self.masters)
+
+
+def distribute(kind, network, dtype):
+    """The network as the ranks share it, and its optimizer."""
+    if kind == "fsdp":
+        mesh = distributed.init_device_mesh("cpu", (distributed.get_world_size(),))
+        policy = fsdp.MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=dtype)
+        for part in [*network[::2], network]:  # every other one is a ReLU
+            fsdp.fully_shard(part, mesh=mesh, mp_policy=policy)
+        return network, torch.optim.Adam(network.parameters(), **ADAM)
+    network = nn.parallel.DistributedDataParallel(network.to(dtype))
+    adam = torch.optim.Adam if dtype == torch.float32 else MasterAdam
     if kind == "zero":
-        from torch.distributed.optim import ZeroRedundancyOptimizer
-        optimizer = ZeroRedundancyOptimizer(network.parameters(), torch.optim.Adam, lr=2e-3)
-    inputs, targets = torch.rand(batch, width), torch.rand(batch, width)
+        return network, ZeroRedundancyOptimizer(network.parameters(), adam, **ADAM)
+    return network, adam(network.parameters(), **ADAM)
+
+
+def cpu_step_time(kind, model):
+    """Called by all ranks together; this one's."""
+    text, width = model.task == "text", model.width
+    dtype = torch.bfloat16 if model.dtype == "bf16" else torch.float32
+    outputs = 256 if text else width
+    network, optimizer = distribute(kind, stack_of_layers(model, outputs), dtype)
+    inputs = torch.rand(model.batch, width, dtype=dtype)
+    targets = torch.randint(outputs, (model.batch,)) if text else torch.rand(model.batch, width)
+    loss = nn.functional.cross_entropy if text else nn.functional.mse_loss
     times = []
-    for _ in range(CPU_STEPS):
+    for _ in range(CPU_WARM_UP + CPU_REPEATS):
         start = time.perf_counter()
         optimizer.zero_grad()
-        torch.nn.functional.mse_loss(network(inputs), targets).backward()
+        loss(network(inputs).float(), targets).backward()
         optimizer.step()
         times.append((time.perf_counter() - start) * 1000)
-    results.put(statistics.median(times[CPU_WARM_UP:]))
-    torch.distributed.destroy_process_group()
+    return statistics.median(times[CPU_WARM_UP:])
 
 
-def cpu_time(kind, model):
-    results = torch.multiprocessing.get_context("spawn").SimpleQueue()
-    torch.multiprocessing.spawn(worker, (kind, *model, results), nprocs=2)
-    return max(results.get(), results.get())  # the slowest rank's
+def worker(rank, kinds, model, store, results):
+    torch.set_num_threads(1)
+    distributed.init_process_group("gloo", f"file://{store}/ranks", rank=rank,
+                                   world_size=model.ranks)
+    results.put([cpu_step_time(kind, model) for kind in kinds])
+    distributed.barrier()
+    distributed.destroy_process_group()
+
+
+def cpu_times(model):
+    """The slowest rank's, by kind; none in bf16 where PyTorch is old."""
+    kinds = ["ddp", "zero", "fsdp"] if HAS_FSDP2 else ["ddp", "zero"] * (model.dtype == "fp32")
+    results = multiprocessing.get_context("fork").SimpleQueue()
+    with tempfile.TemporaryDirectory() as store:  # forked ranks need not import PyTorch again
+        multiprocessing.start_processes(worker, (kinds, model, store, results),
+                                        nprocs=model.ranks, start_method="fork")
+    return dict(zip(kinds, map(max, zip(*(results.get() for _ in range(model.ranks))))))
 
 
 def median_ms(work):
@@ -74,14 +131,10 @@ def median_ms(work):
     return statistics.median([a.elapsed_time(b) for a, b in zip(marks, marks[1:])][WARM_UP:])
 
 
-def fused_adam(weights):
-    return torch.optim.AdamW(weights, lr=2e-3, weight_decay=0.0, fused=True)
-
-
 def adam_times(elements):
     weights = torch.rand(elements, device="cuda")
     weights.grad = torch.rand(elements, device="cuda").sub_(0.5).mul_(1e-2)
-    optimizer = fused_adam([weights])
+    optimizer = torch.optim.Adam([weights], **ADAM)
     grads, params = weights.grad.to(torch.bfloat16), weights.to(torch.bfloat16)
 
     def mixed():
@@ -92,52 +145,39 @@ def adam_times(elements):
         return {"adam fp32": median_ms(optimizer.step), "adam bf16": median_ms(mixed)}
 
 
-def gpu_step_time(width, layers, batch, with_norm):
-    network = stack_of_layers(width, layers).to(device="cuda", dtype=torch.bfloat16)
-    params = list(network.parameters())
-    masters = [param.detach().float() for param in params]
-    for master in masters:
-        master.grad = torch.empty_like(master)
-    optimizer = fused_adam(masters)
-    inputs = torch.rand(batch, width, device="cuda", dtype=torch.bfloat16)
-    targets = torch.rand(batch, width, device="cuda")
+def gpu_step_time(model, with_norm):
+    network = stack_of_layers(model, model.width).to(device="cuda", dtype=torch.bfloat16)
+    optimizer = MasterAdam(network.parameters(), **ADAM)
+    inputs = torch.rand(model.batch, model.width, device="cuda", dtype=torch.bfloat16)
+    targets = torch.rand(model.batch, model.width, device="cuda")
 
     def step():
-        loss = torch.nn.functional.mse_loss(network(inputs).float(), targets)
+        loss = nn.functional.mse_loss(network(inputs).float(), targets)
         loss.backward()
-        with torch.no_grad():
-            grads = [param.grad for param in params]
-            if with_norm:
-                norms = torch.stack(torch._foreach_norm(grads)).float()
-                torch.stack([loss, norms.norm()]).tolist()
-            else:
-                loss.item()
-            torch._foreach_copy_([master.grad for master in masters], grads)
-            optimizer.step()
-            torch._foreach_copy_(params, masters)
-            network.zero_grad(set_to_none=True)
+        if with_norm:
+            norms = torch._foreach_norm([param.grad for param in optimizer.params])
+            torch.stack([loss.detach(), torch.stack(norms).float().norm()]).tolist()
+        else:
+            loss.item()
+        optimizer.step()
+        optimizer.zero_grad()
     return median_ms(step)
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
-    parser.add_argument("--elements", type=int, default=256 << 20, help="that Adam updates")
-    for name in ("width", "layers", "batch"):
-        parser.add_argument(f"--{name}", type=int, required=True)
-    arguments = parser.parse_args()
-    model = arguments.width, arguments.layers, arguments.batch
+    model = SimpleNamespace(**json.loads(sys.argv[1]))
     words = f"PyTorch {torch.__version__}"
-    if arguments.device == "cpu":
-        times = {kind: cpu_time(kind, model) for kind in ("ddp", "zero")}
-    elif not (seen := torch.cuda.is_available()) or not hasattr(torch, "_foreach_copy_"):
-        print(words, "is too old: 2.1 is needed" if seen else "sees no GPU")
+    if model.device == "cpu":
+        words += "" if HAS_FSDP2 else ", too old for fused Adam, bf16 over gloo and FSDP2"
+        times = cpu_times(model)
+    elif not HAS_FSDP2 or not torch.cuda.is_available():
+        print(words, "sees no GPU" if HAS_FSDP2 else "is too old: 2.6 is needed")
         return SKIPPED
     else:
         words += f" on {torch.cuda.get_device_name()}"
-        times = {"step": gpu_step_time(*model, with_norm=False),
-                 "step, same work": gpu_step_time(*model, with_norm=True),
-                 **adam_times(arguments.elements)}
+        times = {"step": gpu_step_time(model, with_norm=False),
+                 "step, same work": gpu_step_time(model, with_norm=True),
+                 **adam_times(model.elements)}
     print(json.dumps({"words": words, "ms": times}))
     return 0
 
