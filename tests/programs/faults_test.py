@@ -34,8 +34,8 @@ STANDS = (r"^rank (?!{bad}/)\d+/\d+: step \d+, (forward|backward|update): "
           r"on stream (compute|communication) has waited {patience} s for ranks? {bad}: "
           r"a rank is stuck or gone, or a step takes longer than --timeout allows$")
 
-# Exit code (None: any but 0), ranks (0: without a launcher), chapter, arguments, the fault or how a
-# shell starts the program, and what every line of its own says.
+# Exit code (None: any but 0), ranks (0: without a launcher), chapter, arguments, the fault (slow:
+# under a slow launcher) or how a shell starts the program, and what every line of its own says.
 ENDS = [
     # Also: the injector sees that no message is that near to the end.
     (NONE, 2, ZERO3, MLP, "none 0 0", "parameters [0-9a-f]{16} .* 0 steps skipped"),
@@ -51,7 +51,8 @@ ENDS = [
           (COMMUNICATION, "long", "^rank 1/2: a message with rank 0 failed: a rank is gone, or "
                                   "runs another build; MPI says: [^()&]*truncated"),
           (RESOURCES, "memory", r"^rank 1/2: the system gave no \d+ bytes for .*: use fewer"))),
-    (COMMUNICATION, 2, ZERO2, MLP, "unfinished 1 1", "the end of MPI on the host has waited"),
+    (COMMUNICATION, 2, ZERO2, MLP, "slow unfinished 1 1", "the end of MPI on the host has waited"),
+    (RESOURCES, 1, DDP, MLP, "slow memory 0 9", "^rank 0/1: the system gave no"),
     (NUMERICS, 2, DDP, MLP, "bit 1 61", "parameters of layer 3 differ between rank 0 .* rank 1"),
     (RESOURCES, 0, ALONE, TEXT, "memory 0 1", "for data: use a smaller --data or --batch"),
     (RESOURCES, 0, ALONE, TEXT, "thread 0 1", SHORT_OF),
@@ -130,13 +131,15 @@ class Test:
             print(f"FAILED {name}\n{traceback.format_exc()}", flush=True)
 
     def ends(self, folder, code, ranks, chapter, args, how, words):
+        slow, how = how.startswith("slow "), how.removeprefix("slow ")
         inject = 'LD_PRELOAD="$INJECTOR" {} exec "$@"'
         shell = how if "$@" in how else inject.format(how if "=" in how else f'FAULT="{how}"')
         launch = [self.programs.mpiexec, "-n", str(ranks)] if ranks else []
         program = self.programs.command(0, chapter, *args.split())
         start = time.monotonic()
         outcome = self.programs.start([*launch, "bash", "-c", shell, "bash", *program], folder,
-                                      INJECTOR=self.injector)
+                                      INJECTOR=self.injector,
+                                      **{"LD_PRELOAD": self.injector} if slow else {})
         took = time.monotonic() - start
         patience = 0
         if re.match("stopped|stuck|unfinished", how):
