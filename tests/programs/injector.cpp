@@ -47,6 +47,7 @@ template <class Function> Function* next(const char* name) {
 }
 
 std::atomic<Clock::time_point> last_test;
+std::atomic<bool> with_itself = false;  // this rank exchanges, in a run of two, instead of its peer
 }  // namespace
 
 extern "C" {
@@ -60,6 +61,7 @@ int MPI_Isend(const void* data, int count, MPI_Datatype type, int to, int tag, M
   if (is_now("stuck")) sleep_long();
   if (is_now("short")) count /= 2;
   if (is_now("lost")) to = MPI_PROC_NULL;
+  if (with_itself.exchange(false)) to = zero::launcher().rank;
   const bool flips = is_now("bit");
   if (flips || is_now("nan")) {
     spoiled.assign(static_cast<const char*>(data), static_cast<const char*>(data) + count);
@@ -73,6 +75,10 @@ int MPI_Isend(const void* data, int count, MPI_Datatype type, int to, int tag, M
 int MPI_Irecv(void* data, int count, MPI_Datatype type, int from, int tag, MPI_Comm comm,
               MPI_Request* request) {
   if (is_now("long")) count /= 2;
+  if (is_now("skips")) {
+    with_itself = true;
+    from = zero::launcher().rank;
+  }
   return PMPI_Irecv(data, count, type, from, tag, comm, request);
 }
 
