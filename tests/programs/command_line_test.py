@@ -162,10 +162,10 @@ class Test:
         command = [self.programs.mpiexec, *halves[0], ":", *halves[1]]
         self.check(f"{first} : {second}", self.refused, command, USAGE, words)
 
-    def another_launcher(self, folder, prefix):
+    def another_launcher(self, folder, size, rank):
         """Each of its four ranks believes to be alone; only the first is to say so."""
         command = self.programs.command(0, "05_zero2", "--log", "new.log")
-        places = [{f"{prefix}_SIZE": "4", f"{prefix}_RANK": str(rank)} for rank in range(4)]
+        places = [{size: "4", rank: str(place)} for place in range(4)]
         self.refused(folder, command, USAGE, "4 ranks, MPI sees 1, mpirun", **places[0])
         before = contents(folder)
         for place in places[1:]:
@@ -283,8 +283,9 @@ def main():
         test.check_refused(*row)
     for row in UNEQUAL:
         test.check_unequal(*row)
-    test.check("another MPI's mpirun", test.another_launcher,
-               "PMI" if "openmpi" in Path(options.mpiexec).name else "OMPI_COMM_WORLD")
+    of_mpi = "PMI" if "openmpi" in Path(options.mpiexec).name else "OMPI_COMM_WORLD"
+    test.check("another MPI's mpirun", test.another_launcher, f"{of_mpi}_SIZE", f"{of_mpi}_RANK")
+    test.check("srun without MPI", test.another_launcher, "SLURM_STEP_NUM_TASKS", "SLURM_PROCID")
     for number, chapter in enumerate(CHAPTERS):
         test.check(f"{chapter} --help", test.help, chapter, 4 if number in (1, 5) else 0)
         test.check(f"{chapter} --log", test.log, chapter, 0 if chapter == ALONE else 3)
