@@ -75,6 +75,9 @@ ENDS = [
     (RESOURCES, 0, ALONE, TEXT, 'ulimit -f 1; "$@"', "new.log: File too large"),
     (USAGE, 0, ALONE, TEXT, 'mkfifo new.log; "$@"; code=$?; rm new.log; exit $code',
      "--log new.log: cannot be written: No such device or address"),
+    (NONE, 0, ALONE, "--width 8 --layers 2 --batch 2 --steps 2000 --log pipe",  # a slow reader's
+     'mkfifo pipe; exec 3<>pipe; (sleep 0.5; timeout 9 head -n 2002 >read) <&3 & "$@" && wait',
+     "parameters [0-9a-f]{16} "),
     (RESOURCES, 0, ALONE, "--data large", 'truncate -s 1T large; "$@"',
      "available: use a smaller --data or --batch"),
     *((DATA, ranks, chapter, f"{TEXT} --data {SHORT_FILE}", '"$@"',
