@@ -2,10 +2,10 @@
 // How this process was started.
 #pragma once
 #include <cstdlib>
-#include <string>
 
 namespace zero {
-/// Number and place of this process as its launcher (mpirun) announces them; 1 and 0 without one.
+/// Number and place of this process as its launcher (mpirun, srun) announces them; 1 and 0 without
+/// one.
 struct Launcher {
   int ranks = 1;
   int rank = 0;
@@ -13,10 +13,14 @@ struct Launcher {
 };
 
 inline Launcher launcher() {
-  // Open MPI's first: a batch system may have left PMI's in the environment that it starts in.
-  for (const std::string of : {"OMPI_COMM_WORLD_", "PMI_"}) {
-    const char* ranks = std::getenv((of + "SIZE").c_str());
-    const char* place = std::getenv((of + "RANK").c_str());
+  // Open MPI's first: a batch system may have left PMI's in the environment that it starts in. A
+  // batch system's own last: mpirun may have been started by it, as one task a host.
+  constexpr const char* names[][2] = {{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"},
+                                      {"PMI_SIZE", "PMI_RANK"},
+                                      {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID"}};
+  for (const auto& [size, rank] : names) {
+    const char* ranks = std::getenv(size);
+    const char* place = std::getenv(rank);
     if (!ranks || std::atoi(ranks) <= 0) continue;
     return {std::atoi(ranks), place ? std::atoi(place) : 0, true};
   }

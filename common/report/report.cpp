@@ -326,15 +326,17 @@ void Report::print_step() {
   };
   fmt::print("{}{:>8}{:>12}{:>12}{:>12.2f}", shows_progress_ ? "\r\033[K" : "", done,
              cell(last_.loss), cell(last_.grad_norm), milliseconds(times_.back()));
-  if (run_.options.dtype == Dtype::fp16) fmt::print("{:>10g}", last_.loss_scale);
+  const bool fp16 = run_.options.dtype == Dtype::fp16;
+  if (fp16) fmt::print("{:>10g}", last_.loss_scale);
   if (stays) {
     fmt::print("{}\n", last_.skipped ? "  skipped: a gradient is not finite" : "");
   } else {
     fmt::print("  {:.0f} s left", milliseconds(median_after_warm_up(times_)) * to_do / 1000);
   }
-  constexpr const char* advice = "try a lower --lr, or --dtype bf16, which needs no loss scale";
+  const char* const advice =
+      fp16 ? "try a lower --lr, or --dtype bf16, which needs no loss scale" : "try a lower --lr";
   if (skipped_in_a_row_ == 8) fmt::print("8 steps in a row were skipped: {}\n", advice);
-  const bool least = last_.skipped && run_.options.dtype == Dtype::fp16 && last_.loss_scale == 1;
+  const bool least = last_.skipped && fp16 && last_.loss_scale == 1;
   if (least && !told_least_) fmt::print("the loss scale cannot be less than 1: {}\n", advice);
   told_least_ |= least;
   std::fflush(stdout);

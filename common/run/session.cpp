@@ -2,6 +2,7 @@
 #include "run/session.hpp"
 
 #include <semaphore.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <numeric>
@@ -15,11 +16,23 @@ namespace zero {
 namespace {
 std::atomic<bool> finalizing = false;
 
+/// What MPI_Abort says to MPICH's launcher, where there is that one. MPI_Abort itself cannot be
+/// called within MPI_Finalize, and one rank alone it only lets exit; of a rank that leaves without
+/// a word the launcher makes exit code 1, or 9, if it sees its connection close after its end.
+void tell_launcher(int code) {
+  const char* connection = std::getenv("PMI_FD");
+  const std::string word = fmt::format("cmd=abort exitcode={}\n", code);
+  const int fd = connection ? std::atoi(connection) : -1;
+  const bool told = send(fd, word.data(), word.size(), MSG_NOSIGNAL) > 0;
+  if (told) std::this_thread::sleep_for(std::chrono::seconds(5));  // it ends the job sooner
+}
+
 void end_job(int code) {
   // The launcher ends the job at once, and what it has not yet passed on is lost. The thread that
   // fails calls MPI even if another is in it: nothing that is sent matters any more.
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
-  if (finalizing) std::_Exit(code);  // MPI can no longer
+  if (finalizing || launcher().ranks == 1) tell_launcher(code);
+  if (finalizing) std::_Exit(code);
   alarm(10);  // of a launcher that cannot be reached MPI waits for an answer
   MPI_Abort(MPI_COMM_WORLD, code);
 }

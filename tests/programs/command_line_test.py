@@ -93,7 +93,7 @@ UNEQUAL = [
 def fill(folder):
     """What a user may have lying there. Paths are bytes: one is no text in any encoding."""
     text = "to be or not to be\n" * 9
-    for name, content in {"kept.log": "kept\n", "empty.txt": "", "five.txt": "12345",
+    for name, content in {"kept.log": "kept\n" * 9999, "empty.txt": "", "five.txt": "12345",
                           "eight.txt": "12345678", "text.txt": text,
                           NOT_UTF8: text}.items():
         (folder / name).write_text(content)
@@ -162,10 +162,10 @@ class Test:
         command = [self.programs.mpiexec, *halves[0], ":", *halves[1]]
         self.check(f"{first} : {second}", self.refused, command, USAGE, words)
 
-    def another_launcher(self, folder, prefix):
+    def another_launcher(self, folder, size, rank):
         """Each of its four ranks believes to be alone; only the first is to say so."""
         command = self.programs.command(0, "05_zero2", "--log", "new.log")
-        places = [{f"{prefix}_SIZE": "4", f"{prefix}_RANK": str(rank)} for rank in range(4)]
+        places = [{size: "4", rank: str(place)} for place in range(4)]
         self.refused(folder, command, USAGE, "4 ranks, MPI sees 1, mpirun", **places[0])
         before = contents(folder)
         for place in places[1:]:
@@ -217,7 +217,7 @@ class Test:
         printed = self.good(folder, 2, "04_zero1", *SMALL, "--steps", 2, "--dtype", "fp16",
                             "--loss-scale", "1e38", "--log", "new.log")
         expect(printed.count("skipped: a gradient is not finite") == 2 and
-               "2 steps skipped" in printed, f"said and counted: {printed}")
+               "2 steps skipped\nno step was taken" in printed, f"said and counted: {printed}")
         _, steps, summary = read_log(folder / "new.log")
         said = [(step["skipped"], step["grad_norm"], type(step["loss"])) for step in steps]
         expect(said == [(True, None, float)] * 2, f"skipped: {steps}")
@@ -241,19 +241,19 @@ class Test:
 
     def other_texts(self, folder):
         """Ranks in folders of their own, each with a text of that name."""
-        for rank, text in enumerate(("to be or not to be", "to be or not to me")):
+        for rank, text in enumerate(("or not to be", "or not to be", "or not to me")):
             (folder / str(rank)).mkdir()
             (folder / str(rank) / "text.txt").write_text(text)
         own = " ".join(self.programs.command(0, "05_zero2", "--data", "text.txt"))
         place = "OMPI_COMM_WORLD_RANK" if "openmpi" in self.programs.mpiexec else "PMI_RANK"
-        self.refused(folder, [self.programs.mpiexec, "-n", "2", "sh", "-c",
+        self.refused(folder, [self.programs.mpiexec, "-n", "3", "sh", "-c",
                               f"cd ${place} && exec {own}"], DATA,
-                     "rank 1 reads a text of 18 bytes, digest [0-9a-f]{16}, rank 0, same file")
+                     "rank 2 reads a text of 12 bytes, digest [0-9a-f]{16}, rank 0, same file")
 
     def every_tenth(self, folder, chapter, ranks):
-        printed = self.good(folder, ranks, chapter, *SMALL, "--steps", 100)
+        printed = self.good(folder, ranks, chapter, *SMALL, "--steps", 101)
         steps = [int(n) for n in re.findall(r"(?m)^ *(\d+)(?: +\d+\.\d+){3}$", printed)]
-        expect(steps == [1, *range(10, 101, 10)], f"every tenth expected: {printed}")
+        expect(steps == [1, *range(10, 101, 10), 101], f"every tenth expected: {printed}")
         expect(re.fullmatch(r"([ -~]{0,80}\n)*", printed), f"plain and narrow: {printed!r}")
         expect(re.search(r"(?m)^parameters [0-9a-f]{16} ", printed), printed)
 
@@ -283,8 +283,9 @@ def main():
         test.check_refused(*row)
     for row in UNEQUAL:
         test.check_unequal(*row)
-    test.check("another MPI's mpirun", test.another_launcher,
-               "PMI" if "openmpi" in Path(options.mpiexec).name else "OMPI_COMM_WORLD")
+    of_mpi = "PMI" if "openmpi" in Path(options.mpiexec).name else "OMPI_COMM_WORLD"
+    test.check("another MPI's mpirun", test.another_launcher, f"{of_mpi}_SIZE", f"{of_mpi}_RANK")
+    test.check("srun without MPI", test.another_launcher, "SLURM_STEP_NUM_TASKS", "SLURM_PROCID")
     for number, chapter in enumerate(CHAPTERS):
         test.check(f"{chapter} --help", test.help, chapter, 4 if number in (1, 5) else 0)
         test.check(f"{chapter} --log", test.log, chapter, 0 if chapter == ALONE else 3)

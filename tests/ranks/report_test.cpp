@@ -72,6 +72,16 @@ TEST_CASE("the median is the slowest rank's, and not of its first three steps") 
   }
 }
 
+TEST_CASE("a check on the way is in no step's time") {
+  Reported run;
+  constexpr int ms = 500;
+  std::this_thread::sleep_for(std::chrono::milliseconds(ms));
+  run.report.check({{1}, false, {0}, {0}});
+  run.report.add({});
+  const std::vector<Json> lines = run.finish();
+  if (ranks().rank == 0) CHECK(lines.at(1)["ms"] < ms);
+}
+
 TEST_CASE("bytes are of the rank that has most, padding is of all ranks") {
   const Tensor data(Device::cpu, Kind::data, Dtype::fp32, last() ? 1000 : 10);
   const Tensor workspace(Device::cpu, Kind::workspace, Dtype::fp32, last() ? 10 : 500);
