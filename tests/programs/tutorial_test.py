@@ -25,7 +25,7 @@ REFUSED = [
     ("lesson 05 06", 2, "name one chapter"), ("doctor now", 2, "no options"),
     ("test --fast", 2, "not '--fast'"), ("test --all --gpu", 2, "not '--all --gpu'"),
     ("demo --ranks", 2, "--ranks needs a value"), ("demo --ranks 0", 2, "not '0'"),
-    ("demo --ranks 99999999999999999999", 2, "from 1 to 999999"),
+    ("demo --ranks 99999999999999999999", 2, "takes 1 to 999999"),
     ("demo --steps 1e3", 2, "not '1e3'"), ("demo fast", 2, "unknown option 'fast'"),
     ("demo --data no.txt", 3, "/no.txt is not a file that can be read"),
 ]
