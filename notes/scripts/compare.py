@@ -62,9 +62,8 @@ def unlike_recorded(runs):
         if not row or run.info["device"] != "cpu":
             return None
         if run.summary["digest"] != row["digest"]:
-            problems.append(f"{run.chapter} {run.dtype}: digest {run.summary['digest']}, loss "
-                            f"{number(run.losses[-1], '.5f')}; the README's {row['digest']}, "
-                            f"{row['loss']}")
+            problems.append(f"{run.chapter} {run.dtype}: {run.summary['digest']}, "
+                            f"the README's {row['digest']}")
     return problems
 
 
