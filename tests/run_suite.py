@@ -9,6 +9,7 @@ The last line is `N passed, N failed, N skipped`; a build that fails or runs no 
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -29,6 +30,9 @@ class Pass:
     folder: Path
     setup: list = field(default_factory=list)
     choice: list = field(default_factory=list)
+    targets: list = field(default_factory=list)  # what is built; nothing named: all
+    needs: list = field(default_factory=list)  # tools without which it is skipped
+    variables: dict = field(default_factory=dict)  # of its environment
     results: list = field(default_factory=list)  # in Meson's form
     broken: str = ""  # why there are no results
 
@@ -43,11 +47,23 @@ def passes(build, everything, gpu_alone):
     first, gpu, no_gpu = Pass("default", build), Pass("gpu", build), "-Dcuda=disabled"
     if gpu_alone or not everything:
         return [gpu if gpu_alone else first]
+    clang = "clang++-16"  # the first to know all of our C++20
     own_symbols = "-Db_lundef=false"  # the sanitizers' own symbols come only with the program
     asan = [no_gpu, "-Db_sanitize=address,undefined", own_symbols]
     tsan = [no_gpu, "-Db_sanitize=thread", own_symbols]
+    chapters = [f"{folder.name}/{folder.name}" for folder in sorted(ROOT.glob("0?_*"))]
+
+    def digests(name, *setup, **how):
+        return Pass(name, build / name, [no_gpu, "-Ddebug=false", *setup],
+                    ["--suite", "digests"], **{"targets": chapters} | how)
+
     return [first, gpu, Pass("cpu", build / "cpu", [no_gpu]), Pass("asan", build / "asan", asan),
-            Pass("tsan", build / "tsan", tsan), Pass("long", build, [], ["--suite", "long"])]
+            Pass("tsan", build / "tsan", tsan), Pass("long", build, [], ["--suite", "long"]),
+            # What must have no say in the bits: the compiler, its zeal, the instruction set.
+            digests("clang", needs=[clang], variables={"CXX": clang}),
+            digests("O1", "-Doptimization=1"),
+            digests("arm64", f"--cross-file={ROOT / 'tests/arm64.ini'}", targets=chapters[:1],
+                    needs=["aarch64-linux-gnu-g++", "qemu-aarch64-static"])]
 
 
 def say(text, passing=False):
@@ -66,7 +82,8 @@ def print_tail(text):
 
 def logged(run, command, log):
     """Runs a command with its output in a file; returns its exit code."""
-    environment = os.environ | {"PYTHONUNBUFFERED": "1"}  # Meson's lines as they come
+    unbuffered = {"PYTHONUNBUFFERED": "1"}  # Meson's lines as they come
+    environment = os.environ | run.variables | unbuffered
     with log.open("w", errors="replace") as out:
         process = subprocess.Popen(command, env=environment, text=True, errors="replace", **PIPED)
         for line in process.stdout:
@@ -79,7 +96,7 @@ def compile_pass(run, mpi):
     """Configures the build where that is still to be done, and compiles."""
     (run.folder / "log").mkdir(parents=True, exist_ok=True)
     steps = {"setup": ["meson", "setup", run.folder, f"-Dmpi={mpi}", *run.setup],
-             "build": ["ninja", "-C", run.folder]}
+             "build": ["ninja", "-C", run.folder, *run.targets]}
     if (run.folder / "build.ninja").exists():
         del steps["setup"]
     start = time.monotonic()
@@ -214,6 +231,10 @@ def main():
     for run in runs:
         if run.name == "cpu" and not (options.build / "tests/gpu/overlap").exists():
             continue  # the first build had no CUDA either
+        if missing := [tool for tool in run.needs if not shutil.which(tool)]:
+            why = f"it needs {', '.join(missing)}"
+            run.results.append({"name": "all of it", "result": "SKIP", "stdout": why})
+            continue
         if not options.carried:
             compile_pass(run, options.mpi)
         if not run.broken:

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Recomputes each claim of the tutorial from the logs of runs."""
+import json
 import math
 from fractions import Fraction
+from pathlib import Path
 
 from runs import KINDS, bits
 
@@ -46,6 +48,23 @@ def wrong_traffic(runs):
             for row, sent in [*traffic["phases"].items(), ("padding", traffic["padding"]),
                               ("scalars", traffic["scalars"])]
             if sent["counted"] != sent["predicted"]]
+
+
+def unlike_recorded(runs):
+    """A sentence for each run whose bits are not those of notes/digests.json; None where the file
+    has other runs, or these were on GPUs, whose products have bits of their own."""
+    rows = json.loads((Path(__file__).resolve().parents[1] / "digests.json").read_text())
+    recorded = {(row["program"], row["ranks"], row["options"]): row for row in rows}
+    problems = []
+    for run in runs:
+        words = " ".join(word for word in run.words if word != "--quiet")
+        row = recorded.get((run.chapter, run.ranks, words))
+        if not row or run.info["device"] != "cpu":
+            return None
+        if run.summary["digest"] != row["digest"]:
+            problems.append(f"{run.chapter} {run.dtype}: {run.summary['digest']}, "
+                            f"the README's {row['digest']}")
+    return problems
 
 
 def claims(runs, ranks):

@@ -108,10 +108,10 @@ def print_figures(runs, options):
         print(failure)
 
 
-def print_claims(claims):
+def print_claims(claims, width=72):
     print()
     for text, problems in claims:
-        print(f"{text + ': ':<72}{'NO' if problems else 'yes'}")
+        print(f"{text + ': ':<{width}}{'NO' if problems else 'yes'}")
         for problem in problems[:5]:
             print(f"    {problem}")
         if len(problems) > 5:
@@ -187,8 +187,11 @@ def main():
     print_memory(runs)
     print_figures(runs, options)
     print_claims(claims)
-    write_summary(runs, claims, options)
     print(f"\nEvery number is in {options.out / 'summary.json'}, the logs are beside it.")
+    if (unlike := compare.unlike_recorded(runs)) is not None:
+        claims.append(("the same bits as the README's run", unlike))
+        print_claims(claims[-1:], width=0)
+    write_summary(runs, claims, options)
     return 1 if any(problems for _, problems in claims) else 0
 
 

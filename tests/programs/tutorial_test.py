@@ -3,6 +3,7 @@
 """`./tutorial` from outside: in a folder whose name has blanks, from another working directory."""
 import contextlib
 import fcntl
+import json
 import re
 import shutil
 import signal
@@ -11,9 +12,11 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 sys.dont_write_bytecode = True
 from programs import CHAPTERS, ROOT, options_of  # noqa: E402
+from compare import unlike_recorded  # noqa: E402
 
 # Wrong arguments, the exit code, and what the one sentence contains.
 REFUSED = [
@@ -22,7 +25,7 @@ REFUSED = [
     ("lesson 05 06", 2, "name one chapter"), ("doctor now", 2, "no options"),
     ("test --fast", 2, "not '--fast'"), ("test --all --gpu", 2, "not '--all --gpu'"),
     ("demo --ranks", 2, "--ranks needs a value"), ("demo --ranks 0", 2, "not '0'"),
-    ("demo --ranks 99999999999999999999", 2, "from 1 to 999999"),
+    ("demo --ranks 99999999999999999999", 2, "takes 1 to 999999"),
     ("demo --steps 1e3", 2, "not '1e3'"), ("demo fast", 2, "unknown option 'fast'"),
     ("demo --data no.txt", 3, "/no.txt is not a file that can be read"),
 ]
@@ -120,6 +123,27 @@ def stopped(options, folder):
         yield f"a demo that is told to stop ends with {code} and leaves {ranks()} processes"
 
 
+def judged():
+    """What the demo's last line says of bits. The whole demo is run by digests_test.py."""
+    def runs():
+        return [SimpleNamespace(chapter=row["program"], ranks=row["ranks"], dtype="fp32",
+                                words=[*row["options"].split(), "--quiet"],
+                                info={"device": "cpu"}, summary=dict(row)) for row in recorded]
+
+    recorded = json.loads((ROOT / "notes/digests.json").read_text())
+    ours, other, on_gpu, unknown = runs(), runs(), runs(), runs()
+    other[3].summary["digest"] = "0123456789abcdef"
+    on_gpu[3].info["device"], unknown[3].words[-1] = "cuda", "--clip=1"
+    if unlike_recorded(ours) != []:
+        yield f"demo: the README's own bits are another's: {unlike_recorded(ours)}"
+    for what, others in {"a GPU": on_gpu, "other options": unknown}.items():
+        if unlike_recorded(others) is not None:
+            yield f"demo: bits with {what} are compared"
+    said = unlike_recorded(other) or []
+    if len(said) != 1 or not said[0].startswith(f"{other[3].chapter} fp32: 0123456789abcdef,"):
+        yield f"demo: of another digest it says {said}"
+
+
 def problems(options, folder):
     copy = Copy(folder)
     for refused in REFUSED:
@@ -128,6 +152,7 @@ def problems(options, folder):
     yield from reports(copy)
     yield from one_at_a_time(copy)
     yield from stopped(options, folder)
+    yield from judged()
 
 
 if __name__ == "__main__":
