@@ -53,13 +53,14 @@ class HostMemory : public DeviceMemory {
  public:
   std::byte* allocate(std::int64_t bytes) override {
     constexpr std::int64_t line = 64, huge_page = 2 << 20;
-    const std::int64_t whole_lines = (bytes + line - 1) / line * line;
-    void* memory = nullptr;
-    if (posix_memalign(&memory, bytes < huge_page ? line : huge_page, whole_lines)) return nullptr;
+    const std::int64_t alignment = bytes < huge_page ? line : huge_page;
+    const std::int64_t whole = (bytes + alignment - 1) / alignment * alignment;
+    void* memory = std::aligned_alloc(alignment, whole);
+    if (!memory) return nullptr;
     // Fewer addresses to translate. Where the system refuses, small pages do as well, only slower.
-    if (bytes >= huge_page) madvise(memory, whole_lines, MADV_HUGEPAGE);
+    if (alignment == huge_page) madvise(memory, whole, MADV_HUGEPAGE);
     // Writing it also makes the system hand it over now and not page by page inside a step.
-    std::memset(memory, 0, whole_lines);
+    std::memset(memory, 0, bytes);
     return static_cast<std::byte*>(memory);
   }
   void release(std::byte* memory) noexcept override { std::free(memory); }

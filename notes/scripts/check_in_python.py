@@ -254,7 +254,7 @@ def train(case, steps):
 
 def run_program(command, case, steps):
     """Runs the program in a temporary directory; answers its log: (steps, summary)."""
-    environment = os.environ | {"OPENBLAS_NUM_THREADS": "1", "MPIEXEC_TIMEOUT": str(DEADLINE)}
+    environment = os.environ | {"MPIEXEC_TIMEOUT": str(DEADLINE)}
     with tempfile.TemporaryDirectory() as directory:
         log = Path(directory) / "log.jsonl"
         arguments = [*command, "--task", case.task, *case.options(), "--steps", str(steps),

@@ -18,7 +18,6 @@ KINDS = ["parameters", "gradients", "optimizer", "communication",
          "activations", "workspace", "data"]
 # Open MPI refuses to start as root, and more ranks than cores, unless told so.
 ENVIRONMENT = {
-    "OPENBLAS_NUM_THREADS": "1",
     "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     "OMPI_MCA_rmaps_base_oversubscribe": "1",
     "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",

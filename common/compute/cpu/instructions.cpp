@@ -3,15 +3,18 @@
 #include "memory/throw_if.hpp"
 
 namespace zero {
+namespace {
+struct Built {
+  const MicroKernel* kernel;
+  bool runs;  // on this machine
+};
+}  // namespace
+
 std::vector<const MicroKernel*> micro_kernels() {
   std::vector<const MicroKernel*> here;
-#if defined(__x86_64__)
-  if (__builtin_cpu_supports("avx512f")) here.push_back(&avx512);
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) here.push_back(&avx2);
-#elif defined(__aarch64__)
-  here.push_back(&neon);
-#endif
-  here.push_back(&plain);
+  for (const auto& [kernel, runs] : std::initializer_list<Built>{MICRO_KERNELS}) {
+    if (runs) here.push_back(kernel);
+  }
   return here;
 }
 

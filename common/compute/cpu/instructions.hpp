@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "compute/cpu/micro_kernel.hpp"
+#include "compute/machine.hpp"
 
 namespace zero {
 /// Those that this machine can run, the widest first.
@@ -13,19 +14,11 @@ std::vector<const MicroKernel*> micro_kernels();
 /// when this machine does not have it.
 const MicroKernel& micro_kernel();
 
-/// An element-wise loop. Its multiplications and additions are never contracted.
-template <class Loop> void on_wide_vectors(const Loop& loop);
+template <class Loop> [[WIDE_LOOP]] void with_wide_vectors(const Loop& loop) { loop(); }
 
-#ifdef __x86_64__
-template <class Loop> [[gnu::target("avx2"), gnu::flatten]] void with_avx2(const Loop& loop) {
-  loop();
-}
-
+/// For element-wise loops. Their multiplications and additions are never contracted.
 template <class Loop> void on_wide_vectors(const Loop& loop) {
   static const bool wide = &micro_kernel() != &plain;
-  wide ? with_avx2(loop) : loop();
+  wide ? with_wide_vectors(loop) : loop();
 }
-#else
-template <class Loop> void on_wide_vectors(const Loop& loop) { loop(); }
-#endif
 }  // namespace zero
