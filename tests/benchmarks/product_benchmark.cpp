@@ -51,6 +51,10 @@ std::pair<double, double> measure(const Product& p) {
     return {reinterpret_cast<std::byte*>(values.data()), std::ssize(values), std::ssize(values)};
   };
   const auto our_product = [&] {
+    // The gradient of a weight, which programs form in its place.
+    if (p.transpose_a)
+      return zero::matmul({view(a), a_row, p.transpose_a}, {view(b), b_row, p.transpose_b}, p.rows,
+                          p.inner, p.columns, result.data());
     zero::matmul({view(a), a_row, p.transpose_a}, {view(b), b_row, p.transpose_b}, p.rows, p.inner,
                  p.columns, [&](const zero::RowPart& part) {
                    std::copy_n(part.values, part.count, result.data() + part.at);

@@ -85,10 +85,17 @@ class CpuKernels : public ElementWise<CpuKernels> {
                               Write write) override {
     with_type(grads.dtype, [&]<class T>(T) {
       T* grad = elements<T>(grads);
-      matmul({dy, shape.outputs, true}, {x, shape.inputs}, shape.outputs, shape.batch, shape.inputs,
-             [&](const RowPart& run) {
-               each(run.count, Store{write}, In<float>{run.values}, InOut<T>{grad + run.at});
-             });
+      const auto form = [&](auto to) {
+        matmul({dy, shape.outputs, true}, {x, shape.inputs}, shape.outputs, shape.batch,
+               shape.inputs, to);
+      };
+      if (grads.dtype == Dtype::fp32 && write == Write::over && shape.inputs % 16 == 0) {
+        form(elements<float>(grads));
+      } else {
+        form([&](const RowPart& run) {
+          each(run.count, Store{write}, In<float>{run.values}, InOut<T>{grad + run.at});
+        });
+      }
       for (std::int64_t j = 0; j < shape.outputs && shape.bias; ++j) {
         const T* delta = elements<T>(dy) + j;
         float sum = 0;

@@ -2,6 +2,7 @@
 #include "compute/cpu/matmul.hpp"
 
 #include "compute/cpu/instructions.hpp"
+#include "memory/error.hpp"
 
 namespace zero {
 namespace {
@@ -21,73 +22,114 @@ struct Space {
   float turned[panel_columns * (most_kc + beside)];  // what is to be transposed, or has been
 };
 
-/// to = the stored block [row, row + rows) x [column, column + columns), widened; to_row: elements
-/// between the starts of its rows.
+/// to = the stored block [row, row + rows) x [column, column + columns), widened. to_row: elements
+/// between the starts of its rows; to_panel: between those of its panels.
 void read(const Matrix& matrix, std::int64_t row, std::int64_t rows, std::int64_t column,
-          std::int64_t columns, float* to, std::int64_t to_row) {
+          std::int64_t columns, float* to, std::int64_t to_row, std::int64_t to_panel) {
   with_type(matrix.elements.dtype, [&]<class T>(T) {
     const T* from = matrix.elements.as<T>().data() + row * matrix.columns + column;
+    const auto copy = [](const T* source, std::int64_t count, float* target) {
+#pragma GCC ivdep
+      for (std::int64_t j = 0; j < count; ++j) target[j] = widen(source[j]);
+    };
     on_wide_vectors([=, from_row = matrix.columns] {
       for (std::int64_t i = 0; i < rows; ++i) {
-#pragma GCC ivdep
-        for (std::int64_t j = 0; j < columns; ++j)
-          to[i * to_row + j] = widen(from[i * from_row + j]);
+        const T* source = from + i * from_row;
+        float* target = to + i * to_row;
+        std::int64_t left = columns;
+        for (; left >= panel_columns; left -= panel_columns) {
+          copy(source, panel_columns, target);
+          source += panel_columns;
+          target += to_panel;
+        }
+        copy(source, left, target);
       }
     });
   });
 }
 
-/// a (m x k) times b (k x n): hands every finished block of the sums to
+/// Packs `count` of b's columns and `inner_count` of its rows: panels in space.b.
+void pack(const Matrix& b, std::int64_t inner, std::int64_t inner_count, std::int64_t column,
+          std::int64_t count, Space& space) {
+  if (!b.transposed) {
+    return read(b, inner, inner_count, column, count, space.b, panel_columns,
+                panel_columns * inner_count);
+  }
+  for (std::int64_t j = 0; j < count; j += panel_columns) {
+    const std::int64_t some = std::min(panel_columns, count - j);
+    read(b, column + j, some, inner, inner_count, space.turned, most_kc + beside, panel_columns);
+    micro_kernel().transpose(space.turned, most_kc + beside, up_to_16(some), up_to_16(inner_count),
+                             space.b + j * inner_count, panel_columns);
+  }
+}
+
+/// The left operand of the micro-kernel: `count` of a's rows and `inner_count` of its columns, in
+/// space.a, or where they lie if that will do.
+void take(const Matrix& a, std::int64_t row, std::int64_t count, std::int64_t inner,
+          std::int64_t inner_count, bool read_once, Space& space, PanelProduct& product) {
+  product.a = space.a;
+  product.a_row = a.transposed ? 1 : most_kc + beside;
+  product.a_inner = a.transposed ? mc : 1;
+  if (a.transposed) return read(a, inner, inner_count, row, count, space.a, mc, panel_columns);
+  if (read_once && a.elements.dtype == Dtype::fp32) {
+    product.a = a.elements.as<float>().data() + row * a.columns + inner;
+    product.a_row = a.columns;
+  } else {
+    read(a, row, count, inner, inner_count, space.a, most_kc + beside, panel_columns);
+  }
+}
+
+/// body(i, count) for the `end` numbers from 0 on, `step` at a time.
+void in_steps(std::int64_t end, std::int64_t step, auto body) {
+  for (std::int64_t i = 0; i < end; i += step) body(i, std::min(step, end - i));
+}
+
+/// a (m x k) times b (k x n), in `result` (row-major; n a multiple of 16), or, where that is null,
+/// in blocks of which each finished one goes to
 /// finish(row, rows, column, columns, its sums, elements between the starts of their rows).
 template <class Finish>
 void multiply(const Matrix& a, const Matrix& b, std::int64_t m, std::int64_t k, std::int64_t n,
-              Space& space, const Finish& finish) {
-  const MicroKernel& kernel = micro_kernel();
+              float* result, Space& space, const Finish& finish) {
   const std::int64_t nc =
       std::min((n + panel_columns - 1) / panel_columns * panel_columns, most_nc);
-  const std::int64_t most_rows = area / nc, kc = std::min(area / nc / 16 * 16, most_kc);
-  const auto pack = [&](std::int64_t inner, std::int64_t ks, std::int64_t column,
-                        std::int64_t columns, float* panel) {
-    if (!b.transposed) return read(b, inner, ks, column, columns, panel, panel_columns);
-    read(b, column, columns, inner, ks, space.turned, most_kc + beside);
-    kernel.transpose(space.turned, most_kc + beside, up_to_16(columns), up_to_16(ks), panel,
-                     panel_columns);
-  };
-  const auto each = [](std::int64_t begin, std::int64_t end, std::int64_t step, auto body) {
-    for (; begin < end; begin += step) body(begin, std::min(step, end - begin));
-  };
+  const std::int64_t kc = std::min(area / nc / 16 * 16, most_kc);
   const auto block = [&](std::int64_t row, std::int64_t rows, std::int64_t column,
-                         std::int64_t columns) {
-    each(0, k, kc, [&](std::int64_t inner, std::int64_t ks) {
-      each(0, columns, panel_columns, [&](std::int64_t j, std::int64_t some) {
-        pack(inner, ks, column + j, some, space.b + j * ks);
-      });
-      each(0, rows, mc, [&](std::int64_t i, std::int64_t some) {
-        PanelProduct product{space.a, kc + beside, 1,  space.b, space.sums + i * nc,
-                             nc,      some,        ks, columns, inner > 0};
-        if (a.transposed) {
-          product.a_row = 1;
-          product.a_inner = mc;
-          read(a, inner, ks, row + i, some, space.a, mc);
-        } else {
-          read(a, row + i, some, inner, ks, space.a, kc + beside);
-        }
-        each(0, columns, panel_columns, [&](std::int64_t j, std::int64_t wide) {
-          product.panel = space.b + j * ks;
-          product.sums = space.sums + i * nc + j;
+                         std::int64_t columns, float* sums, std::int64_t sums_row) {
+    in_steps(k, kc, [&](std::int64_t inner, std::int64_t inner_count) {
+      pack(b, inner, inner_count, column, columns, space);
+      in_steps(rows, mc, [&](std::int64_t i, std::int64_t some) {
+        PanelProduct product{};
+        product.sums_row = sums_row;
+        product.rows = some;
+        product.inner = inner_count;
+        product.add = inner > 0;
+        take(a, row + i, some, inner, inner_count, nc == panel_columns, space, product);
+        in_steps(columns, panel_columns, [&](std::int64_t j, std::int64_t wide) {
+          product.panel = space.b + j * inner_count;
+          product.sums = sums + i * sums_row + j;
           product.columns = wide;
-          kernel.multiply(product);
+          micro_kernel().multiply(product);
         });
-        if (inner + ks == k) finish(row + i, some, column, columns, space.sums + i * nc, nc);
+        if (result || inner + inner_count < k) return;
+        finish(row + i, some, column, columns, sums + i * sums_row, sums_row);
       });
     });
   };
-  each(0, m, most_rows, [&](std::int64_t row, std::int64_t rows) {
-    each(0, n, nc,
-         [&](std::int64_t column, std::int64_t columns) { block(row, rows, column, columns); });
+  in_steps(m, area / nc, [&](std::int64_t row, std::int64_t rows) {
+    in_steps(n, nc, [&](std::int64_t column, std::int64_t columns) {
+      if (result) return block(row, rows, column, columns, result + row * n + column, n);
+      block(row, rows, column, columns, space.sums, nc);
+    });
   });
 }
 }  // namespace
+
+void matmul(const Matrix& a, const Matrix& b, std::int64_t rows, std::int64_t inner,
+            std::int64_t columns, float* result) {
+  expect(columns % 16 == 0, "a product is formed in its place by whole vectors");
+  alignas(64) Space space;
+  multiply(a, b, rows, inner, columns, result, space, [](auto...) {});
+}
 
 void matmul(const Matrix& a, const Matrix& b, std::int64_t rows, std::int64_t inner,
             std::int64_t columns, const std::function<void(const RowPart&)>& store) {
@@ -99,19 +141,19 @@ void matmul(const Matrix& a, const Matrix& b, std::int64_t rows, std::int64_t in
     }
   };
   if (a.transposed || !b.transposed || rows > columns) {
-    return multiply(a, b, rows, inner, columns, space, finish);
+    return multiply(a, b, rows, inner, columns, nullptr, space, finish);
   }
-  // Both lie along k, and one is transposed for the micro-kernel: the smaller one, a. The product
-  // of the transposed operands is the transposed product, bit by bit.
-  multiply({b.elements, b.columns}, {a.elements, a.columns, true}, columns, inner, rows, space,
+  // Both lie along k, and the micro-kernel wants one of them transposed: a, the smaller. The
+  // product of the transposed operands is the transposed product, bit by bit.
+  multiply({b.elements, b.columns}, {a.elements, a.columns, true}, columns, inner, rows, nullptr,
+           space,
            [&](std::int64_t row, std::int64_t some, std::int64_t column, std::int64_t count,
                const float* sums, std::int64_t sums_row) {
-             for (std::int64_t j = 0; j < count; j += panel_columns) {
-               const std::int64_t wide = std::min(panel_columns, count - j);
+             in_steps(count, panel_columns, [&](std::int64_t j, std::int64_t wide) {
                micro_kernel().transpose(sums + j, sums_row, up_to_16(some), up_to_16(wide),
                                         space.turned, mc);
                finish(column + j, wide, row, some, space.turned, mc);
-             }
+             });
            });
 }
 }  // namespace zero

@@ -20,4 +20,9 @@ struct RowPart {
 /// blocks of 0.4 MB on the caller's stack.
 void matmul(const Matrix& a, const Matrix& b, std::int64_t rows, std::int64_t inner,
             std::int64_t columns, const std::function<void(const RowPart&)>& store);
+
+/// The same, formed in its place, `result` (rows x columns, row-major): one copy less. Throws
+/// std::logic_error when columns is no multiple of 16.
+void matmul(const Matrix& a, const Matrix& b, std::int64_t rows, std::int64_t inner,
+            std::int64_t columns, float* result);
 }  // namespace zero
