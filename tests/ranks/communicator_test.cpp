@@ -92,8 +92,8 @@ TEST_CASE("a message goes in pieces, and what arrives is whole") {
 TEST_CASE("the next rank is the first peer of each") {
   struct Recorder : Transport {
     explicit Recorder(std::string& peers) : peers(peers) {}
-    void exchange(Kernels&, std::span<const zero::Part> to,
-                  std::span<const zero::Part> from) override {
+    void start(Kernels&, std::span<const zero::Part> to,
+               std::span<const zero::Part> from) override {
       for (const auto& part : to) peers += fmt::format("to {} ", part.rank);
       for (const auto& part : from) peers += fmt::format("from {} ", part.rank);
     }
