@@ -26,8 +26,7 @@ class Messages {
   /// tests, yields 200 times, and then sleeps 50 microseconds between tests. MPI copies bytes in
   /// tests alone, a little in each: one that took longer than 5 microseconds is followed by the
   /// next at once, else a long message that is late would sleep, or leave its core, between any two
-  /// of its pieces. (To yield longer instead helps ranks with a core each as much, and costs others
-  /// whole time slices.)
+  /// of its pieces. (To yield longer instead costs whole time slices where ranks share cores.)
   /// Throws Error (communication) when one fails or comes short.
   void finish();
 
