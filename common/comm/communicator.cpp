@@ -11,23 +11,19 @@ Communicator::Communicator(int rank, int size, std::unique_ptr<Transport> transp
     : rank(rank),
       size(size),
       transport_(std::move(transport)),
-      received_(device, Kind::communication, dtype, largest / size * (size - 1)) {}
+      received_(device, Kind::communication, dtype,
+                received_elements(device, dtype, largest / size, size)) {}
 
-template <class Mine, class Theirs>
-void Communicator::exchange(Kernels& on, std::optional<Collective> collective, Mine mine,
-                            Theirs theirs) {
+void Communicator::start(Kernels& on, std::optional<Collective> collective,
+                         const std::vector<Part>& outgoing, const std::vector<Part>& incoming) {
   if (size == 1) return;
-  std::vector<Part> outgoing, incoming;
-  for (int i = 1; i < size; ++i) {
-    const int peer = (rank + i) % size;  // the next one first: so that not all send to rank 0 first
-    const View part = mine(peer);
-    outgoing.push_back({part, peer});
-    incoming.push_back({theirs(peer), peer});
-    if (!collective) continue;
-    sent_.elements[static_cast<int>(*collective)][static_cast<int>(current_phase)] += part.size;
-    sent_.padding += part.size - part.used;
+  for (const auto& [elements, peer] : outgoing) {
+    if (!collective) break;
+    const auto phase = static_cast<int>(current_phase);
+    sent_.elements[static_cast<int>(*collective)][phase] += elements.size;
+    sent_.padding += elements.size - elements.used;
   }
-  transport_->exchange(on, outgoing, incoming);
+  transport_->start(on, outgoing, incoming);
 }
 
 void Communicator::reduce_scatter_mean(Stream& stream, View full, View shard, Write write) {
@@ -35,7 +31,9 @@ void Communicator::reduce_scatter_mean(Stream& stream, View full, View shard, Wr
   const Booking booking = received_.book();
   expect(full.dtype == shard.dtype && full.dtype == booking.view().dtype,
          "full, shard and the receive buffer have one dtype");
-  const View received = booking.view().part(0, shard.size * (size - 1));
+  const std::int64_t piece = piece_elements(full.device, full.dtype, shard.size);
+  const View received =
+      booking.view().part(0, received_elements(full.device, full.dtype, shard.size, size));
   // One rank alone would write what it reads.
   if (size == 1 && write == Write::over && full.data == shard.data) return;
   stream.run([=, this, &on = stream.kernels()] {
@@ -46,11 +44,32 @@ void Communicator::reduce_scatter_mean(Stream& stream, View full, View shard, Wr
       on.divide(sum, size);
       return on.ordered_mean(sum, 0, sum.part(0, 0), shard, write);  // of one: writes or adds
     }
-    const auto slice_of = [&](int r) { return slice(full, r); };
-    exchange(on, Collective::reduce_scatter, slice_of, [&](int peer) {
-      return received.part((peer < rank ? peer : peer - 1) * shard.size, shard.size);
-    });
-    on.ordered_mean(slice(full, rank), rank, received, shard, write);
+    // Elements [at, at + piece) of a part, and the other ranks', which lie one behind the other.
+    const auto cut = [&](View part, std::int64_t at) {
+      return part.part(at, std::min(piece, part.size - at));
+    };
+    const auto others = [&](std::int64_t at) {
+      return received.part(at / piece % 2 * (size - 1) * piece, (size - 1) * cut(shard, at).size);
+    };
+    const auto incoming = [&](std::int64_t at) {
+      const std::int64_t count = cut(shard, at).size;
+      return parts([&](int peer) {
+        return others(at).part((peer < rank ? peer : peer - 1) * count, count);
+      });
+    };
+    // No piece that leaves waits for the sums of those before it: so nobody waits for a rank that
+    // has begun but does not have a core just now.
+    std::vector<Part> outgoing;
+    for (std::int64_t at = 0; at < shard.size; at += piece) {
+      const auto pieces = parts([&](int peer) { return cut(slice(full, peer), at); });
+      outgoing.insert(outgoing.end(), pieces.begin(), pieces.end());
+    }
+    start(on, Collective::reduce_scatter, outgoing, incoming(0));
+    for (std::int64_t at = 0; at < shard.size; at += piece) {
+      if (at + piece < shard.size) start(on, {}, {}, incoming(at + piece));
+      finish();
+      on.ordered_mean(cut(slice(full, rank), at), rank, others(at), cut(shard, at), write);
+    }
   });
 }
 
@@ -60,9 +79,9 @@ void Communicator::all_gather(Stream& stream, View full) {
   stream.run([=, this, &on = stream.kernels()] {
     task_is(fmt::format("all_gather of layer {}", full.layer));
     if (!counts()) return transport_->all_gather(on, slice(full, rank), full);
-    const auto slice_of = [&](int r) { return slice(full, r); };
-    exchange(
-        on, Collective::all_gather, [&](int) { return slice_of(rank); }, slice_of);
+    start(on, Collective::all_gather, parts([&](int) { return slice(full, rank); }),
+          parts([&](int peer) { return slice(full, peer); }));
+    finish();
   });
 }
 
@@ -90,8 +109,8 @@ std::vector<std::uint64_t> Communicator::gather(std::span<const std::uint64_t> v
   const auto of = [&](int r) -> View {  // each as two fp32
     return {reinterpret_cast<std::byte*>(all.data() + r * count), 2 * count, 2 * count};
   };
-  exchange(
-      *make_kernels(Device::cpu), {}, [&](int) { return of(rank); }, of);
+  start(*make_kernels(Device::cpu), {}, parts([&](int) { return of(rank); }), parts(of));
+  finish();
   return all;
 }
 }  // namespace zero

@@ -6,6 +6,7 @@
 #include <fmt/format.h>
 
 #include <cstring>
+#include <queue>
 #include <set>
 
 #include "comm/transport.hpp"
@@ -26,14 +27,18 @@ void check_mpi(int code, int rank) {
 }
 
 void Messages::finish() {
+  using Clock = std::chrono::steady_clock;
   const Working waiting(Progress::of_caller());
   constexpr int yields = 200;
+  constexpr auto idle = std::chrono::microseconds(5);  // at most, a test that finds nothing to do
   const auto count = static_cast<int>(requests_.size());
   std::vector<MPI_Status> statuses(requests_.size());
   std::vector<int> done(requests_.size());
   for (int tests = 0, left = count; left > 0; ++tests) {
+    const auto start = Clock::now();
     int some = 0;  // have been completed by this test
     const int code = MPI_Testsome(count, requests_.data(), &some, done.data(), statuses.data());
+    const bool copied = Clock::now() - start > idle;
     if (code != MPI_ERR_IN_STATUS) check_mpi(code);
     expect(some != MPI_UNDEFINED, "a request that is under way while not all are done");
     for (int i = 0; i < some; ++i) {
@@ -50,6 +55,10 @@ void Messages::finish() {
     }
     left -= some;
     if (left == 0) break;
+    if (copied) {
+      tests = 0;
+      continue;
+    }
     if (tests < yields) {
       std::this_thread::yield();
       continue;
@@ -87,10 +96,9 @@ class MpiTransport : public Transport {
 
   ~MpiTransport() override { MPI_Comm_free(&world_); }
 
-  void exchange(Kernels& on, std::span<const Part> outgoing,
-                std::span<const Part> incoming) override {
+  void start(Kernels& on, std::span<const Part> outgoing, std::span<const Part> incoming) override {
     const View first = incoming.front().elements;
-    if (first.device == Device::cpu) return exchange_on_host(outgoing, incoming);
+    if (first.device == Device::cpu) return start_on_host(outgoing, incoming);
     // Elements of a part, a wave: all ranks cut alike, so a wave's messages find each other.
     const std::int64_t piece = wave_bytes / bytes_of(first.dtype) / std::ssize(incoming);
     const auto cut = [&](const Part& part, std::int64_t w) {
@@ -120,10 +128,18 @@ class MpiTransport : public Transport {
       wait_for(wave.copied_in);  // of the wave that used this memory before
       wait_for(wave.copied_out);
       const std::vector<Part> in = in_buffer(incoming, w, wave.in);
-      exchange_on_host(in_buffer(outgoing, w, wave.out), in);
+      start_on_host(in_buffer(outgoing, w, wave.out), in);
+      finish();
       for (std::size_t i = 0; i < in.size(); ++i) on.copy(in[i].elements, cut(incoming[i], w));
       wave.copied_in = on.record();
     }
+  }
+
+  void finish() override {
+    if (under_way_.empty()) return;  // a GPU's waves have been waited for
+    under_way_.front().finish();
+    under_way_.pop();
+    if (under_way_.empty()) outgoing_.finish();
   }
 
   std::string library() const override {
@@ -137,24 +153,25 @@ class MpiTransport : public Transport {
   }
 
  private:
-  void exchange_on_host(std::span<const Part> outgoing, std::span<const Part> incoming) {
-    const auto begin = [&](auto call, const View& part, int rank, bool comes) {
+  void start_on_host(std::span<const Part> outgoing, std::span<const Part> incoming) {
+    const auto begin = [&](auto call, Messages& messages, const View& part, int rank) {
       // MPI counts in int, so a long message goes in pieces.
       for (std::int64_t at = 0; at < part.bytes(); at += longest_) {
         const auto count = static_cast<int>(std::min(longest_, part.bytes() - at));
-        MPI_Request* request = &messages_.with(rank, comes ? count : 0);
+        MPI_Request* request = &messages.with(rank, &messages == &outgoing_ ? 0 : count);
         check_mpi(call(part.data + at, count, MPI_BYTE, rank, 0, world_, request), rank);
       }
     };
-    for (const auto& [part, from] : incoming) begin(MPI_Irecv, part, from, true);
-    for (const auto& [part, to] : outgoing) begin(MPI_Isend, part, to, false);
-    messages_.finish();
+    under_way_.emplace();
+    for (const auto& [part, from] : incoming) begin(MPI_Irecv, under_way_.back(), part, from);
+    for (const auto& [part, to] : outgoing) begin(MPI_Isend, outgoing_, part, to);
   }
 
   const std::int64_t longest_;  // bytes
   std::vector<Wave> waves_;  // two, on a GPU
   MPI_Comm world_ = MPI_COMM_NULL;  // all ranks: these messages meet no others
-  Messages messages_;  // of the exchange under way
+  Messages outgoing_;  // of all that is under way
+  std::queue<Messages> under_way_;  // what comes, of each start()
 };
 }  // namespace
 

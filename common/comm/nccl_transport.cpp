@@ -46,10 +46,9 @@ class NcclTransport : public Transport {
   ~NcclTransport() override { ncclCommDestroy(comm_); }
 
   /// All of its messages begin together.
-  void exchange(Kernels& on, std::span<const Part> outgoing,
-                std::span<const Part> incoming) override {
+  void start(Kernels& on, std::span<const Part> outgoing, std::span<const Part> incoming) override {
     if (incoming.front().elements.device == Device::cpu) {
-      return on_host_->exchange(on, outgoing, incoming);
+      return on_host_->start(on, outgoing, incoming);
     }
     check_nccl(ncclGroupStart());
     for (const auto& [part, to] : outgoing) {
@@ -61,6 +60,8 @@ class NcclTransport : public Transport {
     check_nccl(ncclGroupEnd());
     task_queued(on.record());
   }
+
+  void finish() override { on_host_->finish(); }
 
   bool adds() const override { return adds_; }
 

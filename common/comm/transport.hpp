@@ -19,15 +19,19 @@ class Transport {
   Transport(const Transport&) = delete;
   Transport& operator=(const Transport&) = delete;
 
-  /// All of `outgoing` to their ranks and all of `incoming` from theirs: parts of one size that lie
-  /// on one device, host memory too. Called from within a stream's task, one call at a time, by all
-  /// ranks in the same order. On return the host's parts have arrived; a GPU's do in the order of
-  /// the kernels' queue. Throws Error (communication).
-  virtual void exchange(Kernels& on, std::span<const Part> outgoing,
-                        std::span<const Part> incoming) = 0;
+  /// Begins to send all of `outgoing` to their ranks and to receive all of `incoming` from theirs,
+  /// between two ranks the same parts in the same order. All lie on one device, host memory too; a
+  /// GPU's have one size, and as many leave as come. Called from within a stream's task, one call
+  /// at a time. Throws Error (communication).
+  virtual void start(Kernels& on, std::span<const Part> outgoing,
+                     std::span<const Part> incoming) = 0;
+  /// Ends what was begun first of all that is under way, within the same task: the host's
+  /// `incoming` has arrived, and with the last one all that was `outgoing`; a GPU's do in the order
+  /// of the kernels' queue. Throws as start() does.
+  virtual void finish() {}
 
   /// True when the transport's library adds by itself, in an order of its own: then the two below
-  /// take the place of exchange() for collectives, and nobody can count what they send.
+  /// take the place of the two above for collectives, and nobody can count what they send.
   virtual bool adds() const { return false; }
   /// sum = this rank's 1/N of the sum of all ranks' `full`, in the storage type.
   virtual void reduce_scatter_sum(Kernels&, View /*full*/, View /*sum*/) {}

@@ -35,6 +35,7 @@ struct Stream::Worker {
     std::unique_lock lock(mutex);
     changed.wait(lock, [&] { return tasks.size() < most_queued; });
     tasks.push_back(std::move(task));
+    lock.unlock();  // or the worker would wake to wait again, for the lock
     changed.notify_all();
   }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "report/prediction.hpp"
 
+#include "comm/communicator.hpp"
 #include "memory/throw_if.hpp"
 #include "train/adam.hpp"
 #include "train/mlp.hpp"
@@ -33,7 +34,9 @@ Prediction predict(const Chapter& chapter, const Options& options, Device device
   set(Kind::gradients, chapter.state_bytes(0, p, 0, n),
       std::min<std::int64_t>(whole.grads, uses) * layer);
   set(Kind::optimizer, chapter.state_bytes(0, 0, k, n), 0);
-  set(Kind::communication, 0, layer / plan.ranks * (plan.ranks - 1));
+  set(Kind::communication, 0,
+      w * received_elements(device, options.dtype, layout.largest_layer() / plan.ranks,
+                            plan.ranks));
   set(Kind::activations, 0, model.activation_bytes(options.batch, options.dtype));
   const std::int64_t workspace = gpu_sums_bytes + blas_workspace_bytes + product_room_bytes;
   set(Kind::workspace, device == Device::cuda ? workspace : 0, 0);

@@ -56,8 +56,7 @@ class ModelledLink : public Transport {
         bytes_per_second_(bytes_per_second),
         staging_(Device::cuda, largest_bytes) {}
 
-  void exchange(Kernels& on, std::span<const Part> outgoing,
-                std::span<const Part> incoming) override {
+  void start(Kernels& on, std::span<const Part> outgoing, std::span<const Part> incoming) override {
     const View out = outgoing.front().elements;
     const View in = incoming.front().elements;
     if (in.device == Device::cpu) {

@@ -92,8 +92,8 @@ TEST_CASE("a message goes in pieces, and what arrives is whole") {
 TEST_CASE("the next rank is the first peer of each") {
   struct Recorder : Transport {
     explicit Recorder(std::string& peers) : peers(peers) {}
-    void exchange(Kernels&, std::span<const zero::Part> to,
-                  std::span<const zero::Part> from) override {
+    void start(Kernels&, std::span<const zero::Part> to,
+               std::span<const zero::Part> from) override {
       for (const auto& part : to) peers += fmt::format("to {} ", part.rank);
       for (const auto& part : from) peers += fmt::format("from {} ", part.rank);
     }
@@ -269,12 +269,23 @@ TEST_CASE("collectives run in a stream's order on its thread") {
                                         .epsilon(20 * ranks().size * 0x1p-24));
 }
 
-TEST_CASE("a rank that comes late is waited for") {
+TEST_CASE("a rank that comes late is waited for, and finds what was sent to it") {
   Communicator comm = communicator();
   Stream stream("test", device());
+  const auto value = [](int rank, std::int64_t i) { return small_integer(rank, i) * ranks().size; };
+  const Vector vector(Dtype::fp32, sizes().back(), value);
+  const Tensor shard(device(), Kind::gradients, Dtype::fp32, vector.own);
   if (ranks().rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(300));
+  comm.reduce_scatter_mean(stream, vector.full(), shard.view());
+  stream.synchronise();
+  fill(vector.full(), 99);  // which is the caller's again
   Sums mine = sums_of(1, 0);
   CHECK(comm.sum(stream, mine).loss == ranks().size);
+  std::vector<float> expected(vector.own);
+  for (std::int64_t i = 0; i < vector.own; ++i) {
+    expected[i] = sum_of_small_integers(ranks().rank * vector.own + i);
+  }
+  check_same_bits(values(shard.view()), expected, "element");
 }
 
 TEST_CASE("wrong sizes are refused before anything is sent") {
