@@ -21,11 +21,11 @@ struct Sent {
   std::int64_t scalars = 0;  // the two sums of each step: doubles, not among `elements`
 };
 
-/// Elements of a rank's part that reduce_scatter_mean moves and adds at once. CPU: 512 KiB, which
+/// Elements of a rank's part that reduce_scatter_mean moves and adds at once. CPU: 256 KiB, which
 /// the cache still holds when they are added. Smaller ones wait more often than that is worth where
 /// ranks share cores. GPU: all, for each launch of a kernel costs more.
 constexpr std::int64_t piece_elements(Device device, Dtype dtype, std::int64_t shard) {
-  return device == Device::cpu ? (std::int64_t{512} << 10) / bytes_of(dtype) : shard;
+  return device == Device::cpu ? (std::int64_t{256} << 10) / bytes_of(dtype) : shard;
 }
 
 /// Elements of its receive buffer: of each other rank a piece to add and one that is on its way.

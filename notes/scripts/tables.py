@@ -156,11 +156,14 @@ CURVE = ((3, 1024), (4, 887), (6, 724), (8, 627), (12, 512), (16, 443), (24, 362
          (48, 256))
 
 
-def curve_formula(layers_of_one, dtype):
-    """The share saved, when the largest layer is 1/layers_of_one of the parameters."""
+def curve_formula(layers_of_one, dtype, parameters=0):
+    """The share saved, when the largest layer is 1/layers_of_one of the parameters; of 0: in a
+    model whose parts of a layer are received whole."""
     n, w, k = CURVE_RANKS, *{"fp32": (4, 8), "bf16": (2, 12)}[dtype]
-    whole_layers = 2 + 2 + Fraction(n - 1, n)  # of parameters, of gradients, received
-    return 1 - (Fraction(2 * w + k, n) + w * whole_layers / Fraction(layers_of_one)) / 16
+    part = Fraction(1, n * layers_of_one)
+    received = min(part, Fraction(512 << 10, w * parameters)) if parameters else part
+    whole_layers = Fraction(2 + 2, layers_of_one) + (n - 1) * received
+    return 1 - (Fraction(2 * w + k, n) + w * whole_layers) / 16
 
 
 def curve(programs):
@@ -184,8 +187,9 @@ def layers(programs):
     for count, width, *runs in curve(programs):
         row = [f"{count} x {width}", mb(16 * runs[0].info["parameters"])]
         for run in runs:
+            formula = curve_formula(count, run.dtype, run.info["parameters"])
             row += [mb(summed(run, "resident"), summed(run, "peak")),
-                    percent(saved(run, "peak")), percent(curve_formula(count, run.dtype))]
+                    percent(saved(run, "peak")), percent(formula)]
         rows.append(row)
     head = ["layers x width", "16 bytes a parameter"]
     for dtype in ("fp32", "bf16"):

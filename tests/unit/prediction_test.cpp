@@ -130,9 +130,9 @@ TEST_CASE("three layers of 2048 with bias in fp32 on 4 ranks: 201, 126, 88 and 5
     CHECK(plan.padded == plan.parameters);
     const double mb = static_cast<double>(resident_state(plan)) / 1e6;
     CHECK(std::abs(mb - expected[stage]) <= 0.05);  // as far as the figures are printed
-    // A GPU receives whole parts of a layer, a CPU of each other rank two pieces of 512 KiB.
+    // A GPU receives whole parts of a layer, a CPU of each other rank two pieces of 256 KiB.
     const Prediction on_gpu = predict(stages[stage], options, Device::cuda, layout_of(options, 4));
-    CHECK(of(plan, Kind::communication).peak == 3 << 20);
+    CHECK(of(plan, Kind::communication).peak == 3 * 512 << 10);
     CHECK(of(on_gpu, Kind::communication).peak == 2048 * 2049 * 4 / 4 * 3);
   }
 }
