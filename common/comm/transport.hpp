@@ -19,15 +19,15 @@ class Transport {
   Transport(const Transport&) = delete;
   Transport& operator=(const Transport&) = delete;
 
-  /// Begins to send all of `outgoing` to their ranks and to receive all of `incoming` from theirs,
-  /// between two ranks the same parts in the same order. All lie on one device, host memory too; a
-  /// GPU's have one size, and as many leave as come. Called from within a stream's task, one call
-  /// at a time. Throws Error (communication).
+  /// Begins to send all of `outgoing` to their ranks and to receive all of `incoming`, at least
+  /// one, from theirs: over all calls together, between two ranks the same parts in the same order.
+  /// All lie on one device, host memory too; a GPU's have one size, and as many leave as come.
+  /// Called from within a stream's task, one call at a time. Throws Error (communication).
   virtual void start(Kernels& on, std::span<const Part> outgoing,
                      std::span<const Part> incoming) = 0;
   /// Ends what was begun first of all that is under way, within the same task: the host's
-  /// `incoming` has arrived, and with the last one all that was `outgoing`; a GPU's do in the order
-  /// of the kernels' queue. Throws as start() does.
+  /// `incoming` has arrived, and with the last one all of `outgoing` has left. A GPU's parts arrive
+  /// and leave in the order of the kernels' queue. Throws as start() does.
   virtual void finish() {}
 
   /// True when the transport's library adds by itself, in an order of its own: then the two below

@@ -35,10 +35,15 @@ struct Divide {
   }
 };
 
-struct Store {
-  Write write;
+/// By the rule of store(). Two bodies: asked in a loop which one is meant, a CPU would do both.
+struct Round {
   template <class X, class T> HOST_DEVICE void operator()(std::int64_t, X x, T& place) const {
-    store(place, widen(x), write);
+    store(place, widen(x), Write::over);
+  }
+};
+struct Add {
+  template <class X, class T> HOST_DEVICE void operator()(std::int64_t, X x, T& place) const {
+    store(place, widen(x), Write::add);
   }
 };
 

@@ -114,7 +114,7 @@ class Kernels {
                           std::int64_t weights, float scale) = 0;
   /// Before the three products that follow, once. room: bytes; of a GPU's memory, the CPU needs
   /// none.
-  virtual void reserve_products(std::int64_t room = product_room_bytes) = 0;
+  virtual void reserve_products(std::int64_t room) = 0;
   /// y = relu(x W^T + b).
   virtual void linear_forward(const LinearShape& shape, View x, View params, View y, bool relu) = 0;
   /// grads = the gradient of the weight, dy^T x, and of the bias, the column sums of dy, each

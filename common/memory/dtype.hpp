@@ -2,6 +2,7 @@
 // The three storage types. Arithmetic is always fp32: the 16-bit types are only stored.
 #pragma once
 #include <bit>
+#include <cfloat>
 #include <cstdint>
 #include <stdexcept>
 #include <type_traits>
@@ -14,6 +15,8 @@
 #endif
 
 namespace zero {
+static_assert(FLT_EVAL_METHOD == 0, "an fp32 operation is rounded to fp32, or bits would differ");
+
 enum class Dtype { fp32, bf16, fp16 };
 
 /// What a result does to the place that it goes to: replaces what is there, or is added to it.

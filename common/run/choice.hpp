@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Which device and which transport a run gets, from what was asked for and what there is.
 #pragma once
+#include "compute/cpu/instructions.hpp"
 #include "memory/throw_if.hpp"
 #include "report/prediction.hpp"
 #include "run/failure.hpp"
@@ -24,6 +25,7 @@ inline int gpu_of(int place_here, int gpus) { return gpus > 0 ? place_here % gpu
 /// Throws Error (usage) when what was asked for contradicts itself, Error (resources) when the
 /// machine does not have it.
 inline Choice choose(const Options& options, const Machine& machine) {
+  micro_kernel();  // refuses a name that this machine does not have
   const bool any_gpu = machine.gpus.count > 0, asked_native = options.reduce == Reduce::native;
   Choice choice;
   choice.device = options.device.value_or(any_gpu ? Device::cuda : Device::cpu);

@@ -21,9 +21,9 @@ std::atomic<bool> finalizing = false;
 /// a word the launcher makes exit code 1, or 9, if it sees its connection close after its end.
 void tell_launcher(int code) {
   const char* connection = std::getenv("PMI_FD");
+  if (!connection || !std::getenv("HYDI_CONTROL_FD")) return;  // another launcher's, or none
   const std::string word = fmt::format("cmd=abort exitcode={}\n", code);
-  const int fd = connection ? std::atoi(connection) : -1;
-  const bool told = send(fd, word.data(), word.size(), MSG_NOSIGNAL) > 0;
+  const bool told = send(std::atoi(connection), word.data(), word.size(), MSG_NOSIGNAL) > 0;
   if (told) std::this_thread::sleep_for(std::chrono::seconds(5));  // it ends the job sooner
 }
 

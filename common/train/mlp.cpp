@@ -40,7 +40,7 @@ Mlp::Mlp(const Options& options, Stream& stream)
   };
   for (const std::int64_t width : model_.widths) add(activations_, width);
   for (int i = 0; i < 2; ++i) add(deltas_, std::ranges::max(model_.widths));
-  stream.kernels().reserve_products();
+  stream.kernels().reserve_products(product_room_bytes);
 }
 
 void Mlp::initialise(int l, View part) const {

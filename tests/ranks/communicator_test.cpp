@@ -152,7 +152,7 @@ TEST_CASE("a product leaves NCCL room beside it, or a simulated GPU ends the pro
   const Tensor x(device(), Kind::data, Dtype::fp32, 3);
   fill(x.view(), 2);
   const View factors = x.view().part(0, 2), product = x.view().part(2, 1);
-  stream.kernels().reserve_products();
+  stream.kernels().reserve_products(product_room_bytes);
   stream.kernels().linear_forward({1, 2, 1, false}, factors, factors, product, false);
   stream.synchronise();
   CHECK(values(product)[0] == 8);
@@ -183,9 +183,9 @@ TEST_CASE("the ranks are added in rank order, in fp32, and rounded once") {
     // Magnitudes from 2^-6 to 2^6: so that another order gives other bits in many elements.
     return std::ldexp(random.uniform(i), static_cast<int>((i * 5 + rank * 7) % 13) - 6);
   };
-  for (const Dtype dtype : dtypes) {
+  const auto check = [&](Dtype dtype, std::int64_t own) {
     Communicator comm = communicator(dtype);
-    const Vector vector(dtype, 500, value);
+    const Vector vector(dtype, own, value);
     comm.all_reduce_mean(stream, vector.full());
     stream.synchronise();
     std::vector<float> means;
@@ -201,7 +201,9 @@ TEST_CASE("the ranks are added in rank order, in fp32, and rounded once") {
     check_same_bits(values(vector.full()), means, "mean");
     // With two ranks addition commutes; with more this data must be able to tell.
     if (ranks().size > 2 && dtype == Dtype::fp32) CHECK(other_order > 100);
-  }
+  };
+  for (const Dtype dtype : dtypes) check(dtype, 500);
+  check(Dtype::fp32, 2 * piece_elements(Device::cpu, Dtype::fp32, 0) + 1001);  // several pieces
 }
 
 TEST_CASE("sum adds the ranks' pairs in rank order, the same bits everywhere") {
@@ -227,32 +229,35 @@ TEST_CASE("what is not finite arrives at every rank") {
 }
 
 TEST_CASE("what is sent is counted where it leaves, with its padding, under its phase") {
-  Communicator comm = communicator(Dtype::bf16);
-  if (!comm.counts()) return;
-  Stream stream("test", device());
-  const std::int64_t others = ranks().size - 1;
-  constexpr std::int64_t own = 8;
-  const Vector vector(Dtype::bf16, own, small_integer);
-  View full = vector.full();
-  full.used = full.size - 3;  // the last rank's part ends in 3 elements of padding
-  {
-    const PhaseScope phase(Phase::backward);
-    comm.reduce_scatter_mean(stream, full, full.part(ranks().rank * own, own));
+  // In the second one padding begins in a piece and ends in the next.
+  for (const std::int64_t own :
+       {std::int64_t{8}, piece_elements(Device::cpu, Dtype::bf16, 0) + 2}) {
+    Communicator comm = communicator(Dtype::bf16);
+    if (!comm.counts()) return;
+    Stream stream("test", device());
+    const std::int64_t others = ranks().size - 1;
+    const Vector vector(Dtype::bf16, own, small_integer);
+    View full = vector.full();
+    full.used = full.size - 3;  // the last rank's part ends in 3 elements of padding
+    {
+      const PhaseScope phase(Phase::backward);
+      comm.reduce_scatter_mean(stream, full, full.part(ranks().rank * own, own));
+    }
+    {
+      const PhaseScope phase(Phase::update);
+      comm.all_gather(stream, full);
+    }
+    const Sent& sent = comm.sent();
+    const auto of = [&](Collective collective, Phase phase) {
+      return sent.elements[static_cast<int>(collective)][static_cast<int>(phase)];
+    };
+    CHECK(of(Collective::reduce_scatter, Phase::backward) == others * own);
+    CHECK(of(Collective::all_gather, Phase::update) == others * own);
+    CHECK(of(Collective::all_gather, Phase::backward) == 0);
+    const bool last = ranks().rank == ranks().size - 1;
+    // Everyone but the last sends the last rank its part; the last gathers its own to all others.
+    CHECK(sent.padding == (ranks().size == 1 ? 0 : last ? 3 * others : 3));
   }
-  {
-    const PhaseScope phase(Phase::update);
-    comm.all_gather(stream, full);
-  }
-  const Sent& sent = comm.sent();
-  const auto of = [&](Collective collective, Phase phase) {
-    return sent.elements[static_cast<int>(collective)][static_cast<int>(phase)];
-  };
-  CHECK(of(Collective::reduce_scatter, Phase::backward) == others * own);
-  CHECK(of(Collective::all_gather, Phase::update) == others * own);
-  CHECK(of(Collective::all_gather, Phase::backward) == 0);
-  const bool last = ranks().rank == ranks().size - 1;
-  // Everyone but the last sends the last rank its part; the last gathers its own to all others.
-  CHECK(sent.padding == (ranks().size == 1 ? 0 : last ? 3 * others : 3));
 }
 
 TEST_CASE("collectives run in a stream's order on its thread") {

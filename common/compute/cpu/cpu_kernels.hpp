@@ -71,12 +71,12 @@ class CpuKernels : public ElementWise<CpuKernels> {
     with_type(params.dtype, [&]<class T>(T) {
       const T* bias = elements<T>(params) + shape.weights();
       matmul({x, shape.inputs}, {params.part(0, shape.weights()), shape.inputs, true}, shape.batch,
-             shape.inputs, shape.outputs, [&](const RowPart& run) {
+             shape.inputs, shape.outputs, [&](const RowPart& part) {
                const auto apply = [&](auto... bias_of_column) {
-                 each(run.count, BiasRelu{relu}, In<float>{run.values},
-                      Out<T>{elements<T>(y) + run.at}, bias_of_column...);
+                 each(part.count, BiasRelu{relu}, In<float>{part.values},
+                      Out<T>{elements<T>(y) + part.at}, bias_of_column...);
                };
-               shape.bias ? apply(In<T>{bias + run.column}) : apply();
+               shape.bias ? apply(In<T>{bias + part.column}) : apply();
              });
     });
   }
@@ -92,9 +92,7 @@ class CpuKernels : public ElementWise<CpuKernels> {
       if (grads.dtype == Dtype::fp32 && write == Write::over && shape.inputs % 16 == 0) {
         form(elements<float>(grads));
       } else {
-        form([&](const RowPart& run) {
-          each(run.count, Store{write}, In<float>{run.values}, InOut<T>{grad + run.at});
-        });
+        form([&](const RowPart& part) { put(part.count, write, part.values, grad + part.at); });
       }
       for (std::int64_t j = 0; j < shape.outputs && shape.bias; ++j) {
         const T* delta = elements<T>(dy) + j;
@@ -110,13 +108,13 @@ class CpuKernels : public ElementWise<CpuKernels> {
                              bool relu) override {
     with_type(params.dtype, [&]<class T>(T) {
       matmul({dy, shape.outputs}, {params.part(0, shape.weights()), shape.inputs}, shape.batch,
-             shape.outputs, shape.inputs, [&](const RowPart& run) {
-               const In<float> sums{run.values};
-               const Out<T> to{elements<T>(dx) + run.at};
+             shape.outputs, shape.inputs, [&](const RowPart& part) {
+               const In<float> sums{part.values};
+               const Out<T> to{elements<T>(dx) + part.at};
                if (relu) {
-                 each(run.count, Mask(), sums, In<T>{elements<T>(x) + run.at}, to);
+                 each(part.count, Mask(), sums, In<T>{elements<T>(x) + part.at}, to);
                } else {
-                 each(run.count, Store{Write::over}, sums, to);
+                 each(part.count, Round(), sums, to);
                }
              });
     });
@@ -165,11 +163,10 @@ class CpuKernels : public ElementWise<CpuKernels> {
       for (std::int64_t start = 0; start < shard.size; start += block) {
         const std::int64_t count = std::min(block, shard.size - start);
         for (std::size_t r = 0; r < sources.size(); ++r) {
-          const Store add{r == 0 ? Write::over : Write::add};
-          each(count, add, In<T>{sources[r] + start}, InOut<float>{sum});
+          put(count, r == 0 ? Write::over : Write::add, sources[r] + start, sum);
         }
         each(count, Divide{static_cast<float>(sources.size())}, InOut<float>{sum});
-        each(count, Store{write}, In<float>{sum}, InOut<T>{elements<T>(shard) + start});
+        put(count, write, sum, elements<T>(shard) + start);
       }
     });
   }
@@ -191,13 +188,11 @@ class CpuKernels : public ElementWise<CpuKernels> {
   template <class T>
   static void each(std::int64_t count, AdamBody body, In<T> grads, InOut<float> weights,
                    InOut<float> momentum, InOut<float> variance, Out<T> copy) {
-    // Not Store: when asked at run time whether to add, the compiler also adds what is not wanted.
-    const auto round = [](auto, float x, T& to) { to = narrow<T>(x); };
     for (std::int64_t at = 0; at < count; at += block) {
       const std::int64_t n = std::min(block, count - at);
       const InOut<float> w{weights.at + at}, m{momentum.at + at}, v{variance.at + at};
       each(n, body, In<T>{grads.at + at}, w, m, v);
-      each(n, round, In<float>{w.at}, Out<T>{copy.at + at});
+      each(n, Round(), In<float>{w.at}, Out<T>{copy.at + at});
     }
   }
 
@@ -220,6 +215,13 @@ class CpuKernels : public ElementWise<CpuKernels> {
 
  private:
   static constexpr std::int64_t block = 1024;  // elements that stay in the first-level cache
+
+  /// to = from, or to + from, by the rule of store().
+  template <class From, class T>
+  static void put(std::int64_t count, Write write, const From* from, T* to) {
+    if (write == Write::add) return each(count, Add(), In<From>{from}, InOut<T>{to});
+    each(count, Round(), In<From>{from}, Out<T>{to});
+  }
 
   /// body(i, the elements number i), all read before and written back after it.
   template <class Body, class... Operands>

@@ -10,16 +10,18 @@ namespace {
 // 2015): mc rows of a, kc elements of a sum and nc columns of b at a time.
 constexpr std::int64_t mc = 48, most_kc = 256, most_nc = 256;
 constexpr std::int64_t area = std::int64_t{32} << 10;  // of kc x nc elements of b, and of sums
-constexpr std::int64_t beside = 16;  // so that rows of a power of two lie in different cache sets
+constexpr std::int64_t padding = 16;  // so that rows of a power of two lie in different cache sets
+
+static_assert(mc % 16 == 0);
 
 /// Multiples of 16 are what the micro-kernel's vectors are made for.
 constexpr std::int64_t up_to_16(std::int64_t count) { return (count + 15) / 16 * 16; }
 
 struct Space {
   float b[area];  // panel after panel
-  float sums[area + 16 * most_nc];
-  float a[mc * (most_kc + beside)];
-  float turned[panel_columns * (most_kc + beside)];  // what is to be transposed, or has been
+  float sums[area + 16 * most_nc];  // which are transposed by whole sixteens of rows
+  float a[mc * (most_kc + padding)];
+  float transposed[panel_columns * (most_kc + padding)];  // what is to be transposed, or has been
 };
 
 /// to = the stored block [row, row + rows) x [column, column + columns), widened. to_row: elements
@@ -48,34 +50,36 @@ void read(const Matrix& matrix, std::int64_t row, std::int64_t rows, std::int64_
   });
 }
 
-/// Packs `count` of b's columns and `inner_count` of its rows: panels in space.b.
-void pack(const Matrix& b, std::int64_t inner, std::int64_t inner_count, std::int64_t column,
-          std::int64_t count, Space& space) {
+/// Packs `count` of b's columns and `inner_count` of its rows: panels in space.b. Lanes beyond the
+/// last column hold what was there before: they are computed with, and nobody reads their sums.
+void pack_b(const Matrix& b, std::int64_t inner, std::int64_t inner_count, std::int64_t column,
+            std::int64_t count, Space& space) {
   if (!b.transposed) {
     return read(b, inner, inner_count, column, count, space.b, panel_columns,
                 panel_columns * inner_count);
   }
   for (std::int64_t j = 0; j < count; j += panel_columns) {
     const std::int64_t some = std::min(panel_columns, count - j);
-    read(b, column + j, some, inner, inner_count, space.turned, most_kc + beside, panel_columns);
-    micro_kernel().transpose(space.turned, most_kc + beside, up_to_16(some), up_to_16(inner_count),
-                             space.b + j * inner_count, panel_columns);
+    read(b, column + j, some, inner, inner_count, space.transposed, most_kc + padding,
+         panel_columns);
+    micro_kernel().transpose(space.transposed, most_kc + padding, up_to_16(some),
+                             up_to_16(inner_count), space.b + j * inner_count, panel_columns);
   }
 }
 
 /// The left operand of the micro-kernel: `count` of a's rows and `inner_count` of its columns, in
 /// space.a, or where they lie if that will do.
-void take(const Matrix& a, std::int64_t row, std::int64_t count, std::int64_t inner,
-          std::int64_t inner_count, bool read_once, Space& space, PanelProduct& product) {
+void pack_a(const Matrix& a, std::int64_t row, std::int64_t count, std::int64_t inner,
+            std::int64_t inner_count, bool read_once, Space& space, PanelProduct& product) {
   product.a = space.a;
-  product.a_row = a.transposed ? 1 : most_kc + beside;
+  product.a_row = a.transposed ? 1 : most_kc + padding;
   product.a_inner = a.transposed ? mc : 1;
   if (a.transposed) return read(a, inner, inner_count, row, count, space.a, mc, panel_columns);
   if (read_once && a.elements.dtype == Dtype::fp32) {
     product.a = a.elements.as<float>().data() + row * a.columns + inner;
     product.a_row = a.columns;
   } else {
-    read(a, row, count, inner, inner_count, space.a, most_kc + beside, panel_columns);
+    read(a, row, count, inner, inner_count, space.a, most_kc + padding, panel_columns);
   }
 }
 
@@ -90,20 +94,22 @@ void in_steps(std::int64_t end, std::int64_t step, auto body) {
 template <class Finish>
 void multiply(const Matrix& a, const Matrix& b, std::int64_t m, std::int64_t k, std::int64_t n,
               float* result, Space& space, const Finish& finish) {
+  expect(m > 0 && k > 0 && n > 0, "a product has elements, and each is a sum");
   const std::int64_t nc =
       std::min((n + panel_columns - 1) / panel_columns * panel_columns, most_nc);
+  // A multiple of 16: so that the last panel's transposition ends with it.
   const std::int64_t kc = std::min(area / nc / 16 * 16, most_kc);
   const auto block = [&](std::int64_t row, std::int64_t rows, std::int64_t column,
                          std::int64_t columns, float* sums, std::int64_t sums_row) {
     in_steps(k, kc, [&](std::int64_t inner, std::int64_t inner_count) {
-      pack(b, inner, inner_count, column, columns, space);
+      pack_b(b, inner, inner_count, column, columns, space);
       in_steps(rows, mc, [&](std::int64_t i, std::int64_t some) {
         PanelProduct product{};
         product.sums_row = sums_row;
         product.rows = some;
         product.inner = inner_count;
         product.add = inner > 0;
-        take(a, row + i, some, inner, inner_count, nc == panel_columns, space, product);
+        pack_a(a, row + i, some, inner, inner_count, nc == panel_columns, space, product);
         in_steps(columns, panel_columns, [&](std::int64_t j, std::int64_t wide) {
           product.panel = space.b + j * inner_count;
           product.sums = sums + i * sums_row + j;
@@ -151,8 +157,8 @@ void matmul(const Matrix& a, const Matrix& b, std::int64_t rows, std::int64_t in
                const float* sums, std::int64_t sums_row) {
              in_steps(count, panel_columns, [&](std::int64_t j, std::int64_t wide) {
                micro_kernel().transpose(sums + j, sums_row, up_to_16(some), up_to_16(wide),
-                                        space.turned, mc);
-               finish(column + j, wide, row, some, space.turned, mc);
+                                        space.transposed, mc);
+               finish(column + j, wide, row, some, space.transposed, mc);
              });
            });
 }

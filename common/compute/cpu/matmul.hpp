@@ -15,14 +15,14 @@ struct RowPart {
   const float* values;
 };
 
-/// Forms the rows x columns product of a (rows x inner) and b (inner x columns) and hands each
-/// element of it to `store` once. 16-bit operands are widened first, which is exact. Works in
-/// blocks of 0.4 MB on the caller's stack.
+/// Forms the rows x columns product of a (rows x inner) and b (inner x columns), none of them 0,
+/// and hands each element of it to `store` once. 16-bit operands are widened first, which is exact.
+/// Works in blocks of 0.4 MB on the caller's stack.
 void matmul(const Matrix& a, const Matrix& b, std::int64_t rows, std::int64_t inner,
             std::int64_t columns, const std::function<void(const RowPart&)>& store);
 
-/// The same, formed in its place, `result` (rows x columns, row-major): one copy less. Throws
-/// std::logic_error when columns is no multiple of 16.
+/// The same, formed in its place, `result` (rows x columns, row-major), which is neither operand:
+/// one copy less. Throws std::logic_error when columns is no multiple of 16.
 void matmul(const Matrix& a, const Matrix& b, std::int64_t rows, std::int64_t inner,
             std::int64_t columns, float* result);
 }  // namespace zero

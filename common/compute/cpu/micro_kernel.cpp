@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
-// Compiled once for each instruction set (meson.build), with LANES floats in a vector. So nothing
-// is included that other files share: the linker might give them these instructions too.
+// Compiled once for each instruction set (meson.build): LANES floats in a vector, and FUSED, its
+// multiply-add. So nothing is included that other files share: the linker might give them these
+// instructions too.
 #include "compute/cpu/micro_kernel.hpp"
 
 namespace zero {
 namespace {
 constexpr int lanes = LANES;
-// As many sums as registers hold beside the operands: of 32, or of AVX2's 16.
+// As many sums as vector registers hold beside the operands: of 32, or of AVX2's 16.
 constexpr int most_rows = lanes == 8 ? 6 : 12;
 using Vector [[gnu::vector_size(4 * lanes)]] = float;
 using InMemory [[gnu::vector_size(4 * lanes), gnu::aligned(4), gnu::may_alias]] = float;
@@ -14,11 +15,8 @@ using InMemory [[gnu::vector_size(4 * lanes), gnu::aligned(4), gnu::may_alias]] 
 Vector load(const float* from) { return *reinterpret_cast<const InMemory*>(from); }
 void store(Vector x, float* to) { *reinterpret_cast<InMemory*>(to) = x; }
 
-/// a b + sum, rounded once.
-Vector fused(float a, Vector b, Vector sum) {
-  if constexpr (lanes == 1) return Vector{__builtin_fmaf(a, b[0], sum[0])};
-  return a * b + sum;  // contracted: the compiler is told to
-}
+/// a b + sum, rounded once: the instruction by its name, for a compiler may leave a * b + sum two.
+Vector fused(float a, Vector b, Vector sum) { return FUSED(a - Vector{}, b, sum); }
 
 /// `rows` rows and `vectors` vectors of columns of the sums, which stay in registers.
 template <int rows, int vectors>
@@ -96,7 +94,6 @@ void transpose(const float* from, std::int64_t from_row, std::int64_t rows, std:
 }
 }  // namespace
 
-extern const MicroKernel INSTRUCTIONS;
 #define NAME_OF(name) #name
 #define STRING(name) NAME_OF(name)
 const MicroKernel INSTRUCTIONS{STRING(INSTRUCTIONS), multiply, transpose};

@@ -211,7 +211,7 @@ void CudaKernels::linear_backward_params(const LinearShape& shape, View dy, View
       if (write == Write::add) product.data = product_room_->data();
       multiply(deltas, inputs, rows, shape.batch, columns, product);
       if (write == Write::over) return;
-      each(to.size, Store{write}, In<T>{elements<T>(product)}, InOut<T>{elements<T>(to)});
+      each(to.size, Add(), In<T>{elements<T>(product)}, InOut<T>{elements<T>(to)});
     };
     for (std::int64_t row = 0; row < shape.outputs; row += step) {
       for (std::int64_t first = 0; first < shape.inputs; first += width) add_to(row, first);

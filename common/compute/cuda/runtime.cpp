@@ -178,6 +178,7 @@ void CudaKernels::reserve_products(std::int64_t room) {
 
 void CudaKernels::multiply(const Matrix& a, const Matrix& b, std::int64_t rows, std::int64_t inner,
                            std::int64_t columns, View product) {
+  expect(product_room_.has_value(), "reserve_products comes before a product");
   if (!blas_) {
     check_cublas(blas().create(&blas_));
     // No TF32, and no partial sums in 16 bit: fp32 throughout.
