@@ -70,7 +70,6 @@ set xtics ({ticks}) nomirror
 set format y '%g %%'
 set xlabel 'layers' offset 0, 0.3
 set key off
-set samples 400
 set label 3 'theory, and what is resident: 1 - 1/N = 75 %' at 2.85, 79.2 left textcolor '#333333'
 set label 4 'peak in bf16' at 5.2, 67.2 right textcolor '{bf16}'
 set label 5 'peak in fp32' at 6.5, 52.5 left textcolor '{fp32}'
@@ -79,8 +78,8 @@ set label 7 '{first_fp32:.0f} %' at 3.12, {first_fp32} - 1.2 left textcolor '{fp
 set label 8 'lines: formula; points: measured' at graph 0.985, graph 0.06 right \
   textcolor '#555555'
 plot 75 with lines linewidth 1.5 dashtype 2 linecolor '#777777', \
-  75 - {slope_bf16}/x with lines linewidth 2 linecolor '{bf16}', \
-  75 - {slope_fp32}/x with lines linewidth 2 linecolor '{fp32}', \
+  $formula using 1:3 with lines linewidth 2 linecolor '{bf16}', \
+  $formula using 1:2 with lines linewidth 2 linecolor '{fp32}', \
   $points using 1:2 with points pointtype 6 pointsize 0.9 linewidth 1.5 linecolor '#777777', \
   $points using 1:4 with points pointtype 7 pointsize 0.9 linecolor '{bf16}', \
   $points using 1:3 with points pointtype 7 pointsize 0.9 linecolor '{fp32}'
@@ -186,11 +185,11 @@ def memory(runs, ranks, output):
         fp32=sum(places[:half]) / half, bf16=sum(places[half:]) / len(places[half:]))
 
 
-def layers(points, slopes, ranks, parameters, output):
+def layers(points, formula, ranks, parameters, output):
     """What is saved, in percent, over the number of layers.
 
-    points: (layers, resident, peak in fp32, peak in bf16); slopes: by dtype, what the formula
-    of the peak loses in a model of one layer.
+    points: (layers, resident, peak in fp32, peak in bf16); formula: (layers, peak in fp32, peak in
+    bf16), as close as a line needs them.
     """
     _, _, first_fp32, first_bf16 = points[0]
     return SVG.format(
@@ -198,7 +197,6 @@ def layers(points, slopes, ranks, parameters, output):
         title=f"What ZeRO-3 saves on {ranks} ranks",
         subtitle="Share of 16 bytes a parameter that a rank does not need: the same "
         f"{parameters / 1e6:.2f} million parameters in 3 to 48 layers"
-    ) + datablock("points", points) + LAYERS.format(
+    ) + datablock("points", points) + datablock("formula", formula) + LAYERS.format(
         ticks=", ".join(str(point[0]) for point in points), fp32="#c8661a", bf16="#2f6db3",
-        first_fp32=first_fp32, first_bf16=first_bf16,
-        slope_fp32=slopes["fp32"], slope_bf16=slopes["bf16"])
+        first_fp32=first_fp32, first_bf16=first_bf16)

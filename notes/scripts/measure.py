@@ -75,11 +75,12 @@ def draw_layers(programs, path):
     curve = tables.curve(programs)
     points = [(layers, 100 * tables.saved(fp32, "resident"), 100 * tables.saved(fp32, "peak"),
                100 * tables.saved(bf16, "peak")) for layers, _, fp32, bf16 in curve]
-    slopes = {dtype: float(75 - 100 * tables.curve_formula(1, dtype))
-              for dtype in ("fp32", "bf16")}
+    parameters = curve[0][2].info["parameters"]
+    places = [2.7 * 20 ** (i / 200) for i in range(201)]  # layers, evenly on a logarithmic axis
+    formula = [(place, *(100 * float(tables.curve_formula(place, dtype, parameters))
+                         for dtype in ("fp32", "bf16"))) for place in places]
     figures.draw(programs.logs / "layers.gp",
-                 figures.layers(points, slopes, tables.CURVE_RANKS,
-                                curve[0][2].info["parameters"], path))
+                 figures.layers(points, formula, tables.CURVE_RANKS, parameters, path))
 
 
 def draw_ownership(programs, path):

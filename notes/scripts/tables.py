@@ -156,14 +156,12 @@ CURVE = ((3, 1024), (4, 887), (6, 724), (8, 627), (12, 512), (16, 443), (24, 362
          (48, 256))
 
 
-def curve_formula(layers_of_one, dtype, parameters=0):
-    """The share saved, when the largest layer is 1/layers_of_one of the parameters; of 0: in a
-    model whose parts of a layer are received whole."""
+def curve_formula(layers_of_one, dtype, parameters):
+    """The share saved, when the largest layer is 1/layers_of_one of so many parameters."""
     n, w, k = CURVE_RANKS, *{"fp32": (4, 8), "bf16": (2, 12)}[dtype]
-    part = Fraction(1, n * layers_of_one)
-    received = min(part, Fraction(512 << 10, w * parameters)) if parameters else part
-    whole_layers = Fraction(2 + 2, layers_of_one) + (n - 1) * received
-    return 1 - (Fraction(2 * w + k, n) + w * whole_layers) / 16
+    layer = 1 / Fraction(layers_of_one)
+    received = (n - 1) * min(layer / n, Fraction(512 << 10, w * parameters))
+    return 1 - (Fraction(2 * w + k, n) + w * (2 * layer + 2 * layer + received)) / 16
 
 
 def curve(programs):
@@ -206,7 +204,7 @@ def ledger(programs):
                          "--batch", 32, "--steps", 2) for chapter in CHAPTERS[2:]]
     rows = [[kind if kind in KINDS else "all together",
              *(mb(run.memory[kind]["resident"], run.memory[kind]["peak"]) for run in runs)]
-            for kind in [*KINDS, "total"]]
+            for kind in [*KINDS, "total"] if any(run.memory[kind]["reserved"] for run in runs)]
     rows.append(["reserved", *(mb(run.memory["total"]["reserved"]) for run in runs)])
     rows.append(["state, bytes a parameter",
                  *(state_formula(programs, run.chapter, "bf16") for run in runs)])
