@@ -38,8 +38,11 @@ void read(const Matrix& matrix, std::int64_t row, std::int64_t rows, std::int64_
       for (std::int64_t i = 0; i < rows; ++i) {
         const T* source = from + i * from_row;
         float* target = to + i * to_row;
+        // Short runs of far rows: too little for the machine to guess what comes next.
+        const std::int64_t rows_ahead = i + 4 < rows ? 4 * from_row : 0;
         std::int64_t left = columns;
         for (; left >= panel_columns; left -= panel_columns) {
+          __builtin_prefetch(source + rows_ahead);
           copy(source, panel_columns, target);
           source += panel_columns;
           target += to_panel;
