@@ -34,7 +34,7 @@ void Communicator::reduce_scatter_mean(Stream& stream, View full, View shard, Wr
   const std::int64_t piece = piece_elements(full.device, full.dtype, shard.size);
   const View received =
       booking.view().part(0, received_elements(full.device, full.dtype, shard.size, size));
-  // One rank alone would write what it reads.
+  // Alone, and in its place: it is the mean.
   if (size == 1 && write == Write::over && full.data == shard.data) return;
   stream.run([=, this, &on = stream.kernels()] {
     task_is(fmt::format("reduce_scatter of layer {}", full.layer));
@@ -57,8 +57,7 @@ void Communicator::reduce_scatter_mean(Stream& stream, View full, View shard, Wr
         return others(at).part((peer < rank ? peer : peer - 1) * count, count);
       });
     };
-    // No piece that leaves waits for the sums of those before it: so nobody waits for a rank that
-    // has begun but does not have a core just now.
+    // All pieces leave at once: else the others would wait for the sums of a rank without a core.
     std::vector<Part> outgoing;
     for (std::int64_t at = 0; at < shard.size; at += piece) {
       const auto pieces = parts([&](int peer) { return cut(slice(full, peer), at); });
@@ -67,7 +66,7 @@ void Communicator::reduce_scatter_mean(Stream& stream, View full, View shard, Wr
     start(on, Collective::reduce_scatter, outgoing, incoming(0));
     for (std::int64_t at = 0; at < shard.size; at += piece) {
       if (at + piece < shard.size) start(on, {}, {}, incoming(at + piece));
-      finish();
+      finish();  // with piece `at`, begun a turn before
       on.ordered_mean(cut(slice(full, rank), at), rank, others(at), cut(shard, at), write);
     }
   });

@@ -22,8 +22,8 @@ struct Sent {
 };
 
 /// Elements of a rank's part that reduce_scatter_mean moves and adds at once. CPU: 256 KiB, which
-/// the cache still holds when they are added. Smaller ones wait more often than that is worth where
-/// ranks share cores. GPU: all, for each launch of a kernel costs more.
+/// the cache still holds when they are added; with less, ranks that share cores wait too often.
+/// GPU: all, for each launch of a kernel costs more.
 constexpr std::int64_t piece_elements(Device device, Dtype dtype, std::int64_t shard) {
   return device == Device::cpu ? (std::int64_t{256} << 10) / bytes_of(dtype) : shard;
 }
@@ -87,7 +87,7 @@ class Communicator {
     }
     return parts;
   }
-  /// Begins to send and to receive, until finish(); what leaves is counted as the collective's.
+  /// Begins to send and to receive; what leaves is counted as the collective's, if it is one's.
   void start(Kernels& on, std::optional<Collective> collective, const std::vector<Part>& outgoing,
              const std::vector<Part>& incoming);
   void finish() {

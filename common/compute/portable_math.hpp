@@ -22,6 +22,7 @@ HOST_DEVICE inline float portable_exp(float x) {
   for (const double factorial : {40320.0, 5040.0, 720.0, 120.0, 24.0, 6.0, 2.0, 1.0, 1.0}) {
     power = power * r + 1 / factorial;
   }
+  // n becomes the exponent: the shift drops what is above it.
   const std::uint64_t two_to_n = (std::bit_cast<std::uint64_t>(shifted) + 1023) << 52;
   return static_cast<float>(power * std::bit_cast<double>(two_to_n));
 }

@@ -17,7 +17,7 @@ struct RowPart {
 
 /// Forms the rows x columns product of a (rows x inner) and b (inner x columns), none of them 0,
 /// and hands each element of it to `store` once. 16-bit operands are widened first, which is exact.
-/// Works in blocks of 0.4 MB on the caller's stack.
+/// Its blocks take 0.4 MB of the caller's stack.
 void matmul(const Matrix& a, const Matrix& b, std::int64_t rows, std::int64_t inner,
             std::int64_t columns, const std::function<void(const RowPart&)>& store);
 

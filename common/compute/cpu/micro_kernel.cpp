@@ -7,7 +7,7 @@
 namespace zero {
 namespace {
 constexpr int lanes = LANES;
-// As many sums as vector registers hold beside the operands: of 32, or of AVX2's 16.
+// Two vectors of sums a row fill the registers: 32, or AVX2's 16.
 constexpr int most_rows = lanes == 8 ? 6 : 12;
 using Vector [[gnu::vector_size(4 * lanes)]] = float;
 using InMemory [[gnu::vector_size(4 * lanes), gnu::aligned(4), gnu::may_alias]] = float;
@@ -15,7 +15,8 @@ using InMemory [[gnu::vector_size(4 * lanes), gnu::aligned(4), gnu::may_alias]] 
 Vector load(const float* from) { return *reinterpret_cast<const InMemory*>(from); }
 void store(Vector x, float* to) { *reinterpret_cast<InMemory*>(to) = x; }
 
-/// a b + sum, rounded once: the instruction by its name, for a compiler may leave a * b + sum two.
+/// a * b + sum, rounded once, by the instruction's name: a compiler may leave two. a - 0 is a in
+/// every lane, -0 too.
 Vector fused(float a, Vector b, Vector sum) { return FUSED(a - Vector{}, b, sum); }
 
 /// `rows` rows and `vectors` vectors of columns of the sums, which stay in registers.
