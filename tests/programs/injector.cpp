@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Loaded before a program's libraries (LD_PRELOAD), it makes one call of one rank go wrong:
 // FAULT="what RANK NUMBER", where NUMBER counts that rank's calls of the function concerned. With
-// FILES=folder what the kernel says of control groups is read below that folder. Loaded before
-// MPICH's launcher it makes that slow.
+// FILES=folder what the kernel says of memory is read below that folder. Loaded before MPICH's
+// launcher it makes that slow.
 #include <dlfcn.h>
 #include <mpi.h>
 #include <poll.h>
@@ -117,7 +117,7 @@ int poll(struct pollfd* files, nfds_t count, int patience) {
 
 std::FILE* fopen64(const char* path, const char* mode) {
   const char* below = std::getenv("FILES");
-  const bool moved = below && std::strstr(path, "/cgroup");
+  const bool moved = below && (std::strstr(path, "/cgroup") || std::strstr(path, "/meminfo"));
   const std::string instead = moved ? std::string(below) + path : path;
   return next<std::FILE*(const char*, const char*)>("fopen64")(instead.c_str(), mode);
 }

@@ -97,7 +97,7 @@ TEST_CASE("memory that the system does not give is refused, with the number, and
 
 TEST_CASE("a tensor is zero, aligned to 64 bytes, held as long as it lives") {
   for (const Dtype dtype : dtypes) {
-    for (const std::int64_t size : {0, 1, 31, 32, 33, 100000}) {
+    for (const std::int64_t size : {0, 1, 31, 32, 33, 100000, 1 << 20}) {  // 2 MiB too
       const std::int64_t bytes = size * bytes_of(dtype);
       const Change change(Kind::parameters);
       {
