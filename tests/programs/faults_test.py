@@ -52,12 +52,15 @@ ENDS = [
           (COMMUNICATION, "exits", "^rank 1/2: left in the middle of the run: something called"),
           (COMMUNICATION, "short", r"^rank 0/2: rank 1 sent \d+ bytes instead of \d+: run the"),
           (COMMUNICATION, "lost", r"^rank 0/2: rank 1 sent \d+ bytes instead of \d+: run the"),
+          (COMMUNICATION, "unsent", "^rank 1/2: a message with rank 0 failed: a rank is gone"),
+          (COMMUNICATION, "untested", "^rank 1/2: a message with all ranks failed: a rank is gone"),
           (COMMUNICATION, "skips", "rank [01] sent 16 bytes instead of|says: [^()&]*truncated"),
           (COMMUNICATION, "long", "^rank 1/2: a message with rank 0 failed: a rank is gone, or "
                                   "runs another build; MPI says: [^()&]*truncated"),
           (RESOURCES, "memory", r"^rank 1/2: the system gave no \d+ bytes for .*: use fewer"))),
     (COMMUNICATION, 2, ZERO2, MLP, "slow unfinished 1 1", "the end of MPI on the host has waited"),
     (RESOURCES, 1, DDP, MLP, "slow memory 0 9", "^rank 0/1: the system gave no"),
+    (RESOURCES, 0, DDP, MLP, "memory 0 9", "^rank 0/1: the system gave no"),
     # In the last step's all-gathers; what 04 computes with until the next gather is right again.
     *((NUMERICS, 2, chapter, MLP, "bit 1 80", DIFFER.format(2))
       for chapter in (DDP, MIXED, ZERO1, ZERO2)),

@@ -59,6 +59,7 @@ int MPI_Isend(const void* data, int count, MPI_Datatype type, int to, int tag, M
   if (is_now("killed")) std::raise(SIGKILL);
   if (is_now("stopped")) std::raise(SIGSTOP);
   if (is_now("stuck")) sleep_long();
+  if (is_now("unsent")) return MPI_ERR_OTHER;
   if (is_now("short")) count /= 2;
   if (is_now("lost")) to = MPI_PROC_NULL;
   if (with_itself.exchange(false)) to = zero::launcher().rank;
@@ -84,6 +85,7 @@ int MPI_Irecv(void* data, int count, MPI_Datatype type, int from, int tag, MPI_C
 
 int MPI_Testsome(int count, MPI_Request* requests, int* some, int* done, MPI_Status* statuses) {
   last_test = Clock::now();
+  if (is_now("untested")) return MPI_ERR_OTHER;
   return PMPI_Testsome(count, requests, some, done, statuses);
 }
 
