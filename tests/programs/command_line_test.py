@@ -26,6 +26,7 @@ from programs import ALONE, CHAPTERS, ON_RANKS, Programs, bits, options_of, read
 USAGE, DATA, NUMERICS, RESOURCES = 2, 3, 5, 6
 SMALL = ["--width", 8, "--layers", 2, "--batch", 2]  # of task text
 A_FEW_SECONDS = 10
+SLURM_TASK = {"SLURM_STEP_NUM_TASKS": "1", "SLURM_PROCID": "0"}
 NOT_UTF8 = os.fsdecode(b"caf\xe9.txt")
 
 # Wrong command lines by the chapters asked; the sentence contains every word of them.
@@ -162,10 +163,10 @@ class Test:
         command = [self.programs.mpiexec, *halves[0], ":", *halves[1]]
         self.check(f"{first} : {second}", self.refused, command, USAGE, words)
 
-    def another_launcher(self, folder, size, rank):
+    def another_launcher(self, folder, others, size, rank):
         """Each of its four ranks believes to be alone; only the first is to say so."""
         command = self.programs.command(0, "05_zero2", "--log", "new.log")
-        places = [{size: "4", rank: str(place)} for place in range(4)]
+        places = [{**others, size: "4", rank: str(place)} for place in range(4)]
         self.refused(folder, command, USAGE, "4 ranks, MPI sees 1, mpirun", **places[0])
         before = contents(folder)
         for place in places[1:]:
@@ -173,6 +174,11 @@ class Test:
             # A launcher stops all ranks, and the one that speaks, at the first that is not 0.
             expect((outcome.code, outcome.out, outcome.err) == (0, "", ""), f"silence: {outcome}")
         expect(contents(folder) == before, "a file was made or changed")
+
+    def within_a_batch_system(self, folder):
+        command = self.programs.command(2, "05_zero2", *SMALL, "--steps", 1)
+        outcome = self.programs.start(command, folder, **SLURM_TASK)
+        expect((outcome.code, outcome.err) == (0, ""), f"a run on two ranks: {outcome}")
 
     def not_utf8(self, folder, ranks, chapter):
         """The log stays JSON."""
@@ -284,8 +290,11 @@ def main():
     for row in UNEQUAL:
         test.check_unequal(*row)
     of_mpi = "PMI" if "openmpi" in Path(options.mpiexec).name else "OMPI_COMM_WORLD"
-    test.check("another MPI's mpirun", test.another_launcher, f"{of_mpi}_SIZE", f"{of_mpi}_RANK")
-    test.check("srun without MPI", test.another_launcher, "SLURM_STEP_NUM_TASKS", "SLURM_PROCID")
+    others = SLURM_TASK | ({"PMI_SIZE": "1"} if of_mpi != "PMI" else {})  # of a batch system
+    test.check("another MPI's mpirun", test.another_launcher, others, f"{of_mpi}_SIZE",
+               f"{of_mpi}_RANK")
+    test.check("mpirun as a batch system's task", test.within_a_batch_system)
+    test.check("srun without MPI", test.another_launcher, {}, *SLURM_TASK)
     for number, chapter in enumerate(CHAPTERS):
         test.check(f"{chapter} --help", test.help, chapter, 4 if number in (1, 5) else 0)
         test.check(f"{chapter} --log", test.log, chapter, 0 if chapter == ALONE else 3)

@@ -52,12 +52,15 @@ ENDS = [
           (COMMUNICATION, "exits", "^rank 1/2: left in the middle of the run: something called"),
           (COMMUNICATION, "short", r"^rank 0/2: rank 1 sent \d+ bytes instead of \d+: run the"),
           (COMMUNICATION, "lost", r"^rank 0/2: rank 1 sent \d+ bytes instead of \d+: run the"),
+          (COMMUNICATION, "unsent", "^rank 1/2: a message with rank 0 failed: a rank is gone"),
+          (COMMUNICATION, "untested", "^rank 1/2: a message with all ranks failed: a rank is gone"),
           (COMMUNICATION, "skips", "rank [01] sent 16 bytes instead of|says: [^()&]*truncated"),
           (COMMUNICATION, "long", "^rank 1/2: a message with rank 0 failed: a rank is gone, or "
                                   "runs another build; MPI says: [^()&]*truncated"),
           (RESOURCES, "memory", r"^rank 1/2: the system gave no \d+ bytes for .*: use fewer"))),
     (COMMUNICATION, 2, ZERO2, MLP, "slow unfinished 1 1", "the end of MPI on the host has waited"),
     (RESOURCES, 1, DDP, MLP, "slow memory 0 9", "^rank 0/1: the system gave no"),
+    (RESOURCES, 0, DDP, MLP, "memory 0 9", "^rank 0/1: the system gave no"),
     # In the last step's all-gathers; what 04 computes with until the next gather is right again.
     *((NUMERICS, 2, chapter, MLP, "bit 1 80", DIFFER.format(2))
       for chapter in (DDP, MIXED, ZERO1, ZERO2)),
@@ -85,8 +88,10 @@ ENDS = [
     *((DATA, ranks, chapter, f"{TEXT} --data {SHORT_FILE}", '"$@"',
        f"cannot read byte .* of the 4096 of {SHORT_FILE}: it has become shorter")
       for ranks, chapter in ((0, ALONE), (2, DDP))),
-    *((RESOURCES, 0, ALONE, "--task mlp --width 4096 --layers 4 --steps 1", f"FILES={version}",
-       "1 on this machine share 52 000 000 that are") for version in ("first", "second")),
+    *((RESOURCES, 0, ALONE, "--task mlp --width 4096 --layers 4 --steps 1", f"FILES={which}",
+       f"1 on this machine share {left} that are")
+      for which, left in (("first", "52 000 000"), ("second", "52 000 000"),
+                          ("none", "53 248 000"))),
 ]
 STILL = [(COMMUNICATION, ranks, chapter, MLP, f"{how} {bad} 41", "")
          for chapter in (DDP, ZERO2, ZERO3)
@@ -100,7 +105,8 @@ def expect(holds, what):
 
 def fill(folder):
     """What the kernel says of a process in a container, by the two versions of control groups: of
-    100 MB 60 are in use, 12 of them by files. And a launcher's ssh that stays here."""
+    100 MB 60 are in use, 12 of them by files. And of the machine: it has a little more than the
+    rest. And a launcher's ssh that stays here."""
     for name, text in {
             "first/proc/self/cgroup": "9:cpu:/\n4:memory:/all/one\n0::/\n",
             "first/sys/fs/cgroup/memory/all/one/memory.limit_in_bytes": "9223372036854771712",
@@ -114,6 +120,9 @@ def fill(folder):
             "second/sys/fs/cgroup/all/one/memory.stat":
                 "inactive_file 9000000\nactive_file 3000000",
             "second/sys/fs/cgroup/all/memory.max": "max",
+            **{f"{which}/proc/meminfo": "MemTotal: 90000 kB\nMemFree: 9000 kB\n"
+                                        "MemAvailable:   52000 kB\n"
+               for which in ("first", "second", "none")},
             "ssh": '#!/bin/sh\nwhile [ "${1#-}" != "$1" ]; do shift; done\nshift\neval "$*"\n',
             "here/text.txt": "to be or not to be\n", "there/empty": ""}.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -193,7 +202,9 @@ class Test:
         _, err = process.communicate(timeout=A_FEW_SECONDS)
         outcome = Outcome(process.returncode, "", err)
         expect(outcome.code == 128 + which, f"exit code {128 + which}: {outcome}")
-        expect(re.search(f"^rank 0/2.*: ended by signal {int(which)}$", err, re.M), f"{outcome}")
+        said = outcome.own_errors()
+        expect(len(said) == 1 and re.search(f"^rank 0/2.*: ended by signal {int(which)}$", said[0]),
+               f"one sentence: {outcome}")
         check_log(folder / "new.log", False)
 
     def unreadable(self, folder):

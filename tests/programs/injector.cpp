@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Loaded before a program's libraries (LD_PRELOAD), it makes one call of one rank go wrong:
 // FAULT="what RANK NUMBER", where NUMBER counts that rank's calls of the function concerned. With
-// FILES=folder what the kernel says of control groups is read below that folder. Loaded before
-// MPICH's launcher it makes that slow.
+// FILES=folder what the kernel says of memory is read below that folder. Loaded before MPICH's
+// launcher it makes that slow.
 #include <dlfcn.h>
 #include <mpi.h>
 #include <poll.h>
@@ -59,6 +59,7 @@ int MPI_Isend(const void* data, int count, MPI_Datatype type, int to, int tag, M
   if (is_now("killed")) std::raise(SIGKILL);
   if (is_now("stopped")) std::raise(SIGSTOP);
   if (is_now("stuck")) sleep_long();
+  if (is_now("unsent")) return MPI_ERR_OTHER;
   if (is_now("short")) count /= 2;
   if (is_now("lost")) to = MPI_PROC_NULL;
   if (with_itself.exchange(false)) to = zero::launcher().rank;
@@ -84,6 +85,7 @@ int MPI_Irecv(void* data, int count, MPI_Datatype type, int from, int tag, MPI_C
 
 int MPI_Testsome(int count, MPI_Request* requests, int* some, int* done, MPI_Status* statuses) {
   last_test = Clock::now();
+  if (is_now("untested")) return MPI_ERR_OTHER;
   return PMPI_Testsome(count, requests, some, done, statuses);
 }
 
@@ -117,7 +119,7 @@ int poll(struct pollfd* files, nfds_t count, int patience) {
 
 std::FILE* fopen64(const char* path, const char* mode) {
   const char* below = std::getenv("FILES");
-  const bool moved = below && std::strstr(path, "/cgroup");
+  const bool moved = below && (std::strstr(path, "/cgroup") || std::strstr(path, "/meminfo"));
   const std::string instead = moved ? std::string(below) + path : path;
   return next<std::FILE*(const char*, const char*)>("fopen64")(instead.c_str(), mode);
 }

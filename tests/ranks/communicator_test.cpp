@@ -203,7 +203,9 @@ TEST_CASE("the ranks are added in rank order, in fp32, and rounded once") {
     if (ranks().size > 2 && dtype == Dtype::fp32) CHECK(other_order > 100);
   };
   for (const Dtype dtype : dtypes) check(dtype, 500);
-  check(Dtype::fp32, 2 * piece_elements(Device::cpu, Dtype::fp32, 0) + 1001);  // several pieces
+  const std::int64_t piece = piece_elements(Device::cpu, Dtype::fp32, 0);
+  // Pieces without a rest, and with one.
+  for (const std::int64_t own : {piece, 2 * piece, 2 * piece + 1001}) check(Dtype::fp32, own);
 }
 
 TEST_CASE("sum adds the ranks' pairs in rank order, the same bits everywhere") {
@@ -293,14 +295,43 @@ TEST_CASE("a rank that comes late is waited for, and finds what was sent to it")
   check_same_bits(values(shard.view()), expected, "element");
 }
 
-TEST_CASE("wrong sizes are refused before anything is sent") {
+TEST_CASE("who is still waited for is known all the time, and nobody is when all have come") {
+  if (device() == Device::cuda || ranks().size == 1) return;
+  Communicator comm = communicator();
+  Stream stream("test", device(), Stream::Mode::worker);
+  Progress* progress = nullptr;
+  stream.run([&] { progress = &Progress::of_caller(); });
+  stream.synchronise();
+  const auto missing = [&] {
+    const std::lock_guard lock(progress->mutex);
+    return progress->task.missing;
+  };
+  const Vector vector(Dtype::fp32, 8, small_integer);
+  const std::uint64_t before = progress->count;
+  std::this_thread::sleep_for(std::chrono::milliseconds(300 * ranks().rank));
+  comm.all_gather(stream, vector.full());
+  bool last_alone = false;
+  while (progress->count < before + 2) {
+    last_alone = last_alone || missing() == std::vector<int>{ranks().size - 1};
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  CHECK((last_alone || ranks().rank > 0));
+  CHECK(missing().empty());
+}
+
+TEST_CASE("wrong sizes and dtypes are refused before anything is sent") {
   Communicator comm = communicator(Dtype::fp32, 8);
   Stream stream("test", device());
   const Vector vector(Dtype::fp32, 8, small_integer), larger(Dtype::fp32, 16, small_integer);
   const auto reduce = [&](View full, View shard) { comm.reduce_scatter_mean(stream, full, shard); };
   CHECK_THROWS_AS(reduce(vector.full(), vector.shard().part(0, 7)), std::logic_error);
-  if (ranks().size == 1) return;  // there nothing is received
+  const Vector bf16(Dtype::bf16, 8, small_integer);
+  CHECK_THROWS_AS(reduce(vector.full(), bf16.shard()), std::logic_error);
+  CHECK_THROWS_AS(reduce(bf16.full(), bf16.shard()), std::logic_error);
+  if (ranks().size == 1) return;  // there nothing is received, and any size is a whole shard
   CHECK_THROWS_AS(reduce(larger.full(), larger.shard()), std::logic_error);
+  const View uneven = vector.full().part(0, vector.full().size - 1);
+  CHECK_THROWS_AS(comm.all_gather(stream, uneven), std::logic_error);
 }
 
 TEST_CASE("a run of one process alone gathers its own values") {

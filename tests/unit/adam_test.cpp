@@ -298,7 +298,7 @@ TEST_CASE("an update put on a stream keeps the scalars of its step") {
   CHECK(two_steps(Stream::Mode::inline_) == two_steps(Stream::Mode::worker));
 }
 
-TEST_CASE("views of different sizes are refused") {
+TEST_CASE("views of different sizes and dtypes are refused") {
   Run run{options_with(0), Dtype::bf16, 8};
   const Run other{options_with(0), Dtype::bf16, 9};
   const View grads = run.grads.view();
@@ -311,5 +311,7 @@ TEST_CASE("views of different sizes are refused") {
   refused(ours, grads, other.params());
   refused({ours.weights, theirs.momentum, ours.variance}, grads, run.params());
   refused({ours.weights, ours.momentum, theirs.variance}, grads, run.params());
+  refused(ours, grads, ours.weights);
+  refused({grads, ours.momentum, ours.variance}, grads, run.params());
 }
 }  // namespace zero::test

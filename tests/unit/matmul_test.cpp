@@ -17,10 +17,11 @@ struct Shape {
 
 /// Blocks are of 48 rows and 256 columns or fewer, and of 128 to 256 inner elements; panels of 32
 /// columns; sums of 128 rows of 256 columns or 1024 of 32; vectors of up to 16: one less, just as
-/// many, one more, and several of each with a rest.
+/// many, one more, and several of each with a rest. 200 columns leave the panels of a block least
+/// room.
 constexpr Shape shapes[] = {{1, 1, 1},       {1, 257, 33},  {49, 1, 256},   {48, 256, 31},
                             {129, 129, 257}, {1025, 17, 3}, {3, 300, 1025}, {47, 515, 70},
-                            {17, 128, 513},  {96, 255, 32}};
+                            {17, 128, 513},  {96, 255, 32}, {5, 300, 200}};
 
 /// rows x columns numbers value(i), stored as they are or transposed.
 struct Stored {

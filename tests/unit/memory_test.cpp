@@ -97,7 +97,7 @@ TEST_CASE("memory that the system does not give is refused, with the number, and
 
 TEST_CASE("a tensor is zero, aligned to 64 bytes, held as long as it lives") {
   for (const Dtype dtype : dtypes) {
-    for (const std::int64_t size : {0, 1, 31, 32, 33, 100000}) {
+    for (const std::int64_t size : {0, 1, 31, 32, 33, 100000, 1 << 20}) {  // 2 MiB too
       const std::int64_t bytes = size * bytes_of(dtype);
       const Change change(Kind::parameters);
       {
@@ -117,6 +117,7 @@ TEST_CASE("a tensor is zero, aligned to 64 bytes, held as long as it lives") {
 
 TEST_CASE("a moved buffer is booked once and given back once") {
   const Change change(Kind::workspace);
+  const std::int64_t allocations = allocations_so_far;
   {
     Buffer first(Device::cpu, Kind::workspace, 1000, true);
     std::byte* const data = first.data();
@@ -127,6 +128,7 @@ TEST_CASE("a moved buffer is booked once and given back once") {
     CHECK(change.figures() == "1000 1000 1000 1000");
   }
   CHECK(change.figures() == "0 0 0 1000");
+  CHECK(allocations_so_far == allocations + 1);
 }
 
 TEST_CASE("a scratch is reserved throughout, in use while booked, and keeps what it contains") {

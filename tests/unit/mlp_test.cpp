@@ -209,6 +209,15 @@ TEST_CASE("cross-entropy of outputs that are far apart") {
   }
 }
 
+TEST_CASE("squares are added in eight lanes, and then lane after lane") {
+  const Tensor x(Device::cpu, Kind::gradients, Dtype::fp32, 24);
+  fill(x.view(), [](std::int64_t i) { return i == 7 ? 0x1p27f : 1; });
+  Sums sums(Device::cpu);
+  make_kernels(Device::cpu)->squared_norm(x.view(), sums);
+  // Lane 7 loses its two ones to 2^54, the other lanes' 21 are rounded to a multiple of 4.
+  CHECK(sums.totals.squares == 0x1p54 + 20);
+}
+
 TEST_CASE("gradients are formed, rounded, and only then added, and padding is zero") {
   for (const Dtype dtype : dtypes) {
     INFO(std::string(name_of(dtype)));
