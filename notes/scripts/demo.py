@@ -20,7 +20,7 @@ sys.dont_write_bytecode = True
 import compare  # noqa: E402
 import figures  # noqa: E402
 from compare import number  # noqa: E402
-from runs import CHAPTERS, KINDS, Failure, Programs, first_line, machine  # noqa: E402
+from runs import CHAPTERS, Failure, Programs, first_line, kinds_of, machine  # noqa: E402
 
 
 def prepare(options):
@@ -78,7 +78,7 @@ def print_memory(runs):
 
     print(f"\n{'':<23}{'fp32':>5}{'':<{5 * half - 3}}{'bf16':>5}")
     line("decimal MB", [run.number for run in runs])
-    for kind in [*KINDS, "total"]:
+    for kind in [*kinds_of(runs), "total"]:
         shown = [what for what in ("predicted", "resident", "peak")
                  if what in runs[0].memory[kind]]
         for what in shown:

@@ -2,7 +2,7 @@
 """The pictures that gnuplot draws: each function answers a script, and `draw` runs it."""
 import subprocess
 
-from runs import CHAPTERS, KINDS, Failure
+from runs import CHAPTERS, KINDS, Failure, kinds_of
 
 CURVES_IN_TEXT = """\
 set terminal dumb size 79,21 ascii mono
@@ -161,10 +161,11 @@ def loss(runs, losses, output, steps):
 def memory(runs, ranks, output):
     """Stacked bars of each kind's peak; the formulas are the black frames around the pieces."""
     places = [i + (0.8 if run.dtype == "bf16" else 0) for i, run in enumerate(runs)]
-    blocks = {name: [] for name in [*KINDS, "frames", "totals"]}
+    kinds = kinds_of(runs)
+    blocks = {name: [] for name in [*kinds, "frames", "totals"]}
     for x, run in zip(places, runs):
         peak = predicted = 0
-        for kind in KINDS:
+        for kind in kinds:
             lower = peak, predicted
             peak += run.memory[kind]["peak"] / 1e6
             predicted += run.memory[kind]["predicted"] / 1e6
@@ -173,7 +174,8 @@ def memory(runs, ranks, output):
         blocks["totals"].append((x, run.memory["total"]["peak"] / 1e6))
     bars = ", \\\n  ".join(f"${kind} using 1:2:($1-0.35):($1+0.35):2:3 with boxxyerror "
                            f"linecolor '{colour}' title '{kind}'"
-                           for kind, colour in reversed(list(zip(KINDS, KIND_COLOURS))))
+                           for kind, colour in reversed(list(zip(KINDS, KIND_COLOURS)))
+                           if kind in kinds)
     half = len(CHAPTERS)
     return SVG.format(
         size="960,560", output=output, left=0.075, title_y=0.95, subtitle_y=0.90,

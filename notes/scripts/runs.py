@@ -16,6 +16,13 @@ CHAPTERS = ["01_adam", "02_distributed_adam", "03_mixed_precision",
             "04_zero1", "05_zero2", "06_zero3"]
 KINDS = ["parameters", "gradients", "optimizer", "communication",
          "activations", "workspace", "data"]
+
+
+def kinds_of(runs):
+    """Those of KINDS that take bytes in one of the runs: workspace is a GPU's alone."""
+    return [kind for kind in KINDS if any(run.memory[kind]["reserved"] for run in runs)]
+
+
 # Open MPI refuses to start as root, and more ranks than cores, unless told so.
 ENVIRONMENT = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",

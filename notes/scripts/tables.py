@@ -6,7 +6,7 @@ from fractions import Fraction
 from pathlib import Path
 
 import compare
-from runs import CHAPTERS, KINDS, Failure, output_of
+from runs import CHAPTERS, KINDS, Failure, kinds_of, output_of
 
 ROOT = Path(__file__).resolve().parents[2]
 STATE = KINDS[:3]  # parameters, gradients, optimizer
@@ -204,7 +204,7 @@ def ledger(programs):
                          "--batch", 32, "--steps", 2) for chapter in CHAPTERS[2:]]
     rows = [[kind if kind in KINDS else "all together",
              *(mb(run.memory[kind]["resident"], run.memory[kind]["peak"]) for run in runs)]
-            for kind in [*KINDS, "total"] if any(run.memory[kind]["reserved"] for run in runs)]
+            for kind in [*kinds_of(runs), "total"]]
     rows.append(["reserved", *(mb(run.memory["total"]["reserved"]) for run in runs)])
     rows.append(["state, bytes a parameter",
                  *(state_formula(programs, run.chapter, "bf16") for run in runs)])
