@@ -112,10 +112,10 @@ class LayerWindow {
 
   void start_gather(int use) {
     const int l = layer_of(use);
-    // Counted under the phase that needs the layer, not the one that thought of it ahead.
-    const PhaseScope phase(is_forward(use) ? Phase::forward : Phase::backward);
     Slot& slot = slot_of(use);
     slot.booking = slot.scratch.book();
+    // Sent for the phase that needs the layer, not for the one that thought of it ahead.
+    const PhaseScope phase(is_forward(use) ? Phase::forward : Phase::backward);
     const View whole = layout_.layer_in(slot.booking.view(), l);
     communication_.wait(slot.done);
     copy(communication_, layout_.shard(shards_, l), layout_.shard_of(whole));

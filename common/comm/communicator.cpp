@@ -1,18 +1,28 @@
 // SPDX-License-Identifier: MIT
 #include "comm/communicator.hpp"
 
-#include <fmt/format.h>
+#include <chrono>
+#include <thread>
 
 #include "memory/error.hpp"
 
 namespace zero {
+namespace {
+/// The last 100 microseconds it only lets others have the core: sleeping is late by as much.
+void sleep_precisely_until(std::chrono::steady_clock::time_point end) {
+  std::this_thread::sleep_until(end - std::chrono::microseconds(100));
+  while (std::chrono::steady_clock::now() < end) std::this_thread::yield();
+}
+}  // namespace
+
 Communicator::Communicator(int rank, int size, std::unique_ptr<Transport> transport, Device device,
-                           Dtype dtype, std::int64_t largest)
+                           Dtype dtype, std::int64_t largest, Link link)
     : rank(rank),
       size(size),
       transport_(std::move(transport)),
       received_(device, Kind::communication, dtype,
-                received_elements(device, dtype, largest / size, size)) {}
+                received_elements(device, dtype, largest / size, size)),
+      link_(link) {}
 
 void Communicator::start(Kernels& on, std::optional<Collective> collective,
                          const std::vector<Part>& outgoing, const std::vector<Part>& incoming) {
@@ -26,6 +36,21 @@ void Communicator::start(Kernels& on, std::optional<Collective> collective,
   transport_->start(on, outgoing, incoming);
 }
 
+void Communicator::finish() {
+  if (size == 1) return;
+  Stream::part({"messages", Work::Sort::wait}, [this] { transport_->finish(); });
+}
+
+void Communicator::over_link(Kernels& on, std::int64_t bytes,
+                             const std::function<void()>& collective) {
+  if (!link_.modelled() || size == 1) return collective();
+  gather(std::array<std::uint64_t, 1>());  // nothing travels before the last of the ranks is there
+  const auto arrival = std::chrono::steady_clock::now() + link_.time(bytes, size);
+  collective();
+  wait_for(on.record());
+  Stream::part({"the link", Work::Sort::wait}, [&] { sleep_precisely_until(arrival); });
+}
+
 void Communicator::reduce_scatter_mean(Stream& stream, View full, View shard, Write write) {
   expect(full.size == shard.size * size, "full holds one shard a rank");
   const Booking booking = received_.book();
@@ -36,8 +61,7 @@ void Communicator::reduce_scatter_mean(Stream& stream, View full, View shard, Wr
       booking.view().part(0, received_elements(full.device, full.dtype, shard.size, size));
   // Alone, and in its place: it is the mean.
   if (size == 1 && write == Write::over && full.data == shard.data) return;
-  stream.run([=, this, &on = stream.kernels()] {
-    task_is(fmt::format("reduce_scatter of layer {}", full.layer));
+  const auto collective = [=, this, &on = stream.kernels()] {
     if (!counts() && size > 1) {
       const View sum = received.part(0, shard.size);
       transport_->reduce_scatter_sum(on, full, sum);
@@ -69,27 +93,30 @@ void Communicator::reduce_scatter_mean(Stream& stream, View full, View shard, Wr
       finish();  // with piece `at`, begun a turn before
       on.ordered_mean(cut(slice(full, rank), at), rank, others(at), cut(shard, at), write);
     }
-  });
+  };
+  stream.run(sending("reduce_scatter", full),
+             [=, this, &on = stream.kernels()] { over_link(on, full.bytes(), collective); });
 }
 
 void Communicator::all_gather(Stream& stream, View full) {
   expect(full.size % size == 0, "full holds one shard a rank");
   if (size == 1) return;
-  stream.run([=, this, &on = stream.kernels()] {
-    task_is(fmt::format("all_gather of layer {}", full.layer));
+  const auto collective = [=, this, &on = stream.kernels()] {
     if (!counts()) return transport_->all_gather(on, slice(full, rank), full);
     start(on, Collective::all_gather, parts([&](int) { return slice(full, rank); }),
           parts([&](int peer) { return slice(full, peer); }));
     finish();
-  });
+  };
+  stream.run(sending("all_gather", full),
+             [=, this, &on = stream.kernels()] { over_link(on, full.bytes(), collective); });
 }
 
 Totals Communicator::sum(Stream& stream, Sums& sums) {
   std::vector<std::uint64_t> all;
-  stream.run([&, this, &on = stream.kernels()] {
-    task_is("the ranks' sums of loss and squares");
+  stream.run({"sums", Work::Sort::message}, [&, this, &on = stream.kernels()] {
     on.fetch(sums);
-    all = gather(std::bit_cast<std::array<std::uint64_t, 2>>(sums.totals));
+    const auto mine = std::bit_cast<std::array<std::uint64_t, 2>>(sums.totals);
+    over_link(on, size * sizeof(mine), [&] { all = gather(mine); });
     sent_.scalars += 2 * (size - 1);
   });
   stream.synchronise();

@@ -2,6 +2,7 @@
 // What ranks say to each other. Every sum over ranks is added in rank order, in fp32, whatever the
 // storage type and whoever owns the result: so the bits depend on N alone.
 #pragma once
+#include "comm/link.hpp"
 #include "comm/transport.hpp"
 #include "compute/stream.hpp"
 
@@ -41,9 +42,9 @@ class Communicator {
   /// Of a process alone: there is nobody to talk to.
   Communicator() = default;
   /// Reserves the receive buffer of the ordered sum on that device, for whole layers of up to
-  /// `largest` elements of that dtype.
+  /// `largest` elements of that dtype. No collective takes less time than over that link.
   Communicator(int rank, int size, std::unique_ptr<Transport> transport, Device device, Dtype dtype,
-               std::int64_t largest);
+               std::int64_t largest, Link link = {});
 
   /// Adds the ranks' `full` (size elements) in rank order, divides by N, rounds once, and writes
   /// this rank's 1/N of it over `shard` (size / N elements; may be that part of `full`) or adds it
@@ -87,15 +88,22 @@ class Communicator {
     }
     return parts;
   }
+  /// What a collective over `full` is.
+  Work sending(const char* what, View full) const {
+    const View sent = full.part(0, full.size / size * (size - 1));
+    return {what, Work::Sort::message, full.layer, sent.size, sent.bytes()};
+  }
   /// Begins to send and to receive; what leaves is counted as the collective's, if it is one's.
   void start(Kernels& on, std::optional<Collective> collective, const std::vector<Part>& outgoing,
              const std::vector<Part>& incoming);
-  void finish() {
-    if (size > 1) transport_->finish();
-  }
+  void finish();
+  /// Calls `collective`, over a vector of so many bytes, and lets the calling thread sleep until
+  /// the link would have brought it.
+  void over_link(Kernels& on, std::int64_t bytes, const std::function<void()>& collective);
 
   std::unique_ptr<Transport> transport_;  // none alone
   Scratch received_{Device::cpu, Kind::communication, Dtype::fp32, 0};
   Sent sent_;
+  Link link_;
 };
 }  // namespace zero

@@ -2,6 +2,8 @@
 // Everything that a device does for a run. Each Stream has one such object, to which its tasks hand
 // the work: on the CPU a call does it, on a GPU a call queues it and the GPU does it in that order.
 #pragma once
+#include <chrono>
+
 #include "compute/adam_element.hpp"
 #include "compute/generator.hpp"
 #include "memory/tensor.hpp"
@@ -13,6 +15,8 @@ class DeviceMark {
   virtual ~DeviceMark() = default;
   /// Throws Error (resources) when the device has failed.
   virtual bool passed() const = 0;
+  /// When it was, by the host's clock; of a mark that record_time() made and that is passed.
+  virtual std::chrono::steady_clock::time_point time() const = 0;
 };
 /// Null: a place that has been passed.
 using Mark = std::shared_ptr<const DeviceMark>;
@@ -91,6 +95,8 @@ class Kernels {
   virtual void bind_thread() = 0;
   /// The place at which all that was handed over so far is done.
   virtual Mark record() = 0;
+  /// The same, and will know when; null where that is now: on the CPU.
+  virtual Mark record_time() = 0;
   /// What is handed over from now on starts after that mark, of whatever stream.
   virtual void wait(const Mark& mark) = 0;
   /// The device's own queue, for a library that is about to put work into it; null on the CPU.

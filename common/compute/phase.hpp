@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: MIT
-// Where in a run a thread is: step and phase. Traffic is counted under the phase that asked for it.
+// Where in a run a thread is: step and phase. Traffic is counted under the phase that asked for it,
+// memory under the phase in which the host books it.
 #pragma once
+#include <functional>
 
 namespace zero {
-enum class Phase { setup, forward, backward, update };
-inline constexpr int phase_count = 4;
+enum class Phase { setup, load, forward, backward, update };
+inline constexpr int phase_count = 5;
+/// Those in which ranks send.
 inline constexpr Phase step_phases[] = {Phase::forward, Phase::backward, Phase::update};
 
 constexpr const char* name_of(Phase phase) {
-  constexpr const char* names[] = {"setup", "forward", "backward", "update"};
+  constexpr const char* names[] = {"setup", "load", "forward", "backward", "update"};
   return names[static_cast<int>(phase)];
 }
 
@@ -16,12 +19,30 @@ constexpr const char* name_of(Phase phase) {
 inline thread_local Phase current_phase = Phase::setup;
 inline thread_local int current_step = 0;
 
+/// Is told when a phase of the calling thread begins and ends, and which; null: nobody looks on.
+inline thread_local const std::function<void(Phase phase, bool begins)>* phase_observer = nullptr;
+
 /// Sets the phase until the end of the scope.
 struct PhaseScope {
-  explicit PhaseScope(Phase phase) { current_phase = phase; }
-  ~PhaseScope() { current_phase = before; }
+  explicit PhaseScope(Phase phase) {
+    current_phase = phase;
+    tell(true);
+  }
+  ~PhaseScope() {
+    tell(false);
+    current_phase = before;
+  }
   PhaseScope(const PhaseScope&) = delete;
 
   const Phase before = current_phase;
+
+ private:
+  /// Within a phase only `load` is one by itself; another says whose messages are counted.
+  void tell(bool begins) const {
+    const bool itself = before == Phase::setup || current_phase == Phase::load;
+    if (phase_observer && itself && before != current_phase) {
+      (*phase_observer)(current_phase, begins);
+    }
+  }
 };
 }  // namespace zero

@@ -6,13 +6,15 @@
 
 namespace zero {
 namespace {
-std::mutex observer_mutex;  // guards the next
-Stream::Observer present_observer;
+std::mutex observers_mutex;  // guards the next
+std::function<Stream::Observer(const std::string&)> observers;
 
-Stream::Observer observer_now() {
-  const std::lock_guard lock(observer_mutex);
-  return present_observer;
+Stream::Observer observer_of(const std::string& stream) {
+  const std::lock_guard lock(observers_mutex);
+  return observers ? observers(stream) : nullptr;
 }
+
+thread_local Stream* present = nullptr;  // whose task the calling thread is in
 }  // namespace
 
 /// A thread that calls tasks in order, until an empty one.
@@ -55,9 +57,8 @@ struct Stream::Worker {
 };
 
 Stream::Stream(const std::string& name, Device device, Mode mode)
-    : name_(name),
-      device_(device),
-      observer_(observer_now()),
+    : device_(device),
+      observer_(observer_of(name)),
       progress_("stream " + name),
       kernels_(make_kernels(device, mode == Mode::urgent)),
       worker_(mode == Mode::inline_ ? nullptr : std::make_unique<Worker>(*kernels_)) {}
@@ -68,38 +69,59 @@ void Stream::enqueue(std::function<void()> task) {
   worker_ ? worker_->push(std::move(task)) : task();
 }
 
-void Stream::run(std::function<void()> task) {
-  enqueue([this, phase = current_phase, step = current_step, task = std::move(task)] {
+void Stream::show(const Work& work, const std::function<void()>& task) {
+  if (observer_) observer_(work, *kernels_, true);
+  task();
+  if (observer_) observer_(work, *kernels_, false);
+}
+
+void Stream::run(const Work& work, std::function<void()> task) {
+  enqueue([this, work, phase = current_phase, step = current_step, task = std::move(task)] {
     const PhaseScope scope(phase);
     current_step = step;
-    const Working working(progress_);
-    if (observer_) observer_(name_, phase, *kernels_, true);
-    task();
-    if (observer_) observer_(name_, phase, *kernels_, false);
+    const Working working(progress_, work);
+    Stream* const outer = std::exchange(present, this);
+    show(work, task);
+    present = outer;
+    last_ = work;
   });
 }
 
+void Stream::part(const Work& work, const std::function<void()>& task) {
+  present ? present->show(work, task) : task();
+}
+
 Event Stream::record() {
-  const auto mark = std::make_shared<std::promise<Mark>>();
-  enqueue([mark, this] { mark->set_value(kernels_->record()); });
-  return mark->get_future();
+  const auto point = std::make_shared<std::promise<Point>>();
+  enqueue([point, this] { point->set_value({kernels_->record(), last_}); });
+  return point->get_future();
 }
 
 void Stream::wait(const Event& event) {
   if (!event.valid()) return;
   // This is no task of its own to the watchdog, nor is the host's waiting for a worker below: the
   // stream that is waited for counts, and no two can wait for each other.
-  enqueue([event, this] { kernels_->wait(event.get()); });
+  enqueue([event, this, phase = current_phase, step = current_step] {
+    const PhaseScope scope(phase);
+    current_step = step;
+    Work work{.sort = Work::Sort::wait};
+    // Whom it waited for is known at its end.
+    if (observer_) observer_(work, *kernels_, true);
+    const Point point = event.get();
+    kernels_->wait(point.mark);
+    work.what = point.last.what, work.layer = point.last.layer;
+    if (observer_) observer_(work, *kernels_, false);
+  });
 }
 
 void Stream::synchronise() {
-  const Mark mark = record().get();
+  const Mark mark = record().get().mark;
   const Working waiting(Progress::of_host());
   wait_for(mark);
 }
 
-void Stream::observe(Observer observer) {
-  const std::lock_guard lock(observer_mutex);
-  present_observer = std::move(observer);
+void Stream::observe(std::function<Observer(const std::string& stream)> made) {
+  const std::lock_guard lock(observers_mutex);
+  observers = std::move(made);
 }
 }  // namespace zero

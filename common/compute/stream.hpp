@@ -9,9 +9,12 @@
 #include "compute/watchdog.hpp"
 
 namespace zero {
-/// A point in a stream's work, passed or still to come, with what its device has still to do there.
-/// One made of nothing has been passed.
-using Event = std::shared_future<Mark>;
+struct Point {
+  Mark mark;  // what the device has still to do there
+  Work last;  // what the stream did last before it
+};
+/// A point in a stream's work, passed or still to come. One made of nothing has been passed.
+using Event = std::shared_future<Point>;
 
 /// An in-order queue of tasks for one device. On the CPU a task does its work; on a GPU it queues
 /// work with kernels(), which the GPU does in that order: there events are the GPU's too.
@@ -33,7 +36,8 @@ class Stream {
 
   /// Puts a task on the stream, with the caller's phase and step. With 4096 tasks waiting, a worker
   /// stream lets the caller wait for room.
-  void run(std::function<void()> task);
+  void run(const Work& work, std::function<void()> task);
+  void run(std::function<void()> task) { run({}, std::move(task)); }
   /// The point at which everything put on the stream so far is done.
   Event record();
   /// What is put on the stream from now on starts after that point.
@@ -44,19 +48,24 @@ class Stream {
   /// Blocks until the stream is idle.
   void synchronise();
 
-  using Observer =
-      std::function<void(const std::string& stream, Phase phase, Kernels& on, bool begins)>;
-  /// For tests and traces: in streams constructed from now on that is called right before each task
-  /// and right after it, on the thread that calls the task. Empty ends it.
-  static void observe(Observer observer);
+  /// Is called right before each task and each wait, and right after it, on the thread on which it
+  /// is, which has its phase and step; and so for parts of a task.
+  using Observer = std::function<void(const Work& work, Kernels& on, bool begins)>;
+  /// For tests and traces: streams constructed from now on have the observer that is made for their
+  /// name. Empty ends it.
+  static void observe(std::function<Observer(const std::string& stream)> observers);
+  /// Calls `task`, which is a part of the one that calls it, as observers see it.
+  static void part(const Work& work, const std::function<void()>& task);
 
  private:
   struct Worker;
   void enqueue(std::function<void()> task);
+  /// Calls the task between two calls of the observer.
+  void show(const Work& work, const std::function<void()>& task);
 
-  const std::string name_;
   const Device device_;
   const Observer observer_;
+  Work last_;  // that was done; for the thread that does it
   Progress progress_;
   std::unique_ptr<Kernels> kernels_;
   std::unique_ptr<Worker> worker_;  // none when inline; goes first

@@ -62,7 +62,7 @@ std::string standstill(std::chrono::milliseconds limit) {
     sentence = fmt::format(
         "step {}, {}: {} on {} has waited {} s{}: a rank is stuck or gone, or a step takes longer "
         "than --timeout allows",
-        task.step, name_of(task.phase), task.what, progress->who,
+        task.step, name_of(task.phase), words(task.work), progress->who,
         std::chrono::duration_cast<std::chrono::seconds>(limit).count(), whom);
   }
   const bool by_others = best.first;
@@ -87,12 +87,12 @@ Progress& Progress::of_host() {
 
 Progress& Progress::of_caller() { return current ? *current : of_host(); }
 
-Working::Working(Progress& progress) : progress_(progress), outer_(current) {
+Working::Working(Progress& progress, const Work& work) : progress_(progress), outer_(current) {
   if (outer_ == &progress_) return;
   current = &progress_;
   {
     const std::lock_guard lock(progress_.mutex);
-    progress_.task = {"a task", current_step, current_phase, {}};
+    progress_.task = {work, current_step, current_phase, {}};
   }
   ++progress_.count;
 }
@@ -101,12 +101,6 @@ Working::~Working() {
   if (outer_ == &progress_) return;
   ++progress_.count;
   current = outer_;
-}
-
-void task_is(const std::string& what) {
-  if (!current) return;
-  const std::lock_guard lock(current->mutex);
-  current->task.what = what;
 }
 
 void task_waits_for(std::vector<int> ranks) {

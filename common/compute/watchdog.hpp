@@ -12,6 +12,7 @@
 
 #include "compute/kernels.hpp"
 #include "compute/phase.hpp"
+#include "compute/work.hpp"
 
 namespace zero {
 /// What one stream, or the host, is doing: its tasks begin and end, and say of themselves what they
@@ -29,7 +30,7 @@ struct Progress {
   static Progress& of_caller();
 
   struct Task {
-    std::string what;
+    Work work;
     int step = 0;
     Phase phase = Phase::setup;
     std::vector<int> missing;  // ranks whose part has not come
@@ -47,7 +48,7 @@ struct Progress {
 /// The calling thread is within a task, for as long as this lives.
 class Working {
  public:
-  explicit Working(Progress& progress);
+  explicit Working(Progress& progress, const Work& work = {});
   ~Working();
   Working(const Working&) = delete;
   Working& operator=(const Working&) = delete;
@@ -57,8 +58,6 @@ class Working {
   Progress* const outer_;
 };
 
-/// The calling task is that one, as "all_gather of layer 3".
-void task_is(const std::string& what);
 /// The calling task waits for messages from those ranks.
 void task_waits_for(std::vector<int> ranks);
 /// The calling task has handed itself to its device, which is done with it when the mark is passed.

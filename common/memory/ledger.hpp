@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <functional>
 
 namespace zero {
 enum class Kind { parameters, gradients, optimizer, communication, activations, workspace, data };
@@ -41,7 +42,10 @@ class Ledger {
     booked.now += bytes;
     booked.peak = std::max(booked.peak, booked.now);
     peak_of_total_ = std::max(peak_of_total_, sum(&KindBytes::now));
+    if (observer_) observer_();
   }
+  /// Is told whenever the bytes in use have changed. Empty ends it.
+  void observe(std::function<void()> observer) { observer_ = std::move(observer); }
 
   const KindBytes& of(Kind kind) const { return kinds_[static_cast<int>(kind)]; }
   /// Peak of the sum over kinds; the kinds' own peaks need not fall into the same moment.
@@ -63,6 +67,7 @@ class Ledger {
 
   std::array<KindBytes, kind_count> kinds_{};
   std::int64_t peak_of_total_ = 0;
+  std::function<void()> observer_;
 };
 
 /// This process's ledger. Used from the thread that runs the trainer only.

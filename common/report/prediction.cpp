@@ -21,7 +21,7 @@ Prediction predict(const Chapter& chapter, const Options& options, Device device
   const std::int64_t uses = std::int64_t{layout.layers()} * options.accumulate;
   const Traffic traffic = chapter.elements_sent(options.accumulate);
 
-  Prediction plan{.factors = {0, traffic.forward, traffic.backward, traffic.update},
+  Prediction plan{.factors = {0, 0, traffic.forward, traffic.backward, traffic.update},
                   .parameters = layout.parameters(),
                   .padded = layout.full_size(),
                   .ranks = layout.ranks()};

@@ -1,20 +1,17 @@
 // SPDX-License-Identifier: MIT
-#include "report/report.hpp"
-
 #include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cmath>
 #include <cstring>
-#include <nlohmann/json.hpp>
 
 #include "comm/launcher.hpp"
 #include "memory/throw_if.hpp"
+#include "report/summary.hpp"
 
 namespace zero {
 namespace {
-using Json = nlohmann::ordered_json;
 using Digests = std::vector<std::uint64_t>;
 
 /// Without the first three, where there are more: caches and pages are cold. times: not empty.
@@ -23,18 +20,6 @@ std::int64_t median_after_warm_up(std::vector<std::int64_t> times) {
   const auto middle = first + (times.end() - first) / 2;
   std::nth_element(first, middle, times.end());
   return *middle;
-}
-
-/// Every rank's figure; all ranks must call it.
-std::vector<std::uint64_t> gather(Communicator& comm, std::int64_t figure) {
-  const auto mine = static_cast<std::uint64_t>(figure);
-  return comm.gather({&mine, 1});
-}
-
-/// The largest of the ranks' figures, which is what is told; all ranks must call it.
-std::int64_t largest(Communicator& comm, std::int64_t figure) {
-  const std::vector<std::uint64_t> all = gather(comm, figure);
-  return static_cast<std::int64_t>(*std::max_element(all.begin(), all.end()));
 }
 
 /// Of the elements of one layer, or of a part of it, that begins with that global number.
@@ -48,107 +33,6 @@ std::uint64_t digest_of(View view, std::int64_t number) {
     }
     return sum;
   });
-}
-
-/// Bytes of a rank: of each kind, and of all together; of the process above its peak at the start.
-Json memory_json(const Run& run, const Prediction& predicted, Communicator& comm) {
-  Json memory, beyond;
-  std::int64_t resident = 0;
-  for (int k = 0; k < kind_count; ++k) {
-    const auto kind = static_cast<Kind>(k);
-    const KindBytes& booked = ledger().of(kind);
-    resident += booked.resident;
-    memory[name_of(kind)] = {{"predicted", predicted.bytes[k].peak},
-                             {"predicted_resident", predicted.bytes[k].resident},
-                             {"resident", largest(comm, booked.resident)},
-                             {"reserved", largest(comm, booked.reserved)},
-                             {"peak", largest(comm, booked.peak)}};
-  }
-  // In use on a GPU beside what is reserved: its context, cuBLAS, NCCL. None on the CPU, nor where
-  // other ranks may use the same GPU.
-  if (run.choice.device == Device::cuda && comm.size == 1) {
-    DeviceMemory& gpu = memory_of(Device::cuda);
-    beyond = gpu.total() - gpu.available() - ledger().reserved();
-  }
-  memory["total"] = {{"resident", largest(comm, resident)},
-                     {"reserved", largest(comm, ledger().reserved())},
-                     {"peak", largest(comm, ledger().peak_of_total())},
-                     {"process_peak", largest(comm, process_peak_bytes() - run.bytes_at_start)},
-                     {"beyond", beyond}};
-  return memory;
-}
-
-/// Elements sent: by the rank that sends most, but padding by all together.
-Json traffic_json(const Prediction& predicted, Prediction::Steps steps, Communicator& comm) {
-  // What a library sends within its own collectives, nobody else can count.
-  const auto if_counted = [&](auto sent) { return comm.counts() ? Json(sent) : Json(); };
-  const auto row = [](std::int64_t plan, const Json& sent) -> Json {
-    return {{"predicted", plan}, {"counted", sent}};
-  };
-  Json phases, collectives;
-  for (const Phase phase : step_phases) {
-    std::int64_t in_phase = 0;
-    for (int c = 0; c < collective_count; ++c) {
-      const std::int64_t sent = largest(comm, comm.sent().elements[c][static_cast<int>(phase)]);
-      collectives[name_of(static_cast<Collective>(c))][name_of(phase)] = if_counted(sent);
-      in_phase += sent;
-    }
-    phases[name_of(phase)] = row(predicted.sent(phase, steps), if_counted(in_phase));
-  }
-  std::uint64_t padding = 0;
-  for (const std::uint64_t of_rank : gather(comm, comm.sent().padding)) padding += of_rank;
-  return {{"phases", phases},
-          {"collectives", collectives},
-          {"padding", row(predicted.padding_sent(steps), if_counted(padding))},
-          {"scalars", row(predicted.scalars_sent(steps), largest(comm, comm.sent().scalars))}};
-}
-
-/// Throws Error (numerics), on all ranks, when a count is not as predicted: a bug, of ours or of
-/// the formula.
-void check_counts(const Json& summary) {
-  const auto check = [](const std::string& what, const Json& predicted, const Json& counted) {
-    throw_if(!counted.is_null() && predicted != counted, ExitCode::numerics,
-             "{}: {} counted, {} predicted", what, counted.dump(), predicted.dump());
-  };
-  for (const auto& [kind, bytes] : summary["memory"].items()) {
-    if (kind == "total") continue;
-    check("bytes of " + kind + " held", bytes["predicted_resident"], bytes["resident"]);
-    check("bytes of " + kind + " at the peak", bytes["predicted"], bytes["peak"]);
-    check("bytes of " + kind + " reserved", bytes["predicted"], bytes["reserved"]);
-  }
-  const Json& traffic = summary["traffic"];
-  const auto elements = [&](const std::string& where, const Json& sent) {
-    check("elements sent in " + where, sent["predicted"], sent["counted"]);
-  };
-  for (const auto& [phase, sent] : traffic["phases"].items()) elements(phase, sent);
-  elements("padding", traffic["padding"]);
-  elements("scalars", traffic["scalars"]);
-}
-
-/// The closing tables: figures of the log's summary.
-void print_tables(const Json& summary, bool alone) {
-  fmt::print("\n{:<18}{:>15}{:>15}{:>15}{:>15}\n", "bytes of a rank", "predicted", "peak",
-             "resident", "reserved");
-  for (const auto& [name, bytes] : summary["memory"].items()) {
-    const bool kind = name != "total";
-    if (name == name_of(Kind::workspace) && bytes["reserved"] == 0) continue;  // a GPU's alone
-    fmt::print("  {:<16}{:>15}{:>15}{:>15}{:>15}\n", kind ? name : "all together",
-               kind ? grouped(bytes["predicted"]) : "", grouped(bytes["peak"]),
-               grouped(bytes["resident"]), grouped(bytes["reserved"]));
-  }
-  if (const Json& beyond = summary["memory"]["total"]["beyond"]; !beyond.is_null()) {
-    fmt::print("  {:<61}{:>15}\n", "beyond the formulas: context, libraries", grouped(beyond));
-  }
-  if (alone) return;
-  fmt::print("\n{:<22}{:>24}{:>24}\n", "elements sent", "predicted", "counted");
-  Json rows = summary["traffic"]["phases"];
-  rows["padding, all ranks"] = summary["traffic"]["padding"];
-  rows["scalars"] = summary["traffic"]["scalars"];
-  for (const auto& [name, sent] : rows.items()) {
-    const Json& figure = sent["counted"];
-    fmt::print("  {:<20}{:>24}{:>24}\n", name, grouped(sent["predicted"]),
-               figure.is_null() ? "by formula" : grouped(figure));
-  }
 }
 
 double milliseconds(std::int64_t microseconds) { return static_cast<double>(microseconds) / 1000; }
@@ -264,6 +148,13 @@ void Report::add(const Verdict& step) {
   const auto now = Clock::now();
   times_.push_back(std::chrono::round<std::chrono::microseconds>(now - step_began_).count());
   step_began_ = now;
+  const MessageTimes messages = message_times(run_.recorder.take());
+  for (const Phase phase : step_phases) {
+    const auto micros = [](auto time) { return time.count() / 1000; };
+    const int i = static_cast<int>(phase);
+    exposed_[i].push_back(micros(messages[i].exposed));
+    hidden_[i].push_back(micros(messages[i].hidden));
+  }
   last_ = step;
   skipped_ += step.skipped;
   skipped_in_a_row_ = step.skipped ? skipped_in_a_row_ + 1 : 0;
@@ -292,9 +183,17 @@ int Report::finish(const LayerDigests& digests) {
     digest += layer;
     layers.push_back(fmt::format("{:016x}", layer));
   }
-  const double ms = milliseconds(largest(comm_, median_after_warm_up(times_)));
+  const auto median = [&](const std::vector<std::int64_t>& times) {
+    return milliseconds(largest(comm_, median_after_warm_up(times)));
+  };
+  const double ms = median(times_);
+  std::array<TimedPhase, phase_count> messages;
+  for (const Phase phase : step_phases) {
+    const int i = static_cast<int>(phase);
+    if (run_.recorder.sees_streams) messages[i] = {median(exposed_[i]), median(hidden_[i])};
+  }
   const Json summary = {{"memory", memory_json(run_, predicted_, comm_)},
-                        {"traffic", traffic_json(predicted_, steps, comm_)},
+                        {"traffic", traffic_json(predicted_, steps, messages, comm_)},
                         {"skipped_steps", skipped_},
                         {"median_ms", ms},
                         {"digest", fmt::format("{:016x}", digest)},

@@ -6,6 +6,7 @@
 
 #include "comm/communicator.hpp"
 #include "report/prediction.hpp"
+#include "trace/overlap.hpp"
 #include "train/verdict.hpp"
 
 namespace zero {
@@ -33,6 +34,7 @@ struct Run {
   const Choice& choice;
   const Layout& layout;
   std::int64_t bytes_at_start;  // physical memory of the process before the run
+  Recorder& recorder;
 };
 
 /// Rank 0 prints and logs; all ranks must call finish.
@@ -49,7 +51,6 @@ class Report {
   int finish(const LayerDigests& digests);
 
  private:
-  using Clock = std::chrono::steady_clock;
   void print_step();
 
   const Run run_;
@@ -61,6 +62,7 @@ class Report {
   Clock::time_point step_began_ = Clock::now();
   Clock::time_point line_began_;
   std::vector<std::int64_t> times_;  // of the steps, in microseconds
+  std::array<std::vector<std::int64_t>, phase_count> exposed_, hidden_;  // messages in each of them
   Verdict last_;
   std::int64_t skipped_ = 0, skipped_in_a_row_ = 0;
   bool told_least_ = false;  // that the loss scale is

@@ -123,6 +123,9 @@ struct CommandLine {
       add_word("comm", o.comm, Comm::nccl, "what carries bytes between ranks");
       add_word("reduce", o.reduce, Reduce::native, "ordered, or native: NCCL's own sums")
           ->type_name("KIND");
+      add("link", o.link, "act as on such a network; 0: as it is", not_negative)
+          ->type_name("GBIT/S");
+      add("latency", o.latency, "of a message on it", not_negative)->type_name("MICROSECONDS");
     }
     if (chapter.ranks) {
       add("check-every", o.check_every, "compare the ranks' copies so often", whole(0, 1 << 30))
@@ -131,6 +134,9 @@ struct CommandLine {
     add("timeout", o.timeout, "end a job that stands still for so long", whole(1, 24 * 60 * 60))
         ->type_name("SECONDS");
     add("log", o.log, "write JSON lines to this file")->type_name("FILE");
+    add("trace", o.trace, "write the first 8 steps for Perfetto")->type_name("FILE");
+    values.emplace_back("memory", [this] { return o.memory; });
+    app.add_flag("--memory", o.memory, "print bytes by kind after each phase");
     values.emplace_back("quiet", [this] { return o.quiet; });
     app.add_flag("--quiet", o.quiet, "print nothing but errors");
     auto* plan = app.add_flag("--plan", o.plan, "print predicted bytes and traffic, and stop");
@@ -165,6 +171,9 @@ struct CommandLine {
     throw_if(!scale.empty(), usage, "--loss-scale: {}, nor dynamic", scale);
     throw_if(given("--data") && o.data.empty(), usage, "--data needs the name of a file");
     throw_if(given("--log") && o.log.empty(), usage, "--log needs the name of a file");
+    throw_if(given("--trace") && o.trace.empty(), usage, "--trace needs the name of a file");
+    throw_if(!o.trace.empty() && o.trace == o.log, usage, "--trace and --log name one file, {}",
+             o.log);
     if (loss_scale != "dynamic") CLI::detail::lexical_cast(loss_scale, o.loss_scale);
     if (o.task == Task::toy) o.width = 128, o.layers = 2;
     if (o.task != Task::text) o.data.clear();

@@ -91,8 +91,7 @@ Session::Session(int& argc, char**& argv) {
 }
 
 Session::~Session() {
-  const Working leaving(Progress::of_host());
-  task_is("the end of MPI");
+  const Working leaving(Progress::of_host(), {"the end of MPI"});
   complete([](MPI_Request* request) { return MPI_Ibarrier(MPI_COMM_WORLD, request); });
   // MPICH's ranks wait for each other in MPI_Finalize by their launcher, where they move no more
   // messages: between hosts one in three jobs hung, as a rank still needed what its peer was to
@@ -216,6 +215,6 @@ Communicator Session::communicator(const Options& options, const Choice& choice,
   auto transport = choice.comm == Comm::nccl ? make_nccl_transport(options.reduce, rank_, size_)
                                              : make_mpi_transport(choice.device, size_);
   return Communicator(rank_, size_, std::move(transport), choice.device, options.dtype,
-                      layout.largest_layer());
+                      layout.largest_layer(), {options.link, options.latency});
 }
 }  // namespace zero

@@ -17,6 +17,9 @@ template <class Trainer, class Process> int train(Process&& process, const Comma
   const auto data = process.together(
       [&] { return make_data(options, choice.device, process.rank(), process.size()); });
   process.agree_on_data(data->description());
+  // A GPU's moments take events of its own, so only whoever asks for times pays for them.
+  const bool timed = !options.trace.empty() || Link{options.link, options.latency}.modelled();
+  Recorder recorder(choice.device == Device::cpu || timed);
   Communicator comm = process.communicator(options, choice, layout);
   Trainer trainer = [&] {
     if constexpr (chapter.ranks) {
@@ -26,7 +29,7 @@ template <class Trainer, class Process> int train(Process&& process, const Comma
     }
   }();
   trainer.synchronise();  // the first step's time is its own
-  const Run run{chapter, options, command.values, choice, layout, bytes_at_start};
+  const Run run{chapter, options, command.values, choice, layout, bytes_at_start, recorder};
   const auto report = process.together([&] { return std::make_unique<Report>(run, comm); });
   const auto digests = [&] {
     trainer.synchronise();

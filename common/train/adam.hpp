@@ -54,7 +54,7 @@ class Adam {
            "Adam: the slice, its gradients and its parameters have the same size");
     expect(grads.dtype == params.dtype && slice.weights.dtype == Dtype::fp32,
            "Adam: gradients and parameters have one dtype, the state is fp32");
-    stream_.run([=, &on = stream_.kernels(), scalars = scalars_] {
+    stream_.run(work_on("adam", slice.weights), [=, &on = stream_.kernels(), scalars = scalars_] {
       on.adam(scalars, slice, grads, params);
     });
   }

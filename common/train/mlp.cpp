@@ -51,14 +51,16 @@ void Mlp::initialise(int l, View part) const {
   std::int64_t number = part.start;  // of the part's first element in the whole model
   for (int before = 0; before < l; ++before) number += model_.size(before);
   const Generator random(seed_, RandomStream::weights);
-  stream_.run([=, &on = stream_.kernels()] {
+  stream_.run(work_on("initialise", part), [=, &on = stream_.kernels()] {
     on.initialise(part, random, number, weights - part.start, scale);
   });
 }
 
 void Mlp::load(const Batch& batch) {
+  const PhaseScope phase(Phase::load);
   live_[0] = activations_[0].book();
-  stream_.run([=, &on = stream_.kernels(), inputs = live_[0].view(), targets = targets_.view()] {
+  const View inputs = live_[0].view();
+  stream_.run(work_on("load", inputs), [=, &on = stream_.kernels(), targets = targets_.view()] {
     batch.data->load(on, batch.first, inputs, targets);
   });
 }
@@ -66,7 +68,8 @@ void Mlp::load(const Batch& batch) {
 void Mlp::forward(int l, View params) {
   live_[l + 1] = activations_[l + 1].book();
   const bool relu = model_.relu && l + 1 < model_.layers();
-  stream_.run([=, &on = stream_.kernels(), shape = shape(l), x = live_[l].view(),
+  stream_.run(work_on("forward", params),
+              [=, &on = stream_.kernels(), shape = shape(l), x = live_[l].view(),
                y = live_[l + 1].view()] { on.linear_forward(shape, x, params, y, relu); });
 }
 
@@ -75,13 +78,14 @@ void Mlp::loss(float scale, Sums& sums) {
   const int last = model_.layers() - 1;
   const View outputs = live_[last + 1].view();
   const View delta = live_deltas_[last % 2].view().part(0, outputs.size);
-  stream_.run([=, this, &on = stream_.kernels(), &sums, targets = targets_.view()] {
-    if (model_.classifier) {
-      on.cross_entropy(outputs, targets, batch_, scale, delta, sums);
-    } else {
-      on.squared_error(outputs, targets, scale, delta, sums);
-    }
-  });
+  stream_.run(work_on("loss", outputs),
+              [=, this, &on = stream_.kernels(), &sums, targets = targets_.view()] {
+                if (model_.classifier) {
+                  on.cross_entropy(outputs, targets, batch_, scale, delta, sums);
+                } else {
+                  on.squared_error(outputs, targets, scale, delta, sums);
+                }
+              });
 }
 
 void Mlp::backward(int l, View params, View grads, Write write) {
@@ -89,7 +93,7 @@ void Mlp::backward(int l, View params, View grads, Write write) {
   const View x = live_[l].view();
   const View dy = live_deltas_[l % 2].view().part(0, batch_ * layer.outputs);
   const View dx = live_deltas_[(l + 1) % 2].view().part(0, batch_ * layer.inputs);
-  stream_.run([=, this, &on = stream_.kernels()] {
+  stream_.run(work_on("backward", grads), [=, this, &on = stream_.kernels()] {
     on.linear_backward_params(layer, dy, x, grads, write);
     if (l > 0) on.linear_backward_input(layer, dy, params, x, dx, model_.relu);
   });

@@ -46,6 +46,10 @@ struct Options {
   std::optional<Device> device{};  // none: what the machine has
   std::optional<Comm> comm{};  // none: what suits device and ranks
   Reduce reduce = Reduce::ordered;
+  double link = 0;  // Gbit/s of a slower network than the one that is there; 0: none
+  double latency = 0;  // of that, in microseconds
+  bool memory = false;  // print bytes by phase
+  std::string trace{};  // Chrome trace of the first steps; empty: none
 };
 
 /// What was chosen where the options leave it open.

@@ -9,7 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 CHAPTERS = sorted(path.parent.name for path in ROOT.glob("0*/trainer.hpp"))
 # The rooms of common/: each includes only those before it.
-ROOMS = ["memory", "compute", "train", "comm", "report", "run"]
+ROOMS = ["memory", "compute", "train", "comm", "trace", "report", "run"]
 CPP = (".h", ".hpp", ".cpp", ".cu", ".cuh")
 METHODS = ["Trainer(const Options", "Verdict step(", "AdamSlice state(", "void forward(",
            "void backward(", "Verdict update("]

@@ -45,9 +45,10 @@ struct Reported {
     return o;
   }();
   const Layout layout{architecture(options).sizes(), ranks().rank, ranks().size};
+  Recorder recorder{true};
   Communicator comm = ranks().communicator(options, layout);
   const OptionValues values{};
-  Report report{{whole, options, values, ranks().choice, layout, bytes_at_start}, comm};
+  Report report{{whole, options, values, ranks().choice, layout, bytes_at_start, recorder}, comm};
 };
 
 bool last() { return ranks().rank + 1 == ranks().size; }

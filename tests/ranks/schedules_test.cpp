@@ -37,9 +37,11 @@ TEST_CASE("communication is late, prefetch 2") { check_equals_replay("communicat
 TEST_CASE("the host, compute and communication are three threads") {
   std::mutex mutex;
   std::set<std::pair<std::string, std::thread::id>> seen{{"host", std::this_thread::get_id()}};
-  Stream::observe([&](const std::string& stream, Phase, Kernels&, bool) {
-    const std::lock_guard lock(mutex);
-    seen.emplace(stream, std::this_thread::get_id());
+  Stream::observe([&](const std::string& stream) {
+    return [&, stream](const Work&, Kernels&, bool) {
+      const std::lock_guard lock(mutex);
+      seen.emplace(stream, std::this_thread::get_id());
+    };
   });
   Options options = mlp_options(24, 5);
   options.steps = 2;

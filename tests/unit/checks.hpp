@@ -46,12 +46,15 @@ struct Worker : Stream {
   explicit Worker(const char* name) : Stream(name, Device::cpu, Mode::worker) {}
 };
 
-/// Every task of streams of that name starts so much later, which makes the schedule in which a
+/// Every task of streams of that name starts so much later, waits not, which makes the schedule in which a
 /// missing wait shows; of the streams that are constructed until the end of the scope.
 struct Delay {
   Delay(const std::string& late, std::chrono::microseconds time) {
-    Stream::observe([=](const std::string& stream, Phase, Kernels&, bool begins) {
-      if (begins && stream == late) std::this_thread::sleep_for(time);
+    Stream::observe([=](const std::string& stream) -> Stream::Observer {
+      if (stream != late) return {};
+      return [=](const Work& work, Kernels&, bool begins) {
+        if (begins && work.sort != Work::Sort::wait) std::this_thread::sleep_for(time);
+      };
     });
   }
   ~Delay() { Stream::observe({}); }

@@ -90,8 +90,9 @@ Values defaults(const Chapter& chapter) {
   values.merge(Values{{"lr", 2e-3}, {"beta1", 0.9}, {"beta2", 0.999}, {"eps", 1e-8}});
   values.merge(Values{{"weight-decay", 0.0}, {"clip", 0.0}, {"seed", std::uint64_t{1}}});
   values.merge(Values{{"log", ""}, {"quiet", false}, {"timeout", 60}});
+  values.merge(Values{{"trace", ""}, {"memory", false}});
   if (chapter.ranks) values.merge(Values{{"comm", "auto"}, {"reduce", "ordered"}});
-  if (chapter.ranks) values["check-every"] = 0;
+  if (chapter.ranks) values.merge(Values{{"check-every", 0}, {"link", 0.0}, {"latency", 0.0}});
   if (chapter.mixed_precision) values.merge(Values{{"dtype", "bf16"}, {"loss-scale", "dynamic"}});
   if (chapter.prefetch()) values["prefetch"] = 1;
   return values;

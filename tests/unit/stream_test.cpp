@@ -186,15 +186,22 @@ TEST_CASE("a task runs in the phase and the step of whoever put it on the stream
   }
 }
 
-TEST_CASE("an observer is called around each task, where the task is, and nowhere else") {
-  // The stream's name, phase and kernels, whether a task begins, its thread, and the tasks done.
-  using Call = std::tuple<std::string, Phase, const Kernels*, bool, std::thread::id, int>;
+TEST_CASE("an observer is called around each task and each wait, where they are") {
+  // What, of which sort, in which phase, on which kernels; whether it begins; its thread, and the
+  // tasks done.
+  using Call = std::tuple<std::string, Work::Sort, Phase, const Kernels*, bool, std::thread::id,
+                          int>;
+  using Sort = Work::Sort;
   for (const Stream::Mode mode : modes) {
     std::vector<Call> calls;
     int done = 0;
     Stream before("before", Device::cpu, mode);
-    Stream::observe([&](const std::string& stream, Phase phase, Kernels& on, bool begins) {
-      calls.emplace_back(stream, phase, &on, begins, std::this_thread::get_id(), done);
+    Stream::observe([&](const std::string& stream) {
+      CHECK(stream == "observed");
+      return [&](const Work& work, Kernels& on, bool begins) {
+        calls.emplace_back(words(work), work.sort, current_phase, &on, begins,
+                           std::this_thread::get_id(), done);
+      };
     });
     Stream stream("observed", Device::cpu, mode);
     Stream::observe(nullptr);
@@ -202,22 +209,30 @@ TEST_CASE("an observer is called around each task, where the task is, and nowher
     std::thread::id thread;
     for (Stream* each : {&before, &stream, &after}) {
       const PhaseScope forward(Phase::forward);
-      each->run([&] {
+      each->run({.what = "a sum", .layer = 3}, [&] {
         if (each == &stream) thread = std::this_thread::get_id();
-        ++done;
+        Stream::part({"a part", Sort::copy}, [&] { ++done; });
       });
-      each->synchronise();  // records and waits, which are no tasks
+      each->wait(before.record());
+      each->synchronise();  // records, which are no work
     }
     const Kernels* on = &stream.kernels();
-    CHECK(calls == std::vector<Call>{{"observed", Phase::forward, on, true, thread, 1},
-                                     {"observed", Phase::forward, on, false, thread, 2}});
+    constexpr Phase phase = Phase::forward;
+    CHECK(calls == std::vector<Call>{
+                       {"a sum of layer 3", Sort::compute, phase, on, true, thread, 1},
+                       {"a part", Sort::copy, phase, on, true, thread, 1},
+                       {"a part", Sort::copy, phase, on, false, thread, 2},
+                       {"a sum of layer 3", Sort::compute, phase, on, false, thread, 2},
+                       {"a task", Sort::wait, phase, on, true, thread, 2},
+                       {"a sum of layer 3", Sort::wait, phase, on, false, thread, 2}});
   }
 }
 
 TEST_CASE("what an inline task throws comes out of run, and an observer hears of no end") {
   std::vector<bool> begins;
-  Stream::observe(
-      [&](const std::string&, Phase, Kernels&, bool begin) { begins.push_back(begin); });
+  Stream::observe([&](const std::string&) {
+    return [&](const Work&, Kernels&, bool begin) { begins.push_back(begin); };
+  });
   Stream stream("inline", Device::cpu);
   Stream::observe(nullptr);
   CHECK_THROWS_AS(stream.run([] { throw Mishap(); }), Mishap);

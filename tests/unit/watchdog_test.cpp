@@ -36,6 +36,7 @@ struct Watched {
 /// Work of a device that is never done.
 struct Never : DeviceMark {
   bool passed() const override { return false; }
+  std::chrono::steady_clock::time_point time() const override { return {}; }
 };
 }  // namespace
 
@@ -64,8 +65,7 @@ TEST_CASE("of all that stand still the task that waits for ranks is named, with 
   });
   std::this_thread::sleep_for(200ms);  // so that it stands longer than the one that knows more
   std::jthread communicates([&] {
-    const Working working(communication);
-    task_is("all_gather of layer 4");
+    const Working working(communication, {.what = "all_gather", .layer = 4});
     task_waits_for({1, 2});
     over.wait();
   });
@@ -77,13 +77,12 @@ TEST_CASE("of all that stand still the task that waits for ranks is named, with 
 TEST_CASE("what a device was given and does not do is named, not the wait for it") {
   Watched watched;
   Progress compute("stream compute"), communication("stream communication");
-  for (const char* task : {"reduce_scatter of layer 0", "all_gather of layer 1"}) {  // in a queue
-    const Working working(communication);
-    task_is(task);
+  for (const int layer : {0, 1}) {  // in a queue
+    const Working working(communication, {.what = "all_gather", .layer = layer});
     task_queued(std::make_shared<Never>());
   }
   const Working working(compute);
-  watched.check("step 0, setup: reduce_scatter of layer 0 on stream communication has waited 1 s");
+  watched.check("step 0, setup: all_gather of layer 0 on stream communication has waited 1 s");
 }
 
 TEST_CASE("many short tasks are none that stands, however long somebody waits for them all") {

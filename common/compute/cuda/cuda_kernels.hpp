@@ -30,6 +30,7 @@ class CudaKernels : public ElementWise<CudaKernels> {
 
   void bind_thread() override;
   Mark record() override;
+  Mark record_time() override;
   void wait(const Mark& mark) override;
   void* queue() override { return stream(); }
 

@@ -99,8 +99,8 @@ DeviceMemory& gpu_memory() {
 namespace zero::cuda {
 namespace {
 struct CudaMark : DeviceMark {
-  explicit CudaMark(cudaStream_t stream) {
-    check_cuda(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  CudaMark(cudaStream_t stream, unsigned flags) {
+    check_cuda(cudaEventCreateWithFlags(&event, flags));
     check_cuda(cudaEventRecord(event, stream));
   }
   ~CudaMark() override { cudaEventDestroy(event); }
@@ -113,9 +113,30 @@ struct CudaMark : DeviceMark {
     check_cuda(state);
     return true;
   }
+  std::chrono::steady_clock::time_point time() const override;
 
   cudaEvent_t event = nullptr;
 };
+
+/// A moment by both clocks, as close as the host sees the GPU get there.
+struct BothClocks {
+  CudaMark gpu{nullptr, cudaEventDefault};
+  std::chrono::steady_clock::time_point host = [this] {
+    check_cuda(cudaEventSynchronize(gpu.event));
+    return std::chrono::steady_clock::now();
+  }();
+};
+const BothClocks& both_clocks() {
+  static const BothClocks& never_destroyed = *new BothClocks;
+  return never_destroyed;
+}
+
+std::chrono::steady_clock::time_point CudaMark::time() const {
+  float since = 0;
+  check_cuda(cudaEventElapsedTime(&since, both_clocks().gpu.event, event));
+  return both_clocks().host + std::chrono::round<std::chrono::steady_clock::duration>(
+                                  std::chrono::duration<double, std::milli>(since));
+}
 
 /// Throws Error (resources) with cuBLAS's own words when `code` is not CUBLAS_STATUS_SUCCESS.
 void check_cublas(cublasStatus_t code,
@@ -156,7 +177,14 @@ CudaKernels::~CudaKernels() {
 
 void CudaKernels::bind_thread() { check_cuda(cudaSetDevice(gpu_)); }
 
-Mark CudaKernels::record() { return idle_ ? nullptr : std::make_shared<CudaMark>(stream_); }
+Mark CudaKernels::record() {
+  return idle_ ? nullptr : std::make_shared<CudaMark>(stream_, cudaEventDisableTiming);
+}
+
+Mark CudaKernels::record_time() {
+  both_clocks();
+  return std::make_shared<CudaMark>(stream_, cudaEventDefault);
+}
 
 void CudaKernels::wait(const Mark& mark) {
   if (!mark) return;

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: MIT
+#include "report/summary.hpp"
+
+#include "memory/throw_if.hpp"
+
+namespace zero {
+namespace {
+/// Every rank's figure; all ranks must call it.
+std::vector<std::uint64_t> gather(Communicator& comm, std::int64_t figure) {
+  const auto mine = static_cast<std::uint64_t>(figure);
+  return comm.gather({&mine, 1});
+}
+}  // namespace
+
+std::int64_t largest(Communicator& comm, std::int64_t figure) {
+  const std::vector<std::uint64_t> all = gather(comm, figure);
+  return static_cast<std::int64_t>(*std::max_element(all.begin(), all.end()));
+}
+
+Json memory_json(const Run& run, const Prediction& predicted, Communicator& comm) {
+  Json memory, beyond;
+  std::int64_t resident = 0;
+  for (int k = 0; k < kind_count; ++k) {
+    const auto kind = static_cast<Kind>(k);
+    const KindBytes& booked = ledger().of(kind);
+    resident += booked.resident;
+    memory[name_of(kind)] = {{"predicted", predicted.bytes[k].peak},
+                             {"predicted_resident", predicted.bytes[k].resident},
+                             {"resident", largest(comm, booked.resident)},
+                             {"reserved", largest(comm, booked.reserved)},
+                             {"peak", largest(comm, booked.peak)}};
+  }
+  // In use on a GPU beside what is reserved: its context, cuBLAS, NCCL. None on the CPU, nor where
+  // other ranks may use the same GPU.
+  if (run.choice.device == Device::cuda && comm.size == 1) {
+    DeviceMemory& gpu = memory_of(Device::cuda);
+    beyond = gpu.total() - gpu.available() - ledger().reserved();
+  }
+  memory["total"] = {{"resident", largest(comm, resident)},
+                     {"reserved", largest(comm, ledger().reserved())},
+                     {"peak", largest(comm, ledger().peak_of_total())},
+                     {"process_peak", largest(comm, process_peak_bytes() - run.bytes_at_start)},
+                     {"beyond", beyond}};
+  return memory;
+}
+
+Json traffic_json(const Prediction& predicted, Prediction::Steps steps,
+                  const std::array<TimedPhase, phase_count>& times, Communicator& comm) {
+  // What a library sends within its own collectives, nobody else can count.
+  const auto if_counted = [&](auto sent) { return comm.counts() ? Json(sent) : Json(); };
+  const auto row = [](std::int64_t plan, const Json& sent) -> Json {
+    return {{"predicted", plan}, {"counted", sent}};
+  };
+  Json phases, collectives;
+  for (const Phase phase : step_phases) {
+    std::int64_t in_phase = 0;
+    for (int c = 0; c < collective_count; ++c) {
+      const std::int64_t sent = largest(comm, comm.sent().elements[c][static_cast<int>(phase)]);
+      collectives[name_of(static_cast<Collective>(c))][name_of(phase)] = if_counted(sent);
+      in_phase += sent;
+    }
+    Json& sent = phases[name_of(phase)] = row(predicted.sent(phase, steps), if_counted(in_phase));
+    const TimedPhase& time = times[static_cast<int>(phase)];
+    sent["exposed_ms"] = time.exposed, sent["hidden_ms"] = time.hidden;
+  }
+  std::uint64_t padding = 0;
+  for (const std::uint64_t of_rank : gather(comm, comm.sent().padding)) padding += of_rank;
+  return {{"phases", phases},
+          {"collectives", collectives},
+          {"padding", row(predicted.padding_sent(steps), if_counted(padding))},
+          {"scalars", row(predicted.scalars_sent(steps), largest(comm, comm.sent().scalars))}};
+}
+
+void check_counts(const Json& summary) {
+  const auto check = [](const std::string& what, const Json& predicted, const Json& counted) {
+    throw_if(!counted.is_null() && predicted != counted, ExitCode::numerics,
+             "{}: {} counted, {} predicted", what, counted.dump(), predicted.dump());
+  };
+  for (const auto& [kind, bytes] : summary["memory"].items()) {
+    if (kind == "total") continue;
+    check("bytes of " + kind + " held", bytes["predicted_resident"], bytes["resident"]);
+    check("bytes of " + kind + " at the peak", bytes["predicted"], bytes["peak"]);
+    check("bytes of " + kind + " reserved", bytes["predicted"], bytes["reserved"]);
+  }
+  const Json& traffic = summary["traffic"];
+  const auto elements = [&](const std::string& where, const Json& sent) {
+    check("elements sent in " + where, sent["predicted"], sent["counted"]);
+  };
+  for (const auto& [phase, sent] : traffic["phases"].items()) elements(phase, sent);
+  elements("padding", traffic["padding"]);
+  elements("scalars", traffic["scalars"]);
+}
+
+void print_tables(const Json& summary, bool alone) {
+  fmt::print("\n{:<18}{:>15}{:>15}{:>15}{:>15}\n", "bytes of a rank", "predicted", "peak",
+             "resident", "reserved");
+  for (const auto& [name, bytes] : summary["memory"].items()) {
+    const bool kind = name != "total";
+    if (name == name_of(Kind::workspace) && bytes["reserved"] == 0) continue;  // a GPU's alone
+    fmt::print("  {:<16}{:>15}{:>15}{:>15}{:>15}\n", kind ? name : "all together",
+               kind ? grouped(bytes["predicted"]) : "", grouped(bytes["peak"]),
+               grouped(bytes["resident"]), grouped(bytes["reserved"]));
+  }
+  if (const Json& beyond = summary["memory"]["total"]["beyond"]; !beyond.is_null()) {
+    fmt::print("  {:<61}{:>15}\n", "beyond the formulas: context, libraries", grouped(beyond));
+  }
+  if (alone) return;
+  fmt::print("\n{:<20}{:>17}{:>17}{:>13}{:>12}\n", "elements sent", "predicted", "counted",
+             "ms exposed", "ms hidden");
+  Json rows = summary["traffic"]["phases"];
+  rows["padding, all ranks"] = summary["traffic"]["padding"];
+  rows["scalars"] = summary["traffic"]["scalars"];
+  for (const auto& [name, sent] : rows.items()) {
+    const Json& figure = sent["counted"];
+    const auto time = [&](const char* key) {
+      return sent.value(key, Json()).is_null() ? ""
+                                               : fmt::format("{:.2f}", sent[key].get<double>());
+    };
+    fmt::print("  {:<18}{:>17}{:>17}{:>13}{:>12}\n", name, grouped(sent["predicted"]),
+               figure.is_null() ? "by formula" : grouped(figure), time("exposed_ms"),
+               time("hidden_ms"));
+  }
+}
+}  // namespace zero

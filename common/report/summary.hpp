@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: MIT
+// What a run comes to: the figures of the log's summary, as they are checked and printed.
+#pragma once
+#include <nlohmann/json.hpp>
+
+#include "report/report.hpp"
+
+namespace zero {
+using Json = nlohmann::ordered_json;
+
+/// The largest of the ranks' figures, which is what is told; all ranks must call it.
+std::int64_t largest(Communicator& comm, std::int64_t figure);
+
+/// Bytes of a rank: of each kind, and of all together; of the process above its peak at the start.
+Json memory_json(const Run& run, const Prediction& predicted, Communicator& comm);
+
+/// Messages' times, in milliseconds; null where streams were not looked at.
+struct TimedPhase {
+  Json exposed, hidden;
+};
+/// Elements sent: by the rank that sends most, but padding by all together.
+Json traffic_json(const Prediction& predicted, Prediction::Steps steps,
+                  const std::array<TimedPhase, phase_count>& times, Communicator& comm);
+
+/// Throws Error (numerics), on all ranks, when a count is not as predicted: a bug, of ours or of
+/// the formula.
+void check_counts(const Json& summary);
+
+/// The closing tables: figures of the log's summary.
+void print_tables(const Json& summary, bool alone);
+}  // namespace zero

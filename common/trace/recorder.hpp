@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: MIT
+// What a rank did when, and what it held: every task and wait of its streams, every phase of the
+// host, every change of the ledger. It looks on; nothing that is recorded waits for it.
+#pragma once
+#include <list>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "compute/stream.hpp"
+#include "memory/ledger.hpp"
+
+namespace zero {
+using Clock = std::chrono::steady_clock;
+
+/// When the host was there, or, if there is a mark, when its device gets there.
+struct Moment {
+  Clock::time_point host;
+  Mark device;
+
+  bool passed() const { return !device || device->passed(); }
+  /// Of a passed moment, by the host's clock.
+  Clock::time_point time() const { return device ? device->time() : host; }
+};
+
+/// A piece of work, or on the host's track a phase; within one track slices follow each other or
+/// lie within each other.
+struct Slice {
+  Work work;
+  Phase phase;
+  int step;  // from 1; 0: before the first
+  Moment begin, end;
+};
+
+/// What a stream, or the host, did. Its own mutex: looking on must not order two streams.
+struct Track {
+  const std::string name;
+  std::mutex mutex;  // guards the next two
+  std::vector<Slice> open;  // begun, not ended: the last one within the others
+  std::vector<Slice> done;  // in the order of their ends
+};
+
+/// The bytes in use of each kind after they changed, in the order in which the host books them.
+struct Booked {
+  Clock::time_point time;
+  Phase phase;
+  int step;
+  std::array<std::int64_t, kind_count> bytes;
+};
+
+/// One at a time, on the thread that runs the trainer, before the streams that it is to see.
+class Recorder {
+ public:
+  /// streams: whether it looks at them; else at the ledger and the phases alone.
+  explicit Recorder(bool streams);
+  ~Recorder();
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
+
+  const bool sees_streams;
+  static constexpr int traced_steps = 8;
+
+  /// From the first to the eighth step: bytes booked, in order.
+  const std::vector<Booked>& booked() const { return booked_; }
+  /// Slices that ended since the last call and, on a device, have passed, with their tracks' names.
+  /// The host's first, then those of the streams in the order of their construction.
+  std::vector<std::pair<std::string, std::vector<Slice>>> take();
+
+ private:
+  void see(Track& track, const Work& work, Kernels* on, bool begins);
+  Track& add_track(const std::string& name);
+
+  std::mutex mutex_;  // guards the next: streams may be made on any thread
+  std::list<Track> tracks_;
+  Track& host_;
+  const std::function<void(Phase, bool)> phases_;
+  std::vector<Booked> booked_;
+};
+}  // namespace zero
