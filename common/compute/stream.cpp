@@ -15,6 +15,14 @@ Stream::Observer observer_of(const std::string& stream) {
 }
 
 thread_local Stream* present = nullptr;  // whose task the calling thread is in
+
+struct Within {
+  explicit Within(Stream* stream) : outer(std::exchange(present, stream)) {}
+  ~Within() { present = outer; }
+  Within(const Within&) = delete;
+
+  Stream* const outer;
+};
 }  // namespace
 
 /// A thread that calls tasks in order, until an empty one.
@@ -80,9 +88,8 @@ void Stream::run(const Work& work, std::function<void()> task) {
     const PhaseScope scope(phase);
     current_step = step;
     const Working working(progress_, work);
-    Stream* const outer = std::exchange(present, this);
+    const Within within(this);
     show(work, task);
-    present = outer;
     last_ = work;
   });
 }
