@@ -1,20 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "comm/communicator.hpp"
 
-#include <chrono>
-#include <thread>
-
 #include "memory/error.hpp"
 
 namespace zero {
-namespace {
-/// The last 100 microseconds it only lets others have the core: sleeping is late by as much.
-void sleep_precisely_until(std::chrono::steady_clock::time_point end) {
-  std::this_thread::sleep_until(end - std::chrono::microseconds(100));
-  while (std::chrono::steady_clock::now() < end) std::this_thread::yield();
-}
-}  // namespace
-
 Communicator::Communicator(int rank, int size, std::unique_ptr<Transport> transport, Device device,
                            Dtype dtype, std::int64_t largest, Link link)
     : rank(rank),
