@@ -301,5 +301,33 @@ def speed(programs):
     return printed[printed.index("| work |"):].strip()
 
 
+def schedule(programs):
+    """The window's step beside its formula, with sleeps for computation."""
+    benchmark = programs.build / "tests/benchmarks/link_benchmark"
+    return fenced(output_of([*programs.mpiexec, "-n", "2", str(benchmark)]))
+
+
+def link(programs):
+    """Messages that a step waits for, on networks of several speeds."""
+    rows = []
+    for chapter, *prefetch in (("02_distributed_adam",), ("04_zero1",), ("05_zero2",),
+                               ("06_zero3", 0), ("06_zero3", 1), ("06_zero3", 2)):
+        words = ["--prefetch", *prefetch] if prefetch else []
+        row = [f"{chapter}{f', prefetch {prefetch[0]}' if prefetch else ''}"]
+        for speed in (10, 1):
+            run = programs.run(chapter, 2, "--task", "mlp", "--layers", 16, "--width", 512,
+                               "--batch", 256, "--steps", 12, "--link", speed, *words,
+                               dtype="fp32")
+            phases = run.summary["traffic"]["phases"].values()
+            row += [f"{ms:.0f}" for ms in (run.summary["median_ms"],
+                                           sum(phase["exposed_ms"] for phase in phases),
+                                           sum(phase["hidden_ms"] for phase in phases))]
+        rows.append(row)
+    head = ["ms a step", *(f"{what} {speed} Gbit/s" for speed in ("10", "1")
+                           for what in ("step at", "exposed at", "hidden at"))]
+    return table(head, rows) + f"\n\n`{run.shown}`"
+
+
 TABLES = {"map": chapter_map} | {function.__name__: function for function in (
-    results, output, check, layers, ledger, notebook, traffic, padding, families, skips, speed)}
+    results, output, check, layers, ledger, notebook, traffic, padding, families, skips, speed,
+    schedule, link)}

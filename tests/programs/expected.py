@@ -13,8 +13,8 @@ def expect(holds, what):
 def names_of_options(chapter):
     names = ("task data steps batch accumulate width layers lr beta1 beta2 eps weight-decay clip "
              "seed log quiet plan device").split()
-    names += ["timeout"]
-    names += ["ranks", "comm", "reduce", "check-every"] if chapter in ON_RANKS else []
+    names += ["timeout", "trace", "memory"]
+    names += ["ranks", "comm", "reduce", "check-every", "link", "latency"] if chapter in ON_RANKS else []
     names += ["dtype", "loss-scale"] if chapter in MIXED else []
     names += ["prefetch"] if chapter == "06_zero3" else []
     return [f"--{name}" for name in names]

@@ -102,7 +102,9 @@ def two_families(programs):
 HARD = "--clip 0.5 --weight-decay 0.1"
 GROUPS = [
     Group("fp32 text, clip, decay", f"{TEXT} {HARD} --steps 6",
-          [fp32(0, 1, 2)], [clipped, skips_none, learns], with_01=True, on_gpu=True),
+          [[*fp32(0, 1, 2), "04_zero1 --dtype fp32 --link 1",
+            "06_zero3 --dtype fp32 --link 1 --latency 50"]],
+          [clipped, skips_none, learns], with_01=True, on_gpu=True),
     Group("fp32 toy", f"{TOY} --steps 4",
           [fp32(1)], [skips_none, learns], with_01=True),
     Group("fp32 mlp of width 7", f"{MLP_7} --batch 3 --steps 6",
