@@ -23,9 +23,18 @@ std::string linear_in_micro_batches(const Chapter& chapter, auto figure) {
   return sum_of(2 * one - two, two - one, "A");
 }
 
+/// Bytes on one of so many ranks of the state of `parameters` parameters.
+double state_of(const Question& question, const Chapter& chapter, double parameters, double ranks) {
+  const Costs& costs = question.convention.costs;
+  return chapter.state_bytes(parameters * static_cast<double>(bytes_of(question.options.dtype)),
+                             parameters * static_cast<double>(costs.grads),
+                             parameters * static_cast<double>(costs.optimizer),
+                             ranks);
+}
+
 /// As a user names it.
 std::string where(const Plan& plan) {
-  return fmt::format("{} of {}", counted(plan.ranks, "rank"), gigabytes(plan.question.card));
+  return fmt::format("{} of {}", counted(plan.ranks, "rank"), sized(plan.question.card));
 }
 }  // namespace
 
@@ -89,25 +98,15 @@ Fit fit(const Question& question, const Chapter& chapter) {
     before = bytes;
   }
   const Prediction many = plan(question, chapter, most_ranks);
-  const auto state = [&](double ranks) {
-    const auto full = static_cast<double>(many.padded);
-    return chapter.state_bytes(full * static_cast<double>(many.element),
-                               full * static_cast<double>(question.convention.costs.grads),
-                               full * static_cast<double>(question.convention.costs.optimizer),
-                               ranks);
-  };
-  const double shared = state(most_ranks) - state(std::numeric_limits<double>::infinity());
+  const auto all = static_cast<double>(many.padded);
+  const double shared = state_of(question, chapter, all, most_ranks) -
+                        state_of(question, chapter, all, std::numeric_limits<double>::infinity());
   fit.on_every_rank = many.sum(&Prediction::Bytes::peak) - static_cast<std::int64_t>(shared);
   return fit;
 }
 
 std::string state_formula(const Question& question, const Chapter& chapter) {
-  const auto value = [&](double ranks) {
-    return chapter.state_bytes(static_cast<double>(bytes_of(question.options.dtype)),
-                               static_cast<double>(question.convention.costs.grads),
-                               static_cast<double>(question.convention.costs.optimizer),
-                               ranks);
-  };
+  const auto value = [&](double ranks) { return state_of(question, chapter, 1, ranks); };
   const double shared = 2 * (value(1) - value(2)), whole = value(1) - shared;
   expect(value(4) == whole + shared / 4, "bytes a parameter are of the form a + b/N");
   return sum_of(whole, shared, "/N");
@@ -124,6 +123,11 @@ std::string sent_formula(const Chapter& chapter) {
   return linear_in_micro_batches(chapter, [](const Traffic& traffic) {
     return traffic.forward + traffic.backward + traffic.update;
   });
+}
+
+double Column::saved(const Question& question) const {
+  return 1 - state_of(question, *chapter, 1, static_cast<double>(prediction.ranks)) /
+                 state_of(question, *chapter, 1, 1);
 }
 
 std::int64_t Column::elements() const {
@@ -184,27 +188,27 @@ std::string advice(const Plan& plan) {
     text = fmt::format("Take {} on {}: {} a rank",
                        taken->chapter->name,
                        where(plan),
-                       gigabytes(taken->prediction.sum(&Prediction::Bytes::peak)));
+                       sized(taken->prediction.sum(&Prediction::Bytes::peak)));
     text += before ? fmt::format("; {} would need {}.",
                                  before->chapter->name,
-                                 gigabytes(before->prediction.sum(&Prediction::Bytes::peak)))
+                                 sized(before->prediction.sum(&Prediction::Bytes::peak)))
                    : std::string(", and no chapter sends less.");
   } else if (next) {
     text = fmt::format("None fits on {}: take {} on {} or more, {} a rank.",
                        where(plan),
                        next->chapter->name,
                        counted(*next->fit->reserved, "rank"),
-                       gigabytes(next->fit->bytes));
+                       sized(next->fit->bytes));
   } else if (least->fit->on_every_rank > card) {
     text = fmt::format(
-        "None fits {}, on however many ranks: even {} keeps {} on every rank; take larger cards "
+        "None fits in {}, on however many ranks: even {} keeps {} on every rank; take larger cards "
         "or smaller layers.",
-        gigabytes(card),
+        sized(card),
         least->chapter->name,
-        gigabytes(least->fit->on_every_rank));
+        sized(least->fit->on_every_rank));
   } else {
-    text = fmt::format("None fits {} on up to {}: take larger cards.",
-                       gigabytes(card),
+    text = fmt::format("None fits in {} on up to {}: take larger cards or smaller layers.",
+                       sized(card),
                        counted(most_ranks, "rank"));
   }
   std::string dearer;
@@ -224,10 +228,10 @@ std::string advice(const Plan& plan) {
   return text;
 }
 
-Unit unit_for(std::int64_t of) {
+Unit unit_for(std::int64_t bytes, double below) {
   const Unit units[] = {{1e3, "kB"}, {1e6, "MB"}, {1e9, "GB"}, {1e12, "TB"}};
   const Unit* unit = units;
-  while (static_cast<double>(of) >= 1e4 * unit->size && unit != std::end(units) - 1) ++unit;
+  while (static_cast<double>(bytes) >= below * unit->size && unit != std::end(units) - 1) ++unit;
   return *unit;
 }
 
@@ -235,8 +239,8 @@ std::string in_unit(std::int64_t bytes, const Unit& unit) {
   return fmt::format("{:.2f}", static_cast<double>(bytes) / unit.size);
 }
 
-std::string gigabytes(std::int64_t bytes) {
-  const Unit unit = unit_for(bytes);
+std::string sized(std::int64_t bytes) {
+  const Unit unit = unit_for(bytes, 1e3);
   return fmt::format("{} {}", in_unit(bytes, unit), unit.name);
 }
 }  // namespace zero

@@ -68,6 +68,8 @@ struct Column {
   std::string state{}, sent{};  // formulas
 
   bool fits(std::int64_t card) const { return prediction.sum(&Prediction::Bytes::peak) <= card; }
+  /// The share of its state that a rank does not hold.
+  double saved(const Question& question) const;
   /// Elements by a rank in a step.
   std::int64_t elements() const;
   /// Of a step's collectives on the question's link.
@@ -96,12 +98,15 @@ std::string advice(const Plan& plan);
 void print_plan(const Plan& plan);
 std::string json_of(const Plan& plan);
 
-/// 12.34 GB and the like: decimal, of the unit in which `of` is below 10 000.
+/// Decimal units of bytes.
 struct Unit {
   double size;
   const char* name;
 };
-Unit unit_for(std::int64_t of);
+/// The smallest in which so many are fewer than `below`, of kB to TB.
+Unit unit_for(std::int64_t bytes, double below);
+/// "12.34" of it.
 std::string in_unit(std::int64_t bytes, const Unit& unit);
-std::string gigabytes(std::int64_t bytes);
+/// "12.34 GB".
+std::string sized(std::int64_t bytes);
 }  // namespace zero

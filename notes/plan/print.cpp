@@ -30,6 +30,11 @@ bool alike(const Column& a, const Column& b) {
          a.sent == b.sent;
 }
 
+/// GB at most, so that what is sharded stays readable beside what is not.
+Unit table_unit(std::int64_t largest) {
+  return unit_for(std::min<std::int64_t>(largest, 1'000'000'000'000), 1e4);
+}
+
 struct Table {
   explicit Table(const Plan& plan)
       : plan(plan) {
@@ -46,7 +51,7 @@ struct Table {
     for (const Column* column : columns) {
       largest = std::max(largest, column->prediction.sum(&Prediction::Bytes::peak));
     }
-    unit = unit_for(largest);
+    unit = table_unit(largest);
     width = std::min<int>(14, (page - label) / static_cast<int>(columns.size()));
   }
 
@@ -131,13 +136,16 @@ void print_bytes(const Plan& plan, const Table& table) {
   table.bytes_row("resident",
                   [](const Column& column) { return column.prediction.sum(&Bytes::resident); });
   table.row("  state, bytes a param.", [](const Column& column) { return column.state; });
+  table.row("  of it saved", [&](const Column& column) {
+    return fmt::format("{:.1f} %", 100 * column.saved(plan.question));
+  });
   fmt::print("borrowed within a step, {}\n", table.unit.name);
   rows(borrowed);
   const auto reserved = [](const Column& c) { return c.prediction.sum(&Bytes::peak); };
   table.bytes_row("reserved", reserved);
   std::int64_t most = 0;
   for (const Column* column : table.columns) most = std::max(most, plan.ranks * reserved(*column));
-  const Unit unit = unit_for(most);
+  const Unit unit = unit_for(most, 1e4);
   table.row(fmt::format("  by {}, {}", counted(plan.ranks, "rank"), unit.name),
             [&](const Column& column) { return in_unit(plan.ranks * reserved(column), unit); });
 }
@@ -146,7 +154,7 @@ void print_traffic(const Plan& plan, const Table& table) {
   std::int64_t largest = 0;
   for (const Column& column : plan.columns) largest = std::max(largest, column.elements());
   // As bytes are, but by name: 10^3, 10^6, ...
-  const double size = unit_for(largest).size;
+  const double size = table_unit(largest).size;
   fmt::print("\nsent by a rank in a step, 10^{:g} elements of {} bytes\n",
              std::log10(size),
              plan.columns[0].prediction.element);
@@ -159,7 +167,7 @@ void print_traffic(const Plan& plan, const Table& table) {
   }
   table.row("elements", [&](const Column& column) { return elements(column.elements()); });
   table.row("  a param. x (N - 1)/N", [](const Column& column) { return column.sent; });
-  const Unit unit = unit_for(plan.columns[0].prediction.element * largest);
+  const Unit unit = unit_for(plan.columns[0].prediction.element * largest, 1e4);
   table.row(fmt::format("  bytes, {}", unit.name), [&](const Column& column) {
     return in_unit(column.prediction.element * column.elements(), unit);
   });
@@ -191,7 +199,7 @@ void print_time(const Plan& plan, const Table& table) {
 void print_fit(const Plan& plan, const Table& table) {
   const std::int64_t card = plan.question.card;
   if (card == 0) return;
-  fmt::print("\non a card of {}\n", gigabytes(card));
+  fmt::print("\non a card of {}\n", sized(card));
   table.row(fmt::format("fits on {}", counted(plan.ranks, "rank")),
             [&](const Column& column) { return column.fits(card) ? "yes" : "no"; });
   const auto fewest = [&](std::optional<int> ranks, const Fit& fit) -> std::string {
@@ -257,6 +265,7 @@ std::string json_of(const Plan& plan) {
     const Prediction& predicted = column.prediction;
     Json chapter{{"name", column.chapter->name},
                  {"state_formula", column.state},
+                 {"state_saved", column.saved(question)},
                  {"resident", predicted.sum(&Prediction::Bytes::resident)},
                  {"reserved", predicted.sum(&Prediction::Bytes::peak)},
                  {"reserved_by_all_ranks", plan.ranks * predicted.sum(&Prediction::Bytes::peak)},
