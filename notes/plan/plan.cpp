@@ -83,13 +83,14 @@ Prediction plan(const Question& question, const Chapter& chapter, int ranks) {
 
 Fit fit(const Question& question, const Chapter& chapter) {
   Fit fit;
+  const auto card = static_cast<double>(question.card);
+  const auto parameters = static_cast<double>(layout_of(question, 1).parameters());
+  for (int ranks = 1; ranks <= most_ranks && !fit.formula; ++ranks) {
+    if (state_of(question, chapter, parameters, ranks) <= card) fit.formula = ranks;
+  }
   std::int64_t before = 0;
   for (int ranks = 1; ranks <= most_ranks && !fit.reserved; ++ranks) {
-    const Prediction on = plan(question, chapter, ranks);
-    const std::int64_t bytes = on.sum(&Prediction::Bytes::peak);
-    if (!fit.resident && on.sum(&Prediction::Bytes::resident) <= question.card) {
-      fit.resident = ranks;
-    }
+    const std::int64_t bytes = plan(question, chapter, ranks).sum(&Prediction::Bytes::peak);
     if (bytes <= question.card) {
       fit.reserved = ranks;
       fit.bytes = bytes;

@@ -46,8 +46,8 @@ Prediction plan(const Question& question, const Chapter& chapter, int ranks);
 
 /// What fits a card, found by trying 1, 2, 3 ... most_ranks.
 struct Fit {
-  std::optional<int> resident;  // the fewest ranks on which what is held throughout fits
-  std::optional<int> reserved;  // and on which all does that is borrowed besides
+  std::optional<int> formula;  // the fewest ranks on which the bytes a parameter alone would fit
+  std::optional<int> reserved;  // and on which all does: padding, and what is borrowed, too
   std::int64_t bytes = 0;  // reserved on so many, 0 when there is no such number
   std::int64_t on_one_less = 0;  // reserved on one rank less, 0 when there is none
   std::int64_t on_every_rank = 0;  // what is left of it however many ranks there are

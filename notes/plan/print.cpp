@@ -88,12 +88,14 @@ void print_head(const Plan& plan, const Table& table) {
   const Question& question = plan.question;
   const Prediction& any = plan.columns[0].prediction;
   const Layout layout = layout_of(question, plan.ranks);
-  print_wrapped(fmt::format("{} parameters, {} with padding, in {}, {}, on {}",
-                            grouped(any.parameters),
-                            grouped(any.padded),
-                            counted(layout.layers(), "layer"),
-                            name_of(question.options.dtype),
-                            counted(plan.ranks, "rank")));
+  fmt::print("{} parameters in {}, {}, on {}\n",
+             grouped(any.parameters),
+             counted(layout.layers(), "layer"),
+             name_of(question.options.dtype),
+             counted(plan.ranks, "rank"));
+  if (any.padded > any.parameters) {
+    fmt::print("with padding {}, as each layer has equal shards\n", grouped(any.padded));
+  }
   if (plan.ranks_found) {
     const bool fits = std::ranges::any_of(
         plan.columns, [&](const Column& column) { return column.fits(question.card); });
@@ -202,11 +204,12 @@ void print_fit(const Plan& plan, const Table& table) {
   fmt::print("\non a card of {}\n", sized(card));
   table.row(fmt::format("fits on {}", counted(plan.ranks, "rank")),
             [&](const Column& column) { return column.fits(card) ? "yes" : "no"; });
-  const auto fewest = [&](std::optional<int> ranks, const Fit& fit) -> std::string {
-    if (ranks) return grouped(*ranks);
-    return fit.on_every_rank > card ? "none" : fmt::format("> {}", most_ranks);
-  };
-  table.row("fewest ranks", [&](const Column& c) { return fewest(c.fit->reserved, *c.fit); });
+  table.row("fewest ranks", [&](const Column& column) {
+    const Fit& fit = *column.fit;
+    return fit.reserved               ? grouped(*fit.reserved)
+           : fit.on_every_rank > card ? "none"
+                                      : fmt::format("> {}", most_ranks);
+  });
   const auto reserved = [&](const char* name, std::int64_t Fit::*bytes) {
     table.row(fmt::format("{}, {}", name, table.unit.name), [&](const Column& c) -> std::string {
       return (*c.fit).*bytes > 0 ? in_unit((*c.fit).*bytes, table.unit) : "-";
@@ -215,8 +218,9 @@ void print_fit(const Plan& plan, const Table& table) {
   reserved("  reserved then", &Fit::bytes);
   reserved("  on one rank less", &Fit::on_one_less);
   reserved("  as N grows", &Fit::on_every_rank);
-  table.row("fewest for resident",
-            [&](const Column& c) { return fewest(c.fit->resident, *c.fit); });
+  table.row("  by formula alone", [&](const Column& column) {
+    return column.fit->formula ? grouped(*column.fit->formula) : "-";
+  });
   fmt::print("\n");
   print_wrapped(advice(plan));
 }
@@ -293,7 +297,7 @@ std::string json_of(const Plan& plan) {
     if (column.fit) {
       chapter["fits"] = column.fits(question.card);
       chapter["fewest_ranks"] = or_null(column.fit->reserved);
-      chapter["fewest_ranks_resident"] = or_null(column.fit->resident);
+      chapter["fewest_ranks_by_formula"] = or_null(column.fit->formula);
       chapter["reserved_then"] = column.fit->bytes;
       chapter["reserved_on_one_less"] = column.fit->on_one_less;
       chapter["on_every_rank"] = column.fit->on_every_rank;

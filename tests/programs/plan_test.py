@@ -125,7 +125,7 @@ class Test:
                             ("at best, ms", last["step_ms"]["at_best"])):
             expect(rows[row][-1] == f"{figure:.2f}", f"{row} {figure}: {out}")
         expect(rows["fewest ranks"] == ["none", "none", "26", "7"], out)
-        expect(rows["fewest for resident"] == ["none", "none", "22", "6"], out)
+        expect(rows["by formula alone"] == ["-", "-", "21", "6"], out)
         out, plan = self.plan("--params 1e9 --ranks 8 --dtype fp32")
         expect([chapter["name"] for chapter in plan["chapters"]] == ON_RANKS, f"{plan}")
         expect(re.search(r"(?m)^ +02/03 +04 +05 +06$", out), f"equal columns once: {out}")
