@@ -110,8 +110,17 @@ class Test:
         expect([chapter["name"] for chapter in plan["chapters"]] == MIXED, f"chapters: {plan}")
         expect((plan["ranks"], plan["ranks_found"]) == (7, True), f"7 ranks: {plan}")
         expect(" ".join(out.split()).endswith(plan["advice"]), f"the advice: {out}")
-        rows = {line[:24].strip(): line[24:].split() for line in out.splitlines()}
-        last = plan["chapters"][-1]
+        cells = [(line[:24].strip(), line[24:].split()) for line in out.splitlines()]
+        rows, last = dict(cells), plan["chapters"][-1]
+        for kind, figures in last["kinds"].items():
+            held, peak = figures["resident"], figures["peak"]
+            expect([row[-1] for name, row in cells if name == kind] ==
+                   [f"{size / 1e9:.2f}" for size in (held, peak - held) if size], f"{kind}: {out}")
+        counts = [last["phases"][phase]["collectives"] for phase in PHASES]
+        expect(counts == [16 * 32, 2 * 16 * 32, 0], f"a layer, 16 micro-batches: {last}")
+        expect(rows["collectives"] == "64 64 544 1 536".split(), out)
+        expect(plan["link"] == {"gbit_per_s": 100, "latency_us": 5}, f"the link: {plan}")
+        expect(rows["of it saved"][-2:] == [f"{100 * last['state_saved']:.1f}", "%"], out)
         for row, figure in (("resident", last["resident"] / 1e9),
                             ("reserved", last["reserved"] / 1e9),
                             ("by 7 ranks, GB", last["reserved_by_all_ranks"] / 1e9),
@@ -126,6 +135,12 @@ class Test:
             expect(rows[row][-1] == f"{figure:.2f}", f"{row} {figure}: {out}")
         expect(rows["fewest ranks"] == ["none", "none", "26", "7"], out)
         expect(rows["by formula alone"] == ["-", "-", "21", "6"], out)
+        for more, dtype, costs in (("--dtype fp32", "fp32", [4, 4, 8]), ("", "bf16", [2, 2, 12]),
+                                   ("--bytes 4,4,16", "fp32", [4, 4, 16]),
+                                   ("--convention megatron", "bf16", [2, 2, 16])):
+            _, plan = self.plan(f"--params 1e9 --card 80GiB {more}")
+            expect((plan["card"], plan["dtype"], plan["bytes_a_parameter"]) ==
+                   (80 << 30, dtype, costs), f"{more}: {plan}")
         out, plan = self.plan("--params 1e9 --ranks 8 --dtype fp32")
         expect([chapter["name"] for chapter in plan["chapters"]] == ON_RANKS, f"{plan}")
         expect(re.search(r"(?m)^ +02/03 +04 +05 +06$", out), f"equal columns once: {out}")

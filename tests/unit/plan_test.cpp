@@ -99,6 +99,8 @@ TEST_CASE("shares of memory saved are 3/4, 7/8 and all of 1 - 1/N in 16 bit, les
       for (int stage = 0; stage < 3; ++stage) {
         const double saved = 1 - resident_gb(question, shards[stage], ranks) / all;
         CHECK(saved == doctest::Approx(shared[stage] * (1 - 1. / ranks)).epsilon(1e-12));
+        const Column column{.chapter = &chapter(shards[stage]), .prediction = {.ranks = ranks}};
+        CHECK(column.saved(question) == doctest::Approx(saved).epsilon(1e-12));
       }
     }
   }
@@ -127,6 +129,11 @@ TEST_CASE("the conventions' bytes a parameter, by each chapter's formula") {
       CHECK(state_formula(question, chapter(shards[stage])) == formulas[i][1 + stage]);
     }
   }
+  // A whole layer's gradient, too, is of 4 bytes an element: in 05 one of 512 elements.
+  Question halves = about(1024, conventions[1]);
+  halves.options.layers = 2;
+  CHECK(plan(halves, chapter("05"), 4).bytes[static_cast<int>(Kind::gradients)].peak ==
+        4 * 1024 / 4 + 4 * 512);
   // DeepSpeed's estimators, of 1024 parameters in one layer on 4 ranks.
   Question deepspeed = about(1024, conventions[3]);
   deepspeed.options.layers = 1;
@@ -254,6 +261,13 @@ TEST_CASE("what is advised") {
         "rank; take larger cards or smaller layers.");
   // 3.125 + (160 - 0.625) / N TB
   CHECK(says(1e13, 33e11, 0).starts_with("Take 06_zero3 on 911 ranks of 3.30 TB"));
+  // In one layer 06 needs two ranks, 16 / 2 + 2 (3 + 1/2) GB, where one has room for it all.
+  Question thick = about(1e9, paper, 16e9);
+  thick.options.layers = 1;
+  CHECK(advice(make_plan(thick, all, 0)) ==
+        "Take 03_mixed_precision on 1 rank of 16.00 GB: 16.00 GB a rank, and no chapter sends "
+        "less.");
+  CHECK(fit(thick, chapter("06")).reserved == 2);
   Question thin = about(1e13, paper, 40e9);
   thin.options.layers = 4096;
   CHECK(advice(make_plan(thin, all, 0)) ==
@@ -288,9 +302,11 @@ TEST_CASE("the time of a step: collectives one after the other, or beside the co
     CHECK(of.least_step_ms(question) ==
           doctest::Approx(beside ? std::max(all, 20.) : all + 20).epsilon(1e-9));
   }
+  question.compute_ms = 50;
+  CHECK(column("06").least_step_ms(question) == 50);
   question.options.prefetch = 0;  // then nothing goes on beside anything
   const Column waits = column("06");
-  CHECK(waits.least_step_ms(question) == waits.communication_ms(question) + 20);
+  CHECK(waits.least_step_ms(question) == waits.communication_ms(question) + 50);
   CHECK(Link{.gbit_per_s = 1, .latency_us = 5}.time(1000, 1).count() == 0);
 }
 }  // namespace zero::test
