@@ -193,7 +193,7 @@ std::string advice(const Plan& plan) {
     text += before ? fmt::format("; {} would need {}.",
                                  before->chapter->name,
                                  sized(before->prediction.sum(&Prediction::Bytes::peak)))
-                   : std::string(", and no chapter sends less.");
+                   : std::string(plan.columns.size() > 1 ? ", and no chapter sends less." : ".");
   } else if (next) {
     text = fmt::format("None fits on {}: take {} on {} or more, {} a rank.",
                        where(plan),

@@ -268,6 +268,8 @@ TEST_CASE("what is advised") {
         "Take 03_mixed_precision on 1 rank of 16.00 GB: 16.00 GB a rank, and no chapter sends "
         "less.");
   CHECK(fit(thick, chapter("06")).reserved == 2);
+  CHECK(advice(make_plan(thick, all.last(1), 2)) ==
+        "Take 06_zero3 on 2 ranks of 16.00 GB: 15.00 GB a rank.");
   Question thin = about(1e13, paper, 40e9);
   thin.options.layers = 4096;
   CHECK(advice(make_plan(thin, all, 0)) ==
