@@ -3,19 +3,18 @@
 
 #include "comm/communicator.hpp"
 #include "memory/throw_if.hpp"
-#include "train/adam.hpp"
 #include "train/mlp.hpp"
 
 namespace zero {
-Prediction predict(const Chapter& chapter, const Options& options, Device device,
-                   const Layout& layout) {
-  const Architecture model = architecture(options);
+Prediction predict_state(const Chapter& chapter, const Options& options, const Costs& costs,
+                         Device device, const Layout& layout) {
   const std::int64_t w = bytes_of(options.dtype);
   // Doubles are exact here: integers below 2^53, and what is divided is a multiple of n.
   const double n = layout.ranks();
-  const auto p = static_cast<double>(w * layout.full_size());
-  const auto k = static_cast<double>(optimizer_bytes(options.dtype) * layout.full_size());
-  const std::int64_t layer = w * layout.largest_layer();
+  const auto full = [&](std::int64_t bytes) {
+    return static_cast<double>(bytes * layout.full_size());
+  };
+  const std::int64_t layer = layout.largest_layer();
   // A run that uses fewer layers than a window has places for takes no more than it uses.
   const WholeLayers whole = chapter.whole_layers(options.prefetch);
   const std::int64_t uses = std::int64_t{layout.layers()} * options.accumulate;
@@ -24,32 +23,43 @@ Prediction predict(const Chapter& chapter, const Options& options, Device device
   Prediction plan{.factors = {0, 0, traffic.forward, traffic.backward, traffic.update},
                   .parameters = layout.parameters(),
                   .padded = layout.full_size(),
-                  .ranks = layout.ranks()};
+                  .ranks = layout.ranks(),
+                  .element = w};
   const auto set = [&](Kind kind, double bytes, std::int64_t now_and_then) {
     const auto resident = static_cast<std::int64_t>(bytes);
     plan.bytes[static_cast<int>(kind)] = {resident, resident + now_and_then};
   };
-  set(Kind::parameters, chapter.state_bytes(p, 0, 0, n),
-      std::min<std::int64_t>(whole.params, 2 * uses) * layer);
-  set(Kind::gradients, chapter.state_bytes(0, p, 0, n),
-      std::min<std::int64_t>(whole.grads, uses) * layer);
-  set(Kind::optimizer, chapter.state_bytes(0, 0, k, n), 0);
+  set(Kind::parameters, chapter.state_bytes(full(w), 0, 0, n),
+      std::min<std::int64_t>(whole.params, 2 * uses) * w * layer);
+  set(Kind::gradients, chapter.state_bytes(0, full(costs.grads), 0, n),
+      std::min<std::int64_t>(whole.grads, uses) * costs.grads * layer);
+  set(Kind::optimizer, chapter.state_bytes(0, 0, full(costs.optimizer), n), 0);
   set(Kind::communication, 0,
       w * received_elements(device, options.dtype, layout.largest_layer() / plan.ranks,
                             plan.ranks));
-  set(Kind::activations, 0, model.activation_bytes(options.batch, options.dtype));
+  return plan;
+}
+
+Prediction predict(const Chapter& chapter, const Options& options, Device device,
+                   const Layout& layout) {
+  const Architecture model = architecture(options);
+  Prediction plan = predict_state(chapter, options, costs_of(options.dtype), device, layout);
+  plan.bytes[static_cast<int>(Kind::activations)].peak =
+      model.activation_bytes(options.batch, options.dtype);
   const std::int64_t workspace = gpu_sums_bytes + blas_workspace_bytes + product_room_bytes;
-  set(Kind::workspace, device == Device::cuda ? workspace : 0, 0);
+  if (device == Device::cuda) {
+    plan.bytes[static_cast<int>(Kind::workspace)] = {workspace, workspace};
+  }
   const std::int64_t targets = options.batch * model.targets() * bytes_of(Dtype::fp32);
-  set(Kind::data, static_cast<double>(Data::bytes(options, file_bytes(options)) + targets), 0);
+  const std::int64_t data = Data::bytes(options, file_bytes(options)) + targets;
+  plan.bytes[static_cast<int>(Kind::data)] = {data, data};
   return plan;
 }
 
 std::int64_t check_memory(const Chapter& chapter, const Options& options, const Choice& choice,
                           const Layout& layout) {
   const Prediction plan = predict(chapter, options, choice.device, layout);
-  std::int64_t needed = 0;
-  for (const Prediction::Bytes& kind : plan.bytes) needed += kind.peak;
+  const std::int64_t needed = plan.sum(&Prediction::Bytes::peak);
   const std::int64_t available = memory_of(choice.device).available();
   const bool data = 2 * plan.bytes[static_cast<int>(Kind::data)].peak > needed;
   throw_if(needed > available / choice.sharing, ExitCode::resources,
@@ -71,6 +81,21 @@ std::int64_t Prediction::padding_sent(Steps steps) const {
   for (const Phase phase : step_phases) by_one += sent(phase, steps);
   // So many shards each rank sends; one from every rank, and all of the padding has been sent once.
   return by_one / (padded / ranks) * (padded - parameters);
+}
+
+std::int64_t Prediction::collectives(Phase phase, const Layout& layout) const {
+  return static_cast<std::int64_t>(factors[static_cast<int>(phase)]) * layout.layers();
+}
+
+std::chrono::duration<double> Prediction::time(Phase phase, const Layout& layout,
+                                               const Link& link) const {
+  std::chrono::duration<double> all_layers{}, sums{};
+  for (int l = 0; l < layout.layers(); ++l) {
+    all_layers += link.time(element * layout.layer_size(l), layout.ranks());
+  }
+  const std::int64_t two = 2 * sizeof(double);
+  if (phase == Phase::update) sums = link.time(two * ranks, layout.ranks());
+  return sums + factors[static_cast<int>(phase)] * all_layers;
 }
 
 void print_prediction(const Chapter& chapter, const Options& options, Device device) {

@@ -3,8 +3,10 @@
 #pragma once
 #include <fmt/format.h>
 
+#include "comm/link.hpp"
 #include "compute/phase.hpp"
 #include "memory/layout.hpp"
+#include "train/adam.hpp"
 #include "train/options.hpp"
 
 namespace zero {
@@ -29,6 +31,12 @@ struct Prediction {
     std::int64_t peak = 0;  // of this kind; equals what is reserved
   };
   std::array<Bytes, kind_count> bytes{};
+  /// Of all kinds: of the peaks it is what is reserved.
+  std::int64_t sum(std::int64_t Bytes::*figure) const {
+    std::int64_t sum = 0;
+    for (const Bytes& kind : bytes) sum += kind.*figure;
+    return sum;
+  }
 
   struct Steps {
     std::int64_t all = 1;
@@ -39,14 +47,33 @@ struct Prediction {
   /// All ranks together.
   std::int64_t padding_sent(Steps steps) const;
   std::int64_t scalars_sent(Steps steps) const { return steps.all * 2 * (ranks - 1); }
+  /// Of one step: each layer by itself, as often as the factor says.
+  std::int64_t collectives(Phase phase, const Layout& layout) const;
+  /// Of one step's collectives, one after the other, on a link; the update's begin with the sums.
+  std::chrono::duration<double> time(Phase phase, const Layout& layout, const Link& link) const;
 
   std::array<double, phase_count> factors{};  // Traffic's, by phase
   std::int64_t parameters = 0;
   std::int64_t padded = 0;
   std::int64_t ranks = 1;
+  std::int64_t element = 1;  // bytes, of one that is sent
 };
 
-/// Throws Error (data) when the file of task text cannot be read.
+/// Bytes a parameter, beside the dtype's own: of its gradient, and of optimizer state, in which
+/// master weights are.
+struct Costs {
+  std::int64_t grads, optimizer;
+};
+constexpr Costs costs_of(Dtype dtype) { return {bytes_of(dtype), optimizer_bytes(dtype)}; }
+
+/// What any model costs that is cut in this way, whatever its layers compute: parameters,
+/// gradients, optimizer state, what is received, what is sent. Of the options it takes dtype,
+/// accumulate and prefetch.
+Prediction predict_state(const Chapter& chapter, const Options& options, const Costs& costs,
+                         Device device, const Layout& layout);
+
+/// The same of the options' task, with its activations, workspace and data. Throws Error (data)
+/// when the file of task text cannot be read.
 Prediction predict(const Chapter& chapter, const Options& options, Device device,
                    const Layout& layout);
 

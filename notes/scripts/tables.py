@@ -148,6 +148,13 @@ def check(programs, chapter):
     return fenced(f"$ {run.shown}\n\n{report}")
 
 
+def plan(programs):
+    """Which chapter fits: the planner's own page."""
+    words = ["--params", "30e9", "--card", "80GB"]
+    return fenced(f"$ build/plan {' '.join(words)}\n\n"
+                  + output_of([str(programs.build / "plan"), *words]))
+
+
 # ---- The layer-count curve -------------------------------------------------------------------
 
 CURVE_RANKS = 4
@@ -329,5 +336,5 @@ def link(programs):
 
 
 TABLES = {"map": chapter_map} | {function.__name__: function for function in (
-    results, output, check, layers, ledger, notebook, traffic, padding, families, skips, speed,
-    schedule, link)}
+    results, output, check, plan, layers, ledger, notebook, traffic, padding, families, skips,
+    speed, schedule, link)}

@@ -52,74 +52,7 @@ std::int64_t resident_state(const Prediction& plan) {
   return of(plan, Kind::parameters).resident + of(plan, Kind::gradients).resident +
          of(plan, Kind::optimizer).resident;
 }
-
-/// Bytes of parameters, gradients and optimizer state on one of `ranks`.
-double state_of(const Chapter& chapter, Dtype dtype, double parameters, int ranks) {
-  const Layout layout({static_cast<std::int64_t>(parameters)}, 0, ranks);
-  return static_cast<double>(
-      resident_state(predict(chapter, text_options(dtype, 1), Device::cpu, layout)));
-}
-
-/// A cell of the paper's table: the figure as it is printed, in GB.
-void check_cell(const Chapter& chapter, double parameters, int ranks, const std::string& printed,
-                bool truncated) {
-  INFO(parameters, " parameters on ", ranks, " ranks");
-  const double gb = state_of(chapter, Dtype::bf16, parameters, ranks) / 1e9;
-  // Of the last decimal.
-  const std::size_t point = printed.find('.');
-  const double unit = point == printed.npos ? 1 : std::pow(10, point + 1.0 - printed.size());
-  // Padding adds less than a MB. What lies just on a border of the printed unit may go either way.
-  const double padding = 1e-3;
-  const double above = gb - std::atof(printed.c_str());
-  CHECK(above >= (truncated ? 0 : -unit / 2) - padding);
-  CHECK(above <= (truncated ? unit : unit / 2) + padding);
-}
 }  // namespace
-
-TEST_CASE("the 54 cells of the ZeRO paper's table of model states, in GB") {
-  // Table 1 of arXiv 1910.02054v3: K = 12 bytes of optimizer state beside 2 + 2 in 16 bit.
-  struct Row {
-    int ranks;
-    const char* cells[9];  // three models, and of each: optimizer, gradients, parameters sharded
-  };
-  constexpr Row rows[] = {
-      {1, {"120", "120", "120", "2048", "2048", "2048", "16000", "16000", "16000"}},
-      {4, {"52.5", "41.3", "30", "896", "704", "512", "7000", "5500", "4000"}},
-      {16, {"35.6", "21.6", "7.5", "608", "368", "128", "4750", "2875", "1000"}},
-      {64, {"31.4", "16.6", "1.88", "536", "284", "32", "4187", "2218", "250"}},
-      {256, {"30.4", "15.4", "0.47", "518", "263", "8", "4046", "2054", "62.5"}},
-      {1024, {"30.1", "15.1", "0.12", "513", "257", "2", "4011", "2013", "15.6"}}};
-  constexpr double models[] = {7.5e9, 128e9, 1e12};
-  for (const Row& row : rows) {
-    for (int cell = 0; cell < 9; ++cell) {
-      // The first model's cells are rounded in the paper, the others' are cut off.
-      const int model = cell / 3;
-      check_cell(stages[1 + cell % 3], models[model], row.ranks, row.cells[cell], model > 0);
-    }
-  }
-  check_cell(replicated, 7.5e9, 64, "120", false);
-}
-
-TEST_CASE("shares of memory saved, in 16 bit and in fp32") {
-  struct Row {
-    int ranks;
-    double mixed[3], fp32[3];  // percent, by stage
-  };
-  constexpr double parameters = 64e6;  // no padding at 2, 4 and 8 ranks
-  for (const Row& row : {Row{2, {37.5, 43.75, 50}, {25, 37.5, 50}},
-                         {4, {56.25, 65.625, 75}, {37.5, 56.25, 75}},
-                         {8, {65.625, 76.5625, 87.5}, {43.75, 65.625, 87.5}}}) {
-    for (int stage = 1; stage <= 3; ++stage) {
-      const auto saved = [&](Dtype dtype) {
-        return 100 * (1 - state_of(stages[stage], dtype, parameters, row.ranks) /
-                              state_of(replicated, dtype, parameters, row.ranks));
-      };
-      CHECK(saved(Dtype::bf16) == row.mixed[stage - 1]);
-      CHECK(saved(Dtype::fp16) == row.mixed[stage - 1]);
-      CHECK(saved(Dtype::fp32) == row.fp32[stage - 1]);
-    }
-  }
-}
 
 TEST_CASE("three layers of 2048 with bias in fp32 on 4 ranks: 201, 126, 88 and 50 MB") {
   const Options options{.task = Task::mlp, .width = 2048, .layers = 3};
