@@ -258,9 +258,7 @@ std::string json_of(const Plan& plan) {
   for (const Column& column : plan.columns) {
     const Prediction& predicted = column.prediction;
     const Costs& costs = question.convention.costs_in(*column.chapter);
-    const Costs& costs = question.convention.costs_in(*column.chapter);
     Json chapter{{"name", column.chapter->name},
-                 {"bytes_a_parameter", {predicted.element, costs.grads, costs.optimizer}},
                  {"bytes_a_parameter", {predicted.element, costs.grads, costs.optimizer}},
                  {"state_formula", column.state},
                  {"state_saved", column.saved(question)},

@@ -154,7 +154,7 @@ TEST_CASE("elements sent a parameter, as formulas of the micro-batches") {
 
 TEST_CASE("the fewest ranks: there it fits, and on none fewer, by brute force") {
   for (const double card : {80e9, 24e9, 70.5e9}) {
-    for (const Convention& convention : {paper, no_master, conventions[4]}) {
+    for (const Convention& convention : {paper, no_master, conventions[3]}) {
       for (const Chapter* card_of : chapters_on_ranks()) {
         const Question question = about(9e9, convention, card);
         const Fit found = fit(question, *card_of);
