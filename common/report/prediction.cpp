@@ -20,7 +20,7 @@ Prediction predict_state(const Chapter& chapter, const Options& options, const C
   const std::int64_t uses = std::int64_t{layout.layers()} * options.accumulate;
   const Traffic traffic = chapter.elements_sent(options.accumulate);
 
-  Prediction plan{.factors = {0, 0, traffic.forward, traffic.backward, traffic.update},
+  Prediction plan{.factors = by_phase(traffic),
                   .parameters = layout.parameters(),
                   .padded = layout.full_size(),
                   .ranks = layout.ranks(),

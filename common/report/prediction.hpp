@@ -24,6 +24,11 @@ inline std::string counted(std::int64_t number, const char* what) {
   return fmt::format("{} {}{}", number, what, number == 1 ? "" : "s");
 }
 
+/// A chapter's factors by Phase.
+constexpr std::array<double, phase_count> by_phase(const Traffic& traffic) {
+  return {0, 0, traffic.forward, traffic.backward, traffic.update};
+}
+
 /// What one rank is going to hold and send.
 struct Prediction {
   struct Bytes {

@@ -104,10 +104,8 @@ std::string state_formula(const Question& question, const Chapter& chapter) {
 }
 
 std::string sent_formula(const Chapter& chapter, Phase phase) {
-  return linear_in_micro_batches(chapter, [&](const Traffic& traffic) {
-    const double factors[] = {0, traffic.forward, traffic.backward, traffic.update};
-    return factors[static_cast<int>(phase)];
-  });
+  return linear_in_micro_batches(
+      chapter, [&](const Traffic& traffic) { return by_phase(traffic)[static_cast<int>(phase)]; });
 }
 
 std::string sent_formula(const Chapter& chapter) {

@@ -161,8 +161,9 @@ TEST_CASE("the fewest ranks: there it fits, and on none fewer, by brute force") 
         INFO(std::string(card_of->name), " ", std::string(convention.name), " ", card);
         std::optional<int> formula, reserved;
         for (int ranks = 300; ranks > 0; --ranks) {
-          const double state = card_of->state_bytes(2 * 9e9, convention.costs.grads * 9e9,
-                                                    convention.costs.optimizer * 9e9, ranks);
+          const Costs& costs = convention.costs_in(*card_of);
+          const double state =
+              card_of->state_bytes(2 * 9e9, costs.grads * 9e9, costs.optimizer * 9e9, ranks);
           if (state <= card) formula = ranks;
           const Prediction on = plan(question, *card_of, ranks);
           if (on.sum(&Bytes::peak) <= question.card) reserved = ranks;
