@@ -29,6 +29,8 @@ struct Prediction {
     std::int64_t peak = 0;  // of this kind; equals what is reserved
   };
   std::array<Bytes, kind_count> bytes{};
+  /// In use when the last of a step's phases of that sort has ended, by kind.
+  std::array<std::array<std::int64_t, kind_count>, phase_count> after{};
 
   struct Steps {
     std::int64_t all = 1;

@@ -39,7 +39,7 @@ Json memory_json(const Run& run, const Prediction& predicted, Communicator& comm
   memory["total"] = {{"resident", largest(comm, resident)},
                      {"reserved", largest(comm, ledger().reserved())},
                      {"peak", largest(comm, ledger().peak_of_total())},
-                     {"process_peak", largest(comm, process_peak_bytes() - run.bytes_at_start)},
+                     {"process_peak", largest(comm, process_bytes().peak - run.footprints[0].process.peak)},
                      {"beyond", beyond}};
   return memory;
 }
@@ -81,6 +81,14 @@ void check_counts(const Json& summary) {
     check("bytes of " + kind + " held", bytes["predicted_resident"], bytes["resident"]);
     check("bytes of " + kind + " at the peak", bytes["predicted"], bytes["peak"]);
     check("bytes of " + kind + " reserved", bytes["predicted"], bytes["reserved"]);
+  }
+  for (const Json& row : summary["phases"]) {
+    const std::string phase = row["phase"];
+    const std::string when = fmt::format("{} of step {}", phase, row["step"].get<int>());
+    for (const auto& [kind, bytes] : row["bytes"].items()) {
+      check("bytes of " + kind + " after " + when, row["predicted"][kind], bytes);
+    }
+    if (phase == "start") check("bytes at the peak of the start", row["in_use"], row["peak"]);
   }
   const Json& traffic = summary["traffic"];
   const auto elements = [&](const std::string& where, const Json& sent) {
