@@ -141,7 +141,7 @@ void print_memory(const Json& summary) {
     for (const auto& [kind, bytes] : row["bytes"].items()) {
       const Json& formula = row["predicted"][kind];
       all += bytes != 0 || formula != 0;
-      equal += bytes == formula && bytes != 0;
+      equal += bytes != 0 && bytes == formula;
     }
     if (shown.size() < phase_count) continue;
     print_step(shown);

@@ -83,12 +83,13 @@ void check_counts(const Json& summary) {
     check("bytes of " + kind + " reserved", bytes["predicted"], bytes["reserved"]);
   }
   for (const Json& row : summary["phases"]) {
+    const int step = row["step"];
     const std::string phase = row["phase"];
-    const std::string when = fmt::format("{} of step {}", phase, row["step"].get<int>());
+    const std::string when = step == 0 ? phase : fmt::format("{} of step {}", phase, step);
     for (const auto& [kind, bytes] : row["bytes"].items()) {
       check("bytes of " + kind + " after " + when, row["predicted"][kind], bytes);
     }
-    if (phase == "start") check("bytes at the peak of the start", row["in_use"], row["peak"]);
+    if (step == 0) check("bytes at the peak of the start", row["in_use"], row["peak"]);
   }
   const Json& traffic = summary["traffic"];
   const auto elements = [&](const std::string& where, const Json& sent) {
