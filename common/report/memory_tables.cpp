@@ -10,6 +10,7 @@ namespace {
 using Figures = std::vector<std::int64_t>;
 /// A row of memory_phases() as figures: the kinds', then these.
 enum Column { in_use = kind_count, change, peak, columns };
+constexpr const char* unexplained = "unexplained: no longer held at the end";
 
 /// Each rank's; all give equally many.
 std::vector<Figures> gather(const Figures& mine, Communicator& comm) {
@@ -38,7 +39,9 @@ void print_step(const std::vector<Json>& shown) {
     fmt::print("\n");
   };
   fmt::print("\n{:<15}", fmt::format("step {}, after", shown.back()["step"].get<int>()));
-  for (const Json& row : shown) fmt::print("{:>13}", row.is_null() ? "" : std::string(row["phase"]));
+  for (const Json& row : shown) {
+    fmt::print("{:>13}", row.is_null() ? "" : row["phase"].get<std::string>());
+  }
   fmt::print("\n");
   for (const auto& [kind, bytes] : shown.back()["bytes"].items()) {
     const auto has = [&, &kind = kind](const Json& row) {
@@ -115,13 +118,13 @@ Json process_json(const Run& run, Communicator& comm) {
       {"mapped files: code, libraries", gpu ? 0 : end.process.files},
       {"shared with other ranks", gpu ? 0 : end.process.shared}};
   Figures figures{total};
-  std::int64_t unexplained = total;
+  std::int64_t rest = total;
   for (const auto& [name, bytes] : rows) {
     figures.push_back(bytes);
-    unexplained -= bytes;
+    rest -= bytes;
   }
-  figures.push_back(unexplained);
-  rows.emplace_back("unexplained: given back before the end", 0);
+  figures.push_back(rest);
+  rows.emplace_back(unexplained, rest);
   const std::vector<Figures> ranks = gather(figures, comm);
   const auto most = std::ranges::max_element(ranks, {}, [](const Figures& of) { return of[0]; });
   if ((*most)[0] == 0) return {};
@@ -147,12 +150,15 @@ void print_memory(const Json& summary) {
     print_step(shown);
     shown = {Json()};  // no start
   }
-  fmt::print("\nafter a phase, by kind: {} of {} figures equal the chapter's formulas\n", equal, all);
+  fmt::print("\nafter a phase, by kind: {} of {} figures equal the chapter's formulas\n", equal,
+             all);
   const Json& process = summary["process"];
   if (process.is_null()) return;
-  fmt::print("\nbytes of rank {}'s process at its peak, by the system\n", process["rank"].get<int>());
+  fmt::print("\nbytes of rank {}'s process at its peak, by the system\n",
+             process["rank"].get<int>());
   for (const auto& [name, bytes] : process["rows"].items()) {
-    if (bytes != 0) fmt::print("  {:<48}{:>15}\n", name, grouped(bytes));
+    const bool told = bytes != 0 || name == unexplained;
+    if (told) fmt::print("  {:<48}{:>15}\n", name, grouped(bytes));
   }
   fmt::print("  {:<48}{:>15}\n", "all together", grouped(process["total"]));
 }

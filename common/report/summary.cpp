@@ -19,6 +19,7 @@ std::int64_t largest(Communicator& comm, std::int64_t figure) {
 
 Json memory_json(const Run& run, const Prediction& predicted, Communicator& comm) {
   Json memory, beyond;
+  const std::int64_t peak_before = run.footprints[0].process.peak;
   std::int64_t resident = 0;
   for (int k = 0; k < kind_count; ++k) {
     const auto kind = static_cast<Kind>(k);
@@ -39,7 +40,7 @@ Json memory_json(const Run& run, const Prediction& predicted, Communicator& comm
   memory["total"] = {{"resident", largest(comm, resident)},
                      {"reserved", largest(comm, ledger().reserved())},
                      {"peak", largest(comm, ledger().peak_of_total())},
-                     {"process_peak", largest(comm, process_bytes().peak - run.footprints[0].process.peak)},
+                     {"process_peak", largest(comm, process_bytes().peak - peak_before)},
                      {"beyond", beyond}};
   return memory;
 }

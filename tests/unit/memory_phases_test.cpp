@@ -40,14 +40,14 @@ TEST_CASE("memory by phase: a row for the start and for each phase of at most tw
 }
 
 TEST_CASE("memory by phase: kinds at the end, and load is no part of forward") {
-  const std::vector<Booked> all = {booked(0, setup, 40),          booked(0, setup, 100),
-                                   booked(1, load, 100, 7),       booked(1, forward, 100, 8),
-                                   booked(1, forward, 130, 8),    booked(1, forward, 130, 20),
-                                   booked(1, backward, 100, 20),  booked(1, backward, 100, 0),
-                                   booked(1, backward, 110, 0),   booked(1, update, 100, 0)};
-  CHECK(rows(all) == std::vector<Row>{
-                         {100, 100, 100}, {107, 7, 107}, {150, 43, 150}, {110, -40, 150},
-                         {100, -10, 110}});
+  const std::vector<Booked> all = {booked(0, setup, 40),         booked(0, setup, 100),
+                                   booked(1, load, 100, 7),      booked(1, forward, 100, 8),
+                                   booked(1, forward, 130, 8),   booked(1, forward, 130, 20),
+                                   booked(1, backward, 100, 20), booked(1, backward, 100, 0),
+                                   booked(1, backward, 110, 0),  booked(1, update, 100, 0)};
+  CHECK(rows(all) ==
+        std::vector<Row>{
+            {100, 100, 100}, {107, 7, 107}, {150, 43, 150}, {110, -40, 150}, {100, -10, 110}});
   const MemoryPhase after_forward = memory_phases(all, 1)[2];
   CHECK(after_forward.bytes[static_cast<int>(Kind::parameters)] == 130);
   CHECK(after_forward.bytes[static_cast<int>(Kind::activations)] == 20);
@@ -83,14 +83,14 @@ TEST_CASE("memory by phase: of several micro-batches the end is the last, the pe
       booked(0, setup, 10),       booked(1, load, 10, 5),     booked(1, forward, 10, 80),
       booked(1, forward, 10, 60), booked(1, backward, 40, 0), booked(1, load, 40, 6),
       booked(1, forward, 40, 30), booked(1, backward, 20, 0), booked(1, update, 10, 0)};
-  CHECK(rows(all) == std::vector<Row>{
-                         {10, 10, 10}, {46, 36, 46}, {70, 24, 90}, {20, -50, 70}, {10, -10, 20}});
+  CHECK(rows(all) ==
+        std::vector<Row>{{10, 10, 10}, {46, 36, 46}, {70, 24, 90}, {20, -50, 70}, {10, -10, 20}});
 }
 
 TEST_CASE("memory by phase: the second step goes on where the first ended, the third is left out") {
-  std::vector<Booked> all = {booked(0, setup, 10),      booked(1, load, 10, 5),
-                             booked(1, update, 12, 0),  booked(2, load, 12, 5),
-                             booked(2, update, 11, 0),  booked(3, forward, 900, 0)};
+  std::vector<Booked> all = {booked(0, setup, 10),     booked(1, load, 10, 5),
+                             booked(1, update, 12, 0), booked(2, load, 12, 5),
+                             booked(2, update, 11, 0), booked(3, forward, 900, 0)};
   const std::vector<Row> both = rows(all, 3);
   CHECK(both[4] == Row{12, -3, 15});
   CHECK(both[5] == Row{17, 5, 17});
