@@ -310,4 +310,5 @@ def speed(programs):
 
 
 TABLES = {"map": chapter_map} | {function.__name__: function for function in (
-    results, output, check, layers, ledger, phases, notebook, traffic, padding, families, skips, speed)}
+    results, output, check, layers, ledger, phases, notebook, traffic, padding, families, skips,
+    speed)}
