@@ -128,7 +128,7 @@ Json process_json(const Run& run, Communicator& comm) {
   const std::vector<Figures> ranks = gather(figures, comm);
   const auto most = std::ranges::max_element(ranks, {}, [](const Figures& of) { return of[0]; });
   if ((*most)[0] == 0) return {};
-  Json process = {{"rank", most - ranks.begin()}, {"total", (*most)[0]}};
+  Json process = {{"rank", most - ranks.begin()}, {"gpu", gpu}, {"total", (*most)[0]}};
   for (std::size_t i = 0; i < rows.size(); ++i) process["rows"][rows[i].first] = (*most)[i + 1];
   return process;
 }
@@ -154,8 +154,9 @@ void print_memory(const Json& summary) {
              all);
   const Json& process = summary["process"];
   if (process.is_null()) return;
-  fmt::print("\nbytes of rank {}'s process at its peak, by the system\n",
-             process["rank"].get<int>());
+  fmt::print("\nbytes {} of rank {}, by the {}\n",
+             process["gpu"] ? "in use on the GPU" : "at the peak of the process",
+             process["rank"].get<int>(), process["gpu"] ? "driver" : "system");
   for (const auto& [name, bytes] : process["rows"].items()) {
     const bool told = bytes != 0 || name == unexplained;
     if (told) fmt::print("  {:<48}{:>15}\n", name, grouped(bytes));

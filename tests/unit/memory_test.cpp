@@ -211,6 +211,19 @@ TEST_CASE("the kernel's own figure of the process's peak follows what is taken")
   CHECK(process_bytes().peak - before > size / 2);
 }
 
+TEST_CASE("the rest of a last huge page is counted where the system gives huge pages") {
+  constexpr std::int64_t huge_page = 2 << 20;
+  const auto rounding = [](std::int64_t bytes) {
+    const std::int64_t before = rounding_so_far;
+    const Buffer buffer(Device::cpu, Kind::data, bytes, true);
+    return rounding_so_far - before;
+  };
+  CHECK(rounding(huge_page / 2) == 0);
+  CHECK(rounding(2 * huge_page) == 0);
+  const std::int64_t rest = rounding(2 * huge_page + 1);
+  CHECK((rest == 0 || rest == huge_page - 1));
+}
+
 TEST_CASE("every element of every layer has exactly one owner") {
   for (int ranks = 1; ranks <= most_ranks; ++ranks) {
     for (const std::int64_t quantum : {1, 3, 8}) {
