@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Where in a run a thread is: step and phase. Traffic is counted under the phase that asked for it,
-// memory under the phase in which the host books it.
+// Where in a run a thread is: step and phase. Traffic is counted under the phase that needs what is
+// sent; memory under the one in which the host books it, which for what is gathered ahead may be
+// the phase before.
 #pragma once
 #include <functional>
 

@@ -58,8 +58,17 @@ DeviceMemory& gpu_memory();
 /// How often memory was taken from a device, staging included.
 inline std::int64_t allocations_so_far = 0;
 
-/// The process's own peak of physical memory in bytes, as the kernel counts it (VmHWM).
-std::int64_t process_peak_bytes();
+/// Bytes that the system gave with those that were asked for, as huge pages are whole.
+inline std::int64_t rounding_so_far = 0;
+
+/// The process's own physical memory in bytes, as the kernel counts it; 0 where none does.
+struct ProcessBytes {
+  std::int64_t peak = 0;  // of the next three together, the most so far (VmHWM)
+  std::int64_t anonymous = 0;  // heap, stacks, tensors (RssAnon)
+  std::int64_t files = 0;  // code, and data mapped from files (RssFile)
+  std::int64_t shared = 0;  // with other processes (RssShmem)
+};
+ProcessBytes process_bytes();
 
 /// Staging memory of a device, freed with the object. Move-only.
 class HostBuffer {

@@ -52,7 +52,7 @@ std::int64_t left_by_control_groups() {
 class HostMemory : public DeviceMemory {
  public:
   std::byte* allocate(std::int64_t bytes) override {
-    constexpr std::int64_t line = 64, huge_page = 2 << 20;
+    constexpr std::int64_t line = 64, page = 4 << 10, huge_page = 2 << 20;
     const std::int64_t alignment = bytes < huge_page ? line : huge_page;
     const std::int64_t whole = (bytes + alignment - 1) / alignment * alignment;
     void* memory = std::aligned_alloc(alignment, whole);
@@ -61,7 +61,12 @@ class HostMemory : public DeviceMemory {
     if (alignment == huge_page) madvise(memory, whole, MADV_HUGEPAGE);
     // Writing it also makes the system hand it over now and not page by page inside a step.
     std::memset(memory, 0, bytes);
-    return static_cast<std::byte*>(memory);
+    auto* const start = static_cast<std::byte*>(memory);
+    unsigned char last = 0;  // odd if the last page, which nothing wrote, is there
+    if (whole - bytes >= page && mincore(start + whole - page, page, &last) == 0 && last % 2 != 0) {
+      rounding_so_far += whole - bytes;
+    }
+    return start;
   }
   void release(std::byte* memory) noexcept override { std::free(memory); }
   void copy(void* to, const void* from, std::int64_t bytes) override {
@@ -94,7 +99,18 @@ DeviceMemory& memory_of(Device device) {
   return device == Device::cuda ? gpu_memory() : host;
 }
 
-std::int64_t process_peak_bytes() { return kernel_figure("/proc/self/status", "VmHWM:") * 1024; }
+ProcessBytes process_bytes() {
+  // Read once: it is all of one moment.
+  std::ifstream status("/proc/self/status");
+  ProcessBytes bytes;
+  for (std::string word; status >> word;) {
+    if (word == "VmHWM:") status >> bytes.peak, bytes.peak *= 1024;
+    if (word == "RssAnon:") status >> bytes.anonymous, bytes.anonymous *= 1024;
+    if (word == "RssFile:") status >> bytes.files, bytes.files *= 1024;
+    if (word == "RssShmem:") status >> bytes.shared, bytes.shared *= 1024;
+  }
+  return bytes;
+}
 
 HostBuffer::HostBuffer(Device device, std::int64_t bytes)
     : memory_(memory_of(device).allocate_staging(bytes), {device}) {

@@ -53,6 +53,31 @@ Prediction predict(const Chapter& chapter, const Options& options, Device device
   const std::int64_t targets = options.batch * model.targets() * bytes_of(Dtype::fp32);
   const std::int64_t data = Data::bytes(options, file_bytes(options)) + targets;
   plan.bytes[static_cast<int>(Kind::data)] = {data, data};
+
+  for (auto& kinds : plan.after) {
+    for (int kind = 0; kind < kind_count; ++kind) kinds[kind] = plan.bytes[kind].resident;
+  }
+  const auto after = [&](Phase phase, Kind kind) -> std::int64_t& {
+    return plan.after[static_cast<int>(phase)][static_cast<int>(kind)];
+  };
+  const std::int64_t w = bytes_of(options.dtype), layer = w * layout.largest_layer();
+  const WholeLayers whole = chapter.whole_layers(options.prefetch);
+  // What a window has gathered ahead, of the uses that are left, and gradients on their way, which
+  // it gives back in the update. Without a window nothing whole outlives its phase.
+  const std::int64_t layers = layout.layers(), earlier = options.accumulate - 1;
+  const auto ahead = [&](std::int64_t left) {
+    return std::clamp<std::int64_t>(whole.params - 1, 0, left) * layer;
+  };
+  const auto on_their_way = [&](std::int64_t formed) {
+    return chapter.prefetch() ? std::min<std::int64_t>(whole.grads, formed) * layer : 0;
+  };
+  after(Phase::load, Kind::parameters) += earlier > 0 ? ahead(2 * layers) : 0;
+  after(Phase::forward, Kind::parameters) += ahead(layers);
+  after(Phase::load, Kind::gradients) += on_their_way(earlier * layers);
+  after(Phase::forward, Kind::gradients) += on_their_way(earlier * layers);
+  after(Phase::backward, Kind::gradients) += on_their_way(layers * options.accumulate);
+  after(Phase::load, Kind::activations) += options.batch * model.widths[0] * w;
+  after(Phase::forward, Kind::activations) += model.activation_bytes(options.batch, options.dtype);
   return plan;
 }
 

@@ -42,6 +42,8 @@ struct Prediction {
     for (const Bytes& kind : bytes) sum += kind.*figure;
     return sum;
   }
+  /// In use when the last of a step's phases of that sort has ended, by kind.
+  std::array<std::array<std::int64_t, kind_count>, phase_count> after{};
 
   struct Steps {
     std::int64_t all = 1;

@@ -8,7 +8,7 @@
 
 #include "comm/launcher.hpp"
 #include "memory/throw_if.hpp"
-#include "report/summary.hpp"
+#include "report/memory_tables.hpp"
 
 namespace zero {
 namespace {
@@ -192,7 +192,9 @@ int Report::finish(const LayerDigests& digests) {
     const int i = static_cast<int>(phase);
     if (run_.recorder.sees_streams) messages[i] = {median(exposed_[i]), median(hidden_[i])};
   }
-  const Json summary = {{"memory", memory_json(run_, predicted_, comm_)},
+  const Json summary = {{"process", process_json(run_, comm_)},
+                        {"memory", memory_json(run_, predicted_, comm_)},
+                        {"phases", phases_json(run_, predicted_, steps.all, comm_)},
                         {"traffic", traffic_json(predicted_, steps, messages, comm_)},
                         {"skipped_steps", skipped_},
                         {"median_ms", ms},
@@ -200,6 +202,7 @@ int Report::finish(const LayerDigests& digests) {
                         {"layer_digests", layers}};
   if (prints_) {
     print_tables(summary, comm_.size == 1);
+    if (run_.options.memory) print_memory(summary);
     fmt::print("\nparameters {:016x}   median {:.2f} ms a step   {} skipped\n", digest, ms,
                counted(skipped_, "step"));
     if (skipped_ == steps.all) fmt::print("no step was taken: all of them were skipped\n");

@@ -6,6 +6,7 @@
 
 #include "comm/communicator.hpp"
 #include "report/prediction.hpp"
+#include "trace/footprint.hpp"
 #include "trace/overlap.hpp"
 #include "train/verdict.hpp"
 
@@ -33,7 +34,7 @@ struct Run {
   const OptionValues& values;  // the same by name, for the log
   const Choice& choice;
   const Layout& layout;
-  std::int64_t bytes_at_start;  // physical memory of the process before the run
+  const std::array<Footprint, 3>& footprints;  // before the run, with Communicator, with Trainer
   Recorder& recorder;
 };
 

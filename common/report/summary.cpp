@@ -19,6 +19,7 @@ std::int64_t largest(Communicator& comm, std::int64_t figure) {
 
 Json memory_json(const Run& run, const Prediction& predicted, Communicator& comm) {
   Json memory, beyond;
+  const std::int64_t peak_before = run.footprints[0].process.peak;
   std::int64_t resident = 0;
   for (int k = 0; k < kind_count; ++k) {
     const auto kind = static_cast<Kind>(k);
@@ -39,7 +40,7 @@ Json memory_json(const Run& run, const Prediction& predicted, Communicator& comm
   memory["total"] = {{"resident", largest(comm, resident)},
                      {"reserved", largest(comm, ledger().reserved())},
                      {"peak", largest(comm, ledger().peak_of_total())},
-                     {"process_peak", largest(comm, process_peak_bytes() - run.bytes_at_start)},
+                     {"process_peak", largest(comm, process_bytes().peak - peak_before)},
                      {"beyond", beyond}};
   return memory;
 }
@@ -81,6 +82,15 @@ void check_counts(const Json& summary) {
     check("bytes of " + kind + " held", bytes["predicted_resident"], bytes["resident"]);
     check("bytes of " + kind + " at the peak", bytes["predicted"], bytes["peak"]);
     check("bytes of " + kind + " reserved", bytes["predicted"], bytes["reserved"]);
+  }
+  for (const Json& row : summary["phases"]) {
+    const int step = row["step"];
+    const std::string phase = row["phase"];
+    const std::string when = step == 0 ? phase : fmt::format("{} of step {}", phase, step);
+    for (const auto& [kind, bytes] : row["bytes"].items()) {
+      check("bytes of " + kind + " after " + when, row["predicted"][kind], bytes);
+    }
+    if (step == 0) check("bytes at the peak of the start", row["in_use"], row["peak"]);
   }
   const Json& traffic = summary["traffic"];
   const auto elements = [&](const std::string& where, const Json& sent) {

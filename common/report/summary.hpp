@@ -11,7 +11,8 @@ using Json = nlohmann::ordered_json;
 /// The largest of the ranks' figures, which is what is told; all ranks must call it.
 std::int64_t largest(Communicator& comm, std::int64_t figure);
 
-/// Bytes of a rank: of each kind, and of all together; of the process above its peak at the start.
+/// Bytes of a rank: of each kind, and of all together; of the process, above its peak before the
+/// run.
 Json memory_json(const Run& run, const Prediction& predicted, Communicator& comm);
 
 /// Messages' times, in milliseconds; null where streams were not looked at.

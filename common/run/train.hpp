@@ -8,10 +8,10 @@
 namespace zero {
 /// `process` is a Session or Alone: it agrees with the others, if there are any.
 template <class Trainer, class Process> int train(Process&& process, const Command& command) {
-  const std::int64_t bytes_at_start = process_peak_bytes();
   const Chapter& chapter = Trainer::chapter;
   const Options& options = command.options;
   const Choice choice = process.agree(command, chapter);
+  const Footprint before_the_run = footprint(choice.device);
   const Layout layout(architecture(options).sizes(), process.rank(), process.size());
   process.together([&] { return check_memory(chapter, options, choice, layout); });
   const auto data = process.together(
@@ -21,6 +21,7 @@ template <class Trainer, class Process> int train(Process&& process, const Comma
   const bool timed = !options.trace.empty() || Link{options.link, options.latency}.modelled();
   Recorder recorder(choice.device == Device::cpu || timed);
   Communicator comm = process.communicator(options, choice, layout);
+  const Footprint with_messages = footprint(choice.device);
   Trainer trainer = [&] {
     if constexpr (chapter.ranks) {
       return Trainer(options, choice.device, layout, comm);
@@ -29,7 +30,8 @@ template <class Trainer, class Process> int train(Process&& process, const Comma
     }
   }();
   trainer.synchronise();  // the first step's time is its own
-  const Run run{chapter, options, command.values, choice, layout, bytes_at_start, recorder};
+  const std::array footprints{before_the_run, with_messages, footprint(choice.device)};
+  const Run run{chapter, options, command.values, choice, layout, footprints, recorder};
   const auto report = process.together([&] { return std::make_unique<Report>(run, comm); });
   const auto digests = [&] {
     trainer.synchronise();

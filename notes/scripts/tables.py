@@ -221,6 +221,14 @@ def ledger(programs):
             f"16 bytes each are {mb(16 * count)} MB.")
 
 
+def phases(programs, chapter):
+    """What --memory prints, on the model of `ledger`."""
+    run = programs.run(chapter, 4, "--task", "mlp", "--layers", 16, "--width", 512,
+                       "--batch", 32, "--steps", 2, "--memory")
+    report = run.printed[run.printed.index("bytes in use on rank"):]
+    return f"{fenced(report[:report.index(chr(10) + 'parameters ')])}\n\n`{run.shown}`"
+
+
 def notebook(programs):
     """The notebook's model on this repository's chapters."""
     runs = [programs.run(chapter, 4, "--task", "mlp", "--layers", 3, "--width", 2048,
@@ -336,5 +344,5 @@ def link(programs):
 
 
 TABLES = {"map": chapter_map} | {function.__name__: function for function in (
-    results, output, check, plan, layers, ledger, notebook, traffic, padding, families, skips,
-    speed, schedule, link)}
+    results, output, check, plan, layers, ledger, phases, notebook, traffic, padding, families,
+    skips, speed, schedule, link)}

@@ -51,25 +51,56 @@ def check_summary_line(summary):
     expect(summary["skipped_steps"] == 0 and summary["median_ms"] > 0, f"the rest: {summary}")
 
 
-def expected_plan(chapter, n, dtype, a):
-    """The rows by the formulas: three layers of 7 x 7 and a bias, 5 samples, a micro-batches."""
-    w, k = (4, 8) if dtype == "fp32" else (2, 12)
-    layer = -(-(7 * 7 + 7) // (8 * n)) * 8 * n
-    full = 3 * layer
-    # What parameters, gradients and optimizer are divided by; whole layers of parameters and
-    # gradients at the peak; how often all of it is sent forward, backward and in the update.
-    parts, whole, sent = {
+def formulas(chapter, n, a):
+    """What parameters, gradients and optimizer are divided by; whole layers of parameters and
+    gradients at the peak; how often all of it is sent forward, backward and in the update."""
+    return {
         "01": ((1, 1, 1), (0, 0), (0, 0, 0)), "04": ((1, 1, n), (0, 0), (0, 1, 1)),
         "05": ((1, n, n), (0, 1), (0, a, 1)), "06": ((n, n, n), (2, 2), (a, 2 * a, 0)),
     }.get(chapter[:2], ((1, 1, 1), (0, 0), (0, 2, 0)))
-    params, grads, optimizer = (size * full // part for size, part in zip((w, w, k), parts))
-    data = 16 * (7 + 7) * 4 + 5 * 7 * 4
+
+
+def held(chapter, n, layers, dtype):
+    """Bytes of a layer in the working type; of parameters, gradients, optimizer and data on each
+    of n ranks: layers of 7 x 7 and a bias, 5 samples."""
+    w, k = (4, 8) if dtype == "fp32" else (2, 12)
+    layer = -(-(7 * 7 + 7) // (8 * n)) * 8 * n
+    state = (size * layers * layer // part
+             for size, part in zip((w, w, k), formulas(chapter, n, 1)[0]))
+    return w * layer, *state, 16 * (7 + 7) * 4 + 5 * 7 * 4
+
+
+def expected_phases(chapter, n, layers, dtype, a, prefetch):
+    """What is in use after each phase, by kind, of kinds that have bytes: layers of 7 x 7 and a
+    bias, 5 samples, a micro-batches."""
+    layer, *state, data = held(chapter, n, layers, dtype)
+    start = dict(zip(("parameters", "gradients", "optimizer"), state)) | {"data": data}
+    batch = 5 * 7 * (4 if dtype == "fp32" else 2)  # of inputs, or of the outputs of a layer
+
+    def plus(gathered, formed, activations):
+        more = {"parameters": layer * gathered, "gradients": layer * min(2, formed)}
+        more = more if chapter == "06_zero3" else {}
+        after = {kind: bytes + more.get(kind, 0) for kind, bytes in start.items()}
+        return after | ({"activations": batch * activations} if activations else {})
+
+    formed = layers * (a - 1)  # gradients of the micro-batches before
+    return {"start": start, "load": plus(min(prefetch, 2 * layers) if a > 1 else 0, formed, 1),
+            "forward": plus(min(prefetch, layers), formed, layers + 1 + 2),
+            "backward": plus(0, layers * a, 0), "update": start}
+
+
+def expected_plan(chapter, n, dtype, a):
+    """The rows by the formulas: three layers of 7 x 7 and a bias, 5 samples, a micro-batches."""
+    _, whole, sent = formulas(chapter, n, a)
+    layer, params, grads, optimizer, data = held(chapter, n, 3, dtype)
+    w = 4 if dtype == "fp32" else 2
+    full = 3 * layer // w
     return [
         f"bytes of state a parameter: {(params + grads + optimizer) / full:g}",
-        f"parameters {params:,} {params + whole[0] * w * layer:,}",
-        f"gradients {grads:,} {grads + whole[1] * w * layer:,}",
+        f"parameters {params:,} {params + whole[0] * layer:,}",
+        f"gradients {grads:,} {grads + whole[1] * layer:,}",
         f"optimizer {optimizer:,} {optimizer:,}",
-        f"communication 0 {w * layer // n * (n - 1):,}",
+        f"communication 0 {layer // n * (n - 1):,}",
         f"activations 0 {5 * (4 * 7 + 2 * 7) * w:,}",
         f"data {data:,} {data:,}",
         f"padding, all ranks {sum(sent) * (full - 3 * 56) * (n - 1):,}",

@@ -6,8 +6,10 @@
 
 #include <numeric>
 
+#include "report/report.hpp"
 #include "tests/ranks/ranks.hpp"
 #include "tests/unit/checks.hpp"
+#include "trace/memory_phases.hpp"
 #include "trainer.hpp"
 
 namespace zero::test {
@@ -69,6 +71,23 @@ void check_bytes(const Prediction& plan) {
   }
 }
 
+/// Seen from before the first tensor until the last step.
+void check_phases(const Prediction& plan, const Recorder& recorder, int steps) {
+  const std::vector<MemoryPhase> rows = memory_phases(recorder.booked(), steps);
+  for (const MemoryPhase& row : rows) {
+    for (int kind = 0; kind < kind_count; ++kind) {
+      INFO("bytes of ", std::string(name_of(static_cast<Kind>(kind))), " after ",
+           std::string(name_of(row.phase)), " of step ", row.step);
+      CHECK(row.bytes[kind] == plan.after[static_cast<int>(row.phase)][kind]);
+    }
+  }
+  // Nothing is borrowed at the start: where parameters are a shard nobody ever has them whole.
+  CHECK(rows[0].peak == rows[0].in_use);
+  std::int64_t peak = 0;
+  for (const MemoryPhase& row : rows) peak = std::max(peak, row.peak);
+  CHECK(peak == ledger().peak_of_total());
+}
+
 void check_traffic(const Prediction& plan, Communicator& comm, Prediction::Steps steps) {
   const Sent& sent = comm.sent();
   for (const Phase phase : step_phases) {
@@ -87,6 +106,8 @@ TEST_CASE("bytes and traffic equal the chapter's formulas") {
     INFO(fmt::format("{} {} layers {} accumulate {} prefetch {}", name_of(o.task), name_of(o.dtype),
                      o.layers, o.accumulate, o.prefetch));
     ledger().restart_peaks();
+    current_step = 0;
+    const Recorder recorder(false);
     Part<Trainer> part(o, poisoned_data(o, c.bad_sample));
     Prediction::Steps steps{o.steps, 0};
     for (int step = 0; step < o.steps; ++step) steps.skipped += part.step(step).skipped;
@@ -94,6 +115,7 @@ TEST_CASE("bytes and traffic equal the chapter's formulas") {
     CHECK((steps.skipped > 0) == (c.bad_sample == 4));
     const Prediction plan = predict(Trainer::chapter, o, device(), part.layout);
     check_bytes(plan);
+    check_phases(plan, recorder, o.steps);
     if (part.comm.counts()) check_traffic(plan, part.comm, steps);
   }
 }
@@ -175,9 +197,13 @@ TEST_CASE("a count that is not as predicted ends the run in a sentence with both
   const Chapter right = Trainer::chapter;
   const auto run_as = [&](const Chapter& chapter) {
     ledger().restart_peaks();
+    current_step = 0;
+    Recorder recorder(false);
     Part<Trainer> part(options, ordinary_data(options));
     const OptionValues values;
-    Report report({chapter, options, values, ranks().choice, part.layout, 0}, part.comm);
+    const std::array<Footprint, 3> footprints;
+    Report report({chapter, options, values, ranks().choice, part.layout, footprints, recorder},
+                  part.comm);
     report.add(part.step(0));
     part.trainer.synchronise();
     const auto weights = [&](int l) { return part.trainer.state(l).weights; };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // What the log's summary says of ranks that differ.
-#include "report/report.hpp"
+#include "report/memory_tables.hpp"
 
 #include <unistd.h>
 
@@ -11,11 +11,10 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/ranks/ranks.hpp"
+#include "tests/unit/checks.hpp"
 
 namespace zero::test {
 namespace {
-using Json = nlohmann::json;
-
 constexpr Chapter whole{
     .name = "whole", .state_bytes = [](double p, double g, double k, double) { return p + g + k; }};
 
@@ -38,6 +37,7 @@ struct Reported {
   ~Reported() { std::filesystem::remove(options.log); }
 
   const std::int64_t bytes_at_start = 0;
+  const std::array<Footprint, 3> footprints{Footprint{.process = {.peak = bytes_at_start}}};
   const Options options = [] {
     Options o = mlp_options(8, 1);
     o.quiet = true;
@@ -48,7 +48,7 @@ struct Reported {
   Recorder recorder{true};
   Communicator comm = ranks().communicator(options, layout);
   const OptionValues values{};
-  Report report{{whole, options, values, ranks().choice, layout, bytes_at_start, recorder}, comm};
+  Report report{{whole, options, values, ranks().choice, layout, footprints, recorder}, comm};
 };
 
 bool last() { return ranks().rank + 1 == ranks().size; }
@@ -120,5 +120,70 @@ TEST_CASE("bytes are of the rank that has most, padding is of all ranks") {
   CHECK((summary["memory"]["total"]["process_peak"].get<std::int64_t>() >> 40) == 1);
   if (!run.comm.counts()) return;
   CHECK(summary["traffic"]["padding"]["counted"] == 11 * (ranks().size - 1));
+}
+
+TEST_CASE("memory by phase is of the rank with the largest peak, and of all together") {
+  current_step = 0;
+  Reported run;
+  const Tensor data(Device::cpu, Kind::data, Dtype::fp32, last() ? 1000 : 10);
+  const Scratch scratch(Device::cpu, Kind::activations, Dtype::fp32, 500);
+  if (ranks().rank == 0) const Booking now_and_then = scratch.book();
+  run.report.add({});
+  const std::vector<Json> lines = run.finish();
+  if (ranks().rank > 0) return;
+  const std::int64_t n = ranks().size, more = n > 1 ? 3960 : 0;
+  std::int64_t here = 0;
+  for (int k = 0; k < kind_count; ++k) here += ledger().of(static_cast<Kind>(k)).now;
+  const Json& phases = lines.back()["summary"]["phases"];
+  REQUIRE(phases.size() == 5);
+  for (const Json& row : phases) {
+    const bool start = row["phase"] == "start";
+    CHECK(row["step"] == (start ? 0 : 1));
+    CHECK(row["rank"] == n - 1);
+    CHECK(row["bytes"]["data"] == (last() ? data.view().bytes() : 4000));
+    CHECK(row["in_use"] == here + more);
+    CHECK(row["change"] == (start ? here + more : 0));
+    CHECK(row["peak"] == here + (n > 1 ? more : start ? 2000 : 0));
+    CHECK(row["all_ranks"]["in_use"] == n * here + more);
+    CHECK(row["all_ranks"]["peak"] == n * here + more + (start ? 2000 : 0));
+  }
+}
+
+TEST_CASE("what the system says that a process holds adds up, row by row") {
+  const std::int64_t peak_before = process_bytes().peak;
+  const Tensor data(Device::cpu, Kind::data, Dtype::fp32, 5 << 20);
+  Reported run;
+  run.report.add({});
+  const std::vector<Json> lines = run.finish();
+  if (ranks().rank > 0) return;
+  const Json& process = lines.back()["summary"]["process"];
+  if (ranks().choice.device == Device::cuda) return;
+  std::int64_t sum = 0;
+  for (const auto& [name, bytes] : process["rows"].items()) sum += bytes.get<std::int64_t>();
+  CHECK(sum == process["total"]);
+  CHECK(process["total"] >= peak_before);
+  CHECK(process["rows"]["tensors, as reserved"] >= data.view().bytes());
+}
+
+TEST_CASE("a phase that does not end as predicted is refused, with both numbers") {
+  const auto check = [](int data, int peak) {
+    check_counts({{"memory", Json::object()},
+                  {"phases",
+                   {{{"step", 0},
+                     {"phase", "start"},
+                     {"bytes", {{"data", data}}},
+                     {"predicted", {{"data", 40}}},
+                     {"in_use", 40},
+                     {"peak", peak}}}},
+                  {"traffic",
+                   {{"phases", Json::object()},
+                    {"padding", {{"predicted", 0}, {"counted", 0}}},
+                    {"scalars", {{"predicted", 0}, {"counted", 0}}}}}});
+  };
+  CHECK_NOTHROW(check(40, 40));
+  check_refused(ExitCode::numerics, {"bytes of data after start: ", "41 counted", "40 predicted"},
+                [&] { check(41, 40); });
+  check_refused(ExitCode::numerics, {"at the peak of the start", "42 counted", "40 predicted"},
+                [&] { check(40, 42); });
 }
 }  // namespace zero::test

@@ -46,8 +46,8 @@ struct Worker : Stream {
   explicit Worker(const char* name) : Stream(name, Device::cpu, Mode::worker) {}
 };
 
-/// Every task of streams of that name starts so much later, waits not, which makes the schedule in which a
-/// missing wait shows; of the streams that are constructed until the end of the scope.
+/// Every task of streams of that name starts so much later, waits not, which makes the schedule in
+/// which a missing wait shows; of the streams that are constructed until the end of the scope.
 struct Delay {
   Delay(const std::string& late, std::chrono::microseconds time) {
     Stream::observe([=](const std::string& stream) -> Stream::Observer {

@@ -204,11 +204,22 @@ TEST_CASE("elements on a GPU are not read as host memory") {
 
 TEST_CASE("the kernel's own figure of the process's peak follows what is taken") {
   constexpr std::int64_t size = 64 << 20;
-  const std::int64_t before = process_peak_bytes();
+  const std::int64_t before = process_bytes().peak;
   const Buffer buffer(Device::cpu, Kind::data, size, true);
   CHECK(before > 0);
   // Part of it may lie where something else was before, but not half: nothing here is that large.
-  CHECK(process_peak_bytes() - before > size / 2);
+  CHECK(process_bytes().peak - before > size / 2);
+}
+
+TEST_CASE("the rest of a last huge page is counted where the system gives huge pages") {
+  constexpr std::int64_t huge_page = 2 << 20;
+  const auto rounding = [](std::int64_t bytes) {
+    const std::int64_t before = rounding_so_far;
+    const Buffer buffer(Device::cpu, Kind::data, bytes, true);
+    return rounding_so_far - before;
+  };
+  CHECK(rounding(huge_page / 2) + rounding(2 * huge_page) == 0);
+  CHECK(rounding(2 * huge_page + 1) % (huge_page - 1) == 0);
 }
 
 TEST_CASE("every element of every layer has exactly one owner") {

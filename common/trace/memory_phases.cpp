@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: MIT
+#include "trace/memory_phases.hpp"
+
+#include <numeric>
+
+namespace zero {
+std::vector<MemoryPhase> memory_phases(std::span<const Booked> booked, int steps) {
+  std::vector<MemoryPhase> rows{{0, Phase::setup}};
+  for (int step = 1; step <= std::min(steps, 2); ++step) {
+    for (int p = 1; p < phase_count; ++p) rows.push_back({step, static_cast<Phase>(p)});
+  }
+  const auto sum = [](const auto& bytes) {
+    return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
+  };
+  const MemoryPhase* before = nullptr;
+  for (MemoryPhase& row : rows) {
+    if (before) row.bytes = before->bytes;
+    std::int64_t in_use = 0;  // until a booking changed it
+    for (const Booked& now : booked) {
+      const std::int64_t after = sum(now.bytes);
+      if (now.step == row.step && now.phase == row.phase) {
+        row.bytes = now.bytes;
+        row.peak = std::max({row.peak, in_use, after});
+      }
+      in_use = after;
+    }
+    row.in_use = sum(row.bytes);
+    row.change = row.in_use - (before ? before->in_use : 0);
+    row.peak = std::max(row.peak, row.in_use);
+    before = &row;
+  }
+  return rows;
+}
+}  // namespace zero

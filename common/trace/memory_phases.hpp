@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: MIT
+// What was in use after each phase, from the list of bookings.
+#pragma once
+#include <span>
+
+#include "trace/recorder.hpp"
+
+namespace zero {
+/// All in bytes.
+struct MemoryPhase {
+  int step;
+  Phase phase;
+  std::array<std::int64_t, kind_count> bytes{};  // in use at its end, by kind
+  std::int64_t in_use = 0;  // all of them together
+  std::int64_t change = 0;  // since the end of the row before
+  std::int64_t peak = 0;  // the most that was in use within it
+};
+
+/// A row for the set-up, then one for each of load, forward, backward and update, of the first step
+/// and of the second if there are so many. Of several micro-batches the end is the last one's, the
+/// peak that of all. Of forward, load is no part. A phase without bookings ends as it began.
+/// booked: by one rank, in order, with both steps whole.
+std::vector<MemoryPhase> memory_phases(std::span<const Booked> booked, int steps);
+}  // namespace zero
