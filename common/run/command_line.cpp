@@ -178,8 +178,10 @@ struct CommandLine {
     if (o.task == Task::toy) o.width = 128, o.layers = 2;
     if (o.task != Task::text) o.data.clear();
     std::error_code missing;
-    throw_if(std::filesystem::equivalent(o.data, o.log, missing), usage,
-             "--log {} is the text that is to be read", o.log);
+    for (const auto& [name, path] : {std::pair{"--log", o.log}, {"--trace", o.trace}}) {
+      throw_if(std::filesystem::equivalent(o.data, path, missing), usage,
+               "{} {} is the text that is to be read", name, path);
+    }
   }
 };
 }  // namespace
