@@ -217,8 +217,8 @@ int Report::finish(const LayerDigests& digests) {
   if (log_) write_line(log_.get(), run_, {{"summary", summary}});
   if (const std::string& path = run_.options.trace; !path.empty()) {
     trace_.add(run_.recorder.take());  // what a GPU had still to do after the last step
-    const std::string text =
-        trace_.text(run_.recorder.booked(), run_.chapter.name, run_.options.dtype, comm_);
+    const std::string text = trace_.text(run_.recorder.booked(), run_.chapter.name,
+                                         run_.options.dtype, clock_offset(comm_), comm_);
     if (trace_file_) write(trace_file_.get(), path, text);
   }
   check_counts(summary);

@@ -111,7 +111,7 @@ void ChromeTrace::add(Slices taken) {
 }
 
 std::string ChromeTrace::text(const std::vector<Booked>& booked, const char* chapter, Dtype dtype,
-                              Communicator& comm) const {
+                              ClockOffset clock, Communicator& comm) const {
   std::vector<std::vector<Bar>> tracks;
   auto first = Clock::time_point::max();
   for (const auto& [name, slices] : slices_) {
@@ -119,7 +119,6 @@ std::string ChromeTrace::text(const std::vector<Booked>& booked, const char* cha
     if (!tracks.back().empty()) first = std::min(first, tracks.back().front().begin);
   }
   if (!booked.empty()) first = std::min(first, booked.front().time);
-  const ClockOffset clock = clock_offset(comm);
   const nanoseconds zero =
       std::ranges::min(gather_times(comm, first.time_since_epoch() + clock.offset)) - clock.offset;
 

@@ -26,7 +26,7 @@ class ChromeTrace {
   /// All ranks must call it, when the streams are idle. Times are microseconds by rank 0's clock
   /// since the first event of all.
   std::string text(const std::vector<Booked>& booked, const char* chapter, Dtype dtype,
-                   Communicator& comm) const;
+                   ClockOffset clock, Communicator& comm) const;
 
  private:
   Slices slices_;
