@@ -47,8 +47,9 @@ class Report {
   void add(const Verdict& step);
   /// digests_over_ranks, within a run.
   std::vector<std::uint64_t> check(const LayerDigests& digests);
-  /// Does that, prints and logs the end. Returns 0, the exit code. Throws Error (numerics), on all
-  /// ranks, then too when a count is not as predicted or the last loss is not finite.
+  /// Does that, prints and logs the end, writes the trace. Returns 0, the exit code. Throws Error
+  /// (numerics), on all ranks, then too when a count is not as predicted or the last loss is not
+  /// finite.
   int finish(const LayerDigests& digests);
 
  private:

@@ -134,7 +134,7 @@ struct CommandLine {
     add("timeout", o.timeout, "end a job that stands still for so long", whole(1, 24 * 60 * 60))
         ->type_name("SECONDS");
     add("log", o.log, "write JSON lines to this file")->type_name("FILE");
-    add("trace", o.trace, "write the first 8 steps for Perfetto")->type_name("FILE");
+    add("trace", o.trace, "write the first 8 steps at the end, for Perfetto")->type_name("FILE");
     values.emplace_back("memory", [this] { return o.memory; });
     app.add_flag("--memory", o.memory, "print bytes by kind after each phase");
     values.emplace_back("quiet", [this] { return o.quiet; });

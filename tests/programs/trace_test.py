@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""--trace, read back: what its format promises, what the chapter had to do, and what the log counted.
+"""--trace, read back: what its format promises, what the chapter had to do, what the log counted.
 
 Then, on a link slow enough to be sure, that as many gathers run under compute as --prefetch
 promises. With --prefix simulated_gpu_ all of it on simulated GPUs.
@@ -117,8 +117,8 @@ def check_nesting(track):
         expect((slice.cat == "wait") == waits, f"only a wait is named so: {slice}")
 
 
-def check_host(track, steps, micro):
-    """Phases within steps, and the wait for the sums within the update."""
+def check_host(track, steps, micro, runs_ahead):
+    """Phases within steps; the one wait of a step, for the sums, takes time where streams do."""
     for step in range(1, steps + 1):
         of_step = [slice for slice in track if slice.args["step"] == step]
         around = [slice for slice in of_step if slice.cat == "step"]
@@ -128,11 +128,15 @@ def check_host(track, steps, micro):
                ["forward", "load", "backward"] * micro + ["update"], f"{phases}")
         expect(around[0].begin == phases[0].begin and around[0].end == phases[-1].end,
                f"around its phases: {around}")
+        waits = [slice.name for slice in of_step if slice.cat == "wait"
+                 and slice.args["phase"] == "update"]
+        expect(waits == ["waits for compute"] or not runs_ahead, f"the host's waits: {waits}")
     expect({slice.args["step"] for slice in track} <= set(range(steps + 1)), "steps of the host")
 
 
-def check_together(trace):
-    """By one clock: no collective ends on a rank before it has begun on all."""
+def check_together(trace, exact):
+    """By one clock: no collective ends on a rank before it has begun on all; of a GPU's clock,
+    which the host's is set by when it sees the GPU get somewhere, the order alone."""
     errors = trace.about["clock_error_us"]
     expect(len(errors) == len(trace.ranks) and errors[0] == 0 and min(errors) >= 0, f"{errors}")
     of_ranks = [[slice for slice in trace.streams(rank) if slice.cat == "collective"]
@@ -140,7 +144,8 @@ def check_together(trace):
     for same in zip(*of_ranks, strict=True):
         expect(len({slice.name for slice in same}) == 1, f"collectives in one order: {same}")
         late = (max(s.begin for s in same) - min(s.end for s in same)) / 1000
-        expect(late <= 2 * max(errors), f"ended {late} us before it began elsewhere: {same}")
+        expect(not exact or late <= 2 * max(errors),
+               f"ended {late} us before it began elsewhere: {same}")
 
 
 # ---- What the chapter had to do, and what the log says -----------------------------------------
@@ -217,7 +222,7 @@ def check_times(trace, log, steps):
             hidden.append(median(under))
         logged = log[2]["traffic"]["phases"][phase]
         for what, times in (("exposed_ms", exposed), ("hidden_ms", hidden)):
-            expect(abs(max(times) - 1000 * logged[what]) < 1.5,
+            expect(round(1000 * logged[what]) == max(times),
                    f"{phase}, {what}: {logged[what]}, by the trace {max(times) / 1000}")
 
 
@@ -257,12 +262,12 @@ class Test:
         expect(facts.items() <= trace.about.items(), f"{facts} expected: {trace.about}")
         streams = ["compute", "communication"] if chapter == "06_zero3" else ["compute"]
         check_tracks(trace, ["host", *streams])
-        check_together(trace)
+        check_together(trace, exact=not self.way)
         check_memory(trace, log)
         for rank in trace.ranks:
             for track in trace.tracks[rank].values():
                 check_nesting(track)
-            check_host(trace.tracks[rank]["host"], traced, micro)
+            check_host(trace.tracks[rank]["host"], traced, micro, chapter == "06_zero3")
             check_tasks(trace, rank, chapter, micro, traced, "dtype" in run["options"])
             if steps <= TRACED:
                 check_traffic(trace, rank, log)

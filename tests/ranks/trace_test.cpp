@@ -55,7 +55,7 @@ TEST_CASE(
     const std::uint64_t mine = Clock::now().time_since_epoch().count();
     return Clock::time_point(nanoseconds(talk.comm.gather({&mine, 1})[0])) + ahead();
   }();
-  const auto at = [&](std::chrono::microseconds later) { return Moment{start + later, nullptr}; };
+  const auto at = [&](nanoseconds later) { return Moment{start + later, nullptr}; };
   using namespace std::chrono_literals;
   const auto slice = [&](const char* what, int step, Moment begin, Moment end) {
     return Slice{{.what = what, .layer = ranks().rank}, Phase::forward, step, begin, end};
@@ -65,12 +65,12 @@ TEST_CASE(
   };
   const Moment mine = at(1s * (ranks().rank + 1));
   ChromeTrace trace;
-  trace.add({{"host", {}}, {"compute", {slice("a task", 1, mine, at(20ms))}}});
+  trace.add({{"host", {}}, {"compute", {slice("a task", 1, mine, at(20s))}}});
   trace.add(
       {{"host", {}},
        {"compute",
-        {slice("a last task", 8, at(20s), at(21s)), wait("a long one", at(22s), at(23s)),
-         wait("a short one", at(24s), at(24s)), slice("too late", 9, at(25s), at(26s))}}});
+        {slice("a last task", 8, at(20s), at(21s)), wait("a long one", at(22s), at(22s + 1us)),
+         wait("a short one", at(24s), at(24s + 999ns)), slice("too late", 9, at(25s), at(26s))}}});
   const std::string text =
       trace.text({}, "a chapter", Dtype::bf16, clock_offset(talk.comm, shifted_clock), talk.comm);
   CHECK(text.empty() == (ranks().rank > 0));

@@ -311,11 +311,6 @@ cudaError_t cudaEventQuery(cudaEvent_t event) {
   return passed ? cudaSuccess : cudaErrorNotReady;
 }
 
-cudaError_t cudaEventSynchronize(cudaEvent_t event) {
-  event->moment.wait();
-  return cudaSuccess;
-}
-
 cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEvent_t end) {
   if (!start->timed || !end->timed || cudaEventQuery(start) || cudaEventQuery(end)) {
     simulated::die("cudaEventElapsedTime: an event has no time, or not yet");
