@@ -33,6 +33,7 @@ void Communicator::finish() {
 void Communicator::over_link(Kernels& on, std::int64_t bytes,
                              const std::function<void()>& collective) {
   if (!link_.modelled() || size == 1) return collective();
+  wait_for(on.record());  // what a GPU sends, it may have to make yet
   gather(std::array<std::uint64_t, 1>());  // nothing travels before the last of the ranks is there
   const auto arrival = std::chrono::steady_clock::now() + link_.time(bytes, size);
   collective();

@@ -5,6 +5,8 @@
 #pragma once
 #include <functional>
 
+#include "compute/work.hpp"
+
 namespace zero {
 enum class Phase { setup, load, forward, backward, update };
 inline constexpr int phase_count = 5;
@@ -20,8 +22,14 @@ constexpr const char* name_of(Phase phase) {
 inline thread_local Phase current_phase = Phase::setup;
 inline thread_local int current_step = 0;
 
-/// Is told when a phase of the calling thread begins and ends, and which; null: nobody looks on.
-inline thread_local const std::function<void(Phase phase, bool begins)>* phase_observer = nullptr;
+/// Is told when a phase of the calling thread, or its waiting for a stream, begins and ends: a
+/// piece of work of that name. Null: nobody looks on.
+inline thread_local const std::function<void(const Work& work, bool begins)>* host_observer =
+    nullptr;
+
+inline void tell_host(const Work& work, bool begins) {
+  if (host_observer) (*host_observer)(work, begins);
+}
 
 /// Sets the phase until the end of the scope.
 struct PhaseScope {
@@ -41,9 +49,7 @@ struct PhaseScope {
   /// Within a phase only `load` is one by itself; another says whose messages are counted.
   void tell(bool begins) const {
     const bool itself = before == Phase::setup || current_phase == Phase::load;
-    if (phase_observer && itself && before != current_phase) {
-      (*phase_observer)(current_phase, begins);
-    }
+    if (itself && before != current_phase) tell_host({name_of(current_phase)}, begins);
   }
 };
 }  // namespace zero

@@ -64,10 +64,11 @@ struct Stream::Worker {
   std::thread thread;  // last: it uses all of the above
 };
 
-Stream::Stream(const std::string& name, Device device, Mode mode)
-    : device_(device),
+Stream::Stream(const char* name, Device device, Mode mode)
+    : name_(name),
+      device_(device),
       observer_(observer_of(name)),
-      progress_("stream " + name),
+      progress_(std::string("stream ") + name),
       kernels_(make_kernels(device, mode == Mode::urgent)),
       worker_(mode == Mode::inline_ ? nullptr : std::make_unique<Worker>(*kernels_)) {}
 
@@ -122,9 +123,14 @@ void Stream::wait(const Event& event) {
 }
 
 void Stream::synchronise() {
+  const Work wait{name_, Work::Sort::wait};
+  tell_host(wait, true);
   const Mark mark = record().get().mark;
-  const Working waiting(Progress::of_host());
-  wait_for(mark);
+  {
+    const Working waiting(Progress::of_host());
+    wait_for(mark);
+  }
+  tell_host(wait, false);
 }
 
 void Stream::observe(std::function<Observer(const std::string& stream)> made) {

@@ -28,7 +28,8 @@ class Stream {
     urgent,  // the same, and a GPU begins their work before that of other streams
   };
 
-  Stream(const std::string& name, Device device, Mode mode = Mode::inline_);
+  /// name: stays as long as the program.
+  Stream(const char* name, Device device, Mode mode = Mode::inline_);
   /// Waits until all that was put on the stream is done.
   ~Stream();
   Stream(const Stream&) = delete;
@@ -63,6 +64,7 @@ class Stream {
   /// Calls the task between two calls of the observer.
   void show(const Work& work, const std::function<void()>& task);
 
+  const char* const name_;
   const Device device_;
   const Observer observer_;
   Work last_;  // that was done; for the thread that does it

@@ -57,12 +57,26 @@ Json run_json(const Run& run, const Communicator& comm) {
           {"layers", run.layout.layers()}};
 }
 
+/// None for an empty path. Throws Error (usage) when it cannot be written.
+std::FILE* open_output(const char* option, const std::string& path) {
+  if (path.empty()) return nullptr;
+  // Without O_NONBLOCK a pipe that nobody reads would be waited for.
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK, 0666);
+  if (fd >= 0) fcntl(fd, F_SETFL, O_WRONLY);
+  if (std::FILE* file = fd < 0 ? nullptr : fdopen(fd, "w")) return file;
+  throw Error(ExitCode::usage,
+              fmt::format("{} {}: cannot be written: {}", option, path, std::strerror(errno)));
+}
+
+void write(std::FILE* file, const std::string& path, const std::string& text) {
+  if (std::fputs(text.c_str(), file) >= 0 && std::fflush(file) == 0) return;
+  throw Error(ExitCode::resources, fmt::format("{}: {}", path, std::strerror(errno)));
+}
+
 /// A path in the options need not be UTF-8; what is not becomes U+FFFD. Numbers that are not finite
 /// become null; the others read back to the same bits.
-void write(std::FILE* log, const Run& run, const Json& line) {
-  const std::string text = line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
-  if (std::fputs(text.c_str(), log) >= 0 && std::fflush(log) == 0) return;
-  throw Error(ExitCode::resources, fmt::format("{}: {}", run.options.log, std::strerror(errno)));
+void write_line(std::FILE* log, const Run& run, const Json& line) {
+  write(log, run.options.log, line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
 void print_header(const Run& run, const Communicator& comm) {
@@ -129,18 +143,11 @@ Report::Report(const Run& run, Communicator& comm)
       predicted_(predict(run.chapter, run.options, run.choice.device, run.layout)),
       // Some launchers give the ranks terminals of their own, which nobody looks at.
       shows_progress_(prints_ && !launcher().started && isatty(fileno(stdout))) {
-  const std::string& path = run.options.log;
-  if (comm.rank == 0 && !path.empty()) {
-    // Without O_NONBLOCK a pipe that nobody reads would be waited for.
-    const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK, 0666);
-    if (fd >= 0) fcntl(fd, F_SETFL, O_WRONLY);
-    log_.reset(fd < 0 ? nullptr : fdopen(fd, "w"));
-    if (!log_) {
-      throw Error(ExitCode::usage,
-                  fmt::format("--log {}: cannot be written: {}", path, std::strerror(errno)));
-    }
-    write(log_.get(), run, {{"run", run_json(run, comm)}});
+  if (comm.rank == 0) {
+    log_.reset(open_output("--log", run.options.log));
+    trace_file_.reset(open_output("--trace", run.options.trace));
   }
+  if (log_) write_line(log_.get(), run, {{"run", run_json(run, comm)}});
   if (prints_) print_header(run, comm);
 }
 
@@ -148,7 +155,9 @@ void Report::add(const Verdict& step) {
   const auto now = Clock::now();
   times_.push_back(std::chrono::round<std::chrono::microseconds>(now - step_began_).count());
   step_began_ = now;
-  const MessageTimes messages = message_times(run_.recorder.take());
+  Slices slices = run_.recorder.take();
+  const MessageTimes messages = message_times(slices);
+  if (!run_.options.trace.empty()) trace_.add(std::move(slices));
   for (const Phase phase : step_phases) {
     const auto micros = [](auto time) { return time.count() / 1000; };
     const int i = static_cast<int>(phase);
@@ -166,7 +175,7 @@ void Report::add(const Verdict& step) {
                {"skipped", step.skipped},
                {"ms", milliseconds(times_.back())}};
   if (run_.options.dtype == Dtype::fp16) line["loss_scale"] = step.loss_scale;
-  write(log_.get(), run_, line);
+  write_line(log_.get(), run_, line);
 }
 
 std::vector<std::uint64_t> Report::check(const LayerDigests& digests) {
@@ -208,7 +217,13 @@ int Report::finish(const LayerDigests& digests) {
     if (skipped_ == steps.all) fmt::print("no step was taken: all of them were skipped\n");
   }
   flush_output();
-  if (log_) write(log_.get(), run_, {{"summary", summary}});
+  if (log_) write_line(log_.get(), run_, {{"summary", summary}});
+  if (const std::string& path = run_.options.trace; !path.empty()) {
+    trace_.add(run_.recorder.take());  // what a GPU had still to do after the last step
+    const std::string text = trace_.text(run_.recorder.booked(), run_.chapter.name,
+                                         run_.options.dtype, clock_offset(comm_), comm_);
+    if (trace_file_) write(trace_file_.get(), path, text);
+  }
   check_counts(summary);
   throw_if(!std::isfinite(last_.loss), ExitCode::numerics,
            "the loss of the last step, {}, is not finite: a lower --lr than {:g} may help",

@@ -6,6 +6,7 @@
 
 #include "comm/communicator.hpp"
 #include "report/prediction.hpp"
+#include "trace/chrome_trace.hpp"
 #include "trace/footprint.hpp"
 #include "trace/overlap.hpp"
 #include "train/verdict.hpp"
@@ -41,14 +42,15 @@ struct Run {
 /// Rank 0 prints and logs; all ranks must call finish.
 class Report {
  public:
-  /// Throws Error (usage) when the log cannot be written.
+  /// Throws Error (usage) when the log or the trace cannot be written.
   Report(const Run& run, Communicator& comm);
 
   void add(const Verdict& step);
   /// digests_over_ranks, within a run.
   std::vector<std::uint64_t> check(const LayerDigests& digests);
-  /// Does that, prints and logs the end. Returns 0, the exit code. Throws Error (numerics), on all
-  /// ranks, then too when a count is not as predicted or the last loss is not finite.
+  /// Does that, prints and logs the end, writes the trace. Returns 0, the exit code. Throws Error
+  /// (numerics), on all ranks, then too when a count is not as predicted or the last loss is not
+  /// finite.
   int finish(const LayerDigests& digests);
 
  private:
@@ -59,7 +61,9 @@ class Report {
   const Prediction predicted_;
   const bool prints_ = comm_.rank == 0 && !run_.options.quiet;
   const bool shows_progress_;  // on a terminal, between the lines that stay
-  std::unique_ptr<std::FILE, int (*)(std::FILE*)> log_{nullptr, std::fclose};
+  using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
+  File log_{nullptr, std::fclose}, trace_file_{nullptr, std::fclose};
+  ChromeTrace trace_;
   Clock::time_point step_began_ = Clock::now();
   Clock::time_point line_began_;
   std::vector<std::int64_t> times_;  // of the steps, in microseconds

@@ -134,7 +134,7 @@ struct CommandLine {
     add("timeout", o.timeout, "end a job that stands still for so long", whole(1, 24 * 60 * 60))
         ->type_name("SECONDS");
     add("log", o.log, "write JSON lines to this file")->type_name("FILE");
-    add("trace", o.trace, "write the first 8 steps for Perfetto")->type_name("FILE");
+    add("trace", o.trace, "write the first 8 steps at the end, for Perfetto")->type_name("FILE");
     values.emplace_back("memory", [this] { return o.memory; });
     app.add_flag("--memory", o.memory, "print bytes by kind after each phase");
     values.emplace_back("quiet", [this] { return o.quiet; });
@@ -178,8 +178,10 @@ struct CommandLine {
     if (o.task == Task::toy) o.width = 128, o.layers = 2;
     if (o.task != Task::text) o.data.clear();
     std::error_code missing;
-    throw_if(std::filesystem::equivalent(o.data, o.log, missing), usage,
-             "--log {} is the text that is to be read", o.log);
+    for (const auto& [name, path] : {std::pair{"--log", o.log}, {"--trace", o.trace}}) {
+      throw_if(std::filesystem::equivalent(o.data, path, missing), usage,
+               "{} {} is the text that is to be read", name, path);
+    }
   }
 };
 }  // namespace

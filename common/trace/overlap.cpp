@@ -2,7 +2,7 @@
 #include "trace/overlap.hpp"
 
 namespace zero {
-MessageTimes message_times(const std::vector<std::pair<std::string, std::vector<Slice>>>& tracks) {
+MessageTimes message_times(const Slices& tracks) {
   struct Interval {
     Clock::time_point begin, end;
     Phase phase;

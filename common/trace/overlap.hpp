@@ -12,5 +12,5 @@ using MessageTimes = std::array<MessageTime, phase_count>;
 
 /// By the phase for which they were sent. tracks: slices in the order of their ends, no two of
 /// which overlap that compute or that send within one track; all of what overlaps a message.
-MessageTimes message_times(const std::vector<std::pair<std::string, std::vector<Slice>>>& tracks);
+MessageTimes message_times(const Slices& tracks);
 }  // namespace zero

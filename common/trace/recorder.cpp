@@ -7,8 +7,8 @@ namespace zero {
 Recorder::Recorder(bool streams)
     : sees_streams(streams),
       host_(add_track("host")),
-      phases_([this](Phase phase, bool begins) { see(host_, {name_of(phase)}, nullptr, begins); }) {
-  phase_observer = &phases_;
+      host_observer_([this](const Work& work, bool begins) { see(host_, work, nullptr, begins); }) {
+  host_observer = &host_observer_;
   if (streams)
     Stream::observe([this](const std::string& stream) -> Stream::Observer {
       return [this, &track = add_track(stream)](const Work& work, Kernels& on, bool begins) {
@@ -25,7 +25,7 @@ Recorder::Recorder(bool streams)
 Recorder::~Recorder() {
   ledger().observe({});
   Stream::observe({});
-  phase_observer = nullptr;
+  host_observer = nullptr;
 }
 
 Track& Recorder::add_track(const std::string& name) {
@@ -49,8 +49,8 @@ void Recorder::see(Track& track, const Work& work, Kernels* on, bool begins) {
   track.done.push_back(std::move(slice));
 }
 
-std::vector<std::pair<std::string, std::vector<Slice>>> Recorder::take() {
-  std::vector<std::pair<std::string, std::vector<Slice>>> taken;
+Slices Recorder::take() {
+  Slices taken;
   const std::lock_guard lock(mutex_);
   for (Track& track : tracks_) {
     const std::lock_guard lock_of_track(track.mutex);

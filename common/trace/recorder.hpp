@@ -23,14 +23,17 @@ struct Moment {
   Clock::time_point time() const { return device ? device->time() : host; }
 };
 
-/// A piece of work, or on the host's track a phase; within one track slices follow each other or
-/// lie within each other.
+/// A piece of work or a wait, on the host's track a phase or a wait for a stream; within one track
+/// slices follow each other or lie within each other.
 struct Slice {
   Work work;
   Phase phase;
   int step;  // from 1; 0: before the first
   Moment begin, end;
 };
+/// With their tracks' names: the host's first, then the streams' in the order of their
+/// construction.
+using Slices = std::vector<std::pair<std::string, std::vector<Slice>>>;
 
 /// What a stream, or the host, did. Its own mutex: looking on must not order two streams.
 struct Track {
@@ -62,9 +65,9 @@ class Recorder {
 
   /// From the first to the eighth step: bytes booked, in order.
   const std::vector<Booked>& booked() const { return booked_; }
-  /// Slices that ended since the last call and, on a device, have passed, with their tracks' names.
-  /// The host's first, then those of the streams in the order of their construction.
-  std::vector<std::pair<std::string, std::vector<Slice>>> take();
+  /// Those that ended since the last call and, on a device, have passed, in the order of their
+  /// ends.
+  Slices take();
 
  private:
   void see(Track& track, const Work& work, Kernels* on, bool begins);
@@ -73,7 +76,7 @@ class Recorder {
   std::mutex mutex_;  // guards the next: streams may be made on any thread
   std::list<Track> tracks_;
   Track& host_;
-  const std::function<void(Phase, bool)> phases_;
+  const std::function<void(const Work&, bool)> host_observer_;
   std::vector<Booked> booked_;
 };
 }  // namespace zero

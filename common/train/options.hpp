@@ -49,7 +49,7 @@ struct Options {
   double link = 0;  // Gbit/s of a slower network than the one that is there; 0: none
   double latency = 0;  // of that, in microseconds
   bool memory = false;  // print bytes by phase
-  std::string trace{};  // Chrome trace of the first steps; empty: none
+  std::string trace{};  // of the first steps, written at the end; empty: none
 };
 
 /// What was chosen where the options leave it open.

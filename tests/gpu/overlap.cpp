@@ -17,7 +17,8 @@
 #include <numeric>
 #include <thread>
 
-#include "tests/gpu/trace.hpp"
+#include "compute/cuda/cuda_kernels.hpp"
+#include "trace/overlap.hpp"
 #include "trainer.hpp"
 
 namespace zero {
@@ -40,19 +41,25 @@ struct Setting {
 
 /// Sleeping alone would be late by as much as the scheduler likes.
 void wait_precisely(std::chrono::nanoseconds time) {
-  using Clock = std::chrono::steady_clock;
   const auto end = Clock::now() + time;
   std::this_thread::sleep_until(end - std::chrono::microseconds(200));
   while (Clock::now() < end) {
   }
 }
 
+/// Of a stream's work on the GPU: the smaller goes first.
+int priority_of(Kernels& on) {
+  int priority = 0;
+  cuda::check_cuda(cudaStreamGetPriority(static_cast<cudaStream_t>(on.queue()), &priority));
+  return priority;
+}
+
 /// Between rank 0 and rank 1 of two. Rank 1 answers with what it was sent, after the time that the
 /// link takes.
 class ModelledLink : public Transport {
  public:
-  ModelledLink(Recorder& recorder, double bytes_per_second, std::int64_t largest_bytes)
-      : recorder_(recorder),
+  ModelledLink(int& priority, double bytes_per_second, std::int64_t largest_bytes)
+      : priority_(priority),
         bytes_per_second_(bytes_per_second),
         staging_(Device::cuda, largest_bytes) {}
 
@@ -63,7 +70,7 @@ class ModelledLink : public Transport {
       std::memcpy(in.data, out.data, in.bytes());
       return;
     }
-    recorder_.message = in.layer == out.layer ? Work::gather : Work::reduce_scatter;
+    priority_ = priority_of(on);
     on.copy_bytes(staging_.data(), out.data, out.bytes());
     wait_for(on.record());
     const double seconds = static_cast<double>(out.bytes()) / bytes_per_second_;
@@ -74,7 +81,7 @@ class ModelledLink : public Transport {
   std::string library() const override { return "a modelled link"; }
 
  private:
-  Recorder& recorder_;
+  int& priority_;  // of what sends
   double bytes_per_second_;
   HostBuffer staging_;
 };
@@ -89,8 +96,11 @@ class SameSamples : public Data {
       : Data(options, 0, 2), samples_(make_data(options, Device::cuda, 0, 2)) {}
 
   void load(Kernels& on, std::int64_t first, View inputs, View targets) const override {
+    priority = priority_of(on);
     if (first == 0) samples_->load(on, first, inputs, targets);
   }
+
+  mutable int priority = 0;  // of what computes
 
  private:
   std::unique_ptr<Data> samples_;
@@ -102,23 +112,33 @@ struct Times {
   double step, compute, gathers, reduce_scatters, communication, exposed, hidden;
 };
 
-Times times_of(const Trace& trace) {
-  const auto of = [&](Work work) -> const Intervals& { return trace[static_cast<int>(work)]; };
-  const Intervals& compute = of(Work::compute);
-  Times times{};
-  times.step = compute.back().end - compute.front().begin;
-  times.compute = length(compute);
-  times.gathers = length(of(Work::gather));
-  times.reduce_scatters = length(of(Work::reduce_scatter));
-  times.communication = times.gathers + times.reduce_scatters;
-  times.exposed = times.communication;
-  for (const Work work : {Work::gather, Work::reduce_scatter}) {
-    for (const Interval& one : of(work)) {
-      const double under = covered(one, compute);
-      times.exposed -= under;
-      if (work == Work::gather && under >= one.length() / 2) ++times.hidden;
+Times times_of(const Slices& tracks) {
+  using Milliseconds = std::chrono::duration<double, std::milli>;
+  const auto length = [](const Slice& slice) {
+    return Milliseconds(slice.end.time() - slice.begin.time()).count();
+  };
+  std::vector<Slice> compute, messages;
+  for (const auto& [name, slices] : tracks) {
+    const auto sort = name == "compute" ? Work::Sort::compute : Work::Sort::message;
+    for (const Slice& slice : slices) {
+      if (name != "host" && slice.work.sort == sort) {
+        (name == "compute" ? compute : messages).push_back(slice);
+      }
     }
   }
+  Times times{};
+  for (const Slice& slice : compute) times.compute += length(slice);
+  times.step = Milliseconds(compute.back().end.time() - compute.front().begin.time()).count();
+  for (const Slice& message : messages) {
+    const bool gathers = message.work.what == std::string_view("all_gather");
+    (gathers ? times.gathers : times.reduce_scatters) += length(message);
+    const MessageTimes by_phase =
+        message_times({{"compute", compute}, {"communication", {message}}});
+    const MessageTime& time = by_phase[static_cast<int>(message.phase)];
+    times.exposed += Milliseconds(time.exposed).count();
+    times.hidden += gathers && time.hidden >= time.exposed;
+  }
+  times.communication = times.gathers + times.reduce_scatters;
   return times;
 }
 
@@ -150,26 +170,25 @@ Outcome run(const Setting& setting, int prefetch, double bytes_per_second) {
   options.prefetch = prefetch;
   const Layout layout(architecture(options).sizes(), 0, 2);
   const SameSamples data(options);
-  Recorder recorder;
+  Recorder recorder(true);
   const std::int64_t half = layout.largest_layer() / 2 * bytes_of(options.dtype);
-  Communicator comm(0, 2, std::make_unique<ModelledLink>(recorder, bytes_per_second, half),
+  int priority = 0;  // of messages
+  Communicator comm(0, 2, std::make_unique<ModelledLink>(priority, bytes_per_second, half),
                     Device::cuda, options.dtype, layout.largest_layer());
   Trainer trainer(options, Device::cuda, layout, comm);
   std::vector<Times> steps;
   for (int step = 0; step < warm_up + setting.steps; ++step) {
-    trainer.synchronise();
-    recorder.restart();
     trainer.step(data, step);
     trainer.synchronise();
-    if (step >= warm_up) steps.push_back(times_of(recorder.trace()));
+    const Slices slices = recorder.take();
+    if (step >= warm_up) steps.push_back(times_of(slices));
   }
   std::int64_t elements = 0;
   for (const auto& phases : comm.sent().elements) {
     elements += std::accumulate(phases.begin(), phases.end(), std::int64_t{0});
   }
   const auto bytes = static_cast<double>(elements * bytes_of(options.dtype));
-  return {medians(std::move(steps)), bytes / (warm_up + setting.steps),
-          recorder.priority[0] < recorder.priority[1]};
+  return {medians(std::move(steps)), bytes / (warm_up + setting.steps), priority < data.priority};
 }
 
 /// The bandwidth with which communication, copies and all, takes its share of the computation.

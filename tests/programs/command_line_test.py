@@ -53,6 +53,10 @@ BAD_OPTIONS = [(text, text.replace(" ", ", "), chapters)
     ("--data text.txt --log text.txt", "--log, text.txt"),
     ("--log nowhere/new.log", "--log, nowhere/new.log, No such file"),
     ("--log folder", "--log, folder, directory"),
+    ("--data text.txt --trace text.txt", "--trace, text.txt"),
+    ("--trace nowhere/new.json", "--trace, nowhere/new.json, No such file"),
+    ("--trace folder", "--trace, folder, directory"),
+    ("--trace new.log --log new.log", "--trace, --log, new.log"),
 ]
 BAD_DATA = [(f"--data {name}", f"{name}, {why}") for name, why in (
     ("missing.txt", "No such file"), ("empty.txt", "0 bytes, 9"), ("five.txt", "5 bytes, 9"),
@@ -60,7 +64,7 @@ BAD_DATA = [(f"--data {name}", f"{name}, {why}") for name, why in (
 TOO_LARGE = "--task mlp --width 65536 --layers 512 --batch 1 --device cpu --log new.log"
 TOO_MUCH = (r"^{}each rank needs [\d ]{{15,}} bytes[,] {} on this machine share [\d ]+ that are "
             "available: .*layers")
-FULL = "--width 8 --layers 2 --batch 2 --quiet --log /dev/full"
+FULL = "--width 8 --layers 2 --batch 2 --steps 3 --quiet"
 # Exit code, ranks (0: without mpirun), chapter, arguments and the words of the sentence.
 OTHERWISE_REFUSED = [
     (USAGE, 4, ALONE, "", "4, mpirun"),
@@ -71,7 +75,8 @@ OTHERWISE_REFUSED = [
     *(row for ranks, chapter in [*zip([0] * 6, CHAPTERS), (4, CHAPTERS[1]), (4, CHAPTERS[5])]
       for row in ((RESOURCES, ranks, chapter, TOO_LARGE,
                    TOO_MUCH.format("01_adam: " if chapter == ALONE else "", max(ranks, 1))),
-                  (RESOURCES, ranks, chapter, FULL, "/dev/full, No space left"))),
+                  *((RESOURCES, ranks, chapter, f"{FULL} {option} /dev/full",
+                     "/dev/full, No space left") for option in ("--log", "--trace")))),
 ]
 
 # Chapter and arguments of rank 0, of rank 1, and the words of the sentence.
@@ -154,7 +159,8 @@ class Test:
     def check_bad(self, code, number, text, words, chapters=CHAPTERS):
         """Alone and on four ranks, each time with a log that must not be written."""
         for ranks, asked in ((0, chapters), (4, [name for name in chapters if name in ON_RANKS])):
-            log = "" if "--log" in text else "--log kept.log " if ranks else "--log new.log "
+            writes = "--log" in text or "--trace" in text
+            log = "" if writes else "--log kept.log " if ranks else "--log new.log "
             if asked:
                 self.check_refused(code, ranks, asked[number % len(asked)], log + text, words)
 

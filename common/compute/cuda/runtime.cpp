@@ -183,7 +183,7 @@ Mark CudaKernels::record() {
 
 Mark CudaKernels::record_time() {
   both_clocks();
-  return std::make_shared<CudaMark>(stream_, cudaEventDefault);
+  return std::make_shared<CudaMark>(stream(), cudaEventDefault);  // work too: record() is behind it
 }
 
 void CudaKernels::wait(const Mark& mark) {

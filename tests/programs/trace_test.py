@@ -1,0 +1,311 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""--trace, read back: what its format promises, what the chapter had to do, what the log counted.
+
+Then, on a link slow enough to be sure, that as many gathers run under compute as --prefetch
+promises. With --prefix simulated_gpu_ all of it on simulated GPUs.
+"""
+import json
+import sys
+import tempfile
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+from expected import expect  # noqa: E402
+from programs import (ALONE, KINDS, Programs, gpu_options, options_of, read_log)  # noqa: E402
+from runs import no_constant  # noqa: E402
+
+LAYERS = 4
+TRACED = 8  # steps
+PHASES = ("forward", "backward", "update")
+BYTES = {"fp32": 4, "bf16": 2}
+SMALL = ["--task", "mlp", "--layers", LAYERS, "--width", 24, "--batch", 4]
+# Ranks (0: without mpirun), program, micro-batches, steps, own options.
+RUNS = [
+    (0, ALONE, 2, 3, []),
+    (2, "02_distributed_adam", 1, 3, []),
+    (3, "04_zero1", 2, 2, ["--link", "0.1"]),
+    (2, "05_zero2", 1, 10, []),
+    (3, "05_zero2", 2, 5, ["--dtype", "fp32"]),
+    (2, "06_zero3", 1, 5, ["--prefetch", 0]),
+    (3, "06_zero3", 2, 5, ["--prefetch", 1, "--latency", 100]),
+    (2, "06_zero3", 1, 9, ["--prefetch", 2]),
+]
+# A message takes 5 ms, in which its thread sleeps, and a layer takes longer: so a message that may
+# begin with a layer's computation is under way before that ends.
+SLOW_LINK_US = 5000
+ON_CPU = ["--batch", 32768, "--width", 64]  # forward, the shorter: 10 ms on an idle core
+ON_SIMULATED = ["--batch", 4, "--width", 24]
+LATE_KERNELS = {"SIMULATED_CUDA_DELAY_US": "20000,0"}  # of the first stream: of compute
+
+
+@dataclass
+class Slice:
+    """Times in nanoseconds."""
+    name: str
+    cat: str
+    begin: int
+    end: int
+    args: dict
+
+    def overlap(self, other):
+        return max(0, min(self.end, other.end) - max(self.begin, other.begin))
+
+
+class Trace:
+    """One file: the slices by rank and track, the counters by rank, in the order of the file."""
+
+    def __init__(self, path):
+        read = json.loads(Path(path).read_text(), parse_constant=no_constant)
+        expect(set(read) == {"displayTimeUnit", "traceEvents", "otherData"}, f"keys: {set(read)}")
+        self.about = read["otherData"]
+        self.ranks = range(self.about["ranks"])
+        self.tracks, self.counters, self.names = defaultdict(dict), defaultdict(list), {}
+        for event in read["traceEvents"]:
+            rank, tid, time = event["pid"], event["tid"], round(event.get("ts", 0) * 1000)
+            expect(time >= 0, f"no event comes before the first: {event}")
+            if event["ph"] == "M":
+                self.names[event["name"], rank, tid] = event["args"]["name"]
+                if event["name"] == "thread_name":
+                    self.tracks[rank][event["args"]["name"]] = []
+            elif event["ph"] == "C":
+                self.counters[rank].append((time, event["args"]))
+            else:
+                expect(event["ph"] == "X", f"no such event: {event}")
+                self.tracks[rank][self.names["thread_name", rank, tid]].append(Slice(
+                    event["name"], event["cat"], time, time + round(event["dur"] * 1000),
+                    event["args"]))
+
+    def streams(self, rank):
+        return [slice for name, track in self.tracks[rank].items() if name != "host"
+                for slice in track]
+
+
+# ---- What the format promises ------------------------------------------------------------------
+
+def check_tracks(trace, tracks):
+    for rank in trace.ranks:
+        expect(list(trace.tracks[rank]) == tracks, f"tracks of rank {rank}: {trace.tracks[rank]}")
+        expect(trace.names["process_name", rank, 0] == f"rank {rank}", "the rank's name")
+        for tid, name in enumerate(tracks):
+            expect(trace.names["thread_name", rank, tid] == name, f"track {tid}: {trace.names}")
+            expect(trace.tracks[rank][name], f"nothing on track {name} of rank {rank}")
+    expect(set(trace.tracks) == set(trace.ranks), f"ranks: {set(trace.tracks)}")
+
+
+# What lies directly within what.
+WITHIN = {("phase", "step"), ("phase", "phase"), ("wait", "phase"), ("wait", "collective")}
+
+
+def check_nesting(track):
+    """In the file what comes first began first, and contains what begins with it."""
+    within = []
+    for slice in track:
+        while within and within[-1].end <= slice.begin:
+            within.pop()
+        if within:
+            outer = within[-1]
+            expect(outer.begin <= slice.begin and slice.end <= outer.end,
+                   f"overlap: {outer} {slice}")
+            expect((slice.cat, outer.cat) in WITHIN, f"{slice} is within {outer}")
+        within.append(slice)
+    for slice in track:
+        expect(slice.cat != "wait" or slice.end - slice.begin >= 1000, f"too short: {slice}")
+        waits = slice.name.startswith("waits for ")
+        expect((slice.cat == "wait") == waits, f"only a wait is named so: {slice}")
+
+
+def check_host(track, steps, micro, runs_ahead):
+    """Phases within steps; the one wait of a step, for the sums, takes time where streams do."""
+    for step in range(1, steps + 1):
+        of_step = [slice for slice in track if slice.args["step"] == step]
+        around = [slice for slice in of_step if slice.cat == "step"]
+        phases = [slice for slice in of_step if slice.cat == "phase"]
+        expect([slice.name for slice in around] == [f"step {step}"], f"{around}")
+        expect([slice.name for slice in phases] ==
+               ["forward", "load", "backward"] * micro + ["update"], f"{phases}")
+        expect(around[0].begin == phases[0].begin and around[0].end == phases[-1].end,
+               f"around its phases: {around}")
+        waits = [slice.name for slice in of_step if slice.cat == "wait"
+                 and slice.args["phase"] == "update"]
+        expect(waits == ["waits for compute"] or not runs_ahead, f"the host's waits: {waits}")
+    expect({slice.args["step"] for slice in track} <= set(range(steps + 1)), "steps of the host")
+
+
+def check_together(trace, exact):
+    """By one clock: no collective ends on a rank before it has begun on all; of a GPU's clock,
+    which the host's is set by when it sees the GPU get somewhere, the order alone."""
+    errors = trace.about["clock_error_us"]
+    expect(len(errors) == len(trace.ranks) and errors[0] == 0 and min(errors) >= 0, f"{errors}")
+    of_ranks = [[slice for slice in trace.streams(rank) if slice.cat == "collective"]
+                for rank in trace.ranks]
+    for same in zip(*of_ranks, strict=True):
+        expect(len({slice.name for slice in same}) == 1, f"collectives in one order: {same}")
+        late = (max(s.begin for s in same) - min(s.end for s in same)) / 1000
+        expect(not exact or late <= 2 * max(errors),
+               f"ended {late} us before it began elsewhere: {same}")
+
+
+# ---- What the chapter had to do, and what the log says -----------------------------------------
+
+def check_tasks(trace, rank, chapter, micro, steps, mixed):
+    """As many tasks a layer as layers, micro-batches and steps demand."""
+    gathers, scatters = {"01": (0, 0), "05": (1, micro), "06": (2 * micro, micro)}.get(
+        chapter[:2], (1, 1))
+    a_step = {"forward": micro, "backward": micro, "adam": 1, "squared_norm": 1,
+              "all_gather": gathers, "reduce_scatter": scatters}
+    expected = Counter({(0, f"initialise of layer {layer}"): 1 + mixed for layer in range(LAYERS)})
+    for step in range(1, steps + 1):
+        for layer in range(LAYERS):
+            expected.update({(step, f"{task} of layer {layer}"): n for task, n in a_step.items()})
+        expected.update({(step, "load"): micro, (step, "loss"): micro, (step, "clear"): 1})
+    seen = Counter((slice.args["step"], slice.name) for slice in trace.streams(rank))
+    expected = Counter({key: n for key, n in expected.items() if n})
+    wrong = {key: (seen[key], n) for key, n in expected.items() if seen[key] != n}
+    expect(not wrong, f"seen and expected: {wrong}")
+    more = {key for key in seen if key[1].split(" of layer")[0] in a_step} - set(expected)
+    expect(not more, f"too many: {more}")
+    for slice in trace.streams(rank):
+        words = slice.name.split(" of layer ")
+        layer = slice.args.get("layer")
+        expect(words[1:] == ([] if layer is None else [str(layer)]), f"its layer: {slice}")
+
+
+def check_traffic(trace, rank, log):
+    """Bytes of collectives are the elements that were counted, times their width."""
+    run, _, summary = log
+    sent = Counter()
+    for slice in trace.streams(rank):
+        if slice.cat == "collective" and slice.name != "sums":
+            sent[slice.name.split()[0], slice.args["phase"]] += slice.args["bytes"]
+            width = slice.args["bytes"] / slice.args["elements"]
+            expect(width == BYTES[run["dtype"]], f"bytes an element: {slice}")
+    for collective, phases in summary["traffic"]["collectives"].items():
+        for phase, elements in phases.items():
+            expect(sent[collective, phase] == elements * BYTES[run["dtype"]],
+                   f"{collective}, {phase}: {sent}, {elements} elements counted")
+
+
+def check_memory(trace, log):
+    """The largest of the counters is the log's peak."""
+    for kind in KINDS:
+        values = [bytes[kind] for rank in trace.ranks for _, bytes in trace.counters[rank]]
+        expect(max(values) == log[2]["memory"][kind]["peak"], f"peak of {kind}: {max(values)}")
+    for counted in trace.counters.values():
+        times = [time for time, _ in counted]
+        expect(times == sorted(times), "bytes change in order")
+
+
+def median(times):
+    """As the report has it: in microseconds, without the first three steps where there are more."""
+    times = sorted(time // 1000 for time in times[3 if len(times) > 3 else 0:])
+    return times[len(times) // 2]
+
+
+def check_times(trace, log, steps):
+    """Exposed and hidden milliseconds of messages, of the slowest rank, are the log's."""
+    for phase in PHASES:
+        exposed, hidden = [], []
+        for rank in trace.ranks:
+            under, alone = [0] * steps, [0] * steps
+            slices = trace.streams(rank)
+            computing = [slice for slice in slices if slice.cat == "compute"]
+            for slice in slices:
+                if slice.cat != "collective" or slice.args["phase"] != phase:
+                    continue
+                covered = sum(slice.overlap(other) for other in computing)
+                under[slice.args["step"] - 1] += covered
+                alone[slice.args["step"] - 1] += slice.end - slice.begin - covered
+            exposed.append(median(alone))
+            hidden.append(median(under))
+        logged = log[2]["traffic"]["phases"][phase]
+        for what, times in (("exposed_ms", exposed), ("hidden_ms", hidden)):
+            expect(round(1000 * logged[what]) == max(times),
+                   f"{phase}, {what}: {logged[what]}, by the trace {max(times) / 1000}")
+
+
+# ---- Runs --------------------------------------------------------------------------------------
+
+def gathers_under_compute(trace, steps):
+    """For each rank and step, which of the step's gathers had compute beside them."""
+    for rank in trace.ranks:
+        computing = [slice for slice in trace.streams(rank) if slice.cat == "compute"]
+        for step in range(1, steps + 1):
+            gathers = [slice for slice in trace.tracks[rank]["communication"]
+                       if slice.args["step"] == step and slice.name.startswith("all_gather")]
+            yield {place for place, gather in enumerate(gathers)
+                   if any(gather.overlap(other) for other in computing)}
+
+
+class Test:
+    def __init__(self, programs, way):
+        self.programs, self.way = programs, way
+
+    def traced(self, ranks, chapter, *args, **variables):
+        """The trace and the log of a run."""
+        device = gpu_options(chapter, self.way) if self.way else ["--device", "cpu"]
+        with tempfile.TemporaryDirectory(prefix="trace_") as folder:
+            files = Path(folder) / "trace", Path(folder) / "log"
+            outcome = self.programs.start(
+                self.programs.command(ranks, chapter, *args, *device, "--quiet", "--trace",
+                                      files[0], "--log", files[1]), **variables)
+            expect((outcome.code, outcome.out) == (0, ""), f"{outcome}")
+            return Trace(files[0]), read_log(files[1])
+
+    def check(self, ranks, chapter, micro, steps, args):
+        trace, log = self.traced(ranks, chapter, *SMALL, "--accumulate", micro, "--steps", steps,
+                                 *args)
+        run, traced = log[0], min(steps, TRACED)
+        facts = {"chapter": chapter, "ranks": max(ranks, 1), "dtype": run["dtype"]}
+        expect(facts.items() <= trace.about.items(), f"{facts} expected: {trace.about}")
+        streams = ["compute", "communication"] if chapter == "06_zero3" else ["compute"]
+        check_tracks(trace, ["host", *streams])
+        check_together(trace, exact=not self.way)
+        check_memory(trace, log)
+        for rank in trace.ranks:
+            for track in trace.tracks[rank].values():
+                check_nesting(track)
+            check_host(trace.tracks[rank]["host"], traced, micro, chapter == "06_zero3")
+            check_tasks(trace, rank, chapter, micro, traced, "dtype" in run["options"])
+            if steps <= TRACED:
+                check_traffic(trace, rank, log)
+        # On a GPU 05's gathers may end after the step, and count as the next one's in the log.
+        if steps <= TRACED and not (self.way and chapter[:2] in ("04", "05")):
+            check_times(trace, log, steps)
+
+    def check_overlap(self, prefetch):
+        """What never runs under compute is a matter of order, and exact. What may does it in every
+        step where kernels are late; on cores that others use too, in one of the ranks' steps."""
+        steps = 4 if self.way else TRACED
+        trace, _ = self.traced(2, "06_zero3", "--task", "mlp", "--layers", LAYERS, "--steps", steps,
+                               "--latency", SLOW_LINK_US, "--prefetch", prefetch,
+                               *(ON_SIMULATED if self.way else ON_CPU), **LATE_KERNELS)
+        # Forward the first is beside nothing; the last layer's second one is beside the loss.
+        promised = {LAYERS} if prefetch == 0 else set(range(1, 2 * LAYERS))
+        seen = list(gathers_under_compute(trace, steps))
+        expect(all(places <= promised for places in seen), f"at most {promised}: {seen}")
+        under = set.intersection(*seen) if self.way else set.union(*seen)
+        expect(under == promised, f"under compute {promised}: {seen}")
+        for slice in trace.streams(0):
+            expect(slice.cat != "collective" or slice.end - slice.begin > 999 * SLOW_LINK_US,
+                   f"faster than the link: {slice}")
+
+
+def main():
+    options = options_of(__doc__, prefix={"default": "", "help": "of the programs' names"})
+    test = Test(Programs(options.build, options.mpiexec, prefix=options.prefix),
+                "mpi" if options.prefix else "")
+    for ranks, chapter, micro, steps, args in RUNS:
+        test.check(ranks, chapter, micro, steps, args)
+        print(f"{chapter} {' '.join(map(str, args))} on {ranks} ranks, {steps} steps of {micro}: "
+              "as promised", flush=True)
+    for prefetch in (0, 1, 2):
+        test.check_overlap(prefetch)
+        print(f"prefetch {prefetch}: the gathers that can are under compute", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

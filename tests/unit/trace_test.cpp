@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: MIT
+// What is recorded of streams, phases and the ledger, and how much of the messages' time is hidden.
+#include "tests/unit/checks.hpp"
+#include "trace/overlap.hpp"
+
+namespace zero::test {
+namespace {
+using Sort = Work::Sort;
+
+/// A slice between two milliseconds.
+Slice slice(Sort sort, int begin, int end, Phase phase = Phase::forward) {
+  const auto at = [](int ms) {
+    return Moment{Clock::time_point() + std::chrono::milliseconds(ms), nullptr};
+  };
+  return {{.sort = sort}, phase, 1, at(begin), at(end)};
+}
+Slice message(int begin, int end, Phase phase = Phase::forward) {
+  return slice(Sort::message, begin, end, phase);
+}
+Slice compute(int begin, int end) { return slice(Sort::compute, begin, end); }
+
+/// "exposed hidden" of that phase, in milliseconds.
+std::string times(const Slices& tracks, Phase phase = Phase::forward) {
+  const MessageTime time = message_times(tracks)[static_cast<int>(phase)];
+  return fmt::format("{:g} {:g}", time.exposed.count() / 1e6, time.hidden.count() / 1e6);
+}
+std::string times(const std::vector<Slice>& computing, const std::vector<Slice>& messages) {
+  return times({{"compute", computing}, {"communication", messages}});
+}
+
+/// "what/phase/step", or "waits for what/phase/step", in order.
+std::string told(const std::vector<Slice>& slices) {
+  std::string all;
+  for (const Slice& slice : slices) {
+    all += fmt::format("{}{}{}/{}/{}", all.empty() ? "" : ", ",
+                       slice.work.sort == Sort::wait ? "waits for " : "", words(slice.work),
+                       name_of(slice.phase), slice.step);
+  }
+  return all;
+}
+
+bool within(const Slice& inner, const Slice& outer) {
+  return outer.begin.time() <= inner.begin.time() && inner.end.time() <= outer.end.time();
+}
+}  // namespace
+
+TEST_CASE("a message's time is hidden where something computes, else exposed") {
+  CHECK(times({}) == "0 0");
+  CHECK(times({compute(0, 9)}, {}) == "0 0");
+  CHECK(times({}, {message(10, 20)}) == "10 0");
+  CHECK(times({compute(0, 30)}, {message(10, 20)}) == "0 10");
+  CHECK(times({compute(10, 20)}, {message(10, 20)}) == "0 10");
+  CHECK(times({compute(12, 15)}, {message(10, 20)}) == "7 3");
+  CHECK(times({compute(5, 12)}, {message(10, 20)}) == "8 2");
+  CHECK(times({compute(19, 30)}, {message(10, 20)}) == "9 1");
+}
+
+TEST_CASE("what only touches a message hides nothing of it") {
+  CHECK(times({compute(0, 10), compute(20, 30)}, {message(10, 20)}) == "10 0");
+  CHECK(times({compute(0, 30)}, {message(10, 10)}) == "0 0");
+  CHECK(times({compute(10, 10)}, {message(0, 20)}) == "20 0");
+}
+
+TEST_CASE("several tasks hide parts of one message, and one task parts of several") {
+  CHECK(times({compute(5, 12), compute(15, 17), compute(19, 30)}, {message(10, 20)}) == "5 5");
+  CHECK(times({compute(5, 25)}, {message(0, 10), message(10, 12), message(20, 30)}) == "10 12");
+  CHECK(times({compute(0, 1), compute(2, 3), compute(13, 14)}, {message(4, 8), message(12, 15)}) ==
+        "6 1");
+}
+
+TEST_CASE("messages of two tracks count each, whichever track is first") {
+  const std::pair<std::string, std::vector<Slice>> one{"compute",
+                                                       {compute(4, 12), message(20, 25)}},
+      other{"communication", {message(0, 20), compute(21, 22)}};
+  CHECK(times({one, other}) == "16 9");
+  CHECK(times({other, one}) == "16 9");
+}
+
+TEST_CASE("neither the host nor copies nor waits are messages, and none of them hides one") {
+  CHECK(times({slice(Sort::copy, 0, 30), slice(Sort::wait, 0, 30)}, {message(10, 20)}) == "10 0");
+  CHECK(times({}, {slice(Sort::copy, 0, 30), slice(Sort::wait, 0, 30)}) == "0 0");
+  CHECK(times({{"host", {compute(0, 30), message(0, 30)}}, {"s", {message(10, 20)}}}) == "10 0");
+}
+
+TEST_CASE("a message counts in the phase for which it was sent, whatever computes beside it") {
+  const Slices tracks{
+      {"compute", {slice(Sort::compute, 0, 5, Phase::backward)}},
+      {"communication", {message(1, 3, Phase::update), message(4, 8, Phase::backward)}}};
+  CHECK(times(tracks, Phase::forward) == "0 0");
+  CHECK(times(tracks, Phase::backward) == "3 1");
+  CHECK(times(tracks, Phase::update) == "0 2");
+}
+
+TEST_CASE(
+    "the host is told of phases, and of a load within one, but not of whom messages are for") {
+  std::vector<std::string> calls;
+  const std::function<void(const Work&, bool)> note = [&](const Work& work, bool begins) {
+    calls.push_back(fmt::format("{}{}", begins ? "+" : "-", words(work)));
+  };
+  host_observer = &note;
+  {
+    const PhaseScope forward(Phase::forward);
+    const PhaseScope again(Phase::forward);
+    { const PhaseScope load(Phase::load); }
+    const PhaseScope ahead(Phase::backward);
+  }
+  { const PhaseScope update(Phase::update); }
+  Stream("a stream", Device::cpu).synchronise();
+  host_observer = nullptr;
+  { const PhaseScope update(Phase::update); }
+  CHECK(calls == std::vector<std::string>{"+forward", "+load", "-load", "-forward", "+update",
+                                          "-update", "+a stream", "-a stream"});
+}
+
+TEST_CASE("a recorder has what ended, by track, the inner before the outer, and each once") {
+  Recorder recorder(true);
+  Worker first("first");
+  Stream second("second", Device::cpu);
+  current_step = 3;
+  {
+    const PhaseScope forward(Phase::forward);
+    first.run({.what = "a sum", .layer = 7}, [] {
+      Stream::part({"messages", Sort::wait}, [] {});
+      Stream::part({"a part"}, [] {});
+    });
+    second.wait(first.record());
+    const PhaseScope load(Phase::load);
+    second.run({"reading"}, [] {});
+  }
+  first.synchronise();
+  const Slices slices = recorder.take();
+  current_step = 0;
+  REQUIRE(slices.size() == 3);
+  CHECK(slices[0].first + slices[1].first + slices[2].first == "hostfirstsecond");
+  const auto& [host, on_first, on_second] =
+      std::tie(slices[0].second, slices[1].second, slices[2].second);
+  REQUIRE(told(host) == "load/load/3, forward/forward/3, waits for first/setup/3");
+  REQUIRE(told(on_first) ==
+          "waits for messages/forward/3, a part/forward/3, a sum of layer 7/forward/3");
+  CHECK(told(on_second) == "waits for a sum of layer 7/forward/3, reading/load/3");
+  CHECK(within(host[0], host[1]));
+  CHECK(within(on_first[0], on_first[2]));
+  CHECK(within(on_first[1], on_first[2]));
+  CHECK(on_first[0].end.time() <= on_first[1].begin.time());
+  CHECK(host[1].end.time() <= host[2].begin.time());
+  for (const auto& [name, more] : recorder.take()) CHECK(told(more) == "");
+}
+
+TEST_CASE("a recorder that sees no streams sees the host; one that is gone sees nothing") {
+  {
+    Recorder recorder(false);
+    Stream stream("unseen", Device::cpu);
+    stream.run([] {});
+    { const PhaseScope update(Phase::update); }
+    const Slices slices = recorder.take();
+    REQUIRE(slices.size() == 1);
+    CHECK(told(slices[0].second) == "update/update/0");
+  }
+  const Tensor booked_by_nobody(Device::cpu, Kind::data, Dtype::fp32, 1);
+  { const PhaseScope told_to_nobody(Phase::update); }
+  Stream after("after", Device::cpu);
+  after.run([] {});
+}
+
+TEST_CASE("the bytes in use are kept as they change, of the first eight steps") {
+  Recorder recorder(true);
+  const auto data = static_cast<int>(Kind::data), activations = static_cast<int>(Kind::activations);
+  const std::int64_t before = ledger().of(Kind::data).now;
+  const Tensor held(Device::cpu, Kind::data, Dtype::fp32, 10);
+  const Scratch scratch(Device::cpu, Kind::activations, Dtype::fp32, 5);
+  for (current_step = 1; current_step <= Recorder::traced_steps + 2; ++current_step) {
+    const PhaseScope forward(Phase::forward);
+    const Booking booking = scratch.book();
+  }
+  current_step = 0;
+  const std::vector<Booked>& booked = recorder.booked();
+  REQUIRE(booked.size() == 1 + 2 * Recorder::traced_steps);
+  CHECK(booked[0].step == 0);
+  CHECK(booked[0].bytes[data] == before + 40);
+  for (std::size_t i = 1; i < booked.size(); ++i) {
+    CHECK(booked[i].step == static_cast<int>(i + 1) / 2);
+    CHECK(booked[i].phase == Phase::forward);
+    CHECK(booked[i].time >= booked[i - 1].time);
+    CHECK(booked[i].bytes[data] == before + 40);
+    CHECK(booked[i].bytes[activations] - booked[0].bytes[activations] == (i % 2 == 1 ? 20 : 0));
+  }
+}
+}  // namespace zero::test
