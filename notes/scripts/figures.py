@@ -1,8 +1,89 @@
 # SPDX-License-Identifier: MIT
-"""The pictures that gnuplot draws: each function answers a script, and `draw` runs it."""
+"""The pictures: the house style, two ways to keep a figure, and the figures themselves."""
+import hashlib
+import html
+import io
+import os
+import re
 import subprocess
+from pathlib import Path
 
 from runs import CHAPTERS, KINDS, Failure, kinds_of
+
+# Its list of fonts; without this it would be written to the reader's home.
+os.environ.setdefault("MPLCONFIGDIR", str(Path(__file__).resolve().parents[2] / "build/matplotlib"))
+try:
+    import matplotlib
+    from matplotlib.figure import Figure
+except ImportError:
+    matplotlib = None
+
+# Everything that is neither data nor background; two hexadecimal digits more make it lighter.
+# `save` and `inline` put another colour in its place: no figure may use it for anything else.
+INK = "#010203"
+STYLE = {
+    "font.family": "DejaVu Sans", "font.size": 13, "svg.fonttype": "path", "svg.hashsalt": "zero",
+    "text.color": INK, "axes.labelcolor": INK + "cc", "axes.titlesize": 13,
+    "axes.titlelocation": "left", "axes.titlecolor": INK + "cc",
+    "axes.spines.top": False, "axes.spines.right": False, "axes.edgecolor": INK + "80",
+    "axes.grid": True, "axes.grid.axis": "y", "axes.axisbelow": True, "grid.color": INK, "grid.alpha": 0.15,
+    "xtick.color": INK + "80", "ytick.color": INK + "80",
+    "xtick.labelcolor": INK + "cc", "ytick.labelcolor": INK + "cc",
+    "legend.frameon": False, "legend.fontsize": 13, "axes.facecolor": "none", "lines.linewidth": 2,
+}
+# Told apart with every kind of colour vision, and readable on white as on nearly black: their
+# luminance lies in the middle. Curves that cross are told apart by CHAPTER_DASHES too.
+CHAPTER_COLOURS = ("#256d79", "#ff5e16", "#005cd8", "#1ea99a", "#c90208", "#6494ff")
+CHAPTER_DASHES = ("-", (0, (1, 1)), (0, (5, 2)), (0, (5, 2, 1, 2)), (0, (9, 2)), "-")
+KIND_COLOURS = ("#4860a8", "#f76e10", "#3aa88c", "#8625ff", "#497466", "#db000a", "#4f9ae8")
+
+
+def figure(width, height, rows=1, columns=1, title="", subtitle="", **subplots):
+    """A figure of so many pixels, and its axes as `Figure.subplots` answers them.
+
+    The title is what the figure shows, in words: readers who cannot see it hear it. Units are
+    pixels at the width asked for, so a font of 13 is 13 pixels high in a page that shows it so.
+    """
+    if matplotlib is None:
+        raise Failure("no figures: matplotlib is missing (Debian's package is python3-matplotlib)")
+    matplotlib.rcdefaults()
+    matplotlib.rcParams.update(STYLE)
+    fig = Figure(figsize=(width / 72, height / 72), dpi=72, label=f"{title}. {subtitle}")
+    top = height - 8
+    for words, size, style in ((title, 17, {"weight": "bold"}), (subtitle, 13, {"alpha": 0.75})):
+        if words:
+            fig.text(8 / width, top / height, words, size=size, va="top", linespacing=1.3, **style)
+            top -= 1.45 * size * len(words.splitlines()) + 3
+    fig.set_layout_engine("constrained", rect=(0, 0, 1, top / height), w_pad=0.1, h_pad=0.1)
+    return fig, fig.subplots(rows, columns, **subplots)
+
+
+def svg(fig, ink, paper):
+    """The <svg> element alone: no header, no date, no name of a program; sizes in pixels."""
+    fig.draw_without_rendering()
+    fig.set_layout_engine("none")  # places are settled: another pass would move them by a little
+    file = io.StringIO()
+    fig.savefig(file, format="svg", facecolor=paper)
+    text = re.sub(r" *<metadata>.*?</metadata>\n| *<defs>\s*<style.*?</defs>\n", "",
+                  file.getvalue(), flags=re.DOTALL)
+    text = re.sub(r'(width|height)="([\d.]+)pt"', r'\1="\2"', text[text.index("<svg"):])
+    text = text.replace("<svg ", f'<svg style="stroke-linejoin: round" ', 1)
+    return text.replace(INK, ink)
+
+
+def save(fig, path):
+    """Writes an SVG file on white; the same figure gives the same bytes."""
+    path.write_text(svg(fig, "#1f2328", "white"))
+
+
+def inline(fig):
+    """An <svg> element for a page: transparent, its ink the page's colour of text."""
+    text = svg(fig, "currentColor", "none")
+    own = "f" + hashlib.sha256(text.encode()).hexdigest()[:8] + "-"  # ids are the whole page's
+    text = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{own}", text)
+    label = html.escape(" ".join(fig.get_label().split()))
+    return text.replace("<svg ", f'<svg role="img" aria-label="{label}" ', 1)
+
 
 CURVES_IN_TEXT = """\
 set terminal dumb size 79,21 ascii mono
@@ -84,11 +165,6 @@ plot 75 with lines linewidth 1.5 dashtype 2 linecolor '#777777', \
   $points using 1:4 with points pointtype 7 pointsize 0.9 linecolor '{bf16}', \
   $points using 1:3 with points pointtype 7 pointsize 0.9 linecolor '{fp32}'
 """
-
-# Light to dark, so that the thin upper curves stand out from the thick ones below them.
-CHAPTER_COLOURS = ("#f2d16b", "#f0a35e", "#dd6a6a", "#9f6bb5", "#4d8ccb", "#10233f")
-KIND_COLOURS = ("#2f6db3", "#e58a2b", "#3d9a6a", "#a05fb0", "#b9b9b9", "#8a6d5b", "#d8d36a")
-
 
 def draw(script, text):
     """Runs gnuplot on a script kept beside its output, so that a reader can change it."""
