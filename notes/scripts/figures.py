@@ -109,7 +109,8 @@ def loss(runs):
                             [math.nan if v is None else v for v in run.losses[start - 1:]],
                             color=CHAPTER_COLOURS[i], linewidth=13 - 2.3 * i, label=run.number,
                             solid_capstyle="butt")
-            ax.set_title(f"{dtype}, {'all' if start == 1 else 'the last'} {steps - start + 1} steps")
+            which = "all" if start == 1 else "the last"
+            ax.set_title(f"{dtype}, {which} {steps - start + 1} steps")
         column[1].set_xlabel("step")
     for ax in axes[:, 0]:
         ax.set_ylabel("loss (nats a byte)")
@@ -124,7 +125,8 @@ def memory(runs):
                   for dtype, first in (("fp32", "02"), ("bf16", "03")))
     fig, ax = figure(
         720, 440, title=f"06 peaks at {100 * fp32:.0f} % of 02's bytes in fp32, at "
-        f"{100 * bf16:.0f} % of 03's in bf16", subtitle=f"Peak of each kind, of the largest of {runs[-1].info['ranks']} ranks")
+        f"{100 * bf16:.0f} % of 03's in bf16",
+        subtitle=f"Peak of each kind, of the largest of {runs[-1].info['ranks']} ranks")
     places = [i + (0.8 if run.dtype == "bf16" else 0) for i, run in enumerate(runs)]
     measured, formula = [0] * len(runs), [0] * len(runs)
     for kind in kinds_of(runs):
@@ -191,11 +193,12 @@ def link(runs):
         return 8 * (4 if run.dtype == "fp32" else 2) * sent / len(run.steps)
 
     speeds = [run.info["options"]["link"] for run in runs[0][1:]]
-    last, before = ([run.summary["median_ms"] for run in row] for row in (runs[-1], runs[-2]))
+    slower = [last.summary["median_ms"] / before.summary["median_ms"]
+              for last, before in zip(runs[-1], runs[-2])]
     fig, ax = figure(
-        720, 440, title=f"At {speeds[0]:g} Gbit/s {runs[-1][0].number} takes "
-        f"{last[1] / before[1]:.2f} times as long as {runs[-2][0].number}, at {speeds[-1]:g} Gbit/s "
-        f"{last[-1] / before[-1]:.2f} times", subtitle="Points: measured, the median of "
+        720, 440, title=f"At {speeds[0]:g} Gbit/s {runs[-1][0].number} takes {slower[1]:.2f} times "
+        f"as long as {runs[-2][0].number}, at {speeds[-1]:g} Gbit/s {slower[-1]:.2f} times",
+        subtitle="Points: measured, the median of "
         f"{len(runs[0][0].steps)} steps on {runs[0][0].ranks} ranks. Lines: the step without a "
         "limit and,\nafter it, all that a rank sends. Dashed: what the link takes alone")
     link_alone = {}

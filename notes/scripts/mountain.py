@@ -60,13 +60,14 @@ def borrowed(step):
 
 
 def draw(traces, ranks, model):
-    """traces: (chapter, dtype, path) of five chapters, 03 the second; model: for the subtitle."""
+    """traces: (chapter, dtype, path) of five chapters; model: for the subtitle."""
     steps = [step_of(path) for _, _, path in traces]
     peaks = [peak(step) / 1e6 for step in steps]
     fig, axes = figure(
-        720, 560, 2, 3, title=f"Through a whole step memory is a plateau: {peaks[1]:.0f} MB in 03, "
-        f"{peaks[-1]:.0f} MB in 06", subtitle=f"Rank 0 of {ranks}, {model}. Left to right: every "
-        "take and return of memory in\none step, in their order; the phases are drawn equally wide")
+        720, 560, 2, 3, title=f"Through a whole step memory is a plateau: {peaks[1]:.0f} MB in "
+        f"{traces[1][0][:2]}, {peaks[-1]:.0f} MB in {traces[-1][0][:2]}",
+        subtitle=f"Rank 0 of {ranks}, {model}. Left to right: every take and return of memory in"
+        "\none step, in their order; the phases are drawn equally wide")
     axes = list(axes.flat)
     for ax, step, most, (chapter, dtype, _) in zip(axes, steps, peaks, traces):
         draw_step(ax, step)

@@ -47,7 +47,7 @@ def chapter_rows(ax, chapter, shards, y):
 def draw(shards):
     """shards: by chapter, the kinds of which a rank holds a part."""
     fig, ax = figure(
-        720, 434, title="Each chapter cuts one kind more: 192 bytes on every rank become 64",
+        720, 434, title="Each ZeRO stage cuts one kind more, until nothing is held twice",
         subtitle=f"A layer of {COUNT} parameters on {RANKS} ranks, between two steps. A cell is a "
         "parameter,\nits height the bytes it takes: 2 or 4")
     ax.set_axis_off()

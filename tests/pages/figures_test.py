@@ -67,17 +67,18 @@ def colours():
 
 
 def made_up_trace(path):
-    """Of two steps; the second forward takes a layer of parameters and returns it."""
+    """Of two steps; the second takes a layer of parameters in forward, of gradients in backward."""
     held = dict.fromkeys(KINDS, 1000000)
-    taken = held | {"parameters": 3000000}
-    events = [{"ph": "C", "ts": 0, "args": held}]
-    for step, start in ((1, 10), (2, 50)):
-        events += [{"ph": "X", "cat": "phase", "ts": start + 10 * i, "dur": 8, "name": name,
-                    "args": {"step": step}} for i, name in enumerate(mountain.PHASES)]
-        events += [{"ph": "C", "ts": start + 2, "args": taken},
-                   {"ph": "C", "ts": start + 4, "args": held}]
+    forward, backward = held | {"parameters": 3000000}, held | {"gradients": 2000000}
+    events = [{"ph": "X", "cat": "phase", "ts": start + 10 * i, "dur": 8, "name": name,
+               "args": {"step": step}}
+              for step, start in ((1, 10), (2, 50)) for i, name in enumerate(mountain.PHASES)]
+    events += [{"ph": "C", "ts": time, "args": in_use} for time, in_use in (
+        (0, held), (12, backward), (14, held), (52, forward), (54, held), (62, backward),
+        (64, held), (90, forward))]
     path.write_text(json.dumps({"traceEvents": [event | {"pid": 0, "tid": 0} for event in events]}))
-    return [("forward", [held, taken, held]), ("backward", [held]), ("update", [held])]
+    return [("forward", [held, forward, held]), ("backward", [held, backward, held]),
+            ("update", [held])]
 
 
 def made_up_run(chapter, link):
