@@ -175,7 +175,7 @@ def main():
         print(f"measure.py: {failure}\nNo page was changed.", file=sys.stderr)
         return 1
     if not drawn and not any(names for _, _, names in renewed):
-        print(f"measure.py: no page has a table {options.only!r}", file=sys.stderr)
+        print(f"measure.py: there is no table or figure {options.only!r}", file=sys.stderr)
         return 2
     print()
     for page, content, names in renewed:
