@@ -220,5 +220,5 @@ def link(runs):
     ax.set_xticks(speeds, [f"{speed:g}" for speed in speeds])
     ax.yaxis.set_major_formatter("{x:g}")
     ax.set(xlabel="link of each rank (Gbit/s)", ylabel="a step (ms)")
-    ax.legend(loc="upper right")
+    ax.legend(loc="lower left")
     return fig

@@ -24,7 +24,7 @@ from runs import CHAPTERS, Failure, Programs, first_line, machine  # noqa: E402
 from tables import ROOT, TABLES  # noqa: E402
 
 FIGURES = ROOT / "notes" / "figures"
-LINKS = (1, 2, 4, 8, 16, 32)  # Gbit/s
+LINKS = (0.25, 0.5, 1, 2, 5, 10, 20)  # Gbit/s
 LAUNCHERS = ("mpiexec.mpich", "mpiexec.hydra", "mpiexec.openmpi", "mpirun.openmpi", "mpiexec")
 OPENING = re.compile(r"^<!-- measured: (.*?) -->$", re.MULTILINE)
 BLOCK = re.compile(r"^<!-- measured: (.*?) -->\n(.*?)^<!-- end -->$", re.MULTILINE | re.DOTALL)
@@ -105,9 +105,11 @@ def draw_mountain(programs):
 
 
 def draw_link(programs):
-    return figures.link([[programs.run(chapter, 4, *tables.EQUAL_LAYERS, "--steps", 10,
-                                       *(["--link", speed] if speed else []))
-                          for speed in (0, *LINKS)] for chapter in CHAPTERS[2:]])
+    """Two ranks: where they have a core each, a rank's sleep on the link helps no other."""
+    words = ["--task", "mlp", "--layers", 16, "--width", 512, "--batch", 256, "--steps", 12]
+    return figures.link([[programs.run(chapter, 2, *words, *(["--link", speed] if speed else []),
+                                       dtype="fp32") for speed in (0, *LINKS)]
+                         for chapter in ("02_distributed_adam", *CHAPTERS[3:])])
 
 
 DRAWN = {"layers": draw_layers, "ownership": draw_ownership, "mountain": draw_mountain,
