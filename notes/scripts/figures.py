@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The house style of the pictures, two ways to keep them, and those that show runs."""
+"""The house style of the pictures, two ways to keep them, and those of measured runs."""
 import hashlib
 import html
 import io
@@ -9,7 +9,7 @@ import re
 from pathlib import Path
 
 import compare
-from runs import CHAPTERS, KINDS, Failure, kinds_of
+from runs import CHAPTERS, Failure
 
 # Its list of fonts; without this it would be written to the reader's home.
 os.environ.setdefault("MPLCONFIGDIR", str(Path(__file__).resolve().parents[2] / "build/matplotlib"))
@@ -86,65 +86,6 @@ def inline(fig):
     label = html.escape(" ".join(fig.get_label().split()))
     return text.replace('<svg style="', f'<svg role="img" aria-label="{label}" '
                         'style="max-width: 100%; height: auto; ', 1)
-
-
-# ---- Figures of the demo ---------------------------------------------------------------------
-
-def loss(runs):
-    """Above, the whole runs; below, their last steps, wide enough to tell the curves apart."""
-    steps = max(len(run.losses) for run in runs)
-    first = max(1, steps - 24)
-    apart = max(compare.difference(run, runs) for run in runs)
-    fig, axes = figure(
-        720, 560, 2, 2, height_ratios=(5, 4), sharey="row",
-        title="Every chapter trains alike: the curves lie on each other" if apart == 0 else
-        f"The chapters' losses differ, by up to {compare.small(apart)}",
-        subtitle="Thick curves lie below thin ones: a run that left the others would be seen")
-    for column, dtype in zip(axes.T, ("fp32", "bf16")):
-        for ax, start in zip(column, (1, first)):
-            for run in runs:
-                if run.dtype == dtype:
-                    i = CHAPTERS.index(run.chapter)
-                    ax.plot(range(start, len(run.losses) + 1),
-                            [math.nan if v is None else v for v in run.losses[start - 1:]],
-                            color=CHAPTER_COLOURS[i], linewidth=13 - 2.3 * i, label=run.number,
-                            solid_capstyle="butt")
-            which = "all" if start == 1 else "the last"
-            ax.set_title(f"{dtype}, {which} {steps - start + 1} steps")
-        column[1].set_xlabel("step")
-    for ax in axes[:, 0]:
-        ax.set_ylabel("loss (nats a byte)")
-    axes[0, 0].legend(title="chapter", loc="upper right", ncols=2)
-    return fig
-
-
-def memory(runs):
-    """Stacked bars of each kind's peak; the formulas are the frames around the pieces."""
-    total = {(run.dtype, run.number): run.memory["total"]["peak"] for run in runs}
-    fp32, bf16 = (total[dtype, "06"] / total[dtype, first]
-                  for dtype, first in (("fp32", "02"), ("bf16", "03")))
-    fig, ax = figure(
-        720, 440, title=f"06 peaks at {100 * fp32:.0f} % of 02's bytes in fp32, at "
-        f"{100 * bf16:.0f} % of 03's in bf16",
-        subtitle=f"Peak of each kind, of the largest of {runs[-1].info['ranks']} ranks")
-    places = [i + (0.8 if run.dtype == "bf16" else 0) for i, run in enumerate(runs)]
-    measured, formula = [0] * len(runs), [0] * len(runs)
-    for kind in kinds_of(runs):
-        for below, what, style in (
-                (measured, "peak", {"color": KIND_COLOURS[KINDS.index(kind)], "label": kind}),
-                (formula, "predicted", {"fill": False, "edgecolor": INK, "linewidth": 1})):
-            sizes = [run.memory[kind][what] / 1e6 for run in runs]
-            bars = ax.bar(places, sizes, 0.7, below, **style)
-            below[:] = [a + b for a, b in zip(below, sizes)]
-    bars.set_label("formula, by kind")
-    ax.plot(places, [run.memory["total"]["peak"] / 1e6 for run in runs], "o", color=INK,
-            markersize=5, label="measured,\nall together")
-    ax.set(ylabel="decimal MB", xlabel="chapter and dtype")
-    ax.set_xticks(places, [f"{run.number}\n{run.dtype}" for run in runs])
-    ax.tick_params(axis="x", length=0)
-    handles, names = ax.get_legend_handles_labels()
-    ax.legend(handles[::-1], names[::-1], loc="upper left", bbox_to_anchor=(1, 1))
-    return fig
 
 
 # ---- Figures of the notes --------------------------------------------------------------------
