@@ -110,3 +110,11 @@ def number(value, form):
 def small(value):
     """A difference: 0 or its power of ten."""
     return "0" if value == 0 else number(value, ".1e")
+
+
+def megabytes(count):
+    """Decimal MB in at most four characters, while there are less than 10 000."""
+    mb = count / 1e6
+    if count == 0:
+        return "0"
+    return f"{mb:.2f}" if mb < 9.995 else f"{mb:.1f}" if mb < 99.95 else f"{mb:.0f}"

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Trains the six chapters on the same text and lays the ten runs side by side.
+"""Trains the six chapters on the same text and lays the ten runs beside each other.
 
 `./tutorial demo` calls this after building. It reads nothing but the programs' own logs, and it
 recomputes every claim from them: exit code 0 means that each claim holds, 1 that one does not.
@@ -10,7 +10,6 @@ import json
 import math
 import platform
 import shlex
-import shutil
 import signal
 import sys
 from datetime import datetime, timezone
@@ -19,19 +18,34 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 import compare  # noqa: E402
 import figures  # noqa: E402
+import report  # noqa: E402
 from compare import number  # noqa: E402
-from runs import CHAPTERS, Failure, Programs, first_line, kinds_of, machine  # noqa: E402
+from findings import Study  # noqa: E402
+from plans import Plans  # noqa: E402
+from runs import CHAPTERS, Failure, Programs, first_line, machine  # noqa: E402
 
 
 def prepare(options):
-    """The ten runs, in the order of the table."""
+    """The ten runs, in the order of the tables, and short ones for the pictures."""
     programs = Programs(options.build, options.mpiexec, options.out)
-    words = ["--steps", options.steps, "--quiet"]
-    words += ["--data", options.data] if options.data else []
-    return [programs.prepare(f"{chapter}_{dtype}.jsonl", chapter, options.ranks, *words,
-                             dtype=dtype)
-            for dtype, chapters in (("fp32", CHAPTERS), ("bf16", CHAPTERS[2:]))
-            for chapter in chapters]
+    common = ["--quiet", *(["--data", options.data] if options.data else [])]
+
+    def run(name, chapter, dtype, *words, trace=False):
+        return programs.prepare(f"{name}.jsonl", chapter, options.ranks, *words, *common,
+                                dtype=dtype, trace=trace)
+
+    ten = [run(f"{chapter}_{dtype}", chapter, dtype, "--steps", options.steps,
+               trace=dtype == "fp32")
+           for dtype, chapters in (("fp32", CHAPTERS), ("bf16", CHAPTERS[2:]))
+           for chapter in chapters]
+    more = [run(f"more/{chapter}_accumulate_{count}", chapter, "fp32", "--steps", 2,
+                "--accumulate", count) for chapter in CHAPTERS[1:] for count in (4, 16)]
+    for chapter, words in (("02_distributed_adam", []), ("04_zero1", []), ("05_zero2", []),
+                           ("06_zero3", ["--prefetch", 0]), ("06_zero3", ["--prefetch", 1])):
+        more += [run("_".join(map(str, (f"more/{chapter}", speed, "gbit", *words[1:]))), chapter,
+                     "fp32", "--steps", 8, "--link", speed, *words, trace=speed == 10)
+                 for speed in (1, 10)]
+    return ten, more
 
 
 def execute(run, ranks):
@@ -42,71 +56,7 @@ def execute(run, ranks):
     print(f"{run.seconds:5.1f} s   loss {number(run.losses[-1], '.4f')}", flush=True)
 
 
-# ---- Printing --------------------------------------------------------------------------------
-
-def megabytes(count):
-    """Decimal MB in at most four characters; the exact integers are in summary.json."""
-    mb = count / 1e6
-    if count == 0:
-        return "0"
-    return f"{mb:.2f}" if mb < 9.995 else f"{mb:.1f}" if mb < 99.95 else f"{mb:.0f}"
-
-
-def print_training(runs):
-    print(f"\n{'':<43}{'final':>8}{'largest':>11}{'elements':>11}{'ms a':>7}")
-    print(f"{'chapter':<20}{'dtype':<6}{'family':<17}{'loss':>8}{'difference':>11}"
-          f"{'sent':>11}{'step':>7}")
-    for run in runs:
-        print(f"{run.chapter:<20}{run.dtype:<6}{run.info['family']:<17}"
-              f"{number(run.losses[-1], '.4f'):>8}"
-              f"{compare.small(compare.difference(run, runs)):>11}"
-              f"{compare.elements_sent(run)[1]:>11}{run.summary['median_ms']:>7.1f}")
-    skipped = [f"{r.chapter} {r.dtype}: {r.summary['skipped_steps']}"
-               for r in runs if r.summary["skipped_steps"]]
-    print("\nLargest difference: of the loss in any step, to 02 in fp32 and to 03 in bf16.\n"
-          "Elements sent: by one rank, a step and parameter. Step: median, slowest rank.\n"
-          f"Skipped steps: {', '.join(skipped) or 'none'}.")
-
-
-def print_memory(runs):
-    """Three lines a kind; the columns are the runs, so that a line shows what a chapter saves."""
-    half = len(CHAPTERS)
-
-    def line(name, cells):
-        cells = [f"{cell:>5}" for cell in cells]
-        print(f"{name:<23}{''.join(cells[:half])}  {''.join(cells[half:])}")
-
-    print(f"\n{'':<23}{'fp32':>5}{'':<{5 * half - 3}}{'bf16':>5}")
-    line("decimal MB", [run.number for run in runs])
-    for kind in [*kinds_of(runs), "total"]:
-        shown = [what for what in ("predicted", "resident", "peak")
-                 if what in runs[0].memory[kind]]
-        for what in shown:
-            line(f"{kind if what == shown[0] else '':<14}{what}",
-                 [megabytes(run.memory[kind][what]) for run in runs])
-    print("\nMaximum over ranks. Resident: held all the time. Peak: with what is borrowed\n"
-          "inside a step; predicted is its formula. The kinds peak at different moments, so\n"
-          "the peak of the total is measured, and at most the sum of the peaks above it.")
-
-
-def print_figures(runs, options):
-    """The curves as text, and two SVG files; without gnuplot the demo goes on without them."""
-    if not shutil.which("gnuplot"):
-        print("\nNo curves and no figures: gnuplot is missing (Debian's package is gnuplot-nox).")
-        return
-    out, losses = options.out, options.out / "loss.dat"
-    loss, memory = out / "loss.svg", out / "memory.svg"
-    figures.write_losses(runs, losses)
-    try:
-        text = figures.draw(out / "curves.gp",
-                            figures.curves_in_text(runs, losses, options.steps))
-        print("\n" + "\n".join(line.rstrip() for line in text.splitlines() if line.strip()))
-        figures.draw(out / "loss.gp", figures.loss(runs, losses, loss, options.steps))
-        figures.draw(out / "memory.gp", figures.memory(runs, options.ranks, memory))
-        print(f"\nThe same as pictures: {loss}, {memory}")
-    except Failure as failure:
-        print(failure)
-
+# ---- The record ------------------------------------------------------------------------------
 
 def print_claims(claims, width=72):
     print()
@@ -117,8 +67,6 @@ def print_claims(claims, width=72):
         if len(problems) > 5:
             print(f"    and {len(problems) - 5} more: claims in summary.json")
 
-
-# ---- The record ------------------------------------------------------------------------------
 
 def row(run, runs):
     """A run as summary.json tells it: the table's numbers, and the log's, not rounded."""
@@ -145,7 +93,7 @@ def write_summary(runs, claims, options):
             "compiler": first_line("c++", "--version"),
             "mpi": runs[1].info["mpi"],
             "meson": first_line("meson", "--version"),
-            "gnuplot": first_line("gnuplot", "--version"),
+            "matplotlib": figures.matplotlib and figures.matplotlib.__version__,
             "python": platform.python_version(),
         },
         "options": {"ranks": options.ranks, "steps": options.steps,
@@ -178,16 +126,20 @@ def parse():
 
 def main():
     options = parse()
-    runs = prepare(options)
+    runs, more = prepare(options)
     print(f"{len(runs)} runs of {options.steps} steps on {options.data or 'notes/corpus.txt'}:")
     for run in runs:
         execute(run, options.ranks)
+    print(f"  {len(more)} short ones: other links, more micro-batches{'':<17}", end="", flush=True)
+    for run in more:
+        run.execute()
+    print(f"{sum(run.seconds for run in more):5.1f} s")
+    study = Study(runs, more, Plans(options.build))
+    report.print_text(study)
     claims = compare.claims(runs, options.ranks)
-    print_training(runs)
-    print_memory(runs)
-    print_figures(runs, options)
     print_claims(claims)
     print(f"\nEvery number is in {options.out / 'summary.json'}, the logs are beside it.")
+    report.write(study, options.out / "report.html")
     if (unlike := compare.unlike_recorded(runs)) is not None:
         claims.append(("the same bits as the README's run", unlike))
         print_claims(claims[-1:], width=0)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Runs the programs and rewrites every measured table and every figure of the pages.
+"""Runs the programs, rewrites every measured table of the pages, and draws every figure anew.
 
 A table stands in a page between the comments `measured: NAME` and `end`; figures go to
 notes/figures. Nothing is built, and nothing is written when a run fails or when a count of bytes
@@ -17,12 +17,14 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 import compare  # noqa: E402
 import figures  # noqa: E402
+import mountain  # noqa: E402
 import ownership  # noqa: E402
 import tables  # noqa: E402
 from runs import CHAPTERS, Failure, Programs, first_line, machine  # noqa: E402
 from tables import ROOT, TABLES  # noqa: E402
 
 FIGURES = ROOT / "notes" / "figures"
+LINKS = (0.25, 0.5, 1, 2, 5, 10, 20)  # Gbit/s
 LAUNCHERS = ("mpiexec.mpich", "mpiexec.hydra", "mpiexec.openmpi", "mpirun.openmpi", "mpiexec")
 OPENING = re.compile(r"^<!-- measured: (.*?) -->$", re.MULTILINE)
 BLOCK = re.compile(r"^<!-- measured: (.*?) -->\n(.*?)^<!-- end -->$", re.MULTILINE | re.DOTALL)
@@ -71,7 +73,9 @@ def stamp(runs):
     return f"\n\n*{where}; {date.today().isoformat()}, commit {commit()}.*"
 
 
-def draw_layers(programs, path):
+# ---- The figures: each function runs what it needs and answers one ----------------------------
+
+def draw_layers(programs):
     curve = tables.curve(programs)
     points = [(layers, 100 * tables.saved(fp32, "resident"), 100 * tables.saved(fp32, "peak"),
                100 * tables.saved(bf16, "peak")) for layers, _, fp32, bf16 in curve]
@@ -79,15 +83,37 @@ def draw_layers(programs, path):
     places = [2.7 * 20 ** (i / 200) for i in range(201)]  # layers, evenly on a logarithmic axis
     formula = [(place, *(100 * float(tables.curve_formula(place, dtype, parameters))
                          for dtype in ("fp32", "bf16"))) for place in places]
-    figures.draw(programs.logs / "layers.gp",
-                 figures.layers(points, formula, tables.CURVE_RANKS, parameters, path))
+    return figures.layers(points, formula, tables.CURVE_RANKS, parameters)
 
 
-def draw_ownership(programs, path):
-    ownership.draw({chapter: tables.sharded(programs, chapter) for chapter in CHAPTERS}, path)
+def draw_ownership(programs):
+    return ownership.draw({chapter: tables.sharded(programs, chapter) for chapter in CHAPTERS})
 
 
-DRAWN = {"layers": draw_layers, "ownership": draw_ownership}
+def draw_mountain(programs):
+    traces = []
+    for chapter in CHAPTERS[1:]:
+        path = programs.logs / f"{chapter}.trace.json"
+        run = programs.run(chapter, 4, *tables.EQUAL_LAYERS, "--steps", 2, "--trace", path)
+        traces.append((chapter, run.dtype, path))
+        traced, counted = mountain.peak(mountain.step_of(path)), run.memory["total"]["peak"]
+        if traced != counted:
+            raise Failure(f"{chapter}: the trace peaks at {traced} bytes, the ledger at {counted}")
+    count = run.info["layers"]
+    return mountain.draw(traces, 4, f"{count} layers of "
+                         f"{tables.spaced(run.info['parameters'] // count)} parameters")
+
+
+def draw_link(programs):
+    """Two ranks: where they have a core each, a rank's sleep on the link helps no other."""
+    words = ["--task", "mlp", "--layers", 16, "--width", 512, "--batch", 256, "--steps", 12]
+    return figures.link([[programs.run(chapter, 2, *words, *(["--link", speed] if speed else []),
+                                       dtype="fp32") for speed in (0, *LINKS)]
+                         for chapter in ("02_distributed_adam", *CHAPTERS[3:])])
+
+
+DRAWN = {"layers": draw_layers, "ownership": draw_ownership, "mountain": draw_mountain,
+         "link": draw_link}
 
 
 def wanted(name, options):
@@ -123,8 +149,9 @@ def rewrite(page, options, programs):
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--only", metavar="NAME", help="this table or figure alone, as in: "
-                        f"{', '.join(TABLES)}, ownership, 'check 04_zero1'")
+    parser.add_argument("--only", metavar="NAME", help="the figures alone, or this table or "
+                        "figure: figures, 'check 04_zero1', "
+                        f"{', '.join(dict.fromkeys([*TABLES, *DRAWN]))}")
     parser.add_argument("--build", type=Path, default=ROOT / "build",
                         help="where the programs are")
     parser.add_argument("--mpiexec", help="the launcher of the built MPI",
@@ -138,26 +165,27 @@ def main():
     options = parse()
     pages = sorted([*(ROOT / "notes").glob("*.md"), ROOT / "README.md",
                     *ROOT.glob("0*/README.md")])
-    drawn = [name for name in DRAWN if wanted(name, options)]
+    to_draw = [name for name in DRAWN if options.only == "figures" or wanted(name, options)]
     try:
         programs = Measured(options.build.resolve(), options.mpiexec, options.torch)
         renewed = [(page, *rewrite(page, options, programs)) for page in pages]
-        FIGURES.mkdir(exist_ok=True)
-        for name in drawn:
+        drawn = {}
+        for name in to_draw:
             print(f"notes/figures/{name}.svg", flush=True)
-            DRAWN[name](programs, FIGURES / f"{name}.svg")
+            drawn[name] = DRAWN[name](programs)
     except Failure as failure:
         print(f"measure.py: {failure}\nNo page was changed.", file=sys.stderr)
         return 1
     if not drawn and not any(names for _, _, names in renewed):
-        print(f"measure.py: no page has a table {options.only!r}", file=sys.stderr)
+        print(f"measure.py: there is no table or figure {options.only!r}", file=sys.stderr)
         return 2
     print()
     for page, content, names in renewed:
         if names:
             page.write_text(content)
             print(f"rewrote in {page.relative_to(ROOT)}: {', '.join(names)}")
-    for name in drawn:
+    for name, figure in drawn.items():
+        figures.save(figure, FIGURES / f"{name}.svg")
         print(f"drew notes/figures/{name}.svg")
     return 0
 

@@ -1,85 +1,72 @@
 # SPDX-License-Identifier: MIT
 """Draws who holds what: a layer of 12 parameters on three ranks, in each chapter."""
+import math
+
+from figures import INK, KIND_COLOURS, figure
 from runs import CHAPTERS
 
-PAGE = """\
-<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" \
-viewBox="0 0 {width} {height}" font-family="Helvetica,Arial,sans-serif" font-size="14" \
-fill="#333333">
-<rect width="{width}" height="{height}" fill="#ffffff"/>
-{body}
-</svg>
-"""
-COLOURS = {"parameters": "#2f6db3", "gradients": "#e58a2b", "optimizer": "#3d9a6a"}
-TINTS = {"parameters": "#c3d7ec", "gradients": "#f8ddc0", "optimizer": "#c6e3d5"}
-COLUMNS = (("parameters", "parameters"), ("gradients", "gradients"),
-           ("optimizer", "master weights"), ("optimizer", "momentum"), ("optimizer", "variance"))
+COLUMNS = ((0, "parameters"), (1, "gradients"), (2, "master weights"), (2, "momentum"),
+           (2, "variance"))  # the kind of each, and its name
+STATE = ("parameters", "gradients", "optimizer")
 COUNT, RANKS = 12, 3
-CELL, GAP, LEFT, ROW, TOP = 9, 22, 290, 17, 136
+CELL, GAP, LEFT, ROW, TOP, RIGHT = 6, 14, 206, 15, 48, 704  # pixels
 X = [LEFT + column * (COUNT * CELL + GAP) for column in range(6)]  # of each column, and the end
 
 
-def text(x, y, words, size=14, anchor="start", colour="#333333", weight="normal"):
-    return (f'<text x="{x}" y="{y}" font-size="{size}" text-anchor="{anchor}" fill="{colour}" '
-            f'font-weight="{weight}">{words}</text>')
+def cells(ax, x, bottom, count, height, colour, shared):
+    """A row of parameters in one path with gaps; paler where every rank holds the same."""
+    edges = [x + i * CELL + part for i in range(count) for part in (0, CELL - 1)]
+    ax.stairs(([bottom - height, math.nan] * count)[:-1], edges, baseline=bottom, fill=True,
+              color=colour, alpha=0.35 if shared else 1, linewidth=0)
 
 
-def box(x, y, width, height, fill):
-    return (f'<rect x="{x}" y="{y}" width="{width}" height="{height}" fill="{fill}" '
-            'stroke="none"/>')
-
-
-def line(path, colour):
-    return f'<path d="{path}" fill="none" stroke="{colour}"/>'
-
-
-def chapter_rows(chapter, shards, y):
+def chapter_rows(ax, chapter, shards, y):
     """A chapter's rows, one a rank, and the bytes that each rank holds."""
     mixed, alone = chapter >= "03", chapter == "01_adam"
-    lines = [text(24, y + 12, chapter, 15, weight="bold")]
+    ax.text(0, y + 10, chapter, weight="bold", size=12)
     for rank in range(1 if alone else RANKS):
-        top, total = y + rank * ROW, 0
-        lines.append(text(LEFT - 16, top + 11, "one process" if alone else f"rank {rank}", 12,
-                          "end", "#777777"))
+        bottom, total = y + rank * ROW + 11, 0
+        ax.text(LEFT - 10, bottom - 1, "one process" if alone else f"rank {rank}", size=11,
+                ha="right", alpha=0.7)
         for x, (kind, name) in zip(X, COLUMNS):
             if name == "master weights" and not mixed:
                 if rank == 0:
-                    lines.append(text(x, top + 11, "the parameters", 12, colour="#777777"))
+                    ax.text(x, bottom - 1, "the parameters", size=10, alpha=0.7)
                 continue
-            size = 2 if mixed and kind != "optimizer" else 4
-            cut = kind in shards
+            size = 2 if mixed and kind < 2 else 4
+            cut = STATE[kind] in shards
             count = COUNT // RANKS if cut else COUNT
-            first = rank * count if cut else 0
-            colour = (COLOURS if cut or alone else TINTS)[kind]
-            lines.append(box(x, top, COUNT * CELL, 12, "#f4f4f4") + "".join(
-                box(x + i * CELL, top + 12 - 3 * size, CELL - 1, 3 * size, colour)
-                for i in range(first, first + count)))
+            ax.fill_between((x, x + COUNT * CELL), bottom - 11, bottom, color=INK, alpha=0.06,
+                            linewidth=0)
+            cells(ax, x + (rank * count * CELL if cut else 0), bottom, count, 2.75 * size,
+                  KIND_COLOURS[kind], not (cut or alone))
             total += size * count
-        lines.append(text(X[5] + 72, top + 11, total, 14, "end"))
-    return lines
+        ax.text(RIGHT, bottom - 1, total, ha="right", size=12)
 
 
-def draw(shards, path):
-    """shards: by chapter, the kinds of which a rank holds a part; path: of the SVG file."""
-    right, width, optimizer = X[5], X[5] + 96, X[2]
-    body = [text(24, 36, "Who holds what", 20, weight="bold"),
-            text(24, 60, f"A layer of {COUNT} parameters on {RANKS} ranks, between two steps. "
-                 "A cell is a parameter, its height the bytes it takes: 2 or 4.",
-                 colour="#555555"),
-            text((optimizer + right - GAP) / 2, 92, "optimizer state", anchor="middle"),
-            line(f"M{optimizer} 103v-5H{right - GAP}v5", "#999999"),
-            text(right + 72, 118, "bytes a rank", anchor="end")]
-    body += [text(x + COUNT * CELL / 2, 118, name, anchor="middle")
-             for x, (_, name) in zip(X, COLUMNS)]
+def draw(shards):
+    """shards: by chapter, the kinds of which a rank holds a part."""
+    fig, ax = figure(
+        720, 434, title="Each ZeRO stage cuts one kind more, until nothing is held twice",
+        subtitle=f"A layer of {COUNT} parameters on {RANKS} ranks, between two steps. A cell is a "
+        "parameter,\nits height the bytes it takes: 2 or 4")
+    ax.set_axis_off()
+    end = X[5] - GAP
+    ax.text((X[2] + end) / 2, 8, "optimizer state", ha="center")
+    ax.plot((X[2], X[2], end, end), (18, 14, 14, 18), color=INK, alpha=0.5, linewidth=1)
+    ax.text(RIGHT, 34, "bytes a rank", ha="right", size=11)
+    for x, (_, name) in zip(X, COLUMNS):
+        ax.text(x + COUNT * CELL / 2, 34, name, ha="center", size=11)
     y = TOP
     for chapter in CHAPTERS:
-        body.append(line(f"M24 {y - 5}H{width - 24}", "#dddddd"))
-        body += chapter_rows(chapter, shards[chapter], y + 2)
-        y += (1 if chapter == "01_adam" else RANKS) * ROW + 13
-    body.append(line(f"M24 {y - 5}H{width - 24}", "#dddddd"))
-    for x, colours, words in ((24, COLOURS, "held by one rank alone"),
-                              (290, TINTS, "held whole by every rank")):
-        body += [box(x + i * 14, y + 12, 12, 12, colour)
-                 for i, colour in enumerate(colours.values())]
-        body.append(text(x + 50, y + 23, words, colour="#555555"))
-    path.write_text(PAGE.format(width=width, height=y + 44, body="\n".join(body)))
+        ax.axhline(y - 4, color=INK, alpha=0.15, linewidth=1)
+        chapter_rows(ax, chapter, shards[chapter], y + 2)
+        y += (1 if chapter == "01_adam" else RANKS) * ROW + 10
+    ax.axhline(y - 4, color=INK, alpha=0.15, linewidth=1)
+    for x, shared, words in ((0, False, "held by one rank alone"),
+                             (LEFT, True, "held whole by every rank")):
+        for i, colour in enumerate(KIND_COLOURS[:3]):
+            cells(ax, x + 2 * i * CELL, y + 17, 2, 11, colour, shared)
+        ax.text(x + 7 * CELL, y + 16, words)
+    ax.set(xlim=(0, RIGHT), ylim=(y + 22, 0))
+    return fig

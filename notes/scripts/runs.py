@@ -48,6 +48,7 @@ class Run:
     words: list  # its own options, without --log
     command: list
     log: Path
+    label: str = ""  # what a comparison calls it
 
     @property
     def number(self):
@@ -66,6 +67,10 @@ class Run:
         start = time.monotonic()
         self.printed = output_of(self.command)
         self.seconds = time.monotonic() - start
+        self.read()
+
+    def read(self):
+        """What its log tells."""
         self.info, self.steps, self.summary = read_log(self.log)
         self.dtype, self.memory = self.info["dtype"], self.summary["memory"]
         self.losses = [step["loss"] for step in self.steps]
@@ -87,9 +92,9 @@ class Programs:
             raise Failure(f"{path} is missing; build first: ninja -C build")
         return str(path)
 
-    def prepare(self, log, chapter, ranks, *arguments, dtype=None):
+    def prepare(self, log, chapter, ranks, *arguments, dtype=None, trace=False):
         """A run to execute; 01 sees the samples of all ranks as micro-batches of its one process,
-        and 01 and 02, always in fp32, take no dtype."""
+        and 01 and 02, always in fp32, take no dtype. trace: it lies beside the log."""
         words = [str(argument) for argument in arguments]
         if dtype and chapter >= "03":
             words = ["--dtype", dtype, *words]
@@ -99,6 +104,7 @@ class Programs:
             launch = [*self.mpiexec, "-n", str(ranks)]
         log = self.logs / log
         command = [*launch, self.program(chapter), *words, "--log", str(log)]
+        command += ["--trace", str(log.with_suffix(".trace.json"))] if trace else []
         return Run(chapter, ranks, dtype, words, command, log)
 
     def plan(self, chapter, ranks, *arguments):
@@ -134,7 +140,7 @@ def read_log(path):
     lines = [json.loads(line, parse_constant=no_constant)
              for line in Path(path).read_text().splitlines()]
     if not lines or "summary" not in lines[-1]:
-        raise Failure(f"{path}: an incomplete log")
+        raise Failure(f"{path} is incomplete: without the summary its run has not ended", 3)
     return lines[0]["run"], lines[1:-1], lines[-1]["summary"]
 
 

@@ -205,10 +205,12 @@ def layers(programs):
 
 # ---- Tables of the notes ---------------------------------------------------------------------
 
+EQUAL_LAYERS = ("--task", "mlp", "--layers", 16, "--width", 512, "--batch", 32)
+
+
 def ledger(programs):
     """Every kind in 03 to 06, on a model of many equal layers."""
-    runs = [programs.run(chapter, 4, "--task", "mlp", "--layers", 16, "--width", 512,
-                         "--batch", 32, "--steps", 2) for chapter in CHAPTERS[2:]]
+    runs = [programs.run(chapter, 4, *EQUAL_LAYERS, "--steps", 2) for chapter in CHAPTERS[2:]]
     rows = [[kind if kind in KINDS else "all together",
              *(mb(run.memory[kind]["resident"], run.memory[kind]["peak"]) for run in runs)]
             for kind in [*kinds_of(runs), "total"]]

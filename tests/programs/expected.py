@@ -14,7 +14,8 @@ def names_of_options(chapter):
     names = ("task data steps batch accumulate width layers lr beta1 beta2 eps weight-decay clip "
              "seed log quiet plan device").split()
     names += ["timeout", "trace", "memory"]
-    names += ["ranks", "comm", "reduce", "check-every", "link", "latency"] if chapter in ON_RANKS else []
+    on_ranks = ["ranks", "comm", "reduce", "check-every", "link", "latency"]
+    names += on_ranks if chapter in ON_RANKS else []
     names += ["dtype", "loss-scale"] if chapter in MIXED else []
     names += ["prefetch"] if chapter == "06_zero3" else []
     return [f"--{name}" for name in names]

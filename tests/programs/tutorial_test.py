@@ -28,6 +28,8 @@ REFUSED = [
     ("demo --ranks 99999999999999999999", 2, "takes 1 to 999999"),
     ("demo --steps 1e3", 2, "not '1e3'"), ("demo fast", 2, "unknown option 'fast'"),
     ("demo --data no.txt", 3, "/no.txt is not a file that can be read"),
+    ("compare --all", 2, "unknown option '--all'"), ("compare", 3, "has no logs: run ./tutorial"),
+    ("compare no.jsonl", 3, "/elsewhere/no.jsonl cannot be read: No such file"),
 ]
 
 

@@ -30,9 +30,9 @@ std::vector<std::int64_t> sizes() {
 }
 
 /// A communicator for vectors of up to `own` elements a rank.
-Communicator communicator(Dtype dtype = Dtype::fp32, std::int64_t own = sizes().back(),
-                          double link = 0, double latency = 0) {
-  Options options{.dtype = dtype, .link = link, .latency = latency};
+Communicator communicator(Dtype dtype = Dtype::fp32, std::int64_t own = sizes().back()) {
+  Options options;
+  options.dtype = dtype;
   return ranks().communicator(options, Layout({own * ranks().size}, ranks().rank, ranks().size));
 }
 
@@ -317,41 +317,6 @@ TEST_CASE("who is still waited for is known all the time, and nobody is when all
   }
   CHECK((last_alone || ranks().rank > 0));
   CHECK(missing().empty());
-}
-
-TEST_CASE("a link's time: for each other rank the latency and its part of the vector") {
-  CHECK((Link{10, 50}.time(1'000'000, 4) == std::chrono::microseconds(3 * (50 + 200))));
-  CHECK((Link{0, 50}.time(1'000'000, 4) == std::chrono::microseconds(150)));
-  CHECK((Link{8, 0}.time(3'000'000, 3) == std::chrono::milliseconds(2)));
-  CHECK((Link{8, 50}.time(3'000'000, 1) == std::chrono::milliseconds(0)));
-  CHECK_FALSE(Link().modelled());
-}
-
-TEST_CASE("on a modelled link a collective takes its time, from when the last rank is there") {
-  using namespace std::chrono_literals;
-  // 100 ms for each other rank, half of it latency: 8000 fp32 to each at 5.12 Mbit/s.
-  Communicator comm = communicator(Dtype::fp32, 8000, 5.12e-3, 50'000);
-  Stream stream("test", device(), Stream::Mode::worker);
-  const Vector vector(Dtype::fp32, 8000, small_integer);
-  const auto check = [&](auto least, const std::function<void()>& collective) {
-    comm.gather(std::vector<std::uint64_t>{0});  // all begin together
-    const auto begin = std::chrono::steady_clock::now();
-    collective();
-    stream.synchronise();
-    const auto took = std::chrono::steady_clock::now() - begin;
-    CHECK(took >= (ranks().size - 1) * least);
-    CHECK(took < (ranks().size - 1) * (least + 45ms) + 45ms);
-  };
-  check(100ms, [&] { comm.all_gather(stream, vector.full()); });
-  check(100ms, [&] { comm.reduce_scatter_mean(stream, vector.full(), vector.shard()); });
-  check(200ms, [&] { comm.all_reduce_mean(stream, vector.full()); });
-  Sums sums = sums_of(1, 2);
-  check(50ms, [&] { comm.sum(stream, sums); });
-  if (ranks().size != 2) return;
-  check(170ms, [&] {
-    if (ranks().rank == 1) std::this_thread::sleep_for(70ms);
-    comm.all_gather(stream, vector.full());
-  });
 }
 
 TEST_CASE("wrong sizes and dtypes are refused before anything is sent") {

@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: MIT
+"""What logs count: the bytes that a rank holds, the elements that it sends, the time of a step."""
+from fractions import Fraction
+
+import figures
+import logs
+from compare import elements_sent, megabytes, wrong_bytes, wrong_traffic
+from findings import Section, Table, picture
+from runs import KINDS, Failure, kinds_of
+from tables import spaced
+
+STATE = KINDS[:3]  # parameters, gradients, optimizer
+PHASES = ("forward", "backward", "update")
+PHASE_COLOURS = figures.CHAPTER_COLOURS[:3]
+BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}  # of an element that is sent
+
+
+# ---- Bytes -----------------------------------------------------------------------------------
+
+def summed(run, what, kinds=STATE):
+    return sum(run.memory[kind][what] for kind in kinds)
+
+
+def bytes_table(study):
+    kinds = kinds_of(study.runs)
+    rows = []
+    for run in study.runs:
+        for name, what in ((run.label, "resident"), ("  peak", "peak")):
+            total = run.memory["total"][what]
+            rows.append([name, *(megabytes(run.memory[kind][what]) for kind in kinds),
+                         megabytes(total), megabytes(run.info["ranks"] * total)])
+    return Table(["run: resident", *kinds, "all", "all\nranks"], rows, "Bytes in decimal MB",
+                 "Of the rank that has most; all ranks: so often. Resident: held all the time. "
+                 "Peak: with what is borrowed inside a step. The kinds peak at different moments, "
+                 "so the peak of all is at most the sum of the peaks.")
+
+
+def shares(study):
+    """[(run, {kind: bytes of data parallelism})] of those runs for which these are known."""
+    found = []
+    for run in study.runs:
+        beside = logs.plain(run, study.runs)
+        try:
+            found.append((run, beside.memory if beside else
+                          next(iter(study.plans.like(run).values()))["kinds"]))
+        except Failure:
+            pass  # there is no planner; that it is missing is said where the formulas stand
+    return found
+
+
+def resident(kinds):
+    return sum(kinds[kind]["resident"] for kind in STATE)
+
+
+def percent(a, b):
+    return f"{100 * a / b:.1f}"
+
+
+def share_table(study):
+    def of(run, whole, kinds):
+        return " / ".join(percent(summed(run, what, kinds), sum(whole[k][what] for k in kinds))
+                          for what in ("resident", "peak"))
+
+    rows = [[run.label, *(of(run, whole, kinds) for kinds in (*([kind] for kind in STATE), STATE)),
+             percent(summed(run, "predicted_resident"), resident(whole))]
+            for run, whole in shares(study)]
+    return Table(["run", *STATE, "all three", "theory"], rows,
+                 "Resident / peak bytes of a rank in % of those of data parallelism",
+                 "Data parallelism: 02 in fp32, 03 in 16 bits. Theory: the chapter's formula of "
+                 "what is held, which knows no borrowed layers.")
+
+
+def bytes_figure(study):
+    kinds, runs = kinds_of(study.runs), study.runs
+    fig, axes = picture(720, 90 + 40 * len(runs), "Resident and peak bytes by kind of every run")
+    for i, run in enumerate(runs):
+        for y, height, what, formula in ((i - 0.17, 0.3, "resident", "predicted_resident"),
+                                         (i + 0.2, 0.4, "peak", "predicted")):
+            left = predicted = 0
+            for kind in kinds:
+                colour = figures.KIND_COLOURS[KINDS.index(kind)]
+                size = run.memory[kind][what] / 1e6
+                axes.barh(y, size, height, left, color=colour, label=kind if i == 0 and
+                          what == "peak" else None)
+                left += size
+                predicted += run.memory[kind][formula] / 1e6
+                axes.plot([predicted] * 2, [y - height / 2, y + height / 2], color=figures.INK,
+                          linewidth=1.5)
+    axes.set_yticks(range(len(runs)), [run.label for run in runs])
+    axes.invert_yaxis()
+    axes.grid(axis="y", visible=False)
+    axes.grid(axis="x")
+    axes.set_xlabel("decimal MB of the rank that has most")
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4)
+    return fig
+
+
+def memory(study):
+    known = shares(study)
+    if known:
+        run, whole = min(known, key=lambda pair: summed(pair[0], "resident") / resident(pair[1]))
+        held, peak = (percent(summed(run, what), resident(whole)) for what in ("resident", "peak"))
+        title = (f"{run.label} holds {held} % of data parallelism's state, and {peak} % at its "
+                 "peaks")
+    else:
+        run = min(study.runs, key=lambda r: r.memory["total"]["resident"])
+        least = megabytes(run.memory["total"]["resident"])
+        title = f"{run.label} holds the fewest bytes: {least} MB"
+    tables = [share_table(study)] if known else []
+    return Section(title, "Above what is resident, held all the time; below the peaks, with what "
+                   "is borrowed inside a step. Strokes: the formulas.",
+                   [lambda: bytes_figure(study)], [*tables, bytes_table(study)],
+                   [[sentence] for sentence in wrong_bytes(study.runs)])
+
+
+# ---- Traffic and time ------------------------------------------------------------------------
+
+def communication(run, what):
+    """Milliseconds a step, exposed or hidden; a dash where the log does not tell."""
+    times = [run.summary["traffic"]["phases"][phase].get(f"{what}_ms") for phase in PHASES]
+    known = [time for time in times if time is not None]
+    return f"{sum(known):.2f}" if known else "–"
+
+
+def sent(run, what="counted"):
+    """Elements by one rank in a step, by phase; by formula what a library sends uncounted."""
+    phases = run.summary["traffic"]["phases"]
+    return [Fraction(phases[phase]["predicted" if phases[phase][what] is None else what],
+                     len(run.steps)) for phase in PHASES]
+
+
+def traffic_table(study):
+    rows = []
+    for run in study.runs:
+        elements = float(sum(sent(run)))
+        rows.append([run.label, spaced(round(elements)), elements_sent(run)[1],
+                     megabytes(elements * BYTES[run.dtype]), f"{run.summary['median_ms']:.1f}",
+                     *(communication(run, what) for what in ("exposed", "hidden"))])
+    return Table(["run", "elements\na step", "a\nparameter", "MB\na step", "ms\na step",
+                  "ms\nexposed", "ms\nhidden"], rows, "What a rank sends, and the time of a step",
+                 "Sent by one rank, and its decimal MB in the run's dtype. Step: median, slowest "
+                 "rank. Exposed: communication during which nothing was computed; hidden: beside "
+                 "computing.")
+
+
+def traffic_figure(study):
+    runs = study.runs
+    fig, axes = picture(720, 110 + 30 * len(runs), "Elements sent by every run in each phase")
+    for i, run in enumerate(runs):
+        for y, what, name, style in ((i - 0.17, "counted", "counted", {}),
+                                     (i + 0.2, "predicted", "by formula", {"alpha": 0.45})):
+            left = 0
+            for p, (phase, elements) in enumerate(zip(PHASES, sent(run, what))):
+                elements = float(elements) / 1e6
+                axes.barh(y, elements, 0.33, left, color=PHASE_COLOURS[p], **style,
+                          label=f"{phase}, {name}" if i == 0 else None)
+                left += elements
+    axes.set_yticks(range(len(runs)), [run.label for run in runs])
+    axes.invert_yaxis()
+    axes.grid(axis="y", visible=False)
+    axes.grid(axis="x")
+    axes.set_xlabel("million elements that a rank sends in a step")
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
+    return fig
+
+
+def traffic(study):
+    wrong = wrong_traffic(study.runs)
+    most = max(study.runs, key=lambda run: elements_sent(run)[0])
+    least = min((run for run in study.runs if run.ranks > 1), default=most,
+                key=lambda run: elements_sent(run)[0])
+    title = "No rank sends anything" if not elements_sent(most)[0] else \
+        f"{most.label} sends {elements_sent(most)[1]} elements a parameter and step" + (
+            f", {least.label} {elements_sent(least)[1]}" if least is not most else "")
+    title += "; the counts differ from the formulas" if wrong else ", as the formulas say"
+    return Section(title, "The elements that left a rank, counted where they left it, and below "
+                   "them, lighter, those of the chapter's formula.",
+                   [lambda: traffic_figure(study)], [traffic_table(study)],
+                   [[sentence] for sentence in wrong])

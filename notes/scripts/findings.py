@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: MIT
+"""What a comparison is made of, and its first finding: where losses and parameters part."""
+import math
+from dataclasses import dataclass, field
+
+import differences
+import figures
+import logs
+from compare import largest_difference, number, small
+from differences import exactly, ulps
+
+COUNT = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
+
+
+@dataclass
+class Table:
+    """Words and numbers; the first column, and what is no number, stands left. A head may have
+    several lines."""
+    head: list
+    rows: list
+    caption: str = ""
+    note: str = ""
+
+
+@dataclass
+class Section:
+    """A finding, what shows it, and its numbers."""
+    title: str
+    words: str = ""
+    figures: list = field(default_factory=list)
+    tables: list = field(default_factory=list)
+    points: list = field(default_factory=list)  # lists of sentences
+
+
+@dataclass
+class Study:
+    """Runs that lie beside each other, and short ones of which a few pictures take a point."""
+    runs: list
+    more: list
+    plans: object  # the programs' own formulas
+
+    def __post_init__(self):
+        for run, label in zip(self.runs, logs.labels(self.runs)):
+            run.label = label
+        pairs = [(run, logs.reference(run, self.runs)) for run in self.runs]
+        self.compared = [differences.compared(run, other) for run, other in pairs if other]
+
+    def against(self, run):
+        """Its comparison; None for the first run, which is compared with none."""
+        return next((c for c in self.compared if c.run is run), None)
+
+    def by_dtype(self):
+        return {run.dtype: [r for r in self.runs if r.dtype == run.dtype] for run in self.runs}
+
+
+def picture(width, height, words, *rows, **subplots):
+    """A figure under a heading of the page; words: what it shows, for those who cannot see it."""
+    fig, axes = figures.figure(width, height, *rows, **subplots)
+    fig.set_label(words)
+    return fig, axes
+
+
+def several(count, what):
+    return f"{COUNT[count] if count < len(COUNT) else count} {what}{'s' * (count != 1)}"
+
+
+def listed(words):
+    *most, last = words
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+# ---- Losses ----------------------------------------------------------------------------------
+
+def runs_table(study):
+    rows = []
+    for run in study.runs:
+        c = study.against(run)
+        largest = small(largest_difference(run, c.reference)) if c else ""
+        rows.append([run.label, run.log.stem, run.dtype, run.info["ranks"],
+                     run.info["options"]["accumulate"], run.info["device"], len(run.steps),
+                     number(run.losses[-1], ".4f"), largest])
+    return Table(["run", "log", "dtype", "ranks", "A", "device", "steps", "final\nloss",
+                  "largest\ndifference"], rows,
+                 note="A: micro-batches a step. Largest difference: of the loss in any step, to "
+                 "the first run of its dtype, or else to the first of all.")
+
+
+def bits_table(study):
+    rows = []
+    for c in study.compared:
+        first = f"step {c.parted[0][0]}, digit {differences.digit(*c.parted[0][1:])}" \
+            if c.parted else "none" if c.steps else "no common step"
+        layer = "of other steps" if c.layers is None else \
+            f"differ, layer {c.layers[0]} first" if c.layers else "the same bits"
+        rows.append([c.run.label, c.reference.label, len(c.steps), first, layer])
+    return Table(["run", "against", "steps", "first difference", "parameters"], rows)
+
+
+def sentences(c):
+    """What parts a run from its reference, exactly, and why."""
+    run, other = c.run.label, c.reference.label
+    lines = []
+    if c.parted:
+        step, theirs, own = c.parted[0]
+        apart = abs(ulps(theirs, own))
+        by = f", {apart} fp32 number{'s' * (apart != 1)} apart" if math.isfinite(apart) else ""
+        lines.append(f"{run} leaves {other} in step {step}, in digit "
+                     f"{differences.digit(theirs, own)} of the loss: {exactly(theirs)} there, "
+                     f"{exactly(own)} here{by}. {len(c.parted)} of {len(c.steps)} steps differ.")
+    else:
+        lines.append(f"{run} has the bits of {other} in "
+                     f"{'all ' if c.layers is not None else ''}{len(c.steps)} losses.")
+    if c.layers is None:
+        lines.append(f"They took {len(c.run.steps)} and {len(c.reference.steps)} steps: of these "
+                     "the common ones are compared, and not the parameters at the end.")
+    elif c.layers:
+        count = max(len(r.summary["layer_digests"]) for r in (c.run, c.reference))
+        lines.append(f"The parameters at the end differ in {len(c.layers)} of {count} layers, "
+                     f"layer {c.layers[0]} is the first.")
+    elif c.parted:
+        lines.append("The parameters at the end are the same to the last bit.")
+    if c.defect:
+        lines.append("Nothing in which the runs differ may change bits, and yet bits differ: this "
+                     "is a defect. Run both again: if the bits of one change, a race or a broken "
+                     "machine is to blame. If they stay, look at the first layer and step above, "
+                     "and run ./tutorial test, whose tests of \"the same run\" must find it.")
+    elif not c.same:
+        by_effect = {}
+        for reason in c.reasons:
+            by_effect.setdefault(reason.effect, []).append(str(reason))
+        lines += [f"Why: {'; '.join(names)}: {effect}." for effect, names in by_effect.items()
+                  if effect]
+    idle = [str(reason) for reason in told(c) if not reason.effect]
+    if idle:
+        lines.append(f"Without effect on bits: {'; '.join(idle)}.")
+    return lines
+
+
+def told(c):
+    """The differences of two runs that are worth a word."""
+    return [r for r in c.reasons if r.effect or r.name not in ("log", "trace", "quiet", "steps")]
+
+
+def the_same(study):
+    """One sentence for all runs with their references' bits that differ in the same from them."""
+    labels = {}
+    for c in study.compared:
+        if c.same and told(c) and c.layers is not None:
+            labels.setdefault("; ".join(map(str, told(c))), []).append(c.run.label)
+    return [[f"The same bits although {differ}: {listed(runs)}."] for differ, runs in labels.items()]
+
+
+def loss_figure(study, dtype, runs):
+    """Above the losses, below how many fp32 numbers each lies from its reference's."""
+    alone = len({run.chapter for run in runs}) == len(runs)
+    fig, (above, below) = picture(
+        720, 480, f"Losses in {dtype} over the steps, and their differences", 2, sharex=True,
+        height_ratios=(3, 2))
+    above.set_title(f"losses in {dtype}")
+    largest = 1
+    for i, run in enumerate(runs):
+        steps = [step["step"] for step in run.steps]
+        colour = figures.CHAPTER_COLOURS[(logs.place(run) if alone else i) %
+                                         len(figures.CHAPTER_COLOURS)]
+        width = 1.5 + 2 * min(len(runs) - 1 - i, 5)
+        losses = [math.nan if loss is None else loss for loss in run.losses]
+        above.plot(steps, losses, color=colour, linewidth=width, label=logs.short(run, runs))
+        c = study.against(run)
+        if c and c.reference.dtype == dtype:
+            apart = [ulps(theirs, own) for _, theirs, own in c.steps]
+            finite = [a for a in apart if math.isfinite(a)] or [0]
+            largest = max(largest, *map(abs, finite))
+            below.plot([step for step, *_ in c.steps],
+                       [a if math.isfinite(a) else math.nan for a in apart],
+                       color=colour, linewidth=width, drawstyle="steps-mid")
+    above.set_ylabel("loss (nats a byte)" if runs[0].info["options"].get("task") == "text"
+                     else "loss")
+    above.legend(title="chapter" if alone else None)
+    below.set_yscale("symlog", linthresh=1, linscale=0.5)
+    powers = [10 ** k for k in range(0, 10, 1 + int(math.log10(largest)) // 3)
+              if 10 ** k <= 10 * largest]
+    below.set_yticks([-p for p in powers] + [0] + powers)
+    below.set_yticklabels([f"-{p:,}" for p in powers] + ["0: the same bits"]
+                          + [f"+{p:,}" for p in powers])
+    below.minorticks_off()
+    below.set_ylim(-powers[-1], powers[-1])
+    below.set_xlabel("step")
+    below.set_title(f"fp32 numbers between a loss and that of {logs.short(runs[0], runs)}")
+    return fig
+
+
+def losses(study):
+    titles = []
+    for dtype, runs in study.by_dtype().items():
+        pairs = [c for run in runs for c in [study.against(run)]
+                 if c and c.reference.dtype == dtype]
+        parted = [c for c in pairs if c.parted]
+        if not pairs:
+            titles.append(f"{dtype}: one run")
+        elif parted:
+            first = min(parted, key=lambda c: c.parted[0][0])
+            titles.append(f"{dtype}: {logs.short(first.run, runs)} leaves "
+                          f"{logs.short(first.reference, runs)} in step {first.parted[0][0]}, in "
+                          f"digit {differences.digit(*first.parted[0][1:])}")
+        else:
+            titles.append(f"{dtype}: {several(len(runs), 'run')}, the same bits in "
+                          f"{'all ' if all(c.layers is not None for c in pairs) else ''}"
+                          f"{min(len(c.steps) for c in pairs)} losses")
+    return Section(
+        "; ".join(titles),
+        "Above, the losses: thick curves lie below thin ones, so a run that left the others would "
+        "show. Below, how many numbers of fp32 lie between a run's loss and its reference's: one "
+        "is the least difference that there is.",
+        [lambda dtype=dtype, runs=runs: loss_figure(study, dtype, runs)
+         for dtype, runs in study.by_dtype().items()],
+        [runs_table(study), bits_table(study)],
+        the_same(study)
+        + [sentences(c) for c in study.compared if not c.same or c.layers is None])

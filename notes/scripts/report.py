@@ -1,0 +1,151 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Lays runs beside each other by their logs: as text, and as a page with pictures.
+
+`./tutorial compare` calls this, and `./tutorial demo` what makes the page. Exit code 0 means that
+bits differ only where the logs say why, and that bytes and traffic equal their formulas; 1 that
+something does not hold.
+"""
+import argparse
+import signal
+import sys
+import textwrap
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+import counts  # noqa: E402
+import findings  # noqa: E402
+import formulas  # noqa: E402
+import logs  # noqa: E402
+import page  # noqa: E402
+import traces  # noqa: E402
+from compare import wrong_bytes, wrong_traffic  # noqa: E402
+from plans import Plans  # noqa: E402
+from runs import Failure  # noqa: E402
+from tables import spaced  # noqa: E402
+
+WIDTH = 80
+IN_TEXT = {"Losses": findings.losses, "Bytes": counts.memory, "Traffic": counts.traffic}
+ON_PAGE = {"Memory over a step": traces.mountains, "Who works when": traces.timelines,
+           "Step time over link speed": formulas.link, "Saving over layers": formulas.layers,
+           "Elements sent over micro-batches": formulas.accumulation}
+SHORT = {"parameters": "param.", "gradients": "grads", "optimizer": "optim.",
+         "communication": "comm.", "activations": "activ.", "workspace": "work.",
+         "resident": "held"}
+
+
+def text_of(table):
+    """A table in columns of a terminal."""
+    head = [[SHORT.get(line, line) for line in cell.split("\n")] for cell in table.head]
+    deep = max(map(len, head))
+    lines = list(zip(*([""] * (deep - len(cell)) + cell for cell in head)))
+    lines += [[str(cell) for cell in row] for row in table.rows]
+    columns = list(zip(*lines))
+    widths = [max(map(len, column)) for column in columns]
+    left = [i == 0 or not all(map(page.is_number, column[deep:]))
+            for i, column in enumerate(columns)]
+    gap = min(2, max(1, (WIDTH - sum(widths)) // max(1, len(widths) - 1)))
+    widths[0] = max(8, min(widths[0], WIDTH - sum(widths[1:]) - gap * (len(widths) - 1)))
+
+    def cell(text, width, is_left):
+        text = text if len(text) <= width else "…" + text[1 - width:]
+        return f"{text:<{width}}" if is_left else f"{text:>{width}}"
+
+    return "\n".join((" " * gap).join(map(cell, line, widths, left)).rstrip() for line in lines)
+
+
+def wrapped(text, indent=""):
+    return textwrap.fill(text, WIDTH, initial_indent=indent, subsequent_indent=indent,
+                         break_long_words=False, break_on_hyphens=False)
+
+
+def print_section(section):
+    print(f"\n{wrapped(section.title + '.')}")
+    for table in section.tables:
+        if table.caption:
+            print(f"\n{wrapped(table.caption)}:", end="")
+        print(f"\n{text_of(table)}")
+        if table.note:
+            print(wrapped(table.note))
+    for first, *rest in section.points:
+        print("\n".join(["", wrapped(first), *(wrapped(line, "  ") for line in rest)]))
+
+
+def print_text(study):
+    """The sections that need nothing but logs."""
+    for make in IN_TEXT.values():
+        print_section(make(study))
+
+
+def sections(study):
+    for heading, make in (IN_TEXT | ON_PAGE).items():
+        try:
+            yield make(study)
+        except Failure as failure:
+            yield findings.Section(heading, str(failure))
+
+
+def write(study, path):
+    """The page; without matplotlib a sentence instead. Throws Failure where it cannot be."""
+    title = f"{findings.several(len(study.runs), 'run').capitalize()}, side by side"
+    try:
+        text = page.page(title, describe(study), list(sections(study)))
+    except Failure as failure:
+        print(f"\nNo page: {failure}")
+        return
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    except OSError as error:
+        raise Failure(f"{path} cannot be written: {error.strerror}", 6) from None
+    print(f"\nAll of it with pictures, for a browser: {path}")
+
+
+def describe(study):
+    """What the runs have in common."""
+    models = {(run.info["options"].get("task"), run.info["parameters"], run.info["layers"])
+              for run in study.runs}
+    words = [f"task {task}, {spaced(parameters)} parameters in {layers} layers"
+             for task, parameters, layers in sorted(models, key=str)]
+    mpi = sorted({run.info["mpi"] for run in study.runs} - {None})
+    return (f"{findings.several(len(study.runs), 'run').capitalize()} of "
+            f"{findings.listed(sorted({run.chapter for run in study.runs}))}: "
+            f"{'; '.join(words)}. {'; '.join(mpi)}").strip()
+
+
+def holds(study):
+    return not (any(c.defect for c in study.compared) or wrong_bytes(study.runs)
+                or wrong_traffic(study.runs))
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("logs", nargs="*", metavar="LOG", help="that --log wrote; none: the demo's")
+    parser.add_argument("--build", type=Path, default=Path("build"), help="where the programs are")
+    return parser.parse_args()
+
+
+def main():
+    options = parse()
+    folder = options.build / ("compare" if options.logs else "demo")
+    paths = options.logs or sorted(folder.glob("*.jsonl"),
+                                   key=lambda path: (not path.stem.endswith("fp32"), path))
+    if not paths:
+        raise Failure(f"{folder} has no logs: run ./tutorial demo first, or name your own", 3)
+    more = [] if options.logs else sorted(folder.glob("more/*.jsonl"))
+    study = findings.Study([logs.load(path) for path in paths], [logs.load(path) for path in more],
+                           Plans(options.build))
+    print_text(study)
+    write(study, folder / "report.html")
+    return 0 if holds(study) else 1
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # whoever reads may have enough
+    try:
+        sys.exit(main())
+    except Failure as failure:
+        print(f"tutorial: compare: {failure}", file=sys.stderr)
+        sys.exit(failure.code)
+    except KeyboardInterrupt:
+        sys.exit(130)

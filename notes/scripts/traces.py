@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: MIT
+"""Pictures of one step from the files that --trace writes: memory over time, and who works when."""
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median_low
+
+import figures
+import logs
+import mountain
+from compare import megabytes
+from findings import Section, Table, listed, picture
+from runs import Failure
+from tables import spaced
+
+WARM_UP = 3  # first steps that are left out where there are more
+RANK = 0  # that is shown
+COMPUTE, MESSAGES, EXPOSED = (figures.CHAPTER_COLOURS[i] for i in (3, 0, 5))
+HOW = "A run started with --trace FILE has it: the first steps, as Perfetto shows them too."
+
+
+@dataclass
+class Step:
+    """A warm step of one rank; times in ms from its beginning."""
+    run: object
+    number: int
+    ms: float
+    slices: list  # (category, name, begin, end)
+
+
+def traced(runs):
+    """[(run, path)] of the runs whose trace is there."""
+    found = []
+    for run in runs:
+        name = Path(run.info["options"].get("trace") or "")
+        path = next((p for p in (name, run.log.parent / name.name) if p.is_file()), None)
+        found += [(run, path)] if path else []
+    return found
+
+
+def warm_step(run, path):
+    """The step of median length, without the first ones. Throws Failure where there is none."""
+    try:
+        events = json.loads(path.read_text())["traceEvents"]
+        return median_step(run, [e for e in events if e["ph"] == "X" and e["pid"] == RANK])
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        raise Failure(f"{path} is no trace as these programs write it: {error!r}") from None
+
+
+def median_step(run, slices):
+    steps = {event["args"]["step"]: event for event in slices if event["cat"] == "step"}
+    warm = sorted(steps)[WARM_UP if len(steps) > WARM_UP else 0:]
+    length = median_low(steps[number]["dur"] for number in warm)
+    number = next(n for n in warm if steps[n]["dur"] == length)
+    begin, end = steps[number]["ts"], steps[number]["ts"] + length
+
+    def ms(time):
+        return (time - begin) / 1e3
+
+    return Step(run, number, length / 1e3,
+                [(e["cat"], e["name"], ms(e["ts"]), ms(e["ts"] + e["dur"])) for e in slices
+                 if e["cat"] != "step" and e["args"].get("step") == number])
+
+
+def mountains(study):
+    found = traced(study.runs)
+    steps = [(run, mountain.step_of(path)) for run, path in found]
+    if not steps:
+        raise Failure(f"No run here has a trace. {HOW}")
+
+    def draw():
+        columns = min(3, len(steps))
+        rows = -(-len(steps) // columns)
+        height = 60 + 200 * rows
+        fig, axes = picture(720, height, "Bytes in use through a step, by kind", rows, columns,
+                            squeeze=False, sharey=True)
+        for ax, (run, step) in zip(axes.flat, steps):
+            mountain.draw_step(ax, step)
+            ax.set_title(run.label)
+        for ax in axes.flat[len(steps):]:
+            ax.set_visible(False)
+        for ax in axes[:, 0]:
+            ax.set_ylabel("decimal MB")
+        shown = {name: handle for ax in axes.flat
+                 for handle, name in zip(*ax.get_legend_handles_labels())}
+        fig.legend(shown.values(), shown.keys(), loc="upper left", ncols=4)
+        fig.set_layout_engine("constrained", rect=(0, 0, 1, 1 - 50 / height))
+        return fig
+
+    def least(step):
+        return min(sum(held.values()) for _, course in step for held in course)
+
+    rows = []
+    for run, step in steps:
+        most = mountain.peak(step)
+        phases = [name for name, course in step if most in (sum(held.values()) for held in course)]
+        rows.append([run.label, spaced(least(step)), spaced(most), spaced(most - least(step)),
+                     ", ".join(phases)])
+    highest, lowest = (choose(steps, key=lambda pair: mountain.peak(pair[1]))
+                       for choose in (max, min))
+    most, least_of_all = (megabytes(mountain.peak(step)) for _, step in (highest, lowest))
+    title = f"{highest[0].label} rises to {most} MB in a step" + (
+        f", {lowest[0].label} to {least_of_all} MB" if len(steps) > 1 else "")
+    return Section(
+        title, f"Rank {RANK}'s bytes in use after every take and return of one step, in their "
+        "order: the phases are drawn equally wide, all runs on one scale.", [draw],
+        [Table(["run", "least", "most", "between", "most in"], rows, "Bytes in use in a step")])
+
+
+def joined(intervals):
+    """Intervals as few, in order, none of which overlap."""
+    found = []
+    for begin, end in sorted(intervals):
+        if found and begin <= found[-1][1]:
+            found[-1][1] = max(found[-1][1], end)
+        else:
+            found.append([begin, end])
+    return found
+
+
+def without(intervals, others):
+    """The parts of intervals that lie in none of the others; both joined."""
+    found = []
+    for begin, end in intervals:
+        for other_begin, other_end in others:
+            if other_end > begin and other_begin < end:
+                if other_begin > begin:
+                    found.append([begin, other_begin])
+                begin = max(begin, other_end)
+        if begin < end:
+            found.append([begin, end])
+    return found
+
+
+def length(intervals):
+    return sum(end - begin for begin, end in intervals)
+
+
+def of(step, category):
+    return joined((begin, end) for cat, _, begin, end in step.slices if cat == category)
+
+
+def timelines(study):
+    steps = [warm_step(*found) for found in traced([*study.runs, *study.more])]
+    over_link = [step for step in steps if step.run.info["options"].get("link")]
+    steps = over_link or steps
+    if not steps:
+        raise Failure(f"No run here has a trace. {HOW}")
+    shares = []
+    for step, label in zip(steps, logs.labels([step.run for step in steps])):
+        computing, messages = of(step, "compute"), of(step, "collective")
+        shares.append((label, step, computing, messages, without(messages, computing)))
+
+    def draw():
+        fig, axes = picture(720, 40 + 105 * len(steps), "What a rank does when, in one step",
+                            len(steps), squeeze=False, sharex=True)
+        longest = max(step.ms for step in steps)
+        for row, (label, step, computing, messages, exposed) in zip(axes[:, 0], shares):
+            phases = [s for s in step.slices if s[0] == "phase"]
+            for i, (_, name, begin, end) in enumerate(phases):
+                row.barh(0, end - begin, 0.8, begin, color=figures.INK, alpha=0.12 + 0.12 * (i % 2))
+                if end - begin > longest / 12:
+                    row.text((begin + end) / 2, 0, name, ha="center", va="center", size=11)
+            for y, intervals, colour in ((1, computing, COMPUTE), (2, messages, MESSAGES),
+                                         (2, exposed, EXPOSED)):
+                row.broken_barh([(b, e - b) for b, e in intervals], (y - 0.4, 0.8), color=colour,
+                                linewidth=0)
+            row.set_yticks(range(3), ("host", "compute", "communication"))
+            row.invert_yaxis()
+            row.grid(visible=False)
+            row.set_title(label)
+            row.set_xlim(0, longest)
+        axes[-1, 0].set_xlabel("ms since the step's beginning")
+        return fig
+
+    rows = [[label, step.number, *(f"{ms:.2f}" for ms in (
+        step.ms, length(computing), length(messages), length(exposed),
+        length(messages) - length(exposed)))]
+        for label, step, computing, messages, exposed in shares]
+    talking = [(label, length(exposed) / length(messages))
+               for label, _, _, messages, exposed in shares if messages]
+    title = "No run communicates"
+    if talking:
+        most, least = (choose(talking, key=lambda row: row[1]) for choose in (max, min))
+        title = f"{most[0]} waits for {100 * most[1]:.0f} % of its communication" + (
+            f", {least[0]} for {100 * least[1]:.0f} %" if len(talking) > 1 else "")
+    links = sorted({step.run.info["options"]["link"] for step in over_link})
+    where = f" over a link of {listed([f'{speed:g}' for speed in links])} Gbit/s" if links else ""
+    return Section(
+        title, f"Rank {RANK} in a step of median length{where}, all on one scale of time. "
+        "Communication is red where nothing computes meanwhile: that is exposed, and makes the "
+        "step longer; it is blue beside computing.",
+        [draw], [Table(["run", "step", "ms", "computing", "communicating", "exposed", "hidden"],
+                       rows, "ms of the step")])

@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: MIT
+"""Made-up logs, traces and formulas, for the test of the comparison."""
+import copy
+import json
+import struct
+
+from programs import KINDS
+
+PARAMETERS, LAYERS = 1024, 4
+LOSSES = [4.0, 3.5, 2.5, 2.25]
+
+
+def made(chapter="05_zero2", ranks=4, dtype="fp32", losses=LOSSES, **options):
+    """A log's lines: run, steps, summary. 04 to 06 hold 1/ranks of 16 bytes a parameter."""
+    held = 4 * PARAMETERS // (ranks if chapter > "04" else 1)
+    own = {"task": "text", "data": "", "width": 16, "layers": LAYERS, "steps": len(losses),
+           "batch": 8, "accumulate": 1, "lr": 0.002, "clip": 0.0, "seed": 1, "log": "a",
+           "quiet": True, "reduce": "ordered"} | ({"prefetch": 1} if chapter > "06" else {})
+    own |= {name.replace("_", "-"): value for name, value in options.items()}
+    sent = 2 * PARAMETERS * (ranks - 1) // ranks * len(losses)
+    nothing = {"predicted": 0, "counted": 0}
+    run = {"chapter": chapter, "ranks": ranks, "dtype": dtype, "mpi": "MPICH", "device": "cpu",
+           "family": "every micro-batch" if chapter > "05" else "once a step", "gpu": None,
+           "comm": "mpi" if ranks > 1 else None, "options": own, "parameters": PARAMETERS,
+           "padded_parameters": PARAMETERS, "layers": LAYERS}
+    memory = {kind: dict.fromkeys(("predicted", "predicted_resident", "resident", "reserved",
+                                   "peak"), held) for kind in KINDS[:3]}
+    memory["optimizer"] = dict.fromkeys(memory["optimizer"], 2 * held)
+    memory |= {kind: dict.fromkeys(memory["optimizer"], 0) for kind in KINDS[3:]}
+    memory["total"] = {"resident": 4 * held, "peak": 4 * held, "reserved": 4 * held}
+    steps = [{"step": step, "loss": loss, "grad_norm": 1.0, "skipped": False, "ms": 2.0}
+             for step, loss in enumerate(losses, 1)]
+    summary = {"memory": memory, "skipped_steps": 0, "median_ms": 2.0, "digest": "ab",
+               "layer_digests": ["aa"] * LAYERS,
+               "traffic": {"phases": {"forward": nothing, "update": nothing,
+                                      "backward": {"predicted": sent, "counted": sent}},
+                           "padding": nothing, "scalars": nothing}}
+    return copy.deepcopy([{"run": run}, *steps, {"summary": summary}])
+
+
+def flipped(lines, step, layer=1):
+    """One bit of a loss changed, and a layer's digest."""
+    pattern = struct.unpack(">I", struct.pack(">f", lines[step]["loss"]))[0] ^ 1
+    lines[step]["loss"] = struct.unpack(">f", struct.pack(">I", pattern))[0]
+    lines[-1]["summary"]["layer_digests"][layer] = "bb"
+    return lines
+
+
+def trace(path):
+    """Five steps of ms 10; in each a collective of 4 ms, of which 1 beside computing."""
+    held = dict.fromkeys(KINDS, 1000)
+    events = []
+    for step in range(1, 6):
+        start = 20000 * step
+        for tid, name, cat, begin, end in (
+                (0, f"step {step}", "step", 0, 10000), (0, "forward", "phase", 0, 4000),
+                (0, "backward", "phase", 4000, 8000), (0, "update", "phase", 8000, 10000),
+                (1, "layer", "compute", 0, 3000), (2, "all_gather", "collective", 2000, 6000)):
+            events.append({"ph": "X", "pid": 0, "tid": tid, "ts": start + begin,
+                           "dur": end - begin, "name": name, "cat": cat, "args": {"step": step}})
+        events += [{"ph": "C", "pid": 0, "tid": 0, "ts": start + at, "name": "bytes in use",
+                    "args": held | {"parameters": count}}
+                   for at, count in ((10, 1000), (4500, 5000), (6000, 1000))]
+    path.write_text(json.dumps({"traceEvents": events, "otherData": {}}))
+
+
+PLANNER = """#!/usr/bin/env python3
+import json, sys
+given = dict(word[2:].split("=", 1) for word in sys.argv[2:])
+a, n = int(given.get("accumulate", 1)), int(given["ranks"])
+chapters = []
+for name, factor, share in (("02_distributed_adam", 2, 1), ("05_zero2", 1 + a, n),
+                            ("06_zero3", 3 * a, n)):
+    bytes_of = {kind: {"resident": 4096 * of // share, "peak": 4096 * of // share} for kind, of in
+                (("parameters", 1), ("gradients", 1), ("optimizer", 2), ("communication", 0))}
+    ms = 8 * factor / float(given.get("link", 1))
+    chapters.append({"name": name, "kinds": bytes_of, "sent_elements": factor * 1024 * (n - 1) // n,
+                     "communication_ms": ms, "phases": {"forward": {"ms": ms / 3}}})
+print(json.dumps({"chapters": chapters}))
+"""
