@@ -209,6 +209,12 @@ int Report::finish(const LayerDigests& digests) {
                         {"median_ms", ms},
                         {"digest", fmt::format("{:016x}", digest)},
                         {"layer_digests", layers}};
+  std::string trace;  // made before any rank may fail alone
+  if (!run_.options.trace.empty()) {
+    trace_.add(run_.recorder.take());  // what a GPU, or a worker, had still to do
+    trace = trace_.text(run_.recorder.booked(), run_.chapter.name, run_.options.dtype,
+                        clock_offset(comm_), comm_);
+  }
   if (prints_) {
     print_tables(summary, comm_.size == 1);
     if (run_.options.memory) print_memory(summary);
@@ -218,12 +224,7 @@ int Report::finish(const LayerDigests& digests) {
   }
   flush_output();
   if (log_) write_line(log_.get(), run_, {{"summary", summary}});
-  if (const std::string& path = run_.options.trace; !path.empty()) {
-    trace_.add(run_.recorder.take());  // what a GPU had still to do after the last step
-    const std::string text = trace_.text(run_.recorder.booked(), run_.chapter.name,
-                                         run_.options.dtype, clock_offset(comm_), comm_);
-    if (trace_file_) write(trace_file_.get(), path, text);
-  }
+  if (trace_file_) write(trace_file_.get(), run_.options.trace, trace);
   check_counts(summary);
   throw_if(!std::isfinite(last_.loss), ExitCode::numerics,
            "the loss of the last step, {}, is not finite: a lower --lr than {:g} may help",
