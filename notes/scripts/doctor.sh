@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: MIT
+# What `./tutorial doctor` says; a part of that script, which reads it.
+
+row() { printf '%-12s%s\n' "$1" "${2:-missing}"; }
+
+first_line() { "$@" 2>/dev/null </dev/null | head -n 1; }
+
+mpi_state() { # mpi_state mpich|openmpi: its version, and whether it works
+  if [ -z "$(launcher "$1")" ]; then return; fi
+  version=$(first_line pkg-config --modversion "$(pkg_config_name "$1")")
+  if ! have g++ || [ -z "$version" ]; then
+    echo "${version:-its launcher alone}; not tried, the compiler or its headers are missing"
+  elif two_ranks "$1"; then
+    echo "$version, two ranks see each other"
+  else
+    echo "$version, not usable: two ranks do not see each other"
+  fi
+}
+
+header_version() { # header_version FILE PREFIX: of PREFIX_MAJOR, PREFIX_MINOR and PREFIX_PATCH
+  awk -v prefix="$2" '$1 == "#define" && index($2, prefix "_") == 1 {
+    if ($2 ~ /_(MAJOR|MINOR|PATCH)$/) { printf "%s%s", dot, $3; dot = "." }
+  }' "$1" 2>/dev/null
+}
+
+nccl_state() { # its version; of a Python wheel's with the flag that finds it
+  wheel=$(first_line python3 -c 'import nvidia.nccl as n; print(list(n.__path__)[0])')
+  for root in /usr /usr/local /usr/local/cuda "$wheel"; do
+    [ -f "$root/include/nccl.h" ] || continue
+    header_version "$root/include/nccl.h" NCCL
+    [ "$root" != "$wheel" ] ||
+      printf ', of a Python wheel: build with\n%12smeson setup build -Dnccl_root=%s' '' "$wheel"
+    return
+  done
+}
+
+python_module() { # python_module NAME: its version, of the Python that runs the scripts
+  first_line "$(python)" -c "from importlib.metadata import version; print(version('$1'))"
+}
+
+doctor() {
+  [ $# -eq 0 ] || die 2 'doctor: it takes no options'
+  mpich=$(mpi_state mpich) openmpi=$(mpi_state openmpi)
+  row system "$(sed -n 's/^PRETTY_NAME="\(.*\)"/\1/p' /etc/os-release), Linux $(uname -r)"
+  row cores "$(nproc)"
+  row memory "$(awk '/^MemTotal/ { printf "%.1f GB", $2 * 1024 / 1e9 }' /proc/meminfo)"
+  row compiler "$(first_line g++ --version)"
+  for tool in meson ninja; do row $tool "$(first_line $tool --version)"; done
+  row MPICH "$mpich"
+  row 'Open MPI' "${openmpi:-none}"
+  row doctest "$(header_version /usr/include/doctest/doctest.h DOCTEST_VERSION)"
+  for module in numpy matplotlib; do row $module "$(python_module $module)"; done
+  torch=$(python_module torch)
+  row torch "${torch:-none} (for the benchmark alone)"
+  gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU') || true
+  name=$(first_line nvidia-smi -L | sed 's/^GPU 0: //; s/ (UUID.*//')
+  nvcc=$(PATH=$PATH:/usr/local/cuda/bin nvcc --version 2>/dev/null |
+    sed -n 's/.*release \([0-9.]*\).*/\1/p')
+  nccl=$(nccl_state)
+  if [ "$gpus" -eq 0 ]; then row GPUs none; else row GPUs "$gpus x $name"; fi
+  row CUDA "${nvcc:-none; GPUs need nvcc and cuBLAS}"
+  row NCCL "${nccl:-none; GPUs of several ranks then talk through MPI}"
+  echo
+  conclusion
+}
+
+conclusion() { # what the rows above come down to
+  where='on the CPU'
+  if [ -n "$nvcc" ]; then where='on the CPU; the code for GPUs is built, and none is here'; fi
+  if [ -n "$nvcc" ] && [ "$gpus" -gt 0 ]; then where='on GPUs, and with --device cpu on the CPU'; fi
+  case $mpich,$openmpi in
+    *'ranks see each other,'*) echo "Will be used: MPICH ${mpich%%,*}, $where." ;;
+    *'ranks see each other') echo "Will be used: Open MPI ${openmpi%%,*}, $where." ;;
+    *'not tried'*) echo "Will be used: that MPI, if its ranks see each other; $where." ;;
+    ,) echo "Will be used: MPICH, once it is installed, $where." ;;
+    *) echo 'Will be used: Open MPI (openmpi-bin, libopenmpi-dev), once it is installed.' ;;
+  esac
+  names=$(missing_names packages)
+  echo "Missing: ${names:-nothing}." | fold -s -w 79
+  if [ -n "$names" ]; then echo './tutorial demo and ./tutorial test install it.'; fi
+}
