@@ -1,17 +1,15 @@
 # SPDX-License-Identifier: MIT
 """What logs count: the bytes that a rank holds, the elements that it sends, the time of a step."""
-from fractions import Fraction
 
 import figures
 import logs
-from compare import elements_sent, megabytes, wrong_bytes, wrong_traffic
+from compare import elements_sent, megabytes, sent, wrong_bytes, wrong_traffic
 from findings import Section, Table, picture
 from runs import KINDS, Failure, kinds_of
 from tables import spaced
 
 STATE = KINDS[:3]  # parameters, gradients, optimizer
-PHASES = ("forward", "backward", "update")
-PHASE_COLOURS = figures.CHAPTER_COLOURS[:3]
+PHASE_COLOURS = figures.CHAPTER_COLOURS[:3]  # forward, backward, update
 BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}  # of an element that is sent
 
 
@@ -117,22 +115,15 @@ def memory(study):
 
 def communication(run, what):
     """Milliseconds a step, exposed or hidden; a dash where the log does not tell."""
-    times = [run.summary["traffic"]["phases"][phase].get(f"{what}_ms") for phase in PHASES]
+    times = [row.get(f"{what}_ms") for row in run.summary["traffic"]["phases"].values()]
     known = [time for time in times if time is not None]
     return f"{sum(known):.2f}" if known else "–"
-
-
-def sent(run, what="counted"):
-    """Elements by one rank in a step, by phase; by formula what a library sends uncounted."""
-    phases = run.summary["traffic"]["phases"]
-    return [Fraction(phases[phase]["predicted" if phases[phase][what] is None else what],
-                     len(run.steps)) for phase in PHASES]
 
 
 def traffic_table(study):
     rows = []
     for run in study.runs:
-        elements = float(sum(sent(run)))
+        elements = float(sum(sent(run).values()))
         rows.append([run.label, spaced(round(elements)), elements_sent(run)[1],
                      megabytes(elements * BYTES[run.dtype]), f"{run.summary['median_ms']:.1f}",
                      *(communication(run, what) for what in ("exposed", "hidden"))])
@@ -150,11 +141,10 @@ def traffic_figure(study):
         for y, what, name, style in ((i - 0.17, "counted", "counted", {}),
                                      (i + 0.2, "predicted", "by formula", {"alpha": 0.45})):
             left = 0
-            for p, (phase, elements) in enumerate(zip(PHASES, sent(run, what))):
-                elements = float(elements) / 1e6
-                axes.barh(y, elements, 0.33, left, color=PHASE_COLOURS[p], **style,
+            for (phase, elements), colour in zip(sent(run, what).items(), PHASE_COLOURS):
+                axes.barh(y, float(elements) / 1e6, 0.33, left, color=colour, **style,
                           label=f"{phase}, {name}" if i == 0 else None)
-                left += elements
+                left += float(elements) / 1e6
     axes.set_yticks(range(len(runs)), [run.label for run in runs])
     axes.invert_yaxis()
     axes.grid(axis="y", visible=False)

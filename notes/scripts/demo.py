@@ -25,26 +25,32 @@ from plans import Plans  # noqa: E402
 from runs import CHAPTERS, Failure, Programs, first_line, machine  # noqa: E402
 
 
+TRACED_LINK = 10  # Gbit/s
+
+
 def prepare(options):
     """The ten runs, in the order of the tables, and short ones for the pictures."""
     programs = Programs(options.build, options.mpiexec, options.out)
     common = ["--quiet", *(["--data", options.data] if options.data else [])]
 
-    def run(name, chapter, dtype, *words, trace=False):
-        return programs.prepare(f"{name}.jsonl", chapter, options.ranks, *words, *common,
-                                dtype=dtype, trace=trace)
+    def run(name, chapter, dtype, *words, ranks=options.ranks, trace=False):
+        return programs.prepare(f"{name}.jsonl", chapter, ranks, *words, *common, dtype=dtype,
+                                trace=trace)
 
     ten = [run(f"{chapter}_{dtype}", chapter, dtype, "--steps", options.steps,
                trace=dtype == "fp32")
            for dtype, chapters in (("fp32", CHAPTERS), ("bf16", CHAPTERS[2:]))
            for chapter in chapters]
     more = [run(f"more/{chapter}_accumulate_{count}", chapter, "fp32", "--steps", 2,
-                "--accumulate", count) for chapter in CHAPTERS[1:] for count in (4, 16)]
-    for chapter, words in (("02_distributed_adam", []), ("04_zero1", []), ("05_zero2", []),
-                           ("06_zero3", ["--prefetch", 0]), ("06_zero3", ["--prefetch", 1])):
-        more += [run("_".join(map(str, (f"more/{chapter}", speed, "gbit", *words[1:]))), chapter,
-                     "fp32", "--steps", 8, "--link", speed, *words, trace=speed == 10)
-                 for speed in (1, 10)]
+                "--accumulate", count)
+            for chapter in CHAPTERS[1:] if chapter != "03_mixed_precision" for count in (4, 16)]
+    # Over links with two ranks, so that each has a core to compute on while another one sends.
+    for chapter, *words in (["02_distributed_adam"], ["04_zero1"], ["05_zero2"],
+                            ["06_zero3", "--prefetch", 0], ["06_zero3", "--prefetch", 1]):
+        more += [run("_".join(map(str, (f"more/{chapter}_link", speed, *words[1:]))), chapter,
+                     "fp32", "--steps", 8, "--batch", 256, "--link", speed, *words, ranks=2,
+                     trace=speed == TRACED_LINK)
+                 for speed in (0, 1, TRACED_LINK)]
     return ten, more
 
 

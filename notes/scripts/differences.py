@@ -30,7 +30,7 @@ class Reason:
     effect: str = ""  # on bits; empty: none
 
     def __str__(self):
-        return f"{self.name} {shown(self.values[0])} and {shown(self.values[1])}"
+        return f"{self.name} {self.values[0]} and {self.values[1]}"
 
 
 @dataclass
@@ -46,6 +46,12 @@ class Comparison:
     @property
     def same(self):
         return not self.parted and not self.layers
+
+    @property
+    def largest(self):
+        """Difference of the losses; infinite where only one of them is finite."""
+        return max([0.0] + [math.inf if None in (a, b) else abs(a - b)
+                            for _, a, b in self.parted])
 
     @property
     def defect(self):
@@ -93,10 +99,6 @@ def exactly(number):
     return "no number (null)" if number is None else f"{number:#.9g} (0x{bits(number)})"
 
 
-def shown(value):
-    return value if isinstance(value, str) else {None: "none"}.get(value, f"{value}")
-
-
 # ---- Why -------------------------------------------------------------------------------------
 
 def order(run):
@@ -120,12 +122,13 @@ def of_sums(run, reference):
         (order(reference), reference.info["options"]["batch"])
     effect = "" if same_samples and alike else NOT_ASSOCIATIVE if same_samples else \
         f"{samples(reference)} and {samples(run)} samples a step: another run"
-    several = max(r.info["options"]["accumulate"] for r in (run, reference)) > 1
+    families = any(1 not in (r.info["ranks"], r.info["options"]["accumulate"])
+                   for r in (run, reference))  # else there is only one
     pairs = [("ranks", reference.info["ranks"], run.info["ranks"]),
              ("batch", reference.info["options"]["batch"], run.info["options"]["batch"]),
              ("accumulate", reference.info["options"]["accumulate"],
               run.info["options"]["accumulate"])]
-    if several:
+    if families:
         pairs.append(("family", reference.info["family"], run.info["family"]))
     return [Reason(name, (a, b), effect) for name, a, b in pairs if a != b]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import differences
 import figures
 import logs
-from compare import largest_difference, number, small
+from compare import number, small
 from differences import exactly, ulps
 
 COUNT = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
@@ -73,10 +73,11 @@ def listed(words):
 
 def runs_table(study):
     rows = []
+    stems = len({run.log.stem for run in study.runs}) == len(study.runs)
     for run in study.runs:
         c = study.against(run)
-        largest = small(largest_difference(run, c.reference)) if c else ""
-        rows.append([run.label, run.log.stem, run.dtype, run.info["ranks"],
+        largest = small(c.largest) if c else ""
+        rows.append([run.label, run.log.stem if stems else run.log, run.dtype, run.info["ranks"],
                      run.info["options"]["accumulate"], run.info["device"], len(run.steps),
                      number(run.losses[-1], ".4f"), largest])
     return Table(["run", "log", "dtype", "ranks", "A", "device", "steps", "final\nloss",
@@ -120,10 +121,11 @@ def sentences(c):
     elif c.parted:
         lines.append("The parameters at the end are the same to the last bit.")
     if c.defect:
-        lines.append("Nothing in which the runs differ may change bits, and yet bits differ: this "
-                     "is a defect. Run both again: if the bits of one change, a race or a broken "
-                     "machine is to blame. If they stay, look at the first layer and step above, "
-                     "and run ./tutorial test, whose tests of \"the same run\" must find it.")
+        lines.append("Nothing in which the runs differ may change bits, and yet bits differ: if "
+                     "one build made both, and from the same text, this is a defect. Run both "
+                     "again: if the bits of one change, a race or a broken machine is to blame. "
+                     "If they stay, look at the first step and layer above, and run ./tutorial "
+                     "test, whose tests of \"the same run\" must find it.")
     elif not c.same:
         by_effect = {}
         for reason in c.reasons:
@@ -147,7 +149,7 @@ def the_same(study):
     for c in study.compared:
         if c.same and told(c) and c.layers is not None:
             labels.setdefault("; ".join(map(str, told(c))), []).append(c.run.label)
-    return [[f"The same bits although {differ}: {listed(runs)}."] for differ, runs in labels.items()]
+    return [[f"The same bits although {differ}: {listed(who)}."] for differ, who in labels.items()]
 
 
 def loss_figure(study, dtype, runs):
@@ -213,6 +215,6 @@ def losses(study):
         "is the least difference that there is.",
         [lambda dtype=dtype, runs=runs: loss_figure(study, dtype, runs)
          for dtype, runs in study.by_dtype().items()],
-        [runs_table(study), bits_table(study)],
+        [runs_table(study), bits_table(study)] if study.compared else [runs_table(study)],
         the_same(study)
         + [sentences(c) for c in study.compared if not c.same or c.layers is None])

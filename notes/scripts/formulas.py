@@ -16,25 +16,29 @@ LAYERS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 MICRO_BATCHES = (1, 4, 16)
 
 
-def on_ranks(study):
-    """Runs of a model on several ranks and no link, of the dtype that has most chapters, one a
-    chapter; not empty."""
-    def chapters(runs):
-        first = {}
-        for run in runs:
-            if run.info["ranks"] > 1 and not option(run, "link") and not option(run, "latency") \
-                    and model(run) == model(next(iter(first.values()), run)):
-                first.setdefault(run.chapter, run)
-        return list(first.values())
-
-    found = max((chapters(runs) for runs in study.by_dtype().values()), key=len)
-    if not found:
-        raise Failure("This needs a run on several ranks, without --link.")
-    return found
-
-
 def option(run, name):
     return run.info["options"].get(name) or 0
+
+
+def model(run):
+    return run.dtype, run.info["ranks"], run.info["padded_parameters"], option(run, "batch")
+
+
+def alike(runs):
+    """Runs of one dtype and model on several ranks, no link: that of most chapters, one run of
+    each. Throws Failure where there is none."""
+    groups = {}
+    for run in runs:
+        if run.info["ranks"] > 1 and not option(run, "link") and not option(run, "latency"):
+            groups.setdefault(model(run), {}).setdefault(run.chapter, run)
+    if not groups:
+        raise Failure("This needs a run on several ranks, without --link.")
+    return list(max(groups.values(), key=len).values())
+
+
+def fastest(run):
+    """ms of a step in which the machine had little else to do."""
+    return min(step["ms"] for step in run.steps)
 
 
 @dataclass
@@ -48,7 +52,7 @@ class Line:
 
     @property
     def alone(self):
-        return self.run.summary["median_ms"]
+        return fastest(self.run)
 
     def ms(self, speed, latency):
         """speed: in Gbit/s; latency: of a message, in microseconds."""
@@ -64,18 +68,14 @@ class Line:
         return 2 * gather + max(self.alone, messages - 2 * gather)
 
 
-def model(run):
-    return run.ranks, run.info["padded_parameters"], option(run, "batch")
-
-
-def shape(run):
-    return run.chapter, run.dtype, option(run, "accumulate"), *model(run)
-
-
 def lines(study):
+    """Of the chapters that ran over links, and else of all."""
+    runs = [*study.runs, *study.more]
+    over_link = {model(run) for run in runs if option(run, "link")}
     found = []
-    for run in on_ranks(study):
-        same = [r for r in (*study.runs, *study.more) if shape(r) == shape(run)]
+    for run in alike([run for run in runs if model(run) in over_link] or study.runs):
+        same = [r for r in runs if (r.chapter, model(r), option(r, "accumulate")) ==
+                (run.chapter, model(run), option(run, "accumulate"))]
         has_prefetch = "prefetch" in run.info["options"]
         for prefetch in sorted({option(r, "prefetch") > 0 for r in same}):
             points = [r for r in same
@@ -91,7 +91,7 @@ def link(study):
     latencies = [option(r, "latency") for line in found for r in line.points] or [0]
     latency = max(set(latencies), key=latencies.count)
     places = [0.1 * 10 ** (i / 8) for i in range(25)]
-    slowest, fastest = (choose(found, key=lambda line: line.ms(1, latency))
+    slow, quick = (choose(found, key=lambda line: line.ms(1, latency))
                         for choose in (max, min))
 
     def draw():
@@ -101,7 +101,7 @@ def link(study):
             axes.plot(places, [line.ms(x, latency) for x in places], color=colour,
                       linestyle=":" if line.prefetch is False else "-",
                       label=line.label)
-            points = [(option(r, "link"), r.summary["median_ms"]) for r in line.points
+            points = [(option(r, "link"), fastest(r)) for r in line.points
                       if option(r, "latency") == latency]
             axes.plot([x for x, _ in points], [y for _, y in points], color=colour, linestyle="",
                       marker=figures.CHAPTER_MARKERS[place(line.run)], markersize=8,
@@ -121,24 +121,25 @@ def link(study):
     for line in found:
         row = [line.label, f"{line.alone:.1f}"]
         for speed in SPEEDS:
-            measured = [r.summary["median_ms"] for r in line.points
+            measured = [fastest(r) for r in line.points
                         if (option(r, "link"), option(r, "latency")) == (speed, latency)]
             row.append(f"{line.ms(speed, latency):.1f}"
                        + "".join(f" / {ms:.1f}" for ms in measured))
         rows.append(row)
     return Section(
-        f"Over a link of 1 Gbit/s a step takes {fastest.ms(1, latency):.0f} ms in {fastest.label}, "
-        f"{slowest.ms(1, latency):.0f} ms in {slowest.label}",
+        f"Over a link of 1 Gbit/s a step takes {quick.ms(1, latency):.0f} ms in {quick.label}, "
+        f"{slow.ms(1, latency):.0f} ms in {slow.label}",
+        f"{found[0].run.info['ranks']} ranks, {option(found[0].run, 'batch')} samples each. "
         "Lines: what a step takes without a link, and what its collectives take over one, each "
         f"(N - 1) (latency + bytes / (N bandwidth)), with a latency of {latency:g} microseconds. "
         "With prefetch the longer of both, after the first gather and before the last "
-        "reduce-scatter. Points: measured with --link.", [draw],
+        "reduce-scatter. Points: measured with --link. All of the fastest step.", [draw],
         [Table(["chapter", "no link", *(f"{speed:g} Gbit/s" for speed in SPEEDS)], rows,
-               "ms a step, by formula / measured")])
+               "ms of the fastest step, by formula / measured")])
 
 
 def layers(study):
-    runs = [run for run in on_ranks(study) if run.number > "03"]
+    runs = [run for run in alike(study.runs) if run.number > "03"]
     if not runs:
         raise Failure("This needs a run of a chapter that shards: 04, 05 or 06.")
     kinds = (*STATE, "communication")
@@ -187,7 +188,7 @@ def layers(study):
 
 
 def accumulation(study):
-    runs = on_ranks(study)
+    runs = alike(study.runs)
 
     n, padded = runs[0].info["ranks"], runs[0].info["padded_parameters"]
     plans = [study.plans.like(runs[0], accumulate=count) for count in MICRO_BATCHES]
@@ -196,8 +197,8 @@ def accumulation(study):
     def counted(run):
         """{micro-batches: elements sent a parameter, in units of (N - 1) / N}"""
         return {option(r, "accumulate"): float(elements_sent(r)[0] / Fraction(n - 1, n))
-                for r in (*study.more, *study.runs) if r.chapter == run.chapter
-                and r.info["ranks"] == n}
+                for r in (*study.more, *study.runs)
+                if (r.chapter, r.info["ranks"]) == (run.chapter, n)}
 
     points = {run.chapter: counted(run) for run in runs}
 

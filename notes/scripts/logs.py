@@ -43,7 +43,8 @@ def check(run):
     if not all(isinstance(word, str) for word in words) or not run.steps:
         raise TypeError("what should be a word is none, or there is no step")
     for step in run.steps:
-        bits(step["loss"]), step["step"] + 0
+        bits(step["loss"]), step["step"] + 0, step["ms"] + 0
+    run.info["mpi"], run.info["gpu"], run.info["comm"]
 
 
 def labels(runs):
@@ -63,7 +64,7 @@ def labels(runs):
                   [f"{run.number} {run.log.stem}" for run in runs]):
         if len(set(found)) == len(runs) and max(map(len, found)) <= WIDEST:
             return found
-    return [f"{run.number} {run.log}" for run in runs]
+    return [f"{place}: {run.number} {run.log.stem}"[:WIDEST] for place, run in enumerate(runs, 1)]
 
 
 def short(run, runs):

@@ -36,7 +36,7 @@ summary {{ cursor: pointer }}
   body {{ max-width: none; padding: 0 }}
   nav {{ display: none }}
   figure, .table, tr {{ page-break-inside: avoid; break-inside: avoid }}
-  h2, summary {{ page-break-after: avoid; break-after: avoid }}
+  h2, summary, section > p:first-of-type {{ page-break-after: avoid; break-after: avoid }}
   svg {{ min-width: 0 }}
 }}
 </style>

@@ -44,8 +44,10 @@ def text_of(table):
     widths = [max(map(len, column)) for column in columns]
     left = [i == 0 or not all(map(page.is_number, column[deep:]))
             for i, column in enumerate(columns)]
-    gap = min(2, max(1, (WIDTH - sum(widths)) // max(1, len(widths) - 1)))
-    widths[0] = max(8, min(widths[0], WIDTH - sum(widths[1:]) - gap * (len(widths) - 1)))
+    gaps = len(widths) - 1
+    while sum(widths) + gaps > WIDTH:  # the widest words lose their beginning
+        widths[max((i for i in range(len(widths)) if left[i]), key=lambda i: widths[i])] -= 1
+    gap = min(2, (WIDTH - sum(widths)) // gaps)
 
     def cell(text, width, is_left):
         text = text if len(text) <= width else "…" + text[1 - width:]

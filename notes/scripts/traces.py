@@ -3,7 +3,6 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import median_low
 
 import figures
 import logs
@@ -21,8 +20,7 @@ HOW = "A run started with --trace FILE has it: the first steps, as Perfetto show
 
 @dataclass
 class Step:
-    """A warm step of one rank; times in ms from its beginning."""
-    run: object
+    """Of one rank; times in ms from its beginning."""
     number: int
     ms: float
     slices: list  # (category, name, begin, end)
@@ -38,35 +36,40 @@ def traced(runs):
     return found
 
 
-def warm_step(run, path):
-    """The step of median length, without the first ones. Throws Failure where there is none."""
-    try:
-        events = json.loads(path.read_text())["traceEvents"]
-        return median_step(run, [e for e in events if e["ph"] == "X" and e["pid"] == RANK])
-    except (AttributeError, LookupError, TypeError, ValueError) as error:
-        raise Failure(f"{path} is no trace as these programs write it: {error!r}") from None
+def read(found, what):
+    """[(run, what(path of its trace))]. Throws Failure where there are none, or a broken one."""
+    if not found:
+        raise Failure(f"No run here has a trace. {HOW}")
+    answers = []
+    for run, path in found:
+        try:
+            answers.append((run, what(path)))
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            raise Failure(f"{path} is no trace as these programs write it: {error!r}") from None
+    return answers
 
 
-def median_step(run, slices):
+def fastest_step(path):
+    """Without the first ones."""
+    slices = [event for event in json.loads(path.read_text())["traceEvents"]
+              if event["ph"] == "X" and event["pid"] == RANK]
     steps = {event["args"]["step"]: event for event in slices if event["cat"] == "step"}
     warm = sorted(steps)[WARM_UP if len(steps) > WARM_UP else 0:]
-    length = median_low(steps[number]["dur"] for number in warm)
-    number = next(n for n in warm if steps[n]["dur"] == length)
+    number = min(warm, key=lambda step: steps[step]["dur"])
+    length = steps[number]["dur"]
     begin, end = steps[number]["ts"], steps[number]["ts"] + length
 
     def ms(time):
-        return (time - begin) / 1e3
+        return (min(max(time, begin), end) - begin) / 1e3
 
-    return Step(run, number, length / 1e3,
-                [(e["cat"], e["name"], ms(e["ts"]), ms(e["ts"] + e["dur"])) for e in slices
-                 if e["cat"] != "step" and e["args"].get("step") == number])
+    # Streams may still be at work for the step before; the last work of this one is then after it.
+    within = [e for e in slices if e["ts"] < end and e["ts"] + e["dur"] > begin]
+    return Step(number, length / 1e3, [
+        (e["cat"], e["name"], ms(e["ts"]), ms(e["ts"] + e["dur"])) for e in within])
 
 
 def mountains(study):
-    found = traced(study.runs)
-    steps = [(run, mountain.step_of(path)) for run, path in found]
-    if not steps:
-        raise Failure(f"No run here has a trace. {HOW}")
+    steps = read(traced(study.runs), mountain.step_of)
 
     def draw():
         columns = min(3, len(steps))
@@ -77,6 +80,8 @@ def mountains(study):
         for ax, (run, step) in zip(axes.flat, steps):
             mountain.draw_step(ax, step)
             ax.set_title(run.label)
+            if len(step) > 3:  # several micro-batches: the first letters find room
+                ax.set_xticks(ax.get_xticks(), [name[0] for name, _ in step])
         for ax in axes.flat[len(steps):]:
             ax.set_visible(False)
         for ax in axes[:, 0]:
@@ -93,7 +98,8 @@ def mountains(study):
     rows = []
     for run, step in steps:
         most = mountain.peak(step)
-        phases = [name for name, course in step if most in (sum(held.values()) for held in course)]
+        phases = dict.fromkeys(name for name, course in step
+                               if most in (sum(held.values()) for held in course))
         rows.append([run.label, spaced(least(step)), spaced(most), spaced(most - least(step)),
                      ", ".join(phases)])
     highest, lowest = (choose(steps, key=lambda pair: mountain.peak(pair[1]))
@@ -141,20 +147,18 @@ def of(step, category):
 
 
 def timelines(study):
-    steps = [warm_step(*found) for found in traced([*study.runs, *study.more])]
-    over_link = [step for step in steps if step.run.info["options"].get("link")]
-    steps = over_link or steps
-    if not steps:
-        raise Failure(f"No run here has a trace. {HOW}")
+    found = traced([*study.runs, *study.more])
+    over_link = [(run, path) for run, path in found if run.info["options"].get("link")]
+    steps = read(over_link or found, fastest_step)
     shares = []
-    for step, label in zip(steps, logs.labels([step.run for step in steps])):
+    for (_, step), label in zip(steps, logs.labels([run for run, _ in steps])):
         computing, messages = of(step, "compute"), of(step, "collective")
         shares.append((label, step, computing, messages, without(messages, computing)))
 
     def draw():
         fig, axes = picture(720, 40 + 105 * len(steps), "What a rank does when, in one step",
                             len(steps), squeeze=False, sharex=True)
-        longest = max(step.ms for step in steps)
+        longest = max(step.ms for _, step in steps)
         for row, (label, step, computing, messages, exposed) in zip(axes[:, 0], shares):
             phases = [s for s in step.slices if s[0] == "phase"]
             for i, (_, name, begin, end) in enumerate(phases):
@@ -184,10 +188,10 @@ def timelines(study):
         most, least = (choose(talking, key=lambda row: row[1]) for choose in (max, min))
         title = f"{most[0]} waits for {100 * most[1]:.0f} % of its communication" + (
             f", {least[0]} for {100 * least[1]:.0f} %" if len(talking) > 1 else "")
-    links = sorted({step.run.info["options"]["link"] for step in over_link})
+    links = sorted({run.info["options"]["link"] for run, _ in over_link})
     where = f" over a link of {listed([f'{speed:g}' for speed in links])} Gbit/s" if links else ""
     return Section(
-        title, f"Rank {RANK} in a step of median length{where}, all on one scale of time. "
+        title, f"Rank {RANK} in its fastest step{where}, all on one scale of time. "
         "Communication is red where nothing computes meanwhile: that is exposed, and makes the "
         "step longer; it is blue beside computing.",
         [draw], [Table(["run", "step", "ms", "computing", "communicating", "exposed", "hidden"],

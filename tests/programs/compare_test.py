@@ -137,6 +137,11 @@ def found_wrong(folder):
     digest[-1]["summary"]["layer_digests"][3] = "cc"
     held[-1]["summary"]["memory"]["gradients"]["peak"] += 1
     sent[-1]["summary"]["traffic"]["phases"]["update"]["counted"] += 1
+    native = made()
+    for row in native[-1]["summary"]["traffic"]["phases"].values():
+        row["counted"] = None
+    if not (told := folder.text(native))[1] or "2 x 3/4" not in told[0]:
+        yield f"elements that nobody counts: {told[0]}"
     for lines, words in ((digest, DEFECT), (digest, "1 of 4 layers, layer 3 is the first"),
                          (held, "05_zero2 fp32, gradients: peak 1025 bytes, formula 1024"),
                          (sent, "05_zero2 fp32, update: sent 1 elements, formula 0")):
