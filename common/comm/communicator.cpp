@@ -30,15 +30,20 @@ void Communicator::finish() {
   Stream::part({"messages", Work::Sort::wait}, [this] { transport_->finish(); });
 }
 
-void Communicator::over_link(Kernels& on, std::int64_t bytes,
-                             const std::function<void()>& collective) {
+void Communicator::over_link(Kernels& on, std::int64_t bytes, const auto& collective) {
   if (!link_.modelled() || size == 1) return collective();
   wait_for(on.record());  // what a GPU sends, it may have to make yet
   gather(std::array<std::uint64_t, 1>());  // nothing travels before the last of the ranks is there
   const auto arrival = std::chrono::steady_clock::now() + link_.time(bytes, size);
   collective();
   wait_for(on.record());
-  Stream::part({"the link", Work::Sort::wait}, [&] { sleep_precisely_until(arrival); });
+  Stream::part({"the link", Work::Sort::wait}, [&] {
+    while (arrival - std::chrono::steady_clock::now() > std::chrono::seconds(1)) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(500));
+      task_goes_on();
+    }
+    sleep_precisely_until(arrival);
+  });
 }
 
 void Communicator::reduce_scatter_mean(Stream& stream, View full, View shard, Write write) {
@@ -103,11 +108,13 @@ void Communicator::all_gather(Stream& stream, View full) {
 
 Totals Communicator::sum(Stream& stream, Sums& sums) {
   std::vector<std::uint64_t> all;
-  stream.run({"sums", Work::Sort::message}, [&, this, &on = stream.kernels()] {
+  const std::int64_t sent = 2 * (size - 1);
+  const Work work{"sums", Work::Sort::message, -1, sent, sent * std::int64_t{sizeof(double)}};
+  stream.run(work, [&, this, &on = stream.kernels()] {
     on.fetch(sums);
     const auto mine = std::bit_cast<std::array<std::uint64_t, 2>>(sums.totals);
     over_link(on, size * sizeof(mine), [&] { all = gather(mine); });
-    sent_.scalars += 2 * (size - 1);
+    sent_.scalars += sent;
   });
   stream.synchronise();
   Totals totals;

@@ -99,7 +99,7 @@ class Communicator {
   void finish();
   /// Calls `collective`, over a vector of so many bytes, and lets the calling thread sleep until
   /// the link would have brought it.
-  void over_link(Kernels& on, std::int64_t bytes, const std::function<void()>& collective);
+  void over_link(Kernels& on, std::int64_t bytes, const auto& collective);
 
   std::unique_ptr<Transport> transport_;  // none alone
   Scratch received_{Device::cpu, Kind::communication, Dtype::fp32, 0};

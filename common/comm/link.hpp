@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // A network slower than the one that is there: what each collective takes on it.
 #pragma once
+#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <thread>
@@ -26,7 +27,7 @@ struct Link {
     const double part = static_cast<double>(bytes) / static_cast<double>(ranks);
     const double sending = gbit_per_s > 0 ? 8 * part / gbit_per_s : 0;
     const double total = static_cast<double>(ranks - 1) * (1000 * latency_us + sending);
-    return std::chrono::nanoseconds(static_cast<std::int64_t>(total));
+    return std::chrono::nanoseconds(static_cast<std::int64_t>(std::min(total, 1e18)));
   }
 };
 }  // namespace zero

@@ -60,6 +60,8 @@ class Working {
 
 /// The calling task waits for messages from those ranks.
 void task_waits_for(std::vector<int> ranks);
+/// The calling task has not ended, but does what it is to do: it does not stand still.
+void task_goes_on();
 /// The calling task has handed itself to its device, which is done with it when the mark is passed.
 void task_queued(Mark mark);
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "report/memory_tables.hpp"
 
-#include <numeric>
-
 #include "trace/memory_phases.hpp"
 
 namespace zero {
@@ -53,7 +51,7 @@ void print_step(const std::vector<Json>& shown) {
   line("  change", "/change");
   line("  peak within", "/peak");
   line("all ranks", "/all_ranks/in_use");
-  line("  peak within", "/all_ranks/peak");
+  line("  their peaks", "/all_ranks/peak");
 }
 }  // namespace
 

@@ -5,6 +5,7 @@
 #include <cerrno>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 
 #include "comm/launcher.hpp"
 #include "memory/throw_if.hpp"
@@ -146,6 +147,9 @@ Report::Report(const Run& run, Communicator& comm)
   if (comm.rank == 0) {
     log_.reset(open_output("--log", run.options.log));
     trace_file_.reset(open_output("--trace", run.options.trace));
+    std::error_code missing;
+    throw_if(std::filesystem::equivalent(run.options.log, run.options.trace, missing),
+             ExitCode::usage, "--trace and --log name one file, {}", run.options.log);
   }
   if (log_) write_line(log_.get(), run, {{"run", run_json(run, comm)}});
   if (prints_) print_header(run, comm);
@@ -154,21 +158,23 @@ Report::Report(const Run& run, Communicator& comm)
 void Report::add(const Verdict& step) {
   const auto now = Clock::now();
   times_.push_back(std::chrono::round<std::chrono::microseconds>(now - step_began_).count());
-  step_began_ = now;
-  Slices slices = run_.recorder.take();
-  const MessageTimes messages = message_times(slices);
-  if (!run_.options.trace.empty()) trace_.add(std::move(slices));
-  for (const Phase phase : step_phases) {
-    const auto micros = [](auto time) { return time.count() / 1000; };
-    const int i = static_cast<int>(phase);
-    exposed_[i].push_back(micros(messages[i].exposed));
-    hidden_[i].push_back(micros(messages[i].hidden));
-  }
+  take_slices(current_step);
   last_ = step;
   skipped_ += step.skipped;
   skipped_in_a_row_ = step.skipped ? skipped_in_a_row_ + 1 : 0;
   if (prints_) print_step();
-  if (!log_) return;
+  if (log_) log_step();
+  step_began_ = Clock::now();  // what is said of a step is no part of the next
+}
+
+void Report::take_slices(int present) {
+  Slices slices = run_.recorder.take();
+  messages_.add(slices, present);
+  if (!run_.options.trace.empty()) trace_.add(std::move(slices));
+}
+
+void Report::log_step() {
+  const Verdict& step = last_;
   Json line = {{"step", times_.size()},
                {"loss", step.loss},
                {"grad_norm", step.grad_norm},
@@ -196,10 +202,12 @@ int Report::finish(const LayerDigests& digests) {
     return milliseconds(largest(comm_, median_after_warm_up(times)));
   };
   const double ms = median(times_);
+  take_slices(current_step + 1);  // what a GPU, or a worker, had still to do
   std::array<TimedPhase, phase_count> messages;
   for (const Phase phase : step_phases) {
     const int i = static_cast<int>(phase);
-    if (run_.recorder.sees_streams) messages[i] = {median(exposed_[i]), median(hidden_[i])};
+    if (!run_.recorder.sees_streams || messages_.exposed[i].empty()) continue;
+    messages[i] = {median(messages_.exposed[i]), median(messages_.hidden[i])};
   }
   const Json summary = {{"process", process_json(run_, comm_)},
                         {"memory", memory_json(run_, predicted_, comm_)},
@@ -211,7 +219,6 @@ int Report::finish(const LayerDigests& digests) {
                         {"layer_digests", layers}};
   std::string trace;  // made before any rank may fail alone
   if (!run_.options.trace.empty()) {
-    trace_.add(run_.recorder.take());  // what a GPU, or a worker, had still to do
     trace = trace_.text(run_.recorder.booked(), run_.chapter.name, run_.options.dtype,
                         clock_offset(comm_), comm_);
   }

@@ -54,7 +54,10 @@ class Report {
   int finish(const LayerDigests& digests);
 
  private:
+  /// What ended since the last time. present: the step at hand, later ones are none yet.
+  void take_slices(int present);
   void print_step();
+  void log_step();
 
   const Run run_;
   Communicator& comm_;
@@ -67,7 +70,7 @@ class Report {
   Clock::time_point step_began_ = Clock::now();
   Clock::time_point line_began_;
   std::vector<std::int64_t> times_;  // of the steps, in microseconds
-  std::array<std::vector<std::int64_t>, phase_count> exposed_, hidden_;  // messages in each of them
+  MessageMeter messages_;
   Verdict last_;
   std::int64_t skipped_ = 0, skipped_in_a_row_ = 0;
   bool told_least_ = false;  // that the loss scale is

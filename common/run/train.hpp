@@ -17,9 +17,12 @@ template <class Trainer, class Process> int train(Process&& process, const Comma
   const auto data = process.together(
       [&] { return make_data(options, choice.device, process.rank(), process.size()); });
   process.agree_on_data(data->description());
-  // A GPU's moments take events of its own, so only whoever asks for times pays for them.
-  const bool timed = !options.trace.empty() || Link{options.link, options.latency}.modelled();
-  Recorder recorder(choice.device == Device::cpu || timed);
+  // A GPU's moments take events of its own, and a step of very many layers much memory, so there
+  // only whoever asks for times pays for them.
+  const bool traced = !options.trace.empty();
+  const bool asked = traced || Link{options.link, options.latency}.modelled();
+  const bool cheap = choice.device == Device::cpu && layout.layers() * options.accumulate <= 4096;
+  Recorder recorder(asked || cheap, traced ? Recorder::traced_steps : 2);
   Communicator comm = process.communicator(options, choice, layout);
   const Footprint with_messages = footprint(choice.device);
   Trainer trainer = [&] {

@@ -4,8 +4,9 @@
 #include "memory/error.hpp"
 
 namespace zero {
-Recorder::Recorder(bool streams)
+Recorder::Recorder(bool streams, int steps)
     : sees_streams(streams),
+      booked_steps(steps),
       host_(add_track("host")),
       host_observer_([this](const Work& work, bool begins) { see(host_, work, nullptr, begins); }) {
   host_observer = &host_observer_;
@@ -16,7 +17,7 @@ Recorder::Recorder(bool streams)
       };
     });
   ledger().observe([this] {
-    if (current_step > traced_steps) return;
+    if (current_step > booked_steps) return;
     Booked& now = booked_.emplace_back(Booked{Clock::now(), current_phase, current_step, {}});
     for (int k = 0; k < kind_count; ++k) now.bytes[k] = ledger().of(static_cast<Kind>(k)).now;
   });
@@ -24,7 +25,7 @@ Recorder::Recorder(bool streams)
 
 Recorder::~Recorder() {
   ledger().observe({});
-  Stream::observe({});
+  if (sees_streams) Stream::observe({});
   host_observer = nullptr;
 }
 
@@ -53,13 +54,16 @@ Slices Recorder::take() {
   Slices taken;
   const std::lock_guard lock(mutex_);
   for (Track& track : tracks_) {
-    const std::lock_guard lock_of_track(track.mutex);
-    const auto yet_to_pass =
-        std::stable_partition(track.done.begin(), track.done.end(),
-                              [](const Slice& slice) { return slice.end.passed(); });
-    taken.emplace_back(track.name, std::vector<Slice>(std::make_move_iterator(track.done.begin()),
-                                                      std::make_move_iterator(yet_to_pass)));
-    track.done.erase(track.done.begin(), yet_to_pass);
+    {
+      const std::lock_guard lock_of_track(track.mutex);
+      std::ranges::move(track.done, std::back_inserter(track.ended));
+      track.done.clear();
+    }
+    std::vector<Slice>& passed = taken.emplace_back(track.name, std::vector<Slice>()).second;
+    while (!track.ended.empty() && track.ended.front().end.passed()) {
+      passed.push_back(std::move(track.ended.front()));
+      track.ended.pop_front();
+    }
   }
   return taken;
 }

@@ -2,6 +2,7 @@
 // What a rank did when, and what it held: every task and wait of its streams, every phase of the
 // host, every change of the ledger. It looks on; nothing that is recorded waits for it.
 #pragma once
+#include <deque>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -35,12 +36,14 @@ struct Slice {
 /// construction.
 using Slices = std::vector<std::pair<std::string, std::vector<Slice>>>;
 
-/// What a stream, or the host, did. Its own mutex: looking on must not order two streams.
+/// What a stream, or the host, did. Its own mutex, so that looking on orders two streams no more
+/// than the host does that takes from both.
 struct Track {
   const std::string name;
   std::mutex mutex;  // guards the next two
   std::vector<Slice> open;  // begun, not ended: the last one within the others
   std::vector<Slice> done;  // in the order of their ends
+  std::deque<Slice> ended;  // taken from there, its device not yet past all; the host's alone
 };
 
 /// The bytes in use of each kind after they changed, in the order in which the host books them.
@@ -54,16 +57,18 @@ struct Booked {
 /// One at a time, on the thread that runs the trainer, before the streams that it is to see.
 class Recorder {
  public:
-  /// streams: whether it looks at them; else at the ledger and the phases alone.
-  explicit Recorder(bool streams);
+  /// streams: whether it looks at them; else at the ledger and the phases alone. steps: the first
+  /// ones of which it keeps what was booked.
+  Recorder(bool streams, int steps);
   ~Recorder();
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
 
   const bool sees_streams;
+  const int booked_steps;
   static constexpr int traced_steps = 8;
 
-  /// From the first to the eighth step: bytes booked, in order.
+  /// Bytes booked in set-up and in those steps, in order.
   const std::vector<Booked>& booked() const { return booked_; }
   /// Those that ended since the last call and, on a device, have passed, in the order of their
   /// ends.

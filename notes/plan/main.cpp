@@ -131,8 +131,8 @@ struct CommandLine {
     if (!bytes.empty()) {
       int p = 0, g = 0, k = 0, end = 0;
       const int read = std::sscanf(bytes.c_str(), "%1d,%1d,%2d%n", &p, &g, &k, &end);
-      throw_if(read != 3 || end != std::ssize(bytes) || (p != 2 && p != 4) || k > 16, usage,
-               "--bytes: {} is not P,G,K with P 2 or 4, G below 10 and K up to 16", bytes);
+      throw_if(read != 3 || end != std::ssize(bytes) || (p != 2 && p != 4) || k < 0 || k > 16,
+               usage, "--bytes: {} is not P,G,K with P 2 or 4, G below 10 and K up to 16", bytes);
       options.dtype = p == 2 ? Dtype::bf16 : Dtype::fp32;
       return {"--bytes", {g, k}};
     }

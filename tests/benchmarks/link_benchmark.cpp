@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Does chapter 06's schedule take as long as its formula says? The window is the chapter's, the
 // link is modelled, and a layer's computation is a sleep: so two cores can tell. Bar: the median
-// step is at most 1.03 of the formula (notes/streams.md derives it).
+// step is 0.99 to 1.03 of the formula (notes/streams.md derives it).
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -78,7 +78,7 @@ int main(int argc, char** argv) {
   if (session.rank() == 0) {
     fmt::print(
         "milliseconds, {} layers, gather and reduce-scatter 6 each, {} ranks\n\n"
-        "prefetch  forward  backward  formula  measured  ratio (bar 1.03)\n",
+        "prefetch  forward  backward  formula  measured  ratio (bar 0.99 to 1.03)\n",
         layers, session.size());
   }
   for (const double c_back : {10.0, 20.0}) {
@@ -86,7 +86,7 @@ int main(int argc, char** argv) {
       const Times times{.g = 6, .r = 6, .c = 10, .c_back = c_back};
       const double expected = formula(prefetch, layers, times);
       const double ratio = measured(session, prefetch, layers, times) / expected;
-      holds = holds && ratio <= 1.03;
+      holds = holds && ratio >= 0.99 && ratio <= 1.03;
       if (session.rank() > 0) continue;
       fmt::print("{:8}{:>9}{:>10}{:>9}{:>10.1f}{:>7.3f}\n", prefetch, times.c, times.c_back,
                  expected, ratio * expected, ratio);

@@ -170,7 +170,7 @@ Outcome run(const Setting& setting, int prefetch, double bytes_per_second) {
   options.prefetch = prefetch;
   const Layout layout(architecture(options).sizes(), 0, 2);
   const SameSamples data(options);
-  Recorder recorder(true);
+  Recorder recorder(true, Recorder::traced_steps);
   const std::int64_t half = layout.largest_layer() / 2 * bytes_of(options.dtype);
   int priority = 0;  // of messages
   Communicator comm(0, 2, std::make_unique<ModelledLink>(priority, bytes_per_second, half),

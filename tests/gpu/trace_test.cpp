@@ -8,7 +8,7 @@
 namespace zero::test {
 TEST_CASE("what a GPU has not passed yet is taken later, with the GPU's times, and none is lost") {
   constexpr std::size_t tasks = 10;
-  Recorder recorder(true);
+  Recorder recorder(true, Recorder::traced_steps);
   Stream stream("test", Device::cuda);
   const Tensor values = on_gpu(1 << 25);
   const auto begin = Clock::now();

@@ -29,7 +29,7 @@ BAD = [("", 2, "--params, --task"), ("--params 7B", 2, "--ranks, --card"),
        (f"{ANY} --convention theirs", 2, "theirs, paper, deepspeed"),
        (f"{ANY} --convention megatron --dtype fp32", 2, "megatron, fp32"),
        *((f"{ANY} --bytes {text}", 2, f"--bytes, {text}, P,G,K")
-         for text in ("2", "3,2,8", "2,2,17", "2,2,8,1", "2,-2,8")),
+         for text in ("2", "3,2,8", "2,2,17", "2,2,8,1", "2,-2,8", "2,2,-8")),
        (f"{ANY} --bytes 2,2,8 --dtype bf16", 2, "--bytes, --dtype"),
        (f"{ANY} --batch 4", 2, "--batch, --task"),
        ("--task mlp --ranks 2 --bytes 2,2,8", 2, "--bytes, --params"),

@@ -107,7 +107,7 @@ TEST_CASE("bytes and traffic equal the chapter's formulas") {
                      o.layers, o.accumulate, o.prefetch));
     ledger().restart_peaks();
     current_step = 0;
-    const Recorder recorder(false);
+    const Recorder recorder(false, 2);
     Part<Trainer> part(o, poisoned_data(o, c.bad_sample));
     Prediction::Steps steps{o.steps, 0};
     for (int step = 0; step < o.steps; ++step) steps.skipped += part.step(step).skipped;
@@ -198,7 +198,7 @@ TEST_CASE("a count that is not as predicted ends the run in a sentence with both
   const auto run_as = [&](const Chapter& chapter) {
     ledger().restart_peaks();
     current_step = 0;
-    Recorder recorder(false);
+    Recorder recorder(false, 2);
     Part<Trainer> part(options, ordinary_data(options));
     const OptionValues values;
     const std::array<Footprint, 3> footprints;

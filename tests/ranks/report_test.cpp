@@ -45,7 +45,7 @@ struct Reported {
     return o;
   }();
   const Layout layout{architecture(options).sizes(), ranks().rank, ranks().size};
-  Recorder recorder{true};
+  Recorder recorder{true, 2};
   Communicator comm = ranks().communicator(options, layout);
   const OptionValues values{};
   Report report{{whole, options, values, ranks().choice, layout, footprints, recorder}, comm};

@@ -113,7 +113,7 @@ TEST_CASE(
 }
 
 TEST_CASE("a recorder has what ended, by track, the inner before the outer, and each once") {
-  Recorder recorder(true);
+  Recorder recorder(true, Recorder::traced_steps);
   Worker first("first");
   Stream second("second", Device::cpu);
   current_step = 3;
@@ -148,7 +148,7 @@ TEST_CASE("a recorder has what ended, by track, the inner before the outer, and 
 
 TEST_CASE("a recorder that sees no streams sees the host; one that is gone sees nothing") {
   {
-    Recorder recorder(false);
+    Recorder recorder(false, 2);
     Stream stream("unseen", Device::cpu);
     stream.run([] {});
     { const PhaseScope update(Phase::update); }
@@ -163,7 +163,7 @@ TEST_CASE("a recorder that sees no streams sees the host; one that is gone sees 
 }
 
 TEST_CASE("the bytes in use are kept as they change, of the first eight steps") {
-  Recorder recorder(true);
+  Recorder recorder(true, Recorder::traced_steps);
   const auto data = static_cast<int>(Kind::data), activations = static_cast<int>(Kind::activations);
   const std::int64_t before = ledger().of(Kind::data).now;
   const Tensor held(Device::cpu, Kind::data, Dtype::fp32, 10);
