@@ -8,6 +8,7 @@ import figures
 import logs
 from compare import number, small
 from differences import exactly, ulps
+from tables import spaced
 
 COUNT = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
@@ -153,42 +154,52 @@ def the_same(study):
 
 
 def loss_figure(study, dtype, runs):
-    """Above the losses, below how many fp32 numbers each lies from its reference's."""
+    """The losses; below, where there are several runs, how far each lies from its reference's."""
     alone = len({run.chapter for run in runs}) == len(runs)
-    fig, (above, below) = picture(
-        720, 480, f"Losses in {dtype} over the steps, and their differences", 2, sharex=True,
-        height_ratios=(3, 2))
-    above.set_title(f"losses in {dtype}")
-    largest = 1
+    fig, axes = picture(
+        720, 480 if len(runs) > 1 else 280, f"Losses in {dtype} over the steps",
+        min(len(runs), 2), sharex=True, squeeze=False,
+        height_ratios=(3, 2) if len(runs) > 1 else None)
+    above, below = axes[0, 0], axes[-1, 0]
     for i, run in enumerate(runs):
-        steps = [step["step"] for step in run.steps]
-        colour = figures.CHAPTER_COLOURS[(logs.place(run) if alone else i) %
-                                         len(figures.CHAPTER_COLOURS)]
-        width = 1.5 + 2 * min(len(runs) - 1 - i, 5)
-        losses = [math.nan if loss is None else loss for loss in run.losses]
-        above.plot(steps, losses, color=colour, linewidth=width, label=logs.short(run, runs))
-        c = study.against(run)
-        if c and c.reference.dtype == dtype:
-            apart = [ulps(theirs, own) for _, theirs, own in c.steps]
-            finite = [a for a in apart if math.isfinite(a)] or [0]
-            largest = max(largest, *map(abs, finite))
-            below.plot([step for step, *_ in c.steps],
-                       [a if math.isfinite(a) else math.nan for a in apart],
-                       color=colour, linewidth=width, drawstyle="steps-mid")
+        style = {"linewidth": 1.5 + 2 * min(len(runs) - 1 - i, 5),
+                 "color": figures.CHAPTER_COLOURS[(logs.place(run) if alone else i) %
+                                                  len(figures.CHAPTER_COLOURS)]}
+        above.plot([step["step"] for step in run.steps],
+                   [math.nan if loss is None else loss for loss in run.losses],
+                   label=logs.short(run, runs), **style)
+        if run is not runs[0]:
+            steps = study.against(run).steps
+            below.plot([step for step, *_ in steps], [finite(ulps(a, b)) for _, a, b in steps],
+                       drawstyle="steps-mid", **style)
+    above.set_title(f"losses in {dtype}")
     above.set_ylabel("loss (nats a byte)" if runs[0].info["options"].get("task") == "text"
                      else "loss")
     above.legend(title="chapter" if alone else None)
-    below.set_yscale("symlog", linthresh=1, linscale=0.5)
-    powers = [10 ** k for k in range(0, 10, 1 + int(math.log10(largest)) // 3)
-              if 10 ** k <= 10 * largest]
-    below.set_yticks([-p for p in powers] + [0] + powers)
-    below.set_yticklabels([f"-{p:,}" for p in powers] + ["0: the same bits"]
-                          + [f"+{p:,}" for p in powers])
-    below.minorticks_off()
-    below.set_ylim(-powers[-1], powers[-1])
+    if len(runs) > 1:
+        scale_of_ulps(below)
+        below.set_title(f"fp32 numbers between a loss and that of {logs.short(runs[0], runs)}")
     below.set_xlabel("step")
-    below.set_title(f"fp32 numbers between a loss and that of {logs.short(runs[0], runs)}")
     return fig
+
+
+def finite(number):
+    return number if math.isfinite(number) else math.nan
+
+
+def scale_of_ulps(axes):
+    """One is seen, and so are millions."""
+    largest = max([1, *(abs(y) for line in axes.lines for y in line.get_ydata()
+                        if math.isfinite(y))])
+    last = int(math.log10(largest)) + 1
+    first = 0 if last < 3 else 2  # nearer to 0 there is no room for words
+    powers = [10 ** k for k in range(first, last + 1, 1 + (last - first) // 3)]
+    axes.set_yscale("symlog", linthresh=1, linscale=0.5)
+    axes.set_yticks([*(-p for p in powers), 0, *powers],
+                    [*(f"-{spaced(p)}" for p in powers), "0: the same bits",
+                     *(f"+{spaced(p)}" for p in powers)])
+    axes.minorticks_off()
+    axes.set_ylim(-10 ** last, 10 ** last)
 
 
 def losses(study):

@@ -126,9 +126,9 @@ def link(study):
             row.append(f"{line.ms(speed, latency):.1f}"
                        + "".join(f" / {ms:.1f}" for ms in measured))
         rows.append(row)
+    times = [f"{line.ms(1, latency):.0f} ms in {line.label}" for line in (quick, slow)]
     return Section(
-        f"Over a link of 1 Gbit/s a step takes {quick.ms(1, latency):.0f} ms in {quick.label}, "
-        f"{slow.ms(1, latency):.0f} ms in {slow.label}",
+        f"Over a link of 1 Gbit/s a step takes {', '.join(dict.fromkeys(times))}",
         f"{found[0].run.info['ranks']} ranks, {option(found[0].run, 'batch')} samples each. "
         "Lines: what a step takes without a link, and what its collectives take over one, each "
         f"(N - 1) (latency + bytes / (N bandwidth)), with a latency of {latency:g} microseconds. "
@@ -221,10 +221,11 @@ def accumulation(study):
         return fig
 
     most, least = (choose(runs, key=lambda run: formula[run.chapter][-1]) for choose in (max, min))
-    times = formula[most.chapter][-1] / formula[least.chapter][-1]
+    sent, times = formula[most.chapter][-1], formula[most.chapter][-1] / formula[least.chapter][-1]
     return Section(
-        f"At {MICRO_BATCHES[-1]} micro-batches a step {most.number} sends {times:g} times what "
-        f"{least.number} sends",
+        f"At {MICRO_BATCHES[-1]} micro-batches a step {most.number} sends " + (
+            f"{times:g} times what {least.number} sends" if times > 1 else
+            f"{sent:g} x (N - 1)/N elements a parameter"),
         "Lines: by formula; points: counted in a run.", [draw],
         [Table(["chapter", *(f"A = {a}" for a in MICRO_BATCHES)],
                [[run.number, *(f"{f:g}" + (f" / {points[run.chapter][a]:g}"

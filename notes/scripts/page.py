@@ -65,7 +65,7 @@ def words_of(text):
 
 
 def is_number(cell):
-    return cell == "inf/nan" or not re.search("[A-Za-z]{2}|_", str(cell))
+    return cell == "inf/nan" or not re.search("[A-Za-df-wyz_]", str(cell))
 
 
 def of_table(table):

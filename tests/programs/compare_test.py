@@ -137,6 +137,10 @@ def found_wrong(folder):
     digest[-1]["summary"]["layer_digests"][3] = "cc"
     held[-1]["summary"]["memory"]["gradients"]["peak"] += 1
     sent[-1]["summary"]["traffic"]["phases"]["update"]["counted"] += 1
+    path, = folder.files(made())
+    twice = [run.label for run in Study([load(path), load(path)], [], Plans(folder.build)).runs]
+    if twice != ["1: 05 0<b>", "2: 05 0<b>"]:
+        yield f"the same log twice is called {twice}"
     native = made()
     for row in native[-1]["summary"]["traffic"]["phases"].values():
         row["counted"] = None
@@ -296,6 +300,13 @@ def page(folder, told):
                 "02||2.0||162.0||18.0", "06||3 / 2||12||48", "06||75.0||75.0"):
         if told and not any(f"|{row}|" in line or f"|{row} /" in line for line in cells):
             yield f"no row {row} in {cells}"
+    alone = Study([load(path) for path in folder.files(made(), made(seed=2))], [],
+                  Plans(folder.build))
+    titles = [section.title for section in report.sections(alone)]
+    for title in ("Over a link of 1 Gbit/s a step takes 18 ms in 05",
+                  "At 16 micro-batches a step 05 sends 17 x (N - 1)/N elements a parameter"):
+        if told and title not in titles:
+            yield f"no '{title}' in {titles}"
     if not told and (text.count("--trace FILE") != 2 or text.count("ninja -C") != 3):
         yield "it is not said how to get what is missing"
 
