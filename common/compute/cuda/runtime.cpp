@@ -2,6 +2,8 @@
 // This machine's GPUs; of the one that is used memory, streams, events and, by cuBLAS, products.
 #include <fmt/format.h>
 
+#include <mutex>
+
 #include "compute/cuda/blas.hpp"
 #include "compute/cuda/cuda_kernels.hpp"
 
@@ -98,6 +100,8 @@ DeviceMemory& gpu_memory() {
 
 namespace zero::cuda {
 namespace {
+struct BothClocks;
+
 struct CudaMark : DeviceMark {
   CudaMark(cudaStream_t stream, unsigned flags) {
     check_cuda(cudaEventCreateWithFlags(&event, flags));
@@ -116,6 +120,7 @@ struct CudaMark : DeviceMark {
   std::chrono::steady_clock::time_point time() const override;
 
   cudaEvent_t event = nullptr;
+  std::shared_ptr<const BothClocks> since;  // of a mark that knows its time
 };
 
 /// A moment by both clocks, as close as the host sees the GPU get there.
@@ -126,16 +131,23 @@ struct BothClocks {
     return std::chrono::steady_clock::now();
   }();
 };
-const BothClocks& both_clocks() {
-  static const BothClocks& never_destroyed = *new BothClocks;
-  return never_destroyed;
+/// Not long ago: CUDA tells the time between two events in milliseconds, as a float.
+std::shared_ptr<const BothClocks> both_clocks() {
+  static std::mutex& mutex = *new std::mutex;  // guards the next; neither is ever destroyed
+  static auto& present = *new std::shared_ptr<const BothClocks>;
+  const std::lock_guard lock(mutex);
+  const auto now = std::chrono::steady_clock::now();
+  if (!present || now - present->host > std::chrono::seconds(10)) {
+    present = std::make_shared<const BothClocks>();
+  }
+  return present;
 }
 
 std::chrono::steady_clock::time_point CudaMark::time() const {
-  float since = 0;
-  check_cuda(cudaEventElapsedTime(&since, both_clocks().gpu.event, event));
-  return both_clocks().host + std::chrono::round<std::chrono::steady_clock::duration>(
-                                  std::chrono::duration<double, std::milli>(since));
+  float milliseconds = 0;
+  check_cuda(cudaEventElapsedTime(&milliseconds, since->gpu.event, event));
+  return since->host + std::chrono::round<std::chrono::steady_clock::duration>(
+                           std::chrono::duration<double, std::milli>(milliseconds));
 }
 
 /// Throws Error (resources) with cuBLAS's own words when `code` is not CUBLAS_STATUS_SUCCESS.
@@ -182,8 +194,10 @@ Mark CudaKernels::record() {
 }
 
 Mark CudaKernels::record_time() {
-  both_clocks();
-  return std::make_shared<CudaMark>(stream(), cudaEventDefault);  // work too: record() is behind it
+  const auto since = both_clocks();
+  const auto mark = std::make_shared<CudaMark>(stream(), cudaEventDefault);  // it is work, too
+  mark->since = since;
+  return mark;
 }
 
 void CudaKernels::wait(const Mark& mark) {
