@@ -76,6 +76,29 @@ TEST_CASE("messages of two tracks count each, whichever track is first") {
   CHECK(times({other, one}) == "16 9");
 }
 
+TEST_CASE("what computes on two streams at once hides a message once") {
+  CHECK(times({{"compute", {compute(0, 12), compute(14, 16)}},
+               {"copies", {compute(8, 15)}},
+               {"communication", {message(10, 20)}}}) == "4 6");
+  CHECK(times({compute(0, 5), compute(1, 3)}, {message(2, 8)}) == "3 3");
+}
+
+TEST_CASE("a step's messages are those of its slices, also of those that come later") {
+  const auto of_step = [](int step, Slice slice) {
+    slice.step = step;
+    return slice;
+  };
+  MessageMeter meter;
+  const int forward = static_cast<int>(Phase::forward);
+  meter.add({{"communication", {of_step(0, message(0, 9)), of_step(1, message(10, 20))}}}, 1);
+  CHECK(meter.exposed[forward].empty());  // the first step may go on
+  meter.add({{"compute", {of_step(1, compute(15, 30)), of_step(2, compute(30, 40))}}}, 2);
+  CHECK(meter.exposed[forward] == std::vector<std::int64_t>{5000});
+  CHECK(meter.hidden[forward] == std::vector<std::int64_t>{5000});
+  meter.add({{"communication", {of_step(2, message(41, 44))}}}, 3);
+  CHECK(meter.exposed[forward] == std::vector<std::int64_t>{5000, 3000});
+}
+
 TEST_CASE("neither the host nor copies nor waits are messages, and none of them hides one") {
   CHECK(times({slice(Sort::copy, 0, 30), slice(Sort::wait, 0, 30)}, {message(10, 20)}) == "10 0");
   CHECK(times({}, {slice(Sort::copy, 0, 30), slice(Sort::wait, 0, 30)}) == "0 0");
