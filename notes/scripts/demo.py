@@ -144,12 +144,12 @@ def main():
     report.print_text(study)
     claims = compare.claims(runs, options.ranks)
     print_claims(claims)
-    print(f"\nEvery number is in {options.out / 'summary.json'}, the logs are beside it.")
-    report.write(study, options.out / "report.html")
     if (unlike := compare.unlike_recorded(runs)) is not None:
         claims.append(("the same bits as the README's run", unlike))
         print_claims(claims[-1:], width=0)
     write_summary(runs, claims, options)
+    print(f"\nEvery number is in {options.out / 'summary.json'}, the logs are beside it.")
+    report.write(study, options.out / "report.html")
     return 1 if any(problems for _, problems in claims) else 0
 
 

@@ -92,7 +92,7 @@ def link(study):
     latency = max(set(latencies), key=latencies.count)
     places = [0.1 * 10 ** (i / 8) for i in range(25)]
     slow, quick = (choose(found, key=lambda line: line.ms(1, latency))
-                        for choose in (max, min))
+                   for choose in (max, min))
 
     def draw():
         fig, axes = picture(720, 420, "Step time of every chapter over the speed of the link")
