@@ -94,6 +94,16 @@ TEST_CASE("many short tasks are none that stands, however long somebody waits fo
   CHECK(watched.said.wait_for(0s) == std::future_status::timeout);
 }
 
+TEST_CASE("a long task that says that it goes on does not stand still") {
+  Watched watched;
+  Worker stream("compute");
+  stream.run([] {
+    for (int i = 0; i < 30; ++i, task_goes_on()) std::this_thread::sleep_for(100ms);
+  });
+  stream.synchronise();
+  CHECK(watched.said.wait_for(0s) == std::future_status::timeout);
+}
+
 TEST_CASE("who is idle, or done with what a device was given, does not stand still") {
   Watched watched;
   Worker stream("compute");
