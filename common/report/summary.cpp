@@ -115,8 +115,8 @@ void print_tables(const Json& summary, bool alone) {
     fmt::print("  {:<61}{:>15}\n", "beyond the formulas: context, libraries", grouped(beyond));
   }
   if (alone) return;
-  fmt::print("\n{:<20}{:>17}{:>17}{:>13}{:>12}\n", "elements sent", "predicted", "counted",
-             "ms exposed", "ms hidden");
+  fmt::print("\n{:<54}{:>25}\n{:<20}{:>17}{:>17}{:>13}{:>12}\n", "elements sent in all steps",
+             "ms of messages in a step", "", "predicted", "counted", "exposed", "hidden");
   Json rows = summary["traffic"]["phases"];
   rows["padding, all ranks"] = summary["traffic"]["padding"];
   rows["scalars"] = summary["traffic"]["scalars"];

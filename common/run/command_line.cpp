@@ -123,18 +123,18 @@ struct CommandLine {
       add_word("comm", o.comm, Comm::nccl, "what carries bytes between ranks");
       add_word("reduce", o.reduce, Reduce::native, "ordered, or native: NCCL's own sums")
           ->type_name("KIND");
-      add("link", o.link, "act as on such a network; 0: as it is", not_negative)
-          ->type_name("GBIT/S");
-      add("latency", o.latency, "of a message on it", not_negative)->type_name("MICROSECONDS");
+      add("link", o.link, "of a modelled network; 0: no limit", not_negative)->type_name("GBIT/S");
+      add("latency", o.latency, "of each message on it", not_negative)->type_name("MICROSECONDS");
     }
     if (chapter.ranks) {
-      add("check-every", o.check_every, "compare the ranks' copies so often", whole(0, 1 << 30))
+      add("check-every", o.check_every, "compare ranks' copies so often; 0: at the end",
+          whole(0, 1 << 30))
           ->type_name("STEPS");
     }
     add("timeout", o.timeout, "end a job that stands still for so long", whole(1, 24 * 60 * 60))
         ->type_name("SECONDS");
     add("log", o.log, "write JSON lines to this file")->type_name("FILE");
-    add("trace", o.trace, "write the first 8 steps at the end, for Perfetto")->type_name("FILE");
+    add("trace", o.trace, "the first 8 steps for Perfetto, at the end")->type_name("FILE");
     values.emplace_back("memory", [this] { return o.memory; });
     app.add_flag("--memory", o.memory, "print bytes by kind after each phase");
     values.emplace_back("quiet", [this] { return o.quiet; });

@@ -74,7 +74,7 @@ struct CommandLine {
     add("compute", compute, "MILLISECONDS", "forward and backward of a step");
     add("convention", convention, "NAME", "what a parameter costs (paper): see below");
     add("bytes", bytes, "P,G,K", "or so many bytes, as 2,2,8: no master");
-    add("chapter", chapter, "NAME", "this chapter alone, as 05_zero2");
+    add("chapter", chapter, "NAME", "this chapter alone, as 05 or 05_zero2");
     app.add_flag("--json", json, "everything as JSON, in exact integers");
     app.footer(
         "Bytes of a parameter, its gradient, its optimizer state, in 16 bit:\n"
@@ -185,7 +185,10 @@ struct CommandLine {
     std::string names;
     for (const Chapter* card : chapters_on_ranks()) {
       names += std::string(names.empty() ? "" : ", ") + card->name;
-      if (chapter.empty() || chapter == card->name) chosen.push_back(card);
+      const std::string name = card->name;
+      const std::string number = (chapter.size() == 1 ? "0" : "") + chapter;
+      if (chapter.empty() || chapter == name || number + "_" == name.substr(0, 3))
+        chosen.push_back(card);
     }
     throw_if(chosen.empty(), usage, "--chapter: {} is none of {}", chapter, names);
     throw_if(chosen.size() == 1 && !chosen[0]->mixed_precision && is_mixed(options.dtype), usage,

@@ -134,8 +134,16 @@ double Column::communication_ms(const Question& question) const {
 
 double Column::least_step_ms(const Question& question) const {
   const double communication = communication_ms(question);
-  const bool ahead = chapter->prefetch() && question.options.prefetch > 0;
-  return ahead ? std::max(communication, question.compute_ms) : communication + question.compute_ms;
+  if (!chapter->prefetch() || question.options.prefetch == 0) {
+    return communication + question.compute_ms;
+  }
+  // The first gather has nothing to hide behind, and the last reduce-scatter nothing after it: both
+  // of layer 0. (notes/streams.md)
+  const Layout layout = layout_of(question, static_cast<int>(prediction.ranks));
+  const std::chrono::duration<double, std::milli> first =
+      question.link->time(prediction.element * layout.layer_size(0), prediction.ranks);
+  const double ends = 2 * first.count();
+  return ends + std::max(communication - ends, question.compute_ms);
 }
 
 Plan make_plan(const Question& question, std::span<const Chapter* const> chapters, int ranks) {
@@ -186,8 +194,9 @@ std::string advice(const Plan& plan) {
   } else if (least->fit->on_every_rank > card) {
     text = fmt::format(
         "None fits in {}, on however many ranks: even {} keeps {} on every rank; take larger cards "
-        "or smaller layers.",
-        sized(card), least->chapter->name, sized(least->fit->on_every_rank));
+        "or {}.",
+        sized(card), least->chapter->name, sized(least->fit->on_every_rank),
+        least->chapter->prefetch() ? "smaller layers" : "a later chapter");
   } else {
     text = fmt::format("None fits in {} on up to {}: take larger cards or smaller layers.",
                        sized(card), counted(most_ranks, "rank"));

@@ -9,8 +9,8 @@ from pathlib import Path
 from runs import bits
 
 # Options that make another run of it, each with what it changes.
-ANOTHER_RUN = dict.fromkeys(("task", "data", "width", "layers", "seed"),
-                            "other weights, another model or other data: another run")
+ANOTHER_RUN = dict.fromkeys(("task", "width", "layers"), "another model: another run")
+ANOTHER_RUN |= {"data": "another text: another run", "seed": "other weights and data: another run"}
 ANOTHER_RUN |= dict.fromkeys(("lr", "beta1", "beta2", "eps", "weight-decay", "clip"),
                              "Adam takes other steps: another run")
 # What must not move a bit: it says when something is done, where it is kept, or what is told.
@@ -19,7 +19,7 @@ WITHOUT_EFFECT = ("comm", "prefetch", "check-every", "timeout", "link", "latency
 # Judged together or by what was chosen, below.
 JUDGED = ("batch", "accumulate", "dtype", "loss-scale", "device", "reduce")
 NOT_ASSOCIATIVE = ("the same samples are summed in another order, and addition is not associative: "
-                   "the last bits differ, and later steps enlarge that (notes/floating_point.md)")
+                   "the last bits differ, which later steps may enlarge (notes/floating_point.md)")
 
 
 @dataclass

@@ -24,15 +24,17 @@ def model(run):
     return run.dtype, run.info["ranks"], run.info["padded_parameters"], option(run, "batch")
 
 
-def alike(runs):
-    """Runs of one dtype and model on several ranks, no link: that of most chapters, one run of
-    each. Throws Failure where there is none."""
+def alike(runs, linked=False):
+    """Runs of one dtype and model on several ranks: that of most chapters, one run of each, without
+    a link unless `linked` allows one. Throws Failure where there is none."""
     groups = {}
     for run in runs:
-        if run.info["ranks"] > 1 and not option(run, "link") and not option(run, "latency"):
+        on_link = option(run, "link") or option(run, "latency")
+        if run.info["ranks"] > 1 and (linked or not on_link):
             groups.setdefault(model(run), {}).setdefault(run.chapter, run)
     if not groups:
-        raise Failure("This needs a run on several ranks, without --link.")
+        without = "" if linked else ", without --link"
+        raise Failure(f"This needs a run on several ranks{without}.")
     return list(max(groups.values(), key=len).values())
 
 
@@ -128,7 +130,7 @@ def link(study):
         rows.append(row)
     times = [f"{line.ms(1, latency):.0f} ms in {line.label}" for line in (quick, slow)]
     return Section(
-        f"Over a link of 1 Gbit/s a step takes {', '.join(dict.fromkeys(times))}",
+        f"Over a link of 1 Gbit/s a step takes {', '.join(dict.fromkeys(times))}, by formula",
         f"{found[0].run.info['ranks']} ranks, {option(found[0].run, 'batch')} samples each. "
         "Lines: what a step takes without a link, and what its collectives take over one, each "
         f"(N - 1) (latency + bytes / (N bandwidth)), with a latency of {latency:g} microseconds. "
@@ -139,7 +141,7 @@ def link(study):
 
 
 def layers(study):
-    runs = [run for run in alike(study.runs) if run.number > "03"]
+    runs = [run for run in alike(study.runs, linked=True) if run.number > "03"]
     if not runs:
         raise Failure("This needs a run of a chapter that shards: 04, 05 or 06.")
     kinds = (*STATE, "communication")
@@ -188,7 +190,7 @@ def layers(study):
 
 
 def accumulation(study):
-    runs = alike(study.runs)
+    runs = alike(study.runs, linked=True)
 
     n, padded = runs[0].info["ranks"], runs[0].info["padded_parameters"]
     plans = [study.plans.like(runs[0], accumulate=count) for count in MICRO_BATCHES]

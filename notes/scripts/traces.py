@@ -181,13 +181,12 @@ def timelines(study):
         step.ms, length(computing), length(messages), length(exposed),
         length(messages) - length(exposed)))]
         for label, step, computing, messages, exposed in shares]
-    talking = [(label, length(exposed) / length(messages))
-               for label, _, _, messages, exposed in shares if messages]
+    talking = [(length(exposed), label, step.ms)
+               for label, step, _, messages, exposed in shares if messages]
     title = "No run communicates"
     if talking:
-        most, least = (choose(talking, key=lambda row: row[1]) for choose in (max, min))
-        title = f"{most[0]} waits for {100 * most[1]:.0f} % of its communication" + (
-            f", {least[0]} for {100 * least[1]:.0f} %" if len(talking) > 1 else "")
+        title = ", ".join(f"{label} waits {exposed:.1f} ms of its {ms:.1f} for messages" for
+                          exposed, label, ms in dict.fromkeys((max(talking), min(talking))))
     links = sorted({run.info["options"]["link"] for run, _ in over_link})
     where = f" over a link of {listed([f'{speed:g}' for speed in links])} Gbit/s" if links else ""
     return Section(

@@ -257,6 +257,9 @@ TEST_CASE("what is advised") {
   CHECK(says(30e9, 9e9, 0) ==
         "None fits in 9.00 GB, on however many ranks: even 06_zero3 keeps 9.37 GB on every "
         "rank; take larger cards or smaller layers.");
+  CHECK(advice(make_plan(about(30e9, paper, 80e9), all.subspan(2, 1), 0)) ==
+        "None fits in 80.00 GB, on however many ranks: even 04_zero1 keeps 121.88 GB on every "
+        "rank; take larger cards or a later chapter.");
   // 3.125 + (160 - 0.625) / N TB
   CHECK(says(1e13, 33e11, 0).starts_with("Take 06_zero3 on 911 ranks of 3.30 TB"));
   // In one layer 06 needs two ranks, 16 / 2 + 2 (3 + 1/2) GB, where one has room for it all.
@@ -303,7 +306,7 @@ TEST_CASE("the time of a step: collectives one after the other, or beside the co
           doctest::Approx(beside ? std::max(all, 20.) : all + 20).epsilon(1e-9));
   }
   question.compute_ms = 50;
-  CHECK(column("06").least_step_ms(question) == 50);
+  CHECK(column("06").least_step_ms(question) == doctest::Approx(50 + 2 * one));
   question.options.prefetch = 0;  // then nothing goes on beside anything
   const Column waits = column("06");
   CHECK(waits.least_step_ms(question) == waits.communication_ms(question) + 50);
