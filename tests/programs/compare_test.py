@@ -100,7 +100,7 @@ PAIRS = [
      {"link": 9, "trace": "t", "memory": True, "latency": 5, "timeout": 9, "check-every": 3,
       "prefetch": 0, "log": "b", "quiet": False}, True, 1, [DEFECT, "link 0 and 9"]),
     ({"data": "one"}, {"data": "copy"}, True, 1, [DEFECT]),
-    ({"data": "one"}, {"data": "two"}, True, 0, ["data one and two", "other data: another run"]),
+    ({"data": "one"}, {"data": "two"}, True, 0, ["data one and two", "another text: another run"]),
     ({"losses": [4.0, None]}, {"losses": [4.0, None]}, False, 0, [SAME]),
     ({"losses": [4.0, 2.0]}, {"losses": [4.0, None]}, False, 1,
      [DEFECT, "2.00000000 (0x40000000) there, no number (null) here. 1 of 2"]),
