@@ -68,6 +68,16 @@ def share_table(study):
                  "what is held, which knows no borrowed layers.")
 
 
+def label_bars(axes, runs, unit, columns):
+    """A row of bars a run, from top to bottom; the legend above, in so many columns."""
+    axes.set_yticks(range(len(runs)), [run.label for run in runs])
+    axes.invert_yaxis()
+    axes.grid(axis="y", visible=False)
+    axes.grid(axis="x")
+    axes.set_xlabel(unit)
+    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=columns)
+
+
 def bytes_figure(study):
     kinds, runs = kinds_of(study.runs), study.runs
     fig, axes = picture(720, 90 + 40 * len(runs), "Resident and peak bytes by kind of every run")
@@ -84,12 +94,7 @@ def bytes_figure(study):
                 predicted += run.memory[kind][formula] / 1e6
                 axes.plot([predicted] * 2, [y - height / 2, y + height / 2], color=figures.INK,
                           linewidth=1.5)
-    axes.set_yticks(range(len(runs)), [run.label for run in runs])
-    axes.invert_yaxis()
-    axes.grid(axis="y", visible=False)
-    axes.grid(axis="x")
-    axes.set_xlabel("decimal MB of the rank that has most")
-    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=4)
+    label_bars(axes, runs, "decimal MB of the rank that has most", 4)
     return fig
 
 
@@ -145,12 +150,7 @@ def traffic_figure(study):
                 axes.barh(y, float(elements) / 1e6, 0.33, left, color=colour, **style,
                           label=f"{phase}, {name}" if i == 0 else None)
                 left += float(elements) / 1e6
-    axes.set_yticks(range(len(runs)), [run.label for run in runs])
-    axes.invert_yaxis()
-    axes.grid(axis="y", visible=False)
-    axes.grid(axis="x")
-    axes.set_xlabel("million elements that a rank sends in a step")
-    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=2)
+    label_bars(axes, runs, "million elements that a rank sends in a step", 2)
     return fig
 
 
