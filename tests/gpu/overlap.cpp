@@ -39,14 +39,6 @@ struct Setting {
 
 // ---- The other rank ----
 
-/// Sleeping alone would be late by as much as the scheduler likes.
-void wait_precisely(std::chrono::nanoseconds time) {
-  const auto end = Clock::now() + time;
-  std::this_thread::sleep_until(end - std::chrono::microseconds(200));
-  while (Clock::now() < end) {
-  }
-}
-
 /// Of a stream's work on the GPU: the smaller goes first.
 int priority_of(Kernels& on) {
   int priority = 0;
@@ -73,8 +65,8 @@ class ModelledLink : public Transport {
     priority_ = priority_of(on);
     on.copy_bytes(staging_.data(), out.data, out.bytes());
     wait_for(on.record());
-    const double seconds = static_cast<double>(out.bytes()) / bytes_per_second_;
-    wait_precisely(std::chrono::nanoseconds(static_cast<std::int64_t>(seconds * 1e9)));
+    const double ns = 1e9 * static_cast<double>(out.bytes()) / bytes_per_second_;
+    sleep_precisely_until(Clock::now() + std::chrono::nanoseconds(static_cast<std::int64_t>(ns)));
     on.copy_bytes(in.data, staging_.data(), in.bytes());
   }
 
