@@ -15,7 +15,6 @@
 #include <cstring>
 #include <limits>
 #include <numeric>
-#include <thread>
 
 #include "compute/cuda/cuda_kernels.hpp"
 #include "trace/overlap.hpp"
