@@ -16,8 +16,8 @@
 namespace zero {
 class LayerWindow {
  public:
-  /// shards: this rank's parameters, which compute updates; they stay where they are from the first
-  /// gather of a step until finish(). All that is referred to must outlive the window.
+  /// shards: this rank's parameters; whoever updates them says so by updated(). All that is
+  /// referred to must outlive the window.
   LayerWindow(const Options& options,
               const Layout& layout,
               Communicator& comm,
@@ -28,6 +28,7 @@ class LayerWindow {
         compute_(compute),
         shards_(shards),
         micro_batches_(options.accumulate),
+        updated_(layout.layers()),
         communication_("communication", compute.device(), Stream::Mode::urgent) {
     const int slots = std::min(options.prefetch + 1, uses());
     for (int i = 0; i < slots; ++i) {
@@ -46,7 +47,6 @@ class LayerWindow {
   View gather(int l) {
     expect(next_use_ < uses() && layer_of(next_use_) == l,
            "layers are used in the order 0 .. L-1, L-1 .. 0");
-    if (next_use_ == 0) communication_.wait(compute_.record());  // the last step's update
     const int last = std::min(next_use_ + static_cast<int>(params_.size()), uses());
     while (next_gather_ < last) start_gather(next_gather_++);
     Slot& slot = slot_of(next_use_);
@@ -81,14 +81,20 @@ class LayerWindow {
     slot.done = communication_.record();
   }
 
+  /// The point at which all gradients so far are reduced.
+  Event reduced() { return communication_.record(); }
+
   /// The last micro-batch's gradients are on their way: compute may read the shards of gradients
   /// from here on, write those of parameters, and talk to the other ranks itself. The next gather
   /// begins another step.
   void finish() {
     for (Slot& slot : grads_) slot.booking.end();
-    compute_.wait(communication_.record());
+    compute_.wait(reduced());
     next_use_ = next_gather_ = next_grads_ = 0;
   }
+
+  /// Layer l's shard of parameters is up to date at that point: none of its gathers starts before.
+  void updated(int l, const Event& when) { updated_[l] = when; }
 
  private:
   struct Slot {
@@ -118,6 +124,7 @@ class LayerWindow {
     const PhaseScope phase(is_forward(use) ? Phase::forward : Phase::backward);
     const View whole = layout_.layer_in(slot.booking.view(), l);
     communication_.wait(slot.done);
+    communication_.wait(updated_[l]);
     copy(communication_, layout_.shard(shards_, l), layout_.shard_of(whole));
     comm_.all_gather(communication_, whole);
     slot.arrived = communication_.record();
@@ -130,6 +137,7 @@ class LayerWindow {
   const int micro_batches_;
   std::vector<Slot> params_;  // prefetch + 1, or as many as a step uses
   std::vector<Slot> grads_;  // at most two: one is formed while the other is on its way
+  std::vector<Event> updated_;  // by layer
   int next_use_ = 0;
   int next_gather_ = 0;
   int next_grads_ = 0;

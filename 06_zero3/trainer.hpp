@@ -35,6 +35,7 @@ class Trainer {
     for (int l = 0; l < layout_.layers(); ++l) {
       model_.initialise(l, layout_.shard(params_, l));
       model_.initialise(l, state(l).weights);  // the same values, before they were rounded
+      window_.updated(l, compute_.record());
     }
   }
 
@@ -91,6 +92,7 @@ class Trainer {
     adam_.begin(verdict.grad_factor);
     for (int l = 0; l < layout_.layers(); ++l) {
       adam_.update(state(l), grads(l), CastTo{params(l)});
+      window_.updated(l, compute_.record());
     }
     return verdict;
   }

@@ -2,6 +2,7 @@
 // Everything a trainer uses.
 #pragma once
 #include "comm/communicator.hpp"
+#include "compute/bus.hpp"
 #include "compute/phase.hpp"
 #include "compute/reduction.hpp"
 #include "compute/stream.hpp"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "comm/communicator.hpp"
 
+#include "compute/modelled_time.hpp"
 #include "memory/error.hpp"
 
 namespace zero {
@@ -37,13 +38,7 @@ void Communicator::over_link(Kernels& on, std::int64_t bytes, const auto& collec
   const auto arrival = std::chrono::steady_clock::now() + link_.time(bytes, size);
   collective();
   wait_for(on.record());
-  Stream::part({"the link", Work::Sort::wait}, [&] {
-    while (arrival - std::chrono::steady_clock::now() > std::chrono::seconds(1)) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(500));
-      task_goes_on();
-    }
-    sleep_precisely_until(arrival);
-  });
+  Stream::part({"the link", Work::Sort::wait}, [=] { wait_in_task_until(arrival); });
 }
 
 void Communicator::reduce_scatter_mean(Stream& stream, View full, View shard, Write write) {

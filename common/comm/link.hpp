@@ -4,16 +4,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
-#include <thread>
 
 namespace zero {
-/// Leaves the core to others, but for the last 100 microseconds: sleepers wake so late. (To yield
-/// instead would cost a whole time slice where others want the core.)
-inline void sleep_precisely_until(std::chrono::steady_clock::time_point end) {
-  std::this_thread::sleep_until(end - std::chrono::microseconds(100));
-  while (std::chrono::steady_clock::now() < end) continue;
-}
-
 struct Link {
   double gbit_per_s = 0;  // that a rank sends, 10^9 bits; 0: no end of it
   double latency_us = 0;  // until a message to one other rank begins to arrive

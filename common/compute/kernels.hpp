@@ -103,9 +103,9 @@ class Kernels {
   virtual void* queue() = 0;
 
   // ---- Memory ----
-  /// to = from, of the same size and dtype; either may lie in a HostBuffer.
+  /// to = from, of the same size and dtype; either may lie in the host's memory.
   void copy(View from, View to) { copy_bytes(to.data, from.data, from.bytes()); }
-  /// Between a view and host memory of a HostBuffer, either way.
+  /// Between a view and the host's memory, either way.
   virtual void copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes) = 0;
 
   // ---- Data: samples [first, first + batch) as rows of `inputs` and `targets` (fp32) ----
@@ -151,7 +151,8 @@ class Kernels {
   virtual void ordered_mean(View own, int rank, View received, View shard, Write write) = 0;
 
   // ---- The update ----
-  /// adam_element for every element; the new weights go, rounded, to `params` (or slice.weights).
+  /// adam_element for every element; the new weights go, rounded, to `params` (or slice.weights),
+  /// which may be where the gradients are.
   virtual void adam(const AdamScalars& scalars, const AdamSlice& slice, View grads,
                     View params) = 0;
 };

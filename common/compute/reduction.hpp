@@ -28,11 +28,4 @@ inline void squared_norm(Stream& stream, View values, Sums& sums) {
   stream.run(work_on("squared_norm", values),
              [=, &on = stream.kernels(), &sums] { on.squared_norm(values, sums); });
 }
-
-/// to = from. Same size, same dtype.
-inline void copy(Stream& stream, View from, View to) {
-  expect(from.size == to.size && from.dtype == to.dtype, "copy: both sides are of one kind");
-  stream.run(work_on("copy", to, Work::Sort::copy),
-             [=, &on = stream.kernels()] { on.copy(from, to); });
-}
 }  // namespace zero

@@ -8,17 +8,18 @@
 
 namespace zero {
 struct Work {
-  enum class Sort { compute, copy, message, wait };
+  enum class Sort { compute, copy, transfer, message, wait };  // transfer: over the bus
 
   const char* what = "a task";  // stays as long as the program; of a wait, what is waited for
   Sort sort = Sort::compute;
   int layer = -1;  // of the model; -1: no layer's
   std::int64_t elements = 0;  // that it makes or changes; of messages, that this rank sends
   std::int64_t bytes = 0;  // of those
+  Place place = Place::device;  // where they lie
 };
 
 inline Work work_on(const char* what, View view, Work::Sort sort = Work::Sort::compute) {
-  return {what, sort, view.layer, view.size, view.bytes()};
+  return {what, sort, view.layer, view.size, view.bytes(), place_of(view.device)};
 }
 
 /// "all_gather of layer 3".

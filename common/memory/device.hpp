@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Where tensors lie and arithmetic runs: the host, or the process's one GPU. Tensors, streams and
-// sums are told which; nothing here is chosen for the process but which GPU is its own.
+// Where tensors lie and arithmetic runs: the CPU, or the process's one GPU; beside it the host,
+// which for a GPU is the machine that it is in and for a CPU is modelled by that CPU itself.
+// Tensors, streams and sums are told which; nothing here is chosen for the process but which GPU is
+// its own.
 #pragma once
 #include <cstddef>
 #include <cstdint>
@@ -10,12 +12,22 @@
 #include <vector>
 
 namespace zero {
-enum class Device { cpu, cuda };
+enum class Device { cpu, cuda, host };
 
 constexpr const char* name_of(Device device) {
-  constexpr const char* names[] = {"cpu", "cuda"};
+  constexpr const char* names[] = {"cpu", "cuda", "host"};
   return names[static_cast<int>(device)];
 }
+
+/// In whose books memory stands: those of the device that computes, or of the host beside it.
+enum class Place { device, host };
+constexpr Place place_of(Device device) {
+  return device == Device::host ? Place::host : Place::device;
+}
+
+/// A device's own memory, or host memory that it copies to and from beside other work: page-locked,
+/// for a GPU.
+enum class Memory { own, staging };
 
 /// The memory of a device. All sizes in bytes.
 class DeviceMemory {
@@ -24,7 +36,8 @@ class DeviceMemory {
   /// Zeroed, aligned to 64 bytes or more; null when the device has no more.
   virtual std::byte* allocate(std::int64_t bytes) = 0;
   virtual void release(std::byte* memory) noexcept = 0;
-  /// Host memory that the device copies to and from beside other work; null when there is no more.
+  /// Host memory that the device copies to and from beside other work, zeroed too; null when there
+  /// is no more.
   virtual std::byte* allocate_staging(std::int64_t bytes) { return allocate(bytes); }
   virtual void release_staging(std::byte* memory) noexcept { release(memory); }
   /// Copies at once, where either end may be host memory. For set-up and reports: work on streams

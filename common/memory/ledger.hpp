@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT
-// The ledger of one process's tensor memory: bytes by kind, reserved, resident, now and at the
-// peak.
+// The ledgers of one process's tensor memory, one for each place: bytes by kind, reserved,
+// resident, now and at the peak.
 #pragma once
 #include <algorithm>
 #include <array>
 #include <cstdint>
 #include <functional>
+
+#include "memory/device.hpp"
 
 namespace zero {
 enum class Kind { parameters, gradients, optimizer, communication, activations, workspace, data };
@@ -70,9 +72,9 @@ class Ledger {
   std::function<void()> observer_;
 };
 
-/// This process's ledger. Used from the thread that runs the trainer only.
-inline Ledger& ledger() {
-  static Ledger of_this_process;
-  return of_this_process;
+/// This process's, of that place. Used from the thread that runs the trainer only.
+inline Ledger& ledger(Place place = Place::device) {
+  static std::array<Ledger, 2> of_this_process;
+  return of_this_process[static_cast<int>(place)];
 }
 }  // namespace zero

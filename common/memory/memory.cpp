@@ -130,37 +130,42 @@ View View::part(std::int64_t offset, std::int64_t count) const {
 }
 
 void View::expect_host() const {
-  expect(device == Device::cpu, "only host memory can be read element by element");
+  expect(device != Device::cuda, "only host memory can be read element by element");
 }
 
 OnHost::OnHost(View view) : view_(view) {
-  if (view.device == Device::cpu) return;
+  if (view.device != Device::cuda) return;
   copy_.resize(view.bytes());
   memory_of(view.device).copy(copy_.data(), view.data, view.bytes());
   view_.data = copy_.data();
   view_.device = Device::cpu;
 }
 
-Buffer::Buffer(Device device, Kind kind, std::int64_t bytes, bool held)
-    : memory_(nullptr, {device, kind, bytes, held}) {
+Buffer::Buffer(Device device, Kind kind, std::int64_t bytes, bool held, Memory memory)
+    : memory_(nullptr, {device, kind, bytes, held, memory}) {
   if (bytes == 0) return;
-  memory_.reset(memory_of(device).allocate(bytes));
+  DeviceMemory& of_device = memory_of(device);
+  memory_.reset(memory == Memory::own ? of_device.allocate(bytes)
+                                      : of_device.allocate_staging(bytes));
   ++allocations_so_far;
   throw_if(!memory_, ExitCode::resources, "the {} gave no {} bytes for {}: use {}",
-           device == Device::cpu ? "system" : "GPU", bytes, name_of(kind),
+           facts().lies() == Device::cuda ? "GPU" : "system", bytes, name_of(kind),
            kind == Kind::data ? "a smaller --data or --batch"
-                              : "fewer or narrower layers, or more ranks");
-  ledger().reserve(kind, bytes, held);
+           : device == Device::cuda && memory == Memory::staging
+               ? "--pageable, or narrower layers"
+               : "fewer or narrower layers, or more ranks");
+  ledger(place_of(facts().lies())).reserve(kind, bytes, held);
 }
 
-void Buffer::Release::operator()(std::byte* memory) const {
-  ledger().reserve(kind, -bytes, held);
-  std::erase_if(Tensor::held, [&](const auto& tensor) { return tensor.view.data == memory; });
-  memory_of(device).release(memory);
+void Buffer::Release::operator()(std::byte* data) const {
+  ledger(place_of(lies())).reserve(kind, -bytes, held);
+  std::erase_if(Tensor::held, [&](const auto& tensor) { return tensor.view.data == data; });
+  DeviceMemory& of_device = memory_of(device);
+  memory == Memory::own ? of_device.release(data) : of_device.release_staging(data);
 }
 
 Booking Scratch::book() const {
-  if (bookings_++ == 0) ledger().take(buffer_.kind(), buffer_.bytes());
+  if (bookings_++ == 0) ledger(place_of(buffer_.device())).take(buffer_.kind(), buffer_.bytes());
   Booking booking;
   booking.scratch_.reset(this);
   return booking;
@@ -168,7 +173,8 @@ Booking Scratch::book() const {
 
 void Booking::End::operator()(const Scratch* scratch) const {
   if (--scratch->bookings_ > 0) return;
-  ledger().take(scratch->buffer_.kind(), -scratch->buffer_.bytes());
+  ledger(place_of(scratch->buffer_.device()))
+      .take(scratch->buffer_.kind(), -scratch->buffer_.bytes());
 }
 
 View Booking::view() const {

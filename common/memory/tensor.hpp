@@ -51,12 +51,13 @@ class OnHost {
 class Buffer {
  public:
   /// Throws Error (resources) when the device does not give that many bytes.
-  Buffer(Device device, Kind kind, std::int64_t bytes, bool held);
+  Buffer(Device device, Kind kind, std::int64_t bytes, bool held, Memory memory = Memory::own);
 
   std::byte* data() const { return memory_.get(); }
   std::int64_t bytes() const { return facts().bytes; }
   Kind kind() const { return facts().kind; }
-  Device device() const { return facts().device; }
+  /// Where it lies.
+  Device device() const { return facts().lies(); }
 
  private:
   struct Release {  // the buffer's own facts, which giving it back takes
@@ -64,7 +65,9 @@ class Buffer {
     Kind kind;
     std::int64_t bytes;
     bool held;
-    void operator()(std::byte* memory) const;
+    Memory memory;
+    Device lies() const { return memory == Memory::staging ? Device::host : device; }
+    void operator()(std::byte* data) const;
   };
   const Release& facts() const { return memory_.get_deleter(); }
 
@@ -74,8 +77,8 @@ class Buffer {
 /// Elements that are held for as long as the object lives: what "resident" counts.
 class Tensor {
  public:
-  Tensor(Device device, Kind kind, Dtype dtype, std::int64_t size)
-      : buffer_(device, kind, size * bytes_of(dtype), true), dtype_(dtype), size_(size) {
+  Tensor(Device device, Kind kind, Dtype dtype, std::int64_t size, Memory memory = Memory::own)
+      : buffer_(device, kind, size * bytes_of(dtype), true, memory), dtype_(dtype), size_(size) {
     if (size > 0) held.push_back({kind, view()});
   }
 

@@ -20,11 +20,13 @@ Prediction predict_state(const Chapter& chapter, const Options& options, const C
   const std::int64_t uses = std::int64_t{layout.layers()} * options.accumulate;
   const Traffic traffic = chapter.elements_sent(options.accumulate);
 
-  Prediction plan{.factors = by_phase(traffic),
-                  .parameters = layout.parameters(),
-                  .padded = layout.full_size(),
-                  .ranks = layout.ranks(),
-                  .element = w};
+  Prediction plan{
+      .factors = by_phase(traffic),
+      .copies = {chapter.offload.copied.down * costs.grads, chapter.offload.copied.up * w},
+      .parameters = layout.parameters(),
+      .padded = layout.full_size(),
+      .ranks = layout.ranks(),
+      .element = w};
   const auto set = [&](Kind kind, double bytes, std::int64_t now_and_then) {
     const auto resident = static_cast<std::int64_t>(bytes);
     plan.bytes[static_cast<int>(kind)] = {resident, resident + now_and_then};
@@ -37,13 +39,21 @@ Prediction predict_state(const Chapter& chapter, const Options& options, const C
   set(Kind::communication, 0,
       w * received_elements(device, options.dtype, layout.largest_layer() / plan.ranks,
                             plan.ranks));
+  if (!chapter.offloads()) return plan;
+  const auto set_on_host = [&](Kind kind, double g, double k) {
+    const auto bytes = static_cast<std::int64_t>(chapter.offload.bytes(0, g, k, n));
+    plan.on_host[static_cast<int>(kind)] = {bytes, bytes};
+  };
+  set_on_host(Kind::communication, full(costs.grads), 0);
+  set_on_host(Kind::optimizer, 0, full(costs.optimizer));
   return plan;
 }
 
 Prediction predict(const Chapter& chapter, const Options& options, Device device,
                    const Layout& layout) {
   const Architecture model = architecture(options);
-  Prediction plan = predict_state(chapter, options, costs_of(options.dtype), device, layout);
+  Prediction plan =
+      predict_state(chapter, options, costs_of(chapter, options.dtype), device, layout);
   plan.bytes[static_cast<int>(Kind::activations)].peak =
       model.activation_bytes(options.batch, options.dtype);
   const std::int64_t workspace = gpu_sums_bytes + blas_workspace_bytes + product_room_bytes;
@@ -81,18 +91,81 @@ Prediction predict(const Chapter& chapter, const Options& options, Device device
   return plan;
 }
 
+namespace {
+/// Of what one rank reserves.
+struct Limit {
+  bool device, host;  // whether the bytes in that place count
+  std::int64_t bytes;  // that the rank may take
+  const char* where;  // its bytes are, in words
+  std::string available;  // in words, too
+  const char* more;  // of which there could be
+
+  std::int64_t needs(const Prediction& plan) const {
+    const auto peak = &Prediction::Bytes::peak;
+    return device * plan.sum(peak) + host * plan.sum(peak, Place::host);
+  }
+};
+
+Limit asked_for(const Options& options) {
+  return {true,
+          false,
+          options.device_memory,
+          " of device memory",
+          fmt::format("--device-memory allows {}", grouped(options.device_memory)),
+          "rank"};
+}
+
+Limit shared(bool device, bool host, std::int64_t available, int sharing, const char* by) {
+  return {device,
+          host,
+          available / sharing,
+          device ? "" : " of the host's memory",
+          fmt::format("{} on this {} share {} that are available", sharing, by, grouped(available)),
+          by};
+}
+
+/// What is short of what the plan needs, and what would do; empty when it fits.
+std::string shortage(const Prediction& plan, const Options& options, Device device,
+                     const Layout& layout, const std::vector<Limit>& limits) {
+  const auto exceeded = [&](const Prediction& plan) {
+    return std::ranges::find_if(limits, [&](const Limit& l) { return l.needs(plan) > l.bytes; });
+  };
+  const auto limit = exceeded(plan);
+  if (limit == limits.end()) return "";
+  const std::int64_t needs = limit->needs(plan);
+  const std::string told = fmt::format("each rank needs {} bytes{}, {}: ", grouped(needs),
+                                       limit->where, limit->available);
+  const std::int64_t data = plan.bytes[static_cast<int>(Kind::data)].peak;
+  if (limit->device && 2 * data > needs) return told + "use a smaller --data or --batch";
+  for (const Chapter* other : chapters_on_ranks()) {
+    if (is_mixed(options.dtype) && !other->mixed_precision) continue;
+    const Prediction of_other = predict(*other, options, device, layout);
+    if (exceeded(of_other) != limits.end()) continue;
+    const std::int64_t others = limit->needs(of_other);
+    return told + (others == 0 ? fmt::format("{} takes none of it", other->name)
+                               : fmt::format("{} would need {}", other->name, grouped(others)));
+  }
+  return told + fmt::format("no chapter fits, use fewer or smaller layers or batches, or more {}s",
+                            limit->more);
+}
+}  // namespace
+
 std::int64_t check_memory(const Chapter& chapter, const Options& options, const Choice& choice,
                           const Layout& layout) {
+  const std::int64_t here = memory_of(Device::cpu).available();
+  std::vector<Limit> limits;
+  if (options.device_memory > 0) limits.push_back(asked_for(options));
+  if (choice.device == Device::cpu) {
+    limits.push_back(shared(true, true, here, choice.sharing, "machine"));
+  } else {
+    const std::int64_t there = memory_of(choice.device).available();
+    limits.push_back(shared(true, false, there, choice.sharing, "GPU"));
+    limits.push_back(shared(false, true, here, choice.sharing_host, "machine"));
+  }
   const Prediction plan = predict(chapter, options, choice.device, layout);
-  const std::int64_t needed = plan.sum(&Prediction::Bytes::peak);
-  const std::int64_t available = memory_of(choice.device).available();
-  const bool data = 2 * plan.bytes[static_cast<int>(Kind::data)].peak > needed;
-  throw_if(needed > available / choice.sharing, ExitCode::resources,
-           "each rank needs {} bytes, {} on this {} share {} that are available: use {}",
-           grouped(needed), choice.sharing, choice.device == Device::cpu ? "machine" : "GPU",
-           grouped(available),
-           data ? "a smaller --data or --batch" : "fewer or narrower layers, or a later chapter");
-  return needed;
+  const std::string missing = shortage(plan, options, choice.device, layout, limits);
+  throw_if(!missing.empty(), ExitCode::resources, "{}", missing);
+  return plan.sum(&Prediction::Bytes::peak);
 }
 
 std::int64_t Prediction::sent(Phase phase, Steps steps) const {
@@ -106,6 +179,11 @@ std::int64_t Prediction::padding_sent(Steps steps) const {
   for (const Phase phase : step_phases) by_one += sent(phase, steps);
   // So many shards each rank sends; one from every rank, and all of the padding has been sent once.
   return by_one / (padded / ranks) * (padded - parameters);
+}
+
+std::int64_t Prediction::copied(Direction direction, Steps steps) const {
+  const std::int64_t times = direction == Direction::up ? steps.all - steps.skipped : steps.all;
+  return copies[static_cast<int>(direction)] * (padded / ranks) * times;
 }
 
 std::int64_t Prediction::collectives(Phase phase, const Layout& layout) const {
@@ -126,25 +204,51 @@ std::chrono::duration<double> Prediction::time(Phase phase, const Layout& layout
 void print_prediction(const Chapter& chapter, const Options& options, Device device) {
   const Layout layout(architecture(options).sizes(), 0, options.ranks);
   const Prediction plan = predict(chapter, options, device, layout);
+  const Costs costs = costs_of(chapter, options.dtype);
   const auto w = static_cast<double>(bytes_of(options.dtype));
-  const auto k = static_cast<double>(optimizer_bytes(options.dtype));
+  const auto g = static_cast<double>(costs.grads), k = static_cast<double>(costs.optimizer);
   fmt::print("{} on {}, {}: {} parameters, {} with padding, {}\n\n", chapter.name,
              counted(options.ranks, device == Device::cpu ? "rank" : "GPU"), name_of(options.dtype),
              grouped(plan.parameters), grouped(plan.padded), counted(layout.layers(), "layer"));
-  fmt::print("bytes of state a parameter: {:g}\n\n", chapter.state_bytes(w, w, k, options.ranks));
-  fmt::print("{:<26}{:>24}{:>24}\n", "bytes of a rank", "resident", "peak");
+  fmt::print("bytes of state a parameter: {:g}", chapter.state_bytes(w, g, k, options.ranks));
+  if (chapter.offloads()) {
+    fmt::print(" on the device, {:g} on its host", chapter.offload.bytes(w, g, k, options.ranks));
+  }
+  const auto row = [](const auto&... cells) { fmt::print("{:<26}{:>24}{:>24}\n", cells...); };
+  const auto row_of = [&](int kind, const Prediction::Bytes& bytes) {
+    row(fmt::format("  {}", name_of(static_cast<Kind>(kind))), grouped(bytes.resident),
+        grouped(bytes.peak));
+  };
+  fmt::print("\n\n");
+  row(chapter.offloads() ? "bytes on a device" : "bytes of a rank", "resident", "peak");
   for (int kind = 0; kind < kind_count; ++kind) {
     if (kind == static_cast<int>(Kind::workspace) && device == Device::cpu) continue;
-    fmt::print("  {:<24}{:>24}{:>24}\n", name_of(static_cast<Kind>(kind)),
-               grouped(plan.bytes[kind].resident), grouped(plan.bytes[kind].peak));
+    row_of(kind, plan.bytes[kind]);
   }
-  fmt::print("\n{:<26}{:>24}{:>24}\n", "sent by a rank in a step", "elements", "a parameter");
+  if (chapter.offloads()) fmt::print("on its host\n");
+  for (int kind = 0; kind < kind_count; ++kind) {
+    if (plan.on_host[kind].peak > 0) row_of(kind, plan.on_host[kind]);
+  }
+  fmt::print("\n");
+  row("sent by a rank in a step", "elements", "a parameter");
   for (const Phase phase : step_phases) {
-    fmt::print("  {:<24}{:>24}{:>24}\n", name_of(phase), grouped(plan.sent(phase, {})),
-               fmt::format("{:g} x {}/{}", plan.factors[static_cast<int>(phase)], options.ranks - 1,
-                           options.ranks));
+    row(fmt::format("  {}", name_of(phase)), grouped(plan.sent(phase, {})),
+        fmt::format("{:g} x {}/{}", plan.factors[static_cast<int>(phase)], options.ranks - 1,
+                    options.ranks));
   }
   fmt::print("  {:<24}{:>24}\n", "padding, all ranks", grouped(plan.padding_sent({})));
   fmt::print("  {:<24}{:>24}\n", "scalars", grouped(plan.scalars_sent({})));
+  if (chapter.offloads()) {
+    fmt::print("\n");
+    row("copied by it in a step", "bytes", "a parameter");
+    for (const Direction direction : {Direction::down, Direction::up}) {
+      row(direction == Direction::down ? "  down, gradients" : "  up, parameters",
+          grouped(plan.copied(direction, {})),
+          fmt::format("{} x 1/{}", plan.copies[static_cast<int>(direction)], options.ranks));
+    }
+  }
+  if (options.device_memory == 0) return;
+  const std::string missing = shortage(plan, options, device, layout, {asked_for(options)});
+  fmt::print("\n{}\n", missing.empty() ? "fits into --device-memory" : missing);
 }
 }  // namespace zero

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "comm/link.hpp"
+#include "compute/bus.hpp"
 #include "compute/phase.hpp"
 #include "memory/layout.hpp"
 #include "train/adam.hpp"
@@ -35,11 +36,12 @@ struct Prediction {
     std::int64_t resident = 0;
     std::int64_t peak = 0;  // of this kind; equals what is reserved
   };
-  std::array<Bytes, kind_count> bytes{};
+  std::array<Bytes, kind_count> bytes{};  // of the device
+  std::array<Bytes, kind_count> on_host{};  // held there throughout
   /// Of all kinds: of the peaks it is what is reserved.
-  std::int64_t sum(std::int64_t Bytes::*figure) const {
+  std::int64_t sum(std::int64_t Bytes::*figure, Place place = Place::device) const {
     std::int64_t sum = 0;
-    for (const Bytes& kind : bytes) sum += kind.*figure;
+    for (const Bytes& kind : place == Place::host ? on_host : bytes) sum += kind.*figure;
     return sum;
   }
   /// In use when the last of a step's phases of that sort has ended, by kind.
@@ -54,12 +56,15 @@ struct Prediction {
   /// All ranks together.
   std::int64_t padding_sent(Steps steps) const;
   std::int64_t scalars_sent(Steps steps) const { return steps.all * 2 * (ranks - 1); }
+  /// Bytes over one rank's bus.
+  std::int64_t copied(Direction direction, Steps steps) const;
   /// Of one step: each layer by itself, as often as the factor says.
   std::int64_t collectives(Phase phase, const Layout& layout) const;
   /// Of one step's collectives, one after the other, on a link; the update's begin with the sums.
   std::chrono::duration<double> time(Phase phase, const Layout& layout, const Link& link) const;
 
   std::array<double, phase_count> factors{};  // Traffic's, by phase
+  std::array<std::int64_t, 2> copies{};  // bytes a parameter of the shard, by direction
   std::int64_t parameters = 0;
   std::int64_t padded = 0;
   std::int64_t ranks = 1;
@@ -72,6 +77,12 @@ struct Costs {
   std::int64_t grads, optimizer;
 };
 constexpr Costs costs_of(Dtype dtype) { return {bytes_of(dtype), optimizer_bytes(dtype)}; }
+/// In a chapter.
+constexpr Costs costs_of(const Chapter& chapter, Dtype dtype) {
+  // Parameters in fp32 are their own master where Adam can reach them.
+  const Dtype apart = chapter.offloads() ? Dtype::bf16 : dtype;
+  return {bytes_of(dtype), optimizer_bytes(apart)};
+}
 
 /// What any model costs that is cut in this way, whatever its layers compute: parameters,
 /// gradients, optimizer state, what is received, what is sent. Of the options it takes dtype,
@@ -85,8 +96,9 @@ Prediction predict(const Chapter& chapter, const Options& options, Device device
                    const Layout& layout);
 
 /// Throws Error (resources) when what the run is going to reserve, on each of the ranks that share
-/// a machine's memory or a GPU's, is more than is available there now. Better here than when the
-/// kernel ends a rank. Returns the bytes of one rank.
+/// a machine's memory or a GPU's, is more than is available there now, or more than the options
+/// allow; the sentence names the first chapter that would fit. Better here than when the kernel
+/// ends a rank. Returns the bytes of one rank's device.
 std::int64_t check_memory(const Chapter& chapter, const Options& options, const Choice& choice,
                           const Layout& layout);
 

@@ -80,15 +80,30 @@ void write_line(std::FILE* log, const Run& run, const Json& line) {
   write(log, run.options.log, line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
+/// What stands for a device, its memory and its bus where there is none, or for another than there
+/// is; each line behind a line break.
+std::string modelled_device(const Run& run) {
+  const Options& o = run.options;
+  std::string lines;
+  if (run.chapter.offloads() && run.choice.device == Device::cpu) {
+    lines += "\nthe device is modelled, its memory in books of its own";
+  }
+  if (o.device_memory > 0) {
+    lines += fmt::format("\n{} bytes of device memory allowed", grouped(o.device_memory));
+  }
+  if (o.bus > 0) lines += fmt::format("\na bus of {:g} GB/s", o.bus);
+  return lines;
+}
+
 void print_header(const Run& run, const Communicator& comm) {
   const Options& o = run.options;
   const std::string library = comm.library(), words = memory_of(run.choice.device).words();
   fmt::print(
-      "{}: {}, {}, task {}\n{} parameters, {} with padding\n{}{}\n", run.chapter.name,
+      "{}: {}, {}, task {}\n{} parameters, {} with padding\n{}{}{}\n", run.chapter.name,
       library.empty() ? "one process" : fmt::format("{} ({})", counted(comm.size, "rank"), library),
       name_of(o.dtype), name_of(o.task), grouped(run.layout.parameters()),
       grouped(run.layout.full_size()), run.choice.why,
-      words.empty() ? "" : fmt::format(" ({})", words));
+      words.empty() ? "" : fmt::format(" ({})", words), modelled_device(run));
   const bool several = o.accumulate > 1;
   fmt::print("{} micro-batch{} of {} a rank and step{}\n\n", o.accumulate, several ? "es" : "",
              o.batch,
@@ -169,7 +184,7 @@ void Report::add(const Verdict& step) {
 
 void Report::take_slices(int present) {
   Slices slices = run_.recorder.take();
-  messages_.add(slices, present);
+  overlap_.add(slices, present);
   if (!run_.options.trace.empty()) trace_.add(std::move(slices));
 }
 
@@ -203,20 +218,27 @@ int Report::finish(const LayerDigests& digests) {
   };
   const double ms = median(times_);
   take_slices(current_step + 1);  // what a GPU, or a worker, had still to do
-  std::array<TimedPhase, phase_count> messages;
+  const auto timed = [&](const OverlapMeter::Times& times) {
+    const bool seen = run_.recorder.sees_streams && !times.exposed.empty();
+    return seen ? Timed{median(times.exposed), median(times.hidden)} : Timed();
+  };
+  std::array<Timed, phase_count> messages;
   for (const Phase phase : step_phases) {
-    const int i = static_cast<int>(phase);
-    if (!run_.recorder.sees_streams || messages_.exposed[i].empty()) continue;
-    messages[i] = {median(messages_.exposed[i]), median(messages_.hidden[i])};
+    messages[static_cast<int>(phase)] = timed(overlap_.messages[static_cast<int>(phase)]);
   }
-  const Json summary = {{"process", process_json(run_, comm_)},
-                        {"memory", memory_json(run_, predicted_, comm_)},
-                        {"phases", phases_json(run_, predicted_, steps.all, comm_)},
-                        {"traffic", traffic_json(predicted_, steps, messages, comm_)},
-                        {"skipped_steps", skipped_},
-                        {"median_ms", ms},
-                        {"digest", fmt::format("{:016x}", digest)},
-                        {"layer_digests", layers}};
+  Json summary = {{"process", process_json(run_, comm_)},
+                  {"memory", memory_json(run_, predicted_, comm_)},
+                  {"phases", phases_json(run_, predicted_, steps.all, comm_)},
+                  {"traffic", traffic_json(predicted_, steps, messages, comm_)},
+                  {"skipped_steps", skipped_},
+                  {"median_ms", ms},
+                  {"digest", fmt::format("{:016x}", digest)},
+                  {"layer_digests", layers}};
+  if (run_.chapter.offloads()) {
+    const auto& [down, up] = overlap_.transfers;
+    summary["host_memory"] = host_memory_json(predicted_, comm_);
+    summary["bus"] = bus_json(predicted_, steps, {timed(down), timed(up)}, comm_);
+  }
   std::string trace;  // made before any rank may fail alone
   if (!run_.options.trace.empty()) {
     trace = trace_.text(run_.recorder.booked(), run_.chapter.name, run_.options.dtype,

@@ -70,7 +70,7 @@ class Report {
   Clock::time_point step_began_ = Clock::now();
   Clock::time_point line_began_;
   std::vector<std::int64_t> times_;  // of the steps, in microseconds
-  MessageMeter messages_;
+  OverlapMeter overlap_;
   Verdict last_;
   std::int64_t skipped_ = 0, skipped_in_a_row_ = 0;
   bool told_least_ = false;  // that the loss scale is

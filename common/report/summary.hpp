@@ -15,13 +15,20 @@ std::int64_t largest(Communicator& comm, std::int64_t figure);
 /// run.
 Json memory_json(const Run& run, const Prediction& predicted, Communicator& comm);
 
-/// Messages' times, in milliseconds; null where streams were not looked at.
-struct TimedPhase {
+/// The same of what lies with the host.
+Json host_memory_json(const Prediction& predicted, Communicator& comm);
+
+/// Times in milliseconds, of a step; null where streams were not looked at.
+struct Timed {
   Json exposed, hidden;
 };
 /// Elements sent: by the rank that sends most, but padding by all together.
 Json traffic_json(const Prediction& predicted, Prediction::Steps steps,
-                  const std::array<TimedPhase, phase_count>& times, Communicator& comm);
+                  const std::array<Timed, phase_count>& times, Communicator& comm);
+
+/// Bytes over the bus, of the rank with most, and the times of its copies, by direction.
+Json bus_json(const Prediction& predicted, Prediction::Steps steps,
+              const std::array<Timed, 2>& times, Communicator& comm);
 
 /// Throws Error (numerics), on all ranks, when a count is not as predicted: a bug, of ours or of
 /// the formula.

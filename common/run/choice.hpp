@@ -32,8 +32,13 @@ inline Choice choose(const Options& options, const Machine& machine) {
   const bool cuda = choice.device == Device::cuda;
   throw_if(cuda && !any_gpu, ExitCode::resources, "--device cuda: {}: use --device cpu",
            machine.gpus.why_none);
+  throw_if(
+      options.pageable && !cuda, ExitCode::usage,
+      "--pageable is about copies to a GPU, for which memory is page-locked, and the device is "
+      "the CPU: leave it out, or use --device cuda");
   choice.gpu = cuda ? machine.gpu : 0;
   choice.sharing = cuda ? machine.users : machine.ranks_here;
+  choice.sharing_host = machine.ranks_here;
   const std::string found =
       cuda ? counted(machine.gpus.count, "GPU") + " here" : machine.gpus.why_none;
   choice.why =

@@ -13,6 +13,7 @@
 #include "config.hpp"
 #include "memory/throw_if.hpp"
 #include "report/prediction.hpp"
+#include "run/quantity.hpp"
 
 namespace zero {
 namespace {
@@ -49,6 +50,14 @@ template <class Integer> Check whole(Integer least, Integer largest) {
     text = fmt::to_string(value);
     return std::string();
   };
+}
+
+/// A size of memory, from then on in bytes.
+std::string size(std::string& text) {
+  const auto bytes = text == "0" ? 0 : quantity(text, byte_units, 1e3, 1e15);
+  if (!bytes) return text + " is not a size from 0.001MB to 1000TB, as 64MB or 64MiB";
+  text = fmt::to_string(std::llround(*bytes));
+  return std::string();
 }
 
 /// The one list of options: CLI11's, and beside each how its value reads once all are settled.
@@ -126,6 +135,14 @@ struct CommandLine {
       add("link", o.link, "of a modelled network; 0: no limit", not_negative)->type_name("GBIT/S");
       add("latency", o.latency, "of each message on it", not_negative)->type_name("MICROSECONDS");
     }
+    if (chapter.offloads()) {
+      add("bus", o.bus, "of a modelled bus to the host; 0: no limit", not_negative)
+          ->type_name("GB/S");
+      values.emplace_back("pageable", [this] { return o.pageable; });
+      app.add_flag("--pageable", o.pageable, "stage in memory that is not page-locked");
+    }
+    add("device-memory", o.device_memory, "that a rank may take; 0: what there is", size)
+        ->type_name("SIZE");
     if (chapter.ranks) {
       add("check-every", o.check_every, "compare ranks' copies so often; 0: at the end",
           whole(0, 1 << 30))
@@ -191,7 +208,6 @@ Command read_command(int argc, char** argv, const Chapter& chapter) {
   Options& o = command.options;
   o.data = DEFAULT_CORPUS;
   o.dtype = chapter.mixed_precision ? Dtype::bf16 : Dtype::fp32;
-  o.prefetch = chapter.prefetch() ? 1 : 0;
   CommandLine line{chapter, o};
   line.app.option_defaults()->always_capture_default();
   line.app.get_formatter()->column_width(32);

@@ -11,6 +11,7 @@ template <class Trainer, class Process> int train(Process&& process, const Comma
   const Chapter& chapter = Trainer::chapter;
   const Options& options = command.options;
   const Choice choice = process.agree(command, chapter);
+  bus().gb_per_s = options.bus;
   const Footprint before_the_run = footprint(choice.device);
   const Layout layout(architecture(options).sizes(), process.rank(), process.size());
   process.together([&] { return check_memory(chapter, options, choice, layout); });

@@ -46,7 +46,7 @@ struct Bar {
 };
 
 Bar bar_of(const Slice& slice, bool on_host) {
-  constexpr const char* sorts[] = {"compute", "copy", "collective", "wait"};
+  constexpr const char* sorts[] = {"compute", "copy", "bus", "collective", "wait"};
   const Work& work = slice.work;
   const bool waits = work.sort == Work::Sort::wait;
   Json args = {{"step", slice.step}, {"phase", name_of(slice.phase)}};

@@ -9,7 +9,7 @@ Footprint footprint(Device device) {
   const bool gpu = device == Device::cuda;
   return {.process = process_bytes(),
           .on_gpu = gpu ? memory.total() - memory.available() : 0,
-          .reserved = ledger().reserved(),
+          .reserved = ledger().reserved() + (gpu ? 0 : ledger(Place::host).reserved()),
           .rounding = gpu ? 0 : rounding_so_far};
 }
 }  // namespace zero

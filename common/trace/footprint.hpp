@@ -8,7 +8,7 @@ namespace zero {
 struct Footprint {
   ProcessBytes process;
   std::int64_t on_gpu = 0;  // in use there, whoever uses it; 0 on the CPU
-  std::int64_t reserved = 0;  // the ledger's
+  std::int64_t reserved = 0;  // the ledgers', of what lies there
   std::int64_t rounding = 0;  // what reserved memory takes beyond that, in whole huge pages
 };
 

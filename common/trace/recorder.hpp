@@ -46,7 +46,8 @@ struct Track {
   std::deque<Slice> ended;  // taken from there, its device not yet past all; the host's alone
 };
 
-/// The bytes in use of each kind after they changed, in the order in which the host books them.
+/// The device's bytes in use of each kind after they changed, in the order in which they are
+/// booked.
 struct Booked {
   Clock::time_point time;
   Phase phase;

@@ -45,7 +45,8 @@ class Adam {
   /// Updates the slice with `grads` (same size).
   void update(const AdamSlice& slice, View grads) { update(slice, grads, {slice.weights}); }
   /// And writes the new weights to `copy` (same size, the gradients' dtype), unless that is where
-  /// they are. 28 bytes a parameter pass through memory, in 16 bit as in fp32.
+  /// they are; it may be where the gradients are. 28 bytes a parameter pass through memory, in 16
+  /// bit as in fp32, or, where weights and copy are two in fp32, 32.
   void update(const AdamSlice& slice, View grads, CastTo copy) {
     const View params = copy.params;
     const std::int64_t count = slice.weights.size;

@@ -52,7 +52,9 @@ void Mlp::initialise(int l, View part) const {
   for (int before = 0; before < l; ++before) number += model_.size(before);
   const Generator random(seed_, RandomStream::weights);
   stream_.run(work_on("initialise", part), [=, &on = stream_.kernels()] {
-    on.initialise(part, random, number, weights - part.start, scale);
+    // What lies with the host is made there, to the same bits.
+    const auto host = part.device == Device::host ? make_kernels(part.device) : nullptr;
+    (host ? *host : on).initialise(part, random, number, weights - part.start, scale);
   });
 }
 

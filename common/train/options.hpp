@@ -48,6 +48,9 @@ struct Options {
   Reduce reduce = Reduce::ordered;
   double link = 0;  // Gbit/s of a slower network than the one that is there; 0: none
   double latency = 0;  // of that, in microseconds
+  double bus = 0;  // GB/s of a slower bus between device and host than the one there is; 0: none
+  bool pageable = false;  // stage in ordinary host memory, not in page-locked
+  std::int64_t device_memory = 0;  // bytes of it that a rank may take; 0: all there are
   bool memory = false;  // print bytes by phase
   std::string trace{};  // of the first steps, written at the end; empty: none
 };
@@ -58,10 +61,11 @@ struct Choice {
   Comm comm = Comm::mpi;
   int gpu = 0;  // this rank's
   int sharing = 1;  // ranks whose tensors lie in the same memory
+  int sharing_host = 1;  // ranks on the same machine
   std::string why{};  // one line
 };
 
-using OptionValue = std::variant<bool, int, std::uint64_t, double, std::string>;
+using OptionValue = std::variant<bool, int, std::int64_t, std::uint64_t, double, std::string>;
 /// A chapter's options as they will be used, by name.
 using OptionValues = std::vector<std::pair<std::string, OptionValue>>;
 

@@ -2,7 +2,7 @@
 // The one place that knows all trainers. In each program a trainer is called zero::Trainer; here
 // each gets a name of its own, in one translation unit: of several definitions of the inline
 // variable zero::Trainer::chapter a linker would keep one, for all of them.
-#include "notes/plan/chapters.hpp"
+#include "train/chapter.hpp"
 
 #define Trainer Trainer_02
 #include "02_distributed_adam/trainer.hpp"
@@ -19,6 +19,9 @@
 #define Trainer Trainer_06
 #include "06_zero3/trainer.hpp"
 #undef Trainer
+#define Trainer Trainer_07
+#include "07_offload/trainer.hpp"
+#undef Trainer
 
 namespace zero {
 namespace {
@@ -26,6 +29,6 @@ template <class... Trainers> constexpr const Chapter* cards[] = {&Trainers::chap
 }  // namespace
 
 std::span<const Chapter* const> chapters_on_ranks() {
-  return cards<Trainer_02, Trainer_03, Trainer_04, Trainer_05, Trainer_06>;
+  return cards<Trainer_02, Trainer_03, Trainer_04, Trainer_05, Trainer_06, Trainer_07>;
 }
 }  // namespace zero

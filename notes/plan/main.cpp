@@ -2,14 +2,12 @@
 // build/plan: which chapter fits, on how many ranks, and what it sends. Options that a run has too
 // are read by the run's own command line.
 #include <CLI/CLI.hpp>
-#include <charconv>
-#include <map>
 
 #include "memory/throw_if.hpp"
-#include "notes/plan/chapters.hpp"
 #include "notes/plan/plan.hpp"
 #include "run/command_line.hpp"
 #include "run/failure.hpp"
+#include "run/quantity.hpp"
 
 namespace zero {
 namespace {
@@ -20,30 +18,21 @@ constexpr Chapter any{.name = "plan", .mixed_precision = true, .whole_layers = [
                         return WholeLayers(prefetch, 0);
                       }};
 
-using Units = std::map<std::string, double>;
 const Units counts{{"", 1}, {"K", 1e3}, {"M", 1e6}, {"B", 1e9}, {"T", 1e12}};
-const Units sizes{{"MB", 1e6},     {"GB", 1e9},     {"TB", 1e12},
-                  {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40}};
 const Units plain{{"", 1}};
 
-/// A number and one of the units, as 7.5e9 or 80GB. Throws Error (usage).
-double quantity(const char* option, const std::string& text, const Units& units, double least,
-                double most, const char* what) {
-  double value = 0;
-  const char* end = text.data() + text.size();
-  const auto read = std::from_chars(text.data(), end, value);
-  const auto unit = units.find(std::string(read.ptr, end));
-  const bool known = read.ec == std::errc() && unit != units.end();
-  if (known) value *= unit->second;
-  throw_if(!known || !(least <= value && value <= most), usage, "{}: {} is not {}", option, text,
-           what);
-  return value;
+/// The quantity that an option gives. Throws Error (usage).
+double amount(const char* option, const std::string& text, const Units& units, double least,
+              double most, const char* what) {
+  const std::optional<double> value = quantity(text, units, least, most);
+  throw_if(!value, usage, "{}: {} is not {}", option, text, what);
+  return *value;
 }
 
 struct CommandLine {
   CLI::App app{"plan: what each chapter holds and sends, and which one fits a card", "plan"};
   std::map<std::string, std::string> run{};  // options that a run has, as given
-  std::string parameters, largest_layer, bytes, card, link, latency, compute, chapter;
+  std::string parameters, largest_layer, bytes, card, host, link, latency, bus, compute, chapter;
   std::string convention = conventions[0].name;
   bool json = false;
 
@@ -69,8 +58,10 @@ struct CommandLine {
     add_of_run("prefetch", "LAYERS", "gathered ahead: 0, 1 or 2 (1)");
     add_of_run("device", "cpu|cuda", "for buffers (cuda; of a task what is here)");
     add("card", card, "SIZE", "memory of a rank, as 80GB or 80GiB");
+    add("host", host, "SIZE", "of its host's that it may take (no end)");
     add("link", link, "GBIT/S", "of every rank, for the time of a step");
     add("latency", latency, "MICROSECONDS", "of a message on it (0)");
+    add("bus", bus, "GB/S", "between card and host, each way by turns");
     add("compute", compute, "MILLISECONDS", "forward and backward of a step");
     add("convention", convention, "NAME", "what a parameter costs (paper): see below");
     add("bytes", bytes, "P,G,K", "or so many bytes, as 2,2,8: no master");
@@ -95,6 +86,7 @@ struct CommandLine {
              "say --params, as 7.5e9, or --task for a model that the programs run");
     throw_if(!given("--card") && !given("--ranks"), usage,
              "say --ranks, or --card for the fewest on which a chapter fits");
+    throw_if(given("--host") && !given("--card"), usage, "--host needs --card");
     const bool task = given("--task");
     for (const char* option : {"--largest-layer", "--convention", "--bytes"}) {
       throw_if(task && given(option), usage, "{} is about --params, not --task", option);
@@ -145,7 +137,7 @@ struct CommandLine {
     if (is_mixed(options.dtype)) return *found;
     throw_if(found != conventions, usage, "--convention {} is about 16 bit, not --dtype fp32",
              convention);
-    return {found->name, costs_of(options.dtype)};
+    return {found->name, costs_of(options.dtype), {}, bytes_of(Dtype::fp32)};
   }
 
   Question question() const {
@@ -156,7 +148,7 @@ struct CommandLine {
     const char* count = "a number from 1 to 1e13, as 7.5e9 or 7.5B";
     if (!parameters.empty()) {
       const auto read = [&](const char* option, const std::string& text) {
-        const double value = quantity(option, text, counts, 1, most_parameters, count);
+        const double value = amount(option, text, counts, 1, most_parameters, count);
         throw_if(value != std::floor(value), usage, "{}: {} is no whole number", option, text);
         return static_cast<std::int64_t>(value);
       };
@@ -165,17 +157,20 @@ struct CommandLine {
     }
     const bool gpu = !parameters.empty() || visible_gpus().count > 0;
     question.device = options.device.value_or(gpu ? Device::cuda : Device::cpu);
-    if (!card.empty()) {
-      question.card = std::llround(quantity("--card", card, sizes, 1e6, 1e15,
-                                            "a size from 1MB to 1000TB, as 80GB or 80GiB"));
-    }
+    const auto size = [](const char* option, const std::string& text) {
+      return std::llround(amount(option, text, byte_units, 1e6, 1e15,
+                                 "a size from 1MB to 1000TB, as 80GB or 80GiB"));
+    };
+    if (!card.empty()) question.card = size("--card", card);
+    if (!host.empty()) question.host = size("--host", host);
     const auto number = [](const char* option, const std::string& text, double least) {
-      return quantity(option, text, plain, least, 1e9, "a number that a link can have");
+      return amount(option, text, plain, least, 1e9, "a number that a link can have");
     };
     if (!link.empty()) {
       question.link =
           Link{number("--link", link, 1e-3), latency.empty() ? 0 : number("--latency", latency, 0)};
     }
+    if (!bus.empty()) question.bus = number("--bus", bus, 1e-3);
     if (!compute.empty()) question.compute_ms = number("--compute", compute, 0);
     return question;
   }

@@ -24,16 +24,26 @@ std::string linear_in_micro_batches(const Chapter& chapter, auto figure) {
 }
 
 /// Bytes on one of so many ranks of the state of `parameters` parameters.
-double state_of(const Question& question, const Chapter& chapter, double parameters, double ranks) {
-  const Costs& costs = question.convention.costs_in(chapter);
-  return chapter.state_bytes(parameters * static_cast<double>(bytes_of(question.options.dtype)),
-                             parameters * static_cast<double>(costs.grads),
-                             parameters * static_cast<double>(costs.optimizer), ranks);
+double state_of(const Question& question, const Chapter& chapter, double parameters, double ranks,
+                Place place = Place::device) {
+  if (place == Place::host && !chapter.offloads()) return 0;
+  const auto bytes = place == Place::host ? chapter.offload.bytes : chapter.state_bytes;
+  const Costs costs = question.convention.costs_in(chapter);
+  return bytes(parameters * static_cast<double>(bytes_of(question.options.dtype)),
+               parameters * static_cast<double>(costs.grads),
+               parameters * static_cast<double>(costs.optimizer), ranks);
 }
 
-/// As a user names it.
-std::string where(const Plan& plan) {
-  return fmt::format("{} of {}", counted(plan.ranks, "rank"), sized(plan.question.card));
+/// Whether a rank has so many bytes.
+bool has(const Question& question, auto on_device, auto on_host) {
+  return on_device <= static_cast<decltype(on_device)>(question.card) &&
+         (question.host == 0 || on_host <= static_cast<decltype(on_host)>(question.host));
+}
+
+/// What a rank takes.
+std::string taken(std::int64_t on_device, std::int64_t on_host) {
+  const std::string host = on_host > 0 ? " and " + sized(on_host) + " on its host" : "";
+  return fmt::format("{} a rank{}", sized(on_device), host);
 }
 }  // namespace
 
@@ -73,17 +83,22 @@ Prediction plan(const Question& question, const Chapter& chapter, int ranks) {
 
 Fit fit(const Question& question, const Chapter& chapter) {
   Fit fit;
-  const auto card = static_cast<double>(question.card);
   const auto parameters = static_cast<double>(layout_of(question, 1).parameters());
   for (int ranks = 1; ranks <= most_ranks && !fit.formula; ++ranks) {
-    if (state_of(question, chapter, parameters, ranks) <= card) fit.formula = ranks;
+    const auto state = [&](Place place) {
+      return state_of(question, chapter, parameters, ranks, place);
+    };
+    if (has(question, state(Place::device), state(Place::host))) fit.formula = ranks;
   }
   std::int64_t before = 0;
   for (int ranks = 1; ranks <= most_ranks && !fit.reserved; ++ranks) {
-    const std::int64_t bytes = plan(question, chapter, ranks).sum(&Prediction::Bytes::peak);
-    if (bytes <= question.card) {
+    const Prediction on = plan(question, chapter, ranks);
+    const std::int64_t bytes = on.sum(&Prediction::Bytes::peak);
+    const std::int64_t on_host = on.sum(&Prediction::Bytes::peak, Place::host);
+    if (has(question, bytes, on_host)) {
       fit.reserved = ranks;
       fit.bytes = bytes;
+      fit.on_host = on_host;
       fit.on_one_less = before;
     }
     before = bytes;
@@ -96,8 +111,8 @@ Fit fit(const Question& question, const Chapter& chapter) {
   return fit;
 }
 
-std::string state_formula(const Question& question, const Chapter& chapter) {
-  const auto value = [&](double ranks) { return state_of(question, chapter, 1, ranks); };
+std::string state_formula(const Question& question, const Chapter& chapter, Place place) {
+  const auto value = [&](double ranks) { return state_of(question, chapter, 1, ranks, place); };
   const double shared = 2 * (value(1) - value(2)), whole = value(1) - shared;
   expect(value(4) == whole + shared / 4, "bytes a parameter are of the form a + b/N");
   return sum_of(whole, shared, "/N");
@@ -114,9 +129,18 @@ std::string sent_formula(const Chapter& chapter) {
   });
 }
 
+bool Column::fits(const Question& question) const {
+  return has(question, reserved(), reserved(Place::host));
+}
+
 double Column::saved(const Question& question) const {
-  return 1 - state_of(question, *chapter, 1, static_cast<double>(prediction.ranks)) /
-                 state_of(question, *chapter, 1, 1);
+  // A master of its own is a price of offloading, no state that it saves.
+  Chapter all_on_device = *chapter;
+  all_on_device.offload = {};
+  const Costs costs = question.convention.costs_in(all_on_device);
+  const auto all =
+      static_cast<double>(bytes_of(question.options.dtype) + costs.grads + costs.optimizer);
+  return 1 - state_of(question, *chapter, 1, static_cast<double>(prediction.ranks)) / all;
 }
 
 std::int64_t Column::elements() const {
@@ -132,18 +156,29 @@ double Column::communication_ms(const Question& question) const {
   return all.count();
 }
 
+double Column::copies_ms(const Question& question) const {
+  if (question.bus == 0) return 0;
+  const std::int64_t bytes =
+      prediction.copied(Direction::down, {}) + prediction.copied(Direction::up, {});
+  return static_cast<double>(bytes) / question.bus / 1e6;
+}
+
+double Column::most_step_ms(const Question& question) const {
+  return communication_ms(question) + question.compute_ms + copies_ms(question);
+}
+
 double Column::least_step_ms(const Question& question) const {
-  const double communication = communication_ms(question);
+  const double communication = communication_ms(question), copies = copies_ms(question);
   if (!chapter->prefetch() || question.options.prefetch == 0) {
-    return communication + question.compute_ms;
+    return std::max(communication + question.compute_ms, copies);
   }
-  // The first gather has nothing to hide behind, and the last reduce-scatter nothing after it: both
-  // of layer 0. (notes/streams.md)
+  // The last reduce-scatter, layer 0's, has nothing after it. (The first gather may pass beside the
+  // update of the other layers; notes/streams.md)
   const Layout layout = layout_of(question, static_cast<int>(prediction.ranks));
-  const std::chrono::duration<double, std::milli> first =
+  const std::chrono::duration<double, std::milli> last =
       question.link->time(prediction.element * layout.layer_size(0), prediction.ranks);
-  const double ends = 2 * first.count();
-  return ends + std::max(communication - ends, question.compute_ms);
+  const double end = last.count();
+  return std::max(end + std::max(communication - end, question.compute_ms), copies);
 }
 
 Plan make_plan(const Question& question, std::span<const Chapter* const> chapters, int ranks) {
@@ -153,6 +188,7 @@ Plan make_plan(const Question& question, std::span<const Chapter* const> chapter
     Column& column = made.columns.emplace_back(Column{.chapter = chapter});
     if (question.card > 0) column.fit = fit(question, *chapter);
     column.state = state_formula(question, *chapter);
+    column.on_host = state_formula(question, *chapter, Place::host);
     column.sent = sent_formula(*chapter);
   }
   if (ranks == 0) {
@@ -169,51 +205,66 @@ Plan make_plan(const Question& question, std::span<const Chapter* const> chapter
 std::string advice(const Plan& plan) {
   const std::int64_t card = plan.question.card;
   const Column& first = plan.columns.front();
-  const Column* taken = nullptr;
+  const Column* fitting = nullptr;
   const Column* before = nullptr;  // the chapter before it, which does not fit
   const Column* next = nullptr;  // that fits on the fewest ranks, where none fits on these
   const Column* least = &first;  // that leaves least on every rank
   for (const Column& column : plan.columns) {
-    if (!taken && column.fits(card)) taken = &column;
-    if (!taken) before = &column;
+    if (!fitting && column.fits(plan.question)) fitting = &column;
+    if (!fitting) before = &column;
     const auto needs = [](const Column* of) { return of->fit->reserved.value_or(most_ranks + 1); };
     if (column.fit->reserved && (!next || needs(&column) < needs(next))) next = &column;
     if (column.fit->on_every_rank < least->fit->on_every_rank) least = &column;
   }
   std::string text;
-  if (taken) {
-    text = fmt::format("Take {} on {}: {} a rank", taken->chapter->name, where(plan),
-                       sized(taken->prediction.sum(&Prediction::Bytes::peak)));
-    text += before ? fmt::format("; {} would need {}.", before->chapter->name,
-                                 sized(before->prediction.sum(&Prediction::Bytes::peak)))
-                   : std::string(plan.columns.size() > 1 ? ", and no chapter sends less." : ".");
+  const std::string ranks = counted(plan.ranks, "rank");
+  if (fitting) {
+    text =
+        fmt::format("Take {} on {} of {}: {}", fitting->chapter->name, ranks, room(plan.question),
+                    taken(fitting->reserved(), fitting->reserved(Place::host)));
+    if (before) {
+      text += fmt::format("; {} would need {}", before->chapter->name, sized(before->reserved()));
+      const auto& more = before->fit->reserved;
+      if (fitting->chapter->offloads() && more)
+        text += fmt::format(", or {}", counted(*more, "rank"));
+    } else if (plan.columns.size() > 1) {
+      text += ", and no chapter sends less";
+    }
+    text += ".";
   } else if (next) {
-    text = fmt::format("None fits on {}: take {} on {} or more, {} a rank.", where(plan),
-                       next->chapter->name, counted(*next->fit->reserved, "rank"),
-                       sized(next->fit->bytes));
+    text =
+        fmt::format("None fits on {} of {}: take {} on {} or more, {}.", ranks, room(plan.question),
+                    next->chapter->name, counted(*next->fit->reserved, "rank"),
+                    taken(next->fit->bytes, next->fit->on_host));
   } else if (least->fit->on_every_rank > card) {
     text = fmt::format(
         "None fits in {}, on however many ranks: even {} keeps {} on every rank; take larger cards "
         "or {}.",
-        sized(card), least->chapter->name, sized(least->fit->on_every_rank),
+        room(plan.question), least->chapter->name, sized(least->fit->on_every_rank),
         least->chapter->prefetch() ? "smaller layers" : "a later chapter");
   } else {
     text = fmt::format("None fits in {} on up to {}: take larger cards or smaller layers.",
-                       sized(card), counted(most_ranks, "rank"));
+                       room(plan.question), counted(most_ranks, "rank"));
   }
   std::string dearer;
   for (const Column& column : plan.columns) {
     if (plan.question.options.accumulate == 1 || column.elements() <= first.elements()) continue;
     const auto times =
         static_cast<double>(column.elements()) / static_cast<double>(first.elements());
-    dearer += fmt::format("{}{} sends {:.4g} times", dearer.empty() ? "" : " and ",
-                          column.chapter->name, times);
+    dearer += dearer.empty() ? fmt::format("{} sends", column.chapter->name)
+                             : fmt::format(", {}", column.chapter->name);
+    dearer += fmt::format(" {:.4g} times", times);
   }
   if (!dearer.empty()) {
     text += fmt::format(" With {} micro-batches a step {} what {} does.",
                         plan.question.options.accumulate, dearer, first.chapter->name);
   }
   return text;
+}
+
+std::string room(const Question& question) {
+  const std::string host = question.host > 0 ? " and " + sized(question.host) + " of host" : "";
+  return sized(question.card) + host;
 }
 
 Unit unit_for(std::int64_t bytes, double below) {

@@ -22,9 +22,12 @@ struct Convention {
     std::int64_t borrowed;
   };
   std::optional<Gathering> gathering{};
+  std::int64_t master_apart = 0;  // bytes, of a master that only Adam on the host needs
 
-  const Costs& costs_in(const Chapter& chapter) const {
-    return gathering && chapter.prefetch() ? gathering->costs : costs;
+  Costs costs_in(const Chapter& chapter) const {
+    Costs all = gathering && chapter.prefetch() ? gathering->costs : costs;
+    if (chapter.offloads()) all.optimizer += master_apart;
+    return all;
   }
 };
 /// Of a dtype of 16 bits. (ZeRO, arXiv 1910.02054, section 3.1; Megatron-LM's page on its
@@ -42,7 +45,9 @@ struct Question {
   Convention convention{"paper", costs_of(Dtype::bf16)};
   Device device = Device::cpu;
   std::int64_t card = 0;  // bytes that a rank has; 0: not asked
+  std::int64_t host = 0;  // bytes of its host's that it may take; 0: no end of them
   std::optional<Link> link{};  // of every rank
+  double bus = 0;  // GB/s between a rank's card and its host; 0: not asked
   double compute_ms = 0;  // of a step's forward and backward on one rank; 0: not asked
 };
 
@@ -57,13 +62,15 @@ struct Fit {
   std::optional<int> formula;  // the fewest ranks on which the bytes a parameter alone would fit
   std::optional<int> reserved;  // and on which all does: padding, and what is borrowed, too
   std::int64_t bytes = 0;  // reserved on so many, 0 when there is no such number
+  std::int64_t on_host = 0;  // of each of them then
   std::int64_t on_one_less = 0;  // reserved on one rank less, 0 when there is none
   std::int64_t on_every_rank = 0;  // what is left of it however many ranks there are
 };
 Fit fit(const Question& question, const Chapter& chapter);
 
-/// A chapter's bytes of state a parameter, as "2 + 14/N".
-std::string state_formula(const Question& question, const Chapter& chapter);
+/// A chapter's bytes of state a parameter, as "2 + 14/N"; on the host with what is on its way.
+std::string state_formula(const Question& question, const Chapter& chapter,
+                          Place place = Place::device);
 /// Elements sent a parameter, in units of (N - 1)/N, in a step of A micro-batches: as "1 + A".
 std::string sent_formula(const Chapter& chapter, Phase phase);
 std::string sent_formula(const Chapter& chapter);
@@ -73,17 +80,23 @@ struct Column {
   const Chapter* chapter;
   Prediction prediction{};
   std::optional<Fit> fit{};  // where there is a card
-  std::string state{}, sent{};  // formulas
+  std::string state{}, on_host{}, sent{};  // formulas
 
-  bool fits(std::int64_t card) const { return prediction.sum(&Prediction::Bytes::peak) <= card; }
-  /// The share of its state that a rank does not hold.
+  bool fits(const Question& question) const;
+  std::int64_t reserved(Place place = Place::device) const {
+    return prediction.sum(&Prediction::Bytes::peak, place);
+  }
+  /// The share of all state that a rank's device does not hold.
   double saved(const Question& question) const;
   /// Elements by a rank in a step.
   std::int64_t elements() const;
   /// Of a step's collectives on the question's link.
   double communication_ms(const Question& question) const;
-  /// Of a step, when as much of the one goes on beside the other as ever can: all where layers are
-  /// gathered ahead, else nothing.
+  /// Of a step's copies over the question's bus, 0 without one.
+  double copies_ms(const Question& question) const;
+  /// Of a step without Adam: nothing beside anything else; and as much as ever can, which is all
+  /// where layers are gathered ahead, else nothing.
+  double most_step_ms(const Question& question) const;
   double least_step_ms(const Question& question) const;
 };
 
@@ -105,6 +118,9 @@ std::string advice(const Plan& plan);
 /// integers.
 void print_plan(const Plan& plan);
 std::string json_of(const Plan& plan);
+
+/// What a rank has, as a user names it: "80.00 GB and 256.00 GB of host".
+std::string room(const Question& question);
 
 /// Decimal units of bytes.
 struct Unit {

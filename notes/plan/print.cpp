@@ -30,9 +30,9 @@ bool alike(const Column& a, const Column& b) {
          a.sent == b.sent;
 }
 
-/// GB at most, so that what is sharded stays readable beside what is not.
+/// GB while they fit into a column, so that what is sharded stays readable beside what is not.
 Unit table_unit(std::int64_t largest) {
-  return unit_for(std::min<std::int64_t>(largest, 1'000'000'000'000), 1e4);
+  return unit_for(largest < 1e16 ? std::min<std::int64_t>(largest, 1e12) : largest, 1e4);
 }
 
 struct Table {
@@ -48,7 +48,7 @@ struct Table {
     }
     std::int64_t largest = 0;
     for (const Column* column : columns) {
-      largest = std::max(largest, column->prediction.sum(&Prediction::Bytes::peak));
+      largest = std::max({largest, column->reserved(), column->reserved(Place::host)});
     }
     unit = table_unit(largest);
     width = std::min<int>(14, (page - label) / static_cast<int>(columns.size()));
@@ -77,6 +77,10 @@ struct Table {
   int width;
 };
 
+bool offloads(const Plan& plan) {
+  return std::ranges::any_of(plan.columns, [](const Column& c) { return c.chapter->offloads(); });
+}
+
 bool in_use(const Plan& plan, Kind kind, auto figure) {
   return std::ranges::any_of(plan.columns, [&](const Column& column) {
     return figure(column.prediction.bytes[static_cast<int>(kind)]) > 0;
@@ -95,7 +99,7 @@ void print_head(const Plan& plan, const Table& table) {
   }
   if (plan.ranks_found) {
     const bool fits = std::ranges::any_of(
-        plan.columns, [&](const Column& column) { return column.fits(question.card); });
+        plan.columns, [&](const Column& column) { return column.fits(question); });
     fmt::print("{}\n", fits ? "these are the fewest ranks on which a chapter fits"
                             : "no chapter fits on these or fewer, and more are not tried");
   }
@@ -105,6 +109,10 @@ void print_head(const Plan& plan, const Table& table) {
   if (const auto& gathering = question.convention.gathering) {
     fmt::print("where layers are gathered: gradient {}, optimizer state {}\n",
                gathering->costs.grads, gathering->costs.optimizer);
+  }
+  if (question.convention.master_apart > 0 && offloads(plan)) {
+    fmt::print("where it is offloaded: optimizer state {}, with master weights of its own\n",
+               costs.optimizer + question.convention.master_apart);
   }
   if (question.parameters > 0) {
     fmt::print("activations, data and workspace are not in it: they depend on the model\n");
@@ -139,13 +147,27 @@ void print_bytes(const Plan& plan, const Table& table) {
   });
   fmt::print("borrowed within a step, {}\n", table.unit.name);
   rows(borrowed);
-  const auto reserved = [](const Column& c) { return c.prediction.sum(&Bytes::peak); };
-  table.bytes_row("reserved", reserved);
-  std::int64_t most = 0;
-  for (const Column* column : table.columns) most = std::max(most, plan.ranks * reserved(*column));
-  const Unit unit = unit_for(most, 1e4);
-  table.row(fmt::format("  by {}, {}", counted(plan.ranks, "rank"), unit.name),
-            [&](const Column& column) { return in_unit(plan.ranks * reserved(column), unit); });
+  const auto reserved = [&](const char* name, Place place) {
+    table.bytes_row(name, [=](const Column& column) { return column.reserved(place); });
+    std::int64_t most = 0;
+    for (const Column* column : table.columns) {
+      most = std::max(most, plan.ranks * column->reserved(place));
+    }
+    const Unit unit = unit_for(most, 1e4);
+    table.row(fmt::format("  by {}, {}", counted(plan.ranks, "rank"), unit.name),
+              [&](const Column& c) { return in_unit(plan.ranks * c.reserved(place), unit); });
+  };
+  reserved("reserved", Place::device);
+  if (!offloads(plan)) return;
+  fmt::print("on its host throughout, {}\n", table.unit.name);
+  for (int k = 0; k < kind_count; ++k) {
+    const auto on_host = [=](const Column& c) { return c.prediction.on_host[k].peak; };
+    if (!std::ranges::any_of(plan.columns, [&](const Column& c) { return on_host(c) > 0; }))
+      continue;
+    table.bytes_row(fmt::format("  {}", name_of(static_cast<Kind>(k))), on_host);
+  }
+  reserved("on the host", Place::host);
+  table.row("  bytes a param.", [](const Column& column) { return column.on_host; });
 }
 
 void print_traffic(const Plan& plan, const Table& table) {
@@ -172,32 +194,40 @@ void print_traffic(const Plan& plan, const Table& table) {
   table.row("  collectives", [&](const Column& column) {
     std::int64_t count = 0;
     for (const Phase phase : step_phases) count += column.prediction.collectives(phase, layout);
-    return grouped(count);
+    return fmt::to_string(count);
   });
+  if (!offloads(plan)) return;
+  fmt::print("copied by it over the bus in a step, {}\n", table.unit.name);
+  for (const Direction direction : {Direction::down, Direction::up}) {
+    table.bytes_row(direction == Direction::down ? "  down, gradients" : "  up, parameters",
+                    [=](const Column& c) { return c.prediction.copied(direction, {}); });
+  }
 }
 
 void print_time(const Plan& plan, const Table& table) {
   const Question& question = plan.question;
-  if (!question.link) return;
-  fmt::print("\non a link of {:g} Gbit/s and {:g} microseconds\n", question.link->gbit_per_s,
-             question.link->latency_us);
   const auto ms = [&](const char* name, auto time) {
     table.row(name, [&](const Column& column) { return fmt::format("{:.2f}", time(column)); });
   };
-  const auto communication = [&](const Column& c) { return c.communication_ms(question); };
-  ms("communication, ms", communication);
+  if (question.bus > 0) {
+    fmt::print("\nover a bus of {:g} GB/s; Adam on the host takes time of its own\n", question.bus);
+    ms("copies, ms", [&](const Column& column) { return column.copies_ms(question); });
+  }
+  if (!question.link) return;
+  fmt::print("\non a link of {:g} Gbit/s and {:g} microseconds\n", question.link->gbit_per_s,
+             question.link->latency_us);
+  ms("communication, ms", [&](const Column& c) { return c.communication_ms(question); });
   if (question.compute_ms == 0) return;
-  ms("step at most, ms",
-     [&](const Column& column) { return communication(column) + question.compute_ms; });
+  ms("step at most, ms", [&](const Column& column) { return column.most_step_ms(question); });
   ms("  at best, ms", [&](const Column& column) { return column.least_step_ms(question); });
 }
 
 void print_fit(const Plan& plan, const Table& table) {
   const std::int64_t card = plan.question.card;
   if (card == 0) return;
-  fmt::print("\non a card of {}\n", sized(card));
+  fmt::print("\non a card of {}\n", room(plan.question));
   table.row(fmt::format("fits on {}", counted(plan.ranks, "rank")),
-            [&](const Column& column) { return column.fits(card) ? "yes" : "no"; });
+            [&](const Column& column) { return column.fits(plan.question) ? "yes" : "no"; });
   table.row("fewest ranks", [&](const Column& column) {
     const Fit& fit = *column.fit;
     return fit.reserved               ? grouped(*fit.reserved)
@@ -210,6 +240,7 @@ void print_fit(const Plan& plan, const Table& table) {
     });
   };
   reserved("  reserved then", &Fit::bytes);
+  if (offloads(plan)) reserved("  on the host then", &Fit::on_host);
   reserved("  on one rank less", &Fit::on_one_less);
   reserved("  as N grows", &Fit::on_every_rank);
   table.row("  by formula alone", [&](const Column& column) {
@@ -248,6 +279,7 @@ std::string json_of(const Plan& plan) {
             {"chapters", Json::array()}};
   if (question.card > 0) {
     json["card"] = question.card;
+    json["host"] = question.host > 0 ? Json(question.host) : Json();
     json["advice"] = advice(plan);
   }
   if (question.link) {
@@ -255,16 +287,20 @@ std::string json_of(const Plan& plan) {
                     {"latency_us", question.link->latency_us}};
     json["compute_ms"] = question.compute_ms;
   }
+  if (question.bus > 0) json["bus_gb_per_s"] = question.bus;
   for (const Column& column : plan.columns) {
     const Prediction& predicted = column.prediction;
-    const Costs& costs = question.convention.costs_in(*column.chapter);
+    const Costs costs = question.convention.costs_in(*column.chapter);
     Json chapter{{"name", column.chapter->name},
                  {"bytes_a_parameter", {predicted.element, costs.grads, costs.optimizer}},
                  {"state_formula", column.state},
                  {"state_saved", column.saved(question)},
                  {"resident", predicted.sum(&Prediction::Bytes::resident)},
-                 {"reserved", predicted.sum(&Prediction::Bytes::peak)},
-                 {"reserved_by_all_ranks", plan.ranks * predicted.sum(&Prediction::Bytes::peak)},
+                 {"reserved", column.reserved()},
+                 {"reserved_by_all_ranks", plan.ranks * column.reserved()},
+                 {"host_formula", column.on_host},
+                 {"on_host", column.reserved(Place::host)},
+                 {"on_host_by_all_ranks", plan.ranks * column.reserved(Place::host)},
                  {"sent_formula", column.sent},
                  {"sent_elements", column.elements()},
                  {"sent_bytes", predicted.element * column.elements()},
@@ -273,7 +309,13 @@ std::string json_of(const Plan& plan) {
     for (int k = 0; k < kind_count; ++k) {
       const auto& [resident, peak] = predicted.bytes[k];
       chapter["kinds"][name_of(static_cast<Kind>(k))] = {{"resident", resident}, {"peak", peak}};
+      if (predicted.on_host[k].peak == 0) continue;
+      chapter["host_kinds"][name_of(static_cast<Kind>(k))] = predicted.on_host[k].peak;
     }
+    for (const Direction direction : {Direction::down, Direction::up}) {
+      chapter["copied"][name_of(direction)] = predicted.copied(direction, {});
+    }
+    if (question.bus > 0) chapter["copies_ms"] = column.copies_ms(question);
     for (const Phase phase : step_phases) {
       Json& row = chapter["phases"][name_of(phase)];
       row = {{"formula", sent_formula(*column.chapter, phase)},
@@ -283,14 +325,15 @@ std::string json_of(const Plan& plan) {
     }
     if (question.link) {
       chapter["communication_ms"] = column.communication_ms(question);
-      chapter["step_ms"] = {{"at_most", column.communication_ms(question) + question.compute_ms},
+      chapter["step_ms"] = {{"at_most", column.most_step_ms(question)},
                             {"at_best", column.least_step_ms(question)}};
     }
     if (column.fit) {
-      chapter["fits"] = column.fits(question.card);
+      chapter["fits"] = column.fits(question);
       chapter["fewest_ranks"] = or_null(column.fit->reserved);
       chapter["fewest_ranks_by_formula"] = or_null(column.fit->formula);
       chapter["reserved_then"] = column.fit->bytes;
+      chapter["on_host_then"] = column.fit->on_host;
       chapter["reserved_on_one_less"] = column.fit->on_one_less;
       chapter["on_every_rank"] = column.fit->on_every_rank;
     }

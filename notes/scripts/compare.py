@@ -33,22 +33,55 @@ def differing(runs, reference):
 
 def wrong_bytes(runs):
     """A sentence for each kind of memory that does not equal its formula."""
-    return [f"{run.chapter} {run.dtype}, {kind}: {what} {run.memory[kind][what]} bytes, "
-            f"formula {run.memory[kind][formula]}"
-            for run in runs for kind in KINDS
+    return [f"{run.chapter} {run.dtype}, {kind}{place}: {what} {held[kind][what]} bytes, "
+            f"formula {held[kind][formula]}"
+            for run in runs for place, held in (("", run.memory), (" on the host", run.on_host))
+            for kind in KINDS if kind in held
             for what, formula in (("resident", "predicted_resident"), ("peak", "predicted"))
-            if run.memory[kind][what] != run.memory[kind][formula]]
+            if held[kind][what] != held[kind][formula]]
+
+
+def moved(run, runs):
+    """The run without offload, of the same options else, whose bytes a run holds in two places;
+    and the bytes by which a device and its host hold more: of staging, and of master weights,
+    which in fp32 the parameters were. None where there is none."""
+    def model(r):
+        return r.dtype, *(r.info[name] for name in ("ranks", "padded_parameters", "layers")), \
+            r.info["options"]["batch"]
+
+    other = next((r for r in runs if r.number == "06" and model(r) == model(run)), None)
+    if not run.on_host or not other:
+        return None
+    master = 4 * run.info["padded_parameters"] // run.info["ranks"] * (run.dtype == "fp32")
+    return other, run.on_host["communication"]["resident"], master
+
+
+def resident(run):
+    """Bytes on a device and on its host."""
+    return run.memory["total"]["resident"] + sum(kind["resident"] for kind in run.on_host.values())
+
+
+def lost(runs):
+    """A sentence for each run whose device and host do not hold what the device alone held."""
+    return [f"{run.chapter} {run.dtype}: {resident(run)} bytes in both places, {other.chapter} "
+            f"{resident(other)}, {staging} of staging, {master} of master weights"
+            for run in runs for other, staging, master in filter(None, [moved(run, runs)])
+            if resident(run) != resident(other) + staging + master]
 
 
 def wrong_traffic(runs):
-    """A sentence for each phase that did not send the number of elements of its formula. What a
-    library sends within its own collectives is not counted."""
+    """A sentence for each phase that did not send the number of elements of its formula, and each
+    direction of the bus. What a library sends within its own collectives is not counted."""
     return [f"{run.chapter} {run.dtype}, {row}: sent {sent['counted']} elements, "
             f"formula {sent['predicted']}"
             for run in runs for traffic in [run.summary["traffic"]]
             for row, sent in [*traffic["phases"].items(), ("padding", traffic["padding"]),
                               ("scalars", traffic["scalars"])]
-            if sent["counted"] not in (None, sent["predicted"])]
+            if sent["counted"] not in (None, sent["predicted"])] + [
+        f"{run.chapter} {run.dtype}, {direction}: {copied['counted']} bytes over the bus, "
+        f"formula {copied['predicted']}"
+        for run in runs for direction, copied in run.bus.items()
+        if copied["counted"] != copied["predicted"]]
 
 
 def unlike_recorded(runs):
@@ -73,12 +106,13 @@ def claims(runs, ranks):
     fp32 = [run for run in runs if run.dtype == "fp32"]
     bf16 = [run for run in runs if run.dtype == "bf16"]
     return [
-        ("fp32: 02 to 06 are identical to the last bit", differing(fp32[2:], fp32[1])),
+        ("fp32: 02 to 07 are identical to the last bit", differing(fp32[2:], fp32[1])),
         (f"fp32: 01 with --accumulate {ranks} has the bits of 02 on {ranks} ranks",
          differing(fp32[:1], fp32[1])),
-        ("bf16: 03 to 06 are identical to the last bit", differing(bf16[1:], bf16[0])),
+        ("bf16: 03 to 07 are identical to the last bit", differing(bf16[1:], bf16[0])),
         ("bytes, resident and peak, equal their formulas in every run", wrong_bytes(runs)),
-        ("elements sent equal their formulas in every run", wrong_traffic(runs)),
+        ("07 holds what 06 does, in two places, and its staging", lost(runs)),
+        ("elements sent and bytes copied equal their formulas", wrong_traffic(runs)),
     ]
 
 

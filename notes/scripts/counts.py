@@ -3,7 +3,8 @@
 
 import figures
 import logs
-from compare import elements_sent, megabytes, sent, wrong_bytes, wrong_traffic
+from compare import (elements_sent, megabytes, moved, resident as resident_in_both, sent,
+                     wrong_bytes, wrong_traffic)
 from findings import Section, Table, picture
 from runs import KINDS, Failure, kinds_of
 from tables import spaced
@@ -15,6 +16,19 @@ BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}  # of an element that is sent
 
 # ---- Bytes -----------------------------------------------------------------------------------
 
+NONE = {"resident": 0, "predicted_resident": 0, "peak": 0, "predicted": 0}
+
+
+def places(run):
+    """[(what its place adds to a run's name, its kinds of memory)]: of a device, and of its host
+    where that holds some, all of it throughout."""
+    if not run.on_host:
+        return [("", run.memory)]
+    held = dict.fromkeys(KINDS, NONE) | run.on_host
+    total = {what: sum(kind[what] for kind in held.values()) for what in ("resident", "peak")}
+    return [("", run.memory), (", host", held | {"total": total})]
+
+
 def summed(run, what, kinds=STATE):
     return sum(run.memory[kind][what] for kind in kinds)
 
@@ -23,14 +37,18 @@ def bytes_table(study):
     kinds = kinds_of(study.runs)
     rows = []
     for run in study.runs:
-        for name, what in ((run.label, "resident"), ("  peak", "peak")):
-            total = run.memory["total"][what]
-            rows.append([name, *(megabytes(run.memory[kind][what]) for kind in kinds),
+        named = [(run.label, run.memory, "resident"), ("  peak", run.memory, "peak")]
+        named += [("  on its host", held, "resident") for _, held in places(run)[1:]]
+        for name, held, what in named:
+            total = held["total"][what]
+            rows.append([name, *(megabytes(held[kind][what]) for kind in kinds),
                          megabytes(total), megabytes(run.info["ranks"] * total)])
+    host = " On its host: all of it throughout; the run's other rows are its device's." \
+        if any(run.on_host for run in study.runs) else ""
     return Table(["run: resident", *kinds, "all", "all\nranks"], rows, "Bytes in decimal MB",
                  "Of the rank that has most; all ranks: so often. Resident: held all the time. "
                  "Peak: with what is borrowed inside a step. The kinds peak at different moments, "
-                 "so the peak of all is at most the sum of the peaks.")
+                 f"so the peak of all is at most the sum of the peaks.{host}")
 
 
 def shares(study):
@@ -55,22 +73,39 @@ def percent(a, b):
 
 
 def share_table(study):
-    def of(run, whole, kinds):
-        return " / ".join(percent(summed(run, what, kinds), sum(whole[k][what] for k in kinds))
-                          for what in ("resident", "peak"))
+    def of(held, whole, kinds, *figures):
+        return " / ".join(percent(sum(held[k][what] for k in kinds),
+                                  sum(whole[k][what.removeprefix("predicted_")] for k in kinds))
+                          for what in figures)
 
-    rows = [[run.label, *(of(run, whole, kinds) for kinds in (*([kind] for kind in STATE), STATE)),
-             percent(summed(run, "predicted_resident"), resident(whole))]
-            for run, whole in shares(study)]
+    rows = [["  on its host" if place else run.label,
+             *(of(held, whole, kinds, "resident", "peak")
+               for kinds in (*([kind] for kind in STATE), STATE)),
+             of(held, whole, STATE, "predicted_resident")]
+            for run, whole in shares(study) for place, held in places(run)]
     return Table(["run", *STATE, "all three", "theory"], rows,
                  "Resident / peak bytes of a rank in % of those of data parallelism",
                  "Data parallelism: 02 in fp32, 03 in 16 bits. Theory: the chapter's formula of "
                  "what is held, which knows no borrowed layers.")
 
 
-def label_bars(axes, runs, unit, columns):
-    """A row of bars a run, from top to bottom; the legend above, in so many columns."""
-    axes.set_yticks(range(len(runs)), [run.label for run in runs])
+def in_two_places(study):
+    """A sentence for each run whose device and host hold what another run's device holds."""
+    for run in study.runs:
+        if found := moved(run, study.runs):
+            other, staging, master = found
+            more = f"{megabytes(staging)} MB of staging" + (
+                f" and {megabytes(master)} MB of master weights, which there were the parameters"
+                if master else "")
+            yield [f"{run.label} holds {megabytes(run.memory['total']['resident'])} MB on a "
+                   f"device, {megabytes(resident_in_both(run))} MB together with its host: the "
+                   f"{megabytes(other.memory['total']['resident'])} MB of {other.label}, and "
+                   f"{more}."]
+
+
+def label_bars(axes, labels, unit, columns):
+    """A row of bars a label, from top to bottom; the legend above, in so many columns."""
+    axes.set_yticks(range(len(labels)), labels)
     axes.invert_yaxis()
     axes.grid(axis="y", visible=False)
     axes.grid(axis="x")
@@ -79,22 +114,23 @@ def label_bars(axes, runs, unit, columns):
 
 
 def bytes_figure(study):
-    kinds, runs = kinds_of(study.runs), study.runs
-    fig, axes = picture(720, 90 + 40 * len(runs), "Resident and peak bytes by kind of every run")
-    for i, run in enumerate(runs):
+    kinds = kinds_of(study.runs)
+    bars = [(f"{run.label}{place}", held) for run in study.runs for place, held in places(run)]
+    fig, axes = picture(720, 90 + 40 * len(bars), "Resident and peak bytes by kind of every run")
+    for i, (_, held) in enumerate(bars):
         for y, height, what, formula in ((i - 0.17, 0.3, "resident", "predicted_resident"),
                                          (i + 0.2, 0.4, "peak", "predicted")):
             left = predicted = 0
             for kind in kinds:
                 colour = figures.KIND_COLOURS[KINDS.index(kind)]
-                size = run.memory[kind][what] / 1e6
+                size = held[kind][what] / 1e6
                 axes.barh(y, size, height, left, color=colour, label=kind if i == 0 and
                           what == "peak" else None)
                 left += size
-                predicted += run.memory[kind][formula] / 1e6
+                predicted += held[kind][formula] / 1e6
                 axes.plot([predicted] * 2, [y - height / 2, y + height / 2], color=figures.INK,
                           linewidth=1.5)
-    label_bars(axes, runs, "decimal MB of the rank that has most", 4)
+    label_bars(axes, [label for label, _ in bars], "decimal MB of the rank that has most", 4)
     return fig
 
 
@@ -103,17 +139,18 @@ def memory(study):
     if known:
         run, whole = min(known, key=lambda pair: summed(pair[0], "resident") / resident(pair[1]))
         held, peak = (percent(summed(run, what), resident(whole)) for what in ("resident", "peak"))
-        title = (f"{run.label} holds {held} % of data parallelism's state, and {peak} % at its "
-                 "peaks")
+        title = (f"{run.label} holds {held} % of data parallelism's state"
+                 f"{' on a device' if run.on_host else ''}, and {peak} % at its peaks")
     else:
         run = min(study.runs, key=lambda r: r.memory["total"]["resident"])
         least = megabytes(run.memory["total"]["resident"])
-        title = f"{run.label} holds the fewest bytes: {least} MB"
+        where = " on its device" if run.on_host else ""
+        title = f"{run.label} holds the fewest bytes{where}: {least} MB"
     tables = [share_table(study)] if known else []
     return Section(title, "Above what is resident, held all the time; below the peaks, with what "
                    "is borrowed inside a step. Strokes: the formulas.",
                    [lambda: bytes_figure(study)], [*tables, bytes_table(study)],
-                   [[sentence] for sentence in wrong_bytes(study.runs)])
+                   [*in_two_places(study), *([said] for said in wrong_bytes(study.runs))])
 
 
 # ---- Traffic and time ------------------------------------------------------------------------
@@ -150,7 +187,7 @@ def traffic_figure(study):
                 axes.barh(y, float(elements) / 1e6, 0.33, left, color=colour, **style,
                           label=f"{phase}, {name}" if i == 0 else None)
                 left += float(elements) / 1e6
-    label_bars(axes, runs, "million elements that a rank sends in a step", 2)
+    label_bars(axes, [run.label for run in runs], "million elements that a rank sends in a step", 2)
     return fig
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Trains the six chapters on the same text and lays the ten runs beside each other.
+"""Trains the seven chapters on the same text and lays the twelve runs beside each other.
 
 `./tutorial demo` calls this after building. It reads nothing but the programs' own logs, and it
 recomputes every claim from them: exit code 0 means that each claim holds, 1 that one does not.
@@ -18,40 +18,63 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 import compare  # noqa: E402
 import figures  # noqa: E402
+import offload  # noqa: E402
 import report  # noqa: E402
 from compare import number  # noqa: E402
 from findings import Study  # noqa: E402
-from plans import Plans  # noqa: E402
+from plans import Plans, device_between, too_small  # noqa: E402
 from runs import CHAPTERS, Failure, Programs, first_line, machine  # noqa: E402
 
 
 TRACED_LINK = 10  # Gbit/s
+BUSES = (1, 0.1)  # GB/s: copies take less than computing, and more; the latter is traced
+SHORT = ["--steps", 8]
 
 
-def prepare(options):
-    """The ten runs, in the order of the tables, and short ones for the pictures."""
-    programs = Programs(options.build, options.mpiexec, options.out)
-    common = ["--quiet", *(["--data", options.data] if options.data else [])]
+def data(options):
+    return ["--data", options.data] if options.data else []
 
+
+def prepare(programs, options):
+    """The twelve runs, in the order of the tables, and short ones for the pictures."""
     def run(name, chapter, dtype, *words, ranks=options.ranks, trace=False):
-        return programs.prepare(f"{name}.jsonl", chapter, ranks, *words, *common, dtype=dtype,
-                                trace=trace)
+        return programs.prepare(f"{name}.jsonl", chapter, ranks, *words, "--quiet", *data(options),
+                                dtype=dtype, trace=trace)
 
-    ten = [run(f"{chapter}_{dtype}", chapter, dtype, "--steps", options.steps,
-               trace=dtype == "fp32")
-           for dtype, chapters in (("fp32", CHAPTERS), ("bf16", CHAPTERS[2:]))
-           for chapter in chapters]
+    twelve = [run(f"{chapter}_{dtype}", chapter, dtype, "--steps", options.steps,
+                  trace=dtype == "fp32")
+              for dtype, chapters in (("fp32", CHAPTERS), ("bf16", CHAPTERS[2:]))
+              for chapter in chapters]
     more = [run(f"more/{chapter}_accumulate_{count}", chapter, "fp32", "--steps", 2,
                 "--accumulate", count)
             for chapter in CHAPTERS[1:] if chapter != "03_mixed_precision" for count in (4, 16)]
-    # Over links with two ranks, so that each has a core to compute on while another one sends.
+
+    def on_two(what, speed, chapter, *words, trace):
+        """Ranks, so that each has a core to compute on while another one sends."""
+        return run("_".join(map(str, (f"more/{chapter}_{what}", speed, *words[1:]))), chapter,
+                   "fp32", *SHORT, "--batch", 256, f"--{what}", speed, *words, ranks=2, trace=trace)
+
     for chapter, *words in (["02_distributed_adam"], ["04_zero1"], ["05_zero2"],
-                            ["06_zero3", "--prefetch", 0], ["06_zero3", "--prefetch", 1]):
-        more += [run("_".join(map(str, (f"more/{chapter}_link", speed, *words[1:]))), chapter,
-                     "fp32", "--steps", 8, "--batch", 256, "--link", speed, *words, ranks=2,
-                     trace=speed == TRACED_LINK)
+                            ["06_zero3", "--prefetch", 0], ["06_zero3", "--prefetch", 1],
+                            ["07_offload", "--prefetch", 1]):
+        more += [on_two("link", speed, chapter, *words, trace=speed == TRACED_LINK)
                  for speed in (0, 1, TRACED_LINK)]
-    return ten, more
+    more += [on_two("bus", speed, "07_offload", "--prefetch", prefetch, trace=speed == BUSES[-1])
+             for speed in BUSES for prefetch in (0, 1)]
+    return twelve, more
+
+
+def tell(programs, options, plans, runs):
+    """The story of a device on which 06 does not fit and 07 does, and the run that fits."""
+    bf16 = next(run for run in runs if (run.number, run.dtype) == ("06", "bf16"))
+    reserved = {chapter: plan["reserved"] for chapter, plan in plans.like(bf16).items()}
+    size = device_between(*(reserved[chapter] for chapter in ("07_offload", "06_zero3")))
+    refused, fits = (programs.prepare(f"more/{chapter}_device.jsonl", chapter, options.ranks,
+                                      *SHORT, "--device-memory", size, *data(options))
+                     for chapter in ("06_zero3", "07_offload"))
+    sentence = too_small(refused)
+    fits.execute()
+    return offload.story(refused, sentence, fits), fits
 
 
 def execute(run, ranks):
@@ -132,15 +155,21 @@ def parse():
 
 def main():
     options = parse()
-    runs, more = prepare(options)
+    programs = Programs(options.build, options.mpiexec, options.out)
+    runs, more = prepare(programs, options)
     print(f"{len(runs)} runs of {options.steps} steps on {options.data or 'notes/corpus.txt'}:")
     for run in runs:
         execute(run, options.ranks)
-    print(f"  {len(more)} short ones: other links, more micro-batches{'':<17}", end="", flush=True)
+    what = f"{len(more) + 2} short ones: other links, buses, devices, micro-batches"
+    print(f"  {what:<60}", end="", flush=True)
     for run in more:
         run.execute()
+    plans = Plans(options.build)
+    story, fits = tell(programs, options, plans, runs)
+    more.append(fits)
     print(f"{sum(run.seconds for run in more):5.1f} s")
-    study = Study(runs, more, Plans(options.build))
+    (options.out / "story.json").write_text(json.dumps(story, indent=2) + "\n")
+    study = Study(runs, more, plans, story)
     report.print_text(study)
     claims = compare.claims(runs, options.ranks)
     print_claims(claims)

@@ -14,8 +14,8 @@ ANOTHER_RUN |= {"data": "another text: another run", "seed": "other weights and 
 ANOTHER_RUN |= dict.fromkeys(("lr", "beta1", "beta2", "eps", "weight-decay", "clip"),
                              "Adam takes other steps: another run")
 # What must not move a bit: it says when something is done, where it is kept, or what is told.
-WITHOUT_EFFECT = ("comm", "prefetch", "check-every", "timeout", "link", "latency", "trace",
-                  "memory", "quiet", "log", "steps")
+WITHOUT_EFFECT = ("comm", "prefetch", "check-every", "timeout", "link", "latency", "bus",
+                  "pageable", "device-memory", "trace", "memory", "quiet", "log", "steps")
 # Judged together or by what was chosen, below.
 JUDGED = ("batch", "accumulate", "dtype", "loss-scale", "device", "reduce")
 NOT_ASSOCIATIVE = ("the same samples are summed in another order, and addition is not associative: "

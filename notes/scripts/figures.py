@@ -35,8 +35,8 @@ STYLE = {
 }
 # Of middle luminance, to be read on white and on nearly black, and told apart with every kind of
 # colour vision (tests/pages/figures_test.py). Where curves cross, markers tell chapters apart too.
-CHAPTER_COLOURS = ("#5696ed", "#ff5811", "#1c50fb", "#13a78d", "#7e5690", "#c6200f")
-CHAPTER_MARKERS = ("v", "^", "o", "s", "D", "X")
+CHAPTER_COLOURS = ("#5696ed", "#ff5811", "#1c50fb", "#13a78d", "#7355be", "#c6200f", "#4b6e73")
+CHAPTER_MARKERS = ("v", "^", "o", "s", "D", "X", "P")
 KIND_COLOURS = ("#0669aa", "#e37713", "#277562", "#a124ff", "#0fa78c", "#d30b07", "#9788e6")
 
 

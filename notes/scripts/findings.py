@@ -39,6 +39,7 @@ class Study:
     runs: list
     more: list
     plans: object  # the programs' own formulas
+    story: list = field(default_factory=list)  # of a device that is too small: lists of sentences
 
     def __post_init__(self):
         for run, label in zip(self.runs, logs.labels(self.runs)):

@@ -26,14 +26,14 @@ def model(run):
 
 def alike(runs, linked=False):
     """Runs of one dtype and model on several ranks: that of most chapters, one run of each, without
-    a link unless `linked` allows one. Throws Failure where there is none."""
+    a link or a slow bus unless `linked` allows them. Throws Failure where there is none."""
     groups = {}
     for run in runs:
-        on_link = option(run, "link") or option(run, "latency")
+        on_link = option(run, "link") or option(run, "latency") or option(run, "bus")
         if run.info["ranks"] > 1 and (linked or not on_link):
             groups.setdefault(model(run), {}).setdefault(run.chapter, run)
     if not groups:
-        without = "" if linked else ", without --link"
+        without = "" if linked else ", without --link and --bus"
         raise Failure(f"This needs a run on several ranks{without}.")
     return list(max(groups.values(), key=len).values())
 
@@ -64,10 +64,9 @@ class Line:
         messages = chapter["communication_ms"]
         if not self.prefetch:
             return self.alone + messages
-        # The first gather has nothing to hide behind, and the last reduce-scatter, which moves as
-        # much, has nothing after it.
-        gather = chapter["phases"]["forward"]["ms"] / self.run.info["layers"] / micro_batches
-        return 2 * gather + max(self.alone, messages - 2 * gather)
+        # The last reduce-scatter, which moves as much as a gather, has nothing after it.
+        last = chapter["phases"]["forward"]["ms"] / self.run.info["layers"] / micro_batches
+        return last + max(self.alone, messages - last)
 
 
 def lines(study):
@@ -81,7 +80,8 @@ def lines(study):
         has_prefetch = "prefetch" in run.info["options"]
         for prefetch in sorted({option(r, "prefetch") > 0 for r in same}):
             points = [r for r in same
-                      if option(r, "link") and (option(r, "prefetch") > 0) == prefetch]
+                      if option(r, "link") and not option(r, "bus")
+                      and (option(r, "prefetch") > 0) == prefetch]
             label = f" with{'' if prefetch else 'out'} prefetch" * has_prefetch
             found.append(Line(run, run.number + label, prefetch if has_prefetch else None,
                               points, study.plans))
@@ -134,8 +134,8 @@ def link(study):
         f"{found[0].run.info['ranks']} ranks, {option(found[0].run, 'batch')} samples each. "
         "Lines: what a step takes without a link, and what its collectives take over one, each "
         f"(N - 1) (latency + bytes / (N bandwidth)), with a latency of {latency:g} microseconds. "
-        "With prefetch the longer of both, after the first gather and before the last "
-        "reduce-scatter. Points: measured with --link. All of the fastest step.", [draw],
+        "With prefetch the longer of both, before the last reduce-scatter. "
+        "Points: measured with --link. All of the fastest step.", [draw],
         [Table(["chapter", "no link", *(f"{speed:g} Gbit/s" for speed in SPEEDS)], rows,
                "ms of the fastest step, by formula / measured")])
 
@@ -143,7 +143,7 @@ def link(study):
 def layers(study):
     runs = [run for run in alike(study.runs, linked=True) if run.number > "03"]
     if not runs:
-        raise Failure("This needs a run of a chapter that shards: 04, 05 or 06.")
+        raise Failure("This needs a run of a chapter that shards: 04, 05, 06 or 07.")
     kinds = (*STATE, "communication")
     last = runs[-1]
     parameters, ranks = last.info["parameters"], last.info["ranks"]
@@ -180,10 +180,12 @@ def layers(study):
 
     return Section(
         f"In {last.info['layers']} layers {last.number} saves {own[last.chapter]:.1f} % at its "
-        f"peaks, in {LAYERS[-1]} it would save {curves[last.chapter][-1]:.1f} %",
+        f"peaks{' on a device' if last.on_host else ''}, in {LAYERS[-1]} it would save "
+        f"{curves[last.chapter][-1]:.1f} %",
         f"Lines: by formula, {spaced(parameters)} parameters in {last.dtype} on "
         f"{ranks} ranks, cut into so many equal layers; what is saved is what data "
-        f"parallelism holds, less the peaks of {listed(kinds)}. Points: the runs.", [draw],
+        f"parallelism holds, less the peaks of {listed(kinds)}"
+        f"{', on a device' if last.on_host else ''}. Points: the runs.", [draw],
         [Table(["chapter", "run", *map(str, LAYERS)],
                [[r.number, f"{own[r.chapter]:.1f}", *(f"{y:.1f}" for y in curves[r.chapter])]
                 for r in runs], "% saved, of the run and by formula at so many layers")])

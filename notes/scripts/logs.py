@@ -34,6 +34,11 @@ def check(run):
     numbers += [run.memory[kind][what] for kind in KINDS
                 for what in ("predicted", "predicted_resident", "resident", "peak", "reserved")]
     numbers += [total["resident"], total["peak"], run.summary["median_ms"]]
+    numbers += [kind[what] for kind in run.on_host.values()
+                for what in ("predicted", "predicted_resident", "resident", "peak")]
+    numbers += [copied[what] for copied in run.bus.values() for what in ("predicted", "counted")]
+    if bool(run.on_host) != bool(run.bus) or run.bus and not {"down", "up"} <= set(run.bus):
+        raise LookupError("a host has memory and a bus")
     rows = [traffic["phases"][phase] for phase in ("forward", "backward", "update")]
     numbers += [row["predicted"] for row in [*rows, traffic["padding"], traffic["scalars"]]]
     words = [run.info[name] for name in ("chapter", "dtype", "family", "device")]
@@ -47,7 +52,7 @@ def check(run):
     run.info["mpi"], run.info["gpu"], run.info["comm"]
 
 
-def labels(runs):
+def labels(runs, widest=WIDEST):
     """For each run the shortest name that tells it from the others."""
     def options(run):
         return {name: value for name, value in run.info["options"].items()
@@ -58,13 +63,22 @@ def labels(runs):
                if len({values[name] for values in named if name in values}) > 1]
     plain_names = [f"{run.number} {run.dtype}" for run in runs]
     for found in (plain_names,
-                  [" ".join([plain, *(f"{name} {values[name]}" for name in varying
-                                      if name in values)])
+                  [" ".join([plain, *(f"{name} {short_number(values[name])}" for name in varying
+                                      if name in values and told(name, values[name]))])
                    for plain, values in zip(plain_names, named)],
                   [f"{run.number} {run.log.stem}" for run in runs]):
-        if len(set(found)) == len(runs) and max(map(len, found)) <= WIDEST:
+        if len(set(found)) == len(runs) and max(map(len, found)) <= widest:
             return found
-    return [f"{place}: {run.number} {run.log.stem}"[:WIDEST] for place, run in enumerate(runs, 1)]
+    return [f"{place}: {run.number} {run.log.stem}"[:widest] for place, run in enumerate(runs, 1)]
+
+
+def told(name, value):
+    """What is without a limit has no word for it."""
+    return value or name not in ("link", "latency", "bus", "device-memory")
+
+
+def short_number(value):
+    return f"{value:g}" if isinstance(value, float) else value
 
 
 def short(run, runs):

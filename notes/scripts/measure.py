@@ -15,13 +15,15 @@ from datetime import date
 from pathlib import Path
 
 sys.dont_write_bytecode = True
+import cards  # noqa: E402
 import compare  # noqa: E402
 import figures  # noqa: E402
 import mountain  # noqa: E402
 import ownership  # noqa: E402
 import tables  # noqa: E402
 from runs import CHAPTERS, Failure, Programs, first_line, machine  # noqa: E402
-from tables import ROOT, TABLES  # noqa: E402
+from cards import ROOT  # noqa: E402
+from tables import TABLES  # noqa: E402
 
 FIGURES = ROOT / "notes" / "figures"
 LINKS = (0.25, 0.5, 1, 2, 5, 10, 20)  # Gbit/s
@@ -87,7 +89,8 @@ def draw_layers(programs):
 
 
 def draw_ownership(programs):
-    return ownership.draw({chapter: tables.sharded(programs, chapter) for chapter in CHAPTERS})
+    return ownership.draw({chapter: cards.sharded(programs, chapter) for chapter in CHAPTERS},
+                          {chapter: cards.offloaded(programs, chapter) for chapter in CHAPTERS})
 
 
 def draw_mountain(programs):
@@ -95,7 +98,8 @@ def draw_mountain(programs):
     for chapter in CHAPTERS[1:]:
         path = programs.logs / f"{chapter}.trace.json"
         run = programs.run(chapter, 4, *tables.EQUAL_LAYERS, "--steps", 2, "--trace", path)
-        traces.append((chapter, run.dtype, path))
+        traces.append((chapter, run.dtype, path,
+                       sum(kind["peak"] for kind in run.on_host.values())))
         traced, counted = mountain.peak(mountain.step_of(path)), run.memory["total"]["peak"]
         if traced != counted:
             raise Failure(f"{chapter}: the trace peaks at {traced} bytes, the ledger at {counted}")
@@ -106,10 +110,11 @@ def draw_mountain(programs):
 
 def draw_link(programs):
     """Two ranks: where they have a core each, a rank's sleep on the link helps no other."""
-    words = ["--task", "mlp", "--layers", 16, "--width", 512, "--batch", 256, "--steps", 12]
-    return figures.link([[programs.run(chapter, 2, *words, *(["--link", speed] if speed else []),
-                                       dtype="fp32") for speed in (0, *LINKS)]
-                         for chapter in ("02_distributed_adam", *CHAPTERS[3:])])
+    def runs(chapter):
+        return [programs.run(chapter, 2, *tables.SIXTEEN, *(["--link", speed] if speed else []),
+                             dtype="fp32") for speed in (0, *LINKS)]
+
+    return figures.link([runs(chapter) for chapter in ("02_distributed_adam", *CHAPTERS[3:6])])
 
 
 DRAWN = {"layers": draw_layers, "ownership": draw_ownership, "mountain": draw_mountain,
@@ -132,7 +137,7 @@ def rewrite(page, options, programs):
 
     def renew(block):
         name = block.group(1)
-        maker, *arguments = name.split()
+        maker, *arguments = [name] if name in TABLES else name.split()
         if maker not in TABLES:
             raise Failure(f"{where}: there is no table {maker!r}; there are {', '.join(TABLES)}")
         if not wanted(name, options):

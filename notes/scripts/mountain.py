@@ -60,26 +60,29 @@ def borrowed(step):
 
 
 def draw(traces, ranks, model):
-    """traces: (chapter, dtype, path) of five chapters, the last of which borrows most; model: for
-    the subtitle. MB are decimal."""
-    steps = [step_of(path) for _, _, path in traces]
+    """traces: (chapter, dtype, path, bytes with the host) of six chapters, the last of which
+    borrows as much as any; model: for the subtitle. MB are decimal."""
+    steps = [step_of(path) for _, _, path, _ in traces]
     peaks = [peak(step) / 1e6 for step in steps]
     fig, axes = figure(
         720, 720, 3, 3, title=f"Through a whole step memory is a plateau: {peaks[1]:.0f} MB in "
         f"{traces[1][0][:2]}, {peaks[-1]:.0f} MB in {traces[-1][0][:2]}",
         subtitle=f"Rank 0 of {ranks}, {model}. Left to right: every take and return of memory in"
         "\none step, in their order; the phases are drawn equally wide")
-    for ax, step, most, (chapter, dtype, _) in zip(axes.flat, steps, peaks, traces):
+    for ax, step, most, (chapter, dtype, _, host) in zip(axes.flat, steps, peaks, traces):
         draw_step(ax, step)
         ax.set_title(f"{chapter[:2]}, {dtype}: peak {most:.1f} MB")
+        if host:
+            ax.text(0.5, 0.8, f"on a device; on its\nhost {host / 1e6:.1f} MB", size=11,
+                    ha="center", transform=ax.transAxes)
         ax.set_ylim(0, 1.05 * max(peaks))
         ax.tick_params(labelleft=ax in axes[:, 0])
     handles, names = axes[0, 0].get_legend_handles_labels()
-    axes[1, 2].set_axis_off()
-    axes[1, 2].legend(handles[::-1], names[::-1], loc="center")
-    for ax in axes[2]:
+    axes[2, 2].set_axis_off()
+    axes[2, 2].legend(handles[::-1], names[::-1], loc="center")
+    for ax in axes[2, :2]:
         ax.remove()
-    below = fig.add_subplot(axes[2, 0].get_gridspec()[2, :])
+    below = fig.add_subplot(axes[2, 0].get_gridspec()[2, :2])
     draw_step(below, borrowed(steps[-1]))
     below.set_title(f"{traces[-1][0][:2]} alone: what is borrowed, on a scale of its own")
     for ax in (*axes[:2, 0], below):

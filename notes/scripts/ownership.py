@@ -10,6 +10,7 @@ COLUMNS = ((0, "parameters"), (1, "gradients"), (2, "master weights"), (2, "mome
 STATE = ("parameters", "gradients", "optimizer")
 COUNT, RANKS = 12, 3
 CELL, GAP, LEFT, ROW, TOP, RIGHT = 6, 14, 206, 15, 48, 704  # pixels
+ON_DEVICE, ON_HOST = 0.06, 0.25  # how dark it is behind the cells
 X = [LEFT + column * (COUNT * CELL + GAP) for column in range(6)]  # of each column, and the end
 
 
@@ -20,12 +21,12 @@ def cells(ax, x, bottom, count, height, colour, shared):
               color=colour, alpha=0.35 if shared else 1, linewidth=0)
 
 
-def chapter_rows(ax, chapter, shards, y):
+def chapter_rows(ax, chapter, shards, on_host, y):
     """A chapter's rows, one a rank, and the bytes that each rank holds."""
     mixed, alone = chapter >= "03", chapter == "01_adam"
     ax.text(0, y + 10, chapter, weight="bold", size=12)
     for rank in range(1 if alone else RANKS):
-        bottom, total = y + rank * ROW + 11, 0
+        bottom, total = y + rank * ROW + 11, {False: 0, True: 0}
         ax.text(LEFT - 10, bottom - 1, "one process" if alone else f"rank {rank}", size=11,
                 ha="right", alpha=0.7)
         for x, (kind, name) in zip(X, COLUMNS):
@@ -36,20 +37,23 @@ def chapter_rows(ax, chapter, shards, y):
             size = 2 if mixed and kind < 2 else 4
             cut = STATE[kind] in shards
             count = COUNT // RANKS if cut else COUNT
-            ax.fill_between((x, x + COUNT * CELL), bottom - 11, bottom, color=INK, alpha=0.06,
-                            linewidth=0)
+            there = STATE[kind] in on_host
+            ax.fill_between((x, x + COUNT * CELL), bottom - 11, bottom, color=INK, linewidth=0,
+                            alpha=ON_HOST if there else ON_DEVICE)
             cells(ax, x + (rank * count * CELL if cut else 0), bottom, count, 2.75 * size,
                   KIND_COLOURS[kind], not (cut or alone))
-            total += size * count
-        ax.text(RIGHT, bottom - 1, total, ha="right", size=12)
+            total[there] += size * count
+        ax.text(RIGHT, bottom - 1, " + ".join(str(bytes) for bytes in total.values() if bytes),
+                ha="right", size=12)
 
 
-def draw(shards):
-    """shards: by chapter, the kinds of which a rank holds a part."""
+def draw(shards, on_host):
+    """By chapter, the kinds of which a rank holds a part, and those that lie with its host."""
     fig, ax = figure(
-        720, 434, title="Each ZeRO stage cuts one kind more, until nothing is held twice",
+        720, 490, title="Each ZeRO stage cuts one kind more, until nothing is held twice",
         subtitle=f"A layer of {COUNT} parameters on {RANKS} ranks, between two steps. A cell is a "
-        "parameter,\nits height the bytes it takes: 2 or 4")
+        "parameter,\nits height the bytes it takes: 2 or 4. In 07 on a device + on its host, where "
+        "staging takes 8 more")
     ax.set_axis_off()
     end = X[5] - GAP
     ax.text((X[2] + end) / 2, 8, "optimizer state", ha="center")
@@ -60,7 +64,7 @@ def draw(shards):
     y = TOP
     for chapter in CHAPTERS:
         ax.axhline(y - 4, color=INK, alpha=0.15, linewidth=1)
-        chapter_rows(ax, chapter, shards[chapter], y + 2)
+        chapter_rows(ax, chapter, shards[chapter], on_host[chapter], y + 2)
         y += (1 if chapter == "01_adam" else RANKS) * ROW + 10
     ax.axhline(y - 4, color=INK, alpha=0.15, linewidth=1)
     for x, shared, words in ((0, False, "held by one rank alone"),
@@ -68,5 +72,8 @@ def draw(shards):
         for i, colour in enumerate(KIND_COLOURS[:3]):
             cells(ax, x + 2 * i * CELL, y + 17, 2, 11, colour, shared)
         ax.text(x + 7 * CELL, y + 16, words)
+    x = LEFT + 7 * CELL + 200
+    ax.fill_between((x, x + 5 * CELL), y + 6, y + 17, color=INK, alpha=ON_HOST, linewidth=0)
+    ax.text(x + 6 * CELL, y + 16, "on the host")
     ax.set(xlim=(0, RIGHT), ylim=(y + 22, 0))
     return fig

@@ -36,3 +36,24 @@ class Plans:
         answer = self.ask(**{"task": task, **model, "ranks": run.info["ranks"],
                              "dtype": run.dtype, "device": run.info["device"], **options})
         return {chapter["name"]: chapter for chapter in answer["chapters"]}
+
+
+def device_between(low, high):
+    """The roundest size in MB of at least so many bytes, but fewer than `high`."""
+    for digits in range(1, 16):
+        size = f"{(low + high) / 2e6:.{digits}g}"
+        if low <= float(size) * 1e6 < high:
+            return f"{float(size):g}MB"
+    raise Failure(f"there is no device between {low} and {high} bytes")
+
+
+def too_small(run):
+    """The sentence by which a run is refused for its device. Throws Failure where it is not."""
+    try:
+        run.execute()
+    except Failure as refusal:
+        told = [line for line in str(refusal).splitlines() if "--device-memory" in line]
+        if refusal.code == 6 and told:
+            return told[0]
+        raise
+    raise Failure(f"this should not have fitted: {run.shown}")

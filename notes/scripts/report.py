@@ -7,6 +7,7 @@ bits differ only where the logs say why, and that bytes and traffic equal their 
 something does not hold.
 """
 import argparse
+import json
 import signal
 import sys
 import textwrap
@@ -17,6 +18,7 @@ import counts  # noqa: E402
 import findings  # noqa: E402
 import formulas  # noqa: E402
 import logs  # noqa: E402
+import offload  # noqa: E402
 import page  # noqa: E402
 import traces  # noqa: E402
 from compare import wrong_bytes, wrong_traffic  # noqa: E402
@@ -25,7 +27,8 @@ from runs import Failure  # noqa: E402
 from tables import spaced  # noqa: E402
 
 WIDTH = 80
-IN_TEXT = {"Losses": findings.losses, "Bytes": counts.memory, "Traffic": counts.traffic}
+IN_TEXT = {"Losses": findings.losses, "Bytes": counts.memory, "Traffic": counts.traffic,
+           "Offload": offload.section}
 ON_PAGE = {"Memory over a step": traces.mountains, "Who works when": traces.timelines,
            "Step time over link speed": formulas.link, "Saving over layers": formulas.layers,
            "Elements sent over micro-batches": formulas.accumulation}
@@ -75,14 +78,15 @@ def print_section(section):
 
 def print_text(study):
     """The sections that need nothing but logs."""
-    for make in IN_TEXT.values():
-        print_section(make(study))
+    for section in filter(None, (make(study) for make in IN_TEXT.values())):
+        print_section(section)
 
 
 def sections(study):
     for heading, make in (IN_TEXT | ON_PAGE).items():
         try:
-            yield make(study)
+            if section := make(study):
+                yield section
         except Failure as failure:
             yield findings.Section(heading, str(failure))
 
@@ -135,8 +139,10 @@ def main():
     if not paths:
         raise Failure(f"{folder} has no logs: run ./tutorial demo first, or name your own", 3)
     more = [] if options.logs else sorted(folder.glob("more/*.jsonl"))
+    story = folder / "story.json"
     study = findings.Study([logs.load(path) for path in paths], [logs.load(path) for path in more],
-                           Plans(options.build))
+                           Plans(options.build),
+                           json.loads(story.read_text()) if more and story.is_file() else [])
     print_text(study)
     write(study, folder / "report.html")
     return 0 if holds(study) else 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Starts the six programs, and reads what they print and log."""
+"""Starts the seven programs, and reads what they print and log."""
 import json
 import os
 import platform
@@ -13,14 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 CHAPTERS = ["01_adam", "02_distributed_adam", "03_mixed_precision",
-            "04_zero1", "05_zero2", "06_zero3"]
+            "04_zero1", "05_zero2", "06_zero3", "07_offload"]
 KINDS = ["parameters", "gradients", "optimizer", "communication",
          "activations", "workspace", "data"]
 
 
 def kinds_of(runs):
     """Those of KINDS that take bytes in one of the runs: workspace is a GPU's alone."""
-    return [kind for kind in KINDS if any(run.memory[kind]["reserved"] for run in runs)]
+    return [kind for kind in KINDS
+            if any(run.memory[kind]["reserved"] or kind in run.on_host for run in runs)]
 
 
 # Open MPI refuses to start as root, and more ranks than cores, unless told so.
@@ -73,6 +74,8 @@ class Run:
         """What its log tells."""
         self.info, self.steps, self.summary = read_log(self.log)
         self.dtype, self.memory = self.info["dtype"], self.summary["memory"]
+        self.on_host = self.summary.get("host_memory", {})  # kinds with bytes there
+        self.bus = self.summary.get("bus", {})  # by direction
         self.losses = [step["loss"] for step in self.steps]
 
 

@@ -1,15 +1,17 @@
 # SPDX-License-Identifier: MIT
 """The measured tables of the pages: each function runs what it needs and answers Markdown."""
+import itertools
 import re
 import sys
+import textwrap
 from fractions import Fraction
-from pathlib import Path
 
 import compare
+from cards import (ROOT, STATE, changed_lines, offloaded, sharded, state_formula,
+                   traffic_formula)
+from plans import Plans, device_between, too_small
 from runs import CHAPTERS, KINDS, Failure, kinds_of, output_of
 
-ROOT = Path(__file__).resolve().parents[2]
-STATE = KINDS[:3]  # parameters, gradients, optimizer
 COUNTED = KINDS[:4]  # and communication: what the layer-count curve adds up
 
 
@@ -21,6 +23,10 @@ def table(head, rows, left=1):
 
 def mb(*counts):
     return " / ".join(f"{count / 1e6:.2f}" for count in counts)
+
+
+def on_host(run):
+    return mb(sum(kind["peak"] for kind in run.on_host.values())) if run.on_host else "–"
 
 
 def percent(share):
@@ -40,67 +46,12 @@ def fenced(text):
 
 # ---- What the chapters' own formulas say -----------------------------------------------------
 
-def planned(text, pattern):
-    found = re.search(pattern, text, re.MULTILINE)
-    if not found:
-        raise Failure(f"there is no line like {pattern!r} in:\n{text}")
-    return found[1]
-
-
-def state_formula(programs, chapter, dtype):
-    """a + b/N through the values at 1 and 2 ranks; a third value must lie on it."""
-    def value(ranks):
-        text = programs.plan(chapter, ranks, *(["--dtype", dtype] if chapter >= "03" else []))
-        return Fraction(planned(text, r"^bytes of state a parameter: (\S+)$"))
-
-    if chapter == "01_adam":
-        return str(value(1))
-    shared = 2 * (value(1) - value(2))
-    whole = value(1) - shared
-    if value(4) != whole + shared / 4:
-        raise Failure(f"{chapter}: bytes a parameter are not of the form a + b/N")
-    return " + ".join([str(whole)] * (whole > 0) + [f"{shared}/N"] * (shared > 0))
-
-
-def traffic_formula(programs, chapter):
-    """Each phase's a + b A through the values at 1 and 2 micro-batches."""
-    def factors(micro_batches):
-        text = programs.plan(chapter, 2, "--accumulate", micro_batches)
-        return [int(planned(text, rf"^  {phase} .* (\S+) x \d+/\d+$"))
-                for phase in ("forward", "backward", "update")]
-
-    def term(one, two):
-        slope, rest = two - one, 2 * one - two
-        terms = [str(rest)] * (rest > 0) + [f"{slope if slope > 1 else ''}A"] * (slope > 0)
-        return " + ".join(terms) or "0"
-
-    return ", ".join(map(term, factors(1), factors(2)))
-
-
-def sharded(programs, chapter):
-    """The kinds of which two ranks hold less each than one rank alone."""
-    if chapter == "01_adam":
-        return []
-    one, two = programs.plan(chapter, 1), programs.plan(chapter, 2)
-
-    def resident(text, kind):
-        return int(planned(text, rf"^  {kind} +(\d[\d ]*\d)  ").replace(" ", ""))
-
-    return [kind for kind in STATE if resident(two, kind) < resident(one, kind)]
-
-
-def changed_lines(chapter):
-    """As `./tutorial lesson` counts them: removed and added lines of the trainer, and new files."""
-    lesson = output_of([str(ROOT / "tutorial"), "lesson", chapter])
-    new = re.findall(r"^new file: .* (\d+) lines$", lesson, re.MULTILINE)
-    return " + ".join([planned(lesson, r"^.*: (\d+) changed lines"), *(f"{n} new" for n in new)])
-
-
 def chapter_map(programs):
     rows, before = [], []
     for chapter in CHAPTERS:
         first, shards = chapter == "01_adam", sharded(programs, chapter)
-        new = ", ".join(kind for kind in shards if kind not in before)
+        new = ", ".join([*(kind for kind in shards if kind not in before),
+                         *(f"{kind}: to the host" for kind in offloaded(programs, chapter))])
         rows.append([f"[{chapter}]({chapter}/)",
                      new.replace("optimizer", "optimizer state") or "–",
                      state_formula(programs, chapter, "bf16") if chapter >= "03" else "–",
@@ -124,15 +75,16 @@ def results(programs):
             for chapter in chapters]
     rows = [[run.chapter, run.dtype, compare.number(run.losses[-1], ".4f"),
              compare.small(compare.difference(run, runs)), mb(run.memory["total"]["resident"]),
-             mb(run.memory["total"]["peak"]), compare.elements_sent(run)[1],
+             mb(run.memory["total"]["peak"]), on_host(run), compare.elements_sent(run)[1],
              f"{run.summary['median_ms']:.0f}"] for run in runs]
     head = ["chapter", "dtype", "final loss", "difference", "resident, MB", "peak, MB",
-            "sent a parameter", "ms a step"]
+            "on the host, MB", "sent a parameter", "ms a step"]
     return (table(head, rows, left=2)
             + f"\n\n{steps} steps of the default task on {ranks} ranks (01: one process, the same "
             "samples). Difference: the largest of\nthe loss in any step, to 02 in fp32 and to 03 "
-            "in bf16. Bytes: of the rank that has most, in decimal MB.\nSent: elements by one "
-            "rank in a step. Time: the median, of the slowest rank; the ranks share the cores.")
+            "in bf16. Bytes: of the rank that has most, in decimal MB; in 07 its device's.\nSent: "
+            "elements by one rank in a step. Time: the median, of the slowest rank; the ranks "
+            "share the cores.")
 
 
 def output(programs):
@@ -143,8 +95,8 @@ def output(programs):
 def check(programs, chapter):
     """What a chapter prints about bytes and traffic: the part that no clock enters."""
     run = programs.run(chapter, 4, "--steps", 20)
-    report = run.printed[run.printed.index("bytes of a rank"):]
-    report = report[:report.index("\nparameters ")]
+    first = re.search("^bytes (of a rank|on a device) ", run.printed, re.MULTILINE)
+    report = run.printed[first.start():run.printed.index("\nparameters ")]
     return fenced(f"$ {run.shown}\n\n{report}")
 
 
@@ -209,11 +161,12 @@ EQUAL_LAYERS = ("--task", "mlp", "--layers", 16, "--width", 512, "--batch", 32)
 
 
 def ledger(programs):
-    """Every kind in 03 to 06, on a model of many equal layers."""
+    """Every kind in 03 to 07, on a model of many equal layers."""
     runs = [programs.run(chapter, 4, *EQUAL_LAYERS, "--steps", 2) for chapter in CHAPTERS[2:]]
     rows = [[kind if kind in KINDS else "all together",
              *(mb(run.memory[kind]["resident"], run.memory[kind]["peak"]) for run in runs)]
             for kind in [*kinds_of(runs), "total"]]
+    rows.append(["on the host", *map(on_host, runs)])
     rows.append(["reserved", *(mb(run.memory["total"]["reserved"]) for run in runs)])
     rows.append(["state, bytes a parameter",
                  *(state_formula(programs, run.chapter, "bf16") for run in runs)])
@@ -235,7 +188,7 @@ def notebook(programs):
     """The notebook's model on this repository's chapters."""
     runs = [programs.run(chapter, 4, "--task", "mlp", "--layers", 3, "--width", 2048,
                          "--batch", 2, "--steps", 2, dtype="fp32")
-            for chapter in ("02_distributed_adam", *CHAPTERS[3:])]
+            for chapter in ("02_distributed_adam", *CHAPTERS[3:6])]
     rows = [[run.chapter, state_formula(programs, run.chapter, "fp32"),
              mb(summed(run, "resident", STATE)), mb(summed(run, "peak")),
              percent(saved(run, "resident")), percent(saved(run, "peak"))] for run in runs]
@@ -324,6 +277,10 @@ def schedule(programs):
     return fenced(output_of([*programs.mpiexec, "-n", "2", str(benchmark)]))
 
 
+SIXTEEN = ("--task", "mlp", "--layers", 16, "--width", 512, "--batch", 256, "--steps", 12)
+BUSES = (4, 0.25, 0.05)  # GB/s: copies take less than computing, about as long, more
+
+
 def link(programs):
     """Messages that a step waits for, on networks of several speeds."""
     rows = []
@@ -332,9 +289,7 @@ def link(programs):
         words = ["--prefetch", *prefetch] if prefetch else []
         row = [f"{chapter}{f', prefetch {prefetch[0]}' if prefetch else ''}"]
         for speed in (10, 1):
-            run = programs.run(chapter, 2, "--task", "mlp", "--layers", 16, "--width", 512,
-                               "--batch", 256, "--steps", 12, "--link", speed, *words,
-                               dtype="fp32")
+            run = programs.run(chapter, 2, *SIXTEEN, "--link", speed, *words, dtype="fp32")
             phases = run.summary["traffic"]["phases"].values()
             row += [f"{ms:.0f}" for ms in (run.summary["median_ms"],
                                            sum(phase["exposed_ms"] for phase in phases),
@@ -345,6 +300,48 @@ def link(programs):
     return table(head, rows) + f"\n\n`{run.shown}`"
 
 
-TABLES = {"map": chapter_map} | {function.__name__: function for function in (
+def bus(programs):
+    """Copies that a step waits for, on buses of several speeds, beside 06, which has none."""
+    rows = []
+    for prefetch, speed in ((1, None), *itertools.product((0, 1), BUSES)):
+        chapter = "07_offload" if speed else "06_zero3"
+        run = programs.run(chapter, 2, *SIXTEEN, "--prefetch", prefetch,
+                           *(["--bus", speed] if speed else []), dtype="fp32")
+        copies = [f"{run.bus[way][what]:.0f}" if run.bus else "–"
+                  for what in ("exposed_ms", "hidden_ms") for way in ("down", "up")]
+        rows.append([f"{chapter}, prefetch {prefetch}", speed or "–",
+                     f"{run.summary['median_ms']:.0f}", *copies])
+    copied = run.bus["down"]["counted"] / len(run.steps)
+    return (table(["ms a step", "bus, GB/s", "step", "down, exposed", "up, exposed", "down, hidden",
+                   "up, hidden"],
+                  rows) + f"\n\n`{run.shown}`: each way {mb(copied)} MB a rank and step.")
+
+
+def too_large(programs):
+    """One device: 06 is refused, 07 runs."""
+    chapters = ("06_zero3", "07_offload")
+    plans = Plans(programs.build).ask(task="text", ranks=4, device="cpu")["chapters"]
+    reserved = {plan["name"]: plan["reserved"] for plan in plans}
+    size = device_between(*(reserved[chapter] for chapter in reversed(chapters)))
+    refused, fits = (programs.prepare(f"{chapter}_device.jsonl", chapter, 4, "--device-memory",
+                                      size, "--steps", 20) for chapter in chapters)
+    sentence = re.sub(r"(?<=\d) (?=\d)", "\u00a0", too_small(refused))  # a number is one word
+    sentence = textwrap.fill(sentence, 80, break_on_hyphens=False).replace("\u00a0", " ")
+    fits.execute()
+    first, last = map(fits.printed.index, ("bytes on a device", "\n\nelements sent"))
+    return fenced(f"$ {refused.shown}\n{sentence}\n\n$ {fits.shown}\n\n"
+                  + fits.printed[first:last])
+
+
+def one_card(programs):
+    """The planner on what a source says of 13 billion parameters."""
+    words = ["--params", "13e9", "--chapter", "07_offload", "--card", "80GB", "--host", "256GB"]
+    planned = output_of([str(programs.build / "plan"), *words])
+    held, sent, copied = map(planned.index, ("held by", "sent by", "copied by"))
+    return fenced(f"$ build/plan {' '.join(words)}\n...\n{planned[held:sent]}{planned[copied:]}")
+
+
+TABLES = {"map": chapter_map, "too large": too_large, "one card": one_card}
+TABLES |= {function.__name__: function for function in (
     results, output, check, plan, layers, ledger, phases, notebook, traffic, padding, families,
-    skips, speed, schedule, link)}
+    skips, speed, schedule, link, bus)}

@@ -14,7 +14,8 @@ from tables import spaced
 
 WARM_UP = 3  # first steps that are left out where there are more
 RANK = 0  # that is shown
-COMPUTE, MESSAGES, EXPOSED = (figures.CHAPTER_COLOURS[i] for i in (3, 0, 5))
+COMPUTE, MESSAGES, EXPOSED, ADAM = (figures.CHAPTER_COLOURS[i] for i in (3, 0, 5, 4))
+CORES = "host cores"  # the track of what computes beside the device
 HOW = "A run started with --trace FILE has it: the first steps, as Perfetto shows them too."
 
 
@@ -23,7 +24,7 @@ class Step:
     """Of one rank; times in ms from its beginning."""
     number: int
     ms: float
-    slices: list  # (category, name, begin, end)
+    slices: list  # (category, or CORES for what these compute; name, begin, end)
 
 
 def traced(runs):
@@ -51,8 +52,11 @@ def read(found, what):
 
 def fastest_step(path):
     """Without the first ones."""
-    slices = [event for event in json.loads(path.read_text())["traceEvents"]
-              if event["ph"] == "X" and event["pid"] == RANK]
+    events = [event for event in json.loads(path.read_text())["traceEvents"]
+              if event["pid"] == RANK]
+    cores = {event["tid"] for event in events
+             if event["ph"] == "M" and event["args"].get("name") == CORES}
+    slices = [event for event in events if event["ph"] == "X"]
     steps = {event["args"]["step"]: event for event in slices if event["cat"] == "step"}
     warm = sorted(steps)[WARM_UP if len(steps) > WARM_UP else 0:]
     number = min(warm, key=lambda step: steps[step]["dur"])
@@ -65,7 +69,8 @@ def fastest_step(path):
     # Streams may still be at work for the step before; the last work of this one is then after it.
     within = [e for e in slices if e["ts"] < end and e["ts"] + e["dur"] > begin]
     return Step(number, length / 1e3, [
-        (e["cat"], e["name"], ms(e["ts"]), ms(e["ts"] + e["dur"])) for e in within])
+        (CORES if e["tid"] in cores and e["cat"] == "compute" else e["cat"], e["name"],
+         ms(e["ts"]), ms(e["ts"] + e["dur"])) for e in within])
 
 
 def mountains(study):
@@ -107,9 +112,10 @@ def mountains(study):
     most, least_of_all = (megabytes(mountain.peak(step)) for _, step in (highest, lowest))
     title = f"{highest[0].label} rises to {most} MB in a step" + (
         f", {lowest[0].label} to {least_of_all} MB" if len(steps) > 1 else "")
+    device = ", on a device," if any(run.on_host for run, _ in steps) else ""
     return Section(
-        title, f"Rank {RANK}'s bytes in use after every take and return of one step, in their "
-        "order: the phases are drawn equally wide, all runs on one scale.", [draw],
+        title, f"Rank {RANK}'s bytes in use{device} after every take and return of one step, in "
+        "their order: the phases are drawn equally wide, all runs on one scale.", [draw],
         [Table(["run", "least", "most", "between", "most in"], rows, "Bytes in use in a step")])
 
 
@@ -148,28 +154,35 @@ def of(step, category):
 
 def timelines(study):
     found = traced([*study.runs, *study.more])
-    over_link = [(run, path) for run, path in found if run.info["options"].get("link")]
-    steps = read(over_link or found, fastest_step)
+    slow = [(run, path) for run, path in found
+            if run.info["options"].get("link") or run.info["options"].get("bus")]
+    steps = read(slow or found, fastest_step)
     shares = []
-    for (_, step), label in zip(steps, logs.labels([run for run, _ in steps])):
+    for (_, step), label in zip(steps, logs.labels([run for run, _ in steps], 40)):
         computing, messages = of(step, "compute"), of(step, "collective")
         shares.append((label, step, computing, messages, without(messages, computing)))
 
     def draw():
-        fig, axes = picture(720, 40 + 105 * len(steps), "What a rank does when, in one step",
-                            len(steps), squeeze=False, sharex=True)
+        heights = [5 if of(step, "bus") else 3 for _, step in steps]  # tracks
+        fig, axes = picture(720, 40 + 45 * len(steps) + 20 * sum(heights),
+                            "What a rank does when, in one step", len(steps), squeeze=False,
+                            sharex=True, height_ratios=heights)
         longest = max(step.ms for _, step in steps)
         for row, (label, step, computing, messages, exposed) in zip(axes[:, 0], shares):
+            copies, cores = of(step, "bus"), of(step, CORES)
             phases = [s for s in step.slices if s[0] == "phase"]
             for i, (_, name, begin, end) in enumerate(phases):
                 row.barh(0, end - begin, 0.8, begin, color=figures.INK, alpha=0.12 + 0.12 * (i % 2))
                 if end - begin > longest / 12:
                     row.text((begin + end) / 2, 0, name, ha="center", va="center", size=11)
-            for y, intervals, colour in ((1, computing, COMPUTE), (2, messages, MESSAGES),
-                                         (2, exposed, EXPOSED)):
+            for y, intervals, colour in (
+                    (1, computing, COMPUTE), (2, messages, MESSAGES), (2, exposed, EXPOSED),
+                    (3, copies, MESSAGES), (3, without(copies, computing), EXPOSED),
+                    (4, cores, ADAM)):
                 row.broken_barh([(b, e - b) for b, e in intervals], (y - 0.4, 0.8), color=colour,
                                 linewidth=0)
-            row.set_yticks(range(3), ("host", "compute", "communication"))
+            tracks = ("host", "compute", "communication", "copies", CORES)
+            row.set_yticks(*zip(*enumerate(tracks[:5 if copies else 3])))
             row.invert_yaxis()
             row.grid(visible=False)
             row.set_title(label)
@@ -177,21 +190,31 @@ def timelines(study):
         axes[-1, 0].set_xlabel("ms since the step's beginning")
         return fig
 
-    rows = [[label, step.number, *(f"{ms:.2f}" for ms in (
-        step.ms, length(computing), length(messages), length(exposed),
-        length(messages) - length(exposed)))]
-        for label, step, computing, messages, exposed in shares]
+    rows = []
+    for label, step, computing, messages, exposed in shares:
+        copies = of(step, "bus")
+        rows.append([label, step.number, *(f"{ms:.2f}" for ms in (
+            step.ms, length(computing), length(messages), length(exposed),
+            length(messages) - length(exposed), length(copies),
+            length(without(copies, computing))))])
     talking = [(length(exposed), label, step.ms)
                for label, step, _, messages, exposed in shares if messages]
     title = "No run communicates"
     if talking:
         title = ", ".join(f"{label} waits {exposed:.1f} ms of its {ms:.1f} for messages" for
                           exposed, label, ms in dict.fromkeys((max(talking), min(talking))))
-    links = sorted({run.info["options"]["link"] for run, _ in over_link})
-    where = f" over a link of {listed([f'{speed:g}' for speed in links])} Gbit/s" if links else ""
+
+    def over(what, unit):
+        speeds = sorted({run.info["options"].get(what) or 0 for run, _ in slow} - {0})
+        named = [f"{speed:g}" for speed in speeds]
+        return [f"a {what} of {listed(named)} {unit}"] if named else []
+
+    ways = over("link", "Gbit/s") + over("bus", "GB/s")
+    where = f" over {' or '.join(ways)}" if ways else ""
     return Section(
         title, f"Rank {RANK} in its fastest step{where}, all on one scale of time. "
         "Communication is red where nothing computes meanwhile: that is exposed, and makes the "
-        "step longer; it is blue beside computing.",
-        [draw], [Table(["run", "step", "ms", "computing", "communicating", "exposed", "hidden"],
-                       rows, "ms of the step")])
+        "step longer; it is blue beside computing. So are copies over a bus; what the host's cores "
+        "compute hides nothing.",
+        [draw], [Table(["run", "step", "ms", "computing", "messages", "exposed", "hidden", "copies",
+                        "exposed"], rows, "ms of the step")])

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "06_zero3/layer_window.hpp"
+#include "compute/modelled_time.hpp"
 #include "run/session.hpp"
 
 namespace {

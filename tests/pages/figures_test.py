@@ -95,10 +95,12 @@ def drawn(trace):
     points = [(count, 75, 75 - 109 / count, 75 - 59 / count) for count in (3, 6, 12, 24, 48)]
     shards = {chapter: [kind for kind, first in zip(KINDS, ("06", "05", "04")) if chapter >= first]
               for chapter in CHAPTERS}
+    on_host = dict.fromkeys(CHAPTERS, []) | {"07_offload": ["optimizer"]}
     return {
         "layers": figures.layers(points, [(c, a, b) for c, _, a, b in points], 4, 3150000),
-        "ownership": ownership.draw(shards),
-        "mountain": mountain.draw([(chapter, "bf16", trace) for chapter in CHAPTERS[1:]], 4,
+        "ownership": ownership.draw(shards, on_host),
+        "mountain": mountain.draw([(chapter, "bf16", trace, 12345678 * (chapter > "07"))
+                                   for chapter in CHAPTERS[1:]], 4,
                                   "16 layers of 262 656 parameters"),
         "link": figures.link([[made_up_run(chapter, link) for link in (0, 1, 4, 16)]
                               for chapter in CHAPTERS[2:]]),

@@ -15,10 +15,10 @@ METHODS = ["Trainer(const Options", "Verdict step(", "AdamSlice state(", "void f
            "void backward(", "Verdict update("]
 MEMBERS = ["Tensor params_;", "Tensor grads_;", "Tensor master_;", "Tensor momentum_, variance_;"]
 # Lines of a trainer that change, removed and added, from one chapter to the next.
-MOST_CHANGED = [20, 24, 34, 26, 40]
+MOST_CHANGED = [20, 24, 34, 26, 42, 35]
 # What stays readable in one go. The largest of the others: a table, a picture, prose.
 MOST_LINES = {"meson.build": 120} | {f"{chapter}/{file}": most for chapter in CHAPTERS
-                                     for file, most in (("trainer.hpp", 115), ("main.cpp", 15))}
+                                     for file, most in (("trainer.hpp", 120), ("main.cpp", 15))}
 LONGEST_FILE = 350
 MAY_BE_LONGER = ("notes/corpus.txt", "notes/figures/")
 LONGEST_LINE = 100
@@ -33,7 +33,7 @@ def chapters():
     """main.cpp is one text from 02 on; trainers change by little and keep their order."""
     trainers = {name: FILES[f"{name}/trainer.hpp"] for name in CHAPTERS}
     if len({FILES[f"{name}/main.cpp"] for name in CHAPTERS[1:]}) != 1:
-        yield "main.cpp differs between 02 and 06"
+        yield "main.cpp differs after 02"
     for before, after, most in zip(CHAPTERS, CHAPTERS[1:], MOST_CHANGED, strict=False):
         texts = [trainers[name].splitlines() for name in (before, after)]
         _, _, *diff = difflib.unified_diff(*texts, n=0)  # the first two name the files
@@ -46,7 +46,9 @@ def chapters():
             places = [text.find(word) for word in words if word in text]
             if places != sorted(places) or len(places) < 3:
                 yield f"{name}/trainer.hpp: {words} are not in their order"
-        others = [other for other in trainers if other != name and other in text]
+        # What it includes of an earlier chapter, as 06's window, it does not say again.
+        own = re.sub(r"(?m)^#include .*$", "", text)
+        others = [other for other in trainers if other != name and other in own]
         if others:
             yield f"{name}/trainer.hpp names {others}"
 

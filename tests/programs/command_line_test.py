@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""What the six programs answer to a command line, good or bad, alone and on ranks.
+"""What the seven programs answer to a command line, good or bad, alone and on ranks.
 
 A bad one ends with one sentence on stderr, the right exit code, nothing on stdout and no file
 made or changed. A good one prints and logs what is documented.
@@ -19,8 +19,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 sys.dont_write_bytecode = True
-from expected import (MIXED, check_run_line, check_summary_line, expect,  # noqa: E402
-                      expected_plan, names_of_options)
+from expected import (MIXED, OFFLOAD, WINDOW, check_run_line,  # noqa: E402
+                      check_summary_line, device_bytes, expect, expected_plan, names_of_options)
 from programs import ALONE, CHAPTERS, ON_RANKS, Programs, bits, options_of, read_log  # noqa: E402
 
 USAGE, DATA, NUMERICS, RESOURCES = 2, 3, 5, 6
@@ -35,11 +35,14 @@ BAD_WORDS = [
                "--lr -1, --beta1 1, --beta2 -0.1, --eps 0, --weight-decay -1, --clip -1, "
                "--seed -1, --seed 99999999999999999999, --steps -1, --steps 0, --steps 1.5, "
                "--steps 0x10, --layers 0, --layers 99999999, --batch 0, --accumulate 0, "
-               "--width 0, --width 12, --task foo, --task 1, --device gpu"),
+               "--width 0, --width 12, --task foo, --task 1, --device gpu, --device-memory 64, "
+               "--device-memory 64mb, --device-memory -1MB"),
     (CHAPTERS[:1], "--comm nccl"),
     (CHAPTERS[:2], "--dtype bf16, --loss-scale dynamic"),
     (CHAPTERS[:5], "--prefetch 1"),
-    (CHAPTERS[5:], "--prefetch 3, --prefetch -1"),
+    (WINDOW, "--prefetch 3, --prefetch -1"),
+    (CHAPTERS[:6], "--bus 1, --pageable"),
+    ([OFFLOAD], "--bus -1, --bus fast"),
     (ON_RANKS, "--comm ib, --reduce fast, --timeout 0, --timeout 86401, --check-every -1"),
     (MIXED, "--dtype fp64, --dtype 2"),
 ]
@@ -48,6 +51,7 @@ BAD_OPTIONS = [(text, text.replace(" ", ", "), chapters)
                for chapters, texts in BAD_WORDS for text in texts.split(", ")] + [
     ("--comm nccl --device cpu", "--comm nccl, --device cuda, --comm mpi", ON_RANKS),
     ("--reduce native --device cpu", "--reduce native, --comm nccl", ON_RANKS),
+    ("--pageable --device cpu", "--pageable, page-locked, --device cuda", [OFFLOAD]),
     ("--task toy --width 8", "toy, --width"),
     ("--loss-scale 8", "--loss-scale, fp16", MIXED),
     ("--data text.txt --log text.txt", "--log, text.txt"),
@@ -63,7 +67,7 @@ BAD_DATA = [(f"--data {name}", f"{name}, {why}") for name, why in (
     ("eight.txt", "8 bytes, 9"), ("folder", "directory"))]
 TOO_LARGE = "--task mlp --width 65536 --layers 512 --batch 1 --device cpu --log new.log"
 TOO_MUCH = (r"^{}each rank needs [\d ]{{15,}} bytes[,] {} on this machine share [\d ]+ that are "
-            "available: .*layers")
+            "available: no chapter fits[,] use fewer or smaller layers or batches[,] or more mach")
 FULL = "--width 8 --layers 2 --batch 2 --steps 3 --quiet"
 # Exit code, ranks (0: without mpirun), chapter, arguments and the words of the sentence.
 OTHERWISE_REFUSED = [
@@ -72,7 +76,7 @@ OTHERWISE_REFUSED = [
     *((DATA, 0, CHAPTERS[number], f"--plan {text}", words)
       for number, (text, words) in enumerate(BAD_DATA)),
     # The first is told before anything is reserved, with what is needed and what there is.
-    *(row for ranks, chapter in [*zip([0] * 6, CHAPTERS), (4, CHAPTERS[1]), (4, CHAPTERS[5])]
+    *(row for ranks, chapter in [*zip([0] * 7, CHAPTERS), (4, CHAPTERS[1]), (4, CHAPTERS[5])]
       for row in ((RESOURCES, ranks, chapter, TOO_LARGE,
                    TOO_MUCH.format("01_adam: " if chapter == ALONE else "", max(ranks, 1))),
                   *((RESOURCES, ranks, chapter, f"{FULL} {option} /dev/full",
@@ -85,6 +89,8 @@ UNEQUAL = [
     ("06_zero3 --prefetch 0", "06_zero3", "rank 1, --prefetch, 0, 1"),
     ("05_zero2 --dtype fp16 --loss-scale 8", "05_zero2 --dtype fp16", "--loss-scale, dynamic"),
     ("05_zero2 --log new.log", "05_zero2", "rank 1, --log, new.log"),
+    ("05_zero2 --device-memory 1GB", "05_zero2", "rank 1, --device-memory, 1000000000, 0"),
+    ("07_offload --bus 2", "07_offload", "rank 1, --bus, 2, 0"),
     ("02_distributed_adam --timeout 5", "02_distributed_adam", "rank 1, --timeout, 5, 60"),
     ("04_zero1", "04_zero1 --foo", "04_zero1, --foo"),
     ("04_zero1 --lr abc", "04_zero1", "--lr, abc"),
@@ -223,7 +229,26 @@ class Test:
             expect((step["step"], step["skipped"]) == (number, False) and step["ms"] > 0, f"{step}")
             bits(step["loss"]), bits(step["grad_norm"])  # throw when they are no fp32 numbers
         expect(len(steps) == len({bits(step["loss"]) for step in steps}) == 5, f"alike: {steps}")
-        check_summary_line(summary)
+        check_summary_line(summary, chapter)
+
+    def device_memory(self, folder):
+        """What 06 does not fit into and 07 does, to the byte: refused, planned and run."""
+        model = "--task mlp --width 7 --layers 3 --batch 5".split()
+        needs = [sum(peak for _, peak in device_bytes(chapter, 4, "bf16").values())
+                 for chapter in WINDOW]
+        most, least = (f"{bytes:,}".replace(",", " ") for bytes in needs)
+        said = f"each rank needs {most} bytes of device memory, --device-memory allows {least}: "
+        said += f"07_offload would need {least}"
+        allowed = [*model, "--device-memory", f"{needs[1] / 1e6:.6f}MB"]
+        self.refused(folder, self.programs.command(4, "06_zero3", *allowed, "--log", "new.log"),
+                     RESOURCES, f"^{re.escape(said)}$")
+        for chapter, words in (("06_zero3", said), (OFFLOAD, "fits into --device-memory")):
+            printed = self.good(folder, 0, chapter, "--plan", "--ranks", 4, *allowed)
+            expect(printed.endswith(f"\n\n{words}\n"), f"{words} expected: {printed}")
+        self.good(folder, 4, OFFLOAD, *allowed, "--steps", 2, "--log", "new.log")
+        run, _, summary = read_log(folder / "new.log")
+        expect(run["options"]["device-memory"] == summary["memory"]["total"]["reserved"] ==
+               needs[1], f"{needs[1]} bytes expected: {run} {summary}")
 
     def skipped(self, folder):
         printed = self.good(folder, 2, "04_zero1", *SMALL, "--steps", 2, "--dtype", "fp16",
@@ -302,13 +327,14 @@ def main():
     test.check("mpirun as a batch system's task", test.within_a_batch_system)
     test.check("srun without MPI", test.another_launcher, {}, *SLURM_TASK)
     for number, chapter in enumerate(CHAPTERS):
-        test.check(f"{chapter} --help", test.help, chapter, 4 if number in (1, 5) else 0)
+        test.check(f"{chapter} --help", test.help, chapter, 4 if number in (1, 6) else 0)
         test.check(f"{chapter} --log", test.log, chapter, 0 if chapter == ALONE else 3)
         for ranks in (1, 3, 64) if chapter in ON_RANKS else (1,):
             test.check(f"{chapter} --plan on {ranks} ranks", test.plan, chapter, ranks)
     for ranks, chapter in ((0, ALONE), (4, "06_zero3")):
         test.check(f"a path that is not UTF-8 on {ranks} ranks", test.not_utf8, ranks, chapter)
         test.check(f"every tenth step on {ranks} ranks", test.every_tenth, chapter, ranks)
+    test.check("--device-memory", test.device_memory)
     test.check("a skipped step", test.skipped)
     test.check("no step is taken", test.never_taken)
     test.check("other texts of one name", test.other_texts)

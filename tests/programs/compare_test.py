@@ -10,12 +10,13 @@ import struct
 import subprocess
 import sys
 import tempfile
-from html.parser import HTMLParser
 from pathlib import Path
 
 sys.dont_write_bytecode = True
 from programs import ROOT  # noqa: E402
+from html_page import Page  # noqa: E402
 from made_up import LOSSES, PLANNER, flipped, made, trace  # noqa: E402
+import compare  # noqa: E402
 import differences  # noqa: E402
 import report  # noqa: E402
 import traces  # noqa: E402
@@ -25,7 +26,6 @@ from plans import Plans  # noqa: E402
 from runs import Failure  # noqa: E402
 
 REPORT = ROOT / "notes/scripts/report.py"
-VOID = {"meta", "br", "hr", "img", "input", "link"}
 
 
 class Folder:
@@ -79,6 +79,17 @@ PAIRS = [
      [NOT_ASSOCIATIVE, "family every micro-batch and once a step"]),
     (OTHERS, OTHERS | {"chapter": "06_zero3"}, True, 1, [DEFECT]),
     ({}, {"chapter": "04_zero1"}, True, 1, [DEFECT]),
+    (OTHERS | {"chapter": "06_zero3"}, OTHERS | {"chapter": "07_offload"}, True, 1, [DEFECT]),
+    ({"chapter": "06_zero3"}, {"chapter": "07_offload", "bus": 0.1}, False, 0,
+     [SAME, "07 fp32 holds 0.00 MB on a device, 0.01 MB together with its host: the 0.00 MB of 06 "
+      "fp32, and 0.00 MB of staging and 0.00 MB of master weights", "07 fp32, bus 0.1 GB/s, "
+      "prefetch 1: a step waits 1.0 ms of its 2.0 for copies"]),
+    ({"chapter": "07_offload"},
+     {"chapter": "07_offload", "bus": 1.5, "pageable": True, "device-memory": 9}, False, 0,
+     [SAME, "The same bits although bus 0.0 and 1.5"]),
+    ({"chapter": "07_offload", "device-memory": 0, "pageable": False},
+     {"chapter": "07_offload", "device-memory": 9, "pageable": True, "bus": 2.0}, True, 1,
+     [DEFECT, "bus 0.0 and 2.0; device-memory 0 and 9; pageable False and True"]),
     ({}, {"chapter": "01_adam", "ranks": 1, "accumulate": 4}, True, 1, [DEFECT]),
     ({"clip": 1.0}, {"chapter": "01_adam", "ranks": 1, "accumulate": 4, "clip": 1.0}, True, 0,
      ["chapter 05_zero2 and 01_adam: one process adds the norm"]),
@@ -133,7 +144,12 @@ def pairs(folder):
 
 def found_wrong(folder):
     """What is no matter of two losses; and who is compared with whom."""
-    digest, held, sent = made(), made(), made()
+    digest, held, sent, there, copied, lost = (made(), made(), made(), made("07_offload"),
+                                               made("07_offload"), made("07_offload"))
+    there[-1]["summary"]["host_memory"]["optimizer"]["resident"] += 1
+    copied[-1]["summary"]["bus"]["up"]["counted"] += 1
+    for what in lost[-1]["summary"]["host_memory"]["optimizer"]:
+        lost[-1]["summary"]["host_memory"]["optimizer"][what] -= 8
     digest[-1]["summary"]["layer_digests"][3] = "cc"
     held[-1]["summary"]["memory"]["gradients"]["peak"] += 1
     sent[-1]["summary"]["traffic"]["phases"]["update"]["counted"] += 1
@@ -148,10 +164,25 @@ def found_wrong(folder):
         yield f"elements that nobody counts: {told[0]}"
     for lines, words in ((digest, DEFECT), (digest, "1 of 4 layers, layer 3 is the first"),
                          (held, "05_zero2 fp32, gradients: peak 1025 bytes, formula 1024"),
-                         (sent, "05_zero2 fp32, update: sent 1 elements, formula 0")):
+                         (sent, "05_zero2 fp32, update: sent 1 elements, formula 0"),
+                         (there, "07_offload fp32, optimizer on the host: resident 3073 bytes, "
+                          "formula 3072"),
+                         (copied, "07_offload fp32, up: 4097 bytes over the bus, formula 4096")):
         text, holds = folder.text(made(), lines)
         if holds or words not in " ".join(text.split()):
             yield f"not '{words}' in {text}"
+    for lines, said in ((lost, ["07_offload fp32: 6136 bytes in both places, 06_zero3 4096, 1024 "
+                                "of staging, 1024 of master weights"]), (made("07_offload"), [])):
+        runs = [load(path) for path in folder.files(made("06_zero3"), lines)]
+        if compare.lost(runs) != said:
+            yield f"of bytes in two places it is said {compare.lost(runs)}"
+    text, holds = folder.text(made("02_distributed_adam"), made("07_offload"))
+    for row in (r"07 fp32( +25.0 / 25.0){2} +0.0 / 0.0 +12.5 / 12.5 +12.5$",
+                r"  on its host( +0.0 / 0.0){2} +37.5 / 37.5 +18.8 / 18.8 +18.8$",
+                r"  on its host +0 +0 +0.00 +0.00",
+                r"07 fp32 +4 +– +1( +0.00){2} +2.0( +0.50){2}( +0.25){2}$"):
+        if not re.search(f"^{row}", text, re.M) or not holds:
+            yield f"no row {row}: {text}"
     text, holds = folder.text(made("02_distributed_adam"), made(), made(dtype="bf16"),
                               flipped(made("06_zero3", dtype="bf16"), 1))
     for row in (r"05 fp32 +02 fp32 +4  none", r"05 bf16 +02 fp32 +4  none",
@@ -220,45 +251,20 @@ def refused(folder):
 
 # ---- The page --------------------------------------------------------------------------------
 
-class Page(HTMLParser):
-    """Its elements in order, what does not balance, and what it would load."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.open, self.order, self.ids, self.faults = [], [], [], []
-        self.feed(text)
-        self.faults += [f"<{tag}> stays open" for tag in self.open]
-
-    def handle_starttag(self, tag, attributes):
-        self.handle_startendtag(tag, attributes)
-        if tag not in VOID:
-            self.open.append(tag)
-
-    def handle_startendtag(self, tag, attributes):
-        self.order.append((tag, dict(attributes)))
-        self.ids += [value for name, value in attributes if name == "id"]
-        for name, value in attributes:
-            if name in ("src", "href", "xlink:href", "data") and not value.startswith("#") or \
-                    "url(" in (value or "").replace("url(#", ""):
-                self.faults.append(f"<{tag}> loads {value}")
-
-    def handle_endtag(self, tag):
-        if not self.open or self.open.pop() != tag:
-            self.faults.append(f"</{tag}> ends another element")
-
-
-HEADINGS = ["fp32: four runs, the same bits in all 4 losses; bf16: one run",
-            "holds 25.0 % of data parallelism's state, and 25.0 % at its peaks",
-            "as the formulas say", "rises to 0.01 MB in a step",
+HEADINGS = ["fp32: five runs, the same bits in all 4 losses; bf16: one run",
+            "holds 12.5 % of data parallelism's state on a device, and 12.5 % at its peaks",
+            "as the formulas say", "a step waits 1.0 ms of its 2.0 for copies",
+            "rises to 0.01 MB in a step",
             "waits 3.0 ms of its 10.0 for messages", "Over a link of 1 Gbit/s a step takes",
-            "it would save 75.0 %", "At 16 micro-batches a step 06 sends 24 times what 02 sends"]
+            "07 saves 87.5 % at its peaks on a device, in 64 it would save 87.5 %",
+            "At 16 micro-batches a step 06 sends 24 times what 02 sends"]
 
 
 def page(folder, told):
     """Each picture is there, and a table below it; told: of traces, a link and formulas."""
     new = {"trace": "trace.json"} if told else {}
     logs = [made("02_distributed_adam", **new), made("05_zero2", **new), made("06_zero3", **new),
-            made("06_zero3", dtype="bf16")]
+            made("06_zero3", dtype="bf16"), made("07_offload", **new)]
     if told:
         trace(folder.path / "trace.json")
         folder.build.mkdir(exist_ok=True)
@@ -286,7 +292,7 @@ def page(folder, told):
             yield "a picture without words"
     sections = re.split(r"<section ", text)[1:]
     pictures = [section.count("<figure") for section in sections]
-    expected = [2, 1, 1, 1, 1, 1, 1, 1] if told else [2, 1, 1, 0, 0, 0, 0, 0]
+    expected = [2, 1, 1, 1, *[1 if told else 0] * 5]
     if pictures != expected or tags.count("svg") != sum(expected):
         yield f"pictures {pictures}, not {expected}"
     for count, heading, section in zip(expected, HEADINGS, sections):
@@ -297,7 +303,10 @@ def page(folder, told):
             yield f"no numbers below the pictures of {title}"
     cells = [re.sub("<[^>]*>", "|", row) for row in re.findall("<tr>.*?</tr>", text)]
     for row in ("06 with prefetch||2.0||240.0||24.0||2.4", "06 without prefetch||2.0||242.0",
-                "02||2.0||162.0||18.0", "06||3 / 2||12||48", "06||75.0||75.0"):
+                "02||2.0||162.0||18.0", "06||3 / 2||12||48", "06||75.0||75.0",
+                "07 with prefetch||2.0||240.0", "07||3 / 2||12||48", "07||87.5||87.5",
+                "on its host||0.0 / 0.0||0.0 / 0.0||37.5 / 37.5", "07 fp32||4||–||1||0.00",
+                "10.00||3.00||4.00||3.00||1.00||2.00||1.00"):
         if told and not any(f"|{row}|" in line or f"|{row} /" in line for line in cells):
             yield f"no row {row} in {cells}"
     alone = Study([load(path) for path in folder.files(made(), made(seed=2))], [],

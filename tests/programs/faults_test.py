@@ -22,7 +22,7 @@ sys.dont_write_bytecode = True
 from programs import ALONE, ON_RANKS, Outcome, Programs, options_of  # noqa: E402
 
 NONE, USAGE, DATA, COMMUNICATION, NUMERICS, RESOURCES = 0, 2, 3, 4, 5, 6
-DDP, MIXED, ZERO1, ZERO2, ZERO3 = ON_RANKS
+DDP, MIXED, ZERO1, ZERO2, ZERO3, OFFLOAD = ON_RANKS
 A_FEW_SECONDS = 5
 TIMEOUT = 2
 MLP = f"--task mlp --width 64 --layers 8 --steps 5 --log new.log --timeout {TIMEOUT}"
@@ -43,10 +43,10 @@ ENDS = [
     # Also: the injector sees that no message is that near to the end.
     (NONE, 2, ZERO3, MLP, "none 0 0", "parameters [0-9a-f]{16} .* 0 steps skipped"),
     *((NONE, 2, chapter, MLP, "nan 1 54", "parameters [0-9a-f]{16} .* 1 step skipped")
-      for chapter in (DDP, ZERO2)),
+      for chapter in (DDP, ZERO2, OFFLOAD)),
     *((DATA, 3, chapter, MLP, "throws 1 9", "^rank 1/3: sample is unreadable$")
       for chapter in ON_RANKS),
-    *((code, 2, chapter, MLP, f"{what} 1 9", words) for chapter in (DDP, ZERO3)
+    *((code, 2, chapter, MLP, f"{what} 1 9", words) for chapter in (DDP, ZERO3, OFFLOAD)
       for code, what, words in (
           (None, "killed", ""),
           (COMMUNICATION, "exits", "^rank 1/2: left in the middle of the run: something called"),
@@ -94,7 +94,7 @@ ENDS = [
                           ("none", "53 248 000"))),
 ]
 STILL = [(COMMUNICATION, ranks, chapter, MLP, f"{how} {bad} 41", "")
-         for chapter in (DDP, ZERO2, ZERO3)
+         for chapter in (DDP, ZERO2, ZERO3, OFFLOAD)
          for ranks, bad, how in ((2, 1, "stopped"), (2, 0, "stuck"), (3, 1, "stopped"))]
 
 

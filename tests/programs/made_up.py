@@ -11,11 +11,13 @@ LOSSES = [4.0, 3.5, 2.5, 2.25]
 
 
 def made(chapter="05_zero2", ranks=4, dtype="fp32", losses=LOSSES, **options):
-    """A log's lines: run, steps, summary. 04 to 06 hold 1/ranks of 16 bytes a parameter."""
+    """A log's lines: run, steps, summary. 04 to 07 hold 1/ranks of 16 bytes a parameter, 07 half of
+    it on the host, with staging and, in fp32, master weights."""
     held = 4 * PARAMETERS // (ranks if chapter > "04" else 1)
     own = {"task": "text", "data": "", "width": 16, "layers": LAYERS, "steps": len(losses),
            "batch": 8, "accumulate": 1, "lr": 0.002, "clip": 0.0, "seed": 1, "log": "a",
-           "quiet": True, "reduce": "ordered"} | ({"prefetch": 1} if chapter > "06" else {})
+           "quiet": True, "reduce": "ordered"} | ({"prefetch": 1} if chapter > "06" else {}) | \
+        ({"bus": 0.0} if chapter > "07" else {})
     own |= {name.replace("_", "-"): value for name, value in options.items()}
     sent = 2 * PARAMETERS * (ranks - 1) // ranks * len(losses)
     nothing = {"predicted": 0, "counted": 0}
@@ -27,7 +29,14 @@ def made(chapter="05_zero2", ranks=4, dtype="fp32", losses=LOSSES, **options):
                                    "peak"), held) for kind in KINDS[:3]}
     memory["optimizer"] = dict.fromkeys(memory["optimizer"], 2 * held)
     memory |= {kind: dict.fromkeys(memory["optimizer"], 0) for kind in KINDS[3:]}
-    memory["total"] = {"resident": 4 * held, "peak": 4 * held, "reserved": 4 * held}
+    there = {}
+    if chapter > "07":
+        memory["optimizer"] = dict.fromkeys(memory["optimizer"], 0)
+        with_master = (3 if dtype == "fp32" else 2) * held
+        there["optimizer"] = dict.fromkeys(memory["optimizer"], with_master)
+        there["communication"] = dict.fromkeys(memory["optimizer"], held)
+    on_device = (2 if there else 4) * held
+    memory["total"] = {"resident": on_device, "peak": on_device, "reserved": on_device}
     steps = [{"step": step, "loss": loss, "grad_norm": 1.0, "skipped": False, "ms": 2.0}
              for step, loss in enumerate(losses, 1)]
     summary = {"memory": memory, "skipped_steps": 0, "median_ms": 2.0, "digest": "ab",
@@ -35,6 +44,10 @@ def made(chapter="05_zero2", ranks=4, dtype="fp32", losses=LOSSES, **options):
                "traffic": {"phases": {"forward": nothing, "update": nothing,
                                       "backward": {"predicted": sent, "counted": sent}},
                            "padding": nothing, "scalars": nothing}}
+    if there:
+        copied = {"predicted": held * len(losses), "counted": held * len(losses),
+                  "exposed_ms": 0.5, "hidden_ms": 0.25}
+        summary |= {"host_memory": there, "bus": {"down": copied, "up": copied}}
     return copy.deepcopy([{"run": run}, *steps, {"summary": summary}])
 
 
@@ -47,15 +60,18 @@ def flipped(lines, step, layer=1):
 
 
 def trace(path):
-    """Five steps of ms 10; in each a collective of 4 ms, of which 1 beside computing."""
+    """Five steps of ms 10; in each a collective of 4 ms, of which 1 beside computing, a copy of 2,
+    of which 1, and 3 of the host's cores."""
     held = dict.fromkeys(KINDS, 1000)
-    events = []
+    events = [{"ph": "M", "pid": 0, "tid": 4, "name": "thread_name",
+               "args": {"name": "host cores"}}]
     for step in range(1, 6):
         start = 20000 * step
         for tid, name, cat, begin, end in (
                 (0, f"step {step}", "step", 0, 10000), (0, "forward", "phase", 0, 4000),
                 (0, "backward", "phase", 4000, 8000), (0, "update", "phase", 8000, 10000),
-                (1, "layer", "compute", 0, 3000), (2, "all_gather", "collective", 2000, 6000)):
+                (1, "layer", "compute", 0, 3000), (2, "all_gather", "collective", 2000, 6000),
+                (3, "down", "bus", 2000, 4000), (4, "adam", "compute", 3000, 6000)):
             events.append({"ph": "X", "pid": 0, "tid": tid, "ts": start + begin,
                            "dur": end - begin, "name": name, "cat": cat, "args": {"step": step}})
         events += [{"ph": "C", "pid": 0, "tid": 0, "ts": start + at, "name": "bytes in use",
@@ -70,9 +86,10 @@ given = dict(word[2:].split("=", 1) for word in sys.argv[2:])
 a, n = int(given.get("accumulate", 1)), int(given["ranks"])
 chapters = []
 for name, factor, share in (("02_distributed_adam", 2, 1), ("05_zero2", 1 + a, n),
-                            ("06_zero3", 3 * a, n)):
+                            ("06_zero3", 3 * a, n), ("07_offload", 3 * a, n)):
     bytes_of = {kind: {"resident": 4096 * of // share, "peak": 4096 * of // share} for kind, of in
-                (("parameters", 1), ("gradients", 1), ("optimizer", 2), ("communication", 0))}
+                (("parameters", 1), ("gradients", 1), ("optimizer", 2 * (name < "07")),
+                 ("communication", 0))}
     ms = 8 * factor / float(given.get("link", 1))
     chapters.append({"name": name, "kinds": bytes_of, "sent_elements": factor * 1024 * (n - 1) // n,
                      "communication_ms": ms, "phases": {"forward": {"ms": ms / 3}}})

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 sys.dont_write_bytecode = True
-from expected import MIXED, expect, expected_phases  # noqa: E402
+from expected import MIXED, WINDOW, expect, expected_phases  # noqa: E402
 from programs import ALONE, ON_RANKS, Programs, options_of, read_log  # noqa: E402
 
 NAMES = ["load", "forward", "backward", "update"]
@@ -26,7 +26,7 @@ def cases():
     for ranks, chapter, micro_batches in itertools.product((1, 2, 3), ON_RANKS, (1, 3)):
         window = [(3, p) for p in (0, 1, 2)] + [(1, 1), (1, 2), (2, 2)]
         for dtype in ("fp32", "bf16") if chapter in MIXED else ("fp32",):
-            for layers, prefetch in window if chapter == "06_zero3" else [(3, 0)]:
+            for layers, prefetch in window if chapter in WINDOW else [(3, 0)]:
                 yield chapter, ranks, layers, dtype, micro_batches, prefetch, 1 + ranks % 3
 
 
@@ -80,7 +80,7 @@ def check(programs, chapter, ranks, layers, dtype, micro_batches, prefetch, step
     args = ["--task", "mlp", "--width", 7, "--layers", layers, "--batch", 5, "--steps", steps]
     args += ["--accumulate", micro_batches, "--memory", "--device", "cpu"]
     args += ["--dtype", dtype] if chapter in MIXED else []
-    args += ["--prefetch", prefetch] if chapter == "06_zero3" else []
+    args += ["--prefetch", prefetch] if chapter in WINDOW else []
     with tempfile.TemporaryDirectory(prefix="memory_") as folder:
         log = Path(folder) / "log"
         outcome = programs.run(ranks, chapter, *args, "--log", log)
@@ -114,14 +114,17 @@ def check_kernel(programs):
 
 
 def check_window(programs):
-    """The note's formula: 06's peak over 05's, in layers of 512 x 512 on N ranks."""
+    """The note's formulas: 06's peak over 05's, in layers of 512 x 512 on N ranks; and 07's, which
+    is 06's without the optimizer state."""
     for ranks, prefetch in itertools.product((2, 4), (0, 1, 2)):
         for layers in range(prefetch + 2, prefetch + 6):
             args = ["--task", "mlp", "--width", 512, "--layers", layers, "--batch", 2, "--steps", 2,
                     "--device", "cpu"]
             peaks = [programs.logged(ranks, *program, *args)[2]["memory"]["total"]["peak"]
-                     for program in (["05_zero2"], ["06_zero3", "--prefetch", prefetch])]
+                     for program in (["05_zero2"], ["06_zero3", "--prefetch", prefetch],
+                                     ["07_offload", "--prefetch", prefetch])]
             part = 512 * 513 * 2 // ranks
+            expect(peaks[1] - peaks[2] == 6 * layers * part, f"12 bytes a parameter of: {peaks}")
             more = part * (ranks * (prefetch + 2) - (ranks - 1) * (layers + 1))
             expect(peaks[1] - peaks[0] == more,
                    f"{layers} layers on {ranks} ranks, prefetch {prefetch}: {peaks}, {more}")

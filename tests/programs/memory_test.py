@@ -2,10 +2,11 @@
 # SPDX-License-Identifier: MIT
 """What a whole program holds: sixteen equal layers against the resident formulas, and the process.
 
-1. In bf16 on four ranks, the summed peaks of parameters, gradients, optimizer and communication
-   over the chapter's resident formula: what borrowing costs when a layer is a sixteenth of all.
-2. The process's own peak, as the kernel counts it, over what the ledger says was reserved: within a
-   tenth, where that is over 256 MB. Nothing large is held outside of the ledger's books.
+1. In bf16 on four ranks, the summed peaks of parameters, gradients, optimizer and communication on
+   a device over the chapter's resident formula: what borrowing costs when a layer is a sixteenth of
+   all. In 07 that is as much as in 06, of less.
+2. The process's own peak, as the kernel counts it, over what the ledgers say was reserved, on the
+   host too: within a tenth, where that is over 256 MB. Nothing large is held outside of the books.
 """
 import sys
 import tempfile
@@ -17,17 +18,18 @@ from programs import Programs, options_of  # noqa: E402
 MLP = ["--task", "mlp"]
 STATE = ["parameters", "gradients", "optimizer"]
 MOST_OVER_RESIDENT = {"03_mixed_precision": 1.02, "04_zero1": 1.03, "05_zero2": 1.06,
-                      "06_zero3": 1.15}
+                      "06_zero3": 1.15, "07_offload": 1.60}
 MOST_OVER_RESERVED = 1.10
 
 
 def memory_of(programs, chapter, ranks, *args):
-    """The ledger's part of the summary of a short run."""
-    return programs.logged(ranks, chapter, "--steps", 3, "--device", "cpu", *args)[2]["memory"]
+    """The ledgers' part of the summary of a short run: of the device, and of its host."""
+    summary = programs.logged(ranks, chapter, "--steps", 3, "--device", "cpu", *args)[2]
+    return summary["memory"], summary.get("host_memory", {})
 
 
 def borrowing(programs, chapter, most):
-    memory = memory_of(programs, chapter, 4, *MLP, "--layers", 16, "--width", 512)
+    memory, _ = memory_of(programs, chapter, 4, *MLP, "--layers", 16, "--width", 512)
     peaks = sum(memory[kind]["peak"] for kind in [*STATE, "communication"])
     ratio = peaks / sum(memory[kind]["predicted_resident"] for kind in STATE)
     print(f"{chapter:<20} peaks over the resident formula   {ratio:.3f}   at most {most:.2f}")
@@ -35,11 +37,12 @@ def borrowing(programs, chapter, most):
 
 
 def process(programs, chapter, what, *args):
-    total = memory_of(programs, chapter, 2, *args)["total"]
-    ratio = total["process_peak"] / total["reserved"]
-    print(f"{what:<20} the process over {total['reserved'] / 1e6:4.0f} MB reserved   {ratio:.3f}   "
+    memory, host = memory_of(programs, chapter, 2, *args)
+    reserved = memory["total"]["reserved"] + sum(kind["reserved"] for kind in host.values())
+    ratio = memory["total"]["process_peak"] / reserved
+    print(f"{what:<20} the process over {reserved / 1e6:4.0f} MB reserved   {ratio:.3f}   "
           f"at most {MOST_OVER_RESERVED:.2f}")
-    return total["reserved"] > 256e6 and 1 <= ratio <= MOST_OVER_RESERVED
+    return reserved > 256e6 and 1 <= ratio <= MOST_OVER_RESERVED
 
 
 def main():

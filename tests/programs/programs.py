@@ -107,7 +107,7 @@ class Programs:
 def options_of(doc, **more):
     """A test's command line: where the programs are, and `more`, options as argparse takes them."""
     parser = argparse.ArgumentParser(description=doc.partition("\n")[0])
-    parser.add_argument("--build", required=True, help="the folder with the six programs")
+    parser.add_argument("--build", required=True, help="the folder with the seven programs")
     parser.add_argument("--mpiexec", required=True, help="the launcher of their MPI")
     for name, how in more.items():
         parser.add_argument(f"--{name}", **how)

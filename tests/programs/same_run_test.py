@@ -13,6 +13,7 @@ import sys
 from dataclasses import dataclass
 
 sys.dont_write_bytecode = True
+from expected import WINDOW  # noqa: E402
 from programs import (ALONE, SKIPPED, WAYS, Failure, Programs, bits, gpu_options,  # noqa: E402
                       options_of)
 
@@ -83,10 +84,10 @@ skips_none = skips("no step is to be skipped", r"^\.+$")
 # ---- The groups --------------------------------------------------------------------------------
 
 def mixed(dtype, *prefetch):
-    """03 to 06, the last with each prefetch."""
+    """03 to 07, those with a window with each prefetch."""
     return [f"{program} --dtype {dtype}" for program in
             ["03_mixed_precision", "04_zero1", "05_zero2",
-             *(f"06_zero3 --prefetch {p}" for p in prefetch)]]
+             *(f"{program} --prefetch {p}" for program in WINDOW for p in prefetch)]]
 
 
 def fp32(*prefetch):
@@ -94,8 +95,8 @@ def fp32(*prefetch):
 
 
 def two_families(programs):
-    """05 and 06 add the ranks' gradients every micro-batch, the others once a step."""
-    often = [program for program in programs if program[:2] in ("05", "06")]
+    """05 to 07 add the ranks' gradients every micro-batch, the others once a step."""
+    often = [program for program in programs if program[:2] in ("05", "06", "07")]
     return [[program for program in programs if program not in often], often]
 
 
@@ -103,7 +104,9 @@ HARD = "--clip 0.5 --weight-decay 0.1"
 GROUPS = [
     Group("fp32 text, clip, decay", f"{TEXT} {HARD} --steps 6",
           [[*fp32(0, 1, 2), "04_zero1 --dtype fp32 --link 1",
-            "06_zero3 --dtype fp32 --link 1 --latency 50"]],
+            "06_zero3 --dtype fp32 --link 1 --latency 50",
+            "07_offload --dtype fp32 --bus 0.01",
+            "07_offload --dtype fp32 --bus 0.1 --link 1 --latency 50 --prefetch 2"]],
           [clipped, skips_none, learns], with_01=True, on_gpu=True),
     Group("fp32 toy", f"{TOY} --steps 4",
           [fp32(1)], [skips_none, learns], with_01=True),
@@ -122,7 +125,8 @@ GROUPS = [
     Group("bf16 mlp of width 1", f"{MLP_1} --batch 2 --steps 6",
           [mixed("bf16", 1)], [skips_none]),
     Group("fp16 text, clip, decay, skips", f"{TEXT} {HARD} --lr 0.05 --steps 10",
-          [mixed("fp16", 1)], [clipped, skips_between], on_gpu=True),
+          [[*mixed("fp16", 1), "07_offload --dtype fp16 --bus 0.01"]], [clipped, skips_between],
+          on_gpu=True),
     Group("fp16 toy, skips", f"{TOY} --lr 0.02 --steps 6",
           [mixed("fp16", 2)], [skips_between]),
     Group("fp16 mlp of width 7, skips", f"{MLP_7} --batch 1 --lr 0.05 --steps 6",

@@ -3,26 +3,27 @@
 """--trace, read back: what its format promises, what the chapter had to do, what the log counted.
 
 Then, on a link slow enough to be sure, that as many gathers run under compute as --prefetch
-promises. With --prefix simulated_gpu_ all of it on simulated GPUs.
+promises; and on such a bus, that gradients go down beside backward. With --prefix simulated_gpu_
+all of it on simulated GPUs.
 """
-import json
 import sys
 import tempfile
 from collections import Counter, defaultdict
-from dataclasses import dataclass
 from pathlib import Path
 
 sys.dont_write_bytecode = True
-from expected import expect  # noqa: E402
+from expected import WINDOW, expect  # noqa: E402
 from programs import (ALONE, KINDS, Programs, gpu_options, options_of, read_log)  # noqa: E402
-from runs import no_constant  # noqa: E402
+from trace_file import Trace  # noqa: E402
+from traces import joined  # noqa: E402
 
 LAYERS = 4
 TRACED = 8  # steps
-PHASES = ("forward", "backward", "update")
 BYTES = {"fp32": 4, "bf16": 2}
-SMALL = ["--task", "mlp", "--layers", LAYERS, "--width", 24, "--batch", 4]
-# Ranks (0: without mpirun), program, micro-batches, steps, own options.
+SMALL = ["--task", "mlp", "--layers", LAYERS, "--batch", 4]
+NARROW = ["--width", 24]
+# Ranks (0: without mpirun), program, micro-batches, steps, own options. Adam of wide layers takes
+# long beside copies up, which it must not hide.
 RUNS = [
     (0, ALONE, 2, 3, []),
     (2, "02_distributed_adam", 1, 3, []),
@@ -32,55 +33,20 @@ RUNS = [
     (2, "06_zero3", 1, 5, ["--prefetch", 0]),
     (3, "06_zero3", 2, 5, ["--prefetch", 1, "--latency", 100]),
     (2, "06_zero3", 1, 9, ["--prefetch", 2]),
+    (2, "07_offload", 1, 5, ["--bus", 0.1, "--width", 400]),
+    (3, "07_offload", 2, 5, ["--bus", 0.01, "--link", 1, "--prefetch", 2]),
+    (2, "07_offload", 3, 4, ["--dtype", "fp32", "--prefetch", 0]),
 ]
+# In the order in which a trainer makes them.
+STREAMS = {"06_zero3": ["compute", "communication"],
+           "07_offload": ["compute", "copies", "host cores", "communication"]}
 # A message takes 5 ms, in which its thread sleeps, and a layer takes longer: so a message that may
 # begin with a layer's computation is under way before that ends.
 SLOW_LINK_US = 5000
 ON_CPU = ["--batch", 32768, "--width", 64]  # forward, the shorter: 10 ms on an idle core
 ON_SIMULATED = ["--batch", 4, "--width", 24]
+SLOW_BUS = ["--bus", 0.001]  # GB/s: a copy of 2 to 4 ms
 LATE_KERNELS = {"SIMULATED_CUDA_DELAY_US": "20000,0"}  # of the first stream: of compute
-
-
-@dataclass
-class Slice:
-    """Times in nanoseconds."""
-    name: str
-    cat: str
-    begin: int
-    end: int
-    args: dict
-
-    def overlap(self, other):
-        return max(0, min(self.end, other.end) - max(self.begin, other.begin))
-
-
-class Trace:
-    """One file: the slices by rank and track, the counters by rank, in the order of the file."""
-
-    def __init__(self, path):
-        read = json.loads(Path(path).read_text(), parse_constant=no_constant)
-        expect(set(read) == {"displayTimeUnit", "traceEvents", "otherData"}, f"keys: {set(read)}")
-        self.about = read["otherData"]
-        self.ranks = range(self.about["ranks"])
-        self.tracks, self.counters, self.names = defaultdict(dict), defaultdict(list), {}
-        for event in read["traceEvents"]:
-            rank, tid, time = event["pid"], event["tid"], round(event.get("ts", 0) * 1000)
-            expect(time >= 0, f"no event comes before the first: {event}")
-            if event["ph"] == "M":
-                self.names[event["name"], rank, tid] = event["args"]["name"]
-                if event["name"] == "thread_name":
-                    self.tracks[rank][event["args"]["name"]] = []
-            elif event["ph"] == "C":
-                self.counters[rank].append((time, event["args"]))
-            else:
-                expect(event["ph"] == "X", f"no such event: {event}")
-                self.tracks[rank][self.names["thread_name", rank, tid]].append(Slice(
-                    event["name"], event["cat"], time, time + round(event["dur"] * 1000),
-                    event["args"]))
-
-    def streams(self, rank):
-        return [slice for name, track in self.tracks[rank].items() if name != "host"
-                for slice in track]
 
 
 # ---- What the format promises ------------------------------------------------------------------
@@ -96,7 +62,8 @@ def check_tracks(trace, tracks):
 
 
 # What lies directly within what.
-WITHIN = {("phase", "step"), ("phase", "phase"), ("wait", "phase"), ("wait", "collective")}
+WITHIN = {("phase", "step"), ("phase", "phase"), ("wait", "phase"), ("wait", "collective"),
+          ("wait", "bus")}
 
 
 def check_nesting(track):
@@ -152,10 +119,11 @@ def check_together(trace, exact):
 
 def check_tasks(trace, rank, chapter, micro, steps, mixed):
     """As many tasks a layer as layers, micro-batches and steps demand."""
-    gathers, scatters = {"01": (0, 0), "05": (1, micro), "06": (2 * micro, micro)}.get(
-        chapter[:2], (1, 1))
+    gathers, scatters = {"01": (0, 0), "05": (1, micro), "06": (2 * micro, micro),
+                         "07": (2 * micro, micro)}.get(chapter[:2], (1, 1))
+    copies = int(chapter == "07_offload")
     a_step = {"forward": micro, "backward": micro, "adam": 1, "squared_norm": 1,
-              "all_gather": gathers, "reduce_scatter": scatters}
+              "all_gather": gathers, "reduce_scatter": scatters, "down": copies, "up": copies}
     expected = Counter({(0, f"initialise of layer {layer}"): 1 + mixed for layer in range(LAYERS)})
     for step in range(1, steps + 1):
         for layer in range(LAYERS):
@@ -188,6 +156,29 @@ def check_traffic(trace, rank, log):
                    f"{collective}, {phase}: {sent}, {elements} elements counted")
 
 
+def check_bus(trace, rank, log):
+    """Bytes over the bus are those that were counted; a gradient comes down when it is reduced, in
+    backward, and its parameters go up when the host's cores have made them, in the update."""
+    last = defaultdict(dict)
+    for slice in trace.streams(rank):
+        if slice.cat != "wait" and "layer" in slice.args:
+            last[slice.args["step"], slice.args["layer"]][slice.name.split()[0]] = slice
+    copied = Counter()
+    for slice in trace.of(rank, "bus"):
+        way = slice.name.split()[0]
+        copied[way] += slice.args["bytes"]
+        before = last[slice.args["step"], slice.args["layer"]][
+            {"down": "reduce_scatter", "up": "adam"}[way]]
+        expect(before.end <= slice.begin, f"{slice} begins before the end of {before}")
+        expect(slice.args["phase"] == {"down": "backward", "up": "update"}[way], f"{slice}")
+    counted = {way: row["counted"] for way, row in log[2].get("bus", {}).items()}
+    expect(copied == counted, f"bytes over the bus: {copied}, counted {counted}")
+    cores = trace.tracks[rank].get("host cores", [])
+    expect({slice.name.split()[0] for slice in cores if slice.cat == "compute"} <= {"adam"},
+           f"on the host's cores: {cores}")
+    expect(bool(cores) == bool(counted), "Adam runs on them where there is a bus")
+
+
 def check_memory(trace, log):
     """The largest of the counters is the log's peak."""
     for kind in KINDS:
@@ -205,25 +196,28 @@ def median(times):
 
 
 def check_times(trace, log, steps):
-    """Exposed and hidden milliseconds of messages, of the slowest rank, are the log's."""
-    for phase in PHASES:
+    """Exposed and hidden milliseconds of messages and of copies, of the slowest rank, are the
+    log's. Only what the device computes hides them."""
+    rows = [(f"{phase}, messages", row, "collective", lambda slice, p=phase:
+             slice.args["phase"] == p) for phase, row in log[2]["traffic"]["phases"].items()]
+    rows += [(way, row, "bus", lambda slice, w=way: slice.name.startswith(w))
+             for way, row in log[2].get("bus", {}).items()]
+    for name, logged, cat, is_of in rows:
         exposed, hidden = [], []
         for rank in trace.ranks:
             under, alone = [0] * steps, [0] * steps
-            slices = trace.streams(rank)
-            computing = [slice for slice in slices if slice.cat == "compute"]
-            for slice in slices:
-                if slice.cat != "collective" or slice.args["phase"] != phase:
-                    continue
-                covered = sum(slice.overlap(other) for other in computing)
+            # On two streams at once it hides once.
+            computing = joined((slice.begin, slice.end) for slice in trace.of(rank, "compute"))
+            for slice in filter(is_of, trace.of(rank, cat)):
+                covered = sum(max(0, min(slice.end, end) - max(slice.begin, begin))
+                              for begin, end in computing)
                 under[slice.args["step"] - 1] += covered
                 alone[slice.args["step"] - 1] += slice.end - slice.begin - covered
             exposed.append(median(alone))
             hidden.append(median(under))
-        logged = log[2]["traffic"]["phases"][phase]
         for what, times in (("exposed_ms", exposed), ("hidden_ms", hidden)):
             expect(round(1000 * logged[what]) == max(times),
-                   f"{phase}, {what}: {logged[what]}, by the trace {max(times) / 1000}")
+                   f"{name}, {what}: {logged[what]}, by the trace {max(times) / 1000}")
 
 
 # ---- Runs --------------------------------------------------------------------------------------
@@ -231,7 +225,7 @@ def check_times(trace, log, steps):
 def gathers_under_compute(trace, steps):
     """For each rank and step, which of the step's gathers had compute beside them."""
     for rank in trace.ranks:
-        computing = [slice for slice in trace.streams(rank) if slice.cat == "compute"]
+        computing = trace.of(rank, "compute")
         for step in range(1, steps + 1):
             gathers = [slice for slice in trace.tracks[rank]["communication"]
                        if slice.args["step"] == step and slice.name.startswith("all_gather")]
@@ -259,21 +253,21 @@ class Test:
 
     def check(self, ranks, chapter, micro, steps, args):
         trace, log = self.traced(ranks, chapter, *SMALL, "--accumulate", micro, "--steps", steps,
-                                 *args)
+                                 *([] if "--width" in args else NARROW), *args)
         run, traced = log[0], min(steps, TRACED)
         facts = {"chapter": chapter, "ranks": max(ranks, 1), "dtype": run["dtype"]}
         expect(facts.items() <= trace.about.items(), f"{facts} expected: {trace.about}")
-        streams = ["compute", "communication"] if chapter == "06_zero3" else ["compute"]
-        check_tracks(trace, ["host", *streams])
+        check_tracks(trace, ["host", *STREAMS.get(chapter, ["compute"])])
         check_together(trace, exact=not self.way)
         check_memory(trace, log)
         for rank in trace.ranks:
             for track in trace.tracks[rank].values():
                 check_nesting(track)
-            check_host(trace.tracks[rank]["host"], traced, micro, chapter == "06_zero3")
+            check_host(trace.tracks[rank]["host"], traced, micro, chapter in WINDOW)
             check_tasks(trace, rank, chapter, micro, traced, "dtype" in run["options"])
             if steps <= TRACED:
                 check_traffic(trace, rank, log)
+                check_bus(trace, rank, log)
         if steps <= TRACED:
             check_times(trace, log, steps)
 
@@ -294,8 +288,8 @@ class Test:
         trace, _ = self.traced(2, "06_zero3", "--task", "mlp", "--layers", LAYERS, "--steps", steps,
                                "--latency", SLOW_LINK_US, "--prefetch", prefetch,
                                *(ON_SIMULATED if self.way else ON_CPU), **LATE_KERNELS)
-        # Forward the first is beside nothing; the last layer's second one is beside the loss.
-        promised = {LAYERS} if prefetch == 0 else set(range(1, 2 * LAYERS))
+        # The first is beside the update of later layers; the last layer's second beside the loss.
+        promised = {0, LAYERS} if prefetch == 0 else set(range(2 * LAYERS))
         seen = list(gathers_under_compute(trace, steps))
         expect(all(places <= promised for places in seen), f"at most {promised}: {seen}")
         under = set.intersection(*seen) if self.way else set.union(*seen)
@@ -303,6 +297,25 @@ class Test:
         for slice in trace.streams(0):
             expect(slice.cat != "collective" or slice.end - slice.begin > 999 * SLOW_LINK_US,
                    f"faster than the link: {slice}")
+
+    def check_copies(self):
+        """All gradients but the first layer's, the last to come, go down beside backward; where
+        kernels are late in every step, else in one of the ranks' steps."""
+        steps = 4 if self.way else TRACED
+        trace, _ = self.traced(2, "07_offload", "--task", "mlp", "--layers", LAYERS, "--steps",
+                               steps, *SLOW_BUS, *(ON_SIMULATED if self.way else ON_CPU),
+                               **LATE_KERNELS)
+        seen = []
+        for rank in trace.ranks:
+            backward = [s for s in trace.of(rank, "compute") if s.name.startswith("backward")]
+            for step in range(1, steps + 1):
+                seen.append({s.args["layer"] for s in trace.of(rank, "bus")
+                             if s.name.startswith("down") and s.args["step"] == step
+                             and any(s.overlap(other) for other in backward)})
+        promised = set(range(1, LAYERS))
+        expect(all(layers <= promised for layers in seen), f"at most {promised}: {seen}")
+        beside = set.intersection(*seen) if self.way else set.union(*seen)
+        expect(beside == promised, f"beside backward {promised}: {seen}")
 
 
 def main():
@@ -317,6 +330,8 @@ def main():
     for prefetch in (0, 1, 2):
         test.check_overlap(prefetch)
         print(f"prefetch {prefetch}: the gathers that can are under compute", flush=True)
+    test.check_copies()
+    print("gradients go down beside backward", flush=True)
     return 0
 
 

@@ -21,7 +21,7 @@ from compare import unlike_recorded  # noqa: E402
 # Wrong arguments, the exit code, and what the one sentence contains.
 REFUSED = [
     ("lessons", 2, "unknown command 'lessons'"), ("lesson", 2, "name one chapter"),
-    ("lesson 9", 2, "there is no chapter '9'; the first is 01, the last is 06"),
+    ("lesson 9", 2, "there is no chapter '9'; the first is 01, the last is 07"),
     ("lesson 05 06", 2, "name one chapter"), ("doctor now", 2, "no options"),
     ("test --fast", 2, "not '--fast'"), ("test --all --gpu", 2, "not '--all --gpu'"),
     ("demo --ranks", 2, "--ranks needs a value"), ("demo --ranks 0", 2, "not '0'"),
@@ -66,11 +66,14 @@ def lessons(copy):
                  f"{added} added")
         if done.returncode != 0 or added == 0 or done.stdout.splitlines()[-1] != count:
             yield f"{words}: {done}"
-    first, window = copy("lesson 1").stdout, copy("lesson 6").stdout
+    first, window, host = (copy(f"lesson {number}").stdout for number in (1, 6, 7))
     if (copy.folder / "01_adam/trainer.hpp").read_text() not in first:
         yield "lesson 1 does not show the whole trainer"
     if (copy.folder / "06_zero3/layer_window.hpp").read_text() not in window:
         yield "lesson 6 does not show its new file"
+    if (copy.folder / "07_offload/host.hpp").read_text() not in host or \
+            "\n+    host_.finish();\n" not in host or "07_offload/trainer.hpp: " not in host:
+        yield "lesson 7 does not show its new file and what has changed"
 
 
 def reports(copy):

@@ -66,7 +66,7 @@ def sent_bytes():
 def problems(programs, launcher, folder):
     words = ["--width", 128, "--layers", 4, "--steps", 20, "--quiet"]
     for chapter, slow in (("02_distributed_adam", False), ("05_zero2", False), ("06_zero3", False),
-                          ("06_zero3", True)):
+                          ("06_zero3", True), ("07_offload", False)):
         if slow:
             ip("netns", "exec", "zero_a", "tc", "qdisc", "add", "dev", "eth0", "root", "tbf",
                "rate", f"{MBIT}mbit", "burst", str(BURST), "latency", "1s")

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Bytes held and elements sent, for the chapter whose folder this is compiled against: what the
-// ledger and the communicator counted equals the chapter's formulas, in integers.
+// Bytes held, elements sent and bytes copied, for the chapter whose folder this is compiled
+// against: what the ledgers, the communicator and the bus counted equals the chapter's formulas, in
+// integers.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
@@ -60,14 +61,34 @@ std::int64_t over_ranks(Communicator& comm, std::int64_t mine) {
   return std::accumulate(all.begin(), all.end(), std::int64_t{0});
 }
 
+/// Counts from here on.
+void begin_counts() {
+  for (const Place place : {Place::device, Place::host}) ledger(place).restart_peaks();
+  for (auto& bytes : bus().bytes) bytes = 0;
+  current_step = 0;
+}
+
 void check_bytes(const Prediction& plan) {
   for (int kind = 0; kind < kind_count; ++kind) {
-    const KindBytes& booked = ledger().of(static_cast<Kind>(kind));
-    INFO("bytes of kind ", std::string(name_of(static_cast<Kind>(kind))));
-    CHECK(booked.resident == plan.bytes[kind].resident);
-    CHECK(booked.reserved == plan.bytes[kind].peak);
-    CHECK(booked.peak == plan.bytes[kind].peak);
-    CHECK(booked.now == plan.bytes[kind].resident);  // everything borrowed has come back
+    for (const Place place : {Place::device, Place::host}) {
+      const KindBytes& booked = ledger(place).of(static_cast<Kind>(kind));
+      const auto& planned = (place == Place::host ? plan.on_host : plan.bytes)[kind];
+      INFO("bytes of kind ", std::string(name_of(static_cast<Kind>(kind))),
+           place == Place::host ? " on the host" : "");
+      CHECK(booked.resident == planned.resident);
+      CHECK(booked.reserved == planned.peak);
+      CHECK(booked.peak == planned.peak);
+      CHECK(booked.now == planned.resident);  // everything borrowed has come back
+    }
+  }
+}
+
+void check_copies(const Prediction& plan, Prediction::Steps steps) {
+  for (const Direction direction : {Direction::down, Direction::up}) {
+    INFO("bytes copied ", std::string(name_of(direction)));
+    CHECK(bus().of(direction) == plan.copied(direction, steps));
+    const bool any = Trainer::chapter.offloads() && steps.all > steps.skipped;
+    CHECK((bus().of(direction) > 0) == any);
   }
 }
 
@@ -105,8 +126,7 @@ TEST_CASE("bytes and traffic equal the chapter's formulas") {
     const Options& o = c.options;
     INFO(fmt::format("{} {} layers {} accumulate {} prefetch {}", name_of(o.task), name_of(o.dtype),
                      o.layers, o.accumulate, o.prefetch));
-    ledger().restart_peaks();
-    current_step = 0;
+    begin_counts();
     const Recorder recorder(false, 2);
     Part<Trainer> part(o, poisoned_data(o, c.bad_sample));
     Prediction::Steps steps{o.steps, 0};
@@ -116,6 +136,7 @@ TEST_CASE("bytes and traffic equal the chapter's formulas") {
     const Prediction plan = predict(Trainer::chapter, o, device(), part.layout);
     check_bytes(plan);
     check_phases(plan, recorder, o.steps);
+    check_copies(plan, steps);
     if (part.comm.counts()) check_traffic(plan, part.comm, steps);
   }
 }
@@ -141,13 +162,19 @@ TEST_CASE("a step allocates nothing, and the host waits for the device once") {
 TEST_CASE("state bytes are the formula's a parameter, times the padded size") {
   const Options options = mlp_options(7, 3);
   const Part<Trainer> part(options, ordinary_data(options));
-  const double a_parameter = Trainer::chapter.state_bytes(4, 4, 8, ranks().size);
-  std::int64_t resident = 0;
-  for (const Kind kind : {Kind::parameters, Kind::gradients, Kind::optimizer}) {
-    resident += ledger().of(kind).resident;
-  }
-  const double expected = a_parameter * static_cast<double>(part.layout.full_size());
-  CHECK(static_cast<double>(resident) == doctest::Approx(expected).epsilon(1e-12));
+  const auto check = [&](Place place, double a_parameter, const std::vector<Kind>& kinds) {
+    std::int64_t resident = 0;
+    for (const Kind kind : kinds) resident += ledger(place).of(kind).resident;
+    const double expected = a_parameter * static_cast<double>(part.layout.full_size());
+    CHECK(static_cast<double>(resident) == doctest::Approx(expected).epsilon(1e-12));
+  };
+  const Chapter chapter = Trainer::chapter;
+  const int n = ranks().size;
+  const double k = chapter.offloads() ? 12 : 8;  // with a master copy, or without
+  check(Place::device, chapter.state_bytes(4, 4, k, n),
+        {Kind::parameters, Kind::gradients, Kind::optimizer});
+  check(Place::host, chapter.offloads() ? chapter.offload.bytes(4, 4, k, n) : 0,
+        {Kind::communication, Kind::optimizer});
 }
 
 TEST_CASE("what ranks hold alike is compared, tensor by tensor") {
@@ -196,8 +223,7 @@ TEST_CASE("a count that is not as predicted ends the run in a sentence with both
   options.steps = 1;
   const Chapter right = Trainer::chapter;
   const auto run_as = [&](const Chapter& chapter) {
-    ledger().restart_peaks();
-    current_step = 0;
+    begin_counts();
     Recorder recorder(false, 2);
     Part<Trainer> part(options, ordinary_data(options));
     const OptionValues values;
@@ -220,6 +246,20 @@ TEST_CASE("a count that is not as predicted ends the run in a sentence with both
                 {"bytes of parameters held", fmt::format(" {:.0f} counted", held),
                  fmt::format(" {:.0f} predicted", held + 4. * layout.full_size())},
                 [&] { run_as(wrong); });
+  if (right.offloads()) {
+    wrong = right;
+    wrong.offload.bytes = [](double, double, double k, double n) { return k / n; };
+    check_refused(ExitCode::numerics,
+                  {"bytes of communication on the host held", " counted, 0 predicted"},
+                  [&] { run_as(wrong); });
+    wrong = right;
+    wrong.offload.copied.up = 2;
+    const double up = 4. * layout.full_size() / ranks().size;
+    check_refused(ExitCode::numerics,
+                  {"bytes copied up", fmt::format(" {:.0f} counted", up),
+                   fmt::format(" {:.0f} predicted", 2 * up)},
+                  [&] { run_as(wrong); });
+  }
   if (ranks().size == 1 || ranks().reduce == Reduce::native) return;
   wrong = right;
   wrong.elements_sent = [](double) { return Traffic(3, 3, 3); };

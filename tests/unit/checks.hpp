@@ -30,14 +30,18 @@ inline std::string figures(const KindBytes& of) {
 
 /// The process's books of one kind, counted from the construction of this on.
 struct Change {
-  explicit Change(Kind kind) : kind(kind), before(ledger().of(kind)) { ledger().restart_peaks(); }
+  explicit Change(Kind kind, Place place = Place::device)
+      : kind(kind), place(place), before(ledger(place).of(kind)) {
+    ledger(place).restart_peaks();
+  }
   std::string figures() const {
-    const KindBytes& after = ledger().of(kind);
+    const KindBytes& after = ledger(place).of(kind);
     return test::figures({after.reserved - before.reserved, after.resident - before.resident,
                           after.now - before.now, after.peak - before.now});
   }
 
   const Kind kind;
+  const Place place;
   const KindBytes before;
 };
 

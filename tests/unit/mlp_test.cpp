@@ -262,6 +262,17 @@ TEST_CASE("initial weights are the note's, by global element number, whoever ask
           net.model.initialise(l, shard);
           CHECK(bits(shard) == bits(layout.shard_of(layout.layer(net.params, l))));
         }
+        // A part on the host, in which master weights lie: in fp32, of whatever dtype the model.
+        const Tensor masters(Device::host, Kind::optimizer, Dtype::fp32, layout.shard_size());
+        for (int l = 0; l < layout.layers(); ++l) {
+          const View master = layout.shard(masters, l);
+          net.model.initialise(l, master);
+          for (std::int64_t i = 0; i < master.size; ++i) {
+            const bool real = i < master.used;
+            const double weight = real ? expected[l][master.start + i] : 0;
+            CHECK(element(master, i) == static_cast<float>(weight));
+          }
+        }
       }
     }
   }

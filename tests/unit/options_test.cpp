@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The command line: every option's good and bad values, one clear line for what is wrong, a help
-// that fits on the screen. Nothing a user can type may throw. And what a run gets, from what was
-// asked for and what a machine has.
+// that fits on the screen. Nothing a user can type may throw.
 #include "run/command_line.hpp"
 
 #include <map>
@@ -9,7 +8,6 @@
 #include <sstream>
 
 #include "config.hpp"
-#include "run/choice.hpp"
 #include "tests/unit/checks.hpp"
 
 namespace zero::test {
@@ -20,7 +18,11 @@ constexpr Chapter mixed{.name = "05_zero2", .mixed_precision = true};
 constexpr Chapter window{.name = "06_zero3",
                          .mixed_precision = true,
                          .whole_layers = [](int prefetch) { return WholeLayers(prefetch + 1, 2); }};
-constexpr Chapter chapters[] = {alone, plain, mixed, window};
+constexpr Chapter offload{.name = "07_offload",
+                          .mixed_precision = true,
+                          .whole_layers = window.whole_layers,
+                          .offload = {[](double, double, double k, double) { return k; }, 1, 1}};
+constexpr Chapter chapters[] = {alone, plain, mixed, window, offload};
 
 using std::tuple;
 using Words = std::vector<std::string>;
@@ -90,38 +92,14 @@ Values defaults(const Chapter& chapter) {
   values.merge(Values{{"lr", 2e-3}, {"beta1", 0.9}, {"beta2", 0.999}, {"eps", 1e-8}});
   values.merge(Values{{"weight-decay", 0.0}, {"clip", 0.0}, {"seed", std::uint64_t{1}}});
   values.merge(Values{{"log", ""}, {"quiet", false}, {"timeout", 60}});
-  values.merge(Values{{"trace", ""}, {"memory", false}});
+  values.merge(Values{{"trace", ""}, {"memory", false}, {"device-memory", std::int64_t{0}}});
   if (chapter.ranks) values.merge(Values{{"comm", "auto"}, {"reduce", "ordered"}});
   if (chapter.ranks) values.merge(Values{{"check-every", 0}, {"link", 0.0}, {"latency", 0.0}});
   if (chapter.mixed_precision) values.merge(Values{{"dtype", "bf16"}, {"loss-scale", "dynamic"}});
   if (chapter.prefetch()) values["prefetch"] = 1;
+  if (chapter.offloads()) values.merge(Values{{"bus", 0.0}, {"pageable", false}});
   return values;
 }
-
-/// One machine with that many GPUs, on which the ranks take turns; this rank has that place.
-Machine machine(int gpus, int ranks, bool nccl = true, int place = 0) {
-  Machine machine{{gpus, gpus > 0 ? "" : "no driver", {}}, nccl, ranks, ranks};
-  if (gpus == 0) return machine;
-  machine.gpu = gpu_of(place, gpus);
-  machine.users = ranks / gpus + (place % gpus < ranks % gpus ? 1 : 0);
-  machine.gpus_in_use = std::min(ranks, gpus);
-  return machine;
-}
-
-/// expected: "device comm gpu sharing: why".
-void check_chosen(const Options& options, const Machine& machine, const std::string& expected) {
-  const Choice c = choose(options, machine);
-  CHECK(fmt::format("{} {} {} {}: {}", name_of(c.device), name_of(c.comm), c.gpu, c.sharing,
-                    c.why) == expected);
-}
-
-void check_no_choice(const Options& options, const Machine& machine, ExitCode code,
-                     const Words& words) {
-  check_refused(code, words, [&] { choose(options, machine); });
-}
-
-using enum Device;
-using enum Comm;
 }  // namespace
 
 TEST_CASE("without options the defaults hold, by chapter and by name") {
@@ -131,7 +109,7 @@ TEST_CASE("without options the defaults hold, by chapter and by name") {
     CHECK(check_values("", expected, chapter).size() == expected.size());
     const Options o = accepted("", chapter).options;
     CHECK(o.dtype == (chapter.mixed_precision ? Dtype::bf16 : Dtype::fp32));
-    CHECK(o.prefetch == (chapter.prefetch() ? 1 : 0));
+    CHECK(o.prefetch == 1);  // of another chapter that would fit, too
     CHECK(tuple(o.loss_scale, o.plan, o.ranks) == tuple(0, false, 1));
   }
 }
@@ -142,13 +120,13 @@ TEST_CASE("every option is read, after a space or an equals sign") {
         "--task mlp --steps 7 --batch 3 --accumulate 2 --width 9 --layers 5 --lr 0.25 --beta1 0.5 "
         "--beta2 0.75 --eps 1e-3 --weight-decay 0.125 --clip 1.5 --seed 18446744073709551615 "
         "--log out.jsonl --dtype fp16 --loss-scale 1024 --prefetch 2 --device cuda --comm nccl "
-        "--reduce native --timeout 5";
+        "--reduce native --timeout 5 --bus 1.5 --device-memory 1.5GiB";
     if (between == '=') {
       for (std::size_t at = 0; (at = line.find("--", at)) != line.npos;) {
         line[at = line.find(' ', at)] = '=';
       }
     }
-    const Options o = accepted(line + " --quiet").options;
+    const Options o = accepted(line + " --quiet --pageable", offload).options;
     CHECK(tuple(o.task, o.dtype, o.log, o.quiet) ==
           tuple(Task::mlp, Dtype::fp16, "out.jsonl", true));
     CHECK(tuple(o.steps, o.batch, o.accumulate, o.width, o.layers) == tuple(7, 3, 2, 9, 5));
@@ -156,7 +134,8 @@ TEST_CASE("every option is read, after a space or an equals sign") {
     CHECK(tuple(o.weight_decay, o.clip, o.loss_scale) == tuple(0.125, 1.5, 1024));
     CHECK(tuple(o.seed, o.prefetch, o.timeout) == tuple(18446744073709551615u, 2, 5));
     CHECK(tuple(o.device, o.comm) == tuple(Device::cuda, Comm::nccl));
-    CHECK(o.reduce == Reduce::native);
+    CHECK(tuple(o.reduce, o.bus, o.pageable) == tuple(Reduce::native, 1.5, true));
+    CHECK(o.device_memory == 3 << 29);
   }
   CHECK(accepted("--plan --ranks 64").options.ranks == 64);
   CHECK(accepted("--plan", alone).options.plan);
@@ -175,7 +154,11 @@ TEST_CASE("the values by name are those that will be used, each with its type") 
       {"--task text --width 8", {{"task", "text"}, {"width", 8}, {"data", DEFAULT_CORPUS}}},
       {"--device cpu --comm mpi", {{"device", "cpu"}, {"comm", "mpi"}}},
       {"--device auto --comm auto", {{"device", "auto"}, {"comm", "auto"}}},
-      {"--reduce native --timeout 86400", {{"reduce", "native"}, {"timeout", 86400}}}};
+      {"--reduce native --timeout 86400", {{"reduce", "native"}, {"timeout", 86400}}},
+      {"--device-memory 0", {{"device-memory", std::int64_t{0}}}},
+      {"--device-memory 64MiB", {{"device-memory", std::int64_t{64} << 20}}},
+      {"--device-memory 0.001MB", {{"device-memory", std::int64_t{1000}}}},
+      {"--device-memory 1000TB", {{"device-memory", std::int64_t{1'000'000'000'000'000}}}}};
   for (const auto& [line, expected] : cases) check_values(line, expected);
 }
 
@@ -211,12 +194,14 @@ TEST_CASE("numbers and names: nothing else, in their range, and not lost in fp32
        "is not a whole number from 1 to "},
       {"--prefetch", "3 -1 one", "is not a whole number from 0 to 2"},
       {"--seed", "-1 1.5 18446744073709551616 x", "is not a whole number from 0 to "},
-      {"--lr --weight-decay --clip", no_number, "is not a number from 0 to 3.4e38"},
+      {"--lr --weight-decay --clip --bus", no_number, "is not a number from 0 to 3.4e38"},
       {"--beta1 --beta2", no_number + " 1 1.5", "is not a number from 0 to below 1"},
       {"--eps", no_number + " 0 1e-300", "is not a number from 1.2e-38 to 3.4e38"},
       {"--loss-scale", "0 -1 nan inf 1e999 3.41e38 1e-300 static",
        "is not a number from 1.2e-38 to 3.4e38, nor dynamic"},
       {"--task", "texts Text 1 0 text,toy zero", "is none of mlp, text, toy"},
+      {"--device-memory", "64 64mb MB -1MB 0.0009MB 1001TB nan infMB 1e999GB 64MB, 0x10MB all",
+       "is not a size from 0.001MB to 1000TB, as 64MB or 64MiB"},
       {"--dtype", "fp64 FP32 2 float", "is none of bf16, fp16, fp32"},
       {"--device", "gpu 0 CPU", "is none of auto, cpu, cuda"},
       {"--comm", "ib 1", "is none of auto, mpi, nccl"},
@@ -228,10 +213,10 @@ TEST_CASE("numbers and names: nothing else, in their range, and not lost in fp32
         if (option == "--ranks") words.push_back("--plan");
         if (option == "--loss-scale") words.insert(words.end(), {"--dtype", "fp16"});
         const bool is_value = value != "--";  // which ends the options
-        check_bad(words, is_value ? option + ": " + value + " " + what : option);
+        check_bad(words, is_value ? option + ": " + value + " " + what : option, offload);
       }
-      check_bad({option}, option);
-      check_bad({option, ""}, option);
+      check_bad({option}, option, offload);
+      check_bad({option, ""}, option, offload);
     }
   }
   check_bad({"--dtype", "bf16 "}, "--dtype: bf16  is none of bf16, fp16, fp32");
@@ -264,7 +249,7 @@ TEST_CASE("what no option is, comes twice, lacks its value or does not go togeth
 
 TEST_CASE("a chapter takes its own options only") {
   for (const Chapter& chapter : chapters) {
-    for (const auto& [name, value] : defaults(window)) {
+    for (const auto& [name, value] : defaults(offload)) {
       const std::string option = "--" + name + "=x";
       const bool own = defaults(chapter).contains(name);
       if (!own) check_bad({option}, "not expected: " + option, chapter);
@@ -302,49 +287,6 @@ TEST_CASE("help: one line for each option, none above 80 columns") {
     if (chapter.ranks) expected.insert("--ranks");
     for (const auto& [name, value] : defaults(chapter)) expected.insert("--" + name);
     CHECK(listed == expected);
-  }
-}
-
-TEST_CASE("auto: what the machine has, and why") {
-  check_chosen({}, machine(0, 4), "cpu mpi 0 4: device cpu: no driver");
-  check_chosen({}, machine(8, 8, true, 5),
-               "cuda nccl 5 1: device cuda: 8 GPUs here; comm nccl: a GPU a rank");
-  check_chosen({}, machine(1, 4, true, 3),
-               "cuda mpi 0 4: device cuda: 1 GPU here; comm mpi: 4 ranks share 1 GPU");
-  check_chosen({}, machine(2, 2, false),
-               "cuda mpi 0 1: device cuda: 2 GPUs here; comm mpi: built without NCCL");
-  check_chosen({}, machine(2, 1), "cuda mpi 0 1: device cuda: 2 GPUs here");
-  for (const int place : {0, 1}) {
-    check_chosen({}, machine(2, 3, true, place),
-                 fmt::format("cuda mpi {} {}: ", place, 2 - place) +
-                     "device cuda: 2 GPUs here; comm mpi: 3 ranks share 2 GPUs");
-  }
-  // Eight ranks, each of which sees one GPU, and another one than the others.
-  Machine of_slurm = machine(1, 8);
-  of_slurm.users = 1;
-  of_slurm.gpus_in_use = 8;
-  check_chosen({}, of_slurm, "cuda nccl 0 1: device cuda: 1 GPU here; comm nccl: a GPU a rank");
-}
-
-TEST_CASE("what is asked for is taken") {
-  check_chosen({.device = cpu}, machine(8, 8), "cpu mpi 0 8: device cpu");
-  check_chosen({.device = cuda, .comm = mpi}, machine(8, 8), "cuda mpi 0 1: device cuda; comm mpi");
-  check_chosen({.device = cuda, .comm = nccl}, machine(1, 1),
-               "cuda nccl 0 1: device cuda; comm nccl");
-  check_chosen({.reduce = Reduce::native}, machine(4, 4),
-               "cuda nccl 0 1: device cuda: 4 GPUs here; comm nccl: a GPU a rank; reduce native");
-}
-
-TEST_CASE("what cannot be had is refused, with the numbers and what works") {
-  constexpr ExitCode usage = ExitCode::usage, resources = ExitCode::resources;
-  check_no_choice({.device = cuda}, machine(0, 2), resources, {"no driver", "--device cpu"});
-  const Options with_nccl{.device = cuda, .comm = nccl};
-  check_no_choice(with_nccl, machine(1, 4), resources, {"4 ranks", "1 GPU", "--comm mpi"});
-  check_no_choice(with_nccl, machine(2, 2, false), resources, {"built without NCCL", "--comm mpi"});
-  check_no_choice({.device = cpu, .comm = nccl}, machine(2, 2), usage, {"--device cuda"});
-  for (const std::optional<Comm> comm : {std::optional<Comm>(), {mpi}}) {
-    check_no_choice({.comm = comm, .reduce = Reduce::native}, machine(1, 2), usage,
-                    {"--comm nccl"});
   }
 }
 }  // namespace zero::test

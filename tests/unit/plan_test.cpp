@@ -1,34 +1,14 @@
 // SPDX-License-Identifier: MIT
-// The planner, on the chapters' own cards: published tables, the fewest ranks by brute force, what
-// it advises.
-#include "notes/plan/plan.hpp"
-
+// The planner, on the chapters' own cards: published tables, the fewest ranks by brute force.
 #include <cmath>
 
-#include "notes/plan/chapters.hpp"
 #include "tests/unit/checks.hpp"
+#include "tests/unit/questions.hpp"
 
 namespace zero::test {
 namespace {
 using Bytes = Prediction::Bytes;
-constexpr Convention paper = conventions[0];
-constexpr Convention no_master{"no master", {2, 8}};
-
-const Chapter& chapter(const std::string& number) {
-  for (const Chapter* card : chapters_on_ranks()) {
-    if (std::string(card->name).starts_with(number)) return *card;
-  }
-  throw std::logic_error("there is no chapter " + number);
-}
 const char* const shards[] = {"04", "05", "06"};  // optimizer, gradients, parameters
-
-Question about(double parameters, const Convention& convention = paper, double card = 0) {
-  return {.options = {.layers = 32, .dtype = Dtype::bf16},
-          .parameters = static_cast<std::int64_t>(parameters),
-          .convention = convention,
-          .device = Device::cuda,
-          .card = static_cast<std::int64_t>(card)};
-}
 
 double resident_gb(const Question& question, const std::string& number, int ranks) {
   return static_cast<double>(plan(question, chapter(number), ranks).sum(&Bytes::resident)) / 1e9;
@@ -156,17 +136,22 @@ TEST_CASE("the fewest ranks: there it fits, and on none fewer, by brute force") 
   for (const double card : {80e9, 24e9, 70.5e9}) {
     for (const Convention& convention : {paper, no_master, conventions[3]}) {
       for (const Chapter* card_of : chapters_on_ranks()) {
-        const Question question = about(9e9, convention, card);
+        Question question = about(9e9, convention, card);
+        question.host = card == 24e9 ? 20e9 : 0;  // less than 07's device needs there
+        const auto host = question.host > 0 ? static_cast<double>(question.host) : 1e99;
         const Fit found = fit(question, *card_of);
         INFO(std::string(card_of->name), " ", std::string(convention.name), " ", card);
         std::optional<int> formula, reserved;
         for (int ranks = 300; ranks > 0; --ranks) {
-          const Costs& costs = convention.costs_in(*card_of);
-          const double state =
-              card_of->state_bytes(2 * 9e9, costs.grads * 9e9, costs.optimizer * 9e9, ranks);
-          if (state <= card) formula = ranks;
+          const Costs costs = convention.costs_in(*card_of);
+          const auto state = [&](auto bytes) {
+            return bytes ? bytes(2 * 9e9, costs.grads * 9e9, costs.optimizer * 9e9, ranks) : 0;
+          };
+          const bool room = state(card_of->offload.bytes) <= host;
+          if (room && state(card_of->state_bytes) <= card) formula = ranks;
           const Prediction on = plan(question, *card_of, ranks);
-          if (on.sum(&Bytes::peak) <= question.card) reserved = ranks;
+          const auto on_host = static_cast<double>(on.sum(&Bytes::peak, Place::host));
+          if (on.sum(&Bytes::peak) <= question.card && on_host <= host) reserved = ranks;
         }
         CHECK(found.formula == formula);
         CHECK(found.reserved == reserved);
@@ -174,6 +159,8 @@ TEST_CASE("the fewest ranks: there it fits, and on none fewer, by brute force") 
           return reserved && ranks > 0 ? plan(question, *card_of, ranks).sum(&Bytes::peak) : 0;
         };
         CHECK(found.bytes == on(reserved.value_or(0)));
+        const Prediction then = plan(question, *card_of, reserved.value_or(1));
+        CHECK(found.on_host == (reserved ? then.sum(&Bytes::peak, Place::host) : 0));
         CHECK(found.on_one_less == on(reserved.value_or(0) - 1));
         // More would not do either: what is on every rank is too much already.
         CHECK((reserved || found.on_every_rank > question.card));
@@ -233,83 +220,30 @@ TEST_CASE("layers: equal ones, and one that is larger") {
   check_refused(ExitCode::usage, {"3 parameters", "4 layers"}, [&] { layout_of(question, 1); });
 }
 
-TEST_CASE("what is advised") {
-  const auto all = chapters_on_ranks();
-  const auto says = [&](double parameters, double card, int ranks, int accumulate = 1) {
-    Question question = about(parameters, paper, card);
-    question.options.accumulate = accumulate;
-    return advice(make_plan(question, all, ranks));
+TEST_CASE("where Adam runs on the host: the costs of a parameter, what a device is spared") {
+  Question question = about(1 << 23);
+  question.options.layers = 4;
+  const auto formulas = [&] {
+    return state_formula(question, chapter("07")) + ", " +
+           state_formula(question, chapter("07"), Place::host);
   };
-  CHECK(says(1e9, 80e9, 4) ==
-        "Take 03_mixed_precision on 4 ranks of 80.00 GB: 16.05 GB a rank, and no chapter sends "
-        "less.");
-  CHECK(says(7.5e9, 24e9, 64) ==
-        "Take 05_zero2 on 64 ranks of 24.00 GB: 17.57 GB a rank; 04_zero1 would need 31.87 GB.");
-  CHECK(says(7.5e9, 24e9, 64, 16) ==
-        "Take 05_zero2 on 64 ranks of 24.00 GB: 17.57 GB a rank; 04_zero1 would need 31.87 GB. "
-        "With 16 micro-batches a step 05_zero2 sends 8.5 times and 06_zero3 sends 24 times what "
-        "03_mixed_precision does.");
-  CHECK(says(30e9, 80e9, 4) ==
-        "None fits on 4 ranks of 80.00 GB: take 06_zero3 on 7 ranks or more, 77.68 GB a rank.");
-  CHECK(says(30e9, 80e9, 0).starts_with("Take 06_zero3 on 7 ranks of 80.00 GB: 77.68 GB"));
-  // 10 bytes an element of a layer of 30e9 / 32: two layers of parameters, two of gradients, and
-  // what arrives of one.
-  CHECK(says(30e9, 9e9, 0) ==
-        "None fits in 9.00 GB, on however many ranks: even 06_zero3 keeps 9.37 GB on every "
-        "rank; take larger cards or smaller layers.");
-  CHECK(advice(make_plan(about(30e9, paper, 80e9), all.subspan(2, 1), 0)) ==
-        "None fits in 80.00 GB, on however many ranks: even 04_zero1 keeps 121.88 GB on every "
-        "rank; take larger cards or a later chapter.");
-  // 3.125 + (160 - 0.625) / N TB
-  CHECK(says(1e13, 33e11, 0).starts_with("Take 06_zero3 on 911 ranks of 3.30 TB"));
-  // In one layer 06 needs two ranks, 16 / 2 + 2 (3 + 1/2) GB, where one has room for it all.
-  Question thick = about(1e9, paper, 16e9);
-  thick.options.layers = 1;
-  CHECK(advice(make_plan(thick, all, 0)) ==
-        "Take 03_mixed_precision on 1 rank of 16.00 GB: 16.00 GB a rank, and no chapter sends "
-        "less.");
-  CHECK(fit(thick, chapter("06")).reserved == 2);
-  CHECK(advice(make_plan(thick, all.last(1), 2)) ==
-        "Take 06_zero3 on 2 ranks of 16.00 GB: 15.00 GB a rank.");
-  Question thin = about(1e13, paper, 40e9);
-  thin.options.layers = 4096;
-  CHECK(advice(make_plan(thin, all, 0)) ==
-        "None fits in 40.00 GB on up to 4096 ranks: take larger cards or smaller layers.");
-}
-
-TEST_CASE("a plan is about the chapters that have the dtype") {
-  for (const auto& [dtype, count] : {std::pair{Dtype::bf16, 4u}, {Dtype::fp32, 5u}}) {
-    Question question = about(1e6);
-    question.options.dtype = dtype;
-    CHECK(make_plan(question, chapters_on_ranks(), 4).columns.size() == count);
-  }
-}
-
-TEST_CASE("the time of a step: collectives one after the other, or beside the computation") {
-  Question question = about(3200);  // 32 layers of 100, padded to 104 on 13 ranks
-  question.options.accumulate = 2;
-  question.options.prefetch = 1;
-  question.link = Link{.gbit_per_s = 8, .latency_us = 10};  // 1 byte a nanosecond
-  question.compute_ms = 20;
-  // A collective of a layer: 12 (10 us + 208 bytes / 13 / (1 byte/ns)), the sums' of 16 bytes each.
-  const double one = 12 * (10e-3 + 16e-6), sums = one;
-  const auto column = [&](const char* number) {
-    return Column{.chapter = &chapter(number), .prediction = plan(question, chapter(number), 13)};
+  const auto saved = [&](int ranks) {
+    return Column{.chapter = &chapter("07"), .prediction = {.ranks = ranks}}.saved(question);
   };
-  const double times[] = {2, 3, 6};
-  for (int stage = 0; stage < 3; ++stage) {
-    const Column of = column(shards[stage]);
-    const double all = 32 * times[stage] * one + sums;
-    CHECK(of.communication_ms(question) == doctest::Approx(all).epsilon(1e-9));
-    const bool beside = stage == 2;
-    CHECK(of.least_step_ms(question) ==
-          doctest::Approx(beside ? std::max(all, 20.) : all + 20).epsilon(1e-9));
+  CHECK(formulas() == "4/N, 14/N");
+  CHECK(state_formula(question, chapter("06"), Place::host) == "0");
+  CHECK(saved(1) == 0.75);
+  CHECK(saved(4) == 1 - 0.25 / 4);
+  question.convention = {"paper", costs_of(Dtype::fp32), {}, 4};
+  question.options.dtype = Dtype::fp32;
+  CHECK(formulas() == "8/N, 16/N");
+  CHECK(state_formula(question, chapter("06")) == "16/N");
+  CHECK(saved(1) == 0.5);
+  for (const Place place : {Place::device, Place::host}) {
+    const Prediction on = plan(question, chapter("07"), 4);
+    CHECK(on.sum(&Bytes::resident, place) == (place == Place::host ? 16 : 8) * (1 << 23) / 4);
   }
-  question.compute_ms = 50;
-  CHECK(column("06").least_step_ms(question) == doctest::Approx(50 + 2 * one));
-  question.options.prefetch = 0;  // then nothing goes on beside anything
-  const Column waits = column("06");
-  CHECK(waits.least_step_ms(question) == waits.communication_ms(question) + 50);
-  CHECK(Link{.gbit_per_s = 1, .latency_us = 5}.time(1000, 1).count() == 0);
+  question.convention = {"--bytes", {4, 8}};  // as said, with no master
+  CHECK(formulas() == "8/N, 12/N");
 }
 }  // namespace zero::test

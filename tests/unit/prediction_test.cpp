@@ -9,6 +9,7 @@
 #include "config.hpp"
 #include "run/command_line.hpp"
 #include "tests/unit/checks.hpp"
+#include "tests/unit/questions.hpp"
 
 namespace zero::test {
 namespace {
@@ -199,6 +200,82 @@ TEST_CASE("what does not fit beside those who share the memory is refused, with 
     const std::string share = fmt::format(" bytes, {} on this machine share ", sharing);
     check_refused(ExitCode::resources, {"each rank needs ", share},
                   [&] { check(options, sharing); });
+  }
+}
+
+/// --device-memory of one byte less than the chapter needs is refused with these words.
+static void check_suggested(const std::string& number, Options options, int ranks,
+                            const std::string& suggested) {
+  const Layout layout = layout_of(options, ranks);
+  const auto check = [&] { return check_memory(chapter(number), options, {}, layout); };
+  const std::int64_t needed = on_cpu(chapter(number), options, ranks).sum(&Prediction::Bytes::peak);
+  options.device_memory = needed;
+  CHECK(check() == needed);
+  options.device_memory = needed - 1;
+  check_refused(ExitCode::resources,
+                {fmt::format("each rank needs {} bytes of device memory, --device-memory allows {}"
+                             ": {}",
+                             grouped(needed), grouped(needed - 1), suggested)},
+                check);
+}
+
+TEST_CASE("what --device-memory does not allow is refused with the first chapter that would fit") {
+  const auto would = [](const std::string& number, const Options& options, int ranks) {
+    const std::int64_t bytes =
+        on_cpu(chapter(number), options, ranks).sum(&Prediction::Bytes::peak);
+    return fmt::format("{} would need {}", chapter(number).name, grouped(bytes));
+  };
+  const Options fp32{.task = Task::mlp, .width = 64, .layers = 8};
+  Options bf16 = fp32;
+  bf16.dtype = Dtype::bf16;
+  check_suggested("06", bf16, 4, would("07", bf16, 4));
+  check_suggested("03", bf16, 4, would("04", bf16, 4));
+  check_suggested("02", fp32, 4, would("04", fp32, 4));
+  // 06 borrows more than there is beside one layer; 02 can do no bf16.
+  Options thick = bf16;
+  thick.layers = 1;
+  check_suggested("06", thick, 1, would("03", thick, 1));
+  thick.dtype = Dtype::fp32;
+  check_suggested("06", thick, 1, would("02", thick, 1));
+  check_suggested("07", bf16, 4,
+                  "no chapter fits, use fewer or smaller layers or batches, or more ranks");
+  Options data = text_options(Dtype::bf16, 1);
+  data.width = 8;
+  data.batch = 1;
+  check_suggested("06", data, 1, "use a smaller --data or --batch");
+}
+
+TEST_CASE("on the CPU the machine's memory is the device's and its host's") {
+  const Options options{.task = Task::mlp, .width = 256, .layers = 8, .dtype = Dtype::bf16};
+  const Prediction plan = on_cpu(chapter("07"), options, 1);
+  const std::int64_t device = plan.sum(&Prediction::Bytes::peak);
+  const std::int64_t host = plan.sum(&Prediction::Bytes::peak, Place::host);
+  const auto check = [&](const char* number, std::int64_t share) {
+    const auto sharing = static_cast<int>(memory_of(Device::cpu).available() / share);
+    return check_memory(chapter(number), options, {.sharing = sharing}, layout_of(options, 1));
+  };
+  CHECK(check("07", 2 * (device + host)) == device);
+  check_refused(
+      ExitCode::resources,
+      {fmt::format("each rank needs {} bytes, ", grouped(device + host)),
+       "available: no chapter fits, use fewer or smaller layers or batches, or more machines"},
+      [&] { check("07", device + host / 2); });
+}
+
+TEST_CASE("an offloading chapter has two places in its books, and copies of steps taken") {
+  for (const Dtype dtype : {Dtype::fp32, Dtype::bf16}) {
+    const Prediction plan = on_cpu(chapter("07"), text_options(dtype, 2), 3);
+    const std::int64_t shard = 4656 / 3, w = bytes_of(dtype);  // with padding, as above
+    CHECK(resident_state(plan) == 2 * w * shard);
+    CHECK(of(plan, Kind::optimizer).peak == 0);
+    CHECK(plan.on_host[static_cast<int>(Kind::optimizer)].peak == 12 * shard);
+    CHECK(plan.on_host[static_cast<int>(Kind::communication)].peak == w * shard);
+    CHECK(plan.sum(&Prediction::Bytes::resident, Place::host) == (12 + w) * shard);
+    CHECK(plan.copied(Direction::down, {10, 4}) == 10 * w * shard);
+    CHECK(plan.copied(Direction::up, {10, 4}) == 6 * w * shard);
+    const Prediction without = on_cpu(chapter("06"), text_options(dtype, 2), 3);
+    CHECK(without.sum(&Prediction::Bytes::peak, Place::host) == 0);
+    CHECK(without.copied(Direction::down, {}) == 0);
   }
 }
 

@@ -18,14 +18,35 @@ Slice message(int begin, int end, Phase phase = Phase::forward) {
   return slice(Sort::message, begin, end, phase);
 }
 Slice compute(int begin, int end) { return slice(Sort::compute, begin, end); }
+Slice transfer(Direction direction, int begin, int end) {
+  Slice made = slice(Sort::transfer, begin, end);
+  made.work.what = name_of(direction);
+  made.work.place = direction == Direction::down ? Place::host : Place::device;
+  return made;
+}
+Slice of_step(int step, Slice slice) {
+  slice.step = step;
+  return slice;
+}
+Slice on_host(Slice slice) {
+  slice.work.place = Place::host;
+  return slice;
+}
 
 /// "exposed hidden" of that phase, in milliseconds.
 std::string times(const Slices& tracks, Phase phase = Phase::forward) {
-  const MessageTime time = message_times(tracks)[static_cast<int>(phase)];
+  const OverlapTime time = overlap_times(tracks, 1).messages[static_cast<int>(phase)];
   return fmt::format("{:g} {:g}", time.exposed.count() / 1e6, time.hidden.count() / 1e6);
 }
 std::string times(const std::vector<Slice>& computing, const std::vector<Slice>& messages) {
   return times({{"compute", computing}, {"communication", messages}});
+}
+
+/// "exposed hidden" of copies down, and up.
+std::string transfer_times(const Slices& tracks) {
+  const auto [down, up] = overlap_times(tracks, 1).transfers;
+  return fmt::format("{:g} {:g}, {:g} {:g}", down.exposed.count() / 1e6, down.hidden.count() / 1e6,
+                     up.exposed.count() / 1e6, up.hidden.count() / 1e6);
 }
 
 /// "what/phase/step", or "waits for what/phase/step", in order.
@@ -84,19 +105,82 @@ TEST_CASE("what computes on two streams at once hides a message once") {
 }
 
 TEST_CASE("a step's messages are those of its slices, also of those that come later") {
-  const auto of_step = [](int step, Slice slice) {
-    slice.step = step;
-    return slice;
-  };
-  MessageMeter meter;
+  OverlapMeter meter;
   const int forward = static_cast<int>(Phase::forward);
   meter.add({{"communication", {of_step(0, message(0, 9)), of_step(1, message(10, 20))}}}, 1);
-  CHECK(meter.exposed[forward].empty());  // the first step may go on
+  CHECK(meter.messages[forward].exposed.empty());  // the first step may go on
   meter.add({{"compute", {of_step(1, compute(15, 30)), of_step(2, compute(30, 40))}}}, 2);
-  CHECK(meter.exposed[forward] == std::vector<std::int64_t>{5000});
-  CHECK(meter.hidden[forward] == std::vector<std::int64_t>{5000});
+  CHECK(meter.messages[forward].exposed == std::vector<std::int64_t>{5000});
+  CHECK(meter.messages[forward].hidden == std::vector<std::int64_t>{5000});
   meter.add({{"communication", {of_step(2, message(41, 44))}}}, 3);
-  CHECK(meter.exposed[forward] == std::vector<std::int64_t>{5000, 3000});
+  CHECK(meter.messages[forward].exposed == std::vector<std::int64_t>{5000, 3000});
+}
+
+TEST_CASE("nothing is complete before the first step") {
+  OverlapMeter meter;
+  meter.add({{"communication", {of_step(0, message(0, 9))}}}, 0);
+  meter.add({{"communication", {of_step(0, message(9, 10))}}}, 1);
+  CHECK(meter.messages[static_cast<int>(Phase::forward)].exposed.empty());
+}
+
+TEST_CASE("what the step before still computes hides a message") {
+  OverlapMeter meter;
+  meter.add(
+      {{"compute", {of_step(1, compute(0, 12))}}, {"communication", {of_step(2, message(10, 20))}}},
+      2);
+  meter.add({}, 3);
+  const auto& forward = meter.messages[static_cast<int>(Phase::forward)];
+  CHECK(forward.hidden == std::vector<std::int64_t>{0, 2000});
+  CHECK(forward.exposed == std::vector<std::int64_t>{0, 8000});
+}
+
+TEST_CASE("transfers over the bus count by direction, apart from messages") {
+  const Slices tracks{{"compute", {compute(0, 12), compute(25, 31)}},
+                      {"communication", {message(11, 14)}},
+                      {"copies",
+                       {transfer(Direction::down, 10, 20), transfer(Direction::up, 21, 30),
+                        transfer(Direction::up, 30, 33)}}};
+  CHECK(transfer_times(tracks) == "8 2, 6 6");
+  CHECK(times(tracks) == "2 1");
+  CHECK(transfer_times({}) == "0 0, 0 0");
+}
+
+TEST_CASE("transfers of a step are hidden by the next step's computing too, others' do not count") {
+  const Slices tracks{{"compute", {of_step(1, compute(0, 5)), of_step(2, compute(14, 20))}},
+                      {"communication", {of_step(2, message(10, 20))}},
+                      {"copies",
+                       {of_step(0, transfer(Direction::up, 0, 2)), transfer(Direction::up, 10, 16),
+                        of_step(2, transfer(Direction::down, 16, 18))}}};
+  CHECK(transfer_times(tracks) == "0 0, 4 2");
+  CHECK(times(tracks) == "0 0");
+}
+
+TEST_CASE("what the host's cores compute hides nothing, what the device computes does") {
+  const std::vector<Slice> copies{transfer(Direction::up, 10, 20)};
+  CHECK(transfer_times({{"host cores", {on_host(compute(0, 30))}}, {"copies", copies}}) ==
+        "0 0, 10 0");
+  CHECK(transfer_times({{"host cores", {compute(0, 30)}}, {"copies", copies}}) == "0 0, 0 10");
+  CHECK(times({{"host cores", {on_host(compute(0, 30))}}, {"s", {message(10, 20)}}}) == "10 0");
+  // Whether a transfer ends on the host says nothing of what it hides.
+  CHECK(transfer_times({{"copies", {on_host(transfer(Direction::down, 0, 9)), compute(4, 30)}}}) ==
+        "4 5, 0 0");
+}
+
+TEST_CASE("a step's transfers may pass in the next: they are counted when that is known") {
+  OverlapMeter meter;
+  using Times = std::vector<std::int64_t>;
+  const auto& up = meter.transfers[static_cast<int>(Direction::up)];
+  meter.add({{"compute", {of_step(1, compute(0, 10))}}}, 2);
+  CHECK(up.exposed == Times{0});
+  meter.add({{"copies", {of_step(2, transfer(Direction::up, 30, 40))}},
+             {"compute", {of_step(2, compute(10, 29)), of_step(3, compute(33, 39))}}},
+            3);
+  CHECK(up.exposed == Times{0, 4000});
+  CHECK(up.hidden == Times{0, 6000});
+  meter.add({{"copies", {of_step(3, transfer(Direction::up, 50, 51))}}}, 5);
+  CHECK(up.exposed == Times{0, 4000, 1000});
+  CHECK(up.hidden == Times{0, 6000, 0});
+  CHECK(meter.transfers[static_cast<int>(Direction::down)].exposed.size() == 3);
 }
 
 TEST_CASE("neither the host nor copies nor waits are messages, and none of them hides one") {

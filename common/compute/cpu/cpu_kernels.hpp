@@ -14,7 +14,7 @@ class CpuKernels : public ElementWise<CpuKernels> {
   void bind_thread() override {}
   Mark record() override { return nullptr; }
   Mark record_time() override { return nullptr; }
-  void wait(const Mark&) override {}
+  void wait(const Mark& mark) override { wait_for(mark); }  // a GPU's: the CPU passes none
   void* queue() override { return nullptr; }
 
   void copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes) override {

@@ -2,6 +2,7 @@
 // This machine's GPUs; of the one that is used memory, streams, events and, by cuBLAS, products.
 #include <fmt/format.h>
 
+#include <cstring>
 #include <mutex>
 
 #include "compute/cuda/blas.hpp"
@@ -42,7 +43,9 @@ class GpuMemory : public DeviceMemory {
   }
   std::byte* allocate_staging(std::int64_t bytes) override {
     void* memory = nullptr;
-    return given(cudaMallocHost(&memory, bytes)) ? static_cast<std::byte*>(memory) : nullptr;
+    if (!given(cudaMallocHost(&memory, bytes))) return nullptr;
+    std::memset(memory, 0, bytes);
+    return static_cast<std::byte*>(memory);
   }
   void release_staging(std::byte* memory) noexcept override { cudaFreeHost(memory); }
   void copy(void* to, const void* from, std::int64_t bytes) override {

@@ -81,7 +81,9 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEve
 
 enum cudaMemcpyKind { cudaMemcpyDefault = 4 };
 
-/// The host's side is page-locked.
+/// At least one side lies on the device. Page-locked memory of the host is read and written when
+/// the stream gets there; ordinary memory is read before the call returns, to arrive when the
+/// stream gets there, and is written before the call returns.
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream);
 cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes, cudaStream_t stream);

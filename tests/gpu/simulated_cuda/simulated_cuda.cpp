@@ -115,11 +115,14 @@ Moment end_of(cudaStream_t stream) {
   return moment;
 }
 
-/// Whether it is device memory, of which there must be so much.
+/// Whether it is memory of that heap, of which there must be so much.
+bool lies_in(Heap& heap, const void* memory, std::size_t bytes) {
+  if (!heap.contains(memory, 1)) return false;
+  if (heap.contains(memory, bytes)) return true;
+  simulated::die("a copy: %zu bytes at %p are not in one live allocation", bytes, memory);
+}
 bool on_device(const void* memory, std::size_t bytes) {
-  if (!device.memory.contains(memory, 1)) return false;
-  simulated::require_device_memory(memory, bytes, "a copy");
-  return true;
+  return lies_in(device.memory, memory, bytes);
 }
 }  // namespace
 
@@ -210,11 +213,20 @@ cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind,
                             cudaStream_t stream) {
   if (bytes == 0) return cudaSuccess;
-  for (const void* side : {const_cast<const void*>(to), from}) {
-    if (on_device(side, bytes) || device.pinned.contains(side, bytes)) continue;
-    simulated::die("cudaMemcpyAsync: the host's side is not memory of cudaMallocHost");
+  const bool to_device = on_device(to, bytes), from_device = on_device(from, bytes);
+  if (!to_device && !from_device) {
+    simulated::die("cudaMemcpyAsync: neither side is in memory of cudaMalloc");
+  }
+  const auto ordinary = [&](const void* side) { return !lies_in(device.pinned, side, bytes); };
+  if (!from_device && ordinary(from)) {
+    const auto* const begin = static_cast<const std::byte*>(from);
+    simulated::enqueue(stream, [to, stage = std::vector(begin, begin + bytes)] {
+      std::memcpy(to, stage.data(), stage.size());
+    });
+    return cudaSuccess;
   }
   simulated::enqueue(stream, [=] { std::memcpy(to, from, bytes); });
+  if (!to_device && ordinary(to)) end_of(existing(stream)).wait();
   return cudaSuccess;
 }
 

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: MIT
+"""What offload buys and costs: a device on which a run fits, and copies over the bus."""
+import figures
+from compare import megabytes
+from findings import Section, Table, picture
+from formulas import option
+from tables import spaced
+
+PARTS = [(what, direction) for what in ("exposed", "hidden") for direction in ("down", "up")]
+COLOURS = figures.CHAPTER_COLOURS[5], figures.CHAPTER_COLOURS[1], *figures.CHAPTER_COLOURS[2:4]
+
+
+def story(refused, sentence, run):
+    """The refused run, and that which takes its place on the same device, once it has ended."""
+    total = run.memory["total"]
+    return [[f"$ {refused.shown}", f"It is refused: {sentence}."],
+            [f"$ {run.shown}",
+             f"It runs: at most {spaced(total['peak'])} bytes at one moment on a device, "
+             f"{spaced(sum(kind['peak'] for kind in run.on_host.values()))} on its host, "
+             f"{run.summary['median_ms']:.1f} ms a step."]]
+
+
+def times(run):
+    """{(exposed or hidden, direction): ms a step}; None where the log does not tell."""
+    return {(what, direction): run.bus[direction][f"{what}_ms"] for what, direction in PARTS}
+
+
+def exposed(run):
+    return sum(ms or 0 for (what, _), ms in times(run).items() if what == "exposed")
+
+
+def name(run):
+    bus = f"bus {option(run, 'bus'):g} GB/s" if option(run, "bus") else "unlimited bus"
+    return f"{run.number} {run.dtype}, {bus}, prefetch {option(run, 'prefetch')}"
+
+
+def slowed(runs):
+    """Of one model and number of ranks: those over a slow bus, and that without, in this order."""
+    over = [run for run in runs if option(run, "bus")]
+    if not over:
+        return runs
+
+    def model(run):
+        return run.dtype, *(run.info[what] for what in ("ranks", "padded_parameters")), \
+            option(run, "batch"), option(run, "link")
+
+    return sorted((run for run in runs if model(run) == model(over[0])),
+                  key=lambda run: (option(run, "bus") or 1e9, option(run, "prefetch")))
+
+
+def table(runs):
+    rows = []
+    for run in runs:
+        copied = [run.bus[way]["counted"] / len(run.steps) for way in ("down", "up")]
+        rows.append([f"{run.number} {run.dtype}", run.info["ranks"],
+                     f"{option(run, 'bus'):g}" if option(run, "bus") else "–",
+                     option(run, "prefetch"), *map(megabytes, copied),
+                     f"{run.summary['median_ms']:.1f}",
+                     *("–" if ms is None else f"{ms:.2f}" for ms in times(run).values())])
+    return Table(["run", "ranks", "bus\nGB/s", "pre-\nfetch", "MB\ndown", "MB\nup", "ms\na step",
+                  "exposed\ndown", "\nup", "hidden\ndown", "\nup"], rows,
+                 "What a rank copies in a step, and the ms of it",
+                 "Bus: its --bus, – is without a limit. Exposed: copies beside which the device "
+                 "computed nothing; hidden: the others. What the host's cores do hides nothing. "
+                 "Each the largest of the ranks' medians.")
+
+
+def picture_of(runs):
+    height = 90 + 30 * len(runs)
+    fig, axes = picture(720, height, "Exposed and hidden copies of a step")
+    for i, run in enumerate(runs):
+        left = 0
+        for ((what, direction), ms), colour in zip(times(run).items(), COLOURS):
+            axes.barh(i, ms or 0, 0.6, left, color=colour,
+                      label=f"{what}, {direction}" if i == 0 else None)
+            left += ms or 0
+    axes.set_yticks(range(len(runs)), map(name, runs))
+    axes.invert_yaxis()
+    axes.grid(axis="y", visible=False)
+    axes.grid(axis="x")
+    axes.set_xlabel("ms of copies in a step")
+    fig.legend(loc="upper left", ncols=4)
+    fig.set_layout_engine("constrained", rect=(0, 0, 1, 1 - 30 / height))
+    return fig
+
+
+def section(study):
+    """None where no run has a host beside its device."""
+    runs = [run for run in (*study.runs, *study.more) if run.bus]
+    if not runs:
+        return None
+    shown = slowed(runs)
+    most = max(shown, key=exposed)
+    title = f"{name(most)}: a step waits {exposed(most):.1f} ms of its " \
+            f"{most.summary['median_ms']:.1f} for copies"
+    return Section(title, "A bus lies between a device and its host: gradients go down, Adam runs "
+                   "on the host's cores, parameters come up.",
+                   [lambda: picture_of(shown)], [table(shown)], study.story)
