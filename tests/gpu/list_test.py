@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""list_test.py RUN_SUITE: the list for a GPU, of a made-up build: its order, budget and length."""
+"""list_test.py RUN_SUITE BUILD: the list for a GPU: order, budget and length of a made-up one, the
+length of BUILD's."""
 import json
+import runpy
 import subprocess
 import sys
 import tempfile
@@ -36,3 +38,4 @@ assert lines[:3] == [["first", "OK"], ["long", "SKIP"], ["never", "SKIP"]], line
 assert lines[-1] == ["1", "passed,"], lines
 lines = last_lines([entry("one", 0, "exit 0")] * 26)
 assert lines == [["the", "suite"]], lines
+runpy.run_path(sys.argv[1])["gpu_entries"](Path(sys.argv[2]), None)  # exits if they are too many
