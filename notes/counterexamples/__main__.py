@@ -3,7 +3,7 @@
 """Mistakes that train: each beside the right program, in the same run.
 
     python3 notes/counterexamples         lists them
-    python3 notes/counterexamples NAME    runs one: what is wrong, and by how much
+    python3 notes/counterexamples NAME    runs one: what is wrong, by how much
 
 It needs numpy, no build, and some seconds. All are in notes/counterexamples.md.
 """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The programs' arithmetic in numpy, to the last bit (notes/floating_point.md says why it is so)."""
+"""The programs' arithmetic in numpy, to the last bit, as notes/floating_point.md has it."""
 import math
 
 import numpy as np

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A mistake as a thing that can be run: a function that trains rightly or wrongly, and its words."""
+"""A mistake that can be run: a function that trains rightly or wrongly, and its words."""
 import inspect
 import json
 import re

@@ -94,7 +94,7 @@ def master(wrong):
         if wrong:
             run.w = run.stored(adam.update(before, mean))  # wrong
         else:
-            run.w = adam.update(before, mean)  # right: fp32, rounded only to compute with
+            run.w = adam.update(before, mean)  # right: fp32, rounded to compute with
         run.seen["lost"].append(np.mean((run.w == before)[mean != 0]))
     return run
 
