@@ -5,8 +5,6 @@ import math
 import numpy as np
 
 LOG2_E = 1.4426950408889634
-
-
 HALF = np.uint64(1 << 28)  # of an fp32 number's last bit, in the bits of a float64
 BELOW = np.uint64((1 << 29) - 1)
 
@@ -37,7 +35,7 @@ def off_the_tie(wide, a, b):
 
 
 def in_order(values, axis):
-    """Their sum in fp32, one after the other."""
+    """Their sum in their own type, one after the other."""
     return np.add.accumulate(values, axis).take(-1, axis)
 
 

@@ -33,8 +33,7 @@ def updates(wrong):
 @updates.shows
 def updates(right, wrong):
     first = [run.weights[1] - run.weights[0] for run in (right, wrong)]
-    other_way = first[0] * first[1] < 0
-    yield "weights that step 1 moves the other way", "", percent(other_way)
+    yield "weights that step 1 moves the other way", "", percent(first[0] * first[1] < 0)
     yield "mean length of step 1, in learning rates", *(
         f"{abs(step).mean() / right.lr:.3f}" for step in first)
 
@@ -101,12 +100,10 @@ def master(wrong):
 
 @master.shows
 def master(right, wrong):
-    yield "updates that change nothing", *(percent(run.seen["lost"])
-                                              for run in (right, wrong))
+    yield "updates that change nothing", *(percent(run.seen["lost"]) for run in (right, wrong))
     same = [run.stored(run.weights[0]) == run.stored(run.weights[-1]) for run in (right, wrong)]
     yield "weights that are, in bf16, where they began", *(
-        percent(run.without_padding(which))
-        for run, which in zip((right, wrong), same))
+        percent(run.without_padding(which)) for run, which in zip((right, wrong), same))
 
 
 @CounterExample(
@@ -126,7 +123,7 @@ def correction(wrong):
         if wrong:
             run.w = run.w - lr * adam.m / (np.sqrt(adam.v) + f32(adam.eps))  # wrong
         else:
-            run.w = adam.moved(run.w, adam.m, adam.v)  # right: by 1 - beta^t
+            run.w = adam.moved(run.w, adam.m, adam.v)  # right: each over 1 - beta^t
     return run
 
 

@@ -90,7 +90,7 @@ class Run:
     def __init__(self, steps, ranks=3, accumulate=1, dtype="fp32", width=40, layers=4, lr=0.002):
         self.case = Case("text", width=width, layers=layers, accumulate=accumulate, lr=lr,
                          ranks=ranks)
-        self.steps, self.dtype, self.lr = steps, dtype, lr
+        self.steps, self.lr = steps, lr
         self.ranks, self.stored = Ranks(ranks), STORED[dtype]
         self.loss_scale = 2.0**16 if dtype == "fp16" else 1.0
         parts = layer_slices(self.case, initial_parameters(self.case))
