@@ -3,8 +3,10 @@
 """The counter-examples of notes/counterexamples: the right runs have the bits that the programs
 have (notes/digests.json), and the wrong ones the effects that they are shown for."""
 import re
+import runpy
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 sys.dont_write_bytecode = True
@@ -57,6 +59,19 @@ def caught():
         test, case = example.caught
         check(f'TEST_CASE("{case}")' in cases, f"{example.name}: there is no case {case!r}")
         check(re.fullmatch(r"adam|0\d_\w+ on [2-8] ranks", test), f"{example.name}: {test!r}")
+
+
+def page():
+    """Whatever the machine, it prints the page's lines and tables: they have no clock and no
+    rounding of their own."""
+    paragraphs = runpy.run_path(str(FOLDER / "__main__.py"), run_name="imported")["paragraphs"]
+    text = (ROOT / "notes/counterexamples.md").read_text()
+    for example in EXAMPLES.values():
+        printed = "\n\n".join(paragraphs(example))
+        check(max(map(len, printed.splitlines())) <= 80, f"{example.name}: wider than 80 columns")
+        shown = textwrap.dedent("\n\n".join(printed.split("\n\n")[2:5]))
+        block = f"<!-- measured: counterexamples {example.name} -->\n\n```text\n{shown}\n```\n"
+        check(block in text, f"{example.name}: the page shows something else than\n{shown}")
 
 
 # ---- One by one: what a mistake does, from its formula ---------------------------------------
@@ -184,7 +199,7 @@ def command():
 
 
 def main():
-    for test in (anchored, caught, updates, moments, master, correction, overflow, tensors,
+    for test in (anchored, caught, page, updates, moments, master, correction, overflow, tensors,
                  padding, last, allreduce, families, command):
         test()
         print(test.__name__, flush=True)
