@@ -11,6 +11,7 @@ import re
 import shlex
 import shutil
 import sys
+import textwrap
 from datetime import date
 from pathlib import Path
 
@@ -21,9 +22,8 @@ import figures  # noqa: E402
 import mountain  # noqa: E402
 import ownership  # noqa: E402
 import tables  # noqa: E402
-from runs import CHAPTERS, Failure, Programs, first_line, machine  # noqa: E402
+from runs import CHAPTERS, Failure, Programs, first_line, machine, output_of  # noqa: E402
 from cards import ROOT  # noqa: E402
-from tables import TABLES  # noqa: E402
 
 FIGURES = ROOT / "notes" / "figures"
 LINKS = (0.25, 0.5, 1, 2, 5, 10, 20)  # Gbit/s
@@ -73,6 +73,15 @@ def stamp(runs):
         mpi = sorted({run.info["mpi"] for run in runs} - {None})
         where += f"; {' and '.join(map(str, ranks))} ranks, {', '.join(mpi)}"
     return f"\n\n*{where}; {date.today().isoformat()}, commit {commit()}.*"
+
+
+def counterexamples(_, name):
+    """Lines of code and tables of one of them: without its words, which the page has."""
+    printed = output_of([sys.executable, str(ROOT / "notes/counterexamples"), name])
+    return tables.fenced(textwrap.dedent("\n\n".join(printed.split("\n\n")[2:5])))
+
+
+TABLES = tables.TABLES | {"counterexamples": counterexamples}
 
 
 # ---- The figures: each function runs what it needs and answers one ----------------------------

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: MIT
+"""A mistake that can be run: a function that trains rightly or wrongly, and its words."""
+import inspect
+import json
+import re
+import textwrap
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+DIGESTS = Path(__file__).resolve().parents[1] / "digests.json"
+EXAMPLES = {}  # by name, in the order of the page
+
+
+def percent(of):
+    return f"{100 * np.mean(of):.1f} %"
+
+
+@dataclass
+class CounterExample:
+    """Decorates `train(wrong)`, whose docstring is a title, a blank line and what goes wrong; a
+    second function, which it decorates with `shows`, has the numbers."""
+    program: str  # whose run the right one is, to the last bit
+    ranks: int
+    options: str
+    caught: tuple  # (test, its case) that fails here when a program does this
+    steps: tuple = (1, 2, 10, 20, 50)  # whose losses are shown
+    sides: tuple = ("right", "wrong")
+    decimals: int = 5  # of a loss
+
+    def __call__(self, train):
+        self.name, self.source = train.__name__, inspect.getsource(train)
+        title, _, text = inspect.getdoc(train).partition("\n\n")
+        self.title, self.text = title, " ".join(text.split())
+        self.train = cache(train)
+        EXAMPLES[self.name] = self
+        return self
+
+    def shows(self, numbers):
+        """Decorates `numbers(right, wrong)`, which yields (what, right, wrong)."""
+        self.numbers = numbers
+        return self
+
+    def lines(self, side):
+        """The lines of the function that are marked `right` or `wrong`, without the mark."""
+        marked = [re.sub(rf"  # {side}(: (.*))?$", lambda m: m[2] and f"  # {m[2]}" or "", line)
+                  for line in self.source.splitlines() if re.search(rf"  # {side}(:|$)", line)]
+        return textwrap.dedent("\n".join(marked)).splitlines()
+
+    @property
+    def command(self):
+        return f"mpirun -n {self.ranks} build/{self.program}/{self.program} {self.options}"
+
+    @property
+    def recorded(self):
+        """The digest that notes/digests.json has of that run."""
+        return next(row["digest"] for row in json.loads(DIGESTS.read_text())
+                    if (row["program"], row["ranks"], row["options"]) ==
+                    (self.program, self.ranks, self.options))
+
+    def steps_table(self):
+        """(step, loss, loss, distance) of the steps that are shown."""
+        right, wrong = self.train(False), self.train(True)
+        for t in self.steps:
+            losses = (f"{run.losses[t - 1]:.{self.decimals}f}" for run in (right, wrong))
+            farthest = wrong.distance(right, t).max()
+            yield t, *losses, f"{farthest:.{'1e' if 0 < farthest < 0.01 else '2f'}}"
+
+    def table(self):
+        """(what, right, wrong): what else tells the two apart."""
+        right, wrong = self.train(False), self.train(True)
+        yield from self.numbers(right, wrong)
+        yield "elements that a rank sends in a step, at most", *(
+            run.ranks.sent.max() // run.steps for run in (right, wrong))
+        yield "weights with other bits at the end", "", percent(wrong.distance(right, -1) > 0)
