@@ -39,7 +39,7 @@ std::string meaning_of(const Work& work, int ranks) {
       {"forward", "with these parameters"},
       {"loss", "and its gradient by the outputs"},
       {"backward", "the gradient, of the rank's own samples"},
-      {"reduce_scatter", ", for the mean of its part"},
+      {"reduce_scatter", ", then the mean"},
       {"all_gather", ""},
       {"divide", "by the number of micro-batches"},
       {"squared_norm", "of the gradient, for the norm of all"},
