@@ -73,7 +73,8 @@ def check_counts(events, printed, ranks):
                    if event.sent_for == phase and event.work != "sums")
         expect((ranks - 1) * sent == counted.get(phase, 0), f"{phase}: {sent} in {printed}")
     table = {kind: (int(peak), int(resident)) for kind, peak, resident in
-             re.findall(r"(?m)^  (\w+) +\d+ +(\d+) +(\d+) +\d+$", printed)}
+             re.findall(r"(?m)^  (\w+) +\d+ +(\d+) +(\d+) +\d+$",
+                        printed.partition("\non its host\n")[0])}
     moves = [re.fullmatch(r"(borrow|give back) (\d+) bytes of (\w+): (\d+) in use", event.line)
              for event in events]
     for kind in ("parameters", "gradients", "communication"):
