@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "comm/communicator.hpp"
 
+#include <cstring>
+
 #include "compute/modelled_time.hpp"
 #include "memory/error.hpp"
 
@@ -84,7 +86,7 @@ void Communicator::reduce_scatter_mean(Stream& stream, View full, View shard, Wr
       on.ordered_mean(cut(slice(full, rank), at), rank, others(at), cut(shard, at), write);
     }
   };
-  stream.run(sending("reduce_scatter", full),
+  stream.run(sending("reduce_scatter", full, shard),
              [=, this, &on = stream.kernels()] { over_link(on, full.bytes(), collective); });
 }
 
@@ -97,7 +99,7 @@ void Communicator::all_gather(Stream& stream, View full) {
           parts([&](int peer) { return slice(full, peer); }));
     finish();
   };
-  stream.run(sending("all_gather", full),
+  stream.run(sending("all_gather", full, full),
              [=, this, &on = stream.kernels()] { over_link(on, full.bytes(), collective); });
 }
 
@@ -130,5 +132,19 @@ std::vector<std::uint64_t> Communicator::gather(std::span<const std::uint64_t> v
   start(*make_kernels(Device::cpu), {}, parts([&](int) { return of(rank); }), parts(of));
   finish();
   return all;
+}
+
+std::vector<std::string> Communicator::gather(const std::string& text) {
+  const std::uint64_t length = text.size();
+  const std::vector<std::uint64_t> lengths = gather({&length, 1});
+  const std::size_t room = std::ranges::max(lengths) / sizeof(length) + 1;
+  std::vector<std::uint64_t> padded(room);
+  std::memcpy(padded.data(), text.data(), text.size());
+  const std::vector<std::uint64_t> all = gather(padded);
+  std::vector<std::string> texts;
+  for (std::size_t r = 0; r < lengths.size(); ++r) {
+    texts.emplace_back(reinterpret_cast<const char*>(&all[r * room]), lengths[r]);
+  }
+  return texts;
 }
 }  // namespace zero

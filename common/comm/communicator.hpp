@@ -66,6 +66,8 @@ class Communicator {
   /// Every rank's values, rank after rank, on every rank; all give equally many. In a stream's
   /// task, or for reports, outside of steps, when the streams are idle.
   std::vector<std::uint64_t> gather(std::span<const std::uint64_t> values);
+  /// Every rank's text; they may differ in length.
+  std::vector<std::string> gather(const std::string& text);
 
   /// Complete once the streams that carried the collectives are idle.
   const Sent& sent() const { return sent_; }
@@ -88,10 +90,10 @@ class Communicator {
     }
     return parts;
   }
-  /// What a collective over `full` is.
-  Work sending(const char* what, View full) const {
+  /// What a collective over `full` is, which leaves `made`.
+  Work sending(const char* what, View full, View made) const {
     const View sent = full.part(0, full.size / size * (size - 1));
-    return {what, Work::Sort::message, full.layer, sent.size, sent.bytes()};
+    return {what, Work::Sort::message, full.layer, sent.size, sent.bytes(), Place::device, made};
   }
   /// Begins to send and to receive; what leaves is counted as the collective's, if it is one's.
   void start(Kernels& on, std::optional<Collective> collective, const std::vector<Part>& outgoing,

@@ -70,7 +70,8 @@ Stream::Stream(const char* name, Device device, Mode mode)
       observer_(observer_of(name)),
       progress_(std::string("stream ") + name),
       kernels_(make_kernels(device, mode == Mode::urgent)),
-      worker_(mode == Mode::inline_ ? nullptr : std::make_unique<Worker>(*kernels_)) {}
+      worker_(mode == Mode::inline_ || one_after_the_other ? nullptr
+                                                           : std::make_unique<Worker>(*kernels_)) {}
 
 Stream::~Stream() = default;
 

@@ -55,6 +55,9 @@ class Stream {
   /// For tests and traces: streams constructed from now on have the observer that is made for their
   /// name. Empty ends it.
   static void observe(std::function<Observer(const std::string& stream)> observers);
+  /// While it is on, streams are constructed inline: what is put on several of them is done in the
+  /// order in which it is put there, which every schedule of theirs may be told by.
+  static inline bool one_after_the_other = false;
   /// Calls `task`, which is a part of the one that calls it, as observers see it.
   static void part(const Work& work, const std::function<void()>& task);
 

@@ -16,10 +16,11 @@ struct Work {
   std::int64_t elements = 0;  // that it makes or changes; of messages, that this rank sends
   std::int64_t bytes = 0;  // of those
   Place place = Place::device;  // where they lie
+  View made{};  // what it leaves behind; empty: nothing to be shown
 };
 
 inline Work work_on(const char* what, View view, Work::Sort sort = Work::Sort::compute) {
-  return {what, sort, view.layer, view.size, view.bytes(), place_of(view.device)};
+  return {what, sort, view.layer, view.size, view.bytes(), place_of(view.device), view};
 }
 
 /// "all_gather of layer 3".

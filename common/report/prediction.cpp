@@ -3,6 +3,7 @@
 
 #include "comm/communicator.hpp"
 #include "memory/throw_if.hpp"
+#include "report/formulas.hpp"
 #include "train/mlp.hpp"
 
 namespace zero {
@@ -202,7 +203,7 @@ std::chrono::duration<double> Prediction::time(Phase phase, const Layout& layout
 }
 
 void print_prediction(const Chapter& chapter, const Options& options, Device device) {
-  const Layout layout(architecture(options).sizes(), 0, options.ranks);
+  const Layout layout = layout_of(options, 0, options.ranks);
   const Prediction plan = predict(chapter, options, device, layout);
   const Costs costs = costs_of(chapter, options.dtype);
   const auto w = static_cast<double>(bytes_of(options.dtype));
@@ -247,6 +248,8 @@ void print_prediction(const Chapter& chapter, const Options& options, Device dev
           fmt::format("{} x 1/{}", plan.copies[static_cast<int>(direction)], options.ranks));
     }
   }
+  fmt::print("\npeaks in bytes and elements sent, by the chapter's formulas\n{}",
+             formulas(chapter, options, device, layout));
   if (options.device_memory == 0) return;
   const std::string missing = shortage(plan, options, device, layout, {asked_for(options)});
   fmt::print("\n{}\n", missing.empty() ? "fits into --device-memory" : missing);

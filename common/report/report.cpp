@@ -9,7 +9,9 @@
 
 #include "comm/launcher.hpp"
 #include "memory/throw_if.hpp"
+#include "report/formulas.hpp"
 #include "report/memory_tables.hpp"
+#include "train/mlp.hpp"
 
 namespace zero {
 namespace {
@@ -95,6 +97,23 @@ std::string modelled_device(const Run& run) {
   return lines;
 }
 
+void print_told(const Run& run, const std::string& told, const Verdict& step) {
+  const Options& o = run.options;
+  const Architecture model = architecture(o);
+  fmt::print(
+      "{}: a step of {} parameters, {}, on {}\n"
+      "a model {} with biases; {} sample{} a rank and step, learning rate {:g}\n"
+      "a row is a layer: its weights, row by row, and its biases; \u00b7 is elsewhere\n\n",
+      run.chapter.name, run.layout.parameters(), name_of(o.dtype),
+      counted(run.layout.ranks(), "rank"), fmt::join(model.widths, " -> "), o.batch * o.accumulate,
+      o.batch * o.accumulate == 1 ? "" : "s", o.lr);
+  fmt::print(
+      "{}\n{}the mean loss is {:.5f}, the norm of the mean gradient {:.5f}\n\n"
+      "peaks in bytes and elements sent, by the chapter's formulas\n{}",
+      holdings(run.layout), told, step.loss, step.grad_norm,
+      formulas(run.chapter, o, run.choice.device, run.layout));
+}
+
 void print_header(const Run& run, const Communicator& comm) {
   const Options& o = run.options;
   const std::string library = comm.library(), words = memory_of(run.choice.device).words();
@@ -167,7 +186,7 @@ Report::Report(const Run& run, Communicator& comm)
              ExitCode::usage, "--trace and --log name one file, {}", run.options.log);
   }
   if (log_) write_line(log_.get(), run, {{"run", run_json(run, comm)}});
-  if (prints_) print_header(run, comm);
+  if (prints_ && run.options.narrate == 0) print_header(run, comm);
 }
 
 void Report::add(const Verdict& step) {
@@ -177,7 +196,7 @@ void Report::add(const Verdict& step) {
   last_ = step;
   skipped_ += step.skipped;
   skipped_in_a_row_ = step.skipped ? skipped_in_a_row_ + 1 : 0;
-  if (prints_) print_step();
+  if (prints_ && run_.options.narrate == 0) print_step();
   if (log_) log_step();
   step_began_ = Clock::now();  // what is said of a step is no part of the next
 }
@@ -185,6 +204,7 @@ void Report::add(const Verdict& step) {
 void Report::take_slices(int present) {
   Slices slices = run_.recorder.take();
   overlap_.add(slices, present);
+  if (run_.options.narrate > 0 && told_.empty()) told_ = slices;
   if (!run_.options.trace.empty()) trace_.add(std::move(slices));
 }
 
@@ -244,7 +264,10 @@ int Report::finish(const LayerDigests& digests) {
     trace = trace_.text(run_.recorder.booked(), run_.chapter.name, run_.options.dtype,
                         clock_offset(comm_), comm_);
   }
+  std::string told;
+  if (run_.options.narrate > 0) told = narration(told_, run_.recorder.booked(), run_.layout, comm_);
   if (prints_) {
+    if (!told.empty()) print_told(run_, told, last_);
     print_tables(summary, comm_.size == 1);
     if (run_.options.memory) print_memory(summary);
     fmt::print("\nparameters {:016x}   median {:.2f} ms a step   {} skipped\n", digest, ms,

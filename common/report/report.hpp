@@ -8,6 +8,7 @@
 #include "report/prediction.hpp"
 #include "trace/chrome_trace.hpp"
 #include "trace/footprint.hpp"
+#include "trace/narration.hpp"
 #include "trace/overlap.hpp"
 #include "train/verdict.hpp"
 
@@ -67,6 +68,7 @@ class Report {
   using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
   File log_{nullptr, std::fclose}, trace_file_{nullptr, std::fclose};
   ChromeTrace trace_;
+  Slices told_;
   Clock::time_point step_began_ = Clock::now();
   Clock::time_point line_began_;
   std::vector<std::int64_t> times_;  // of the steps, in microseconds

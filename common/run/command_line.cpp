@@ -152,6 +152,8 @@ struct CommandLine {
         ->type_name("SECONDS");
     add("log", o.log, "write JSON lines to this file")->type_name("FILE");
     add("trace", o.trace, "the first 8 steps for Perfetto, at the end")->type_name("FILE");
+    values.emplace_back("narrate", [this] { return o.narrate; });
+    app.add_flag("--narrate{12}", o.narrate, "tell a step of a model of 12, 13 or 2 parameters");
     values.emplace_back("memory", [this] { return o.memory; });
     app.add_flag("--memory", o.memory, "print bytes by kind after each phase");
     values.emplace_back("quiet", [this] { return o.quiet; });
@@ -160,6 +162,23 @@ struct CommandLine {
     if (!chapter.ranks) return;
     add("ranks", o.ranks, "number of ranks to plan for", whole(1, 1 << 12))->needs(plan);
     values.pop_back();  // it is about planning, not of a run
+  }
+
+  /// A told step is one, of a model of its own, and its numbers are read on the CPU.
+  void settle_narration(const auto& given) {
+    constexpr ExitCode usage = ExitCode::usage;
+    throw_if(o.narrate != 12 && o.narrate != 13 && o.narrate != 2, usage,
+             "--narrate {}: the models that are told have 12, 13 and 2 parameters", o.narrate);
+    for (const char* name : {"--task", "--data", "--width", "--layers", "--steps", "--quiet"}) {
+      throw_if(given(name), usage, "--narrate tells one step of a model of its own: leave out {}",
+               name);
+    }
+    throw_if(o.device == Device::cuda, usage, "--narrate reads numbers on the CPU: leave out {}",
+             "--device cuda");
+    o.device = Device::cpu;
+    o.task = Task::mlp, o.width = 2, o.layers = 2, o.steps = 1;
+    if (!given("--batch")) o.batch = 1;
+    if (!given("--lr")) o.lr = 0.1;
   }
 
   /// Refuses what no single option can see and sets what follows from others. Throws Error (usage).
@@ -191,6 +210,7 @@ struct CommandLine {
     throw_if(given("--trace") && o.trace.empty(), usage, "--trace needs the name of a file");
     throw_if(!o.trace.empty() && o.trace == o.log, usage, "--trace and --log name one file, {}",
              o.log);
+    if (o.narrate > 0) settle_narration(given);
     if (loss_scale != "dynamic") CLI::detail::lexical_cast(loss_scale, o.loss_scale);
     if (o.task == Task::toy) o.width = 128, o.layers = 2;
     if (o.task != Task::text) o.data.clear();

@@ -13,7 +13,7 @@ template <class Trainer, class Process> int train(Process&& process, const Comma
   const Choice choice = process.agree(command, chapter);
   bus().gb_per_s = options.bus;
   const Footprint before_the_run = footprint(choice.device);
-  const Layout layout(architecture(options).sizes(), process.rank(), process.size());
+  const Layout layout = layout_of(options, process.rank(), process.size());
   process.together([&] { return check_memory(chapter, options, choice, layout); });
   const auto data = process.together(
       [&] { return make_data(options, choice.device, process.rank(), process.size()); });
@@ -23,7 +23,8 @@ template <class Trainer, class Process> int train(Process&& process, const Comma
   const bool traced = !options.trace.empty();
   const bool asked = traced || Link{options.link, options.latency}.modelled();
   const bool cheap = choice.device == Device::cpu && layout.layers() * options.accumulate <= 4096;
-  Recorder recorder(asked || cheap, traced ? Recorder::traced_steps : 2);
+  Stream::one_after_the_other = options.narrate > 0;
+  Recorder recorder(asked || cheap, traced ? Recorder::traced_steps : 2, options.narrate > 0);
   Communicator comm = process.communicator(options, choice, layout);
   const Footprint with_messages = footprint(choice.device);
   Trainer trainer = [&] {

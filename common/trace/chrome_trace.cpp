@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "trace/chrome_trace.hpp"
 
-#include <cstring>
 #include <map>
 #include <nlohmann/json.hpp>
 
@@ -22,20 +21,6 @@ std::vector<nanoseconds> gather_times(Communicator& comm, nanoseconds mine) {
     times.emplace_back(static_cast<std::int64_t>(of_rank));
   }
   return times;
-}
-
-std::vector<std::string> gather_texts(Communicator& comm, const std::string& mine) {
-  const std::uint64_t length = mine.size();
-  const std::vector<std::uint64_t> lengths = comm.gather({&length, 1});
-  const std::size_t room = std::ranges::max(lengths) / sizeof(length) + 1;
-  std::vector<std::uint64_t> padded(room);
-  std::memcpy(padded.data(), mine.data(), mine.size());
-  const std::vector<std::uint64_t> all = comm.gather(padded);
-  std::vector<std::string> texts;
-  for (std::size_t r = 0; r < lengths.size(); ++r) {
-    texts.emplace_back(reinterpret_cast<const char*>(&all[r * room]), lengths[r]);
-  }
-  return texts;
 }
 
 /// As it lies on its track.
@@ -155,7 +140,7 @@ std::string ChromeTrace::text(const std::vector<Booked>& booked, const char* cha
   }
 
   std::string all = R"({"displayTimeUnit":"ms","traceEvents":[)";
-  for (const std::string& of_rank : gather_texts(comm, mine)) all += "\n" + of_rank;
+  for (const std::string& of_rank : comm.gather(mine)) all += "\n" + of_rank;
   all.resize(all.size() - 2);  // the last comma
   Json errors = Json::array();
   for (const nanoseconds error : gather_times(comm, clock.error))

@@ -4,9 +4,20 @@
 #include "memory/error.hpp"
 
 namespace zero {
-Recorder::Recorder(bool streams, int steps)
+namespace {
+std::vector<float> values_of(View view) {
+  return with_type(view.dtype, [&]<class T>(T) {
+    std::vector<float> values;
+    for (std::int64_t i = 0; i < view.used; ++i) values.push_back(widen(view.as<T>()[i]));
+    return values;
+  });
+}
+}  // namespace
+
+Recorder::Recorder(bool streams, int steps, bool values)
     : sees_streams(streams),
       booked_steps(steps),
+      keeps_values(values),
       host_(add_track("host")),
       host_observer_([this](const Work& work, bool begins) { see(host_, work, nullptr, begins); }) {
   host_observer = &host_observer_;
@@ -47,6 +58,7 @@ void Recorder::see(Track& track, const Work& work, Kernels* on, bool begins) {
   track.open.pop_back();
   slice.work = work;  // a wait knows at its end what it waited for
   slice.end = now;
+  if (keeps_values) slice.values = values_of(work.made);
   track.done.push_back(std::move(slice));
 }
 

@@ -31,6 +31,7 @@ struct Slice {
   Phase phase;
   int step;  // from 1; 0: before the first
   Moment begin, end;
+  std::vector<float> values{};  // in what the work made, at its end
 };
 /// With their tracks' names: the host's first, then the streams' in the order of their
 /// construction.
@@ -59,14 +60,15 @@ struct Booked {
 class Recorder {
  public:
   /// streams: whether it looks at them; else at the ledger and the phases alone. steps: the first
-  /// ones of which it keeps what was booked.
-  Recorder(bool streams, int steps);
+  /// ones of which it keeps what was booked. values: whether it keeps what work on the CPU makes.
+  Recorder(bool streams, int steps, bool values = false);
   ~Recorder();
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
 
   const bool sees_streams;
   const int booked_steps;
+  const bool keeps_values;
   static constexpr int traced_steps = 8;
 
   /// Bytes booked in set-up and in those steps, in order.

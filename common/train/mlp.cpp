@@ -7,12 +7,23 @@ namespace zero {
 Architecture architecture(const Options& options) {
   if (options.task == Task::toy) return {.widths = {128, 512, 10}, .bias = false, .relu = false};
   Architecture model;
+  if (options.narrate > 0) {  // 6 + 6 parameters, 9 + 4, or 2
+    model.widths = {2, 2, 2};
+    if (options.narrate == 13) model.widths = {2, 3, 1};
+    if (options.narrate == 2) model.widths = {1, 1};
+    return model;
+  }
   model.widths.assign(options.layers + 1, options.width);
   if (options.task == Task::mlp) return model;
   model.widths.back() = 256;
   model.classifier = true;
   model.last_scale = 0.1f;
   return model;
+}
+
+Layout layout_of(const Options& options, int rank, int ranks) {
+  // In a model that is told no rank's part is filled up for alignment.
+  return Layout(architecture(options).sizes(), rank, ranks, options.narrate > 0 ? 1 : 8);
 }
 
 std::vector<std::int64_t> Architecture::sizes() const {

@@ -3,6 +3,7 @@
 #pragma once
 #include "compute/reduction.hpp"
 #include "compute/stream.hpp"
+#include "memory/layout.hpp"
 #include "memory/tensor.hpp"
 #include "train/data.hpp"
 #include "train/options.hpp"
@@ -27,6 +28,9 @@ struct Architecture {
 };
 
 Architecture architecture(const Options& options);
+
+/// The model's layers on one of so many ranks.
+Layout layout_of(const Options& options, int rank, int ranks);
 
 /// Forward and backward of one micro-batch, layer by layer, as tasks on a stream. The activations
 /// of a layer are in use from its forward until its backward.

@@ -52,6 +52,7 @@ struct Options {
   bool pageable = false;  // stage in ordinary host memory, not in page-locked
   std::int64_t device_memory = 0;  // bytes of it that a rank may take; 0: all there are
   bool memory = false;  // print bytes by phase
+  int narrate = 0;  // parameters of a small model, one step of which is told; 0: a usual run
   std::string trace{};  // of the first steps, written at the end; empty: none
 };
 

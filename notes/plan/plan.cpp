@@ -48,7 +48,7 @@ std::string taken(std::int64_t on_device, std::int64_t on_host) {
 }  // namespace
 
 Layout layout_of(const Question& question, int ranks) {
-  if (question.parameters == 0) return Layout(architecture(question.options).sizes(), 0, ranks);
+  if (question.parameters == 0) return layout_of(question.options, 0, ranks);
   std::int64_t layers = question.options.layers, rest = question.parameters;
   std::vector<std::int64_t> sizes;
   const std::int64_t largest = question.largest_layer;

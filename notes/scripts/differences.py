@@ -9,7 +9,7 @@ from pathlib import Path
 from runs import bits
 
 # Options that make another run of it, each with what it changes.
-ANOTHER_RUN = dict.fromkeys(("task", "width", "layers"), "another model: another run")
+ANOTHER_RUN = dict.fromkeys(("task", "width", "layers", "narrate"), "another model: another run")
 ANOTHER_RUN |= {"data": "another text: another run", "seed": "other weights and data: another run"}
 ANOTHER_RUN |= dict.fromkeys(("lr", "beta1", "beta2", "eps", "weight-decay", "clip"),
                              "Adam takes other steps: another run")

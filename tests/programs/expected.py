@@ -15,7 +15,7 @@ def expect(holds, what):
 def names_of_options(chapter):
     names = ("task data steps batch accumulate width layers lr beta1 beta2 eps weight-decay clip "
              "seed log quiet plan device device-memory").split()
-    names += ["timeout", "trace", "memory"]
+    names += ["timeout", "trace", "memory", "narrate"]
     on_ranks = ["ranks", "comm", "reduce", "check-every", "link", "latency"]
     names += on_ranks if chapter in ON_RANKS else []
     names += ["dtype", "loss-scale"] if chapter in MIXED else []

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: MIT
+#include "trace/narration.hpp"
+
+#include <fmt/format.h>
+
+#include <map>
+#include <optional>
+#include <set>
+
+namespace zero {
+namespace {
+/// What is told at a moment: a sentence, and the values of this rank, which others may have too.
+struct Told {
+  Clock::time_point time;
+  std::string sentence;
+  std::string values{};
+};
+
+/// The layer's elements side by side: those of the view with their values, the others as dots.
+std::string row_of(const Slice& slice, const Layout& layout) {
+  const View& made = slice.work.made;
+  std::string row;
+  for (std::int64_t i = 0; i < layout.layer_size(made.layer); ++i) {
+    const std::int64_t at = i - made.start;
+    if (at < 0 || at >= made.size) {
+      row += "      \u00b7";
+    } else if (at >= made.used) {
+      row += "    pad";
+    } else {
+      row += fmt::format("{:7.3f}", slice.values[at]);
+    }
+  }
+  return row;
+}
+
+/// What such work is for. Empty: not told by itself.
+std::string meaning_of(const Work& work, int ranks) {
+  static const std::map<std::string, std::string> meanings{
+      {"forward", "with these parameters"},
+      {"loss", "and its gradient by the outputs"},
+      {"backward", "the gradient, of the rank's own samples"},
+      {"reduce_scatter", ", then the mean"},
+      {"all_gather", ""},
+      {"divide", "by the number of micro-batches"},
+      {"squared_norm", "of the gradient, for the norm of all"},
+      {"sums", ", the loss and that sum"},
+      {"adam", "the new weights"},
+      {"copy", "its own part into that"},
+      {"down", "to the host"},
+      {"up", "to the device"}};
+  const auto found = meanings.find(work.what);
+  if (found == meanings.end()) return "";
+  if (work.sort != Work::Sort::message) return found->second;
+  return fmt::format("{} to each other rank{}", work.elements / std::max(1, ranks - 1),
+                     found->second);
+}
+
+/// The host's phase at that time; of a load, the one within which it is.
+Phase phase_at(Clock::time_point time, const std::vector<Slice>& of_host) {
+  for (const Slice& slice : of_host) {
+    const bool within = slice.begin.host <= time && time <= slice.end.host;
+    if (within && slice.phase != Phase::load && slice.work.sort != Work::Sort::wait) {
+      return slice.phase;
+    }
+  }
+  return Phase::setup;
+}
+
+/// In the order of their times.
+std::vector<Told> events_of(const Slices& taken, const std::vector<Booked>& booked,
+                            const Layout& layout) {
+  std::vector<Told> events;
+  for (const auto& [track, slices] : taken) {
+    const bool host = &track == &taken.front().first;
+    for (const Slice& slice : slices) {
+      const Work& work = slice.work;
+      if (slice.step != 1 || work.sort == Work::Sort::wait) continue;
+      if (host && slice.phase != Phase::load) events.push_back({slice.begin.host, work.what});
+      const std::string meaning = host ? "" : meaning_of(work, layout.ranks());
+      if (meaning.empty()) continue;
+      const std::string where = work.layer < 0 ? "" : fmt::format("layer {} ", work.layer);
+      const bool early = phase_at(slice.begin.host, taken.front().second) != slice.phase;
+      const std::string ahead = early ? fmt::format(" for {}", name_of(slice.phase)) : "";
+      const bool shown = work.layer >= 0 && work.what != std::string("squared_norm");
+      events.push_back({slice.begin.host,
+                        fmt::format("  {}{}{}: {}", where, work.what, ahead, meaning),
+                        shown ? row_of(slice, layout) : ""});
+    }
+  }
+  std::optional<Booked> before;
+  for (const Booked& now : booked) {
+    for (const Kind kind : {Kind::parameters, Kind::gradients, Kind::communication}) {
+      const int k = static_cast<int>(kind);
+      const std::int64_t change = before ? now.bytes[k] - before->bytes[k] : 0;
+      if (change == 0 || now.step != 1) continue;
+      const char* const does = change > 0 ? "borrow" : "give back";
+      events.push_back({now.time, fmt::format("  {} {} bytes of {}: {} in use", does,
+                                              std::abs(change), name_of(kind), now.bytes[k])});
+    }
+    before = now;
+  }
+  std::ranges::stable_sort(events, {}, &Told::time);
+  return events;
+}
+
+/// Which work has a stream other than the one that computes.
+std::string beside(const Slices& taken) {
+  std::string text;
+  for (const auto& [stream, slices] : taken) {
+    std::set<std::string> works;
+    for (const Slice& slice : slices) {
+      if (slice.step == 1 && slice.work.sort != Work::Sort::wait) works.insert(slice.work.what);
+    }
+    if (&stream == &taken.front().first || stream == "compute" || works.empty()) continue;
+    text += fmt::format("{}{} on a stream of {} own\n", fmt::join(works, ", "),
+                        works.size() == 1 ? " is" : " are", works.size() == 1 ? "its" : "their");
+  }
+  const char* const order =
+      "told in the order in which the host asks for it; streams wait where they must\n\n";
+  return text.empty() ? "" : text + order;
+}
+
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  for (std::size_t at = 0, end; (end = text.find('\n', at)) != std::string::npos; at = end + 1) {
+    lines.push_back(text.substr(at, end - at));
+  }
+  return lines;
+}
+}  // namespace
+
+std::string holdings(const Layout& layout) {
+  std::string text = "which rank owns each element\n";
+  for (int l = 0; l < layout.layers(); ++l) {
+    const std::int64_t part = layout.layer_size(l) / layout.ranks();
+    const std::int64_t used = layout.layer_start(l + 1) - layout.layer_start(l);
+    text += fmt::format("  layer {}", l);
+    for (std::int64_t i = 0; i < layout.layer_size(l); ++i) {
+      text += i < used ? fmt::format("{:7}", i / part) : "    pad";
+    }
+    text += "\n";
+  }
+  text += "\nheld throughout, by each rank\n";
+  for (const auto& [kind, view] : Tensor::held) {
+    if (kind == Kind::data) continue;
+    text += fmt::format("  {:<14}{:>3} of {} in {}, {} bytes{}\n", name_of(kind), view.size,
+                        layout.full_size(), name_of(view.dtype), view.bytes(),
+                        view.device == Device::host ? ", on its host" : "");
+  }
+  return text;
+}
+
+std::string narration(const Slices& taken, const std::vector<Booked>& booked, const Layout& layout,
+                      Communicator& comm) {
+  const std::vector<Told> events = events_of(taken, booked, layout);
+  std::string mine;
+  for (const Told& event : events) mine += event.values + "\n";
+  std::vector<std::vector<std::string>> rows;  // by rank
+  for (const std::string& text : comm.gather(mine)) rows.push_back(lines_of(text));
+  std::string told;
+  std::set<std::vector<std::string>> known;  // rows that stand there already
+  for (std::size_t i = 0; i < events.size() && comm.rank == 0; ++i) {
+    told += events[i].sentence;
+    std::vector<std::string> all;
+    for (const auto& of_rank : rows) all.push_back(of_rank[i]);
+    const bool shows = !events[i].values.empty(), again = shows && !known.insert(all).second;
+    told += again ? " (as above)\n" : "\n";
+    if (!shows || again) continue;
+    if (comm.size > 1 && std::ranges::count(all, all.front()) == comm.size) {
+      told += "  all    " + all.front() + "\n";
+      continue;
+    }
+    for (int r = 0; r < comm.size; ++r) told += fmt::format("  rank {} {}\n", r, all[r]);
+  }
+  if (comm.rank == 0) told += "\n" + beside(taken);
+  return told;
+}
+}  // namespace zero
