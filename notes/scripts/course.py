@@ -39,9 +39,11 @@ def step_of(path):
         track, begin = names.get(event["tid"]), event["ts"] / 1e3
         if track in TRACKS and event["cat"] in ("compute", "collective"):
             what, layer = re.fullmatch(r"(\S+)(?: of layer (\d+))?", event["name"]).groups()
+            if what == "all_gather":
+                begin, begun = begun or begin, None
             found.append(Task(track, what, int(layer) if layer else None, event["args"]["phase"],
-                              begun if what == "all_gather" else begin,
-                              (event["ts"] + event["dur"]) / 1e3, event["args"]["step"] == number))
+                              begin, (event["ts"] + event["dur"]) / 1e3,
+                              event["args"]["step"] == number))
         elif event["cat"] == "copy":
             begun = begin  # a gather's first part: the own shard goes into the slot
     own = [task for task in found if task.own and task.what != "clear"]

@@ -1,0 +1,64 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Every command of ours that a page shows is accepted by its program: with --plan in place of ranks
+it ends with exit code 0; and what the answers' formulas give stands in the answers."""
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "notes/scripts"), str(ROOT / "tests/programs")]
+import answers  # noqa: E402
+from programs import options_of  # noqa: E402
+from tables import spaced  # noqa: E402
+
+COMMAND = re.compile(r"^(?:    |\$ )(?:mpirun (?:-\w+ )*-n (\d+) )?(build/(?:0\d_\w+/0\d_\w+|plan)\b"
+                     r"(?:.*\\\n)*.*)$", re.MULTILINE)
+
+
+def commands(page):
+    """(ranks, the program and its options) for each; 0: without a launcher."""
+    for ranks, words in COMMAND.findall(page.read_text()):
+        yield int(ranks or 0), words.replace("\\\n", " ").split("  #")[0].split()
+
+
+def refused(build, ranks, words):
+    """What the program says against it; empty where it takes it."""
+    asked = ["--ranks", str(ranks)] if ranks else []
+    if not words[0].endswith("/plan") and "--plan" not in words:
+        asked.append("--plan")
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run([words[0].replace("build", str(build), 1), *words[1:], *asked],
+                              cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    return done.stderr.strip() or f"exit code {done.returncode}" if done.returncode else ""
+
+
+def faults(build):
+    """Also that a misspelt option would be found."""
+    count = 0
+    for page in sorted([ROOT / "README.md", *ROOT.glob("0*/*.md"), *ROOT.glob("notes/*.md")]):
+        for ranks, words in commands(page):
+            count += 1
+            if why := refused(build, ranks, words):
+                yield f"{page.relative_to(ROOT)}: {' '.join(words)}: {why}"
+            if not refused(build, ranks, [*words, "--acumulate", "2"]):
+                yield f"{' '.join(words)}: a misspelt option is taken"
+    print(f"{count} commands of the pages are tried")
+    texts = answers.answers()
+    for number, _, _, _, _, formula in answers.FIGURES:
+        words = " ".join(texts[number][0].split())
+        if (result := answers.value(formula)) == int(result) and spaced(int(result)) not in words:
+            yield f"question {number}: {formula} = {spaced(int(result))} does not stand there"
+
+
+def main():
+    found = list(faults(Path(options_of(__doc__).build).resolve()))
+    print("\n".join(found) or "every command is taken")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
