@@ -66,7 +66,8 @@ def draw():
     ax.set_axis_off()
     y = 0
     for name, steps, ordered in (
-            ("A ring: what has come, and the own part added, goes on to the next rank", ring, False),
+            ("A ring: what has come, and the own part added, goes on to the next rank", ring,
+             False),
             ("Direct, as here: part p goes to rank p, which adds in rank order", direct, True)):
         messages = steps(RANKS)
         ax.text(0, y + 12, name, weight="bold", size=12)

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """Every command of ours that a page shows is accepted by its program: with --plan in place of ranks
-it ends with exit code 0; and what the answers' formulas give stands in the answers."""
+it ends with exit code 0. Of the questions also: what an answer's formula gives stands in it, and an
+edit takes the place of lines that are there."""
 import re
 import subprocess
 import sys
@@ -15,8 +16,9 @@ import answers  # noqa: E402
 from programs import options_of  # noqa: E402
 from tables import spaced  # noqa: E402
 
-COMMAND = re.compile(r"^(?:    |\$ )(?:mpirun (?:-\w+ )*-n (\d+) )?(build/(?:0\d_\w+/0\d_\w+|plan)\b"
-                     r"(?:.*\\\n)*.*)$", re.MULTILINE)
+EDIT = re.compile(r"```diff\n--- (\S+)\n((?:[-+ ].*\n)+)```")
+COMMAND = re.compile(r"^(?:    |\$ )(?:mpirun (?:-\w+ )*-n (\d+) )?"
+                     r"(build/(?:0\d_\w+/0\d_\w+|plan)\b(?:.*\\\n)*.*)$", re.MULTILINE)
 
 
 def commands(page):
@@ -36,6 +38,21 @@ def refused(build, ranks, words):
     return done.stderr.strip() or f"exit code {done.returncode}" if done.returncode else ""
 
 
+def answered():
+    """What does not hold of the answers to questions."""
+    texts = answers.answers()
+    for number, _, _, _, _, formula in answers.FIGURES:
+        words = " ".join(texts[number][0].split())
+        if (result := answers.value(formula)) == int(result) and spaced(int(result)) not in words:
+            yield f"question {number}: {formula} = {spaced(int(result))} does not stand there"
+    for number, (text, _) in texts.items():
+        for name, lines in EDIT.findall(text):
+            before = "".join(line[1:] for line in lines.splitlines(keepends=True)
+                             if line[0] in "- ")
+            if (ROOT / name).read_text().count(before) != 1:
+                yield f"question {number}: {name} has not these lines once:\n{before}"
+
+
 def faults(build):
     """Also that a misspelt option would be found."""
     count = 0
@@ -47,11 +64,7 @@ def faults(build):
             if not refused(build, ranks, [*words, "--acumulate", "2"]):
                 yield f"{' '.join(words)}: a misspelt option is taken"
     print(f"{count} commands of the pages are tried")
-    texts = answers.answers()
-    for number, _, _, _, _, formula in answers.FIGURES:
-        words = " ".join(texts[number][0].split())
-        if (result := answers.value(formula)) == int(result) and spaced(int(result)) not in words:
-            yield f"question {number}: {formula} = {spaced(int(result))} does not stand there"
+    yield from answered()
 
 
 def main():
