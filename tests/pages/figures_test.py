@@ -182,14 +182,13 @@ def words(name, fig):
             yield f"{name}: {a!r} and {b!r} overlap"
 
 
-def kept(name, fig, again, folder):
+def kept(name, fig, again, element, folder):
     """A file repeats to the byte; a page's element has its ids alone and none of a file's ink."""
     paths = [folder / f"{name}{i}.svg" for i in range(3)]
     for path, made in zip(paths, (fig, fig, again)):
         figures.save(made, path)
     if len({path.read_bytes() for path in paths}) != 1:
         yield f"{name}: drawn again it is another file"
-    element = figures.inline(fig)
     root = ElementTree.fromstring(element)
     if root.get("role") != "img" or not root.get("aria-label"):
         yield f"{name}: nothing to hear"
@@ -212,9 +211,10 @@ def every_figure(folder):
     yield from exchanges()
     ids, second = [], drawn(trace, step)
     for name, fig in drawn(trace, step).items():
-        yield from kept(name, fig, second[name], folder)
+        element = figures.inline(fig)
+        yield from kept(name, fig, second[name], element, folder)
         yield from words(name, fig)
-        ids += set(re.findall(r'\bid="([^"]*)', figures.inline(fig)))
+        ids += set(re.findall(r'\bid="([^"]*)', element))
     if len(ids) != len(set(ids)):
         yield "two figures of a page share an id"
 
