@@ -46,7 +46,7 @@ def step_of(path):
                               event["args"]["step"] == number))
         elif event["cat"] == "copy":
             begun = begin  # a gather's first part: the own shard goes into the slot
-    own = [task for task in found if task.own and task.what != "clear"]
+    own = [task for task in found if task.own and task.what in LETTERS]
     if not any(task.what == "all_gather" for task in own):
         raise Failure(f"{path}: step {number} gathers no layer")
     begin, end = min(task.begin for task in own), max(task.end for task in own)

@@ -87,7 +87,8 @@ def made_up_trace(path):
 def made_up_step(path):
     """Of two layers, gathered one ahead; each task 10 ms, or as long as it waits for another."""
     tasks = [  # track, begin, end, name, phase, step
-        (1, 4, 6, "adam of layer 1", "update", 8), (2, 4, 5, "copy of layer 0", "forward", 9),
+        (1, 2, 3, "load", "load", 9), (1, 3, 6, "adam of layer 1", "update", 8),
+        (2, 4, 5, "copy of layer 0", "forward", 9),
         (2, 5, 14, "all_gather of layer 0", "forward", 9),
         (2, 14, 24, "all_gather of layer 1", "forward", 9),
         (1, 14, 24, "forward of layer 0", "forward", 9),
