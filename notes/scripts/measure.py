@@ -16,15 +16,20 @@ from datetime import date
 from pathlib import Path
 
 sys.dont_write_bytecode = True
+import answers  # noqa: E402
 import cards  # noqa: E402
 import compare  # noqa: E402
+import course  # noqa: E402
+import exchange  # noqa: E402
 import figures  # noqa: E402
 import mountain  # noqa: E402
 import ownership  # noqa: E402
+import parallelism  # noqa: E402
 import tables  # noqa: E402
 from runs import CHAPTERS, Failure, Programs, first_line, machine, output_of  # noqa: E402
 from cards import ROOT  # noqa: E402
 
+TABLES = tables.TABLES | answers.TABLES
 FIGURES = ROOT / "notes" / "figures"
 LINKS = (0.25, 0.5, 1, 2, 5, 10, 20)  # Gbit/s
 LAUNCHERS = ("mpiexec.mpich", "mpiexec.hydra", "mpiexec.openmpi", "mpirun.openmpi", "mpiexec")
@@ -117,6 +122,26 @@ def draw_mountain(programs):
                          f"{tables.spaced(run.info['parameters'] // count)} parameters")
 
 
+def draw_step(programs):
+    """The link and the layers' size are such that most messages find computing beside them."""
+    path = programs.logs / "step.trace.json"
+    run = programs.run("06_zero3", 2, "--task", "mlp", "--layers", 4, "--width", 1024, "--batch",
+                       256, "--steps", 8, "--link", 2, "--trace", path)
+    slots = run.info["options"]["prefetch"] + 1
+    kinds = [run.memory[kind] for kind in ("parameters", "gradients")]
+    layer = (kinds[0]["peak"] - kinds[0]["resident"]) // slots
+    tasks = course.step_of(path)
+    for kind, borrowed in zip(kinds, list(zip(*course.in_use(course.lent(tasks, slots), slots,
+                                                             layer)))[1:]):
+        if kind["resident"] + max(borrowed) > kind["peak"]:
+            raise Failure(f"the trace has {max(borrowed)} bytes of whole layers, the ledger less")
+    state = run.memory["optimizer"]["resident"]
+    return course.draw(tasks, slots, [kind["resident"] for kind in kinds], layer,
+                       f"One of {run.ranks} ranks, {run.info['layers']} layers of "
+                       f"{tables.spaced(layer // 2)} parameters in bf16, 2 Gbit/s",
+                       f"{tables.mb(state)} MB of optimizer state")
+
+
 def draw_link(programs):
     """Two ranks: where they have a core each, a rank's sleep on the link helps no other."""
     def runs(chapter):
@@ -127,7 +152,9 @@ def draw_link(programs):
 
 
 DRAWN = {"layers": draw_layers, "ownership": draw_ownership, "mountain": draw_mountain,
-         "link": draw_link}
+         "link": draw_link, "step": draw_step,
+         **{picture.__name__: lambda programs, picture=picture: picture.draw()
+            for picture in (exchange, parallelism)}}
 
 
 def wanted(name, options):

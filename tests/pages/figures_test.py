@@ -12,9 +12,12 @@ from types import SimpleNamespace
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "notes/scripts"))
+import course  # noqa: E402
+import exchange  # noqa: E402
 import figures  # noqa: E402
 import mountain  # noqa: E402
 import ownership  # noqa: E402
+import parallelism  # noqa: E402
 from runs import CHAPTERS, KINDS  # noqa: E402
 
 # What is seen without one kind of cones, of linear RGB: Machado, Oliveira, Fernandes (2009).
@@ -81,6 +84,57 @@ def made_up_trace(path):
             ("update", [held])]
 
 
+def made_up_step(path):
+    """Of two layers, gathered one ahead; each task 10 ms, or as long as it waits for another."""
+    tasks = [  # track, begin, end, name, phase, step
+        (1, 2, 3, "load", "load", 9), (1, 3, 6, "adam of layer 1", "update", 8),
+        (2, 4, 5, "copy of layer 0", "forward", 9),
+        (2, 5, 14, "all_gather of layer 0", "forward", 9),
+        (2, 14, 24, "all_gather of layer 1", "forward", 9),
+        (1, 14, 24, "forward of layer 0", "forward", 9),
+        (2, 24, 34, "all_gather of layer 1", "backward", 9),
+        (1, 24, 34, "forward of layer 1", "forward", 9), (1, 34, 35, "loss", "forward", 9),
+        (2, 34, 44, "all_gather of layer 0", "backward", 9),
+        (1, 35, 55, "backward of layer 1", "backward", 9),
+        (2, 55, 65, "reduce_scatter of layer 1", "backward", 9),
+        (1, 55, 75, "backward of layer 0", "backward", 9),
+        (2, 75, 85, "reduce_scatter of layer 0", "backward", 9),
+        (1, 85, 86, "sums", "update", 9), (1, 86, 96, "adam of layer 0", "update", 9),
+        (1, 96, 104, "adam of layer 1", "update", 9)]
+    categories = {"all_gather": "collective", "reduce_scatter": "collective",
+                  "sums": "collective", "copy": "copy"}
+    events = [{"ph": "M", "tid": tid, "name": "thread_name", "args": {"name": name}}
+              for tid, name in enumerate(("host", *course.TRACKS))]
+    events += [{"ph": "X", "tid": 0, "cat": "step", "name": "step", "ts": 4000, "dur": 82000,
+                "args": {"step": 9}}]
+    events += [{"ph": "X", "tid": tid, "cat": categories.get(name.split()[0], "compute"),
+                "name": name, "ts": 1000 * begin, "dur": 1000 * (end - begin),
+                "args": {"step": step, "phase": phase}}
+               for tid, begin, end, name, phase, step in tasks]
+    path.write_text(json.dumps({"traceEvents": [event | {"pid": 0} for event in events]}))
+    return [(0, 0, 0, 20), (1, 1, 10, 30), (0, 1, 20, 51), (1, 0, 30, 71), (2, 1, 31, 61),
+            (3, 0, 51, 81)]
+
+
+def exchanges():
+    """Every rank sends one part a step, and in the end every part is added on its own rank."""
+    for name, steps, ordered in (("ring", exchange.ring, False),
+                                 ("direct", exchange.direct, True)):
+        for ranks in (2, 3, 4, 5):
+            messages = steps(ranks)
+            *_, held = exchange.course(ranks, messages, ordered)
+            everybody = list(range(ranks))
+            if any(sorted(sender for sender, _, _ in step) != everybody for step in messages):
+                yield f"{name} on {ranks} ranks: a rank does not send one part a step"
+            orders = [held[part][part] for part in everybody]
+            wanted = [everybody if ordered else
+                      [(part + 1 + i) % ranks for i in everybody] for part in everybody]
+            if len(messages) != ranks - 1 or orders != wanted:
+                yield f"{name} on {ranks} ranks: added are {orders}"
+            if any(held[rank][part] for rank in everybody for part in everybody if rank != part):
+                yield f"{name} on {ranks} ranks: something is left over"
+
+
 def made_up_run(chapter, link):
     """A step of 20 ms, and 6 bytes a parameter over the link after it."""
     return SimpleNamespace(
@@ -90,7 +144,7 @@ def made_up_run(chapter, link):
                  "traffic": {"phases": {"backward": {"counted": 3000000}}}})
 
 
-def drawn(trace):
+def drawn(trace, step):
     """Every figure of the notes, of made-up numbers."""
     points = [(count, 75, 75 - 109 / count, 75 - 59 / count) for count in (3, 6, 12, 24, 48)]
     shards = {chapter: [kind for kind, first in zip(KINDS, ("06", "05", "04")) if chapter >= first]
@@ -102,6 +156,10 @@ def drawn(trace):
         "mountain": mountain.draw([(chapter, "bf16", trace, 12345678 * (chapter > "07"))
                                    for chapter in CHAPTERS[1:]], 4,
                                   "16 layers of 262 656 parameters"),
+        "step": course.draw(course.step_of(step), 2, (4000000, 4000000), 2000000,
+                            "One of 2 ranks, 2 layers of 1 000 000 parameters in bf16, 2 Gbit/s",
+                            "24.00 MB of optimizer state"),
+        "exchange": exchange.draw(), "parallelism": parallelism.draw(),
         "link": figures.link([[made_up_run(chapter, link) for link in (0, 1, 4, 16)]
                               for chapter in CHAPTERS[2:]]),
     }
@@ -125,14 +183,13 @@ def words(name, fig):
             yield f"{name}: {a!r} and {b!r} overlap"
 
 
-def kept(name, fig, again, folder):
+def kept(name, fig, again, element, folder):
     """A file repeats to the byte; a page's element has its ids alone and none of a file's ink."""
     paths = [folder / f"{name}{i}.svg" for i in range(3)]
     for path, made in zip(paths, (fig, fig, again)):
         figures.save(made, path)
     if len({path.read_bytes() for path in paths}) != 1:
         yield f"{name}: drawn again it is another file"
-    element = figures.inline(fig)
     root = ElementTree.fromstring(element)
     if root.get("role") != "img" or not root.get("aria-label"):
         yield f"{name}: nothing to hear"
@@ -149,11 +206,16 @@ def every_figure(folder):
     trace = folder / "trace.json"
     if (expected := made_up_trace(trace)) != (found := mountain.step_of(trace)):
         yield f"a trace read as {found}, not {expected}"
-    ids, second = [], drawn(trace)
-    for name, fig in drawn(trace).items():
-        yield from kept(name, fig, second[name], folder)
+    step = folder / "step.json"
+    if (expected := made_up_step(step)) != (found := course.lent(course.step_of(step), 2)):
+        yield f"whole layers are {found}, not {expected}"
+    yield from exchanges()
+    ids, second = [], drawn(trace, step)
+    for name, fig in drawn(trace, step).items():
+        element = figures.inline(fig)
+        yield from kept(name, fig, second[name], element, folder)
         yield from words(name, fig)
-        ids += set(re.findall(r'\bid="([^"]*)', figures.inline(fig)))
+        ids += set(re.findall(r'\bid="([^"]*)', element))
     if len(ids) != len(set(ids)):
         yield "two figures of a page share an id"
 
