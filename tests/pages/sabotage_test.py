@@ -76,9 +76,12 @@ class Tree:
         shutil.copytree(ROOT, work, ignore=shutil.ignore_patterns("build", ".git", "__pycache__"))
         self.folder, self.tests = work, {}
         for name in names:
-            self.check(["meson", "setup", f"build-{name}", *SETUP[name]])
-            listed = self.check(["meson", "introspect", f"build-{name}", "--tests"])
-            self.tests[name] = {test["name"]: test for test in json.loads(listed)}
+            self.set_up(name)
+
+    def set_up(self, name):
+        self.check(["meson", "setup", f"build-{name}", *SETUP[name]])
+        listed = self.check(["meson", "introspect", f"build-{name}", "--tests"])
+        self.tests[name] = {test["name"]: test for test in json.loads(listed)}
 
     def check(self, command):
         done = subprocess.run(command, cwd=self.folder, text=True, errors="replace",
