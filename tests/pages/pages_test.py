@@ -42,7 +42,7 @@ def faults(page, sources, built, made):
                            for kind in (PATH, BUILT))
         missing = [link for link in LINK.findall(line)
                    if "://" not in link and not (page.parent / link).exists()]
-        missing += [path for path in paths if not any(ROOT.glob(path)) 
+        missing += [path for path in paths if not any(ROOT.glob(path))
                     and path.split("/")[0] not in made]
         missing += [name for name in FILE.findall(line) if name not in sources]
         missing += [path for path in in_build if path not in built]
