@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Tries the changes of notes/changing: in a copy of the tree, in which a page's diffs and commands
-have been followed, every test holds that the page names after `Now hold:`."""
+"""Tries the changes of notes/changing: in a copy of the tree, in which a page has been followed
+up to its `Now hold:`, every test holds that it names there."""
 import argparse
 import re
 import sys
@@ -13,8 +13,8 @@ from sabotage_test import ROOT, Sabotage, Tree
 NAMED = re.compile(r"Now hold:((?:\s+`[^`]+`,?)+)")
 
 
-def follow(page, tree):
-    for change in changes(page):
+def follow(text, tree):
+    for change in changes(text):
         if isinstance(change, Diff):
             old, new = tree.folder / change.old, tree.folder / change.new
             new.write_text(change.apply((new if new.exists() else old).read_text()))
@@ -22,11 +22,11 @@ def follow(page, tree):
             tree.check(["sh", "-ec", change])
 
 
-def faults(page, tests, work):
+def faults(page, named, work):
     tree = Tree(work, [])
-    follow(page, tree)
+    follow(named.string[:named.start()], tree)
     tree.set_up("plain")
-    for test in tests:
+    for test in re.findall("`([^`]+)`", named[1]):
         code, output = tree.run(Sabotage(page, "", "", "", test, "", "plain"))
         print(f"{page.name}: {test}: {output[-60:]}", flush=True)
         if code != 0 or "hung" in output:
@@ -40,12 +40,9 @@ def main():
     arguments = parser.parse_args()
     found, tried = [], 0
     for page in sorted((ROOT / "notes/changing").glob(f"*{arguments.only}*.md")):
-        named = NAMED.search(page.read_text())
-        tests = re.findall("`([^`]+)`", named[1]) if named else []
-        if not tests:
-            continue
-        tried += 1
-        found += faults(page, tests, arguments.work.resolve())
+        if named := NAMED.search(page.read_text()):
+            tried += 1
+            found += faults(page, named, arguments.work.resolve())
     print("\n".join(found) or f"{tried} changes tried")
     return 1 if found or not tried else 0
 

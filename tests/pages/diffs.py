@@ -38,8 +38,8 @@ class Diff:
 
 
 def changes(page):
-    """Its Diffs, and its commands as text, in their order."""
-    for block in BLOCK.finditer(page.read_text()):
+    """Of a page's text: its Diffs, and its commands as text, in their order."""
+    for block in BLOCK.finditer(page):
         if block["kind"] == "sh":
             yield block["lines"]
         for part in re.split(r"(?m)^@@\n", block["lines"]) if block["old"] else []:

@@ -56,7 +56,7 @@ def all_faults(page, sources, built):
     try:
         if page.parent.name == "changing":
             made = {file.split("/")[0] for file in
-                    changed_files(page, lambda file: (ROOT / file).read_text())
+                    changed_files(page.read_text(), lambda file: (ROOT / file).read_text())
                     if not (ROOT / file).exists()}
     except (OSError, ValueError) as error:
         yield f"{name}: {error}"
