@@ -74,11 +74,17 @@ class Tree:
     def __init__(self, work, names):
         shutil.rmtree(work, ignore_errors=True)
         shutil.copytree(ROOT, work, ignore=shutil.ignore_patterns("build", ".git", "__pycache__"))
-        self.folder, self.tests = work, {}
+        self.folder, self.tests, self.programs = work, {}, {}
         for name in names:
-            self.check(["meson", "setup", f"build-{name}", *SETUP[name]])
-            listed = self.check(["meson", "introspect", f"build-{name}", "--tests"])
-            self.tests[name] = {test["name"]: test for test in json.loads(listed)}
+            self.set_up(name)
+
+    def set_up(self, name):
+        self.check(["meson", "setup", f"build-{name}", *SETUP[name]])
+        tests, targets = (json.loads(self.check(["meson", "introspect", f"build-{name}", what]))
+                          for what in ("--tests", "--targets"))
+        self.tests[name] = {test["name"]: test for test in tests}
+        self.programs[name] = {os.path.relpath(file, self.folder / f"build-{name}")
+                               for target in targets for file in target["filename"]}
 
     def check(self, command):
         done = subprocess.run(command, cwd=self.folder, text=True, errors="replace",
@@ -93,9 +99,10 @@ class Tree:
         if sabotage.test not in self.tests[sabotage.build]:
             sys.exit(f"{sabotage.page}: there is no test \"{sabotage.test}\"")
         test = self.tests[sabotage.build][sabotage.test]
-        # Meson names programs by their place in the build folder, or from there
-        programs = [word.rpartition(f"/{build}/")[2].removeprefix("./")
-                    for word in test["cmd"] if word.startswith("./") or f"/{build}/" in word]
+        # Meson names programs by their place, or from the build folder on; none: build all
+        places = [os.path.relpath(self.folder / build / word, self.folder / build)
+                  for word in test["cmd"]]
+        programs = [place for place in places if place in self.programs[sabotage.build]]
         self.check(["ninja", "-C", build, *programs])
         # doctest separates filters by commas; a question mark stands for any character
         only = [f"--test-case={sabotage.case.replace(',', '?')}"] if build == "build-tsan" else []
