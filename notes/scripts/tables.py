@@ -3,14 +3,13 @@
 import itertools
 import re
 import sys
-import textwrap
 from fractions import Fraction
 
 import compare
 from cards import (ROOT, STATE, changed_lines, offloaded, sharded, state_formula,
                    traffic_formula)
-from plans import Plans, device_between, too_small
 from runs import CHAPTERS, KINDS, Failure, kinds_of, output_of
+from shown import check, fenced, one_card, output, phases, plan, told, too_large
 
 COUNTED = KINDS[:4]  # and communication: what the layer-count curve adds up
 
@@ -35,13 +34,6 @@ def percent(share):
 
 def spaced(count):
     return f"{count:,}".replace(",", " ")
-
-
-def fenced(text):
-    wide = [line for line in text.splitlines() if len(line) > 80]
-    if wide:
-        raise Failure(f"wider than 80 columns: {wide[0]}")
-    return f"```text\n{text.strip()}\n```"
 
 
 # ---- What the chapters' own formulas say -----------------------------------------------------
@@ -85,26 +77,6 @@ def results(programs):
             "in bf16. Bytes: of the rank that has most, in decimal MB; in 07 its device's.\nSent: "
             "elements by one rank in a step. Time: the median, of the slowest rank; the ranks "
             "share the cores.")
-
-
-def output(programs):
-    run = programs.run("05_zero2", 4, "--steps", 100, dtype="fp32")
-    return fenced(f"$ {run.shown}\n{run.printed}")
-
-
-def check(programs, chapter):
-    """What a chapter prints about bytes and traffic: the part that no clock enters."""
-    run = programs.run(chapter, 4, "--steps", 20)
-    first = re.search("^bytes (of a rank|on a device) ", run.printed, re.MULTILINE)
-    report = run.printed[first.start():run.printed.index("\nparameters ")]
-    return fenced(f"$ {run.shown}\n\n{report}")
-
-
-def plan(programs):
-    """Which chapter fits: the planner's own page."""
-    words = ["--params", "30e9", "--card", "80GB"]
-    return fenced(f"$ build/plan {' '.join(words)}\n\n"
-                  + output_of([str(programs.build / "plan"), *words]))
 
 
 # ---- The layer-count curve -------------------------------------------------------------------
@@ -174,14 +146,6 @@ def ledger(programs):
     count = runs[0].info["parameters"]
     return (table(head, rows) + f"\n\n`{runs[-1].shown}`: {spaced(count)} parameters in bf16, "
             f"16 bytes each are {mb(16 * count)} MB.")
-
-
-def phases(programs, chapter):
-    """What --memory prints, on the model of `ledger`."""
-    run = programs.run(chapter, 4, "--task", "mlp", "--layers", 16, "--width", 512,
-                       "--batch", 32, "--steps", 2, "--memory")
-    report = run.printed[run.printed.index("bytes in use on rank"):]
-    return f"{fenced(report[:report.index(chr(10) + 'parameters ')])}\n\n`{run.shown}`"
 
 
 def notebook(programs):
@@ -317,31 +281,7 @@ def bus(programs):
                   rows) + f"\n\n`{run.shown}`: each way {mb(copied)} MB a rank and step.")
 
 
-def too_large(programs):
-    """One device: 06 is refused, 07 runs."""
-    chapters = ("06_zero3", "07_offload")
-    plans = Plans(programs.build).ask(task="text", ranks=4, device="cpu")["chapters"]
-    reserved = {plan["name"]: plan["reserved"] for plan in plans}
-    size = device_between(*(reserved[chapter] for chapter in reversed(chapters)))
-    refused, fits = (programs.prepare(f"{chapter}_device.jsonl", chapter, 4, "--device-memory",
-                                      size, "--steps", 20) for chapter in chapters)
-    sentence = re.sub(r"(?<=\d) (?=\d)", "\u00a0", too_small(refused))  # a number is one word
-    sentence = textwrap.fill(sentence, 80, break_on_hyphens=False).replace("\u00a0", " ")
-    fits.execute()
-    first, last = map(fits.printed.index, ("bytes on a device", "\n\nelements sent"))
-    return fenced(f"$ {refused.shown}\n{sentence}\n\n$ {fits.shown}\n\n"
-                  + fits.printed[first:last])
-
-
-def one_card(programs):
-    """The planner on what a source says of 13 billion parameters."""
-    words = ["--params", "13e9", "--chapter", "07_offload", "--card", "80GB", "--host", "256GB"]
-    planned = output_of([str(programs.build / "plan"), *words])
-    held, sent, copied = map(planned.index, ("held by", "sent by", "copied by"))
-    return fenced(f"$ build/plan {' '.join(words)}\n...\n{planned[held:sent]}{planned[copied:]}")
-
-
 TABLES = {"map": chapter_map, "too large": too_large, "one card": one_card}
 TABLES |= {function.__name__: function for function in (
-    results, output, check, plan, layers, ledger, phases, notebook, traffic, padding, families,
+    results, output, check, told, plan, layers, ledger, phases, notebook, traffic, padding, families,
     skips, speed, schedule, link, bus)}
