@@ -96,7 +96,7 @@ class Program:
         return first_error(done.stderr, self.exercise) if done.returncode != 0 else ""
 
     def run(self, mpiexec, results):
-        late = PATIENCE * 4
+        late = PATIENCE * 6
         for ranks in RANKS:
             command = [mpiexec, "-n", str(ranks), str(self.path), str(ranks), "--reporters=xml"]
             more = {"PATIENCE": str(PATIENCE), "MPIEXEC_TIMEOUT": str(late),

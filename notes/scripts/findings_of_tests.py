@@ -5,7 +5,7 @@ import textwrap
 import xml.etree.ElementTree as ET
 from dataclasses import dataclass, field
 
-LINES, WIDTH = 24, 80
+WIDTH = 80
 # tests/ranks/ranks_main.cpp prints a failing rank's report under its name.
 REPORT = re.compile(r"^---- rank (\d+) of \d+\n(.*?</doctest>)", re.MULTILINE | re.DOTALL)
 ENDED = re.compile(r"^rank \d+/\d+.*?: (.*)$", re.MULTILINE)  # as common/run/failure.hpp says it
@@ -100,30 +100,41 @@ def columns(ranks, of):
     return " ".join(of(n) for n in ranks)
 
 
+def grouped(cases):
+    """Cases that say the same of different runs, "the run equals the replay: ...", as one."""
+    groups = {}
+    for case in cases:
+        groups.setdefault(case.name.partition(":")[0], []).append(case)
+    for same in groups.values():
+        ranks = [n for case in same for n in case.ranks]
+        findings = {about: line for case in reversed(same) for about, line in case.findings.items()}
+        more = f" (and {len(same) - 1} more such)" * (len(same) > 1)
+        yield Case(same[0].name + more, ranks, findings)
+
+
 def screen(results, room):
     """At most `room` lines."""
     lines = []
     for words, ranks in results.ended.items():
         lines += folded(f"Broken off on {', '.join(map(str, ranks))} ranks: {words}", "", 5)
     cases = sorted(results.cases.values(), key=lambda case: results.order.index(case.name))
+    last = [f"Test cases that hold: {results.count - len(cases)} of {results.count}."]
+    last *= bool(results.count and cases)
+    cases = list(grouped(cases))
     if cases:
         lines.append(f"{columns(results.ranks, str)}  ranks; x: fails")
-    held = results.count - len(cases)
-    last = [f"The other {held} test cases hold."] if results.count and cases else []
-    heads = [f"{columns(results.ranks, lambda n: 'x' if n in case.ranks else '.')}  {case.name}"
-             for case in cases]
-    spare = max(0, room - len(lines) - len(heads) - len(last))
-    # Everybody's first finding, in two lines at most, before anybody's second, in one.
-    shown, deepest = {case.name: [] for case in cases}, max(
-        (len(case.findings) for case in cases), default=0)
-    for depth in range(deepest):
-        for case in cases:
-            lines_of = list(case.findings.values())
-            if depth < len(lines_of) and (depth == 0 or NUMBERS.search(lines_of[depth])):
-                part = folded(lines_of[depth], " " * 7, 2 - (depth > 0))
-                if len(part) <= spare:
-                    shown[case.name] += part
-                    spare -= len(part)
-    for case, head in zip(cases, heads):
-        lines += [head[:WIDTH], *shown[case.name]]
+    spare = room - len(lines) - len(cases) - len(last)
+    # The first case, of bytes and elements, says three things before the others say their first.
+    turns = sorted((depth - 2 * (number == 0), number, line) for number, case in enumerate(cases)
+                   for depth, line in enumerate(case.findings.values())
+                   if depth == 0 or NUMBERS.search(line))
+    shown = {number: [] for number in range(len(cases))}
+    for _, number, line in turns:
+        part = folded(line, " " * 7, 1 if shown[number] else 2)
+        if len(part) <= spare:
+            shown[number] += part
+            spare -= len(part)
+    for number, case in enumerate(cases):
+        mark = columns(results.ranks, lambda n: "x" if n in case.ranks else ".")
+        lines += [f"{mark}  {case.name}"[:WIDTH], *shown[number]]
     return (lines + last)[:room]

@@ -5,6 +5,7 @@
 --all: every chapter's own trainer holds, the one before it does not, by numbers; a rank that leaves
 a collective out is waited for, and named. Without it nothing is run but what does not compile.
 """
+import signal
 import subprocess
 import sys
 import tempfile
@@ -79,7 +80,7 @@ def screens():
                 "       bytes of gradients held: 128 counted, 64 predicted (2 ranks, mlp fp32)",
                 ". x  bits",
                 "       loss of step number 2: 4.5 (40900000), expected 4 (40800000) (2 ranks,",
-                "         dtype fp32)", "The other 1 test cases hold."]
+                "         dtype fp32)", "Test cases that hold: 1 of 3."]
     if results.hold or found.screen(results, 20) != expected:
         yield f"a screen: {found.screen(results, 20)}"
     if len(found.screen(results, 4)) != 4:
@@ -127,6 +128,24 @@ def refused(options, folder):
     yield from trial.once(1, "The card is not 05_zero2's any more")
 
 
+def watched(options, folder):
+    """At every save the screen is drawn again, until Ctrl-C."""
+    trial = Trial(options, folder, *PAIRS[3])
+    wrong = trainers.source("05_zero2").replace("(g + k) / n", "g + k / n")
+    trial.write(wrong)  # is refused before anything is compiled
+    with subprocess.Popen([*trial.command, "--watch"], stdout=subprocess.PIPE, text=True) as job:
+        screens = 0
+        for line in job.stdout:
+            if "Save to run again" in line:
+                screens += 1
+                if screens == 3:
+                    job.send_signal(signal.SIGINT)
+                    break
+                trial.write(f"{wrong}// save {screens}\n")
+    if (screens, job.returncode) != (3, 130):
+        yield f"watching: {screens} screens, then {job.returncode}"
+
+
 def whole(options, folder):
     for before, after in PAIRS:
         trial = Trial(options, folder, before, after)
@@ -148,6 +167,7 @@ def problems(options, folder):
     yield from screens()
     yield from beginnings(options, folder / "hints")
     yield from refused(options, folder / "refused")
+    yield from watched(options, folder / "watched")
     if options.all:
         yield from whole(options, folder / "all")
 
