@@ -84,15 +84,17 @@ class Program:
 
     def build(self):
         """Empty where it went well, else the compiler's first error."""
+        english = os.environ | {"LC_ALL": "C"}  # first_error reads it
         jobs = [subprocess.Popen(command, cwd=self.exercise.build, stdin=subprocess.DEVNULL,
-                                 stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+                                 stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+                                 errors="replace", env=english)
                 for command in self.compiles]
         said = [job.communicate()[1] for job in jobs]
         for job, errors in zip(jobs, said):
             if job.returncode != 0:
                 return first_error(errors, self.exercise)
         done = subprocess.run(self.link, cwd=self.exercise.build, stdin=subprocess.DEVNULL,
-                              capture_output=True, text=True)
+                              capture_output=True, text=True, errors="replace", env=english)
         return first_error(done.stderr, self.exercise) if done.returncode != 0 else ""
 
     def run(self, mpiexec, results):
