@@ -24,7 +24,7 @@ PATH = re.compile(START + r"(?:common|tests|notes|0\d_\w+)/[\w./*-]*")
 FILE = re.compile(START + r"\w+\.(?:[ch]pp|cuh?|py|sh|md)\b")
 BUILT = re.compile(START + r"build/[\w./-]*")
 MADE = {f"build/{name}" for name in (
-    "", "asan", "build.ninja", "cpu", "demo", "log", "measure", "sabotage", "tsan")}
+    "", "asan", "build.ninja", "cpu", "demo", "exercise", "log", "measure", "sabotage", "tsan")}
 
 
 def programs_of(build):

@@ -4,6 +4,8 @@
 import contextlib
 import fcntl
 import json
+import os
+import pty
 import re
 import shutil
 import signal
@@ -22,7 +24,10 @@ from compare import unlike_recorded  # noqa: E402
 REFUSED = [
     ("lessons", 2, "unknown command 'lessons'"), ("lesson", 2, "name one chapter"),
     ("lesson 9", 2, "there is no chapter '9'; the first is 01, the last is 07"),
-    ("lesson 05 06", 2, "name one chapter"), ("doctor now", 2, "no options"),
+    ("lesson 05 06", 2, "name one chapter"), ("exercise", 2, "name one chapter"),
+    ("exercise 01", 2, "01 is the first chapter"), ("exercise 8", 2, "there is no chapter '8'"),
+    ("exercise 05 --fast", 2, "--once or --hint, not '--fast'"),
+    ("doctor now", 2, "no options"),
     ("test --fast", 2, "not '--fast'"), ("test --all --gpu", 2, "not '--all --gpu'"),
     ("demo --ranks", 2, "--ranks needs a value"), ("demo --ranks 0", 2, "not '0'"),
     ("demo --ranks 99999999999999999999", 2, "takes 1 to 999999"),
@@ -57,15 +62,42 @@ class Copy:
             yield f"{text}: not code {code} and '{words}': {done}"
 
 
+def lesson_lines(copy, number):
+    """What it tells a pipe, and in the same order a terminal of 80 columns, without its colours."""
+    primary, secondary = pty.openpty()
+    on_terminal = subprocess.Popen([copy.folder / "tutorial", "lesson", number], stdout=secondary,
+                                   env=os.environ | {"COLUMNS": "80"})
+    os.close(secondary)
+    told = b""
+    with contextlib.suppress(OSError):  # by which the end of a terminal is told
+        while part := os.read(primary, 1 << 16):
+            told += part
+    on_terminal.wait()
+    os.close(primary)
+    text = told.decode().replace("\r\n", "\n")
+    return copy(f"lesson {number}").stdout, re.sub(r"\033\[[\d;]*m", "", text), text
+
+
 def lessons(copy):
     for words in ("lesson 5", "lesson 05", "lesson 05_zero2/"):
         done = copy(words)
-        added = len(re.findall(r"^\+(?!\+\+ )", done.stdout, re.M))
-        removed = len(re.findall(r"^-(?!-- )", done.stdout, re.M))
-        count = (f"05_zero2/trainer.hpp: {added + removed} changed lines, {removed} removed and "
-                 f"{added} added")
-        if done.returncode != 0 or added == 0 or done.stdout.splitlines()[-1] != count:
+        picture, _, diff = done.stdout.partition("Left out are ")
+        added, removed = (len(re.findall(rf"^\{sign}", diff, re.M)) for sign in "+-")
+        left_out = int(diff.split()[0]) if diff else 0
+        last = re.fullmatch(r"05_zero2/trainer.hpp: (\d+) changed lines, (\d+) removed and "
+                            r"(\d+) added", done.stdout.splitlines()[-1])
+        if done.returncode != 0 or not last or left_out != 4 or added == 0 or \
+                added + removed + left_out != int(last[1]) != int(last[2]) + int(last[3]):
             yield f"{words}: {done}"
+        for line in ("  rank 1   ▄▄▄▄▄▄▄▄▄▄▄▄    ····▄▄▄▄····    ····████···· x3",
+                     "  changed                  ^^^^^^^^^^^^",
+                     "  bytes    24 + 8 + 48 = 80 a rank",
+                     "  sent     forward 0, backward A, update 1",
+                     "ZeRO-2: the gradients become a shard too"):
+            if line not in picture:
+                yield f"{words} does not say {line!r}"
+        if ".name = " in diff or "#include" in diff or "-  Tensor grads_;  // full\n" not in diff:
+            yield f"{words} shows what is no idea, or not what is one: {diff}"
     first, window, host = (copy(f"lesson {number}").stdout for number in (1, 6, 7))
     if (copy.folder / "01_adam/trainer.hpp").read_text() not in first:
         yield "lesson 1 does not show the whole trainer"
@@ -74,6 +106,14 @@ def lessons(copy):
     if (copy.folder / "07_offload/host.hpp").read_text() not in host or \
             "\n+    host_.finish();\n" not in host or "07_offload/trainer.hpp: " not in host:
         yield "lesson 7 does not show its new file and what has changed"
+    if "8 + 8 = 16 a rank, and 8 + 48 = 56 on its host" not in host:
+        yield "lesson 7 does not say what the host holds"
+    for number in ("02", "03", "04", "05", "06", "07"):
+        piped, folded, coloured = lesson_lines(copy, number)
+        wide = [line for line in folded.split("new file: ")[0].splitlines() if len(line) > 80]
+        if wide or "\033" in piped or "\033[32m+" not in coloured or \
+                "".join(folded.split()) != "".join(piped.split()):
+            yield f"lesson {number} on a terminal: {wide} {coloured}"
 
 
 def reports(copy):

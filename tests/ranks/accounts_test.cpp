@@ -5,6 +5,7 @@
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
+#include <cmath>
 #include <numeric>
 
 #include "report/report.hpp"
@@ -68,25 +69,32 @@ void begin_counts() {
   current_step = 0;
 }
 
+/// Every figure under the same two names: notes/scripts/findings_of_tests.py reads them.
+void check_count(const std::string& what, std::int64_t counted, std::int64_t predicted) {
+  INFO(what);
+  CHECK(counted == predicted);
+}
+
 void check_bytes(const Prediction& plan) {
   for (int kind = 0; kind < kind_count; ++kind) {
     for (const Place place : {Place::device, Place::host}) {
       const KindBytes& booked = ledger(place).of(static_cast<Kind>(kind));
       const auto& planned = (place == Place::host ? plan.on_host : plan.bytes)[kind];
-      INFO("bytes of kind ", std::string(name_of(static_cast<Kind>(kind))),
-           place == Place::host ? " on the host" : "");
-      CHECK(booked.resident == planned.resident);
-      CHECK(booked.reserved == planned.peak);
-      CHECK(booked.peak == planned.peak);
-      CHECK(booked.now == planned.resident);  // everything borrowed has come back
+      const std::string of = fmt::format("bytes of {}{} ", name_of(static_cast<Kind>(kind)),
+                                         place == Place::host ? " on the host" : "");
+      check_count(of + "held", booked.resident, planned.resident);
+      check_count(of + "reserved", booked.reserved, planned.peak);
+      check_count(of + "at the peak", booked.peak, planned.peak);
+      check_count(of + "after the run", booked.now, planned.resident);  // what is borrowed is back
     }
   }
 }
 
 void check_copies(const Prediction& plan, Prediction::Steps steps) {
   for (const Direction direction : {Direction::down, Direction::up}) {
-    INFO("bytes copied ", std::string(name_of(direction)));
-    CHECK(bus().of(direction) == plan.copied(direction, steps));
+    const std::string what = fmt::format("bytes copied {}", name_of(direction));
+    check_count(what, bus().of(direction), plan.copied(direction, steps));
+    INFO(what);
     const bool any = Trainer::chapter.offloads() && steps.all > steps.skipped;
     CHECK((bus().of(direction) > 0) == any);
   }
@@ -97,9 +105,9 @@ void check_phases(const Prediction& plan, const Recorder& recorder, int steps) {
   const std::vector<MemoryPhase> rows = memory_phases(recorder.booked(), steps);
   for (const MemoryPhase& row : rows) {
     for (int kind = 0; kind < kind_count; ++kind) {
-      INFO("bytes of ", std::string(name_of(static_cast<Kind>(kind))), " after ",
-           std::string(name_of(row.phase)), " of step ", row.step);
-      CHECK(row.bytes[kind] == plan.after[static_cast<int>(row.phase)][kind]);
+      check_count(fmt::format("bytes of {} after {} of step {}", name_of(static_cast<Kind>(kind)),
+                              name_of(row.phase), row.step),
+                  row.bytes[kind], plan.after[static_cast<int>(row.phase)][kind]);
     }
   }
   // Nothing is borrowed at the start: where parameters are a shard nobody ever has them whole.
@@ -112,12 +120,12 @@ void check_phases(const Prediction& plan, const Recorder& recorder, int steps) {
 void check_traffic(const Prediction& plan, Communicator& comm, Prediction::Steps steps) {
   const Sent& sent = comm.sent();
   for (const Phase phase : step_phases) {
-    INFO("elements sent in ", std::string(name_of(phase)));
-    CHECK(sent_in(sent, phase) == plan.sent(phase, steps));
+    check_count(fmt::format("elements sent in {}", name_of(phase)), sent_in(sent, phase),
+                plan.sent(phase, steps));
   }
-  CHECK(sent_in(sent, Phase::setup) == 0);
-  CHECK(over_ranks(comm, sent.padding) == plan.padding_sent(steps));
-  CHECK(sent.scalars == plan.scalars_sent(steps));
+  check_count("elements sent in setup", sent_in(sent, Phase::setup), 0);
+  check_count("elements of padding sent", over_ranks(comm, sent.padding), plan.padding_sent(steps));
+  check_count("scalars sent", sent.scalars, plan.scalars_sent(steps));
 }
 }  // namespace
 
@@ -166,7 +174,8 @@ TEST_CASE("state bytes are the formula's a parameter, times the padded size") {
     std::int64_t resident = 0;
     for (const Kind kind : kinds) resident += ledger(place).of(kind).resident;
     const double expected = a_parameter * static_cast<double>(part.layout.full_size());
-    CHECK(static_cast<double>(resident) == doctest::Approx(expected).epsilon(1e-12));
+    check_count(place == Place::host ? "bytes of state on the host" : "bytes of state", resident,
+                std::llround(expected));
   };
   const Chapter chapter = Trainer::chapter;
   const int n = ranks().size;

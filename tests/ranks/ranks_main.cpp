@@ -99,6 +99,10 @@ int main(int argc, char** argv) {
   }
   Command command;
   command.run = true;
+  // For who waits at a terminal: seconds without progress that end the job.
+  if (const char* patience = std::getenv("PATIENCE")) {
+    command.options.timeout = std::max(1, std::atoi(patience));
+  }
   command.options.device = on_gpus ? Device::cuda : Device::cpu;
   command.options.comm = way == "nccl" || way == "native" ? Comm::nccl : Comm::mpi;
   command.options.reduce = way == "native" ? Reduce::native : Reduce::ordered;

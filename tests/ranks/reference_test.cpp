@@ -97,6 +97,13 @@ bool within(double x, double low, double high, double roundings, double magnitud
   return low - off <= x && x <= high + off;
 }
 
+/// The same, checked.
+void check_within(const char* what, double x, double low, double high, double roundings,
+                  double magnitude) {
+  INFO(fmt::format("{} {}, expected {} to {}", what, x, low, high));
+  CHECK(within(x, low, high, roundings, magnitude));
+}
+
 /// The norm and the factor that the step's verdict names. The norm is rounded once, the factor too.
 void check_factor(const Options& o, const Verdict& verdict, const Intervals& gradient) {
   double least = 0, most = 0;
@@ -105,9 +112,9 @@ void check_factor(const Options& o, const Verdict& verdict, const Intervals& gra
     most += std::pow(g.magnitude(), 2);
   }
   const double scale = o.dtype == Dtype::fp16 ? o.loss_scale : 1, norm = verdict.grad_norm;
-  CHECK(within(norm, std::sqrt(least) / scale, std::sqrt(most) / scale, 1, norm));
+  check_within("norm", norm, std::sqrt(least) / scale, std::sqrt(most) / scale, 1, norm);
   const double factor = std::min(1.0, o.clip / norm) / scale;
-  CHECK(within(verdict.grad_factor, factor, factor, 2, factor));
+  check_within("factor", verdict.grad_factor, factor, factor, 2, factor);
 }
 
 /// The step from `before` to `after`, as the papers write Adam. Roundings of the momentum:
@@ -133,12 +140,12 @@ void check_update(const Options& o, int step, const State& before, const State& 
     const double least = std::max({gradient[i].low, -gradient[i].high, 0.0}) * factor;
     const double most = gradient[i].magnitude() * factor;
     const auto variance = [&](double g) { return o.beta2 * v + (1 - o.beta2) * g * g; };
-    CHECK(within(new_v, variance(least), variance(most), 6, variance(most)));
+    check_within("variance", new_v, variance(least), variance(most), 6, variance(most));
     // From the moments as they are: their errors have been judged.
     const double kept = w * (1 - o.lr * o.weight_decay);
     const double moved = o.lr / left1 * new_m / (std::sqrt(new_v / left2) + o.eps);
-    CHECK(
-        within(after.weights[i], kept - moved, kept - moved, 9, std::abs(kept) + std::abs(moved)));
+    check_within("weight", after.weights[i], kept - moved, kept - moved, 9,
+                 std::abs(kept) + std::abs(moved));
   }
   CHECK(seen > 0);  // a gradient that is wrong by 2^-14 of itself
 }
@@ -156,7 +163,7 @@ TEST_CASE("each step agrees with a double-precision reference from where it bega
       const auto [loss, gradient] = expected_step(o, before.weights, step);
       const Verdict verdict = part.step(step);
       const State after = state_of(part);
-      CHECK(within(verdict.loss, loss.low, loss.high, 1, loss.high));
+      check_within("loss", verdict.loss, loss.low, loss.high, 1, loss.high);
       check_factor(o, verdict, gradient);
       check_update(o, step, before, after, gradient, verdict.grad_factor);
       before = after;

@@ -156,13 +156,13 @@ Outcome replay(const Options& options, Family family, const MakeData& make) {
 }
 
 void check_same_bits(const std::vector<float>& ours, const std::vector<float>& expected,
-                     const char* what) {
+                     const char* what, int first) {
   const auto bits = [](float x) { return std::bit_cast<std::uint32_t>(x); };
   REQUIRE(ours.size() == expected.size());
   for (std::size_t i = 0; i < ours.size(); ++i) {
     if (bits(ours[i]) == bits(expected[i])) continue;
-    FAIL_CHECK(fmt::format("{} number {}: {} ({:08x}), expected {} ({:08x})", what, i, ours[i],
-                           bits(ours[i]), expected[i], bits(expected[i])));
+    FAIL_CHECK(fmt::format("{} number {}: {} ({:08x}), expected {} ({:08x})", what, first + i,
+                           ours[i], bits(ours[i]), expected[i], bits(expected[i])));
     return;  // the first difference says it
   }
 }
@@ -178,7 +178,7 @@ void check_same_run(const Outcome& ours, const Outcome& expected) {
       }
       return numbers;
     };
-    check_same_bits(of_steps(ours), of_steps(expected), what);
+    check_same_bits(of_steps(ours), of_steps(expected), what, 1);
   };
   check(&Verdict::loss, "loss of step");
   check(&Verdict::grad_norm, "norm of step");

@@ -16,8 +16,9 @@ inline Family family_of(const Chapter& chapter) {
 /// A run on as many ranks as the test has.
 Outcome replay(const Options& options, Family family, const MakeData& make);
 
-/// Every verdict and every number of the state, to the last bit.
+/// Every verdict and every number of the state, to the last bit. Of a difference the first number
+/// is told: elements are counted from 0, steps from 1.
 void check_same_run(const Outcome& ours, const Outcome& expected);
 void check_same_bits(const std::vector<float>& ours, const std::vector<float>& expected,
-                     const char* what);
+                     const char* what, int first = 0);
 }  // namespace zero::test

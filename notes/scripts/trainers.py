@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: MIT
+"""The chapters' trainers as text: what they are called, their cards, and what changes."""
+import difflib
+import re
+import sys
+import textwrap
+from dataclasses import dataclass
+from pathlib import Path
+
+from runs import Failure
+
+ROOT = Path(__file__).resolve().parents[2]
+CARD = re.compile(r"  static constexpr Chapter chapter\{\n(?:.*\n)*?  \};\n")
+BEGIN = "namespace zero {\n"  # what is above is the file's comment and its includes
+# A line that says which chapter this is: the file's comment, its includes, the card's name.
+NAMING = re.compile(r"//|#include |      \.name = ")
+COLOURS = {"-": "31", "+": "32", "@": "36", "!": "1;33"}  # ANSI's, by the sign of a line
+
+
+def source(chapter):
+    return (ROOT / chapter / "trainer.hpp").read_text()
+
+
+def card(text):
+    """The card in a trainer's text; empty where there is none."""
+    found = CARD.search(text)
+    return found[0] if found else ""
+
+
+def starting_point(before, after):
+    """The trainer of `before` under the comment, the includes and the card of `after`."""
+    old, new = source(before), source(after)
+    head, _, _ = new.partition(BEGIN)
+    _, _, body = old.partition(BEGIN)
+    return head + BEGIN + body.replace(card(old), card(new))
+
+
+@dataclass
+class Changes:
+    """The lines of a diff, each with its sign, and how many removed and added ones there are."""
+    lines: list
+    removed: int
+    added: int
+
+    @property
+    def count(self):
+        return self.removed + self.added
+
+
+def changes(old, new, name, leave_out=None):
+    """What differs between two texts, in hunks that begin with a line's number in `name`, which is
+    the new one. leave_out: lines that it matches are not looked at."""
+    texts = [[(number, line) for number, line in enumerate(text.splitlines(), 1)
+              if not (leave_out and leave_out.match(line))] for text in (old, new)]
+    a, b = ([line for _, line in text] for text in texts)
+    lines, removed, added = [], 0, 0
+    for group in difflib.SequenceMatcher(None, a, b).get_grouped_opcodes(3):
+        start = group[0][3]
+        lines.append(f"@@ {name}:{texts[1][start][0] if start < len(b) else len(b)}")
+        for tag, a0, a1, b0, b1 in group:
+            if tag == "equal":
+                lines += [" " + line for line in a[a0:a1]]
+                continue
+            removed, added = removed + a1 - a0, added + b1 - b0
+            lines += ["-" + line for line in a[a0:a1]] + ["+" + line for line in b[b0:b1]]
+    return Changes(lines, removed, added)
+
+
+def painted(text, sign):
+    """For a terminal, in the sign's colour."""
+    if not sys.stdout.isatty() or sign not in COLOURS:
+        return text
+    return f"\033[{COLOURS[sign]}m{text}\033[0m"
+
+
+def print_code(lines, width):
+    """Lines of code with their signs. A terminal narrower than they are gets them folded, a file
+    or a pipe as they are."""
+    for line in lines:
+        sign, code = line[:1], line[1:]
+        deep = " " * (len(code) - len(code.lstrip()) + 8)
+        fold = sys.stdout.isatty() and len(line) > width
+        parts = textwrap.wrap(code, width - 1, subsequent_indent=deep, break_long_words=False,
+                              break_on_hyphens=False) if fold else [code]
+        for part in parts:
+            print(painted((sign if part is parts[0] else " ") + part, sign))
+
+
+def page_of(chapter):
+    """Title and first paragraph of a chapter's page, without marks."""
+    text = (ROOT / chapter / "README.md").read_text()
+    found = re.match(r"# \d\d (.*)\n\n((?:.+\n)+)", text)
+    if not found:
+        raise Failure(f"{chapter}/README.md does not begin with a title and a paragraph")
+    return [re.sub(r"\[([^]]*)\]\([^)]*\)|[*`]", r"\1", " ".join(part.split()))
+            for part in found.groups()]
