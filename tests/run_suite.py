@@ -57,10 +57,10 @@ def passes(build, everything, gpu_alone):
         return Pass(name, build / name, [no_gpu, "-Ddebug=false", *setup],
                     ["--suite", "digests"], **{"targets": chapters} | how)
 
-    return [first, gpu, Pass("cpu", build / "cpu", [no_gpu]), Pass("asan", build / "asan", asan),
+    return [first, gpu, Pass("asan", build / "asan", asan),
             Pass("tsan", build / "tsan", tsan), Pass("long", build, [], ["--suite", "long"]),
-            # What must have no say in the bits: the compiler, its zeal, the instruction set.
-            digests("clang", needs=[clang], variables={"CXX": clang}),
+            # What must have no say in the bits: CUDA, the compiler, its zeal, the instruction set.
+            digests("cpu"), digests("clang", needs=[clang], variables={"CXX": clang}),
             digests("O1", "-Doptimization=1"),
             digests("arm64", f"--cross-file={ROOT / 'tests/arm64.ini'}", targets=chapters[:1],
                     needs=["aarch64-linux-gnu-g++", "qemu-aarch64-static"])]

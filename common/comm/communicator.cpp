@@ -134,12 +134,12 @@ std::vector<std::uint64_t> Communicator::gather(std::span<const std::uint64_t> v
   return all;
 }
 
-std::vector<std::string> Communicator::gather(const std::string& text) {
-  const std::uint64_t length = text.size();
+std::vector<std::string> Communicator::gather_texts(const std::string& mine) {
+  const std::uint64_t length = mine.size();
   const std::vector<std::uint64_t> lengths = gather({&length, 1});
   const std::size_t room = std::ranges::max(lengths) / sizeof(length) + 1;
   std::vector<std::uint64_t> padded(room);
-  std::memcpy(padded.data(), text.data(), text.size());
+  std::memcpy(padded.data(), mine.data(), mine.size());
   const std::vector<std::uint64_t> all = gather(padded);
   std::vector<std::string> texts;
   for (std::size_t r = 0; r < lengths.size(); ++r) {

@@ -67,7 +67,7 @@ class Communicator {
   /// task, or for reports, outside of steps, when the streams are idle.
   std::vector<std::uint64_t> gather(std::span<const std::uint64_t> values);
   /// Every rank's text; they may differ in length.
-  std::vector<std::string> gather(const std::string& text);
+  std::vector<std::string> gather_texts(const std::string& mine);
 
   /// Complete once the streams that carried the collectives are idle.
   const Sent& sent() const { return sent_; }

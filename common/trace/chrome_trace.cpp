@@ -140,7 +140,7 @@ std::string ChromeTrace::text(const std::vector<Booked>& booked, const char* cha
   }
 
   std::string all = R"({"displayTimeUnit":"ms","traceEvents":[)";
-  for (const std::string& of_rank : comm.gather(mine)) all += "\n" + of_rank;
+  for (const std::string& of_rank : comm.gather_texts(mine)) all += "\n" + of_rank;
   all.resize(all.size() - 2);  // the last comma
   Json errors = Json::array();
   for (const nanoseconds error : gather_times(comm, clock.error))

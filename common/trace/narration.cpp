@@ -156,7 +156,7 @@ std::string narration(const Slices& taken, const std::vector<Booked>& booked, co
   std::string mine;
   for (const Told& event : events) mine += event.values + "\n";
   std::vector<std::vector<std::string>> rows;  // by rank
-  for (const std::string& text : comm.gather(mine)) rows.push_back(lines_of(text));
+  for (const std::string& text : comm.gather_texts(mine)) rows.push_back(lines_of(text));
   std::string told;
   std::set<std::vector<std::string>> known;  // rows that stand there already
   for (std::size_t i = 0; i < events.size() && comm.rank == 0; ++i) {

@@ -11,7 +11,6 @@ import re
 import shlex
 import shutil
 import sys
-import textwrap
 from datetime import date
 from pathlib import Path
 
@@ -78,15 +77,6 @@ def stamp(runs):
         mpi = sorted({run.info["mpi"] for run in runs} - {None})
         where += f"; {' and '.join(map(str, ranks))} ranks, {', '.join(mpi)}"
     return f"\n\n*{where}; {date.today().isoformat()}, commit {commit()}.*"
-
-
-def counterexamples(_, name):
-    """Lines of code and tables of one of them: without its words, which the page has."""
-    printed = output_of([sys.executable, str(ROOT / "notes/counterexamples"), name])
-    return tables.fenced(textwrap.dedent("\n\n".join(printed.split("\n\n")[2:5])))
-
-
-TABLES = tables.TABLES | {"counterexamples": counterexamples}
 
 
 # ---- The figures: each function runs what it needs and answers one ----------------------------

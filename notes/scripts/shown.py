@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: MIT
 """What the pages show as it is printed: each function answers a block of a program's own lines."""
 import re
+import sys
 import textwrap
 
+from cards import ROOT
 from plans import Plans, device_between, too_small
 from runs import Failure, output_of
 
@@ -16,7 +18,15 @@ def fenced(text):
 
 def output(programs):
     run = programs.run("05_zero2", 4, "--steps", 100, dtype="fp32")
-    return fenced(f"$ {run.shown}\n{run.printed}")
+    return fenced(f"$ {run.shown}\n{run.printed}") + "\n\n" + fenced(
+        f"$ build/05_zero2/05_zero2 --dtype fp32 --plan --ranks 4\n...\n"
+        + formulas(programs, "05_zero2", "--dtype", "fp32"))
+
+
+def formulas(programs, chapter, *arguments):
+    """Where the predicted figures of a chapter on 4 ranks come from."""
+    planned = programs.plan(chapter, 4, *arguments)
+    return planned[planned.index("peaks in bytes"):]
 
 
 def check(programs, chapter):
@@ -25,20 +35,26 @@ def check(programs, chapter):
     run = programs.run(chapter, 4, "--steps", 20)
     first = re.search("^bytes (of a rank|on a device) ", run.printed, re.MULTILINE)
     report = run.printed[first.start():run.printed.index("\nparameters ")]
-    planned = programs.plan(chapter, 4)
-    return fenced(f"$ {run.shown}\n\n{report}\n{planned[planned.index('peaks in bytes'):]}")
+    return fenced(f"$ {run.shown}\n\n{report}\n{formulas(programs, chapter)}")
 
 
 def told(programs, chapter, phase, layer):
     """Of the step that --narrate tells, one phase, and of the layers one."""
     run = programs.run(chapter, 3, "--narrate")
+    programs.used.remove(run)  # no clock enters: it reads the same on every machine
     story = run.printed[run.printed.index(f"\n{phase}\n"):]
     lines = story[1:re.search(r"\n(?=\w|\n)", story[len(phase) + 1:]).start() + len(phase) + 1]
-    kept, wanted = [], True
+    kept, wanted, begun = [], True, False
     for line in lines.splitlines():
         if not line.startswith(("  rank", "  all ")):
-            wanted = re.match(r"  layer (\d+)", line) is None or line.startswith(f"  layer {layer} ")
+            named = re.match(r"  layer (\d+)", line)
+            wanted = named is None or named[1] == layer
+            begun |= named is not None and wanted
+        if begun and not wanted and phase != "update":
+            break  # from here on it is about another layer
         kept += [line] if wanted else []
+    while kept[-1].startswith("  borrow"):
+        kept.pop()
     return fenced(f"$ {run.shown}\n...\n" + "\n".join(kept) + "\n...")
 
 
@@ -77,7 +93,12 @@ def one_card(programs):
     """The planner on what a source says of 13 billion parameters."""
     words = ["--params", "13e9", "--chapter", "07_offload", "--card", "80GB", "--host", "256GB"]
     planned = output_of([str(programs.build / "plan"), *words])
-    held, sent, copied = map(planned.index, ("held by", "sent by", "copied by"))
-    fits, says = planned.index("\non a card"), planned.index("\nTake ")
-    return fenced(f"$ build/plan {' '.join(words)}\n...\n{planned[held:sent]}{planned[copied:fits]}"
-                  f"...{planned[says:]}")
+    row = r"(?m)^(?:held by|resident|reserved|on the host|copied by|  down|  up|Take)\b.*"
+    kept = re.findall(row + r"(?:\n(?=\d).*)?", planned)
+    return fenced(f"$ build/plan {' '.join(words)}\n...\n" + "\n".join(kept))
+
+
+def counterexamples(_, name):
+    """Lines of code and tables of one of them: without its words, which the page has."""
+    printed = output_of([sys.executable, str(ROOT / "notes/counterexamples"), name])
+    return fenced(textwrap.dedent("\n\n".join(printed.split("\n\n")[2:5])))

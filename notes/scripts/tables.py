@@ -9,7 +9,8 @@ import compare
 from cards import (ROOT, STATE, changed_lines, offloaded, sharded, state_formula,
                    traffic_formula)
 from runs import CHAPTERS, KINDS, Failure, kinds_of, output_of
-from shown import check, fenced, one_card, output, phases, plan, told, too_large
+from shown import (check, counterexamples, fenced, one_card, output, phases, plan, told,
+                   too_large)
 
 COUNTED = KINDS[:4]  # and communication: what the layer-count curve adds up
 
@@ -283,5 +284,5 @@ def bus(programs):
 
 TABLES = {"map": chapter_map, "too large": too_large, "one card": one_card}
 TABLES |= {function.__name__: function for function in (
-    results, output, check, told, plan, layers, ledger, phases, notebook, traffic, padding, families,
-    skips, speed, schedule, link, bus)}
+    results, output, check, told, counterexamples, plan, layers, ledger, phases, notebook, traffic,
+    padding, families, skips, speed, schedule, link, bus)}

@@ -37,6 +37,7 @@ BAD_WORDS = [
                "--steps 0x10, --layers 0, --layers 99999999, --batch 0, --accumulate 0, "
                "--width 0, --width 12, --task foo, --task 1, --device gpu, --device-memory 64, "
                "--device-memory 64mb, --device-memory -1MB"),
+    (CHAPTERS, "--narrate --quiet, --narrate --device cuda"),
     (CHAPTERS[:1], "--comm nccl"),
     (CHAPTERS[:2], "--dtype bf16, --loss-scale dynamic"),
     (CHAPTERS[:5], "--prefetch 1"),
@@ -55,15 +56,10 @@ BAD_OPTIONS = [(text, text.replace(" ", ", "), chapters)
     ("--task toy --width 8", "toy, --width"),
     ("--loss-scale 8", "--loss-scale, fp16", MIXED),
     ("--data text.txt --log text.txt", "--log, text.txt"),
-    ("--log nowhere/new.log", "--log, nowhere/new.log, No such file"),
-    ("--log folder", "--log, folder, directory"),
     ("--data text.txt --trace text.txt", "--trace, text.txt"),
     ("--narrate=5", "--narrate 5, 12, 13 and 2"),
-    ("--narrate --steps 2", "--narrate, leave out --steps"),
-    ("--narrate --task toy", "--narrate, leave out --task"),
-    ("--narrate --device cuda", "--narrate, leave out --device cuda"),
-    ("--trace nowhere/new.json", "--trace, nowhere/new.json, No such file"),
-    ("--trace folder", "--trace, folder, directory"),
+    *((f"{option} {file}", f"{option}, {file}, {why}") for option in ("--log", "--trace")
+      for file, why in (("nowhere/new.log", "No such file"), ("folder", "directory"))),
     ("--trace new.log --log new.log", "--trace, --log, new.log"),
 ]
 BAD_DATA = [(f"--data {name}", f"{name}, {why}") for name, why in (
