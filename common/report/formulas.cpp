@@ -39,9 +39,9 @@ std::string formulas(const Chapter& chapter, const Options& options, Device devi
   const WholeLayers whole = chapter.whole_layers(options.prefetch);
   const std::int64_t n = layout.ranks(), all = layout.full_size(), layer = layout.largest_layer();
   const std::int64_t w = bytes_of(options.dtype), uses = layout.layers() * options.accumulate;
-  std::string text;
+  std::string text = "peaks in bytes, and elements sent in a step, by the chapter's formulas\n";
   const auto line = [&](const std::string& what, const std::string& formula, std::int64_t figure) {
-    if (!formula.empty()) text += fmt::format("  {:<14}{} = {}\n", what, formula, grouped(figure));
+    if (!formula.empty()) text += fmt::format("  {:<20}{} = {}\n", what, formula, grouped(figure));
   };
   const auto bytes = [&](Kind kind, const std::string& formula) {
     line(name_of(kind), formula, plan.bytes[static_cast<int>(kind)].peak);
@@ -66,8 +66,8 @@ std::string formulas(const Chapter& chapter, const Options& options, Device devi
   if (chapter.offloads()) {
     const auto with_host = [&](Kind kind, std::int64_t each, double g, double k) {
       const double part = chapter.offload.bytes(0, g, k, static_cast<double>(n));
-      line(fmt::format("host {}", kind == Kind::optimizer ? "Adam's" : "staged"),
-           held(each, share(all, part, n), 0, 0), plan.on_host[static_cast<int>(kind)].peak);
+      line(fmt::format("host {}", name_of(kind)), held(each, share(all, part, n), 0, 0),
+           plan.on_host[static_cast<int>(kind)].peak);
     };
     with_host(Kind::optimizer, costs.optimizer, 0, 1);
     with_host(Kind::communication, costs.grads, 1, 0);

@@ -248,8 +248,7 @@ void print_prediction(const Chapter& chapter, const Options& options, Device dev
           fmt::format("{} x 1/{}", plan.copies[static_cast<int>(direction)], options.ranks));
     }
   }
-  fmt::print("\npeaks in bytes and elements sent, by the chapter's formulas\n{}",
-             formulas(chapter, options, device, layout));
+  fmt::print("\n{}", formulas(chapter, options, device, layout));
   if (options.device_memory == 0) return;
   const std::string missing = shortage(plan, options, device, layout, {asked_for(options)});
   fmt::print("\n{}\n", missing.empty() ? "fits into --device-memory" : missing);

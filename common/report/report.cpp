@@ -107,11 +107,9 @@ void print_told(const Run& run, const std::string& told, const Verdict& step) {
       run.chapter.name, run.layout.parameters(), name_of(o.dtype),
       counted(run.layout.ranks(), "rank"), fmt::join(model.widths, " -> "), o.batch * o.accumulate,
       o.batch * o.accumulate == 1 ? "" : "s", o.lr);
-  fmt::print(
-      "{}\n{}the mean loss is {:.5f}, the norm of the mean gradient {:.5f}\n\n"
-      "peaks in bytes and elements sent, by the chapter's formulas\n{}",
-      holdings(run.layout), told, step.loss, step.grad_norm,
-      formulas(run.chapter, o, run.choice.device, run.layout));
+  fmt::print("{}\n{}the mean loss is {:.5f}, the norm of the mean gradient {:.5f}\n\n{}",
+             holdings(run.layout), told, step.loss, step.grad_norm,
+             formulas(run.chapter, o, run.choice.device, run.layout));
 }
 
 void print_header(const Run& run, const Communicator& comm) {

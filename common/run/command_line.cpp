@@ -175,6 +175,8 @@ struct CommandLine {
     }
     throw_if(o.device == Device::cuda, usage, "--narrate reads numbers on the CPU: leave out {}",
              "--device cuda");
+    throw_if(o.dtype == Dtype::fp16, usage,
+             "--narrate tells gradients as they are, --dtype fp16 scales them: take bf16 or fp32");
     o.device = Device::cpu;
     o.task = Task::mlp, o.width = 2, o.layers = 2, o.steps = 1;
     if (!given("--batch")) o.batch = 1;
@@ -210,7 +212,7 @@ struct CommandLine {
     throw_if(given("--trace") && o.trace.empty(), usage, "--trace needs the name of a file");
     throw_if(!o.trace.empty() && o.trace == o.log, usage, "--trace and --log name one file, {}",
              o.log);
-    if (o.narrate > 0) settle_narration(given);
+    if (given("--narrate")) settle_narration(given);
     if (loss_scale != "dynamic") CLI::detail::lexical_cast(loss_scale, o.loss_scale);
     if (o.task == Task::toy) o.width = 128, o.layers = 2;
     if (o.task != Task::text) o.data.clear();

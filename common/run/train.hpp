@@ -21,7 +21,8 @@ template <class Trainer, class Process> int train(Process&& process, const Comma
   // A GPU's moments take events of its own, and a step of very many layers much memory, so there
   // only whoever asks for times pays for them.
   const bool traced = !options.trace.empty();
-  const bool asked = traced || Link{options.link, options.latency}.modelled();
+  const bool asked =
+      traced || options.narrate > 0 || Link{options.link, options.latency}.modelled();
   const bool cheap = choice.device == Device::cpu && layout.layers() * options.accumulate <= 4096;
   Stream::one_after_the_other = options.narrate > 0;
   Recorder recorder(asked || cheap, traced ? Recorder::traced_steps : 2, options.narrate > 0);

@@ -7,13 +7,16 @@
 #include <optional>
 #include <set>
 
+#include "memory/error.hpp"
+
 namespace zero {
 namespace {
-/// What is told at a moment: a sentence, and the values of this rank, which others may have too.
+/// What is told at a moment: a sentence, and this rank's values of a layer, which others may have.
 struct Told {
   Clock::time_point time;
   std::string sentence;
   std::string values{};
+  int layer = -1;
 };
 
 /// The layer's elements side by side: those of the view with their values, the others as dots.
@@ -27,7 +30,7 @@ std::string row_of(const Slice& slice, const Layout& layout) {
     } else if (at >= made.used) {
       row += "    pad";
     } else {
-      row += fmt::format("{:7.3f}", slice.values[at]);
+      row += fmt::format(" {:>6.3f}", slice.values[at]);
     }
   }
   return row;
@@ -44,7 +47,7 @@ std::string meaning_of(const Work& work, int ranks) {
       {"divide", "by the number of micro-batches"},
       {"squared_norm", "of the gradient, for the norm of all"},
       {"sums", ", the loss and that sum"},
-      {"adam", "the new weights"},
+      {"adam", "the new weights, in fp32"},
       {"copy", "its own part into that"},
       {"down", "to the host"},
       {"up", "to the device"}};
@@ -84,7 +87,7 @@ std::vector<Told> events_of(const Slices& taken, const std::vector<Booked>& book
       const bool shown = work.layer >= 0 && work.what != std::string("squared_norm");
       events.push_back({slice.begin.host,
                         fmt::format("  {}{}{}: {}", where, work.what, ahead, meaning),
-                        shown ? row_of(slice, layout) : ""});
+                        shown ? row_of(slice, layout) : "", work.layer});
     }
   }
   std::optional<Booked> before;
@@ -116,7 +119,7 @@ std::string beside(const Slices& taken) {
                         works.size() == 1 ? " is" : " are", works.size() == 1 ? "its" : "their");
   }
   const char* const order =
-      "told in the order in which the host asks for it; streams wait where they must\n\n";
+      "told in the order in which the host asks for it, which may be ahead of its use\n\n";
   return text.empty() ? "" : text + order;
 }
 
@@ -141,9 +144,15 @@ std::string holdings(const Layout& layout) {
     text += "\n";
   }
   text += "\nheld throughout, by each rank\n";
+  // In the order in which every trainer holds them; without mixed precision there is no master.
+  const std::array<const char*, 3> states{"master", "momentum", "variance"};
+  auto state =
+      states.end() - std::ranges::count(Tensor::held, Kind::optimizer, &Tensor::Held::kind);
   for (const auto& [kind, view] : Tensor::held) {
     if (kind == Kind::data) continue;
-    text += fmt::format("  {:<14}{:>3} of {} in {}, {} bytes{}\n", name_of(kind), view.size,
+    const bool of_adam = kind == Kind::optimizer;
+    const std::string what = name_of(kind) + (of_adam ? fmt::format(", {}", *state++) : "");
+    text += fmt::format("  {:<20}{:>3} of {} in {}, {} bytes{}\n", what, view.size,
                         layout.full_size(), name_of(view.dtype), view.bytes(),
                         view.device == Device::host ? ", on its host" : "");
   }
@@ -156,14 +165,18 @@ std::string narration(const Slices& taken, const std::vector<Booked>& booked, co
   std::string mine;
   for (const Told& event : events) mine += event.values + "\n";
   std::vector<std::vector<std::string>> rows;  // by rank
-  for (const std::string& text : comm.gather_texts(mine)) rows.push_back(lines_of(text));
-  std::string told;
-  std::set<std::vector<std::string>> known;  // rows that stand there already
+  for (const std::string& text : comm.gather_texts(mine)) {
+    rows.push_back(lines_of(text));
+    expect(rows.back().size() == rows.front().size(), "all ranks have as much to tell");
+  }
+  std::string told = comm.rank == 0 ? beside(taken) : "";
+  std::set<std::pair<int, std::vector<std::string>>> known;  // a layer's rows that stand there
   for (std::size_t i = 0; i < events.size() && comm.rank == 0; ++i) {
     told += events[i].sentence;
     std::vector<std::string> all;
     for (const auto& of_rank : rows) all.push_back(of_rank[i]);
-    const bool shows = !events[i].values.empty(), again = shows && !known.insert(all).second;
+    const bool shows = !events[i].values.empty(),
+               again = shows && !known.emplace(events[i].layer, all).second;
     told += again ? " (as above)\n" : "\n";
     if (!shows || again) continue;
     if (comm.size > 1 && std::ranges::count(all, all.front()) == comm.size) {
@@ -172,7 +185,6 @@ std::string narration(const Slices& taken, const std::vector<Booked>& booked, co
     }
     for (int r = 0; r < comm.size; ++r) told += fmt::format("  rank {} {}\n", r, all[r]);
   }
-  if (comm.rank == 0) told += "\n" + beside(taken);
   return told;
 }
 }  // namespace zero

@@ -34,7 +34,7 @@ def updates(wrong):
 def updates(right, wrong):
     first = [run.weights[1] - run.weights[0] for run in (right, wrong)]
     yield "weights that step 1 moves the other way", "", percent(first[0] * first[1] < 0)
-    yield "mean length of step 1, in learning rates", *(
+    yield "mean move of step 1, of all parameters", *(
         f"{abs(step).mean() / right.lr:.3f}" for step in first)
 
 
@@ -70,7 +70,7 @@ def moments(right, wrong):
     yield "largest m that is kept, after step 50", *(
         f"{run.seen['largest m'][-1]:.4f}" for run in (right, wrong))
     for t in (2, 12, 50):
-        yield f"shortest to longest step {t}, in learning rates", *(
+        yield f"5 % to 95 % of the lengths of step {t}", *(
             f"{low:.3f} to {high:.3f}" for low, high in
             (np.percentile(run.lengths(t), (5, 95)) for run in (right, wrong)))
 

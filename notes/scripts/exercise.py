@@ -7,6 +7,7 @@ trainer to build/exercise/NN, under the card of the other, and tells at every sa
 chapter's tests say of it. Exit code 0 means that everything holds, 1 not yet.
 """
 import argparse
+import fcntl
 import os
 import re
 import shlex
@@ -46,16 +47,17 @@ class Exercise:
         self.trainer.write_text(trainers.starting_point(self.before, self.after))
 
     def saved(self):
-        """When; None while an editor puts a new file in the place of the old one."""
+        """When, as what; None while an editor puts a new file in the place of the old one."""
         try:
-            return self.trainer.stat().st_mtime_ns
+            file = self.trainer.stat()
+            return file.st_mtime_ns, file.st_size, file.st_ino
         except FileNotFoundError:
             return None
 
     def card_changed(self):
         """The card is the task: tests hold a trainer to what its card claims."""
         mine, theirs = (trainers.card(text) for text in
-                        (self.trainer.read_text(), trainers.source(self.after)))
+                        (self.trainer.read_text(errors="replace"), trainers.source(self.after)))
         return mine.split() != theirs.split()
 
 
@@ -106,15 +108,17 @@ class Program:
             job = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                                    stderr=subprocess.STDOUT, text=True, errors="replace",
                                    env=os.environ | ENVIRONMENT | more)
+            code = None
             try:
                 printed, _ = job.communicate(timeout=late + 5)
+                code = job.returncode
             except subprocess.TimeoutExpired:
                 job.terminate()
                 printed, _ = job.communicate()
             except BaseException:
                 job.terminate()  # so that no rank outlives its launcher
                 raise
-            found.add_run(results, ranks, printed, late)
+            found.add_run(results, ranks, printed, code, late)
 
 
 def first_error(errors, exercise):
@@ -170,6 +174,12 @@ def head(exercise):
 
 
 def watch(exercise, programs, mpiexec, once):
+    lock = (exercise.folder / "lock").open("w")  # for as long as this runs
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        print(f"exercise: another one is trying {exercise.shown}: end it first", file=sys.stderr)
+        return 6
     while True:
         saved = exercise.saved()
         start = time.monotonic()

@@ -74,20 +74,26 @@ def add_report(results, ranks, xml):
             case.findings.setdefault(about, f"{line} ({', '.join([on, *where])})")
 
 
-def add_run(results, ranks, printed, patience):
-    """printed: all that a job of so many ranks said."""
-    reports = REPORT.findall(printed)
-    for _, xml in reports:
-        add_report(results, ranks, xml)
-    count = COUNT.search(printed)
+def add_run(results, ranks, printed, code, patience):
+    """printed: all that a job of so many ranks said; code: its exit code, None if no end came."""
+    unread = False
+    for _, xml in REPORT.findall(printed):
+        try:
+            add_report(results, ranks, xml)
+        except ET.ParseError:  # something else was printed into it
+            unread = True
+    count, said = COUNT.search(printed), ENDED.search(printed)
     if count:
         results.count = int(count[1])
-    else:
-        said = ENDED.search(printed)
-        words = said[1] if said else f"no end came in {patience} s"
-        if "SIG" in words:
-            words += ": memory is written where nothing lies; are sizes and dtypes right?"
-        results.ended.setdefault(words, []).append(ranks)
+    told = any(ranks in case.ranks for case in results.cases.values())
+    if count and not unread and (told or code == 0):
+        return
+    own = REPORT.sub("", printed).strip().splitlines()
+    words = said[1] if said else f"no end came in {patience} s" if code is None else \
+        f"ended with exit code {code}: {own[-1] if own else 'nothing was said'}"
+    if "SIG" in words:
+        words += ": memory is written where nothing lies; are sizes and dtypes right?"
+    results.ended.setdefault(words, []).append(ranks)
 
 
 def folded(text, indent, most):

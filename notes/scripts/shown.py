@@ -39,23 +39,15 @@ def check(programs, chapter):
 
 
 def told(programs, chapter, phase, layer):
-    """Of the step that --narrate tells, one phase, and of the layers one."""
+    """Of the step that --narrate tells one phase, up to the last that it says of that layer."""
     run = programs.run(chapter, 3, "--narrate")
-    programs.used.remove(run)  # no clock enters: it reads the same on every machine
-    story = run.printed[run.printed.index(f"\n{phase}\n"):]
-    lines = story[1:re.search(r"\n(?=\w|\n)", story[len(phase) + 1:]).start() + len(phase) + 1]
-    kept, wanted, begun = [], True, False
-    for line in lines.splitlines():
-        if not line.startswith(("  rank", "  all ")):
-            named = re.match(r"  layer (\d+)", line)
-            wanted = named is None or named[1] == layer
-            begun |= named is not None and wanted
-        if begun and not wanted and phase != "update":
-            break  # from here on it is about another layer
-        kept += [line] if wanted else []
-    while kept[-1].startswith("  borrow"):
-        kept.pop()
-    return fenced(f"$ {run.shown}\n...\n" + "\n".join(kept) + "\n...")
+    programs.used.remove(run)  # no clock enters
+    story = run.printed[run.printed.index(f"\n{phase}\n") + 1:]
+    lines = re.split(r"\n(?=\w|\n)", story)[0].splitlines()
+    last = max(i for i, line in enumerate(lines) if line.startswith(f"  layer {layer} ")) + 1
+    while last < len(lines) and lines[last].startswith(("  rank", "  all ", "  give back")):
+        last += 1
+    return fenced(f"$ {run.shown}\n...\n" + "\n".join([*lines[:last], "..."]))
 
 
 def plan(programs):

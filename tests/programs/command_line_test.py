@@ -45,7 +45,7 @@ BAD_WORDS = [
     (CHAPTERS[:6], "--bus 1, --pageable"),
     ([OFFLOAD], "--bus -1, --bus fast"),
     (ON_RANKS, "--comm ib, --reduce fast, --timeout 0, --timeout 86401, --check-every -1"),
-    (MIXED, "--dtype fp64, --dtype 2"),
+    (MIXED, "--dtype fp64, --dtype 2, --narrate --dtype fp16"),
 ]
 # Other wrong ones, the words that the sentence contains, the chapters asked (default: all).
 BAD_OPTIONS = [(text, text.replace(" ", ", "), chapters)
@@ -57,7 +57,7 @@ BAD_OPTIONS = [(text, text.replace(" ", ", "), chapters)
     ("--loss-scale 8", "--loss-scale, fp16", MIXED),
     ("--data text.txt --log text.txt", "--log, text.txt"),
     ("--data text.txt --trace text.txt", "--trace, text.txt"),
-    ("--narrate=5", "--narrate 5, 12, 13 and 2"),
+    *((f"--narrate={n}", f"--narrate {n}, 12, 13 and 2") for n in (5, 0, -1)),
     *((f"{option} {file}", f"{option}, {file}, {why}") for option in ("--log", "--trace")
       for file, why in (("nowhere/new.log", "No such file"), ("folder", "directory"))),
     ("--trace new.log --log new.log", "--trace, --log, new.log"),

@@ -70,12 +70,12 @@ class Trial:
 def screens():
     """Of made-up reports: what fails, where, by how much; and what has broken off."""
     results = found.Results([1, 2])
-    found.add_run(results, 1, "3 test cases on 1 ranks: passed\n", 9)
+    found.add_run(results, 1, "3 test cases on 1 ranks: passed\n", 0, 9)
     if not results.hold or results.count != 3:
         yield f"a run that passes: {results}"
     found.add_run(results, 2, REPORT.format(rank=0, ranks=2, got=128)
                   + REPORT.format(rank=1, ranks=2, got=96)
-                  + "3 test cases on 2 ranks: failed\n", 9)
+                  + "3 test cases on 2 ranks: failed\n", 1, 9)
     expected = ["1 2  ranks; x: fails", ". x  bytes",
                 "       bytes of gradients held: 128 counted, 64 predicted (2 ranks, mlp fp32)",
                 ". x  bits",
@@ -85,11 +85,16 @@ def screens():
         yield f"a screen: {found.screen(results, 20)}"
     if len(found.screen(results, 4)) != 4:
         yield "a low screen is too high"
-    for said, told in {"rank 1/2: all-gather has waited\n": "Broken off on 2 ranks: all-gather has",
-                       "rank 0/2 on a: exception: SIGABRT\n": "memory is written",
-                       "": "no end came in 9 s"}.items():
+    broken = REPORT.format(rank=0, ranks=2, got=128).replace("<TestCase", "mine <", 1)
+    for said, code, told in (
+            ("rank 1/2: all-gather has waited\n", 4, "Broken off on 2 ranks: all-gather has"),
+            ("rank 0/2 on a: exception: SIGABRT\n", 134, "memory is written"),
+            ("", None, "no end came in 9 s"),
+            ("There are not enough slots\n", 1, "exit code 1: There are not enough slots"),
+            ("3 test cases on 2 ranks: failed\n", 1, "exit code 1: 3 test cases on 2 ranks"),
+            (broken + "3 test cases on 2 ranks: failed\n", 1, "exit code 1: 3 test cases")):
         results = found.Results([2])
-        found.add_run(results, 2, said, 9)
+        found.add_run(results, 2, said, code, 9)
         if results.hold or told not in " ".join(found.screen(results, 20)):
             yield f"after {said!r}: {found.screen(results, 20)}"
 

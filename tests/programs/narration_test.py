@@ -86,14 +86,31 @@ def check_counts(events, printed, ranks):
         expect((max(in_use), in_use[-1]) == (peak, resident), f"{kind}: {in_use} in {printed}")
 
 
+def check_owners(events, ranks, sizes):
+    """Of a mean a rank has its own part alone, with the padding that belongs to it."""
+    for event in events:
+        if event.work != "reduce_scatter":
+            continue
+        used, part = sizes[int(event.layer)], -(-sizes[int(event.layer)] // ranks)
+        for rank, cells in event.rows.items():
+            for i, cell in enumerate(cells):
+                kind = "\u00b7" if i // part != rank else "pad" if i >= used else "number"
+                expect(cell == kind or kind == "number" and value(cell) is not None,
+                       f"{event.line}: {kind} expected at {i} of rank {rank}: {cells}")
+
+
 def check_formulas(printed):
     """Each is right arithmetic, and its result stands in the table."""
     found = re.findall(r"(?m)^  ((?:in )?\w+(?: \S+)?) +(\d[\d x/+()]*) = ([\d ]+)$", printed)
     for name, formula, figure in found:
         made = eval(re.sub(r"(?<=\d) (?=\d{3})", "", formula).replace("x", "*"))
         expect(made == int(figure.replace(" ", "")), f"{name}: {formula} = {figure}")
-        row = re.search(rf"(?m)^  {name.removeprefix('in ')} +(\d+) +(\d+)", printed)
-        expect(row is None or row[1] == row[2] == figure, f"{name}: {figure} in {printed}")
+        device, _, host = printed.partition("\non its host\n")
+        where, row = device + host, name.removeprefix("in ")
+        if row.startswith("host "):
+            where, row = host, row.removeprefix("host ")
+        row = re.search(rf"(?m)^  {row} +(\d+) +(\d+)", where)
+        expect(row and row[1] == row[2] == figure, f"{name}: {figure} in {printed}")
     expect(len(found) >= 4, f"formulas expected: {printed}")
 
 
@@ -152,6 +169,7 @@ def check(programs, chapter, ranks, size, dtype, micro_batches, prefetch):
         expect(row == [str(i // part) for i in range(used)] + ["pad"] * (n * part - used), f"{row}")
     events = story_of(printed, n)
     check_counts(events, printed, n)
+    check_owners(events, n, SIZES[size])
     check_formulas(printed)
     checked = check_numbers(events, n, dtype, micro_batches)
     expect(micro_batches > 1 or checked > 0, f"numbers expected: {printed}")

@@ -69,7 +69,7 @@ class Test:
         outcome = self.programs.run(0, chapter, "--plan", "--device", "cpu", "--ranks", ranks,
                                     *model.split(), *only.split())
         rows, place = {}, ""  # two columns of 24 characters beside the names
-        for line in outcome.out.splitlines():
+        for line in outcome.out.partition("\npeaks in bytes")[0].splitlines():
             cells = [cell.replace(" ", "") for cell in (line[26:50], line[50:])]
             place = "host " if line == "on its host" else place if line else ""
             rows[place + line[:26].strip()] = [int(cell) for cell in cells if cell.isdecimal()]

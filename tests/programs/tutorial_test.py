@@ -87,7 +87,7 @@ def lessons(copy):
         last = re.fullmatch(r"05_zero2/trainer.hpp: (\d+) changed lines, (\d+) removed and "
                             r"(\d+) added", done.stdout.splitlines()[-1])
         if done.returncode != 0 or not last or left_out != 4 or added == 0 or \
-                added + removed + left_out != int(last[1]) != int(last[2]) + int(last[3]):
+                not added + removed + left_out == int(last[1]) == int(last[2]) + int(last[3]):
             yield f"{words}: {done}"
         for line in ("  rank 1   ▄▄▄▄▄▄▄▄▄▄▄▄    ····▄▄▄▄····    ····████···· x3",
                      "  changed                  ^^^^^^^^^^^^",

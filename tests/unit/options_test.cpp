@@ -93,6 +93,7 @@ Values defaults(const Chapter& chapter) {
   values.merge(Values{{"weight-decay", 0.0}, {"clip", 0.0}, {"seed", std::uint64_t{1}}});
   values.merge(Values{{"log", ""}, {"quiet", false}, {"timeout", 60}});
   values.merge(Values{{"trace", ""}, {"memory", false}, {"device-memory", std::int64_t{0}}});
+  values["narrate"] = 0;
   if (chapter.ranks) values.merge(Values{{"comm", "auto"}, {"reduce", "ordered"}});
   if (chapter.ranks) values.merge(Values{{"check-every", 0}, {"link", 0.0}, {"latency", 0.0}});
   if (chapter.mixed_precision) values.merge(Values{{"dtype", "bf16"}, {"loss-scale", "dynamic"}});
