@@ -161,7 +161,8 @@ def judge(exercise, programs, mpiexec, room):
     return True, [f"All {count} test cases hold on {', '.join(map(str, RANKS))} ranks: "
                   f"this is {exercise.after}.",
                   "Beside the chapter's own:",
-                  f"  diff -u {exercise.shown} {exercise.after}/trainer.hpp"]
+                  f"  diff -u {exercise.shown} \\",
+                  f"    {exercise.after}/trainer.hpp"]
 
 
 def head(exercise):

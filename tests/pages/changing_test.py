@@ -39,8 +39,9 @@ def main():
     parser.add_argument("--only", default="", help="pages whose name contains this")
     arguments = parser.parse_args()
     found, tried = [], 0
-    for page in sorted((ROOT / "notes/changing").glob(f"*{arguments.only}*.md")):
-        if named := NAMED.search(page.read_text()):
+    for page in sorted((ROOT / "notes/changing").glob("*.md")):
+        named = NAMED.search(page.read_text())
+        if named and arguments.only in page.name:
             tried += 1
             found += faults(page, named, arguments.work.resolve())
     print("\n".join(found) or f"{tried} changes tried")
