@@ -48,7 +48,7 @@ class Trial:
     def __init__(self, options, folder, before, after):
         self.trainer = folder / after[:2] / after / "trainer.hpp"
         self.before, self.after = before, after
-        self.place = os.path.relpath(folder)  # a reader: build/exercise
+        self.place = os.path.relpath(folder)  # as it is told; a reader's is build/exercise
         self.command = [sys.executable, ROOT / "notes/scripts/exercise.py", before, after,
                         "--build", options.build, "--mpiexec", options.mpiexec, "--out", folder]
 
