@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// How much of the communication of chapter 06, or of 07, for whose folder this is compiled, hides
-// behind its computation, on one GPU and without a second process: the peer is a model. What it
+// How much of the communication of chapter 06, or of 07, with which this is linked, hides behind its computation, on one GPU and without a second process: the peer is a model. What it
 // costs the GPU is real, copies to the host and back and the mean; the exchange between the two
 // copies is a wait, as long as a link of a chosen bandwidth would take. That bandwidth is chosen so
 // that communication takes --share of the time that computation takes. All times are the GPU's own:
@@ -21,15 +20,15 @@
 
 #include "compute/cuda/cuda_kernels.hpp"
 #include "compute/modelled_time.hpp"
+#include "tests/chapter_under_test.hpp"
 #include "trace/overlap.hpp"
-#include "trainer.hpp"
 
-namespace zero {
+namespace zero::test {
 namespace {
 constexpr int layers = 16;
 constexpr int gathers_a_step = 2 * layers;
 constexpr int warm_up = 2;  // steps
-constexpr bool offloads = Trainer::chapter.offloads();
+const bool offloads = chapter.offloads();
 
 enum class Judge { nothing, counts, all };
 
@@ -181,11 +180,11 @@ Outcome run(const Setting& setting, int prefetch, double bytes_per_second) {
   int priority = 0;  // of messages
   Communicator comm(0, 2, std::make_unique<ModelledLink>(priority, bytes_per_second, half),
                     Device::cuda, options.dtype, layout.largest_layer());
-  Trainer trainer(options, Device::cuda, layout, comm);
+  const auto trainer = make_trainer(options, Device::cuda, layout, comm);
   std::vector<Times> steps;
   for (int step = 0; step < warm_up + setting.steps; ++step) {
-    trainer.step(data, step);
-    trainer.synchronise();
+    trainer->step(data, step);
+    trainer->synchronise();
     const Slices slices = recorder.take();
     if (step >= warm_up) steps.push_back(times_of(slices));
   }
@@ -210,7 +209,7 @@ double calibrated(const Setting& setting) {
 
 void print_head(const Setting& setting, double bytes_per_second) {
   fmt::print("{} on {}: {} layers of width {}, batch {}, bf16, rank 0 of 2\n",
-             Trainer::chapter.name, memory_of(Device::cuda).words(), layers, setting.width,
+             chapter.name, memory_of(Device::cuda).words(), layers, setting.width,
              setting.batch);
   fmt::print("The peer is modelled: real copies to the host and back, {:.4g} MB/s between.\n",
              bytes_per_second / 1e6);
@@ -226,7 +225,7 @@ void print_row(int prefetch, const Outcome& outcome) {
   fmt::print("{:>8}{:>9.2f}{:>9.2f}{:>9.2f}{:>9.2f}{:>9.2f}{:>9.3f}{:>9.0f}", prefetch, times.step,
              times.compute, times.gathers, times.reduce_scatters, times.exposed,
              outcome.exposed_share(), times.hidden);
-  fmt::print(offloads ? "{:>9.0f}\n" : "\n", times.down_hidden);
+  fmt::print("{}\n", offloads ? fmt::format("{:>9.0f}", times.down_hidden) : "");
 }
 
 bool holds(bool condition, const std::string& what) {
@@ -288,10 +287,10 @@ bool read(int argc, char** argv, Setting& setting) {
   return true;
 }
 }  // namespace
-}  // namespace zero
+}  // namespace zero::test
 
 int main(int argc, char** argv) {
-  using namespace zero;
+  using namespace zero::test;
   Setting setting;
   if (!read(argc, argv, setting)) {
     fmt::print(
@@ -300,7 +299,7 @@ int main(int argc, char** argv) {
         argv[0]);
     return 2;
   }
-  const Gpus gpus = visible_gpus();
+  const zero::Gpus gpus = zero::visible_gpus();
   if (gpus.count == 0) {
     fmt::print("{}\n", gpus.why_none);
     return 77;

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: MIT
-// A run in which one stream is always late, for the chapter whose folder this is compiled against.
+// A run in which one stream is always late.
 #pragma once
 #include <doctest/doctest.h>
 
 #include "tests/ranks/replay.hpp"
 #include "tests/unit/checks.hpp"
-#include "trainer.hpp"
-
 namespace zero::test {
 inline constexpr std::chrono::milliseconds late_by{2};
 
@@ -27,7 +25,7 @@ inline void check_equal_replay(int prefetch) {
       const Options options = schedule_options(prefetch, dtype, micro_batches);
       const MakeData make =
           poisoned_data(options, 3 * micro_batches * ranks().size * options.batch - 1);
-      const Outcome outcome = run<Trainer>(options, make);
+      const Outcome outcome = run(options, make);
       check_same_run(outcome, replay(options, Family::every_micro_batch, make));
       for (int s = 0; s < options.steps; ++s) CHECK(outcome.verdicts[s].skipped == (s == 2));
     }
