@@ -18,6 +18,7 @@ MIXED = CHAPTERS[2:]
 WINDOW = CHAPTERS[5:]  # with --prefetch
 OFFLOAD = CHAPTERS[6]
 USAGE, DATA, COMMUNICATION, NUMERICS, RESOURCES = 2, 3, 4, 5, 6  # exit codes
+SKIPPED = 77  # the exit code by which Meson knows it
 
 # What a launcher says of its own when a job ends with an error. A block of Open MPI's stands
 # between two lines of dashes, one of MPICH's between two lines of equals signs.

@@ -331,7 +331,7 @@ def test_gradients_go_down_beside_backward(traced, way):
     """All but the first layer's, the last to come."""
     steps = 4 if way else TRACED
     trace, _ = traced(2, "07_offload", "--task", "mlp", "--layers", LAYERS, "--steps", steps,
-                      *SLOW_BUS, *(ON_SIMULATED if way else ON_CPU))
+                      *SLOW_BUS, *(ON_SIMULATED if way else ON_CPU), **LATE_KERNELS)
     seen = []
     for rank in trace.ranks:
         backward = [s for s in trace.of(rank, "compute") if s.name.startswith("backward")]
