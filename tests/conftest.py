@@ -1,31 +1,58 @@
 # SPDX-License-Identifier: MIT
-"""What tests of the programs from outside share: where the build and its launcher are."""
+"""What tests of the programs from outside share: where they are, and a folder to run them in."""
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent / "programs"))
-from programs import Programs  # noqa: E402
-
-SKIPPED = 77  # the exit code by which Meson knows it
+pytest.register_assert_rewrite("expected")
+from programs import SKIPPED, Programs  # noqa: E402
 
 
 def pytest_addoption(parser):
     parser.addoption("--build", help="the folder with the seven programs")
     parser.addoption("--mpiexec", help="the launcher of their MPI")
     parser.addoption("--prefix", default="", help="of the programs' names: simulated_gpu_")
+    parser.addoption("--ranks", type=int, default=3, help="on how many the same run is tried")
+    parser.addoption("--injector", help="injector.cpp, compiled: what makes faults")
+    parser.addoption("--failing", nargs="+", help="chapters' tests on ranks, of which one fails")
+    parser.addoption("--emulator", default="", help="what starts the programs of another machine")
 
 
 @pytest.fixture(scope="session")
 def programs(request):
     """The programs of the build, and the launcher they need."""
     option = request.config.getoption
-    return Programs(option("--build"), option("--mpiexec"), prefix=option("--prefix"))
+    return Programs(option("--build"), option("--mpiexec"), option("--prefix"),
+                    option("--emulator"))
+
+
+@pytest.fixture(scope="session")
+def gpu(programs):
+    """The programs, where they find a GPU, a true or a simulated one."""
+    if why := programs.why_no_gpu():
+        pytest.skip(why)
+    return programs
+
+
+@pytest.fixture(scope="session")
+def injector(request):
+    return request.config.getoption("--injector")
+
+
+@pytest.fixture
+def folder():
+    """Nothing is left of it, which pytest's own would keep."""
+    with tempfile.TemporaryDirectory(prefix="zero_") as made:
+        yield Path(made)
 
 
 def pytest_sessionfinish(session, exitstatus):
-    """Where every test was skipped, Meson is to know it."""
-    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    if exitstatus == 0 and "passed" not in reporter.stats:
+    """Where every test was skipped, Meson is to know it, and the reason comes last."""
+    stats = session.config.pluginmanager.get_plugin("terminalreporter").stats
+    if exitstatus == 0 and "passed" not in stats:
         session.exitstatus = SKIPPED
+        reason = stats["skipped"][-1].longrepr[2].removeprefix("Skipped: ")
+        session.config.add_cleanup(lambda: print(reason))
