@@ -23,10 +23,12 @@ class Job:
         self.patience = arguments.timeout * (1 if len(os.sched_getaffinity(0)) > 1 else 2)
         # A simulated GPU stops with its process, perhaps in work of the step before. What a GPU
         # was given is known, not for whom it waits.
+        # It tells the seconds that have really passed, on a busy machine a few more.
+        waited = "|".join(map(str, range(self.patience, self.patience + SECONDS)))
         self.stands = re.compile(
             rf"rank 0/2: step ({'2|' if how == 'stopped' else ''}3), (forward|backward|update): "
             r"(reduce_scatter of layer \d+|all_gather of layer \d+|the ranks' sums.*) "
-            rf"on stream (compute|communication) has waited {self.patience} s: "
+            rf"on stream (compute|communication) has waited ({waited}) s: "
             r"a rank is stuck or gone, or a step takes longer than --timeout allows")
         start = time.monotonic()
         done = subprocess.run([arguments.mpiexec, "-n", "2", OWN_HOST, program, how,
