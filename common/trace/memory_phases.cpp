@@ -31,4 +31,15 @@ std::vector<MemoryPhase> memory_phases(std::span<const Booked> booked, int steps
   }
   return rows;
 }
+
+Footprint footprint(Device device) {
+  const ProcessBytes process = process_bytes();
+  const std::int64_t tensors = ledger().reserved();
+  if (device == Device::cuda) {
+    DeviceMemory& gpu = memory_of(device);
+    return {process, tensors, 0, gpu.total() - gpu.available() - tensors};
+  }
+  const std::int64_t all = tensors + ledger(Place::host).reserved();
+  return {process, all, rounding_so_far, process.anonymous - all - rounding_so_far};
+}
 }  // namespace zero

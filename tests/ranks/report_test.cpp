@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // What the log's summary says of ranks that differ.
-#include "report/memory_tables.hpp"
+#include "report/summary.hpp"
 
 #include <unistd.h>
 
