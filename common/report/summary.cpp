@@ -26,23 +26,6 @@ Json bytes_json(Place place, const std::array<Prediction::Bytes, kind_count>& pr
   return rows;
 }
 
-/// Of all kinds; of the process, above its peak before the run; beyond: in use on a GPU beside what
-/// is reserved, its context, cuBLAS, NCCL. None on the CPU, nor where other ranks may use the same.
-Json total_json(const Run& run, const Json& kinds, int ranks) {
-  std::int64_t resident = 0;
-  for (const Json& kind : kinds) resident += kind["resident"].get<std::int64_t>();
-  Json beyond;
-  if (run.choice.device == Device::cuda && ranks == 1) {
-    DeviceMemory& gpu = memory_of(Device::cuda);
-    beyond = gpu.total() - gpu.available() - ledger().reserved();
-  }
-  return {{"resident", resident},
-          {"reserved", ledger().reserved()},
-          {"peak", ledger().peak_of_total()},
-          {"process_peak", process_bytes().peak - run.footprints[0].process.peak},
-          {"beyond", beyond}};
-}
-
 Json phases_json(const Run& run, const Prediction& predicted, int steps, int rank) {
   Json rows;
   for (const MemoryPhase& at : memory_phases(run.recorder.booked(), steps)) {
@@ -61,21 +44,19 @@ Json phases_json(const Run& run, const Prediction& predicted, int steps, int ran
   return rows;
 }
 
-Json process_json(const Run& run, int rank) {
+Json process_json(const Run& run, const Footprint& end, int rank) {
   const bool gpu = run.choice.device == Device::cuda;
-  const Footprint end = footprint(run.choice.device);
   const auto& [before, messages, trainer] = run.footprints;
-  const std::int64_t total = !gpu                      ? end.process.peak
-                             : run.choice.sharing == 1 ? end.tensors + end.other
-                                                       : 0;
+  // Of a GPU nobody says which of its ranks takes what.
+  const std::int64_t total = gpu && run.choice.sharing > 1 ? 0 : end.total;
   Json rows = {{"tensors, as reserved", end.tensors},
                {"what fills their huge pages", end.rounding},
                {"before the run", before.other},
                {"taken with data and messages", messages.other - before.other},
                {"taken with the trainer", trainer.other - messages.other},
                {"taken in the steps", end.other - trainer.other},
-               {"mapped files: code, libraries", gpu ? 0 : end.process.files},
-               {"shared with other ranks", gpu ? 0 : end.process.shared}};
+               {"mapped files: code, libraries", end.files},
+               {"shared with other ranks", end.shared}};
   std::int64_t rest = total;
   for (const Json& bytes : rows) rest -= bytes.get<std::int64_t>();
   rows[unexplained] = rest;
@@ -133,12 +114,22 @@ double median_ms(std::vector<std::chrono::microseconds> times) {
 
 Json counted_on_device(const Run& run, const Prediction& predicted, Prediction::Steps steps,
                        const std::vector<OverlapTimes>& times, const Communicator& comm) {
-  Json mine = {{"process", process_json(run, comm.rank)},
-               {"memory", bytes_json(Place::device, predicted.bytes)},
-               {"phases", phases_json(run, predicted, static_cast<int>(steps.all), comm.rank)},
-               {"traffic", traffic_json(predicted, steps, times, comm)}};
-  mine["memory"]["total"] = total_json(run, mine["memory"], comm.size);
-  return mine;
+  const Footprint end = footprint(run.choice.device);
+  Json memory = bytes_json(Place::device, predicted.bytes);
+  std::int64_t resident = 0;
+  for (const Json& kind : memory) resident += kind["resident"].get<std::int64_t>();
+  // In use on a GPU beside what is reserved: its context, cuBLAS, NCCL. None on the CPU, nor where
+  // other ranks may use the same GPU.
+  const bool alone = run.choice.device == Device::cuda && comm.size == 1;
+  memory["total"] = {{"resident", resident},
+                     {"reserved", ledger().reserved()},
+                     {"peak", ledger().peak_of_total()},
+                     {"process_peak", end.peak - run.footprints[0].peak},
+                     {"beyond", alone ? Json(end.other) : Json()}};
+  return {{"process", process_json(run, end, comm.rank)},
+          {"memory", memory},
+          {"phases", phases_json(run, predicted, static_cast<int>(steps.all), comm.rank)},
+          {"traffic", traffic_json(predicted, steps, times, comm)}};
 }
 
 Json counted_on_host(const Prediction& predicted, Prediction::Steps steps,
@@ -219,42 +210,48 @@ void check_counts(const Json& summary) {
 }
 
 namespace {
-/// Of what passes, its sum and its times in a step, where there are any.
+/// Empty where there is none.
+std::string cell(const Json& row, const char* figure) {
+  const Json number = row.value(figure, Json());
+  if (number.is_number_float()) return fmt::format("{:.2f}", number.get<double>());
+  return number.is_number() ? grouped(number) : "";
+}
+
+void print_held(const std::string& name, const Json& row) {
+  fmt::print("  {:<16}{:>15}{:>15}{:>15}{:>15}\n", name, cell(row, "predicted"), cell(row, "peak"),
+             cell(row, "resident"), cell(row, "reserved"));
+}
+
 void print_passed(const std::string& name, const Json& row) {
-  const Json& figure = row["counted"];
-  const auto time = [&](const char* key) {
-    return row.value(key, Json()).is_null() ? "" : fmt::format("{:.2f}", row[key].get<double>());
-  };
-  fmt::print("  {:<18}{:>17}{:>17}{:>13}{:>12}\n", name, grouped(row["predicted"]),
-             figure.is_null() ? "by formula" : grouped(figure), time("exposed_ms"),
-             time("hidden_ms"));
+  const std::string counted = row["counted"].is_null() ? "by formula" : cell(row, "counted");
+  fmt::print("  {:<18}{:>17}{:>17}{:>13}{:>12}\n", name, cell(row, "predicted"), counted,
+             cell(row, "exposed_ms"), cell(row, "hidden_ms"));
 }
 
-/// In at most 12 columns: from a thousand million on without spaces.
-std::string cell(const Json& bytes) {
-  const std::string spaced = grouped(bytes);
-  return spaced.size() <= 12 ? spaced : bytes.dump();
+void print_passed_head(const char* what, const char* times) {
+  fmt::print("\n{:<54}{:>25}\n{:<20}{:>17}{:>17}{:>13}{:>12}\n", what, times, "", "predicted",
+             "counted", "exposed", "hidden");
 }
 
-/// shown: a row for each column of the table, null for an empty one.
-void print_step(const std::vector<Json>& shown) {
+/// Of a step's phases, for the first step with the start before them.
+void print_step(std::span<const Json> rows) {
+  const int width = rows.size() == phase_count ? 15 : 15 + 13;
   const auto line = [&](const std::string& label, const std::string& figure) {
-    fmt::print("{:<15}", label);
-    for (const Json& row : shown) {
-      fmt::print("{:>13}", row.is_null() ? "" : cell(row.at(Pointer(figure))));
+    fmt::print("{:<{}}", label, width);
+    for (const Json& row : rows) {
+      const Json& held = row.at(Pointer(figure));
+      const std::string spaced = held.is_string() ? held.get<std::string>() : grouped(held);
+      // From a thousand million on without spaces: in at most 12 columns.
+      fmt::print("{:>13}", spaced.size() <= 12 ? spaced : held.dump());
     }
     fmt::print("\n");
   };
-  fmt::print("\n{:<15}", fmt::format("step {}, after", shown.back()["step"].get<int>()));
-  for (const Json& row : shown) {
-    fmt::print("{:>13}", row.is_null() ? "" : row["phase"].get<std::string>());
-  }
   fmt::print("\n");
-  for (const auto& [kind, bytes] : shown.back()["bytes"].items()) {
-    const auto has = [&, &kind = kind](const Json& row) {
-      return !row.is_null() && row["bytes"][kind] != 0;
-    };
-    if (std::ranges::any_of(shown, has)) line("  " + kind, "/bytes/" + kind);
+  line(fmt::format("step {}, after", rows.back()["step"].get<int>()), "/phase");
+  for (int k = 0; k < kind_count; ++k) {
+    const std::string kind = name_of(static_cast<Kind>(k));
+    const auto held = [&](const Json& row) { return row["bytes"][kind] != 0; };
+    if (std::ranges::any_of(rows, held)) line("  " + kind, "/bytes/" + kind);
   }
   line("  all together", "/in_use");
   line("  change", "/change");
@@ -266,61 +263,44 @@ void print_step(const std::vector<Json>& shown) {
 
 void print_tables(const Json& summary, bool alone) {
   const bool host = summary.contains("host_memory");
-  const auto print_bytes = [&](const char* name, const Json& bytes) {
-    fmt::print("  {:<16}", name);
-    for (const char* figure : {"predicted", "peak", "resident", "reserved"}) {
-      fmt::print("{:>15}", bytes.contains(figure) ? grouped(bytes[figure]) : "");
-    }
-    fmt::print("\n");
-  };
   fmt::print("\n{:<18}{:>15}{:>15}{:>15}{:>15}\n", host ? "bytes on a device" : "bytes of a rank",
              "predicted", "peak", "resident", "reserved");
-  for (const auto& [name, bytes] : summary["memory"].items()) {
-    if (name == name_of(Kind::workspace) && bytes["reserved"] == 0) continue;  // a GPU's alone
-    print_bytes(name == "total" ? "all together" : name.c_str(), bytes);
+  for (const auto& [name, row] : summary["memory"].items()) {
+    if (name == name_of(Kind::workspace) && row["reserved"] == 0) continue;  // a GPU's alone
+    print_held(name == "total" ? "all together" : name, row);
   }
   if (const Json& beyond = summary["memory"]["total"]["beyond"]; !beyond.is_null()) {
     fmt::print("  {:<61}{:>15}\n", "beyond the formulas: context, libraries", grouped(beyond));
   }
   if (host) {
     fmt::print("on its host\n");
-    for (const auto& [name, bytes] : summary["host_memory"].items()) {
-      print_bytes(name.c_str(), bytes);
-    }
+    for (const auto& [name, row] : summary["host_memory"].items()) print_held(name, row);
   }
-  const auto print_head = [](const char* what, const char* times) {
-    fmt::print("\n{:<54}{:>25}\n{:<20}{:>17}{:>17}{:>13}{:>12}\n", what, times, "", "predicted",
-               "counted", "exposed", "hidden");
-  };
   if (!alone) {
-    print_head("elements sent in all steps", "ms of messages in a step");
     const Json& traffic = summary["traffic"];
-    for (const auto& [name, sent] : traffic["phases"].items()) print_passed(name, sent);
+    print_passed_head("elements sent in all steps", "ms of messages in a step");
+    for (const auto& [phase, row] : traffic["phases"].items()) print_passed(phase, row);
     print_passed("padding, all ranks", traffic["padding"]);
     print_passed("scalars", traffic["scalars"]);
   }
   if (!host) return;
-  print_head("bytes copied in all steps", "ms of copies in a step");
+  print_passed_head("bytes copied in all steps", "ms of copies in a step");
   print_passed("down, gradients", summary["bus"]["down"]);
   print_passed("up, parameters", summary["bus"]["up"]);
 }
 
 void print_memory(const Json& summary) {
-  const Json& phases = summary["phases"];
-  fmt::print("\nbytes in use on rank {}, and on all ranks together\n",
-             phases[0]["rank"].get<int>());
-  std::vector<Json> shown;
+  const std::vector<Json> rows = summary["phases"];
+  fmt::print("\nbytes in use on rank {}, and on all ranks together\n", rows[0]["rank"].get<int>());
+  print_step(std::span(rows).first(phase_count));
+  if (rows.size() > phase_count) print_step(std::span(rows).subspan(phase_count));
   int equal = 0, all = 0;
-  for (const Json& row : phases) {
-    shown.push_back(row);
+  for (const Json& row : rows) {
     for (const auto& [kind, bytes] : row["bytes"].items()) {
       const Json& formula = row["predicted"][kind];
       all += bytes != 0 || formula != 0;
       equal += bytes != 0 && bytes == formula;
     }
-    if (shown.size() < phase_count) continue;
-    print_step(shown);
-    shown = {Json()};  // no start
   }
   fmt::print("\nafter a phase, by kind: {} of {} figures equal the chapter's formulas\n", equal,
              all);
@@ -329,10 +309,12 @@ void print_memory(const Json& summary) {
   fmt::print("\nbytes {} of rank {}, by the {}\n",
              process["gpu"] ? "in use on the GPU" : "at the peak of the process",
              process["rank"].get<int>(), process["gpu"] ? "driver" : "system");
+  const auto print_bytes = [](const std::string& name, const Json& bytes) {
+    fmt::print("  {:<48}{:>15}\n", name, grouped(bytes));
+  };
   for (const auto& [name, bytes] : process["rows"].items()) {
-    const bool told = bytes != 0 || name == unexplained;
-    if (told) fmt::print("  {:<48}{:>15}\n", name, grouped(bytes));
+    if (bytes != 0 || name == unexplained) print_bytes(name, bytes);
   }
-  fmt::print("  {:<48}{:>15}\n", "all together", grouped(process["total"]));
+  print_bytes("all together", process["total"]);
 }
 }  // namespace zero

@@ -36,10 +36,11 @@ Footprint footprint(Device device) {
   const ProcessBytes process = process_bytes();
   const std::int64_t tensors = ledger().reserved();
   if (device == Device::cuda) {
-    DeviceMemory& gpu = memory_of(device);
-    return {process, tensors, 0, gpu.total() - gpu.available() - tensors};
+    const std::int64_t in_use = gpu_memory().total() - gpu_memory().available();
+    return {process.peak, in_use, tensors, 0, in_use - tensors};
   }
   const std::int64_t all = tensors + ledger(Place::host).reserved();
-  return {process, all, rounding_so_far, process.anonymous - all - rounding_so_far};
+  const std::int64_t other = process.anonymous - all - rounding_so_far;
+  return {process.peak, process.peak, all, rounding_so_far, other, process.files, process.shared};
 }
 }  // namespace zero
