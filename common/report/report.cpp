@@ -9,7 +9,6 @@
 
 #include "comm/launcher.hpp"
 #include "memory/throw_if.hpp"
-#include "report/formulas.hpp"
 #include "report/memory_tables.hpp"
 #include "train/mlp.hpp"
 
