@@ -9,7 +9,6 @@
 
 #include "comm/launcher.hpp"
 #include "memory/throw_if.hpp"
-#include "report/formulas.hpp"
 #include "report/summary.hpp"
 #include "trace/chrome_trace.hpp"
 #include "trace/narration.hpp"
