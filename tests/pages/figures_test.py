@@ -13,8 +13,8 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "notes/scripts"))
 import drawn  # noqa: E402
 import figures  # noqa: E402
-import holdings  # noqa: E402
 import mountain  # noqa: E402
+from cards import Card  # noqa: E402
 from runs import CHAPTERS, KINDS  # noqa: E402
 
 textpath = pytest.importorskip("matplotlib.textpath")
@@ -51,10 +51,12 @@ def test_words_find_their_place(name):
 
 def test_ownership_is_what_the_cards_say():
     wanted = []
-    for card in map(holdings.Card, CHAPTERS):
-        held = {column.name: column.bytes for column in card.columns}
-        staging, host = (held.pop(f"host: {what}", 0) for what in ("staging", "optimizer"))
-        wanted += [f"{sum(held.values())}" + f" + {host}" * bool(host)] * card.ranks
+    for card in map(Card, CHAPTERS):
+        device, host = ({column.name: int(12 * column.share) * column.bytes for column in place}
+                        for place in card.places())
+        staging = host.pop("host: staging", 0)
+        wanted += [" + ".join(str(sum(place.values())) for place in (device, host) if place)
+                   ] * card.ranks
     assert re.findall(r'size="12" text-anchor="end">([\d +]+)<', PICTURES["ownership"]) == wanted
     assert f"staging takes {staging} more" in PICTURES["ownership"]
 
