@@ -83,9 +83,9 @@ def svg(fig, ink, paper):
     return text.replace("<svg ", f'<svg style="stroke-linejoin: round" font-family="{FONTS}" ', 1)
 
 
-def save(fig, path):
-    """Writes an SVG file on white; the same figure gives the same bytes."""
-    path.write_text(svg(fig, "#1f2328", "white"))
+def file(fig):
+    """An SVG file, on white; the same figure gives the same bytes."""
+    return svg(fig, "#1f2328", "white")
 
 
 def inline(fig):

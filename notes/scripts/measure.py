@@ -24,9 +24,7 @@ from drawn import FIGURES  # noqa: E402
 from runs import CHAPTERS, Failure, Programs, first_line, machine  # noqa: E402
 
 TABLES = tables.TABLES | answers.TABLES
-PICTURES = ROOT / "notes" / "figures"
 LAUNCHERS = ("mpiexec.mpich", "mpiexec.hydra", "mpiexec.openmpi", "mpirun.openmpi", "mpiexec")
-OPENING = re.compile(r"^<!-- measured: (.*?) -->$", re.MULTILINE)
 BLOCK = re.compile(r"^<!-- measured: (.*?) -->\n(.*?)^<!-- end -->$", re.MULTILINE | re.DOTALL)
 
 
@@ -73,35 +71,26 @@ def stamp(runs):
     return f"\n\n*{where}; {date.today().isoformat()}, commit {commit()}.*"
 
 
-def wanted(name, options):
-    if options.only is None:
-        return name != "speed" or options.torch is not None
-    return options.only in (name, name.split()[0])
-
-
-def rewrite(page, options, programs):
-    """The page with its measured blocks renewed, and their names."""
-    old = page.read_text()
-    where = page.relative_to(ROOT)
-    if len(OPENING.findall(old)) != len(BLOCK.findall(old)):
+def renewed(page, chosen, programs):
+    """The page's text with its chosen blocks measured anew."""
+    text, where = page.read_text(), page.relative_to(ROOT)
+    if text.count("<!-- measured: ") != len(BLOCK.findall(text)):
         raise Failure(f"{where}: a `measured` comment has no `end` of its own")
-    names = []
 
     def renew(block):
-        name = block.group(1)
+        name = block[1]
         maker, *arguments = [name] if name in TABLES else name.split()
         if maker not in TABLES:
             raise Failure(f"{where}: there is no table {maker!r}; there are {', '.join(TABLES)}")
-        if not wanted(name, options):
-            return block.group(0)
-        names.append(name)
+        if not chosen(name):
+            return block[0]
         print(f"{where}: {name}", flush=True)
         programs.used = []
         content = TABLES[maker](programs, *arguments)
         content += stamp(programs.used) if programs.used or name == "speed" else ""
         return f"<!-- measured: {name} -->\n\n{content}\n\n<!-- end -->"
 
-    return BLOCK.sub(renew, old), names
+    return BLOCK.sub(renew, text)
 
 
 def parse():
@@ -120,30 +109,34 @@ def parse():
 
 def main():
     options = parse()
+    names = []  # of the tables and figures that were made
+
+    def chosen(name, *groups):
+        if options.only in (name, name.split()[0], *groups) or \
+                options.only is None and (name != "speed" or options.torch):
+            names.append(name)
+        return name in names
+
     pages = sorted([*(ROOT / "notes").glob("*.md"), ROOT / "README.md",
                     *ROOT.glob("0*/README.md")])
-    to_draw = [name for name in FIGURES if options.only == "figures" or wanted(name, options)]
     try:
         programs = Measured(options.build.resolve(), options.mpiexec, options.torch)
-        renewed = [(page, *rewrite(page, options, programs)) for page in pages]
-        drawn = {}
-        for name in to_draw:
-            print(f"notes/figures/{name}.svg", flush=True)
-            drawn[name] = FIGURES[name](programs)
+        texts = {page: renewed(page, chosen, programs) for page in pages}
+        for name, draw in FIGURES.items():
+            if chosen(name, "figures"):
+                print(f"notes/figures/{name}.svg", flush=True)
+                texts[ROOT / f"notes/figures/{name}.svg"] = figures.file(draw(programs))
     except Failure as failure:
         print(f"measure.py: {failure}\nNo page was changed.", file=sys.stderr)
         return 1
-    if not drawn and not any(names for _, _, names in renewed):
+    changed = [path for path, text in texts.items()
+               if not path.exists() or path.read_text() != text]
+    for path in changed:
+        path.write_text(texts[path])
+        print(f"rewrote {path.relative_to(ROOT)}")
+    if not names:
         print(f"measure.py: there is no table or figure {options.only!r}", file=sys.stderr)
         return 2
-    print()
-    for page, content, names in renewed:
-        if names:
-            page.write_text(content)
-            print(f"rewrote in {page.relative_to(ROOT)}: {', '.join(names)}")
-    for name, figure in drawn.items():
-        figures.save(figure, PICTURES / f"{name}.svg")
-        print(f"drew notes/figures/{name}.svg")
     return 0
 
 

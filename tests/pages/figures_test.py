@@ -121,6 +121,6 @@ def test_drawn_twice_a_figure_is_the_same(name, tmp_path):
     for chapter in CHAPTERS:
         told = trace(tmp_path / f"{chapter}.trace.json")
     assert mountain.step_of(tmp_path / "02_distributed_adam.trace.json") == told
-    one, other = (figures.svg(drawn.FIGURES[name](SimpleNamespace(run=made_up, logs=tmp_path)),
-                              "black", "white") for _ in range(2))
+    one, other = (figures.file(draw(SimpleNamespace(run=made_up, logs=tmp_path)))
+                  for draw in [drawn.FIGURES[name]] * 2)
     assert one == other and figures.INK not in one
