@@ -25,9 +25,10 @@ from trainers import ROOT  # noqa: E402
 from trial import Trial  # noqa: E402
 
 PATIENCE = "20"  # seconds without progress; see tests/ranks/ranks_main.cpp
+LEFT_OUT = ["--no-suite=long", "--no-suite=simulated", "--no-suite=gpu"]
 WIDTH, LINES = 80, 24
 HINT = re.compile(r"^\d+\. (.*(?:\n   .*)*)", re.MULTILINE)
-FINDINGS = 2  # of a test case, that are shown
+FINDINGS = 3  # of a test case, that are shown
 ENDED = re.compile(r"^rank \d+/\d+.*?: (.*)$", re.MULTILINE)  # as common/run/failure.hpp says it
 
 
@@ -71,8 +72,7 @@ class Exercise:
                 f"{self.after[:2]} --hint, or take it from {self.after}/trainer.hpp.", "", 4)
         with (self.out / "lock").open("w") as lock:  # one build at a time
             fcntl.flock(lock, fcntl.LOCK_EX)
-            results, printed = self.trial.test("--setup", "default", "--suite", self.after,
-                                               PATIENCE=PATIENCE)
+            results, printed = self.trial.test("--suite", self.after, *LEFT_OUT, PATIENCE=PATIENCE)
         if not results:
             return False, ["It does not compile. The first error:",
                            *folded(first_error(printed, self.after), "  ", 6)]

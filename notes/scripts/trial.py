@@ -43,13 +43,13 @@ class Trial:
         """Builds what the chosen tests need and runs them. Returns Meson's notes of each, with what
         it `said`; where something does not compile, none, and what was printed instead."""
         self.set_up()
-        logs = self.build / "meson-logs"
-        for old in logs.glob("tried*.json"):
-            old.unlink()  # never read the results of an earlier run
+        log = self.build / "meson-logs/tried.json"
+        log.unlink(missing_ok=True)  # never read the results of an earlier run
         _, printed = printed_by(["meson", "test", "-C", self.build, "--logbase", "tried", *choice],
                                 **variables)
-        results = [json.loads(line) for log in logs.glob("tried*.json")
-                   for line in log.read_text().splitlines()]
+        lines = log.read_text().splitlines() if log.exists() else []
+        results = [json.loads(line) for line in lines]
         for result in results:
+            result["name"] = result["name"].rpartition(" / ")[2]  # before it are the suites
             result["said"] = result.get("stdout", "") + result.get("stderr", "")
         return results, printed
