@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: MIT
-"""What tests of the programs from outside share: where the build and its launcher are."""
+"""What tests of the programs from outside share: where they are, and a folder to run them in."""
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent / "programs"))
+pytest.register_assert_rewrite("expected")
 from programs import Programs  # noqa: E402
 
 SKIPPED = 77  # the exit code by which Meson knows it
@@ -15,13 +17,32 @@ def pytest_addoption(parser):
     parser.addoption("--build", help="the folder with the seven programs")
     parser.addoption("--mpiexec", help="the launcher of their MPI")
     parser.addoption("--prefix", default="", help="of the programs' names: simulated_gpu_")
+    parser.addoption("--ranks", type=int, default=3, help="on how many the same run is tried")
+    parser.addoption("--injector", help="injector.cpp, compiled: what makes faults")
+    parser.addoption("--emulator", default="", help="what starts the programs of another machine")
 
 
 @pytest.fixture(scope="session")
 def programs(request):
     """The programs of the build, and the launcher they need."""
     option = request.config.getoption
-    return Programs(option("--build"), option("--mpiexec"), prefix=option("--prefix"))
+    return Programs(option("--build"), option("--mpiexec"), option("--prefix"),
+                    option("--emulator"))
+
+
+@pytest.fixture(scope="session")
+def gpu(programs):
+    """The programs, where they find a GPU, a true or a simulated one."""
+    if why := programs.why_no_gpu():
+        pytest.skip(why)
+    return programs
+
+
+@pytest.fixture
+def folder():
+    """Nothing is left of it, which pytest's own would keep."""
+    with tempfile.TemporaryDirectory(prefix="zero_") as made:
+        yield Path(made)
 
 
 def pytest_sessionfinish(session, exitstatus):
@@ -29,3 +50,10 @@ def pytest_sessionfinish(session, exitstatus):
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
     if exitstatus == 0 and "passed" not in reporter.stats:
         session.exitstatus = SKIPPED
+
+
+def pytest_unconfigure(config):
+    """The reason of a skip comes last, where it is looked for."""
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if reporter and reporter.stats.get("skipped"):
+        print(reporter.stats["skipped"][-1].longrepr[2].removeprefix("Skipped: "))

@@ -1,15 +1,6 @@
 # SPDX-License-Identifier: MIT
 """What the programs' log and plan say, by the formulas."""
-from programs import ALONE, CHAPTERS, KINDS, ON_RANKS
-
-MIXED = CHAPTERS[2:]
-WINDOW = CHAPTERS[5:]  # with --prefetch
-OFFLOAD = "07_offload"
-
-
-def expect(holds, what):
-    if not holds:
-        raise AssertionError(what)
+from programs import ALONE, CHAPTERS, KINDS, MIXED, OFFLOAD, ON_RANKS, WINDOW
 
 
 def names_of_options(chapter):
@@ -26,37 +17,37 @@ def names_of_options(chapter):
 
 def check_run_line(run, chapter, ranks):
     named = {name[2:] for name in names_of_options(chapter)} - {"plan", "ranks"}
-    expect(set(run["options"]) == named, f"every option expected: {run}")
+    assert set(run["options"]) == named
     options = {"width": 8, "layers": 2, "batch": 2, "steps": 5, "data": "text.txt", "lr": 2e-3}
-    expect(options.items() <= run["options"].items(), f"{options} expected: {run}")
+    assert options.items() <= run["options"].items()
     sizes = [8 * 9, 256 * 9]
     padded = sum(-(-size // (8 * ranks)) * 8 * ranks for size in sizes)
     facts = {"chapter": chapter, "ranks": ranks, "dtype": "bf16" if chapter in MIXED else "fp32",
              "parameters": sum(sizes), "padded_parameters": padded, "layers": 2,
              "family": "every micro-batch" if chapter >= "05" else "once a step"}
-    expect(facts.items() <= run.items(), f"{facts} expected: {run}")
-    expect(bool(run["mpi"]) == (chapter != ALONE), f"the MPI in use expected: {run}")
+    assert facts.items() <= run.items()
+    assert bool(run["mpi"]) == (chapter != ALONE)
 
 
 def check_summary_line(summary, chapter):
     memory, host, bus = (summary.get(key, {}) for key in ("memory", "host_memory", "bus"))
     total = memory.pop("total")
-    expect(total["peak"] > 0 and set(memory) == set(KINDS), f"kinds of memory: {summary}")
+    assert total["peak"] > 0 and set(memory) == set(KINDS)
     offloads = chapter == OFFLOAD
-    expect((set(host), set(bus)) == (({"optimizer", "communication"}, {"down", "up"}) if offloads
-                                     else (set(), set())), f"a host and a bus: {summary}")
+    assert (set(host), set(bus)) == (({"optimizer", "communication"}, {"down", "up"}) if offloads
+                                     else (set(), set()))
     for figures in (*memory.values(), *host.values()):
         peak, resident = figures.pop("predicted"), figures.pop("predicted_resident")
-        expect(figures == {"peak": peak, "reserved": peak, "resident": resident}, f"{memory}")
+        assert figures == {"peak": peak, "reserved": peak, "resident": resident}
     traffic = summary["traffic"]
-    expect(set(traffic["phases"]) == {"forward", "backward", "update"}, f"phases: {traffic}")
+    assert set(traffic["phases"]) == {"forward", "backward", "update"}
     for row in (*traffic["phases"].values(), traffic["padding"], traffic["scalars"],
                 *bus.values()):
-        expect(row["predicted"] == row["counted"], f"as predicted: {traffic}")
+        assert row["predicted"] == row["counted"]
     layers = [int(digest, 16) for digest in summary["layer_digests"]]
-    expect(len(set(layers)) == 2 and sum(layers) % 2**64 == int(summary["digest"], 16),
-           f"the digest is the sum of the layers': {summary}")
-    expect(summary["skipped_steps"] == 0 and summary["median_ms"] > 0, f"the rest: {summary}")
+    assert len(set(layers)) == 2
+    assert sum(layers) % 2**64 == int(summary["digest"], 16), "the sum of the layers'"
+    assert summary["skipped_steps"] == 0 and summary["median_ms"] > 0
 
 
 def formulas(chapter, n, a):

@@ -11,11 +11,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "notes/scripts"))
-from runs import CHAPTERS, KINDS, Failure, bits, read_log  # noqa: E402, F401 (for the tests)
+from runs import CHAPTERS, KINDS, bits, read_log  # noqa: E402, F401 (for the tests)
 
 ALONE, *ON_RANKS = CHAPTERS
-NUMERICS = 5
-SKIPPED = 77  # the exit code by which Meson knows it
+MIXED = CHAPTERS[2:]
+WINDOW = CHAPTERS[5:]  # with --prefetch
+OFFLOAD = CHAPTERS[6]
+USAGE, DATA, COMMUNICATION, NUMERICS, RESOURCES = 2, 3, 4, 5, 6  # exit codes
 
 # What a launcher says of its own when a job ends with an error. A block of Open MPI's stands
 # between two lines of dashes, one of MPICH's between two lines of equals signs.
@@ -48,26 +50,30 @@ WAYS = {"mpi": ["--comm", "mpi"], "nccl": ["--comm", "nccl"],
         "native": ["--comm", "nccl", "--reduce", "native"]}
 
 
-def gpu_options(chapter, way):
-    """The options that put a run on GPUs; way: a key of WAYS."""
+def options_on(way, chapter):
+    """Of a run on GPUs that talk that way, one of WAYS; None: on the CPU."""
+    if not way:
+        return ["--device", "cpu"]
     return ["--device", "cuda", *(WAYS[way] if chapter != ALONE else [])]
 
 
+@dataclass
 class Programs:
     """The programs of one build folder and the launcher of the MPI they were built with."""
-
-    def __init__(self, build, mpiexec, patience=60, prefix=""):
-        self.build, self.mpiexec = Path(build).resolve(), mpiexec
-        self.prefix = prefix  # of the programs' names
-        self.patience = patience  # seconds until a job counts as hanging
+    build: str
+    mpiexec: str
+    prefix: str = ""  # of the programs' names
+    emulator: str = ""
+    patience: int = 100  # seconds until a job counts as hanging
 
     def command(self, ranks, chapter, *args):
         """ranks 0: without the launcher."""
-        folder = self.build / ("tests/programs" if self.prefix else chapter)
+        folder = Path(self.build).resolve() / ("tests/programs" if self.prefix else chapter)
         own = [str(folder / (self.prefix + chapter)), *map(str, args)]
         # NCCL's ranks may have to share a GPU here.
         host = [OWN_HOST] if "nccl" in args else []
-        return [self.mpiexec, "-n", str(ranks), *host, *own] if ranks else own
+        launch = [self.mpiexec, "-n", str(ranks), *host] if ranks else []
+        return [*filter(None, [self.emulator]), *launch, *own]
 
     def start(self, command, cwd=None, **variables):
         """Runs a command to its end, with other environment variables where given."""
@@ -83,19 +89,19 @@ class Programs:
                 return Outcome(None, text_of(late.stdout), text_of(late.stderr))
         return Outcome(done.returncode, text_of(done.stdout), text_of(done.stderr))
 
-    def run(self, ranks, chapter, *args, cwd=None):
-        return self.start(self.command(ranks, chapter, *args), cwd)
+    def run(self, ranks, chapter, *args, cwd=None, **variables):
+        return self.start(self.command(ranks, chapter, *args), cwd, **variables)
 
-    def logged(self, ranks, chapter, *args):
-        """The log of a quiet run, as read_log gives it. Throws Failure when the run fails, other
-        than by a last loss that is no number."""
+    def logged(self, ranks, chapter, *args, **variables):
+        """The log of a quiet run that ends well, or with a last loss that is no number."""
         with tempfile.TemporaryDirectory(prefix="log_") as folder:
             log = Path(folder) / "log"
-            outcome = self.run(ranks, chapter, *args, "--quiet", "--log", log)
-            read = read_log(log) if outcome.code in (0, NUMERICS) else None
-            if not read or outcome.code != (NUMERICS if read[1][-1]["loss"] is None else 0):
-                raise Failure(f"{chapter} {' '.join(map(str, args))} on {ranks} ranks: {outcome}")
-            return read
+            outcome = self.run(ranks, chapter, *args, "--quiet", "--log", log, **variables)
+            assert outcome.code in (0, NUMERICS), f"{chapter} {args} on {ranks}: {outcome}"
+            run, steps, summary = read_log(log)
+            lost = steps[-1]["loss"] is None
+            assert outcome.code == (NUMERICS if lost else 0), f"{chapter} {args}: {outcome}"
+            return run, steps, summary
 
     def why_no_gpu(self):
         """Empty where a program can use a GPU."""
