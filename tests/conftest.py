@@ -38,6 +38,11 @@ def gpu(programs):
     return programs
 
 
+@pytest.fixture(scope="session")
+def injector(request):
+    return request.config.getoption("--injector")
+
+
 @pytest.fixture
 def folder():
     """Nothing is left of it, which pytest's own would keep."""

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """What goes wrong while a program runs ends it in time, with a sentence and an exit code that say
 what it was; a log is left with whole lines, and with a summary only where the run was whole.
@@ -12,18 +11,15 @@ import re
 import signal
 import socket
 import subprocess
-import sys
-import tempfile
 import time
-import traceback
-from pathlib import Path
 
-sys.dont_write_bytecode = True
-from programs import ALONE, ON_RANKS, Outcome, Programs, options_of  # noqa: E402
+import pytest
+from programs import (ALONE, COMMUNICATION, DATA, NUMERICS, ON_RANKS, RESOURCES, USAGE,
+                      Outcome)
 
-NONE, USAGE, DATA, COMMUNICATION, NUMERICS, RESOURCES = 0, 2, 3, 4, 5, 6
+NONE = 0
 DDP, MIXED, ZERO1, ZERO2, ZERO3, OFFLOAD = ON_RANKS
-A_FEW_SECONDS = 5
+A_FEW_SECONDS = 10
 TIMEOUT = 2
 MLP = f"--task mlp --width 64 --layers 8 --steps 5 --log new.log --timeout {TIMEOUT}"
 TEXT = "--width 8 --layers 2 --batch 2 --log new.log"
@@ -45,8 +41,9 @@ ENDS = [
     *((NONE, 2, chapter, MLP, "nan 1 54", "parameters [0-9a-f]{16} .* 1 step skipped")
       for chapter in (DDP, ZERO2, OFFLOAD)),
     *((DATA, 3, chapter, MLP, "throws 1 9", "^rank 1/3: sample is unreadable$")
-      for chapter in ON_RANKS),
-    *((code, 2, chapter, MLP, f"{what} 1 9", words) for chapter in (DDP, ZERO3, OFFLOAD)
+      for chapter in (DDP, ZERO2, OFFLOAD)),
+    # On the stream that computes, and on one of its own.
+    *((code, 2, chapter, MLP, f"{what} 1 9", words) for chapter in (DDP, OFFLOAD)
       for code, what, words in (
           (None, "killed", ""),
           (COMMUNICATION, "exits", "^rank 1/2: left in the middle of the run: something called"),
@@ -93,17 +90,13 @@ ENDS = [
       for which, left in (("first", "52 000 000"), ("second", "52 000 000"),
                           ("none", "53 248 000"))),
 ]
-STILL = [(COMMUNICATION, ranks, chapter, MLP, f"{how} {bad} 41", "")
-         for chapter in (DDP, ZERO2, ZERO3, OFFLOAD)
+# Ranks, chapter and which rank stands still, how and when.
+STILL = [(ranks, chapter, f"{how} {bad} 41") for chapter in (DDP, ZERO2, ZERO3, OFFLOAD)
          for ranks, bad, how in ((2, 1, "stopped"), (2, 0, "stuck"), (3, 1, "stopped"))]
 
 
-def expect(holds, what):
-    if not holds:
-        raise AssertionError(what)
-
-
-def fill(folder):
+@pytest.fixture(name="folder")
+def filled(folder):
     """What the kernel says of a process in a container, by the two versions of control groups: of
     100 MB 60 are in use, 12 of them by files. And of the machine: it has a little more than the
     rest. And a launcher's ssh that stays here."""
@@ -128,109 +121,86 @@ def fill(folder):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
     (folder / "ssh").chmod(0o755)
+    return folder
 
 
 def check_log(path, whole):
+    """A summary where the run was whole."""
     lines = path.read_text().splitlines() if path.exists() else []
     told = [key for line in lines[:-1] for key in json.loads(line)]
     with contextlib.suppress(ValueError):  # the last one, where there was no room for it
         told += json.loads(lines[-1]) if lines else []
-    expect(("summary" in told) == whole, f"a summary where the run was whole: {told}")
+    assert ("summary" in told) == whole
 
 
-class Test:
-    def __init__(self, options):
-        self.programs = Programs(options.build, options.mpiexec, patience=30)
-        self.injector = os.path.abspath(options.injector)
-        self.checked = self.failed = 0
-
-    def check(self, name, body, *args):
-        """Runs body(folder, *args) in a fresh folder; whatever it throws is a failure."""
-        self.checked += 1
-        try:
-            with tempfile.TemporaryDirectory(prefix="faults_") as folder:
-                fill(Path(folder))
-                body(Path(folder), *args)
-        except Exception:  # pylint: disable=broad-except
-            self.failed += 1
-            print(f"FAILED {name}\n{traceback.format_exc()}", flush=True)
-
-    def ends(self, folder, code, ranks, chapter, args, how, words):
-        slow, how = how.startswith("slow "), how.removeprefix("slow ")
-        inject = 'LD_PRELOAD="$INJECTOR" {} exec "$@"'
-        shell = how if "$@" in how else inject.format(how if "=" in how else f'FAULT="{how}"')
-        launch = [self.programs.mpiexec, "-n", str(ranks)] if ranks else []
-        program = self.programs.command(0, chapter, *args.split())
-        start = time.monotonic()
-        outcome = self.programs.start([*launch, "bash", "-c", shell, "bash", *program], folder,
-                                      INJECTOR=self.injector,
-                                      **{"LD_PRELOAD": self.injector} if slow else {})
-        took = time.monotonic() - start
-        patience = 0
-        if re.match("stopped|stuck|unfinished", how):
-            patience = TIMEOUT * max(1, -(-ranks // len(os.sched_getaffinity(0))))
-            words = words or STANDS.format(bad=how.split()[1], patience=patience)
-        said = f"{took:.1f} s, {outcome}"
-        expect(outcome.code == code or code is None and outcome.code, f"exit code {code}: {said}")
-        expect(patience <= took < patience + A_FEW_SECONDS, f"after {patience} s: {said}")
-        if code == NONE:
-            expect(re.search(words, outcome.out) and not outcome.err, f"{words}: {said}")
-        elif words:
-            lines = outcome.own_errors()
-            expect(lines and all(re.search(words, line) for line in lines), f"{words}: {said}")
-        if "new.log" in args:
-            check_log(folder / "new.log", code == NONE or "unfinished" in how or LOST in words)
-
-    def on_two_hosts(self, folder, *jobs):
-        """A launcher that believes to start its ranks on two hosts, where it can; `jobs` are
-        options of the launcher and a program's command line, for a rank each."""
-        hosts = []
-        if "mpich" in self.programs.mpiexec:
-            hosts = ["-launcher", "ssh", "-launcher-exec", str(folder / "ssh"),
-                     "-hosts", "127.0.0.1,127.0.0.2"]
-        words = [word for job in jobs for word in (":", "-n", "1", *job)]
-        return [self.programs.mpiexec, *hosts, *words[1:]]
-
-    def stopped_by_signal(self, folder, which):
-        program = self.programs.command(0, ZERO3, *TEXT.split(), "--quiet", "--steps", 10**8)
-        process = subprocess.Popen(self.on_two_hosts(folder, program, program), cwd=folder,
-                                   stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        while not (folder / "new.log").exists() or (folder / "new.log").stat().st_size < 2000:
-            expect(process.poll() is None, "still running")
-            time.sleep(0.01)
-        process.send_signal(which)
-        _, err = process.communicate(timeout=A_FEW_SECONDS)
-        outcome = Outcome(process.returncode, "", err)
-        expect(outcome.code == 128 + which, f"exit code {128 + which}: {outcome}")
-        said = outcome.own_errors()
-        expect(len(said) == 1 and re.search(f"^rank 0/2.*: ended by signal {int(which)}$", said[0]),
-               f"one sentence: {outcome}")
-        check_log(folder / "new.log", False)
-
-    def unreadable(self, folder):
-        """Where one of the ranks cannot read the text, it is named, and its host."""
-        program = self.programs.command(0, ZERO3, "--data", "text.txt")
-        command = self.on_two_hosts(folder, ["-wdir", "here", *program],
-                                    ["-wdir", "there", *program])
-        outcome = self.programs.start(command, folder)
-        host = f" on {socket.gethostname()}" if "-hosts" in command else ""
-        sentence = f"rank 1/2{host}: cannot read text.txt: No such file or directory"
-        expect((outcome.code, outcome.own_errors()) == (DATA, [sentence]), f"{sentence}: {outcome}")
+def ends(programs, folder, injector, code, ranks, chapter, args, how, words):
+    slow, how = how.startswith("slow "), how.removeprefix("slow ")
+    inject = 'LD_PRELOAD="$INJECTOR" {} exec "$@"'
+    shell = how if "$@" in how else inject.format(how if "=" in how else f'FAULT="{how}"')
+    launch = [programs.mpiexec, "-n", str(ranks)] if ranks else []
+    program = programs.command(0, chapter, *args.split())
+    start = time.monotonic()
+    outcome = programs.start([*launch, "bash", "-c", shell, "bash", *program], folder,
+                             INJECTOR=injector, **{"LD_PRELOAD": injector} if slow else {})
+    took = time.monotonic() - start
+    patience = 0
+    if re.match("stopped|stuck|unfinished", how):
+        patience = TIMEOUT * max(1, -(-ranks // len(os.sched_getaffinity(0))))
+        words = words or STANDS.format(bad=how.split()[1], patience=patience)
+    assert outcome.code == code or code is None and outcome.code, outcome
+    assert patience <= took < patience + A_FEW_SECONDS, outcome
+    if code == NONE:
+        assert re.search(words, outcome.out) and not outcome.err, outcome
+    elif words:
+        lines = outcome.own_errors()
+        assert lines and all(re.search(words, line) for line in lines), outcome
+    if "new.log" in args:
+        check_log(folder / "new.log", code == NONE or "unfinished" in how or LOST in words)
 
 
-def main():
-    options = options_of(__doc__, injector={"required": True, "help": "injector.cpp, compiled"},
-                         still={"action": "store_true", "help": "only ranks that stand still"})
-    test = Test(options)
-    for row in STILL if options.still else ENDS:
-        test.check(" ".join(map(str, row[1:5])), test.ends, *row)
-    if not options.still:
-        for which in (signal.SIGINT, signal.SIGTERM):
-            test.check(f"a launcher gets {which}", test.stopped_by_signal, which)
-        test.check("a text that one rank cannot read", test.unreadable)
-    print(f"{test.checked} checked, {test.failed} failed")
-    return 1 if test.failed else 0
+@pytest.mark.parametrize("code, ranks, chapter, args, how, words", ENDS)
+def test_a_fault_ends_a_run(programs, folder, injector, code, ranks, chapter, args, how, words):
+    ends(programs, folder, injector, code, ranks, chapter, args, how, words)
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+@pytest.mark.parametrize("ranks, chapter, how", STILL)
+def test_a_rank_that_stands_still(programs, folder, injector, ranks, chapter, how):
+    ends(programs, folder, injector, COMMUNICATION, ranks, chapter, MLP, how, "")
+
+
+def on_two_hosts(programs, folder, *jobs):
+    """A launcher that believes to start its ranks on two hosts, where it can; `jobs` are options of
+    the launcher and a program's command line, for a rank each."""
+    hosts = []
+    if "mpich" in programs.mpiexec:
+        hosts = ["-launcher", "ssh", "-launcher-exec", str(folder / "ssh"),
+                 "-hosts", "127.0.0.1,127.0.0.2"]
+    words = [word for job in jobs for word in (":", "-n", "1", *job)]
+    return [programs.mpiexec, *hosts, *words[1:]]
+
+
+@pytest.mark.parametrize("which", (signal.SIGINT, signal.SIGTERM))
+def test_a_launcher_gets_a_signal(programs, folder, which):
+    program = programs.command(0, ZERO3, *TEXT.split(), "--quiet", "--steps", 10**8)
+    process = subprocess.Popen(on_two_hosts(programs, folder, program, program), cwd=folder,
+                               stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    while not (folder / "new.log").exists() or (folder / "new.log").stat().st_size < 2000:
+        assert process.poll() is None, "still running"
+        time.sleep(0.01)
+    process.send_signal(which)
+    _, err = process.communicate(timeout=A_FEW_SECONDS)
+    assert process.returncode == 128 + which
+    said, = Outcome(process.returncode, "", err).own_errors()
+    assert re.search(f"^rank 0/2.*: ended by signal {int(which)}$", said)
+    check_log(folder / "new.log", False)
+
+
+def test_a_text_that_one_rank_cannot_read(programs, folder):
+    """It is named, and its host."""
+    program = programs.command(0, ZERO3, "--data", "text.txt")
+    command = on_two_hosts(programs, folder, ["-wdir", "here", *program],
+                           ["-wdir", "there", *program])
+    outcome = programs.start(command, folder)
+    host = f" on {socket.gethostname()}" if "-hosts" in command else ""
+    sentence = f"rank 1/2{host}: cannot read text.txt: No such file or directory"
+    assert (outcome.code, outcome.own_errors()) == (DATA, [sentence])
