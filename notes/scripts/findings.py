@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """What a comparison is made of, and its first finding: where losses and parameters part."""
 import math
+import re
 from dataclasses import dataclass, field
 
 import differences
@@ -15,12 +16,19 @@ COUNT = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "
 
 @dataclass
 class Table:
-    """Words and numbers; the first column, and what is no number, stands left. A head may have
-    several lines."""
+    """Words and numbers. A head may have several lines."""
     head: list
     rows: list
     caption: str = ""
     note: str = ""
+
+    def __post_init__(self):
+        self.rows = [[str(cell) for cell in row] for row in self.rows]
+
+    def words(self):
+        """The columns that stand left: the first, and each that has what is no number."""
+        return [i for i, column in enumerate(zip(*self.rows)) if i == 0 or
+                any(re.search("[A-Za-df-wyz_]", cell) for cell in column if cell != "inf/nan")]
 
 
 @dataclass
@@ -93,14 +101,15 @@ def bits_table(study):
     for c in study.compared:
         first = f"step {c.parted[0][0]}, digit {differences.digit(*c.parted[0][1:])}" \
             if c.parted else "none" if c.steps else "no common step"
-        layer = "of other steps" if c.layers is None else \
-            f"differ, layer {c.layers[0]} first" if c.layers else "the same bits"
+        layer = "of other steps" if c.same_parameters is None else \
+            "the same bits" if c.same_parameters else \
+            f"differ, layer {c.layers[0]} first" if c.layers else "differ"
         rows.append([c.run.label, c.reference.label, len(c.steps), first, layer])
     return Table(["run", "against", "steps", "first difference", "parameters"], rows)
 
 
-def sentences(c):
-    """What parts a run from its reference, exactly, and why."""
+def what(c):
+    """Sentences about what parts a run from its reference, exactly."""
     run, other = c.run.label, c.reference.label
     lines = []
     if c.parted:
@@ -112,16 +121,22 @@ def sentences(c):
                      f"{exactly(own)} here{by}. {len(c.parted)} of {len(c.steps)} steps differ.")
     else:
         lines.append(f"{run} has the bits of {other} in "
-                     f"{'all ' if c.layers is not None else ''}{len(c.steps)} losses.")
-    if c.layers is None:
+                     f"{'' if c.same_parameters is None else 'all '}{len(c.steps)} losses.")
+    if c.same_parameters is None:
         lines.append(f"They took {len(c.run.steps)} and {len(c.reference.steps)} steps: of these "
                      "the common ones are compared, and not the parameters at the end.")
     elif c.layers:
         count = max(len(r.summary["layer_digests"]) for r in (c.run, c.reference))
         lines.append(f"The parameters at the end differ in {len(c.layers)} of {count} layers, "
                      f"layer {c.layers[0]} is the first.")
-    elif c.parted:
-        lines.append("The parameters at the end are the same to the last bit.")
+    elif c.parted or not c.same_parameters:
+        lines.append("The parameters at the end "
+                     f"{'are the same to the last bit' if c.same_parameters else 'differ'}.")
+    return lines
+
+
+def why(c):
+    lines = []
     if c.defect:
         lines.append("Nothing in which the runs differ may change bits, and yet bits differ: if "
                      "one build made both, and from the same text, this is a defect. Run both "
@@ -149,7 +164,7 @@ def the_same(study):
     """One sentence for all runs with their references' bits that differ in the same from them."""
     labels = {}
     for c in study.compared:
-        if c.same and told(c) and c.layers is not None:
+        if c.same and told(c) and c.same_parameters:
             labels.setdefault("; ".join(map(str, told(c))), []).append(c.run.label)
     return [[f"The same bits although {differ}: {listed(who)}."] for differ, who in labels.items()]
 
@@ -218,7 +233,7 @@ def losses(study):
                           f"digit {differences.digit(*first.parted[0][1:])}")
         else:
             titles.append(f"{dtype}: {several(len(runs), 'run')}, the same bits in "
-                          f"{'all ' if all(c.layers is not None for c in pairs) else ''}"
+                          f"{'all ' if all(c.same_parameters for c in pairs) else ''}"
                           f"{min(len(c.steps) for c in pairs)} losses")
     return Section(
         "; ".join(titles),
@@ -229,4 +244,4 @@ def losses(study):
          for dtype, runs in study.by_dtype().items()],
         [runs_table(study), bits_table(study)] if study.compared else [runs_table(study)],
         the_same(study)
-        + [sentences(c) for c in study.compared if not c.same or c.layers is None])
+        + [what(c) + why(c) for c in study.compared if not c.same or not c.same_parameters])
