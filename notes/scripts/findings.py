@@ -9,7 +9,6 @@ import figures
 import logs
 from compare import number, small
 from differences import exactly, ulps
-from tables import spaced
 
 COUNT = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
@@ -82,14 +81,11 @@ def listed(words):
 # ---- Losses ----------------------------------------------------------------------------------
 
 def runs_table(study):
-    rows = []
     stems = len({run.log.stem for run in study.runs}) == len(study.runs)
-    for run in study.runs:
-        c = study.against(run)
-        largest = small(c.largest) if c else ""
-        rows.append([run.label, run.log.stem if stems else run.log, run.dtype, run.info["ranks"],
-                     run.info["options"]["accumulate"], run.info["device"], len(run.steps),
-                     number(run.losses[-1], ".4f"), largest])
+    rows = [[run.label, run.log.stem if stems else run.log, run.dtype, run.info["ranks"],
+             run.info["options"]["accumulate"], run.info["device"], len(run.steps),
+             number(run.losses[-1], ".4f"), small(c.largest) if c else ""]
+            for run, c in ((run, study.against(run)) for run in study.runs)]
     return Table(["run", "log", "dtype", "ranks", "A", "device", "steps", "final\nloss",
                   "largest\ndifference"], rows,
                  note="A: micro-batches a step. Largest difference: of the loss in any step, to "
@@ -144,14 +140,11 @@ def why(c):
                      "If they stay, look at the first step and layer above, and run ./tutorial "
                      "test, whose tests of \"the same run\" must find it.")
     elif not c.same:
-        by_effect = {}
-        for reason in c.reasons:
-            by_effect.setdefault(reason.effect, []).append(str(reason))
-        lines += [f"Why: {'; '.join(names)}: {effect}." for effect, names in by_effect.items()
-                  if effect]
-    idle = [str(reason) for reason in told(c) if not reason.effect]
-    if idle:
-        lines.append(f"Without effect on bits: {'; '.join(idle)}.")
+        effects = dict.fromkeys(reason.effect for reason in c.reasons if reason.effect)
+        lines += [f"Why: {said(r for r in c.reasons if r.effect == effect)}: {effect}."
+                  for effect in effects]
+    if idle := said(reason for reason in told(c) if not reason.effect):
+        lines.append(f"Without effect on bits: {idle}.")
     return lines
 
 
@@ -160,12 +153,16 @@ def told(c):
     return [r for r in c.reasons if r.effect or r.name not in ("log", "trace", "quiet", "steps")]
 
 
+def said(reasons):
+    return "; ".join(map(str, reasons))
+
+
 def the_same(study):
     """One sentence for all runs with their references' bits that differ in the same from them."""
     labels = {}
     for c in study.compared:
         if c.same and told(c) and c.same_parameters:
-            labels.setdefault("; ".join(map(str, told(c))), []).append(c.run.label)
+            labels.setdefault(said(told(c)), []).append(c.run.label)
     return [[f"The same bits although {differ}: {listed(who)}."] for differ, who in labels.items()]
 
 
@@ -210,33 +207,32 @@ def scale_of_ulps(axes):
     last = int(math.log10(largest)) + 1
     first = 0 if last < 3 else 2  # nearer to 0 there is no room for words
     powers = [10 ** k for k in range(first, last + 1, 1 + (last - first) // 3)]
+    ticks = [*(-power for power in powers), 0, *powers]
     axes.set_yscale("symlog", linthresh=1, linscale=0.5)
-    axes.set_yticks([*(-p for p in powers), 0, *powers],
-                    [*(f"-{spaced(p)}" for p in powers), "0: the same bits",
-                     *(f"+{spaced(p)}" for p in powers)])
+    axes.set_yticks(ticks, [f"{tick:+,}".replace(",", " ") if tick else "0: the same bits"
+                            for tick in ticks])
     axes.minorticks_off()
     axes.set_ylim(-10 ** last, 10 ** last)
 
 
+def title(study, dtype, runs):
+    pairs = [c for c in map(study.against, runs) if c and c.reference.dtype == dtype]
+    if not pairs:
+        return f"{dtype}: one run"
+    if parted := [c for c in pairs if c.parted]:
+        first = min(parted, key=lambda c: c.parted[0][0])
+        step, *both = first.parted[0]
+        return (f"{dtype}: {logs.short(first.run, runs)} leaves "
+                f"{logs.short(first.reference, runs)} in step {step}, in digit "
+                f"{differences.digit(*both)}")
+    return (f"{dtype}: {several(len(runs), 'run')}, the same bits in "
+            f"{'all ' if all(c.same_parameters for c in pairs) else ''}"
+            f"{min(len(c.steps) for c in pairs)} losses")
+
+
 def losses(study):
-    titles = []
-    for dtype, runs in study.by_dtype().items():
-        pairs = [c for run in runs for c in [study.against(run)]
-                 if c and c.reference.dtype == dtype]
-        parted = [c for c in pairs if c.parted]
-        if not pairs:
-            titles.append(f"{dtype}: one run")
-        elif parted:
-            first = min(parted, key=lambda c: c.parted[0][0])
-            titles.append(f"{dtype}: {logs.short(first.run, runs)} leaves "
-                          f"{logs.short(first.reference, runs)} in step {first.parted[0][0]}, in "
-                          f"digit {differences.digit(*first.parted[0][1:])}")
-        else:
-            titles.append(f"{dtype}: {several(len(runs), 'run')}, the same bits in "
-                          f"{'all ' if all(c.same_parameters for c in pairs) else ''}"
-                          f"{min(len(c.steps) for c in pairs)} losses")
     return Section(
-        "; ".join(titles),
+        "; ".join(title(study, *pair) for pair in study.by_dtype().items()),
         "Above, the losses: thick curves lie below thin ones, so a run that left the others would "
         "show. Below, how many numbers of fp32 lie between a run's loss and its reference's: one "
         "is the least difference that there is.",
