@@ -39,7 +39,8 @@ def gpu(programs):
 
 @pytest.fixture(scope="session")
 def injector(request):
-    return request.config.getoption("--injector")
+    """What a program that starts anywhere can load."""
+    return str(Path(request.config.getoption("--injector")).resolve())
 
 
 @pytest.fixture
