@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent / "programs"))
-pytest.register_assert_rewrite("expected")
 from programs import SKIPPED, Programs  # noqa: E402
 
 
@@ -25,7 +24,7 @@ def pytest_addoption(parser):
 def programs(request):
     """The programs of the build, and the launcher they need."""
     option = request.config.getoption
-    return Programs(option("--build"), option("--mpiexec"), option("--prefix"),
+    return Programs(Path(option("--build")).resolve(), option("--mpiexec"), option("--prefix"),
                     option("--emulator"))
 
 

@@ -61,7 +61,7 @@ def options_on(way, chapter):
 @dataclass
 class Programs:
     """The programs of one build folder and the launcher of the MPI they were built with."""
-    build: str
+    build: Path
     mpiexec: str
     prefix: str = ""  # of the programs' names
     emulator: str = ""
@@ -69,7 +69,7 @@ class Programs:
 
     def command(self, ranks, chapter, *args):
         """ranks 0: without the launcher."""
-        folder = Path(self.build).resolve() / ("tests/programs" if self.prefix else chapter)
+        folder = self.build / ("tests/programs" if self.prefix else chapter)
         own = [str(folder / (self.prefix + chapter)), *map(str, args)]
         # NCCL's ranks may have to share a GPU here.
         host = [OWN_HOST] if "nccl" in args else []
