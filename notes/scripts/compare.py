@@ -1,34 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""Recomputes each claim of the tutorial from the logs of runs."""
-import json
+"""What logs say of bytes and traffic beside their formulas, and how their numbers are written."""
 import math
 from fractions import Fraction
-from pathlib import Path
 
-from runs import KINDS, bits
-
-
-def largest_difference(run, reference):
-    """Over all steps; infinite where only one of the two losses is finite."""
-    return max(0.0 if bits(a) == bits(b) else math.inf if None in (a, b) else abs(a - b)
-               for a, b in zip(run.losses, reference.losses))
-
-
-def differing(runs, reference):
-    """A sentence for each run that does not repeat the reference to the last bit."""
-    problems = []
-    for run in runs:
-        steps = [s for s, (a, b) in enumerate(zip(run.losses, reference.losses), start=1)
-                 if bits(a) != bits(b)]
-        if len(run.steps) != len(reference.steps):
-            problems.append(f"{run.chapter} took {len(run.steps)} steps, "
-                            f"{reference.chapter} {len(reference.steps)}")
-        elif steps:
-            problems.append(f"{run.chapter}: loss differs in {len(steps)} steps, first in step "
-                            f"{steps[0]}, by {largest_difference(run, reference):.1e} at most")
-        elif run.summary["digest"] != reference.summary["digest"]:
-            problems.append(f"{run.chapter}: the same losses, but other parameters at the end")
-    return problems
+from differences import compared
+from runs import KINDS
 
 
 def wrong_bytes(runs):
@@ -61,14 +37,6 @@ def resident(run):
     return run.memory["total"]["resident"] + sum(kind["resident"] for kind in run.on_host.values())
 
 
-def lost(runs):
-    """A sentence for each run whose device and host do not hold what the device alone held."""
-    return [f"{run.chapter} {run.dtype}: {resident(run)} bytes in both places, {other.chapter} "
-            f"{resident(other)}, {staging} of staging, {master} of master weights"
-            for run in runs for other, staging, master in filter(None, [moved(run, runs)])
-            if resident(run) != resident(other) + staging + master]
-
-
 def wrong_traffic(runs):
     """A sentence for each phase that did not send the number of elements of its formula, and each
     direction of the bus. What a library sends within its own collectives is not counted."""
@@ -84,46 +52,11 @@ def wrong_traffic(runs):
         if copied["counted"] != copied["predicted"]]
 
 
-def unlike_recorded(runs):
-    """A sentence for each run whose bits are not those of notes/digests.json; None where the file
-    has other runs, or these were on GPUs, whose products have bits of their own."""
-    rows = json.loads((Path(__file__).resolve().parents[1] / "digests.json").read_text())
-    recorded = {(row["program"], row["ranks"], row["options"]): row for row in rows}
-    problems = []
-    for run in runs:
-        words = " ".join(word for word in run.words if word != "--quiet")
-        row = recorded.get((run.chapter, run.ranks, words))
-        if not row or run.info["device"] != "cpu":
-            return None
-        if run.summary["digest"] != row["digest"]:
-            problems.append(f"{run.chapter} {run.dtype}: {run.summary['digest']}, "
-                            f"the README's {row['digest']}")
-    return problems
-
-
-def claims(runs, ranks):
-    """Each claim of the tutorial with what contradicts it: an empty list where it holds."""
-    fp32 = [run for run in runs if run.dtype == "fp32"]
-    bf16 = [run for run in runs if run.dtype == "bf16"]
-    return [
-        ("fp32: 02 to 07 are identical to the last bit", differing(fp32[2:], fp32[1])),
-        (f"fp32: 01 with --accumulate {ranks} has the bits of 02 on {ranks} ranks",
-         differing(fp32[:1], fp32[1])),
-        ("bf16: 03 to 07 are identical to the last bit", differing(bf16[1:], bf16[0])),
-        ("bytes, resident and peak, equal their formulas in every run", wrong_bytes(runs)),
-        ("07 holds what 06 does, in two places, and its staging", lost(runs)),
-        ("elements sent and bytes copied equal their formulas", wrong_traffic(runs)),
-    ]
-
-
-def reference_of(run, runs):
-    """Differences are taken to 02 in fp32 and to 03 in bf16."""
-    first = "02" if run.dtype == "fp32" else "03"
-    return next(r for r in runs if r.dtype == run.dtype and r.number == first)
-
-
 def difference(run, runs):
-    return largest_difference(run, reference_of(run, runs))
+    """The largest of a loss: to 02 in fp32 and to 03 in bf16."""
+    first = "02" if run.dtype == "fp32" else "03"
+    other = next(r for r in runs if (r.number, r.dtype) == (first, run.dtype))
+    return compared(run, other).largest
 
 
 def sent(run, what="counted"):

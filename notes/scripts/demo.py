@@ -7,7 +7,6 @@ recomputes every claim from them: exit code 0 means that each claim holds, 1 tha
 """
 import argparse
 import json
-import math
 import platform
 import shlex
 import signal
@@ -18,63 +17,48 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 import compare  # noqa: E402
 import figures  # noqa: E402
+import findings  # noqa: E402
 import offload  # noqa: E402
 import report  # noqa: E402
-from compare import number  # noqa: E402
-from findings import Study  # noqa: E402
+from differences import compared  # noqa: E402
 from plans import Plans, device_between, too_small  # noqa: E402
 from runs import CHAPTERS, Failure, Programs, first_line, machine  # noqa: E402
 
-
-TRACED_LINK = 10  # Gbit/s
-BUSES = (1, 0.1)  # GB/s: copies take less than computing, and more; the latter is traced
 SHORT = ["--steps", 8]
-
-
-def data(options):
-    return ["--data", options.data] if options.data else []
 
 
 def prepare(programs, options):
     """The twelve runs, in the order of the tables, and short ones for the pictures."""
+    data = ["--data", options.data] if options.data else []
+
     def run(name, chapter, dtype, *words, ranks=options.ranks, trace=False):
-        return programs.prepare(f"{name}.jsonl", chapter, ranks, *words, "--quiet", *data(options),
+        return programs.prepare(f"{name}.jsonl", chapter, ranks, *words, "--quiet", *data,
                                 dtype=dtype, trace=trace)
+
+    def short(chapter, *words, **how):
+        name = "_".join([chapter, *(str(word).lstrip("-") for word in words)])
+        return run(f"more/{name}", chapter, "fp32", *words, **how)
+
+    def on_two(*words, trace):
+        """Ranks, so that each has a core to compute on while another one sends."""
+        return short(*words, *SHORT, "--batch", 256, ranks=2, trace=trace)
 
     twelve = [run(f"{chapter}_{dtype}", chapter, dtype, "--steps", options.steps,
                   trace=dtype == "fp32")
               for dtype, chapters in (("fp32", CHAPTERS), ("bf16", CHAPTERS[2:]))
               for chapter in chapters]
-    more = [run(f"more/{chapter}_accumulate_{count}", chapter, "fp32", "--steps", 2,
-                "--accumulate", count)
-            for chapter in CHAPTERS[1:] if chapter != "03_mixed_precision" for count in (4, 16)]
-
-    def on_two(what, speed, chapter, *words, trace):
-        """Ranks, so that each has a core to compute on while another one sends."""
-        return run("_".join(map(str, (f"more/{chapter}_{what}", speed, *words[1:]))), chapter,
-                   "fp32", *SHORT, "--batch", 256, f"--{what}", speed, *words, ranks=2, trace=trace)
-
-    for chapter, *words in (["02_distributed_adam"], ["04_zero1"], ["05_zero2"],
-                            ["06_zero3", "--prefetch", 0], ["06_zero3", "--prefetch", 1],
-                            ["07_offload", "--prefetch", 1]):
-        more += [on_two("link", speed, chapter, *words, trace=speed == TRACED_LINK)
-                 for speed in (0, 1, TRACED_LINK)]
-    more += [on_two("bus", speed, "07_offload", "--prefetch", prefetch, trace=speed == BUSES[-1])
-             for speed in BUSES for prefetch in (0, 1)]
+    # Micro-batches: 04 sends what 02 does, and 07 what 06 does.
+    more = [short(chapter, "--accumulate", 16, "--steps", 2)
+            for chapter in ("02_distributed_adam", "05_zero2", "06_zero3")]
+    # Links in Gbit/s, and none: 02 sends what 04 and 05 do.
+    more += [on_two("02_distributed_adam", "--link", speed, trace=speed == 10)
+             for speed in (0, 1, 10)]
+    more += [on_two("06_zero3", "--link", speed, "--prefetch", prefetch, trace=speed == 10)
+             for speed, prefetch in ((0, 1), (1, 0), (1, 1), (10, 0), (10, 1))]
+    # A bus in GB/s on which copies take longer than computing, and none.
+    more += [on_two("07_offload", "--bus", speed, "--prefetch", prefetch, trace=speed > 0)
+             for speed, prefetch in ((0, 1), (0.1, 0), (0.1, 1))]
     return twelve, more
-
-
-def tell(programs, options, plans, runs):
-    """The story of a device on which 06 does not fit and 07 does, and the run that fits."""
-    bf16 = next(run for run in runs if (run.number, run.dtype) == ("06", "bf16"))
-    reserved = {chapter: plan["reserved"] for chapter, plan in plans.like(bf16).items()}
-    size = device_between(*(reserved[chapter] for chapter in ("07_offload", "06_zero3")))
-    refused, fits = (programs.prepare(f"more/{chapter}_device.jsonl", chapter, options.ranks,
-                                      *SHORT, "--device-memory", size, *data(options))
-                     for chapter in ("06_zero3", "07_offload"))
-    sentence = too_small(refused)
-    fits.execute()
-    return offload.story(refused, sentence, fits), fits
 
 
 def execute(run, ranks):
@@ -82,35 +66,71 @@ def execute(run, ranks):
     how = f"1 process x {ranks} micro-batches" if run.number == "01" else f"{ranks} ranks"
     print(f"  {run.dtype}  {run.chapter:<20}{how:<28}", end="", flush=True)
     run.execute()
-    print(f"{run.seconds:5.1f} s   loss {number(run.losses[-1], '.4f')}", flush=True)
+    print(f"{run.seconds:5.1f} s   loss {compare.number(run.losses[-1], '.4f')}", flush=True)
 
 
-# ---- The record ------------------------------------------------------------------------------
+def tell(programs, options, runs):
+    """The run of 07 that fits on a device on which 06 does not, and the story of both."""
+    high, low = (run.memory["total"]["reserved"] for run in runs[-2:])
+    data = ["--data", options.data] if options.data else []
+    refused, fits = (programs.prepare(f"more/{chapter}_device.jsonl", chapter, options.ranks,
+                                      *SHORT, "--device-memory", device_between(low, high), *data)
+                     for chapter in CHAPTERS[-2:])
+    sentence = too_small(refused)
+    fits.execute()
+    return fits, offload.story(refused, sentence, fits)
+
+
+# ---- The verdicts ----------------------------------------------------------------------------
+
+def lost(runs):
+    """A sentence for each run whose device and host do not hold what the device alone held."""
+    return [f"{run.chapter} {run.dtype}: {compare.resident(run)} bytes in both places, "
+            f"{other.chapter} {compare.resident(other)}, {staging} of staging, {master} of master "
+            "weights"
+            for run in runs
+            for other, staging, master in filter(None, [compare.moved(run, runs)])
+            if compare.resident(run) != compare.resident(other) + staging + master]
+
+
+def unlike_recorded(runs):
+    """A sentence for each run whose bits are not those of notes/digests.json; None where the file
+    has other runs, or these were on GPUs, whose products have bits of their own."""
+    rows = json.loads((Path(__file__).resolve().parents[1] / "digests.json").read_text())
+    recorded = {(row["program"], row["ranks"], row["options"]): row["digest"] for row in rows}
+    digests = [recorded.get((run.chapter, run.ranks, " ".join(run.words).replace(" --quiet", "")))
+               for run in runs]
+    if None in digests or any(run.info["device"] != "cpu" for run in runs):
+        return None
+    return [f"{run.chapter} {run.dtype}: {run.summary['digest']}, the README's {digest}"
+            for run, digest in zip(runs, digests) if run.summary["digest"] != digest]
+
+
+def claims(runs, ranks):
+    """Each claim of the tutorial with what contradicts it: an empty list where it holds."""
+    def differing(runs, reference):
+        return [" ".join(findings.what(c)) for c in (compared(run, reference) for run in runs)
+                if c.parted or not c.same_parameters]
+
+    fp32, bf16 = ([run for run in runs if run.dtype == dtype] for dtype in ("fp32", "bf16"))
+    return [
+        ("fp32: 02 to 07 are identical to the last bit", differing(fp32[2:], fp32[1])),
+        (f"fp32: 01 with --accumulate {ranks} has the bits of 02 on {ranks} ranks",
+         differing(fp32[:1], fp32[1])),
+        ("bf16: 03 to 07 are identical to the last bit", differing(bf16[1:], bf16[0])),
+        ("bytes, resident and peak, equal their formulas in every run", compare.wrong_bytes(runs)),
+        ("07 holds what 06 does, in two places, and its staging", lost(runs)),
+        ("elements sent and bytes copied equal their formulas", compare.wrong_traffic(runs)),
+    ]
+
 
 def print_claims(claims, width=72):
     print()
     for text, problems in claims:
         print(f"{text + ': ':<{width}}{'NO' if problems else 'yes'}")
-        for problem in problems[:5]:
-            print(f"    {problem}")
-        if len(problems) > 5:
-            print(f"    and {len(problems) - 5} more: claims in summary.json")
-
-
-def row(run, runs):
-    """A run as summary.json tells it: the table's numbers, and the log's, not rounded."""
-    reference = compare.reference_of(run, runs)
-    largest = compare.difference(run, runs)
-    sent, sent_text = compare.elements_sent(run)
-    return {
-        "chapter": run.chapter, "dtype": run.dtype, "family": run.info["family"],
-        "ranks": run.info["ranks"], "command": shlex.join(run.command),
-        "seconds": round(run.seconds, 3), "final_loss": run.losses[-1],
-        "compared_with": f"{reference.chapter} {reference.dtype}",
-        "largest_difference": None if math.isinf(largest) else largest,
-        "elements_sent_a_parameter": float(sent), "elements_sent_formula": sent_text,
-        **run.summary,
-    }
+        more = f"and {len(problems) - 5} more: claims in summary.json"
+        for line in [*problems[:5], *[more] * (len(problems) > 5)]:
+            print(f"    {line}")
 
 
 def write_summary(runs, claims, options):
@@ -130,24 +150,19 @@ def write_summary(runs, claims, options):
         "holds": not any(problems for _, problems in claims),
         "claims": [{"claim": text, "holds": not problems, "problems": problems}
                    for text, problems in claims],
-        "runs": [row(run, runs) for run in runs],
+        "runs": [{"command": shlex.join(run.command), "seconds": round(run.seconds, 3),
+                  "final_loss": run.losses[-1], **run.info, **run.summary} for run in runs],
     }
     path = options.out / "summary.json"
     path.write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n")
-
-
-def positive(text):
-    if not text.isdigit() or int(text) == 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number")
-    return int(text)
 
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--build", type=Path, default=Path("build"), help="where the programs are")
     parser.add_argument("--mpiexec", default="mpiexec", help="the launcher of the built MPI")
-    parser.add_argument("--ranks", type=positive, default=4)
-    parser.add_argument("--steps", type=positive, default=200)
+    parser.add_argument("--ranks", type=int, default=4)
+    parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--data", type=Path, help="a text to train on, instead of notes/corpus.txt")
     parser.add_argument("--out", type=Path, default=Path("build/demo"), help="where results go")
     return parser.parse_args()
@@ -164,22 +179,21 @@ def main():
     print(f"  {what:<60}", end="", flush=True)
     for run in more:
         run.execute()
-    plans = Plans(options.build)
-    story, fits = tell(programs, options, plans, runs)
+    fits, story = tell(programs, options, runs)
     more.append(fits)
     print(f"{sum(run.seconds for run in more):5.1f} s")
     (options.out / "story.json").write_text(json.dumps(story, indent=2) + "\n")
-    study = Study(runs, more, plans, story)
+    study = findings.Study(runs, more, Plans(options.build), story)
     report.print_text(study)
-    claims = compare.claims(runs, options.ranks)
-    print_claims(claims)
-    if (unlike := compare.unlike_recorded(runs)) is not None:
-        claims.append(("the same bits as the README's run", unlike))
-        print_claims(claims[-1:], width=0)
-    write_summary(runs, claims, options)
+    judged = claims(runs, options.ranks)
+    print_claims(judged)
+    if (unlike := unlike_recorded(runs)) is not None:
+        judged.append(("the same bits as the README's run", unlike))
+        print_claims(judged[-1:], width=0)
+    write_summary(runs, judged, options)
     print(f"\nEvery number is in {options.out / 'summary.json'}, the logs are beside it.")
     report.write(study, options.out / "report.html")
-    return 1 if any(problems for _, problems in claims) else 0
+    return 1 if any(problems for _, problems in judged) else 0
 
 
 if __name__ == "__main__":

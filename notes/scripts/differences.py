@@ -8,18 +8,25 @@ from pathlib import Path
 
 from runs import bits
 
-# Options that make another run of it, each with what it changes.
-ANOTHER_RUN = dict.fromkeys(("task", "width", "layers", "narrate"), "another model: another run")
-ANOTHER_RUN |= {"data": "another text: another run", "seed": "other weights and data: another run"}
-ANOTHER_RUN |= dict.fromkeys(("lr", "beta1", "beta2", "eps", "weight-decay", "clip"),
-                             "Adam takes other steps: another run")
+# What it does to bits that two runs differ in an option, or in what was chosen where that leaves
+# it open. Options that are not named here may do anything.
+EFFECTS = {"data": "another text: another run", "seed": "other weights and data: another run",
+           "dtype": "what is stored is rounded to it, so two dtypes agree in their first digits "
+                    "only (notes/floating_point.md)",
+           "device": "a GPU sums products in an order of its own (notes/gpu.md)",
+           "GPU": "another GPU may sum products in another order (notes/gpu.md)"}
+EFFECTS |= dict.fromkeys(("task", "width", "layers", "narrate"), "another model: another run")
+EFFECTS |= dict.fromkeys(("lr", "beta1", "beta2", "eps", "weight-decay", "clip"),
+                         "Adam takes other steps: another run")
 # What must not move a bit: it says when something is done, where it is kept, or what is told.
-WITHOUT_EFFECT = ("comm", "prefetch", "check-every", "timeout", "link", "latency", "bus",
-                  "pageable", "device-memory", "trace", "memory", "quiet", "log", "steps")
-# Judged together or by what was chosen, below.
-JUDGED = ("batch", "accumulate", "dtype", "loss-scale", "device", "reduce")
+EFFECTS |= dict.fromkeys(("comm", "prefetch", "check-every", "timeout", "link", "latency", "bus",
+                          "pageable", "device-memory", "trace", "memory", "quiet", "log", "steps"),
+                         "")
+SUMMED = ("ranks", "batch", "accumulate", "family")  # make sense together only
 NOT_ASSOCIATIVE = ("the same samples are summed in another order, and addition is not associative: "
                    "the last bits differ, which later steps may enlarge (notes/floating_point.md)")
+NATIVE = ("NCCL adds in an order of its own, from three ranks on perhaps in another one each time "
+          "(notes/gpu.md)")
 
 
 @dataclass
@@ -40,12 +47,13 @@ class Comparison:
     reference: object
     steps: list  # (step, the reference's loss, the run's), of common steps
     parted: list  # those of them whose bits differ
-    layers: list | None  # those whose final parameters differ; None: they are of different steps
+    same_parameters: bool | None  # at the end; None: they are of different steps
+    layers: list  # those whose final parameters differ
     reasons: list
 
     @property
     def same(self):
-        return not self.parted and not self.layers
+        return not self.parted and self.same_parameters is not False
 
     @property
     def largest(self):
@@ -62,13 +70,14 @@ def compared(run, reference):
     theirs = {step["step"]: step["loss"] for step in reference.steps}
     steps = [(step["step"], theirs[step["step"]], step["loss"]) for step in run.steps
              if step["step"] in theirs]
-    layers = None
+    parted = [row for row in steps if bits(row[1]) != bits(row[2])]
+    same, layers = None, []
     if len(steps) == len(run.steps) == len(reference.steps):
-        ours, other = run.summary["layer_digests"], reference.summary["layer_digests"]
+        ours, other = (r.summary["layer_digests"] for r in (run, reference))
         layers = [layer for layer in range(max(len(ours), len(other)))
                   if ours[layer:layer + 1] != other[layer:layer + 1]]
-    return Comparison(run, reference, steps, [row for row in steps if bits(row[1]) != bits(row[2])],
-                      layers, reasons(run, reference))
+        same = not layers and run.summary["digest"] == reference.summary["digest"]
+    return Comparison(run, reference, steps, parted, same, layers, reasons(run, reference))
 
 
 # ---- Numbers ---------------------------------------------------------------------------------
@@ -101,60 +110,41 @@ def exactly(number):
 
 # ---- Why -------------------------------------------------------------------------------------
 
+def facts(run):
+    """What may tell a run from another: its options, and what was chosen where these leave it
+    open. None stands for what cannot be asked of it, as 01 has no comm, and a CPU is no GPU."""
+    info, options = run.info, run.info["options"]
+    chosen = {"ranks": info["ranks"], "batch": options["batch"],
+              "accumulate": options["accumulate"],
+              "family": info["family"], "dtype": run.dtype,
+              "device": info["device"], "GPU": info["gpu"],
+              "reduce": "native" if options.get("reduce") == "native" else "ordered",
+              "comm": info["comm"]}
+    return chosen | options | chosen
+
+
+def several_sums(run):
+    """Over ranks and over micro-batches: without them there is but one family."""
+    return 1 not in (run.info["ranks"], run.info["options"]["accumulate"])
+
+
 def order(run):
     """Of a step's additions: runs that agree in it, and in a step's samples, add alike."""
     ranks, micro_batches = run.info["ranks"], run.info["options"]["accumulate"]
-    if 1 not in (ranks, micro_batches):
+    if several_sums(run):
         return run.info["family"], ranks, micro_batches
     # One after the other; in 16 bits a rank's own sum is rounded after each, the ranks' once.
     return ranks * micro_batches, run.dtype != "fp32" and micro_batches > 1
 
 
-def samples(run):
-    """Of all ranks in a step."""
-    return run.info["ranks"] * run.info["options"]["accumulate"] * run.info["options"]["batch"]
-
-
-def of_sums(run, reference):
-    """Ranks, micro-batches, samples of each and family make sense together only."""
-    same_samples = samples(run) == samples(reference)
-    alike = (order(run), run.info["options"]["batch"]) == \
-        (order(reference), reference.info["options"]["batch"])
-    effect = "" if same_samples and alike else NOT_ASSOCIATIVE if same_samples else \
-        f"{samples(reference)} and {samples(run)} samples a step: another run"
-    families = any(1 not in (r.info["ranks"], r.info["options"]["accumulate"])
-                   for r in (run, reference))  # else there is only one
-    pairs = [("ranks", reference.info["ranks"], run.info["ranks"]),
-             ("batch", reference.info["options"]["batch"], run.info["options"]["batch"]),
-             ("accumulate", reference.info["options"]["accumulate"],
-              run.info["options"]["accumulate"])]
-    if families:
-        pairs.append(("family", reference.info["family"], run.info["family"]))
-    return [Reason(name, (a, b), effect) for name, a, b in pairs if a != b]
-
-
-def of_machine(run, reference):
-    """What was chosen where the options leave it open."""
-    native = [r.info["options"].get("reduce") == "native" for r in (run, reference)]
-    exact = run.info["ranks"] <= 2 and run.dtype != "fp16"
-    own = "" if exact else ("NCCL adds in an order of its own, from three ranks on perhaps in "
-                            "another one each time (notes/gpu.md)")
-    words = ("ordered", "native")
-    effects = [
-        ("dtype", reference.dtype, run.dtype, "what is stored is rounded to it, so two dtypes "
-         "agree in their first digits only (notes/floating_point.md)"),
-        ("device", reference.info["device"], run.info["device"],
-         "a GPU sums products in an order of its own (notes/gpu.md)"),
-        ("GPU", reference.info["gpu"], run.info["gpu"],
-         "another GPU may sum products in another order (notes/gpu.md)"),
-        ("reduce", words[native[1]], words[native[0]], own),
-        ("comm", reference.info["comm"], run.info["comm"], ""),
-    ]
-    found = [Reason(name, (a, b), effect) for name, a, b, effect in effects
-             if a != b and None not in (a, b)]  # 01 has no comm, a CPU is no GPU
-    if all(native) and own:
-        found.append(Reason("reduce", ("native", "native"), own))
-    return found
+def effect_of_sums(run, reference):
+    """What ranks, micro-batches, samples of each and family do together."""
+    batches = [r.info["options"]["batch"] for r in (reference, run)]
+    samples = [batch * r.info["ranks"] * r.info["options"]["accumulate"]
+               for batch, r in zip(batches, (reference, run))]
+    if samples[0] != samples[1]:
+        return f"{samples[0]} and {samples[1]} samples a step: another run"
+    return "" if order(run) == order(reference) and batches[0] == batches[1] else NOT_ASSOCIATIVE
 
 
 def same_text(a, b):
@@ -165,25 +155,23 @@ def same_text(a, b):
 def reasons(run, reference):
     """All in which they differ, what changes bits first. What one of them cannot be asked for,
     as 01 has no prefetch, is no difference."""
-    found = of_sums(run, reference) + of_machine(run, reference)
-    theirs = reference.info["options"]
-    for name, value in run.info["options"].items():
-        if name not in theirs or theirs[name] == value or name in ("comm", "device") or \
-                name == "data" and (run.info["options"].get("task") != "text"
-                                    or same_text(theirs[name], value)):
-            continue
-        effect = "not known to this script, and it may change bits"
-        if name in ANOTHER_RUN or name in WITHOUT_EFFECT:
-            effect = ANOTHER_RUN.get(name, "")
-        elif name == "loss-scale":
-            effect = "" if run.dtype != "fp16" else \
-                "other steps are skipped, other small numbers vanish: another run"
-        elif name in JUDGED:
-            continue
-        found.append(Reason(name, (theirs[name], value), effect))
-    clipped = run.info["options"]["clip"] > 0 and (run.info["comm"] is None) != \
-        (reference.info["comm"] is None)
-    if clipped:
+    ours, theirs = facts(run), facts(reference)
+    exact = ours["ranks"] <= 2 and run.dtype != "fp16"  # NCCL's own sums
+    effects = EFFECTS | dict.fromkeys(SUMMED, effect_of_sums(run, reference))
+    effects |= {"reduce": "" if exact else NATIVE,
+                "loss-scale": "other steps are skipped, other small numbers vanish: another run"
+                if run.dtype == "fp16" else ""}
+    if not several_sums(run) and not several_sums(reference):
+        del ours["family"]
+    if ours.get("task") != "text" or same_text(*(its.get("data", "") for its in (ours, theirs))):
+        ours.pop("data", None)
+    found = [Reason(name, (theirs[name], value),
+                    effects.get(name, "not known to this script, and it may change bits"))
+             for name, value in ours.items()
+             if None not in (value, theirs.get(name)) and value != theirs[name]]
+    if ours["reduce"] == theirs["reduce"] == "native" and not exact:
+        found.append(Reason("reduce", ("native", "native"), NATIVE))
+    if ours["clip"] > 0 and (ours["comm"] is None) != (theirs["comm"] is None):
         found.append(Reason("chapter", (reference.chapter, run.chapter), "one process adds the "
                             "norm in another order: with --clip a bit may differ, rarely "
                             "(notes/floating_point.md)"))

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """What a comparison is made of, and its first finding: where losses and parameters part."""
 import math
+import re
 from dataclasses import dataclass, field
 
 import differences
@@ -8,19 +9,25 @@ import figures
 import logs
 from compare import number, small
 from differences import exactly, ulps
-from tables import spaced
 
 COUNT = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
 @dataclass
 class Table:
-    """Words and numbers; the first column, and what is no number, stands left. A head may have
-    several lines."""
+    """Words and numbers. A head may have several lines."""
     head: list
     rows: list
     caption: str = ""
     note: str = ""
+
+    def __post_init__(self):
+        self.rows = [[str(cell) for cell in row] for row in self.rows]
+
+    def words(self):
+        """The columns that stand left: the first, and each that has what is no number."""
+        return [i for i, column in enumerate(zip(*self.rows)) if i == 0 or
+                any(re.search("[A-Za-df-wyz_]", cell) for cell in column if cell != "inf/nan")]
 
 
 @dataclass
@@ -74,14 +81,11 @@ def listed(words):
 # ---- Losses ----------------------------------------------------------------------------------
 
 def runs_table(study):
-    rows = []
     stems = len({run.log.stem for run in study.runs}) == len(study.runs)
-    for run in study.runs:
-        c = study.against(run)
-        largest = small(c.largest) if c else ""
-        rows.append([run.label, run.log.stem if stems else run.log, run.dtype, run.info["ranks"],
-                     run.info["options"]["accumulate"], run.info["device"], len(run.steps),
-                     number(run.losses[-1], ".4f"), largest])
+    rows = [[run.label, run.log.stem if stems else run.log, run.dtype, run.info["ranks"],
+             run.info["options"]["accumulate"], run.info["device"], len(run.steps),
+             number(run.losses[-1], ".4f"), small(c.largest) if c else ""]
+            for run, c in ((run, study.against(run)) for run in study.runs)]
     return Table(["run", "log", "dtype", "ranks", "A", "device", "steps", "final\nloss",
                   "largest\ndifference"], rows,
                  note="A: micro-batches a step. Largest difference: of the loss in any step, to "
@@ -93,14 +97,15 @@ def bits_table(study):
     for c in study.compared:
         first = f"step {c.parted[0][0]}, digit {differences.digit(*c.parted[0][1:])}" \
             if c.parted else "none" if c.steps else "no common step"
-        layer = "of other steps" if c.layers is None else \
-            f"differ, layer {c.layers[0]} first" if c.layers else "the same bits"
+        layer = "of other steps" if c.same_parameters is None else \
+            "the same bits" if c.same_parameters else \
+            f"differ, layer {c.layers[0]} first" if c.layers else "differ"
         rows.append([c.run.label, c.reference.label, len(c.steps), first, layer])
     return Table(["run", "against", "steps", "first difference", "parameters"], rows)
 
 
-def sentences(c):
-    """What parts a run from its reference, exactly, and why."""
+def what(c):
+    """Sentences about what parts a run from its reference, exactly."""
     run, other = c.run.label, c.reference.label
     lines = []
     if c.parted:
@@ -112,16 +117,22 @@ def sentences(c):
                      f"{exactly(own)} here{by}. {len(c.parted)} of {len(c.steps)} steps differ.")
     else:
         lines.append(f"{run} has the bits of {other} in "
-                     f"{'all ' if c.layers is not None else ''}{len(c.steps)} losses.")
-    if c.layers is None:
+                     f"{'' if c.same_parameters is None else 'all '}{len(c.steps)} losses.")
+    if c.same_parameters is None:
         lines.append(f"They took {len(c.run.steps)} and {len(c.reference.steps)} steps: of these "
                      "the common ones are compared, and not the parameters at the end.")
     elif c.layers:
         count = max(len(r.summary["layer_digests"]) for r in (c.run, c.reference))
         lines.append(f"The parameters at the end differ in {len(c.layers)} of {count} layers, "
                      f"layer {c.layers[0]} is the first.")
-    elif c.parted:
-        lines.append("The parameters at the end are the same to the last bit.")
+    elif c.parted or not c.same_parameters:
+        lines.append("The parameters at the end "
+                     f"{'are the same to the last bit' if c.same_parameters else 'differ'}.")
+    return lines
+
+
+def why(c):
+    lines = []
     if c.defect:
         lines.append("Nothing in which the runs differ may change bits, and yet bits differ: if "
                      "one build made both, and from the same text, this is a defect. Run both "
@@ -129,14 +140,11 @@ def sentences(c):
                      "If they stay, look at the first step and layer above, and run ./tutorial "
                      "test, whose tests of \"the same run\" must find it.")
     elif not c.same:
-        by_effect = {}
-        for reason in c.reasons:
-            by_effect.setdefault(reason.effect, []).append(str(reason))
-        lines += [f"Why: {'; '.join(names)}: {effect}." for effect, names in by_effect.items()
-                  if effect]
-    idle = [str(reason) for reason in told(c) if not reason.effect]
-    if idle:
-        lines.append(f"Without effect on bits: {'; '.join(idle)}.")
+        effects = dict.fromkeys(reason.effect for reason in c.reasons if reason.effect)
+        lines += [f"Why: {said(r for r in c.reasons if r.effect == effect)}: {effect}."
+                  for effect in effects]
+    if idle := said(reason for reason in told(c) if not reason.effect):
+        lines.append(f"Without effect on bits: {idle}.")
     return lines
 
 
@@ -145,12 +153,16 @@ def told(c):
     return [r for r in c.reasons if r.effect or r.name not in ("log", "trace", "quiet", "steps")]
 
 
+def said(reasons):
+    return "; ".join(map(str, reasons))
+
+
 def the_same(study):
     """One sentence for all runs with their references' bits that differ in the same from them."""
     labels = {}
     for c in study.compared:
-        if c.same and told(c) and c.layers is not None:
-            labels.setdefault("; ".join(map(str, told(c))), []).append(c.run.label)
+        if c.same and told(c) and c.same_parameters:
+            labels.setdefault(said(told(c)), []).append(c.run.label)
     return [[f"The same bits although {differ}: {listed(who)}."] for differ, who in labels.items()]
 
 
@@ -195,33 +207,32 @@ def scale_of_ulps(axes):
     last = int(math.log10(largest)) + 1
     first = 0 if last < 3 else 2  # nearer to 0 there is no room for words
     powers = [10 ** k for k in range(first, last + 1, 1 + (last - first) // 3)]
+    ticks = [*(-power for power in powers), 0, *powers]
     axes.set_yscale("symlog", linthresh=1, linscale=0.5)
-    axes.set_yticks([*(-p for p in powers), 0, *powers],
-                    [*(f"-{spaced(p)}" for p in powers), "0: the same bits",
-                     *(f"+{spaced(p)}" for p in powers)])
+    axes.set_yticks(ticks, [f"{tick:+,}".replace(",", " ") if tick else "0: the same bits"
+                            for tick in ticks])
     axes.minorticks_off()
     axes.set_ylim(-10 ** last, 10 ** last)
 
 
+def title(study, dtype, runs):
+    pairs = [c for c in map(study.against, runs) if c and c.reference.dtype == dtype]
+    if not pairs:
+        return f"{dtype}: one run"
+    if parted := [c for c in pairs if c.parted]:
+        first = min(parted, key=lambda c: c.parted[0][0])
+        step, *both = first.parted[0]
+        return (f"{dtype}: {logs.short(first.run, runs)} leaves "
+                f"{logs.short(first.reference, runs)} in step {step}, in digit "
+                f"{differences.digit(*both)}")
+    return (f"{dtype}: {several(len(runs), 'run')}, the same bits in "
+            f"{'all ' if all(c.same_parameters for c in pairs) else ''}"
+            f"{min(len(c.steps) for c in pairs)} losses")
+
+
 def losses(study):
-    titles = []
-    for dtype, runs in study.by_dtype().items():
-        pairs = [c for run in runs for c in [study.against(run)]
-                 if c and c.reference.dtype == dtype]
-        parted = [c for c in pairs if c.parted]
-        if not pairs:
-            titles.append(f"{dtype}: one run")
-        elif parted:
-            first = min(parted, key=lambda c: c.parted[0][0])
-            titles.append(f"{dtype}: {logs.short(first.run, runs)} leaves "
-                          f"{logs.short(first.reference, runs)} in step {first.parted[0][0]}, in "
-                          f"digit {differences.digit(*first.parted[0][1:])}")
-        else:
-            titles.append(f"{dtype}: {several(len(runs), 'run')}, the same bits in "
-                          f"{'all ' if all(c.layers is not None for c in pairs) else ''}"
-                          f"{min(len(c.steps) for c in pairs)} losses")
     return Section(
-        "; ".join(titles),
+        "; ".join(title(study, *pair) for pair in study.by_dtype().items()),
         "Above, the losses: thick curves lie below thin ones, so a run that left the others would "
         "show. Below, how many numbers of fp32 lie between a run's loss and its reference's: one "
         "is the least difference that there is.",
@@ -229,4 +240,4 @@ def losses(study):
          for dtype, runs in study.by_dtype().items()],
         [runs_table(study), bits_table(study)] if study.compared else [runs_table(study)],
         the_same(study)
-        + [sentences(c) for c in study.compared if not c.same or c.layers is None])
+        + [what(c) + why(c) for c in study.compared if not c.same or not c.same_parameters])

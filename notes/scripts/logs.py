@@ -1,84 +1,51 @@
 # SPDX-License-Identifier: MIT
-"""Logs of runs that others started: read, checked, named, and set beside a reference."""
+"""Logs of runs that others started: read, named, and set beside a reference."""
 import json
 from pathlib import Path
 
-from runs import CHAPTERS, KINDS, Failure, Run, bits
+from runs import CHAPTERS, Failure, Run
 
-WIDEST = 24  # of a label that tells options or a file
+# Options that name no run: where it writes, and what is told otherwise.
+UNTOLD = ("log", "trace", "data", "quiet", "dtype", "device", "timeout")
+UNLIMITED = ("link", "latency", "bus", "device-memory")  # if 0: there is no word for it
 
 
-def load(path):
-    """The run that a log tells of; throws Failure (3) where it is not one of a finished run."""
+def load(path, show):
+    """The run that a log tells of; throws Failure (3) where it is not one of a finished run.
+    show: does with the run all that will be done with it; what it cannot do that with is no log."""
     run = Run("", 0, None, [], [], Path(path))
     try:
         if not run.log.read_bytes().startswith(b'{"run":'):
             raise Failure(f"{path} is no log: it does not begin as what --log writes", 3)
         run.read()
-        check(run)
+        run.chapter, run.ranks = run.info["chapter"], run.info["ranks"]
+        show(run)
     except OSError as error:
         raise Failure(f"{path} cannot be read: {error.strerror}", 3) from None
     except (json.JSONDecodeError, UnicodeDecodeError):
         raise Failure(f"{path} is incomplete: its end is cut off", 3) from None
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise Failure(f"{path} is no log as these programs write it: {error!r}", 3) from None
-    run.chapter, run.ranks = run.info["chapter"], run.info["ranks"]
     return run
 
 
-def check(run):
-    """Touches all that a comparison needs; throws what Python throws where it is not there."""
-    options, traffic, total = run.info["options"], run.summary["traffic"], run.memory["total"]
-    numbers = [run.info[name] for name in ("ranks", "parameters", "padded_parameters", "layers")]
-    numbers += [options[name] for name in ("batch", "accumulate", "clip")]
-    numbers += [run.memory[kind][what] for kind in KINDS
-                for what in ("predicted", "predicted_resident", "resident", "peak", "reserved")]
-    numbers += [total["resident"], total["peak"], run.summary["median_ms"]]
-    numbers += [kind[what] for kind in run.on_host.values()
-                for what in ("predicted", "predicted_resident", "resident", "peak")]
-    numbers += [copied[what] for copied in run.bus.values() for what in ("predicted", "counted")]
-    if bool(run.on_host) != bool(run.bus) or run.bus and not {"down", "up"} <= set(run.bus):
-        raise LookupError("a host has memory and a bus")
-    rows = [traffic["phases"][phase] for phase in ("forward", "backward", "update")]
-    numbers += [row["predicted"] for row in [*rows, traffic["padding"], traffic["scalars"]]]
-    words = [run.info[name] for name in ("chapter", "dtype", "family", "device")]
-    words += [run.summary["digest"], *run.summary["layer_digests"]]
-    if not all(isinstance(number, (int, float)) for number in numbers):
-        raise TypeError("what should be a number is none")
-    if not all(isinstance(word, str) for word in words) or not run.steps:
-        raise TypeError("what should be a word is none, or there is no step")
-    for step in run.steps:
-        bits(step["loss"]), step["step"] + 0, step["ms"] + 0
-    run.info["mpi"], run.info["gpu"], run.info["comm"]
-
-
-def labels(runs, widest=WIDEST):
+def labels(runs, widest=24):
     """For each run the shortest name that tells it from the others."""
-    def options(run):
-        return {name: value for name, value in run.info["options"].items()
-                if name not in ("log", "trace", "data", "quiet", "dtype", "device", "timeout")}
+    options = [{name: value for name, value in run.info["options"].items() if name not in UNTOLD}
+               for run in runs]
 
-    named = [options(run) for run in runs]
-    varying = [name for name in dict.fromkeys(name for values in named for name in values)
-               if len({values[name] for values in named if name in values}) > 1]
-    plain_names = [f"{run.number} {run.dtype}" for run in runs]
-    for found in (plain_names,
-                  [" ".join([plain, *(f"{name} {short_number(values[name])}" for name in varying
-                                      if name in values and told(name, values[name]))])
-                   for plain, values in zip(plain_names, named)],
+    def told(own):
+        """What is not the same in all, and how it is asked for."""
+        return [f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
+                for name, value in own.items() if (value or name not in UNLIMITED)
+                and any(name in other and other[name] != value for other in options)]
+
+    plain = [f"{run.number} {run.dtype}" for run in runs]
+    for found in (plain, [" ".join([name, *told(own)]) for name, own in zip(plain, options)],
                   [f"{run.number} {run.log.stem}" for run in runs]):
         if len(set(found)) == len(runs) and max(map(len, found)) <= widest:
             return found
     return [f"{place}: {run.number} {run.log.stem}"[:widest] for place, run in enumerate(runs, 1)]
-
-
-def told(name, value):
-    """What is without a limit has no word for it."""
-    return value or name not in ("link", "latency", "bus", "device-memory")
-
-
-def short_number(value):
-    return f"{value:g}" if isinstance(value, float) else value
 
 
 def short(run, runs):

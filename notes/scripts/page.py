@@ -9,8 +9,8 @@ PAGE = """\
 <!DOCTYPE html>
 <html lang="en">
 <head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta charset="utf-8"/>
+<meta name="viewport" content="width=device-width, initial-scale=1"/>
 <title>{title}</title>
 <style>
 :root {{ color-scheme: light dark }}
@@ -61,21 +61,16 @@ summary {{ cursor: pointer }}
 
 def words_of(text):
     """Text of a page, whose numbers keep their units in one line."""
-    return re.sub(r"(?<=\d) (?=%|ms|MB|Gbit|x |\d{3})", "&nbsp;", escape(text, quote=False))
-
-
-def is_number(cell):
-    return cell == "inf/nan" or not re.search("[A-Za-df-wyz_]", str(cell))
+    return re.sub(r"(?<=\d) (?=%|ms|MB|Gbit|x |\d{3})", "\u00a0", escape(text, quote=False))
 
 
 def of_table(table):
-    words = [' class="word"' * (not all(map(is_number, column))) for column in zip(*table.rows)]
+    words = [' class="word"' * (i in table.words()) for i in range(len(table.head))]
     head = "".join(f'<th scope="col"{word}>{escape(cell)}</th>'
                    for word, cell in zip(words, table.head))
     rows = []
     for first, *cells in table.rows:
-        cells = "".join(f"<td{word}>{escape(str(cell))}</td>"
-                        for word, cell in zip(words[1:], cells))
+        cells = "".join(f"<td{word}>{escape(cell)}</td>" for word, cell in zip(words[1:], cells))
         rows.append(f'<tr><th scope="row">{escape(first.strip())}</th>{cells}</tr>')
     caption = f"<caption>{words_of(table.caption)}</caption>\n" if table.caption else ""
     note = f'<p class="note">{words_of(table.note)}</p>\n' if table.note else ""

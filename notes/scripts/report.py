@@ -7,6 +7,7 @@ bits differ only where the logs say why, and that bytes and traffic equal their 
 something does not hold.
 """
 import argparse
+import copy
 import json
 import signal
 import sys
@@ -27,8 +28,7 @@ from runs import Failure  # noqa: E402
 from tables import spaced  # noqa: E402
 
 WIDTH = 80
-IN_TEXT = {"Losses": findings.losses, "Bytes": counts.memory, "Traffic": counts.traffic,
-           "Offload": offload.section}
+IN_TEXT = (findings.losses, counts.memory, counts.traffic, offload.section)
 ON_PAGE = {"Memory over a step": traces.mountains, "Who works when": traces.timelines,
            "Step time over link speed": formulas.link, "Saving over layers": formulas.layers,
            "Elements sent over micro-batches": formulas.accumulation}
@@ -41,22 +41,17 @@ def text_of(table):
     """A table in columns of a terminal."""
     head = [[SHORT.get(line, line) for line in cell.split("\n")] for cell in table.head]
     deep = max(map(len, head))
-    lines = list(zip(*([""] * (deep - len(cell)) + cell for cell in head)))
-    lines += [[str(cell) for cell in row] for row in table.rows]
-    columns = list(zip(*lines))
+    columns = [[*[""] * (deep - len(lines)), *lines, *column]
+               for lines, column in zip(head, zip(*table.rows))]
     widths = [max(map(len, column)) for column in columns]
-    left = [i == 0 or not all(map(page.is_number, column[deep:]))
-            for i, column in enumerate(columns)]
-    gaps = len(widths) - 1
-    while sum(widths) + gaps > WIDTH:  # the widest words lose their beginning
-        widths[max((i for i in range(len(widths)) if left[i]), key=lambda i: widths[i])] -= 1
-    gap = min(2, (WIDTH - sum(widths)) // gaps)
-
-    def cell(text, width, is_left):
-        text = text if len(text) <= width else "…" + text[1 - width:]
-        return f"{text:<{width}}" if is_left else f"{text:>{width}}"
-
-    return "\n".join((" " * gap).join(map(cell, line, widths, left)).rstrip() for line in lines)
+    while sum(widths) + len(widths) - 1 > WIDTH:  # the widest words lose their beginning
+        widths[max(table.words(), key=lambda i: widths[i])] -= 1
+    gap = " " * min(2, (WIDTH - sum(widths)) // (len(widths) - 1))
+    cut = [[cell if len(cell) <= width else "…" + cell[1 - width:] for cell in column]
+           for column, width in zip(columns, widths)]
+    padded = [[f"{cell:{'<' if i in table.words() else '>'}{widths[i]}}" for cell in column]
+              for i, column in enumerate(cut)]
+    return "\n".join(gap.join(line).rstrip() for line in zip(*padded))
 
 
 def wrapped(text, indent=""):
@@ -64,38 +59,33 @@ def wrapped(text, indent=""):
                          break_long_words=False, break_on_hyphens=False)
 
 
-def print_section(section):
-    print(f"\n{wrapped(section.title + '.')}")
-    for table in section.tables:
-        if table.caption:
-            print(f"\n{wrapped(table.caption)}:", end="")
-        print(f"\n{text_of(table)}")
-        if table.note:
-            print(wrapped(table.note))
-    for first, *rest in section.points:
-        print("\n".join(["", wrapped(first), *(wrapped(line, "  ") for line in rest)]))
-
-
 def print_text(study):
     """The sections that need nothing but logs."""
-    for section in filter(None, (make(study) for make in IN_TEXT.values())):
-        print_section(section)
+    for section in filter(None, (make(study) for make in IN_TEXT)):
+        print(f"\n{wrapped(section.title + '.')}")
+        for table in section.tables:
+            caption = f"\n{wrapped(table.caption)}:" if table.caption else ""
+            print(f"{caption}\n{text_of(table)}")
+            if table.note:
+                print(wrapped(table.note))
+        for first, *rest in section.points:
+            print("\n".join(["", wrapped(first), *(wrapped(line, "  ") for line in rest)]))
 
 
 def sections(study):
-    for heading, make in (IN_TEXT | ON_PAGE).items():
+    yield from filter(None, (make(study) for make in IN_TEXT))
+    for heading, make in ON_PAGE.items():
         try:
-            if section := make(study):
-                yield section
+            yield make(study)
         except Failure as failure:
             yield findings.Section(heading, str(failure))
 
 
 def write(study, path):
     """The page; without matplotlib a sentence instead. Throws Failure where it cannot be."""
-    title = f"{findings.several(len(study.runs), 'run').capitalize()}, side by side"
     try:
-        text = page.page(title, describe(study), list(sections(study)))
+        text = page.page(f"{findings.several(len(study.runs), 'run').capitalize()}, side by side",
+                         describe(study), list(sections(study)))
     except Failure as failure:
         print(f"\nNo page: {failure}")
         return
@@ -109,19 +99,26 @@ def write(study, path):
 
 def describe(study):
     """What the runs have in common."""
-    models = {(run.info["options"].get("task"), run.info["parameters"], run.info["layers"])
-              for run in study.runs}
-    words = [f"task {task}, {spaced(parameters)} parameters in {layers} layers"
-             for task, parameters, layers in sorted(models, key=str)]
-    mpi = sorted({run.info["mpi"] for run in study.runs} - {None})
-    return (f"{findings.several(len(study.runs), 'run').capitalize()} of "
-            f"{findings.listed(sorted({run.chapter for run in study.runs}))}: "
-            f"{'; '.join(words)}. {'; '.join(mpi)}").strip()
+    models = {f"task {run.info['options'].get('task')}, {spaced(run.info['parameters'])} "
+              f"parameters in {run.info['layers']} layers" for run in study.runs}
+    mpi = {run.info["mpi"] for run in study.runs} - {None}
+    chapters = findings.listed(sorted({run.chapter for run in study.runs}))
+    return f"{chapters}: {'; '.join(sorted(models))}. {'; '.join(sorted(mpi))}".strip()
 
 
 def holds(study):
     return not (any(c.defect for c in study.compared) or wrong_bytes(study.runs)
                 or wrong_traffic(study.runs))
+
+
+def load(path, plans):
+    """The run of a log, with which all can be done that the text and the page do with it."""
+    def show(run):
+        study = findings.Study([copy.copy(run), run], [], plans)
+        return (holds(study), describe(study), formulas.fastest(run),
+                [make(study) for make in IN_TEXT])
+
+    return logs.load(path, show)
 
 
 def parse():
@@ -140,8 +137,9 @@ def main():
         raise Failure(f"{folder} has no logs: run ./tutorial demo first, or name your own", 3)
     more = [] if options.logs else sorted(folder.glob("more/*.jsonl"))
     story = folder / "story.json"
-    study = findings.Study([logs.load(path) for path in paths], [logs.load(path) for path in more],
-                           Plans(options.build),
+    plans = Plans(options.build)
+    study = findings.Study([load(path, plans) for path in paths],
+                           [load(path, plans) for path in more], plans,
                            json.loads(story.read_text()) if more and story.is_file() else [])
     print_text(study)
     write(study, folder / "report.html")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Made-up logs, traces and formulas, for the test of the comparison."""
+"""Made-up logs, traces and formulas, for the tests of the comparison and of the demo."""
 import copy
 import json
 import struct
@@ -10,45 +10,47 @@ PARAMETERS, LAYERS = 1024, 4
 LOSSES = [4.0, 3.5, 2.5, 2.25]
 
 
-def made(chapter="05_zero2", ranks=4, dtype="fp32", losses=LOSSES, **options):
+def bytes_of(held):
+    return dict.fromkeys(("predicted", "predicted_resident", "resident", "reserved", "peak"), held)
+
+
+def made(chapter="05_zero2", ranks=4, dtype="fp32", losses=LOSSES, device="cpu", **options):
     """A log's lines: run, steps, summary. 04 to 07 hold 1/ranks of 16 bytes a parameter, 07 half of
     it on the host, with staging and, in fp32, master weights."""
+    offload = chapter > "07"
     held = 4 * PARAMETERS // (ranks if chapter > "04" else 1)
     own = {"task": "text", "data": "", "width": 16, "layers": LAYERS, "steps": len(losses),
            "batch": 8, "accumulate": 1, "lr": 0.002, "clip": 0.0, "seed": 1, "log": "a",
            "quiet": True, "reduce": "ordered"} | ({"prefetch": 1} if chapter > "06" else {}) | \
-        ({"bus": 0.0} if chapter > "07" else {})
+        ({"bus": 0.0} if offload else {})
     own |= {name.replace("_", "-"): value for name, value in options.items()}
-    sent = 2 * PARAMETERS * (ranks - 1) // ranks * len(losses)
-    nothing = {"predicted": 0, "counted": 0}
-    run = {"chapter": chapter, "ranks": ranks, "dtype": dtype, "mpi": "MPICH", "device": "cpu",
+    run = {"chapter": chapter, "ranks": ranks, "dtype": dtype, "mpi": "MPICH", "device": device,
            "family": "every micro-batch" if chapter > "05" else "once a step", "gpu": None,
            "comm": "mpi" if ranks > 1 else None, "options": own, "parameters": PARAMETERS,
            "padded_parameters": PARAMETERS, "layers": LAYERS}
-    memory = {kind: dict.fromkeys(("predicted", "predicted_resident", "resident", "reserved",
-                                   "peak"), held) for kind in KINDS[:3]}
-    memory["optimizer"] = dict.fromkeys(memory["optimizer"], 2 * held)
-    memory |= {kind: dict.fromkeys(memory["optimizer"], 0) for kind in KINDS[3:]}
-    there = {}
-    if chapter > "07":
-        memory["optimizer"] = dict.fromkeys(memory["optimizer"], 0)
-        with_master = (3 if dtype == "fp32" else 2) * held
-        there["optimizer"] = dict.fromkeys(memory["optimizer"], with_master)
-        there["communication"] = dict.fromkeys(memory["optimizer"], held)
-    on_device = (2 if there else 4) * held
-    memory["total"] = {"resident": on_device, "peak": on_device, "reserved": on_device}
+    memory = {kind: bytes_of(held * of) for kind, of in
+              zip(KINDS, (1, 1, 0 if offload else 2, *[0] * 4))}
+    memory["total"] = bytes_of((2 if offload else 4) * held)
     steps = [{"step": step, "loss": loss, "grad_norm": 1.0, "skipped": False, "ms": 2.0}
              for step, loss in enumerate(losses, 1)]
+    sent = 2 * PARAMETERS * (ranks - 1) // ranks * len(losses)
+    nothing = {"predicted": 0, "counted": 0}
     summary = {"memory": memory, "skipped_steps": 0, "median_ms": 2.0, "digest": "ab",
                "layer_digests": ["aa"] * LAYERS,
                "traffic": {"phases": {"forward": nothing, "update": nothing,
                                       "backward": {"predicted": sent, "counted": sent}},
                            "padding": nothing, "scalars": nothing}}
-    if there:
+    if offload:
         copied = {"predicted": held * len(losses), "counted": held * len(losses),
                   "exposed_ms": 0.5, "hidden_ms": 0.25}
-        summary |= {"host_memory": there, "bus": {"down": copied, "up": copied}}
+        summary |= {"bus": {"down": copied, "up": copied}, "host_memory": {
+            "optimizer": bytes_of((3 if dtype == "fp32" else 2) * held),
+            "communication": bytes_of(held)}}
     return copy.deepcopy([{"run": run}, *steps, {"summary": summary}])
+
+
+def text_of(lines):
+    return "".join(json.dumps(line, separators=(",", ":")) + "\n" for line in lines)
 
 
 def flipped(lines, step, layer=1):
@@ -80,18 +82,16 @@ def trace(path):
     path.write_text(json.dumps({"traceEvents": events, "otherData": {}}))
 
 
-PLANNER = """#!/usr/bin/env python3
-import json, sys
-given = dict(word[2:].split("=", 1) for word in sys.argv[2:])
-a, n = int(given.get("accumulate", 1)), int(given["ranks"])
-chapters = []
-for name, factor, share in (("02_distributed_adam", 2, 1), ("05_zero2", 1 + a, n),
-                            ("06_zero3", 3 * a, n), ("07_offload", 3 * a, n)):
-    bytes_of = {kind: {"resident": 4096 * of // share, "peak": 4096 * of // share} for kind, of in
-                (("parameters", 1), ("gradients", 1), ("optimizer", 2 * (name < "07")),
-                 ("communication", 0))}
-    ms = 8 * factor / float(given.get("link", 1))
-    chapters.append({"name": name, "kinds": bytes_of, "sent_elements": factor * 1024 * (n - 1) // n,
-                     "communication_ms": ms, "phases": {"forward": {"ms": ms / 3}}})
-print(json.dumps({"chapters": chapters}))
-"""
+def planned(_, ranks, params=PARAMETERS, accumulate=1, link=1, **others):
+    """What Plans.ask answers: of chapters whose formulas are as simple as the logs above."""
+    chapters = []
+    for name, factor, share in (("02_distributed_adam", 2, 1), ("05_zero2", 1 + accumulate, ranks),
+                                ("06_zero3", 3 * accumulate, ranks),
+                                ("07_offload", 3 * accumulate, ranks)):
+        ms = 8 * factor / link
+        chapters.append({
+            "name": name, "sent_elements": factor * params * (ranks - 1) // ranks,
+            "kinds": {kind: bytes_of(4 * params * of // share) for kind, of in
+                      zip(KINDS, (1, 1, 2 * (name < "07"), 0))},
+            "communication_ms": ms, "phases": {"forward": {"ms": ms / 3}}})
+    return {"chapters": chapters}

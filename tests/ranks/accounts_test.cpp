@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Bytes held, elements sent and bytes copied: what the ledgers, the communicator and the bus counted
-// equals the chapter's formulas, in integers.
+// Bytes held, elements sent and bytes copied: what the ledgers, the communicator and the bus
+// counted equals the chapter's formulas, in integers.
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
@@ -66,7 +66,7 @@ void begin_counts() {
   current_step = 0;
 }
 
-/// Every figure under the same two names: notes/scripts/findings_of_tests.py reads them.
+/// Every figure under the same two names.
 void check_count(const std::string& what, std::int64_t counted, std::int64_t predicted) {
   INFO(what);
   CHECK(counted == predicted);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // What the log's summary says of ranks that differ.
-#include "report/memory_tables.hpp"
+#include "report/summary.hpp"
 
 #include <unistd.h>
 
@@ -37,7 +37,7 @@ struct Reported {
   ~Reported() { std::filesystem::remove(options.log); }
 
   const std::int64_t bytes_at_start = 0;
-  const std::array<Footprint, 3> footprints{Footprint{.process = {.peak = bytes_at_start}}};
+  const std::array<Footprint, 3> footprints{Footprint{.peak = bytes_at_start}};
   const Options options = [] {
     Options o = mlp_options(8, 1);
     o.quiet = true;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Chapters by number, and what the planner is asked of them.
 #pragma once
+#include <nlohmann/json.hpp>
 #include <stdexcept>
 
 #include "notes/plan/plan.hpp"
@@ -22,5 +23,11 @@ inline Question about(double parameters, const Convention& convention = paper, d
           .convention = convention,
           .device = Device::cuda,
           .card = static_cast<std::int64_t>(card)};
+}
+
+/// One chapter's answers.
+inline Json answers(const Question& question, const std::string& number, int ranks) {
+  const Chapter* const alone[] = {&chapter(number)};
+  return make_plan(question, alone, ranks)["chapters"][0];
 }
 }  // namespace zero::test

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: MIT
+"""`./tutorial demo`: its verdicts on made-up runs, of which one is wrong, and how it is stopped."""
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from compare_test import change
+from made_up import flipped, made, planned, text_of
+from programs import CHAPTERS, ROOT
+import demo
+import report
+import runs
+
+FP32, BF16 = "fp32: 02 to 07 are identical to the last bit", \
+    "bf16: 03 to 07 are identical to the last bit"
+ALONE = "fp32: 01 with --accumulate 4 has the bits of 02 on 4 ranks"
+BYTES = "bytes, resident and peak, equal their formulas in every run"
+PLACES = "07 holds what 06 does, in two places, and its staging"
+SENT = "elements sent and bytes copied equal their formulas"
+RECORDED = "the same bits as the README's run"
+
+
+@pytest.fixture
+def verdicts(folder, monkeypatch, capsys):
+    """Runs the demo on logs that are made up instead of programs that are started, all of them
+    changed by `alter`. Returns its exit code, {claim: yes or NO}, and its summary."""
+    def of(alter, steps="4"):
+        def output_of(command):
+            given = dict(zip(command, command[1:]))
+            chapter = next(path.name for path in map(Path, command) if path.name in CHAPTERS)
+            if chapter == "06_zero3" and "--device-memory" in given:
+                raise runs.Failure("--device-memory allows fewer", 6)
+            log = Path(given["--log"])
+            lines = made(chapter, int(given.get("-n", 1)), given.get("--dtype", "fp32"),
+                         accumulate=int(given.get("--accumulate", 1)))
+            log.write_text(text_of(alter(log.stem, lines) or lines))
+
+        for chapter in CHAPTERS:
+            (folder / chapter).mkdir()
+            (folder / chapter / chapter).touch()
+        monkeypatch.setattr(runs, "output_of", output_of)
+        monkeypatch.setattr(report, "write", lambda *_: None)
+        monkeypatch.setattr(demo.Plans, "ask", planned)
+        monkeypatch.setattr(demo, "first_line", lambda *_: None)
+        monkeypatch.setattr(sys, "argv", ["demo.py", "--mpiexec", "sh", "--steps", steps, "--build",
+                                          str(folder), "--out", str(folder / "out")])
+        code = demo.main()
+        said = [line.rpartition(":") for line in capsys.readouterr().out.splitlines()]
+        return code, {claim: word.strip() for claim, _, word in said
+                      if word.strip() in ("yes", "NO")}, \
+            json.loads((folder / "out/summary.json").read_text())
+
+    return of
+
+
+CLAIMS = [FP32, ALONE, BF16, BYTES, PLACES, SENT]
+
+
+def test_all_holds(verdicts):
+    code, said, summary = verdicts(lambda *_: None)
+    assert (code, said) == (0, dict.fromkeys(CLAIMS, "yes"))
+    assert summary["holds"] and len(summary["runs"]) == 12
+    assert all(run["digest"] == "ab" for run in summary["runs"])
+
+
+def fewer_on_the_host(lines):
+    for what in lines[-1]["summary"]["host_memory"]["optimizer"]:
+        lines[-1]["summary"]["host_memory"]["optimizer"][what] -= 8
+
+
+@pytest.mark.parametrize("name, alter, claim", [
+    *((f"{chapter}_fp32", ["digest"], FP32) for chapter in CHAPTERS[2:]),
+    *((f"{chapter}_bf16", ["digest"], BF16) for chapter in CHAPTERS[3:]),
+    ("01_adam_fp32", ["digest"], ALONE), ("06_zero3_fp32", lambda lines: flipped(lines, 2), FP32),
+    ("04_zero1_bf16", ["memory", "gradients", "resident"], BYTES),
+    ("07_offload_bf16", fewer_on_the_host, PLACES),
+    ("05_zero2_bf16", ["traffic", "phases", "backward", "counted"], SENT),
+    ("07_offload_fp32", ["bus", "down", "counted"], SENT)])
+def test_one_run_is_wrong(verdicts, name, alter, claim):
+    def altered(log, lines):
+        if log == name:
+            return alter(lines) if callable(alter) else change(lines, alter)
+
+    code, said, summary = verdicts(altered)
+    assert code == 1 and not summary["holds"]
+    assert [text for text, word in said.items() if word == "NO"] == [claim]
+    assert list(said) == CLAIMS
+
+
+@pytest.mark.parametrize("device, other, code, word", [
+    ("cpu", "", 0, "yes"), ("cpu", "0", 1, "NO"), ("cuda", "0", 0, None)])
+def test_the_bits_of_the_page(verdicts, device, other, code, word):
+    """With the README's options its digests are asked for, but not of a GPU."""
+    recorded = {(row["program"], "bf16" if "bf16" in row["options"] else "fp32"): row["digest"]
+                for row in json.loads((ROOT / "notes/digests.json").read_text())
+                if "--steps 200" in row["options"]}
+
+    def as_recorded(log, lines):
+        run = lines[0]["run"]
+        lines[-1]["summary"]["digest"] = recorded[run["chapter"], run["dtype"]] + other
+        run["device"] = device
+
+    found, said, _ = verdicts(as_recorded, steps="200")
+    assert (found, said.get(RECORDED)) == (code, word)
+    assert [said[claim] for claim in CLAIMS] == ["yes"] * len(CLAIMS)
+
+
+def ranks_of(folder):
+    """How many processes write logs there, a launcher among them."""
+    count = 0
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            line = path.read_bytes()
+            count += b"--log" in line and str(folder).encode() in line
+    return count
+
+
+def test_no_rank_outlives_a_demo_that_is_told_to_stop(programs, folder):
+    started = subprocess.Popen([sys.executable, ROOT / "notes/scripts/demo.py", "--ranks", "2",
+                                "--steps", "50", "--build", programs.build, "--mpiexec",
+                                programs.mpiexec, "--out", folder], stdout=subprocess.DEVNULL)
+    late = time.monotonic() + 60
+    while ranks_of(folder) < 3 and time.monotonic() < late:
+        time.sleep(0.05)
+    started.send_signal(signal.SIGTERM)
+    assert started.wait(timeout=30) == 128 + signal.SIGTERM
+    late = time.monotonic() + 10
+    while ranks_of(folder) and time.monotonic() < late:
+        time.sleep(0.1)
+    assert ranks_of(folder) == 0
