@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: MIT
 """Starts the chapters' programs, alone or on ranks, for the tests that see them from outside."""
-import argparse
 import os
 import re
 import subprocess
@@ -109,16 +108,6 @@ class Programs:
         trial = self.run(0, ALONE, "--device", "cuda", "--task", "toy", "--steps", "1", "--quiet")
         missing = "no GPU" in trial.err or "without CUDA" in trial.err
         return trial.err.strip() if missing else ""
-
-
-def options_of(doc, **more):
-    """A test's command line: where the programs are, and `more`, options as argparse takes them."""
-    parser = argparse.ArgumentParser(description=doc.partition("\n")[0])
-    parser.add_argument("--build", required=True, help="the folder with the seven programs")
-    parser.add_argument("--mpiexec", required=True, help="the launcher of their MPI")
-    for name, how in more.items():
-        parser.add_argument(f"--{name}", **how)
-    return parser.parse_args()
 
 
 def text_of(output):
