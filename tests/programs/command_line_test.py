@@ -22,12 +22,13 @@ A_FEW_SECONDS = 10
 SLURM_TASK = {"SLURM_STEP_NUM_TASKS": "1", "SLURM_PROCID": "0"}
 NOT_UTF8 = os.fsdecode(b"caf\xe9.txt")
 
-# What the grammar of options refuses is tests/unit/options_test.cpp's; here stands how a program that
-# refuses ends. Exit code, ranks (0: without mpirun), chapter, arguments and the words of the sentence.
+# What the grammar of options refuses is tests/unit/options_test.cpp's; here stands how a program
+# that refuses ends.
 TOO_LARGE = "--task mlp --width 65536 --layers 512 --batch 1 --device cpu --log new.log"
 TOO_MUCH = (r"^{}each rank needs [\d ]{{15,}} bytes[,] {} on this machine share [\d ]+ that are "
             "available: no chapter fits[,] use fewer or smaller layers or batches[,] or more mach")
 FULL = "--width 8 --layers 2 --batch 2 --steps 3 --quiet"
+# Exit code, ranks (0: without mpirun), chapter, arguments and the words of the sentence.
 REFUSED = [
     (USAGE, 0, ALONE, "--log new.log --foo", "--foo"),
     (USAGE, 0, DDP, "--log new.log --dtype bf16", "--dtype"),

@@ -294,8 +294,8 @@ def beside(trace, rank, slice, what=""):
 
 
 def check_beside(seen, promised):
-    """What never runs beside compute is a matter of order, and exact. What may does it in one of the
-    ranks' steps, on cores that others use too."""
+    """What never runs beside compute is a matter of order, and exact. What may does it in one of
+    the ranks' steps, on cores that others use too."""
     assert all(places <= promised for places in seen), f"at most {promised}: {seen}"
     assert set.union(*seen) == promised, seen
 
