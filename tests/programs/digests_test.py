@@ -9,6 +9,7 @@ import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from programs import ALONE, OFFLOAD, ROOT, USAGE, Programs, read_log
@@ -86,6 +87,7 @@ def test_demo_and_long_runs(programs, folder):
 
 
 if __name__ == "__main__":
-    lines = [json.dumps(compute(Programs(*sys.argv[1:]), row)) for row in RECORDED]
+    here = Programs(Path(sys.argv[1]).resolve(), sys.argv[2])
+    lines = [json.dumps(compute(here, row)) for row in RECORDED]
     text = ",\n ".join(line.replace(', "options"', ',\n  "options"') for line in lines)
     FILE.write_text(f"[{text}]\n")  # a row is two lines, the second its options

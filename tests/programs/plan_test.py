@@ -6,8 +6,7 @@ import json
 import re
 
 import pytest
-from expected import MIXED, WINDOW
-from programs import KINDS, ON_RANKS, ROOT
+from programs import KINDS, MIXED, ON_RANKS, ROOT, WINDOW
 
 PHASES = ("forward", "backward", "update")
 MODELS = ("--task text --width 16 --layers 2 --batch 5", "--task mlp --width 7 --layers 3",

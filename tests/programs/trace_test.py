@@ -39,9 +39,10 @@ STREAMS = {"06_zero3": ["compute", "communication"],
 # A message takes 5 ms, in which its thread sleeps, and a layer takes longer: so a message that may
 # begin with a layer's computation is under way before that ends.
 SLOW_LINK_US = 5000
-ON_CPU = ["--batch", 32768, "--width", 64]  # forward, the shorter: 10 ms on an idle core
-ON_SIMULATED = ["--batch", 4, "--width", 24]
-SLOW_BUS = ["--bus", 0.001]  # GB/s: a copy of 2 to 4 ms
+SLOW_BUS = 0.001  # GB/s: a copy of 2 to 4 ms
+# On the CPU, where forward, the shorter, takes 10 ms on an idle core, and on simulated GPUs.
+SLOW = [["--task", "mlp", "--layers", LAYERS, "--batch", batch, "--width", width]
+        for batch, width in ((32768, 64), (4, 24))]
 LATE_KERNELS = {"SIMULATED_CUDA_DELAY_US": "20000,0"}  # of the first stream: of compute
 
 
@@ -53,9 +54,6 @@ class Slice:
     begin: int
     end: int
     args: dict
-
-    def overlap(self, other):
-        return max(0, min(self.end, other.end) - max(self.begin, other.begin))
 
 
 class Trace:
@@ -97,11 +95,8 @@ class Trace:
 def check_tracks(trace, tracks):
     assert set(trace.tracks) == set(trace.ranks)
     for rank in trace.ranks:
-        assert list(trace.tracks[rank]) == tracks
+        assert list(trace.tracks[rank]) == tracks and all(trace.tracks[rank].values())
         assert trace.names["process_name", rank, 0] == f"rank {rank}"
-        for tid, name in enumerate(tracks):
-            assert trace.names["thread_name", rank, tid] == name
-            assert trace.tracks[rank][name], f"nothing on track {name} of rank {rank}"
 
 
 # What lies directly within what.
@@ -127,31 +122,28 @@ def check_nesting(track):
 
 def check_host(track, steps, micro, runs_ahead):
     """Phases within steps; the one wait of a step, for the sums, takes time where streams do."""
+    assert {slice.args["step"] for slice in track} <= set(range(steps + 1))
     for step in range(1, steps + 1):
         of_step = [slice for slice in track if slice.args["step"] == step]
         around, = (slice for slice in of_step if slice.cat == "step")
         phases = [slice for slice in of_step if slice.cat == "phase"]
         assert around.name == f"step {step}"
+        assert (around.begin, around.end) == (phases[0].begin, phases[-1].end)
         assert ([slice.name for slice in phases] ==
                 ["forward", "load", "backward"] * micro + ["update"])
-        assert (around.begin, around.end) == (phases[0].begin, phases[-1].end)
         waits = [slice.name for slice in of_step if slice.cat == "wait"
                  and slice.args["phase"] == "update"]
         assert waits == ["waits for compute"] or not runs_ahead
-    assert {slice.args["step"] for slice in track} <= set(range(steps + 1))
 
 
-def check_together(trace, exact):
-    """By one clock: no collective ends on a rank before it has begun on all; of a GPU's clock,
-    which the host's is set by when it sees the GPU get somewhere, the order alone."""
-    errors = trace.about["clock_error_us"]
-    assert len(errors) == len(trace.ranks) and errors[0] == 0 and min(errors) >= 0
-    of_ranks = [[slice for slice in trace.streams(rank) if slice.cat == "collective"]
-                for rank in trace.ranks]
-    for same in zip(*of_ranks, strict=True):
-        assert len({slice.name for slice in same}) == 1, f"collectives in one order: {same}"
-        late = (max(s.begin for s in same) - min(s.end for s in same)) / 1000
-        assert not exact or late <= 2 * max(errors), f"ended before it began elsewhere: {same}"
+def check_together(trace):
+    """All ranks have the same collectives in one order; how their clocks are one is tried in
+    tests/ranks/trace_test.cpp."""
+    for step in range(1, 1 + TRACED):
+        names = [[slice.name for slice in trace.streams(rank)
+                  if slice.cat == "collective" and slice.args["step"] == step]
+                 for rank in trace.ranks]
+        assert all(of_rank == names[0] for of_rank in names)
 
 
 # ---- What the chapter had to do, and what the log says -----------------------------------------
@@ -219,34 +211,29 @@ def check_memory(trace, log):
         assert times == sorted(times), "bytes change in order"
 
 
-def median(times):
-    """As the report has it: in microseconds, without the first three steps where there are more."""
-    times = sorted(time // 1000 for time in times[3 if len(times) > 3 else 0:])
-    return times[len(times) // 2]
-
-
 def check_times(trace, log, steps):
     """Exposed and hidden milliseconds of messages and of copies, of the slowest rank, are the
-    log's. Only what the device computes hides them."""
-    rows = [(row, "collective", lambda slice, p=phase: slice.args["phase"] == p)
-            for phase, row in log[2]["traffic"]["phases"].items()]
-    rows += [(row, "bus", lambda slice, w=way: slice.name.startswith(w))
-             for way, row in log[2].get("bus", {}).items()]
-    for logged, cat, is_of in rows:
-        exposed, hidden = [], []
+    log's: the median, without the first three steps where there are more. Only what the device
+    computes hides them."""
+    rows = [("collective", phase, row) for phase, row in log[2]["traffic"]["phases"].items()]
+    rows += [("bus", way, row) for way, row in log[2].get("bus", {}).items()]
+    for cat, what, logged in rows:
+        times = {"exposed_ms": [], "hidden_ms": []}
         for rank in trace.ranks:
-            under, alone = [0] * steps, [0] * steps
+            hidden, exposed = [0] * steps, [0] * steps
             # On two streams at once it hides once.
             computing = joined((slice.begin, slice.end) for slice in trace.of(rank, "compute"))
-            for slice in filter(is_of, trace.of(rank, cat)):
-                covered = sum(max(0, min(slice.end, end) - max(slice.begin, begin))
-                              for begin, end in computing)
-                under[slice.args["step"] - 1] += covered
-                alone[slice.args["step"] - 1] += slice.end - slice.begin - covered
-            exposed.append(median(alone))
-            hidden.append(median(under))
-        assert round(1000 * logged["exposed_ms"]) == max(exposed)
-        assert round(1000 * logged["hidden_ms"]) == max(hidden)
+            for slice in trace.of(rank, cat):
+                if what in (slice.args["phase"], slice.name.split()[0]):
+                    covered = sum(max(0, min(slice.end, end) - max(slice.begin, begin))
+                                  for begin, end in computing)
+                    hidden[slice.args["step"] - 1] += covered
+                    exposed[slice.args["step"] - 1] += slice.end - slice.begin - covered
+            for name, of_steps in (("exposed_ms", exposed), ("hidden_ms", hidden)):
+                warm = sorted(time // 1000 for time in of_steps[3 if steps > 3 else 0:])
+                times[name].append(warm[len(warm) // 2])
+        for name, of_ranks in times.items():
+            assert round(1000 * logged[name]) == max(of_ranks), f"{what}, {name}"
 
 
 # ---- Runs --------------------------------------------------------------------------------------
@@ -276,7 +263,7 @@ def test_traces(traced, way, ranks, chapter, micro, steps, args):
     facts = {"chapter": chapter, "ranks": max(ranks, 1), "dtype": run["dtype"]}
     assert facts.items() <= trace.about.items()
     check_tracks(trace, ["host", *STREAMS.get(chapter, ["compute"])])
-    check_together(trace, exact=not way)
+    check_together(trace)
     check_memory(trace, log)
     for rank in trace.ranks:
         for track in trace.tracks[rank].values():
@@ -300,29 +287,30 @@ def test_many_micro_batches(programs, way, micro, looked_at):
         assert (phase["exposed_ms"] is not None) == (looked_at and not way)
 
 
-def check_beside(seen, promised, way):
-    """What never runs beside compute is a matter of order, and exact. What may does it in every
-    step where kernels are late; on cores that others use too, in one of the ranks' steps."""
+def beside(trace, rank, slice, what=""):
+    """Whether something of that name computes meanwhile."""
+    return any(other.begin < slice.end and slice.begin < other.end
+               for other in trace.of(rank, "compute") if other.name.startswith(what))
+
+
+def check_beside(seen, promised):
+    """What never runs beside compute is a matter of order, and exact. What may does it in one of
+    the ranks' steps, on cores that others use too."""
     assert all(places <= promised for places in seen), f"at most {promised}: {seen}"
-    assert (set.intersection(*seen) if way else set.union(*seen)) == promised, seen
+    assert set.union(*seen) == promised, seen
 
 
 @pytest.mark.parametrize("prefetch", (0, 1))
 def test_gathers_run_under_compute(traced, way, prefetch):
     steps = 4 if way else TRACED
-    trace, _ = traced(2, "06_zero3", "--task", "mlp", "--layers", LAYERS, "--steps", steps,
-                      "--latency", SLOW_LINK_US, "--prefetch", prefetch,
-                      *(ON_SIMULATED if way else ON_CPU), **LATE_KERNELS)
-    seen = []
-    for rank in trace.ranks:
-        computing = trace.of(rank, "compute")
-        for step in range(1, steps + 1):
-            gathers = [slice for slice in trace.tracks[rank]["communication"]
-                       if slice.args["step"] == step and slice.name.startswith("all_gather")]
-            seen.append({place for place, gather in enumerate(gathers)
-                         if any(gather.overlap(other) for other in computing)})
+    trace = traced(2, "06_zero3", *SLOW[bool(way)], "--steps", steps, "--latency", SLOW_LINK_US,
+                   "--prefetch", prefetch, **LATE_KERNELS)[0]
+    seen = [{place for place, gather in enumerate(gathers) if beside(trace, rank, gather)}
+            for rank in trace.ranks for step in range(1, steps + 1)
+            for gathers in [[slice for slice in trace.tracks[rank]["communication"]
+                             if slice.args["step"] == step and "all_gather" in slice.name]]]
     # The first is beside the update of later layers; the last layer's second beside the loss.
-    check_beside(seen, {0, LAYERS} if prefetch == 0 else set(range(2 * LAYERS)), way)
+    check_beside(seen, {0, LAYERS} if prefetch == 0 else set(range(2 * LAYERS)))
     for slice in trace.streams(0):
         assert slice.cat != "collective" or slice.end - slice.begin > 999 * SLOW_LINK_US, slice
 
@@ -330,13 +318,10 @@ def test_gathers_run_under_compute(traced, way, prefetch):
 def test_gradients_go_down_beside_backward(traced, way):
     """All but the first layer's, the last to come."""
     steps = 4 if way else TRACED
-    trace, _ = traced(2, "07_offload", "--task", "mlp", "--layers", LAYERS, "--steps", steps,
-                      *SLOW_BUS, *(ON_SIMULATED if way else ON_CPU), **LATE_KERNELS)
-    seen = []
-    for rank in trace.ranks:
-        backward = [s for s in trace.of(rank, "compute") if s.name.startswith("backward")]
-        for step in range(1, steps + 1):
-            seen.append({s.args["layer"] for s in trace.of(rank, "bus")
-                         if s.name.startswith("down") and s.args["step"] == step
-                         and any(s.overlap(other) for other in backward)})
-    check_beside(seen, set(range(1, LAYERS)), way)
+    trace = traced(2, "07_offload", *SLOW[bool(way)], "--steps", steps, "--bus", SLOW_BUS,
+                   **LATE_KERNELS)[0]
+    seen = [{slice.args["layer"] for slice in trace.of(rank, "bus")
+             if slice.args["step"] == step and slice.name.startswith("down")
+             and beside(trace, rank, slice, "backward")}
+            for rank in trace.ranks for step in range(1, steps + 1)]
+    check_beside(seen, set(range(1, LAYERS)))
