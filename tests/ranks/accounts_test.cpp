@@ -27,12 +27,14 @@ std::vector<Case> cases() {
       Options options = mlp_options(7, 1, dtype);
       options.prefetch = prefetch;
       options.loss_scale = 8;
-      options.batch = options.steps = 3;
+      options.batch = 3;
+      options.steps = 2;
       for (const int layers : {1, 2, 5}) {
         options.layers = layers;
         for (const int accumulate : {1, 2}) {
           options.accumulate = accumulate;
-          all.push_back({options});
+          // How many layers there are, and how often, is one question for all dtypes.
+          if (dtype == Dtype::fp32 || layers + accumulate == 7) all.push_back({options});
         }
       }
       all.push_back({options, 4});  // its first step is skipped: no update phase

@@ -69,10 +69,10 @@ struct Vector {
   std::int64_t own;
 };
 
-/// Of vectors of all sizes, with a communicator of that dtype.
-void check_averages(Communicator comm, Dtype dtype) {
+/// With a communicator of that dtype.
+void check_averages(Communicator comm, Dtype dtype, const std::vector<std::int64_t>& sizes) {
   Stream stream("test", device());
-  for (const std::int64_t own : sizes()) {
+  for (const std::int64_t own : sizes) {
     INFO("dtype ", std::string(name_of(dtype)), ", ", own, " elements a rank");
     // N times a small integer sums exactly and divides exactly, whatever N is.
     const auto value = [&](int rank, std::int64_t i) {
@@ -90,14 +90,17 @@ void check_averages(Communicator comm, Dtype dtype) {
 }  // namespace
 
 TEST_CASE("reduce_scatter_mean averages and all_gather spreads, exactly") {
-  for (const Dtype dtype : dtypes) check_averages(communicator(dtype), dtype);
+  for (const Dtype dtype : dtypes) check_averages(communicator(dtype), dtype, sizes());
 }
 
 TEST_CASE("a message goes in pieces, and what arrives is whole") {
   const auto& [session, rank, size, choice, reduce] = ranks();
-  const std::int64_t largest = sizes().back() * size;
-  auto pieces = make_mpi_transport(device(), size, 1000);
-  check_averages({rank, size, std::move(pieces), device(), Dtype::fp32, largest}, Dtype::fp32);
+  const std::int64_t largest = sizes().back();
+  for (const auto& [own, bytes] : {std::pair(std::int64_t{1025}, 1000), {largest, 1 << 20}}) {
+    auto pieces = make_mpi_transport(device(), size, bytes);
+    check_averages({rank, size, std::move(pieces), device(), Dtype::fp32, largest * size},
+                   Dtype::fp32, {own});
+  }
 }
 
 TEST_CASE("no message is longer than MPI can count") {

@@ -11,7 +11,7 @@ namespace {
 Options odd_options(Dtype dtype) {
   Options o = mlp_options(7, 3, dtype);
   o.batch = 5;
-  o.steps = 6;
+  o.steps = 4;
   o.lr = 1e-2;
   o.clip = 0.5;
   o.weight_decay = 0.1;
