@@ -166,24 +166,6 @@ TEST_CASE("a step allocates nothing, and the host waits for the device once") {
   }
 }
 
-TEST_CASE("state bytes are the formula's a parameter, times the padded size") {
-  const Options options = mlp_options(7, 3);
-  const Part part(options, ordinary_data(options));
-  const auto check = [&](Place place, double a_parameter, const std::vector<Kind>& kinds) {
-    std::int64_t resident = 0;
-    for (const Kind kind : kinds) resident += ledger(place).of(kind).resident;
-    const double expected = a_parameter * static_cast<double>(part.layout.full_size());
-    check_count(place == Place::host ? "bytes of state on the host" : "bytes of state", resident,
-                std::llround(expected));
-  };
-  const int n = ranks().size;
-  const double k = chapter.offloads() ? 12 : 8;  // with a master copy, or without
-  check(Place::device, chapter.state_bytes(4, 4, k, n),
-        {Kind::parameters, Kind::gradients, Kind::optimizer});
-  check(Place::host, chapter.offloads() ? chapter.offload.bytes(4, 4, k, n) : 0,
-        {Kind::communication, Kind::optimizer});
-}
-
 TEST_CASE("what ranks hold alike is compared, tensor by tensor") {
   const int n = ranks().size;
   const double whole_parameters = chapter.state_bytes(1, 0, 0, n);
