@@ -289,20 +289,6 @@ TEST_CASE("what is sent is counted where it leaves, with its padding, under its 
   }
 }
 
-TEST_CASE("collectives run in a stream's order on its thread") {
-  Communicator comm = communicator();
-  const Vector vector(Dtype::fp32, 100, small_integer);
-  Stream stream("test", device(), Stream::Mode::worker);
-  for (int i = 0; i < 20; ++i) comm.all_reduce_mean(stream, vector.full());
-  Sums mine = sums_of(1, 0);
-  const Totals totals = comm.sum(stream, mine);  // waits
-  CHECK(totals.loss == ranks().size);
-  const float expected = sum_of_small_integers(5);
-  // An all-reduce rounds N times (N - 1 additions, one division), each by at most 2^-24 of it.
-  CHECK(values(vector.full())[5] == doctest::Approx(expected / static_cast<float>(ranks().size))
-                                        .epsilon(20 * ranks().size * 0x1p-24));
-}
-
 TEST_CASE("a rank that comes late is waited for, and finds what was sent to it") {
   Communicator comm = communicator();
   Stream stream("test", device());
