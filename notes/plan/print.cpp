@@ -300,17 +300,17 @@ std::string advice(const Json& plan) {
     text = fmt::format("None fits in {} on up to {}: take larger cards or smaller layers.",
                        room(plan), counted(most_ranks, "rank"));
   }
-  std::string dearer;
+  std::vector<std::string> dearer;
   const double least_sent = first["sent_elements"];
   for (const Json& column : columns) {
-    const double sent = column["sent_elements"];
-    if (plan["accumulate"] == 1 || sent <= least_sent) continue;
-    dearer += (dearer.empty() ? name(&column) + " sends" : ", " + name(&column)) +
-              fmt::format(" {:.4g} times", sent / least_sent);
+    const double times = column["sent_elements"].get<double>() / least_sent;
+    if (plan["accumulate"] == 1 || !(times > 1)) continue;  // no number where nothing is sent
+    dearer.push_back(
+        fmt::format("{}{} {:.4g} times", name(&column), dearer.empty() ? " sends" : "", times));
   }
   if (!dearer.empty()) {
     text += fmt::format(" With {} micro-batches a step {} what {} does.",
-                        plan["accumulate"].get<int>(), dearer, name(&first));
+                        plan["accumulate"].get<int>(), fmt::join(dearer, ", "), name(&first));
   }
   return text;
 }
