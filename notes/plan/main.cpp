@@ -109,16 +109,15 @@ struct CommandLine {
       throw_if(read != 3 || end != std::ssize(bytes) || (p != 2 && p != 4) || k < 0 || k > 16,
                usage, "--bytes: {} is not P,G,K with P 2 or 4, G below 10 and K up to 16", bytes);
       options.dtype = p == 2 ? Dtype::bf16 : Dtype::fp32;
-      return {"--bytes", {g, k}};
+      return {"--bytes", Costs{g, k}};
     }
     const std::string name = given("--convention") ? said.at("--convention") : conventions[0].name;
     const auto* found = std::ranges::find(conventions, name, &Convention::name);
     throw_if(found == std::end(conventions), usage, "--convention: {} is none of {}", name,
              names(conventions | std::views::transform(&Convention::name)));
-    if (is_mixed(options.dtype)) return *found;
-    throw_if(found != conventions, usage, "--convention {} is about 16 bit, not --dtype fp32",
-             name);
-    return paper_fp32;
+    throw_if(found != conventions && !is_mixed(options.dtype), usage,
+             "--convention {} is about 16 bit, not --dtype fp32", name);
+    return *found;
   }
 
   /// The quantity that an option gives, 0 where it is not given. Throws Error (usage).
@@ -138,8 +137,8 @@ struct CommandLine {
     return static_cast<std::int64_t>(value);
   }
   std::int64_t size(const char* option) const {
-    return std::llround(amount(option, byte_units, 1e6, 1e15,
-                               "a size from 1MB to 1000TB, as 80GB or 80GiB"));
+    return std::llround(
+        amount(option, byte_units, 1e6, 1e15, "a size from 1MB to 1000TB, as 80GB or 80GiB"));
   }
   double number(const char* option, double least) const {
     return amount(option, {{"", 1}}, least, 1e9, "a number that a link can have");

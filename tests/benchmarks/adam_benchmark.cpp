@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// The speed of Adam as ratios in one process. A yardstick runs right before every entry: on a GPU a
-// copy within its memory, on the CPU an in-place update of the arrays that Adam updates. An entry is
-// judged by its bytes a second over the yardstick's. Adam moves 28 bytes a parameter, in 16 bit as in
-// fp32, in staging in fp32 32. Bars: 0.88 on the CPU in fp32, and in staging; on a GPU 0.92, and
-// clipping may make that 1.20 as long.
+// The speed of Adam as ratios in one process. A yardstick runs right before every entry: on a GPU
+// a copy within its memory, on the CPU an in-place update of the arrays that Adam updates. An entry
+// is judged by its bytes a second over the yardstick's. Adam moves 28 bytes a parameter, in 16 bit
+// as in fp32, in staging in fp32 32. Bars: 0.88 on the CPU in fp32, and in staging; on a GPU 0.92,
+// and clipping may make that 1.20 as long.
 #include <fstream>
 
 #include "report/prediction.hpp"
@@ -137,8 +137,7 @@ class Bench {
     if (!gpu_) {  // as a host does it: the new parameters take their gradients' place
       entries_.push_back({"staged adam " + dtype, 24 * n_ + 2 * g.bytes(), staged, 0, 0.88});
     }
-    entries_.push_back(
-        {"clip + adam " + dtype, 28 * n_ + g.bytes(), clip, plain, gpu_ ? 1.20 : 0});
+    entries_.push_back({"clip + adam " + dtype, 28 * n_ + g.bytes(), clip, plain, gpu_ ? 1.20 : 0});
   }
 
   /// A GPU gets the work several times: what waiting for it costs is not its own.
@@ -147,7 +146,8 @@ class Bench {
     return milliseconds([&] {
              for (int i = 0; i < times; ++i) entry.work();
              wait_for(kernels_.record());
-           }) / times;
+           }) /
+           times;
   }
 
   void measure(bool keep) {
@@ -184,8 +184,8 @@ class Bench {
 
 int main(int argc, char** argv) {
   fail_fast("adam_benchmark", [](int code) { std::_Exit(code); });
-  const Arguments given = read(argc, argv, {{"--device", "cpu"}, {"--elements", ""},
-                                            {"--json", ""}, {"--no-judge", ""}});
+  const Arguments given = read(
+      argc, argv, {{"--device", "cpu"}, {"--elements", ""}, {"--json", ""}, {"--no-judge", ""}});
   const std::string& where = given.at("--device");
   throw_if(where != "cpu" && where != "cuda", ExitCode::usage, "--device {}: cpu or cuda", where);
   const Device device = where == "cuda" ? Device::cuda : Device::cpu;

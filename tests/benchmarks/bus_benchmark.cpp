@@ -151,8 +151,9 @@ double print_beside(Bench& bench, std::int64_t largest) {
 
 int main(int argc, char** argv) {
   fail_fast("bus_benchmark", [](int code) { std::_Exit(code); });
-  const Arguments given = read(argc, argv, {{"--largest", std::to_string(256 << 20)},
-                                            {"--width", "4096"}, {"--judge-overlap", ""}});
+  const Arguments given = read(
+      argc, argv,
+      {{"--largest", std::to_string(256 << 20)}, {"--width", "4096"}, {"--judge-overlap", ""}});
   // A copy is cut into pieces, a matrix is read eight neighbours at a time.
   const std::int64_t largest = multiple_of(pieces, given, "--largest");
   const std::int64_t width = multiple_of(pieces, given, "--width");

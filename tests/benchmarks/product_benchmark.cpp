@@ -25,8 +25,9 @@ std::pair<double, double> measure(const Product& p) {
   const int times = static_cast<int>(least / (p.rows * p.inner * p.columns)) + 1;
   const auto time = [&](auto work) {
     return zero::milliseconds([&] {
-      for (int i = 0; i < times; ++i) work();
-    }) / times;
+             for (int i = 0; i < times; ++i) work();
+           }) /
+           times;
   };
   const auto matrix = [](std::int64_t size) {
     std::vector<float> values(size);
