@@ -92,13 +92,13 @@ def test_step_waits_as_long_as_its_bars():
 
 
 def trace(path):
-    """Of two steps; the second takes a layer of parameters in forward. Answers what it tells."""
+    """Of two steps; the last takes a layer of parameters in forward. Answers what it tells."""
     held = dict.fromkeys(KINDS, 10 ** 6)
     more = held | {"parameters": 3 * 10 ** 6}
     events = [{"ph": "X", "cat": "phase", "ts": 30 * step + 10 * i, "dur": 8, "name": name,
                "args": {"step": step}} for step in (1, 2) for i, name in enumerate(mountain.PHASES)]
     events += [{"ph": "C", "ts": time, "args": in_use} for time, in_use in (
-        (0, held), (32, more), (34, held), (62, more), (64, held), (90, more))]
+        (0, held), (42, more), (44, held), (62, more), (64, held), (90, more))]
     path.write_text(json.dumps({"traceEvents": [event | {"pid": 0} for event in events]}))
     return [("forward", [held, more, held]), ("backward", [held]), ("update", [held])]
 
