@@ -3,8 +3,8 @@
 
 Looked at are links, paths below the repository's folders, names of source files, and paths below
 build/, which must be a program of the build or a folder that the scripts make. What an edit takes
-away must stand in the file that it names, once; what a page on a change (notes/changing) makes may be
-named.
+away must stand in the file that it names, once; what a page on a change (notes/changing) makes may
+be named.
 """
 import json
 import re
