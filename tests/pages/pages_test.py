@@ -44,7 +44,7 @@ def made_by(page):
     return {file.split("/")[0] for file in texts if not (ROOT / file).exists()}
 
 
-@pytest.mark.parametrize("page", [*PAGES, ROOT / "tutorial"], 
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "tutorial"],
                          ids=lambda page: str(page.relative_to(ROOT)))
 def test_what_a_page_names_is_there(page, built):
     made, missing = made_by(page), []
