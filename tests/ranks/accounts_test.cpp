@@ -67,7 +67,7 @@ void begin_counts() {
   current_step = 0;
 }
 
-/// Every figure under the same two names.
+/// Every figure under the same two names: notes/scripts/exercise.py reads them.
 void check_count(const std::string& what, std::int64_t counted, std::int64_t predicted) {
   INFO(what);
   CHECK(counted == predicted);
