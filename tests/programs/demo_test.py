@@ -126,6 +126,13 @@ def ranks_of(folder):
     return count
 
 
+def within(seconds, holds):
+    late = time.monotonic() + seconds
+    while not holds() and time.monotonic() < late:
+        time.sleep(0.05)
+    return holds()
+
+
 # The chapters backwards, so that the first run is on ranks.
 BACKWARDS = "import runpy, runs; runs.CHAPTERS.reverse(); runpy.run_module('demo', {}, '__main__')"
 
@@ -134,12 +141,7 @@ def test_no_rank_outlives_a_demo_that_is_told_to_stop(programs, folder):
     started = subprocess.Popen([sys.executable, "-c", BACKWARDS, "--ranks", "2", "--steps", "20000",
                                 "--build", programs.build, "--mpiexec", programs.mpiexec, "--out",
                                 folder], cwd=ROOT / "notes/scripts", stdout=subprocess.DEVNULL)
-    late = time.monotonic() + 60
-    while ranks_of(folder) < 3 and time.monotonic() < late:
-        time.sleep(0.05)
+    assert within(60, lambda: ranks_of(folder) >= 3)
     started.send_signal(signal.SIGTERM)
     assert started.wait(timeout=30) == 128 + signal.SIGTERM
-    late = time.monotonic() + 10
-    while ranks_of(folder) and time.monotonic() < late:
-        time.sleep(0.1)
-    assert ranks_of(folder) == 0
+    assert within(10, lambda: ranks_of(folder) == 0)
