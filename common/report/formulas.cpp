@@ -27,7 +27,7 @@ std::string formulas(const Chapter& chapter, const Options& options, Device devi
     text += fmt::format("  {:<20}{} = {}\n", what, formula, grouped(figure));
   };
   // Of so many bytes an element: what is held of all, whole or a share, and beside it whole layers.
-  const auto held = [&](const std::string& what, std::int64_t each, const Prediction::Bytes& bytes) {
+  const auto held = [&](const char* what, std::int64_t each, const Prediction::Bytes& bytes) {
     if (bytes.peak == 0) return;
     const bool whole = bytes.resident == each * all;
     const std::int64_t layers = (bytes.peak - bytes.resident) / (each * layer);

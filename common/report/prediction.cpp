@@ -221,7 +221,8 @@ void print_prediction(const Chapter& chapter, const Options& options, Device dev
   }
   fmt::print("\n{}", formulas(chapter, options, device, layout));
   if (options.device_memory == 0) return;
-  const std::string missing = shortage(plan, options, device, layout, {asked_for(options.device_memory)});
+  const std::string missing =
+      shortage(plan, options, device, layout, {asked_for(options.device_memory)});
   fmt::print("\n{}\n", missing.empty() ? "fits into --device-memory" : missing);
 }
 }  // namespace zero

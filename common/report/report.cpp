@@ -93,11 +93,11 @@ void print_told(const Run& run, const std::string& told, const Verdict& step) {
   const Architecture model = architecture(o);
   fmt::print(
       "{}: a step of {} parameters, {}, on {}\n"
-      "a model {} with biases; {} sample{} a rank and step, learning rate {:g}\n"
+      "a model {} with biases; {} a rank and step, learning rate {:g}\n"
       "a row is a layer: its weights, row by row, and its biases; \u00b7 is elsewhere\n\n",
       run.chapter.name, run.layout.parameters(), name_of(o.dtype),
-      counted(run.layout.ranks(), "rank"), fmt::join(model.widths, " -> "), o.batch * o.accumulate,
-      o.batch * o.accumulate == 1 ? "" : "s", o.lr);
+      counted(run.layout.ranks(), "rank"), fmt::join(model.widths, " -> "),
+      counted(o.batch * o.accumulate, "sample"), o.lr);
   fmt::print("{}\n{}the mean loss is {:.5f}, the norm of the mean gradient {:.5f}\n\n{}",
              holdings(run.layout), told, step.loss, step.grad_norm,
              formulas(run.chapter, o, run.choice.device, run.layout));
@@ -142,23 +142,23 @@ LayerDigests layer_digests(const Layout& layout, const std::function<View(int)>&
 }
 
 Digests digests_over_ranks(const LayerDigests& mine, Communicator& comm) {
-  const auto gather_alike = [&](const char* what, const Digests& copies) {
-    const Digests all = comm.gather(copies);
-    for (std::size_t i = copies.size(); i < all.size(); ++i) {
-      const std::size_t l = i % copies.size();
-      throw_if(all[i] != all[l], ExitCode::numerics,
+  /// The ranks' sums, by layer. copies: what all ranks should hold the same of; else the parts add.
+  const auto gather = [&](const Digests& of_layers, const char* copies) {
+    const Digests all = comm.gather(of_layers);
+    Digests sums(of_layers.size());
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const std::size_t l = i % sums.size();
+      throw_if(copies && all[i] != all[l], ExitCode::numerics,
                "the {} of layer {} differ between rank 0 ({:016x}) and rank {} ({:016x}), which "
                "should hold the same",
-               what, l, all[l], i / copies.size(), all[i]);
+               copies ? copies : "", l, all[l], i / sums.size(), all[i]);
+      sums[l] += all[i];
     }
+    return sums;
   };
-  gather_alike("parameters", mine.parameters);
-  gather_alike("optimizer state", mine.optimizer);
-  if (mine.replicated) return mine.weights;
-  Digests sums(mine.weights.size());
-  const Digests all = comm.gather(mine.weights);
-  for (std::size_t i = 0; i < all.size(); ++i) sums[i % sums.size()] += all[i];
-  return sums;
+  gather(mine.parameters, "parameters");
+  gather(mine.optimizer, "optimizer state");
+  return mine.replicated ? mine.weights : gather(mine.weights, nullptr);
 }
 
 Report::Report(const Run& run, Communicator& comm)
@@ -186,7 +186,15 @@ void Report::add(const Verdict& step) {
   skipped_ += step.skipped;
   skipped_in_a_row_ = step.skipped ? skipped_in_a_row_ + 1 : 0;
   if (prints_ && run_.options.narrate == 0) print_step();
-  if (log_) log_step();
+  if (log_) {
+    Json line = {{"step", times_.size()},
+                 {"loss", step.loss},
+                 {"grad_norm", step.grad_norm},
+                 {"skipped", step.skipped},
+                 {"ms", milliseconds(times_.back())}};
+    if (run_.options.dtype == Dtype::fp16) line["loss_scale"] = step.loss_scale;
+    write_line(log_.get(), run_, line);
+  }
   step_began_ = Clock::now();  // what is said of a step is no part of the next
 }
 
@@ -195,17 +203,6 @@ void Report::take_slices(int present) {
   if (run_.recorder.sees_streams) overlap_.add(slices, present);
   const bool asked = run_.options.narrate > 0 || !run_.options.trace.empty();
   if (asked && present <= Recorder::traced_steps + 1) append(kept_, slices);
-}
-
-void Report::log_step() {
-  const Verdict& step = last_;
-  Json line = {{"step", times_.size()},
-               {"loss", step.loss},
-               {"grad_norm", step.grad_norm},
-               {"skipped", step.skipped},
-               {"ms", milliseconds(times_.back())}};
-  if (run_.options.dtype == Dtype::fp16) line["loss_scale"] = step.loss_scale;
-  write_line(log_.get(), run_, line);
 }
 
 std::vector<std::uint64_t> Report::check(const LayerDigests& digests) {
@@ -223,13 +220,12 @@ int Report::finish(const LayerDigests& digests) {
     layers.push_back(fmt::format("{:016x}", layer));
   }
   take_slices(current_step + 1);  // what a GPU, or a worker, had still to do
-  Json mine = counted_on_device(run_, predicted_, steps, overlap_.steps, comm_);
-  mine.update({{"skipped_steps", skipped_},
-               {"median_ms", median_ms(times_)},
-               {"digest", fmt::format("{:016x}", digest)},
-               {"layer_digests", layers}});
-  if (run_.chapter.offloads()) mine.update(counted_on_host(predicted_, steps, overlap_.steps));
-  const Json summary = over_ranks(mine, comm_);
+  const Json outcome = {{"skipped_steps", skipped_},
+                        {"median_ms", median_ms(times_)},
+                        {"digest", fmt::format("{:016x}", digest)},
+                        {"layer_digests", layers}};
+  const Json summary =
+      over_ranks(summary_of_rank(run_, predicted_, steps, overlap_.steps, outcome, comm_), comm_);
   std::string trace;  // made before any rank may fail alone
   if (!run_.options.trace.empty()) {
     trace = chrome_trace(kept_, run_.recorder.booked(), run_.chapter.name, run_.options.dtype,

@@ -56,7 +56,6 @@ class Report {
   /// What ended since the last time. present: the step at hand, later ones are none yet.
   void take_slices(int present);
   void print_step();
-  void log_step();
 
   const Run run_;
   Communicator& comm_;

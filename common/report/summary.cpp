@@ -112,8 +112,9 @@ double median_ms(std::vector<std::chrono::microseconds> times) {
   return milliseconds(*middle);
 }
 
-Json counted_on_device(const Run& run, const Prediction& predicted, Prediction::Steps steps,
-                       const std::vector<OverlapTimes>& times, const Communicator& comm) {
+Json summary_of_rank(const Run& run, const Prediction& predicted, Prediction::Steps steps,
+                     const std::vector<OverlapTimes>& times, const Json& outcome,
+                     const Communicator& comm) {
   const Footprint end = footprint(run.choice.device);
   Json memory = bytes_json(Place::device, predicted.bytes);
   std::int64_t resident = 0;
@@ -126,15 +127,13 @@ Json counted_on_device(const Run& run, const Prediction& predicted, Prediction::
                      {"peak", ledger().peak_of_total()},
                      {"process_peak", end.peak - run.footprints[0].peak},
                      {"beyond", alone ? Json(end.other) : Json()}};
-  return {{"process", process_json(run, end, comm.rank)},
-          {"memory", memory},
-          {"phases", phases_json(run, predicted, static_cast<int>(steps.all), comm.rank)},
-          {"traffic", traffic_json(predicted, steps, times, comm)}};
-}
-
-Json counted_on_host(const Prediction& predicted, Prediction::Steps steps,
-                     const std::vector<OverlapTimes>& times) {
-  Json mine = {{"host_memory", bytes_json(Place::host, predicted.on_host)}};
+  Json mine = {{"process", process_json(run, end, comm.rank)},
+               {"memory", memory},
+               {"phases", phases_json(run, predicted, static_cast<int>(steps.all), comm.rank)},
+               {"traffic", traffic_json(predicted, steps, times, comm)}};
+  mine.update(outcome);
+  if (!run.chapter.offloads()) return mine;
+  mine["host_memory"] = bytes_json(Place::host, predicted.on_host);
   for (const Direction way : {Direction::down, Direction::up}) {
     mine["bus"][name_of(way)] = passed_json(
         predicted.copied(way, steps), bus().of(way), times,

@@ -17,14 +17,12 @@ double median_ms(std::vector<std::chrono::microseconds> times);
 
 /// What this rank counted, beside what its chapter's formulas predict: bytes held, by kind and, in
 /// the set-up (its phase is "start") and the first two steps, by phase; elements sent, with the
-/// times of messages in a step, null where streams were not looked at. And what the system says
-/// that the process holds: rows that add up to "total".
-Json counted_on_device(const Run& run, const Prediction& predicted, Prediction::Steps steps,
-                       const std::vector<OverlapTimes>& times, const Communicator& comm);
-
-/// Bytes held there, and bytes over the bus with the times of copies.
-Json counted_on_host(const Prediction& predicted, Prediction::Steps steps,
-                     const std::vector<OverlapTimes>& times);
+/// times of messages in a step, null where streams were not looked at; the same with the host and
+/// over the bus; what the system says that the process holds, rows that add up to "total"; and the
+/// run's outcome.
+Json summary_of_rank(const Run& run, const Prediction& predicted, Prediction::Steps steps,
+                     const std::vector<OverlapTimes>& times, const Json& outcome,
+                     const Communicator& comm);
 
 /// The ranks' figures as one, on all: the largest of each; but padding is all ranks' together, as
 /// are "all_ranks" of a phase, whose others are of the rank with the largest peak, and the process

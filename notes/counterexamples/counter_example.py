@@ -36,13 +36,7 @@ class CounterExample:
         title, _, text = inspect.getdoc(train).partition("\n\n")
         self.title, self.text = title, " ".join(text.split())
         self.train = train
-        self.differences = lambda right, wrong: ()
         EXAMPLES[self.name] = self
-        return self
-
-    def compares(self, differences):
-        """Decorates `differences(right, wrong)`, which yields (what, right, wrong)."""
-        self.differences = differences
         return self
 
     @cached_property
@@ -50,6 +44,7 @@ class CounterExample:
         """Right and wrong."""
         right, wrong = (Run(self.ranks, self.options) for _ in self.sides)
         self.train(right, False)
+        wrong.right = right
         self.train(wrong, True)
         return right, wrong
 
@@ -83,8 +78,8 @@ class CounterExample:
         """Rows: what else tells the two apart, right, wrong."""
         right, wrong = self.runs
         yield "", *self.sides
-        yield from self.differences(right, wrong)
-        yield from ((*row, number) for row, (_, number) in zip(right.shown, wrong.shown))
+        of_right = dict(right.shown)
+        yield from ((what, of_right.get(what, ""), number) for what, number in wrong.shown)
         yield "elements that a rank sends in a step, at most", *(
             run.ranks.sent.max() // run.steps for run in (right, wrong))
         yield "weights with other bits at the end", "", percent(wrong.distance(right, -1) > 0)

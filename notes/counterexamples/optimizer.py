@@ -26,13 +26,10 @@ def updates(run, wrong):
         else:
             mean = run.ranks.all_reduce_mean(g)  # right
             run.w = adam.update(run.w, mean)  # right
+    if wrong:
+        turned = run.right.moved(1) * run.moved(1) < 0
+        run.show("weights that step 1 moves the other way", percent(turned))
     run.show("mean move of step 1, of all parameters", f"{abs(run.moved(1)).mean():.3f}")
-
-
-@updates.compares
-def updates(right, wrong):
-    turned = right.moved(1) * wrong.moved(1) < 0
-    yield "weights that step 1 moves the other way", "", percent(turned)
 
 
 @CounterExample(

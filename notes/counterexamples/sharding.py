@@ -139,21 +139,22 @@ def families(run, wrong):
         run.w = run.ranks.all_gather(np.split(updated, run.ranks.size))
         run.seen["gradient"].append(gradient)
         run.seen["mean |g|"].append(abs(g).mean((0, 1)))
+    if wrong:
+        differences(run.right, run)
 
 
-@families.compares
-def families(right, wrong):
+def differences(right, wrong):
     """The bound is that of notes/floating_point.md, for each element of a gradient."""
     apart = abs(right.seen["gradient"][0] - wrong.seen["gradient"][0])
     bound = 2 * (3 + 4) * 2.0**-24 * right.seen["mean |g|"][0]
-    yield "gradients of step 1 that differ", "", percent(apart[bound > 0] > 0)
-    yield "the largest difference, as a part of its bound", "", \
-        f"{(apart[bound > 0] / bound[bound > 0]).max():.2f}"
+    wrong.show("gradients of step 1 that differ", percent(apart[bound > 0] > 0))
+    wrong.show("the largest difference, as a part of its bound",
+               f"{(apart[bound > 0] / bound[bound > 0]).max():.2f}")
     first = np.flatnonzero(wrong.distance(right, 1))[0]
-    yield f"bits of the first weight that differs, number {first}", *(
-        f"0x{run.without_padding(run.weights[1])[first].view(np.uint32):08x}"
-        for run in (right, wrong))
+    for run in (right, wrong):
+        weight = run.without_padding(run.weights[1])[first].view(np.uint32)
+        run.show(f"bits of the first weight that differs, number {first}", f"0x{weight:08x}")
     for t in (1, 2, 20):
         apart = wrong.distance(right, t)
-        yield f"weights that differ after step {t}", "", percent(apart > 0)
-        yield "    their mean distance, in learning rates", "", f"{apart[apart > 0].mean():.1e}"
+        wrong.show(f"weights that differ after step {t}", percent(apart > 0))
+        wrong.show("    their mean distance, in learning rates", f"{apart[apart > 0].mean():.1e}")

@@ -105,6 +105,7 @@ class Run:
         self.losses = []
         self.seen = defaultdict(list)  # what else a counter-example looks at, by step
         self.shown = []  # (what, number) at its end
+        self.right = None  # of a wrong run: the right one
 
     def show(self, what, number):
         self.shown.append((what, number))

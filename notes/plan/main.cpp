@@ -2,6 +2,7 @@
 // build/plan: which chapter fits, on how many ranks, and what it sends. Options that a run has too
 // are read by the run's own command line.
 #include <CLI/CLI.hpp>
+#include <ranges>
 
 #include "memory/throw_if.hpp"
 #include "notes/plan/plan.hpp"
@@ -17,14 +18,7 @@ constexpr Chapter any{.name = "plan", .mixed_precision = true, .whole_layers = [
                         return WholeLayers(prefetch, 0);
                       }};
 
-const char* name_of(const Convention& convention) { return convention.name; }
-const char* name_of(const Chapter* chapter) { return chapter->name; }
-/// "one, two": names of conventions or of chapters.
-std::string names_of(const auto& all) {
-  std::string names;
-  for (const auto& each : all) names += (names.empty() ? "" : ", ") + std::string(name_of(each));
-  return names;
-}
+std::string names(auto all) { return fmt::format("{}", fmt::join(all, ", ")); }
 
 struct CommandLine {
   CLI::App app{"plan: what each chapter holds and sends, and which one fits a card", "plan"};
@@ -115,16 +109,15 @@ struct CommandLine {
       throw_if(read != 3 || end != std::ssize(bytes) || (p != 2 && p != 4) || k < 0 || k > 16,
                usage, "--bytes: {} is not P,G,K with P 2 or 4, G below 10 and K up to 16", bytes);
       options.dtype = p == 2 ? Dtype::bf16 : Dtype::fp32;
-      return {"--bytes", {g, k}};
+      return {"--bytes", Costs{g, k}};
     }
     const std::string name = given("--convention") ? said.at("--convention") : conventions[0].name;
     const auto* found = std::ranges::find(conventions, name, &Convention::name);
     throw_if(found == std::end(conventions), usage, "--convention: {} is none of {}", name,
-             names_of(conventions));
-    if (is_mixed(options.dtype)) return *found;
-    throw_if(found != conventions, usage, "--convention {} is about 16 bit, not --dtype fp32",
-             name);
-    return paper_fp32;
+             names(conventions | std::views::transform(&Convention::name)));
+    throw_if(found != conventions && !is_mixed(options.dtype), usage,
+             "--convention {} is about 16 bit, not --dtype fp32", name);
+    return *found;
   }
 
   /// The quantity that an option gives, 0 where it is not given. Throws Error (usage).
@@ -144,8 +137,8 @@ struct CommandLine {
     return static_cast<std::int64_t>(value);
   }
   std::int64_t size(const char* option) const {
-    return std::llround(amount(option, byte_units, 1e6, 1e15,
-                               "a size from 1MB to 1000TB, as 80GB or 80GiB"));
+    return std::llround(
+        amount(option, byte_units, 1e6, 1e15, "a size from 1MB to 1000TB, as 80GB or 80GiB"));
   }
   double number(const char* option, double least) const {
     return amount(option, {{"", 1}}, least, 1e9, "a number that a link can have");
@@ -176,7 +169,7 @@ struct CommandLine {
         chosen.push_back(chapter);
     }
     throw_if(chosen.empty(), usage, "--chapter: {} is none of {}", asked,
-             names_of(chapters_on_ranks()));
+             names(chapters_on_ranks() | std::views::transform(&Chapter::name)));
     throw_if(chosen.size() == 1 && !chosen[0]->mixed_precision && is_mixed(options.dtype), usage,
              "{} has no --dtype {}: say --dtype fp32", asked, name_of(options.dtype));
     return chosen;

@@ -28,7 +28,7 @@ double state_of(const Question& question, const Chapter& chapter, double paramet
                 Place place = Place::device) {
   if (place == Place::host && !chapter.offloads()) return 0;
   const auto bytes = place == Place::host ? chapter.offload.bytes : chapter.state_bytes;
-  const Costs costs = question.convention.costs_in(chapter);
+  const Costs costs = question.convention.costs_in(chapter, question.options.dtype);
   return bytes(parameters * static_cast<double>(bytes_of(question.options.dtype)),
                parameters * static_cast<double>(costs.grads),
                parameters * static_cast<double>(costs.optimizer), ranks);
@@ -46,8 +46,8 @@ Milliseconds time_of(const Prediction& on, Phase phase, const Question& question
                      const Layout& layout) {
   std::chrono::duration<double> all_layers{}, sums{};
   for (int l = 0; l < layout.layers(); ++l) {
-    all_layers += question.link->time(bytes_of(question.options.dtype) * layout.layer_size(l),
-                                      on.ranks);
+    all_layers +=
+        question.link->time(bytes_of(question.options.dtype) * layout.layer_size(l), on.ranks);
   }
   const std::int64_t two = 2 * sizeof(double);
   if (phase == Phase::update) sums = question.link->time(two * on.ranks, on.ranks);
@@ -58,11 +58,13 @@ Milliseconds time_of(const Prediction& on, Phase phase, const Question& question
 Json answers(const Question& question, const Chapter& chapter, int ranks) {
   const Layout layout = layout_of(question, ranks);
   const Prediction on = plan(question, chapter, ranks);
-  const Costs costs = question.convention.costs_in(chapter);
-  const std::int64_t w = bytes_of(question.options.dtype);
-  // A master of its own is a price of offloading, no state that it saves.
-  const std::int64_t unsaved = chapter.offloads() ? question.convention.master_apart : 0;
-  const auto all = static_cast<double>(w + costs.grads + costs.optimizer - unsaved);
+  const Dtype dtype = question.options.dtype;
+  const Costs costs = question.convention.costs_in(chapter, dtype);
+  const std::int64_t w = bytes_of(dtype);
+  Chapter on_device_alone = chapter;  // a master apart is a price of offloading, not saved state
+  on_device_alone.offload = {};
+  const Costs unshared = question.convention.costs_in(on_device_alone, dtype);
+  const auto all = static_cast<double>(w + unshared.grads + unshared.optimizer);
   const std::int64_t on_device = on.sum(&Bytes::peak), on_host = on.sum(&Bytes::peak, Place::host);
   std::int64_t elements = 0;
   for (const Phase phase : step_phases) elements += on.sent(phase, {});
@@ -114,9 +116,9 @@ Json answers(const Question& question, const Chapter& chapter, int ranks) {
     const Milliseconds last = question.link->time(w * layout.layer_size(0), ranks);
     const double alone = ahead ? last.count() : messages;
     json["communication_ms"] = messages;
-    json["step_ms"] = {  // without Adam
-        {"at_most", messages + compute + copies},
-        {"at_best", std::max(alone + std::max(messages - alone, compute), copies)}};
+    json["step_ms"] = {// without Adam
+                       {"at_most", messages + compute + copies},
+                       {"at_best", std::max(alone + std::max(messages - alone, compute), copies)}};
   }
   if (question.card > 0) json["fits"] = has(question, on_device, on_host);
   return json;
@@ -147,8 +149,9 @@ Prediction plan(const Question& question, const Chapter& chapter, int ranks) {
   const Options& options = question.options;
   if (question.parameters == 0) return predict(chapter, options, question.device, layout);
   Prediction plan = predict_state(chapter, options, question.device, layout);
+  if (!question.convention.costs) return plan;
   // The convention's bytes in the place of the programs', of which all here are multiples.
-  const Costs costs = question.convention.costs_in(chapter);
+  const Costs costs = question.convention.costs_in(chapter, options.dtype);
   const std::int64_t w = bytes_of(options.dtype), k = optimizer_bytes(chapter, options.dtype);
   const auto recount = [](Bytes& of, std::int64_t from, std::int64_t to) {
     of = {of.resident / from * to, of.peak / from * to};

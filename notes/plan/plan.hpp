@@ -22,29 +22,26 @@ struct Costs {
 /// What writers count.
 struct Convention {
   const char* name;
-  Costs costs;
-  /// An estimator of its own for chapters that gather whole layers: of what it counts as borrowed
-  /// there `borrowed_by_gathering` says all, and nothing is borrowed elsewhere. Without it, what the
-  /// programs borrow.
+  std::optional<Costs> costs{};  // without them: what the programs hold
+  /// An estimator of its own for chapters that gather whole layers: what a parameter costs there.
+  /// With it borrowed_by_gathering is all that is borrowed there, and nothing is elsewhere;
+  /// without, what the programs borrow.
   std::optional<Costs> gathering{};
-  std::int64_t master_apart = 0;  // bytes, of a master that only Adam on the host needs
 
-  Costs costs_in(const Chapter& chapter) const {
-    Costs all = gathering && chapter.prefetch() ? *gathering : costs;
-    if (chapter.offloads()) all.optimizer += master_apart;
-    return all;
+  Costs costs_in(const Chapter& chapter, Dtype dtype) const {
+    if (gathering && chapter.prefetch()) return *gathering;
+    return costs.value_or(Costs{bytes_of(dtype), optimizer_bytes(chapter, dtype)});
   }
 };
-/// Of a dtype of 16 bits. (ZeRO, arXiv 1910.02054, section 3.1; Megatron-LM's page on its
-/// distributed optimizer; DeepSpeed's estimate_zero2_model_states_mem_needs, 2 + 18/N, and
-/// estimate_zero3_model_states_mem_needs, 18/N and 4 bytes an element of the largest layer.)
-inline constexpr Convention conventions[] = {{"paper", {2, 12}},
-                                             {"fp32-gradients", {4, 12}},
-                                             {"megatron", {2, 16}},
-                                             {"deepspeed", {2, 16}, {{4, 12}}}};
+/// Of a dtype of 16 bits; the first is the programs' own, of fp32 too. (ZeRO, arXiv 1910.02054,
+/// section 3.1; Megatron-LM's page on its distributed optimizer; DeepSpeed's
+/// estimate_zero2_model_states_mem_needs, 2 + 18/N, and estimate_zero3_model_states_mem_needs, 18/N
+/// and 4 bytes an element of the largest layer.)
+inline constexpr Convention conventions[] = {{"paper"},
+                                             {"fp32-gradients", {{4, 12}}},
+                                             {"megatron", {{2, 16}}},
+                                             {"deepspeed", {{2, 16}}, {{4, 12}}}};
 inline constexpr std::int64_t borrowed_by_gathering = 4;  // bytes an element of the largest layer
-/// Of fp32, in which parameters are their own master where Adam can reach them.
-inline constexpr Convention paper_fp32{"paper", {4, 8}, {}, 4};
 
 struct Question {
   Options options{};  // dtype, accumulate, prefetch; without parameters its task's model and batch
@@ -80,8 +77,8 @@ std::string state_formula(const Question& question, const Chapter& chapter,
 std::string sent_formula(const Chapter& chapter, std::span<const Phase> phases = step_phases);
 
 /// All answers, as --json prints them, bytes and elements in exact integers; about chapters that
-/// can do the dtype. ranks 0: the fewest on which one of the chapters fits the card; when none does,
-/// most_ranks.
+/// can do the dtype. ranks 0: the fewest on which one of the chapters fits the card; when none
+/// does, most_ranks.
 Json make_plan(const Question& question, std::span<const Chapter* const> chapters, int ranks);
 
 /// Which chapter to take, and why: one sentence, with --accumulate another on what that costs.

@@ -71,7 +71,7 @@ Json printed(const Json& chapter, const Json& plan) {
   }
   column["state_saved"] = fmt::format("{:.1f} %", 100 * chapter["state_saved"].get<double>());
   std::int64_t collectives = 0;
-  for (const Json& phase : chapter["phases"]) collectives += phase["collectives"].get<std::int64_t>();
+  for (const Json& phase : chapter["phases"]) collectives += phase["collectives"].get<int>();
   column["collectives"] = fmt::to_string(collectives);
   if (!plan.contains("card")) return column;
   const auto in_words = [&](const char* key, const std::string& none) {
@@ -155,10 +155,11 @@ class Table {
 void print_head(const Question& question, const Json& plan, const Unit& unit) {
   const std::int64_t parameters = plan["parameters"], padded = plan["padded_parameters"];
   const Convention& convention = question.convention;
+  const Dtype dtype = question.options.dtype;
+  const Costs costs = convention.costs_in({.name = ""}, dtype);
   const auto any = [&](auto of) { return std::ranges::any_of(plan["chapters"], of); };
   fmt::print("{} parameters in {}, {}, on {}\n", grouped(parameters),
-             counted(plan["layers"], "layer"), name_of(question.options.dtype),
-             counted(plan["ranks"], "rank"));
+             counted(plan["layers"], "layer"), name_of(dtype), counted(plan["ranks"], "rank"));
   if (padded > parameters) {
     fmt::print("with padding {}, as each layer has equal shards\n", grouped(padded));
   }
@@ -168,15 +169,14 @@ void print_head(const Question& question, const Json& plan, const Unit& unit) {
                             : "no chapter fits on these or fewer, and more are not tried");
   }
   fmt::print("bytes a parameter: itself {}, its gradient {}, optimizer state {} ({})\n",
-             bytes_of(question.options.dtype), convention.costs.grads, convention.costs.optimizer,
-             convention.name);
+             bytes_of(dtype), costs.grads, costs.optimizer, convention.name);
   if (const auto& gathering = convention.gathering) {
-    fmt::print("where layers are gathered: gradient {}, optimizer state {}\n",
-               gathering->grads, gathering->optimizer);
+    fmt::print("where layers are gathered: gradient {}, optimizer state {}\n", gathering->grads,
+               gathering->optimizer);
   }
-  if (convention.master_apart > 0 && any(offloads)) {
+  if (!convention.costs && !is_mixed(dtype) && any(offloads)) {
     fmt::print("where it is offloaded: optimizer state {}, with master weights of its own\n",
-               convention.costs.optimizer + convention.master_apart);
+               optimizer_bytes(Dtype::bf16));
   }
   if (question.parameters > 0) {
     fmt::print("activations, data and workspace are not in it: they depend on the model\n");
@@ -300,17 +300,17 @@ std::string advice(const Json& plan) {
     text = fmt::format("None fits in {} on up to {}: take larger cards or smaller layers.",
                        room(plan), counted(most_ranks, "rank"));
   }
-  std::string dearer;
+  std::vector<std::string> dearer;
   const double least_sent = first["sent_elements"];
   for (const Json& column : columns) {
-    const double sent = column["sent_elements"];
-    if (plan["accumulate"] == 1 || sent <= least_sent) continue;
-    dearer += (dearer.empty() ? name(&column) + " sends" : ", " + name(&column)) +
-              fmt::format(" {:.4g} times", sent / least_sent);
+    const double times = column["sent_elements"].get<double>() / least_sent;
+    if (plan["accumulate"] == 1 || !(times > 1)) continue;  // no number where nothing is sent
+    dearer.push_back(
+        fmt::format("{}{} {:.4g} times", name(&column), dearer.empty() ? " sends" : "", times));
   }
   if (!dearer.empty()) {
     text += fmt::format(" With {} micro-batches a step {} what {} does.",
-                        plan["accumulate"].get<int>(), dearer, name(&first));
+                        plan["accumulate"].get<int>(), fmt::join(dearer, ", "), name(&first));
   }
   return text;
 }

@@ -9,21 +9,27 @@ from logs import place
 
 @dataclass
 class Curve:
-    """By formula, over the ticks of the axis, and points (x, y) of runs, in a chapter's colour."""
+    """By formula over some places of an axis, and points (x, y) of runs, in a chapter's colour."""
     run: object
     label: str
     heights: list
     points: list = field(default_factory=list)
     dotted: bool = False
 
+    def cells(self, places, form):
+        """Of each place: by formula / of a run."""
+        return [" / ".join(format(y, form) for y in (
+            height, *(y for x, y in self.points if x == here)))
+            for here, height in zip(places, self.heights)]
 
-def curves(words, found, ticks, xlabel, ylabel, log=True):
+
+def curves(words, found, places, ticks, xlabel, ylabel, log=True):
     """Both axes are logarithmic, or the lower one alone. Curves that lie below others are wider."""
     fig, axes = picture(720, 400, words)
     for i, curve in enumerate(found):
         below = [other for other in found[i + 1:] if other.heights == curve.heights]
         style = {"color": figures.CHAPTER_COLOURS[place(curve.run)]}
-        axes.plot(ticks, curve.heights, linestyle=":" if curve.dotted else "-",
+        axes.plot(places, curve.heights, linestyle=":" if curve.dotted else "-",
                   linewidth=2 + 3 * len(below), label=curve.label, **style)
         axes.plot([x for x, _ in curve.points], [y for _, y in curve.points], linestyle="",
                   marker=figures.CHAPTER_MARKERS[place(curve.run)], markersize=8,
@@ -42,7 +48,8 @@ def curves(words, found, ticks, xlabel, ylabel, log=True):
 def bars(words, rows, unit, columns):
     """rows: {label: bars, one below the other, each of {name: (length, colour, style)}}. The legend
     stands above, in so many columns. Answers the figure and its axes."""
-    fig, axes = picture(720, 90 + 40 * len(rows), words)
+    height = 90 + 40 * len(rows)
+    fig, axes = picture(720, height, words)
     named = set()
     for i, parts in enumerate(rows.values()):
         for k, part in enumerate(parts):
@@ -57,5 +64,7 @@ def bars(words, rows, unit, columns):
     axes.grid(axis="y", visible=False)
     axes.grid(axis="x")
     axes.set_xlabel(unit)
-    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=columns)
+    fig.legend(loc="upper left", ncols=columns)
+    fig.set_layout_engine("constrained", rect=(0, 0, 1, 1 - (10 + 20 * -(-len(named) // columns))
+                                               / height))
     return fig, axes

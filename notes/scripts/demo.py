@@ -7,7 +7,6 @@ recomputes every claim from them: exit code 0 means that each claim holds, 1 tha
 """
 import argparse
 import json
-import platform
 import shlex
 import signal
 import sys
@@ -16,7 +15,6 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True
 import compare  # noqa: E402
-import figures  # noqa: E402
 import findings  # noqa: E402
 import offload  # noqa: E402
 import report  # noqa: E402
@@ -29,11 +27,9 @@ SHORT = ["--steps", 8]
 
 def prepare(programs, options):
     """The twelve runs, in the order of the tables, and short ones for the pictures."""
-    data = ["--data", options.data] if options.data else []
-
     def run(name, chapter, dtype, *words, ranks=options.ranks, trace=False):
-        return programs.prepare(f"{name}.jsonl", chapter, ranks, *words, "--quiet", *data,
-                                dtype=dtype, trace=trace)
+        return programs.prepare(f"{name}.jsonl", chapter, ranks, *words, "--quiet",
+                                *options.of_data, dtype=dtype, trace=trace)
 
     def short(chapter, *words, **how):
         name = "_".join([chapter, *(str(word).lstrip("-") for word in words)])
@@ -72,10 +68,9 @@ def execute(run, ranks):
 def tell(programs, options, runs):
     """The run of 07 that fits on a device on which 06 does not, and the story of both."""
     high, low = (run.memory["total"]["reserved"] for run in runs[-2:])
-    data = ["--data", options.data] if options.data else []
+    words = [*SHORT, "--device-memory", device_between(low, high), *options.of_data]
     refused, fits = (programs.prepare(f"more/{chapter}_device.jsonl", chapter, options.ranks,
-                                      *SHORT, "--device-memory", device_between(low, high), *data)
-                     for chapter in CHAPTERS[-2:])
+                                      *words) for chapter in CHAPTERS[-2:])
     sentence = too_small(refused)
     fits.execute()
     return fits, offload.story(refused, sentence, fits)
@@ -135,18 +130,9 @@ def print_claims(claims, width=72):
 
 def write_summary(runs, claims, options):
     summary = {
-        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "machine": machine(),
-        "versions": {
-            "commit": first_line("git", "describe", "--always", "--dirty"),
-            "compiler": first_line("c++", "--version"),
-            "mpi": runs[1].info["mpi"],
-            "meson": first_line("meson", "--version"),
-            "matplotlib": figures.matplotlib and figures.matplotlib.__version__,
-            "python": platform.python_version(),
-        },
-        "options": {"ranks": options.ranks, "steps": options.steps,
-                    "data": str(options.data) if options.data else None},
+        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"), "machine": machine(),
+        "commit": first_line("git", "describe", "--always", "--dirty"),
+        "options": {name: str(value) for name, value in vars(options).items()},
         "holds": not any(problems for _, problems in claims),
         "claims": [{"claim": text, "holds": not problems, "problems": problems}
                    for text, problems in claims],
@@ -165,18 +151,22 @@ def parse():
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--data", type=Path, help="a text to train on, instead of notes/corpus.txt")
     parser.add_argument("--out", type=Path, default=Path("build/demo"), help="where results go")
-    return parser.parse_args()
+    options = parser.parse_args()
+    options.of_data = ["--data", str(options.data)] if options.data else []
+    return options
 
 
 def main():
     options = parse()
     programs = Programs(options.build, options.mpiexec, options.out)
+    for log in options.out.glob("more/*.jsonl"):
+        log.unlink()  # of an earlier demo, which may have had other runs
     runs, more = prepare(programs, options)
     print(f"{len(runs)} runs of {options.steps} steps on {options.data or 'notes/corpus.txt'}:")
     for run in runs:
         execute(run, options.ranks)
-    what = f"{len(more) + 2} short ones: other links, buses, devices, micro-batches"
-    print(f"  {what:<60}", end="", flush=True)
+    print(f"  {len(more) + 2} short ones: other links, buses, devices, micro-batches   ", end="",
+          flush=True)
     for run in more:
         run.execute()
     fits, story = tell(programs, options, runs)

@@ -2,8 +2,8 @@
 """Where the bits of two runs part, and why: by the options and by what these do to bits."""
 import filecmp
 import math
+import os
 from dataclasses import dataclass
-from decimal import Decimal
 from pathlib import Path
 
 from runs import bits
@@ -96,11 +96,11 @@ def ulps(a, b):
 def digit(a, b):
     """The first significant digit, counted from 1, in which two different numbers of fp32 differ:
     nine tell any two of them apart."""
-    if None in (a, b) or (a < 0) != (b < 0):
+    if None in (a, b):
         return 1
-    first = max(Decimal(a).adjusted(), Decimal(b).adjusted())
-    a, b = (f"{Decimal(abs(number)).scaleb(8 - first):.0f}".zfill(9) for number in (a, b))
-    return next((place for place, pair in enumerate(zip(a, b), 1) if pair[0] != pair[1]), 1)
+    (a, power), (b, other_power) = (f"{number:.8e}".split("e") for number in (a, b))
+    same = os.path.commonprefix([a, b]) if power == other_power else ""
+    return max(1, len(same.lstrip("-")))  # a point stands after the first digit
 
 
 def exactly(number):

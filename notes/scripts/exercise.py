@@ -96,23 +96,21 @@ def folded(text, indent, most):
 def first_error(printed, chapter):
     """file:line: message, and where in the trainer, if the error itself is elsewhere."""
     error = re.search(r"^(?:\.\./)*(\S+?:\d+):\S* (?:fatal )?error: (.*)$", printed, re.MULTILINE)
-    if not error:
-        return " ".join(printed.splitlines()[-5:])
     via = re.search(rf"{chapter}/trainer\.hpp:\d+", printed)
-    seen_from = f" ({via[0]})" if via and chapter not in error[1] else ""
-    return f"{error[1]}: {error[2]}{seen_from}"
+    seen_from = f" ({via[0]})" if error and via and chapter not in error[1] else ""
+    return f"{error[1]}: {error[2]}{seen_from}" if error else " ".join(printed.split("\n")[-5:])
 
 
 def finding(block):
     """What doctest says of one assertion, in a line."""
     message, _, logged = block.partition("\n  logged: ")
-    text, *values = message.partition(" ERROR: ")[2].splitlines()
+    text = message.partition(" ERROR: ")[2].partition("\n")[0].removesuffix(" is NOT correct!")
+    values = re.search(r"values: \w+\( (.*) \)", message)
     where = [line.strip() for line in logged.splitlines()]
-    value = re.fullmatch(r"  values: \w+\( (.*) \)", values[0])[1] if values else ""
     if "counted == predicted" in text:  # then the last that is logged says of what
-        text = "{}: {} counted, {} predicted".format(where.pop(), *value.split(" == "))
-    elif value:
-        text = f"{text.removesuffix(' is NOT correct!')}: {value}"
+        text = "{}: {} counted, {} predicted".format(where.pop(), *values[1].split(" == "))
+    elif values:
+        text = f"{text}: {values[1]}"
     return f"{text} ({', '.join(where)})" if where else text
 
 

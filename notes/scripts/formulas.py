@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: MIT
 """What the programs' formulas say of other links, layers and micro-batches than a run had."""
-from dataclasses import dataclass
 from fractions import Fraction
 
 from charts import Curve, curves
@@ -10,7 +9,7 @@ from findings import Section, Table, listed
 from runs import Failure
 from tables import spaced
 
-SPEEDS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100)  # Gbit/s; those of a table: every third
+SPEEDS = [0.1 * 10 ** (i / 8) for i in range(25)]  # Gbit/s; every eighth has a tick and a column
 LAYERS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 MICRO_BATCHES = (1, 4, 16)
 
@@ -42,66 +41,42 @@ def fastest(run):
     return min(step["ms"] for step in run.steps)
 
 
-@dataclass
-class Line:
-    """A chapter's step over the link: without one it takes `alone` ms, and its collectives add."""
-    run: object
-    label: str
-    prefetch: bool | None  # None: the chapter has none
-    points: list  # runs on a link
-    plans: object
-
-    @property
-    def alone(self):
-        return fastest(self.run)
-
-    def ms(self, speed, latency):
-        """speed: in Gbit/s; latency: of a message, in microseconds."""
-        micro_batches = option(self.run, "accumulate")
-        chapter = self.plans.like(self.run, accumulate=micro_batches, link=speed,
-                                  latency=latency)[self.run.chapter]
-        messages = chapter["communication_ms"]
-        if not self.prefetch:
-            return self.alone + messages
-        # The last reduce-scatter, which moves as much as a gather, has nothing after it.
-        last = chapter["phases"]["forward"]["ms"] / self.run.info["layers"] / micro_batches
-        return last + max(self.alone, messages - last)
+def step_ms(plans, run, prefetch, speed, latency):
+    """Over a link, in Gbit/s, with a latency of a message in microseconds: without one a step takes
+    its time alone, and collectives add to it."""
+    micro_batches = option(run, "accumulate")
+    chapter = plans.like(run, accumulate=micro_batches, link=speed, latency=latency)[run.chapter]
+    messages = chapter["communication_ms"]
+    if not prefetch:
+        return fastest(run) + messages
+    # The last reduce-scatter, which moves as much as a gather, has nothing after it.
+    last = chapter["phases"]["forward"]["ms"] / run.info["layers"] / micro_batches
+    return last + max(fastest(run), messages - last)
 
 
-def lines(study):
+def link(study):
     """Of the chapters that ran over links, and else of all."""
     runs = [*study.runs, *study.more]
-    over_link = {model(run) for run in runs if option(run, "link")}
+    on_link = [run for run in runs if option(run, "link") and not option(run, "bus")]
+    latencies = [option(run, "latency") for run in on_link] or [0]
+    latency = max(set(latencies), key=latencies.count)
+    models = set(map(model, on_link))
     found = []
-    for run in alike([run for run in runs if model(run) in over_link] or study.runs):
+    for run in alike([run for run in runs if model(run) in models] or study.runs):
         same = [r for r in runs if (r.chapter, model(r), option(r, "accumulate")) ==
                 (run.chapter, model(run), option(run, "accumulate"))]
         has_prefetch = "prefetch" in run.info["options"]
         for prefetch in sorted({option(r, "prefetch") > 0 for r in same}):
-            points = [r for r in same
-                      if option(r, "link") and not option(r, "bus")
-                      and (option(r, "prefetch") > 0) == prefetch]
-            label = f" with{'' if prefetch else 'out'} prefetch" * has_prefetch
-            found.append(Line(run, run.number + label, prefetch if has_prefetch else None,
-                              points, study.plans))
-    return found
-
-
-def link(study):
-    found = lines(study)
-    latencies = [option(r, "latency") for line in found for r in line.points] or [0]
-    latency = max(set(latencies), key=latencies.count)
-    slow, quick = (choose(found, key=lambda line: line.ms(1, latency)) for choose in (max, min))
-    drawn = [Curve(line.run, line.label, [line.ms(speed, latency) for speed in SPEEDS],
-                   [(option(r, "link"), fastest(r)) for r in line.points
-                    if option(r, "latency") == latency], line.prefetch is False)
-             for line in found]
-    rows = [[line.label, f"{line.alone:.1f}",
-             *(" / ".join(f"{ms:.1f}" for ms in (formula, *(ms for x, ms in curve.points
-                                                            if x == speed)))
-               for speed, formula in list(zip(SPEEDS, curve.heights))[::3])]
-            for line, curve in zip(found, drawn)]
-    times = [f"{line.ms(1, latency):.0f} ms in {line.label}" for line in (quick, slow)]
+            found.append(Curve(
+                run, run.number + f" with{'' if prefetch else 'out'} prefetch" * has_prefetch,
+                [step_ms(study.plans, run, prefetch, speed, latency) for speed in SPEEDS],
+                [(option(r, "link"), fastest(r)) for r in same if r in on_link
+                 and (option(r, "prefetch") > 0, option(r, "latency")) == (prefetch, latency)],
+                has_prefetch and not prefetch))
+    rows = [[curve.label, f"{fastest(curve.run):.1f}", *curve.cells(SPEEDS, ".1f")[::8]]
+            for curve in found]
+    at_one = sorted((curve.heights[8], curve.label) for curve in found)
+    times = [f"{ms:.0f} ms in {label}" for ms, label in (at_one[0], at_one[-1])]
     return Section(
         f"Over a link of 1 Gbit/s a step takes {', '.join(dict.fromkeys(times))}, by formula",
         f"{found[0].run.info['ranks']} ranks, {option(found[0].run, 'batch')} samples each. "
@@ -109,9 +84,9 @@ def link(study):
         f"(N - 1) (latency + bytes / (N bandwidth)), with a latency of {latency:g} microseconds. "
         "With prefetch the longer of both, before the last reduce-scatter. "
         "Points: measured with --link. All of the fastest step.",
-        [lambda: curves("Step time of every chapter over the speed of the link", drawn, SPEEDS,
-                        "link (Gbit/s)", "a step (ms)")],
-        [Table(["chapter", "no link", *(f"{speed:g} Gbit/s" for speed in SPEEDS[::3])], rows,
+        [lambda: curves("Step time of every chapter over the speed of the link", found, SPEEDS,
+                        SPEEDS[::8], "link (Gbit/s)", "a step (ms)")],
+        [Table(["chapter", "no link", *(f"{speed:g} Gbit/s" for speed in SPEEDS[::8])], rows,
                "ms of the fastest step, by formula / measured")])
 
 
@@ -145,7 +120,7 @@ def layers(study):
         f"{ranks} ranks, cut into so many equal layers; what is saved is what data "
         f"parallelism holds, less the peaks of {listed(kinds)}"
         f"{', on a device' if last.on_host else ''}. Points: the runs.",
-        [lambda: curves("Saving over the number of layers", drawn, LAYERS, "layers",
+        [lambda: curves("Saving over the number of layers", drawn, LAYERS, LAYERS, "layers",
                         "saved (% of data parallelism's state)", log=False)],
         [Table(["chapter", "run", *map(str, LAYERS)],
                [[curve.label, f"{curve.points[0][1]:.1f}", *(f"{y:.1f}" for y in curve.heights)]
@@ -166,9 +141,7 @@ def accumulation(study):
     drawn = [Curve(run, run.number, [float(Fraction(
         plan[run.chapter]["sent_elements"] * n, padded * (n - 1))) for plan in plans],
         sorted(counted(run).items())) for run in runs]
-    rows = [[curve.label, *(" / ".join(f"{count:g}" for count in (
-        formula, *(count for a, count in curve.points if a == micro_batches)))
-        for micro_batches, formula in zip(MICRO_BATCHES, curve.heights))] for curve in drawn]
+    rows = [[curve.label, *curve.cells(MICRO_BATCHES, "g")] for curve in drawn]
     most, least = (choose(drawn, key=lambda curve: curve.heights[-1]) for choose in (max, min))
     times = most.heights[-1] / least.heights[-1]
     return Section(
@@ -176,7 +149,7 @@ def accumulation(study):
             f"{times:g} times what {least.label} sends" if times > 1 else
             f"{most.heights[-1]:g} x (N - 1)/N elements a parameter"),
         "Lines: by formula; points: counted in a run.",
-        [lambda: curves("Elements sent over micro-batches", drawn, MICRO_BATCHES,
+        [lambda: curves("Elements sent over micro-batches", drawn, MICRO_BATCHES, MICRO_BATCHES,
                         "micro-batches a step", "elements sent a parameter, x (N - 1)/N")],
         [Table(["chapter", *(f"A = {a}" for a in MICRO_BATCHES)], rows,
                "elements sent a parameter and step, x (N - 1)/N: by formula / counted")])

@@ -168,12 +168,6 @@ def first_line(*command):
 
 
 def machine():
-    """What the numbers of a run depend on; no name of host or user."""
+    """What times depend on; no name of host or user. ./tutorial doctor says more."""
     cpu = re.search(r"^model name\s*: (.*)", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-    return {
-        "system": platform.freedesktop_os_release()["PRETTY_NAME"],
-        "kernel": platform.release(),
-        "cpu": cpu[1] if cpu else platform.machine(),
-        "cores": len(os.sched_getaffinity(0)),
-        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
-    }
+    return {"cpu": cpu[1] if cpu else platform.machine(), "cores": len(os.sched_getaffinity(0))}

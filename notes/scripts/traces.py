@@ -53,7 +53,7 @@ def without(intervals, others):
             if other_end > begin and other_begin < end:
                 if other_begin > begin:
                     found.append([begin, other_begin])
-                begin = max(begin, other_end)
+                begin = other_end
         if begin < end:
             found.append([begin, end])
     return found

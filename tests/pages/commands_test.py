@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: MIT
 """Every command of ours that a page shows is accepted by its program: with --plan in place of ranks
-it ends with exit code 0. Of the questions also: what an answer's formula gives stands in it, and an
-edit takes the place of lines that are there."""
+it ends with exit code 0. Of the questions also: what an answer's formula gives stands in it."""
 import re
 
 import pytest
-from page_reader import PAGES, ROOT, changes
+from page_reader import PAGES, ROOT
 
 import answers
 from tables import spaced
@@ -44,9 +43,3 @@ def test_an_answer_has_what_its_formula_gives(number, formula):
     result = answers.value(formula)
     assert result != int(result) or \
         spaced(int(result)) in " ".join(TEXTS[number][0].split())
-
-
-@pytest.mark.parametrize("number", TEXTS)
-def test_an_edit_finds_its_lines(number):
-    for diff in changes(TEXTS[number][0]):
-        assert diff.apply((ROOT / diff.old).read_text())

@@ -19,8 +19,7 @@ from runs import CHAPTERS, KINDS  # noqa: E402
 
 textpath = pytest.importorskip("matplotlib.textpath")
 PICTURES = {path.stem: path.read_text() for path in (ROOT / "notes/figures").glob("*.svg")}
-PAGES = "".join(path.read_text() for pattern in ("README.md", "0*/*.md", "notes/**/*.md")
-                for path in ROOT.glob(pattern))
+PAGES = "".join(p.read_text() for p in [ROOT / "README.md", *ROOT.glob("[0n]*/**/*.md")])
 
 
 def check_words(svg):
@@ -29,10 +28,9 @@ def check_words(svg):
     for has, words in re.findall(r"<text (.*?)>(.*?)</text>", svg):
         x, y = map(float, re.search(r'(?:translate\(|x=")([\d.]+)[y=" ]+([\d.]+)', has).groups())
         size = float(re.search(r"font-size\W+([\d.]+)", has)[1])
-        font = textpath.FontProperties("DejaVu Sans", size=size,
-                                       weight="bold" if "bold" in has else "normal")
+        font = textpath.FontProperties(size=size, weight="bold" if "bold" in has else "normal")
         width, *_ = textpath.text_to_path.get_text_width_height_descent(words, font, False)
-        width *= 1.04  # a reader's font may be wider
+        width *= 1.04  # a reader's font may be wider than DejaVu Sans
         left = width * (0.5 if "middle" in has else 1 if re.search(r"anchor\W+end", has) else 0)
         if "rotate" not in has:
             places.append((words, x - left, y - 0.75 * size, x - left + width, y + 0.2 * size))
@@ -89,18 +87,18 @@ def test_step_waits_as_long_as_its_bars():
     said = re.search(r">Of (\d+) ms of messages this step of ZeRO-3 waits for (\d+) \(red\)", svg)
     left, right = (float(re.search(rf' x="(\S+)"[^>]*>{ms}<', svg)[1]) for ms in (40, 140))
     for ms, bar in zip(said.groups(), (r'"(\S+)" height="\S+" fill="#5696ed"', r"178\.1h(.*?)v")):
-        pixels = sum(map(float, re.findall(bar, svg)))
-        assert pixels * 100 / (right - left) == pytest.approx(float(ms), abs=0.6)
+        length = sum(map(float, re.findall(bar, svg))) * 100 / (right - left)
+        assert length == pytest.approx(float(ms), abs=0.6)
 
 
 def trace(path):
-    """Of two steps; the second takes a layer of parameters in forward. Answers what it tells."""
+    """Of two steps; the last takes a layer of parameters in forward. Answers what it tells."""
     held = dict.fromkeys(KINDS, 10 ** 6)
     more = held | {"parameters": 3 * 10 ** 6}
     events = [{"ph": "X", "cat": "phase", "ts": 30 * step + 10 * i, "dur": 8, "name": name,
                "args": {"step": step}} for step in (1, 2) for i, name in enumerate(mountain.PHASES)]
     events += [{"ph": "C", "ts": time, "args": in_use} for time, in_use in (
-        (0, held), (32, more), (34, held), (62, more), (64, held), (90, more))]
+        (0, held), (42, more), (44, held), (62, more), (64, held), (90, more))]
     path.write_text(json.dumps({"traceEvents": [event | {"pid": 0} for event in events]}))
     return [("forward", [held, more, held]), ("backward", [held]), ("update", [held])]
 
@@ -116,11 +114,11 @@ def made_up(chapter, ranks, *words, dtype="bf16"):
         info={"layers": 16, "ranks": 4, "parameters": 3150000, "padded_parameters": 3150000})
 
 
-@pytest.mark.parametrize("name", drawn.FIGURES)
-def test_drawn_twice_a_figure_is_the_same(name, tmp_path):
+def test_drawn_twice_a_figure_is_the_same(tmp_path):
     for chapter in CHAPTERS:
         told = trace(tmp_path / f"{chapter}.trace.json")
     assert mountain.step_of(tmp_path / "02_distributed_adam.trace.json") == told
-    one, other = (figures.file(draw(SimpleNamespace(run=made_up, logs=tmp_path)))
-                  for draw in [drawn.FIGURES[name]] * 2)
-    assert one == other and figures.INK not in one
+    for draw in drawn.FIGURES.values():
+        one, other = (figures.file(draw(SimpleNamespace(run=made_up, logs=tmp_path)))
+                      for _ in range(2))
+        assert one == other and figures.INK not in one

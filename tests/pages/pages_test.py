@@ -2,8 +2,9 @@
 """Every file, folder and program that a page names is there.
 
 Looked at are links, paths below the repository's folders, names of source files, and paths below
-build/, which must be a program of the build or a folder that the scripts make. What a page on a
-change (notes/changing) takes away must stand in the file that it names; what it makes may be named.
+build/, which must be a program of the build or a folder that the scripts make. What an edit takes
+away must stand in the file that it names, once; what a page on a change (notes/changing) makes may
+be named.
 """
 import json
 import re
@@ -32,22 +33,22 @@ def built(programs):
                    for file in target["filename"]}
 
 
-def made_by(text):
-    """Folders that a page's changes make; throws ValueError where lines are not there."""
-    texts = {}
-    for change in changes(text):
+def made_by(page):
+    """Folders that a page's changes make. Where lines are not there ValueError is thrown."""
+    texts, in_order = {}, page.parent.name == "changing"  # else each edit is one by itself
+    for change in changes(page.read_text()):
         if isinstance(change, Diff):
             old = change.new if change.new in texts else change.old
-            texts[change.new] = change.apply(texts.get(old) or (ROOT / old).read_text())
+            text = texts.get(old) if in_order else None
+            texts[change.new] = change.apply(text or (ROOT / old).read_text())
     return {file.split("/")[0] for file in texts if not (ROOT / file).exists()}
 
 
-@pytest.mark.parametrize("page", [*PAGES, ROOT / "tutorial"], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "tutorial"],
+                         ids=lambda page: str(page.relative_to(ROOT)))
 def test_what_a_page_names_is_there(page, built):
-    text = page.read_text()
-    made = made_by(text) if page.parent.name == "changing" else ()
-    missing = []
-    for line in text.splitlines():
+    made, missing = made_by(page), []
+    for line in page.read_text().splitlines():
         # a path is without the full stop of its sentence
         paths, in_build = ([path.rstrip(".") for path in kind.findall(line)]
                            for kind in (PATH, BUILT))

@@ -32,7 +32,7 @@ def caught(diff, trial):
     if diff.build == "tsan":  # doctest separates filters by commas; ? stands for any character
         case = shlex.quote(f"--test-case={diff.case.replace(',', '?')}")
         choice += [f"--test-args={case}", "--timeout-multiplier=3"]
-    original = file.read_text()
+    original = file.read_text()  # that its lines are there pages_test.py sees
     try:
         file.write_text(diff.apply(original))
         results, printed = trial.test(*choice)

@@ -14,7 +14,7 @@ Options reference_options(Dtype dtype) {
   Options o = mlp_options(6, 3, dtype);
   o.batch = 4;
   o.accumulate = 2;
-  o.steps = 20;
+  o.steps = 8;
   o.weight_decay = 0.1;
   o.clip = 0.4;
   o.loss_scale = 64;

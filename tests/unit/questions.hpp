@@ -8,7 +8,7 @@
 
 namespace zero::test {
 inline constexpr Convention paper = conventions[0];
-inline constexpr Convention no_master{"no master", {2, 8}};
+inline constexpr Convention no_master{"no master", {{2, 8}}};
 
 inline const Chapter& chapter(const std::string& number) {
   for (const Chapter* card : chapters_on_ranks()) {
