@@ -194,8 +194,8 @@ def hint(exercise):
         return 0
     left = trainers.changes(exercise.trainer.read_text(), trainers.source(exercise.after),
                             f"{exercise.after}/trainer.hpp")
-    print(f"From your trainer to {exercise.after}'s: {left.count} lines")
-    trainers.print_code(left.lines, shutil.get_terminal_size((WIDTH, LINES)).columns)
+    print(f"From your trainer to {exercise.after}'s: {trainers.count(left)} lines")
+    trainers.print_code(left, shutil.get_terminal_size((WIDTH, LINES)).columns)
     return 0
 
 

@@ -158,7 +158,7 @@ def test_beginnings_and_hints(before, after, tmp_path):
     text, new, old = trainer.read_text(), trainers.source(after), trainers.source(before)
     assert trainers.card(text) == trainers.card(new)
     assert text.endswith(old.partition(trainers.card(old))[2])
-    lines = trainers.changes(text, new, after).count
+    lines = trainers.count(trainers.changes(text, new, after))
     assert f"'s: {lines} lines\n@@ {after}" in hints[count] and lines and hints[count] == hints[-1]
     trainer.write_text(new)
     assert "0 lines" in hint() and trainer.read_text() == new
