@@ -43,13 +43,15 @@ def lesson(old, new):
     texts = [trainers.source(chapter) for chapter in (old, new)]
     shown = trainers.changes(*texts, f"{new}/trainer.hpp", leave_out=trainers.NAMING)
     everything = trainers.changes(*texts, new)
-    left_out = everything.count - shown.count
+    count = trainers.count(everything)
+    left_out = count - trainers.count(shown)
     print(f"\nThe trainer, from {old}'s. Left out are {left_out} changed lines that say\n"
           "which chapter it is: the file's comment, its includes, the card's name.")
-    trainers.print_code(shown.lines, shutil.get_terminal_size((WIDTH, 24)).columns)
+    trainers.print_code(shown, shutil.get_terminal_size((WIDTH, 24)).columns)
     others(old, new)
-    print(f"{new}/trainer.hpp: {everything.count} changed lines, {everything.removed} removed and "
-          f"{everything.added} added")
+    removed = trainers.count(everything, "-")
+    print(f"{new}/trainer.hpp: {count} changed lines, {removed} removed and "
+          f"{count - removed} added")
 
 
 if __name__ == "__main__":
