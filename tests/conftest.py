@@ -7,10 +7,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent / "programs"))
-pytest.register_assert_rewrite("expected")
-from programs import Programs  # noqa: E402
-
-SKIPPED = 77  # the exit code by which Meson knows it
+from programs import SKIPPED, Programs  # noqa: E402
 
 
 def pytest_addoption(parser):
@@ -19,6 +16,7 @@ def pytest_addoption(parser):
     parser.addoption("--prefix", default="", help="of the programs' names: simulated_gpu_")
     parser.addoption("--ranks", type=int, default=3, help="on how many the same run is tried")
     parser.addoption("--injector", help="injector.cpp, compiled: what makes faults")
+    parser.addoption("--failing", nargs="+", help="chapters' tests on ranks, of which one fails")
     parser.addoption("--emulator", default="", help="what starts the programs of another machine")
 
 
@@ -26,7 +24,7 @@ def pytest_addoption(parser):
 def programs(request):
     """The programs of the build, and the launcher they need."""
     option = request.config.getoption
-    return Programs(option("--build"), option("--mpiexec"), option("--prefix"),
+    return Programs(Path(option("--build")).resolve(), option("--mpiexec"), option("--prefix"),
                     option("--emulator"))
 
 
@@ -40,7 +38,8 @@ def gpu(programs):
 
 @pytest.fixture(scope="session")
 def injector(request):
-    return request.config.getoption("--injector")
+    """What a program that starts anywhere can load."""
+    return str(Path(request.config.getoption("--injector")).resolve())
 
 
 @pytest.fixture
@@ -51,14 +50,9 @@ def folder():
 
 
 def pytest_sessionfinish(session, exitstatus):
-    """Where every test was skipped, Meson is to know it."""
-    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    if exitstatus == 0 and "passed" not in reporter.stats:
+    """Where every test was skipped, Meson is to know it, and the reason comes last."""
+    stats = session.config.pluginmanager.get_plugin("terminalreporter").stats
+    if exitstatus == 0 and "skipped" in stats and "passed" not in stats:
         session.exitstatus = SKIPPED
-
-
-def pytest_unconfigure(config):
-    """The reason of a skip comes last, where it is looked for."""
-    reporter = config.pluginmanager.get_plugin("terminalreporter")
-    if reporter and reporter.stats.get("skipped"):
-        print(reporter.stats["skipped"][-1].longrepr[2].removeprefix("Skipped: "))
+        reason = stats["skipped"][-1].longrepr[2].removeprefix("Skipped: ")
+        session.config.add_cleanup(lambda: print(reason))

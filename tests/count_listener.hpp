@@ -3,7 +3,12 @@
 #pragma once
 #include <doctest/doctest.h>
 
+#include <string>
+
 namespace zero::test {
+/// Why a test case could say nothing here: then the program counts as skipped, if nothing failed.
+inline std::string why_skipped;
+
 inline unsigned& cases_run() {
   static unsigned count = 0;
   return count;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // doctest's main for tests without ranks: PROGRAM [cuda] [doctest options]. With cuda they need a
 // GPU, and without one they are skipped with the reason. Running no test case is a failure.
-#define DOCTEST_CONFIG_IMPLEMENT
 #include <doctest/doctest.h>
 
 #include <cstdio>
@@ -19,5 +18,8 @@ int main(int argc, char** argv) {
     }
   }
   const int failed = doctest::Context(argc, argv).run();
-  return failed != 0 || zero::test::cases_run() == 0 ? 1 : 0;
+  if (failed != 0 || zero::test::cases_run() == 0) return 1;
+  if (zero::test::why_skipped.empty()) return 0;
+  std::printf("%s\n", zero::test::why_skipped.c_str());
+  return 77;
 }

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Builds and runs the tests, and says in 80 columns what passed, what failed and what was skipped.
+"""Builds and runs the tests, pass by pass.
 
 A pass is one of Meson's test setups (tests/meson.build) in a build of its own kind. `--all` takes
 every pass, and where there is a GPU all that needs one, benchmarks too; `--gpu` takes that alone.
@@ -13,13 +13,16 @@ import shutil
 import subprocess
 import sys
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
-from textwrap import fill
+from textwrap import fill, indent
 
 SKIPPED = 77  # the exit code by which Meson knows it
+# Meson's words for a result; whatever else it says is a failure.
 KINDS = {"OK": "passed", "EXPECTEDFAIL": "passed", "SKIP": "skipped", "IGNORED": "skipped"}
-PIPED = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+PIPED = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT,
+         "text": True, "errors": "replace"}
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -33,14 +36,20 @@ class Pass:
     targets: list = field(default_factory=list)  # what is built; nothing named: all
     needs: list = field(default_factory=list)  # tools without which it is skipped
     variables: dict = field(default_factory=dict)  # of its environment
-    results: list = field(default_factory=list)  # in Meson's form
-    broken: str = ""  # why there are no results
+    counts: Counter = field(default_factory=Counter)  # of results, by KINDS' values
 
-    def of(self, kind):
-        return [result for result in self.results if KINDS.get(result["result"], "failed") == kind]
+    def count(self, result, name, said):
+        """Notes a test's result; one that was skipped says why with its last line."""
+        kind = KINDS.get(result, "failed")
+        self.counts[kind] += 1
+        if kind == "skipped":
+            lines = (said or "").strip().splitlines() or ["it gave no reason"]
+            print(fill(f"skipped in {self.name}: {name}: {lines[-1].strip()}", 80,
+                       subsequent_indent="  "), flush=True)
 
-    def counts(self):
-        return [len(self.of(kind)) for kind in ("passed", "failed", "skipped")]
+    def fail(self, why):
+        self.counts["failed"] += 1
+        print(f"{self.name}: {why}", flush=True)
 
 
 def passes(build, everything, gpu_alone):
@@ -58,79 +67,50 @@ def passes(build, everything, gpu_alone):
     chapters = [f"{folder.name}/{folder.name}" for folder in sorted(ROOT.glob("0?_*"))]
 
     def digests(name, *setup, **how):
-        return Pass(name, build / name, [no_gpu, "-Ddebug=false", *setup],
-                    ["--suite", "digests"], **{"targets": chapters} | how)
+        return Pass(name, build / name, [no_gpu, *setup], ["--suite", "digests"],
+                    **{"targets": chapters} | how)
 
     return [first, gpu, Pass("asan", build / "asan", asan),
             Pass("tsan", build / "tsan", tsan, targets=threads),
             Pass("long", build, [], ["--suite", "long"]),
             # What must have no say in the bits: CUDA, the compiler, its zeal, the instruction set.
-            digests("clang", needs=[clang], variables={"CXX": clang}),
-            digests("O1", "-Doptimization=1"),
+            digests("clang", "-Doptimization=1", needs=[clang], variables={"CXX": clang}),
             digests("arm64", f"--cross-file={ROOT / 'tests/arm64.ini'}", targets=chapters[:1],
                     needs=["aarch64-linux-gnu-g++", "qemu-aarch64-static"])]
 
 
-def say(text, passing=False):
-    """passing: the next line takes its place, and it is for somebody who watches."""
-    if sys.stdout.isatty():
-        print(f"\r{'':<79}\r", end=text[:79] if passing else "", flush=True)
-    if not passing:
-        print(text, flush=True)
-
-
-def print_tail(text):
-    """The last lines of a log, folded to 80 columns."""
-    for line in text.rstrip().splitlines()[-30:]:
-        print(fill(line, 80, initial_indent="  | ", subsequent_indent="  |   ") or "  |")
-
-
-def logged(run, command, log):
-    """Runs a command with its output in a file; returns its exit code."""
-    unbuffered = {"PYTHONUNBUFFERED": "1"}  # Meson's lines as they come
-    environment = os.environ | run.variables | unbuffered
-    with log.open("w", errors="replace") as out:
-        process = subprocess.Popen(command, env=environment, text=True, errors="replace", **PIPED)
-        for line in process.stdout:
-            out.write(line)
-            say(f"{run.name}: {line.strip()}", passing=True)
-        return process.wait()
-
-
-def compile_pass(run, mpi):
-    """Configures the build where that is still to be done, and compiles."""
-    (run.folder / "log").mkdir(parents=True, exist_ok=True)
-    steps = {"setup": ["meson", "setup", run.folder, f"-Dmpi={mpi}", *run.setup],
-             "build": ["ninja", "-C", run.folder, *run.targets]}
-    if (run.folder / "build.ninja").exists():
-        del steps["setup"]
+def compiled(run, mpi):
+    """Configures the build where that is still to be done, and compiles; false when that fails."""
+    environment = os.environ | run.variables
     start = time.monotonic()
-    for name, command in steps.items():
-        log = run.folder / f"log/{name}.log"
-        if logged(run, command, log) != 0:
-            run.broken = f"the {name} failed, see {log}"
-            say(f"{run.name}: {run.broken}")
-            return print_tail(log.read_text(errors="replace"))
-    if time.monotonic() - start >= 1:
-        say(f"{run.name}: built in {time.monotonic() - start:.0f} s")
+    if not (run.folder / "build.ninja").exists():
+        done = subprocess.run(["meson", "setup", run.folder, f"-Dmpi={mpi}", *run.setup],
+                              env=environment, **PIPED)
+        if done.returncode != 0:
+            print(done.stdout)
+            return run.fail("it cannot be configured")
+    quiet = [] if sys.stdout.isatty() else ["--quiet"]
+    if subprocess.run(["ninja", *quiet, "-C", run.folder, *run.targets], env=environment,
+                      stdin=subprocess.DEVNULL).returncode != 0:
+        return run.fail("the build failed")
+    print(f"{run.name}: built in {time.monotonic() - start:.0f} s", flush=True)
+    return True
 
 
 def run_tests(run):
-    """Runs the tests of one pass and reads what Meson noted of each."""
+    """Runs the tests of one pass, in Meson's own words, and counts what it noted of each."""
     noted = run.folder / f"meson-logs/{run.name}-{run.name}.json"  # logbase and setup
     noted.unlink(missing_ok=True)  # never read the results of an earlier run
-    log = run.folder / f"log/{run.name}.log"
     start = time.monotonic()
-    code = logged(run, ["meson", "test", "-C", run.folder, "--no-rebuild", "--print-errorlogs",
-                        "--setup", run.name, "--logbase", run.name, *run.choice], log)
-    if noted.exists():
-        run.results = [json.loads(line) for line in noted.read_text().splitlines()]
-    passed, failed, skipped = run.counts()
-    if not failed and (not passed or code != 0):
-        why = f"meson test ended with code {code}" if passed else "no test ran"
-        run.broken = f"; {why}, see {log}"
-    say(f"{run.name}: {passed} passed, {failed} failed, {skipped} skipped in "
-        f"{time.monotonic() - start:.0f} s{run.broken}")
+    code = subprocess.run(["meson", "test", "-C", run.folder, "--no-rebuild", "--print-errorlogs",
+                           "--setup", run.name, "--logbase", run.name, *run.choice],
+                          env=os.environ | run.variables, stdin=subprocess.DEVNULL).returncode
+    for line in noted.read_text().splitlines() if noted.exists() else []:
+        result = json.loads(line)
+        run.count(result["result"], result["name"], result.get("stdout"))
+    if not run.counts["passed"] or (code != 0 and not run.counts["failed"]):
+        run.fail(f"meson test ended with code {code}, {run.counts['passed']} tests passed")
+    print(f"{run.name}: tested in {time.monotonic() - start:.0f} s", flush=True)
 
 
 # ---- What needs a GPU: from Meson's notes alone, as the build may have been made elsewhere -------
@@ -157,26 +137,21 @@ def gpu_entries(build, mpiexec):
     return sorted(entries, key=lambda entry: -entry["priority"])
 
 
-def run_entry(entry, left):
-    """In the form in which Meson notes a result. left: seconds of the budget; what these end is
-    skipped."""
+def run_entry(entry, build, left):
+    """A result in Meson's word, and what was printed. left: seconds of the budget; what these end
+    is skipped."""
     limit = min(entry["timeout"], left)
-    start, code, result = time.monotonic(), None, "FAIL"
-    try:
-        if limit <= 0:
-            raise subprocess.TimeoutExpired(entry["cmd"], limit)
-        done = subprocess.run(entry["cmd"], env=os.environ | entry["env"], timeout=limit,
-                              check=False, **PIPED)
-        code, output = done.returncode, done.stdout
-        result = {0: "OK", SKIPPED: "SKIP"}.get(code, "FAIL")
+    if limit <= 0:
+        return "SKIP", "the budget was spent"
+    try:  # in the build's folder, as Meson would: a command's paths may be relative to it
+        done = subprocess.run(entry["cmd"], cwd=build, env=os.environ | entry["env"],
+                              timeout=limit, check=False, **PIPED)
     except subprocess.TimeoutExpired as late:
-        output, result = late.stdout or b"", "TIMEOUT"
-        if limit == left:
-            output, result = b"the budget was spent", "SKIP"
+        said = (late.stdout or b"").decode(errors="replace")
+        return ("SKIP", "the budget was spent") if limit == left else ("TIMEOUT", said)
     except OSError as missing:
-        output = str(missing).encode()
-    return {"name": entry["name"], "command": entry["cmd"], "result": result, "returncode": code,
-            "duration": time.monotonic() - start, "stdout": output.decode(errors="replace")}
+        return "FAIL", str(missing)
+    return {0: "OK", SKIPPED: "SKIP"}.get(done.returncode, "FAIL"), done.stdout
 
 
 def run_gpu(run, mpiexec, only, budget):
@@ -186,38 +161,20 @@ def run_gpu(run, mpiexec, only, budget):
     probe = subprocess.run([build / "tests/gpu/test_kernels", "cuda", "--list-test-cases"],
                            stdout=subprocess.PIPE, text=True, check=False)
     if probe.returncode == SKIPPED:
-        return say(fill(f"gpu: left out, {probe.stdout.strip()}; that is {len(entries)} tests and "
-                        "benchmarks: kernels, chapters and NCCL on a GPU, compute-sanitizer", 80))
+        return print(fill(f"gpu: left out, {probe.stdout.strip()}; that is {len(entries)} tests "
+                          "and benchmarks: kernels, chapters and NCCL on a GPU, "
+                          "compute-sanitizer", 80))
     end = time.monotonic() + budget
     for entry in (entry for entry in entries if only in entry["name"]):
-        result = run_entry(entry, max(0, end - time.monotonic()))
-        run.results.append(result)
-        say(f"{entry['name'][:60]:<62}{result['result']:<8}{result['duration']:>7.1f} s")
-        if result["result"] == "OK" and any("benchmark" in suite for suite in entry["suite"]):
-            print_tail(result["stdout"])
-    run.broken = "" if run.results else "no test ran"
-
-
-# ---- Reporting -----------------------------------------------------------------------------------
-
-def report(runs):
-    """Each skip with its reason, each failure with its log, and last the sums."""
-    print()
-    for run, result in ((run, result) for run in runs for result in run.of("skipped")):
-        said = (result.get("stdout") or "").strip().splitlines() or ["it gave no reason"]
-        print(fill(f"skipped in {run.name}: {result['name']}: {said[-1].strip()}", 80,
-                   subsequent_indent="  "))
-    for run, result in ((run, result) for run in runs for result in run.of("failed")):
-        late = result["result"] == "TIMEOUT"
-        how = "ran out of time" if late else f"code {result['returncode']}"
-        print(f"\nFAILED in {run.name}: {result['name']}\n  {how} after {result['duration']:.1f} s")
-        print(fill(" ".join(result["command"]), 80, initial_indent="  ", subsequent_indent="    ",
-                   break_long_words=False, break_on_hyphens=False))
-        print_tail("\n".join(filter(None, (result.get("stdout"), result.get("stderr")))))
-    passed, failed, skipped = map(sum, zip(*(run.counts() for run in runs)))
-    failed += sum(1 for run in runs if run.broken)
-    print(f"{passed} passed, {failed} failed, {skipped} skipped")
-    return 1 if failed else 0 if passed else SKIPPED
+        start = time.monotonic()
+        result, said = run_entry(entry, build, end - start)
+        seconds = time.monotonic() - start
+        print(f"{entry['name'][:60]:<62}{result:<8}{seconds:>7.1f} s", flush=True)
+        run.count(result, entry["name"], said)
+        if result not in KINDS or any("benchmark" in suite for suite in entry["suite"]):
+            print(indent("\n".join(said.splitlines()[-30:]), "  | "), flush=True)
+    if not run.counts:
+        run.fail("no test ran")
 
 
 def main():
@@ -232,18 +189,18 @@ def main():
                         help="with --gpu: what is not done by then is skipped")
     parser.add_argument("--only", default="", help="with --gpu: what has this in its name")
     options = parser.parse_args()
-    runs = passes(options.build, options.all, options.gpu)
-    for run in runs:
+    total = Counter()
+    for run in passes(options.build, options.all, options.gpu):
         if missing := [tool for tool in run.needs if not shutil.which(tool)]:
-            why = f"it needs {', '.join(missing)}"
-            run.results.append({"name": "all of it", "result": "SKIP", "stdout": why})
-            continue
-        if not options.carried:
-            compile_pass(run, options.mpi)
-        if not run.broken:
-            gpu = run.name == "gpu"
-            run_gpu(run, options.carried, options.only, options.budget) if gpu else run_tests(run)
-    return report(runs)
+            run.count("SKIP", "all of it", f"it needs {', '.join(missing)}")
+        elif options.carried or compiled(run, options.mpi):
+            if run.name == "gpu":
+                run_gpu(run, options.carried, options.only, options.budget)
+            else:
+                run_tests(run)
+        total += run.counts
+    print(f"{total['passed']} passed, {total['failed']} failed, {total['skipped']} skipped")
+    return 1 if total["failed"] else 0 if total["passed"] else SKIPPED
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ void check_mpi(int code, int rank) {
 
 void Messages::finish() {
   using Clock = std::chrono::steady_clock;
-  const Working waiting(Progress::of_caller());
+  const Working waiting;
   constexpr int yields = 200;
   constexpr auto short_test = std::chrono::microseconds(5);  // longer ones have copied bytes
   const auto count = static_cast<int>(requests_.size());
@@ -153,7 +153,6 @@ class MpiTransport : public Transport {
  private:
   void start_on_host(std::span<const Part> outgoing, std::span<const Part> incoming) {
     const auto begin = [&](auto call, Messages& messages, const View& part, int rank) {
-      // MPI counts in int, so a long message goes in pieces.
       for (std::int64_t at = 0; at < part.bytes(); at += longest_) {
         const auto count = static_cast<int>(std::min(longest_, part.bytes() - at));
         MPI_Request* request = &messages.with(rank, &messages == &outgoing_ ? 0 : count);

@@ -36,7 +36,7 @@ class NcclTransport : public Transport {
     complete([&](MPI_Request* request) {
       return MPI_Ibcast(&id, sizeof(id), MPI_BYTE, 0, MPI_COMM_WORLD, request);
     });
-    const Working working(Progress::of_host(), {"the start of NCCL"});
+    const Working working({"the start of NCCL"});
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.maxCTAs = cuda::message_blocks;
     check_nccl(ncclCommInitRankConfig(&comm_, size, id, rank, &config));

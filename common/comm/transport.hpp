@@ -2,6 +2,8 @@
 // What carries bytes from rank to rank. How a vector is cut, in which order it is added and what is
 // counted stands once in Communicator; a transport moves parts.
 #pragma once
+#include <limits>
+
 #include "compute/kernels.hpp"
 #include "train/options.hpp"
 
@@ -44,9 +46,12 @@ class Transport {
 
 /// A GPU's bytes that MPI moves pass through the host's memory, so many each way at once.
 constexpr std::int64_t wave_bytes = std::int64_t{4} << 20;
+/// MPI counts bytes in int, so what is longer goes in pieces.
+constexpr std::int64_t longest_message = std::int64_t{1} << 30;
+static_assert(longest_message <= std::numeric_limits<int>::max());
 /// By MPI, in messages of up to `longest` bytes.
 std::unique_ptr<Transport> make_mpi_transport(Device device, int size,
-                                              std::int64_t longest = std::int64_t{1} << 30);
+                                              std::int64_t longest = longest_message);
 /// By NCCL, one GPU a rank; by MPI what lies in host memory. Throws Error (resources) without NCCL.
 std::unique_ptr<Transport> make_nccl_transport(Reduce reduce, int rank, int size);
 /// False in a build without NCCL.

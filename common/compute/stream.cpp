@@ -68,7 +68,6 @@ Stream::Stream(const char* name, Device device, Mode mode)
     : name_(name),
       device_(device),
       observer_(observer_of(name)),
-      progress_(std::string("stream ") + name),
       kernels_(make_kernels(device, mode == Mode::urgent)),
       worker_(mode == Mode::inline_ || one_after_the_other ? nullptr
                                                            : std::make_unique<Worker>(*kernels_)) {}
@@ -89,7 +88,7 @@ void Stream::run(const Work& work, std::function<void()> task) {
   enqueue([this, work, phase = current_phase, step = current_step, task = std::move(task)] {
     const PhaseScope scope(phase);
     current_step = step;
-    const Working working(progress_, work);
+    const Working working(work, name_);
     const Within within(this);
     show(work, task);
     last_ = work;
@@ -128,7 +127,7 @@ void Stream::synchronise() {
   tell_host(wait, true);
   const Mark mark = record().get().mark;
   {
-    const Working waiting(Progress::of_host());
+    const Working waiting;
     wait_for(mark);
   }
   tell_host(wait, false);

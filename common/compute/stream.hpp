@@ -71,7 +71,6 @@ class Stream {
   const Device device_;
   const Observer observer_;
   Work last_;  // that was done; for the thread that does it
-  Progress progress_;
   std::unique_ptr<Kernels> kernels_;
   std::unique_ptr<Worker> worker_;  // none when inline; goes first
 };

@@ -7,9 +7,14 @@
 
 namespace zero {
 namespace {
-using namespace std::chrono_literals;
+using namespace std::chrono;
 
+/// Time in which this process runs is counted in ticks. Relaxed, as whatever tasks and the watchdog
+/// share: it is to order no two threads, or ThreadSanitizer would see fewer races.
 constexpr auto tick = 50ms;
+std::atomic<int> ticks = 0;
+constexpr auto relaxed = std::memory_order_relaxed;
+
 /// So much longer may a task stand that says of no rank that it waits for it: that rank's peers,
 /// which can name it, come first.
 constexpr auto others_first = 1s;
@@ -24,53 +29,38 @@ List& list() {
   return never_destroyed;
 }
 
-thread_local Progress* current = nullptr;
-
 /// Of what stands still for `limit` that which says most; empty when nothing does.
-std::string standstill(std::chrono::milliseconds limit) {
+std::string standstill(milliseconds limit) {
   const std::lock_guard lock(list().mutex);
-  auto longest = 0ms;
+  // At least so long; who is idle far less than no time.
+  const auto stands = [now = ticks.load(relaxed)](const Progress* progress) -> milliseconds {
+    return (now - progress->began.load(relaxed) - 1) * tick;
+  };
+  const auto is_over = [&](const Progress* progress) { return stands(progress) >= limit; };
+  if (std::ranges::none_of(list().all, is_over)) return "";
   for (Progress* progress : list().all) {
-    const std::uint64_t count = progress->count;
-    const bool same_task = count == progress->seen && count % 2 == 1;
-    progress->seen = count;
-    progress->stands = same_task ? progress->stands + tick : 0ms;
-    longest = std::max(longest, progress->stands);
+    const std::lock_guard lock_of_thread(progress->mutex);
+    // What a device was given and has not done says more than the task that waits for the device.
+    const auto given = std::ranges::find_if(progress->queued,
+                                            [](const auto& task) { return !task.done->passed(); });
+    const bool by_device = given != progress->queued.end();
+    const Progress::Label& task = by_device ? *given : progress->task;
+    const auto& ranks = task.missing;
+    if (!by_device && stands(progress) < limit + (ranks.empty() ? others_first : 0s)) continue;
+    const char* whom = ranks.empty() ? "" : ranks.size() == 1 ? " for rank " : " for ranks ";
+    return fmt::format(
+        "step {}, {}: {} on {} has waited {} s{}{}: a rank is stuck or gone, or a step takes "
+        "longer than --timeout allows",
+        task.step, name_of(task.phase), words(task.work),
+        task.stream ? std::string("stream ") + task.stream : "the host",
+        duration_cast<seconds>(steady_clock::now() - task.since).count(), whom,
+        fmt::join(ranks, ", "));
   }
-  if (longest < limit) return "";
-
-  // What a device has been given and not done counts before the task that waits for the device, and
-  // who waits for others, or for what its device does with them, before who does not.
-  std::pair best{false, 0ms};
-  std::string sentence;
-  for (Progress* progress : list().all) {
-    const std::lock_guard lock_of_stream(progress->mutex);
-    const auto& queued = progress->queued;
-    const auto given = std::find_if(queued.begin(), queued.end(),
-                                    [](const auto& task) { return !task.second->passed(); });
-    const bool by_device = given != queued.end();
-    if (!by_device && progress->stands < limit) continue;
-    const Progress::Task& task = by_device ? given->first : progress->task;
-    const std::pair worth{by_device || !task.missing.empty(), progress->stands};
-    if (!sentence.empty() && worth <= best) continue;
-    best = worth;
-    std::string whom;
-    for (const int rank : task.missing) {
-      const char* first = task.missing.size() == 1 ? " for rank " : " for ranks ";
-      whom += fmt::format("{}{}", whom.empty() ? first : ", ", rank);
-    }
-    sentence = fmt::format(
-        "step {}, {}: {} on {} has waited {} s{}: a rank is stuck or gone, or a step takes longer "
-        "than --timeout allows",
-        task.step, name_of(task.phase), words(task.work), progress->who,
-        std::chrono::duration_cast<std::chrono::seconds>(limit).count(), whom);
-  }
-  const bool by_others = best.first;
-  return by_others || longest >= limit + others_first ? sentence : "";
+  return "";
 }
 }  // namespace
 
-Progress::Progress(std::string who) : who(std::move(who)) {
+Progress::Progress() {
   const std::lock_guard lock(list().mutex);
   list().all.push_back(this);
 }
@@ -80,53 +70,45 @@ Progress::~Progress() {
   std::erase(list().all, this);
 }
 
-Progress& Progress::of_host() {
-  static Progress& never_destroyed = *new Progress("the host");
-  return never_destroyed;
-}
-
-Progress& Progress::of_caller() { return current ? *current : of_host(); }
-
-Working::Working(Progress& progress, const Work& work) : progress_(progress), outer_(current) {
-  if (outer_ == &progress_) return;
-  current = &progress_;
-  {
-    const std::lock_guard lock(progress_.mutex);
-    progress_.task = {work, current_step, current_phase, {}};
-  }
-  ++progress_.count;
+Working::Working(const Work& work, const char* stream)
+    : part_(progress_here.began.load(relaxed) != Progress::idle) {
+  if (part_) return;
+  const std::lock_guard lock(progress_here.mutex);
+  progress_here.task = {stream, work};
+  progress_here.began.store(ticks.load(relaxed), relaxed);
 }
 
 Working::~Working() {
-  if (outer_ == &progress_) return;
-  ++progress_.count;
-  current = outer_;
+  if (!part_) progress_here.began.store(Progress::idle, relaxed);
 }
 
 void task_waits_for(std::vector<int> ranks) {
-  if (!current) return;
-  const std::lock_guard lock(current->mutex);
-  current->task.missing = std::move(ranks);
+  const std::lock_guard lock(progress_here.mutex);
+  progress_here.task.missing = std::move(ranks);
 }
 
 void task_goes_on() {
-  if (current) current->count += 2;
+  const std::lock_guard lock(progress_here.mutex);
+  progress_here.task.since = steady_clock::now();
+  progress_here.began.store(ticks.load(relaxed), relaxed);
 }
 
 void task_queued(Mark mark) {
-  if (!current || !mark) return;
-  const std::lock_guard lock(current->mutex);
-  auto& queued = current->queued;
-  while (!queued.empty() && queued.front().second->passed()) queued.pop_front();
-  queued.emplace_back(current->task, std::move(mark));
+  if (!mark) return;
+  auto& [began, mutex, task, queued] = progress_here;
+  const std::lock_guard lock(mutex);
+  while (!queued.empty() && queued.front().done->passed()) queued.pop_front();
+  queued.push_back(task);
+  queued.back().done = std::move(mark);
 }
 
-Watchdog::Watchdog(std::chrono::milliseconds limit, std::function<void(const std::string&)> expire)
-    : thread_([=](std::stop_token stop) {
+Watchdog::Watchdog(milliseconds limit, std::function<void(const std::string&)> expire)
+    : thread([=](std::stop_token stop) {
         std::mutex mutex;  // guards nothing: to wait with
         std::condition_variable_any stopped;
         std::unique_lock lock(mutex);
         while (!stopped.wait_for(lock, stop, tick, [&] { return stop.stop_requested(); })) {
+          ticks.fetch_add(1, relaxed);
           const std::string sentence = standstill(limit);
           if (!sentence.empty()) return expire(sentence);
         }

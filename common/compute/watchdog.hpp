@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// One thread that sees when nothing moves any more: a stream's task that does not end, because
-// another rank is stuck or stopped, or the device is. It ends the job with a sentence instead of
-// letting everybody wait for ever.
+// One thread that sees when nothing moves any more: a task that does not end, because another rank
+// is stuck or stopped, or the device is. It ends the job with a sentence instead of letting
+// everybody wait for ever.
 #pragma once
 #include <atomic>
-#include <chrono>
+#include <climits>
 #include <deque>
 #include <functional>
 #include <mutex>
@@ -12,50 +12,40 @@
 
 #include "compute/kernels.hpp"
 #include "compute/phase.hpp"
-#include "compute/work.hpp"
 
 namespace zero {
-/// What one stream, or the host, is doing: its tasks begin and end, and say of themselves what they
-/// wait for. In the watchdog's sight as long as it lives. The members are for the functions below.
+/// What a thread is doing, for the functions below: in the watchdog's sight as long as it lives.
 struct Progress {
-  /// who: as the watchdog's sentence names it, as "stream compute".
-  explicit Progress(std::string who);
+  Progress();
   ~Progress();
-  Progress(const Progress&) = delete;
-  Progress& operator=(const Progress&) = delete;
 
-  /// Of the thread that waits outside of all streams: at the start, for reports.
-  static Progress& of_host();
-  /// Of the task that the calling thread is in; outside of tasks, the host's.
-  static Progress& of_caller();
-
-  struct Task {
-    Work work;
-    int step = 0;
-    Phase phase = Phase::setup;
-    std::vector<int> missing;  // ranks whose part has not come
+  struct Label {
+    const char* stream = nullptr;  // whose task it is; null: the host's
+    Work work{};
+    int step = current_step;
+    Phase phase = current_phase;
+    std::chrono::steady_clock::time_point since = std::chrono::steady_clock::now();
+    std::vector<int> missing{};  // ranks whose part has not come
+    Mark done{};  // the device's, when it was handed to one
   };
+  static constexpr int idle = INT_MAX;
 
-  const std::string who;
-  std::atomic<std::uint64_t> count = 0;  // of beginnings and ends: odd while a task runs
-  std::mutex mutex;  // guards the two below: this stream's own, so that it orders no two streams
-  Task task;
-  std::deque<std::pair<Task, Mark>> queued;  // handed to a device, perhaps not yet done
-  std::uint64_t seen = 0;  // count, when the watchdog last looked; these two are its own
-  std::chrono::milliseconds stands{};  // so long it has seen the present task run; 0 between tasks
+  std::atomic<int> began = idle;  // the present task, by the watchdog's ticks
+  std::mutex mutex;  // guards the two below: this thread's own, so that it orders no two
+  Label task;
+  std::deque<Label> queued;  // handed to a device, perhaps not yet done
 };
+inline thread_local Progress progress_here;
 
-/// The calling thread is within a task, for as long as this lives.
+/// The calling thread is within a task, for as long as this lives; within another it is part of it.
 class Working {
  public:
-  explicit Working(Progress& progress, const Work& work = {});
+  explicit Working(const Work& work = {}, const char* stream = nullptr);
   ~Working();
   Working(const Working&) = delete;
-  Working& operator=(const Working&) = delete;
 
  private:
-  Progress& progress_;
-  Progress* const outer_;
+  const bool part_;
 };
 
 /// The calling task waits for messages from those ranks.
@@ -65,13 +55,10 @@ void task_goes_on();
 /// The calling task has handed itself to its device, which is done with it when the mark is passed.
 void task_queued(Mark mark);
 
-class Watchdog {
- public:
-  /// Calls `expire` once, on a thread of its own, with a sentence, when a task has run for `limit`.
-  /// Only time in which this process runs counts: a job that was suspended goes on.
+/// Calls `expire` once, on a thread of its own, with a sentence, when a task has run for `limit`.
+/// Only time in which this process runs counts: a job that was suspended goes on. One at a time.
+struct Watchdog {
   Watchdog(std::chrono::milliseconds limit, std::function<void(const std::string&)> expire);
-
- private:
-  std::jthread thread_;
+  std::jthread thread;
 };
 }  // namespace zero

@@ -3,13 +3,12 @@
 
 #include "comm/communicator.hpp"
 #include "memory/throw_if.hpp"
-#include "report/formulas.hpp"
 #include "train/mlp.hpp"
 
 namespace zero {
-Prediction predict_state(const Chapter& chapter, const Options& options, const Costs& costs,
-                         Device device, const Layout& layout) {
-  const std::int64_t w = bytes_of(options.dtype);
+Prediction predict_state(const Chapter& chapter, const Options& options, Device device,
+                         const Layout& layout) {
+  const std::int64_t w = bytes_of(options.dtype), k = optimizer_bytes(chapter, options.dtype);
   // Doubles are exact here: integers below 2^53, and what is divided is a multiple of n.
   const double n = layout.ranks();
   const auto full = [&](std::int64_t bytes) {
@@ -19,42 +18,37 @@ Prediction predict_state(const Chapter& chapter, const Options& options, const C
   // A run that uses fewer layers than a window has places for takes no more than it uses.
   const WholeLayers whole = chapter.whole_layers(options.prefetch);
   const std::int64_t uses = std::int64_t{layout.layers()} * options.accumulate;
-  const Traffic traffic = chapter.elements_sent(options.accumulate);
 
-  Prediction plan{
-      .factors = by_phase(traffic),
-      .copies = {chapter.offload.copied.down * costs.grads, chapter.offload.copied.up * w},
-      .parameters = layout.parameters(),
-      .padded = layout.full_size(),
-      .ranks = layout.ranks(),
-      .element = w};
+  Prediction plan{.factors = by_phase(chapter.elements_sent(options.accumulate)),
+                  .copies = {chapter.offload.copied.down * w, chapter.offload.copied.up * w},
+                  .parameters = layout.parameters(),
+                  .padded = layout.full_size(),
+                  .ranks = layout.ranks()};
   const auto set = [&](Kind kind, double bytes, std::int64_t now_and_then) {
     const auto resident = static_cast<std::int64_t>(bytes);
     plan.bytes[static_cast<int>(kind)] = {resident, resident + now_and_then};
   };
   set(Kind::parameters, chapter.state_bytes(full(w), 0, 0, n),
       std::min<std::int64_t>(whole.params, 2 * uses) * w * layer);
-  set(Kind::gradients, chapter.state_bytes(0, full(costs.grads), 0, n),
-      std::min<std::int64_t>(whole.grads, uses) * costs.grads * layer);
-  set(Kind::optimizer, chapter.state_bytes(0, 0, full(costs.optimizer), n), 0);
+  set(Kind::gradients, chapter.state_bytes(0, full(w), 0, n),
+      std::min<std::int64_t>(whole.grads, uses) * w * layer);
+  set(Kind::optimizer, chapter.state_bytes(0, 0, full(k), n), 0);
   set(Kind::communication, 0,
-      w * received_elements(device, options.dtype, layout.largest_layer() / plan.ranks,
-                            plan.ranks));
+      w * received_elements(device, options.dtype, layer / plan.ranks, plan.ranks));
   if (!chapter.offloads()) return plan;
   const auto set_on_host = [&](Kind kind, double g, double k) {
     const auto bytes = static_cast<std::int64_t>(chapter.offload.bytes(0, g, k, n));
     plan.on_host[static_cast<int>(kind)] = {bytes, bytes};
   };
-  set_on_host(Kind::communication, full(costs.grads), 0);
-  set_on_host(Kind::optimizer, 0, full(costs.optimizer));
+  set_on_host(Kind::communication, full(w), 0);
+  set_on_host(Kind::optimizer, 0, full(k));
   return plan;
 }
 
 Prediction predict(const Chapter& chapter, const Options& options, Device device,
                    const Layout& layout) {
   const Architecture model = architecture(options);
-  Prediction plan =
-      predict_state(chapter, options, costs_of(chapter, options.dtype), device, layout);
+  Prediction plan = predict_state(chapter, options, device, layout);
   plan.bytes[static_cast<int>(Kind::activations)].peak =
       model.activation_bytes(options.batch, options.dtype);
   const std::int64_t workspace = gpu_sums_bytes + blas_workspace_bytes + product_room_bytes;
@@ -97,8 +91,7 @@ namespace {
 struct Limit {
   bool device, host;  // whether the bytes in that place count
   std::int64_t bytes;  // that the rank may take
-  const char* where;  // its bytes are, in words
-  std::string available;  // in words, too
+  std::string words;  // what these bytes are, and why there are no more
   const char* more;  // of which there could be
 
   std::int64_t needs(const Prediction& plan) const {
@@ -107,21 +100,16 @@ struct Limit {
   }
 };
 
-Limit asked_for(const Options& options) {
-  return {true,
-          false,
-          options.device_memory,
-          " of device memory",
-          fmt::format("--device-memory allows {}", grouped(options.device_memory)),
+Limit asked_for(std::int64_t allowed) {
+  return {true, false, allowed,
+          fmt::format("bytes of device memory, --device-memory allows {}", grouped(allowed)),
           "rank"};
 }
 
 Limit shared(bool device, bool host, std::int64_t available, int sharing, const char* by) {
-  return {device,
-          host,
-          available / sharing,
-          device ? "" : " of the host's memory",
-          fmt::format("{} on this {} share {} that are available", sharing, by, grouped(available)),
+  return {device, host, available / sharing,
+          fmt::format("bytes{}, {} on this {} share {} that are available",
+                      device ? "" : " of the host's memory", sharing, by, grouped(available)),
           by};
 }
 
@@ -134,8 +122,7 @@ std::string shortage(const Prediction& plan, const Options& options, Device devi
   const auto limit = exceeded(plan);
   if (limit == limits.end()) return "";
   const std::int64_t needs = limit->needs(plan);
-  const std::string told = fmt::format("each rank needs {} bytes{}, {}: ", grouped(needs),
-                                       limit->where, limit->available);
+  const std::string told = fmt::format("each rank needs {} {}: ", grouped(needs), limit->words);
   const std::int64_t data = plan.bytes[static_cast<int>(Kind::data)].peak;
   if (limit->device && 2 * data > needs) return told + "use a smaller --data or --batch";
   for (const Chapter* other : chapters_on_ranks()) {
@@ -155,7 +142,7 @@ std::int64_t check_memory(const Chapter& chapter, const Options& options, const 
                           const Layout& layout) {
   const std::int64_t here = memory_of(Device::cpu).available();
   std::vector<Limit> limits;
-  if (options.device_memory > 0) limits.push_back(asked_for(options));
+  if (options.device_memory > 0) limits.push_back(asked_for(options.device_memory));
   if (choice.device == Device::cpu) {
     limits.push_back(shared(true, true, here, choice.sharing, "machine"));
   } else {
@@ -187,33 +174,17 @@ std::int64_t Prediction::copied(Direction direction, Steps steps) const {
   return copies[static_cast<int>(direction)] * (padded / ranks) * times;
 }
 
-std::int64_t Prediction::collectives(Phase phase, const Layout& layout) const {
-  return static_cast<std::int64_t>(factors[static_cast<int>(phase)]) * layout.layers();
-}
-
-std::chrono::duration<double> Prediction::time(Phase phase, const Layout& layout,
-                                               const Link& link) const {
-  std::chrono::duration<double> all_layers{}, sums{};
-  for (int l = 0; l < layout.layers(); ++l) {
-    all_layers += link.time(element * layout.layer_size(l), layout.ranks());
-  }
-  const std::int64_t two = 2 * sizeof(double);
-  if (phase == Phase::update) sums = link.time(two * ranks, layout.ranks());
-  return sums + factors[static_cast<int>(phase)] * all_layers;
-}
-
 void print_prediction(const Chapter& chapter, const Options& options, Device device) {
   const Layout layout = layout_of(options, 0, options.ranks);
   const Prediction plan = predict(chapter, options, device, layout);
-  const Costs costs = costs_of(chapter, options.dtype);
   const auto w = static_cast<double>(bytes_of(options.dtype));
-  const auto g = static_cast<double>(costs.grads), k = static_cast<double>(costs.optimizer);
+  const auto k = static_cast<double>(optimizer_bytes(chapter, options.dtype));
   fmt::print("{} on {}, {}: {} parameters, {} with padding, {}\n\n", chapter.name,
              counted(options.ranks, device == Device::cpu ? "rank" : "GPU"), name_of(options.dtype),
              grouped(plan.parameters), grouped(plan.padded), counted(layout.layers(), "layer"));
-  fmt::print("bytes of state a parameter: {:g}", chapter.state_bytes(w, g, k, options.ranks));
+  fmt::print("bytes of state a parameter: {:g}", chapter.state_bytes(w, w, k, options.ranks));
   if (chapter.offloads()) {
-    fmt::print(" on the device, {:g} on its host", chapter.offload.bytes(w, g, k, options.ranks));
+    fmt::print(" on the device, {:g} on its host", chapter.offload.bytes(w, w, k, options.ranks));
   }
   const auto row = [](const auto&... cells) { fmt::print("{:<26}{:>24}{:>24}\n", cells...); };
   const auto row_of = [&](int kind, const Prediction::Bytes& bytes) {
@@ -250,7 +221,8 @@ void print_prediction(const Chapter& chapter, const Options& options, Device dev
   }
   fmt::print("\n{}", formulas(chapter, options, device, layout));
   if (options.device_memory == 0) return;
-  const std::string missing = shortage(plan, options, device, layout, {asked_for(options)});
+  const std::string missing =
+      shortage(plan, options, device, layout, {asked_for(options.device_memory)});
   fmt::print("\n{}\n", missing.empty() ? "fits into --device-memory" : missing);
 }
 }  // namespace zero

@@ -58,37 +58,25 @@ struct Prediction {
   std::int64_t scalars_sent(Steps steps) const { return steps.all * 2 * (ranks - 1); }
   /// Bytes over one rank's bus.
   std::int64_t copied(Direction direction, Steps steps) const;
-  /// Of one step: each layer by itself, as often as the factor says.
-  std::int64_t collectives(Phase phase, const Layout& layout) const;
-  /// Of one step's collectives, one after the other, on a link; the update's begin with the sums.
-  std::chrono::duration<double> time(Phase phase, const Layout& layout, const Link& link) const;
 
   std::array<double, phase_count> factors{};  // Traffic's, by phase
   std::array<std::int64_t, 2> copies{};  // bytes a parameter of the shard, by direction
   std::int64_t parameters = 0;
   std::int64_t padded = 0;
   std::int64_t ranks = 1;
-  std::int64_t element = 1;  // bytes, of one that is sent
 };
 
-/// Bytes a parameter, beside the dtype's own: of its gradient, and of optimizer state, in which
-/// master weights are.
-struct Costs {
-  std::int64_t grads, optimizer;
-};
-constexpr Costs costs_of(Dtype dtype) { return {bytes_of(dtype), optimizer_bytes(dtype)}; }
-/// In a chapter.
-constexpr Costs costs_of(const Chapter& chapter, Dtype dtype) {
+/// Bytes a parameter of optimizer state, in which master weights are.
+constexpr std::int64_t optimizer_bytes(const Chapter& chapter, Dtype dtype) {
   // Parameters in fp32 are their own master where Adam can reach them.
-  const Dtype apart = chapter.offloads() ? Dtype::bf16 : dtype;
-  return {bytes_of(dtype), optimizer_bytes(apart)};
+  return optimizer_bytes(chapter.offloads() ? Dtype::bf16 : dtype);
 }
 
 /// What any model costs that is cut in this way, whatever its layers compute: parameters,
 /// gradients, optimizer state, what is received, what is sent. Of the options it takes dtype,
 /// accumulate and prefetch.
-Prediction predict_state(const Chapter& chapter, const Options& options, const Costs& costs,
-                         Device device, const Layout& layout);
+Prediction predict_state(const Chapter& chapter, const Options& options, Device device,
+                         const Layout& layout);
 
 /// The same of the options' task, with its activations, workspace and data. Throws Error (data)
 /// when the file of task text cannot be read.
@@ -101,6 +89,12 @@ Prediction predict(const Chapter& chapter, const Options& options, Device device
 /// ends a rank. Returns the bytes of one rank's device.
 std::int64_t check_memory(const Chapter& chapter, const Options& options, const Choice& choice,
                           const Layout& layout);
+
+/// Where the figures come from, with the run's numbers: a heading, a line for each kind of bytes at
+/// its peak, and one for each phase's elements sent in a step:
+/// "  gradients   4 x (526 336/4 + 65 792) = 789 504". Throws as predict does.
+std::string formulas(const Chapter& chapter, const Options& options, Device device,
+                     const Layout& layout);
 
 /// What --plan prints: for options.ranks ranks on that device.
 void print_prediction(const Chapter& chapter, const Options& options, Device device);

@@ -9,21 +9,14 @@
 
 #include "comm/launcher.hpp"
 #include "memory/throw_if.hpp"
-#include "report/formulas.hpp"
-#include "report/memory_tables.hpp"
+#include "report/summary.hpp"
+#include "trace/chrome_trace.hpp"
+#include "trace/narration.hpp"
 #include "train/mlp.hpp"
 
 namespace zero {
 namespace {
 using Digests = std::vector<std::uint64_t>;
-
-/// Without the first three, where there are more: caches and pages are cold. times: not empty.
-std::int64_t median_after_warm_up(std::vector<std::int64_t> times) {
-  const auto first = times.begin() + (times.size() > 3 ? 3 : 0);
-  const auto middle = first + (times.end() - first) / 2;
-  std::nth_element(first, middle, times.end());
-  return *middle;
-}
 
 /// Of the elements of one layer, or of a part of it, that begins with that global number.
 std::uint64_t digest_of(View view, std::int64_t number) {
@@ -37,8 +30,6 @@ std::uint64_t digest_of(View view, std::int64_t number) {
     return sum;
   });
 }
-
-double milliseconds(std::int64_t microseconds) { return static_cast<double>(microseconds) / 1000; }
 
 Json run_json(const Run& run, const Communicator& comm) {
   const auto or_null = [](const std::string& text) { return text.empty() ? Json() : Json(text); };
@@ -102,11 +93,11 @@ void print_told(const Run& run, const std::string& told, const Verdict& step) {
   const Architecture model = architecture(o);
   fmt::print(
       "{}: a step of {} parameters, {}, on {}\n"
-      "a model {} with biases; {} sample{} a rank and step, learning rate {:g}\n"
+      "a model {} with biases; {} a rank and step, learning rate {:g}\n"
       "a row is a layer: its weights, row by row, and its biases; \u00b7 is elsewhere\n\n",
       run.chapter.name, run.layout.parameters(), name_of(o.dtype),
-      counted(run.layout.ranks(), "rank"), fmt::join(model.widths, " -> "), o.batch * o.accumulate,
-      o.batch * o.accumulate == 1 ? "" : "s", o.lr);
+      counted(run.layout.ranks(), "rank"), fmt::join(model.widths, " -> "),
+      counted(o.batch * o.accumulate, "sample"), o.lr);
   fmt::print("{}\n{}the mean loss is {:.5f}, the norm of the mean gradient {:.5f}\n\n{}",
              holdings(run.layout), told, step.loss, step.grad_norm,
              formulas(run.chapter, o, run.choice.device, run.layout));
@@ -151,23 +142,23 @@ LayerDigests layer_digests(const Layout& layout, const std::function<View(int)>&
 }
 
 Digests digests_over_ranks(const LayerDigests& mine, Communicator& comm) {
-  const auto gather_alike = [&](const char* what, const Digests& copies) {
-    const Digests all = comm.gather(copies);
-    for (std::size_t i = copies.size(); i < all.size(); ++i) {
-      const std::size_t l = i % copies.size();
-      throw_if(all[i] != all[l], ExitCode::numerics,
+  /// The ranks' sums, by layer. copies: what all ranks should hold the same of; else the parts add.
+  const auto gather = [&](const Digests& of_layers, const char* copies) {
+    const Digests all = comm.gather(of_layers);
+    Digests sums(of_layers.size());
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      const std::size_t l = i % sums.size();
+      throw_if(copies && all[i] != all[l], ExitCode::numerics,
                "the {} of layer {} differ between rank 0 ({:016x}) and rank {} ({:016x}), which "
                "should hold the same",
-               what, l, all[l], i / copies.size(), all[i]);
+               copies ? copies : "", l, all[l], i / sums.size(), all[i]);
+      sums[l] += all[i];
     }
+    return sums;
   };
-  gather_alike("parameters", mine.parameters);
-  gather_alike("optimizer state", mine.optimizer);
-  if (mine.replicated) return mine.weights;
-  Digests sums(mine.weights.size());
-  const Digests all = comm.gather(mine.weights);
-  for (std::size_t i = 0; i < all.size(); ++i) sums[i % sums.size()] += all[i];
-  return sums;
+  gather(mine.parameters, "parameters");
+  gather(mine.optimizer, "optimizer state");
+  return mine.replicated ? mine.weights : gather(mine.weights, nullptr);
 }
 
 Report::Report(const Run& run, Communicator& comm)
@@ -189,32 +180,29 @@ Report::Report(const Run& run, Communicator& comm)
 
 void Report::add(const Verdict& step) {
   const auto now = Clock::now();
-  times_.push_back(std::chrono::round<std::chrono::microseconds>(now - step_began_).count());
+  times_.push_back(std::chrono::round<std::chrono::microseconds>(now - step_began_));
   take_slices(current_step);
   last_ = step;
   skipped_ += step.skipped;
   skipped_in_a_row_ = step.skipped ? skipped_in_a_row_ + 1 : 0;
   if (prints_ && run_.options.narrate == 0) print_step();
-  if (log_) log_step();
+  if (log_) {
+    Json line = {{"step", times_.size()},
+                 {"loss", step.loss},
+                 {"grad_norm", step.grad_norm},
+                 {"skipped", step.skipped},
+                 {"ms", milliseconds(times_.back())}};
+    if (run_.options.dtype == Dtype::fp16) line["loss_scale"] = step.loss_scale;
+    write_line(log_.get(), run_, line);
+  }
   step_began_ = Clock::now();  // what is said of a step is no part of the next
 }
 
 void Report::take_slices(int present) {
-  Slices slices = run_.recorder.take();
-  overlap_.add(slices, present);
-  if (run_.options.narrate > 0 && told_.empty()) told_ = slices;
-  if (!run_.options.trace.empty()) trace_.add(std::move(slices));
-}
-
-void Report::log_step() {
-  const Verdict& step = last_;
-  Json line = {{"step", times_.size()},
-               {"loss", step.loss},
-               {"grad_norm", step.grad_norm},
-               {"skipped", step.skipped},
-               {"ms", milliseconds(times_.back())}};
-  if (run_.options.dtype == Dtype::fp16) line["loss_scale"] = step.loss_scale;
-  write_line(log_.get(), run_, line);
+  const Slices slices = run_.recorder.take();
+  if (run_.recorder.sees_streams) overlap_.add(slices, present);
+  const bool asked = run_.options.narrate > 0 || !run_.options.trace.empty();
+  if (asked && present <= Recorder::traced_steps + 1) append(kept_, slices);
 }
 
 std::vector<std::uint64_t> Report::check(const LayerDigests& digests) {
@@ -231,45 +219,26 @@ int Report::finish(const LayerDigests& digests) {
     digest += layer;
     layers.push_back(fmt::format("{:016x}", layer));
   }
-  const auto median = [&](const std::vector<std::int64_t>& times) {
-    return milliseconds(largest(comm_, median_after_warm_up(times)));
-  };
-  const double ms = median(times_);
   take_slices(current_step + 1);  // what a GPU, or a worker, had still to do
-  const auto timed = [&](const OverlapMeter::Times& times) {
-    const bool seen = run_.recorder.sees_streams && !times.exposed.empty();
-    return seen ? Timed{median(times.exposed), median(times.hidden)} : Timed();
-  };
-  std::array<Timed, phase_count> messages;
-  for (const Phase phase : step_phases) {
-    messages[static_cast<int>(phase)] = timed(overlap_.messages[static_cast<int>(phase)]);
-  }
-  Json summary = {{"process", process_json(run_, comm_)},
-                  {"memory", memory_json(run_, predicted_, comm_)},
-                  {"phases", phases_json(run_, predicted_, steps.all, comm_)},
-                  {"traffic", traffic_json(predicted_, steps, messages, comm_)},
-                  {"skipped_steps", skipped_},
-                  {"median_ms", ms},
-                  {"digest", fmt::format("{:016x}", digest)},
-                  {"layer_digests", layers}};
-  if (run_.chapter.offloads()) {
-    const auto& [down, up] = overlap_.transfers;
-    summary["host_memory"] = host_memory_json(predicted_, comm_);
-    summary["bus"] = bus_json(predicted_, steps, {timed(down), timed(up)}, comm_);
-  }
+  const Json outcome = {{"skipped_steps", skipped_},
+                        {"median_ms", median_ms(times_)},
+                        {"digest", fmt::format("{:016x}", digest)},
+                        {"layer_digests", layers}};
+  const Json summary =
+      over_ranks(summary_of_rank(run_, predicted_, steps, overlap_.steps, outcome, comm_), comm_);
   std::string trace;  // made before any rank may fail alone
   if (!run_.options.trace.empty()) {
-    trace = trace_.text(run_.recorder.booked(), run_.chapter.name, run_.options.dtype,
-                        clock_offset(comm_), comm_);
+    trace = chrome_trace(kept_, run_.recorder.booked(), run_.chapter.name, run_.options.dtype,
+                         clock_offset(comm_), comm_);
   }
   std::string told;
-  if (run_.options.narrate > 0) told = narration(told_, run_.recorder.booked(), run_.layout, comm_);
+  if (run_.options.narrate > 0) told = narration(kept_, run_.recorder.booked(), run_.layout, comm_);
   if (prints_) {
     if (!told.empty()) print_told(run_, told, last_);
     print_tables(summary, comm_.size == 1);
     if (run_.options.memory) print_memory(summary);
-    fmt::print("\nparameters {:016x}   median {:.2f} ms a step   {} skipped\n", digest, ms,
-               counted(skipped_, "step"));
+    fmt::print("\nparameters {:016x}   median {:.2f} ms a step   {} skipped\n", digest,
+               summary["median_ms"].get<double>(), counted(skipped_, "step"));
     if (skipped_ == steps.all) fmt::print("no step was taken: all of them were skipped\n");
   }
   flush_output();
@@ -299,7 +268,7 @@ void Report::print_step() {
   if (stays) {
     fmt::print("{}\n", last_.skipped ? "  skipped: a gradient is not finite" : "");
   } else {
-    fmt::print("  {:.0f} s left", milliseconds(median_after_warm_up(times_)) * to_do / 1000);
+    fmt::print("  {:.0f} s left", median_ms(times_) * to_do / 1000);
   }
   const char* const advice =
       fp16 ? "try a lower --lr, or --dtype bf16, which needs no loss scale" : "try a lower --lr";

@@ -6,9 +6,7 @@
 
 #include "comm/communicator.hpp"
 #include "report/prediction.hpp"
-#include "trace/chrome_trace.hpp"
-#include "trace/footprint.hpp"
-#include "trace/narration.hpp"
+#include "trace/memory_phases.hpp"
 #include "trace/overlap.hpp"
 #include "train/verdict.hpp"
 
@@ -58,7 +56,6 @@ class Report {
   /// What ended since the last time. present: the step at hand, later ones are none yet.
   void take_slices(int present);
   void print_step();
-  void log_step();
 
   const Run run_;
   Communicator& comm_;
@@ -67,11 +64,10 @@ class Report {
   const bool shows_progress_;  // on a terminal, between the lines that stay
   using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
   File log_{nullptr, std::fclose}, trace_file_{nullptr, std::fclose};
-  ChromeTrace trace_;
-  Slices told_;
+  Slices kept_;  // to be traced, or told
   Clock::time_point step_began_ = Clock::now();
   Clock::time_point line_began_;
-  std::vector<std::int64_t> times_;  // of the steps, in microseconds
+  std::vector<std::chrono::microseconds> times_;  // of the steps
   OverlapMeter overlap_;
   Verdict last_;
   std::int64_t skipped_ = 0, skipped_in_a_row_ = 0;

@@ -1,101 +1,177 @@
 // SPDX-License-Identifier: MIT
 #include "report/summary.hpp"
 
+#include <numeric>
+
 #include "memory/throw_if.hpp"
+#include "trace/memory_phases.hpp"
 
 namespace zero {
 namespace {
-/// Every rank's figure; all ranks must call it.
-std::vector<std::uint64_t> gather(Communicator& comm, std::int64_t figure) {
-  const auto mine = static_cast<std::uint64_t>(figure);
-  return comm.gather({&mine, 1});
-}
+using Pointer = Json::json_pointer;
+constexpr const char* unexplained = "unexplained: no longer held at the end";
 
-Json kind_json(const Prediction::Bytes& predicted, const KindBytes& booked, Communicator& comm) {
-  return {{"predicted", predicted.peak},
-          {"predicted_resident", predicted.resident},
-          {"resident", largest(comm, booked.resident)},
-          {"reserved", largest(comm, booked.reserved)},
-          {"peak", largest(comm, booked.peak)}};
-}
-}  // namespace
-
-std::int64_t largest(Communicator& comm, std::int64_t figure) {
-  const std::vector<std::uint64_t> all = gather(comm, figure);
-  return static_cast<std::int64_t>(*std::max_element(all.begin(), all.end()));
-}
-
-Json memory_json(const Run& run, const Prediction& predicted, Communicator& comm) {
-  Json memory, beyond;
-  const std::int64_t peak_before = run.footprints[0].process.peak;
-  std::int64_t resident = 0;
+/// By kind. Of the host those alone that it holds, or was to hold.
+Json bytes_json(Place place, const std::array<Prediction::Bytes, kind_count>& predicted) {
+  Json rows;
   for (int k = 0; k < kind_count; ++k) {
-    const KindBytes& booked = ledger().of(static_cast<Kind>(k));
-    resident += booked.resident;
-    memory[name_of(static_cast<Kind>(k))] = kind_json(predicted.bytes[k], booked, comm);
+    const KindBytes& booked = ledger(place).of(static_cast<Kind>(k));
+    if (place == Place::host && booked.reserved == 0 && predicted[k].peak == 0) continue;
+    rows[name_of(static_cast<Kind>(k))] = {{"predicted", predicted[k].peak},
+                                           {"predicted_resident", predicted[k].resident},
+                                           {"resident", booked.resident},
+                                           {"reserved", booked.reserved},
+                                           {"peak", booked.peak}};
   }
-  // In use on a GPU beside what is reserved: its context, cuBLAS, NCCL. None on the CPU, nor where
-  // other ranks may use the same GPU.
-  if (run.choice.device == Device::cuda && comm.size == 1) {
-    DeviceMemory& gpu = memory_of(Device::cuda);
-    beyond = gpu.total() - gpu.available() - ledger().reserved();
-  }
-  memory["total"] = {{"resident", largest(comm, resident)},
-                     {"reserved", largest(comm, ledger().reserved())},
-                     {"peak", largest(comm, ledger().peak_of_total())},
-                     {"process_peak", largest(comm, process_bytes().peak - peak_before)},
-                     {"beyond", beyond}};
-  return memory;
+  return rows;
 }
 
-Json host_memory_json(const Prediction& predicted, Communicator& comm) {
-  Json memory;
-  for (int k = 0; k < kind_count; ++k) {
-    const KindBytes& booked = ledger(Place::host).of(static_cast<Kind>(k));
-    if (booked.reserved == 0 && predicted.on_host[k].peak == 0) continue;
-    memory[name_of(static_cast<Kind>(k))] = kind_json(predicted.on_host[k], booked, comm);
+Json phases_json(const Run& run, const Prediction& predicted, int steps, int rank) {
+  Json rows;
+  for (const MemoryPhase& at : memory_phases(run.recorder.booked(), steps)) {
+    Json row = {{"step", at.step},
+                {"phase", at.phase == Phase::setup ? "start" : name_of(at.phase)},
+                {"rank", rank}};
+    for (int k = 0; k < kind_count; ++k) {
+      const char* const kind = name_of(static_cast<Kind>(k));
+      row["bytes"][kind] = at.bytes[k];
+      row["predicted"][kind] = predicted.after[static_cast<int>(at.phase)][k];
+    }
+    row.update({{"in_use", at.in_use}, {"change", at.change}, {"peak", at.peak}});
+    row["all_ranks"] = {{"in_use", at.in_use}, {"peak", at.peak}};
+    rows.push_back(row);
   }
-  return memory;
+  return rows;
 }
 
-Json bus_json(const Prediction& predicted, Prediction::Steps steps,
-              const std::array<Timed, 2>& times, Communicator& comm) {
-  Json bus_of_run;
-  for (const Direction direction : {Direction::down, Direction::up}) {
-    const Timed& time = times[static_cast<int>(direction)];
-    bus_of_run[name_of(direction)] = {{"predicted", predicted.copied(direction, steps)},
-                                      {"counted", largest(comm, bus().of(direction))},
-                                      {"exposed_ms", time.exposed},
-                                      {"hidden_ms", time.hidden}};
-  }
-  return bus_of_run;
+Json process_json(const Run& run, const Footprint& end, int rank) {
+  const bool gpu = run.choice.device == Device::cuda;
+  const auto& [before, messages, trainer] = run.footprints;
+  // Of a GPU nobody says which of its ranks takes what.
+  const std::int64_t total = gpu && run.choice.sharing > 1 ? 0 : end.total;
+  Json rows = {{"tensors, as reserved", end.tensors},
+               {"what fills their huge pages", end.rounding},
+               {"before the run", before.other},
+               {"taken with data and messages", messages.other - before.other},
+               {"taken with the trainer", trainer.other - messages.other},
+               {"taken in the steps", end.other - trainer.other},
+               {"mapped files: code, libraries", end.files},
+               {"shared with other ranks", end.shared}};
+  std::int64_t rest = total;
+  for (const Json& bytes : rows) rest -= bytes.get<std::int64_t>();
+  rows[unexplained] = rest;
+  return {{"rank", rank}, {"gpu", gpu}, {"total", total}, {"rows", rows}};
+}
+
+/// A row of what passes: time_in(step): how long that took.
+Json passed_json(std::int64_t predicted, const Json& counted,
+                 const std::vector<OverlapTimes>& steps, const auto& time_in) {
+  const auto median = [&](auto figure) {
+    std::vector<std::chrono::microseconds> times;
+    for (const OverlapTimes& step : steps) {
+      times.push_back(std::chrono::floor<std::chrono::microseconds>(time_in(step).*figure));
+    }
+    return times.empty() ? Json() : Json(median_ms(times));
+  };
+  return {{"predicted", predicted},
+          {"counted", counted},
+          {"exposed_ms", median(&OverlapTime::exposed)},
+          {"hidden_ms", median(&OverlapTime::hidden)}};
 }
 
 Json traffic_json(const Prediction& predicted, Prediction::Steps steps,
-                  const std::array<Timed, phase_count>& times, Communicator& comm) {
+                  const std::vector<OverlapTimes>& times, const Communicator& comm) {
   // What a library sends within its own collectives, nobody else can count.
-  const auto if_counted = [&](auto sent) { return comm.counts() ? Json(sent) : Json(); };
-  const auto row = [](std::int64_t plan, const Json& sent) -> Json {
-    return {{"predicted", plan}, {"counted", sent}};
-  };
+  const auto if_counted = [&](std::int64_t sent) { return comm.counts() ? Json(sent) : Json(); };
+  const Sent& sent = comm.sent();
   Json phases, collectives;
   for (const Phase phase : step_phases) {
+    const int p = static_cast<int>(phase);
     std::int64_t in_phase = 0;
     for (int c = 0; c < collective_count; ++c) {
-      const std::int64_t sent = largest(comm, comm.sent().elements[c][static_cast<int>(phase)]);
-      collectives[name_of(static_cast<Collective>(c))][name_of(phase)] = if_counted(sent);
-      in_phase += sent;
+      collectives[name_of(static_cast<Collective>(c))][name_of(phase)] =
+          if_counted(sent.elements[c][p]);
+      in_phase += sent.elements[c][p];
     }
-    Json& sent = phases[name_of(phase)] = row(predicted.sent(phase, steps), if_counted(in_phase));
-    const Timed& time = times[static_cast<int>(phase)];
-    sent["exposed_ms"] = time.exposed, sent["hidden_ms"] = time.hidden;
+    phases[name_of(phase)] =
+        passed_json(predicted.sent(phase, steps), if_counted(in_phase), times,
+                    [p](const OverlapTimes& step) { return step.messages[p]; });
   }
-  std::uint64_t padding = 0;
-  for (const std::uint64_t of_rank : gather(comm, comm.sent().padding)) padding += of_rank;
   return {{"phases", phases},
           {"collectives", collectives},
-          {"padding", row(predicted.padding_sent(steps), if_counted(padding))},
-          {"scalars", row(predicted.scalars_sent(steps), largest(comm, comm.sent().scalars))}};
+          {"padding",
+           {{"predicted", predicted.padding_sent(steps)}, {"counted", if_counted(sent.padding)}}},
+          {"scalars", {{"predicted", predicted.scalars_sent(steps)}, {"counted", sent.scalars}}}};
+}
+}  // namespace
+
+double median_ms(std::vector<std::chrono::microseconds> times) {
+  const auto first = times.begin() + (times.size() > 3 ? 3 : 0);
+  const auto middle = first + (times.end() - first) / 2;
+  std::nth_element(first, middle, times.end());
+  return milliseconds(*middle);
+}
+
+Json summary_of_rank(const Run& run, const Prediction& predicted, Prediction::Steps steps,
+                     const std::vector<OverlapTimes>& times, const Json& outcome,
+                     const Communicator& comm) {
+  const Footprint end = footprint(run.choice.device);
+  Json memory = bytes_json(Place::device, predicted.bytes);
+  std::int64_t resident = 0;
+  for (const Json& kind : memory) resident += kind["resident"].get<std::int64_t>();
+  // In use on a GPU beside what is reserved: its context, cuBLAS, NCCL. None on the CPU, nor where
+  // other ranks may use the same GPU.
+  const bool alone = run.choice.device == Device::cuda && comm.size == 1;
+  memory["total"] = {{"resident", resident},
+                     {"reserved", ledger().reserved()},
+                     {"peak", ledger().peak_of_total()},
+                     {"process_peak", end.peak - run.footprints[0].peak},
+                     {"beyond", alone ? Json(end.other) : Json()}};
+  Json mine = {{"process", process_json(run, end, comm.rank)},
+               {"memory", memory},
+               {"phases", phases_json(run, predicted, static_cast<int>(steps.all), comm.rank)},
+               {"traffic", traffic_json(predicted, steps, times, comm)}};
+  mine.update(outcome);
+  if (!run.chapter.offloads()) return mine;
+  mine["host_memory"] = bytes_json(Place::host, predicted.on_host);
+  for (const Direction way : {Direction::down, Direction::up}) {
+    mine["bus"][name_of(way)] = passed_json(
+        predicted.copied(way, steps), bus().of(way), times,
+        [&](const OverlapTimes& step) { return step.transfers[static_cast<int>(way)]; });
+  }
+  return mine;
+}
+
+Json over_ranks(const Json& mine, Communicator& comm) {
+  std::vector<Json> ranks;
+  for (const std::string& text : comm.gather_texts(mine.dump())) {
+    ranks.push_back(Json::parse(text));
+  }
+  const auto largest_peak = [](const Json& rank) {
+    std::int64_t largest = 0;
+    for (const Json& row : rank["phases"]) largest = std::max<std::int64_t>(largest, row["peak"]);
+    return largest;
+  };
+  const auto total = [](const Json& rank) { return rank["process"]["total"].get<std::int64_t>(); };
+  Json all = mine;
+  all["phases"] = (*std::ranges::max_element(ranks, {}, largest_peak))["phases"];
+  all["process"] = (*std::ranges::max_element(ranks, {}, total))["process"];
+  const Json figures = all.flatten();
+  for (const auto& [name, figure] : figures.items()) {
+    const bool added = name == "/traffic/padding/counted" || name.find("/all_ranks/") != name.npos;
+    const bool of_one = name.starts_with("/phases/") || name.starts_with("/process/");
+    if (!figure.is_number() || (of_one && !added)) continue;
+    const Pointer place(name);
+    Json& of_all = all[place];
+    std::int64_t sum = 0;
+    for (const Json& rank : ranks) {
+      sum += rank[place].get<std::int64_t>();
+      of_all = std::max(of_all, rank[place]);
+    }
+    if (added) of_all = sum;
+  }
+  if (all["process"]["total"] == 0) all["process"] = nullptr;
+  return all;
 }
 
 void check_counts(const Json& summary) {
@@ -103,20 +179,22 @@ void check_counts(const Json& summary) {
     throw_if(!counted.is_null() && predicted != counted, ExitCode::numerics,
              "{}: {} counted, {} predicted", what, counted.dump(), predicted.dump());
   };
-  const auto check_kind = [&](const std::string& kind, const Json& bytes) {
-    check("bytes of " + kind + " held", bytes["predicted_resident"], bytes["resident"]);
-    check("bytes of " + kind + " at the peak", bytes["predicted"], bytes["peak"]);
-    check("bytes of " + kind + " reserved", bytes["predicted"], bytes["reserved"]);
+  const auto check_rows = [&](const char* rows, const char* what, const char* where = "") {
+    const Json found = summary.value(Pointer(rows), Json::object());
+    for (const auto& [name, row] : found.items()) {
+      for (const auto& [predicted, counted, sort] :
+           {std::array{"predicted_resident", "resident", " held"},
+            {"predicted", "peak", " at the peak"},
+            {"predicted", "reserved", " reserved"},
+            {"predicted", "counted", ""}}) {
+        if (!row.contains(predicted) || !row.contains(counted)) continue;
+        check(fmt::format("{} {}{}{}", what, name, where, sort), row[predicted], row[counted]);
+      }
+    }
   };
-  for (const auto& [kind, bytes] : summary["memory"].items()) {
-    if (kind != "total") check_kind(kind, bytes);
-  }
-  const Json none = Json::object();
-  const Json host = summary.value("host_memory", none), bus = summary.value("bus", none);
-  for (const auto& [kind, bytes] : host.items()) check_kind(kind + " on the host", bytes);
-  for (const auto& [direction, copied] : bus.items()) {
-    check("bytes copied " + direction, copied["predicted"], copied["counted"]);
-  }
+  check_rows("/memory", "bytes of");
+  check_rows("/host_memory", "bytes of", " on the host");
+  check_rows("/bus", "bytes copied");
   for (const Json& row : summary["phases"]) {
     const int step = row["step"];
     const std::string phase = row["phase"];
@@ -126,33 +204,59 @@ void check_counts(const Json& summary) {
     }
     if (step == 0) check("bytes at the peak of the start", row["in_use"], row["peak"]);
   }
-  const Json& traffic = summary["traffic"];
-  const auto elements = [&](const std::string& where, const Json& sent) {
-    check("elements sent in " + where, sent["predicted"], sent["counted"]);
-  };
-  for (const auto& [phase, sent] : traffic["phases"].items()) elements(phase, sent);
-  elements("padding", traffic["padding"]);
-  elements("scalars", traffic["scalars"]);
+  check_rows("/traffic/phases", "elements sent in");
+  check_rows("/traffic", "elements sent in");
 }
 
 namespace {
-void print_bytes(const std::string& name, const Json& bytes) {
-  const auto cell = [&](const char* figure) {
-    return bytes.contains(figure) ? grouped(bytes[figure]) : "";
-  };
-  fmt::print("  {:<16}{:>15}{:>15}{:>15}{:>15}\n", name, cell("predicted"), cell("peak"),
-             cell("resident"), cell("reserved"));
+/// Empty where there is none.
+std::string cell(const Json& row, const char* figure) {
+  const Json number = row.value(figure, Json());
+  if (number.is_number_float()) return fmt::format("{:.2f}", number.get<double>());
+  return number.is_number() ? grouped(number) : "";
 }
 
-/// sent: predicted and counted, and the times of a step, where there are any.
-void print_sent(const std::string& name, const Json& sent) {
-  const Json& figure = sent["counted"];
-  const auto time = [&](const char* key) {
-    return sent.value(key, Json()).is_null() ? "" : fmt::format("{:.2f}", sent[key].get<double>());
+void print_held(const std::string& name, const Json& row) {
+  fmt::print("  {:<16}{:>15}{:>15}{:>15}{:>15}\n", name, cell(row, "predicted"), cell(row, "peak"),
+             cell(row, "resident"), cell(row, "reserved"));
+}
+
+void print_passed(const std::string& name, const Json& row) {
+  const std::string counted = row["counted"].is_null() ? "by formula" : cell(row, "counted");
+  fmt::print("  {:<18}{:>17}{:>17}{:>13}{:>12}\n", name, cell(row, "predicted"), counted,
+             cell(row, "exposed_ms"), cell(row, "hidden_ms"));
+}
+
+void print_passed_head(const char* what, const char* times) {
+  fmt::print("\n{:<54}{:>25}\n{:<20}{:>17}{:>17}{:>13}{:>12}\n", what, times, "", "predicted",
+             "counted", "exposed", "hidden");
+}
+
+/// Of a step's phases, for the first step with the start before them.
+void print_step(std::span<const Json> rows) {
+  const int width = rows.size() == phase_count ? 15 : 15 + 13;
+  const auto line = [&](const std::string& label, const std::string& figure) {
+    fmt::print("{:<{}}", label, width);
+    for (const Json& row : rows) {
+      const Json& held = row.at(Pointer(figure));
+      const std::string spaced = held.is_string() ? held.get<std::string>() : grouped(held);
+      // From a thousand million on without spaces: in at most 12 columns.
+      fmt::print("{:>13}", spaced.size() <= 12 ? spaced : held.dump());
+    }
+    fmt::print("\n");
   };
-  fmt::print("  {:<18}{:>17}{:>17}{:>13}{:>12}\n", name, grouped(sent["predicted"]),
-             figure.is_null() ? "by formula" : grouped(figure), time("exposed_ms"),
-             time("hidden_ms"));
+  fmt::print("\n");
+  line(fmt::format("step {}, after", rows.back()["step"].get<int>()), "/phase");
+  for (int k = 0; k < kind_count; ++k) {
+    const std::string kind = name_of(static_cast<Kind>(k));
+    const auto held = [&](const Json& row) { return row["bytes"][kind] != 0; };
+    if (std::ranges::any_of(rows, held)) line("  " + kind, "/bytes/" + kind);
+  }
+  line("  all together", "/in_use");
+  line("  change", "/change");
+  line("  peak within", "/peak");
+  line("all ranks", "/all_ranks/in_use");
+  line("  their peaks", "/all_ranks/peak");
 }
 }  // namespace
 
@@ -160,28 +264,56 @@ void print_tables(const Json& summary, bool alone) {
   const bool host = summary.contains("host_memory");
   fmt::print("\n{:<18}{:>15}{:>15}{:>15}{:>15}\n", host ? "bytes on a device" : "bytes of a rank",
              "predicted", "peak", "resident", "reserved");
-  for (const auto& [name, bytes] : summary["memory"].items()) {
-    if (name == name_of(Kind::workspace) && bytes["reserved"] == 0) continue;  // a GPU's alone
-    print_bytes(name == "total" ? "all together" : name, bytes);
+  for (const auto& [name, row] : summary["memory"].items()) {
+    if (name == name_of(Kind::workspace) && row["reserved"] == 0) continue;  // a GPU's alone
+    print_held(name == "total" ? "all together" : name, row);
   }
   if (const Json& beyond = summary["memory"]["total"]["beyond"]; !beyond.is_null()) {
     fmt::print("  {:<61}{:>15}\n", "beyond the formulas: context, libraries", grouped(beyond));
   }
   if (host) {
     fmt::print("on its host\n");
-    for (const auto& [name, bytes] : summary["host_memory"].items()) print_bytes(name, bytes);
+    for (const auto& [name, row] : summary["host_memory"].items()) print_held(name, row);
   }
   if (!alone) {
-    fmt::print("\n{:<54}{:>25}\n{:<20}{:>17}{:>17}{:>13}{:>12}\n", "elements sent in all steps",
-               "ms of messages in a step", "", "predicted", "counted", "exposed", "hidden");
-    for (const auto& [name, sent] : summary["traffic"]["phases"].items()) print_sent(name, sent);
-    print_sent("padding, all ranks", summary["traffic"]["padding"]);
-    print_sent("scalars", summary["traffic"]["scalars"]);
+    const Json& traffic = summary["traffic"];
+    print_passed_head("elements sent in all steps", "ms of messages in a step");
+    for (const auto& [phase, row] : traffic["phases"].items()) print_passed(phase, row);
+    print_passed("padding, all ranks", traffic["padding"]);
+    print_passed("scalars", traffic["scalars"]);
   }
   if (!host) return;
-  fmt::print("\n{:<54}{:>25}\n{:<20}{:>17}{:>17}{:>13}{:>12}\n", "bytes copied in all steps",
-             "ms of copies in a step", "", "predicted", "counted", "exposed", "hidden");
-  print_sent("down, gradients", summary["bus"]["down"]);
-  print_sent("up, parameters", summary["bus"]["up"]);
+  print_passed_head("bytes copied in all steps", "ms of copies in a step");
+  print_passed("down, gradients", summary["bus"]["down"]);
+  print_passed("up, parameters", summary["bus"]["up"]);
+}
+
+void print_memory(const Json& summary) {
+  const std::vector<Json> rows = summary["phases"];
+  fmt::print("\nbytes in use on rank {}, and on all ranks together\n", rows[0]["rank"].get<int>());
+  print_step(std::span(rows).first(phase_count));
+  if (rows.size() > phase_count) print_step(std::span(rows).subspan(phase_count));
+  int equal = 0, all = 0;
+  for (const Json& row : rows) {
+    for (const auto& [kind, bytes] : row["bytes"].items()) {
+      const Json& formula = row["predicted"][kind];
+      all += bytes != 0 || formula != 0;
+      equal += bytes != 0 && bytes == formula;
+    }
+  }
+  fmt::print("\nafter a phase, by kind: {} of {} figures equal the chapter's formulas\n", equal,
+             all);
+  const Json& process = summary["process"];
+  if (process.is_null()) return;
+  fmt::print("\nbytes {} of rank {}, by the {}\n",
+             process["gpu"] ? "in use on the GPU" : "at the peak of the process",
+             process["rank"].get<int>(), process["gpu"] ? "driver" : "system");
+  const auto print_bytes = [](const std::string& name, const Json& bytes) {
+    fmt::print("  {:<48}{:>15}\n", name, grouped(bytes));
+  };
+  for (const auto& [name, bytes] : process["rows"].items()) {
+    if (bytes != 0 || name == unexplained) print_bytes(name, bytes);
+  }
+  print_bytes("all together", process["total"]);
 }
 }  // namespace zero

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a run comes to: the figures of the log's summary, as they are checked and printed.
+// What a run comes to: the log's summary, from which counts are checked and tables are printed.
 #pragma once
 #include <nlohmann/json.hpp>
 
@@ -8,32 +8,34 @@
 namespace zero {
 using Json = nlohmann::ordered_json;
 
-/// The largest of the ranks' figures, which is what is told; all ranks must call it.
-std::int64_t largest(Communicator& comm, std::int64_t figure);
+inline double milliseconds(std::chrono::microseconds time) {
+  return std::chrono::duration<double, std::milli>(time).count();
+}
 
-/// Bytes of a rank: of each kind, and of all together; of the process, above its peak before the
-/// run.
-Json memory_json(const Run& run, const Prediction& predicted, Communicator& comm);
+/// Without the first three, where there are more: caches and pages are cold. times: not empty.
+double median_ms(std::vector<std::chrono::microseconds> times);
 
-/// The same of what lies with the host.
-Json host_memory_json(const Prediction& predicted, Communicator& comm);
+/// What this rank counted, beside what its chapter's formulas predict: bytes held, by kind and, in
+/// the set-up (its phase is "start") and the first two steps, by phase; elements sent, with the
+/// times of messages in a step, null where streams were not looked at; the same with the host and
+/// over the bus; what the system says that the process holds, rows that add up to "total"; and the
+/// run's outcome.
+Json summary_of_rank(const Run& run, const Prediction& predicted, Prediction::Steps steps,
+                     const std::vector<OverlapTimes>& times, const Json& outcome,
+                     const Communicator& comm);
 
-/// Times in milliseconds, of a step; null where streams were not looked at.
-struct Timed {
-  Json exposed, hidden;
-};
-/// Elements sent: by the rank that sends most, but padding by all together.
-Json traffic_json(const Prediction& predicted, Prediction::Steps steps,
-                  const std::array<Timed, phase_count>& times, Communicator& comm);
-
-/// Bytes over the bus, of the rank with most, and the times of its copies, by direction.
-Json bus_json(const Prediction& predicted, Prediction::Steps steps,
-              const std::array<Timed, 2>& times, Communicator& comm);
+/// The ranks' figures as one, on all: the largest of each; but padding is all ranks' together, as
+/// are "all_ranks" of a phase, whose others are of the rank with the largest peak, and the process
+/// is the one with the largest total, null where none is known. All ranks must call it.
+Json over_ranks(const Json& mine, Communicator& comm);
 
 /// Throws Error (numerics), on all ranks, when a count is not as predicted: a bug, of ours or of
 /// the formula.
 void check_counts(const Json& summary);
 
-/// The closing tables: figures of the log's summary.
+/// The closing tables.
 void print_tables(const Json& summary, bool alone);
+
+/// The tables of --memory, in 80 columns: memory by phase, and what the system says beside it.
+void print_memory(const Json& summary);
 }  // namespace zero

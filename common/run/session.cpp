@@ -5,7 +5,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <numeric>
 #include <set>
 #include <sstream>
 
@@ -58,9 +57,7 @@ void end_at_signals(int rank) {
 
 /// What calls exit in the middle of a run would leave the others waiting, or the job ended with 0.
 void expect_finalized() {
-  int done = 0;
-  MPI_Finalized(&done);
-  if (done || failing) return;
+  if (finalizing || failing) return;
   fail(Error(ExitCode::communication, "left in the middle of the run: something called exit"));
 }
 }  // namespace
@@ -88,10 +85,13 @@ Session::Session(int& argc, char**& argv) {
   }
   end_at_signals(rank_);
   std::atexit(expect_finalized);
+  everybody_.emplace(rank_, size_, make_mpi_transport(Device::cpu, size_), Device::cpu, Dtype::fp32,
+                     0);
 }
 
 Session::~Session() {
-  const Working leaving(Progress::of_host(), {"the end of MPI"});
+  const Working leaving({"the end of MPI"});
+  everybody_.reset();
   complete([](MPI_Request* request) { return MPI_Ibarrier(MPI_COMM_WORLD, request); });
   // MPICH's ranks wait for each other in MPI_Finalize by their launcher, where they move no more
   // messages: between hosts one in three jobs hung, as a rank still needed what its peer was to
@@ -114,7 +114,7 @@ Choice Session::agree(const Command& command, const Chapter& chapter) {
     const auto text = [](const auto& held) { return fmt::format("{}", held); };
     mine += fmt::format("--{} {}{}", name, std::visit(text, value), '\0');
   }
-  std::istringstream here(mine), of_rank_0(gather(mine)[0]);
+  std::istringstream here(mine), of_rank_0(everybody_->gather_texts(mine)[0]);
   attempt([&] {
     const Launcher announced = launcher();
     throw_if(announced.started && announced.ranks != size_, ExitCode::usage,
@@ -141,12 +141,12 @@ Choice Session::choose_together(const Options& options) {
   // Which ranks mean the same GPU: each may number those that it sees by itself.
   const std::string mine =
       machine.gpus.count > 0 ? fmt::to_string(machine.gpus.identities[machine.gpu]) : "";
-  const std::vector<std::string> all = gather(mine);
+  const std::vector<std::string> all = everybody_->gather_texts(mine);
   machine.users = static_cast<int>(std::count(all.begin(), all.end(), mine));
   machine.gpus_in_use = static_cast<int>(std::set<std::string>(all.begin(), all.end()).size());
   const Choice choice = together([&] { return choose(options, machine); });
   // What was asked for is the same everywhere, so only what was found can differ.
-  const std::string of_rank_0 = gather(name_of(choice.device))[0];
+  const std::string of_rank_0 = everybody_->gather_texts(name_of(choice.device))[0];
   attempt([&] {
     const bool gpu = choice.device == Device::cuda;
     throw_if(of_rank_0 != name_of(choice.device), ExitCode::resources,
@@ -164,7 +164,7 @@ void Session::attempt(const std::function<void()>& task, bool names_rank) {
   } catch (const Error& error) {
     failure = fmt::format("{}{}: {}", static_cast<char>(error.code), who_fails, error.what());
   }
-  const std::vector<std::string> all = gather(failure);
+  const std::vector<std::string> all = everybody_->gather_texts(failure);
   const auto fine = std::count(all.begin(), all.end(), "");
   for (const std::string& first : all) {
     if (first.empty()) continue;
@@ -173,25 +173,8 @@ void Session::attempt(const std::function<void()>& task, bool names_rank) {
   }
 }
 
-std::vector<std::string> Session::gather(const std::string& mine) const {
-  const auto length = static_cast<int>(mine.size());
-  std::vector<int> lengths(size_), starts(size_);
-  complete([&](MPI_Request* request) {
-    return MPI_Iallgather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, MPI_COMM_WORLD, request);
-  });
-  std::exclusive_scan(lengths.begin(), lengths.end(), starts.begin(), 0);
-  std::string all(starts.back() + lengths.back(), ' ');
-  complete([&](MPI_Request* request) {
-    return MPI_Iallgatherv(mine.data(), length, MPI_CHAR, all.data(), lengths.data(), starts.data(),
-                           MPI_CHAR, MPI_COMM_WORLD, request);
-  });
-  std::vector<std::string> of_ranks;
-  for (int r = 0; r < size_; ++r) of_ranks.push_back(all.substr(starts[r], lengths[r]));
-  return of_ranks;
-}
-
-void Session::agree_on_data(const std::string& description) const {
-  const std::vector<std::string> all = gather(description);
+void Session::agree_on_data(const std::string& description) {
+  const std::vector<std::string> all = everybody_->gather_texts(description);
   for (int r = 1; r < size_; ++r) {
     if (all[r] == all[0]) continue;
     throw Refusal(ExitCode::data,

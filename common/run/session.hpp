@@ -33,7 +33,7 @@ class Session {
   }
 
   /// Throws Refusal (data) on all ranks when one reads other data than rank 0, by its description.
-  void agree_on_data(const std::string& description) const;
+  void agree_on_data(const std::string& description);
 
   /// Ranks that talk through choice.comm.
   Communicator communicator(const Options& options, const Choice& choice, const Layout& layout);
@@ -47,12 +47,11 @@ class Session {
  private:
   void attempt(const std::function<void()>& task, bool names_rank = false);
   Choice choose_together(const Options& options);
-  /// Every rank's text, in their order.
-  std::vector<std::string> gather(const std::string& mine) const;
 
   int rank_ = 0, size_ = 1;
   int ranks_here_ = 1;  // on this machine
   int place_here_ = 0;  // this one's place among those
+  std::optional<Communicator> everybody_;  // for what is said before and beside steps
   std::optional<Watchdog> watchdog_;
 };
 

@@ -23,47 +23,53 @@ std::vector<nanoseconds> gather_times(Communicator& comm, nanoseconds mine) {
   return times;
 }
 
-/// As it lies on its track.
+/// As it lies on its track, with its name, its category and its arguments.
 struct Bar {
+  int track;
   Clock::time_point begin, end;
-  std::string name, category;
-  Json args;
+  Json about;
 };
 
-Bar bar_of(const Slice& slice, bool on_host) {
+Bar bar_of(const Slice& slice, int track) {
   constexpr const char* sorts[] = {"compute", "copy", "bus", "collective", "wait"};
   const Work& work = slice.work;
-  const bool waits = work.sort == Work::Sort::wait;
+  const bool waits = work.sort == Work::Sort::wait, phase = track == 0 && !waits;
   Json args = {{"step", slice.step}, {"phase", name_of(slice.phase)}};
   if (work.layer >= 0) args["layer"] = work.layer;
-  if (!waits && !on_host) args["elements"] = work.elements;
+  if (!waits && !phase) args["elements"] = work.elements;
   if (work.bytes > 0) args["bytes"] = work.bytes;
-  return {slice.begin.time(), slice.end.time(), (waits ? "waits for " : "") + words(work),
-          on_host && !waits ? "phase" : sorts[static_cast<int>(work.sort)], std::move(args)};
+  return {track,
+          slice.begin.time(),
+          slice.end.time(),
+          {{"name", (waits ? "waits for " : "") + words(work)},
+           {"cat", phase ? "phase" : sorts[static_cast<int>(work.sort)]},
+           {"args", args}}};
 }
 
-/// In the order of their begins, what lies in another behind it; on the host's track also the steps
-/// around their phases.
-std::vector<Bar> bars_of(const std::vector<Slice>& slices, bool on_host) {
+/// By track, in the order of their begins, what lies in another behind it; on the host's also the
+/// steps around their phases.
+std::vector<Bar> bars_of(const Slices& tracks) {
   std::vector<Bar> bars;
   std::map<int, Bar> steps;
-  for (auto slice = slices.rbegin(); slice != slices.rend(); ++slice) {  // the inner ended first
-    Bar bar = bar_of(*slice, on_host);
-    const bool waits = slice->work.sort == Work::Sort::wait;
-    if (waits && bar.end - bar.begin < shortest_wait) continue;
-    if (on_host && !waits) {
-      Bar& step = steps.try_emplace(slice->step, bar).first->second;
-      step = {std::min(step.begin, bar.begin),
-              std::max(step.end, bar.end),
-              "step " + std::to_string(slice->step),
-              "step",
-              {{"step", slice->step}}};
+  for (int track = 0; track < std::ssize(tracks); ++track) {
+    const std::vector<Slice>& slices = tracks[track].second;
+    for (auto slice = slices.rbegin(); slice != slices.rend(); ++slice) {  // the inner ended first
+      if (slice->step > Recorder::traced_steps) continue;
+      const Bar& bar = bars.emplace_back(bar_of(*slice, track));
+      if (slice->work.sort == Work::Sort::wait) {
+        if (bar.end - bar.begin < shortest_wait) bars.pop_back();
+      } else if (track == 0) {
+        const Json about = {{"name", "step " + std::to_string(slice->step)},
+                            {"cat", "step"},
+                            {"args", {{"step", slice->step}}}};
+        Bar& step = steps.try_emplace(slice->step, Bar{0, bar.begin, bar.end, about}).first->second;
+        step.begin = std::min(step.begin, bar.begin), step.end = std::max(step.end, bar.end);
+      }
     }
-    bars.push_back(std::move(bar));
   }
   for (auto& [number, step] : steps) bars.insert(bars.begin(), std::move(step));
-  std::ranges::stable_sort(bars, [](const Bar& a, const Bar& b) {
-    return a.begin != b.begin ? a.begin < b.begin : a.end > b.end;
+  std::ranges::stable_sort(bars, {}, [](const Bar& bar) {
+    return std::tuple(bar.track, bar.begin, -bar.end.time_since_epoch());
   });
   return bars;
 }
@@ -84,59 +90,37 @@ ClockOffset clock_offset(Communicator& comm, const std::function<Clock::time_poi
   return comm.rank == 0 ? ClockOffset{} : best;
 }
 
-void ChromeTrace::add(Slices taken) {
-  slices_.resize(taken.size());
-  for (std::size_t tid = 0; tid < taken.size(); ++tid) {
-    slices_[tid].first = taken[tid].first;
-    for (Slice& slice : taken[tid].second) {
-      if (slice.step > Recorder::traced_steps) continue;
-      slices_[tid].second.push_back(std::move(slice));
-    }
-  }
-}
-
-std::string ChromeTrace::text(const std::vector<Booked>& booked, const char* chapter, Dtype dtype,
-                              ClockOffset clock, Communicator& comm) const {
-  std::vector<std::vector<Bar>> tracks;
-  auto first = Clock::time_point::max();
-  for (const auto& [name, slices] : slices_) {
-    tracks.push_back(bars_of(slices, tracks.empty()));
-    if (!tracks.back().empty()) first = std::min(first, tracks.back().front().begin);
-  }
-  if (!booked.empty()) first = std::min(first, booked.front().time);
+std::string chrome_trace(const Slices& slices, const std::vector<Booked>& booked,
+                         const char* chapter, Dtype dtype, ClockOffset clock, Communicator& comm) {
+  const std::vector<Bar> bars = bars_of(slices);
+  auto first = booked.empty() ? Clock::time_point::max() : booked.front().time;
+  for (const Bar& bar : bars) first = std::min(first, bar.begin);
   const nanoseconds zero =
       std::ranges::min(gather_times(comm, first.time_since_epoch() + clock.offset)) - clock.offset;
 
   std::string mine;
-  const auto write = [&](const Json& event) { mine += event.dump() + ",\n"; };
+  const auto write = [&](const char* sort, int track, const Json& more) {
+    Json event = {{"ph", sort}, {"pid", comm.rank}, {"tid", track}};
+    event.update(more);
+    mine += event.dump() + ",\n";
+  };
   const auto time = [&](Clock::time_point t) { return microseconds(t.time_since_epoch() - zero); };
-  const auto write_name = [&](const char* of, int tid, const std::string& name) {
-    write(
-        {{"ph", "M"}, {"pid", comm.rank}, {"tid", tid}, {"name", of}, {"args", {{"name", name}}}});
+  const auto write_name = [&](const char* of, int track, const std::string& name) {
+    write("M", track, {{"name", of}, {"args", {{"name", name}}}});
   };
   write_name("process_name", 0, "rank " + std::to_string(comm.rank));
-  for (int tid = 0; tid < std::ssize(tracks); ++tid) {
-    write_name("thread_name", tid, slices_[tid].first);
-    for (const Bar& bar : tracks[tid]) {
-      write({{"ph", "X"},
-             {"pid", comm.rank},
-             {"tid", tid},
-             {"ts", time(bar.begin)},
-             {"dur", microseconds(bar.end - bar.begin)},
-             {"name", bar.name},
-             {"cat", bar.category},
-             {"args", bar.args}});
-    }
+  for (int track = 0; track < std::ssize(slices); ++track) {
+    write_name("thread_name", track, slices[track].first);
+  }
+  for (const Bar& bar : bars) {
+    Json event = {{"ts", time(bar.begin)}, {"dur", microseconds(bar.end - bar.begin)}};
+    event.update(bar.about);
+    write("X", bar.track, event);
   }
   for (const Booked& now : booked) {
     Json bytes;
     for (int k = 0; k < kind_count; ++k) bytes[name_of(static_cast<Kind>(k))] = now.bytes[k];
-    write({{"ph", "C"},
-           {"pid", comm.rank},
-           {"tid", 0},
-           {"ts", time(now.time)},
-           {"name", "bytes in use"},
-           {"args", bytes}});
+    write("C", 0, {{"ts", time(now.time)}, {"name", "bytes in use"}, {"args", bytes}});
   }
 
   std::string all = R"({"displayTimeUnit":"ms","traceEvents":[)";

@@ -16,19 +16,9 @@ struct ClockOffset {
 ClockOffset clock_offset(Communicator& comm,
                          const std::function<Clock::time_point()>& now = Clock::now);
 
-/// Slices of the traced steps, as they come.
-class ChromeTrace {
- public:
-  /// Keeps those of Recorder's traced steps.
-  void add(Slices taken);
-
-  /// With the bytes that were booked, in the Trace Event Format (JSON), on rank 0; empty on others.
-  /// All ranks must call it, when the streams are idle. Times are microseconds by rank 0's clock
-  /// since the first event of all.
-  std::string text(const std::vector<Booked>& booked, const char* chapter, Dtype dtype,
-                   ClockOffset clock, Communicator& comm) const;
-
- private:
-  Slices slices_;
-};
+/// The slices of Recorder's traced steps and the bytes that were booked, in the Trace Event Format
+/// (JSON), on rank 0; empty on others. All ranks must call it, when the streams are idle. Times are
+/// microseconds by rank 0's clock since the first event of all.
+std::string chrome_trace(const Slices& slices, const std::vector<Booked>& booked,
+                         const char* chapter, Dtype dtype, ClockOffset clock, Communicator& comm);
 }  // namespace zero

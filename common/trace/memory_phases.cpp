@@ -31,4 +31,16 @@ std::vector<MemoryPhase> memory_phases(std::span<const Booked> booked, int steps
   }
   return rows;
 }
+
+Footprint footprint(Device device) {
+  const ProcessBytes process = process_bytes();
+  const std::int64_t tensors = ledger().reserved();
+  if (device == Device::cuda) {
+    const std::int64_t in_use = gpu_memory().total() - gpu_memory().available();
+    return {process.peak, in_use, tensors, 0, in_use - tensors};
+  }
+  const std::int64_t all = tensors + ledger(Place::host).reserved();
+  const std::int64_t other = process.anonymous - all - rounding_so_far;
+  return {process.peak, process.peak, all, rounding_so_far, other, process.files, process.shared};
+}
 }  // namespace zero

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 
@@ -123,13 +124,6 @@ std::string beside(const Slices& taken) {
   return text.empty() ? "" : text + order;
 }
 
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  for (std::size_t at = 0, end; (end = text.find('\n', at)) != std::string::npos; at = end + 1) {
-    lines.push_back(text.substr(at, end - at));
-  }
-  return lines;
-}
 }  // namespace
 
 std::string holdings(const Layout& layout) {
@@ -162,11 +156,11 @@ std::string holdings(const Layout& layout) {
 std::string narration(const Slices& taken, const std::vector<Booked>& booked, const Layout& layout,
                       Communicator& comm) {
   const std::vector<Told> events = events_of(taken, booked, layout);
-  std::string mine;
-  for (const Told& event : events) mine += event.values + "\n";
+  nlohmann::json mine = nlohmann::json::array();
+  for (const Told& event : events) mine.push_back(event.values);
   std::vector<std::vector<std::string>> rows;  // by rank
-  for (const std::string& text : comm.gather_texts(mine)) {
-    rows.push_back(lines_of(text));
+  for (const std::string& text : comm.gather_texts(mine.dump())) {
+    rows.push_back(nlohmann::json::parse(text));
     expect(rows.back().size() == rows.front().size(), "all ranks have as much to tell");
   }
   std::string told = comm.rank == 0 ? beside(taken) : "";

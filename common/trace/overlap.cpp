@@ -2,89 +2,55 @@
 #include "trace/overlap.hpp"
 
 namespace zero {
-OverlapTimes overlap_times(const Slices& tracks, int step, const Slices& before,
-                           const Slices& after) {
-  OverlapTimes times{};
+OverlapTimes overlap_times(const Slices& tracks, int step) {
   struct Interval {
     Clock::time_point begin, end;
-    OverlapTime* time;  // of computing: none
   };
-  std::vector<Interval> computing, messages, transfers;
-  const auto see = [&](const std::vector<Slice>& slices) {
+  std::vector<Interval> computing;
+  std::vector<std::pair<Interval, OverlapTime*>> passing;
+  OverlapTimes times{};
+  for (const auto& [name, slices] : tracks) {
     for (const Slice& slice : slices) {
       const Work& work = slice.work;
-      const bool of_step = slice.step == step;
-      const Interval interval{slice.begin.time(), slice.end.time(), nullptr};
+      const Interval interval{slice.begin.time(), slice.end.time()};
+      if (name == "host") continue;
       if (work.sort == Work::Sort::compute && work.place == Place::device) {
         computing.push_back(interval);
-      } else if (work.sort == Work::Sort::message && of_step) {
-        messages.push_back(interval);
-        messages.back().time = &times.messages[static_cast<int>(slice.phase)];
-      } else if (work.sort == Work::Sort::transfer && of_step) {
-        transfers.push_back(interval);
-        transfers.back().time = &times.transfers[static_cast<int>(direction_to(work.place))];
+      } else if (work.sort == Work::Sort::message && slice.step == step) {
+        passing.emplace_back(interval, &times.messages[static_cast<int>(slice.phase)]);
+      } else if (work.sort == Work::Sort::transfer && slice.step == step) {
+        const Direction direction = direction_to(work.place);
+        passing.emplace_back(interval, &times.transfers[static_cast<int>(direction)]);
       }
     }
-  };
-  for (const Slices* all : {&before, &tracks, &after}) {
-    for (const auto& [name, slices] : *all) {
-      if (name != "host") see(slices);
-    }
-  }
-  for (auto* intervals : {&computing, &messages, &transfers}) {
-    std::ranges::sort(*intervals, {}, &Interval::begin);
   }
   // What computes on several streams at once counts once.
-  std::size_t last = 0;
-  for (std::size_t i = 1; i < computing.size(); ++i) {
-    if (computing[i].begin <= computing[last].end) {
-      computing[last].end = std::max(computing[last].end, computing[i].end);
-    } else {
-      computing[++last] = computing[i];
-    }
+  std::ranges::sort(computing, {}, &Interval::begin);
+  std::vector<Interval> joined;
+  for (const Interval& work : computing) {
+    if (joined.empty() || joined.back().end < work.begin) joined.push_back(work);
+    joined.back().end = std::max(joined.back().end, work.end);
   }
-  if (!computing.empty()) computing.resize(last + 1);
-
-  for (const auto* intervals : {&messages, &transfers}) {
-    auto first = computing.begin();  // that may reach into the interval at hand, or a later one
-    for (const Interval& interval : *intervals) {
-      while (first != computing.end() && first->end <= interval.begin) ++first;
-      std::chrono::nanoseconds hidden{};
-      for (auto work = first; work != computing.end() && work->begin < interval.end; ++work) {
-        hidden += std::min(work->end, interval.end) - std::max(work->begin, interval.begin);
-      }
-      interval.time->hidden += hidden;
-      interval.time->exposed += interval.end - interval.begin - hidden;
+  for (const auto& [interval, time] : passing) {
+    std::chrono::nanoseconds hidden{};
+    auto work = std::ranges::upper_bound(joined, interval.begin, {}, &Interval::end);
+    for (; work != joined.end() && work->begin < interval.end; ++work) {
+      hidden += std::min(work->end, interval.end) - std::max(work->begin, interval.begin);
     }
+    time->hidden += hidden;
+    time->exposed += interval.end - interval.begin - hidden;
   }
   return times;
 }
 
 void OverlapMeter::add(const Slices& taken, int present) {
-  for (const auto& [name, slices] : taken) {
-    std::map<int, std::vector<Slice>> by_step;
-    for (const Slice& slice : slices) by_step[slice.step].push_back(slice);
-    for (auto& [step, of_step] : by_step) steps_[step].emplace_back(name, std::move(of_step));
-  }
-  const auto note = [](auto& kept, const auto& times) {
-    for (std::size_t i = 0; i < times.size(); ++i) {
-      kept[i].exposed.push_back(times[i].exposed.count() / 1000);
-      kept[i].hidden.push_back(times[i].hidden.count() / 1000);
+  append(recent_, taken);
+  while (std::ssize(steps) + 1 < present) {
+    const int step = static_cast<int>(std::ssize(steps)) + 1;
+    steps.push_back(overlap_times(recent_, step));
+    for (auto& [name, slices] : recent_) {
+      std::erase_if(slices, [&](const Slice& slice) { return slice.step < step; });
     }
-  };
-  const Slices none;
-  const auto slices_of = [&](int step) -> const Slices& {
-    const auto found = steps_.find(step);
-    return found == steps_.end() ? none : found->second;
-  };
-  for (auto step = steps_.upper_bound(measured_); step != steps_.end(); ++step) {
-    if (step->first >= present) break;
-    measured_ = step->first;
-    const OverlapTimes times =
-        overlap_times(step->second, measured_, slices_of(measured_ - 1), slices_of(measured_ + 1));
-    note(messages, times.messages);
-    note(transfers, times.transfers);
   }
-  steps_.erase(steps_.begin(), steps_.lower_bound(measured_));
 }
 }  // namespace zero

@@ -2,8 +2,6 @@
 // How much of the time of messages, and of copies over the bus, a step waits for, and how much
 // passes beside computation.
 #pragma once
-#include <map>
-
 #include "compute/bus.hpp"
 #include "trace/recorder.hpp"
 
@@ -17,26 +15,20 @@ struct OverlapTimes {
   std::array<OverlapTime, 2> transfers;  // over the bus, by Direction
 };
 
-/// Of the messages and the transfers of one step; of those of a sort none overlap each other.
-/// tracks: all of what overlaps them; before, after: the same of the step before, which may still
-/// compute when the first ones pass, and of the next, in which the last ones may.
-OverlapTimes overlap_times(const Slices& tracks, int step, const Slices& before = {},
-                           const Slices& after = {});
+/// Of the messages and the transfers of one step. tracks: all of what overlaps them, of other steps
+/// too: the one before may still compute when the first ones pass, the next when the last ones do.
+OverlapTimes overlap_times(const Slices& tracks, int step);
 
-/// Sorts slices into steps. Those of a step may come later than it ends on the host.
+/// Sorts slices into steps, and keeps of a step these times alone.
 class OverlapMeter {
  public:
-  /// present: the step in which they were taken; those before it are complete.
+  /// present: the step in which they were taken. Those before it are complete: what was taken until
+  /// then has their slices, which may come later than they end on the host.
   void add(const Slices& taken, int present);
 
-  struct Times {
-    std::vector<std::int64_t> exposed, hidden;  // in microseconds, of each complete step
-  };
-  std::array<Times, phase_count> messages;  // by phase
-  std::array<Times, 2> transfers;  // by Direction
+  std::vector<OverlapTimes> steps;  // the complete ones
 
  private:
-  std::map<int, Slices> steps_;  // from the one last measured on
-  int measured_ = 0;  // the last step of which that has been done; 0 is before the first
+  Slices recent_;  // of the last complete step and of later ones
 };
 }  // namespace zero

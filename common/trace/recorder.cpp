@@ -59,24 +59,29 @@ void Recorder::see(Track& track, const Work& work, Kernels* on, bool begins) {
   slice.work = work;  // a wait knows at its end what it waited for
   slice.end = now;
   if (keeps_values) slice.values = values_of(work.made);
-  track.done.push_back(std::move(slice));
+  track.ended.push_back(std::move(slice));
 }
 
 Slices Recorder::take() {
   Slices taken;
   const std::lock_guard lock(mutex_);
   for (Track& track : tracks_) {
-    {
-      const std::lock_guard lock_of_track(track.mutex);
-      std::ranges::move(track.done, std::back_inserter(track.ended));
-      track.done.clear();
-    }
     std::vector<Slice>& passed = taken.emplace_back(track.name, std::vector<Slice>()).second;
+    const std::lock_guard lock_of_track(track.mutex);
     while (!track.ended.empty() && track.ended.front().end.passed()) {
       passed.push_back(std::move(track.ended.front()));
       track.ended.pop_front();
     }
   }
   return taken;
+}
+
+void append(Slices& all, const Slices& later) {
+  all.resize(std::max(all.size(), later.size()));
+  for (std::size_t t = 0; t < later.size(); ++t) {
+    const auto& [name, slices] = later[t];
+    all[t].first = name;
+    all[t].second.insert(all[t].second.end(), slices.begin(), slices.end());
+  }
 }
 }  // namespace zero

@@ -37,14 +37,16 @@ struct Slice {
 /// construction.
 using Slices = std::vector<std::pair<std::string, std::vector<Slice>>>;
 
+/// Puts slices that were taken later behind those of the same tracks.
+void append(Slices& all, const Slices& later);
+
 /// What a stream, or the host, did. Its own mutex, so that looking on orders two streams no more
 /// than the host does that takes from both.
 struct Track {
   const std::string name;
   std::mutex mutex;  // guards the next two
   std::vector<Slice> open;  // begun, not ended: the last one within the others
-  std::vector<Slice> done;  // in the order of their ends
-  std::deque<Slice> ended;  // taken from there, its device not yet past all; the host's alone
+  std::deque<Slice> ended;  // in the order of their ends; their device need not be past them yet
 };
 
 /// The device's bytes in use of each kind after they changed, in the order in which they are

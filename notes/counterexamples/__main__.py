@@ -18,22 +18,10 @@ from counter_example import EXAMPLES  # noqa: E402
 
 
 def filled(text, indent="  "):
-    return textwrap.fill(text, 80, initial_indent=indent, subsequent_indent=indent,
-                         break_on_hyphens=False, break_long_words=False)
-
-
-def command(example):
-    """An option stays in one line with its value."""
-    bound = re.sub(r"(--\S+) (?!-)", "\\1\u00a0", example.command)
-    return filled(bound, "    ").replace("\u00a0", " ")
-
-
-def columns(first, *cells):
-    return f"  {first:<48}{''.join(f'{cell:>15}' for cell in cells)}".rstrip()
-
-
-def by_step(step, *cells):
-    return f"  {step:>4}{''.join(f'{cell:>18}' for cell in cells)}"
+    """In 80 columns; an option stays in one line with its value."""
+    bound = re.sub(r"(--\S+) (?!-)", "\\1\u00a0", text)
+    return textwrap.fill(bound, 80, initial_indent=indent, subsequent_indent=indent,
+                         break_on_hyphens=False, break_long_words=False).replace("\u00a0", " ")
 
 
 def paragraphs(example):
@@ -43,22 +31,20 @@ def paragraphs(example):
     yield "\n".join(f"  {label + ':' if at == 0 else '':10}{line}"
                     for side, label in zip(("right", "wrong"), example.sides)
                     for at, line in enumerate(example.lines(side)))
-    right, wrong = example.sides
-    head = by_step("step", f"loss, {right}", f"loss, {wrong}", "farthest weight")
-    yield "\n".join([head + ", learning rates", *(by_step(*row) for row in example.steps_table())])
-    yield "\n".join(columns(*row) for row in [("", *example.sides), *example.table()])
-    yield f"  {right.capitalize()} has the bits of\n{command(example)}"
-    test, case = example.caught
-    yield filled(f'Caught here by {test}: "{case}".')
+    yield "\n".join(f"  {step:>4}{right:>18}{wrong:>18}{farthest:>{18 if number else 34}}".rstrip()
+                    for number, (step, right, wrong, farthest) in enumerate(example.steps_table()))
+    yield "\n".join(f"  {what:<48}{right:>15}{wrong:>15}".rstrip()
+                    for what, right, wrong in example.table())
+    yield f"  {example.sides[0].capitalize()} has the bits of\n{filled(example.command, '    ')}"
+    yield filled('Caught here by {}: "{}".'.format(*example.caught))
 
 
 def main(words):
     names = ", ".join(EXAMPLES)
-    if len(words) > 1:
-        print(f"counterexamples: one name at a time, of {names}", file=sys.stderr)
-        return 2
-    if words and words[0] not in EXAMPLES:
-        print(f"counterexamples: there is no {words[0]!r}; there are {names}", file=sys.stderr)
+    wrong = "one name at a time, of" if len(words) > 1 else \
+        f"there is no {words[0]!r}; there are" if words and words[0] not in EXAMPLES else ""
+    if wrong:
+        print(f"counterexamples: {wrong} {names}", file=sys.stderr)
         return 2
     if words:
         print("\n\n".join(paragraphs(EXAMPLES[words[0]])))

@@ -5,10 +5,11 @@ import json
 import re
 import textwrap
 from dataclasses import dataclass
-from functools import cache
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+from training import Run
 
 DIGESTS = Path(__file__).resolve().parents[1] / "digests.json"
 EXAMPLES = {}  # by name, in the order of the page
@@ -20,8 +21,8 @@ def percent(of):
 
 @dataclass
 class CounterExample:
-    """Decorates `train(wrong)`, whose docstring is a title, a blank line and what goes wrong; a
-    second function, which it decorates with `shows`, has the numbers."""
+    """Decorates `train(run, wrong)`, which has a run before its first step and ends it rightly or
+    wrongly; its docstring is a title, a blank line and what goes wrong."""
     program: str  # whose run the right one is, to the last bit
     ranks: int
     options: str
@@ -34,14 +35,18 @@ class CounterExample:
         self.name, self.source = train.__name__, inspect.getsource(train)
         title, _, text = inspect.getdoc(train).partition("\n\n")
         self.title, self.text = title, " ".join(text.split())
-        self.train = cache(train)
+        self.train = train
         EXAMPLES[self.name] = self
         return self
 
-    def shows(self, numbers):
-        """Decorates `numbers(right, wrong)`, which yields (what, right, wrong)."""
-        self.numbers = numbers
-        return self
+    @cached_property
+    def runs(self):
+        """Right and wrong."""
+        right, wrong = (Run(self.ranks, self.options) for _ in self.sides)
+        self.train(right, False)
+        wrong.right = right
+        self.train(wrong, True)
+        return right, wrong
 
     def lines(self, side):
         """The lines of the function that are marked `right` or `wrong`, without the mark."""
@@ -56,22 +61,25 @@ class CounterExample:
     @property
     def recorded(self):
         """The digest that notes/digests.json has of that run."""
+        key = {"program": self.program, "ranks": self.ranks, "options": self.options}
         return next(row["digest"] for row in json.loads(DIGESTS.read_text())
-                    if (row["program"], row["ranks"], row["options"]) ==
-                    (self.program, self.ranks, self.options))
+                    if key.items() <= row.items())
 
     def steps_table(self):
-        """(step, loss, loss, distance) of the steps that are shown."""
-        right, wrong = self.train(False), self.train(True)
+        """Rows: the step, both losses, and the distance, of the steps that are shown."""
+        right, wrong = self.runs
+        yield "step", *(f"loss, {side}" for side in self.sides), "farthest weight, learning rates"
         for t in self.steps:
             losses = (f"{run.losses[t - 1]:.{self.decimals}f}" for run in (right, wrong))
             farthest = wrong.distance(right, t).max()
             yield t, *losses, f"{farthest:.{'1e' if 0 < farthest < 0.01 else '2f'}}"
 
     def table(self):
-        """(what, right, wrong): what else tells the two apart."""
-        right, wrong = self.train(False), self.train(True)
-        yield from self.numbers(right, wrong)
+        """Rows: what else tells the two apart, right, wrong."""
+        right, wrong = self.runs
+        yield "", *self.sides
+        of_right = dict(right.shown)
+        yield from ((what, of_right.get(what, ""), number) for what, number in wrong.shown)
         yield "elements that a rank sends in a step, at most", *(
             run.ranks.sent.max() // run.steps for run in (right, wrong))
         yield "weights with other bits at the end", "", percent(wrong.distance(right, -1) > 0)

@@ -4,21 +4,20 @@ import math
 
 import numpy as np
 from counter_example import CounterExample, percent
-from training import Adam, Run, f32
+from training import Adam, f32
 
 
 @CounterExample(
     "02_distributed_adam", 3, "--width 40 --layers 4 --steps 50",
     caught=("02_distributed_adam on 3 ranks",
             "the run equals the replay: odd sizes, clipping, weight decay"))
-def updates(wrong):
+def updates(run, wrong):
     """Adam's updates are averaged, not the gradients
 
     Every rank feeds its own gradient to an Adam of its own, and the results are averaged. All
     ranks agree, as much is sent, and the loss falls; but Adam is not linear. In step 1 it moves
     a weight by lr in the direction of the gradient's sign, so that one rank's tiny gradient
     counts as much as another's large one."""
-    run = Run(50)
     adam, adams = Adam(run.w.size), [Adam(run.w.size) for _ in range(run.ranks.size)]
     for (g,) in run.gradients():
         if wrong:
@@ -27,27 +26,21 @@ def updates(wrong):
         else:
             mean = run.ranks.all_reduce_mean(g)  # right
             run.w = adam.update(run.w, mean)  # right
-    return run
-
-
-@updates.shows
-def updates(right, wrong):
-    first = [run.weights[1] - run.weights[0] for run in (right, wrong)]
-    yield "weights that step 1 moves the other way", "", percent(first[0] * first[1] < 0)
-    yield "mean move of step 1, of all parameters", *(
-        f"{abs(step).mean() / right.lr:.3f}" for step in first)
+    if wrong:
+        turned = run.right.moved(1) * run.moved(1) < 0
+        run.show("weights that step 1 moves the other way", percent(turned))
+    run.show("mean move of step 1, of all parameters", f"{abs(run.moved(1)).mean():.3f}")
 
 
 @CounterExample(
     "02_distributed_adam", 3, "--width 40 --layers 4 --steps 50",
     caught=("adam", "the moments persist: a gradient moves the weight in the step after it too"))
-def moments(wrong):
+def moments(run, wrong):
     """Adam forgets its moments, and learns
 
     The averages are computed in every step, and never kept: in the loop, m and v name new
     arrays, and the lists still hold zeros. What remains is the sign of the gradient with a
     hidden schedule, lr c(t) sign(g) (notes/adam.md). Step 1 has the right bits."""
-    run = Run(50)
     adam = Adam(run.w.size)
     all_m, all_v = run.layers(np.zeros_like(run.w)), run.layers(np.zeros_like(run.w))
     for (g,) in run.gradients():
@@ -62,30 +55,22 @@ def moments(wrong):
                 v[:] = adam.new_v(v, own)  # right
             w[:] = adam.moved(w, m, v)
         run.seen["largest m"].append(max(abs(m).max() for m in all_m))
-    return run
-
-
-@moments.shows
-def moments(right, wrong):
-    yield "largest m that is kept, after step 50", *(
-        f"{run.seen['largest m'][-1]:.4f}" for run in (right, wrong))
+    run.show("largest m that is kept, after step 50", f"{run.seen['largest m'][-1]:.4f}")
     for t in (2, 12, 50):
-        yield f"5 % to 95 % of the lengths of step {t}", *(
-            f"{low:.3f} to {high:.3f}" for low, high in
-            (np.percentile(run.lengths(t), (5, 95)) for run in (right, wrong)))
+        low, high = np.percentile(run.lengths(t), (5, 95))
+        run.show(f"5 % to 95 % of the lengths of step {t}", f"{low:.3f} to {high:.3f}")
 
 
 @CounterExample(
     "03_mixed_precision", 3, "--dtype bf16 --width 40 --layers 4 --lr 5e-05 --steps 40",
     caught=("adam", "weights move where 16-bit parameters alone would stand still"),
     steps=(1, 10, 20, 40))
-def master(wrong):
+def master(run, wrong):
     """Weights in bf16, without a master copy
 
     A bf16 weight has 8 bits of precision. An update of less than half the distance to its
     neighbour rounds back to where it was, and nobody remembers it: with the learning rates of
     fine-tuning, or late in training, most are lost."""
-    run = Run(40, dtype="bf16", lr=5e-5)
     adam = Adam(run.w.size, run.lr)
     for (g,) in run.gradients():  # formed at bf16(w), on both sides
         mean = run.stored(run.ranks.all_reduce_mean(g))
@@ -95,26 +80,19 @@ def master(wrong):
         else:
             run.w = adam.update(before, mean)  # right: fp32, rounded to compute with
         run.seen["lost"].append(np.mean((run.w == before)[mean != 0]))
-    return run
-
-
-@master.shows
-def master(right, wrong):
-    yield "updates that change nothing", *(percent(run.seen["lost"]) for run in (right, wrong))
-    same = [run.stored(run.weights[0]) == run.stored(run.weights[-1]) for run in (right, wrong)]
-    yield "weights that are, in bf16, where they began", *(
-        percent(run.without_padding(which)) for run, which in zip((right, wrong), same))
+    run.show("updates that change nothing", percent(run.seen["lost"]))
+    same = run.stored(run.weights[0]) == run.stored(run.w)
+    run.show("weights that are, in bf16, where they began", percent(run.without_padding(same)))
 
 
 @CounterExample(
     "02_distributed_adam", 3, "--width 40 --layers 4 --steps 50",
     caught=("adam", "the first step moves by the learning rate, whatever the gradient's size"))
-def correction(wrong):
+def correction(run, wrong):
     """No bias correction
 
     m and v begin at 0 and reach the size of g and g^2 slowly, v a hundred times more slowly
     than m. Undivided, the first steps are too long by (1 - beta1^t) / sqrt(1 - beta2^t)."""
-    run = Run(50)
     adam, lr = Adam(run.w.size), f32(run.lr)
     for (g,) in run.gradients():
         mean = run.ranks.all_reduce_mean(g)
@@ -124,14 +102,8 @@ def correction(wrong):
             run.w = run.w - lr * adam.m / (np.sqrt(adam.v) + f32(adam.eps))  # wrong
         else:
             run.w = adam.moved(run.w, adam.m, adam.v)  # right: each over 1 - beta^t
-    return run
-
-
-@correction.shows
-def correction(right, wrong):
     for t in (1, 10, 50):
-        yield f"mean length of step {t}, in learning rates", *(
-            f"{run.lengths(t).mean():.3f}" for run in (right, wrong))
+        run.show(f"mean length of step {t}, in learning rates", f"{run.lengths(t).mean():.3f}")
 
 
 @CounterExample(
@@ -139,13 +111,12 @@ def correction(right, wrong):
     caught=("03_mixed_precision on 2 ranks",
             "fp16's dynamic loss scale finds its way down from an overflow"),
     steps=(1, 19, 20, 30))
-def overflow(wrong):
+def overflow(run, wrong):
     """Gradients cleared by grad *= 0
 
     In fp16 a gradient overflows now and then; all ranks skip the step and halve the loss scale.
     But inf * 0 and nan * 0 are nan, so these elements are never finite again: every later step
     is skipped, and in a program that does not check, every weight becomes nan."""
-    run = Run(30, dtype="fp16")
     adam, buffer = Adam(run.w.size), np.zeros((run.ranks.size, run.w.size), f32)
     for (g,) in run.gradients():
         with np.errstate(invalid="ignore"):
@@ -161,13 +132,8 @@ def overflow(wrong):
             run.loss_scale = max(run.loss_scale / 2, 1.0)
         else:
             run.w = adam.update(run.w, mean * f32(1 / run.loss_scale))
-    return run
-
-
-@overflow.shows
-def overflow(right, wrong):
+    skipped = run.seen["skipped"]
     for t in (18, 19, 20, 30):
-        yield f"loss scale of step {t}", *(
-            f"2^{run.seen['scale'][t - 1]}{', skipped' * run.seen['skipped'][t - 1]}"
-            for run in (right, wrong))
-    yield "steps skipped of 30", *(sum(run.seen["skipped"]) for run in (right, wrong))
+        run.show(f"loss scale of step {t}",
+                 f"2^{run.seen['scale'][t - 1]}{', skipped' * skipped[t - 1]}")
+    run.show("steps skipped of 30", sum(skipped))

@@ -3,20 +3,19 @@
 import numpy as np
 from arithmetic import in_order
 from counter_example import CounterExample, percent
-from training import Adam, Run, f32
+from training import Adam, f32
 
 
 @CounterExample(
     "04_zero1", 4, "--dtype fp32 --width 40 --layers 3 --steps 20",
     caught=("04_zero1 on 4 ranks", "bytes and traffic equal the chapter's formulas"),
     steps=(1, 20))
-def tensors(wrong):
+def tensors(run, wrong):
     """Whole tensors are dealt to ranks, not elements
 
     Six tensors on four ranks are ceil(6/4) = 2 each, in their order, and nothing for the last.
     The bits are right, for Adam may be cut anywhere. But the fullest rank decides what fits, and
     its part is the largest tensors', not 1/N."""
-    run = Run(20, ranks=4, layers=3)
     places, parts = np.arange(run.w.size), []
     for r in range(4):
         if wrong:
@@ -29,29 +28,21 @@ def tensors(wrong):
         shards = [adam.update(run.w[part], run.ranks.reduce_mean(g[:, part], owner))
                   for owner, (adam, part) in enumerate(zip(adams, parts))]
         run.w[np.concatenate(parts)] = run.ranks.all_gather(shards)
-    run.seen["state"] = [adam.m.nbytes + adam.v.nbytes for adam in adams]
-    return run
-
-
-@tensors.shows
-def tensors(right, wrong):
+    run.seen["state"] = held = [adam.m.nbytes + adam.v.nbytes for adam in adams]
     for rank in range(4):
-        yield f"bytes of m and v on rank {rank}", *(run.seen["state"][rank]
-                                                    for run in (right, wrong))
-    yield "the fullest rank over the mean", *(
-        f"{max(run.seen['state']) / np.mean(run.seen['state']):.2f}" for run in (right, wrong))
+        run.show(f"bytes of m and v on rank {rank}", held[rank])
+    run.show("the fullest rank over the mean", f"{max(held) / np.mean(held):.2f}")
 
 
 @CounterExample(
     "05_zero2", 8, "--dtype fp32 --width 8 --layers 4 --clip 0.3 --steps 50",
     caught=("05_zero2 on 3 ranks", "the run equals the replay: layers of different sizes"))
-def padding(wrong):
+def padding(run, wrong):
     """The padding is squared
 
     ZeRO-2 forms the layers' gradients in one buffer, one after the other. Behind a small layer
     still lies what a larger one has left there; it ends in the last rank's shard, in its padding,
     and the norm, by which gradients are clipped, counts it."""
-    run = Run(50, ranks=8, width=8)
     adam, buffer = Adam(run.w.size), np.zeros((run.ranks.size, max(run.sizes)), f32)
     for (g,) in run.gradients():
         by_layer = []
@@ -69,31 +60,24 @@ def padding(wrong):
         run.seen["norm"].append(norm)
         run.seen["leftovers"].append(sum((np.concatenate(shards)[used:].astype(float)**2).sum()
                                          for shards, used in zip(by_layer, run.used)))
-    return run
-
-
-@padding.shows
-def padding(right, wrong):
+    norms = np.array(run.seen["norm"])
     for t in (1, 50):
-        yield f"gradient norm of step {t}", *(f"{run.seen['norm'][t - 1]:.5f}"
-                                              for run in (right, wrong))
-    yield "padding in the square of the norm, all steps", *(
-        f"{100 * sum(run.seen['leftovers']) / np.square(run.seen['norm']).sum():.2f} %"
-        for run in (right, wrong))
-    yield "steps clipped", *(sum(norm > 0.3 for norm in run.seen["norm"]) for run in (right, wrong))
+        run.show(f"gradient norm of step {t}", f"{norms[t - 1]:.5f}")
+    run.show("padding in the square of the norm, all steps",
+             f"{100 * sum(run.seen['leftovers']) / np.square(norms).sum():.2f} %")
+    run.show("steps clipped", sum(norms > 0.3))
 
 
 @CounterExample(
     "05_zero2", 3, "--dtype fp32 --width 40 --layers 4 --steps 20 --accumulate 4",
     caught=("05_zero2 on 2 ranks", "the run equals the replay: several micro-batches"),
     steps=(1, 2, 10, 20))
-def last(wrong):
+def last(run, wrong):
     """ZeRO-2 keeps the last micro-batch only
 
     Each micro-batch is reduced into the shard. Written over instead of added, three of four are
     computed, sent and thrown away. What is left is a quarter as long, and Adam divides that out:
     the run learns, as one with a quarter of the samples would."""
-    run = Run(20, accumulate=4)
     adam = Adam(run.w.size)
     for g in run.gradients():
         shards = np.zeros((run.ranks.size, run.w.size // run.ranks.size), f32)
@@ -106,27 +90,20 @@ def last(wrong):
         gradient = np.concatenate(shards) / f32(len(g))
         run.seen["norm"].append(np.linalg.norm(gradient))
         run.w = run.ranks.all_gather(np.split(adam.update(run.w, gradient), run.ranks.size))
-    return run
-
-
-@last.shows
-def last(right, wrong):
-    yield "gradient norm of step 1", *(f"{run.seen['norm'][0]:.4f}" for run in (right, wrong))
-    yield "samples that count, a step", *(run.case.batch * run.ranks.size * count
-                                          for run, count in ((right, 4), (wrong, 1)))
+    run.show("gradient norm of step 1", f"{run.seen['norm'][0]:.4f}")
+    run.show("samples that count, a step", run.case.batch * run.ranks.size * (1 if wrong else 4))
 
 
 @CounterExample(
     "04_zero1", 3, "--dtype fp32 --width 40 --layers 4 --steps 20",
     caught=("04_zero1 on 2 ranks", "bytes and traffic equal the chapter's formulas"),
     steps=(1, 20))
-def allreduce(wrong):
+def allreduce(run, wrong):
     """ZeRO-1 by all-reduce
 
     Every rank receives all of the mean and updates its own part of it. Nothing is wrong with the
     numbers, so no test of numbers can see it; the gradients of the other parts were gathered for
     nobody. An all-reduce is 2, the all-gather of the weights 1, together 3 instead of 2."""
-    run = Run(20)
     adam = Adam(run.w.size)
     for (g,) in run.gradients():
         if wrong:
@@ -135,27 +112,20 @@ def allreduce(wrong):
             shards = run.ranks.reduce_scatter_mean(g)  # right
         updated = adam.update(run.w, np.concatenate(shards))  # each rank its own part
         run.w = run.ranks.all_gather(np.split(updated, run.ranks.size))
-    return run
-
-
-@allreduce.shows
-def allreduce(right, wrong):
-    unit = right.w.size * (right.ranks.size - 1) / right.ranks.size * right.steps
-    yield "in units of (N - 1)/N of all parameters", *(
-        f"{run.ranks.sent.max() / unit:.2f}" for run in (right, wrong))
+    unit = run.w.size * (run.ranks.size - 1) / run.ranks.size * run.steps
+    run.show("in units of (N - 1)/N of all parameters", f"{run.ranks.sent.max() / unit:.2f}")
 
 
 @CounterExample(
     "02_distributed_adam", 3, "--width 40 --layers 4 --steps 20 --accumulate 4",
     caught=("05_zero2 on 3 ranks", "the two families differ by no more than their bound"),
     steps=(1, 2, 3, 10, 20), sides=("02 to 04", "05 to 07"), decimals=8)
-def families(wrong):
+def families(run, wrong):
     """The two families part in the last bit
 
     Neither side is wrong. 02 to 04 add a rank's micro-batches first and then the ranks; 05 to 07
     have room for one layer only and must add the ranks first. Addition in fp32 is not
     associative: some sums differ in their last bits, and every later step starts from that."""
-    run = Run(20, accumulate=4)
     adam = Adam(run.w.size)
     for g in run.gradients():
         if wrong:
@@ -169,22 +139,22 @@ def families(wrong):
         run.w = run.ranks.all_gather(np.split(updated, run.ranks.size))
         run.seen["gradient"].append(gradient)
         run.seen["mean |g|"].append(abs(g).mean((0, 1)))
-    return run
+    if wrong:
+        differences(run.right, run)
 
 
-@families.shows
-def families(right, wrong):
+def differences(right, wrong):
     """The bound is that of notes/floating_point.md, for each element of a gradient."""
     apart = abs(right.seen["gradient"][0] - wrong.seen["gradient"][0])
     bound = 2 * (3 + 4) * 2.0**-24 * right.seen["mean |g|"][0]
-    yield "gradients of step 1 that differ", "", percent(apart[bound > 0] > 0)
-    yield "the largest difference, as a part of its bound", "", \
-        f"{(apart[bound > 0] / bound[bound > 0]).max():.2f}"
+    wrong.show("gradients of step 1 that differ", percent(apart[bound > 0] > 0))
+    wrong.show("the largest difference, as a part of its bound",
+               f"{(apart[bound > 0] / bound[bound > 0]).max():.2f}")
     first = np.flatnonzero(wrong.distance(right, 1))[0]
-    yield f"bits of the first weight that differs, number {first}", *(
-        f"0x{run.without_padding(run.weights[1])[first].view(np.uint32):08x}"
-        for run in (right, wrong))
+    for run in (right, wrong):
+        weight = run.without_padding(run.weights[1])[first].view(np.uint32)
+        run.show(f"bits of the first weight that differs, number {first}", f"0x{weight:08x}")
     for t in (1, 2, 20):
         apart = wrong.distance(right, t)
-        yield f"weights that differ after step {t}", "", percent(apart > 0)
-        yield "    their mean distance, in learning rates", "", f"{apart[apart > 0].mean():.1e}"
+        wrong.show(f"weights that differ after step {t}", percent(apart > 0))
+        wrong.show("    their mean distance, in learning rates", f"{apart[apart > 0].mean():.1e}")

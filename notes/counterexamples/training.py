@@ -84,13 +84,16 @@ class Adam:
 
 
 class Run:
-    """A training run: what is the same in the programs and in all counter-examples. `w` are the
-    weights, which a step replaces."""
+    """A training run by a program's options: what is the same in the programs and in all
+    counter-examples. `w` are the weights, which a step replaces."""
 
-    def __init__(self, steps, ranks=3, accumulate=1, dtype="fp32", width=40, layers=4, lr=0.002):
-        self.case = Case("text", width=width, layers=layers, accumulate=accumulate, lr=lr,
-                         ranks=ranks)
-        self.steps, self.lr = steps, lr
+    def __init__(self, ranks, options):
+        words = options.split()
+        given = dict(zip(words[::2], words[1::2]))
+        dtype, self.steps = given.get("--dtype", "fp32"), int(given["--steps"])
+        self.lr = float(given.get("--lr", 0.002))
+        self.case = Case("text", width=int(given["--width"]), layers=int(given["--layers"]),
+                         accumulate=int(given.get("--accumulate", 1)), lr=self.lr, ranks=ranks)
         self.ranks, self.stored = Ranks(ranks), STORED[dtype]
         self.loss_scale = 2.0**16 if dtype == "fp16" else 1.0
         parts = layer_slices(self.case, initial_parameters(self.case))
@@ -100,7 +103,12 @@ class Run:
                                  for part, size in zip(parts, self.sizes)])
         self.weights = [self.w.copy()]  # after each step; before the first
         self.losses = []
-        self.seen = defaultdict(list)  # what else a counter-example shows, by step
+        self.seen = defaultdict(list)  # what else a counter-example looks at, by step
+        self.shown = []  # (what, number) at its end
+        self.right = None  # of a wrong run: the right one
+
+    def show(self, what, number):
+        self.shown.append((what, number))
 
     def layers(self, vectors):
         """Each with its padding: views."""
@@ -173,9 +181,13 @@ class Run:
                         for run in (self, other))
         return abs(ours - theirs) / self.lr
 
+    def moved(self, step):
+        """By a step, each weight, in learning rates."""
+        return (self.weights[step] - self.weights[step - 1]) / self.lr
+
     def lengths(self, step):
-        """How far a step has moved each weight that it has moved, in learning rates."""
-        moved = abs(self.weights[step] - self.weights[step - 1]) / self.lr
+        """How far a step has moved each weight that it has moved."""
+        moved = abs(self.moved(step))
         return moved[moved > 0]
 
     def norm(self, by_layer):

@@ -2,6 +2,7 @@
 // build/plan: which chapter fits, on how many ranks, and what it sends. Options that a run has too
 // are read by the run's own command line.
 #include <CLI/CLI.hpp>
+#include <ranges>
 
 #include "memory/throw_if.hpp"
 #include "notes/plan/plan.hpp"
@@ -12,60 +13,44 @@
 namespace zero {
 namespace {
 constexpr ExitCode usage = ExitCode::usage;
-constexpr double most_parameters = 1e13;  // with these every count fits into 64 bits
 /// Has every option that a chapter can have.
 constexpr Chapter any{.name = "plan", .mixed_precision = true, .whole_layers = [](int prefetch) {
                         return WholeLayers(prefetch, 0);
                       }};
 
-const Units counts{{"", 1}, {"K", 1e3}, {"M", 1e6}, {"B", 1e9}, {"T", 1e12}};
-const Units plain{{"", 1}};
-
-/// The quantity that an option gives. Throws Error (usage).
-double amount(const char* option, const std::string& text, const Units& units, double least,
-              double most, const char* what) {
-  const std::optional<double> value = quantity(text, units, least, most);
-  throw_if(!value, usage, "{}: {} is not {}", option, text, what);
-  return *value;
-}
+std::string names(auto all) { return fmt::format("{}", fmt::join(all, ", ")); }
 
 struct CommandLine {
   CLI::App app{"plan: what each chapter holds and sends, and which one fits a card", "plan"};
-  std::map<std::string, std::string> run{};  // options that a run has, as given
-  std::string parameters, largest_layer, bytes, card, host, link, latency, bus, compute, chapter;
-  std::string convention = conventions[0].name;
+  std::map<std::string, std::string> said{};  // by option
   bool json = false;
 
-  CLI::Option* add(const char* name, std::string& value, const char* type, const char* help) {
-    return app.add_option(std::string("--") + name, value, help)->type_name(type);
-  }
-  CLI::Option* add_of_run(const char* name, const char* type, const char* help) {
-    return add(name, run[name], type, help);
-  }
-
   CommandLine() {
+    const auto add = [&](const std::string& option, const char* type, const char* help) {
+      app.add_option(option, said[option], help)->type_name(type);
+    };
     app.get_formatter()->column_width(32);
-    add("params", parameters, "COUNT", "parameters of any model, as 7.5e9 or 7.5B");
-    add("largest-layer", largest_layer, "COUNT", "its largest layer; else all are equal");
-    add_of_run("task", "text|toy|mlp", "or a model that the programs run");
-    add_of_run("layers", "NUMBER", "number of layers (32; of a task 8)");
-    add_of_run("width", "NUMBER", "of a task: inputs of a layer (256)");
-    add_of_run("batch", "NUMBER", "of a task: samples a micro-batch (32)");
-    add_of_run("data", "FILE", "of task text: what it reads");
-    add_of_run("ranks", "N", "without it: the fewest on which a chapter fits");
-    add_of_run("dtype", "fp32|bf16|fp16", "of parameters and gradients (bf16)");
-    add_of_run("accumulate", "A", "micro-batches a step (1)");
-    add_of_run("prefetch", "LAYERS", "gathered ahead: 0, 1 or 2 (1)");
-    add_of_run("device", "cpu|cuda", "for buffers (cuda; of a task what is here)");
-    add("card", card, "SIZE", "memory of a rank, as 80GB or 80GiB");
-    add("host", host, "SIZE", "of its host's that it may take (no end)");
-    add("link", link, "GBIT/S", "of every rank, for the time of a step");
-    add("latency", latency, "MICROSECONDS", "of a message on it (0)");
-    add("bus", bus, "GB/S", "between card and host, each way by turns");
-    add("compute", compute, "MILLISECONDS", "forward and backward of a step");
-    add("convention", convention, "NAME", "what a parameter costs (paper): see below");
-    add("bytes", bytes, "P,G,K", "or so many bytes, as 2,2,8: no master");
-    add("chapter", chapter, "NAME", "this chapter alone, as 05 or 05_zero2");
+    add("--params", "COUNT", "parameters of any model, as 7.5e9 or 7.5B");
+    add("--largest-layer", "COUNT", "its largest layer; else all are equal");
+    add("--task", "text|toy|mlp", "or a model that the programs run");
+    add("--layers", "NUMBER", "number of layers (32; of a task 8)");
+    add("--width", "NUMBER", "of a task: inputs of a layer (256)");
+    add("--batch", "NUMBER", "of a task: samples a micro-batch (32)");
+    add("--data", "FILE", "of task text: what it reads");
+    add("--ranks", "N", "without it: the fewest on which a chapter fits");
+    add("--dtype", "fp32|bf16|fp16", "of parameters and gradients (bf16)");
+    add("--accumulate", "A", "micro-batches a step (1)");
+    add("--prefetch", "LAYERS", "gathered ahead: 0, 1 or 2 (1)");
+    add("--device", "cpu|cuda", "for buffers (cuda; of a task what is here)");
+    add("--card", "SIZE", "memory of a rank, as 80GB or 80GiB");
+    add("--host", "SIZE", "of its host's that it may take (no end)");
+    add("--link", "GBIT/S", "of every rank, for the time of a step");
+    add("--latency", "MICROSECONDS", "of a message on it (0)");
+    add("--bus", "GB/S", "between card and host, each way by turns");
+    add("--compute", "MILLISECONDS", "forward and backward of a step");
+    add("--convention", "NAME", "what a parameter costs (paper): see below");
+    add("--bytes", "P,G,K", "or so many bytes, as 2,2,8: no master");
+    add("--chapter", "NAME", "this chapter alone, as 05 or 05_zero2");
     app.add_flag("--json", json, "everything as JSON, in exact integers");
     app.footer(
         "Bytes of a parameter, its gradient, its optimizer state, in 16 bit:\n"
@@ -78,7 +63,7 @@ struct CommandLine {
         "                           18/N + 4 M; it has none of ZeRO-1");
   }
 
-  bool given(const std::string& option) const { return app.count(option) > 0; }
+  bool given(const char* option) const { return app.count(option) > 0; }
 
   /// Refuses what makes no sense beside other options. Throws Error (usage).
   void check_together() const {
@@ -86,29 +71,27 @@ struct CommandLine {
              "say --params, as 7.5e9, or --task for a model that the programs run");
     throw_if(!given("--card") && !given("--ranks"), usage,
              "say --ranks, or --card for the fewest on which a chapter fits");
-    throw_if(given("--host") && !given("--card"), usage, "--host needs --card");
-    const bool task = given("--task");
-    for (const char* option : {"--largest-layer", "--convention", "--bytes"}) {
-      throw_if(task && given(option), usage, "{} is about --params, not --task", option);
-    }
-    for (const char* option : {"--width", "--batch", "--data"}) {
-      throw_if(!task && given(option), usage, "{} is about --task, not --params", option);
-    }
-    for (const char* option : {"--latency", "--compute"}) {
-      throw_if(given(option) && !given("--link"), usage, "{} needs --link", option);
-    }
-    for (const char* option : {"--convention", "--dtype"}) {
-      throw_if(given("--bytes") && given(option), usage, "--bytes says what {} would", option);
-    }
+    const auto refuse = [&](bool where, std::initializer_list<const char*> options, auto why) {
+      for (const char* option : options) {
+        throw_if(where && given(option), usage, "{}", fmt::format(fmt::runtime(why), option));
+      }
+    };
+    refuse(!given("--card"), {"--host"}, "{} needs --card");
+    refuse(given("--task"), {"--largest-layer", "--convention", "--bytes"},
+           "{} is about --params, not --task");
+    refuse(!given("--task"), {"--width", "--batch", "--data"}, "{} is about --task, not --params");
+    refuse(!given("--link"), {"--latency", "--compute"}, "{} needs --link");
+    refuse(given("--bytes"), {"--convention", "--dtype"}, "--bytes says what {} would");
   }
 
   /// The options of a run, by its own rules. Throws Error (usage).
   Options options() const {
     std::vector<std::string> words{"plan", "--plan"};
-    for (const auto& [name, value] : run) {
-      if (given("--" + name)) words.insert(words.end(), {"--" + name, value});
+    for (const char* option : {"--task", "--layers", "--width", "--batch", "--data", "--ranks",
+                               "--dtype", "--accumulate", "--prefetch", "--device"}) {
+      if (given(option)) words.insert(words.end(), {option, said.at(option)});
     }
-    if (!parameters.empty() && !given("--layers")) words.insert(words.end(), {"--layers", "32"});
+    if (given("--params") && !given("--layers")) words.insert(words.end(), {"--layers", "32"});
     std::vector<char*> argv;
     for (std::string& word : words) argv.push_back(word.data());
     argv.push_back(nullptr);
@@ -120,74 +103,75 @@ struct CommandLine {
 
   /// --bytes or --convention, the dtype of it where --bytes says it.
   Convention costs(Options& options) const {
-    if (!bytes.empty()) {
+    if (const std::string& bytes = said.at("--bytes"); !bytes.empty()) {
       int p = 0, g = 0, k = 0, end = 0;
       const int read = std::sscanf(bytes.c_str(), "%1d,%1d,%2d%n", &p, &g, &k, &end);
       throw_if(read != 3 || end != std::ssize(bytes) || (p != 2 && p != 4) || k < 0 || k > 16,
                usage, "--bytes: {} is not P,G,K with P 2 or 4, G below 10 and K up to 16", bytes);
       options.dtype = p == 2 ? Dtype::bf16 : Dtype::fp32;
-      return {"--bytes", {g, k}};
+      return {"--bytes", Costs{g, k}};
     }
-    const auto* found = std::ranges::find(conventions, convention, &Convention::name);
-    std::string names;
-    for (const Convention& known : conventions)
-      names += std::string(names.empty() ? "" : ", ") + known.name;
-    throw_if(found == std::end(conventions), usage, "--convention: {} is none of {}", convention,
-             names);
-    if (is_mixed(options.dtype)) return *found;
-    throw_if(found != conventions, usage, "--convention {} is about 16 bit, not --dtype fp32",
-             convention);
-    return {found->name, costs_of(options.dtype), {}, bytes_of(Dtype::fp32)};
+    const std::string name = given("--convention") ? said.at("--convention") : conventions[0].name;
+    const auto* found = std::ranges::find(conventions, name, &Convention::name);
+    throw_if(found == std::end(conventions), usage, "--convention: {} is none of {}", name,
+             names(conventions | std::views::transform(&Convention::name)));
+    throw_if(found != conventions && !is_mixed(options.dtype), usage,
+             "--convention {} is about 16 bit, not --dtype fp32", name);
+    return *found;
+  }
+
+  /// The quantity that an option gives, 0 where it is not given. Throws Error (usage).
+  double amount(const char* option, const Units& units, double least, double most,
+                const char* what) const {
+    const std::string& text = said.at(option);
+    if (text.empty()) return 0;
+    const std::optional<double> value = quantity(text, units, least, most);
+    throw_if(!value, usage, "{}: {} is not {}", option, text, what);
+    return *value;
+  }
+  std::int64_t whole(const char* option) const {
+    const double value = amount(option, {{"", 1}, {"K", 1e3}, {"M", 1e6}, {"B", 1e9}, {"T", 1e12}},
+                                1, 1e13, "a number from 1 to 1e13, as 7.5e9 or 7.5B");
+    throw_if(value != std::floor(value), usage, "{}: {} is no whole number", option,
+             said.at(option));
+    return static_cast<std::int64_t>(value);
+  }
+  std::int64_t size(const char* option) const {
+    return std::llround(
+        amount(option, byte_units, 1e6, 1e15, "a size from 1MB to 1000TB, as 80GB or 80GiB"));
+  }
+  double number(const char* option, double least) const {
+    return amount(option, {{"", 1}}, least, 1e9, "a number that a link can have");
   }
 
   Question question() const {
     check_together();
     Question question{.options = options()};
-    Options& options = question.options;
-    question.convention = costs(options);
-    const char* count = "a number from 1 to 1e13, as 7.5e9 or 7.5B";
-    if (!parameters.empty()) {
-      const auto read = [&](const char* option, const std::string& text) {
-        const double value = amount(option, text, counts, 1, most_parameters, count);
-        throw_if(value != std::floor(value), usage, "{}: {} is no whole number", option, text);
-        return static_cast<std::int64_t>(value);
-      };
-      question.parameters = read("--params", parameters);
-      if (!largest_layer.empty()) question.largest_layer = read("--largest-layer", largest_layer);
-    }
-    const bool gpu = !parameters.empty() || visible_gpus().count > 0;
-    question.device = options.device.value_or(gpu ? Device::cuda : Device::cpu);
-    const auto size = [](const char* option, const std::string& text) {
-      return std::llround(amount(option, text, byte_units, 1e6, 1e15,
-                                 "a size from 1MB to 1000TB, as 80GB or 80GiB"));
-    };
-    if (!card.empty()) question.card = size("--card", card);
-    if (!host.empty()) question.host = size("--host", host);
-    const auto number = [](const char* option, const std::string& text, double least) {
-      return amount(option, text, plain, least, 1e9, "a number that a link can have");
-    };
-    if (!link.empty()) {
-      question.link =
-          Link{number("--link", link, 1e-3), latency.empty() ? 0 : number("--latency", latency, 0)};
-    }
-    if (!bus.empty()) question.bus = number("--bus", bus, 1e-3);
-    if (!compute.empty()) question.compute_ms = number("--compute", compute, 0);
+    question.convention = costs(question.options);
+    question.parameters = whole("--params");
+    question.largest_layer = whole("--largest-layer");
+    const bool gpu = question.parameters > 0 || visible_gpus().count > 0;
+    question.device = question.options.device.value_or(gpu ? Device::cuda : Device::cpu);
+    question.card = size("--card");
+    question.host = size("--host");
+    if (given("--link")) question.link = {number("--link", 1e-3), number("--latency", 0)};
+    question.bus = number("--bus", 1e-3);
+    question.compute_ms = number("--compute", 0);
     return question;
   }
 
   std::vector<const Chapter*> chapters(const Options& options) const {
+    const std::string& asked = said.at("--chapter");
     std::vector<const Chapter*> chosen;
-    std::string names;
-    for (const Chapter* card : chapters_on_ranks()) {
-      names += std::string(names.empty() ? "" : ", ") + card->name;
-      const std::string name = card->name;
-      const std::string number = (chapter.size() == 1 ? "0" : "") + chapter;
-      if (chapter.empty() || chapter == name || number + "_" == name.substr(0, 3))
-        chosen.push_back(card);
+    for (const Chapter* chapter : chapters_on_ranks()) {
+      const std::string name = chapter->name, number = (asked.size() == 1 ? "0" : "") + asked;
+      if (asked.empty() || asked == name || number + "_" == name.substr(0, 3))
+        chosen.push_back(chapter);
     }
-    throw_if(chosen.empty(), usage, "--chapter: {} is none of {}", chapter, names);
+    throw_if(chosen.empty(), usage, "--chapter: {} is none of {}", asked,
+             names(chapters_on_ranks() | std::views::transform(&Chapter::name)));
     throw_if(chosen.size() == 1 && !chosen[0]->mixed_precision && is_mixed(options.dtype), usage,
-             "{} has no --dtype {}: say --dtype fp32", chapter, name_of(options.dtype));
+             "{} has no --dtype {}: say --dtype fp32", asked, name_of(options.dtype));
     return chosen;
   }
 };
@@ -205,12 +189,7 @@ int answer(int argc, char** argv) {
   }
   const Question question = line.question();
   const int ranks = line.given("--ranks") ? question.options.ranks : 0;
-  const Plan plan = make_plan(question, line.chapters(question.options), ranks);
-  if (line.json) {
-    fmt::print("{}\n", json_of(plan));
-  } else {
-    print_plan(plan);
-  }
+  print_plan(question, line.chapters(question.options), ranks, line.json);
   flush_output();
   return 0;
 }

@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: MIT
+// The numbers of a plan.
 #include "notes/plan/plan.hpp"
 
 #include <cmath>
 #include <limits>
+#include <nlohmann/json.hpp>
 
 #include "memory/throw_if.hpp"
 #include "train/mlp.hpp"
 
 namespace zero {
 namespace {
+using Bytes = Prediction::Bytes;
+using Milliseconds = std::chrono::duration<double, std::milli>;
+
 /// "a + b/N" and the like: a constant and a multiple of something, without what is 0.
 std::string sum_of(double constant, double multiple, const char* of) {
   const std::string first = constant != 0 ? fmt::format("{:g}", constant) : "";
@@ -18,17 +23,12 @@ std::string sum_of(double constant, double multiple, const char* of) {
   return first.empty() ? second : first + " + " + second;
 }
 
-std::string linear_in_micro_batches(const Chapter& chapter, auto figure) {
-  const double one = figure(chapter.elements_sent(1)), two = figure(chapter.elements_sent(2));
-  return sum_of(2 * one - two, two - one, "A");
-}
-
 /// Bytes on one of so many ranks of the state of `parameters` parameters.
 double state_of(const Question& question, const Chapter& chapter, double parameters, double ranks,
                 Place place = Place::device) {
   if (place == Place::host && !chapter.offloads()) return 0;
   const auto bytes = place == Place::host ? chapter.offload.bytes : chapter.state_bytes;
-  const Costs costs = question.convention.costs_in(chapter);
+  const Costs costs = question.convention.costs_in(chapter, question.options.dtype);
   return bytes(parameters * static_cast<double>(bytes_of(question.options.dtype)),
                parameters * static_cast<double>(costs.grads),
                parameters * static_cast<double>(costs.optimizer), ranks);
@@ -40,10 +40,88 @@ bool has(const Question& question, auto on_device, auto on_host) {
          (question.host == 0 || on_host <= static_cast<decltype(on_host)>(question.host));
 }
 
-/// What a rank takes.
-std::string taken(std::int64_t on_device, std::int64_t on_host) {
-  const std::string host = on_host > 0 ? " and " + sized(on_host) + " on its host" : "";
-  return fmt::format("{} a rank{}", sized(on_device), host);
+/// Of one step's collectives on the link, one after the other: each layer by itself, as often as
+/// the factor says; the update's begin with the sums.
+Milliseconds time_of(const Prediction& on, Phase phase, const Question& question,
+                     const Layout& layout) {
+  std::chrono::duration<double> all_layers{}, sums{};
+  for (int l = 0; l < layout.layers(); ++l) {
+    all_layers +=
+        question.link->time(bytes_of(question.options.dtype) * layout.layer_size(l), on.ranks);
+  }
+  const std::int64_t two = 2 * sizeof(double);
+  if (phase == Phase::update) sums = question.link->time(two * on.ranks, on.ranks);
+  return sums + on.factors[static_cast<int>(phase)] * all_layers;
+}
+
+/// One chapter's answers.
+Json answers(const Question& question, const Chapter& chapter, int ranks) {
+  const Layout layout = layout_of(question, ranks);
+  const Prediction on = plan(question, chapter, ranks);
+  const Dtype dtype = question.options.dtype;
+  const Costs costs = question.convention.costs_in(chapter, dtype);
+  const std::int64_t w = bytes_of(dtype);
+  Chapter on_device_alone = chapter;  // a master apart is a price of offloading, not saved state
+  on_device_alone.offload = {};
+  const Costs unshared = question.convention.costs_in(on_device_alone, dtype);
+  const auto all = static_cast<double>(w + unshared.grads + unshared.optimizer);
+  const std::int64_t on_device = on.sum(&Bytes::peak), on_host = on.sum(&Bytes::peak, Place::host);
+  std::int64_t elements = 0;
+  for (const Phase phase : step_phases) elements += on.sent(phase, {});
+  Json json{{"name", chapter.name},
+            {"bytes_a_parameter", {w, costs.grads, costs.optimizer}},
+            {"state_formula", state_formula(question, chapter)},
+            {"state_saved", 1 - state_of(question, chapter, 1, ranks) / all},
+            {"resident", on.sum(&Bytes::resident)},
+            {"reserved", on_device},
+            {"reserved_by_all_ranks", ranks * on_device},
+            {"host_formula", state_formula(question, chapter, Place::host)},
+            {"on_host", on_host},
+            {"on_host_by_all_ranks", ranks * on_host},
+            {"sent_formula", sent_formula(chapter)},
+            {"sent_elements", elements},
+            {"sent_bytes", w * elements},
+            {"padding_sent_by_all_ranks", on.padding_sent({})},
+            {"scalars_sent", on.scalars_sent({})}};
+  for (int k = 0; k < kind_count; ++k) {
+    const char* kind = name_of(static_cast<Kind>(k));
+    json["kinds"][kind] = {{"resident", on.bytes[k].resident}, {"peak", on.bytes[k].peak}};
+    if (on.on_host[k].peak > 0) json["host_kinds"][kind] = on.on_host[k].peak;
+  }
+  std::int64_t copied = 0;
+  for (const Direction direction : {Direction::down, Direction::up}) {
+    json["copied"][name_of(direction)] = on.copied(direction, {});
+    copied += on.copied(direction, {});
+  }
+  const double copies = question.bus > 0 ? static_cast<double>(copied) / question.bus / 1e6 : 0;
+  if (question.bus > 0) json["copies_ms"] = copies;
+  Milliseconds communication{};
+  for (const Phase phase : step_phases) {
+    const auto factor = static_cast<std::int64_t>(on.factors[static_cast<int>(phase)]);
+    Json& row = json["phases"][name_of(phase)];
+    row = {{"formula", sent_formula(chapter, {&phase, 1})},
+           {"elements", on.sent(phase, {})},
+           {"collectives", factor * layout.layers()}};
+    if (!question.link) continue;
+    const Milliseconds time = time_of(on, phase, question, layout);
+    row["ms"] = time.count();
+    communication += time;
+  }
+  if (question.link) {
+    const double messages = communication.count(), compute = question.compute_ms;
+    // Where layers are gathered ahead, the last reduce-scatter alone has no computation beside it:
+    // layer 0's. (The first gather may pass beside the update of the other layers;
+    // notes/streams.md)
+    const bool ahead = chapter.prefetch() && question.options.prefetch > 0;
+    const Milliseconds last = question.link->time(w * layout.layer_size(0), ranks);
+    const double alone = ahead ? last.count() : messages;
+    json["communication_ms"] = messages;
+    json["step_ms"] = {// without Adam
+                       {"at_most", messages + compute + copies},
+                       {"at_best", std::max(alone + std::max(messages - alone, compute), copies)}};
+  }
+  if (question.card > 0) json["fits"] = has(question, on_device, on_host);
+  return json;
 }
 }  // namespace
 
@@ -68,47 +146,55 @@ Layout layout_of(const Question& question, int ranks) {
 
 Prediction plan(const Question& question, const Chapter& chapter, int ranks) {
   const Layout layout = layout_of(question, ranks);
-  if (question.parameters == 0) {
-    return predict(chapter, question.options, question.device, layout);
-  }
-  Prediction plan = predict_state(chapter, question.options, question.convention.costs_in(chapter),
-                                  question.device, layout);
-  if (const auto& gathering = question.convention.gathering) {
-    for (Prediction::Bytes& kind : plan.bytes) kind.peak = kind.resident;
-    const std::int64_t borrowed = gathering->borrowed * layout.largest_layer();
+  const Options& options = question.options;
+  if (question.parameters == 0) return predict(chapter, options, question.device, layout);
+  Prediction plan = predict_state(chapter, options, question.device, layout);
+  if (!question.convention.costs) return plan;
+  // The convention's bytes in the place of the programs', of which all here are multiples.
+  const Costs costs = question.convention.costs_in(chapter, options.dtype);
+  const std::int64_t w = bytes_of(options.dtype), k = optimizer_bytes(chapter, options.dtype);
+  const auto recount = [](Bytes& of, std::int64_t from, std::int64_t to) {
+    of = {of.resident / from * to, of.peak / from * to};
+  };
+  recount(plan.bytes[static_cast<int>(Kind::gradients)], w, costs.grads);
+  recount(plan.bytes[static_cast<int>(Kind::optimizer)], k, costs.optimizer);
+  recount(plan.on_host[static_cast<int>(Kind::communication)], w, costs.grads);
+  recount(plan.on_host[static_cast<int>(Kind::optimizer)], k, costs.optimizer);
+  plan.copies[static_cast<int>(Direction::down)] = chapter.offload.copied.down * costs.grads;
+  if (question.convention.gathering) {
+    for (Bytes& kind : plan.bytes) kind.peak = kind.resident;
+    const std::int64_t borrowed = borrowed_by_gathering * layout.largest_layer();
     if (chapter.prefetch()) plan.bytes[static_cast<int>(Kind::parameters)].peak += borrowed;
   }
   return plan;
 }
 
-Fit fit(const Question& question, const Chapter& chapter) {
-  Fit fit;
-  const auto parameters = static_cast<double>(layout_of(question, 1).parameters());
-  for (int ranks = 1; ranks <= most_ranks && !fit.formula; ++ranks) {
-    const auto state = [&](Place place) {
-      return state_of(question, chapter, parameters, ranks, place);
-    };
-    if (has(question, state(Place::device), state(Place::host))) fit.formula = ranks;
-  }
-  std::int64_t before = 0;
-  for (int ranks = 1; ranks <= most_ranks && !fit.reserved; ++ranks) {
-    const Prediction on = plan(question, chapter, ranks);
-    const std::int64_t bytes = on.sum(&Prediction::Bytes::peak);
-    const std::int64_t on_host = on.sum(&Prediction::Bytes::peak, Place::host);
-    if (has(question, bytes, on_host)) {
-      fit.reserved = ranks;
-      fit.bytes = bytes;
-      fit.on_host = on_host;
-      fit.on_one_less = before;
+Json fit(const Question& question, const Chapter& chapter) {
+  const auto fewest = [&](auto bytes) -> Json {
+    for (int ranks = 1; ranks <= most_ranks; ++ranks) {
+      if (has(question, bytes(ranks, Place::device), bytes(ranks, Place::host))) return ranks;
     }
-    before = bytes;
-  }
+    return {};
+  };
+  const auto parameters = static_cast<double>(layout_of(question, 1).parameters());
+  const Json by_formula = fewest([&](int ranks, Place place) {
+    return state_of(question, chapter, parameters, ranks, place);
+  });
+  const auto bytes = [&](int ranks, Place place) {
+    return ranks > 0 ? plan(question, chapter, ranks).sum(&Bytes::peak, place) : 0;
+  };
+  const Json by_all = fewest(bytes);
+  const int ranks = by_all.is_null() ? 0 : by_all.get<int>();
   const Prediction many = plan(question, chapter, most_ranks);
   const auto all = static_cast<double>(many.padded);
   const double shared = state_of(question, chapter, all, most_ranks) -
                         state_of(question, chapter, all, std::numeric_limits<double>::infinity());
-  fit.on_every_rank = many.sum(&Prediction::Bytes::peak) - static_cast<std::int64_t>(shared);
-  return fit;
+  return {{"fewest_ranks", by_all},
+          {"fewest_ranks_by_formula", by_formula},
+          {"reserved_then", bytes(ranks, Place::device)},
+          {"on_host_then", bytes(ranks, Place::host)},
+          {"reserved_on_one_less", bytes(ranks - 1, Place::device)},
+          {"on_every_rank", many.sum(&Bytes::peak) - static_cast<std::int64_t>(shared)}};
 }
 
 std::string state_formula(const Question& question, const Chapter& chapter, Place place) {
@@ -118,168 +204,57 @@ std::string state_formula(const Question& question, const Chapter& chapter, Plac
   return sum_of(whole, shared, "/N");
 }
 
-std::string sent_formula(const Chapter& chapter, Phase phase) {
-  return linear_in_micro_batches(
-      chapter, [&](const Traffic& traffic) { return by_phase(traffic)[static_cast<int>(phase)]; });
+std::string sent_formula(const Chapter& chapter, std::span<const Phase> phases) {
+  const auto sent = [&](double micro_batches) {
+    const auto factors = by_phase(chapter.elements_sent(micro_batches));
+    double sum = 0;
+    for (const Phase phase : phases) sum += factors[static_cast<int>(phase)];
+    return sum;
+  };
+  return sum_of(2 * sent(1) - sent(2), sent(2) - sent(1), "A");
 }
 
-std::string sent_formula(const Chapter& chapter) {
-  return linear_in_micro_batches(chapter, [](const Traffic& traffic) {
-    return traffic.forward + traffic.backward + traffic.update;
-  });
-}
-
-bool Column::fits(const Question& question) const {
-  return has(question, reserved(), reserved(Place::host));
-}
-
-double Column::saved(const Question& question) const {
-  // A master of its own is a price of offloading, no state that it saves.
-  Chapter all_on_device = *chapter;
-  all_on_device.offload = {};
-  const Costs costs = question.convention.costs_in(all_on_device);
-  const auto all =
-      static_cast<double>(bytes_of(question.options.dtype) + costs.grads + costs.optimizer);
-  return 1 - state_of(question, *chapter, 1, static_cast<double>(prediction.ranks)) / all;
-}
-
-std::int64_t Column::elements() const {
-  std::int64_t elements = 0;
-  for (const Phase phase : step_phases) elements += prediction.sent(phase, {});
-  return elements;
-}
-
-double Column::communication_ms(const Question& question) const {
-  const Layout layout = layout_of(question, static_cast<int>(prediction.ranks));
-  std::chrono::duration<double, std::milli> all{};
-  for (const Phase phase : step_phases) all += prediction.time(phase, layout, *question.link);
-  return all.count();
-}
-
-double Column::copies_ms(const Question& question) const {
-  if (question.bus == 0) return 0;
-  const std::int64_t bytes =
-      prediction.copied(Direction::down, {}) + prediction.copied(Direction::up, {});
-  return static_cast<double>(bytes) / question.bus / 1e6;
-}
-
-double Column::most_step_ms(const Question& question) const {
-  return communication_ms(question) + question.compute_ms + copies_ms(question);
-}
-
-double Column::least_step_ms(const Question& question) const {
-  const double communication = communication_ms(question), copies = copies_ms(question);
-  if (!chapter->prefetch() || question.options.prefetch == 0) {
-    return std::max(communication + question.compute_ms, copies);
-  }
-  // The last reduce-scatter, layer 0's, has nothing after it. (The first gather may pass beside the
-  // update of the other layers; notes/streams.md)
-  const Layout layout = layout_of(question, static_cast<int>(prediction.ranks));
-  const std::chrono::duration<double, std::milli> last =
-      question.link->time(prediction.element * layout.layer_size(0), prediction.ranks);
-  const double end = last.count();
-  return std::max(end + std::max(communication - end, question.compute_ms), copies);
-}
-
-Plan make_plan(const Question& question, std::span<const Chapter* const> chapters, int ranks) {
-  Plan made{.question = question, .ranks = ranks, .ranks_found = ranks == 0};
+Json make_plan(const Question& question, std::span<const Chapter* const> chapters, int ranks) {
+  const bool found = ranks == 0;
+  if (found) ranks = most_ranks;
+  std::vector<std::pair<const Chapter*, Json>> columns;  // and what fits the card
   for (const Chapter* chapter : chapters) {
     if (!chapter->mixed_precision && is_mixed(question.options.dtype)) continue;
-    Column& column = made.columns.emplace_back(Column{.chapter = chapter});
-    if (question.card > 0) column.fit = fit(question, *chapter);
-    column.state = state_formula(question, *chapter);
-    column.on_host = state_formula(question, *chapter, Place::host);
-    column.sent = sent_formula(*chapter);
-  }
-  if (ranks == 0) {
-    made.ranks = most_ranks;
-    for (const Column& column : made.columns) {
-      made.ranks = std::min(made.ranks, column.fit->reserved.value_or(most_ranks));
+    Json& fits = columns.emplace_back(chapter, Json::object()).second;
+    if (question.card > 0) fits = fit(question, *chapter);
+    if (found && !fits["fewest_ranks"].is_null()) {
+      ranks = std::min<int>(ranks, fits["fewest_ranks"]);
     }
   }
-  for (Column& column : made.columns)
-    column.prediction = plan(question, *column.chapter, made.ranks);
-  return made;
-}
-
-std::string advice(const Plan& plan) {
-  const std::int64_t card = plan.question.card;
-  const Column& first = plan.columns.front();
-  const Column* fitting = nullptr;
-  const Column* before = nullptr;  // the chapter before it, which does not fit
-  const Column* next = nullptr;  // that fits on the fewest ranks, where none fits on these
-  const Column* least = &first;  // that leaves least on every rank
-  for (const Column& column : plan.columns) {
-    if (!fitting && column.fits(plan.question)) fitting = &column;
-    if (!fitting) before = &column;
-    const auto needs = [](const Column* of) { return of->fit->reserved.value_or(most_ranks + 1); };
-    if (column.fit->reserved && (!next || needs(&column) < needs(next))) next = &column;
-    if (column.fit->on_every_rank < least->fit->on_every_rank) least = &column;
+  const Layout layout = layout_of(question, ranks);
+  Json json{{"parameters", layout.parameters()},
+            {"padded_parameters", layout.full_size()},
+            {"layers", layout.layers()},
+            {"largest_layer", layout.largest_layer()},
+            {"ranks", ranks},
+            {"ranks_found", found},
+            {"dtype", name_of(question.options.dtype)},
+            {"device", name_of(question.device)},
+            {"accumulate", question.options.accumulate},
+            {"prefetch", question.options.prefetch},
+            {"convention", question.convention.name},
+            {"chapters", Json::array()}};
+  for (const auto& [chapter, fits] : columns) {
+    Json column = answers(question, *chapter, ranks);
+    column.update(fits);
+    json["chapters"].push_back(column);
   }
-  std::string text;
-  const std::string ranks = counted(plan.ranks, "rank");
-  if (fitting) {
-    text =
-        fmt::format("Take {} on {} of {}: {}", fitting->chapter->name, ranks, room(plan.question),
-                    taken(fitting->reserved(), fitting->reserved(Place::host)));
-    if (before) {
-      text += fmt::format("; {} would need {}", before->chapter->name, sized(before->reserved()));
-      const auto& more = before->fit->reserved;
-      if (fitting->chapter->offloads() && more)
-        text += fmt::format(", or {}", counted(*more, "rank"));
-    } else if (plan.columns.size() > 1) {
-      text += ", and no chapter sends less";
-    }
-    text += ".";
-  } else if (next) {
-    text =
-        fmt::format("None fits on {} of {}: take {} on {} or more, {}.", ranks, room(plan.question),
-                    next->chapter->name, counted(*next->fit->reserved, "rank"),
-                    taken(next->fit->bytes, next->fit->on_host));
-  } else if (least->fit->on_every_rank > card) {
-    text = fmt::format(
-        "None fits in {}, on however many ranks: even {} keeps {} on every rank; take larger cards "
-        "or {}.",
-        room(plan.question), least->chapter->name, sized(least->fit->on_every_rank),
-        least->chapter->prefetch() ? "smaller layers" : "a later chapter");
-  } else {
-    text = fmt::format("None fits in {} on up to {}: take larger cards or smaller layers.",
-                       room(plan.question), counted(most_ranks, "rank"));
+  if (question.card > 0) {
+    json["card"] = question.card;
+    json["host"] = question.host > 0 ? Json(question.host) : Json();
+    json["advice"] = advice(json);
   }
-  std::string dearer;
-  for (const Column& column : plan.columns) {
-    if (plan.question.options.accumulate == 1 || column.elements() <= first.elements()) continue;
-    const auto times =
-        static_cast<double>(column.elements()) / static_cast<double>(first.elements());
-    dearer += dearer.empty() ? fmt::format("{} sends", column.chapter->name)
-                             : fmt::format(", {}", column.chapter->name);
-    dearer += fmt::format(" {:.4g} times", times);
+  if (question.link) {
+    json["link"] = {{"gbit_per_s", question.link->gbit_per_s},
+                    {"latency_us", question.link->latency_us}};
+    json["compute_ms"] = question.compute_ms;
   }
-  if (!dearer.empty()) {
-    text += fmt::format(" With {} micro-batches a step {} what {} does.",
-                        plan.question.options.accumulate, dearer, first.chapter->name);
-  }
-  return text;
-}
-
-std::string room(const Question& question) {
-  const std::string host = question.host > 0 ? " and " + sized(question.host) + " of host" : "";
-  return sized(question.card) + host;
-}
-
-Unit unit_for(std::int64_t bytes, double below) {
-  const Unit units[] = {{1e3, "kB"}, {1e6, "MB"}, {1e9, "GB"}, {1e12, "TB"}};
-  const Unit* unit = units;
-  while (static_cast<double>(bytes) >= below * unit->size && unit != std::end(units) - 1) ++unit;
-  return *unit;
-}
-
-std::string in_unit(std::int64_t bytes, const Unit& unit) {
-  return fmt::format("{:.2f}", static_cast<double>(bytes) / unit.size);
-}
-
-std::string sized(std::int64_t bytes) {
-  const Unit unit = unit_for(bytes, 1e3);
-  return fmt::format("{} {}", in_unit(bytes, unit), unit.name);
+  if (question.bus > 0) json["bus_gb_per_s"] = question.bus;
+  return json;
 }
 }  // namespace zero

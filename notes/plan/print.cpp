@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A plan in columns, for a reader, and in JSON, for a script.
+// A plan in columns and in words.
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "notes/plan/plan.hpp"
@@ -7,6 +8,47 @@
 namespace zero {
 namespace {
 constexpr int page = 80, label = 24;
+
+/// Decimal units of bytes.
+struct Unit {
+  double size;
+  const char* name;
+};
+
+/// The smallest in which so many are fewer than `below`, of kB to TB.
+Unit unit_for(std::int64_t bytes, double below) {
+  const Unit units[] = {{1e3, "kB"}, {1e6, "MB"}, {1e9, "GB"}, {1e12, "TB"}};
+  const Unit* unit = units;
+  while (static_cast<double>(bytes) >= below * unit->size && unit != std::end(units) - 1) ++unit;
+  return *unit;
+}
+
+/// GB while they fit into a column, so that what is sharded stays readable beside what is not.
+Unit table_unit(std::int64_t largest) {
+  return unit_for(largest < 1e16 ? std::min<std::int64_t>(largest, 1e12) : largest, 1e4);
+}
+
+std::string in_unit(double bytes, double size) { return fmt::format("{:.2f}", bytes / size); }
+
+/// "12.34 GB".
+std::string sized(std::int64_t bytes) {
+  const Unit unit = unit_for(bytes, 1e3);
+  return in_unit(static_cast<double>(bytes), unit.size) + " " + unit.name;
+}
+
+/// What a rank takes.
+std::string taken(std::int64_t on_device, std::int64_t on_host) {
+  const std::string host = on_host > 0 ? " and " + sized(on_host) + " on its host" : "";
+  return fmt::format("{} a rank{}", sized(on_device), host);
+}
+
+/// What a rank has, as a user names it: "80.00 GB and 256.00 GB of host".
+std::string room(const Json& plan) {
+  const Json& host = plan["host"];
+  return sized(plan["card"]) + (host.is_null() ? "" : " and " + sized(host) + " of host");
+}
+
+bool offloads(const Json& column) { return column["copied"]["up"] > 0; }
 
 /// Breaks a text into lines of at most `page` columns, between words.
 void print_wrapped(const std::string& text) {
@@ -19,326 +61,257 @@ void print_wrapped(const std::string& text) {
   fmt::print("{}\n", text.substr(at));
 }
 
-/// Columns of equal figures are printed once.
-bool alike(const Column& a, const Column& b) {
-  const auto bytes = [](const Prediction::Bytes& kind) {
-    return std::pair(kind.resident, kind.peak);
+/// A chapter's answers as they are printed: some for others, some in words.
+Json printed(const Json& chapter, const Json& plan) {
+  Json column = chapter;
+  for (const auto& [kind, bytes] : chapter["kinds"].items()) {
+    const std::int64_t held = bytes["resident"], peak = bytes["peak"];
+    column["held"][kind] = held;
+    column["borrowed"][kind] = peak - held;
+  }
+  column["state_saved"] = fmt::format("{:.1f} %", 100 * chapter["state_saved"].get<double>());
+  std::int64_t collectives = 0;
+  for (const Json& phase : chapter["phases"]) collectives += phase["collectives"].get<int>();
+  column["collectives"] = fmt::to_string(collectives);
+  if (!plan.contains("card")) return column;
+  const auto in_words = [&](const char* key, const std::string& none) {
+    Json& ranks = column[key];
+    ranks = ranks.is_null() ? none : grouped(ranks);
   };
-  const bool same_bytes =
-      std::ranges::equal(a.prediction.bytes, b.prediction.bytes, {}, bytes, bytes);
-  return same_bytes && a.prediction.factors == b.prediction.factors && a.state == b.state &&
-         a.sent == b.sent;
+  const bool never = column["on_every_rank"] > plan["card"];
+  in_words("fewest_ranks", never ? "none" : fmt::format("> {}", most_ranks));
+  in_words("fewest_ranks_by_formula", "-");
+  for (const char* key : {"reserved_then", "on_host_then", "reserved_on_one_less"}) {
+    if (column[key] == 0) column[key] = "-";
+  }
+  return column;
 }
 
-/// GB while they fit into a column, so that what is sharded stays readable beside what is not.
-Unit table_unit(std::int64_t largest) {
-  return unit_for(largest < 1e16 ? std::min<std::int64_t>(largest, 1e12) : largest, 1e4);
-}
-
-struct Table {
-  explicit Table(const Plan& plan) : plan(plan) {
-    for (const Column& column : plan.columns) {
-      const std::string number = std::string(column.chapter->name).substr(0, 2);
-      if (!columns.empty() && alike(*columns.back(), column)) {
-        numbers.back() += "/" + number;
-      } else {
-        columns.push_back(&column);
-        numbers.push_back(number);
+class Table {
+ public:
+  explicit Table(const Json& plan) {
+    Json last;
+    for (Json chapter : plan["chapters"]) {
+      const std::string name = chapter["name"], state = chapter["state_formula"];
+      chapter.erase("name");
+      if (chapter == last) {  // equal figures are printed once
+        std::string& numbers = columns_.back()["numbers"].get_ref<std::string&>();
+        numbers += "/" + name.substr(0, 2);
+        continue;
       }
+      last = chapter;
+      Json& column = columns_.emplace_back(printed(chapter, plan));
+      column["numbers"] = name.substr(0, 2);
+      column["name"] = state.find('N') == state.npos ? "data parallel" : name.substr(3);
     }
-    std::int64_t largest = 0;
-    for (const Column* column : columns) {
-      largest = std::max({largest, column->reserved(), column->reserved(Place::host)});
-    }
-    unit = table_unit(largest);
-    width = std::min<int>(14, (page - label) / static_cast<int>(columns.size()));
+    unit = table_unit(std::max(largest("/reserved"), largest("/on_host")));
+    width_ = std::min<int>(14, (page - label) / static_cast<int>(columns_.size()));
   }
 
-  void line(const std::string& name, const std::vector<std::string>& cells) const {
+  void section(const char* heading) const { fmt::print("{}, {}\n", heading, unit.name); }
+  /// What a path says: words as they are, numbers in so large a unit.
+  void row(const std::string& name, const std::string& path, double size) const {
     // A long first cell may begin to the left of its column.
-    fmt::print("{}{:>{}}", name, cells[0], label + width - static_cast<int>(name.size()));
-    for (std::size_t i = 1; i < cells.size(); ++i) fmt::print("{:>{}}", cells[i], width);
+    int width = label + width_ - static_cast<int>(name.size());
+    fmt::print("{}", name);
+    for (const Json& column : columns_) {
+      const Json value = column.value(Json::json_pointer(path), Json(0));
+      const std::string cell = value.is_string()    ? value.get<std::string>()
+                               : value.is_boolean() ? (value ? "yes" : "no")
+                                                    : in_unit(value, size);
+      fmt::print("{:>{}}", cell, std::exchange(width, width_));
+    }
     fmt::print("\n");
   }
-  /// cell(column) as text.
-  void row(const std::string& name, auto cell) const {
-    std::vector<std::string> cells;
-    for (const Column* column : columns) cells.push_back(cell(*column));
-    line(name, cells);
+  /// Of one rank.
+  void row(const std::string& name, const std::string& path) const { row(name, path, unit.size); }
+  /// Bytes that have a unit of their own.
+  void large(const std::string& name, const std::string& path) const {
+    const Unit own = unit_for(largest(path), 1e4);
+    row(fmt::format("{}, {}", name, own.name), path, own.size);
   }
-  void bytes_row(const std::string& name, auto bytes) const {
-    row(name, [&](const Column& column) { return in_unit(bytes(column), unit); });
+  /// Of each kind of which there is any.
+  void kinds(const std::string& path) const {
+    for (int k = 0; k < kind_count; ++k) {
+      const std::string kind = name_of(static_cast<Kind>(k));
+      if (largest(path + kind) > 0) row("  " + kind, path + kind);
+    }
+  }
+  std::int64_t largest(const std::string& path) const {
+    std::int64_t largest = 0;
+    for (const Json& column : columns_) {
+      largest = std::max(largest, column.value(Json::json_pointer(path), std::int64_t{0}));
+    }
+    return largest;
   }
 
-  const Plan& plan;
-  std::vector<const Column*> columns;
-  std::vector<std::string> numbers;  // of the chapters of each column
   Unit unit{};  // of all bytes of one rank
-  int width;
+
+ private:
+  std::vector<Json> columns_;  // chapters that have different figures
+  int width_;
 };
 
-bool offloads(const Plan& plan) {
-  return std::ranges::any_of(plan.columns, [](const Column& c) { return c.chapter->offloads(); });
-}
-
-bool in_use(const Plan& plan, Kind kind, auto figure) {
-  return std::ranges::any_of(plan.columns, [&](const Column& column) {
-    return figure(column.prediction.bytes[static_cast<int>(kind)]) > 0;
-  });
-}
-
-void print_head(const Plan& plan, const Table& table) {
-  const Question& question = plan.question;
-  const Prediction& any = plan.columns[0].prediction;
-  const Layout layout = layout_of(question, plan.ranks);
-  fmt::print("{} parameters in {}, {}, on {}\n", grouped(any.parameters),
-             counted(layout.layers(), "layer"), name_of(question.options.dtype),
-             counted(plan.ranks, "rank"));
-  if (any.padded > any.parameters) {
-    fmt::print("with padding {}, as each layer has equal shards\n", grouped(any.padded));
+void print_head(const Question& question, const Json& plan, const Unit& unit) {
+  const std::int64_t parameters = plan["parameters"], padded = plan["padded_parameters"];
+  const Convention& convention = question.convention;
+  const Dtype dtype = question.options.dtype;
+  const Costs costs = convention.costs_in({.name = ""}, dtype);
+  const auto any = [&](auto of) { return std::ranges::any_of(plan["chapters"], of); };
+  fmt::print("{} parameters in {}, {}, on {}\n", grouped(parameters),
+             counted(plan["layers"], "layer"), name_of(dtype), counted(plan["ranks"], "rank"));
+  if (padded > parameters) {
+    fmt::print("with padding {}, as each layer has equal shards\n", grouped(padded));
   }
-  if (plan.ranks_found) {
-    const bool fits = std::ranges::any_of(
-        plan.columns, [&](const Column& column) { return column.fits(question); });
+  if (plan["ranks_found"]) {
+    const bool fits = any([](const Json& column) -> bool { return column["fits"]; });
     fmt::print("{}\n", fits ? "these are the fewest ranks on which a chapter fits"
                             : "no chapter fits on these or fewer, and more are not tried");
   }
-  const Costs& costs = question.convention.costs;
   fmt::print("bytes a parameter: itself {}, its gradient {}, optimizer state {} ({})\n",
-             any.element, costs.grads, costs.optimizer, question.convention.name);
-  if (const auto& gathering = question.convention.gathering) {
-    fmt::print("where layers are gathered: gradient {}, optimizer state {}\n",
-               gathering->costs.grads, gathering->costs.optimizer);
+             bytes_of(dtype), costs.grads, costs.optimizer, convention.name);
+  if (const auto& gathering = convention.gathering) {
+    fmt::print("where layers are gathered: gradient {}, optimizer state {}\n", gathering->grads,
+               gathering->optimizer);
   }
-  if (question.convention.master_apart > 0 && offloads(plan)) {
+  if (!convention.costs && !is_mixed(dtype) && any(offloads)) {
     fmt::print("where it is offloaded: optimizer state {}, with master weights of its own\n",
-               costs.optimizer + question.convention.master_apart);
+               optimizer_bytes(Dtype::bf16));
   }
   if (question.parameters > 0) {
     fmt::print("activations, data and workspace are not in it: they depend on the model\n");
   }
-  fmt::print("{0} are decimal: 1 {0} is {1} bytes\n\n", table.unit.name,
-             grouped(static_cast<std::int64_t>(table.unit.size)));
-  table.line("", table.numbers);
-  table.row("", [](const Column& column) -> std::string {
-    const std::string name = column.chapter->name;
-    return column.state.find('N') == column.state.npos ? "data parallel" : name.substr(3);
-  });
-}
-
-void print_bytes(const Plan& plan, const Table& table) {
-  using Bytes = Prediction::Bytes;
-  const auto borrowed = [](const Bytes& kind) { return kind.peak - kind.resident; };
-  const auto held = [](const Bytes& kind) { return kind.resident; };
-  const auto rows = [&](auto figure) {
-    for (int k = 0; k < kind_count; ++k) {
-      if (!in_use(plan, static_cast<Kind>(k), figure)) continue;
-      table.bytes_row(fmt::format("  {}", name_of(static_cast<Kind>(k))),
-                      [&](const Column& column) { return figure(column.prediction.bytes[k]); });
-    }
-  };
-  fmt::print("held by a rank throughout, {}\n", table.unit.name);
-  rows(held);
-  table.bytes_row("resident",
-                  [](const Column& column) { return column.prediction.sum(&Bytes::resident); });
-  table.row("  state, bytes a param.", [](const Column& column) { return column.state; });
-  table.row("  of it saved", [&](const Column& column) {
-    return fmt::format("{:.1f} %", 100 * column.saved(plan.question));
-  });
-  fmt::print("borrowed within a step, {}\n", table.unit.name);
-  rows(borrowed);
-  const auto reserved = [&](const char* name, Place place) {
-    table.bytes_row(name, [=](const Column& column) { return column.reserved(place); });
-    std::int64_t most = 0;
-    for (const Column* column : table.columns) {
-      most = std::max(most, plan.ranks * column->reserved(place));
-    }
-    const Unit unit = unit_for(most, 1e4);
-    table.row(fmt::format("  by {}, {}", counted(plan.ranks, "rank"), unit.name),
-              [&](const Column& c) { return in_unit(plan.ranks * c.reserved(place), unit); });
-  };
-  reserved("reserved", Place::device);
-  if (!offloads(plan)) return;
-  fmt::print("on its host throughout, {}\n", table.unit.name);
-  for (int k = 0; k < kind_count; ++k) {
-    const auto on_host = [=](const Column& c) { return c.prediction.on_host[k].peak; };
-    if (!std::ranges::any_of(plan.columns, [&](const Column& c) { return on_host(c) > 0; }))
-      continue;
-    table.bytes_row(fmt::format("  {}", name_of(static_cast<Kind>(k))), on_host);
-  }
-  reserved("on the host", Place::host);
-  table.row("  bytes a param.", [](const Column& column) { return column.on_host; });
-}
-
-void print_traffic(const Plan& plan, const Table& table) {
-  std::int64_t largest = 0;
-  for (const Column& column : plan.columns) largest = std::max(largest, column.elements());
-  // As bytes are, but by name: 10^3, 10^6, ...
-  const double size = table_unit(largest).size;
-  fmt::print("\nsent by a rank in a step, 10^{:g} elements of {} bytes\n", std::log10(size),
-             plan.columns[0].prediction.element);
-  const auto elements = [&](std::int64_t count) {
-    return fmt::format("{:.2f}", static_cast<double>(count) / size);
-  };
-  for (const Phase phase : step_phases) {
-    table.row(fmt::format("  {}", name_of(phase)),
-              [&](const Column& column) { return elements(column.prediction.sent(phase, {})); });
-  }
-  table.row("elements", [&](const Column& column) { return elements(column.elements()); });
-  table.row("  a param. x (N - 1)/N", [](const Column& column) { return column.sent; });
-  const Unit unit = unit_for(plan.columns[0].prediction.element * largest, 1e4);
-  table.row(fmt::format("  bytes, {}", unit.name), [&](const Column& column) {
-    return in_unit(column.prediction.element * column.elements(), unit);
-  });
-  const Layout layout = layout_of(plan.question, plan.ranks);
-  table.row("  collectives", [&](const Column& column) {
-    std::int64_t count = 0;
-    for (const Phase phase : step_phases) count += column.prediction.collectives(phase, layout);
-    return fmt::to_string(count);
-  });
-  if (!offloads(plan)) return;
-  fmt::print("copied by it over the bus in a step, {}\n", table.unit.name);
-  for (const Direction direction : {Direction::down, Direction::up}) {
-    table.bytes_row(direction == Direction::down ? "  down, gradients" : "  up, parameters",
-                    [=](const Column& c) { return c.prediction.copied(direction, {}); });
-  }
-}
-
-void print_time(const Plan& plan, const Table& table) {
-  const Question& question = plan.question;
-  const auto ms = [&](const char* name, auto time) {
-    table.row(name, [&](const Column& column) { return fmt::format("{:.2f}", time(column)); });
-  };
-  if (question.bus > 0) {
-    fmt::print("\nover a bus of {:g} GB/s; Adam on the host takes time of its own\n", question.bus);
-    ms("copies, ms", [&](const Column& column) { return column.copies_ms(question); });
-  }
-  if (!question.link) return;
-  fmt::print("\non a link of {:g} Gbit/s and {:g} microseconds\n", question.link->gbit_per_s,
-             question.link->latency_us);
-  ms("communication, ms", [&](const Column& c) { return c.communication_ms(question); });
-  if (question.compute_ms == 0) return;
-  ms("step at most, ms", [&](const Column& column) { return column.most_step_ms(question); });
-  ms("  at best, ms", [&](const Column& column) { return column.least_step_ms(question); });
-}
-
-void print_fit(const Plan& plan, const Table& table) {
-  const std::int64_t card = plan.question.card;
-  if (card == 0) return;
-  fmt::print("\non a card of {}\n", room(plan.question));
-  table.row(fmt::format("fits on {}", counted(plan.ranks, "rank")),
-            [&](const Column& column) { return column.fits(plan.question) ? "yes" : "no"; });
-  table.row("fewest ranks", [&](const Column& column) {
-    const Fit& fit = *column.fit;
-    return fit.reserved               ? grouped(*fit.reserved)
-           : fit.on_every_rank > card ? "none"
-                                      : fmt::format("> {}", most_ranks);
-  });
-  const auto reserved = [&](const char* name, std::int64_t Fit::*bytes) {
-    table.row(fmt::format("{}, {}", name, table.unit.name), [&](const Column& c) -> std::string {
-      return (*c.fit).*bytes > 0 ? in_unit((*c.fit).*bytes, table.unit) : "-";
-    });
-  };
-  reserved("  reserved then", &Fit::bytes);
-  if (offloads(plan)) reserved("  on the host then", &Fit::on_host);
-  reserved("  on one rank less", &Fit::on_one_less);
-  reserved("  as N grows", &Fit::on_every_rank);
-  table.row("  by formula alone", [&](const Column& column) {
-    return column.fit->formula ? grouped(*column.fit->formula) : "-";
-  });
-  fmt::print("\n");
-  print_wrapped(advice(plan));
+  fmt::print("{0} are decimal: 1 {0} is {1} bytes\n\n", unit.name,
+             grouped(static_cast<std::int64_t>(unit.size)));
 }
 }  // namespace
 
-void print_plan(const Plan& plan) {
+void print_plan(const Question& question, std::span<const Chapter* const> chapters, int ranks,
+                bool as_json) {
+  const Json plan = make_plan(question, chapters, ranks);
+  if (as_json) return fmt::print("{}\n", plan.dump(2));
   const Table table(plan);
-  print_head(plan, table);
-  print_bytes(plan, table);
-  print_traffic(plan, table);
-  print_time(plan, table);
-  print_fit(plan, table);
-}
-
-std::string json_of(const Plan& plan) {
-  using Json = nlohmann::ordered_json;
-  const Question& question = plan.question;
-  const Layout layout = layout_of(question, plan.ranks);
-  const auto or_null = [](auto value) { return value ? Json(*value) : Json(); };
-  Json json{{"parameters", layout.parameters()},
-            {"padded_parameters", layout.full_size()},
-            {"layers", layout.layers()},
-            {"largest_layer", layout.largest_layer()},
-            {"ranks", plan.ranks},
-            {"ranks_found", plan.ranks_found},
-            {"dtype", name_of(question.options.dtype)},
-            {"device", name_of(question.device)},
-            {"accumulate", question.options.accumulate},
-            {"prefetch", question.options.prefetch},
-            {"convention", question.convention.name},
-            {"chapters", Json::array()}};
-  if (question.card > 0) {
-    json["card"] = question.card;
-    json["host"] = question.host > 0 ? Json(question.host) : Json();
-    json["advice"] = advice(plan);
+  const std::string on_ranks = counted(plan["ranks"], "rank");
+  const bool host = std::ranges::any_of(plan["chapters"], offloads);
+  print_head(question, plan, table.unit);
+  table.row("", "/numbers");
+  table.row("", "/name");
+  table.section("held by a rank throughout");
+  table.kinds("/held/");
+  table.row("resident", "/resident");
+  table.row("  state, bytes a param.", "/state_formula");
+  table.row("  of it saved", "/state_saved");
+  table.section("borrowed within a step");
+  table.kinds("/borrowed/");
+  table.row("reserved", "/reserved");
+  table.large("  by " + on_ranks, "/reserved_by_all_ranks");
+  if (host) {
+    table.section("on its host throughout");
+    table.kinds("/host_kinds/");
+    table.row("on the host", "/on_host");
+    table.large("  by " + on_ranks, "/on_host_by_all_ranks");
+    table.row("  bytes a param.", "/host_formula");
+  }
+  // As bytes are, but by name: 10^3, 10^6, ...
+  const double size = table_unit(table.largest("/sent_elements")).size;
+  fmt::print("\nsent by a rank in a step, 10^{:g} elements of {} bytes\n", std::log10(size),
+             bytes_of(question.options.dtype));
+  for (const Phase phase : step_phases) {
+    table.row(fmt::format("  {}", name_of(phase)),
+              fmt::format("/phases/{}/elements", name_of(phase)), size);
+  }
+  table.row("elements", "/sent_elements", size);
+  table.row("  a param. x (N - 1)/N", "/sent_formula");
+  table.large("  bytes", "/sent_bytes");
+  table.row("  collectives", "/collectives");
+  if (host) {
+    table.section("copied by it over the bus in a step");
+    table.row("  down, gradients", "/copied/down");
+    table.row("  up, parameters", "/copied/up");
+  }
+  if (question.bus > 0) {
+    fmt::print("\nover a bus of {:g} GB/s; Adam on the host takes time of its own\n", question.bus);
+    table.row("copies, ms", "/copies_ms", 1);
   }
   if (question.link) {
-    json["link"] = {{"gbit_per_s", question.link->gbit_per_s},
-                    {"latency_us", question.link->latency_us}};
-    json["compute_ms"] = question.compute_ms;
+    fmt::print("\non a link of {:g} Gbit/s and {:g} microseconds\n", question.link->gbit_per_s,
+               question.link->latency_us);
+    table.row("communication, ms", "/communication_ms", 1);
+    if (question.compute_ms > 0) {
+      table.row("step at most, ms", "/step_ms/at_most", 1);
+      table.row("  at best, ms", "/step_ms/at_best", 1);
+    }
   }
-  if (question.bus > 0) json["bus_gb_per_s"] = question.bus;
-  for (const Column& column : plan.columns) {
-    const Prediction& predicted = column.prediction;
-    const Costs costs = question.convention.costs_in(*column.chapter);
-    Json chapter{{"name", column.chapter->name},
-                 {"bytes_a_parameter", {predicted.element, costs.grads, costs.optimizer}},
-                 {"state_formula", column.state},
-                 {"state_saved", column.saved(question)},
-                 {"resident", predicted.sum(&Prediction::Bytes::resident)},
-                 {"reserved", column.reserved()},
-                 {"reserved_by_all_ranks", plan.ranks * column.reserved()},
-                 {"host_formula", column.on_host},
-                 {"on_host", column.reserved(Place::host)},
-                 {"on_host_by_all_ranks", plan.ranks * column.reserved(Place::host)},
-                 {"sent_formula", column.sent},
-                 {"sent_elements", column.elements()},
-                 {"sent_bytes", predicted.element * column.elements()},
-                 {"padding_sent_by_all_ranks", predicted.padding_sent({})},
-                 {"scalars_sent", predicted.scalars_sent({})}};
-    for (int k = 0; k < kind_count; ++k) {
-      const auto& [resident, peak] = predicted.bytes[k];
-      chapter["kinds"][name_of(static_cast<Kind>(k))] = {{"resident", resident}, {"peak", peak}};
-      if (predicted.on_host[k].peak == 0) continue;
-      chapter["host_kinds"][name_of(static_cast<Kind>(k))] = predicted.on_host[k].peak;
-    }
-    for (const Direction direction : {Direction::down, Direction::up}) {
-      chapter["copied"][name_of(direction)] = predicted.copied(direction, {});
-    }
-    if (question.bus > 0) chapter["copies_ms"] = column.copies_ms(question);
-    for (const Phase phase : step_phases) {
-      Json& row = chapter["phases"][name_of(phase)];
-      row = {{"formula", sent_formula(*column.chapter, phase)},
-             {"elements", predicted.sent(phase, {})},
-             {"collectives", predicted.collectives(phase, layout)}};
-      if (question.link) row["ms"] = 1e3 * predicted.time(phase, layout, *question.link).count();
-    }
-    if (question.link) {
-      chapter["communication_ms"] = column.communication_ms(question);
-      chapter["step_ms"] = {{"at_most", column.most_step_ms(question)},
-                            {"at_best", column.least_step_ms(question)}};
-    }
-    if (column.fit) {
-      chapter["fits"] = column.fits(question);
-      chapter["fewest_ranks"] = or_null(column.fit->reserved);
-      chapter["fewest_ranks_by_formula"] = or_null(column.fit->formula);
-      chapter["reserved_then"] = column.fit->bytes;
-      chapter["on_host_then"] = column.fit->on_host;
-      chapter["reserved_on_one_less"] = column.fit->on_one_less;
-      chapter["on_every_rank"] = column.fit->on_every_rank;
-    }
-    json["chapters"].push_back(chapter);
+  if (question.card == 0) return;
+  fmt::print("\non a card of {}\n", room(plan));
+  table.row("fits on " + on_ranks, "/fits");
+  table.row("fewest ranks", "/fewest_ranks");
+  const std::string in = fmt::format(", {}", table.unit.name);
+  table.row("  reserved then" + in, "/reserved_then");
+  if (host) table.row("  on the host then" + in, "/on_host_then");
+  table.row("  on one rank less" + in, "/reserved_on_one_less");
+  table.row("  as N grows" + in, "/on_every_rank");
+  table.row("  by formula alone", "/fewest_ranks_by_formula");
+  fmt::print("\n");
+  print_wrapped(plan["advice"]);
+}
+
+std::string advice(const Json& plan) {
+  const Json& columns = plan["chapters"];
+  const Json& first = columns.front();
+  const Json* fitting = nullptr;
+  const Json* before = nullptr;  // the chapter before it, which does not fit
+  const Json* next = nullptr;  // that fits on the fewest ranks, where none fits on these
+  const Json* least = &first;  // that leaves least on every rank
+  for (const Json& column : columns) {
+    if (!fitting && column["fits"]) fitting = &column;
+    if (!fitting) before = &column;
+    const Json& fewest = column["fewest_ranks"];
+    if (!fewest.is_null() && (!next || fewest < (*next)["fewest_ranks"])) next = &column;
+    if (column["on_every_rank"] < (*least)["on_every_rank"]) least = &column;
   }
-  return json.dump(2);
+  const auto name = [](const Json* column) -> std::string { return (*column)["name"]; };
+  const std::string ranks = counted(plan["ranks"], "rank");
+  std::string text;
+  if (fitting) {
+    text = fmt::format("Take {} on {} of {}: {}", name(fitting), ranks, room(plan),
+                       taken((*fitting)["reserved"], (*fitting)["on_host"]));
+    if (before) {
+      text += fmt::format("; {} would need {}", name(before), sized((*before)["reserved"]));
+      const Json& more = (*before)["fewest_ranks"];
+      if (offloads(*fitting) && !more.is_null()) text += ", or " + counted(more, "rank");
+    } else if (columns.size() > 1) {
+      text += ", and no chapter sends less";
+    }
+    text += ".";
+  } else if (next) {
+    text = fmt::format("None fits on {} of {}: take {} on {} or more, {}.", ranks, room(plan),
+                       name(next), counted((*next)["fewest_ranks"], "rank"),
+                       taken((*next)["reserved_then"], (*next)["on_host_then"]));
+  } else if ((*least)["on_every_rank"] > plan["card"]) {
+    const Json& parameters = (*least)["kinds"]["parameters"];
+    const bool gathers = parameters["peak"] > parameters["resident"];
+    text = fmt::format(
+        "None fits in {}, on however many ranks: even {} keeps {} on every rank; take larger cards "
+        "or {}.",
+        room(plan), name(least), sized((*least)["on_every_rank"]),
+        gathers ? "smaller layers" : "a later chapter");
+  } else {
+    text = fmt::format("None fits in {} on up to {}: take larger cards or smaller layers.",
+                       room(plan), counted(most_ranks, "rank"));
+  }
+  std::vector<std::string> dearer;
+  const double least_sent = first["sent_elements"];
+  for (const Json& column : columns) {
+    const double times = column["sent_elements"].get<double>() / least_sent;
+    if (plan["accumulate"] == 1 || !(times > 1)) continue;  // no number where nothing is sent
+    dearer.push_back(
+        fmt::format("{}{} {:.4g} times", name(&column), dearer.empty() ? " sends" : "", times));
+  }
+  if (!dearer.empty()) {
+    text += fmt::format(" With {} micro-batches a step {} what {} does.",
+                        plan["accumulate"].get<int>(), fmt::join(dearer, ", "), name(&first));
+  }
+  return text;
 }
 }  // namespace zero

@@ -1,82 +1,96 @@
 # SPDX-License-Identifier: MIT
-"""What the chapters' own formulas say, read from what --plan prints."""
+"""The chapters' cards, read from the trainers' text: nothing has to be built for it."""
 import re
+from dataclasses import dataclass
 from fractions import Fraction
-from pathlib import Path
 
+import trainers
 from runs import KINDS, Failure, output_of
+from trainers import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 STATE = KINDS[:3]  # parameters, gradients, optimizer
-HOST = "\non its host\n"  # what is below lies there
+RANKS = 3
+HOST = "host: "  # begins the name of what lies there
+FORMULA = r"\[\]\([^)]*\) \{ return ([pgkn+*/() ]+); \}"
 
 
-def planned(text, pattern):
-    found = re.search(pattern, text, re.MULTILINE)
-    if not found:
-        raise Failure(f"there is no line like {pattern!r} in:\n{text}")
-    return found[1]
+@dataclass
+class Column:
+    """A kind of state: the share of it that a rank holds, bytes of an element, tensors."""
+    name: str
+    share: Fraction
+    size: int
+    tensors: int
+
+    @property
+    def bytes(self):
+        """Of a parameter of those that a rank holds."""
+        return self.size * self.tensors
 
 
-def state_formula(programs, chapter, dtype):
-    """Of each place a + b/N through the values at 1 and 2 ranks; a third must lie on it."""
-    def values(ranks):
-        text = programs.plan(chapter, ranks, *(["--dtype", dtype] if chapter >= "03" else []))
-        return [Fraction(value) for value in planned(
-            text, r"^bytes of state a parameter: (.*)$").replace(",", " ").split()
-            if value[0].isdigit()]
+class Card:
+    """What a trainer's card claims, in 16 bits where the chapter has them, else in fp32."""
 
-    def formula(one, two, four):
-        shared = 2 * (one - two)
-        whole = one - shared
-        if four != whole + shared / 4:
-            raise Failure(f"{chapter}: bytes a parameter are not of the form a + b/N")
-        return " + ".join([str(whole)] * (whole > 0) + [f"{shared}/N"] * (shared > 0))
+    def __init__(self, chapter, dtype="bf16"):
+        self.chapter, self.text = chapter, trainers.card(trainers.source(chapter))
+        self.ranks = 1 if self.says(r"\.ranks = (false)") else RANKS
+        self.dtype = dtype if self.says(r"\.mixed_precision = (true)") else "fp32"
+        state = self.says(r"\.state_bytes = " + FORMULA)
+        if not state:
+            raise Failure(f"the card of {chapter} has no formula of bytes that can be read")
+        self.columns = list(self.held(state, STATE))
+        # Page-locked bytes serve gradients on their way down and parameters on their way up.
+        on_host = self.says(r"\.offload = \{" + FORMULA) or "0"
+        self.columns += self.held(on_host, ("", f"{HOST}staging", f"{HOST}optimizer"))
+        self.sent = (self.says(r"Traffic\((.*?)\);") or "0, 0, 0").replace(" * ", "").upper()
 
-    if chapter == "01_adam":
-        return str(*values(1))
-    device, *host = map(formula, *map(values, (1, 2, 4)))
-    return device + "".join(f" and {there} on the host" for there in host)
+    def says(self, pattern):
+        found = re.search(pattern, self.text)
+        return found and found[1]
 
+    def held(self, formula, names):
+        """The kinds of which a formula has any: each by its value of that kind alone."""
+        mixed = self.dtype != "fp32"
+        for kind, name in zip("pgk", names):
+            values = {"p": 0, "g": 0, "k": 0, "n": Fraction(self.ranks)} | {kind: 1}
+            share = Fraction(eval(formula, {"__builtins__": {}}, values))  # of pgkn+*/() alone
+            master = mixed or name.startswith(HOST)  # there the parameters are on the device
+            tensors = 2 + master if kind == "k" else 1
+            if share:
+                yield Column(name, share, 2 if mixed and kind != "k" else 4, tensors)
 
-def traffic_formula(programs, chapter):
-    """Each phase's a + b A through the values at 1 and 2 micro-batches."""
-    def factors(micro_batches):
-        text = programs.plan(chapter, 2, "--accumulate", micro_batches)
-        return [int(planned(text, rf"^  {phase} .* (\S+) x \d+/\d+$"))
-                for phase in ("forward", "backward", "update")]
-
-    def term(one, two):
-        slope, rest = two - one, 2 * one - two
-        terms = [str(rest)] * (rest > 0) + [f"{slope if slope > 1 else ''}A"] * (slope > 0)
-        return " + ".join(terms) or "0"
-
-    return ", ".join(map(term, factors(1), factors(2)))
-
-
-def resident(text, kind):
-    """Bytes of a kind that a plan says are held, in both places."""
-    planned(text, rf"^  ({kind}) ")
-    return sum(int(count.replace(" ", "")) for count in re.findall(
-        rf"^  {kind} +(\d[\d ]*?)   ", text, re.MULTILINE))
+    def places(self):
+        """Its columns on a device, and on its host."""
+        there = [column for column in self.columns if column.name.startswith(HOST)]
+        return [column for column in self.columns if column not in there], there
 
 
-def sharded(programs, chapter):
-    """The kinds of which two ranks hold less each than one rank alone."""
-    if chapter == "01_adam":
-        return []
-    one, two = programs.plan(chapter, 1), programs.plan(chapter, 2)
-    return [kind for kind in STATE if resident(two, kind) < resident(one, kind)]
+def state_formula(chapter, dtype):
+    """Bytes of state a parameter in each place, on N ranks."""
+    def formula(columns):
+        whole, part = (sum(column.bytes for column in columns if (column.share < 1) == is_part)
+                       for is_part in (False, True))
+        return " + ".join([str(whole)] * (whole > 0) + [f"{part}/N"] * (part > 0))
+
+    device, host = map(formula, Card(chapter, dtype).places())
+    return device + f" and {host} on the host" * bool(host)
 
 
-def offloaded(programs, chapter):
+def sharded(chapter):
+    """The kinds of which a rank holds a part."""
+    return [kind for kind in STATE for column in Card(chapter).columns
+            if column.name.endswith(kind) and column.share < 1]
+
+
+def offloaded(chapter):
     """The kinds of the state that lie on the host."""
-    _, _, there = programs.plan(chapter, 1).partition(HOST)
-    return [kind for kind in STATE if re.search(rf"^  {kind} ", there, re.MULTILINE)]
+    return [kind for kind in STATE for column in Card(chapter).columns
+            if column.name == HOST + kind]
 
 
 def changed_lines(chapter):
     """As `./tutorial lesson` counts them: removed and added lines of the trainer, and new files."""
     lesson = output_of([str(ROOT / "tutorial"), "lesson", chapter])
+    changed = re.findall(r"^.*: (\d+) changed lines", lesson, re.MULTILINE)
     new = re.findall(r"^new file: .* (\d+) lines$", lesson, re.MULTILINE)
-    return " + ".join([planned(lesson, r"^.*: (\d+) changed lines"), *(f"{n} new" for n in new)])
+    return " + ".join([*changed, *(f"{count} new" for count in new)])

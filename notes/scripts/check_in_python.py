@@ -2,9 +2,6 @@
 # SPDX-License-Identifier: MIT
 """The tutorial's training runs once more, in Python, written from generator.md alone.
 
-    check_in_python.py --program build/01_adam/01_adam [--mpiexec CMD --ranks N
-                       --rank-program build/02_distributed_adam/02_distributed_adam]
-
 For each case the program runs twice. In the first run it trains for 20 steps, and the loss and
 the gradient norm of every step must agree with those computed here to 1e-5. The second run takes
 one step with `--lr 0`, which leaves the weights as they began, and the digest of every layer must
@@ -14,11 +11,7 @@ What the note calls fp32 is float32 here, so weights and data are the program's 
 is in float64, so the program's rounding is all that is left between the two.
 """
 import argparse
-import json
 import math
-import os
-import shlex
-import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass, replace
@@ -26,10 +19,12 @@ from pathlib import Path
 
 import numpy as np
 
+sys.dont_write_bytecode = True
+from runs import Failure, Programs, output_of, read_log  # noqa: E402
+
 CORPUS = Path(__file__).resolve().parents[1] / "corpus.txt"
 STEPS = 20
 LIMIT = 1e-5
-DEADLINE = 110  # seconds for one run of a program
 
 
 @dataclass
@@ -51,10 +46,9 @@ class Case:
 
     def options(self):
         """The options that differ from the defaults, as the programs spell them."""
-        default = Case(self.task)
         return [word for name, value in vars(self).items()
-                if name != "ranks" and value != getattr(default, name)
-                for word in ("--" + name.replace("_", "-"), repr(value))]
+                if name != "ranks" and value != getattr(Case, name, None)
+                for word in ("--" + name.replace("_", "-"), str(value))]
 
     def shapes(self):
         """(inputs, outputs) of each layer."""
@@ -77,15 +71,14 @@ CASES = [
     Case("text", width=64, layers=4, accumulate=3, seed=2, weight_decay=0.5, clip=1.0),
     Case("text", width=104, layers=2, batch=5, seed=3, lr=0.001, beta1=0.8, beta2=0.99, eps=1e-4),
     Case("mlp", width=59, layers=3),
+    Case("toy", accumulate=2, ranks=3),
+    Case("text", width=64, layers=4, accumulate=2, ranks=3),
 ]
-
-RANK_CASES = [Case("toy", accumulate=2), Case("text", width=64, layers=4, accumulate=2)]
 
 
 # ---- The generator ---------------------------------------------------------------------------
-# uint64 arithmetic in numpy is modulo 2^64. It warns of that for a single number, though not for
-# an array; errstate turns the warning off where wrapping around is what is wanted. Constants are
-# np.uint64 too: numpy may answer uint64 and int with float64.
+# uint64 arithmetic in numpy is modulo 2^64; errstate turns off the warning that it gives of that
+# for a single number. Constants are np.uint64 too: numpy may answer uint64 and int with float64.
 
 GAMMA = np.uint64(0x9e3779b97f4a7c15)
 WEIGHTS, INPUTS, POSITIONS, CODES, FIRST, SECOND = range(6)  # streams
@@ -252,99 +245,51 @@ def train(case, steps):
 
 # ---- Running and comparing -------------------------------------------------------------------
 
-def run_program(command, case, steps):
-    """Runs the program in a temporary directory; answers its log: (steps, summary)."""
-    environment = os.environ | {"MPIEXEC_TIMEOUT": str(DEADLINE)}
-    with tempfile.TemporaryDirectory() as directory:
-        log = Path(directory) / "log.jsonl"
-        arguments = [*command, "--task", case.task, *case.options(), "--steps", str(steps),
-                     "--device", "cpu", "--log", str(log), "--quiet"]
-        if case.task == "text":
-            arguments += ["--data", str(CORPUS)]
-        try:
-            done = subprocess.run(arguments, cwd=directory, env=environment, text=True,
-                                  stdin=subprocess.DEVNULL, capture_output=True,
-                                  timeout=DEADLINE + 10)
-        except (OSError, subprocess.TimeoutExpired) as error:
-            sys.exit(f"could not run the program: {error}")
-        if done.returncode != 0:
-            sys.exit(f"failed with {done.returncode}: {shlex.join(arguments)}\n{done.stderr}")
-        lines = [json.loads(line) for line in log.read_text().splitlines()]
-    if lines[0]["run"]["ranks"] != case.ranks:
-        sys.exit(f"did not run on {case.ranks} ranks: {shlex.join(arguments)}")
-    return lines[1:-1], lines[-1]["summary"]
+def run(programs, case, steps):
+    """The steps and the summary of the program's log: of 02 on ranks, else of 01."""
+    command = [programs.program("01_adam")] if case.ranks == 1 else [
+        *programs.mpiexec, "-n", str(case.ranks), programs.program("02_distributed_adam")]
+    log = programs.logs / "log.jsonl"
+    command += [*case.options(), "--steps", str(steps), "--device", "cpu", "--log", str(log)]
+    output_of(command + ["--data", str(CORPUS)] * (case.task == "text"))
+    _, steps, summary = read_log(log)
+    return steps, summary
 
 
-def largest_differences(command, case):
-    """Of the loss and of the norm over all steps, and how many steps were clipped."""
-    logged, _ = run_program(command, case, STEPS)
-    if [(s["step"], s["skipped"]) for s in logged] != [(t + 1, False) for t in range(STEPS)]:
-        sys.exit(f"{case}: a step is missing or was skipped")
-    theirs = np.array([(s["loss"], s["grad_norm"]) for s in logged], dtype=np.float64)
+def check(programs, case):
+    """Prints one line of the table: whether both agree."""
+    logged, _ = run(programs, case, STEPS)
+    theirs = np.array([(step["loss"], step["grad_norm"]) for step in logged], dtype=np.float64)
     ours = train(case, STEPS)
     loss, norm = (np.abs(theirs - ours) / np.maximum(1, np.abs(ours))).max(axis=0)
     clipped = np.count_nonzero(ours[:, 1] > case.clip) if case.clip > 0 else 0
-    return loss, norm, clipped
-
-
-def digests_agree(command, case):
-    _, summary = run_program(command, replace(case, lr=0.0), 1)
-    ours = layer_digests(case, initial_parameters(case))
-    return (summary["layer_digests"] == [f"{digest:016x}" for digest in ours]
-            and summary["digest"] == f"{sum(ours) % 2**64:016x}")
-
-
-def check_generator():
-    """splitmix64 from state 1234567, as published with other implementations; then a few values
-    to hold another implementation against."""
-    known = [6457827717110365317, 3203168211198807973, 9817491932198370423]
-    with np.errstate(over="ignore"):
-        ours = mix(np.uint64(1234567) + np.arange(3, dtype=np.uint64) * GAMMA)
-    print("stream  bits of index 0   uniform of indexes 0, 1, 2 (seed 1)")
-    for stream in range(6):
-        values = uniform(1, stream, np.arange(3))
-        print(f"{stream:6}  {bits(1, stream, 0):016x}", *(f"{value:12.9f}" for value in values))
-    agree = ours.tolist() == known
-    print(f"splitmix64 from 1234567: {'as published' if agree else 'NOT as published'}\n")
-    return agree
-
-
-def check_case(command, case):
-    """Prints one line of the table."""
-    loss, norm, clipped = largest_differences(command, case)
-    digests = digests_agree(command, case)
-    agree = bool(loss <= LIMIT and norm <= LIMIT and digests)  # not so for a NaN
+    _, summary = run(programs, replace(case, lr=0.0), 1)
+    digests = layer_digests(case, initial_parameters(case))
+    same = [summary["digest"], *summary["layer_digests"]] == [
+        f"{digest % 2**64:016x}" for digest in (sum(digests), *digests)]
+    agree = bool(loss <= LIMIT and norm <= LIMIT and same)  # not so for a NaN
     print(f"{case.task:5} {case.ranks:5} {STEPS:6} {clipped:8} {loss:10.1e} {norm:10.1e}  "
-          f"{'equal' if digests else 'DIFFER':8} {'ok' if agree else 'WRONG':6}",
-          *case.options(), flush=True)
+          f"{'equal' if same else 'DIFFER':8} {'ok' if agree else 'WRONG':6}",
+          *case.options()[2:], flush=True)
     return agree
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--program", required=True, type=Path, help="01_adam")
-    parser.add_argument("--mpiexec", help="command that starts ranks: mpiexec, or with options")
-    parser.add_argument("--ranks", type=int, help="how many it starts")
-    parser.add_argument("--rank-program", type=Path, help="02_distributed_adam")
+    parser.add_argument("--build", required=True, type=Path, help="where the programs are")
+    parser.add_argument("--mpiexec", default="mpiexec", help="the launcher of the built MPI")
     options = parser.parse_args()
-    on_ranks = (options.mpiexec, options.ranks, options.rank_program)
-    if any(on_ranks) and not all(on_ranks):
-        parser.error("--mpiexec, --ranks and --rank-program come together")
-
-    commands = [([options.program.resolve()], case) for case in CASES]
-    if all(on_ranks):
-        launch = [*shlex.split(options.mpiexec), "-n", str(options.ranks)]
-        commands += [([*launch, options.rank_program.resolve()],
-                      replace(case, ranks=options.ranks)) for case in RANK_CASES]
-
-    agree = check_generator()
-    print("task  ranks  steps  clipped       loss       norm  digests         options")
-    for command, case in commands:
-        agree &= check_case([str(word) for word in command], case)
+    with tempfile.TemporaryDirectory() as folder:
+        programs = Programs(options.build, options.mpiexec, Path(folder))
+        print("task  ranks  steps  clipped       loss       norm  digests         options")
+        agree = all([check(programs, case) for case in CASES])
     print(f"\n{'Both languages agree' if agree else 'The two languages DO NOT agree'}: loss and "
           f"norm to {LIMIT:g} of max(1, value), digests exactly.")
     return 0 if agree else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        sys.exit(main())
+    except Failure as failure:
+        sys.exit(f"check_in_python.py: {failure}")

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: MIT
 """What logs count: the bytes that a rank holds, the elements that it sends, the time of a step."""
-
 import figures
 import logs
+from charts import bars
 from compare import (elements_sent, megabytes, moved, resident as resident_in_both, sent,
                      wrong_bytes, wrong_traffic)
-from findings import Section, Table, picture
+from findings import Section, Table
 from runs import KINDS, Failure, kinds_of
 from tables import spaced
 
@@ -103,34 +103,21 @@ def in_two_places(study):
                    f"{more}."]
 
 
-def label_bars(axes, labels, unit, columns):
-    """A row of bars a label, from top to bottom; the legend above, in so many columns."""
-    axes.set_yticks(range(len(labels)), labels)
-    axes.invert_yaxis()
-    axes.grid(axis="y", visible=False)
-    axes.grid(axis="x")
-    axes.set_xlabel(unit)
-    axes.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=columns)
-
-
 def bytes_figure(study):
     kinds = kinds_of(study.runs)
-    bars = [(f"{run.label}{place}", held) for run in study.runs for place, held in places(run)]
-    fig, axes = picture(720, 90 + 40 * len(bars), "Resident and peak bytes by kind of every run")
-    for i, (_, held) in enumerate(bars):
-        for y, height, what, formula in ((i - 0.17, 0.3, "resident", "predicted_resident"),
-                                         (i + 0.2, 0.4, "peak", "predicted")):
-            left = predicted = 0
+    colours = dict(zip(KINDS, figures.KIND_COLOURS))
+    held = {f"{run.label}{place}": memory for run in study.runs for place, memory in places(run)}
+    fig, axes = bars(
+        "Resident and peak bytes by kind of every run",
+        {label: [{kind: (memory[kind][what] / 1e6, colours[kind], {}) for kind in kinds}
+                 for what in ("resident", "peak")] for label, memory in held.items()},
+        "decimal MB of the rank that has most", 4)
+    for i, memory in enumerate(held.values()):
+        for y, what in ((i - 0.2, "predicted_resident"), (i + 0.2, "predicted")):
+            formula = 0
             for kind in kinds:
-                colour = figures.KIND_COLOURS[KINDS.index(kind)]
-                size = held[kind][what] / 1e6
-                axes.barh(y, size, height, left, color=colour, label=kind if i == 0 and
-                          what == "peak" else None)
-                left += size
-                predicted += held[kind][formula] / 1e6
-                axes.plot([predicted] * 2, [y - height / 2, y + height / 2], color=figures.INK,
-                          linewidth=1.5)
-    label_bars(axes, [label for label, _ in bars], "decimal MB of the rank that has most", 4)
+                formula += memory[kind][what] / 1e6
+                axes.plot([formula] * 2, [y - 0.15, y + 0.15], color=figures.INK, linewidth=1.5)
     return fig
 
 
@@ -177,17 +164,14 @@ def traffic_table(study):
 
 
 def traffic_figure(study):
-    runs = study.runs
-    fig, axes = picture(720, 110 + 30 * len(runs), "Elements sent by every run in each phase")
-    for i, run in enumerate(runs):
-        for y, what, name, style in ((i - 0.17, "counted", "counted", {}),
-                                     (i + 0.2, "predicted", "by formula", {"alpha": 0.45})):
-            left = 0
-            for (phase, elements), colour in zip(sent(run, what).items(), PHASE_COLOURS):
-                axes.barh(y, float(elements) / 1e6, 0.33, left, color=colour, **style,
-                          label=f"{phase}, {name}" if i == 0 else None)
-                left += float(elements) / 1e6
-    label_bars(axes, [run.label for run in runs], "million elements that a rank sends in a step", 2)
+    rows = {run.label: [
+        {f"{phase}, {name}": (float(elements) / 1e6, colour, style)
+         for (phase, elements), colour in zip(sent(run, what).items(), PHASE_COLOURS)}
+        for what, name, style in (("counted", "counted", {}),
+                                  ("predicted", "by formula", {"alpha": 0.45}))]
+        for run in study.runs}
+    fig, _ = bars("Elements sent by every run in each phase", rows,
+                  "million elements that a rank sends in a step", 2)
     return fig
 
 

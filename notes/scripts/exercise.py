@@ -2,196 +2,172 @@
 # SPDX-License-Identifier: MIT
 """Chapter by chapter by your own hand: the trainer before it, tried by the chapter's own tests.
 
-`./tutorial exercise` calls this with the chapter before and the chapter. It copies the one's
-trainer to build/exercise/NN, under the card of the other, and tells at every save what the
-chapter's tests say of it. Exit code 0 means that everything holds, 1 not yet.
+`./tutorial exercise` calls this with the chapter before and the chapter. build/exercise is the
+checkout once more, by links, with the trainers that are written there in place of the chapters'
+own. Each begins as the one's trainer under the card of the other; at every save Meson builds and
+runs the chapter's suite of it. Exit code 0 means that everything holds, 1 not yet.
 """
 import argparse
+import contextlib
 import fcntl
 import os
 import re
-import shlex
 import shutil
-import subprocess
 import sys
 import textwrap
 import time
 from pathlib import Path
 
 sys.dont_write_bytecode = True
-import findings_of_tests as found  # noqa: E402
 import trainers  # noqa: E402
-from runs import ENVIRONMENT, Failure, output_of  # noqa: E402
+from runs import Failure  # noqa: E402
 from trainers import ROOT  # noqa: E402
+from trial import Trial  # noqa: E402
 
-RANKS = [1, 2, 3]
-PATIENCE = 20  # seconds without progress; see tests/ranks/ranks_main.cpp
+PATIENCE = "20"  # seconds without progress; see tests/ranks/ranks_main.cpp
+LEFT_OUT = ["--no-suite=long", "--no-suite=simulated", "--no-suite=gpu"]
 WIDTH, LINES = 80, 24
-# Bits do not depend on it, and who waits gets them in half the time.
-QUICK = ["-O0", "-g0", "-fmax-errors=1", "-fdiagnostics-color=never", "-w"]
 HINT = re.compile(r"^\d+\. (.*(?:\n   .*)*)", re.MULTILINE)
+FINDINGS = 3  # of a test case, that are shown
+ENDED = re.compile(r"^rank \d+/\d+.*?: (.*)$", re.MULTILINE)  # as common/run/failure.hpp says it
+
+
+def link(folder, sources, *own):
+    """All that lies in `sources`, but for what is the folder's own."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in sources.iterdir():
+        place = folder / file.name
+        if place.is_symlink():
+            place.unlink()
+        if file.name not in own and not place.exists():
+            place.symlink_to(file)
 
 
 class Exercise:
-    def __init__(self, before, after, build, out):
-        self.before, self.after, self.build = before, after, build
-        self.folder = out / after[:2]
-        self.trainer = self.folder / after / "trainer.hpp"
-        self.shown = os.path.relpath(self.trainer)
+    def __init__(self, before, after, out, mpi):
+        self.before, self.after, self.out = before, after, out
+        self.trainer = out / after / "trainer.hpp"
+        self.trial = Trial(out, out / "build", f"-Dmpi={mpi}")
 
     def begin(self):
-        """The text to start from, unless there is one already."""
-        if self.trainer.exists():
-            return
-        self.trainer.parent.mkdir(parents=True, exist_ok=True)
-        self.trainer.write_text(trainers.starting_point(self.before, self.after))
+        """The tree, and in it the text to start from, unless there is one already."""
+        link(self.out, ROOT, "build", ".git", self.after)
+        link(self.trainer.parent, ROOT / self.after, self.trainer.name)
+        if not self.trainer.exists():
+            self.trainer.write_text(trainers.starting_point(self.before, self.after))
 
     def saved(self):
-        """When, as what; None while an editor puts a new file in the place of the old one."""
-        try:
-            file = self.trainer.stat()
-            return file.st_mtime_ns, file.st_size, file.st_ino
-        except FileNotFoundError:
-            return None
+        """When; None while an editor puts a new file in the place of the old one."""
+        with contextlib.suppress(FileNotFoundError):
+            return self.trainer.stat().st_mtime_ns
 
-    def card_changed(self):
-        """The card is the task: tests hold a trainer to what its card claims."""
-        mine, theirs = (trainers.card(text) for text in
+    def judge(self, room):
+        """Whether everything holds, and in so many lines what does not."""
+        mine, theirs = (trainers.card(text).split() for text in
                         (self.trainer.read_text(errors="replace"), trainers.source(self.after)))
-        return mine.split() != theirs.split()
-
-
-class Program:
-    """A test program of the build, made as the build makes it, but of the exercise's trainer."""
-
-    def __init__(self, exercise, name):
-        self.exercise, self.name = exercise, name
-        target = f"tests/ranks/{name}"
-        self.path = exercise.folder / name
-        own, mine = f"{target}.p/", os.path.relpath(exercise.folder, exercise.build) + f"/{name}."
-        include = "-I" + os.path.relpath(exercise.trainer.parent, exercise.build)
-        *steps, link = output_of(["ninja", "-C", str(exercise.build), "-t", "commands",
-                                  target]).splitlines()
-        self.compiles = []
-        for step in steps:
-            words = shlex.split(step)
-            if any(word.startswith(own) and word.endswith(".o") for word in words):
-                words = [word.replace(own, mine) for word in words]
-                first = next(i for i, word in enumerate(words) if word.startswith("-I"))
-                self.compiles.append([*words[:first], include, *words[first:], *QUICK])
-        words = shlex.split(link)
-        self.libraries = [word for word in words if word.endswith(".a") and word[0] != "/"]
-        self.link = [word.replace(own, mine) for word in words]
-        self.link[self.link.index(target)] = os.path.relpath(self.path, exercise.build)
-
-    def build(self):
-        """Empty where it went well, else the compiler's first error."""
-        english = os.environ | {"LC_ALL": "C"}  # first_error reads it
-        jobs = [subprocess.Popen(command, cwd=self.exercise.build, stdin=subprocess.DEVNULL,
-                                 stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-                                 errors="replace", env=english)
-                for command in self.compiles]
-        said = [job.communicate()[1] for job in jobs]
-        for job, errors in zip(jobs, said):
-            if job.returncode != 0:
-                return first_error(errors, self.exercise)
-        done = subprocess.run(self.link, cwd=self.exercise.build, stdin=subprocess.DEVNULL,
-                              capture_output=True, text=True, errors="replace", env=english)
-        return first_error(done.stderr, self.exercise) if done.returncode != 0 else ""
-
-    def run(self, mpiexec, results):
-        late = PATIENCE * 6
-        for ranks in RANKS:
-            command = [mpiexec, "-n", str(ranks), str(self.path), str(ranks), "--reporters=xml"]
-            more = {"PATIENCE": str(PATIENCE), "MPIEXEC_TIMEOUT": str(late),
-                    "UCX_MEM_EVENTS": "n"}
-            job = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                   stderr=subprocess.STDOUT, text=True, errors="replace",
-                                   env=os.environ | ENVIRONMENT | more)
-            code = None
-            try:
-                printed, _ = job.communicate(timeout=late + 5)
-                code = job.returncode
-            except subprocess.TimeoutExpired:
-                job.terminate()
-                printed, _ = job.communicate()
-            except BaseException:
-                job.terminate()  # so that no rank outlives its launcher
-                raise
-            found.add_run(results, ranks, printed, code, late)
-
-
-def first_error(errors, exercise):
-    """file:line: message, and where in the trainer, if the error itself is elsewhere."""
-    place = re.compile(r"^(?:In file included from )?(\S+?):(\d+)(?::\d+)?[:,]", re.MULTILINE)
-
-    def named(path):
-        path = (exercise.build / path).resolve()
-        if path == exercise.trainer.resolve():
-            return "trainer.hpp"
-        return os.path.relpath(path, ROOT) if path.is_relative_to(ROOT) else str(path)
-
-    error = re.search(r"^(\S+?):(\d+):(?:\d+:)? (?:fatal )?error: (.*)$", errors, re.MULTILINE)
-    if not error:
-        return (errors.strip().splitlines() or ["the compiler said nothing"])[-1]
-    text = f"{named(error[1])}:{error[2]}: {error[3]}"
-    via = [line for path, line in place.findall(errors) if named(path) == "trainer.hpp"]
-    return text if text.startswith("trainer.hpp") or not via else f"{text} (trainer.hpp:{via[-1]})"
-
-
-def judge(exercise, programs, mpiexec, room):
-    """Whether everything holds, and lines that say what does not."""
-    if exercise.card_changed():
-        return False, found.folded(
-            f"The card is not {exercise.after}'s any more, and it is the task: the tests hold the "
-            "trainer to what it claims. As it was: ./tutorial exercise "
-            f"{exercise.after[:2]} --hint, or take it from {exercise.after}/trainer.hpp.", "", 4)
-    count = 0
-    for program in programs:
-        error = program.build()
-        if error:
+        if mine != theirs:
+            return False, folded(
+                f"The card is not {self.after}'s any more, and it is the task: the tests hold the "
+                "trainer to what it claims. As it was: ./tutorial exercise "
+                f"{self.after[:2]} --hint, or take it from {self.after}/trainer.hpp.", "", 4)
+        with (self.out / "lock").open("w") as lock:  # one build at a time
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            results, printed = self.trial.test("--suite", self.after, *LEFT_OUT, PATIENCE=PATIENCE)
+        if not results:
             return False, ["It does not compile. The first error:",
-                           *found.folded(error, "  ", 6)]
-        results = found.Results(RANKS)
-        program.run(mpiexec, results)
-        count += results.count
-        if not results.hold:
-            later = ["Later: streams that are late."] * (program is not programs[-1])
-            return False, [*found.screen(results, room - len(later)), *later]
-    return True, [f"All {count} test cases hold on {', '.join(map(str, RANKS))} ranks: "
-                  f"this is {exercise.after}.",
-                  "Beside the chapter's own:",
-                  f"  diff -u {exercise.shown} \\",
-                  f"    {exercise.after}/trainer.hpp"]
+                           *folded(first_error(printed, self.after), "  ", 6)]
+        # Those of streams that are late come last.
+        failed = sorted((result for result in results if result["result"] != "OK"),
+                        key=lambda result: not result["name"].startswith(f"{self.after} on "))
+        if failed:
+            return False, screen(results, failed, room)
+        return True, [f"All {len(results)} tests hold, on each number of ranks: this is "
+                      f"{self.after}.", "Beside the chapter's own:",
+                      f"  diff -u {os.path.relpath(self.trainer)} \\",
+                      f"    {self.after}/trainer.hpp"]
+
+
+def folded(text, indent, most):
+    """At most so many lines of the screen; what does not fit ends in three dots."""
+    return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent + "  ",
+                         break_on_hyphens=False, max_lines=most, placeholder=" ...")
+
+
+def first_error(printed, chapter):
+    """file:line: message, and where in the trainer, if the error itself is elsewhere."""
+    error = re.search(r"^(?:\.\./)*(\S+?:\d+):\S* (?:fatal )?error: (.*)$", printed, re.MULTILINE)
+    via = re.search(rf"{chapter}/trainer\.hpp:\d+", printed)
+    seen_from = f" ({via[0]})" if error and via and chapter not in error[1] else ""
+    return f"{error[1]}: {error[2]}{seen_from}" if error else " ".join(printed.split("\n")[-5:])
+
+
+def finding(block):
+    """What doctest says of one assertion, in a line."""
+    message, _, logged = block.partition("\n  logged: ")
+    text = message.partition(" ERROR: ")[2].partition("\n")[0].removesuffix(" is NOT correct!")
+    values = re.search(r"values: \w+\( (.*) \)", message)
+    where = [line.strip() for line in logged.splitlines()]
+    if "counted == predicted" in text:  # then the last that is logged says of what
+        text = "{}: {} counted, {} predicted".format(where.pop(), *values[1].split(" == "))
+    elif values:
+        text = f"{text}: {values[1]}"
+    return f"{text} ({', '.join(where)})" if where else text
+
+
+def findings(said):
+    """Of doctest's report: of each test case that fails some lines, of different things."""
+    cases, name = {}, ""
+    for block in said.split("\n\n"):
+        for name in re.findall(r"^TEST CASE:  (.*)$", block, re.MULTILINE):
+            pass
+        if " ERROR: " in block:
+            line = finding(block)
+            cases.setdefault(name, {}).setdefault(tuple(line.split()[:3]), line)
+    return {name: list(lines.values()) for name, lines in cases.items()}
+
+
+def screen(results, failed, room):
+    """Which tests hold, and what the first that fails says, at most `room` lines."""
+    held = [result["name"] for result in results if result not in failed]
+    lines = folded(f"holds: {', '.join(held) or 'none'}", "", 2)
+    lines += folded(f"fails: {', '.join(result['name'] for result in failed)}", "", 2)
+    first = failed[0]
+    said, cases = ENDED.search(first["said"]), findings(first["said"])
+    if said or not cases:
+        words = said[1] if said else f"{first['result']}: " + \
+            " ".join(first["said"].splitlines()[-1:])
+        if "SIG" in words:
+            words += ": memory is written where nothing lies; are sizes and dtypes right?"
+        lines += folded(f"{first['name']} is broken off: {words}", "", 5)
+    else:
+        lines.append(f"{first['name']}:")
+    for name, found in cases.items():
+        lines += folded(name, "  ", 1)
+        for line in found[:FINDINGS]:
+            lines += folded(line, "    ", 2)
+    last = re.findall(r"^\[doctest\] test cases: .*", first["said"], re.MULTILINE)[:1]
+    return lines[:room - len(last)] + last
 
 
 def head(exercise):
     new = [f"{exercise.after}/{file.name}" for file in sorted((ROOT / exercise.after).glob("*.hpp"))
            if file.name != "trainer.hpp"]
-    text = (f"Edit {exercise.shown}: it is {exercise.before}'s under the comment, the includes and "
-            f"the card of {exercise.after}. Make it keep what the card claims.")
+    text = (f"Edit {os.path.relpath(exercise.trainer)}: it is {exercise.before}'s under the "
+            f"comment, the includes and the card of {exercise.after}. Make it keep what the card "
+            "claims.")
     given = f" Given, and to be read first: {', '.join(new)}." if new else ""
-    return textwrap.wrap(text + given, WIDTH, break_on_hyphens=False)
+    return [*textwrap.wrap(text + given, WIDTH, break_on_hyphens=False), ""]
 
 
-def watch(exercise, programs, mpiexec, once):
-    lock = (exercise.folder / "lock").open("w")  # for as long as this runs
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        print(f"exercise: another one is trying {exercise.shown}: end it first", file=sys.stderr)
-        return 6
+def watch(exercise, once):
+    terminal = sys.stdout.isatty()
     while True:
-        saved = exercise.saved()
-        start = time.monotonic()
-        top = [*head(exercise), ""]
-        if sys.stdout.isatty():
-            print("\033[H\033[2J" if not once else "", end="")
-            print("\n".join(top) + "\ncompiling and running ...", end="\r", flush=True)
-        good, lines = judge(exercise, programs, mpiexec, LINES - len(top) - 3)
-        if sys.stdout.isatty():
-            print("\033[H\033[2J" if not once else f"\033[{len(top)}A\r\033[J", end="")
-        print("\n".join([*top, *lines, ""]))
+        saved, start, top = exercise.saved(), time.monotonic(), head(exercise)
+        print("\033[H\033[2J" * (terminal and not once) + "\n".join(top))
+        if terminal:
+            print("compiling and running ...", end="\r", flush=True)
+        good, lines = exercise.judge(LINES - len(top) - 3)
+        print("\033[K" * terminal + "\n".join([*lines, ""]))
         said = [f"{time.monotonic() - start:.0f} s."]
         said += [f"Hint: ./tutorial exercise {exercise.after[:2]} --hint."] * (not good)
         said += ["Save to run again, Ctrl-C to end."] * (not good and not once)
@@ -202,15 +178,12 @@ def watch(exercise, programs, mpiexec, once):
             time.sleep(0.2)
 
 
-def hints_of(number):
-    text = (ROOT / "notes/exercises.md").read_text()
-    section = re.search(rf"^## {number} .*\n((?:(?!## ).*\n)*)", text, re.MULTILINE)
-    return [" ".join(hint.split()) for hint in HINT.findall(section[1])] if section else []
-
-
 def hint(exercise):
     """One more than the last time; after all of them, what still differs from the chapter's own."""
-    hints, memory = hints_of(exercise.after[:2]), exercise.folder / "hints"
+    text = (ROOT / "notes/exercises.md").read_text()
+    _, _, section = text.partition(f"\n## {exercise.after[:2]} ")
+    hints = [" ".join(hint.split()) for hint in HINT.findall(section.partition("\n## ")[0])]
+    memory = exercise.trainer.with_name("hints")
     given = int(memory.read_text()) if memory.exists() else 0
     memory.write_text(f"{min(given + 1, len(hints))}\n")
     if given < len(hints):
@@ -226,35 +199,20 @@ def hint(exercise):
     return 0
 
 
-def parse():
+def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("before", help="a chapter")
     parser.add_argument("after", help="the next one")
-    parser.add_argument("--build", type=Path, default=Path("build"))
-    parser.add_argument("--out", type=Path, help="where exercises lie (BUILD/exercise)")
-    parser.add_argument("--mpiexec", default="mpiexec", help="the launcher of the built MPI")
+    parser.add_argument("--out", type=Path, default=ROOT / "build/exercise",
+                        help="where exercises lie")
+    parser.add_argument("--mpi", default="auto", help="auto, mpich or openmpi")
     how = parser.add_mutually_exclusive_group()
-    how.add_argument("--libraries", action="store_true", help="build what all exercises share")
-    how.add_argument("--watch", action="store_true", help="run again at every save")
-    how.add_argument("--once", action="store_true", help="run once")
+    how.add_argument("--once", action="store_true", help="run once, and not at every save")
     how.add_argument("--hint", action="store_true", help="print the next hint")
-    return parser.parse_args()
-
-
-def main():
-    options = parse()
-    exercise = Exercise(options.before, options.after, options.build,
-                        options.out or options.build / "exercise")
-    if not options.libraries:
-        exercise.begin()
-    if options.hint:
-        return hint(exercise)
-    late = [f"test_{options.after}_schedules"] if options.after >= "06" else []
-    programs = [Program(exercise, name) for name in (f"test_{options.after}", *late)]
-    if options.libraries:
-        print(output_of(["ninja", "-C", str(options.build), *programs[0].libraries]))
-        return 0
-    return watch(exercise, programs, options.mpiexec, options.once)
+    options = parser.parse_args()
+    exercise = Exercise(options.before, options.after, options.out, options.mpi)
+    exercise.begin()
+    return hint(exercise) if options.hint else watch(exercise, options.once)
 
 
 if __name__ == "__main__":

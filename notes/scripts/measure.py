@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Runs the programs, rewrites every measured table of the pages, and draws every figure anew.
+"""Runs the programs, rewrites every measured table of the pages, and draws what was measured.
 
 A table stands in a page between the comments `measured: NAME` and `end`; figures go to
 notes/figures. Nothing is built, and nothing is written when a run fails or when a count of bytes
@@ -16,23 +16,15 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True
 import answers  # noqa: E402
-import cards  # noqa: E402
 import compare  # noqa: E402
-import course  # noqa: E402
-import exchange  # noqa: E402
 import figures  # noqa: E402
-import mountain  # noqa: E402
-import ownership  # noqa: E402
-import parallelism  # noqa: E402
 import tables  # noqa: E402
-from runs import CHAPTERS, Failure, Programs, first_line, machine, output_of  # noqa: E402
 from cards import ROOT  # noqa: E402
+from drawn import FIGURES  # noqa: E402
+from runs import CHAPTERS, Failure, Programs, first_line, machine  # noqa: E402
 
 TABLES = tables.TABLES | answers.TABLES
-FIGURES = ROOT / "notes" / "figures"
-LINKS = (0.25, 0.5, 1, 2, 5, 10, 20)  # Gbit/s
 LAUNCHERS = ("mpiexec.mpich", "mpiexec.hydra", "mpiexec.openmpi", "mpirun.openmpi", "mpiexec")
-OPENING = re.compile(r"^<!-- measured: (.*?) -->$", re.MULTILINE)
 BLOCK = re.compile(r"^<!-- measured: (.*?) -->\n(.*?)^<!-- end -->$", re.MULTILINE | re.DOTALL)
 
 
@@ -79,110 +71,33 @@ def stamp(runs):
     return f"\n\n*{where}; {date.today().isoformat()}, commit {commit()}.*"
 
 
-# ---- The figures: each function runs what it needs and answers one ----------------------------
-
-def draw_layers(programs):
-    curve = tables.curve(programs)
-    points = [(layers, 100 * tables.saved(fp32, "resident"), 100 * tables.saved(fp32, "peak"),
-               100 * tables.saved(bf16, "peak")) for layers, _, fp32, bf16 in curve]
-    parameters = curve[0][2].info["parameters"]
-    places = [2.7 * 20 ** (i / 200) for i in range(201)]  # layers, evenly on a logarithmic axis
-    formula = [(place, *(100 * float(tables.curve_formula(place, dtype, parameters))
-                         for dtype in ("fp32", "bf16"))) for place in places]
-    return figures.layers(points, formula, tables.CURVE_RANKS, parameters)
-
-
-def draw_ownership(programs):
-    return ownership.draw({chapter: cards.sharded(programs, chapter) for chapter in CHAPTERS},
-                          {chapter: cards.offloaded(programs, chapter) for chapter in CHAPTERS})
-
-
-def draw_mountain(programs):
-    traces = []
-    for chapter in CHAPTERS[1:]:
-        path = programs.logs / f"{chapter}.trace.json"
-        run = programs.run(chapter, 4, *tables.EQUAL_LAYERS, "--steps", 2, "--trace", path)
-        traces.append((chapter, run.dtype, path,
-                       sum(kind["peak"] for kind in run.on_host.values())))
-        traced, counted = mountain.peak(mountain.step_of(path)), run.memory["total"]["peak"]
-        if traced != counted:
-            raise Failure(f"{chapter}: the trace peaks at {traced} bytes, the ledger at {counted}")
-    count = run.info["layers"]
-    return mountain.draw(traces, 4, f"{count} layers of "
-                         f"{tables.spaced(run.info['parameters'] // count)} parameters")
-
-
-def draw_step(programs):
-    """The link and the layers' size are such that most messages find computing beside them."""
-    path = programs.logs / "step.trace.json"
-    run = programs.run("06_zero3", 2, "--task", "mlp", "--layers", 4, "--width", 1024, "--batch",
-                       256, "--steps", 8, "--link", 2, "--trace", path)
-    slots = run.info["options"]["prefetch"] + 1
-    kinds = [run.memory[kind] for kind in ("parameters", "gradients")]
-    layer = (kinds[0]["peak"] - kinds[0]["resident"]) // slots
-    tasks = course.step_of(path)
-    for kind, borrowed in zip(kinds, list(zip(*course.in_use(course.lent(tasks, slots), slots,
-                                                             layer)))[1:]):
-        if kind["resident"] + max(borrowed) > kind["peak"]:
-            raise Failure(f"the trace has {max(borrowed)} bytes of whole layers, the ledger less")
-    state = run.memory["optimizer"]["resident"]
-    return course.draw(tasks, slots, [kind["resident"] for kind in kinds], layer,
-                       f"One of {run.ranks} ranks, {run.info['layers']} layers of "
-                       f"{tables.spaced(layer // 2)} parameters in bf16, 2 Gbit/s",
-                       f"{tables.mb(state)} MB of optimizer state")
-
-
-def draw_link(programs):
-    """Two ranks: where they have a core each, a rank's sleep on the link helps no other."""
-    def runs(chapter):
-        return [programs.run(chapter, 2, *tables.SIXTEEN, *(["--link", speed] if speed else []),
-                             dtype="fp32") for speed in (0, *LINKS)]
-
-    return figures.link([runs(chapter) for chapter in ("02_distributed_adam", *CHAPTERS[3:6])])
-
-
-DRAWN = {"layers": draw_layers, "ownership": draw_ownership, "mountain": draw_mountain,
-         "link": draw_link, "step": draw_step,
-         **{picture.__name__: lambda programs, picture=picture: picture.draw()
-            for picture in (exchange, parallelism)}}
-
-
-def wanted(name, options):
-    if options.only is None:
-        return name != "speed" or options.torch is not None
-    return options.only in (name, name.split()[0])
-
-
-def rewrite(page, options, programs):
-    """The page with its measured blocks renewed, and their names."""
-    old = page.read_text()
-    where = page.relative_to(ROOT)
-    if len(OPENING.findall(old)) != len(BLOCK.findall(old)):
+def renewed(page, chosen, programs):
+    """The page's text with its chosen blocks measured anew."""
+    text, where = page.read_text(), page.relative_to(ROOT)
+    if text.count("<!-- measured: ") != len(BLOCK.findall(text)):
         raise Failure(f"{where}: a `measured` comment has no `end` of its own")
-    names = []
 
     def renew(block):
-        name = block.group(1)
+        name = block[1]
         maker, *arguments = [name] if name in TABLES else name.split()
         if maker not in TABLES:
             raise Failure(f"{where}: there is no table {maker!r}; there are {', '.join(TABLES)}")
-        if not wanted(name, options):
-            return block.group(0)
-        names.append(name)
+        if not chosen(name):
+            return block[0]
         print(f"{where}: {name}", flush=True)
         programs.used = []
         content = TABLES[maker](programs, *arguments)
         content += stamp(programs.used) if programs.used or name == "speed" else ""
         return f"<!-- measured: {name} -->\n\n{content}\n\n<!-- end -->"
 
-    return BLOCK.sub(renew, old), names
+    return BLOCK.sub(renew, text)
 
 
 def parse():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--only", metavar="NAME", help="the figures alone, or this table or "
                         "figure: figures, 'check 04_zero1', "
-                        f"{', '.join(dict.fromkeys([*TABLES, *DRAWN]))}")
+                        f"{', '.join(dict.fromkeys([*TABLES, *FIGURES]))}")
     parser.add_argument("--build", type=Path, default=ROOT / "build",
                         help="where the programs are")
     parser.add_argument("--mpiexec", help="the launcher of the built MPI",
@@ -194,30 +109,34 @@ def parse():
 
 def main():
     options = parse()
+    names = []  # of the tables and figures that were made
+
+    def chosen(name, *groups):
+        if options.only in (name, name.split()[0], *groups) or \
+                options.only is None and (name != "speed" or options.torch):
+            names.append(name)
+        return name in names
+
     pages = sorted([*(ROOT / "notes").glob("*.md"), ROOT / "README.md",
                     *ROOT.glob("0*/README.md")])
-    to_draw = [name for name in DRAWN if options.only == "figures" or wanted(name, options)]
     try:
         programs = Measured(options.build.resolve(), options.mpiexec, options.torch)
-        renewed = [(page, *rewrite(page, options, programs)) for page in pages]
-        drawn = {}
-        for name in to_draw:
-            print(f"notes/figures/{name}.svg", flush=True)
-            drawn[name] = DRAWN[name](programs)
+        texts = {page: renewed(page, chosen, programs) for page in pages}
+        for name, draw in FIGURES.items():
+            if chosen(name, "figures"):
+                print(f"notes/figures/{name}.svg", flush=True)
+                texts[ROOT / f"notes/figures/{name}.svg"] = figures.file(draw(programs))
     except Failure as failure:
         print(f"measure.py: {failure}\nNo page was changed.", file=sys.stderr)
         return 1
-    if not drawn and not any(names for _, _, names in renewed):
+    changed = [path for path, text in texts.items()
+               if not path.exists() or path.read_text() != text]
+    for path in changed:
+        path.write_text(texts[path])
+        print(f"rewrote {path.relative_to(ROOT)}")
+    if not names:
         print(f"measure.py: there is no table or figure {options.only!r}", file=sys.stderr)
         return 2
-    print()
-    for page, content, names in renewed:
-        if names:
-            page.write_text(content)
-            print(f"rewrote in {page.relative_to(ROOT)}: {', '.join(names)}")
-    for name, figure in drawn.items():
-        figures.save(figure, FIGURES / f"{name}.svg")
-        print(f"drew notes/figures/{name}.svg")
     return 0
 
 

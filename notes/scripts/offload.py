@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT
 """What offload buys and costs: a device on which a run fits, and copies over the bus."""
 import figures
+from charts import bars
 from compare import megabytes
-from findings import Section, Table, picture
+from findings import Section, Table
 from formulas import option
 from tables import spaced
 
@@ -66,21 +67,9 @@ def table(runs):
 
 
 def picture_of(runs):
-    height = 90 + 30 * len(runs)
-    fig, axes = picture(720, height, "Exposed and hidden copies of a step")
-    for i, run in enumerate(runs):
-        left = 0
-        for ((what, direction), ms), colour in zip(times(run).items(), COLOURS):
-            axes.barh(i, ms or 0, 0.6, left, color=colour,
-                      label=f"{what}, {direction}" if i == 0 else None)
-            left += ms or 0
-    axes.set_yticks(range(len(runs)), map(name, runs))
-    axes.invert_yaxis()
-    axes.grid(axis="y", visible=False)
-    axes.grid(axis="x")
-    axes.set_xlabel("ms of copies in a step")
-    fig.legend(loc="upper left", ncols=4)
-    fig.set_layout_engine("constrained", rect=(0, 0, 1, 1 - 30 / height))
+    rows = {name(run): [{f"{what}, {direction}": (ms or 0, colour, {}) for ((what, direction), ms),
+                         colour in zip(times(run).items(), COLOURS)}] for run in runs}
+    fig, _ = bars("Exposed and hidden copies of a step", rows, "ms of copies in a step", 4)
     return fig
 
 

@@ -6,8 +6,7 @@ import sys
 from fractions import Fraction
 
 import compare
-from cards import (ROOT, STATE, changed_lines, offloaded, sharded, state_formula,
-                   traffic_formula)
+from cards import ROOT, STATE, Card, changed_lines, offloaded, sharded, state_formula
 from runs import CHAPTERS, KINDS, Failure, kinds_of, output_of
 from shown import (check, counterexamples, fenced, one_card, output, phases, plan, told,
                    too_large)
@@ -39,17 +38,17 @@ def spaced(count):
 
 # ---- What the chapters' own formulas say -----------------------------------------------------
 
-def chapter_map(programs):
+def chapter_map(_):
     rows, before = [], []
     for chapter in CHAPTERS:
-        first, shards = chapter == "01_adam", sharded(programs, chapter)
+        first, shards = chapter == "01_adam", sharded(chapter)
         new = ", ".join([*(kind for kind in shards if kind not in before),
-                         *(f"{kind}: to the host" for kind in offloaded(programs, chapter))])
+                         *(f"{kind}: to the host" for kind in offloaded(chapter))])
         rows.append([f"[{chapter}]({chapter}/)",
                      new.replace("optimizer", "optimizer state") or "–",
-                     state_formula(programs, chapter, "bf16") if chapter >= "03" else "–",
-                     state_formula(programs, chapter, "fp32"),
-                     "–" if first else traffic_formula(programs, chapter),
+                     state_formula(chapter, "bf16") if chapter >= "03" else "–",
+                     state_formula(chapter, "fp32"),
+                     "–" if first else Card(chapter).sent,
                      "–" if first else changed_lines(chapter)])
         before = shards
     head = ["chapter", "becomes a shard", "bytes a parameter, mixed", "in fp32",
@@ -142,7 +141,7 @@ def ledger(programs):
     rows.append(["on the host", *map(on_host, runs)])
     rows.append(["reserved", *(mb(run.memory["total"]["reserved"]) for run in runs)])
     rows.append(["state, bytes a parameter",
-                 *(state_formula(programs, run.chapter, "bf16") for run in runs)])
+                 *(state_formula(run.chapter, "bf16") for run in runs)])
     head = ["MB: resident / peak", *(run.chapter for run in runs)]
     count = runs[0].info["parameters"]
     return (table(head, rows) + f"\n\n`{runs[-1].shown}`: {spaced(count)} parameters in bf16, "
@@ -154,7 +153,7 @@ def notebook(programs):
     runs = [programs.run(chapter, 4, "--task", "mlp", "--layers", 3, "--width", 2048,
                          "--batch", 2, "--steps", 2, dtype="fp32")
             for chapter in ("02_distributed_adam", *CHAPTERS[3:6])]
-    rows = [[run.chapter, state_formula(programs, run.chapter, "fp32"),
+    rows = [[run.chapter, state_formula(run.chapter, "fp32"),
              mb(summed(run, "resident", STATE)), mb(summed(run, "peak")),
              percent(saved(run, "resident")), percent(saved(run, "peak"))] for run in runs]
     return table(["fp32, 4 ranks", "bytes a parameter", "resident, MB", "peak, MB",
@@ -172,7 +171,7 @@ def traffic(programs):
             sent = [Fraction(phase["counted"]) / unit
                     for phase in run.summary["traffic"]["phases"].values()]
             row.append(f"{' + '.join(map(str, sent))} = {sum(sent)}")
-        rows.append([*row, traffic_formula(programs, chapter)])
+        rows.append([*row, Card(chapter).sent])
     return table(["chapter", *(f"counted, A = {count}" for count in micro_batches),
                   "its formula"], rows, left=4)
 

@@ -1,64 +1,20 @@
 // SPDX-License-Identifier: MIT
-// The speed of Adam, and of what stands around it, as ratios in one process. A yardstick runs right
-// before every entry: on a GPU a copy within its memory, on the CPU an in-place update of the
-// arrays that Adam updates. An entry is judged by its bytes a second over the yardstick's, and
-// every entry moves about as many bytes, so that what a launch costs weighs the same. Adam moves 28
-// bytes a parameter, in 16 bit as in fp32, in staging in fp32 32. Bars: 0.88 on the CPU in fp32,
-// and in staging; on a GPU 0.92, and clipping may make that 1.20 as long.
-#include <fmt/format.h>
-
-#include <algorithm>
-#include <charconv>
-#include <chrono>
-#include <cstdlib>
+// The speed of Adam as ratios in one process. A yardstick runs right before every entry: on a GPU
+// a copy within its memory, on the CPU an in-place update of the arrays that Adam updates. An entry
+// is judged by its bytes a second over the yardstick's. Adam moves 28 bytes a parameter, in 16 bit
+// as in fp32, in staging in fp32 32. Bars: 0.88 on the CPU in fp32, and in staging; on a GPU 0.92,
+// and clipping may make that 1.20 as long.
 #include <fstream>
 
 #include "report/prediction.hpp"
 #include "run/failure.hpp"
+#include "tests/benchmarks/benchmark.hpp"
 #include "train/adam.hpp"
 
 namespace {
 using namespace zero;
 
-constexpr std::int64_t whole = 32;  // elements come in so many: a fourth of them is whole packs
-
-struct Arguments {
-  Device device = Device::cpu;
-  bool judge = true;
-  std::vector<Dtype> dtypes = {Dtype::fp32, Dtype::bf16};
-  std::int64_t elements = 0;  // 0: as many as are usual and fit
-  std::string json;
-};
-
-Arguments read(int argc, char** argv) {
-  Arguments arguments;
-  for (int i = 1; i < argc; ++i) {
-    const std::string name = argv[i];
-    const std::string value = name != "--no-judge" && i + 1 < argc ? argv[++i] : "";
-    const char* end = value.data() + value.size();
-    if (name == "--no-judge") {
-      arguments.judge = false;
-    } else if (name == "--device" && (value == "cpu" || value == "cuda")) {
-      arguments.device = value == "cuda" ? Device::cuda : Device::cpu;
-    } else if (name == "--dtype" && (value == "fp32" || value == "bf16")) {
-      arguments.dtypes = {value == "fp32" ? Dtype::fp32 : Dtype::bf16};
-    } else if (name == "--json" && !value.empty()) {
-      arguments.json = value;
-    } else if (name != "--elements" ||
-               std::from_chars(value.data(), end, arguments.elements).ptr != end ||
-               arguments.elements < whole || arguments.elements % whole != 0) {
-      throw Error(ExitCode::usage,
-                  "options: --device cpu|cuda, --dtype fp32|bf16, --elements N, a multiple of 32, "
-                  "--json FILE, --no-judge");
-    }
-  }
-  return arguments;
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
-}
+constexpr std::int64_t whole = 8;  // elements come in so many: packs
 
 /// Something that is timed. The yardstick, an entry before it, runs right before it, every time.
 struct Entry {
@@ -92,26 +48,22 @@ std::int64_t elements_that_fit(Device device) {
   const std::int64_t fit = available / 10 * 9 / bytes_an_element / whole * whole;
   if (fit >= most) return most;
   fmt::print("fewer parameters than {}: {} bytes are free\n", grouped(most), grouped(available));
-  if (fit == 0) throw Error(ExitCode::resources, "that is too little for a benchmark");
+  throw_if(fit == 0, ExitCode::resources, "that is too little for a benchmark");
   return fit;
 }
 
 /// The arrays, and what is done with them.
 class Bench {
  public:
-  explicit Bench(const Arguments& arguments)
-      : device_(arguments.device),
-        n_(arguments.elements ? arguments.elements : elements_that_fit(device_)) {
+  Bench(Device device, std::int64_t elements) : device_(device), n_(elements) {
     kernels_.bind_thread();
     fill(from_, 1);
     fill(weights_, 1);
     fill(grads_, 1e-2f);
     fill(grads_bf16_, 1e-2f);
-    add(gpu_ ? "copy" : "in place", 28 * n_, [this] { yardstick(); });
-    for (const Dtype dtype : arguments.dtypes) {
-      dtype == Dtype::fp32 ? add_all(grads_.view(), weights_.view())
-                           : add_all(grads_bf16_.view(), params_bf16_.view());
-    }
+    entries_.push_back({gpu_ ? "copy" : "in place", 28 * n_, [this] { yardstick(); }});
+    add_all(grads_.view(), weights_.view());
+    add_all(grads_bf16_.view(), params_bf16_.view());
     for (int round = 0; round < warm_up_ + rounds_; ++round) measure(round >= warm_up_);
   }
 
@@ -145,8 +97,7 @@ class Bench {
     }
     std::ofstream file(path);
     file << fmt::format("{{\"elements\": {}, \"ms\": {{{}}}}}\n", n_, ms);
-    if (file.flush()) return;
-    throw Error(ExitCode::usage, fmt::format("--json {}: not all of it was written", path));
+    throw_if(!file.flush(), ExitCode::usage, "--json {}: not all of it was written", path);
   }
 
  private:
@@ -175,45 +126,28 @@ class Bench {
     update(grads, params, static_cast<float>(std::min(1.0, 1 / std::sqrt(sums_.totals.squares))));
   }
 
-  void add(const std::string& name, std::int64_t bytes, const std::function<void()>& work,
-           std::size_t yardstick = 0, double bar = 0) {
-    // Work of fewer bytes is done as often as it takes to move as many as Adam.
-    const std::int64_t calls = std::max<std::int64_t>(1, 28 * n_ / bytes);
-    const auto all = [=] {
-      for (std::int64_t call = 0; call < calls; ++call) work();
-    };
-    entries_.push_back({name, calls * bytes, all, yardstick, bar});
-  }
-
   void add_all(View g, View params) {
     const std::string dtype = name_of(g.dtype);
     const double bar = gpu_ ? 0.92 : g.dtype == Dtype::fp32 ? 0.88 : 0;
-    const View mean = params.part(0, n_ / 4);
-    const View own = g.part(0, mean.size), received = g.part(mean.size, 3 * mean.size);
-    const auto sum = [=, this] { kernels_.ordered_mean(own, 0, received, mean, Write::over); };
     const auto adam = [=, this] { update(g, params, 1); };
+    const auto staged = [=, this] { update(g, g, 1); };
     const auto clip = [=, this] { clip_and_update(g, params); };
     const std::size_t plain = entries_.size();
-    add("adam " + dtype, 28 * n_, adam, 0, bar);
+    entries_.push_back({"adam " + dtype, 28 * n_, adam, 0, bar});
     if (!gpu_) {  // as a host does it: the new parameters take their gradients' place
-      add(
-          "staged adam " + dtype, 24 * n_ + 2 * g.bytes(), [=, this] { update(g, g, 1); }, 0, 0.88);
+      entries_.push_back({"staged adam " + dtype, 24 * n_ + 2 * g.bytes(), staged, 0, 0.88});
     }
-    add("clip + adam " + dtype, 28 * n_ + g.bytes(), clip, plain, gpu_ ? 1.20 : 0);
-    add("squared_norm " + dtype, g.bytes(), [=, this] { kernels_.squared_norm(g, sums_); });
-    // By 1, so that the values stay what they are however often it is called.
-    add("divide " + dtype, 2 * g.bytes(), [=, this] { kernels_.divide(g, 1); });
-    add("ordered_mean " + dtype, g.bytes() + mean.bytes(), sum);
+    entries_.push_back({"clip + adam " + dtype, 28 * n_ + g.bytes(), clip, plain, gpu_ ? 1.20 : 0});
   }
 
-  /// Milliseconds. A GPU gets the work several times: what waiting for it costs is not its own.
+  /// A GPU gets the work several times: what waiting for it costs is not its own.
   double time(const Entry& entry) {
-    using Clock = std::chrono::steady_clock;
     const int times = gpu_ ? 4 : 1;
-    const auto start = Clock::now();
-    for (int i = 0; i < times; ++i) entry.work();
-    wait_for(kernels_.record());
-    return std::chrono::duration<double, std::milli>(Clock::now() - start).count() / times;
+    return milliseconds([&] {
+             for (int i = 0; i < times; ++i) entry.work();
+             wait_for(kernels_.record());
+           }) /
+           times;
   }
 
   void measure(bool keep) {
@@ -250,15 +184,21 @@ class Bench {
 
 int main(int argc, char** argv) {
   fail_fast("adam_benchmark", [](int code) { std::_Exit(code); });
-  const Arguments arguments = read(argc, argv);
-  if (arguments.device == Device::cuda && visible_gpus().count == 0) {
+  const Arguments given = read(
+      argc, argv, {{"--device", "cpu"}, {"--elements", ""}, {"--json", ""}, {"--no-judge", ""}});
+  const std::string& where = given.at("--device");
+  throw_if(where != "cpu" && where != "cuda", ExitCode::usage, "--device {}: cpu or cuda", where);
+  const Device device = where == "cuda" ? Device::cuda : Device::cpu;
+  if (device == Device::cuda && visible_gpus().count == 0) {
     fmt::print("{}\n", visible_gpus().why_none);
     return 77;
   }
-  const Bench bench(arguments);
-  const bool good = bench.print();
-  if (!arguments.json.empty()) bench.write_json(arguments.json);
-  if (!arguments.judge) fmt::print("not judged: --no-judge\n");
+  const Bench bench(device, given.at("--elements").empty()
+                                ? elements_that_fit(device)
+                                : multiple_of(whole, given, "--elements"));
+  const bool good = bench.print(), judge = given.at("--no-judge").empty();
+  if (!given.at("--json").empty()) bench.write_json(given.at("--json"));
+  if (!judge) fmt::print("not judged: --no-judge\n");
   if (!good) fmt::print("a ratio is beyond its bar\n");
-  return good || !arguments.judge ? 0 : 1;
+  return good || !judge ? 0 : 1;
 }

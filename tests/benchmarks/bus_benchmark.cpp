@@ -7,17 +7,12 @@
 // copies of page-locked memory add at most 0.15 of their own time: a copy engine takes no
 // multiprocessor, only a hundredth of the memory's bandwidth, and the rest is how well two times
 // can be told apart. In line with the products they would add all of it.
-#include <fmt/format.h>
-
-#include <algorithm>
-#include <charconv>
-#include <chrono>
-#include <cstdlib>
-#include <vector>
+#include <array>
 
 #include "compute/bus.hpp"
 #include "report/prediction.hpp"
 #include "run/failure.hpp"
+#include "tests/benchmarks/benchmark.hpp"
 
 namespace {
 using namespace zero;
@@ -26,14 +21,6 @@ constexpr int rounds = 5;
 constexpr int pieces = 16;  // copies beside products
 constexpr std::int64_t judged_from = 1 << 20;  // bytes; below, starting a copy is most of it
 constexpr double most_added = 0.15;
-
-enum class Judge { nothing, overlap, all };
-
-struct Setting {
-  std::int64_t largest = 256 << 20;  // bytes of a copy
-  std::int64_t width = 4096;  // of the products, and their batch
-  Judge judge = Judge::all;
-};
 
 struct Route {
   Direction direction;
@@ -46,22 +33,23 @@ constexpr Route routes[] = {{Direction::down, false},
 
 class Bench {
  public:
-  explicit Bench(const Setting& setting)
-      : setting_(setting),
-        device_(Device::cuda, Kind::communication, setting.largest, true),
-        page_locked_(Device::cuda, Kind::communication, setting.largest, true, Memory::staging),
-        pageable_(Device::host, Kind::communication, setting.largest, true),
-        matrices_(Device::cuda, Kind::data, Dtype::bf16, 3 * setting.width * setting.width) {
+  /// largest: bytes of a copy; width: of the products, and their batch.
+  Bench(std::int64_t largest, std::int64_t width)
+      : largest_(largest),
+        width_(width),
+        device_(Device::cuda, Kind::communication, largest, true),
+        page_locked_(Device::cuda, Kind::communication, largest, true, Memory::staging),
+        pageable_(Device::host, Kind::communication, largest, true),
+        matrices_(Device::cuda, Kind::data, Dtype::bf16, 3 * width * width) {
     compute_.kernels().reserve_products(product_room_bytes);
   }
 
   /// GB/s by route, of copies of that size.
   std::array<double, 4> speeds(std::int64_t bytes) {
-    const int copies = static_cast<int>(std::clamp<std::int64_t>(setting_.largest / bytes, 1, 64));
+    const int copies = static_cast<int>(std::clamp<std::int64_t>(largest_ / bytes, 1, 64));
     std::array<double, 4> speeds{};
     for (int i = 0; i < 4; ++i) {
-      speeds[i] =
-          static_cast<double>(copies * bytes) / milliseconds(0, copies, bytes, routes[i]) / 1e6;
+      speeds[i] = static_cast<double>(copies * bytes) / time(0, copies, bytes, routes[i]) / 1e6;
     }
     return speeds;
   }
@@ -72,35 +60,32 @@ class Bench {
   };
   /// Copies beside products that take half as long again.
   Beside beside(Route route) {
-    const std::int64_t bytes = setting_.largest / pieces;
-    const double copies = milliseconds(0, pieces, bytes, route);
+    const std::int64_t bytes = largest_ / pieces;
+    const double copies = time(0, pieces, bytes, route);
     const int some = 8;
-    const double one = milliseconds(some, 0, 0, route) / some;
+    const double one = time(some, 0, 0, route) / some;
     const int products = static_cast<int>(1.5 * copies / one) + 1;
-    return {milliseconds(products, 0, 0, route), copies,
-            milliseconds(products, pieces, bytes, route)};
+    return {time(products, 0, 0, route), copies, time(products, pieces, bytes, route)};
   }
 
  private:
   /// The median time in which the two streams do so many products and so many copies.
-  double milliseconds(int products, int copies, std::int64_t bytes, Route route) {
-    using Clock = std::chrono::steady_clock;
+  double time(int products, int copies, std::int64_t bytes, Route route) {
     std::vector<double> times;
     for (int round = 0; round <= rounds; ++round) {
-      const auto start = Clock::now();
-      compute_.run([=, this] { multiply(products); });
-      copies_.run([=, this] { copy(copies, bytes, route); });
-      compute_.synchronise();
-      copies_.synchronise();
-      const std::chrono::duration<double, std::milli> time = Clock::now() - start;
-      if (round > 0) times.push_back(time.count());  // the first one warms up
+      const double ms = milliseconds([&] {
+        compute_.run([=, this] { multiply(products); });
+        copies_.run([=, this] { copy(copies, bytes, route); });
+        compute_.synchronise();
+        copies_.synchronise();
+      });
+      if (round > 0) times.push_back(ms);  // the first one warms up
     }
-    std::ranges::sort(times);
-    return times[rounds / 2];
+    return median(times);
   }
 
   void multiply(int times) {
-    const std::int64_t n = setting_.width;
+    const std::int64_t n = width_;
     const View x = matrices_.view();
     for (int i = 0; i < times; ++i) {
       compute_.kernels().linear_forward({n, n, n, false}, x.part(0, n * n), x.part(n * n, n * n),
@@ -117,36 +102,12 @@ class Bench {
     }
   }
 
-  const Setting setting_;
+  const std::int64_t largest_, width_;
   const Buffer device_, page_locked_, pageable_;
   const Tensor matrices_;
   Stream compute_{"compute", Device::cuda, Stream::Mode::worker};
   Stream copies_{"copies", Device::cuda, Stream::Mode::worker};
 };
-
-Setting read(int argc, char** argv) {
-  Setting setting;
-  for (int i = 1; i < argc; ++i) {
-    const std::string name = argv[i];
-    if (name == "--judge-overlap" || name == "--no-judge") {
-      setting.judge = name == "--no-judge" ? Judge::nothing : Judge::overlap;
-      continue;
-    }
-    std::int64_t* const number = name == "--largest" ? &setting.largest
-                                 : name == "--width" ? &setting.width
-                                                     : nullptr;
-    const std::string value = number && i + 1 < argc ? argv[++i] : "";
-    const char* const end = value.data() + value.size();
-    // A copy is cut into pieces, a matrix is read eight neighbours at a time.
-    if (!number || std::from_chars(value.data(), end, *number).ptr != end || *number < pieces ||
-        *number % pieces != 0) {
-      throw Error(ExitCode::usage,
-                  "options: --largest BYTES, --width N, both multiples of 16, --judge-overlap, "
-                  "--no-judge");
-    }
-  }
-  return setting;
-}
 
 bool holds(bool condition, const std::string& what) {
   fmt::print("{}: {}\n", condition ? "yes" : "NO", what);
@@ -190,26 +151,27 @@ double print_beside(Bench& bench, std::int64_t largest) {
 
 int main(int argc, char** argv) {
   fail_fast("bus_benchmark", [](int code) { std::_Exit(code); });
-  const Setting setting = read(argc, argv);
+  const Arguments given = read(
+      argc, argv,
+      {{"--largest", std::to_string(256 << 20)}, {"--width", "4096"}, {"--judge-overlap", ""}});
+  // A copy is cut into pieces, a matrix is read eight neighbours at a time.
+  const std::int64_t largest = multiple_of(pieces, given, "--largest");
+  const std::int64_t width = multiple_of(pieces, given, "--width");
   if (const Gpus gpus = visible_gpus(); gpus.count == 0) {
     fmt::print("{}\n", gpus.why_none);
     return 77;
   }
-  Bench bench(setting);
+  Bench bench(largest, width);
   fmt::print("{}: medians of {}\n\n", memory_of(Device::cuda).words(), rounds);
-  const double least = print_speeds(bench, setting.largest);
-  const double most = print_beside(bench, setting.largest);
-  bool good = true;
-  if (setting.judge == Judge::all) {
+  const double least = print_speeds(bench, largest), most = print_beside(bench, largest);
+  bool good = holds(most <= most_added,
+                    fmt::format("page-locked copies beside products add {:.2f} of their time, at "
+                                "most {:.2f}",
+                                most, most_added));
+  if (given.at("--judge-overlap").empty()) {
     good &= holds(least >= 1, fmt::format("page-locked over pageable from {} bytes on: {:.2f}, at "
                                           "least 1",
                                           grouped(judged_from), least));
-  }
-  if (setting.judge != Judge::nothing) {
-    good &= holds(most <= most_added,
-                  fmt::format("page-locked copies beside products add {:.2f} of their time, at "
-                              "most {:.2f}",
-                              most, most_added));
   }
   return good ? 0 : 1;
 }

@@ -1,17 +1,11 @@
 // SPDX-License-Identifier: MIT
 // How long a small all-reduce takes when there are more ranks than cores. Bar: a median of 30
 // microseconds for 1 KiB at four ranks on two cores, on the rank with the largest median.
-#include <fmt/format.h>
-
-#include <algorithm>
-#include <chrono>
-#include <vector>
-
 #include "run/session.hpp"
+#include "tests/benchmarks/benchmark.hpp"
 
 int main(int argc, char** argv) {
   using namespace zero;
-  using Clock = std::chrono::steady_clock;
   Session session(argc, argv);
   Stream stream("benchmark", Device::cpu);
   const std::int64_t elements = 1024 / 4 / session.size() * session.size();
@@ -20,14 +14,13 @@ int main(int argc, char** argv) {
                     Device::cpu, Dtype::fp32, elements);
   std::vector<double> microseconds;
   for (int i = 0; i < 2000; ++i) {
-    const auto start = Clock::now();
-    comm.all_reduce_mean(stream, tensor.view());
-    microseconds.push_back(std::chrono::duration<double, std::micro>(Clock::now() - start).count());
+    const auto work = [&] { comm.all_reduce_mean(stream, tensor.view()); };
+    microseconds.push_back(1000 * milliseconds(work));
   }
-  std::sort(microseconds.begin(), microseconds.end());
+  std::ranges::sort(microseconds);
   const std::uint64_t mine = static_cast<std::uint64_t>(microseconds[1000] * 1000);
   const auto all = comm.gather({&mine, 1});
-  const double median = static_cast<double>(*std::max_element(all.begin(), all.end())) / 1000;
+  const double median = static_cast<double>(std::ranges::max(all)) / 1000;
   if (comm.rank == 0) {
     fmt::print("all-reduce of {} bytes on {} ranks: median {:.1f} us (bar 30), p95 {:.1f} us\n",
                elements * 4, comm.size, median, microseconds[1900]);

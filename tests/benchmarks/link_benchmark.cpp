@@ -2,15 +2,10 @@
 // Does chapter 06's schedule take as long as its formula says? The window is the chapter's, the
 // link is modelled, and a layer's computation is a sleep: so two cores can tell. Bar: the median
 // step is 0.99 to 1.03 of the formula (notes/streams.md derives it).
-#include <fmt/format.h>
-
-#include <algorithm>
-#include <chrono>
-#include <vector>
-
 #include "06_zero3/layer_window.hpp"
 #include "compute/modelled_time.hpp"
 #include "run/session.hpp"
+#include "tests/benchmarks/benchmark.hpp"
 
 namespace {
 using namespace zero;
@@ -50,25 +45,24 @@ double measured(Session& session, int prefetch, int layers, Times t) {
   };
   std::vector<double> steps;
   for (int step = 0; step < 12; ++step) {
-    const auto begin = Clock::now();
-    for (int l = 0; l < layers; ++l) {
-      window.gather(l);
-      work(t.c);
-      window.free(l);
-    }
-    for (int l = layers; l-- > 0;) {
-      window.gather(l);
-      window.gradients(l);
-      work(t.c_back);
-      window.free(l);
-      window.reduce_scatter_mean(l, layout.shard(grads, l), Write::over);
-    }
-    window.finish();
-    compute.synchronise();
-    steps.push_back(std::chrono::duration<double, std::milli>(Clock::now() - begin).count());
+    steps.push_back(milliseconds([&] {
+      for (int l = 0; l < layers; ++l) {
+        window.gather(l);
+        work(t.c);
+        window.free(l);
+      }
+      for (int l = layers; l-- > 0;) {
+        window.gather(l);
+        window.gradients(l);
+        work(t.c_back);
+        window.free(l);
+        window.reduce_scatter_mean(l, layout.shard(grads, l), Write::over);
+      }
+      window.finish();
+      compute.synchronise();
+    }));
   }
-  std::sort(steps.begin(), steps.end());
-  return steps[steps.size() / 2];
+  return median(steps);
 }
 }  // namespace
 

@@ -3,13 +3,11 @@
 // that alternate, and their ratio. Exit code 1 when a layer's three together take more than 1.10 of
 // OpenBLAS's time. Both take the instruction set that ZERO_VECTORS and OPENBLAS_CORETYPE name.
 #include <cblas.h>
-#include <fmt/format.h>
-
-#include <chrono>
 
 #include "compute/cpu/instructions.hpp"
 #include "compute/cpu/matmul.hpp"
 #include "compute/generator.hpp"
+#include "tests/benchmarks/benchmark.hpp"
 
 namespace {
 using zero::View;
@@ -20,23 +18,17 @@ struct Product {
   bool transpose_a, transpose_b;
 };
 
-double seconds(auto work, int times) {
-  using Clock = std::chrono::steady_clock;
-  const auto start = Clock::now();
-  for (int i = 0; i < times; ++i) work();
-  return std::chrono::duration<double>(Clock::now() - start).count() / times;
-}
-
-double median(std::vector<double> values) {
-  std::ranges::sort(values);
-  return values[values.size() / 2];
-}
-
-/// Ours and OpenBLAS's, in seconds.
+/// Ours and OpenBLAS's, in ms.
 std::pair<double, double> measure(const Product& p) {
   constexpr int rounds = 25;
   constexpr std::int64_t least = 20'000'000;  // multiplications a round
   const int times = static_cast<int>(least / (p.rows * p.inner * p.columns)) + 1;
+  const auto time = [&](auto work) {
+    return zero::milliseconds([&] {
+             for (int i = 0; i < times; ++i) work();
+           }) /
+           times;
+  };
   const auto matrix = [](std::int64_t size) {
     std::vector<float> values(size);
     const zero::Generator random(1, zero::RandomStream::weights);
@@ -68,10 +60,10 @@ std::pair<double, double> measure(const Product& p) {
   };
   std::vector<double> times_of_ours, times_of_theirs;
   for (int round = 0; round < rounds; ++round) {
-    times_of_ours.push_back(seconds(our_product, times));
-    times_of_theirs.push_back(seconds(their_product, times));
+    times_of_ours.push_back(time(our_product));
+    times_of_theirs.push_back(time(their_product));
   }
-  return {median(times_of_ours), median(times_of_theirs)};
+  return {zero::median(times_of_ours), zero::median(times_of_theirs)};
 }
 }  // namespace
 
@@ -96,7 +88,7 @@ int main() {
     double all = 0, all_theirs = 0;
     const auto print = [&](const char* name, double ours, double theirs) {
       fmt::print("{:<10}{:>7}{:>8}{:>9}{:>10.3f}{:>9.3f}{:>7.2f}\n", name, batch, inputs, outputs,
-                 ours * 1e3, theirs * 1e3, ours / theirs);
+                 ours, theirs, ours / theirs);
     };
     for (const Product& product : {Product{"x W^T", batch, inputs, outputs, false, true},
                                    {"dy^T x", outputs, batch, inputs, true, false},

@@ -8,7 +8,8 @@ it. On a GPU twelve Linear(2048), 4096 samples, one rank, and Adam alone. Progra
 machine's speed drifts, ratios taken side by side do not. Where PyTorch is missing, or sees no GPU,
 nothing is compared with it. The CPU's bars are those of AVX-512 and of a PyTorch with FSDP2: where
 one of them is missing they are aims, and to be above an aim is no failure. At last 07 over 06, in
-whose step there is the same Adam.
+whose step there is the same Adam. With --before every program is compared with that of another
+build, and with nothing else.
 """
 import argparse
 import json
@@ -91,12 +92,16 @@ def measure(arguments, row, log):
             return {}, why
         figures = json.loads(log.read_text())
         arguments.elements, times = figures["elements"], figures["ms"]
+    builds = {"": arguments.build} | ({"before ": arguments.before} if arguments.before else {})
     words = [word for name, value in row.model.items() for word in (f"--{name}", value)]
     for run, own in row.runs.items():
-        chapter = next(arguments.build.glob(f"{run[:2]}_*"))
-        start(arguments.mpiexec, "-n", row.ranks, chapter / chapter.name, *words, *own, "--device",
-              arguments.device, "--steps", row.steps, "--quiet", "--log", log)
-        times[run] = json.loads(log.read_text().splitlines()[-1])["summary"]["median_ms"]
+        for name, build in builds.items():
+            chapter = next(build.glob(f"{run[:2]}_*"))
+            start(arguments.mpiexec, "-n", row.ranks, chapter / chapter.name, *words, *own,
+                  "--device", arguments.device, "--steps", row.steps, "--quiet", "--log", log)
+            times[name + run] = json.loads(log.read_text().splitlines()[-1])["summary"]["median_ms"]
+    if arguments.before:
+        return times, f"{arguments.build} and before {arguments.before}"
     if row is OFFLOAD:
         return times, "two chapters"
     asked = row.model | {"dtype": row.dtype, "ranks": row.ranks, "device": arguments.device,
@@ -135,6 +140,8 @@ def print_ratios(rounds, row, word):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--build", type=lambda path: Path(path).resolve(), required=True)
+    parser.add_argument("--before", type=lambda path: Path(path).resolve(),
+                        help="the build to compare with, as of the commit before")
     parser.add_argument("--mpiexec", required=True)
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--torch", metavar="PYTHON", default=sys.executable,
@@ -150,6 +157,8 @@ def main():
     table, all_good = [HEAD, ["---", *["---:"] * 4]], True
     for row in rows:
         row.steps = arguments.steps or row.steps
+        if arguments.before:
+            row.ratios = [(run, f"before {run}", 1.05) for run in row.runs]
         row.model |= {name: value for name in row.model if (value := getattr(arguments, name, 0))}
         with tempfile.TemporaryDirectory() as folder:
             rounds, words = zip(*(measure(arguments, row, Path(folder) / "log")
@@ -159,10 +168,10 @@ def main():
             return SKIPPED
         print(f"step: {row}; {len(rounds)} rounds\n{words[0]}"
               + f"; Adam of {arguments.elements} parameters" * (row is GPU) + "\n")
-        judged = row in (GPU, OFFLOAD) or AVX512 and "torch fsdp" in rounds[0]
+        judged = arguments.before or row in (GPU, OFFLOAD) or AVX512 and "torch fsdp" in rounds[0]
         good, cells = print_ratios(rounds, row, "bar" if judged else "aim")
         all_good = all_good and (good or not judged)
-        if row is not OFFLOAD:
+        if row is not OFFLOAD and not arguments.before:
             table.append(cells)
     if len(table) > 2:
         print("\n".join(f"| {' | '.join(cells)} |" for cells in table))

@@ -5,12 +5,14 @@
 #include "compute/kernels.hpp"
 
 #include <doctest/doctest.h>
+#include <fmt/format.h>
 
 #include <bit>
 #include <cmath>
 #include <future>
 
 #include "compute/stream.hpp"
+#include "tests/count_listener.hpp"
 #include "tests/gpu/twins.hpp"
 
 namespace zero::test {
@@ -54,7 +56,7 @@ TEST_CASE("adam: the same bits") {
 TEST_CASE("adam: more than 2^31 elements") {
   const std::int64_t size = (std::int64_t{1} << 31) + 1001;
   if (memory_of(Device::cuda).available() < 17 * size) {
-    MESSAGE("this GPU has not the ", 16 * size, " bytes for it");
+    why_skipped = fmt::format("more than 2^31 elements: this GPU has not the {} bytes", 16 * size);
     return;
   }
   const Generator random(fresh_seed(), RandomStream::weights);
@@ -281,6 +283,25 @@ TEST_CASE("cross-entropy: within what another order may differ, and of two class
         const double size = std::log(static_cast<double>(count)) + 9;
         CHECK(std::abs(off) <= 2 * (e + 3 * 0x1p-23 * size));
       }
+    }
+  }
+}
+
+TEST_CASE("column sums, which a layer's bias has for a gradient: exact of small integers") {
+  for (const Dtype dtype : dtypes) {
+    for (const std::int64_t rows : {1, 5, 300, 8500}) {
+      Side gpu(Device::cuda);
+      Random random;
+      const LinearShape shape{rows, 0, 17, true};  // no inputs, so no product
+      const Twin delta(dtype, rows * 17, 0, [&] { return std::round(0.6f * random()); });
+      const Twin bias(dtype, 17, 0);
+      gpu->reserve_products(product_room);
+      gpu->linear_backward_params(shape, gpu(delta), gpu(delta).part(0, 0), gpu(bias), Write::over);
+      wait_for(gpu->record());
+      std::vector<float> expected(17);
+      const std::vector<float> all = delta.on_cpu();
+      for (std::size_t i = 0; i < all.size(); ++i) expected[i % 17] += all[i];
+      CHECK(values(gpu(bias)) == expected);
     }
   }
 }

@@ -1,52 +1,36 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """Tries the changes of notes/changing: in a copy of the tree, in which a page has been followed
 up to its `Now hold:`, every test holds that it names there."""
-import argparse
 import re
-import sys
-from pathlib import Path
+import subprocess
 
-from diffs import Diff, changes
-from sabotage_test import ROOT, Sabotage, Tree
+import pytest
+from page_reader import PAGES, Diff, changes, copied
+
+from trial import Trial
 
 NAMED = re.compile(r"Now hold:((?:\s+`[^`]+`,?)+)")
+FOUND = {page.name: named for page in PAGES if page.parent.name == "changing"
+         for named in NAMED.finditer(page.read_text())}
 
 
 def follow(text, tree):
     for change in changes(text):
         if isinstance(change, Diff):
-            old, new = tree.folder / change.old, tree.folder / change.new
+            old, new = tree / change.old, tree / change.new
             new.write_text(change.apply((new if new.exists() else old).read_text()))
         else:
-            tree.check(["sh", "-ec", change])
+            subprocess.run(["sh", "-ec", change], cwd=tree, check=True)
 
 
-def faults(page, named, work):
-    tree = Tree(work, [])
-    follow(named.string[:named.start()], tree)
-    tree.set_up("plain")
-    for test in re.findall("`([^`]+)`", named[1]):
-        code, output = tree.run(Sabotage(page, "", "", "", test, "", "plain"))
-        print(f"{page.name}: {test}: {output[-60:]}", flush=True)
-        if code != 0 or "hung" in output:
-            yield f"{page.name}: \"{test}\" does not hold: {output[-1000:]}"
+@pytest.mark.parametrize("page", FOUND)
+def test_a_change_can_be_made(page, tmp_path):
+    tree = copied(tmp_path / "tree")
+    follow(FOUND[page].string[:FOUND[page].start()], tree)
+    tests = re.findall("`([^`]+)`", FOUND[page][1])
+    results, printed = Trial(tree, tree / "build").test(*tests)
+    assert [result["result"] for result in results] == ["OK"] * len(tests), printed[-3000:]
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--work", type=Path, required=True, help="folder for the copy; is deleted")
-    parser.add_argument("--only", default="", help="pages whose name contains this")
-    arguments = parser.parse_args()
-    found, tried = [], 0
-    for page in sorted((ROOT / "notes/changing").glob("*.md")):
-        named = NAMED.search(page.read_text())
-        if named and arguments.only in page.name:
-            tried += 1
-            found += faults(page, named, arguments.work.resolve())
-    print("\n".join(found) or f"{tried} changes tried")
-    return 1 if found or not tried else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def test_there_are_changes():
+    assert len(FOUND) >= 3

@@ -8,7 +8,6 @@ import os
 import re
 
 import pytest
-from expected import expected_phases
 from programs import ALONE, CHAPTERS, MIXED, ON_RANKS, WINDOW, read_log
 
 NAMES = ["load", "forward", "backward", "update"]
@@ -16,6 +15,30 @@ STATE = ["parameters", "gradients", "optimizer"]
 MOST_OVER_RESIDENT = {"03_mixed_precision": 1.02, "04_zero1": 1.03, "05_zero2": 1.06,
                       "06_zero3": 1.15, "07_offload": 1.60}
 MOST_OVER_RESERVED = 1.10
+
+
+def expected_phases(chapter, n, layers, dtype, a, prefetch):
+    """What is in use after each phase, by kind, of kinds that have bytes: layers of 7 x 7 and a
+    bias, 5 samples, a micro-batches on each of n ranks."""
+    w, k = (4, 8) if dtype == "fp32" else (2, 12)
+    layer = -(-(7 * 7 + 7) // (8 * n)) * 8 * n
+    # What parameters, gradients and optimizer are divided by, 0 where they lie elsewhere.
+    parts = {"04": (1, 1, n), "05": (1, n, n), "06": (n, n, n), "07": (n, n, 0)}
+    start = {kind: size * layers * layer // part for kind, size, part in
+             zip(STATE, (w, w, k), parts.get(chapter[:2], (1, 1, 1))) if part}
+    start["data"] = 16 * (7 + 7) * 4 + 5 * 7 * 4
+
+    def plus(gathered, formed, activations):
+        more = {"parameters": w * layer * gathered, "gradients": w * layer * min(2, formed)}
+        more = more if chapter in WINDOW else {}
+        after = {kind: bytes + more.get(kind, 0) for kind, bytes in start.items()}
+        # Of inputs, or of the outputs of a layer.
+        return after | ({"activations": 5 * 7 * w * activations} if activations else {})
+
+    formed = layers * (a - 1)  # gradients of the micro-batches before
+    return {"start": start, "load": plus(min(prefetch, 2 * layers) if a > 1 else 0, formed, 1),
+            "forward": plus(min(prefetch, layers), formed, layers + 1 + 2),
+            "backward": plus(0, layers * a, 0), "update": start}
 
 
 def cases():

@@ -1,34 +1,18 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """A step that is told: all chapters, the three models, on 1 to 4 ranks.
 
 What is told must be what is counted, and its numbers must follow from each other: the mean from the
 ranks' gradients, the new weights from the old and the mean, messages and bytes as in the tables.
 """
-import itertools
 import re
-import sys
-from concurrent.futures import ThreadPoolExecutor
 
-sys.dont_write_bytecode = True
-from expected import MIXED, WINDOW, expect  # noqa: E402
-from programs import ALONE, ON_RANKS, Programs, options_of  # noqa: E402
+import pytest
+from programs import ALONE, CHAPTERS, MIXED, WINDOW
 
 SIZES = {12: [6, 6], 13: [9, 4], 2: [2]}
 LR, PRINTED = 0.1, 0.0005  # the half of a printed number's last digit
 # Relative, of one rounding: a number in that dtype is so much wrong at most.
 ROUNDING = {"fp32": 2 ** -24, "bf16": 2 ** -8}
-
-
-def cases():
-    """(chapter, ranks, parameters, dtype, micro-batches, prefetch)"""
-    yield from ((ALONE, 0, size, "fp32", micro_batches, 0)
-                for size, micro_batches in itertools.product(SIZES, (1, 2)))
-    for chapter, ranks, size in itertools.product(ON_RANKS, (1, 2, 3, 4), SIZES):
-        for prefetch in (0, 1, 2) if chapter in WINDOW else (0,):
-            yield chapter, ranks, size, "fp32", 1 + (ranks == 2), prefetch
-            if chapter in MIXED:
-                yield chapter, ranks, size, "bf16", 1 + (ranks == 4), prefetch
 
 
 class Event:
@@ -71,7 +55,7 @@ def check_counts(events, printed, ranks):
     for phase in ("forward", "backward", "update"):
         sent = sum(event.sent for event in events
                    if event.sent_for == phase and event.work != "sums")
-        expect((ranks - 1) * sent == counted.get(phase, 0), f"{phase}: {sent} in {printed}")
+        assert (ranks - 1) * sent == counted.get(phase, 0), phase
     table = {kind: (int(peak), int(resident)) for kind, peak, resident in
              re.findall(r"(?m)^  (\w+) +\d+ +(\d+) +(\d+) +\d+$",
                         printed.partition("\non its host\n")[0])}
@@ -82,36 +66,38 @@ def check_counts(events, printed, ranks):
         in_use = [resident]
         for does, bytes, _, now in (move.groups() for move in moves if move and move[3] == kind):
             in_use.append(in_use[-1] + (1 if does == "borrow" else -1) * int(bytes))
-            expect(in_use[-1] == int(now), f"{kind}: {in_use} in {printed}")
-        expect((max(in_use), in_use[-1]) == (peak, resident), f"{kind}: {in_use} in {printed}")
+            assert in_use[-1] == int(now), kind
+        assert (max(in_use), in_use[-1]) == (peak, resident), kind
 
 
-def check_owners(events, ranks, sizes):
-    """Of a mean a rank has its own part alone, with the padding that belongs to it."""
-    for event in events:
-        if event.work != "reduce_scatter":
-            continue
-        used, part = sizes[int(event.layer)], -(-sizes[int(event.layer)] // ranks)
+def check_owners(events, printed, ranks, sizes):
+    """Each rank owns a part of each layer, and has it alone of a mean; with the padding."""
+    parts = [-(-used // ranks) for used in sizes]
+    owners = re.findall(r"(?m)^  layer \d((?: +(?:\d+|pad))+)$", printed)
+    assert list(map(str.split, owners)) == [
+        [str(i // part) for i in range(used)] + ["pad"] * (ranks * part - used)
+        for used, part in zip(sizes, parts)]
+    for event in (event for event in events if event.work == "reduce_scatter"):
+        used, part = sizes[int(event.layer)], parts[int(event.layer)]
         for rank, cells in event.rows.items():
-            for i, cell in enumerate(cells):
-                kind = "\u00b7" if i // part != rank else "pad" if i >= used else "number"
-                expect(cell == kind or kind == "number" and value(cell) is not None,
-                       f"{event.line}: {kind} expected at {i} of rank {rank}: {cells}")
+            kinds = ["\u00b7" if i // part != rank else "pad" if i >= used else "number"
+                     for i in range(len(cells))]
+            assert kinds == [cell if value(cell) is None else "number" for cell in cells]
 
 
 def check_formulas(printed):
     """Each is right arithmetic, and its result stands in the table."""
     found = re.findall(r"(?m)^  ((?:in )?\w+(?: \S+)?) +(\d[\d x/+()]*) = ([\d ]+)$", printed)
+    device, _, host = printed.partition("\non its host\n")
     for name, formula, figure in found:
         made = eval(re.sub(r"(?<=\d) (?=\d{3})", "", formula).replace("x", "*"))
-        expect(made == int(figure.replace(" ", "")), f"{name}: {formula} = {figure}")
-        device, _, host = printed.partition("\non its host\n")
+        assert made == int(figure.replace(" ", "")), name
         where, row = device + host, name.removeprefix("in ")
         if row.startswith("host "):
             where, row = host, row.removeprefix("host ")
         row = re.search(rf"(?m)^  {row} +(\d+) +(\d+)", where)
-        expect(row and row[1] == row[2] == figure, f"{name}: {figure} in {printed}")
-    expect(len(found) >= 4, f"formulas expected: {printed}")
+        assert row and row[1] == row[2] == figure, name
+    assert len(found) >= 4
 
 
 def check_numbers(events, ranks, dtype, micro_batches):
@@ -120,86 +106,69 @@ def check_numbers(events, ranks, dtype, micro_batches):
     is printed, and was rounded to the dtype once, at the largest of its numbers."""
     wrong = 2 * PRINTED + 1e-6  # that of additions in fp32, and of eps
     grads, weights, means, checked = {}, {}, {}, 0
-    for event in events:
+    for event in (event for event in events if event.rows):
         layer = event.layer
         rows = {rank: list(map(value, cells)) for rank, cells in event.rows.items()}
-        if not rows:
-            continue  # as above
         if event.phase == "forward" and event.work in ("copy", "all_gather", "forward"):
             weights[layer] = rows[0]
         elif event.work == "backward":
             grads[layer] = rows
-            if ranks == 1:
+            if ranks == micro_batches == 1:
                 means[layer] = rows[0]
         elif event.work == "reduce_scatter" and micro_batches == 1:
-            mean = [next(of[i] for of in rows.values() if of[i] is not None) if any(
-                of[i] is not None for of in rows.values()) else None for i in range(len(rows[0]))]
-            for i, got in enumerate(mean):
-                terms = [of[i] for of in grads[layer].values()]
-                if got is None or None in terms:
+            means[layer] = [next((x for x in column if x is not None), None)
+                            for column in zip(*rows.values())]
+            for mean, *terms in zip(means[layer], *grads[layer].values()):
+                if mean is None or None in terms:
                     continue
                 near = wrong + ROUNDING[dtype] * max(map(abs, terms))
-                expect(abs(got - sum(terms) / ranks) <= near, f"{event.line}: {terms}, {got}")
+                assert abs(mean - sum(terms) / ranks) <= near, event.line
                 checked += 1
-            means[layer] = mean
         elif event.work == "adam" and layer in means:
             for of in rows.values():
                 for old, g, new in zip(weights[layer], means[layer], of, strict=True):
                     if new is None or g is None or abs(g) < 2 * PRINTED:
                         continue
                     near = wrong + ROUNDING[dtype] * abs(old)
-                    expect(abs(old - LR * (1 if g > 0 else -1) - new) <= near,
-                           f"{event.line}: {old}, {g}, {new}")
+                    assert abs(old - LR * (1 if g > 0 else -1) - new) <= near, event.line
                     checked += 1
-    return checked
+    assert micro_batches > 1 or checked > 0
 
 
-def check(programs, chapter, ranks, size, dtype, micro_batches, prefetch):
+def told(programs, ranks, chapter, size, dtype, micro_batches, prefetch):
+    """What is printed, without times, when it holds."""
     args = [f"--narrate={size}" if size != 12 else "--narrate", "--accumulate", micro_batches]
     args += ["--dtype", dtype] if chapter in MIXED else []
     args += ["--prefetch", prefetch] if chapter in WINDOW else []
     outcome = programs.run(ranks, chapter, *args)
-    expect((outcome.code, outcome.err) == (0, ""), f"{outcome}")
+    assert (outcome.code, outcome.err) == (0, "")
     printed, n = outcome.out, max(ranks, 1)
-    if n <= 3:
-        wide = [line for line in printed.splitlines() if len(line) > 80]
-        expect(not wide, f"80 columns at most: {wide}")
-    owners = re.findall(r"(?m)^  layer \d((?: +(?:\d+|pad))+)$", printed)
-    for used, row in zip(SIZES[size], map(str.split, owners), strict=True):
-        part = -(-used // n)
-        expect(row == [str(i // part) for i in range(used)] + ["pad"] * (n * part - used), f"{row}")
+    assert n > 3 or all(len(line) <= 80 for line in printed.splitlines())
     events = story_of(printed, n)
     check_counts(events, printed, n)
-    check_owners(events, n, SIZES[size])
+    check_owners(events, printed, n, SIZES[size])
     check_formulas(printed)
-    checked = check_numbers(events, n, dtype, micro_batches)
-    expect(micro_batches > 1 or checked > 0, f"numbers expected: {printed}")
-    told = re.sub(r"median .*|(?m: +\d+\.\d+ +\d+\.\d+$)", "", printed.partition("\nwhich")[2])
-    return told, re.search(r"(?m)^parameters (\w+)", printed)[1]
+    check_numbers(events, n, dtype, micro_batches)
+    # Dividing by one changes nothing, and is not done.
+    assert any(event.work == "divide" for event in events) == (micro_batches > 1)
+    return re.sub(r"median .*|(?m: +\d+\.\d+ +\d+\.\d+$)", "", printed.partition("\nwhich")[2])
 
 
-def main():
-    options = options_of(__doc__)
-    programs = Programs(options.build, options.mpiexec)
-    chosen, digests, failed = list(cases()), {}, 0
-    with ThreadPoolExecutor(2) as pool:  # a launcher spends half of its time waiting
-        for case, done in [(case, pool.submit(check, programs, *case)) for case in chosen]:
-            if error := done.exception():
-                failed += 1
-                print(f"FAILED {case}: {error}")
-                continue
-            chapter, ranks, size, dtype, micro_batches, prefetch = case
-            family = "every" if chapter >= "05" and micro_batches > 1 else "once"
-            same = digests.setdefault((max(ranks, 1), size, dtype, micro_batches, family),
-                                      (done.result()[1], case))
-            if same[0] != done.result()[1]:
-                failed += 1
-                print(f"FAILED {case}: other parameters than {same[1]}")
-    again = [check(programs, "06_zero3", 3, 12, "bf16", 1, 1)[0] for _ in range(2)]
-    expect(again[0] == again[1], f"twice the same: {again}")
-    print(f"{len(chosen) - failed} of {len(chosen)} runs hold")
-    sys.exit(failed > 0)
+@pytest.mark.parametrize("ranks, size, dtype, micro_batches, prefetch", (
+    (1, 12, "fp32", 2, 0), (2, 13, "bf16", 2, 1), (3, 2, "fp32", 1, 2), (3, 13, "bf16", 1, 0),
+    (4, 12, "fp32", 1, 1)))
+def test_a_step_is_told(programs, ranks, size, dtype, micro_batches, prefetch):
+    """By each chapter; those that add in the same order end with the same parameters."""
+    digests = {}
+    for chapter in MIXED if dtype == "bf16" else CHAPTERS:
+        printed = told(programs, 0 if chapter == ALONE else ranks, chapter, size, dtype,
+                       micro_batches, prefetch)
+        family = ("alone" if chapter == ALONE and ranks > 1 else
+                  "every micro-batch" if chapter >= "05" and micro_batches > 1 < ranks else "once")
+        digests.setdefault(family, set()).add(re.search(r"(?m)^parameters (\w+)", printed)[1])
+    assert all(len(of_family) == 1 for of_family in digests.values()), digests
 
 
-if __name__ == "__main__":
-    main()
+def test_twice_the_same(programs):
+    first, second = (told(programs, 3, "06_zero3", 12, "bf16", 1, 1) for _ in range(2))
+    assert first == second

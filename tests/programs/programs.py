@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: MIT
 """Starts the chapters' programs, alone or on ranks, for the tests that see them from outside."""
-import argparse
 import os
 import re
 import subprocess
@@ -18,6 +17,7 @@ MIXED = CHAPTERS[2:]
 WINDOW = CHAPTERS[5:]  # with --prefetch
 OFFLOAD = CHAPTERS[6]
 USAGE, DATA, COMMUNICATION, NUMERICS, RESOURCES = 2, 3, 4, 5, 6  # exit codes
+SKIPPED = 77  # the exit code by which Meson knows it
 
 # What a launcher says of its own when a job ends with an error. A block of Open MPI's stands
 # between two lines of dashes, one of MPICH's between two lines of equals signs.
@@ -60,7 +60,7 @@ def options_on(way, chapter):
 @dataclass
 class Programs:
     """The programs of one build folder and the launcher of the MPI they were built with."""
-    build: str
+    build: Path
     mpiexec: str
     prefix: str = ""  # of the programs' names
     emulator: str = ""
@@ -68,7 +68,7 @@ class Programs:
 
     def command(self, ranks, chapter, *args):
         """ranks 0: without the launcher."""
-        folder = Path(self.build).resolve() / ("tests/programs" if self.prefix else chapter)
+        folder = self.build / ("tests/programs" if self.prefix else chapter)
         own = [str(folder / (self.prefix + chapter)), *map(str, args)]
         # NCCL's ranks may have to share a GPU here.
         host = [OWN_HOST] if "nccl" in args else []
@@ -108,16 +108,6 @@ class Programs:
         trial = self.run(0, ALONE, "--device", "cuda", "--task", "toy", "--steps", "1", "--quiet")
         missing = "no GPU" in trial.err or "without CUDA" in trial.err
         return trial.err.strip() if missing else ""
-
-
-def options_of(doc, **more):
-    """A test's command line: where the programs are, and `more`, options as argparse takes them."""
-    parser = argparse.ArgumentParser(description=doc.partition("\n")[0])
-    parser.add_argument("--build", required=True, help="the folder with the seven programs")
-    parser.add_argument("--mpiexec", required=True, help="the launcher of their MPI")
-    for name, how in more.items():
-        parser.add_argument(f"--{name}", **how)
-    return parser.parse_args()
 
 
 def text_of(output):

@@ -5,6 +5,8 @@
 #include "tests/ranks/schedules.hpp"
 
 namespace zero::test {
+TEST_SUITE_BEGIN("schedules");
+
 namespace {
 /// A bus on which the smallest of the copies takes that long.
 struct SlowBus {
@@ -33,4 +35,6 @@ TEST_CASE("the bus is slow") {
   const SlowBus slow;
   check_equal_replay(1);
 }
+
+TEST_SUITE_END();
 }  // namespace zero::test

@@ -6,6 +6,7 @@
 #include "common.hpp"
 #include "config.hpp"
 #include "run/session.hpp"
+#include "tests/chapter_under_test.hpp"
 
 namespace zero::test {
 /// This process among the test's ranks, and what the test was started with: their device is in use.
@@ -31,8 +32,8 @@ inline Options mlp_options(int width, int layers, Dtype dtype = Dtype::fp32) {
 
 /// The dtypes that the chapter can be asked for and whose bits are promised: NCCL's own sum of fp16
 /// may overflow before it is divided.
-template <class Trainer> std::vector<Dtype> dtypes_of() {
-  if (!Trainer::chapter.mixed_precision) return {Dtype::fp32};
+inline std::vector<Dtype> dtypes_of_chapter() {
+  if (!chapter.mixed_precision) return {Dtype::fp32};
   if (ranks().reduce == Reduce::native) return {Dtype::fp32, Dtype::bf16};
   return {Dtype::fp32, Dtype::bf16, Dtype::fp16};
 }
@@ -71,38 +72,31 @@ inline MakeData poisoned_data(const Options& options, std::int64_t bad_sample) {
 }
 
 /// This rank's part of a run, as the chapters' main function makes it.
-template <class Trainer> struct Part {
+struct Part {
   Part(const Options& options, const MakeData& make)
       : layout(architecture(options).sizes(), ranks().rank, ranks().size),
         data(make(ranks().rank, ranks().size)),
         comm(ranks().communicator(options, layout)),
-        trainer([&] {
-          if constexpr (Trainer::chapter.ranks) {
-            return Trainer(options, device(), layout, comm);
-          } else {
-            return Trainer(options, device(), layout);
-          }
-        }()) {}
+        trainer(make_trainer(options, device(), layout, comm)) {}
 
   Verdict step(int step) {
     current_step = step + 1;
-    return trainer.step(*data, step);
+    return trainer->step(*data, step);
   }
 
   const Layout layout;
   const std::unique_ptr<Data> data;
   Communicator comm;
-  Trainer trainer;
+  const std::unique_ptr<AnyTrainer> trainer;
 };
 
 /// The slices of one kind of state that this rank holds, put into its place in a vector of all
 /// elements; the others' are fetched when nobody holds all.
-template <class Trainer>
-std::vector<float> whole_state(Part<Trainer>& part, View AdamSlice::*member) {
+inline std::vector<float> whole_state(Part& part, View AdamSlice::*member) {
   constexpr std::uint64_t held = std::uint64_t{1} << 32;
   std::vector<std::uint64_t> bits(part.layout.parameters());
   for (int l = 0; l < part.layout.layers(); ++l) {
-    const View mine = part.trainer.state(l).*member;
+    const View mine = part.trainer->state(l).*member;
     const OnHost host(mine);
     for (std::int64_t i = 0; i < mine.used; ++i) {
       bits[part.layout.layer_start(l) + mine.start + i] =
@@ -126,11 +120,11 @@ struct Outcome {
 };
 
 /// A whole run of the chapter on all ranks.
-template <class Trainer> Outcome run(const Options& options, const MakeData& make) {
-  Part<Trainer> part(options, make);
+inline Outcome run(const Options& options, const MakeData& make) {
+  Part part(options, make);
   std::vector<Verdict> verdicts;
   for (int step = 0; step < options.steps; ++step) verdicts.push_back(part.step(step));
-  part.trainer.synchronise();
+  part.trainer->synchronise();
   const auto whole = [&](View AdamSlice::*member) { return whole_state(part, member); };
   return {verdicts, whole(&AdamSlice::weights), whole(&AdamSlice::momentum),
           whole(&AdamSlice::variance)};

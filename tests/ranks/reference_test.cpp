@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The chapter whose folder this is compiled against, next to an independent reference that plays
-// all ranks in one process, shares no arithmetic with it, and says how far rounding may go.
-#include "trainer.hpp"
-
+// A chapter next to an independent reference that plays all ranks in one process, shares no
+// arithmetic with it, and says how far rounding may go.
 #include <doctest/doctest.h>
 
 #include "tests/ranks/reference_model.hpp"
@@ -16,7 +14,7 @@ Options reference_options(Dtype dtype) {
   Options o = mlp_options(6, 3, dtype);
   o.batch = 4;
   o.accumulate = 2;
-  o.steps = 20;
+  o.steps = 8;
   o.weight_decay = 0.1;
   o.clip = 0.4;
   o.loss_scale = 64;
@@ -43,8 +41,8 @@ struct State {
   std::vector<float> weights, momentum, variance;
 };
 
-State state_of(Part<Trainer>& part) {
-  part.trainer.synchronise();
+State state_of(Part& part) {
+  part.trainer->synchronise();
   return {whole_state(part, &AdamSlice::weights), whole_state(part, &AdamSlice::momentum),
           whole_state(part, &AdamSlice::variance)};
 }
@@ -84,7 +82,7 @@ std::pair<Interval, Intervals> expected_step(const Options& o, const std::vector
   const auto mean = [&](auto of) { return divided(sum(n, of, std::identity()), n); };
   const auto micro_batches = [&](auto of) { return sum(o.accumulate, of, store); };
   const Intervals all =
-      family_of(Trainer::chapter) == Family::once_a_step
+      family_of(chapter) == Family::once_a_step
           ? mean([&](int r) { return micro_batches([&](int a) { return gradient(a, r); }); })
           : micro_batches([&](int a) { return mean([&](int r) { return gradient(a, r); }); });
   return {loss.total(u) / (n * o.accumulate), divided(all, o.accumulate)};
@@ -152,9 +150,9 @@ void check_update(const Options& o, int step, const State& before, const State& 
 }  // namespace
 
 TEST_CASE("each step agrees with a double-precision reference from where it began") {
-  for (const Dtype dtype : dtypes_of<Trainer>()) {
+  for (const Dtype dtype : dtypes_of_chapter()) {
     const Options o = reference_options(dtype);
-    Part<Trainer> part(o, ordinary_data(o));
+    Part part(o, ordinary_data(o));
     State before = state_of(part);
     const Numbers initial = flat(initial_model(o).params);
     CHECK(Numbers(before.weights.begin(), before.weights.end()) == initial);
@@ -178,8 +176,8 @@ TEST_CASE("the two families differ by no more than their bound") {
   o.clip = 0;
   o.beta1 = 0;  // so that after one step momentum is the gradient itself
   const int n = ranks().size;
-  const std::vector<float> ours = run<Trainer>(o, ordinary_data(o)).momentum;
-  const bool once = family_of(Trainer::chapter) == Family::once_a_step;
+  const std::vector<float> ours = run(o, ordinary_data(o)).momentum;
+  const bool once = family_of(chapter) == Family::once_a_step;
   const Family other = once ? Family::every_micro_batch : Family::once_a_step;
   const std::vector<float> theirs = replay(o, other, ordinary_data(o)).momentum;
 

@@ -8,6 +8,8 @@
 #include <set>
 
 namespace zero::test {
+TEST_SUITE_BEGIN("schedules");
+
 TEST_CASE("compute is late, prefetch 0") { check_with_late("compute", 0); }
 
 TEST_CASE("compute is late, prefetch 1") { check_with_late("compute", 1); }
@@ -30,7 +32,7 @@ TEST_CASE("a trainer's tensors go when Adam is done with them, wherever it runs"
     };
   });
   {
-    Part<Trainer> part(options, ordinary_data(options));
+    Part part(options, ordinary_data(options));
     Stream::observe({});
     part.step(0);
     for (const Place place : {Place::device, Place::host}) {
@@ -51,7 +53,7 @@ TEST_CASE("the host thread and each stream are threads of their own") {
   });
   Options options = mlp_options(24, 5);
   options.steps = 2;
-  run<Trainer>(options, ordinary_data(options));
+  run(options, ordinary_data(options));
   Stream::observe({});
   std::vector<std::string> names;
   std::set<std::thread::id> threads;
@@ -60,10 +62,12 @@ TEST_CASE("the host thread and each stream are threads of their own") {
     threads.insert(thread);
   }
   std::vector<std::string> expected{"communication", "compute", "host"};
-  if (Trainer::chapter.offloads()) {
+  if (chapter.offloads()) {
     expected = {"communication", "compute", "copies", "host", "host cores"};
   }
   CHECK(names == expected);
   CHECK(threads.size() == expected.size());
 }
+
+TEST_SUITE_END();
 }  // namespace zero::test

@@ -68,15 +68,14 @@ TEST_CASE(
     return Slice{{what, Work::Sort::wait}, Phase::forward, 1, begin, end};
   };
   const Moment mine = at(1s * (ranks().rank + 1));
-  ChromeTrace trace;
-  trace.add({{"host", {}}, {"compute", {slice("a task", 1, mine, at(20s))}}});
-  trace.add(
-      {{"host", {}},
-       {"compute",
-        {slice("a last task", 8, at(20s), at(21s)), wait("a long one", at(22s), at(22s + 1us)),
-         wait("a short one", at(24s), at(24s + 999ns)), slice("too late", 9, at(25s), at(26s))}}});
-  const std::string text =
-      trace.text({}, "a chapter", Dtype::bf16, clock_offset(talk.comm, shifted_clock), talk.comm);
+  const Slices slices{
+      {"host", {}},
+      {"compute",
+       {slice("a task", 1, mine, at(20s)), slice("a last task", 8, at(20s), at(21s)),
+        wait("a long one", at(22s), at(22s + 1us)), wait("a short one", at(24s), at(24s + 999ns)),
+        slice("too late", 9, at(25s), at(26s))}}};
+  const std::string text = chrome_trace(slices, {}, "a chapter", Dtype::bf16,
+                                        clock_offset(talk.comm, shifted_clock), talk.comm);
   CHECK(text.empty() == (ranks().rank > 0));
   if (ranks().rank > 0) return;
   const auto read = nlohmann::json::parse(text);

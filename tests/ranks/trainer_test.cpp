@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The claim of the whole repository, for the chapter whose folder this is compiled against: it
-// computes the same training run as one process that plays all ranks, to the last bit.
-#include "trainer.hpp"
-
+// The claim of the whole repository: a chapter computes the same training run as one process that
+// plays all ranks, to the last bit.
 #include <doctest/doctest.h>
 
 #include "tests/ranks/replay.hpp"
@@ -13,7 +11,7 @@ namespace {
 Options odd_options(Dtype dtype) {
   Options o = mlp_options(7, 3, dtype);
   o.batch = 5;
-  o.steps = 6;
+  o.steps = 4;
   o.lr = 1e-2;
   o.clip = 0.5;
   o.weight_decay = 0.1;
@@ -22,18 +20,18 @@ Options odd_options(Dtype dtype) {
 
 /// Runs the chapter at every prefetch and the replay once, and compares.
 Outcome check_against_replay(Options options, const MakeData& make) {
-  const Outcome expected = replay(options, family_of(Trainer::chapter), make);
-  for (int prefetch = 0; prefetch <= (Trainer::chapter.prefetch() ? 2 : 0); ++prefetch) {
+  const Outcome expected = replay(options, family_of(chapter), make);
+  for (int prefetch = 0; prefetch <= (chapter.prefetch() ? 2 : 0); ++prefetch) {
     options.prefetch = prefetch;
     INFO("dtype ", std::string(name_of(options.dtype)), " prefetch ", prefetch);
-    check_same_run(run<Trainer>(options, make), expected);
+    check_same_run(run(options, make), expected);
   }
   return expected;
 }
 }  // namespace
 
 TEST_CASE("the run equals the replay: odd sizes, clipping, weight decay") {
-  for (const Dtype dtype : dtypes_of<Trainer>()) {
+  for (const Dtype dtype : dtypes_of_chapter()) {
     const Options options = odd_options(dtype);
     const Outcome outcome = check_against_replay(options, ordinary_data(options));
     // Not everything may have been clipped away or skipped, or the test would see nothing.
@@ -45,7 +43,7 @@ TEST_CASE("the run equals the replay: odd sizes, clipping, weight decay") {
 }
 
 TEST_CASE("the run equals the replay: several micro-batches") {
-  for (const Dtype dtype : dtypes_of<Trainer>()) {
+  for (const Dtype dtype : dtypes_of_chapter()) {
     Options options = odd_options(dtype);
     options.accumulate = 3;
     check_against_replay(options, ordinary_data(options));
@@ -53,7 +51,7 @@ TEST_CASE("the run equals the replay: several micro-batches") {
 }
 
 TEST_CASE("the run equals the replay: more ranks than a layer has elements") {
-  for (const Dtype dtype : dtypes_of<Trainer>()) {
+  for (const Dtype dtype : dtypes_of_chapter()) {
     Options options = odd_options(dtype);
     options.width = 1;
     options.layers = options.accumulate = 2;
@@ -62,14 +60,14 @@ TEST_CASE("the run equals the replay: more ranks than a layer has elements") {
 }
 
 TEST_CASE("the run equals the replay: one layer only") {
-  Options options = odd_options(dtypes_of<Trainer>().back());
+  Options options = odd_options(dtypes_of_chapter().back());
   options.layers = 1;
   check_against_replay(options, ordinary_data(options));
 }
 
 TEST_CASE("the run equals the replay: layers of different sizes") {
   for (const Task task : {Task::text, Task::toy}) {
-    Options options = odd_options(dtypes_of<Trainer>().back());
+    Options options = odd_options(dtypes_of_chapter().back());
     options.task = task;
     options.width = 24;
     options.data = DEFAULT_CORPUS;
@@ -79,7 +77,7 @@ TEST_CASE("the run equals the replay: layers of different sizes") {
 }
 
 TEST_CASE("a step with a gradient that is not finite is skipped by all ranks") {
-  for (const Dtype dtype : dtypes_of<Trainer>()) {
+  for (const Dtype dtype : dtypes_of_chapter()) {
     Options options = odd_options(dtype);
     options.accumulate = 2;
     options.loss_scale = 128;  // fixed, so that fp16 skips this step only
@@ -92,7 +90,7 @@ TEST_CASE("a step with a gradient that is not finite is skipped by all ranks") {
 }
 
 TEST_CASE("fp16's dynamic loss scale finds its way down from an overflow") {
-  if (dtypes_of<Trainer>().back() != Dtype::fp16) return;
+  if (dtypes_of_chapter().back() != Dtype::fp16) return;
   Options options = odd_options(Dtype::fp16);
   options.batch = 1;
   options.width = 3;  // few outputs, so that 2^16 / outputs times an error of the order 1 overflows
@@ -105,39 +103,8 @@ TEST_CASE("fp16's dynamic loss scale finds its way down from an overflow") {
   CHECK(skipped < options.steps);
 }
 
-TEST_CASE("a skipped step leaves parameters, moments and step count alone") {
-  Options options = odd_options(dtypes_of<Trainer>().back());
-  options.loss_scale = 128;
-  options.weight_decay = options.clip = 0;
-  options.steps = 1;
-  const auto skipped = run<Trainer>(options, poisoned_data(options, 0));
-  CHECK(skipped.verdicts[0].skipped);
-  for (const float m : skipped.momentum) CHECK(m == 0);
-  for (const float v : skipped.variance) CHECK(v == 0);
-  Options unmoved = options;
-  unmoved.lr = 0;
-  check_same_bits(skipped.weights, run<Trainer>(unmoved, ordinary_data(options)).weights, "weight");
-  // The step after it is Adam's first: it moves a weight by lr |g| / (|g| + eps), so by lr wherever
-  // the gradient is not tiny. As a second step it would be 0.1 / 0.19 / sqrt(0.001 / 0.001999) lr,
-  // some 0.74 lr.
-  options.steps = 2;
-  const auto first = run<Trainer>(options, poisoned_data(options, 0));
-  CHECK(!first.verdicts[1].skipped);
-  double moved = 0;
-  for (std::size_t i = 0; i < first.weights.size(); ++i) {
-    moved = std::max(moved, std::abs(double{first.weights[i]} - double{skipped.weights[i]}));
-  }
-  CHECK(moved == doctest::Approx(options.lr).epsilon(1e-4));
-}
-
-TEST_CASE("runs repeat to the last bit") {
-  const Options options = odd_options(dtypes_of<Trainer>().back());
-  check_same_run(run<Trainer>(options, ordinary_data(options)),
-                 run<Trainer>(options, ordinary_data(options)));
-}
-
 TEST_CASE("with one micro-batch, or with one rank, the two families are one") {
-  for (const Dtype dtype : dtypes_of<Trainer>()) {
+  for (const Dtype dtype : dtypes_of_chapter()) {
     Options options = odd_options(dtype);
     options.accumulate = ranks().size == 1 ? 3 : 1;
     const MakeData make = ordinary_data(options);

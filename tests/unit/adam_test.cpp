@@ -104,18 +104,6 @@ void fill_weights(const Run& run) {
   fill(run.weights.view(), [&](std::int64_t i) { return random.uniform(i); });
 }
 
-/// One parameter of weight 1, updated with each of the gradients; its weight after each step.
-std::vector<double> path_of(const std::vector<float>& gradients) {
-  Run run{options_with(0), Dtype::fp32, 1};
-  fill(run.weights.view(), 1);
-  std::vector<double> path;
-  for (const float g : gradients) {
-    fill(run.grads.view(), g);
-    run.step();
-    path.push_back(run.weight(0));
-  }
-  return path;
-}
 }  // namespace
 
 TEST_CASE("Adam and the reference give PyTorch's numbers after 1 and after 100 steps") {
@@ -181,42 +169,6 @@ TEST_CASE("Adam is within its rounding errors of the formulas, over 100 steps, i
   }
 }
 
-TEST_CASE("the first step moves by the learning rate, whatever the gradient's size") {
-  // lr g / (|g| + eps): eps / |g| is at most 1e-5 here. Rounding: the weight, 1, to 2^-24 three
-  // times, the update to 16 times 2^-24 of itself (see Bounded).
-  constexpr double lr = 2e-3;
-  constexpr double tolerance = lr * (1e-5 + 16 * 0x1p-24) + 3 * 0x1p-24;
-  for (const float g : {1e-3f, 1.0f, 1000.0f, -1e-3f, -1000.0f}) {
-    CHECK(std::abs(path_of({g})[0] - 1 + std::copysign(lr, g)) <= tolerance);
-  }
-}
-
-TEST_CASE("the moments persist: a gradient moves the weight in the step after it too") {
-  const std::vector<double> path = path_of({1, 0});
-  // m = 0.9 * 0.1, v = 0.999 * 0.001, corrected by 1 - 0.81 and 1 - 0.998001.
-  const double expected = 2e-3 * (0.09 / 0.19) / std::sqrt(0.000999 / 0.001999);
-  // eps is 1e-8 of about 1; rounding as in Bounded, t = 2.
-  const double tolerance = expected * (2e-8 + 20 * 0x1p-24) + 6 * 0x1p-24;
-  CHECK(std::abs((path[0] - path[1]) - expected) <= tolerance);
-}
-
-TEST_CASE("a step that is not begun does not count") {
-  // The bias corrections know how many steps there were: begun ones, whatever happened between.
-  const auto after = [&](int begun_before) {
-    Run run{options_with(0), Dtype::fp32, 1};
-    fill(run.grads.view(), 1);
-    for (int i = 0; i < begun_before; ++i) run.adam.begin(1);
-    run.step();
-    return run.weight(0);
-  };
-  // From weight 0: eps is 1e-8 of the root, roundings are (4.5 t + 11) 2^-24 of the update.
-  constexpr double share = 2 * 1e-8 + 25 * 0x1p-24;
-  CHECK(std::abs(after(0) + 2e-3) <= share * 2e-3);
-  // As if the t-th step of a run with zero gradients before: 0.1 / (1 - 0.9^t) of lr and so on.
-  const double third = 2e-3 * 0.1 / (1 - 0.729) / std::sqrt(0.001 / (1 - std::pow(0.999, 3)));
-  CHECK(std::abs(after(2) + third) <= share * third);
-}
-
 TEST_CASE("any cut of the vector gives the same bits") {
   constexpr std::int64_t size = 2500;  // more than the blocks in which a copy is rounded
   for (const Dtype dtype : dtypes) {
@@ -234,46 +186,6 @@ TEST_CASE("any cut of the vector gives the same bits") {
       }
     }
     CHECK(whole.written() == cut.written());
-  }
-}
-
-TEST_CASE("the factor multiplies each gradient, once, in fp32") {
-  constexpr std::int64_t size = 100;
-  constexpr float factor = 1.0f / 3 / 1024;
-  for (const Dtype dtype : dtypes) {
-    Run scaled{options_with(0), dtype, size}, plain{options_with(0), Dtype::fp32, size};
-    for (int t = 1; t <= 3; ++t) {
-      fill_gradients(scaled, t);
-      const View grads = scaled.grads.view();
-      fill(plain.grads.view(), [&](std::int64_t i) { return element(grads, i) * factor; });
-      scaled.step(factor);
-      plain.step();
-    }
-    CHECK(bits(scaled.weights.view()) == bits(plain.weights.view()));
-    CHECK(bits(scaled.variance.view()) == bits(plain.variance.view()));
-  }
-}
-
-TEST_CASE("weights move where 16-bit parameters alone would stand still") {
-  // Steps of a learning rate of 1e-4 from 1: the next lower bf16 is 2^-8 away, the next fp16
-  // 2^-11, and less than half of that is rounded away.
-  for (const Dtype dtype : {Dtype::bf16, Dtype::fp16}) {
-    INFO(std::string(name_of(dtype)));
-    Run run{{.lr = 1e-4}, dtype, 1};
-    for (const Tensor* each : {&run.weights, &run.grads}) fill(each->view(), 1);
-    float alone = 1;
-    int steps_at_one = 0;
-    for (int t = 1; t <= 40; ++t) {
-      run.step();
-      steps_at_one += element(run.params(), 0) == 1;
-      alone = rounded(dtype, alone - 1e-4f);
-    }
-    CHECK(alone == 1);
-    CHECK((0 < steps_at_one && steps_at_one < 40));
-    CHECK(element(run.params(), 0) == rounded(dtype, element(run.weights.view(), 0)));
-    // Equal gradients: every step is lr, to (4.5 t + 11) 2^-24 < 2e-5 of it (see Bounded) and three
-    // roundings of the weight.
-    CHECK(std::abs(1 - run.weight(0) - 40 * 1e-4) <= 40 * (2e-5 * 1e-4 + 3 * 0x1p-24));
   }
 }
 

@@ -39,7 +39,7 @@ TEST_CASE("what is advised") {
   CHECK(advice(make_plan(thick, all, 0)) ==
         "Take 03_mixed_precision on 1 rank of 16.00 GB: 16.00 GB a rank, and no chapter sends "
         "less.");
-  CHECK(fit(thick, chapter("06")).reserved == 2);
+  CHECK(fit(thick, chapter("06"))["fewest_ranks"] == 2);
   CHECK(advice(make_plan(thick, all.last(1), 2)) ==
         "Take 06_zero3 on 2 ranks of 16.00 GB: 15.00 GB a rank.");
   Question thin = about(1e13, paper, 40e9);
@@ -79,7 +79,7 @@ TEST_CASE("a plan is about the chapters that have the dtype") {
   for (const auto& [dtype, count] : {std::pair{Dtype::bf16, 5u}, {Dtype::fp32, 6u}}) {
     Question question = about(1e6);
     question.options.dtype = dtype;
-    CHECK(make_plan(question, chapters_on_ranks(), 4).columns.size() == count);
+    CHECK(make_plan(question, chapters_on_ranks(), 4)["chapters"].size() == count);
   }
 }
 
@@ -91,36 +91,32 @@ TEST_CASE("the time of a step: collectives one after the other, or beside the co
   question.compute_ms = 20;
   // A collective of a layer: 12 (10 us + 208 bytes / 13 / (1 byte/ns)), the sums' of 16 bytes each.
   const double one = 12 * (10e-3 + 16e-6), sums = one;
-  const auto column = [&](const char* number) {
-    return Column{.chapter = &chapter(number), .prediction = plan(question, chapter(number), 13)};
-  };
+  const auto of = [&](const char* number) { return answers(question, number, 13); };
   const char* const numbers[] = {"04", "05", "06"};
   const double times[] = {2, 3, 6};
   for (int stage = 0; stage < 3; ++stage) {
-    const Column of = column(numbers[stage]);
+    const Json told = of(numbers[stage]);
     const double all = 32 * times[stage] * one + sums;
-    CHECK(of.communication_ms(question) == doctest::Approx(all).epsilon(1e-9));
+    CHECK(told["communication_ms"] == doctest::Approx(all).epsilon(1e-9));
     const bool beside = stage == 2;
-    CHECK(of.least_step_ms(question) ==
+    CHECK(told["step_ms"]["at_best"] ==
           doctest::Approx(beside ? std::max(all, 20.) : all + 20).epsilon(1e-9));
   }
   question.compute_ms = 50;
-  CHECK(column("06").least_step_ms(question) == doctest::Approx(50 + one));
+  CHECK(of("06")["step_ms"]["at_best"] == doctest::Approx(50 + one));
   question.options.prefetch = 0;  // then nothing goes on beside anything
-  const Column waits = column("06");
-  CHECK(waits.least_step_ms(question) == waits.communication_ms(question) + 50);
+  const double all = of("06")["communication_ms"];
+  CHECK(of("06")["step_ms"]["at_best"] == all + 50);
   // Beside 07's copies, 104 x 32 / 13 elements of 2 bytes each way, at 1 byte a microsecond.
   question.bus = 1e-3;
-  const Column offload = column("07");
-  CHECK(column("06").copies_ms(question) == 0);
-  CHECK(offload.copies_ms(question) == doctest::Approx(2 * 256 * 2e-3));
-  CHECK(offload.most_step_ms(question) ==
-        doctest::Approx(offload.communication_ms(question) + 50 + 1.024));
-  CHECK(offload.least_step_ms(question) == waits.least_step_ms(question));
+  CHECK(of("06")["copies_ms"] == 0);
+  CHECK(of("07")["copies_ms"] == doctest::Approx(2 * 256 * 2e-3));
+  CHECK(of("07")["step_ms"]["at_most"] == doctest::Approx(all + 50 + 1.024));
+  CHECK(of("07")["step_ms"]["at_best"] == all + 50);
   question.bus = 1e-6;
-  CHECK(offload.least_step_ms(question) == doctest::Approx(1024));
+  CHECK(of("07")["step_ms"]["at_best"] == doctest::Approx(1024));
   question.options.prefetch = 1;
-  CHECK(offload.least_step_ms(question) == doctest::Approx(1024));
+  CHECK(of("07")["step_ms"]["at_best"] == doctest::Approx(1024));
   CHECK(Link{.gbit_per_s = 1, .latency_us = 5}.time(1000, 1).count() == 0);
 }
 }  // namespace zero::test

@@ -88,6 +88,11 @@ TEST_CASE("an element is one chain of fused multiply-adds, however its operands 
   }
 }
 
+TEST_CASE("products run on the instructions that ZERO_VECTORS names, else on the widest") {
+  const char* const asked = std::getenv("ZERO_VECTORS");
+  CHECK(std::string(micro_kernel().name) == (asked ? asked : micro_kernels().front()->name));
+}
+
 TEST_CASE("every instruction set of this machine gives the same bits, and keeps to its sums") {
   constexpr std::int64_t most = 32, inner = 19, untouched = 7;
   std::vector<float> a(most * inner), panel(inner * panel_columns);

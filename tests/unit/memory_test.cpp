@@ -85,14 +85,19 @@ TEST_CASE("the peak of the total is not the sum of the peaks; restarted, both be
 }
 
 TEST_CASE("memory that the system does not give is refused, with the number, and not booked") {
-  const Change change(Kind::data);
+  const Change change(Kind::data), on_host(Kind::data, Place::host);
   constexpr std::int64_t beyond_all_addresses = 1152921504606846976;  // 2^60
   const std::string none = "the system gave no 1152921504606846976 bytes ";
   check_refused(ExitCode::resources, {none + "for data", "use a smaller --data or --batch"},
                 [] { Buffer(Device::cpu, Kind::data, beyond_all_addresses, true); });
+  for (const auto& [device, memory] :
+       {std::pair{Device::host, Memory::own}, {Device::cpu, Memory::staging}}) {
+    check_refused(ExitCode::resources, {none + "for data"},
+                  [&] { Buffer(device, Kind::data, beyond_all_addresses, true, memory); });
+  }
   check_refused(ExitCode::resources, {none + "of host memory"},
                 [] { HostBuffer(Device::cpu, beyond_all_addresses); });
-  CHECK(change.figures() == "0 0 0 0");
+  CHECK(change.figures() + on_host.figures() == "0 0 0 00 0 0 0");
 }
 
 TEST_CASE("a tensor is zero, aligned to 64 bytes, held as long as it lives") {
@@ -200,26 +205,6 @@ TEST_CASE("elements on a GPU are not read as host memory") {
   View view;
   view.device = Device::cuda;
   CHECK_THROWS_AS(view.as<float>(), std::logic_error);
-}
-
-TEST_CASE("the kernel's own figure of the process's peak follows what is taken") {
-  constexpr std::int64_t size = 64 << 20;
-  const std::int64_t before = process_bytes().peak;
-  const Buffer buffer(Device::cpu, Kind::data, size, true);
-  CHECK(before > 0);
-  // Part of it may lie where something else was before, but not half: nothing here is that large.
-  CHECK(process_bytes().peak - before > size / 2);
-}
-
-TEST_CASE("the rest of a last huge page is counted where the system gives huge pages") {
-  constexpr std::int64_t huge_page = 2 << 20;
-  const auto rounding = [](std::int64_t bytes) {
-    const std::int64_t before = rounding_so_far;
-    const Buffer buffer(Device::cpu, Kind::data, bytes, true);
-    return rounding_so_far - before;
-  };
-  CHECK(rounding(huge_page / 2) + rounding(2 * huge_page) == 0);
-  CHECK(rounding(2 * huge_page + 1) % (huge_page - 1) == 0);
 }
 
 TEST_CASE("every element of every layer has exactly one owner") {

@@ -278,27 +278,6 @@ TEST_CASE("initial weights are the note's, by global element number, whoever ask
   }
 }
 
-TEST_CASE("activations are booked from forward to backward, as many bytes as the formula says") {
-  for (const Task task : tasks) {
-    for (const Dtype dtype : dtypes) {
-      const Change activations(Kind::activations);
-      Net net(small(task, dtype));
-      const auto data = make_data(net.options, Device::cpu);
-      const std::int64_t bytes = net.shape.activation_bytes(5, dtype);
-      CHECK(activations.figures() == figures({bytes, 0, 0, 0}));
-      for (int step = 0; step < 2; ++step) {
-        ledger().restart_peaks();
-        for (int times = 0; times < 2; ++times) {  // nothing is booked twice
-          net.forward((*data)(step, 0));
-          CHECK(activations.figures() == figures({bytes, 0, bytes, bytes}));
-        }
-        net.backward();
-        CHECK(activations.figures() == figures({bytes, 0, 0, bytes}));
-      }
-    }
-  }
-}
-
 TEST_CASE("the architectures of the tasks, and the bytes of their activations") {
   const auto check = [](Task task, const std::vector<std::int64_t>& sizes, std::int64_t targets,
                         std::int64_t numbers) {

@@ -62,18 +62,6 @@ TEST_CASE("staging memory of a device lies on the host, and is zero") {
   CHECK(held_on() == before);
 }
 
-TEST_CASE("a scratch on the host is in use there while it is booked") {
-  const Changes changes(Kind::activations);
-  const Scratch scratch(Device::host, Kind::activations, Dtype::fp32, 5);
-  CHECK(changes.figures() == "0 0 0 0, 20 0 0 0");
-  {
-    const Booking booking = scratch.book();
-    CHECK(booking.view().device == Device::host);
-    CHECK(changes.figures() == "0 0 0 0, 20 0 20 20");
-  }
-  CHECK(changes.figures() == "0 0 0 0, 20 0 0 20");
-}
-
 TEST_CASE("each place has its own peak of the total, and its own observer") {
   const std::int64_t device = ledger().reserved(), host = ledger(Place::host).reserved();
   for (const Place place : {Place::device, Place::host}) ledger(place).restart_peaks();
@@ -90,17 +78,5 @@ TEST_CASE("each place has its own peak of the total, and its own observer") {
   CHECK(ledger(Place::host).peak_of_total() == peak_on_host + 28);
   CHECK(ledger().reserved() == device);
   CHECK(ledger(Place::host).reserved() == host);
-}
-
-TEST_CASE("host memory that the system does not give is refused, and is in nobody's books") {
-  const Changes changes(Kind::optimizer);
-  constexpr std::int64_t beyond_all_addresses = std::int64_t{1} << 60;
-  for (const auto& [device, memory] :
-       {std::pair{Device::host, Memory::own}, {Device::cpu, Memory::staging}}) {
-    check_refused(ExitCode::resources,
-                  {"the system gave no 1152921504606846976 bytes for optimizer"},
-                  [&] { Buffer(device, Kind::optimizer, beyond_all_addresses, true, memory); });
-  }
-  CHECK(changes.figures() == "0 0 0 0, 0 0 0 0");
 }
 }  // namespace zero::test

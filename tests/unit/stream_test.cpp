@@ -70,28 +70,6 @@ TEST_CASE("two streams run side by side until a wait makes one come after the ot
   CHECK(seen_with == 1);
 }
 
-TEST_CASE("a delay brings about the order in which a missing wait shows, until it is taken away") {
-  // What is put on first happens before what is put on second if nothing delays it. Schedulers
-  // promise neither order: so each is given some tries.
-  const auto second_overtakes = [] {
-    std::atomic<int> value = 0;
-    int seen = -1;
-    Worker first("first"), second("second");
-    first.run([&] { value = 1; });
-    std::this_thread::sleep_for(a_while / 4);
-    second.run([&] { seen = value; });
-    second.synchronise();
-    return seen == 0;
-  };
-  for (const auto& [delayed, overtakes] :
-       {std::pair{"another", false}, {"first", true}, {"another", false}}) {
-    const Delay delay(delayed, a_while);
-    int tries = 20;
-    while (tries > 0 && second_overtakes() != overtakes) --tries;
-    CHECK(tries > 0);
-  }
-}
-
 TEST_CASE("a wait hands plain memory over from stream to stream, there and back") {
   const Delay delay("producer", a_while);
   int box = 0;  // not atomic: ThreadSanitizer sees whether the waits are edges

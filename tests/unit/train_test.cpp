@@ -40,21 +40,6 @@ std::vector<Options> all_options(const std::string& file) {
   return {text_options(file), teacher_options(Task::toy), teacher_options(Task::mlp)};
 }
 
-/// The first samples of the micro-batches of `steps` steps, over all ranks.
-std::multiset<std::int64_t> numbers(int ranks, int accumulate, int steps) {
-  Options options = teacher_options(Task::mlp);
-  options.batch = 3;
-  options.accumulate = accumulate;
-  std::multiset<std::int64_t> all;
-  for (int rank = 0; rank < ranks; ++rank) {
-    const auto data = make_data(options, Device::cpu, rank, ranks);
-    for (int step = 0; step < steps; ++step) {
-      for (int micro = 0; micro < accumulate; ++micro) all.insert((*data)(step, micro).first);
-    }
-  }
-  return all;
-}
-
 LoadedSamples sample_of(const Data& data, const Options& options, std::int64_t index) {
   return load_samples(data, architecture(options), index, 1);
 }
@@ -62,25 +47,6 @@ LoadedSamples sample_of(const Data& data, const Options& options, std::int64_t i
 /// Number `index` of the run's stream of that number in the note.
 float uniform(std::uint64_t stream, std::uint64_t index) {
   return Generator(seed, static_cast<RandomStream>(stream)).uniform(index);
-}
-
-/// What the note's teacher answers, in fp32, sums from the first term on.
-std::vector<float> answer(const std::vector<float>& input, std::int64_t outputs) {
-  /// Row vector times a matrix of that stream, terms x columns.
-  const auto times = [&](const std::vector<float>& row, std::uint64_t stream,
-                         std::int64_t columns) {
-    const auto scale = static_cast<float>(std::sqrt(6.0 / static_cast<double>(row.size())));
-    std::vector<float> products(columns);
-    for (std::size_t i = 0; i < row.size(); ++i) {
-      for (std::int64_t c = 0; c < columns; ++c) {
-        const float weight = uniform(stream, i * columns + c) * scale;
-        const float product = row[i] * weight;
-        products[c] += product;
-      }
-    }
-    return products;
-  };
-  return times(times(input, 4, 16), 5, outputs);
 }
 
 /// Making data from this file, or asking for its length, must fail as a matter of data.
@@ -99,17 +65,6 @@ float after(LossScale& scale, bool skipped, int steps = 1) {
 
 constexpr bool good = false, bad = true;
 }  // namespace
-
-TEST_CASE("a step's samples are the same, however many ranks and micro-batches share them") {
-  for (const int steps : {1, 3}) {
-    const auto expected = numbers(1, 12, steps);
-    for (const int ranks : {12, 4, 3, 2}) CHECK(numbers(ranks, 12 / ranks, steps) == expected);
-    // 0, 3, 6, ...: none twice, none left out.
-    std::multiset<std::int64_t> all;
-    for (int m = 0; m < 12 * steps; ++m) all.insert(3 * m);
-    CHECK(expected == all);
-  }
-}
 
 TEST_CASE("micro-batch m = (step A + a) N + rank begins at sample m batch") {
   Options options = teacher_options(Task::toy);
@@ -197,39 +152,6 @@ TEST_CASE("the corpus is frozen") {
   for (const char c : text) digest = mix(digest ^ static_cast<unsigned char>(c));
   CHECK(text.size() == 65044);
   CHECK(digest == 0xf90e76786f7468b2);
-}
-
-TEST_CASE("toy and mlp: random inputs, and the teacher's answers to the last bit") {
-  for (const Task task : {Task::toy, Task::mlp}) {
-    const Options options = teacher_options(task);
-    const auto data = make_data(options, Device::cpu);
-    const std::int64_t outputs = architecture(options).widths.back();
-    double squares = 0;
-    for (std::uint64_t s = 0; s < 20; ++s) {
-      const LoadedSamples sample = sample_of(*data, options, s);
-      for (std::size_t i = 0; i < sample.inputs.size(); ++i) {
-        REQUIRE(sample.inputs[i] == uniform(1, s * sample.inputs.size() + i));
-      }
-      REQUIRE(sample.targets == answer(sample.inputs, outputs));
-      for (const float t : sample.targets) squares += static_cast<double>(t) * t;
-    }
-    CHECK(squares > 0);
-  }
-}
-
-TEST_CASE("the bytes of the data are as predicted") {
-  const Folder folder;
-  const std::string file = folder.file("text", std::string(1234, 'x'));
-  for (const Options& options : all_options(file)) {
-    const Change change(Kind::data);
-    const auto data = make_data(options, Device::cpu);
-    const std::int64_t bytes = Data::bytes(options, file_bytes(options));
-    CHECK(change.figures() == figures({bytes, bytes, bytes, bytes}));
-  }
-  CHECK(Data::bytes(text_options(file), 1234) == 1234 + 256 * 4 * 4);
-  CHECK(Data::bytes(teacher_options(Task::toy), 0) == 16 * (128 + 10) * 4);
-  CHECK(Data::bytes(teacher_options(Task::mlp), 0) == 16 * (24 + 24) * 4);
-  CHECK(file_bytes(teacher_options(Task::toy)) == 0);
 }
 
 TEST_CASE("the loss is the mean over the micro-batches of all ranks") {

@@ -16,6 +16,7 @@ using namespace std::chrono_literals;
 
 constexpr auto limit = 1s;
 /// A task that says of no rank that it waits for it may stand a second longer.
+constexpr auto others_first = 1s;
 constexpr auto surely_over = 3s;
 
 constexpr const char* ending =
@@ -23,11 +24,20 @@ constexpr const char* ending =
 
 /// A watchdog and its first sentence.
 struct Watched {
-  std::string sentence() {
-    return said.wait_for(surely_over) == std::future_status::ready ? said.get() : "nothing";
+  /// It comes after that time or later, and tells how long the task really waited.
+  void check(const std::string& what, std::chrono::seconds after, const std::string& whom = "") {
+    const bool ends = said.wait_for(10 * surely_over) == std::future_status::ready;
+    const std::string sentence = ends ? said.get() : "nothing";
+    const auto passed = std::chrono::steady_clock::now() - start;
+    CHECK(passed >= after);
+    bool tells = false;
+    for (auto waited = after; waited <= passed; ++waited) {
+      tells |= sentence == fmt::format("{} has waited {} s{}{}", what, waited.count(), whom, ending);
+    }
+    CHECK_MESSAGE(tells, sentence);
   }
-  void check(const std::string& beginning) { CHECK(sentence() == beginning + ending); }
 
+  const std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
   std::promise<std::string> promise;
   std::future<std::string> said = promise.get_future();
   Watchdog watchdog{limit, [this](const std::string& what) { promise.set_value(what); }};
@@ -50,39 +60,42 @@ TEST_CASE("a task that does not end is named, with its step, phase and stream") 
     stream.run([&] { end.get_future().wait(); });
   }
   current_step = 0;
-  watched.check("step 3, backward: a task on stream compute has waited 1 s");
+  watched.check("step 3, backward: a task on stream compute", limit + others_first);
   end.set_value();
 }
 
 TEST_CASE("of all that stand still the task that waits for ranks is named, with them") {
   Watched watched;
-  Progress compute("stream compute"), communication("stream communication");
   std::promise<void> end;
   const auto over = end.get_future().share();
   std::jthread computes([&] {
-    const Working working(compute);
+    const Working working({}, "compute");
     over.wait();
   });
   std::this_thread::sleep_for(200ms);  // so that it stands longer than the one that knows more
   std::jthread communicates([&] {
-    const Working working(communication, {.what = "all_gather", .layer = 4});
+    const Working working({.what = "all_gather", .layer = 4}, "communication");
     task_waits_for({1, 2});
     over.wait();
   });
-  watched.check(
-      "step 0, setup: all_gather of layer 4 on stream communication has waited 1 s for ranks 1, 2");
+  watched.check("step 0, setup: all_gather of layer 4 on stream communication", limit,
+                " for ranks 1, 2");
   end.set_value();
 }
 
 TEST_CASE("what a device was given and does not do is named, not the wait for it") {
   Watched watched;
-  Progress compute("stream compute"), communication("stream communication");
-  for (const int layer : {0, 1}) {  // in a queue
-    const Working working(communication, {.what = "all_gather", .layer = layer});
-    task_queued(std::make_shared<Never>());
-  }
-  const Working working(compute);
-  watched.check("step 0, setup: all_gather of layer 0 on stream communication has waited 1 s");
+  std::promise<void> end;
+  std::jthread communicates([over = end.get_future().share()] {
+    for (const int layer : {0, 1}) {  // in a queue
+      const Working working({.what = "all_gather", .layer = layer}, "communication");
+      task_queued(std::make_shared<Never>());
+    }
+    over.wait();
+  });
+  const Working working({}, "compute");
+  watched.check("step 0, setup: all_gather of layer 0 on stream communication", limit);
+  end.set_value();
 }
 
 TEST_CASE("many short tasks are none that stands, however long somebody waits for them all") {
@@ -108,13 +121,12 @@ TEST_CASE("who is idle, or done with what a device was given, does not stand sti
   Watched watched;
   Worker stream("compute");
   stream.run([] { task_queued(nullptr); });
-  CHECK(watched.sentence() == "nothing");
+  CHECK(watched.said.wait_for(surely_over) == std::future_status::timeout);
 }
 
 TEST_CASE("time in which the process is stopped does not count") {
   Watched watched;
-  Progress compute("stream compute");
-  const Working working(compute);
+  const Working working;
   const pid_t parent = getpid();
   const pid_t child = fork();
   if (child == 0) {
@@ -125,6 +137,6 @@ TEST_CASE("time in which the process is stopped does not count") {
   raise(SIGSTOP);
   waitpid(child, nullptr, 0);
   CHECK(watched.said.wait_for(300ms) == std::future_status::timeout);
-  CHECK(watched.sentence() != "nothing");
+  watched.check("step 0, setup: a task on the host", surely_over + limit);
 }
 }  // namespace zero::test

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The changes that a page offers, as diffs without line numbers and as commands between them.
+"""What a page offers to be done: changes, as diffs without line numbers, and commands.
 
     ```diff
     --- common/train/adam.hpp
@@ -11,15 +11,27 @@
     +// The stream must outlive Lion.
     ```
 
+    Caught by `adam`: "the test case".
+
 Lines with a minus and those with neither sign, up to the next @@, must stand in the first file
 exactly once, one after the other; with a plus instead they make the second (none: the same). A
 page's diffs are in order: each finds what those before it have left. A block `sh` is a command.
+Where a sentence says by which of Meson's tests and which case it is caught, it is a sabotage.
+`Caught by ThreadSanitizer in` means that the case alone, built with it, reports a race.
 """
 import re
+import shutil
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 
-BLOCK = re.compile(r"^```(?P<kind>diff|sh)\n(?:--- (?P<old>\S+)\n(?:\+\+\+ (?P<new>\S+)\n)?)?"
-                   r"(?P<lines>.*?)^```$", re.MULTILINE | re.DOTALL)
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "notes/scripts"))
+PAGES = sorted([ROOT / "README.md", *ROOT.glob("0?_*/*.md"), *ROOT.glob("notes/**/*.md")])
+BLOCK = re.compile(
+    r"^```(?P<kind>diff|sh)\n(?:--- (?P<old>\S+)\n(?:\+\+\+ (?P<new>\S+)\n)?)?(?P<lines>.*?)^```$"
+    r"(?:\s+Caught by (?P<tsan>ThreadSanitizer in\s+)?`(?P<test>[^`]+)`:\s+\"(?P<case>[^\"]+)\")?",
+    re.MULTILINE | re.DOTALL)
 
 
 @dataclass
@@ -28,6 +40,9 @@ class Diff:
     new: str
     before: str
     after: str
+    test: str  # by which it is caught
+    case: str
+    build: str  # in which it is: plain or tsan
 
     def apply(self, text):
         """The changed text; ValueError when its lines do not stand in `text` exactly once."""
@@ -46,15 +61,13 @@ def changes(page):
             lines = part.splitlines(keepends=True)
             before, after = ("".join(line[1:] for line in lines if line[0] in signs)
                              for signs in ("- ", "+ "))
-            yield Diff(block["old"], block["new"] or block["old"], before, after)
+            yield Diff(block["old"], block["new"] or block["old"], before, after, block["test"],
+                       " ".join((block["case"] or "").split()),
+                       "tsan" if block["tsan"] else "plain")
 
 
-def changed_files(page, read):
-    """What the page's diffs make of the files that read(name) gives, by name."""
-    texts = {}
-    for change in changes(page):
-        if isinstance(change, Diff):
-            text = texts[change.new] if change.new in texts else \
-                texts.get(change.old) or read(change.old)
-            texts[change.new] = change.apply(text)
-    return texts
+def copied(folder):
+    """The sources once more, to be changed."""
+    shutil.rmtree(folder, ignore_errors=True)
+    return shutil.copytree(ROOT, folder,
+                           ignore=shutil.ignore_patterns("build", ".git", "__pycache__"))
