@@ -3,8 +3,7 @@
 from dataclasses import dataclass, field
 
 import figures
-from findings import picture
-from logs import place
+from findings import picture, place
 
 
 @dataclass
