@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: MIT
 """What logs count: the bytes that a rank holds, the elements that it sends, the time of a step."""
 import figures
-import logs
 from compare import (elements_sent, megabytes, moved, resident as resident_in_both, sent,
                      wrong_bytes, wrong_traffic)
 from findings import Section, Table
@@ -50,11 +49,19 @@ def bytes_table(study):
                  f"so the peak of all is at most the sum of the peaks.{host}")
 
 
+def plain(run, runs):
+    """The data-parallel run whose bytes those of a run are shares of: 02 or 03, of the same dtype
+    and the same parameters; None where there is none."""
+    return next((r for number in ("02", "03") for r in runs
+                 if (r.number, r.dtype, r.ranks > 1) == (number, run.dtype, True) and
+                 r.info["padded_parameters"] == run.info["padded_parameters"]), None)
+
+
 def shares(study):
     """[(run, {kind: bytes of data parallelism})] of those runs for which these are known."""
     found = []
     for run in study.runs:
-        beside = logs.plain(run, study.runs)
+        beside = plain(run, study.runs)
         try:
             found.append((run, beside.memory if beside else
                           next(iter(study.plans.like(run).values()))["kinds"]))

@@ -8,8 +8,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from logs import place
-from runs import Failure
+from runs import CHAPTERS, Failure
 
 # Its list of fonts; without this it would be written to the reader's home.
 os.environ.setdefault("MPLCONFIGDIR", str(Path(__file__).resolve().parents[2] / "build/matplotlib"))
@@ -101,6 +100,11 @@ def inline(fig):
 
 
 # ---- Curves with points of runs, and rows of bars: words say what they show -------------------
+
+def place(run):
+    """Of its chapter among the chapters, for a colour; one that is not known has the first's."""
+    return CHAPTERS.index(run.chapter) if run.chapter in CHAPTERS else 0
+
 
 @dataclass
 class Curve:
