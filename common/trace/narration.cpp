@@ -26,13 +26,10 @@ std::string row_of(const Slice& slice, const Layout& layout) {
   std::string row;
   for (std::int64_t i = 0; i < layout.layer_size(made.layer); ++i) {
     const std::int64_t at = i - made.start;
-    if (at < 0 || at >= made.size) {
-      row += "      \u00b7";
-    } else if (at >= made.used) {
-      row += "    pad";
-    } else {
-      row += fmt::format(" {:>6.3f}", slice.values[at]);
-    }
+    const bool elsewhere = at < 0 || at >= made.size;
+    row += elsewhere         ? "      \u00b7"
+           : at >= made.used ? "    pad"
+                             : fmt::format(" {:>6.3f}", slice.values[at]);
   }
   return row;
 }
