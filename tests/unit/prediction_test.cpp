@@ -8,8 +8,8 @@
 
 #include "config.hpp"
 #include "run/command_line.hpp"
+#include "tests/unit/chapters.hpp"
 #include "tests/unit/checks.hpp"
-#include "tests/unit/questions.hpp"
 
 namespace zero::test {
 namespace {
