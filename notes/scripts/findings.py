@@ -8,7 +8,6 @@ import differences
 import figures
 from compare import number, small
 from differences import exactly, ulps
-from runs import CHAPTERS
 
 # Options that name no run: where it writes, and what is told otherwise.
 UNTOLD = ("log", "trace", "data", "quiet", "dtype", "device", "timeout")
@@ -113,11 +112,6 @@ def reference(run, runs):
     return first if run is not first else runs[0] if run is not runs[0] else None
 
 
-def place(run):
-    """Of its chapter among the chapters, for a colour; one that is not known has the first's."""
-    return CHAPTERS.index(run.chapter) if run.chapter in CHAPTERS else 0
-
-
 # ---- Losses ----------------------------------------------------------------------------------
 
 def runs_table(study):
@@ -216,7 +210,7 @@ def loss_figure(study, dtype, runs):
     above, below = axes[0, 0], axes[-1, 0]
     for i, run in enumerate(runs):
         style = {"linewidth": 1.5 + 2 * min(len(runs) - 1 - i, 5),
-                 "color": figures.CHAPTER_COLOURS[(place(run) if alone else i) %
+                 "color": figures.CHAPTER_COLOURS[(figures.place(run) if alone else i) %
                                                   len(figures.CHAPTER_COLOURS)]}
         above.plot([step["step"] for step in run.steps],
                    [math.nan if loss is None else loss for loss in run.losses],

@@ -219,7 +219,7 @@ def test_log(good, folder, chapter):
     run, steps, summary = read_log(folder / "kept.log")
     options = {"width": 8, "layers": 2, "batch": 2, "steps": 5, "data": "text.txt", "lr": 2e-3}
     assert run["options"] == run["options"] | options
-    assert {*run["options"], "help", "plan"} | {"ranks"} == {*options_of(good, 0, chapter), "ranks"}
+    assert set(run["options"]) == {*options_of(good, 0, chapter)} - {"help", "plan", "ranks"}
     sizes, n = [8 * 9, 256 * 9], max(ranks, 1)
     facts = {"chapter": chapter, "ranks": n, "dtype": "bf16" if chapter in MIXED else "fp32",
              "parameters": sum(sizes), "layers": 2,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // A chapter's run in which rank 1 fails in the middle of the third step, HOW the environment says:
 // it throws, is killed, is stopped or gets stuck in a sleep. That ends the job, so it is run only
-// when asked for: by tests/programs/throwing_rank_test.py, which sees how the job ends.
+// when asked for: by tests/programs/gpu_test.py, which sees how the job ends.
 #include <doctest/doctest.h>
 
 #include <csignal>
