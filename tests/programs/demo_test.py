@@ -30,12 +30,12 @@ RECORDED = "the same bits as the README's run"
 def verdicts(folder, monkeypatch, capsys):
     """Runs the demo on logs that are made up instead of programs that are started, all of them
     changed by `alter`. Returns its exit code, {claim: yes or NO}, and its summary."""
-    def of(alter, steps="4"):
+    def of(alter, steps="4", refusal=runs.Failure("--device-memory allows fewer", 6)):
         def output_of(command):
             given = dict(zip(command, command[1:]))
             chapter = next(path.name for path in map(Path, command) if path.name in CHAPTERS)
-            if chapter == "06_zero3" and "--device-memory" in given:
-                raise runs.Failure("--device-memory allows fewer", 6)
+            if chapter == "06_zero3" and "--device-memory" in given and refusal:
+                raise refusal
             log = Path(given["--log"])
             lines = made(chapter, int(given.get("-n", 1)), given.get("--dtype", "fp32"),
                          accumulate=int(given.get("--accumulate", 1)))
@@ -114,6 +114,14 @@ def test_the_bits_of_the_page(verdicts, device, other, code, word):
     found, said, _ = verdicts(as_recorded, steps="200")
     assert (found, said.get(RECORDED)) == (code, word)
     assert [said[claim] for claim in CLAIMS] == ["yes"] * len(CLAIMS)
+
+
+@pytest.mark.parametrize("refusal, words", [
+    (runs.Failure("--device-memory: a rank is lost", 5), "a rank is lost"),
+    (runs.Failure("no room", 6), "no room"), (None, "should not have fitted: mpirun -n 4")])
+def test_a_device_that_is_not_too_small(verdicts, refusal, words):
+    with pytest.raises(runs.Failure, match=words):
+        verdicts(lambda *_: None, refusal=refusal)
 
 
 def ranks_of(folder):
