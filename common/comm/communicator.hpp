@@ -8,12 +8,8 @@
 
 namespace zero {
 enum class Collective { reduce_scatter, all_gather };
-inline constexpr int collective_count = 2;
-
-constexpr const char* name_of(Collective collective) {
-  constexpr const char* names[] = {"reduce_scatter", "all_gather"};
-  return names[static_cast<int>(collective)];
-}
+template <> inline constexpr std::array names_of<Collective>{"reduce_scatter", "all_gather"};
+inline constexpr int collective_count = names_of<Collective>.size();
 
 /// What this rank has sent, in elements, counted where they are handed to the transport.
 struct Sent {

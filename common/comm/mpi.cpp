@@ -3,15 +3,13 @@
 // another size or N, and do not say which.
 #include "comm/mpi.hpp"
 
-#include <fmt/format.h>
-
 #include <cstring>
 #include <queue>
 #include <set>
 
 #include "comm/transport.hpp"
 #include "compute/watchdog.hpp"
-#include "memory/error.hpp"
+#include "memory/throw_if.hpp"
 
 namespace zero {
 void check_mpi(int code, int rank) {
@@ -46,12 +44,9 @@ void Messages::finish() {
       if (code == MPI_ERR_IN_STATUS) check_mpi(statuses[i].MPI_ERROR, rank);
       int came = bytes;
       if (bytes > 0) MPI_Get_count(&statuses[i], MPI_BYTE, &came);
-      if (came != bytes) {
-        throw Error(ExitCode::communication,
-                    fmt::format("rank {} sent {} bytes instead of {}: run the same build on every "
-                                "rank",
-                                rank, came, bytes));
-      }
+      throw_if(came != bytes, ExitCode::communication,
+               "rank {} sent {} bytes instead of {}: run the same build on every rank", rank, came,
+               bytes);
     }
     left -= some;
     if (left == 0) break;

@@ -8,11 +8,7 @@
 
 namespace zero {
 enum class Direction { down, up };  // to the host, to the device
-
-constexpr const char* name_of(Direction direction) {
-  constexpr const char* names[] = {"down", "up"};
-  return names[static_cast<int>(direction)];
-}
+template <> inline constexpr std::array names_of<Direction>{"down", "up"};
 
 /// Of a copy over the bus to that place.
 constexpr Direction direction_to(Place place) {

@@ -9,14 +9,11 @@
 
 namespace zero {
 enum class Phase { setup, load, forward, backward, update };
-inline constexpr int phase_count = 5;
+template <>
+inline constexpr std::array names_of<Phase>{"setup", "load", "forward", "backward", "update"};
+inline constexpr int phase_count = names_of<Phase>.size();
 /// Those in which ranks send.
 inline constexpr Phase step_phases[] = {Phase::forward, Phase::backward, Phase::update};
-
-constexpr const char* name_of(Phase phase) {
-  constexpr const char* names[] = {"setup", "load", "forward", "backward", "update"};
-  return names[static_cast<int>(phase)];
-}
 
 /// The calling thread's phase and step, which counts from 1. A Stream hands both on to its tasks.
 inline thread_local Phase current_phase = Phase::setup;

@@ -33,7 +33,6 @@ class Stream {
   /// Waits until all that was put on the stream is done.
   ~Stream();
   Stream(const Stream&) = delete;
-  Stream& operator=(const Stream&) = delete;
 
   /// Puts a task on the stream, with the caller's phase and step. With 4096 tasks waiting, a worker
   /// stream lets the caller wait for room.

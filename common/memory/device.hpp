@@ -11,13 +11,11 @@
 #include <utility>
 #include <vector>
 
+#include "memory/names.hpp"
+
 namespace zero {
 enum class Device { cpu, cuda, host };
-
-constexpr const char* name_of(Device device) {
-  constexpr const char* names[] = {"cpu", "cuda", "host"};
-  return names[static_cast<int>(device)];
-}
+template <> inline constexpr std::array names_of<Device>{"cpu", "cuda", "host"};
 
 /// In whose books memory stands: those of the device that computes, or of the host beside it.
 enum class Place { device, host };
@@ -33,13 +31,9 @@ enum class Memory { own, staging };
 class DeviceMemory {
  public:
   virtual ~DeviceMemory() = default;
-  /// Zeroed, aligned to 64 bytes or more; null when the device has no more.
-  virtual std::byte* allocate(std::int64_t bytes) = 0;
-  virtual void release(std::byte* memory) noexcept = 0;
-  /// Host memory that the device copies to and from beside other work, zeroed too; null when there
-  /// is no more.
-  virtual std::byte* allocate_staging(std::int64_t bytes) { return allocate(bytes); }
-  virtual void release_staging(std::byte* memory) noexcept { release(memory); }
+  /// Zeroed, aligned to 64 bytes or more; null when there is no more.
+  virtual std::byte* allocate(std::int64_t bytes, Memory sort) = 0;
+  virtual void release(std::byte* memory, Memory sort) noexcept = 0;
   /// Copies at once, where either end may be host memory. For set-up and reports: work on streams
   /// that reads or writes the memory must be done.
   virtual void copy(void* to, const void* from, std::int64_t bytes) = 0;
@@ -93,7 +87,7 @@ class HostBuffer {
  private:
   struct Release {
     Device device;
-    void operator()(std::byte* memory) const { memory_of(device).release_staging(memory); }
+    void operator()(std::byte* memory) const { memory_of(device).release(memory, Memory::staging); }
   };
   std::unique_ptr<std::byte, Release> memory_;
 };

@@ -7,6 +7,8 @@
 #include <stdexcept>
 #include <type_traits>
 
+#include "memory/names.hpp"
+
 // What the host and a GPU both call is marked, so that arithmetic is written once.
 #ifdef __CUDACC__
 #define HOST_DEVICE __host__ __device__
@@ -18,6 +20,7 @@ namespace zero {
 static_assert(FLT_EVAL_METHOD == 0, "an fp32 operation is rounded to fp32, or bits would differ");
 
 enum class Dtype { fp32, bf16, fp16 };
+template <> inline constexpr std::array names_of<Dtype>{"fp32", "bf16", "fp16"};
 
 /// What a result does to the place that it goes to: replaces what is there, or is added to it.
 enum class Write { over, add };
@@ -90,9 +93,4 @@ template <class Visitor> decltype(auto) with_type(Dtype dtype, Visitor&& visitor
 
 /// Bytes an element.
 constexpr std::int64_t bytes_of(Dtype dtype) { return dtype == Dtype::fp32 ? 4 : 2; }
-
-constexpr const char* name_of(Dtype dtype) {
-  constexpr const char* names[] = {"fp32", "bf16", "fp16"};
-  return names[static_cast<int>(dtype)];
-}
 }  // namespace zero

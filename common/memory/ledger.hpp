@@ -11,13 +11,10 @@
 
 namespace zero {
 enum class Kind { parameters, gradients, optimizer, communication, activations, workspace, data };
-inline constexpr int kind_count = 7;
-
-constexpr const char* name_of(Kind kind) {
-  constexpr const char* names[] = {"parameters",  "gradients", "optimizer", "communication",
-                                   "activations", "workspace", "data"};
-  return names[static_cast<int>(kind)];
-}
+template <>
+inline constexpr std::array names_of<Kind>{"parameters",  "gradients", "optimizer", "communication",
+                                           "activations", "workspace", "data"};
+inline constexpr int kind_count = names_of<Kind>.size();
 
 /// All in bytes.
 struct KindBytes {

@@ -51,7 +51,7 @@ std::int64_t left_by_control_groups() {
 
 class HostMemory : public DeviceMemory {
  public:
-  std::byte* allocate(std::int64_t bytes) override {
+  std::byte* allocate(std::int64_t bytes, Memory) override {
     constexpr std::int64_t line = 64, page = 4 << 10, huge_page = 2 << 20;
     const std::int64_t alignment = bytes < huge_page ? line : huge_page;
     const std::int64_t whole = (bytes + alignment - 1) / alignment * alignment;
@@ -68,7 +68,7 @@ class HostMemory : public DeviceMemory {
     }
     return start;
   }
-  void release(std::byte* memory) noexcept override { std::free(memory); }
+  void release(std::byte* memory, Memory) noexcept override { std::free(memory); }
   void copy(void* to, const void* from, std::int64_t bytes) override {
     std::memcpy(to, from, bytes);
   }
@@ -113,7 +113,7 @@ ProcessBytes process_bytes() {
 }
 
 HostBuffer::HostBuffer(Device device, std::int64_t bytes)
-    : memory_(memory_of(device).allocate_staging(bytes), {device}) {
+    : memory_(memory_of(device).allocate(bytes, Memory::staging), {device}) {
   ++allocations_so_far;
   throw_if(!memory_, ExitCode::resources,
            "the system gave no {} bytes of host memory for a GPU's copies", bytes);
@@ -144,9 +144,7 @@ OnHost::OnHost(View view) : view_(view) {
 Buffer::Buffer(Device device, Kind kind, std::int64_t bytes, bool held, Memory memory)
     : memory_(nullptr, {device, kind, bytes, held, memory}) {
   if (bytes == 0) return;
-  DeviceMemory& of_device = memory_of(device);
-  memory_.reset(memory == Memory::own ? of_device.allocate(bytes)
-                                      : of_device.allocate_staging(bytes));
+  memory_.reset(memory_of(device).allocate(bytes, memory));
   ++allocations_so_far;
   throw_if(!memory_, ExitCode::resources, "the {} gave no {} bytes for {}: use {}",
            facts().lies() == Device::cuda ? "GPU" : "system", bytes, name_of(kind),
@@ -160,8 +158,7 @@ Buffer::Buffer(Device device, Kind kind, std::int64_t bytes, bool held, Memory m
 void Buffer::Release::operator()(std::byte* data) const {
   ledger(place_of(lies())).reserve(kind, -bytes, held);
   std::erase_if(Tensor::held, [&](const auto& tensor) { return tensor.view.data == data; });
-  DeviceMemory& of_device = memory_of(device);
-  memory == Memory::own ? of_device.release(data) : of_device.release_staging(data);
+  memory_of(device).release(data, memory);
 }
 
 Booking Scratch::book() const {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "report/summary.hpp"
 
-#include <numeric>
-
 #include "memory/throw_if.hpp"
 #include "trace/memory_phases.hpp"
 
@@ -63,13 +61,13 @@ Json process_json(const Run& run, const Footprint& end, int rank) {
   return {{"rank", rank}, {"gpu", gpu}, {"total", total}, {"rows", rows}};
 }
 
-/// A row of what passes: time_in(step): how long that took.
+/// A row of what passes, with its times in a step: those of that sort, of that phase or direction.
 Json passed_json(std::int64_t predicted, const Json& counted,
-                 const std::vector<OverlapTimes>& steps, const auto& time_in) {
+                 const std::vector<OverlapTimes>& steps, auto sort, int of) {
   const auto median = [&](auto figure) {
     std::vector<std::chrono::microseconds> times;
     for (const OverlapTimes& step : steps) {
-      times.push_back(std::chrono::floor<std::chrono::microseconds>(time_in(step).*figure));
+      times.push_back(std::chrono::floor<std::chrono::microseconds>((step.*sort)[of].*figure));
     }
     return times.empty() ? Json() : Json(median_ms(times));
   };
@@ -93,9 +91,8 @@ Json traffic_json(const Prediction& predicted, Prediction::Steps steps,
           if_counted(sent.elements[c][p]);
       in_phase += sent.elements[c][p];
     }
-    phases[name_of(phase)] =
-        passed_json(predicted.sent(phase, steps), if_counted(in_phase), times,
-                    [p](const OverlapTimes& step) { return step.messages[p]; });
+    phases[name_of(phase)] = passed_json(predicted.sent(phase, steps), if_counted(in_phase), times,
+                                         &OverlapTimes::messages, p);
   }
   return {{"phases", phases},
           {"collectives", collectives},
@@ -135,9 +132,8 @@ Json summary_of_rank(const Run& run, const Prediction& predicted, Prediction::St
   if (!run.chapter.offloads()) return mine;
   mine["host_memory"] = bytes_json(Place::host, predicted.on_host);
   for (const Direction way : {Direction::down, Direction::up}) {
-    mine["bus"][name_of(way)] = passed_json(
-        predicted.copied(way, steps), bus().of(way), times,
-        [&](const OverlapTimes& step) { return step.transfers[static_cast<int>(way)]; });
+    mine["bus"][name_of(way)] = passed_json(predicted.copied(way, steps), bus().of(way), times,
+                                            &OverlapTimes::transfers, static_cast<int>(way));
   }
   return mine;
 }
@@ -162,13 +158,13 @@ Json over_ranks(const Json& mine, Communicator& comm) {
     const bool of_one = name.starts_with("/phases/") || name.starts_with("/process/");
     if (!figure.is_number() || (of_one && !added)) continue;
     const Pointer place(name);
-    Json& of_all = all[place];
+    Json largest = figure;
     std::int64_t sum = 0;
     for (const Json& rank : ranks) {
+      largest = std::max(largest, rank[place]);
       sum += rank[place].get<std::int64_t>();
-      of_all = std::max(of_all, rank[place]);
     }
-    if (added) of_all = sum;
+    all[place] = added ? Json(sum) : largest;
   }
   if (all["process"]["total"] == 0) all["process"] = nullptr;
   return all;

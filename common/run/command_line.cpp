@@ -5,9 +5,6 @@
 #include <cfloat>
 #include <charconv>
 #include <filesystem>
-#include <list>
-#include <map>
-#include <ranges>
 
 #include "comm/launcher.hpp"
 #include "config.hpp"
@@ -66,7 +63,6 @@ struct CommandLine {
   Options& o;
   CLI::App app{fmt::format("{}: one chapter of the ZeRO tutorial", chapter.name), chapter.name};
   std::vector<std::pair<std::string, std::function<OptionValue()>>> values{};
-  std::list<std::string> chosen{};  // words; CLI11 keeps references to them
   std::string loss_scale = "dynamic";
 
   template <class Value>
@@ -76,30 +72,30 @@ struct CommandLine {
     return check ? option->transform(CLI::Validator(check, "")) : option;
   }
 
-  /// An option that is one of the names up to `last`'s, or auto where it may stay empty. CLI11 by
+  /// An option that is one of the first `count` names, or auto where it may stay empty. CLI11 by
   /// itself takes the enumerators' numbers too.
-  template <class Value, class Enum>
-  CLI::Option* add_word(const char* name, Value& value, Enum last, const char* help) {
-    std::vector<std::string> words;
-    std::map<std::string, Value> meaning;
-    if (std::is_same_v<Value, std::optional<Enum>>) meaning[words.emplace_back("auto")] = Value();
-    for (int i = 0; i <= static_cast<int>(last); ++i) {
-      meaning[words.emplace_back(name_of(static_cast<Enum>(i)))] = static_cast<Enum>(i);
-    }
-    // It sets the value, too: a word means one.
-    const auto choose = [&value, meaning](const std::string& text) {
-      const std::string all = CLI::detail::join(std::views::keys(meaning), ", ");
-      if (!meaning.contains(text)) return fmt::format("{} is none of {}", text, all);
-      value = meaning.at(text);
-      return std::string();
+  template <class Enum>
+  CLI::Option* add_word(const char* name, auto& value, const char* help,
+                        std::size_t count = names_of<Enum>.size()) {
+    const auto word = [&value]() -> std::string {
+      const std::optional<Enum> held = value;
+      return held ? name_of(*held) : "auto";
     };
-    const std::optional<Enum> held = value;
-    std::string& word = chosen.emplace_back(held ? name_of(*held) : "auto");
-    return add(name, word, help, choose)->type_name(CLI::detail::join(words, "|"));
+    const auto choose = [&value](const std::string& text) {
+      const auto at = std::ranges::find(names_of<Enum>, text);
+      if (at != names_of<Enum>.end()) value = static_cast<Enum>(at - names_of<Enum>.begin());
+    };
+    std::vector<std::string> words(names_of<Enum>.begin(), names_of<Enum>.begin() + count);
+    if (word() == "auto") words.insert(words.begin(), "auto");
+    values.emplace_back(name, word);
+    return app.add_option_function<std::string>(std::string("--") + name, choose, help)
+        ->check(CLI::IsMember(words).description(""))
+        ->default_str(word())
+        ->type_name(CLI::detail::join(words, "|"));
   }
 
   void add_training() {
-    add_word("task", o.task, Task::mlp, "text: next byte, toy: 128-512-10, mlp: square");
+    add_word<Task>("task", o.task, "text: next byte, toy: 128-512-10, mlp: square");
     add("data", o.data, "file that task text reads")
         ->type_name("FILE")
         ->default_str("notes/corpus.txt");
@@ -116,7 +112,7 @@ struct CommandLine {
     add("clip", o.clip, "largest gradient norm, 0: do not clip", not_negative);
     add("seed", o.seed, "of the weights and the data", whole<std::uint64_t>(0, UINT64_MAX));
     if (chapter.mixed_precision) {
-      add_word("dtype", o.dtype, Dtype::fp16, "of working parameters and gradients");
+      add_word<Dtype>("dtype", o.dtype, "of working parameters and gradients");
       add("loss-scale", loss_scale, "dynamic or a number; fp16 only")->type_name("SCALE");
       values.back().second = [this] {
         return o.loss_scale == 0 ? OptionValue(loss_scale) : OptionValue(o.loss_scale);
@@ -127,10 +123,10 @@ struct CommandLine {
   }
 
   void add_machine() {
-    add_word("device", o.device, Device::cuda, "where tensors lie and arithmetic runs");
+    add_word<Device>("device", o.device, "where tensors lie and arithmetic runs", 2);
     if (chapter.ranks) {
-      add_word("comm", o.comm, Comm::nccl, "what carries bytes between ranks");
-      add_word("reduce", o.reduce, Reduce::native, "ordered, or native: NCCL's own sums")
+      add_word<Comm>("comm", o.comm, "what carries bytes between ranks");
+      add_word<Reduce>("reduce", o.reduce, "ordered, or native: NCCL's own sums")
           ->type_name("KIND");
       add("link", o.link, "of a modelled network; 0: no limit", not_negative)->type_name("GBIT/S");
       add("latency", o.latency, "of each message on it", not_negative)->type_name("MICROSECONDS");
@@ -236,12 +232,6 @@ Command read_command(int argc, char** argv, const Chapter& chapter) {
   line.add_training();
   line.add_machine();
   const char* hint = " (--help lists the options)";
-  const auto refused = [&](const std::exception& error) {
-    std::string what = error.what();
-    std::replace(what.begin(), what.end(), '\n', ' ');
-    command.text = fmt::format("{}: {}{}", chapter.name, what, hint);
-    command.status = static_cast<int>(ExitCode::usage);
-  };
   try {
     line.app.parse(argc, argv);
     hint = "";
@@ -250,10 +240,11 @@ Command read_command(int argc, char** argv, const Chapter& chapter) {
     command.run = true;
   } catch (const CLI::CallForHelp&) {
     command.text = line.app.help();
-  } catch (const CLI::Error& error) {
-    refused(error);
-  } catch (const Error& error) {
-    refused(error);
+  } catch (const std::runtime_error& error) {  // CLI11's, or our own
+    std::string what = error.what();
+    std::replace(what.begin(), what.end(), '\n', ' ');
+    command.text = fmt::format("{}: {}{}", chapter.name, what, hint);
+    command.status = static_cast<int>(ExitCode::usage);
   }
   return command;
 }

@@ -174,14 +174,12 @@ void Session::attempt(const std::function<void()>& task, bool names_rank) {
 }
 
 void Session::agree_on_data(const std::string& description) {
-  const std::vector<std::string> all = everybody_->gather_texts(description);
-  for (int r = 1; r < size_; ++r) {
-    if (all[r] == all[0]) continue;
-    throw Refusal(ExitCode::data,
-                  fmt::format("rank {} reads {}, rank 0 {}: give every rank the same "
-                              "file",
-                              r, all[r], all[0]));
-  }
+  const std::string of_rank_0 = everybody_->gather_texts(description)[0];
+  attempt([&] {
+    throw_if(of_rank_0 != description, ExitCode::data,
+             "rank {} reads {}, rank 0 {}: give every rank the same file", rank_, description,
+             of_rank_0);
+  });
 }
 
 int Session::refuse(const Refusal& refusal) const {

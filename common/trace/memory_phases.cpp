@@ -9,25 +9,22 @@ std::vector<MemoryPhase> memory_phases(std::span<const Booked> booked, int steps
   for (int step = 1; step <= std::min(steps, 2); ++step) {
     for (int p = 1; p < phase_count; ++p) rows.push_back({step, static_cast<Phase>(p)});
   }
-  const auto sum = [](const auto& bytes) {
-    return std::accumulate(bytes.begin(), bytes.end(), std::int64_t{0});
-  };
-  const MemoryPhase* before = nullptr;
+  MemoryPhase before{};
   for (MemoryPhase& row : rows) {
-    if (before) row.bytes = before->bytes;
+    row.bytes = before.bytes;
     std::int64_t in_use = 0;  // until a booking changed it
     for (const Booked& now : booked) {
-      const std::int64_t after = sum(now.bytes);
+      const std::int64_t after = std::reduce(now.bytes.begin(), now.bytes.end());
       if (now.step == row.step && now.phase == row.phase) {
         row.bytes = now.bytes;
         row.peak = std::max({row.peak, in_use, after});
       }
       in_use = after;
     }
-    row.in_use = sum(row.bytes);
-    row.change = row.in_use - (before ? before->in_use : 0);
+    row.in_use = std::reduce(row.bytes.begin(), row.bytes.end());
+    row.change = row.in_use - before.in_use;
     row.peak = std::max(row.peak, row.in_use);
-    before = &row;
+    before = row;
   }
   return rows;
 }

@@ -26,13 +26,10 @@ std::string row_of(const Slice& slice, const Layout& layout) {
   std::string row;
   for (std::int64_t i = 0; i < layout.layer_size(made.layer); ++i) {
     const std::int64_t at = i - made.start;
-    if (at < 0 || at >= made.size) {
-      row += "      \u00b7";
-    } else if (at >= made.used) {
-      row += "    pad";
-    } else {
-      row += fmt::format(" {:>6.3f}", slice.values[at]);
-    }
+    const bool elsewhere = at < 0 || at >= made.size;
+    row += elsewhere         ? "      \u00b7"
+           : at >= made.used ? "    pad"
+                             : fmt::format(" {:>6.3f}", slice.values[at]);
   }
   return row;
 }
@@ -59,37 +56,34 @@ std::string meaning_of(const Work& work, int ranks) {
                      found->second);
 }
 
-/// The host's phase at that time; of a load, the one within which it is.
-Phase phase_at(Clock::time_point time, const std::vector<Slice>& of_host) {
-  for (const Slice& slice : of_host) {
-    const bool within = slice.begin.host <= time && time <= slice.end.host;
-    if (within && slice.phase != Phase::load && slice.work.sort != Work::Sort::wait) {
-      return slice.phase;
-    }
-  }
-  return Phase::setup;
-}
-
 /// In the order of their times.
 std::vector<Told> events_of(const Slices& taken, const std::vector<Booked>& booked,
                             const Layout& layout) {
-  std::vector<Told> events;
+  std::vector<std::pair<Slice, bool>> asked_for;  // and whether it is the host's own
   for (const auto& [track, slices] : taken) {
-    const bool host = &track == &taken.front().first;
     for (const Slice& slice : slices) {
-      const Work& work = slice.work;
-      if (slice.step != 1 || work.sort == Work::Sort::wait) continue;
-      if (host && slice.phase != Phase::load) events.push_back({slice.begin.host, work.what});
-      const std::string meaning = host ? "" : meaning_of(work, layout.ranks());
-      if (meaning.empty()) continue;
-      const std::string where = work.layer < 0 ? "" : fmt::format("layer {} ", work.layer);
-      const bool early = phase_at(slice.begin.host, taken.front().second) != slice.phase;
-      const std::string ahead = early ? fmt::format(" for {}", name_of(slice.phase)) : "";
-      const bool shown = work.layer >= 0 && work.what != std::string("squared_norm");
-      events.push_back({slice.begin.host,
-                        fmt::format("  {}{}{}: {}", where, work.what, ahead, meaning),
-                        shown ? row_of(slice, layout) : "", work.layer});
+      const bool told = slice.step == 1 && slice.work.sort != Work::Sort::wait;
+      if (told) asked_for.emplace_back(slice, track == "host");
     }
+  }
+  std::ranges::stable_sort(asked_for, {}, [](const auto& of) { return of.first.begin.host; });
+  std::vector<Told> events;
+  Phase present = Phase::setup;  // of the host, a load is within one
+  for (const auto& [slice, host] : asked_for) {
+    const Work& work = slice.work;
+    const Clock::time_point time = slice.begin.host;
+    if (host && slice.phase != Phase::load) {
+      present = slice.phase;
+      events.push_back({time, work.what});
+    }
+    const std::string meaning = host ? "" : meaning_of(work, layout.ranks());
+    if (meaning.empty()) continue;
+    const std::string where = work.layer < 0 ? "" : fmt::format("layer {} ", work.layer);
+    const std::string ahead =
+        slice.phase == present ? "" : fmt::format(" for {}", name_of(slice.phase));
+    const bool shown = work.layer >= 0 && work.what != std::string("squared_norm");
+    events.push_back({time, fmt::format("  {}{}{}: {}", where, work.what, ahead, meaning),
+                      shown ? row_of(slice, layout) : "", work.layer});
   }
   std::optional<Booked> before;
   for (const Booked& now : booked) {

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: MIT
 #include "train/data.hpp"
 
-#include <fmt/format.h>
-
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 
-#include "memory/error.hpp"
+#include "memory/throw_if.hpp"
 #include "train/mlp.hpp"
 
 namespace zero {
@@ -110,14 +108,11 @@ std::int64_t file_bytes(const Options& options) {
   const std::filesystem::path path = options.data;
   std::error_code why;
   const auto bytes = static_cast<std::int64_t>(std::filesystem::file_size(path, why));
-  if (why) {
-    throw Error(ExitCode::data, fmt::format("cannot read {}: {}", options.data, why.message()));
-  }
-  if (bytes <= context) {
-    throw Error(ExitCode::data, fmt::format("{} has {} bytes; task text needs at least {}: {} of "
-                                            "context and one to predict",
-                                            options.data, bytes, context + 1, context));
-  }
+  throw_if(static_cast<bool>(why), ExitCode::data, "cannot read {}: {}", options.data,
+           why.message());
+  throw_if(bytes <= context, ExitCode::data,
+           "{} has {} bytes; task text needs at least {}: {} of context and one to predict",
+           options.data, bytes, context + 1, context);
   return bytes;
 }
 

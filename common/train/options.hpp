@@ -11,12 +11,15 @@
 
 namespace zero {
 enum class Task { text, toy, mlp };
+template <> inline constexpr std::array names_of<Task>{"text", "toy", "mlp"};
 
 /// What carries bytes between ranks.
 enum class Comm { mpi, nccl };
+template <> inline constexpr std::array names_of<Comm>{"mpi", "nccl"};
 
 /// Who adds gradients over ranks: our own code in rank order, or NCCL in an order of its own.
 enum class Reduce { ordered, native };
+template <> inline constexpr std::array names_of<Reduce>{"ordered", "native"};
 
 /// One training run. Defaults are the programs' defaults.
 struct Options {
@@ -69,13 +72,4 @@ struct Choice {
 using OptionValue = std::variant<bool, int, std::int64_t, std::uint64_t, double, std::string>;
 /// A chapter's options as they will be used, by name.
 using OptionValues = std::vector<std::pair<std::string, OptionValue>>;
-
-constexpr const char* name_of(Task task) {
-  constexpr const char* names[] = {"text", "toy", "mlp"};
-  return names[static_cast<int>(task)];
-}
-constexpr const char* name_of(Comm comm) { return comm == Comm::mpi ? "mpi" : "nccl"; }
-constexpr const char* name_of(Reduce reduce) {
-  return reduce == Reduce::ordered ? "ordered" : "native";
-}
 }  // namespace zero

@@ -103,7 +103,8 @@ struct CommandLine {
 
   /// --bytes or --convention, the dtype of it where --bytes says it.
   Convention costs(Options& options) const {
-    if (const std::string& bytes = said.at("--bytes"); !bytes.empty()) {
+    if (given("--bytes")) {
+      const std::string& bytes = said.at("--bytes");
       int p = 0, g = 0, k = 0, end = 0;
       const int read = std::sscanf(bytes.c_str(), "%1d,%1d,%2d%n", &p, &g, &k, &end);
       throw_if(read != 3 || end != std::ssize(bytes) || (p != 2 && p != 4) || k < 0 || k > 16,
@@ -123,8 +124,8 @@ struct CommandLine {
   /// The quantity that an option gives, 0 where it is not given. Throws Error (usage).
   double amount(const char* option, const Units& units, double least, double most,
                 const char* what) const {
+    if (!given(option)) return 0;
     const std::string& text = said.at(option);
-    if (text.empty()) return 0;
     const std::optional<double> value = quantity(text, units, least, most);
     throw_if(!value, usage, "{}: {} is not {}", option, text, what);
     return *value;

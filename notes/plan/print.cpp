@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // A plan in columns and in words.
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -258,59 +259,59 @@ void print_plan(const Question& question, std::span<const Chapter* const> chapte
 
 std::string advice(const Json& plan) {
   const Json& columns = plan["chapters"];
-  const Json& first = columns.front();
-  const Json* fitting = nullptr;
-  const Json* before = nullptr;  // the chapter before it, which does not fit
-  const Json* next = nullptr;  // that fits on the fewest ranks, where none fits on these
-  const Json* least = &first;  // that leaves least on every rank
-  for (const Json& column : columns) {
-    if (!fitting && column["fits"]) fitting = &column;
-    if (!fitting) before = &column;
+  const auto needed = [](const Json& column) {
     const Json& fewest = column["fewest_ranks"];
-    if (!fewest.is_null() && (!next || fewest < (*next)["fewest_ranks"])) next = &column;
-    if (column["on_every_rank"] < (*least)["on_every_rank"]) least = &column;
-  }
-  const auto name = [](const Json* column) -> std::string { return (*column)["name"]; };
+    return fewest.is_null() ? most_ranks + 1 : fewest.get<int>();
+  };
+  const auto least_by = [&](auto figure) -> const Json& {
+    return *std::min_element(columns.begin(), columns.end(),
+                             [&](const Json& a, const Json& b) { return figure(a) < figure(b); });
+  };
+  const auto name = [](const Json& column) -> std::string { return column["name"]; };
+  const auto fitting = std::find_if(columns.begin(), columns.end(),
+                                    [](const Json& column) -> bool { return column["fits"]; });
+  const Json& next = least_by(needed);
+  const Json& least = least_by([](const Json& column) { return column["on_every_rank"]; });
   const std::string ranks = counted(plan["ranks"], "rank");
   std::string text;
-  if (fitting) {
-    text = fmt::format("Take {} on {} of {}: {}", name(fitting), ranks, room(plan),
+  if (fitting != columns.end()) {
+    text = fmt::format("Take {} on {} of {}: {}", name(*fitting), ranks, room(plan),
                        taken((*fitting)["reserved"], (*fitting)["on_host"]));
-    if (before) {
-      text += fmt::format("; {} would need {}", name(before), sized((*before)["reserved"]));
-      const Json& more = (*before)["fewest_ranks"];
-      if (offloads(*fitting) && !more.is_null()) text += ", or " + counted(more, "rank");
+    if (fitting != columns.begin()) {
+      const Json& before = *std::prev(fitting);
+      text += fmt::format("; {} would need {}", name(before), sized(before["reserved"]));
+      const int more = needed(before);
+      if (offloads(*fitting) && more <= most_ranks) text += ", or " + counted(more, "rank");
     } else if (columns.size() > 1) {
       text += ", and no chapter sends less";
     }
     text += ".";
-  } else if (next) {
+  } else if (needed(next) <= most_ranks) {
     text = fmt::format("None fits on {} of {}: take {} on {} or more, {}.", ranks, room(plan),
-                       name(next), counted((*next)["fewest_ranks"], "rank"),
-                       taken((*next)["reserved_then"], (*next)["on_host_then"]));
-  } else if ((*least)["on_every_rank"] > plan["card"]) {
-    const Json& parameters = (*least)["kinds"]["parameters"];
-    const bool gathers = parameters["peak"] > parameters["resident"];
+                       name(next), counted(needed(next), "rank"),
+                       taken(next["reserved_then"], next["on_host_then"]));
+  } else if (least["on_every_rank"] > plan["card"]) {
+    const Json& parameters = least["kinds"]["parameters"];
     text = fmt::format(
         "None fits in {}, on however many ranks: even {} keeps {} on every rank; take larger cards "
         "or {}.",
-        room(plan), name(least), sized((*least)["on_every_rank"]),
-        gathers ? "smaller layers" : "a later chapter");
+        room(plan), name(least), sized(least["on_every_rank"]),
+        parameters["peak"] > parameters["resident"] ? "smaller layers" : "a later chapter");
   } else {
     text = fmt::format("None fits in {} on up to {}: take larger cards or smaller layers.",
                        room(plan), counted(most_ranks, "rank"));
   }
   std::vector<std::string> dearer;
-  const double least_sent = first["sent_elements"];
   for (const Json& column : columns) {
-    const double times = column["sent_elements"].get<double>() / least_sent;
+    const double first_sends = columns[0]["sent_elements"];
+    const double times = column["sent_elements"].get<double>() / first_sends;
     if (plan["accumulate"] == 1 || !(times > 1)) continue;  // no number where nothing is sent
     dearer.push_back(
-        fmt::format("{}{} {:.4g} times", name(&column), dearer.empty() ? " sends" : "", times));
+        fmt::format("{}{} {:.4g} times", name(column), dearer.empty() ? " sends" : "", times));
   }
   if (!dearer.empty()) {
     text += fmt::format(" With {} micro-batches a step {} what {} does.",
-                        plan["accumulate"].get<int>(), fmt::join(dearer, ", "), name(&first));
+                        plan["accumulate"].get<int>(), fmt::join(dearer, ", "), name(columns[0]));
   }
   return text;
 }

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: MIT
 """What logs count: the bytes that a rank holds, the elements that it sends, the time of a step."""
 import figures
-import logs
-from charts import bars
 from compare import (elements_sent, megabytes, moved, resident as resident_in_both, sent,
                      wrong_bytes, wrong_traffic)
 from findings import Section, Table
@@ -51,11 +49,19 @@ def bytes_table(study):
                  f"so the peak of all is at most the sum of the peaks.{host}")
 
 
+def plain(run, runs):
+    """The data-parallel run whose bytes those of a run are shares of: 02 or 03, of the same dtype
+    and the same parameters; None where there is none."""
+    return next((r for number in ("02", "03") for r in runs
+                 if (r.number, r.dtype, r.ranks > 1) == (number, run.dtype, True) and
+                 r.info["padded_parameters"] == run.info["padded_parameters"]), None)
+
+
 def shares(study):
     """[(run, {kind: bytes of data parallelism})] of those runs for which these are known."""
     found = []
     for run in study.runs:
-        beside = logs.plain(run, study.runs)
+        beside = plain(run, study.runs)
         try:
             found.append((run, beside.memory if beside else
                           next(iter(study.plans.like(run).values()))["kinds"]))
@@ -107,7 +113,7 @@ def bytes_figure(study):
     kinds = kinds_of(study.runs)
     colours = dict(zip(KINDS, figures.KIND_COLOURS))
     held = {f"{run.label}{place}": memory for run in study.runs for place, memory in places(run)}
-    fig, axes = bars(
+    fig, axes = figures.bars(
         "Resident and peak bytes by kind of every run",
         {label: [{kind: (memory[kind][what] / 1e6, colours[kind], {}) for kind in kinds}
                  for what in ("resident", "peak")] for label, memory in held.items()},
@@ -170,7 +176,7 @@ def traffic_figure(study):
         for what, name, style in (("counted", "counted", {}),
                                   ("predicted", "by formula", {"alpha": 0.45}))]
         for run in study.runs}
-    fig, _ = bars("Elements sent by every run in each phase", rows,
+    fig, _ = figures.bars("Elements sent by every run in each phase", rows,
                   "million elements that a rank sends in a step", 2)
     return fig
 

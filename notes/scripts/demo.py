@@ -19,7 +19,7 @@ import findings  # noqa: E402
 import offload  # noqa: E402
 import report  # noqa: E402
 from differences import compared  # noqa: E402
-from plans import Plans, device_between, too_small  # noqa: E402
+from plans import Plans, on_too_small_device  # noqa: E402
 from runs import CHAPTERS, Failure, Programs, first_line, machine  # noqa: E402
 
 SHORT = ["--steps", 8]
@@ -63,17 +63,6 @@ def execute(run, ranks):
     print(f"  {run.dtype}  {run.chapter:<20}{how:<28}", end="", flush=True)
     run.execute()
     print(f"{run.seconds:5.1f} s   loss {compare.number(run.losses[-1], '.4f')}", flush=True)
-
-
-def tell(programs, options, runs):
-    """The run of 07 that fits on a device on which 06 does not, and the story of both."""
-    high, low = (run.memory["total"]["reserved"] for run in runs[-2:])
-    words = [*SHORT, "--device-memory", device_between(low, high), *options.of_data]
-    refused, fits = (programs.prepare(f"more/{chapter}_device.jsonl", chapter, options.ranks,
-                                      *words) for chapter in CHAPTERS[-2:])
-    sentence = too_small(refused)
-    fits.execute()
-    return fits, offload.story(refused, sentence, fits)
 
 
 # ---- The verdicts ----------------------------------------------------------------------------
@@ -132,7 +121,8 @@ def write_summary(runs, claims, options):
     summary = {
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"), "machine": machine(),
         "commit": first_line("git", "describe", "--always", "--dirty"),
-        "options": {name: str(value) for name, value in vars(options).items()},
+        "options": {"ranks": options.ranks, "steps": options.steps,
+                    "data": str(options.data) if options.data else None},
         "holds": not any(problems for _, problems in claims),
         "claims": [{"claim": text, "holds": not problems, "problems": problems}
                    for text, problems in claims],
@@ -169,7 +159,11 @@ def main():
           flush=True)
     for run in more:
         run.execute()
-    fits, story = tell(programs, options, runs)
+    # The story of a device on which 06 does not fit and 07 does.
+    high, low = (run.memory["total"]["reserved"] for run in runs[-2:])
+    refused, sentence, fits = on_too_small_device(programs, options.ranks, low, high, *SHORT,
+                                                  *options.of_data)
+    story = offload.story(refused, sentence, fits)
     more.append(fits)
     print(f"{sum(run.seconds for run in more):5.1f} s")
     (options.out / "story.json").write_text(json.dumps(story, indent=2) + "\n")

@@ -76,9 +76,7 @@ class Exercise:
         if not results:
             return False, ["It does not compile. The first error:",
                            *folded(first_error(printed, self.after), "  ", 6)]
-        # Those of streams that are late come last.
-        failed = sorted((result for result in results if result["result"] != "OK"),
-                        key=lambda result: not result["name"].startswith(f"{self.after} on "))
+        failed = [result for result in results if result["result"] != "OK"]
         if failed:
             return False, screen(results, failed, room)
         return True, [f"All {len(results)} tests hold, on each number of ranks: this is "
@@ -194,8 +192,8 @@ def hint(exercise):
         return 0
     left = trainers.changes(exercise.trainer.read_text(), trainers.source(exercise.after),
                             f"{exercise.after}/trainer.hpp")
-    print(f"From your trainer to {exercise.after}'s: {left.count} lines")
-    trainers.print_code(left.lines, shutil.get_terminal_size((WIDTH, LINES)).columns)
+    print(f"From your trainer to {exercise.after}'s: {trainers.count(left)} lines")
+    trainers.print_code(left, shutil.get_terminal_size((WIDTH, LINES)).columns)
     return 0
 
 

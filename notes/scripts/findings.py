@@ -6,10 +6,12 @@ from dataclasses import dataclass, field
 
 import differences
 import figures
-import logs
 from compare import number, small
 from differences import exactly, ulps
 
+# Options that name no run: where it writes, and what is told otherwise.
+UNTOLD = ("log", "trace", "data", "quiet", "dtype", "device", "timeout")
+UNLIMITED = ("link", "latency", "bus", "device-memory")  # if 0: there is no word for it
 COUNT = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
@@ -49,9 +51,9 @@ class Study:
     story: list = field(default_factory=list)  # of a device that is too small: lists of sentences
 
     def __post_init__(self):
-        for run, label in zip(self.runs, logs.labels(self.runs)):
+        for run, label in zip(self.runs, labels(self.runs)):
             run.label = label
-        pairs = [(run, logs.reference(run, self.runs)) for run in self.runs]
+        pairs = [(run, reference(run, self.runs)) for run in self.runs]
         self.compared = [differences.compared(run, other) for run, other in pairs if other]
 
     def against(self, run):
@@ -76,6 +78,38 @@ def several(count, what):
 def listed(words):
     *most, last = words
     return f"{', '.join(most)} and {last}" if most else last
+
+
+# ---- Names -----------------------------------------------------------------------------------
+
+def labels(runs, widest=24):
+    """For each run the shortest name that tells it from the others."""
+    options = [{name: value for name, value in run.info["options"].items() if name not in UNTOLD}
+               for run in runs]
+
+    def told(own):
+        """What is not the same in all, and how it is asked for."""
+        return [f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
+                for name, value in own.items() if (value or name not in UNLIMITED)
+                and any(name in other and other[name] != value for other in options)]
+
+    plain = [f"{run.number} {run.dtype}" for run in runs]
+    for found in (plain, [" ".join([name, *told(own)]) for name, own in zip(plain, options)],
+                  [f"{run.number} {run.log.stem}" for run in runs]):
+        if len(set(found)) == len(runs) and max(map(len, found)) <= widest:
+            return found
+    return [f"{place}: {run.number} {run.log.stem}"[:widest] for place, run in enumerate(runs, 1)]
+
+
+def short(run, runs):
+    """Its chapter's number, where that tells it from the others."""
+    return run.number if [r.number for r in runs].count(run.number) == 1 else run.label
+
+
+def reference(run, runs):
+    """The first run of its dtype, or else the first of all; None for the first of all."""
+    first = next(r for r in runs if r.dtype == run.dtype)
+    return first if run is not first else runs[0] if run is not runs[0] else None
 
 
 # ---- Losses ----------------------------------------------------------------------------------
@@ -176,11 +210,11 @@ def loss_figure(study, dtype, runs):
     above, below = axes[0, 0], axes[-1, 0]
     for i, run in enumerate(runs):
         style = {"linewidth": 1.5 + 2 * min(len(runs) - 1 - i, 5),
-                 "color": figures.CHAPTER_COLOURS[(logs.place(run) if alone else i) %
+                 "color": figures.CHAPTER_COLOURS[(figures.place(run) if alone else i) %
                                                   len(figures.CHAPTER_COLOURS)]}
         above.plot([step["step"] for step in run.steps],
                    [math.nan if loss is None else loss for loss in run.losses],
-                   label=logs.short(run, runs), **style)
+                   label=short(run, runs), **style)
         if run is not runs[0]:
             steps = study.against(run).steps
             below.plot([step for step, *_ in steps], [finite(ulps(a, b)) for _, a, b in steps],
@@ -191,7 +225,7 @@ def loss_figure(study, dtype, runs):
     above.legend(title="chapter" if alone else None)
     if len(runs) > 1:
         scale_of_ulps(below)
-        below.set_title(f"fp32 numbers between a loss and that of {logs.short(runs[0], runs)}")
+        below.set_title(f"fp32 numbers between a loss and that of {short(runs[0], runs)}")
     below.set_xlabel("step")
     return fig
 
@@ -222,8 +256,8 @@ def title(study, dtype, runs):
     if parted := [c for c in pairs if c.parted]:
         first = min(parted, key=lambda c: c.parted[0][0])
         step, *both = first.parted[0]
-        return (f"{dtype}: {logs.short(first.run, runs)} leaves "
-                f"{logs.short(first.reference, runs)} in step {step}, in digit "
+        return (f"{dtype}: {short(first.run, runs)} leaves "
+                f"{short(first.reference, runs)} in step {step}, in digit "
                 f"{differences.digit(*both)}")
     return (f"{dtype}: {several(len(runs), 'run')}, the same bits in "
             f"{'all ' if all(c.same_parameters for c in pairs) else ''}"

@@ -11,7 +11,7 @@ import sys
 import textwrap
 
 sys.dont_write_bytecode = True
-import holdings  # noqa: E402
+import cards  # noqa: E402
 import trainers  # noqa: E402
 from runs import Failure  # noqa: E402
 from trainers import ROOT  # noqa: E402
@@ -39,17 +39,19 @@ def lesson(old, new):
     title, idea = trainers.page_of(new)
     for words in (f"{new}: {title}", idea):
         print(textwrap.fill(words, WIDTH, break_on_hyphens=False), end="\n\n")
-    holdings.print_both(old, new)
+    cards.print_both(old, new)
     texts = [trainers.source(chapter) for chapter in (old, new)]
     shown = trainers.changes(*texts, f"{new}/trainer.hpp", leave_out=trainers.NAMING)
     everything = trainers.changes(*texts, new)
-    left_out = everything.count - shown.count
+    count = trainers.count(everything)
+    left_out = count - trainers.count(shown)
     print(f"\nThe trainer, from {old}'s. Left out are {left_out} changed lines that say\n"
           "which chapter it is: the file's comment, its includes, the card's name.")
-    trainers.print_code(shown.lines, shutil.get_terminal_size((WIDTH, 24)).columns)
+    trainers.print_code(shown, shutil.get_terminal_size((WIDTH, 24)).columns)
     others(old, new)
-    print(f"{new}/trainer.hpp: {everything.count} changed lines, {everything.removed} removed and "
-          f"{everything.added} added")
+    removed = trainers.count(everything, "-")
+    print(f"{new}/trainer.hpp: {count} changed lines, {removed} removed and "
+          f"{count - removed} added")
 
 
 if __name__ == "__main__":

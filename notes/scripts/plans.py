@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from runs import Failure, output_of
+from runs import CHAPTERS, Failure, output_of
 
 MODEL = {"text": ("data", "width", "layers", "batch"), "toy": ("batch",),
          "mlp": ("width", "layers", "batch")}  # options of a run on which bytes depend
@@ -47,13 +47,19 @@ def device_between(low, high):
     raise Failure(f"there is no device between {low} and {high} bytes")
 
 
-def too_small(run):
-    """The sentence by which a run is refused for its device. Throws Failure where it is not."""
+def on_too_small_device(programs, ranks, low, high, *words):
+    """06 and 07 on a device of fewer than `high` bytes, on which 07, which needs `low`, runs alone:
+    the refused run, the sentence that says so, and the other run. Throws Failure where it is not
+    so."""
+    refused, fits = (programs.prepare(f"more/{chapter}_device.jsonl", chapter, ranks,
+                                      "--device-memory", device_between(low, high), *words)
+                     for chapter in CHAPTERS[-2:])
     try:
-        run.execute()
+        refused.execute()
     except Failure as refusal:
         told = [line for line in str(refusal).splitlines() if "--device-memory" in line]
-        if refusal.code == 6 and told:
-            return told[0]
-        raise
-    raise Failure(f"this should not have fitted: {run.shown}")
+        if refusal.code != 6 or not told:
+            raise
+        fits.execute()
+        return refused, told[0], fits
+    raise Failure(f"this should not have fitted: {refused.shown}")

@@ -9,22 +9,23 @@ something does not hold.
 import argparse
 import copy
 import json
+import re
 import signal
 import sys
 import textwrap
+from html import escape
 from pathlib import Path
 
 sys.dont_write_bytecode = True
 import counts  # noqa: E402
+import figures  # noqa: E402
 import findings  # noqa: E402
 import formulas  # noqa: E402
-import logs  # noqa: E402
 import offload  # noqa: E402
-import page  # noqa: E402
 import traces  # noqa: E402
 from compare import wrong_bytes, wrong_traffic  # noqa: E402
 from plans import Plans  # noqa: E402
-from runs import Failure  # noqa: E402
+from runs import Failure, Run  # noqa: E402
 from tables import spaced  # noqa: E402
 
 WIDTH = 80
@@ -36,6 +37,8 @@ SHORT = {"parameters": "param.", "gradients": "grads", "optimizer": "optim.",
          "communication": "comm.", "activations": "activ.", "workspace": "work.",
          "resident": "held"}
 
+
+# ---- Text ------------------------------------------------------------------------------------
 
 def text_of(table):
     """A table in columns of a terminal."""
@@ -72,6 +75,111 @@ def print_text(study):
             print("\n".join(["", wrapped(first), *(wrapped(line, "  ") for line in rest)]))
 
 
+# ---- The page --------------------------------------------------------------------------------
+
+PAGE = """\
+<!DOCTYPE html>
+<html lang="en">
+<head>
+<meta charset="utf-8"/>
+<meta name="viewport" content="width=device-width, initial-scale=1"/>
+<title>{title}</title>
+<style>
+:root {{ color-scheme: light dark }}
+body {{ font: 1rem/1.5 system-ui, sans-serif; max-width: 47rem; margin: 0 auto; padding: 1rem }}
+h1 {{ font-size: 1.6rem; line-height: 1.2 }}
+h2 {{ font-size: 1.25rem; line-height: 1.3; margin: 3rem 0 .5rem }}
+p, li {{ overflow-wrap: anywhere }}
+figure {{ margin: 1rem 0; overflow-x: auto }}
+svg {{ display: block; width: 100%; min-width: 34rem; height: auto }}
+.table {{ overflow-x: auto; margin: 1rem 0 }}
+table {{ border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabular-nums }}
+caption {{ text-align: left; padding-bottom: .3rem }}
+caption, .note {{ font-size: .85rem; opacity: .75 }}
+th, td {{ padding: .15rem .5rem; text-align: right; white-space: nowrap }}
+thead th {{ white-space: pre-line; vertical-align: bottom }}
+thead {{ border-bottom: 1px solid }}
+th:first-child, .word {{ text-align: left }}
+tbody th {{ font-weight: normal }}
+tbody tr:nth-child(even) {{ background: rgb(128 128 128 / .12) }}
+summary {{ cursor: pointer }}
+@media print {{
+  :root {{ color-scheme: light }}
+  body {{ max-width: none; padding: 0 }}
+  nav {{ display: none }}
+  figure, .table, tr {{ page-break-inside: avoid; break-inside: avoid }}
+  h2, summary, section > p:first-of-type {{ page-break-after: avoid; break-after: avoid }}
+  svg {{ min-width: 0 }}
+}}
+</style>
+</head>
+<body>
+<header>
+<h1>{title}</h1>
+<p>{words}</p>
+<nav aria-label="Findings">
+<ul>
+{links}
+</ul>
+</nav>
+</header>
+<main>
+{body}
+</main>
+</body>
+</html>
+"""
+
+
+def words_of(text):
+    """Text of a page, whose numbers keep their units in one line."""
+    return re.sub(r"(?<=\d) (?=%|ms|MB|Gbit|x |\d{3})", "\u00a0", escape(text, quote=False))
+
+
+def table_in_html(table):
+    words = [' class="word"' * (i in table.words()) for i in range(len(table.head))]
+    head = "".join(f'<th scope="col"{word}>{escape(cell)}</th>'
+                   for word, cell in zip(words, table.head))
+    rows = []
+    for first, *cells in table.rows:
+        cells = "".join(f"<td{word}>{escape(cell)}</td>" for word, cell in zip(words[1:], cells))
+        rows.append(f'<tr><th scope="row">{escape(first.strip())}</th>{cells}</tr>')
+    caption = f"<caption>{words_of(table.caption)}</caption>\n" if table.caption else ""
+    note = f'<p class="note">{words_of(table.note)}</p>\n' if table.note else ""
+    body = "\n".join(rows)
+    label = escape(table.caption or "numbers of the picture above")
+    return (f'<div class="table" role="region" tabindex="0" aria-label="{label}">\n<table>\n'
+            f"{caption}<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>\n"
+            f"</div>\n{note}")
+
+
+def section_in_html(section, number):
+    parts = [f'<section id="s{number}" aria-labelledby="h{number}">',
+             f'<h2 id="h{number}">{words_of(section.title)}</h2>',
+             f"<p>{words_of(section.words)}</p>" if section.words else ""]
+    for draw in section.figures:
+        fig = draw()
+        fig.set_label(f"{fig.get_label()} {section.title}")
+        parts.append(f'<figure tabindex="0">\n{figures.inline(fig)}</figure>')
+    for table in section.tables:
+        text = table_in_html(table)
+        if len(table.rows) > 12:
+            text = (f"<details>\n<summary>{len(table.rows)} rows of numbers</summary>\n"
+                    f"{text}</details>")
+        parts.append(text)
+    if section.points:
+        points = ("".join(f"<p>{words_of(line)}</p>" for line in point) for point in section.points)
+        parts.append("\n".join(["<ul>", *(f"<li>{point}</li>" for point in points), "</ul>"]))
+    return "\n".join(filter(None, [*parts, "</section>"]))
+
+
+def page(title, words, sections):
+    links = "\n".join(f'<li><a href="#s{number}">{words_of(section.title)}</a></li>'
+                      for number, section in enumerate(sections, 1))
+    body = "\n".join(section_in_html(section, number) for number, section in enumerate(sections, 1))
+    return PAGE.format(title=escape(title), words=words_of(words), links=links, body=body)
+
+
 def sections(study):
     yield from filter(None, (make(study) for make in IN_TEXT))
     for heading, make in ON_PAGE.items():
@@ -84,8 +192,8 @@ def sections(study):
 def write(study, path):
     """The page; without matplotlib a sentence instead. Throws Failure where it cannot be."""
     try:
-        text = page.page(f"{findings.several(len(study.runs), 'run').capitalize()}, side by side",
-                         describe(study), list(sections(study)))
+        text = page(f"{findings.several(len(study.runs), 'run').capitalize()}, side by side",
+                    describe(study), list(sections(study)))
     except Failure as failure:
         print(f"\nNo page: {failure}")
         return
@@ -106,19 +214,33 @@ def describe(study):
     return f"{chapters}: {'; '.join(sorted(models))}. {'; '.join(sorted(mpi))}".strip()
 
 
+# ---- Logs ------------------------------------------------------------------------------------
+
 def holds(study):
     return not (any(c.defect for c in study.compared) or wrong_bytes(study.runs)
                 or wrong_traffic(study.runs))
 
 
 def load(path, plans):
-    """The run of a log, with which all can be done that the text and the page do with it."""
-    def show(run):
-        study = findings.Study([copy.copy(run), run], [], plans)
-        return (holds(study), describe(study), min(step["ms"] for step in run.steps),
-                [make(study) for make in IN_TEXT])
-
-    return logs.load(path, show)
+    """The run that a log tells of; throws Failure (3) where it is not one of a finished run, with
+    which all can be done that the text and the page do with it."""
+    run = Run("", 0, None, [], [], Path(path))
+    try:
+        if not run.log.read_bytes().startswith(b'{"run":'):
+            raise Failure(f"{path} is no log: it does not begin as what --log writes", 3)
+        run.read()
+        run.chapter, run.ranks = run.info["chapter"], run.info["ranks"]
+        trial = findings.Study([copy.copy(run), run], [], plans)
+        holds(trial), describe(trial), min(step["ms"] for step in run.steps)
+        for make in IN_TEXT:
+            make(trial)
+    except OSError as error:
+        raise Failure(f"{path} cannot be read: {error.strerror}", 3) from None
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        raise Failure(f"{path} is incomplete: its end is cut off", 3) from None
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise Failure(f"{path} is no log as these programs write it: {error!r}", 3) from None
+    return run
 
 
 def parse():

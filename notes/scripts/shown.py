@@ -5,7 +5,7 @@ import sys
 import textwrap
 
 from cards import ROOT
-from plans import Plans, device_between, too_small
+from plans import Plans, on_too_small_device
 from runs import Failure, output_of
 
 
@@ -67,15 +67,12 @@ def phases(programs, chapter):
 
 def too_large(programs):
     """One device: 06 is refused, 07 runs: there is what it takes there in all."""
-    chapters = ("06_zero3", "07_offload")
     plans = Plans(programs.build).ask(task="text", ranks=4, device="cpu")["chapters"]
     reserved = {plan["name"]: plan["reserved"] for plan in plans}
-    size = device_between(*(reserved[chapter] for chapter in reversed(chapters)))
-    refused, fits = (programs.prepare(f"{chapter}_device.jsonl", chapter, 4, "--device-memory",
-                                      size, "--steps", 20) for chapter in chapters)
-    sentence = re.sub(r"(?<=\d) (?=\d)", "\u00a0", too_small(refused))  # a number is one word
+    refused, sentence, fits = on_too_small_device(
+        programs, 4, reserved["07_offload"], reserved["06_zero3"], "--steps", 20)
+    sentence = re.sub(r"(?<=\d) (?=\d)", "\u00a0", sentence)  # a number is one word
     sentence = textwrap.fill(sentence, 80, break_on_hyphens=False).replace("\u00a0", " ")
-    fits.execute()
     head, total = (re.search(f"^ *{row} .*$", fits.printed, re.MULTILINE)[0]
                    for row in ("bytes on a device", "all together"))
     return fenced(f"$ {refused.shown}\n{sentence}\n\n$ {fits.shown}\n...\n{head}\n{total}")

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: MIT
 """The measured tables of the pages: each function runs what it needs and answers Markdown."""
 import itertools
-import re
 import sys
 from fractions import Fraction
 

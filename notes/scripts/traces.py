@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import figures
-import logs
 import mountain
 from compare import megabytes
-from findings import Section, Table, listed, picture
+from findings import Section, Table, labels, listed, picture
 from runs import Failure
 from tables import spaced
 
@@ -146,13 +145,13 @@ def mountains(study):
 
 # ---- Time ------------------------------------------------------------------------------------
 
-def draw_timelines(labels, steps):
+def draw_timelines(names, steps):
     heights = [5 if step.during("bus") else 3 for step in steps]  # tracks
     fig, axes = picture(720, 40 + 45 * len(steps) + 20 * sum(heights),
                         "What a rank does when, in one step", len(steps), squeeze=False,
                         sharex=True, height_ratios=heights)
     longest = max(step.ms for step in steps)
-    for row, label, step, height in zip(axes[:, 0], labels, steps, heights):
+    for row, label, step, height in zip(axes[:, 0], names, steps, heights):
         phases = [slice[1:] for slice in step.slices if slice[0] == "phase"]
         for i, (name, begin, end) in enumerate(phases):
             row.barh(0, end - begin, 0.8, begin, color=figures.INK, alpha=0.12 + 0.12 * (i % 2))
@@ -180,15 +179,15 @@ def timelines(study):
     slow = [pair for pair in traced
             if any(pair[0].info["options"].get(what) for what in ("link", "bus"))]
     shown, steps = zip(*(slow or traced))
-    labels = logs.labels(shown, 40)
+    names = labels(shown, 40)
     rows = []
-    for label, step in zip(labels, steps):
+    for label, step in zip(names, steps):
         messages, exposed = (length(step.during("collective")), length(step.exposed("collective")))
         rows.append([label, step.number, *(f"{ms:.2f}" for ms in (
             step.ms, length(step.during("compute")), messages, exposed, messages - exposed,
             length(step.during("bus")), length(step.exposed("bus"))))])
     talking = [(length(step.exposed("collective")), label, step.ms)
-               for label, step in zip(labels, steps) if step.during("collective")]
+               for label, step in zip(names, steps) if step.during("collective")]
     waits = [f"{label} waits {exposed:.1f} ms of its {ms:.1f} for messages"
              for choose in (max, min) if talking for exposed, label, ms in [choose(talking)]]
     ways = []
@@ -202,6 +201,6 @@ def timelines(study):
         f"Rank {RANK} in its fastest step{where}, all on one scale of time. "
         "Communication is red where nothing computes meanwhile: that is exposed, and makes the "
         "step longer; it is blue beside computing. So are copies over a bus; what the host's cores "
-        "compute hides nothing.", [lambda: draw_timelines(labels, steps)],
+        "compute hides nothing.", [lambda: draw_timelines(names, steps)],
         [Table(["run", "step", "ms", "computing", "messages", "exposed", "hidden", "copies",
                 "exposed"], rows, "ms of the step")])

@@ -4,7 +4,6 @@ import difflib
 import re
 import sys
 import textwrap
-from dataclasses import dataclass
 from pathlib import Path
 
 from runs import Failure
@@ -35,25 +34,13 @@ def starting_point(before, after):
     return head + BEGIN + body.replace(card(old), card(new))
 
 
-@dataclass
-class Changes:
-    """The lines of a diff, each with its sign, and how many removed and added ones there are."""
-    lines: list
-    removed: int
-    added: int
-
-    @property
-    def count(self):
-        return self.removed + self.added
-
-
 def changes(old, new, name, leave_out=None):
-    """What differs between two texts, in hunks that begin with a line's number in `name`, which is
-    the new one. leave_out: lines that it matches are not looked at."""
+    """The lines of a diff, each with its sign, in hunks that begin with a line's number in `name`,
+    which is the new text. leave_out: lines that it matches are not looked at."""
     texts = [[(number, line) for number, line in enumerate(text.splitlines(), 1)
               if not (leave_out and leave_out.match(line))] for text in (old, new)]
     a, b = ([line for _, line in text] for text in texts)
-    lines, removed, added = [], 0, 0
+    lines = []
     for group in difflib.SequenceMatcher(None, a, b).get_grouped_opcodes(3):
         start = group[0][3]
         lines.append(f"@@ {name}:{texts[1][start][0] if start < len(b) else len(b)}")
@@ -61,9 +48,13 @@ def changes(old, new, name, leave_out=None):
             if tag == "equal":
                 lines += [" " + line for line in a[a0:a1]]
                 continue
-            removed, added = removed + a1 - a0, added + b1 - b0
             lines += ["-" + line for line in a[a0:a1]] + ["+" + line for line in b[b0:b1]]
-    return Changes(lines, removed, added)
+    return lines
+
+
+def count(lines, signs="-+"):
+    """How many lines of a diff are removed, added, or either."""
+    return sum(line[0] in signs for line in lines)
 
 
 def painted(text, sign):

@@ -16,8 +16,8 @@ class Trial:
         self.sources, self.build, self.options = sources, build, options
 
     def test(self, *choice, **variables):
-        """Builds what the chosen tests need and runs them. Returns Meson's notes of each, with what
-        it `said`; where something does not compile, none, and what was printed instead."""
+        """Builds what the chosen tests need and runs them. Returns Meson's notes of each, by name,
+        with what it `said`; where something does not compile, none, and what was printed."""
         if not (self.build / "build.ninja").exists():
             output_of(["meson", "setup", str(self.build), str(self.sources), *QUICK, *self.options])
         log = self.build / "meson-logs/tried.json"
@@ -33,4 +33,4 @@ class Trial:
         for result in results:
             result["name"] = result["name"].rpartition(" / ")[2]  # before it are the suites
             result["said"] = result.get("stdout", "") + result.get("stderr", "")
-        return results, printed
+        return sorted(results, key=lambda result: result["name"]), printed

@@ -185,7 +185,7 @@ class Bench {
 int main(int argc, char** argv) {
   fail_fast("adam_benchmark", [](int code) { std::_Exit(code); });
   const Arguments given = read(
-      argc, argv, {{"--device", "cpu"}, {"--elements", ""}, {"--json", ""}, {"--no-judge", ""}});
+      argc, argv, {{"--device", "cpu"}, {"--elements", ""}, {"--json", ""}, {"--no-judge", "no"}});
   const std::string& where = given.at("--device");
   throw_if(where != "cpu" && where != "cuda", ExitCode::usage, "--device {}: cpu or cuda", where);
   const Device device = where == "cuda" ? Device::cuda : Device::cpu;
@@ -196,7 +196,7 @@ int main(int argc, char** argv) {
   const Bench bench(device, given.at("--elements").empty()
                                 ? elements_that_fit(device)
                                 : multiple_of(whole, given, "--elements"));
-  const bool good = bench.print(), judge = given.at("--no-judge").empty();
+  const bool good = bench.print(), judge = given.at("--no-judge") == "no";
   if (!given.at("--json").empty()) bench.write_json(given.at("--json"));
   if (!judge) fmt::print("not judged: --no-judge\n");
   if (!good) fmt::print("a ratio is beyond its bar\n");

@@ -13,15 +13,16 @@ namespace zero {
 /// By name, with the values that they have when they are not given.
 using Arguments = std::map<std::string, std::string>;
 
-/// With the values that are given: "--name value", or "--name" alone, which is "yes". Throws Error
-/// (usage) for a name that is not there.
+/// With the values that are given: "--name value"; what is "no" becomes "yes" by "--name" alone.
+/// Throws Error (usage) for a name that is not there, and where a value is missing.
 inline Arguments read(int argc, char** argv, Arguments arguments) {
   for (int i = 1; i < argc; ++i) {
     const auto found = arguments.find(argv[i]);
     std::string names;
     for (const auto& [name, value] : arguments) names += " " + name;
     throw_if(found == arguments.end(), ExitCode::usage, "{}: there is only{}", argv[i], names);
-    const bool alone = i + 1 == argc || argv[i + 1][0] == '-';
+    const bool alone = found->second == "no";
+    throw_if(!alone && i + 1 == argc, ExitCode::usage, "{}: a value is missing", argv[i]);
     found->second = alone ? "yes" : argv[++i];
   }
   return arguments;

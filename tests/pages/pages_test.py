@@ -14,6 +14,7 @@ import pytest
 from page_reader import PAGES, ROOT, Diff, changes
 
 FOLDERS = ["common", "tests", "notes", *(path.name for path in ROOT.glob("0?_*"))]
+CASES = "".join(path.read_text() for path in ROOT.glob("tests/*/*_test.cpp"))
 SOURCES = {"README.md", *(path.name for folder in FOLDERS for path in (ROOT / folder).rglob("*"))}
 LINK = re.compile(r"(?<![\[&=])\]\(([^)#\s]+)")  # but [&](...) is code
 START = r"(?<![\w./$*-])"  # a name does not begin in the middle of a longer one
@@ -34,13 +35,15 @@ def built(programs):
 
 
 def made_by(page):
-    """Folders that a page's changes make. Where lines are not there ValueError is thrown."""
+    """Folders that a page's changes make. ValueError where lines are not there; the cases by which
+    they are caught are."""
     texts, in_order = {}, page.parent.name == "changing"  # else each edit is one by itself
     for change in changes(page.read_text()):
         if isinstance(change, Diff):
             old = change.new if change.new in texts else change.old
             text = texts.get(old) if in_order else None
             texts[change.new] = change.apply(text or (ROOT / old).read_text())
+            assert not change.test or f'TEST_CASE("{change.case}")' in CASES, change.case
     return {file.split("/")[0] for file in texts if not (ROOT / file).exists()}
 
 

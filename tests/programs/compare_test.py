@@ -9,10 +9,9 @@ import pytest
 
 from made_up import LOSSES, flipped, made, planned, text_of, trace
 import differences
-import logs
 import report
 import traces
-from findings import Study
+from findings import Study, labels
 from plans import Plans
 from runs import Failure
 
@@ -181,7 +180,7 @@ def test_what_nobody_counts_is_not_wrong(study):
 
 
 def test_the_same_log_twice(study):
-    assert logs.labels(study(made()).runs * 2) == ["1: 05 0<b>", "2: 05 0<b>"]
+    assert labels(study(made()).runs * 2) == ["1: 05 0<b>", "2: 05 0<b>"]
 
 
 def fp32(bits):

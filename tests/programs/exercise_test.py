@@ -102,7 +102,7 @@ def tried(root, pair, code, words, *how):
     """Its screen says so, in a terminal's lines and columns."""
     done = subprocess.run(command(root, *pair, "--once", *how), text=True, capture_output=True,
                           cwd=root, stdin=subprocess.DEVNULL)
-    lines = done.stdout.splitlines()
+    lines = re.sub(r"\S*/(0\d_\w+/t)", r"build/exercise/\1", done.stdout).splitlines()
     assert done.returncode == code and words in " ".join(done.stdout.split()), done
     assert len(lines) <= 24 and max(map(len, lines)) <= 80, done.stdout
     return done.stdout
@@ -158,7 +158,7 @@ def test_beginnings_and_hints(before, after, tmp_path):
     text, new, old = trainer.read_text(), trainers.source(after), trainers.source(before)
     assert trainers.card(text) == trainers.card(new)
     assert text.endswith(old.partition(trainers.card(old))[2])
-    lines = trainers.changes(text, new, after).count
+    lines = trainers.count(trainers.changes(text, new, after))
     assert f"'s: {lines} lines\n@@ {after}" in hints[count] and lines and hints[count] == hints[-1]
     trainer.write_text(new)
     assert "0 lines" in hint() and trainer.read_text() == new

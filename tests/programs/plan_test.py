@@ -41,20 +41,16 @@ BAD = [("", 2, "--params, --task"), ("--params 7B", 2, "--ranks, --card"),
        ("--task text --data nowhere --ranks 2", 3, "nowhere, No such file")]
 
 
-@pytest.fixture(name="start")
-def fixture_start(programs):
-    return lambda text: programs.start([str(programs.build / "plan"), *text.split()])
+def start(programs, text):
+    return programs.start([str(programs.build / "plan"), *text.split()])
 
 
-@pytest.fixture(name="plan")
-def fixture_plan(start):
-    def plan(text):
-        """As (what is printed, JSON)."""
-        printed, exact = start(text), start(f"{text} --json")
-        assert [(outcome.code, outcome.err) for outcome in (printed, exact)] == [(0, "")] * 2
-        assert max(map(len, printed.out.splitlines())) <= 80
-        return printed.out, json.loads(exact.out)
-    return plan
+def plan(programs, text):
+    """As (what is printed, JSON)."""
+    printed, exact = start(programs, text), start(programs, f"{text} --json")
+    assert [(outcome.code, outcome.err) for outcome in (printed, exact)] == [(0, "")] * 2
+    assert max(map(len, printed.out.splitlines())) <= 80
+    return printed.out, json.loads(exact.out)
 
 
 WORK = [(chapter, MODELS[number % 3], dtype, prefetch) for number, chapter in enumerate(ON_RANKS)
@@ -62,11 +58,11 @@ WORK = [(chapter, MODELS[number % 3], dtype, prefetch) for number, chapter in en
 
 
 @pytest.mark.parametrize("chapter, model, dtype, prefetch", WORK)
-def test_like_a_run(plan, programs, chapter, model, dtype, prefetch):
+def test_like_a_run(programs, chapter, model, dtype, prefetch):
     """What the ledger and the communicator have counted; and what --plan says of it."""
     ranks, steps, own = 3, 2, f"{model} --device cpu"
-    _, planned = plan(f"{own} --dtype {dtype} --prefetch {prefetch} --accumulate 2 --ranks {ranks} "
-                      f"--chapter {chapter}")
+    _, planned = plan(programs, f"{own} --dtype {dtype} --prefetch {prefetch} --accumulate 2 "
+                      f"--ranks {ranks} --chapter {chapter}")
     mine, = planned["chapters"]
     own += f" --accumulate 2 {f'--dtype {dtype}' * (chapter in MIXED)}"
     own += f" --prefetch {prefetch}" * (chapter in WINDOW)
@@ -93,15 +89,15 @@ def test_like_a_run(plan, programs, chapter, model, dtype, prefetch):
     assert steps * mine["padding_sent_by_all_ranks"] == traffic["padding"]["counted"]
 
 
-def test_the_page(plan):
+def test_the_page(programs):
     """Every row of the table; the numbers themselves are checked where no program is."""
     words = "--params 30e9 --card 80GB"
     shown = (ROOT / "notes/choosing.md").read_text()
-    assert f"$ build/plan {words}\n\n{plan(words)[0]}```\n" in shown
+    assert f"$ build/plan {words}\n\n{plan(programs, words)[0]}```\n" in shown
 
 
-def test_host_link_and_bus(plan):
-    out, told = plan("--params 30e9 --card 80GB --host 120GB --accumulate 16 --link 100 "
+def test_host_link_and_bus(programs):
+    out, told = plan(programs, "--params 30e9 --card 80GB --host 120GB --accumulate 16 --link 100 "
                      "--latency 5 --bus 20 --compute 900")
     assert [chapter["name"] for chapter in told["chapters"]] == MIXED
     assert (told["ranks"], told["ranks_found"]) == (4, True)
@@ -128,8 +124,8 @@ def test_host_link_and_bus(plan):
     ("--dtype fp32", "fp32", [4, 4, 8]), ("", "bf16", [2, 2, 12]),
     ("--bytes 4,4,16", "fp32", [4, 4, 16]), ("--convention megatron", "bf16", [2, 2, 16]),
     ("--convention deepspeed", "bf16", [2, 2, 16])])
-def test_costs(plan, more, dtype, costs):
-    _, told = plan(f"--params 1e9 --card 80GiB {more}")
+def test_costs(programs, more, dtype, costs):
+    _, told = plan(programs, f"--params 1e9 --card 80GiB {more}")
     assert (told["card"], told["host"], told["dtype"]) == (80 << 30, None, dtype)
     gathering = [2, 4, 12] if "deepspeed" in more else costs
     # In fp32 master weights of its own, unless one says otherwise.
@@ -138,24 +134,24 @@ def test_costs(plan, more, dtype, costs):
             == [costs, gathering, apart])
 
 
-def test_columns(plan, start):
-    out, told = plan("--params 1e9 --ranks 8 --dtype fp32")
+def test_columns(programs):
+    out, told = plan(programs, "--params 1e9 --ranks 8 --dtype fp32")
     assert [chapter["name"] for chapter in told["chapters"]] == ON_RANKS
     assert re.search(r"(?m)^ +02/03 +04 +05 +06 +07$", out), "equal columns once"
     assert "where it is offloaded: optimizer state 12, with master" in out
-    out, _ = plan("--params 13e9 --ranks 8 --chapter 06")
+    out, _ = plan(programs, "--params 13e9 --ranks 8 --chapter 06")
     assert "host" not in out and "bus" not in out
-    out, _ = plan("--params 1e13 --layers 4096 --ranks 4096 --accumulate 65536")
+    out, _ = plan(programs, "--params 1e13 --layers 4096 --ranks 4096 --accumulate 65536")
     assert "-" not in out.replace("(N - 1)", ""), "no count is below 0"
     for row in re.findall(r"(?m)^(?:elements|  collectives|  forward) .*", out):
         assert len(row.split()) == 6, "columns apart"
-    helped = start("--help")
+    helped = start(programs, "--help")
     assert helped.code == 0 and max(map(len, helped.out.splitlines())) <= 80
 
 
 @pytest.mark.parametrize("text, code, words", BAD)
-def test_refused(start, text, code, words):
-    outcome = start(text)
+def test_refused(programs, text, code, words):
+    outcome = start(programs, text)
     assert (outcome.code, outcome.out) == (code, "")
     assert re.fullmatch(r"plan: .{1,190}\n", outcome.err), "one sentence"
     for word in words.split(", "):

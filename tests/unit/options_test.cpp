@@ -200,13 +200,13 @@ TEST_CASE("numbers and names: nothing else, in their range, and not lost in fp32
       {"--eps", no_number + " 0 1e-300", "is not a number from 1.2e-38 to 3.4e38"},
       {"--loss-scale", "0 -1 nan inf 1e999 3.41e38 1e-300 static",
        "is not a number from 1.2e-38 to 3.4e38, nor dynamic"},
-      {"--task", "texts Text 1 0 text,toy zero", "is none of mlp, text, toy"},
+      {"--task", "texts Text 1 0 text,toy zero", "not in {text,toy,mlp}"},
       {"--device-memory", "64 64mb MB -1MB 0.0009MB 1001TB nan infMB 1e999GB 64MB, 0x10MB all",
        "is not a size from 0.001MB to 1000TB, as 64MB or 64MiB"},
-      {"--dtype", "fp64 FP32 2 float", "is none of bf16, fp16, fp32"},
-      {"--device", "gpu 0 CPU", "is none of auto, cpu, cuda"},
-      {"--comm", "ib 1", "is none of auto, mpi, nccl"},
-      {"--reduce", "fast auto 0", "is none of native, ordered"}};
+      {"--dtype", "fp64 FP32 2 float", "not in {fp32,bf16,fp16}"},
+      {"--device", "gpu 0 CPU", "not in {auto,cpu,cuda}"},
+      {"--comm", "ib 1", "not in {auto,mpi,nccl}"},
+      {"--reduce", "fast auto 0", "not in {ordered,native}"}};
   for (const auto& [options, values, what] : table) {
     for (const std::string& option : split(options)) {
       for (const std::string& value : split(values)) {
@@ -220,7 +220,7 @@ TEST_CASE("numbers and names: nothing else, in their range, and not lost in fp32
       check_bad({option, ""}, option, offload);
     }
   }
-  check_bad({"--dtype", "bf16 "}, "--dtype: bf16  is none of bf16, fp16, fp32");
+  check_bad({"--dtype", "bf16 "}, "--dtype: bf16  not in {fp32,bf16,fp16}");
 }
 
 TEST_CASE("what no option is, comes twice, lacks its value or does not go together") {

@@ -71,43 +71,6 @@ TEST_CASE("three layers of 2048 with bias in fp32 on 4 ranks: 201, 126, 88 and 5
   }
 }
 
-TEST_CASE("every kind of memory, on two layers of text in 16 bit on 3 ranks") {
-  Options options = text_options(Dtype::bf16, 2);
-  options.batch = 5;
-  // 272 + 4352 parameters, padded: 288 + 4368
-  constexpr std::int64_t full = 4656, largest = 4368;
-  const auto file = static_cast<std::int64_t>(std::filesystem::file_size(DEFAULT_CORPUS));
-  // Parameters, gradients, what is borrowed for gradients, optimizer.
-  constexpr std::int64_t expected[][4] = {{2 * full, 2 * full, 0, 12 * full},
-                                          {2 * full, 2 * full, 0, 4 * full},
-                                          {2 * full, 2 * full / 3, 2 * largest, 4 * full},
-                                          {2 * full / 3, 2 * full / 3, 2 * 2 * largest, 4 * full}};
-  for (int stage = 0; stage <= 3; ++stage) {
-    const Prediction plan = on_cpu(stages[stage], options, 3);
-    const auto& [params, grads, grads_borrowed, optimizer] = expected[stage];
-    const auto check = [&](Kind kind, std::int64_t resident, std::int64_t borrowed) {
-      INFO(fmt::format("{}, {}", stages[stage].name, name_of(kind)));
-      CHECK(of(plan, kind).resident == resident);
-      CHECK(of(plan, kind).peak == resident + borrowed);
-    };
-    check(Kind::parameters, params, stage == 3 ? 2 * 2 * largest : 0);
-    check(Kind::gradients, grads, grads_borrowed);
-    check(Kind::optimizer, optimizer, 0);
-    check(Kind::communication, 0, 2 * largest / 3 * 2);
-    // 16 + 16 + 256 and twice the largest, 256, for each of 5 samples in 2 bytes
-    check(Kind::activations, 0, 5 * (288 + 512) * 2);
-    check(Kind::workspace, 0, 0);
-    // the file, the codes of 256 bytes (2 numbers each), a target for each of 5 samples
-    check(Kind::data, file + 256 * 2 * 4 + 5 * 4, 0);
-    CHECK(plan.parameters == 4624);
-    CHECK(plan.padded == full);
-    CHECK(plan.ranks == 3);
-  }
-  const Prediction on_gpu = predict(replicated, options, Device::cuda, layout_of(options, 3));
-  CHECK(of(on_gpu, Kind::workspace).resident == gpu_sums_bytes + (64 << 20));
-  CHECK(of(on_gpu, Kind::workspace).peak == gpu_sums_bytes + (64 << 20));
-}
-
 TEST_CASE("a window borrows prefetch + 1 layers and two gradients, or what a run has uses for") {
   using Five = std::array<int, 5>;
   // One layer is used twice in a step and micro-batch (forward, backward), its gradient once.
@@ -125,49 +88,6 @@ TEST_CASE("a window borrows prefetch + 1 layers and two gradients, or what a run
     CHECK(of(plan, Kind::optimizer).resident == 8 * layout.full_size() / 2);
     CHECK(borrowed(Kind::parameters) == params);
     CHECK(borrowed(Kind::gradients) == grads);
-  }
-}
-
-TEST_CASE("elements sent, by phase, padding and scalars, with steps skipped and micro-batches") {
-  Options options = text_options(Dtype::bf16, 2);
-  options.accumulate = 3;
-  // 4624 parameters and 32 of padding. A rank sends (N - 1) / N of both, times the factor; all
-  // ranks together send each element of padding to N - 1 others.
-  constexpr std::int64_t once = 4656 / 3 * 2, padding = 32 * 2;
-  // Forward, backward, update, padding. Of 10 steps 4 are skipped, and have no update; forward and
-  // backward have been by then.
-  constexpr std::int64_t expected[][4] = {
-      {0, 2 * once * 10, 0, padding * 2 * 10},
-      {0, once * 10, once * 6, padding * (10 + 6)},
-      {0, 3 * once * 10, once * 6, padding * (3 * 10 + 6)},
-      {3 * once * 10, 6 * once * 10, 0, padding * (3 + 6) * 10}};
-  for (int stage = 0; stage <= 3; ++stage) {
-    INFO(std::string(stages[stage].name));
-    const Prediction plan = on_cpu(stages[stage], options, 3);
-    for (const Phase p : step_phases) {
-      CHECK(plan.sent(p, {10, 4}) == expected[stage][static_cast<int>(p) - 2]);
-    }
-    CHECK(plan.sent(Phase::setup, {10, 4}) == 0);
-    CHECK(plan.padding_sent({10, 4}) == expected[stage][3]);
-    CHECK(plan.scalars_sent({10, 4}) == 10 * 2 * 2);  // two to each of the others, skipped or not
-  }
-}
-
-TEST_CASE("one rank sends nothing and needs no buffer to receive in") {
-  for (const Chapter& chapter : stages) {
-    const Prediction plan = on_cpu(chapter, text_options(Dtype::bf16, 2), 1);
-    for (const Phase phase : step_phases) CHECK(plan.sent(phase, {10, 0}) == 0);
-    CHECK(plan.padding_sent({10, 0}) == 0);
-    CHECK(plan.scalars_sent({10, 0}) == 0);
-    CHECK(of(plan, Kind::communication).peak == 0);
-    CHECK(resident_state(plan) == 16 * plan.padded);
-  }
-}
-
-TEST_CASE("family and window are read off a chapter's formulas") {
-  for (int stage = 0; stage <= 3; ++stage) {
-    CHECK(family(stages[stage]) == (stage < 2 ? "once a step" : "every micro-batch"));
-    CHECK(stages[stage].prefetch() == (stage == 3));
   }
 }
 
@@ -260,23 +180,6 @@ TEST_CASE("on the CPU the machine's memory is the device's and its host's") {
       {fmt::format("each rank needs {} bytes, ", grouped(device + host)),
        "available: no chapter fits, use fewer or smaller layers or batches, or more machines"},
       [&] { check("07", device + host / 2); });
-}
-
-TEST_CASE("an offloading chapter has two places in its books, and copies of steps taken") {
-  for (const Dtype dtype : {Dtype::fp32, Dtype::bf16}) {
-    const Prediction plan = on_cpu(chapter("07"), text_options(dtype, 2), 3);
-    const std::int64_t shard = 4656 / 3, w = bytes_of(dtype);  // with padding, as above
-    CHECK(resident_state(plan) == 2 * w * shard);
-    CHECK(of(plan, Kind::optimizer).peak == 0);
-    CHECK(plan.on_host[static_cast<int>(Kind::optimizer)].peak == 12 * shard);
-    CHECK(plan.on_host[static_cast<int>(Kind::communication)].peak == w * shard);
-    CHECK(plan.sum(&Prediction::Bytes::resident, Place::host) == (12 + w) * shard);
-    CHECK(plan.copied(Direction::down, {10, 4}) == 10 * w * shard);
-    CHECK(plan.copied(Direction::up, {10, 4}) == 6 * w * shard);
-    const Prediction without = on_cpu(chapter("06"), text_options(dtype, 2), 3);
-    CHECK(without.sum(&Prediction::Bytes::peak, Place::host) == 0);
-    CHECK(without.copied(Direction::down, {}) == 0);
-  }
 }
 
 TEST_CASE("what can be answered alone is, with its exit code; the rest goes on") {

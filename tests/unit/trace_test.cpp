@@ -87,27 +87,6 @@ TEST_CASE("a message's time is hidden where something computes, else exposed") {
   CHECK(times({compute(19, 30)}, {message(10, 20)}) == "9 1");
 }
 
-TEST_CASE("what only touches a message hides nothing of it") {
-  CHECK(times({compute(0, 10), compute(20, 30)}, {message(10, 20)}) == "10 0");
-  CHECK(times({compute(0, 30)}, {message(10, 10)}) == "0 0");
-  CHECK(times({compute(10, 10)}, {message(0, 20)}) == "20 0");
-}
-
-TEST_CASE("several tasks hide parts of one message, and one task parts of several") {
-  CHECK(times({compute(5, 12), compute(15, 17), compute(19, 30)}, {message(10, 20)}) == "5 5");
-  CHECK(times({compute(5, 25)}, {message(0, 10), message(10, 12), message(20, 30)}) == "10 12");
-  CHECK(times({compute(0, 1), compute(2, 3), compute(13, 14)}, {message(4, 8), message(12, 15)}) ==
-        "6 1");
-}
-
-TEST_CASE("messages of two tracks count each, whichever track is first") {
-  const std::pair<std::string, std::vector<Slice>> one{"compute",
-                                                       {compute(4, 12), message(20, 25)}},
-      other{"communication", {message(0, 20), compute(21, 22)}};
-  CHECK(times({one, other}) == "16 9");
-  CHECK(times({other, one}) == "16 9");
-}
-
 TEST_CASE("what computes on two streams at once hides a message once") {
   CHECK(times({{"compute", {compute(0, 12), compute(14, 16)}},
                {"copies", {compute(8, 15)}},
@@ -143,27 +122,6 @@ TEST_CASE("what the step before still computes hides a message") {
   CHECK(forward_times(meter) == std::vector<std::string>{"0 0", "8 2"});
 }
 
-TEST_CASE("transfers over the bus count by direction, apart from messages") {
-  const Slices tracks{{"compute", {compute(0, 12), compute(25, 31)}},
-                      {"communication", {message(11, 14)}},
-                      {"copies",
-                       {transfer(Direction::down, 10, 20), transfer(Direction::up, 21, 30),
-                        transfer(Direction::up, 30, 33)}}};
-  CHECK(transfer_times(tracks) == "8 2, 6 6");
-  CHECK(times(tracks) == "2 1");
-  CHECK(transfer_times({}) == "0 0, 0 0");
-}
-
-TEST_CASE("transfers of a step are hidden by the next step's computing too, others' do not count") {
-  const Slices tracks{{"compute", {of_step(1, compute(0, 5)), of_step(2, compute(14, 20))}},
-                      {"communication", {of_step(2, message(10, 20))}},
-                      {"copies",
-                       {of_step(0, transfer(Direction::up, 0, 2)), transfer(Direction::up, 10, 16),
-                        of_step(2, transfer(Direction::down, 16, 18))}}};
-  CHECK(transfer_times(tracks) == "0 0, 4 2");
-  CHECK(times(tracks) == "0 0");
-}
-
 TEST_CASE("what the host's cores compute hides nothing, what the device computes does") {
   const std::vector<Slice> copies{transfer(Direction::up, 10, 20)};
   CHECK(transfer_times({{"host cores", {on_host(compute(0, 30))}}, {"copies", copies}}) ==
@@ -186,21 +144,6 @@ TEST_CASE("a step's transfers may pass in the next: they are counted when that i
             {of_step(2, transfer(Direction::up, 30, 40))}) == "4 6");
   CHECK(add(4, {}, {of_step(3, transfer(Direction::up, 50, 51))}) == "1 0");
   CHECK(meter.steps.size() == 3);
-}
-
-TEST_CASE("neither the host nor copies nor waits are messages, and none of them hides one") {
-  CHECK(times({slice(Sort::copy, 0, 30), slice(Sort::wait, 0, 30)}, {message(10, 20)}) == "10 0");
-  CHECK(times({}, {slice(Sort::copy, 0, 30), slice(Sort::wait, 0, 30)}) == "0 0");
-  CHECK(times({{"host", {compute(0, 30), message(0, 30)}}, {"s", {message(10, 20)}}}) == "10 0");
-}
-
-TEST_CASE("a message counts in the phase for which it was sent, whatever computes beside it") {
-  const Slices tracks{
-      {"compute", {slice(Sort::compute, 0, 5, Phase::backward)}},
-      {"communication", {message(1, 3, Phase::update), message(4, 8, Phase::backward)}}};
-  CHECK(times(tracks, Phase::forward) == "0 0");
-  CHECK(times(tracks, Phase::backward) == "3 1");
-  CHECK(times(tracks, Phase::update) == "0 2");
 }
 
 TEST_CASE(

@@ -3,14 +3,8 @@
 #include "memory/throw_if.hpp"
 
 namespace zero {
-namespace {
-struct Built {
-  const MicroKernel* kernel;
-  bool runs;  // on this machine
-};
-}  // namespace
-
 std::vector<const MicroKernel*> micro_kernels() {
+  using Built = std::pair<const MicroKernel*, bool>;  // and whether it runs on this machine
   std::vector<const MicroKernel*> here;
   for (const auto& [kernel, runs] : std::initializer_list<Built>{MICRO_KERNELS}) {
     if (runs) here.push_back(kernel);

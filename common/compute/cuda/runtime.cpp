@@ -18,36 +18,27 @@ cudaDeviceProp properties_of(int gpu) {
   return properties;
 }
 
-/// False when there is no more memory, which is no failure of the device.
-bool given(cudaError_t code) {
-  if (code == cudaErrorMemoryAllocation) {
-    cudaGetLastError();  // asked for, so that nobody else finds it
-    return false;
-  }
-  check_cuda(code);
-  return true;
-}
-
 class GpuMemory : public DeviceMemory {
  public:
-  std::byte* allocate(std::int64_t bytes) override {
+  std::byte* allocate(std::int64_t bytes, Memory sort) override {
+    const bool own = sort == Memory::own;
     void* memory = nullptr;
-    if (!given(cudaMalloc(&memory, bytes))) return nullptr;
+    const cudaError_t code = own ? cudaMalloc(&memory, bytes) : cudaMallocHost(&memory, bytes);
+    if (code == cudaErrorMemoryAllocation) {  // there is no more: no failure of the device
+      cudaGetLastError();  // asked for, so that nobody else finds it
+      return nullptr;
+    }
+    check_cuda(code);
+    if (!own) return static_cast<std::byte*>(std::memset(memory, 0, bytes));
     check_cuda(cudaMemset(memory, 0, bytes));
     check_cuda(cudaDeviceSynchronize());  // streams of ours do not wait for the one it ran on
     return static_cast<std::byte*>(memory);
   }
-  void release(std::byte* memory) noexcept override {
+  void release(std::byte* memory, Memory sort) noexcept override {
+    if (sort == Memory::staging) return void(cudaFreeHost(memory));
     cudaDeviceSynchronize();  // a stream may still use it
     cudaFree(memory);
   }
-  std::byte* allocate_staging(std::int64_t bytes) override {
-    void* memory = nullptr;
-    if (!given(cudaMallocHost(&memory, bytes))) return nullptr;
-    std::memset(memory, 0, bytes);
-    return static_cast<std::byte*>(memory);
-  }
-  void release_staging(std::byte* memory) noexcept override { cudaFreeHost(memory); }
   void copy(void* to, const void* from, std::int64_t bytes) override {
     check_cuda(cudaMemcpy(to, from, bytes, cudaMemcpyDefault));
     // From ordinary memory the call returns early, and streams of ours do not wait for the bytes.
