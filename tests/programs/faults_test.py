@@ -57,6 +57,7 @@ ENDS = [
           (RESOURCES, "memory", r"^rank 1/2: the system gave no \d+ bytes for .*: use fewer"))),
     (COMMUNICATION, 2, ZERO2, MLP, "slow unfinished 1 1",
      "the end of MPI on the host has waited [2-9] s"),
+    (COMMUNICATION, 2, DDP, MLP, "stopped 1 41", ""),
     (RESOURCES, 1, DDP, MLP, "slow memory 0 9", "^rank 0/1: the system gave no"),
     (RESOURCES, 0, DDP, MLP, "memory 0 9", "^rank 0/1: the system gave no"),
     # In the last step's all-gathers; what 04 computes with until the next gather is right again.

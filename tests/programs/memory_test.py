@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Memory by phase, as it is logged and as --memory prints it, and what a whole program holds.
+"""What --plan predicts; memory by phase, as it is logged and as --memory prints it; and what a
+whole program holds.
 
 Each figure in the log is the formula's, by another hand; what is printed is what is logged, in 80
 columns; and what the process holds adds up to its peak, which the kernel also tells this script.
@@ -8,7 +9,7 @@ import os
 import re
 
 import pytest
-from programs import ALONE, CHAPTERS, MIXED, ON_RANKS, WINDOW, read_log
+from programs import ALONE, CHAPTERS, MIXED, OFFLOAD, ON_RANKS, WINDOW, read_log
 
 NAMES = ["load", "forward", "backward", "update"]
 STATE = ["parameters", "gradients", "optimizer"]
@@ -17,28 +18,81 @@ MOST_OVER_RESIDENT = {"03_mixed_precision": 1.02, "04_zero1": 1.03, "05_zero2": 
 MOST_OVER_RESERVED = 1.10
 
 
-def expected_phases(chapter, n, layers, dtype, a, prefetch):
-    """What is in use after each phase, by kind, of kinds that have bytes: layers of 7 x 7 and a
-    bias, 5 samples, a micro-batches on each of n ranks."""
+def formulas(chapter, n, a):
+    """What parameters, gradients and optimizer are divided by, 0 where they lie elsewhere; whole
+    layers of parameters and gradients at the peak; how often all of it is sent forward, backward
+    and in the update."""
+    return {
+        "01": ((1, 1, 1), (0, 0), (0, 0, 0)), "04": ((1, 1, n), (0, 0), (0, 1, 1)),
+        "05": ((1, n, n), (0, 1), (0, a, 1)), "06": ((n, n, n), (2, 2), (a, 2 * a, 0)),
+        "07": ((n, n, 0), (2, 2), (a, 2 * a, 0)),
+    }.get(chapter[:2], ((1, 1, 1), (0, 0), (0, 2, 0)))
+
+
+def held(chapter, n, layers, dtype):
+    """Bytes of a layer in the working type; of parameters, gradients, optimizer and data on each
+    of n ranks: layers of 7 x 7 and a bias, 5 samples."""
     w, k = (4, 8) if dtype == "fp32" else (2, 12)
     layer = -(-(7 * 7 + 7) // (8 * n)) * 8 * n
-    # What parameters, gradients and optimizer are divided by, 0 where they lie elsewhere.
-    parts = {"04": (1, 1, n), "05": (1, n, n), "06": (n, n, n), "07": (n, n, 0)}
-    start = {kind: size * layers * layer // part for kind, size, part in
-             zip(STATE, (w, w, k), parts.get(chapter[:2], (1, 1, 1))) if part}
-    start["data"] = 16 * (7 + 7) * 4 + 5 * 7 * 4
+    state = (size * layers * layer // part if part else 0
+             for size, part in zip((w, w, k), formulas(chapter, n, 1)[0]))
+    return w * layer, *state, 16 * (7 + 7) * 4 + 5 * 7 * 4
+
+
+def expected_phases(chapter, n, layers, dtype, a, prefetch):
+    """What is in use after each phase, by kind, of kinds that have bytes: layers of 7 x 7 and a
+    bias, 5 samples, a micro-batches."""
+    layer, *state, data = held(chapter, n, layers, dtype)
+    start = dict(zip(("parameters", "gradients", "optimizer"), state)) | {"data": data}
+    start = {kind: bytes for kind, bytes in start.items() if bytes}
+    batch = 5 * 7 * (4 if dtype == "fp32" else 2)  # of inputs, or of the outputs of a layer
 
     def plus(gathered, formed, activations):
-        more = {"parameters": w * layer * gathered, "gradients": w * layer * min(2, formed)}
+        more = {"parameters": layer * gathered, "gradients": layer * min(2, formed)}
         more = more if chapter in WINDOW else {}
         after = {kind: bytes + more.get(kind, 0) for kind, bytes in start.items()}
-        # Of inputs, or of the outputs of a layer.
-        return after | ({"activations": 5 * 7 * w * activations} if activations else {})
+        return after | ({"activations": batch * activations} if activations else {})
 
     formed = layers * (a - 1)  # gradients of the micro-batches before
     return {"start": start, "load": plus(min(prefetch, 2 * layers) if a > 1 else 0, formed, 1),
             "forward": plus(min(prefetch, layers), formed, layers + 1 + 2),
             "backward": plus(0, layers * a, 0), "update": start}
+
+
+def device_bytes(chapter, n, dtype):
+    """{kind: (held throughout, at the peak)} on the device: three layers of 7 x 7 and a bias, 5
+    samples."""
+    whole = formulas(chapter, n, 1)[1]
+    layer, params, grads, optimizer, data = held(chapter, n, 3, dtype)
+    w = 4 if dtype == "fp32" else 2
+    return {"parameters": (params, params + whole[0] * layer),
+            "gradients": (grads, grads + whole[1] * layer), "optimizer": (optimizer, optimizer),
+            "communication": (0, layer // n * (n - 1)),
+            "activations": (0, 5 * (4 * 7 + 2 * 7) * w), "data": (data, data)}
+
+
+def expected_plan(chapter, n, dtype, a):
+    """The rows by the formulas: three layers of 7 x 7 and a bias, 5 samples, a micro-batches."""
+    sent = formulas(chapter, n, a)[2]
+    kinds = device_bytes(chapter, n, dtype)
+    layer = held(chapter, n, 3, dtype)[0]
+    w = 4 if dtype == "fp32" else 2
+    full = 3 * layer // w
+    state = sum(kinds[kind][0] for kind in ("parameters", "gradients", "optimizer")) / full
+    shard, places, host = full // n, "", []
+    if chapter == OFFLOAD:
+        places = f" on the device {(12 + w) / n:g} on its host"
+        host = ["on its host", f"optimizer {12 * shard:,} {12 * shard:,}",
+                f"communication {w * shard:,} {w * shard:,}",
+                *(f"{name} {w * shard:,} {w} x 1/{n}"
+                  for name in ("down, gradients", "up, parameters"))]
+    return [
+        f"bytes of state a parameter: {state:g}{places}",
+        *(f"{kind} {held:,} {peak:,}" for kind, (held, peak) in kinds.items()), *host,
+        f"padding, all ranks {sum(sent) * (full - 3 * 56) * (n - 1):,}",
+        f"scalars {2 * (n - 1)}",
+        *(f"{phase} {times * full // n * (n - 1):,} {times} x {n - 1}/{n}"
+          for phase, times in zip(("forward", "backward", "update"), sent))]
 
 
 def cases():
@@ -50,6 +104,22 @@ def cases():
             number += 1
             dtype = "bf16" if chapter in MIXED and number % 2 else "fp32"
             yield chapter, 1 + number % 3, layers, dtype, 1 + 2 * (number // 2 % 2), prefetch
+
+
+@pytest.mark.parametrize("ranks, dtype, micro_batches",
+                         ((1, "fp32", 3), (3, "bf16", 3), (3, "fp32", 1), (64, "bf16", 1)))
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_plan(programs, chapter, ranks, dtype, micro_batches):
+    """What --plan prints; a run's counts are held to it by the program itself."""
+    ranks, dtype = 1 if chapter == ALONE else ranks, dtype if chapter in MIXED else "fp32"
+    args = ["--task", "mlp", "--width", 7, "--layers", 3, "--batch", 5]
+    args += ["--accumulate", micro_batches] + (["--dtype", dtype] if chapter in MIXED else [])
+    args += ["--ranks", ranks] if chapter != ALONE else []
+    outcome = programs.run(0, chapter, "--plan", "--device", "cpu", *args)
+    assert (outcome.code, outcome.err) == (0, "")
+    rows = [line.replace(",", " ").split() for line in outcome.out.splitlines()]
+    for row in expected_plan(chapter, ranks, dtype, micro_batches):
+        assert row.replace(",", " ").split() in rows
 
 
 @pytest.mark.parametrize("chapter, ranks, layers, dtype, micro_batches, prefetch", cases())
