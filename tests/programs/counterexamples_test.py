@@ -21,14 +21,14 @@ PAGE = (ROOT / "notes/counterexamples.md").read_text()
 CASES = "".join(path.read_text() for path in ROOT.glob("tests/*/*_test.cpp"))
 
 
-@pytest.mark.parametrize("name, example", EXAMPLES.items(), ids=str)
-def test_anchored_caught_and_shown(name, example):
+@pytest.mark.parametrize("example", EXAMPLES.values(), ids=EXAMPLES)
+def test_anchored_caught_and_shown(example):
     """Whoever reproduces a program's digest has run the program. The page shows what is printed:
     it has no clock and no rounding of its own."""
     right, wrong = example.runs
     assert right.digest(right.steps) == example.recorded
     assert wrong.losses[-1] < wrong.losses[0]
-    same_bits = name in ("tensors", "allreduce")
+    same_bits = example.name in ("tensors", "allreduce")
     assert (wrong.digest(wrong.steps) == example.recorded) == same_bits
     assert all(map(example.lines, ("right", "wrong")))
     test, case = example.caught
@@ -36,7 +36,7 @@ def test_anchored_caught_and_shown(name, example):
     printed = "\n\n".join(PARAGRAPHS(example))
     assert max(map(len, printed.splitlines())) <= 80
     shown = textwrap.dedent("\n\n".join(printed.split("\n\n")[2:5]))
-    assert f"<!-- measured: counterexamples {name} -->\n\n```text\n{shown}\n```\n" in PAGE
+    assert f"<!-- measured: counterexamples {example.name} -->\n\n```text\n{shown}\n```\n" in PAGE
 
 
 # ---- One by one: what a mistake does, from its formula ---------------------------------------
