@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Runs the commands of notes/questions.md and finds the figures that its answers predict."""
+import functools
 import os
 import re
 import signal
@@ -72,39 +73,37 @@ def cell(printed, name, column):
     return float(re.split(" {2,}", found[0].strip())[column].replace(" ", ""))
 
 
-def digest(programs, command):
-    printed = output_of(built(programs, command))
-    return re.search("^parameters (.*?) ", printed, re.MULTILINE)[1]
-
-
 def questions(programs):
     """Every figure that an answer predicts, and what the command says. Throws where they differ."""
-    pages, rows, printed = answers(), [], {}
+    @functools.cache
+    def printed(command):
+        print(f"  {command}", flush=True)
+        return output_of(built(programs, command))
+
+    commands = {number: shown for number, (_, shown) in answers().items()}
+    rows = []
     for number, which, name, column, unit, formula in FIGURES:
-        _, commands = pages[number]
-        command = commands[which]
-        if command not in printed:
-            print(f"  {command}", flush=True)
-            printed[command] = output_of(built(programs, command))
-            fenced(printed[command])  # it fits a terminal
-        found, expected = cell(printed[command], name, column), value(formula)
+        command = commands[number][which]
+        fenced(printed(command))  # it fits a terminal
+        found, expected = cell(printed(command), name, column), value(formula)
         if round(expected, 2) != round(found, 2):
             raise Failure(f"question {number}: {formula} = {expected}, but {found} in {command}")
         shown = spaced(int(found)) if found == int(found) else f"{found:.2f}"
         program = re.search(r"build/(?:\w+/)?(\w+)", command)[1]
         rows.append([number, f"{program}: {name.removesuffix(', ms')}", formula, f"{shown} {unit}"])
-    digests, same = ([digest(programs, command.replace(" --accumulate 2", taken))
-                      for command in pages[7][1]] for taken in (" --accumulate 2", ""))
+    digests, same = (
+        [re.search("^parameters (.*?) ", printed(command.replace(" --accumulate 2", taken)),
+                   re.MULTILINE)[1] for command in commands[7]]
+        for taken in (" --accumulate 2", ""))
     if len(set(digests)) != 2 or len(set(same)) != 1:
         raise Failure(f"question 7: {digests} with accumulation, {same} without")
     rows += [[7, "04_zero1 and 05_zero2: digests", "differ", "`, `".join(digests).join("``")],
              [7, "both without `--accumulate 2`", "the same", f"`{same[0]}`"]]
-    skipped = re.findall(r"^ +(\d+) .* skipped: ", output_of(built(programs, pages[11][1][0])),
-                         re.MULTILINE)
-    rows.append([11, "03_mixed_precision: skipped steps", "3, the first of them step 3",
-                 ", ".join(skipped)])
+    skipped = re.findall(r"^ +(\d+) .* skipped: ", printed(commands[11][0]), re.MULTILINE)
     if len(skipped) != 3 or skipped[0] != "3":
         raise Failure(f"question 11: skipped are the steps {skipped}")
+    rows.append([11, "03_mixed_precision: skipped steps", "3, the first of them step 3",
+                 ", ".join(skipped)])
     return table(["question", "figure", "predicted", "found"],
                  sorted(rows, key=lambda row: row[0]), left=4)
 
@@ -119,15 +118,9 @@ def struck(programs, command, number):
                               stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, text=True, errors="replace",
                               env=os.environ | ENVIRONMENT) as process:
-            printed = ""
-            while not re.search(r"^ +1  ", printed, re.MULTILINE):
-                line = process.stdout.readline()
-                printed += line
-                if not line:
-                    raise Failure(f"{printed}the command was: {command}")
-            time.sleep(1)
+            time.sleep(4)  # it is in its steps
             os.kill(int((Path(folder) / "1").read_text()), number)
-            printed += process.communicate()[0]
+            printed, _ = process.communicate()
     return process.returncode, re.findall(r"^rank \d+/\d+.*", printed, re.MULTILINE)
 
 

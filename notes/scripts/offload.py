@@ -4,7 +4,7 @@ import figures
 from charts import bars
 from compare import megabytes
 from findings import Section, Table
-from formulas import option
+from formulas import model, option
 from tables import spaced
 
 PARTS = [(what, direction) for what in ("exposed", "hidden") for direction in ("down", "up")]
@@ -37,16 +37,13 @@ def name(run):
 
 def slowed(runs):
     """Of one model and number of ranks: those over a slow bus, and that without, in this order."""
-    over = [run for run in runs if option(run, "bus")]
-    if not over:
-        return runs
+    def on_link(run):
+        return *model(run), option(run, "link")
 
-    def model(run):
-        return run.dtype, *(run.info[what] for what in ("ranks", "padded_parameters")), \
-            option(run, "batch"), option(run, "link")
-
-    return sorted((run for run in runs if model(run) == model(over[0])),
-                  key=lambda run: (option(run, "bus") or 1e9, option(run, "prefetch")))
+    over = [on_link(run) for run in runs if option(run, "bus")]
+    return sorted((run for run in runs if on_link(run) == over[0]),
+                  key=lambda run: (option(run, "bus") or 1e9, option(run, "prefetch"))) \
+        if over else runs
 
 
 def table(runs):
