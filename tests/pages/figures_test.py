@@ -15,15 +15,16 @@ import drawn  # noqa: E402
 import figures  # noqa: E402
 import mountain  # noqa: E402
 from cards import Card  # noqa: E402
+from matplotlib import textpath  # noqa: E402  (figures has said where its list of fonts goes)
 from runs import CHAPTERS, KINDS  # noqa: E402
 
-textpath = pytest.importorskip("matplotlib.textpath")
 PICTURES = {path.stem: path.read_text() for path in (ROOT / "notes/figures").glob("*.svg")}
 PAGES = "".join(p.read_text() for p in [ROOT / "README.md", *ROOT.glob("[0n]*/**/*.md")])
 
 
-def check_words(svg):
-    """Of the texts that lie level no two touch, and none leaves the picture."""
+@pytest.mark.parametrize("name, svg", PICTURES.items(), ids=PICTURES)
+def test_words_find_their_place(name, svg):
+    """Of the texts that lie level no two touch, and none leaves the picture, which a page shows."""
     places = []
     for has, words in re.findall(r"<text (.*?)>(.*?)</text>", svg):
         x, y = map(float, re.search(r'(?:translate\(|x=")([\d.]+)[y=" ]+([\d.]+)', has).groups())
@@ -39,11 +40,6 @@ def check_words(svg):
     assert [p for p in places if min(p[1:3]) < 0 or p[3] > right or p[4] > bottom] == []
     assert [(a[0], b[0]) for a, b in itertools.combinations(places, 2)
             if a[1] < b[3] and b[1] < a[3] and a[2] < b[4] and b[2] < a[4]] == []
-
-
-@pytest.mark.parametrize("name", PICTURES)
-def test_words_find_their_place(name):
-    check_words(PICTURES[name])
     assert f"figures/{name}.svg)" in PAGES
 
 
@@ -53,8 +49,8 @@ def test_ownership_is_what_the_cards_say():
         device, host = ({column.name: int(12 * column.share) * column.bytes for column in place}
                         for place in card.places())
         staging = host.pop("host: staging", 0)
-        wanted += [" + ".join(str(sum(place.values())) for place in (device, host) if place)
-                   ] * card.ranks
+        total = " + ".join(str(sum(place.values())) for place in (device, host) if place)
+        wanted += [total] * card.ranks
     assert re.findall(r'size="12" text-anchor="end">([\d +]+)<', PICTURES["ownership"]) == wanted
     assert f"staging takes {staging} more" in PICTURES["ownership"]
 
@@ -62,7 +58,7 @@ def test_ownership_is_what_the_cards_say():
 def test_exchange_adds_in_these_orders(n=4):
     wanted = []
     for ring, step, rank, part in itertools.product((True, False), *[range(n)] * 3):
-        sends = (rank - part - 1 if ring else part - rank - 1) % n  # after so many steps
+        sends = (rank - part - 1 if ring else part - rank - 1) % n  # the part, after so many steps
         come = range(part + 1, part + 2 + step) if ring else range(part - step, part + 1)
         order = [str(number % n) for number in come]
         if sends == (step if ring else n - 1):
@@ -118,7 +114,7 @@ def test_drawn_twice_a_figure_is_the_same(tmp_path):
     for chapter in CHAPTERS:
         told = trace(tmp_path / f"{chapter}.trace.json")
     assert mountain.step_of(tmp_path / "02_distributed_adam.trace.json") == told
+    programs = SimpleNamespace(run=made_up, logs=tmp_path)
     for draw in drawn.FIGURES.values():
-        one, other = (figures.file(draw(SimpleNamespace(run=made_up, logs=tmp_path)))
-                      for _ in range(2))
+        one, other = figures.file(draw(programs)), figures.file(draw(programs))
         assert one == other and figures.INK not in one
