@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: MIT
 """What logs count: the bytes that a rank holds, the elements that it sends, the time of a step."""
 import figures
-from charts import bars
 from compare import (elements_sent, megabytes, moved, resident as resident_in_both, sent,
                      wrong_bytes, wrong_traffic)
 from findings import Section, Table
@@ -114,7 +113,7 @@ def bytes_figure(study):
     kinds = kinds_of(study.runs)
     colours = dict(zip(KINDS, figures.KIND_COLOURS))
     held = {f"{run.label}{place}": memory for run in study.runs for place, memory in places(run)}
-    fig, axes = bars(
+    fig, axes = figures.bars(
         "Resident and peak bytes by kind of every run",
         {label: [{kind: (memory[kind][what] / 1e6, colours[kind], {}) for kind in kinds}
                  for what in ("resident", "peak")] for label, memory in held.items()},
@@ -177,7 +176,7 @@ def traffic_figure(study):
         for what, name, style in (("counted", "counted", {}),
                                   ("predicted", "by formula", {"alpha": 0.45}))]
         for run in study.runs}
-    fig, _ = bars("Elements sent by every run in each phase", rows,
+    fig, _ = figures.bars("Elements sent by every run in each phase", rows,
                   "million elements that a rank sends in a step", 2)
     return fig
 

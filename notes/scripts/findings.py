@@ -8,7 +8,7 @@ import differences
 import figures
 from compare import number, small
 from differences import exactly, ulps
-from runs import CHAPTERS
+from figures import place
 
 # Options that name no run: where it writes, and what is told otherwise.
 UNTOLD = ("log", "trace", "data", "quiet", "dtype", "device", "timeout")
@@ -111,11 +111,6 @@ def reference(run, runs):
     """The first run of its dtype, or else the first of all; None for the first of all."""
     first = next(r for r in runs if r.dtype == run.dtype)
     return first if run is not first else runs[0] if run is not runs[0] else None
-
-
-def place(run):
-    """Of its chapter among the chapters, for a colour; one that is not known has the first's."""
-    return CHAPTERS.index(run.chapter) if run.chapter in CHAPTERS else 0
 
 
 # ---- Losses ----------------------------------------------------------------------------------

@@ -2,9 +2,9 @@
 """What the programs' formulas say of other links, layers and micro-batches than a run had."""
 from fractions import Fraction
 
-from charts import Curve, curves
 from compare import elements_sent
 from counts import STATE, resident
+from figures import Curve, curves
 from findings import Section, Table, listed
 from runs import Failure
 from tables import spaced

@@ -11,7 +11,7 @@ import sys
 import textwrap
 
 sys.dont_write_bytecode = True
-import holdings  # noqa: E402
+import cards  # noqa: E402
 import trainers  # noqa: E402
 from runs import Failure  # noqa: E402
 from trainers import ROOT  # noqa: E402
@@ -39,7 +39,7 @@ def lesson(old, new):
     title, idea = trainers.page_of(new)
     for words in (f"{new}: {title}", idea):
         print(textwrap.fill(words, WIDTH, break_on_hyphens=False), end="\n\n")
-    holdings.print_both(old, new)
+    cards.print_both(old, new)
     texts = [trainers.source(chapter) for chapter in (old, new)]
     shown = trainers.changes(*texts, f"{new}/trainer.hpp", leave_out=trainers.NAMING)
     everything = trainers.changes(*texts, new)

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: MIT
 """What offload buys and costs: a device on which a run fits, and copies over the bus."""
 import figures
-from charts import bars
 from compare import megabytes
 from findings import Section, Table
 from formulas import model, option
@@ -66,7 +65,7 @@ def table(runs):
 def picture_of(runs):
     rows = {name(run): [{f"{what}, {direction}": (ms or 0, colour, {}) for ((what, direction), ms),
                          colour in zip(times(run).items(), COLOURS)}] for run in runs}
-    fig, _ = bars("Exposed and hidden copies of a step", rows, "ms of copies in a step", 4)
+    fig, _ = figures.bars("Exposed and hidden copies of a step", rows, "ms of copies in a step", 4)
     return fig
 
 
