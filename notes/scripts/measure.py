@@ -7,6 +7,7 @@ notes/figures. Nothing is built, and nothing is written when a run fails or when
 or elements differs from its formula. The logs of the runs are kept in build/measure.
 """
 import argparse
+import math
 import re
 import shlex
 import shutil
@@ -17,13 +18,15 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 import answers  # noqa: E402
 import compare  # noqa: E402
-import figures  # noqa: E402
+import mountain  # noqa: E402
 import tables  # noqa: E402
 from cards import ROOT  # noqa: E402
-from drawn import FIGURES  # noqa: E402
+from figures import CHAPTER_COLOURS, CHAPTER_MARKERS, INK, figure, file  # noqa: E402
 from runs import CHAPTERS, Failure, Programs, first_line, machine  # noqa: E402
+from tables import saved, spaced  # noqa: E402
 
 TABLES = tables.TABLES | answers.TABLES
+LINKS = (0.25, 0.5, 1, 2, 5, 10, 20)  # Gbit/s
 LAUNCHERS = ("mpiexec.mpich", "mpiexec.hydra", "mpiexec.openmpi", "mpirun.openmpi", "mpiexec")
 BLOCK = re.compile(r"^<!-- measured: (.*?) -->\n(.*?)^<!-- end -->$", re.MULTILINE | re.DOTALL)
 
@@ -70,6 +73,130 @@ def stamp(runs):
         where += f"; {' and '.join(map(str, ranks))} ranks, {', '.join(mpi)}"
     return f"\n\n*{where}; {date.today().isoformat()}, commit {commit()}.*"
 
+
+# ---- Figures of measured runs: each function runs what it needs and answers one ----------------
+# The others in notes/figures show ideas, or a step that was measured once: they are edited by hand.
+
+def layers(programs):
+    """What is saved, in percent, over the number of layers."""
+    counts, _, *runs = zip(*tables.curve(programs))  # runs: in fp32, in bf16
+    parameters = runs[0][0].info["parameters"]
+    peaks = [[100 * saved(run, "peak") for run in of_dtype] for of_dtype in runs]
+    places = [2.7 * 20 ** (i / 200) for i in range(201)]  # layers, evenly on a logarithmic axis
+    ranks = tables.CURVE_RANKS
+    theory = 100 * (1 - 1 / ranks)
+    fig, ax = figure(
+        720, 420, title=f"In fp32 ZeRO-3 saves {peaks[0][0]:.0f} % with {counts[0]} layers, "
+        f"{peaks[0][-1]:.0f} % with {counts[-1]}; theory: {theory:.0f} %",
+        subtitle=f"Share of 16 bytes a parameter that one of {ranks} ranks does not need: the same "
+        f"{parameters / 1e6:.2f} million\nparameters in {counts[0]} to {counts[-1]} "
+        "layers. Lines: formula; points: measured")
+    ax.axhline(theory, color=INK, alpha=0.5, linestyle="--", linewidth=1.5)
+    ax.plot(counts, [100 * saved(run, "resident") for run in runs[0]], "o", color=INK,
+            fillstyle="none", alpha=0.6)
+    ax.text(counts[0], theory + 2, f"theory, and what is resident: 1 - 1/N = {theory:.0f} %")
+    for dtype, peak, (x, y), side, colour, marker in (
+            ("fp32", peaks[0], (6.4, 52), "left", CHAPTER_COLOURS[1], "s"),
+            ("bf16", peaks[1], (5.6, 66), "right", CHAPTER_COLOURS[2], "o")):
+        ax.plot(places, [100 * float(tables.curve_formula(x, dtype, parameters)) for x in places],
+                color=colour)
+        ax.plot(counts, peak, marker, color=colour)
+        ax.text(x, y, f"peak in {dtype}", color=colour, ha=side)
+        ax.text(1.05 * counts[0], peak[0] - 3.5, f"{peak[0]:.0f} %", color=colour)
+    ax.set_xscale("log", base=2)
+    ax.set_xticks(counts, counts)
+    ax.set_yticks(range(0, 90, 10), [f"{share} %" for share in range(0, 90, 10)])
+    ax.set(xlabel="layers", ylabel="saved", xlim=(places[0], places[-1]), ylim=(0, 85))
+    return fig
+
+
+def bytes_in_use(programs):
+    """What is in use through one step of each chapter. MB are decimal."""
+    runs, steps = [], []
+    for chapter in CHAPTERS[1:]:
+        path = programs.logs / f"{chapter}.trace.json"
+        runs.append(programs.run(chapter, 4, *tables.EQUAL_LAYERS, "--steps", 2, "--trace", path))
+        steps.append(mountain.step_of(path))
+        traced, counted = mountain.peak(steps[-1]), runs[-1].memory["total"]["peak"]
+        if traced != counted:
+            raise Failure(f"{chapter}: the trace peaks at {traced} bytes, the ledger at {counted}")
+    peaks = [mountain.peak(step) / 1e6 for step in steps]
+    count = runs[0].info["layers"]
+    fig, axes = figure(
+        720, 720, 3, 3, title=f"Through a whole step memory is a plateau: {peaks[1]:.0f} MB in "
+        f"{runs[1].number}, {peaks[-1]:.0f} MB in {runs[-1].number}",
+        subtitle=f"Rank 0 of 4, {count} layers of {spaced(runs[0].info['parameters'] // count)} "
+        "parameters. Left to right: every take and return of memory in\none step, in their order; "
+        "the phases are drawn equally wide")
+    for ax, run, step, most in zip(axes.flat, runs, steps, peaks):
+        mountain.draw_step(ax, step)
+        ax.set_title(f"{run.number}, {run.dtype}: peak {most:.1f} MB")
+        if run.on_host:
+            host = sum(kind["peak"] for kind in run.on_host.values())
+            ax.text(0.5, 0.8, f"on a device; on its\nhost {host / 1e6:.1f} MB", size=11,
+                    ha="center", transform=ax.transAxes)
+        ax.set_ylim(0, 1.05 * max(peaks))
+        ax.tick_params(labelleft=ax in axes[:, 0])
+    handles, names = axes[0, 0].get_legend_handles_labels()
+    axes[2, 2].set_axis_off()
+    axes[2, 2].legend(handles[::-1], names[::-1], loc="center")
+    for ax in axes[2, :2]:
+        ax.remove()
+    below = fig.add_subplot(axes[2, 0].get_gridspec()[2, :2])
+    mountain.draw_step(below, mountain.borrowed(steps[-1]))
+    below.set_title(f"{runs[-1].number} alone: what is borrowed, on a scale of its own")
+    for ax in (*axes[:2, 0], below):
+        ax.set_ylabel("in use (MB)")
+    return fig
+
+
+def link(programs):
+    """The time of a step over the speed of a link. Formulas, in ms: with no limit t, of the bits
+    that a rank sends b, of Gbit/s g: t + b / 1e6 g where all waiting is for the link, b / 1e6 g
+    for the link alone. Two ranks: where they have a core each, a rank's sleep on the link helps no
+    other."""
+    def run(chapter, *speed):
+        return programs.run(chapter, 2, *tables.SIXTEEN, *speed, dtype="fp32")
+
+    chapters = ("02_distributed_adam", *CHAPTERS[3:6])
+    free = [run(chapter) for chapter in chapters]
+    on_link = [[run(chapter, "--link", speed) for speed in LINKS] for chapter in chapters]
+    slower = [last.summary["median_ms"] / before.summary["median_ms"]
+              for last, before in zip(on_link[-1], on_link[-2])]
+    fig, ax = figure(
+        720, 440, title=f"At {LINKS[0]:g} Gbit/s {free[-1].number} takes {slower[0]:.2f} times as "
+        f"long as {free[-2].number}, at {LINKS[-1]:g} Gbit/s {slower[-1]:.2f} times",
+        subtitle=f"Points: measured, the median of {len(free[0].steps)} steps on {free[0].ranks} "
+        "ranks. Lines: the step without a limit and,\nafter it, all that a rank sends. Dashed: "
+        "what the link takes alone")
+    link_alone = {}
+    for alone, runs in zip(free, on_link):
+        i = CHAPTERS.index(alone.chapter)
+        bits = 32 * float(sum(compare.sent(alone).values()))
+        messages = [bits / (1e6 * speed) for speed in LINKS]
+        link_alone[compare.elements_sent(alone)[1]] = messages
+        ax.plot(LINKS, [alone.summary["median_ms"] + ms for ms in messages],
+                color=CHAPTER_COLOURS[i])
+        ax.plot(LINKS, [run.summary["median_ms"] for run in runs], CHAPTER_MARKERS[i],
+                color=CHAPTER_COLOURS[i], markersize=8, label=alone.chapter)
+    for sent, messages in link_alone.items():
+        ax.plot(LINKS, messages, color=INK, alpha=0.6, linestyle="--", linewidth=1)
+        ax.text(LINKS[-2], 1.04 * messages[-2], f"{sent} elements a parameter", size=11, alpha=0.8,
+                ha="center", va="bottom", rotation_mode="anchor", transform_rotates_text=True,
+                rotation=math.degrees(math.atan2(-messages[-2], LINKS[-2])))
+    ax.set_xscale("log", base=2)
+    ax.set_yscale("log", base=2)
+    ax.set_xticks(LINKS, [f"{speed:g}" for speed in LINKS])
+    ax.yaxis.set_major_formatter("{x:g}")
+    ax.set(xlabel="link of each rank (Gbit/s)", ylabel="a step (ms)")
+    ax.legend(loc="lower left")
+    return fig
+
+
+FIGURES = {"layers": layers, "mountain": bytes_in_use, "link": link}
+
+
+# ---- Pages ------------------------------------------------------------------------------------
 
 def renewed(page, chosen, programs):
     """The page's text with its chosen blocks measured anew."""
@@ -125,7 +252,7 @@ def main():
         for name, draw in FIGURES.items():
             if chosen(name, "figures"):
                 print(f"notes/figures/{name}.svg", flush=True)
-                texts[ROOT / f"notes/figures/{name}.svg"] = figures.file(draw(programs))
+                texts[ROOT / f"notes/figures/{name}.svg"] = file(draw(programs))
     except Failure as failure:
         print(f"measure.py: {failure}\nNo page was changed.", file=sys.stderr)
         return 1

@@ -11,8 +11,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "notes/scripts"))
-import drawn  # noqa: E402
 import figures  # noqa: E402
+import measure  # noqa: E402
 import mountain  # noqa: E402
 from cards import Card  # noqa: E402
 from matplotlib import textpath  # noqa: E402  (figures has said where its list of fonts goes)
@@ -115,6 +115,6 @@ def test_drawn_twice_a_figure_is_the_same(tmp_path):
         told = trace(tmp_path / f"{chapter}.trace.json")
     assert mountain.step_of(tmp_path / "02_distributed_adam.trace.json") == told
     programs = SimpleNamespace(run=made_up, logs=tmp_path)
-    for draw in drawn.FIGURES.values():
+    for draw in measure.FIGURES.values():
         one, other = figures.file(draw(programs)), figures.file(draw(programs))
         assert one == other and figures.INK not in one
