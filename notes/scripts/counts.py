@@ -128,7 +128,8 @@ def memory(study):
     known = shares(study)
     if known:
         run, whole = min(known, key=lambda pair: state(pair[0].memory) / state(pair[1]))
-        held, peak = (percent(state(run.memory, what), state(whole)) for what in ("resident", "peak"))
+        held, peak = (percent(state(run.memory, what), state(whole))
+                      for what in ("resident", "peak"))
         title = (f"{run.label} holds {held} % of data parallelism's state"
                  f"{' on a device' if run.on_host else ''}, and {peak} % at its peaks")
     else:
