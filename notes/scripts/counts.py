@@ -27,8 +27,9 @@ def places(run):
     return [("", run.memory), (", host", held | {"total": total})]
 
 
-def summed(run, what, kinds=STATE):
-    return sum(run.memory[kind][what] for kind in kinds)
+def state(held, what="resident", kinds=STATE):
+    """Bytes of kinds together."""
+    return sum(held[kind][what] for kind in kinds)
 
 
 def bytes_table(study):
@@ -70,18 +71,14 @@ def shares(study):
     return found
 
 
-def resident(kinds):
-    return sum(kinds[kind]["resident"] for kind in STATE)
-
-
 def percent(a, b):
     return f"{100 * a / b:.1f}"
 
 
 def share_table(study):
     def of(held, whole, kinds, *figures):
-        return " / ".join(percent(sum(held[k][what] for k in kinds),
-                                  sum(whole[k][what.removeprefix("predicted_")] for k in kinds))
+        return " / ".join(percent(state(held, what, kinds),
+                                  state(whole, what.removeprefix("predicted_"), kinds))
                           for what in figures)
 
     rows = [["  on its host" if place else run.label,
@@ -130,8 +127,9 @@ def bytes_figure(study):
 def memory(study):
     known = shares(study)
     if known:
-        run, whole = min(known, key=lambda pair: summed(pair[0], "resident") / resident(pair[1]))
-        held, peak = (percent(summed(run, what), resident(whole)) for what in ("resident", "peak"))
+        run, whole = min(known, key=lambda pair: state(pair[0].memory) / state(pair[1]))
+        held, peak = (percent(state(run.memory, what), state(whole))
+                      for what in ("resident", "peak"))
         title = (f"{run.label} holds {held} % of data parallelism's state"
                  f"{' on a device' if run.on_host else ''}, and {peak} % at its peaks")
     else:

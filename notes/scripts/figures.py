@@ -19,7 +19,7 @@ except ImportError:
     matplotlib = None
 
 # Everything that is neither data nor background; two hexadecimal digits more make it lighter.
-# `save` and `inline` put another colour in its place: no figure may use it for anything else.
+# `file` and `inline` put another colour in its place: no figure may use it for anything else.
 INK = "#010203"
 STYLE = {
     "font.family": "DejaVu Sans", "font.size": 13, "svg.fonttype": "none", "svg.hashsalt": "zero",

@@ -3,7 +3,7 @@
 from fractions import Fraction
 
 from compare import elements_sent
-from counts import STATE, resident
+from counts import STATE, state
 from figures import Curve, curves
 from findings import Section, Table, listed
 from runs import Failure
@@ -99,7 +99,7 @@ def layers(study):
     parameters, ranks = last.info["parameters"], last.info["ranks"]
 
     def saved(of_chapter, whole):
-        return 100 * (1 - sum(of_chapter[kind]["peak"] for kind in kinds) / resident(whole))
+        return 100 * (1 - state(of_chapter, "peak", kinds) / state(whole))
 
     def planned(count):
         answer = study.plans.ask(params=parameters, layers=count, ranks=ranks, dtype=last.dtype,
