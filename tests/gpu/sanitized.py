@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""sanitized.py PROBE TOOLS PROGRAM ARGUMENTS...: under compute-sanitizer, where it and, as PROBE says, a
-GPU are here."""
+"""sanitized.py PROBE TOOLS PROGRAM ARGUMENTS...: a program under compute-sanitizer, where that is
+installed and PROBE, the kernels' test, finds a GPU."""
 import shutil
 import subprocess
 import sys
@@ -21,7 +21,7 @@ def main():
     if found.returncode == SKIPPED:
         print(found.stdout.strip())
         return SKIPPED
-    # Of cuBLAS's kernels racecheck knows nothing to say, and fails on some.
+    # Races are looked for in our own kernels, not in cuBLAS's.
     ours = ["--kernel-name", "kns=zero"] if tools == "racecheck" else []
     return max(subprocess.run([checker, "--tool", tool, "--error-exitcode", "1", *ours, program,
                                *arguments], check=False).returncode for tool in tools.split(","))
