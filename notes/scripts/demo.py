@@ -31,27 +31,20 @@ def prepare(programs, options):
         return programs.prepare(f"{name}.jsonl", chapter, ranks, *words, "--quiet",
                                 *options.of_data, dtype=dtype, trace=trace)
 
-    def short(chapter, *words, **how):
-        name = "_".join([chapter, *(str(word).lstrip("-") for word in words)])
-        return run(f"more/{name}", chapter, "fp32", *words, **how)
-
-    def on_two(*words, trace):
+    def on_two(chapter, *words, trace):
         """Ranks, so that each has a core to compute on while another one sends."""
-        return short(*words, *SHORT, "--batch", 256, ranks=2, trace=trace)
+        name = "_".join([chapter, *(str(word).lstrip("-") for word in words)])
+        return run(f"more/{name}", chapter, "fp32", *words, *SHORT, "--batch", 256, ranks=2,
+                   trace=trace)
 
     twelve = [run(f"{chapter}_{dtype}", chapter, dtype, "--steps", options.steps,
                   trace=dtype == "fp32")
               for dtype, chapters in (("fp32", CHAPTERS), ("bf16", CHAPTERS[2:]))
               for chapter in chapters]
-    # Micro-batches: 04 sends what 02 does, and 07 what 06 does.
-    more = [short(chapter, "--accumulate", 16, "--steps", 2)
-            for chapter in ("02_distributed_adam", "05_zero2", "06_zero3")]
-    # Links in Gbit/s, and none: 02 sends what 04 and 05 do.
-    more += [on_two("02_distributed_adam", "--link", speed, trace=speed == 10)
-             for speed in (0, 1, 10)]
-    more += [on_two("06_zero3", "--link", speed, "--prefetch", prefetch, trace=speed == 10)
-             for speed, prefetch in ((0, 1), (1, 0), (1, 1), (10, 0), (10, 1))]
-    # A bus in GB/s on which copies take longer than computing, and none.
+    # A link in Gbit/s, over which messages take long, and a bus in GB/s on which copies do, and none.
+    more = [on_two("02_distributed_adam", "--link", 10, trace=True)]
+    more += [on_two("06_zero3", "--link", 10, "--prefetch", prefetch, trace=True)
+             for prefetch in (0, 1)]
     more += [on_two("07_offload", "--bus", speed, "--prefetch", prefetch, trace=speed > 0)
              for speed, prefetch in ((0, 1), (0.1, 0), (0.1, 1))]
     return twelve, more
@@ -155,7 +148,7 @@ def main():
     print(f"{len(runs)} runs of {options.steps} steps on {options.data or 'notes/corpus.txt'}:")
     for run in runs:
         execute(run, options.ranks)
-    print(f"  {len(more) + 2} short ones: other links, buses, devices, micro-batches   ", end="",
+    print(f"  {len(more) + 2} short ones: a slow link, a slow bus, a small device       ", end="",
           flush=True)
     for run in more:
         run.execute()

@@ -5,7 +5,6 @@ import html
 import io
 import os
 import re
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from runs import CHAPTERS, Failure
@@ -99,50 +98,9 @@ def inline(fig):
                         'style="max-width: 100%; height: auto; ', 1)
 
 
-# ---- Curves with points of runs, and rows of bars: words say what they show -------------------
-
 def place(run):
     """Of its chapter among the chapters, for a colour; one that is not known has the first's."""
     return CHAPTERS.index(run.chapter) if run.chapter in CHAPTERS else 0
-
-
-@dataclass
-class Curve:
-    """By formula over some places of an axis, and points (x, y) of runs, in a chapter's colour."""
-    run: object
-    label: str
-    heights: list
-    points: list = field(default_factory=list)
-    dotted: bool = False
-
-    def cells(self, places, form):
-        """Of each place: by formula / of a run."""
-        return [" / ".join(format(y, form) for y in (
-            height, *(y for x, y in self.points if x == here)))
-            for here, height in zip(places, self.heights)]
-
-
-def curves(words, found, places, ticks, xlabel, ylabel, log=True):
-    """Both axes are logarithmic, or the lower one alone. Curves that lie below others are wider."""
-    fig, axes = figure(720, 400)
-    fig.set_label(words)
-    for i, curve in enumerate(found):
-        below = [other for other in found[i + 1:] if other.heights == curve.heights]
-        style = {"color": CHAPTER_COLOURS[place(curve.run)]}
-        axes.plot(places, curve.heights, linestyle=":" if curve.dotted else "-",
-                  linewidth=2 + 3 * len(below), label=curve.label, **style)
-        axes.plot([x for x, _ in curve.points], [y for _, y in curve.points], linestyle="",
-                  marker=CHAPTER_MARKERS[place(curve.run)], markersize=8,
-                  fillstyle="none" if curve.dotted else "full", **style)
-    axes.set(xscale="log", xlabel=xlabel, ylabel=ylabel)
-    axes.set_xticks(ticks, [f"{x:g}" for x in ticks])
-    if log:
-        axes.set_yscale("log")
-        axes.yaxis.set_major_locator(matplotlib.ticker.LogLocator(subs=(1, 2, 5)))
-        axes.yaxis.set_major_formatter("{x:g}")
-    axes.minorticks_off()
-    axes.legend(title="chapter")
-    return fig
 
 
 def bars(words, rows, unit, columns):

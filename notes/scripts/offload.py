@@ -3,11 +3,18 @@
 import figures
 from compare import megabytes
 from findings import Section, Table
-from formulas import model, option
 from tables import spaced
 
 PARTS = [(what, direction) for what in ("exposed", "hidden") for direction in ("down", "up")]
 COLOURS = figures.CHAPTER_COLOURS[5], figures.CHAPTER_COLOURS[1], *figures.CHAPTER_COLOURS[2:4]
+
+
+def option(run, name):
+    return run.info["options"].get(name) or 0
+
+
+def model(run):
+    return run.dtype, run.info["ranks"], run.info["padded_parameters"], option(run, "batch")
 
 
 def story(refused, sentence, run):

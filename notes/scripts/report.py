@@ -20,7 +20,6 @@ sys.dont_write_bytecode = True
 import counts  # noqa: E402
 import figures  # noqa: E402
 import findings  # noqa: E402
-import formulas  # noqa: E402
 import offload  # noqa: E402
 import traces  # noqa: E402
 from compare import wrong_bytes, wrong_traffic  # noqa: E402
@@ -30,9 +29,7 @@ from tables import spaced  # noqa: E402
 
 WIDTH = 80
 IN_TEXT = (findings.losses, counts.memory, counts.traffic, offload.section)
-ON_PAGE = {"Memory over a step": traces.mountains, "Who works when": traces.timelines,
-           "Step time over link speed": formulas.link, "Saving over layers": formulas.layers,
-           "Elements sent over micro-batches": formulas.accumulation}
+ON_PAGE = {"Memory over a step": traces.mountains, "Who works when": traces.timelines}
 SHORT = {"parameters": "param.", "gradients": "grads", "optimizer": "optim.",
          "communication": "comm.", "activations": "activ.", "workspace": "work.",
          "resident": "held"}

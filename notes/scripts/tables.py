@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The measured blocks of the pages: each function runs what it needs and answers Markdown."""
 import itertools
+import re
 import sys
 import textwrap
 from fractions import Fraction
