@@ -31,8 +31,8 @@ struct Watched {
     const auto passed = std::chrono::steady_clock::now() - start;
     CHECK(passed >= after);
     bool tells = false;
-    for (auto waited = after; waited <= passed; ++waited) {
-      tells |= sentence == fmt::format("{} has waited {} s{}{}", what, waited.count(), whom, ending);
+    for (auto s = after; s <= passed; ++s) {
+      tells |= sentence == fmt::format("{} has waited {} s{}{}", what, s.count(), whom, ending);
     }
     CHECK_MESSAGE(tells, sentence);
   }
