@@ -13,6 +13,7 @@ using namespace std::chrono;
 /// share: it is to order no two threads, or ThreadSanitizer would see fewer races.
 constexpr auto tick = 50ms;
 std::atomic<int> ticks = 0;
+std::atomic<steady_clock::time_point> last_tick{};  // asking the clock would cost every task more
 constexpr auto relaxed = std::memory_order_relaxed;
 
 /// So much longer may a task stand that says of no rank that it waits for it: that rank's peers,
@@ -29,8 +30,9 @@ List& list() {
   return never_destroyed;
 }
 
-/// Of what stands still for `limit` that which says most; empty when nothing does.
-std::string standstill(milliseconds limit) {
+/// Of what stands still for `limit` that which says most; empty when nothing does. start: when the
+/// watchdog began.
+std::string standstill(milliseconds limit, steady_clock::time_point start) {
   const std::lock_guard lock(list().mutex);
   // At least so long; who is idle far less than no time.
   const auto stands = [now = ticks.load(relaxed)](const Progress* progress) -> milliseconds {
@@ -53,7 +55,7 @@ std::string standstill(milliseconds limit) {
         "longer than --timeout allows",
         task.step, name_of(task.phase), words(task.work),
         task.stream ? std::string("stream ") + task.stream : "the host",
-        duration_cast<seconds>(steady_clock::now() - task.since).count(), whom,
+        duration_cast<seconds>(steady_clock::now() - std::max(task.since, start)).count(), whom,
         fmt::join(ranks, ", "));
   }
   return "";
@@ -73,9 +75,10 @@ Progress::~Progress() {
 Working::Working(const Work& work, const char* stream)
     : part_(progress_here.began.load(relaxed) != Progress::idle) {
   if (part_) return;
-  const std::lock_guard lock(progress_here.mutex);
-  progress_here.task = {stream, work};
-  progress_here.began.store(ticks.load(relaxed), relaxed);
+  Progress& mine = progress_here;
+  const std::lock_guard lock(mine.mutex);
+  mine.task = {stream, work, current_step, current_phase, last_tick.load(relaxed)};
+  mine.began.store(ticks.load(relaxed), relaxed);
 }
 
 Working::~Working() {
@@ -89,7 +92,7 @@ void task_waits_for(std::vector<int> ranks) {
 
 void task_goes_on() {
   const std::lock_guard lock(progress_here.mutex);
-  progress_here.task.since = steady_clock::now();
+  progress_here.task.since = last_tick.load(relaxed);
   progress_here.began.store(ticks.load(relaxed), relaxed);
 }
 
@@ -103,13 +106,14 @@ void task_queued(Mark mark) {
 }
 
 Watchdog::Watchdog(milliseconds limit, std::function<void(const std::string&)> expire)
-    : thread([=](std::stop_token stop) {
+    : thread([=, start = steady_clock::now()](std::stop_token stop) {
         std::mutex mutex;  // guards nothing: to wait with
         std::condition_variable_any stopped;
         std::unique_lock lock(mutex);
         while (!stopped.wait_for(lock, stop, tick, [&] { return stop.stop_requested(); })) {
           ticks.fetch_add(1, relaxed);
-          const std::string sentence = standstill(limit);
+          last_tick.store(steady_clock::now(), relaxed);
+          const std::string sentence = standstill(limit, start);
           if (!sentence.empty()) return expire(sentence);
         }
       }) {}

@@ -24,7 +24,7 @@ struct Progress {
     Work work{};
     int step = current_step;
     Phase phase = current_phase;
-    std::chrono::steady_clock::time_point since = std::chrono::steady_clock::now();
+    std::chrono::steady_clock::time_point since{};  // the last tick before it began
     std::vector<int> missing{};  // ranks whose part has not come
     Mark done{};  // the device's, when it was handed to one
   };
