@@ -343,14 +343,14 @@ TEST_CASE("what a GPU has not done yet is what the watchdog names") {
   std::future<std::string> said = sentence.get_future();
   const Watchdog watchdog(std::chrono::seconds(0),
                           [&](const std::string& words) { sentence.set_value(words); });
-  Mark marks[4];  // of so many tasks that the GPU always has one to do
-  for (int i = 0; said.wait_for(std::chrono::seconds(0)) != std::future_status::ready; ++i) {
-    wait_for(marks[i % 4]);
-    stream.run({"a long division"}, [&, &on = stream.kernels()] {
+  stream.run({"a long division"}, [&, &on = stream.kernels()] {
+    Mark marks[4];  // of so many parts that the GPU always has one to do
+    for (int i = 0; said.wait_for(std::chrono::seconds(0)) != std::future_status::ready; ++i) {
+      wait_for(marks[i % 4]);
       on.divide(values.view(), 3);
       task_queued(marks[i % 4] = on.record());
-    });
-  }
+    }
+  });
   CHECK(said.get().find("a long division on stream test has waited") != std::string::npos);
   stream.synchronise();
 }
