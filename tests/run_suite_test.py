@@ -98,7 +98,8 @@ def gpu_suite(suite):
                               "intro-tests": entries, "intro-benchmarks": []}.items():
             (suite.build / f"meson-info/{name}.json").write_text(json.dumps(content))
         lines, code = suite([], "--gpu", "--carried", "mpiexec", *options)
-        return lines, {line[:62].strip(): line[62:].split()[0] for line in lines if "   " in line}, code
+        results = {line[:62].strip(): line[62:].split()[0] for line in lines if "   " in line}
+        return lines, results, code
     run.build = suite.build
     return run
 

@@ -41,7 +41,7 @@ def prepare(programs, options):
                   trace=dtype == "fp32")
               for dtype, chapters in (("fp32", CHAPTERS), ("bf16", CHAPTERS[2:]))
               for chapter in chapters]
-    # A link in Gbit/s, over which messages take long, and a bus in GB/s on which copies do, and none.
+    # A link in Gbit/s over which messages take long, a bus in GB/s on which copies do, and none.
     more = [on_two("02_distributed_adam", "--link", 10, trace=True)]
     more += [on_two("06_zero3", "--link", 10, "--prefetch", prefetch, trace=True)
              for prefetch in (0, 1)]
