@@ -116,16 +116,15 @@ TEST_CASE("a task runs in the phase and the step of whoever put it on the stream
     current_step = 0;
     stream.run(note);
     stream.synchronise();
-    CHECK(seen ==
-          std::vector<Where>{{Phase::forward, 1}, {Phase::forward, 2}, {Phase::setup, 0}});
+    CHECK(seen == std::vector<Where>{{Phase::forward, 1}, {Phase::forward, 2}, {Phase::setup, 0}});
   }
 }
 
 TEST_CASE("an observer is called around each task and each wait, where they are") {
   // What, of which sort, in which phase, on which kernels; whether it begins; its thread, and the
   // tasks done.
-  using Call = std::tuple<std::string, Work::Sort, Phase, const Kernels*, bool, std::thread::id,
-                          int>;
+  using Call =
+      std::tuple<std::string, Work::Sort, Phase, const Kernels*, bool, std::thread::id, int>;
   using Sort = Work::Sort;
   for (const Stream::Mode mode : modes) {
     std::vector<Call> calls;
@@ -152,13 +151,13 @@ TEST_CASE("an observer is called around each task and each wait, where they are"
     CHECK((thread == std::this_thread::get_id()) == (mode == Stream::Mode::inline_));
     const Kernels* on = &stream.kernels();
     constexpr Phase phase = Phase::forward;
-    CHECK(calls == std::vector<Call>{
-                       {"a sum of layer 3", Sort::compute, phase, on, true, thread, 0},
-                       {"a part", Sort::copy, phase, on, true, thread, 0},
-                       {"a part", Sort::copy, phase, on, false, thread, 1},
-                       {"a sum of layer 3", Sort::compute, phase, on, false, thread, 1},
-                       {"a task", Sort::wait, phase, on, true, thread, 1},
-                       {"a sum of layer 3", Sort::wait, phase, on, false, thread, 1}});
+    CHECK(calls ==
+          std::vector<Call>{{"a sum of layer 3", Sort::compute, phase, on, true, thread, 0},
+                            {"a part", Sort::copy, phase, on, true, thread, 0},
+                            {"a part", Sort::copy, phase, on, false, thread, 1},
+                            {"a sum of layer 3", Sort::compute, phase, on, false, thread, 1},
+                            {"a task", Sort::wait, phase, on, true, thread, 1},
+                            {"a sum of layer 3", Sort::wait, phase, on, false, thread, 1}});
   }
 }
 
