@@ -26,19 +26,6 @@ std::vector<Row> rows(const std::vector<Booked>& all, int steps = 1) {
 }
 }  // namespace
 
-TEST_CASE("memory by phase: a row for the start and for each phase of at most two steps") {
-  for (const int steps : {0, 1, 2, 3, 8}) {
-    const std::vector<MemoryPhase> all = memory_phases({}, steps);
-    REQUIRE(all.size() == 1 + 4 * std::min<std::size_t>(steps, 2));
-    CHECK(all[0].step == 0);
-    CHECK(all[0].phase == setup);
-    for (std::size_t i = 1; i < all.size(); ++i) {
-      CHECK(all[i].step == (i < 5 ? 1 : 2));
-      CHECK(all[i].phase == std::array{load, forward, backward, update}[(i - 1) % 4]);
-    }
-  }
-}
-
 TEST_CASE("memory by phase: kinds at the end, and load is no part of forward") {
   const std::vector<Booked> all = {booked(0, setup, 40),         booked(0, setup, 100),
                                    booked(1, load, 100, 7),      booked(1, forward, 100, 8),
@@ -52,17 +39,6 @@ TEST_CASE("memory by phase: kinds at the end, and load is no part of forward") {
   CHECK(after_forward.bytes[static_cast<int>(Kind::parameters)] == 130);
   CHECK(after_forward.bytes[static_cast<int>(Kind::activations)] == 20);
   CHECK(after_forward.bytes[static_cast<int>(Kind::data)] == 0);
-}
-
-TEST_CASE("memory by phase: a peak inside a phase is that phase's alone") {
-  CHECK(rows({booked(0, setup, 10), booked(1, load, 10, 1), booked(1, forward, 90, 1),
-              booked(1, forward, 10, 1), booked(1, backward, 10, 30), booked(1, backward, 10)}) ==
-        std::vector<Row>{{10, 10, 10}, {11, 1, 11}, {11, 0, 91}, {10, -1, 40}, {10, 0, 10}});
-}
-
-TEST_CASE("memory by phase: what is given back first was in use until then") {
-  CHECK(rows({booked(0, setup, 10), booked(1, forward, 10, 50), booked(1, backward, 10, 20),
-              booked(1, update, 10)})[3] == Row{30, -30, 60});
 }
 
 TEST_CASE("memory by phase: the start can have a peak of its own") {

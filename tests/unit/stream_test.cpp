@@ -38,38 +38,6 @@ TEST_CASE("tasks of one stream run in order, all before synchronise returns") {
   }
 }
 
-TEST_CASE("an inline stream runs a task at once, a worker stream on a thread of its own") {
-  std::thread::id where;
-  Stream here("here", Device::cpu);
-  here.run([&] { where = std::this_thread::get_id(); });
-  CHECK(where == std::this_thread::get_id());
-  CHECK(here.device() == Device::cpu);
-  Worker there("there");
-  there.run([&] { where = std::this_thread::get_id(); });
-  there.synchronise();
-  CHECK(where != std::this_thread::get_id());
-}
-
-TEST_CASE("two streams run side by side until a wait makes one come after the other") {
-  std::atomic<bool> go = false;
-  std::atomic<int> value = 0;
-  int seen_without = -1, seen_with = -1;
-  Worker first("first"), second("second");
-  first.run([&] {
-    until(go);
-    value = 1;
-  });
-  second.run([&] { seen_without = value; });
-  second.synchronise();  // would hang if second came after first
-  CHECK(seen_without == 0);
-  second.wait(first.record());
-  second.run([&] { seen_with = value; });
-  std::this_thread::sleep_for(a_while);  // time enough to see 0 if the wait were missing
-  go = true;
-  second.synchronise();
-  CHECK(seen_with == 1);
-}
-
 TEST_CASE("a wait hands plain memory over from stream to stream, there and back") {
   const Delay delay("producer", a_while);
   int box = 0;  // not atomic: ThreadSanitizer sees whether the waits are edges
@@ -141,39 +109,26 @@ TEST_CASE("a task runs in the phase and the step of whoever put it on the stream
     std::vector<Where> seen;
     Stream stream("phases", Device::cpu, mode);
     const auto note = [&] { seen.emplace_back(current_phase, current_step); };
-    stream.run(note);
-    current_step = 1;
-    {
+    for (current_step = 1; current_step <= 2; ++current_step) {
       const PhaseScope forward(Phase::forward);
-      stream.run(note);
-      {
-        const PhaseScope update(Phase::update);
-        stream.run(note);
-      }
-      current_step = 2;
       stream.run(note);
     }
     current_step = 0;
     stream.run(note);
     stream.synchronise();
-    CHECK(seen == std::vector<Where>{{Phase::setup, 0},
-                                     {Phase::forward, 1},
-                                     {Phase::update, 1},
-                                     {Phase::forward, 2},
-                                     {Phase::setup, 0}});
+    CHECK(seen == std::vector<Where>{{Phase::forward, 1}, {Phase::forward, 2}, {Phase::setup, 0}});
   }
 }
 
 TEST_CASE("an observer is called around each task and each wait, where they are") {
   // What, of which sort, in which phase, on which kernels; whether it begins; its thread, and the
   // tasks done.
-  using Call = std::tuple<std::string, Work::Sort, Phase, const Kernels*, bool, std::thread::id,
-                          int>;
+  using Call =
+      std::tuple<std::string, Work::Sort, Phase, const Kernels*, bool, std::thread::id, int>;
   using Sort = Work::Sort;
   for (const Stream::Mode mode : modes) {
     std::vector<Call> calls;
     int done = 0;
-    Stream before("before", Device::cpu, mode);
     Stream::observe([&](const std::string& stream) {
       CHECK(stream == "observed");
       return [&](const Work& work, Kernels& on, bool begins) {
@@ -183,26 +138,26 @@ TEST_CASE("an observer is called around each task and each wait, where they are"
     });
     Stream stream("observed", Device::cpu, mode);
     Stream::observe(nullptr);
-    Stream after("after", Device::cpu, mode);
     std::thread::id thread;
-    for (Stream* each : {&before, &stream, &after}) {
+    {
       const PhaseScope forward(Phase::forward);
-      each->run({.what = "a sum", .layer = 3}, [&] {
-        if (each == &stream) thread = std::this_thread::get_id();
+      stream.run({.what = "a sum", .layer = 3}, [&] {
+        thread = std::this_thread::get_id();
         Stream::part({"a part", Sort::copy}, [&] { ++done; });
       });
-      each->wait(before.record());
-      each->synchronise();  // records, which are no work
+      stream.wait(stream.record());
+      stream.synchronise();  // records, which are no work
     }
+    CHECK((thread == std::this_thread::get_id()) == (mode == Stream::Mode::inline_));
     const Kernels* on = &stream.kernels();
     constexpr Phase phase = Phase::forward;
-    CHECK(calls == std::vector<Call>{
-                       {"a sum of layer 3", Sort::compute, phase, on, true, thread, 1},
-                       {"a part", Sort::copy, phase, on, true, thread, 1},
-                       {"a part", Sort::copy, phase, on, false, thread, 2},
-                       {"a sum of layer 3", Sort::compute, phase, on, false, thread, 2},
-                       {"a task", Sort::wait, phase, on, true, thread, 2},
-                       {"a sum of layer 3", Sort::wait, phase, on, false, thread, 2}});
+    CHECK(calls ==
+          std::vector<Call>{{"a sum of layer 3", Sort::compute, phase, on, true, thread, 0},
+                            {"a part", Sort::copy, phase, on, true, thread, 0},
+                            {"a part", Sort::copy, phase, on, false, thread, 1},
+                            {"a sum of layer 3", Sort::compute, phase, on, false, thread, 1},
+                            {"a task", Sort::wait, phase, on, true, thread, 1},
+                            {"a sum of layer 3", Sort::wait, phase, on, false, thread, 1}});
   }
 }
 
