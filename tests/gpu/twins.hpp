@@ -122,15 +122,18 @@ void everywhere(auto test) {
 /// row of 1300 more than all of it.
 constexpr std::int64_t product_room = 2400;
 
-/// For every dtype and shape of a layer with a bias.
+/// For every dtype and shape of a layer, with a bias and without.
 void every_layer(auto test) {
   constexpr LinearShape shapes[] = {{1, 1, 1, true},    {5, 7, 9, true},     {17, 24, 8, true},
                                     {33, 8, 64, true},  {300, 40, 72, true}, {3, 1300, 5, true},
                                     {4, 200, 20, true}, {8500, 3, 17, true}};
   for (const Dtype dtype : dtypes) {
-    for (const LinearShape& s : shapes) {
+    for (LinearShape s : shapes) {
       INFO("seed ", fresh_seed(), " dtype ", std::string(name_of(dtype)), " batch ", s.batch);
-      test(dtype, s);
+      for (const bool bias : {true, false}) {
+        s.bias = bias;
+        test(dtype, s);
+      }
     }
   }
 }

@@ -149,22 +149,6 @@ TEST_CASE("memory by phase is of the rank with the largest peak, and of all toge
   }
 }
 
-TEST_CASE("what the system says that a process holds adds up, row by row") {
-  const std::int64_t peak_before = process_bytes().peak;
-  const Tensor data(Device::cpu, Kind::data, Dtype::fp32, 5 << 20);
-  Reported run;
-  run.report.add({});
-  const std::vector<Json> lines = run.finish();
-  if (ranks().rank > 0) return;
-  const Json& process = lines.back()["summary"]["process"];
-  if (ranks().choice.device == Device::cuda) return;
-  std::int64_t sum = 0;
-  for (const auto& [name, bytes] : process["rows"].items()) sum += bytes.get<std::int64_t>();
-  CHECK(sum == process["total"]);
-  CHECK(process["total"] >= peak_before);
-  CHECK(process["rows"]["tensors, as reserved"] >= data.view().bytes());
-}
-
 TEST_CASE("each figure that is not as predicted is refused, with both numbers") {
   const Json held = {{"predicted", 40},
                      {"predicted_resident", 40},

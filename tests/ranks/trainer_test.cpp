@@ -102,14 +102,4 @@ TEST_CASE("fp16's dynamic loss scale finds its way down from an overflow") {
   CHECK(outcome.verdicts.front().skipped);
   CHECK(skipped < options.steps);
 }
-
-TEST_CASE("with one micro-batch, or with one rank, the two families are one") {
-  for (const Dtype dtype : dtypes_of_chapter()) {
-    Options options = odd_options(dtype);
-    options.accumulate = ranks().size == 1 ? 3 : 1;
-    const MakeData make = ordinary_data(options);
-    check_same_run(replay(options, Family::once_a_step, make),
-                   replay(options, Family::every_micro_batch, make));
-  }
-}
 }  // namespace zero::test

@@ -230,20 +230,12 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
   return cudaSuccess;
 }
 
-/// Ordinary memory is read before the call returns, and may arrive after that.
-cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind) {
-  const bool staged = !on_device(from, bytes);
-  if (!on_device(to, bytes)) {
-    settle();
-    std::memcpy(to, from, bytes);
-    return cudaSuccess;
+cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
+  if (on_device(to, bytes) && !lies_in(device.pinned, from, bytes)) {
+    return cudaMemcpyAsync(to, from, bytes, kind, nullptr);
   }
-  std::vector<std::byte> stage;
-  if (staged)
-    stage.assign(static_cast<const std::byte*>(from), static_cast<const std::byte*>(from) + bytes);
-  simulated::enqueue(nullptr, [=, stage = std::move(stage)] {
-    std::memcpy(to, staged ? stage.data() : from, bytes);
-  });
+  settle();
+  std::memcpy(to, from, bytes);
   return cudaSuccess;
 }
 
