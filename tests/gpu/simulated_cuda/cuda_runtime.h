@@ -22,8 +22,8 @@
 #define __shared__ static thread_local
 
 struct dim3 {
-  constexpr dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
-  unsigned x, y, z;
+  constexpr dim3(unsigned x = 1, unsigned y = 1) : x(x), y(y) {}
+  unsigned x, y;
 };
 
 extern constinit thread_local dim3 threadIdx, blockIdx, blockDim, gridDim;
