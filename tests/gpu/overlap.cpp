@@ -7,11 +7,9 @@
 // events around every task of compute and around every collective. With --small it is a run for a
 // simulated GPU, whose times say nothing: there only what runs beside what is counted.
 //
-// Bars: of the communication, at most 0.12 is exposed at prefetch 1, and at least 0.95 at prefetch
-// 0. There, two gathers may be hidden: the first, by the clearing of the sums, and the last layer's
-// second one, by the loss. Of the time in which 07's gradients go down to the host at most 0.15 is
-// exposed at prefetch 1: the first layer's, one of 16, is. Its parameters go up between two steps,
-// which here do not overlap.
+// At prefetch 0 two gathers may be hidden: the first, by the clearing of the sums, and the last
+// layer's second one, by the loss. Of the time in which 07's gradients go down to the host a part
+// is exposed at prefetch 1: the first layer's, one of 16.
 #include <fmt/format.h>
 
 #include <chrono>
@@ -253,10 +251,10 @@ int main(int argc, char**) {
     return 77;
   }
   const double bytes_per_second = calibrated(setting);
-  fmt::print("{}: {} layers of width {}, batch {}, bf16, rank 0 of 2, whose peer is modelled: copies "
-             "to the host and back, {:.4g} MB/s between. By the GPU's events, medians of {} steps:\n",
-             chapter.name, layers, setting.width, setting.batch, bytes_per_second / 1e6,
-             measured);
+  fmt::print(
+      "{}: {} layers of width {}, batch {}, bf16, and a modelled peer: copies to the host and "
+      "back, {:.4g} MB/s between. By the GPU's events, medians of {} steps:\n",
+      chapter.name, layers, setting.width, setting.batch, bytes_per_second / 1e6, measured);
   const Outcome without = run(setting, 0, bytes_per_second);
   print(0, without.times);
   const Outcome with = run(setting, 1, bytes_per_second);

@@ -3,7 +3,7 @@
 // plays all ranks, to the last bit.
 #include <doctest/doctest.h>
 
-#include "tests/ranks/replay.hpp"
+#include "tests/ranks/ranks.hpp"
 
 namespace zero::test {
 namespace {
