@@ -9,15 +9,166 @@
 
 #include <bit>
 #include <cmath>
-#include <future>
+#include <random>
 
 #include "compute/stream.hpp"
 #include "tests/count_listener.hpp"
-#include "tests/gpu/twins.hpp"
+#include "tests/unit/elements.hpp"
 #include "trace/recorder.hpp"
 
 namespace zero::test {
 namespace {
+constexpr std::int64_t margin = 16;
+constexpr float poison = 12345;
+constexpr Write writes[] = {Write::over, Write::add};
+
+/// Another one in every run; a failure prints it.
+std::uint64_t fresh_seed() {
+  static const std::uint64_t seed = std::random_device()();
+  return seed;
+}
+
+/// Numbers in [-1, 1), another sequence for every object.
+class Random {
+ public:
+  float operator()() { return generator_.uniform(next_++); }
+
+ private:
+  static inline std::uint64_t made_ = 0;
+  Generator generator_{fresh_seed() + made_++, RandomStream::inputs};
+  std::uint64_t next_ = 0;
+};
+
+Tensor on_gpu(std::int64_t size) { return Tensor(Device::cuda, Kind::data, Dtype::fp32, size); }
+
+/// The same elements in the memory of both, with a margin around them.
+class Twin {
+ public:
+  Twin(Dtype dtype, std::int64_t size, std::int64_t offset, auto&& value)
+      : size_(size),
+        offset_(margin + offset),
+        cpu_(Device::cpu, Kind::data, dtype, size + 2 * margin + offset),
+        gpu_(Device::cuda, Kind::data, dtype, cpu_.size()) {
+    fill(cpu_.view(), [](std::int64_t) { return poison; });
+    fill(on(Device::cpu), [&](std::int64_t) { return value(); });
+    memory_of(Device::cuda).copy(gpu_.view().data, cpu_.view().data, cpu_.view().bytes());
+  }
+  Twin(Dtype dtype, std::int64_t size, std::int64_t offset)
+      : Twin(dtype, size, offset, [] { return poison; }) {}
+
+  View on(Device device) const {
+    return (device == Device::cpu ? cpu_ : gpu_).view().part(offset_, size_);
+  }
+  std::vector<float> on_cpu() const { return values(on(Device::cpu)); }
+
+  void check_same_bits(const char* what) const {
+    INFO(std::string(what), " of ", size_, " elements from ", offset_);
+    CHECK(bits(cpu_.view()) == bits(gpu_.view()));
+  }
+  /// |gpu - cpu| <= bound(i) for every element, and equal margins.
+  void check_near(const char* what, auto bound) const {
+    INFO(std::string(what), " of ", size_, " elements from ", offset_);
+    const std::vector<float> a = values(cpu_.view()), b = values(gpu_.view());
+    for (std::int64_t i = 0; i < std::ssize(a); ++i) {
+      const bool inside = i >= offset_ && i < offset_ + size_;
+      const double most = inside ? bound(i - offset_) : 0.0;
+      if (std::abs(static_cast<double>(a[i]) - b[i]) <= most) continue;
+      FAIL_CHECK("element ", i - offset_, ": ", b[i], ", the CPU has ", a[i], ", bound ", most);
+      return;
+    }
+  }
+
+ private:
+  std::int64_t size_, offset_;
+  Tensor cpu_, gpu_;
+};
+
+struct Side {
+  explicit Side(Device where) : device(where), kernels(make_kernels(where)), sums(where) {
+    kernels->clear(sums);
+  }
+  View operator()(const Twin& twin) const { return twin.on(device); }
+  Kernels* operator->() const { return kernels.get(); }
+
+  Device device;
+  std::unique_ptr<Kernels> kernels;
+  Sums sums;
+};
+
+struct Both {
+  Side cpu{Device::cpu}, gpu{Device::cuda};
+
+  /// Does the work on each, waits for it, and fetches the sums.
+  void run(auto work) {
+    for (Side* side : {&cpu, &gpu}) {
+      work(*side);
+      (*side)->fetch(side->sums);
+    }
+  }
+};
+
+void everywhere(auto test) {
+  INFO("seed ", fresh_seed());
+  for (const Dtype dtype : dtypes) {
+    for (const std::int64_t size : {1, 7, 8, 9, 255, 256, 1000, 4099}) {
+      for (const std::int64_t offset : {0, 1, 3}) {
+        INFO("dtype ", std::string(name_of(dtype)));
+        test(dtype, size, offset);
+      }
+    }
+  }
+}
+
+/// Bytes, where a program has 32 MiB: so few that a weight needs the room several times over, and a
+/// row of 1300 more than all of it.
+constexpr std::int64_t product_room = 2400;
+
+/// For every dtype and shape of a layer, with a bias and without.
+void every_layer(auto test) {
+  constexpr LinearShape shapes[] = {{1, 1, 1, true},    {5, 7, 9, true},     {17, 24, 8, true},
+                                    {33, 8, 64, true},  {300, 40, 72, true}, {3, 1300, 5, true},
+                                    {4, 200, 20, true}, {8500, 3, 17, true}};
+  for (const Dtype dtype : dtypes) {
+    for (LinearShape s : shapes) {
+      INFO("seed ", fresh_seed(), " dtype ", std::string(name_of(dtype)), " batch ", s.batch);
+      for (const bool bias : {true, false}) {
+        s.bias = bias;
+        test(dtype, s);
+      }
+    }
+  }
+}
+
+/// One layer with everything that its three products read and write; 5 elements of padding.
+struct LayerTwin {
+  LayerTwin(Dtype dtype, const LinearShape& s, auto&& value)
+      : shape(s),
+        used(s.weights() + (s.bias ? s.outputs : 0)),
+        x(dtype, s.batch * s.inputs, 0, value),
+        params(dtype, used + 5, 0, value),
+        y(dtype, s.batch * s.outputs, 0),
+        dy(dtype, s.batch * s.outputs, 0, value),
+        dx(dtype, s.batch * s.inputs, 0),
+        grads(dtype, used + 5, 0, value) {}
+
+  void run(bool relu, Write write) const {
+    Both both;
+    both.run([&](Side& on) {
+      on->reserve_products(product_room);
+      View padded = on(grads);
+      padded.used = used;
+      on->linear_forward(shape, on(x), on(params), on(y), relu);
+      on->linear_backward_params(shape, on(dy), on(x), padded, write);
+      on->linear_backward_input(shape, on(dy), on(params), on(x), on(dx), relu);
+      wait_for(on->record());
+    });
+  }
+
+  LinearShape shape;
+  std::int64_t used;
+  Twin x, params, y, dy, dx, grads;
+};
+
 /// Largest relative error of a sum of n products in fp32 (Higham, 2002, section 3.1), and of its
 /// two neighbours: a bias added, a factor multiplied.
 double gamma_of(std::int64_t n) {
@@ -309,25 +460,6 @@ TEST_CASE("two streams: what waits for an event sees what was done before it") {
       CHECK(last == random.uniform(round * size + size - 1) / 8);
     }
   }
-}
-
-TEST_CASE("what a GPU has not done yet is what the watchdog names") {
-  Stream stream("test", Device::cuda);
-  const Tensor values = on_gpu(1 << 22);
-  std::promise<std::string> sentence;
-  std::future<std::string> said = sentence.get_future();
-  const Watchdog watchdog(std::chrono::seconds(0),
-                          [&](const std::string& words) { sentence.set_value(words); });
-  stream.run({"a long division"}, [&, &on = stream.kernels()] {
-    Mark marks[4];  // of so many parts that the GPU always has one to do
-    for (int i = 0; said.wait_for(std::chrono::seconds(0)) != std::future_status::ready; ++i) {
-      wait_for(marks[i % 4]);
-      on.divide(values.view(), 3);
-      task_queued(marks[i % 4] = on.record());
-    }
-  });
-  CHECK(said.get().find("a long division on stream test has waited") != std::string::npos);
-  stream.synchronise();
 }
 
 TEST_CASE("copies: those of page-locked memory are not waited for, those of ordinary arrive too") {

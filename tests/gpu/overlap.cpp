@@ -39,8 +39,6 @@ struct Setting {
 };
 constexpr Setting small{32, 32, 0.25, false};
 
-// ---- The other rank ----
-
 /// Of a stream's work on the GPU: the smaller goes first.
 int priority_of(Kernels& on) {
   int priority = 0;
@@ -79,8 +77,6 @@ class ModelledLink : public Transport {
   double bytes_per_second_;
   HostBuffer staging_;
 };
-
-// ---- A run ----
 
 /// The samples of step 0 in all steps, loaded there once: a step loads beside its first gather,
 /// whatever the prefetch, which would be taken for overlap.
@@ -198,8 +194,6 @@ double calibrated(const Setting& setting) {
       setting.share * copies_only.times.compute - copies_only.times.communication;
   return milliseconds > 0 ? copies_only.bytes_a_step / milliseconds * 1e3 : none;
 }
-
-// ---- What the times must say ----
 
 void print(int prefetch, const Times& times) {
   fmt::print("prefetch {}: a step of {:.2f} ms, compute {:.2f}, communication {:.2f}\n", prefetch,

@@ -60,7 +60,6 @@ std::int64_t over_ranks(Communicator& comm, std::int64_t mine) {
   return std::accumulate(all.begin(), all.end(), std::int64_t{0});
 }
 
-/// Counts from here on.
 void begin_counts() {
   for (const Place place : {Place::device, Place::host}) ledger(place).restart_peaks();
   for (auto& bytes : bus().bytes) bytes = 0;

@@ -27,7 +27,6 @@ float small_integer(int rank, std::int64_t i) {
   return static_cast<float>((i * 7 + i / 1000 + rank * 3) % 16 - 8);
 }
 
-/// Over the ranks.
 float sum_of_small_integers(std::int64_t i) {
   float sum = 0;
   for (int r = 0; r < ranks().size; ++r) sum += small_integer(r, i);
@@ -69,7 +68,6 @@ struct Vector {
   std::int64_t own;
 };
 
-/// With a communicator of that dtype.
 void check_averages(Communicator comm, Dtype dtype, const std::vector<std::int64_t>& sizes) {
   Stream stream("test", device());
   for (const std::int64_t own : sizes) {

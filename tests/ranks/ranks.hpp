@@ -38,7 +38,6 @@ inline std::vector<Dtype> dtypes_of_chapter() {
   return {Dtype::fp32, Dtype::bf16, Dtype::fp16};
 }
 
-/// Makes the data of one of several ranks.
 using MakeData = std::function<std::unique_ptr<Data>(int rank, int ranks)>;
 
 inline MakeData ordinary_data(const Options& options) {
@@ -119,7 +118,6 @@ struct Outcome {
   std::vector<float> weights, momentum, variance;
 };
 
-/// A whole run of the chapter on all ranks.
 inline Outcome run(const Options& options, const MakeData& make) {
   Part part(options, make);
   std::vector<Verdict> verdicts;

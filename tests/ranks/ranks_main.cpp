@@ -57,7 +57,6 @@ void print_failures(const std::string& text) {
   }
 }
 
-/// The test cases on all ranks: 0 when each ran and passed.
 int run_all(int argc, char** argv) {
   std::ostringstream text;
   doctest::Context context(argc, argv);

@@ -18,7 +18,6 @@ Options odd_options(Dtype dtype) {
   return o;
 }
 
-/// Runs the chapter at every prefetch and the replay once, and compares.
 Outcome check_against_replay(Options options, const MakeData& make) {
   const Outcome expected = replay(options, family_of(chapter), make);
   for (int prefetch = 0; prefetch <= (chapter.prefetch() ? 2 : 0); ++prefetch) {

@@ -51,7 +51,6 @@ class Heap {
     available += bytes;
   }
 
-  /// Whether all these bytes lie in one live allocation.
   bool contains(const void* memory, std::size_t bytes) {
     const std::lock_guard lock(mutex_);
     const auto behind = live_.upper_bound(memory);

@@ -64,7 +64,6 @@ namespace {
 constexpr std::size_t total_bytes = std::size_t{8} << 30;
 constexpr std::size_t context_bytes = std::size_t{300} << 20;
 
-/// All that is shared.
 struct Device {
   Heap memory{"device", total_bytes - context_bytes};
   Heap pinned{"pinned", ~std::size_t{0}};
