@@ -105,7 +105,7 @@ TEST_CASE("fp16's dynamic loss scale finds its way down from an overflow") {
   CHECK(skipped < options.steps);
 }
 
-/// HOW the environment says. It ends the job, so it is run only when tests/programs/gpu_test.py asks.
+/// HOW the environment says. It ends the job, so only tests/programs/gpu_test.py asks for it.
 TEST_CASE("rank 1 fails in the third step" * doctest::skip()) {
   Options options = mlp_options(64, 8);
   options.steps = 3;
