@@ -125,22 +125,6 @@ void everywhere(auto test) {
 /// row of 1300 more than all of it.
 constexpr std::int64_t product_room = 2400;
 
-/// For every dtype and shape of a layer, with a bias and without.
-void every_layer(auto test) {
-  constexpr LinearShape shapes[] = {{1, 1, 1, true},    {5, 7, 9, true},     {17, 24, 8, true},
-                                    {33, 8, 64, true},  {300, 40, 72, true}, {3, 1300, 5, true},
-                                    {4, 200, 20, true}, {8500, 3, 17, true}};
-  for (const Dtype dtype : dtypes) {
-    for (LinearShape s : shapes) {
-      INFO("seed ", fresh_seed(), " dtype ", std::string(name_of(dtype)), " batch ", s.batch);
-      for (const bool bias : {true, false}) {
-        s.bias = bias;
-        test(dtype, s);
-      }
-    }
-  }
-}
-
 /// One layer with everything that its three products read and write; 5 elements of padding.
 struct LayerTwin {
   LayerTwin(Dtype dtype, const LinearShape& s, auto&& value)
@@ -325,48 +309,58 @@ TEST_CASE("samples: the same bits") {
 }
 
 TEST_CASE("a layer on any numbers: within what sums in another order may differ") {
-  every_layer([](Dtype dtype, const LinearShape& s) {
-    for (const Write write : writes) {
-      const LayerTwin layer(dtype, s, Random());
-      const std::vector<float> x = layer.x.on_cpu(), w = layer.params.on_cpu(),
-                               dy = layer.dy.on_cpu(), g = layer.grads.on_cpu();
-      layer.run(write == Write::add, write);
-      // Each side's sum is right to gamma times the sum of absolute terms. The CPU then rounds an
-      // output once and the GPU twice, gradients once each and twice where they are added; any
-      // rounding is half a unit of at most that sum and half a step of the tiniest numbers.
-      const double unit = unit_roundoff(dtype);
-      const auto bound = [&](std::int64_t terms, double size, int roundings) {
-        return 2 * gamma_of(terms) * size + roundings * (unit * 1.01 * size + tiny(dtype));
-      };
-      const std::int64_t weights = s.weights();
-      layer.y.check_near("outputs", [&](std::int64_t at) {
-        const std::int64_t i = at / s.outputs, o = at % s.outputs;
-        double size = s.bias ? std::abs(w[weights + o]) : 0;
-        for (std::int64_t k = 0; k < s.inputs; ++k) {
-          size += std::abs(static_cast<double>(x[i * s.inputs + k]) * w[o * s.inputs + k]);
-        }
-        return bound(s.inputs, size, 3);
-      });
-      layer.dx.check_near("gradients of inputs", [&](std::int64_t at) {
-        const std::int64_t i = at / s.inputs, k = at % s.inputs;
-        double size = 0;
-        for (std::int64_t o = 0; o < s.outputs; ++o) {
-          size += std::abs(static_cast<double>(dy[i * s.outputs + o]) * w[o * s.inputs + k]);
-        }
-        return bound(s.outputs, size, 2);
-      });
-      layer.grads.check_near("gradients", [&](std::int64_t at) {
-        if (at >= layer.used) return 0.0;  // padding
-        double size = write == Write::add ? std::abs(g[at]) : 0;
-        for (std::int64_t i = 0; i < s.batch; ++i) {
-          size += at < weights ? std::abs(static_cast<double>(dy[i * s.outputs + at / s.inputs]) *
-                                          x[i * s.inputs + at % s.inputs])
-                               : std::abs(dy[i * s.outputs + at - weights]);
-        }
-        return bound(s.batch, size, write == Write::add ? 4 : 2);
-      });
+  const auto check = [](Dtype dtype, const LinearShape& s, Write write) {
+    const LayerTwin layer(dtype, s, Random());
+    const std::vector<float> x = layer.x.on_cpu(), w = layer.params.on_cpu(),
+                             dy = layer.dy.on_cpu(), g = layer.grads.on_cpu();
+    layer.run(write == Write::add, write);
+    // Each side's sum is right to gamma times the sum of absolute terms. The CPU then rounds an
+    // output once and the GPU twice, gradients once each and twice where they are added; any
+    // rounding is half a unit of at most that sum and half a step of the tiniest numbers.
+    const double unit = unit_roundoff(dtype);
+    const auto bound = [&](std::int64_t terms, double size, int roundings) {
+      return 2 * gamma_of(terms) * size + roundings * (unit * 1.01 * size + tiny(dtype));
+    };
+    const std::int64_t weights = s.weights();
+    layer.y.check_near("outputs", [&](std::int64_t at) {
+      const std::int64_t i = at / s.outputs, o = at % s.outputs;
+      double size = s.bias ? std::abs(w[weights + o]) : 0;
+      for (std::int64_t k = 0; k < s.inputs; ++k) {
+        size += std::abs(static_cast<double>(x[i * s.inputs + k]) * w[o * s.inputs + k]);
+      }
+      return bound(s.inputs, size, 3);
+    });
+    layer.dx.check_near("gradients of inputs", [&](std::int64_t at) {
+      const std::int64_t i = at / s.inputs, k = at % s.inputs;
+      double size = 0;
+      for (std::int64_t o = 0; o < s.outputs; ++o) {
+        size += std::abs(static_cast<double>(dy[i * s.outputs + o]) * w[o * s.inputs + k]);
+      }
+      return bound(s.outputs, size, 2);
+    });
+    layer.grads.check_near("gradients", [&](std::int64_t at) {
+      if (at >= layer.used) return 0.0;  // padding
+      double size = write == Write::add ? std::abs(g[at]) : 0;
+      for (std::int64_t i = 0; i < s.batch; ++i) {
+        size += at < weights ? std::abs(static_cast<double>(dy[i * s.outputs + at / s.inputs]) *
+                                        x[i * s.inputs + at % s.inputs])
+                             : std::abs(dy[i * s.outputs + at - weights]);
+      }
+      return bound(s.batch, size, write == Write::add ? 4 : 2);
+    });
+  };
+  constexpr LinearShape shapes[] = {{1, 1, 1, true},    {5, 7, 9, true},     {17, 24, 8, true},
+                                    {33, 8, 64, true},  {300, 40, 72, true}, {3, 1300, 5, true},
+                                    {4, 200, 20, true}, {8500, 3, 17, true}};
+  for (const Dtype dtype : dtypes) {
+    for (const LinearShape& s : shapes) {
+      INFO("seed ", fresh_seed(), " dtype ", std::string(name_of(dtype)), " batch ", s.batch);
+      for (const Write write : writes) {
+        check(dtype, s, write);
+        check(dtype, {s.batch, s.inputs, s.outputs, false}, write);
+      }
     }
-  });
+  }
 }
 
 TEST_CASE("squared error: the same gradients, the loss to its rounding") {

@@ -48,18 +48,6 @@ std::vector<Case> cases() {
   return all;
 }
 
-std::int64_t sent_in(const Sent& sent, Phase phase) {
-  std::int64_t sum = 0;
-  for (const auto& phases : sent.elements) sum += phases[static_cast<int>(phase)];
-  return sum;
-}
-
-std::int64_t over_ranks(Communicator& comm, std::int64_t mine) {
-  const std::uint64_t value[] = {static_cast<std::uint64_t>(mine)};
-  const auto all = comm.gather(value);
-  return std::accumulate(all.begin(), all.end(), std::int64_t{0});
-}
-
 void begin_counts() {
   for (const Place place : {Place::device, Place::host}) ledger(place).restart_peaks();
   for (auto& bytes : bus().bytes) bytes = 0;
@@ -116,12 +104,20 @@ void check_phases(const Prediction& plan, const Recorder& recorder, int steps) {
 
 void check_traffic(const Prediction& plan, Communicator& comm, Prediction::Steps steps) {
   const Sent& sent = comm.sent();
+  const auto sent_in = [&](Phase phase) {
+    std::int64_t sum = 0;
+    for (const auto& phases : sent.elements) sum += phases[static_cast<int>(phase)];
+    return sum;
+  };
   for (const Phase phase : step_phases) {
-    check_count(fmt::format("elements sent in {}", name_of(phase)), sent_in(sent, phase),
+    check_count(fmt::format("elements sent in {}", name_of(phase)), sent_in(phase),
                 plan.sent(phase, steps));
   }
-  check_count("elements sent in setup", sent_in(sent, Phase::setup), 0);
-  check_count("elements of padding sent", over_ranks(comm, sent.padding), plan.padding_sent(steps));
+  check_count("elements sent in setup", sent_in(Phase::setup), 0);
+  const std::uint64_t mine = sent.padding;
+  const auto all = comm.gather({&mine, 1});
+  check_count("elements of padding sent", std::accumulate(all.begin(), all.end(), std::int64_t{0}),
+              plan.padding_sent(steps));
   check_count("scalars sent", sent.scalars, plan.scalars_sent(steps));
 }
 }  // namespace
