@@ -9,14 +9,152 @@
 
 #include <bit>
 #include <cmath>
-#include <future>
+#include <random>
 
 #include "compute/stream.hpp"
+#include "report/prediction.hpp"
 #include "tests/count_listener.hpp"
-#include "tests/gpu/twins.hpp"
+#include "tests/unit/checks.hpp"
+#include "trace/recorder.hpp"
+#include "train/mlp.hpp"
 
 namespace zero::test {
 namespace {
+constexpr std::int64_t margin = 16;
+constexpr float poison = 12345;
+constexpr Write writes[] = {Write::over, Write::add};
+
+/// Another one in every run; a failure prints it.
+std::uint64_t fresh_seed() {
+  static const std::uint64_t seed = std::random_device()();
+  return seed;
+}
+
+/// Numbers in [-1, 1), another sequence for every object.
+class Random {
+ public:
+  float operator()() { return generator_.uniform(next_++); }
+
+ private:
+  static inline std::uint64_t made_ = 0;
+  Generator generator_{fresh_seed() + made_++, RandomStream::inputs};
+  std::uint64_t next_ = 0;
+};
+
+Tensor on_gpu(std::int64_t size) { return Tensor(Device::cuda, Kind::data, Dtype::fp32, size); }
+
+/// The same elements in the memory of both, with a margin around them.
+class Twin {
+ public:
+  Twin(Dtype dtype, std::int64_t size, std::int64_t offset, auto&& value)
+      : size_(size),
+        offset_(margin + offset),
+        cpu_(Device::cpu, Kind::data, dtype, size + 2 * margin + offset),
+        gpu_(Device::cuda, Kind::data, dtype, cpu_.size()) {
+    fill(cpu_.view(), [](std::int64_t) { return poison; });
+    fill(on(Device::cpu), [&](std::int64_t) { return value(); });
+    memory_of(Device::cuda).copy(gpu_.view().data, cpu_.view().data, cpu_.view().bytes());
+  }
+  Twin(Dtype dtype, std::int64_t size, std::int64_t offset)
+      : Twin(dtype, size, offset, [] { return poison; }) {}
+
+  View on(Device device) const {
+    return (device == Device::cpu ? cpu_ : gpu_).view().part(offset_, size_);
+  }
+  std::vector<float> on_cpu() const { return values(on(Device::cpu)); }
+
+  void check_same_bits(const char* what) const {
+    INFO(std::string(what), " of ", size_, " elements from ", offset_);
+    CHECK(bits(cpu_.view()) == bits(gpu_.view()));
+  }
+  /// |gpu - cpu| <= bound(i) for every element, and equal margins.
+  void check_near(const char* what, auto bound) const {
+    INFO(std::string(what), " of ", size_, " elements from ", offset_);
+    const std::vector<float> a = values(cpu_.view()), b = values(gpu_.view());
+    for (std::int64_t i = 0; i < std::ssize(a); ++i) {
+      const bool inside = i >= offset_ && i < offset_ + size_;
+      const double most = inside ? bound(i - offset_) : 0.0;
+      if (std::abs(static_cast<double>(a[i]) - b[i]) <= most) continue;
+      FAIL_CHECK("element ", i - offset_, ": ", b[i], ", the CPU has ", a[i], ", bound ", most);
+      return;
+    }
+  }
+
+ private:
+  std::int64_t size_, offset_;
+  Tensor cpu_, gpu_;
+};
+
+struct Side {
+  explicit Side(Device where) : device(where), kernels(make_kernels(where)), sums(where) {
+    kernels->clear(sums);
+  }
+  View operator()(const Twin& twin) const { return twin.on(device); }
+  Kernels* operator->() const { return kernels.get(); }
+
+  Device device;
+  std::unique_ptr<Kernels> kernels;
+  Sums sums;
+};
+
+struct Both {
+  Side cpu{Device::cpu}, gpu{Device::cuda};
+
+  /// Does the work on each, waits for it, and fetches the sums.
+  void run(auto work) {
+    for (Side* side : {&cpu, &gpu}) {
+      work(*side);
+      (*side)->fetch(side->sums);
+    }
+  }
+};
+
+void everywhere(auto test) {
+  INFO("seed ", fresh_seed());
+  for (const Dtype dtype : dtypes) {
+    for (const std::int64_t size : {1, 7, 8, 9, 255, 256, 1000, 4099}) {
+      for (const std::int64_t offset : {0, 1, 3}) {
+        INFO("dtype ", std::string(name_of(dtype)));
+        test(dtype, size, offset);
+      }
+    }
+  }
+}
+
+/// Bytes, where a program has 32 MiB: so few that a weight needs the room several times over, and a
+/// row of 1300 more than all of it.
+constexpr std::int64_t product_room = 2400;
+
+/// One layer with everything that its three products read and write; 5 elements of padding.
+struct LayerTwin {
+  LayerTwin(Dtype dtype, const LinearShape& s, auto&& value)
+      : shape(s),
+        used(s.weights() + (s.bias ? s.outputs : 0)),
+        x(dtype, s.batch * s.inputs, 0, value),
+        params(dtype, used + 5, 0, value),
+        y(dtype, s.batch * s.outputs, 0),
+        dy(dtype, s.batch * s.outputs, 0, value),
+        dx(dtype, s.batch * s.inputs, 0),
+        grads(dtype, used + 5, 0, value) {}
+
+  void run(bool relu, Write write) const {
+    Both both;
+    both.run([&](Side& on) {
+      on->reserve_products(product_room);
+      View padded = on(grads);
+      padded.used = used;
+      on->linear_forward(shape, on(x), on(params), on(y), relu);
+      on->linear_backward_params(shape, on(dy), on(x), padded, write);
+      on->linear_backward_input(shape, on(dy), on(params), on(x), on(dx), relu);
+      wait_for(on->record());
+    });
+  }
+
+  LinearShape shape;
+  std::int64_t used;
+  Twin x, params, y, dy, dx, grads;
+};
+
 /// Largest relative error of a sum of n products in fp32 (Higham, 2002, section 3.1), and of its
 /// two neighbours: a bias added, a factor multiplied.
 double gamma_of(std::int64_t n) {
@@ -124,6 +262,8 @@ TEST_CASE("squared norm: both sums are right to their own rounding") {
     Both both;
     const Twin values(dtype, size, offset, Random());
     both.run([&](Side& on) {
+      on->squared_norm(on(values), on.sums);
+      on->clear(on.sums);  // forgets both
       for (int i = 0; i < 2; ++i) on->squared_norm(on(values), on.sums);
     });
     const Totals cpu = both.cpu.sums.totals, gpu = both.gpu.sums.totals;
@@ -168,68 +308,59 @@ TEST_CASE("samples: the same bits") {
   }
 }
 
-TEST_CASE("a layer on small integers: every sum is exact, so the same numbers") {
-  every_layer([](Dtype dtype, LinearShape s) {
-    // bf16 has all integers up to 256; a longer sum than that of -1, 0, 1 is unlikely.
-    if (dtype == Dtype::bf16 && s.batch > 256) return;
-    for (const bool bias : {false, true}) {
-      s.bias = bias;
+TEST_CASE("a layer on any numbers: within what sums in another order may differ") {
+  const auto check = [](Dtype dtype, const LinearShape& s, Write write) {
+    const LayerTwin layer(dtype, s, Random());
+    const std::vector<float> x = layer.x.on_cpu(), w = layer.params.on_cpu(),
+                             dy = layer.dy.on_cpu(), g = layer.grads.on_cpu();
+    layer.run(write == Write::add, write);
+    // Each side's sum is right to gamma times the sum of absolute terms. The CPU then rounds an
+    // output once and the GPU twice, gradients once each and twice where they are added; any
+    // rounding is half a unit of at most that sum and half a step of the tiniest numbers.
+    const double unit = unit_roundoff(dtype);
+    const auto bound = [&](std::int64_t terms, double size, int roundings) {
+      return 2 * gamma_of(terms) * size + roundings * (unit * 1.01 * size + tiny(dtype));
+    };
+    const std::int64_t weights = s.weights();
+    layer.y.check_near("outputs", [&](std::int64_t at) {
+      const std::int64_t i = at / s.outputs, o = at % s.outputs;
+      double size = s.bias ? std::abs(w[weights + o]) : 0;
+      for (std::int64_t k = 0; k < s.inputs; ++k) {
+        size += std::abs(static_cast<double>(x[i * s.inputs + k]) * w[o * s.inputs + k]);
+      }
+      return bound(s.inputs, size, 3);
+    });
+    layer.dx.check_near("gradients of inputs", [&](std::int64_t at) {
+      const std::int64_t i = at / s.inputs, k = at % s.inputs;
+      double size = 0;
+      for (std::int64_t o = 0; o < s.outputs; ++o) {
+        size += std::abs(static_cast<double>(dy[i * s.outputs + o]) * w[o * s.inputs + k]);
+      }
+      return bound(s.outputs, size, 2);
+    });
+    layer.grads.check_near("gradients", [&](std::int64_t at) {
+      if (at >= layer.used) return 0.0;  // padding
+      double size = write == Write::add ? std::abs(g[at]) : 0;
+      for (std::int64_t i = 0; i < s.batch; ++i) {
+        size += at < weights ? std::abs(static_cast<double>(dy[i * s.outputs + at / s.inputs]) *
+                                        x[i * s.inputs + at % s.inputs])
+                             : std::abs(dy[i * s.outputs + at - weights]);
+      }
+      return bound(s.batch, size, write == Write::add ? 4 : 2);
+    });
+  };
+  constexpr LinearShape shapes[] = {{1, 1, 1, true},    {5, 7, 9, true},     {17, 24, 8, true},
+                                    {33, 8, 64, true},  {300, 40, 72, true}, {3, 1300, 5, true},
+                                    {4, 200, 20, true}, {8500, 3, 17, true}};
+  for (const Dtype dtype : dtypes) {
+    for (const LinearShape& s : shapes) {
+      INFO("seed ", fresh_seed(), " dtype ", std::string(name_of(dtype)), " batch ", s.batch);
       for (const Write write : writes) {
-        Random random;
-        const LayerTwin layer(dtype, s, [&] { return std::round(1.49f * random()); });
-        layer.run(write == Write::add, write);
-        const auto exactly = [](std::int64_t) { return 0.0; };
-        layer.y.check_near("outputs", exactly);
-        layer.grads.check_near("gradients", exactly);
-        layer.dx.check_near("gradients of inputs", exactly);
+        check(dtype, s, write);
+        check(dtype, {s.batch, s.inputs, s.outputs, false}, write);
       }
     }
-  });
-}
-
-TEST_CASE("a layer on any numbers: within what sums in another order may differ") {
-  every_layer([](Dtype dtype, const LinearShape& s) {
-    for (const Write write : writes) {
-      const LayerTwin layer(dtype, s, Random());
-      const std::vector<float> x = layer.x.on_cpu(), w = layer.params.on_cpu(),
-                               dy = layer.dy.on_cpu(), g = layer.grads.on_cpu();
-      layer.run(true, write);
-      // Each side's sum is right to gamma times the sum of absolute terms. The CPU then rounds an
-      // output once and the GPU twice, gradients once each and twice where they are added; any
-      // rounding is half a unit of at most that sum and half a step of the tiniest numbers.
-      const double unit = unit_roundoff(dtype);
-      const auto bound = [&](std::int64_t terms, double size, int roundings) {
-        return 2 * gamma_of(terms) * size + roundings * (unit * 1.01 * size + tiny(dtype));
-      };
-      const std::int64_t weights = s.weights();
-      layer.y.check_near("outputs", [&](std::int64_t at) {
-        const std::int64_t i = at / s.outputs, o = at % s.outputs;
-        double size = std::abs(w[weights + o]);
-        for (std::int64_t k = 0; k < s.inputs; ++k) {
-          size += std::abs(static_cast<double>(x[i * s.inputs + k]) * w[o * s.inputs + k]);
-        }
-        return bound(s.inputs, size, 3);
-      });
-      layer.dx.check_near("gradients of inputs", [&](std::int64_t at) {
-        const std::int64_t i = at / s.inputs, k = at % s.inputs;
-        double size = 0;
-        for (std::int64_t o = 0; o < s.outputs; ++o) {
-          size += std::abs(static_cast<double>(dy[i * s.outputs + o]) * w[o * s.inputs + k]);
-        }
-        return bound(s.outputs, size, 2);
-      });
-      layer.grads.check_near("gradients", [&](std::int64_t at) {
-        if (at >= layer.used) return 0.0;  // padding
-        double size = write == Write::add ? std::abs(g[at]) : 0;
-        for (std::int64_t i = 0; i < s.batch; ++i) {
-          size += at < weights ? std::abs(static_cast<double>(dy[i * s.outputs + at / s.inputs]) *
-                                          x[i * s.inputs + at % s.inputs])
-                               : std::abs(dy[i * s.outputs + at - weights]);
-        }
-        return bound(s.batch, size, write == Write::add ? 4 : 2);
-      });
-    }
-  });
+  }
 }
 
 TEST_CASE("squared error: the same gradients, the loss to its rounding") {
@@ -306,15 +437,6 @@ TEST_CASE("column sums, which a layer's bias has for a gradient: exact of small 
   }
 }
 
-TEST_CASE("clear forgets both sums") {
-  Side gpu(Device::cuda);
-  const Twin values(Dtype::fp32, 3000, 0, Random());  // several blocks
-  gpu->squared_norm(gpu(values), gpu.sums);
-  gpu->clear(gpu.sums);
-  gpu->fetch(gpu.sums);
-  CHECK(gpu.sums.totals.squares == 0);
-}
-
 TEST_CASE("two streams: what waits for an event sees what was done before it") {
   constexpr std::int64_t size = 1 << 20;
   const Generator random(fresh_seed(), RandomStream::weights);
@@ -336,28 +458,86 @@ TEST_CASE("two streams: what waits for an event sees what was done before it") {
   }
 }
 
-TEST_CASE("what a GPU has not done yet is what the watchdog names") {
-  Stream stream("test", Device::cuda);
-  const Tensor values = on_gpu(1 << 22);
-  std::promise<std::string> sentence;
-  std::future<std::string> said = sentence.get_future();
-  const Watchdog watchdog(std::chrono::seconds(0),
-                          [&](const std::string& words) { sentence.set_value(words); });
-  stream.run({"a long division"}, [&, &on = stream.kernels()] {
-    Mark marks[4];  // of so many parts that the GPU always has one to do
-    for (int i = 0; said.wait_for(std::chrono::seconds(0)) != std::future_status::ready; ++i) {
-      wait_for(marks[i % 4]);
-      on.divide(values.view(), 3);
-      task_queued(marks[i % 4] = on.record());
-    }
-  });
-  CHECK(said.get().find("a long division on stream test has waited") != std::string::npos);
-  stream.synchronise();
+TEST_CASE("copies: those of page-locked memory are not waited for, those of ordinary arrive too") {
+  constexpr std::int64_t size = 1 << 25, bytes = 1 << 20;
+  const Buffer page_locked(Device::cuda, Kind::communication, bytes, true, Memory::staging);
+  const Buffer ordinary(Device::host, Kind::communication, bytes, true);
+  const Tensor values = on_gpu(size), back = on_gpu(size);
+  const auto on = make_kernels(Device::cuda);
+  on->initialise(values.view(), Generator(fresh_seed(), RandomStream::inputs), 0, size, 1);
+  for (int i = 0; i < 10; ++i) on->divide(values.view(), 3);
+  const Mark divided = on->record();
+  on->copy_bytes(page_locked.data(), values.view().data, bytes);
+  on->copy_bytes(back.view().data, page_locked.data(), bytes);
+  CHECK(!divided->passed());
+  const View elsewhere = back.view().part(size / 2, bytes / 4);
+  on->copy_bytes(ordinary.data(), values.view().data, bytes);
+  on->copy_bytes(elsewhere.data, ordinary.data(), bytes);
+  wait_for(on->record());
+  const auto expected = bits(values.view().part(0, bytes / 4));
+  CHECK(bits(back.view().part(0, bytes / 4)) == expected);
+  CHECK(bits(elsewhere) == expected);
 }
 
-TEST_CASE("host code cannot read a GPU's memory by accident") {
-  const Tensor tensor = on_gpu(8);
-  CHECK_THROWS_AS(tensor.view().as<float>(), std::logic_error);
-  CHECK(OnHost(tensor.view()).as<float>()[7] == 0);
+TEST_CASE("what a GPU has not passed yet is taken later, with the GPU's times, and none is lost") {
+  constexpr std::size_t tasks = 10;
+  Recorder recorder(true, Recorder::traced_steps);
+  Stream stream("test", Device::cuda);
+  const Tensor values = on_gpu(1 << 25);
+  const auto begin = Clock::now();
+  for (std::size_t i = 0; i < tasks; ++i) {
+    stream.run({.what = "a long division", .layer = static_cast<int>(i)},
+               [&, &on = stream.kernels()] { on.divide(values.view(), 3); });
+  }
+  const auto told = Clock::now();
+  std::vector<Slice> slices = recorder.take().at(1).second;
+  CHECK(slices.size() < tasks);
+  stream.synchronise();
+  const auto end = Clock::now();
+  const std::vector<Slice> rest = recorder.take().at(1).second;
+  slices.insert(slices.end(), rest.begin(), rest.end());
+  REQUIRE(slices.size() == tasks);
+  CHECK(recorder.take().at(1).second.empty());
+  for (std::size_t i = 0; i < tasks; ++i) {
+    CHECK(slices[i].work.layer == static_cast<int>(i));
+    CHECK(slices[i].begin.time() < slices[i].end.time());
+    if (i > 0) CHECK(slices[i - 1].end.time() <= slices[i].begin.time());
+  }
+  // The two clocks are set by each other as well as the host sees the GPU get somewhere.
+  constexpr auto tolerance = std::chrono::milliseconds(5);
+  CHECK(slices.front().begin.time() > begin - tolerance);
+  CHECK(slices.back().end.time() > told);
+  CHECK(slices.back().end.time() < end + tolerance);
+}
+
+TEST_CASE("a GPU's memory and its host's are two limits") {
+  const Options options{.task = Task::mlp, .width = 512, .layers = 16, .dtype = Dtype::bf16};
+  const Layout layout(architecture(options).sizes(), 0, 1);
+  const auto cards = chapters_on_ranks();
+  const Chapter &window = *cards[cards.size() - 2], &offload = *cards.back();
+  const Prediction plan = predict(offload, options, Device::cuda, layout);
+  const std::int64_t on_host = plan.sum(&Prediction::Bytes::peak, Place::host);
+  const std::int64_t needed = plan.sum(&Prediction::Bytes::peak);
+  const auto check = [&](const Chapter& chapter, int sharing, int sharing_host) {
+    const Choice choice{.device = Device::cuda, .sharing = sharing, .sharing_host = sharing_host};
+    return check_memory(chapter, options, choice, layout);
+  };
+  const auto many_on = [](Device device, std::int64_t bytes) {
+    return static_cast<int>(2 * memory_of(device).available() / bytes);
+  };
+  const int on_machine = many_on(Device::cpu, on_host), on_gpu = many_on(Device::cuda, needed);
+  CHECK(check(offload, 1, 1) == needed);
+  check_refused(ExitCode::resources,
+                {fmt::format("each rank needs {} bytes of the host's memory, {} on this machine "
+                             "share ",
+                             grouped(on_host), on_machine),
+                 "available: 03_mixed_precision takes none of it"},
+                [&] { check(offload, 1, on_machine); });
+  check(window, 1, on_machine);  // takes none of it
+  check_refused(
+      ExitCode::resources,
+      {fmt::format("each rank needs {} bytes, {} on this GPU share ", grouped(needed), on_gpu),
+       "or more GPUs"},
+      [&] { check(offload, on_gpu, 1); });
 }
 }  // namespace zero::test

@@ -6,7 +6,7 @@
 #include <doctest/doctest.h>
 #include <mpi.h>
 
-#include "tests/ranks/replay.hpp"
+#include "tests/ranks/ranks.hpp"
 #include "tests/unit/checks.hpp"
 
 namespace {
@@ -27,7 +27,6 @@ float small_integer(int rank, std::int64_t i) {
   return static_cast<float>((i * 7 + i / 1000 + rank * 3) % 16 - 8);
 }
 
-/// Over the ranks.
 float sum_of_small_integers(std::int64_t i) {
   float sum = 0;
   for (int r = 0; r < ranks().size; ++r) sum += small_integer(r, i);
@@ -69,7 +68,6 @@ struct Vector {
   std::int64_t own;
 };
 
-/// With a communicator of that dtype.
 void check_averages(Communicator comm, Dtype dtype, const std::vector<std::int64_t>& sizes) {
   Stream stream("test", device());
   for (const std::int64_t own : sizes) {
@@ -132,26 +130,6 @@ TEST_CASE("the next rank is the first peer of each") {
   CHECK(peers == "to 3 to 0 to 1 from 3 from 0 from 1 ");
 }
 
-TEST_CASE("ranks on one machine share its memory: each has room alone, but not all together") {
-  const Chapter whole{.name = "whole", .state_bytes = [](double p, double g, double k, double) {
-                        return p + g + k;
-                      }};
-  const auto needed = [&](int layers, int sharing) {
-    const Options options = mlp_options(1024, layers);
-    const Layout layout(architecture(options).sizes(), ranks().rank, ranks().size);
-    Choice choice = ranks().choice;
-    if (sharing > 0) choice.sharing = sharing;
-    return check_memory(whole, options, choice, layout);
-  };
-  const std::int64_t most = memory_of(device()).available() / 4 * 3;
-  const auto layers = static_cast<int>(most / (needed(2, 1) - needed(1, 1)));
-  CHECK(needed(layers, 1) > most / 2);
-  if (device() == Device::cpu && ranks().size > 1) {
-    const std::string shared = fmt::format("{} on this machine share", ranks().size);
-    check_refused(ExitCode::resources, {shared}, [&] { needed(layers, 0); });
-  }
-}
-
 TEST_CASE("two streams talk in turn, and the first one's GPU is late") {
   const Vector first(Dtype::fp32, 1000, small_integer);
   const Vector second(Dtype::fp32, 1000, [](int rank, std::int64_t) { return 20.0f + rank; });
@@ -183,24 +161,6 @@ TEST_CASE("a product leaves NCCL room beside it, or a simulated GPU ends the pro
   stream.kernels().linear_forward({1, 2, 1, false}, factors, factors, product, false);
   stream.synchronise();
   CHECK(values(product)[0] == 8);
-}
-
-TEST_CASE("a shard elsewhere is written or added to, and the rest of full stays") {
-  Stream stream("test", device());
-  constexpr std::int64_t own = 40;
-  for (const Dtype dtype : dtypes) {
-    Communicator comm = communicator(dtype);
-    const Vector vector(dtype, own, small_integer);
-    const Tensor shard(device(), Kind::gradients, dtype, own);
-    comm.reduce_scatter_mean(stream, vector.full(), shard.view());
-    stream.synchronise();
-    const std::vector<float> once = values(shard.view());
-    comm.reduce_scatter_mean(stream, vector.full(), shard.view(), Write::add);
-    stream.synchronise();
-    const std::vector<float> twice = values(shard.view());
-    for (std::int64_t i = 0; i < own; ++i) CHECK(twice[i] == 2 * once[i]);  // exact
-    CHECK(values(vector.full()) == values(Vector(dtype, own, small_integer).full()));
-  }
 }
 
 TEST_CASE("the ranks are added in rank order, in fp32, and rounded once") {
@@ -250,43 +210,34 @@ TEST_CASE("sum adds the ranks' pairs in rank order, the same bits everywhere") {
   CHECK(totals.squares == squares);
 }
 
-TEST_CASE("what is not finite arrives at every rank") {
-  Communicator comm = communicator();
-  Stream stream("test", device());
-  Sums mine = sums_of(0, ranks().rank + 1 == ranks().size ? std::nan("") : 1.0);
-  CHECK(std::isnan(comm.sum(stream, mine).squares));
-}
-
 TEST_CASE("what is sent is counted where it leaves, with its padding, under its phase") {
-  // In the second one padding begins in a piece and ends in the next.
-  for (const std::int64_t own :
-       {std::int64_t{8}, piece_elements(Device::cpu, Dtype::bf16, 0) + 2}) {
-    Communicator comm = communicator(Dtype::bf16);
-    if (!comm.counts()) return;
-    Stream stream("test", device());
-    const std::int64_t others = ranks().size - 1;
-    const Vector vector(Dtype::bf16, own, small_integer);
-    View full = vector.full();
-    full.used = full.size - 3;  // the last rank's part ends in 3 elements of padding
-    {
-      const PhaseScope phase(Phase::backward);
-      comm.reduce_scatter_mean(stream, full, full.part(ranks().rank * own, own));
-    }
-    {
-      const PhaseScope phase(Phase::update);
-      comm.all_gather(stream, full);
-    }
-    const Sent& sent = comm.sent();
-    const auto of = [&](Collective collective, Phase phase) {
-      return sent.elements[static_cast<int>(collective)][static_cast<int>(phase)];
-    };
-    CHECK(of(Collective::reduce_scatter, Phase::backward) == others * own);
-    CHECK(of(Collective::all_gather, Phase::update) == others * own);
-    CHECK(of(Collective::all_gather, Phase::backward) == 0);
-    const bool last = ranks().rank == ranks().size - 1;
-    // Everyone but the last sends the last rank its part; the last gathers its own to all others.
-    CHECK(sent.padding == (ranks().size == 1 ? 0 : last ? 3 * others : 3));
+  // Padding begins in a piece and ends in the next.
+  const std::int64_t own = piece_elements(Device::cpu, Dtype::bf16, 0) + 2;
+  Communicator comm = communicator(Dtype::bf16);
+  if (!comm.counts()) return;
+  Stream stream("test", device());
+  const std::int64_t others = ranks().size - 1;
+  const Vector vector(Dtype::bf16, own, small_integer);
+  View full = vector.full();
+  full.used = full.size - 3;  // the last rank's part ends in 3 elements of padding
+  {
+    const PhaseScope phase(Phase::backward);
+    comm.reduce_scatter_mean(stream, full, full.part(ranks().rank * own, own));
   }
+  {
+    const PhaseScope phase(Phase::update);
+    comm.all_gather(stream, full);
+  }
+  const Sent& sent = comm.sent();
+  const auto of = [&](Collective collective, Phase phase) {
+    return sent.elements[static_cast<int>(collective)][static_cast<int>(phase)];
+  };
+  CHECK(of(Collective::reduce_scatter, Phase::backward) == others * own);
+  CHECK(of(Collective::all_gather, Phase::update) == others * own);
+  CHECK(of(Collective::all_gather, Phase::backward) == 0);
+  const bool last = ranks().rank == ranks().size - 1;
+  // Everyone but the last sends the last rank its part; the last gathers its own to all others.
+  CHECK(sent.padding == (ranks().size == 1 ? 0 : last ? 3 * others : 3));
 }
 
 TEST_CASE("a rank that comes late is waited for, and finds what was sent to it") {
@@ -350,5 +301,52 @@ TEST_CASE("a run of one process alone gathers its own values") {
   Communicator alone;
   const std::uint64_t values[] = {3, 4};
   CHECK(alone.gather(values) == std::vector<std::uint64_t>{3, 4});
+}
+
+TEST_CASE("a link's time: for each other rank the latency and its part of the vector") {
+  CHECK((Link{10, 50}.time(1'000'000, 4) == std::chrono::microseconds(3 * (50 + 200))));
+  CHECK((Link{0, 50}.time(1'000'000, 4) == std::chrono::microseconds(150)));
+  CHECK((Link{8, 0}.time(3'000'000, 3) == std::chrono::milliseconds(2)));
+  CHECK((Link{8, 50}.time(3'000'000, 1) == std::chrono::milliseconds(0)));
+  CHECK_FALSE(Link().modelled());
+}
+
+TEST_CASE("on a modelled link a collective takes its time, from when the last rank is there") {
+  using namespace std::chrono_literals;
+  // 20 ms for each other rank, half of it latency: 8000 fp32 to each at 25.6 Mbit/s.
+  const Layout layout({8000 * ranks().size}, ranks().rank, ranks().size);
+  Communicator comm = ranks().communicator({.link = 25.6e-3, .latency = 10'000}, layout);
+  Stream stream("test", device(), Stream::Mode::worker);
+  const Tensor tensor(device(), Kind::gradients, Dtype::fp32, layout.full_size());
+  const View full = tensor.view(), shard = layout.shard_of(layout.layer(tensor, 0));
+  // From when the last rank calls it until the first one has it: the ranks share a clock.
+  const auto time_of = [&](const std::function<void()>& collective) {
+    const auto now = [] { return Clock::now().time_since_epoch() / 1ns; };
+    if (ranks().rank == 1) std::this_thread::sleep_for(30ms);
+    const std::int64_t called = now();
+    collective();
+    stream.synchronise();
+    const std::int64_t times[] = {called, now()};
+    const auto all = comm.gather(std::vector<std::uint64_t>(std::begin(times), std::end(times)));
+    std::int64_t last_call = 0, first_end = times[1];
+    for (std::size_t r = 0; r < all.size(); r += 2) {
+      last_call = std::max(last_call, static_cast<std::int64_t>(all[r]));
+      first_end = std::min(first_end, static_cast<std::int64_t>(all[r + 1]));
+    }
+    return std::chrono::nanoseconds(first_end - last_call);
+  };
+  const auto check = [&](std::chrono::nanoseconds each, const std::function<void()>& collective) {
+    const auto least = (ranks().size - 1) * each, most = least + least / 2 + 5ms;
+    auto took = time_of(collective);
+    CHECK(took >= least);
+    // A machine at work makes some late, but hardly all.
+    for (int more = 20; took >= most && more > 0; --more) took = time_of(collective);
+    CHECK(took < most);
+  };
+  check(20ms, [&] { comm.all_gather(stream, full); });
+  check(20ms, [&] { comm.reduce_scatter_mean(stream, full, shard); });
+  check(40ms, [&] { comm.all_reduce_mean(stream, full); });
+  Sums sums(device());
+  check(10ms, [&] { comm.sum(stream, sums); });
 }
 }  // namespace zero::test

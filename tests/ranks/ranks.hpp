@@ -38,7 +38,6 @@ inline std::vector<Dtype> dtypes_of_chapter() {
   return {Dtype::fp32, Dtype::bf16, Dtype::fp16};
 }
 
-/// Makes the data of one of several ranks.
 using MakeData = std::function<std::unique_ptr<Data>(int rank, int ranks)>;
 
 inline MakeData ordinary_data(const Options& options) {
@@ -119,7 +118,6 @@ struct Outcome {
   std::vector<float> weights, momentum, variance;
 };
 
-/// A whole run of the chapter on all ranks.
 inline Outcome run(const Options& options, const MakeData& make) {
   Part part(options, make);
   std::vector<Verdict> verdicts;
@@ -129,4 +127,20 @@ inline Outcome run(const Options& options, const MakeData& make) {
   return {verdicts, whole(&AdamSlice::weights), whole(&AdamSlice::momentum),
           whole(&AdamSlice::variance)};
 }
+
+/// When the ranks' gradients are added: once a step, or for every micro-batch.
+enum class Family { once_a_step, every_micro_batch };
+
+inline Family family_of(const Chapter& chapter) {
+  return family(chapter) == "once a step" ? Family::once_a_step : Family::every_micro_batch;
+}
+
+/// A run on as many ranks as the test has, from replay.cpp.
+Outcome replay(const Options& options, Family family, const MakeData& make);
+
+/// Every verdict and every number of the state, to the last bit. Of a difference the first number
+/// is told: elements are counted from 0, steps from 1.
+void check_same_run(const Outcome& ours, const Outcome& expected);
+void check_same_bits(const std::vector<float>& ours, const std::vector<float>& expected,
+                     const char* what, int first = 0);
 }  // namespace zero::test

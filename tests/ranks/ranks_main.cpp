@@ -12,7 +12,7 @@
 #include <mpi.h>
 
 #include <cstdlib>
-#include <iostream>
+#include <numeric>
 #include <sstream>
 
 #include "run/failure.hpp"
@@ -43,25 +43,20 @@ struct LeavingListener : CountListener {
 REGISTER_LISTENER("leaving", 2, LeavingListener);
 
 /// On rank 0, in rank order. text: empty where all went well.
-void print_failures(std::string text) {
-  if (ranks().rank > 0) {
-    MPI_Send(text.data(), static_cast<int>(text.size()), MPI_CHAR, 0, 0, MPI_COMM_WORLD);
-    return;
-  }
+void print_failures(const std::string& text) {
+  const auto length = static_cast<int>(text.size());
+  std::vector<int> lengths(ranks().size), starts(ranks().size);
+  MPI_Gather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, 0, MPI_COMM_WORLD);
+  std::exclusive_scan(lengths.begin(), lengths.end(), starts.begin(), 0);
+  std::string all(starts.back() + lengths.back(), 0);
+  MPI_Gatherv(text.data(), length, MPI_CHAR, all.data(), lengths.data(), starts.data(), MPI_CHAR, 0,
+              MPI_COMM_WORLD);
   for (int r = 0; r < ranks().size; ++r) {
-    if (r > 0) {
-      MPI_Status status;
-      int length = 0;
-      MPI_Probe(r, 0, MPI_COMM_WORLD, &status);
-      MPI_Get_count(&status, MPI_CHAR, &length);
-      text.resize(length);
-      MPI_Recv(text.data(), length, MPI_CHAR, r, 0, MPI_COMM_WORLD, &status);
-    }
-    if (!text.empty()) fmt::print("---- rank {} of {}\n{}", r, ranks().size, text);
+    if (lengths[r] == 0) continue;
+    fmt::print("---- rank {} of {}\n{}", r, ranks().size, all.substr(starts[r], lengths[r]));
   }
 }
 
-/// The test cases on all ranks: 0 when each ran and passed.
 int run_all(int argc, char** argv) {
   std::ostringstream text;
   doctest::Context context(argc, argv);

@@ -12,13 +12,11 @@ namespace zero::test {
 using Numbers = std::vector<double>;
 using Layers = std::vector<Numbers>;
 
-/// Samples one after the other.
 struct Samples {
   Numbers inputs;  // count x widths.front()
   Numbers targets;  // count x targets()
 };
 
-/// Samples [first, first + count).
 inline Samples samples_of(const Data& data, const Architecture& architecture, std::int64_t first,
                           std::int64_t count) {
   const LoadedSamples as_made = load_samples(data, architecture, first, count);

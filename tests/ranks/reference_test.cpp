@@ -3,8 +3,8 @@
 // arithmetic with it, and says how far rounding may go.
 #include <doctest/doctest.h>
 
+#include "tests/ranks/ranks.hpp"
 #include "tests/ranks/reference_model.hpp"
-#include "tests/ranks/replay.hpp"
 
 namespace zero::test {
 namespace {

@@ -1,14 +1,53 @@
 // SPDX-License-Identifier: MIT
-// Chapters 06 and 07 under schedules in which one of 06's two streams is always late. The run must
-// be the replay's in each; built with ThreadSanitizer, each must also be free of races, and for
-// every wait in layer_window.hpp there is one of these in which its absence is found
-// (notes/streams.md).
-#include "tests/ranks/schedules.hpp"
+// Chapters 06 and 07 under schedules in which one stream is always late; in 07 also the copies over
+// the bus, or the host's cores. The run must be the replay's in each; built with ThreadSanitizer,
+// each must also be free of races, and for every wait in layer_window.hpp and in host.hpp there is
+// one of these in which its absence is found (notes/streams.md).
+#include <doctest/doctest.h>
 
 #include <set>
 
+#include "tests/ranks/ranks.hpp"
+#include "tests/unit/checks.hpp"
+
 namespace zero::test {
 TEST_SUITE_BEGIN("schedules");
+
+namespace {
+constexpr std::chrono::milliseconds late_by{2};
+
+/// Enough layers that slots and gradient buffers are used again within forward and backward.
+Options schedule_options(int prefetch, Dtype dtype, int micro_batches) {
+  Options options = mlp_options(24, 5, dtype);
+  options.batch = options.steps = 4;
+  options.accumulate = micro_batches;
+  options.prefetch = prefetch;
+  return options;
+}
+
+/// The runs equal the replay's: four steps, of which the third is skipped.
+void check_equal_replay(int prefetch) {
+  for (const int micro_batches : {1, 2}) {
+    const Dtype dtype = micro_batches == 1 ? Dtype::fp32 : Dtype::bf16;
+    INFO(std::string(name_of(dtype)), ", micro-batches: ", micro_batches);
+    const Options options = schedule_options(prefetch, dtype, micro_batches);
+    const MakeData make =
+        poisoned_data(options, 3 * micro_batches * ranks().size * options.batch - 1);
+    const Outcome outcome = run(options, make);
+    check_same_run(outcome, replay(options, Family::every_micro_batch, make));
+    for (int s = 0; s < options.steps; ++s) CHECK(outcome.verdicts[s].skipped == (s == 2));
+  }
+}
+
+void check_with_late(const char* stream, int prefetch) {
+  const Delay delay(stream, late_by);
+  check_equal_replay(prefetch);
+}
+
+void check_offloading(const char* stream, int prefetch) {
+  if (chapter.offloads()) check_with_late(stream, prefetch);
+}
+}  // namespace
 
 TEST_CASE("compute is late, prefetch 0") { check_with_late("compute", 0); }
 
@@ -21,6 +60,28 @@ TEST_CASE("communication is late, prefetch 0") { check_with_late("communication"
 TEST_CASE("communication is late, prefetch 1") { check_with_late("communication", 1); }
 
 TEST_CASE("communication is late, prefetch 2") { check_with_late("communication", 2); }
+
+TEST_CASE("copies are late, prefetch 0") { check_offloading("copies", 0); }
+
+TEST_CASE("copies are late, prefetch 1") { check_offloading("copies", 1); }
+
+TEST_CASE("copies are late, prefetch 2") { check_offloading("copies", 2); }
+
+TEST_CASE("the host's cores are late, prefetch 0") { check_offloading("host cores", 0); }
+
+TEST_CASE("the host's cores are late, prefetch 1") { check_offloading("host cores", 1); }
+
+TEST_CASE("the host's cores are late, prefetch 2") { check_offloading("host cores", 2); }
+
+TEST_CASE("the bus is slow") {
+  if (!chapter.offloads()) return;
+  // The smallest of the copies takes as long as a task that is late.
+  const Layout layout(architecture(schedule_options(0, Dtype::bf16, 1)).sizes(), 0, ranks().size);
+  const auto bytes = static_cast<double>(layout.layer_size(0) / ranks().size * 2);
+  bus().gb_per_s = bytes / std::chrono::nanoseconds(late_by).count();
+  check_equal_replay(1);
+  bus().gb_per_s = 0;
+}
 
 TEST_CASE("a trainer's tensors go when Adam is done with them, wherever it runs") {
   const Options options = schedule_options(1, Dtype::bf16, 1);

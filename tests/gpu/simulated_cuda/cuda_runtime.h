@@ -22,8 +22,8 @@
 #define __shared__ static thread_local
 
 struct dim3 {
-  constexpr dim3(unsigned x = 1, unsigned y = 1, unsigned z = 1) : x(x), y(y), z(z) {}
-  unsigned x, y, z;
+  constexpr dim3(unsigned x = 1, unsigned y = 1) : x(x), y(y) {}
+  unsigned x, y;
 };
 
 extern constinit thread_local dim3 threadIdx, blockIdx, blockDim, gridDim;
@@ -87,7 +87,7 @@ enum cudaMemcpyKind { cudaMemcpyDefault = 4 };
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream);
 cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes, cudaStream_t stream);
-/// On the default stream, late unless the bytes go to the host; its memory may be of any kind.
+/// On the default stream, late unless the bytes go to the host or come from page-locked memory.
 cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind);
 inline cudaError_t cudaMemset(void* memory, int value, std::size_t bytes) {
   return cudaMemsetAsync(memory, value, bytes, nullptr);

@@ -42,18 +42,15 @@ class Heap {
     const std::size_t bytes = found->second;
     auto* const begin = static_cast<std::byte*>(memory);
     const auto spoilt = [](std::byte byte) { return byte != guard_byte; };
-    if (std::any_of(begin - page, begin, spoilt)) {
-      simulated::die("%s memory: written before the begin of %zu bytes", name_, bytes);
-    }
-    if (std::any_of(begin + bytes, begin - page + guarded(bytes), spoilt)) {
-      simulated::die("%s memory: written past the end of %zu bytes", name_, bytes);
+    if (std::any_of(begin - page, begin, spoilt) ||
+        std::any_of(begin + bytes, begin - page + guarded(bytes), spoilt)) {
+      simulated::die("%s memory: written beside %zu bytes", name_, bytes);
     }
     munmap(begin - page, guarded(bytes));  // whoever still uses it crashes
     live_.erase(found);
     available += bytes;
   }
 
-  /// Whether all these bytes lie in one live allocation.
   bool contains(const void* memory, std::size_t bytes) {
     const std::lock_guard lock(mutex_);
     const auto behind = live_.upper_bound(memory);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Matrix products of the simulated GPU, by the CPU's on fp32 copies.
 #include "compute/cpu/matmul.hpp"
-#include "cublas_v2.h"
+#include "compute/cuda/blas.hpp"
 
 struct cublasContext {
   cudaStream_t stream;
@@ -128,4 +128,11 @@ cublasStatus_t cublasGemmEx(cublasHandle_t handle, cublasOperation_t transa,
     c.for_each([&]<class T>(T& element) { element = zero::narrow<T>(*next++); });
   });
   return CUBLAS_STATUS_SUCCESS;
+}
+
+const zero::cuda::Blas& zero::cuda::blas() {
+  static const Blas simulated{cublasCreate,      cublasDestroy,        cublasSetStream,
+                              cublasSetMathMode, cublasSetWorkspace,   cublasSetSmCountTarget,
+                              cublasGemmEx,      cublasGetStatusString};
+  return simulated;
 }

@@ -64,7 +64,6 @@ namespace {
 constexpr std::size_t total_bytes = std::size_t{8} << 30;
 constexpr std::size_t context_bytes = std::size_t{300} << 20;
 
-/// All that is shared.
 struct Device {
   Heap memory{"device", total_bytes - context_bytes};
   Heap pinned{"pinned", ~std::size_t{0}};
@@ -230,20 +229,12 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
   return cudaSuccess;
 }
 
-/// Ordinary memory is read before the call returns, and may arrive after that.
-cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind) {
-  const bool staged = !on_device(from, bytes);
-  if (!on_device(to, bytes)) {
-    settle();
-    std::memcpy(to, from, bytes);
-    return cudaSuccess;
+cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind) {
+  if (on_device(to, bytes) && !lies_in(device.pinned, from, bytes)) {
+    return cudaMemcpyAsync(to, from, bytes, kind, nullptr);
   }
-  std::vector<std::byte> stage;
-  if (staged)
-    stage.assign(static_cast<const std::byte*>(from), static_cast<const std::byte*>(from) + bytes);
-  simulated::enqueue(nullptr, [=, stage = std::move(stage)] {
-    std::memcpy(to, staged ? stage.data() : from, bytes);
-  });
+  settle();
+  std::memcpy(to, from, bytes);
   return cudaSuccess;
 }
 

@@ -119,11 +119,10 @@ void run_grid(dim3 grid, dim3 size, const std::function<void()>& thread) {
 
 void launch(const cudaLaunchConfig_t& config, const std::function<void()>& thread) {
   const auto [grid, block, stream] = config;
-  if (grid.x - 1 >= 0x7fffffff || grid.y - 1 >= 65535 || block.x - 1 >= 1024 || grid.z != 1 ||
-      block.y != 1 || block.z != 1) {
-    die("(%u, %u, %u) blocks of (%u, %u, %u) threads are too many, none, or in more dimensions "
-        "than are simulated",
-        grid.x, grid.y, grid.z, block.x, block.y, block.z);
+  if (grid.x - 1 >= 0x7fffffff || grid.y - 1 >= 65535 || block.x - 1 >= 1024 || block.y != 1) {
+    die("(%u, %u) blocks of (%u, %u) threads are too many, none, or in more dimensions than are "
+        "simulated",
+        grid.x, grid.y, block.x, block.y);
   }
   enqueue(stream, [=] { run_grid(grid, block, thread); });
 }
