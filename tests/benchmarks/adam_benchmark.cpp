@@ -85,7 +85,6 @@ class Bench {
       }
       fmt::print("\n");
     }
-    if (gpu_) fmt::print("\nAdam aims at 0.97 of the copy\n");
     return good;
   }
 
