@@ -12,8 +12,8 @@ out. A PyTorch older than FSDP2 (2.6) is not compared.
 On one GPU: fused Adam over one fp32 tensor ("adam fp32"), and, as PyTorch has no fused update of
 16-bit parameters with fp32 master weights, the same between two casts, the gradients' to fp32 and
 the weights' back to bf16 ("adam bf16"). Then an eager step in bf16 with MasterAdam ("step"). The
-host waits for the GPU once a step, where the programs do: for the loss, between backward and update.
-Times lie between CUDA events; a step's is that from its beginning to the next one's.
+host waits for the GPU once a step, where the programs do, for the loss before the update. Times lie
+between CUDA events; a step's is that from its beginning to the next one's.
 
 Samples are random and stay the same; the programs make theirs, or read them, anew in every step.
 """

@@ -1,22 +1,18 @@
 # SPDX-License-Identifier: MIT
 """Figures show what they say: numbers as in formulas and tables, words apart, drawn as before."""
 import itertools
-import json
 import re
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from made_up import trace
+from programs import CHAPTERS, KINDS, ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "notes/scripts"))
-import figures  # noqa: E402
-import measure  # noqa: E402
-import mountain  # noqa: E402
-from cards import Card  # noqa: E402
-from matplotlib import textpath  # noqa: E402  (figures has said where its list of fonts goes)
-from runs import CHAPTERS, KINDS  # noqa: E402
+import figures
+import measure
+import mountain
+from cards import Card
+from matplotlib import textpath  # figures has said where its list of fonts goes
 
 PICTURES = {path.stem: path.read_text() for path in (ROOT / "notes/figures").glob("*.svg")}
 PAGES = "".join(p.read_text() for p in [ROOT / "README.md", *ROOT.glob("[0n]*/**/*.md")])
@@ -87,24 +83,12 @@ def test_step_waits_as_long_as_its_bars():
         assert length == pytest.approx(float(ms), abs=0.6)
 
 
-def trace(path):
-    """Of two steps; the last takes a layer of parameters in forward. Answers what it tells."""
-    held = dict.fromkeys(KINDS, 10 ** 6)
-    more = held | {"parameters": 3 * 10 ** 6}
-    events = [{"ph": "X", "cat": "phase", "ts": 30 * step + 10 * i, "dur": 8, "name": name,
-               "args": {"step": step}} for step in (1, 2) for i, name in enumerate(mountain.PHASES)]
-    events += [{"ph": "C", "ts": time, "args": in_use} for time, in_use in (
-        (0, held), (42, more), (44, held), (62, more), (64, held), (90, more))]
-    path.write_text(json.dumps({"traceEvents": [event | {"pid": 0} for event in events]}))
-    return [("forward", [held, more, held]), ("backward", [held]), ("update", [held])]
-
-
 def made_up(chapter, ranks, *words, dtype="bf16"):
     """A run with all that a drawing asks for; its steps take longer on a slower link."""
     kinds = dict.fromkeys(KINDS, {"resident": 10 ** 6, "peak": 2 * 10 ** 6})
     return SimpleNamespace(
         chapter=chapter, number=chapter[:2], dtype=dtype, ranks=ranks, steps=[{}],
-        memory=kinds | {"total": {"peak": 9 * 10 ** 6}}, on_host={},
+        memory=kinds | {"total": {"peak": 11000}}, on_host={},
         summary={"median_ms": 200 / words[-1] if "--link" in words else 20,
                  "traffic": {"phases": {"backward": {"counted": 3150000}}}},
         info={"layers": 16, "ranks": 4, "parameters": 3150000, "padded_parameters": 3150000})
@@ -112,8 +96,11 @@ def made_up(chapter, ranks, *words, dtype="bf16"):
 
 def test_drawn_twice_a_figure_is_the_same(tmp_path):
     for chapter in CHAPTERS:
-        told = trace(tmp_path / f"{chapter}.trace.json")
-    assert mountain.step_of(tmp_path / "02_distributed_adam.trace.json") == told
+        trace(tmp_path / f"{chapter}.trace.json")
+    held = dict.fromkeys(KINDS, 1000)
+    assert mountain.step_of(tmp_path / "02_distributed_adam.trace.json") == [
+        ("forward", [held, held]), ("backward", [held, held | {"parameters": 5000}, held]),
+        ("update", [held])]
     programs = SimpleNamespace(run=made_up, logs=tmp_path)
     for draw in measure.FIGURES.values():
         one, other = figures.file(draw(programs)), figures.file(draw(programs))

@@ -57,6 +57,24 @@ WORK = [(chapter, MODELS[number % 3], dtype, prefetch) for number, chapter in en
         for dtype, prefetch in (("fp32", 0), ("bf16", 2)) if chapter in MIXED or dtype == "fp32"]
 
 
+def said_of(mine, full, ranks):
+    """What --plan prints of a chapter's part of the answer; workspace the CPU has none of."""
+    kinds, host = mine["kinds"], mine.get("host_kinds", {})
+    state = sum(kinds[kind]["resident"] for kind in ("parameters", "gradients", "optimizer")) / full
+    places = f" on the device {sum(host.values()) / full:g} on its host" if host else ""
+    return [
+        f"bytes of state a parameter: {state:g}{places}",
+        *(f"{kind} {of['resident']:,} {of['peak']:,}" for kind, of in kinds.items()
+          if kind != "workspace"),
+        *(f"{kind} {bytes:,} {bytes:,}" for kind, bytes in host.items()),
+        *(f"{name} {bytes:,} {bytes * ranks // full} x 1/{ranks}" for name, bytes in (
+            zip(("down, gradients", "up, parameters"), mine["copied"].values())) if bytes),
+        f"padding, all ranks {mine['padding_sent_by_all_ranks']:,}",
+        f"scalars {mine['scalars_sent']}",
+        *(f"{phase} {n:,} {n * ranks // (full * (ranks - 1))} x {ranks - 1}/{ranks}"
+          for phase, n in ((phase, mine["phases"][phase]["elements"]) for phase in PHASES))]
+
+
 @pytest.mark.parametrize("chapter, model, dtype, prefetch", WORK)
 def test_like_a_run(programs, chapter, model, dtype, prefetch):
     """What the ledger and the communicator have counted; and what --plan says of it."""
@@ -67,9 +85,9 @@ def test_like_a_run(programs, chapter, model, dtype, prefetch):
     own += f" --accumulate 2 {f'--dtype {dtype}' * (chapter in MIXED)}"
     own += f" --prefetch {prefetch}" * (chapter in WINDOW)
     said = programs.run(0, chapter, "--plan", "--ranks", ranks, *own.split()).out
-    for kind, bytes in mine["kinds"].items():
-        row = f"  {kind:<24}{bytes['resident']:>24,}{bytes['peak']:>24,}\n".replace(",", " ")
-        assert row in said or kind == "workspace"  # which the CPU has none of
+    rows = [line.replace(",", " ").split() for line in said.splitlines()]
+    for row in said_of(mine, planned["padded_parameters"], ranks):
+        assert row.replace(",", " ").split() in rows
     run, _, summary = programs.logged(ranks, chapter, *own.split(), "--steps", steps)
     for key in ("parameters", "padded_parameters", "layers"):
         assert run[key] == planned[key]
@@ -137,14 +155,11 @@ def test_costs(programs, more, dtype, costs):
 def test_columns(programs):
     out, told = plan(programs, "--params 1e9 --ranks 8 --dtype fp32")
     assert [chapter["name"] for chapter in told["chapters"]] == ON_RANKS
-    assert re.search(r"(?m)^ +02/03 +04 +05 +06 +07$", out), "equal columns once"
     assert "where it is offloaded: optimizer state 12, with master" in out
     out, _ = plan(programs, "--params 13e9 --ranks 8 --chapter 06")
     assert "host" not in out and "bus" not in out
     out, _ = plan(programs, "--params 1e13 --layers 4096 --ranks 4096 --accumulate 65536")
     assert "-" not in out.replace("(N - 1)", ""), "no count is below 0"
-    for row in re.findall(r"(?m)^(?:elements|  collectives|  forward) .*", out):
-        assert len(row.split()) == 6, "columns apart"
     helped = start(programs, "--help")
     assert helped.code == 0 and max(map(len, helped.out.splitlines())) <= 80
 
