@@ -84,7 +84,10 @@ def test_like_a_run(programs, chapter, model, dtype, prefetch):
     mine, = planned["chapters"]
     own += f" --accumulate 2 {f'--dtype {dtype}' * (chapter in MIXED)}"
     own += f" --prefetch {prefetch}" * (chapter in WINDOW)
-    said = programs.run(0, chapter, "--plan", "--ranks", ranks, *own.split()).out
+    asked = ["--plan", "--ranks", ranks, *own.split(), "--device-memory"]
+    said = programs.run(0, chapter, *asked, "1GB").out
+    assert said.endswith("\n\nfits into --device-memory\n")
+    assert "--device-memory allows 1 000: " in programs.run(0, chapter, *asked, "0.001MB").out
     rows = [line.replace(",", " ").split() for line in said.splitlines()]
     for row in said_of(mine, planned["padded_parameters"], ranks):
         assert row.replace(",", " ").split() in rows
