@@ -6,9 +6,9 @@ On the CPU three kinds of work in fp32 and bf16, ranks of one thread each; a tab
 it. On a GPU twelve Linear(2048), 4096 samples, one rank, and Adam alone. Programs and PyTorch
 (torch_times.py) run in turn, several rounds, and a ratio is the median of the rounds' ratios: the
 machine's speed drifts, ratios taken side by side do not. Where PyTorch is missing, or sees no GPU,
-nothing is compared with it. The CPU's bars are those of AVX-512 and of PyTorch: where one is missing
-they are aims, and to be above an aim is no failure. At last 07 over 06, in whose step there is the
-same Adam. With --before every program is compared with that of another
+nothing is compared with it. The CPU's bars are those of AVX-512 and of PyTorch: where one is
+missing they are aims, and to be above an aim is no failure. At last 07 over 06, in whose step there
+is the same Adam. With --before every program is compared with that of another
 build, and with nothing else.
 """
 import argparse
@@ -85,8 +85,7 @@ def measure(arguments, row, log):
     is no GPU, and why."""
     elements, times = 0, {}  # of Adam alone
     if row is GPU:
-        ran, why = start(arguments.build / "tests/benchmarks/adam_benchmark", "--device", "cuda",
-                         "--no-judge", "--json", log)
+        ran, why = start(arguments.build / "tests/benchmarks/adam_benchmark", "cuda", 0, log)
         if not ran:
             return {}, why
         figures = json.loads(log.read_text())

@@ -57,7 +57,7 @@ REFUSED = [
     (RESOURCES, 0, ALONE, TOO_LARGE, TOO_MUCH.format("01_adam: ", 1)),
     (RESOURCES, 0, DDP, TOO_LARGE, TOO_MUCH.format("", 1)),
     (RESOURCES, 2, "06_zero3", TOO_LARGE, TOO_MUCH.format("", 2)),
-    (RESOURCES, 2, "06_zero3", f"{FULL} --device-memory 0.01MB", "device memory, allows 10 000: use"),
+    (RESOURCES, 2, "06_zero3", f"{FULL} --device-memory 0.01MB", "device memory, allows 10 000:"),
     *((RESOURCES, ranks, chapter, f"{FULL} {option} /dev/full", "/dev/full, No space left")
       for ranks, chapter in ((0, ALONE), (2, DDP)) for option in ("--log", "--trace")),
 ]

@@ -55,13 +55,11 @@ PAIRS = [
                     "2.50000024 (0x40200001) here, 1 fp32 number apart. 1 of 4 steps",
                     "differ in 1 of 4 layers, layer 1 is the first"]),
     ({}, {"seed": 2}, True, ["seed 1 and 2", ANOTHER]),
-    ({}, {"lr": 0.5}, True, ["lr 0.002 and 0.5", ANOTHER]),
     ({}, {"batch": 16}, True, ["batch 8 and 16: 32 and 64 samples a step: another run"]),
     ({}, {"ranks": 2, "batch": 16}, True, [NOT_ASSOCIATIVE, "ranks 4 and 2; batch 8 and 16"]),
     ({}, OTHERS, True, [NOT_ASSOCIATIVE, "ranks 4 and 2; accumulate 1 and 2"]),
     (OTHERS, OTHERS | {"chapter": "04_zero1"}, True,
      [NOT_ASSOCIATIVE, "family every micro-batch and once a step"]),
-    (OTHERS, OTHERS | {"chapter": "06_zero3"}, True, [DEFECT]),
     ({}, {"chapter": "04_zero1"}, True, [DEFECT]),
     (OTHERS | {"chapter": "06_zero3"}, OTHERS | {"chapter": "07_offload"}, True, [DEFECT]),
     ({"chapter": "06_zero3"}, {"chapter": "07_offload", "bus": 0.1}, False,
@@ -77,7 +75,6 @@ PAIRS = [
     ({}, {"reduce": "native"}, True, ["reduce ordered and native", "NCCL adds"]),
     ({"reduce": "native"}, {"reduce": "native"}, True, ["reduce native and native"]),
     ({"reduce": "native", "ranks": 2}, {"reduce": "native", "ranks": 2}, True, [DEFECT]),
-    ({}, {"loss_scale": 8}, True, [DEFECT]),
     ({"loss_scale": 8}, {"loss_scale": 4}, True, [DEFECT, "loss-scale 8 and 4"]),
     ({"dtype": "fp16", "loss_scale": 8}, {"dtype": "fp16", "loss_scale": 4}, True, [ANOTHER]),
     ({"tea": "green"}, {"tea": "black"}, True, ["tea green and black: not known to this"]),
@@ -115,7 +112,6 @@ def test_bits_and_the_reason(study, text, folder, monkeypatch, first, second, fl
 
 # What is changed in a log's summary, and what is said of it.
 CHANGED = [
-    ("05_zero2", ["layer_digests", 3], DEFECT),
     ("05_zero2", ["layer_digests", 3], "1 of 4 layers, layer 3 is the first"),
     ("05_zero2", ["digest"], DEFECT),
     ("05_zero2", ["memory", "gradients", "peak"],
@@ -178,10 +174,7 @@ def test_rows(text, lines, rows):
 
 def test_what_nobody_counts_is_not_wrong(study):
     assert report.holds(study(uncounted(made())))
-
-
-def test_the_same_log_twice(study):
-    assert labels(study(made()).runs * 2) == ["1: 05 0<b>", "2: 05 0<b>"]
+    assert labels(study(made()).runs * 2) == ["1: 05 0<b>", "2: 05 0<b>"]  # the same log twice
 
 
 def fp32(bits):
@@ -211,8 +204,7 @@ UNLIKE = "is no log as these programs write"
 NO_LOGS = {
     "cut": (GOOD[:len(GOOD) // 2], "is incomplete: its end is cut off"),
     "no summary": (GOOD[:GOOD.rindex(b'{"summary')], "without the summary"),
-    "empty": (b"", "is no log"), "words": (b"step 1 loss 4\n", "is no log"),
-    "other JSON": (b'{"runs":[]}\n', "is no log"), "bytes": (b'{"run":\xff\n', "is incomplete"),
+    "empty": (b"", "is no log"), "bytes": (b'{"run":\xff\n', "is incomplete"),
     "lists": (b'{"run":[]}\n[]\n{"summary":[]}\n', UNLIKE),
     "a word for a number": (GOOD.replace(b'"ranks":4', b'"ranks":"four"'), UNLIKE),
     "a field is missing": (GOOD.replace(b'"median_ms":2.0,', b""), UNLIKE),

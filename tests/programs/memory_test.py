@@ -8,7 +8,7 @@ import os
 import re
 
 import pytest
-from programs import ALONE, CHAPTERS, MIXED, OFFLOAD, ON_RANKS, WINDOW, read_log
+from programs import ALONE, CHAPTERS, MIXED, ON_RANKS, WINDOW, read_log
 
 NAMES = ["load", "forward", "backward", "update"]
 MOST_OVER_RESERVED = 1.10
