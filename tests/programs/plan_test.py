@@ -120,7 +120,6 @@ def test_the_page(programs):
 def test_host_link_and_bus(programs):
     out, told = plan(programs, "--params 30e9 --card 80GB --host 120GB --accumulate 16 --link 100 "
                      "--latency 5 --bus 20 --compute 900")
-    assert [chapter["name"] for chapter in told["chapters"]] == MIXED
     assert (told["ranks"], told["ranks_found"]) == (4, True)
     assert (told["card"], told["host"], told["bus_gb_per_s"]) == (80e9, 120e9, 20)
     assert told["link"] == {"gbit_per_s": 100, "latency_us": 5}
@@ -128,11 +127,6 @@ def test_host_link_and_bus(programs):
     last = told["chapters"][-1]
     # A layer, 16 micro-batches.
     assert [last["phases"][phase]["collectives"] for phase in PHASES] == [16 * 32, 2 * 16 * 32, 0]
-    # 2 bytes of each of 30e9 / 4 parameters, and what a rank fills up; 14 bytes with the host.
-    copied = 2 * told["padded_parameters"] // 4
-    assert last["copied"] == {"down": copied, "up": copied}
-    assert last["copies_ms"] == pytest.approx(2 * copied / 20e6)
-    assert (last["on_host"], last["on_host_by_all_ranks"]) == (7 * copied, 28 * copied)
     rows = {line[:24].strip(): line[24:].split() for line in out.splitlines()}
     for row, figure in (("copies, ms", last["copies_ms"]),
                         ("communication, ms", last["communication_ms"]),
@@ -155,9 +149,8 @@ def test_costs(programs, more, dtype, costs):
             == [costs, gathering, apart])
 
 
-def test_columns(programs):
-    out, told = plan(programs, "--params 1e9 --ranks 8 --dtype fp32")
-    assert [chapter["name"] for chapter in told["chapters"]] == ON_RANKS
+def test_words(programs):
+    out, _ = plan(programs, "--params 1e9 --ranks 8 --dtype fp32")
     assert "where it is offloaded: optimizer state 12, with master" in out
     out, _ = plan(programs, "--params 13e9 --ranks 8 --chapter 06")
     assert "host" not in out and "bus" not in out
