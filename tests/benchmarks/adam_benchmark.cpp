@@ -4,8 +4,10 @@
 // is judged by its bytes a second over the yardstick's. Adam moves 28 bytes a parameter, in 16 bit
 // as in fp32, in staging in fp32 32. Bars: 0.88 on the CPU in fp32, and in staging; on a GPU 0.92,
 // and clipping may make that 1.20 as long.
+#include <cmath>
 #include <fstream>
 
+#include "memory/throw_if.hpp"
 #include "report/prediction.hpp"
 #include "run/failure.hpp"
 #include "tests/benchmarks/benchmark.hpp"

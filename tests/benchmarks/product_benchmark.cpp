@@ -3,6 +3,7 @@
 // that alternate, and their ratio. Exit code 1 when a layer's three together take more than 1.10 of
 // OpenBLAS's time. Both take the instruction set that ZERO_VECTORS and OPENBLAS_CORETYPE name.
 #include <cblas.h>
+#include <fmt/format.h>
 
 #include "compute/cpu/instructions.hpp"
 #include "compute/cpu/matmul.hpp"
