@@ -10,7 +10,6 @@ import pytest
 from made_up import LOSSES, flipped, made, planned, text_of, trace
 import differences
 import report
-import traces
 from findings import Study, labels
 from plans import Plans
 from runs import Failure
@@ -188,13 +187,6 @@ def fp32(bits):
     (fp32("1e3ce508"), fp32("1ebce508"), 1 << 23, 1), (None, 1.0, math.inf, 1)])
 def test_steps_between_numbers_and_their_first_digit(a, b, apart, digit):
     assert (differences.ulps(a, b), differences.digit(a, b)) == (apart, digit)
-
-
-def test_parts_of_intervals():
-    for others, left in (([], [[0, 10]]), ([[2, 3], [5, 12]], [[0, 2], [3, 5]]),
-                         ([[-1, 4]], [[4, 10]]), ([[0, 10]], []), ([[12, 13]], [[0, 10]])):
-        assert traces.without([[0, 10]], others) == left
-    assert traces.joined([(3, 5), (0, 1), (4, 6), (1, 2)]) == [[0, 2], [3, 6]]
 
 
 # ---- What is refused -------------------------------------------------------------------------

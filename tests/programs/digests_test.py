@@ -3,8 +3,8 @@
 
 The file holds runs, and of each the last loss as printed and the digest; the pages show no others.
 Its runs of 200 steps are the demo's. `digests_test.py BUILD MPIEXEC` makes all losses and digests
-anew, and those of rows that have none yet. What Python makes of notes/generator.md alone has the bits
-of the programs' weights too, and trains as they do.
+anew, and those of rows that have none yet. What Python makes of notes/generator.md alone has the
+bits of the programs' weights too, and trains as they do.
 """
 import json
 import re
