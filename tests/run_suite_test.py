@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from run_suite import gpu_entries
 
 SUITE = Path(__file__).with_name("run_suite.py")
 MESON = f"""#!{sys.executable}
@@ -130,9 +129,3 @@ def test_entries_start_in_the_build_wherever_the_suite_is_called(gpu_suite):
 def test_without_a_gpu_nothing_is_started(gpu_suite):
     lines, results, code = gpu_suite([entry("one", 0, "exit 1")], probe=77)
     assert lines[0].startswith("gpu: left out, no driver") and not results and code == 77
-
-
-def test_the_list_is_short(gpu_suite, request):
-    lines, _, code = gpu_suite([entry("one", 0, "exit 0")] * 26)
-    assert lines == ["the suite gpu has 26 entries, more than 25: which say least?"] and code == 1
-    gpu_entries(Path(request.config.getoption("--build")), None)  # exits if they are too many

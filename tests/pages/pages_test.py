@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""Every file, folder and program that a page names is there.
+"""Every file, folder and program that a page names is there, every command of ours that it shows is
+accepted, and in a copy of the tree in which a page of notes/changing has been followed up to its
+`Now hold:` every test holds that it names there.
 
 Looked at are links, paths below the repository's folders, names of source files, and paths below
 build/, which must be a program of the build or a folder that the scripts make. What an edit takes
@@ -8,10 +10,15 @@ be named.
 """
 import json
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
-from page_reader import PAGES, ROOT, Diff, changes
+from page_reader import PAGES, ROOT, Diff, changes, copied
+
+import answers
+from tables import spaced
+from trial import Trial
 
 FOLDERS = ["common", "tests", "notes", *(path.name for path in ROOT.glob("0?_*"))]
 CASES = "".join(path.read_text() for path in ROOT.glob("tests/*/*_test.cpp"))
@@ -62,3 +69,66 @@ def test_what_a_page_names_is_there(page, built):
         missing += [name for name in FILE.findall(line) if name not in SOURCES]
         missing += [path for path in in_build if path not in built]
     assert not missing
+
+
+# ---- Commands ----------------------------------------------------------------------------------
+
+COMMAND = re.compile(r"^(?:    |\$ )(?:mpirun (?:-\w+ )*-n (\d+) )?"
+                     r"(build/(?:0\d_\w+/0\d_\w+|plan)\b(?:.*\\\n)*.*)$", re.MULTILINE)
+COMMANDS = {page: COMMAND.findall(page.read_text()) for page in PAGES}
+TEXTS = answers.answers()
+
+
+def start(programs, ranks, words, cwd):
+    asked = ["--ranks", ranks] if ranks else []
+    if not words[0].endswith("/plan") and "--plan" not in words:
+        asked.append("--plan")
+    return programs.start([words[0].replace("build", str(programs.build), 1), *words[1:], *asked],
+                          cwd)
+
+
+@pytest.mark.parametrize("page", [page for page, found in COMMANDS.items() if found],
+                         ids=lambda page: str(page.relative_to(ROOT)))
+def test_commands_are_taken(page, programs, tmp_path):
+    """And a misspelt option would be found."""
+    for ranks, text in COMMANDS[page]:
+        words = text.replace("\\\n", " ").split("  #")[0].split()
+        done = start(programs, ranks, words, tmp_path)
+        assert done.code == 0, (words, done)
+        assert start(programs, ranks, [*words, "--acumulate", "2"], tmp_path).code != 0, words
+
+
+@pytest.mark.parametrize("number, formula", {(row[0], row[-1]) for row in answers.FIGURES})
+def test_an_answer_has_what_its_formula_gives(number, formula):
+    result = answers.value(formula)
+    assert result != int(result) or \
+        spaced(int(result)) in " ".join(TEXTS[number][0].split())
+
+
+# ---- Changes -----------------------------------------------------------------------------------
+
+NAMED = re.compile(r"Now hold:((?:\s+`[^`]+`,?)+)")
+FOUND = {page.name: named for page in PAGES if page.parent.name == "changing"
+         for named in NAMED.finditer(page.read_text())}
+
+
+def follow(text, tree):
+    for change in changes(text):
+        if isinstance(change, Diff):
+            old, new = tree / change.old, tree / change.new
+            new.write_text(change.apply((new if new.exists() else old).read_text()))
+        else:
+            subprocess.run(["sh", "-ec", change], cwd=tree, check=True)
+
+
+@pytest.mark.parametrize("page", FOUND)
+def test_a_change_can_be_made(page, tmp_path):
+    tree = copied(tmp_path / "tree")
+    follow(FOUND[page].string[:FOUND[page].start()], tree)
+    tests = re.findall("`([^`]+)`", FOUND[page][1])
+    results, printed = Trial(tree, tree / "build").test(*tests)
+    assert [result["result"] for result in results] == ["OK"] * len(tests), printed[-3000:]
+
+
+def test_there_are_commands_and_changes():
+    assert sum(map(len, COMMANDS.values())) > 50 and len(FOUND) >= 3

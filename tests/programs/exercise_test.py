@@ -9,7 +9,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from programs import CHAPTERS, ROOT
@@ -53,17 +52,10 @@ TEST CASE:  bytes and bits
 ===
 [doctest] test cases: 3 | 2 passed | 1 failed
 """
-SCREEN = """
-holds: 05_zero2 on 1 ranks
-fails: 05_zero2 on 2 ranks
-05_zero2 on 2 ranks:
-  bytes and bits
-    bytes of gradients held: 32 counted, 64 predicted (mlp fp32)
-    CHECK( sum == 3 ): 4 == 3
-    loss of step number 2: 4.5 (40900000), expected 4 (40800000) (dtype fp32,
-      prefetch 1)
-[doctest] test cases: 3 | 2 passed | 1 failed
-"""
+SCREEN = """ fails: 05_zero2 on 2 ranks 05_zero2 on 2 ranks: bytes and bits
+bytes of gradients held: 32 counted, 64 predicted (mlp fp32) CHECK( sum == 3 ): 4 == 3
+loss of step number 2: 4.5 (40900000), expected 4 (40800000) (dtype fp32, prefetch 1)
+[doctest] test cases: 3 | 2 passed | 1 failed""".replace("\n", " ")
 WRONG = f'std::puts(R"({REPORT * 2})"); return ranks > 1;'
 TOY = {
     "meson.build": """project('toy', 'cpp')
@@ -105,13 +97,12 @@ def tried(root, pair, code, words, *how):
     lines = re.sub(r"\S*/(0\d_\w+/t)", r"build/exercise/\1", done.stdout).splitlines()
     assert done.returncode == code and words in " ".join(done.stdout.split()), done
     assert len(lines) <= 24 and max(map(len, lines)) <= 80, done.stdout
-    return done.stdout
 
 
 def test_a_trainer_is_compiled_tried_and_judged(toy):
     """Again at each save: neither what was compiled before nor a failure may hold."""
     trainer = toy / "build/exercise/05_zero2/trainer.hpp"
-    assert SCREEN in tried(toy, PAIRS[3], 1, "")
+    tried(toy, PAIRS[3], 1, SCREEN)
     assert trainer.read_text() == TRAINER.format(name="05_zero2", body=WRONG)
     for code, words, body in (
             (0, "All 2 tests hold, on each number of ranks: this is 05_zero2.", "return 0;"),
@@ -182,14 +173,3 @@ def chapters(programs, tmp_path_factory):
 def test_whole(chapters, pair):
     chapters(pair, 1, FIRST[pair[1][:2]])
     chapters(pair, 0, f"this is {pair[1]}", trainers.source(pair[1]))
-
-
-@pytest.mark.parametrize("pair, lines, instead, words", [
-    # A wait that is missed where a stream is late, or not.
-    (PAIRS[4], "window_.updated(l, compute_.record());\n    }\n    return", "}\n    return",
-     "expected"),
-    # A collective that one rank leaves out.
-    (PAIRS[3], "comm_.all_gather(", "if (layout_.shard_start(l) == 0) comm_.all_gather(",
-     "05_zero2 on 2 ranks is broken off")])
-def test_whole_but_a_line(chapters, pair, lines, instead, words):
-    chapters(pair, 1, words, trainers.source(pair[1]).replace(lines, instead))

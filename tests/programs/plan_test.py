@@ -21,7 +21,6 @@ BAD = [("", 2, "--params, --task"), ("--params 7B", 2, "--ranks, --card"),
        ("--params 7B --ranks 4097", 2, "--ranks, 4097, 4096"),
        ("--params 30 --ranks 2", 2, "30 parameters, 32 layers"),
        ("--params 7B --ranks 2 --largest-layer 100M", 2, "7 000 000 000, 32 layers, 100 000 000"),
-       ("--params 7B --card 80", 2, "--card, 80, 80GB"),
        ("--params 7B --card 80gb", 2, "--card, 80gb, 80GB"),
        (f"{ANY} --convention theirs", 2, "theirs, paper, deepspeed"),
        (f"{ANY} --convention megatron --dtype fp32", 2, "megatron, fp32"),
@@ -32,8 +31,8 @@ BAD = [("", 2, "--params, --task"), ("--params 7B", 2, "--ranks, --card"),
        ("--task mlp --ranks 2 --bytes 2,2,8", 2, "--bytes, --params"),
        (f"{ANY} --host 80GB", 2, "--host, --card"),
        ("--params 7B --card 80GB --host 80", 2, "--host, 80, 80GB"),
-       (f"{ANY} --bus 0", 2, "--bus, 0"), (f"{ANY} --bus fast", 2, "--bus, fast"),
-       (f"{ANY} --latency 5", 2, "--latency, --link"), (f"{ANY} --link 0", 2, "--link, 0"),
+       (f"{ANY} --bus 0", 2, "--bus, 0"), (f"{ANY} --link fast", 2, "--link, fast"),
+       (f"{ANY} --latency 5", 2, "--latency, --link"),
        (f"{ANY} --chapter 01_adam", 2, "01_adam, 02_distributed_adam, 06_zero3"),
        (f"{ANY} --chapter 02_distributed_adam", 2, "02_distributed_adam, bf16, fp32"),
        (f"{ANY} --prefetch 3", 2, "--prefetch, 3"), (f"{ANY} --foo", 2, "--foo"),
@@ -57,6 +56,24 @@ WORK = [(chapter, MODELS[number % 3], dtype, prefetch) for number, chapter in en
         for dtype, prefetch in (("fp32", 0), ("bf16", 2)) if chapter in MIXED or dtype == "fp32"]
 
 
+def said_of(mine, full, ranks):
+    """What --plan prints of a chapter's part of the answer; workspace the CPU has none of."""
+    kinds, host = mine["kinds"], mine.get("host_kinds", {})
+    state = sum(kinds[kind]["resident"] for kind in ("parameters", "gradients", "optimizer")) / full
+    places = f" on the device {sum(host.values()) / full:g} on its host" if host else ""
+    return [
+        f"bytes of state a parameter: {state:g}{places}",
+        *(f"{kind} {of['resident']:,} {of['peak']:,}" for kind, of in kinds.items()
+          if kind != "workspace"),
+        *(f"{kind} {bytes:,} {bytes:,}" for kind, bytes in host.items()),
+        *(f"{name} {bytes:,} {bytes * ranks // full} x 1/{ranks}" for name, bytes in (
+            zip(("down, gradients", "up, parameters"), mine["copied"].values())) if bytes),
+        f"padding, all ranks {mine['padding_sent_by_all_ranks']:,}",
+        f"scalars {mine['scalars_sent']}",
+        *(f"{phase} {n:,} {n * ranks // (full * (ranks - 1))} x {ranks - 1}/{ranks}"
+          for phase, n in ((phase, mine["phases"][phase]["elements"]) for phase in PHASES))]
+
+
 @pytest.mark.parametrize("chapter, model, dtype, prefetch", WORK)
 def test_like_a_run(programs, chapter, model, dtype, prefetch):
     """What the ledger and the communicator have counted; and what --plan says of it."""
@@ -66,10 +83,13 @@ def test_like_a_run(programs, chapter, model, dtype, prefetch):
     mine, = planned["chapters"]
     own += f" --accumulate 2 {f'--dtype {dtype}' * (chapter in MIXED)}"
     own += f" --prefetch {prefetch}" * (chapter in WINDOW)
-    said = programs.run(0, chapter, "--plan", "--ranks", ranks, *own.split()).out
-    for kind, bytes in mine["kinds"].items():
-        row = f"  {kind:<24}{bytes['resident']:>24,}{bytes['peak']:>24,}\n".replace(",", " ")
-        assert row in said or kind == "workspace"  # which the CPU has none of
+    asked = ["--plan", "--ranks", ranks, *own.split(), "--device-memory"]
+    said = programs.run(0, chapter, *asked, "1GB").out
+    assert said.endswith("\n\nfits into --device-memory\n")
+    assert "--device-memory allows 1 000: " in programs.run(0, chapter, *asked, "0.001MB").out
+    rows = [line.replace(",", " ").split() for line in said.splitlines()]
+    for row in said_of(mine, planned["padded_parameters"], ranks):
+        assert row.replace(",", " ").split() in rows
     run, _, summary = programs.logged(ranks, chapter, *own.split(), "--steps", steps)
     for key in ("parameters", "padded_parameters", "layers"):
         assert run[key] == planned[key]
@@ -99,7 +119,6 @@ def test_the_page(programs):
 def test_host_link_and_bus(programs):
     out, told = plan(programs, "--params 30e9 --card 80GB --host 120GB --accumulate 16 --link 100 "
                      "--latency 5 --bus 20 --compute 900")
-    assert [chapter["name"] for chapter in told["chapters"]] == MIXED
     assert (told["ranks"], told["ranks_found"]) == (4, True)
     assert (told["card"], told["host"], told["bus_gb_per_s"]) == (80e9, 120e9, 20)
     assert told["link"] == {"gbit_per_s": 100, "latency_us": 5}
@@ -107,11 +126,6 @@ def test_host_link_and_bus(programs):
     last = told["chapters"][-1]
     # A layer, 16 micro-batches.
     assert [last["phases"][phase]["collectives"] for phase in PHASES] == [16 * 32, 2 * 16 * 32, 0]
-    # 2 bytes of each of 30e9 / 4 parameters, and what a rank fills up; 14 bytes with the host.
-    copied = 2 * told["padded_parameters"] // 4
-    assert last["copied"] == {"down": copied, "up": copied}
-    assert last["copies_ms"] == pytest.approx(2 * copied / 20e6)
-    assert (last["on_host"], last["on_host_by_all_ranks"]) == (7 * copied, 28 * copied)
     rows = {line[:24].strip(): line[24:].split() for line in out.splitlines()}
     for row, figure in (("copies, ms", last["copies_ms"]),
                         ("communication, ms", last["communication_ms"]),
@@ -134,17 +148,13 @@ def test_costs(programs, more, dtype, costs):
             == [costs, gathering, apart])
 
 
-def test_columns(programs):
-    out, told = plan(programs, "--params 1e9 --ranks 8 --dtype fp32")
-    assert [chapter["name"] for chapter in told["chapters"]] == ON_RANKS
-    assert re.search(r"(?m)^ +02/03 +04 +05 +06 +07$", out), "equal columns once"
+def test_words(programs):
+    out, _ = plan(programs, "--params 1e9 --ranks 8 --dtype fp32")
     assert "where it is offloaded: optimizer state 12, with master" in out
     out, _ = plan(programs, "--params 13e9 --ranks 8 --chapter 06")
     assert "host" not in out and "bus" not in out
     out, _ = plan(programs, "--params 1e13 --layers 4096 --ranks 4096 --accumulate 65536")
     assert "-" not in out.replace("(N - 1)", ""), "no count is below 0"
-    for row in re.findall(r"(?m)^(?:elements|  collectives|  forward) .*", out):
-        assert len(row.split()) == 6, "columns apart"
     helped = start(programs, "--help")
     assert helped.code == 0 and max(map(len, helped.out.splitlines())) <= 80
 

@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: MIT
 """`./tutorial` from outside: in a folder whose name has blanks, from another working directory."""
-import contextlib
 import fcntl
 import os
-import pty
 import re
 import shutil
 import subprocess
@@ -23,8 +21,7 @@ REFUSED = [
     ("doctor now", 2, "no options"),
     ("test --fast", 2, "not '--fast'"), ("test --all --gpu", 2, "not '--all --gpu'"),
     ("demo --ranks", 2, "--ranks needs a value"), ("demo --ranks 0", 2, "not '0'"),
-    ("demo --ranks 99999999999999999999", 2, "takes 1 to 999999"),
-    ("demo --steps 1e3", 2, "not '1e3'"), ("demo fast", 2, "unknown option 'fast'"),
+    ("demo --steps 9999999999999999", 2, "takes 1 to 999999"), ("demo fast", 2, "unknown option"),
     ("demo --data no.txt", 3, "/no.txt is not a file that can be read"),
     ("compare --all", 2, "unknown option '--all'"), ("compare", 3, "has no logs: run ./tutorial"),
     ("compare no.jsonl", 3, "/elsewhere/no.jsonl cannot be read: No such file"),
@@ -117,11 +114,9 @@ def test_lesson(copy):
         assert line in picture
     assert "-  Tensor grads_;  // full\n" in diff
     assert ".name = " not in diff and "#include" not in diff  # are no idea
-    added, removed = (len(re.findall(rf"^\{sign}", diff, re.M)) for sign in "+-")
-    last = re.fullmatch(r"05_zero2/trainer.hpp: (\d+) changed lines, (\d+) removed and (\d+) added",
-                        done.stdout.splitlines()[-1])
-    changed, *both = map(int, last.groups())
-    assert diff.startswith("4 changed lines") and added + removed + 4 == changed == sum(both)
+    changed = len(re.findall(r"^[+-]", diff, re.M))
+    assert diff.startswith("4 changed lines")
+    assert f"\n05_zero2/trainer.hpp: {changed + 4} changed lines, " in diff
 
 
 @pytest.mark.parametrize("number, file, words", [
@@ -133,24 +128,13 @@ def test_lesson_shows_whole_files(copy, number, file, words):
     assert [word for word in [(ROOT / file).read_text(), *words] if word not in shown] == []
 
 
-def on_terminal(copy, *words):
-    """What is told a terminal of 80 columns."""
-    primary, secondary = pty.openpty()
-    with subprocess.Popen([copy.script, *words], stdout=secondary,
-                          env=os.environ | {"COLUMNS": "80"}):
-        os.close(secondary)
-        told = b""
-        with contextlib.suppress(OSError):  # by which the end of a terminal is told
-            while part := os.read(primary, 1 << 16):
-                told += part
-    os.close(primary)
-    return told.decode().replace("\r\n", "\n")
-
-
 @pytest.mark.parametrize("number", ["02", "03", "04", "05", "06", "07"])
 def test_lesson_on_a_terminal(copy, number):
-    """In colours and folded, and else what it tells a pipe."""
-    piped, coloured = copy(f"lesson {number}").stdout, on_terminal(copy, "lesson", number)
+    """In colours and folded to its 80 columns, and else what it tells a pipe."""
+    piped = copy(f"lesson {number}").stdout
+    coloured = subprocess.run(["script", "-qec", f"'{copy.script}' lesson {number}", "/dev/null"],
+                              text=True, env=os.environ | {"COLUMNS": "80"}, capture_output=True,
+                              stdin=subprocess.DEVNULL).stdout
     plain = re.sub(r"\033\[[\d;]*m", "", coloured)
     assert max(map(len, plain.partition("new file: ")[0].splitlines())) <= 80
     assert "\033" not in piped and "\033[32m+" in coloured
