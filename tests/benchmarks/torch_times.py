@@ -11,8 +11,9 @@ out. A PyTorch older than FSDP2 (2.6) is not compared.
 
 On one GPU: fused Adam over one fp32 tensor ("adam fp32"), and, as PyTorch has no fused update of
 16-bit parameters with fp32 master weights, the same between two casts, the gradients' to fp32 and
-the weights' back to bf16 ("adam bf16"). Then an eager step in bf16 with MasterAdam ("step"). The
-host waits for the GPU once a step, where the programs do, for the loss before the update. Times lie
+the weights' back to bf16 ("adam bf16"). Then an eager step in bf16 with MasterAdam. The host waits
+for the GPU once a step, where the programs do: for the loss, between backward and update ("step");
+"step, same work" also forms the norm of the gradients, as every step of ours does. Times lie
 between CUDA events; a step's is that from its beginning to the next one's.
 
 Samples are random and stay the same; the programs make theirs, or read them, anew in every step.
@@ -143,7 +144,7 @@ def adam_times(elements):
         return {"adam fp32": median_ms(optimizer.step), "adam bf16": median_ms(mixed)}
 
 
-def gpu_step_time(model):
+def gpu_step_time(model, with_norm):
     network = stack_of_layers(model, model.width).to(device="cuda", dtype=torch.bfloat16)
     optimizer = MasterAdam(network.parameters(), **ADAM)
     inputs = torch.rand(model.batch, model.width, device="cuda", dtype=torch.bfloat16)
@@ -152,7 +153,11 @@ def gpu_step_time(model):
     def step():
         loss = nn.functional.mse_loss(network(inputs).float(), targets)
         loss.backward()
-        loss.item()
+        if with_norm:
+            norms = torch._foreach_norm([param.grad for param in optimizer.params])
+            torch.stack([loss.detach(), torch.stack(norms).float().norm()]).tolist()
+        else:
+            loss.item()
         optimizer.step()
         optimizer.zero_grad()
     return median_ms(step)
@@ -168,7 +173,9 @@ def main():
         return SKIPPED
     else:
         words += f" on {torch.cuda.get_device_name()}"
-        times = {"step": gpu_step_time(model), **adam_times(model.elements)}
+        times = {"step": gpu_step_time(model, with_norm=False),
+                 "step, same work": gpu_step_time(model, with_norm=True),
+                 **adam_times(model.elements)}
     print(json.dumps({"words": words, "ms": times}))
     return 0
 
