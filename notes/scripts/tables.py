@@ -8,7 +8,6 @@ from fractions import Fraction
 
 import compare
 from cards import ROOT, STATE, Card, changed_lines, offloaded, sharded, state_formula
-from plans import Plans, on_too_small_device
 from runs import CHAPTERS, KINDS, Failure, kinds_of, output_of
 
 COUNTED = KINDS[:4]  # and communication: what the layer-count curve adds up
@@ -155,48 +154,6 @@ def ledger(programs):
             f"16 bytes each are {mb(16 * count)} MB.")
 
 
-def notebook(programs):
-    """The notebook's model on this repository's chapters."""
-    runs = [programs.run(chapter, 4, "--task", "mlp", "--layers", 3, "--width", 2048,
-                         "--batch", 2, "--steps", 2, dtype="fp32")
-            for chapter in ("02_distributed_adam", *CHAPTERS[3:6])]
-    rows = [[run.chapter, state_formula(run.chapter, "fp32"),
-             mb(summed(run, "resident", STATE)), mb(summed(run, "peak")),
-             percent(saved(run, "resident")), percent(saved(run, "peak"))] for run in runs]
-    return table(["fp32, 4 ranks", "bytes a parameter", "resident, MB", "peak, MB",
-                  "saved, resident", "saved, peak"], rows)
-
-
-def traffic(programs):
-    """Elements counted at the send, as multiples of (N - 1)/N of the padded parameters."""
-    micro_batches, steps, rows = (1, 4), 5, []
-    for chapter in CHAPTERS[1:]:
-        row = [chapter]
-        for count in micro_batches:
-            run = programs.run(chapter, 4, "--steps", steps, "--accumulate", count)
-            unit = Fraction(run.info["padded_parameters"] * steps * (run.ranks - 1), run.ranks)
-            sent = [Fraction(phase["counted"]) / unit
-                    for phase in run.summary["traffic"]["phases"].values()]
-            row.append(f"{' + '.join(map(str, sent))} = {sum(sent)}")
-        rows.append([*row, Card(chapter).sent])
-    return table(["chapter", *(f"counted, A = {count}" for count in micro_batches),
-                  "its formula"], rows, left=4)
-
-
-def padding(programs):
-    """One step of a model whose layers do not divide."""
-    rows = []
-    for chapter in ("02_distributed_adam", "05_zero2", "06_zero3"):
-        run = programs.run(chapter, 4, "--task", "mlp", "--layers", 3, "--width", 10, "--steps", 1)
-        sent = run.summary["traffic"]
-        rows.append([chapter, sum(phase["counted"] for phase in sent["phases"].values()),
-                     sent["padding"]["counted"], sent["scalars"]["counted"]])
-    head = ["one step", "elements, a rank", "padding among them, all ranks", "scalars, a rank"]
-    count = run.info["layers"]
-    return (table(head, rows) + f"\n\n{count} layers of {run.info['parameters'] // count} "
-            f"parameters, padded to {run.info['padded_parameters'] // count}.")
-
-
 def families(programs):
     """Digests of the final parameters: equal digests, equal bits."""
     ranks, steps, rows = 3, 20, []
@@ -328,40 +285,11 @@ def told(programs, chapter, phase, layer):
     return fenced(f"$ {run.shown}\n...\n" + "\n".join([*lines[:last], "..."]))
 
 
-def plan(programs):
-    """Which chapter fits: the planner's own page."""
-    words = ["--params", "30e9", "--card", "80GB"]
-    return fenced(f"$ build/plan {' '.join(words)}\n\n"
-                  + output_of([str(programs.build / "plan"), *words]))
-
-
 def phases(programs, chapter):
     """What --memory prints, on the model of `ledger`."""
     run = programs.run(chapter, 4, *EQUAL_LAYERS, "--steps", 2, "--memory")
     report = part(run.printed, "bytes in use on rank", "parameters ")
     return f"{fenced(report)}\n\n`{run.shown}`"
-
-
-def too_large(programs):
-    """One device: 06 is refused, 07 runs: there is what it takes there in all."""
-    plans = Plans(programs.build).ask(task="text", ranks=4, device="cpu")["chapters"]
-    reserved = {plan["name"]: plan["reserved"] for plan in plans}
-    refused, sentence, fits = on_too_small_device(
-        programs, 4, reserved["07_offload"], reserved["06_zero3"], "--steps", 20)
-    sentence = re.sub(r"(?<=\d) (?=\d)", "\u00a0", sentence)  # a number is one word
-    sentence = textwrap.fill(sentence, 80, break_on_hyphens=False).replace("\u00a0", " ")
-    head, total = (re.search(f"^ *{row} .*$", fits.printed, re.MULTILINE)[0]
-                   for row in ("bytes on a device", "all together"))
-    return fenced(f"$ {refused.shown}\n{sentence}\n\n$ {fits.shown}\n...\n{head}\n{total}")
-
-
-def one_card(programs):
-    """The planner on what a source says of 13 billion parameters."""
-    words = ["--params", "13e9", "--chapter", "07_offload", "--card", "80GB", "--host", "256GB"]
-    planned = output_of([str(programs.build / "plan"), *words])
-    row = r"(?m)^(?:held by|resident|reserved|on the host|copied by|  down|  up|Take)\b.*"
-    kept = re.findall(row + r"(?:\n(?=\d).*)?", planned)
-    return fenced(f"$ build/plan {' '.join(words)}\n...\n" + "\n".join(kept))
 
 
 def counterexamples(_, name):
@@ -370,7 +298,7 @@ def counterexamples(_, name):
     return fenced(textwrap.dedent("\n\n".join(printed.split("\n\n")[2:5])))
 
 
-TABLES = {"map": chapter_map, "too large": too_large, "one card": one_card}
+TABLES = {"map": chapter_map}
 TABLES |= {function.__name__: function for function in (
-    results, output, check, told, counterexamples, plan, layers, ledger, phases, notebook, traffic,
-    padding, families, skips, speed, schedule, link, bus)}
+    results, output, check, told, counterexamples, layers, ledger, phases, families, skips, speed,
+    schedule, link, bus)}
