@@ -4,11 +4,10 @@ import figures
 from compare import (elements_sent, megabytes, moved, resident as resident_in_both, sent,
                      wrong_bytes, wrong_traffic)
 from findings import Section, Table
-from runs import KINDS, Failure, kinds_of
+from runs import KINDS, kinds_of
 from tables import spaced
 
 STATE = KINDS[:3]  # parameters, gradients, optimizer
-PHASE_COLOURS = figures.CHAPTER_COLOURS[:3]  # forward, backward, update
 BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}  # of an element that is sent
 
 
@@ -60,15 +59,8 @@ def plain(run, runs):
 
 def shares(study):
     """[(run, {kind: bytes of data parallelism})] of those runs for which these are known."""
-    found = []
-    for run in study.runs:
-        beside = plain(run, study.runs)
-        try:
-            found.append((run, beside.memory if beside else
-                          next(iter(study.plans.like(run).values()))["kinds"]))
-        except Failure:
-            pass  # there is no planner; that it is missing is said where the formulas stand
-    return found
+    return [(run, beside.memory) for run in study.runs
+            for beside in [plain(run, study.runs)] if beside]
 
 
 def percent(a, b):
@@ -167,18 +159,6 @@ def traffic_table(study):
                  "computing.")
 
 
-def traffic_figure(study):
-    rows = {run.label: [
-        {f"{phase}, {name}": (float(elements) / 1e6, colour, style)
-         for (phase, elements), colour in zip(sent(run, what).items(), PHASE_COLOURS)}
-        for what, name, style in (("counted", "counted", {}),
-                                  ("predicted", "by formula", {"alpha": 0.45}))]
-        for run in study.runs}
-    fig, _ = figures.bars("Elements sent by every run in each phase", rows,
-                  "million elements that a rank sends in a step", 2)
-    return fig
-
-
 def traffic(study):
     wrong = wrong_traffic(study.runs)
     most = max(study.runs, key=lambda run: elements_sent(run)[0])
@@ -188,7 +168,5 @@ def traffic(study):
         f"{most.label} sends {elements_sent(most)[1]} elements a parameter and step" + (
             f", {least.label} {elements_sent(least)[1]}" if least is not most else "")
     title += "; the counts differ from the formulas" if wrong else ", as the formulas say"
-    return Section(title, "The elements that left a rank, counted where they left it, and below "
-                   "them, lighter, those of the chapter's formula.",
-                   [lambda: traffic_figure(study)], [traffic_table(study)],
-                   [[sentence] for sentence in wrong])
+    return Section(title, "The elements that left a rank, counted where they left it.",
+                   tables=[traffic_table(study)], points=[[sentence] for sentence in wrong])

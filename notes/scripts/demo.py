@@ -19,7 +19,6 @@ import findings  # noqa: E402
 import offload  # noqa: E402
 import report  # noqa: E402
 from differences import compared  # noqa: E402
-from plans import Plans, on_too_small_device  # noqa: E402
 from runs import CHAPTERS, Failure, Programs, first_line, machine  # noqa: E402
 
 SHORT = ["--steps", 8]
@@ -31,22 +30,18 @@ def prepare(programs, options):
         return programs.prepare(f"{name}.jsonl", chapter, ranks, *words, "--quiet",
                                 *options.of_data, dtype=dtype, trace=trace)
 
-    def on_two(chapter, *words, trace):
+    def on_two(chapter, *words):
         """Ranks, so that each has a core to compute on while another one sends."""
         name = "_".join([chapter, *(str(word).lstrip("-") for word in words)])
-        return run(f"more/{name}", chapter, "fp32", *words, *SHORT, "--batch", 256, ranks=2,
-                   trace=trace)
+        return run(f"more/{name}", chapter, "fp32", *words, *SHORT, "--batch", 256, ranks=2)
 
     twelve = [run(f"{chapter}_{dtype}", chapter, dtype, "--steps", options.steps,
                   trace=dtype == "fp32")
               for dtype, chapters in (("fp32", CHAPTERS), ("bf16", CHAPTERS[2:]))
               for chapter in chapters]
-    # A link in Gbit/s over which messages take long, a bus in GB/s on which copies do, and none.
-    more = [on_two("02_distributed_adam", "--link", 10, trace=True)]
-    more += [on_two("06_zero3", "--link", 10, "--prefetch", prefetch, trace=True)
-             for prefetch in (0, 1)]
-    more += [on_two("07_offload", "--bus", speed, "--prefetch", prefetch, trace=speed > 0)
-             for speed, prefetch in ((0, 1), (0.1, 0), (0.1, 1))]
+    # A bus in GB/s on which copies take long, and none.
+    more = [on_two("07_offload", "--bus", speed, "--prefetch", prefetch)
+            for speed, prefetch in ((0, 1), (0.1, 0), (0.1, 1))]
     return twelve, more
 
 
@@ -56,6 +51,33 @@ def execute(run, ranks):
     print(f"  {run.dtype}  {run.chapter:<20}{how:<28}", end="", flush=True)
     run.execute()
     print(f"{run.seconds:5.1f} s   loss {compare.number(run.losses[-1], '.4f')}", flush=True)
+
+
+def device_between(low, high):
+    """The roundest size in MB of at least so many bytes, but fewer than `high`."""
+    for digits in range(1, 16):
+        size = f"{(low + high) / 2e6:.{digits}g}"
+        if low <= float(size) * 1e6 < high:
+            return f"{float(size):g}MB"
+    raise Failure(f"there is no device between {low} and {high} bytes")
+
+
+def on_too_small_device(programs, ranks, low, high, *words):
+    """06 and 07 on a device of fewer than `high` bytes, on which 07, which needs `low`, runs alone:
+    the refused run, the sentence that says so, and the other run. Throws Failure where it is not
+    so."""
+    refused, fits = (programs.prepare(f"more/{chapter}_device.jsonl", chapter, ranks,
+                                      "--device-memory", device_between(low, high), *words)
+                     for chapter in CHAPTERS[-2:])
+    try:
+        refused.execute()
+    except Failure as refusal:
+        told = [line for line in str(refusal).splitlines() if "--device-memory" in line]
+        if refusal.code != 6 or not told:
+            raise
+        fits.execute()
+        return refused, told[0], fits
+    raise Failure(f"this should not have fitted: {refused.shown}")
 
 
 # ---- The verdicts ----------------------------------------------------------------------------
@@ -148,7 +170,7 @@ def main():
     print(f"{len(runs)} runs of {options.steps} steps on {options.data or 'notes/corpus.txt'}:")
     for run in runs:
         execute(run, options.ranks)
-    print(f"  {len(more) + 2} short ones: a slow link, a slow bus, a small device       ", end="",
+    print(f"  {len(more) + 2} short ones: a slow bus, a small device                    ", end="",
           flush=True)
     for run in more:
         run.execute()
@@ -160,7 +182,7 @@ def main():
     more.append(fits)
     print(f"{sum(run.seconds for run in more):5.1f} s")
     (options.out / "story.json").write_text(json.dumps(story, indent=2) + "\n")
-    study = findings.Study(runs, more, Plans(options.build), story)
+    study = findings.Study(runs, more, story)
     report.print_text(study)
     judged = claims(runs, options.ranks)
     print_claims(judged)

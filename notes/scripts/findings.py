@@ -9,9 +9,6 @@ import figures
 from compare import number, small
 from differences import exactly, ulps
 
-# Options that name no run: where it writes, and what is told otherwise.
-UNTOLD = ("log", "trace", "data", "quiet", "dtype", "device", "timeout")
-UNLIMITED = ("link", "latency", "bus", "device-memory")  # if 0: there is no word for it
 COUNT = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
@@ -47,7 +44,6 @@ class Study:
     """Runs that lie beside each other, and short ones of which a few pictures take a point."""
     runs: list
     more: list
-    plans: object  # the programs' own formulas
     story: list = field(default_factory=list)  # of a device that is too small: lists of sentences
 
     def __post_init__(self):
@@ -84,17 +80,7 @@ def listed(words):
 
 def labels(runs, widest=24):
     """For each run the shortest name that tells it from the others."""
-    options = [{name: value for name, value in run.info["options"].items() if name not in UNTOLD}
-               for run in runs]
-
-    def told(own):
-        """What is not the same in all, and how it is asked for."""
-        return [f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
-                for name, value in own.items() if (value or name not in UNLIMITED)
-                and any(name in other and other[name] != value for other in options)]
-
-    plain = [f"{run.number} {run.dtype}" for run in runs]
-    for found in (plain, [" ".join([name, *told(own)]) for name, own in zip(plain, options)],
+    for found in ([f"{run.number} {run.dtype}" for run in runs],
                   [f"{run.number} {run.log.stem}" for run in runs]):
         if len(set(found)) == len(runs) and max(map(len, found)) <= widest:
             return found

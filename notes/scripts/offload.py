@@ -1,20 +1,14 @@
 # SPDX-License-Identifier: MIT
 """What offload buys and costs: a device on which a run fits, and copies over the bus."""
-import figures
 from compare import megabytes
 from findings import Section, Table
 from tables import spaced
 
 PARTS = [(what, direction) for what in ("exposed", "hidden") for direction in ("down", "up")]
-COLOURS = figures.CHAPTER_COLOURS[5], figures.CHAPTER_COLOURS[1], *figures.CHAPTER_COLOURS[2:4]
 
 
 def option(run, name):
     return run.info["options"].get(name) or 0
-
-
-def model(run):
-    return run.dtype, run.info["ranks"], run.info["padded_parameters"], option(run, "batch")
 
 
 def story(refused, sentence, run):
@@ -41,17 +35,6 @@ def name(run):
     return f"{run.number} {run.dtype}, {bus}, prefetch {option(run, 'prefetch')}"
 
 
-def slowed(runs):
-    """Of one model and number of ranks: those over a slow bus, and that without, in this order."""
-    def on_link(run):
-        return *model(run), option(run, "link")
-
-    over = [on_link(run) for run in runs if option(run, "bus")]
-    return sorted((run for run in runs if on_link(run) == over[0]),
-                  key=lambda run: (option(run, "bus") or 1e9, option(run, "prefetch"))) \
-        if over else runs
-
-
 def table(runs):
     rows = []
     for run in runs:
@@ -69,22 +52,14 @@ def table(runs):
                  "Each the largest of the ranks' medians.")
 
 
-def picture_of(runs):
-    rows = {name(run): [{f"{what}, {direction}": (ms or 0, colour, {}) for ((what, direction), ms),
-                         colour in zip(times(run).items(), COLOURS)}] for run in runs}
-    fig, _ = figures.bars("Exposed and hidden copies of a step", rows, "ms of copies in a step", 4)
-    return fig
-
-
 def section(study):
     """None where no run has a host beside its device."""
     runs = [run for run in (*study.runs, *study.more) if run.bus]
     if not runs:
         return None
-    shown = slowed(runs)
-    most = max(shown, key=exposed)
+    most = max(runs, key=exposed)
     title = f"{name(most)}: a step waits {exposed(most):.1f} ms of its " \
             f"{most.summary['median_ms']:.1f} for copies"
     return Section(title, "A bus lies between a device and its host: gradients go down, Adam runs "
                    "on the host's cores, parameters come up.",
-                   [lambda: picture_of(shown)], [table(shown)], study.story)
+                   tables=[table(runs)], points=study.story)

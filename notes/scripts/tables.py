@@ -7,7 +7,7 @@ import textwrap
 from fractions import Fraction
 
 import compare
-from cards import ROOT, STATE, Card, changed_lines, offloaded, sharded, state_formula
+from cards import ROOT, Card, changed_lines, offloaded, sharded, state_formula
 from runs import CHAPTERS, KINDS, Failure, kinds_of, output_of
 
 COUNTED = KINDS[:4]  # and communication: what the layer-count curve adds up
@@ -109,8 +109,8 @@ def curve(programs):
         for layers, width in CURVE]
 
 
-def summed(run, what, kinds=COUNTED):
-    return sum(run.memory[kind][what] for kind in kinds)
+def summed(run, what):
+    return sum(run.memory[kind][what] for kind in COUNTED)
 
 
 def saved(run, what):
@@ -298,7 +298,6 @@ def counterexamples(_, name):
     return fenced(textwrap.dedent("\n\n".join(printed.split("\n\n")[2:5])))
 
 
-TABLES = {"map": chapter_map}
-TABLES |= {function.__name__: function for function in (
+TABLES = {"map": chapter_map} | {function.__name__: function for function in (
     results, output, check, told, counterexamples, layers, ledger, phases, families, skips, speed,
     schedule, link, bus)}
