@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import trainers
-from runs import KINDS, Failure, output_of
-from trainers import ROOT
+from runs import KINDS, Failure
 
 STATE = KINDS[:3]  # parameters, gradients, optimizer
 RANKS = 3
@@ -75,26 +74,6 @@ def state_formula(chapter, dtype):
 
     device, host = map(formula, Card(chapter, dtype).places())
     return device + f" and {host} on the host" * bool(host)
-
-
-def sharded(chapter):
-    """The kinds of which a rank holds a part."""
-    return [kind for kind in STATE for column in Card(chapter).columns
-            if column.name.endswith(kind) and column.share < 1]
-
-
-def offloaded(chapter):
-    """The kinds of the state that lie on the host."""
-    return [kind for kind in STATE for column in Card(chapter).columns
-            if column.name == HOST + kind]
-
-
-def changed_lines(chapter):
-    """As `./tutorial lesson` counts them: removed and added lines of the trainer, and new files."""
-    lesson = output_of([str(ROOT / "tutorial"), "lesson", chapter])
-    changed = re.findall(r"^.*: (\d+) changed lines", lesson, re.MULTILINE)
-    new = re.findall(r"^new file: .* (\d+) lines$", lesson, re.MULTILINE)
-    return " + ".join([*changed, *(f"{count} new" for count in new)])
 
 
 # ---- A picture in lines, of 12 parameters -------------------------------------------------------

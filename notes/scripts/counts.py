@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: MIT
 """What logs count: the bytes that a rank holds, the elements that it sends, the time of a step."""
 import figures
-from compare import (elements_sent, megabytes, moved, resident as resident_in_both, sent,
-                     wrong_bytes, wrong_traffic)
-from findings import Section, Table
+from compare import elements_sent, megabytes, sent, wrong_bytes, wrong_traffic
+from findings import Section, Table, picture
 from runs import KINDS, kinds_of
 from tables import spaced
 
@@ -84,35 +83,29 @@ def share_table(study):
                  "what is held, which knows no borrowed layers.")
 
 
-def in_two_places(study):
-    """A sentence for each run whose device and host hold what another run's device holds."""
-    for run in study.runs:
-        if found := moved(run, study.runs):
-            other, staging, master = found
-            more = f"{megabytes(staging)} MB of staging" + (
-                f" and {megabytes(master)} MB of master weights, which there were the parameters"
-                if master else "")
-            yield [f"{run.label} holds {megabytes(run.memory['total']['resident'])} MB on a "
-                   f"device, {megabytes(resident_in_both(run))} MB together with its host: the "
-                   f"{megabytes(other.memory['total']['resident'])} MB of {other.label}, and "
-                   f"{more}."]
-
-
 def bytes_figure(study):
+    """Of each run a bar of what is resident, and below it one of the peaks."""
     kinds = kinds_of(study.runs)
-    colours = dict(zip(KINDS, figures.KIND_COLOURS))
     held = {f"{run.label}{place}": memory for run in study.runs for place, memory in places(run)}
-    fig, axes = figures.bars(
-        "Resident and peak bytes by kind of every run",
-        {label: [{kind: (memory[kind][what] / 1e6, colours[kind], {}) for kind in kinds}
-                 for what in ("resident", "peak")] for label, memory in held.items()},
-        "decimal MB of the rank that has most", 4)
+    height = 90 + 40 * len(held)
+    fig, axes = picture(720, height, "Resident and peak bytes by kind of every run")
     for i, memory in enumerate(held.values()):
-        for y, what in ((i - 0.2, "predicted_resident"), (i + 0.2, "predicted")):
-            formula = 0
+        for y, what, predicted in ((i - 0.2, "resident", "predicted_resident"),
+                                   (i + 0.2, "peak", "predicted")):
+            left = formula = 0
             for kind in kinds:
-                formula += memory[kind][what] / 1e6
+                length, colour = memory[kind][what] / 1e6, figures.KIND_COLOURS[KINDS.index(kind)]
+                axes.barh(y, length, 0.375, left, color=colour,
+                          label=kind if (i, what) == (0, "resident") else None)
+                left, formula = left + length, formula + memory[kind][predicted] / 1e6
                 axes.plot([formula] * 2, [y - 0.15, y + 0.15], color=figures.INK, linewidth=1.5)
+    axes.set_yticks(range(len(held)), held)
+    axes.invert_yaxis()
+    axes.grid(axis="y", visible=False)
+    axes.grid(axis="x")
+    axes.set_xlabel("decimal MB of the rank that has most")
+    fig.legend(loc="upper left", ncols=4)
+    fig.set_layout_engine("constrained", rect=(0, 0, 1, 1 - 50 / height))
     return fig
 
 
@@ -133,7 +126,7 @@ def memory(study):
     return Section(title, "Above what is resident, held all the time; below the peaks, with what "
                    "is borrowed inside a step. Strokes: the formulas.",
                    [lambda: bytes_figure(study)], [*tables, bytes_table(study)],
-                   [*in_two_places(study), *([said] for said in wrong_bytes(study.runs))])
+                   [[said] for said in wrong_bytes(study.runs)])
 
 
 # ---- Traffic and time ------------------------------------------------------------------------

@@ -5,7 +5,6 @@
 `./tutorial lesson` calls this with the chapter before and the chapter; the first has none before
 it. It reads text alone: nothing has to be built.
 """
-import shutil
 import signal
 import sys
 import textwrap
@@ -47,7 +46,7 @@ def lesson(old, new):
     left_out = count - trainers.count(shown)
     print(f"\nThe trainer, from {old}'s. Left out are {left_out} changed lines that say\n"
           "which chapter it is: the file's comment, its includes, the card's name.")
-    trainers.print_code(shown, shutil.get_terminal_size((WIDTH, 24)).columns)
+    trainers.print_code(shown)
     others(old, new)
     removed = trainers.count(everything, "-")
     print(f"{new}/trainer.hpp: {count} changed lines, {removed} removed and "

@@ -7,8 +7,9 @@ import textwrap
 from fractions import Fraction
 
 import compare
-from cards import ROOT, Card, changed_lines, offloaded, sharded, state_formula
+from cards import state_formula
 from runs import CHAPTERS, KINDS, Failure, kinds_of, output_of
+from trainers import ROOT
 
 COUNTED = KINDS[:4]  # and communication: what the layer-count curve adds up
 
@@ -40,28 +41,6 @@ def percent(share):
 
 def spaced(count):
     return f"{count:,}".replace(",", " ")
-
-
-# ---- What the chapters' own formulas say -----------------------------------------------------
-
-def chapter_map(_):
-    rows, before = [], []
-    for chapter in CHAPTERS:
-        first, shards = chapter == "01_adam", sharded(chapter)
-        new = ", ".join([*(kind for kind in shards if kind not in before),
-                         *(f"{kind}: to the host" for kind in offloaded(chapter))])
-        rows.append([f"[{chapter}]({chapter}/)",
-                     new.replace("optimizer", "optimizer state") or "–",
-                     state_formula(chapter, "bf16") if chapter >= "03" else "–",
-                     state_formula(chapter, "fp32"),
-                     "–" if first else Card(chapter).sent,
-                     "–" if first else changed_lines(chapter)])
-        before = shards
-    head = ["chapter", "becomes a shard", "bytes a parameter, mixed", "in fp32",
-            "sent a parameter: forward, backward, update", "lines changed"]
-    return (table(head, rows, left=2) + "\n\nOn N ranks. Sent: elements by one rank in a step of A "
-            "micro-batches, times (N - 1)/N.\nLines changed: in `trainer.hpp`, removed and added, "
-            "against the chapter above; new: in a file that it adds.")
 
 
 # ---- Runs of the default task ----------------------------------------------------------------
@@ -154,26 +133,6 @@ def ledger(programs):
             f"16 bytes each are {mb(16 * count)} MB.")
 
 
-def families(programs):
-    """Digests of the final parameters: equal digests, equal bits."""
-    ranks, steps, rows = 3, 20, []
-    cases = (("fp32", 1), ("bf16", 1), ("fp32", 4))
-    for chapter in CHAPTERS:
-        row = [chapter]
-        for dtype, micro_batches in cases:
-            if chapter < "03" and dtype == "bf16" or chapter == "01_adam" and micro_batches > 1:
-                row.append("–")
-                continue
-            accumulate = [] if micro_batches == 1 else ["--accumulate", micro_batches]
-            run = programs.run(chapter, ranks, "--width", 40, "--layers", 4, "--steps", steps,
-                               *accumulate, dtype=dtype)
-            row.append(f"`{run.summary['digest']}`")
-        rows.append(row)
-    head = ["digest of the parameters", *(f"{dtype}, A = {count}" for dtype, count in cases)]
-    return (table(head, rows, left=4) + f"\n\nAfter {steps} steps of `--width 40 --layers 4` on "
-            f"{ranks} ranks (01: one process, `--accumulate {ranks}`).")
-
-
 def skips(programs):
     """The first steps in fp16: when the scale is too large, and what it is then."""
     run = programs.run("03_mixed_precision", 4, "--steps", 20, dtype="fp16")
@@ -257,7 +216,7 @@ def part(text, begin, end=None):
 def output(programs):
     run = programs.run("05_zero2", 4, "--steps", 100, dtype="fp32")
     return fenced(f"$ {run.shown}\n{run.printed}") + "\n\n" + fenced(
-        f"$ build/05_zero2/05_zero2 --dtype fp32 --plan --ranks 4\n...\n"
+        "$ build/05_zero2/05_zero2 --dtype fp32 --plan --ranks 4\n...\n"
         + formulas(programs, "05_zero2", "--dtype", "fp32"))
 
 
@@ -298,6 +257,6 @@ def counterexamples(_, name):
     return fenced(textwrap.dedent("\n\n".join(printed.split("\n\n")[2:5])))
 
 
-TABLES = {"map": chapter_map} | {function.__name__: function for function in (
-    results, output, check, told, counterexamples, layers, ledger, phases, families, skips, speed,
-    schedule, link, bus)}
+TABLES = {function.__name__: function for function in (
+    results, output, check, told, counterexamples, layers, ledger, phases, skips, speed, schedule,
+    link, bus)}

@@ -14,7 +14,7 @@ sys.path.insert(0, str(ROOT / "notes/scripts"))
 import figures  # noqa: E402
 import measure  # noqa: E402
 import mountain  # noqa: E402
-from cards import Card  # noqa: E402
+from cards import Card, state_formula  # noqa: E402
 from matplotlib import textpath  # noqa: E402  (figures has said where its list of fonts goes)
 from runs import CHAPTERS, KINDS  # noqa: E402
 
@@ -51,6 +51,9 @@ def test_ownership_is_what_the_cards_say():
         staging = host.pop("host: staging", 0)
         total = " + ".join(str(sum(place.values())) for place in (device, host) if place)
         wanted += [total] * card.ranks
+        mixed = state_formula(card.chapter, "bf16") if card.dtype != "fp32" else "–"
+        sent = card.sent if card.ranks > 1 else "–"
+        assert f"| {mixed} | {state_formula(card.chapter, 'fp32')} | {sent} |" in PAGES
     assert re.findall(r'size="12" text-anchor="end">([\d +]+)<', PICTURES["ownership"]) == wanted
     assert f"staging takes {staging} more" in PICTURES["ownership"]
 

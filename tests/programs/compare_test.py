@@ -62,9 +62,7 @@ PAIRS = [
     ({}, {"chapter": "04_zero1"}, True, [DEFECT]),
     (OTHERS | {"chapter": "06_zero3"}, OTHERS | {"chapter": "07_offload"}, True, [DEFECT]),
     ({"chapter": "06_zero3"}, {"chapter": "07_offload", "bus": 0.1}, False,
-     [SAME, "07 fp32 holds 0.00 MB on a device, 0.01 MB together with its host: the 0.00 MB of 06 "
-      "fp32, and 0.00 MB of staging and 0.00 MB of master weights", "07 fp32, bus 0.1 GB/s, "
-      "prefetch 1: a step waits 1.0 ms of its 2.0 for copies"]),
+     [SAME, "07 fp32, bus 0.1 GB/s, prefetch 1: a step waits 1.0 ms of its 2.0 for copies"]),
     ({}, {"chapter": "01_adam", "ranks": 1, "accumulate": 4}, True, [DEFECT]),
     ({"clip": 1.0}, {"chapter": "01_adam", "ranks": 1, "accumulate": 4, "clip": 1.0}, True,
      ["chapter 05_zero2 and 01_adam: one process adds the norm"]),

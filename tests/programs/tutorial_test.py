@@ -149,9 +149,12 @@ def on_terminal(copy, *words):
 
 @pytest.mark.parametrize("number", ["02", "03", "04", "05", "06", "07"])
 def test_lesson_on_a_terminal(copy, number):
-    """In colours and folded, and else what it tells a pipe."""
+    """In colours, and else what it tells a pipe: as many lines as the README has of it."""
     piped, coloured = copy(f"lesson {number}").stdout, on_terminal(copy, "lesson", number)
     plain = re.sub(r"\033\[[\d;]*m", "", coloured)
-    assert max(map(len, plain.partition("new file: ")[0].splitlines())) <= 80
     assert "\033" not in piped and "\033[32m+" in coloured
-    assert "".join(plain.split()) == "".join(piped.split())
+    assert plain.split() == piped.split()
+    counts = re.findall(r"^new file: .* (\d+) lines$|: (\d+) changed", piped, re.M)
+    changed = " + ".join([counts[-1][1], *(f"{new} new" for new, _ in counts[:-1])])
+    assert re.search(rf"^\| \[{number}_.* \| {re.escape(changed)} \|$",
+                     (ROOT / "README.md").read_text(), re.M)
