@@ -26,17 +26,16 @@ SHORT = ["--steps", 8]
 
 def prepare(programs, options):
     """The twelve runs, in the order of the tables, and short ones for the pictures."""
-    def run(name, chapter, dtype, *words, ranks=options.ranks, trace=False):
+    def run(name, chapter, dtype, *words, ranks=options.ranks):
         return programs.prepare(f"{name}.jsonl", chapter, ranks, *words, "--quiet",
-                                *options.of_data, dtype=dtype, trace=trace)
+                                *options.of_data, dtype=dtype)
 
     def on_two(chapter, *words):
         """Ranks, so that each has a core to compute on while another one sends."""
         name = "_".join([chapter, *(str(word).lstrip("-") for word in words)])
         return run(f"more/{name}", chapter, "fp32", *words, *SHORT, "--batch", 256, ranks=2)
 
-    twelve = [run(f"{chapter}_{dtype}", chapter, dtype, "--steps", options.steps,
-                  trace=dtype == "fp32")
+    twelve = [run(f"{chapter}_{dtype}", chapter, dtype, "--steps", options.steps)
               for dtype, chapters in (("fp32", CHAPTERS), ("bf16", CHAPTERS[2:]))
               for chapter in chapters]
     # A bus in GB/s on which copies take long, and none.

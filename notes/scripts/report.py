@@ -21,13 +21,12 @@ import counts  # noqa: E402
 import figures  # noqa: E402
 import findings  # noqa: E402
 import offload  # noqa: E402
-import traces  # noqa: E402
 from compare import wrong_bytes, wrong_traffic  # noqa: E402
 from runs import Failure, Run  # noqa: E402
 from tables import spaced  # noqa: E402
 
 WIDTH = 80
-IN_TEXT = (findings.losses, counts.memory, counts.traffic, offload.section)
+FINDINGS = (findings.losses, counts.memory, counts.traffic, offload.section)
 SHORT = {"parameters": "param.", "gradients": "grads", "optimizer": "optim.",
          "communication": "comm.", "activations": "activ.", "workspace": "work.",
          "resident": "held"}
@@ -57,9 +56,12 @@ def wrapped(text, indent=""):
                          break_long_words=False, break_on_hyphens=False)
 
 
+def sections(study):
+    return list(filter(None, (make(study) for make in FINDINGS)))
+
+
 def print_text(study):
-    """The sections that need nothing but logs."""
-    for section in filter(None, (make(study) for make in IN_TEXT)):
+    for section in sections(study):
         print(f"\n{wrapped(section.title + '.')}")
         for table in section.tables:
             caption = f"\n{wrapped(table.caption)}:" if table.caption else ""
@@ -150,19 +152,11 @@ def page(title, words, sections):
                        body="\n".join(map(section_in_html, sections)))
 
 
-def sections(study):
-    yield from filter(None, (make(study) for make in IN_TEXT))
-    try:
-        yield traces.mountains(study)
-    except Failure as failure:
-        yield findings.Section("Memory over a step", str(failure))
-
-
 def write(study, path):
     """The page; without matplotlib a sentence instead. Throws Failure where it cannot be."""
     try:
         text = page(f"{findings.several(len(study.runs), 'run').capitalize()}, side by side",
-                    describe(study), list(sections(study)))
+                    describe(study), sections(study))
     except Failure as failure:
         print(f"\nNo page: {failure}")
         return
@@ -201,8 +195,7 @@ def load(path):
         run.chapter, run.ranks = run.info["chapter"], run.info["ranks"]
         trial = findings.Study([copy.copy(run), run], [])
         holds(trial), describe(trial), min(step["ms"] for step in run.steps)
-        for make in IN_TEXT:
-            make(trial)
+        sections(trial)
     except OSError as error:
         raise Failure(f"{path} cannot be read: {error.strerror}", 3) from None
     except (json.JSONDecodeError, UnicodeDecodeError):

@@ -7,7 +7,7 @@ import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from made_up import LOSSES, flipped, made, text_of, trace
+from made_up import LOSSES, flipped, made, text_of
 import differences
 import report
 from findings import Study, labels
@@ -223,12 +223,11 @@ def test_what_is_no_log(folder, what):
 # ---- The page --------------------------------------------------------------------------------
 
 SVG = "{http://www.w3.org/2000/svg}svg"
-# Of each section: its pictures where traces are there, and where not; its heading.
+# Of each section: its pictures, its heading.
 SECTIONS = [
-    (2, 2, "fp32: five runs, the same bits in all 4 losses; bf16: one run"),
-    (1, 1, "holds 12.5 % of data parallelism's state on a device, and 12.5 % at its peaks"),
-    (0, 0, "as the formulas say"), (0, 0, "a step waits 1.0 ms of its 2.0 for copies"),
-    (1, 0, "rises to 0.01 MB in a step"),
+    (2, "fp32: five runs, the same bits in all 4 losses; bf16: one run"),
+    (1, "holds 12.5 % of data parallelism's state on a device, and 12.5 % at its peaks"),
+    (0, "as the formulas say"), (0, "a step waits 1.0 ms of its 2.0 for copies"),
 ]
 CELLS = ["on its host|0.0 / 0.0|0.0 / 0.0|37.5 / 37.5", "07 fp32|4|–|1|0.00"]
 
@@ -246,16 +245,11 @@ def text_in(element):
     return "".join(element.itertext()).replace("\u00a0", " ").strip()
 
 
-@pytest.mark.parametrize("told", [True, False])
-def test_page(study, folder, capsys, told):
-    """Each picture is there, and a table below it; told: of traces and a link."""
-    if told:
-        trace(folder / "trace.json")
-    new = {"trace": "trace.json"} if told else {}
+def test_page(study, folder, capsys):
+    """Each picture is there, and a table below it."""
     page = page_of(study(
-        made("02_distributed_adam", **new), made("05_zero2", **new), made("06_zero3", **new),
-        made("06_zero3", dtype="bf16"), made("07_offload", **new),
-        made("06_zero3", **({"link": 1.0, "prefetch": 0} if told else {}))),
+        made("02_distributed_adam"), made(), made("06_zero3"), made("06_zero3", dtype="bf16"),
+        made("07_offload"), made("06_zero3", link=1.0, prefetch=0)),
         folder / "new/report.html", capsys)
     assert page.get("lang") == "en" and text_in(page.find("head/title"))
     assert len(page.findall(".//h1")) == 1 and page.find(".//script") is None
@@ -270,17 +264,12 @@ def test_page(study, folder, capsys, told):
         assert svg.get("role") == "img" and svg.get("aria-label")
     sections = page.findall(".//section")
     assert len(sections) == len(SECTIONS)
-    for section, (told_pictures, pictures, heading) in zip(sections, SECTIONS):
-        assert len(list(section.iter(SVG))) == (told_pictures if told else pictures)
+    for section, (pictures, heading) in zip(sections, SECTIONS):
+        assert len(list(section.iter(SVG))) == pictures
         tags = [element.tag for element in section.iter()]
         if "figure" in tags:
             assert "table" in tags[tags.index("figure"):], "no numbers below a picture"
-        if told:
-            assert heading in text_in(section.find("h2"))
-    if told:
-        rows = ["|".join(map(text_in, row)) for row in page.iter("tr")]
-        for expected in CELLS:
-            assert any(expected in row for row in rows), rows
-    else:
-        whole = text_in(page)
-        assert whole.count("--trace FILE") == 1
+        assert heading in text_in(section.find("h2"))
+    rows = ["|".join(map(text_in, row)) for row in page.iter("tr")]
+    for expected in CELLS:
+        assert any(expected in row for row in rows), rows

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Made-up logs and traces, for the tests of the comparison and of the demo."""
+"""Made-up logs, for the tests of the comparison and of the demo."""
 import copy
 import json
 import struct
@@ -59,18 +59,3 @@ def flipped(lines, step, layer=1):
     lines[step]["loss"] = struct.unpack(">f", struct.pack(">I", pattern))[0]
     lines[-1]["summary"]["layer_digests"][layer] = "bb"
     return lines
-
-
-def trace(path):
-    """Five steps of ms 10."""
-    held, events = dict.fromkeys(KINDS, 1000), []
-    for step in range(1, 6):
-        start = 20000 * step
-        events += [{"ph": "X", "pid": 0, "tid": 0, "ts": start + begin, "dur": end - begin,
-                    "name": name, "cat": "phase", "args": {"step": step}}
-                   for name, begin, end in (("forward", 0, 4000), ("backward", 4000, 8000),
-                                            ("update", 8000, 10000))]
-        events += [{"ph": "C", "pid": 0, "tid": 0, "ts": start + at, "name": "bytes in use",
-                    "args": held | {"parameters": count}}
-                   for at, count in ((10, 1000), (4500, 5000), (6000, 1000))]
-    path.write_text(json.dumps({"traceEvents": events, "otherData": {}}))
