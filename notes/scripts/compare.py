@@ -61,7 +61,8 @@ def difference(run, runs):
 
 def sent(run):
     """Elements by one rank in a step, of each phase; by formula where they were not counted."""
-    return {phase: Fraction(row["predicted" if row["counted"] is None else "counted"], len(run.steps))
+    return {phase: Fraction(row["predicted"] if row["counted"] is None else row["counted"],
+                            len(run.steps))
             for phase, row in run.summary["traffic"]["phases"].items()}
 
 

@@ -48,18 +48,15 @@ def bytes_table(study):
                  f"so the peak of all is at most the sum of the peaks.{host}")
 
 
-def plain(run, runs):
-    """The data-parallel run whose bytes those of a run are shares of: 02 or 03, of the same dtype
-    and the same parameters; None where there is none."""
-    return next((r for number in ("02", "03") for r in runs
-                 if (r.number, r.dtype, r.ranks > 1) == (number, run.dtype, True) and
-                 r.info["padded_parameters"] == run.info["padded_parameters"]), None)
-
-
 def shares(study):
-    """[(run, {kind: bytes of data parallelism})] of those runs for which these are known."""
-    return [(run, beside.memory) for run in study.runs
-            for beside in [plain(run, study.runs)] if beside]
+    """[(run, bytes of the data-parallel run that they are shares of)]: of 02 or 03, of the same
+    dtype and parameters; without the runs for which there is none."""
+    def alike(run, other):
+        return (other.number in ("02", "03") and other.ranks > 1 and other.dtype == run.dtype and
+                other.info["padded_parameters"] == run.info["padded_parameters"])
+
+    return [(run, min(beside, key=lambda other: other.number).memory) for run in study.runs
+            for beside in [[other for other in study.runs if alike(run, other)]] if beside]
 
 
 def percent(a, b):

@@ -30,16 +30,12 @@ def prepare(programs, options):
         return programs.prepare(f"{name}.jsonl", chapter, ranks, *words, "--quiet",
                                 *options.of_data, dtype=dtype)
 
-    def on_two(chapter, *words):
-        """Ranks, so that each has a core to compute on while another one sends."""
-        name = "_".join([chapter, *(str(word).lstrip("-") for word in words)])
-        return run(f"more/{name}", chapter, "fp32", *words, *SHORT, "--batch", 256, ranks=2)
-
     twelve = [run(f"{chapter}_{dtype}", chapter, dtype, "--steps", options.steps)
               for dtype, chapters in (("fp32", CHAPTERS), ("bf16", CHAPTERS[2:]))
               for chapter in chapters]
-    # A bus in GB/s on which copies take long, and none.
-    more = [on_two("07_offload", "--bus", speed, "--prefetch", prefetch)
+    # Without a limit, and on a bus in GB/s on which copies take long; each rank has a core.
+    more = [run(f"more/07_offload_{speed}_{prefetch}", "07_offload", "fp32", "--bus", speed,
+                "--prefetch", prefetch, *SHORT, "--batch", 256, ranks=2)
             for speed, prefetch in ((0, 1), (0.1, 0), (0.1, 1))]
     return twelve, more
 

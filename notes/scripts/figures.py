@@ -7,7 +7,7 @@ import os
 import re
 from pathlib import Path
 
-from runs import CHAPTERS, Failure
+from runs import Failure
 
 # Its list of fonts; without this it would be written to the reader's home.
 os.environ.setdefault("MPLCONFIGDIR", str(Path(__file__).resolve().parents[2] / "build/matplotlib"))
@@ -96,8 +96,3 @@ def inline(fig):
     label = html.escape(" ".join(fig.get_label().split()))
     return text.replace('<svg style="', f'<svg role="img" aria-label="{label}" '
                         'style="max-width: 100%; height: auto; ', 1)
-
-
-def place(run):
-    """Of its chapter among the chapters, for a colour; one that is not known has the first's."""
-    return CHAPTERS.index(run.chapter) if run.chapter in CHAPTERS else 0

@@ -4,8 +4,6 @@ from compare import megabytes
 from findings import Section, Table
 from tables import spaced
 
-PARTS = [(what, direction) for what in ("exposed", "hidden") for direction in ("down", "up")]
-
 
 def option(run, name):
     return run.info["options"].get(name) or 0
@@ -21,13 +19,13 @@ def story(refused, sentence, run):
              f"{run.summary['median_ms']:.1f} ms a step."]]
 
 
-def times(run):
-    """{(exposed or hidden, direction): ms a step}; None where the log does not tell."""
-    return {(what, direction): run.bus[direction][f"{what}_ms"] for what, direction in PARTS}
+def times(run, what):
+    """ms a step of copies down and up; None where the log does not tell."""
+    return [run.bus[direction][f"{what}_ms"] for direction in ("down", "up")]
 
 
 def exposed(run):
-    return sum(ms or 0 for (what, _), ms in times(run).items() if what == "exposed")
+    return sum(ms or 0 for ms in times(run, "exposed"))
 
 
 def name(run):
@@ -43,7 +41,8 @@ def table(runs):
                      f"{option(run, 'bus'):g}" if option(run, "bus") else "–",
                      option(run, "prefetch"), *map(megabytes, copied),
                      f"{run.summary['median_ms']:.1f}",
-                     *("–" if ms is None else f"{ms:.2f}" for ms in times(run).values())])
+                     *("–" if ms is None else f"{ms:.2f}"
+                       for ms in times(run, "exposed") + times(run, "hidden"))])
     return Table(["run", "ranks", "bus\nGB/s", "pre-\nfetch", "MB\ndown", "MB\nup", "ms\na step",
                   "exposed\ndown", "\nup", "hidden\ndown", "\nup"], rows,
                  "What a rank copies in a step, and the ms of it",

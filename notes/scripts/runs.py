@@ -109,12 +109,6 @@ class Programs:
         command = [*launch, self.program(chapter), *words, "--log", str(log)]
         return Run(chapter, ranks, dtype, words, command, log)
 
-    def plan(self, chapter, ranks, *arguments):
-        """What --plan prints."""
-        on_ranks = [] if chapter == "01_adam" else ["--ranks", ranks]
-        words = [self.program(chapter), "--plan", *on_ranks, *arguments]
-        return output_of([str(word) for word in words])
-
 
 def output_of(command):
     """What a command prints. If this script is stopped meanwhile, the command is told to stop, so

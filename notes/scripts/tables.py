@@ -3,7 +3,6 @@
 import itertools
 import re
 import sys
-import textwrap
 from fractions import Fraction
 
 import compare
@@ -222,7 +221,9 @@ def output(programs):
 
 def formulas(programs, chapter, *arguments):
     """Where the predicted figures of a chapter on 4 ranks come from."""
-    return part(programs.plan(chapter, 4, *arguments), "peaks in bytes")
+    on_ranks = [] if chapter == "01_adam" else ["--ranks", "4"]
+    words = [programs.program(chapter), "--plan", *on_ranks, *arguments]
+    return part(output_of(words), "peaks in bytes")
 
 
 def check(programs, chapter):
@@ -251,12 +252,5 @@ def phases(programs, chapter):
     return f"{fenced(report)}\n\n`{run.shown}`"
 
 
-def counterexamples(_, name):
-    """Lines of code and tables of one of them: without its words, which the page has."""
-    printed = output_of([sys.executable, str(ROOT / "notes/counterexamples"), name])
-    return fenced(textwrap.dedent("\n\n".join(printed.split("\n\n")[2:5])))
-
-
 TABLES = {function.__name__: function for function in (
-    results, output, check, told, counterexamples, layers, ledger, phases, skips, speed, schedule,
-    link, bus)}
+    results, output, check, told, layers, ledger, phases, skips, speed, schedule, link, bus)}
