@@ -2,7 +2,7 @@
 """What logs count: the bytes that a rank holds, the elements that it sends, the time of a step."""
 import figures
 from compare import elements_sent, megabytes, sent, wrong_bytes, wrong_traffic
-from findings import Section, Table, picture
+from findings import Section, Table
 from runs import KINDS, kinds_of
 from tables import spaced
 
@@ -85,7 +85,8 @@ def bytes_figure(study):
     kinds = kinds_of(study.runs)
     held = {f"{run.label}{place}": memory for run in study.runs for place, memory in places(run)}
     height = 90 + 40 * len(held)
-    fig, axes = picture(720, height, "Resident and peak bytes by kind of every run")
+    fig, axes = figures.figure(720, height)
+    fig.set_label("Resident and peak bytes by kind of every run")
     for i, memory in enumerate(held.values()):
         for y, what, predicted in ((i - 0.2, "resident", "predicted_resident"),
                                    (i + 0.2, "peak", "predicted")):

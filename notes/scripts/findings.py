@@ -61,13 +61,6 @@ class Study:
         return {run.dtype: [r for r in self.runs if r.dtype == run.dtype] for run in self.runs}
 
 
-def picture(width, height, words, *rows, **subplots):
-    """A figure under a heading of the page; words: what it shows, for those who cannot see it."""
-    fig, axes = figures.figure(width, height, *rows, **subplots)
-    fig.set_label(words)
-    return fig, axes
-
-
 def several(count, what):
     return f"{COUNT[count] if count < len(COUNT) else count} {what}{'s' * (count != 1)}"
 
@@ -189,7 +182,8 @@ def the_same(study):
 
 def loss_figure(dtype, runs):
     alone = len({run.chapter for run in runs}) == len(runs)
-    fig, axes = picture(720, 280, f"Losses in {dtype} over the steps")
+    fig, axes = figures.figure(720, 280)
+    fig.set_label(f"Losses in {dtype} over the steps")
     for i, run in enumerate(runs):
         place = CHAPTERS.index(run.chapter) if alone and run.chapter in CHAPTERS else i
         axes.plot([step["step"] for step in run.steps],

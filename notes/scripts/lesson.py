@@ -12,7 +12,6 @@ import textwrap
 sys.dont_write_bytecode = True
 import cards  # noqa: E402
 import trainers  # noqa: E402
-from runs import Failure  # noqa: E402
 from trainers import ROOT  # noqa: E402
 
 WIDTH = 80
@@ -55,8 +54,4 @@ def lesson(old, new):
 
 if __name__ == "__main__":
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # whoever reads may have enough
-    try:
-        lesson(*sys.argv[1:]) if len(sys.argv) > 2 else first(sys.argv[1])
-    except Failure as failure:
-        print(f"tutorial: lesson: {failure}", file=sys.stderr)
-        sys.exit(failure.code)
+    lesson(*sys.argv[1:]) if len(sys.argv) > 2 else first(sys.argv[1])

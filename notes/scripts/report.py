@@ -84,8 +84,6 @@ PAGE = """\
 <style>
 :root {{ color-scheme: light dark }}
 body {{ font: 1rem/1.5 system-ui, sans-serif; max-width: 47rem; margin: 0 auto; padding: 1rem }}
-h1 {{ font-size: 1.6rem; line-height: 1.2 }}
-h2 {{ font-size: 1.25rem; line-height: 1.3; margin: 3rem 0 .5rem }}
 p, li {{ overflow-wrap: anywhere }}
 figure {{ margin: 1rem 0; overflow-x: auto }}
 svg {{ display: block; width: 100%; min-width: 34rem; height: auto }}
@@ -97,7 +95,6 @@ thead th {{ white-space: pre-line; vertical-align: bottom }}
 thead {{ border-bottom: 1px solid }}
 th:first-child, .word {{ text-align: left }}
 tbody th {{ font-weight: normal }}
-tbody tr:nth-child(even) {{ background: rgb(128 128 128 / .12) }}
 </style>
 </head>
 <body>
