@@ -48,19 +48,10 @@ struct CommandLine {
     add("--latency", "MICROSECONDS", "of a message on it (0)");
     add("--bus", "GB/S", "between card and host, each way by turns");
     add("--compute", "MILLISECONDS", "forward and backward of a step");
-    add("--convention", "NAME", "what a parameter costs (paper): see below");
+    add("--convention", "NAME", "paper, fp32-gradients, megatron or deepspeed");
     add("--bytes", "P,G,K", "or so many bytes, as 2,2,8: no master");
     add("--chapter", "NAME", "this chapter alone, as 05 or 05_zero2");
     app.add_flag("--json", json, "everything as JSON, in exact integers");
-    app.footer(
-        "Bytes of a parameter, its gradient, its optimizer state, in 16 bit:\n"
-        "  paper           2,2,12   ZeRO, arXiv 1910.02054 (fp32: 4,4,8)\n"
-        "  fp32-gradients  2,4,12   gradients added up in fp32\n"
-        "  megatron        2,2,16   16-bit gradients and an fp32 copy of them\n"
-        "  deepspeed       2,2,16   and nothing borrowed: its estimator of ZeRO-2,\n"
-        "                           2 + 18/N (in older texts 4 + 16/N); for ZeRO-3\n"
-        "                  2,4,12   and 4 bytes an element of the largest layer, M:\n"
-        "                           18/N + 4 M; it has none of ZeRO-1");
   }
 
   bool given(const char* option) const { return app.count(option) > 0; }

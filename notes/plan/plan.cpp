@@ -34,7 +34,6 @@ double state_of(const Question& question, const Chapter& chapter, double paramet
                parameters * static_cast<double>(costs.optimizer), ranks);
 }
 
-/// Whether a rank has so many bytes.
 bool has(const Question& question, auto on_device, auto on_host) {
   return on_device <= static_cast<decltype(on_device)>(question.card) &&
          (question.host == 0 || on_host <= static_cast<decltype(on_host)>(question.host));
@@ -54,7 +53,6 @@ Milliseconds time_of(const Prediction& on, Phase phase, const Question& question
   return sums + on.factors[static_cast<int>(phase)] * all_layers;
 }
 
-/// One chapter's answers.
 Json answers(const Question& question, const Chapter& chapter, int ranks) {
   const Layout layout = layout_of(question, ranks);
   const Prediction on = plan(question, chapter, ranks);

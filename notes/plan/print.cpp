@@ -10,7 +10,6 @@ namespace zero {
 namespace {
 constexpr int page = 80, label = 24;
 
-/// Decimal units of bytes.
 struct Unit {
   double size;
   const char* name;
@@ -37,7 +36,6 @@ std::string sized(std::int64_t bytes) {
   return in_unit(static_cast<double>(bytes), unit.size) + " " + unit.name;
 }
 
-/// What a rank takes.
 std::string taken(std::int64_t on_device, std::int64_t on_host) {
   const std::string host = on_host > 0 ? " and " + sized(on_host) + " on its host" : "";
   return fmt::format("{} a rank{}", sized(on_device), host);
@@ -51,7 +49,6 @@ std::string room(const Json& plan) {
 
 bool offloads(const Json& column) { return column["copied"]["up"] > 0; }
 
-/// Breaks a text into lines of at most `page` columns, between words.
 void print_wrapped(const std::string& text) {
   std::size_t at = 0;
   while (text.size() - at > page) {
@@ -124,7 +121,6 @@ class Table {
     }
     fmt::print("\n");
   }
-  /// Of one rank.
   void row(const std::string& name, const std::string& path) const { row(name, path, unit.size); }
   /// Bytes that have a unit of their own.
   void large(const std::string& name, const std::string& path) const {

@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 import trainers
-from runs import KINDS, Failure, output_of
-from trainers import ROOT
+from runs import KINDS
 
 STATE = KINDS[:3]  # parameters, gradients, optimizer
 RANKS = 3
@@ -37,8 +36,6 @@ class Card:
         self.ranks = 1 if self.says(r"\.ranks = (false)") else RANKS
         self.dtype = dtype if self.says(r"\.mixed_precision = (true)") else "fp32"
         state = self.says(r"\.state_bytes = " + FORMULA)
-        if not state:
-            raise Failure(f"the card of {chapter} has no formula of bytes that can be read")
         self.columns = list(self.held(state, STATE))
         # Page-locked bytes serve gradients on their way down and parameters on their way up.
         on_host = self.says(r"\.offload = \{" + FORMULA) or "0"
@@ -75,26 +72,6 @@ def state_formula(chapter, dtype):
 
     device, host = map(formula, Card(chapter, dtype).places())
     return device + f" and {host} on the host" * bool(host)
-
-
-def sharded(chapter):
-    """The kinds of which a rank holds a part."""
-    return [kind for kind in STATE for column in Card(chapter).columns
-            if column.name.endswith(kind) and column.share < 1]
-
-
-def offloaded(chapter):
-    """The kinds of the state that lie on the host."""
-    return [kind for kind in STATE for column in Card(chapter).columns
-            if column.name == HOST + kind]
-
-
-def changed_lines(chapter):
-    """As `./tutorial lesson` counts them: removed and added lines of the trainer, and new files."""
-    lesson = output_of([str(ROOT / "tutorial"), "lesson", chapter])
-    changed = re.findall(r"^.*: (\d+) changed lines", lesson, re.MULTILINE)
-    new = re.findall(r"^new file: .* (\d+) lines$", lesson, re.MULTILINE)
-    return " + ".join([*changed, *(f"{count} new" for count in new)])
 
 
 # ---- A picture in lines, of 12 parameters -------------------------------------------------------

@@ -59,9 +59,10 @@ def difference(run, runs):
     return compared(run, other).largest
 
 
-def sent(run, what="counted"):
+def sent(run):
     """Elements by one rank in a step, of each phase; by formula where they were not counted."""
-    return {phase: Fraction(row["predicted" if row[what] is None else what], len(run.steps))
+    return {phase: Fraction(row["predicted"] if row["counted"] is None else row["counted"],
+                            len(run.steps))
             for phase, row in run.summary["traffic"]["phases"].items()}
 
 

@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: MIT
 """What logs count: the bytes that a rank holds, the elements that it sends, the time of a step."""
 import figures
-from compare import (elements_sent, megabytes, moved, resident as resident_in_both, sent,
-                     wrong_bytes, wrong_traffic)
+from compare import elements_sent, megabytes, sent, wrong_bytes, wrong_traffic
 from findings import Section, Table
-from runs import KINDS, Failure, kinds_of
+from runs import KINDS, kinds_of
 from tables import spaced
 
 STATE = KINDS[:3]  # parameters, gradients, optimizer
-PHASE_COLOURS = figures.CHAPTER_COLOURS[:3]  # forward, backward, update
 BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}  # of an element that is sent
 
 
@@ -50,25 +48,15 @@ def bytes_table(study):
                  f"so the peak of all is at most the sum of the peaks.{host}")
 
 
-def plain(run, runs):
-    """The data-parallel run whose bytes those of a run are shares of: 02 or 03, of the same dtype
-    and the same parameters; None where there is none."""
-    return next((r for number in ("02", "03") for r in runs
-                 if (r.number, r.dtype, r.ranks > 1) == (number, run.dtype, True) and
-                 r.info["padded_parameters"] == run.info["padded_parameters"]), None)
-
-
 def shares(study):
-    """[(run, {kind: bytes of data parallelism})] of those runs for which these are known."""
-    found = []
-    for run in study.runs:
-        beside = plain(run, study.runs)
-        try:
-            found.append((run, beside.memory if beside else
-                          next(iter(study.plans.like(run).values()))["kinds"]))
-        except Failure:
-            pass  # there is no planner; that it is missing is said where the formulas stand
-    return found
+    """[(run, bytes of the data-parallel run that they are shares of)]: of 02 or 03, of the same
+    dtype and parameters; without the runs for which there is none."""
+    def alike(run, other):
+        return (other.number in ("02", "03") and other.ranks > 1 and other.dtype == run.dtype and
+                other.info["padded_parameters"] == run.info["padded_parameters"])
+
+    return [(run, min(beside, key=lambda other: other.number).memory) for run in study.runs
+            for beside in [[other for other in study.runs if alike(run, other)]] if beside]
 
 
 def percent(a, b):
@@ -92,35 +80,30 @@ def share_table(study):
                  "what is held, which knows no borrowed layers.")
 
 
-def in_two_places(study):
-    """A sentence for each run whose device and host hold what another run's device holds."""
-    for run in study.runs:
-        if found := moved(run, study.runs):
-            other, staging, master = found
-            more = f"{megabytes(staging)} MB of staging" + (
-                f" and {megabytes(master)} MB of master weights, which there were the parameters"
-                if master else "")
-            yield [f"{run.label} holds {megabytes(run.memory['total']['resident'])} MB on a "
-                   f"device, {megabytes(resident_in_both(run))} MB together with its host: the "
-                   f"{megabytes(other.memory['total']['resident'])} MB of {other.label}, and "
-                   f"{more}."]
-
-
 def bytes_figure(study):
+    """Of each run a bar of what is resident, and below it one of the peaks."""
     kinds = kinds_of(study.runs)
-    colours = dict(zip(KINDS, figures.KIND_COLOURS))
     held = {f"{run.label}{place}": memory for run in study.runs for place, memory in places(run)}
-    fig, axes = figures.bars(
-        "Resident and peak bytes by kind of every run",
-        {label: [{kind: (memory[kind][what] / 1e6, colours[kind], {}) for kind in kinds}
-                 for what in ("resident", "peak")] for label, memory in held.items()},
-        "decimal MB of the rank that has most", 4)
+    height = 90 + 40 * len(held)
+    fig, axes = figures.figure(720, height)
+    fig.set_label("Resident and peak bytes by kind of every run")
     for i, memory in enumerate(held.values()):
-        for y, what in ((i - 0.2, "predicted_resident"), (i + 0.2, "predicted")):
-            formula = 0
+        for y, what, predicted in ((i - 0.2, "resident", "predicted_resident"),
+                                   (i + 0.2, "peak", "predicted")):
+            left = formula = 0
             for kind in kinds:
-                formula += memory[kind][what] / 1e6
+                length, colour = memory[kind][what] / 1e6, figures.KIND_COLOURS[KINDS.index(kind)]
+                axes.barh(y, length, 0.375, left, color=colour,
+                          label=kind if (i, what) == (0, "resident") else None)
+                left, formula = left + length, formula + memory[kind][predicted] / 1e6
                 axes.plot([formula] * 2, [y - 0.15, y + 0.15], color=figures.INK, linewidth=1.5)
+    axes.set_yticks(range(len(held)), held)
+    axes.invert_yaxis()
+    axes.grid(axis="y", visible=False)
+    axes.grid(axis="x")
+    axes.set_xlabel("decimal MB of the rank that has most")
+    fig.legend(loc="upper left", ncols=4)
+    fig.set_layout_engine("constrained", rect=(0, 0, 1, 1 - 50 / height))
     return fig
 
 
@@ -141,7 +124,7 @@ def memory(study):
     return Section(title, "Above what is resident, held all the time; below the peaks, with what "
                    "is borrowed inside a step. Strokes: the formulas.",
                    [lambda: bytes_figure(study)], [*tables, bytes_table(study)],
-                   [*in_two_places(study), *([said] for said in wrong_bytes(study.runs))])
+                   [[said] for said in wrong_bytes(study.runs)])
 
 
 # ---- Traffic and time ------------------------------------------------------------------------
@@ -167,18 +150,6 @@ def traffic_table(study):
                  "computing.")
 
 
-def traffic_figure(study):
-    rows = {run.label: [
-        {f"{phase}, {name}": (float(elements) / 1e6, colour, style)
-         for (phase, elements), colour in zip(sent(run, what).items(), PHASE_COLOURS)}
-        for what, name, style in (("counted", "counted", {}),
-                                  ("predicted", "by formula", {"alpha": 0.45}))]
-        for run in study.runs}
-    fig, _ = figures.bars("Elements sent by every run in each phase", rows,
-                  "million elements that a rank sends in a step", 2)
-    return fig
-
-
 def traffic(study):
     wrong = wrong_traffic(study.runs)
     most = max(study.runs, key=lambda run: elements_sent(run)[0])
@@ -188,7 +159,5 @@ def traffic(study):
         f"{most.label} sends {elements_sent(most)[1]} elements a parameter and step" + (
             f", {least.label} {elements_sent(least)[1]}" if least is not most else "")
     title += "; the counts differ from the formulas" if wrong else ", as the formulas say"
-    return Section(title, "The elements that left a rank, counted where they left it, and below "
-                   "them, lighter, those of the chapter's formula.",
-                   [lambda: traffic_figure(study)], [traffic_table(study)],
-                   [[sentence] for sentence in wrong])
+    return Section(title, "The elements that left a rank, counted where they left it.",
+                   tables=[traffic_table(study)], points=[[sentence] for sentence in wrong])

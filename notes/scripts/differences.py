@@ -4,7 +4,6 @@ import filecmp
 import math
 import os
 from dataclasses import dataclass
-from pathlib import Path
 
 from runs import bits
 
@@ -147,11 +146,6 @@ def effect_of_sums(run, reference):
     return "" if order(run) == order(reference) and batches[0] == batches[1] else NOT_ASSOCIATIVE
 
 
-def same_text(a, b):
-    """Two paths with the same bytes."""
-    return all(Path(path).is_file() for path in (a, b)) and filecmp.cmp(a, b, shallow=False)
-
-
 def reasons(run, reference):
     """All in which they differ, what changes bits first. What one of them cannot be asked for,
     as 01 has no prefetch, is no difference."""
@@ -163,7 +157,9 @@ def reasons(run, reference):
                 if run.dtype == "fp16" else ""}
     if not several_sums(run) and not several_sums(reference):
         del ours["family"]
-    if ours.get("task") != "text" or same_text(*(its.get("data", "") for its in (ours, theirs))):
+    texts = [its.get("data", "") for its in (ours, theirs)]
+    if ours.get("task") != "text" or \
+            all(map(os.path.isfile, texts)) and filecmp.cmp(*texts, shallow=False):
         ours.pop("data", None)
     found = [Reason(name, (theirs[name], value),
                     effects.get(name, "not known to this script, and it may change bits"))

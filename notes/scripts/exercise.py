@@ -12,7 +12,6 @@ import contextlib
 import fcntl
 import os
 import re
-import shutil
 import sys
 import textwrap
 import time
@@ -193,7 +192,7 @@ def hint(exercise):
     left = trainers.changes(exercise.trainer.read_text(), trainers.source(exercise.after),
                             f"{exercise.after}/trainer.hpp")
     print(f"From your trainer to {exercise.after}'s: {trainers.count(left)} lines")
-    trainers.print_code(left, shutil.get_terminal_size((WIDTH, LINES)).columns)
+    trainers.print_code(left)
     return 0
 
 

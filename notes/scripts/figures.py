@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The house style of the pictures, two ways to keep them, and two kinds that the report has."""
+"""The house style of the pictures, and two ways to keep them."""
 import hashlib
 import html
 import io
@@ -7,7 +7,7 @@ import os
 import re
 from pathlib import Path
 
-from runs import CHAPTERS, Failure
+from runs import Failure
 
 # Its list of fonts; without this it would be written to the reader's home.
 os.environ.setdefault("MPLCONFIGDIR", str(Path(__file__).resolve().parents[2] / "build/matplotlib"))
@@ -96,34 +96,3 @@ def inline(fig):
     label = html.escape(" ".join(fig.get_label().split()))
     return text.replace('<svg style="', f'<svg role="img" aria-label="{label}" '
                         'style="max-width: 100%; height: auto; ', 1)
-
-
-def place(run):
-    """Of its chapter among the chapters, for a colour; one that is not known has the first's."""
-    return CHAPTERS.index(run.chapter) if run.chapter in CHAPTERS else 0
-
-
-def bars(words, rows, unit, columns):
-    """rows: {label: bars, one below the other, each of {name: (length, colour, style)}}. The legend
-    stands above, in so many columns. Answers the figure and its axes."""
-    height = 90 + 40 * len(rows)
-    fig, axes = figure(720, height)
-    fig.set_label(words)
-    named = set()
-    for i, parts in enumerate(rows.values()):
-        for k, part in enumerate(parts):
-            y, left = i + (k + 0.5) / len(parts) * 0.8 - 0.4, 0
-            for name, (length, colour, style) in part.items():
-                axes.barh(y, length, 0.75 / len(parts), left, color=colour,
-                          label=None if name in named else name, **style)
-                named.add(name)
-                left += length
-    axes.set_yticks(range(len(rows)), rows)
-    axes.invert_yaxis()
-    axes.grid(axis="y", visible=False)
-    axes.grid(axis="x")
-    axes.set_xlabel(unit)
-    fig.legend(loc="upper left", ncols=columns)
-    fig.set_layout_engine("constrained", rect=(0, 0, 1, 1 - (10 + 20 * -(-len(named) // columns))
-                                               / height))
-    return fig, axes

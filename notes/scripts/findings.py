@@ -8,10 +8,8 @@ import differences
 import figures
 from compare import number, small
 from differences import exactly, ulps
+from runs import CHAPTERS
 
-# Options that name no run: where it writes, and what is told otherwise.
-UNTOLD = ("log", "trace", "data", "quiet", "dtype", "device", "timeout")
-UNLIMITED = ("link", "latency", "bus", "device-memory")  # if 0: there is no word for it
 COUNT = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
@@ -47,7 +45,6 @@ class Study:
     """Runs that lie beside each other, and short ones of which a few pictures take a point."""
     runs: list
     more: list
-    plans: object  # the programs' own formulas
     story: list = field(default_factory=list)  # of a device that is too small: lists of sentences
 
     def __post_init__(self):
@@ -64,13 +61,6 @@ class Study:
         return {run.dtype: [r for r in self.runs if r.dtype == run.dtype] for run in self.runs}
 
 
-def picture(width, height, words, *rows, **subplots):
-    """A figure under a heading of the page; words: what it shows, for those who cannot see it."""
-    fig, axes = figures.figure(width, height, *rows, **subplots)
-    fig.set_label(words)
-    return fig, axes
-
-
 def several(count, what):
     return f"{COUNT[count] if count < len(COUNT) else count} {what}{'s' * (count != 1)}"
 
@@ -84,17 +74,7 @@ def listed(words):
 
 def labels(runs, widest=24):
     """For each run the shortest name that tells it from the others."""
-    options = [{name: value for name, value in run.info["options"].items() if name not in UNTOLD}
-               for run in runs]
-
-    def told(own):
-        """What is not the same in all, and how it is asked for."""
-        return [f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
-                for name, value in own.items() if (value or name not in UNLIMITED)
-                and any(name in other and other[name] != value for other in options)]
-
-    plain = [f"{run.number} {run.dtype}" for run in runs]
-    for found in (plain, [" ".join([name, *told(own)]) for name, own in zip(plain, options)],
+    for found in ([f"{run.number} {run.dtype}" for run in runs],
                   [f"{run.number} {run.log.stem}" for run in runs]):
         if len(set(found)) == len(runs) and max(map(len, found)) <= widest:
             return found
@@ -200,53 +180,22 @@ def the_same(study):
     return [[f"The same bits although {differ}: {listed(who)}."] for differ, who in labels.items()]
 
 
-def loss_figure(study, dtype, runs):
-    """The losses; below, where there are several runs, how far each lies from its reference's."""
+def loss_figure(dtype, runs):
     alone = len({run.chapter for run in runs}) == len(runs)
-    fig, axes = picture(
-        720, 480 if len(runs) > 1 else 280, f"Losses in {dtype} over the steps",
-        min(len(runs), 2), sharex=True, squeeze=False,
-        height_ratios=(3, 2) if len(runs) > 1 else None)
-    above, below = axes[0, 0], axes[-1, 0]
+    fig, axes = figures.figure(720, 280)
+    fig.set_label(f"Losses in {dtype} over the steps")
     for i, run in enumerate(runs):
-        style = {"linewidth": 1.5 + 2 * min(len(runs) - 1 - i, 5),
-                 "color": figures.CHAPTER_COLOURS[(figures.place(run) if alone else i) %
-                                                  len(figures.CHAPTER_COLOURS)]}
-        above.plot([step["step"] for step in run.steps],
-                   [math.nan if loss is None else loss for loss in run.losses],
-                   label=short(run, runs), **style)
-        if run is not runs[0]:
-            steps = study.against(run).steps
-            below.plot([step for step, *_ in steps], [finite(ulps(a, b)) for _, a, b in steps],
-                       drawstyle="steps-mid", **style)
-    above.set_title(f"losses in {dtype}")
-    above.set_ylabel("loss (nats a byte)" if runs[0].info["options"].get("task") == "text"
-                     else "loss")
-    above.legend(title="chapter" if alone else None)
-    if len(runs) > 1:
-        scale_of_ulps(below)
-        below.set_title(f"fp32 numbers between a loss and that of {short(runs[0], runs)}")
-    below.set_xlabel("step")
+        place = CHAPTERS.index(run.chapter) if alone and run.chapter in CHAPTERS else i
+        axes.plot([step["step"] for step in run.steps],
+                  [math.nan if loss is None else loss for loss in run.losses],
+                  label=short(run, runs), linewidth=1.5 + 2 * min(len(runs) - 1 - i, 5),
+                  color=figures.CHAPTER_COLOURS[place % len(CHAPTERS)])
+    axes.set_title(f"losses in {dtype}")
+    axes.set_ylabel("loss (nats a byte)" if runs[0].info["options"].get("task") == "text"
+                    else "loss")
+    axes.legend(title="chapter" if alone else None)
+    axes.set_xlabel("step")
     return fig
-
-
-def finite(number):
-    return number if math.isfinite(number) else math.nan
-
-
-def scale_of_ulps(axes):
-    """One is seen, and so are millions."""
-    largest = max([1, *(abs(y) for line in axes.lines for y in line.get_ydata()
-                        if math.isfinite(y))])
-    last = int(math.log10(largest)) + 1
-    first = 0 if last < 3 else 2  # nearer to 0 there is no room for words
-    powers = [10 ** k for k in range(first, last + 1, 1 + (last - first) // 3)]
-    ticks = [*(-power for power in powers), 0, *powers]
-    axes.set_yscale("symlog", linthresh=1, linscale=0.5)
-    axes.set_yticks(ticks, [f"{tick:+,}".replace(",", " ") if tick else "0: the same bits"
-                            for tick in ticks])
-    axes.minorticks_off()
-    axes.set_ylim(-10 ** last, 10 ** last)
 
 
 def title(study, dtype, runs):
@@ -267,10 +216,8 @@ def title(study, dtype, runs):
 def losses(study):
     return Section(
         "; ".join(title(study, *pair) for pair in study.by_dtype().items()),
-        "Above, the losses: thick curves lie below thin ones, so a run that left the others would "
-        "show. Below, how many numbers of fp32 lie between a run's loss and its reference's: one "
-        "is the least difference that there is.",
-        [lambda dtype=dtype, runs=runs: loss_figure(study, dtype, runs)
+        "Thick curves lie below thin ones, so a run that left the others would show.",
+        [lambda dtype=dtype, runs=runs: loss_figure(dtype, runs)
          for dtype, runs in study.by_dtype().items()],
         [runs_table(study), bits_table(study)] if study.compared else [runs_table(study)],
         the_same(study)

@@ -5,7 +5,6 @@
 `./tutorial lesson` calls this with the chapter before and the chapter; the first has none before
 it. It reads text alone: nothing has to be built.
 """
-import shutil
 import signal
 import sys
 import textwrap
@@ -13,7 +12,6 @@ import textwrap
 sys.dont_write_bytecode = True
 import cards  # noqa: E402
 import trainers  # noqa: E402
-from runs import Failure  # noqa: E402
 from trainers import ROOT  # noqa: E402
 
 WIDTH = 80
@@ -47,7 +45,7 @@ def lesson(old, new):
     left_out = count - trainers.count(shown)
     print(f"\nThe trainer, from {old}'s. Left out are {left_out} changed lines that say\n"
           "which chapter it is: the file's comment, its includes, the card's name.")
-    trainers.print_code(shown, shutil.get_terminal_size((WIDTH, 24)).columns)
+    trainers.print_code(shown)
     others(old, new)
     removed = trainers.count(everything, "-")
     print(f"{new}/trainer.hpp: {count} changed lines, {removed} removed and "
@@ -56,8 +54,4 @@ def lesson(old, new):
 
 if __name__ == "__main__":
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # whoever reads may have enough
-    try:
-        lesson(*sys.argv[1:]) if len(sys.argv) > 2 else first(sys.argv[1])
-    except Failure as failure:
-        print(f"tutorial: lesson: {failure}", file=sys.stderr)
-        sys.exit(failure.code)
+    lesson(*sys.argv[1:]) if len(sys.argv) > 2 else first(sys.argv[1])

@@ -16,16 +16,14 @@ from datetime import date
 from pathlib import Path
 
 sys.dont_write_bytecode = True
-import answers  # noqa: E402
 import compare  # noqa: E402
 import mountain  # noqa: E402
 import tables  # noqa: E402
-from cards import ROOT  # noqa: E402
 from figures import CHAPTER_COLOURS, CHAPTER_MARKERS, INK, figure, file  # noqa: E402
 from runs import CHAPTERS, Failure, Programs, first_line, machine  # noqa: E402
-from tables import saved, spaced  # noqa: E402
+from tables import TABLES, saved, spaced  # noqa: E402
+from trainers import ROOT  # noqa: E402
 
-TABLES = tables.TABLES | answers.TABLES
 LINKS = (0.25, 0.5, 1, 2, 5, 10, 20)  # Gbit/s
 LAUNCHERS = ("mpiexec.mpich", "mpiexec.hydra", "mpiexec.openmpi", "mpirun.openmpi", "mpiexec")
 BLOCK = re.compile(r"^<!-- measured: (.*?) -->\n(.*?)^<!-- end -->$", re.MULTILINE | re.DOTALL)

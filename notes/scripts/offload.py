@@ -1,20 +1,12 @@
 # SPDX-License-Identifier: MIT
 """What offload buys and costs: a device on which a run fits, and copies over the bus."""
-import figures
 from compare import megabytes
 from findings import Section, Table
 from tables import spaced
 
-PARTS = [(what, direction) for what in ("exposed", "hidden") for direction in ("down", "up")]
-COLOURS = figures.CHAPTER_COLOURS[5], figures.CHAPTER_COLOURS[1], *figures.CHAPTER_COLOURS[2:4]
-
 
 def option(run, name):
     return run.info["options"].get(name) or 0
-
-
-def model(run):
-    return run.dtype, run.info["ranks"], run.info["padded_parameters"], option(run, "batch")
 
 
 def story(refused, sentence, run):
@@ -27,29 +19,18 @@ def story(refused, sentence, run):
              f"{run.summary['median_ms']:.1f} ms a step."]]
 
 
-def times(run):
-    """{(exposed or hidden, direction): ms a step}; None where the log does not tell."""
-    return {(what, direction): run.bus[direction][f"{what}_ms"] for what, direction in PARTS}
+def times(run, what):
+    """ms a step of copies down and up; None where the log does not tell."""
+    return [run.bus[direction][f"{what}_ms"] for direction in ("down", "up")]
 
 
 def exposed(run):
-    return sum(ms or 0 for (what, _), ms in times(run).items() if what == "exposed")
+    return sum(ms or 0 for ms in times(run, "exposed"))
 
 
 def name(run):
     bus = f"bus {option(run, 'bus'):g} GB/s" if option(run, "bus") else "unlimited bus"
     return f"{run.number} {run.dtype}, {bus}, prefetch {option(run, 'prefetch')}"
-
-
-def slowed(runs):
-    """Of one model and number of ranks: those over a slow bus, and that without, in this order."""
-    def on_link(run):
-        return *model(run), option(run, "link")
-
-    over = [on_link(run) for run in runs if option(run, "bus")]
-    return sorted((run for run in runs if on_link(run) == over[0]),
-                  key=lambda run: (option(run, "bus") or 1e9, option(run, "prefetch"))) \
-        if over else runs
 
 
 def table(runs):
@@ -60,7 +41,8 @@ def table(runs):
                      f"{option(run, 'bus'):g}" if option(run, "bus") else "–",
                      option(run, "prefetch"), *map(megabytes, copied),
                      f"{run.summary['median_ms']:.1f}",
-                     *("–" if ms is None else f"{ms:.2f}" for ms in times(run).values())])
+                     *("–" if ms is None else f"{ms:.2f}"
+                       for ms in times(run, "exposed") + times(run, "hidden"))])
     return Table(["run", "ranks", "bus\nGB/s", "pre-\nfetch", "MB\ndown", "MB\nup", "ms\na step",
                   "exposed\ndown", "\nup", "hidden\ndown", "\nup"], rows,
                  "What a rank copies in a step, and the ms of it",
@@ -69,22 +51,14 @@ def table(runs):
                  "Each the largest of the ranks' medians.")
 
 
-def picture_of(runs):
-    rows = {name(run): [{f"{what}, {direction}": (ms or 0, colour, {}) for ((what, direction), ms),
-                         colour in zip(times(run).items(), COLOURS)}] for run in runs}
-    fig, _ = figures.bars("Exposed and hidden copies of a step", rows, "ms of copies in a step", 4)
-    return fig
-
-
 def section(study):
     """None where no run has a host beside its device."""
     runs = [run for run in (*study.runs, *study.more) if run.bus]
     if not runs:
         return None
-    shown = slowed(runs)
-    most = max(shown, key=exposed)
+    most = max(runs, key=exposed)
     title = f"{name(most)}: a step waits {exposed(most):.1f} ms of its " \
             f"{most.summary['median_ms']:.1f} for copies"
     return Section(title, "A bus lies between a device and its host: gradients go down, Adam runs "
                    "on the host's cores, parameters come up.",
-                   [lambda: picture_of(shown)], [table(shown)], study.story)
+                   tables=[table(runs)], points=study.story)

@@ -21,15 +21,12 @@ import counts  # noqa: E402
 import figures  # noqa: E402
 import findings  # noqa: E402
 import offload  # noqa: E402
-import traces  # noqa: E402
 from compare import wrong_bytes, wrong_traffic  # noqa: E402
-from plans import Plans  # noqa: E402
 from runs import Failure, Run  # noqa: E402
 from tables import spaced  # noqa: E402
 
 WIDTH = 80
-IN_TEXT = (findings.losses, counts.memory, counts.traffic, offload.section)
-ON_PAGE = {"Memory over a step": traces.mountains, "Who works when": traces.timelines}
+FINDINGS = (findings.losses, counts.memory, counts.traffic, offload.section)
 SHORT = {"parameters": "param.", "gradients": "grads", "optimizer": "optim.",
          "communication": "comm.", "activations": "activ.", "workspace": "work.",
          "resident": "held"}
@@ -59,9 +56,12 @@ def wrapped(text, indent=""):
                          break_long_words=False, break_on_hyphens=False)
 
 
+def sections(study):
+    return list(filter(None, (make(study) for make in FINDINGS)))
+
+
 def print_text(study):
-    """The sections that need nothing but logs."""
-    for section in filter(None, (make(study) for make in IN_TEXT)):
+    for section in sections(study):
         print(f"\n{wrapped(section.title + '.')}")
         for table in section.tables:
             caption = f"\n{wrapped(table.caption)}:" if table.caption else ""
@@ -84,42 +84,22 @@ PAGE = """\
 <style>
 :root {{ color-scheme: light dark }}
 body {{ font: 1rem/1.5 system-ui, sans-serif; max-width: 47rem; margin: 0 auto; padding: 1rem }}
-h1 {{ font-size: 1.6rem; line-height: 1.2 }}
-h2 {{ font-size: 1.25rem; line-height: 1.3; margin: 3rem 0 .5rem }}
 p, li {{ overflow-wrap: anywhere }}
 figure {{ margin: 1rem 0; overflow-x: auto }}
 svg {{ display: block; width: 100%; min-width: 34rem; height: auto }}
 .table {{ overflow-x: auto; margin: 1rem 0 }}
 table {{ border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabular-nums }}
-caption {{ text-align: left; padding-bottom: .3rem }}
-caption, .note {{ font-size: .85rem; opacity: .75 }}
+caption, .note {{ text-align: left; font-size: .85rem; opacity: .75 }}
 th, td {{ padding: .15rem .5rem; text-align: right; white-space: nowrap }}
 thead th {{ white-space: pre-line; vertical-align: bottom }}
 thead {{ border-bottom: 1px solid }}
 th:first-child, .word {{ text-align: left }}
 tbody th {{ font-weight: normal }}
-tbody tr:nth-child(even) {{ background: rgb(128 128 128 / .12) }}
-summary {{ cursor: pointer }}
-@media print {{
-  :root {{ color-scheme: light }}
-  body {{ max-width: none; padding: 0 }}
-  nav {{ display: none }}
-  figure, .table, tr {{ page-break-inside: avoid; break-inside: avoid }}
-  h2, summary, section > p:first-of-type {{ page-break-after: avoid; break-after: avoid }}
-  svg {{ min-width: 0 }}
-}}
 </style>
 </head>
 <body>
-<header>
 <h1>{title}</h1>
 <p>{words}</p>
-<nav aria-label="Findings">
-<ul>
-{links}
-</ul>
-</nav>
-</header>
 <main>
 {body}
 </main>
@@ -150,20 +130,14 @@ def table_in_html(table):
             f"</div>\n{note}")
 
 
-def section_in_html(section, number):
-    parts = [f'<section id="s{number}" aria-labelledby="h{number}">',
-             f'<h2 id="h{number}">{words_of(section.title)}</h2>',
+def section_in_html(section):
+    parts = ["<section>", f"<h2>{words_of(section.title)}</h2>",
              f"<p>{words_of(section.words)}</p>" if section.words else ""]
     for draw in section.figures:
         fig = draw()
         fig.set_label(f"{fig.get_label()} {section.title}")
         parts.append(f'<figure tabindex="0">\n{figures.inline(fig)}</figure>')
-    for table in section.tables:
-        text = table_in_html(table)
-        if len(table.rows) > 12:
-            text = (f"<details>\n<summary>{len(table.rows)} rows of numbers</summary>\n"
-                    f"{text}</details>")
-        parts.append(text)
+    parts += map(table_in_html, section.tables)
     if section.points:
         points = ("".join(f"<p>{words_of(line)}</p>" for line in point) for point in section.points)
         parts.append("\n".join(["<ul>", *(f"<li>{point}</li>" for point in points), "</ul>"]))
@@ -171,26 +145,15 @@ def section_in_html(section, number):
 
 
 def page(title, words, sections):
-    links = "\n".join(f'<li><a href="#s{number}">{words_of(section.title)}</a></li>'
-                      for number, section in enumerate(sections, 1))
-    body = "\n".join(section_in_html(section, number) for number, section in enumerate(sections, 1))
-    return PAGE.format(title=escape(title), words=words_of(words), links=links, body=body)
-
-
-def sections(study):
-    yield from filter(None, (make(study) for make in IN_TEXT))
-    for heading, make in ON_PAGE.items():
-        try:
-            yield make(study)
-        except Failure as failure:
-            yield findings.Section(heading, str(failure))
+    return PAGE.format(title=escape(title), words=words_of(words),
+                       body="\n".join(map(section_in_html, sections)))
 
 
 def write(study, path):
     """The page; without matplotlib a sentence instead. Throws Failure where it cannot be."""
     try:
         text = page(f"{findings.several(len(study.runs), 'run').capitalize()}, side by side",
-                    describe(study), list(sections(study)))
+                    describe(study), sections(study))
     except Failure as failure:
         print(f"\nNo page: {failure}")
         return
@@ -218,7 +181,7 @@ def holds(study):
                 or wrong_traffic(study.runs))
 
 
-def load(path, plans):
+def load(path):
     """The run that a log tells of; throws Failure (3) where it is not one of a finished run, with
     which all can be done that the text and the page do with it."""
     run = Run("", 0, None, [], [], Path(path))
@@ -227,10 +190,9 @@ def load(path, plans):
             raise Failure(f"{path} is no log: it does not begin as what --log writes", 3)
         run.read()
         run.chapter, run.ranks = run.info["chapter"], run.info["ranks"]
-        trial = findings.Study([copy.copy(run), run], [], plans)
+        trial = findings.Study([copy.copy(run), run], [])
         holds(trial), describe(trial), min(step["ms"] for step in run.steps)
-        for make in IN_TEXT:
-            make(trial)
+        sections(trial)
     except OSError as error:
         raise Failure(f"{path} cannot be read: {error.strerror}", 3) from None
     except (json.JSONDecodeError, UnicodeDecodeError):
@@ -256,9 +218,7 @@ def main():
         raise Failure(f"{folder} has no logs: run ./tutorial demo first, or name your own", 3)
     more = [] if options.logs else sorted(folder.glob("more/*.jsonl"))
     story = folder / "story.json"
-    plans = Plans(options.build)
-    study = findings.Study([load(path, plans) for path in paths],
-                           [load(path, plans) for path in more], plans,
+    study = findings.Study([load(path) for path in paths], [load(path) for path in more],
                            json.loads(story.read_text()) if more and story.is_file() else [])
     print_text(study)
     write(study, folder / "report.html")

@@ -95,9 +95,9 @@ class Programs:
             raise Failure(f"{path} is missing; build first: ninja -C build")
         return str(path)
 
-    def prepare(self, log, chapter, ranks, *arguments, dtype=None, trace=False):
+    def prepare(self, log, chapter, ranks, *arguments, dtype=None):
         """A run to execute; 01 sees the samples of all ranks as micro-batches of its one process,
-        and 01 and 02, always in fp32, take no dtype. trace: it lies beside the log."""
+        and 01 and 02, always in fp32, take no dtype."""
         words = [str(argument) for argument in arguments]
         if dtype and chapter >= "03":
             words = ["--dtype", dtype, *words]
@@ -107,14 +107,7 @@ class Programs:
             launch = [*self.mpiexec, "-n", str(ranks)]
         log = self.logs / log
         command = [*launch, self.program(chapter), *words, "--log", str(log)]
-        command += ["--trace", str(log.with_suffix(".trace.json"))] if trace else []
         return Run(chapter, ranks, dtype, words, command, log)
-
-    def plan(self, chapter, ranks, *arguments):
-        """What --plan prints."""
-        on_ranks = [] if chapter == "01_adam" else ["--ranks", ranks]
-        words = [self.program(chapter), "--plan", *on_ranks, *arguments]
-        return output_of([str(word) for word in words])
 
 
 def output_of(command):

@@ -3,13 +3,12 @@
 import itertools
 import re
 import sys
-import textwrap
 from fractions import Fraction
 
 import compare
-from cards import ROOT, STATE, Card, changed_lines, offloaded, sharded, state_formula
-from plans import Plans, on_too_small_device
+from cards import state_formula
 from runs import CHAPTERS, KINDS, Failure, kinds_of, output_of
+from trainers import ROOT
 
 COUNTED = KINDS[:4]  # and communication: what the layer-count curve adds up
 
@@ -41,28 +40,6 @@ def percent(share):
 
 def spaced(count):
     return f"{count:,}".replace(",", " ")
-
-
-# ---- What the chapters' own formulas say -----------------------------------------------------
-
-def chapter_map(_):
-    rows, before = [], []
-    for chapter in CHAPTERS:
-        first, shards = chapter == "01_adam", sharded(chapter)
-        new = ", ".join([*(kind for kind in shards if kind not in before),
-                         *(f"{kind}: to the host" for kind in offloaded(chapter))])
-        rows.append([f"[{chapter}]({chapter}/)",
-                     new.replace("optimizer", "optimizer state") or "–",
-                     state_formula(chapter, "bf16") if chapter >= "03" else "–",
-                     state_formula(chapter, "fp32"),
-                     "–" if first else Card(chapter).sent,
-                     "–" if first else changed_lines(chapter)])
-        before = shards
-    head = ["chapter", "becomes a shard", "bytes a parameter, mixed", "in fp32",
-            "sent a parameter: forward, backward, update", "lines changed"]
-    return (table(head, rows, left=2) + "\n\nOn N ranks. Sent: elements by one rank in a step of A "
-            "micro-batches, times (N - 1)/N.\nLines changed: in `trainer.hpp`, removed and added, "
-            "against the chapter above; new: in a file that it adds.")
 
 
 # ---- Runs of the default task ----------------------------------------------------------------
@@ -110,8 +87,8 @@ def curve(programs):
         for layers, width in CURVE]
 
 
-def summed(run, what, kinds=COUNTED):
-    return sum(run.memory[kind][what] for kind in kinds)
+def summed(run, what):
+    return sum(run.memory[kind][what] for kind in COUNTED)
 
 
 def saved(run, what):
@@ -153,68 +130,6 @@ def ledger(programs):
     count = runs[0].info["parameters"]
     return (table(head, rows) + f"\n\n`{runs[-1].shown}`: {spaced(count)} parameters in bf16, "
             f"16 bytes each are {mb(16 * count)} MB.")
-
-
-def notebook(programs):
-    """The notebook's model on this repository's chapters."""
-    runs = [programs.run(chapter, 4, "--task", "mlp", "--layers", 3, "--width", 2048,
-                         "--batch", 2, "--steps", 2, dtype="fp32")
-            for chapter in ("02_distributed_adam", *CHAPTERS[3:6])]
-    rows = [[run.chapter, state_formula(run.chapter, "fp32"),
-             mb(summed(run, "resident", STATE)), mb(summed(run, "peak")),
-             percent(saved(run, "resident")), percent(saved(run, "peak"))] for run in runs]
-    return table(["fp32, 4 ranks", "bytes a parameter", "resident, MB", "peak, MB",
-                  "saved, resident", "saved, peak"], rows)
-
-
-def traffic(programs):
-    """Elements counted at the send, as multiples of (N - 1)/N of the padded parameters."""
-    micro_batches, steps, rows = (1, 4), 5, []
-    for chapter in CHAPTERS[1:]:
-        row = [chapter]
-        for count in micro_batches:
-            run = programs.run(chapter, 4, "--steps", steps, "--accumulate", count)
-            unit = Fraction(run.info["padded_parameters"] * steps * (run.ranks - 1), run.ranks)
-            sent = [Fraction(phase["counted"]) / unit
-                    for phase in run.summary["traffic"]["phases"].values()]
-            row.append(f"{' + '.join(map(str, sent))} = {sum(sent)}")
-        rows.append([*row, Card(chapter).sent])
-    return table(["chapter", *(f"counted, A = {count}" for count in micro_batches),
-                  "its formula"], rows, left=4)
-
-
-def padding(programs):
-    """One step of a model whose layers do not divide."""
-    rows = []
-    for chapter in ("02_distributed_adam", "05_zero2", "06_zero3"):
-        run = programs.run(chapter, 4, "--task", "mlp", "--layers", 3, "--width", 10, "--steps", 1)
-        sent = run.summary["traffic"]
-        rows.append([chapter, sum(phase["counted"] for phase in sent["phases"].values()),
-                     sent["padding"]["counted"], sent["scalars"]["counted"]])
-    head = ["one step", "elements, a rank", "padding among them, all ranks", "scalars, a rank"]
-    count = run.info["layers"]
-    return (table(head, rows) + f"\n\n{count} layers of {run.info['parameters'] // count} "
-            f"parameters, padded to {run.info['padded_parameters'] // count}.")
-
-
-def families(programs):
-    """Digests of the final parameters: equal digests, equal bits."""
-    ranks, steps, rows = 3, 20, []
-    cases = (("fp32", 1), ("bf16", 1), ("fp32", 4))
-    for chapter in CHAPTERS:
-        row = [chapter]
-        for dtype, micro_batches in cases:
-            if chapter < "03" and dtype == "bf16" or chapter == "01_adam" and micro_batches > 1:
-                row.append("–")
-                continue
-            accumulate = [] if micro_batches == 1 else ["--accumulate", micro_batches]
-            run = programs.run(chapter, ranks, "--width", 40, "--layers", 4, "--steps", steps,
-                               *accumulate, dtype=dtype)
-            row.append(f"`{run.summary['digest']}`")
-        rows.append(row)
-    head = ["digest of the parameters", *(f"{dtype}, A = {count}" for dtype, count in cases)]
-    return (table(head, rows, left=4) + f"\n\nAfter {steps} steps of `--width 40 --layers 4` on "
-            f"{ranks} ranks (01: one process, `--accumulate {ranks}`).")
 
 
 def skips(programs):
@@ -300,13 +215,15 @@ def part(text, begin, end=None):
 def output(programs):
     run = programs.run("05_zero2", 4, "--steps", 100, dtype="fp32")
     return fenced(f"$ {run.shown}\n{run.printed}") + "\n\n" + fenced(
-        f"$ build/05_zero2/05_zero2 --dtype fp32 --plan --ranks 4\n...\n"
+        "$ build/05_zero2/05_zero2 --dtype fp32 --plan --ranks 4\n...\n"
         + formulas(programs, "05_zero2", "--dtype", "fp32"))
 
 
 def formulas(programs, chapter, *arguments):
     """Where the predicted figures of a chapter on 4 ranks come from."""
-    return part(programs.plan(chapter, 4, *arguments), "peaks in bytes")
+    on_ranks = [] if chapter == "01_adam" else ["--ranks", "4"]
+    words = [programs.program(chapter), "--plan", *on_ranks, *arguments]
+    return part(output_of(words), "peaks in bytes")
 
 
 def check(programs, chapter):
@@ -328,13 +245,6 @@ def told(programs, chapter, phase, layer):
     return fenced(f"$ {run.shown}\n...\n" + "\n".join([*lines[:last], "..."]))
 
 
-def plan(programs):
-    """Which chapter fits: the planner's own page."""
-    words = ["--params", "30e9", "--card", "80GB"]
-    return fenced(f"$ build/plan {' '.join(words)}\n\n"
-                  + output_of([str(programs.build / "plan"), *words]))
-
-
 def phases(programs, chapter):
     """What --memory prints, on the model of `ledger`."""
     run = programs.run(chapter, 4, *EQUAL_LAYERS, "--steps", 2, "--memory")
@@ -342,35 +252,5 @@ def phases(programs, chapter):
     return f"{fenced(report)}\n\n`{run.shown}`"
 
 
-def too_large(programs):
-    """One device: 06 is refused, 07 runs: there is what it takes there in all."""
-    plans = Plans(programs.build).ask(task="text", ranks=4, device="cpu")["chapters"]
-    reserved = {plan["name"]: plan["reserved"] for plan in plans}
-    refused, sentence, fits = on_too_small_device(
-        programs, 4, reserved["07_offload"], reserved["06_zero3"], "--steps", 20)
-    sentence = re.sub(r"(?<=\d) (?=\d)", "\u00a0", sentence)  # a number is one word
-    sentence = textwrap.fill(sentence, 80, break_on_hyphens=False).replace("\u00a0", " ")
-    head, total = (re.search(f"^ *{row} .*$", fits.printed, re.MULTILINE)[0]
-                   for row in ("bytes on a device", "all together"))
-    return fenced(f"$ {refused.shown}\n{sentence}\n\n$ {fits.shown}\n...\n{head}\n{total}")
-
-
-def one_card(programs):
-    """The planner on what a source says of 13 billion parameters."""
-    words = ["--params", "13e9", "--chapter", "07_offload", "--card", "80GB", "--host", "256GB"]
-    planned = output_of([str(programs.build / "plan"), *words])
-    row = r"(?m)^(?:held by|resident|reserved|on the host|copied by|  down|  up|Take)\b.*"
-    kept = re.findall(row + r"(?:\n(?=\d).*)?", planned)
-    return fenced(f"$ build/plan {' '.join(words)}\n...\n" + "\n".join(kept))
-
-
-def counterexamples(_, name):
-    """Lines of code and tables of one of them: without its words, which the page has."""
-    printed = output_of([sys.executable, str(ROOT / "notes/counterexamples"), name])
-    return fenced(textwrap.dedent("\n\n".join(printed.split("\n\n")[2:5])))
-
-
-TABLES = {"map": chapter_map, "too large": too_large, "one card": one_card}
-TABLES |= {function.__name__: function for function in (
-    results, output, check, told, counterexamples, plan, layers, ledger, phases, notebook, traffic,
-    padding, families, skips, speed, schedule, link, bus)}
+TABLES = {function.__name__: function for function in (
+    results, output, check, told, layers, ledger, phases, skips, speed, schedule, link, bus)}

@@ -3,10 +3,7 @@
 import difflib
 import re
 import sys
-import textwrap
 from pathlib import Path
-
-from runs import Failure
 
 ROOT = Path(__file__).resolve().parents[2]
 CARD = re.compile(r"  static constexpr Chapter chapter\{\n(?:.*\n)*?  \};\n")
@@ -64,24 +61,15 @@ def painted(text, sign):
     return f"\033[{COLOURS[sign]}m{text}\033[0m"
 
 
-def print_code(lines, width):
-    """Lines of code with their signs. A terminal narrower than they are gets them folded, a file
-    or a pipe as they are."""
+def print_code(lines):
+    """Lines of code with their signs, which a terminal narrower than they are folds."""
     for line in lines:
-        sign, code = line[:1], line[1:]
-        deep = " " * (len(code) - len(code.lstrip()) + 8)
-        fold = sys.stdout.isatty() and len(line) > width
-        parts = textwrap.wrap(code, width - 1, subsequent_indent=deep, break_long_words=False,
-                              break_on_hyphens=False) if fold else [code]
-        for part in parts:
-            print(painted((sign if part is parts[0] else " ") + part, sign))
+        print(painted(line, line[:1]))
 
 
 def page_of(chapter):
     """Title and first paragraph of a chapter's page, without marks."""
     text = (ROOT / chapter / "README.md").read_text()
     found = re.match(r"# \d\d (.*)\n\n((?:.+\n)+)", text)
-    if not found:
-        raise Failure(f"{chapter}/README.md does not begin with a title and a paragraph")
     return [re.sub(r"\[([^]]*)\]\([^)]*\)|[*`]", r"\1", " ".join(part.split()))
             for part in found.groups()]

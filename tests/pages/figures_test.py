@@ -1,24 +1,42 @@
 # SPDX-License-Identifier: MIT
-"""Figures show what they say: numbers as in formulas and tables, drawn as before."""
+"""Figures show what they say: numbers as in formulas and tables, words apart, drawn as before."""
 import itertools
+import json
 import re
 from types import SimpleNamespace
 
 import pytest
-from made_up import trace
 from programs import CHAPTERS, KINDS, ROOT
 
 import figures
 import measure
 import mountain
-from cards import Card
+from cards import Card, state_formula
+from matplotlib import textpath  # figures has said where its list of fonts goes
 
 PICTURES = {path.stem: path.read_text() for path in (ROOT / "notes/figures").glob("*.svg")}
 PAGES = "".join(p.read_text() for p in [ROOT / "README.md", *ROOT.glob("[0n]*/**/*.md")])
 
 
-def test_pages_show_each():
-    assert [name for name in PICTURES if f"figures/{name}.svg)" not in PAGES] == []
+@pytest.mark.parametrize("name, svg", PICTURES.items(), ids=PICTURES)
+def test_words_find_their_place(name, svg):
+    """Of the texts that lie level no two touch, and none leaves the picture, which a page shows."""
+    places = []
+    for has, words in re.findall(r"<text (.*?)>(.*?)</text>", svg):
+        x, y = map(float, re.search(r'(?:translate\(|x=")([\d.]+)[y=" ]+([\d.]+)', has).groups())
+        size = float(re.search(r"font-size\W+([\d.]+)", has)[1])
+        font = textpath.FontProperties(size=size, weight="bold" if "bold" in has else "normal")
+        width, *_ = textpath.text_to_path.get_text_width_height_descent(words, font, False)
+        width *= 1.04  # a reader's font may be wider than DejaVu Sans
+        left = width * (0.5 if "middle" in has else 1 if re.search(r"anchor\W+end", has) else 0)
+        if "rotate" not in has:
+            places.append((words, x - left, y - 0.75 * size, x - left + width, y + 0.2 * size))
+    right, bottom = map(float, re.search(r'viewBox="0 0 (\S+) (\S+)"', svg).groups())
+    assert len(places) > 10
+    assert [p for p in places if min(p[1:3]) < 0 or p[3] > right or p[4] > bottom] == []
+    assert [(a[0], b[0]) for a, b in itertools.combinations(places, 2)
+            if a[1] < b[3] and b[1] < a[3] and a[2] < b[4] and b[2] < a[4]] == []
+    assert f"figures/{name}.svg)" in PAGES
 
 
 def test_ownership_is_what_the_cards_say():
@@ -29,6 +47,9 @@ def test_ownership_is_what_the_cards_say():
         staging = host.pop("host: staging", 0)
         total = " + ".join(str(sum(place.values())) for place in (device, host) if place)
         wanted += [total] * card.ranks
+        mixed = state_formula(card.chapter, "bf16") if card.dtype != "fp32" else "–"
+        sent = card.sent if card.ranks > 1 else "–"
+        assert f"| {mixed} | {state_formula(card.chapter, 'fp32')} | {sent} |" in PAGES
     assert re.findall(r'size="12" text-anchor="end">([\d +]+)<', PICTURES["ownership"]) == wanted
     assert f"staging takes {staging} more" in PICTURES["ownership"]
 
@@ -65,12 +86,24 @@ def test_step_waits_as_long_as_its_bars():
         assert length == pytest.approx(float(ms), abs=0.6)
 
 
+def trace(path):
+    """Of two steps; the last takes a layer of parameters in forward. Answers what it tells."""
+    held = dict.fromkeys(KINDS, 10 ** 6)
+    more = held | {"parameters": 3 * 10 ** 6}
+    events = [{"ph": "X", "cat": "phase", "ts": 30 * step + 10 * i, "dur": 8, "name": name,
+               "args": {"step": step}} for step in (1, 2) for i, name in enumerate(mountain.PHASES)]
+    events += [{"ph": "C", "ts": time, "args": in_use} for time, in_use in (
+        (0, held), (42, more), (44, held), (62, more), (64, held), (90, more))]
+    path.write_text(json.dumps({"traceEvents": [event | {"pid": 0} for event in events]}))
+    return [("forward", [held, more, held]), ("backward", [held]), ("update", [held])]
+
+
 def made_up(chapter, ranks, *words, dtype="bf16"):
     """A run with all that a drawing asks for; its steps take longer on a slower link."""
     kinds = dict.fromkeys(KINDS, {"resident": 10 ** 6, "peak": 2 * 10 ** 6})
     return SimpleNamespace(
         chapter=chapter, number=chapter[:2], dtype=dtype, ranks=ranks, steps=[{}],
-        memory=kinds | {"total": {"peak": 11000}}, on_host={},
+        memory=kinds | {"total": {"peak": 9 * 10 ** 6}}, on_host={},
         summary={"median_ms": 200 / words[-1] if "--link" in words else 20,
                  "traffic": {"phases": {"backward": {"counted": 3150000}}}},
         info={"layers": 16, "ranks": 4, "parameters": 3150000, "padded_parameters": 3150000})
@@ -78,11 +111,8 @@ def made_up(chapter, ranks, *words, dtype="bf16"):
 
 def test_drawn_twice_a_figure_is_the_same(tmp_path):
     for chapter in CHAPTERS:
-        trace(tmp_path / f"{chapter}.trace.json")
-    held = dict.fromkeys(KINDS, 1000)
-    assert mountain.step_of(tmp_path / "02_distributed_adam.trace.json") == [
-        ("forward", [held, held]), ("backward", [held, held | {"parameters": 5000}, held]),
-        ("update", [held])]
+        told = trace(tmp_path / f"{chapter}.trace.json")
+    assert mountain.step_of(tmp_path / "02_distributed_adam.trace.json") == told
     programs = SimpleNamespace(run=made_up, logs=tmp_path)
     for draw in measure.FIGURES.values():
         one, other = figures.file(draw(programs)), figures.file(draw(programs))

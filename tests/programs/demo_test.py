@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from compare_test import change
-from made_up import made, planned, text_of
+from made_up import made, text_of
 from programs import CHAPTERS, ROOT
 import demo
 import report
@@ -47,7 +47,6 @@ def verdicts(folder, monkeypatch, capsys):
             (folder / chapter / chapter).touch()
         monkeypatch.setattr(runs, "output_of", output_of)
         monkeypatch.setattr(report, "write", lambda *_: None)
-        monkeypatch.setattr(demo.Plans, "ask", planned)
         monkeypatch.setattr(demo, "first_line", lambda *_: None)
         monkeypatch.setattr(sys, "argv", ["demo.py", "--mpiexec", "sh", "--steps", steps, "--build",
                                           str(folder), "--out", str(folder / "out")])

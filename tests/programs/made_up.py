@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Made-up logs, traces and formulas, for the tests of the comparison and of the demo."""
+"""Made-up logs, for the tests of the comparison and of the demo."""
 import copy
 import json
 import struct
@@ -59,30 +59,3 @@ def flipped(lines, step, layer=1):
     lines[step]["loss"] = struct.unpack(">f", struct.pack(">I", pattern))[0]
     lines[-1]["summary"]["layer_digests"][layer] = "bb"
     return lines
-
-
-def trace(path):
-    """Five steps of ms 10; in each a collective of 4 ms, of which 1 beside computing, a copy of 2,
-    of which 1, and 3 of the host's cores."""
-    held = dict.fromkeys(KINDS, 1000)
-    events = [{"ph": "M", "pid": 0, "tid": 4, "name": "thread_name",
-               "args": {"name": "host cores"}}]
-    for step in range(1, 6):
-        start = 20000 * step
-        for tid, name, cat, begin, end in (
-                (0, f"step {step}", "step", 0, 10000), (0, "forward", "phase", 0, 4000),
-                (0, "backward", "phase", 4000, 8000), (0, "update", "phase", 8000, 10000),
-                (1, "layer", "compute", 0, 3000), (2, "all_gather", "collective", 2000, 6000),
-                (3, "down", "bus", 2000, 4000), (4, "adam", "compute", 3000, 6000)):
-            events.append({"ph": "X", "pid": 0, "tid": tid, "ts": start + begin,
-                           "dur": end - begin, "name": name, "cat": cat, "args": {"step": step}})
-        events += [{"ph": "C", "pid": 0, "tid": 0, "ts": start + at, "name": "bytes in use",
-                    "args": held | {"parameters": count}}
-                   for at, count in ((10, 1000), (4500, 5000), (6000, 1000))]
-    path.write_text(json.dumps({"traceEvents": events, "otherData": {}}))
-
-
-def planned(_, ranks, params=PARAMETERS, **others):
-    """What Plans.ask answers: of a chapter whose formulas are as simple as the logs above."""
-    return {"chapters": [{"name": "02_distributed_adam", "kinds": {
-        kind: bytes_of(4 * params * of) for kind, of in zip(KINDS, (1, 1, 2, 0))}}]}
