@@ -14,9 +14,10 @@ METHODS = ["Trainer(const Options", "Verdict step(", "AdamSlice state(", "void f
            "void backward(", "Verdict update("]
 MEMBERS = ["Tensor params_;", "Tensor grads_;", "Tensor master_;", "Tensor momentum_, variance_;"]
 LONGEST_LINE = 100
-# Lines of what stands around the chapters, and how many files there are.
-MOST_LINES = {"common/": 6800, "tests/": 11500, "tutorial": 240,
-              ("notes/scripts/", "notes/plan/", "notes/counterexamples/"): 4200}
+# Lines of what stands around the chapters, and how many files there are: whoever takes some away
+# takes them away here too.
+MOST_LINES = {"common/": 7450, "tests/": 12350, "tutorial": 240,
+              ("notes/scripts/", "notes/plan/", "notes/counterexamples/"): 4500}
 MOST_FILES = 280
 
 
