@@ -101,7 +101,9 @@ def run_tests(run):
     noted.unlink(missing_ok=True)  # never read the results of an earlier run
     start = time.monotonic()
     code = subprocess.run(["meson", "test", "-C", run.folder, "--no-rebuild", "--print-errorlogs",
-                           "--setup", run.name, "--logbase", run.name, *run.choice],
+                           "--setup", run.name, "--logbase", run.name,
+                           # Some of them wait for most of their time: one more than cores.
+                           "--num-processes", str(1 + (os.cpu_count() or 1)), *run.choice],
                           env=os.environ | run.variables, stdin=subprocess.DEVNULL).returncode
     for line in noted.read_text().splitlines() if noted.exists() else []:
         result = json.loads(line)

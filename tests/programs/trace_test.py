@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 from programs import ALONE, KINDS, WINDOW, options_on, read_log
 from runs import no_constant
-from traces import joined
 
 LAYERS = 4
 TRACED = 8  # steps
@@ -193,6 +192,17 @@ def check_memory(trace, log):
     for counted in trace.counters.values():
         times = [time for time, _ in counted]
         assert times == sorted(times), "bytes change in order"
+
+
+def joined(intervals):
+    """Intervals as few, in order, none of which overlap."""
+    found = []
+    for begin, end in sorted(intervals):
+        if found and begin <= found[-1][1]:
+            found[-1][1] = max(found[-1][1], end)
+        else:
+            found.append([begin, end])
+    return found
 
 
 def check_times(trace, log, steps):
