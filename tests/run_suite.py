@@ -60,7 +60,8 @@ def passes(build, everything, gpu_alone):
     own_symbols = "-Db_lundef=false"  # the sanitizers' own symbols come only with the program
     quick = "-Doptimization=g"  # at 3, what the sanitizers add takes six times as long to compile
     asan = [no_gpu, "-Db_sanitize=address,undefined", own_symbols, quick]
-    tsan = [no_gpu, "-Db_sanitize=thread", own_symbols, quick]
+    # A race is two lines, which only debug information tells.
+    tsan = [no_gpu, "-Db_sanitize=thread", own_symbols, quick, "-Ddebug=true"]
     threads = ["tests/unit/unit_tests", "tests/ranks/test_06_zero3", "tests/ranks/test_07_offload"]
     chapters = [f"{folder.name}/{folder.name}" for folder in sorted(ROOT.glob("0?_*"))]
 
@@ -72,7 +73,8 @@ def passes(build, everything, gpu_alone):
             Pass("tsan", build / "tsan", tsan, targets=threads),
             Pass("long", build, [], ["--suite", "long"]),
             # What must have no say in the bits: CUDA, the compiler, its zeal, the instruction set.
-            digests("clang", "-Doptimization=1", needs=[clang], variables={"CXX": clang}),
+            digests("clang", needs=[clang], variables={"CXX": clang}),
+            digests("O1", "-Doptimization=1"),
             digests("arm64", f"--cross-file={ROOT / 'tests/arm64.ini'}", targets=chapters[:1],
                     needs=["aarch64-linux-gnu-g++", "qemu-aarch64-static"])]
 

@@ -91,13 +91,14 @@ void task_waits_for(std::vector<int> ranks) {
 }
 
 void task_goes_on() {
+  if (progress_here.began.load(relaxed) == Progress::idle) return;
   const std::lock_guard lock(progress_here.mutex);
   progress_here.task.since = last_tick.load(relaxed);
   progress_here.began.store(ticks.load(relaxed), relaxed);
 }
 
 void task_queued(Mark mark) {
-  if (!mark) return;
+  if (!mark || progress_here.began.load(relaxed) == Progress::idle) return;
   auto& [began, mutex, task, queued] = progress_here;
   const std::lock_guard lock(mutex);
   while (!queued.empty() && queued.front().done->passed()) queued.pop_front();

@@ -52,7 +52,7 @@ def on_too_small_device(programs, ranks, low, high, *words):
     """06 and 07 on a device of fewer than `high` bytes, on which 07, which needs `low`, runs alone:
     the refused run, the sentence that says so, and the other run. Throws Failure where it is not
     so."""
-    size = f"{(low + high) / 2e6:.3g}MB"
+    size = f"{(low + high) / 2e6:.9g}MB"
     refused, fits = (programs.prepare(f"more/{chapter}_device.jsonl", chapter, ranks,
                                       "--device-memory", size, *words)
                      for chapter in CHAPTERS[-2:])

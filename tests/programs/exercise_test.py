@@ -22,8 +22,8 @@ PAIRS = list(zip(CHAPTERS, CHAPTERS[1:]))
 FIRST = {"02": "no matching function for call to", "03": "on 1 ranks is broken off",
          "04": "bytes of optimizer held: 512 counted, 256 predicted",
          "05": "bytes of gradients reserved: 224 counted, 448 predicted",
-         "06": "elements sent in forward: 0 counted, 96 predicted",
-         "07": "bytes copied down: 0 counted, 672 predicted"}
+         "06": "bytes of parameters reserved: 224 counted, 448 predicted",
+         "07": "bytes copied down: 0 counted, 448 predicted"}
 TRAINER = """// A trainer of a toy.
 namespace zero {{
   static constexpr Chapter chapter{{
