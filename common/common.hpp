@@ -4,7 +4,6 @@
 #include "comm/communicator.hpp"
 #include "compute/bus.hpp"
 #include "compute/phase.hpp"
-#include "compute/reduction.hpp"
 #include "compute/stream.hpp"
 #include "memory/layout.hpp"
 #include "memory/tensor.hpp"

@@ -6,7 +6,7 @@
 
 #include "comm/mpi.hpp"
 #include "comm/transport.hpp"
-#include "compute/cuda/cuda_kernels.hpp"
+#include "compute/cuda/runtime.hpp"
 #include "compute/watchdog.hpp"
 #include "memory/error.hpp"
 

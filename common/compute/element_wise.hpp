@@ -103,8 +103,10 @@ struct SquaredError {
 /// each(count, body, operands ...): body for each of `count` elements;
 /// add_sum(sums, total, divisor, count, body, operands ...): adds the sum of the body's terms,
 /// divided, to that total of the sums.
-template <class Backend> class ElementWise : public Kernels {
+template <class Backend, class Base = Kernels> class ElementWise : public Base {
  public:
+  using Base::Base;
+
   void initialise(View part, const Generator& random, std::uint64_t number, std::int64_t weights,
                   float scale) final {
     with_type(part.dtype, [&]<class T>(T) {

@@ -4,6 +4,8 @@
 #include <condition_variable>
 #include <utility>
 
+#include "compute/cpu/cpu_kernels.hpp"
+
 namespace zero {
 namespace {
 std::mutex observers_mutex;  // guards the next
@@ -13,6 +15,8 @@ Stream::Observer observer_of(const std::string& stream) {
   const std::lock_guard lock(observers_mutex);
   return observers ? observers(stream) : nullptr;
 }
+
+std::atomic<std::int64_t> waits = 0;
 
 thread_local Stream* present = nullptr;  // whose task the calling thread is in
 
@@ -24,6 +28,28 @@ struct Within {
   Stream* const outer;
 };
 }  // namespace
+
+std::unique_ptr<Kernels> make_kernels(Device device, bool urgent) {
+  if (device == Device::cuda) return cuda::make_kernels(urgent);
+  return std::make_unique<CpuKernels>();
+}
+
+void wait_for(const Mark& mark) {
+  using Clock = std::chrono::steady_clock;
+  if (!mark || mark->passed()) return;
+  ++waits;
+  // Most steps are shorter than that; whoever waits longer leaves the core to others.
+  constexpr auto yielding = std::chrono::milliseconds(20);
+  for (const auto start = Clock::now(); !mark->passed();) {
+    if (Clock::now() - start < yielding) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
+  }
+}
+
+std::int64_t waits_so_far() { return waits; }
 
 /// A thread that calls tasks in order, until an empty one.
 struct Stream::Worker {

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "memory/names.hpp"
+#include "memory/dtype.hpp"
 
 namespace zero {
 enum class Device { cpu, cuda, host };

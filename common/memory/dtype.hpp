@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
-// The three storage types. Arithmetic is always fp32: the 16-bit types are only stored.
+// The three storage types. Arithmetic is always fp32: the 16-bit types are only stored. And what
+// enumerators are called: in sentences, tables, logs and options.
 #pragma once
+#include <array>
 #include <bit>
 #include <cfloat>
 #include <cstdint>
 #include <stdexcept>
 #include <type_traits>
-
-#include "memory/names.hpp"
 
 // What the host and a GPU both call is marked, so that arithmetic is written once.
 #ifdef __CUDACC__
@@ -17,6 +17,13 @@
 #endif
 
 namespace zero {
+/// Of an enumeration that counts from 0 a name each, in its order; beside the enumeration.
+template <class Enum> inline constexpr std::array<const char*, 0> names_of{};
+
+template <class Enum> constexpr const char* name_of(Enum value) {
+  return names_of<Enum>[static_cast<int>(value)];
+}
+
 static_assert(FLT_EVAL_METHOD == 0, "an fp32 operation is rounded to fp32, or bits would differ");
 
 enum class Dtype { fp32, bf16, fp16 };

@@ -129,10 +129,6 @@ View View::part(std::int64_t offset, std::int64_t count) const {
   return part;
 }
 
-void View::expect_host() const {
-  expect(device != Device::cuda, "only host memory can be read element by element");
-}
-
 OnHost::OnHost(View view) : view_(view) {
   if (view.device != Device::cuda) return;
   copy_.resize(view.bytes());

@@ -3,8 +3,7 @@
 #pragma once
 #include <span>
 
-#include "memory/device.hpp"
-#include "memory/dtype.hpp"
+#include "memory/error.hpp"
 #include "memory/ledger.hpp"
 
 namespace zero {
@@ -26,12 +25,9 @@ struct View {
   /// The elements as host memory. T is the caller's promise about dtype. Throws std::logic_error
   /// when they lie on a GPU: see OnHost.
   template <class T> std::span<T> as() const {
-    expect_host();
+    expect(device != Device::cuda, "only host memory can be read element by element");
     return {reinterpret_cast<T*>(data), static_cast<std::size_t>(size)};
   }
-
- private:
-  void expect_host() const;
 };
 
 /// Elements of a view as the host can read them: the view's own on the CPU, a copy of a GPU's. For

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Which device and which transport a run gets, from what was asked for and what there is.
 #pragma once
-#include "compute/cpu/instructions.hpp"
+#include "compute/cpu/matmul.hpp"
 #include "memory/throw_if.hpp"
 #include "report/prediction.hpp"
 #include "run/failure.hpp"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The model: a stack of linear layers. It owns activations, never parameters or gradients.
 #pragma once
-#include "compute/reduction.hpp"
 #include "compute/stream.hpp"
 #include "memory/layout.hpp"
 #include "memory/tensor.hpp"

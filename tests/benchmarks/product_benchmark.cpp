@@ -5,7 +5,6 @@
 #include <cblas.h>
 #include <fmt/format.h>
 
-#include "compute/cpu/instructions.hpp"
 #include "compute/cpu/matmul.hpp"
 #include "compute/generator.hpp"
 #include "tests/benchmarks/benchmark.hpp"

@@ -17,7 +17,7 @@
 #include <limits>
 #include <numeric>
 
-#include "compute/cuda/cuda_kernels.hpp"
+#include "compute/cuda/runtime.hpp"
 #include "compute/modelled_time.hpp"
 #include "tests/chapter_under_test.hpp"
 #include "trace/overlap.hpp"

@@ -6,7 +6,6 @@
 
 #include <cmath>
 
-#include "compute/cpu/instructions.hpp"
 #include "tests/unit/elements.hpp"
 
 namespace zero::test {

@@ -3,7 +3,6 @@
 #pragma once
 #include <cstring>
 
-#include "compute/cpu/instructions.hpp"
 #include "compute/cpu/matmul.hpp"
 #include "compute/element_wise.hpp"
 #include "compute/portable_math.hpp"

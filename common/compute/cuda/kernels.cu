@@ -3,10 +3,17 @@
 #include "compute/cuda/launch.cuh"
 #include "compute/portable_math.hpp"
 
-template class zero::ElementWise<zero::cuda::CudaKernels>;
-
 namespace zero::cuda {
 namespace {
+/// What lies in a GPU's memory behind Sums: the totals are formed when they are fetched.
+struct SumsOnGpu {
+  static SumsOnGpu& of(Sums& sums) { return *reinterpret_cast<SumsOnGpu*>(sums.on_gpu.data()); }
+
+  Totals partial[most_partial_sums / 2];  // block b's part of all calls since they were cleared
+  Totals totals;
+};
+static_assert(sizeof(SumsOnGpu) == gpu_sums_bytes);
+
 /// A block a sample.
 template <class T>
 __global__ void text_kernel(TextSource source, std::int64_t first, T* inputs, float* targets) {
@@ -158,114 +165,146 @@ __global__ void mean_kernel(const T* own, int rank, const T* received, int ranks
   }
   store(shard[i], sum / static_cast<float>(ranks), write);
 }
+class CudaKernels : public ElementWise<CudaKernels, Runtime> {
+ public:
+  using ElementWise::ElementWise;
+
+  void text_samples(const TextSource& source, std::int64_t first, View inputs,
+                    View targets) override {
+    with_type(inputs.dtype, [&]<class T>(T) {
+      launch(stream(), blocks_for(targets.size, 1), text_kernel<T>, source, first,
+             elements<T>(inputs), elements<float>(targets));
+    });
+  }
+
+  void teacher_samples(const TeacherSource& source, std::int64_t first, View inputs,
+                       View targets) override {
+    with_type(inputs.dtype, [&]<class T>(T) {
+      launch(stream(), blocks_for(targets.size, source.outputs), teacher_kernel<T>, source, first,
+             elements<T>(inputs), elements<float>(targets));
+    });
+  }
+
+  /// The product is rounded to the storage type, and once more after bias and ReLU.
+  void linear_forward(const LinearShape& shape, View x, View params, View y, bool relu) override {
+    const Matrix weight{params.part(0, shape.weights()), shape.inputs, true};
+    multiply({x, shape.inputs}, weight, shape.batch, shape.inputs, shape.outputs, y);
+    if (!shape.bias && !relu) return;
+    const std::int64_t count = shape.batch * shape.outputs;
+    expect(count <= std::int64_t{1} << 32, "outputs of a layer are counted in 32 bits");
+    with_type(y.dtype, [&]<class T>(T) {
+      const T* bias = shape.bias ? elements<T>(params) + shape.weights() : nullptr;
+      const BiasOfColumn<T> body{{relu}, bias, static_cast<unsigned>(shape.outputs)};
+      each(count, body, In<T>{elements<T>(y)}, Out<T>{elements<T>(y)});
+    });
+  }
+
+  void linear_backward_params(const LinearShape& shape, View dy, View x, View grads,
+                              Write write) override {
+    // What is added is rounded first: as many rows of the weight at a time as there is room for, in
+    // eights, which keep 16 bytes aligned, or a row piece by piece.
+    const std::int64_t room = product_room_->bytes() / bytes_of(grads.dtype);
+    std::int64_t step = shape.outputs, width = shape.inputs;
+    if (write == Write::add) {
+      width = std::min(width, room);
+      step = room / width < 8 ? room / width : room / width / 8 * 8;
+    }
+    with_type(grads.dtype, [&]<class T>(T) {
+      const auto add_to = [&](std::int64_t row, std::int64_t first) {
+        const std::int64_t rows = std::min(step, shape.outputs - row);
+        const std::int64_t columns = std::min(width, shape.inputs - first);
+        const Matrix deltas{dy.part(row, dy.size - row), shape.outputs, true};
+        const Matrix inputs{x.part(first, x.size - first), shape.inputs};
+        const View to = grads.part(row * shape.inputs + first, rows * columns);
+        View product = to;
+        if (write == Write::add) product.data = product_room_->data();
+        multiply(deltas, inputs, rows, shape.batch, columns, product);
+        if (write == Write::over) return;
+        each(to.size, Add(), In<T>{elements<T>(product)}, InOut<T>{elements<T>(to)});
+      };
+      for (std::int64_t row = 0; row < shape.outputs; row += step) {
+        for (std::int64_t first = 0; first < shape.inputs; first += width) add_to(row, first);
+      }
+      if (!shape.bias) return;
+      const std::int64_t chunk_rows =
+          std::max<std::int64_t>(threads, blocks_for(shape.batch, most_chunks));
+      const unsigned chunks = blocks_for(shape.batch, chunk_rows);
+      auto* partial = reinterpret_cast<float*>(product_room_->data());
+      launch(stream(), dim3(blocks_for(shape.outputs, block_width), chunks), column_partial<T>,
+             elements<T>(dy), shape.batch, shape.outputs, chunk_rows, partial);
+      launch(stream(), blocks_for(shape.outputs), column_sum<T>, partial, shape.outputs, chunks,
+             elements<T>(grads) + shape.weights(), write);
+    });
+    if (grads.used == grads.size) return;
+    const View padding = grads.part(grads.used, grads.size - grads.used);
+    check_cuda(cudaMemsetAsync(padding.data, 0, padding.bytes(), stream()));
+  }
+
+  void linear_backward_input(const LinearShape& shape, View dy, View params, View x, View dx,
+                             bool relu) override {
+    const Matrix weight{params.part(0, shape.weights()), shape.inputs};
+    multiply({dy, shape.outputs}, weight, shape.batch, shape.outputs, shape.inputs, dx);
+    if (!relu) return;
+    with_type(dx.dtype, [&]<class T>(T) {
+      T* delta = elements<T>(dx);
+      each(shape.batch * shape.inputs, Mask(), In<T>{delta}, In<T>{elements<T>(x)}, Out<T>{delta});
+    });
+  }
+
+  void cross_entropy(View outputs, View targets, std::int64_t rows, float scale, View delta,
+                     Sums& sums) override {
+    const auto factor = static_cast<float>(scale / static_cast<double>(rows));
+    const auto blocks = static_cast<unsigned>(std::min(rows, most_blocks));
+    with_type(outputs.dtype, [&]<class T>(T) {
+      launch(stream(), blocks, cross_entropy_kernel<T>, elements<T>(outputs),
+             elements<float>(targets), rows, outputs.size / rows, factor, elements<T>(delta),
+             SumsOnGpu::of(sums).partial);
+    });
+  }
+
+  void fetch(Sums& sums) override {
+    SumsOnGpu& on_gpu = SumsOnGpu::of(sums);
+    launch(stream(), 1, total_sums, on_gpu.partial, &on_gpu.totals);
+    copy_bytes(fetched_.data(), reinterpret_cast<const std::byte*>(&on_gpu.totals), sizeof(Totals));
+    finish();
+    sums.totals = *reinterpret_cast<const Totals*>(fetched_.data());
+  }
+
+  void ordered_mean(View own, int rank, View received, View shard, Write write) override {
+    const int ranks = static_cast<int>(received.size / shard.size) + 1;
+    with_type(shard.dtype, [&]<class T>(T) {
+      launch(stream(), blocks_for(shard.size), mean_kernel<T>, elements<T>(own), rank,
+             elements<T>(received), ranks, shard.size, elements<T>(shard), write);
+    });
+  }
+
+  // ---- For ElementWise ----
+  template <class T> static T* elements(View view) {
+    expect(view.device == Device::cuda, "a GPU's kernels take a GPU's memory");
+    return reinterpret_cast<T*>(view.data);
+  }
+
+  template <class Body, class... Operands>
+  void each(std::int64_t count, const Body& body, const Operands&... operands) {
+    const Items items(count, operands...);
+    if (items.all == 0) return;
+    launch(stream(), blocks_for(items.all), each_kernel<Body, Operands...>, items, body,
+           operands...);
+  }
+
+  template <class Body, class... Operands>
+  void add_sum(Sums& sums, double Totals::*total, double divisor, std::int64_t count,
+               const Body& body, const Operands&... operands) {
+    const Items items(count, operands...);
+    const unsigned blocks = std::clamp<std::int64_t>(blocks_for(items.all), 1, most_blocks);
+    launch(stream(), blocks, add_partial_sums<Body, Operands...>, items,
+           &(SumsOnGpu::of(sums).partial->*total), divisor, body, operands...);
+  }
+
+ private:
+  HostBuffer fetched_{Device::cuda, sizeof(Totals)};  // the two sums, where the host reads them
+};
 }  // namespace
 
-void CudaKernels::text_samples(const TextSource& source, std::int64_t first, View inputs,
-                               View targets) {
-  with_type(inputs.dtype, [&]<class T>(T) {
-    launch(blocks_for(targets.size, 1), text_kernel<T>, source, first, elements<T>(inputs),
-           elements<float>(targets));
-  });
-}
-
-void CudaKernels::teacher_samples(const TeacherSource& source, std::int64_t first, View inputs,
-                                  View targets) {
-  with_type(inputs.dtype, [&]<class T>(T) {
-    launch(blocks_for(targets.size, source.outputs), teacher_kernel<T>, source, first,
-           elements<T>(inputs), elements<float>(targets));
-  });
-}
-
-/// The product is rounded to the storage type, and once more after bias and ReLU.
-void CudaKernels::linear_forward(const LinearShape& shape, View x, View params, View y, bool relu) {
-  const Matrix weight{params.part(0, shape.weights()), shape.inputs, true};
-  multiply({x, shape.inputs}, weight, shape.batch, shape.inputs, shape.outputs, y);
-  if (!shape.bias && !relu) return;
-  const std::int64_t count = shape.batch * shape.outputs;
-  expect(count <= std::int64_t{1} << 32, "outputs of a layer are counted in 32 bits");
-  with_type(y.dtype, [&]<class T>(T) {
-    const T* bias = shape.bias ? elements<T>(params) + shape.weights() : nullptr;
-    const BiasOfColumn<T> body{{relu}, bias, static_cast<unsigned>(shape.outputs)};
-    each(count, body, In<T>{elements<T>(y)}, Out<T>{elements<T>(y)});
-  });
-}
-
-void CudaKernels::linear_backward_params(const LinearShape& shape, View dy, View x, View grads,
-                                         Write write) {
-  // What is added is rounded first: as many rows of the weight at a time as there is room for, in
-  // eights, which keep 16 bytes aligned, or a row piece by piece.
-  const std::int64_t room = product_room_->bytes() / bytes_of(grads.dtype);
-  std::int64_t step = shape.outputs, width = shape.inputs;
-  if (write == Write::add) {
-    width = std::min(width, room);
-    step = room / width < 8 ? room / width : room / width / 8 * 8;
-  }
-  with_type(grads.dtype, [&]<class T>(T) {
-    const auto add_to = [&](std::int64_t row, std::int64_t first) {
-      const std::int64_t rows = std::min(step, shape.outputs - row);
-      const std::int64_t columns = std::min(width, shape.inputs - first);
-      const Matrix deltas{dy.part(row, dy.size - row), shape.outputs, true};
-      const Matrix inputs{x.part(first, x.size - first), shape.inputs};
-      const View to = grads.part(row * shape.inputs + first, rows * columns);
-      View product = to;
-      if (write == Write::add) product.data = product_room_->data();
-      multiply(deltas, inputs, rows, shape.batch, columns, product);
-      if (write == Write::over) return;
-      each(to.size, Add(), In<T>{elements<T>(product)}, InOut<T>{elements<T>(to)});
-    };
-    for (std::int64_t row = 0; row < shape.outputs; row += step) {
-      for (std::int64_t first = 0; first < shape.inputs; first += width) add_to(row, first);
-    }
-    if (!shape.bias) return;
-    const std::int64_t chunk_rows =
-        std::max<std::int64_t>(threads, blocks_for(shape.batch, most_chunks));
-    const unsigned chunks = blocks_for(shape.batch, chunk_rows);
-    auto* partial = reinterpret_cast<float*>(product_room_->data());
-    launch(dim3(blocks_for(shape.outputs, block_width), chunks), column_partial<T>, elements<T>(dy),
-           shape.batch, shape.outputs, chunk_rows, partial);
-    launch(blocks_for(shape.outputs), column_sum<T>, partial, shape.outputs, chunks,
-           elements<T>(grads) + shape.weights(), write);
-  });
-  if (grads.used == grads.size) return;
-  const View padding = grads.part(grads.used, grads.size - grads.used);
-  check_cuda(cudaMemsetAsync(padding.data, 0, padding.bytes(), stream()));
-}
-
-void CudaKernels::linear_backward_input(const LinearShape& shape, View dy, View params, View x,
-                                        View dx, bool relu) {
-  const Matrix weight{params.part(0, shape.weights()), shape.inputs};
-  multiply({dy, shape.outputs}, weight, shape.batch, shape.outputs, shape.inputs, dx);
-  if (!relu) return;
-  with_type(dx.dtype, [&]<class T>(T) {
-    T* delta = elements<T>(dx);
-    each(shape.batch * shape.inputs, Mask(), In<T>{delta}, In<T>{elements<T>(x)}, Out<T>{delta});
-  });
-}
-
-void CudaKernels::cross_entropy(View outputs, View targets, std::int64_t rows, float scale,
-                                View delta, Sums& sums) {
-  const auto factor = static_cast<float>(scale / static_cast<double>(rows));
-  const auto blocks = static_cast<unsigned>(std::min(rows, most_blocks));
-  with_type(outputs.dtype, [&]<class T>(T) {
-    launch(blocks, cross_entropy_kernel<T>, elements<T>(outputs), elements<float>(targets), rows,
-           outputs.size / rows, factor, elements<T>(delta), SumsOnGpu::of(sums).partial);
-  });
-}
-
-void CudaKernels::fetch(Sums& sums) {
-  SumsOnGpu& on_gpu = SumsOnGpu::of(sums);
-  launch(1, total_sums, on_gpu.partial, &on_gpu.totals);
-  copy_bytes(fetched_.data(), reinterpret_cast<const std::byte*>(&on_gpu.totals), sizeof(Totals));
-  wait_for(record());
-  idle_ = true;
-  sums.totals = *reinterpret_cast<const Totals*>(fetched_.data());
-}
-
-void CudaKernels::ordered_mean(View own, int rank, View received, View shard, Write write) {
-  const int ranks = static_cast<int>(received.size / shard.size) + 1;
-  with_type(shard.dtype, [&]<class T>(T) {
-    launch(blocks_for(shard.size), mean_kernel<T>, elements<T>(own), rank, elements<T>(received),
-           ranks, shard.size, elements<T>(shard), write);
-  });
-}
+std::unique_ptr<Kernels> make_kernels(bool urgent) { return std::make_unique<CudaKernels>(urgent); }
 }  // namespace zero::cuda

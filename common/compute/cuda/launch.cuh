@@ -3,7 +3,8 @@
 // packs of elements, 16 bytes of the widest operand, wherever all memory is aligned for that. Sums
 // over many blocks are added in a fixed order, without atomics: the same bits in every run.
 #pragma once
-#include "compute/cuda/cuda_kernels.hpp"
+#include "compute/cuda/runtime.hpp"
+#include "compute/element_wise.hpp"
 
 namespace zero::cuda {
 inline constexpr int threads = 256;
@@ -15,13 +16,14 @@ inline unsigned blocks_for(std::int64_t count, std::int64_t of_a_block = threads
   return static_cast<unsigned>((count + of_a_block - 1) / of_a_block);
 }
 
+/// Queues kernel(arguments ...) on so many blocks.
 template <class... Parameters, class... Arguments>
-void CudaKernels::launch(dim3 blocks, void (*kernel)(Parameters...),
-                         const Arguments&... arguments) {
+void launch(cudaStream_t stream, dim3 blocks, void (*kernel)(Parameters...),
+            const Arguments&... arguments) {
   cudaLaunchConfig_t configuration{};
   configuration.gridDim = blocks;
   configuration.blockDim = dim3(threads);
-  configuration.stream = stream();
+  configuration.stream = stream;
   check_cuda(cudaLaunchKernelEx(&configuration, kernel, Parameters(arguments)...));
 }
 
@@ -83,13 +85,6 @@ __global__ void each_kernel(Items<Operands...> items, Body body, Operands... ope
   if (item < items.all) items.visit(item, body, operands...);
 }
 
-template <class Body, class... Operands>
-void CudaKernels::each(std::int64_t count, const Body& body, const Operands&... operands) {
-  const Items items(count, operands...);
-  if (items.all == 0) return;
-  launch(blocks_for(items.all), each_kernel<Body, Operands...>, items, body, operands...);
-}
-
 /// combine() of all threads' values, by halves: thread i with thread i + 128, 64, ... Returned to
 /// every thread. All threads of the block must call it.
 template <class Value, class Combine> __device__ Value combine_block(Value mine, Combine combine) {
@@ -126,15 +121,5 @@ __global__ void add_partial_sums(Items<Operands...> items, double* partial, doub
   }
   const double all = block_sum(mine);
   if (threadIdx.x == 0) partial[blockIdx.x * sizeof(Totals) / sizeof(double)] += all / divisor;
-}
-
-template <class Body, class... Operands>
-void CudaKernels::add_sum(Sums& sums, double Totals::*total, double divisor, std::int64_t count,
-                          const Body& body, const Operands&... operands) {
-  SumsOnGpu& on_gpu = SumsOnGpu::of(sums);
-  const Items items(count, operands...);
-  const unsigned blocks = std::clamp<std::int64_t>(blocks_for(items.all), 1, most_blocks);
-  launch(blocks, add_partial_sums<Body, Operands...>, items, &(on_gpu.partial->*total), divisor,
-         body, operands...);
 }
 }  // namespace zero::cuda

@@ -6,7 +6,7 @@
 #include <mutex>
 
 #include "compute/cuda/blas.hpp"
-#include "compute/cuda/cuda_kernels.hpp"
+#include "compute/cuda/runtime.hpp"
 
 namespace zero {
 namespace {
@@ -165,9 +165,7 @@ void check_cuda(cudaError_t code, std::source_location where) {
                                                cudaGetErrorString(code)));
 }
 
-std::unique_ptr<Kernels> make_kernels(bool urgent) { return std::make_unique<CudaKernels>(urgent); }
-
-CudaKernels::CudaKernels(bool urgent) {
+Runtime::Runtime(bool urgent) {
   check_cuda(cudaGetDevice(&gpu_));
   int least = 0, greatest = 0;
   check_cuda(cudaDeviceGetStreamPriorityRange(&least, &greatest));
@@ -175,45 +173,50 @@ CudaKernels::CudaKernels(bool urgent) {
       cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, urgent ? greatest : least));
 }
 
-CudaKernels::~CudaKernels() {
+Runtime::~Runtime() {
   cudaStreamSynchronize(stream_);
   if (blas_) blas().destroy(blas_);
   cudaStreamDestroy(stream_);
 }
 
-void CudaKernels::bind_thread() { check_cuda(cudaSetDevice(gpu_)); }
+void Runtime::bind_thread() { check_cuda(cudaSetDevice(gpu_)); }
 
-Mark CudaKernels::record() {
+Mark Runtime::record() {
   return idle_ ? nullptr : std::make_shared<CudaMark>(stream_, cudaEventDisableTiming);
 }
 
-Mark CudaKernels::record_time() {
+Mark Runtime::record_time() {
   const auto since = both_clocks();
   const auto mark = std::make_shared<CudaMark>(stream(), cudaEventDefault);  // it is work, too
   mark->since = since;
   return mark;
 }
 
-void CudaKernels::wait(const Mark& mark) {
+void Runtime::wait(const Mark& mark) {
   if (!mark) return;
   check_cuda(cudaStreamWaitEvent(stream(), static_cast<const CudaMark&>(*mark).event, 0));
 }
 
-void CudaKernels::copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes) {
+void Runtime::copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes) {
   check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream()));
 }
 
-void CudaKernels::clear(Sums& sums) {
+void Runtime::finish() {
+  wait_for(record());
+  idle_ = true;
+}
+
+void Runtime::clear(Sums& sums) {
   check_cuda(cudaMemsetAsync(sums.on_gpu.data(), 0, gpu_sums_bytes, stream()));
 }
 
-void CudaKernels::reserve_products(std::int64_t room) {
+void Runtime::reserve_products(std::int64_t room) {
   blas_workspace_.emplace(Device::cuda, Kind::workspace, blas_workspace_bytes, true);
   product_room_.emplace(Device::cuda, Kind::workspace, room, true);
 }
 
-void CudaKernels::multiply(const Matrix& a, const Matrix& b, std::int64_t rows, std::int64_t inner,
-                           std::int64_t columns, View product) {
+void Runtime::multiply(const Matrix& a, const Matrix& b, std::int64_t rows, std::int64_t inner,
+                       std::int64_t columns, View product) {
   expect(product_room_.has_value(), "reserve_products comes before a product");
   if (!blas_) {
     check_cublas(blas().create(&blas_));

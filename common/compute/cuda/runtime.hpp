@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: MIT
+// This process's GPU without our kernels, which kernels.cu adds: one stream of it, its events and,
+// by cuBLAS, its products.
+#pragma once
+#include <cublas_v2.h>
+#include <cuda_runtime.h>
+
+#include <optional>
+
+#include "compute/kernels.hpp"
+#include "memory/error.hpp"
+
+namespace zero::cuda {
+/// Throws Error (resources) with CUDA's own words when `code` is not cudaSuccess.
+void check_cuda(cudaError_t code, std::source_location where = std::source_location::current());
+
+/// Multiprocessors that matrix products leave to the ranks' messages, and at most so many blocks of
+/// NCCL's at once: a product's blocks stay where they are to its end, and a block of NCCL's is as
+/// large as a multiprocessor.
+constexpr int message_blocks = 16;
+inline bool other_ranks = false;  // there are some to leave room for
+
+/// Each call queues its work on one CUDA stream and returns.
+class Runtime : public Kernels {
+ public:
+  explicit Runtime(bool urgent);
+  ~Runtime() override;
+
+  void bind_thread() final;
+  Mark record() final;
+  Mark record_time() final;
+  void wait(const Mark& mark) final;
+  void* queue() final { return stream(); }
+  void copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes) final;
+  void clear(Sums& sums) final;
+  void reserve_products(std::int64_t room) final;
+
+ protected:
+  /// product (rows x columns, row-major) = a (rows x inner) times b, summed in fp32, rounded once.
+  void multiply(const Matrix& a, const Matrix& b, std::int64_t rows, std::int64_t inner,
+                std::int64_t columns, View product);
+  /// For whoever puts work on it: only so does record() know that there is some.
+  cudaStream_t stream() {
+    idle_ = false;
+    return stream_;
+  }
+  /// Waits until all that was queued is done.
+  void finish();
+
+  std::optional<Buffer> product_room_;
+
+ private:
+  int gpu_ = 0;
+  cudaStream_t stream_ = nullptr;
+  cublasHandle_t blas_ = nullptr;
+  std::optional<Buffer> blas_workspace_;
+  bool idle_ = true;  // the host has waited for all that was queued
+};
+}  // namespace zero::cuda
