@@ -2,13 +2,10 @@
 // One process that plays all ranks of a run, without a communicator, without shards and without
 // padding: what every chapter must equal to the last bit. It uses the same model and the same Adam,
 // and spells out every rounding of the reduction.
-#include <doctest/doctest.h>
-#include <fmt/format.h>
-
 #include <cmath>
 
 #include "tests/ranks/ranks.hpp"
-#include "tests/unit/elements.hpp"
+#include "tests/unit/checks.hpp"
 
 namespace zero::test {
 namespace {

@@ -1,14 +1,79 @@
 // SPDX-License-Identifier: MIT
-// What many tests say in one line: a refusal, the ledger's figures, a stream that is late; and the
-// elements of views.
+// What many tests say in one line: the elements of a view of any storage type, a refusal, the
+// ledger's figures, a stream that is late.
 #pragma once
 #include <doctest/doctest.h>
 #include <fmt/format.h>
 
+#include <bit>
+#include <concepts>
+
 #include "memory/error.hpp"
-#include "tests/unit/elements.hpp"
+#include "memory/tensor.hpp"
+#include "train/data.hpp"
+#include "train/mlp.hpp"
 
 namespace zero::test {
+inline constexpr Dtype dtypes[] = {Dtype::fp32, Dtype::bf16, Dtype::fp16};
+
+/// Half the distance from 1 to the next larger number: the largest relative error of one rounding.
+constexpr double unit_roundoff(Dtype dtype) {
+  return dtype == Dtype::fp32 ? 0x1p-24 : dtype == Dtype::bf16 ? 0x1p-8 : 0x1p-11;
+}
+
+inline float element(View view, std::int64_t i) {
+  return with_type(view.dtype, [&]<class T>(T) { return widen(view.as<T>()[i]); });
+}
+
+/// Element i becomes value(i), rounded; on any device.
+inline void fill(View view, std::invocable<std::int64_t> auto value) {
+  with_type(view.dtype, [&]<class T>(T) {
+    std::vector<T> values(view.size);
+    for (std::int64_t i = 0; i < view.size; ++i) values[i] = narrow<T>(value(i));
+    memory_of(view.device).copy(view.data, values.data(), view.bytes());
+  });
+}
+inline void fill(View view, float value) {
+  fill(view, [=](std::int64_t) { return value; });
+}
+
+/// All elements, widened; of any device.
+inline std::vector<float> values(View view) {
+  const OnHost host(view);
+  std::vector<float> all;
+  with_type(view.dtype, [&]<class T>(T) {
+    for (const T x : host.as<T>()) all.push_back(widen(x));
+  });
+  return all;
+}
+
+/// Samples [first, first + count) of data on the CPU, unrounded: rows of inputs, and of targets.
+struct LoadedSamples {
+  std::vector<float> inputs, targets;
+  bool operator==(const LoadedSamples&) const = default;
+};
+inline LoadedSamples load_samples(const Data& data, const Architecture& model, std::int64_t first,
+                                  std::int64_t count) {
+  const Tensor inputs(Device::cpu, Kind::data, Dtype::fp32, count * model.widths.front());
+  const Tensor targets(Device::cpu, Kind::data, Dtype::fp32, count * model.targets());
+  Stream stream("samples", Device::cpu);
+  data.load(stream.kernels(), first, inputs.view(), targets.view());
+  stream.synchronise();
+  return {values(inputs.view()), values(targets.view())};
+}
+
+/// x rounded to the storage type.
+inline float rounded(Dtype dtype, float x) {
+  return with_type(dtype, [&]<class T>(T) { return widen(narrow<T>(x)); });
+}
+
+/// The elements as bits, so that comparing them tells -0 from 0 and compares NaNs.
+inline std::vector<std::uint32_t> bits(View view) {
+  std::vector<std::uint32_t> all;
+  for (const float x : values(view)) all.push_back(std::bit_cast<std::uint32_t>(x));
+  return all;
+}
+
 /// f() must throw an Error of that code, one sentence with all of these words in it.
 inline void check_refused(ExitCode code, const std::vector<std::string>& words, auto f) {
   try {

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tests/unit/elements.hpp"
+#include "tests/unit/checks.hpp"
 
 namespace zero::test {
 using std::exp, std::log, std::max;
