@@ -2,11 +2,9 @@
 // Matrix products against a plain loop, bit by bit, at sizes around the borders of the blocks.
 #include "compute/cpu/matmul.hpp"
 
-#include <doctest/doctest.h>
-
 #include <cmath>
 
-#include "tests/unit/elements.hpp"
+#include "tests/unit/checks.hpp"
 
 namespace zero::test {
 namespace {
@@ -143,14 +141,5 @@ TEST_CASE("every instruction set of this machine gives the same bits, and keeps 
       }
     }
   }
-}
-
-TEST_CASE("an operand may lie at the beginning of a longer view, between others' elements") {
-  const Tensor memory(Device::cpu, Kind::data, Dtype::bf16, 2 + 6 + 2);
-  fill(memory.view(), [](std::int64_t i) { return i < 2 || i >= 8 ? NAN : i - 1; });
-  const View weight = memory.view().part(2, 8);  // 1 .. 6 and a bias that must not be read
-  const Shape shape{2, 3, 2};
-  const std::vector<float> squares = product(shape, {weight, 3}, {weight, 3, true});
-  CHECK(squares == std::vector<float>{14, 32, 32, 77});
 }
 }  // namespace zero::test

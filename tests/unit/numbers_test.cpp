@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: MIT
 // Numbers as they are stored and as they are made. The 16-bit types against their definition: the
 // list of all the values there are, and "the nearest of the two neighbours, the even one of two
-// equally near". exp and log against long double. The generator against notes/generator.md and
-// splitmix64's published numbers.
-#include <doctest/doctest.h>
-
+// equally near". exp and log against long double. mix against splitmix64's published numbers; that
+// weights and data are made of it as notes/generator.md says is tests/programs/digests_test.py's.
 #include <algorithm>
 #include <cmath>
 
 #include "compute/portable_math.hpp"
-#include "tests/unit/elements.hpp"
+#include "tests/unit/checks.hpp"
 
 namespace zero::test {
 namespace {
@@ -113,8 +111,6 @@ void check_exp_and_log(std::uint32_t step) {
   CHECK(most_off(-0x1p-26f, -104, step, portable_exp, expl) <= derived);
   CHECK(most_off(1, 0x1p16f, step, portable_log, logl) <= derived);
 }
-
-using enum RandomStream;
 }  // namespace
 
 TEST_CASE_TEMPLATE("every 16-bit pattern widens to its value and narrows back", T, Bf16, Fp16) {
@@ -168,21 +164,6 @@ TEST_CASE("mix is splitmix64: its state advances by the golden gamma") {
         16408922859458223821u}) {
     CHECK(mix(state) == expected);
     state += 0x9e3779b97f4a7c15;
-  }
-}
-
-TEST_CASE("seed, stream and index make the key and the state as the note says") {
-  // Made once with Python's integers, as tests/programs/generator_test.py makes all weights.
-  CHECK(Generator(1, weights).bits(0) == 0xb18a02f46d8d86c3);
-  CHECK(Generator(7, codes).bits(12345) == 0xa9f58ef9886f3ce3);
-}
-
-TEST_CASE("uniform numbers are multiples of 2^-23 in [-1, 1): the top 24 bits") {
-  const Generator random(3, weights);
-  for (std::uint64_t i = 0; i < 1000000; ++i) {
-    const float x = random.uniform(i);
-    // Exact in double as in fp32, so a rounding anywhere would show.
-    REQUIRE(x * 0x1p23 == static_cast<double>(random.bits(i) >> 40) - 0x1p23);
   }
 }
 }  // namespace zero::test
