@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Memory and its books: what is reserved, held, booked, and how high the mountain was. And the cut
 // of the parameters: every element has one owner, wherever the borders fall.
-#include <numeric>
-
 #include "memory/layout.hpp"
 #include "tests/unit/checks.hpp"
 
@@ -13,7 +11,6 @@ using Sizes = std::vector<std::int64_t>;
 
 /// Odd sizes, sizes below the number of ranks, and sizes just beside a multiple of quantum * ranks.
 const Sizes sizes{1, 2, 7, 8, 9, 13, 1000, 63, 64, 65, 127, 192, 193};
-constexpr int most_ranks = 8;
 
 Scratch scratch_of(std::int64_t size, Dtype dtype = Dtype::fp32) {
   return Scratch(Device::cpu, Kind::activations, dtype, size);
@@ -35,6 +32,43 @@ struct Changes {
 
   const Change on_device, on_host;
 };
+
+/// The cut as one rank has it: its shard of a layer begins where that of the rank before ends.
+void check_layout(int rank, int ranks, std::int64_t quantum) {
+  INFO("rank ", rank, " of ", ranks, ", quantum ", quantum);
+  const Layout layout(sizes, rank, ranks, quantum);
+  const Tensor full = tensor_of(layout.full_size()), shards = tensor_of(layout.shard_size());
+  const Tensor buffer = tensor_of(layout.largest_layer());
+  for (const Tensor* each : {&full, &shards, &buffer}) {
+    fill(each->view(), [](std::int64_t i) { return i; });
+  }
+  std::int64_t parameters = 0, before = 0, largest = 0;
+  for (int l = 0; l < layout.layers(); ++l) {
+    const std::int64_t padded = layout.layer_size(l), share = padded / ranks, first = rank * share;
+    CHECK(padded % (quantum * ranks) == 0);
+    CHECK(padded >= sizes[l]);
+    CHECK(padded - sizes[l] < quantum * ranks);
+    CHECK(layout.layer_start(l) == parameters);
+    CHECK(layout.shard_start(l) == first);
+    const auto check = [&](View view, std::int64_t start, std::int64_t size, std::int64_t place) {
+      const auto used = std::clamp<std::int64_t>(sizes[l] - start, 0, size);
+      CHECK(words(view) == tuple(size, used, Dtype::fp32, Device::cpu, l, start));
+      CHECK(element(view, 0) == static_cast<float>(place));
+    };
+    const View layer = layout.layer(full, l), slot = layout.layer_in(buffer.view(), l);
+    check(layer, 0, padded, before);
+    check(slot, 0, padded, 0);
+    check(layout.shard(shards, l), first, share, before / ranks);
+    check(layout.shard_of(layer), first, share, before + first);
+    check(layout.shard_of(slot), first, share, first);
+    parameters += sizes[l];
+    before += padded;
+    largest = std::max(largest, padded);
+  }
+  CHECK(tuple(layout.ranks(), layout.layers()) == tuple(ranks, std::ssize(sizes)));
+  CHECK(tuple(layout.parameters(), layout.largest_layer()) == tuple(parameters, largest));
+  CHECK(tuple(layout.full_size(), layout.shard_size() * ranks) == tuple(before, before));
+}
 }  // namespace
 
 TEST_CASE("the peak of the total is not the sum of the peaks; restarted, both begin at now") {
@@ -192,76 +226,10 @@ TEST_CASE("a part of a view knows where it lies and how much of it is real") {
   }
 }
 
-TEST_CASE("every element of every layer has exactly one owner") {
-  for (int ranks = 1; ranks <= most_ranks; ++ranks) {
-    for (const std::int64_t quantum : {1, 3, 8}) {
-      INFO(ranks, " ranks, quantum ", quantum);
-      // By global element number.
-      std::vector<int> owners(std::accumulate(sizes.begin(), sizes.end(), std::size_t{0}));
-      for (int rank = 0; rank < ranks; ++rank) {
-        const Layout layout(sizes, rank, ranks, quantum);
-        const Tensor shards = tensor_of(layout.shard_size());
-        for (int l = 0; l < layout.layers(); ++l) {
-          const View shard = layout.shard(shards, l);
-          REQUIRE(shard.used <= shard.size);
-          for (std::int64_t i = 0; i < shard.used; ++i) {
-            REQUIRE(shard.start + i < sizes[l]);
-            ++owners.at(layout.layer_start(l) + shard.start + i);
-          }
-        }
-      }
-      CHECK(owners == std::vector<int>(owners.size(), 1));
-    }
-  }
-}
-
-TEST_CASE("a layer is padded to the next multiple of quantum x ranks, and no further") {
-  for (int ranks = 1; ranks <= most_ranks; ++ranks) {
-    const Layout layout(sizes, 0, ranks);
-    std::int64_t parameters = 0, full = 0, largest = 0;
-    for (int l = 0; l < layout.layers(); ++l) {
-      const std::int64_t padded = layout.layer_size(l);
-      CHECK(padded % (8 * ranks) == 0);
-      CHECK(padded >= sizes[l]);
-      CHECK(padded - sizes[l] < 8 * ranks);
-      CHECK(layout.layer_start(l) == parameters);
-      parameters += sizes[l];
-      full += padded;
-      largest = std::max(largest, padded);
-    }
-    CHECK(tuple(layout.ranks(), layout.layers()) == tuple(ranks, std::ssize(sizes)));
-    CHECK(tuple(layout.parameters(), layout.largest_layer()) == tuple(parameters, largest));
-    CHECK(tuple(layout.full_size(), layout.shard_size() * ranks) == tuple(full, full));
-  }
-}
-
-TEST_CASE("the views of a layer lie where its shards lie, and say which layer and from where on") {
-  const Sizes three{13, 30, 2}, padded{24, 48, 24};
-  for (int rank = 0; rank < 3; ++rank) {
-    const Layout layout(three, rank, 3);
-    const Tensor full = tensor_of(layout.full_size()), shards = tensor_of(layout.shard_size());
-    const Tensor buffer = tensor_of(layout.largest_layer());
-    for (const Tensor* each : {&full, &shards, &buffer}) {
-      fill(each->view(), [](std::int64_t i) { return i; });
-    }
-    std::int64_t before = 0;
-    for (int l = 0; l < 3; before += padded[l++]) {
-      const auto check = [&](View view, std::int64_t start, std::int64_t size, auto place) {
-        const auto used = std::clamp<std::int64_t>(three[l] - start, 0, size);
-        CHECK(words(view) == tuple(size, used, Dtype::fp32, Device::cpu, l, start));
-        CHECK(element(view, 0) == static_cast<float>(place));
-      };
-      const std::int64_t share = padded[l] / 3, first = rank * share;
-      CHECK(layout.shard_start(l) == first);
-      const View layer = layout.layer(full, l);
-      const View slot = layout.layer_in(buffer.view(), l);
-      check(layer, 0, padded[l], before);
-      check(slot, 0, padded[l], 0);
-      check(layout.shard(shards, l), first, share, before / 3);
-      check(layout.shard_of(layer), first, share, before + first);
-      check(layout.shard_of(slot), first, share, first);
-      check(layer.part(5, 2), 5, 2, before + 5);
-      check(layout.shard(shards, l).part(3, 4), first + 3, 4, before / 3 + 3);
+TEST_CASE("layers are padded to equal shares and no further, and every element has one owner") {
+  for (int ranks = 1; ranks <= 8; ++ranks) {
+    for (int rank = 0; rank < ranks; ++rank) {
+      for (const std::int64_t quantum : {1, 3, 8}) check_layout(rank, ranks, quantum);
     }
   }
 }
