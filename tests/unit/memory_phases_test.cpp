@@ -26,21 +26,6 @@ std::vector<Row> rows(const std::vector<Booked>& all, int steps = 1) {
 }
 }  // namespace
 
-TEST_CASE("memory by phase: kinds at the end, and load is no part of forward") {
-  const std::vector<Booked> all = {booked(0, setup, 40),         booked(0, setup, 100),
-                                   booked(1, load, 100, 7),      booked(1, forward, 100, 8),
-                                   booked(1, forward, 130, 8),   booked(1, forward, 130, 20),
-                                   booked(1, backward, 100, 20), booked(1, backward, 100, 0),
-                                   booked(1, backward, 110, 0),  booked(1, update, 100, 0)};
-  CHECK(rows(all) ==
-        std::vector<Row>{
-            {100, 100, 100}, {107, 7, 107}, {150, 43, 150}, {110, -40, 150}, {100, -10, 110}});
-  const MemoryPhase after_forward = memory_phases(all, 1)[2];
-  CHECK(after_forward.bytes[static_cast<int>(Kind::parameters)] == 130);
-  CHECK(after_forward.bytes[static_cast<int>(Kind::activations)] == 20);
-  CHECK(after_forward.bytes[static_cast<int>(Kind::data)] == 0);
-}
-
 TEST_CASE("memory by phase: the start can have a peak of its own") {
   CHECK(rows({booked(0, setup, 500), booked(0, setup, 100), booked(1, load, 100, 1)})[0] ==
         Row{100, 100, 500});

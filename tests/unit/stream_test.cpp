@@ -103,61 +103,35 @@ TEST_CASE("a stream goes when all that was put on it is done, whichever of two g
   }
 }
 
-TEST_CASE("a task runs in the phase and the step of whoever put it on the stream") {
-  using Where = std::pair<Phase, int>;
-  for (const Stream::Mode mode : modes) {
-    std::vector<Where> seen;
-    Stream stream("phases", Device::cpu, mode);
-    const auto note = [&] { seen.emplace_back(current_phase, current_step); };
-    for (current_step = 1; current_step <= 2; ++current_step) {
-      const PhaseScope forward(Phase::forward);
-      stream.run(note);
-    }
-    current_step = 0;
-    stream.run(note);
-    stream.synchronise();
-    CHECK(seen == std::vector<Where>{{Phase::forward, 1}, {Phase::forward, 2}, {Phase::setup, 0}});
-  }
-}
-
 TEST_CASE("an observer is called around each task and each wait, where they are") {
-  // What, of which sort, in which phase, on which kernels; whether it begins; its thread, and the
-  // tasks done.
-  using Call =
-      std::tuple<std::string, Work::Sort, Phase, const Kernels*, bool, std::thread::id, int>;
+  // What, of which sort; whether it begins; its thread, and the tasks done.
+  using Call = std::tuple<std::string, Work::Sort, bool, std::thread::id, int>;
   using Sort = Work::Sort;
   for (const Stream::Mode mode : modes) {
     std::vector<Call> calls;
     int done = 0;
     Stream::observe([&](const std::string& stream) {
       CHECK(stream == "observed");
-      return [&](const Work& work, Kernels& on, bool begins) {
-        calls.emplace_back(words(work), work.sort, current_phase, &on, begins,
-                           std::this_thread::get_id(), done);
+      return [&](const Work& work, Kernels&, bool begins) {
+        calls.emplace_back(words(work), work.sort, begins, std::this_thread::get_id(), done);
       };
     });
     Stream stream("observed", Device::cpu, mode);
     Stream::observe(nullptr);
     std::thread::id thread;
-    {
-      const PhaseScope forward(Phase::forward);
-      stream.run({.what = "a sum", .layer = 3}, [&] {
-        thread = std::this_thread::get_id();
-        Stream::part({"a part", Sort::copy}, [&] { ++done; });
-      });
-      stream.wait(stream.record());
-      stream.synchronise();  // records, which are no work
-    }
+    stream.run({.what = "a sum", .layer = 3}, [&] {
+      thread = std::this_thread::get_id();
+      Stream::part({"a part", Sort::copy}, [&] { ++done; });
+    });
+    stream.wait(stream.record());
+    stream.synchronise();  // records, which are no work
     CHECK((thread == std::this_thread::get_id()) == (mode == Stream::Mode::inline_));
-    const Kernels* on = &stream.kernels();
-    constexpr Phase phase = Phase::forward;
-    CHECK(calls ==
-          std::vector<Call>{{"a sum of layer 3", Sort::compute, phase, on, true, thread, 0},
-                            {"a part", Sort::copy, phase, on, true, thread, 0},
-                            {"a part", Sort::copy, phase, on, false, thread, 1},
-                            {"a sum of layer 3", Sort::compute, phase, on, false, thread, 1},
-                            {"a task", Sort::wait, phase, on, true, thread, 1},
-                            {"a sum of layer 3", Sort::wait, phase, on, false, thread, 1}});
+    CHECK(calls == std::vector<Call>{{"a sum of layer 3", Sort::compute, true, thread, 0},
+                                     {"a part", Sort::copy, true, thread, 0},
+                                     {"a part", Sort::copy, false, thread, 1},
+                                     {"a sum of layer 3", Sort::compute, false, thread, 1},
+                                     {"a task", Sort::wait, true, thread, 1},
+                                     {"a sum of layer 3", Sort::wait, false, thread, 1}});
   }
 }
 
