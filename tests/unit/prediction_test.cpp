@@ -9,11 +9,6 @@
 
 namespace zero::test {
 namespace {
-/// A stack of layers on text, the shipped one.
-Options text_options(Dtype dtype, int layers) {
-  return {.data = DEFAULT_CORPUS, .width = 16, .layers = layers, .dtype = dtype};
-}
-
 Layout layout_of(const Options& options, int ranks) {
   return Layout(architecture(options).sizes(), 0, ranks);
 }
@@ -21,21 +16,20 @@ Layout layout_of(const Options& options, int ranks) {
 Prediction on_cpu(const Chapter& chapter, const Options& options, int ranks) {
   return predict(chapter, options, Device::cpu, layout_of(options, ranks));
 }
-
-const Prediction::Bytes& of(const Prediction& plan, Kind kind) {
-  return plan.bytes[static_cast<int>(kind)];
-}
-
 }  // namespace
 
 TEST_CASE("the largest sizes that can be asked for do not overflow") {
-  Options options = text_options(Dtype::bf16, 1 << 12);
-  options.task = Task::mlp;
-  options.width = options.batch = options.accumulate = 1 << 16;
+  constexpr int most = 1 << 16;
+  const Options options{.task = Task::mlp,
+                        .batch = most,
+                        .accumulate = most,
+                        .width = most,
+                        .layers = 1 << 12,
+                        .dtype = Dtype::bf16};
   const Prediction plan = on_cpu(chapter("06"), options, 1 << 12);
   const auto exact = static_cast<long double>(plan.padded);
-  CHECK(of(plan, Kind::optimizer).resident == 12 * (plan.padded >> 12));
-  CHECK(of(plan, Kind::activations).peak > 0);
+  CHECK(plan.bytes[static_cast<int>(Kind::optimizer)].resident == 12 * (plan.padded >> 12));
+  CHECK(plan.bytes[static_cast<int>(Kind::activations)].peak > 0);
   CHECK(plan.sent(Phase::backward, {1, 0}) ==
         static_cast<std::int64_t>(exact * 131072 * 4095 / 4096));
   CHECK(plan.padding_sent({1, 0}) >= 0);
@@ -77,9 +71,8 @@ TEST_CASE("what --device-memory does not allow is refused with the first chapter
   check_suggested("06", thick, 1, would("02", thick, 1));
   check_suggested("07", bf16, 4,
                   "no chapter fits, use fewer or smaller layers or batches, or more ranks");
-  Options data = text_options(Dtype::bf16, 1);
-  data.width = 8;
-  data.batch = 1;
+  const Options data{
+      .data = DEFAULT_CORPUS, .batch = 1, .width = 8, .layers = 1, .dtype = Dtype::bf16};
   check_suggested("06", data, 1, "use a smaller --data or --batch");
 }
 
