@@ -4,10 +4,6 @@
 // views begin anywhere, outputs are poisoned first, and what lies around them must stay.
 #include "compute/kernels.hpp"
 
-#include <doctest/doctest.h>
-#include <fmt/format.h>
-
-#include <bit>
 #include <cmath>
 #include <random>
 
@@ -124,36 +120,6 @@ void everywhere(auto test) {
 /// Bytes, where a program has 32 MiB: so few that a weight needs the room several times over, and a
 /// row of 1300 more than all of it.
 constexpr std::int64_t product_room = 2400;
-
-/// One layer with everything that its three products read and write; 5 elements of padding.
-struct LayerTwin {
-  LayerTwin(Dtype dtype, const LinearShape& s, auto&& value)
-      : shape(s),
-        used(s.weights() + (s.bias ? s.outputs : 0)),
-        x(dtype, s.batch * s.inputs, 0, value),
-        params(dtype, used + 5, 0, value),
-        y(dtype, s.batch * s.outputs, 0),
-        dy(dtype, s.batch * s.outputs, 0, value),
-        dx(dtype, s.batch * s.inputs, 0),
-        grads(dtype, used + 5, 0, value) {}
-
-  void run(bool relu, Write write) const {
-    Both both;
-    both.run([&](Side& on) {
-      on->reserve_products(product_room);
-      View padded = on(grads);
-      padded.used = used;
-      on->linear_forward(shape, on(x), on(params), on(y), relu);
-      on->linear_backward_params(shape, on(dy), on(x), padded, write);
-      on->linear_backward_input(shape, on(dy), on(params), on(x), on(dx), relu);
-      wait_for(on->record());
-    });
-  }
-
-  LinearShape shape;
-  std::int64_t used;
-  Twin x, params, y, dy, dx, grads;
-};
 
 /// Largest relative error of a sum of n products in fp32 (Higham, 2002, section 3.1), and of its
 /// two neighbours: a bias added, a factor multiplied.
@@ -310,43 +276,52 @@ TEST_CASE("samples: the same bits") {
 
 TEST_CASE("a layer on any numbers: within what sums in another order may differ") {
   const auto check = [](Dtype dtype, const LinearShape& s, Write write) {
-    const LayerTwin layer(dtype, s, Random());
-    const std::vector<float> x = layer.x.on_cpu(), w = layer.params.on_cpu(),
-                             dy = layer.dy.on_cpu(), g = layer.grads.on_cpu();
-    layer.run(write == Write::add, write);
+    const std::int64_t weights = s.weights(), used = weights + (s.bias ? s.outputs : 0);
+    const std::int64_t padded = used + 5;
+    Random random;
+    const Twin inputs(dtype, s.batch * s.inputs, 0, random), params(dtype, padded, 0, random);
+    const Twin delta(dtype, s.batch * s.outputs, 0, random), grads(dtype, padded, 0, random);
+    const Twin outputs(dtype, s.batch * s.outputs, 0), input_grads(dtype, s.batch * s.inputs, 0);
+    const std::vector<float> x = inputs.on_cpu(), w = params.on_cpu(), dy = delta.on_cpu(),
+                             g = grads.on_cpu();
+    const bool adds = write == Write::add, relu = adds;
+    Both both;
+    both.run([&](Side& on) {
+      on->reserve_products(product_room);
+      View used_grads = on(grads);
+      used_grads.used = used;
+      on->linear_forward(s, on(inputs), on(params), on(outputs), relu);
+      on->linear_backward_params(s, on(delta), on(inputs), used_grads, write);
+      on->linear_backward_input(s, on(delta), on(params), on(inputs), on(input_grads), relu);
+      wait_for(on->record());
+    });
     // Each side's sum is right to gamma times the sum of absolute terms. The CPU then rounds an
     // output once and the GPU twice, gradients once each and twice where they are added; any
     // rounding is half a unit of at most that sum and half a step of the tiniest numbers.
     const double unit = unit_roundoff(dtype);
-    const auto bound = [&](std::int64_t terms, double size, int roundings) {
+    const auto bound = [&](double size, std::int64_t terms, int roundings, auto term) {
+      for (std::int64_t k = 0; k < terms; ++k) size += std::abs(static_cast<double>(term(k)));
       return 2 * gamma_of(terms) * size + roundings * (unit * 1.01 * size + tiny(dtype));
     };
-    const std::int64_t weights = s.weights();
-    layer.y.check_near("outputs", [&](std::int64_t at) {
+    outputs.check_near("outputs", [&](std::int64_t at) {
       const std::int64_t i = at / s.outputs, o = at % s.outputs;
-      double size = s.bias ? std::abs(w[weights + o]) : 0;
-      for (std::int64_t k = 0; k < s.inputs; ++k) {
-        size += std::abs(static_cast<double>(x[i * s.inputs + k]) * w[o * s.inputs + k]);
-      }
-      return bound(s.inputs, size, 3);
+      return bound(s.bias ? std::abs(w[weights + o]) : 0, s.inputs, 3, [&](std::int64_t k) {
+        return double{x[i * s.inputs + k]} * w[o * s.inputs + k];
+      });
     });
-    layer.dx.check_near("gradients of inputs", [&](std::int64_t at) {
+    input_grads.check_near("gradients of inputs", [&](std::int64_t at) {
       const std::int64_t i = at / s.inputs, k = at % s.inputs;
-      double size = 0;
-      for (std::int64_t o = 0; o < s.outputs; ++o) {
-        size += std::abs(static_cast<double>(dy[i * s.outputs + o]) * w[o * s.inputs + k]);
-      }
-      return bound(s.outputs, size, 2);
+      return bound(0, s.outputs, 2, [&](std::int64_t o) {
+        return double{dy[i * s.outputs + o]} * w[o * s.inputs + k];
+      });
     });
-    layer.grads.check_near("gradients", [&](std::int64_t at) {
-      if (at >= layer.used) return 0.0;  // padding
-      double size = write == Write::add ? std::abs(g[at]) : 0;
-      for (std::int64_t i = 0; i < s.batch; ++i) {
-        size += at < weights ? std::abs(static_cast<double>(dy[i * s.outputs + at / s.inputs]) *
-                                        x[i * s.inputs + at % s.inputs])
-                             : std::abs(dy[i * s.outputs + at - weights]);
-      }
-      return bound(s.batch, size, write == Write::add ? 4 : 2);
+    grads.check_near("gradients", [&](std::int64_t at) {
+      if (at >= used) return 0.0;  // padding
+      return bound(adds ? std::abs(g[at]) : 0, s.batch, adds ? 4 : 2, [&](std::int64_t i) {
+        return at < weights
+                   ? double{dy[i * s.outputs + at / s.inputs]} * x[i * s.inputs + at % s.inputs]
+                   : dy[i * s.outputs + at - weights];
+      });
     });
   };
   constexpr LinearShape shapes[] = {{1, 1, 1, true},    {5, 7, 9, true},     {17, 24, 8, true},
@@ -441,21 +416,15 @@ TEST_CASE("two streams: what waits for an event sees what was done before it") {
   constexpr std::int64_t size = 1 << 20;
   const Generator random(fresh_seed(), RandomStream::weights);
   const Tensor made = on_gpu(size), seen = on_gpu(size);
-  for (const Stream::Mode mode : {Stream::Mode::inline_, Stream::Mode::worker}) {
-    Stream first("first", Device::cuda, mode), second("second", Device::cuda, mode);
-    for (int round = 1; round <= 5; ++round) {
-      first.wait(second.record());  // it has read the last one
-      first.run([&, round] {
-        first.kernels().initialise(made.view(), random, round * size, size, 1);
-        for (int i = 0; i < 3; ++i) first.kernels().divide(made.view(), 2);
-      });
-      second.wait(first.record());
-      second.run([&] { second.kernels().copy(made.view(), seen.view()); });
-      second.synchronise();
-      const float last = values(seen.view().part(size - 1, 1))[0];
-      CHECK(last == random.uniform(round * size + size - 1) / 8);
-    }
-  }
+  Stream first("first", Device::cuda), second("second", Device::cuda);
+  first.run([&, &on = first.kernels()] {
+    on.initialise(made.view(), random, 0, size, 1);
+    for (int i = 0; i < 10; ++i) on.divide(made.view(), 2);
+  });
+  second.wait(first.record());
+  second.run([&] { second.kernels().copy(made.view(), seen.view()); });
+  second.synchronise();
+  CHECK(values(seen.view().part(size - 1, 1))[0] == random.uniform(size - 1) / 1024);
 }
 
 TEST_CASE("copies: those of page-locked memory are not waited for, those of ordinary arrive too") {
