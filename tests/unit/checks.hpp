@@ -50,7 +50,6 @@ inline std::vector<float> values(View view) {
 /// Samples [first, first + count) of data on the CPU, unrounded: rows of inputs, and of targets.
 struct LoadedSamples {
   std::vector<float> inputs, targets;
-  bool operator==(const LoadedSamples&) const = default;
 };
 inline LoadedSamples load_samples(const Data& data, const Architecture& model, std::int64_t first,
                                   std::int64_t count) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 // The samples: the same whoever asks for them, and those that the note describes. And a step's
 // verdict: loss, norm, factor, skip, and the life of the loss scale.
+#include <unistd.h>
+
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -10,23 +12,7 @@
 
 namespace zero::test {
 namespace {
-namespace fs = std::filesystem;
-
-/// A folder of this test's own, gone with it.
-struct Folder {
-  Folder() { REQUIRE(mkdtemp(path.data())); }
-  ~Folder() { fs::remove_all(path); }
-  std::string file(const std::string& name, const std::string& text) const {
-    std::ofstream(path + "/" + name, std::ios::binary) << text;
-    return path + "/" + name;
-  }
-
-  std::string path = (fs::temp_directory_path() / "zero-data-XXXXXX").string();
-};
-
 constexpr std::uint64_t seed = 4;
-
-Options text_options(const std::string& file) { return {.data = file, .width = 32, .seed = seed}; }
 
 /// Number `index` of the run's stream of that number in the note.
 float uniform(std::uint64_t stream, std::uint64_t index) {
@@ -57,14 +43,16 @@ TEST_CASE("micro-batch m = (step A + a) N + rank begins at sample m batch") {
 }
 
 TEST_CASE("text: the codes of 8 bytes in a row, and the byte after them; nine are enough") {
-  const Folder folder;
-  for (const std::size_t size :
-       {std::size_t{9}, std::size_t{5} << 19}) {  // is read in three pieces
+  const std::filesystem::path file =
+      std::filesystem::temp_directory_path() / fmt::format("zero-data-{}", getpid());
+  const Options options{.data = file, .width = 32, .seed = seed};
+  for (const std::int64_t size : {9, 5 << 19}) {  // the second is read in three pieces
     std::string text;
-    for (std::size_t i = 0; i < size; ++i) text += static_cast<char>(mix(i));
-    const Options options = text_options(folder.file("text", text));
-    CHECK(file_bytes(options) == static_cast<std::int64_t>(size));
+    for (std::int64_t i = 0; i < size; ++i) text += static_cast<char>(mix(i));
+    std::ofstream(file, std::ios::binary) << text;
+    CHECK(file_bytes(options) == size);
     const auto data = make_data(options, Device::cpu);
+    std::filesystem::remove(file);
     for (std::uint64_t s = 0; s < 3000; ++s) {
       const std::uint64_t position = Generator(seed, RandomStream{2}).bits(s) % (size - 8);
       const auto byte = [&](std::uint64_t i) {
