@@ -8,28 +8,22 @@ namespace {
 using Sort = Work::Sort;
 
 /// A slice between two milliseconds.
-Slice slice(Sort sort, int begin, int end, Phase phase = Phase::forward) {
+Slice slice(Sort sort, int begin, int end) {
   const auto at = [](int ms) {
     return Moment{Clock::time_point() + std::chrono::milliseconds(ms), nullptr};
   };
-  return {{.sort = sort}, phase, 1, at(begin), at(end)};
+  return {{.sort = sort}, Phase::forward, 1, at(begin), at(end)};
 }
-Slice message(int begin, int end, Phase phase = Phase::forward) {
-  return slice(Sort::message, begin, end, phase);
-}
+Slice message(int begin, int end) { return slice(Sort::message, begin, end); }
 Slice compute(int begin, int end) { return slice(Sort::compute, begin, end); }
-Slice transfer(Direction direction, int begin, int end) {
-  Slice made = slice(Sort::transfer, begin, end);
-  made.work.what = name_of(direction);
-  made.work.place = direction == Direction::down ? Place::host : Place::device;
-  return made;
-}
-Slice of_step(int step, Slice slice) {
-  slice.step = step;
-  return slice;
-}
 Slice on_host(Slice slice) {
   slice.work.place = Place::host;
+  return slice;
+}
+Slice up(int begin, int end) { return slice(Sort::transfer, begin, end); }
+Slice down(int begin, int end) { return on_host(up(begin, end)); }
+Slice of_step(int step, Slice slice) {
+  slice.step = step;
   return slice;
 }
 
@@ -37,18 +31,12 @@ Slice on_host(Slice slice) {
 std::string words(const OverlapTime& time) {
   return fmt::format("{:g} {:g}", time.exposed.count() / 1e6, time.hidden.count() / 1e6);
 }
-/// Of messages in that phase.
-std::string times(const Slices& tracks, Phase phase = Phase::forward) {
-  return words(overlap_times(tracks, 1).messages[static_cast<int>(phase)]);
-}
-std::string times(const std::vector<Slice>& computing, const std::vector<Slice>& messages) {
-  return times({{"compute", computing}, {"communication", messages}});
-}
-
-/// Of copies down, and up.
-std::string transfer_times(const Slices& tracks) {
-  const auto [down, up] = overlap_times(tracks, 1).transfers;
-  return words(down) + ", " + words(up);
+/// Of messages, of copies down, and up.
+std::string times(const Slices& tracks) {
+  const OverlapTimes of = overlap_times(tracks, 1);
+  const auto [to_host, to_device] = of.transfers;
+  return fmt::format("{}, {}, {}", words(of.messages[static_cast<int>(Phase::forward)]),
+                     words(to_host), words(to_device));
 }
 
 /// "what/phase/step", or "waits for what/phase/step", in order.
@@ -67,30 +55,24 @@ bool within(const Slice& inner, const Slice& outer) {
 }
 }  // namespace
 
-TEST_CASE("a message's time is hidden where something computes, else exposed") {
-  CHECK(times({}) == "0 0");
-  CHECK(times({compute(0, 9)}, {}) == "0 0");
-  CHECK(times({}, {message(10, 20)}) == "10 0");
-  CHECK(times({compute(10, 20)}, {message(10, 20)}) == "0 10");
-  CHECK(times({compute(5, 12), compute(14, 15), compute(19, 30)}, {message(10, 20)}) == "6 4");
-}
-
-TEST_CASE("what computes on two streams at once hides a message once") {
-  CHECK(times({{"compute", {compute(0, 12), compute(14, 16)}},
-               {"copies", {compute(8, 15)}},
-               {"communication", {message(10, 20)}}}) == "4 6");
-  CHECK(times({compute(0, 5), compute(1, 3)}, {message(2, 8)}) == "3 3");
-}
-
-TEST_CASE("what the host's cores compute hides nothing, what the device computes does") {
-  const std::vector<Slice> copies{transfer(Direction::up, 10, 20)};
-  CHECK(transfer_times({{"host cores", {on_host(compute(0, 30))}}, {"copies", copies}}) ==
-        "0 0, 10 0");
-  CHECK(transfer_times({{"host cores", {compute(0, 30)}}, {"copies", copies}}) == "0 0, 0 10");
-  CHECK(times({{"host cores", {on_host(compute(0, 30))}}, {"s", {message(10, 20)}}}) == "10 0");
-  // Whether a transfer ends on the host says nothing of what it hides.
-  CHECK(transfer_times({{"copies", {on_host(transfer(Direction::down, 0, 9)), compute(4, 30)}}}) ==
-        "4 5, 0 0");
+TEST_CASE("what passes is hidden where something computes on the device, and once, else exposed") {
+  const std::vector<Slice> messages{message(10, 20)}, copies{up(10, 20)};
+  const std::pair<Slices, const char*> cases[] = {
+      {{}, "0 0, 0 0, 0 0"},
+      {{{"a", {compute(0, 9)}}}, "0 0, 0 0, 0 0"},
+      {{{"a", messages}}, "10 0, 0 0, 0 0"},
+      {{{"a", {compute(10, 20)}}, {"b", messages}}, "0 10, 0 0, 0 0"},
+      {{{"a", {compute(5, 12), compute(14, 15), compute(19, 30)}}, {"b", messages}},
+       "6 4, 0 0, 0 0"},
+      {{{"a", {compute(0, 12), compute(14, 16)}}, {"b", {compute(8, 15)}}, {"c", messages}},
+       "4 6, 0 0, 0 0"},
+      {{{"a", {compute(0, 5), compute(1, 3)}}, {"b", {message(2, 8)}}}, "3 3, 0 0, 0 0"},
+      {{{"a", {compute(0, 30)}}, {"b", copies}}, "0 0, 0 0, 0 10"},
+      {{{"host cores", {on_host(compute(0, 30))}}, {"b", messages}, {"c", copies}},
+       "10 0, 0 0, 10 0"},
+      // Whether a transfer ends on the host says nothing of what it hides.
+      {{{"a", {down(0, 9), compute(4, 30)}}}, "0 0, 4 5, 0 0"}};
+  for (const auto& [tracks, expected] : cases) CHECK(times(tracks) == expected);
 }
 
 TEST_CASE("a step's transfers may pass in the next: they are counted when that is known") {
@@ -101,8 +83,8 @@ TEST_CASE("a step's transfers may pass in the next: they are counted when that i
   };
   CHECK(add(2, {of_step(1, compute(0, 10))}, {}) == "0 0");
   CHECK(add(3, {of_step(2, compute(10, 29)), of_step(3, compute(33, 39))},
-            {of_step(2, transfer(Direction::up, 30, 40))}) == "4 6");
-  CHECK(add(4, {}, {of_step(3, transfer(Direction::up, 50, 51))}) == "1 0");
+            {of_step(2, up(30, 40))}) == "4 6");
+  CHECK(add(4, {}, {of_step(3, up(50, 51))}) == "1 0");
   CHECK(meter.steps.size() == 3);
 }
 
