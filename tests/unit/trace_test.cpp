@@ -60,6 +60,7 @@ TEST_CASE("what passes is hidden where something computes on the device, and onc
   const std::pair<Slices, const char*> cases[] = {
       {{}, "0 0, 0 0, 0 0"},
       {{{"a", {compute(0, 9)}}}, "0 0, 0 0, 0 0"},
+      {{{"a", {of_step(2, message(0, 9)), of_step(2, up(0, 9))}}}, "0 0, 0 0, 0 0"},
       {{{"a", messages}}, "10 0, 0 0, 0 0"},
       {{{"a", {compute(10, 20)}}, {"b", messages}}, "0 10, 0 0, 0 0"},
       {{{"a", {compute(5, 12), compute(14, 15), compute(19, 30)}}, {"b", messages}},
