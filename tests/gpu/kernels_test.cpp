@@ -27,14 +27,12 @@ std::uint64_t fresh_seed() {
 }
 
 /// Numbers in [-1, 1), another sequence for every object.
-class Random {
- public:
-  float operator()() { return generator_.uniform(next_++); }
+struct Random {
+  float operator()() { return generator.uniform(next++); }
 
- private:
-  static inline std::uint64_t made_ = 0;
-  Generator generator_{fresh_seed() + made_++, RandomStream::inputs};
-  std::uint64_t next_ = 0;
+  static inline std::uint64_t made = 0;
+  Generator generator{fresh_seed() + made++, RandomStream::inputs};
+  std::uint64_t next = 0;
 };
 
 Tensor on_gpu(std::int64_t size) { return Tensor(Device::cuda, Kind::data, Dtype::fp32, size); }
