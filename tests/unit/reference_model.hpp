@@ -32,7 +32,6 @@ template <class Number> struct ReferenceModel {
   Layers params;  // of each layer: the weight, outputs x inputs, row-major; then the bias
   Dtype dtype = Dtype::fp32;  // of the inputs; and in which intervals are stored
   double scale = 1;  // of the loss, in the gradients
-  Device device = Device::cpu;  // whose products are meant
 
   struct Result {
     Number loss;
@@ -40,10 +39,6 @@ template <class Number> struct ReferenceModel {
   };
 
   Number store(Number x) const { return stored(x, dtype); }
-  /// A GPU's tensor cores cut what they add, and once more what comes of a few terms.
-  Number total(const Sum<Number>& sum) const {
-    return sum.total(device == Device::cuda ? 4 * u : u);
-  }
 
   /// Layer l. x: batch x inputs.
   Vector linear(int l, const Vector& x, bool relu) const {
@@ -55,8 +50,7 @@ template <class Number> struct ReferenceModel {
         for (std::int64_t i = 0; i < inputs; ++i) {
           sum.add(params[l][o * inputs + i], x[s * inputs + i]);
         }
-        Number value = total(sum);
-        if (device == Device::cuda) value = store(value);  // and read again
+        Number value = sum.total(u);
         if (architecture.bias) value = value + params[l][outputs * inputs + o];
         y.push_back(store(relu ? max(value, Number(0)) : value));
       }
@@ -82,7 +76,7 @@ template <class Number> struct ReferenceModel {
                                            [](Number a, Number b) { return max(a, b); });
     Sum<Number> sum;
     for (const Number y : outputs) sum.add(exp(y - largest), 1);
-    const Number all = total(sum);
+    const Number all = sum.total(u);
     for (std::size_t c = 0; c < outputs.size(); ++c) {
       const Number probability = exp(outputs[c] - largest) / all;
       delta.push_back(store((probability - (c == target ? 1 : 0)) * factor));
@@ -106,7 +100,7 @@ template <class Number> struct ReferenceModel {
         delta.push_back(store(2 * difference * factor));
       }
     }
-    return total(sum) / count;
+    return sum.total(u) / count;
   }
 
   /// d loss / d params, from what forward() returned and d loss / d outputs.
@@ -127,10 +121,10 @@ template <class Number> struct ReferenceModel {
           if (architecture.bias) gradient[outputs * inputs + o].add(d, 1);
         }
       }
-      for (const auto& sum : gradient) gradients[l].push_back(store(total(sum)));
+      for (const auto& sum : gradient) gradients[l].push_back(store(sum.total(u)));
       delta.clear();
       for (std::size_t i = 0; i < x.size(); ++i) {
-        const Number d = total(before[i]);
+        const Number d = before[i].total(u);
         delta.push_back(store(architecture.relu ? where_positive(x[i], d) : d));
       }
     }
@@ -145,22 +139,4 @@ template <class Number> struct ReferenceModel {
   }
 };
 
-/// With the weights that a run of these options starts with. Their products are rounded to fp32, as
-/// the note wants it.
-inline ReferenceModel<double> initial_model(const Options& options) {
-  ReferenceModel<double> model{architecture(options), {}};
-  const Architecture& shape = model.architecture;
-  const Generator random(options.seed, RandomStream::weights);
-  std::uint64_t number = 0;
-  for (int l = 0; l < shape.layers(); ++l) {
-    const std::int64_t inputs = shape.widths[l], weights = inputs * shape.widths[l + 1];
-    float scale = std::sqrt(6.0 / static_cast<double>(inputs));
-    if (l + 1 == shape.layers()) scale *= shape.last_scale;
-    Numbers& layer = model.params.emplace_back(shape.size(l));
-    for (std::int64_t i = 0; i < shape.size(l); ++i, ++number) {
-      layer[i] = i < weights ? random.uniform(number) * scale : 0;
-    }
-  }
-  return model;
-}
 }  // namespace zero::test
