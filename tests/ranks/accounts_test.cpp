@@ -199,34 +199,4 @@ TEST_CASE("what ranks hold alike is compared, tensor by tensor") {
     CHECK(parameters_seen == (n > 1 && whole_parameters == 1));
   }
 }
-
-TEST_CASE("a count that is not as predicted ends the run in a sentence with both") {
-  Options options = mlp_options(7, 2);
-  options.quiet = true;
-  options.steps = 1;
-  const auto run_as = [&](const Chapter& card) {
-    begin_counts();
-    Recorder recorder(false, 2);
-    Part part(options, ordinary_data(options));
-    const OptionValues values;
-    const std::array<Footprint, 3> footprints;
-    Report report({card, options, values, ranks().choice, part.layout, footprints, recorder},
-                  part.comm);
-    report.add(part.step(0));
-    part.trainer->synchronise();
-    const auto weights = [&](int l) { return part.trainer->state(l).weights; };
-    return report.finish(layer_digests(part.layout, weights));
-  };
-  CHECK_NOTHROW(CHECK(run_as(chapter) == 0));
-  Chapter wrong = chapter;
-  wrong.state_bytes = [](double p, double g, double k, double n) {
-    return chapter.state_bytes(p, g, k, n) + p;
-  };
-  const Layout layout(architecture(options).sizes(), ranks().rank, ranks().size);
-  const double held = chapter.state_bytes(4, 0, 0, ranks().size) * layout.full_size();
-  check_refused(ExitCode::numerics,
-                {"bytes of parameters held", fmt::format(" {:.0f} counted", held),
-                 fmt::format(" {:.0f} predicted", held + 4. * layout.full_size())},
-                [&] { run_as(wrong); });
-}
 }  // namespace zero::test

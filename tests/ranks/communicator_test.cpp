@@ -297,12 +297,6 @@ TEST_CASE("wrong sizes and dtypes are refused before anything is sent") {
   CHECK_THROWS_AS(comm.all_gather(stream, uneven), std::logic_error);
 }
 
-TEST_CASE("a run of one process alone gathers its own values") {
-  Communicator alone;
-  const std::uint64_t values[] = {3, 4};
-  CHECK(alone.gather(values) == std::vector<std::uint64_t>{3, 4});
-}
-
 TEST_CASE("a link's time: for each other rank the latency and its part of the vector") {
   CHECK((Link{10, 50}.time(1'000'000, 4) == std::chrono::microseconds(3 * (50 + 200))));
   CHECK((Link{0, 50}.time(1'000'000, 4) == std::chrono::microseconds(150)));

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 // What tests on MPI ranks share: the ranks, a whole run, and its state gathered from all of them.
 #pragma once
+#include <doctest/doctest.h>
+#include <fmt/format.h>
+
 #include <bit>
 
 #include "common.hpp"
@@ -128,19 +131,22 @@ inline Outcome run(const Options& options, const MakeData& make) {
           whole(&AdamSlice::variance)};
 }
 
-/// When the ranks' gradients are added: once a step, or for every micro-batch.
-enum class Family { once_a_step, every_micro_batch };
+/// The chapter's run, on as many ranks as the test has, from replay.cpp.
+Outcome replay(const Options& options, const MakeData& make);
 
-inline Family family_of(const Chapter& chapter) {
-  return family(chapter) == "once a step" ? Family::once_a_step : Family::every_micro_batch;
-}
-
-/// A run on as many ranks as the test has, from replay.cpp.
-Outcome replay(const Options& options, Family family, const MakeData& make);
-
-/// Every verdict and every number of the state, to the last bit. Of a difference the first number
-/// is told: elements are counted from 0, steps from 1.
+/// Every verdict and every number of the state, to the last bit.
 void check_same_run(const Outcome& ours, const Outcome& expected);
-void check_same_bits(const std::vector<float>& ours, const std::vector<float>& expected,
-                     const char* what, int first = 0);
+
+/// Of a difference the first number is told: elements are counted from 0, steps from 1.
+inline void check_same_bits(const std::vector<float>& ours, const std::vector<float>& expected,
+                            const char* what, int first = 0) {
+  const auto bits = [](float x) { return std::bit_cast<std::uint32_t>(x); };
+  REQUIRE(ours.size() == expected.size());
+  for (std::size_t i = 0; i < ours.size(); ++i) {
+    if (bits(ours[i]) == bits(expected[i])) continue;
+    FAIL_CHECK(fmt::format("{} number {}: {} ({:08x}), expected {} ({:08x})", what, first + i,
+                           ours[i], bits(ours[i]), expected[i], bits(expected[i])));
+    return;  // the first difference says it
+  }
+}
 }  // namespace zero::test

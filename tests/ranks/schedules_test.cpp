@@ -29,49 +29,33 @@ Options schedule_options(int prefetch, Dtype dtype, int micro_batches) {
 void check_equal_replay(int prefetch) {
   for (const int micro_batches : {1, 2}) {
     const Dtype dtype = micro_batches == 1 ? Dtype::fp32 : Dtype::bf16;
-    INFO(std::string(name_of(dtype)), ", micro-batches: ", micro_batches);
+    INFO(std::string(name_of(dtype)), ", micro-batches: ", micro_batches, ", prefetch: ", prefetch);
     const Options options = schedule_options(prefetch, dtype, micro_batches);
     const MakeData make =
         poisoned_data(options, 3 * micro_batches * ranks().size * options.batch - 1);
     const Outcome outcome = run(options, make);
-    check_same_run(outcome, replay(options, Family::every_micro_batch, make));
+    check_same_run(outcome, replay(options, make));
     for (int s = 0; s < options.steps; ++s) CHECK(outcome.verdicts[s].skipped == (s == 2));
   }
 }
 
-void check_with_late(const char* stream, int prefetch) {
+void check_with_late(const char* stream) {
   const Delay delay(stream, late_by);
-  check_equal_replay(prefetch);
-}
-
-void check_offloading(const char* stream, int prefetch) {
-  if (chapter.offloads()) check_with_late(stream, prefetch);
+  for (const int prefetch : {0, 1, 2}) check_equal_replay(prefetch);
 }
 }  // namespace
 
-TEST_CASE("compute is late, prefetch 0") { check_with_late("compute", 0); }
+TEST_CASE("compute is late") { check_with_late("compute"); }
 
-TEST_CASE("compute is late, prefetch 1") { check_with_late("compute", 1); }
+TEST_CASE("communication is late") { check_with_late("communication"); }
 
-TEST_CASE("compute is late, prefetch 2") { check_with_late("compute", 2); }
+TEST_CASE("copies are late") {
+  if (chapter.offloads()) check_with_late("copies");
+}
 
-TEST_CASE("communication is late, prefetch 0") { check_with_late("communication", 0); }
-
-TEST_CASE("communication is late, prefetch 1") { check_with_late("communication", 1); }
-
-TEST_CASE("communication is late, prefetch 2") { check_with_late("communication", 2); }
-
-TEST_CASE("copies are late, prefetch 0") { check_offloading("copies", 0); }
-
-TEST_CASE("copies are late, prefetch 1") { check_offloading("copies", 1); }
-
-TEST_CASE("copies are late, prefetch 2") { check_offloading("copies", 2); }
-
-TEST_CASE("the host's cores are late, prefetch 0") { check_offloading("host cores", 0); }
-
-TEST_CASE("the host's cores are late, prefetch 1") { check_offloading("host cores", 1); }
-
-TEST_CASE("the host's cores are late, prefetch 2") { check_offloading("host cores", 2); }
+TEST_CASE("the host's cores are late") {
+  if (chapter.offloads()) check_with_late("host cores");
+}
 
 TEST_CASE("the bus is slow") {
   if (!chapter.offloads()) return;

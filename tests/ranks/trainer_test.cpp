@@ -22,7 +22,7 @@ Options odd_options(Dtype dtype) {
 }
 
 Outcome check_against_replay(Options options, const MakeData& make) {
-  const Outcome expected = replay(options, family_of(chapter), make);
+  const Outcome expected = replay(options, make);
   for (int prefetch = 0; prefetch <= (chapter.prefetch() ? 2 : 0); ++prefetch) {
     options.prefetch = prefetch;
     INFO("dtype ", std::string(name_of(options.dtype)), " prefetch ", prefetch);
