@@ -14,28 +14,26 @@
 namespace {
 using namespace zero;
 
-/// Milliseconds of a layer: its gather, its reduce-scatter, its forward and its backward.
-struct Times {
-  double g, r, c, c_back;
-};
+constexpr int layers = 8;
+// Milliseconds of a layer: its gather or its reduce-scatter, and its forward.
+constexpr double message = 6, forward = 10;
 
-/// Of a step of so many layers, in milliseconds.
-double formula(int prefetch, int layers, Times t) {
-  const auto [g, r, c, c_back] = t;
-  if (prefetch == 0) return layers * (g + c) + layers * (g + c_back + r);
-  return g + layers * std::max(c, g) + std::max(c_back, g) +
-         (layers - 2) * std::max(c_back, g + r) + std::max(c_back, r) + r;
+/// Of a step, in milliseconds.
+double formula(int prefetch, double backward) {
+  if (prefetch == 0) return layers * (message + forward) + layers * (message + backward + message);
+  return message + layers * std::max(forward, message) + std::max(backward, message) +
+         (layers - 2) * std::max(backward, message + message) + std::max(backward, message) +
+         message;
 }
 
-double measured(Session& session, int prefetch, int layers, Times t) {
+double measured(Session& session, int prefetch, double backward) {
   using Clock = std::chrono::steady_clock;
   const Options options{.dtype = Dtype::fp32, .prefetch = prefetch};
   const Layout layout(std::vector<std::int64_t>(layers, 1 << 16), session.rank(), session.size());
-  // So that a layer's gather takes t.g; its reduce-scatter is of the same size.
   const double bits = 8.0 * layout.largest_layer() * bytes_of(options.dtype) / session.size();
   Communicator comm(session.rank(), session.size(), make_mpi_transport(Device::cpu, session.size()),
                     Device::cpu, options.dtype, layout.largest_layer(),
-                    {.gbit_per_s = (session.size() - 1) * bits / (1e6 * t.g)});
+                    {.gbit_per_s = (session.size() - 1) * bits / (1e6 * message)});
   Stream compute("compute", Device::cpu, Stream::Mode::worker);
   const Tensor params(Device::cpu, Kind::parameters, options.dtype, layout.shard_size());
   const Tensor grads(Device::cpu, Kind::gradients, options.dtype, layout.shard_size());
@@ -52,13 +50,13 @@ double measured(Session& session, int prefetch, int layers, Times t) {
     steps.push_back(milliseconds([&] {
       for (int l = 0; l < layers; ++l) {
         window.gather(l);
-        work(t.c);
+        work(forward);
         window.free(l);
       }
       for (int l = layers; l-- > 0;) {
         window.gather(l);
         window.gradients(l);
-        work(t.c_back);
+        work(backward);
         window.free(l);
         window.reduce_scatter_mean(l, layout.shard(grads, l), Write::over);
       }
@@ -91,7 +89,6 @@ bool small_is_quick(Session& session) {
 }
 
 bool schedule_holds(Session& session) {
-  constexpr int layers = 8;
   bool holds = true;
   if (session.rank() == 0) {
     fmt::print(
@@ -99,15 +96,14 @@ bool schedule_holds(Session& session) {
         "prefetch  forward  backward  formula  measured  ratio (bar 0.99 to 1.03)\n",
         layers, session.size());
   }
-  for (const double c_back : {10.0, 20.0}) {
+  for (const double backward : {10.0, 20.0}) {
     for (const int prefetch : {0, 1}) {
-      const Times times{.g = 6, .r = 6, .c = 10, .c_back = c_back};
-      const double expected = formula(prefetch, layers, times);
-      const double ratio = measured(session, prefetch, layers, times) / expected;
+      const double expected = formula(prefetch, backward);
+      const double ratio = measured(session, prefetch, backward) / expected;
       holds = holds && ratio >= 0.99 && ratio <= 1.03;
       if (session.rank() > 0) continue;
-      fmt::print("{:8}{:>9}{:>10}{:>9}{:>10.1f}{:>7.3f}\n", prefetch, times.c, times.c_back,
-                 expected, ratio * expected, ratio);
+      fmt::print("{:8}{:>9}{:>10}{:>9}{:>10.1f}{:>7.3f}\n", prefetch, forward, backward, expected,
+                 ratio * expected, ratio);
     }
   }
   return holds;

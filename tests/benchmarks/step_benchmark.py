@@ -3,24 +3,24 @@
 """The time of a training step, as ratios: the chapters over one another, and over PyTorch.
 
 On the CPU three kinds of work in fp32 and bf16, ranks of one thread each; a table in Markdown ends
-it. On a GPU twelve Linear(2048), 4096 samples, one rank, and Adam alone. Programs and PyTorch
-(torch_times.py) run in turn, several rounds, and a ratio is the median of the rounds' ratios: the
-machine's speed drifts, ratios taken side by side do not. Where PyTorch is missing, or sees no GPU,
-nothing is compared with it. The CPU's bars are those of AVX-512 and of PyTorch: where one is
-missing they are aims, and to be above an aim is no failure. At last 07 over 06, in whose step there
-is the same Adam. With --before every program is compared with that of another
-build, and with nothing else.
+it. On a GPU twelve Linear(2048), 4096 samples, one rank. Programs and PyTorch (torch_times.py) run
+in turn, several rounds, and a ratio is the median of the rounds' ratios: the machine's speed
+drifts, ratios taken side by side do not. Where PyTorch is missing, or sees no GPU, nothing is
+compared with it. The CPU's bars are those of AVX-512 and of PyTorch: where one is missing they are
+aims, and to be above an aim is no failure. At last 07 over 06, in whose step there is the same
+Adam. With --before every program is compared with that of another build, and with nothing else.
 """
 import argparse
 import json
 import statistics
 import subprocess
 import sys
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-SKIPPED = 77
+sys.path.insert(0, str(Path(__file__).parents[1] / "programs"))
+from programs import CHAPTERS, SKIPPED, Programs  # noqa: E402
+
 AVX512 = "avx512f" in Path("/proc/cpuinfo").read_text()
 
 
@@ -61,76 +61,57 @@ OFFLOAD = Row(2, "bf16", 30, {"task": "mlp", "layers": 16, "width": 512, "batch"
               {"06": [], "07 bus 16": ["--bus", 16]}, [("07 bus 16", "06", 1.10)])
 HEAD = ["work", "02 (bf16: 03) over DDP", "04 over DDP + ZeroRedundancyOptimizer",
         "06 over FSDP2", "04, 05, 06 over 02 (bf16: 03)"]
-GPU = Row(1, "bf16 and fp32", 60, {"task": "mlp", "layers": 12, "width": 2048, "batch": 4096},
-          {"02 fp32": []}
-          | {f"{chapter} {dtype}": ["--dtype", dtype]
-             for dtype in ("bf16", "fp32") for chapter in ("03", "04", "05")}
-          | {f"06 {dtype}, prefetch {ahead}": ["--dtype", dtype, "--prefetch", ahead]
-             for dtype in ("bf16", "fp32") for ahead in "01"},
-          [("03 bf16", "torch step", 1.00), ("03 bf16", "torch step, same work", None),
-           ("adam fp32", "torch adam fp32", 1.00), ("adam bf16", "torch adam bf16", 1.00)])
-GPU.ratios += [(run, "03 bf16", None) for run in sorted(GPU.runs)]
+GPU = Row(1, "bf16", 60, {"task": "mlp", "layers": 12, "width": 2048, "batch": 4096},
+          {chapter: ["--dtype", "bf16"] for chapter in ("03", "04", "05", "06")},
+          [("03", "torch step", 1.00), *((chapter, "03", None) for chapter in ("04", "05", "06"))])
 
 
-def start(*command):
-    """Whether it could be measured, and what it printed: else the reason."""
-    done = subprocess.run(list(map(str, command)), stdout=subprocess.PIPE, text=True, check=False)
-    if done.returncode not in (0, SKIPPED):
-        sys.exit(f"{done.stdout}{Path(command[0]).name} ended with {done.returncode}")
-    return done.returncode == 0, done.stdout.strip()
+def torch_times(arguments, row):
+    """Milliseconds by name, and which PyTorch took them; none, and why."""
+    asked = row.model | {"dtype": row.dtype, "ranks": row.ranks, "device": arguments.device}
+    done = subprocess.run([arguments.torch, Path(__file__).with_name("torch_times.py"),
+                           json.dumps(asked)], stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode == SKIPPED:
+        return {}, done.stdout.strip()
+    done.check_returncode()
+    answer = json.loads(done.stdout)
+    return {f"torch {name}": ms for name, ms in answer["ms"].items()}, answer["words"]
 
 
-def measure(arguments, row, log):
-    """Milliseconds by name in one round, and what PyTorch is or why it is not there. No time: there
-    is no GPU, and why."""
-    elements, times = 0, {}  # of Adam alone
-    if row is GPU:
-        ran, why = start(arguments.build / "tests/benchmarks/adam_benchmark", "cuda", 0, log)
-        if not ran:
-            return {}, why
-        figures = json.loads(log.read_text())
-        elements, times = figures["elements"], figures["ms"]
-    builds = {"": arguments.build} | ({"before ": arguments.before} if arguments.before else {})
+def measure(arguments, row, builds):
+    """Milliseconds by name in one round, and what the programs are compared with."""
+    times = {}
     words = [word for name, value in row.model.items() for word in (f"--{name}", value)]
     for run, own in row.runs.items():
-        for name, build in builds.items():
-            chapter = next(build.glob(f"{run[:2]}_*"))
-            start(arguments.mpiexec, "-n", row.ranks, chapter / chapter.name, *words, *own,
-                  "--device", arguments.device, "--steps", row.steps, "--quiet", "--log", log)
-            times[name + run] = json.loads(log.read_text().splitlines()[-1])["summary"]["median_ms"]
-    if arguments.before:
-        return times, f"{arguments.build} and before {arguments.before}"
-    if row is OFFLOAD:
-        return times, "two chapters"
-    asked = row.model | {"dtype": row.dtype, "ranks": row.ranks, "device": arguments.device,
-                         "elements": elements}
-    has_torch, answer = start(arguments.torch, Path(__file__).with_name("torch_times.py"),
-                              json.dumps(asked))
-    if not has_torch:
-        return times, answer
-    torch = json.loads(answer)
-    return times | {f"torch {name}": ms for name, ms in torch["ms"].items()}, torch["words"]
+        chapter, = (chapter for chapter in CHAPTERS if chapter.startswith(run[:2]))
+        for name, programs in builds.items():
+            times[name + run] = programs.logged(
+                row.ranks, chapter, *words, *own, "--device", arguments.device, "--steps",
+                row.steps)[2]["median_ms"]
+    if arguments.before or row is OFFLOAD:
+        return times, str(arguments.before or "two chapters")
+    torch, words = torch_times(arguments, row)
+    return times | torch, words
 
 
 def print_ratios(rounds, row, word):
     """Whether none is above its bar; and the row's cells of the table."""
-    print(f"{'ours':<20}{'ms':>9}   {'over':<22}{'ms':>9}   ratio, median (least, most)")
+    print(f"{'ours':<20}{'ms':>9}   {'over':<22}{'ms':>9}   ratio")
     good, cells, over_first = True, [str(row)], []
     for ours, other, bar in row.ratios:
         if other not in rounds[0]:
             cells.append("–")
             continue
-        pairs = [(times[ours], times[other]) for times in rounds]
-        values = [a / b for a, b in pairs]
-        mine, theirs, ratio = map(statistics.median, (*zip(*pairs), values))
+        mine, theirs, ratio = map(statistics.median, zip(*(
+            (times[ours], times[other], times[ours] / times[other]) for times in rounds)))
         above = bar is not None and ratio > bar
-        print(f"{ours:<20}{mine:>9.3f}   {other:<22}{theirs:>9.3f}  {ratio:6.2f} "
-              f"({min(values):.2f}, {max(values):.2f})"
+        print(f"{ours:<20}{mine:>9.3f}   {other:<22}{theirs:>9.3f}  {ratio:6.2f}"
               + (f" {word} {bar:.2f}{', above' * above}" if bar else ""))
         good = good and not above
-        over_torch = other.startswith("torch")
-        (cells if over_torch else over_first).append(
-            f"{ratio:.2f}" + f" ({mine:.0f}, {theirs:.0f})" * over_torch)
+        if other.startswith("torch"):
+            cells.append(f"{ratio:.2f} ({mine:.0f}, {theirs:.0f})")
+        else:
+            over_first.append(f"{ratio:.2f}")
     print(flush=True)
     return good, [*cells, ", ".join(over_first)]
 
@@ -146,26 +127,28 @@ def main():
                         help="the Python that has PyTorch, as a virtual environment's")
     parser.add_argument("--no-judge", action="store_true", help="exit with 0 whatever the ratios")
     arguments = parser.parse_args()
-    rows = [GPU] if arguments.device == "cuda" else [*CPU, OFFLOAD]
+    builds = {"": Programs(arguments.build, arguments.mpiexec)}
+    if arguments.before:
+        builds["before "] = Programs(arguments.before, arguments.mpiexec)
+    if arguments.device == "cuda" and (why := builds[""].why_no_gpu()):
+        print(why)
+        return SKIPPED
     table, all_good = [HEAD, ["---", *["---:"] * 4]], True
-    for row in rows:
+    for row in [GPU] if arguments.device == "cuda" else [*CPU, OFFLOAD]:
         if arguments.before:
             row.ratios = [(run, f"before {run}", 1.05) for run in row.runs]
-        with tempfile.TemporaryDirectory() as folder:
-            rounds, words = zip(*(measure(arguments, row, Path(folder) / "log")
-                                  for _ in range(3 if row is GPU else 5)))
-        if not rounds[0]:
-            print(words[0])
-            return SKIPPED
+        rounds, words = zip(*(measure(arguments, row, builds)
+                              for _ in range(3 if row is GPU else 5)))
         print(f"step: {row}; {len(rounds)} rounds\n{words[0]}\n")
         judged = arguments.before or row in (GPU, OFFLOAD) or AVX512 and "torch fsdp" in rounds[0]
         good, cells = print_ratios(rounds, row, "bar" if judged else "aim")
         all_good = all_good and (good or not judged)
-        if row is not OFFLOAD and not arguments.before:
+        if row in CPU:
             table.append(cells)
-    if len(table) > 2:
+            torch = words[0]
+    if arguments.device == "cpu" and not arguments.before:
         print("\n".join(f"| {' | '.join(cells)} |" for cells in table))
-        print(f"\nRatio (ms a step of each): medians of {len(rounds)} rounds in turn. {words[0]}.")
+        print(f"\nRatio (ms a step of each): medians of {len(rounds)} rounds in turn. {torch}.")
     return 0 if all_good or arguments.no_judge else 1
 
 

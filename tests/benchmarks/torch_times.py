@@ -9,12 +9,9 @@ the programs: by FSDP2's MixedPrecisionPolicy, else by MasterAdam on a network i
 shorter torch.autocast sends fp32. The norm of the gradients, part of every step of ours, is left
 out. A PyTorch older than FSDP2 (2.6) is not compared.
 
-On one GPU: fused Adam over one fp32 tensor ("adam fp32"), and, as PyTorch has no fused update of
-16-bit parameters with fp32 master weights, the same between two casts, the gradients' to fp32 and
-the weights' back to bf16 ("adam bf16"). Then an eager step in bf16 with MasterAdam. The host waits
-for the GPU once a step, where the programs do: for the loss, between backward and update ("step");
-"step, same work" also forms the norm of the gradients, as every step of ours does. Times lie
-between CUDA events; a step's is that from its beginning to the next one's.
+On one GPU: an eager step in bf16 with MasterAdam. The host waits for the GPU once a step, where the
+programs do: for the loss, between backward and update. Times lie between CUDA events; a step's is
+that from its beginning to the next one's.
 
 Samples are random and stay the same; the programs make theirs, or read them, anew in every step.
 """
@@ -119,48 +116,22 @@ def cpu_times(model):
     return dict(zip(kinds, map(max, zip(*(results.get() for _ in range(model.ranks))))))
 
 
-def median_ms(work):
-    """Median time from one start of `work` to the next one's."""
-    marks = []
-    for _ in range(WARM_UP + REPEATS + 1):
-        marks.append(torch.cuda.Event(enable_timing=True))
-        marks[-1].record()
-        work()
-    torch.cuda.synchronize()
-    return statistics.median([a.elapsed_time(b) for a, b in zip(marks, marks[1:])][WARM_UP:])
-
-
-def adam_times(elements):
-    weights = torch.rand(elements, device="cuda")
-    weights.grad = torch.rand(elements, device="cuda").sub_(0.5).mul_(1e-2)
-    optimizer = torch.optim.Adam([weights], **ADAM)
-    grads, params = weights.grad.to(torch.bfloat16), weights.to(torch.bfloat16)
-
-    def mixed():
-        weights.grad.copy_(grads)
-        optimizer.step()
-        params.copy_(weights)
-    with torch.no_grad():
-        return {"adam fp32": median_ms(optimizer.step), "adam bf16": median_ms(mixed)}
-
-
-def gpu_step_time(model, with_norm):
+def gpu_step_time(model):
     network = stack_of_layers(model, model.width).to(device="cuda", dtype=torch.bfloat16)
     optimizer = MasterAdam(network.parameters(), **ADAM)
     inputs = torch.rand(model.batch, model.width, device="cuda", dtype=torch.bfloat16)
     targets = torch.rand(model.batch, model.width, device="cuda")
-
-    def step():
+    marks = []
+    for _ in range(WARM_UP + REPEATS + 1):
+        marks.append(torch.cuda.Event(enable_timing=True))
+        marks[-1].record()
         loss = nn.functional.mse_loss(network(inputs).float(), targets)
         loss.backward()
-        if with_norm:
-            norms = torch._foreach_norm([param.grad for param in optimizer.params])
-            torch.stack([loss.detach(), torch.stack(norms).float().norm()]).tolist()
-        else:
-            loss.item()
+        loss.item()
         optimizer.step()
         optimizer.zero_grad()
-    return median_ms(step)
+    torch.cuda.synchronize()
+    return statistics.median([a.elapsed_time(b) for a, b in zip(marks, marks[1:])][WARM_UP:])
 
 
 def main():
@@ -173,9 +144,7 @@ def main():
         return SKIPPED
     else:
         words += f" on {torch.cuda.get_device_name()}"
-        times = {"step": gpu_step_time(model, with_norm=False),
-                 "step, same work": gpu_step_time(model, with_norm=True),
-                 **adam_times(model.elements)}
+        times = {"step": gpu_step_time(model)}
     print(json.dumps({"words": words, "ms": times}))
     return 0
 
