@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Bytes held, elements sent and bytes copied: what the ledgers, the communicator and the bus
 // counted equals the chapter's formulas, in integers.
-#include <doctest/doctest.h>
-#include <fmt/format.h>
-
 #include <numeric>
 
 #include "report/report.hpp"
@@ -46,12 +43,6 @@ std::vector<Case> cases() {
     }
   }
   return all;
-}
-
-void begin_counts() {
-  for (const Place place : {Place::device, Place::host}) ledger(place).restart_peaks();
-  for (auto& bytes : bus().bytes) bytes = 0;
-  current_step = 0;
 }
 
 /// Every figure under the same two names: notes/scripts/exercise.py reads them.
@@ -127,7 +118,9 @@ TEST_CASE("bytes and traffic equal the chapter's formulas") {
     const Options& o = c.options;
     INFO(fmt::format("{} {} layers {} accumulate {} prefetch {}", name_of(o.task), name_of(o.dtype),
                      o.layers, o.accumulate, o.prefetch));
-    begin_counts();
+    for (const Place place : {Place::device, Place::host}) ledger(place).restart_peaks();
+    for (auto& bytes : bus().bytes) bytes = 0;
+    current_step = 0;
     const Recorder recorder(false, 2);
     Part part(o, poisoned_data(o, c.bad_sample));
     Prediction::Steps steps{o.steps, 0};

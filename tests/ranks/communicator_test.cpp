@@ -3,7 +3,6 @@
 // for which only rank order gives the right ones.
 #include "comm/communicator.hpp"
 
-#include <doctest/doctest.h>
 #include <mpi.h>
 
 #include "tests/ranks/ranks.hpp"

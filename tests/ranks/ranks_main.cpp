@@ -7,8 +7,6 @@
 // so is running no test case, and a rank that leaves a test early (a failed REQUIRE, an exception)
 // ends the job, because the others would wait for it in the next collective. Failures are printed
 // by rank 0, rank after rank, under the name of the rank.
-#include <doctest/doctest.h>
-#include <fmt/format.h>
 #include <mpi.h>
 
 #include <cstdlib>

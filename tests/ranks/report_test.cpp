@@ -5,8 +5,6 @@
 
 #include <unistd.h>
 
-#include <doctest/doctest.h>
-
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>

@@ -3,8 +3,6 @@
 // the bus, or the host's cores. The run must be the replay's in each; built with ThreadSanitizer,
 // each must also be free of races, and for every wait in layer_window.hpp and in host.hpp there is
 // one of these in which its absence is found (notes/streams.md).
-#include <doctest/doctest.h>
-
 #include <set>
 
 #include "tests/ranks/ranks.hpp"

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The claim of the whole repository: a chapter computes the same training run as one process that
 // plays all ranks, to the last bit.
-#include <doctest/doctest.h>
-
 #include <csignal>
 #include <cstdlib>
 

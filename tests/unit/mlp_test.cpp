@@ -53,7 +53,7 @@ struct Net {
   /// Where what the batch comes to must lie.
   auto expected(const Batch& batch, double scale) const {
     const ReferenceModel<Interval> model{shape, layers(params), options.dtype, scale};
-    return model.loss_and_gradients(samples_of(*batch.data, shape, batch.first, options.batch));
+    return model.loss_and_gradients(load_samples(*batch.data, shape, batch.first, options.batch));
   }
 
   const Options options;
@@ -114,7 +114,7 @@ TEST_CASE("the reference's gradients are the slopes of its loss") {
     const Net net(options);
     const Architecture& shape = net.shape;
     const ReferenceModel<double> model{shape, net.layers(net.params)};
-    const Samples samples = samples_of(*make_data(options, Device::cpu), shape, 0, options.batch);
+    const auto samples = load_samples(*make_data(options, Device::cpu), shape, 0, options.batch);
     const auto loss = [&](const ReferenceModel<double>& at) {
       return at.loss_and_gradients(samples).loss;
     };

@@ -12,18 +12,6 @@ namespace zero::test {
 using Numbers = std::vector<double>;
 using Layers = std::vector<Numbers>;
 
-struct Samples {
-  Numbers inputs;  // count x widths.front()
-  Numbers targets;  // count x targets()
-};
-
-inline Samples samples_of(const Data& data, const Architecture& architecture, std::int64_t first,
-                          std::int64_t count) {
-  const LoadedSamples as_made = load_samples(data, architecture, first, count);
-  return {{as_made.inputs.begin(), as_made.inputs.end()},
-          {as_made.targets.begin(), as_made.targets.end()}};
-}
-
 template <class Number> struct ReferenceModel {
   using Vector = std::vector<Number>;
   using Vectors = std::vector<Vector>;
@@ -59,9 +47,9 @@ template <class Number> struct ReferenceModel {
   }
 
   /// [l]: the inputs of layer l; last come the outputs of the model.
-  Vectors forward(const Numbers& inputs) const {
+  Vectors forward(const std::vector<float>& inputs) const {
     Vectors activations(1);
-    for (const double x : inputs) activations[0].push_back(rounded(dtype, static_cast<float>(x)));
+    for (const float x : inputs) activations[0].push_back(rounded(dtype, x));
     for (int l = 0; l < architecture.layers(); ++l) {
       const bool relu = architecture.relu && l + 1 < architecture.layers();
       activations.push_back(linear(l, activations.back(), relu));
@@ -85,7 +73,7 @@ template <class Number> struct ReferenceModel {
   }
 
   /// Mean cross-entropy, or mean squared difference. delta becomes its gradient.
-  Number loss(const Vector& outputs, const Numbers& targets, Vector& delta) const {
+  Number loss(const Vector& outputs, const std::vector<float>& targets, Vector& delta) const {
     const auto count = static_cast<double>(targets.size());
     const std::size_t classes = outputs.size() / targets.size();
     const Number factor = scale / count;
@@ -131,7 +119,7 @@ template <class Number> struct ReferenceModel {
     return gradients;
   }
 
-  Result loss_and_gradients(const Samples& samples) const {
+  Result loss_and_gradients(const LoadedSamples& samples) const {
     const Vectors activations = forward(samples.inputs);
     Vector delta;
     const Number mean = loss(activations.back(), samples.targets, delta);
