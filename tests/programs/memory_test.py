@@ -14,24 +14,19 @@ NAMES = ["load", "forward", "backward", "update"]
 MOST_OVER_RESERVED = 1.10
 
 
-def held(chapter, n, layers, dtype):
-    """Bytes of a layer in the working type; of parameters, gradients, optimizer and data on each
-    of n ranks: layers of 7 x 7 and a bias, 5 samples."""
-    w, k = (4, 8) if dtype == "fp32" else (2, 12)
-    layer = -(-(7 * 7 + 7) // (8 * n)) * 8 * n
-    parts = {"04": (1, 1, n), "05": (1, n, n), "06": (n, n, n), "07": (n, n, 0)}
-    state = (size * layers * layer // part if part else 0  # 0: it lies elsewhere
-             for size, part in zip((w, w, k), parts.get(chapter[:2], (1, 1, 1))))
-    return w * layer, *state, 16 * (7 + 7) * 4 + 5 * 7 * 4
-
-
 def expected_phases(chapter, n, layers, dtype, a, prefetch):
     """What is in use after each phase, by kind, of kinds that have bytes: layers of 7 x 7 and a
     bias, 5 samples, a micro-batches."""
-    layer, *state, data = held(chapter, n, layers, dtype)
-    start = dict(zip(("parameters", "gradients", "optimizer"), state)) | {"data": data}
-    start = {kind: bytes for kind, bytes in start.items() if bytes}
-    batch = 5 * 7 * (4 if dtype == "fp32" else 2)  # of inputs, or of the outputs of a layer
+    w, k = (4, 8) if dtype == "fp32" else (2, 12)  # bytes of the working type, of the optimizer
+    elements = -(-(7 * 7 + 7) // (8 * n)) * 8 * n  # of a layer
+    layer = w * elements
+    parts = {"04": (1, 1, n), "05": (1, n, n), "06": (n, n, n),
+             "07": (n, n, 0)}  # 0: it lies elsewhere
+    state = zip(("parameters", "gradients", "optimizer"), (w, w, k),
+                parts.get(chapter[:2], (1, 1, 1)))
+    start = {kind: size * layers * elements // part for kind, size, part in state if part}
+    start["data"] = 16 * (7 + 7) * 4 + 5 * 7 * 4
+    batch = 5 * 7 * w  # of inputs, or of the outputs of a layer
 
     def plus(gathered, formed, activations):
         more = {"parameters": layer * gathered, "gradients": layer * min(2, formed)}
