@@ -115,7 +115,9 @@ Times times_of(const Slices& tracks) {
       if (name != "host" && slice.work.sort == sort) {
         (name == "compute" ? compute : messages).push_back(slice);
       }
-      if (slice.work.what == std::string_view(name_of(Direction::down))) down.push_back(slice);
+      if (slice.work.sort == Work::Sort::transfer && slice.work.place == Place::host) {
+        down.push_back(slice);
+      }
     }
   }
   const auto beside_compute = [&](const Slice& slice) {
