@@ -10,12 +10,71 @@ import sys
 import textwrap
 
 sys.dont_write_bytecode = True
-import cards  # noqa: E402
 import trainers  # noqa: E402
-from trainers import ROOT  # noqa: E402
+from trainers import RANKS, ROOT, Card  # noqa: E402
 
 WIDTH = 80
 
+# ---- A picture in lines, of 12 parameters -------------------------------------------------------
+
+COUNT, CELL, LEFT = 12, 16, 11
+LEGEND = f"""{COUNT} parameters on {RANKS} ranks. █ is 4 bytes, ▄ is 2; x3 is master, momentum and
+variance, x2 the two moments. Sent: elements a parameter in a step of A
+micro-batches, times (N - 1)/N. Borrowed: whole layers."""
+
+
+def cells(column, rank):
+    held = int(column.share * COUNT)
+    block, first = "▄" if column.size == 2 else "█", 0 if column.share == 1 else rank * held
+    row = "".join(block if first <= i < first + held else "·" for i in range(COUNT))
+    return row + (f" x{column.tensors}" if column.tensors > 1 else "")
+
+
+def total(columns):
+    held = [int(column.share * COUNT) * column.bytes for column in columns]
+    return f"{' + '.join(map(str, held))} = {sum(held)}"
+
+
+def claims(card):
+    """What else changes from card to card."""
+    phases = zip(("forward", "backward", "update"), card.sent.split(", "))
+    whole = (card.says(r"WholeLayers\((.*?)\);") or "0, 0").split(", ")
+    copies = card.says(r"Copies\((.*?)\)")
+    return {
+        "sent": ", ".join(f"{phase} {factor}" for phase, factor in phases),
+        "borrowed": "{} of parameters, {} of gradients".format(*whole),
+        "copied": "down {}, up {} elements a parameter of the shard".format(*copies.split(", "))
+                  if copies else "nothing",
+    }
+
+
+def rows(card, before):
+    """A chapter's picture in lines; what is not so in `before` is marked."""
+    def marked(text, is_new, width=0):
+        return trainers.painted(f"{text:<{width}}", "!" if is_new else " ")
+
+    both = [(column, column not in before.columns) for column in card.columns]
+    yield f"{card.chapter}, {card.dtype}"
+    yield " " * LEFT + "".join(marked(column.name, is_new, CELL) for column, is_new in both)
+    for rank in range(card.ranks):
+        joins = rank >= before.ranks
+        name = f"  rank {rank}" if card.ranks > 1 else "  process"
+        row = "".join(marked(cells(column, rank), is_new or joins, CELL)
+                      for column, is_new in both)
+        yield f"{name:<{LEFT}}{row}{'<- new' * joins}"
+    if any(is_new for _, is_new in both):
+        yield f"{'  changed':<{LEFT}}" + "".join(f"{'^' * COUNT * is_new:<{CELL}}"
+                                                for _, is_new in both)
+    here, there = card.places
+    yield f"{'  bytes':<{LEFT}}{total(here)} a rank" + \
+        (f", and {total(there)} on its host" if there else "")
+    for (name, claim), old in zip(claims(card).items(), claims(before).values()):
+        if claim != old:
+            yield f"{f'  {name}':<{LEFT}}{marked(claim, True)}"
+            yield f"{'    before':<{LEFT}}{old}"
+
+
+# ---- The lesson ---------------------------------------------------------------------------------
 
 def first(chapter):
     text = trainers.source(chapter)
@@ -37,7 +96,10 @@ def lesson(old, new):
     title, idea = trainers.page_of(new)
     for words in (f"{new}: {title}", idea):
         print(textwrap.fill(words, WIDTH, break_on_hyphens=False), end="\n\n")
-    cards.print_both(old, new)
+    before, after = Card(old), Card(new)
+    print(LEGEND)
+    for line in (*rows(before, before), *rows(after, before)):
+        print(line.rstrip())
     texts = [trainers.source(chapter) for chapter in (old, new)]
     shown = trainers.changes(*texts, f"{new}/trainer.hpp", leave_out=trainers.NAMING)
     everything = trainers.changes(*texts, new)

@@ -6,9 +6,8 @@ import sys
 from fractions import Fraction
 
 import compare
-from cards import state_formula
 from runs import CHAPTERS, KINDS, Failure, kinds_of, output_of
-from trainers import ROOT
+from trainers import ROOT, state_formula
 
 COUNTED = KINDS[:4]  # and communication: what the layer-count curve adds up
 

@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: MIT
-"""The chapters' trainers as text: what they are called, their cards, and what changes."""
+"""The chapters' trainers as text, for which nothing has to be built: what they are called, what
+their cards claim, and what changes."""
 import difflib
 import re
 import sys
+from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
+
+from runs import KINDS
 
 ROOT = Path(__file__).resolve().parents[2]
 CARD = re.compile(r"  static constexpr Chapter chapter\{\n(?:.*\n)*?  \};\n")
@@ -73,3 +78,66 @@ def page_of(chapter):
     found = re.match(r"# \d\d (.*)\n\n((?:.+\n)+)", text)
     return [re.sub(r"\[([^]]*)\]\([^)]*\)|[*`]", r"\1", " ".join(part.split()))
             for part in found.groups()]
+
+
+# ---- Cards -----------------------------------------------------------------------------------
+
+STATE = KINDS[:3]  # parameters, gradients, optimizer
+RANKS = 3
+FORMULA = r"\[\]\([^)]*\) \{ return ([pgkn+*/() ]+); \}"
+
+
+@dataclass
+class Column:
+    """A kind of state: the share of it that a rank holds, bytes of an element, tensors."""
+    name: str
+    share: Fraction
+    size: int
+    tensors: int
+
+    @property
+    def bytes(self):
+        """Of a parameter of those that a rank holds."""
+        return self.size * self.tensors
+
+
+class Card:
+    """What a trainer's card claims, in 16 bits where the chapter has them, else in fp32."""
+
+    def __init__(self, chapter, dtype="bf16"):
+        self.chapter, self.text = chapter, card(source(chapter))
+        self.ranks = 1 if self.says(r"\.ranks = (false)") else RANKS
+        self.dtype = dtype if self.says(r"\.mixed_precision = (true)") else "fp32"
+        # Page-locked bytes serve gradients on their way down and parameters on their way up.
+        on_host = ("", "host: staging", "host: optimizer")
+        self.places = [[*self.held(r"\.state_bytes = ", STATE)],
+                       [*self.held(r"\.offload = \{", on_host)]]
+        self.columns = sum(self.places, [])
+        self.sent = (self.says(r"Traffic\((.*?)\);") or "0, 0, 0").replace(" * ", "").upper()
+
+    def says(self, pattern):
+        found = re.search(pattern, self.text)
+        return found and found[1]
+
+    def held(self, before, names):
+        """The kinds of which the formula behind those words has any: each by its value of that
+        kind alone."""
+        formula, mixed = self.says(before + FORMULA) or "0", self.dtype != "fp32"
+        for kind, name in zip("pgk", names):
+            values = {"p": 0, "g": 0, "k": 0, "n": Fraction(self.ranks)} | {kind: 1}
+            share = Fraction(eval(formula, {"__builtins__": {}}, values))  # of pgkn+*/() alone
+            master = mixed or "host" in name  # there the parameters are on the device
+            tensors = 2 + master if kind == "k" else 1
+            if share:
+                yield Column(name, share, 2 if mixed and kind != "k" else 4, tensors)
+
+
+def state_formula(chapter, dtype):
+    """Bytes of state a parameter in each place, on N ranks."""
+    def formula(columns):
+        whole, part = (sum(column.bytes for column in columns if (column.share < 1) == is_part)
+                       for is_part in (False, True))
+        return " + ".join([str(whole)] * (whole > 0) + [f"{part}/N"] * (part > 0))
+
+    device, host = map(formula, Card(chapter, dtype).places)
+    return device + f" and {host} on the host" * bool(host)

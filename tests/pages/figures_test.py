@@ -11,7 +11,7 @@ from programs import CHAPTERS, KINDS, ROOT
 import figures
 import measure
 import mountain
-from cards import Card, state_formula
+from trainers import Card, state_formula
 from matplotlib import textpath  # figures has said where its list of fonts goes
 
 PICTURES = {path.stem: path.read_text() for path in (ROOT / "notes/figures").glob("*.svg")}
@@ -43,7 +43,7 @@ def test_ownership_is_what_the_cards_say():
     wanted = []
     for card in map(Card, CHAPTERS):
         device, host = ({column.name: int(12 * column.share) * column.bytes for column in place}
-                        for place in card.places())
+                        for place in card.places)
         staging = host.pop("host: staging", 0)
         total = " + ".join(str(sum(place.values())) for place in (device, host) if place)
         wanted += [total] * card.ranks
