@@ -13,7 +13,7 @@ from arithmetic import STORED, exp, in_order, log, product
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
 from check_in_python import (Case, initial_parameters, layer_digests,  # noqa: E402
-                             layer_slices, samples_of_step, text_samples)
+                             layer_slices, matrices, samples_of_step, text_samples)
 
 f32 = np.float32
 
@@ -115,10 +115,9 @@ class Run:
         return np.split(vectors, np.cumsum(self.sizes)[:-1], axis=-1)
 
     def tensors(self, vector):
-        """The weight and the bias of each layer, without padding: views."""
-        ends = [outputs * inputs for inputs, outputs in self.case.shapes()]
-        return [part for layer, used, end in zip(self.layers(vector), self.used, ends)
-                for part in (layer[:end], layer[end:used])]
+        """The weight and the bias of each layer, flat and without padding."""
+        pairs = matrices(self.case, self.without_padding(vector))
+        return [part.ravel() for pair in pairs for part in pair]
 
     def without_padding(self, vector):
         return np.concatenate([layer[:used] for layer, used in
@@ -138,9 +137,7 @@ class Run:
         case, store = self.case, self.stored
         many = (case.accumulate, case.ranks, case.batch)
         x, target = text_samples(case, samples_of_step(case, step))
-        layers = [(layer[:outputs * inputs].reshape(outputs, inputs),
-                   layer[outputs * inputs:outputs * (inputs + 1)])
-                  for layer, (inputs, outputs) in zip(self.layers(params), case.shapes())]
+        layers = matrices(case, self.without_padding(params))
         activations = [store(x.reshape(*many, -1))]
         for l, (weight, bias) in enumerate(layers):
             y = product(activations[l], weight.T) + bias
@@ -152,8 +149,7 @@ class Run:
         for l in reversed(range(len(layers))):
             by_weight = product(delta.swapaxes(2, 3), activations[l])
             by_bias = in_order(delta, 2)
-            at = sum(self.sizes[:l])
-            gradient[..., at:at + self.used[l]] = np.concatenate(
+            self.layers(gradient)[l][..., :self.used[l]] = np.concatenate(
                 [by_weight.reshape(*many[:2], -1), by_bias], -1)
             if l > 0:
                 below = product(delta, layers[l][0])

@@ -3,7 +3,6 @@
 import math
 from fractions import Fraction
 
-from differences import compared
 from runs import KINDS
 
 
@@ -15,26 +14,6 @@ def wrong_bytes(runs):
             for kind in KINDS if kind in held
             for what, formula in (("resident", "predicted_resident"), ("peak", "predicted"))
             if held[kind][what] != held[kind][formula]]
-
-
-def moved(run, runs):
-    """The run without offload, of the same options else, whose bytes a run holds in two places;
-    and the bytes by which a device and its host hold more: of staging, and of master weights,
-    which in fp32 the parameters were. None where there is none."""
-    def model(r):
-        return r.dtype, *(r.info[name] for name in ("ranks", "padded_parameters", "layers")), \
-            r.info["options"]["batch"]
-
-    other = next((r for r in runs if r.number == "06" and model(r) == model(run)), None)
-    if not run.on_host or not other:
-        return None
-    master = 4 * run.info["padded_parameters"] // run.info["ranks"] * (run.dtype == "fp32")
-    return other, run.on_host["communication"]["resident"], master
-
-
-def resident(run):
-    """Bytes on a device and on its host."""
-    return run.memory["total"]["resident"] + sum(kind["resident"] for kind in run.on_host.values())
 
 
 def wrong_traffic(runs):
@@ -50,13 +29,6 @@ def wrong_traffic(runs):
         f"formula {copied['predicted']}"
         for run in runs for direction, copied in run.bus.items()
         if copied["counted"] != copied["predicted"]]
-
-
-def difference(run, runs):
-    """The largest of a loss: to 02 in fp32 and to 03 in bf16."""
-    first = "02" if run.dtype == "fp32" else "03"
-    other = next(r for r in runs if (r.number, r.dtype) == (first, run.dtype))
-    return compared(run, other).largest
 
 
 def sent(run):

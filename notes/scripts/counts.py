@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""What logs count: the bytes that a rank holds, the elements that it sends, the time of a step."""
+"""What logs count: the bytes that a rank holds, the elements that it sends, the bytes that it
+copies to its host and back, the time of a step."""
 import figures
 from compare import elements_sent, megabytes, sent, wrong_bytes, wrong_traffic
 from findings import Section, Table
@@ -161,3 +162,46 @@ def traffic(study):
     title += "; the counts differ from the formulas" if wrong else ", as the formulas say"
     return Section(title, "The elements that left a rank, counted where they left it.",
                    tables=[traffic_table(study)], points=[[sentence] for sentence in wrong])
+
+
+# ---- Copies ----------------------------------------------------------------------------------
+
+def times(run, what):
+    """ms a step of copies down and up; None where the log does not tell."""
+    return [run.bus[direction][f"{what}_ms"] for direction in ("down", "up")]
+
+
+def exposed(run):
+    return sum(ms or 0 for ms in times(run, "exposed"))
+
+
+def copies_table(runs):
+    rows = []
+    for run in runs:
+        copied = [run.bus[way]["counted"] / len(run.steps) for way in ("down", "up")]
+        bus, prefetch = (run.info["options"][name] for name in ("bus", "prefetch"))
+        rows.append([f"{run.number} {run.dtype}", run.info["ranks"], f"{bus:g}" if bus else "–",
+                     prefetch, *map(megabytes, copied), f"{run.summary['median_ms']:.1f}",
+                     *("–" if ms is None else f"{ms:.2f}"
+                       for ms in times(run, "exposed") + times(run, "hidden"))])
+    return Table(["run", "ranks", "bus\nGB/s", "pre-\nfetch", "MB\ndown", "MB\nup", "ms\na step",
+                  "exposed\ndown", "\nup", "hidden\ndown", "\nup"], rows,
+                 "What a rank copies in a step, and the ms of it",
+                 "Bus: its --bus, – is without a limit. Exposed: copies beside which the device "
+                 "computed nothing; hidden: the others. What the host's cores do hides nothing. "
+                 "Each the largest of the ranks' medians.")
+
+
+def copies(study):
+    """None where no run has a host beside its device."""
+    runs = [run for run in (*study.runs, *study.more) if run.bus]
+    if not runs:
+        return None
+    most = max(runs, key=exposed)
+    bus, prefetch = (most.info["options"][name] for name in ("bus", "prefetch"))
+    link = f"bus {bus:g} GB/s" if bus else "unlimited bus"
+    title = (f"{most.number} {most.dtype}, {link}, prefetch {prefetch}: a step waits "
+             f"{exposed(most):.1f} ms of its {most.summary['median_ms']:.1f} for copies")
+    return Section(title, "A bus lies between a device and its host: gradients go down, Adam runs "
+                   "on the host's cores, parameters come up.",
+                   tables=[copies_table(runs)], points=study.story)

@@ -16,10 +16,10 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 import compare  # noqa: E402
 import findings  # noqa: E402
-import offload  # noqa: E402
 import report  # noqa: E402
 from differences import compared  # noqa: E402
-from runs import CHAPTERS, Failure, Programs, first_line, machine  # noqa: E402
+from runs import CHAPTERS, Failure, Programs, finish, first_line, machine  # noqa: E402
+from tables import spaced  # noqa: E402
 
 SHORT = ["--steps", 8]
 
@@ -50,8 +50,7 @@ def execute(run, ranks):
 
 def on_too_small_device(programs, ranks, low, high, *words):
     """06 and 07 on a device of fewer than `high` bytes, on which 07, which needs `low`, runs alone:
-    the refused run, the sentence that says so, and the other run. Throws Failure where it is not
-    so."""
+    its run, and the story of both. Throws Failure where it is not so."""
     size = f"{(low + high) / 2e6:.9g}MB"
     refused, fits = (programs.prepare(f"more/{chapter}_device.jsonl", chapter, ranks,
                                       "--device-memory", size, *words)
@@ -63,20 +62,32 @@ def on_too_small_device(programs, ranks, low, high, *words):
         if refusal.code != 6 or not told:
             raise
         fits.execute()
-        return refused, told[0], fits
+        total = fits.memory["total"]
+        on_host = sum(kind["peak"] for kind in fits.on_host.values())
+        return fits, [[f"$ {refused.shown}", f"It is refused: {told[0]}."],
+                      [f"$ {fits.shown}", f"It runs: at most {spaced(total['peak'])} bytes at one "
+                       f"moment on a device, {spaced(on_host)} on its host, "
+                       f"{fits.summary['median_ms']:.1f} ms a step."]]
     raise Failure(f"this should not have fitted: {refused.shown}")
 
 
 # ---- The verdicts ----------------------------------------------------------------------------
 
 def lost(runs):
-    """A sentence for each run whose device and host do not hold what the device alone held."""
-    return [f"{run.chapter} {run.dtype}: {compare.resident(run)} bytes in both places, "
-            f"{other.chapter} {compare.resident(other)}, {staging} of staging, {master} of master "
-            "weights"
-            for run in runs
-            for other, staging, master in filter(None, [compare.moved(run, runs)])
-            if compare.resident(run) != compare.resident(other) + staging + master]
+    """A sentence for each run whose device and host do not hold what 06's device alone does, and
+    more: of staging, and of master weights, which in fp32 the parameters were."""
+    sentences = []
+    for run in (run for run in runs if run.on_host):
+        other = next(r for r in runs if (r.number, r.dtype) == ("06", run.dtype))
+        alone = other.memory["total"]["resident"]
+        both = run.memory["total"]["resident"] + sum(k["resident"] for k in run.on_host.values())
+        staging = run.on_host["communication"]["resident"]
+        master = 4 * run.info["padded_parameters"] // run.info["ranks"] * (run.dtype == "fp32")
+        if both != alone + staging + master:
+            sentences.append(f"{run.chapter} {run.dtype}: {both} bytes in both places, "
+                             f"{other.chapter} {alone}, {staging} of staging, {master} of master "
+                             "weights")
+    return sentences
 
 
 def unlike_recorded(runs):
@@ -162,9 +173,8 @@ def main():
         run.execute()
     # The story of a device on which 06 does not fit and 07 does.
     high, low = (run.memory["total"]["reserved"] for run in runs[-2:])
-    refused, sentence, fits = on_too_small_device(programs, options.ranks, low, high, *SHORT,
-                                                  *options.of_data)
-    story = offload.story(refused, sentence, fits)
+    fits, story = on_too_small_device(programs, options.ranks, low, high, *SHORT,
+                                      *options.of_data)
     more.append(fits)
     print(f"{sum(run.seconds for run in more):5.1f} s")
     (options.out / "story.json").write_text(json.dumps(story, indent=2) + "\n")
@@ -183,10 +193,4 @@ def main():
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    try:
-        sys.exit(main())
-    except Failure as failure:
-        print(f"failed\n{failure}")
-        sys.exit(failure.code)
-    except KeyboardInterrupt:
-        sys.exit(130)
+    finish(main, "failed\n", sys.stdout)

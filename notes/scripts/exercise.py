@@ -19,7 +19,7 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True
 import trainers  # noqa: E402
-from runs import Failure  # noqa: E402
+from runs import finish  # noqa: E402
 from trainers import ROOT  # noqa: E402
 from trial import Trial  # noqa: E402
 
@@ -213,10 +213,4 @@ def main():
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except Failure as failure:
-        print(f"tutorial: exercise: {failure}", file=sys.stderr)
-        sys.exit(failure.code)
-    except KeyboardInterrupt:
-        sys.exit(130)
+    finish(main, "tutorial: exercise: ")

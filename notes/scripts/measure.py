@@ -20,7 +20,7 @@ import compare  # noqa: E402
 import mountain  # noqa: E402
 import tables  # noqa: E402
 from figures import CHAPTER_COLOURS, CHAPTER_MARKERS, INK, figure, file  # noqa: E402
-from runs import CHAPTERS, Failure, Programs, first_line, machine  # noqa: E402
+from runs import CHAPTERS, Failure, Programs, finish, first_line, machine  # noqa: E402
 from tables import TABLES, saved, spaced  # noqa: E402
 from trainers import ROOT  # noqa: E402
 
@@ -252,21 +252,14 @@ def main():
                 print(f"notes/figures/{name}.svg", flush=True)
                 texts[ROOT / f"notes/figures/{name}.svg"] = file(draw(programs))
     except Failure as failure:
-        print(f"measure.py: {failure}\nNo page was changed.", file=sys.stderr)
-        return 1
-    changed = [path for path, text in texts.items()
-               if not path.exists() or path.read_text() != text]
-    for path in changed:
-        path.write_text(texts[path])
-        print(f"rewrote {path.relative_to(ROOT)}")
+        raise Failure(f"{failure}\nNo page was changed.") from None
+    for path, text in texts.items():
+        if not path.exists() or path.read_text() != text:
+            path.write_text(text)
+            print(f"rewrote {path.relative_to(ROOT)}")
     if not names:
-        print(f"measure.py: there is no table or figure {options.only!r}", file=sys.stderr)
-        return 2
-    return 0
+        raise Failure(f"there is no table or figure {options.only!r}", 2)
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except KeyboardInterrupt:
-        sys.exit(130)
+    finish(main, "measure.py: ")

@@ -20,13 +20,12 @@ sys.dont_write_bytecode = True
 import counts  # noqa: E402
 import figures  # noqa: E402
 import findings  # noqa: E402
-import offload  # noqa: E402
 from compare import wrong_bytes, wrong_traffic  # noqa: E402
-from runs import Failure, Run  # noqa: E402
+from runs import Failure, Run, finish  # noqa: E402
 from tables import spaced  # noqa: E402
 
 WIDTH = 80
-FINDINGS = (findings.losses, counts.memory, counts.traffic, offload.section)
+FINDINGS = (findings.losses, counts.memory, counts.traffic, counts.copies)
 SHORT = {"parameters": "param.", "gradients": "grads", "optimizer": "optim.",
          "communication": "comm.", "activations": "activ.", "workspace": "work.",
          "resident": "held"}
@@ -227,10 +226,4 @@ def main():
 
 if __name__ == "__main__":
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # whoever reads may have enough
-    try:
-        sys.exit(main())
-    except Failure as failure:
-        print(f"tutorial: compare: {failure}", file=sys.stderr)
-        sys.exit(failure.code)
-    except KeyboardInterrupt:
-        sys.exit(130)
+    finish(main, "tutorial: compare: ")

@@ -8,6 +8,7 @@ import shlex
 import shutil
 import struct
 import subprocess
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,6 +39,17 @@ class Failure(Exception):
     def __init__(self, sentence, code=1):
         super().__init__(sentence)
         self.code = code
+
+
+def finish(main, says, stream=sys.stderr):
+    """Ends the script as main does; where that throws a Failure, with its sentence and code."""
+    try:
+        sys.exit(main())
+    except Failure as failure:
+        print(f"{says}{failure}", file=stream)
+        sys.exit(failure.code)
+    except KeyboardInterrupt:
+        sys.exit(130)
 
 
 @dataclass

@@ -6,6 +6,7 @@ import sys
 from fractions import Fraction
 
 import compare
+from differences import compared
 from runs import CHAPTERS, KINDS, Failure, kinds_of, output_of
 from trainers import ROOT, state_formula
 
@@ -48,8 +49,10 @@ def results(programs):
     runs = [programs.run(chapter, ranks, "--steps", steps, dtype=dtype)
             for dtype, chapters in (("fp32", CHAPTERS), ("bf16", CHAPTERS[2:]))
             for chapter in chapters]
+    first = {run.dtype: run for run in reversed(runs[1:])}  # 02 in fp32, 03 in bf16
     rows = [[run.chapter, run.dtype, compare.number(run.losses[-1], ".4f"),
-             compare.small(compare.difference(run, runs)), mb(run.memory["total"]["resident"]),
+             compare.small(compared(run, first[run.dtype]).largest),
+             mb(run.memory["total"]["resident"]),
              mb(run.memory["total"]["peak"]), on_host(run), compare.elements_sent(run)[1],
              f"{run.summary['median_ms']:.0f}"] for run in runs]
     head = ["chapter", "dtype", "final loss", "difference", "resident, MB", "peak, MB",
