@@ -1,17 +1,14 @@
 # SPDX-License-Identifier: MIT
 """A mistake that can be run: a function that trains rightly or wrongly, and its words."""
 import inspect
-import json
 import re
 import textwrap
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 from training import Run
 
-DIGESTS = Path(__file__).resolve().parents[1] / "digests.json"
 EXAMPLES = {}  # by name, in the order of the page
 
 
@@ -57,13 +54,6 @@ class CounterExample:
     @property
     def command(self):
         return f"mpirun -n {self.ranks} build/{self.program}/{self.program} {self.options}"
-
-    @property
-    def recorded(self):
-        """The digest that notes/digests.json has of that run."""
-        key = {"program": self.program, "ranks": self.ranks, "options": self.options}
-        return next(row["digest"] for row in json.loads(DIGESTS.read_text())
-                    if key.items() <= row.items())
 
     def steps_table(self):
         """Rows: the step, both losses, and the distance, of the steps that are shown."""

@@ -28,7 +28,7 @@ def tensors(run, wrong):
         shards = [adam.update(run.w[part], run.ranks.reduce_mean(g[:, part], owner))
                   for owner, (adam, part) in enumerate(zip(adams, parts))]
         run.w[np.concatenate(parts)] = run.ranks.all_gather(shards)
-    run.seen["state"] = held = [adam.m.nbytes + adam.v.nbytes for adam in adams]
+    held = [adam.m.nbytes + adam.v.nbytes for adam in adams]
     for rank in range(4):
         run.show(f"bytes of m and v on rank {rank}", held[rank])
     run.show("the fullest rank over the mean", f"{max(held) / np.mean(held):.2f}")
@@ -140,21 +140,17 @@ def families(run, wrong):
         run.seen["gradient"].append(gradient)
         run.seen["mean |g|"].append(abs(g).mean((0, 1)))
     if wrong:
-        differences(run.right, run)
-
-
-def differences(right, wrong):
-    """The bound is that of notes/floating_point.md, for each element of a gradient."""
-    apart = abs(right.seen["gradient"][0] - wrong.seen["gradient"][0])
-    bound = 2 * (3 + 4) * 2.0**-24 * right.seen["mean |g|"][0]
-    wrong.show("gradients of step 1 that differ", percent(apart[bound > 0] > 0))
-    wrong.show("the largest difference, as a part of its bound",
-               f"{(apart[bound > 0] / bound[bound > 0]).max():.2f}")
-    first = np.flatnonzero(wrong.distance(right, 1))[0]
-    for run in (right, wrong):
-        weight = run.without_padding(run.weights[1])[first].view(np.uint32)
-        run.show(f"bits of the first weight that differs, number {first}", f"0x{weight:08x}")
-    for t in (1, 2, 20):
-        apart = wrong.distance(right, t)
-        wrong.show(f"weights that differ after step {t}", percent(apart > 0))
-        wrong.show("    their mean distance, in learning rates", f"{apart[apart > 0].mean():.1e}")
+        apart = abs(run.right.seen["gradient"][0] - run.seen["gradient"][0])
+        # Of each element; that of notes/floating_point.md.
+        bound = 2 * (3 + 4) * 2.0**-24 * run.right.seen["mean |g|"][0]
+        run.show("gradients of step 1 that differ", percent(apart[bound > 0] > 0))
+        run.show("the largest difference, as a part of its bound",
+                 f"{(apart[bound > 0] / bound[bound > 0]).max():.2f}")
+        first = np.flatnonzero(run.distance(run.right, 1))[0]
+        for side in (run.right, run):
+            weight = side.without_padding(side.weights[1])[first].view(np.uint32)
+            side.show(f"bits of the first weight that differs, number {first}", f"0x{weight:08x}")
+        for t in (1, 2, 20):
+            apart = run.distance(run.right, t)
+            run.show(f"weights that differ after step {t}", percent(apart > 0))
+            run.show("    their mean distance, in learning rates", f"{apart[apart > 0].mean():.1e}")

@@ -130,10 +130,9 @@ def memory(study):
 
 # ---- Traffic and time ------------------------------------------------------------------------
 
-def communication(run, what):
+def ms(rows, what):
     """Milliseconds a step, exposed or hidden; a dash where the log does not tell."""
-    times = [row.get(f"{what}_ms") for row in run.summary["traffic"]["phases"].values()]
-    known = [time for time in times if time is not None]
+    known = [row[what] for row in rows if row.get(what) is not None]
     return f"{sum(known):.2f}" if known else "–"
 
 
@@ -143,7 +142,8 @@ def traffic_table(study):
         elements = float(sum(sent(run).values()))
         rows.append([run.label, spaced(round(elements)), elements_sent(run)[1],
                      megabytes(elements * BYTES[run.dtype]), f"{run.summary['median_ms']:.1f}",
-                     *(communication(run, what) for what in ("exposed", "hidden"))])
+                     *(ms(run.summary["traffic"]["phases"].values(), what)
+                       for what in ("exposed_ms", "hidden_ms"))])
     return Table(["run", "elements\na step", "a\nparameter", "MB\na step", "ms\na step",
                   "ms\nexposed", "ms\nhidden"], rows, "What a rank sends, and the time of a step",
                  "Sent by one rank, and its decimal MB in the run's dtype. Step: median, slowest "
@@ -166,15 +166,6 @@ def traffic(study):
 
 # ---- Copies ----------------------------------------------------------------------------------
 
-def times(run, what):
-    """ms a step of copies down and up; None where the log does not tell."""
-    return [run.bus[direction][f"{what}_ms"] for direction in ("down", "up")]
-
-
-def exposed(run):
-    return sum(ms or 0 for ms in times(run, "exposed"))
-
-
 def copies_table(runs):
     rows = []
     for run in runs:
@@ -182,8 +173,8 @@ def copies_table(runs):
         bus, prefetch = (run.info["options"][name] for name in ("bus", "prefetch"))
         rows.append([f"{run.number} {run.dtype}", run.info["ranks"], f"{bus:g}" if bus else "–",
                      prefetch, *map(megabytes, copied), f"{run.summary['median_ms']:.1f}",
-                     *("–" if ms is None else f"{ms:.2f}"
-                       for ms in times(run, "exposed") + times(run, "hidden"))])
+                     *(ms([run.bus[way]], what) for what in ("exposed_ms", "hidden_ms")
+                       for way in ("down", "up"))])
     return Table(["run", "ranks", "bus\nGB/s", "pre-\nfetch", "MB\ndown", "MB\nup", "ms\na step",
                   "exposed\ndown", "\nup", "hidden\ndown", "\nup"], rows,
                  "What a rank copies in a step, and the ms of it",
@@ -197,6 +188,10 @@ def copies(study):
     runs = [run for run in (*study.runs, *study.more) if run.bus]
     if not runs:
         return None
+
+    def exposed(run):
+        return sum(run.bus[way]["exposed_ms"] or 0 for way in ("down", "up"))
+
     most = max(runs, key=exposed)
     bus, prefetch = (most.info["options"][name] for name in ("bus", "prefetch"))
     link = f"bus {bus:g} GB/s" if bus else "unlimited bus"

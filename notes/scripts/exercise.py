@@ -43,17 +43,16 @@ def link(folder, sources, *own):
 
 
 class Exercise:
+    """The tree, and in it the text to start from, unless there is one already."""
+
     def __init__(self, before, after, out, mpi):
         self.before, self.after, self.out = before, after, out
         self.trainer = out / after / "trainer.hpp"
         self.trial = Trial(out, out / "build", f"-Dmpi={mpi}")
-
-    def begin(self):
-        """The tree, and in it the text to start from, unless there is one already."""
-        link(self.out, ROOT, "build", ".git", self.after)
-        link(self.trainer.parent, ROOT / self.after, self.trainer.name)
+        link(out, ROOT, "build", ".git", after)
+        link(self.trainer.parent, ROOT / after, self.trainer.name)
         if not self.trainer.exists():
-            self.trainer.write_text(trainers.starting_point(self.before, self.after))
+            self.trainer.write_text(trainers.starting_point(before, after))
 
     def saved(self):
         """When; None while an editor puts a new file in the place of the old one."""
@@ -208,7 +207,6 @@ def main():
     how.add_argument("--hint", action="store_true", help="print the next hint")
     options = parser.parse_args()
     exercise = Exercise(options.before, options.after, options.out, options.mpi)
-    exercise.begin()
     return hint(exercise) if options.hint else watch(exercise, options.once)
 
 

@@ -50,12 +50,12 @@ class Study:
     def __post_init__(self):
         for run, label in zip(self.runs, labels(self.runs)):
             run.label = label
-        pairs = [(run, reference(run, self.runs)) for run in self.runs]
-        self.compared = [differences.compared(run, other) for run, other in pairs if other]
-
-    def against(self, run):
-        """Its comparison; None for the first run, which is compared with none."""
-        return next((c for c in self.compared if c.run is run), None)
+        first, *others = self.runs
+        of_dtype = {run.dtype: run for run in reversed(self.runs)}
+        # Each with the first run of its dtype, or else with the first of all.
+        self.compared = [differences.compared(
+            run, of_dtype[run.dtype] if of_dtype[run.dtype] is not run else first)
+            for run in others]
 
     def by_dtype(self):
         return {run.dtype: [r for r in self.runs if r.dtype == run.dtype] for run in self.runs}
@@ -86,12 +86,6 @@ def short(run, runs):
     return run.number if [r.number for r in runs].count(run.number) == 1 else run.label
 
 
-def reference(run, runs):
-    """The first run of its dtype, or else the first of all; None for the first of all."""
-    first = next(r for r in runs if r.dtype == run.dtype)
-    return first if run is not first else runs[0] if run is not runs[0] else None
-
-
 # ---- Losses ----------------------------------------------------------------------------------
 
 def runs_table(study):
@@ -99,7 +93,7 @@ def runs_table(study):
     rows = [[run.label, run.log.stem if stems else run.log, run.dtype, run.info["ranks"],
              run.info["options"]["accumulate"], run.info["device"], len(run.steps),
              number(run.losses[-1], ".4f"), small(c.largest) if c else ""]
-            for run, c in ((run, study.against(run)) for run in study.runs)]
+            for run, c in zip(study.runs, [None, *study.compared])]
     return Table(["run", "log", "dtype", "ranks", "A", "device", "steps", "final\nloss",
                   "largest\ndifference"], rows,
                  note="A: micro-batches a step. Largest difference: of the loss in any step, to "
@@ -199,7 +193,7 @@ def loss_figure(dtype, runs):
 
 
 def title(study, dtype, runs):
-    pairs = [c for c in map(study.against, runs) if c and c.reference.dtype == dtype]
+    pairs = [c for c in study.compared if c.run.dtype == c.reference.dtype == dtype]
     if not pairs:
         return f"{dtype}: one run"
     if parted := [c for c in pairs if c.parted]:

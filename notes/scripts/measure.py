@@ -7,6 +7,7 @@ notes/figures. Nothing is built, and nothing is written when a run fails or when
 or elements differs from its formula. The logs of the runs are kept in build/measure.
 """
 import argparse
+import json
 import math
 import re
 import shlex
@@ -17,13 +18,14 @@ from pathlib import Path
 
 sys.dont_write_bytecode = True
 import compare  # noqa: E402
-import mountain  # noqa: E402
 import tables  # noqa: E402
-from figures import CHAPTER_COLOURS, CHAPTER_MARKERS, INK, figure, file  # noqa: E402
-from runs import CHAPTERS, Failure, Programs, finish, first_line, machine  # noqa: E402
+from figures import (CHAPTER_COLOURS, CHAPTER_MARKERS, INK, KIND_COLOURS,  # noqa: E402
+                     figure, file)
+from runs import CHAPTERS, KINDS, Failure, Programs, finish, first_line, machine  # noqa: E402
 from tables import TABLES, saved, spaced  # noqa: E402
 from trainers import ROOT  # noqa: E402
 
+PHASES = ("forward", "backward", "update")
 LINKS = (0.25, 0.5, 1, 2, 5, 10, 20)  # Gbit/s
 LAUNCHERS = ("mpiexec.mpich", "mpiexec.hydra", "mpiexec.openmpi", "mpirun.openmpi", "mpiexec")
 BLOCK = re.compile(r"^<!-- measured: (.*?) -->\n(.*?)^<!-- end -->$", re.MULTILINE | re.DOTALL)
@@ -108,17 +110,72 @@ def layers(programs):
     return fig
 
 
+def step_of(path):
+    """Rank 0's last traced step: its phases in order, each as (name, bytes in use), the bytes a
+    dict by kind, on entering and after each take and return."""
+    events = sorted((event for event in json.loads(path.read_text())["traceEvents"]
+                     if event["pid"] == 0 and "ts" in event), key=lambda event: event["ts"])
+    phases = [event for event in events
+              if event.get("cat") == "phase" and event["name"] in PHASES]
+    counters = [event for event in events if event["ph"] == "C"]
+    if not phases or not counters:
+        raise Failure(f"{path} has no phases, or no bytes in use")
+    step = []
+    for phase in phases:
+        if phase["args"]["step"] == phases[-1]["args"]["step"]:
+            begin, end = phase["ts"], phase["ts"] + phase["dur"]
+            before = [event["args"] for event in counters if event["ts"] < begin]
+            within = [event["args"] for event in counters if begin <= event["ts"] < end]
+            step.append((phase["name"], before[-1:] + within))
+    return step
+
+
+def peak(step):
+    return max(sum(bytes_in_use.values()) for _, course in step for bytes_in_use in course)
+
+
+def borrowed(step):
+    """The step without what is held all through it."""
+    held = {kind: min(bytes_in_use[kind] for _, course in step for bytes_in_use in course)
+            for kind in KINDS}
+    return [(name, [{kind: bytes_in_use[kind] - held[kind] for kind in KINDS}
+                    for bytes_in_use in course]) for name, course in step]
+
+
+def draw_step(ax, step):
+    """A band for each phase, equally wide, whose takes and returns lie equally far apart."""
+    x = [band + i / len(course) for band, (_, course) in enumerate(step)
+         for i in range(len(course))]
+    above = [0] * len(x)
+    for order, (kind, colour) in enumerate(zip(KINDS, KIND_COLOURS)):
+        heights = [bytes_in_use[kind] / 1e6 for _, course in step for bytes_in_use in course]
+        if any(heights):
+            above = [a + b for a, b in zip(above, heights)]
+            # From the ground, behind the kinds before it; with points where something changes.
+            tops = [top if own else None for top, own in zip(above, heights)]
+            changes = [i for i in range(len(x)) if i == 0 or tops[i] != tops[i - 1]]
+            ax.stairs([math.nan if tops[i] is None else tops[i] for i in changes],
+                      [*(x[i] for i in changes), len(step)], fill=True, color=colour, linewidth=0,
+                      label=kind, zorder=1 - order / 100)
+    ax.vlines(range(1, len(step)), 0, max(above), color=INK, alpha=0.6, linewidth=1,
+              linestyle=(0, (2, 2)))
+    ax.set_xticks([band + 0.5 for band in range(len(step))], [name for name, _ in step], size=11)
+    ax.tick_params(axis="x", length=0)
+    ax.set_xlim(0, len(step))
+    ax.set_ylim(bottom=0)
+
+
 def bytes_in_use(programs):
     """What is in use through one step of each chapter. MB are decimal."""
     runs, steps = [], []
     for chapter in CHAPTERS[1:]:
         path = programs.logs / f"{chapter}.trace.json"
         runs.append(programs.run(chapter, 4, *tables.EQUAL_LAYERS, "--steps", 2, "--trace", path))
-        steps.append(mountain.step_of(path))
-        traced, counted = mountain.peak(steps[-1]), runs[-1].memory["total"]["peak"]
+        steps.append(step_of(path))
+        traced, counted = peak(steps[-1]), runs[-1].memory["total"]["peak"]
         if traced != counted:
             raise Failure(f"{chapter}: the trace peaks at {traced} bytes, the ledger at {counted}")
-    peaks = [mountain.peak(step) / 1e6 for step in steps]
+    peaks = [peak(step) / 1e6 for step in steps]
     count = runs[0].info["layers"]
     fig, axes = figure(
         720, 720, 3, 3, title=f"Through a whole step memory is a plateau: {peaks[1]:.0f} MB in "
@@ -127,7 +184,7 @@ def bytes_in_use(programs):
         "parameters. Left to right: every take and return of memory in\none step, in their order; "
         "the phases are drawn equally wide")
     for ax, run, step, most in zip(axes.flat, runs, steps, peaks):
-        mountain.draw_step(ax, step)
+        draw_step(ax, step)
         ax.set_title(f"{run.number}, {run.dtype}: peak {most:.1f} MB")
         if run.on_host:
             host = sum(kind["peak"] for kind in run.on_host.values())
@@ -141,7 +198,7 @@ def bytes_in_use(programs):
     for ax in axes[2, :2]:
         ax.remove()
     below = fig.add_subplot(axes[2, 0].get_gridspec()[2, :2])
-    mountain.draw_step(below, mountain.borrowed(steps[-1]))
+    draw_step(below, borrowed(steps[-1]))
     below.set_title(f"{runs[-1].number} alone: what is borrowed, on a scale of its own")
     for ax in (*axes[:2, 0], below):
         ax.set_ylabel("in use (MB)")
@@ -204,7 +261,7 @@ def renewed(page, chosen, programs):
 
     def renew(block):
         name = block[1]
-        maker, *arguments = [name] if name in TABLES else name.split()
+        maker, *arguments = name.split()
         if maker not in TABLES:
             raise Failure(f"{where}: there is no table {maker!r}; there are {', '.join(TABLES)}")
         if not chosen(name):

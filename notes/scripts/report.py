@@ -143,16 +143,12 @@ def section_in_html(section):
     return "\n".join(filter(None, [*parts, "</section>"]))
 
 
-def page(title, words, sections):
-    return PAGE.format(title=escape(title), words=words_of(words),
-                       body="\n".join(map(section_in_html, sections)))
-
-
 def write(study, path):
     """The page; without matplotlib a sentence instead. Throws Failure where it cannot be."""
     try:
-        text = page(f"{findings.several(len(study.runs), 'run').capitalize()}, side by side",
-                    describe(study), sections(study))
+        several = findings.several(len(study.runs), "run").capitalize()
+        text = PAGE.format(title=f"{several}, side by side", words=words_of(describe(study)),
+                           body="\n".join(map(section_in_html, sections(study))))
     except Failure as failure:
         print(f"\nNo page: {failure}")
         return

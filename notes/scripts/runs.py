@@ -163,13 +163,12 @@ def bits(number):
 
 
 def first_line(*command):
-    """The first line a tool prints about itself, or None where the tool is missing."""
+    """The first line a tool prints; None where it prints none or is missing."""
     try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True,
-                              timeout=20)
-    except (OSError, subprocess.TimeoutExpired):
+        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    except OSError:
         return None
-    return done.stdout.partition("\n")[0].strip() or None if done.returncode == 0 else None
+    return done.stdout.partition("\n")[0].strip() or None
 
 
 def machine():

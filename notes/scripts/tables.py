@@ -207,11 +207,9 @@ def bus(programs):
 
 # ---- What programs print ---------------------------------------------------------------------
 
-def part(text, begin, end=None):
+def part(text, begin, end=r"\Z"):
     """From the first line that begins so, up to the next that begins like the other."""
-    start = re.search(f"^(?:{begin})", text, re.MULTILINE)
-    stop = re.compile(f"^(?:{end})", re.MULTILINE).search(text, start.end()) if end else None
-    return text[start.start():stop and stop.start()]
+    return re.search(rf"^(?:{begin}).*?(?=^(?:{end})|\Z)", text, re.MULTILINE | re.DOTALL)[0]
 
 
 def output(programs):

@@ -10,7 +10,6 @@ from programs import CHAPTERS, KINDS, ROOT
 
 import figures
 import measure
-import mountain
 from trainers import Card, state_formula
 from matplotlib import textpath  # figures has said where its list of fonts goes
 
@@ -91,7 +90,7 @@ def trace(path):
     held = dict.fromkeys(KINDS, 10 ** 6)
     more = held | {"parameters": 3 * 10 ** 6}
     events = [{"ph": "X", "cat": "phase", "ts": 30 * step + 10 * i, "dur": 8, "name": name,
-               "args": {"step": step}} for step in (1, 2) for i, name in enumerate(mountain.PHASES)]
+               "args": {"step": step}} for step in (1, 2) for i, name in enumerate(measure.PHASES)]
     events += [{"ph": "C", "ts": time, "args": in_use} for time, in_use in (
         (0, held), (42, more), (44, held), (62, more), (64, held), (90, more))]
     path.write_text(json.dumps({"traceEvents": [event | {"pid": 0} for event in events]}))
@@ -112,7 +111,7 @@ def made_up(chapter, ranks, *words, dtype="bf16"):
 def test_drawn_twice_a_figure_is_the_same(tmp_path):
     for chapter in CHAPTERS:
         told = trace(tmp_path / f"{chapter}.trace.json")
-    assert mountain.step_of(tmp_path / "02_distributed_adam.trace.json") == told
+    assert measure.step_of(tmp_path / "02_distributed_adam.trace.json") == told
     programs = SimpleNamespace(run=made_up, logs=tmp_path)
     for draw in measure.FIGURES.values():
         one, other = figures.file(draw(programs)), figures.file(draw(programs))
