@@ -35,7 +35,9 @@ def paragraphs(example):
                     for number, (step, right, wrong, farthest) in enumerate(example.steps_table()))
     yield "\n".join(f"  {what:<48}{right:>15}{wrong:>15}".rstrip()
                     for what, right, wrong in example.table())
-    yield f"  {example.sides[0].capitalize()} has the bits of\n{filled(example.command, '    ')}"
+    program = f"build/{example.program}/{example.program} {example.options}"
+    command = filled(f"mpirun -n {example.ranks} {program}", "    ")
+    yield f"  {example.sides[0].capitalize()} has the bits of\n{command}"
     yield filled('Caught here by {}: "{}".'.format(*example.caught))
 
 

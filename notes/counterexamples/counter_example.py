@@ -51,10 +51,6 @@ class CounterExample:
                   for line in self.source.splitlines() if re.search(rf"  # {side}(:|$)", line)]
         return textwrap.dedent("\n".join(marked)).splitlines()
 
-    @property
-    def command(self):
-        return f"mpirun -n {self.ranks} build/{self.program}/{self.program} {self.options}"
-
     def steps_table(self):
         """Rows: the step, both losses, and the distance, of the steps that are shown."""
         right, wrong = self.runs

@@ -47,6 +47,7 @@ std::string room(const Json& plan) {
   return sized(plan["card"]) + (host.is_null() ? "" : " and " + sized(host) + " of host");
 }
 
+bool fits(const Json& column) { return column["fits"]; }
 bool offloads(const Json& column) { return column["copied"]["up"] > 0; }
 
 void print_wrapped(const std::string& text) {
@@ -161,9 +162,8 @@ void print_head(const Question& question, const Json& plan, const Unit& unit) {
     fmt::print("with padding {}, as each layer has equal shards\n", grouped(padded));
   }
   if (plan["ranks_found"]) {
-    const bool fits = any([](const Json& column) -> bool { return column["fits"]; });
-    fmt::print("{}\n", fits ? "these are the fewest ranks on which a chapter fits"
-                            : "no chapter fits on these or fewer, and more are not tried");
+    fmt::print("{}\n", any(fits) ? "these are the fewest ranks on which a chapter fits"
+                                 : "no chapter fits on these or fewer, and more are not tried");
   }
   fmt::print("bytes a parameter: itself {}, its gradient {}, optimizer state {} ({})\n",
              bytes_of(dtype), costs.grads, costs.optimizer, convention.name);
@@ -260,14 +260,13 @@ std::string advice(const Json& plan) {
     return fewest.is_null() ? most_ranks + 1 : fewest.get<int>();
   };
   const auto least_by = [&](auto figure) -> const Json& {
-    return *std::min_element(columns.begin(), columns.end(),
-                             [&](const Json& a, const Json& b) { return figure(a) < figure(b); });
+    return *std::ranges::min_element(columns, {}, figure);
   };
   const auto name = [](const Json& column) -> std::string { return column["name"]; };
-  const auto fitting = std::find_if(columns.begin(), columns.end(),
-                                    [](const Json& column) -> bool { return column["fits"]; });
+  const auto fitting = std::ranges::find_if(columns, fits);
   const Json& next = least_by(needed);
-  const Json& least = least_by([](const Json& column) { return column["on_every_rank"]; });
+  const Json& least =
+      least_by([](const Json& column) -> std::int64_t { return column["on_every_rank"]; });
   const std::string ranks = counted(plan["ranks"], "rank");
   std::string text;
   if (fitting != columns.end()) {

@@ -136,7 +136,7 @@ def ms(rows, what):
     return f"{sum(known):.2f}" if known else "–"
 
 
-def traffic_table(study):
+def traffic(study):
     rows = []
     for run in study.runs:
         elements = float(sum(sent(run).values()))
@@ -144,14 +144,11 @@ def traffic_table(study):
                      megabytes(elements * BYTES[run.dtype]), f"{run.summary['median_ms']:.1f}",
                      *(ms(run.summary["traffic"]["phases"].values(), what)
                        for what in ("exposed_ms", "hidden_ms"))])
-    return Table(["run", "elements\na step", "a\nparameter", "MB\na step", "ms\na step",
-                  "ms\nexposed", "ms\nhidden"], rows, "What a rank sends, and the time of a step",
-                 "Sent by one rank, and its decimal MB in the run's dtype. Step: median, slowest "
-                 "rank. Exposed: communication during which nothing was computed; hidden: beside "
-                 "computing.")
-
-
-def traffic(study):
+    table = Table(["run", "elements\na step", "a\nparameter", "MB\na step", "ms\na step",
+                   "ms\nexposed", "ms\nhidden"], rows, "What a rank sends, and the time of a step",
+                  "Sent by one rank, and its decimal MB in the run's dtype. Step: median, slowest "
+                  "rank. Exposed: communication during which nothing was computed; hidden: beside "
+                  "computing.")
     wrong = wrong_traffic(study.runs)
     most = max(study.runs, key=lambda run: elements_sent(run)[0])
     least = min((run for run in study.runs if run.ranks > 1), default=most,
@@ -161,12 +158,16 @@ def traffic(study):
             f", {least.label} {elements_sent(least)[1]}" if least is not most else "")
     title += "; the counts differ from the formulas" if wrong else ", as the formulas say"
     return Section(title, "The elements that left a rank, counted where they left it.",
-                   tables=[traffic_table(study)], points=[[sentence] for sentence in wrong])
+                   tables=[table], points=[[sentence] for sentence in wrong])
 
 
 # ---- Copies ----------------------------------------------------------------------------------
 
-def copies_table(runs):
+def copies(study):
+    """None where no run has a host beside its device."""
+    runs = [run for run in (*study.runs, *study.more) if run.bus]
+    if not runs:
+        return None
     rows = []
     for run in runs:
         copied = [run.bus[way]["counted"] / len(run.steps) for way in ("down", "up")]
@@ -175,19 +176,12 @@ def copies_table(runs):
                      prefetch, *map(megabytes, copied), f"{run.summary['median_ms']:.1f}",
                      *(ms([run.bus[way]], what) for what in ("exposed_ms", "hidden_ms")
                        for way in ("down", "up"))])
-    return Table(["run", "ranks", "bus\nGB/s", "pre-\nfetch", "MB\ndown", "MB\nup", "ms\na step",
-                  "exposed\ndown", "\nup", "hidden\ndown", "\nup"], rows,
-                 "What a rank copies in a step, and the ms of it",
-                 "Bus: its --bus, – is without a limit. Exposed: copies beside which the device "
-                 "computed nothing; hidden: the others. What the host's cores do hides nothing. "
-                 "Each the largest of the ranks' medians.")
-
-
-def copies(study):
-    """None where no run has a host beside its device."""
-    runs = [run for run in (*study.runs, *study.more) if run.bus]
-    if not runs:
-        return None
+    table = Table(["run", "ranks", "bus\nGB/s", "pre-\nfetch", "MB\ndown", "MB\nup",
+                   "ms\na step", "exposed\ndown", "\nup", "hidden\ndown", "\nup"], rows,
+                  "What a rank copies in a step, and the ms of it",
+                  "Bus: its --bus, – is without a limit. Exposed: copies beside which the device "
+                  "computed nothing; hidden: the others. What the host's cores do hides nothing. "
+                  "Each the largest of the ranks' medians.")
 
     def exposed(run):
         return sum(run.bus[way]["exposed_ms"] or 0 for way in ("down", "up"))
@@ -199,4 +193,4 @@ def copies(study):
              f"{exposed(most):.1f} ms of its {most.summary['median_ms']:.1f} for copies")
     return Section(title, "A bus lies between a device and its host: gradients go down, Adam runs "
                    "on the host's cores, parameters come up.",
-                   tables=[copies_table(runs)], points=study.story)
+                   tables=[table], points=study.story)
