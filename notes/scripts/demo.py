@@ -17,7 +17,7 @@ sys.dont_write_bytecode = True
 import compare  # noqa: E402
 import findings  # noqa: E402
 import report  # noqa: E402
-from differences import compared  # noqa: E402
+from differences import Comparison  # noqa: E402
 from runs import CHAPTERS, Failure, Programs, finish, first_line, machine  # noqa: E402
 from tables import spaced  # noqa: E402
 
@@ -106,7 +106,7 @@ def unlike_recorded(runs):
 def claims(runs, ranks):
     """Each claim of the tutorial with what contradicts it: an empty list where it holds."""
     def differing(runs, reference):
-        return [" ".join(findings.what(c)) for c in (compared(run, reference) for run in runs)
+        return [" ".join(findings.what(c)) for c in (Comparison(run, reference) for run in runs)
                 if c.parted or not c.same_parameters]
 
     fp32, bf16 = ([run for run in runs if run.dtype == dtype] for dtype in ("fp32", "bf16"))

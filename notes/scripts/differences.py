@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Where the bits of two runs part, and why: by the options and by what these do to bits."""
 import filecmp
+import itertools
 import math
 import os
 from dataclasses import dataclass
@@ -39,16 +40,23 @@ class Reason:
         return f"{self.name} {self.values[0]} and {self.values[1]}"
 
 
-@dataclass
 class Comparison:
     """A run beside its reference, over the steps that both took."""
-    run: object
-    reference: object
-    steps: list  # (step, the reference's loss, the run's), of common steps
-    parted: list  # those of them whose bits differ
-    same_parameters: bool | None  # at the end; None: they are of different steps
-    layers: list  # those whose final parameters differ
-    reasons: list
+
+    def __init__(self, run, reference):
+        self.run, self.reference, self.reasons = run, reference, reasons(run, reference)
+        theirs = {step["step"]: step["loss"] for step in reference.steps}
+        # (step, the reference's loss, the run's), and those of them whose bits differ
+        self.steps = [(step["step"], theirs[step["step"]], step["loss"]) for step in run.steps
+                      if step["step"] in theirs]
+        self.parted = [row for row in self.steps if bits(row[1]) != bits(row[2])]
+        self.same_parameters = None  # at the end; None: they are of different steps
+        self.layers = []  # those whose final parameters differ
+        if len(self.steps) == len(run.steps) == len(reference.steps):
+            pairs = itertools.zip_longest(*(r.summary["layer_digests"] for r in (run, reference)))
+            self.layers = [layer for layer, (ours, other) in enumerate(pairs) if ours != other]
+            same = run.summary["digest"] == reference.summary["digest"]
+            self.same_parameters = same and not self.layers
 
     @property
     def same(self):
@@ -63,20 +71,6 @@ class Comparison:
     @property
     def defect(self):
         return not self.same and not any(reason.effect for reason in self.reasons)
-
-
-def compared(run, reference):
-    theirs = {step["step"]: step["loss"] for step in reference.steps}
-    steps = [(step["step"], theirs[step["step"]], step["loss"]) for step in run.steps
-             if step["step"] in theirs]
-    parted = [row for row in steps if bits(row[1]) != bits(row[2])]
-    same, layers = None, []
-    if len(steps) == len(run.steps) == len(reference.steps):
-        ours, other = (r.summary["layer_digests"] for r in (run, reference))
-        layers = [layer for layer in range(max(len(ours), len(other)))
-                  if ours[layer:layer + 1] != other[layer:layer + 1]]
-        same = not layers and run.summary["digest"] == reference.summary["digest"]
-    return Comparison(run, reference, steps, parted, same, layers, reasons(run, reference))
 
 
 # ---- Numbers ---------------------------------------------------------------------------------

@@ -187,12 +187,11 @@ def hint(exercise):
         print(textwrap.fill(f"Hint {given + 1} of {len(hints)}: {hints[given]}", WIDTH,
                             break_long_words=False, break_on_hyphens=False))
         print(f"({more})")
-        return 0
+        return
     left = trainers.changes(exercise.trainer.read_text(), trainers.source(exercise.after),
                             f"{exercise.after}/trainer.hpp")
     print(f"From your trainer to {exercise.after}'s: {trainers.count(left)} lines")
     trainers.print_code(left)
-    return 0
 
 
 def main():

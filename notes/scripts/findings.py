@@ -53,12 +53,9 @@ class Study:
         first, *others = self.runs
         of_dtype = {run.dtype: run for run in reversed(self.runs)}
         # Each with the first run of its dtype, or else with the first of all.
-        self.compared = [differences.compared(
+        self.compared = [differences.Comparison(
             run, of_dtype[run.dtype] if of_dtype[run.dtype] is not run else first)
             for run in others]
-
-    def by_dtype(self):
-        return {run.dtype: [r for r in self.runs if r.dtype == run.dtype] for run in self.runs}
 
 
 def several(count, what):
@@ -208,11 +205,12 @@ def title(study, dtype, runs):
 
 
 def losses(study):
+    by_dtype = {run.dtype: [r for r in study.runs if r.dtype == run.dtype] for run in study.runs}
     return Section(
-        "; ".join(title(study, *pair) for pair in study.by_dtype().items()),
+        "; ".join(title(study, *pair) for pair in by_dtype.items()),
         "Thick curves lie below thin ones, so a run that left the others would show.",
         [lambda dtype=dtype, runs=runs: loss_figure(dtype, runs)
-         for dtype, runs in study.by_dtype().items()],
+         for dtype, runs in by_dtype.items()],
         [runs_table(study), bits_table(study)] if study.compared else [runs_table(study)],
         the_same(study)
         + [what(c) + why(c) for c in study.compared if not c.same or not c.same_parameters])

@@ -6,7 +6,7 @@ import sys
 from fractions import Fraction
 
 import compare
-from differences import compared
+from differences import Comparison
 from runs import CHAPTERS, KINDS, Failure, kinds_of, output_of
 from trainers import ROOT, state_formula
 
@@ -51,7 +51,7 @@ def results(programs):
             for chapter in chapters]
     first = {run.dtype: run for run in reversed(runs[1:])}  # 02 in fp32, 03 in bf16
     rows = [[run.chapter, run.dtype, compare.number(run.losses[-1], ".4f"),
-             compare.small(compared(run, first[run.dtype]).largest),
+             compare.small(Comparison(run, first[run.dtype]).largest),
              mb(run.memory["total"]["resident"]),
              mb(run.memory["total"]["peak"]), on_host(run), compare.elements_sent(run)[1],
              f"{run.summary['median_ms']:.0f}"] for run in runs]
