@@ -145,7 +145,7 @@ def write_summary(runs, claims, options):
     path.write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n")
 
 
-def parse():
+def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--build", type=Path, default=Path("build"), help="where the programs are")
     parser.add_argument("--mpiexec", default="mpiexec", help="the launcher of the built MPI")
@@ -155,11 +155,6 @@ def parse():
     parser.add_argument("--out", type=Path, default=Path("build/demo"), help="where results go")
     options = parser.parse_args()
     options.of_data = ["--data", str(options.data)] if options.data else []
-    return options
-
-
-def main():
-    options = parse()
     programs = Programs(options.build, options.mpiexec, options.out)
     for log in options.out.glob("more/*.jsonl"):
         log.unlink()  # of an earlier demo, which may have had other runs

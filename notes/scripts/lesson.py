@@ -5,6 +5,7 @@
 `./tutorial lesson` calls this with the chapter before and the chapter; the first has none before
 it. It reads text alone: nothing has to be built.
 """
+import re
 import signal
 import sys
 import textwrap
@@ -93,9 +94,10 @@ def others(old, new):
 
 
 def lesson(old, new):
-    title, idea = trainers.page_of(new)
-    for words in (f"{new}: {title}", idea):
-        print(textwrap.fill(words, WIDTH, break_on_hyphens=False), end="\n\n")
+    page = re.match(r"# \d\d (.*)\n\n((?:.+\n)+)", (ROOT / new / "README.md").read_text())
+    for words in (f"{new}: {page[1]}", page[2]):
+        plain = re.sub(r"\[([^]]*)\]\([^)]*\)|[*`]", r"\1", " ".join(words.split()))
+        print(textwrap.fill(plain, WIDTH, break_on_hyphens=False), end="\n\n")
     before, after = Card(old), Card(new)
     print(LEGEND)
     for line in (*rows(before, before), *rows(after, before)):

@@ -55,23 +55,20 @@ class Measured(Programs):
         return self.used[-1]
 
 
-def commit():
-    """The commit of the code that was measured, and whether the code has been changed since."""
-    git = ["git", "-C", str(ROOT)]
-    name = first_line(*git, "rev-parse", "--short", "HEAD") or "unknown"
-    code = ["common", "meson.build", *(f"{chapter}/*.[ch]pp" for chapter in CHAPTERS)]
-    changed = first_line(*git, "status", "--porcelain", "--", *code)
-    return f"{name} with changes" if changed else name
-
-
 def stamp(runs):
-    """Where and when: below every table that was measured."""
+    """Where and when: below every table that was measured. With the commit, and whether the code
+    has been changed since."""
     where = f"{machine()['cpu']}, {machine()['cores']} cores"
     ranks = sorted({run.ranks for run in runs if run.ranks > 1})
     if ranks:
         mpi = sorted({run.info["mpi"] for run in runs} - {None})
         where += f"; {' and '.join(map(str, ranks))} ranks, {', '.join(mpi)}"
-    return f"\n\n*{where}; {date.today().isoformat()}, commit {commit()}.*"
+    git = ["git", "-C", str(ROOT)]
+    commit = first_line(*git, "rev-parse", "--short", "HEAD") or "unknown"
+    code = ["common", "meson.build", *(f"{chapter}/*.[ch]pp" for chapter in CHAPTERS)]
+    if first_line(*git, "status", "--porcelain", "--", *code):
+        commit += " with changes"
+    return f"\n\n*{where}; {date.today().isoformat()}, commit {commit}.*"
 
 
 # ---- Figures of measured runs: each function runs what it needs and answers one ----------------
@@ -275,7 +272,7 @@ def renewed(page, chosen, programs):
     return BLOCK.sub(renew, text)
 
 
-def parse():
+def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--only", metavar="NAME", help="the figures alone, or this table or "
                         "figure: figures, 'check 04_zero1', "
@@ -286,11 +283,7 @@ def parse():
                         default=next(filter(shutil.which, LAUNCHERS), "mpiexec"))
     parser.add_argument("--torch", metavar="PYTHON", help="one that has PyTorch; without it the "
                         "table speed is left as it is")
-    return parser.parse_args()
-
-
-def main():
-    options = parse()
+    options = parser.parse_args()
     names = []  # of the tables and figures that were made
 
     def chosen(name, *groups):

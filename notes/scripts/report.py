@@ -197,15 +197,11 @@ def load(path):
     return run
 
 
-def parse():
+def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("logs", nargs="*", metavar="LOG", help="that --log wrote; none: the demo's")
     parser.add_argument("--build", type=Path, default=Path("build"), help="where the programs are")
-    return parser.parse_args()
-
-
-def main():
-    options = parse()
+    options = parser.parse_args()
     folder = options.build / ("compare" if options.logs else "demo")
     paths = options.logs or sorted(folder.glob("*.jsonl"),
                                    key=lambda path: (not path.stem.endswith("fp32"), path))

@@ -72,14 +72,6 @@ def print_code(lines):
         print(painted(line, line[:1]))
 
 
-def page_of(chapter):
-    """Title and first paragraph of a chapter's page, without marks."""
-    text = (ROOT / chapter / "README.md").read_text()
-    found = re.match(r"# \d\d (.*)\n\n((?:.+\n)+)", text)
-    return [re.sub(r"\[([^]]*)\]\([^)]*\)|[*`]", r"\1", " ".join(part.split()))
-            for part in found.groups()]
-
-
 # ---- Cards -----------------------------------------------------------------------------------
 
 STATE = KINDS[:3]  # parameters, gradients, optimizer
