@@ -115,8 +115,6 @@ def step_of(path):
     phases = [event for event in events
               if event.get("cat") == "phase" and event["name"] in PHASES]
     counters = [event for event in events if event["ph"] == "C"]
-    if not phases or not counters:
-        raise Failure(f"{path} has no phases, or no bytes in use")
     step = []
     for phase in phases:
         if phase["args"]["step"] == phases[-1]["args"]["step"]:

@@ -52,9 +52,8 @@ def results(programs):
     first = {run.dtype: run for run in reversed(runs[1:])}  # 02 in fp32, 03 in bf16
     rows = [[run.chapter, run.dtype, compare.number(run.losses[-1], ".4f"),
              compare.small(Comparison(run, first[run.dtype]).largest),
-             mb(run.memory["total"]["resident"]),
-             mb(run.memory["total"]["peak"]), on_host(run), compare.elements_sent(run)[1],
-             f"{run.summary['median_ms']:.0f}"] for run in runs]
+             mb(run.memory["total"]["resident"]), mb(run.memory["total"]["peak"]), on_host(run),
+             compare.elements_sent(run)[1], f"{run.summary['median_ms']:.0f}"] for run in runs]
     head = ["chapter", "dtype", "final loss", "difference", "resident, MB", "peak, MB",
             "on the host, MB", "sent a parameter", "ms a step"]
     return (table(head, rows, left=2)
