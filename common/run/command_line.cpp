@@ -10,9 +10,20 @@
 #include "config.hpp"
 #include "memory/throw_if.hpp"
 #include "report/prediction.hpp"
-#include "run/quantity.hpp"
 
 namespace zero {
+std::optional<double> quantity(const std::string& text, const Units& units, double least,
+                               double most) {
+  double value = 0;
+  const char* end = text.data() + text.size();
+  const auto read = std::from_chars(text.data(), end, value);
+  const auto unit = units.find(std::string(read.ptr, end));
+  if (read.ec != std::errc() || unit == units.end()) return std::nullopt;
+  value *= unit->second;
+  if (!(least <= value && value <= most)) return std::nullopt;
+  return value;
+}
+
 namespace {
 /// Large enough for anyone, small enough for every size and count to fit: with 2^12 layers at most
 /// 2^44 parameters, 2^48 bytes of each kind, 2^61 elements sent in a step.
@@ -56,6 +67,8 @@ std::string size(std::string& text) {
   text = fmt::to_string(std::llround(*bytes));
   return std::string();
 }
+
+constexpr ExitCode usage = ExitCode::usage;
 
 /// The one list of options: CLI11's, and beside each how its value reads once all are settled.
 struct CommandLine {
@@ -160,9 +173,13 @@ struct CommandLine {
     values.pop_back();  // it is about planning, not of a run
   }
 
+  bool given(const char* name) const {
+    const CLI::Option* option = app.get_option_no_throw(name);  // null: not of this chapter
+    return option && option->count() > 0;
+  }
+
   /// A told step is one, of a model of its own, and its numbers are read on the CPU.
-  void settle_narration(const auto& given) {
-    constexpr ExitCode usage = ExitCode::usage;
+  void settle_narration() {
     throw_if(o.narrate != 12 && o.narrate != 13 && o.narrate != 2, usage,
              "--narrate {}: the models that are told have 12, 13 and 2 parameters", o.narrate);
     for (const char* name : {"--task", "--data", "--width", "--layers", "--steps", "--quiet"}) {
@@ -181,11 +198,6 @@ struct CommandLine {
 
   /// Refuses what no single option can see and sets what follows from others. Throws Error (usage).
   void settle() {
-    const auto given = [&](const char* name) {
-      const CLI::Option* option = app.get_option_no_throw(name);
-      return option && option->count() > 0;
-    };
-    constexpr ExitCode usage = ExitCode::usage;
     const int started = launcher().ranks;
     const std::string scale = loss_scale == "dynamic" ? "" : positive(loss_scale);
     throw_if(!chapter.ranks && started > 1, usage,
@@ -208,7 +220,7 @@ struct CommandLine {
     throw_if(given("--trace") && o.trace.empty(), usage, "--trace needs the name of a file");
     throw_if(!o.trace.empty() && o.trace == o.log, usage, "--trace and --log name one file, {}",
              o.log);
-    if (given("--narrate")) settle_narration(given);
+    if (given("--narrate")) settle_narration();
     if (loss_scale != "dynamic") CLI::detail::lexical_cast(loss_scale, o.loss_scale);
     if (o.task == Task::toy) o.width = 128, o.layers = 2;
     if (o.task != Task::text) o.data.clear();

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 // From a command line to options, and what can be answered without training.
 #pragma once
+#include <map>
+
 #include "train/options.hpp"
 
 namespace zero {
@@ -19,4 +21,13 @@ Command read_command(int argc, char** argv, const Chapter& chapter);
 /// What can be answered without the other ranks: --help, --plan, a bad command line. Prints it and
 /// returns the exit code; nothing when the program should go on.
 std::optional<int> answer_alone(const Command& command, const Chapter& chapter);
+
+using Units = std::map<std::string, double>;
+inline const Units byte_units{{"MB", 1e6},     {"GB", 1e9},     {"TB", 1e12},
+                              {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40}};
+
+/// A number and one of the units, as 7.5e9 or 80GB; nothing when the text is no such, or what it
+/// means is not from least to most.
+std::optional<double> quantity(const std::string& text, const Units& units, double least,
+                               double most);
 }  // namespace zero

@@ -8,7 +8,6 @@
 #include "notes/plan/plan.hpp"
 #include "run/command_line.hpp"
 #include "run/failure.hpp"
-#include "run/quantity.hpp"
 
 namespace zero {
 namespace {
