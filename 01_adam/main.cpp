@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "run/alone.hpp"
+#include "run/train.hpp"
 #include "trainer.hpp"
 
 int main(int argc, char** argv) {

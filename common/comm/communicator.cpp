@@ -3,7 +3,6 @@
 
 #include <cstring>
 
-#include "compute/modelled_time.hpp"
 #include "memory/error.hpp"
 
 namespace zero {
@@ -33,14 +32,14 @@ void Communicator::finish() {
   Stream::part({"messages", Work::Sort::wait}, [this] { transport_->finish(); });
 }
 
-void Communicator::over_link(Kernels& on, std::int64_t bytes, const auto& collective) {
-  if (!link_.modelled() || size == 1) return collective();
-  wait_for(on.record());  // what a GPU sends, it may have to make yet
-  gather(std::array<std::uint64_t, 1>());  // nothing travels before the last of the ranks is there
-  const auto arrival = std::chrono::steady_clock::now() + link_.time(bytes, size);
-  collective();
-  wait_for(on.record());
-  Stream::part({"the link", Work::Sort::wait}, [=] { wait_in_task_until(arrival); });
+void Communicator::run(Stream& stream, const Work& work, std::int64_t bytes, auto collective) {
+  stream.run(work, [=, this, time = link_.time(bytes, size), &on = stream.kernels()] {
+    if (time.count() > 0) {
+      wait_for(on.record());  // this rank is there when what it sends is made
+      gather(std::array<std::uint64_t, 1>());  // nothing leaves before the last rank is there
+    }
+    move_over("the link", time, on, [&] { collective(on); });
+  });
 }
 
 void Communicator::reduce_scatter_mean(Stream& stream, View full, View shard, Write write) {
@@ -53,7 +52,7 @@ void Communicator::reduce_scatter_mean(Stream& stream, View full, View shard, Wr
       booking.view().part(0, received_elements(full.device, full.dtype, shard.size, size));
   // Alone, and in its place: it is the mean.
   if (size == 1 && write == Write::over && full.data == shard.data) return;
-  const auto collective = [=, this, &on = stream.kernels()] {
+  const auto collective = [=, this](Kernels& on) {
     if (!counts() && size > 1) {
       const View sum = received.part(0, shard.size);
       transport_->reduce_scatter_sum(on, full, sum);
@@ -86,31 +85,27 @@ void Communicator::reduce_scatter_mean(Stream& stream, View full, View shard, Wr
       on.ordered_mean(cut(slice(full, rank), at), rank, others(at), cut(shard, at), write);
     }
   };
-  stream.run(sending("reduce_scatter", full, shard),
-             [=, this, &on = stream.kernels()] { over_link(on, full.bytes(), collective); });
+  run(stream, sending("reduce_scatter", full, shard), full.bytes(), collective);
 }
 
 void Communicator::all_gather(Stream& stream, View full) {
   expect(full.size % size == 0, "full holds one shard a rank");
   if (size == 1) return;
-  const auto collective = [=, this, &on = stream.kernels()] {
+  run(stream, sending("all_gather", full, full), full.bytes(), [=, this](Kernels& on) {
     if (!counts()) return transport_->all_gather(on, slice(full, rank), full);
     start(on, Collective::all_gather, parts([&](int) { return slice(full, rank); }),
           parts([&](int peer) { return slice(full, peer); }));
     finish();
-  };
-  stream.run(sending("all_gather", full, full),
-             [=, this, &on = stream.kernels()] { over_link(on, full.bytes(), collective); });
+  });
 }
 
 Totals Communicator::sum(Stream& stream, Sums& sums) {
   std::vector<std::uint64_t> all;
   const std::int64_t sent = 2 * (size - 1);
   const Work work{"sums", Work::Sort::message, -1, sent, sent * std::int64_t{sizeof(double)}};
-  stream.run(work, [&, this, &on = stream.kernels()] {
+  run(stream, work, size * sizeof(sums.totals), [&](Kernels& on) {
     on.fetch(sums);
-    const auto mine = std::bit_cast<std::array<std::uint64_t, 2>>(sums.totals);
-    over_link(on, size * sizeof(mine), [&] { all = gather(mine); });
+    all = gather(std::bit_cast<std::array<std::uint64_t, 2>>(sums.totals));
     sent_.scalars += sent;
   });
   stream.synchronise();

@@ -2,9 +2,8 @@
 // What ranks say to each other. Every sum over ranks is added in rank order, in fp32, whatever the
 // storage type and whoever owns the result: so the bits depend on N alone.
 #pragma once
-#include "comm/link.hpp"
 #include "comm/transport.hpp"
-#include "compute/stream.hpp"
+#include "compute/modelled_time.hpp"
 
 namespace zero {
 enum class Collective { reduce_scatter, all_gather };
@@ -95,9 +94,9 @@ class Communicator {
   void start(Kernels& on, std::optional<Collective> collective, const std::vector<Part>& outgoing,
              const std::vector<Part>& incoming);
   void finish();
-  /// Calls `collective`, over a vector of so many bytes, and lets the calling thread sleep until
-  /// the link would have brought it.
-  void over_link(Kernels& on, std::int64_t bytes, const auto& collective);
+  /// Puts collective(kernels), over a vector of so many bytes, on the stream, for as long as the
+  /// link would take.
+  void run(Stream& stream, const Work& work, std::int64_t bytes, auto collective);
 
   std::unique_ptr<Transport> transport_;  // none alone
   Scratch received_{Device::cpu, Kind::communication, Dtype::fp32, 0};

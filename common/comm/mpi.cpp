@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The transport sends point-to-point messages: MPI's own reductions add in another order for
 // another size or N, and do not say which.
-#include "comm/mpi.hpp"
+#include <mpi.h>
 
 #include <cstring>
 #include <queue>
@@ -12,7 +12,10 @@
 #include "memory/throw_if.hpp"
 
 namespace zero {
-void check_mpi(int code, int rank) {
+namespace {
+/// Throws Error (communication), with MPI's own words, when `code` is not MPI_SUCCESS; rank: whom
+/// the call was for, -1: all.
+void check_mpi(int code, int rank = -1) {
   if (code == MPI_SUCCESS) return;
   char words[MPI_MAX_ERROR_STRING] = {};
   int length = 0;
@@ -24,54 +27,69 @@ void check_mpi(int code, int rank) {
                           rank < 0 ? "all ranks" : fmt::format("rank {}", rank), words));
 }
 
-void Messages::finish() {
-  using Clock = std::chrono::steady_clock;
-  const Working waiting;
-  constexpr int yields = 200;
-  constexpr auto short_test = std::chrono::microseconds(5);  // longer ones have copied bytes
-  const auto count = static_cast<int>(requests_.size());
-  std::vector<MPI_Status> statuses(requests_.size());
-  std::vector<int> done(requests_.size());
-  for (std::int64_t tests = 0, idle = 0, left = count; left > 0; ++tests) {
-    const auto start = Clock::now();
-    int some = 0;  // have been completed by this test
-    const int code = MPI_Testsome(count, requests_.data(), &some, done.data(), statuses.data());
-    idle = Clock::now() - start > short_test ? 0 : idle + 1;
-    if (code != MPI_ERR_IN_STATUS) check_mpi(code);
-    expect(some != MPI_UNDEFINED, "a request that is under way while not all are done");
-    for (int i = 0; i < some; ++i) {
-      const auto [rank, bytes] = peers_[done[i]];
-      if (code == MPI_ERR_IN_STATUS) check_mpi(statuses[i].MPI_ERROR, rank);
-      int came = bytes;
-      if (bytes > 0) MPI_Get_count(&statuses[i], MPI_BYTE, &came);
-      throw_if(came != bytes, ExitCode::communication,
-               "rank {} sent {} bytes instead of {}: run the same build on every rank", rank, came,
-               bytes);
-    }
-    left -= some;
-    if (left == 0) break;
-    if (tests == yields || (tests > yields && some > 0)) {
-      std::set<int> missing;
-      for (int i = 0; i < count; ++i) {
-        const int rank = peers_[i].rank;
-        if (requests_[i] != MPI_REQUEST_NULL && rank >= 0) missing.insert(rank);
-      }
-      task_waits_for({missing.begin(), missing.end()});
-    }
-    // Now and then also one that seems to copy leaves its core: it may only have much to look at.
-    if (idle == 0 && tests % yields > 0) continue;
-    if (idle < yields) {
-      std::this_thread::yield();
-    } else {
-      std::this_thread::sleep_for(std::chrono::microseconds(50));
-    }
-  }
-  task_waits_for({});
-  requests_.clear();
-  peers_.clear();
-}
+/// Requests under way, and the ranks that they wait for.
+struct Messages {
+  struct Peer {
+    int rank;
+    int bytes;  // so many must come; 0: none
+  };
+  std::vector<MPI_Request> requests;
+  std::vector<Peer> peers;  // of each request
 
-namespace {
+  /// Completes all of them. A call that blocks in MPI would spin on a core that the rank it waits
+  /// for may need (with four ranks on two cores: milliseconds instead of microseconds), so this
+  /// tests, yields 200 times, and then sleeps 50 microseconds between tests. MPI copies bytes in
+  /// tests alone, a little in each: one that took longer than 5 microseconds is followed by the
+  /// next at once, else a long message that is late would sleep, or leave its core, between any two
+  /// of its pieces. (To yield longer instead costs whole time slices where ranks share cores.)
+  /// Throws Error (communication) when one fails or comes short.
+  void finish() {
+    using Clock = std::chrono::steady_clock;
+    const Working waiting;
+    constexpr int yields = 200;
+    constexpr auto short_test = std::chrono::microseconds(5);  // longer ones have copied bytes
+    const auto count = static_cast<int>(requests.size());
+    std::vector<MPI_Status> statuses(requests.size());
+    std::vector<int> done(requests.size());
+    for (std::int64_t tests = 0, idle = 0, left = count; left > 0; ++tests) {
+      const auto start = Clock::now();
+      int some = 0;  // have been completed by this test
+      const int code = MPI_Testsome(count, requests.data(), &some, done.data(), statuses.data());
+      idle = Clock::now() - start > short_test ? 0 : idle + 1;
+      if (code != MPI_ERR_IN_STATUS) check_mpi(code);
+      expect(some != MPI_UNDEFINED, "a request that is under way while not all are done");
+      for (int i = 0; i < some; ++i) {
+        const auto [rank, bytes] = peers[done[i]];
+        if (code == MPI_ERR_IN_STATUS) check_mpi(statuses[i].MPI_ERROR, rank);
+        int came = bytes;
+        if (bytes > 0) MPI_Get_count(&statuses[i], MPI_BYTE, &came);
+        throw_if(came != bytes, ExitCode::communication,
+                 "rank {} sent {} bytes instead of {}: run the same build on every rank", rank,
+                 came, bytes);
+      }
+      left -= some;
+      if (left == 0) break;
+      if (tests == yields || (tests > yields && some > 0)) {
+        std::set<int> missing;
+        for (int i = 0; i < count; ++i) {
+          if (requests[i] != MPI_REQUEST_NULL) missing.insert(peers[i].rank);
+        }
+        task_waits_for({missing.begin(), missing.end()});
+      }
+      // Now and then also one that seems to copy leaves its core: it may only have much to look at.
+      if (idle == 0 && tests % yields > 0) continue;
+      if (idle < yields) {
+        std::this_thread::yield();
+      } else {
+        std::this_thread::sleep_for(std::chrono::microseconds(50));
+      }
+    }
+    task_waits_for({});
+    requests.clear();
+    peers.clear();
+  }
+};
+
 /// Host memory through which a GPU's bytes pass, wave by wave: while one wave is exchanged, the
 /// next is copied out and the one before it is copied in.
 struct Wave {
@@ -82,12 +100,7 @@ struct Wave {
 class MpiTransport : public Transport {
  public:
   MpiTransport(Device device, int size, std::int64_t longest)
-      : longest_(longest), waves_(device == Device::cuda && size > 1 ? 2 : 0) {
-    complete([&](MPI_Request* request) { return MPI_Comm_idup(MPI_COMM_WORLD, &world_, request); });
-    MPI_Comm_set_errhandler(world_, MPI_ERRORS_RETURN);
-  }
-
-  ~MpiTransport() override { MPI_Comm_free(&world_); }
+      : longest_(longest), waves_(device == Device::cuda && size > 1 ? 2 : 0) {}
 
   void start(Kernels& on, std::span<const Part> outgoing, std::span<const Part> incoming) override {
     const View first = incoming.front().elements;
@@ -150,8 +163,9 @@ class MpiTransport : public Transport {
     const auto begin = [&](auto call, Messages& messages, const View& part, int rank) {
       for (std::int64_t at = 0; at < part.bytes(); at += longest_) {
         const auto count = static_cast<int>(std::min(longest_, part.bytes() - at));
-        MPI_Request* request = &messages.with(rank, &messages == &outgoing_ ? 0 : count);
-        check_mpi(call(part.data + at, count, MPI_BYTE, rank, 0, world_, request), rank);
+        messages.peers.push_back({rank, &messages == &outgoing_ ? 0 : count});
+        MPI_Request* request = &messages.requests.emplace_back(MPI_REQUEST_NULL);
+        check_mpi(call(part.data + at, count, MPI_BYTE, rank, tag_, MPI_COMM_WORLD, request), rank);
       }
     };
     under_way_.emplace();
@@ -161,7 +175,8 @@ class MpiTransport : public Transport {
 
   const std::int64_t longest_;  // bytes
   std::vector<Wave> waves_;  // two, on a GPU
-  MPI_Comm world_ = MPI_COMM_NULL;  // all ranks: these messages meet no others
+  static inline int transports_ = 0;  // so far, on every rank
+  const int tag_ = transports_++;  // its messages meet no other's
   Messages outgoing_;  // of all that is under way
   std::queue<Messages> under_way_;  // what comes, of each start()
 };

@@ -4,8 +4,9 @@
 #include <fmt/format.h>
 #include <nccl.h>
 
-#include "comm/mpi.hpp"
-#include "comm/transport.hpp"
+#include <cstring>
+
+#include "comm/communicator.hpp"
 #include "compute/cuda/runtime.hpp"
 #include "compute/watchdog.hpp"
 #include "memory/error.hpp"
@@ -29,17 +30,16 @@ cudaStream_t queue_of(Kernels& on) { return static_cast<cudaStream_t>(on.queue()
 
 class NcclTransport : public Transport {
  public:
-  NcclTransport(Reduce reduce, int rank, int size)
-      : adds_(reduce == Reduce::native), on_host_(make_mpi_transport(Device::cpu, size)) {
+  NcclTransport(Reduce reduce, Communicator& everybody)
+      : adds_(reduce == Reduce::native), on_host_(make_mpi_transport(Device::cpu, everybody.size)) {
     ncclUniqueId id{};
-    if (rank == 0) check_nccl(ncclGetUniqueId(&id));
-    complete([&](MPI_Request* request) {
-      return MPI_Ibcast(&id, sizeof(id), MPI_BYTE, 0, MPI_COMM_WORLD, request);
-    });
+    if (everybody.rank == 0) check_nccl(ncclGetUniqueId(&id));
+    const auto ids = everybody.gather(std::bit_cast<std::array<std::uint64_t, sizeof(id) / 8>>(id));
+    std::memcpy(&id, ids.data(), sizeof(id));  // rank 0's
     const Working working({"the start of NCCL"});
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.maxCTAs = cuda::message_blocks;
-    check_nccl(ncclCommInitRankConfig(&comm_, size, id, rank, &config));
+    check_nccl(ncclCommInitRankConfig(&comm_, everybody.size, id, everybody.rank, &config));
   }
 
   ~NcclTransport() override { ncclCommDestroy(comm_); }
@@ -90,8 +90,8 @@ class NcclTransport : public Transport {
 };
 }  // namespace
 
-std::unique_ptr<Transport> make_nccl_transport(Reduce reduce, int rank, int size) {
-  return std::make_unique<NcclTransport>(reduce, rank, size);
+std::unique_ptr<Transport> make_nccl_transport(Reduce reduce, Communicator& everybody) {
+  return std::make_unique<NcclTransport>(reduce, everybody);
 }
 
 bool nccl_is_built() { return true; }

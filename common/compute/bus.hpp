@@ -4,7 +4,8 @@
 #include <array>
 #include <atomic>
 
-#include "compute/stream.hpp"
+#include "compute/modelled_time.hpp"
+#include "memory/error.hpp"
 
 namespace zero {
 enum class Direction { down, up };  // to the host, to the device
@@ -23,8 +24,7 @@ struct Bus {
   std::int64_t of(Direction direction) const { return bytes[static_cast<int>(direction)]; }
   /// Of one copy, on the modelled bus.
   std::chrono::nanoseconds time(std::int64_t copied) const {
-    const double ns = gb_per_s > 0 ? static_cast<double>(copied) / gb_per_s : 0;
-    return std::chrono::nanoseconds(static_cast<std::int64_t>(std::min(ns, 1e18)));
+    return modelled_time(gb_per_s > 0 ? static_cast<double>(copied) / gb_per_s : 0);
   }
 };
 inline Bus& bus() {
@@ -35,5 +35,16 @@ inline Bus& bus() {
 /// to = from. Same size, same dtype. Between the host and the device it takes the bus: counted
 /// there when the stream issues it. (What a GPU's messages between ranks pass through the host is
 /// not: it is part of those.)
-void copy(Stream& stream, View from, View to);
+inline void copy(Stream& stream, View from, View to) {
+  expect(from.size == to.size && from.dtype == to.dtype, "copy: both sides are of one kind");
+  Kernels& on = stream.kernels();
+  if (place_of(from.device) == place_of(to.device)) {
+    return stream.run(work_on("copy", to, Work::Sort::copy), [=, &on] { on.copy(from, to); });
+  }
+  const Direction direction = direction_to(place_of(to.device));
+  stream.run(work_on(name_of(direction), to, Work::Sort::transfer), [=, &on] {
+    move_over("the bus", bus().time(to.bytes()), on, [&] { on.copy(from, to); });
+    bus().bytes[static_cast<int>(direction)] += to.bytes();
+  });
+}
 }  // namespace zero

@@ -13,7 +13,6 @@ using namespace std::chrono;
 /// share: it is to order no two threads, or ThreadSanitizer would see fewer races.
 constexpr auto tick = 50ms;
 std::atomic<int> ticks = 0;
-std::atomic<steady_clock::time_point> last_tick{};  // asking the clock would cost every task more
 constexpr auto relaxed = std::memory_order_relaxed;
 
 /// So much longer may a task stand that says of no rank that it waits for it: that rank's peers,
@@ -30,9 +29,8 @@ List& list() {
   return never_destroyed;
 }
 
-/// Of what stands still for `limit` that which says most; empty when nothing does. start: when the
-/// watchdog began.
-std::string standstill(milliseconds limit, steady_clock::time_point start) {
+/// Of what stands still for `limit` that which says most; empty when nothing does.
+std::string standstill(milliseconds limit) {
   const std::lock_guard lock(list().mutex);
   // At least so long; who is idle far less than no time.
   const auto stands = [now = ticks.load(relaxed)](const Progress* progress) -> milliseconds {
@@ -55,7 +53,7 @@ std::string standstill(milliseconds limit, steady_clock::time_point start) {
         "longer than --timeout allows",
         task.step, name_of(task.phase), words(task.work),
         task.stream ? std::string("stream ") + task.stream : "the host",
-        duration_cast<seconds>(steady_clock::now() - std::max(task.since, start)).count(), whom,
+        duration_cast<seconds>(steady_clock::now() - task.since).count(), whom,
         fmt::join(ranks, ", "));
   }
   return "";
@@ -77,7 +75,7 @@ Working::Working(const Work& work, const char* stream)
   if (part_) return;
   Progress& mine = progress_here;
   const std::lock_guard lock(mine.mutex);
-  mine.task = {stream, work, current_step, current_phase, last_tick.load(relaxed)};
+  mine.task = {stream, work, current_step, current_phase};
   mine.began.store(ticks.load(relaxed), relaxed);
 }
 
@@ -90,10 +88,11 @@ void task_waits_for(std::vector<int> ranks) {
   progress_here.task.missing = std::move(ranks);
 }
 
-void task_goes_on() {
-  if (progress_here.began.load(relaxed) == Progress::idle) return;
+void task_rests(const std::function<void()>& rest) {
+  progress_here.began.store(Progress::idle, relaxed);
+  rest();
   const std::lock_guard lock(progress_here.mutex);
-  progress_here.task.since = last_tick.load(relaxed);
+  progress_here.task.since = steady_clock::now();
   progress_here.began.store(ticks.load(relaxed), relaxed);
 }
 
@@ -106,16 +105,16 @@ void task_queued(Mark mark) {
   queued.back().done = std::move(mark);
 }
 
-Watchdog::Watchdog(milliseconds limit, std::function<void(const std::string&)> expire)
-    : thread([=, start = steady_clock::now()](std::stop_token stop) {
-        std::mutex mutex;  // guards nothing: to wait with
-        std::condition_variable_any stopped;
-        std::unique_lock lock(mutex);
-        while (!stopped.wait_for(lock, stop, tick, [&] { return stop.stop_requested(); })) {
-          ticks.fetch_add(1, relaxed);
-          last_tick.store(steady_clock::now(), relaxed);
-          const std::string sentence = standstill(limit, start);
-          if (!sentence.empty()) return expire(sentence);
-        }
-      }) {}
+std::jthread watchdog(milliseconds limit, std::function<void(const Error&)> expire) {
+  return std::jthread([=](std::stop_token stop) {
+    std::mutex mutex;  // guards nothing: to wait with
+    std::condition_variable_any stopped;
+    std::unique_lock lock(mutex);
+    while (!stopped.wait_for(lock, stop, tick, [&] { return stop.stop_requested(); })) {
+      ticks.fetch_add(1, relaxed);
+      const std::string sentence = standstill(limit);
+      if (!sentence.empty()) return expire(Error(ExitCode::communication, sentence));
+    }
+  });
+}
 }  // namespace zero

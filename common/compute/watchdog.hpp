@@ -12,6 +12,7 @@
 
 #include "compute/kernels.hpp"
 #include "compute/phase.hpp"
+#include "memory/error.hpp"
 
 namespace zero {
 /// What a thread is doing, for the functions below: in the watchdog's sight as long as it lives.
@@ -24,7 +25,7 @@ struct Progress {
     Work work{};
     int step = current_step;
     Phase phase = current_phase;
-    std::chrono::steady_clock::time_point since{};  // the last tick before it began
+    std::chrono::steady_clock::time_point since = std::chrono::steady_clock::now();
     std::vector<int> missing{};  // ranks whose part has not come
     Mark done{};  // the device's, when it was handed to one
   };
@@ -50,15 +51,13 @@ class Working {
 
 /// The calling task waits for messages from those ranks.
 void task_waits_for(std::vector<int> ranks);
-/// The calling task has not ended, but does what it is to do: it does not stand still.
-void task_goes_on();
+/// Calls `rest` for the calling task, which is to last so long: it does not stand still.
+void task_rests(const std::function<void()>& rest);
 /// The calling task has handed itself to its device, which is done with it when the mark is passed.
 void task_queued(Mark mark);
 
-/// Calls `expire` once, on a thread of its own, with a sentence, when a task has run for `limit`.
-/// Only time in which this process runs counts: a job that was suspended goes on. One at a time.
-struct Watchdog {
-  Watchdog(std::chrono::milliseconds limit, std::function<void(const std::string&)> expire);
-  std::jthread thread;
-};
+/// A thread that calls `expire` once, with an Error (communication), when a task has run for
+/// `limit`. Only time in which this process runs counts: a job that was suspended goes on. One at a
+/// time.
+std::jthread watchdog(std::chrono::milliseconds limit, std::function<void(const Error&)> expire);
 }  // namespace zero

@@ -3,7 +3,6 @@
 #pragma once
 #include <fmt/format.h>
 
-#include "comm/link.hpp"
 #include "compute/bus.hpp"
 #include "compute/phase.hpp"
 #include "memory/layout.hpp"

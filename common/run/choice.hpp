@@ -4,7 +4,6 @@
 #include "compute/cpu/matmul.hpp"
 #include "memory/throw_if.hpp"
 #include "report/prediction.hpp"
-#include "run/failure.hpp"
 
 namespace zero {
 /// What one rank finds.

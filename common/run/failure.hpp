@@ -39,11 +39,6 @@ inline std::atomic<bool> failing = false;
   std::abort();
 }
 
-/// For a watchdog.
-[[noreturn]] inline void fail_waiting(const std::string& what) {
-  fail(Error(ExitCode::communication, what));
-}
-
 /// From now on an error that nobody catches ends the process in this way, and so does a write that
 /// cannot be made, instead of a signal.
 inline void fail_fast(std::string who, std::function<void(int code)> end) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "run/session.hpp"
 
-#include <semaphore.h>
+#include <mpi.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -9,7 +9,6 @@
 #include <sstream>
 
 #include "comm/launcher.hpp"
-#include "comm/mpi.hpp"
 
 namespace zero {
 namespace {
@@ -39,19 +38,18 @@ void end_job(int code) {
 /// From now on SIGINT and SIGTERM end the job through MPI: of ranks that die of them a launcher may
 /// make exit code 0 when there are several hosts. The handler may only wake a thread that does it.
 void end_at_signals(int rank) {
-  static sem_t told;
-  static volatile std::sig_atomic_t signal = 0;
-  sem_init(&told, 0, 0);
+  static std::atomic<int> signal = 0;
   for (const int stop : {SIGINT, SIGTERM}) {
     std::signal(stop, [](int which) {
       signal = which;
-      sem_post(&told);
+      signal.notify_one();
     });
   }
   std::thread([rank] {
-    while (sem_wait(&told) != 0) continue;
+    signal.wait(0);
     if (rank > 0) std::this_thread::sleep_for(std::chrono::seconds(1));  // one sentence is enough
-    fail(Error(static_cast<ExitCode>(128 + signal), fmt::format("ended by signal {}", +signal)));
+    fail(Error(static_cast<ExitCode>(128 + signal),
+               fmt::format("ended by signal {}", signal.load())));
   }).detach();
 }
 
@@ -93,8 +91,7 @@ Session::Session(int& argc, char**& argv) {
 
 Session::~Session() {
   const Working leaving({"the end of MPI"});
-  everybody_.reset();
-  complete([](MPI_Request* request) { return MPI_Ibarrier(MPI_COMM_WORLD, request); });
+  everybody_->gather(std::array<std::uint64_t, 1>());  // nobody leaves before all are here
   // MPICH's ranks wait for each other in MPI_Finalize by their launcher, where they move no more
   // messages: between hosts one in three jobs hung, as a rank still needed what its peer was to
   // pass on. None did after the peer's own threads had so long for it.
@@ -107,7 +104,7 @@ Choice Session::agree(const Command& command, const Chapter& chapter) {
   // While ranks share cores, each gets so much less done in a second.
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   const int patience = command.options.timeout * ((ranks_here_ + cores - 1) / cores);
-  watchdog_.emplace(std::chrono::seconds(patience), fail_waiting);
+  watching_ = watchdog(std::chrono::seconds(patience), fail);
   // What differs first is told, so what decides which options there are comes first. Each word ends
   // with a character that no argument contains.
   std::string mine =
@@ -147,11 +144,10 @@ Choice Session::choose_together(const Options& options) {
   machine.users = static_cast<int>(std::count(all.begin(), all.end(), mine));
   machine.gpus_in_use = static_cast<int>(std::set<std::string>(all.begin(), all.end()).size());
   const Choice choice = together([&] { return choose(options, machine); });
-  // What was asked for is the same everywhere, so only what was found can differ.
-  const std::string of_rank_0 = everybody_->gather_texts(name_of(choice.device))[0];
   attempt([&] {
     const bool gpu = choice.device == Device::cuda;
-    throw_if(of_rank_0 != name_of(choice.device), ExitCode::resources,
+    // What was asked for is the same everywhere, so only what was found can differ.
+    throw_if(!options.device && mine.empty() != all[0].empty(), ExitCode::resources,
              "rank {} finds {}, rank 0 finds {}: say --device cpu, or give each a GPU", rank_,
              gpu ? "a GPU" : "no GPU", gpu ? "none" : "one");
     if (gpu) use_gpu(choice.gpu, size_ > 1);
@@ -167,12 +163,11 @@ void Session::attempt(const std::function<void()>& task, bool names_rank) {
     failure = fmt::format("{}{}: {}", static_cast<char>(error.code), who_fails, error.what());
   }
   const std::vector<std::string> all = everybody_->gather_texts(failure);
-  const auto fine = std::count(all.begin(), all.end(), "");
-  for (const std::string& first : all) {
-    if (first.empty()) continue;
-    const bool named = names_rank && fine > 0;
-    throw Refusal(static_cast<ExitCode>(first[0]), first.substr(named ? 1 : first.find(": ") + 2));
-  }
+  const auto first = std::ranges::find_if_not(all, &std::string::empty);
+  if (first == all.end()) return;
+  const bool named = names_rank && std::count(all.begin(), all.end(), "") > 0;
+  throw Refusal(static_cast<ExitCode>(first->front()),
+                first->substr(named ? 1 : first->find(": ") + 2));
 }
 
 void Session::agree_on_data(const std::string& description) {
@@ -195,7 +190,7 @@ int Session::refuse(const Refusal& refusal) const {
 
 Communicator Session::communicator(const Options& options, const Choice& choice,
                                    const Layout& layout) {
-  auto transport = choice.comm == Comm::nccl ? make_nccl_transport(options.reduce, rank_, size_)
+  auto transport = choice.comm == Comm::nccl ? make_nccl_transport(options.reduce, *everybody_)
                                              : make_mpi_transport(choice.device, size_);
   return Communicator(rank_, size_, std::move(transport), choice.device, options.dtype,
                       layout.largest_layer(), {options.link, options.latency});

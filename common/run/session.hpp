@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // A program's life on MPI ranks: start, agreement before the first step, and one way to fail.
 #pragma once
-#include "run/choice.hpp"
 #include "run/train.hpp"
 
 namespace zero {
@@ -52,7 +51,7 @@ class Session {
   int ranks_here_ = 1;  // on this machine
   int place_here_ = 0;  // this one's place among those
   std::optional<Communicator> everybody_;  // for what is said before and beside steps
-  std::optional<Watchdog> watchdog_;
+  std::jthread watching_;
 };
 
 /// The main function of a chapter on ranks. Returns the exit code of what all ranks agree on;

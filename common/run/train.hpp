@@ -3,9 +3,26 @@
 #pragma once
 #include "common.hpp"
 #include "report/report.hpp"
+#include "run/choice.hpp"
 #include "run/command_line.hpp"
+#include "run/failure.hpp"
 
 namespace zero {
+/// A process alone, without MPI: what a Session does for ranks.
+struct Alone {
+  /// Throws Error (usage, resources) when the device that is asked for cannot be had.
+  Choice agree(const Command& command, const Chapter&) const {
+    const Choice choice = choose(command.options, {visible_gpus()});
+    if (choice.device == Device::cuda) use_gpu(choice.gpu);
+    return choice;
+  }
+  template <class Make> auto together(Make make) const { return make(); }
+  void agree_on_data(const std::string&) const {}
+  Communicator communicator(const Options&, const Choice&, const Layout&) const { return {}; }
+  int rank() const { return 0; }
+  int size() const { return 1; }
+};
+
 /// `process` is a Session or Alone: it agrees with the others, if there are any.
 template <class Trainer, class Process> int train(Process&& process, const Command& command) {
   const Chapter& chapter = Trainer::chapter;
@@ -21,8 +38,7 @@ template <class Trainer, class Process> int train(Process&& process, const Comma
   // A GPU's moments take events of its own, and a step of very many layers much memory, so there
   // only whoever asks for times pays for them.
   const bool traced = !options.trace.empty();
-  const bool asked =
-      traced || options.narrate > 0 || Link{options.link, options.latency}.modelled();
+  const bool asked = traced || options.narrate > 0 || options.link > 0 || options.latency > 0;
   const bool cheap = choice.device == Device::cpu && layout.layers() * options.accumulate <= 4096;
   Stream::one_after_the_other = options.narrate > 0;
   Recorder recorder(asked || cheap, traced ? Recorder::traced_steps : 2, options.narrate > 0);
@@ -50,5 +66,14 @@ template <class Trainer, class Process> int train(Process&& process, const Comma
     if (checks) process.together([&] { return report->check(digests()); });
   }
   return process.together([&] { return report->finish(digests()); });
+}
+
+/// The main function of a chapter that is one process.
+template <class Trainer> int run_alone(int argc, char** argv) {
+  fail_fast(Trainer::chapter.name, std::_Exit);
+  const Command command = read_command(argc, argv, Trainer::chapter);
+  if (const auto exit_code = answer_alone(command, Trainer::chapter)) return *exit_code;
+  const std::jthread watching = watchdog(std::chrono::seconds(command.options.timeout), fail);
+  return train<Trainer>(Alone(), command);
 }
 }  // namespace zero

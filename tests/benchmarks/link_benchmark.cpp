@@ -7,7 +7,6 @@
 // cores. Bar: a median of 30 microseconds for 1 KiB at four ranks on two cores, on the rank with
 // the largest median.
 #include "06_zero3/layer_window.hpp"
-#include "compute/modelled_time.hpp"
 #include "run/session.hpp"
 #include "tests/benchmarks/benchmark.hpp"
 

@@ -18,7 +18,6 @@
 #include <numeric>
 
 #include "compute/cuda/runtime.hpp"
-#include "compute/modelled_time.hpp"
 #include "tests/chapter_under_test.hpp"
 #include "trace/overlap.hpp"
 

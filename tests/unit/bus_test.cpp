@@ -111,7 +111,8 @@ TEST_CASE("each copy over a modelled bus is as slow as that, and no other") {
 TEST_CASE("a slow bus is no standing still to the watchdog") {
   std::promise<std::string> expired;
   std::future<std::string> said = expired.get_future();
-  const Watchdog watchdog(500ms, [&](const std::string& what) { expired.set_value(what); });
+  const std::jthread thread =
+      watchdog(500ms, [&](const Error& error) { expired.set_value(error.what()); });
   const Tensor device = tensor_of(Device::cpu), host = tensor_of(Device::host);
   Worker stream("copies");
   const Modelled slow(20 / 2e9);  // two seconds for 20 bytes: half a second and one are too long

@@ -40,7 +40,8 @@ struct Watched {
   const std::chrono::steady_clock::time_point start = std::chrono::steady_clock::now();
   std::promise<std::string> promise;
   std::future<std::string> said = promise.get_future();
-  Watchdog watchdog{limit, [this](const std::string& what) { promise.set_value(what); }};
+  std::jthread thread =
+      watchdog(limit, [this](const Error& error) { promise.set_value(error.what()); });
 };
 
 /// Work of a device that is never done.
@@ -107,14 +108,23 @@ TEST_CASE("many short tasks are none that stands, however long somebody waits fo
   CHECK(watched.said.wait_for(0s) == std::future_status::timeout);
 }
 
-TEST_CASE("a long task that says that it goes on does not stand still") {
+TEST_CASE("a task that is to rest does not stand still, and does when it goes on and stands") {
   Watched watched;
   Worker stream("compute");
-  stream.run([] {
-    for (int i = 0; i < 30; ++i, task_goes_on()) std::this_thread::sleep_for(100ms);
+  std::promise<void> rested, end;
+  stream.run([&] {
+    task_rests([] { std::this_thread::sleep_for(surely_over); });
+    rested.set_value();
+    end.get_future().wait();
   });
-  stream.synchronise();
+  rested.get_future().wait();
   CHECK(watched.said.wait_for(0s) == std::future_status::timeout);
+  const auto stands = std::chrono::steady_clock::now();
+  const std::string sentence = watched.said.get();
+  CHECK(std::chrono::steady_clock::now() - stands >= limit + others_first);
+  CHECK_MESSAGE(sentence.starts_with("step 0, setup: a task on stream compute has waited"),
+                sentence);
+  end.set_value();
 }
 
 TEST_CASE("who is idle, or done with what a device was given, does not stand still") {
