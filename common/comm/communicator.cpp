@@ -20,8 +20,7 @@ void Communicator::start(Kernels& on, std::optional<Collective> collective,
   if (size == 1) return;
   for (const auto& [elements, peer] : outgoing) {
     if (!collective) break;
-    const auto phase = static_cast<int>(current_phase);
-    sent_.elements[static_cast<int>(*collective)][phase] += elements.size;
+    sent_.elements[*collective][current_phase] += elements.size;
     sent_.padding += elements.size - elements.used;
   }
   transport_->start(on, outgoing, incoming);

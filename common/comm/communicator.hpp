@@ -8,11 +8,10 @@
 namespace zero {
 enum class Collective { reduce_scatter, all_gather };
 template <> inline constexpr std::array names_of<Collective>{"reduce_scatter", "all_gather"};
-inline constexpr int collective_count = names_of<Collective>.size();
 
 /// What this rank has sent, in elements, counted where they are handed to the transport.
 struct Sent {
-  std::array<std::array<std::int64_t, phase_count>, collective_count> elements{};  // with padding
+  By<Collective, By<Phase, std::int64_t>> elements{};  // with padding
   std::int64_t padding = 0;  // the part of `elements` that is padding
   std::int64_t scalars = 0;  // the two sums of each step: doubles, not among `elements`
 };

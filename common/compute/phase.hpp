@@ -34,7 +34,6 @@ inline std::string words(const Work& work) {
 enum class Phase { setup, load, forward, backward, update };
 template <>
 inline constexpr std::array names_of<Phase>{"setup", "load", "forward", "backward", "update"};
-inline constexpr int phase_count = names_of<Phase>.size();
 /// Those in which ranks send.
 inline constexpr Phase step_phases[] = {Phase::forward, Phase::backward, Phase::update};
 

@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "memory/dtype.hpp"
+#include "memory/names.hpp"
 
 namespace zero {
 enum class Device { cpu, cuda, host };
@@ -19,6 +19,7 @@ template <> inline constexpr std::array names_of<Device>{"cpu", "cuda", "host"};
 
 /// In whose books memory stands: those of the device that computes, or of the host beside it.
 enum class Place { device, host };
+template <> inline constexpr std::array names_of<Place>{"device", "host"};
 constexpr Place place_of(Device device) {
   return device == Device::host ? Place::host : Place::device;
 }

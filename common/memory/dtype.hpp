@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The three storage types. Arithmetic is always fp32: the 16-bit types are only stored. And what
-// enumerators are called: in sentences, tables, logs and options.
+// The three storage types. Arithmetic is always fp32: the 16-bit types are only stored.
 #pragma once
-#include <array>
 #include <bit>
 #include <cfloat>
 #include <cstdint>
@@ -17,13 +15,6 @@
 #endif
 
 namespace zero {
-/// Of an enumeration that counts from 0 a name each, in its order; beside the enumeration.
-template <class Enum> inline constexpr std::array<const char*, 0> names_of{};
-
-template <class Enum> constexpr const char* name_of(Enum value) {
-  return names_of<Enum>[static_cast<int>(value)];
-}
-
 static_assert(FLT_EVAL_METHOD == 0, "an fp32 operation is rounded to fp32, or bits would differ");
 
 enum class Dtype { fp32, bf16, fp16 };

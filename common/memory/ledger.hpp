@@ -14,7 +14,6 @@ enum class Kind { parameters, gradients, optimizer, communication, activations, 
 template <>
 inline constexpr std::array names_of<Kind>{"parameters",  "gradients", "optimizer", "communication",
                                            "activations", "workspace", "data"};
-inline constexpr int kind_count = names_of<Kind>.size();
 
 /// All in bytes.
 struct KindBytes {
@@ -46,7 +45,7 @@ class Ledger {
   /// Is told whenever the bytes in use have changed. Empty ends it.
   void observe(std::function<void()> observer) { observer_ = std::move(observer); }
 
-  const KindBytes& of(Kind kind) const { return kinds_[static_cast<int>(kind)]; }
+  const KindBytes& of(Kind kind) const { return kinds_[kind]; }
   /// Peak of the sum over kinds; the kinds' own peaks need not fall into the same moment.
   std::int64_t peak_of_total() const { return peak_of_total_; }
   std::int64_t reserved() const { return sum(&KindBytes::reserved); }
@@ -57,21 +56,21 @@ class Ledger {
   }
 
  private:
-  KindBytes& entry(Kind kind) { return kinds_[static_cast<int>(kind)]; }
+  KindBytes& entry(Kind kind) { return kinds_[kind]; }
   std::int64_t sum(std::int64_t KindBytes::*figure) const {
     std::int64_t sum = 0;
     for (const KindBytes& kind : kinds_) sum += kind.*figure;
     return sum;
   }
 
-  std::array<KindBytes, kind_count> kinds_{};
+  By<Kind, KindBytes> kinds_{};
   std::int64_t peak_of_total_ = 0;
   std::function<void()> observer_;
 };
 
 /// This process's, of that place. Used from the thread that runs the trainer only.
 inline Ledger& ledger(Place place = Place::device) {
-  static std::array<Ledger, 2> of_this_process;
-  return of_this_process[static_cast<int>(place)];
+  static By<Place, Ledger> of_this_process;
+  return of_this_process[place];
 }
 }  // namespace zero

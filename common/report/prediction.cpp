@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "report/prediction.hpp"
 
+#include <numeric>
+
 #include "comm/communicator.hpp"
 #include "memory/throw_if.hpp"
 #include "train/mlp.hpp"
@@ -24,24 +26,20 @@ Prediction predict_state(const Chapter& chapter, const Options& options, Device 
                   .parameters = layout.parameters(),
                   .padded = layout.full_size(),
                   .ranks = layout.ranks()};
-  const auto set = [&](Kind kind, double bytes, std::int64_t now_and_then) {
+  const auto set = [&](Place place, Kind kind, double bytes, std::int64_t now_and_then) {
     const auto resident = static_cast<std::int64_t>(bytes);
-    plan.bytes[static_cast<int>(kind)] = {resident, resident + now_and_then};
+    plan.bytes[place][kind] = {resident, resident + now_and_then};
   };
-  set(Kind::parameters, chapter.state_bytes(full(w), 0, 0, n),
+  set(Place::device, Kind::parameters, chapter.state_bytes(full(w), 0, 0, n),
       std::min<std::int64_t>(whole.params, 2 * uses) * w * layer);
-  set(Kind::gradients, chapter.state_bytes(0, full(w), 0, n),
+  set(Place::device, Kind::gradients, chapter.state_bytes(0, full(w), 0, n),
       std::min<std::int64_t>(whole.grads, uses) * w * layer);
-  set(Kind::optimizer, chapter.state_bytes(0, 0, full(k), n), 0);
-  set(Kind::communication, 0,
+  set(Place::device, Kind::optimizer, chapter.state_bytes(0, 0, full(k), n), 0);
+  set(Place::device, Kind::communication, 0,
       w * received_elements(device, options.dtype, layer / plan.ranks, plan.ranks));
   if (!chapter.offloads()) return plan;
-  const auto set_on_host = [&](Kind kind, double g, double k) {
-    const auto bytes = static_cast<std::int64_t>(chapter.offload.bytes(0, g, k, n));
-    plan.on_host[static_cast<int>(kind)] = {bytes, bytes};
-  };
-  set_on_host(Kind::communication, full(w), 0);
-  set_on_host(Kind::optimizer, 0, full(k));
+  set(Place::host, Kind::communication, chapter.offload.bytes(0, full(w), 0, n), 0);
+  set(Place::host, Kind::optimizer, chapter.offload.bytes(0, 0, full(k), n), 0);
   return plan;
 }
 
@@ -49,22 +47,19 @@ Prediction predict(const Chapter& chapter, const Options& options, Device device
                    const Layout& layout) {
   const Architecture model = architecture(options);
   Prediction plan = predict_state(chapter, options, device, layout);
-  plan.bytes[static_cast<int>(Kind::activations)].peak =
-      model.activation_bytes(options.batch, options.dtype);
+  By<Kind, Prediction::Bytes>& bytes = plan.bytes[Place::device];
+  const std::int64_t activations = model.activation_bytes(options.batch, options.dtype);
+  bytes[Kind::activations].peak = activations;
   const std::int64_t workspace = gpu_sums_bytes + blas_workspace_bytes + product_room_bytes;
-  if (device == Device::cuda) {
-    plan.bytes[static_cast<int>(Kind::workspace)] = {workspace, workspace};
-  }
+  if (device == Device::cuda) bytes[Kind::workspace] = {workspace, workspace};
   const std::int64_t targets = options.batch * model.targets() * bytes_of(Dtype::fp32);
   const std::int64_t data = Data::bytes(options, file_bytes(options)) + targets;
-  plan.bytes[static_cast<int>(Kind::data)] = {data, data};
+  bytes[Kind::data] = {data, data};
 
-  for (auto& kinds : plan.after) {
-    for (int kind = 0; kind < kind_count; ++kind) kinds[kind] = plan.bytes[kind].resident;
+  auto& after = plan.after;
+  for (auto& in_use : after) {
+    for (const Kind kind : every<Kind>) in_use[kind] = bytes[kind].resident;
   }
-  const auto after = [&](Phase phase, Kind kind) -> std::int64_t& {
-    return plan.after[static_cast<int>(phase)][static_cast<int>(kind)];
-  };
   const std::int64_t w = bytes_of(options.dtype), layer = w * layout.largest_layer();
   const WholeLayers whole = chapter.whole_layers(options.prefetch);
   // What a window has gathered ahead, of the uses that are left, and gradients on their way, which
@@ -76,14 +71,31 @@ Prediction predict(const Chapter& chapter, const Options& options, Device device
   const auto on_their_way = [&](std::int64_t formed) {
     return chapter.prefetch() ? std::min<std::int64_t>(whole.grads, formed) * layer : 0;
   };
-  after(Phase::load, Kind::parameters) += earlier > 0 ? ahead(2 * layers) : 0;
-  after(Phase::forward, Kind::parameters) += ahead(layers);
-  after(Phase::load, Kind::gradients) += on_their_way(earlier * layers);
-  after(Phase::forward, Kind::gradients) += on_their_way(earlier * layers);
-  after(Phase::backward, Kind::gradients) += on_their_way(layers * options.accumulate);
-  after(Phase::load, Kind::activations) += options.batch * model.widths[0] * w;
-  after(Phase::forward, Kind::activations) += model.activation_bytes(options.batch, options.dtype);
+  after[Phase::load][Kind::parameters] += earlier > 0 ? ahead(2 * layers) : 0;
+  after[Phase::forward][Kind::parameters] += ahead(layers);
+  after[Phase::load][Kind::gradients] += on_their_way(earlier * layers);
+  after[Phase::forward][Kind::gradients] += on_their_way(earlier * layers);
+  after[Phase::backward][Kind::gradients] += on_their_way(layers * options.accumulate);
+  after[Phase::load][Kind::activations] += options.batch * model.widths[0] * w;
+  after[Phase::forward][Kind::activations] += activations;
   return plan;
+}
+
+Prediction::Passed Prediction::passed(Steps steps) const {
+  const std::int64_t shard = padded / ranks, updates = steps.all - steps.skipped;
+  Passed all{.scalars = steps.all * 2 * (ranks - 1),
+             .copied = {copies[Direction::down] * shard * steps.all,
+                        copies[Direction::up] * shard * updates}};
+  std::int64_t shards = 0;  // that a rank sends
+  for (const Phase phase : step_phases) {
+    const auto factor = static_cast<std::int64_t>(factors[phase]);
+    const std::int64_t times = factor * (phase == Phase::update ? updates : steps.all);
+    all.sent[phase] = times * (ranks - 1) * shard;
+    shards += times * (ranks - 1);
+  }
+  // With one shard from every rank all of the padding has been sent once.
+  all.padding = shards * (padded - parameters);
+  return all;
 }
 
 namespace {
@@ -100,12 +112,6 @@ struct Limit {
   }
 };
 
-Limit asked_for(std::int64_t allowed) {
-  return {true, false, allowed,
-          fmt::format("bytes of device memory, --device-memory allows {}", grouped(allowed)),
-          "rank"};
-}
-
 Limit shared(bool device, bool host, std::int64_t available, int sharing, const char* by) {
   return {device, host, available / sharing,
           fmt::format("bytes{}, {} on this {} share {} that are available",
@@ -113,9 +119,17 @@ Limit shared(bool device, bool host, std::int64_t available, int sharing, const 
           by};
 }
 
-/// What is short of what the plan needs, and what would do; empty when it fits.
+/// What is short of what the plan needs, by the options or these limits, and what would do; empty
+/// when it fits.
 std::string shortage(const Prediction& plan, const Options& options, Device device,
-                     const Layout& layout, const std::vector<Limit>& limits) {
+                     const Layout& layout, std::vector<Limit> limits = {}) {
+  const std::int64_t allowed = options.device_memory;
+  if (allowed > 0) {
+    const Limit asked_for{
+        true, false, allowed,
+        fmt::format("bytes of device memory, --device-memory allows {}", grouped(allowed)), "rank"};
+    limits.insert(limits.begin(), asked_for);
+  }
   const auto exceeded = [&](const Prediction& plan) {
     return std::ranges::find_if(limits, [&](const Limit& l) { return l.needs(plan) > l.bytes; });
   };
@@ -123,7 +137,7 @@ std::string shortage(const Prediction& plan, const Options& options, Device devi
   if (limit == limits.end()) return "";
   const std::int64_t needs = limit->needs(plan);
   const std::string told = fmt::format("each rank needs {} {}: ", grouped(needs), limit->words);
-  const std::int64_t data = plan.bytes[static_cast<int>(Kind::data)].peak;
+  const std::int64_t data = plan.bytes[Place::device][Kind::data].peak;
   if (limit->device && 2 * data > needs) return told + "use a smaller --data or --batch";
   for (const Chapter* other : chapters_on_ranks()) {
     if (is_mixed(options.dtype) && !other->mixed_precision) continue;
@@ -140,14 +154,11 @@ std::string shortage(const Prediction& plan, const Options& options, Device devi
 
 std::int64_t check_memory(const Chapter& chapter, const Options& options, const Choice& choice,
                           const Layout& layout) {
-  const std::int64_t here = memory_of(Device::cpu).available();
-  std::vector<Limit> limits;
-  if (options.device_memory > 0) limits.push_back(asked_for(options.device_memory));
-  if (choice.device == Device::cpu) {
-    limits.push_back(shared(true, true, here, choice.sharing, "machine"));
-  } else {
-    const std::int64_t there = memory_of(choice.device).available();
-    limits.push_back(shared(true, false, there, choice.sharing, "GPU"));
+  const bool gpu = choice.device == Device::cuda;
+  const std::int64_t there = memory_of(choice.device).available();
+  std::vector<Limit> limits{shared(true, !gpu, there, choice.sharing, gpu ? "GPU" : "machine")};
+  if (gpu) {
+    const std::int64_t here = memory_of(Device::cpu).available();
     limits.push_back(shared(false, true, here, choice.sharing_host, "machine"));
   }
   const Prediction plan = predict(chapter, options, choice.device, layout);
@@ -156,27 +167,63 @@ std::int64_t check_memory(const Chapter& chapter, const Options& options, const 
   return plan.sum(&Prediction::Bytes::peak);
 }
 
-std::int64_t Prediction::sent(Phase phase, Steps steps) const {
-  const auto factor = static_cast<std::int64_t>(factors[static_cast<int>(phase)]);
-  const std::int64_t times = phase == Phase::update ? steps.all - steps.skipped : steps.all;
-  return factor * (padded / ranks) * (ranks - 1) * times;
-}
-
-std::int64_t Prediction::padding_sent(Steps steps) const {
-  std::int64_t by_one = 0;
-  for (const Phase phase : step_phases) by_one += sent(phase, steps);
-  // So many shards each rank sends; one from every rank, and all of the padding has been sent once.
-  return by_one / (padded / ranks) * (padded - parameters);
-}
-
-std::int64_t Prediction::copied(Direction direction, Steps steps) const {
-  const std::int64_t times = direction == Direction::up ? steps.all - steps.skipped : steps.all;
-  return copies[static_cast<int>(direction)] * (padded / ranks) * times;
+std::string formulas(const Prediction& plan, const Chapter& chapter, const Options& options,
+                     const Layout& layout) {
+  const Architecture model = architecture(options);
+  const std::int64_t n = layout.ranks(), all = layout.full_size(), layer = layout.largest_layer();
+  const std::int64_t w = bytes_of(options.dtype), k = optimizer_bytes(chapter, options.dtype);
+  std::string text = "peaks in bytes, and elements sent in a step, by the chapter's formulas\n";
+  const auto line = [&](const std::string& what, const std::string& formula, std::int64_t figure) {
+    text += fmt::format("  {:<20}{} = {}\n", what, formula, grouped(figure));
+  };
+  // Of so many bytes an element: what is held of all, whole or a share, and beside it whole layers.
+  const auto held = [&](const char* what, std::int64_t each, const Prediction::Bytes& bytes) {
+    if (bytes.peak == 0) return;
+    const bool whole = bytes.resident == each * all;
+    const std::int64_t layers = (bytes.peak - bytes.resident) / (each * layer);
+    std::string of = grouped(all) + (whole ? "" : fmt::format("/{}", n));
+    if (layers > 0) {
+      const std::string several = layers == 1 ? "" : fmt::format("{} x ", layers);
+      of = fmt::format("({} + {}{})", of, several, grouped(layer));
+    }
+    line(what, fmt::format("{} x {}", each, of), bytes.peak);
+  };
+  const auto &of = plan.bytes[Place::device], &on_host = plan.bytes[Place::host];
+  held("parameters", w, of[Kind::parameters]);
+  held("gradients", w, of[Kind::gradients]);
+  held("optimizer", k, of[Kind::optimizer]);
+  const std::int64_t received = of[Kind::communication].peak;
+  if (n > 1) {
+    line("communication", fmt::format("{} x {} x {}", w, n - 1, grouped(received / w / (n - 1))),
+         received);
+  }
+  const auto& widths = model.widths;
+  line("activations",
+       fmt::format("{} x {} x ({} + 2 x {})", w, options.batch,
+                   grouped(std::reduce(widths.begin(), widths.end())), std::ranges::max(widths)),
+       of[Kind::activations].peak);
+  const std::string data =  // of text the text itself, and a code for each byte
+      options.task == Task::text
+          ? fmt::format("{} + 4 x 256 x {}", grouped(file_bytes(options)), options.width / 8)
+          : fmt::format("4 x {} x ({} + {})", TeacherSource::hidden, widths.front(), widths.back());
+  line("data", fmt::format("{} + 4 x {} x {}", data, options.batch, model.targets()),
+       of[Kind::data].peak);
+  held("host optimizer", k, on_host[Kind::optimizer]);
+  held("host communication", w, on_host[Kind::communication]);
+  const Prediction::Passed passed = plan.passed({});
+  for (const Phase phase : step_phases) {
+    if (n == 1) continue;
+    line(fmt::format("in {}", name_of(phase)),
+         fmt::format("{} x {} x {}/{}", plan.factors[phase], grouped(all), n - 1, n),
+         passed.sent[phase]);
+  }
+  return text;
 }
 
 void print_prediction(const Chapter& chapter, const Options& options, Device device) {
   const Layout layout = layout_of(options, 0, options.ranks);
   const Prediction plan = predict(chapter, options, device, layout);
+  const Prediction::Passed passed = plan.passed({});
   const auto w = static_cast<double>(bytes_of(options.dtype));
   const auto k = static_cast<double>(optimizer_bytes(chapter, options.dtype));
   fmt::print("{} on {}, {}: {} parameters, {} with padding, {}\n\n", chapter.name,
@@ -187,42 +234,36 @@ void print_prediction(const Chapter& chapter, const Options& options, Device dev
     fmt::print(" on the device, {:g} on its host", chapter.offload.bytes(w, w, k, options.ranks));
   }
   const auto row = [](const auto&... cells) { fmt::print("{:<26}{:>24}{:>24}\n", cells...); };
-  const auto row_of = [&](int kind, const Prediction::Bytes& bytes) {
-    row(fmt::format("  {}", name_of(static_cast<Kind>(kind))), grouped(bytes.resident),
-        grouped(bytes.peak));
-  };
   fmt::print("\n\n");
   row(chapter.offloads() ? "bytes on a device" : "bytes of a rank", "resident", "peak");
-  for (int kind = 0; kind < kind_count; ++kind) {
-    if (kind == static_cast<int>(Kind::workspace) && device == Device::cpu) continue;
-    row_of(kind, plan.bytes[kind]);
-  }
-  if (chapter.offloads()) fmt::print("on its host\n");
-  for (int kind = 0; kind < kind_count; ++kind) {
-    if (plan.on_host[kind].peak > 0) row_of(kind, plan.on_host[kind]);
+  for (const Place place : every<Place>) {
+    if (place == Place::host && chapter.offloads()) fmt::print("on its host\n");
+    for (const Kind kind : every<Kind>) {
+      const auto& [resident, peak] = plan.bytes[place][kind];
+      const bool gpu_only = kind == Kind::workspace;
+      if (place == Place::host ? peak == 0 : gpu_only && device == Device::cpu) continue;
+      row(fmt::format("  {}", name_of(kind)), grouped(resident), grouped(peak));
+    }
   }
   fmt::print("\n");
   row("sent by a rank in a step", "elements", "a parameter");
   for (const Phase phase : step_phases) {
-    row(fmt::format("  {}", name_of(phase)), grouped(plan.sent(phase, {})),
-        fmt::format("{:g} x {}/{}", plan.factors[static_cast<int>(phase)], options.ranks - 1,
-                    options.ranks));
+    row(fmt::format("  {}", name_of(phase)), grouped(passed.sent[phase]),
+        fmt::format("{:g} x {}/{}", plan.factors[phase], options.ranks - 1, options.ranks));
   }
-  fmt::print("  {:<24}{:>24}\n", "padding, all ranks", grouped(plan.padding_sent({})));
-  fmt::print("  {:<24}{:>24}\n", "scalars", grouped(plan.scalars_sent({})));
+  fmt::print("  {:<24}{:>24}\n", "padding, all ranks", grouped(passed.padding));
+  fmt::print("  {:<24}{:>24}\n", "scalars", grouped(passed.scalars));
   if (chapter.offloads()) {
     fmt::print("\n");
     row("copied by it in a step", "bytes", "a parameter");
-    for (const Direction direction : {Direction::down, Direction::up}) {
-      row(direction == Direction::down ? "  down, gradients" : "  up, parameters",
-          grouped(plan.copied(direction, {})),
-          fmt::format("{} x 1/{}", plan.copies[static_cast<int>(direction)], options.ranks));
+    for (const Direction way : every<Direction>) {
+      row(way == Direction::down ? "  down, gradients" : "  up, parameters",
+          grouped(passed.copied[way]), fmt::format("{} x 1/{}", plan.copies[way], options.ranks));
     }
   }
-  fmt::print("\n{}", formulas(chapter, options, device, layout));
+  fmt::print("\n{}", formulas(plan, chapter, options, layout));
   if (options.device_memory == 0) return;
-  const std::string missing =
-      shortage(plan, options, device, layout, {asked_for(options.device_memory)});
+  const std::string missing = shortage(plan, options, device, layout);
   fmt::print("\n{}\n", missing.empty() ? "fits into --device-memory" : missing);
 }
 }  // namespace zero

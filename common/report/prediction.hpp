@@ -24,8 +24,8 @@ inline std::string counted(std::int64_t number, const char* what) {
   return fmt::format("{} {}{}", number, what, number == 1 ? "" : "s");
 }
 
-/// A chapter's factors by Phase.
-constexpr std::array<double, phase_count> by_phase(const Traffic& traffic) {
+/// A chapter's factors.
+constexpr By<Phase, double> by_phase(const Traffic& traffic) {
   return {0, 0, traffic.forward, traffic.backward, traffic.update};
 }
 
@@ -35,31 +35,31 @@ struct Prediction {
     std::int64_t resident = 0;
     std::int64_t peak = 0;  // of this kind; equals what is reserved
   };
-  std::array<Bytes, kind_count> bytes{};  // of the device
-  std::array<Bytes, kind_count> on_host{};  // held there throughout
+  By<Place, By<Kind, Bytes>> bytes{};  // with the host they are held throughout
   /// Of all kinds: of the peaks it is what is reserved.
   std::int64_t sum(std::int64_t Bytes::*figure, Place place = Place::device) const {
     std::int64_t sum = 0;
-    for (const Bytes& kind : place == Place::host ? on_host : bytes) sum += kind.*figure;
+    for (const Bytes& kind : bytes[place]) sum += kind.*figure;
     return sum;
   }
-  /// In use when the last of a step's phases of that sort has ended, by kind.
-  std::array<std::array<std::int64_t, kind_count>, phase_count> after{};
+  /// In use when the last of a step's phases of that sort has ended.
+  By<Phase, By<Kind, std::int64_t>> after{};
 
   struct Steps {
     std::int64_t all = 1;
     std::int64_t skipped = 0;  // of them: these had no update
   };
-  /// Elements, by one rank.
-  std::int64_t sent(Phase phase, Steps steps) const;
-  /// All ranks together.
-  std::int64_t padding_sent(Steps steps) const;
-  std::int64_t scalars_sent(Steps steps) const { return steps.all * 2 * (ranks - 1); }
-  /// Bytes over one rank's bus.
-  std::int64_t copied(Direction direction, Steps steps) const;
+  /// In so many steps.
+  struct Passed {
+    By<Phase, std::int64_t> sent{};  // elements, by one rank
+    std::int64_t padding = 0;  // of them, by all ranks together
+    std::int64_t scalars = 0;  // beside them
+    By<Direction, std::int64_t> copied{};  // bytes over one rank's bus
+  };
+  Passed passed(Steps steps) const;
 
-  std::array<double, phase_count> factors{};  // Traffic's, by phase
-  std::array<std::int64_t, 2> copies{};  // bytes a parameter of the shard, by direction
+  By<Phase, double> factors{};  // Traffic's
+  By<Direction, std::int64_t> copies{};  // bytes a parameter of the shard
   std::int64_t parameters = 0;
   std::int64_t padded = 0;
   std::int64_t ranks = 1;
@@ -89,10 +89,10 @@ Prediction predict(const Chapter& chapter, const Options& options, Device device
 std::int64_t check_memory(const Chapter& chapter, const Options& options, const Choice& choice,
                           const Layout& layout);
 
-/// Where the figures come from, with the run's numbers: a heading, a line for each kind of bytes at
-/// its peak, and one for each phase's elements sent in a step:
-/// "  gradients   4 x (526 336/4 + 65 792) = 789 504". Throws as predict does.
-std::string formulas(const Chapter& chapter, const Options& options, Device device,
+/// Where the figures of `plan` come from, with the run's numbers: a heading, a line for each kind
+/// of bytes at its peak, and one for each phase's elements sent in a step: "  gradients   4 x (526
+/// 336/4 + 65 792) = 789 504".
+std::string formulas(const Prediction& plan, const Chapter& chapter, const Options& options,
                      const Layout& layout);
 
 /// What --plan prints: for options.ranks ranks on that device.

@@ -6,12 +6,11 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "comm/launcher.hpp"
 #include "memory/throw_if.hpp"
-#include "report/summary.hpp"
-#include "trace/chrome_trace.hpp"
-#include "trace/narration.hpp"
+#include "report/report.hpp"
 #include "train/mlp.hpp"
 
 namespace zero {
@@ -67,28 +66,8 @@ void write(std::FILE* file, const std::string& path, const std::string& text) {
   throw Error(ExitCode::resources, fmt::format("{}: {}", path, std::strerror(errno)));
 }
 
-/// A path in the options need not be UTF-8; what is not becomes U+FFFD. Numbers that are not finite
-/// become null; the others read back to the same bits.
-void write_line(std::FILE* log, const Run& run, const Json& line) {
-  write(log, run.options.log, line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
-}
-
-/// What stands for a device, its memory and its bus where there is none, or for another than there
-/// is; each line behind a line break.
-std::string modelled_device(const Run& run) {
-  const Options& o = run.options;
-  std::string lines;
-  if (run.chapter.offloads() && run.choice.device == Device::cpu) {
-    lines += "\nthe device is modelled, its memory in books of its own";
-  }
-  if (o.device_memory > 0) {
-    lines += fmt::format("\n{} bytes of device memory allowed", grouped(o.device_memory));
-  }
-  if (o.bus > 0) lines += fmt::format("\na bus of {:g} GB/s", o.bus);
-  return lines;
-}
-
-void print_told(const Run& run, const std::string& told, const Verdict& step) {
+void print_told(const Run& run, const Prediction& predicted, const std::string& told,
+                const Verdict& step) {
   const Options& o = run.options;
   const Architecture model = architecture(o);
   fmt::print(
@@ -100,18 +79,27 @@ void print_told(const Run& run, const std::string& told, const Verdict& step) {
       counted(o.batch * o.accumulate, "sample"), o.lr);
   fmt::print("{}\n{}the mean loss is {:.5f}, the norm of the mean gradient {:.5f}\n\n{}",
              holdings(run.layout), told, step.loss, step.grad_norm,
-             formulas(run.chapter, o, run.choice.device, run.layout));
+             formulas(predicted, run.chapter, o, run.layout));
 }
 
 void print_header(const Run& run, const Communicator& comm) {
   const Options& o = run.options;
   const std::string library = comm.library(), words = memory_of(run.choice.device).words();
   fmt::print(
-      "{}: {}, {}, task {}\n{} parameters, {} with padding\n{}{}{}\n", run.chapter.name,
+      "{}: {}, {}, task {}\n{} parameters, {} with padding\n{}{}\n", run.chapter.name,
       library.empty() ? "one process" : fmt::format("{} ({})", counted(comm.size, "rank"), library),
       name_of(o.dtype), name_of(o.task), grouped(run.layout.parameters()),
       grouped(run.layout.full_size()), run.choice.why,
-      words.empty() ? "" : fmt::format(" ({})", words), modelled_device(run));
+      words.empty() ? "" : fmt::format(" ({})", words));
+  // What stands for a device, its memory and its bus where there is none, or for another than there
+  // is.
+  if (run.chapter.offloads() && run.choice.device == Device::cpu) {
+    fmt::print("the device is modelled, its memory in books of its own\n");
+  }
+  if (o.device_memory > 0) {
+    fmt::print("{} bytes of device memory allowed\n", grouped(o.device_memory));
+  }
+  if (o.bus > 0) fmt::print("a bus of {:g} GB/s\n", o.bus);
   const bool several = o.accumulate > 1;
   fmt::print("{} micro-batch{} of {} a rank and step{}\n\n", o.accumulate, several ? "es" : "",
              o.batch,
@@ -124,7 +112,7 @@ void print_header(const Run& run, const Communicator& comm) {
 
 LayerDigests layer_digests(const Layout& layout, const std::function<View(int)>& weights) {
   const int layers = layout.layers();
-  LayerDigests digests{{}, false, Digests(layers), Digests(layers)};
+  LayerDigests digests;
   for (int l = 0; l < layers; ++l) {
     const View part = weights(l);
     digests.weights.push_back(digest_of(part, layout.layer_start(l) + part.start));
@@ -133,7 +121,8 @@ LayerDigests layer_digests(const Layout& layout, const std::function<View(int)>&
   for (const auto& [kind, view] : Tensor::held) {
     if (view.size != layout.full_size() || layout.ranks() == 1) continue;
     if (kind != Kind::parameters && kind != Kind::optimizer) continue;
-    Digests& copies = kind == Kind::parameters ? digests.parameters : digests.optimizer;
+    Digests& copies = digests.copies[kind];
+    copies.resize(layers);
     for (int l = 0; l < layers; ++l) {
       copies[l] += digest_of(layout.layer(view, l), layout.layer_start(l));
     }
@@ -142,23 +131,23 @@ LayerDigests layer_digests(const Layout& layout, const std::function<View(int)>&
 }
 
 Digests digests_over_ranks(const LayerDigests& mine, Communicator& comm) {
-  /// The ranks' sums, by layer. copies: what all ranks should hold the same of; else the parts add.
-  const auto gather = [&](const Digests& of_layers, const char* copies) {
-    const Digests all = comm.gather(of_layers);
-    Digests sums(of_layers.size());
+  const std::size_t layers = mine.weights.size();
+  for (const auto& [kind, copies] : mine.copies) {
+    const Digests all = comm.gather(copies);
     for (std::size_t i = 0; i < all.size(); ++i) {
-      const std::size_t l = i % sums.size();
-      throw_if(copies && all[i] != all[l], ExitCode::numerics,
+      const std::size_t l = i % layers;
+      throw_if(all[i] != all[l], ExitCode::numerics,
                "the {} of layer {} differ between rank 0 ({:016x}) and rank {} ({:016x}), which "
                "should hold the same",
-               copies ? copies : "", l, all[l], i / sums.size(), all[i]);
-      sums[l] += all[i];
+               kind == Kind::optimizer ? "optimizer state" : name_of(kind), l, all[l], i / layers,
+               all[i]);
     }
-    return sums;
-  };
-  gather(mine.parameters, "parameters");
-  gather(mine.optimizer, "optimizer state");
-  return mine.replicated ? mine.weights : gather(mine.weights, nullptr);
+  }
+  if (mine.replicated) return mine.weights;
+  Digests sums(layers);
+  const Digests all = comm.gather(mine.weights);
+  for (std::size_t i = 0; i < all.size(); ++i) sums[i % layers] += all[i];
+  return sums;
 }
 
 Report::Report(const Run& run, Communicator& comm)
@@ -174,7 +163,7 @@ Report::Report(const Run& run, Communicator& comm)
     throw_if(std::filesystem::equivalent(run.options.log, run.options.trace, missing),
              ExitCode::usage, "--trace and --log name one file, {}", run.options.log);
   }
-  if (log_) write_line(log_.get(), run, {{"run", run_json(run, comm)}});
+  log({{"run", run_json(run, comm)}});
   if (prints_ && run.options.narrate == 0) print_header(run, comm);
 }
 
@@ -186,23 +175,30 @@ void Report::add(const Verdict& step) {
   skipped_ += step.skipped;
   skipped_in_a_row_ = step.skipped ? skipped_in_a_row_ + 1 : 0;
   if (prints_ && run_.options.narrate == 0) print_step();
-  if (log_) {
-    Json line = {{"step", times_.size()},
-                 {"loss", step.loss},
-                 {"grad_norm", step.grad_norm},
-                 {"skipped", step.skipped},
-                 {"ms", milliseconds(times_.back())}};
-    if (run_.options.dtype == Dtype::fp16) line["loss_scale"] = step.loss_scale;
-    write_line(log_.get(), run_, line);
-  }
+  Json line = {{"step", times_.size()},
+               {"loss", step.loss},
+               {"grad_norm", step.grad_norm},
+               {"skipped", step.skipped},
+               {"ms", milliseconds(times_.back())}};
+  if (run_.options.dtype == Dtype::fp16) line["loss_scale"] = step.loss_scale;
+  log(line);
   step_began_ = Clock::now();  // what is said of a step is no part of the next
 }
 
 void Report::take_slices(int present) {
-  const Slices slices = run_.recorder.take();
+  const std::vector<Slice> slices = run_.recorder.take();
   if (run_.recorder.sees_streams) overlap_.add(slices, present);
   const bool asked = run_.options.narrate > 0 || !run_.options.trace.empty();
-  if (asked && present <= Recorder::traced_steps + 1) append(kept_, slices);
+  if (!asked || present > Recorder::traced_steps + 1) return;
+  kept_.insert(kept_.end(), slices.begin(), slices.end());
+}
+
+void Report::log(const Json& line) {
+  if (!log_) return;
+  // A path in the options need not be UTF-8; what is not becomes U+FFFD. Numbers that are not
+  // finite become null; the others read back to the same bits.
+  write(log_.get(), run_.options.log,
+        line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
 std::vector<std::uint64_t> Report::check(const LayerDigests& digests) {
@@ -224,17 +220,15 @@ int Report::finish(const LayerDigests& digests) {
                         {"median_ms", median_ms(times_)},
                         {"digest", fmt::format("{:016x}", digest)},
                         {"layer_digests", layers}};
-  const Json summary =
-      over_ranks(summary_of_rank(run_, predicted_, steps, overlap_.steps, outcome, comm_), comm_);
-  std::string trace;  // made before any rank may fail alone
+  const Json summary = summarise(run_, predicted_, steps, overlap_.steps, outcome, comm_);
+  const Recording seen{run_.recorder.tracks(), kept_, run_.recorder.booked()};
+  std::string trace, told;  // made before any rank may fail alone
   if (!run_.options.trace.empty()) {
-    trace = chrome_trace(kept_, run_.recorder.booked(), run_.chapter.name, run_.options.dtype,
-                         clock_offset(comm_), comm_);
+    trace = chrome_trace(seen, run_.chapter.name, run_.options.dtype, clock_offset(comm_), comm_);
   }
-  std::string told;
-  if (run_.options.narrate > 0) told = narration(kept_, run_.recorder.booked(), run_.layout, comm_);
+  if (run_.options.narrate > 0) told = narration(seen, run_.layout, comm_);
   if (prints_) {
-    if (!told.empty()) print_told(run_, told, last_);
+    if (!told.empty()) print_told(run_, predicted_, told, last_);
     print_tables(summary, comm_.size == 1);
     if (run_.options.memory) print_memory(summary);
     fmt::print("\nparameters {:016x}   median {:.2f} ms a step   {} skipped\n", digest,
@@ -242,7 +236,7 @@ int Report::finish(const LayerDigests& digests) {
     if (skipped_ == steps.all) fmt::print("no step was taken: all of them were skipped\n");
   }
   flush_output();
-  if (log_) write_line(log_.get(), run_, {{"summary", summary}});
+  log({{"summary", summary}});
   if (trace_file_) write(trace_file_.get(), run_.options.trace, trace);
   check_counts(summary);
   throw_if(!std::isfinite(last_.loss), ExitCode::numerics,

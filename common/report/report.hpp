@@ -3,21 +3,24 @@
 // lines: one {"run"}, a line a step, one {"summary"}.
 #pragma once
 #include <cstdio>
+#include <map>
+#include <nlohmann/json_fwd.hpp>
 
 #include "comm/communicator.hpp"
 #include "report/prediction.hpp"
-#include "trace/memory_phases.hpp"
-#include "trace/overlap.hpp"
+#include "trace/views.hpp"
 #include "train/verdict.hpp"
 
 namespace zero {
+using Json = nlohmann::ordered_json;
+
 /// Fingerprints of what one rank holds of each layer, whatever N, the layout and the order are: of
 /// a tensor the sum, mod 2^64, of mix(mix(global element number) ^ bits) over its elements.
 struct LayerDigests {
   std::vector<std::uint64_t> weights;  // master weights; of parts: the ranks' sums add up
   bool replicated = false;  // every rank holds all of them
-  /// Of all parameters, and of all optimizer state, that lies whole on every rank.
-  std::vector<std::uint64_t> parameters, optimizer;
+  /// Of all parameters, and of all optimizer state, where every rank holds all of them.
+  std::map<Kind, std::vector<std::uint64_t>> copies{};
 };
 
 /// weights(l): the rank's part of layer l's master weights. All work must be done.
@@ -26,6 +29,19 @@ LayerDigests layer_digests(const Layout& layout, const std::function<View(int)>&
 /// All ranks' master weights, by layer; all must call it. Throws Error (numerics), on all ranks,
 /// when some differ that should hold the same.
 std::vector<std::uint64_t> digests_over_ranks(const LayerDigests& mine, Communicator& comm);
+
+/// At one moment, in bytes.
+struct Footprint {
+  std::int64_t peak = 0;  // of the process's own memory, until then
+  std::int64_t total = 0;  // the same; on a GPU what is in use there, whoever uses it
+  std::int64_t tensors = 0;  // as the ledgers have them reserved, where the device computes
+  std::int64_t rounding = 0;  // what those take beyond that, in whole huge pages
+  std::int64_t other = 0;  // private memory, or what is in use on the GPU, that is no tensor's
+  std::int64_t files = 0, shared = 0;  // on a GPU none
+};
+
+/// Now. On a GPU the driver is asked too.
+Footprint footprint(Device device);
 
 /// A run as all its ranks agree on it. Refers to what outlives it.
 struct Run {
@@ -37,6 +53,35 @@ struct Run {
   const std::array<Footprint, 3>& footprints;  // before the run, with Communicator, with Trainer
   Recorder& recorder;
 };
+
+/// The log's summary: what the ranks counted, beside what their chapter's formulas predict. Bytes
+/// held, by kind and, in the set-up (its phase is "start") and the first two steps, by phase;
+/// elements sent, with the times of messages in a step, null where streams were not looked at; the
+/// same with the host and over the bus; what the system says that the process holds, rows that add
+/// up to "total"; and the run's outcome.
+/// All ranks must call it, and have it: the largest of each figure; but padding is all ranks'
+/// together, as are "all_ranks" of a phase, whose others are of the rank with the largest peak, and
+/// the process is the one with the largest total, null where none is known.
+Json summarise(const Run& run, const Prediction& predicted, Prediction::Steps steps,
+               const std::vector<OverlapTimes>& times, const Json& outcome, Communicator& comm);
+
+/// Throws Error (numerics), on all ranks, when a count is not as predicted: a bug, of ours or of
+/// the formula.
+void check_counts(const Json& summary);
+
+/// The closing tables.
+void print_tables(const Json& summary, bool alone);
+
+/// The tables of --memory, in 80 columns: memory by phase, and what the system says beside it.
+void print_memory(const Json& summary);
+
+inline double milliseconds(std::chrono::microseconds time) {
+  return std::chrono::duration<double, std::milli>(time).count();
+}
+
+/// Without the first three, where there are more: caches and pages are cold.
+/// times: not empty.
+double median_ms(std::vector<std::chrono::microseconds> times);
 
 /// Rank 0 prints and logs; all ranks must call finish.
 class Report {
@@ -56,6 +101,8 @@ class Report {
   /// What ended since the last time. present: the step at hand, later ones are none yet.
   void take_slices(int present);
   void print_step();
+  /// If there is a log.
+  void log(const Json& line);
 
   const Run run_;
   Communicator& comm_;
@@ -64,7 +111,7 @@ class Report {
   const bool shows_progress_;  // on a terminal, between the lines that stay
   using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
   File log_{nullptr, std::fclose}, trace_file_{nullptr, std::fclose};
-  Slices kept_;  // to be traced, or told
+  std::vector<Slice> kept_;  // to be traced, or told
   Clock::time_point step_began_ = Clock::now();
   Clock::time_point line_began_;
   std::vector<std::chrono::microseconds> times_;  // of the steps

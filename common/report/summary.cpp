@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
-#include "report/summary.hpp"
+// The log's summary: made, checked and printed.
+#include <nlohmann/json.hpp>
 
 #include "memory/throw_if.hpp"
-#include "trace/memory_phases.hpp"
+#include "report/report.hpp"
 
 namespace zero {
 namespace {
@@ -10,16 +11,17 @@ using Pointer = Json::json_pointer;
 constexpr const char* unexplained = "unexplained: no longer held at the end";
 
 /// By kind. Of the host those alone that it holds, or was to hold.
-Json bytes_json(Place place, const std::array<Prediction::Bytes, kind_count>& predicted) {
+Json bytes_json(const Prediction& predicted, Place place) {
   Json rows;
-  for (int k = 0; k < kind_count; ++k) {
-    const KindBytes& booked = ledger(place).of(static_cast<Kind>(k));
-    if (place == Place::host && booked.reserved == 0 && predicted[k].peak == 0) continue;
-    rows[name_of(static_cast<Kind>(k))] = {{"predicted", predicted[k].peak},
-                                           {"predicted_resident", predicted[k].resident},
-                                           {"resident", booked.resident},
-                                           {"reserved", booked.reserved},
-                                           {"peak", booked.peak}};
+  for (const Kind kind : every<Kind>) {
+    const KindBytes& booked = ledger(place).of(kind);
+    const auto& [resident, peak] = predicted.bytes[place][kind];
+    if (place == Place::host && booked.reserved == 0 && peak == 0) continue;
+    rows[name_of(kind)] = {{"predicted", peak},
+                           {"predicted_resident", resident},
+                           {"resident", booked.resident},
+                           {"reserved", booked.reserved},
+                           {"peak", booked.peak}};
   }
   return rows;
 }
@@ -27,17 +29,18 @@ Json bytes_json(Place place, const std::array<Prediction::Bytes, kind_count>& pr
 Json phases_json(const Run& run, const Prediction& predicted, int steps, int rank) {
   Json rows;
   for (const MemoryPhase& at : memory_phases(run.recorder.booked(), steps)) {
-    Json row = {{"step", at.step},
-                {"phase", at.phase == Phase::setup ? "start" : name_of(at.phase)},
-                {"rank", rank}};
-    for (int k = 0; k < kind_count; ++k) {
-      const char* const kind = name_of(static_cast<Kind>(k));
-      row["bytes"][kind] = at.bytes[k];
-      row["predicted"][kind] = predicted.after[static_cast<int>(at.phase)][k];
+    Json& row =
+        rows.emplace_back(Json{{"step", at.step},
+                               {"phase", at.phase == Phase::setup ? "start" : name_of(at.phase)},
+                               {"rank", rank}});
+    for (const Kind kind : every<Kind>) {
+      row["bytes"][name_of(kind)] = at.bytes[kind];
+      row["predicted"][name_of(kind)] = predicted.after[at.phase][kind];
     }
-    row.update({{"in_use", at.in_use}, {"change", at.change}, {"peak", at.peak}});
-    row["all_ranks"] = {{"in_use", at.in_use}, {"peak", at.peak}};
-    rows.push_back(row);
+    row.update({{"in_use", at.in_use},
+                {"change", at.change},
+                {"peak", at.peak},
+                {"all_ranks", {{"in_use", at.in_use}, {"peak", at.peak}}}});
   }
   return rows;
 }
@@ -63,7 +66,7 @@ Json process_json(const Run& run, const Footprint& end, int rank) {
 
 /// A row of what passes, with its times in a step: those of that sort, of that phase or direction.
 Json passed_json(std::int64_t predicted, const Json& counted,
-                 const std::vector<OverlapTimes>& steps, auto sort, int of) {
+                 const std::vector<OverlapTimes>& steps, auto sort, auto of) {
   const auto median = [&](auto figure) {
     std::vector<std::chrono::microseconds> times;
     for (const OverlapTimes& step : steps) {
@@ -77,43 +80,34 @@ Json passed_json(std::int64_t predicted, const Json& counted,
           {"hidden_ms", median(&OverlapTime::hidden)}};
 }
 
-Json traffic_json(const Prediction& predicted, Prediction::Steps steps,
-                  const std::vector<OverlapTimes>& times, const Communicator& comm) {
+Json traffic_json(const Prediction::Passed& predicted, const std::vector<OverlapTimes>& times,
+                  const Communicator& comm) {
   // What a library sends within its own collectives, nobody else can count.
   const auto if_counted = [&](std::int64_t sent) { return comm.counts() ? Json(sent) : Json(); };
   const Sent& sent = comm.sent();
   Json phases, collectives;
   for (const Phase phase : step_phases) {
-    const int p = static_cast<int>(phase);
     std::int64_t in_phase = 0;
-    for (int c = 0; c < collective_count; ++c) {
-      collectives[name_of(static_cast<Collective>(c))][name_of(phase)] =
-          if_counted(sent.elements[c][p]);
-      in_phase += sent.elements[c][p];
+    for (const Collective collective : every<Collective>) {
+      const std::int64_t elements = sent.elements[collective][phase];
+      collectives[name_of(collective)][name_of(phase)] = if_counted(elements);
+      in_phase += elements;
     }
-    phases[name_of(phase)] = passed_json(predicted.sent(phase, steps), if_counted(in_phase), times,
-                                         &OverlapTimes::messages, p);
+    phases[name_of(phase)] = passed_json(predicted.sent[phase], if_counted(in_phase), times,
+                                         &OverlapTimes::messages, phase);
   }
   return {{"phases", phases},
           {"collectives", collectives},
-          {"padding",
-           {{"predicted", predicted.padding_sent(steps)}, {"counted", if_counted(sent.padding)}}},
-          {"scalars", {{"predicted", predicted.scalars_sent(steps)}, {"counted", sent.scalars}}}};
-}
-}  // namespace
-
-double median_ms(std::vector<std::chrono::microseconds> times) {
-  const auto first = times.begin() + (times.size() > 3 ? 3 : 0);
-  const auto middle = first + (times.end() - first) / 2;
-  std::nth_element(first, middle, times.end());
-  return milliseconds(*middle);
+          {"padding", {{"predicted", predicted.padding}, {"counted", if_counted(sent.padding)}}},
+          {"scalars", {{"predicted", predicted.scalars}, {"counted", sent.scalars}}}};
 }
 
-Json summary_of_rank(const Run& run, const Prediction& predicted, Prediction::Steps steps,
-                     const std::vector<OverlapTimes>& times, const Json& outcome,
-                     const Communicator& comm) {
+Json of_this_rank(const Run& run, const Prediction& predicted, Prediction::Steps steps,
+                  const std::vector<OverlapTimes>& times, const Json& outcome,
+                  const Communicator& comm) {
   const Footprint end = footprint(run.choice.device);
-  Json memory = bytes_json(Place::device, predicted.bytes);
+  const Prediction::Passed passed = predicted.passed(steps);
+  Json memory = bytes_json(predicted, Place::device);
   std::int64_t resident = 0;
   for (const Json& kind : memory) resident += kind["resident"].get<std::int64_t>();
   // In use on a GPU beside what is reserved: its context, cuBLAS, NCCL. None on the CPU, nor where
@@ -127,31 +121,50 @@ Json summary_of_rank(const Run& run, const Prediction& predicted, Prediction::St
   Json mine = {{"process", process_json(run, end, comm.rank)},
                {"memory", memory},
                {"phases", phases_json(run, predicted, static_cast<int>(steps.all), comm.rank)},
-               {"traffic", traffic_json(predicted, steps, times, comm)}};
+               {"traffic", traffic_json(passed, times, comm)}};
   mine.update(outcome);
   if (!run.chapter.offloads()) return mine;
-  mine["host_memory"] = bytes_json(Place::host, predicted.on_host);
-  for (const Direction way : {Direction::down, Direction::up}) {
-    mine["bus"][name_of(way)] = passed_json(predicted.copied(way, steps), bus().of(way), times,
-                                            &OverlapTimes::transfers, static_cast<int>(way));
+  mine["host_memory"] = bytes_json(predicted, Place::host);
+  for (const Direction way : every<Direction>) {
+    mine["bus"][name_of(way)] =
+        passed_json(passed.copied[way], bus().of(way), times, &OverlapTimes::transfers, way);
   }
   return mine;
 }
+}  // namespace
 
-Json over_ranks(const Json& mine, Communicator& comm) {
-  std::vector<Json> ranks;
-  for (const std::string& text : comm.gather_texts(mine.dump())) {
-    ranks.push_back(Json::parse(text));
+Footprint footprint(Device device) {
+  const ProcessBytes process = process_bytes();
+  const std::int64_t tensors = ledger().reserved();
+  if (device == Device::cuda) {
+    const std::int64_t in_use = gpu_memory().total() - gpu_memory().available();
+    return {process.peak, in_use, tensors, 0, in_use - tensors};
   }
+  const std::int64_t all = tensors + ledger(Place::host).reserved();
+  const std::int64_t other = process.anonymous - all - rounding_so_far;
+  return {process.peak, process.peak, all, rounding_so_far, other, process.files, process.shared};
+}
+
+double median_ms(std::vector<std::chrono::microseconds> times) {
+  const auto first = times.begin() + (times.size() > 3 ? 3 : 0);
+  const auto middle = first + (times.end() - first) / 2;
+  std::nth_element(first, middle, times.end());
+  return milliseconds(*middle);
+}
+
+Json summarise(const Run& run, const Prediction& predicted, Prediction::Steps steps,
+               const std::vector<OverlapTimes>& times, const Json& outcome, Communicator& comm) {
+  Json all = of_this_rank(run, predicted, steps, times, outcome, comm);
+  std::vector<Json> ranks;
+  for (const std::string& text : comm.gather_texts(all.dump())) ranks.push_back(Json::parse(text));
   const auto largest_peak = [](const Json& rank) {
     std::int64_t largest = 0;
     for (const Json& row : rank["phases"]) largest = std::max<std::int64_t>(largest, row["peak"]);
     return largest;
   };
   const auto total = [](const Json& rank) { return rank["process"]["total"].get<std::int64_t>(); };
-  Json all = mine;
-  all["phases"] = (*std::ranges::max_element(ranks, {}, largest_peak))["phases"];
-  all["process"] = (*std::ranges::max_element(ranks, {}, total))["process"];
+  all["phases"] = std::ranges::max(ranks, {}, largest_peak)["phases"];
+  all["process"] = std::ranges::max(ranks, {}, total)["process"];
   const Json figures = all.flatten();
   for (const auto& [name, figure] : figures.items()) {
     const bool added = name == "/traffic/padding/counted" || name.find("/all_ranks/") != name.npos;
@@ -230,7 +243,7 @@ void print_passed_head(const char* what, const char* times) {
 
 /// Of a step's phases, for the first step with the start before them.
 void print_step(std::span<const Json> rows) {
-  const int width = rows.size() == phase_count ? 15 : 15 + 13;
+  const int width = rows.size() == every<Phase>.size() ? 15 : 15 + 13;
   const auto line = [&](const std::string& label, const std::string& figure) {
     fmt::print("{:<{}}", label, width);
     for (const Json& row : rows) {
@@ -243,8 +256,7 @@ void print_step(std::span<const Json> rows) {
   };
   fmt::print("\n");
   line(fmt::format("step {}, after", rows.back()["step"].get<int>()), "/phase");
-  for (int k = 0; k < kind_count; ++k) {
-    const std::string kind = name_of(static_cast<Kind>(k));
+  for (const std::string kind : names_of<Kind>) {
     const auto held = [&](const Json& row) { return row["bytes"][kind] != 0; };
     if (std::ranges::any_of(rows, held)) line("  " + kind, "/bytes/" + kind);
   }
@@ -287,8 +299,9 @@ void print_tables(const Json& summary, bool alone) {
 void print_memory(const Json& summary) {
   const std::vector<Json> rows = summary["phases"];
   fmt::print("\nbytes in use on rank {}, and on all ranks together\n", rows[0]["rank"].get<int>());
-  print_step(std::span(rows).first(phase_count));
-  if (rows.size() > phase_count) print_step(std::span(rows).subspan(phase_count));
+  constexpr std::size_t first = every<Phase>.size();  // and of the second step all but the start
+  print_step(std::span(rows).first(first));
+  if (rows.size() > first) print_step(std::span(rows).subspan(first));
   int equal = 0, all = 0;
   for (const Json& row : rows) {
     for (const auto& [kind, bytes] : row["bytes"].items()) {

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
-#include "trace/chrome_trace.hpp"
+#include <fmt/format.h>
 
 #include <map>
 #include <nlohmann/json.hpp>
+
+#include "trace/views.hpp"
 
 namespace zero {
 namespace {
@@ -11,6 +13,7 @@ using std::chrono::nanoseconds;
 
 constexpr int rounds = 8;  // of readings of clocks
 constexpr auto shortest_wait = std::chrono::microseconds(1);
+constexpr const char* step = "step";  // a slice around a step's phases
 
 double microseconds(nanoseconds time) { return static_cast<double>(time.count()) / 1000; }
 
@@ -23,55 +26,44 @@ std::vector<nanoseconds> gather_times(Communicator& comm, nanoseconds mine) {
   return times;
 }
 
-/// As it lies on its track, with its name, its category and its arguments.
-struct Bar {
-  int track;
-  Clock::time_point begin, end;
-  Json about;
-};
-
-Bar bar_of(const Slice& slice, int track) {
+/// Its name, its category and its arguments.
+Json about(const Slice& slice) {
   constexpr const char* sorts[] = {"compute", "copy", "bus", "collective", "wait"};
   const Work& work = slice.work;
-  const bool waits = work.sort == Work::Sort::wait, phase = track == 0 && !waits;
-  Json args = {{"step", slice.step}, {"phase", name_of(slice.phase)}};
+  Json args = {{"step", slice.step}};
+  if (work.what == step) {
+    return {{"name", fmt::format("step {}", slice.step)}, {"cat", step}, {"args", args}};
+  }
+  const bool waits = work.sort == Work::Sort::wait, phase = slice.track == 0 && !waits;
+  args["phase"] = name_of(slice.phase);
   if (work.layer >= 0) args["layer"] = work.layer;
   if (!waits && !phase) args["elements"] = work.elements;
   if (work.bytes > 0) args["bytes"] = work.bytes;
-  return {track,
-          slice.begin.time(),
-          slice.end.time(),
-          {{"name", (waits ? "waits for " : "") + words(work)},
-           {"cat", phase ? "phase" : sorts[static_cast<int>(work.sort)]},
-           {"args", args}}};
+  return {{"name", (waits ? "waits for " : "") + words(work)},
+          {"cat", phase ? "phase" : sorts[static_cast<int>(work.sort)]},
+          {"args", args}};
 }
 
-/// By track, in the order of their begins, what lies in another behind it; on the host's also the
-/// steps around their phases.
-std::vector<Bar> bars_of(const Slices& tracks) {
-  std::vector<Bar> bars;
-  std::map<int, Bar> steps;
-  for (int track = 0; track < std::ssize(tracks); ++track) {
-    const std::vector<Slice>& slices = tracks[track].second;
-    for (auto slice = slices.rbegin(); slice != slices.rend(); ++slice) {  // the inner ended first
-      if (slice->step > Recorder::traced_steps) continue;
-      const Bar& bar = bars.emplace_back(bar_of(*slice, track));
-      if (slice->work.sort == Work::Sort::wait) {
-        if (bar.end - bar.begin < shortest_wait) bars.pop_back();
-      } else if (track == 0) {
-        const Json about = {{"name", "step " + std::to_string(slice->step)},
-                            {"cat", "step"},
-                            {"args", {{"step", slice->step}}}};
-        Bar& step = steps.try_emplace(slice->step, Bar{0, bar.begin, bar.end, about}).first->second;
-        step.begin = std::min(step.begin, bar.begin), step.end = std::max(step.end, bar.end);
-      }
-    }
+/// Those to be traced, by track, in the order of their begins, what lies in another behind it; on
+/// the host's also the steps.
+std::vector<Slice> traced(std::span<const Slice> slices) {
+  std::vector<Slice> all;
+  std::map<int, Slice> steps;
+  for (const Slice& slice : slices | std::views::reverse) {  // the inner ended first
+    const bool waits = slice.work.sort == Work::Sort::wait;
+    if (slice.step > Recorder::traced_steps) continue;
+    if (waits && slice.end.time() - slice.begin.time() < shortest_wait) continue;
+    all.push_back(slice);
+    if (waits || slice.track > 0) continue;
+    Slice& whole = steps.try_emplace(slice.step, slice).first->second;
+    whole.work.what = step;
+    if (slice.begin.time() < whole.begin.time()) whole.begin = slice.begin;
   }
-  for (auto& [number, step] : steps) bars.insert(bars.begin(), std::move(step));
-  std::ranges::stable_sort(bars, {}, [](const Bar& bar) {
-    return std::tuple(bar.track, bar.begin, -bar.end.time_since_epoch());
+  for (const auto& [number, whole] : steps) all.insert(all.begin(), whole);
+  std::ranges::stable_sort(all, {}, [](const Slice& slice) {
+    return std::tuple(slice.track, slice.begin.time(), -slice.end.time().time_since_epoch());
   });
-  return bars;
+  return all;
 }
 }  // namespace
 
@@ -90,11 +82,11 @@ ClockOffset clock_offset(Communicator& comm, const std::function<Clock::time_poi
   return comm.rank == 0 ? ClockOffset{} : best;
 }
 
-std::string chrome_trace(const Slices& slices, const std::vector<Booked>& booked,
-                         const char* chapter, Dtype dtype, ClockOffset clock, Communicator& comm) {
-  const std::vector<Bar> bars = bars_of(slices);
-  auto first = booked.empty() ? Clock::time_point::max() : booked.front().time;
-  for (const Bar& bar : bars) first = std::min(first, bar.begin);
+std::string chrome_trace(const Recording& seen, const char* chapter, Dtype dtype, ClockOffset clock,
+                         Communicator& comm) {
+  const std::vector<Slice> slices = traced(seen.slices);
+  auto first = seen.booked.empty() ? Clock::time_point::max() : seen.booked.front().time;
+  for (const Slice& slice : slices) first = std::min(first, slice.begin.time());
   const nanoseconds zero =
       std::ranges::min(gather_times(comm, first.time_since_epoch() + clock.offset)) - clock.offset;
 
@@ -109,17 +101,18 @@ std::string chrome_trace(const Slices& slices, const std::vector<Booked>& booked
     write("M", track, {{"name", of}, {"args", {{"name", name}}}});
   };
   write_name("process_name", 0, "rank " + std::to_string(comm.rank));
-  for (int track = 0; track < std::ssize(slices); ++track) {
-    write_name("thread_name", track, slices[track].first);
+  for (int track = 0; track < std::ssize(seen.tracks); ++track) {
+    write_name("thread_name", track, seen.tracks[track]);
   }
-  for (const Bar& bar : bars) {
-    Json event = {{"ts", time(bar.begin)}, {"dur", microseconds(bar.end - bar.begin)}};
-    event.update(bar.about);
-    write("X", bar.track, event);
+  for (const Slice& slice : slices) {
+    const auto begin = slice.begin.time();
+    Json event = {{"ts", time(begin)}, {"dur", microseconds(slice.end.time() - begin)}};
+    event.update(about(slice));
+    write("X", slice.track, event);
   }
-  for (const Booked& now : booked) {
+  for (const Booked& now : seen.booked) {
     Json bytes;
-    for (int k = 0; k < kind_count; ++k) bytes[name_of(static_cast<Kind>(k))] = now.bytes[k];
+    for (const Kind kind : every<Kind>) bytes[name_of(kind)] = now.bytes[kind];
     write("C", 0, {{"ts", time(now.time)}, {"name", "bytes in use"}, {"args", bytes}});
   }
 

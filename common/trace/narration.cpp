@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: MIT
-#include "trace/narration.hpp"
-
 #include <fmt/format.h>
 
 #include <map>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <set>
 
-#include "memory/error.hpp"
+#include "trace/views.hpp"
 
 namespace zero {
 namespace {
@@ -56,25 +53,16 @@ std::string meaning_of(const Work& work, int ranks) {
                      found->second);
 }
 
-/// In the order of their times.
-std::vector<Told> events_of(const Slices& taken, const std::vector<Booked>& booked,
-                            const Layout& layout) {
-  std::vector<std::pair<Slice, bool>> asked_for;  // and whether it is the host's own
-  for (const auto& [track, slices] : taken) {
-    for (const Slice& slice : slices) {
-      const bool told = slice.step == 1 && slice.work.sort != Work::Sort::wait;
-      if (told) asked_for.emplace_back(slice, track == "host");
-    }
-  }
-  std::ranges::stable_sort(asked_for, {}, [](const auto& of) { return of.first.begin.host; });
+/// In the order of their times. seen: what the step began, in that order.
+std::vector<Told> events_of(const Recording& seen, const Layout& layout) {
   std::vector<Told> events;
   Phase present = Phase::setup;  // of the host, a load is within one
-  for (const auto& [slice, host] : asked_for) {
+  for (const Slice& slice : seen.slices) {
     const Work& work = slice.work;
-    const Clock::time_point time = slice.begin.host;
+    const bool host = slice.track == 0;
     if (host && slice.phase != Phase::load) {
       present = slice.phase;
-      events.push_back({time, work.what});
+      events.push_back({slice.begin.host, work.what});
     }
     const std::string meaning = host ? "" : meaning_of(work, layout.ranks());
     if (meaning.empty()) continue;
@@ -82,42 +70,39 @@ std::vector<Told> events_of(const Slices& taken, const std::vector<Booked>& book
     const std::string ahead =
         slice.phase == present ? "" : fmt::format(" for {}", name_of(slice.phase));
     const bool shown = work.layer >= 0 && work.what != std::string("squared_norm");
-    events.push_back({time, fmt::format("  {}{}{}: {}", where, work.what, ahead, meaning),
+    events.push_back({slice.begin.host,
+                      fmt::format("  {}{}{}: {}", where, work.what, ahead, meaning),
                       shown ? row_of(slice, layout) : "", work.layer});
   }
-  std::optional<Booked> before;
-  for (const Booked& now : booked) {
+  for (std::size_t i = 1; i < seen.booked.size(); ++i) {
+    const Booked& now = seen.booked[i];
     for (const Kind kind : {Kind::parameters, Kind::gradients, Kind::communication}) {
-      const int k = static_cast<int>(kind);
-      const std::int64_t change = before ? now.bytes[k] - before->bytes[k] : 0;
+      const std::int64_t in_use = now.bytes[kind];
+      const std::int64_t change = in_use - seen.booked[i - 1].bytes[kind];
       if (change == 0 || now.step != 1) continue;
-      const char* const does = change > 0 ? "borrow" : "give back";
-      events.push_back({now.time, fmt::format("  {} {} bytes of {}: {} in use", does,
-                                              std::abs(change), name_of(kind), now.bytes[k])});
+      events.push_back({now.time, fmt::format("  {} {} bytes of {}: {} in use",
+                                              change > 0 ? "borrow" : "give back", std::abs(change),
+                                              name_of(kind), in_use)});
     }
-    before = now;
   }
   std::ranges::stable_sort(events, {}, &Told::time);
   return events;
 }
 
 /// Which work has a stream other than the one that computes.
-std::string beside(const Slices& taken) {
+std::string beside(const Recording& seen) {
+  std::map<int, std::set<std::string>> works;  // by track
+  for (const Slice& slice : seen.slices) works[slice.track].insert(slice.work.what);
   std::string text;
-  for (const auto& [stream, slices] : taken) {
-    std::set<std::string> works;
-    for (const Slice& slice : slices) {
-      if (slice.step == 1 && slice.work.sort != Work::Sort::wait) works.insert(slice.work.what);
-    }
-    if (&stream == &taken.front().first || stream == "compute" || works.empty()) continue;
-    text += fmt::format("{}{} on a stream of {} own\n", fmt::join(works, ", "),
-                        works.size() == 1 ? " is" : " are", works.size() == 1 ? "its" : "their");
+  for (const auto& [track, its] : works) {
+    if (track == 0 || seen.tracks[track] == "compute") continue;
+    text += fmt::format("{}{} on a stream of {} own\n", fmt::join(its, ", "),
+                        its.size() == 1 ? " is" : " are", its.size() == 1 ? "its" : "their");
   }
   const char* const order =
       "told in the order in which the host asks for it, which may be ahead of its use\n\n";
   return text.empty() ? "" : text + order;
 }
-
 }  // namespace
 
 std::string holdings(const Layout& layout) {
@@ -147,9 +132,12 @@ std::string holdings(const Layout& layout) {
   return text;
 }
 
-std::string narration(const Slices& taken, const std::vector<Booked>& booked, const Layout& layout,
-                      Communicator& comm) {
-  const std::vector<Told> events = events_of(taken, booked, layout);
+std::string narration(Recording seen, const Layout& layout, Communicator& comm) {
+  std::erase_if(seen.slices, [](const Slice& slice) {
+    return slice.step != 1 || slice.work.sort == Work::Sort::wait;
+  });
+  std::ranges::stable_sort(seen.slices, {}, [](const Slice& slice) { return slice.begin.host; });
+  const std::vector<Told> events = events_of(seen, layout);
   nlohmann::json mine = nlohmann::json::array();
   for (const Told& event : events) mine.push_back(event.values);
   std::vector<std::vector<std::string>> rows;  // by rank
@@ -157,9 +145,10 @@ std::string narration(const Slices& taken, const std::vector<Booked>& booked, co
     rows.push_back(nlohmann::json::parse(text));
     expect(rows.back().size() == rows.front().size(), "all ranks have as much to tell");
   }
-  std::string told = comm.rank == 0 ? beside(taken) : "";
+  if (comm.rank > 0) return "";
+  std::string told = beside(seen);
   std::set<std::pair<int, std::vector<std::string>>> known;  // a layer's rows that stand there
-  for (std::size_t i = 0; i < events.size() && comm.rank == 0; ++i) {
+  for (std::size_t i = 0; i < events.size(); ++i) {
     told += events[i].sentence;
     std::vector<std::string> all;
     for (const auto& of_rank : rows) all.push_back(of_rank[i]);

@@ -30,7 +30,7 @@ Recorder::Recorder(bool streams, int steps, bool values)
   ledger().observe([this] {
     if (current_step > booked_steps) return;
     Booked& now = booked_.emplace_back(Booked{Clock::now(), current_phase, current_step, {}});
-    for (int k = 0; k < kind_count; ++k) now.bytes[k] = ledger().of(static_cast<Kind>(k)).now;
+    for (const Kind kind : every<Kind>) now.bytes[kind] = ledger().of(kind).now;
   });
 }
 
@@ -40,9 +40,9 @@ Recorder::~Recorder() {
   host_observer = nullptr;
 }
 
-Track& Recorder::add_track(const std::string& name) {
+Recorder::Track& Recorder::add_track(const std::string& name) {
   const std::lock_guard lock(mutex_);
-  return tracks_.emplace_back(name);
+  return tracks_.emplace_back(name, static_cast<int>(tracks_.size()));
 }
 
 void Recorder::see(Track& track, const Work& work, Kernels* on, bool begins) {
@@ -50,7 +50,7 @@ void Recorder::see(Track& track, const Work& work, Kernels* on, bool begins) {
   const Moment now{Clock::now(), std::move(mark)};
   const std::lock_guard lock(track.mutex);
   if (begins) {
-    track.open.push_back({work, current_phase, current_step, now, {}});
+    track.open.push_back({work, track.number, current_phase, current_step, now, {}});
     return;
   }
   expect(!track.open.empty(), "what ends has begun");
@@ -62,26 +62,23 @@ void Recorder::see(Track& track, const Work& work, Kernels* on, bool begins) {
   track.ended.push_back(std::move(slice));
 }
 
-Slices Recorder::take() {
-  Slices taken;
+std::vector<std::string> Recorder::tracks() {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::string> names;
+  for (const Track& track : tracks_) names.push_back(track.name);
+  return names;
+}
+
+std::vector<Slice> Recorder::take() {
+  std::vector<Slice> taken;
   const std::lock_guard lock(mutex_);
   for (Track& track : tracks_) {
-    std::vector<Slice>& passed = taken.emplace_back(track.name, std::vector<Slice>()).second;
     const std::lock_guard lock_of_track(track.mutex);
-    while (!track.ended.empty() && track.ended.front().end.passed()) {
-      passed.push_back(std::move(track.ended.front()));
-      track.ended.pop_front();
+    for (auto& ended = track.ended; !ended.empty() && ended.front().end.passed();) {
+      taken.push_back(std::move(ended.front()));
+      ended.pop_front();
     }
   }
   return taken;
-}
-
-void append(Slices& all, const Slices& later) {
-  all.resize(std::max(all.size(), later.size()));
-  for (std::size_t t = 0; t < later.size(); ++t) {
-    const auto& [name, slices] = later[t];
-    all[t].first = name;
-    all[t].second.insert(all[t].second.end(), slices.begin(), slices.end());
-  }
 }
 }  // namespace zero

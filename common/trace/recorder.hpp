@@ -28,34 +28,26 @@ struct Moment {
 /// slices follow each other or lie within each other.
 struct Slice {
   Work work;
+  int track;  // 0: the host's
   Phase phase;
   int step;  // from 1; 0: before the first
   Moment begin, end;
   std::vector<float> values{};  // in what the work made, at its end
 };
-/// With their tracks' names: the host's first, then the streams' in the order of their
-/// construction.
-using Slices = std::vector<std::pair<std::string, std::vector<Slice>>>;
-
-/// Puts slices that were taken later behind those of the same tracks.
-void append(Slices& all, const Slices& later);
-
-/// What a stream, or the host, did. Its own mutex, so that looking on orders two streams no more
-/// than the host does that takes from both.
-struct Track {
-  const std::string name;
-  std::mutex mutex;  // guards the next two
-  std::vector<Slice> open;  // begun, not ended: the last one within the others
-  std::deque<Slice> ended;  // in the order of their ends; their device need not be past them yet
-};
-
-/// The device's bytes in use of each kind after they changed, in the order in which they are
+/// The device's bytes in use after they changed, in the order in which they are
 /// booked.
 struct Booked {
   Clock::time_point time;
   Phase phase;
   int step;
-  std::array<std::int64_t, kind_count> bytes;
+  By<Kind, std::int64_t> bytes;
+};
+
+/// What was seen and is kept.
+struct Recording {
+  std::vector<std::string> tracks;  // their names: the host, the streams as they were constructed
+  std::vector<Slice> slices;  // of each track in the order of their ends
+  std::vector<Booked> booked;
 };
 
 /// One at a time, on the thread that runs the trainer, before the streams that it is to see.
@@ -75,11 +67,21 @@ class Recorder {
 
   /// Bytes booked in set-up and in those steps, in order.
   const std::vector<Booked>& booked() const { return booked_; }
-  /// Those that ended since the last call and, on a device, have passed, in the order of their
-  /// ends.
-  Slices take();
+  std::vector<std::string> tracks();
+  /// Those that ended since the last call and, on a device, have passed.
+  std::vector<Slice> take();
 
  private:
+  /// What a stream, or the host, did. Its own mutex, so that looking on orders two streams no more
+  /// than the host does that takes from both.
+  struct Track {
+    const std::string name;
+    const int number;
+    std::mutex mutex;  // guards the next two
+    std::vector<Slice> open;  // begun, not ended: the last one within the others
+    std::deque<Slice> ended;  // in the order of their ends; their device need not be past them yet
+  };
+
   void see(Track& track, const Work& work, Kernels* on, bool begins);
   Track& add_track(const std::string& name);
 

@@ -50,7 +50,7 @@ Milliseconds time_of(const Prediction& on, Phase phase, const Question& question
   }
   const std::int64_t two = 2 * sizeof(double);
   if (phase == Phase::update) sums = question.link->time(two * on.ranks, on.ranks);
-  return sums + on.factors[static_cast<int>(phase)] * all_layers;
+  return sums + on.factors[phase] * all_layers;
 }
 
 Json answers(const Question& question, const Chapter& chapter, int ranks) {
@@ -64,8 +64,9 @@ Json answers(const Question& question, const Chapter& chapter, int ranks) {
   const Costs unshared = question.convention.costs_in(on_device_alone, dtype);
   const auto all = static_cast<double>(w + unshared.grads + unshared.optimizer);
   const std::int64_t on_device = on.sum(&Bytes::peak), on_host = on.sum(&Bytes::peak, Place::host);
+  const Prediction::Passed passed = on.passed({});
   std::int64_t elements = 0;
-  for (const Phase phase : step_phases) elements += on.sent(phase, {});
+  for (const Phase phase : step_phases) elements += passed.sent[phase];
   Json json{{"name", chapter.name},
             {"bytes_a_parameter", {w, costs.grads, costs.optimizer}},
             {"state_formula", state_formula(question, chapter)},
@@ -79,26 +80,27 @@ Json answers(const Question& question, const Chapter& chapter, int ranks) {
             {"sent_formula", sent_formula(chapter)},
             {"sent_elements", elements},
             {"sent_bytes", w * elements},
-            {"padding_sent_by_all_ranks", on.padding_sent({})},
-            {"scalars_sent", on.scalars_sent({})}};
-  for (int k = 0; k < kind_count; ++k) {
-    const char* kind = name_of(static_cast<Kind>(k));
-    json["kinds"][kind] = {{"resident", on.bytes[k].resident}, {"peak", on.bytes[k].peak}};
-    if (on.on_host[k].peak > 0) json["host_kinds"][kind] = on.on_host[k].peak;
+            {"padding_sent_by_all_ranks", passed.padding},
+            {"scalars_sent", passed.scalars}};
+  for (const Kind kind : every<Kind>) {
+    const auto& [resident, peak] = on.bytes[Place::device][kind];
+    json["kinds"][name_of(kind)] = {{"resident", resident}, {"peak", peak}};
+    const std::int64_t there = on.bytes[Place::host][kind].peak;
+    if (there > 0) json["host_kinds"][name_of(kind)] = there;
   }
   std::int64_t copied = 0;
-  for (const Direction direction : {Direction::down, Direction::up}) {
-    json["copied"][name_of(direction)] = on.copied(direction, {});
-    copied += on.copied(direction, {});
+  for (const Direction direction : every<Direction>) {
+    json["copied"][name_of(direction)] = passed.copied[direction];
+    copied += passed.copied[direction];
   }
   const double copies = question.bus > 0 ? static_cast<double>(copied) / question.bus / 1e6 : 0;
   if (question.bus > 0) json["copies_ms"] = copies;
   Milliseconds communication{};
   for (const Phase phase : step_phases) {
-    const auto factor = static_cast<std::int64_t>(on.factors[static_cast<int>(phase)]);
+    const auto factor = static_cast<std::int64_t>(on.factors[phase]);
     Json& row = json["phases"][name_of(phase)];
     row = {{"formula", sent_formula(chapter, {&phase, 1})},
-           {"elements", on.sent(phase, {})},
+           {"elements", passed.sent[phase]},
            {"collectives", factor * layout.layers()}};
     if (!question.link) continue;
     const Milliseconds time = time_of(on, phase, question, layout);
@@ -154,15 +156,16 @@ Prediction plan(const Question& question, const Chapter& chapter, int ranks) {
   const auto recount = [](Bytes& of, std::int64_t from, std::int64_t to) {
     of = {of.resident / from * to, of.peak / from * to};
   };
-  recount(plan.bytes[static_cast<int>(Kind::gradients)], w, costs.grads);
-  recount(plan.bytes[static_cast<int>(Kind::optimizer)], k, costs.optimizer);
-  recount(plan.on_host[static_cast<int>(Kind::communication)], w, costs.grads);
-  recount(plan.on_host[static_cast<int>(Kind::optimizer)], k, costs.optimizer);
-  plan.copies[static_cast<int>(Direction::down)] = chapter.offload.copied.down * costs.grads;
+  auto &here = plan.bytes[Place::device], &there = plan.bytes[Place::host];
+  recount(here[Kind::gradients], w, costs.grads);
+  recount(here[Kind::optimizer], k, costs.optimizer);
+  recount(there[Kind::communication], w, costs.grads);
+  recount(there[Kind::optimizer], k, costs.optimizer);
+  plan.copies[Direction::down] = chapter.offload.copied.down * costs.grads;
   if (question.convention.gathering) {
-    for (Bytes& kind : plan.bytes) kind.peak = kind.resident;
+    for (Bytes& kind : here) kind.peak = kind.resident;
     const std::int64_t borrowed = borrowed_by_gathering * layout.largest_layer();
-    if (chapter.prefetch()) plan.bytes[static_cast<int>(Kind::parameters)].peak += borrowed;
+    if (chapter.prefetch()) here[Kind::parameters].peak += borrowed;
   }
   return plan;
 }
@@ -206,7 +209,7 @@ std::string sent_formula(const Chapter& chapter, std::span<const Phase> phases) 
   const auto sent = [&](double micro_batches) {
     const auto factors = by_phase(chapter.elements_sent(micro_batches));
     double sum = 0;
-    for (const Phase phase : phases) sum += factors[static_cast<int>(phase)];
+    for (const Phase phase : phases) sum += factors[phase];
     return sum;
   };
   return sum_of(2 * sent(1) - sent(2), sent(2) - sent(1), "A");

@@ -130,8 +130,7 @@ class Table {
   }
   /// Of each kind of which there is any.
   void kinds(const std::string& path) const {
-    for (int k = 0; k < kind_count; ++k) {
-      const std::string kind = name_of(static_cast<Kind>(k));
+    for (const std::string kind : names_of<Kind>) {
       if (largest(path + kind) > 0) row("  " + kind, path + kind);
     }
   }

@@ -19,7 +19,7 @@
 
 #include "compute/cuda/runtime.hpp"
 #include "tests/chapter_under_test.hpp"
-#include "trace/overlap.hpp"
+#include "trace/views.hpp"
 
 namespace zero::test {
 namespace {
@@ -102,25 +102,22 @@ struct Times {
   double down, down_exposed, down_hidden;
 };
 
-Times times_of(const Slices& tracks) {
+Times times_of(const std::vector<Slice>& slices, int computing) {
   using Milliseconds = std::chrono::duration<double, std::milli>;
   const auto length = [](const Slice& slice) {
     return Milliseconds(slice.end.time() - slice.begin.time()).count();
   };
   std::vector<Slice> compute, messages, down;
-  for (const auto& [name, slices] : tracks) {
-    const auto sort = name == "compute" ? Work::Sort::compute : Work::Sort::message;
-    for (const Slice& slice : slices) {
-      if (name != "host" && slice.work.sort == sort) {
-        (name == "compute" ? compute : messages).push_back(slice);
-      }
-      if (slice.work.sort == Work::Sort::transfer && slice.work.place == Place::host) {
-        down.push_back(slice);
-      }
-    }
+  for (const Slice& slice : slices) {
+    const Work& work = slice.work;
+    if (slice.track == computing && work.sort == Work::Sort::compute) compute.push_back(slice);
+    if (work.sort == Work::Sort::message) messages.push_back(slice);
+    if (work.sort == Work::Sort::transfer && work.place == Place::host) down.push_back(slice);
   }
   const auto beside_compute = [&](const Slice& slice) {
-    return overlap_times({{"compute", compute}, {"another", {slice}}}, slice.step);
+    std::vector<Slice> both = compute;
+    both.push_back(slice);
+    return overlap_times(both, slice.step);
   };
   Times times{};
   for (const Slice& slice : compute) times.compute += length(slice);
@@ -128,12 +125,12 @@ Times times_of(const Slices& tracks) {
   for (const Slice& message : messages) {
     const bool gathers = message.work.what == std::string_view("all_gather");
     times.communication += length(message);
-    const OverlapTime time = beside_compute(message).messages[static_cast<int>(message.phase)];
+    const OverlapTime time = beside_compute(message).messages[message.phase];
     times.exposed += Milliseconds(time.exposed).count();
     times.hidden += gathers && time.hidden >= time.exposed;
   }
   for (const Slice& copy : down) {
-    const OverlapTime time = beside_compute(copy).transfers[static_cast<int>(Direction::down)];
+    const OverlapTime time = beside_compute(copy).transfers[Direction::down];
     times.down += length(copy);
     times.down_exposed += Milliseconds(time.exposed).count();
     times.down_hidden += time.hidden >= time.exposed;
@@ -172,12 +169,14 @@ Outcome run(const Setting& setting, int prefetch, double bytes_per_second) {
   Communicator comm(0, 2, std::make_unique<ModelledLink>(priority, bytes_per_second, half),
                     Device::cuda, options.dtype, layout.largest_layer());
   const auto trainer = make_trainer(options, Device::cuda, layout, comm);
+  const std::vector<std::string> tracks = recorder.tracks();
+  const auto computing = static_cast<int>(std::ranges::find(tracks, "compute") - tracks.begin());
   std::vector<Times> steps;
   for (int step = 0; step < warm_up + measured; ++step) {
     trainer->step(data, step);
     trainer->synchronise();
-    const Slices slices = recorder.take();
-    if (step >= warm_up) steps.push_back(times_of(slices));
+    const std::vector<Slice> slices = recorder.take();
+    if (step >= warm_up) steps.push_back(times_of(slices, computing));
   }
   std::int64_t elements = 0;
   for (const auto& phases : comm.sent().elements) {

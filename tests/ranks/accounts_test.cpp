@@ -6,7 +6,6 @@
 #include "report/report.hpp"
 #include "tests/ranks/ranks.hpp"
 #include "tests/unit/checks.hpp"
-#include "trace/memory_phases.hpp"
 namespace zero::test {
 namespace {
 struct Case {
@@ -52,12 +51,12 @@ void check_count(const std::string& what, std::int64_t counted, std::int64_t pre
 }
 
 void check_bytes(const Prediction& plan) {
-  for (int kind = 0; kind < kind_count; ++kind) {
-    for (const Place place : {Place::device, Place::host}) {
-      const KindBytes& booked = ledger(place).of(static_cast<Kind>(kind));
-      const auto& planned = (place == Place::host ? plan.on_host : plan.bytes)[kind];
-      const std::string of = fmt::format("bytes of {}{} ", name_of(static_cast<Kind>(kind)),
-                                         place == Place::host ? " on the host" : "");
+  for (const Kind kind : every<Kind>) {
+    for (const Place place : every<Place>) {
+      const KindBytes& booked = ledger(place).of(kind);
+      const Prediction::Bytes& planned = plan.bytes[place][kind];
+      const std::string of =
+          fmt::format("bytes of {}{} ", name_of(kind), place == Place::host ? " on the host" : "");
       check_count(of + "held", booked.resident, planned.resident);
       check_count(of + "reserved", booked.reserved, planned.peak);
       check_count(of + "at the peak", booked.peak, planned.peak);
@@ -67,9 +66,9 @@ void check_bytes(const Prediction& plan) {
 }
 
 void check_copies(const Prediction& plan, Prediction::Steps steps) {
-  for (const Direction direction : {Direction::down, Direction::up}) {
+  for (const Direction direction : every<Direction>) {
     const std::string what = fmt::format("bytes copied {}", name_of(direction));
-    check_count(what, bus().of(direction), plan.copied(direction, steps));
+    check_count(what, bus().of(direction), plan.passed(steps).copied[direction]);
     INFO(what);
     const bool any = chapter.offloads() && steps.all > steps.skipped;
     CHECK((bus().of(direction) > 0) == any);
@@ -80,10 +79,10 @@ void check_copies(const Prediction& plan, Prediction::Steps steps) {
 void check_phases(const Prediction& plan, const Recorder& recorder, int steps) {
   const std::vector<MemoryPhase> rows = memory_phases(recorder.booked(), steps);
   for (const MemoryPhase& row : rows) {
-    for (int kind = 0; kind < kind_count; ++kind) {
-      check_count(fmt::format("bytes of {} after {} of step {}", name_of(static_cast<Kind>(kind)),
-                              name_of(row.phase), row.step),
-                  row.bytes[kind], plan.after[static_cast<int>(row.phase)][kind]);
+    for (const Kind kind : every<Kind>) {
+      check_count(fmt::format("bytes of {} after {} of step {}", name_of(kind), name_of(row.phase),
+                              row.step),
+                  row.bytes[kind], plan.after[row.phase][kind]);
     }
   }
   // Nothing is borrowed at the start: where parameters are a shard nobody ever has them whole.
@@ -95,21 +94,22 @@ void check_phases(const Prediction& plan, const Recorder& recorder, int steps) {
 
 void check_traffic(const Prediction& plan, Communicator& comm, Prediction::Steps steps) {
   const Sent& sent = comm.sent();
+  const Prediction::Passed planned = plan.passed(steps);
   const auto sent_in = [&](Phase phase) {
     std::int64_t sum = 0;
-    for (const auto& phases : sent.elements) sum += phases[static_cast<int>(phase)];
+    for (const auto& phases : sent.elements) sum += phases[phase];
     return sum;
   };
   for (const Phase phase : step_phases) {
     check_count(fmt::format("elements sent in {}", name_of(phase)), sent_in(phase),
-                plan.sent(phase, steps));
+                planned.sent[phase]);
   }
   check_count("elements sent in setup", sent_in(Phase::setup), 0);
   const std::uint64_t mine = sent.padding;
   const auto all = comm.gather({&mine, 1});
   check_count("elements of padding sent", std::accumulate(all.begin(), all.end(), std::int64_t{0}),
-              plan.padding_sent(steps));
-  check_count("scalars sent", sent.scalars, plan.scalars_sent(steps));
+              planned.padding);
+  check_count("scalars sent", sent.scalars, planned.scalars);
 }
 }  // namespace
 

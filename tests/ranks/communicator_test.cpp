@@ -229,7 +229,7 @@ TEST_CASE("what is sent is counted where it leaves, with its padding, under its 
   }
   const Sent& sent = comm.sent();
   const auto of = [&](Collective collective, Phase phase) {
-    return sent.elements[static_cast<int>(collective)][static_cast<int>(phase)];
+    return sent.elements[collective][phase];
   };
   CHECK(of(Collective::reduce_scatter, Phase::backward) == others * own);
   CHECK(of(Collective::all_gather, Phase::update) == others * own);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // What the log's summary says of ranks that differ; their clocks, which need not agree, and a trace
 // by one of them.
-#include "report/summary.hpp"
+#include "report/report.hpp"
 
 #include <unistd.h>
 
@@ -11,7 +11,6 @@
 
 #include "tests/ranks/ranks.hpp"
 #include "tests/unit/checks.hpp"
-#include "trace/chrome_trace.hpp"
 
 namespace zero::test {
 namespace {
@@ -22,7 +21,7 @@ constexpr Chapter whole{
 struct Reported {
   /// The log's lines on rank 0, none on the others.
   std::vector<Json> finish() {
-    const auto finish = [&] { report.finish({{1}, false, {0}, {0}}); };
+    const auto finish = [&] { report.finish({{1}}); };
     // Once all is logged: what was counted here is made up.
     check_refused(ExitCode::numerics, {"bytes of parameters held: 0 counted, "}, finish);
     std::vector<Json> lines;
@@ -88,7 +87,7 @@ TEST_CASE("a check on the way is in no step's time") {
   Reported run;
   constexpr int ms = 500;
   std::this_thread::sleep_for(std::chrono::milliseconds(ms));
-  run.report.check({{1}, false, {0}, {0}});
+  run.report.check({{1}});
   run.report.add({});
   const std::vector<Json> lines = run.finish();
   if (ranks().rank == 0) CHECK(lines.at(1)["ms"] < ms);
@@ -118,7 +117,7 @@ TEST_CASE("bytes are of the rank that has most, padding is of all ranks") {
     CHECK(summary["memory"][kind][figure] == here + (last() ? 0 : more));
   };
   std::int64_t resident = 0;
-  for (int k = 0; k < kind_count; ++k) resident += ledger().of(static_cast<Kind>(k)).resident;
+  for (const Kind kind : every<Kind>) resident += ledger().of(kind).resident;
   for (const auto& [kind, more] : {std::pair{Kind::data, 3960}, {Kind::workspace, 0}}) {
     check(name_of(kind), "resident", ledger().of(kind).resident, more);
     check(name_of(kind), "reserved", ledger().of(kind).reserved, more);
@@ -144,7 +143,7 @@ TEST_CASE("memory by phase is of the rank with the largest peak, and of all toge
   if (ranks().rank > 0) return;
   const std::int64_t n = ranks().size, more = n > 1 ? 3960 : 0;
   std::int64_t here = 0;
-  for (int k = 0; k < kind_count; ++k) here += ledger().of(static_cast<Kind>(k)).now;
+  for (const Kind kind : every<Kind>) here += ledger().of(kind).now;
   const Json& phases = lines.back()["summary"]["phases"];
   REQUIRE(phases.size() == 5);
   for (const Json& row : phases) {
@@ -167,12 +166,9 @@ TEST_CASE("each figure that is not as predicted is refused, with both numbers") 
                      {"reserved", 40},
                      {"peak", 40}};
   const Json sent = {{"predicted", 40}, {"counted", 40}};
-  const Json start = {{"step", 0},
-                      {"phase", "start"},
-                      {"bytes", {{"data", 40}}},
-                      {"predicted", {{"data", 40}}},
-                      {"in_use", 40},
-                      {"peak", 40}};
+  const Json start = {
+      {"step", 0},    {"phase", "start"}, {"bytes", {{"data", 40}}}, {"predicted", {{"data", 40}}},
+      {"in_use", 40}, {"peak", 40}};
   Json update = start;
   update.update({{"step", 2}, {"phase", "update"}, {"peak", 50}});
   const Json right = {
@@ -241,19 +237,19 @@ TEST_CASE(
   const auto at = [&](nanoseconds later) { return Moment{start + later, nullptr}; };
   using namespace std::chrono_literals;
   const auto slice = [&](const char* what, int step, Moment begin, Moment end) {
-    return Slice{{.what = what, .layer = ranks().rank}, Phase::forward, step, begin, end};
+    return Slice{{.what = what, .layer = ranks().rank}, 1, Phase::forward, step, begin, end};
   };
   const auto wait = [&](const char* what, Moment begin, Moment end) {
-    return Slice{{what, Work::Sort::wait}, Phase::forward, 1, begin, end};
+    return Slice{{what, Work::Sort::wait}, 1, Phase::forward, 1, begin, end};
   };
   const Moment mine = at(1s * (ranks().rank + 1));
-  const Slices slices{
-      {"host", {}},
-      {"compute",
-       {slice("a task", 1, mine, at(20s)), slice("a last task", 8, at(20s), at(21s)),
-        wait("a long one", at(22s), at(22s + 1us)), wait("a short one", at(24s), at(24s + 999ns)),
-        slice("too late", 9, at(25s), at(26s))}}};
-  const std::string text = chrome_trace(slices, {}, "a chapter", Dtype::bf16,
+  const Recording seen{
+      {"host", "compute"},
+      {slice("a task", 1, mine, at(20s)), slice("a last task", 8, at(20s), at(21s)),
+       wait("a long one", at(22s), at(22s + 1us)), wait("a short one", at(24s), at(24s + 999ns)),
+       slice("too late", 9, at(25s), at(26s))},
+      {}};
+  const std::string text = chrome_trace(seen, "a chapter", Dtype::bf16,
                                         clock_offset(talk.comm, shifted_clock), talk.comm);
   CHECK(text.empty() == (ranks().rank > 0));
   if (ranks().rank > 0) return;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 // What was in use after each phase and at most within it, from made-up bookings.
-#include "trace/memory_phases.hpp"
-
 #include "tests/unit/checks.hpp"
+#include "trace/views.hpp"
 
 namespace zero::test {
 namespace {
@@ -12,8 +11,8 @@ using Row = std::array<std::int64_t, 3>;  // in use at the end, change, peak
 /// A booking after which parameters and activations take so many bytes.
 Booked booked(int step, Phase phase, std::int64_t parameters, std::int64_t activations = 0) {
   Booked now{{}, phase, step, {}};
-  now.bytes[static_cast<int>(Kind::parameters)] = parameters;
-  now.bytes[static_cast<int>(Kind::activations)] = activations;
+  now.bytes[Kind::parameters] = parameters;
+  now.bytes[Kind::activations] = activations;
   return now;
 }
 

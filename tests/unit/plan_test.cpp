@@ -89,7 +89,7 @@ TEST_CASE("the conventions' bytes a parameter, by each chapter's formula") {
   // A whole layer's gradient, too, is of 4 bytes an element: in 05 one of 512 elements.
   Question halves = about(1024, conventions[1]);
   halves.options.layers = 2;
-  CHECK(plan(halves, chapter("05"), 4).bytes[static_cast<int>(Kind::gradients)].peak ==
+  CHECK(plan(halves, chapter("05"), 4).bytes[Place::device][Kind::gradients].peak ==
         4 * 1024 / 4 + 4 * 512);
   // DeepSpeed's estimators, of 1024 parameters in one layer on 4 ranks.
   Question deepspeed = about(1024, conventions[3]);

@@ -16,6 +16,10 @@ Layout layout_of(const Options& options, int ranks) {
 Prediction on_cpu(const Chapter& chapter, const Options& options, int ranks) {
   return predict(chapter, options, Device::cpu, layout_of(options, ranks));
 }
+
+const Prediction::Bytes& of(const Prediction& plan, Kind kind) {
+  return plan.bytes[Place::device][kind];
+}
 }  // namespace
 
 TEST_CASE("the largest sizes that can be asked for do not overflow") {
@@ -28,11 +32,11 @@ TEST_CASE("the largest sizes that can be asked for do not overflow") {
                         .dtype = Dtype::bf16};
   const Prediction plan = on_cpu(chapter("06"), options, 1 << 12);
   const auto exact = static_cast<long double>(plan.padded);
-  CHECK(plan.bytes[static_cast<int>(Kind::optimizer)].resident == 12 * (plan.padded >> 12));
-  CHECK(plan.bytes[static_cast<int>(Kind::activations)].peak > 0);
-  CHECK(plan.sent(Phase::backward, {1, 0}) ==
+  CHECK(of(plan, Kind::optimizer).resident == 12 * (plan.padded >> 12));
+  CHECK(of(plan, Kind::activations).peak > 0);
+  CHECK(plan.passed({}).sent[Phase::backward] ==
         static_cast<std::int64_t>(exact * 131072 * 4095 / 4096));
-  CHECK(plan.padding_sent({1, 0}) >= 0);
+  CHECK(plan.passed({}).padding >= 0);
 }
 
 /// --device-memory of one byte less than the chapter needs is refused with these words.

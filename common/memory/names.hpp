@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: MIT
+// What enumerators are called in sentences, tables, logs and options; and tables by them.
+#pragma once
+#include <array>
+
+namespace zero {
+/// Of an enumeration that counts from 0 a name each, in its order; beside the enumeration.
+template <class Enum> inline constexpr std::array<const char*, 0> names_of{};
+
+template <class Enum> constexpr const char* name_of(Enum value) {
+  return names_of<Enum>[static_cast<int>(value)];
+}
+
+/// A T for each enumerator, in their order.
+template <class Enum, class T> struct By : std::array<T, names_of<Enum>.size()> {
+  constexpr T& operator[](Enum of) { return this->data()[static_cast<int>(of)]; }
+  constexpr const T& operator[](Enum of) const { return this->data()[static_cast<int>(of)]; }
+};
+
+/// All enumerators, in their order.
+template <class Enum>
+inline constexpr By<Enum, Enum> every = [] {
+  By<Enum, Enum> all{};
+  int number = 0;
+  for (Enum& each : all) each = static_cast<Enum>(number++);
+  return all;
+}();
+}  // namespace zero

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: MIT
+// The figures: overlap, and memory by phase.
+#include "trace/views.hpp"
+
+#include <numeric>
+#include <ranges>
+
+namespace zero {
+OverlapTimes overlap_times(std::span<const Slice> slices, int step) {
+  struct Interval {
+    Clock::time_point begin, end;
+  };
+  std::vector<Interval> computing;
+  for (const Slice& slice : slices) {
+    const Work& work = slice.work;
+    const bool computes = work.sort == Work::Sort::compute && work.place == Place::device;
+    if (slice.track > 0 && computes) computing.emplace_back(slice.begin.time(), slice.end.time());
+  }
+  // What computes on several streams at once counts once.
+  std::ranges::sort(computing, {}, &Interval::begin);
+  std::vector<Interval> joined;
+  for (const Interval& work : computing) {
+    if (joined.empty() || joined.back().end < work.begin) joined.push_back(work);
+    joined.back().end = std::max(joined.back().end, work.end);
+  }
+  OverlapTimes times{};
+  for (const Slice& slice : slices) {
+    const Work::Sort sort = slice.work.sort;
+    const bool passes = sort == Work::Sort::message || sort == Work::Sort::transfer;
+    if (slice.step != step || !passes) continue;
+    OverlapTime& time = sort == Work::Sort::message
+                            ? times.messages[slice.phase]
+                            : times.transfers[direction_to(slice.work.place)];
+    const auto begin = slice.begin.time(), end = slice.end.time();
+    std::chrono::nanoseconds hidden{};
+    auto work = std::ranges::upper_bound(joined, begin, {}, &Interval::end);
+    for (; work != joined.end() && work->begin < end; ++work) {
+      hidden += std::min(work->end, end) - std::max(work->begin, begin);
+    }
+    time.hidden += hidden;
+    time.exposed += end - begin - hidden;
+  }
+  return times;
+}
+
+void OverlapMeter::add(std::span<const Slice> taken, int present) {
+  recent_.insert(recent_.end(), taken.begin(), taken.end());
+  while (std::ssize(steps) + 1 < present) {
+    const int step = static_cast<int>(std::ssize(steps)) + 1;
+    steps.push_back(overlap_times(recent_, step));
+    std::erase_if(recent_, [&](const Slice& slice) { return slice.step < step; });
+  }
+}
+
+std::vector<MemoryPhase> memory_phases(std::span<const Booked> booked, int steps) {
+  std::vector<MemoryPhase> rows{{0, Phase::setup}};
+  for (int step = 1; step <= std::min(steps, 2); ++step) {
+    for (const Phase phase : every<Phase> | std::views::drop(1)) rows.push_back({step, phase});
+  }
+  MemoryPhase before{};
+  for (MemoryPhase& row : rows) {
+    row.bytes = before.bytes;
+    std::int64_t in_use = 0;  // until a booking changed it
+    for (const Booked& now : booked) {
+      const std::int64_t after = std::reduce(now.bytes.begin(), now.bytes.end());
+      if (now.step == row.step && now.phase == row.phase) {
+        row.bytes = now.bytes;
+        row.peak = std::max({row.peak, in_use, after});
+      }
+      in_use = after;
+    }
+    row.in_use = std::reduce(row.bytes.begin(), row.bytes.end());
+    row.change = row.in_use - before.in_use;
+    row.peak = std::max(row.peak, row.in_use);
+    before = row;
+  }
+  return rows;
+}
+}  // namespace zero
