@@ -112,7 +112,8 @@ void print_header(const Run& run, const Communicator& comm) {
 
 LayerDigests layer_digests(const Layout& layout, const std::function<View(int)>& weights) {
   const int layers = layout.layers();
-  LayerDigests digests;
+  const Digests none(layers);
+  LayerDigests digests{{}, false, {{Kind::parameters, none}, {Kind::optimizer, none}}};
   for (int l = 0; l < layers; ++l) {
     const View part = weights(l);
     digests.weights.push_back(digest_of(part, layout.layer_start(l) + part.start));
@@ -120,11 +121,10 @@ LayerDigests layer_digests(const Layout& layout, const std::function<View(int)>&
   }
   for (const auto& [kind, view] : Tensor::held) {
     if (view.size != layout.full_size() || layout.ranks() == 1) continue;
-    if (kind != Kind::parameters && kind != Kind::optimizer) continue;
-    Digests& copies = digests.copies[kind];
-    copies.resize(layers);
+    const auto copies = digests.copies.find(kind);
+    if (copies == digests.copies.end()) continue;
     for (int l = 0; l < layers; ++l) {
-      copies[l] += digest_of(layout.layer(view, l), layout.layer_start(l));
+      copies->second[l] += digest_of(layout.layer(view, l), layout.layer_start(l));
     }
   }
   return digests;
