@@ -7,6 +7,8 @@
 #include <stdexcept>
 #include <type_traits>
 
+#include "memory/names.hpp"
+
 // What the host and a GPU both call is marked, so that arithmetic is written once.
 #ifdef __CUDACC__
 #define HOST_DEVICE __host__ __device__

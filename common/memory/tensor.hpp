@@ -3,6 +3,7 @@
 #pragma once
 #include <span>
 
+#include "memory/dtype.hpp"
 #include "memory/error.hpp"
 #include "memory/ledger.hpp"
 
