@@ -3,7 +3,7 @@
 // storage type and whoever owns the result: so the bits depend on N alone.
 #pragma once
 #include "comm/transport.hpp"
-#include "compute/modelled_time.hpp"
+#include "compute/bus.hpp"
 
 namespace zero {
 enum class Collective { reduce_scatter, all_gather };
