@@ -155,7 +155,8 @@ def run_entry(entry, build, left):
 
 
 def run_gpu(run, mpiexec, only, budget):
-    """Runs what has `only` in its name and prints a table, or says why there is no GPU."""
+    """Runs what has `only` in its name and prints a table, and to gpu.log in the build all that was
+    printed; or says why there is no GPU."""
     build = run.folder.resolve()
     entries = gpu_entries(build, mpiexec)
     probe = subprocess.run([build / "tests/gpu/test_kernels", "cuda", "--list-test-cases"],
@@ -164,13 +165,14 @@ def run_gpu(run, mpiexec, only, budget):
         return print(fill(f"gpu: left out, {probe.stdout.strip()}; that is {len(entries)} tests "
                           "and benchmarks: kernels, chapters and NCCL on a GPU, "
                           "compute-sanitizer", 80))
-    end = time.monotonic() + budget
+    end, log = time.monotonic() + budget, (build / "gpu.log").open("w")
     for entry in (entry for entry in entries if only in entry["name"]):
         start = time.monotonic()
         result, said = run_entry(entry, build, end - start)
         seconds = time.monotonic() - start
         print(f"{entry['name'][:60]:<62}{result:<8}{seconds:>7.1f} s", flush=True)
         run.count(result, entry["name"], said)
+        print(f"---- {entry['name']}\n{said}", file=log, flush=True)
         if result not in KINDS or any("benchmark" in suite for suite in entry["suite"]):
             print(indent("\n".join(said.splitlines()[-30:]), "  | "), flush=True)
     if not run.counts:
@@ -185,8 +187,8 @@ def main():
     parser.add_argument("--mpi", default="auto", help="auto, mpich or openmpi, for a new build")
     parser.add_argument("--carried", metavar="MPIEXEC", help="with --gpu: take a build made "
                         "elsewhere as it is, without Meson, with the launcher of the MPI here")
-    parser.add_argument("--budget", type=float, metavar="SECONDS", default=float("inf"),
-                        help="with --gpu: what is not done by then is skipped")
+    parser.add_argument("--budget", type=float, metavar="SECONDS",
+                        help="what needs a GPU and is not done by then is skipped; with --gpu 600")
     parser.add_argument("--only", default="", help="with --gpu: what has this in its name")
     options = parser.parse_args()
     total = Counter()
@@ -195,7 +197,8 @@ def main():
             run.count("SKIP", "all of it", f"it needs {', '.join(missing)}")
         elif options.carried or compiled(run, options.mpi):
             if run.name == "gpu":
-                run_gpu(run, options.carried, options.only, options.budget)
+                budget = options.budget or (600 if options.gpu else float("inf"))
+                run_gpu(run, options.carried, options.only, budget)
             else:
                 run_tests(run)
         total += run.counts

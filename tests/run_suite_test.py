@@ -117,6 +117,7 @@ def test_entries_that_fail_are_late_or_are_not_there(gpu_suite):
                                       entry("late", 2, "sleep 60", 1), entry("none", 1, "exit 77")])
     assert results == {"fails": "FAIL", "late": "TIMEOUT", "none": "SKIP", "gone": "FAIL"}
     assert "  | why" in lines and lines[-1] == "0 passed, 3 failed, 1 skipped" and code == 1
+    assert "---- fails\nwhy\n" in (gpu_suite.build / "gpu.log").read_text()
 
 
 def test_entries_start_in_the_build_wherever_the_suite_is_called(gpu_suite):

@@ -253,7 +253,8 @@ void Report::print_step() {
   if (!stays && (!shows_progress_ || now - line_began_ <= std::chrono::milliseconds(200))) return;
   line_began_ = now;
   const auto cell = [](float x) {
-    return std::isfinite(x) ? fmt::format("{:.5f}", x) : "not finite";
+    if (!std::isfinite(x)) return std::string("not finite");
+    return x < 1e5f ? fmt::format("{:.5f}", x) : fmt::format("{:.4e}", x);
   };
   fmt::print("{}{:>8}{:>12}{:>12}{:>12.2f}", shows_progress_ ? "\r\033[K" : "", done,
              cell(last_.loss), cell(last_.grad_norm), milliseconds(times_.back()));

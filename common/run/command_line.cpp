@@ -117,7 +117,7 @@ struct CommandLine {
     add("steps", o.steps, "optimizer steps", whole(1, 1 << 30));
     add("batch", o.batch, "samples a rank and micro-batch", whole(1, most));
     add("accumulate", o.accumulate, "micro-batches a step", whole(1, most));
-    add("lr", o.lr, "learning rate", not_negative);
+    add("lr", o.lr, "learning rate; by default 2.048 / width above width 1024", not_negative);
     add("beta1", o.beta1, "decay of Adam's first moment", below_one);
     add("beta2", o.beta2, "decay of Adam's second moment", below_one);
     add("eps", o.eps, "added to Adam's denominator", positive);
@@ -221,6 +221,8 @@ struct CommandLine {
     throw_if(!o.trace.empty() && o.trace == o.log, usage, "--trace and --log name one file, {}",
              o.log);
     if (given("--narrate")) settle_narration();
+    // The first step moves every weight by as much, and what a layer sums up grows with its width.
+    if (!given("--lr") && o.width > 1024) o.lr *= 1024.0 / o.width;
     if (loss_scale != "dynamic") CLI::detail::lexical_cast(loss_scale, o.loss_scale);
     if (o.task == Task::toy) o.width = 128, o.layers = 2;
     if (o.task != Task::text) o.data.clear();

@@ -7,10 +7,7 @@
 // so is running no test case, and a rank that leaves a test early (a failed REQUIRE, an exception)
 // ends the job, because the others would wait for it in the next collective. Failures are printed
 // by rank 0, rank after rank, under the name of the rank.
-#include <mpi.h>
-
 #include <cstdlib>
-#include <numeric>
 #include <sstream>
 
 #include "run/failure.hpp"
@@ -40,35 +37,24 @@ struct LeavingListener : CountListener {
 
 REGISTER_LISTENER("leaving", 2, LeavingListener);
 
-/// On rank 0, in rank order. text: empty where all went well.
-void print_failures(const std::string& text) {
-  const auto length = static_cast<int>(text.size());
-  std::vector<int> lengths(ranks().size), starts(ranks().size);
-  MPI_Gather(&length, 1, MPI_INT, lengths.data(), 1, MPI_INT, 0, MPI_COMM_WORLD);
-  std::exclusive_scan(lengths.begin(), lengths.end(), starts.begin(), 0);
-  std::string all(starts.back() + lengths.back(), 0);
-  MPI_Gatherv(text.data(), length, MPI_CHAR, all.data(), lengths.data(), starts.data(), MPI_CHAR, 0,
-              MPI_COMM_WORLD);
-  for (int r = 0; r < ranks().size; ++r) {
-    if (lengths[r] == 0) continue;
-    fmt::print("---- rank {} of {}\n{}", r, ranks().size, all.substr(starts[r], lengths[r]));
-  }
-}
-
 int run_all(int argc, char** argv) {
   std::ostringstream text;
   doctest::Context context(argc, argv);
   context.setCout(&text);
   context.setOption("no-intro", true);
-  const int failed = context.run() != 0 || cases_run() == 0;
-  print_failures(failed ? text.str() : "");
-  int anywhere = 0;
-  MPI_Allreduce(&failed, &anywhere, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
-  if (ranks().rank == 0) {
-    fmt::print("{} test cases on {} ranks: {}\n", cases_run(), ranks().size,
-               anywhere ? "failed" : "passed");
+  const bool failed = context.run() != 0 || cases_run() == 0;
+  const Layout any({1}, ranks().rank, ranks().size);
+  const std::vector<std::string> said =
+      ranks().session.communicator({}, {}, any).gather_texts(failed ? text.str() + "\n" : "");
+  const bool passed = std::ranges::all_of(said, &std::string::empty);
+  for (std::size_t r = 0; r < said.size() && ranks().rank == 0; ++r) {
+    if (!said[r].empty()) fmt::print("---- rank {} of {}\n{}", r, said.size(), said[r]);
   }
-  return anywhere;
+  if (ranks().rank == 0) {
+    fmt::print("{} test cases on {} ranks: {}\n", cases_run(), said.size(),
+               passed ? "passed" : "failed");
+  }
+  return passed ? 0 : 1;
 }
 }  // namespace
 

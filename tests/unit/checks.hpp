@@ -127,4 +127,10 @@ struct Delay {
   }
   ~Delay() { Stream::observe({}); }
 };
+
+/// The chapter of that number.
+inline const Chapter& card(const std::string& number) {
+  const auto of_number = [&](const Chapter* any) { return any->name[1] == number[1]; };
+  return **std::ranges::find_if(chapters_on_ranks(), of_number);
+}
 }  // namespace zero::test

@@ -140,6 +140,8 @@ TEST_CASE("the values by name are those that will be used, each with its type") 
       {"--steps 010 --seed 010", {{"steps", 10}, {"seed", std::uint64_t{10}}}},  // base 10, always
       {"--task toy", {{"task", "toy"}, {"width", 128}, {"layers", 2}, {"data", ""}}},
       {"--task mlp --width 12", {{"task", "mlp"}, {"width", 12}, {"data", ""}}},
+      {"--width 4096", {{"width", 4096}, {"lr", 5e-4}}},  // else its loss is lost in step 2
+      {"--width 4096 --lr 0.002", {{"width", 4096}, {"lr", 2e-3}}},
       {"--device cpu --comm mpi", {{"device", "cpu"}, {"comm", "mpi"}}},
       {"--reduce native --timeout 86400", {{"reduce", "native"}, {"timeout", 86400}}},
       {"--device-memory 64MiB", {{"device-memory", std::int64_t{64} << 20}}},

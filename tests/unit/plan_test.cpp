@@ -6,7 +6,6 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
-#include "tests/unit/chapters.hpp"
 #include "tests/unit/checks.hpp"
 
 namespace zero::test {
@@ -26,13 +25,13 @@ Question about(double parameters, const Convention& convention = paper, double c
 
 /// One chapter's answers.
 Json answers(const Question& question, const std::string& number, int ranks) {
-  const Chapter* const alone[] = {&chapter(number)};
+  const Chapter* const alone[] = {&card(number)};
   return make_plan(question, alone, ranks)["chapters"][0];
 }
 
 std::int64_t peak(const Question& question, const std::string& number, int ranks,
                   Place place = Place::device) {
-  return ranks > 0 ? plan(question, chapter(number), ranks).sum(&Bytes::peak, place) : 0;
+  return ranks > 0 ? plan(question, card(number), ranks).sum(&Bytes::peak, place) : 0;
 }
 }  // namespace
 
@@ -54,7 +53,7 @@ TEST_CASE("the 54 cells of the ZeRO paper's table of model states, in GB") {
     for (int cell = 0; cell < 9; ++cell) {
       const int model = cell / 3;
       const std::string printed = cells[cell];
-      const Prediction on = plan(about(models[model]), chapter(shards[cell % 3]), ranks);
+      const Prediction on = plan(about(models[model]), card(shards[cell % 3]), ranks);
       const double gb = static_cast<double>(on.sum(&Bytes::resident)) / 1e9;
       const double above = gb - std::atof(printed.c_str());
       INFO(gb, " printed as ", printed);
@@ -81,15 +80,15 @@ TEST_CASE("the conventions' bytes a parameter, by each chapter's formula") {
   for (const auto& [convention, formulas] : expected) {
     const Question question = about(1e9, convention);
     INFO(std::string(convention.name));
-    CHECK(state_formula(question, chapter("03")) == formulas[0]);
+    CHECK(state_formula(question, card("03")) == formulas[0]);
     for (int stage = 0; stage < 3; ++stage) {
-      CHECK(state_formula(question, chapter(shards[stage])) == formulas[1 + stage]);
+      CHECK(state_formula(question, card(shards[stage])) == formulas[1 + stage]);
     }
   }
   // A whole layer's gradient, too, is of 4 bytes an element: in 05 one of 512 elements.
   Question halves = about(1024, conventions[1]);
   halves.options.layers = 2;
-  CHECK(plan(halves, chapter("05"), 4).bytes[Place::device][Kind::gradients].peak ==
+  CHECK(plan(halves, card("05"), 4).bytes[Place::device][Kind::gradients].peak ==
         4 * 1024 / 4 + 4 * 512);
   // DeepSpeed's estimators, of 1024 parameters in one layer on 4 ranks.
   Question deepspeed = about(1024, conventions[3]);
@@ -100,8 +99,8 @@ TEST_CASE("the conventions' bytes a parameter, by each chapter's formula") {
 
 TEST_CASE("elements sent a parameter, as formulas of the micro-batches") {
   const auto formulas = [](const char* number) {
-    std::string all = sent_formula(chapter(number));
-    for (const Phase& phase : step_phases) all += ", " + sent_formula(chapter(number), {&phase, 1});
+    std::string all = sent_formula(card(number));
+    for (const Phase& phase : step_phases) all += ", " + sent_formula(card(number), {&phase, 1});
     return all;
   };
   CHECK(formulas("02") == "2, 0, 2, 0");
@@ -165,16 +164,16 @@ TEST_CASE("layers: equal ones, and one that is larger") {
 TEST_CASE("where Adam runs on the host: the costs of a parameter, what a device is spared") {
   Question question = about(1 << 23);
   const auto formulas = [&] {
-    return state_formula(question, chapter("07")) + ", " +
-           state_formula(question, chapter("07"), Place::host);
+    return state_formula(question, card("07")) + ", " +
+           state_formula(question, card("07"), Place::host);
   };
   CHECK(formulas() == "4/N, 14/N");
-  CHECK(state_formula(question, chapter("06"), Place::host) == "0");
+  CHECK(state_formula(question, card("06"), Place::host) == "0");
   CHECK(answers(question, "07", 1)["state_saved"] == 0.75);
   CHECK(answers(question, "07", 4)["state_saved"] == 1 - 0.25 / 4);
   question.options.dtype = Dtype::fp32;
   CHECK(formulas() == "8/N, 16/N");
-  CHECK(state_formula(question, chapter("06")) == "16/N");
+  CHECK(state_formula(question, card("06")) == "16/N");
   CHECK(answers(question, "07", 1)["state_saved"] == 0.5);
   CHECK(answers(question, "07", 4)["resident"] == 8 * (1 << 23) / 4);
   CHECK(peak(question, "07", 4, Place::host) == 16 * (1 << 23) / 4);
@@ -218,7 +217,7 @@ TEST_CASE("what is advised") {
   CHECK(advice(make_plan(thick, all, 0)) ==
         "Take 03_mixed_precision on 1 rank of 16.00 GB: 16.00 GB a rank, and no chapter sends "
         "less.");
-  CHECK(fit(thick, chapter("06"))["fewest_ranks"] == 2);
+  CHECK(fit(thick, card("06"))["fewest_ranks"] == 2);
   CHECK(advice(make_plan(thick, all.last(1), 2)) ==
         "Take 06_zero3 on 2 ranks of 16.00 GB: 15.00 GB a rank.");
   Question thin = about(1e13, paper, 40e9);

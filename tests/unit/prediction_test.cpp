@@ -4,7 +4,6 @@
 #include "report/prediction.hpp"
 
 #include "config.hpp"
-#include "tests/unit/chapters.hpp"
 #include "tests/unit/checks.hpp"
 
 namespace zero::test {
@@ -30,7 +29,7 @@ TEST_CASE("the largest sizes that can be asked for do not overflow") {
                         .width = most,
                         .layers = 1 << 12,
                         .dtype = Dtype::bf16};
-  const Prediction plan = on_cpu(chapter("06"), options, 1 << 12);
+  const Prediction plan = on_cpu(card("06"), options, 1 << 12);
   const auto exact = static_cast<long double>(plan.padded);
   CHECK(of(plan, Kind::optimizer).resident == 12 * (plan.padded >> 12));
   CHECK(of(plan, Kind::activations).peak > 0);
@@ -43,8 +42,8 @@ TEST_CASE("the largest sizes that can be asked for do not overflow") {
 static void check_suggested(const std::string& number, Options options, int ranks,
                             const std::string& suggested) {
   const Layout layout = layout_of(options, ranks);
-  const auto check = [&] { return check_memory(chapter(number), options, {}, layout); };
-  const std::int64_t needed = on_cpu(chapter(number), options, ranks).sum(&Prediction::Bytes::peak);
+  const auto check = [&] { return check_memory(card(number), options, {}, layout); };
+  const std::int64_t needed = on_cpu(card(number), options, ranks).sum(&Prediction::Bytes::peak);
   options.device_memory = needed;
   CHECK(check() == needed);
   options.device_memory = needed - 1;
@@ -57,9 +56,8 @@ static void check_suggested(const std::string& number, Options options, int rank
 
 TEST_CASE("what --device-memory does not allow is refused with the first chapter that would fit") {
   const auto would = [](const std::string& number, const Options& options, int ranks) {
-    const std::int64_t bytes =
-        on_cpu(chapter(number), options, ranks).sum(&Prediction::Bytes::peak);
-    return fmt::format("{} would need {}", chapter(number).name, grouped(bytes));
+    const std::int64_t bytes = on_cpu(card(number), options, ranks).sum(&Prediction::Bytes::peak);
+    return fmt::format("{} would need {}", card(number).name, grouped(bytes));
   };
   const Options fp32{.task = Task::mlp, .width = 64, .layers = 8};
   Options bf16 = fp32;
@@ -82,12 +80,12 @@ TEST_CASE("what --device-memory does not allow is refused with the first chapter
 
 TEST_CASE("on the CPU the machine's memory is the device's and its host's") {
   const Options options{.task = Task::mlp, .width = 256, .layers = 8, .dtype = Dtype::bf16};
-  const Prediction plan = on_cpu(chapter("07"), options, 1);
+  const Prediction plan = on_cpu(card("07"), options, 1);
   const std::int64_t device = plan.sum(&Prediction::Bytes::peak);
   const std::int64_t host = plan.sum(&Prediction::Bytes::peak, Place::host);
   const auto check = [&](const char* number, std::int64_t share) {
     const auto sharing = static_cast<int>(memory_of(Device::cpu).available() / share);
-    return check_memory(chapter(number), options, {.sharing = sharing}, layout_of(options, 1));
+    return check_memory(card(number), options, {.sharing = sharing}, layout_of(options, 1));
   };
   CHECK(check("07", 2 * (device + host)) == device);
   check_refused(

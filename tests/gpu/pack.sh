@@ -1,0 +1,36 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# pack.sh BUILD FOLDER: for a machine with a GPU, CUDA and Python and nothing else. Packs sources,
+# stripped programs, their libraries and MPICH's launcher into FOLDER/zero.tar.xz. The build is one
+# for that GPU: meson setup BUILD -Dgpu_arch=90 -Dmpi=mpich && ninja -C BUILD. There:
+#
+#     . FOLDER/unpack.sh FOLDER && python3 $P/tests/run_suite.py --gpu --carried $M --build $B
+set -eu
+cd "$(dirname "$0")/../.."
+build=$(realpath "$1") out=$(mkdir -p "$2" && realpath "$2") pack=$(mktemp -d)
+trap 'rm -rf "$pack"' EXIT
+inside=${build#"$PWD"/}
+mkdir -p "$pack/$inside" "$pack/lib/bin"
+git archive HEAD | tar -x -C "$pack"
+cp -rL "$build/meson-info" "$pack/$inside/"
+ninja -C "$build" -t targets all | sed -n 's/: [a-z]*_LINKER$//p' |
+  grep -vE '\.(a|so)$|simulated|unit_tests' | while read -r program; do
+    mkdir -p "$pack/$inside/$(dirname "$program")"
+    strip -o "$pack/$inside/$program" "$build/$program"
+  done
+cp -L "$(command -v mpiexec.hydra)" "$(command -v hydra_pmi_proxy)" "$pack/lib/bin/"
+# Libraries but for those of the system, and NCCL, which comes with PyTorch.
+find "$pack/$inside" "$pack/lib/bin" -type f -perm -u+x -exec ldd {} + |
+  sed -n 's/.*=> \(\/.*\) (.*/\1/p' | sort -u |
+  grep -vE '/lib(c|m|dl|rt|pthread|resolv|stdc\+\+|gcc_s|nccl)\.|ld-linux' |
+  while read -r library; do cp -L "$library" "$pack/lib/"; done
+# Paths are compiled in, so it is unpacked to where it was built.
+cat > "$out/unpack.sh" <<EOF
+P=$PWD B=$build M=$PWD/lib/bin/mpiexec.hydra
+[ -d "\$B" ] || { mkdir -p "\$P" && tar -C "\$P" -xJf "\$1/zero.tar.xz"; }
+torch=\$(python3 -c 'import torch; print(torch.__path__[0])' 2> /dev/null)/../nvidia
+export PATH="\$P/lib/bin:\$PATH:/usr/local/cuda/bin"
+export LD_LIBRARY_PATH="\$P/lib:/usr/local/cuda/lib64:\$torch/nccl/lib:\$torch/cu13/lib"
+EOF
+tar -C "$pack" -cJf "$out/zero.tar.xz" .
+ls -l "$out"
