@@ -2,10 +2,9 @@
 """What logs count: the bytes that a rank holds, the elements that it sends, the bytes that it
 copies to its host and back, the time of a step."""
 import figures
-from compare import elements_sent, megabytes, sent, wrong_bytes, wrong_traffic
 from findings import Section, Table
-from runs import KINDS, kinds_of
-from tables import spaced
+from runs import (KINDS, elements_sent, kinds_of, megabytes, sent, spaced, wrong_bytes,
+                  wrong_traffic)
 
 STATE = KINDS[:3]  # parameters, gradients, optimizer
 BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}  # of an element that is sent

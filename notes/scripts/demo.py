@@ -14,12 +14,11 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 sys.dont_write_bytecode = True
-import compare  # noqa: E402
 import findings  # noqa: E402
 import report  # noqa: E402
 from differences import Comparison  # noqa: E402
-from runs import CHAPTERS, Failure, Programs, finish, first_line, machine  # noqa: E402
-from tables import spaced  # noqa: E402
+from runs import (CHAPTERS, Failure, Programs, finish, first_line, machine, number,  # noqa: E402
+                  spaced, wrong_bytes, wrong_traffic)
 
 SHORT = ["--steps", 8]
 
@@ -45,7 +44,7 @@ def execute(run, ranks):
     how = f"1 process x {ranks} micro-batches" if run.number == "01" else f"{ranks} ranks"
     print(f"  {run.dtype}  {run.chapter:<20}{how:<28}", end="", flush=True)
     run.execute()
-    print(f"{run.seconds:5.1f} s   loss {compare.number(run.losses[-1], '.4f')}", flush=True)
+    print(f"{run.seconds:5.1f} s   loss {number(run.losses[-1], '.4f')}", flush=True)
 
 
 def on_too_small_device(programs, ranks, low, high, *words):
@@ -115,9 +114,9 @@ def claims(runs, ranks):
         (f"fp32: 01 with --accumulate {ranks} has the bits of 02 on {ranks} ranks",
          differing(fp32[:1], fp32[1])),
         ("bf16: 03 to 07 are identical to the last bit", differing(bf16[1:], bf16[0])),
-        ("bytes, resident and peak, equal their formulas in every run", compare.wrong_bytes(runs)),
+        ("bytes, resident and peak, equal their formulas in every run", wrong_bytes(runs)),
         ("07 holds what 06 does, in two places, and its staging", lost(runs)),
-        ("elements sent and bytes copied equal their formulas", compare.wrong_traffic(runs)),
+        ("elements sent and bytes copied equal their formulas", wrong_traffic(runs)),
     ]
 
 

@@ -27,7 +27,8 @@ PATIENCE = "20"  # seconds without progress; see tests/ranks/ranks_main.cpp
 LEFT_OUT = ["--no-suite=long", "--no-suite=simulated", "--no-suite=gpu"]
 WIDTH, LINES = 80, 24
 HINT = re.compile(r"^\d+\. (.*(?:\n   .*)*)", re.MULTILINE)
-FINDINGS = 3  # of a test case, that are shown
+# Of doctest, from the first case that fails to how many do.
+REPORT = re.compile(r"^TEST CASE: .*?^\[doctest\] test cases: .*?$", re.MULTILINE | re.DOTALL)
 ENDED = re.compile(r"^rank \d+/\d+.*?: (.*)$", re.MULTILINE)  # as common/run/failure.hpp says it
 
 
@@ -97,52 +98,24 @@ def first_error(printed, chapter):
     return f"{error[1]}: {error[2]}{seen_from}" if error else " ".join(printed.split("\n")[-5:])
 
 
-def finding(block):
-    """What doctest says of one assertion, in a line."""
-    message, _, logged = block.partition("\n  logged: ")
-    text = message.partition(" ERROR: ")[2].partition("\n")[0].removesuffix(" is NOT correct!")
-    values = re.search(r"values: \w+\( (.*) \)", message)
-    where = [line.strip() for line in logged.splitlines()]
-    if "counted == predicted" in text:  # then the last that is logged says of what
-        text = "{}: {} counted, {} predicted".format(where.pop(), *values[1].split(" == "))
-    elif values:
-        text = f"{text}: {values[1]}"
-    return f"{text} ({', '.join(where)})" if where else text
-
-
-def findings(said):
-    """Of doctest's report: of each test case that fails some lines, of different things."""
-    cases, name = {}, ""
-    for block in said.split("\n\n"):
-        for name in re.findall(r"^TEST CASE:  (.*)$", block, re.MULTILINE):
-            pass
-        if " ERROR: " in block:
-            line = finding(block)
-            cases.setdefault(name, {}).setdefault(tuple(line.split()[:3]), line)
-    return {name: list(lines.values()) for name, lines in cases.items()}
-
-
 def screen(results, failed, room):
     """Which tests hold, and what the first that fails says, at most `room` lines."""
     held = [result["name"] for result in results if result not in failed]
     lines = folded(f"holds: {', '.join(held) or 'none'}", "", 2)
     lines += folded(f"fails: {', '.join(result['name'] for result in failed)}", "", 2)
     first = failed[0]
-    said, cases = ENDED.search(first["said"]), findings(first["said"])
-    if said or not cases:
-        words = said[1] if said else f"{first['result']}: " + \
-            " ".join(first["said"].splitlines()[-1:])
-        if "SIG" in words:
-            words += ": memory is written where nothing lies; are sizes and dtypes right?"
-        lines += folded(f"{first['name']} is broken off: {words}", "", 5)
-    else:
+    if report := REPORT.search(first["said"]):
+        *told, last = (line for line in report[0].splitlines() if line.strip("="))
         lines.append(f"{first['name']}:")
-    for name, found in cases.items():
-        lines += folded(name, "  ", 1)
-        for line in found[:FINDINGS]:
-            lines += folded(line, "    ", 2)
-    last = re.findall(r"^\[doctest\] test cases: .*", first["said"], re.MULTILINE)[:1]
-    return lines[:room - len(last)] + last
+        for line in told[:room]:
+            lines += folded(line, "  ", 2)
+        return [*lines[:room - 1], last]
+    said = ENDED.search(first["said"])
+    words = said[1] if said else f"{first['result']}: " + \
+        " ".join(first["said"].splitlines()[-1:])
+    if "SIG" in words:
+        words += ": memory is written where nothing lies; are sizes and dtypes right?"
+    return lines + folded(f"{first['name']} is broken off: {words}", "", 5)
 
 
 def head(exercise):

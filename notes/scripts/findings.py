@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 
 import differences
 import figures
-from compare import number, small
 from differences import exactly, ulps
-from runs import CHAPTERS
+from runs import CHAPTERS, number, small
 
 COUNT = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 

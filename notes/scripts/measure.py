@@ -17,12 +17,12 @@ from datetime import date
 from pathlib import Path
 
 sys.dont_write_bytecode = True
-import compare  # noqa: E402
 import tables  # noqa: E402
 from figures import (CHAPTER_COLOURS, CHAPTER_MARKERS, INK, KIND_COLOURS,  # noqa: E402
                      figure, file)
-from runs import CHAPTERS, KINDS, Failure, Programs, finish, first_line, machine  # noqa: E402
-from tables import TABLES, saved, spaced  # noqa: E402
+from runs import (CHAPTERS, KINDS, Failure, Programs, elements_sent, finish,  # noqa: E402
+                  first_line, machine, sent, spaced, wrong_bytes, wrong_traffic)
+from tables import TABLES, saved  # noqa: E402
 from trainers import ROOT  # noqa: E402
 
 PHASES = ("forward", "backward", "update")
@@ -47,7 +47,7 @@ class Measured(Programs):
         if run.shown not in self.done:
             print(f"  {run.shown}", flush=True)
             run.execute()
-            problems = compare.wrong_bytes([run]) + compare.wrong_traffic([run])
+            problems = wrong_bytes([run]) + wrong_traffic([run])
             if problems:
                 raise Failure(f"{problems[0]}; the command was: {shlex.join(run.command)}")
             self.done[run.shown] = run
@@ -222,17 +222,18 @@ def link(programs):
     link_alone = {}
     for alone, runs in zip(free, on_link):
         i = CHAPTERS.index(alone.chapter)
-        bits = 32 * float(sum(compare.sent(alone).values()))
+        bits = 32 * float(sum(sent(alone).values()))
         messages = [bits / (1e6 * speed) for speed in LINKS]
-        link_alone[compare.elements_sent(alone)[1]] = messages
+        link_alone[elements_sent(alone)[1]] = messages
         ax.plot(LINKS, [alone.summary["median_ms"] + ms for ms in messages],
                 color=CHAPTER_COLOURS[i])
         ax.plot(LINKS, [run.summary["median_ms"] for run in runs], CHAPTER_MARKERS[i],
                 color=CHAPTER_COLOURS[i], markersize=8, label=alone.chapter)
-    for sent, messages in link_alone.items():
+    for elements, messages in link_alone.items():
         ax.plot(LINKS, messages, color=INK, alpha=0.6, linestyle="--", linewidth=1)
-        ax.text(LINKS[-2], 1.04 * messages[-2], f"{sent} elements a parameter", size=11, alpha=0.8,
-                ha="center", va="bottom", rotation_mode="anchor", transform_rotates_text=True,
+        ax.text(LINKS[-2], 1.04 * messages[-2], f"{elements} elements a parameter", size=11,
+                alpha=0.8, ha="center", va="bottom", rotation_mode="anchor",
+                transform_rotates_text=True,
                 rotation=math.degrees(math.atan2(-messages[-2], LINKS[-2])))
     ax.set_xscale("log", base=2)
     ax.set_yscale("log", base=2)

@@ -20,9 +20,7 @@ sys.dont_write_bytecode = True
 import counts  # noqa: E402
 import figures  # noqa: E402
 import findings  # noqa: E402
-from compare import wrong_bytes, wrong_traffic  # noqa: E402
-from runs import Failure, Run, finish  # noqa: E402
-from tables import spaced  # noqa: E402
+from runs import Failure, Run, finish, spaced, wrong_bytes, wrong_traffic  # noqa: E402
 
 WIDTH = 80
 FINDINGS = (findings.losses, counts.memory, counts.traffic, counts.copies)

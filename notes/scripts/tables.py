@@ -5,9 +5,9 @@ import re
 import sys
 from fractions import Fraction
 
-import compare
 from differences import Comparison
-from runs import CHAPTERS, KINDS, Failure, kinds_of, output_of
+from runs import (CHAPTERS, KINDS, Failure, elements_sent, kinds_of, number, output_of, small,
+                  spaced)
 from trainers import ROOT, state_formula
 
 COUNTED = KINDS[:4]  # and communication: what the layer-count curve adds up
@@ -38,10 +38,6 @@ def percent(share):
     return f"{float(100 * share):.1f} %"
 
 
-def spaced(count):
-    return f"{count:,}".replace(",", " ")
-
-
 # ---- Runs of the default task ----------------------------------------------------------------
 
 def results(programs):
@@ -50,10 +46,10 @@ def results(programs):
             for dtype, chapters in (("fp32", CHAPTERS), ("bf16", CHAPTERS[2:]))
             for chapter in chapters]
     first = {run.dtype: run for run in reversed(runs[1:])}  # 02 in fp32, 03 in bf16
-    rows = [[run.chapter, run.dtype, compare.number(run.losses[-1], ".4f"),
-             compare.small(Comparison(run, first[run.dtype]).largest),
+    rows = [[run.chapter, run.dtype, number(run.losses[-1], ".4f"),
+             small(Comparison(run, first[run.dtype]).largest),
              mb(run.memory["total"]["resident"]), mb(run.memory["total"]["peak"]), on_host(run),
-             compare.elements_sent(run)[1], f"{run.summary['median_ms']:.0f}"] for run in runs]
+             elements_sent(run)[1], f"{run.summary['median_ms']:.0f}"] for run in runs]
     head = ["chapter", "dtype", "final loss", "difference", "resident, MB", "peak, MB",
             "on the host, MB", "sent a parameter", "ms a step"]
     return (table(head, rows, left=2)

@@ -44,7 +44,7 @@ std::vector<Case> cases() {
   return all;
 }
 
-/// Every figure under the same two names: notes/scripts/exercise.py reads them.
+/// Every figure under the same two names, which ./tutorial exercise shows.
 void check_count(const std::string& what, std::int64_t counted, std::int64_t predicted) {
   INFO(what);
   CHECK(counted == predicted);
