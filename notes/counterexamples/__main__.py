@@ -7,38 +7,11 @@
 
 It needs numpy, no build, and some seconds. All are in notes/counterexamples.md.
 """
-import re
 import sys
-import textwrap
 
 sys.dont_write_bytecode = True
-import optimizer  # noqa: E402, F401 (what it decorates becomes one of EXAMPLES)
-import sharding  # noqa: E402, F401
+import examples  # noqa: E402, F401 (what it decorates becomes one of EXAMPLES)
 from counter_example import EXAMPLES  # noqa: E402
-
-
-def filled(text, indent="  "):
-    """In 80 columns; an option stays in one line with its value."""
-    bound = re.sub(r"(--\S+) (?!-)", "\\1\u00a0", text)
-    return textwrap.fill(bound, 80, initial_indent=indent, subsequent_indent=indent,
-                         break_on_hyphens=False, break_long_words=False).replace("\u00a0", " ")
-
-
-def paragraphs(example):
-    """What is printed of one of them."""
-    yield f"{example.name}: {example.title}"
-    yield filled(example.text)
-    yield "\n".join(f"  {label + ':' if at == 0 else '':10}{line}"
-                    for side, label in zip(("right", "wrong"), example.sides)
-                    for at, line in enumerate(example.lines(side)))
-    yield "\n".join(f"  {step:>4}{right:>18}{wrong:>18}{farthest:>{18 if number else 34}}".rstrip()
-                    for number, (step, right, wrong, farthest) in enumerate(example.steps_table()))
-    yield "\n".join(f"  {what:<48}{right:>15}{wrong:>15}".rstrip()
-                    for what, right, wrong in example.table())
-    program = f"build/{example.program}/{example.program} {example.options}"
-    command = filled(f"mpirun -n {example.ranks} {program}", "    ")
-    yield f"  {example.sides[0].capitalize()} has the bits of\n{command}"
-    yield filled('Caught here by {}: "{}".'.format(*example.caught))
 
 
 def main(words):
@@ -49,7 +22,7 @@ def main(words):
         print(f"counterexamples: {wrong} {names}", file=sys.stderr)
         return 2
     if words:
-        print("\n\n".join(paragraphs(EXAMPLES[words[0]])))
+        print("\n\n".join(EXAMPLES[words[0]].paragraphs()))
     else:
         print(__doc__)
         print("\n".join(f"  {name:12}{example.title}" for name, example in EXAMPLES.items()))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from training import Run
+from training import Adam, Run
 
 EXAMPLES = {}  # by name, in the order of the page
 
@@ -16,10 +16,17 @@ def percent(of):
     return f"{100 * np.mean(of):.1f} %"
 
 
+def filled(text, indent="  "):
+    """In 80 columns; an option stays in one line with its value."""
+    bound = re.sub(r"(--\S+) (?!-)", "\\1\u00a0", text)
+    return textwrap.fill(bound, 80, initial_indent=indent, subsequent_indent=indent,
+                         break_on_hyphens=False, break_long_words=False).replace("\u00a0", " ")
+
+
 @dataclass
 class CounterExample:
-    """Decorates `train(run, wrong)`, which has a run before its first step and ends it rightly or
-    wrongly; its docstring is a title, a blank line and what goes wrong."""
+    """Decorates `train(run, adam, wrong)`, which has a run before its first step and ends it
+    rightly or wrongly; its docstring is a title, a blank line and what goes wrong."""
     program: str  # whose run the right one is, to the last bit
     ranks: int
     options: str
@@ -40,9 +47,9 @@ class CounterExample:
     def runs(self):
         """Right and wrong."""
         right, wrong = (Run(self.ranks, self.options) for _ in self.sides)
-        self.train(right, False)
         wrong.right = right
-        self.train(wrong, True)
+        for run in (right, wrong):
+            self.train(run, Adam(run.w.size, run.lr), run is wrong)
         return right, wrong
 
     def lines(self, side):
@@ -51,21 +58,29 @@ class CounterExample:
                   for line in self.source.splitlines() if re.search(rf"  # {side}(:|$)", line)]
         return textwrap.dedent("\n".join(marked)).splitlines()
 
-    def steps_table(self):
-        """Rows: the step, both losses, and the distance, of the steps that are shown."""
+    def paragraphs(self):
+        """What is printed of it."""
         right, wrong = self.runs
-        yield "step", *(f"loss, {side}" for side in self.sides), "farthest weight, learning rates"
+        yield f"{self.name}: {self.title}"
+        yield filled(self.text)
+        yield "\n".join(f"  {label + ':' if at == 0 else '':10}{line}"
+                        for side, label in zip(("right", "wrong"), self.sides)
+                        for at, line in enumerate(self.lines(side)))
+        head = "".join(f"{'loss, ' + side:>18}" for side in self.sides)
+        rows = [f"  step{head}{'farthest weight, learning rates':>34}"]
         for t in self.steps:
-            losses = (f"{run.losses[t - 1]:.{self.decimals}f}" for run in (right, wrong))
+            losses = "".join(f"{run.losses[t - 1]:18.{self.decimals}f}" for run in self.runs)
             farthest = wrong.distance(right, t).max()
-            yield t, *losses, f"{farthest:.{'1e' if 0 < farthest < 0.01 else '2f'}}"
-
-    def table(self):
-        """Rows: what else tells the two apart, right, wrong."""
-        right, wrong = self.runs
-        yield "", *self.sides
+            rows.append(f"  {t:4}{losses}{farthest:18.{'1e' if 0 < farthest < 0.01 else '2f'}}")
+        yield "\n".join(rows)
         of_right = dict(right.shown)
-        yield from ((what, of_right.get(what, ""), number) for what, number in wrong.shown)
-        yield "elements that a rank sends in a step, at most", *(
-            run.ranks.sent.max() // run.steps for run in (right, wrong))
-        yield "weights with other bits at the end", "", percent(wrong.distance(right, -1) > 0)
+        yield "\n".join(f"  {what:<48}{ours:>15}{theirs:>15}".rstrip() for what, ours, theirs in (
+            ("", *self.sides),
+            *((what, of_right.get(what, ""), number) for what, number in wrong.shown),
+            ("elements that a rank sends in a step, at most",
+             *(run.ranks.sent.max() // run.steps for run in self.runs)),
+            ("weights with other bits at the end", "", percent(wrong.distance(right, -1) > 0))))
+        program = f"build/{self.program}/{self.program} {self.options}"
+        command = filled(f"mpirun -n {self.ranks} {program}", "    ")
+        yield f"  {self.sides[0].capitalize()} has the bits of\n{command}"
+        yield filled('Caught here by {}: "{}".'.format(*self.caught))

@@ -31,10 +31,8 @@ class Ranks:
 
     def reduce_mean(self, parts, owner):
         """The mean of the ranks' parts, at their owner: summed in rank order, divided once."""
-        total = self.send(0, owner, parts[0]).copy()
-        for sender in range(1, self.size):
-            total += self.send(sender, owner, parts[sender])
-        return total / f32(self.size)
+        sent = [self.send(sender, owner, part) for sender, part in enumerate(parts)]
+        return in_order(sent, 0) / f32(self.size)
 
     def reduce_scatter_mean(self, vectors):
         """Rank r gets the r-th part of the mean."""

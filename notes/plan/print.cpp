@@ -28,12 +28,10 @@ Unit table_unit(std::int64_t largest) {
   return unit_for(largest < 1e16 ? std::min<std::int64_t>(largest, 1e12) : largest, 1e4);
 }
 
-std::string in_unit(double bytes, double size) { return fmt::format("{:.2f}", bytes / size); }
-
 /// "12.34 GB".
 std::string sized(std::int64_t bytes) {
   const Unit unit = unit_for(bytes, 1e3);
-  return in_unit(static_cast<double>(bytes), unit.size) + " " + unit.name;
+  return fmt::format("{:.2f} {}", static_cast<double>(bytes) / unit.size, unit.name);
 }
 
 std::string taken(std::int64_t on_device, std::int64_t on_host) {
@@ -117,7 +115,7 @@ class Table {
       const Json value = column.value(Json::json_pointer(path), Json(0));
       const std::string cell = value.is_string()    ? value.get<std::string>()
                                : value.is_boolean() ? (value ? "yes" : "no")
-                                                    : in_unit(value, size);
+                                                    : fmt::format("{:.2f}", double(value) / size);
       fmt::print("{:>{}}", cell, std::exchange(width, width_));
     }
     fmt::print("\n");
@@ -258,14 +256,11 @@ std::string advice(const Json& plan) {
     const Json& fewest = column["fewest_ranks"];
     return fewest.is_null() ? most_ranks + 1 : fewest.get<int>();
   };
-  const auto least_by = [&](auto figure) -> const Json& {
-    return *std::ranges::min_element(columns, {}, figure);
-  };
   const auto name = [](const Json& column) -> std::string { return column["name"]; };
   const auto fitting = std::ranges::find_if(columns, fits);
-  const Json& next = least_by(needed);
-  const Json& least =
-      least_by([](const Json& column) -> std::int64_t { return column["on_every_rank"]; });
+  const auto kept = [](const Json& column) -> std::int64_t { return column["on_every_rank"]; };
+  const Json& next = *std::ranges::min_element(columns, {}, needed);
+  const Json& least = *std::ranges::min_element(columns, {}, kept);
   const std::string ranks = counted(plan["ranks"], "rank");
   std::string text;
   if (fitting != columns.end()) {

@@ -127,7 +127,7 @@ def memory(study):
                    [[said] for said in wrong_bytes(study.runs)])
 
 
-# ---- Traffic and time ------------------------------------------------------------------------
+# ---- Traffic, time and copies ------------------------------------------------------------------------
 
 def ms(rows, what):
     """Milliseconds a step, exposed or hidden; a dash where the log does not tell."""
@@ -159,8 +159,6 @@ def traffic(study):
     return Section(title, "The elements that left a rank, counted where they left it.",
                    tables=[table], points=[[sentence] for sentence in wrong])
 
-
-# ---- Copies ----------------------------------------------------------------------------------
 
 def copies(study):
     """None where no run has a host beside its device."""

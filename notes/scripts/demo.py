@@ -16,7 +16,6 @@ from pathlib import Path
 sys.dont_write_bytecode = True
 import findings  # noqa: E402
 import report  # noqa: E402
-from differences import Comparison  # noqa: E402
 from runs import (CHAPTERS, Failure, Programs, finish, first_line, machine, number,  # noqa: E402
                   spaced, wrong_bytes, wrong_traffic)
 
@@ -105,8 +104,8 @@ def unlike_recorded(runs):
 def claims(runs, ranks):
     """Each claim of the tutorial with what contradicts it: an empty list where it holds."""
     def differing(runs, reference):
-        return [" ".join(findings.what(c)) for c in (Comparison(run, reference) for run in runs)
-                if c.parted or not c.same_parameters]
+        compared = (findings.Comparison(run, reference) for run in runs)
+        return [" ".join(findings.what(c)) for c in compared if c.parted or not c.same_parameters]
 
     fp32, bf16 = ([run for run in runs if run.dtype == dtype] for dtype in ("fp32", "bf16"))
     return [

@@ -73,8 +73,9 @@ class Exercise:
             fcntl.flock(lock, fcntl.LOCK_EX)
             results, printed = self.trial.test("--suite", self.after, *LEFT_OUT, PATIENCE=PATIENCE)
         if not results:
-            return False, ["It does not compile. The first error:",
-                           *folded(first_error(printed, self.after), "  ", 6)]
+            error = re.search(rf"^.*(error: |{self.after}/trainer\.hpp:\d)", printed, re.MULTILINE)
+            told = printed[error.start() if error else -400:].splitlines()
+            return False, ["It does not compile:", *cut(told, room - 1)]
         failed = [result for result in results if result["result"] != "OK"]
         if failed:
             return False, screen(results, failed, room)
@@ -90,12 +91,9 @@ def folded(text, indent, most):
                          break_on_hyphens=False, max_lines=most, placeholder=" ...")
 
 
-def first_error(printed, chapter):
-    """file:line: message, and where in the trainer, if the error itself is elsewhere."""
-    error = re.search(r"^(?:\.\./)*(\S+?:\d+):\S* (?:fatal )?error: (.*)$", printed, re.MULTILINE)
-    via = re.search(rf"{chapter}/trainer\.hpp:\d+", printed)
-    seen_from = f" ({via[0]})" if error and via and chapter not in error[1] else ""
-    return f"{error[1]}: {error[2]}{seen_from}" if error else " ".join(printed.split("\n")[-5:])
+def cut(told, room):
+    """The first of these lines, each in at most two of the screen."""
+    return [part for line in told[:room] for part in folded(line, "  ", 2)][:room]
 
 
 def screen(results, failed, room):
@@ -107,9 +105,7 @@ def screen(results, failed, room):
     if report := REPORT.search(first["said"]):
         *told, last = (line for line in report[0].splitlines() if line.strip("="))
         lines.append(f"{first['name']}:")
-        for line in told[:room]:
-            lines += folded(line, "  ", 2)
-        return [*lines[:room - 1], last]
+        return [*lines, *cut(told, room - len(lines) - 1), last]
     said = ENDED.search(first["said"])
     words = said[1] if said else f"{first['result']}: " + \
         " ".join(first["said"].splitlines()[-1:])

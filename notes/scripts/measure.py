@@ -116,12 +116,11 @@ def step_of(path):
               if event.get("cat") == "phase" and event["name"] in PHASES]
     counters = [event for event in events if event["ph"] == "C"]
     step = []
-    for phase in phases:
-        if phase["args"]["step"] == phases[-1]["args"]["step"]:
-            begin, end = phase["ts"], phase["ts"] + phase["dur"]
-            before = [event["args"] for event in counters if event["ts"] < begin]
-            within = [event["args"] for event in counters if begin <= event["ts"] < end]
-            step.append((phase["name"], before[-1:] + within))
+    for phase in phases[-len(PHASES):]:
+        begin, end = phase["ts"], phase["ts"] + phase["dur"]
+        before = [event["args"] for event in counters if event["ts"] < begin]
+        within = [event["args"] for event in counters if begin <= event["ts"] < end]
+        step.append((phase["name"], before[-1:] + within))
     return step
 
 

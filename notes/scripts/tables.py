@@ -5,7 +5,7 @@ import re
 import sys
 from fractions import Fraction
 
-from differences import Comparison
+from findings import Comparison
 from runs import (CHAPTERS, KINDS, Failure, elements_sent, kinds_of, number, output_of, small,
                   spaced)
 from trainers import ROOT, state_formula

@@ -8,9 +8,8 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 from made_up import LOSSES, flipped, made, text_of
-import differences
 import report
-from findings import Study, labels
+from findings import Study, digit, labels, ulps
 from runs import Failure
 
 
@@ -176,13 +175,13 @@ def fp32(bits):
     return struct.unpack(">f", bytes.fromhex(bits))[0]
 
 
-@pytest.mark.parametrize("a, b, apart, digit", [
+@pytest.mark.parametrize("a, b, apart, place", [
     (1.0, fp32("3f800001"), 1, 8), (fp32("3f800001"), 1.0, -1, 8),
     (-fp32("00000001"), fp32("00000001"), 2, 1), (fp32("411fffff"), 10.0, 1, 1), (0.0, -0.0, 0, 1),
     (2.5, 2.25, -(1 << 20), 2), (1.5, 10.5, 23592960, 1),
     (fp32("1e3ce508"), fp32("1ebce508"), 1 << 23, 1), (None, 1.0, math.inf, 1)])
-def test_steps_between_numbers_and_their_first_digit(a, b, apart, digit):
-    assert (differences.ulps(a, b), differences.digit(a, b)) == (apart, digit)
+def test_steps_between_numbers_and_their_first_digit(a, b, apart, place):
+    assert (ulps(a, b), digit(a, b)) == (apart, place)
 
 
 # ---- What is refused -------------------------------------------------------------------------

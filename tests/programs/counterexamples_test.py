@@ -2,7 +2,6 @@
 """The counter-examples of notes/counterexamples: the right runs have the bits that the programs
 have (notes/digests.json), and the wrong ones the effects that the page shows, in every digit."""
 import re
-import runpy
 import subprocess
 import sys
 import textwrap
@@ -13,7 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "notes/counterexamples"
 sys.path.insert(0, str(FOLDER))
-PARAGRAPHS = runpy.run_path(str(FOLDER / "__main__.py"), run_name="imported")["paragraphs"]
+import examples  # noqa: E402, F401 (what it decorates becomes one of EXAMPLES)
 from counter_example import EXAMPLES  # noqa: E402
 from digests_test import RECORDED  # noqa: E402
 
@@ -34,7 +33,7 @@ def test_anchored_caught_and_shown(example):
     assert all(map(example.lines, ("right", "wrong")))
     test, case = example.caught
     assert f'TEST_CASE("{case}")' in CASES and re.fullmatch(r"adam|0\d_\w+ on [2-8] ranks", test)
-    printed = "\n\n".join(PARAGRAPHS(example))
+    printed = "\n\n".join(example.paragraphs())
     assert max(map(len, printed.splitlines())) <= 80
     shown = textwrap.dedent("\n\n".join(printed.split("\n\n")[2:5]))
     assert f"\n```text\n{shown}\n```\n" in PAGE
