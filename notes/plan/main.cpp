@@ -86,8 +86,7 @@ struct CommandLine {
     for (std::string& word : words) argv.push_back(word.data());
     argv.push_back(nullptr);
     Command command = read_command(static_cast<int>(words.size()), argv.data(), any);
-    const std::size_t prefix = std::string("plan: ").size();
-    if (!command.run) throw Error(usage, command.text.substr(prefix));
+    if (!command.run) throw Error(usage, command.text.substr(std::string("plan: ").size()));
     return command.options;
   }
 

@@ -3,10 +3,9 @@
 copies to its host and back, the time of a step."""
 import figures
 from findings import Section, Table
-from runs import (KINDS, elements_sent, kinds_of, megabytes, sent, spaced, wrong_bytes,
+from runs import (KINDS, STATE, elements_sent, kinds_of, megabytes, sent, spaced, wrong_bytes,
                   wrong_traffic)
 
-STATE = KINDS[:3]  # parameters, gradients, optimizer
 BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}  # of an element that is sent
 
 
@@ -127,7 +126,7 @@ def memory(study):
                    [[said] for said in wrong_bytes(study.runs)])
 
 
-# ---- Traffic, time and copies ------------------------------------------------------------------------
+# ---- Traffic, time and copies ----------------------------------------------------------------
 
 def ms(rows, what):
     """Milliseconds a step, exposed or hidden; a dash where the log does not tell."""

@@ -61,10 +61,6 @@ doctor() {
   row CUDA "${nvcc:-none; GPUs need nvcc and cuBLAS}"
   row NCCL "${nccl:-none; GPUs of several ranks then talk through MPI}"
   echo
-  conclusion
-}
-
-conclusion() { # what the rows above come down to
   where='on the CPU'
   if [ -n "$nvcc" ]; then where='on the CPU; the code for GPUs is built, and none is here'; fi
   if [ -n "$nvcc" ] && [ "$gpus" -gt 0 ]; then where='on GPUs, and with --device cpu on the CPU'; fi

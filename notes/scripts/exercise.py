@@ -74,8 +74,8 @@ class Exercise:
             results, printed = self.trial.test("--suite", self.after, *LEFT_OUT, PATIENCE=PATIENCE)
         if not results:
             error = re.search(rf"^.*(error: |{self.after}/trainer\.hpp:\d)", printed, re.MULTILINE)
-            told = printed[error.start() if error else -400:].splitlines()
-            return False, ["It does not compile:", *cut(told, room - 1)]
+            told, _, _ = printed[error.start() if error else -400:].partition("\n[")
+            return False, ["It does not compile:", *cut(told.splitlines(), room - 1)]
         failed = [result for result in results if result["result"] != "OK"]
         if failed:
             return False, screen(results, failed, room)

@@ -19,6 +19,7 @@ CHAPTERS = ["01_adam", "02_distributed_adam", "03_mixed_precision",
             "04_zero1", "05_zero2", "06_zero3", "07_offload"]
 KINDS = ["parameters", "gradients", "optimizer", "communication",
          "activations", "workspace", "data"]
+STATE = KINDS[:3]
 
 
 def kinds_of(runs):

@@ -38,8 +38,6 @@ def percent(share):
     return f"{float(100 * share):.1f} %"
 
 
-# ---- Runs of the default task ----------------------------------------------------------------
-
 def results(programs):
     steps, ranks = 200, 4
     runs = [programs.run(chapter, ranks, "--steps", steps, dtype=dtype)

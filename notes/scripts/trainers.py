@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
-from runs import KINDS
+from runs import STATE
 
 ROOT = Path(__file__).resolve().parents[2]
 CARD = re.compile(r"  static constexpr Chapter chapter\{\n(?:.*\n)*?  \};\n")
@@ -74,7 +74,6 @@ def print_code(lines):
 
 # ---- Cards -----------------------------------------------------------------------------------
 
-STATE = KINDS[:3]  # parameters, gradients, optimizer
 RANKS = 3
 FORMULA = r"\[\]\([^)]*\) \{ return ([pgkn+*/() ]+); \}"
 
