@@ -47,8 +47,7 @@ class Measured(Programs):
         if run.shown not in self.done:
             print(f"  {run.shown}", flush=True)
             run.execute()
-            problems = wrong_bytes([run]) + wrong_traffic([run])
-            if problems:
+            if problems := wrong_bytes([run]) + wrong_traffic([run]):
                 raise Failure(f"{problems[0]}; the command was: {shlex.join(run.command)}")
             self.done[run.shown] = run
         self.used.append(self.done[run.shown])
@@ -59,8 +58,7 @@ def stamp(runs):
     """Where and when: below every table that was measured. With the commit, and whether the code
     has been changed since."""
     where = f"{machine()['cpu']}, {machine()['cores']} cores"
-    ranks = sorted({run.ranks for run in runs if run.ranks > 1})
-    if ranks:
+    if ranks := sorted({run.ranks for run in runs if run.ranks > 1}):
         mpi = sorted({run.info["mpi"] for run in runs} - {None})
         where += f"; {' and '.join(map(str, ranks))} ranks, {', '.join(mpi)}"
     git = ["git", "-C", str(ROOT)]

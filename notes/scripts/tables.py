@@ -20,8 +20,7 @@ def table(head, rows, left=1):
 
 
 def fenced(text):
-    wide = [line for line in text.splitlines() if len(line) > 80]
-    if wide:
+    if wide := [line for line in text.splitlines() if len(line) > 80]:
         raise Failure(f"wider than 80 columns: {wide[0]}")
     return f"```text\n{text.strip()}\n```"
 

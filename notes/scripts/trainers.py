@@ -42,15 +42,10 @@ def changes(old, new, name, leave_out=None):
     texts = [[(number, line) for number, line in enumerate(text.splitlines(), 1)
               if not (leave_out and leave_out.match(line))] for text in (old, new)]
     a, b = ([line for _, line in text] for text in texts)
-    lines = []
-    for group in difflib.SequenceMatcher(None, a, b).get_grouped_opcodes(3):
-        start = group[0][3]
-        lines.append(f"@@ {name}:{texts[1][start][0] if start < len(b) else len(b)}")
-        for tag, a0, a1, b0, b1 in group:
-            if tag == "equal":
-                lines += [" " + line for line in a[a0:a1]]
-                continue
-            lines += ["-" + line for line in a[a0:a1]] + ["+" + line for line in b[b0:b1]]
+    lines = [*difflib.unified_diff(a, b, lineterm="")][2:]
+    for i, line in enumerate(lines):
+        if at := re.match(r"@@ \S+ \+(\d+)", line):
+            lines[i] = f"@@ {name}:{texts[1][int(at[1]) - 1][0]}"
     return lines
 
 

@@ -93,7 +93,7 @@ def tried(root, pair, code, words, *how):
     """Its screen says so, in a terminal's lines and columns."""
     done = subprocess.run(command(root, *pair, "--once", *how), text=True, capture_output=True,
                           cwd=root, stdin=subprocess.DEVNULL)
-    lines = re.sub(r"\S*/(0\d_\w+/t)", r"build/exercise/\1", done.stdout).splitlines()
+    lines = re.sub(r"\S*/\S+/(0\d_\w+/t)", r"build/exercise/\1", done.stdout).splitlines()
     assert done.returncode == code and words in " ".join(done.stdout.split()), done
     assert len(lines) <= 24 and max(map(len, lines)) <= 80, done.stdout
 
