@@ -117,7 +117,7 @@ struct CommandLine {
     add("steps", o.steps, "optimizer steps", whole(1, 1 << 30));
     add("batch", o.batch, "samples a rank and micro-batch", whole(1, most));
     add("accumulate", o.accumulate, "micro-batches a step", whole(1, most));
-    add("lr", o.lr, "learning rate; by default 2.048 / width above width 1024", not_negative);
+    add("lr", o.lr, "learning rate; if wider than 1024: 2.048 / width", not_negative);
     add("beta1", o.beta1, "decay of Adam's first moment", below_one);
     add("beta2", o.beta2, "decay of Adam's second moment", below_one);
     add("eps", o.eps, "added to Adam's denominator", positive);
