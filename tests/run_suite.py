@@ -148,7 +148,7 @@ def run_entry(entry, build, left):
                               timeout=limit, check=False, **PIPED)
     except subprocess.TimeoutExpired as late:
         said = (late.stdout or b"").decode(errors="replace")
-        return ("SKIP", "the budget was spent") if limit == left else ("TIMEOUT", said)
+        return ("SKIP", f"{said}\nthe budget was spent") if limit == left else ("TIMEOUT", said)
     except OSError as missing:
         return "FAIL", str(missing)
     return {0: "OK", SKIPPED: "SKIP"}.get(done.returncode, "FAIL"), done.stdout
@@ -191,14 +191,15 @@ def main():
                         help="what needs a GPU and is not done by then is skipped; with --gpu 600")
     parser.add_argument("--only", default="", help="with --gpu: what has this in its name")
     options = parser.parse_args()
+    if options.budget is None:
+        options.budget = 600 if options.gpu else float("inf")
     total = Counter()
     for run in passes(options.build, options.all, options.gpu):
         if missing := [tool for tool in run.needs if not shutil.which(tool)]:
             run.count("SKIP", "all of it", f"it needs {', '.join(missing)}")
         elif options.carried or compiled(run, options.mpi):
             if run.name == "gpu":
-                budget = options.budget or (600 if options.gpu else float("inf"))
-                run_gpu(run, options.carried, options.only, budget)
+                run_gpu(run, options.carried, options.only, options.budget)
             else:
                 run_tests(run)
         total += run.counts

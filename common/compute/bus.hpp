@@ -4,6 +4,8 @@
 #pragma once
 #include <algorithm>
 #include <atomic>
+#include <functional>
+#include <thread>
 
 #include "compute/stream.hpp"
 
@@ -13,7 +15,7 @@ inline std::chrono::nanoseconds modelled_time(double nanoseconds) {
   return std::chrono::nanoseconds(static_cast<std::int64_t>(std::min(nanoseconds, 1e18)));
 }
 
-/// A network between ranks.
+/// A network between ranks, slower than the one that is there.
 struct Link {
   double gbit_per_s = 0;  // that a rank sends, 10^9 bits; 0: no end of it
   double latency_us = 0;  // until a message to one other rank begins to arrive

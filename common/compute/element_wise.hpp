@@ -98,7 +98,8 @@ struct SquaredError {
   }
 };
 
-/// The operations that are nothing but a body. Backend, which derives from this, has
+/// The operations that are nothing but a body. Base is a Kernels that may have others already.
+/// Backend, which derives from this, has
 /// elements<T>(view): the view's memory;
 /// each(count, body, operands ...): body for each of `count` elements;
 /// add_sum(sums, total, divisor, count, body, operands ...): adds the sum of the body's terms,

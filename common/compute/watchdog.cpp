@@ -89,8 +89,10 @@ void task_waits_for(std::vector<int> ranks) {
 }
 
 void task_rests(const std::function<void()>& rest) {
-  progress_here.began.store(Progress::idle, relaxed);
+  const bool within_a_task =
+      progress_here.began.exchange(Progress::idle, relaxed) != Progress::idle;
   rest();
+  if (!within_a_task) return;
   const std::lock_guard lock(progress_here.mutex);
   progress_here.task.since = steady_clock::now();
   progress_here.began.store(ticks.load(relaxed), relaxed);

@@ -35,7 +35,7 @@ struct Prediction {
     std::int64_t resident = 0;
     std::int64_t peak = 0;  // of this kind; equals what is reserved
   };
-  By<Place, By<Kind, Bytes>> bytes{};  // with the host they are held throughout
+  By<Place, By<Kind, Bytes>> bytes{};  // what the host holds it holds throughout
   /// Of all kinds: of the peaks it is what is reserved.
   std::int64_t sum(std::int64_t Bytes::*figure, Place place = Place::device) const {
     std::int64_t sum = 0;
@@ -52,8 +52,8 @@ struct Prediction {
   /// In so many steps.
   struct Passed {
     By<Phase, std::int64_t> sent{};  // elements, by one rank
-    std::int64_t padding = 0;  // of them, by all ranks together
-    std::int64_t scalars = 0;  // beside them
+    std::int64_t padding = 0;  // elements of it, by all ranks together
+    std::int64_t scalars = 0;  // beside `sent`
     By<Direction, std::int64_t> copied{};  // bytes over one rank's bus
   };
   Passed passed(Steps steps) const;
@@ -90,8 +90,8 @@ std::int64_t check_memory(const Chapter& chapter, const Options& options, const 
                           const Layout& layout);
 
 /// Where the figures of `plan` come from, with the run's numbers: a heading, a line for each kind
-/// of bytes at its peak, and one for each phase's elements sent in a step: "  gradients   4 x (526
-/// 336/4 + 65 792) = 789 504".
+/// of bytes at its peak, and one for each phase's elements sent in a step:
+/// "  gradients   4 x (526 336/4 + 65 792) = 789 504".
 std::string formulas(const Prediction& plan, const Chapter& chapter, const Options& options,
                      const Layout& layout);
 

@@ -175,13 +175,15 @@ void Report::add(const Verdict& step) {
   skipped_ += step.skipped;
   skipped_in_a_row_ = step.skipped ? skipped_in_a_row_ + 1 : 0;
   if (prints_ && run_.options.narrate == 0) print_step();
-  Json line = {{"step", times_.size()},
-               {"loss", step.loss},
-               {"grad_norm", step.grad_norm},
-               {"skipped", step.skipped},
-               {"ms", milliseconds(times_.back())}};
-  if (run_.options.dtype == Dtype::fp16) line["loss_scale"] = step.loss_scale;
-  log(line);
+  if (log_) {
+    Json line = {{"step", times_.size()},
+                 {"loss", step.loss},
+                 {"grad_norm", step.grad_norm},
+                 {"skipped", step.skipped},
+                 {"ms", milliseconds(times_.back())}};
+    if (run_.options.dtype == Dtype::fp16) line["loss_scale"] = step.loss_scale;
+    log(line);
+  }
   step_began_ = Clock::now();  // what is said of a step is no part of the next
 }
 
@@ -221,7 +223,7 @@ int Report::finish(const LayerDigests& digests) {
                         {"digest", fmt::format("{:016x}", digest)},
                         {"layer_digests", layers}};
   const Json summary = summarise(run_, predicted_, steps, overlap_.steps, outcome, comm_);
-  const Recording seen{run_.recorder.tracks(), kept_, run_.recorder.booked()};
+  const Recording seen{run_.recorder.tracks(), std::move(kept_), run_.recorder.booked()};
   std::string trace, told;  // made before any rank may fail alone
   if (!run_.options.trace.empty()) {
     trace = chrome_trace(seen, run_.chapter.name, run_.options.dtype, clock_offset(comm_), comm_);

@@ -19,7 +19,8 @@ using Json = nlohmann::ordered_json;
 struct LayerDigests {
   std::vector<std::uint64_t> weights;  // master weights; of parts: the ranks' sums add up
   bool replicated = false;  // every rank holds all of them
-  /// Of all parameters, and of all optimizer state, where every rank holds all of them.
+  /// Of all parameters, and of all optimizer state; zeros where a rank does not hold all of them,
+  /// for in every chapter as many messages compare them.
   std::map<Kind, std::vector<std::uint64_t>> copies{};
 };
 

@@ -5,6 +5,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <csignal>
 #include <set>
 #include <sstream>
 
@@ -163,7 +165,7 @@ void Session::attempt(const std::function<void()>& task, bool names_rank) {
     failure = fmt::format("{}{}: {}", static_cast<char>(error.code), who_fails, error.what());
   }
   const std::vector<std::string> all = everybody_->gather_texts(failure);
-  const auto first = std::ranges::find_if_not(all, &std::string::empty);
+  const auto first = std::ranges::find_if(all, [](const auto& text) { return !text.empty(); });
   if (first == all.end()) return;
   const bool named = names_rank && std::count(all.begin(), all.end(), "") > 0;
   throw Refusal(static_cast<ExitCode>(first->front()),

@@ -49,19 +49,23 @@ Json about(const Slice& slice) {
 std::vector<Slice> traced(std::span<const Slice> slices) {
   std::vector<Slice> all;
   std::map<int, Slice> steps;
-  for (const Slice& slice : slices | std::views::reverse) {  // the inner ended first
-    const bool waits = slice.work.sort == Work::Sort::wait;
-    if (slice.step > Recorder::traced_steps) continue;
-    if (waits && slice.end.time() - slice.begin.time() < shortest_wait) continue;
+  for (const Slice& seen : slices | std::views::reverse) {  // the inner ended first
+    const bool waits = seen.work.sort == Work::Sort::wait;
+    if (seen.step > Recorder::traced_steps) continue;
+    Slice slice = seen;
+    for (Moment* moment : {&slice.begin, &slice.end}) {  // a device is asked once for each
+      *moment = {moment->time(), nullptr};
+    }
+    if (waits && slice.end.host - slice.begin.host < shortest_wait) continue;
     all.push_back(slice);
     if (waits || slice.track > 0) continue;
     Slice& whole = steps.try_emplace(slice.step, slice).first->second;
     whole.work.what = step;
-    if (slice.begin.time() < whole.begin.time()) whole.begin = slice.begin;
+    whole.begin.host = std::min(whole.begin.host, slice.begin.host);
   }
   for (const auto& [number, whole] : steps) all.insert(all.begin(), whole);
   std::ranges::stable_sort(all, {}, [](const Slice& slice) {
-    return std::tuple(slice.track, slice.begin.time(), -slice.end.time().time_since_epoch());
+    return std::tuple(slice.track, slice.begin.host, -slice.end.host.time_since_epoch());
   });
   return all;
 }
@@ -86,7 +90,7 @@ std::string chrome_trace(const Recording& seen, const char* chapter, Dtype dtype
                          Communicator& comm) {
   const std::vector<Slice> slices = traced(seen.slices);
   auto first = seen.booked.empty() ? Clock::time_point::max() : seen.booked.front().time;
-  for (const Slice& slice : slices) first = std::min(first, slice.begin.time());
+  for (const Slice& slice : slices) first = std::min(first, slice.begin.host);
   const nanoseconds zero =
       std::ranges::min(gather_times(comm, first.time_since_epoch() + clock.offset)) - clock.offset;
 
@@ -105,8 +109,8 @@ std::string chrome_trace(const Recording& seen, const char* chapter, Dtype dtype
     write_name("thread_name", track, seen.tracks[track]);
   }
   for (const Slice& slice : slices) {
-    const auto begin = slice.begin.time();
-    Json event = {{"ts", time(begin)}, {"dur", microseconds(slice.end.time() - begin)}};
+    Json event = {{"ts", time(slice.begin.host)},
+                  {"dur", microseconds(slice.end.host - slice.begin.host)}};
     event.update(about(slice));
     write("X", slice.track, event);
   }

@@ -34,8 +34,8 @@ struct Slice {
   Moment begin, end;
   std::vector<float> values{};  // in what the work made, at its end
 };
-/// The device's bytes in use after they changed, in the order in which they are
-/// booked.
+
+/// The device's bytes in use after they changed, in the order in which they are booked.
 struct Booked {
   Clock::time_point time;
   Phase phase;
@@ -67,8 +67,10 @@ class Recorder {
 
   /// Bytes booked in set-up and in those steps, in order.
   const std::vector<Booked>& booked() const { return booked_; }
+  /// Their names, by number.
   std::vector<std::string> tracks();
-  /// Those that ended since the last call and, on a device, have passed.
+  /// Those that ended since the last call and, on a device, have passed; of each track in the order
+  /// of their ends.
   std::vector<Slice> take();
 
  private:

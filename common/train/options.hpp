@@ -30,7 +30,7 @@ struct Options {
   int accumulate = 1;  // micro-batches a step
   int width = 256;
   int layers = 8;
-  double lr = 2e-3;
+  double lr = 2e-3;  // on the command line less above a width of 1024
   double beta1 = 0.9;
   double beta2 = 0.999;
   double eps = 1e-8;

@@ -45,7 +45,7 @@ def changes(old, new, name, leave_out=None):
     lines = [*difflib.unified_diff(a, b, lineterm="")][2:]
     for i, line in enumerate(lines):
         if at := re.match(r"@@ \S+ \+(\d+)", line):
-            lines[i] = f"@@ {name}:{texts[1][int(at[1]) - 1][0]}"
+            lines[i] = f"@@ {name}:{texts[1][max(0, int(at[1]) - 1)][0]}"
     return lines
 
 

@@ -1,15 +1,18 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# pack.sh BUILD FOLDER: for a machine with a GPU, CUDA and Python and nothing else. Packs sources,
-# stripped programs, their libraries and MPICH's launcher into FOLDER/zero.tar.xz. The build is one
-# for that GPU: meson setup BUILD -Dgpu_arch=90 -Dmpi=mpich && ninja -C BUILD. There:
+# pack.sh BUILD FOLDER: for a machine with a GPU, CUDA and Python and nothing else. Packs the commit,
+# stripped programs, their libraries and MPICH's launcher into FOLDER/zero.tar.xz. BUILD lies within
+# the checkout and is one for that GPU: meson setup BUILD -Dgpu_arch=90 -Dmpi=mpich. There, in bash:
 #
 #     . FOLDER/unpack.sh FOLDER && python3 $P/tests/run_suite.py --gpu --carried $M --build $B
-set -eu
-cd "$(dirname "$0")/../.."
+set -euo pipefail
 build=$(realpath "$1") out=$(mkdir -p "$2" && realpath "$2") pack=$(mktemp -d)
 trap 'rm -rf "$pack"' EXIT
-inside=${build#"$PWD"/}
+cd "$(dirname "$0")/../.." && here=$(pwd -P)
+case $build in "$here"/*) ;; *) echo "$build does not lie within $here" >&2; exit 2 ;; esac
+git diff --quiet HEAD || { echo "there are changes that no commit has" >&2; exit 2; }
+ninja -C "$build" > /dev/null
+inside=${build#"$here"/}
 mkdir -p "$pack/$inside" "$pack/lib/bin"
 git archive HEAD | tar -x -C "$pack"
 cp -rL "$build/meson-info" "$pack/$inside/"
@@ -26,7 +29,7 @@ find "$pack/$inside" "$pack/lib/bin" -type f -perm -u+x -exec ldd {} + |
   while read -r library; do cp -L "$library" "$pack/lib/"; done
 # Paths are compiled in, so it is unpacked to where it was built.
 cat > "$out/unpack.sh" <<EOF
-P=$PWD B=$build M=$PWD/lib/bin/mpiexec.hydra
+P="$here" B="$build" M="$here/lib/bin/mpiexec.hydra"
 [ -d "\$B" ] || { mkdir -p "\$P" && tar -C "\$P" -xJf "\$1/zero.tar.xz"; }
 torch=\$(python3 -c 'import torch; print(torch.__path__[0])' 2> /dev/null)/../nvidia
 export PATH="\$P/lib/bin:\$PATH:/usr/local/cuda/bin"

@@ -16,9 +16,9 @@ MEMBERS = ["Tensor params_;", "Tensor grads_;", "Tensor master_;", "Tensor momen
 LONGEST_LINE = 100
 # Lines of what stands around the chapters, and how many files there are: whoever takes some away
 # takes them away here too.
-MOST_LINES = {"common/": 7450, "tests/": 12350, "tutorial": 240,
-              ("notes/scripts/", "notes/plan/", "notes/counterexamples/"): 4500}
-MOST_FILES = 280
+MOST_LINES = {"common/": 7210, "tests/": 11550, "tutorial": 240,
+              ("notes/scripts/", "notes/plan/", "notes/counterexamples/"): 4260}
+MOST_FILES = 256
 
 
 def tracked():

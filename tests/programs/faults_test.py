@@ -67,6 +67,8 @@ ENDS = [
     (NUMERICS, 0, ALONE, f"{TEXT} --lr 1e30 --steps 9",
      '"$@" | grep "in a row" >&2; exit ${PIPESTATUS[0]}',
      f"{LOST}: a lower --lr than 1e|^8 steps in a row were skipped: try a lower --lr$"),
+    (NONE, 0, ALONE, "--task toy --lr 50 --steps 2", '"$@"',  # of any size, in its column
+     r"\n       2  \d\.\d{4}e\+11  \d\.\d{4}e\+08    "),
     (RESOURCES, 0, ALONE, TEXT, "memory 0 1", "for data: use a smaller --data or --batch"),
     (RESOURCES, 0, ALONE, TEXT, "thread 0 1", SHORT_OF),
     (RESOURCES, 0, ALONE, TEXT, '"$@" >&-', "standard output cannot be written: Bad file"),
