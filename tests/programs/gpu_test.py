@@ -9,9 +9,9 @@ from programs import COMMUNICATION, DATA, OWN_HOST, SKIPPED, Programs, options_o
 
 # ---- Losses where bits are not promised --------------------------------------------------------
 
-# A GPU multiplies matrices in another order and, in 16 bit, rounds a layer's outputs before and
-# after the bias. Each step goes on from what the one before left, so differences grow: from 2^-24
-# by at most some 1000 in fp32, from 2^-8 (bf16) and 2^-11 (fp16) to a few roundings of bf16.
+# A GPU multiplies matrices in another order, and each step goes on from what the one before left,
+# so differences grow: from 2^-24 by at most some 1000 in fp32, in 16 bit, where another order may
+# round to the other neighbour, from 2^-8 (bf16) and 2^-11 (fp16) to a few roundings of bf16.
 BOUNDS = {"fp32": 1e-4, "bf16": 2e-2, "fp16": 2e-2}
 # In fp16 a step that is skipped on one side only would say nothing: no scale that overflows.
 DTYPES = {dtype: ["--dtype", dtype, *(["--loss-scale", "128"] if dtype == "fp16" else [])]

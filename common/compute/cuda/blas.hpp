@@ -1,27 +1,22 @@
 // SPDX-License-Identifier: MIT
-// The functions of cuBLAS that are used. Its library is half a gigabyte, and loading it takes a
-// tenth of a second and 200 MB: only a process that multiplies on a GPU does so, when it begins to.
+// The functions of cublasLt that are used. Its library is half a gigabyte, and loading it takes a
+// tenth of a second: only a process that multiplies on a GPU does so, when it begins to.
 #pragma once
-#include <cublas_v2.h>
+#include <cublasLt.h>
 
 namespace zero::cuda {
-/// cuBLAS has several functions of that name; this is the one for any mixture of types.
-using Gemm = cublasStatus_t (*)(cublasHandle_t handle, cublasOperation_t transpose_a,
-                                cublasOperation_t transpose_b, int rows, int columns, int inner,
-                                const void* alpha, const void* a, cudaDataType type_a, int stride_a,
-                                const void* b, cudaDataType type_b, int stride_b, const void* beta,
-                                void* product, cudaDataType type_product, int stride_product,
-                                cublasComputeType_t sums, cublasGemmAlgo_t algorithm);
-
 struct Blas {
-  decltype(&cublasCreate) create;
-  decltype(&cublasDestroy) destroy;
-  decltype(&cublasSetStream) set_stream;
-  decltype(&cublasSetMathMode) set_math_mode;
-  decltype(&cublasSetWorkspace) set_workspace;
-  decltype(&cublasSetSmCountTarget) set_sm_count_target;
-  Gemm gemm;
-  decltype(&cublasGetStatusString) words;
+  decltype(&cublasLtCreate) create;
+  decltype(&cublasLtDestroy) destroy;
+  // Of these three the header's functions without "_internal" only add the size of what they fill.
+  decltype(&cublasLtMatmulDescInit_internal) start_description;
+  decltype(&cublasLtMatrixLayoutInit_internal) start_layout;
+  decltype(&cublasLtMatmulPreferenceInit_internal) start_preference;
+  decltype(&cublasLtMatmulDescSetAttribute) describe;
+  decltype(&cublasLtMatmulPreferenceSetAttribute) prefer;
+  decltype(&cublasLtMatmulAlgoGetHeuristic) choose;
+  decltype(&cublasLtMatmul) multiply;
+  decltype(&cublasLtGetStatusString) words;
 };
 
 /// Throws Error (resources) when the library is not there.

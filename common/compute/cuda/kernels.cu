@@ -62,18 +62,6 @@ __global__ void teacher_kernel(TeacherSource source, std::int64_t first, T* inpu
   }
 }
 
-/// BiasRelu with the bias, if not null, of the element's column, of rows of `outputs` elements.
-template <class T> struct BiasOfColumn {
-  BiasRelu body;
-  const T* bias;
-  unsigned outputs;
-  __device__ void operator()(std::int64_t i, T sum, T& y) const {
-    if (!bias) return body(i, sum, y);
-    // 32 bits are enough, and divide several times faster.
-    body(i, sum, y, bias[static_cast<unsigned>(i) % outputs]);
-  }
-};
-
 /// A block of column_partial takes so many neighbouring columns, and its threads, as lanes, every
 /// so manieth row of a chunk of rows.
 constexpr int block_width = 8;
@@ -185,18 +173,11 @@ class CudaKernels : public ElementWise<CudaKernels, Runtime> {
     });
   }
 
-  /// The product is rounded to the storage type, and once more after bias and ReLU.
   void linear_forward(const LinearShape& shape, View x, View params, View y, bool relu) override {
     const Matrix weight{params.part(0, shape.weights()), shape.inputs, true};
-    multiply({x, shape.inputs}, weight, shape.batch, shape.inputs, shape.outputs, y);
-    if (!shape.bias && !relu) return;
-    const std::int64_t count = shape.batch * shape.outputs;
-    expect(count <= std::int64_t{1} << 32, "outputs of a layer are counted in 32 bits");
-    with_type(y.dtype, [&]<class T>(T) {
-      const T* bias = shape.bias ? elements<T>(params) + shape.weights() : nullptr;
-      const BiasOfColumn<T> body{{relu}, bias, static_cast<unsigned>(shape.outputs)};
-      each(count, body, In<T>{elements<T>(y)}, Out<T>{elements<T>(y)});
-    });
+    const std::byte* bias = params.data + weight.elements.bytes();
+    multiply({x, shape.inputs}, weight, shape.batch, shape.inputs, shape.outputs, y,
+             shape.bias ? bias : nullptr, relu);
   }
 
   void linear_backward_params(const LinearShape& shape, View dy, View x, View grads,

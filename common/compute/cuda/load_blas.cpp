@@ -8,7 +8,7 @@
 namespace zero::cuda {
 const Blas& blas() {
   static const Blas loaded = [] {
-    const std::string file = fmt::format("libcublas.so.{}", CUBLAS_VER_MAJOR);
+    const std::string file = fmt::format("libcublasLt.so.{}", CUBLAS_VER_MAJOR);
     void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
     const auto find = [&]<class Function>(const char* name, Function& function) {
       function = library ? reinterpret_cast<Function>(dlsym(library, name)) : nullptr;
@@ -16,14 +16,16 @@ const Blas& blas() {
       throw Error(ExitCode::resources, fmt::format("cuBLAS cannot be loaded: {}", dlerror()));
     };
     Blas functions{};
-    find("cublasCreate_v2", functions.create);
-    find("cublasDestroy_v2", functions.destroy);
-    find("cublasSetStream_v2", functions.set_stream);
-    find("cublasSetMathMode", functions.set_math_mode);
-    find("cublasSetWorkspace_v2", functions.set_workspace);
-    find("cublasSetSmCountTarget", functions.set_sm_count_target);
-    find("cublasGemmEx", functions.gemm);
-    find("cublasGetStatusString", functions.words);
+    find("cublasLtCreate", functions.create);
+    find("cublasLtDestroy", functions.destroy);
+    find("cublasLtMatmulDescInit_internal", functions.start_description);
+    find("cublasLtMatrixLayoutInit_internal", functions.start_layout);
+    find("cublasLtMatmulPreferenceInit_internal", functions.start_preference);
+    find("cublasLtMatmulDescSetAttribute", functions.describe);
+    find("cublasLtMatmulPreferenceSetAttribute", functions.prefer);
+    find("cublasLtMatmulAlgoGetHeuristic", functions.choose);
+    find("cublasLtMatmul", functions.multiply);
+    find("cublasLtGetStatusString", functions.words);
     return functions;
   }();
   return loaded;

@@ -152,9 +152,11 @@ void check_cublas(cublasStatus_t code,
                                                static_cast<int>(code), blas().words(code)));
 }
 
-cudaDataType type_of(Dtype dtype) {
-  constexpr cudaDataType types[] = {CUDA_R_32F, CUDA_R_16BF, CUDA_R_16F};
-  return types[static_cast<int>(dtype)];
+/// Bytes, 16 at most, of which all of these are multiples.
+std::uint32_t alignment_of(std::initializer_list<const std::byte*> addresses) {
+  std::uintptr_t bits = 16;
+  for (const std::byte* address : addresses) bits |= reinterpret_cast<std::uintptr_t>(address);
+  return static_cast<std::uint32_t>(bits & -bits);
 }
 }  // namespace
 
@@ -216,29 +218,72 @@ void Runtime::reserve_products(std::int64_t room) {
 }
 
 void Runtime::multiply(const Matrix& a, const Matrix& b, std::int64_t rows, std::int64_t inner,
-                       std::int64_t columns, View product) {
+                       std::int64_t columns, View product, const std::byte* bias, bool relu) {
   expect(product_room_.has_value(), "reserve_products comes before a product");
-  if (!blas_) {
-    check_cublas(blas().create(&blas_));
-    // No TF32, and no partial sums in 16 bit: fp32 throughout.
-    check_cublas(blas().set_math_mode(
-        blas_, static_cast<cublasMath_t>(CUBLAS_DEFAULT_MATH |
-                                         CUBLAS_MATH_DISALLOW_REDUCED_PRECISION_REDUCTION)));
-    // Whatever carries the messages: with another number cuBLAS may choose another kernel.
-    int all = 0;
-    check_cuda(cudaDeviceGetAttribute(&all, cudaDevAttrMultiProcessorCount, gpu_));
-    const int ours = std::max(all - message_blocks, all / 2);
-    if (other_ranks) check_cublas(blas().set_sm_count_target(blas_, ours));
-  }
-  check_cublas(blas().set_stream(blas_, stream()));  // which takes the workspace away
-  check_cublas(blas().set_workspace(blas_, blas_workspace_->data(), blas_workspace_->bytes()));
-  const auto operation = [](const Matrix& x) { return x.transposed ? CUBLAS_OP_T : CUBLAS_OP_N; };
-  const float one = 1, zero = 0;
+  if (!blas_) check_cublas(blas().create(&blas_));
+  constexpr cudaDataType types[] = {CUDA_R_32F, CUDA_R_16BF, CUDA_R_16F};
+  const auto dtype = static_cast<int>(product.dtype);
   // cuBLAS thinks in columns: what lies row by row is the transpose to it: product^T = b^T a^T.
-  check_cublas(blas().gemm(blas_, operation(b), operation(a), columns, rows, inner, &one,
-                           b.elements.data, type_of(b.elements.dtype), b.columns, a.elements.data,
-                           type_of(a.elements.dtype), a.columns, &zero, product.data,
-                           type_of(product.dtype), columns, CUBLAS_COMPUTE_32F,
-                           CUBLAS_GEMM_DEFAULT));
+  const auto lay_out = [&](std::int64_t height, std::int64_t width, std::int64_t stride) {
+    cublasLtMatrixLayoutOpaque_t layout;
+    check_cublas(blas().start_layout(&layout, sizeof layout, types[dtype], height, width, stride));
+    return layout;
+  };
+  auto left =
+      b.transposed ? lay_out(inner, columns, b.columns) : lay_out(columns, inner, b.columns);
+  auto right = a.transposed ? lay_out(rows, inner, a.columns) : lay_out(inner, rows, a.columns);
+  auto result = lay_out(columns, rows, columns);
+  cublasLtMatmulDescOpaque_t told;
+  const auto tell = [&](cublasLtMatmulDescAttributes_t attribute, const auto& value) {
+    check_cublas(blas().describe(&told, attribute, &value, sizeof value));
+  };
+  int epilogue = (bias ? CUBLASLT_EPILOGUE_BIAS : 0) | (relu ? CUBLASLT_EPILOGUE_RELU : 0);
+  if (epilogue == 0) epilogue = CUBLASLT_EPILOGUE_DEFAULT;
+  check_cublas(blas().start_description(&told, sizeof told, CUBLAS_COMPUTE_32F,  // without TF32
+                                        CUDA_R_32F));
+  tell(CUBLASLT_MATMUL_DESC_TRANSA, b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
+  tell(CUBLASLT_MATMUL_DESC_TRANSB, a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
+  tell(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
+  if (bias) tell(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
+  int all = 0;
+  check_cuda(cudaDeviceGetAttribute(&all, cudaDevAttrMultiProcessorCount, gpu_));
+  const std::int32_t ours = other_ranks ? std::max(all - message_blocks, all / 2) : 0;  // 0: all
+
+  const std::byte *at_left = b.elements.data, *at_right = a.elements.data;
+  const std::uint32_t alignment = alignment_of({at_left, at_right, product.data});
+  const auto [algorithm, is_new] =
+      algorithms_.try_emplace({a.transposed, b.transposed, rows, inner, columns, a.columns,
+                               b.columns, dtype, epilogue, alignment, alignment_of({bias})});
+  if (is_new) {
+    const bool fp32 = product.dtype == Dtype::fp32;
+    // Bits are to depend on N alone, whatever carries the messages: of another number cuBLAS may
+    // choose another order of addition in fp32, in 16 bit only another speed.
+    tell(CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, fp32 ? 0 : ours);
+    cublasLtMatmulPreferenceOpaque_t wish;
+    check_cublas(blas().start_preference(&wish, sizeof wish));
+    const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
+      check_cublas(blas().prefer(&wish, attribute, &value, sizeof value));
+    };
+    prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, std::uint64_t{blas_workspace_bytes});
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment);
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment);
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment);
+    prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment);
+    // A sum may be formed in parts, but none of them is rounded to 16 bit.
+    const std::uint32_t any = CUBLASLT_REDUCTION_SCHEME_MASK;
+    const std::uint32_t in_fp32 = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, fp32 ? any : in_fp32);
+    cublasLtMatmulHeuristicResult_t chosen{};
+    int count = 0;
+    check_cublas(
+        blas().choose(blas_, &told, &left, &right, &result, &result, &wish, 1, &chosen, &count));
+    check_cublas(count == 1 ? chosen.state : CUBLAS_STATUS_NOT_SUPPORTED);
+    algorithm->second = chosen.algo;
+  }
+  tell(CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, ours);
+  const float one = 1, zero = 0;
+  check_cublas(blas().multiply(blas_, &told, &one, at_left, &left, at_right, &right, &zero,
+                               product.data, &result, product.data, &result, &algorithm->second,
+                               blas_workspace_->data(), blas_workspace_->bytes(), stream()));
 }
 }  // namespace zero::cuda

@@ -2,9 +2,10 @@
 // This process's GPU without our kernels, which kernels.cu adds: one stream of it, its events and,
 // by cuBLAS, its products.
 #pragma once
-#include <cublas_v2.h>
+#include <cublasLt.h>
 #include <cuda_runtime.h>
 
+#include <map>
 #include <optional>
 
 #include "compute/kernels.hpp"
@@ -36,9 +37,12 @@ class Runtime : public Kernels {
   void reserve_products(std::int64_t room) final;
 
  protected:
-  /// product (rows x columns, row-major) = a (rows x inner) times b, summed in fp32, rounded once.
+  /// product (rows x columns, row-major) = a (rows x inner) times b, all of one dtype, plus the
+  /// `columns` elements of a bias, if not null, and through a ReLU, if asked: summed in fp32,
+  /// rounded once. Throws Error (resources) with cuBLAS's own words when it cannot.
   void multiply(const Matrix& a, const Matrix& b, std::int64_t rows, std::int64_t inner,
-                std::int64_t columns, View product);
+                std::int64_t columns, View product, const std::byte* bias = nullptr,
+                bool relu = false);
   /// For whoever puts work on it: only so does record() know that there is some.
   cudaStream_t stream() {
     idle_ = false;
@@ -52,7 +56,9 @@ class Runtime : public Kernels {
  private:
   int gpu_ = 0;
   cudaStream_t stream_ = nullptr;
-  cublasHandle_t blas_ = nullptr;
+  cublasLtHandle_t blas_ = nullptr;
+  std::map<std::array<std::int64_t, 11>, cublasLtMatmulAlgo_t>
+      algorithms_;  // by all they depend on
   std::optional<Buffer> blas_workspace_;
   bool idle_ = true;  // the host has waited for all that was queued
 };

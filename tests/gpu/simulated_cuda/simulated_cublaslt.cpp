@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: MIT
+// Matrix products of the simulated GPU, by the CPU's on fp32 copies.
+#include <algorithm>
+#include <cstring>
+
+#include "compute/cpu/matmul.hpp"
+#include "compute/cuda/blas.hpp"
+
+struct cublasLtContext {};
+
+namespace {
+/// A matrix in memory, of whose address an algorithm expects so many bytes of alignment.
+struct Matrix : cublasLtMatrixLayoutOpaque_t {
+  Matrix(const char* name, const void* data, const cublasLtMatrixLayoutOpaque_t& layout,
+         std::uint64_t alignment)
+      : cublasLtMatrixLayoutOpaque_t(layout),
+        data(const_cast<void*>(data)),
+        dtype(type == CUDA_R_32F   ? zero::Dtype::fp32
+              : type == CUDA_R_16F ? zero::Dtype::fp16
+                                   : zero::Dtype::bf16) {
+    if (reinterpret_cast<std::uintptr_t>(data) % alignment != 0) {
+      simulated::die("cublasLtMatmul: %s at %p, no multiple of %zu", name, data, alignment);
+    }
+    const std::int64_t elements = (columns - 1) * leading + rows;
+    simulated::require_device_memory(data, elements * zero::bytes_of(dtype), name);
+  }
+
+  void for_each(auto visit) const {
+    zero::with_type(dtype, [&]<class T>(T) {
+      for (std::int64_t column = 0; column < columns; ++column) {
+        T* const top = static_cast<T*>(data) + column * leading;
+        for (std::int64_t row = 0; row < rows; ++row) visit(top[row]);
+      }
+    });
+  }
+
+  std::vector<float> values() const {
+    std::vector<float> all;
+    all.reserve(rows * columns);
+    for_each([&](auto element) { all.push_back(zero::widen(element)); });
+    return all;
+  }
+
+  void* data;
+  zero::Dtype dtype;
+};
+
+using Product = cublasLtMatmulDescOpaque_t;
+bool turns(const Product& product, cublasLtMatmulDescAttributes_t operand) {
+  return product.data[operand] == CUBLAS_OP_T;
+}
+const void* bias_of(const Product& product) {
+  const auto bias = reinterpret_cast<const void*>(product.data[CUBLASLT_MATMUL_DESC_BIAS_POINTER]);
+  const bool has_bias = product.data[CUBLASLT_MATMUL_DESC_EPILOGUE] & CUBLASLT_EPILOGUE_BIAS;
+  if (has_bias != (bias != nullptr)) simulated::die("cublasLt: an epilogue without its attribute");
+  return bias;
+}
+/// Bytes, 16 at most.
+std::uint32_t alignment_of(const void* address) {
+  const auto bits = reinterpret_cast<std::uintptr_t>(address) | 16;
+  return bits & -bits;
+}
+
+// By generic functions, of the types that the header declares.
+constexpr auto start_description = [](auto product, auto, auto, auto) {
+  *product = {};
+  product->data[CUBLASLT_MATMUL_DESC_EPILOGUE] = CUBLASLT_EPILOGUE_DEFAULT;
+  return CUBLAS_STATUS_SUCCESS;
+};
+
+constexpr auto start_layout = [](auto layout, auto, auto type, auto rows, auto columns,
+                                 std::int64_t leading) {
+  *layout = {type, std::int64_t(rows), std::int64_t(columns), leading};
+  if (layout->rows < 1 || layout->columns < 1 || leading < layout->rows) {
+    simulated::die("cublasLt: %ld x %ld elements, %ld apart", rows, columns, leading);
+  }
+  return CUBLAS_STATUS_SUCCESS;
+};
+
+constexpr auto start_preference = [](auto preference, auto) {
+  *preference = {};
+  preference->data[CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK] = CUBLASLT_REDUCTION_SCHEME_MASK;
+  std::fill_n(preference->data + CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, 4, 256);
+  return CUBLAS_STATUS_SUCCESS;
+};
+
+template <auto of_8_bytes>
+constexpr auto set = [](auto of, auto attribute, auto value, auto size) {
+  if (size != (attribute == of_8_bytes ? 8 : 4)) simulated::die("attribute %d: size", attribute);
+  std::memcpy(&of->data[attribute], value, size);
+  return CUBLAS_STATUS_SUCCESS;
+};
+
+constexpr auto choose = [](auto, auto product, auto a, auto b, auto c, auto d, auto preference, int,
+                           auto results, auto count) {
+  const bool turn_a = turns(*product, CUBLASLT_MATMUL_DESC_TRANSA);
+  const bool turn_b = turns(*product, CUBLASLT_MATMUL_DESC_TRANSB);
+  if ((turn_a ? a->columns : a->rows) != d->rows || (turn_b ? b->rows : b->columns) != d->columns ||
+      (turn_a ? a->rows : a->columns) != (turn_b ? b->columns : b->rows) || !(*c == *d) ||
+      a->type != b->type || a->type != d->type) {
+    simulated::die("cublasLtMatmulAlgoGetHeuristic: these matrices make no product");
+  }
+  const auto schemes = preference->data[CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK];
+  if (d->type != CUDA_R_32F && schemes != CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE) {
+    simulated::die("cublasLtMatmulAlgoGetHeuristic: parts of a sum may be rounded to 16 bit");
+  }
+  bias_of(*product);
+  const bool some = product->data[CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET] > 0;
+  results[0] = {{*product, {*a, *b, *c, *d}, *preference, some && d->type == CUDA_R_32F}, {}};
+  *count = 1;
+  return CUBLAS_STATUS_SUCCESS;
+};
+
+constexpr auto multiply = [](auto, auto product, auto alpha, auto A, auto layout_a, auto B,
+                             auto layout_b, auto beta, auto C, auto layout_c, auto D, auto layout_d,
+                             auto algorithm, auto workspace, auto bytes, auto stream) {
+  const auto& [chosen_for, layouts, preference, in_halves] = *algorithm;
+  const void* const bias = bias_of(*product);
+  Product same = *product;  // but for what may differ
+  for (const auto attribute :
+       {CUBLASLT_MATMUL_DESC_BIAS_POINTER, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET}) {
+    same.data[attribute] = chosen_for.data[attribute];
+  }
+  if (!std::ranges::equal(same.data, chosen_for.data) || !(*layout_a == layouts[0]) ||
+      !(*layout_b == layouts[1]) || !(*layout_c == layouts[2]) || !(*layout_d == layouts[3])) {
+    simulated::die("cublasLtMatmul: the algorithm was chosen for another product");
+  }
+  if (bytes == 0 || bytes < preference.data[CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES] ||
+      reinterpret_cast<std::uintptr_t>(workspace) % 256 != 0) {
+    simulated::die("cublasLtMatmul: a workspace of %zu bytes at %p", bytes, workspace);
+  }
+  simulated::require_device_memory(workspace, bytes, "the workspace");
+  const int target = static_cast<int>(product->data[CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET]);
+  const int ours = target > 0 ? target : simulated::multiprocessors;
+  if (ours + simulated::message_blocks > simulated::multiprocessors) {
+    simulated::die(
+        "cublasLtMatmul: %d of %d multiprocessors and %d blocks of NCCL's: it would wait", ours,
+        simulated::multiprocessors, simulated::message_blocks.load());
+  }
+  if (*static_cast<const float*>(alpha) != 1 || *static_cast<const float*>(beta) != 0 || C != D) {
+    simulated::die("cublasLtMatmul: more than a product is not simulated");
+  }
+  const std::uint64_t* aligned = preference.data + CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES;
+  const Matrix a("A", A, layouts[0], aligned[0]), b("B", B, layouts[1], aligned[1]);
+  const Matrix d("D", D, layouts[3], std::max(aligned[2], aligned[3]));
+  std::vector<Matrix> biases;  // one, or none
+  if (bias) {
+    biases.emplace_back("the bias", bias, cublasLtMatrixLayoutOpaque_t{d.type, d.rows, 1, d.rows},
+                        alignment_of(bias_of(chosen_for)));
+  }
+  const bool relu = product->data[CUBLASLT_MATMUL_DESC_EPILOGUE] & CUBLASLT_EPILOGUE_RELU;
+  const bool turn_a = turns(*product, CUBLASLT_MATMUL_DESC_TRANSA);
+  const bool turn_b = turns(*product, CUBLASLT_MATMUL_DESC_TRANSB);
+  const std::int64_t inner = turn_a ? a.rows : a.columns, half = in_halves ? inner / 2 : 0;
+  simulated::enqueue(stream, [=] {
+    // Row by row what lies column by column is transposed: product^T = b^T a^T.
+    std::vector<float> left = b.values(), right = a.values(), sums(d.rows * d.columns);
+    const auto operand = [](std::vector<float>& values, std::int64_t stride, bool turned,
+                            std::int64_t start) {
+      const std::int64_t size = std::ssize(values) - start;
+      return zero::Matrix{
+          {reinterpret_cast<std::byte*>(&values[start]), size, size}, stride, turned};
+    };
+    for (const auto& [first, end] : {std::pair(half, inner), std::pair(std::int64_t{0}, half)}) {
+      if (first == end) continue;
+      zero::matmul(operand(left, b.rows, turn_b, first * (turn_b ? b.rows : 1)),
+                   operand(right, a.rows, turn_a, first * (turn_a ? 1 : a.rows)), d.columns,
+                   end - first, d.rows, [&](const zero::RowPart& part) {
+                     std::transform(part.values, part.values + part.count, &sums[part.at],
+                                    &sums[part.at], std::plus());
+                   });
+    }
+    std::vector<float> added(d.rows);
+    for (const Matrix& row : biases) added = row.values();
+    std::size_t at = 0;
+    d.for_each([&]<class T>(T& element) {
+      float value = sums[at] + added[at % d.rows];
+      if (relu) value = value > 0 ? value : 0;  // of NaN NVIDIA promises nothing
+      element = zero::narrow<T>(value);
+      ++at;
+    });
+  });
+  return CUBLAS_STATUS_SUCCESS;
+};
+}  // namespace
+
+const zero::cuda::Blas& zero::cuda::blas() {
+  static const Blas simulated{
+      .create = [](auto handle) { return *handle = new cublasLtContext, CUBLAS_STATUS_SUCCESS; },
+      .destroy = [](auto handle) { return delete handle, CUBLAS_STATUS_SUCCESS; },
+      .start_description = start_description,
+      .start_layout = start_layout,
+      .start_preference = start_preference,
+      .describe = set<CUBLASLT_MATMUL_DESC_BIAS_POINTER>,
+      .prefer = set<CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES>,
+      .choose = choose,
+      .multiply = multiply,
+      .words = [](auto) { return "an error of the simulated cublasLt"; },
+  };
+  return simulated;
+}
