@@ -47,7 +47,7 @@ struct Add {
   }
 };
 
-/// y = relu(sum + bias), where there is a bias.
+/// y = relu(sum + bias), where there is a bias. On a GPU cuBLAS does it.
 struct BiasRelu {
   bool relu;
   template <class X, class T, class... Bias>
@@ -59,10 +59,10 @@ struct BiasRelu {
   }
 };
 
-/// dx = sum, but 0 where a ReLU cut off what is now x.
+/// 0 where a ReLU cut off what is now y.
 struct Mask {
-  template <class X, class T> HOST_DEVICE void operator()(std::int64_t, X sum, T x, T& dx) const {
-    dx = narrow<T>(widen(x) > 0 ? widen(sum) : 0.0f);
+  template <class T> HOST_DEVICE void operator()(std::int64_t, T y, T& dy) const {
+    dy = narrow<T>(widen(y) > 0 ? widen(dy) : 0.0f);
   }
 };
 

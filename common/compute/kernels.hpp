@@ -123,13 +123,13 @@ class Kernels {
   virtual void reserve_products(std::int64_t room) = 0;
   /// y = relu(x W^T + b).
   virtual void linear_forward(const LinearShape& shape, View x, View params, View y, bool relu) = 0;
+  /// dy becomes zero where a ReLU cut off y, the layer's outputs, or stays as it is without a y.
   /// grads = the gradient of the weight, dy^T x, and of the bias, the column sums of dy, each
   /// stored or, with Write::add, added by the rule of store() (dtype.hpp); zero padding.
-  virtual void linear_backward_params(const LinearShape& shape, View dy, View x, View grads,
+  virtual void linear_backward_params(const LinearShape& shape, View y, View dy, View x, View grads,
                                       Write write) = 0;
-  /// dx = dy W; zero where x, the layer's input, was cut off by a ReLU before it.
-  virtual void linear_backward_input(const LinearShape& shape, View dy, View params, View x,
-                                     View dx, bool relu) = 0;
+  /// dx = dy W, of the dy that linear_backward_params left.
+  virtual void linear_backward_input(const LinearShape& shape, View dy, View params, View dx) = 0;
   /// Adds the rows' mean softmax cross-entropy (nats) to sums.totals.loss; delta = its gradient *
   /// scale. targets: a class a row.
   virtual void cross_entropy(View outputs, View targets, std::int64_t rows, float scale, View delta,

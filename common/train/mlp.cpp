@@ -80,10 +80,10 @@ void Mlp::load(const Batch& batch) {
 
 void Mlp::forward(int l, View params) {
   live_[l + 1] = activations_[l + 1].book();
-  const bool relu = model_.relu && l + 1 < model_.layers();
-  stream_.run(work_on("forward", params),
-              [=, &on = stream_.kernels(), shape = shape(l), x = live_[l].view(),
-               y = live_[l + 1].view()] { on.linear_forward(shape, x, params, y, relu); });
+  stream_.run(
+      work_on("forward", params),
+      [=, &on = stream_.kernels(), shape = shape(l), x = live_[l].view(), y = live_[l + 1].view(),
+       relu = relu(l)] { on.linear_forward(shape, x, params, y, relu); });
 }
 
 void Mlp::loss(float scale, Sums& sums) {
@@ -103,12 +103,12 @@ void Mlp::loss(float scale, Sums& sums) {
 
 void Mlp::backward(int l, View params, View grads, Write write) {
   const LinearShape layer = shape(l);
-  const View x = live_[l].view();
+  const View x = live_[l].view(), y = relu(l) ? live_[l + 1].view() : View{};
   const View dy = live_deltas_[l % 2].view().part(0, batch_ * layer.outputs);
   const View dx = live_deltas_[(l + 1) % 2].view().part(0, batch_ * layer.inputs);
-  stream_.run(work_on("backward", grads), [=, this, &on = stream_.kernels()] {
-    on.linear_backward_params(layer, dy, x, grads, write);
-    if (l > 0) on.linear_backward_input(layer, dy, params, x, dx, model_.relu);
+  stream_.run(work_on("backward", grads), [=, &on = stream_.kernels()] {
+    on.linear_backward_params(layer, y, dy, x, grads, write);
+    if (l > 0) on.linear_backward_input(layer, dy, params, dx);
   });
   live_[l + 1].end();
   if (l > 0) return;

@@ -56,6 +56,7 @@ class Mlp {
   LinearShape shape(int l) const {
     return {batch_, model_.widths[l], model_.widths[l + 1], model_.bias};
   }
+  bool relu(int l) const { return model_.relu && l + 1 < model_.layers(); }
 
   Architecture model_;
   Stream& stream_;

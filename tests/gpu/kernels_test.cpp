@@ -280,8 +280,9 @@ TEST_CASE("a layer on any numbers: within what sums in another order may differ"
     const Twin inputs(dtype, s.batch * s.inputs, 0, random), params(dtype, padded, 0, random);
     const Twin delta(dtype, s.batch * s.outputs, 0, random), grads(dtype, padded, 0, random);
     const Twin outputs(dtype, s.batch * s.outputs, 0), input_grads(dtype, s.batch * s.inputs, 0);
-    const std::vector<float> x = inputs.on_cpu(), w = params.on_cpu(), dy = delta.on_cpu(),
-                             g = grads.on_cpu();
+    const Twin cut_off(dtype, s.batch * s.outputs, 0,
+                       random);  // outputs that are the same for both
+    const std::vector<float> x = inputs.on_cpu(), w = params.on_cpu(), g = grads.on_cpu();
     const bool adds = write == Write::add, relu = adds;
     Both both;
     both.run([&](Side& on) {
@@ -289,10 +290,13 @@ TEST_CASE("a layer on any numbers: within what sums in another order may differ"
       View used_grads = on(grads);
       used_grads.used = used;
       on->linear_forward(s, on(inputs), on(params), on(outputs), relu);
-      on->linear_backward_params(s, on(delta), on(inputs), used_grads, write);
-      on->linear_backward_input(s, on(delta), on(params), on(inputs), on(input_grads), relu);
+      on->linear_backward_params(s, relu ? on(cut_off) : View{}, on(delta), on(inputs), used_grads,
+                                 write);
+      on->linear_backward_input(s, on(delta), on(params), on(input_grads));
       wait_for(on->record());
     });
+    delta.check_same_bits("gradients of outputs");
+    const std::vector<float> dy = delta.on_cpu();
     // Each side's sum is right to gamma times the sum of absolute terms. Each then rounds an output
     // once, and a gradient once, or twice where it is added; any rounding is half a unit of at most
     // that sum and half a step of the tiniest numbers.
@@ -350,8 +354,8 @@ TEST_CASE("a layer: its bits do not depend on how many multiprocessors its produ
       Side gpu(Device::cuda);
       gpu->reserve_products(product_room_bytes);
       gpu->linear_forward(shape, gpu(x), gpu(params), gpu(y), true);
-      gpu->linear_backward_params(shape, gpu(dy), gpu(x), gpu(grads), Write::over);
-      gpu->linear_backward_input(shape, gpu(dy), gpu(params), gpu(x), gpu(dx), true);
+      gpu->linear_backward_params(shape, View{}, gpu(dy), gpu(x), gpu(grads), Write::over);
+      gpu->linear_backward_input(shape, gpu(dy), gpu(params), gpu(dx));
       wait_for(gpu->record());
       results.push_back({bits(gpu(y)), bits(gpu(grads)), bits(gpu(dx))});
     }
@@ -417,19 +421,29 @@ TEST_CASE("cross-entropy: within what another order may differ, and of two class
 
 TEST_CASE("column sums, which a layer's bias has for a gradient: exact of small integers") {
   for (const Dtype dtype : dtypes) {
-    for (const std::int64_t rows : {1, 5, 300, 8500}) {
-      Side gpu(Device::cuda);
-      Random random;
-      const LinearShape shape{rows, 0, 17, true};  // no inputs, so no product
-      const Twin delta(dtype, rows * 17, 0, [&] { return std::round(0.6f * random()); });
-      const Twin bias(dtype, 17, 0);
-      gpu->reserve_products(product_room);
-      gpu->linear_backward_params(shape, gpu(delta), gpu(delta).part(0, 0), gpu(bias), Write::over);
-      wait_for(gpu->record());
-      std::vector<float> expected(17);
-      const std::vector<float> all = delta.on_cpu();
-      for (std::size_t i = 0; i < all.size(); ++i) expected[i % 17] += all[i];
-      CHECK(values(gpu(bias)) == expected);
+    for (const std::int64_t columns : {17, 136}) {  // one by one, and in packs
+      for (const std::int64_t rows : {1, 5, 300, 8500}) {
+        Side gpu(Device::cuda);
+        Random random;
+        const LinearShape shape{rows, 0, columns, true};  // no inputs, so no product
+        const Twin delta(dtype, rows * columns, 0, [&] { return std::round(0.6f * random()); });
+        const Twin outputs(dtype, rows * columns, 0, random), bias(dtype, columns, 0);
+        std::vector<float> all = delta.on_cpu();
+        const std::vector<float> y = outputs.on_cpu();
+        gpu->reserve_products(product_room_bytes);
+        for (const bool relu : {false, true}) {
+          gpu->linear_backward_params(shape, relu ? gpu(outputs) : View{}, gpu(delta),
+                                      gpu(delta).part(0, 0), gpu(bias), Write::over);
+          wait_for(gpu->record());
+          std::vector<float> expected(columns);
+          for (std::size_t i = 0; i < all.size(); ++i) {
+            if (relu && y[i] <= 0) all[i] = 0;
+            expected[i % columns] += all[i];
+          }
+          CHECK(values(gpu(bias)) == expected);
+          CHECK(values(gpu(delta)) == all);
+        }
+      }
     }
   }
 }

@@ -81,9 +81,10 @@ class CpuKernels : public ElementWise<CpuKernels> {
     });
   }
 
-  void linear_backward_params(const LinearShape& shape, View dy, View x, View grads,
+  void linear_backward_params(const LinearShape& shape, View y, View dy, View x, View grads,
                               Write write) override {
     with_type(grads.dtype, [&]<class T>(T) {
+      each(y.size, Mask(), In<T>{elements<T>(y)}, InOut<T>{elements<T>(dy)});
       T* grad = elements<T>(grads);
       const auto form = [&](auto to) {
         matmul({dy, shape.outputs, true}, {x, shape.inputs}, shape.outputs, shape.batch,
@@ -104,18 +105,11 @@ class CpuKernels : public ElementWise<CpuKernels> {
     });
   }
 
-  void linear_backward_input(const LinearShape& shape, View dy, View params, View x, View dx,
-                             bool relu) override {
+  void linear_backward_input(const LinearShape& shape, View dy, View params, View dx) override {
     with_type(params.dtype, [&]<class T>(T) {
       matmul({dy, shape.outputs}, {params.part(0, shape.weights()), shape.inputs}, shape.batch,
              shape.outputs, shape.inputs, [&](const RowPart& part) {
-               const In<float> sums{part.values};
-               const Out<T> to{elements<T>(dx) + part.at};
-               if (relu) {
-                 each(part.count, Mask(), sums, In<T>{elements<T>(x) + part.at}, to);
-               } else {
-                 each(part.count, Round(), sums, to);
-               }
+               put(part.count, Write::over, part.values, elements<T>(dx) + part.at);
              });
     });
   }

@@ -30,63 +30,92 @@ __global__ void text_kernel(TextSource source, std::int64_t first, T* inputs, fl
   if (threadIdx.x == 0) targets[row] = text[position + source.context];
 }
 
-/// A block a sample; each of its first threads forms one hidden number.
+constexpr int teacher_rows = threads / TeacherSource::hidden;
+
+/// A block takes so many samples, and each of its threads forms one hidden number of one of them,
+/// inputs upwards. What they need is made once, a tile of inputs at a time, and read in fours.
 template <class T>
-__global__ void teacher_kernel(TeacherSource source, std::int64_t first, T* inputs,
-                               float* targets) {
-  constexpr unsigned hidden_size = TeacherSource::hidden;
-  __shared__ float hidden[hidden_size];
+__global__ void teacher_kernel(TeacherSource source, std::int64_t first, std::int64_t rows,
+                               T* inputs, float* targets) {
+  constexpr int hidden_size = TeacherSource::hidden, tile = 128;
+  using Row = Pack<float, 4>[tile / 4 + 1];  // begins in another bank than the row before
+  __shared__ Row x[teacher_rows], weights[hidden_size];
+  __shared__ float hidden[teacher_rows][hidden_size];
   const auto* to_hidden = reinterpret_cast<const float*>(source.first.data);
   const auto* to_outputs = reinterpret_cast<const float*>(source.second.data);
-  const std::int64_t row = blockIdx.x;
-  const auto input = [&](std::int64_t i) {
-    return source.random_inputs.uniform((first + row) * source.inputs + i);
-  };
-  for (std::int64_t i = threadIdx.x; i < source.inputs; i += threads) {
-    inputs[row * source.inputs + i] = narrow<T>(input(i));
-  }
-  if (threadIdx.x < hidden_size) {
-    float sum = 0;
-    for (std::int64_t i = 0; i < source.inputs; ++i) {
-      sum += input(i) * to_hidden[i * hidden_size + threadIdx.x];
+  const std::int64_t first_row = std::int64_t{blockIdx.x} * teacher_rows;
+  const int row = threadIdx.x / hidden_size, h = threadIdx.x % hidden_size;
+  float sum = 0;
+  for (std::int64_t start = 0; start < source.inputs; start += tile) {
+    for (int k = threadIdx.x; k < teacher_rows * tile; k += threads) {
+      const std::int64_t of = first_row + k / tile, i = start + k % tile;
+      float value = 0;  // behind the last input, where it changes no sum
+      if (i < source.inputs) {
+        value = source.random_inputs.uniform((first + of) * source.inputs + i);
+        if (of < rows) inputs[of * source.inputs + i] = narrow<T>(value);
+      }
+      x[k / tile][k % tile / 4].at[k % 4] = value;
     }
-    hidden[threadIdx.x] = sum;
+    for (int k = threadIdx.x; k < tile * hidden_size; k += threads) {
+      const int i = k / hidden_size;
+      weights[k % hidden_size][i / 4].at[i % 4] =
+          start + i < source.inputs ? to_hidden[start * hidden_size + k] : 0.0f;
+    }
+    __syncthreads();
+    for (int i = 0; i < tile / 4; ++i) {
+      const Pack<float, 4> values = x[row][i], factors = weights[h][i];
+      for (int k = 0; k < 4; ++k) sum += values.at[k] * factors.at[k];
+    }
+    __syncthreads();  // the next tile is written there
   }
+  hidden[row][h] = sum;
   __syncthreads();
   for (std::int64_t o = threadIdx.x; o < source.outputs; o += threads) {
-    float target = 0;
-    for (unsigned h = 0; h < hidden_size; ++h) {
-      target += hidden[h] * to_outputs[h * source.outputs + o];
+    float factors[hidden_size];
+    for (int k = 0; k < hidden_size; ++k) factors[k] = to_outputs[k * source.outputs + o];
+    for (int r = 0; r < teacher_rows && first_row + r < rows; ++r) {
+      float target = 0;
+      for (int k = 0; k < hidden_size; ++k) target += hidden[r][k] * factors[k];
+      targets[(first_row + r) * source.outputs + o] = target;
     }
-    targets[row * source.outputs + o] = target;
   }
 }
 
-/// A block of column_partial takes so many neighbouring columns, and its threads, as lanes, every
-/// so manieth row of a chunk of rows.
-constexpr int block_width = 8;
-constexpr int lanes = threads / block_width;
+/// A block of column_partial takes so many neighbouring packs of columns, and its threads, as
+/// lanes, every so manieth row of a chunk of rows.
+constexpr int block_packs = 8;
+constexpr int lanes = threads / block_packs;
 constexpr std::int64_t most_chunks = 32;
 
 /// partial[chunk * columns + column] = sum over the rows of that chunk, a lane's rows first, then
-/// the lanes, both upwards.
-template <class T>
-__global__ void column_partial(const T* dy, std::int64_t rows, std::int64_t columns,
+/// the lanes, both upwards; of dy as Mask leaves it, which is written, if there is a y.
+template <int width, class T>
+__global__ void column_partial(const T* y, T* dy, std::int64_t rows, std::int64_t columns,
                                std::int64_t chunk_rows, float* partial) {
-  __shared__ float sums[threads];
-  const int lane = threadIdx.x / block_width;
-  const std::int64_t column = std::int64_t{blockIdx.x} * block_width + threadIdx.x % block_width;
+  constexpr int block_columns = block_packs * width;
+  __shared__ float sums[lanes][block_columns];
+  const int lane = threadIdx.x / block_packs, first = threadIdx.x % block_packs * width;
+  const std::int64_t block_column = std::int64_t{blockIdx.x} * block_columns;
   const std::int64_t start = blockIdx.y * chunk_rows;
   const std::int64_t end = start + chunk_rows < rows ? start + chunk_rows : rows;
-  float sum = 0;
-  for (std::int64_t row = start + lane; row < end && column < columns; row += lanes) {
-    sum += widen(dy[row * columns + column]);
+  float sum[width] = {};
+  for (std::int64_t row = start + lane; row < end && block_column + first < columns; row += lanes) {
+    const std::int64_t at = row * columns + block_column + first;
+    auto delta = load<width>(In<T>{dy}, at);
+    if (y) {
+      const auto output = load<width>(In<T>{y}, at);
+      for (int k = 0; k < width; ++k) Mask()(at, output.at[k], delta.at[k]);
+      save(Out<T>{dy}, at, delta);
+    }
+    for (int k = 0; k < width; ++k) sum[k] += widen(delta.at[k]);
   }
-  sums[threadIdx.x] = sum;
+  for (int k = 0; k < width; ++k) sums[lane][first + k] = sum[k];
   __syncthreads();
-  if (lane > 0 || column >= columns) return;
-  for (int other = 1; other < lanes; ++other) sum += sums[other * block_width + threadIdx.x];
-  partial[blockIdx.y * columns + column] = sum;
+  const std::int64_t column = block_column + threadIdx.x;
+  if (threadIdx.x >= block_columns || column >= columns) return;
+  float all = sums[0][threadIdx.x];
+  for (int other = 1; other < lanes; ++other) all += sums[other][threadIdx.x];
+  partial[blockIdx.y * columns + column] = all;
 }
 
 /// bias = the sums of the chunks' partial sums, upwards, stored or added.
@@ -140,19 +169,27 @@ __global__ void total_sums(const Totals* partial, Totals* totals) {
   if (threadIdx.x == 0) *totals = all;
 }
 
-/// A thread an element. received: the other ranks' parts, `part` elements each.
-template <class T>
+/// A thread a pack of elements. received: the other ranks' parts, `part` elements each.
+template <int width, class T>
 __global__ void mean_kernel(const T* own, int rank, const T* received, int ranks, std::int64_t part,
                             T* shard, Write write) {
-  const std::int64_t i = std::int64_t{blockIdx.x} * threads + threadIdx.x;
+  const std::int64_t i = (std::int64_t{blockIdx.x} * threads + threadIdx.x) * width;
   if (i >= part) return;
-  float sum = 0;
+  float sum[width] = {};
   for (int r = 0; r < ranks; ++r) {
     const T* from = r == rank ? own : received + (r < rank ? r : r - 1) * part;
-    sum = r == 0 ? widen(from[i]) : sum + widen(from[i]);
+    const auto pack = load<width>(In<T>{from}, i);
+    for (int k = 0; k < width; ++k) {
+      const float x = widen(pack.at[k]);
+      sum[k] = r == 0 ? x : sum[k] + x;
+    }
   }
-  store(shard[i], sum / static_cast<float>(ranks), write);
+  Pack<T, width> mean{};
+  if (write == Write::add) mean = load<width>(In<T>{shard}, i);
+  for (int k = 0; k < width; ++k) store(mean.at[k], sum[k] / static_cast<float>(ranks), write);
+  save(Out<T>{shard}, i, mean);
 }
+
 class CudaKernels : public ElementWise<CudaKernels, Runtime> {
  public:
   using ElementWise::ElementWise;
@@ -168,7 +205,8 @@ class CudaKernels : public ElementWise<CudaKernels, Runtime> {
   void teacher_samples(const TeacherSource& source, std::int64_t first, View inputs,
                        View targets) override {
     with_type(inputs.dtype, [&]<class T>(T) {
-      launch(stream(), blocks_for(targets.size, source.outputs), teacher_kernel<T>, source, first,
+      const std::int64_t rows = targets.size / source.outputs;
+      launch(stream(), blocks_for(rows, teacher_rows), teacher_kernel<T>, source, first, rows,
              elements<T>(inputs), elements<float>(targets));
     });
   }
@@ -180,7 +218,7 @@ class CudaKernels : public ElementWise<CudaKernels, Runtime> {
              shape.bias ? bias : nullptr, relu);
   }
 
-  void linear_backward_params(const LinearShape& shape, View dy, View x, View grads,
+  void linear_backward_params(const LinearShape& shape, View y, View dy, View x, View grads,
                               Write write) override {
     // What is added is rounded first: as many rows of the weight at a time as there is room for, in
     // eights, which keep 16 bytes aligned, or a row piece by piece.
@@ -191,6 +229,24 @@ class CudaKernels : public ElementWise<CudaKernels, Runtime> {
       step = room / width < 8 ? room / width : room / width / 8 * 8;
     }
     with_type(grads.dtype, [&]<class T>(T) {
+      const In<T> cut{y.size > 0 ? elements<T>(y) : nullptr};
+      const InOut<T> delta{elements<T>(dy)};
+      if (shape.bias) {
+        constexpr int pack = 16 / sizeof(T);
+        const bool packed = shape.outputs % pack == 0 && aligned<pack>(cut) && aligned<pack>(delta);
+        const unsigned blocks = blocks_for(shape.outputs, block_packs * (packed ? pack : 1));
+        const std::int64_t chunk_rows =
+            std::max<std::int64_t>(threads, blocks_for(shape.batch, most_chunks));
+        const unsigned chunks = blocks_for(shape.batch, chunk_rows);
+        auto* partial = reinterpret_cast<float*>(product_room_->data());
+        launch(stream(), dim3(blocks, chunks),
+               packed ? column_partial<pack, T> : column_partial<1, T>, cut.at, delta.at,
+               shape.batch, shape.outputs, chunk_rows, partial);
+        launch(stream(), blocks_for(shape.outputs), column_sum<T>, partial, shape.outputs, chunks,
+               elements<T>(grads) + shape.weights(), write);
+      } else {
+        each(y.size, Mask(), cut, delta);
+      }
       const auto add_to = [&](std::int64_t row, std::int64_t first) {
         const std::int64_t rows = std::min(step, shape.outputs - row);
         const std::int64_t columns = std::min(width, shape.inputs - first);
@@ -206,30 +262,15 @@ class CudaKernels : public ElementWise<CudaKernels, Runtime> {
       for (std::int64_t row = 0; row < shape.outputs; row += step) {
         for (std::int64_t first = 0; first < shape.inputs; first += width) add_to(row, first);
       }
-      if (!shape.bias) return;
-      const std::int64_t chunk_rows =
-          std::max<std::int64_t>(threads, blocks_for(shape.batch, most_chunks));
-      const unsigned chunks = blocks_for(shape.batch, chunk_rows);
-      auto* partial = reinterpret_cast<float*>(product_room_->data());
-      launch(stream(), dim3(blocks_for(shape.outputs, block_width), chunks), column_partial<T>,
-             elements<T>(dy), shape.batch, shape.outputs, chunk_rows, partial);
-      launch(stream(), blocks_for(shape.outputs), column_sum<T>, partial, shape.outputs, chunks,
-             elements<T>(grads) + shape.weights(), write);
     });
     if (grads.used == grads.size) return;
     const View padding = grads.part(grads.used, grads.size - grads.used);
     check_cuda(cudaMemsetAsync(padding.data, 0, padding.bytes(), stream()));
   }
 
-  void linear_backward_input(const LinearShape& shape, View dy, View params, View x, View dx,
-                             bool relu) override {
+  void linear_backward_input(const LinearShape& shape, View dy, View params, View dx) override {
     const Matrix weight{params.part(0, shape.weights()), shape.inputs};
     multiply({dy, shape.outputs}, weight, shape.batch, shape.outputs, shape.inputs, dx);
-    if (!relu) return;
-    with_type(dx.dtype, [&]<class T>(T) {
-      T* delta = elements<T>(dx);
-      each(shape.batch * shape.inputs, Mask(), In<T>{delta}, In<T>{elements<T>(x)}, Out<T>{delta});
-    });
   }
 
   void cross_entropy(View outputs, View targets, std::int64_t rows, float scale, View delta,
@@ -254,7 +295,12 @@ class CudaKernels : public ElementWise<CudaKernels, Runtime> {
   void ordered_mean(View own, int rank, View received, View shard, Write write) override {
     const int ranks = static_cast<int>(received.size / shard.size) + 1;
     with_type(shard.dtype, [&]<class T>(T) {
-      launch(stream(), blocks_for(shard.size), mean_kernel<T>, elements<T>(own), rank,
+      constexpr int width = 16 / sizeof(T);
+      const bool packed = shard.size % width == 0 && aligned<width>(In<T>{elements<T>(own)}) &&
+                          aligned<width>(In<T>{elements<T>(received)}) &&
+                          aligned<width>(In<T>{elements<T>(shard)});
+      launch(stream(), blocks_for(shard.size, packed ? threads * width : threads),
+             packed ? mean_kernel<width, T> : mean_kernel<1, T>, elements<T>(own), rank,
              elements<T>(received), ranks, shard.size, elements<T>(shard), write);
     });
   }
