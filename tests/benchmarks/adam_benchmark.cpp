@@ -3,7 +3,9 @@
 // GPU a copy within its memory, on the CPU an in-place update of the arrays that Adam updates. Adam
 // is judged by its bytes a second over the yardstick's. It moves 28 bytes a parameter, in 16 bit as
 // in fp32; as a host does it, where the new parameters take their gradients' place, in fp32 32.
-// Bars: 0.88 on the CPU, 0.92 on a GPU, and clipping may make that 1.20 as long.
+// Bars: 0.88 on the CPU, 0.92 on a GPU, and clipping may make that 1.20 as long. On the CPU the
+// norm of bf16 is held up by its eight sums, each of which waits for itself: its bar, 0.2, tells
+// only that its terms are formed in vectors.
 #include <cmath>
 
 #include "report/prediction.hpp"
@@ -56,6 +58,8 @@ class Bench {
       good &= is_fast("adam fp32", 28 * n_, [&] { update(g, weights_.view(), 1); });
       good &= is_fast("staged adam fp32", 32 * n_, [&] { update(g, g, 1); });
       good &= is_fast("staged adam bf16", 28 * n_, [&] { update(half, half, 1); });
+      good &= is_fast(
+          "norm bf16", 2 * n_, [&] { kernels_.squared_norm(half, sums_); }, 0.2);
       return good;
     }
     for (const auto& [grads, params] :
@@ -114,9 +118,9 @@ class Bench {
   }
 
   /// The yardstick moves 28 bytes a parameter.
-  bool is_fast(const std::string& name, std::int64_t bytes, auto work) {
+  bool is_fast(const std::string& name, std::int64_t bytes, auto work, double on_cpu = 0.88) {
     const double more = static_cast<double>(bytes) / static_cast<double>(28 * n_);
-    const double ratio = more / time_over([&] { yardstick(); }, work), bar = gpu_ ? 0.92 : 0.88;
+    const double ratio = more / time_over([&] { yardstick(); }, work), bar = gpu_ ? 0.92 : on_cpu;
     fmt::print("{:<20}{:.3f} of {}, bar {:.2f}\n", name, ratio, gpu_ ? "copy" : "in place", bar);
     return ratio >= bar;
   }

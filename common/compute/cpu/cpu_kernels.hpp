@@ -153,14 +153,28 @@ class CpuKernels : public ElementWise<CpuKernels> {
         sources.push_back(elements<T>(received) + at);
       }
       sources.insert(sources.begin() + rank, elements<T>(own));
+      const auto divisor = static_cast<float>(sources.size());
+      const auto total = [](auto, float& to, auto... x) { to = (... + widen(x)); };
       float sum[block];
       for (std::int64_t start = 0; start < shard.size; start += block) {
         const std::int64_t count = std::min(block, shard.size - start);
-        for (std::size_t r = 0; r < sources.size(); ++r) {
-          put(count, r == 0 ? Write::over : Write::add, sources[r] + start, sum);
-        }
-        each(count, Divide{static_cast<float>(sources.size())}, InOut<float>{sum});
-        put(count, write, sum, elements<T>(shard) + start);
+        std::size_t next = 1;
+        // Up to five in a pass, or the sum would go to the cache and back for each.
+        const auto add = [&](const auto& more, auto... parts) {
+          if constexpr (sizeof...(parts) < 5) {
+            if (next < sources.size()) return more(more, parts..., In<T>{sources[next++] + start});
+          }
+          each(count, total, Out<float>{sum}, parts...);
+        };
+        add(add, In<T>{sources[0] + start});
+        while (next < sources.size()) add(add, In<float>{sum});
+        const auto divide_into = [&]<class To>(To to) {
+          constexpr Write how = To::read ? Write::add : Write::over;
+          const auto mean = [=](auto, float x, T& place) { store(place, x / divisor, how); };
+          each(count, mean, In<float>{sum}, to);
+        };
+        T* out = elements<T>(shard) + start;
+        write == Write::add ? divide_into(InOut<T>{out}) : divide_into(Out<T>{out});
       }
     });
   }
@@ -193,18 +207,32 @@ class CpuKernels : public ElementWise<CpuKernels> {
   template <class Body, class... Operands>
   static void add_sum(Sums& sums, double Totals::*total, double divisor, std::int64_t count,
                       Body body, Operands... operands) {
-    constexpr std::int64_t lanes = Body::lanes;
-    double partial[lanes] = {};
-    const auto add = [&](std::int64_t first, std::int64_t some) {
-      for (std::int64_t k = 0; k < some; ++k) {
-        const auto term = [&](auto i, auto&... x) { partial[k] += body(i, x...); };
-        visit(first + k, term, operands...);
+    // Terms in vectors of any width, then sums that wait for each other in vectors of `lanes`.
+    constexpr std::int64_t lanes = Body::lanes, some = 32;
+    static_assert(some % lanes == 0);
+    std::array<double, lanes> partial{};
+    on_wide_vectors([=, &partial] {
+      std::array<double, lanes> lane{};  // in registers
+      double terms[some];
+      const auto form = [&](std::int64_t i, double& term) {
+        visit(
+            i, [&](auto at, auto&... x) { term = body(at, x...); }, operands...);
+      };
+      std::int64_t i = 0;
+      for (; i + some <= count; i += some) {
+#pragma GCC ivdep
+        for (std::int64_t k = 0; k < some; ++k) form(i + k, terms[k]);
+        for (std::int64_t k = 0; k < some; k += lanes) {
+          for (std::int64_t l = 0; l < lanes; ++l) lane[l] += terms[k + l];
+        }
       }
-    };
-    const std::int64_t whole = count / lanes * lanes;
-    for (std::int64_t i = 0; i < whole; i += lanes) add(i, lanes);
-    add(whole, count - whole);
-    for (const double lane : partial) sums.totals.*total += lane / divisor;
+      for (; i < count; ++i) {
+        form(i, terms[0]);
+        lane[i % lanes] += terms[0];
+      }
+      partial = lane;
+    });
+    for (const double sum : partial) sums.totals.*total += sum / divisor;
   }
 
  private:
