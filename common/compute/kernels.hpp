@@ -157,6 +157,9 @@ class Kernels {
                     View params) = 0;
 };
 
+/// That share Adam's work on a stream of Device::host: those made from now on.
+inline int host_threads = 1;
+
 // Defined in stream.cpp, or, of a GPU, in cuda/.
 /// For a new stream of that device. urgent: a GPU begins its work before that of others.
 std::unique_ptr<Kernels> make_kernels(Device device, bool urgent = false);

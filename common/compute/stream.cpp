@@ -31,7 +31,7 @@ struct Within {
 
 std::unique_ptr<Kernels> make_kernels(Device device, bool urgent) {
   if (device == Device::cuda) return cuda::make_kernels(urgent);
-  return std::make_unique<CpuKernels>();
+  return std::make_unique<CpuKernels>(device == Device::host ? host_threads : 1);
 }
 
 void wait_for(const Mark& mark) {

@@ -149,6 +149,9 @@ struct CommandLine {
           ->type_name("GB/S");
       values.emplace_back("pageable", [this] { return o.pageable; });
       app.add_flag("--pageable", o.pageable, "stage in memory that is not page-locked");
+      add("host-threads", o.host_threads, "for Adam; 0: as many as suit the rank",
+          whole(0, 1 << 12))
+          ->type_name("N");
     }
     add("device-memory", o.device_memory, "that a rank may take; 0: what there is", size)
         ->type_name("SIZE");

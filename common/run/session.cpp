@@ -2,6 +2,7 @@
 #include "run/session.hpp"
 
 #include <mpi.h>
+#include <sched.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -53,6 +54,12 @@ void end_at_signals(int rank) {
     fail(Error(static_cast<ExitCode>(128 + signal),
                fmt::format("ended by signal {}", signal.load())));
   }).detach();
+}
+
+/// On which this process may run: fewer than there are, when its launcher binds it.
+int cores_of_mask() {
+  cpu_set_t mask;
+  return sched_getaffinity(0, sizeof(mask), &mask) == 0 ? CPU_COUNT(&mask) : 1;
 }
 
 /// What calls exit in the middle of a run would leave the others waiting, or the job ended with 0.
@@ -138,6 +145,7 @@ Choice Session::agree(const Command& command, const Chapter& chapter) {
 Choice Session::choose_together(const Options& options) {
   Machine machine{
       .gpus = visible_gpus(), .nccl = nccl_is_built(), .ranks = size_, .ranks_here = ranks_here_};
+  machine.cores = cores_of_mask();
   machine.gpu = gpu_of(place_here_, machine.gpus.count);
   // Which ranks mean the same GPU: each may number those that it sees by itself.
   const std::string mine =

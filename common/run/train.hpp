@@ -29,6 +29,7 @@ template <class Trainer, class Process> int train(Process&& process, const Comma
   const Options& options = command.options;
   const Choice choice = process.agree(command, chapter);
   bus().gb_per_s = options.bus;
+  host_threads = choice.host_threads;
   const Footprint before_the_run = footprint(choice.device);
   const Layout layout = layout_of(options, process.rank(), process.size());
   process.together([&] { return check_memory(chapter, options, choice, layout); });

@@ -25,8 +25,8 @@ EFFECTS |= dict.fromkeys(("lr", "beta1", "beta2", "eps", "weight-decay", "clip")
                          "Adam takes other steps: another run")
 # What must not move a bit: it says when something is done, where it is kept, or what is told.
 EFFECTS |= dict.fromkeys(("comm", "prefetch", "check-every", "timeout", "link", "latency", "bus",
-                          "pageable", "device-memory", "trace", "memory", "quiet", "log", "steps"),
-                         "")
+                          "pageable", "host-threads", "device-memory", "trace", "memory", "quiet",
+                          "log", "steps"), "")
 SUMMED = ("ranks", "batch", "accumulate", "family")  # make sense together only
 NOT_ASSOCIATIVE = ("the same samples are summed in another order, and addition is not associative: "
                    "the last bits differ, which later steps may enlarge (notes/floating_point.md)")

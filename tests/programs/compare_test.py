@@ -76,10 +76,10 @@ PAIRS = [
      [SAME, "The same bits although prefetch 1 and 2: 05 1<b>."]),
     # What must not move a bit.
     ({"chapter": "07_offload", "link": 0, "trace": "", "memory": False, "latency": 0, "timeout": 60,
-      "check-every": 0, "device-memory": 0, "pageable": False},
+      "check-every": 0, "device-memory": 0, "pageable": False, "host-threads": 0},
      {"chapter": "07_offload", "link": 9, "trace": "t", "memory": True, "latency": 5, "timeout": 9,
-      "check-every": 3, "device-memory": 9, "pageable": True, "bus": 2.0, "prefetch": 0, "log": "b",
-      "quiet": False}, True,
+      "check-every": 3, "device-memory": 9, "pageable": True, "host-threads": 3, "bus": 2.0,
+      "prefetch": 0, "log": "b", "quiet": False}, True,
      [DEFECT, "link 0 and 9", "bus 0.0 and 2.0", "device-memory 0 and 9",
       "pageable False and True"]),
     ({"data": "one"}, {"data": "copy"}, True, [DEFECT]),

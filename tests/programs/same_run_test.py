@@ -45,7 +45,7 @@ GROUPS = [
            "04_zero1 --dtype fp32 --link 1", "05_zero2 --dtype fp32",
            "06_zero3 --dtype fp32 --prefetch 0",
            "06_zero3 --dtype fp32 --prefetch 2 --link 1 --latency 50",
-           "07_offload --dtype fp32 --bus 0.1 --link 1 --latency 50"],
+           "07_offload --dtype fp32 --bus 0.1 --link 1 --latency 50 --host-threads 3"],
           with_01=True, on_gpu=True),
     Group("fp32 mlp of width 1, 3 micro-batches", f"{MLP_1} --batch 2 --accumulate 3 --steps 4",
           fp32(0)),

@@ -65,6 +65,23 @@ TEST_CASE("the run equals the replay: one layer only") {
   check_against_replay(options, ordinary_data(options));
 }
 
+TEST_CASE("the run equals the replay: so many threads on the host") {
+  if (!chapter.offloads()) return;
+  for (const Dtype dtype : {Dtype::fp32, Dtype::bf16}) {
+    Options options = odd_options(dtype);
+    options.width = 293;  // three pieces or more of a rank's shard, on up to two ranks
+    options.layers = options.steps = 2;
+    const MakeData make = ordinary_data(options);
+    const Outcome expected = replay(options, make);
+    for (const int threads : {1, 2, 3, 5}) {
+      INFO(std::string(name_of(dtype)), ", threads: ", threads);
+      host_threads = threads;
+      check_same_run(run(options, make), expected);
+    }
+    host_threads = 1;
+  }
+}
+
 TEST_CASE("the run equals the replay: layers of different sizes") {
   for (const Task task : {Task::text, Task::toy}) {
     Options options = odd_options(dtypes_of_chapter().back());

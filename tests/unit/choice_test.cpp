@@ -53,6 +53,18 @@ TEST_CASE("auto: what the machine has, and why") {
   check_chosen({}, of_slurm, "cuda nccl 0 1: device cuda: 1 GPU here; comm nccl: a GPU a rank");
 }
 
+TEST_CASE("the host's threads: a GPU's rank has its share of the cores, a CPU's one") {
+  const auto threads = [](const Options& options, Machine machine, int cores) {
+    machine.cores = cores;
+    return choose(options, machine).host_threads;
+  };
+  CHECK(threads({}, machine(8, 8), 64) == 8);
+  CHECK(threads({}, machine(1, 3), 16) == 5);
+  CHECK(threads({}, machine(1, 3), 2) == 1);
+  CHECK(threads({}, machine(0, 3), 16) == 1);
+  for (const int gpus : {0, 1}) CHECK(threads({.host_threads = 7}, machine(gpus, 2), 4) == 7);
+}
+
 TEST_CASE("what is asked for is taken") {
   check_chosen({.device = cpu}, machine(8, 8), "cpu mpi 0 8: device cpu");
   check_chosen({.device = cuda, .comm = mpi}, machine(8, 8), "cuda mpi 0 1: device cuda; comm mpi");

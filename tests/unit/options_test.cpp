@@ -88,7 +88,8 @@ Values defaults(const Chapter& chapter) {
   if (chapter.ranks) values.merge(Values{{"check-every", 0}, {"link", 0.0}, {"latency", 0.0}});
   if (chapter.mixed_precision) values.merge(Values{{"dtype", "bf16"}, {"loss-scale", "dynamic"}});
   if (chapter.prefetch()) values["prefetch"] = 1;
-  if (chapter.offloads()) values.merge(Values{{"bus", 0.0}, {"pageable", false}});
+  if (chapter.offloads())
+    values.merge(Values{{"bus", 0.0}, {"pageable", false}, {"host-threads", 0}});
   return values;
 }
 }  // namespace
@@ -111,7 +112,8 @@ TEST_CASE("every option is read, after a space or an equals sign") {
         "--task mlp --steps 7 --batch 3 --accumulate 2 --width 9 --layers 5 --lr 0.25 --beta1 0.5 "
         "--beta2 0.75 --eps 1e-3 --weight-decay 0.125 --clip 1.5 --seed 18446744073709551615 "
         "--log out.jsonl --dtype fp16 --loss-scale 1024 --prefetch 2 --device cuda --comm nccl "
-        "--reduce native --timeout 5 --bus 1.5 --device-memory 1.5GiB";
+        "--reduce native --timeout 5 --bus 1.5 --device-memory 1.5GiB "
+        "--host-threads 3";
     if (between == '=') {
       for (std::size_t at = 0; (at = line.find("--", at)) != line.npos;) {
         line[at = line.find(' ', at)] = '=';
@@ -126,7 +128,7 @@ TEST_CASE("every option is read, after a space or an equals sign") {
     CHECK(tuple(o.seed, o.prefetch, o.timeout) == tuple(18446744073709551615u, 2, 5));
     CHECK(tuple(o.device, o.comm) == tuple(Device::cuda, Comm::nccl));
     CHECK(tuple(o.reduce, o.bus, o.pageable) == tuple(Reduce::native, 1.5, true));
-    CHECK(o.device_memory == 3 << 29);
+    CHECK(tuple(o.device_memory, o.host_threads) == tuple(3 << 29, 3));
   }
   CHECK(accepted("--plan --ranks 64").options.ranks == 64);
   CHECK(accepted("--plan", alone).options.plan);
@@ -181,6 +183,7 @@ TEST_CASE("numbers and names: nothing else, in their range, and not lost in fp32
        "0 -1 1.5 1e2 abc 0x10 9999999999 99999999999999999999999 nan",
        "is not a whole number from 1 to "},
       {"--prefetch", "3 -1 one", "is not a whole number from 0 to 2"},
+      {"--host-threads", "-1 4097 all", "is not a whole number from 0 to 4096"},
       {"--seed", "-1 1.5 18446744073709551616 x", "is not a whole number from 0 to "},
       {"--lr --weight-decay --clip --bus", no_number, "is not a number from 0 to 3.4e38"},
       {"--beta1 --beta2", no_number + " 1 1.5", "is not a number from 0 to below 1"},

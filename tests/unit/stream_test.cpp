@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include <exception>
+#include <set>
 
+#include "compute/cpu/team.hpp"
 #include "tests/unit/checks.hpp"
 
 namespace zero::test {
@@ -35,6 +37,34 @@ TEST_CASE("tasks of one stream run in order, all before synchronise returns") {
     REQUIRE(order.size() == 1000);
     for (int i = 0; i < 1000; ++i) REQUIRE(order[i] == i);
     stream.synchronise();  // idle already
+  }
+}
+
+TEST_CASE("a team does every piece once, with all its threads, and is waited for") {
+  constexpr std::int64_t piece = Team::piece, counts[] = {0, 1, 3 * piece, 9 * piece - 1};
+  for (const std::int64_t threads : {1, 2, 3, 5}) {
+    Team team(static_cast<int>(threads));
+    for (const std::int64_t count : counts) {
+      INFO(threads, " threads, elements: ", count);
+      const std::int64_t expected = count <= piece ? 1 : std::min(threads, (count - 1) / piece + 1);
+      std::vector<int> done(count);
+      std::mutex mutex;
+      std::set<std::thread::id> here;
+      std::atomic<std::int64_t> came = 0;
+      const auto caller = std::this_thread::get_id();
+      team.each_piece(count, [&](std::int64_t first, std::int64_t some) {
+        {
+          const std::lock_guard lock(mutex);
+          here.insert(std::this_thread::get_id());
+          came = std::ssize(here);
+        }
+        for (int i = 0; i < 5000 && came < expected; ++i) std::this_thread::sleep_for(1ms);
+        if (std::this_thread::get_id() != caller) std::this_thread::sleep_for(5ms);
+        for (std::int64_t i = first; i < first + some; ++i) ++done[i];
+      });
+      CHECK(came == expected);
+      CHECK(std::ranges::count(done, 1) == count);
+    }
   }
 }
 

@@ -4,12 +4,16 @@
 #include <cstring>
 
 #include "compute/cpu/matmul.hpp"
+#include "compute/cpu/team.hpp"
 #include "compute/element_wise.hpp"
 #include "compute/portable_math.hpp"
 
 namespace zero {
 class CpuKernels : public ElementWise<CpuKernels> {
  public:
+  /// threads: that share Adam's work.
+  explicit CpuKernels(int threads = 1) : team_(threads) {}
+
   void bind_thread() override {}
   Mark record() override { return nullptr; }
   Mark record_time() override { return nullptr; }
@@ -192,16 +196,18 @@ class CpuKernels : public ElementWise<CpuKernels> {
   }
 
   /// Adam with a copy, which is rounded a block later: all in one loop would need more vector
-  /// registers than there are.
+  /// registers than there are. By the team: on a host it has the memory of several cores to fill.
   template <class T>
-  static void each(std::int64_t count, AdamBody body, In<T> grads, InOut<float> weights,
-                   InOut<float> momentum, InOut<float> variance, Out<T> copy) {
-    for (std::int64_t at = 0; at < count; at += block) {
-      const std::int64_t n = std::min(block, count - at);
-      const InOut<float> w{weights.at + at}, m{momentum.at + at}, v{variance.at + at};
-      each(n, body, In<T>{grads.at + at}, w, m, v);
-      each(n, Round(), In<float>{w.at}, Out<T>{copy.at + at});
-    }
+  void each(std::int64_t count, AdamBody body, In<T> grads, InOut<float> weights,
+            InOut<float> momentum, InOut<float> variance, Out<T> copy) {
+    team_.each_piece(count, [=, this](std::int64_t first, std::int64_t some) {
+      for (std::int64_t at = first; at < first + some; at += block) {
+        const std::int64_t n = std::min(block, first + some - at);
+        const InOut<float> w{weights.at + at}, m{momentum.at + at}, v{variance.at + at};
+        each(n, body, In<T>{grads.at + at}, w, m, v);
+        each(n, Round(), In<float>{w.at}, Out<T>{copy.at + at});
+      }
+    });
   }
 
   template <class Body, class... Operands>
@@ -265,5 +271,7 @@ class CpuKernels : public ElementWise<CpuKernels> {
   static void save(const Operand& to, std::int64_t i, typename Operand::Element x) {
     if constexpr (Operand::written) to.at[i] = x;
   }
+
+  Team team_;
 };
 }  // namespace zero

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: MIT
+// Several cores for one loop over elements that need nothing of each other: who does which decides
+// no bit.
+#pragma once
+#include <algorithm>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace zero {
+/// Its threads wait without computing, and end with it. One thread at a time calls it.
+class Team {
+ public:
+  static constexpr std::int64_t piece = 16 << 10;  // elements; a core that is late takes fewer
+
+  /// threads: at least 1, the caller's own among them. The others start when they are first needed.
+  explicit Team(int threads) : others_(threads - 1) {}
+  ~Team() {
+    const std::lock_guard lock(mutex_);
+    ended_ = true;
+    begin_.notify_all();
+  }
+
+  /// Calls task(first, some) for every piece of [0, count), each once, and returns when all are
+  /// done. What a task throws ends the process where it happens.
+  void each_piece(std::int64_t count,
+                  const std::function<void(std::int64_t first, std::int64_t some)>& task) noexcept {
+    if (others_.empty() || count <= piece) return task(0, count);
+    for (std::jthread& other : others_) {
+      if (!other.joinable()) other = std::jthread([this] { serve(); });
+    }
+    std::unique_lock lock(mutex_);
+    task_ = &task, next_ = 0, count_ = count;
+    begin_.notify_all();
+    work(lock);
+    end_.wait(lock, [&] { return busy_ == 0; });
+  }
+
+ private:
+  void serve() {
+    std::unique_lock lock(mutex_);
+    while (begin_.wait(lock, [&] { return ended_ || next_ < count_; }), !ended_) work(lock);
+  }
+
+  /// Takes pieces until none is left.
+  void work(std::unique_lock<std::mutex>& lock) {
+    while (next_ < count_) {
+      const std::int64_t first = next_, some = std::min(piece, count_ - first);
+      next_ += some, ++busy_;
+      lock.unlock();
+      (*task_)(first, some);
+      lock.lock();
+      if (--busy_ == 0) end_.notify_one();
+    }
+  }
+
+  std::mutex mutex_;  // guards all up to others_
+  std::condition_variable begin_, end_;
+  const std::function<void(std::int64_t, std::int64_t)>* task_ = nullptr;
+  std::int64_t next_ = 0, count_ = 0;
+  int busy_ = 0;  // pieces that were taken and are not done
+  bool ended_ = false;
+  std::vector<std::jthread> others_;  // last: they use all of the above
+};
+}  // namespace zero
