@@ -190,6 +190,7 @@ __global__ void mean_kernel(const T* own, int rank, const T* received, int ranks
   save(Out<T>{shard}, i, mean);
 }
 
+/// Defines what Runtime leaves open.
 class CudaKernels : public ElementWise<CudaKernels, Runtime> {
  public:
   using ElementWise::ElementWise;
@@ -327,9 +328,6 @@ class CudaKernels : public ElementWise<CudaKernels, Runtime> {
     launch(stream(), blocks, add_partial_sums<Body, Operands...>, items,
            &(SumsOnGpu::of(sums).partial->*total), divisor, body, operands...);
   }
-
- private:
-  HostBuffer fetched_{Device::cuda, sizeof(Totals)};  // the two sums, where the host reads them
 };
 }  // namespace
 

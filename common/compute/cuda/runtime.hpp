@@ -52,6 +52,7 @@ class Runtime : public Kernels {
   void finish();
 
   std::optional<Buffer> product_room_;
+  HostBuffer fetched_{Device::cuda, sizeof(Totals)};  // the two sums, where the host reads them
 
  private:
   int gpu_ = 0;
