@@ -16,7 +16,7 @@ MEMBERS = ["Tensor params_;", "Tensor grads_;", "Tensor master_;", "Tensor momen
 LONGEST_LINE = 100
 # Lines of what stands around the chapters, and how many files there are: whoever takes some away
 # takes them away here too.
-MOST_LINES = {"common/": 7405, "tests/": 11775, "tutorial": 240,
+MOST_LINES = {"common/": 7400, "tests/": 11775, "tutorial": 240,
               ("notes/scripts/", "notes/plan/", "notes/counterexamples/"): 4260}
 MOST_FILES = 250
 

@@ -158,20 +158,17 @@ class CpuKernels : public ElementWise<CpuKernels> {
       }
       sources.insert(sources.begin() + rank, elements<T>(own));
       const auto divisor = static_cast<float>(sources.size());
-      const auto total = [](auto, float& to, auto... x) { to = (... + widen(x)); };
+      const auto add_two = [](auto, T x, T y, float& to) { to = to + widen(x) + widen(y); };
       float sum[block];
       for (std::int64_t start = 0; start < shard.size; start += block) {
         const std::int64_t count = std::min(block, shard.size - start);
-        std::size_t next = 1;
-        // Up to five in a pass, or the sum would go to the cache and back for each.
-        const auto add = [&](const auto& more, auto... parts) {
-          if constexpr (sizeof...(parts) < 5) {
-            if (next < sources.size()) return more(more, parts..., In<T>{sources[next++] + start});
-          }
-          each(count, total, Out<float>{sum}, parts...);
-        };
-        add(add, In<T>{sources[0] + start});
-        while (next < sources.size()) add(add, In<float>{sum});
+        const auto part = [&](std::size_t r) { return In<T>{sources[r] + start}; };
+        each(count, Round(), part(0), Out<float>{sum});
+        std::size_t r = 1;  // two in a pass, as the sum goes to the cache and back for each
+        for (; r + 1 < sources.size(); r += 2) {
+          each(count, add_two, part(r), part(r + 1), InOut<float>{sum});
+        }
+        if (r < sources.size()) each(count, Add(), part(r), InOut<float>{sum});
         const auto divide_into = [&]<class To>(To to) {
           constexpr Write how = To::read ? Write::add : Write::over;
           const auto mean = [=](auto, float x, T& place) { store(place, x / divisor, how); };
