@@ -1,59 +1,52 @@
 // SPDX-License-Identifier: MIT
 // Data parallel: every rank holds everything; the gradients are averaged over the ranks.
 #pragma once
+#include "card.hpp"
 #include "common.hpp"
 
 namespace zero {
 class Trainer {
  public:
-  static constexpr Chapter chapter{
-      .name = "02_distributed_adam",
-      .state_bytes = [](double p, double g, double k, double) { return p + g + k; },
-      .elements_sent = [](double) { return Traffic(0, 2, 0); },
-  };
+  static constexpr Card card = cards::distributed_adam;
 
-  Trainer(const Options& options, Device device, const Layout& layout, Communicator& comm)
+  Trainer(const Options& options, Device& device, const Layout& layout, Communicator& comm)
       : compute_("compute", device),
         comm_(comm),
-        layout_(layout),
         model_(options, compute_),
         adam_(options, compute_),
         sums_(device),
         clip_(options.clip),
         micro_batches_(options.accumulate),
-        params_(device, Kind::parameters, Dtype::fp32, layout.full_size()),
-        grads_(device, Kind::gradients, Dtype::fp32, layout.full_size()),
-        momentum_(device, Kind::optimizer, Dtype::fp32, layout.full_size()),
-        variance_(device, Kind::optimizer, Dtype::fp32, layout.full_size()) {
-    for (int l = 0; l < layout_.layers(); ++l) {
-      model_.initialise(l, layout_.layer(params_, l));
+        params_(device, layout, State::parameters, Dtype::fp32),
+        grads_(device, layout, State::gradients, Dtype::fp32),
+        momentum_(device, layout, State::momentum, Dtype::fp32),
+        variance_(device, layout, State::variance, Dtype::fp32) {
+    for (int l = 0; l < model_.layers(); ++l) {
+      model_.initialise(params_.layer(l));
     }
   }
 
-  Verdict step(const Data& data, int step) {
+  Verdict step(const Data& data, int number) {
     clear(compute_, sums_);
     for (int micro = 0; micro < micro_batches_; ++micro) {
-      forward(data(step, micro));
+      forward(data(number, micro));
       backward(micro);
     }
     return update();
   }
 
-  /// This rank's part of layer l: what Adam keeps in fp32, the parameters, the gradients.
-  AdamSlice state(int l) const {
-    const View weights = params(l);
-    return {weights, layout_.layer(momentum_, l), layout_.layer(variance_, l)};
+  /// What Adam updates of layer l on this rank.
+  AdamSlice slice(int l) const {
+    return {params_.layer(l), momentum_.layer(l), variance_.layer(l)};
   }
-  View params(int l) const { return layout_.layer(params_, l); }
-  View grads(int l) const { return layout_.layer(grads_, l); }
   void synchronise() { compute_.synchronise(); }  // before any of it is read
 
  private:
   void forward(const Batch& batch) {
     const PhaseScope phase(Phase::forward);
     model_.load(batch);
-    for (int l = 0; l < layout_.layers(); ++l) {
-      model_.forward(l, layout_.layer(params_, l));
+    for (int l = 0; l < model_.layers(); ++l) {
+      model_.forward(l, params_.layer(l));
     }
     model_.loss(1, sums_);
   }
@@ -61,40 +54,41 @@ class Trainer {
   void backward(int micro) {
     const PhaseScope phase(Phase::backward);
     const Write write = micro == 0 ? Write::over : Write::add;
-    for (int l = layout_.layers(); l-- > 0;) {
-      const View whole = layout_.layer(grads_, l);
-      model_.backward(l, layout_.layer(params_, l), whole, write);
-      const bool last = micro + 1 == micro_batches_;
-      if (last) comm_.all_reduce_mean(compute_, whole);
+    const bool last = micro + 1 == micro_batches_;
+    for (int l = model_.layers(); l-- > 0;) {
+      model_.backward(l, params_.layer(l), grads_.layer(l), write);
+      if (last) comm_.all_reduce_mean(compute_, grads_.layer(l));
     }
   }
 
   Verdict update() {
     const PhaseScope phase(Phase::update);
-    for (int l = 0; l < layout_.layers(); ++l) {
-      divide(compute_, grads(l), micro_batches_);
-      squared_norm(compute_, layout_.shard_of(grads(l)), sums_);  // the ranks' parts add up
+    for (int l = 0; l < model_.layers(); ++l) {
+      divide(compute_, grads_.layer(l), micro_batches_);
+      squared_norm(compute_, grads_.own(l), sums_);  // the ranks' parts add up to all
     }
-    const Totals totals = comm_.sum(compute_, sums_);
-    const Verdict verdict = decide(totals, micro_batches_ * comm_.size, clip_);
+    const Verdict verdict = judge({
+        .totals = comm_.await_totals(compute_, sums_),
+        .losses = micro_batches_ * comm_.size,
+        .clip = clip_,
+    });
     if (verdict.skipped) return verdict;
     adam_.begin(verdict.grad_factor);
-    for (int l = 0; l < layout_.layers(); ++l) {
-      adam_.update(state(l), grads(l));
+    for (int l = 0; l < model_.layers(); ++l) {
+      adam_.update(slice(l), grads_.layer(l));
     }
     return verdict;
   }
 
   Stream compute_;
   Communicator& comm_;
-  const Layout& layout_;
   Mlp model_;
   Adam adam_;
   Sums sums_;
   double clip_;
   int micro_batches_;
-  Tensor params_;  // full
-  Tensor grads_;  // full
-  Tensor momentum_, variance_;  // full
+  Whole params_;
+  Whole grads_;
+  Whole momentum_, variance_;
 };
 }  // namespace zero

@@ -1,63 +1,56 @@
 // SPDX-License-Identifier: MIT
 // Mixed precision: the model computes with a 16-bit copy; Adam updates the fp32 master weights.
 #pragma once
+#include "card.hpp"
 #include "common.hpp"
 
 namespace zero {
 class Trainer {
  public:
-  static constexpr Chapter chapter{
-      .name = "03_mixed_precision",
-      .mixed_precision = true,
-      .state_bytes = [](double p, double g, double k, double) { return p + g + k; },
-      .elements_sent = [](double) { return Traffic(0, 2, 0); },
-  };
+  static constexpr Card card = cards::mixed_precision;
 
-  Trainer(const Options& options, Device device, const Layout& layout, Communicator& comm)
+  Trainer(const Options& options, Device& device, const Layout& layout, Communicator& comm)
       : compute_("compute", device),
         comm_(comm),
-        layout_(layout),
         model_(options, compute_),
         adam_(options, compute_),
         loss_scale_(options),
         sums_(device),
         clip_(options.clip),
         micro_batches_(options.accumulate),
-        params_(device, Kind::parameters, options.dtype, layout.full_size()),
-        grads_(device, Kind::gradients, options.dtype, layout.full_size()),
-        master_(device, Kind::optimizer, Dtype::fp32, is_mixed(options.dtype) * layout.full_size()),
-        momentum_(device, Kind::optimizer, Dtype::fp32, layout.full_size()),
-        variance_(device, Kind::optimizer, Dtype::fp32, layout.full_size()) {
-    for (int l = 0; l < layout_.layers(); ++l) {
-      model_.initialise(l, layout_.layer(params_, l));
-      model_.initialise(l, state(l).weights);  // the same values, before they were rounded
+        params_(device, layout, State::parameters, options.dtype),
+        grads_(device, layout, State::gradients, options.dtype),
+        master_(is_mixed(options.dtype), device, layout, State::master, Dtype::fp32),
+        momentum_(device, layout, State::momentum, Dtype::fp32),
+        variance_(device, layout, State::variance, Dtype::fp32) {
+    for (int l = 0; l < model_.layers(); ++l) {
+      model_.initialise(params_.layer(l));
+      if (master_) model_.initialise(master_->layer(l));  // the same values, unrounded
     }
   }
 
-  Verdict step(const Data& data, int step) {
+  Verdict step(const Data& data, int number) {
     clear(compute_, sums_);
     for (int micro = 0; micro < micro_batches_; ++micro) {
-      forward(data(step, micro));
+      forward(data(number, micro));
       backward(micro);
     }
     return update();
   }
 
-  /// This rank's part of layer l: what Adam keeps in fp32, the parameters, the gradients.
-  AdamSlice state(int l) const {
-    const View weights = is_mixed(params_.dtype()) ? layout_.layer(master_, l) : params(l);
-    return {weights, layout_.layer(momentum_, l), layout_.layer(variance_, l)};
+  /// What Adam updates of layer l on this rank.
+  AdamSlice slice(int l) const {
+    const View weights = master_ ? master_->layer(l) : params_.layer(l);
+    return {weights, momentum_.layer(l), variance_.layer(l), params_.layer(l)};
   }
-  View params(int l) const { return layout_.layer(params_, l); }
-  View grads(int l) const { return layout_.layer(grads_, l); }
   void synchronise() { compute_.synchronise(); }  // before any of it is read
 
  private:
   void forward(const Batch& batch) {
     const PhaseScope phase(Phase::forward);
     model_.load(batch);
-    for (int l = 0; l < layout_.layers(); ++l) {
-      model_.forward(l, layout_.layer(params_, l));
+    for (int l = 0; l < model_.layers(); ++l) {
+      model_.forward(l, params_.layer(l));
     }
     model_.loss(loss_scale_.value(), sums_);
   }
@@ -65,43 +58,45 @@ class Trainer {
   void backward(int micro) {
     const PhaseScope phase(Phase::backward);
     const Write write = micro == 0 ? Write::over : Write::add;
-    for (int l = layout_.layers(); l-- > 0;) {
-      const View whole = layout_.layer(grads_, l);
-      model_.backward(l, layout_.layer(params_, l), whole, write);
-      const bool last = micro + 1 == micro_batches_;
-      if (last) comm_.all_reduce_mean(compute_, whole);
+    const bool last = micro + 1 == micro_batches_;
+    for (int l = model_.layers(); l-- > 0;) {
+      model_.backward(l, params_.layer(l), grads_.layer(l), write);
+      if (last) comm_.all_reduce_mean(compute_, grads_.layer(l));
     }
   }
 
   Verdict update() {
     const PhaseScope phase(Phase::update);
-    for (int l = 0; l < layout_.layers(); ++l) {
-      divide(compute_, grads(l), micro_batches_);
-      squared_norm(compute_, layout_.shard_of(grads(l)), sums_);  // the ranks' parts add up
+    for (int l = 0; l < model_.layers(); ++l) {
+      divide(compute_, grads_.layer(l), micro_batches_);
+      squared_norm(compute_, grads_.own(l), sums_);  // the ranks' parts add up to all
     }
-    const Totals totals = comm_.sum(compute_, sums_);
-    const Verdict verdict = decide(totals, micro_batches_ * comm_.size, clip_, loss_scale_.value());
+    const Verdict verdict = judge({
+        .totals = comm_.await_totals(compute_, sums_),
+        .losses = micro_batches_ * comm_.size,
+        .clip = clip_,
+        .loss_scale = loss_scale_.value(),
+    });
     loss_scale_.update(verdict.skipped);  // the verdict has used this step's
     if (verdict.skipped) return verdict;
     adam_.begin(verdict.grad_factor);
-    for (int l = 0; l < layout_.layers(); ++l) {
-      adam_.update(state(l), grads(l), CastTo{params(l)});
+    for (int l = 0; l < model_.layers(); ++l) {
+      adam_.update(slice(l), grads_.layer(l));
     }
     return verdict;
   }
 
   Stream compute_;
   Communicator& comm_;
-  const Layout& layout_;
   Mlp model_;
   Adam adam_;
   LossScale loss_scale_;
   Sums sums_;
   double clip_;
   int micro_batches_;
-  Tensor params_;  // full
-  Tensor grads_;  // full
-  Tensor master_;  // full; none in fp32
-  Tensor momentum_, variance_;  // full
+  Whole params_;
+  Whole grads_;
+  Optional<Whole> master_;  // none: the parameters are their own
+  Whole momentum_, variance_;
 };
 }  // namespace zero

@@ -5,9 +5,8 @@
 // ahead of both and only puts work on them, so every order between the two is a wait written here;
 // the host itself waits once, at the end.
 // A step uses layers 0 .. L-1, L-1 .. 0, once a micro-batch; while one use computes, the gathers
-// of the next `prefetch` uses are under way, each in a slot of its own.
+// of the next `prefetch` uses are under way, each into a room of its own.
 #pragma once
-#include <algorithm>
 #include <vector>
 
 #include "common.hpp"
@@ -16,128 +15,121 @@
 namespace zero {
 class LayerWindow {
  public:
-  /// shards: this rank's parameters; whoever updates them says so by updated(). All that is
+  /// shards: this rank's parameters; whoever changes them says so by gather_after(). All that is
   /// referred to must outlive the window.
-  LayerWindow(const Options& options,
-              const Layout& layout,
-              Communicator& comm,
-              Stream& compute,
-              const Tensor& shards)
-      : layout_(layout),
+  LayerWindow(const Card& card, const Options& options, const Layout& layout, Communicator& comm,
+              Stream& compute, const Sharded& shards)
+      : layers_(layout.layers()),
         comm_(comm),
         compute_(compute),
         shards_(shards),
-        micro_batches_(options.accumulate),
-        updated_(layout.layers()),
+        uses_(2 * layers_ * options.accumulate),
+        gather_after_(layers_),
         communication_("communication", compute.device(), Stream::Mode::urgent) {
-    const int slots = std::min(options.prefetch + 1, uses());
-    for (int i = 0; i < slots; ++i) {
-      params_.emplace_back(compute.device(), Kind::parameters, options.dtype, layout);
-    }
-    const int buffers = std::min(2, uses() / 2);
-    for (int i = 0; i < buffers; ++i) {
-      grads_.emplace_back(compute.device(), Kind::gradients, options.dtype, layout);
-    }
+    const auto add = [&](std::vector<Room>& rooms, State state) {
+      const int count = card.rooms(kind_of(state), options.prefetch, layers_, options.accumulate);
+      for (int i = 0; i < count; ++i) rooms.emplace_back(compute.device(), layout, state, options);
+    };
+    add(params_, State::parameters);
+    add(grads_, State::gradients);
   }
 
-  /// Waits for compute, which may be using the window's memory.
-  ~LayerWindow() { compute_.synchronise(); }
+  /// Waits for all that may be using the window's memory, or the shards.
+  ~LayerWindow() {
+    for (const Event& point : gather_after_) compute_.wait(point);
+    compute_.synchronise();
+  }
 
-  /// Layer l whole, until free(l). Throws std::logic_error when it is not l's turn.
+  /// Layer l whole, until release(l). Throws std::logic_error when it is not l's turn.
   View gather(int l) {
-    expect(next_use_ < uses() && layer_of(next_use_) == l,
+    expect(next_use_ < uses_ && layer_of(next_use_) == l,
            "layers are used in the order 0 .. L-1, L-1 .. 0");
-    const int last = std::min(next_use_ + static_cast<int>(params_.size()), uses());
+    const int last = std::min(next_use_ + static_cast<int>(params_.size()), uses_);
     while (next_gather_ < last) start_gather(next_gather_++);
-    Slot& slot = slot_of(next_use_);
-    compute_.wait(slot.arrived);
-    return layout_.layer_in(slot.booking.view(), l);
+    Room& room = room_of(next_use_);
+    compute_.wait(room.filled);
+    return room.layer;
   }
 
-  /// Compute has been told all it does with layer l: when it is done, the slot is free. Throws
-  /// std::logic_error when it is not l's turn.
-  void free(int l) {
+  /// Compute has been told all it does with layer l. Throws std::logic_error when it is not l's
+  /// turn.
+  void release(int l) {
     expect(next_use_ < next_gather_ && layer_of(next_use_) == l,
-           "the layer that was gathered is the one to free");
-    Slot& slot = slot_of(next_use_++);
-    slot.booking.end();
-    slot.done = compute_.record();
+           "the layer that was gathered is the one to release");
+    Room& room = room_of(next_use_++);
+    room.layer.give_back();
+    room.free = compute_.record();
   }
 
-  /// A buffer for layer l's gradient, until reduce_scatter_mean(l). What it contains is left over.
-  View gradients(int l) {
-    Slot& slot = grads_[next_grads_ % grads_.size()];
-    slot.booking = slot.scratch.book();
-    compute_.wait(slot.done);
-    return layout_.layer_in(slot.booking.view(), l);
+  /// Room for layer l's gradient, until it is reduced. What it contains is left over.
+  View borrow_grads(int l) {
+    Room& room = grads_[next_grads_ % grads_.size()];
+    room.layer.give_back();  // what was in it before: compute waits until it is reduced
+    room.layer = room.memory.borrow(l);
+    compute_.wait(room.free);
+    return room.layer;
   }
 
-  /// Averages the gradient that compute forms over this rank's shard of it, or adds it there.
-  void reduce_scatter_mean(int l, View shard, Write write) {
-    Slot& slot = grads_[next_grads_++ % grads_.size()];
+  /// Averages the gradient that compute forms in `borrowed` over this rank's part of it, or adds it
+  /// there. Returns the point at which that is done.
+  Event reduce_scatter_mean(View borrowed, View own, Write write) {
+    Room& room = grads_[next_grads_++ % grads_.size()];
     communication_.wait(compute_.record());
-    const View whole = layout_.layer_in(slot.booking.view(), l);
-    comm_.reduce_scatter_mean(communication_, whole, shard, write);
-    slot.done = communication_.record();
+    comm_.reduce_scatter_mean(communication_, borrowed, own, write);
+    return room.free = communication_.record();
   }
 
-  /// The point at which all gradients so far are reduced.
-  Event reduced() { return communication_.record(); }
-
-  /// The last micro-batch's gradients are on their way: compute may read the shards of gradients
-  /// from here on, write those of parameters, and talk to the other ranks itself. The next gather
-  /// begins another step.
-  void finish() {
-    for (Slot& slot : grads_) slot.booking.end();
-    compute_.wait(reduced());
+  /// Compute goes on when the step's gradients are reduced: it may read their shards from here on,
+  /// write those of parameters, and talk to the other ranks itself. The next gather begins another
+  /// step.
+  void wait_for_gradients() {
+    for (Room& room : grads_) room.layer.give_back();
+    compute_.wait(communication_.record());
     next_use_ = next_gather_ = next_grads_ = 0;
   }
 
   /// Layer l's shard of parameters is up to date at that point: none of its gathers starts before.
-  void updated(int l, const Event& when) { updated_[l] = when; }
+  void gather_after(int l, const Event& point) { gather_after_[l] = point; }
 
  private:
-  struct Slot {
-    Slot(Device device, Kind kind, Dtype dtype, const Layout& layout)
-        : scratch(device, kind, dtype, layout.largest_layer()) {}
+  struct Room {
+    Room(Device& device, const Layout& layout, State state, const Options& options)
+        : memory(device, layout, state, options.dtype) {}
 
-    Scratch scratch;  // room for any layer
-    Booking booking;
-    Event arrived;  // the gather has written it
-    Event done;  // whoever reads it, compute or the reduce-scatter, has read it
+    OneLayer memory;
+    Borrowed layer;  // that is in it
+    Event filled;  // the gather has written it
+    Event free;  // whoever reads it, compute or the reduce-scatter, has read it
   };
 
-  /// Uses of a layer in a step, and the layer of the use-th of them.
-  int uses() const { return 2 * layout_.layers() * micro_batches_; }
+  /// The layer of a step's use-th use.
   int layer_of(int use) const {
-    const int place = use % (2 * layout_.layers());
-    return is_forward(use) ? place : 2 * layout_.layers() - 1 - place;
+    const int place = use % (2 * layers_);
+    return is_forward(use) ? place : 2 * layers_ - 1 - place;
   }
-  bool is_forward(int use) const { return use % (2 * layout_.layers()) < layout_.layers(); }
-  Slot& slot_of(int use) { return params_[use % params_.size()]; }
+  bool is_forward(int use) const { return use % (2 * layers_) < layers_; }
+  Room& room_of(int use) { return params_[use % params_.size()]; }
 
   void start_gather(int use) {
     const int l = layer_of(use);
-    Slot& slot = slot_of(use);
-    slot.booking = slot.scratch.book();
+    Room& room = room_of(use);
+    room.layer = room.memory.borrow(l);
     // Sent for the phase that needs the layer, not for the one that thought of it ahead.
     const PhaseScope phase(is_forward(use) ? Phase::forward : Phase::backward);
-    const View whole = layout_.layer_in(slot.booking.view(), l);
-    communication_.wait(slot.done);
-    communication_.wait(updated_[l]);
-    copy(communication_, layout_.shard(shards_, l), layout_.shard_of(whole));
-    comm_.all_gather(communication_, whole);
-    slot.arrived = communication_.record();
+    communication_.wait(room.free);
+    communication_.wait(gather_after_[l]);
+    comm_.all_gather(communication_, shards_.own(l), room.layer);
+    room.filled = communication_.record();
   }
 
-  const Layout& layout_;
+  const int layers_;
   Communicator& comm_;
   Stream& compute_;
-  const Tensor& shards_;
-  const int micro_batches_;
-  std::vector<Slot> params_;  // prefetch + 1, or as many as a step uses
-  std::vector<Slot> grads_;  // at most two: one is formed while the other is on its way
-  std::vector<Event> updated_;  // by layer
+  const Sharded& shards_;
+  const int uses_;  // of layers in a step
+  std::vector<Room> params_;  // prefetch + 1, or as many as a step uses
+  std::vector<Room> grads_;  // at most two: one is formed while the other is on its way
+  std::vector<Event> gather_after_;  // by layer
   int next_use_ = 0;
   int next_gather_ = 0;
   int next_grads_ = 0;

@@ -11,41 +11,40 @@
 namespace zero {
 class Host {
  public:
-  Host(const Options& options, const Layout& layout, Stream& compute)
-      : layout_(layout),
-        compute_(compute),
-        micro_batches_(options.accumulate),
-        staging_(options.pageable ? Device::host : compute.device(),
-                 Kind::communication,
-                 options.dtype,
-                 layout.shard_size(),
-                 Memory::staging),
-        copies_("copies", compute.device(), Stream::Mode::urgent),
-        cores_("host cores", Device::host, Stream::Mode::worker) {}
+  Host(const Options& options, const Layout& layout, Stream& device_compute)
+      : device_compute_(device_compute),
+        staged_(device_compute.device().host(), layout, State::staged, options.dtype,
+                options.pageable ? Memory::own : Memory::page_locked),
+        copies_("copies", device_compute.device(), Stream::Mode::urgent),
+        compute_("host cores", device_compute.device().host(), Stream::Mode::worker) {}
 
-  /// For Adam, beside the device.
-  Stream& cores() { return cores_; }
+  /// The host's own stream, for Adam.
+  Stream& compute() { return compute_; }
 
-  /// Layer l's shard of what is on its way: the gradient until Adam has run, then the parameters.
-  View staged(int l) const { return layout_.shard(staging_, l); }
+  /// What is on its way of layer l: its gradient until Adam has run, then its parameters.
+  View staged(int l) const { return staged_.own(l); }
 
-  /// Layer l's gradient, the sum over micro-batches at the point `reduced`: divides it by their
-  /// number and copies it down.
-  void bring_down(int l, View grads, const Event& reduced) {
+  /// Divides a layer's gradient, the sum over so many micro-batches from `reduced` on, and copies
+  /// it down.
+  void divide_and_bring_down(View grads, int micro_batches, const Event& reduced) {
     copies_.wait(reduced);
-    divide(copies_, grads, micro_batches_);
-    copy(copies_, grads, staged(l));
+    divide(copies_, grads, micro_batches);
+    copy(copies_, grads, staged(grads.layer));
   }
 
-  /// All gradients have been brought down: compute may read them from here on, and whoever waits
-  /// for compute may use what is staged.
-  void finish() { compute_.wait(copies_.record()); }
+  /// Both computations go on when all gradients are divided and have come down: the device's may
+  /// read them, the host's what is staged.
+  void wait_for_gradients() {
+    const Event down = copies_.record();
+    device_compute_.wait(down);
+    compute_.wait(down);
+  }
 
-  /// Copies layer l's parameters up, when the cores have done all they were told so far. Returns
-  /// the point at which they are there.
-  Event send_up(int l, View params) {
-    copies_.wait(cores_.record());
-    copy(copies_, staged(l), params);
+  /// Copies a layer's parameters up when the host's stream has come as far as it is told now.
+  /// Returns the point at which they are there.
+  Event bring_up(View params) {
+    copies_.wait(compute_.record());
+    copy(copies_, staged(params.layer), params);
     return copies_.record();
   }
 
@@ -53,11 +52,9 @@ class Host {
   void synchronise() { copies_.synchronise(); }
 
  private:
-  const Layout& layout_;
-  Stream& compute_;
-  const int micro_batches_;
-  Tensor staging_;  // shard, page-locked
+  Stream& device_compute_;
+  Sharded staged_;  // on the host
   Stream copies_;
-  Stream cores_;
+  Stream compute_;
 };
 }  // namespace zero

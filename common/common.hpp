@@ -3,10 +3,8 @@
 #pragma once
 #include "comm/communicator.hpp"
 #include "compute/bus.hpp"
-#include "compute/phase.hpp"
 #include "compute/stream.hpp"
-#include "memory/layout.hpp"
-#include "memory/tensor.hpp"
+#include "memory/state.hpp"
 #include "train/adam.hpp"
 #include "train/data.hpp"
 #include "train/mlp.hpp"

@@ -6,13 +6,14 @@
 #include "memory/error.hpp"
 
 namespace zero {
-Communicator::Communicator(int rank, int size, std::unique_ptr<Transport> transport, Device device,
+Communicator::Communicator(int rank, int size, std::unique_ptr<Transport> transport, Device& device,
                            Dtype dtype, std::int64_t largest, Link link)
     : rank(rank),
       size(size),
       transport_(std::move(transport)),
-      received_(device, Kind::communication, dtype,
-                received_elements(device, dtype, largest / size, size)),
+      received_(std::in_place, device, Kind::communication, dtype,
+                received_elements(device.type, dtype, largest / size, size)),
+      on_host_(make_kernels(device.host())),
       link_(link) {}
 
 void Communicator::start(Kernels& on, std::optional<Collective> collective,
@@ -20,7 +21,7 @@ void Communicator::start(Kernels& on, std::optional<Collective> collective,
   if (size == 1) return;
   for (const auto& [elements, peer] : outgoing) {
     if (!collective) break;
-    sent_.elements[*collective][current_phase] += elements.size;
+    sent_.elements[*collective][here.phase] += elements.size;
     sent_.padding += elements.size - elements.used;
   }
   transport_->start(on, outgoing, incoming);
@@ -41,54 +42,55 @@ void Communicator::run(Stream& stream, const Work& work, std::int64_t bytes, aut
   });
 }
 
-void Communicator::reduce_scatter_mean(Stream& stream, View full, View shard, Write write) {
-  expect(full.size == shard.size * size, "full holds one shard a rank");
-  const Booking booking = received_.book();
-  expect(full.dtype == shard.dtype && full.dtype == booking.view().dtype,
-         "full, shard and the receive buffer have one dtype");
-  const std::int64_t piece = piece_elements(full.device, full.dtype, shard.size);
+void Communicator::reduce_scatter_mean(Stream& stream, View full, View own, Write write) {
+  expect(full.size == own.size * size, "full holds one part a rank");
+  const Borrowed room = received_->borrow();
+  expect(full.dtype == own.dtype && full.dtype == room.view().dtype,
+         "full, the own part and the receive buffer have one dtype");
+  const std::int64_t piece = piece_elements(full.type(), full.dtype, own.size);
   const View received =
-      booking.view().part(0, received_elements(full.device, full.dtype, shard.size, size));
+      room.view().part(0, received_elements(full.type(), full.dtype, own.size, size));
   // Alone, and in its place: it is the mean.
-  if (size == 1 && write == Write::over && full.data == shard.data) return;
+  if (size == 1 && write == Write::over && full.data == own.data) return;
   const auto collective = [=, this](Kernels& on) {
     if (!counts() && size > 1) {
-      const View sum = received.part(0, shard.size);
+      const View sum = received.part(0, own.size);
       transport_->reduce_scatter_sum(on, full, sum);
       on.divide(sum, size);
-      return on.ordered_mean(sum, 0, sum.part(0, 0), shard, write);  // of one: writes or adds
+      return on.ordered_mean(sum, 0, sum.part(0, 0), own, write);  // of one: writes or adds
     }
     // Elements [at, at + piece) of a part, and the other ranks', which lie one behind the other.
     const auto cut = [&](View part, std::int64_t at) {
       return part.part(at, std::min(piece, part.size - at));
     };
     const auto others = [&](std::int64_t at) {
-      return received.part(at / piece % 2 * (size - 1) * piece, (size - 1) * cut(shard, at).size);
+      return received.part(at / piece % 2 * (size - 1) * piece, (size - 1) * cut(own, at).size);
     };
     const auto incoming = [&](std::int64_t at) {
-      const std::int64_t count = cut(shard, at).size;
+      const std::int64_t count = cut(own, at).size;
       return parts([&](int peer) {
         return others(at).part((peer < rank ? peer : peer - 1) * count, count);
       });
     };
     // All pieces leave at once: else the others would wait for the sums of a rank without a core.
     std::vector<Part> outgoing;
-    for (std::int64_t at = 0; at < shard.size; at += piece) {
+    for (std::int64_t at = 0; at < own.size; at += piece) {
       const auto pieces = parts([&](int peer) { return cut(slice(full, peer), at); });
       outgoing.insert(outgoing.end(), pieces.begin(), pieces.end());
     }
     start(on, Collective::reduce_scatter, outgoing, incoming(0));
-    for (std::int64_t at = 0; at < shard.size; at += piece) {
-      if (at + piece < shard.size) start(on, {}, {}, incoming(at + piece));
+    for (std::int64_t at = 0; at < own.size; at += piece) {
+      if (at + piece < own.size) start(on, {}, {}, incoming(at + piece));
       finish();  // with piece `at`, begun a turn before
-      on.ordered_mean(cut(slice(full, rank), at), rank, others(at), cut(shard, at), write);
+      on.ordered_mean(cut(slice(full, rank), at), rank, others(at), cut(own, at), write);
     }
   };
-  run(stream, sending("reduce_scatter", full, shard), full.bytes(), collective);
+  run(stream, sending("reduce_scatter", full, own), full.bytes(), collective);
 }
 
-void Communicator::all_gather(Stream& stream, View full) {
-  expect(full.size % size == 0, "full holds one shard a rank");
+void Communicator::all_gather(Stream& stream, View own, View full) {
+  expect(full.size == own.size * size, "full holds one part a rank");
+  if (own.data != slice(full, rank).data) copy(stream, own, slice(full, rank));
   if (size == 1) return;
   run(stream, sending("all_gather", full, full), full.bytes(), [=, this](Kernels& on) {
     if (!counts()) return transport_->all_gather(on, slice(full, rank), full);
@@ -98,7 +100,7 @@ void Communicator::all_gather(Stream& stream, View full) {
   });
 }
 
-Totals Communicator::sum(Stream& stream, Sums& sums) {
+Totals Communicator::await_totals(Stream& stream, Sums& sums) {
   std::vector<std::uint64_t> all;
   const std::int64_t sent = 2 * (size - 1);
   const Work work{"sums", Work::Sort::message, -1, sent, sent * std::int64_t{sizeof(double)}};
@@ -123,7 +125,8 @@ std::vector<std::uint64_t> Communicator::gather(std::span<const std::uint64_t> v
   const auto of = [&](int r) -> View {  // each as two fp32
     return {reinterpret_cast<std::byte*>(all.data() + r * count), 2 * count, 2 * count};
   };
-  start(*make_kernels(Device::cpu), {}, parts([&](int) { return of(rank); }), parts(of));
+  if (size == 1) return all;
+  start(*on_host_, {}, parts([&](int) { return of(rank); }), parts(of));
   finish();
   return all;
 }

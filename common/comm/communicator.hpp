@@ -19,12 +19,12 @@ struct Sent {
 /// Elements of a rank's part that reduce_scatter_mean moves and adds at once. CPU: 256 KiB, which
 /// the cache still holds when they are added; with less, ranks that share cores wait too often.
 /// GPU: all, for each launch of a kernel costs more.
-constexpr std::int64_t piece_elements(Device device, Dtype dtype, std::int64_t shard) {
-  return device == Device::cpu ? (std::int64_t{256} << 10) / bytes_of(dtype) : shard;
+constexpr std::int64_t piece_elements(DeviceType device, Dtype dtype, std::int64_t shard) {
+  return device == DeviceType::cpu ? (std::int64_t{256} << 10) / bytes_of(dtype) : shard;
 }
 
 /// Elements of its receive buffer: of each other rank a piece to add and one that is on its way.
-constexpr std::int64_t received_elements(Device device, Dtype dtype, std::int64_t shard,
+constexpr std::int64_t received_elements(DeviceType device, Dtype dtype, std::int64_t shard,
                                          std::int64_t ranks) {
   return (ranks - 1) * std::min(shard, 2 * piece_elements(device, dtype, shard));
 }
@@ -37,25 +37,27 @@ class Communicator {
   Communicator() = default;
   /// Reserves the receive buffer of the ordered sum on that device, for whole layers of up to
   /// `largest` elements of that dtype. No collective takes less time than over that link.
-  Communicator(int rank, int size, std::unique_ptr<Transport> transport, Device device, Dtype dtype,
-               std::int64_t largest, Link link = {});
+  Communicator(int rank, int size, std::unique_ptr<Transport> transport, Device& device,
+               Dtype dtype, std::int64_t largest, Link link = {});
 
   /// Adds the ranks' `full` (size elements) in rank order, divides by N, rounds once, and writes
-  /// this rank's 1/N of it over `shard` (size / N elements; may be that part of `full`) or adds it
+  /// this rank's 1/N of it over `own` (size / N elements; may be that part of `full`) or adds it
   /// there, rounding again. Each rank sends (N - 1) / N * size elements.
-  void reduce_scatter_mean(Stream& stream, View full, View shard, Write write = Write::over);
+  void reduce_scatter_mean(Stream& stream, View full, View own, Write write = Write::over);
 
-  /// Rank r's 1/N of `full` reaches every rank's r-th part. Each sends (N - 1) / N * size elements.
-  void all_gather(Stream& stream, View full);
+  /// Rank r's `own` (size / N elements; may be that part of `full`) reaches every rank's r-th part
+  /// of `full`. Each sends (N - 1) / N * size elements.
+  void all_gather(Stream& stream, View own, View full);
 
   /// reduce_scatter_mean onto the own part, then all_gather: 2 (N - 1) / N * size elements sent.
   void all_reduce_mean(Stream& stream, View full) {
     reduce_scatter_mean(stream, full, slice(full, rank));
-    all_gather(stream, full);
+    all_gather(stream, slice(full, rank), full);
   }
 
-  /// The ranks' sums added in rank order. Waits for the stream: a step's one synchronisation.
-  Totals sum(Stream& stream, Sums& sums);
+  /// The ranks' sums added in rank order, when the stream has come so far: waits for it and for the
+  /// other ranks. A step's one synchronisation.
+  Totals await_totals(Stream& stream, Sums& sums);
 
   /// Every rank's values, rank after rank, on every rank; all give equally many. In a stream's
   /// task, or for reports, outside of steps, when the streams are idle.
@@ -87,7 +89,7 @@ class Communicator {
   /// What a collective over `full` is, which leaves `made`.
   Work sending(const char* what, View full, View made) const {
     const View sent = full.part(0, full.size / size * (size - 1));
-    return {what, Work::Sort::message, full.layer, sent.size, sent.bytes(), Place::device, made};
+    return {what, Work::Sort::message, full.layer, sent.size, sent.bytes(), made};
   }
   /// Begins to send and to receive; what leaves is counted as the collective's, if it is one's.
   void start(Kernels& on, std::optional<Collective> collective, const std::vector<Part>& outgoing,
@@ -98,7 +100,8 @@ class Communicator {
   void run(Stream& stream, const Work& work, std::int64_t bytes, auto collective);
 
   std::unique_ptr<Transport> transport_;  // none alone
-  Scratch received_{Device::cpu, Kind::communication, Dtype::fp32, 0};
+  std::optional<Scratch> received_;  // none alone
+  std::unique_ptr<Kernels> on_host_;  // for messages of host memory
   Sent sent_;
   Link link_;
 };

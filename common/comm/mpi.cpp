@@ -93,30 +93,35 @@ struct Messages {
 /// Host memory through which a GPU's bytes pass, wave by wave: while one wave is exchanged, the
 /// next is copied out and the one before it is copied in.
 struct Wave {
-  HostBuffer out{Device::cuda, wave_bytes}, in{Device::cuda, wave_bytes};
+  explicit Wave(Device& gpu) : out(gpu, wave_bytes), in(gpu, wave_bytes) {}
+
+  Buffer out, in;
   Mark copied_out, copied_in;
 };
 
 class MpiTransport : public Transport {
  public:
-  MpiTransport(Device device, int size, std::int64_t longest)
-      : longest_(longest), waves_(device == Device::cuda && size > 1 ? 2 : 0) {}
+  MpiTransport(Device& device, int size, int tag, std::int64_t longest)
+      : longest_(longest), tag_(tag) {
+    const bool on_gpu = device.type == DeviceType::cuda && size > 1;
+    for (int i = 0; i < 2 && on_gpu; ++i) waves_.emplace_back(device);
+  }
 
   void start(Kernels& on, std::span<const Part> outgoing, std::span<const Part> incoming) override {
     const View first = incoming.front().elements;
-    if (first.device == Device::cpu) return start_on_host(outgoing, incoming);
+    if (!first.on_gpu()) return start_on_host(outgoing, incoming);
     // Elements of a part, a wave: all ranks cut alike, so a wave's messages find each other.
     const std::int64_t piece = wave_bytes / bytes_of(first.dtype) / std::ssize(incoming);
     const auto cut = [&](const Part& part, std::int64_t w) {
       return part.elements.part(w * piece, std::min(piece, first.size - w * piece));
     };
     const auto in_buffer = [&](std::span<const Part> parts, std::int64_t w,
-                               const HostBuffer& buffer) {
+                               const Buffer& buffer) {
       std::vector<Part> pieces;
       for (const Part& part : parts) {
         View view = cut(part, w);
         view.data = buffer.data() + std::ssize(pieces) * view.bytes();
-        view.device = Device::cpu;
+        view.device = nullptr;
         pieces.push_back({view, part.rank});
       }
       return pieces;
@@ -174,15 +179,15 @@ class MpiTransport : public Transport {
   }
 
   const std::int64_t longest_;  // bytes
+  const int tag_;  // its messages meet no other's
   std::vector<Wave> waves_;  // two, on a GPU
-  static inline int transports_ = 0;  // so far, on every rank
-  const int tag_ = transports_++;  // its messages meet no other's
   Messages outgoing_;  // of all that is under way
   std::queue<Messages> under_way_;  // what comes, of each start()
 };
 }  // namespace
 
-std::unique_ptr<Transport> make_mpi_transport(Device device, int size, std::int64_t longest) {
-  return std::make_unique<MpiTransport>(device, size, longest);
+std::unique_ptr<Transport> make_mpi_transport(Device& device, int size, int tag,
+                                              std::int64_t longest) {
+  return std::make_unique<MpiTransport>(device, size, tag, longest);
 }
 }  // namespace zero

@@ -30,8 +30,9 @@ cudaStream_t queue_of(Kernels& on) { return static_cast<cudaStream_t>(on.queue()
 
 class NcclTransport : public Transport {
  public:
-  NcclTransport(Reduce reduce, Communicator& everybody)
-      : adds_(reduce == Reduce::native), on_host_(make_mpi_transport(Device::cpu, everybody.size)) {
+  NcclTransport(Device& gpu, Reduce reduce, Communicator& everybody, int tag)
+      : adds_(reduce == Reduce::native),
+        on_host_(make_mpi_transport(gpu.host(), everybody.size, tag)) {
     ncclUniqueId id{};
     if (everybody.rank == 0) check_nccl(ncclGetUniqueId(&id));
     const auto ids = everybody.gather(std::bit_cast<std::array<std::uint64_t, sizeof(id) / 8>>(id));
@@ -46,7 +47,7 @@ class NcclTransport : public Transport {
 
   /// All of its messages begin together.
   void start(Kernels& on, std::span<const Part> outgoing, std::span<const Part> incoming) override {
-    if (incoming.front().elements.device == Device::cpu) {
+    if (!incoming.front().elements.on_gpu()) {
       return on_host_->start(on, outgoing, incoming);
     }
     check_nccl(ncclGroupStart());
@@ -90,8 +91,9 @@ class NcclTransport : public Transport {
 };
 }  // namespace
 
-std::unique_ptr<Transport> make_nccl_transport(Reduce reduce, Communicator& everybody) {
-  return std::make_unique<NcclTransport>(reduce, everybody);
+std::unique_ptr<Transport> make_nccl_transport(Device& gpu, Reduce reduce,
+                                               Communicator& everybody, int tag) {
+  return std::make_unique<NcclTransport>(gpu, reduce, everybody, tag);
 }
 
 bool nccl_is_built() { return true; }

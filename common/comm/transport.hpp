@@ -49,13 +49,15 @@ constexpr std::int64_t wave_bytes = std::int64_t{4} << 20;
 /// MPI counts bytes in int, so what is longer goes in pieces.
 constexpr std::int64_t longest_message = std::int64_t{1} << 30;
 static_assert(longest_message <= std::numeric_limits<int>::max());
-/// By MPI, in messages of up to `longest` bytes. All ranks make theirs in the same order.
-std::unique_ptr<Transport> make_mpi_transport(Device device, int size,
+/// By MPI, in messages of up to `longest` bytes. tag: of those that are there at once each has its
+/// own, the same on every rank.
+std::unique_ptr<Transport> make_mpi_transport(Device& device, int size, int tag,
                                               std::int64_t longest = longest_message);
 class Communicator;
 /// By NCCL, one GPU a rank; by MPI what lies in host memory. Throws Error (resources) without NCCL.
 /// everybody: by which the ranks meet.
-std::unique_ptr<Transport> make_nccl_transport(Reduce reduce, Communicator& everybody);
+std::unique_ptr<Transport> make_nccl_transport(Device& gpu, Reduce reduce,
+                                               Communicator& everybody, int tag);
 /// False in a build without NCCL.
 bool nccl_is_built();
 }  // namespace zero

@@ -3,8 +3,6 @@
 // bytes take on a bus or a network slower than the one that is there.
 #pragma once
 #include <algorithm>
-#include <atomic>
-#include <functional>
 #include <thread>
 
 #include "compute/stream.hpp"
@@ -38,8 +36,7 @@ inline void sleep_precisely_until(std::chrono::steady_clock::time_point end) {
 
 /// Calls `move`, which hands bytes over within a stream's task, and lets the task sleep until the
 /// modelled way of that name would have brought them. No time: nothing is modelled.
-inline void move_over(const char* way, std::chrono::nanoseconds time, Kernels& on,
-                      const std::function<void()>& move) {
+void move_over(const char* way, std::chrono::nanoseconds time, Kernels& on, const auto& move) {
   if (time.count() == 0) return move();
   wait_for(on.record());  // what a GPU sends, it may have to make yet
   const auto arrival = std::chrono::steady_clock::now() + time;
@@ -49,43 +46,25 @@ inline void move_over(const char* way, std::chrono::nanoseconds time, Kernels& o
                [=] { task_rests([=] { sleep_precisely_until(arrival); }); });
 }
 
-enum class Direction { down, up };  // to the host, to the device
-template <> inline constexpr std::array names_of<Direction>{"down", "up"};
-
-/// Of a copy over the bus to that place.
-constexpr Direction direction_to(Place place) {
-  return place == Place::host ? Direction::down : Direction::up;
+/// Of one copy over a modelled bus.
+inline std::chrono::nanoseconds time_over(const Bus& bus, std::int64_t bytes) {
+  return modelled_time(bus.gb_per_s > 0 ? static_cast<double>(bytes) / bus.gb_per_s : 0);
 }
 
-/// This process's. Read it when the streams are idle.
-struct Bus {
-  double gb_per_s = 0;  // modelled: no copy is faster, 10^9 bytes; 0: each as fast as it is
-  std::array<std::atomic<std::int64_t>, 2> bytes{};  // copied, by Direction
-
-  std::int64_t of(Direction direction) const { return bytes[static_cast<int>(direction)]; }
-  /// Of one copy, on the modelled bus.
-  std::chrono::nanoseconds time(std::int64_t copied) const {
-    return modelled_time(gb_per_s > 0 ? static_cast<double>(copied) / gb_per_s : 0);
-  }
-};
-inline Bus& bus() {
-  static Bus of_this_process;
-  return of_this_process;
-}
-
-/// to = from. Same size, same dtype. Between the host and the device it takes the bus: counted
-/// there when the stream issues it. (What a GPU's messages between ranks pass through the host is
-/// not: it is part of those.)
+/// to = from. Same size, same dtype. Between the stream's device and its host it takes the bus:
+/// counted there when the stream issues it. (What a GPU's messages between ranks pass through the
+/// host is not: it is part of those.)
 inline void copy(Stream& stream, View from, View to) {
   expect(from.size == to.size && from.dtype == to.dtype, "copy: both sides are of one kind");
   Kernels& on = stream.kernels();
-  if (place_of(from.device) == place_of(to.device)) {
+  if (from.place() == to.place()) {
     return stream.run(work_on("copy", to, Work::Sort::copy), [=, &on] { on.copy(from, to); });
   }
-  const Direction direction = direction_to(place_of(to.device));
-  stream.run(work_on(name_of(direction), to, Work::Sort::transfer), [=, &on] {
-    move_over("the bus", bus().time(to.bytes()), on, [&] { on.copy(from, to); });
-    bus().bytes[static_cast<int>(direction)] += to.bytes();
+  const Direction direction = direction_to(to.place());
+  const Work work = work_on(name_of(direction), to, Work::Sort::transfer);
+  stream.run(work, [=, &on, &bus = stream.device().bus] {
+    move_over("the bus", time_over(bus, to.bytes()), on, [&] { on.copy(from, to); });
+    bus.bytes[direction] += to.bytes();
   });
 }
 }  // namespace zero

@@ -136,14 +136,16 @@ template <class Backend, class Base = Kernels> class ElementWise : public Base {
     });
   }
 
-  void adam(const AdamScalars& scalars, const AdamSlice& slice, View grads, View params) final {
+  void adam(const AdamScalars& scalars, const AdamSlice& slice, View grads) final {
     with_type(grads.dtype, [&]<class T>(T) {
       const auto update = [&](auto... copy) {
         on().each(slice.weights.size, AdamBody{scalars}, In<T>{of<T>(grads)},
                   InOut<float>{of<float>(slice.weights)}, InOut<float>{of<float>(slice.momentum)},
                   InOut<float>{of<float>(slice.variance)}, copy...);
       };
-      params.data == slice.weights.data ? update() : update(Out<T>{of<T>(params)});
+      const View copy = slice.params;
+      const bool apart = copy.size > 0 && copy.data != slice.weights.data;
+      apart ? update(Out<T>{of<T>(copy)}) : update();
     });
   }
 

@@ -2,25 +2,11 @@
 // Everything that a device does for a run. Each Stream has one such object, to which its tasks hand
 // the work: on the CPU a call does it, on a GPU a call queues it and the GPU does it in that order.
 #pragma once
-#include <chrono>
-
 #include "compute/adam_element.hpp"
 #include "compute/generator.hpp"
-#include "memory/tensor.hpp"
+#include "compute/work.hpp"
 
 namespace zero {
-/// A place in the order of a device's queue.
-class DeviceMark {
- public:
-  virtual ~DeviceMark() = default;
-  /// Throws Error (resources) when the device has failed.
-  virtual bool passed() const = 0;
-  /// When it was, by the host's clock; of a mark that record_time() made and that is passed.
-  virtual std::chrono::steady_clock::time_point time() const = 0;
-};
-/// Null: a place that has been passed.
-using Mark = std::shared_ptr<const DeviceMark>;
-
 /// One linear layer as its products see it: `batch` rows of `inputs` and of `outputs`.
 struct LinearShape {
   std::int64_t batch, inputs, outputs;
@@ -46,11 +32,12 @@ struct TeacherSource {
   static constexpr std::int64_t hidden = 16;
 };
 
-/// What one rank holds of one layer's fp32 state. Three views of the same size.
+/// What Adam updates of one layer, all of it or a part. Views of one size, in fp32 but the last.
 struct AdamSlice {
   View weights;  // the master weights; with --dtype fp32 the parameters themselves
   View momentum;
   View variance;
+  View params{};  // to compute with: the weights, rounded; empty, or the weights: no other copy
 };
 
 /// A row-major matrix in memory, read as it is or transposed.
@@ -73,8 +60,9 @@ struct Totals {
 /// One rank's two sums, of its samples and of its part of the gradients. On a GPU they grow in its
 /// memory and are fetched once.
 struct Sums {
-  explicit Sums(Device device)
-      : on_gpu(device, Kind::workspace, device == Device::cuda ? gpu_sums_bytes : 0, true) {}
+  explicit Sums(Device& device)
+      : on_gpu(device, Kind::workspace, device.type == DeviceType::cuda ? gpu_sums_bytes : 0,
+               true) {}
 
   Totals totals;
   Buffer on_gpu;
@@ -151,26 +139,19 @@ class Kernels {
   virtual void ordered_mean(View own, int rank, View received, View shard, Write write) = 0;
 
   // ---- The update ----
-  /// adam_element for every element; the new weights go, rounded, to `params` (or slice.weights),
-  /// which may be where the gradients are.
-  virtual void adam(const AdamScalars& scalars, const AdamSlice& slice, View grads,
-                    View params) = 0;
+  /// adam_element for every element; the new weights go, rounded, to slice.params, which may be
+  /// where the gradients are.
+  virtual void adam(const AdamScalars& scalars, const AdamSlice& slice, View grads) = 0;
 };
-
-/// That share Adam's work on a stream of Device::host: those made from now on.
-inline int host_threads = 1;
 
 // Defined in stream.cpp, or, of a GPU, in cuda/.
 /// For a new stream of that device. urgent: a GPU begins its work before that of others.
-std::unique_ptr<Kernels> make_kernels(Device device, bool urgent = false);
+std::unique_ptr<Kernels> make_kernels(Device& device, bool urgent = false);
 namespace cuda {
 /// Throws Error (resources) in a build without CUDA.
-std::unique_ptr<Kernels> make_kernels(bool urgent);
+std::unique_ptr<Kernels> make_kernels(Device& gpu, bool urgent);
 }  // namespace cuda
 
 /// Blocks until the mark is passed. Throws Error (resources) when the device has failed.
 void wait_for(const Mark& mark);
-
-/// How often wait_for found that it had to wait: the host's synchronisations with a device.
-std::int64_t waits_so_far();
 }  // namespace zero

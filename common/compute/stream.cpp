@@ -8,36 +8,30 @@
 
 namespace zero {
 namespace {
-std::mutex observers_mutex;  // guards the next
-std::function<Stream::Observer(const std::string&)> observers;
-
-Stream::Observer observer_of(const std::string& stream) {
-  const std::lock_guard lock(observers_mutex);
-  return observers ? observers(stream) : nullptr;
-}
-
-std::atomic<std::int64_t> waits = 0;
-
-thread_local Stream* present = nullptr;  // whose task the calling thread is in
-
+/// The calling thread is there until the end of the scope.
 struct Within {
-  explicit Within(Stream* stream) : outer(std::exchange(present, stream)) {}
-  ~Within() { present = outer; }
+  Within(int step, Phase phase, Stream* stream)
+      : step(std::exchange(here.step, step)),
+        phase(std::exchange(here.phase, phase)),
+        stream(std::exchange(here.stream, stream)) {}
+  ~Within() { here.step = step, here.phase = phase, here.stream = stream; }
   Within(const Within&) = delete;
 
-  Stream* const outer;
+  const int step;
+  const Phase phase;
+  Stream* const stream;
 };
 }  // namespace
 
-std::unique_ptr<Kernels> make_kernels(Device device, bool urgent) {
-  if (device == Device::cuda) return cuda::make_kernels(urgent);
-  return std::make_unique<CpuKernels>(device == Device::host ? host_threads : 1);
+std::unique_ptr<Kernels> make_kernels(Device& device, bool urgent) {
+  if (device.type == DeviceType::cuda) return cuda::make_kernels(device, urgent);
+  return std::make_unique<CpuKernels>(device.threads);
 }
 
 void wait_for(const Mark& mark) {
   using Clock = std::chrono::steady_clock;
   if (!mark || mark->passed()) return;
-  ++waits;
+  ++mark->device.waits;
   // Most steps are shorter than that; whoever waits longer leaves the core to others.
   constexpr auto yielding = std::chrono::milliseconds(20);
   for (const auto start = Clock::now(); !mark->passed();) {
@@ -48,8 +42,6 @@ void wait_for(const Mark& mark) {
     }
   }
 }
-
-std::int64_t waits_so_far() { return waits; }
 
 /// A thread that calls tasks in order, until an empty one.
 struct Stream::Worker {
@@ -90,39 +82,30 @@ struct Stream::Worker {
   std::thread thread;  // last: it uses all of the above
 };
 
-Stream::Stream(const char* name, Device device, Mode mode)
+Stream::Stream(const char* name, Device& device, Mode mode)
     : name_(name),
       device_(device),
-      observer_(observer_of(name)),
+      watcher_(device.observer ? device.observer->watcher(name) : nullptr),
       kernels_(make_kernels(device, mode == Mode::urgent)),
-      worker_(mode == Mode::inline_ || one_after_the_other ? nullptr
-                                                           : std::make_unique<Worker>(*kernels_)) {}
+      worker_(mode == Mode::inline_ || device.in_turn ? nullptr
+                                                      : std::make_unique<Worker>(*kernels_)) {}
 
 Stream::~Stream() = default;
 
 void Stream::enqueue(std::function<void()> task) {
-  worker_ ? worker_->push(std::move(task)) : task();
-}
-
-void Stream::show(const Work& work, const std::function<void()>& task) {
-  if (observer_) observer_(work, *kernels_, true);
-  task();
-  if (observer_) observer_(work, *kernels_, false);
+  const auto called = [this, step = here.step, phase = here.phase, task = std::move(task)] {
+    const Within within(step, phase, this);
+    task();
+  };
+  worker_ ? worker_->push(called) : called();
 }
 
 void Stream::run(const Work& work, std::function<void()> task) {
-  enqueue([this, work, phase = current_phase, step = current_step, task = std::move(task)] {
-    const PhaseScope scope(phase);
-    current_step = step;
+  enqueue([this, work, task = std::move(task)] {
     const Working working(work, name_);
-    const Within within(this);
-    show(work, task);
+    part(work, task);
     last_ = work;
   });
-}
-
-void Stream::part(const Work& work, const std::function<void()>& task) {
-  present ? present->show(work, task) : task();
 }
 
 Event Stream::record() {
@@ -135,16 +118,13 @@ void Stream::wait(const Event& event) {
   if (!event.valid()) return;
   // This is no task of its own to the watchdog, nor is the host's waiting for a worker below: the
   // stream that is waited for counts, and no two can wait for each other.
-  enqueue([event, this, phase = current_phase, step = current_step] {
-    const PhaseScope scope(phase);
-    current_step = step;
+  enqueue([event, this] {
     Work work{.sort = Work::Sort::wait};
-    // Whom it waited for is known at its end.
-    if (observer_) observer_(work, *kernels_, true);
+    tell(work, true);
     const Point point = event.get();
     kernels_->wait(point.mark);
-    work.what = point.last.what, work.layer = point.last.layer;
-    if (observer_) observer_(work, *kernels_, false);
+    work.what = point.last.what, work.layer = point.last.layer;  // known at its end
+    tell(work, false);
   });
 }
 
@@ -157,10 +137,5 @@ void Stream::synchronise() {
     wait_for(mark);
   }
   tell_host(wait, false);
-}
-
-void Stream::observe(std::function<Observer(const std::string& stream)> made) {
-  const std::lock_guard lock(observers_mutex);
-  observers = std::move(made);
 }
 }  // namespace zero

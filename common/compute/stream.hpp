@@ -2,10 +2,10 @@
 // Work in order: what is put on a stream runs in that order, and two streams run side by side
 // unless an Event makes one wait for the other.
 #pragma once
+#include <functional>
 #include <future>
 
 #include "compute/kernels.hpp"
-#include "compute/phase.hpp"
 #include "compute/watchdog.hpp"
 
 namespace zero {
@@ -28,8 +28,8 @@ class Stream {
     urgent,  // the same, and a GPU begins their work before that of other streams
   };
 
-  /// name: stays as long as the program.
-  Stream(const char* name, Device device, Mode mode = Mode::inline_);
+  /// name: stays as long as the program. Whoever looks on at the device is told of it.
+  Stream(const char* name, Device& device, Mode mode = Mode::inline_);
   /// Waits until all that was put on the stream is done.
   ~Stream();
   Stream(const Stream&) = delete;
@@ -42,49 +42,49 @@ class Stream {
   Event record();
   /// What is put on the stream from now on starts after that point.
   void wait(const Event& event);
-  Device device() const { return device_; }
-  /// The device's work, for tasks of this stream.
-  Kernels& kernels() const { return *kernels_; }
   /// Blocks until the stream is idle.
   void synchronise();
 
-  /// Is called right before each task and each wait, and right after it, on the thread on which it
-  /// is, which has its phase and step; and so for parts of a task.
-  using Observer = std::function<void(const Work& work, Kernels& on, bool begins)>;
-  /// For tests and traces: streams constructed from now on have the observer that is made for their
-  /// name. Empty ends it.
-  static void observe(std::function<Observer(const std::string& stream)> observers);
-  /// While it is on, streams are constructed inline: what is put on several of them is done in the
-  /// order in which it is put there, which every schedule of theirs may be told by.
-  static inline bool one_after_the_other = false;
+  Device& device() const { return device_; }
+  /// The device's work, for tasks of this stream.
+  Kernels& kernels() const { return *kernels_; }
+
   /// Calls `task`, which is a part of the one that calls it, as observers see it.
-  static void part(const Work& work, const std::function<void()>& task);
+  static void part(const Work& work, const auto& task) {
+    if (here.stream) here.stream->tell(work, true);
+    task();
+    if (here.stream) here.stream->tell(work, false);
+  }
 
  private:
   struct Worker;
+
+  /// On the stream's thread, with the caller's phase and step.
   void enqueue(std::function<void()> task);
-  /// Calls the task between two calls of the observer.
-  void show(const Work& work, const std::function<void()>& task);
+  void tell(const Work& work, bool begins) {
+    if (watcher_) watcher_->see(work, kernels_.get(), begins);
+  }
 
   const char* const name_;
-  const Device device_;
-  const Observer observer_;
-  Work last_;  // that was done; for the thread that does it
-  std::unique_ptr<Kernels> kernels_;
+  Device& device_;
+  Watcher* const watcher_;  // null: nobody looks on
+  const std::unique_ptr<Kernels> kernels_;
+  Work last_;  // of its thread: what it did last
   std::unique_ptr<Worker> worker_;  // none when inline; goes first
 };
 
 // ---- Element-wise work on gradients, and the two sums that a step is judged by, as tasks ----
 
-/// Waits for the stream: then the sums are what was added up.
-inline void fetch(Stream& stream, Sums& sums) {
-  stream.run({"sums for the host"}, [&on = stream.kernels(), &sums] { on.fetch(sums); });
-  stream.synchronise();
-}
-
 /// Puts both sums back to zero.
 inline void clear(Stream& stream, Sums& sums) {
   stream.run({"clear"}, [&on = stream.kernels(), &sums] { on.clear(sums); });
+}
+
+/// What was added up, when the stream has come so far: waits for it.
+inline Totals await_totals(Stream& stream, Sums& sums) {
+  stream.run({"sums for the host"}, [&on = stream.kernels(), &sums] { on.fetch(sums); });
+  stream.synchronise();
+  return sums.totals;
 }
 
 /// x / divisor for every element, rounded once. A true division: 1 / 3 times x is not x / 3.

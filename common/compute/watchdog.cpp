@@ -12,41 +12,42 @@ using namespace std::chrono;
 /// Time in which this process runs is counted in ticks. Relaxed, as whatever tasks and the watchdog
 /// share: it is to order no two threads, or ThreadSanitizer would see fewer races.
 constexpr auto tick = 50ms;
-std::atomic<int> ticks = 0;
 constexpr auto relaxed = std::memory_order_relaxed;
 
 /// So much longer may a task stand that says of no rank that it waits for it: that rank's peers,
 /// which can name it, come first.
 constexpr auto others_first = 1s;
 
-/// All there are. Never destroyed: a job that is ended may run on while statics go.
-struct List {
-  std::mutex mutex;  // guards all
-  std::vector<Progress*> all;
+/// All threads there are. Never destroyed: a job that is ended may run on while statics go.
+struct Threads {
+  std::atomic<int> ticks = 0;
+  std::mutex mutex;  // guards the next
+  std::vector<Watched*> all;
 };
-List& list() {
-  static List& never_destroyed = *new List;
+Threads& threads() {
+  static Threads& never_destroyed = *new Threads;
   return never_destroyed;
 }
+int now() { return threads().ticks.load(relaxed); }
 
 /// Of what stands still for `limit` that which says most; empty when nothing does.
 std::string standstill(milliseconds limit) {
-  const std::lock_guard lock(list().mutex);
+  const std::lock_guard lock(threads().mutex);
   // At least so long; who is idle far less than no time.
-  const auto stands = [now = ticks.load(relaxed)](const Progress* progress) -> milliseconds {
-    return (now - progress->began.load(relaxed) - 1) * tick;
+  const auto stands = [ticks = now()](const Watched* thread) -> milliseconds {
+    return (ticks - thread->began.load(relaxed) - 1) * tick;
   };
-  const auto is_over = [&](const Progress* progress) { return stands(progress) >= limit; };
-  if (std::ranges::none_of(list().all, is_over)) return "";
-  for (Progress* progress : list().all) {
-    const std::lock_guard lock_of_thread(progress->mutex);
+  const auto is_over = [&](const Watched* thread) { return stands(thread) >= limit; };
+  if (std::ranges::none_of(threads().all, is_over)) return "";
+  for (Watched* thread : threads().all) {
+    const std::lock_guard lock_of_thread(thread->mutex);
     // What a device was given and has not done says more than the task that waits for the device.
-    const auto given = std::ranges::find_if(progress->queued,
+    const auto given = std::ranges::find_if(thread->queued,
                                             [](const auto& task) { return !task.done->passed(); });
-    const bool by_device = given != progress->queued.end();
-    const Progress::Label& task = by_device ? *given : progress->task;
+    const bool by_device = given != thread->queued.end();
+    const Watched::Task& task = by_device ? *given : thread->task;
     const auto& ranks = task.missing;
-    if (!by_device && stands(progress) < limit + (ranks.empty() ? others_first : 0s)) continue;
+    if (!by_device && stands(thread) < limit + (ranks.empty() ? others_first : 0s)) continue;
     const char* whom = ranks.empty() ? "" : ranks.size() == 1 ? " for rank " : " for ranks ";
     return fmt::format(
         "step {}, {}: {} on {} has waited {} s{}{}: a rank is stuck or gone, or a step takes "
@@ -60,47 +61,47 @@ std::string standstill(milliseconds limit) {
 }
 }  // namespace
 
-Progress::Progress() {
-  const std::lock_guard lock(list().mutex);
-  list().all.push_back(this);
+Watched::Watched() {
+  const std::lock_guard lock(threads().mutex);
+  threads().all.push_back(this);
 }
 
-Progress::~Progress() {
-  const std::lock_guard lock(list().mutex);
-  std::erase(list().all, this);
+Watched::~Watched() {
+  const std::lock_guard lock(threads().mutex);
+  std::erase(threads().all, this);
 }
 
 Working::Working(const Work& work, const char* stream)
-    : part_(progress_here.began.load(relaxed) != Progress::idle) {
+    : part_(here.watched.began.load(relaxed) != Watched::idle) {
   if (part_) return;
-  Progress& mine = progress_here;
+  Watched& mine = here.watched;
   const std::lock_guard lock(mine.mutex);
-  mine.task = {stream, work, current_step, current_phase};
-  mine.began.store(ticks.load(relaxed), relaxed);
+  mine.task = {work, stream, here.step, here.phase, steady_clock::now()};
+  mine.began.store(now(), relaxed);
 }
 
 Working::~Working() {
-  if (!part_) progress_here.began.store(Progress::idle, relaxed);
+  if (!part_) here.watched.began.store(Watched::idle, relaxed);
 }
 
 void task_waits_for(std::vector<int> ranks) {
-  const std::lock_guard lock(progress_here.mutex);
-  progress_here.task.missing = std::move(ranks);
+  const std::lock_guard lock(here.watched.mutex);
+  here.watched.task.missing = std::move(ranks);
 }
 
 void task_rests(const std::function<void()>& rest) {
   const bool within_a_task =
-      progress_here.began.exchange(Progress::idle, relaxed) != Progress::idle;
+      here.watched.began.exchange(Watched::idle, relaxed) != Watched::idle;
   rest();
   if (!within_a_task) return;
-  const std::lock_guard lock(progress_here.mutex);
-  progress_here.task.since = steady_clock::now();
-  progress_here.began.store(ticks.load(relaxed), relaxed);
+  const std::lock_guard lock(here.watched.mutex);
+  here.watched.task.since = steady_clock::now();
+  here.watched.began.store(now(), relaxed);
 }
 
 void task_queued(Mark mark) {
-  if (!mark || progress_here.began.load(relaxed) == Progress::idle) return;
-  auto& [began, mutex, task, queued] = progress_here;
+  if (!mark || here.watched.began.load(relaxed) == Watched::idle) return;
+  auto& [began, mutex, task, queued] = here.watched;
   const std::lock_guard lock(mutex);
   while (!queued.empty() && queued.front().done->passed()) queued.pop_front();
   queued.push_back(task);
@@ -113,7 +114,7 @@ std::jthread watchdog(milliseconds limit, std::function<void(const Error&)> expi
     std::condition_variable_any stopped;
     std::unique_lock lock(mutex);
     while (!stopped.wait_for(lock, stop, tick, [&] { return stop.stop_requested(); })) {
-      ticks.fetch_add(1, relaxed);
+      threads().ticks.fetch_add(1, relaxed);
       const std::string sentence = standstill(limit);
       if (!sentence.empty()) return expire(Error(ExitCode::communication, sentence));
     }

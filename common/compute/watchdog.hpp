@@ -3,41 +3,12 @@
 // is stuck or stopped, or the device is. It ends the job with a sentence instead of letting
 // everybody wait for ever.
 #pragma once
-#include <atomic>
-#include <climits>
-#include <deque>
 #include <functional>
-#include <mutex>
 #include <thread>
 
-#include "compute/kernels.hpp"
-#include "compute/phase.hpp"
-#include "memory/error.hpp"
+#include "compute/work.hpp"
 
 namespace zero {
-/// What a thread is doing, for the functions below: in the watchdog's sight as long as it lives.
-struct Progress {
-  Progress();
-  ~Progress();
-
-  struct Label {
-    const char* stream = nullptr;  // whose task it is; null: the host's
-    Work work{};
-    int step = current_step;
-    Phase phase = current_phase;
-    std::chrono::steady_clock::time_point since = std::chrono::steady_clock::now();
-    std::vector<int> missing{};  // ranks whose part has not come
-    Mark done{};  // the device's, when it was handed to one
-  };
-  static constexpr int idle = INT_MAX;
-
-  std::atomic<int> began = idle;  // the present task, by the watchdog's ticks
-  std::mutex mutex;  // guards the two below: this thread's own, so that it orders no two
-  Label task;
-  std::deque<Label> queued;  // handed to a device, perhaps not yet done
-};
-inline thread_local Progress progress_here;
-
 /// The calling thread is within a task, for as long as this lives; within another it is part of it.
 class Working {
  public:

@@ -1,52 +1,128 @@
 // SPDX-License-Identifier: MIT
 // Where tensors lie and arithmetic runs: the CPU, or the process's one GPU; beside it the host,
-// which for a GPU is the machine that it is in and for a CPU is modelled by that CPU itself.
-// Tensors, streams and sums are told which; nothing here is chosen for the process but which GPU is
-// its own.
+// which for a GPU is the machine that it is in and for a CPU is modelled by that CPU itself. A
+// device is an object with its memory, its books, its bus, and whoever looks on.
 #pragma once
-#include <cstddef>
-#include <cstdint>
+#include <algorithm>
+#include <atomic>
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "memory/names.hpp"
+#include "memory/ledger.hpp"
 
 namespace zero {
-enum class Device { cpu, cuda, host };
-template <> inline constexpr std::array names_of<Device>{"cpu", "cuda", "host"};
+enum class DeviceType { cpu, cuda };
+template <> inline constexpr std::array names_of<DeviceType>{"cpu", "cuda"};
 
 /// In whose books memory stands: those of the device that computes, or of the host beside it.
 enum class Place { device, host };
 template <> inline constexpr std::array names_of<Place>{"device", "host"};
-constexpr Place place_of(Device device) {
-  return device == Device::host ? Place::host : Place::device;
+
+/// Ordinary memory of a device, or, of a GPU or of the host beside it, host memory that is
+/// page-locked: copies of it can pass beside other work.
+enum class Memory { own, page_locked };
+
+/// Over the bus between a device and its host.
+enum class Direction { down, up };  // to the host, to the device
+template <> inline constexpr std::array names_of<Direction>{"down", "up"};
+/// Of a copy to that place.
+constexpr Direction direction_to(Place place) {
+  return place == Place::host ? Direction::down : Direction::up;
 }
 
-/// A device's own memory, or host memory that it copies to and from beside other work: page-locked,
-/// for a GPU.
-enum class Memory { own, staging };
+struct Bus {
+  double gb_per_s = 0;  // modelled: no copy is faster, 10^9 bytes; 0: each as fast as it is
+  /// Copied so far, by direction. Read them when the streams are idle.
+  By<Direction, std::atomic<std::int64_t>> bytes{};
+};
 
-/// The memory of a device. All sizes in bytes.
-class DeviceMemory {
+class Device;
+class Holding;
+class Kernels;
+struct Work;
+
+/// Looks on at one stream, or at the thread that runs the trainer.
+class Watcher {
  public:
-  virtual ~DeviceMemory() = default;
+  virtual ~Watcher() = default;
+  /// A piece of work, or a wait, begins or ends, on the thread on which it is, which has its phase
+  /// and step. Of the trainer's thread it is a phase, or its waiting for a stream, and `on` is null.
+  virtual void see(const Work& work, Kernels* on, bool begins) = 0;
+};
+
+/// Looks on at a device.
+class Observer {
+ public:
+  virtual ~Observer() = default;
+  /// For a new stream of that name; null: nobody looks at it. It must outlive the stream.
+  virtual Watcher* watcher(const char* stream) = 0;
+  /// The bytes in use on that device have changed.
+  virtual void booked(const Device& on) = 0;
+};
+
+class Device {
+ public:
+  virtual ~Device();
+  Device(const Device&) = delete;
+
+  const DeviceType type;
+  const Place place;
+  /// The host beside it; of a host it is that host itself.
+  Device& host() { return host_ ? *host_ : *this; }
+  /// True where memory can be page-locked for a GPU.
+  virtual bool locks_pages() const { return false; }
+
+  Ledger books;
+  Bus bus;  // to its host
+  std::vector<const Holding*> holdings;  // what a trainer holds here, in the order of construction
+  Observer* observer = nullptr;  // null: nobody looks on at what is made from now on
+  int threads = 1;  // of a CPU's streams made from now on, that share Adam's work
+  bool in_turn = false;  // streams made from now on work where they are called: one after the other
+  std::int64_t allocations = 0;  // how often memory was taken so far, page-locked included
+  std::int64_t rounding = 0;  // bytes that the system gave beyond that, as huge pages are whole
+  mutable std::atomic<std::int64_t> waits = 0;  // the host's synchronisations with it
+
   /// Zeroed, aligned to 64 bytes or more; null when there is no more.
-  virtual std::byte* allocate(std::int64_t bytes, Memory sort) = 0;
+  std::byte* allocate(std::int64_t bytes, Memory sort) {
+    ++allocations;
+    return take(bytes, sort);
+  }
   virtual void release(std::byte* memory, Memory sort) noexcept = 0;
   /// Copies at once, where either end may be host memory. For set-up and reports: work on streams
   /// that reads or writes the memory must be done.
   virtual void copy(void* to, const void* from, std::int64_t bytes) = 0;
-  /// What there is, and what could still be given: on the host by the system's estimate.
-  virtual std::int64_t total() = 0;
-  virtual std::int64_t available() = 0;
-  /// The device's name in its maker's words; empty for the host.
-  virtual std::string words() { return ""; }
+  /// Bytes that there are, and that could still be given: on the host by the system's estimate.
+  virtual std::int64_t total() const = 0;
+  virtual std::int64_t available() const = 0;
+  /// The device's name in its maker's words; empty for a CPU.
+  virtual std::string words() const { return ""; }
+
+  /// As the ledger's, and whoever looks on is told.
+  void reserve(Kind kind, std::int64_t bytes, bool held) {
+    books.reserve(kind, bytes, held);
+    if (held && observer) observer->booked(*this);
+  }
+  void book(Kind kind, std::int64_t bytes) {
+    books.take(kind, bytes);
+    if (observer) observer->booked(*this);
+  }
+  /// Looks on at the device and at its host from now on; null: nobody does.
+  void observe(Observer* by) { observer = host().observer = by; }
+
+ protected:
+  Device(DeviceType type, Place place) : type(type), place(place) {}
+
+  std::unique_ptr<Device> host_;
+
+ private:
+  virtual std::byte* take(std::int64_t bytes, Memory sort) = 0;
 };
 
-/// Throws Error (resources) for a GPU where there is none.
-DeviceMemory& memory_of(Device device);
+/// That CPU, with a host beside it.
+std::unique_ptr<Device> make_cpu();
+/// The host beside a GPU, which gives it page-locked memory.
+std::unique_ptr<Device> make_host_of(Device& gpu);
 
 /// What this process can use.
 struct Gpus {
@@ -57,17 +133,9 @@ struct Gpus {
 
 // Defined in compute/cuda/, in a build without CUDA by a file that has no GPU.
 Gpus visible_gpus();
-/// Device::cuda means GPU `number` for this process from now on, at first number 0; with other
-/// ranks in the run, matrix products leave it room for messages. Throws Error (resources) when it
-/// cannot be had.
-void use_gpu(int number, bool others = false);
-DeviceMemory& gpu_memory();
-
-/// How often memory was taken from a device, staging included.
-inline std::int64_t allocations_so_far = 0;
-
-/// Bytes that the system gave with those that were asked for, as huge pages are whole.
-inline std::int64_t rounding_so_far = 0;
+/// GPU `number`, which is this process's from now on; with other ranks in the run, matrix products
+/// leave it room for messages. Throws Error (resources) when it cannot be had.
+std::unique_ptr<Device> make_gpu(int number = 0, bool others = false);
 
 /// The process's own physical memory in bytes, as the kernel counts it; 0 where none does.
 struct ProcessBytes {
@@ -77,19 +145,4 @@ struct ProcessBytes {
   std::int64_t shared = 0;  // with other processes (RssShmem)
 };
 ProcessBytes process_bytes();
-
-/// Staging memory of a device, freed with the object. Move-only.
-class HostBuffer {
- public:
-  /// Throws Error (resources) when the system gives no `bytes` of it.
-  HostBuffer(Device device, std::int64_t bytes);
-  std::byte* data() const { return memory_.get(); }
-
- private:
-  struct Release {
-    Device device;
-    void operator()(std::byte* memory) const { memory_of(device).release(memory, Memory::staging); }
-  };
-  std::unique_ptr<std::byte, Release> memory_;
-};
 }  // namespace zero

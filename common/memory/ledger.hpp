@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: MIT
-// The ledgers of one process's tensor memory, one for each place: bytes by kind, reserved,
-// resident, now and at the peak.
+// A ledger of tensor memory: bytes by kind, reserved, resident, now and at the peak.
 #pragma once
 #include <algorithm>
 #include <array>
 #include <cstdint>
-#include <functional>
 
-#include "memory/device.hpp"
+#include "memory/names.hpp"
 
 namespace zero {
 enum class Kind { parameters, gradients, optimizer, communication, activations, workspace, data };
@@ -24,26 +22,25 @@ struct KindBytes {
 };
 
 /// Entries are made where work is enqueued, by the thread that enqueues it, not when a stream gets
-/// round to it: so the figures depend on the program alone, not on how threads were scheduled.
+/// round to it: so the figures depend on the program alone, not on how threads were scheduled. Of
+/// that thread alone.
 class Ledger {
  public:
-  /// Books memory from the system; `held` memory is resident from now on. Negative bytes go back.
+  /// Books memory from the system; `held` memory is resident from now on, and in use. Negative
+  /// bytes go back.
   void reserve(Kind kind, std::int64_t bytes, bool held) {
-    entry(kind).reserved += bytes;
+    kinds_[kind].reserved += bytes;
     if (!held) return;
-    entry(kind).resident += bytes;
+    kinds_[kind].resident += bytes;
     take(kind, bytes);
   }
   /// Books what is in use for a while; negative bytes no longer are.
   void take(Kind kind, std::int64_t bytes) {
-    KindBytes& booked = entry(kind);
+    KindBytes& booked = kinds_[kind];
     booked.now += bytes;
     booked.peak = std::max(booked.peak, booked.now);
     peak_of_total_ = std::max(peak_of_total_, sum(&KindBytes::now));
-    if (observer_) observer_();
   }
-  /// Is told whenever the bytes in use have changed. Empty ends it.
-  void observe(std::function<void()> observer) { observer_ = std::move(observer); }
 
   const KindBytes& of(Kind kind) const { return kinds_[kind]; }
   /// Peak of the sum over kinds; the kinds' own peaks need not fall into the same moment.
@@ -56,7 +53,6 @@ class Ledger {
   }
 
  private:
-  KindBytes& entry(Kind kind) { return kinds_[kind]; }
   std::int64_t sum(std::int64_t KindBytes::*figure) const {
     std::int64_t sum = 0;
     for (const KindBytes& kind : kinds_) sum += kind.*figure;
@@ -65,12 +61,5 @@ class Ledger {
 
   By<Kind, KindBytes> kinds_{};
   std::int64_t peak_of_total_ = 0;
-  std::function<void()> observer_;
 };
-
-/// This process's, of that place. Used from the thread that runs the trainer only.
-inline Ledger& ledger(Place place = Place::device) {
-  static By<Place, Ledger> of_this_process;
-  return of_this_process[place];
-}
 }  // namespace zero

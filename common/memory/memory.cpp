@@ -49,9 +49,25 @@ std::int64_t left_by_control_groups() {
   return std::max<std::int64_t>(left, 0);
 }
 
-class HostMemory : public DeviceMemory {
+class Cpu : public Device {
  public:
-  std::byte* allocate(std::int64_t bytes, Memory) override {
+  explicit Cpu(Place place) : Device(DeviceType::cpu, place) {
+    if (place == Place::device) host_ = std::make_unique<Cpu>(Place::host);
+  }
+  void release(std::byte* memory, Memory) noexcept override { std::free(memory); }
+  void copy(void* to, const void* from, std::int64_t bytes) override {
+    std::memcpy(to, from, bytes);
+  }
+  std::int64_t total() const override {
+    return std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+  }
+  std::int64_t available() const override {
+    return std::min(kernel_figure("/proc/meminfo", "MemAvailable:") * 1024,
+                    left_by_control_groups());
+  }
+
+ protected:
+  std::byte* take(std::int64_t bytes, Memory) override {
     constexpr std::int64_t line = 64, page = 4 << 10, huge_page = 2 << 20;
     const std::int64_t alignment = bytes < huge_page ? line : huge_page;
     const std::int64_t whole = (bytes + alignment - 1) / alignment * alignment;
@@ -64,21 +80,27 @@ class HostMemory : public DeviceMemory {
     auto* const start = static_cast<std::byte*>(memory);
     unsigned char last = 0;  // odd if the last page, which nothing wrote, is there
     if (whole - bytes >= page && mincore(start + whole - page, page, &last) == 0 && last % 2 != 0) {
-      rounding_so_far += whole - bytes;
+      rounding += whole - bytes;
     }
     return start;
   }
-  void release(std::byte* memory, Memory) noexcept override { std::free(memory); }
-  void copy(void* to, const void* from, std::int64_t bytes) override {
-    std::memcpy(to, from, bytes);
+};
+
+/// Page-locked memory is the GPU's to give.
+class HostOfGpu : public Cpu {
+ public:
+  explicit HostOfGpu(Device& gpu) : Cpu(Place::host), gpu_(gpu) {}
+  bool locks_pages() const override { return true; }
+  void release(std::byte* memory, Memory sort) noexcept override {
+    sort == Memory::own ? Cpu::release(memory, sort) : gpu_.release(memory, sort);
   }
-  std::int64_t total() override {
-    return std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+
+ private:
+  std::byte* take(std::int64_t bytes, Memory sort) override {
+    return sort == Memory::own ? Cpu::take(bytes, sort) : gpu_.allocate(bytes, sort);
   }
-  std::int64_t available() override {
-    return std::min(kernel_figure("/proc/meminfo", "MemAvailable:") * 1024,
-                    left_by_control_groups());
-  }
+
+  Device& gpu_;
 };
 }  // namespace
 
@@ -94,10 +116,10 @@ void flush_output() {
            std::strerror(errno));
 }
 
-DeviceMemory& memory_of(Device device) {
-  static HostMemory host;
-  return device == Device::cuda ? gpu_memory() : host;
-}
+Device::~Device() = default;
+
+std::unique_ptr<Device> make_cpu() { return std::make_unique<Cpu>(Place::device); }
+std::unique_ptr<Device> make_host_of(Device& gpu) { return std::make_unique<HostOfGpu>(gpu); }
 
 ProcessBytes process_bytes() {
   // Read once: it is all of one moment.
@@ -112,13 +134,6 @@ ProcessBytes process_bytes() {
   return bytes;
 }
 
-HostBuffer::HostBuffer(Device device, std::int64_t bytes)
-    : memory_(memory_of(device).allocate(bytes, Memory::staging), {device}) {
-  ++allocations_so_far;
-  throw_if(!memory_, ExitCode::resources,
-           "the system gave no {} bytes of host memory for a GPU's copies", bytes);
-}
-
 View View::part(std::int64_t offset, std::int64_t count) const {
   expect(offset >= 0 && count >= 0 && offset + count <= size, "a part must lie inside its view");
   View part = *this;
@@ -130,49 +145,53 @@ View View::part(std::int64_t offset, std::int64_t count) const {
 }
 
 OnHost::OnHost(View view) : view_(view) {
-  if (view.device != Device::cuda) return;
+  if (!view.on_gpu()) return;
   copy_.resize(view.bytes());
-  memory_of(view.device).copy(copy_.data(), view.data, view.bytes());
+  view.device->copy(copy_.data(), view.data, view.bytes());
   view_.data = copy_.data();
-  view_.device = Device::cpu;
+  view_.device = nullptr;
 }
 
-Buffer::Buffer(Device device, Kind kind, std::int64_t bytes, bool held, Memory memory)
-    : memory_(nullptr, {device, kind, bytes, held, memory}) {
+Buffer::Buffer(Device& device, Kind kind, std::int64_t bytes, bool held, Memory memory)
+    : memory_(nullptr, {&device, kind, bytes, held, memory, true}) {
   if (bytes == 0) return;
-  memory_.reset(memory_of(device).allocate(bytes, memory));
-  ++allocations_so_far;
+  memory_.reset(device.allocate(bytes, memory));
   throw_if(!memory_, ExitCode::resources, "the {} gave no {} bytes for {}: use {}",
-           facts().lies() == Device::cuda ? "GPU" : "system", bytes, name_of(kind),
+           device.type == DeviceType::cuda ? "GPU" : "system", bytes, name_of(kind),
            kind == Kind::data ? "a smaller --data or --batch"
-           : device == Device::cuda && memory == Memory::staging
+           : device.locks_pages() && memory == Memory::page_locked
                ? "--pageable, or narrower layers"
                : "fewer or narrower layers, or more ranks");
-  ledger(place_of(facts().lies())).reserve(kind, bytes, held);
+  device.reserve(kind, bytes, held);
+}
+
+Buffer::Buffer(Device& device, std::int64_t bytes)
+    : memory_(device.allocate(bytes, Memory::page_locked),
+              {&device, Kind::communication, bytes, false, Memory::page_locked, false}) {
+  throw_if(!memory_, ExitCode::resources,
+           "the system gave no {} bytes of host memory for a GPU's copies", bytes);
 }
 
 void Buffer::Release::operator()(std::byte* data) const {
-  ledger(place_of(lies())).reserve(kind, -bytes, held);
-  std::erase_if(Tensor::held, [&](const auto& tensor) { return tensor.view.data == data; });
-  memory_of(device).release(data, memory);
+  if (booked) device->reserve(kind, -bytes, held);
+  device->release(data, memory);
 }
 
-Booking Scratch::book() const {
-  if (bookings_++ == 0) ledger(place_of(buffer_.device())).take(buffer_.kind(), buffer_.bytes());
-  Booking booking;
-  booking.scratch_.reset(this);
-  return booking;
+Borrowed Scratch::borrow(View part) const {
+  if (borrowers_++ == 0) buffer_.device().book(buffer_.kind(), buffer_.bytes());
+  Borrowed borrowed;
+  borrowed.scratch_.reset(this);
+  borrowed.view_ = part;
+  return borrowed;
 }
 
-void Booking::End::operator()(const Scratch* scratch) const {
-  if (--scratch->bookings_ > 0) return;
-  ledger(place_of(scratch->buffer_.device()))
-      .take(scratch->buffer_.kind(), -scratch->buffer_.bytes());
+void Borrowed::GiveBack::operator()(const Scratch* scratch) const {
+  const Buffer& memory = scratch->buffer_;
+  if (--scratch->borrowers_ == 0) memory.device().book(memory.kind(), -memory.bytes());
 }
 
-View Booking::view() const {
-  expect(scratch_ != nullptr, "a booking that has ended has no memory");
-  const Buffer& memory = scratch_->buffer_;
-  return {memory.data(), scratch_->size_, scratch_->size_, scratch_->dtype_, memory.device()};
+View Borrowed::view() const {
+  expect(scratch_ != nullptr, "what has been given back lends no memory");
+  return view_;
 }
 }  // namespace zero

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-// Memory: Tensor holds it, Scratch reserves it for now and then, View points at it.
+// Memory: Tensor holds it, Scratch lends it now and then, View points at it.
 #pragma once
 #include <span>
 
+#include "memory/device.hpp"
 #include "memory/dtype.hpp"
 #include "memory/error.hpp"
-#include "memory/ledger.hpp"
 
 namespace zero {
 /// A run of elements that somebody else owns. The first `used` of its `size` elements are real,
@@ -15,18 +15,21 @@ struct View {
   std::int64_t size = 0;
   std::int64_t used = 0;
   Dtype dtype = Dtype::fp32;
-  Device device = Device::cpu;
+  Device* device = nullptr;  // null: host memory that is nobody's
   int layer = -1;  // of the model; -1: no layer's
   std::int64_t start = 0;  // position of the first element within the layer
 
   /// Elements [offset, offset + count); throws std::logic_error when that is not inside.
   View part(std::int64_t offset, std::int64_t count) const;
   std::int64_t bytes() const { return size * bytes_of(dtype); }
+  DeviceType type() const { return device ? device->type : DeviceType::cpu; }
+  bool on_gpu() const { return type() == DeviceType::cuda; }
+  Place place() const { return device ? device->place : Place::device; }
 
   /// The elements as host memory. T is the caller's promise about dtype. Throws std::logic_error
   /// when they lie on a GPU: see OnHost.
   template <class T> std::span<T> as() const {
-    expect(device != Device::cuda, "only host memory can be read element by element");
+    expect(!on_gpu(), "only host memory can be read element by element");
     return {reinterpret_cast<T*>(data), static_cast<std::size_t>(size)};
   }
 };
@@ -43,52 +46,41 @@ class OnHost {
   View view_;
 };
 
-/// Zeroed, 64-byte aligned memory of a device, in the ledger's books; freed with the object, when
-/// no work that uses it is left. Move-only.
+/// Zeroed, 64-byte aligned memory of a device, freed with the object, when no work that uses it is
+/// left. Move-only.
 class Buffer {
  public:
-  /// Throws Error (resources) when the device does not give that many bytes.
-  Buffer(Device device, Kind kind, std::int64_t bytes, bool held, Memory memory = Memory::own);
+  /// In the device's books. Throws Error (resources) when it does not give that many bytes.
+  Buffer(Device& device, Kind kind, std::int64_t bytes, bool held, Memory memory = Memory::own);
+  /// In nobody's books: page-locked memory through which messages of a GPU pass.
+  Buffer(Device& device, std::int64_t bytes);
 
   std::byte* data() const { return memory_.get(); }
-  std::int64_t bytes() const { return facts().bytes; }
-  Kind kind() const { return facts().kind; }
-  /// Where it lies.
-  Device device() const { return facts().lies(); }
+  std::int64_t bytes() const { return memory_.get_deleter().bytes; }
+  Kind kind() const { return memory_.get_deleter().kind; }
+  Device& device() const { return *memory_.get_deleter().device; }
 
  private:
   struct Release {  // the buffer's own facts, which giving it back takes
-    Device device;
+    Device* device;
     Kind kind;
     std::int64_t bytes;
     bool held;
     Memory memory;
-    Device lies() const { return memory == Memory::staging ? Device::host : device; }
+    bool booked;
     void operator()(std::byte* data) const;
   };
-  const Release& facts() const { return memory_.get_deleter(); }
-
   std::unique_ptr<std::byte, Release> memory_;
 };
 
 /// Elements that are held for as long as the object lives: what "resident" counts.
 class Tensor {
  public:
-  Tensor(Device device, Kind kind, Dtype dtype, std::int64_t size, Memory memory = Memory::own)
-      : buffer_(device, kind, size * bytes_of(dtype), true, memory), dtype_(dtype), size_(size) {
-    if (size > 0) held.push_back({kind, view()});
-  }
-
-  /// All of the process's, in the order of their construction: for checks of every one.
-  struct Held {
-    Kind kind;
-    View view;
-  };
-  static inline std::vector<Held> held;
+  Tensor(Device& device, Kind kind, Dtype dtype, std::int64_t size, Memory memory = Memory::own)
+      : buffer_(device, kind, size * bytes_of(dtype), true, memory), dtype_(dtype), size_(size) {}
 
   std::int64_t size() const { return size_; }
-  Dtype dtype() const { return dtype_; }
-  View view() const { return {buffer_.data(), size_, size_, dtype_, buffer_.device()}; }
+  View view() const { return {buffer_.data(), size_, size_, dtype_, &buffer_.device()}; }
 
  private:
   Buffer buffer_;
@@ -98,36 +90,41 @@ class Tensor {
 
 class Scratch;
 
-/// The time during which a Scratch counts as in use. Move-only.
-class Booking {
+/// Elements of a Scratch, in use until they are given back or the object goes. Move-only.
+class Borrowed {
  public:
-  /// Throws std::logic_error when it has ended.
+  /// Throws std::logic_error when they have been given back.
   View view() const;
-  void end() { scratch_.reset(); }
+  operator View() const { return view(); }
+  void give_back() { scratch_.reset(); }
 
  private:
   friend class Scratch;
-  struct End {
+  struct GiveBack {
     void operator()(const Scratch* scratch) const;
   };
-  std::unique_ptr<const Scratch, End> scratch_;
+  std::unique_ptr<const Scratch, GiveBack> scratch_;
+  View view_;
 };
 
-/// Elements that are reserved at construction and used now and then, whole.
+/// Elements that are reserved at construction and in use now and then.
 class Scratch {
  public:
-  Scratch(Device device, Kind kind, Dtype dtype, std::int64_t size)
-      : buffer_(device, kind, size * bytes_of(dtype), false), dtype_(dtype), size_(size) {}
+  Scratch(Device& device, Kind kind, Dtype dtype, std::int64_t size)
+      : buffer_(device, kind, size * bytes_of(dtype), false),
+        all_{buffer_.data(), size, size, dtype, &device} {}
 
-  /// Books the bytes, once, until the last Booking of them ends: it counts, it does not lock. What
-  /// the memory contains is left over from before.
-  Booking book() const;
+  /// Counts the bytes as in use, once, until the last that borrowed them gives them back: it
+  /// counts, it does not lock. What the memory contains is left over from before.
+  Borrowed borrow() const { return borrow(all_); }
+  /// The same, as that part of what all() shows.
+  Borrowed borrow(View part) const;
+  View all() const { return all_; }
 
  private:
-  friend class Booking;
+  friend class Borrowed;
   Buffer buffer_;
-  Dtype dtype_;
-  std::int64_t size_;
-  mutable int bookings_ = 0;
+  View all_;
+  mutable int borrowers_ = 0;
 };
 }  // namespace zero

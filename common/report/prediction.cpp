@@ -8,50 +8,52 @@
 #include "train/mlp.hpp"
 
 namespace zero {
-Prediction predict_state(const Chapter& chapter, const Options& options, Device device,
+Prediction predict_state(const Card& card, const Options& options, DeviceType device,
                          const Layout& layout) {
-  const std::int64_t w = bytes_of(options.dtype), k = optimizer_bytes(chapter, options.dtype);
+  const std::int64_t w = bytes_of(options.dtype), k = optimizer_bytes(card, options.dtype);
   // Doubles are exact here: integers below 2^53, and what is divided is a multiple of n.
   const double n = layout.ranks();
   const auto full = [&](std::int64_t bytes) {
     return static_cast<double>(bytes * layout.full_size());
   };
   const std::int64_t layer = layout.largest_layer();
-  // A run that uses fewer layers than a window has places for takes no more than it uses.
-  const WholeLayers whole = chapter.whole_layers(options.prefetch);
-  const std::int64_t uses = std::int64_t{layout.layers()} * options.accumulate;
-
-  Prediction plan{.factors = by_phase(chapter.elements_sent(options.accumulate)),
-                  .copies = {chapter.offload.copied.down * w, chapter.offload.copied.up * w},
+  Prediction plan{.copies = {card.copied.down * w, card.copied.up * w},
                   .parameters = layout.parameters(),
                   .padded = layout.full_size(),
                   .ranks = layout.ranks()};
-  const auto set = [&](Place place, Kind kind, double bytes, std::int64_t now_and_then) {
-    const auto resident = static_cast<std::int64_t>(bytes);
-    plan.bytes[place][kind] = {resident, resident + now_and_then};
-  };
-  set(Place::device, Kind::parameters, chapter.state_bytes(full(w), 0, 0, n),
-      std::min<std::int64_t>(whole.params, 2 * uses) * w * layer);
-  set(Place::device, Kind::gradients, chapter.state_bytes(0, full(w), 0, n),
-      std::min<std::int64_t>(whole.grads, uses) * w * layer);
-  set(Place::device, Kind::optimizer, chapter.state_bytes(0, 0, full(k), n), 0);
-  set(Place::device, Kind::communication, 0,
-      w * received_elements(device, options.dtype, layer / plan.ranks, plan.ranks));
-  if (!chapter.offloads()) return plan;
-  set(Place::host, Kind::communication, chapter.offload.bytes(0, full(w), 0, n), 0);
-  set(Place::host, Kind::optimizer, chapter.offload.bytes(0, 0, full(k), n), 0);
+  for (const Phase phase : step_phases) {
+    plan.factors[phase] = card.sent_in(phase).in(options.accumulate);
+  }
+  for (const Place place : every<Place>) {
+    auto& bytes = plan.bytes[place];
+    const auto held = [&](double p, double g, double k) {
+      const auto all = static_cast<std::int64_t>(card.bytes(place, p, g, k, n));
+      return Prediction::Bytes{all, all};
+    };
+    // The host's gradients are on their way: communication.
+    bytes[Kind::parameters] = held(full(w), 0, 0);
+    bytes[place == Place::host ? Kind::communication : Kind::gradients] = held(0, full(w), 0);
+    bytes[Kind::optimizer] = held(0, 0, full(k));
+  }
+  auto& bytes = plan.bytes[Place::device];
+  for (const Kind kind : {Kind::parameters, Kind::gradients}) {
+    bytes[kind].peak += w * layer *
+                        card.rooms(kind, options.prefetch, layout.layers(), options.accumulate);
+  }
+  bytes[Kind::communication].peak =
+      w * received_elements(device, options.dtype, layer / plan.ranks, plan.ranks);
   return plan;
 }
 
-Prediction predict(const Chapter& chapter, const Options& options, Device device,
+Prediction predict(const Card& card, const Options& options, DeviceType device,
                    const Layout& layout) {
   const Architecture model = architecture(options);
-  Prediction plan = predict_state(chapter, options, device, layout);
+  Prediction plan = predict_state(card, options, device, layout);
   By<Kind, Prediction::Bytes>& bytes = plan.bytes[Place::device];
   const std::int64_t activations = model.activation_bytes(options.batch, options.dtype);
   bytes[Kind::activations].peak = activations;
   const std::int64_t workspace = gpu_sums_bytes + blas_workspace_bytes + product_room_bytes;
-  if (device == Device::cuda) bytes[Kind::workspace] = {workspace, workspace};
+  if (device == DeviceType::cuda) bytes[Kind::workspace] = {workspace, workspace};
   const std::int64_t targets = options.batch * model.targets() * bytes_of(Dtype::fp32);
   const std::int64_t data = Data::bytes(options, file_bytes(options)) + targets;
   bytes[Kind::data] = {data, data};
@@ -61,15 +63,17 @@ Prediction predict(const Chapter& chapter, const Options& options, Device device
     for (const Kind kind : every<Kind>) in_use[kind] = bytes[kind].resident;
   }
   const std::int64_t w = bytes_of(options.dtype), layer = w * layout.largest_layer();
-  const WholeLayers whole = chapter.whole_layers(options.prefetch);
+  const auto rooms = [&](Kind kind) -> std::int64_t {
+    return card.rooms(kind, options.prefetch, layout.layers(), options.accumulate);
+  };
   // What a window has gathered ahead, of the uses that are left, and gradients on their way, which
   // it gives back in the update. Without a window nothing whole outlives its phase.
   const std::int64_t layers = layout.layers(), earlier = options.accumulate - 1;
   const auto ahead = [&](std::int64_t left) {
-    return std::clamp<std::int64_t>(whole.params - 1, 0, left) * layer;
+    return std::clamp<std::int64_t>(rooms(Kind::parameters) - 1, 0, left) * layer;
   };
   const auto on_their_way = [&](std::int64_t formed) {
-    return chapter.prefetch() ? std::min<std::int64_t>(whole.grads, formed) * layer : 0;
+    return card.prefetches() ? std::min(rooms(Kind::gradients), formed) * layer : 0;
   };
   after[Phase::load][Kind::parameters] += earlier > 0 ? ahead(2 * layers) : 0;
   after[Phase::forward][Kind::parameters] += ahead(layers);
@@ -121,8 +125,8 @@ Limit shared(bool device, bool host, std::int64_t available, int sharing, const 
 
 /// What is short of what the plan needs, by the options or these limits, and what would do; empty
 /// when it fits.
-std::string shortage(const Prediction& plan, const Options& options, Device device,
-                     const Layout& layout, std::vector<Limit> limits = {}) {
+std::string shortage(const Prediction& plan, const Options& options, DeviceType device,
+                     const Layout& layout, Cards others, std::vector<Limit> limits = {}) {
   const std::int64_t allowed = options.device_memory;
   if (allowed > 0) {
     const Limit asked_for{
@@ -139,39 +143,39 @@ std::string shortage(const Prediction& plan, const Options& options, Device devi
   const std::string told = fmt::format("each rank needs {} {}: ", grouped(needs), limit->words);
   const std::int64_t data = plan.bytes[Place::device][Kind::data].peak;
   if (limit->device && 2 * data > needs) return told + "use a smaller --data or --batch";
-  for (const Chapter* other : chapters_on_ranks()) {
+  for (const Card* other : others) {
     if (is_mixed(options.dtype) && !other->mixed_precision) continue;
     const Prediction of_other = predict(*other, options, device, layout);
     if (exceeded(of_other) != limits.end()) continue;
-    const std::int64_t others = limit->needs(of_other);
-    return told + (others == 0 ? fmt::format("{} takes none of it", other->name)
-                               : fmt::format("{} would need {}", other->name, grouped(others)));
+    const std::int64_t less = limit->needs(of_other);
+    return told + (less == 0 ? fmt::format("{} takes none of it", other->name)
+                             : fmt::format("{} would need {}", other->name, grouped(less)));
   }
   return told + fmt::format("no chapter fits, use fewer or smaller layers or batches, or more {}s",
                             limit->more);
 }
 }  // namespace
 
-std::int64_t check_memory(const Chapter& chapter, const Options& options, const Choice& choice,
-                          const Layout& layout) {
-  const bool gpu = choice.device == Device::cuda;
-  const std::int64_t there = memory_of(choice.device).available();
-  std::vector<Limit> limits{shared(true, !gpu, there, choice.sharing, gpu ? "GPU" : "machine")};
+std::int64_t check_memory(const Card& card, const Options& options, const Choice& choice,
+                          Device& device, const Layout& layout, Cards others) {
+  const bool gpu = device.type == DeviceType::cuda;
+  std::vector<Limit> limits{
+      shared(true, !gpu, device.available(), choice.sharing, gpu ? "GPU" : "machine")};
   if (gpu) {
-    const std::int64_t here = memory_of(Device::cpu).available();
-    limits.push_back(shared(false, true, here, choice.sharing_host, "machine"));
+    limits.push_back(
+        shared(false, true, device.host().available(), choice.sharing_host, "machine"));
   }
-  const Prediction plan = predict(chapter, options, choice.device, layout);
-  const std::string missing = shortage(plan, options, choice.device, layout, limits);
+  const Prediction plan = predict(card, options, device.type, layout);
+  const std::string missing = shortage(plan, options, device.type, layout, others, limits);
   throw_if(!missing.empty(), ExitCode::resources, "{}", missing);
   return plan.sum(&Prediction::Bytes::peak);
 }
 
-std::string formulas(const Prediction& plan, const Chapter& chapter, const Options& options,
+std::string formulas(const Prediction& plan, const Card& card, const Options& options,
                      const Layout& layout) {
   const Architecture model = architecture(options);
   const std::int64_t n = layout.ranks(), all = layout.full_size(), layer = layout.largest_layer();
-  const std::int64_t w = bytes_of(options.dtype), k = optimizer_bytes(chapter, options.dtype);
+  const std::int64_t w = bytes_of(options.dtype), k = optimizer_bytes(card, options.dtype);
   std::string text = "peaks in bytes, and elements sent in a step, by the chapter's formulas\n";
   const auto line = [&](const std::string& what, const std::string& formula, std::int64_t figure) {
     text += fmt::format("  {:<20}{} = {}\n", what, formula, grouped(figure));
@@ -220,28 +224,29 @@ std::string formulas(const Prediction& plan, const Chapter& chapter, const Optio
   return text;
 }
 
-void print_prediction(const Chapter& chapter, const Options& options, Device device) {
+void print_prediction(const Card& card, const Options& options, DeviceType device, Cards others) {
   const Layout layout = layout_of(options, 0, options.ranks);
-  const Prediction plan = predict(chapter, options, device, layout);
+  const Prediction plan = predict(card, options, device, layout);
   const Prediction::Passed passed = plan.passed({});
   const auto w = static_cast<double>(bytes_of(options.dtype));
-  const auto k = static_cast<double>(optimizer_bytes(chapter, options.dtype));
-  fmt::print("{} on {}, {}: {} parameters, {} with padding, {}\n\n", chapter.name,
-             counted(options.ranks, device == Device::cpu ? "rank" : "GPU"), name_of(options.dtype),
+  const auto k = static_cast<double>(optimizer_bytes(card, options.dtype));
+  fmt::print("{} on {}, {}: {} parameters, {} with padding, {}\n\n", card.name,
+             counted(options.ranks, device == DeviceType::cpu ? "rank" : "GPU"), name_of(options.dtype),
              grouped(plan.parameters), grouped(plan.padded), counted(layout.layers(), "layer"));
-  fmt::print("bytes of state a parameter: {:g}", chapter.state_bytes(w, w, k, options.ranks));
-  if (chapter.offloads()) {
-    fmt::print(" on the device, {:g} on its host", chapter.offload.bytes(w, w, k, options.ranks));
-  }
+  const auto bytes = [&](Place place) {
+    return fmt::format("{:g} = {}", card.bytes(place, w, w, k, options.ranks), formula(card, place));
+  };
+  fmt::print("bytes of state a parameter: {}", bytes(Place::device));
+  if (card.offloads()) fmt::print(" on the device, {} on its host", bytes(Place::host));
   const auto row = [](const auto&... cells) { fmt::print("{:<26}{:>24}{:>24}\n", cells...); };
   fmt::print("\n\n");
-  row(chapter.offloads() ? "bytes on a device" : "bytes of a rank", "resident", "peak");
+  row(card.offloads() ? "bytes on a device" : "bytes of a rank", "resident", "peak");
   for (const Place place : every<Place>) {
-    if (place == Place::host && chapter.offloads()) fmt::print("on its host\n");
+    if (place == Place::host && card.offloads()) fmt::print("on its host\n");
     for (const Kind kind : every<Kind>) {
       const auto& [resident, peak] = plan.bytes[place][kind];
       const bool gpu_only = kind == Kind::workspace;
-      if (place == Place::host ? peak == 0 : gpu_only && device == Device::cpu) continue;
+      if (place == Place::host ? peak == 0 : gpu_only && device == DeviceType::cpu) continue;
       row(fmt::format("  {}", name_of(kind)), grouped(resident), grouped(peak));
     }
   }
@@ -253,7 +258,7 @@ void print_prediction(const Chapter& chapter, const Options& options, Device dev
   }
   fmt::print("  {:<24}{:>24}\n", "padding, all ranks", grouped(passed.padding));
   fmt::print("  {:<24}{:>24}\n", "scalars", grouped(passed.scalars));
-  if (chapter.offloads()) {
+  if (card.offloads()) {
     fmt::print("\n");
     row("copied by it in a step", "bytes", "a parameter");
     for (const Direction way : every<Direction>) {
@@ -261,9 +266,9 @@ void print_prediction(const Chapter& chapter, const Options& options, Device dev
           grouped(passed.copied[way]), fmt::format("{} x 1/{}", plan.copies[way], options.ranks));
     }
   }
-  fmt::print("\n{}", formulas(plan, chapter, options, layout));
+  fmt::print("\n{}", formulas(plan, card, options, layout));
   if (options.device_memory == 0) return;
-  const std::string missing = shortage(plan, options, device, layout);
+  const std::string missing = shortage(plan, options, device, layout, others);
   fmt::print("\n{}\n", missing.empty() ? "fits into --device-memory" : missing);
 }
 }  // namespace zero

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include "compute/bus.hpp"
-#include "compute/phase.hpp"
 #include "memory/layout.hpp"
 #include "train/adam.hpp"
 #include "train/options.hpp"
@@ -22,11 +21,6 @@ inline std::string grouped(std::int64_t number) {
 /// "1 rank", "2 ranks".
 inline std::string counted(std::int64_t number, const char* what) {
   return fmt::format("{} {}{}", number, what, number == 1 ? "" : "s");
-}
-
-/// A chapter's factors.
-constexpr By<Phase, double> by_phase(const Traffic& traffic) {
-  return {0, 0, traffic.forward, traffic.backward, traffic.update};
 }
 
 /// What one rank is going to hold and send.
@@ -58,7 +52,7 @@ struct Prediction {
   };
   Passed passed(Steps steps) const;
 
-  By<Phase, double> factors{};  // Traffic's
+  By<Phase, double> factors{};  // elements sent a parameter, in units of (n - 1)/n
   By<Direction, std::int64_t> copies{};  // bytes a parameter of the shard
   std::int64_t parameters = 0;
   std::int64_t padded = 0;
@@ -66,35 +60,35 @@ struct Prediction {
 };
 
 /// Bytes a parameter of optimizer state, in which master weights are.
-constexpr std::int64_t optimizer_bytes(const Chapter& chapter, Dtype dtype) {
+constexpr std::int64_t optimizer_bytes(const Card& card, Dtype dtype) {
   // Parameters in fp32 are their own master where Adam can reach them.
-  return optimizer_bytes(chapter.offloads() ? Dtype::bf16 : dtype);
+  return optimizer_bytes(card.offloads() ? Dtype::bf16 : dtype);
 }
 
 /// What any model costs that is cut in this way, whatever its layers compute: parameters,
 /// gradients, optimizer state, what is received, what is sent. Of the options it takes dtype,
 /// accumulate and prefetch.
-Prediction predict_state(const Chapter& chapter, const Options& options, Device device,
+Prediction predict_state(const Card& card, const Options& options, DeviceType device,
                          const Layout& layout);
 
 /// The same of the options' task, with its activations, workspace and data. Throws Error (data)
 /// when the file of task text cannot be read.
-Prediction predict(const Chapter& chapter, const Options& options, Device device,
+Prediction predict(const Card& card, const Options& options, DeviceType device,
                    const Layout& layout);
 
 /// Throws Error (resources) when what the run is going to reserve, on each of the ranks that share
 /// a machine's memory or a GPU's, is more than is available there now, or more than the options
-/// allow; the sentence names the first chapter that would fit. Better here than when the kernel
+/// allow; the sentence names the first of `others` that would fit. Better here than when the kernel
 /// ends a rank. Returns the bytes of one rank's device.
-std::int64_t check_memory(const Chapter& chapter, const Options& options, const Choice& choice,
-                          const Layout& layout);
+std::int64_t check_memory(const Card& card, const Options& options, const Choice& choice,
+                          Device& device, const Layout& layout, Cards others);
 
 /// Where the figures of `plan` come from, with the run's numbers: a heading, a line for each kind
 /// of bytes at its peak, and one for each phase's elements sent in a step:
 /// "  gradients   4 x (526 336/4 + 65 792) = 789 504".
-std::string formulas(const Prediction& plan, const Chapter& chapter, const Options& options,
+std::string formulas(const Prediction& plan, const Card& card, const Options& options,
                      const Layout& layout);
 
 /// What --plan prints: for options.ranks ranks on that device.
-void print_prediction(const Chapter& chapter, const Options& options, Device device);
+void print_prediction(const Card& card, const Options& options, DeviceType device, Cards others);
 }  // namespace zero

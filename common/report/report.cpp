@@ -36,14 +36,14 @@ Json run_json(const Run& run, const Communicator& comm) {
   for (const auto& [name, value] : run.values) {
     named[name] = std::visit([](const auto& held) { return Json(held); }, value);
   }
-  return {{"chapter", run.chapter.name},
+  return {{"chapter", run.card.name},
           {"ranks", comm.size},
           {"dtype", name_of(run.options.dtype)},
-          {"family", family(run.chapter)},
+          {"family", family(run.card)},
           {"mpi", or_null(comm.library())},
           {"device", name_of(run.choice.device)},
-          {"gpu", or_null(memory_of(run.choice.device).words())},
-          {"comm", or_null(run.chapter.ranks ? name_of(run.choice.comm) : "")},
+          {"gpu", or_null(run.device.words())},
+          {"comm", or_null(run.card.ranks ? name_of(run.choice.comm) : "")},
           {"options", named},
           {"parameters", run.layout.parameters()},
           {"padded_parameters", run.layout.full_size()},
@@ -74,26 +74,26 @@ void print_told(const Run& run, const Prediction& predicted, const std::string& 
       "{}: a step of {} parameters, {}, on {}\n"
       "a model {} with biases; {} a rank and step, learning rate {:g}\n"
       "a row is a layer: its weights, row by row, and its biases; \u00b7 is elsewhere\n\n",
-      run.chapter.name, run.layout.parameters(), name_of(o.dtype),
+      run.card.name, run.layout.parameters(), name_of(o.dtype),
       counted(run.layout.ranks(), "rank"), fmt::join(model.widths, " -> "),
       counted(o.batch * o.accumulate, "sample"), o.lr);
   fmt::print("{}\n{}the mean loss is {:.5f}, the norm of the mean gradient {:.5f}\n\n{}",
-             holdings(run.layout), told, step.loss, step.grad_norm,
-             formulas(predicted, run.chapter, o, run.layout));
+             holdings(run.layout, run.device), told, step.loss, step.grad_norm,
+             formulas(predicted, run.card, o, run.layout));
 }
 
 void print_header(const Run& run, const Communicator& comm) {
   const Options& o = run.options;
-  const std::string library = comm.library(), words = memory_of(run.choice.device).words();
+  const std::string library = comm.library(), words = run.device.words();
   fmt::print(
-      "{}: {}, {}, task {}\n{} parameters, {} with padding\n{}{}\n", run.chapter.name,
+      "{}: {}, {}, task {}\n{} parameters, {} with padding\n{}{}\n", run.card.name,
       library.empty() ? "one process" : fmt::format("{} ({})", counted(comm.size, "rank"), library),
       name_of(o.dtype), name_of(o.task), grouped(run.layout.parameters()),
       grouped(run.layout.full_size()), run.choice.why,
       words.empty() ? "" : fmt::format(" ({})", words));
   // What stands for a device, its memory and its bus where there is none, or for another than there
   // is.
-  if (run.chapter.offloads() && run.choice.device == Device::cpu) {
+  if (run.card.offloads() && run.device.type == DeviceType::cpu) {
     fmt::print("the device is modelled, its memory in books of its own\n");
   }
   if (o.device_memory > 0) {
@@ -103,14 +103,15 @@ void print_header(const Run& run, const Communicator& comm) {
   const bool several = o.accumulate > 1;
   fmt::print("{} micro-batch{} of {} a rank and step{}\n\n", o.accumulate, several ? "es" : "",
              o.batch,
-             several && comm.size > 1 ? "; the ranks are added " + family(run.chapter) : "");
+             several && comm.size > 1 ? "; the ranks are added " + family(run.card) : "");
   fmt::print("{:>8}{:>12}{:>12}{:>12}{}\n", "step", "loss", "norm", "ms a step",
              o.dtype == Dtype::fp16 ? "     scale" : "");
   std::fflush(stdout);
 }
 }  // namespace
 
-LayerDigests layer_digests(const Layout& layout, const std::function<View(int)>& weights) {
+LayerDigests layer_digests(const Device& device, const Layout& layout,
+                           const std::function<View(int)>& weights) {
   const int layers = layout.layers();
   const Digests none(layers);
   LayerDigests digests{{}, false, {{Kind::parameters, none}, {Kind::optimizer, none}}};
@@ -119,12 +120,12 @@ LayerDigests layer_digests(const Layout& layout, const std::function<View(int)>&
     digests.weights.push_back(digest_of(part, layout.layer_start(l) + part.start));
     digests.replicated = part.size == layout.layer_size(l);
   }
-  for (const auto& [kind, view] : Tensor::held) {
-    if (view.size != layout.full_size() || layout.ranks() == 1) continue;
-    const auto copies = digests.copies.find(kind);
-    if (copies == digests.copies.end()) continue;
+  for (const Holding* held : device.holdings) {
+    const auto* whole = dynamic_cast<const Whole*>(held);
+    const auto copies = digests.copies.find(kind_of(held->state));
+    if (!whole || copies == digests.copies.end()) continue;
     for (int l = 0; l < layers; ++l) {
-      copies->second[l] += digest_of(layout.layer(view, l), layout.layer_start(l));
+      copies->second[l] += digest_of(whole->layer(l), layout.layer_start(l));
     }
   }
   return digests;
@@ -153,7 +154,7 @@ Digests digests_over_ranks(const LayerDigests& mine, Communicator& comm) {
 Report::Report(const Run& run, Communicator& comm)
     : run_(run),
       comm_(comm),
-      predicted_(predict(run.chapter, run.options, run.choice.device, run.layout)),
+      predicted_(predict(run.card, run.options, run.device.type, run.layout)),
       // Some launchers give the ranks terminals of their own, which nobody looks at.
       shows_progress_(prints_ && !launcher().started && isatty(fileno(stdout))) {
   if (comm.rank == 0) {
@@ -170,7 +171,7 @@ Report::Report(const Run& run, Communicator& comm)
 void Report::add(const Verdict& step) {
   const auto now = Clock::now();
   times_.push_back(std::chrono::round<std::chrono::microseconds>(now - step_began_));
-  take_slices(current_step);
+  take_slices(here.step);
   last_ = step;
   skipped_ += step.skipped;
   skipped_in_a_row_ = step.skipped ? skipped_in_a_row_ + 1 : 0;
@@ -217,7 +218,7 @@ int Report::finish(const LayerDigests& digests) {
     digest += layer;
     layers.push_back(fmt::format("{:016x}", layer));
   }
-  take_slices(current_step + 1);  // what a GPU, or a worker, had still to do
+  take_slices(here.step + 1);  // what a GPU, or a worker, had still to do
   const Json outcome = {{"skipped_steps", skipped_},
                         {"median_ms", median_ms(times_)},
                         {"digest", fmt::format("{:016x}", digest)},
@@ -226,7 +227,7 @@ int Report::finish(const LayerDigests& digests) {
   const Recording seen{run_.recorder.tracks(), std::move(kept_), run_.recorder.booked()};
   std::string trace, told;  // made before any rank may fail alone
   if (!run_.options.trace.empty()) {
-    trace = chrome_trace(seen, run_.chapter.name, run_.options.dtype, clock_offset(comm_), comm_);
+    trace = chrome_trace(seen, run_.card.name, run_.options.dtype, clock_offset(comm_), comm_);
   }
   if (run_.options.narrate > 0) told = narration(seen, run_.layout, comm_);
   if (prints_) {

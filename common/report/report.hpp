@@ -24,8 +24,9 @@ struct LayerDigests {
   std::map<Kind, std::vector<std::uint64_t>> copies{};
 };
 
-/// weights(l): the rank's part of layer l's master weights. All work must be done.
-LayerDigests layer_digests(const Layout& layout, const std::function<View(int)>& weights);
+/// weights(l): the rank's part of layer l's master weights. All work on the device must be done.
+LayerDigests layer_digests(const Device& device, const Layout& layout,
+                           const std::function<View(int)>& weights);
 
 /// All ranks' master weights, by layer; all must call it. Throws Error (numerics), on all ranks,
 /// when some differ that should hold the same.
@@ -42,14 +43,15 @@ struct Footprint {
 };
 
 /// Now. On a GPU the driver is asked too.
-Footprint footprint(Device device);
+Footprint footprint(Device& device);
 
 /// A run as all its ranks agree on it. Refers to what outlives it.
 struct Run {
-  const Chapter& chapter;
+  const Card& card;
   const Options& options;
   const OptionValues& values;  // the same by name, for the log
   const Choice& choice;
+  Device& device;
   const Layout& layout;
   const std::array<Footprint, 3>& footprints;  // before the run, with Communicator, with Trainer
   Recorder& recorder;

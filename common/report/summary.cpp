@@ -11,12 +11,12 @@ using Pointer = Json::json_pointer;
 constexpr const char* unexplained = "unexplained: no longer held at the end";
 
 /// By kind. Of the host those alone that it holds, or was to hold.
-Json bytes_json(const Prediction& predicted, Place place) {
+Json bytes_json(const Prediction& predicted, const Device& on) {
   Json rows;
   for (const Kind kind : every<Kind>) {
-    const KindBytes& booked = ledger(place).of(kind);
-    const auto& [resident, peak] = predicted.bytes[place][kind];
-    if (place == Place::host && booked.reserved == 0 && peak == 0) continue;
+    const KindBytes& booked = on.books.of(kind);
+    const auto& [resident, peak] = predicted.bytes[on.place][kind];
+    if (on.place == Place::host && booked.reserved == 0 && peak == 0) continue;
     rows[name_of(kind)] = {{"predicted", peak},
                            {"predicted_resident", resident},
                            {"resident", booked.resident},
@@ -46,7 +46,7 @@ Json phases_json(const Run& run, const Prediction& predicted, int steps, int ran
 }
 
 Json process_json(const Run& run, const Footprint& end, int rank) {
-  const bool gpu = run.choice.device == Device::cuda;
+  const bool gpu = run.device.type == DeviceType::cuda;
   const auto& [before, messages, trainer] = run.footprints;
   // Of a GPU nobody says which of its ranks takes what.
   const std::int64_t total = gpu && run.choice.sharing > 1 ? 0 : end.total;
@@ -105,17 +105,17 @@ Json traffic_json(const Prediction::Passed& predicted, const std::vector<Overlap
 Json of_this_rank(const Run& run, const Prediction& predicted, Prediction::Steps steps,
                   const std::vector<OverlapTimes>& times, const Json& outcome,
                   const Communicator& comm) {
-  const Footprint end = footprint(run.choice.device);
+  const Footprint end = footprint(run.device);
   const Prediction::Passed passed = predicted.passed(steps);
-  Json memory = bytes_json(predicted, Place::device);
+  Json memory = bytes_json(predicted, run.device);
   std::int64_t resident = 0;
   for (const Json& kind : memory) resident += kind["resident"].get<std::int64_t>();
   // In use on a GPU beside what is reserved: its context, cuBLAS, NCCL. None on the CPU, nor where
   // other ranks may use the same GPU.
-  const bool alone = run.choice.device == Device::cuda && comm.size == 1;
+  const bool alone = run.device.type == DeviceType::cuda && comm.size == 1;
   memory["total"] = {{"resident", resident},
-                     {"reserved", ledger().reserved()},
-                     {"peak", ledger().peak_of_total()},
+                     {"reserved", run.device.books.reserved()},
+                     {"peak", run.device.books.peak_of_total()},
                      {"process_peak", end.peak - run.footprints[0].peak},
                      {"beyond", alone ? Json(end.other) : Json()}};
   Json mine = {{"process", process_json(run, end, comm.rank)},
@@ -123,26 +123,27 @@ Json of_this_rank(const Run& run, const Prediction& predicted, Prediction::Steps
                {"phases", phases_json(run, predicted, static_cast<int>(steps.all), comm.rank)},
                {"traffic", traffic_json(passed, times, comm)}};
   mine.update(outcome);
-  if (!run.chapter.offloads()) return mine;
-  mine["host_memory"] = bytes_json(predicted, Place::host);
+  if (!run.card.offloads()) return mine;
+  mine["host_memory"] = bytes_json(predicted, run.device.host());
   for (const Direction way : every<Direction>) {
     mine["bus"][name_of(way)] =
-        passed_json(passed.copied[way], bus().of(way), times, &OverlapTimes::transfers, way);
+        passed_json(passed.copied[way], run.device.bus.bytes[way].load(), times, &OverlapTimes::transfers, way);
   }
   return mine;
 }
 }  // namespace
 
-Footprint footprint(Device device) {
+Footprint footprint(Device& device) {
   const ProcessBytes process = process_bytes();
-  const std::int64_t tensors = ledger().reserved();
-  if (device == Device::cuda) {
-    const std::int64_t in_use = gpu_memory().total() - gpu_memory().available();
+  const std::int64_t tensors = device.books.reserved();
+  if (device.type == DeviceType::cuda) {
+    const std::int64_t in_use = device.total() - device.available();
     return {process.peak, in_use, tensors, 0, in_use - tensors};
   }
-  const std::int64_t all = tensors + ledger(Place::host).reserved();
-  const std::int64_t other = process.anonymous - all - rounding_so_far;
-  return {process.peak, process.peak, all, rounding_so_far, other, process.files, process.shared};
+  const std::int64_t all = tensors + device.host().books.reserved();
+  const std::int64_t rounding = device.rounding + device.host().rounding;
+  const std::int64_t other = process.anonymous - all - rounding;
+  return {process.peak, process.peak, all, rounding, other, process.files, process.shared};
 }
 
 double median_ms(std::vector<std::chrono::microseconds> times) {

@@ -28,8 +28,8 @@ inline Choice choose(const Options& options, const Machine& machine) {
   micro_kernel();  // refuses a name that this machine does not have
   const bool any_gpu = machine.gpus.count > 0, asked_native = options.reduce == Reduce::native;
   Choice choice;
-  choice.device = options.device.value_or(any_gpu ? Device::cuda : Device::cpu);
-  const bool cuda = choice.device == Device::cuda;
+  choice.device = options.device.value_or(any_gpu ? DeviceType::cuda : DeviceType::cpu);
+  const bool cuda = choice.device == DeviceType::cuda;
   throw_if(cuda && !any_gpu, ExitCode::resources, "--device cuda: {}: use --device cpu",
            machine.gpus.why_none);
   throw_if(
@@ -70,5 +70,12 @@ inline Choice choose(const Options& options, const Machine& machine) {
            "--reduce native is NCCL's own sum: use --comm nccl, or --reduce ordered");
   if (asked_native) choice.why += "; reduce native";
   return choice;
+}
+/// The one that was chosen; others: there are other ranks. Throws Error (resources) when it cannot
+/// be had.
+inline std::unique_ptr<Device> make_device(const Choice& choice, bool others) {
+  auto device = choice.device == DeviceType::cuda ? make_gpu(choice.gpu, others) : make_cpu();
+  device->host().threads = choice.host_threads;
+  return device;
 }
 }  // namespace zero

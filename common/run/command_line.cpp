@@ -72,9 +72,9 @@ constexpr ExitCode usage = ExitCode::usage;
 
 /// The one list of options: CLI11's, and beside each how its value reads once all are settled.
 struct CommandLine {
-  const Chapter& chapter;
+  const Card& card;
   Options& o;
-  CLI::App app{fmt::format("{}: one chapter of the ZeRO tutorial", chapter.name), chapter.name};
+  CLI::App app{fmt::format("{}: one chapter of the ZeRO tutorial", card.name), card.name};
   std::vector<std::pair<std::string, std::function<OptionValue()>>> values{};
   std::string loss_scale = "dynamic";
 
@@ -124,27 +124,27 @@ struct CommandLine {
     add("weight-decay", o.weight_decay, "decoupled weight decay", not_negative);
     add("clip", o.clip, "largest gradient norm, 0: do not clip", not_negative);
     add("seed", o.seed, "of the weights and the data", whole<std::uint64_t>(0, UINT64_MAX));
-    if (chapter.mixed_precision) {
+    if (card.mixed_precision) {
       add_word<Dtype>("dtype", o.dtype, "of working parameters and gradients");
       add("loss-scale", loss_scale, "dynamic or a number; fp16 only")->type_name("SCALE");
       values.back().second = [this] {
         return o.loss_scale == 0 ? OptionValue(loss_scale) : OptionValue(o.loss_scale);
       };
     }
-    if (!chapter.prefetch()) return;
+    if (!card.prefetches()) return;
     add("prefetch", o.prefetch, "layers gathered ahead: 0, 1 or 2", whole(0, 2));
   }
 
   void add_machine() {
-    add_word<Device>("device", o.device, "where tensors lie and arithmetic runs", 2);
-    if (chapter.ranks) {
+    add_word<DeviceType>("device", o.device, "where tensors lie and arithmetic runs");
+    if (card.ranks) {
       add_word<Comm>("comm", o.comm, "what carries bytes between ranks");
       add_word<Reduce>("reduce", o.reduce, "ordered, or native: NCCL's own sums")
           ->type_name("KIND");
       add("link", o.link, "of a modelled network; 0: no limit", not_negative)->type_name("GBIT/S");
       add("latency", o.latency, "of each message on it", not_negative)->type_name("MICROSECONDS");
     }
-    if (chapter.offloads()) {
+    if (card.offloads()) {
       add("bus", o.bus, "of a modelled bus to the host; 0: no limit", not_negative)
           ->type_name("GB/S");
       values.emplace_back("pageable", [this] { return o.pageable; });
@@ -155,7 +155,7 @@ struct CommandLine {
     }
     add("device-memory", o.device_memory, "that a rank may take; 0: what there is", size)
         ->type_name("SIZE");
-    if (chapter.ranks) {
+    if (card.ranks) {
       add("check-every", o.check_every, "compare ranks' copies so often; 0: at the end",
           whole(0, 1 << 30))
           ->type_name("STEPS");
@@ -171,7 +171,7 @@ struct CommandLine {
     values.emplace_back("quiet", [this] { return o.quiet; });
     app.add_flag("--quiet", o.quiet, "print nothing but errors");
     auto* plan = app.add_flag("--plan", o.plan, "print predicted bytes and traffic, and stop");
-    if (!chapter.ranks) return;
+    if (!card.ranks) return;
     add("ranks", o.ranks, "number of ranks to plan for", whole(1, 1 << 12))->needs(plan);
     values.pop_back();  // it is about planning, not of a run
   }
@@ -189,11 +189,11 @@ struct CommandLine {
       throw_if(given(name), usage, "--narrate tells one step of a model of its own: leave out {}",
                name);
     }
-    throw_if(o.device == Device::cuda, usage, "--narrate reads numbers on the CPU: leave out {}",
+    throw_if(o.device == DeviceType::cuda, usage, "--narrate reads numbers on the CPU: leave out {}",
              "--device cuda");
     throw_if(o.dtype == Dtype::fp16, usage,
              "--narrate tells gradients as they are, --dtype fp16 scales them: take bf16 or fp32");
-    o.device = Device::cpu;
+    o.device = DeviceType::cpu;
     o.task = Task::mlp, o.width = 2, o.layers = 2, o.steps = 1;
     if (!given("--batch")) o.batch = 1;
     if (!given("--lr")) o.lr = 0.1;
@@ -203,7 +203,7 @@ struct CommandLine {
   void settle() {
     const int started = launcher().ranks;
     const std::string scale = loss_scale == "dynamic" ? "" : positive(loss_scale);
-    throw_if(!chapter.ranks && started > 1, usage,
+    throw_if(!card.ranks && started > 1, usage,
              "this chapter is one process, it was started as {}: leave out mpirun", started);
     throw_if(o.plan && started > 1, usage,
              "--plan starts no ranks: leave out mpirun and say --ranks {}", started);
@@ -238,12 +238,12 @@ struct CommandLine {
 };
 }  // namespace
 
-Command read_command(int argc, char** argv, const Chapter& chapter) {
+Command read_command(int argc, char** argv, const Card& card) {
   Command command;
   Options& o = command.options;
   o.data = DEFAULT_CORPUS;
-  o.dtype = chapter.mixed_precision ? Dtype::bf16 : Dtype::fp32;
-  CommandLine line{chapter, o};
+  o.dtype = card.mixed_precision ? Dtype::bf16 : Dtype::fp32;
+  CommandLine line{card, o};
   line.app.option_defaults()->always_capture_default();
   line.app.get_formatter()->column_width(32);
   line.add_training();
@@ -260,27 +260,27 @@ Command read_command(int argc, char** argv, const Chapter& chapter) {
   } catch (const std::runtime_error& error) {  // CLI11's, or our own
     std::string what = error.what();
     std::replace(what.begin(), what.end(), '\n', ' ');
-    command.text = fmt::format("{}: {}{}", chapter.name, what, hint);
+    command.text = fmt::format("{}: {}{}", card.name, what, hint);
     command.status = static_cast<int>(ExitCode::usage);
   }
   return command;
 }
 
-std::optional<int> answer_alone(const Command& command, const Chapter& chapter) try {
+std::optional<int> answer_alone(const Command& command, const Card& card, Cards others) try {
   if (command.run && !command.options.plan) return std::nullopt;
-  if (chapter.ranks && launcher().ranks > 1) return std::nullopt;  // told once, by Session
+  if (card.ranks && launcher().ranks > 1) return std::nullopt;  // told once, by Session
   if (launcher().rank != 0) return 0;  // a launcher stops all at the first code but 0
   if (command.run) {
     const bool gpu = visible_gpus().count > 0;
-    const Device device = command.options.device.value_or(gpu ? Device::cuda : Device::cpu);
-    print_prediction(chapter, command.options, device);
+    const DeviceType device = command.options.device.value_or(gpu ? DeviceType::cuda : DeviceType::cpu);
+    print_prediction(card, command.options, device, others);
   } else {
     std::fprintf(command.status == 0 ? stdout : stderr, "%s\n", command.text.c_str());  // no throw
   }
   flush_output();
   return command.status;
 } catch (const Error& error) {
-  std::fprintf(stderr, "%s: %s\n", chapter.name, error.what());
+  std::fprintf(stderr, "%s: %s\n", card.name, error.what());
   return static_cast<int>(error.code);
 }
 }  // namespace zero

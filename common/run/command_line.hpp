@@ -16,11 +16,11 @@ struct Command {
 };
 
 /// Reads the command line; never throws for what a user can type, starts no MPI.
-Command read_command(int argc, char** argv, const Chapter& chapter);
+Command read_command(int argc, char** argv, const Card& card);
 
 /// What can be answered without the other ranks: --help, --plan, a bad command line. Prints it and
-/// returns the exit code; nothing when the program should go on.
-std::optional<int> answer_alone(const Command& command, const Chapter& chapter);
+/// returns the exit code; nothing when the program should go on. others: that advice may name.
+std::optional<int> answer_alone(const Command& command, const Card& card, Cards others);
 
 using Units = std::map<std::string, double>;
 inline const Units byte_units{{"MB", 1e6},     {"GB", 1e9},     {"TB", 1e12},

@@ -94,8 +94,7 @@ Session::Session(int& argc, char**& argv) {
   }
   end_at_signals(rank_);
   std::atexit(expect_finalized);
-  everybody_.emplace(rank_, size_, make_mpi_transport(Device::cpu, size_), Device::cpu, Dtype::fp32,
-                     0);
+  everybody_.emplace(rank_, size_, make_mpi_transport(*host_, size_, 0), *host_, Dtype::fp32, 0);
 }
 
 Session::~Session() {
@@ -109,7 +108,7 @@ Session::~Session() {
   MPI_Finalize();
 }
 
-Choice Session::agree(const Command& command, const Chapter& chapter) {
+Choice Session::agree(const Command& command, const Card& card) {
   // While ranks share cores, each gets so much less done in a second.
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   const int patience = command.options.timeout * ((ranks_here_ + cores - 1) / cores);
@@ -117,7 +116,7 @@ Choice Session::agree(const Command& command, const Chapter& chapter) {
   // What differs first is told, so what decides which options there are comes first. Each word ends
   // with a character that no argument contains.
   std::string mine =
-      fmt::format("program {}{}--help {}{}", chapter.name, '\0', command.run ? "no" : "yes", '\0');
+      fmt::format("program {}{}--help {}{}", card.name, '\0', command.run ? "no" : "yes", '\0');
   for (const auto& [name, value] : command.values) {
     const auto text = [](const auto& held) { return fmt::format("{}", held); };
     mine += fmt::format("--{} {}{}", name, std::visit(text, value), '\0');
@@ -155,12 +154,11 @@ Choice Session::choose_together(const Options& options) {
   machine.gpus_in_use = static_cast<int>(std::set<std::string>(all.begin(), all.end()).size());
   const Choice choice = together([&] { return choose(options, machine); });
   attempt([&] {
-    const bool gpu = choice.device == Device::cuda;
+    const bool gpu = choice.device == DeviceType::cuda;
     // What was asked for is the same everywhere, so only what was found can differ.
     throw_if(!options.device && mine.empty() != all[0].empty(), ExitCode::resources,
              "rank {} finds {}, rank 0 finds {}: say --device cpu, or give each a GPU", rank_,
              gpu ? "a GPU" : "no GPU", gpu ? "none" : "one");
-    if (gpu) use_gpu(choice.gpu, size_ > 1);
   });
   return choice;
 }
@@ -198,11 +196,13 @@ int Session::refuse(const Refusal& refusal) const {
   return code;
 }
 
-Communicator Session::communicator(const Options& options, const Choice& choice,
+Communicator Session::communicator(const Options& options, const Choice& choice, Device& device,
                                    const Layout& layout) {
-  auto transport = choice.comm == Comm::nccl ? make_nccl_transport(options.reduce, *everybody_)
-                                             : make_mpi_transport(choice.device, size_);
-  return Communicator(rank_, size_, std::move(transport), choice.device, options.dtype,
+  constexpr int tag = 1;  // everybody's is 0
+  auto transport = choice.comm == Comm::nccl
+                       ? make_nccl_transport(device, options.reduce, *everybody_, tag)
+                       : make_mpi_transport(device, size_, tag);
+  return Communicator(rank_, size_, std::move(transport), device, options.dtype,
                       layout.largest_layer(), {options.link, options.latency});
 }
 }  // namespace zero

@@ -21,7 +21,7 @@ class Session {
   /// given the same, and finds the device and the transport that it asks for. From then on, until
   /// the session ends, a job that stands still is ended (options.timeout). Otherwise throws Refusal
   /// on all ranks; help asked for on all is a Refusal of code 0.
-  Choice agree(const Command& command, const Chapter& chapter);
+  Choice agree(const Command& command, const Card& card);
 
   /// Runs `make` on every rank. When it throws an Error on any, throws Refusal on all, which names
   /// the rank where others could have gone on.
@@ -35,7 +35,8 @@ class Session {
   void agree_on_data(const std::string& description);
 
   /// Ranks that talk through choice.comm.
-  Communicator communicator(const Options& options, const Choice& choice, const Layout& layout);
+  Communicator communicator(const Options& options, const Choice& choice, Device& device,
+                            const Layout& layout);
 
   /// Prints the sentence once, from rank 0, and returns the exit code.
   int refuse(const Refusal& refusal) const;
@@ -50,19 +51,20 @@ class Session {
   int rank_ = 0, size_ = 1;
   int ranks_here_ = 1;  // on this machine
   int place_here_ = 0;  // this one's place among those
+  const std::unique_ptr<Device> host_ = make_cpu();  // whose memory the next one's messages are
   std::optional<Communicator> everybody_;  // for what is said before and beside steps
   std::jthread watching_;
 };
 
-/// The main function of a chapter on ranks. Returns the exit code of what all ranks agree on;
+/// The main function of a chapter on ranks; others: cards that advice may name. Returns the exit code of what all ranks agree on;
 /// anything else that goes wrong ends the job.
-template <class Trainer> int run_on_ranks(int argc, char** argv) {
-  fail_fast(Trainer::chapter.name, std::_Exit);  // until it is one of several ranks
-  const Command command = read_command(argc, argv, Trainer::chapter);
-  if (const auto exit_code = answer_alone(command, Trainer::chapter)) return *exit_code;
+template <class Trainer> int run_on_ranks(int argc, char** argv, Cards others) {
+  fail_fast(Trainer::card.name, std::_Exit);  // until it is one of several ranks
+  const Command command = read_command(argc, argv, Trainer::card);
+  if (const auto exit_code = answer_alone(command, Trainer::card, others)) return *exit_code;
   Session session(argc, argv);
   try {
-    return train<Trainer>(session, command);
+    return train<Trainer>(session, command, others);
   } catch (const Refusal& refusal) {
     return session.refuse(refusal);
   }

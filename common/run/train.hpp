@@ -11,57 +11,61 @@ namespace zero {
 /// A process alone, without MPI: what a Session does for ranks.
 struct Alone {
   /// Throws Error (usage, resources) when the device that is asked for cannot be had.
-  Choice agree(const Command& command, const Chapter&) const {
-    const Choice choice = choose(command.options, {visible_gpus()});
-    if (choice.device == Device::cuda) use_gpu(choice.gpu);
-    return choice;
+  Choice agree(const Command& command, const Card&) const {
+    return choose(command.options, {visible_gpus()});
   }
   template <class Make> auto together(Make make) const { return make(); }
   void agree_on_data(const std::string&) const {}
-  Communicator communicator(const Options&, const Choice&, const Layout&) const { return {}; }
+  Communicator communicator(const Options&, const Choice&, Device&, const Layout&) const {
+    return {};
+  }
   int rank() const { return 0; }
   int size() const { return 1; }
 };
 
 /// `process` is a Session or Alone: it agrees with the others, if there are any.
-template <class Trainer, class Process> int train(Process&& process, const Command& command) {
-  const Chapter& chapter = Trainer::chapter;
+template <class Trainer, class Process>
+int train(Process&& process, const Command& command, Cards others) {
+  const Card& card = Trainer::card;
   const Options& options = command.options;
-  const Choice choice = process.agree(command, chapter);
-  bus().gb_per_s = options.bus;
-  host_threads = choice.host_threads;
-  const Footprint before_the_run = footprint(choice.device);
+  const Choice choice = process.agree(command, card);
+  const auto its = process.together([&] { return make_device(choice, process.size() > 1); });
+  Device& device = *its;
+  device.bus.gb_per_s = options.bus;
+  device.in_turn = device.host().in_turn = options.narrate > 0;
+  const Footprint before_the_run = footprint(device);
   const Layout layout = layout_of(options, process.rank(), process.size());
-  process.together([&] { return check_memory(chapter, options, choice, layout); });
+  process.together([&] { return check_memory(card, options, choice, device, layout, others); });
   const auto data = process.together(
-      [&] { return make_data(options, choice.device, process.rank(), process.size()); });
+      [&] { return make_data(options, device, process.rank(), process.size()); });
   process.agree_on_data(data->description());
   // A GPU's moments take events of its own, and a step of very many layers much memory, so there
   // only whoever asks for times pays for them.
   const bool traced = !options.trace.empty();
   const bool asked = traced || options.narrate > 0 || options.link > 0 || options.latency > 0;
-  const bool cheap = choice.device == Device::cpu && layout.layers() * options.accumulate <= 4096;
-  Stream::one_after_the_other = options.narrate > 0;
-  Recorder recorder(asked || cheap, traced ? Recorder::traced_steps : 2, options.narrate > 0);
-  Communicator comm = process.communicator(options, choice, layout);
-  const Footprint with_messages = footprint(choice.device);
+  const bool cheap =
+      device.type == DeviceType::cpu && layout.layers() * options.accumulate <= 4096;
+  Recorder recorder(device, asked || cheap, traced ? Recorder::traced_steps : 2,
+                    options.narrate > 0);
+  Communicator comm = process.communicator(options, choice, device, layout);
+  const Footprint with_messages = footprint(device);
   Trainer trainer = [&] {
-    if constexpr (chapter.ranks) {
-      return Trainer(options, choice.device, layout, comm);
+    if constexpr (card.ranks) {
+      return Trainer(options, device, layout, comm);
     } else {
-      return Trainer(options, choice.device, layout);
+      return Trainer(options, device, layout);
     }
   }();
   trainer.synchronise();  // the first step's time is its own
-  const std::array footprints{before_the_run, with_messages, footprint(choice.device)};
-  const Run run{chapter, options, command.values, choice, layout, footprints, recorder};
+  const std::array footprints{before_the_run, with_messages, footprint(device)};
+  const Run run{card, options, command.values, choice, device, layout, footprints, recorder};
   const auto report = process.together([&] { return std::make_unique<Report>(run, comm); });
   const auto digests = [&] {
     trainer.synchronise();
-    return layer_digests(layout, [&](int l) { return trainer.state(l).weights; });
+    return layer_digests(device, layout, [&](int l) { return trainer.slice(l).weights; });
   };
   for (int step = 0; step < options.steps; ++step) {
-    current_step = step + 1;
+    here.step = step + 1;
     report->add(trainer.step(*data, step));
     const bool checks = options.check_every > 0 && (step + 1) % options.check_every == 0;
     if (checks) process.together([&] { return report->check(digests()); });
@@ -69,12 +73,12 @@ template <class Trainer, class Process> int train(Process&& process, const Comma
   return process.together([&] { return report->finish(digests()); });
 }
 
-/// The main function of a chapter that is one process.
-template <class Trainer> int run_alone(int argc, char** argv) {
-  fail_fast(Trainer::chapter.name, std::_Exit);
-  const Command command = read_command(argc, argv, Trainer::chapter);
-  if (const auto exit_code = answer_alone(command, Trainer::chapter)) return *exit_code;
+/// The main function of a chapter that is one process; others: cards that advice may name.
+template <class Trainer> int run_alone(int argc, char** argv, Cards others) {
+  fail_fast(Trainer::card.name, std::_Exit);
+  const Command command = read_command(argc, argv, Trainer::card);
+  if (const auto exit_code = answer_alone(command, Trainer::card, others)) return *exit_code;
   const std::jthread watching = watchdog(std::chrono::seconds(command.options.timeout), fail);
-  return train<Trainer>(Alone(), command);
+  return train<Trainer>(Alone(), command, others);
 }
 }  // namespace zero

@@ -105,7 +105,7 @@ std::string beside(const Recording& seen) {
 }
 }  // namespace
 
-std::string holdings(const Layout& layout) {
+std::string holdings(const Layout& layout, Device& device) {
   std::string text = "which rank owns each element\n";
   for (int l = 0; l < layout.layers(); ++l) {
     const std::int64_t part = layout.layer_size(l) / layout.ranks();
@@ -117,17 +117,15 @@ std::string holdings(const Layout& layout) {
     text += "\n";
   }
   text += "\nheld throughout, by each rank\n";
-  // In the order in which every trainer holds them; without mixed precision there is no master.
-  const std::array<const char*, 3> states{"master", "momentum", "variance"};
-  auto state =
-      states.end() - std::ranges::count(Tensor::held, Kind::optimizer, &Tensor::Held::kind);
-  for (const auto& [kind, view] : Tensor::held) {
-    if (kind == Kind::data) continue;
-    const bool of_adam = kind == Kind::optimizer;
-    const std::string what = name_of(kind) + (of_adam ? fmt::format(", {}", *state++) : "");
-    text += fmt::format("  {:<20}{:>3} of {} in {}, {} bytes{}\n", what, view.size,
-                        layout.full_size(), name_of(view.dtype), view.bytes(),
-                        view.device == Device::host ? ", on its host" : "");
+  for (const Device* place : {&device, &device.host()}) {
+    for (const Holding* held : place->holdings) {
+      const bool of_adam = kind_of(held->state) == Kind::optimizer;
+      const View all = held->view();
+      const std::string what = (of_adam ? "optimizer, " : "") + std::string(name_of(held->state));
+      text += fmt::format("  {:<20}{:>3} of {} in {}, {} bytes{}\n", what, all.size,
+                          layout.full_size(), name_of(all.dtype), all.bytes(),
+                          place->place == Place::host ? ", on its host" : "");
+    }
   }
   return text;
 }

@@ -14,52 +14,47 @@ std::vector<float> values_of(View view) {
 }
 }  // namespace
 
-Recorder::Recorder(bool streams, int steps, bool values)
-    : sees_streams(streams),
-      booked_steps(steps),
-      keeps_values(values),
-      host_(add_track("host")),
-      host_observer_([this](const Work& work, bool begins) { see(host_, work, nullptr, begins); }) {
-  host_observer = &host_observer_;
-  if (streams)
-    Stream::observe([this](const std::string& stream) -> Stream::Observer {
-      return [this, &track = add_track(stream)](const Work& work, Kernels& on, bool begins) {
-        see(track, work, &on, begins);
-      };
-    });
-  ledger().observe([this] {
-    if (current_step > booked_steps) return;
-    Booked& now = booked_.emplace_back(Booked{Clock::now(), current_phase, current_step, {}});
-    for (const Kind kind : every<Kind>) now.bytes[kind] = ledger().of(kind).now;
-  });
+Recorder::Recorder(Device& device, bool streams, int steps, bool values)
+    : sees_streams(streams), booked_steps(steps), keeps_values(values), device_(device) {
+  here.watcher = &add_track("host");
+  device.observe(this);
 }
 
 Recorder::~Recorder() {
-  ledger().observe({});
-  if (sees_streams) Stream::observe({});
-  host_observer = nullptr;
+  device_.observe(nullptr);
+  here.watcher = nullptr;
 }
 
-Recorder::Track& Recorder::add_track(const std::string& name) {
+Recorder::Track& Recorder::add_track(const char* name) {
   const std::lock_guard lock(mutex_);
-  return tracks_.emplace_back(name, static_cast<int>(tracks_.size()));
+  return tracks_.emplace_back(name, static_cast<int>(tracks_.size()), keeps_values);
 }
 
-void Recorder::see(Track& track, const Work& work, Kernels* on, bool begins) {
+Watcher* Recorder::watcher(const char* stream) {
+  return sees_streams ? &add_track(stream) : nullptr;
+}
+
+void Recorder::Track::see(const Work& work, Kernels* on, bool begins) {
   Mark mark = on ? on->record_time() : nullptr;
   const Moment now{Clock::now(), std::move(mark)};
-  const std::lock_guard lock(track.mutex);
+  const std::lock_guard lock(mutex);
   if (begins) {
-    track.open.push_back({work, track.number, current_phase, current_step, now, {}});
+    open.push_back({work, number, here.phase, here.step, now, {}});
     return;
   }
-  expect(!track.open.empty(), "what ends has begun");
-  Slice slice = std::move(track.open.back());
-  track.open.pop_back();
+  expect(!open.empty(), "what ends has begun");
+  Slice slice = std::move(open.back());
+  open.pop_back();
   slice.work = work;  // a wait knows at its end what it waited for
   slice.end = now;
   if (keeps_values) slice.values = values_of(work.made);
-  track.ended.push_back(std::move(slice));
+  ended.push_back(std::move(slice));
+}
+
+void Recorder::booked(const Device& on) {
+  if (&on != &device_ || here.step > booked_steps) return;
+  Booked& now = booked_.emplace_back(Booked{Clock::now(), here.phase, here.step, {}});
+  for (const Kind kind : every<Kind>) now.bytes[kind] = on.books.of(kind).now;
 }
 
 std::vector<std::string> Recorder::tracks() {

@@ -2,14 +2,7 @@
 // What a rank did when, and what it held: every task and wait of its streams, every phase of the
 // host, every change of the ledger. It looks on; nothing that is recorded waits for it.
 #pragma once
-#include <deque>
-#include <list>
-#include <memory>
-#include <mutex>
-#include <vector>
-
 #include "compute/stream.hpp"
-#include "memory/ledger.hpp"
 
 namespace zero {
 using Clock = std::chrono::steady_clock;
@@ -50,15 +43,14 @@ struct Recording {
   std::vector<Booked> booked;
 };
 
-/// One at a time, on the thread that runs the trainer, before the streams that it is to see.
-class Recorder {
+/// One at a time on a device, on the thread that runs the trainer, before the streams that it is to
+/// see; it outlives them.
+class Recorder : public Observer {
  public:
-  /// streams: whether it looks at them; else at the ledger and the phases alone. steps: the first
+  /// streams: whether it looks at them; else at the books and the phases alone. steps: the first
   /// ones of which it keeps what was booked. values: whether it keeps what work on the CPU makes.
-  Recorder(bool streams, int steps, bool values = false);
-  ~Recorder();
-  Recorder(const Recorder&) = delete;
-  Recorder& operator=(const Recorder&) = delete;
+  Recorder(Device& device, bool streams, int steps, bool values = false);
+  ~Recorder() override;
 
   const bool sees_streams;
   const int booked_steps;
@@ -76,21 +68,26 @@ class Recorder {
  private:
   /// What a stream, or the host, did. Its own mutex, so that looking on orders two streams no more
   /// than the host does that takes from both.
-  struct Track {
+  struct Track : Watcher {
+    Track(const char* name, int number, bool keeps_values)
+        : name(name), number(number), keeps_values(keeps_values) {}
+    void see(const Work& work, Kernels* on, bool begins) override;
+
     const std::string name;
     const int number;
+    const bool keeps_values;
     std::mutex mutex;  // guards the next two
     std::vector<Slice> open;  // begun, not ended: the last one within the others
     std::deque<Slice> ended;  // in the order of their ends; their device need not be past them yet
   };
 
-  void see(Track& track, const Work& work, Kernels* on, bool begins);
-  Track& add_track(const std::string& name);
+  Watcher* watcher(const char* stream) override;
+  void booked(const Device& on) override;
+  Track& add_track(const char* name);
 
+  Device& device_;
   std::mutex mutex_;  // guards the next: streams may be made on any thread
-  std::list<Track> tracks_;
-  Track& host_;
-  const std::function<void(const Work&, bool)> host_observer_;
+  std::deque<Track> tracks_;
   std::vector<Booked> booked_;
 };
 }  // namespace zero

@@ -13,7 +13,7 @@ OverlapTimes overlap_times(std::span<const Slice> slices, int step) {
   std::vector<Interval> computing;
   for (const Slice& slice : slices) {
     const Work& work = slice.work;
-    const bool computes = work.sort == Work::Sort::compute && work.place == Place::device;
+    const bool computes = work.sort == Work::Sort::compute && work.made.place() == Place::device;
     if (slice.track > 0 && computes) computing.emplace_back(slice.begin.time(), slice.end.time());
   }
   // What computes on several streams at once counts once.
@@ -30,7 +30,7 @@ OverlapTimes overlap_times(std::span<const Slice> slices, int step) {
     if (slice.step != step || !passes) continue;
     OverlapTime& time = sort == Work::Sort::message
                             ? times.messages[slice.phase]
-                            : times.transfers[direction_to(slice.work.place)];
+                            : times.transfers[direction_to(slice.work.made.place())];
     const auto begin = slice.begin.time(), end = slice.end.time();
     std::chrono::nanoseconds hidden{};
     auto work = std::ranges::upper_bound(joined, begin, {}, &Interval::end);

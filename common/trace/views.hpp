@@ -6,7 +6,7 @@
 
 #include "comm/communicator.hpp"
 #include "compute/bus.hpp"
-#include "memory/layout.hpp"
+#include "memory/state.hpp"
 #include "trace/recorder.hpp"
 
 namespace zero {
@@ -70,7 +70,7 @@ std::string chrome_trace(const Recording& seen, const char* chapter, Dtype dtype
                          Communicator& comm);
 
 /// Which rank owns each element of each layer, and what this rank holds throughout.
-std::string holdings(const Layout& layout);
+std::string holdings(const Layout& layout, Device& device);
 
 /// The first step: what is computed, sent and taken and given back, in the order in which it was,
 /// and the values that each rank then has; on rank 0, empty on others. All ranks must call it, when

@@ -15,18 +15,14 @@ constexpr bool is_mixed(Dtype dtype) { return dtype != Dtype::fp32; }
 /// Bytes a parameter of what Adam keeps: momentum, variance and the master copy.
 constexpr std::int64_t optimizer_bytes(Dtype dtype) { return is_mixed(dtype) ? 12 : 8; }
 
-/// Where the new weights also go, rounded to its dtype: the parameters to compute with.
-struct CastTo {
-  View params;
-};
-
 /// Folds learning rate and bias corrections into scalars.
 class Adam {
  public:
   /// The stream must outlive the object's use.
   Adam(const Options& options, Stream& stream) : options_(options), stream_(stream) {}
 
-  /// Begins a step that is not skipped; every gradient is multiplied by grad_factor.
+  /// Begins a step that is not skipped; every gradient is multiplied by grad_factor, which unscales
+  /// and clips.
   void begin(float grad_factor) {
     const double lr = options_.lr, beta1 = options_.beta1, beta2 = options_.beta2;
     beta1_to_t_ *= beta1;
@@ -42,21 +38,20 @@ class Adam {
                 .eps = static_cast<float>(options_.eps)};
   }
 
-  /// Updates the slice with `grads` (same size).
-  void update(const AdamSlice& slice, View grads) { update(slice, grads, {slice.weights}); }
-  /// And writes the new weights to `copy` (same size, the gradients' dtype), unless that is where
-  /// they are; it may be where the gradients are. 28 bytes a parameter pass through memory, in 16
-  /// bit as in fp32, or, where weights and copy are two in fp32, 32.
-  void update(const AdamSlice& slice, View grads, CastTo copy) {
-    const View params = copy.params;
+  /// Updates the slice with `grads` (same size). Of a slice with parameters these, of the gradients'
+  /// dtype, become the new weights, rounded; they may lie where the gradients do. 28 bytes a
+  /// parameter pass through memory, in 16 bit as in fp32, or, where weights and parameters are two
+  /// in fp32, 32.
+  void update(const AdamSlice& slice, View grads) {
     const std::int64_t count = slice.weights.size;
+    const View params = slice.params;
     expect(slice.momentum.size == count && slice.variance.size == count && grads.size == count &&
-               params.size == count,
+               (params.size == count || params.size == 0),
            "Adam: the slice, its gradients and its parameters have the same size");
-    expect(grads.dtype == params.dtype && slice.weights.dtype == Dtype::fp32,
+    expect((params.size == 0 || grads.dtype == params.dtype) && slice.weights.dtype == Dtype::fp32,
            "Adam: gradients and parameters have one dtype, the state is fp32");
     stream_.run(work_on("adam", slice.weights), [=, &on = stream_.kernels(), scalars = scalars_] {
-      on.adam(scalars, slice, grads, params);
+      on.adam(scalars, slice, grads);
     });
   }
 

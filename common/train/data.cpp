@@ -18,13 +18,13 @@ void fill(const Tensor& tensor, const std::function<float(std::int64_t)>& value)
   std::vector<float> values(tensor.size());
   for (std::int64_t i = 0; i < tensor.size(); ++i) values[i] = value(i);
   const View to = tensor.view();
-  memory_of(to.device).copy(to.data, values.data(), to.bytes());
+  to.device->copy(to.data, values.data(), to.bytes());
 }
 
 /// Predict a byte of a file from the `context` bytes before it.
 class Text : public Data {
  public:
-  Text(const Options& options, Device device, int rank, int ranks)
+  Text(const Options& options, Device& device, int rank, int ranks)
       : Data(options, rank, ranks),
         text_(device, Kind::data, file_bytes(options), true),
         codes_(device, Kind::data, Dtype::fp32, 256 * (options.width / context)),
@@ -56,7 +56,7 @@ class Text : public Data {
                     fmt::format("cannot read byte {} of the {} of {}: {}", at, text_.bytes(), path,
                                 errno ? std::strerror(errno) : "it has become shorter"));
       }
-      memory_of(text_.device()).copy(text_.data() + at, piece.data(), file.gcount());
+      text_.device().copy(text_.data() + at, piece.data(), file.gcount());
       for (const char byte : std::span(piece).first(file.gcount())) {
         digest_ = mix(digest_ ^ static_cast<unsigned char>(byte));
       }
@@ -72,7 +72,7 @@ class Text : public Data {
 /// Learn what a fixed random teacher answers: two matrices, inputs x 16 and 16 x outputs.
 class Teacher : public Data {
  public:
-  Teacher(const Options& options, const Architecture& model, Device device, int rank, int ranks)
+  Teacher(const Options& options, const Architecture& model, Device& device, int rank, int ranks)
       : Data(options, rank, ranks),
         first_(device, Kind::data, Dtype::fp32, model.widths.front() * TeacherSource::hidden),
         second_(device, Kind::data, Dtype::fp32, TeacherSource::hidden * model.widths.back()),
@@ -98,7 +98,7 @@ class Teacher : public Data {
 };
 }  // namespace
 
-std::unique_ptr<Data> make_data(const Options& options, Device device, int rank, int ranks) {
+std::unique_ptr<Data> make_data(const Options& options, Device& device, int rank, int ranks) {
   if (options.task == Task::text) return std::make_unique<Text>(options, device, rank, ranks);
   return std::make_unique<Teacher>(options, architecture(options), device, rank, ranks);
 }

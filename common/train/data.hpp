@@ -47,7 +47,8 @@ class Data {
 };
 
 /// The data of options.task. Throws Error (data) when its file is missing, empty or too short.
-std::unique_ptr<Data> make_data(const Options& options, Device device, int rank = 0, int ranks = 1);
+std::unique_ptr<Data> make_data(const Options& options, Device& device, int rank = 0,
+                                int ranks = 1);
 
 /// Length in bytes of options.data for task text, else 0. Throws Error (data).
 std::int64_t file_bytes(const Options& options);

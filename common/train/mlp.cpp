@@ -54,7 +54,8 @@ Mlp::Mlp(const Options& options, Stream& stream)
   stream.kernels().reserve_products(product_room_bytes);
 }
 
-void Mlp::initialise(int l, View part) const {
+void Mlp::initialise(View part) const {
+  const int l = part.layer;
   const std::int64_t weights = model_.widths[l] * model_.widths[l + 1];
   const double bound = std::sqrt(6.0 / static_cast<double>(model_.widths[l]));
   const float last = l + 1 == model_.layers() ? model_.last_scale : 1.0f;
@@ -64,22 +65,22 @@ void Mlp::initialise(int l, View part) const {
   const Generator random(seed_, RandomStream::weights);
   stream_.run(work_on("initialise", part), [=, &on = stream_.kernels()] {
     // What lies with the host is made there, to the same bits.
-    const auto host = part.device == Device::host ? make_kernels(part.device) : nullptr;
+    const auto host = part.place() == Place::host ? make_kernels(*part.device) : nullptr;
     (host ? *host : on).initialise(part, random, number, weights - part.start, scale);
   });
 }
 
 void Mlp::load(const Batch& batch) {
   const PhaseScope phase(Phase::load);
-  live_[0] = activations_[0].book();
-  const View inputs = live_[0].view();
+  live_[0] = activations_[0].borrow();
+  const View inputs = live_[0];
   stream_.run(work_on("load", inputs), [=, &on = stream_.kernels(), targets = targets_.view()] {
     batch.data->load(on, batch.first, inputs, targets);
   });
 }
 
 void Mlp::forward(int l, View params) {
-  live_[l + 1] = activations_[l + 1].book();
+  live_[l + 1] = activations_[l + 1].borrow();
   stream_.run(
       work_on("forward", params),
       [=, &on = stream_.kernels(), shape = shape(l), x = live_[l].view(), y = live_[l + 1].view(),
@@ -87,9 +88,9 @@ void Mlp::forward(int l, View params) {
 }
 
 void Mlp::loss(float scale, Sums& sums) {
-  for (int i = 0; i < 2; ++i) live_deltas_[i] = deltas_[i].book();
+  for (int i = 0; i < 2; ++i) live_deltas_[i] = deltas_[i].borrow();
   const int last = model_.layers() - 1;
-  const View outputs = live_[last + 1].view();
+  const View outputs = live_[last + 1];
   const View delta = live_deltas_[last % 2].view().part(0, outputs.size);
   stream_.run(work_on("loss", outputs),
               [=, this, &on = stream_.kernels(), &sums, targets = targets_.view()] {
@@ -103,16 +104,16 @@ void Mlp::loss(float scale, Sums& sums) {
 
 void Mlp::backward(int l, View params, View grads, Write write) {
   const LinearShape layer = shape(l);
-  const View x = live_[l].view(), y = relu(l) ? live_[l + 1].view() : View{};
+  const View x = live_[l], y = relu(l) ? live_[l + 1].view() : View{};
   const View dy = live_deltas_[l % 2].view().part(0, batch_ * layer.outputs);
   const View dx = live_deltas_[(l + 1) % 2].view().part(0, batch_ * layer.inputs);
   stream_.run(work_on("backward", grads), [=, &on = stream_.kernels()] {
     on.linear_backward_params(layer, y, dy, x, grads, write);
     if (l > 0) on.linear_backward_input(layer, dy, params, dx);
   });
-  live_[l + 1].end();
+  live_[l + 1].give_back();
   if (l > 0) return;
-  live_[0].end();
-  for (Booking& delta : live_deltas_) delta.end();
+  live_[0].give_back();
+  for (Borrowed& delta : live_deltas_) delta.give_back();
 }
 }  // namespace zero

@@ -3,7 +3,6 @@
 #pragma once
 #include "compute/stream.hpp"
 #include "memory/layout.hpp"
-#include "memory/tensor.hpp"
 #include "train/data.hpp"
 #include "train/options.hpp"
 
@@ -38,12 +37,13 @@ class Mlp {
   /// The stream must outlive the model's use; nothing is put on it here.
   Mlp(const Options& options, Stream& stream);
 
-  /// Initial values of a part of layer l: uniform in +-sqrt(6 / inputs) for weights, 0 for biases
+  /// Initial values of a layer, or of a part of one: uniform in +-sqrt(6 / inputs) for weights, 0 for biases
   /// and padding. A value depends on its place in the model alone, so any rank can make any part.
-  void initialise(int l, View part) const;
+  void initialise(View part) const;
 
   /// batch.data must outlive the task that reads it.
   void load(const Batch& batch);
+  int layers() const { return model_.layers(); }
   /// params: layer l whole; read when the stream gets there.
   void forward(int l, View params);
   /// Adds the micro-batch's mean loss to sums.totals.loss; its gradient is multiplied by `scale`.
@@ -65,7 +65,7 @@ class Mlp {
   std::vector<Scratch> activations_;  // [l]: (batch, widths[l]), inputs of layer l
   std::vector<Scratch> deltas_;  // two: (batch, largest width), d loss / d outputs of a layer
   Tensor targets_;  // (batch, targets)
-  std::vector<Booking> live_;  // of activations_
-  std::vector<Booking> live_deltas_;
+  std::vector<Borrowed> live_;  // of activations_
+  std::vector<Borrowed> live_deltas_;
 };
 }  // namespace zero

@@ -7,7 +7,7 @@
 
 #include "memory/device.hpp"
 #include "memory/dtype.hpp"
-#include "train/chapter.hpp"
+#include "train/card.hpp"
 
 namespace zero {
 enum class Task { text, toy, mlp };
@@ -46,7 +46,7 @@ struct Options {
   Dtype dtype = Dtype::fp32;
   double loss_scale = 0;  // 0: dynamic; used in fp16 only
   int prefetch = 1;  // layers gathered ahead
-  std::optional<Device> device{};  // none: what the machine has
+  std::optional<DeviceType> device{};  // none: what the machine has
   std::optional<Comm> comm{};  // none: what suits device and ranks
   Reduce reduce = Reduce::ordered;
   double link = 0;  // Gbit/s of a slower network than the one that is there; 0: none
@@ -62,7 +62,7 @@ struct Options {
 
 /// What was chosen where the options leave it open.
 struct Choice {
-  Device device = Device::cpu;
+  DeviceType device = DeviceType::cpu;
   Comm comm = Comm::mpi;
   int gpu = 0;  // this rank's
   int sharing = 1;  // ranks whose tensors lie in the same memory

@@ -14,15 +14,22 @@ struct Verdict {
   float loss_scale = 1;  // with which the gradients were formed
 };
 
-/// totals: of all ranks. micro_batches: of all ranks together. clip: largest norm, 0 for none.
-inline Verdict decide(const Totals& totals, int micro_batches, double clip, float loss_scale = 1) {
-  const double norm = std::sqrt(totals.squares) / loss_scale;
-  const double shrink = clip > 0 && norm > clip ? clip / norm : 1.0;
-  return {.loss = static_cast<float>(totals.loss / micro_batches),
+/// What is judged: a step of all ranks.
+struct Step {
+  Totals totals;
+  int losses = 1;  // that totals.loss adds up: one a micro-batch and rank
+  double clip = 0;  // largest norm; 0: none
+  float loss_scale = 1;
+};
+
+inline Verdict judge(const Step& step) {
+  const double norm = std::sqrt(step.totals.squares) / step.loss_scale;
+  const double shrink = step.clip > 0 && norm > step.clip ? step.clip / norm : 1.0;
+  return {.loss = static_cast<float>(step.totals.loss / step.losses),
           .grad_norm = static_cast<float>(norm),
-          .skipped = !std::isfinite(totals.squares),
-          .grad_factor = static_cast<float>(shrink / loss_scale),
-          .loss_scale = loss_scale};
+          .skipped = !std::isfinite(step.totals.squares),
+          .grad_factor = static_cast<float>(shrink / step.loss_scale),
+          .loss_scale = step.loss_scale};
 }
 
 /// fp16's loss scale: 2^16, halved at each skipped step (not below 1), doubled after 2000 good

@@ -2,9 +2,11 @@
 // build/plan: which chapter fits, on how many ranks, and what it sends. Options that a run has too
 // are read by the run's own command line.
 #include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
 #include <ranges>
 
 #include "memory/throw_if.hpp"
+#include "notes/plan/cards.hpp"
 #include "notes/plan/plan.hpp"
 #include "run/command_line.hpp"
 #include "run/failure.hpp"
@@ -13,16 +15,14 @@ namespace zero {
 namespace {
 constexpr ExitCode usage = ExitCode::usage;
 /// Has every option that a chapter can have.
-constexpr Chapter any{.name = "plan", .mixed_precision = true, .whole_layers = [](int prefetch) {
-                        return WholeLayers(prefetch, 0);
-                      }};
+constexpr Card any{.name = "plan", .mixed_precision = true, .borrowed = {.and_prefetched = true}};
 
 std::string names(auto all) { return fmt::format("{}", fmt::join(all, ", ")); }
 
 struct CommandLine {
   CLI::App app{"plan: what each chapter holds and sends, and which one fits a card", "plan"};
   std::map<std::string, std::string> said{};  // by option
-  bool json = false;
+  bool json = false, cards = false;
 
   CommandLine() {
     const auto add = [&](const std::string& option, const char* type, const char* help) {
@@ -51,6 +51,7 @@ struct CommandLine {
     add("--bytes", "P,G,K", "or so many bytes, as 2,2,8: no master");
     add("--chapter", "NAME", "this chapter alone, as 05 or 05_zero2");
     app.add_flag("--json", json, "everything as JSON, in exact integers");
+    app.add_flag("--cards", cards, "who holds and sends what, by chapter, as JSON");
   }
 
   bool given(const char* option) const { return app.count(option) > 0; }
@@ -141,7 +142,7 @@ struct CommandLine {
     question.parameters = whole("--params");
     question.largest_layer = whole("--largest-layer");
     const bool gpu = question.parameters > 0 || visible_gpus().count > 0;
-    question.device = question.options.device.value_or(gpu ? Device::cuda : Device::cpu);
+    question.device = question.options.device.value_or(gpu ? DeviceType::cuda : DeviceType::cpu);
     question.card = size("--card");
     question.host = size("--host");
     if (given("--link")) question.link = {number("--link", 1e-3), number("--latency", 0)};
@@ -150,16 +151,16 @@ struct CommandLine {
     return question;
   }
 
-  std::vector<const Chapter*> chapters(const Options& options) const {
+  std::vector<const Card*> chapters(const Options& options) const {
     const std::string& asked = said.at("--chapter");
-    std::vector<const Chapter*> chosen;
-    for (const Chapter* chapter : chapters_on_ranks()) {
+    std::vector<const Card*> chosen;
+    for (const Card* chapter : cards::on_ranks) {
       const std::string name = chapter->name, number = (asked.size() == 1 ? "0" : "") + asked;
       if (asked.empty() || asked == name || number + "_" == name.substr(0, 3))
         chosen.push_back(chapter);
     }
     throw_if(chosen.empty(), usage, "--chapter: {} is none of {}", asked,
-             names(chapters_on_ranks() | std::views::transform(&Chapter::name)));
+             names(cards::on_ranks | std::views::transform(&Card::name)));
     throw_if(chosen.size() == 1 && !chosen[0]->mixed_precision && is_mixed(options.dtype), usage,
              "{} has no --dtype {}: say --dtype fp32", asked, name_of(options.dtype));
     return chosen;
@@ -176,6 +177,11 @@ int answer(int argc, char** argv) {
     return 0;
   } catch (const CLI::Error& error) {
     throw Error(usage, fmt::format("{} (--help lists the options)", error.what()));
+  }
+  if (line.cards) {
+    fmt::print("{}\n", cards_json(cards::all).dump(1));
+    flush_output();
+    return 0;
   }
   const Question question = line.question();
   const int ranks = line.given("--ranks") ? question.options.ranks : 0;

@@ -24,14 +24,12 @@ std::string sum_of(double constant, double multiple, const char* of) {
 }
 
 /// Bytes on one of so many ranks of the state of `parameters` parameters.
-double state_of(const Question& question, const Chapter& chapter, double parameters, double ranks,
+double state_of(const Question& question, const Card& chapter, double parameters, double ranks,
                 Place place = Place::device) {
-  if (place == Place::host && !chapter.offloads()) return 0;
-  const auto bytes = place == Place::host ? chapter.offload.bytes : chapter.state_bytes;
   const Costs costs = question.convention.costs_in(chapter, question.options.dtype);
-  return bytes(parameters * static_cast<double>(bytes_of(question.options.dtype)),
-               parameters * static_cast<double>(costs.grads),
-               parameters * static_cast<double>(costs.optimizer), ranks);
+  return chapter.bytes(place, parameters * static_cast<double>(bytes_of(question.options.dtype)),
+                       parameters * static_cast<double>(costs.grads),
+                       parameters * static_cast<double>(costs.optimizer), ranks);
 }
 
 bool has(const Question& question, auto on_device, auto on_host) {
@@ -53,14 +51,14 @@ Milliseconds time_of(const Prediction& on, Phase phase, const Question& question
   return sums + on.factors[phase] * all_layers;
 }
 
-Json answers(const Question& question, const Chapter& chapter, int ranks) {
+Json answers(const Question& question, const Card& chapter, int ranks) {
   const Layout layout = layout_of(question, ranks);
   const Prediction on = plan(question, chapter, ranks);
   const Dtype dtype = question.options.dtype;
   const Costs costs = question.convention.costs_in(chapter, dtype);
   const std::int64_t w = bytes_of(dtype);
-  Chapter on_device_alone = chapter;  // a master apart is a price of offloading, not saved state
-  on_device_alone.offload = {};
+  Card on_device_alone = chapter;  // a master apart is a price of offloading, not saved state
+  on_device_alone.optimizer = Held::shard;
   const Costs unshared = question.convention.costs_in(on_device_alone, dtype);
   const auto all = static_cast<double>(w + unshared.grads + unshared.optimizer);
   const std::int64_t on_device = on.sum(&Bytes::peak), on_host = on.sum(&Bytes::peak, Place::host);
@@ -112,7 +110,7 @@ Json answers(const Question& question, const Chapter& chapter, int ranks) {
     // Where layers are gathered ahead, the last reduce-scatter alone has no computation beside it:
     // layer 0's. (The first gather may pass beside the update of the other layers;
     // notes/streams.md)
-    const bool ahead = chapter.prefetch() && question.options.prefetch > 0;
+    const bool ahead = chapter.prefetches() && question.options.prefetch > 0;
     const Milliseconds last = question.link->time(w * layout.layer_size(0), ranks);
     const double alone = ahead ? last.count() : messages;
     json["communication_ms"] = messages;
@@ -144,7 +142,7 @@ Layout layout_of(const Question& question, int ranks) {
   return Layout(std::move(sizes), 0, ranks);
 }
 
-Prediction plan(const Question& question, const Chapter& chapter, int ranks) {
+Prediction plan(const Question& question, const Card& chapter, int ranks) {
   const Layout layout = layout_of(question, ranks);
   const Options& options = question.options;
   if (question.parameters == 0) return predict(chapter, options, question.device, layout);
@@ -161,16 +159,16 @@ Prediction plan(const Question& question, const Chapter& chapter, int ranks) {
   recount(here[Kind::optimizer], k, costs.optimizer);
   recount(there[Kind::communication], w, costs.grads);
   recount(there[Kind::optimizer], k, costs.optimizer);
-  plan.copies[Direction::down] = chapter.offload.copied.down * costs.grads;
+  plan.copies[Direction::down] = chapter.copied.down * costs.grads;
   if (question.convention.gathering) {
     for (Bytes& kind : here) kind.peak = kind.resident;
     const std::int64_t borrowed = borrowed_by_gathering * layout.largest_layer();
-    if (chapter.prefetch()) here[Kind::parameters].peak += borrowed;
+    if (chapter.prefetches()) here[Kind::parameters].peak += borrowed;
   }
   return plan;
 }
 
-Json fit(const Question& question, const Chapter& chapter) {
+Json fit(const Question& question, const Card& chapter) {
   const auto fewest = [&](auto bytes) -> Json {
     for (int ranks = 1; ranks <= most_ranks; ++ranks) {
       if (has(question, bytes(ranks, Place::device), bytes(ranks, Place::host))) return ranks;
@@ -198,28 +196,56 @@ Json fit(const Question& question, const Chapter& chapter) {
           {"on_every_rank", many.sum(&Bytes::peak) - static_cast<std::int64_t>(shared)}};
 }
 
-std::string state_formula(const Question& question, const Chapter& chapter, Place place) {
-  const auto value = [&](double ranks) { return state_of(question, chapter, 1, ranks, place); };
-  const double shared = 2 * (value(1) - value(2)), whole = value(1) - shared;
-  expect(value(4) == whole + shared / 4, "bytes a parameter are of the form a + b/N");
-  return sum_of(whole, shared, "/N");
+std::string state_formula(const Question& question, const Card& chapter, Place place) {
+  const auto on = [&](double ranks) { return state_of(question, chapter, 1, ranks, place); };
+  const double whole = on(std::numeric_limits<double>::infinity());
+  return sum_of(whole, on(1) - whole, "/N");
 }
 
-std::string sent_formula(const Chapter& chapter, std::span<const Phase> phases) {
-  const auto sent = [&](double micro_batches) {
-    const auto factors = by_phase(chapter.elements_sent(micro_batches));
-    double sum = 0;
-    for (const Phase phase : phases) sum += factors[phase];
-    return sum;
-  };
-  return sum_of(2 * sent(1) - sent(2), sent(2) - sent(1), "A");
+std::string sent_formula(const Card& chapter, std::span<const Phase> phases) {
+  Often all;
+  for (const Phase phase : phases) {
+    const Often& sent = chapter.sent_in(phase);
+    all = {all.a_step + sent.a_step, all.a_micro_batch + sent.a_micro_batch};
+  }
+  return sum_of(all.a_step, all.a_micro_batch, "A");
 }
 
-Json make_plan(const Question& question, std::span<const Chapter* const> chapters, int ranks) {
+Json cards_json(Cards chapters) {
+  Json all;
+  for (const Card* chapter : chapters) {
+    const Card& card = *chapter;
+    Json sent;
+    for (const Phase phase : step_phases) {
+      sent[name_of(phase)] = {{"a_step", card.sent_in(phase).a_step},
+                              {"a_micro_batch", card.sent_in(phase).a_micro_batch},
+                              {"formula", sent_formula(card, {&phase, 1})}};
+    }
+    all.push_back({{"name", card.name},
+                   {"ranks", card.ranks},
+                   {"mixed_precision", card.mixed_precision},
+                   {"family", family(card)},
+                   {"held",
+                    {{"parameters", name_of(card.parameters)},
+                     {"gradients", name_of(card.gradients)},
+                     {"optimizer", name_of(card.optimizer)}}},
+                   {"bytes",
+                    {{"device", formula(card)}, {"host", formula(card, Place::host)}}},
+                   {"sent", sent},
+                   {"borrowed",
+                    {{"parameters", card.borrowed.parameters},
+                     {"and_prefetched", card.borrowed.and_prefetched},
+                     {"gradients", card.borrowed.gradients}}},
+                   {"copied", {{"down", card.copied.down}, {"up", card.copied.up}}}});
+  }
+  return all;
+}
+
+Json make_plan(const Question& question, Cards chapters, int ranks) {
   const bool found = ranks == 0;
   if (found) ranks = most_ranks;
-  std::vector<std::pair<const Chapter*, Json>> columns;  // and what fits the card
-  for (const Chapter* chapter : chapters) {
+  std::vector<std::pair<const Card*, Json>> columns;  // and what fits the card
+  for (const Card* chapter : chapters) {
     if (!chapter->mixed_precision && is_mixed(question.options.dtype)) continue;
     Json& fits = columns.emplace_back(chapter, Json::object()).second;
     if (question.card > 0) fits = fit(question, *chapter);

@@ -3,7 +3,6 @@
 #pragma once
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
-#include <span>
 
 #include "report/prediction.hpp"
 
@@ -28,8 +27,8 @@ struct Convention {
   /// without, what the programs borrow.
   std::optional<Costs> gathering{};
 
-  Costs costs_in(const Chapter& chapter, Dtype dtype) const {
-    if (gathering && chapter.prefetch()) return *gathering;
+  Costs costs_in(const Card& chapter, Dtype dtype) const {
+    if (gathering && chapter.prefetches()) return *gathering;
     return costs.value_or(Costs{bytes_of(dtype), optimizer_bytes(chapter, dtype)});
   }
 };
@@ -48,7 +47,7 @@ struct Question {
   std::int64_t parameters = 0;  // of any model, in options.layers layers
   std::int64_t largest_layer = 0;  // of it, in elements; 0: all are equal
   Convention convention = conventions[0];
-  Device device = Device::cpu;
+  DeviceType device = DeviceType::cpu;
   std::int64_t card = 0;  // bytes that a rank has; 0: not asked
   std::int64_t host = 0;  // bytes of its host's that it may take; 0: no end of them
   std::optional<Link> link{};  // of every rank
@@ -60,31 +59,34 @@ struct Question {
 Layout layout_of(const Question& question, int ranks);
 
 /// Throws as layout_of and predict do.
-Prediction plan(const Question& question, const Chapter& chapter, int ranks);
+Prediction plan(const Question& question, const Card& chapter, int ranks);
 
 /// What fits the card, found by trying 1, 2, 3 ... most_ranks, in bytes where no ranks are counted:
 ///   fewest_ranks             on which all fits: padding, and what is borrowed, too; null: none
 ///   fewest_ranks_by_formula  on which the bytes a parameter alone would
 ///   reserved_then, on_host_then, reserved_on_one_less  of a rank, 0 where there is no such number
 ///   on_every_rank            what is left of it however many ranks there are
-Json fit(const Question& question, const Chapter& chapter);
+Json fit(const Question& question, const Card& chapter);
 
 /// A chapter's bytes of state a parameter, as "2 + 14/N"; on the host with what is on its way.
-std::string state_formula(const Question& question, const Chapter& chapter,
+std::string state_formula(const Question& question, const Card& chapter,
                           Place place = Place::device);
 /// Elements sent a parameter, in units of (N - 1)/N, in a step of A micro-batches, as "1 + A": in
 /// these phases.
-std::string sent_formula(const Chapter& chapter, std::span<const Phase> phases = step_phases);
+std::string sent_formula(const Card& chapter, std::span<const Phase> phases = step_phases);
 
 /// All answers, as --json prints them, bytes and elements in exact integers; about chapters that
 /// can do the dtype. ranks 0: the fewest on which one of the chapters fits the card; when none
 /// does, most_ranks.
-Json make_plan(const Question& question, std::span<const Chapter* const> chapters, int ranks);
+Json make_plan(const Question& question, Cards chapters, int ranks);
 
 /// Which chapter to take, and why: one sentence, with --accumulate another on what that costs.
 std::string advice(const Json& plan);
 
+/// The cards as JSON: what they say, what it means as a formula and in which family it runs.
+Json cards_json(Cards chapters);
+
 /// Of make_plan: its JSON, or columns for a reader, 80 characters wide.
-void print_plan(const Question& question, std::span<const Chapter* const> chapters, int ranks,
+void print_plan(const Question& question, Cards chapters, int ranks,
                 bool as_json);
 }  // namespace zero

@@ -308,7 +308,7 @@ class CudaKernels : public ElementWise<CudaKernels, Runtime> {
 
   // ---- For ElementWise ----
   template <class T> static T* elements(View view) {
-    expect(view.device == Device::cuda, "a GPU's kernels take a GPU's memory");
+    expect(view.on_gpu(), "a GPU's kernels take a GPU's memory");
     return reinterpret_cast<T*>(view.data);
   }
 
@@ -331,5 +331,7 @@ class CudaKernels : public ElementWise<CudaKernels, Runtime> {
 };
 }  // namespace
 
-std::unique_ptr<Kernels> make_kernels(bool urgent) { return std::make_unique<CudaKernels>(urgent); }
+std::unique_ptr<Kernels> make_kernels(Device& gpu, bool urgent) {
+  return std::make_unique<CudaKernels>(gpu, urgent);
+}
 }  // namespace zero::cuda

@@ -7,9 +7,9 @@ constexpr const char* without = "this program was built without CUDA";
 
 Gpus visible_gpus() { return {0, without, {}}; }
 
-void use_gpu(int, bool) { throw Error(ExitCode::resources, without); }
+std::unique_ptr<Device> make_gpu(int, bool) { throw Error(ExitCode::resources, without); }
 
-DeviceMemory& gpu_memory() { throw Error(ExitCode::resources, without); }
-
-std::unique_ptr<Kernels> cuda::make_kernels(bool) { throw Error(ExitCode::resources, without); }
+std::unique_ptr<Kernels> cuda::make_kernels(Device&, bool) {
+  throw Error(ExitCode::resources, without);
+}
 }  // namespace zero

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <cstring>
-#include <mutex>
 
 #include "compute/cuda/blas.hpp"
 #include "compute/cuda/runtime.hpp"
@@ -18,46 +17,6 @@ cudaDeviceProp properties_of(int gpu) {
   return properties;
 }
 
-class GpuMemory : public DeviceMemory {
- public:
-  std::byte* allocate(std::int64_t bytes, Memory sort) override {
-    const bool own = sort == Memory::own;
-    void* memory = nullptr;
-    const cudaError_t code = own ? cudaMalloc(&memory, bytes) : cudaMallocHost(&memory, bytes);
-    if (code == cudaErrorMemoryAllocation) {  // there is no more: no failure of the device
-      cudaGetLastError();  // asked for, so that nobody else finds it
-      return nullptr;
-    }
-    check_cuda(code);
-    if (!own) return static_cast<std::byte*>(std::memset(memory, 0, bytes));
-    check_cuda(cudaMemset(memory, 0, bytes));
-    check_cuda(cudaDeviceSynchronize());  // streams of ours do not wait for the one it ran on
-    return static_cast<std::byte*>(memory);
-  }
-  void release(std::byte* memory, Memory sort) noexcept override {
-    if (sort == Memory::staging) return void(cudaFreeHost(memory));
-    cudaDeviceSynchronize();  // a stream may still use it
-    cudaFree(memory);
-  }
-  void copy(void* to, const void* from, std::int64_t bytes) override {
-    check_cuda(cudaMemcpy(to, from, bytes, cudaMemcpyDefault));
-    // From ordinary memory the call returns early, and streams of ours do not wait for the bytes.
-    check_cuda(cudaDeviceSynchronize());
-  }
-  std::int64_t total() override { return Info().all; }
-  std::int64_t available() override { return Info().available; }
-  std::string words() override {
-    int gpu = 0;
-    check_cuda(cudaGetDevice(&gpu));
-    return properties_of(gpu).name;
-  }
-
- private:
-  struct Info {
-    Info() { check_cuda(cudaMemGetInfo(&available, &all)); }
-    std::size_t available = 0, all = 0;
-  };
-};
 }  // namespace
 
 Gpus visible_gpus() {
@@ -81,23 +40,14 @@ Gpus visible_gpus() {
   return {0, fmt::format("no GPU: {}", cudaGetErrorString(code)), {}};
 }
 
-void use_gpu(int number, bool others) {
-  check_cuda(cudaSetDevice(number));
-  cuda::other_ranks = others;
-}
-
-DeviceMemory& gpu_memory() {
-  static GpuMemory memory;
-  return memory;
+std::unique_ptr<Device> make_gpu(int number, bool others) {
+  return std::make_unique<cuda::Gpu>(number, others);
 }
 }  // namespace zero
 
 namespace zero::cuda {
-namespace {
-struct BothClocks;
-
 struct CudaMark : DeviceMark {
-  CudaMark(cudaStream_t stream, unsigned flags) {
+  CudaMark(const Gpu& gpu, cudaStream_t stream, unsigned flags) : DeviceMark(gpu) {
     check_cuda(cudaEventCreateWithFlags(&event, flags));
     check_cuda(cudaEventRecord(event, stream));
   }
@@ -117,26 +67,15 @@ struct CudaMark : DeviceMark {
   std::shared_ptr<const BothClocks> since;  // of a mark that knows its time
 };
 
-/// A moment by both clocks, as close as the host sees the GPU get there.
 struct BothClocks {
-  CudaMark gpu{nullptr, cudaEventDefault};
+  explicit BothClocks(const Gpu& of) : gpu(of, nullptr, cudaEventDefault) {}
+
+  CudaMark gpu;
   std::chrono::steady_clock::time_point host = [this] {
     check_cuda(cudaStreamSynchronize(nullptr));
     return std::chrono::steady_clock::now();
   }();
 };
-/// Not long ago: CUDA tells the time between two events in milliseconds, as a float.
-std::shared_ptr<const BothClocks> both_clocks() {
-  static std::mutex& mutex = *new std::mutex;  // guards the next; neither is ever destroyed
-  static auto& present = *new std::shared_ptr<const BothClocks>;
-  const std::lock_guard lock(mutex);
-  const auto now = std::chrono::steady_clock::now();
-  if (!present || now - present->host > std::chrono::seconds(10)) {
-    present = std::make_shared<const BothClocks>();
-  }
-  return present;
-}
-
 std::chrono::steady_clock::time_point CudaMark::time() const {
   float milliseconds = 0;
   check_cuda(cudaEventElapsedTime(&milliseconds, since->gpu.event, event));
@@ -144,6 +83,7 @@ std::chrono::steady_clock::time_point CudaMark::time() const {
                            std::chrono::duration<double, std::milli>(milliseconds));
 }
 
+namespace {
 /// Throws Error (resources) with cuBLAS's own words when `code` is not CUBLAS_STATUS_SUCCESS.
 void check_cublas(cublasStatus_t code,
                   std::source_location where = std::source_location::current()) {
@@ -167,8 +107,63 @@ void check_cuda(cudaError_t code, std::source_location where) {
                                                cudaGetErrorString(code)));
 }
 
-Runtime::Runtime(bool urgent) {
-  check_cuda(cudaGetDevice(&gpu_));
+Gpu::Gpu(int number, bool others)
+    : Device(DeviceType::cuda, Place::device), number(number), others_(others) {
+  check_cuda(cudaSetDevice(number));
+  host_ = make_host_of(*this);
+}
+
+std::byte* Gpu::take(std::int64_t bytes, Memory sort) {
+  const bool own = sort == Memory::own;
+  void* memory = nullptr;
+  const cudaError_t code = own ? cudaMalloc(&memory, bytes) : cudaMallocHost(&memory, bytes);
+  if (code == cudaErrorMemoryAllocation) {  // there is no more: no failure of the device
+    cudaGetLastError();  // asked for, so that nobody else finds it
+    return nullptr;
+  }
+  check_cuda(code);
+  if (!own) return static_cast<std::byte*>(std::memset(memory, 0, bytes));
+  check_cuda(cudaMemset(memory, 0, bytes));
+  check_cuda(cudaDeviceSynchronize());  // streams of ours do not wait for the one it ran on
+  return static_cast<std::byte*>(memory);
+}
+
+void Gpu::release(std::byte* memory, Memory sort) noexcept {
+  if (sort == Memory::page_locked) return void(cudaFreeHost(memory));
+  cudaDeviceSynchronize();  // a stream may still use it
+  cudaFree(memory);
+}
+
+void Gpu::copy(void* to, const void* from, std::int64_t bytes) {
+  check_cuda(cudaMemcpy(to, from, bytes, cudaMemcpyDefault));
+  // From ordinary memory the call returns early, and streams of ours do not wait for the bytes.
+  check_cuda(cudaDeviceSynchronize());
+}
+
+std::string Gpu::words() const { return properties_of(number).name; }
+
+std::pair<std::size_t, std::size_t> Gpu::info() {
+  std::pair<std::size_t, std::size_t> bytes;
+  check_cuda(cudaMemGetInfo(&bytes.first, &bytes.second));
+  return bytes;
+}
+
+std::int32_t Gpu::multiprocessors() const {
+  int all = 0;
+  check_cuda(cudaDeviceGetAttribute(&all, cudaDevAttrMultiProcessorCount, number));
+  return others_ ? std::max(all - message_blocks, all / 2) : 0;
+}
+
+std::shared_ptr<const BothClocks> Gpu::both_clocks() {
+  const std::lock_guard lock(mutex_);
+  const auto now = std::chrono::steady_clock::now();
+  if (!clocks_ || now - clocks_->host > std::chrono::seconds(10)) {
+    clocks_ = std::make_shared<const BothClocks>(*this);
+  }
+  return clocks_;
+}
+
+Runtime::Runtime(Device& gpu, bool urgent) : gpu_(static_cast<Gpu&>(gpu)) {
   int least = 0, greatest = 0;
   check_cuda(cudaDeviceGetStreamPriorityRange(&least, &greatest));
   check_cuda(
@@ -181,15 +176,15 @@ Runtime::~Runtime() {
   cudaStreamDestroy(stream_);
 }
 
-void Runtime::bind_thread() { check_cuda(cudaSetDevice(gpu_)); }
+void Runtime::bind_thread() { check_cuda(cudaSetDevice(gpu_.number)); }
 
 Mark Runtime::record() {
-  return idle_ ? nullptr : std::make_shared<CudaMark>(stream_, cudaEventDisableTiming);
+  return idle_ ? nullptr : std::make_shared<CudaMark>(gpu_, stream_, cudaEventDisableTiming);
 }
 
 Mark Runtime::record_time() {
-  const auto since = both_clocks();
-  const auto mark = std::make_shared<CudaMark>(stream(), cudaEventDefault);  // it is work, too
+  const auto since = gpu_.both_clocks();
+  const auto mark = std::make_shared<CudaMark>(gpu_, stream(), cudaEventDefault);  // it is work, too
   mark->since = since;
   return mark;
 }
@@ -213,8 +208,8 @@ void Runtime::clear(Sums& sums) {
 }
 
 void Runtime::reserve_products(std::int64_t room) {
-  blas_workspace_.emplace(Device::cuda, Kind::workspace, blas_workspace_bytes, true);
-  product_room_.emplace(Device::cuda, Kind::workspace, room, true);
+  blas_workspace_.emplace(gpu_, Kind::workspace, blas_workspace_bytes, true);
+  product_room_.emplace(gpu_, Kind::workspace, room, true);
 }
 
 void Runtime::multiply(const Matrix& a, const Matrix& b, std::int64_t rows, std::int64_t inner,
@@ -245,9 +240,7 @@ void Runtime::multiply(const Matrix& a, const Matrix& b, std::int64_t rows, std:
   tell(CUBLASLT_MATMUL_DESC_TRANSB, a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
   tell(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
   if (bias) tell(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
-  int all = 0;
-  check_cuda(cudaDeviceGetAttribute(&all, cudaDevAttrMultiProcessorCount, gpu_));
-  const std::int32_t ours = other_ranks ? std::max(all - message_blocks, all / 2) : 0;  // 0: all
+  const std::int32_t ours = gpu_.multiprocessors();
 
   const std::byte *at_left = b.elements.data, *at_right = a.elements.data;
   const std::uint32_t alignment = alignment_of({at_left, at_right, product.data});

@@ -6,6 +6,7 @@
 #include <cuda_runtime.h>
 
 #include <map>
+#include <mutex>
 #include <optional>
 
 #include "compute/kernels.hpp"
@@ -19,12 +20,40 @@ void check_cuda(cudaError_t code, std::source_location where = std::source_locat
 /// NCCL's at once: a product's blocks stay where they are to its end, and a block of NCCL's is as
 /// large as a multiprocessor.
 constexpr int message_blocks = 16;
-inline bool other_ranks = false;  // there are some to leave room for
+
+/// A moment by both clocks, as close as the host sees the GPU get there.
+struct BothClocks;
+
+class Gpu : public Device {
+ public:
+  /// others: there are ranks to leave multiprocessors for.
+  Gpu(int number, bool others);
+  void release(std::byte* memory, Memory sort) noexcept override;
+  void copy(void* to, const void* from, std::int64_t bytes) override;
+  std::int64_t total() const override { return info().second; }
+  std::int64_t available() const override { return info().first; }
+  std::string words() const override;
+
+  const int number;
+  /// That a product may take; 0: all.
+  std::int32_t multiprocessors() const;
+  /// Not long ago: CUDA tells the time between two events in milliseconds, as a float.
+  std::shared_ptr<const BothClocks> both_clocks();
+
+ private:
+  std::byte* take(std::int64_t bytes, Memory sort) override;
+  /// Bytes available, and all.
+  static std::pair<std::size_t, std::size_t> info();
+
+  const bool others_;
+  std::mutex mutex_;  // guards the next
+  std::shared_ptr<const BothClocks> clocks_;
+};
 
 /// Each call queues its work on one CUDA stream and returns.
 class Runtime : public Kernels {
  public:
-  explicit Runtime(bool urgent);
+  Runtime(Device& gpu, bool urgent);
   ~Runtime() override;
 
   void bind_thread() final;
@@ -51,11 +80,11 @@ class Runtime : public Kernels {
   /// Waits until all that was queued is done.
   void finish();
 
+  Gpu& gpu_;
   std::optional<Buffer> product_room_;
-  HostBuffer fetched_{Device::cuda, sizeof(Totals)};  // the two sums, where the host reads them
+  Buffer fetched_{gpu_.host(), sizeof(Totals)};  // the two sums, where the host reads them
 
  private:
-  int gpu_ = 0;
   cudaStream_t stream_ = nullptr;
   cublasLtHandle_t blas_ = nullptr;
   std::map<std::array<std::int64_t, 11>, cublasLtMatmulAlgo_t>

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: MIT
+// p + g + k: one process holds all of it.
+#pragma once
+#include "train/card.hpp"
+
+namespace zero::cards {
+inline constexpr Card adam{
+    .name = "01_adam",
+    .ranks = false,
+    .parameters = Held::whole,
+    .gradients = Held::whole,
+    .optimizer = Held::whole,
+};
+}  // namespace zero::cards

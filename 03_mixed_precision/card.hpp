@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: MIT
+// p + g + k: each rank holds all of it.
+#pragma once
+#include "train/card.hpp"
+
+namespace zero::cards {
+inline constexpr Card mixed_precision{
+    .name = "03_mixed_precision",
+    .mixed_precision = true,
+    .parameters = Held::whole,
+    .gradients = Held::whole,
+    .optimizer = Held::whole,
+    .sent = {.backward = once_a_step(2)},
+};
+}  // namespace zero::cards

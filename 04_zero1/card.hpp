@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: MIT
+// p + g + k/n.
+#pragma once
+#include "train/card.hpp"
+
+namespace zero::cards {
+inline constexpr Card zero1{
+    .name = "04_zero1",
+    .mixed_precision = true,
+    .parameters = Held::whole,
+    .gradients = Held::whole,
+    .optimizer = Held::shard,
+    .sent = {.backward = once_a_step(1), .update = once_a_step(1)},
+};
+}  // namespace zero::cards

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: MIT
+// p + (g + k)/n.
+#pragma once
+#include "train/card.hpp"
+
+namespace zero::cards {
+inline constexpr Card zero2{
+    .name = "05_zero2",
+    .mixed_precision = true,
+    .parameters = Held::whole,
+    .gradients = Held::shard,
+    .optimizer = Held::shard,
+    .sent = {.backward = each_micro_batch(1), .update = once_a_step(1)},
+    .borrowed = {.gradients = 1},
+};
+}  // namespace zero::cards

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: MIT
+// Who holds what of a trainer's state, said by the type: a Whole is all of it, a Sharded this
+// rank's part of it. What a rank does not hold cannot be asked for.
+#pragma once
+#include <optional>
+
+#include "memory/layout.hpp"
+#include "memory/tensor.hpp"
+
+namespace zero {
+/// What a trainer holds throughout. staged: on its way between a device and its host.
+enum class State { parameters, gradients, master, momentum, variance, staged };
+template <>
+inline constexpr std::array names_of<State>{"parameters", "gradients", "master",
+                                            "momentum",   "variance",  "staged"};
+constexpr Kind kind_of(State state) {
+  constexpr By<State, Kind> kinds{Kind::parameters, Kind::gradients, Kind::optimizer,
+                                  Kind::optimizer,  Kind::optimizer, Kind::communication};
+  return kinds[state];
+}
+
+/// The elements as those of layer l from number `start` on.
+inline View part_of_layer(const Layout& layout, View elements, int l, std::int64_t start) {
+  elements.layer = l;
+  elements.start = start;
+  elements.used = std::clamp<std::int64_t>(layout.used_size(l) - start, 0, elements.size);
+  return elements;
+}
+
+/// What Whole and Sharded have in common; listed with its device as long as it lives. layout must
+/// outlive it.
+class Holding {
+ public:
+  Holding(const Holding&) = delete;
+  virtual ~Holding() { std::erase(view().device->holdings, this); }
+
+  /// This rank's part of layer l.
+  virtual View own(int l) const = 0;
+  /// All that is held.
+  View view() const { return elements_.view(); }
+
+  const State state;
+
+ protected:
+  Holding(Device& device, const Layout& layout, State state, Dtype dtype, std::int64_t size,
+          Memory memory)
+      : state(state), layout_(layout), elements_(device, kind_of(state), dtype, size, memory) {
+    device.holdings.push_back(this);
+  }
+  /// Elements [offset, offset + size) of what is held, which are layer l's from `start` on.
+  View part(std::int64_t offset, std::int64_t size, int l, std::int64_t start) const {
+    return part_of_layer(layout_, view().part(offset, size), l, start);
+  }
+
+  const Layout& layout_;
+
+ private:
+  Tensor elements_;
+};
+
+/// All layers, whole: every rank holds the same.
+class Whole : public Holding {
+ public:
+  Whole(Device& device, const Layout& layout, State state, Dtype dtype)
+      : Holding(device, layout, state, dtype, layout.full_size(), Memory::own) {}
+
+  View layer(int l) const { return part(layout_.layer_offset(l), layout_.layer_size(l), l, 0); }
+  View own(int l) const override {
+    return layer(l).part(layout_.own_start(l), layout_.own_size(l));
+  }
+};
+
+/// This rank's part of every layer: the other ranks hold the others.
+class Sharded : public Holding {
+ public:
+  Sharded(Device& device, const Layout& layout, State state, Dtype dtype,
+          Memory memory = Memory::own)
+      : Holding(device, layout, state, dtype, layout.shard_size(), memory) {}
+
+  View own(int l) const override {
+    const std::int64_t offset = layout_.layer_offset(l) / layout_.ranks();
+    return part(offset, layout_.own_size(l), l, layout_.own_start(l));
+  }
+};
+
+/// A Whole or a Sharded that is there only if it is needed.
+template <class Holder> class Optional : public std::optional<Holder> {
+ public:
+  Optional(bool needed, Device& device, const Layout& layout, State state, Dtype dtype) {
+    if (needed) this->emplace(device, layout, state, dtype);
+  }
+};
+
+/// Room for any one layer, whole, which is borrowed for a while and given back.
+class OneLayer {
+ public:
+  OneLayer(Device& device, const Layout& layout, State state, Dtype dtype)
+      : layout_(layout), scratch_(device, kind_of(state), dtype, layout.largest_layer()) {}
+
+  /// What it contains is left over from before.
+  Borrowed borrow(int l) const {
+    const View room = scratch_.all().part(0, layout_.layer_size(l));
+    return scratch_.borrow(part_of_layer(layout_, room, l, 0));
+  }
+
+ private:
+  const Layout& layout_;
+  Scratch scratch_;
+};
+}  // namespace zero

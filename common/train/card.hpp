@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: MIT
+// A chapter's card: who holds what, and what is sent, borrowed and copied when. Data, from which
+// bytes, elements and their formulas follow; it lies in a header of its own beside the trainer.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+#include <span>
+#include <string>
+
+#include "compute/work.hpp"
+
+namespace zero {
+/// By each rank: all of it, its part, or its part in the memory of the host beside its device.
+enum class Held { whole, shard, shard_on_host };
+template <>
+inline constexpr std::array names_of<Held>{"whole", "shard", "shard on the host"};
+
+/// How often: times a step plus times a micro-batch.
+struct Often {
+  double a_step = 0, a_micro_batch = 0;
+  constexpr double in(double micro_batches) const { return a_step + a_micro_batch * micro_batches; }
+};
+constexpr Often once_a_step(double times = 1) { return {times, 0}; }
+constexpr Often each_micro_batch(double times = 1) { return {0, times}; }
+
+struct Card {
+  const char* name;
+  bool ranks = true;  // runs on MPI ranks
+  bool mixed_precision = false;  // has --dtype and --loss-scale
+
+  Held parameters = Held::whole, gradients = Held::whole, optimizer = Held::whole;
+
+  /// Elements a parameter that a rank sends, in units of (n - 1)/n.
+  struct Sent {
+    Often forward{}, backward{}, update{};
+  } sent{};
+  constexpr Often sent_in(Phase phase) const {
+    if (phase == Phase::forward) return sent.forward;
+    return phase == Phase::backward ? sent.backward : phase == Phase::update ? sent.update : Often();
+  }
+
+  /// Whole layers in use beside what is held: of parameters, and as many more as --prefetch says.
+  struct Borrowed {
+    int parameters = 0;
+    bool and_prefetched = false;
+    int gradients = 0;
+  } borrowed{};
+
+  /// Over the bus, elements a parameter of the rank's part: to the host, and, but in a skipped
+  /// step, to the device.
+  struct Copied {
+    int down = 0, up = 0;
+  } copied{};
+
+  /// Has a window, in which whole layers outlive a phase, and --prefetch.
+  constexpr bool prefetches() const { return borrowed.and_prefetched; }
+  /// Adam runs on the host, which has master weights of its own in every dtype.
+  constexpr bool offloads() const { return optimizer == Held::shard_on_host; }
+
+  /// The whole layers that a step of so many micro-batches has room for: no more than it uses.
+  constexpr int rooms(Kind kind, int prefetch, std::int64_t layers, std::int64_t accumulate) const {
+    const bool params = kind == Kind::parameters;
+    const std::int64_t uses = layers * accumulate * (params ? 2 : 1);
+    const int most = params ? borrowed.parameters + borrowed.and_prefetched * prefetch
+                            : borrowed.gradients;
+    return static_cast<int>(std::min<std::int64_t>(most, uses));
+  }
+
+  /// Bytes that one of n ranks holds in that place, when all parameters, gradients, optimizer state
+  /// are p, g, k bytes. The host's g is page-locked, for copies.
+  constexpr double bytes(Place place, double p, double g, double k, double n) const {
+    const auto here = [n](Held held, double all) {
+      return held == Held::whole ? all : held == Held::shard ? all / n : 0;
+    };
+    if (place == Place::host) return offloads() ? (g + k) / n : 0;
+    return here(parameters, p) + here(gradients, g) + here(optimizer, k);
+  }
+};
+
+/// Of bytes(): "p + (g + k)/n"; empty where nothing is held.
+inline std::string formula(const Card& card, Place place = Place::device) {
+  std::string whole, parts;
+  const auto add = [](std::string& sum, const char* term) {
+    sum += (sum.empty() ? "" : " + ") + std::string(term);
+  };
+  for (const auto& [term, held] : {std::pair{"p", card.parameters}, {"g", card.gradients},
+                                   {"k", card.optimizer}}) {
+    const bool there = held == Held::shard_on_host || (card.offloads() && *term == 'g');
+    if (place == Place::host ? there : held == Held::shard) {
+      add(parts, term);
+    } else if (place == Place::device && held == Held::whole) {
+      add(whole, term);
+    }
+  }
+  if (parts.size() > 1) parts = "(" + parts + ")";
+  if (!parts.empty()) add(whole, (parts + "/n").c_str());
+  return whole;
+}
+
+/// "once a step" or "every micro-batch": when the ranks' gradients are added. Within a family runs
+/// agree to the last bit; with one micro-batch a step there is one family.
+inline std::string family(const Card& card) {
+  return card.sent.backward.a_micro_batch > 0 ? "every micro-batch" : "once a step";
+}
+
+/// Those that advice may name: all that run on ranks, in their order.
+using Cards = std::span<const Card* const>;
+}  // namespace zero
