@@ -7,8 +7,6 @@ namespace zero::cards {
 inline constexpr Card adam{
     .name = "01_adam",
     .ranks = false,
-    .parameters = Held::whole,
-    .gradients = Held::whole,
-    .optimizer = Held::whole,
+    .held = {.parameters = whole, .gradients = whole, .optimizer = whole},
 };
 }  // namespace zero::cards

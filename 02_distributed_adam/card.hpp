@@ -6,9 +6,7 @@
 namespace zero::cards {
 inline constexpr Card distributed_adam{
     .name = "02_distributed_adam",
-    .parameters = Held::whole,
-    .gradients = Held::whole,
-    .optimizer = Held::whole,
+    .held = {.parameters = whole, .gradients = whole, .optimizer = whole},
     .sent = {.backward = once_a_step(2)},
 };
 }  // namespace zero::cards

@@ -7,9 +7,7 @@ namespace zero::cards {
 inline constexpr Card mixed_precision{
     .name = "03_mixed_precision",
     .mixed_precision = true,
-    .parameters = Held::whole,
-    .gradients = Held::whole,
-    .optimizer = Held::whole,
+    .held = {.parameters = whole, .gradients = whole, .optimizer = whole},
     .sent = {.backward = once_a_step(2)},
 };
 }  // namespace zero::cards

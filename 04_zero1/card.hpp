@@ -7,9 +7,7 @@ namespace zero::cards {
 inline constexpr Card zero1{
     .name = "04_zero1",
     .mixed_precision = true,
-    .parameters = Held::whole,
-    .gradients = Held::whole,
-    .optimizer = Held::shard,
+    .held = {.parameters = whole, .gradients = whole, .optimizer = shard},
     .sent = {.backward = once_a_step(1), .update = once_a_step(1)},
 };
 }  // namespace zero::cards

@@ -10,20 +10,8 @@ class Trainer {
   static constexpr Card card = cards::zero1;
 
   Trainer(const Options& options, Device& device, const Layout& layout, Communicator& comm)
-      : compute_("compute", device),
-        comm_(comm),
-        model_(options, compute_),
-        adam_(options, compute_),
-        loss_scale_(options),
-        sums_(device),
-        clip_(options.clip),
-        micro_batches_(options.accumulate),
-        params_(device, layout, State::parameters, options.dtype),
-        grads_(device, layout, State::gradients, options.dtype),
-        master_(is_mixed(options.dtype), device, layout, State::master, Dtype::fp32),
-        momentum_(device, layout, State::momentum, Dtype::fp32),
-        variance_(device, layout, State::variance, Dtype::fp32) {
-    for (int l = 0; l < model_.layers(); ++l) {
+      : options_(options), device_(device), layout_(layout), comm_(comm) {
+    for (int l = 0; l < layout_.layers(); ++l) {
       model_.initialise(params_.layer(l));
       if (master_) model_.initialise(master_->own(l));  // the same values, unrounded
     }
@@ -31,7 +19,7 @@ class Trainer {
 
   Verdict step(const Data& data, int number) {
     clear(compute_, sums_);
-    for (int micro = 0; micro < micro_batches_; ++micro) {
+    for (int micro = 0; micro < options_.accumulate; ++micro) {
       forward(data(number, micro));
       backward(micro);
     }
@@ -49,7 +37,7 @@ class Trainer {
   void forward(const Batch& batch) {
     const PhaseScope phase(Phase::forward);
     model_.load(batch);
-    for (int l = 0; l < model_.layers(); ++l) {
+    for (int l = 0; l < layout_.layers(); ++l) {
       model_.forward(l, params_.layer(l));
     }
     model_.loss(loss_scale_.value(), sums_);
@@ -58,8 +46,8 @@ class Trainer {
   void backward(int micro) {
     const PhaseScope phase(Phase::backward);
     const Write write = micro == 0 ? Write::over : Write::add;
-    const bool last = micro + 1 == micro_batches_;
-    for (int l = model_.layers(); l-- > 0;) {
+    const bool last = micro + 1 == options_.accumulate;
+    for (int l = layout_.layers(); l-- > 0;) {
       model_.backward(l, params_.layer(l), grads_.layer(l), write);
       if (last) comm_.reduce_scatter_mean(compute_, grads_.layer(l), grads_.own(l));
     }
@@ -67,37 +55,38 @@ class Trainer {
 
   Verdict update() {
     const PhaseScope phase(Phase::update);
-    for (int l = 0; l < model_.layers(); ++l) {
-      divide(compute_, grads_.own(l), micro_batches_);
+    for (int l = 0; l < layout_.layers(); ++l) {
+      divide(compute_, grads_.own(l), options_.accumulate);
       squared_norm(compute_, grads_.own(l), sums_);
     }
-    const Verdict verdict = judge({
-        .totals = comm_.await_totals(compute_, sums_),
-        .losses = micro_batches_ * comm_.size,
-        .clip = clip_,
-        .loss_scale = loss_scale_.value(),
-    });
+    const Verdict verdict = judge({.totals = comm_.await_totals(compute_, sums_),  // of all parts
+                                   .micro_batches = options_.accumulate,
+                                   .ranks = comm_.size,
+                                   .loss_scale = loss_scale_.value(),
+                                   .clip = options_.clip});
     loss_scale_.update(verdict.skipped);  // the verdict has used this step's
     if (verdict.skipped) return verdict;
     adam_.begin(verdict.grad_factor);
-    for (int l = 0; l < model_.layers(); ++l) {
+    for (int l = 0; l < layout_.layers(); ++l) {
       adam_.update(slice(l), grads_.own(l));
       comm_.all_gather(compute_, params_.own(l), params_.layer(l));
     }
     return verdict;
   }
 
-  Stream compute_;
+  const Options& options_;
+  Device& device_;
+  const Layout& layout_;
   Communicator& comm_;
-  Mlp model_;
-  Adam adam_;
-  LossScale loss_scale_;
-  Sums sums_;
-  double clip_;
-  int micro_batches_;
-  Whole params_;
-  Whole grads_;
-  Optional<Sharded> master_;  // none: the parameters are their own
-  Sharded momentum_, variance_;
+  Stream compute_{"compute", device_};
+  Mlp model_{options_, compute_};
+  Adam adam_{options_, compute_};
+  LossScale loss_scale_{options_};
+  Sums sums_{device_};
+  Whole params_{device_, layout_, State::parameters, options_.dtype};
+  Whole grads_{device_, layout_, State::gradients, options_.dtype};
+  Optional<Sharded> master_{is_mixed(options_.dtype), device_, layout_, State::master, Dtype::fp32};
+  Sharded momentum_{device_, layout_, State::momentum, Dtype::fp32};
+  Sharded variance_{device_, layout_, State::variance, Dtype::fp32};
 };
 }  // namespace zero

@@ -7,9 +7,7 @@ namespace zero::cards {
 inline constexpr Card zero2{
     .name = "05_zero2",
     .mixed_precision = true,
-    .parameters = Held::whole,
-    .gradients = Held::shard,
-    .optimizer = Held::shard,
+    .held = {.parameters = whole, .gradients = shard, .optimizer = shard},
     .sent = {.backward = each_micro_batch(1), .update = once_a_step(1)},
     .borrowed = {.gradients = 1},
 };

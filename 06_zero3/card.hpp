@@ -7,9 +7,7 @@ namespace zero::cards {
 inline constexpr Card zero3{
     .name = "06_zero3",
     .mixed_precision = true,
-    .parameters = Held::shard,
-    .gradients = Held::shard,
-    .optimizer = Held::shard,
+    .held = {.parameters = shard, .gradients = shard, .optimizer = shard},
     .sent = {.forward = each_micro_batch(1), .backward = each_micro_batch(2)},
     .borrowed = {.parameters = 1, .and_prefetched = true, .gradients = 2},
 };

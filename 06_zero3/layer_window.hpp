@@ -34,8 +34,10 @@ class LayerWindow {
     add(grads_, State::gradients);
   }
 
-  /// Waits for all that may be using the window's memory, or the shards.
-  ~LayerWindow() {
+  ~LayerWindow() { synchronise(); }
+  /// Waits for compute and for all that changes the shards: nobody uses them or the window's memory
+  /// any more.
+  void synchronise() {
     for (const Event& point : gather_after_) compute_.wait(point);
     compute_.synchronise();
   }

@@ -11,21 +11,8 @@ class Trainer {
   static constexpr Card card = cards::zero3;
 
   Trainer(const Options& options, Device& device, const Layout& layout, Communicator& comm)
-      : compute_("compute", device, Stream::Mode::worker),
-        comm_(comm),
-        model_(options, compute_),
-        adam_(options, compute_),
-        loss_scale_(options),
-        sums_(device),
-        clip_(options.clip),
-        micro_batches_(options.accumulate),
-        params_(device, layout, State::parameters, options.dtype),
-        grads_(device, layout, State::gradients, options.dtype),
-        master_(is_mixed(options.dtype), device, layout, State::master, Dtype::fp32),
-        momentum_(device, layout, State::momentum, Dtype::fp32),
-        variance_(device, layout, State::variance, Dtype::fp32),
-        window_(card, options, layout, comm, compute_, params_) {
-    for (int l = 0; l < model_.layers(); ++l) {
+      : options_(options), device_(device), layout_(layout), comm_(comm) {
+    for (int l = 0; l < layout_.layers(); ++l) {
       model_.initialise(params_.own(l));
       if (master_) model_.initialise(master_->own(l));  // the same values, unrounded
       window_.gather_after(l, compute_.record());
@@ -34,7 +21,7 @@ class Trainer {
 
   Verdict step(const Data& data, int number) {
     clear(compute_, sums_);
-    for (int micro = 0; micro < micro_batches_; ++micro) {
+    for (int micro = 0; micro < options_.accumulate; ++micro) {
       forward(data(number, micro));
       backward(micro);
     }
@@ -46,13 +33,13 @@ class Trainer {
     const View weights = master_ ? master_->own(l) : params_.own(l);
     return {weights, momentum_.own(l), variance_.own(l), params_.own(l)};
   }
-  void synchronise() { compute_.synchronise(); }  // before any of it is read
+  void synchronise() { window_.synchronise(); }  // before any of it is read
 
  private:
   void forward(const Batch& batch) {
     const PhaseScope phase(Phase::forward);
     model_.load(batch);
-    for (int l = 0; l < model_.layers(); ++l) {
+    for (int l = 0; l < layout_.layers(); ++l) {
       model_.forward(l, window_.gather(l));
       window_.release(l);
     }
@@ -62,7 +49,7 @@ class Trainer {
   void backward(int micro) {
     const PhaseScope phase(Phase::backward);
     const Write write = micro == 0 ? Write::over : Write::add;
-    for (int l = model_.layers(); l-- > 0;) {
+    for (int l = layout_.layers(); l-- > 0;) {
       const View grads = window_.borrow_grads(l);
       model_.backward(l, window_.gather(l), grads, Write::over);
       window_.release(l);
@@ -73,38 +60,39 @@ class Trainer {
   Verdict update() {
     const PhaseScope phase(Phase::update);
     window_.wait_for_gradients();
-    for (int l = 0; l < model_.layers(); ++l) {
-      divide(compute_, grads_.own(l), micro_batches_);
+    for (int l = 0; l < layout_.layers(); ++l) {
+      divide(compute_, grads_.own(l), options_.accumulate);
       squared_norm(compute_, grads_.own(l), sums_);
     }
-    const Verdict verdict = judge({
-        .totals = comm_.await_totals(compute_, sums_),
-        .losses = micro_batches_ * comm_.size,
-        .clip = clip_,
-        .loss_scale = loss_scale_.value(),
-    });
+    const Verdict verdict = judge({.totals = comm_.await_totals(compute_, sums_),  // of all parts
+                                   .micro_batches = options_.accumulate,
+                                   .ranks = comm_.size,
+                                   .loss_scale = loss_scale_.value(),
+                                   .clip = options_.clip});
     loss_scale_.update(verdict.skipped);  // the verdict has used this step's
     if (verdict.skipped) return verdict;
     adam_.begin(verdict.grad_factor);
-    for (int l = 0; l < model_.layers(); ++l) {
+    for (int l = 0; l < layout_.layers(); ++l) {
       adam_.update(slice(l), grads_.own(l));
       window_.gather_after(l, compute_.record());
     }
     return verdict;
   }
 
-  Stream compute_;
+  const Options& options_;
+  Device& device_;
+  const Layout& layout_;
   Communicator& comm_;
-  Mlp model_;
-  Adam adam_;
-  LossScale loss_scale_;
-  Sums sums_;
-  double clip_;
-  int micro_batches_;
-  Sharded params_;
-  Sharded grads_;
-  Optional<Sharded> master_;  // none: the parameters are their own
-  Sharded momentum_, variance_;
-  LayerWindow window_;  // lends a few whole layers, within a step
+  Stream compute_{"compute", device_, Stream::Mode::worker};
+  Mlp model_{options_, compute_};
+  Adam adam_{options_, compute_};
+  LossScale loss_scale_{options_};
+  Sums sums_{device_};
+  Sharded params_{device_, layout_, State::parameters, options_.dtype};
+  Sharded grads_{device_, layout_, State::gradients, options_.dtype};
+  Optional<Sharded> master_{is_mixed(options_.dtype), device_, layout_, State::master, Dtype::fp32};
+  Sharded momentum_{device_, layout_, State::momentum, Dtype::fp32};
+  Sharded variance_{device_, layout_, State::variance, Dtype::fp32};
+  LayerWindow window_{card, options_, layout_, comm_, compute_, params_};
 };
 }  // namespace zero

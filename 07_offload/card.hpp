@@ -7,9 +7,7 @@ namespace zero::cards {
 inline constexpr Card offload{
     .name = "07_offload",
     .mixed_precision = true,
-    .parameters = Held::shard,
-    .gradients = Held::shard,
-    .optimizer = Held::shard_on_host,
+    .held = {.parameters = shard, .gradients = shard, .optimizer = shard_on_host},
     .sent = {.forward = each_micro_batch(1), .backward = each_micro_batch(2)},
     .borrowed = {.parameters = 1, .and_prefetched = true, .gradients = 2},
     .copied = {.down = 1, .up = 1},

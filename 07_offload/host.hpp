@@ -48,9 +48,6 @@ class Host {
     return copies_.record();
   }
 
-  /// Waits until all of that is done.
-  void synchronise() { copies_.synchronise(); }
-
  private:
   Stream& device_compute_;
   Sharded staged_;  // on the host

@@ -12,31 +12,17 @@ class Trainer {
   static constexpr Card card = cards::offload;
 
   Trainer(const Options& options, Device& device, const Layout& layout, Communicator& comm)
-      : compute_("compute", device, Stream::Mode::worker),
-        comm_(comm),
-        host_(options, layout, compute_),
-        model_(options, compute_),
-        adam_(options, host_.compute()),
-        loss_scale_(options),
-        sums_(device),
-        clip_(options.clip),
-        micro_batches_(options.accumulate),
-        params_(device, layout, State::parameters, options.dtype),
-        grads_(device, layout, State::gradients, options.dtype),
-        master_(true, device.host(), layout, State::master, Dtype::fp32),
-        momentum_(device.host(), layout, State::momentum, Dtype::fp32),
-        variance_(device.host(), layout, State::variance, Dtype::fp32),
-        window_(card, options, layout, comm, compute_, params_) {
-    for (int l = 0; l < model_.layers(); ++l) {
+      : options_(options), device_(device), layout_(layout), comm_(comm) {
+    for (int l = 0; l < layout_.layers(); ++l) {
       model_.initialise(params_.own(l));
-      if (master_) model_.initialise(master_->own(l));  // the same values, unrounded
+      model_.initialise(master_.own(l));  // the same values, unrounded
       window_.gather_after(l, compute_.record());
     }
   }
 
   Verdict step(const Data& data, int number) {
     clear(compute_, sums_);
-    for (int micro = 0; micro < micro_batches_; ++micro) {
+    for (int micro = 0; micro < options_.accumulate; ++micro) {
       forward(data(number, micro));
       backward(micro);
     }
@@ -45,16 +31,15 @@ class Trainer {
 
   /// What Adam updates of layer l on this rank.
   AdamSlice slice(int l) const {
-    const View weights = master_ ? master_->own(l) : params_.own(l);
-    return {weights, momentum_.own(l), variance_.own(l), host_.staged(l)};
+    return {master_.own(l), momentum_.own(l), variance_.own(l), host_.staged(l)};
   }
-  void synchronise() { compute_.synchronise(), host_.synchronise(); }  // before any of it is read
+  void synchronise() { window_.synchronise(); }  // before any of it is read
 
  private:
   void forward(const Batch& batch) {
     const PhaseScope phase(Phase::forward);
     model_.load(batch);
-    for (int l = 0; l < model_.layers(); ++l) {
+    for (int l = 0; l < layout_.layers(); ++l) {
       model_.forward(l, window_.gather(l));
       window_.release(l);
     }
@@ -64,13 +49,13 @@ class Trainer {
   void backward(int micro) {
     const PhaseScope phase(Phase::backward);
     const Write write = micro == 0 ? Write::over : Write::add;
-    const bool last = micro + 1 == micro_batches_;
-    for (int l = model_.layers(); l-- > 0;) {
+    const bool last = micro + 1 == options_.accumulate;
+    for (int l = layout_.layers(); l-- > 0;) {
       const View grads = window_.borrow_grads(l);
       model_.backward(l, window_.gather(l), grads, Write::over);
       window_.release(l);
       const Event reduced = window_.reduce_scatter_mean(grads, grads_.own(l), write);
-      if (last) host_.divide_and_bring_down(grads_.own(l), micro_batches_, reduced);
+      if (last) host_.divide_and_bring_down(grads_.own(l), options_.accumulate, reduced);
     }
   }
 
@@ -78,38 +63,39 @@ class Trainer {
     const PhaseScope phase(Phase::update);
     window_.wait_for_gradients();
     host_.wait_for_gradients();
-    for (int l = 0; l < model_.layers(); ++l) {
+    for (int l = 0; l < layout_.layers(); ++l) {
       squared_norm(compute_, grads_.own(l), sums_);
     }
-    const Verdict verdict = judge({
-        .totals = comm_.await_totals(compute_, sums_),
-        .losses = micro_batches_ * comm_.size,
-        .clip = clip_,
-        .loss_scale = loss_scale_.value(),
-    });
+    const Verdict verdict = judge({.totals = comm_.await_totals(compute_, sums_),  // of all parts
+                                   .micro_batches = options_.accumulate,
+                                   .ranks = comm_.size,
+                                   .loss_scale = loss_scale_.value(),
+                                   .clip = options_.clip});
     loss_scale_.update(verdict.skipped);  // the verdict has used this step's
     if (verdict.skipped) return verdict;
     adam_.begin(verdict.grad_factor);
-    for (int l = 0; l < model_.layers(); ++l) {
+    for (int l = 0; l < layout_.layers(); ++l) {
       adam_.update(slice(l), host_.staged(l));
       window_.gather_after(l, host_.bring_up(params_.own(l)));
     }
     return verdict;
   }
 
-  Stream compute_;
+  const Options& options_;
+  Device& device_;
+  const Layout& layout_;
   Communicator& comm_;
-  Host host_;
-  Mlp model_;
-  Adam adam_;
-  LossScale loss_scale_;
-  Sums sums_;
-  double clip_;
-  int micro_batches_;
-  Sharded params_;
-  Sharded grads_;
-  Optional<Sharded> master_;  // none: the parameters are their own
-  Sharded momentum_, variance_;
-  LayerWindow window_;  // lends a few whole layers, within a step
+  Stream compute_{"compute", device_, Stream::Mode::worker};
+  Host host_{options_, layout_, compute_};
+  Mlp model_{options_, compute_};
+  Adam adam_{options_, host_.compute()};
+  LossScale loss_scale_{options_};
+  Sums sums_{device_};
+  Sharded params_{device_, layout_, State::parameters, options_.dtype};
+  Sharded grads_{device_, layout_, State::gradients, options_.dtype};
+  Sharded master_{device_.host(), layout_, State::master, Dtype::fp32};
+  Sharded momentum_{device_.host(), layout_, State::momentum, Dtype::fp32};
+  Sharded variance_{device_.host(), layout_, State::variance, Dtype::fp32};
+  LayerWindow window_{card, options_, layout_, comm_, compute_, params_};
 };
 }  // namespace zero

@@ -28,7 +28,10 @@ struct Card {
   bool ranks = true;  // runs on MPI ranks
   bool mixed_precision = false;  // has --dtype and --loss-scale
 
-  Held parameters = Held::whole, gradients = Held::whole, optimizer = Held::whole;
+  /// Who holds what throughout.
+  struct Holds {
+    Held parameters = Held::whole, gradients = Held::whole, optimizer = Held::whole;
+  } held{};
 
   /// Elements a parameter that a rank sends, in units of (n - 1)/n.
   struct Sent {
@@ -55,7 +58,7 @@ struct Card {
   /// Has a window, in which whole layers outlive a phase, and --prefetch.
   constexpr bool prefetches() const { return borrowed.and_prefetched; }
   /// Adam runs on the host, which has master weights of its own in every dtype.
-  constexpr bool offloads() const { return optimizer == Held::shard_on_host; }
+  constexpr bool offloads() const { return held.optimizer == Held::shard_on_host; }
 
   /// The whole layers that a step of so many micro-batches has room for: no more than it uses.
   constexpr int rooms(Kind kind, int prefetch, std::int64_t layers, std::int64_t accumulate) const {
@@ -69,11 +72,11 @@ struct Card {
   /// Bytes that one of n ranks holds in that place, when all parameters, gradients, optimizer state
   /// are p, g, k bytes. The host's g is page-locked, for copies.
   constexpr double bytes(Place place, double p, double g, double k, double n) const {
-    const auto here = [n](Held held, double all) {
-      return held == Held::whole ? all : held == Held::shard ? all / n : 0;
+    const auto part = [n](Held how, double all) {
+      return how == Held::whole ? all : how == Held::shard ? all / n : 0;
     };
     if (place == Place::host) return offloads() ? (g + k) / n : 0;
-    return here(parameters, p) + here(gradients, g) + here(optimizer, k);
+    return part(held.parameters, p) + part(held.gradients, g) + part(held.optimizer, k);
   }
 };
 
@@ -83,12 +86,12 @@ inline std::string formula(const Card& card, Place place = Place::device) {
   const auto add = [](std::string& sum, const char* term) {
     sum += (sum.empty() ? "" : " + ") + std::string(term);
   };
-  for (const auto& [term, held] : {std::pair{"p", card.parameters}, {"g", card.gradients},
-                                   {"k", card.optimizer}}) {
-    const bool there = held == Held::shard_on_host || (card.offloads() && *term == 'g');
-    if (place == Place::host ? there : held == Held::shard) {
+  const auto& [p, g, k] = card.held;
+  for (const auto& [term, how] : {std::pair{"p", p}, {"g", g}, {"k", k}}) {
+    const bool there = how == Held::shard_on_host || (card.offloads() && *term == 'g');
+    if (place == Place::host ? there : how == Held::shard) {
       add(parts, term);
-    } else if (place == Place::device && held == Held::whole) {
+    } else if (place == Place::device && how == Held::whole) {
       add(whole, term);
     }
   }
@@ -101,6 +104,10 @@ inline std::string formula(const Card& card, Place place = Place::device) {
 /// agree to the last bit; with one micro-batch a step there is one family.
 inline std::string family(const Card& card) {
   return card.sent.backward.a_micro_batch > 0 ? "every micro-batch" : "once a step";
+}
+
+namespace cards {
+using enum Held;  // in the chapters' cards
 }
 
 /// Those that advice may name: all that run on ranks, in their order.

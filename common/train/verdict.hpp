@@ -16,16 +16,17 @@ struct Verdict {
 
 /// What is judged: a step of all ranks.
 struct Step {
-  Totals totals;
-  int losses = 1;  // that totals.loss adds up: one a micro-batch and rank
-  double clip = 0;  // largest norm; 0: none
+  Totals totals;  // of all ranks
+  int micro_batches = 1;  // of each rank
+  int ranks = 1;
   float loss_scale = 1;
+  double clip = 0;  // largest norm; 0: none
 };
 
 inline Verdict judge(const Step& step) {
   const double norm = std::sqrt(step.totals.squares) / step.loss_scale;
   const double shrink = step.clip > 0 && norm > step.clip ? step.clip / norm : 1.0;
-  return {.loss = static_cast<float>(step.totals.loss / step.losses),
+  return {.loss = static_cast<float>(step.totals.loss / (step.micro_batches * step.ranks)),
           .grad_norm = static_cast<float>(norm),
           .skipped = !std::isfinite(step.totals.squares),
           .grad_factor = static_cast<float>(shrink / step.loss_scale),

@@ -58,7 +58,7 @@ Json answers(const Question& question, const Card& chapter, int ranks) {
   const Costs costs = question.convention.costs_in(chapter, dtype);
   const std::int64_t w = bytes_of(dtype);
   Card on_device_alone = chapter;  // a master apart is a price of offloading, not saved state
-  on_device_alone.optimizer = Held::shard;
+  on_device_alone.held.optimizer = Held::shard;
   const Costs unshared = question.convention.costs_in(on_device_alone, dtype);
   const auto all = static_cast<double>(w + unshared.grads + unshared.optimizer);
   const std::int64_t on_device = on.sum(&Bytes::peak), on_host = on.sum(&Bytes::peak, Place::host);
@@ -226,9 +226,9 @@ Json cards_json(Cards chapters) {
                    {"mixed_precision", card.mixed_precision},
                    {"family", family(card)},
                    {"held",
-                    {{"parameters", name_of(card.parameters)},
-                     {"gradients", name_of(card.gradients)},
-                     {"optimizer", name_of(card.optimizer)}}},
+                    {{"parameters", name_of(card.held.parameters)},
+                     {"gradients", name_of(card.held.gradients)},
+                     {"optimizer", name_of(card.held.optimizer)}}},
                    {"bytes",
                     {{"device", formula(card)}, {"host", formula(card, Place::host)}}},
                    {"sent", sent},
