@@ -179,7 +179,11 @@ int answer(int argc, char** argv) {
     throw Error(usage, fmt::format("{} (--help lists the options)", error.what()));
   }
   if (line.cards) {
-    fmt::print("{}\n", cards_json(cards::all).dump(1));
+    std::string lines;
+    for (const Json& card : cards_json(cards::all)) {
+      lines += (lines.empty() ? "" : ",\n") + card.dump();
+    }
+    fmt::print("[{}]\n", lines);
     flush_output();
     return 0;
   }

@@ -38,14 +38,13 @@ def total(columns):
 
 def claims(card):
     """What else changes from card to card."""
-    phases = zip(("forward", "backward", "update"), card.sent.split(", "))
-    whole = (card.says(r"WholeLayers\((.*?)\);") or "0, 0").split(", ")
-    copies = card.says(r"Copies\((.*?)\)")
+    borrowed, copied = card.says["borrowed"], card.says["copied"]
     return {
-        "sent": ", ".join(f"{phase} {factor}" for phase, factor in phases),
-        "borrowed": "{} of parameters, {} of gradients".format(*whole),
-        "copied": "down {}, up {} elements a parameter of the shard".format(*copies.split(", "))
-                  if copies else "nothing",
+        "sent": ", ".join(f"{phase} {factor}" for phase, factor in card.sent.items()),
+        "borrowed": f"{'prefetch + ' * borrowed['and_prefetched']}{borrowed['parameters']} of "
+                    f"parameters, {borrowed['gradients']} of gradients",
+        "copied": "down {down}, up {up} elements a parameter of the shard".format(**copied)
+                  if any(copied.values()) else "nothing",
     }
 
 

@@ -2,19 +2,18 @@
 """The chapters' trainers as text, for which nothing has to be built: what they are called, what
 their cards claim, and what changes."""
 import difflib
+import json
 import re
 import sys
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
-from runs import STATE
-
 ROOT = Path(__file__).resolve().parents[2]
-CARD = re.compile(r"  static constexpr Chapter chapter\{\n(?:.*\n)*?  \};\n")
+CARD = re.compile(r"  static constexpr Card card = .*\n")  # of which chapter it is
 BEGIN = "namespace zero {\n"  # what is above is the file's comment and its includes
-# A line that says which chapter this is: the file's comment, its includes, the card's name.
-NAMING = re.compile(r"//|#include |      \.name = ")
+# A line that says which chapter this is: the file's comment, its includes, its card.
+NAMING = re.compile(rf"//|#include |{CARD.pattern[:-2]}")
 COLOURS = {"-": "31", "+": "32", "@": "36", "!": "1;33"}  # ANSI's, by the sign of a line
 
 
@@ -23,7 +22,7 @@ def source(chapter):
 
 
 def card(text):
-    """The card in a trainer's text; empty where there is none."""
+    """The line of a trainer's text that names its card; empty where there is none."""
     found = CARD.search(text)
     return found[0] if found else ""
 
@@ -70,7 +69,8 @@ def print_code(lines):
 # ---- Cards -----------------------------------------------------------------------------------
 
 RANKS = 3
-FORMULA = r"\[\]\([^)]*\) \{ return ([pgkn+*/() ]+); \}"
+# What `build/plan --cards` prints: the cards of C++, of which a test sees that they are the same.
+CARDS = {card["name"]: card for card in json.loads((ROOT / "notes/cards.json").read_text())}
 
 
 @dataclass
@@ -88,34 +88,26 @@ class Column:
 
 
 class Card:
-    """What a trainer's card claims, in 16 bits where the chapter has them, else in fp32."""
+    """What a chapter's card says, in 16 bits where the chapter has them, else in fp32."""
 
     def __init__(self, chapter, dtype="bf16"):
-        self.chapter, self.text = chapter, card(source(chapter))
-        self.ranks = 1 if self.says(r"\.ranks = (false)") else RANKS
-        self.dtype = dtype if self.says(r"\.mixed_precision = (true)") else "fp32"
+        self.chapter, self.says = chapter, CARDS[chapter]
+        self.ranks = RANKS if self.says["ranks"] else 1
+        self.dtype = dtype if self.says["mixed_precision"] else "fp32"
+        held = self.says["held"]
+        here = [self.column(kind, how) for kind, how in held.items() if "host" not in how]
         # Page-locked bytes serve gradients on their way down and parameters on their way up.
-        on_host = ("", "host: staging", "host: optimizer")
-        self.places = [[*self.held(r"\.state_bytes = ", STATE)],
-                       [*self.held(r"\.offload = \{", on_host)]]
+        there = [self.column("gradients", "shard", "host: staging"),
+                 self.column("optimizer", "shard", "host: optimizer")]
+        self.places = [here, there if "host" in held["optimizer"] else []]
         self.columns = sum(self.places, [])
-        self.sent = (self.says(r"Traffic\((.*?)\);") or "0, 0, 0").replace(" * ", "").upper()
+        self.sent = {phase: sent["formula"] for phase, sent in self.says["sent"].items()}
 
-    def says(self, pattern):
-        found = re.search(pattern, self.text)
-        return found and found[1]
-
-    def held(self, before, names):
-        """The kinds of which the formula behind those words has any: each by its value of that
-        kind alone."""
-        formula, mixed = self.says(before + FORMULA) or "0", self.dtype != "fp32"
-        for kind, name in zip("pgk", names):
-            values = {"p": 0, "g": 0, "k": 0, "n": Fraction(self.ranks)} | {kind: 1}
-            share = Fraction(eval(formula, {"__builtins__": {}}, values))  # of pgkn+*/() alone
-            master = mixed or "host" in name  # there the parameters are on the device
-            tensors = 2 + master if kind == "k" else 1
-            if share:
-                yield Column(name, share, 2 if mixed and kind != "k" else 4, tensors)
+    def column(self, kind, how, name=None):
+        mixed, of_adam = self.dtype != "fp32", kind == "optimizer"
+        master = mixed or name is not None  # on the host it is no other's memory
+        return Column(name or kind, Fraction(1, self.ranks if how == "shard" else 1),
+                      2 if mixed and not of_adam else 4, 2 + master if of_adam else 1)
 
 
 def state_formula(chapter, dtype):
