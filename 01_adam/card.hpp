@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// p + g + k: one process holds all of it.
 #pragma once
 #include "train/card.hpp"
 
@@ -7,6 +6,6 @@ namespace zero::cards {
 inline constexpr Card adam{
     .name = "01_adam",
     .ranks = false,
-    .held = {.parameters = whole, .gradients = whole, .optimizer = whole},
+    .held = {.parameters = whole, .gradients = whole, .optimizer = whole},  // p + g + k
 };
 }  // namespace zero::cards

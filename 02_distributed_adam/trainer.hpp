@@ -11,9 +11,7 @@ class Trainer {
 
   Trainer(const Options& options, Device& device, const Layout& layout, Communicator& comm)
       : options_(options), device_(device), layout_(layout), comm_(comm) {
-    for (int l = 0; l < layout_.layers(); ++l) {
-      model_.initialise(params_.layer(l));
-    }
+    for (int l = 0; l < layout_.layers(); ++l) model_.initialise(params_.layer(l));
   }
 
   Verdict step(const Data& data, int number) {
@@ -35,9 +33,7 @@ class Trainer {
   void forward(const Batch& batch) {
     const PhaseScope phase(Phase::forward);
     model_.load(batch);
-    for (int l = 0; l < layout_.layers(); ++l) {
-      model_.forward(l, params_.layer(l));
-    }
+    for (int l = 0; l < layout_.layers(); ++l) model_.forward(l, params_.layer(l));
     model_.loss(1, sums_);
   }
 

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// p + g + k: each rank holds all of it.
 #pragma once
 #include "train/card.hpp"
 
@@ -7,7 +6,7 @@ namespace zero::cards {
 inline constexpr Card mixed_precision{
     .name = "03_mixed_precision",
     .mixed_precision = true,
-    .held = {.parameters = whole, .gradients = whole, .optimizer = whole},
+    .held = {.parameters = whole, .gradients = whole, .optimizer = whole},  // p + g + k
     .sent = {.backward = once_a_step(2)},
 };
 }  // namespace zero::cards

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// p + g + k/n.
 #pragma once
 #include "train/card.hpp"
 
@@ -7,7 +6,7 @@ namespace zero::cards {
 inline constexpr Card zero1{
     .name = "04_zero1",
     .mixed_precision = true,
-    .held = {.parameters = whole, .gradients = whole, .optimizer = shard},
+    .held = {.parameters = whole, .gradients = whole, .optimizer = shard},  // p + g + k/n
     .sent = {.backward = once_a_step(1), .update = once_a_step(1)},
 };
 }  // namespace zero::cards

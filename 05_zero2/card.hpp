@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// p + (g + k)/n.
 #pragma once
 #include "train/card.hpp"
 
@@ -7,7 +6,7 @@ namespace zero::cards {
 inline constexpr Card zero2{
     .name = "05_zero2",
     .mixed_precision = true,
-    .held = {.parameters = whole, .gradients = shard, .optimizer = shard},
+    .held = {.parameters = whole, .gradients = shard, .optimizer = shard},  // p + (g + k)/n
     .sent = {.backward = each_micro_batch(1), .update = once_a_step(1)},
     .borrowed = {.gradients = 1},
 };

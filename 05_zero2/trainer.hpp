@@ -37,9 +37,7 @@ class Trainer {
   void forward(const Batch& batch) {
     const PhaseScope phase(Phase::forward);
     model_.load(batch);
-    for (int l = 0; l < layout_.layers(); ++l) {
-      model_.forward(l, params_.layer(l));
-    }
+    for (int l = 0; l < layout_.layers(); ++l) model_.forward(l, params_.layer(l));
     model_.loss(loss_scale_.value(), sums_);
   }
 

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// (p + g + k)/n.
 #pragma once
 #include "train/card.hpp"
 
@@ -7,7 +6,7 @@ namespace zero::cards {
 inline constexpr Card zero3{
     .name = "06_zero3",
     .mixed_precision = true,
-    .held = {.parameters = shard, .gradients = shard, .optimizer = shard},
+    .held = {.parameters = shard, .gradients = shard, .optimizer = shard},  // (p + g + k)/n
     .sent = {.forward = each_micro_batch(1), .backward = each_micro_batch(2)},
     .borrowed = {.parameters = 1, .and_prefetched = true, .gradients = 2},
 };

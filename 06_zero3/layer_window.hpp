@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: MIT
 // The few whole layers that exist at a time, and the communication beside the computation.
 //
-// Two streams: compute, and communication, which carries the layers' messages. The host runs
-// ahead of both and only puts work on them, so every order between the two is a wait written here;
-// the host itself waits once, at the end.
+// Two streams: compute, and communication, which carries the layers' messages. The host only puts
+// work on them and runs ahead, so every order between the two is a wait written here.
 // A step uses layers 0 .. L-1, L-1 .. 0, once a micro-batch; while one use computes, the gathers
 // of the next `prefetch` uses are under way, each into a room of its own.
 #pragma once
-#include <vector>
-
 #include "common.hpp"
-#include "memory/error.hpp"
 
 namespace zero {
 class LayerWindow {
@@ -28,7 +24,9 @@ class LayerWindow {
         communication_("communication", compute.device(), Stream::Mode::urgent) {
     const auto add = [&](std::vector<Room>& rooms, State state) {
       const int count = card.rooms(kind_of(state), options.prefetch, layers_, options.accumulate);
-      for (int i = 0; i < count; ++i) rooms.emplace_back(compute.device(), layout, state, options);
+      for (int i = 0; i < count; ++i) {
+        rooms.push_back({OneLayer(compute.device(), layout, state, options.dtype)});
+      }
     };
     add(params_, State::parameters);
     add(grads_, State::gradients);
@@ -53,8 +51,7 @@ class LayerWindow {
     return room.layer;
   }
 
-  /// Compute has been told all it does with layer l. Throws std::logic_error when it is not l's
-  /// turn.
+  /// Compute has been told all it does with l. Throws std::logic_error when it is not l's turn.
   void release(int l) {
     expect(next_use_ < next_gather_ && layer_of(next_use_) == l,
            "the layer that was gathered is the one to release");
@@ -95,13 +92,10 @@ class LayerWindow {
 
  private:
   struct Room {
-    Room(Device& device, const Layout& layout, State state, const Options& options)
-        : memory(device, layout, state, options.dtype) {}
-
     OneLayer memory;
-    Borrowed layer;  // that is in it
-    Event filled;  // the gather has written it
-    Event free;  // whoever reads it, compute or the reduce-scatter, has read it
+    Borrowed layer{};  // that is in it
+    Event filled{};  // the gather has written it
+    Event free{};  // whoever reads it, compute or the reduce-scatter, has read it
   };
 
   /// The layer of a step's use-th use.
@@ -132,9 +126,7 @@ class LayerWindow {
   std::vector<Room> params_;  // prefetch + 1, or as many as a step uses
   std::vector<Room> grads_;  // at most two: one is formed while the other is on its way
   std::vector<Event> gather_after_;  // by layer
-  int next_use_ = 0;
-  int next_gather_ = 0;
-  int next_grads_ = 0;
+  int next_use_ = 0, next_gather_ = 0, next_grads_ = 0;
   Stream communication_;
 };
 }  // namespace zero

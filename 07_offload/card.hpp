@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// (p + g)/n on the device, (g + k)/n on the host beside it.
 #pragma once
 #include "train/card.hpp"
 
@@ -7,9 +6,9 @@ namespace zero::cards {
 inline constexpr Card offload{
     .name = "07_offload",
     .mixed_precision = true,
-    .held = {.parameters = shard, .gradients = shard, .optimizer = shard_on_host},
+    .held = {.parameters = shard, .gradients = shard, .optimizer = shard_on_host},  // (p + g)/n
     .sent = {.forward = each_micro_batch(1), .backward = each_micro_batch(2)},
     .borrowed = {.parameters = 1, .and_prefetched = true, .gradients = 2},
-    .copied = {.down = 1, .up = 1},
+    .copied = {.down = 1, .up = 1},  // through what the host holds beside k: (g + k)/n
 };
 }  // namespace zero::cards

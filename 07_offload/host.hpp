@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The host beside the device: its cores, its memory, and the copies between the two.
-//
-// Down come a rank's gradients, layer by layer as they are reduced, beside backward; up go the
-// parameters that Adam makes of them, beside the next forward. Both take one third stream, of
-// copies, in that order. A layer's gradient and then its parameters lie in the same page-locked
-// bytes: Adam reads the one and writes the other in its place.
+// The host beside the device: its cores, its memory, and the copies between the two. Down come a
+// rank's gradients as they are reduced, beside backward; up go the parameters that Adam makes of
+// them, beside the next forward: on one third stream, in that order. Both lie in the same
+// page-locked bytes: Adam reads a layer's gradient and writes its parameters in the place.
 #pragma once
 #include "common.hpp"
 
