@@ -115,8 +115,7 @@ class MpiTransport : public Transport {
     const auto cut = [&](const Part& part, std::int64_t w) {
       return part.elements.part(w * piece, std::min(piece, first.size - w * piece));
     };
-    const auto in_buffer = [&](std::span<const Part> parts, std::int64_t w,
-                               const Buffer& buffer) {
+    const auto in_buffer = [&](std::span<const Part> parts, std::int64_t w, const Buffer& buffer) {
       std::vector<Part> pieces;
       for (const Part& part : parts) {
         View view = cut(part, w);

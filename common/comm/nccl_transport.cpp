@@ -91,8 +91,8 @@ class NcclTransport : public Transport {
 };
 }  // namespace
 
-std::unique_ptr<Transport> make_nccl_transport(Device& gpu, Reduce reduce,
-                                               Communicator& everybody, int tag) {
+std::unique_ptr<Transport> make_nccl_transport(Device& gpu, Reduce reduce, Communicator& everybody,
+                                               int tag) {
   return std::make_unique<NcclTransport>(gpu, reduce, everybody, tag);
 }
 

@@ -56,8 +56,8 @@ std::unique_ptr<Transport> make_mpi_transport(Device& device, int size, int tag,
 class Communicator;
 /// By NCCL, one GPU a rank; by MPI what lies in host memory. Throws Error (resources) without NCCL.
 /// everybody: by which the ranks meet.
-std::unique_ptr<Transport> make_nccl_transport(Device& gpu, Reduce reduce,
-                                               Communicator& everybody, int tag);
+std::unique_ptr<Transport> make_nccl_transport(Device& gpu, Reduce reduce, Communicator& everybody,
+                                               int tag);
 /// False in a build without NCCL.
 bool nccl_is_built();
 }  // namespace zero

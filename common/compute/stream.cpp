@@ -43,23 +43,23 @@ void wait_for(const Mark& mark) {
   }
 }
 
-/// A thread that calls tasks in order, until an empty one.
+/// A thread that performs tasks in order, until one that calls nothing.
 struct Stream::Worker {
   /// So far may the host run ahead: the queue is memory that no ledger sees.
   static constexpr std::size_t most_queued = 4096;
 
-  explicit Worker(Kernels& kernels)
-      : thread([this, &kernels] {
-          kernels.bind_thread();
-          while (const auto task = next()) task();
+  explicit Worker(Stream& stream)
+      : thread([this, &stream] {
+          stream.kernels_->bind_thread();
+          for (Task task = next(); task.call; task = next()) stream.perform(task);
         }) {}
 
   ~Worker() {
-    push(nullptr);
+    push({});
     thread.join();
   }
 
-  void push(std::function<void()> task) {
+  void push(Task task) {
     std::unique_lock lock(mutex);
     changed.wait(lock, [&] { return tasks.size() < most_queued; });
     tasks.push_back(std::move(task));
@@ -67,10 +67,10 @@ struct Stream::Worker {
     changed.notify_all();
   }
 
-  std::function<void()> next() {
+  Task next() {
     std::unique_lock lock(mutex);
     changed.wait(lock, [&] { return !tasks.empty(); });
-    std::function<void()> task = std::move(tasks.front());
+    Task task = std::move(tasks.front());
     tasks.pop_front();
     changed.notify_all();
     return task;
@@ -78,7 +78,7 @@ struct Stream::Worker {
 
   std::mutex mutex;  // guards tasks
   std::condition_variable changed;
-  std::deque<std::function<void()>> tasks;
+  std::deque<Task> tasks;
   std::thread thread;  // last: it uses all of the above
 };
 
@@ -87,30 +87,27 @@ Stream::Stream(const char* name, Device& device, Mode mode)
       device_(device),
       watcher_(device.observer ? device.observer->watcher(name) : nullptr),
       kernels_(make_kernels(device, mode == Mode::urgent)),
-      worker_(mode == Mode::inline_ || device.in_turn ? nullptr
-                                                      : std::make_unique<Worker>(*kernels_)) {}
+      worker_(mode == Mode::inline_ || device.in_turn ? nullptr : std::make_unique<Worker>(*this)) {
+}
 
 Stream::~Stream() = default;
 
-void Stream::enqueue(std::function<void()> task) {
-  const auto called = [this, step = here.step, phase = here.phase, task = std::move(task)] {
-    const Within within(step, phase, this);
-    task();
-  };
-  worker_ ? worker_->push(called) : called();
+void Stream::put(std::optional<Work> work, std::function<void()> call) {
+  Task task{std::move(work), here.step, here.phase, std::move(call)};
+  worker_ ? worker_->push(std::move(task)) : perform(task);
 }
 
-void Stream::run(const Work& work, std::function<void()> task) {
-  enqueue([this, work, task = std::move(task)] {
-    const Working working(work, name_);
-    part(work, task);
-    last_ = work;
-  });
+void Stream::perform(const Task& task) {
+  const Within within(task.step, task.phase, this);
+  if (!task.work) return task.call();
+  const Working working(*task.work, name_);
+  part(*task.work, task.call);
+  last_ = *task.work;
 }
 
 Event Stream::record() {
   const auto point = std::make_shared<std::promise<Point>>();
-  enqueue([point, this] { point->set_value({kernels_->record(), last_}); });
+  put({}, [point, this] { point->set_value({kernels_->record(), last_}); });
   return point->get_future();
 }
 
@@ -118,7 +115,7 @@ void Stream::wait(const Event& event) {
   if (!event.valid()) return;
   // This is no task of its own to the watchdog, nor is the host's waiting for a worker below: the
   // stream that is waited for counts, and no two can wait for each other.
-  enqueue([event, this] {
+  put({}, [event, this] {
     Work work{.sort = Work::Sort::wait};
     tell(work, true);
     const Point point = event.get();

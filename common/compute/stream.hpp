@@ -4,6 +4,7 @@
 #pragma once
 #include <functional>
 #include <future>
+#include <optional>
 
 #include "compute/kernels.hpp"
 #include "compute/watchdog.hpp"
@@ -36,8 +37,8 @@ class Stream {
 
   /// Puts a task on the stream, with the caller's phase and step. With 4096 tasks waiting, a worker
   /// stream lets the caller wait for room.
-  void run(const Work& work, std::function<void()> task);
-  void run(std::function<void()> task) { run({}, std::move(task)); }
+  void run(const Work& work, std::function<void()> task) { put(work, std::move(task)); }
+  void run(std::function<void()> task) { put(Work(), std::move(task)); }
   /// The point at which everything put on the stream so far is done.
   Event record();
   /// What is put on the stream from now on starts after that point.
@@ -58,9 +59,15 @@ class Stream {
 
  private:
   struct Worker;
+  struct Task {
+    std::optional<Work> work;  // none: a point or a wait of the stream's own
+    int step = 0;
+    Phase phase = Phase::setup;
+    std::function<void()> call;
+  };
 
-  /// On the stream's thread, with the caller's phase and step.
-  void enqueue(std::function<void()> task);
+  void put(std::optional<Work> work, std::function<void()> call);
+  void perform(const Task& task);
   void tell(const Work& work, bool begins) {
     if (watcher_) watcher_->see(work, kernels_.get(), begins);
   }

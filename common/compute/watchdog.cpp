@@ -42,8 +42,8 @@ std::string standstill(milliseconds limit) {
   for (Watched* thread : threads().all) {
     const std::lock_guard lock_of_thread(thread->mutex);
     // What a device was given and has not done says more than the task that waits for the device.
-    const auto given = std::ranges::find_if(thread->queued,
-                                            [](const auto& task) { return !task.done->passed(); });
+    const auto given =
+        std::ranges::find_if(thread->queued, [](const auto& task) { return !task.done->passed(); });
     const bool by_device = given != thread->queued.end();
     const Watched::Task& task = by_device ? *given : thread->task;
     const auto& ranks = task.missing;
@@ -90,8 +90,7 @@ void task_waits_for(std::vector<int> ranks) {
 }
 
 void task_rests(const std::function<void()>& rest) {
-  const bool within_a_task =
-      here.watched.began.exchange(Watched::idle, relaxed) != Watched::idle;
+  const bool within_a_task = here.watched.began.exchange(Watched::idle, relaxed) != Watched::idle;
   rest();
   if (!within_a_task) return;
   const std::lock_guard lock(here.watched.mutex);

@@ -47,7 +47,8 @@ class Watcher {
  public:
   virtual ~Watcher() = default;
   /// A piece of work, or a wait, begins or ends, on the thread on which it is, which has its phase
-  /// and step. Of the trainer's thread it is a phase, or its waiting for a stream, and `on` is null.
+  /// and step. Of the trainer's thread it is a phase, or its waiting for a stream, and `on` is
+  /// null.
   virtual void see(const Work& work, Kernels* on, bool begins) = 0;
 };
 

@@ -189,8 +189,8 @@ struct CommandLine {
       throw_if(given(name), usage, "--narrate tells one step of a model of its own: leave out {}",
                name);
     }
-    throw_if(o.device == DeviceType::cuda, usage, "--narrate reads numbers on the CPU: leave out {}",
-             "--device cuda");
+    throw_if(o.device == DeviceType::cuda, usage,
+             "--narrate reads numbers on the CPU: leave out {}", "--device cuda");
     throw_if(o.dtype == Dtype::fp16, usage,
              "--narrate tells gradients as they are, --dtype fp16 scales them: take bf16 or fp32");
     o.device = DeviceType::cpu;
@@ -272,7 +272,8 @@ std::optional<int> answer_alone(const Command& command, const Card& card, Cards 
   if (launcher().rank != 0) return 0;  // a launcher stops all at the first code but 0
   if (command.run) {
     const bool gpu = visible_gpus().count > 0;
-    const DeviceType device = command.options.device.value_or(gpu ? DeviceType::cuda : DeviceType::cpu);
+    const DeviceType device =
+        command.options.device.value_or(gpu ? DeviceType::cuda : DeviceType::cpu);
     print_prediction(card, command.options, device, others);
   } else {
     std::fprintf(command.status == 0 ? stdout : stderr, "%s\n", command.text.c_str());  // no throw

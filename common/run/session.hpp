@@ -56,8 +56,8 @@ class Session {
   std::jthread watching_;
 };
 
-/// The main function of a chapter on ranks; others: cards that advice may name. Returns the exit code of what all ranks agree on;
-/// anything else that goes wrong ends the job.
+/// The main function of a chapter on ranks; others: cards that advice may name. Returns the exit
+/// code of what all ranks agree on; anything else that goes wrong ends the job.
 template <class Trainer> int run_on_ranks(int argc, char** argv, Cards others) {
   fail_fast(Trainer::card.name, std::_Exit);  // until it is one of several ranks
   const Command command = read_command(argc, argv, Trainer::card);

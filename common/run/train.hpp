@@ -36,15 +36,14 @@ int train(Process&& process, const Command& command, Cards others) {
   const Footprint before_the_run = footprint(device);
   const Layout layout = layout_of(options, process.rank(), process.size());
   process.together([&] { return check_memory(card, options, choice, device, layout, others); });
-  const auto data = process.together(
-      [&] { return make_data(options, device, process.rank(), process.size()); });
+  const auto data =
+      process.together([&] { return make_data(options, device, process.rank(), process.size()); });
   process.agree_on_data(data->description());
   // A GPU's moments take events of its own, and a step of very many layers much memory, so there
   // only whoever asks for times pays for them.
   const bool traced = !options.trace.empty();
   const bool asked = traced || options.narrate > 0 || options.link > 0 || options.latency > 0;
-  const bool cheap =
-      device.type == DeviceType::cpu && layout.layers() * options.accumulate <= 4096;
+  const bool cheap = device.type == DeviceType::cpu && layout.layers() * options.accumulate <= 4096;
   Recorder recorder(device, asked || cheap, traced ? Recorder::traced_steps : 2,
                     options.narrate > 0);
   Communicator comm = process.communicator(options, choice, device, layout);

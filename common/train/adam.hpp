@@ -38,10 +38,10 @@ class Adam {
                 .eps = static_cast<float>(options_.eps)};
   }
 
-  /// Updates the slice with `grads` (same size). Of a slice with parameters these, of the gradients'
-  /// dtype, become the new weights, rounded; they may lie where the gradients do. 28 bytes a
-  /// parameter pass through memory, in 16 bit as in fp32, or, where weights and parameters are two
-  /// in fp32, 32.
+  /// Updates the slice with `grads` (same size). Of a slice with parameters these, of the
+  /// gradients' dtype, become the new weights, rounded; they may lie where the gradients do. 28
+  /// bytes a parameter pass through memory, in 16 bit as in fp32, or, where weights and parameters
+  /// are two in fp32, 32.
   void update(const AdamSlice& slice, View grads) {
     const std::int64_t count = slice.weights.size;
     const View params = slice.params;

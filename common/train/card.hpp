@@ -12,8 +12,7 @@
 namespace zero {
 /// By each rank: all of it, its part, or its part in the memory of the host beside its device.
 enum class Held { whole, shard, shard_on_host };
-template <>
-inline constexpr std::array names_of<Held>{"whole", "shard", "shard on the host"};
+template <> inline constexpr std::array names_of<Held>{"whole", "shard", "shard on the host"};
 
 /// How often: times a step plus times a micro-batch.
 struct Often {
@@ -39,7 +38,9 @@ struct Card {
   } sent{};
   constexpr Often sent_in(Phase phase) const {
     if (phase == Phase::forward) return sent.forward;
-    return phase == Phase::backward ? sent.backward : phase == Phase::update ? sent.update : Often();
+    return phase == Phase::backward ? sent.backward
+           : phase == Phase::update ? sent.update
+                                    : Often();
   }
 
   /// Whole layers in use beside what is held: of parameters, and as many more as --prefetch says.
@@ -64,8 +65,8 @@ struct Card {
   constexpr int rooms(Kind kind, int prefetch, std::int64_t layers, std::int64_t accumulate) const {
     const bool params = kind == Kind::parameters;
     const std::int64_t uses = layers * accumulate * (params ? 2 : 1);
-    const int most = params ? borrowed.parameters + borrowed.and_prefetched * prefetch
-                            : borrowed.gradients;
+    const int most =
+        params ? borrowed.parameters + borrowed.and_prefetched * prefetch : borrowed.gradients;
     return static_cast<int>(std::min<std::int64_t>(most, uses));
   }
 

@@ -37,8 +37,9 @@ class Mlp {
   /// The stream must outlive the model's use; nothing is put on it here.
   Mlp(const Options& options, Stream& stream);
 
-  /// Initial values of a layer, or of a part of one: uniform in +-sqrt(6 / inputs) for weights, 0 for biases
-  /// and padding. A value depends on its place in the model alone, so any rank can make any part.
+  /// Initial values of a layer, or of a part of one: uniform in +-sqrt(6 / inputs) for weights, 0
+  /// for biases and padding. A value depends on its place in the model alone, so any rank can make
+  /// any part.
   void initialise(View part) const;
 
   /// batch.data must outlive the task that reads it.

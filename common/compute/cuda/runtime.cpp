@@ -184,7 +184,8 @@ Mark Runtime::record() {
 
 Mark Runtime::record_time() {
   const auto since = gpu_.both_clocks();
-  const auto mark = std::make_shared<CudaMark>(gpu_, stream(), cudaEventDefault);  // it is work, too
+  const auto mark =
+      std::make_shared<CudaMark>(gpu_, stream(), cudaEventDefault);  // it is work, too
   mark->since = since;
   return mark;
 }
