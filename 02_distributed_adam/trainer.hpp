@@ -53,7 +53,7 @@ class Trainer {
       divide(compute_, grads_.layer(l), options_.accumulate);
       squared_norm(compute_, grads_.own(l), sums_);
     }
-    const Verdict verdict = judge({.totals = comm_.await_totals(compute_, sums_),  // of all parts
+    const Verdict verdict = judge({.totals = comm_.await_totals(compute_, sums_),  // over all ranks
                                    .micro_batches = options_.accumulate,
                                    .ranks = comm_.size,
                                    .clip = options_.clip});

@@ -57,7 +57,7 @@ class Trainer {
       divide(compute_, grads_.own(l), options_.accumulate);
       squared_norm(compute_, grads_.own(l), sums_);
     }
-    const Verdict verdict = judge({.totals = comm_.await_totals(compute_, sums_),  // of all parts
+    const Verdict verdict = judge({.totals = comm_.await_totals(compute_, sums_),  // over all ranks
                                    .micro_batches = options_.accumulate,
                                    .ranks = comm_.size,
                                    .loss_scale = loss_scale_.value(),
