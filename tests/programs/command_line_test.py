@@ -13,8 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
-from programs import (ALONE, CHAPTERS, DATA, KINDS, MIXED, NUMERICS, OFFLOAD, RESOURCES, USAGE,
-                      bits, read_log)
+from programs import ALONE, CHAPTERS, DATA, MIXED, NUMERICS, RESOURCES, USAGE, bits, read_log
 
 SMALL = ["--width", 8, "--layers", 2, "--batch", 2]  # of task text
 DDP = "02_distributed_adam"
@@ -22,8 +21,8 @@ A_FEW_SECONDS = 10
 SLURM_TASK = {"SLURM_STEP_NUM_TASKS": "1", "SLURM_PROCID": "0"}
 NOT_UTF8 = os.fsdecode(b"caf\xe9.txt")
 
-# What the grammar of options refuses is tests/unit/options_test.cpp's; here stands how a program
-# that refuses ends.
+# What the grammar of options refuses is tests/unit/options_test.cpp's, what the machine has not
+# choice_test.cpp's; here stands how a program that refuses ends.
 TOO_LARGE = "--task mlp --width 65536 --layers 512 --batch 1 --device cpu --log new.log"
 TOO_MUCH = (r"^{}each rank needs [\d ]{{15,}} bytes[,] {} on this machine share [\d ]+ that are "
             "available: no chapter fits[,] use fewer or smaller layers or batches[,] or more mach")
@@ -37,9 +36,7 @@ REFUSED = [
     (USAGE, 0, "06_zero3", "--narrate --device cuda", "--narrate, --device, cuda"),
     (USAGE, 0, "03_mixed_precision", "--narrate --dtype fp16", "--narrate, --dtype, fp16"),
     *((USAGE, 0, "04_zero1", f"--narrate={n}", f"--narrate {n}, 12, 13 and 2") for n in (5, -1)),
-    (USAGE, 0, OFFLOAD, "--pageable --device cpu", "--pageable, page-locked, --device cuda"),
     (USAGE, 2, DDP, "--comm nccl --device cpu", "--comm nccl, --device cuda, --comm mpi"),
-    (USAGE, 2, DDP, "--reduce native --device cpu", "--reduce native, --comm nccl"),
     *((USAGE, ranks, chapter, f"{option} {file}", f"{option}, {file}, {why}")
       for ranks, chapter, option in ((0, ALONE, "--log"), (2, DDP, "--trace"))
       for file, why in (("nowhere/new.log", "No such file"), ("folder", "directory"))),
@@ -66,8 +63,6 @@ UNEQUAL = [
     ("04_zero1 --lr 0.01", "04_zero1 --lr 0.02", "rank 1, --lr, 0.01, 0.02"),
     ("05_zero2 --dtype fp16 --loss-scale 8", "05_zero2 --dtype fp16", "--loss-scale, dynamic"),
     ("05_zero2 --log new.log", "05_zero2", "rank 1, --log, new.log"),
-    ("05_zero2 --device-memory 1GB", "05_zero2", "rank 1, --device-memory, 1000000000, 0"),
-    ("02_distributed_adam --timeout 5", "02_distributed_adam", "rank 1, --timeout, 5, 60"),
     ("04_zero1", "04_zero1 --foo", "04_zero1, --foo"),
     ("06_zero3 --help", "06_zero3", "rank 1, --help"),
     ("04_zero1", "05_zero2", "rank 1, 04_zero1, 05_zero2"),
@@ -89,8 +84,8 @@ def filled(folder):
 @pytest.fixture
 def good(programs, folder):
     """What a run printed that ends well, with nothing on stderr."""
-    def run(ranks, chapter, *args):
-        outcome = programs.run(ranks, chapter, *args, cwd=folder)
+    def run(ranks, chapter, *args, **variables):
+        outcome = programs.run(ranks, chapter, *args, cwd=folder, **variables)
         assert (outcome.code, outcome.err) == (0, "")
         return outcome.out
     return run
@@ -115,8 +110,7 @@ def refused(programs, folder):
 
 
 def contents(folder):
-    return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None
-            for path in sorted(folder.rglob("*"))}
+    return {path: path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
 
 
 # ---- Bad ones ----------------------------------------------------------------------------------
@@ -164,44 +158,31 @@ def test_other_texts_of_one_name(programs, refused, folder):
 
 # ---- Good ones ---------------------------------------------------------------------------------
 
-def test_mpirun_as_a_task_of_a_batch_system(programs):
-    outcome = programs.run(2, "05_zero2", *SMALL, "--steps", 1, **SLURM_TASK)
-    assert (outcome.code, outcome.err) == (0, "")
-
-
 @pytest.mark.parametrize("ranks, chapter", ((0, ALONE), (2, "06_zero3")))
 def test_a_path_that_is_not_utf8(good, folder, ranks, chapter):
-    """The log stays JSON."""
-    good(ranks, chapter, *SMALL, "--steps", 1, "--data", NOT_UTF8, "--log", "new.log")
+    """The log stays JSON. And mpirun may be a task of a batch system."""
+    good(ranks, chapter, *SMALL, "--steps", 1, "--data", NOT_UTF8, "--log", "new.log",
+         **(SLURM_TASK if ranks else {}))
     assert read_log(folder / "new.log")[0]["options"]["data"] == "caf\ufffd.txt"
-
-
-def options_of(good, ranks, chapter):
-    """The names that --help lists."""
-    text = good(ranks, chapter, "--help")
-    assert all(len(line) <= 80 for line in text.splitlines())
-    return sorted(re.findall(r"(?m)^  .*?--([a-z][a-z0-9-]*)", text))
-
-
-def test_help_is_told_once(good):
-    assert options_of(good, 2, OFFLOAD) == options_of(good, 0, OFFLOAD)
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS)
 def test_log(good, folder, chapter):
-    """Quiet, and over a log that is there already; checked on the way."""
-    ranks, data = 0 if chapter == ALONE else 3, ["--data", "text.txt"]
-    every = ["--check-every", 2] if ranks else []
-    assert good(ranks, chapter, *SMALL, "--steps", 5, "--quiet", *data, "--log", "kept.log",
-                *every) == ""
+    """Of all options that --help lists, which is told once; quiet, over a log that is there
+    already, and checked on the way. What is counted is compared by plan_test.py."""
+    ranks = 0 if chapter == ALONE else 3
+    told = good(ranks, chapter, "--help")
+    assert max(map(len, told.splitlines())) <= 80
+    names = re.findall(r"(?m)^  .*?--([a-z][a-z0-9-]*)", told)
+    assert good(ranks, chapter, *SMALL, "--steps", 5, "--quiet", "--data", "text.txt", "--log",
+                "kept.log", *(["--check-every", 2] if ranks else [])) == ""
     run, steps, summary = read_log(folder / "kept.log")
+    assert sorted(run["options"]) == sorted({*names} - {"help", "plan", "ranks"})
+    assert len(names) == len({*names})
     options = {"width": 8, "layers": 2, "batch": 2, "steps": 5, "data": "text.txt", "lr": 2e-3}
     assert run["options"] == run["options"] | options
-    assert set(run["options"]) == {*options_of(good, 0, chapter)} - {"help", "plan", "ranks"}
-    sizes, n = [8 * 9, 256 * 9], max(ranks, 1)
-    facts = {"chapter": chapter, "ranks": n, "dtype": "bf16" if chapter in MIXED else "fp32",
-             "parameters": sum(sizes), "layers": 2,
-             "padded_parameters": sum(-(-size // (8 * n)) * 8 * n for size in sizes),
+    facts = {"chapter": chapter, "ranks": max(ranks, 1),
+             "dtype": "bf16" if chapter in MIXED else "fp32",
              "family": "every micro-batch" if chapter >= "05" else "once a step"}
     assert run == run | facts
     assert bool(run["mpi"]) == (chapter != ALONE)
@@ -210,20 +191,7 @@ def test_log(good, folder, chapter):
         assert (step["step"], step["skipped"]) == (number, False) and step["ms"] > 0
         bits(step["loss"]), bits(step["grad_norm"])  # throw when they are no fp32 numbers
     assert len(steps) == len({bits(step["loss"]) for step in steps}) == 5
-    check_summary(summary, chapter)
-
-
-def check_summary(summary, chapter):
-    memory, host, bus = (summary.get(key, {}) for key in ("memory", "host_memory", "bus"))
-    offloads = chapter == OFFLOAD
-    assert set(memory) == {*KINDS, "total"} and memory["total"]["peak"] > 0
-    assert set(host) == ({"optimizer", "communication"} if offloads else set())
-    assert set(bus) == ({"down", "up"} if offloads else set())
-    assert set(summary["traffic"]["phases"]) == {"forward", "backward", "update"}
-    layers = [int(digest, 16) for digest in summary["layer_digests"]]
-    assert len(set(layers)) == 2
-    assert sum(layers) % 2**64 == int(summary["digest"], 16), "the sum of the layers'"
-    assert summary["skipped_steps"] == 0 and summary["median_ms"] > 0
+    assert (summary["skipped_steps"], len({*summary["layer_digests"]})) == (0, 2)
 
 
 def test_a_skipped_step(good, folder):
@@ -243,7 +211,7 @@ def test_no_step_is_taken(programs, folder):
                            "--lr", 1e30, "--log", "new.log", cwd=folder)
     _, steps, summary = read_log(folder / "new.log")
     scales = [step["loss_scale"] for step in steps]
-    assert scales == [2.0**16] + [max(2.0**(18 - n), 1) for n in range(2, 21)]
+    assert (scales[0], scales[-1]) == (2**16, 1)
     assert outcome.out.count("8 steps in a row were skipped: try a lower --lr") == 1
     assert outcome.out.count("the loss scale cannot be less than 1: try a lower --lr") == 1
     rows = re.findall(r"(?m)^ +\d+  not finite  not finite .* (\d+)  skipped:", outcome.out)
