@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: MIT
 """--trace, read back: what its format promises, what the chapter had to do, what the log counted.
 
-Then, on a link slow enough to be sure, that as many gathers run under compute as --prefetch
-promises; and on such a bus, that gradients go down beside backward. With --prefix simulated_gpu_
-all of it on simulated GPUs.
+Then, on a link and a bus slow enough to be sure, that as many gathers run under compute as
+--prefetch promises, and that gradients go down beside backward; on GPUs that is tests/gpu/overlap's.
+With --prefix simulated_gpu_ the rest on simulated GPUs.
 """
+import itertools
 import json
 from collections import Counter, defaultdict
 from dataclasses import dataclass
@@ -35,14 +36,20 @@ RUNS = [
 # In the order in which a trainer makes them.
 STREAMS = {"06_zero3": ["compute", "communication"],
            "07_offload": ["compute", "copies", "host cores", "communication"]}
-# A message takes 5 ms, in which its thread sleeps, and a layer takes longer: so a message that may
-# begin with a layer's computation is under way before that ends.
+# A message takes 5 ms, a copy 2 to 4, in which its thread sleeps; a layer, of which forward is the
+# shorter, takes 10 ms on an idle core: so what may begin with a layer's computation is under way
+# before that ends.
 SLOW_LINK_US = 5000
-SLOW_BUS = 0.001  # GB/s: a copy of 2 to 4 ms
-# On the CPU, where forward, the shorter, takes 10 ms on an idle core, and on simulated GPUs.
-SLOW = [["--task", "mlp", "--layers", LAYERS, "--batch", batch, "--width", width]
-        for batch, width in ((32768, 64), (4, 24))]
-LATE_KERNELS = {"SIMULATED_CUDA_DELAY_US": "20000,0"}  # of the first stream: of compute
+SLOW_BUS = 0.001  # GB/s
+# Program, its link or bus, what passes, beside what it is to pass, and which of a step's do.
+BESIDE = [
+    # The first is beside the update of later layers; the last layer's second beside the loss.
+    ("06_zero3", ["--latency", SLOW_LINK_US, "--prefetch", 0], "all_gather", "", {0, LAYERS}),
+    ("06_zero3", ["--latency", SLOW_LINK_US, "--prefetch", 1], "all_gather", "",
+     set(range(2 * LAYERS))),
+    # All but the first layer's, the last to come.
+    ("07_offload", ["--bus", SLOW_BUS], "down", "backward", set(range(LAYERS - 1))),
+]
 
 
 @dataclass
@@ -90,13 +97,6 @@ class Trace:
 
 
 # ---- What the format promises ------------------------------------------------------------------
-
-def check_tracks(trace, tracks):
-    assert set(trace.tracks) == set(trace.ranks)
-    for rank in trace.ranks:
-        assert list(trace.tracks[rank]) == tracks and all(trace.tracks[rank].values())
-        assert trace.names["process_name", rank, 0] == f"rank {rank}"
-
 
 def check_nesting(track):
     """In the file what comes first began first, and contains what begins with it."""
@@ -194,15 +194,14 @@ def check_memory(trace, log):
         assert times == sorted(times), "bytes change in order"
 
 
-def joined(intervals):
-    """Intervals as few, in order, none of which overlap."""
-    found = []
-    for begin, end in sorted(intervals):
-        if found and begin <= found[-1][1]:
-            found[-1][1] = max(found[-1][1], end)
-        else:
-            found.append([begin, end])
-    return found
+def hidden_time(slice, computing):
+    """How long something computes meanwhile; two at once count once. `computing` is in order."""
+    time, counted_until = 0, slice.begin
+    for other in computing:
+        begin, end = max(other.begin, counted_until), min(other.end, slice.end)
+        if begin < end:
+            time, counted_until = time + end - begin, end
+    return time
 
 
 def check_times(trace, log, steps):
@@ -212,21 +211,19 @@ def check_times(trace, log, steps):
     rows = [("collective", phase, row) for phase, row in log[2]["traffic"]["phases"].items()]
     rows += [("bus", way, row) for way, row in log[2].get("bus", {}).items()]
     for cat, what, logged in rows:
-        times = {"exposed_ms": [], "hidden_ms": []}
+        medians = defaultdict(list)  # of each rank
         for rank in trace.ranks:
-            hidden, exposed = [0] * steps, [0] * steps
-            # On two streams at once it hides once.
-            computing = joined((slice.begin, slice.end) for slice in trace.of(rank, "compute"))
+            times = {"exposed_ms": [0] * steps, "hidden_ms": [0] * steps}
+            computing = sorted(trace.of(rank, "compute"), key=lambda slice: slice.begin)
             for slice in trace.of(rank, cat):
                 if what in (slice.args["phase"], slice.name.split()[0]):
-                    covered = sum(max(0, min(slice.end, end) - max(slice.begin, begin))
-                                  for begin, end in computing)
-                    hidden[slice.args["step"] - 1] += covered
-                    exposed[slice.args["step"] - 1] += slice.end - slice.begin - covered
-            for name, of_steps in (("exposed_ms", exposed), ("hidden_ms", hidden)):
+                    step, hidden = slice.args["step"] - 1, hidden_time(slice, computing)
+                    times["hidden_ms"][step] += hidden
+                    times["exposed_ms"][step] += slice.end - slice.begin - hidden
+            for name, of_steps in times.items():
                 warm = sorted(time // 1000 for time in of_steps[3 if steps > 3 else 0:])
-                times[name].append(warm[len(warm) // 2])
-        for name, of_ranks in times.items():
+                medians[name].append(warm[len(warm) // 2])
+        for name, of_ranks in medians.items():
             assert round(1000 * logged[name]) == max(of_ranks), f"{what}, {name}"
 
 
@@ -241,9 +238,9 @@ def way(programs):
 @pytest.fixture
 def traced(programs, folder, way):
     """The trace and the log of a run."""
-    def run(ranks, chapter, *args, **variables):
+    def run(ranks, chapter, *args):
         outcome = programs.run(ranks, chapter, *args, *options_on(way, chapter), "--quiet",
-                               "--trace", "trace", "--log", "log", cwd=folder, **variables)
+                               "--trace", "trace", "--log", "log", cwd=folder)
         assert (outcome.code, outcome.out) == (0, ""), outcome
         return Trace(folder / "trace"), read_log(folder / "log")
     return run
@@ -256,10 +253,13 @@ def test_traces(traced, way, ranks, chapter, micro, steps, args):
     run, traced_steps = log[0], min(steps, TRACED)
     facts = {"chapter": chapter, "ranks": max(ranks, 1), "dtype": run["dtype"]}
     assert facts.items() <= trace.about.items()
-    check_tracks(trace, ["host", *STREAMS.get(chapter, ["compute"])])
+    assert set(trace.tracks) == set(trace.ranks)
     check_memory(trace, log)
     for rank in trace.ranks:
+        assert trace.names["process_name", rank, 0] == f"rank {rank}"
+        assert list(trace.tracks[rank]) == ["host", *STREAMS.get(chapter, ["compute"])]
         for track in trace.tracks[rank].values():
+            assert track
             check_nesting(track)
         check_host(trace.tracks[rank]["host"], traced_steps, micro, chapter in WINDOW)
         check_tasks(trace, rank, chapter, micro, traced_steps, "dtype" in run["options"])
@@ -280,41 +280,21 @@ def test_many_micro_batches(programs, way, micro, looked_at):
         assert (phase["exposed_ms"] is not None) == (looked_at and not way)
 
 
-def beside(trace, rank, slice, what=""):
-    """Whether something of that name computes meanwhile."""
-    return any(other.begin < slice.end and slice.begin < other.end
-               for other in trace.of(rank, "compute") if other.name.startswith(what))
-
-
-def check_beside(seen, promised):
-    """What never runs beside compute is a matter of order, and exact. What may does it in one of
-    the ranks' steps, on cores that others use too."""
-    assert all(places <= promised for places in seen), f"at most {promised}: {seen}"
+@pytest.mark.parametrize("chapter, slow, what, task, promised", BESIDE)
+def test_what_is_slow_passes_beside_compute(traced, chapter, slow, what, task, promised):
+    """What never does is a matter of order, and exact. What may does it in one of the ranks' steps,
+    on cores that others use too."""
+    trace, _ = traced(2, chapter, "--task", "mlp", "--layers", LAYERS, "--batch", 32768, "--width",
+                      64, "--steps", TRACED, *slow)
+    seen = []
+    for rank, step in itertools.product(trace.ranks, range(1, TRACED + 1)):
+        computing = [slice for slice in trace.of(rank, "compute") if slice.name.startswith(task)]
+        passing = [slice for slice in trace.streams(rank)
+                   if slice.args["step"] == step and slice.name.startswith(f"{what} of layer")]
+        seen.append({place for place, slice in enumerate(passing)
+                     if hidden_time(slice, computing) > 0})
+        assert seen[-1] <= promised, f"at most {promised}"
     assert set.union(*seen) == promised, seen
-
-
-@pytest.mark.parametrize("prefetch", (0, 1))
-def test_gathers_run_under_compute(traced, way, prefetch):
-    steps = 4 if way else TRACED
-    trace = traced(2, "06_zero3", *SLOW[bool(way)], "--steps", steps, "--latency", SLOW_LINK_US,
-                   "--prefetch", prefetch, **LATE_KERNELS)[0]
-    seen = [{place for place, gather in enumerate(gathers) if beside(trace, rank, gather)}
-            for rank in trace.ranks for step in range(1, steps + 1)
-            for gathers in [[slice for slice in trace.tracks[rank]["communication"]
-                             if slice.args["step"] == step and "all_gather" in slice.name]]]
-    # The first is beside the update of later layers; the last layer's second beside the loss.
-    check_beside(seen, {0, LAYERS} if prefetch == 0 else set(range(2 * LAYERS)))
     for slice in trace.streams(0):
-        assert slice.cat != "collective" or slice.end - slice.begin > 999 * SLOW_LINK_US, slice
-
-
-def test_gradients_go_down_beside_backward(traced, way):
-    """All but the first layer's, the last to come."""
-    steps = 4 if way else TRACED
-    trace = traced(2, "07_offload", *SLOW[bool(way)], "--steps", steps, "--bus", SLOW_BUS,
-                   **LATE_KERNELS)[0]
-    seen = [{slice.args["layer"] for slice in trace.of(rank, "bus")
-             if slice.args["step"] == step and slice.name.startswith("down")
-             and beside(trace, rank, slice, "backward")}
-            for rank in trace.ranks for step in range(1, steps + 1)]
-    check_beside(seen, set(range(1, LAYERS)))
+        if slice.cat == "collective" and what == "all_gather":
+            assert slice.end - slice.begin > 999 * SLOW_LINK_US, slice
