@@ -46,35 +46,28 @@ def suite(tmp_path):
     return run
 
 
-def test_passes(suite):
-    lines, code = suite(["OK", "EXPECTEDFAIL", "SKIP"])
-    assert (lines[-1], code) == ("2 passed, 0 failed, 1 skipped", 0)
-    assert "skipped in default: test 2: no GPU" in lines
+PASSES = "2 passed, 0 failed, 1 skipped", 0
+ONE_FAILS = "1 passed, 1 failed, 0 skipped", 1
+NONE_RAN = "0 passed, 1 failed, 0 skipped", 1
+# What Meson notes of each test, the codes with which it and Ninja end, the last line and the code.
+RUNS = [
+    (["OK", "EXPECTEDFAIL", "SKIP"], {}, *PASSES),
+    *((["OK", result], {"test": 1}, *ONE_FAILS)
+      for result in ("FAIL", "TIMEOUT", "ERROR", "INTERRUPT", "UNEXPECTEDPASS")),
+    (["OK"], {"test": 3}, *ONE_FAILS),  # a code that no result explains
+    (["OK"], {"setup": 1}, *NONE_RAN), (["OK"], {"ninja": 1}, *NONE_RAN), ([], {}, *NONE_RAN),
+    (["SKIP"], {}, "0 passed, 1 failed, 1 skipped", 1),
+]
 
 
-@pytest.mark.parametrize("result", ["FAIL", "TIMEOUT", "ERROR", "INTERRUPT", "UNEXPECTEDPASS"])
-def test_what_does_not_pass_fails(suite, result):
-    lines, code = suite(["OK", result], test=1)
-    assert (lines[-1], code) == ("1 passed, 1 failed, 0 skipped", 1)
-
-
-@pytest.mark.parametrize("how", [{"setup": 1}, {"ninja": 1}])
-def test_a_broken_build_fails_and_older_results_do_not_count(suite, how):
+@pytest.mark.parametrize("results, codes, last, code", RUNS)
+def test_what_is_counted(suite, results, codes, last, code):
+    """And older results are not."""
     older = json.dumps({"name": "older", "result": "OK"})
     (suite.build / "meson-logs/default-default.json").write_text(older)
-    lines, code = suite(["OK"], **how)
-    assert (lines[-1], code) == ("0 passed, 1 failed, 0 skipped", 1)
-
-
-@pytest.mark.parametrize("results", [[], ["SKIP"]])
-def test_running_no_test_fails(suite, results):
-    lines, code = suite(results)
-    assert lines[-1].startswith("0 passed, 1 failed") and code == 1
-
-
-def test_a_code_that_no_result_explains_fails(suite):
-    lines, code = suite(["OK"], test=3)
-    assert (lines[-1], code) == ("1 passed, 1 failed, 0 skipped", 1)
+    lines, found = suite(results, **codes)
+    assert (lines[-1], found) == (last, code)
+    assert ("skipped in default: test 2: no GPU" in lines) == (results[2:] == ["SKIP"])
 
 
 # ---- The list for a GPU --------------------------------------------------------------------------
@@ -86,20 +79,19 @@ def entry(name, priority, script, timeout=60):
 
 @pytest.fixture
 def gpu_suite(suite):
-    """The same of such entries, with a GPU or without."""
+    """The same of such entries, with a GPU or without; and each entry's result."""
     def run(entries, *options, probe=0):
         finds_a_gpu = suite.build / "tests/gpu/test_kernels"
-        finds_a_gpu.parent.mkdir(parents=True, exist_ok=True)
+        finds_a_gpu.parent.mkdir(parents=True)
         finds_a_gpu.write_text(f"#!/bin/sh\necho no driver\nexit {probe}\n")
         finds_a_gpu.chmod(0o755)
-        (suite.build / "meson-info").mkdir(exist_ok=True)
+        (suite.build / "meson-info").mkdir()
         for name, content in {"meson-info": {"directories": {"build": "/none", "source": "/none"}},
                               "intro-tests": entries, "intro-benchmarks": []}.items():
             (suite.build / f"meson-info/{name}.json").write_text(json.dumps(content))
         lines, code = suite([], "--gpu", "--carried", "mpiexec", *options)
         results = {line[:62].strip(): line[62:].split()[0] for line in lines if "   " in line}
-        return lines, results, code
-    run.build = suite.build
+        return lines, list(results.items()), code
     return run
 
 
@@ -107,24 +99,20 @@ def test_entries_run_in_order_until_the_budget_is_spent(gpu_suite):
     lines, results, code = gpu_suite(
         [entry("never", 0, "exit 1"), entry("long", 1, "sleep 60"), entry("first", 2, "exit 0")],
         "--budget", "2")
-    assert list(results.items()) == [("first", "OK"), ("long", "SKIP"), ("never", "SKIP")]
+    assert results == [("first", "OK"), ("long", "SKIP"), ("never", "SKIP")]
     assert (lines[-1], code) == ("1 passed, 0 failed, 2 skipped", 0)
 
 
-def test_entries_that_fail_are_late_or_are_not_there(gpu_suite):
+def test_entries_that_fail_are_late_or_are_not_there(suite, gpu_suite):
+    """They start in the build, wherever the suite is called."""
     gone = entry("gone", 0, "") | {"cmd": ["./none"]}
-    lines, results, code = gpu_suite([entry("fails", 3, "echo why; exit 1"), gone,
-                                      entry("late", 2, "sleep 60", 1), entry("none", 1, "exit 77")])
-    assert results == {"fails": "FAIL", "late": "TIMEOUT", "none": "SKIP", "gone": "FAIL"}
-    assert "  | why" in lines and lines[-1] == "0 passed, 3 failed, 1 skipped" and code == 1
-    assert "---- fails\nwhy\n" in (gpu_suite.build / "gpu.log").read_text()
-
-
-def test_entries_start_in_the_build_wherever_the_suite_is_called(gpu_suite):
-    (gpu_suite.build / "program").write_text("#!/bin/sh\n")
-    (gpu_suite.build / "program").chmod(0o755)
-    relative = entry("relative", 0, "") | {"cmd": ["sh", "-c", "./program"]}
-    assert gpu_suite([relative])[1] == {"relative": "OK"}
+    lines, results, code = gpu_suite([
+        entry("fails", 4, "echo why; exit 1"), gone, entry("late", 3, "sleep 60", 1),
+        entry("none", 2, "exit 77"), entry("relative", 1, "test -d meson-info")])
+    assert results == [("fails", "FAIL"), ("late", "TIMEOUT"), ("none", "SKIP"),
+                       ("relative", "OK"), ("gone", "FAIL")]
+    assert "  | why" in lines and (lines[-1], code) == ("1 passed, 3 failed, 1 skipped", 1)
+    assert "---- fails\nwhy\n" in (suite.build / "gpu.log").read_text()
 
 
 def test_without_a_gpu_nothing_is_started(gpu_suite):
