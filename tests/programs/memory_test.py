@@ -8,7 +8,7 @@ import os
 import re
 
 import pytest
-from programs import ALONE, CHAPTERS, MIXED, ON_RANKS, WINDOW, read_log
+from programs import ALONE, CHAPTERS, MIXED, ON_RANKS, WINDOW, own_options, read_log
 from runs import spaced
 
 NAMES = ["load", "forward", "backward", "update"]
@@ -56,10 +56,9 @@ def cases():
 def test_phases(programs, folder, chapter, ranks, layers, dtype, micro_batches, prefetch):
     steps = 1 + ranks % 3
     args = ["--task", "mlp", "--width", 7, "--layers", layers, "--batch", 5, "--steps", steps]
-    args += ["--accumulate", micro_batches, "--memory", "--device", "cpu"]
-    args += ["--dtype", dtype] if chapter in MIXED else []
-    args += ["--prefetch", prefetch] if chapter in WINDOW else []
-    outcome = programs.run(ranks, chapter, *args, "--log", "log", cwd=folder)
+    args += ["--accumulate", micro_batches, "--memory", "--device", "cpu", "--log", "log"]
+    outcome = programs.run(ranks, chapter, *args, *own_options(chapter, dtype, prefetch),
+                           cwd=folder)
     assert outcome.code == 0, outcome
     summary = read_log(folder / "log")[2]
     expected = expected_phases(chapter, max(ranks, 1), layers, dtype, micro_batches, prefetch)
@@ -117,9 +116,8 @@ def test_peaks_of_a_window(programs, ranks, prefetch, layers):
     args = ["--task", "mlp", "--width", 512, "--layers", layers, "--batch", 2, "--steps", 2]
     args += ["--device", "cpu"]
     zero2, zero3, offload = (
-        programs.logged(ranks, chapter, *args, *own)[2]["memory"]["total"]["peak"]
-        for chapter, *own in (["05_zero2"], ["06_zero3", "--prefetch", prefetch],
-                              ["07_offload", "--prefetch", prefetch]))
+        programs.logged(ranks, chapter, *args, *own_options(chapter, "bf16", prefetch))
+        [2]["memory"]["total"]["peak"] for chapter in CHAPTERS[4:])
     layer = -(-512 * 513 // (8 * ranks)) * 8 * ranks
     part = layer * 2 // ranks
     assert zero3 - offload == 6 * layers * part, "12 bytes a parameter"

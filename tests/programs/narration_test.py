@@ -7,7 +7,7 @@ ranks' gradients, the new weights from the old and the mean, messages and bytes 
 import re
 
 import pytest
-from programs import ALONE, CHAPTERS, MIXED, WINDOW
+from programs import ALONE, CHAPTERS, MIXED, own_options
 
 SIZES = {12: [6, 6], 13: [9, 4], 2: [2]}
 LR, PRINTED = 0.1, 0.0005  # the half of a printed number's last digit
@@ -137,10 +137,9 @@ def check_numbers(events, ranks, dtype):
 def test_a_step_is_told(programs, ranks, size, dtype, micro_batches, prefetch):
     for chapter in MIXED if dtype == "bf16" else CHAPTERS:
         n = 1 if chapter == ALONE else ranks
-        args = [f"--narrate={size}" if size != 12 else "--narrate", "--accumulate", micro_batches]
-        args += ["--dtype", dtype] if chapter in MIXED else []
-        args += ["--prefetch", prefetch] if chapter in WINDOW else []
-        outcome = programs.run(0 if chapter == ALONE else n, chapter, *args)
+        outcome = programs.run(0 if chapter == ALONE else n, chapter,
+                               f"--narrate={size}" if size != 12 else "--narrate", "--accumulate",
+                               micro_batches, *own_options(chapter, dtype, prefetch))
         assert (outcome.code, outcome.err) == (0, ""), chapter
         assert n > 3 or max(map(len, outcome.out.splitlines())) <= 80
         events = story_of(outcome.out, n)

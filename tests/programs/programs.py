@@ -50,6 +50,12 @@ WAYS = {"mpi": ["--comm", "mpi"], "nccl": ["--comm", "nccl"],
         "native": ["--comm", "nccl", "--reduce", "native"]}
 
 
+def own_options(chapter, dtype, prefetch):
+    """Those of them that the chapter takes."""
+    return [*(["--dtype", dtype] if chapter in MIXED else []),
+            *(["--prefetch", prefetch] if chapter in WINDOW else [])]
+
+
 def options_on(way, chapter):
     """Of a run on GPUs that talk that way, one of WAYS; None: on the CPU."""
     if not way:
