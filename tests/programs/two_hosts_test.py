@@ -3,7 +3,6 @@
 host's, what crosses the wire is what was counted, a slow link is waited for, a dead one is told.
 """
 import contextlib
-import itertools
 import os
 import re
 import subprocess
@@ -29,21 +28,15 @@ def ip(*words, of=None):
                           stdout=subprocess.PIPE, stderr=subprocess.STDOUT).stdout
 
 
-@contextlib.contextmanager
-def hosts():
-    with contextlib.ExitStack() as made:
-        for name in HOSTS:
-            ip("netns", "add", name)
-            made.callback(ip, "netns", "delete", name)
-        a, b = HOSTS
-        ip("link", "add", "eth0", "netns", a, "type", "veth", "peer", "name", "eth0", "netns", b)
-        for (name, address), device in itertools.product(HOSTS.items(), ("lo", "eth0")):
-            if device == "eth0":
-                ip("address", "add", address + "/24", "dev", device, of=name)
-            ip("link", "set", device, "up", of=name)
-        while any(b"state UP" not in ip("link", "show", "eth0", of=name) for name in HOSTS):
-            time.sleep(0.05)  # the carrier comes a little later
-        yield
+def make_hosts():
+    a, b = HOSTS
+    ip("link", "add", "eth0", "netns", a, "type", "veth", "peer", "name", "eth0", "netns", b)
+    for name, address in HOSTS.items():
+        ip("address", "add", address + "/24", "dev", "eth0", of=name)
+        ip("link", "set", "lo", "up", of=name)
+        ip("link", "set", "eth0", "up", of=name)
+    while any(b"state UP" not in ip("link", "show", "eth0", of=name) for name in HOSTS):
+        time.sleep(0.05)  # the carrier comes a little later
 
 
 @pytest.fixture
@@ -54,9 +47,12 @@ def on_hosts(programs, folder):
     launcher = folder / "launcher"
     launcher.write_text(LAUNCHER)
     launcher.chmod(0o755)
-    with contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as made:
         try:
-            stack.enter_context(hosts())
+            for name in HOSTS:
+                ip("netns", "add", name)
+                made.callback(ip, "netns", "delete", name)
+            make_hosts()
         except (OSError, subprocess.CalledProcessError) as why:
             pytest.skip(f"network namespaces cannot be made here: {why}")
         yield lambda *words: [
