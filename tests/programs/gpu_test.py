@@ -13,63 +13,51 @@ from programs import COMMUNICATION, DATA, OWN_HOST, SKIPPED, Programs, options_o
 # so differences grow: from 2^-24 by at most some 1000 in fp32, in 16 bit, where another order may
 # round to the other neighbour, from 2^-8 (bf16) and 2^-11 (fp16) to a few roundings of bf16.
 BOUNDS = {"fp32": 1e-4, "bf16": 2e-2, "fp16": 2e-2}
-# In fp16 a step that is skipped on one side only would say nothing: no scale that overflows.
-DTYPES = {dtype: ["--dtype", dtype, *(["--loss-scale", "128"] if dtype == "fp16" else [])]
-          for dtype in BOUNDS}
+# Ranks, task, dtype, how they talk and what that is compared with; None: a run on the CPU. NCCL's
+# own sums on three ranks against those in rank order: in fp16 they overflow where ours do not, and
+# a step more is skipped.
+LOSSES = [*((1, task, dtype, "mpi", None) for task in ("text", "mlp") for dtype in BOUNDS),
+          *((3, "mlp", dtype, "native", "nccl") for dtype in ("fp32", "bf16"))]
 
 
-def check_losses(dtype, ours, reference):
+@pytest.mark.parametrize("ranks, task, dtype, way, other", LOSSES)
+def test_losses(gpu, ranks, task, dtype, way, other):
     """The largest difference over 100 steps, relative to the loss."""
-    losses = [[step["loss"] for step in steps] for _, steps, _ in (ours, reference)]
-    assert max(abs(a - b) / b for a, b in zip(*losses, strict=True)) <= BOUNDS[dtype]
+    def losses(way):
+        programs, chapter = gpu if way else Programs(gpu.build, gpu.mpiexec), "03_mixed_precision"
+        # A step that is skipped on one side only would say nothing: no scale that overflows.
+        scale = ["--loss-scale", "128"] if dtype == "fp16" else []
+        steps = programs.logged(ranks, chapter, "--steps", 100, "--task", task, "--width", 64,
+                                "--layers", 4, "--dtype", dtype, *scale,
+                                *options_on(way, chapter))[1]
+        return [step["loss"] for step in steps]
 
-
-def train(programs, ranks, task, dtype, way):
-    chapter = "03_mixed_precision"
-    return programs.logged(ranks, chapter, "--steps", 100, "--task", task, "--width", 64,
-                           "--layers", 4, *DTYPES[dtype], *options_on(way, chapter))
-
-
-@pytest.mark.parametrize("dtype", BOUNDS)
-@pytest.mark.parametrize("task", ("text", "mlp"))
-def test_losses_of_the_cpu(gpu, task, dtype):
-    on_cpu = Programs(gpu.build, gpu.mpiexec)
-    check_losses(dtype, train(gpu, 1, task, dtype, "mpi"), train(on_cpu, 1, task, dtype, None))
-
-
-@pytest.mark.parametrize("dtype", ("fp32", "bf16"))
-def test_losses_of_native_sums(gpu, dtype):
-    """NCCL's own on three ranks against those in rank order. In fp16 they overflow where ours do
-    not, and a step more is skipped."""
-    check_losses(dtype, train(gpu, 3, "mlp", dtype, "native"), train(gpu, 3, "mlp", dtype, "nccl"))
+    differences = [abs(a - b) / b for a, b in zip(losses(way), losses(other), strict=True)]
+    assert max(differences) <= BOUNDS[dtype]
 
 
 # ---- Streams that are late ---------------------------------------------------------------------
 
-STREAMS = ["compute", "copies", "communication"]  # of the GPU, in the order of their construction
-LATE_US = 2000
+# Microseconds of the GPU's streams, in the order of their construction.
+LATE = {"compute": "2000,0,0", "copies": "0,2000,0", "communication": "0,0,2000"}
 RUN = ("--task mlp --width 64 --layers 4 --batch 4 --steps 3 --accumulate 2 --clip 0.5 "
        "--dtype bf16").split()
 
 
-def facts(programs, chapter, prefetch, late):
-    """What a run computed; late: one of STREAMS."""
-    delays = ",".join(str(LATE_US * (stream == late)) for stream in STREAMS)
-    _, steps, summary = programs.logged(2, chapter, *RUN, "--prefetch", prefetch,
-                                        *options_on("mpi", chapter),
-                                        SIMULATED_CUDA_DELAY_US=delays)
-    return [(step["loss"], step["grad_norm"]) for step in steps], summary["layer_digests"]
-
-
-@pytest.mark.parametrize("late", STREAMS)
+@pytest.mark.parametrize("late", LATE)
 def test_late_streams(gpu, late):
     """07 must be 06's, whose optimizer state lies on the GPU, to the last bit. Without the wait for
     gradients to be reduced, or that for the host's Adam, it differs when `compute` is late; without
     the one for gradients to be down, or that of gathers for parameters to be up, when `copies` is.
     """
-    expected = facts(gpu, "06_zero3", 1, None)
+    def facts(chapter, prefetch, delays):
+        _, steps, summary = gpu.logged(2, chapter, *RUN, "--prefetch", prefetch,
+                                       *options_on("mpi", chapter), SIMULATED_CUDA_DELAY_US=delays)
+        return [(step["loss"], step["grad_norm"]) for step in steps], summary["layer_digests"]
+
+    expected = facts("06_zero3", 1, "0")
     for prefetch in (0, 1, 2):
-        assert facts(gpu, "07_offload", prefetch, late) == expected, f"prefetch {prefetch}"
+        assert facts("07_offload", prefetch, LATE[late]) == expected, f"prefetch {prefetch}"
 
 
 # ---- A rank that fails -------------------------------------------------------------------------
