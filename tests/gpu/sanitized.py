@@ -7,25 +7,14 @@ import subprocess
 import sys
 
 SKIPPED = 77
-
-
-def main():
-    probe, tools, program, *arguments = sys.argv[1:]
-    checker = shutil.which("compute-sanitizer", path="/usr/local/cuda/bin") or shutil.which(
-        "compute-sanitizer")
-    if not checker:
-        print("compute-sanitizer is not installed")
-        return SKIPPED
-    found = subprocess.run([probe, "cuda", "--list-test-cases"], text=True, capture_output=True,
-                           check=False)
-    if found.returncode == SKIPPED:
-        print(found.stdout.strip())
-        return SKIPPED
-    # Races are looked for in our own kernels, not in cuBLAS's.
-    ours = ["--kernel-name", "kns=zero"] if tools == "racecheck" else []
-    return max(subprocess.run([checker, "--tool", tool, "--error-exitcode", "1", *ours, program,
-                               *arguments], check=False).returncode for tool in tools.split(","))
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+probe, tools, *program = sys.argv[1:]
+checker = shutil.which("compute-sanitizer", path="/usr/local/cuda/bin") or shutil.which(
+    "compute-sanitizer")
+found = subprocess.run([probe, "cuda", "--list-test-cases"], text=True, capture_output=True)
+if not checker or found.returncode == SKIPPED:
+    print(found.stdout.strip() if checker else "compute-sanitizer is not installed")
+    sys.exit(SKIPPED)
+# Races are looked for in our own kernels, not in cuBLAS's.
+ours = ["--kernel-name", "kns=zero"] if tools == "racecheck" else []
+sys.exit(max(subprocess.run([checker, "--tool", tool, "--error-exitcode", "1", *ours, *program])
+             .returncode for tool in tools.split(",")))
