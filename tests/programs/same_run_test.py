@@ -64,31 +64,26 @@ WIDE = [Group(f"{dtype} mlp of width {width}", f"--task mlp --width {width} --la
                                                           ("fp32", fp32(1)))]
 
 
-@dataclass
-class Run:
-    """What one program computed: its steps as logged, and the digests of its layers."""
-    steps: list
-    layers: list
-
-    def facts(self, norms=True):
-        return self.layers, [(bits(step["loss"]), step["skipped"],
-                              bits(step["grad_norm"]) if norms else "") for step in self.steps]
-
-
 def compute(programs, ranks, program, args, way):
+    """The steps as logged, and the digests of the layers."""
     chapter, *own = program.split()
     _, steps, summary = programs.logged(ranks, chapter, *args.split(), *own,
                                         *options_on(way, chapter))
-    return Run(steps, summary["layer_digests"])
+    return steps, summary["layer_digests"]
 
 
-def check_shown(run, group):
+def facts(run, *figures):
+    steps, layers = run
+    return layers, [(step["skipped"], *(bits(step[name]) for name in figures)) for step in steps]
+
+
+def check_shown(steps, group):
     """What must have happened, or nothing was shown."""
-    pattern = "".join("x" if step["skipped"] else "." for step in run.steps)
+    pattern = "".join("x" if step["skipped"] else "." for step in steps)
     assert re.fullmatch(group.skips, pattern)
-    assert group.skips != NONE or len({step["loss"] for step in run.steps}) == len(pattern)
+    assert group.skips != NONE or len({step["loss"] for step in steps}) == len(steps)
     if clip := re.search(r"--clip (\S+)", group.args):
-        assert any(step["grad_norm"] and step["grad_norm"] > float(clip[1]) for step in run.steps)
+        assert any(step["grad_norm"] and step["grad_norm"] > float(clip[1]) for step in steps)
 
 
 def check(programs, ranks, group, ways):
@@ -99,14 +94,16 @@ def check(programs, ranks, group, ways):
         apart = "--accumulate" in group.args and ranks > 1 and program >= "05"
         for way in ways:
             run = compute(programs, ranks, program, group.args, way)
-            assert run.facts() == first.setdefault(apart, run).facts(), f"{program} {way}"
-    for run in first.values():
-        check_shown(run, group)
+            of_family = first.setdefault(apart, run)
+            assert facts(run, "loss", "grad_norm") == facts(of_family, "loss", "grad_norm"), \
+                f"{program} {way}"
+    for steps, _ in first.values():
+        check_shown(steps, group)
     if group.with_01:
         alone = compute(programs, 0, f"{ALONE} --accumulate {ranks}", group.args, ways[0])
-        assert alone.facts(norms=False) == run.facts(norms=False)
+        assert facts(alone, "loss") == facts(run, "loss")
         # Its squares are added up in another order, in double: the float norm may round apart.
-        for ours, its in zip(run.steps, alone.steps):
+        for ours, its in zip(steps, alone[0]):
             assert its["grad_norm"] == pytest.approx(ours["grad_norm"], rel=2 ** -22)
 
 
