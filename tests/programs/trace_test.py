@@ -63,28 +63,27 @@ class Slice:
 
 
 class Trace:
-    """One file: the slices by rank and track, the counters by rank, in the order of the file."""
+    """One file: the slices by rank and track, the ranks' bytes in use; in the order of the file."""
 
     def __init__(self, path):
         read = json.loads(Path(path).read_text(), parse_constant=no_constant)
         assert set(read) == {"displayTimeUnit", "traceEvents", "otherData"}
         self.about = read["otherData"]
         self.ranks = range(self.about["ranks"])
-        self.tracks, self.counters, self.names = defaultdict(dict), defaultdict(list), {}
+        self.tracks, self.counters, self.names = defaultdict(dict), [], {}
         for event in read["traceEvents"]:
-            rank, tid, time = event["pid"], event["tid"], round(event.get("ts", 0) * 1000)
-            assert time >= 0, f"no event comes before the first: {event}"
+            rank, tid, args = event["pid"], event["tid"], event["args"]
             if event["ph"] == "M":
-                self.names[event["name"], rank, tid] = event["args"]["name"]
+                self.names[event["name"], rank, tid] = args["name"]
                 if event["name"] == "thread_name":
-                    self.tracks[rank][event["args"]["name"]] = []
+                    self.tracks[rank][args["name"]] = []
             elif event["ph"] == "C":
-                self.counters[rank].append((time, event["args"]))
+                self.counters.append(args)
             else:
                 assert event["ph"] == "X", event
-                self.tracks[rank][self.names["thread_name", rank, tid]].append(Slice(
-                    event["name"], event["cat"], time, time + round(event["dur"] * 1000),
-                    event["args"]))
+                begin, length = (round(event[key] * 1000) for key in ("ts", "dur"))
+                self.tracks[rank][self.names["thread_name", rank, tid]].append(
+                    Slice(event["name"], event["cat"], begin, begin + length, args))
 
     def streams(self, rank):
         return [slice for name, track in self.tracks[rank].items() if name != "host"
@@ -96,7 +95,7 @@ class Trace:
                 if name not in ("host", "host cores") for slice in track if slice.cat == cat]
 
 
-# ---- What the format promises ------------------------------------------------------------------
+# ---- What the format promises; its times, and which waits it leaves out, are report_test.cpp's ---
 
 def check_nesting(track):
     """In the file what comes first began first, and contains what begins with it."""
@@ -108,9 +107,6 @@ def check_nesting(track):
             outer = within[-1]
             assert outer.begin <= slice.begin and slice.end <= outer.end, f"{outer} {slice}"
         within.append(slice)
-    for slice in track:
-        assert slice.cat != "wait" or slice.end - slice.begin >= 1000, f"too short: {slice}"
-        assert (slice.cat == "wait") == slice.name.startswith("waits for "), slice
 
 
 def check_host(track, steps, micro):
@@ -137,9 +133,6 @@ def check_tasks(trace, rank, micro, steps):
                   f"adam of layer {layer}": 1}
     for step, (task, count) in itertools.product(range(1, steps + 1), tasks.items()):
         assert seen[step, task] == count
-    for slice in trace.streams(rank):
-        layer = slice.args.get("layer")
-        assert slice.name.split(" of layer ")[1:] == ([] if layer is None else [str(layer)])
 
 
 def check_traffic(trace, rank, log):
@@ -166,16 +159,6 @@ def check_bus(trace, rank, log):
     assert copied == counted
     cores = [slice for slice in trace.tracks[rank].get("host cores", []) if slice.cat == "compute"]
     assert {slice.name.split()[0] for slice in cores} == ({"adam"} if counted else set())
-
-
-def check_memory(trace, log):
-    """The largest of the counters is the log's peak."""
-    for kind in KINDS:
-        values = [bytes[kind] for rank in trace.ranks for _, bytes in trace.counters[rank]]
-        assert max(values) == log[2]["memory"][kind]["peak"], kind
-    for counted in trace.counters.values():
-        times = [time for time, _ in counted]
-        assert times == sorted(times), "bytes change in order"
 
 
 def hidden_time(slice, computing):
@@ -238,7 +221,8 @@ def test_traces(traced, way, ranks, chapter, micro, steps, args):
     facts = {"chapter": chapter, "ranks": max(ranks, 1), "dtype": run["dtype"]}
     assert facts.items() <= trace.about.items()
     assert set(trace.tracks) == set(trace.ranks)
-    check_memory(trace, log)
+    for kind in KINDS:
+        assert max(of[kind] for of in trace.counters) == log[2]["memory"][kind]["peak"], kind
     for rank in trace.ranks:
         assert trace.names["process_name", rank, 0] == f"rank {rank}"
         assert list(trace.tracks[rank]) == ["host", *STREAMS.get(chapter, ["compute"])]
