@@ -2,8 +2,8 @@
 """--trace, read back: what its format promises, what the chapter had to do, what the log counted.
 
 Then, on a link and a bus slow enough to be sure, that as many gathers run under compute as
---prefetch promises, and that gradients go down beside backward; on GPUs that is tests/gpu/overlap's.
-With --prefix simulated_gpu_ the rest on simulated GPUs.
+--prefetch promises, and that gradients go down beside backward; on GPUs that is overlap.cpp's. With
+--prefix simulated_gpu_ the rest on simulated GPUs.
 """
 import itertools
 import json
@@ -19,19 +19,18 @@ LAYERS = 4
 TRACED = 8  # steps
 BYTES = {"fp32": 4, "bf16": 2}
 SMALL = ["--task", "mlp", "--layers", LAYERS, "--batch", 4]
-NARROW = ["--width", 24]
-# Ranks (0: without mpirun), program, micro-batches, steps, own options. Adam of wide layers takes
-# long beside copies up, which it must not hide.
+# Ranks (0: without mpirun), program, micro-batches, steps, width, own options. Adam of wide layers
+# takes long beside copies up, which it must not hide.
 RUNS = [
-    (0, ALONE, 2, 3, []),
-    (2, "02_distributed_adam", 1, 10, []),
-    (3, "04_zero1", 2, 2, ["--link", "0.1"]),
-    (2, "05_zero2", 2, 5, []),
-    (2, "06_zero3", 1, 5, ["--prefetch", 0]),
-    (3, "06_zero3", 2, 5, ["--prefetch", 1, "--latency", 100]),
-    (2, "07_offload", 1, 5, ["--bus", 0.1, "--width", 400]),
-    (3, "07_offload", 2, 5, ["--bus", 0.01, "--link", 1, "--prefetch", 2]),
-    (2, "07_offload", 3, 4, ["--dtype", "fp32", "--prefetch", 0]),
+    (0, ALONE, 2, 3, 24, []),
+    (2, "02_distributed_adam", 1, 10, 24, []),
+    (3, "04_zero1", 2, 2, 24, ["--link", "0.1"]),
+    (2, "05_zero2", 2, 5, 24, []),
+    (2, "06_zero3", 1, 5, 24, ["--prefetch", 0]),
+    (3, "06_zero3", 2, 5, 24, ["--prefetch", 1, "--latency", 100]),
+    (2, "07_offload", 1, 5, 400, ["--bus", 0.1]),
+    (3, "07_offload", 2, 5, 24, ["--bus", 0.01, "--link", 1, "--prefetch", 2]),
+    (2, "07_offload", 3, 4, 24, ["--dtype", "fp32", "--prefetch", 0]),
 ]
 # In the order in which a trainer makes them.
 STREAMS = {"06_zero3": ["compute", "communication"],
@@ -213,10 +212,10 @@ def traced(programs, folder, way):
     return run
 
 
-@pytest.mark.parametrize("ranks, chapter, micro, steps, args", RUNS)
-def test_traces(traced, way, ranks, chapter, micro, steps, args):
+@pytest.mark.parametrize("ranks, chapter, micro, steps, width, args", RUNS)
+def test_traces(traced, ranks, chapter, micro, steps, width, args):
     trace, log = traced(ranks, chapter, *SMALL, "--accumulate", micro, "--steps", steps,
-                        *([] if "--width" in args else NARROW), *args)
+                        "--width", width, *args)
     run, traced_steps = log[0], min(steps, TRACED)
     facts = {"chapter": chapter, "ranks": max(ranks, 1), "dtype": run["dtype"]}
     assert facts.items() <= trace.about.items()
