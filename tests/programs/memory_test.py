@@ -1,80 +1,39 @@
 # SPDX-License-Identifier: MIT
 """Memory by phase, as it is logged and as --memory prints it; and what a whole program holds.
 
-Each figure in the log is the formula's, by another hand; what is printed is what is logged, in 80
-columns; and what the process holds adds up to its peak, which the kernel also tells this script.
+What is printed is what is logged, in 80 columns; what the process holds adds up to its peak, which
+the kernel also tells this script; and the peaks of a window are the formula's, by another hand.
 """
 import os
 import re
 
 import pytest
-from programs import ALONE, CHAPTERS, MIXED, ON_RANKS, WINDOW, own_options, read_log
+from programs import ALONE, CHAPTERS, own_options, read_log
 from runs import spaced
 
 NAMES = ["load", "forward", "backward", "update"]
-MOST_OVER_RESERVED = 1.10
+# Ranks (0: without mpirun), chapter, steps, own options.
+RUNS = [
+    (0, ALONE, 1, []), (0, ALONE, 2, ["--accumulate", 3]), (1, "03_mixed_precision", 2, []),
+    (2, "05_zero2", 3, ["--accumulate", 3, "--dtype", "fp32"]),
+    (3, "06_zero3", 1, ["--accumulate", 3, "--prefetch", 2]), (3, "07_offload", 2, []),
+]
 
 
-def expected_phases(chapter, n, layers, dtype, a, prefetch):
-    """What is in use after each phase, by kind, of kinds that have bytes: layers of 7 x 7 and a
-    bias, 5 samples, a micro-batches."""
-    w, k = (4, 8) if dtype == "fp32" else (2, 12)  # bytes of the working type, of the optimizer
-    elements = -(-(7 * 7 + 7) // (8 * n)) * 8 * n  # of a layer
-    layer = w * elements
-    parts = {"04": (1, 1, n), "05": (1, n, n), "06": (n, n, n),
-             "07": (n, n, 0)}  # 0: it lies elsewhere
-    state = zip(("parameters", "gradients", "optimizer"), (w, w, k),
-                parts.get(chapter[:2], (1, 1, 1)))
-    start = {kind: size * layers * elements // part for kind, size, part in state if part}
-    start["data"] = 16 * (7 + 7) * 4 + 5 * 7 * 4
-    batch = 5 * 7 * w  # of inputs, or of the outputs of a layer
-
-    def plus(gathered, formed, activations):
-        more = {"parameters": layer * gathered, "gradients": layer * min(2, formed)}
-        more = more if chapter in WINDOW else {}
-        after = {kind: bytes + more.get(kind, 0) for kind, bytes in start.items()}
-        return after | ({"activations": batch * activations} if activations else {})
-
-    formed = layers * (a - 1)  # gradients of the micro-batches before
-    return {"start": start, "load": plus(min(prefetch, 2 * layers) if a > 1 else 0, formed, 1),
-            "forward": plus(min(prefetch, layers), formed, layers + 1 + 2),
-            "backward": plus(0, layers * a, 0), "update": start}
-
-
-def cases():
-    """(chapter, ranks, layers, dtype, micro-batches, prefetch)"""
-    yield from ((ALONE, 0, 3, "fp32", micro_batches, 0) for micro_batches in (1, 3))
-    for number, chapter in enumerate(ON_RANKS):
-        windows = [(3, 0), (3, 1), (3, 2), (1, 2), (2, 2)] if chapter in WINDOW else [(3, 0)] * 2
-        for layers, prefetch in windows:
-            number += 1
-            dtype = "bf16" if chapter in MIXED and number % 2 else "fp32"
-            yield chapter, 1 + number % 3, layers, dtype, 1 + 2 * (number // 2 % 2), prefetch
-
-
-@pytest.mark.parametrize("chapter, ranks, layers, dtype, micro_batches, prefetch", cases())
-def test_phases(programs, folder, chapter, ranks, layers, dtype, micro_batches, prefetch):
-    steps = 1 + ranks % 3
-    args = ["--task", "mlp", "--width", 7, "--layers", layers, "--batch", 5, "--steps", steps]
-    args += ["--accumulate", micro_batches, "--memory", "--device", "cpu", "--log", "log"]
-    outcome = programs.run(ranks, chapter, *args, *own_options(chapter, dtype, prefetch),
+@pytest.mark.parametrize("ranks, chapter, steps, own", RUNS)
+def test_phases(programs, folder, ranks, chapter, steps, own):
+    """All that is logged is printed. That it is what the chapter's formulas say, accounts_test.cpp
+    sees; by which rank, and how it adds up, report_test.cpp."""
+    outcome = programs.run(ranks, chapter, "--task", "mlp", "--width", 7, "--layers", 3, "--batch",
+                           5, "--steps", steps, "--memory", "--device", "cpu", "--log", "log", *own,
                            cwd=folder)
     assert outcome.code == 0, outcome
-    summary = read_log(folder / "log")[2]
-    expected = expected_phases(chapter, max(ranks, 1), layers, dtype, micro_batches, prefetch)
-    rows = summary["phases"]
-    assert [row["phase"] for row in rows] == ["start"] + NAMES * min(steps, 2)
-    for row in rows:
-        assert {kind: n for kind, n in row["bytes"].items() if n} == expected[row["phase"]], row
-    assert max(row["peak"] for row in rows) == summary["memory"]["total"]["peak"]
-    check_printed(outcome.out, summary)
-
-
-def check_printed(printed, summary):
-    """All that is logged; by which rank, and how it adds up, is report_test.cpp's."""
+    printed, summary = outcome.out, read_log(folder / "log")[2]
+    phases = summary["phases"]
+    assert [row["phase"] for row in phases] == ["start"] + NAMES * min(steps, 2)
+    assert max(row["peak"] for row in phases) == summary["memory"]["total"]["peak"]
     assert re.fullmatch(r"([ -~]{0,80}\n)*", printed), "plain and narrow"
     cells = [[cell.strip() for cell in line.split("  ") if cell] for line in printed.splitlines()]
-    phases = summary["phases"]
     for number in range(1, phases[-1]["step"] + 1):
         shown = [row for row in phases if row["step"] in (number, number - (number == 1))]
         lines = {kind: [row["bytes"][kind] for row in shown]
@@ -87,7 +46,7 @@ def check_printed(printed, summary):
         table = cells[start + 1:start + 2 + len(lines)]
         for name, figures in lines.items():
             assert [name, *map(spaced, figures)] in table
-    count = sum(n > 0 for row in phases for n in row["bytes"].values())
+    count = sum(bytes > 0 for row in phases for bytes in row["bytes"].values())
     assert f"{count} of {count} figures equal the chapter's formulas" in printed
     for name, bytes in summary["process"]["rows"].items():
         told = bytes != 0 or "unexplained" in name
@@ -136,4 +95,4 @@ def test_whole_programs_book_what_is_large(programs, folder, chapter):
     total, host = summary["memory"]["total"], summary.get("host_memory", {})
     reserved = total["reserved"] + sum(kind["reserved"] for kind in host.values())
     assert reserved > 256e6
-    assert 1 <= total["process_peak"] / reserved <= MOST_OVER_RESERVED
+    assert 1 <= total["process_peak"] / reserved <= 1.1
