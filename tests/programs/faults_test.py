@@ -94,8 +94,10 @@ ENDS = [
       for which, left in (("first", "52 000 000"), ("second", "52 000 000"),
                           ("none", "53 248 000"))),
 ]
-# Ranks, chapter and which rank stands still, how and when.
-STILL = [(ranks, chapter, f"{how} {bad} 41") for chapter in (DDP, ZERO2, ZERO3, OFFLOAD)
+# Of these rank `bad` stands still.
+STILL = [pytest.param(COMMUNICATION, ranks, chapter, MLP, f"{how} {bad} 41", "",
+                      id=f"still {chapter} {how} {bad} of {ranks}")
+         for chapter in (DDP, ZERO2, ZERO3, OFFLOAD)
          for ranks, bad, how in ((2, 1, "stopped"), (2, 0, "stuck"), (3, 1, "stopped"))]
 
 
@@ -137,7 +139,8 @@ def check_log(path, whole):
     assert ("summary" in told) == whole
 
 
-def ends(programs, folder, injector, code, ranks, chapter, args, how, words):
+@pytest.mark.parametrize("code, ranks, chapter, args, how, words", ENDS + STILL)
+def test_a_fault_ends_a_run(programs, folder, injector, code, ranks, chapter, args, how, words):
     slow, how = how.startswith("slow "), how.removeprefix("slow ")
     inject = 'LD_PRELOAD="$INJECTOR" {} exec "$@"'
     shell = how if "$@" in how else inject.format(how if "=" in how else f'FAULT="{how}"')
@@ -163,25 +166,12 @@ def ends(programs, folder, injector, code, ranks, chapter, args, how, words):
         check_log(folder / "new.log", code == NONE or "unfinished" in how or LOST in words)
 
 
-@pytest.mark.parametrize("code, ranks, chapter, args, how, words", ENDS)
-def test_a_fault_ends_a_run(programs, folder, injector, code, ranks, chapter, args, how, words):
-    ends(programs, folder, injector, code, ranks, chapter, args, how, words)
-
-
-@pytest.mark.parametrize("ranks, chapter, how", STILL)
-def test_a_rank_that_stands_still(programs, folder, injector, ranks, chapter, how):
-    ends(programs, folder, injector, COMMUNICATION, ranks, chapter, MLP, how, "")
-
-
-def on_two_hosts(programs, folder, *jobs):
-    """A launcher that believes to start its ranks on two hosts, where it can; `jobs` are options of
-    the launcher and a program's command line, for a rank each."""
-    hosts = []
-    if "mpich" in programs.mpiexec:
-        hosts = ["-launcher", "ssh", "-launcher-exec", str(folder / "ssh"),
-                 "-hosts", "127.0.0.1,127.0.0.2"]
-    words = [word for job in jobs for word in (":", "-n", "1", *job)]
-    return [programs.mpiexec, *hosts, *words[1:]]
+def on_two_hosts(programs, folder, one, other):
+    """A launcher that believes to start its ranks on two hosts, where it can; of each its options
+    of the launcher and its command line."""
+    hosts = ["-launcher", "ssh", "-launcher-exec", str(folder / "ssh"),
+             "-hosts", "127.0.0.1,127.0.0.2"] if "mpich" in programs.mpiexec else []
+    return [programs.mpiexec, *hosts, "-n", "1", *one, ":", "-n", "1", *other]
 
 
 @pytest.mark.parametrize("which", (signal.SIGINT, signal.SIGTERM))
