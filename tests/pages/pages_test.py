@@ -118,19 +118,15 @@ FOUND = {page.name: named for page in PAGES if page.parent.name == "changing"
          for named in NAMED.finditer(page.read_text())}
 
 
-def follow(text, tree):
-    for change in changes(text):
+@pytest.mark.parametrize("page", FOUND)
+def test_a_change_can_be_made(page, tmp_path):
+    tree = copied(tmp_path / "tree")
+    for change in changes(FOUND[page].string[:FOUND[page].start()]):
         if isinstance(change, Diff):
             old, new = tree / change.old, tree / change.new
             new.write_text(change.apply((new if new.exists() else old).read_text()))
         else:
             subprocess.run(["sh", "-ec", change], cwd=tree, check=True)
-
-
-@pytest.mark.parametrize("page", FOUND)
-def test_a_change_can_be_made(page, tmp_path):
-    tree = copied(tmp_path / "tree")
-    follow(FOUND[page].string[:FOUND[page].start()], tree)
     tests = re.findall("`([^`]+)`", FOUND[page][1])
     results, printed = Trial(tree, tree / "build").test(*tests)
     assert [result["result"] for result in results] == ["OK"] * len(tests), printed[-3000:]
