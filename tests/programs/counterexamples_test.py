@@ -5,11 +5,10 @@ import re
 import subprocess
 import sys
 import textwrap
-from pathlib import Path
 
 import pytest
+from programs import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "notes/counterexamples"
 sys.path.insert(0, str(FOLDER))
 import examples  # noqa: E402, F401 (what it decorates becomes one of EXAMPLES)

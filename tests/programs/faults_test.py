@@ -14,7 +14,7 @@ import subprocess
 import time
 
 import pytest
-from programs import (ALONE, COMMUNICATION, DATA, NUMERICS, ON_RANKS, RESOURCES, USAGE,
+from programs import (ALONE, COMMUNICATION, DATA, NUMERICS, ON_RANKS, RESOURCES, USAGE, WAITS,
                       Outcome)
 
 NONE = 0
@@ -28,10 +28,6 @@ SHORT_OF = "the system .* gave no memory, thread or output: Resource temporarily
 DIFFER = ("^the (parameters|optimizer state) of layer {} differ between rank 0 .* and rank 1 .*, "
           "which should hold the same$")
 LOST = "the loss of the last step, 9, is not finite"
-STANDS = (r"^rank (?!{bad}/)\d+/\d+: step \d+, (forward|backward|update): "
-          r"(reduce_scatter of layer \d+|all_gather of layer \d+|the ranks' sums.*) "
-          r"on stream (compute|communication) has waited {patience} s for ranks? {bad}: "
-          r"a rank is stuck or gone, or a step takes longer than --timeout allows$")
 
 # Exit code (None: any but 0), ranks (0: without a launcher), chapter, arguments, the fault (slow:
 # under a slow launcher) or how a shell starts the program, and what every line of its own says.
@@ -154,7 +150,9 @@ def test_a_fault_ends_a_run(programs, folder, injector, code, ranks, chapter, ar
     if re.match("stopped|stuck|unfinished", how):
         patience = TIMEOUT * max(1, -(-ranks // len(os.sched_getaffinity(0))))
         # It tells the seconds that have really passed, on a busy machine a little more.
-        words = words or STANDS.format(bad=how.split()[1], patience=f"[{patience}-9]")
+        bad = how.split()[1]
+        words = words or (rf"^rank (?!{bad}/)\d+/\d+: step \d+, "
+                          + WAITS.format(f"[{patience}-9]", f" for ranks? {bad}"))
     assert outcome.code == code or code is None and outcome.code, outcome
     assert patience <= took < patience + A_FEW_SECONDS, outcome
     if code == NONE:

@@ -44,6 +44,11 @@ class Outcome:
         return lines
 
 
+# What a rank says that waits for another, from the phase on: seconds, for whom.
+WAITS = (r"(forward|backward|update): "
+         r"(reduce_scatter of layer \d+|all_gather of layer \d+|the ranks' sums.*) "
+         r"on stream (compute|communication) has waited {} s{}: "
+         r"a rank is stuck or gone, or a step takes longer than --timeout allows$")
 OWN_HOST = str(ROOT / "tests/gpu/own_host.sh")
 # How ranks on GPUs can talk and add.
 WAYS = {"mpi": ["--comm", "mpi"], "nccl": ["--comm", "nccl"],
