@@ -91,12 +91,10 @@ def start(programs, ranks, words, cwd):
 @pytest.mark.parametrize("page", [page for page, found in COMMANDS.items() if found],
                          ids=lambda page: str(page.relative_to(ROOT)))
 def test_commands_are_taken(page, programs, tmp_path):
-    """And a misspelt option would be found."""
     for ranks, text in COMMANDS[page]:
         words = text.replace("\\\n", " ").split("  #")[0].split()
         done = start(programs, ranks, words, tmp_path)
         assert done.code == 0, (words, done)
-        assert start(programs, ranks, [*words, "--acumulate", "2"], tmp_path).code != 0, words
 
 
 @pytest.mark.parametrize("number, formula, found", ANSWERS)

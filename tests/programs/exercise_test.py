@@ -35,9 +35,6 @@ TEST CASE:  bytes and bits
   logged: mlp fp32
           bytes of gradients held
 
-../a.cpp:7: ERROR: CHECK( sum == 3 ) is NOT correct!
-  values: CHECK( 4 == 3 )
-
 ../a.cpp:8: ERROR: loss of step number 2: 4.5 (40900000), expected 4 (40800000)
   logged: dtype fp32
           prefetch 1

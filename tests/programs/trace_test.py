@@ -17,7 +17,6 @@ from runs import no_constant
 
 LAYERS = 4
 TRACED = 8  # steps
-BYTES = {"fp32": 4, "bf16": 2}
 SMALL = ["--task", "mlp", "--layers", LAYERS, "--batch", 4]
 # Ranks (0: without mpirun), program, micro-batches, steps, width, own options. Adam of wide layers
 # takes long beside copies up, which it must not hide.
@@ -32,9 +31,6 @@ RUNS = [
     (3, "07_offload", 2, 5, 24, ["--bus", 0.01, "--link", 1, "--prefetch", 2]),
     (2, "07_offload", 3, 4, 24, ["--dtype", "fp32", "--prefetch", 0]),
 ]
-# In the order in which a trainer makes them.
-STREAMS = {"06_zero3": ["compute", "communication"],
-           "07_offload": ["compute", "copies", "host cores", "communication"]}
 # A message takes 5 ms, a copy 2 to 4, in which its thread sleeps; a layer, of which forward is the
 # shorter, takes 10 ms on an idle core: so what may begin with a layer's computation is under way
 # before that ends.
@@ -136,7 +132,7 @@ def check_tasks(trace, rank, micro, steps):
 
 def check_traffic(trace, rank, log):
     """Bytes of collectives are the elements that were counted, times their width."""
-    width, sent = BYTES[log[0]["dtype"]], Counter()
+    width, sent = 4 if log[0]["dtype"] == "fp32" else 2, Counter()
     for slice in trace.streams(rank):
         if slice.cat == "collective" and slice.name != "sums":
             sent[slice.name.split()[0], slice.args["phase"]] += slice.args["bytes"]
@@ -202,9 +198,8 @@ def test_traces(traced, ranks, chapter, micro, steps, width, args):
         assert max(of[kind] for of in trace.counters) == log[2]["memory"][kind]["peak"], kind
     for rank in trace.ranks:
         assert trace.names["process_name", rank, 0] == f"rank {rank}"
-        assert list(trace.tracks[rank]) == ["host", *STREAMS.get(chapter, ["compute"])]
-        for track in trace.tracks[rank].values():
-            assert track
+        for name, track in trace.tracks[rank].items():
+            assert track, f"nothing on {name}, whose place is schedules_test.cpp's"
             check_nesting(track)
         check_host(trace.tracks[rank]["host"], traced_steps, micro)
         check_tasks(trace, rank, micro, traced_steps)
