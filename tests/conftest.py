@@ -15,7 +15,6 @@ def pytest_addoption(parser):
     parser.addoption("--mpiexec", help="the launcher of their MPI")
     parser.addoption("--prefix", default="", help="of the programs' names: simulated_gpu_")
     parser.addoption("--ranks", type=int, default=3, help="on how many the same run is tried")
-    parser.addoption("--injector", help="injector.cpp, compiled: what makes faults")
     parser.addoption("--failing", nargs="+", help="chapters' tests on ranks, of which one fails")
     parser.addoption("--emulator", default="", help="what starts the programs of another machine")
 
@@ -34,12 +33,6 @@ def gpu(programs):
     if why := programs.why_no_gpu():
         pytest.skip(why)
     return programs
-
-
-@pytest.fixture(scope="session")
-def injector(request):
-    """What a program that starts anywhere can load."""
-    return str(Path(request.config.getoption("--injector")).resolve())
 
 
 @pytest.fixture

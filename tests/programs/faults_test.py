@@ -136,7 +136,8 @@ def check_log(path, whole):
 
 
 @pytest.mark.parametrize("code, ranks, chapter, args, how, words", ENDS + STILL)
-def test_a_fault_ends_a_run(programs, folder, injector, code, ranks, chapter, args, how, words):
+def test_a_fault_ends_a_run(programs, folder, code, ranks, chapter, args, how, words):
+    injector = str(programs.build / "tests/programs/libinjector.so")
     slow, how = how.startswith("slow "), how.removeprefix("slow ")
     inject = 'LD_PRELOAD="$INJECTOR" {} exec "$@"'
     shell = how if "$@" in how else inject.format(how if "=" in how else f'FAULT="{how}"')
