@@ -11,19 +11,6 @@ BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}  # of an element that is sent
 
 # ---- Bytes -----------------------------------------------------------------------------------
 
-NONE = {"resident": 0, "predicted_resident": 0, "peak": 0, "predicted": 0}
-
-
-def places(run):
-    """[(what its place adds to a run's name, its kinds of memory)]: of a device, and of its host
-    where that holds some, all of it throughout."""
-    if not run.on_host:
-        return [("", run.memory)]
-    held = dict.fromkeys(KINDS, NONE) | run.on_host
-    total = {what: sum(kind[what] for kind in held.values()) for what in ("resident", "peak")}
-    return [("", run.memory), (", host", held | {"total": total})]
-
-
 def state(held, what="resident", kinds=STATE):
     """Bytes of kinds together."""
     return sum(held[kind][what] for kind in kinds)
@@ -34,11 +21,10 @@ def bytes_table(study):
     rows = []
     for run in study.runs:
         named = [(run.label, run.memory, "resident"), ("  peak", run.memory, "peak")]
-        named += [("  on its host", held, "resident") for _, held in places(run)[1:]]
+        named += [("  on its host", held, "resident") for held in run.places[1:]]
         for name, held, what in named:
-            total = held["total"][what]
-            rows.append([name, *(megabytes(held[kind][what]) for kind in kinds),
-                         megabytes(total), megabytes(run.info["ranks"] * total)])
+            rows.append([name, *(megabytes(held[kind][what]) for kind in [*kinds, "total"]),
+                         megabytes(run.ranks * held["total"][what])])
     host = " On its host: all of it throughout; the run's other rows are its device's." \
         if any(run.on_host for run in study.runs) else ""
     return Table(["run: resident", *kinds, "all", "all\nranks"], rows, "Bytes in decimal MB",
@@ -62,17 +48,15 @@ def percent(a, b):
     return f"{100 * a / b:.1f}"
 
 
-def share_table(study):
-    def of(held, whole, kinds, *figures):
-        return " / ".join(percent(state(held, what, kinds),
-                                  state(whole, what.removeprefix("predicted_"), kinds))
-                          for what in figures)
-
-    rows = [["  on its host" if place else run.label,
-             *(of(held, whole, kinds, "resident", "peak")
-               for kinds in (*([kind] for kind in STATE), STATE)),
-             of(held, whole, STATE, "predicted_resident")]
-            for run, whole in shares(study) for place, held in places(run)]
+def share_table(known):
+    rows = []
+    for run, whole in known:
+        for name, held in zip((run.label, "  on its host"), run.places):
+            resident, peak = ([percent(state(held, what, kinds), state(whole, what, kinds))
+                               for kinds in (*([kind] for kind in STATE), STATE)]
+                              for what in ("resident", "peak"))
+            theory = percent(state(held, "predicted_resident"), state(whole))
+            rows.append([name, *map(" / ".join, zip(resident, peak)), theory])
     return Table(["run", *STATE, "all three", "theory"], rows,
                  "Resident / peak bytes of a rank in % of those of data parallelism",
                  "Data parallelism: 02 in fp32, 03 in 16 bits. Theory: the chapter's formula of "
@@ -82,7 +66,8 @@ def share_table(study):
 def bytes_figure(study):
     """Of each run a bar of what is resident, and below it one of the peaks."""
     kinds = kinds_of(study.runs)
-    held = {f"{run.label}{place}": memory for run in study.runs for place, memory in places(run)}
+    held = {f"{run.label}{place}": memory for run in study.runs
+            for place, memory in zip(("", ", host"), run.places)}
     height = 90 + 40 * len(held)
     fig, axes = figures.figure(720, height)
     fig.set_label("Resident and peak bytes by kind of every run")
@@ -107,8 +92,9 @@ def bytes_figure(study):
 
 
 def memory(study):
-    known = shares(study)
-    if known:
+    tables = [bytes_table(study)]
+    if known := shares(study):
+        tables.insert(0, share_table(known))
         run, whole = min(known, key=lambda pair: state(pair[0].memory) / state(pair[1]))
         held, peak = (percent(state(run.memory, what), state(whole))
                       for what in ("resident", "peak"))
@@ -116,13 +102,11 @@ def memory(study):
                  f"{' on a device' if run.on_host else ''}, and {peak} % at its peaks")
     else:
         run = min(study.runs, key=lambda r: r.memory["total"]["resident"])
-        least = megabytes(run.memory["total"]["resident"])
-        where = " on its device" if run.on_host else ""
-        title = f"{run.label} holds the fewest bytes{where}: {least} MB"
-    tables = [share_table(study)] if known else []
+        title = (f"{run.label} holds the fewest bytes{' on its device' if run.on_host else ''}: "
+                 f"{megabytes(run.memory['total']['resident'])} MB")
     return Section(title, "Above what is resident, held all the time; below the peaks, with what "
                    "is borrowed inside a step. Strokes: the formulas.",
-                   [lambda: bytes_figure(study)], [*tables, bytes_table(study)],
+                   [lambda: bytes_figure(study)], tables,
                    [[said] for said in wrong_bytes(study.runs)])
 
 
@@ -166,12 +150,12 @@ def copies(study):
         return None
     rows = []
     for run in runs:
-        copied = [run.bus[way]["counted"] / len(run.steps) for way in ("down", "up")]
-        bus, prefetch = (run.info["options"][name] for name in ("bus", "prefetch"))
-        rows.append([f"{run.number} {run.dtype}", run.info["ranks"], f"{bus:g}" if bus else "–",
-                     prefetch, *map(megabytes, copied), f"{run.summary['median_ms']:.1f}",
-                     *(ms([run.bus[way]], what) for what in ("exposed_ms", "hidden_ms")
-                       for way in ("down", "up"))])
+        bus, both = run.options["bus"], [run.bus[way] for way in ("down", "up")]
+        rows.append([f"{run.number} {run.dtype}", run.ranks, f"{bus:g}" if bus else "–",
+                     run.options["prefetch"],
+                     *(megabytes(way["counted"] / len(run.steps)) for way in both),
+                     f"{run.summary['median_ms']:.1f}",
+                     *(ms([way], what) for what in ("exposed_ms", "hidden_ms") for way in both)])
     table = Table(["run", "ranks", "bus\nGB/s", "pre-\nfetch", "MB\ndown", "MB\nup",
                    "ms\na step", "exposed\ndown", "\nup", "hidden\ndown", "\nup"], rows,
                   "What a rank copies in a step, and the ms of it",
@@ -180,13 +164,13 @@ def copies(study):
                   "Each the largest of the ranks' medians.")
 
     def exposed(run):
-        return sum(run.bus[way]["exposed_ms"] or 0 for way in ("down", "up"))
+        return sum(way["exposed_ms"] or 0 for way in run.bus.values())
 
     most = max(runs, key=exposed)
-    bus, prefetch = (most.info["options"][name] for name in ("bus", "prefetch"))
-    link = f"bus {bus:g} GB/s" if bus else "unlimited bus"
-    title = (f"{most.number} {most.dtype}, {link}, prefetch {prefetch}: a step waits "
-             f"{exposed(most):.1f} ms of its {most.summary['median_ms']:.1f} for copies")
+    bus = most.options["bus"]
+    title = (f"{most.number} {most.dtype}, {f'bus {bus:g} GB/s' if bus else 'unlimited bus'}, "
+             f"prefetch {most.options['prefetch']}: a step waits {exposed(most):.1f} ms of its "
+             f"{most.summary['median_ms']:.1f} for copies")
     return Section(title, "A bus lies between a device and its host: gradients go down, Adam runs "
                    "on the host's cores, parameters come up.",
                    tables=[table], points=study.story)

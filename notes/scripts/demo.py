@@ -46,27 +46,25 @@ def execute(run, ranks):
     print(f"{run.seconds:5.1f} s   loss {number(run.losses[-1], '.4f')}", flush=True)
 
 
-def on_too_small_device(programs, ranks, low, high, *words):
+def on_too_small_device(programs, options, low, high):
     """06 and 07 on a device of fewer than `high` bytes, on which 07, which needs `low`, runs alone:
     its run, and the story of both. Throws Failure where it is not so."""
     size = f"{(low + high) / 2e6:.9g}MB"
-    refused, fits = (programs.prepare(f"more/{chapter}_device.jsonl", chapter, ranks,
-                                      "--device-memory", size, *words)
+    refused, fits = (programs.prepare(f"more/{chapter}_device.jsonl", chapter, options.ranks,
+                                      "--device-memory", size, *SHORT, *options.of_data)
                      for chapter in CHAPTERS[-2:])
     try:
         refused.execute()
+        raise Failure(f"this should not have fitted: {refused.shown}")
     except Failure as refusal:
         told = [line for line in str(refusal).splitlines() if "--device-memory" in line]
         if refusal.code != 6 or not told:
             raise
-        fits.execute()
-        total = fits.memory["total"]
-        on_host = sum(kind["peak"] for kind in fits.on_host.values())
-        return fits, [[f"$ {refused.shown}", f"It is refused: {told[0]}."],
-                      [f"$ {fits.shown}", f"It runs: at most {spaced(total['peak'])} bytes at one "
-                       f"moment on a device, {spaced(on_host)} on its host, "
-                       f"{fits.summary['median_ms']:.1f} ms a step."]]
-    raise Failure(f"this should not have fitted: {refused.shown}")
+    fits.execute()
+    peak, on_host = (spaced(place["total"]["peak"]) for place in fits.places)
+    return fits, [[f"$ {refused.shown}", f"It is refused: {told[0]}."],
+                  [f"$ {fits.shown}", f"It runs: at most {peak} bytes at one moment on a device, "
+                   f"{on_host} on its host, {fits.summary['median_ms']:.1f} ms a step."]]
 
 
 # ---- The verdicts ----------------------------------------------------------------------------
@@ -77,10 +75,9 @@ def lost(runs):
     sentences = []
     for run in (run for run in runs if run.on_host):
         other = next(r for r in runs if (r.number, r.dtype) == ("06", run.dtype))
-        alone = other.memory["total"]["resident"]
-        both = run.memory["total"]["resident"] + sum(k["resident"] for k in run.on_host.values())
+        alone, both = (sum(place["total"]["resident"] for place in r.places) for r in (other, run))
         staging = run.on_host["communication"]["resident"]
-        master = 4 * run.info["padded_parameters"] // run.info["ranks"] * (run.dtype == "fp32")
+        master = 4 * run.info["padded_parameters"] // run.ranks * (run.dtype == "fp32")
         if both != alone + staging + master:
             sentences.append(f"{run.chapter} {run.dtype}: {both} bytes in both places, "
                              f"{other.chapter} {alone}, {staging} of staging, {master} of master "
@@ -131,16 +128,15 @@ def write_summary(runs, claims, options):
     summary = {
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"), "machine": machine(),
         "commit": first_line("git", "describe", "--always", "--dirty"),
-        "options": {"ranks": options.ranks, "steps": options.steps,
-                    "data": str(options.data) if options.data else None},
+        "options": {name: getattr(options, name) for name in ("ranks", "steps", "data")},
         "holds": not any(problems for _, problems in claims),
         "claims": [{"claim": text, "holds": not problems, "problems": problems}
                    for text, problems in claims],
         "runs": [{"command": shlex.join(run.command), "seconds": round(run.seconds, 3),
                   "final_loss": run.losses[-1], **run.info, **run.summary} for run in runs],
     }
-    path = options.out / "summary.json"
-    path.write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n")
+    text = json.dumps(summary, indent=2, allow_nan=False)
+    (options.out / "summary.json").write_text(text + "\n")
 
 
 def main():
@@ -149,10 +145,10 @@ def main():
     parser.add_argument("--mpiexec", default="mpiexec", help="the launcher of the built MPI")
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--steps", type=int, default=200)
-    parser.add_argument("--data", type=Path, help="a text to train on, instead of notes/corpus.txt")
+    parser.add_argument("--data", help="a text to train on, instead of notes/corpus.txt")
     parser.add_argument("--out", type=Path, default=Path("build/demo"), help="where results go")
     options = parser.parse_args()
-    options.of_data = ["--data", str(options.data)] if options.data else []
+    options.of_data = ["--data", options.data] if options.data else []
     programs = Programs(options.build, options.mpiexec, options.out)
     for log in options.out.glob("more/*.jsonl"):
         log.unlink()  # of an earlier demo, which may have had other runs
@@ -166,8 +162,7 @@ def main():
         run.execute()
     # The story of a device on which 06 does not fit and 07 does.
     high, low = (run.memory["total"]["reserved"] for run in runs[-2:])
-    fits, story = on_too_small_device(programs, options.ranks, low, high, *SHORT,
-                                      *options.of_data)
+    fits, story = on_too_small_device(programs, options, low, high)
     more.append(fits)
     print(f"{sum(run.seconds for run in more):5.1f} s")
     (options.out / "story.json").write_text(json.dumps(story, indent=2) + "\n")

@@ -6,6 +6,7 @@ import math
 import os
 import re
 from dataclasses import dataclass, field
+from functools import partial
 
 import figures
 from runs import CHAPTERS, bits, number, small
@@ -181,38 +182,35 @@ def exactly(number):
 def facts(run):
     """What may tell a run from another: its options, and what was chosen where these leave it
     open. None stands for what cannot be asked of it, as 01 has no comm, and a CPU is no GPU."""
-    info, options = run.info, run.info["options"]
-    chosen = {"ranks": info["ranks"], "batch": options["batch"],
-              "accumulate": options["accumulate"],
-              "family": info["family"], "dtype": run.dtype,
-              "device": info["device"], "GPU": info["gpu"],
+    info, options = run.info, run.options
+    chosen = {"ranks": run.ranks, "batch": options["batch"], "accumulate": options["accumulate"],
+              "family": info["family"], "dtype": run.dtype, "device": info["device"],
+              "GPU": info["gpu"],
               "reduce": "native" if options.get("reduce") == "native" else "ordered",
               "comm": info["comm"]}
     return chosen | options | chosen
 
 
-def several_sums(run):
+def several_sums(its):
     """Over ranks and over micro-batches: without them there is but one family."""
-    return 1 not in (run.info["ranks"], run.info["options"]["accumulate"])
+    return 1 not in (its["ranks"], its["accumulate"])
 
 
-def order(run):
+def order(its):
     """Of a step's additions: runs that agree in it, and in a step's samples, add alike."""
-    ranks, micro_batches = run.info["ranks"], run.info["options"]["accumulate"]
-    if several_sums(run):
-        return run.info["family"], ranks, micro_batches
+    if several_sums(its):
+        return its["family"], its["ranks"], its["accumulate"]
     # One after the other; in 16 bits a rank's own sum is rounded after each, the ranks' once.
-    return ranks * micro_batches, run.dtype != "fp32" and micro_batches > 1
+    return its["ranks"] * its["accumulate"], its["dtype"] != "fp32" and its["accumulate"] > 1
 
 
-def effect_of_sums(run, reference):
+def effect_of_sums(ours, theirs):
     """What ranks, micro-batches, samples of each and family do together."""
-    batches = [r.info["options"]["batch"] for r in (reference, run)]
-    samples = [batch * r.info["ranks"] * r.info["options"]["accumulate"]
-               for batch, r in zip(batches, (reference, run))]
-    if samples[0] != samples[1]:
-        return f"{samples[0]} and {samples[1]} samples a step: another run"
-    return "" if order(run) == order(reference) and batches[0] == batches[1] else NOT_ASSOCIATIVE
+    before, here = (its["batch"] * its["ranks"] * its["accumulate"] for its in (theirs, ours))
+    if before != here:
+        return f"{before} and {here} samples a step: another run"
+    alike = order(ours) == order(theirs) and ours["batch"] == theirs["batch"]
+    return "" if alike else NOT_ASSOCIATIVE
 
 
 def reasons(run, reference):
@@ -220,11 +218,11 @@ def reasons(run, reference):
     as 01 has no prefetch, is no difference."""
     ours, theirs = facts(run), facts(reference)
     exact = ours["ranks"] <= 2 and run.dtype != "fp16"  # NCCL's own sums
-    effects = EFFECTS | dict.fromkeys(SUMMED, effect_of_sums(run, reference))
+    effects = EFFECTS | dict.fromkeys(SUMMED, effect_of_sums(ours, theirs))
     effects |= {"reduce": "" if exact else NATIVE,
                 "loss-scale": "other steps are skipped, other small numbers vanish: another run"
                 if run.dtype == "fp16" else ""}
-    if not several_sums(run) and not several_sums(reference):
+    if not several_sums(ours) and not several_sums(theirs):
         del ours["family"]
     texts = [its.get("data", "") for its in (ours, theirs)]
     if ours.get("task") != "text" or \
@@ -247,8 +245,8 @@ def reasons(run, reference):
 
 def runs_table(study):
     stems = len({run.log.stem for run in study.runs}) == len(study.runs)
-    rows = [[run.label, run.log.stem if stems else run.log, run.dtype, run.info["ranks"],
-             run.info["options"]["accumulate"], run.info["device"], len(run.steps),
+    rows = [[run.label, run.log.stem if stems else run.log, run.dtype, run.ranks,
+             run.options["accumulate"], run.info["device"], len(run.steps),
              number(run.losses[-1], ".4f"), small(c.largest) if c else ""]
             for run, c in zip(study.runs, [None, *study.compared])]
     return Table(["run", "log", "dtype", "ranks", "A", "device", "steps", "final\nloss",
@@ -342,8 +340,7 @@ def loss_figure(dtype, runs):
                   label=short(run, runs), linewidth=1.5 + 2 * min(len(runs) - 1 - i, 5),
                   color=figures.CHAPTER_COLOURS[place % len(CHAPTERS)])
     axes.set_title(f"losses in {dtype}")
-    axes.set_ylabel("loss (nats a byte)" if runs[0].info["options"].get("task") == "text"
-                    else "loss")
+    axes.set_ylabel("loss" + " (nats a byte)" * (runs[0].options.get("task") == "text"))
     axes.legend(title="chapter" if alone else None)
     axes.set_xlabel("step")
     return fig
@@ -358,8 +355,8 @@ def title(study, dtype, runs):
         step, *both = first.parted[0]
         return (f"{dtype}: {short(first.run, runs)} leaves "
                 f"{short(first.reference, runs)} in step {step}, in digit {digit(*both)}")
-    return (f"{dtype}: {several(len(runs), 'run')}, the same bits in "
-            f"{'all ' if all(c.same_parameters for c in pairs) else ''}"
+    every = "all " * all(c.same_parameters for c in pairs)
+    return (f"{dtype}: {several(len(runs), 'run')}, the same bits in {every}"
             f"{min(len(c.steps) for c in pairs)} losses")
 
 
@@ -368,8 +365,7 @@ def losses(study):
     return Section(
         "; ".join(title(study, *pair) for pair in by_dtype.items()),
         "Thick curves lie below thin ones, so a run that left the others would show.",
-        [lambda dtype=dtype, runs=runs: loss_figure(dtype, runs)
-         for dtype, runs in by_dtype.items()],
+        [partial(loss_figure, *pair) for pair in by_dtype.items()],
         [runs_table(study), bits_table(study)] if study.compared else [runs_table(study)],
         the_same(study)
         + [what(c) + why(c) for c in study.compared if not c.same or not c.same_parameters])

@@ -2,11 +2,10 @@
 # SPDX-License-Identifier: MIT
 """Lays runs beside each other by their logs: as text, and as a page with pictures.
 
-`./tutorial compare` calls this, and `./tutorial demo` what makes the page. Exit code 0 means that
-bits differ only where the logs say why, and that bytes and traffic equal their formulas; 1 that
-something does not hold.
+`./tutorial compare` calls this with the logs, none: the demo's, and `./tutorial demo` what makes
+the page. Exit code 0 means that bits differ only where the logs say why, and that bytes and traffic
+equal their formulas; 1 that something does not hold.
 """
-import argparse
 import copy
 import json
 import re
@@ -160,7 +159,7 @@ def write(study, path):
 
 def describe(study):
     """What the runs have in common."""
-    models = {f"task {run.info['options'].get('task')}, {spaced(run.info['parameters'])} "
+    models = {f"task {run.options.get('task')}, {spaced(run.info['parameters'])} "
               f"parameters in {run.info['layers']} layers" for run in study.runs}
     mpi = {run.info["mpi"] for run in study.runs} - {None}
     chapters = findings.listed(sorted({run.chapter for run in study.runs}))
@@ -177,12 +176,11 @@ def holds(study):
 def load(path):
     """The run that a log tells of; throws Failure (3) where it is not one of a finished run, with
     which all can be done that the text and the page do with it."""
-    run = Run("", 0, None, [], [], Path(path))
+    run = Run(Path(path))
     try:
         if not run.log.read_bytes().startswith(b'{"run":'):
             raise Failure(f"{path} is no log: it does not begin as what --log writes", 3)
         run.read()
-        run.chapter, run.ranks = run.info["chapter"], run.info["ranks"]
         trial = findings.Study([copy.copy(run), run], [])
         holds(trial), describe(trial), min(step["ms"] for step in run.steps)
         sections(trial)
@@ -196,19 +194,17 @@ def load(path):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("logs", nargs="*", metavar="LOG", help="that --log wrote; none: the demo's")
-    parser.add_argument("--build", type=Path, default=Path("build"), help="where the programs are")
-    options = parser.parse_args()
-    folder = options.build / ("compare" if options.logs else "demo")
-    paths = options.logs or sorted(folder.glob("*.jsonl"),
-                                   key=lambda path: (not path.stem.endswith("fp32"), path))
+    paths, more, folder, story = sys.argv[1:], [], Path("build/compare"), []
+    if not paths:
+        folder = Path("build/demo")
+        paths = sorted(folder.glob("*.jsonl"),
+                       key=lambda path: (not path.stem.endswith("fp32"), path))
+        more = sorted(folder.glob("more/*.jsonl"))
     if not paths:
         raise Failure(f"{folder} has no logs: run ./tutorial demo first, or name your own", 3)
-    more = [] if options.logs else sorted(folder.glob("more/*.jsonl"))
-    story = folder / "story.json"
-    study = findings.Study([load(path) for path in paths], [load(path) for path in more],
-                           json.loads(story.read_text()) if more and story.is_file() else [])
+    if more and (folder / "story.json").is_file():
+        story = json.loads((folder / "story.json").read_text())
+    study = findings.Study([*map(load, paths)], [*map(load, more)], story)
     print_text(study)
     write(study, folder / "report.html")
     return 0 if holds(study) else 1

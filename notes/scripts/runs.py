@@ -20,13 +20,7 @@ CHAPTERS = ["01_adam", "02_distributed_adam", "03_mixed_precision",
 KINDS = ["parameters", "gradients", "optimizer", "communication",
          "activations", "workspace", "data"]
 STATE = KINDS[:3]
-
-
-def kinds_of(runs):
-    """Those of KINDS that take bytes in one of the runs: workspace is a GPU's alone."""
-    return [kind for kind in KINDS
-            if any(run.memory[kind]["reserved"] or kind in run.on_host for run in runs)]
-
+NOTHING = dict.fromkeys(("resident", "predicted_resident", "peak", "predicted", "reserved"), 0)
 
 # Open MPI refuses to start as root, and more ranks than cores, unless told so.
 ENVIRONMENT = {
@@ -58,12 +52,12 @@ def finish(main, says, stream=sys.stderr):
 @dataclass
 class Run:
     """One run of a program: how it is started, and after `execute` what it printed and logged."""
-    chapter: str
-    ranks: int  # 1 for 01, which is started without a launcher
-    dtype: str | None  # None until its log tells the program's default
-    words: list  # its own options, without --log
-    command: list
     log: Path
+    chapter: str = ""
+    ranks: int = 0  # 1 for 01, which is started without a launcher
+    dtype: str | None = None  # None until its log tells the program's default
+    words: list = ()  # its own options, without --log
+    command: list = ()
     label: str = ""  # what a comparison calls it
 
     @property
@@ -88,8 +82,13 @@ class Run:
     def read(self):
         """What its log tells."""
         self.info, self.steps, self.summary = read_log(self.log)
-        self.dtype, self.memory = self.info["dtype"], self.summary["memory"]
-        self.on_host = self.summary.get("host_memory", {})  # kinds with bytes there
+        self.chapter, self.ranks = self.info["chapter"], self.info["ranks"]
+        self.dtype, self.options = self.info["dtype"], self.info["options"]
+        self.memory, self.on_host = self.summary["memory"], {}
+        if host := self.summary.get("host_memory"):  # kinds with bytes there
+            total = {what: sum(held[what] for held in host.values()) for what in NOTHING}
+            self.on_host = dict.fromkeys(KINDS, NOTHING) | host | {"total": total}
+        self.places = [self.memory, self.on_host] if host else [self.memory]
         self.bus = self.summary.get("bus", {})  # by direction
         self.losses = [step["loss"] for step in self.steps]
 
@@ -122,7 +121,7 @@ class Programs:
             launch = [*self.mpiexec, "-n", str(ranks)]
         log = self.logs / log
         command = [*launch, self.program(chapter), *words, "--log", str(log)]
-        return Run(chapter, ranks, dtype, words, command, log)
+        return Run(log, chapter, ranks, dtype, words, command)
 
 
 def output_of(command):
@@ -182,12 +181,18 @@ def machine():
 
 # ---- What logs say of bytes and traffic beside their formulas, and how numbers are written ----
 
+def kinds_of(runs):
+    """Those of KINDS that take bytes in one of the runs: workspace is a GPU's alone."""
+    return [kind for kind in KINDS
+            if any(held[kind]["reserved"] for run in runs for held in run.places)]
+
+
 def wrong_bytes(runs):
     """A sentence for each kind of memory that does not equal its formula."""
     return [f"{run.chapter} {run.dtype}, {kind}{place}: {what} {held[kind][what]} bytes, "
             f"formula {held[kind][formula]}"
-            for run in runs for place, held in (("", run.memory), (" on the host", run.on_host))
-            for kind in KINDS if kind in held
+            for run in runs for place, held in zip(("", " on the host"), run.places)
+            for kind in KINDS
             for what, formula in (("resident", "predicted_resident"), ("peak", "predicted"))
             if held[kind][what] != held[kind][formula]]
 
@@ -195,16 +200,16 @@ def wrong_bytes(runs):
 def wrong_traffic(runs):
     """A sentence for each phase that did not send the number of elements of its formula, and each
     direction of the bus. What a library sends within its own collectives is not counted."""
-    return [f"{run.chapter} {run.dtype}, {row}: sent {sent['counted']} elements, "
-            f"formula {sent['predicted']}"
-            for run in runs for traffic in [run.summary["traffic"]]
-            for row, sent in [*traffic["phases"].items(), ("padding", traffic["padding"]),
-                              ("scalars", traffic["scalars"])]
-            if sent["counted"] not in (None, sent["predicted"])] + [
-        f"{run.chapter} {run.dtype}, {direction}: {copied['counted']} bytes over the bus, "
-        f"formula {copied['predicted']}"
-        for run in runs for direction, copied in run.bus.items()
-        if copied["counted"] != copied["predicted"]]
+    wrong = []
+    for run in runs:
+        name, traffic = f"{run.chapter} {run.dtype}", run.summary["traffic"]
+        rows = traffic["phases"] | {row: traffic[row] for row in ("padding", "scalars")}
+        wrong += [f"{name}, {row}: sent {sent['counted']} elements, formula {sent['predicted']}"
+                  for row, sent in rows.items() if sent["counted"] not in (None, sent["predicted"])]
+        wrong += [f"{name}, {way}: {copied['counted']} bytes over the bus, formula "
+                  f"{copied['predicted']}"
+                  for way, copied in run.bus.items() if copied["counted"] != copied["predicted"]]
+    return wrong
 
 
 def sent(run):
