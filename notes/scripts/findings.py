@@ -5,6 +5,7 @@ import itertools
 import math
 import os
 import re
+from collections import defaultdict
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -26,8 +27,8 @@ EFFECTS |= dict.fromkeys(("lr", "beta1", "beta2", "eps", "weight-decay", "clip")
                          "Adam takes other steps: another run")
 # What must not move a bit: it says when something is done, where it is kept, or what is told.
 EFFECTS |= dict.fromkeys(("comm", "prefetch", "check-every", "timeout", "link", "latency", "bus",
-                          "pageable", "host-threads", "device-memory", "trace", "memory", "quiet",
-                          "log", "steps"), "")
+                          "pageable", "host-threads", "device-memory", "memory"), "")
+UNTOLD = ("log", "trace", "quiet", "steps")  # not worth a word
 SUMMED = ("ranks", "batch", "accumulate", "family")  # make sense together only
 NOT_ASSOCIATIVE = ("the same samples are summed in another order, and addition is not associative: "
                    "the last bits differ, which later steps may enlarge (notes/floating_point.md)")
@@ -62,17 +63,6 @@ class Section:
     points: list = field(default_factory=list)  # lists of sentences
 
 
-@dataclass
-class Reason:
-    """A thing in which two runs differ, with the reference's value and the run's own."""
-    name: str
-    values: tuple
-    effect: str = ""  # on bits; empty: none
-
-    def __str__(self):
-        return f"{self.name} {self.values[0]} and {self.values[1]}"
-
-
 class Comparison:
     """A run beside its reference, over the steps that both took."""
 
@@ -103,7 +93,7 @@ class Comparison:
 
     @property
     def defect(self):
-        return not self.same and not any(reason.effect for reason in self.reasons)
+        return not self.same and not any(self.reasons)
 
 
 @dataclass
@@ -214,8 +204,9 @@ def effect_of_sums(ours, theirs):
 
 
 def reasons(run, reference):
-    """All in which they differ, what changes bits first. What one of them cannot be asked for,
-    as 01 has no prefetch, is no difference."""
+    """All in which they differ, with the reference's value and the run's own, by what it does to
+    bits; "": nothing. What one of them cannot be asked for, as 01 has no prefetch, is no
+    difference."""
     ours, theirs = facts(run), facts(reference)
     exact = ours["ranks"] <= 2 and run.dtype != "fp16"  # NCCL's own sums
     effects = EFFECTS | dict.fromkeys(SUMMED, effect_of_sums(ours, theirs))
@@ -228,17 +219,19 @@ def reasons(run, reference):
     if ours.get("task") != "text" or \
             all(map(os.path.isfile, texts)) and filecmp.cmp(*texts, shallow=False):
         ours.pop("data", None)
-    found = [Reason(name, (theirs[name], value),
-                    effects.get(name, "not known to this script, and it may change bits"))
-             for name, value in ours.items()
-             if None not in (value, theirs.get(name)) and value != theirs[name]]
+    found = defaultdict(list)
+    for name, value in ours.items():
+        other = theirs.get(name)
+        if None not in (value, other) and value != other and name not in UNTOLD:
+            effect = effects.get(name, "not known to this script, and it may change bits")
+            found[effect].append(f"{name} {other} and {value}")
     if ours["reduce"] == theirs["reduce"] == "native" and not exact:
-        found.append(Reason("reduce", ("native", "native"), NATIVE))
+        found[NATIVE].append("reduce native and native")
     if ours["clip"] > 0 and (ours["comm"] is None) != (theirs["comm"] is None):
-        found.append(Reason("chapter", (reference.chapter, run.chapter), "one process adds the "
-                            "norm in another order: with --clip a bit may differ, rarely "
-                            "(notes/floating_point.md)"))
-    return sorted(found, key=lambda reason: not reason.effect)
+        found["one process adds the norm in another order: with --clip a bit may differ, rarely "
+              "(notes/floating_point.md)"].append(f"chapter {reference.chapter} and {run.chapter}")
+    without_effect = found.pop("", [])
+    return found | {"": without_effect}  # at the end
 
 
 # ---- Losses ----------------------------------------------------------------------------------
@@ -303,29 +296,20 @@ def why(c):
                      "If they stay, look at the first step and layer above, and run ./tutorial "
                      "test, whose tests of \"the same run\" must find it.")
     elif not c.same:
-        effects = dict.fromkeys(reason.effect for reason in c.reasons if reason.effect)
-        lines += [f"Why: {said(r for r in c.reasons if r.effect == effect)}: {effect}."
-                  for effect in effects]
-    if idle := said(reason for reason in told(c) if not reason.effect):
-        lines.append(f"Without effect on bits: {idle}.")
+        lines += [f"Why: {'; '.join(what_differs)}: {effect}."
+                  for effect, what_differs in c.reasons.items() if effect]
+    if c.reasons[""]:
+        lines.append(f"Without effect on bits: {'; '.join(c.reasons[''])}.")
     return lines
-
-
-def told(c):
-    """The differences of two runs that are worth a word."""
-    return [r for r in c.reasons if r.effect or r.name not in ("log", "trace", "quiet", "steps")]
-
-
-def said(reasons):
-    return "; ".join(map(str, reasons))
 
 
 def the_same(study):
     """One sentence for all runs with their references' bits that differ in the same from them."""
     labels = {}
     for c in study.compared:
-        if c.same and told(c) and c.same_parameters:
-            labels.setdefault(said(told(c)), []).append(c.run.label)
+        differ = "; ".join(itertools.chain(*c.reasons.values()))
+        if c.same and differ and c.same_parameters:
+            labels.setdefault(differ, []).append(c.run.label)
     return [[f"The same bits although {differ}: {listed(who)}."] for differ, who in labels.items()]
 
 

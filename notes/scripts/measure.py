@@ -179,9 +179,9 @@ def bytes_in_use(programs):
         draw_step(ax, step)
         ax.set_title(f"{run.number}, {run.dtype}: peak {most:.1f} MB")
         if run.on_host:
-            host = sum(kind["peak"] for kind in run.on_host.values())
-            ax.text(0.5, 0.8, f"on a device; on its\nhost {host / 1e6:.1f} MB", size=11,
-                    ha="center", transform=ax.transAxes)
+            host = f"host {run.on_host['total']['peak'] / 1e6:.1f} MB"
+            ax.text(0.5, 0.8, f"on a device; on its\n{host}", size=11, ha="center",
+                    transform=ax.transAxes)
         ax.set_ylim(0, 1.05 * max(peaks))
         ax.tick_params(labelleft=ax in axes[:, 0])
     handles, names = axes[0, 0].get_legend_handles_labels()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The measured blocks of the pages: each function runs what it needs and answers Markdown."""
 import itertools
+import math
 import re
 import sys
 from fractions import Fraction
@@ -30,7 +31,7 @@ def mb(*counts):
 
 
 def on_host(run):
-    return mb(sum(kind["peak"] for kind in run.on_host.values())) if run.on_host else "–"
+    return mb(run.on_host["total"]["peak"]) if run.on_host else "–"
 
 
 def percent(share):
@@ -129,11 +130,9 @@ def ledger(programs):
 def skips(programs):
     """The first steps in fp16: when the scale is too large, and what it is then."""
     run = programs.run("03_mixed_precision", 4, "--steps", 20, dtype="fp16")
-    rows = []
-    for step in run.steps[:8]:
-        norm = "not finite: skipped" if step["skipped"] else f"{step['grad_norm']:.4f}"
-        scale = f"2^{step['loss_scale'].as_integer_ratio()[0].bit_length() - 1}"
-        rows.append([step["step"], scale, f"{step['loss']:.4f}", norm])
+    rows = [[step["step"], f"2^{math.log2(step['loss_scale']):.0f}", f"{step['loss']:.4f}",
+             "not finite: skipped" if step["skipped"] else f"{step['grad_norm']:.4f}"]
+            for step in run.steps[:8]]
     return (table(["step", "loss scale", "loss", "gradient norm"], rows, left=0)
             + f"\n\n`{run.shown}`: {run.summary['skipped_steps']} of {len(run.steps)} steps are "
             "skipped.")
@@ -166,18 +165,17 @@ def link(programs):
     rows = []
     for chapter, *prefetch in (("02_distributed_adam",), ("04_zero1",), ("05_zero2",),
                                ("06_zero3", 0), ("06_zero3", 1), ("06_zero3", 2)):
-        words = ["--prefetch", *prefetch] if prefetch else []
-        row = [f"{chapter}{f', prefetch {prefetch[0]}' if prefetch else ''}"]
+        row = [", prefetch ".join([chapter, *map(str, prefetch)])]
         for speed in (10, 1):
-            run = programs.run(chapter, 2, *SIXTEEN, "--link", speed, *words, dtype="fp32")
+            words = ["--link", speed, *(["--prefetch", *prefetch] if prefetch else [])]
+            run = programs.run(chapter, 2, *SIXTEEN, *words, dtype="fp32")
             phases = run.summary["traffic"]["phases"].values()
-            row += [f"{ms:.0f}" for ms in (run.summary["median_ms"],
-                                           sum(phase["exposed_ms"] for phase in phases),
-                                           sum(phase["hidden_ms"] for phase in phases))]
+            waits = (sum(phase[what] for phase in phases) for what in ("exposed_ms", "hidden_ms"))
+            row += [f"{ms:.0f}" for ms in (run.summary["median_ms"], *waits)]
         rows.append(row)
-    head = ["ms a step", *(f"{what} {speed} Gbit/s" for speed in ("10", "1")
-                           for what in ("step at", "exposed at", "hidden at"))]
-    return table(head, rows) + f"\n\n`{run.shown}`"
+    head = [f"{what} at {speed} Gbit/s" for speed in (10, 1)
+            for what in ("step", "exposed", "hidden")]
+    return table(["ms a step", *head], rows) + f"\n\n`{run.shown}`"
 
 
 def bus(programs):
@@ -192,9 +190,9 @@ def bus(programs):
         rows.append([f"{chapter}, prefetch {prefetch}", speed or "–",
                      f"{run.summary['median_ms']:.0f}", *copies])
     copied = run.bus["down"]["counted"] / len(run.steps)
-    return (table(["ms a step", "bus, GB/s", "step", "down, exposed", "up, exposed", "down, hidden",
-                   "up, hidden"],
-                  rows) + f"\n\n`{run.shown}`: each way {mb(copied)} MB a rank and step.")
+    head = ["ms a step", "bus, GB/s", "step", "down, exposed", "up, exposed", "down, hidden",
+            "up, hidden"]
+    return table(head, rows) + f"\n\n`{run.shown}`: each way {mb(copied)} MB a rank and step."
 
 
 # ---- What programs print ---------------------------------------------------------------------
