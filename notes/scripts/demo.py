@@ -7,10 +7,8 @@ recomputes every claim from them: exit code 0 means that each claim holds, 1 tha
 """
 import argparse
 import json
-import shlex
 import signal
 import sys
-from datetime import datetime, timezone
 from pathlib import Path
 
 sys.dont_write_bytecode = True
@@ -126,14 +124,11 @@ def print_claims(claims, width=72):
 
 def write_summary(runs, claims, options):
     summary = {
-        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"), "machine": machine(),
-        "commit": first_line("git", "describe", "--always", "--dirty"),
-        "options": {name: getattr(options, name) for name in ("ranks", "steps", "data")},
+        "machine": machine(), "commit": first_line("git", "describe", "--always", "--dirty"),
         "holds": not any(problems for _, problems in claims),
         "claims": [{"claim": text, "holds": not problems, "problems": problems}
                    for text, problems in claims],
-        "runs": [{"command": shlex.join(run.command), "seconds": round(run.seconds, 3),
-                  "final_loss": run.losses[-1], **run.info, **run.summary} for run in runs],
+        "runs": [{"command": run.shown, **run.info, **run.summary} for run in runs],
     }
     text = json.dumps(summary, indent=2, allow_nan=False)
     (options.out / "summary.json").write_text(text + "\n")

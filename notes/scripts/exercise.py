@@ -13,19 +13,18 @@ import fcntl
 import os
 import re
 import sys
-import textwrap
 import time
 from pathlib import Path
 
 sys.dont_write_bytecode = True
 import trainers  # noqa: E402
-from runs import finish  # noqa: E402
+from runs import finish, folded  # noqa: E402
 from trainers import ROOT  # noqa: E402
 from trial import Trial  # noqa: E402
 
 PATIENCE = "20"  # seconds without progress; see tests/ranks/ranks_main.cpp
 LEFT_OUT = ["--no-suite=long", "--no-suite=simulated", "--no-suite=gpu"]
-WIDTH, LINES = 80, 24
+LINES = 24  # of a terminal
 HINT = re.compile(r"^\d+\. (.*(?:\n   .*)*)", re.MULTILINE)
 # Of doctest, from the first case that fails to how many do.
 REPORT = re.compile(r"^TEST CASE: .*?^\[doctest\] test cases: .*?$", re.MULTILINE | re.DOTALL)
@@ -68,7 +67,8 @@ class Exercise:
             return False, folded(
                 f"The card is not {self.after}'s any more, and it is the task: the tests hold the "
                 "trainer to what it claims. As it was: ./tutorial exercise "
-                f"{self.after[:2]} --hint, or take it from {self.after}/trainer.hpp.", "", 4)
+                f"{self.after[:2]} --hint, or take it from {self.after}/trainer.hpp.",
+                hanging="  ")
         with (self.out / "lock").open("w") as lock:  # one build at a time
             fcntl.flock(lock, fcntl.LOCK_EX)
             results, printed = self.trial.test("--suite", self.after, *LEFT_OUT, PATIENCE=PATIENCE)
@@ -85,43 +85,36 @@ class Exercise:
                       f"    {self.after}/trainer.hpp"]
 
 
-def folded(text, indent, most):
-    """At most so many lines of the screen; what does not fit ends in three dots."""
-    return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent + "  ",
-                         break_on_hyphens=False, max_lines=most, placeholder=" ...")
-
-
 def cut(told, room):
     """The first of these lines, each in at most two of the screen."""
-    return [part for line in told[:room] for part in folded(line, "  ", 2)][:room]
+    return [part for line in told[:room] for part in folded(line, "  ", "  ", 2)][:room]
 
 
 def screen(results, failed, room):
     """Which tests hold, and what the first that fails says, at most `room` lines."""
     held = [result["name"] for result in results if result not in failed]
-    lines = folded(f"holds: {', '.join(held) or 'none'}", "", 2)
-    lines += folded(f"fails: {', '.join(result['name'] for result in failed)}", "", 2)
+    lines = folded(f"holds: {', '.join(held) or 'none'}", hanging="  ", most=2)
+    fails = f"fails: {', '.join(result['name'] for result in failed)}"
+    lines += folded(fails, hanging="  ", most=2)
     first = failed[0]
     if report := REPORT.search(first["said"]):
         *told, last = (line for line in report[0].splitlines() if line.strip("="))
         lines.append(f"{first['name']}:")
         return [*lines, *cut(told, room - len(lines) - 1), last]
     said = ENDED.search(first["said"])
-    words = said[1] if said else f"{first['result']}: " + \
-        " ".join(first["said"].splitlines()[-1:])
+    words = said[1] if said else " ".join([first["result"] + ":", *first["said"].splitlines()[-1:]])
     if "SIG" in words:
         words += ": memory is written where nothing lies; are sizes and dtypes right?"
-    return lines + folded(f"{first['name']} is broken off: {words}", "", 5)
+    return lines + folded(f"{first['name']} is broken off: {words}", hanging="  ", most=5)
 
 
 def head(exercise):
     new = [f"{exercise.after}/{file.name}" for file in sorted((ROOT / exercise.after).glob("*.hpp"))
            if file.name != "trainer.hpp"]
-    text = (f"Edit {os.path.relpath(exercise.trainer)}: it is {exercise.before}'s under the "
-            f"comment, the includes and the card of {exercise.after}. Make it keep what the card "
-            "claims.")
     given = f" Given, and to be read first: {', '.join(new)}." if new else ""
-    return [*textwrap.wrap(text + given, WIDTH, break_on_hyphens=False), ""]
+    return [*folded(f"Edit {os.path.relpath(exercise.trainer)}: it is {exercise.before}'s under "
+                    f"the comment, the includes and the card of {exercise.after}. Make it keep "
+                    f"what the card claims.{given}"), ""]
 
 
 def watch(exercise, once):
@@ -153,9 +146,7 @@ def hint(exercise):
     memory.write_text(f"{min(given + 1, len(hints))}\n")
     if given < len(hints):
         more = "then comes the diff" if given + 1 == len(hints) else "ask again for the next"
-        print(textwrap.fill(f"Hint {given + 1} of {len(hints)}: {hints[given]}", WIDTH,
-                            break_long_words=False, break_on_hyphens=False))
-        print(f"({more})")
+        print(*folded(f"Hint {given + 1} of {len(hints)}: {hints[given]}"), f"({more})", sep="\n")
         return
     left = trainers.changes(exercise.trainer.read_text(), trainers.source(exercise.after),
                             f"{exercise.after}/trainer.hpp")

@@ -112,35 +112,26 @@ def step_of(path):
                      if event["pid"] == 0 and "ts" in event), key=lambda event: event["ts"])
     phases = [event for event in events
               if event.get("cat") == "phase" and event["name"] in PHASES]
-    counters = [event for event in events if event["ph"] == "C"]
+    counters = [(event["ts"], event["args"]) for event in events if event["ph"] == "C"]
     step = []
     for phase in phases[-len(PHASES):]:
         begin, end = phase["ts"], phase["ts"] + phase["dur"]
-        before = [event["args"] for event in counters if event["ts"] < begin]
-        within = [event["args"] for event in counters if begin <= event["ts"] < end]
+        before = [in_use for time, in_use in counters if time < begin]
+        within = [in_use for time, in_use in counters if begin <= time < end]
         step.append((phase["name"], before[-1:] + within))
     return step
 
 
-def peak(step):
-    return max(sum(bytes_in_use.values()) for _, course in step for bytes_in_use in course)
-
-
-def borrowed(step):
-    """The step without what is held all through it."""
-    held = {kind: min(bytes_in_use[kind] for _, course in step for bytes_in_use in course)
-            for kind in KINDS}
-    return [(name, [{kind: bytes_in_use[kind] - held[kind] for kind in KINDS}
-                    for bytes_in_use in course]) for name, course in step]
-
-
-def draw_step(ax, step):
-    """A band for each phase, equally wide, whose takes and returns lie equally far apart."""
+def draw_step(ax, step, borrowed=False):
+    """A band for each phase, equally wide, whose takes and returns lie equally far apart.
+    borrowed: without what is held all through the step."""
     x = [band + i / len(course) for band, (_, course) in enumerate(step)
          for i in range(len(course))]
     above = [0] * len(x)
     for order, (kind, colour) in enumerate(zip(KINDS, KIND_COLOURS)):
-        heights = [bytes_in_use[kind] / 1e6 for _, course in step for bytes_in_use in course]
+        counts = [in_use[kind] for _, course in step for in_use in course]
+        held = min(counts) if borrowed else 0
+        heights = [(count - held) / 1e6 for count in counts]
         if any(heights):
             above = [a + b for a, b in zip(above, heights)]
             # From the ground, behind the kinds before it; with points where something changes.
@@ -164,10 +155,11 @@ def bytes_in_use(programs):
         path = programs.logs / f"{chapter}.trace.json"
         runs.append(programs.run(chapter, 4, *tables.EQUAL_LAYERS, "--steps", 2, "--trace", path))
         steps.append(step_of(path))
-        traced, counted = peak(steps[-1]), runs[-1].memory["total"]["peak"]
+        traced = max(sum(in_use.values()) for _, course in steps[-1] for in_use in course)
+        counted = runs[-1].memory["total"]["peak"]
         if traced != counted:
             raise Failure(f"{chapter}: the trace peaks at {traced} bytes, the ledger at {counted}")
-    peaks = [peak(step) / 1e6 for step in steps]
+    peaks = [run.memory["total"]["peak"] / 1e6 for run in runs]
     count = runs[0].info["layers"]
     fig, axes = figure(
         720, 720, 3, 3, title=f"Through a whole step memory is a plateau: {peaks[1]:.0f} MB in "
@@ -190,7 +182,7 @@ def bytes_in_use(programs):
     for ax in axes[2, :2]:
         ax.remove()
     below = fig.add_subplot(axes[2, 0].get_gridspec()[2, :2])
-    draw_step(below, borrowed(steps[-1]))
+    draw_step(below, steps[-1], borrowed=True)
     below.set_title(f"{runs[-1].number} alone: what is borrowed, on a scale of its own")
     for ax in (*axes[:2, 0], below):
         ax.set_ylabel("in use (MB)")
@@ -219,13 +211,13 @@ def link(programs):
     link_alone = {}
     for alone, runs in zip(free, on_link):
         i = CHAPTERS.index(alone.chapter)
+        marker, colour = CHAPTER_MARKERS[i], CHAPTER_COLOURS[i]
         bits = 32 * float(sum(sent(alone).values()))
         messages = [bits / (1e6 * speed) for speed in LINKS]
         link_alone[elements_sent(alone)[1]] = messages
-        ax.plot(LINKS, [alone.summary["median_ms"] + ms for ms in messages],
-                color=CHAPTER_COLOURS[i])
-        ax.plot(LINKS, [run.summary["median_ms"] for run in runs], CHAPTER_MARKERS[i],
-                color=CHAPTER_COLOURS[i], markersize=8, label=alone.chapter)
+        ax.plot(LINKS, [alone.summary["median_ms"] + ms for ms in messages], color=colour)
+        ax.plot(LINKS, [run.summary["median_ms"] for run in runs], marker, color=colour,
+                markersize=8, label=alone.chapter)
     for elements, messages in link_alone.items():
         ax.plot(LINKS, messages, color=INK, alpha=0.6, linestyle="--", linewidth=1)
         ax.text(LINKS[-2], 1.04 * messages[-2], f"{elements} elements a parameter", size=11,
@@ -243,8 +235,6 @@ def link(programs):
 
 FIGURES = {"layers": layers, "mountain": bytes_in_use, "link": link}
 
-
-# ---- Pages ------------------------------------------------------------------------------------
 
 def renewed(page, chosen, programs):
     """The page's text with its chosen blocks measured anew."""
@@ -273,8 +263,7 @@ def main():
     parser.add_argument("--only", metavar="NAME", help="the figures alone, or this table or "
                         "figure: figures, 'check 04_zero1', "
                         f"{', '.join(dict.fromkeys([*TABLES, *FIGURES]))}")
-    parser.add_argument("--build", type=Path, default=ROOT / "build",
-                        help="where the programs are")
+    parser.add_argument("--build", type=Path, default=ROOT / "build", help="that of the programs")
     parser.add_argument("--mpiexec", help="the launcher of the built MPI",
                         default=next(filter(shutil.which, LAUNCHERS), "mpiexec"))
     parser.add_argument("--torch", metavar="PYTHON", help="one that has PyTorch; without it the "
@@ -288,8 +277,7 @@ def main():
             names.append(name)
         return name in names
 
-    pages = sorted([*(ROOT / "notes").glob("*.md"), ROOT / "README.md",
-                    *ROOT.glob("0*/README.md")])
+    pages = sorted([ROOT / "README.md", *ROOT.glob("notes/*.md"), *ROOT.glob("0*/README.md")])
     try:
         programs = Measured(options.build.resolve(), options.mpiexec, options.torch)
         texts = {page: renewed(page, chosen, programs) for page in pages}

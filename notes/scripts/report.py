@@ -11,7 +11,6 @@ import json
 import re
 import signal
 import sys
-import textwrap
 from html import escape
 from pathlib import Path
 
@@ -19,9 +18,9 @@ sys.dont_write_bytecode = True
 import counts  # noqa: E402
 import figures  # noqa: E402
 import findings  # noqa: E402
-from runs import Failure, Run, finish, spaced, wrong_bytes, wrong_traffic  # noqa: E402
+from runs import (WIDTH, Failure, Run, finish, folded, spaced, wrong_bytes,  # noqa: E402
+                  wrong_traffic)
 
-WIDTH = 80
 FINDINGS = (findings.losses, counts.memory, counts.traffic, counts.copies)
 SHORT = {"parameters": "param.", "gradients": "grads", "optimizer": "optim.",
          "communication": "comm.", "activations": "activ.", "workspace": "work.",
@@ -47,25 +46,19 @@ def text_of(table):
     return "\n".join(gap.join(line).rstrip() for line in zip(*padded))
 
 
-def wrapped(text, indent=""):
-    return textwrap.fill(text, WIDTH, initial_indent=indent, subsequent_indent=indent,
-                         break_long_words=False, break_on_hyphens=False)
-
-
 def sections(study):
     return list(filter(None, (make(study) for make in FINDINGS)))
 
 
 def print_text(study):
     for section in sections(study):
-        print(f"\n{wrapped(section.title + '.')}")
+        print("", *folded(section.title + "."), sep="\n")
         for table in section.tables:
-            caption = f"\n{wrapped(table.caption)}:" if table.caption else ""
-            print(f"{caption}\n{text_of(table)}")
-            if table.note:
-                print(wrapped(table.note))
+            caption = ["", *folded(table.caption + ":")] if table.caption else [""]
+            print(*caption, text_of(table), *folded(table.note), sep="\n")
         for first, *rest in section.points:
-            print("\n".join(["", wrapped(first), *(wrapped(line, "  ") for line in rest)]))
+            print("", *folded(first), *(part for line in rest for part in folded(line, "  ")),
+                  sep="\n")
 
 
 # ---- The page --------------------------------------------------------------------------------

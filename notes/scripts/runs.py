@@ -10,6 +10,7 @@ import shutil
 import struct
 import subprocess
 import sys
+import textwrap
 import time
 from dataclasses import dataclass
 from fractions import Fraction
@@ -20,6 +21,7 @@ CHAPTERS = ["01_adam", "02_distributed_adam", "03_mixed_precision",
 KINDS = ["parameters", "gradients", "optimizer", "communication",
          "activations", "workspace", "data"]
 STATE = KINDS[:3]
+WIDTH = 80  # of a terminal
 NOTHING = dict.fromkeys(("resident", "predicted_resident", "peak", "predicted", "reserved"), 0)
 
 # Open MPI refuses to start as root, and more ranks than cores, unless told so.
@@ -228,6 +230,12 @@ def elements_sent(run):
     multiple = exact / Fraction(n - 1, n)  # not an integer where steps were skipped
     short = str(multiple) if multiple.denominator == 1 else f"{float(multiple):.2f}"
     return exact, f"{short} x {n - 1}/{n}"
+
+
+def folded(text, indent="", hanging="", most=None):
+    """Lines for a terminal; where there are more than `most`, three dots end the last of these."""
+    return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent + hanging,
+                         break_on_hyphens=False, max_lines=most, placeholder=" ...")
 
 
 def number(value, form):

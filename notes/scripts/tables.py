@@ -58,8 +58,6 @@ def results(programs):
             "share the cores.")
 
 
-# ---- The layer-count curve -------------------------------------------------------------------
-
 CURVE_RANKS = 4
 # layers x width x (width + 1), 3.15 million parameters in each
 CURVE = ((3, 1024), (4, 887), (6, 724), (8, 627), (12, 512), (16, 443), (24, 362), (32, 313),
@@ -105,8 +103,6 @@ def layers(programs):
     return (table(head, rows) + "\n\nDecimal MB on each rank. Peak: the sum of the peaks of "
             f"{', '.join(COUNTED[:-1])} and {COUNTED[-1]}.")
 
-
-# ---- Tables of the notes ---------------------------------------------------------------------
 
 EQUAL_LAYERS = ("--task", "mlp", "--layers", 16, "--width", 512, "--batch", 32)
 
@@ -194,8 +190,6 @@ def bus(programs):
             "up, hidden"]
     return table(head, rows) + f"\n\n`{run.shown}`: each way {mb(copied)} MB a rank and step."
 
-
-# ---- What programs print ---------------------------------------------------------------------
 
 def part(text, begin, end=r"\Z"):
     """From the first line that begins so, up to the next that begins like the other."""
