@@ -37,6 +37,11 @@ class Case:
                 if name != "ranks" and value != getattr(Case, name, None)
                 for word in ("--" + name.replace("_", "-"), str(value))]
 
+    @property
+    def bare(self):
+        """toy has neither biases nor ReLU."""
+        return self.task == "toy"
+
     def shapes(self):
         """(inputs, outputs) of each layer."""
         if self.task == "toy":
@@ -44,13 +49,11 @@ class Case:
         last = 256 if self.task == "text" else self.width
         return [(self.width, self.width)] * (self.layers - 1) + [(self.width, last)]
 
-    @property
-    def bare(self):
-        """toy has neither biases nor ReLU."""
-        return self.task == "toy"
+    def sizes(self):
+        """Parameters of each layer."""
+        return [outputs * (inputs + (not self.bare)) for inputs, outputs in self.shapes()]
 
 
-# ---- The generator ---------------------------------------------------------------------------
 # uint64 arithmetic in numpy is modulo 2^64; errstate turns off the warning that it gives of that
 # for a single number. Constants are np.uint64 too: numpy may answer uint64 and int with float64.
 
@@ -86,26 +89,21 @@ def scale(inputs):
     return np.float32(math.sqrt(6 / inputs))
 
 
-# ---- Weights ---------------------------------------------------------------------------------
-# All parameters are one vector, and the place in it is the note's global element number.
-
 def initial_parameters(case):
-    parts, start, shapes = [], 0, case.shapes()
-    for layer, (inputs, outputs) in enumerate(shapes):
-        factor = scale(inputs)
-        if case.task == "text" and layer == len(shapes) - 1:
-            factor = factor * np.float32(0.1)
-        numbers = np.arange(start, start + outputs * inputs, dtype=np.uint64)
-        parts.append(uniform(case.seed, WEIGHTS, numbers) * factor)
-        parts.append(np.zeros(0 if case.bare else outputs, np.float32))
-        start += parts[-2].size + parts[-1].size
-    return np.concatenate(parts)
+    """One vector of all; the place in it is the note's global element number."""
+    parameters = np.zeros(sum(case.sizes()), np.float32)
+    numbers = matrices(case, np.arange(parameters.size, dtype=np.uint64))
+    for layer, ((weight, _), (number, _)) in enumerate(zip(matrices(case, parameters), numbers)):
+        factor = scale(weight.shape[1])
+        if case.task == "text" and layer == len(numbers) - 1:
+            factor *= np.float32(0.1)
+        weight[:] = uniform(case.seed, WEIGHTS, number) * factor
+    return parameters
 
 
 def layer_slices(case, vector):
     """The part of `vector` that belongs to each layer: views, so that they can be assigned to."""
-    ends = np.cumsum([outputs * (inputs + (not case.bare)) for inputs, outputs in case.shapes()])
-    return np.split(vector, ends[:-1])
+    return np.split(vector, np.cumsum(case.sizes())[:-1])
 
 
 def matrices(case, vector):
@@ -119,8 +117,6 @@ def layer_digests(case, parameters):
     terms = mix(mix(numbers) ^ parameters.view(np.uint32).astype(np.uint64))
     return [int(np.sum(part, dtype=np.uint64)) for part in layer_slices(case, terms)]
 
-
-# ---- Samples ---------------------------------------------------------------------------------
 
 def samples_of_step(case, step):
     """Micro-batches of a step follow one another, on any number of ranks, and so do samples."""
@@ -152,8 +148,6 @@ def taught_samples(case, samples):
     return x, in_order(in_order(x, first), second)
 
 
-# ---- Training --------------------------------------------------------------------------------
-
 def cross_entropy(y, target):
     """Mean loss over the batch, and its gradient by y."""
     rows = np.arange(len(y))
@@ -172,21 +166,18 @@ def squared_error(y, target):
 def loss_and_gradient(case, parameters, x, target):
     """Of all samples of a step at once: all micro-batches have as many, so means agree."""
     layers = matrices(case, parameters)
+    relus = 0 if case.bare else len(layers) - 1  # so many of the layers end in one
     activations = [x.astype(np.float64)]
     for i, (weight, bias) in enumerate(layers):
-        y = activations[i] @ weight.T
-        if not case.bare:
-            y += bias
-            if i < len(layers) - 1:
-                y = np.maximum(y, 0)
-        activations.append(y)
+        y = activations[i] @ weight.T + (0 if case.bare else bias)
+        activations.append(np.maximum(y, 0) if i < relus else y)
 
     loss, backward = (cross_entropy if case.task == "text" else squared_error)(y, target)
 
     gradient = np.zeros_like(parameters)
     by_layer = matrices(case, gradient)
     for i in reversed(range(len(layers))):
-        if not case.bare and i < len(layers) - 1:
+        if i < relus:
             backward = backward * (activations[i + 1] > 0)
         by_weight, by_bias = by_layer[i]
         by_weight[:] = backward.T @ activations[i]

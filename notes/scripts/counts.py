@@ -9,8 +9,6 @@ from runs import (KINDS, STATE, elements_sent, kinds_of, megabytes, sent, spaced
 BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}  # of an element that is sent
 
 
-# ---- Bytes -----------------------------------------------------------------------------------
-
 def state(held, what="resident", kinds=STATE):
     """Bytes of kinds together."""
     return sum(held[kind][what] for kind in kinds)
@@ -110,8 +108,6 @@ def memory(study):
                    [[said] for said in wrong_bytes(study.runs)])
 
 
-# ---- Traffic, time and copies ----------------------------------------------------------------
-
 def ms(rows, what):
     """Milliseconds a step, exposed or hidden; a dash where the log does not tell."""
     known = [row[what] for row in rows if row.get(what) is not None]
@@ -135,9 +131,10 @@ def traffic(study):
     most = max(study.runs, key=lambda run: elements_sent(run)[0])
     least = min((run for run in study.runs if run.ranks > 1), default=most,
                 key=lambda run: elements_sent(run)[0])
-    title = "No rank sends anything" if not elements_sent(most)[0] else \
-        f"{most.label} sends {elements_sent(most)[1]} elements a parameter and step" + (
-            f", {least.label} {elements_sent(least)[1]}" if least is not most else "")
+    title = f"{most.label} sends {elements_sent(most)[1]} elements a parameter and step" \
+        if elements_sent(most)[0] else "No rank sends anything"
+    if least is not most:
+        title += f", {least.label} {elements_sent(least)[1]}"
     title += "; the counts differ from the formulas" if wrong else ", as the formulas say"
     return Section(title, "The elements that left a rank, counted where they left it.",
                    tables=[table], points=[[sentence] for sentence in wrong])

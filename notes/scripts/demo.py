@@ -36,14 +36,6 @@ def prepare(programs, options):
     return twelve, more
 
 
-def execute(run, ranks):
-    """Runs one program with a line of progress, whose end a failure writes."""
-    how = f"1 process x {ranks} micro-batches" if run.number == "01" else f"{ranks} ranks"
-    print(f"  {run.dtype}  {run.chapter:<20}{how:<28}", end="", flush=True)
-    run.execute()
-    print(f"{run.seconds:5.1f} s   loss {number(run.losses[-1], '.4f')}", flush=True)
-
-
 def on_too_small_device(programs, options, low, high):
     """06 and 07 on a device of fewer than `high` bytes, on which 07, which needs `low`, runs alone:
     its run, and the story of both. Throws Failure where it is not so."""
@@ -65,8 +57,6 @@ def on_too_small_device(programs, options, low, high):
                    f"{on_host} on its host, {fits.summary['median_ms']:.1f} ms a step."]]
 
 
-# ---- The verdicts ----------------------------------------------------------------------------
-
 def lost(runs):
     """A sentence for each run whose device and host do not hold what 06's device alone does, and
     more: of staging, and of master weights, which in fp32 the parameters were."""
@@ -77,9 +67,8 @@ def lost(runs):
         staging = run.on_host["communication"]["resident"]
         master = 4 * run.info["padded_parameters"] // run.ranks * (run.dtype == "fp32")
         if both != alone + staging + master:
-            sentences.append(f"{run.chapter} {run.dtype}: {both} bytes in both places, "
-                             f"{other.chapter} {alone}, {staging} of staging, {master} of master "
-                             "weights")
+            sentences.append(f"{run}: {both} bytes in both places, {other.chapter} {alone}, "
+                             f"{staging} of staging, {master} of master weights")
     return sentences
 
 
@@ -92,7 +81,7 @@ def unlike_recorded(runs):
                for run in runs]
     if None in digests or any(run.info["device"] != "cpu" for run in runs):
         return None
-    return [f"{run.chapter} {run.dtype}: {run.summary['digest']}, the README's {digest}"
+    return [f"{run}: {run.summary['digest']}, the README's {digest}"
             for run, digest in zip(runs, digests) if run.summary["digest"] != digest]
 
 
@@ -122,16 +111,13 @@ def print_claims(claims, width=72):
             print(f"    {line}")
 
 
-def write_summary(runs, claims, options):
+def write_summary(runs, claims, path):
     summary = {
         "machine": machine(), "commit": first_line("git", "describe", "--always", "--dirty"),
         "holds": not any(problems for _, problems in claims),
-        "claims": [{"claim": text, "holds": not problems, "problems": problems}
-                   for text, problems in claims],
-        "runs": [{"command": run.shown, **run.info, **run.summary} for run in runs],
-    }
-    text = json.dumps(summary, indent=2, allow_nan=False)
-    (options.out / "summary.json").write_text(text + "\n")
+        "claims": [{"claim": text, "problems": problems} for text, problems in claims],
+        "runs": [{"command": run.shown, **run.info, **run.summary} for run in runs]}
+    path.write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n")
 
 
 def main():
@@ -150,12 +136,15 @@ def main():
     runs, more = prepare(programs, options)
     print(f"{len(runs)} runs of {options.steps} steps on {options.data or 'notes/corpus.txt'}:")
     for run in runs:
-        execute(run, options.ranks)
-    print(f"  {len(more) + 2} short ones: a slow bus, a small device                    ", end="",
-          flush=True)
+        how = f"{run.ranks} ranks" if run.number != "01" else \
+            f"1 process x {options.ranks} micro-batches"
+        print(f"  {run.dtype}  {run.chapter:<20}{how:<28}", end="", flush=True)  # or: failed
+        run.execute()
+        print(f"{run.seconds:5.1f} s   loss {number(run.losses[-1], '.4f')}", flush=True)
+    short_ones = f"{len(more) + 2} short ones: a slow bus, a small device"
+    print(f"  {short_ones:<60}", end="", flush=True)
     for run in more:
         run.execute()
-    # The story of a device on which 06 does not fit and 07 does.
     high, low = (run.memory["total"]["reserved"] for run in runs[-2:])
     fits, story = on_too_small_device(programs, options, low, high)
     more.append(fits)
@@ -168,7 +157,7 @@ def main():
     if (unlike := unlike_recorded(runs)) is not None:
         judged.append(("the same bits as the README's run", unlike))
         print_claims(judged[-1:], width=0)
-    write_summary(runs, judged, options)
+    write_summary(runs, judged, options.out / "summary.json")
     print(f"\nEvery number is in {options.out / 'summary.json'}, the logs are beside it.")
     report.write(study, options.out / "report.html")
     return 1 if any(problems for _, problems in judged) else 0

@@ -25,11 +25,9 @@ WIDTH = 80  # of a terminal
 NOTHING = dict.fromkeys(("resident", "predicted_resident", "peak", "predicted", "reserved"), 0)
 
 # Open MPI refuses to start as root, and more ranks than cores, unless told so.
-ENVIRONMENT = {
-    "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
-    "OMPI_MCA_rmaps_base_oversubscribe": "1",
-    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
-}
+ENVIRONMENT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+               "OMPI_MCA_rmaps_base_oversubscribe": "1",
+               "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
 
 
 class Failure(Exception):
@@ -61,6 +59,9 @@ class Run:
     words: list = ()  # its own options, without --log
     command: list = ()
     label: str = ""  # what a comparison calls it
+
+    def __str__(self):
+        return f"{self.chapter} {self.dtype}"
 
     @property
     def number(self):
@@ -181,8 +182,6 @@ def machine():
     return {"cpu": cpu[1] if cpu else platform.machine(), "cores": len(os.sched_getaffinity(0))}
 
 
-# ---- What logs say of bytes and traffic beside their formulas, and how numbers are written ----
-
 def kinds_of(runs):
     """Those of KINDS that take bytes in one of the runs: workspace is a GPU's alone."""
     return [kind for kind in KINDS
@@ -191,8 +190,7 @@ def kinds_of(runs):
 
 def wrong_bytes(runs):
     """A sentence for each kind of memory that does not equal its formula."""
-    return [f"{run.chapter} {run.dtype}, {kind}{place}: {what} {held[kind][what]} bytes, "
-            f"formula {held[kind][formula]}"
+    return [f"{run}, {kind}{place}: {what} {held[kind][what]} bytes, formula {held[kind][formula]}"
             for run in runs for place, held in zip(("", " on the host"), run.places)
             for kind in KINDS
             for what, formula in (("resident", "predicted_resident"), ("peak", "predicted"))
@@ -204,13 +202,12 @@ def wrong_traffic(runs):
     direction of the bus. What a library sends within its own collectives is not counted."""
     wrong = []
     for run in runs:
-        name, traffic = f"{run.chapter} {run.dtype}", run.summary["traffic"]
+        traffic = run.summary["traffic"]
         rows = traffic["phases"] | {row: traffic[row] for row in ("padding", "scalars")}
-        wrong += [f"{name}, {row}: sent {sent['counted']} elements, formula {sent['predicted']}"
+        wrong += [f"{run}, {row}: sent {sent['counted']} elements, formula {sent['predicted']}"
                   for row, sent in rows.items() if sent["counted"] not in (None, sent["predicted"])]
-        wrong += [f"{name}, {way}: {copied['counted']} bytes over the bus, formula "
-                  f"{copied['predicted']}"
-                  for way, copied in run.bus.items() if copied["counted"] != copied["predicted"]]
+        wrong += [f"{run}, {way}: {bus['counted']} bytes over the bus, formula {bus['predicted']}"
+                  for way, bus in run.bus.items() if bus["counted"] != bus["predicted"]]
     return wrong
 
 
@@ -224,7 +221,7 @@ def sent(run):
 def elements_sent(run):
     """What one rank sends a step and parameter: the exact number, and as multiple of (N-1)/N."""
     exact = sum(sent(run).values()) / run.info["padded_parameters"]
-    n = run.info["ranks"]
+    n = run.ranks
     if exact == 0 or n == 1:
         return exact, str(exact)
     multiple = exact / Fraction(n - 1, n)  # not an integer where steps were skipped
