@@ -13,8 +13,6 @@ import figures
 from runs import CHAPTERS, bits, number, small
 
 COUNT = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
-
-
 # What it does to bits that two runs differ in an option, or in what was chosen where that leaves
 # it open. Options that are not named here may do anything.
 EFFECTS = {"data": "another text: another run", "seed": "other weights and data: another run",
@@ -34,6 +32,10 @@ NOT_ASSOCIATIVE = ("the same samples are summed in another order, and addition i
                    "the last bits differ, which later steps may enlarge (notes/floating_point.md)")
 NATIVE = ("NCCL adds in an order of its own, from three ranks on perhaps in another one each time "
           "(notes/gpu.md)")
+DEFECT = ("Nothing in which the runs differ may change bits, and yet bits differ: if one build made "
+          "both, and from the same text, this is a defect. Run both again: if the bits of one "
+          "change, a race or a broken machine is to blame. If they stay, look at the first step "
+          "and layer above, and run ./tutorial test, whose tests of \"the same run\" must find it.")
 
 
 @dataclass
@@ -123,8 +125,6 @@ def listed(words):
     return f"{', '.join(most)} and {last}" if most else last
 
 
-# ---- Names -----------------------------------------------------------------------------------
-
 def labels(runs, widest=24):
     """For each run the shortest name that tells it from the others."""
     for found in ([f"{run.number} {run.dtype}" for run in runs],
@@ -138,8 +138,6 @@ def short(run, runs):
     """Its chapter's number, where that tells it from the others."""
     return run.number if [r.number for r in runs].count(run.number) == 1 else run.label
 
-
-# ---- Numbers ---------------------------------------------------------------------------------
 
 def ulps(a, b):
     """How many fp32 numbers b lies above a; not finite where one of them is no number."""
@@ -167,28 +165,21 @@ def exactly(number):
     return "no number (null)" if number is None else f"{number:#.9g} (0x{bits(number)})"
 
 
-# ---- Why -------------------------------------------------------------------------------------
-
 def facts(run):
     """What may tell a run from another: its options, and what was chosen where these leave it
     open. None stands for what cannot be asked of it, as 01 has no comm, and a CPU is no GPU."""
     info, options = run.info, run.options
+    several_sums = 1 not in (run.ranks, options["accumulate"])  # else there is but one family
     chosen = {"ranks": run.ranks, "batch": options["batch"], "accumulate": options["accumulate"],
-              "family": info["family"], "dtype": run.dtype, "device": info["device"],
-              "GPU": info["gpu"],
-              "reduce": "native" if options.get("reduce") == "native" else "ordered",
-              "comm": info["comm"]}
+              "family": info["family"] if several_sums else None, "dtype": run.dtype,
+              "device": info["device"], "GPU": info["gpu"], "comm": info["comm"],
+              "reduce": "native" if options.get("reduce") == "native" else "ordered"}
     return chosen | options | chosen
-
-
-def several_sums(its):
-    """Over ranks and over micro-batches: without them there is but one family."""
-    return 1 not in (its["ranks"], its["accumulate"])
 
 
 def order(its):
     """Of a step's additions: runs that agree in it, and in a step's samples, add alike."""
-    if several_sums(its):
+    if its["family"]:
         return its["family"], its["ranks"], its["accumulate"]
     # One after the other; in 16 bits a rank's own sum is rounded after each, the ranks' once.
     return its["ranks"] * its["accumulate"], its["dtype"] != "fp32" and its["accumulate"] > 1
@@ -213,8 +204,6 @@ def reasons(run, reference):
     effects |= {"reduce": "" if exact else NATIVE,
                 "loss-scale": "other steps are skipped, other small numbers vanish: another run"
                 if run.dtype == "fp16" else ""}
-    if not several_sums(ours) and not several_sums(theirs):
-        del ours["family"]
     texts = [its.get("data", "") for its in (ours, theirs)]
     if ours.get("task") != "text" or \
             all(map(os.path.isfile, texts)) and filecmp.cmp(*texts, shallow=False):
@@ -234,18 +223,16 @@ def reasons(run, reference):
     return found | {"": without_effect}  # at the end
 
 
-# ---- Losses ----------------------------------------------------------------------------------
-
 def runs_table(study):
     stems = len({run.log.stem for run in study.runs}) == len(study.runs)
     rows = [[run.label, run.log.stem if stems else run.log, run.dtype, run.ranks,
              run.options["accumulate"], run.info["device"], len(run.steps),
              number(run.losses[-1], ".4f"), small(c.largest) if c else ""]
             for run, c in zip(study.runs, [None, *study.compared])]
-    return Table(["run", "log", "dtype", "ranks", "A", "device", "steps", "final\nloss",
-                  "largest\ndifference"], rows,
-                 note="A: micro-batches a step. Largest difference: of the loss in any step, to "
-                 "the first run of its dtype, or else to the first of all.")
+    head = ["run", "log", "dtype", "ranks", "A", "device", "steps", "final\nloss",
+            "largest\ndifference"]
+    return Table(head, rows, note="A: micro-batches a step. Largest difference: of the loss in any "
+                 "step, to the first run of its dtype, or else to the first of all.")
 
 
 def bits_table(study):
@@ -282,22 +269,18 @@ def what(c):
         lines.append(f"The parameters at the end differ in {len(c.layers)} of {count} layers, "
                      f"layer {c.layers[0]} is the first.")
     elif c.parted or not c.same_parameters:
-        lines.append("The parameters at the end "
-                     f"{'are the same to the last bit' if c.same_parameters else 'differ'}.")
+        differ = "are the same to the last bit" if c.same_parameters else "differ"
+        lines.append(f"The parameters at the end {differ}.")
     return lines
 
 
 def why(c):
     lines = []
     if c.defect:
-        lines.append("Nothing in which the runs differ may change bits, and yet bits differ: if "
-                     "one build made both, and from the same text, this is a defect. Run both "
-                     "again: if the bits of one change, a race or a broken machine is to blame. "
-                     "If they stay, look at the first step and layer above, and run ./tutorial "
-                     "test, whose tests of \"the same run\" must find it.")
+        lines.append(DEFECT)
     elif not c.same:
-        lines += [f"Why: {'; '.join(what_differs)}: {effect}."
-                  for effect, what_differs in c.reasons.items() if effect]
+        lines += [f"Why: {'; '.join(differing)}: {effect}."
+                  for effect, differing in c.reasons.items() if effect]
     if c.reasons[""]:
         lines.append(f"Without effect on bits: {'; '.join(c.reasons[''])}.")
     return lines
@@ -337,11 +320,10 @@ def title(study, dtype, runs):
     if parted := [c for c in pairs if c.parted]:
         first = min(parted, key=lambda c: c.parted[0][0])
         step, *both = first.parted[0]
-        return (f"{dtype}: {short(first.run, runs)} leaves "
-                f"{short(first.reference, runs)} in step {step}, in digit {digit(*both)}")
-    every = "all " * all(c.same_parameters for c in pairs)
-    return (f"{dtype}: {several(len(runs), 'run')}, the same bits in {every}"
-            f"{min(len(c.steps) for c in pairs)} losses")
+        names = (short(run, runs) for run in (first.run, first.reference))
+        return f"{dtype}: {' leaves '.join(names)} in step {step}, in digit {digit(*both)}"
+    every = "all " * all(c.same_parameters for c in pairs) + str(min(len(c.steps) for c in pairs))
+    return f"{dtype}: {several(len(runs), 'run')}, the same bits in {every} losses"
 
 
 def losses(study):

@@ -187,17 +187,15 @@ def load(path):
 
 
 def main():
-    paths, more, folder, story = sys.argv[1:], [], Path("build/compare"), []
-    if not paths:
-        folder = Path("build/demo")
-        paths = sorted(folder.glob("*.jsonl"),
-                       key=lambda path: (not path.stem.endswith("fp32"), path))
-        more = sorted(folder.glob("more/*.jsonl"))
+    named = sys.argv[1:]
+    folder = Path("build/compare" if named else "build/demo")
+    paths = named or sorted(folder.glob("*.jsonl"), key=lambda path: ("bf16" in path.stem, path))
     if not paths:
         raise Failure(f"{folder} has no logs: run ./tutorial demo first, or name your own", 3)
-    if more and (folder / "story.json").is_file():
-        story = json.loads((folder / "story.json").read_text())
-    study = findings.Study([*map(load, paths)], [*map(load, more)], story)
+    more = [] if named else sorted(folder.glob("more/*.jsonl"))
+    story = folder / "story.json"
+    study = findings.Study([*map(load, paths)], [*map(load, more)],
+                           json.loads(story.read_text()) if more and story.is_file() else [])
     print_text(study)
     write(study, folder / "report.html")
     return 0 if holds(study) else 1
