@@ -79,8 +79,8 @@ class Exercise:
         failed = [result for result in results if result["result"] != "OK"]
         if failed:
             return False, screen(results, failed, room)
-        return True, [f"All {len(results)} tests hold, on each number of ranks: this is "
-                      f"{self.after}.", "Beside the chapter's own:",
+        return True, [f"All {len(results)} tests hold, on each number of ranks: this is {self.after}.",
+                      "Beside the chapter's own:",
                       f"  diff -u {os.path.relpath(self.trainer)} \\",
                       f"    {self.after}/trainer.hpp"]
 
@@ -92,10 +92,11 @@ def cut(told, room):
 
 def screen(results, failed, room):
     """Which tests hold, and what the first that fails says, at most `room` lines."""
-    held = [result["name"] for result in results if result not in failed]
-    lines = folded(f"holds: {', '.join(held) or 'none'}", hanging="  ", most=2)
-    fails = f"fails: {', '.join(result['name'] for result in failed)}"
-    lines += folded(fails, hanging="  ", most=2)
+    held = [result for result in results if result not in failed]
+    lines = []
+    for word, those in (("holds", held), ("fails", failed)):
+        names = ", ".join(result["name"] for result in those) or "none"
+        lines += folded(f"{word}: {names}", hanging="  ", most=2)
     first = failed[0]
     if report := REPORT.search(first["said"]):
         *told, last = (line for line in report[0].splitlines() if line.strip("="))
@@ -126,27 +127,28 @@ def watch(exercise, once):
             print("compiling and running ...", end="\r", flush=True)
         good, lines = exercise.judge(LINES - len(top) - 3)
         print("\033[K" * terminal + "\n".join([*lines, ""]))
-        said = [f"{time.monotonic() - start:.0f} s."]
-        said += [f"Hint: ./tutorial exercise {exercise.after[:2]} --hint."] * (not good)
-        said += ["Save to run again, Ctrl-C to end."] * (not good and not once)
-        print(*said, flush=True)
+        said = f"{time.monotonic() - start:.0f} s."
+        if not good:
+            said += f" Hint: ./tutorial exercise {exercise.after[:2]} --hint."
         if good or once:
+            print(said)
             return 0 if good else 1
+        print(said, "Save to run again, Ctrl-C to end.", flush=True)
         while exercise.saved() in (None, saved):
             time.sleep(0.2)
 
 
 def hint(exercise):
     """One more than the last time; after all of them, what still differs from the chapter's own."""
-    text = (ROOT / "notes/exercises.md").read_text()
-    _, _, section = text.partition(f"\n## {exercise.after[:2]} ")
-    hints = [" ".join(hint.split()) for hint in HINT.findall(section.partition("\n## ")[0])]
-    memory = exercise.trainer.with_name("hints")
+    sections = (ROOT / "notes/exercises.md").read_text().split("\n## ")
+    text = next(text for text in sections if text.startswith(f"{exercise.after[:2]} "))
+    hints, memory = HINT.findall(text), exercise.trainer.with_name("hints")
     given = int(memory.read_text()) if memory.exists() else 0
     memory.write_text(f"{min(given + 1, len(hints))}\n")
     if given < len(hints):
+        hint = " ".join(hints[given].split())
         more = "then comes the diff" if given + 1 == len(hints) else "ask again for the next"
-        print(*folded(f"Hint {given + 1} of {len(hints)}: {hints[given]}"), f"({more})", sep="\n")
+        print(*folded(f"Hint {given + 1} of {len(hints)}: {hint}"), f"({more})", sep="\n")
         return
     left = trainers.changes(exercise.trainer.read_text(), trainers.source(exercise.after),
                             f"{exercise.after}/trainer.hpp")

@@ -18,8 +18,8 @@ from pathlib import Path
 
 CHAPTERS = ["01_adam", "02_distributed_adam", "03_mixed_precision",
             "04_zero1", "05_zero2", "06_zero3", "07_offload"]
-KINDS = ["parameters", "gradients", "optimizer", "communication",
-         "activations", "workspace", "data"]
+KINDS = ["parameters", "gradients", "optimizer", "communication", "activations", "workspace",
+         "data"]
 STATE = KINDS[:3]
 WIDTH = 80  # of a terminal
 NOTHING = dict.fromkeys(("resident", "predicted_resident", "peak", "predicted", "reserved"), 0)
@@ -118,11 +118,9 @@ class Programs:
         words = [str(argument) for argument in arguments]
         if dtype and chapter >= "03":
             words = ["--dtype", dtype, *words]
+        launch, log = [*self.mpiexec, "-n", str(ranks)], self.logs / log
         if chapter == "01_adam":
             words, ranks, launch = ["--accumulate", str(ranks), *words], 1, []
-        else:
-            launch = [*self.mpiexec, "-n", str(ranks)]
-        log = self.logs / log
         command = [*launch, self.program(chapter), *words, "--log", str(log)]
         return Run(log, chapter, ranks, dtype, words, command)
 

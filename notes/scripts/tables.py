@@ -113,10 +113,9 @@ def ledger(programs):
     rows = [[kind if kind in KINDS else "all together",
              *(mb(run.memory[kind]["resident"], run.memory[kind]["peak"]) for run in runs)]
             for kind in [*kinds_of(runs), "total"]]
-    rows.append(["on the host", *map(on_host, runs)])
-    rows.append(["reserved", *(mb(run.memory["total"]["reserved"]) for run in runs)])
-    rows.append(["state, bytes a parameter",
-                 *(state_formula(run.chapter, "bf16") for run in runs)])
+    rows += [["on the host", *map(on_host, runs)],
+             ["reserved", *(mb(run.memory["total"]["reserved"]) for run in runs)],
+             ["state, bytes a parameter", *(state_formula(run.chapter, "bf16") for run in runs)]]
     head = ["MB: resident / peak", *(run.chapter for run in runs)]
     count = runs[0].info["parameters"]
     return (table(head, rows) + f"\n\n`{runs[-1].shown}`: {spaced(count)} parameters in bf16, "
@@ -206,8 +205,8 @@ def output(programs):
 def formulas(programs, chapter, *arguments):
     """Where the predicted figures of a chapter on 4 ranks come from."""
     on_ranks = [] if chapter == "01_adam" else ["--ranks", "4"]
-    words = [programs.program(chapter), "--plan", *on_ranks, *arguments]
-    return part(output_of(words), "peaks in bytes")
+    printed = output_of([programs.program(chapter), "--plan", *on_ranks, *arguments])
+    return part(printed, "peaks in bytes")
 
 
 def check(programs, chapter):
