@@ -15,11 +15,8 @@ from counter_example import EXAMPLES  # noqa: E402
 
 
 def main(words):
-    names = ", ".join(EXAMPLES)
-    wrong = "one name at a time, of" if len(words) > 1 else \
-        f"there is no {words[0]!r}; there are" if words and words[0] not in EXAMPLES else ""
-    if wrong:
-        print(f"counterexamples: {wrong} {names}", file=sys.stderr)
+    if len(words) > 1 or not EXAMPLES.keys() >= set(words):
+        print(f"counterexamples: {' '.join(words)!r} is not one of {', '.join(EXAMPLES)}", file=sys.stderr)
         return 2
     if words:
         print("\n\n".join(EXAMPLES[words[0]].paragraphs()))

@@ -36,10 +36,8 @@ class CounterExample:
     decimals: int = 5  # of a loss
 
     def __call__(self, train):
-        self.name, self.source = train.__name__, inspect.getsource(train)
-        title, _, text = inspect.getdoc(train).partition("\n\n")
-        self.title, self.text = title, " ".join(text.split())
-        self.train = train
+        self.train, self.name, self.source = train, train.__name__, inspect.getsource(train)
+        self.title, _, self.text = inspect.getdoc(train).partition("\n\n")
         EXAMPLES[self.name] = self
         return self
 
@@ -62,7 +60,7 @@ class CounterExample:
         """What is printed of it."""
         right, wrong = self.runs
         yield f"{self.name}: {self.title}"
-        yield filled(self.text)
+        yield filled(" ".join(self.text.split()))
         yield "\n".join(f"  {label + ':' if at == 0 else '':10}{line}"
                         for side, label in zip(("right", "wrong"), self.sides)
                         for at, line in enumerate(self.lines(side)))
@@ -80,7 +78,6 @@ class CounterExample:
             ("elements that a rank sends in a step, at most",
              *(run.ranks.sent.max() // run.steps for run in self.runs)),
             ("weights with other bits at the end", "", percent(wrong.distance(right, -1) > 0))))
-        program = f"build/{self.program}/{self.program} {self.options}"
-        command = filled(f"mpirun -n {self.ranks} {program}", "    ")
-        yield f"  {self.sides[0].capitalize()} has the bits of\n{command}"
+        command = f"mpirun -n {self.ranks} build/{self.program}/{self.program} {self.options}"
+        yield f"  {self.sides[0].capitalize()} has the bits of\n{filled(command, '    ')}"
         yield filled('Caught here by {}: "{}".'.format(*self.caught))

@@ -163,8 +163,8 @@ def tensors(run, adam, wrong):
                   for owner, (adam, part) in enumerate(zip(adams, parts))]
         run.w[np.concatenate(parts)] = run.ranks.all_gather(shards)
     held = [adam.m.nbytes + adam.v.nbytes for adam in adams]
-    for rank in range(4):
-        run.show(f"bytes of m and v on rank {rank}", held[rank])
+    for rank, count in enumerate(held):
+        run.show(f"bytes of m and v on rank {rank}", count)
     run.show("the fullest rank over the mean", f"{max(held) / np.mean(held):.2f}")
 
 
@@ -189,8 +189,7 @@ def padding(run, adam, wrong):
             by_layer.insert(0, run.ranks.reduce_scatter_mean(buffer[:, :size]))
         norm = run.norm(by_layer)
         mean = np.concatenate([part for shards in by_layer for part in shards])
-        updated = adam.update(run.w, mean * f32(min(1, 0.3 / norm)))  # --clip 0.3
-        run.w = run.ranks.all_gather(np.split(updated, run.ranks.size))
+        run.w = run.gathered(adam.update(run.w, mean * f32(min(1, 0.3 / norm))))  # --clip 0.3
         run.seen["norm"].append(norm)
         run.seen["leftovers"].append(sum((np.concatenate(shards)[used:].astype(float)**2).sum()
                                          for shards, used in zip(by_layer, run.used)))
@@ -222,7 +221,7 @@ def last(run, adam, wrong):
                 shards[:] = mean if a == 0 else shards + mean  # right
         gradient = np.concatenate(shards) / f32(len(g))
         run.seen["norm"].append(np.linalg.norm(gradient))
-        run.w = run.ranks.all_gather(np.split(adam.update(run.w, gradient), run.ranks.size))
+        run.w = run.gathered(adam.update(run.w, gradient))
     run.show("gradient norm of step 1", f"{run.seen['norm'][0]:.4f}")
     run.show("samples that count, a step", run.case.batch * run.ranks.size * (1 if wrong else 4))
 
@@ -242,8 +241,7 @@ def allreduce(run, adam, wrong):
             shards = np.split(run.ranks.all_reduce_mean(g), run.ranks.size)  # wrong
         else:
             shards = run.ranks.reduce_scatter_mean(g)  # right
-        updated = adam.update(run.w, np.concatenate(shards))  # each rank its own part
-        run.w = run.ranks.all_gather(np.split(updated, run.ranks.size))
+        run.w = run.gathered(adam.update(run.w, np.concatenate(shards)))  # each rank its own part
     unit = run.w.size * (run.ranks.size - 1) / run.ranks.size * run.steps
     run.show("in units of (N - 1)/N of all parameters", f"{run.ranks.sent.max() / unit:.2f}")
 
@@ -266,8 +264,7 @@ def families(run, adam, wrong):
             of_ranks = in_order(g, 0)  # right
             total = np.concatenate(run.ranks.reduce_scatter_mean(of_ranks))  # right
         gradient = total / f32(len(g))
-        updated = adam.update(run.w, gradient)
-        run.w = run.ranks.all_gather(np.split(updated, run.ranks.size))
+        run.w = run.gathered(adam.update(run.w, gradient))
         run.seen["gradient"].append(gradient)
         run.seen["mean |g|"].append(abs(g).mean((0, 1)))
     if wrong:

@@ -94,9 +94,9 @@ class Run:
                          accumulate=int(given.get("--accumulate", 1)), lr=self.lr, ranks=ranks)
         self.ranks, self.stored = Ranks(ranks), STORED[dtype]
         self.loss_scale = 2.0**16 if dtype == "fp16" else 1.0
-        parts = layer_slices(self.case, initial_parameters(self.case))
-        self.used = [part.size for part in parts]
+        self.used = self.case.sizes()
         self.sizes = [-(-used // (8 * ranks)) * 8 * ranks for used in self.used]
+        parts = layer_slices(self.case, initial_parameters(self.case))
         self.w = np.concatenate([np.pad(part, (0, size - part.size))
                                  for part, size in zip(parts, self.sizes)])
         self.weights = [self.w.copy()]  # after each step; before the first
@@ -118,8 +118,11 @@ class Run:
         return [part.ravel() for pair in pairs for part in pair]
 
     def without_padding(self, vector):
-        return np.concatenate([layer[:used] for layer, used in
-                               zip(self.layers(vector), self.used)])
+        return np.concatenate([layer[:used] for layer, used in zip(self.layers(vector), self.used)])
+
+    def gathered(self, updated):
+        """Of weights of which each rank has its own part: all of them."""
+        return self.ranks.all_gather(np.split(updated, self.ranks.size))
 
     def gradients(self):
         """Of every step g[a][r]: the gradient of rank r's micro-batch a, formed with the weights
@@ -140,9 +143,7 @@ class Run:
         for l, (weight, bias) in enumerate(layers):
             y = product(activations[l], weight.T) + bias
             activations.append(store(y if l == len(layers) - 1 else np.where(y < 0, f32(0), y)))
-
         loss, delta = self.cross_entropy(activations.pop(), target.reshape(*many, 1))
-
         gradient = np.zeros((*many[:2], params.size), f32)
         for l in reversed(range(len(layers))):
             by_weight = product(delta.swapaxes(2, 3), activations[l])
@@ -157,22 +158,20 @@ class Run:
     @np.errstate(invalid="ignore")
     def cross_entropy(self, y, target):
         """The step's loss, and the gradient of each micro-batch's by y, scaled."""
-        batch, shifted = y.shape[2], y - y.max(-1, keepdims=True)
-        power = exp(shifted)
+        batch, largest = y.shape[2], y.max(-1, keepdims=True)
+        power = exp(y - largest)
         total = in_order(power, 3)[..., None]
         factor = f32(self.loss_scale / batch)
         delta = power / total * factor
         right = np.take_along_axis(power, target, -1)
         np.put_along_axis(delta, target, (right / total - f32(1)) * factor, -1)
-        largest, at_target = y.max(-1, keepdims=True), np.take_along_axis(y, target, -1)
-        losses = (log(total) + largest - at_target).astype(np.float64)
-        means = in_order(losses, 2)[:, :, 0] / batch
+        losses = log(total) + largest - np.take_along_axis(y, target, -1)
+        means = in_order(losses.astype(np.float64), 2)[:, :, 0] / batch
         return f32(in_order(in_order(means, 0), 0) / means.size), self.stored(delta)
 
     def distance(self, other, step):
         """Between their weights after a step, in learning rates; as they are computed with."""
-        ours, theirs = (run.stored(run.without_padding(run.weights[step]))
-                        for run in (self, other))
+        ours, theirs = (run.stored(run.without_padding(run.weights[step])) for run in (self, other))
         return abs(ours - theirs) / self.lr
 
     def moved(self, step):

@@ -66,9 +66,8 @@ class Exercise:
         if mine != theirs:
             return False, folded(
                 f"The card is not {self.after}'s any more, and it is the task: the tests hold the "
-                "trainer to what it claims. As it was: ./tutorial exercise "
-                f"{self.after[:2]} --hint, or take it from {self.after}/trainer.hpp.",
-                hanging="  ")
+                f"trainer to what it claims. As it was: ./tutorial exercise {self.after[:2]} "
+                f"--hint, or take it from {self.after}/trainer.hpp.", hanging="  ")
         with (self.out / "lock").open("w") as lock:  # one build at a time
             fcntl.flock(lock, fcntl.LOCK_EX)
             results, printed = self.trial.test("--suite", self.after, *LEFT_OUT, PATIENCE=PATIENCE)
@@ -79,10 +78,10 @@ class Exercise:
         failed = [result for result in results if result["result"] != "OK"]
         if failed:
             return False, screen(results, failed, room)
-        return True, [f"All {len(results)} tests hold, on each number of ranks: this is {self.after}.",
-                      "Beside the chapter's own:",
-                      f"  diff -u {os.path.relpath(self.trainer)} \\",
-                      f"    {self.after}/trainer.hpp"]
+        return True, [
+            f"All {len(results)} tests hold, on each number of ranks: this is {self.after}.",
+            f"Beside the chapter's own:\n  diff -u {os.path.relpath(self.trainer)} \\",
+            f"    {self.after}/trainer.hpp"]
 
 
 def cut(told, room):

@@ -49,12 +49,11 @@ CHAPTER_MARKERS = ("v", "^", "o", "s", "D", "X", "P")
 KIND_COLOURS = ("#0669aa", "#e37713", "#277562", "#a124ff", "#0fa78c", "#d30b07", "#9788e6")
 
 
-def figure(width, height, rows=1, columns=1, title="", subtitle="", **subplots):
+def figure(width, height, rows=1, columns=1, title="", subtitle=""):
     """A figure of so many pixels, and its axes as `Figure.subplots` answers them.
 
     The title is what the figure shows, in words: readers who cannot see it hear it. Units are
-    pixels at the width asked for, so a font of 13 is 13 pixels high in a page that shows it so.
-    """
+    pixels at the width asked for, so a font of 13 is 13 pixels high in a page that shows it so."""
     if matplotlib is None:
         raise Failure("no figures: matplotlib is missing (Debian's package is python3-matplotlib)")
     matplotlib.rcdefaults()
@@ -66,7 +65,7 @@ def figure(width, height, rows=1, columns=1, title="", subtitle="", **subplots):
             fig.text(8 / width, top / height, words, size=size, va="top", linespacing=1.3, **style)
             top -= 1.45 * size * len(words.splitlines()) + 3
     fig.set_layout_engine("constrained", rect=(0, 0, 1, top / height), w_pad=0.1, h_pad=0.1)
-    return fig, fig.subplots(rows, columns, **subplots)
+    return fig, fig.subplots(rows, columns)
 
 
 def svg(fig, ink, paper):

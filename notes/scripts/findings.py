@@ -32,10 +32,10 @@ NOT_ASSOCIATIVE = ("the same samples are summed in another order, and addition i
                    "the last bits differ, which later steps may enlarge (notes/floating_point.md)")
 NATIVE = ("NCCL adds in an order of its own, from three ranks on perhaps in another one each time "
           "(notes/gpu.md)")
-DEFECT = ("Nothing in which the runs differ may change bits, and yet bits differ: if one build made "
-          "both, and from the same text, this is a defect. Run both again: if the bits of one "
-          "change, a race or a broken machine is to blame. If they stay, look at the first step "
-          "and layer above, and run ./tutorial test, whose tests of \"the same run\" must find it.")
+DEFECT = """Nothing in which the runs differ may change bits, and yet bits differ: if one build made
+both, and from the same text, this is a defect. Run both again: if the bits of one change, a race or
+a broken machine is to blame. If they stay, look at the first step and layer above, and run
+./tutorial test, whose tests of "the same run" must find it."""
 
 
 @dataclass
@@ -277,7 +277,7 @@ def what(c):
 def why(c):
     lines = []
     if c.defect:
-        lines.append(DEFECT)
+        lines.append(" ".join(DEFECT.split()))
     elif not c.same:
         lines += [f"Why: {'; '.join(differing)}: {effect}."
                   for effect, differing in c.reasons.items() if effect]

@@ -110,8 +110,7 @@ def step_of(path):
     dict by kind, on entering and after each take and return."""
     events = sorted((event for event in json.loads(path.read_text())["traceEvents"]
                      if event["pid"] == 0 and "ts" in event), key=lambda event: event["ts"])
-    phases = [event for event in events
-              if event.get("cat") == "phase" and event["name"] in PHASES]
+    phases = [event for event in events if event.get("cat") == "phase" and event["name"] in PHASES]
     counters = [(event["ts"], event["args"]) for event in events if event["ph"] == "C"]
     step = []
     for phase in phases[-len(PHASES):]:
@@ -269,13 +268,13 @@ def main():
     parser.add_argument("--torch", metavar="PYTHON", help="one that has PyTorch; without it the "
                         "table speed is left as it is")
     options = parser.parse_args()
-    names = []  # of the tables and figures that were made
+    if options.only and options.only.split()[0] not in ("figures", *TABLES, *FIGURES):
+        raise Failure(f"there is no table or figure {options.only!r}", 2)
 
     def chosen(name, *groups):
-        if options.only in (name, name.split()[0], *groups) or \
-                options.only is None and (name != "speed" or options.torch):
-            names.append(name)
-        return name in names
+        if options.only is None:
+            return name != "speed" or options.torch
+        return options.only in (name, name.split()[0], *groups)
 
     pages = sorted([ROOT / "README.md", *ROOT.glob("notes/*.md"), *ROOT.glob("0*/README.md")])
     try:
@@ -291,8 +290,6 @@ def main():
         if not path.exists() or path.read_text() != text:
             path.write_text(text)
             print(f"rewrote {path.relative_to(ROOT)}")
-    if not names:
-        raise Failure(f"there is no table or figure {options.only!r}", 2)
 
 
 if __name__ == "__main__":

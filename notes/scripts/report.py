@@ -27,8 +27,6 @@ SHORT = {"parameters": "param.", "gradients": "grads", "optimizer": "optim.",
          "resident": "held"}
 
 
-# ---- Text ------------------------------------------------------------------------------------
-
 def text_of(table):
     """A table in columns of a terminal."""
     head = [[SHORT.get(line, line) for line in cell.split("\n")] for cell in table.head]
@@ -60,8 +58,6 @@ def print_text(study):
             print("", *folded(first), *(part for line in rest for part in folded(line, "  ")),
                   sep="\n")
 
-
-# ---- The page --------------------------------------------------------------------------------
 
 PAGE = """\
 <!DOCTYPE html>
@@ -106,16 +102,15 @@ def table_in_html(table):
     words = [' class="word"' * (i in table.words()) for i in range(len(table.head))]
     head = "".join(f'<th scope="col"{word}>{escape(cell)}</th>'
                    for word, cell in zip(words, table.head))
-    rows = []
+    body = ""
     for first, *cells in table.rows:
         cells = "".join(f"<td{word}>{escape(cell)}</td>" for word, cell in zip(words[1:], cells))
-        rows.append(f'<tr><th scope="row">{escape(first.strip())}</th>{cells}</tr>')
+        body += f'<tr><th scope="row">{escape(first.strip())}</th>{cells}</tr>\n'
     caption = f"<caption>{words_of(table.caption)}</caption>\n" if table.caption else ""
     note = f'<p class="note">{words_of(table.note)}</p>\n' if table.note else ""
-    body = "\n".join(rows)
     label = escape(table.caption or "numbers of the picture above")
     return (f'<div class="table" role="region" tabindex="0" aria-label="{label}">\n<table>\n'
-            f"{caption}<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>\n"
+            f"{caption}<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody>\n</table>\n"
             f"</div>\n{note}")
 
 
@@ -127,9 +122,9 @@ def section_in_html(section):
         fig.set_label(f"{fig.get_label()} {section.title}")
         parts.append(f'<figure tabindex="0">\n{figures.inline(fig)}</figure>')
     parts += map(table_in_html, section.tables)
+    points = ("".join(f"<p>{words_of(line)}</p>" for line in point) for point in section.points)
     if section.points:
-        points = ("".join(f"<p>{words_of(line)}</p>" for line in point) for point in section.points)
-        parts.append("\n".join(["<ul>", *(f"<li>{point}</li>" for point in points), "</ul>"]))
+        parts += ["<ul>", *(f"<li>{point}</li>" for point in points), "</ul>"]
     return "\n".join(filter(None, [*parts, "</section>"]))
 
 
@@ -152,14 +147,12 @@ def write(study, path):
 
 def describe(study):
     """What the runs have in common."""
-    models = {f"task {run.options.get('task')}, {spaced(run.info['parameters'])} "
-              f"parameters in {run.info['layers']} layers" for run in study.runs}
+    models = {f"task {run.options.get('task')}, {spaced(run.info['parameters'])} parameters in "
+              f"{run.info['layers']} layers" for run in study.runs}
     mpi = {run.info["mpi"] for run in study.runs} - {None}
     chapters = findings.listed(sorted({run.chapter for run in study.runs}))
     return f"{chapters}: {'; '.join(sorted(models))}. {'; '.join(sorted(mpi))}".strip()
 
-
-# ---- Logs ------------------------------------------------------------------------------------
 
 def holds(study):
     return not (any(c.defect for c in study.compared) or wrong_bytes(study.runs)
