@@ -16,7 +16,8 @@ from counter_example import EXAMPLES  # noqa: E402
 
 def main(words):
     if len(words) > 1 or not EXAMPLES.keys() >= set(words):
-        print(f"counterexamples: {' '.join(words)!r} is not one of {', '.join(EXAMPLES)}", file=sys.stderr)
+        names = ", ".join(EXAMPLES)
+        print(f"counterexamples: {' '.join(words)!r} is not one of {names}", file=sys.stderr)
         return 2
     if words:
         print("\n\n".join(EXAMPLES[words[0]].paragraphs()))

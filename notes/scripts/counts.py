@@ -55,10 +55,10 @@ def share_table(known):
                               for what in ("resident", "peak"))
             theory = percent(state(held, "predicted_resident"), state(whole))
             rows.append([name, *map(" / ".join, zip(resident, peak)), theory])
-    return Table(["run", *STATE, "all three", "theory"], rows,
-                 "Resident / peak bytes of a rank in % of those of data parallelism",
-                 "Data parallelism: 02 in fp32, 03 in 16 bits. Theory: the chapter's formula of "
-                 "what is held, which knows no borrowed layers.")
+    caption = "Resident / peak bytes of a rank in % of those of data parallelism"
+    note = ("Data parallelism: 02 in fp32, 03 in 16 bits. Theory: the chapter's formula of what is "
+            "held, which knows no borrowed layers.")
+    return Table(["run", *STATE, "all three", "theory"], rows, caption, note)
 
 
 def bytes_figure(study):
@@ -117,16 +117,15 @@ def ms(rows, what):
 def traffic(study):
     rows = []
     for run in study.runs:
-        elements = float(sum(sent(run).values()))
+        elements, phases = float(sum(sent(run).values())), run.summary["traffic"]["phases"]
         rows.append([run.label, spaced(round(elements)), elements_sent(run)[1],
                      megabytes(elements * BYTES[run.dtype]), f"{run.summary['median_ms']:.1f}",
-                     *(ms(run.summary["traffic"]["phases"].values(), what)
-                       for what in ("exposed_ms", "hidden_ms"))])
-    table = Table(["run", "elements\na step", "a\nparameter", "MB\na step", "ms\na step",
-                   "ms\nexposed", "ms\nhidden"], rows, "What a rank sends, and the time of a step",
-                  "Sent by one rank, and its decimal MB in the run's dtype. Step: median, slowest "
-                  "rank. Exposed: communication during which nothing was computed; hidden: beside "
-                  "computing.")
+                     *(ms(phases.values(), what) for what in ("exposed_ms", "hidden_ms"))])
+    head = ["run", "elements\na step", "a\nparameter", "MB\na step", "ms\na step", "ms\nexposed",
+            "ms\nhidden"]
+    note = ("Sent by one rank, and its decimal MB in the run's dtype. Step: median, slowest rank. "
+            "Exposed: communication during which nothing was computed; hidden: beside computing.")
+    table = Table(head, rows, "What a rank sends, and the time of a step", note)
     wrong = wrong_traffic(study.runs)
     most = max(study.runs, key=lambda run: elements_sent(run)[0])
     least = min((run for run in study.runs if run.ranks > 1), default=most,
@@ -136,8 +135,8 @@ def traffic(study):
     if least is not most:
         title += f", {least.label} {elements_sent(least)[1]}"
     title += "; the counts differ from the formulas" if wrong else ", as the formulas say"
-    return Section(title, "The elements that left a rank, counted where they left it.",
-                   tables=[table], points=[[sentence] for sentence in wrong])
+    return Section(title, "The elements that left a rank, counted where they left it.", [], [table],
+                   [[said] for said in wrong])
 
 
 def copies(study):
@@ -153,12 +152,12 @@ def copies(study):
                      *(megabytes(way["counted"] / len(run.steps)) for way in both),
                      f"{run.summary['median_ms']:.1f}",
                      *(ms([way], what) for what in ("exposed_ms", "hidden_ms") for way in both)])
-    table = Table(["run", "ranks", "bus\nGB/s", "pre-\nfetch", "MB\ndown", "MB\nup",
-                   "ms\na step", "exposed\ndown", "\nup", "hidden\ndown", "\nup"], rows,
-                  "What a rank copies in a step, and the ms of it",
-                  "Bus: its --bus, – is without a limit. Exposed: copies beside which the device "
-                  "computed nothing; hidden: the others. What the host's cores do hides nothing. "
-                  "Each the largest of the ranks' medians.")
+    head = ["run", "ranks", "bus\nGB/s", "pre-\nfetch", "MB\ndown", "MB\nup", "ms\na step",
+            "exposed\ndown", "\nup", "hidden\ndown", "\nup"]
+    note = ("Bus: its --bus, – is without a limit. Exposed: copies beside which the device computed "
+            "nothing; hidden: the others. What the host's cores do hides nothing. Each the largest "
+            "of the ranks' medians.")
+    table = Table(head, rows, "What a rank copies in a step, and the ms of it", note)
 
     def exposed(run):
         return sum(way["exposed_ms"] or 0 for way in run.bus.values())
@@ -168,6 +167,6 @@ def copies(study):
     title = (f"{most.number} {most.dtype}, {f'bus {bus:g} GB/s' if bus else 'unlimited bus'}, "
              f"prefetch {most.options['prefetch']}: a step waits {exposed(most):.1f} ms of its "
              f"{most.summary['median_ms']:.1f} for copies")
-    return Section(title, "A bus lies between a device and its host: gradients go down, Adam runs "
-                   "on the host's cores, parameters come up.",
-                   tables=[table], points=study.story)
+    words = ("A bus lies between a device and its host: gradients go down, Adam runs on the host's "
+             "cores, parameters come up.")
+    return Section(title, words, [], [table], study.story)

@@ -22,12 +22,11 @@ except ImportError:
 INK = "#010203"
 STYLE = {
     "font.family": "DejaVu Sans", "font.size": 13, "svg.fonttype": "none", "svg.hashsalt": "zero",
-    "text.color": INK, "axes.labelcolor": INK + "cc", "axes.titlesize": 13,
-    "axes.titlelocation": "left", "axes.titlecolor": INK + "cc",
+    "text.color": INK, "axes.labelcolor": INK + "cc",
+    "axes.titlesize": 13, "axes.titlelocation": "left", "axes.titlecolor": INK + "cc",
     "axes.spines.top": False, "axes.spines.right": False, "axes.edgecolor": INK + "80",
     "axes.grid": True, "axes.grid.axis": "y", "axes.axisbelow": True,
-    "grid.color": INK, "grid.alpha": 0.15,
-    "xtick.color": INK + "80", "ytick.color": INK + "80",
+    "grid.color": INK, "grid.alpha": 0.15, "xtick.color": INK + "80", "ytick.color": INK + "80",
     "xtick.labelcolor": INK + "cc", "ytick.labelcolor": INK + "cc",
     "legend.frameon": False, "legend.fontsize": 13, "axes.facecolor": "none", "lines.linewidth": 2,
 }

@@ -6,7 +6,7 @@ import math
 import os
 import re
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 import figures
@@ -59,10 +59,10 @@ class Table:
 class Section:
     """A finding, what shows it, and its numbers."""
     title: str
-    words: str = ""
-    figures: list = field(default_factory=list)
-    tables: list = field(default_factory=list)
-    points: list = field(default_factory=list)  # lists of sentences
+    words: str
+    figures: list  # what draws each
+    tables: list
+    points: list  # lists of sentences
 
 
 class Comparison:
@@ -103,17 +103,16 @@ class Study:
     """Runs that lie beside each other, and short ones of which a few pictures take a point."""
     runs: list
     more: list
-    story: list = field(default_factory=list)  # of a device that is too small: lists of sentences
+    story: list = ()  # of a device that is too small: lists of sentences
 
     def __post_init__(self):
         for run, label in zip(self.runs, labels(self.runs)):
             run.label = label
         first, *others = self.runs
-        of_dtype = {run.dtype: run for run in reversed(self.runs)}
         # Each with the first run of its dtype, or else with the first of all.
-        self.compared = [Comparison(
-            run, of_dtype[run.dtype] if of_dtype[run.dtype] is not run else first)
-            for run in others]
+        of_dtype = {run.dtype: run for run in reversed(self.runs)}
+        pairs = ((run, of_dtype[run.dtype]) for run in others)
+        self.compared = [Comparison(run, first if run is other else other) for run, other in pairs]
 
 
 def several(count, what):
@@ -332,6 +331,5 @@ def losses(study):
         "; ".join(title(study, *pair) for pair in by_dtype.items()),
         "Thick curves lie below thin ones, so a run that left the others would show.",
         [partial(loss_figure, *pair) for pair in by_dtype.items()],
-        [runs_table(study), bits_table(study)] if study.compared else [runs_table(study)],
-        the_same(study)
-        + [what(c) + why(c) for c in study.compared if not c.same or not c.same_parameters])
+        [runs_table(study)] + ([bits_table(study)] if study.compared else []), the_same(study) +
+        [what(c) + why(c) for c in study.compared if not c.same or not c.same_parameters])

@@ -50,12 +50,11 @@ def results(programs):
              elements_sent(run)[1], f"{run.summary['median_ms']:.0f}"] for run in runs]
     head = ["chapter", "dtype", "final loss", "difference", "resident, MB", "peak, MB",
             "on the host, MB", "sent a parameter", "ms a step"]
-    return (table(head, rows, left=2)
-            + f"\n\n{steps} steps of the default task on {ranks} ranks (01: one process, the same "
-            "samples). Difference: the largest of\nthe loss in any step, to 02 in fp32 and to 03 "
-            "in bf16. Bytes: of the rank that has most, in decimal MB; in 07 its device's.\nSent: "
-            "elements by one rank in a step. Time: the median, of the slowest rank; the ranks "
-            "share the cores.")
+    return table(head, rows, left=2) + (
+        f"\n\n{steps} steps of the default task on {ranks} ranks (01: one process, the same "
+        "samples). Difference: the largest of\nthe loss in any step, to 02 in fp32 and to 03 in "
+        "bf16. Bytes: of the rank that has most, in decimal MB; in 07 its device's.\nSent: elements "
+        "by one rank in a step. Time: the median, of the slowest rank; the ranks share the cores.")
 
 
 CURVE_RANKS = 4
@@ -128,9 +127,9 @@ def skips(programs):
     rows = [[step["step"], f"2^{math.log2(step['loss_scale']):.0f}", f"{step['loss']:.4f}",
              "not finite: skipped" if step["skipped"] else f"{step['grad_norm']:.4f}"]
             for step in run.steps[:8]]
-    return (table(["step", "loss scale", "loss", "gradient norm"], rows, left=0)
-            + f"\n\n`{run.shown}`: {run.summary['skipped_steps']} of {len(run.steps)} steps are "
-            "skipped.")
+    note = f"{run.summary['skipped_steps']} of {len(run.steps)} steps are skipped."
+    head = ["step", "loss scale", "loss", "gradient norm"]
+    return f"{table(head, rows, left=0)}\n\n`{run.shown}`: {note}"
 
 
 def speed(programs):
