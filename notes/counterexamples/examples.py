@@ -8,11 +8,12 @@ from arithmetic import in_order
 from counter_example import CounterExample, percent
 from training import Adam, f32
 
+PYTORCH = ("adam", "Adam and the reference give PyTorch's numbers after 1 and after 100 steps")
 
-@CounterExample(
-    "02_distributed_adam", 3, "--width 40 --layers 4 --steps 50",
-    caught=("02_distributed_adam on 3 ranks",
-            "the run equals the replay: odd sizes, clipping, weight decay"))
+
+@CounterExample("02_distributed_adam", 3, "--width 40 --layers 4 --steps 50",
+                caught=("02_distributed_adam on 3 ranks",
+                        "the run equals the replay: odd sizes, clipping, weight decay"))
 def updates(run, adam, wrong):
     """Adam's updates are averaged, not the gradients
 
@@ -34,9 +35,7 @@ def updates(run, adam, wrong):
     run.show("mean move of step 1, of all parameters", f"{abs(run.moved(1)).mean():.3f}")
 
 
-@CounterExample(
-    "02_distributed_adam", 3, "--width 40 --layers 4 --steps 50",
-    caught=("adam", "Adam and the reference give PyTorch's numbers after 1 and after 100 steps"))
+@CounterExample("02_distributed_adam", 3, "--width 40 --layers 4 --steps 50", caught=PYTORCH)
 def moments(run, adam, wrong):
     """Adam forgets its moments, and learns
 
@@ -86,9 +85,7 @@ def master(run, adam, wrong):
     run.show("weights that are, in bf16, where they began", percent(run.without_padding(same)))
 
 
-@CounterExample(
-    "02_distributed_adam", 3, "--width 40 --layers 4 --steps 50",
-    caught=("adam", "Adam and the reference give PyTorch's numbers after 1 and after 100 steps"))
+@CounterExample("02_distributed_adam", 3, "--width 40 --layers 4 --steps 50", caught=PYTORCH)
 def correction(run, adam, wrong):
     """No bias correction
 
@@ -107,11 +104,10 @@ def correction(run, adam, wrong):
         run.show(f"mean length of step {t}, in learning rates", f"{run.lengths(t).mean():.3f}")
 
 
-@CounterExample(
-    "03_mixed_precision", 3, "--dtype fp16 --width 40 --layers 4 --steps 30",
-    caught=("03_mixed_precision on 2 ranks",
-            "fp16's dynamic loss scale finds its way down from an overflow"),
-    steps=(1, 19, 20, 30))
+@CounterExample("03_mixed_precision", 3, "--dtype fp16 --width 40 --layers 4 --steps 30",
+                steps=(1, 19, 20, 30),
+                caught=("03_mixed_precision on 2 ranks",
+                        "fp16's dynamic loss scale finds its way down from an overflow"))
 def overflow(run, adam, wrong):
     """Gradients cleared by grad *= 0
 
@@ -140,10 +136,8 @@ def overflow(run, adam, wrong):
     run.show("steps skipped of 30", sum(skipped))
 
 
-@CounterExample(
-    "04_zero1", 4, "--dtype fp32 --width 40 --layers 3 --steps 20",
-    caught=("04_zero1 on 4 ranks", "bytes and traffic equal the chapter's formulas"),
-    steps=(1, 20))
+@CounterExample("04_zero1", 4, "--dtype fp32 --width 40 --layers 3 --steps 20", steps=(1, 20),
+                caught=("04_zero1 on 4 ranks", "bytes and traffic equal the chapter's formulas"))
 def tensors(run, adam, wrong):
     """Whole tensors are dealt to ranks, not elements
 
@@ -168,9 +162,9 @@ def tensors(run, adam, wrong):
     run.show("the fullest rank over the mean", f"{max(held) / np.mean(held):.2f}")
 
 
-@CounterExample(
-    "05_zero2", 8, "--dtype fp32 --width 8 --layers 4 --clip 0.3 --steps 50",
-    caught=("05_zero2 on 3 ranks", "the run equals the replay: layers of different sizes"))
+@CounterExample("05_zero2", 8, "--dtype fp32 --width 8 --layers 4 --clip 0.3 --steps 50",
+                caught=("05_zero2 on 3 ranks",
+                        "the run equals the replay: layers of different sizes"))
 def padding(run, adam, wrong):
     """The padding is squared
 
@@ -201,10 +195,9 @@ def padding(run, adam, wrong):
     run.show("steps clipped", sum(norms > 0.3))
 
 
-@CounterExample(
-    "05_zero2", 3, "--dtype fp32 --width 40 --layers 4 --steps 20 --accumulate 4",
-    caught=("05_zero2 on 2 ranks", "the run equals the replay: several micro-batches"),
-    steps=(1, 2, 10, 20))
+@CounterExample("05_zero2", 3, "--dtype fp32 --width 40 --layers 4 --steps 20 --accumulate 4",
+                steps=(1, 2, 10, 20),
+                caught=("05_zero2 on 2 ranks", "the run equals the replay: several micro-batches"))
 def last(run, adam, wrong):
     """ZeRO-2 keeps the last micro-batch only
 
@@ -226,10 +219,8 @@ def last(run, adam, wrong):
     run.show("samples that count, a step", run.case.batch * run.ranks.size * (1 if wrong else 4))
 
 
-@CounterExample(
-    "04_zero1", 3, "--dtype fp32 --width 40 --layers 4 --steps 20",
-    caught=("04_zero1 on 2 ranks", "bytes and traffic equal the chapter's formulas"),
-    steps=(1, 20))
+@CounterExample("04_zero1", 3, "--dtype fp32 --width 40 --layers 4 --steps 20", steps=(1, 20),
+                caught=("04_zero1 on 2 ranks", "bytes and traffic equal the chapter's formulas"))
 def allreduce(run, adam, wrong):
     """ZeRO-1 by all-reduce
 
@@ -246,10 +237,9 @@ def allreduce(run, adam, wrong):
     run.show("in units of (N - 1)/N of all parameters", f"{run.ranks.sent.max() / unit:.2f}")
 
 
-@CounterExample(
-    "02_distributed_adam", 3, "--width 40 --layers 4 --steps 20 --accumulate 4",
-    caught=("05_zero2 on 3 ranks", "the run equals the replay: several micro-batches"),
-    steps=(1, 2, 3, 10, 20), sides=("02 to 04", "05 to 07"), decimals=8)
+@CounterExample("02_distributed_adam", 3, "--width 40 --layers 4 --steps 20 --accumulate 4",
+                steps=(1, 2, 3, 10, 20), sides=("02 to 04", "05 to 07"), decimals=8,
+                caught=("05_zero2 on 3 ranks", "the run equals the replay: several micro-batches"))
 def families(run, adam, wrong):
     """The two families part in the last bit
 

@@ -2,8 +2,7 @@
 """The programs' training run, N ranks in one process, with the programs' bits.
 
 Model, data and first weights are those of notes/generator.md, task text, four layers. A vector is
-laid out as in the programs: layer after layer, each padded to a multiple of 8 N elements.
-"""
+laid out as in the programs: layer after layer, each padded to a multiple of 8 N elements."""
 import sys
 from collections import defaultdict
 from pathlib import Path
@@ -25,14 +24,11 @@ class Ranks:
         self.size = size
         self.sent = np.zeros(size, int)  # elements, by rank
 
-    def send(self, sender, to, part):
-        self.sent[sender] += part.size * (sender != to)
-        return part
-
     def reduce_mean(self, parts, owner):
         """The mean of the ranks' parts, at their owner: summed in rank order, divided once."""
-        sent = [self.send(sender, owner, part) for sender, part in enumerate(parts)]
-        return in_order(sent, 0) / f32(self.size)
+        for sender, part in enumerate(parts):
+            self.sent[sender] += part.size * (sender != owner)
+        return in_order(parts, 0) / f32(self.size)
 
     def reduce_scatter_mean(self, vectors):
         """Rank r gets the r-th part of the mean."""
@@ -42,8 +38,7 @@ class Ranks:
     def all_gather(self, parts):
         """The ranks' parts, one after the other, as all ranks get them."""
         for sender, part in enumerate(parts):
-            for to in range(self.size):
-                self.send(sender, to, part)
+            self.sent[sender] += part.size * (self.size - 1)
         return np.concatenate(parts)
 
     def all_reduce_mean(self, vectors):

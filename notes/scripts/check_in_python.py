@@ -3,8 +3,7 @@
 
 What the note calls fp32 is float32 here, so weights and data are the programs' own bits. Training
 is in float64, so the programs' rounding is all that is left between the two
-(tests/programs/digests_test.py holds them to each other).
-"""
+(tests/programs/digests_test.py holds them to each other)."""
 import math
 from dataclasses import dataclass
 from pathlib import Path

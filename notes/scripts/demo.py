@@ -3,8 +3,7 @@
 """Trains the seven chapters on the same text and lays the twelve runs beside each other.
 
 `./tutorial demo` calls this after building. It reads nothing but the programs' own logs, and it
-recomputes every claim from them: exit code 0 means that each claim holds, 1 that one does not.
-"""
+recomputes every claim from them: exit code 0 means that each claim holds, 1 that one does not."""
 import argparse
 import json
 import signal

@@ -5,8 +5,7 @@
 `./tutorial exercise` calls this with the chapter before and the chapter. build/exercise is the
 checkout once more, by links, with the trainers that are written there in place of the chapters'
 own. Each begins as the one's trainer under the card of the other; at every save Meson builds and
-runs the chapter's suite of it. Exit code 0 means that everything holds, 1 not yet.
-"""
+runs the chapter's suite of it. Exit code 0 means that everything holds, 1 not yet."""
 import argparse
 import contextlib
 import fcntl

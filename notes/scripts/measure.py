@@ -4,8 +4,7 @@
 
 A table stands in a page between the comments `measured: NAME` and `end`; figures go to
 notes/figures. Nothing is built, and nothing is written when a run fails or when a count of bytes
-or elements differs from its formula. The logs of the runs are kept in build/measure.
-"""
+or elements differs from its formula. The logs of the runs are kept in build/measure."""
 import argparse
 import json
 import math

@@ -4,8 +4,7 @@
 
 `./tutorial compare` calls this with the logs, none: the demo's, and `./tutorial demo` what makes
 the page. Exit code 0 means that bits differ only where the logs say why, and that bytes and traffic
-equal their formulas; 1 that something does not hold.
-"""
+equal their formulas; 1 that something does not hold."""
 import copy
 import json
 import re
