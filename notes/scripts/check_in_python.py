@@ -55,7 +55,6 @@ class Case:
 
 # uint64 arithmetic in numpy is modulo 2^64; errstate turns off the warning that it gives of that
 # for a single number. Constants are np.uint64 too: numpy may answer uint64 and int with float64.
-
 GAMMA = np.uint64(0x9e3779b97f4a7c15)
 WEIGHTS, INPUTS, POSITIONS, CODES, FIRST, SECOND = range(6)  # streams
 
@@ -172,7 +171,6 @@ def loss_and_gradient(case, parameters, x, target):
         activations.append(np.maximum(y, 0) if i < relus else y)
 
     loss, backward = (cross_entropy if case.task == "text" else squared_error)(y, target)
-
     gradient = np.zeros_like(parameters)
     by_layer = matrices(case, gradient)
     for i in reversed(range(len(layers))):
@@ -196,7 +194,6 @@ def train(case, steps):
         loss, g = loss_and_gradient(case, w, *samples)
         norm = np.linalg.norm(g)
         history.append((loss, norm))
-
         if 0 < case.clip < norm:
             g = g * (case.clip / norm)
         m = case.beta1 * m + (1 - case.beta1) * g

@@ -154,9 +154,9 @@ def copies(study):
                      *(ms([way], what) for what in ("exposed_ms", "hidden_ms") for way in both)])
     head = ["run", "ranks", "bus\nGB/s", "pre-\nfetch", "MB\ndown", "MB\nup", "ms\na step",
             "exposed\ndown", "\nup", "hidden\ndown", "\nup"]
-    note = ("Bus: its --bus, – is without a limit. Exposed: copies beside which the device computed "
-            "nothing; hidden: the others. What the host's cores do hides nothing. Each the largest "
-            "of the ranks' medians.")
+    note = ("Bus: its --bus, – is without a limit. Exposed: copies beside which the device "
+            "computed nothing; hidden: the others. What the host's cores do hides nothing. Each "
+            "the largest of the ranks' medians.")
     table = Table(head, rows, "What a rank copies in a step, and the ms of it", note)
 
     def exposed(run):

@@ -98,8 +98,7 @@ def claims(runs, ranks):
         ("bf16: 03 to 07 are identical to the last bit", differing(bf16[1:], bf16[0])),
         ("bytes, resident and peak, equal their formulas in every run", wrong_bytes(runs)),
         ("07 holds what 06 does, in two places, and its staging", lost(runs)),
-        ("elements sent and bytes copied equal their formulas", wrong_traffic(runs)),
-    ]
+        ("elements sent and bytes copied equal their formulas", wrong_traffic(runs))]
 
 
 def print_claims(claims, width=72):

@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """Chapter by chapter by your own hand: the trainer before it, tried by the chapter's own tests.
 
@@ -158,12 +157,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("before", help="a chapter")
     parser.add_argument("after", help="the next one")
-    parser.add_argument("--out", type=Path, default=ROOT / "build/exercise",
-                        help="where exercises lie")
+    parser.add_argument("--out", type=Path, default=ROOT / "build/exercise", help="their folder")
     parser.add_argument("--mpi", default="auto", help="auto, mpich or openmpi")
-    how = parser.add_mutually_exclusive_group()
-    how.add_argument("--once", action="store_true", help="run once, and not at every save")
-    how.add_argument("--hint", action="store_true", help="print the next hint")
+    parser.add_argument("--once", action="store_true", help="run once, and not at every save")
+    parser.add_argument("--hint", action="store_true", help="print the next hint, and run nothing")
     options = parser.parse_args()
     exercise = Exercise(options.before, options.after, options.out, options.mpi)
     return hint(exercise) if options.hint else watch(exercise, options.once)

@@ -28,8 +28,7 @@ STYLE = {
     "axes.grid": True, "axes.grid.axis": "y", "axes.axisbelow": True,
     "grid.color": INK, "grid.alpha": 0.15, "xtick.color": INK + "80", "ytick.color": INK + "80",
     "xtick.labelcolor": INK + "cc", "ytick.labelcolor": INK + "cc",
-    "legend.frameon": False, "legend.fontsize": 13, "axes.facecolor": "none", "lines.linewidth": 2,
-}
+    "legend.frameon": False, "legend.fontsize": 13, "axes.facecolor": "none", "lines.linewidth": 2}
 FONTS = "DejaVu Sans, Verdana, sans-serif"
 # What Matplotlib writes and no picture needs, and what takes its place.
 SHORTER = (
@@ -39,8 +38,7 @@ SHORTER = (
     (r"font: (\S+) 'DejaVu Sans'", r"font-size: \1"),
     (r'(width|height)="([\d.]+)pt"', r'\1="\2"'),
     (r"(\d\.\d\d)\d+(?=[^<>]*>)", r"\1"),  # within a tag
-    (r" \n(?=[LMQCz])|\n(?=z)", " "),
-)
+    (r" \n(?=[LMQCz])|\n(?=z)", " "))
 # Of middle luminance, to be read on white and on nearly black, and at least 0.12 apart in Oklab
 # with every kind of colour vision. Where curves cross, markers tell chapters apart too.
 CHAPTER_COLOURS = ("#5696ed", "#ff5811", "#1c50fb", "#13a78d", "#7355be", "#c6200f", "#4b6e73")

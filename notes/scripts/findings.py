@@ -82,20 +82,11 @@ class Comparison:
             self.layers = [layer for layer, (ours, other) in enumerate(pairs) if ours != other]
             same = run.summary["digest"] == reference.summary["digest"]
             self.same_parameters = same and not self.layers
-
-    @property
-    def same(self):
-        return not self.parted and self.same_parameters is not False
-
-    @property
-    def largest(self):
-        """Difference of the losses; infinite where only one of them is finite."""
-        return max([0.0] + [math.inf if None in (a, b) else abs(a - b)
-                            for _, a, b in self.parted])
-
-    @property
-    def defect(self):
-        return not self.same and not any(self.reasons)
+        self.same = not self.parted and self.same_parameters is not False
+        self.defect = not self.same and not any(self.reasons)
+        # Difference of the losses; infinite where only one of them is finite.
+        self.largest = max([0.0] + [math.inf if None in (a, b) else abs(a - b)
+                                    for _, a, b in self.parted])
 
 
 @dataclass
@@ -140,13 +131,11 @@ def short(run, runs):
 
 def ulps(a, b):
     """How many fp32 numbers b lies above a; not finite where one of them is no number."""
-    def place(number):
-        pattern = int(bits(number), 16)
-        return pattern if pattern < 1 << 31 else (1 << 31) - pattern
-
     if None in (a, b):
         return 0 if a is b else math.inf
-    return place(b) - place(a)
+    patterns = (int(bits(number), 16) for number in (a, b))
+    low, high = (own if own < 1 << 31 else (1 << 31) - own for own in patterns)
+    return high - low
 
 
 def digit(a, b):
@@ -305,10 +294,9 @@ def loss_figure(dtype, runs):
                   [math.nan if loss is None else loss for loss in run.losses],
                   label=short(run, runs), linewidth=1.5 + 2 * min(len(runs) - 1 - i, 5),
                   color=figures.CHAPTER_COLOURS[place % len(CHAPTERS)])
-    axes.set_title(f"losses in {dtype}")
-    axes.set_ylabel("loss" + " (nats a byte)" * (runs[0].options.get("task") == "text"))
+    unit = " (nats a byte)" if runs[0].options.get("task") == "text" else ""
+    axes.set(title=f"losses in {dtype}", xlabel="step", ylabel=f"loss{unit}")
     axes.legend(title="chapter" if alone else None)
-    axes.set_xlabel("step")
     return fig
 
 

@@ -68,8 +68,8 @@ def stamp(runs):
     return f"\n\n*{where}; {date.today().isoformat()}, commit {commit}.*"
 
 
-# ---- Figures of measured runs: each function runs what it needs and answers one ----------------
-# The others in notes/figures show ideas, or a step that was measured once: they are edited by hand.
+# Each figure of measured runs is one function. The others in notes/figures show ideas, or a step
+# that was measured once: they are edited by hand.
 
 def layers(programs):
     """What is saved, in percent, over the number of layers."""

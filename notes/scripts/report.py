@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """Lays runs beside each other by their logs: as text, and as a page with pictures.
 
@@ -20,7 +19,6 @@ import findings  # noqa: E402
 from runs import (WIDTH, Failure, Run, finish, folded, spaced, wrong_bytes,  # noqa: E402
                   wrong_traffic)
 
-FINDINGS = (findings.losses, counts.memory, counts.traffic, counts.copies)
 SHORT = {"parameters": "param.", "gradients": "grads", "optimizer": "optim.",
          "communication": "comm.", "activations": "activ.", "workspace": "work.",
          "resident": "held"}
@@ -44,7 +42,8 @@ def text_of(table):
 
 
 def sections(study):
-    return list(filter(None, (make(study) for make in FINDINGS)))
+    makers = (findings.losses, counts.memory, counts.traffic, counts.copies)
+    return [section for make in makers if (section := make(study))]
 
 
 def print_text(study):
@@ -133,15 +132,13 @@ def write(study, path):
         several = findings.several(len(study.runs), "run").capitalize()
         text = PAGE.format(title=f"{several}, side by side", words=words_of(describe(study)),
                            body="\n".join(map(section_in_html, sections(study))))
-    except Failure as failure:
-        print(f"\nNo page: {failure}")
-        return
-    try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
+        print(f"\nAll of it with pictures, for a browser: {path}")
+    except Failure as failure:
+        print(f"\nNo page: {failure}")
     except OSError as error:
-        raise Failure(f"{path} cannot be written: {error.strerror}", 6) from None
-    print(f"\nAll of it with pictures, for a browser: {path}")
+        raise Failure(f"{error.filename} cannot be written: {error.strerror}", 6) from None
 
 
 def describe(study):

@@ -100,9 +100,7 @@ class Programs:
     """The programs of one build folder, and the launcher of the MPI they were built with."""
 
     def __init__(self, build, mpiexec, logs):
-        self.build = build
-        self.mpiexec = shlex.split(mpiexec)
-        self.logs = logs
+        self.build, self.mpiexec, self.logs = build, shlex.split(mpiexec), logs
         if not shutil.which(self.mpiexec[0]):
             raise Failure(f"{self.mpiexec[0]} is missing: it starts the ranks")
 

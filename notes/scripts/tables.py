@@ -34,10 +34,6 @@ def on_host(run):
     return mb(run.on_host["total"]["peak"]) if run.on_host else "–"
 
 
-def percent(share):
-    return f"{float(100 * share):.1f} %"
-
-
 def results(programs):
     steps, ranks = 200, 4
     runs = [programs.run(chapter, ranks, "--steps", steps, dtype=dtype)
@@ -53,8 +49,9 @@ def results(programs):
     return table(head, rows, left=2) + (
         f"\n\n{steps} steps of the default task on {ranks} ranks (01: one process, the same "
         "samples). Difference: the largest of\nthe loss in any step, to 02 in fp32 and to 03 in "
-        "bf16. Bytes: of the rank that has most, in decimal MB; in 07 its device's.\nSent: elements "
-        "by one rank in a step. Time: the median, of the slowest rank; the ranks share the cores.")
+        "bf16. Bytes: of the rank that has most, in decimal MB; in 07 its device's.\nSent: "
+        "elements by one rank in a step. Time: the median, of the slowest rank; the ranks share "
+        "the cores.")
 
 
 CURVE_RANKS = 4
@@ -92,9 +89,9 @@ def layers(programs):
     for count, width, *runs in curve(programs):
         row = [f"{count} x {width}", mb(16 * runs[0].info["parameters"])]
         for run in runs:
-            formula = curve_formula(count, run.dtype, run.info["parameters"])
+            formula = float(curve_formula(count, run.dtype, run.info["parameters"]))
             row += [mb(summed(run, "resident"), summed(run, "peak")),
-                    percent(saved(run, "peak")), percent(formula)]
+                    f"{100 * saved(run, 'peak'):.1f} %", f"{100 * formula:.1f} %"]
         rows.append(row)
     head = ["layers x width", "16 bytes a parameter"]
     for dtype in ("fp32", "bf16"):
