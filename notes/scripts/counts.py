@@ -144,7 +144,7 @@ def copies(study):
     runs = [run for run in (*study.runs, *study.more) if run.bus]
     if not runs:
         return None
-    rows = []
+    rows, waits = [], []
     for run in runs:
         bus, both = run.options["bus"], [run.bus[way] for way in ("down", "up")]
         rows.append([f"{run.number} {run.dtype}", run.ranks, f"{bus:g}" if bus else "–",
@@ -152,20 +152,17 @@ def copies(study):
                      *(megabytes(way["counted"] / len(run.steps)) for way in both),
                      f"{run.summary['median_ms']:.1f}",
                      *(ms([way], what) for what in ("exposed_ms", "hidden_ms") for way in both)])
+        waits.append(sum(way["exposed_ms"] or 0 for way in both))
     head = ["run", "ranks", "bus\nGB/s", "pre-\nfetch", "MB\ndown", "MB\nup", "ms\na step",
             "exposed\ndown", "\nup", "hidden\ndown", "\nup"]
     note = ("Bus: its --bus, – is without a limit. Exposed: copies beside which the device "
             "computed nothing; hidden: the others. What the host's cores do hides nothing. Each "
             "the largest of the ranks' medians.")
     table = Table(head, rows, "What a rank copies in a step, and the ms of it", note)
-
-    def exposed(run):
-        return sum(way["exposed_ms"] or 0 for way in run.bus.values())
-
-    most = max(runs, key=exposed)
+    most = runs[waits.index(max(waits))]
     bus = most.options["bus"]
     title = (f"{most.number} {most.dtype}, {f'bus {bus:g} GB/s' if bus else 'unlimited bus'}, "
-             f"prefetch {most.options['prefetch']}: a step waits {exposed(most):.1f} ms of its "
+             f"prefetch {most.options['prefetch']}: a step waits {max(waits):.1f} ms of its "
              f"{most.summary['median_ms']:.1f} for copies")
     words = ("A bus lies between a device and its host: gradients go down, Adam runs on the host's "
              "cores, parameters come up.")

@@ -114,7 +114,8 @@ def write_summary(runs, claims, path):
         "machine": machine(), "commit": first_line("git", "describe", "--always", "--dirty"),
         "holds": not any(problems for _, problems in claims),
         "claims": [{"claim": text, "problems": problems} for text, problems in claims],
-        "runs": [{"command": run.shown, **run.info, **run.summary} for run in runs]}
+        "runs": [{"command": run.shown, "final_loss": run.losses[-1], **run.info, **run.summary}
+                 for run in runs]}
     path.write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n")
 
 

@@ -183,9 +183,8 @@ def effect_of_sums(ours, theirs):
 
 
 def reasons(run, reference):
-    """All in which they differ, with the reference's value and the run's own, by what it does to
-    bits; "": nothing. What one of them cannot be asked for, as 01 has no prefetch, is no
-    difference."""
+    """All in which they differ, the reference's value and the run's own, by what it does to bits;
+    "": nothing. What one of them cannot be asked for, as 01 has no prefetch, is no difference."""
     ours, theirs = facts(run), facts(reference)
     exact = ours["ranks"] <= 2 and run.dtype != "fp16"  # NCCL's own sums
     effects = EFFECTS | dict.fromkeys(SUMMED, effect_of_sums(ours, theirs))

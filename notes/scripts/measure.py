@@ -190,8 +190,7 @@ def bytes_in_use(programs):
 def link(programs):
     """The time of a step over the speed of a link. Formulas, in ms: with no limit t, of the bits
     that a rank sends b, of Gbit/s g: t + b / 1e6 g where all waiting is for the link, b / 1e6 g
-    for the link alone. Two ranks: where they have a core each, a rank's sleep on the link helps no
-    other."""
+    for the link alone. Two ranks: with a core each, a rank's sleep on the link helps no other."""
     def run(chapter, *speed):
         return programs.run(chapter, 2, *tables.SIXTEEN, *speed, dtype="fp32")
 

@@ -164,8 +164,7 @@ def load(path):
             raise Failure(f"{path} is no log: it does not begin as what --log writes", 3)
         run.read()
         trial = findings.Study([copy.copy(run), run], [])
-        holds(trial), describe(trial), min(step["ms"] for step in run.steps)
-        sections(trial)
+        holds(trial), describe(trial), sections(trial), min(step["ms"] for step in run.steps)
     except OSError as error:
         raise Failure(f"{path} cannot be read: {error.strerror}", 3) from None
     except (json.JSONDecodeError, UnicodeDecodeError):
