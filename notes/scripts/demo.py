@@ -104,9 +104,8 @@ def claims(runs, ranks):
 def print_claims(claims, width=72):
     print()
     for text, problems in claims:
-        print(f"{text + ': ':<{width}}{'NO' if problems else 'yes'}")
-        for line in problems:
-            print(f"    {line}")
+        print(f"{text + ': ':<{width}}{'NO' if problems else 'yes'}",
+              *(f"    {line}" for line in problems), sep="\n")
 
 
 def write_summary(runs, claims, path):
@@ -137,8 +136,8 @@ def main():
     for run in runs:
         how = f"{run.ranks} ranks" if run.number != "01" else \
             f"1 process x {options.ranks} micro-batches"
-        print(f"  {run.dtype}  {run.chapter:<20}{how:<28}", end="", flush=True)  # or: failed
-        run.execute()
+        print(f"  {run.dtype}  {run.chapter:<20}{how:<28}", end="", flush=True)
+        run.execute()  # a failure ends the line
         print(f"{run.seconds:5.1f} s   loss {number(run.losses[-1], '.4f')}", flush=True)
     short_ones = f"{len(more) + 2} short ones: a slow bus, a small device"
     print(f"  {short_ones:<60}", end="", flush=True)

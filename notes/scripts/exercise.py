@@ -138,8 +138,8 @@ def watch(exercise, once):
 def hint(exercise):
     """One more than the last time; after all of them, what still differs from the chapter's own."""
     sections = (ROOT / "notes/exercises.md").read_text().split("\n## ")
-    text = next(text for text in sections if text.startswith(f"{exercise.after[:2]} "))
-    hints, memory = HINT.findall(text), exercise.trainer.with_name("hints")
+    own = next(section for section in sections if section.startswith(exercise.after[:2]))
+    hints, memory = HINT.findall(own), exercise.trainer.with_name("hints")
     given = int(memory.read_text()) if memory.exists() else 0
     memory.write_text(f"{min(given + 1, len(hints))}\n")
     if given < len(hints):

@@ -54,8 +54,7 @@ class Measured(Programs):
 
 
 def stamp(runs):
-    """Where and when: below every table that was measured. With the commit, and whether the code
-    has been changed since."""
+    """Below every measured table: where, when, the commit, whether the code has changed since."""
     where = f"{machine()['cpu']}, {machine()['cores']} cores"
     if ranks := sorted({run.ranks for run in runs if run.ranks > 1}):
         mpi = sorted({run.info["mpi"] for run in runs} - {None})
@@ -83,8 +82,8 @@ def layers(programs):
         720, 420, title=f"In fp32 ZeRO-3 saves {peaks[0][0]:.0f} % with {counts[0]} layers, "
         f"{peaks[0][-1]:.0f} % with {counts[-1]}; theory: {theory:.0f} %",
         subtitle=f"Share of 16 bytes a parameter that one of {ranks} ranks does not need: the same "
-        f"{parameters / 1e6:.2f} million\nparameters in {counts[0]} to {counts[-1]} "
-        "layers. Lines: formula; points: measured")
+        f"{parameters / 1e6:.2f} million\nparameters in {counts[0]} to {counts[-1]} layers. Lines: "
+        "formula; points: measured")
     ax.axhline(theory, color=INK, alpha=0.5, linestyle="--", linewidth=1.5)
     ax.plot(counts, [100 * saved(run, "resident") for run in runs[0]], "o", color=INK,
             fillstyle="none", alpha=0.6)

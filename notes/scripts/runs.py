@@ -226,9 +226,10 @@ def elements_sent(run):
 
 
 def folded(text, indent="", hanging="", most=None):
-    """Lines for a terminal; where there are more than `most`, three dots end the last of these."""
+    """Lines for a terminal, in which long paths stay whole; or `most` at most, and three dots."""
     return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent + hanging,
-                         break_on_hyphens=False, max_lines=most, placeholder=" ...")
+                         break_on_hyphens=False, break_long_words=most is not None,
+                         max_lines=most, placeholder=" ...")
 
 
 def number(value, form):

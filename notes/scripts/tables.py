@@ -206,8 +206,7 @@ def formulas(programs, chapter, *arguments):
 
 
 def check(programs, chapter):
-    """What a chapter prints about bytes and traffic, the part that no clock enters, and where the
-    predicted figures come from."""
+    """What a chapter prints of bytes and traffic, not of time, and where predictions come from."""
     run = programs.run(chapter, 4, "--steps", 20)
     report = part(run.printed, "bytes (of a rank|on a device) ", "parameters ")
     return fenced(f"$ {run.shown}\n\n{report}{formulas(programs, chapter)}")
