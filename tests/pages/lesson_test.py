@@ -10,15 +10,15 @@ CHAPTERS = sorted(path.parent.name for path in ROOT.glob("0*/trainer.hpp"))
 # The rooms of common/: each includes only those before it.
 ROOMS = ["memory", "compute", "train", "comm", "trace", "report", "run"]
 CPP = (".h", ".hpp", ".cpp", ".cu", ".cuh")
-METHODS = ["Trainer(const Options", "Verdict step(", "AdamSlice state(", "void forward(",
+METHODS = ["Trainer(const Options", "Verdict step(", "AdamSlice slice(", "void forward(",
            "void backward(", "Verdict update("]
-MEMBERS = ["Tensor params_;", "Tensor grads_;", "Tensor master_;", "Tensor momentum_, variance_;"]
+MEMBERS = [" params_{", " grads_{", " master_{", " momentum_{", " variance_{"]
 LONGEST_LINE = 100
 # Lines of what stands around the chapters, and how many files there are: whoever takes some away
 # takes them away here too.
 MOST_LINES = {"common/": 7400, "tests/": 11775, "tutorial": 240,
               ("notes/scripts/", "notes/plan/", "notes/counterexamples/"): 4260}
-MOST_FILES = 250
+MOST_FILES = 255
 
 
 def tracked():
