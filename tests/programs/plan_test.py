@@ -161,3 +161,8 @@ def test_refused(programs, text, code, words):
     assert re.fullmatch(r"plan: .{1,190}\n", outcome.err), "one sentence"
     for word in words.split(", "):
         assert re.search(word, outcome.err)
+
+
+def test_the_scripts_read_the_cards_as_they_are(programs):
+    """build/plan --cards > notes/cards.json, after a card has changed."""
+    assert start(programs, "--cards").out == (ROOT / "notes/cards.json").read_text()
