@@ -8,6 +8,7 @@ import re
 import pytest
 from programs import MIXED, ON_RANKS, ROOT, own_options
 
+CARDS = {card["name"]: card for card in json.loads((ROOT / "notes/cards.json").read_text())}
 PHASES = ("forward", "backward", "update")
 MODELS = ("--task text --width 16 --layers 2 --batch 5", "--task mlp --width 7 --layers 3",
           "--task toy --batch 3")
@@ -60,9 +61,10 @@ def said_of(mine, full, ranks):
     """What --plan prints of a chapter's part of the answer; workspace the CPU has none of."""
     kinds, host = mine["kinds"], mine.get("host_kinds", {})
     state = sum(kinds[kind]["resident"] for kind in ("parameters", "gradients", "optimizer")) / full
-    places = f" on the device {sum(host.values()) / full:g} on its host" if host else ""
+    here, there = CARDS[mine["name"]]["bytes"].values()
+    places = f" on the device {sum(host.values()) / full:g} = {there} on its host" if host else ""
     return [
-        f"bytes of state a parameter: {state:g}{places}",
+        f"bytes of state a parameter: {state:g} = {here}{places}",
         *(f"{kind} {of['resident']:,} {of['peak']:,}" for kind, of in kinds.items()
           if kind != "workspace"),
         *(f"{kind} {bytes:,} {bytes:,}" for kind, bytes in host.items()),
