@@ -23,11 +23,25 @@ inline std::string counted(std::int64_t number, const char* what) {
   return fmt::format("{} {}{}", number, what, number == 1 ? "" : "s");
 }
 
+/// Bytes a parameter, beside the dtype's own: of its gradient, and of optimizer state, in which
+/// master weights are.
+struct Costs {
+  std::int64_t grads, optimizer;
+};
+/// The programs' own. Parameters in fp32 are their own master where Adam can reach them.
+constexpr Costs costs_of(const Card& card, Dtype dtype) {
+  return {bytes_of(dtype), optimizer_bytes(card.offloads() ? Dtype::bf16 : dtype)};
+}
+
+/// What goes over the bus, in tables.
+inline constexpr By<Direction, const char*> copied_words{"down, gradients", "up, parameters"};
+
 /// What one rank is going to hold and send.
 struct Prediction {
   struct Bytes {
     std::int64_t resident = 0;
     std::int64_t peak = 0;  // of this kind; equals what is reserved
+    std::string formula{};  // of the peak, with the run's numbers: "4 x (526 336/4 + 65 792)"
   };
   By<Place, By<Kind, Bytes>> bytes{};  // what the host holds it holds throughout
   /// Of all kinds: of the peaks it is what is reserved.
@@ -54,22 +68,14 @@ struct Prediction {
 
   By<Phase, double> factors{};  // elements sent a parameter, in units of (n - 1)/n
   By<Direction, std::int64_t> copies{};  // bytes a parameter of the shard
-  std::int64_t parameters = 0;
-  std::int64_t padded = 0;
-  std::int64_t ranks = 1;
+  std::int64_t parameters = 0, padded = 0, ranks = 1;
 };
-
-/// Bytes a parameter of optimizer state, in which master weights are.
-constexpr std::int64_t optimizer_bytes(const Card& card, Dtype dtype) {
-  // Parameters in fp32 are their own master where Adam can reach them.
-  return optimizer_bytes(card.offloads() ? Dtype::bf16 : dtype);
-}
 
 /// What any model costs that is cut in this way, whatever its layers compute: parameters,
 /// gradients, optimizer state, what is received, what is sent. Of the options it takes dtype,
 /// accumulate and prefetch.
 Prediction predict_state(const Card& card, const Options& options, DeviceType device,
-                         const Layout& layout);
+                         const Layout& layout, Costs costs);
 
 /// The same of the options' task, with its activations, workspace and data. Throws Error (data)
 /// when the file of task text cannot be read.
@@ -83,11 +89,9 @@ Prediction predict(const Card& card, const Options& options, DeviceType device,
 std::int64_t check_memory(const Card& card, const Options& options, const Choice& choice,
                           Device& device, const Layout& layout, Cards others);
 
-/// Where the figures of `plan` come from, with the run's numbers: a heading, a line for each kind
-/// of bytes at its peak, and one for each phase's elements sent in a step:
-/// "  gradients   4 x (526 336/4 + 65 792) = 789 504".
-std::string formulas(const Prediction& plan, const Card& card, const Options& options,
-                     const Layout& layout);
+/// Where the figures come from: a heading, a line for each kind of bytes at its peak, and one for
+/// each phase's elements sent in a step.
+std::string formulas(const Prediction& plan);
 
 /// What --plan prints: for options.ranks ranks on that device.
 void print_prediction(const Card& card, const Options& options, DeviceType device, Cards others);

@@ -79,7 +79,7 @@ void print_told(const Run& run, const Prediction& predicted, const std::string& 
       counted(o.batch * o.accumulate, "sample"), o.lr);
   fmt::print("{}\n{}the mean loss is {:.5f}, the norm of the mean gradient {:.5f}\n\n{}",
              holdings(run.layout, run.device), told, step.loss, step.grad_norm,
-             formulas(predicted, run.card, o, run.layout));
+             formulas(predicted));
 }
 
 void print_header(const Run& run, const Communicator& comm) {

@@ -15,7 +15,7 @@ Json bytes_json(const Prediction& predicted, const Device& on) {
   Json rows;
   for (const Kind kind : every<Kind>) {
     const KindBytes& booked = on.books.of(kind);
-    const auto& [resident, peak] = predicted.bytes[on.place][kind];
+    const auto& [resident, peak, formula] = predicted.bytes[on.place][kind];
     if (on.place == Place::host && booked.reserved == 0 && peak == 0) continue;
     rows[name_of(kind)] = {{"predicted", peak},
                            {"predicted_resident", resident},
@@ -293,8 +293,9 @@ void print_tables(const Json& summary, bool alone) {
   }
   if (!host) return;
   print_passed_head("bytes copied in all steps", "ms of copies in a step");
-  print_passed("down, gradients", summary["bus"]["down"]);
-  print_passed("up, parameters", summary["bus"]["up"]);
+  for (const Direction way : every<Direction>) {
+    print_passed(copied_words[way], summary["bus"][name_of(way)]);
+  }
 }
 
 void print_memory(const Json& summary) {

@@ -81,7 +81,7 @@ Json answers(const Question& question, const Card& chapter, int ranks) {
             {"padding_sent_by_all_ranks", passed.padding},
             {"scalars_sent", passed.scalars}};
   for (const Kind kind : every<Kind>) {
-    const auto& [resident, peak] = on.bytes[Place::device][kind];
+    const auto& [resident, peak, formula] = on.bytes[Place::device][kind];
     json["kinds"][name_of(kind)] = {{"resident", resident}, {"peak", peak}};
     const std::int64_t there = on.bytes[Place::host][kind].peak;
     if (there > 0) json["host_kinds"][name_of(kind)] = there;
@@ -146,21 +146,10 @@ Prediction plan(const Question& question, const Card& chapter, int ranks) {
   const Layout layout = layout_of(question, ranks);
   const Options& options = question.options;
   if (question.parameters == 0) return predict(chapter, options, question.device, layout);
-  Prediction plan = predict_state(chapter, options, question.device, layout);
-  if (!question.convention.costs) return plan;
-  // The convention's bytes in the place of the programs', of which all here are multiples.
-  const Costs costs = question.convention.costs_in(chapter, options.dtype);
-  const std::int64_t w = bytes_of(options.dtype), k = optimizer_bytes(chapter, options.dtype);
-  const auto recount = [](Bytes& of, std::int64_t from, std::int64_t to) {
-    of = {of.resident / from * to, of.peak / from * to};
-  };
-  auto &here = plan.bytes[Place::device], &there = plan.bytes[Place::host];
-  recount(here[Kind::gradients], w, costs.grads);
-  recount(here[Kind::optimizer], k, costs.optimizer);
-  recount(there[Kind::communication], w, costs.grads);
-  recount(there[Kind::optimizer], k, costs.optimizer);
-  plan.copies[Direction::down] = chapter.copied.down * costs.grads;
+  Prediction plan = predict_state(chapter, options, question.device, layout,
+                                  question.convention.costs_in(chapter, options.dtype));
   if (question.convention.gathering) {
+    auto& here = plan.bytes[Place::device];
     for (Bytes& kind : here) kind.peak = kind.resident;
     const std::int64_t borrowed = borrowed_by_gathering * layout.largest_layer();
     if (chapter.prefetches()) here[Kind::parameters].peak += borrowed;
@@ -229,8 +218,7 @@ Json cards_json(Cards chapters) {
                     {{"parameters", name_of(card.held.parameters)},
                      {"gradients", name_of(card.held.gradients)},
                      {"optimizer", name_of(card.held.optimizer)}}},
-                   {"bytes",
-                    {{"device", formula(card)}, {"host", formula(card, Place::host)}}},
+                   {"bytes", {{"device", formula(card)}, {"host", formula(card, Place::host)}}},
                    {"sent", sent},
                    {"borrowed",
                     {{"parameters", card.borrowed.parameters},

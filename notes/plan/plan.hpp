@@ -12,12 +12,6 @@ using Json = nlohmann::ordered_json;
 /// The most ranks that are looked at, as of --ranks.
 inline constexpr int most_ranks = 1 << 12;
 
-/// Bytes a parameter, beside the dtype's own: of its gradient, and of optimizer state, in which
-/// master weights are.
-struct Costs {
-  std::int64_t grads, optimizer;
-};
-
 /// What writers count.
 struct Convention {
   const char* name;
@@ -29,7 +23,7 @@ struct Convention {
 
   Costs costs_in(const Card& chapter, Dtype dtype) const {
     if (gathering && chapter.prefetches()) return *gathering;
-    return costs.value_or(Costs{bytes_of(dtype), optimizer_bytes(chapter, dtype)});
+    return costs.value_or(costs_of(chapter, dtype));
   }
 };
 /// Of a dtype of 16 bits; the first is the programs' own, of fp32 too. (ZeRO, arXiv 1910.02054,
@@ -87,6 +81,5 @@ std::string advice(const Json& plan);
 Json cards_json(Cards chapters);
 
 /// Of make_plan: its JSON, or columns for a reader, 80 characters wide.
-void print_plan(const Question& question, Cards chapters, int ranks,
-                bool as_json);
+void print_plan(const Question& question, Cards chapters, int ranks, bool as_json);
 }  // namespace zero
