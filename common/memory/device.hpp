@@ -137,13 +137,4 @@ Gpus visible_gpus();
 /// GPU `number`, which is this process's from now on; with other ranks in the run, matrix products
 /// leave it room for messages. Throws Error (resources) when it cannot be had.
 std::unique_ptr<Device> make_gpu(int number = 0, bool others = false);
-
-/// The process's own physical memory in bytes, as the kernel counts it; 0 where none does.
-struct ProcessBytes {
-  std::int64_t peak = 0;  // of the next three together, the most so far (VmHWM)
-  std::int64_t anonymous = 0;  // heap, stacks, tensors (RssAnon)
-  std::int64_t files = 0;  // code, and data mapped from files (RssFile)
-  std::int64_t shared = 0;  // with other processes (RssShmem)
-};
-ProcessBytes process_bytes();
 }  // namespace zero

@@ -121,19 +121,6 @@ Device::~Device() = default;
 std::unique_ptr<Device> make_cpu() { return std::make_unique<Cpu>(Place::device); }
 std::unique_ptr<Device> make_host_of(Device& gpu) { return std::make_unique<HostOfGpu>(gpu); }
 
-ProcessBytes process_bytes() {
-  // Read once: it is all of one moment.
-  std::ifstream status("/proc/self/status");
-  ProcessBytes bytes;
-  for (std::string word; status >> word;) {
-    if (word == "VmHWM:") status >> bytes.peak, bytes.peak *= 1024;
-    if (word == "RssAnon:") status >> bytes.anonymous, bytes.anonymous *= 1024;
-    if (word == "RssFile:") status >> bytes.files, bytes.files *= 1024;
-    if (word == "RssShmem:") status >> bytes.shared, bytes.shared *= 1024;
-  }
-  return bytes;
-}
-
 View View::part(std::int64_t offset, std::int64_t count) const {
   expect(offset >= 0 && count >= 0 && offset + count <= size, "a part must lie inside its view");
   View part = *this;

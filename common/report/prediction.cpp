@@ -122,19 +122,16 @@ struct Limit {
     return sum;
   }
 };
-/// By --device-memory, if it is given.
-std::vector<Limit> limits_of(const Options& options) {
-  const std::int64_t allowed = options.device_memory;
-  if (allowed == 0) return {};
-  return {{{Place::device},
-           allowed,
-           fmt::format("bytes of device memory, --device-memory allows {}", grouped(allowed)),
-           "rank"}};
-}
 
-/// What is short of what the plan needs, by these limits, and what would do; empty when it fits.
+/// What is short of what the plan needs, by the options and these limits, and what would do; empty
+/// when it fits.
 std::string shortage(const Prediction& plan, const Options& options, DeviceType device,
-                     const Layout& layout, Cards others, const std::vector<Limit>& limits) {
+                     const Layout& layout, Cards others, std::vector<Limit> limits = {}) {
+  if (const std::int64_t allowed = options.device_memory; allowed > 0) {
+    const std::string words =
+        fmt::format("bytes of device memory, --device-memory allows {}", grouped(allowed));
+    limits.insert(limits.begin(), {{Place::device}, allowed, words, "rank"});
+  }
   const auto exceeded = [&](const Prediction& plan) {
     return std::ranges::find_if(limits, [&](const Limit& l) { return l.needs(plan) > l.bytes; });
   };
@@ -159,20 +156,20 @@ std::string shortage(const Prediction& plan, const Options& options, DeviceType 
 
 std::int64_t check_memory(const Card& card, const Options& options, const Choice& choice,
                           Device& device, const Layout& layout, Cards others) {
-  std::vector<Limit> limits = limits_of(options);
-  const auto add = [&](std::vector<Place> places, std::int64_t available, int sharing,
-                       const char* of, const char* by) {
-    limits.push_back({std::move(places), available / sharing,
-                      fmt::format("bytes{}, {} on this {} share {} that are available", of, sharing,
-                                  by, grouped(available)),
-                      by});
+  const auto shared = [](std::vector<Place> places, std::int64_t available, int sharing,
+                         const char* by) {
+    const char* whose = places[0] == Place::host ? " of the host's memory" : "";
+    return Limit{std::move(places), available / sharing,
+                 fmt::format("bytes{}, {} on this {} share {} that are available", whose, sharing,
+                             by, grouped(available)),
+                 by};
   };
+  std::vector<Limit> limits;
   if (device.type == DeviceType::cpu) {
-    add({Place::device, Place::host}, device.available(), choice.sharing, "", "machine");
+    limits = {shared({Place::device, Place::host}, device.available(), choice.sharing, "machine")};
   } else {
-    add({Place::device}, device.available(), choice.sharing, "", "GPU");
-    add({Place::host}, device.host().available(), choice.sharing_host, " of the host's memory",
-        "machine");
+    limits = {shared({Place::device}, device.available(), choice.sharing, "GPU"),
+              shared({Place::host}, device.host().available(), choice.sharing_host, "machine")};
   }
   const Prediction plan = predict(card, options, device.type, layout);
   const std::string missing = shortage(plan, options, device.type, layout, others, limits);
@@ -248,7 +245,7 @@ void print_prediction(const Card& card, const Options& options, DeviceType devic
   }
   fmt::print("\n{}", formulas(plan));
   if (options.device_memory == 0) return;
-  const std::string missing = shortage(plan, options, device, layout, others, limits_of(options));
+  const std::string missing = shortage(plan, options, device, layout, others);
   fmt::print("\n{}\n", missing.empty() ? "fits into --device-memory" : missing);
 }
 }  // namespace zero

@@ -74,9 +74,8 @@ void print_told(const Run& run, const Prediction& predicted, const std::string& 
       "{}: a step of {} parameters, {}, on {}\n"
       "a model {} with biases; {} a rank and step, learning rate {:g}\n"
       "a row is a layer: its weights, row by row, and its biases; \u00b7 is elsewhere\n\n",
-      run.card.name, run.layout.parameters(), name_of(o.dtype),
-      counted(run.layout.ranks(), "rank"), fmt::join(model.widths, " -> "),
-      counted(o.batch * o.accumulate, "sample"), o.lr);
+      run.card.name, run.layout.parameters(), name_of(o.dtype), counted(run.layout.ranks(), "rank"),
+      fmt::join(model.widths, " -> "), counted(o.batch * o.accumulate, "sample"), o.lr);
   fmt::print("{}\n{}the mean loss is {:.5f}, the norm of the mean gradient {:.5f}\n\n{}",
              holdings(run.layout, run.device), told, step.loss, step.grad_norm,
              formulas(predicted));
@@ -102,8 +101,7 @@ void print_header(const Run& run, const Communicator& comm) {
   if (o.bus > 0) fmt::print("a bus of {:g} GB/s\n", o.bus);
   const bool several = o.accumulate > 1;
   fmt::print("{} micro-batch{} of {} a rank and step{}\n\n", o.accumulate, several ? "es" : "",
-             o.batch,
-             several && comm.size > 1 ? "; the ranks are added " + family(run.card) : "");
+             o.batch, several && comm.size > 1 ? "; the ranks are added " + family(run.card) : "");
   fmt::print("{:>8}{:>12}{:>12}{:>12}{}\n", "step", "loss", "norm", "ms a step",
              o.dtype == Dtype::fp16 ? "     scale" : "");
   std::fflush(stdout);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The log's summary: made, checked and printed.
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "memory/throw_if.hpp"
@@ -29,18 +30,14 @@ Json bytes_json(const Prediction& predicted, const Device& on) {
 Json phases_json(const Run& run, const Prediction& predicted, int steps, int rank) {
   Json rows;
   for (const MemoryPhase& at : memory_phases(run.recorder.booked(), steps)) {
-    Json& row =
-        rows.emplace_back(Json{{"step", at.step},
-                               {"phase", at.phase == Phase::setup ? "start" : name_of(at.phase)},
-                               {"rank", rank}});
+    const char* phase = at.phase == Phase::setup ? "start" : name_of(at.phase);
+    Json& row = rows.emplace_back(Json{{"step", at.step}, {"phase", phase}, {"rank", rank}});
     for (const Kind kind : every<Kind>) {
       row["bytes"][name_of(kind)] = at.bytes[kind];
       row["predicted"][name_of(kind)] = predicted.after[at.phase][kind];
     }
-    row.update({{"in_use", at.in_use},
-                {"change", at.change},
-                {"peak", at.peak},
-                {"all_ranks", {{"in_use", at.in_use}, {"peak", at.peak}}}});
+    row.update({{"in_use", at.in_use}, {"change", at.change}, {"peak", at.peak}});
+    row["all_ranks"] = {{"in_use", at.in_use}, {"peak", at.peak}};
   }
   return rows;
 }
@@ -126,24 +123,32 @@ Json of_this_rank(const Run& run, const Prediction& predicted, Prediction::Steps
   if (!run.card.offloads()) return mine;
   mine["host_memory"] = bytes_json(predicted, run.device.host());
   for (const Direction way : every<Direction>) {
-    mine["bus"][name_of(way)] =
-        passed_json(passed.copied[way], run.device.bus.bytes[way].load(), times, &OverlapTimes::transfers, way);
+    mine["bus"][name_of(way)] = passed_json(passed.copied[way], run.device.bus.bytes[way].load(),
+                                            times, &OverlapTimes::transfers, way);
   }
   return mine;
 }
 }  // namespace
 
 Footprint footprint(Device& device) {
-  const ProcessBytes process = process_bytes();
-  const std::int64_t tensors = device.books.reserved();
-  if (device.type == DeviceType::cuda) {
-    const std::int64_t in_use = device.total() - device.available();
-    return {process.peak, in_use, tensors, 0, in_use - tensors};
+  std::map<std::string, std::int64_t> kib;  // of the process, by the kernel's names; 0 without one
+  std::ifstream status("/proc/self/status");  // read once: it is all of one moment
+  for (std::string word; status >> word;) {
+    if (word == "VmHWM:" || word.starts_with("Rss")) status >> kib[word];
   }
-  const std::int64_t all = tensors + device.host().books.reserved();
-  const std::int64_t rounding = device.rounding + device.host().rounding;
-  const std::int64_t other = process.anonymous - all - rounding;
-  return {process.peak, process.peak, all, rounding, other, process.files, process.shared};
+  Footprint now{.peak = 1024 * kib["VmHWM:"], .tensors = device.books.reserved()};
+  if (device.type == DeviceType::cuda) {
+    now.total = device.total() - device.available();
+    now.other = now.total - now.tensors;
+    return now;
+  }
+  now.total = now.peak;
+  now.tensors += device.host().books.reserved();
+  now.rounding = device.rounding + device.host().rounding;
+  now.other = 1024 * kib["RssAnon:"] - now.tensors - now.rounding;
+  now.files = 1024 * kib["RssFile:"];
+  now.shared = 1024 * kib["RssShmem:"];
+  return now;
 }
 
 double median_ms(std::vector<std::chrono::microseconds> times) {
@@ -158,10 +163,9 @@ Json summarise(const Run& run, const Prediction& predicted, Prediction::Steps st
   Json all = of_this_rank(run, predicted, steps, times, outcome, comm);
   std::vector<Json> ranks;
   for (const std::string& text : comm.gather_texts(all.dump())) ranks.push_back(Json::parse(text));
-  const auto largest_peak = [](const Json& rank) {
-    std::int64_t largest = 0;
-    for (const Json& row : rank["phases"]) largest = std::max<std::int64_t>(largest, row["peak"]);
-    return largest;
+  const auto peak = [](const Json& row) { return row["peak"].get<std::int64_t>(); };
+  const auto largest_peak = [&](const Json& rank) {
+    return peak(*std::ranges::max_element(rank["phases"], {}, peak));
   };
   const auto total = [](const Json& rank) { return rank["process"]["total"].get<std::int64_t>(); };
   all["phases"] = std::ranges::max(ranks, {}, largest_peak)["phases"];

@@ -10,7 +10,7 @@
 #include "07_offload/card.hpp"
 
 namespace zero::cards {
-inline constexpr const Card* all[] = {&adam,  &distributed_adam, &mixed_precision, &zero1,
-                                      &zero2, &zero3,            &offload};
+inline constexpr const Card* all[] = {&adam,  &distributed_adam, &mixed_precision, &zero1, &zero2,
+                                      &zero3, &offload};
 inline constexpr Cards on_ranks = Cards(all).subspan(1);
 }  // namespace zero::cards

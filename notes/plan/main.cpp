@@ -128,8 +128,8 @@ struct CommandLine {
     return static_cast<std::int64_t>(value);
   }
   std::int64_t size(const char* option) const {
-    return std::llround(
-        amount(option, byte_units, 1e6, 1e15, "a size from 1MB to 1000TB, as 80GB or 80GiB"));
+    const char* what = "a size from 1MB to 1000TB, as 80GB or 80GiB";
+    return std::llround(amount(option, byte_units, 1e6, 1e15, what));
   }
   double number(const char* option, double least) const {
     return amount(option, {{"", 1}}, least, 1e9, "a number that a link can have");
@@ -167,36 +167,31 @@ struct CommandLine {
   }
 };
 
-int answer(int argc, char** argv) {
+void answer(int argc, char** argv) {
   CommandLine line;
   try {
     line.app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
-    fmt::print("{}\n", line.app.help());
-    flush_output();
-    return 0;
+    return fmt::print("{}\n", line.app.help());
   } catch (const CLI::Error& error) {
     throw Error(usage, fmt::format("{} (--help lists the options)", error.what()));
   }
   if (line.cards) {
-    std::string lines;
-    for (const Json& card : cards_json(cards::all)) {
-      lines += (lines.empty() ? "" : ",\n") + card.dump();
-    }
-    fmt::print("[{}]\n", lines);
-    flush_output();
-    return 0;
+    std::vector<std::string> lines;
+    for (const Json& card : cards_json(cards::all)) lines.push_back(card.dump());
+    return fmt::print("[{}]\n", fmt::join(lines, ",\n"));
   }
   const Question question = line.question();
   const int ranks = line.given("--ranks") ? question.options.ranks : 0;
-  print_plan(question, line.chapters(question.options), ranks, line.json);
-  flush_output();
-  return 0;
+  const Json plan = make_plan(question, line.chapters(question.options), ranks);
+  if (line.json) return fmt::print("{}\n", plan.dump(2));
+  print_plan(question, plan);
 }
 }  // namespace
 }  // namespace zero
 
 int main(int argc, char** argv) {
   zero::fail_fast("plan", std::_Exit);
-  return zero::answer(argc, argv);
+  zero::answer(argc, argv);
+  zero::flush_output();
 }

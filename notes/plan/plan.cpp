@@ -5,6 +5,7 @@
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "memory/throw_if.hpp"
 #include "train/mlp.hpp"
@@ -51,20 +52,20 @@ Milliseconds time_of(const Prediction& on, Phase phase, const Question& question
   return sums + on.factors[phase] * all_layers;
 }
 
+/// Of so many ranks.
 Json answers(const Question& question, const Card& chapter, int ranks) {
   const Layout layout = layout_of(question, ranks);
   const Prediction on = plan(question, chapter, ranks);
+  const Prediction::Passed passed = on.passed({});
   const Dtype dtype = question.options.dtype;
   const Costs costs = question.convention.costs_in(chapter, dtype);
+  const std::int64_t on_device = on.sum(&Bytes::peak), on_host = on.sum(&Bytes::peak, Place::host);
   const std::int64_t w = bytes_of(dtype);
+  const std::int64_t elements = std::reduce(passed.sent.begin(), passed.sent.end());
   Card on_device_alone = chapter;  // a master apart is a price of offloading, not saved state
   on_device_alone.held.optimizer = Held::shard;
   const Costs unshared = question.convention.costs_in(on_device_alone, dtype);
   const auto all = static_cast<double>(w + unshared.grads + unshared.optimizer);
-  const std::int64_t on_device = on.sum(&Bytes::peak), on_host = on.sum(&Bytes::peak, Place::host);
-  const Prediction::Passed passed = on.passed({});
-  std::int64_t elements = 0;
-  for (const Phase phase : step_phases) elements += passed.sent[phase];
   Json json{{"name", chapter.name},
             {"bytes_a_parameter", {w, costs.grads, costs.optimizer}},
             {"state_formula", state_formula(question, chapter)},
@@ -81,38 +82,35 @@ Json answers(const Question& question, const Card& chapter, int ranks) {
             {"padding_sent_by_all_ranks", passed.padding},
             {"scalars_sent", passed.scalars}};
   for (const Kind kind : every<Kind>) {
-    const auto& [resident, peak, formula] = on.bytes[Place::device][kind];
-    json["kinds"][name_of(kind)] = {{"resident", resident}, {"peak", peak}};
+    const Bytes& here = on.bytes[Place::device][kind];
+    json["kinds"][name_of(kind)] = {{"resident", here.resident}, {"peak", here.peak}};
     const std::int64_t there = on.bytes[Place::host][kind].peak;
     if (there > 0) json["host_kinds"][name_of(kind)] = there;
   }
-  std::int64_t copied = 0;
-  for (const Direction direction : every<Direction>) {
-    json["copied"][name_of(direction)] = passed.copied[direction];
-    copied += passed.copied[direction];
+  for (const Direction way : every<Direction>) {
+    json["copied"][name_of(way)] = passed.copied[way];
   }
-  const double copies = question.bus > 0 ? static_cast<double>(copied) / question.bus / 1e6 : 0;
-  if (question.bus > 0) json["copies_ms"] = copies;
-  Milliseconds communication{};
+  double copies = 0, messages = 0;  // milliseconds
+  if (question.bus > 0) {
+    const std::int64_t copied = std::reduce(passed.copied.begin(), passed.copied.end());
+    json["copies_ms"] = copies = static_cast<double>(copied) / question.bus / 1e6;
+  }
   for (const Phase phase : step_phases) {
-    const auto factor = static_cast<std::int64_t>(on.factors[phase]);
     Json& row = json["phases"][name_of(phase)];
     row = {{"formula", sent_formula(chapter, {&phase, 1})},
            {"elements", passed.sent[phase]},
-           {"collectives", factor * layout.layers()}};
+           {"collectives", static_cast<std::int64_t>(on.factors[phase]) * layout.layers()}};
     if (!question.link) continue;
-    const Milliseconds time = time_of(on, phase, question, layout);
-    row["ms"] = time.count();
-    communication += time;
+    row["ms"] = time_of(on, phase, question, layout).count();
+    messages += row["ms"].get<double>();
   }
   if (question.link) {
-    const double messages = communication.count(), compute = question.compute_ms;
     // Where layers are gathered ahead, the last reduce-scatter alone has no computation beside it:
     // layer 0's. (The first gather may pass beside the update of the other layers;
     // notes/streams.md)
     const bool ahead = chapter.prefetches() && question.options.prefetch > 0;
     const Milliseconds last = question.link->time(w * layout.layer_size(0), ranks);
-    const double alone = ahead ? last.count() : messages;
+    const double alone = ahead ? last.count() : messages, compute = question.compute_ms;
     json["communication_ms"] = messages;
     json["step_ms"] = {// without Adam
                        {"at_most", messages + compute + copies},
@@ -148,11 +146,11 @@ Prediction plan(const Question& question, const Card& chapter, int ranks) {
   if (question.parameters == 0) return predict(chapter, options, question.device, layout);
   Prediction plan = predict_state(chapter, options, question.device, layout,
                                   question.convention.costs_in(chapter, options.dtype));
-  if (question.convention.gathering) {
-    auto& here = plan.bytes[Place::device];
-    for (Bytes& kind : here) kind.peak = kind.resident;
-    const std::int64_t borrowed = borrowed_by_gathering * layout.largest_layer();
-    if (chapter.prefetches()) here[Kind::parameters].peak += borrowed;
+  if (!question.convention.gathering) return plan;
+  auto& here = plan.bytes[Place::device];
+  for (Bytes& kind : here) kind = {kind.resident, kind.resident};
+  if (chapter.prefetches()) {
+    here[Kind::parameters].peak += borrowed_by_gathering * layout.largest_layer();
   }
   return plan;
 }

@@ -80,6 +80,6 @@ std::string advice(const Json& plan);
 /// The cards as JSON: what they say, what it means as a formula and in which family it runs.
 Json cards_json(Cards chapters);
 
-/// Of make_plan: its JSON, or columns for a reader, 80 characters wide.
-void print_plan(const Question& question, Cards chapters, int ranks, bool as_json);
+/// The plan in columns, 80 characters wide.
+void print_plan(const Question& question, const Json& plan);
 }  // namespace zero

@@ -180,10 +180,7 @@ void print_head(const Question& question, const Json& plan, const Unit& unit) {
 }
 }  // namespace
 
-void print_plan(const Question& question, Cards chapters, int ranks,
-                bool as_json) {
-  const Json plan = make_plan(question, chapters, ranks);
-  if (as_json) return fmt::print("{}\n", plan.dump(2));
+void print_plan(const Question& question, const Json& plan) {
   const Table table(plan);
   const std::string on_ranks = counted(plan["ranks"], "rank");
   const bool host = std::ranges::any_of(plan["chapters"], offloads);
