@@ -15,8 +15,6 @@
 
 namespace zero {
 namespace {
-using Digests = std::vector<std::uint64_t>;
-
 /// Of the elements of one layer, or of a part of it, that begins with that global number.
 std::uint64_t digest_of(View view, std::int64_t number) {
   const OnHost host(view);
@@ -90,18 +88,18 @@ void print_header(const Run& run, const Communicator& comm) {
       name_of(o.dtype), name_of(o.task), grouped(run.layout.parameters()),
       grouped(run.layout.full_size()), run.choice.why,
       words.empty() ? "" : fmt::format(" ({})", words));
-  // What stands for a device, its memory and its bus where there is none, or for another than there
-  // is.
+  // What stands for a device, its memory or its bus where there is none, or another than there is.
   if (run.card.offloads() && run.device.type == DeviceType::cpu) {
     fmt::print("the device is modelled, its memory in books of its own\n");
   }
-  if (o.device_memory > 0) {
-    fmt::print("{} bytes of device memory allowed\n", grouped(o.device_memory));
-  }
+  const std::int64_t allowed = o.device_memory;
+  if (allowed > 0) fmt::print("{} bytes of device memory allowed\n", grouped(allowed));
   if (o.bus > 0) fmt::print("a bus of {:g} GB/s\n", o.bus);
   const bool several = o.accumulate > 1;
+  const std::string added =
+      several && comm.size > 1 ? "; the ranks are added " + family(run.card) : "";
   fmt::print("{} micro-batch{} of {} a rank and step{}\n\n", o.accumulate, several ? "es" : "",
-             o.batch, several && comm.size > 1 ? "; the ranks are added " + family(run.card) : "");
+             o.batch, added);
   fmt::print("{:>8}{:>12}{:>12}{:>12}{}\n", "step", "loss", "norm", "ms a step",
              o.dtype == Dtype::fp16 ? "     scale" : "");
   std::fflush(stdout);
@@ -202,8 +200,8 @@ void Report::log(const Json& line) {
         line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
-std::vector<std::uint64_t> Report::check(const LayerDigests& digests) {
-  std::vector<std::uint64_t> all = digests_over_ranks(digests, comm_);
+Digests Report::check(const LayerDigests& digests) {
+  Digests all = digests_over_ranks(digests, comm_);
   step_began_ = Clock::now();  // this is no part of the next step
   return all;
 }

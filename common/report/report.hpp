@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a run says: progress, the closing table of predicted and counted figures, and the log, JSON
-// lines: one {"run"}, a line a step, one {"summary"}.
+// What a run says: progress, closing tables, and the log, JSON lines: {"run"}, steps, {"summary"}.
 #pragma once
 #include <cstdio>
 #include <map>
@@ -14,14 +13,16 @@
 namespace zero {
 using Json = nlohmann::ordered_json;
 
+using Digests = std::vector<std::uint64_t>;  // by layer
+
 /// Fingerprints of what one rank holds of each layer, whatever N, the layout and the order are: of
 /// a tensor the sum, mod 2^64, of mix(mix(global element number) ^ bits) over its elements.
 struct LayerDigests {
-  std::vector<std::uint64_t> weights;  // master weights; of parts: the ranks' sums add up
+  Digests weights;  // master weights; of parts: the ranks' sums add up
   bool replicated = false;  // every rank holds all of them
   /// Of all parameters, and of all optimizer state; zeros where a rank does not hold all of them,
   /// for in every chapter as many messages compare them.
-  std::map<Kind, std::vector<std::uint64_t>> copies{};
+  std::map<Kind, Digests> copies{};
 };
 
 /// weights(l): the rank's part of layer l's master weights. All work on the device must be done.
@@ -30,19 +31,18 @@ LayerDigests layer_digests(const Device& device, const Layout& layout,
 
 /// All ranks' master weights, by layer; all must call it. Throws Error (numerics), on all ranks,
 /// when some differ that should hold the same.
-std::vector<std::uint64_t> digests_over_ranks(const LayerDigests& mine, Communicator& comm);
+Digests digests_over_ranks(const LayerDigests& mine, Communicator& comm);
 
-/// At one moment, in bytes.
+/// What the kernel counts as the process's own physical memory, or the driver as a GPU's, in bytes.
 struct Footprint {
-  std::int64_t peak = 0;  // of the process's own memory, until then
+  std::int64_t peak = 0;  // of the process, the most so far
   std::int64_t total = 0;  // the same; on a GPU what is in use there, whoever uses it
   std::int64_t tensors = 0;  // as the ledgers have them reserved, where the device computes
   std::int64_t rounding = 0;  // what those take beyond that, in whole huge pages
-  std::int64_t other = 0;  // private memory, or what is in use on the GPU, that is no tensor's
-  std::int64_t files = 0, shared = 0;  // on a GPU none
+  std::int64_t other = 0;  // heap and stacks, or what is in use on the GPU, that is no tensor's
+  std::int64_t files = 0;  // code, and data mapped from files; on a GPU none
+  std::int64_t shared = 0;  // with other processes; on a GPU none
 };
-
-/// Now. On a GPU the driver is asked too.
 Footprint footprint(Device& device);
 
 /// A run as all its ranks agree on it. Refers to what outlives it.
@@ -59,9 +59,8 @@ struct Run {
 
 /// The log's summary: what the ranks counted, beside what their chapter's formulas predict. Bytes
 /// held, by kind and, in the set-up (its phase is "start") and the first two steps, by phase;
-/// elements sent, with the times of messages in a step, null where streams were not looked at; the
-/// same with the host and over the bus; what the system says that the process holds, rows that add
-/// up to "total"; and the run's outcome.
+/// elements sent, and bytes over the bus, with their times in a step, null where streams were not
+/// looked at; what the system says that the process holds, rows that add up to "total"; `outcome`.
 /// All ranks must call it, and have it: the largest of each figure; but padding is all ranks'
 /// together, as are "all_ranks" of a phase, whose others are of the rank with the largest peak, and
 /// the process is the one with the largest total, null where none is known.
@@ -72,10 +71,8 @@ Json summarise(const Run& run, const Prediction& predicted, Prediction::Steps st
 /// the formula.
 void check_counts(const Json& summary);
 
-/// The closing tables.
+/// The closing tables; and those of --memory: by phase, and what the system says beside it.
 void print_tables(const Json& summary, bool alone);
-
-/// The tables of --memory, in 80 columns: memory by phase, and what the system says beside it.
 void print_memory(const Json& summary);
 
 inline double milliseconds(std::chrono::microseconds time) {
@@ -94,18 +91,16 @@ class Report {
 
   void add(const Verdict& step);
   /// digests_over_ranks, within a run.
-  std::vector<std::uint64_t> check(const LayerDigests& digests);
-  /// Does that, prints and logs the end, writes the trace. Returns 0, the exit code. Throws Error
-  /// (numerics), on all ranks, then too when a count is not as predicted or the last loss is not
-  /// finite.
+  Digests check(const LayerDigests& digests);
+  /// Does that, prints and logs the end, writes the trace. Returns 0, the exit code. Throws as
+  /// check does, and when a count is not as predicted or the last loss is not finite.
   int finish(const LayerDigests& digests);
 
  private:
   /// What ended since the last time. present: the step at hand, later ones are none yet.
   void take_slices(int present);
   void print_step();
-  /// If there is a log.
-  void log(const Json& line);
+  void log(const Json& line);  // if there is a log
 
   const Run run_;
   Communicator& comm_;

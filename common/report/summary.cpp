@@ -131,7 +131,7 @@ Json of_this_rank(const Run& run, const Prediction& predicted, Prediction::Steps
 }  // namespace
 
 Footprint footprint(Device& device) {
-  std::map<std::string, std::int64_t> kib;  // of the process, by the kernel's names; 0 without one
+  std::map<std::string, std::int64_t> kib;  // by the kernel's names; 0 where it has none
   std::ifstream status("/proc/self/status");  // read once: it is all of one moment
   for (std::string word; status >> word;) {
     if (word == "VmHWM:" || word.starts_with("Rss")) status >> kib[word];
@@ -146,8 +146,7 @@ Footprint footprint(Device& device) {
   now.tensors += device.host().books.reserved();
   now.rounding = device.rounding + device.host().rounding;
   now.other = 1024 * kib["RssAnon:"] - now.tensors - now.rounding;
-  now.files = 1024 * kib["RssFile:"];
-  now.shared = 1024 * kib["RssShmem:"];
+  now.files = 1024 * kib["RssFile:"], now.shared = 1024 * kib["RssShmem:"];
   return now;
 }
 
@@ -176,13 +175,12 @@ Json summarise(const Run& run, const Prediction& predicted, Prediction::Steps st
     const bool of_one = name.starts_with("/phases/") || name.starts_with("/process/");
     if (!figure.is_number() || (of_one && !added)) continue;
     const Pointer place(name);
-    Json largest = figure;
     std::int64_t sum = 0;
     for (const Json& rank : ranks) {
-      largest = std::max(largest, rank[place]);
+      all[place] = std::max(all[place], rank[place]);
       sum += rank[place].get<std::int64_t>();
     }
-    all[place] = added ? Json(sum) : largest;
+    if (added) all[place] = sum;
   }
   if (all["process"]["total"] == 0) all["process"] = nullptr;
   return all;

@@ -27,10 +27,10 @@ std::string sum_of(double constant, double multiple, const char* of) {
 /// Bytes on one of so many ranks of the state of `parameters` parameters.
 double state_of(const Question& question, const Card& chapter, double parameters, double ranks,
                 Place place = Place::device) {
-  const Costs costs = question.convention.costs_in(chapter, question.options.dtype);
-  return chapter.bytes(place, parameters * static_cast<double>(bytes_of(question.options.dtype)),
-                       parameters * static_cast<double>(costs.grads),
-                       parameters * static_cast<double>(costs.optimizer), ranks);
+  const auto all = [&](std::int64_t each) { return parameters * static_cast<double>(each); };
+  const auto [grads, optimizer] = question.costs(chapter);
+  return chapter.bytes(place, all(bytes_of(question.options.dtype)), all(grads), all(optimizer),
+                       ranks);
 }
 
 bool has(const Question& question, auto on_device, auto on_host) {
@@ -57,14 +57,13 @@ Json answers(const Question& question, const Card& chapter, int ranks) {
   const Layout layout = layout_of(question, ranks);
   const Prediction on = plan(question, chapter, ranks);
   const Prediction::Passed passed = on.passed({});
-  const Dtype dtype = question.options.dtype;
-  const Costs costs = question.convention.costs_in(chapter, dtype);
+  const Costs costs = question.costs(chapter);
   const std::int64_t on_device = on.sum(&Bytes::peak), on_host = on.sum(&Bytes::peak, Place::host);
-  const std::int64_t w = bytes_of(dtype);
+  const std::int64_t w = bytes_of(question.options.dtype);
   const std::int64_t elements = std::reduce(passed.sent.begin(), passed.sent.end());
   Card on_device_alone = chapter;  // a master apart is a price of offloading, not saved state
   on_device_alone.held.optimizer = Held::shard;
-  const Costs unshared = question.convention.costs_in(on_device_alone, dtype);
+  const Costs unshared = question.costs(on_device_alone);
   const auto all = static_cast<double>(w + unshared.grads + unshared.optimizer);
   Json json{{"name", chapter.name},
             {"bytes_a_parameter", {w, costs.grads, costs.optimizer}},
@@ -144,8 +143,8 @@ Prediction plan(const Question& question, const Card& chapter, int ranks) {
   const Layout layout = layout_of(question, ranks);
   const Options& options = question.options;
   if (question.parameters == 0) return predict(chapter, options, question.device, layout);
-  Prediction plan = predict_state(chapter, options, question.device, layout,
-                                  question.convention.costs_in(chapter, options.dtype));
+  Prediction plan =
+      predict_state(chapter, options, question.device, layout, question.costs(chapter));
   if (!question.convention.gathering) return plan;
   auto& here = plan.bytes[Place::device];
   for (Bytes& kind : here) kind = {kind.resident, kind.resident};
@@ -202,27 +201,28 @@ Json cards_json(Cards chapters) {
   Json all;
   for (const Card* chapter : chapters) {
     const Card& card = *chapter;
+    const auto& [p, g, k] = card.held;
+    const auto& [parameters, and_prefetched, gradients] = card.borrowed;
+    const Json borrowed = {
+        {"parameters", parameters}, {"and_prefetched", and_prefetched}, {"gradients", gradients}};
     Json sent;
     for (const Phase phase : step_phases) {
-      sent[name_of(phase)] = {{"a_step", card.sent_in(phase).a_step},
-                              {"a_micro_batch", card.sent_in(phase).a_micro_batch},
+      const auto& [a_step, a_micro_batch] = card.sent_in(phase);
+      sent[name_of(phase)] = {{"a_step", a_step},
+                              {"a_micro_batch", a_micro_batch},
                               {"formula", sent_formula(card, {&phase, 1})}};
     }
-    all.push_back({{"name", card.name},
-                   {"ranks", card.ranks},
-                   {"mixed_precision", card.mixed_precision},
-                   {"family", family(card)},
-                   {"held",
-                    {{"parameters", name_of(card.held.parameters)},
-                     {"gradients", name_of(card.held.gradients)},
-                     {"optimizer", name_of(card.held.optimizer)}}},
-                   {"bytes", {{"device", formula(card)}, {"host", formula(card, Place::host)}}},
-                   {"sent", sent},
-                   {"borrowed",
-                    {{"parameters", card.borrowed.parameters},
-                     {"and_prefetched", card.borrowed.and_prefetched},
-                     {"gradients", card.borrowed.gradients}}},
-                   {"copied", {{"down", card.copied.down}, {"up", card.copied.up}}}});
+    all.push_back(
+        {{"name", card.name},
+         {"ranks", card.ranks},
+         {"mixed_precision", card.mixed_precision},
+         {"family", family(card)},
+         {"held",
+          {{"parameters", name_of(p)}, {"gradients", name_of(g)}, {"optimizer", name_of(k)}}},
+         {"bytes", {{"device", formula(card)}, {"host", formula(card, Place::host)}}},
+         {"sent", sent},
+         {"borrowed", borrowed},
+         {"copied", {{"down", card.copied.down}, {"up", card.copied.up}}}});
   }
   return all;
 }

@@ -47,6 +47,8 @@ struct Question {
   std::optional<Link> link{};  // of every rank
   double bus = 0;  // GB/s between a rank's card and its host; 0: not asked
   double compute_ms = 0;  // of a step's forward and backward on one rank; 0: not asked
+
+  Costs costs(const Card& chapter) const { return convention.costs_in(chapter, options.dtype); }
 };
 
 /// Throws Error (usage) when so many parameters make no such layers.

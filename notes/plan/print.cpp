@@ -151,7 +151,7 @@ void print_head(const Question& question, const Json& plan, const Unit& unit) {
   const std::int64_t parameters = plan["parameters"], padded = plan["padded_parameters"];
   const Convention& convention = question.convention;
   const Dtype dtype = question.options.dtype;
-  const Costs costs = convention.costs_in({.name = ""}, dtype);
+  const Costs costs = question.costs({.name = ""});
   const auto any = [&](auto of) { return std::ranges::any_of(plan["chapters"], of); };
   fmt::print("{} parameters in {}, {}, on {}\n", grouped(parameters),
              counted(plan["layers"], "layer"), name_of(dtype), counted(plan["ranks"], "rank"));
