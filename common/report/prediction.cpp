@@ -189,11 +189,11 @@ std::string formulas(const Prediction& plan) {
       if (!formula.empty()) add(fmt::format("{}{}", where, name_of(kind)), formula, peak);
     }
   }
+  if (plan.ranks == 1) return text;
+  const std::string all =
+      fmt::format("{} x {}/{}", grouped(plan.padded), plan.ranks - 1, plan.ranks);
   for (const Phase phase : step_phases) {
-    if (plan.ranks == 1) continue;
-    add(fmt::format("in {}", name_of(phase)),
-        fmt::format("{} x {} x {}/{}", plan.factors[phase], grouped(plan.padded), plan.ranks - 1,
-                    plan.ranks),
+    add(fmt::format("in {}", name_of(phase)), fmt::format("{} x {}", plan.factors[phase], all),
         plan.passed({}).sent[phase]);
   }
   return text;
@@ -207,12 +207,10 @@ void print_prediction(const Card& card, const Options& options, DeviceType devic
   fmt::print("{} on {}, {}: {} parameters, {} with padding, {}\n\n", card.name,
              counted(plan.ranks, cpu ? "rank" : "GPU"), name_of(options.dtype),
              grouped(plan.parameters), grouped(plan.padded), counted(layout.layers(), "layer"));
-  const auto state = [&](Place place) {
-    const Costs costs = costs_of(card, options.dtype);
-    return fmt::format(
-        "{:g} = {}",
-        card.bytes(place, bytes_of(options.dtype), costs.grads, costs.optimizer, plan.ranks),
-        formula(card, place));
+  const auto state = [&, w = bytes_of(options.dtype)](Place place) {
+    const auto [grads, optimizer] = costs_of(card, options.dtype);
+    return fmt::format("{:g} = {}", card.bytes(place, w, grads, optimizer, plan.ranks),
+                       formula(card, place));
   };
   fmt::print("bytes of state a parameter: {}", state(Place::device));
   if (offloads) fmt::print(" on the device, {} on its host", state(Place::host));
