@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What many tests say in one line: the elements of a view of any storage type, a refusal, the
-// ledger's figures, a stream that is late.
+// What many tests say in one line: the test's own device, the elements of a view of any storage
+// type, a refusal, the ledger's figures, who looks on at a stream, a stream that is late.
 #pragma once
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -10,10 +10,18 @@
 
 #include "memory/error.hpp"
 #include "memory/tensor.hpp"
+#include "notes/plan/cards.hpp"
 #include "train/data.hpp"
 #include "train/mlp.hpp"
 
 namespace zero::test {
+/// The CPU on which tests run that need no other, and the host beside it.
+inline Device& cpu() {
+  static const std::unique_ptr<Device> device = make_cpu();
+  return *device;
+}
+inline Device& host() { return cpu().host(); }
+
 inline constexpr Dtype dtypes[] = {Dtype::fp32, Dtype::bf16, Dtype::fp16};
 
 /// Half the distance from 1 to the next larger number: the largest relative error of one rounding.
@@ -30,7 +38,7 @@ inline void fill(View view, std::invocable<std::int64_t> auto value) {
   with_type(view.dtype, [&]<class T>(T) {
     std::vector<T> values(view.size);
     for (std::int64_t i = 0; i < view.size; ++i) values[i] = narrow<T>(value(i));
-    memory_of(view.device).copy(view.data, values.data(), view.bytes());
+    view.device->copy(view.data, values.data(), view.bytes());
   });
 }
 inline void fill(View view, float value) {
@@ -53,9 +61,9 @@ struct LoadedSamples {
 };
 inline LoadedSamples load_samples(const Data& data, const Architecture& model, std::int64_t first,
                                   std::int64_t count) {
-  const Tensor inputs(Device::cpu, Kind::data, Dtype::fp32, count * model.widths.front());
-  const Tensor targets(Device::cpu, Kind::data, Dtype::fp32, count * model.targets());
-  Stream stream("samples", Device::cpu);
+  const Tensor inputs(cpu(), Kind::data, Dtype::fp32, count * model.widths.front());
+  const Tensor targets(cpu(), Kind::data, Dtype::fp32, count * model.targets());
+  Stream stream("samples", cpu());
   data.load(stream.kernels(), first, inputs.view(), targets.view());
   stream.synchronise();
   return {values(inputs.view()), values(targets.view())};
@@ -92,45 +100,62 @@ inline std::string figures(const KindBytes& of) {
   return fmt::format("{} {} {} {}", of.reserved, of.resident, of.now, of.peak);
 }
 
-/// The process's books of one kind, counted from the construction of this on.
+/// The books of one kind on a device, counted from the construction of this on.
 struct Change {
-  explicit Change(Kind kind, Place place = Place::device)
-      : kind(kind), place(place), before(ledger(place).of(kind)) {
-    ledger(place).restart_peaks();
+  explicit Change(Kind kind, Device& device = cpu())
+      : kind(kind), books(device.books), before(books.of(kind)) {
+    books.restart_peaks();
   }
   std::string figures() const {
-    const KindBytes& after = ledger(place).of(kind);
+    const KindBytes& after = books.of(kind);
     return test::figures({after.reserved - before.reserved, after.resident - before.resident,
                           after.now - before.now, after.peak - before.now});
   }
 
   const Kind kind;
-  const Place place;
+  Ledger& books;
   const KindBytes before;
 };
 
 /// A stream with a thread of its own.
 struct Worker : Stream {
-  explicit Worker(const char* name) : Stream(name, Device::cpu, Mode::worker) {}
+  explicit Worker(const char* name) : Stream(name, cpu(), Mode::worker) {}
+};
+
+/// Calls `seen` for all that streams of that name do which are made until the end of the scope; it
+/// outlives them.
+struct Onlooker : Observer, Watcher {
+  using Seen = std::function<void(const Work& work, bool begins)>;
+
+  Onlooker(const char* stream, Seen seen, Device& device = cpu())
+      : stream(stream), seen(std::move(seen)), device(device) {
+    device.observe(this);
+  }
+  ~Onlooker() override { device.observe(nullptr); }
+  Watcher* watcher(const char* name) override { return name == stream ? this : nullptr; }
+  void booked(const Device&) override {}
+  void see(const Work& work, Kernels*, bool begins) override { seen(work, begins); }
+
+  const std::string stream;
+  const Seen seen;
+  Device& device;
 };
 
 /// Every task of streams of that name starts so much later, waits not, which makes the schedule in
-/// which a missing wait shows; of the streams that are constructed until the end of the scope.
-struct Delay {
-  Delay(const std::string& late, std::chrono::microseconds time) {
-    Stream::observe([=](const std::string& stream) -> Stream::Observer {
-      if (stream != late) return {};
-      return [=](const Work& work, Kernels&, bool begins) {
-        if (begins && work.sort != Work::Sort::wait) std::this_thread::sleep_for(time);
-      };
-    });
-  }
-  ~Delay() { Stream::observe({}); }
+/// which a missing wait shows.
+struct Delay : Onlooker {
+  Delay(const char* late, std::chrono::microseconds time, Device& device = cpu())
+      : Onlooker(
+            late,
+            [=](const Work& work, bool begins) {
+              if (begins && work.sort != Work::Sort::wait) std::this_thread::sleep_for(time);
+            },
+            device) {}
 };
 
 /// The chapter of that number.
-inline const Chapter& card(const std::string& number) {
-  const auto of_number = [&](const Chapter* any) { return any->name[1] == number[1]; };
-  return **std::ranges::find_if(chapters_on_ranks(), of_number);
+inline const Card& card(const std::string& number) {
+  const auto of_number = [&](const Card* any) { return any->name[1] == number[1]; };
+  return **std::ranges::find_if(cards::all, of_number);
 }
 }  // namespace zero::test
