@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // What many tests say in one line: the test's own device, the elements of a view of any storage
-// type, a refusal, the ledger's figures, who looks on at a stream, a stream that is late.
+// type, a refusal, who looks on at a stream, a stream that is late.
 #pragma once
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -95,28 +95,6 @@ inline void check_refused(ExitCode code, const std::vector<std::string>& words, 
   }
 }
 
-/// "reserved resident now peak", in bytes.
-inline std::string figures(const KindBytes& of) {
-  return fmt::format("{} {} {} {}", of.reserved, of.resident, of.now, of.peak);
-}
-
-/// The books of one kind on a device, counted from the construction of this on.
-struct Change {
-  explicit Change(Kind kind, Device& device = cpu())
-      : kind(kind), books(device.books), before(books.of(kind)) {
-    books.restart_peaks();
-  }
-  std::string figures() const {
-    const KindBytes& after = books.of(kind);
-    return test::figures({after.reserved - before.reserved, after.resident - before.resident,
-                          after.now - before.now, after.peak - before.now});
-  }
-
-  const Kind kind;
-  Ledger& books;
-  const KindBytes before;
-};
-
 /// A stream with a thread of its own.
 struct Worker : Stream {
   explicit Worker(const char* name) : Stream(name, cpu(), Mode::worker) {}
@@ -154,8 +132,5 @@ struct Delay : Onlooker {
 };
 
 /// The chapter of that number.
-inline const Card& card(const std::string& number) {
-  const auto of_number = [&](const Card* any) { return any->name[1] == number[1]; };
-  return **std::ranges::find_if(cards::all, of_number);
-}
+inline const Card& card(const std::string& number) { return *cards::all[std::stoi(number) - 1]; }
 }  // namespace zero::test

@@ -28,8 +28,9 @@ void check_no_choice(const Options& options, const Machine& machine, ExitCode co
   check_refused(code, words, [&] { choose(options, machine); });
 }
 
-using enum Device;
 using enum Comm;
+constexpr DeviceType cuda = DeviceType::cuda;
+constexpr ExitCode usage = ExitCode::usage, resources = ExitCode::resources;
 }  // namespace
 
 TEST_CASE("auto: what the machine has, and why") {
@@ -66,7 +67,7 @@ TEST_CASE("the host's threads: a GPU's rank has its share of the cores, a CPU's 
 }
 
 TEST_CASE("what is asked for is taken") {
-  check_chosen({.device = cpu}, machine(8, 8), "cpu mpi 0 8: device cpu");
+  check_chosen({.device = DeviceType::cpu}, machine(8, 8), "cpu mpi 0 8: device cpu");
   check_chosen({.device = cuda, .comm = mpi}, machine(8, 8), "cuda mpi 0 1: device cuda; comm mpi");
   check_chosen({.device = cuda, .comm = nccl}, machine(1, 1),
                "cuda nccl 0 1: device cuda; comm nccl");
@@ -75,12 +76,13 @@ TEST_CASE("what is asked for is taken") {
 }
 
 TEST_CASE("what cannot be had is refused, with the numbers and what works") {
-  constexpr ExitCode usage = ExitCode::usage, resources = ExitCode::resources;
+
   check_no_choice({.device = cuda}, machine(0, 2), resources, {"no driver", "--device cpu"});
   const Options with_nccl{.device = cuda, .comm = nccl};
   check_no_choice(with_nccl, machine(1, 4), resources, {"4 ranks", "1 GPU", "--comm mpi"});
   check_no_choice(with_nccl, machine(2, 2, false), resources, {"built without NCCL", "--comm mpi"});
-  check_no_choice({.device = cpu, .comm = nccl}, machine(2, 2), usage, {"--device cuda"});
+  const Options nccl_without_gpu{.device = DeviceType::cpu, .comm = nccl};
+  check_no_choice(nccl_without_gpu, machine(2, 2), usage, {"--device cuda"});
   const Options pageable{.pageable = true};
   check_no_choice(pageable, machine(0, 2), usage, {"--pageable", "page-locked", "--device cuda"});
   CHECK(choose(pageable, machine(2, 2)).device == cuda);

@@ -23,7 +23,7 @@ constexpr Shape shapes[] = {{1, 1, 1},       {1, 257, 33},  {49, 1, 256},   {48,
 /// rows x columns numbers value(i), stored as they are or transposed.
 struct Stored {
   Stored(Dtype dtype, std::int64_t rows, std::int64_t columns, bool transposed, auto value)
-      : tensor(Device::cpu, Kind::data, dtype, rows * columns),
+      : tensor(cpu(), Kind::data, dtype, rows * columns),
         operand{tensor.view(), transposed ? rows : columns, transposed} {
     fill(tensor.view(), [&](std::int64_t at) {
       const std::int64_t i = transposed ? at % rows : at / columns;

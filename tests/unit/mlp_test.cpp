@@ -21,7 +21,7 @@ struct Net {
 
   /// Forward only; returns the mean loss.
   double forward(const Batch& batch, float scale = 1) {
-    Sums sums(Device::cpu);
+    Sums sums(cpu());
     model.load(batch);
     for (int l = 0; l < layout.layers(); ++l) model.forward(l, layout.layer(params, l));
     model.loss(scale, sums);
@@ -58,11 +58,11 @@ struct Net {
 
   const Options options;
   const Architecture shape = architecture(options);
-  Stream stream{"test", Device::cpu};
+  Stream stream{"test", cpu()};
   Mlp model{options, stream};
   const Layout layout{shape.sizes(), 0, 3};
-  const Tensor params{Device::cpu, Kind::parameters, options.dtype, layout.full_size()};
-  const Tensor grads{Device::cpu, Kind::gradients, options.dtype, layout.full_size()};
+  const Tensor params{cpu(), Kind::parameters, options.dtype, layout.full_size()};
+  const Tensor grads{cpu(), Kind::gradients, options.dtype, layout.full_size()};
 };
 
 Options small(Task task, Dtype dtype = Dtype::fp32, int layers = 3) {
@@ -79,7 +79,7 @@ void check_against_reference(const Options& options) {
   INFO(fmt::format("{}, {}, {} layers", name_of(options.task), name_of(options.dtype),
                    options.layers));
   Net net(options);
-  const auto data = make_data(options, Device::cpu);
+  const auto data = make_data(options, cpu());
   const Batch batch = (*data)(3, 0);
   constexpr float scale = 64;  // which the gradients have and the loss has not
   const auto expected = net.expected(batch, scale);
@@ -114,7 +114,7 @@ TEST_CASE("the reference's gradients are the slopes of its loss") {
     const Net net(options);
     const Architecture& shape = net.shape;
     const ReferenceModel<double> model{shape, net.layers(net.params)};
-    const auto samples = load_samples(*make_data(options, Device::cpu), shape, 0, options.batch);
+    const auto samples = load_samples(*make_data(options, cpu()), shape, 0, options.batch);
     const auto loss = [&](const ReferenceModel<double>& at) {
       return at.loss_and_gradients(samples).loss;
     };
@@ -148,12 +148,12 @@ TEST_CASE("cross-entropy of outputs that are far apart") {
   constexpr float deltas[] = {-1, 1, 0, 0, 0, 0, -0.5, 0.5, 0};
   for (const Dtype dtype : dtypes) {
     INFO(std::string(name_of(dtype)));
-    const Tensor y(Device::cpu, Kind::activations, dtype, 9),
-        delta(Device::cpu, Kind::activations, dtype, 9);
-    const Tensor targets(Device::cpu, Kind::data, Dtype::fp32, 3);  // 0 of each
+    const Tensor y(cpu(), Kind::activations, dtype, 9),
+        delta(cpu(), Kind::activations, dtype, 9);
+    const Tensor targets(cpu(), Kind::data, Dtype::fp32, 3);  // 0 of each
     fill(y.view(), [&](std::int64_t i) { return outputs[i]; });
-    Sums sums(Device::cpu);
-    make_kernels(Device::cpu)->cross_entropy(y.view(), targets.view(), 3, 3, delta.view(), sums);
+    Sums sums(cpu());
+    make_kernels(cpu())->cross_entropy(y.view(), targets.view(), 3, 3, delta.view(), sums);
     CHECK(values(delta.view()) == std::vector<float>(std::begin(deltas), std::end(deltas)));
     // far, 0 and log 2, which lies beside far as it is added.
     CHECK(std::abs(sums.totals.loss - (far + std::log(2.0)) / 3) <= u * far);
@@ -164,7 +164,7 @@ TEST_CASE("gradients are formed, rounded, and only then added, and padding is ze
   for (const Dtype dtype : dtypes) {
     INFO(std::string(name_of(dtype)));
     Net net(small(Task::mlp, dtype));
-    const auto data = make_data(net.options, Device::cpu);
+    const auto data = make_data(net.options, cpu());
     const auto formed = [&](int step, Write write = Write::over) {
       net.forward((*data)(step, 0));
       net.backward(write);
@@ -186,7 +186,7 @@ TEST_CASE("what is not finite comes through to the loss and the gradients") {
       Net net(small(Task::mlp, dtype));
       // A weight that meets inputs of either sign: some infinity is positive and passes the ReLU.
       fill(net.layout.layer(net.params, 0).part(0, 1), value);
-      CHECK(!std::isfinite(net.forward((*make_data(net.options, Device::cpu))(0, 0))));
+      CHECK(!std::isfinite(net.forward((*make_data(net.options, cpu()))(0, 0))));
       net.backward();
       int bad = 0;
       net.for_each(net.grads, [&](float g, int, std::int64_t) { bad += !std::isfinite(g); });
@@ -200,6 +200,6 @@ TEST_CASE("a ReLU cuts off minus infinity like any negative number") {
   const View first = net.layout.layer(net.params, 0), last = net.layout.layer(net.params, 1);
   fill(first.part(first.used - 1, 1), -INFINITY);  // a bias, whose number would go everywhere
   fill(last.part(0, last.used), 1);
-  CHECK(std::isfinite(net.forward((*make_data(net.options, Device::cpu))(0, 0))));
+  CHECK(std::isfinite(net.forward((*make_data(net.options, cpu()))(0, 0))));
 }
 }  // namespace zero::test

@@ -13,7 +13,7 @@ Layout layout_of(const Options& options, int ranks) {
 }
 
 Prediction on_cpu(const Chapter& chapter, const Options& options, int ranks) {
-  return predict(chapter, options, Device::cpu, layout_of(options, ranks));
+  return predict(chapter, options, cpu(), layout_of(options, ranks));
 }
 
 const Prediction::Bytes& of(const Prediction& plan, Kind kind) {
@@ -84,7 +84,7 @@ TEST_CASE("on the CPU the machine's memory is the device's and its host's") {
   const std::int64_t device = plan.sum(&Prediction::Bytes::peak);
   const std::int64_t host = plan.sum(&Prediction::Bytes::peak, Place::host);
   const auto check = [&](const char* number, std::int64_t share) {
-    const auto sharing = static_cast<int>(memory_of(Device::cpu).available() / share);
+    const auto sharing = static_cast<int>(memory_of(cpu()).available() / share);
     return check_memory(card(number), options, {.sharing = sharing}, layout_of(options, 1));
   };
   CHECK(check("07", 2 * (device + host)) == device);

@@ -30,7 +30,7 @@ void until(const std::atomic<bool>& flag) {
 
 TEST_CASE("tasks of one stream run in order, all before synchronise returns") {
   for (const Stream::Mode mode : modes) {
-    Stream stream("in order", Device::cpu, mode);
+    Stream stream("in order", cpu(), mode);
     std::vector<int> order;
     for (int i = 0; i < 1000; ++i) stream.run([&order, i] { order.push_back(i); });
     stream.synchronise();
@@ -101,7 +101,7 @@ TEST_CASE("an inline stream waits for a worker's event where it stands") {
   const Delay delay("slow", a_while);
   int value = 0;
   Worker slow("slow");
-  Stream direct("direct", Device::cpu);
+  Stream direct("direct", cpu());
   slow.run([&] { value = 1; });
   direct.wait(slow.record());
   CHECK(value == 1);
@@ -146,7 +146,7 @@ TEST_CASE("an observer is called around each task and each wait, where they are"
         calls.emplace_back(words(work), work.sort, begins, std::this_thread::get_id(), done);
       };
     });
-    Stream stream("observed", Device::cpu, mode);
+    Stream stream("observed", cpu(), mode);
     Stream::observe(nullptr);
     std::thread::id thread;
     stream.run({.what = "a sum", .layer = 3}, [&] {
@@ -170,7 +170,7 @@ TEST_CASE("what an inline task throws comes out of run, and an observer hears of
   Stream::observe([&](const std::string&) {
     return [&](const Work&, Kernels&, bool begin) { begins.push_back(begin); };
   });
-  Stream stream("inline", Device::cpu);
+  Stream stream("inline", cpu());
   Stream::observe(nullptr);
   CHECK_THROWS_AS(stream.run([] { throw Mishap(); }), Mishap);
   CHECK(begins == std::vector<bool>{true});

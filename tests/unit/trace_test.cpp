@@ -92,7 +92,7 @@ TEST_CASE("a step's transfers may pass in the next: they are counted when that i
 TEST_CASE("a recorder has what ended, by track, the inner before the outer, and each once") {
   Recorder recorder(true, Recorder::traced_steps);
   Worker first("first");
-  Stream second("second", Device::cpu);
+  Stream second("second", cpu());
   current_step = 3;
   {
     const PhaseScope forward(Phase::forward);
@@ -125,21 +125,21 @@ TEST_CASE("a recorder has what ended, by track, the inner before the outer, and 
 TEST_CASE("a recorder that sees no streams sees the host; one that is gone sees nothing") {
   {
     Recorder recorder(false, 2);
-    Stream stream("unseen", Device::cpu);
+    Stream stream("unseen", cpu());
     stream.run([] {});
     { const PhaseScope update(Phase::update); }
     CHECK(recorder.tracks() == std::vector<std::string>{"host"});
     CHECK(told(recorder.take()) == "update/update/0");
   }
-  const Tensor booked_by_nobody(Device::cpu, Kind::data, Dtype::fp32, 1);
+  const Tensor booked_by_nobody(cpu(), Kind::data, Dtype::fp32, 1);
   { const PhaseScope told_to_nobody(Phase::update); }
-  Stream after("after", Device::cpu);
+  Stream after("after", cpu());
   after.run([] {});
 }
 
 TEST_CASE("the bytes in use are kept as they change, of the first eight steps") {
   Recorder recorder(true, Recorder::traced_steps);
-  const Scratch scratch(Device::cpu, Kind::activations, Dtype::fp32, 5);
+  const Scratch scratch(cpu(), Kind::activations, Dtype::fp32, 5);
   for (current_step = 1; current_step <= Recorder::traced_steps + 2; ++current_step) {
     const Booking booking = scratch.book();
   }

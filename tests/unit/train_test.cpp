@@ -30,7 +30,7 @@ constexpr bool good = false, bad = true;
 
 TEST_CASE("micro-batch m = (step A + a) N + rank begins at sample m batch") {
   Options options{.task = Task::toy, .batch = 5, .accumulate = 2};
-  const auto data = make_data(options, Device::cpu, 2, 3);
+  const auto data = make_data(options, cpu(), 2, 3);
   CHECK((*data)(0, 0).first == 2 * 5);
   CHECK((*data)(0, 1).first == (1 * 3 + 2) * 5);
   CHECK((*data)(4, 1).first == ((4 * 2 + 1) * 3 + 2) * 5);
@@ -38,7 +38,7 @@ TEST_CASE("micro-batch m = (step A + a) N + rank begins at sample m batch") {
   // Beyond 32 bits: the last step there can be.
   options.batch = 1 << 16;
   options.accumulate = 4;
-  CHECK((*make_data(options, Device::cpu, 2, 3))((1 << 30) - 1, 3).first ==
+  CHECK((*make_data(options, cpu(), 2, 3))((1 << 30) - 1, 3).first ==
         (((std::int64_t{1} << 32) - 1) * 3 + 2) << 16);
 }
 
@@ -51,7 +51,7 @@ TEST_CASE("text: the codes of 8 bytes in a row, and the byte after them; nine ar
     for (std::int64_t i = 0; i < size; ++i) text += static_cast<char>(mix(i));
     std::ofstream(file, std::ios::binary) << text;
     CHECK(file_bytes(options) == size);
-    const auto data = make_data(options, Device::cpu);
+    const auto data = make_data(options, cpu());
     std::filesystem::remove(file);
     for (std::uint64_t s = 0; s < 3000; ++s) {
       const std::uint64_t position = Generator(seed, RandomStream{2}).bits(s) % (size - 8);
