@@ -76,7 +76,6 @@ TEST_CASE("what is asked for is taken") {
 }
 
 TEST_CASE("what cannot be had is refused, with the numbers and what works") {
-
   check_no_choice({.device = cuda}, machine(0, 2), resources, {"no driver", "--device cpu"});
   const Options with_nccl{.device = cuda, .comm = nccl};
   check_no_choice(with_nccl, machine(1, 4), resources, {"4 ranks", "1 GPU", "--comm mpi"});

@@ -4,7 +4,7 @@
 #include "train/mlp.hpp"
 
 #include "config.hpp"
-#include "memory/layout.hpp"
+#include "memory/state.hpp"
 #include "tests/unit/checks.hpp"
 #include "tests/unit/reference_model.hpp"
 
@@ -15,38 +15,38 @@ constexpr Task tasks[] = {Task::text, Task::toy, Task::mlp};
 /// A model with its parameters and a place for its gradients, padded as for three ranks.
 struct Net {
   explicit Net(const Options& options) : options(options) {
-    for (const Tensor* each : {&params, &grads}) fill(each->view(), 1);  // must not survive
-    for (int l = 0; l < layout.layers(); ++l) model.initialise(l, layout.layer(params, l));
+    for (const Whole* each : {&params, &grads}) fill(each->view(), 1);  // must not survive
+    for (int l = 0; l < layout.layers(); ++l) model.initialise(params.layer(l));
   }
 
   /// Forward only; returns the mean loss.
   double forward(const Batch& batch, float scale = 1) {
     Sums sums(cpu());
     model.load(batch);
-    for (int l = 0; l < layout.layers(); ++l) model.forward(l, layout.layer(params, l));
+    for (int l = 0; l < layout.layers(); ++l) model.forward(l, params.layer(l));
     model.loss(scale, sums);
     return sums.totals.loss;
   }
 
   void backward(Write write = Write::over) {
     for (int l = layout.layers(); l-- > 0;) {
-      model.backward(l, layout.layer(params, l), layout.layer(grads, l), write);
+      model.backward(l, params.layer(l), grads.layer(l), write);
     }
   }
 
-  /// Calls f(element, l, i) for all elements of a tensor but the padding, which must be zero.
-  void for_each(const Tensor& tensor, auto f) const {
+  /// Calls f(element, l, i) for all elements but the padding, which must be zero.
+  void for_each(const Whole& whole, auto f) const {
     for (int l = 0; l < layout.layers(); ++l) {
-      const View layer = layout.layer(tensor, l);
+      const View layer = whole.layer(l);
       for (std::int64_t i = 0; i < layer.used; ++i) f(element(layer, i), l, i);
       for (std::int64_t i = layer.used; i < layer.size; ++i) CHECK(element(layer, i) == 0);
     }
   }
 
   /// Those elements, widened.
-  Layers layers(const Tensor& tensor) const {
+  Layers layers(const Whole& whole) const {
     Layers all(layout.layers());
-    for_each(tensor, [&](float x, int l, std::int64_t) { all[l].push_back(x); });
+    for_each(whole, [&](float x, int l, std::int64_t) { all[l].push_back(x); });
     return all;
   }
 
@@ -61,8 +61,8 @@ struct Net {
   Stream stream{"test", cpu()};
   Mlp model{options, stream};
   const Layout layout{shape.sizes(), 0, 3};
-  const Tensor params{cpu(), Kind::parameters, options.dtype, layout.full_size()};
-  const Tensor grads{cpu(), Kind::gradients, options.dtype, layout.full_size()};
+  const Whole params{cpu(), layout, State::parameters, options.dtype};
+  const Whole grads{cpu(), layout, State::gradients, options.dtype};
 };
 
 Options small(Task task, Dtype dtype = Dtype::fp32, int layers = 3) {
@@ -148,8 +148,7 @@ TEST_CASE("cross-entropy of outputs that are far apart") {
   constexpr float deltas[] = {-1, 1, 0, 0, 0, 0, -0.5, 0.5, 0};
   for (const Dtype dtype : dtypes) {
     INFO(std::string(name_of(dtype)));
-    const Tensor y(cpu(), Kind::activations, dtype, 9),
-        delta(cpu(), Kind::activations, dtype, 9);
+    const Tensor y(cpu(), Kind::activations, dtype, 9), delta(cpu(), Kind::activations, dtype, 9);
     const Tensor targets(cpu(), Kind::data, Dtype::fp32, 3);  // 0 of each
     fill(y.view(), [&](std::int64_t i) { return outputs[i]; });
     Sums sums(cpu());
@@ -171,7 +170,7 @@ TEST_CASE("gradients are formed, rounded, and only then added, and padding is ze
       return net.layers(net.grads);
     };
     const Layers second = formed(1), first = formed(0);
-    const View layer = net.layout.layer(net.grads, 0);
+    const View layer = net.grads.layer(0);
     fill(layer.part(layer.used, 1), NAN);  // put to zero, not added to
     formed(1, Write::add);
     net.for_each(net.grads, [&](float sum, int l, std::int64_t i) {
@@ -185,7 +184,7 @@ TEST_CASE("what is not finite comes through to the loss and the gradients") {
     for (const float value : {INFINITY, -INFINITY, NAN}) {
       Net net(small(Task::mlp, dtype));
       // A weight that meets inputs of either sign: some infinity is positive and passes the ReLU.
-      fill(net.layout.layer(net.params, 0).part(0, 1), value);
+      fill(net.params.layer(0).part(0, 1), value);
       CHECK(!std::isfinite(net.forward((*make_data(net.options, cpu()))(0, 0))));
       net.backward();
       int bad = 0;
@@ -197,7 +196,7 @@ TEST_CASE("what is not finite comes through to the loss and the gradients") {
 
 TEST_CASE("a ReLU cuts off minus infinity like any negative number") {
   Net net(small(Task::mlp, Dtype::fp32, 2));
-  const View first = net.layout.layer(net.params, 0), last = net.layout.layer(net.params, 1);
+  const View first = net.params.layer(0), last = net.params.layer(1);
   fill(first.part(first.used - 1, 1), -INFINITY);  // a bias, whose number would go everywhere
   fill(last.part(0, last.used), 1);
   CHECK(std::isfinite(net.forward((*make_data(net.options, cpu()))(0, 0))));

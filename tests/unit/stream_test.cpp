@@ -5,7 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <exception>
+#include <numeric>
 #include <set>
 
 #include "compute/cpu/team.hpp"
@@ -18,8 +18,6 @@ using namespace std::chrono_literals;
 /// Long against everything that a stream does by itself.
 constexpr auto a_while = 20ms;
 
-constexpr Stream::Mode modes[] = {Stream::Mode::inline_, Stream::Mode::worker};
-
 /// A task's own exception, which nobody else could have made.
 struct Mishap {};
 
@@ -29,13 +27,13 @@ void until(const std::atomic<bool>& flag) {
 }  // namespace
 
 TEST_CASE("tasks of one stream run in order, all before synchronise returns") {
-  for (const Stream::Mode mode : modes) {
+  for (const Stream::Mode mode : {Stream::Mode::inline_, Stream::Mode::worker}) {
     Stream stream("in order", cpu(), mode);
-    std::vector<int> order;
-    for (int i = 0; i < 1000; ++i) stream.run([&order, i] { order.push_back(i); });
+    std::vector<int> order, expected(1000);
+    std::iota(expected.begin(), expected.end(), 0);
+    for (const int i : expected) stream.run([&order, i] { order.push_back(i); });
     stream.synchronise();
-    REQUIRE(order.size() == 1000);
-    for (int i = 0; i < 1000; ++i) REQUIRE(order[i] == i);
+    CHECK(order == expected);
     stream.synchronise();  // idle already
   }
 }
@@ -133,21 +131,24 @@ TEST_CASE("a stream goes when all that was put on it is done, whichever of two g
   }
 }
 
-TEST_CASE("an observer is called around each task and each wait, where they are") {
+TEST_CASE("a watcher is told of each task and each wait, where they are") {
   // What, of which sort; whether it begins; its thread, and the tasks done.
   using Call = std::tuple<std::string, Work::Sort, bool, std::thread::id, int>;
   using Sort = Work::Sort;
-  for (const Stream::Mode mode : modes) {
+  using enum Stream::Mode;
+  for (const auto& [mode, in_turn] : {std::pair{inline_, false}, {worker, false}, {worker, true}}) {
+    const std::unique_ptr<Device> device = make_cpu();
+    device->in_turn = in_turn;
     std::vector<Call> calls;
     int done = 0;
-    Stream::observe([&](const std::string& stream) {
-      CHECK(stream == "observed");
-      return [&](const Work& work, Kernels&, bool begins) {
-        calls.emplace_back(words(work), work.sort, begins, std::this_thread::get_id(), done);
-      };
-    });
-    Stream stream("observed", cpu(), mode);
-    Stream::observe(nullptr);
+    const Onlooker onlooker(
+        "observed",
+        [&](const Work& work, bool begins) {
+          calls.emplace_back(words(work), work.sort, begins, std::this_thread::get_id(), done);
+        },
+        *device);
+    Stream stream("observed", *device, mode), other("other", *device, mode);
+    other.run([] {});
     std::thread::id thread;
     stream.run({.what = "a sum", .layer = 3}, [&] {
       thread = std::this_thread::get_id();
@@ -155,7 +156,7 @@ TEST_CASE("an observer is called around each task and each wait, where they are"
     });
     stream.wait(stream.record());
     stream.synchronise();  // records, which are no work
-    CHECK((thread == std::this_thread::get_id()) == (mode == Stream::Mode::inline_));
+    CHECK((thread == std::this_thread::get_id()) == (mode == inline_ || in_turn));
     CHECK(calls == std::vector<Call>{{"a sum of layer 3", Sort::compute, true, thread, 0},
                                      {"a part", Sort::copy, true, thread, 0},
                                      {"a part", Sort::copy, false, thread, 1},
@@ -165,13 +166,10 @@ TEST_CASE("an observer is called around each task and each wait, where they are"
   }
 }
 
-TEST_CASE("what an inline task throws comes out of run, and an observer hears of no end") {
+TEST_CASE("what an inline task throws comes out of run, and a watcher hears of no end") {
   std::vector<bool> begins;
-  Stream::observe([&](const std::string&) {
-    return [&](const Work&, Kernels&, bool begin) { begins.push_back(begin); };
-  });
+  const Onlooker onlooker("inline", [&](const Work&, bool begin) { begins.push_back(begin); });
   Stream stream("inline", cpu());
-  Stream::observe(nullptr);
   CHECK_THROWS_AS(stream.run([] { throw Mishap(); }), Mishap);
   CHECK(begins == std::vector<bool>{true});
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What is recorded of streams, phases and the ledger, and how much of the messages' time is hidden.
+// What is recorded of streams, phases and the ledger; how much of the messages' time is hidden, and
+// what was in use after each phase and at most within it.
 #include "tests/unit/checks.hpp"
 #include "trace/views.hpp"
 
@@ -20,7 +21,7 @@ Slice of_the_host(Slice slice) {
   return slice;
 }
 Slice on_host(Slice slice) {
-  slice.work.place = Place::host;
+  slice.work.made.device = &host();
   return slice;
 }
 Slice up(int begin, int end) { return slice(Sort::transfer, begin, end); }
@@ -50,6 +51,24 @@ std::string told(const std::vector<Slice>& slices) {
                        name_of(slice.phase), slice.step);
   }
   return all;
+}
+
+using Row = std::array<std::int64_t, 3>;  // in use at the end, change, peak
+
+/// A change after which parameters and activations take so many bytes.
+Booked booked(int step, Phase phase, std::int64_t parameters, std::int64_t activations = 0) {
+  Booked now{{}, phase, step, {}};
+  now.bytes[Kind::parameters] = parameters;
+  now.bytes[Kind::activations] = activations;
+  return now;
+}
+
+std::vector<Row> rows(const std::vector<Booked>& all, int steps = 1) {
+  std::vector<Row> rows;
+  for (const MemoryPhase& row : memory_phases(all, steps)) {
+    rows.push_back({row.in_use, row.change, row.peak});
+  }
+  return rows;
 }
 
 bool within(const Slice& inner, const Slice& outer) {
@@ -90,10 +109,10 @@ TEST_CASE("a step's transfers may pass in the next: they are counted when that i
 }
 
 TEST_CASE("a recorder has what ended, by track, the inner before the outer, and each once") {
-  Recorder recorder(true, Recorder::traced_steps);
+  Recorder recorder(cpu(), true, Recorder::traced_steps);
   Worker first("first");
   Stream second("second", cpu());
-  current_step = 3;
+  here.step = 3;
   {
     const PhaseScope forward(Phase::forward);
     first.run({.what = "a sum", .layer = 7}, [] {
@@ -107,7 +126,7 @@ TEST_CASE("a recorder has what ended, by track, the inner before the outer, and 
   first.synchronise();
   std::array<std::vector<Slice>, 3> tracks;
   for (const Slice& slice : recorder.take()) tracks.at(slice.track).push_back(slice);
-  current_step = 0;
+  here.step = 0;
   CHECK(recorder.tracks() == std::vector<std::string>{"host", "first", "second"});
   const auto& [host, on_first, on_second] = tracks;
   REQUIRE(told(host) == "load/load/3, forward/forward/3, waits for first/setup/3");
@@ -124,7 +143,7 @@ TEST_CASE("a recorder has what ended, by track, the inner before the outer, and 
 
 TEST_CASE("a recorder that sees no streams sees the host; one that is gone sees nothing") {
   {
-    Recorder recorder(false, 2);
+    Recorder recorder(cpu(), false, 2);
     Stream stream("unseen", cpu());
     stream.run([] {});
     { const PhaseScope update(Phase::update); }
@@ -138,12 +157,10 @@ TEST_CASE("a recorder that sees no streams sees the host; one that is gone sees 
 }
 
 TEST_CASE("the bytes in use are kept as they change, of the first eight steps") {
-  Recorder recorder(true, Recorder::traced_steps);
+  Recorder recorder(cpu(), true, Recorder::traced_steps);
   const Scratch scratch(cpu(), Kind::activations, Dtype::fp32, 5);
-  for (current_step = 1; current_step <= Recorder::traced_steps + 2; ++current_step) {
-    const Booking booking = scratch.book();
-  }
-  current_step = 0;
+  for (here.step = 1; here.step <= Recorder::traced_steps + 2; ++here.step) scratch.borrow();
+  here.step = 0;
   const std::vector<Booked>& booked = recorder.booked();
   REQUIRE(booked.size() == 2 * Recorder::traced_steps);
   for (std::size_t i = 1; i < booked.size(); ++i) {
@@ -152,5 +169,34 @@ TEST_CASE("the bytes in use are kept as they change, of the first eight steps") 
     CHECK(booked[i].bytes[Kind::activations] - booked[0].bytes[Kind::activations] ==
           (i % 2 == 1 ? -20 : 0));
   }
+}
+
+TEST_CASE("memory by phase: the last of a phase's ends, the most that was in use within it") {
+  using enum Phase;
+  using Rows = std::vector<Row>;
+  // The start can have a peak of its own.
+  CHECK(rows({booked(0, setup, 500), booked(0, setup, 100), booked(1, load, 100, 1)})[0] ==
+        Row{100, 100, 500});
+  // What was there when the first of it was booked counts with it.
+  CHECK(rows({booked(0, setup, 100, 20)})[0] == Row{120, 120, 120});
+  // One in which nothing is booked ends as it began.
+  CHECK(rows({booked(0, setup, 10), booked(1, backward, 30)}) ==
+        Rows{{10, 10, 10}, {10, 0, 10}, {10, 0, 10}, {30, 20, 30}, {30, 0, 30}});
+  CHECK(rows({}, 2) == Rows(9, Row{0, 0, 0}));
+  // Of several micro-batches.
+  CHECK(rows({booked(0, setup, 10), booked(1, load, 10, 5), booked(1, forward, 10, 80),
+              booked(1, forward, 10, 60), booked(1, backward, 40, 0), booked(1, load, 40, 6),
+              booked(1, forward, 40, 30), booked(1, backward, 20, 0), booked(1, update, 10, 0)}) ==
+        Rows{{10, 10, 10}, {46, 36, 46}, {70, 24, 90}, {20, -50, 70}, {10, -10, 20}});
+  // The second step goes on where the first ended, the third is left out.
+  std::vector<Booked> all = {booked(0, setup, 10),     booked(1, load, 10, 5),
+                             booked(1, update, 12, 0), booked(2, load, 12, 5),
+                             booked(2, update, 11, 0), booked(3, forward, 900, 0)};
+  const Rows both = rows(all, 3);
+  CHECK(both[4] == Row{12, -3, 15});
+  CHECK(both[5] == Row{17, 5, 17});
+  CHECK(both[8] == Row{11, -6, 17});
+  all.resize(3);
+  CHECK(rows(all) == Rows(both.begin(), both.begin() + 5));
 }
 }  // namespace zero::test

@@ -67,27 +67,26 @@ TEST_CASE("text: the codes of 8 bytes in a row, and the byte after them; nine ar
 
 TEST_CASE("a verdict: the mean loss, the norm, and one factor for clip and loss scale") {
   struct Case {
-    Totals totals;
-    int micro_batches;  // of all ranks
-    double clip;
-    float scale, loss, norm, factor;
+    Step step;
+    float loss, norm, factor;
   };
   constexpr Case cases[] = {
-      {{6, 1}, 4, 0, 1, 1.5f, 1, 1},
-      {{1, 1}, 3, 0, 1, 1.0 / 3, 1, 1},  // divided in double and rounded to fp32 once
-      {{0, 1e12}, 1, 0, 1, 0, 1e6f, 1},  // not clipped
-      {{0, 1e12}, 1, 0, 1024, 0, 1e6f / 1024, 1.0f / 1024},
-      {{0, 1e12}, 1, 0, 3, 0, 1e6 / 3, 1.0 / 3},
-      {{0, 25}, 1, 5, 1, 0, 5, 1},  // at the clip: nothing to do
-      {{0, 25}, 1, 6, 1, 0, 5, 1},
-      {{0, 25}, 1, 1, 1, 0, 5, 1.0 / 5},
-      {{0, 25.0 * 64 * 64}, 1, 2.5, 64, 0, 5, 0.5f / 64},  // the norm that counts is unscaled
-      {{0, 0}, 1, 1, 1, 0, 0, 1}};
+      {{{6, 1}, 2, 2}, 1.5f, 1, 1},
+      {{{1, 1}, 1, 3}, 1.0 / 3, 1, 1},  // divided in double and rounded to fp32 once
+      {{{0, 1e12}}, 0, 1e6f, 1},  // not clipped
+      {{{0, 1e12}, 1, 1, 1024}, 0, 1e6f / 1024, 1.0f / 1024},
+      {{{0, 1e12}, 1, 1, 3}, 0, 1e6 / 3, 1.0 / 3},
+      {{.totals = {0, 25}, .clip = 5}, 0, 5, 1},  // at the clip: nothing to do
+      {{.totals = {0, 25}, .clip = 6}, 0, 5, 1},
+      {{.totals = {0, 25}, .clip = 1}, 0, 5, 1.0 / 5},
+      {{{0, 25.0 * 64 * 64}, 1, 1, 64, 2.5}, 0, 5, 0.5f / 64},  // the norm that counts is unscaled
+      {{.totals = {0, 0}, .clip = 1}, 0, 0, 1}};
   for (const Case& of : cases) {
-    const Verdict verdict = decide(of.totals, of.micro_batches, of.clip, of.scale);
+    const Verdict verdict = judge(of.step);
     CHECK(verdict.loss == of.loss);
     CHECK(verdict.grad_norm == of.norm);  // logged before clipping
     CHECK(verdict.grad_factor == of.factor);
+    CHECK(verdict.loss_scale == of.step.loss_scale);
   }
 }
 
@@ -95,7 +94,7 @@ TEST_CASE("the factor is formed in double and rounded once") {
   int differs_from_fp32 = 0;
   for (int squares = 2; squares < 1000; ++squares) {
     const double norm = std::sqrt(squares);
-    const Verdict verdict = decide({0, 1.0 * squares}, 1, 0.3, 3);
+    const Verdict verdict = judge({.totals = {0, 1.0 * squares}, .loss_scale = 3, .clip = 0.3});
     CHECK(verdict.grad_norm == static_cast<float>(norm / 3));
     if (norm / 3 <= 0.3) continue;
     CHECK(verdict.grad_factor == static_cast<float>(0.3 / (norm / 3) / 3));
@@ -106,13 +105,13 @@ TEST_CASE("the factor is formed in double and rounded once") {
 }
 
 TEST_CASE("a step is skipped when its sum of squares is not finite") {
-  CHECK(!decide({1, 1}, 1, 0).skipped);
-  CHECK(!decide({1, 1e300}, 1, 0).skipped);
-  CHECK(decide({1, INFINITY}, 1, 0).skipped);
-  CHECK(decide({1, NAN}, 1, 0).skipped);
-  CHECK(decide({1, NAN}, 1, 1, 1024).skipped);
+  for (const double squares : {1.0, 1e300}) CHECK(!judge({.totals = {1, squares}}).skipped);
+  for (const double squares : {double{INFINITY}, double{NAN}}) {
+    CHECK(judge({.totals = {1, squares}}).skipped);
+    CHECK(judge({.totals = {1, squares}, .loss_scale = 1024, .clip = 1}).skipped);
+  }
   // An infinite loss with finite gradients is the loss's own affair.
-  CHECK(!decide({INFINITY, 1}, 1, 0).skipped);
+  CHECK(!judge({.totals = {INFINITY, 1}}).skipped);
 }
 
 TEST_CASE("the dynamic loss scale starts at 2^16 and halves at each skipped step, down to 1") {

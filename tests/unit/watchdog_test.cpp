@@ -23,7 +23,7 @@ constexpr const char* ending =
     ": a rank is stuck or gone, or a step takes longer than --timeout allows";
 
 /// A watchdog and its first sentence.
-struct Watched {
+struct Guard {
   /// It comes after that time or later, and tells how long the task really waited.
   void check(const std::string& what, std::chrono::seconds after, const std::string& whom = "") {
     const bool ends = said.wait_for(10 * surely_over) == std::future_status::ready;
@@ -46,6 +46,7 @@ struct Watched {
 
 /// Work of a device that is never done.
 struct Never : DeviceMark {
+  Never() : DeviceMark(cpu()) {}
   bool passed() const override { return false; }
   std::chrono::steady_clock::time_point time() const override { return {}; }
 };
@@ -53,20 +54,20 @@ struct Never : DeviceMark {
 
 TEST_CASE("a task that does not end is named, with its step, phase and stream") {
   std::promise<void> end;
-  Watched watched;
+  Guard guard;
   Worker stream("compute");
-  current_step = 3;
+  here.step = 3;
   {
     const PhaseScope phase(Phase::backward);
     stream.run([&] { end.get_future().wait(); });
   }
-  current_step = 0;
-  watched.check("step 3, backward: a task on stream compute", limit + others_first);
+  here.step = 0;
+  guard.check("step 3, backward: a task on stream compute", limit + others_first);
   end.set_value();
 }
 
 TEST_CASE("of all that stand still the task that waits for ranks is named, with them") {
-  Watched watched;
+  Guard guard;
   std::promise<void> end;
   const auto over = end.get_future().share();
   std::jthread computes([&] {
@@ -79,13 +80,13 @@ TEST_CASE("of all that stand still the task that waits for ranks is named, with 
     task_waits_for({1, 2});
     over.wait();
   });
-  watched.check("step 0, setup: all_gather of layer 4 on stream communication", limit,
-                " for ranks 1, 2");
+  guard.check("step 0, setup: all_gather of layer 4 on stream communication", limit,
+              " for ranks 1, 2");
   end.set_value();
 }
 
 TEST_CASE("what a device was given and does not do is named, not the wait for it") {
-  Watched watched;
+  Guard guard;
   std::promise<void> end;
   std::jthread communicates([over = end.get_future().share()] {
     for (const int layer : {0, 1}) {  // in a queue
@@ -95,36 +96,36 @@ TEST_CASE("what a device was given and does not do is named, not the wait for it
     over.wait();
   });
   const Working working({}, "compute");
-  watched.check("step 0, setup: all_gather of layer 0 on stream communication", limit);
+  guard.check("step 0, setup: all_gather of layer 0 on stream communication", limit);
   end.set_value();
 }
 
 TEST_CASE("many short tasks are none that stands, however long somebody waits for them all") {
-  Watched watched;
+  Guard guard;
   Worker compute("compute"), other("communication");
   for (int i = 0; i < 30; ++i) compute.run([] { std::this_thread::sleep_for(100ms); });
   other.wait(compute.record());
   other.synchronise();
-  CHECK(watched.said.wait_for(0s) == std::future_status::timeout);
+  CHECK(guard.said.wait_for(0s) == std::future_status::timeout);
 }
 
 TEST_CASE("a task that rests does not stand still, but when it goes on and does not end") {
-  Watched watched;
+  Guard guard;
   const Working working;
   task_rests([] { std::this_thread::sleep_for(surely_over); });
-  CHECK(watched.said.wait_for(0s) == std::future_status::timeout);
-  watched.check("step 0, setup: a task on the host", limit + others_first);
+  CHECK(guard.said.wait_for(0s) == std::future_status::timeout);
+  guard.check("step 0, setup: a task on the host", limit + others_first);
 }
 
 TEST_CASE("who is idle, or done with what a device was given, does not stand still") {
-  Watched watched;
+  Guard guard;
   Worker stream("compute");
   stream.run([] { task_queued(nullptr); });
-  CHECK(watched.said.wait_for(surely_over) == std::future_status::timeout);
+  CHECK(guard.said.wait_for(surely_over) == std::future_status::timeout);
 }
 
 TEST_CASE("time in which the process is stopped does not count") {
-  Watched watched;
+  Guard guard;
   const Working working;
   const pid_t parent = getpid();
   const pid_t child = fork();
@@ -135,7 +136,7 @@ TEST_CASE("time in which the process is stopped does not count") {
   }
   raise(SIGSTOP);
   waitpid(child, nullptr, 0);
-  CHECK(watched.said.wait_for(300ms) == std::future_status::timeout);
-  watched.check("step 0, setup: a task on the host", surely_over + limit);
+  CHECK(guard.said.wait_for(300ms) == std::future_status::timeout);
+  guard.check("step 0, setup: a task on the host", surely_over + limit);
 }
 }  // namespace zero::test
