@@ -11,17 +11,7 @@
 
 namespace zero::test {
 namespace {
-constexpr Chapter alone{.name = "01_adam", .ranks = false};
-constexpr Chapter plain{.name = "02_distributed_adam"};
-constexpr Chapter mixed{.name = "05_zero2", .mixed_precision = true};
-constexpr Chapter window{.name = "06_zero3",
-                         .mixed_precision = true,
-                         .whole_layers = [](int prefetch) { return WholeLayers(prefetch + 1, 2); }};
-constexpr Chapter offload{.name = "07_offload",
-                          .mixed_precision = true,
-                          .whole_layers = window.whole_layers,
-                          .offload = {[](double, double, double k, double) { return k; }, 1, 1}};
-constexpr Chapter chapters[] = {alone, plain, mixed, window, offload};
+constexpr const Card &alone = cards::adam, &window = cards::zero3, &offload = cards::offload;
 
 using std::tuple;
 using Words = std::vector<std::string>;
@@ -34,7 +24,7 @@ Words split(const std::string& line) {
   return words;
 }
 
-Command read(Words words, const Chapter& chapter = window) {
+Command read(Words words, const Card& chapter = window) {
   words.insert(words.begin(), chapter.name);
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
@@ -42,7 +32,7 @@ Command read(Words words, const Chapter& chapter = window) {
   return read_command(static_cast<int>(words.size()), argv.data(), chapter);
 }
 
-Command accepted(const std::string& line, const Chapter& chapter = window) {
+Command accepted(const std::string& line, const Card& chapter = window) {
   const Command command = read(split(line), chapter);
   INFO(line, ": ", command.text);
   CHECK(tuple(command.run, command.status, command.text) == tuple(true, 0, ""));
@@ -50,8 +40,7 @@ Command accepted(const std::string& line, const Chapter& chapter = window) {
 }
 
 /// The line gives each of these values its name; returns all that it gives.
-Values check_values(const std::string& line, const Values& expected,
-                    const Chapter& chapter = window) {
+Values check_values(const std::string& line, const Values& expected, const Card& chapter = window) {
   const Command command = accepted(line, chapter);
   const Values found(command.values.begin(), command.values.end());
   CHECK(found.size() == command.values.size());  // none twice
@@ -63,7 +52,7 @@ Values check_values(const std::string& line, const Values& expected,
 }
 
 /// A bad command line: exit code 2 and one line that names the program and contains `what`.
-void check_bad(const Words& words, const std::string& what, const Chapter& chapter = window) {
+void check_bad(const Words& words, const std::string& what, const Card& chapter = window) {
   const Command command = read(words, chapter);
   std::string line;
   for (const std::string& word : words) line += word + ' ';
@@ -76,7 +65,7 @@ void check_bad(const Words& words, const std::string& what, const Chapter& chapt
 }
 
 /// Every option of the chapter but those about planning, when none is given.
-Values defaults(const Chapter& chapter) {
+Values defaults(const Card& chapter) {
   Values values{{"task", "text"}, {"data", DEFAULT_CORPUS}, {"width", 256}, {"layers", 8}};
   values.merge(Values{{"steps", 200}, {"batch", 32}, {"accumulate", 1}, {"device", "auto"}});
   values.merge(Values{{"lr", 2e-3}, {"beta1", 0.9}, {"beta2", 0.999}, {"eps", 1e-8}});
@@ -87,7 +76,7 @@ Values defaults(const Chapter& chapter) {
   if (chapter.ranks) values.merge(Values{{"comm", "auto"}, {"reduce", "ordered"}});
   if (chapter.ranks) values.merge(Values{{"check-every", 0}, {"link", 0.0}, {"latency", 0.0}});
   if (chapter.mixed_precision) values.merge(Values{{"dtype", "bf16"}, {"loss-scale", "dynamic"}});
-  if (chapter.prefetch()) values["prefetch"] = 1;
+  if (chapter.prefetches()) values["prefetch"] = 1;
   if (chapter.offloads())
     values.merge(Values{{"bus", 0.0}, {"pageable", false}, {"host-threads", 0}});
   return values;
@@ -95,7 +84,8 @@ Values defaults(const Chapter& chapter) {
 }  // namespace
 
 TEST_CASE("without options the defaults hold, by chapter and by name") {
-  for (const Chapter& chapter : chapters) {
+  for (const Card* each : cards::all) {
+    const Card& chapter = *each;
     INFO(std::string(chapter.name));
     const Values expected = defaults(chapter);
     CHECK(check_values("", expected, chapter).size() == expected.size());
@@ -126,7 +116,7 @@ TEST_CASE("every option is read, after a space or an equals sign") {
     CHECK(tuple(o.lr, o.beta1, o.beta2, o.eps) == tuple(0.25, 0.5, 0.75, 1e-3));
     CHECK(tuple(o.weight_decay, o.clip, o.loss_scale) == tuple(0.125, 1.5, 1024));
     CHECK(tuple(o.seed, o.prefetch, o.timeout) == tuple(18446744073709551615u, 2, 5));
-    CHECK(tuple(o.device, o.comm) == tuple(Device::cuda, Comm::nccl));
+    CHECK(tuple(o.device, o.comm) == tuple(DeviceType::cuda, Comm::nccl));
     CHECK(tuple(o.reduce, o.bus, o.pageable) == tuple(Reduce::native, 1.5, true));
     CHECK(tuple(o.device_memory, o.host_threads) == tuple(3 << 29, 3));
   }
@@ -239,11 +229,11 @@ TEST_CASE("what no option is, comes twice, lacks its value or does not go togeth
 }
 
 TEST_CASE("a chapter takes its own options only") {
-  for (const Chapter& chapter : chapters) {
+  for (const Card* chapter : cards::all) {
     for (const auto& [name, value] : defaults(offload)) {
       const std::string option = "--" + name + "=x";
-      const bool own = defaults(chapter).contains(name);
-      if (!own) check_bad({option}, "not expected: " + option, chapter);
+      const bool own = defaults(*chapter).contains(name);
+      if (!own) check_bad({option}, "not expected: " + option, *chapter);
     }
   }
   check_bad({"--plan", "--ranks=4"}, "not expected: --ranks=4", alone);

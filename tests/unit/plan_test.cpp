@@ -19,13 +19,13 @@ Question about(double parameters, const Convention& convention = paper, double c
   return {.options = {.layers = 32, .dtype = Dtype::bf16},
           .parameters = static_cast<std::int64_t>(parameters),
           .convention = convention,
-          .device = Device::cuda,
+          .device = DeviceType::cuda,
           .card = static_cast<std::int64_t>(card)};
 }
 
 /// One chapter's answers.
 Json answers(const Question& question, const std::string& number, int ranks) {
-  const Chapter* const alone[] = {&card(number)};
+  const Card* const alone[] = {&card(number)};
   return make_plan(question, alone, ranks)["chapters"][0];
 }
 
@@ -112,7 +112,7 @@ TEST_CASE("elements sent a parameter, as formulas of the micro-batches") {
 TEST_CASE("the fewest ranks: there it fits, and on none fewer, by brute force") {
   for (const double card : {80e9, 24e9, 70.5e9}) {
     for (const Convention& convention : {paper, no_master, conventions[3]}) {
-      for (const Chapter* of : chapters_on_ranks()) {
+      for (const Card* of : cards::on_ranks) {
         Question question = about(9e9, convention, card);
         question.host = card == 24e9 ? 20e9 : 0;  // less than 07's device needs there
         const std::int64_t host = question.host > 0 ? question.host : 1e18;
@@ -121,11 +121,11 @@ TEST_CASE("the fewest ranks: there it fits, and on none fewer, by brute force") 
         int formula = 0, then = 0;  // 0: none
         for (int ranks = 300; ranks > 0; --ranks) {
           const Costs costs = convention.costs_in(*of, Dtype::bf16);
-          const auto state = [&](auto bytes) {
-            return bytes ? bytes(2 * 9e9, costs.grads * 9e9, costs.optimizer * 9e9, ranks) : 0;
+          const auto state = [&](Place place) {
+            return of->bytes(place, 2 * 9e9, costs.grads * 9e9, costs.optimizer * 9e9, ranks);
           };
-          const bool room = state(of->offload.bytes) <= static_cast<double>(host);
-          if (room && state(of->state_bytes) <= card) formula = ranks;
+          const bool room = state(Place::host) <= static_cast<double>(host);
+          if (room && state(Place::device) <= card) formula = ranks;
           const bool on_host = peak(question, of->name, ranks, Place::host) <= host;
           if (on_host && peak(question, of->name, ranks) <= question.card) then = ranks;
         }
@@ -183,7 +183,7 @@ TEST_CASE("where Adam runs on the host: the costs of a parameter, what a device 
 }
 
 TEST_CASE("what is advised") {
-  const auto all = chapters_on_ranks().first(5);  // to 06
+  const auto all = cards::on_ranks.first(5);  // to 06
   const auto says = [&](double parameters, double card, int ranks, int accumulate = 1) {
     Question question = about(parameters, paper, card);
     question.options.accumulate = accumulate;
@@ -230,7 +230,7 @@ TEST_CASE("what is advised where the host has room, or too little") {
   const auto says = [](double parameters, double card, double host, int ranks, bool alone = false) {
     Question question = about(parameters, paper, card);
     question.host = static_cast<std::int64_t>(host);
-    const auto all = chapters_on_ranks();
+    const auto all = cards::on_ranks;
     return advice(make_plan(question, alone ? all.last(1) : all, ranks));
   };
   // 4 x 30 / 2 and 4.5 layers of 30 / 32 in 2 bytes; 14 x 30 / 2.

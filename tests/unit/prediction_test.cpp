@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Predictions at their limits, and what is said of memory that is too small. The formulas are for
-// the tests on ranks, and for tests/programs/memory_test.py, which writes them once more.
+// The cards' formulas and what they come to, predictions at their limits, and what is said of
+// memory that is too small. What runs hold and send is for the tests on ranks, and for
+// tests/programs/memory_test.py, which writes the formulas once more.
 #include "report/prediction.hpp"
 
 #include "config.hpp"
@@ -8,42 +9,18 @@
 
 namespace zero::test {
 namespace {
-Layout layout_of(const Options& options, int ranks) {
-  return Layout(architecture(options).sizes(), 0, ranks);
-}
-
-Prediction on_cpu(const Chapter& chapter, const Options& options, int ranks) {
-  return predict(chapter, options, cpu(), layout_of(options, ranks));
-}
-
-const Prediction::Bytes& of(const Prediction& plan, Kind kind) {
-  return plan.bytes[Place::device][kind];
-}
-}  // namespace
-
-TEST_CASE("the largest sizes that can be asked for do not overflow") {
-  constexpr int most = 1 << 16;
-  const Options options{.task = Task::mlp,
-                        .batch = most,
-                        .accumulate = most,
-                        .width = most,
-                        .layers = 1 << 12,
-                        .dtype = Dtype::bf16};
-  const Prediction plan = on_cpu(card("06"), options, 1 << 12);
-  const auto exact = static_cast<long double>(plan.padded);
-  CHECK(of(plan, Kind::optimizer).resident == 12 * (plan.padded >> 12));
-  CHECK(of(plan, Kind::activations).peak > 0);
-  CHECK(plan.passed({}).sent[Phase::backward] ==
-        static_cast<std::int64_t>(exact * 131072 * 4095 / 4096));
-  CHECK(plan.passed({}).padding >= 0);
+Prediction on_cpu(const std::string& number, const Options& options, int ranks) {
+  return predict(card(number), options, DeviceType::cpu, layout_of(options, 0, ranks));
 }
 
 /// --device-memory of one byte less than the chapter needs is refused with these words.
-static void check_suggested(const std::string& number, Options options, int ranks,
-                            const std::string& suggested) {
-  const Layout layout = layout_of(options, ranks);
-  const auto check = [&] { return check_memory(card(number), options, {}, layout); };
-  const std::int64_t needed = on_cpu(card(number), options, ranks).sum(&Prediction::Bytes::peak);
+void check_suggested(const std::string& number, Options options, int ranks,
+                     const std::string& suggested) {
+  const Layout layout = layout_of(options, 0, ranks);
+  const auto check = [&] {
+    return check_memory(card(number), options, {}, cpu(), layout, cards::on_ranks);
+  };
+  const std::int64_t needed = on_cpu(number, options, ranks).sum(&Prediction::Bytes::peak);
   options.device_memory = needed;
   CHECK(check() == needed);
   options.device_memory = needed - 1;
@@ -53,10 +30,61 @@ static void check_suggested(const std::string& number, Options options, int rank
                              grouped(needed), grouped(needed - 1), suggested)},
                 check);
 }
+}  // namespace
+
+TEST_CASE("a card's formula says what its bytes come to, here and on the host") {
+  // Of 8 parameters' bytes, 8 of gradients and 24 of optimizer state, on 4 ranks.
+  const std::tuple<const char*, const char*, double, const char*, double> table[] = {
+      {"01", "p + g + k", 40, "", 0},        {"02", "p + g + k", 40, "", 0},
+      {"03", "p + g + k", 40, "", 0},        {"04", "p + g + k/n", 22, "", 0},
+      {"05", "p + (g + k)/n", 16, "", 0},    {"06", "(p + g + k)/n", 10, "", 0},
+      {"07", "(p + g)/n", 4, "(g + k)/n", 8}};
+  for (const auto& [number, device, bytes, host, bytes_there] : table) {
+    const Card& of = card(number);
+    INFO(std::string(of.name));
+    CHECK(formula(of) == device);
+    CHECK(formula(of, Place::host) == host);
+    CHECK(of.bytes(Place::device, 8, 8, 24, 4) == bytes);
+    CHECK(of.bytes(Place::host, 8, 8, 24, 4) == bytes_there);
+    CHECK(of.prefetches() == (of.name[1] > '5'));
+    CHECK(family(of) == (of.name[1] > '4' ? "every micro-batch" : "once a step"));
+  }
+}
+
+TEST_CASE("a card has room for as many whole layers as it says, and for no more than a step uses") {
+  // Chapter, kind, --prefetch, layers, micro-batches; rooms.
+  const std::tuple<const char*, Kind, int, int, int, int> table[] = {
+      {"04", Kind::parameters, 2, 8, 1, 0}, {"05", Kind::gradients, 2, 8, 1, 1},
+      {"06", Kind::parameters, 0, 8, 1, 1}, {"06", Kind::parameters, 2, 8, 1, 3},
+      {"06", Kind::parameters, 2, 1, 1, 2},  // forward and backward
+      {"06", Kind::parameters, 2, 1, 2, 3}, {"07", Kind::gradients, 0, 8, 1, 2},
+      {"07", Kind::gradients, 2, 1, 1, 1},  {"07", Kind::gradients, 2, 1, 2, 2}};
+  for (const auto& [number, kind, prefetch, layers, micro_batches, rooms] : table) {
+    CHECK(card(number).rooms(kind, prefetch, layers, micro_batches) == rooms);
+  }
+}
+
+TEST_CASE("the largest sizes that can be asked for do not overflow") {
+  constexpr int most = 1 << 16;
+  const Options options{.task = Task::mlp,
+                        .batch = most,
+                        .accumulate = most,
+                        .width = most,
+                        .layers = 1 << 12,
+                        .dtype = Dtype::bf16};
+  const Prediction plan = on_cpu("06", options, 1 << 12);
+  const auto exact = static_cast<long double>(plan.padded);
+  const auto& bytes = plan.bytes[Place::device];
+  CHECK(bytes[Kind::optimizer].resident == 12 * (plan.padded >> 12));
+  CHECK(bytes[Kind::activations].peak > 0);
+  CHECK(plan.passed({}).sent[Phase::backward] ==
+        static_cast<std::int64_t>(exact * 131072 * 4095 / 4096));
+  CHECK(plan.passed({}).padding >= 0);
+}
 
 TEST_CASE("what --device-memory does not allow is refused with the first chapter that would fit") {
   const auto would = [](const std::string& number, const Options& options, int ranks) {
-    const std::int64_t bytes = on_cpu(card(number), options, ranks).sum(&Prediction::Bytes::peak);
+    const std::int64_t bytes = on_cpu(number, options, ranks).sum(&Prediction::Bytes::peak);
     return fmt::format("{} would need {}", card(number).name, grouped(bytes));
   };
   const Options fp32{.task = Task::mlp, .width = 64, .layers = 8};
@@ -80,12 +108,13 @@ TEST_CASE("what --device-memory does not allow is refused with the first chapter
 
 TEST_CASE("on the CPU the machine's memory is the device's and its host's") {
   const Options options{.task = Task::mlp, .width = 256, .layers = 8, .dtype = Dtype::bf16};
-  const Prediction plan = on_cpu(card("07"), options, 1);
+  const Prediction plan = on_cpu("07", options, 1);
   const std::int64_t device = plan.sum(&Prediction::Bytes::peak);
   const std::int64_t host = plan.sum(&Prediction::Bytes::peak, Place::host);
   const auto check = [&](const char* number, std::int64_t share) {
-    const auto sharing = static_cast<int>(memory_of(cpu()).available() / share);
-    return check_memory(card(number), options, {.sharing = sharing}, layout_of(options, 1));
+    const auto sharing = static_cast<int>(cpu().available() / share);
+    return check_memory(card(number), options, {.sharing = sharing}, cpu(),
+                        layout_of(options, 0, 1), cards::on_ranks);
   };
   CHECK(check("07", 2 * (device + host)) == device);
   check_refused(
