@@ -36,13 +36,14 @@ constexpr Route routes[] = {{"down, page-locked", Direction::down, false},
 class Bench {
  public:
   /// largest: bytes of a copy; width: of the products, and their batch.
-  Bench(std::int64_t largest, std::int64_t width)
-      : largest_(largest),
+  Bench(Device& gpu, std::int64_t largest, std::int64_t width)
+      : gpu_(gpu),
+        largest_(largest),
         width_(width),
-        device_(Device::cuda, Kind::communication, largest, true),
-        page_locked_(Device::cuda, Kind::communication, largest, true, Memory::staging),
-        pageable_(Device::host, Kind::communication, largest, true),
-        matrices_(Device::cuda, Kind::data, Dtype::bf16, 3 * width * width) {
+        device_(gpu_, Kind::communication, largest, true),
+        page_locked_(gpu.host(), Kind::communication, largest, true, Memory::page_locked),
+        pageable_(gpu.host(), Kind::communication, largest, true),
+        matrices_(gpu_, Kind::data, Dtype::bf16, 3 * width * width) {
     compute_.kernels().reserve_products(product_room_bytes);
   }
 
@@ -114,11 +115,12 @@ class Bench {
     }
   }
 
+  Device& gpu_;
   const std::int64_t largest_, width_;
   const Buffer device_, page_locked_, pageable_;
   const Tensor matrices_;
-  Stream compute_{"compute", Device::cuda, Stream::Mode::worker};
-  Stream copies_{"copies", Device::cuda, Stream::Mode::worker};
+  Stream compute_{"compute", gpu_, Stream::Mode::worker};
+  Stream copies_{"copies", gpu_, Stream::Mode::worker};
 };
 }  // namespace
 
@@ -131,8 +133,9 @@ int main(int argc, char**) {
     fmt::print("{}\n", gpus.why_none);
     return 77;
   }
-  Bench bench(largest, small ? 16 : 4096);
-  fmt::print("{}: medians of {}\n\n", memory_of(Device::cuda).words(), rounds);
+  const std::unique_ptr<Device> gpu = make_gpu();
+  fmt::print("{}: medians of {}\n\n", gpu->words(), rounds);
+  Bench bench(*gpu, largest, small ? 16 : 4096);
   const double least = bench.page_locked_over_pageable(), added = bench.added_beside_products();
   fmt::print("\npage-locked copies beside products add {:.2f} of their time, at most {:.2f}\n",
              added, most_added);

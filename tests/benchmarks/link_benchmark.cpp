@@ -6,6 +6,7 @@
 // With more than two ranks: how long a small all-reduce takes when there are more of them than
 // cores. Bar: a median of 30 microseconds for 1 KiB at four ranks on two cores, on the rank with
 // the largest median.
+#include "06_zero3/card.hpp"
 #include "06_zero3/layer_window.hpp"
 #include "run/session.hpp"
 #include "tests/benchmarks/benchmark.hpp"
@@ -14,6 +15,7 @@ namespace {
 using namespace zero;
 
 constexpr int layers = 8;
+constexpr int tag = 1;  // the session's own messages have 0
 // Milliseconds of a layer: its gather or its reduce-scatter, and its forward.
 constexpr double message = 6, forward = 10;
 
@@ -28,15 +30,17 @@ double formula(int prefetch, double backward) {
 double measured(Session& session, int prefetch, double backward) {
   using Clock = std::chrono::steady_clock;
   const Options options{.dtype = Dtype::fp32, .prefetch = prefetch};
+  const auto device = make_cpu();
   const Layout layout(std::vector<std::int64_t>(layers, 1 << 16), session.rank(), session.size());
   const double bits = 8.0 * layout.largest_layer() * bytes_of(options.dtype) / session.size();
-  Communicator comm(session.rank(), session.size(), make_mpi_transport(Device::cpu, session.size()),
-                    Device::cpu, options.dtype, layout.largest_layer(),
+  Communicator comm(session.rank(), session.size(),
+                    make_mpi_transport(*device, session.size(), tag), *device, options.dtype,
+                    layout.largest_layer(),
                     {.gbit_per_s = (session.size() - 1) * bits / (1e6 * message)});
-  Stream compute("compute", Device::cpu, Stream::Mode::worker);
-  const Tensor params(Device::cpu, Kind::parameters, options.dtype, layout.shard_size());
-  const Tensor grads(Device::cpu, Kind::gradients, options.dtype, layout.shard_size());
-  LayerWindow window(options, layout, comm, compute, params);
+  Stream compute("compute", *device, Stream::Mode::worker);
+  const Sharded params(*device, layout, State::parameters, options.dtype);
+  const Sharded grads(*device, layout, State::gradients, options.dtype);
+  LayerWindow window(cards::zero3, options, layout, comm, compute, params);
   const auto work = [&](double milliseconds) {
     compute.run([=] {
       sleep_precisely_until(Clock::now() +
@@ -50,16 +54,16 @@ double measured(Session& session, int prefetch, double backward) {
       for (int l = 0; l < layers; ++l) {
         window.gather(l);
         work(forward);
-        window.free(l);
+        window.release(l);
       }
       for (int l = layers; l-- > 0;) {
         window.gather(l);
-        window.gradients(l);
+        const View borrowed = window.borrow_grads(l);
         work(backward);
-        window.free(l);
-        window.reduce_scatter_mean(l, layout.shard(grads, l), Write::over);
+        window.release(l);
+        window.reduce_scatter_mean(borrowed, grads.own(l), Write::over);
       }
-      window.finish();
+      window.wait_for_gradients();
       compute.synchronise();
     }));
   }
@@ -67,11 +71,13 @@ double measured(Session& session, int prefetch, double backward) {
 }
 
 bool small_is_quick(Session& session) {
-  Stream stream("benchmark", Device::cpu);
+  const auto device = make_cpu();
+  Stream stream("benchmark", *device);
   const std::int64_t elements = 1024 / 4 / session.size() * session.size();
-  const Tensor tensor(Device::cpu, Kind::gradients, Dtype::fp32, elements);
-  Communicator comm(session.rank(), session.size(), make_mpi_transport(Device::cpu, session.size()),
-                    Device::cpu, Dtype::fp32, elements);
+  const Tensor tensor(*device, Kind::gradients, Dtype::fp32, elements);
+  Communicator comm(session.rank(), session.size(),
+                    make_mpi_transport(*device, session.size(), tag), *device, Dtype::fp32,
+                    elements);
   std::vector<double> microseconds;
   for (int i = 0; i < 2000; ++i) {
     const auto work = [&] { comm.all_reduce_mean(stream, tensor.view()); };

@@ -35,7 +35,12 @@ struct Random {
   std::uint64_t next = 0;
 };
 
-Tensor on_gpu(std::int64_t size) { return Tensor(Device::cuda, Kind::data, Dtype::fp32, size); }
+Device& gpu() {
+  static const std::unique_ptr<Device> device = make_gpu();
+  return *device;
+}
+
+Tensor on_gpu(std::int64_t size) { return Tensor(gpu(), Kind::data, Dtype::fp32, size); }
 
 /// The same elements in the memory of both, with a margin around them.
 class Twin {
@@ -43,19 +48,19 @@ class Twin {
   Twin(Dtype dtype, std::int64_t size, std::int64_t offset, auto&& value)
       : size_(size),
         offset_(margin + offset),
-        cpu_(Device::cpu, Kind::data, dtype, size + 2 * margin + offset),
-        gpu_(Device::cuda, Kind::data, dtype, cpu_.size()) {
-    fill(cpu_.view(), [](std::int64_t) { return poison; });
-    fill(on(Device::cpu), [&](std::int64_t) { return value(); });
-    memory_of(Device::cuda).copy(gpu_.view().data, cpu_.view().data, cpu_.view().bytes());
+        cpu_(cpu(), Kind::data, dtype, size + 2 * margin + offset),
+        gpu_(gpu(), Kind::data, dtype, cpu_.size()) {
+    fill(cpu_.view(), poison);
+    fill(on(cpu()), [&](std::int64_t) { return value(); });
+    gpu().copy(gpu_.view().data, cpu_.view().data, cpu_.view().bytes());
   }
   Twin(Dtype dtype, std::int64_t size, std::int64_t offset)
       : Twin(dtype, size, offset, [] { return poison; }) {}
 
-  View on(Device device) const {
-    return (device == Device::cpu ? cpu_ : gpu_).view().part(offset_, size_);
+  View on(const Device& device) const {
+    return (device.type == DeviceType::cpu ? cpu_ : gpu_).view().part(offset_, size_);
   }
-  std::vector<float> on_cpu() const { return values(on(Device::cpu)); }
+  std::vector<float> on_cpu() const { return values(on(cpu())); }
 
   void check_same_bits(const char* what) const {
     INFO(std::string(what), " of ", size_, " elements from ", offset_);
@@ -80,19 +85,19 @@ class Twin {
 };
 
 struct Side {
-  explicit Side(Device where) : device(where), kernels(make_kernels(where)), sums(where) {
+  explicit Side(Device& where) : device(where), kernels(make_kernels(where)), sums(where) {
     kernels->clear(sums);
   }
   View operator()(const Twin& twin) const { return twin.on(device); }
   Kernels* operator->() const { return kernels.get(); }
 
-  Device device;
+  Device& device;
   std::unique_ptr<Kernels> kernels;
   Sums sums;
 };
 
 struct Both {
-  Side cpu{Device::cpu}, gpu{Device::cuda};
+  Side cpu{test::cpu()}, gpu{test::gpu()};
 
   /// Does the work on each, waits for it, and fetches the sums.
   void run(auto work) {
@@ -133,7 +138,7 @@ double tiny(Dtype dtype) { return dtype == Dtype::fp16 ? 0x1p-24 : 0x1p-133; }
 TEST_CASE("adam: the same bits") {
   everywhere([](Dtype dtype, std::int64_t size, std::int64_t offset) {
     for (const bool copied : {false, true}) {
-      if (!copied && dtype != Dtype::fp32) continue;
+      if (!copied && dtype != Dtype::fp32) continue;  // then the weights are the parameters
       Both both;
       Random random;
       const Twin grads(dtype, size, offset, random);
@@ -143,10 +148,9 @@ TEST_CASE("adam: the same bits") {
       const Twin params(dtype, size, offset);
       const AdamScalars scalars{0.37f, 0.9f, 0.1f, 0.999f, 1e-3f, 0.9998f, 2e-2f, 31.6f, 1e-8f};
       both.run([&](Side& on) {
-        const AdamSlice slice{on(weights), on(momentum), on(variance)};
-        for (int step = 0; step < 3; ++step) {
-          on->adam(scalars, slice, on(grads), copied ? on(params) : slice.weights);
-        }
+        const AdamSlice slice{on(weights), on(momentum), on(variance),
+                              copied ? on(params) : View{}};
+        for (int step = 0; step < 3; ++step) on->adam(scalars, slice, on(grads));
       });
       for (const Twin* twin : {&weights, &momentum, &variance, &params, &grads}) {
         twin->check_same_bits("adam");
@@ -157,19 +161,19 @@ TEST_CASE("adam: the same bits") {
 
 TEST_CASE("adam: more than 2^31 elements") {
   const std::int64_t size = (std::int64_t{1} << 31) + 1001;
-  if (memory_of(Device::cuda).available() < 17 * size) {
+  if (gpu().available() < 17 * size) {
     why_skipped = fmt::format("more than 2^31 elements: this GPU has not the {} bytes", 16 * size);
     return;
   }
   const Generator random(fresh_seed(), RandomStream::weights);
   const AdamScalars scalars{1, 0.9f, 0.1f, 0.999f, 1e-3f, 1, 1e-2f, 31.6f, 1e-8f};
-  const auto kernels = make_kernels(Device::cuda);
+  const auto kernels = make_kernels(gpu());
   const Tensor weights = on_gpu(size), grads = on_gpu(size);
   const Tensor momentum = on_gpu(size), variance = on_gpu(size);
   kernels->initialise(weights.view(), random, 0, size, 1);
   kernels->initialise(grads.view(), random, 7, size, 1);
   const AdamSlice slice{weights.view(), momentum.view(), variance.view()};
-  kernels->adam(scalars, slice, grads.view(), weights.view());
+  kernels->adam(scalars, slice, grads.view());
   wait_for(kernels->record());
   for (const std::int64_t first : {std::int64_t{0}, size / 2, size - 1000}) {
     const std::vector<float> ours = values(weights.view().part(first, 1000));
@@ -350,8 +354,8 @@ TEST_CASE("a layer: its bits do not depend on how many multiprocessors its produ
     const Twin y(dtype, shape.batch * shape.outputs, 0), dx(dtype, x.on_cpu().size(), 0);
     std::vector<std::array<std::vector<std::uint32_t>, 3>> results;
     for (const bool others : {false, true}) {
-      use_gpu(0, others);
-      Side gpu(Device::cuda);
+      const std::unique_ptr<Device> device = make_gpu(0, others);
+      Side gpu(*device);
       gpu->reserve_products(product_room_bytes);
       gpu->linear_forward(shape, gpu(x), gpu(params), gpu(y), true);
       gpu->linear_backward_params(shape, View{}, gpu(dy), gpu(x), gpu(grads), Write::over);
@@ -361,7 +365,6 @@ TEST_CASE("a layer: its bits do not depend on how many multiprocessors its produ
     }
     CHECK(results[0] == results[1]);
   }
-  use_gpu(0);
 }
 
 TEST_CASE("squared error: the same gradients, the loss to its rounding") {
@@ -423,7 +426,7 @@ TEST_CASE("column sums, which a layer's bias has for a gradient: exact of small 
   for (const Dtype dtype : dtypes) {
     for (const std::int64_t columns : {17, 136}) {  // one by one, and in packs
       for (const std::int64_t rows : {1, 5, 300, 8500}) {
-        Side gpu(Device::cuda);
+        Side gpu(test::gpu());
         Random random;
         const LinearShape shape{rows, 0, columns, true};  // no inputs, so no product
         const Twin delta(dtype, rows * columns, 0, [&] { return std::round(0.6f * random()); });
@@ -452,7 +455,7 @@ TEST_CASE("two streams: what waits for an event sees what was done before it") {
   constexpr std::int64_t size = 1 << 20;
   const Generator random(fresh_seed(), RandomStream::weights);
   const Tensor made = on_gpu(size), seen = on_gpu(size);
-  Stream first("first", Device::cuda), second("second", Device::cuda);
+  Stream first("first", gpu()), second("second", gpu());
   first.run([&, &on = first.kernels()] {
     on.initialise(made.view(), random, 0, size, 1);
     for (int i = 0; i < 10; ++i) on.divide(made.view(), 2);
@@ -465,10 +468,10 @@ TEST_CASE("two streams: what waits for an event sees what was done before it") {
 
 TEST_CASE("copies: those of page-locked memory are not waited for, those of ordinary arrive too") {
   constexpr std::int64_t size = 1 << 25, bytes = 1 << 20;
-  const Buffer page_locked(Device::cuda, Kind::communication, bytes, true, Memory::staging);
-  const Buffer ordinary(Device::host, Kind::communication, bytes, true);
+  const Buffer page_locked(gpu().host(), Kind::communication, bytes, true, Memory::page_locked);
+  const Buffer ordinary(gpu().host(), Kind::communication, bytes, true);
   const Tensor values = on_gpu(size), back = on_gpu(size);
-  const auto on = make_kernels(Device::cuda);
+  const auto on = make_kernels(gpu());
   on->initialise(values.view(), Generator(fresh_seed(), RandomStream::inputs), 0, size, 1);
   for (int i = 0; i < 10; ++i) on->divide(values.view(), 3);
   const Mark divided = on->record();
@@ -486,8 +489,8 @@ TEST_CASE("copies: those of page-locked memory are not waited for, those of ordi
 
 TEST_CASE("what a GPU has not passed yet is taken later, with the GPU's times, and none is lost") {
   constexpr std::size_t tasks = 10;
-  Recorder recorder(true, Recorder::traced_steps);
-  Stream stream("test", Device::cuda);
+  Recorder recorder(gpu(), true, Recorder::traced_steps);
+  Stream stream("test", gpu());
   const Tensor values = on_gpu(1 << 25);
   const auto begin = Clock::now();
   for (std::size_t i = 0; i < tasks; ++i) {
@@ -522,32 +525,30 @@ TEST_CASE("what a GPU has not passed yet is taken later, with the GPU's times, a
 
 TEST_CASE("a GPU's memory and its host's are two limits") {
   const Options options{.task = Task::mlp, .width = 512, .layers = 16, .dtype = Dtype::bf16};
-  const Layout layout(architecture(options).sizes(), 0, 1);
-  const auto cards = chapters_on_ranks();
-  const Chapter &window = *cards[cards.size() - 2], &offload = *cards.back();
-  const Prediction plan = predict(offload, options, Device::cuda, layout);
+  const Layout layout = layout_of(options, 0, 1);
+  const Prediction plan = predict(card("07"), options, DeviceType::cuda, layout);
   const std::int64_t on_host = plan.sum(&Prediction::Bytes::peak, Place::host);
   const std::int64_t needed = plan.sum(&Prediction::Bytes::peak);
-  const auto check = [&](const Chapter& chapter, int sharing, int sharing_host) {
-    const Choice choice{.device = Device::cuda, .sharing = sharing, .sharing_host = sharing_host};
-    return check_memory(chapter, options, choice, layout);
+  const auto check = [&](const char* number, int sharing, int sharing_host) {
+    const Choice choice{.sharing = sharing, .sharing_host = sharing_host};
+    return check_memory(card(number), options, choice, gpu(), layout, cards::on_ranks);
   };
-  const auto many_on = [](Device device, std::int64_t bytes) {
-    return static_cast<int>(2 * memory_of(device).available() / bytes);
+  const auto too_many = [](const Device& on, std::int64_t bytes) {
+    return static_cast<int>(2 * on.available() / bytes);
   };
-  const int on_machine = many_on(Device::cpu, on_host), on_gpu = many_on(Device::cuda, needed);
-  CHECK(check(offload, 1, 1) == needed);
+  const int on_machine = too_many(host(), on_host), on_gpu = too_many(gpu(), needed);
+  CHECK(check("07", 1, 1) == needed);
   check_refused(ExitCode::resources,
                 {fmt::format("each rank needs {} bytes of the host's memory, {} on this machine "
                              "share ",
                              grouped(on_host), on_machine),
                  "available: 03_mixed_precision takes none of it"},
-                [&] { check(offload, 1, on_machine); });
-  check(window, 1, on_machine);  // takes none of it
+                [&] { check("07", 1, on_machine); });
+  check("06", 1, on_machine);  // takes none of it
   check_refused(
       ExitCode::resources,
       {fmt::format("each rank needs {} bytes, {} on this GPU share ", grouped(needed), on_gpu),
        "or more GPUs"},
-      [&] { check(offload, on_gpu, 1); });
+      [&] { check("07", on_gpu, 1); });
 }
 }  // namespace zero::test

@@ -49,24 +49,24 @@ int priority_of(Kernels& on) {
 /// link takes.
 class ModelledLink : public Transport {
  public:
-  ModelledLink(int& priority, double bytes_per_second, std::int64_t largest_bytes)
+  ModelledLink(Device& gpu, int& priority, double bytes_per_second, std::int64_t largest_bytes)
       : priority_(priority),
         bytes_per_second_(bytes_per_second),
-        staging_(Device::cuda, largest_bytes) {}
+        staged_(gpu.host(), largest_bytes) {}
 
   void start(Kernels& on, std::span<const Part> outgoing, std::span<const Part> incoming) override {
     const View out = outgoing.front().elements;
     const View in = incoming.front().elements;
-    if (in.device == Device::cpu) {
+    if (!in.on_gpu()) {
       std::memcpy(in.data, out.data, in.bytes());
       return;
     }
     priority_ = priority_of(on);
-    on.copy_bytes(staging_.data(), out.data, out.bytes());
+    on.copy_bytes(staged_.data(), out.data, out.bytes());
     wait_for(on.record());
     const double ns = 1e9 * static_cast<double>(out.bytes()) / bytes_per_second_;
     sleep_precisely_until(Clock::now() + std::chrono::nanoseconds(static_cast<std::int64_t>(ns)));
-    on.copy_bytes(in.data, staging_.data(), in.bytes());
+    on.copy_bytes(in.data, staged_.data(), in.bytes());
   }
 
   std::string library() const override { return "a modelled link"; }
@@ -74,15 +74,15 @@ class ModelledLink : public Transport {
  private:
   int& priority_;  // of what sends
   double bytes_per_second_;
-  HostBuffer staging_;
+  Buffer staged_;
 };
 
 /// The samples of step 0 in all steps, loaded there once: a step loads beside its first gather,
 /// whatever the prefetch, which would be taken for overlap.
 class SameSamples : public Data {
  public:
-  explicit SameSamples(const Options& options)
-      : Data(options, 0, 2), samples_(make_data(options, Device::cuda, 0, 2)) {}
+  SameSamples(const Options& options, Device& gpu)
+      : Data(options, 0, 2), samples_(make_data(options, gpu, 0, 2)) {}
 
   void load(Kernels& on, std::int64_t first, View inputs, View targets) const override {
     priority = priority_of(on);
@@ -112,7 +112,8 @@ Times times_of(const std::vector<Slice>& slices, int computing) {
     const Work& work = slice.work;
     if (slice.track == computing && work.sort == Work::Sort::compute) compute.push_back(slice);
     if (work.sort == Work::Sort::message) messages.push_back(slice);
-    if (work.sort == Work::Sort::transfer && work.place == Place::host) down.push_back(slice);
+    if (work.sort == Work::Sort::transfer && work.made.place() == Place::host)
+      down.push_back(slice);
   }
   const auto beside_compute = [&](const Slice& slice) {
     std::vector<Slice> both = compute;
@@ -161,14 +162,15 @@ Outcome run(const Setting& setting, int prefetch, double bytes_per_second) {
   options.dtype = Dtype::bf16;
   options.lr = 1e-5;
   options.prefetch = prefetch;
-  const Layout layout(architecture(options).sizes(), 0, 2);
-  const SameSamples data(options);
-  Recorder recorder(true, Recorder::traced_steps);
+  const auto gpu = make_gpu();
+  const Layout layout = layout_of(options, 0, 2);
+  const SameSamples data(options, *gpu);
+  Recorder recorder(*gpu, true, Recorder::traced_steps);
   const std::int64_t half = layout.largest_layer() / 2 * bytes_of(options.dtype);
   int priority = 0;  // of messages
-  Communicator comm(0, 2, std::make_unique<ModelledLink>(priority, bytes_per_second, half),
-                    Device::cuda, options.dtype, layout.largest_layer());
-  const auto trainer = make_trainer(options, Device::cuda, layout, comm);
+  Communicator comm(0, 2, std::make_unique<ModelledLink>(*gpu, priority, bytes_per_second, half),
+                    *gpu, options.dtype, layout.largest_layer());
+  const auto trainer = make_trainer(options, *gpu, layout, comm);
   const std::vector<std::string> tracks = recorder.tracks();
   const auto computing = static_cast<int>(std::ranges::find(tracks, "compute") - tracks.begin());
   std::vector<Times> steps;
