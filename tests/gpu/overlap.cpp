@@ -25,10 +25,8 @@ namespace zero::test {
 namespace {
 constexpr int layers = 16;
 constexpr int gathers_a_step = 2 * layers;
-constexpr int warm_up = 2;  // steps
+constexpr int warm_up = 2, measured = 5;  // steps
 const bool offloads = chapter.offloads();
-
-constexpr int measured = 5;  // steps
 
 struct Setting {
   int width = 2048;
@@ -107,34 +105,27 @@ Times times_of(const std::vector<Slice>& slices, int computing) {
   const auto length = [](const Slice& slice) {
     return Milliseconds(slice.end.time() - slice.begin.time()).count();
   };
-  std::vector<Slice> compute, messages, down;
-  for (const Slice& slice : slices) {
-    const Work& work = slice.work;
-    if (slice.track == computing && work.sort == Work::Sort::compute) compute.push_back(slice);
-    if (work.sort == Work::Sort::message) messages.push_back(slice);
-    if (work.sort == Work::Sort::transfer && work.made.place() == Place::host)
-      down.push_back(slice);
-  }
-  const auto beside_compute = [&](const Slice& slice) {
-    std::vector<Slice> both = compute;
-    both.push_back(slice);
-    return overlap_times(both, slice.step);
-  };
+  std::vector<Slice> compute;
+  std::ranges::copy_if(slices, std::back_inserter(compute), [&](const Slice& slice) {
+    return slice.track == computing && slice.work.sort == Work::Sort::compute;
+  });
   Times times{};
   for (const Slice& slice : compute) times.compute += length(slice);
   times.step = Milliseconds(compute.back().end.time() - compute.front().begin.time()).count();
-  for (const Slice& message : messages) {
-    const bool gathers = message.work.what == std::string_view("all_gather");
-    times.communication += length(message);
-    const OverlapTime time = beside_compute(message).messages[message.phase];
-    times.exposed += Milliseconds(time.exposed).count();
-    times.hidden += gathers && time.hidden >= time.exposed;
-  }
-  for (const Slice& copy : down) {
-    const OverlapTime time = beside_compute(copy).transfers[Direction::down];
-    times.down += length(copy);
-    times.down_exposed += Milliseconds(time.exposed).count();
-    times.down_hidden += time.hidden >= time.exposed;
+  for (const Slice& slice : slices) {
+    const Work& work = slice.work;
+    const bool message = work.sort == Work::Sort::message;
+    const bool down = work.sort == Work::Sort::transfer && work.made.place() == Place::host;
+    if (!message && !down) continue;
+    std::vector<Slice> both = compute;
+    both.push_back(slice);
+    const OverlapTimes of = overlap_times(both, slice.step);
+    const OverlapTime time = down ? of.transfers[Direction::down] : of.messages[slice.phase];
+    const bool hidden = time.hidden >= time.exposed;
+    (down ? times.down : times.communication) += length(slice);
+    (down ? times.down_exposed : times.exposed) += Milliseconds(time.exposed).count();
+    times.down_hidden += down && hidden;
+    times.hidden += work.what == std::string_view("all_gather") && hidden;
   }
   return times;
 }
@@ -197,11 +188,6 @@ double calibrated(const Setting& setting) {
   return milliseconds > 0 ? copies_only.bytes_a_step / milliseconds * 1e3 : none;
 }
 
-void print(int prefetch, const Times& times) {
-  fmt::print("prefetch {}: a step of {:.2f} ms, compute {:.2f}, communication {:.2f}\n", prefetch,
-             times.step, times.compute, times.communication);
-}
-
 bool holds(bool condition, const std::string& what) {
   fmt::print("{}: {}\n", condition ? "yes" : "NO", what);
   return condition;
@@ -217,11 +203,10 @@ bool judged(bool times_too, const Outcome& without, const Outcome& with) {
   all &= holds(with.times.hidden >= most_hidden,
                fmt::format("prefetch 1: {}, at least {}", gathers(with), most_hidden));
   if (offloads) {
-    constexpr int most_down = layers - 2;
-    all &= holds(with.times.down_hidden >= most_down,
+    all &= holds(with.times.down_hidden >= layers - 2,
                  fmt::format("prefetch 1: of {} layers' gradients {:.0f} go down beside compute, "
                              "at least {}",
-                             layers, with.times.down_hidden, most_down));
+                             layers, with.times.down_hidden, layers - 2));
   }
   if (!times_too) return all;
   const double ratio = without.times.compute / without.times.communication;
@@ -231,9 +216,8 @@ bool judged(bool times_too, const Outcome& without, const Outcome& with) {
   all &= holds(at_1 <= 0.12, fmt::format("prefetch 1: {:.3f} is exposed, at most 0.12", at_1));
   if (!offloads) return all;
   const double down = with.times.down_exposed / with.times.down;
-  return all & holds(down <= 0.15, fmt::format("prefetch 1: of the way down {:.3f} is exposed, at "
-                                               "most 0.15",
-                                               down));
+  constexpr const char* of_down = "prefetch 1: of the way down {:.3f} is exposed, at most 0.15";
+  return all & holds(down <= 0.15, fmt::format(of_down, down));
 }
 }  // namespace
 }  // namespace zero::test
@@ -251,9 +235,11 @@ int main(int argc, char**) {
       "{}: {} layers of width {}, batch {}, bf16, and a modelled peer: copies to the host and "
       "back, {:.4g} MB/s between. By the GPU's events, medians of {} steps:\n",
       chapter.name, layers, setting.width, setting.batch, bytes_per_second / 1e6, measured);
-  const Outcome without = run(setting, 0, bytes_per_second);
-  print(0, without.times);
-  const Outcome with = run(setting, 1, bytes_per_second);
-  print(1, with.times);
-  return judged(setting.judges_times, without, with) ? 0 : 1;
+  std::vector<Outcome> outcomes;
+  for (const int prefetch : {0, 1}) {
+    const Times& of = outcomes.emplace_back(run(setting, prefetch, bytes_per_second)).times;
+    fmt::print("prefetch {}: a step of {:.2f} ms, compute {:.2f}, communication {:.2f}\n", prefetch,
+               of.step, of.compute, of.communication);
+  }
+  return judged(setting.judges_times, outcomes[0], outcomes[1]) ? 0 : 1;
 }

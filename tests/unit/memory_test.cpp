@@ -23,16 +23,6 @@ auto words(View view) {
   return tuple(view.size, view.used, view.dtype, view.device, view.layer, view.start);
 }
 
-/// A CPU with books of its own.
-struct Memories {
-  Scratch scratch(std::int64_t size, Dtype dtype = Dtype::fp32) const {
-    return Scratch(*cpu, Kind::activations, dtype, size);
-  }
-  std::string activations() const { return figures(*cpu, Kind::activations); }
-
-  const std::unique_ptr<Device> cpu = make_cpu();
-};
-
 /// The cut as one rank has it: its part of a layer begins where that of the rank before ends; and
 /// the views that Whole, Sharded and OneLayer make of it.
 void check_layout(int rank, int ranks, std::int64_t quantum) {
@@ -75,30 +65,27 @@ void check_layout(int rank, int ranks, std::int64_t quantum) {
 TEST_CASE("the peak of the total is not the sum of the peaks; restarted, both begin at now") {
   Ledger books;
   const auto peaks = [&] {
-    return fmt::format("{} {} {} of {}", books.of(Kind::parameters).peak,
-                       books.of(Kind::activations).peak, books.of(Kind::gradients).peak,
-                       books.peak_of_total());
+    return tuple(books.of(Kind::parameters).peak, books.of(Kind::activations).peak,
+                 books.peak_of_total());
   };
   books.reserve(Kind::parameters, 10, true);
   books.take(Kind::activations, 30);
   books.take(Kind::activations, -28);
-  books.take(Kind::gradients, 25);
-  CHECK(peaks() == "10 30 25 of 40");
-  books.take(Kind::gradients, 10);
-  CHECK(peaks() == "10 30 35 of 47");
+  CHECK(peaks() == tuple(10, 30, 40));
+  books.take(Kind::parameters, 35);
+  CHECK(peaks() == tuple(45, 30, 47));
+  books.take(Kind::parameters, -35);
   books.restart_peaks();
-  CHECK(peaks() == "10 2 35 of 47");
-  books.take(Kind::gradients, -35);
-  books.restart_peaks();
+  CHECK(peaks() == tuple(10, 2, 12));
   books.take(Kind::activations, 5);
-  CHECK(peaks() == "10 7 0 of 17");
+  CHECK(peaks() == tuple(10, 7, 17));
 }
 
 TEST_CASE("memory that the system does not give is refused, with the number, and not booked") {
-  const Memories memories;
+  const auto cpu = make_cpu();
   constexpr std::int64_t beyond_all_addresses = 1152921504606846976;  // 2^60
   const std::string none = "the system gave no 1152921504606846976 bytes ";
-  for (Device* device : {memories.cpu.get(), &memories.cpu->host()}) {
+  for (Device* device : {cpu.get(), &cpu->host()}) {
     for (const Memory memory : {Memory::own, Memory::page_locked}) {
       check_refused(ExitCode::resources, {none + "for data", "use a smaller --data or --batch"},
                     [&] { Buffer(*device, Kind::data, beyond_all_addresses, true, memory); });
@@ -114,9 +101,9 @@ TEST_CASE("a tensor is zero, aligned to 64 bytes, and in its device's books as l
   for (const Place place : every<Place>) {
     for (const Dtype dtype : dtypes) {
       for (const std::int64_t size : {0, 1, 33, 100000, 1 << 20}) {  // 2 MiB too
-        const Memories memories;
-        Device &host = memories.cpu->host(), &cpu = *memories.cpu;
-        Device &device = place == Place::host ? host : cpu, &other = &device == &cpu ? host : cpu;
+        const auto cpu = make_cpu();
+        const bool there = place == Place::host;
+        Device &device = there ? cpu->host() : *cpu, &other = there ? *cpu : cpu->host();
         const std::int64_t bytes = size * bytes_of(dtype);
         {
           const Tensor tensor(device, Kind::parameters, dtype, size);
@@ -137,73 +124,62 @@ TEST_CASE("a tensor is zero, aligned to 64 bytes, and in its device's books as l
 
 TEST_CASE("a moved buffer is booked once and given back once; one may be in nobody's books") {
   for (const Memory memory : {Memory::own, Memory::page_locked}) {
-    const Memories memories;
-    const auto booked = [&] { return figures(*memories.cpu, Kind::workspace); };
+    const auto cpu = make_cpu();
     {
-      const Buffer unbooked(*memories.cpu, 50);
-      CHECK(std::count(unbooked.data(), unbooked.data() + 50, std::byte{0}) == 50);
-      Buffer first(*memories.cpu, Kind::workspace, 1000, true, memory);
+      const Buffer unbooked(*cpu, 50);
+      Buffer first(*cpu, Kind::workspace, 1000, true, memory);
       std::byte* const data = first.data();
       CHECK(std::count(data, data + 1000, std::byte{0}) == 1000);
       const Buffer second = std::move(first);
-      CHECK(tuple(second.data(), second.bytes()) == tuple(data, 1000));
-      CHECK(&second.device() == memories.cpu.get());
+      CHECK(tuple(second.data(), second.bytes(), &second.device()) == tuple(data, 1000, cpu.get()));
       CHECK(first.data() == nullptr);
-      CHECK(booked() == "1000 1000 1000 1000");
-      CHECK(memories.cpu->books.reserved() == 1000);
+      CHECK(figures(*cpu, Kind::workspace) == "1000 1000 1000 1000");
+      CHECK(cpu->books.reserved() == 1000);
     }
-    CHECK(booked() == "0 0 0 1000");
-    CHECK(memories.cpu->allocations == 2);
+    CHECK(figures(*cpu, Kind::workspace) == "0 0 0 1000");
+    CHECK(cpu->allocations == 2);
   }
 }
 
 TEST_CASE("a scratch is reserved throughout, in use while borrowed, and keeps what it contains") {
-  const Memories memories;
-  const Scratch scratch = memories.scratch(100, Dtype::bf16);
-  CHECK(memories.activations() == "200 0 0 0");
+  const auto cpu = make_cpu();
+  const Scratch scratch(*cpu, Kind::activations, Dtype::bf16, 100);
+  CHECK(figures(*cpu, Kind::activations) == "200 0 0 0");
   for (int times = 0; times < 2; ++times) {
     const Borrowed borrowed = scratch.borrow();
-    const View view = borrowed;
-    CHECK(words(view) == tuple(100, 100, Dtype::bf16, memories.cpu.get(), -1, 0));
-    CHECK(memories.activations() == "200 0 200 200");
-    if (times > 0) CHECK(element(view, 3) == 4);
-    fill(view, [](std::int64_t i) { return i + 1; });
+    CHECK(words(borrowed) == tuple(100, 100, Dtype::bf16, cpu.get(), -1, 0));
+    CHECK(figures(*cpu, Kind::activations) == "200 0 200 200");
+    if (times > 0) CHECK(element(borrowed, 3) == 4);
+    fill(borrowed, [](std::int64_t i) { return i + 1; });
   }
-  CHECK(memories.activations() == "200 0 0 200");
+  CHECK(figures(*cpu, Kind::activations) == "200 0 0 200");
 }
 
-TEST_CASE("what is borrowed is given back once, by whoever has it, and lends nothing afterwards") {
-  const Memories memories;
-  const Scratch scratch = memories.scratch(10);
-  Borrowed borrowed = scratch.borrow();
-  Borrowed moved = std::move(borrowed);
-  borrowed.give_back();  // has nothing any more
-  CHECK(memories.activations() == "40 0 40 40");
-  for (int times = 0; times < 2; ++times) {
-    moved.give_back();
-    CHECK(memories.activations() == "40 0 0 40");
-  }
-  for (const Borrowed& each : {std::move(borrowed), std::move(moved), Borrowed()}) {
-    CHECK_THROWS_AS(each.view(), std::logic_error);
-  }
-}
-
-TEST_CASE("a scratch that several borrow counts once, until the last of them gives it back") {
-  const Memories memories;
-  const Scratch small = memories.scratch(10), large = memories.scratch(100);
-  Borrowed borrowed = small.borrow();
-  Borrowed other = small.borrow();
+TEST_CASE("a scratch that several borrow counts once, until the last of them gives it back, once") {
+  const auto cpu = make_cpu();
+  const auto in_use = [&] { return cpu->books.of(Kind::activations).now; };
+  const Scratch small(*cpu, Kind::activations, Dtype::fp32, 10);
+  const Scratch large(*cpu, Kind::activations, Dtype::fp32, 100);
+  Borrowed borrowed = small.borrow(), other = small.borrow();
   borrowed = small.borrow();
   Borrowed& same = borrowed;
   borrowed = std::move(same);
   CHECK(borrowed.view().size == 10);
-  CHECK(memories.activations() == "440 0 40 40");
+  CHECK(in_use() == 40);
   borrowed = large.borrow();
-  CHECK(memories.activations() == "440 0 440 440");
-  other.give_back();
-  CHECK(memories.activations() == "440 0 400 440");
-  borrowed = Borrowed();
-  CHECK(memories.activations() == "440 0 0 440");
+  CHECK(in_use() == 440);
+  Borrowed moved = std::move(borrowed);
+  borrowed.give_back();  // has nothing any more
+  CHECK(in_use() == 440);
+  for (int times = 0; times < 2; ++times) {
+    other.give_back();
+    CHECK(in_use() == 400);
+  }
+  moved = Borrowed();
+  CHECK(in_use() == 0);
+  for (const Borrowed* each : {&borrowed, &other, &moved}) {
+    CHECK_THROWS_AS(each->view(), std::logic_error);
+  }
 }
 
 TEST_CASE("a part of a view knows where it lies and how much of it is real") {
@@ -231,8 +207,8 @@ TEST_CASE("layers are padded to equal shares and no further, and every element h
 }
 
 TEST_CASE("what is held is listed as long as it lives, and booked by what it is") {
-  const Memories memories;
-  Device &cpu = *memories.cpu, &host = cpu.host();
+  const auto device = make_cpu();
+  Device &cpu = *device, &host = cpu.host();
   const Layout layout({5, 20}, 1, 2);  // 16 + 32 elements
   using Holdings = std::vector<const Holding*>;
   const auto momentum = std::make_unique<Sharded>(cpu, layout, State::momentum, Dtype::fp32);

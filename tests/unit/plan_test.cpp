@@ -183,74 +183,73 @@ TEST_CASE("where Adam runs on the host: the costs of a parameter, what a device 
 }
 
 TEST_CASE("what is advised") {
-  const auto all = cards::on_ranks.first(5);  // to 06
-  const auto says = [&](double parameters, double card, int ranks, int accumulate = 1) {
-    Question question = about(parameters, paper, card);
-    question.options.accumulate = accumulate;
-    return advice(make_plan(question, all, ranks));
+  const Cards all = cards::on_ranks, to_06 = all.first(5), only_06 = to_06.last(1);
+  const Cards only_07 = all.last(1);
+  struct Case {
+    Cards cards;
+    int ranks;  // 0: the fewest
+    double parameters, card, host;  // no host: no end of it
+    std::string says;  // or how it begins
+    int layers = 32, accumulate = 1;
   };
-  CHECK(says(1e9, 80e9, 4) ==
-        "Take 03_mixed_precision on 4 ranks of 80.00 GB: 16.05 GB a rank, and no chapter sends "
-        "less.");
-  CHECK(says(7.5e9, 24e9, 64) ==
-        "Take 05_zero2 on 64 ranks of 24.00 GB: 17.57 GB a rank; 04_zero1 would need 31.87 GB.");
-  CHECK(says(7.5e9, 24e9, 64, 16) ==
-        "Take 05_zero2 on 64 ranks of 24.00 GB: 17.57 GB a rank; 04_zero1 would need 31.87 GB. "
-        "With 16 micro-batches a step 05_zero2 sends 8.5 times, 06_zero3 24 times what "
-        "03_mixed_precision does.");
-  CHECK(says(30e9, 80e9, 4) ==
-        "None fits on 4 ranks of 80.00 GB: take 06_zero3 on 7 ranks or more, 77.68 GB a rank.");
-  CHECK(says(30e9, 80e9, 0).starts_with("Take 06_zero3 on 7 ranks of 80.00 GB: 77.68 GB"));
-  // 10 bytes an element of a layer of 30e9 / 32: two layers of parameters, two of gradients, and
-  // what arrives of one.
-  CHECK(says(30e9, 9e9, 0) ==
-        "None fits in 9.00 GB, on however many ranks: even 06_zero3 keeps 9.37 GB on every "
-        "rank; take larger cards or smaller layers.");
-  CHECK(advice(make_plan(about(30e9, paper, 80e9), all.subspan(2, 1), 0)) ==
-        "None fits in 80.00 GB, on however many ranks: even 04_zero1 keeps 121.88 GB on every "
-        "rank; take larger cards or a later chapter.");
-  // 3.125 + (160 - 0.625) / N TB
-  CHECK(says(1e13, 33e11, 0).starts_with("Take 06_zero3 on 911 ranks of 3.30 TB"));
-  // In one layer 06 needs two ranks, 16 / 2 + 2 (3 + 1/2) GB, where one has room for it all.
-  Question thick = about(1e9, paper, 16e9);
-  thick.options.layers = 1;
-  CHECK(advice(make_plan(thick, all, 0)) ==
-        "Take 03_mixed_precision on 1 rank of 16.00 GB: 16.00 GB a rank, and no chapter sends "
-        "less.");
-  CHECK(fit(thick, card("06"))["fewest_ranks"] == 2);
-  CHECK(advice(make_plan(thick, all.last(1), 2)) ==
-        "Take 06_zero3 on 2 ranks of 16.00 GB: 15.00 GB a rank.");
-  Question thin = about(1e13, paper, 40e9);
-  thin.options.layers = 4096;
-  CHECK(advice(make_plan(thin, all, 0)) ==
-        "None fits in 40.00 GB on up to 4096 ranks: take larger cards or smaller layers.");
-}
-
-TEST_CASE("what is advised where the host has room, or too little") {
-  const auto says = [](double parameters, double card, double host, int ranks, bool alone = false) {
-    Question question = about(parameters, paper, card);
-    question.host = static_cast<std::int64_t>(host);
-    const auto all = cards::on_ranks;
-    return advice(make_plan(question, alone ? all.last(1) : all, ranks));
-  };
-  // 4 x 30 / 2 and 4.5 layers of 30 / 32 in 2 bytes; 14 x 30 / 2.
-  const std::string two =
+  const std::string take_05 =
+      "Take 05_zero2 on 64 ranks of 24.00 GB: 17.57 GB a rank; 04_zero1 would need 31.87 GB.";
+  const std::string take_07 =
       "Take 07_offload on 2 ranks of 80.00 GB: 68.44 GB a rank and 210.00 GB on its host; "
       "06_zero3 would need 248.44 GB, or 7 ranks.";
-  CHECK(says(30e9, 80e9, 0, 0) == two);
-  CHECK(says(30e9, 80e9, 0, 2) == two);
-  CHECK(says(30e9, 80e9, 106e9, 0) ==
-        "Take 07_offload on 4 ranks of 80.00 GB and 106.00 GB of host: 38.91 GB a rank and 105.00 "
-        "GB on its host; 06_zero3 would need 128.91 GB, or 7 ranks.");
-  CHECK(says(30e9, 80e9, 50e9, 0).starts_with("Take 06_zero3 on 7 ranks of 80.00 GB and 50.00 GB"));
-  CHECK(says(30e9, 80e9, 106e9, 2) ==
-        "None fits on 2 ranks of 80.00 GB and 106.00 GB of host: take 07_offload on 4 ranks or "
-        "more, 38.91 GB a rank and 105.00 GB on its host.");
-  CHECK(says(30e9, 80e9, 1e6, 0, true) ==
-        "None fits in 80.00 GB and 1.00 MB of host on up to 4096 ranks: take larger cards or "
-        "smaller layers.");
-  CHECK(says(13e9, 80e9, 0, 1, true) ==
-        "Take 07_offload on 1 rank of 80.00 GB: 55.25 GB a rank and 182.00 GB on its host.");
+  const Case cases[] = {
+      {to_06, 4, 1e9, 80e9, 0,
+       "Take 03_mixed_precision on 4 ranks of 80.00 GB: 16.05 GB a rank, and no chapter sends "
+       "less."},
+      {to_06, 64, 7.5e9, 24e9, 0, take_05},
+      {to_06, 64, 7.5e9, 24e9, 0,
+       take_05 + " With 16 micro-batches a step 05_zero2 sends 8.5 times, 06_zero3 24 times what "
+                 "03_mixed_precision does.",
+       32, 16},
+      {to_06, 4, 30e9, 80e9, 0,
+       "None fits on 4 ranks of 80.00 GB: take 06_zero3 on 7 ranks or more, 77.68 GB a rank."},
+      {to_06, 0, 30e9, 80e9, 0, "Take 06_zero3 on 7 ranks of 80.00 GB: 77.68 GB"},
+      // 10 bytes an element of a layer of 30e9 / 32: two layers of parameters, two of gradients,
+      // and what arrives of one.
+      {to_06, 0, 30e9, 9e9, 0,
+       "None fits in 9.00 GB, on however many ranks: even 06_zero3 keeps 9.37 GB on every rank; "
+       "take larger cards or smaller layers."},
+      {all.subspan(2, 1), 0, 30e9, 80e9, 0,
+       "None fits in 80.00 GB, on however many ranks: even 04_zero1 keeps 121.88 GB on every "
+       "rank; take larger cards or a later chapter."},
+      // 3.125 + (160 - 0.625) / N TB
+      {to_06, 0, 1e13, 33e11, 0, "Take 06_zero3 on 911 ranks of 3.30 TB"},
+      // In one layer 06 needs two ranks, 16 / 2 + 2 (3 + 1/2) GB, where one has room for it all.
+      {to_06, 0, 1e9, 16e9, 0,
+       "Take 03_mixed_precision on 1 rank of 16.00 GB: 16.00 GB a rank, and no chapter sends "
+       "less.",
+       1},
+      {only_06, 0, 1e9, 16e9, 0, "Take 06_zero3 on 2 ranks of 16.00 GB: 15.00 GB a rank.", 1},
+      {to_06, 0, 1e13, 40e9, 0,
+       "None fits in 40.00 GB on up to 4096 ranks: take larger cards or smaller layers.", 4096},
+      // 4 x 30 / 2 and 4.5 layers of 30 / 32 in 2 bytes; 14 x 30 / 2.
+      {all, 0, 30e9, 80e9, 0, take_07},
+      {all, 2, 30e9, 80e9, 0, take_07},
+      {all, 0, 30e9, 80e9, 106e9,
+       "Take 07_offload on 4 ranks of 80.00 GB and 106.00 GB of host: 38.91 GB a rank and 105.00 "
+       "GB on its host; 06_zero3 would need 128.91 GB, or 7 ranks."},
+      {all, 0, 30e9, 80e9, 50e9, "Take 06_zero3 on 7 ranks of 80.00 GB and 50.00 GB"},
+      {all, 2, 30e9, 80e9, 106e9,
+       "None fits on 2 ranks of 80.00 GB and 106.00 GB of host: take 07_offload on 4 ranks or "
+       "more, 38.91 GB a rank and 105.00 GB on its host."},
+      {only_07, 0, 30e9, 80e9, 1e6,
+       "None fits in 80.00 GB and 1.00 MB of host on up to 4096 ranks: take larger cards or "
+       "smaller layers."},
+      {only_07, 1, 13e9, 80e9, 0,
+       "Take 07_offload on 1 rank of 80.00 GB: 55.25 GB a rank and 182.00 GB on its host."}};
+  for (const auto& [cards, ranks, parameters, card, host, says, layers, accumulate] : cases) {
+    Question question = about(parameters, paper, card);
+    question.host = static_cast<std::int64_t>(host);
+    question.options.layers = layers;
+    question.options.accumulate = accumulate;
+    const std::string advised = advice(make_plan(question, cards, ranks));
+    CHECK(advised.substr(0, says.ends_with('.') ? advised.npos : says.size()) == says);
+  }
 }
 
 TEST_CASE("the time of a step: collectives one after the other, or beside the computation") {

@@ -8,28 +8,16 @@ namespace zero::test {
 namespace {
 using Sort = Work::Sort;
 
-/// A slice of a stream's, between two milliseconds.
-Slice slice(Sort sort, int begin, int end) {
+/// A slice between two milliseconds, of a stream's but for track 0.
+Slice slice(Sort sort, int begin, int end, int step = 1, Device& on = cpu(), int track = 1) {
   const auto at = [](int ms) {
     return Moment{Clock::time_point() + std::chrono::milliseconds(ms), nullptr};
   };
-  return {{.sort = sort}, 1, Phase::forward, 1, at(begin), at(end)};
+  const Work work{.sort = sort, .made = {.device = &on}};
+  return {work, track, Phase::forward, step, at(begin), at(end)};
 }
-Slice compute(int begin, int end) { return slice(Sort::compute, begin, end); }
-Slice of_the_host(Slice slice) {
-  slice.track = 0;
-  return slice;
-}
-Slice on_host(Slice slice) {
-  slice.work.made.device = &host();
-  return slice;
-}
-Slice up(int begin, int end) { return slice(Sort::transfer, begin, end); }
-Slice down(int begin, int end) { return on_host(up(begin, end)); }
-Slice of_step(int step, Slice slice) {
-  slice.step = step;
-  return slice;
-}
+Slice compute(int begin, int end, int step = 1) { return slice(Sort::compute, begin, end, step); }
+Slice up(int begin, int end, int step = 1) { return slice(Sort::transfer, begin, end, step); }
 
 /// "exposed hidden", in milliseconds.
 std::string words(const OverlapTime& time) {
@@ -70,10 +58,6 @@ std::vector<Row> rows(const std::vector<Booked>& all, int steps = 1) {
   }
   return rows;
 }
-
-bool within(const Slice& inner, const Slice& outer) {
-  return outer.begin.time() <= inner.begin.time() && inner.end.time() <= outer.end.time();
-}
 }  // namespace
 
 TEST_CASE("what passes is hidden where something computes on the device, and once, else exposed") {
@@ -81,17 +65,18 @@ TEST_CASE("what passes is hidden where something computes on the device, and onc
   const std::pair<std::vector<Slice>, const char*> cases[] = {
       {{}, "0 0, 0 0, 0 0"},
       {{compute(0, 9)}, "0 0, 0 0, 0 0"},
-      {{of_step(2, slice(Sort::message, 0, 9)), of_step(2, up(0, 9))}, "0 0, 0 0, 0 0"},
+      {{slice(Sort::message, 0, 9, 2), up(0, 9, 2)}, "0 0, 0 0, 0 0"},
       {{message}, "10 0, 0 0, 0 0"},
       {{compute(10, 20), message}, "0 10, 0 0, 0 0"},
       {{compute(5, 12), compute(14, 15), compute(19, 30), message}, "6 4, 0 0, 0 0"},
       {{compute(0, 12), compute(14, 16), compute(8, 15), message}, "4 6, 0 0, 0 0"},
       {{compute(0, 5), compute(1, 3), slice(Sort::message, 2, 8)}, "3 3, 0 0, 0 0"},
       {{compute(0, 30), copy}, "0 0, 0 0, 0 10"},
-      {{on_host(compute(0, 30)), message, copy}, "10 0, 0 0, 10 0"},
-      {{of_the_host(compute(0, 30)), message}, "10 0, 0 0, 0 0"},  // a phase of its own
+      {{slice(Sort::compute, 0, 30, 1, host()), message, copy}, "10 0, 0 0, 10 0"},
+      {{slice(Sort::compute, 0, 30, 1, cpu(), 0), message},
+       "10 0, 0 0, 0 0"},  // a phase of its own
       // Whether a transfer ends on the host says nothing of what it hides.
-      {{down(0, 9), compute(4, 30)}, "0 0, 4 5, 0 0"}};
+      {{slice(Sort::transfer, 0, 9, 1, host()), compute(4, 30)}, "0 0, 4 5, 0 0"}};
   for (const auto& [slices, expected] : cases) CHECK(times(slices) == expected);
 }
 
@@ -101,10 +86,9 @@ TEST_CASE("a step's transfers may pass in the next: they are counted when that i
     meter.add(taken, present);
     return words(meter.steps.back().transfers[Direction::up]);
   };
-  CHECK(add(2, {of_step(1, compute(0, 10))}) == "0 0");
-  CHECK(add(3, {of_step(2, compute(10, 29)), of_step(3, compute(33, 39)),
-                of_step(2, up(30, 40))}) == "4 6");
-  CHECK(add(4, {of_step(3, up(50, 51))}) == "1 0");
+  CHECK(add(2, {compute(0, 10)}) == "0 0");
+  CHECK(add(3, {compute(10, 29, 2), compute(33, 39, 3), up(30, 40, 2)}) == "4 6");
+  CHECK(add(4, {up(50, 51, 3)}) == "1 0");
   CHECK(meter.steps.size() == 3);
 }
 
@@ -133,11 +117,12 @@ TEST_CASE("a recorder has what ended, by track, the inner before the outer, and 
   REQUIRE(told(on_first) ==
           "waits for messages/forward/3, a part/forward/3, a sum of layer 7/forward/3");
   CHECK(told(on_second) == "waits for a sum of layer 7/forward/3, reading/load/3");
-  CHECK(within(host[0], host[1]));
-  CHECK(within(on_first[0], on_first[2]));
-  CHECK(within(on_first[1], on_first[2]));
-  CHECK(on_first[0].end.time() <= on_first[1].begin.time());
-  CHECK(host[1].end.time() <= host[2].begin.time());
+  const auto in_order = [](std::initializer_list<Moment> moments) {
+    return std::ranges::is_sorted(moments, {}, &Moment::time);
+  };
+  CHECK(in_order({host[1].begin, host[0].begin, host[0].end, host[1].end, host[2].begin}));
+  CHECK(in_order({on_first[2].begin, on_first[0].begin, on_first[0].end, on_first[1].begin,
+                  on_first[1].end, on_first[2].end}));
   CHECK(recorder.take().empty());
 }
 
@@ -174,29 +159,31 @@ TEST_CASE("the bytes in use are kept as they change, of the first eight steps") 
 TEST_CASE("memory by phase: the last of a phase's ends, the most that was in use within it") {
   using enum Phase;
   using Rows = std::vector<Row>;
+  const Booked start = booked(0, setup, 10);
   // The start can have a peak of its own.
-  CHECK(rows({booked(0, setup, 500), booked(0, setup, 100), booked(1, load, 100, 1)})[0] ==
-        Row{100, 100, 500});
+  CHECK(rows({booked(0, setup, 500), start, booked(1, load, 10, 1)})[0] == Row{10, 10, 500});
   // What was there when the first of it was booked counts with it.
   CHECK(rows({booked(0, setup, 100, 20)})[0] == Row{120, 120, 120});
   // One in which nothing is booked ends as it began.
-  CHECK(rows({booked(0, setup, 10), booked(1, backward, 30)}) ==
+  CHECK(rows({start, booked(1, backward, 30)}) ==
         Rows{{10, 10, 10}, {10, 0, 10}, {10, 0, 10}, {30, 20, 30}, {30, 0, 30}});
   CHECK(rows({}, 2) == Rows(9, Row{0, 0, 0}));
   // Of several micro-batches.
-  CHECK(rows({booked(0, setup, 10), booked(1, load, 10, 5), booked(1, forward, 10, 80),
-              booked(1, forward, 10, 60), booked(1, backward, 40, 0), booked(1, load, 40, 6),
-              booked(1, forward, 40, 30), booked(1, backward, 20, 0), booked(1, update, 10, 0)}) ==
+  CHECK(rows({start, booked(1, load, 10, 5), booked(1, forward, 10, 80), booked(1, forward, 10, 60),
+              booked(1, backward, 40), booked(1, load, 40, 6), booked(1, forward, 40, 30),
+              booked(1, backward, 20), booked(1, update, 10)}) ==
         Rows{{10, 10, 10}, {46, 36, 46}, {70, 24, 90}, {20, -50, 70}, {10, -10, 20}});
   // The second step goes on where the first ended, the third is left out.
-  std::vector<Booked> all = {booked(0, setup, 10),     booked(1, load, 10, 5),
-                             booked(1, update, 12, 0), booked(2, load, 12, 5),
-                             booked(2, update, 11, 0), booked(3, forward, 900, 0)};
-  const Rows both = rows(all, 3);
-  CHECK(both[4] == Row{12, -3, 15});
-  CHECK(both[5] == Row{17, 5, 17});
-  CHECK(both[8] == Row{11, -6, 17});
-  all.resize(3);
-  CHECK(rows(all) == Rows(both.begin(), both.begin() + 5));
+  const std::vector<Booked> all = {start,
+                                   booked(1, load, 10, 5),
+                                   booked(1, update, 12),
+                                   booked(2, load, 12, 5),
+                                   booked(2, update, 11),
+                                   booked(3, forward, 900)};
+  const Rows first{{10, 10, 10}, {15, 5, 15}, {15, 0, 15}, {15, 0, 15}, {12, -3, 15}};
+  CHECK(rows({all.begin(), all.begin() + 3}) == first);
+  Rows both = first;
+  both.insert(both.end(), {{17, 5, 17}, {17, 0, 17}, {17, 0, 17}, {11, -6, 17}});
+  CHECK(rows(all, 3) == both);
 }
 }  // namespace zero::test
