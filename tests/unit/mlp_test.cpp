@@ -50,12 +50,6 @@ struct Net {
     return all;
   }
 
-  /// Where what the batch comes to must lie.
-  auto expected(const Batch& batch, double scale) const {
-    const ReferenceModel<Interval> model{shape, layers(params), options.dtype, scale};
-    return model.loss_and_gradients(load_samples(*batch.data, shape, batch.first, options.batch));
-  }
-
   const Options options;
   const Architecture shape = architecture(options);
   Stream stream{"test", cpu()};
@@ -82,7 +76,9 @@ void check_against_reference(const Options& options) {
   const auto data = make_data(options, cpu());
   const Batch batch = (*data)(3, 0);
   constexpr float scale = 64;  // which the gradients have and the loss has not
-  const auto expected = net.expected(batch, scale);
+  const ReferenceModel<Interval> model{net.shape, net.layers(net.params), options.dtype, scale};
+  const auto expected =
+      model.loss_and_gradients(load_samples(*data, net.shape, batch.first, options.batch));
   const double loss = net.forward(batch, scale);
   CHECK(expected.loss.low <= loss);
   CHECK(loss <= expected.loss.high);

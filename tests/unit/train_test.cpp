@@ -114,17 +114,11 @@ TEST_CASE("a step is skipped when its sum of squares is not finite") {
   CHECK(!judge({.totals = {INFINITY, 1}}).skipped);
 }
 
-TEST_CASE("the dynamic loss scale starts at 2^16 and halves at each skipped step, down to 1") {
-  LossScale scale({.dtype = Dtype::fp16});
-  CHECK(scale.value() == 65536);
-  for (const float halved : {32768, 16384, 8192}) CHECK(after(scale, bad) == halved);
-  CHECK(after(scale, bad, 12) == 2);
-  CHECK(after(scale, bad) == 1);
-  CHECK(after(scale, bad) == 1);
-}
-
-TEST_CASE("the dynamic loss scale doubles after 2000 good steps in a row, up to 2^24") {
-  LossScale scale({.dtype = Dtype::fp16});
+TEST_CASE("the dynamic loss scale: 2^16, halved when skipped, doubled after 2000 good in a row") {
+  LossScale small({.dtype = Dtype::fp16}), scale = small;
+  CHECK(after(small, bad) == 32768);
+  CHECK(after(small, bad, 14) == 2);
+  for (int times = 0; times < 2; ++times) CHECK(after(small, bad) == 1);
   CHECK(after(scale, good, 1999) == 65536);
   CHECK(after(scale, good) == 131072);
   // Counted anew after a doubling, and after a skipped step.
@@ -132,8 +126,7 @@ TEST_CASE("the dynamic loss scale doubles after 2000 good steps in a row, up to 
   CHECK(after(scale, bad) == 65536);
   CHECK(after(scale, good, 1999) == 65536);
   CHECK(after(scale, good) == 131072);
-  CHECK(after(scale, good, 7 * 2000) == 0x1p24f);
-  CHECK(after(scale, good, 2 * 2000) == 0x1p24f);
+  for (const int times : {7, 2}) CHECK(after(scale, good, times * 2000) == 0x1p24f);
 }
 
 TEST_CASE("a fixed loss scale stays, and fp32 and bf16 have none") {
