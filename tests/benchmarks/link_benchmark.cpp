@@ -32,7 +32,7 @@ double measured(Session& session, int prefetch, double backward) {
   const Options options{.dtype = Dtype::fp32, .prefetch = prefetch};
   const auto device = make_cpu();
   const Layout layout(std::vector<std::int64_t>(layers, 1 << 16), session.rank(), session.size());
-  const double bits = 8.0 * layout.largest_layer() * bytes_of(options.dtype) / session.size();
+  const double bits = 32.0 * layout.largest_layer() / session.size();
   Communicator comm(session.rank(), session.size(),
                     make_mpi_transport(*device, session.size(), tag), *device, options.dtype,
                     layout.largest_layer(),
@@ -42,11 +42,7 @@ double measured(Session& session, int prefetch, double backward) {
   const Sharded grads(*device, layout, State::gradients, options.dtype);
   LayerWindow window(cards::zero3, options, layout, comm, compute, params);
   const auto work = [&](double milliseconds) {
-    compute.run([=] {
-      sleep_precisely_until(Clock::now() +
-                            std::chrono::round<Clock::duration>(
-                                std::chrono::duration<double, std::milli>(milliseconds)));
-    });
+    compute.run([=] { sleep_precisely_until(Clock::now() + modelled_time(1e6 * milliseconds)); });
   };
   std::vector<double> steps;
   for (int step = 0; step < 12; ++step) {

@@ -10,65 +10,64 @@
 #include "tests/benchmarks/benchmark.hpp"
 
 namespace {
-using zero::View;
+using namespace zero;
 
 struct Product {
   std::int64_t rows, inner, columns;
   bool transpose_a, transpose_b;
 };
 
+/// Numbers to multiply.
+std::vector<float> numbers(std::int64_t size) {
+  std::vector<float> values(size);
+  const Generator random(1, RandomStream::weights);
+  for (std::int64_t i = 0; i < size; ++i) values[i] = random.uniform(i);
+  return values;
+}
+
 /// Ours and OpenBLAS's, in ms.
 std::pair<double, double> measure(const Product& p) {
   constexpr int rounds = 25;
   constexpr std::int64_t least = 20'000'000;  // multiplications a round
   const int times = static_cast<int>(least / (p.rows * p.inner * p.columns)) + 1;
+  std::vector<float> a = numbers(p.rows * p.inner), b = numbers(p.inner * p.columns);
+  std::vector<float> result(p.rows * p.columns), theirs(result);
+  const auto matrix = [](std::vector<float>& values, std::int64_t row, bool transposed) {
+    const std::int64_t size = std::ssize(values);
+    return Matrix{{reinterpret_cast<std::byte*>(values.data()), size, size}, row, transposed};
+  };
+  const Matrix left = matrix(a, p.transpose_a ? p.rows : p.inner, p.transpose_a);
+  const Matrix right = matrix(b, p.transpose_b ? p.inner : p.columns, p.transpose_b);
+  const auto our_product = [&] {
+    // The gradient of a weight, which programs form in its place.
+    if (p.transpose_a) return matmul(left, right, p.rows, p.inner, p.columns, result.data());
+    matmul(left, right, p.rows, p.inner, p.columns, [&](const RowPart& part) {
+      std::copy_n(part.values, part.count, result.data() + part.at);
+    });
+  };
+  const auto operation = [](const Matrix& of) { return of.transposed ? CblasTrans : CblasNoTrans; };
+  const auto their_product = [&] {
+    cblas_sgemm(CblasRowMajor, operation(left), operation(right), p.rows, p.columns, p.inner, 1,
+                a.data(), left.columns, b.data(), right.columns, 0, theirs.data(), p.columns);
+  };
+  std::vector<double> times_of_ours, times_of_theirs;
   const auto time = [&](auto work) {
-    return zero::milliseconds([&] {
+    return milliseconds([&] {
              for (int i = 0; i < times; ++i) work();
            }) /
            times;
   };
-  const auto matrix = [](std::int64_t size) {
-    std::vector<float> values(size);
-    const zero::Generator random(1, zero::RandomStream::weights);
-    for (std::int64_t i = 0; i < size; ++i) values[i] = random.uniform(i);
-    return values;
-  };
-  std::vector<float> a = matrix(p.rows * p.inner), b = matrix(p.inner * p.columns);
-  std::vector<float> result(p.rows * p.columns), theirs(result);
-  const std::int64_t a_row = p.transpose_a ? p.rows : p.inner;
-  const std::int64_t b_row = p.transpose_b ? p.inner : p.columns;
-  const auto view = [](std::vector<float>& values) -> View {
-    return {reinterpret_cast<std::byte*>(values.data()), std::ssize(values), std::ssize(values)};
-  };
-  const auto our_product = [&] {
-    // The gradient of a weight, which programs form in its place.
-    if (p.transpose_a)
-      return zero::matmul({view(a), a_row, p.transpose_a}, {view(b), b_row, p.transpose_b}, p.rows,
-                          p.inner, p.columns, result.data());
-    zero::matmul({view(a), a_row, p.transpose_a}, {view(b), b_row, p.transpose_b}, p.rows, p.inner,
-                 p.columns, [&](const zero::RowPart& part) {
-                   std::copy_n(part.values, part.count, result.data() + part.at);
-                 });
-  };
-  const auto their_product = [&] {
-    const auto operation = [](bool transposed) { return transposed ? CblasTrans : CblasNoTrans; };
-    cblas_sgemm(CblasRowMajor, operation(p.transpose_a), operation(p.transpose_b), p.rows,
-                p.columns, p.inner, 1, a.data(), a_row, b.data(), b_row, 0, theirs.data(),
-                p.columns);
-  };
-  std::vector<double> times_of_ours, times_of_theirs;
   for (int round = 0; round < rounds; ++round) {
     times_of_ours.push_back(time(our_product));
     times_of_theirs.push_back(time(their_product));
   }
-  return {zero::median(times_of_ours), zero::median(times_of_theirs)};
+  return {median(times_of_ours), median(times_of_theirs)};
 }
 }  // namespace
 
 int main() {
   try {
-    zero::micro_kernel();
+    micro_kernel();
   } catch (const std::exception& missing) {
     fmt::print("{}\n", missing.what());
     return 77;  // skipped
@@ -77,8 +76,8 @@ int main() {
   fmt::print(
       "products with {} against OpenBLAS's {}; bar of a layer's three together: "
       "1.10\n\n{:>7}{:>8}{:>9}{:>10}{:>9}{:>7}\n",
-      zero::micro_kernel().name, openblas_get_corename(), "batch", "inputs", "outputs", "ms",
-      "theirs", "ratio");
+      micro_kernel().name, openblas_get_corename(), "batch", "inputs", "outputs", "ms", "theirs",
+      "ratio");
   bool good = true;
   for (const auto& [batch, inputs, outputs] : {std::array<std::int64_t, 3>{32, 2048, 2048},
                                                {32, 512, 512},

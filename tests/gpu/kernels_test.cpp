@@ -114,7 +114,8 @@ void everywhere(auto test) {
     for (const std::int64_t size : {1, 7, 8, 9, 255, 256, 1000, 4099}) {
       for (const std::int64_t offset : {0, 1, 3}) {
         INFO("dtype ", std::string(name_of(dtype)));
-        test(dtype, size, offset);
+        Both both;
+        test(both, dtype, size, offset);
       }
     }
   }
@@ -133,15 +134,14 @@ double gamma_of(std::int64_t n) {
 /// The smallest step between numbers of that dtype: half of it is what rounding a tiny number
 /// costs.
 double tiny(Dtype dtype) { return dtype == Dtype::fp16 ? 0x1p-24 : 0x1p-133; }
-}  // namespace
 
 constexpr AdamScalars scalars{0.37f, 0.9f, 0.1f, 0.999f, 1e-3f, 0.9998f, 2e-2f, 31.6f, 1e-8f};
+}  // namespace
 
 TEST_CASE("adam: the same bits") {
-  everywhere([](Dtype dtype, std::int64_t size, std::int64_t offset) {
+  everywhere([](Both& both, Dtype dtype, std::int64_t size, std::int64_t offset) {
     for (const bool copied : {false, true}) {
       if (!copied && dtype != Dtype::fp32) continue;  // then the weights are the parameters
-      Both both;
       Random random;
       const Twin grads(dtype, size, offset, random);
       const Twin weights(Dtype::fp32, size, offset, random);
@@ -186,8 +186,7 @@ TEST_CASE("adam: more than 2^31 elements") {
 }
 
 TEST_CASE("divide, copy, initialise: the same bits") {
-  everywhere([](Dtype dtype, std::int64_t size, std::int64_t offset) {
-    Both both;
+  everywhere([](Both& both, Dtype dtype, std::int64_t size, std::int64_t offset) {
     const Twin values(dtype, size, offset, Random());
     const Twin copied(dtype, size, offset), initial(dtype, size, offset);
     const Generator weights(fresh_seed(), RandomStream::weights);
@@ -203,8 +202,7 @@ TEST_CASE("divide, copy, initialise: the same bits") {
 }
 
 TEST_CASE("ordered mean: the same bits, whoever I am, stored and added") {
-  everywhere([](Dtype dtype, std::int64_t size, std::int64_t offset) {
-    Both both;
+  everywhere([](Both& both, Dtype dtype, std::int64_t size, std::int64_t offset) {
     Random random;
     // Of different magnitude, so that another order would show.
     const auto uneven = [&] { return std::ldexp(random(), static_cast<int>(4 * random())); };
@@ -226,8 +224,7 @@ TEST_CASE("ordered mean: the same bits, whoever I am, stored and added") {
 }
 
 TEST_CASE("squared norm, squared error: the same gradients, both sums right to their rounding") {
-  const auto check = [](Dtype dtype, std::int64_t size, std::int64_t offset) {
-    Both both;
+  const auto check = [](Both& both, Dtype dtype, std::int64_t size, std::int64_t offset) {
     const Twin outputs(dtype, size, offset, Random()), targets(Dtype::fp32, size, offset, Random());
     const Twin delta(dtype, size, offset);
     // Forgets both sums, then adds to each twice.
@@ -246,7 +243,8 @@ TEST_CASE("squared norm, squared error: the same gradients, both sums right to t
     CHECK(std::abs(gpu.loss - cpu.loss) <= bound * cpu.loss);
   };
   everywhere(check);
-  check(Dtype::fp32, 5 * (1 << 19) + 3, 0);  // several packs a thread
+  Both both;
+  check(both, Dtype::fp32, 5 * (1 << 19) + 3, 0);  // several packs a thread
 }
 
 TEST_CASE("samples: the same bits") {
@@ -334,15 +332,11 @@ TEST_CASE("a layer on any numbers: within what sums in another order may differ"
       });
     });
   };
+  constexpr std::array<std::int64_t, 3> shapes[] = {{1, 1, 1},    {5, 7, 9},     {17, 24, 8},
+                                                    {33, 8, 64},  {300, 40, 72}, {3, 1300, 5},
+                                                    {4, 200, 20}, {8500, 3, 17}};
   for (const Dtype dtype : dtypes) {
-    for (const auto& [batch, inputs, outputs] : {std::array{1, 1, 1},
-                                                 {5, 7, 9},
-                                                 {17, 24, 8},
-                                                 {33, 8, 64},
-                                                 {300, 40, 72},
-                                                 {3, 1300, 5},
-                                                 {4, 200, 20},
-                                                 {8500, 3, 17}}) {
+    for (const auto& [batch, inputs, outputs] : shapes) {
       INFO("seed ", fresh_seed(), " dtype ", std::string(name_of(dtype)), " batch ", batch);
       for (const Write write : writes) {
         for (const bool bias : {true, false}) check(dtype, {batch, inputs, outputs, bias}, write);

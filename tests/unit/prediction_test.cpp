@@ -83,22 +83,20 @@ TEST_CASE("the largest sizes that can be asked for do not overflow") {
 }
 
 TEST_CASE("what --device-memory does not allow is refused with the first chapter that would fit") {
-  const auto would = [](const std::string& number, const Options& options, int ranks) {
-    const std::int64_t bytes = on_cpu(number, options, ranks).sum(&Prediction::Bytes::peak);
-    return fmt::format("{} would need {}", card(number).name, grouped(bytes));
-  };
-  const Options fp32{.task = Task::mlp, .width = 64, .layers = 8};
-  Options bf16 = fp32;
-  bf16.dtype = Dtype::bf16;
-  check_suggested("06", bf16, 4, would("07", bf16, 4));
-  check_suggested("03", bf16, 4, would("04", bf16, 4));
-  check_suggested("02", fp32, 4, would("04", fp32, 4));
-  // 06 borrows more than there is beside one layer; 02 can do no bf16.
-  Options thick = bf16;
-  thick.layers = 1;
-  check_suggested("06", thick, 1, would("03", thick, 1));
-  thick.dtype = Dtype::fp32;
-  check_suggested("06", thick, 1, would("02", thick, 1));
+  Options bf16{.task = Task::mlp, .width = 64, .layers = 8, .dtype = Dtype::bf16}, fp32 = bf16;
+  fp32.dtype = Dtype::fp32;
+  Options thick = bf16, thick_fp32 = fp32;  // 06 borrows more than there is beside one layer
+  thick.layers = thick_fp32.layers = 1;
+  for (const auto& [number, options, ranks, other] :
+       {std::tuple{"06", bf16, 4, "07"},
+        {"03", bf16, 4, "04"},
+        {"02", fp32, 4, "04"},
+        {"06", thick, 1, "03"},
+        {"06", thick_fp32, 1, "02"}}) {  // 02 can do no bf16
+    const std::int64_t bytes = on_cpu(other, options, ranks).sum(&Prediction::Bytes::peak);
+    check_suggested(number, options, ranks,
+                    fmt::format("{} would need {}", card(other).name, grouped(bytes)));
+  }
   check_suggested("07", bf16, 4,
                   "no chapter fits, use fewer or smaller layers or batches, or more ranks");
   const Options data{

@@ -46,21 +46,20 @@ TEST_CASE("a team does every piece once, with all its threads, and is waited for
       INFO(threads, " threads, elements: ", count);
       const std::int64_t expected = count <= piece ? 1 : std::min(threads, (count - 1) / piece + 1);
       std::vector<int> done(count);
-      std::mutex mutex;
-      std::set<std::thread::id> here;
-      std::atomic<std::int64_t> came = 0;
+      std::mutex mutex;  // guards the next
+      std::set<std::thread::id> came;
+      const auto comes = [&] {
+        const std::lock_guard lock(mutex);
+        came.insert(std::this_thread::get_id());
+        return std::ssize(came);
+      };
       const auto caller = std::this_thread::get_id();
       team.each_piece(count, [&](std::int64_t first, std::int64_t some) {
-        {
-          const std::lock_guard lock(mutex);
-          here.insert(std::this_thread::get_id());
-          came = std::ssize(here);
-        }
-        for (int i = 0; i < 5000 && came < expected; ++i) std::this_thread::sleep_for(1ms);
+        for (int i = 0; i < 5000 && comes() < expected; ++i) std::this_thread::sleep_for(1ms);
         if (std::this_thread::get_id() != caller) std::this_thread::sleep_for(5ms);
         for (std::int64_t i = first; i < first + some; ++i) ++done[i];
       });
-      CHECK(came == expected);
+      CHECK(std::ssize(came) == expected);
       CHECK(std::ranges::count(done, 1) == count);
     }
   }
@@ -81,31 +80,26 @@ TEST_CASE("a wait hands plain memory over from stream to stream, there and back"
   CHECK(seen == std::vector<int>{1, 2, 3});
 }
 
-TEST_CASE("an event is the moment of its recording, not the end of the stream") {
+TEST_CASE("an event is the moment of its recording, not the end of the stream, to all who wait") {
   std::atomic<bool> go = false;
-  bool ran = false;
+  int value = 0, seen = 0;
   Worker early("early"), late("late");
-  early.run([] {});
+  Stream direct("direct", cpu());
+  early.run([&] {
+    std::this_thread::sleep_for(a_while);
+    value = 1;
+  });
   const Event event = early.record();
   early.run([&] { until(go); });
   late.wait(event);
-  late.run([&] { ran = true; });
-  late.synchronise();  // would hang if it waited for what comes after the event
-  CHECK(ran);
-  go = true;
-}
-
-TEST_CASE("an inline stream waits for a worker's event where it stands") {
-  const Delay delay("slow", a_while);
-  int value = 0;
-  Worker slow("slow");
-  Stream direct("direct", cpu());
-  slow.run([&] { value = 1; });
-  direct.wait(slow.record());
+  late.run([&] { seen = value; });
+  direct.wait(event);  // where it stands
   CHECK(value == 1);
-  slow.wait(direct.record());  // has passed already
-  slow.wait(Event());
-  slow.synchronise();
+  late.wait(direct.record());  // has passed already
+  late.wait(Event());
+  late.synchronise();  // would hang if it waited for what comes after the event
+  CHECK(seen == 1);
+  go = true;
 }
 
 TEST_CASE("a stream goes when all that was put on it is done, whichever of two goes first") {

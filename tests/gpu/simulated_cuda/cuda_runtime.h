@@ -38,10 +38,7 @@ inline const char* cudaGetErrorName(cudaError_t error) {
 }
 inline const char* cudaGetErrorString(cudaError_t error) { return cudaGetErrorName(error); }
 inline cudaError_t cudaGetLastError() { return cudaSuccess; }
-inline cudaError_t cudaDriverGetVersion(int* version) {
-  *version = 13000;
-  return cudaSuccess;
-}
+inline cudaError_t cudaDriverGetVersion(int* version) { return *version = 13000, cudaSuccess; }
 
 struct cudaDeviceProp {
   char name[256];

@@ -245,10 +245,7 @@ cudaError_t cudaSetDevice(int number) {
   return cudaSuccess;
 }
 
-cudaError_t cudaGetDevice(int* device) {
-  *device = current_device;
-  return cudaSuccess;
-}
+cudaError_t cudaGetDevice(int* device) { return *device = current_device, cudaSuccess; }
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   *properties = {.name = "simulated GPU", .uuid = {{static_cast<char>(device + 1)}}};
@@ -271,15 +268,10 @@ cudaError_t cudaFree(void* memory) {
   return cudaSuccess;
 }
 
-cudaError_t cudaFreeHost(void* memory) {
-  device.pinned.release(memory);
-  return cudaSuccess;
-}
+cudaError_t cudaFreeHost(void* memory) { return device.pinned.release(memory), cudaSuccess; }
 
 cudaError_t cudaMemGetInfo(std::size_t* free, std::size_t* total) {
-  *total = total_bytes;
-  *free = device.memory.available;
-  return cudaSuccess;
+  return *total = total_bytes, *free = device.memory.available, cudaSuccess;
 }
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind,
@@ -325,19 +317,15 @@ cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes, cudaStre
 }
 
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
-  *value = simulated::multiprocessors;
-  return cudaSuccess;
+  return *value = simulated::multiprocessors, cudaSuccess;
 }
 
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
-  *least = 0;
-  *greatest = -5;
-  return cudaSuccess;
+  return *least = 0, *greatest = -5, cudaSuccess;
 }
 
 cudaError_t cudaStreamGetPriority(cudaStream_t stream, int* priority) {
-  *priority = existing(stream)->priority;
-  return cudaSuccess;
+  return *priority = existing(stream)->priority, cudaSuccess;
 }
 
 cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, int priority) {
@@ -357,8 +345,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  end_of(existing(stream)).wait();
-  return cudaSuccess;
+  return end_of(existing(stream)).wait(), cudaSuccess;
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
@@ -372,14 +359,10 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
   return cudaSuccess;
 }
 
-cudaError_t cudaEventDestroy(cudaEvent_t event) {
-  delete event;
-  return cudaSuccess;
-}
+cudaError_t cudaEventDestroy(cudaEvent_t event) { return delete event, cudaSuccess; }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
-  event->moment = end_of(existing(stream));
-  return cudaSuccess;
+  return event->moment = end_of(existing(stream)), cudaSuccess;
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t event) {

@@ -183,10 +183,7 @@ const char* ncclGetErrorString(ncclResult_t result) {
 
 const char* ncclGetLastError(ncclComm_t) { return last_error.c_str(); }
 
-ncclResult_t ncclGetVersion(int* version) {
-  *version = 22809;
-  return ncclSuccess;
-}
+ncclResult_t ncclGetVersion(int* version) { return *version = 22809, ncclSuccess; }
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
   std::random_device random;
@@ -227,10 +224,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   return ncclSuccess;
 }
 
-ncclResult_t ncclGroupStart() {
-  ++group.depth;
-  return ncclSuccess;
-}
+ncclResult_t ncclGroupStart() { return ++group.depth, ncclSuccess; }
 
 ncclResult_t ncclGroupEnd() {
   if (group.depth == 0) simulated::die("NCCL: no group was started");
