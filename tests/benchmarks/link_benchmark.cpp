@@ -80,8 +80,7 @@ bool small_is_quick(Session& session) {
     microseconds.push_back(1000 * milliseconds(work));
   }
   const std::uint64_t mine = static_cast<std::uint64_t>(median(microseconds) * 1000);
-  const auto all = comm.gather({&mine, 1});
-  const double largest = static_cast<double>(std::ranges::max(all)) / 1000;
+  const double largest = static_cast<double>(std::ranges::max(comm.gather({&mine, 1}))) / 1000;
   if (comm.rank == 0) {
     fmt::print("all-reduce of {} bytes on {} ranks: median {:.1f} us (bar 30)\n", elements * 4,
                comm.size, largest);

@@ -7,12 +7,10 @@
 #include <cmath>
 #include <random>
 
-#include "compute/stream.hpp"
 #include "report/prediction.hpp"
 #include "tests/count_listener.hpp"
 #include "tests/unit/checks.hpp"
 #include "trace/recorder.hpp"
-#include "train/mlp.hpp"
 
 namespace zero::test {
 namespace {
@@ -299,7 +297,6 @@ TEST_CASE("a layer on any numbers: within what sums in another order may differ"
       on->linear_backward_params(s, relu ? on(cut_off) : View{}, on(delta), on(inputs), used_grads,
                                  write);
       on->linear_backward_input(s, on(delta), on(params), on(input_grads));
-      wait_for(on->record());
     });
     delta.check_same_bits("gradients of outputs");
     const std::vector<float> dy = delta.on_cpu();
@@ -497,8 +494,8 @@ TEST_CASE("a GPU's memory and its host's are two limits") {
   const Options options{.task = Task::mlp, .width = 512, .layers = 16, .dtype = Dtype::bf16};
   const Layout layout = layout_of(options, 0, 1);
   const Prediction plan = predict(card("07"), options, DeviceType::cuda, layout);
-  const std::int64_t on_host = plan.sum(&Prediction::Bytes::peak, Place::host);
-  const std::int64_t needed = plan.sum(&Prediction::Bytes::peak);
+  const auto peak = &Prediction::Bytes::peak;
+  const std::int64_t on_host = plan.sum(peak, Place::host), needed = plan.sum(peak);
   const auto check = [&](const char* number, int sharing, int sharing_host) {
     const Choice choice{.sharing = sharing, .sharing_host = sharing_host};
     return check_memory(card(number), options, choice, gpu(), layout, cards::on_ranks);
@@ -507,15 +504,15 @@ TEST_CASE("a GPU's memory and its host's are two limits") {
   const auto on_machine = static_cast<int>(2 * host().available() / on_host);
   const auto on_gpu = static_cast<int>(2 * gpu().available() / needed);
   CHECK(check("07", 1, 1) == needed);
+  const std::string of_host = grouped(on_host) + " bytes of the host's memory, ";
   check_refused(ExitCode::resources,
-                {fmt::format("each rank needs {} bytes of the host's memory, ", grouped(on_host)),
-                 fmt::format("{} on this machine share ", on_machine),
+                {fmt::format("each rank needs {}{} on this machine share ", of_host, on_machine),
                  "available: 03_mixed_precision takes none of it"},
                 [&] { check("07", 1, on_machine); });
   check("06", 1, on_machine);  // takes none of it
-  check_refused(ExitCode::resources,
-                {fmt::format("each rank needs {} bytes, {} on this GPU ", grouped(needed), on_gpu),
-                 "or more GPUs"},
+  const std::string of_gpu =
+      fmt::format("{} bytes, {} on this GPU share ", grouped(needed), on_gpu);
+  check_refused(ExitCode::resources, {"each rank needs " + of_gpu, "or more GPUs"},
                 [&] { check("07", on_gpu, 1); });
 }
 }  // namespace zero::test

@@ -50,19 +50,15 @@ TEST_CASE("a copy takes every bit; between device and host its bytes count, by d
   CHECK(copied(ends.host, ends.other_host) == "20 0");
   fill(ends.other.view(), 0);
   CHECK(copied(ends.host, ends.other) == "20 20");
-  CHECK(copied(ends.device, ends.host) == "40 20");
 }
 
 TEST_CASE("a copy over the bus is seen as a transfer of its direction and its layer") {
   using Seen = std::tuple<std::string, Sort, std::int64_t, Place>;
   std::vector<Seen> seen;
   const Ends ends;
-  const Onlooker onlooker(
-      "copies",
-      [&](const Work& work, bool begins) {
-        if (begins) seen.emplace_back(words(work), work.sort, work.bytes, work.made.place());
-      },
-      *ends.cpu);
+  const Onlooker onlooker("copies", *ends.cpu, [&](const Work& work, bool begins) {
+    if (begins) seen.emplace_back(words(work), work.sort, work.bytes, work.made.place());
+  });
   Stream stream("copies", *ends.cpu);
   copy(stream, of_layer(ends.device, 3), of_layer(ends.host, 3));
   copy(stream, of_layer(ends.host, 4), of_layer(ends.device, 4));

@@ -105,7 +105,7 @@ struct Worker : Stream {
 struct Onlooker : Observer, Watcher {
   using Seen = std::function<void(const Work& work, bool begins)>;
 
-  Onlooker(const char* stream, Seen seen, Device& device = cpu())
+  Onlooker(const char* stream, Device& device, Seen seen)
       : stream(stream), seen(std::move(seen)), device(device) {
     device.observe(this);
   }
@@ -123,12 +123,9 @@ struct Onlooker : Observer, Watcher {
 /// which a missing wait shows.
 struct Delay : Onlooker {
   Delay(const char* late, std::chrono::microseconds time, Device& device = cpu())
-      : Onlooker(
-            late,
-            [=](const Work& work, bool begins) {
-              if (begins && work.sort != Work::Sort::wait) std::this_thread::sleep_for(time);
-            },
-            device) {}
+      : Onlooker(late, device, [=](const Work& work, bool begins) {
+          if (begins && work.sort != Work::Sort::wait) std::this_thread::sleep_for(time);
+        }) {}
 };
 
 /// The chapter of that number.

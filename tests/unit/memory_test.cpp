@@ -31,9 +31,7 @@ void check_layout(int rank, int ranks, std::int64_t quantum) {
   const Whole whole(cpu(), layout, State::parameters, Dtype::fp32);
   const Sharded shards(cpu(), layout, State::gradients, Dtype::fp32);
   const OneLayer room(cpu(), layout, State::parameters, Dtype::fp32);
-  for (const View all : {whole.view(), shards.view()}) {
-    fill(all, [](std::int64_t i) { return i; });
-  }
+  for (const View all : {whole.view(), shards.view()}) fill(all, std::identity());
   std::int64_t parameters = 0, before = 0, largest = 0;
   for (int l = 0; l < layout.layers(); ++l) {
     const std::int64_t padded = layout.layer_size(l), share = padded / ranks, first = rank * share;
@@ -184,7 +182,7 @@ TEST_CASE("a scratch that several borrow counts once, until the last of them giv
 
 TEST_CASE("a part of a view knows where it lies and how much of it is real") {
   const Tensor tensor(cpu(), Kind::data, Dtype::fp16, 16);
-  fill(tensor.view(), [](std::int64_t i) { return i; });
+  fill(tensor.view(), std::identity());
   const View view{tensor.view().data, 16, 10, Dtype::fp16, &cpu(), 3, 100};
   for (const auto& [offset, count, used] :
        {tuple{0, 16, 10}, {0, 4, 4}, {8, 4, 2}, {10, 6, 0}, {12, 4, 0}, {16, 0, 0}}) {

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The model against a reference, within its intervals; and the reference against differences of its
-// own loss. The reference is the model once more, as the note on the generator says it: explicit
-// loops, no matrix product, no stream. Nothing is shared with the real one but the numbers. Of
-// doubles it is the truth, of intervals it is where the real one's numbers may lie, which computes
-// in fp32 and stores in the run's dtype.
+// The model against a reference, and that against differences of its own loss. The reference is the
+// model once more, as the note on the generator says it: explicit loops, no matrix product, no
+// stream. Of doubles it is the truth, of intervals it is where the real one's numbers may lie, which
+// computes in fp32 and stores in the run's dtype.
 #include "train/mlp.hpp"
 
 #include <algorithm>
@@ -112,31 +111,27 @@ template <class Number> struct ReferenceModel {
 
   Number store(Number x) const { return stored(x, dtype); }
 
-  /// Layer l. x: batch x inputs.
-  Vector linear(int l, const Vector& x, bool relu) const {
-    const std::int64_t inputs = architecture.widths[l], outputs = architecture.widths[l + 1];
-    Vector y;
-    for (std::int64_t s = 0; s < std::ssize(x) / inputs; ++s) {
-      for (std::int64_t o = 0; o < outputs; ++o) {
-        Sum<Number> sum;
-        for (std::int64_t i = 0; i < inputs; ++i) {
-          sum.add(params[l][o * inputs + i], x[s * inputs + i]);
-        }
-        Number value = sum.total();
-        if (architecture.bias) value = value + params[l][outputs * inputs + o];
-        y.push_back(store(relu ? max(value, Number(0)) : value));
-      }
-    }
-    return y;
-  }
-
-  /// [l]: the inputs of layer l; last come the outputs of the model.
-  Vectors forward(const std::vector<float>& inputs) const {
+  /// [l]: the inputs of layer l, batch x inputs; last come the outputs of the model.
+  Vectors forward(const std::vector<float>& samples) const {
     Vectors activations(1);
-    for (const float x : inputs) activations[0].push_back(rounded(dtype, x));
+    for (const float x : samples) activations[0].push_back(rounded(dtype, x));
     for (int l = 0; l < architecture.layers(); ++l) {
+      const std::int64_t inputs = architecture.widths[l], outputs = architecture.widths[l + 1];
       const bool relu = architecture.relu && l + 1 < architecture.layers();
-      activations.push_back(linear(l, activations.back(), relu));
+      const Vector& x = activations[l];
+      Vector y;
+      for (std::int64_t s = 0; s < std::ssize(x) / inputs; ++s) {
+        for (std::int64_t o = 0; o < outputs; ++o) {
+          Sum<Number> sum;
+          for (std::int64_t i = 0; i < inputs; ++i) {
+            sum.add(params[l][o * inputs + i], x[s * inputs + i]);
+          }
+          Number value = sum.total();
+          if (architecture.bias) value = value + params[l][outputs * inputs + o];
+          y.push_back(store(relu ? max(value, Number(0)) : value));
+        }
+      }
+      activations.push_back(std::move(y));
     }
     return activations;
   }

@@ -77,24 +77,18 @@ void check_exp_and_log(std::uint32_t step) {
 
 TEST_CASE_TEMPLATE("every 16-bit pattern widens to its value and narrows back", T, Bf16, Fp16) {
   const Format format = format_of<T>;
-  int nans = 0;
   for (int pattern = 0; pattern < 0x10000; ++pattern) {
     const float wide = widen(T{static_cast<std::uint16_t>(pattern)});
     const int magnitude = pattern & 0x7fff;
     const double value = magnitude == format.infinity_bits() ? HUGE_VAL : format.value(magnitude);
     const int back = narrow<T>(wide).bits;
     INFO("pattern ", pattern);
-    if (format.is_nan(pattern)) {
-      ++nans;
-      REQUIRE(std::isnan(wide));
-      REQUIRE(format.is_nan(back));
-    } else {
-      REQUIRE(wide == (pattern < 0x8000 ? value : -value));
-      REQUIRE(std::signbit(wide) == (pattern >= 0x8000));
-      REQUIRE(back == pattern);
-    }
+    REQUIRE(std::isnan(wide) == format.is_nan(pattern));
+    REQUIRE((format.is_nan(pattern) ? format.is_nan(back) : back == pattern));
+    if (format.is_nan(pattern)) continue;
+    REQUIRE(std::abs(wide) == value);
+    REQUIRE(std::signbit(wide) == (pattern >= 0x8000));
   }
-  CHECK(nans == 2 * ((1 << format.mantissa_bits) - 1));
 }
 
 TEST_CASE_TEMPLATE("ties go to the even neighbour, all others to the nearer", T, Bf16, Fp16) {

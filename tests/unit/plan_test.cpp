@@ -145,15 +145,13 @@ TEST_CASE("the fewest ranks: there it fits, and on none fewer, by brute force") 
 TEST_CASE("layers: equal ones, and one that is larger") {
   Question question = about(1003);
   question.options.layers = 4;
-  const auto starts = [&] {
-    const Layout layout = layout_of(question, 1);
-    return std::array{layout.layer_start(1), layout.layer_start(2), layout.layer_start(3),
-                      layout.parameters()};
+  const auto sizes = [&] {
+    const Layout of = layout_of(question, 1);
+    return std::array{of.used_size(0), of.used_size(1), of.used_size(2), of.used_size(3)};
   };
-  using Starts = std::array<std::int64_t, 4>;
-  CHECK(starts() == Starts{251, 502, 753, 1003});
+  CHECK(sizes() == std::array<std::int64_t, 4>{251, 251, 251, 250});
   question.largest_layer = 700;
-  CHECK(starts() == Starts{700, 801, 902, 1003});
+  CHECK(sizes() == std::array<std::int64_t, 4>{700, 101, 101, 101});
   for (const std::int64_t largest : {250, 1001, 2000}) {
     question.largest_layer = largest;
     check_refused(ExitCode::usage, {"1 003", "4 layers", grouped(largest)},
@@ -163,9 +161,9 @@ TEST_CASE("layers: equal ones, and one that is larger") {
 
 TEST_CASE("where Adam runs on the host: the costs of a parameter, what a device is spared") {
   Question question = about(1 << 23);
+  const Card& offload = card("07");
   const auto formulas = [&] {
-    return state_formula(question, card("07")) + ", " +
-           state_formula(question, card("07"), Place::host);
+    return state_formula(question, offload) + ", " + state_formula(question, offload, Place::host);
   };
   CHECK(formulas() == "4/N, 14/N");
   CHECK(state_formula(question, card("06"), Place::host) == "0");

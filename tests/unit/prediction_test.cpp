@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The cards' formulas and what they come to, predictions at their limits, and what is said of
-// memory that is too small. What runs hold and send is for the tests on ranks, and for
-// tests/programs/memory_test.py, which writes the formulas once more.
+// The cards' formulas, predictions at their limits, and what is said of memory that is too small.
+// What runs hold and send is for the tests on ranks, and for tests/programs/memory_test.py.
 #include "report/prediction.hpp"
 
 #include "config.hpp"
@@ -24,11 +23,10 @@ void check_suggested(const std::string& number, Options options, int ranks,
   options.device_memory = needed;
   CHECK(check() == needed);
   options.device_memory = needed - 1;
-  check_refused(ExitCode::resources,
-                {fmt::format("each rank needs {} bytes of device memory, --device-memory allows {}"
-                             ": {}",
-                             grouped(needed), grouped(needed - 1), suggested)},
-                check);
+  const std::string needs =
+      fmt::format("each rank needs {} bytes of device memory, ", grouped(needed));
+  const std::string allows = fmt::format("--device-memory allows {}: ", grouped(needed - 1));
+  check_refused(ExitCode::resources, {needs + allows + suggested}, check);
 }
 }  // namespace
 
@@ -75,11 +73,11 @@ TEST_CASE("the largest sizes that can be asked for do not overflow") {
   const Prediction plan = on_cpu("06", options, 1 << 12);
   const auto exact = static_cast<long double>(plan.padded);
   const auto& bytes = plan.bytes[Place::device];
+  const Prediction::Passed passed = plan.passed({});
   CHECK(bytes[Kind::optimizer].resident == 12 * (plan.padded >> 12));
   CHECK(bytes[Kind::activations].peak > 0);
-  CHECK(plan.passed({}).sent[Phase::backward] ==
-        static_cast<std::int64_t>(exact * 131072 * 4095 / 4096));
-  CHECK(plan.passed({}).padding >= 0);
+  CHECK(passed.sent[Phase::backward] == static_cast<std::int64_t>(exact * 131072 * 4095 / 4096));
+  CHECK(passed.padding >= 0);
 }
 
 TEST_CASE("what --device-memory does not allow is refused with the first chapter that would fit") {
@@ -107,8 +105,8 @@ TEST_CASE("what --device-memory does not allow is refused with the first chapter
 TEST_CASE("on the CPU the machine's memory is the device's and its host's") {
   const Options options{.task = Task::mlp, .width = 256, .layers = 8, .dtype = Dtype::bf16};
   const Prediction plan = on_cpu("07", options, 1);
-  const std::int64_t device = plan.sum(&Prediction::Bytes::peak);
-  const std::int64_t host = plan.sum(&Prediction::Bytes::peak, Place::host);
+  const auto peak = &Prediction::Bytes::peak;
+  const std::int64_t device = plan.sum(peak), host = plan.sum(peak, Place::host);
   const auto check = [&](const char* number, std::int64_t share) {
     const auto sharing = static_cast<int>(cpu().available() / share);
     return check_memory(card(number), options, {.sharing = sharing}, cpu(),

@@ -135,12 +135,9 @@ TEST_CASE("a watcher is told of each task and each wait, where they are") {
     device->in_turn = in_turn;
     std::vector<Call> calls;
     int done = 0;
-    const Onlooker onlooker(
-        "observed",
-        [&](const Work& work, bool begins) {
-          calls.emplace_back(words(work), work.sort, begins, std::this_thread::get_id(), done);
-        },
-        *device);
+    const Onlooker onlooker("observed", *device, [&](const Work& work, bool begins) {
+      calls.emplace_back(words(work), work.sort, begins, std::this_thread::get_id(), done);
+    });
     Stream stream("observed", *device, mode), other("other", *device, mode);
     other.run([] {});
     std::thread::id thread;
@@ -162,7 +159,8 @@ TEST_CASE("a watcher is told of each task and each wait, where they are") {
 
 TEST_CASE("what an inline task throws comes out of run, and a watcher hears of no end") {
   std::vector<bool> begins;
-  const Onlooker onlooker("inline", [&](const Work&, bool begin) { begins.push_back(begin); });
+  const Onlooker onlooker("inline", cpu(),
+                          [&](const Work&, bool begin) { begins.push_back(begin); });
   Stream stream("inline", cpu());
   CHECK_THROWS_AS(stream.run([] { throw Mishap(); }), Mishap);
   CHECK(begins == std::vector<bool>{true});

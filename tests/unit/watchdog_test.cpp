@@ -19,9 +19,6 @@ constexpr auto limit = 1s;
 constexpr auto others_first = 1s;
 constexpr auto surely_over = 3s;
 
-constexpr const char* ending =
-    ": a rank is stuck or gone, or a step takes longer than --timeout allows";
-
 /// A watchdog and its first sentence.
 struct Guard {
   /// It comes after that time or later, and tells how long the task really waited.
@@ -32,7 +29,10 @@ struct Guard {
     CHECK(passed >= after);
     bool tells = false;
     for (auto s = after; s <= passed; ++s) {
-      tells |= sentence == fmt::format("{} has waited {} s{}{}", what, s.count(), whom, ending);
+      tells |= sentence == fmt::format(
+                               "{} has waited {} s{}: a rank is stuck or gone, or a step "
+                               "takes longer than --timeout allows",
+                               what, s.count(), whom);
     }
     CHECK_MESSAGE(tells, sentence);
   }

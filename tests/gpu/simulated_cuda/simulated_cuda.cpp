@@ -233,23 +233,20 @@ void require_device_memory(const void* memory, std::size_t bytes, const char* wh
 
 cudaError_t cudaGetDeviceCount(int* count) {
   const char* const text = std::getenv("SIMULATED_GPUS");
-  *count = text ? std::atoi(text) : 1;
-  return cudaSuccess;
+  return *count = text ? std::atoi(text) : 1, cudaSuccess;
 }
 
 cudaError_t cudaSetDevice(int number) {
   int count = 0;
   cudaGetDeviceCount(&count);
   if (number < 0 || number >= count) simulated::die("there is no device %d", number);
-  current_device = number;
-  return cudaSuccess;
+  return current_device = number, cudaSuccess;
 }
 
 cudaError_t cudaGetDevice(int* device) { return *device = current_device, cudaSuccess; }
 
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
-  *properties = {.name = "simulated GPU", .uuid = {{static_cast<char>(device + 1)}}};
-  return cudaSuccess;
+  return *properties = {"simulated GPU", {{static_cast<char>(device + 1)}}}, cudaSuccess;
 }
 
 cudaError_t cudaDeviceSynchronize() {
@@ -264,8 +261,7 @@ cudaError_t cudaDeviceSynchronize() {
 
 cudaError_t cudaFree(void* memory) {
   cudaDeviceSynchronize();
-  device.memory.release(memory);
-  return cudaSuccess;
+  return device.memory.release(memory), cudaSuccess;
 }
 
 cudaError_t cudaFreeHost(void* memory) { return device.pinned.release(memory), cudaSuccess; }
@@ -340,8 +336,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   std::unique_lock lock(device.mutex);
   if (device.streams.erase(stream) == 0) simulated::die("no stream is destroyed");
   lock.unlock();
-  delete stream;
-  return cudaSuccess;
+  return delete stream, cudaSuccess;
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
@@ -349,14 +344,12 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
-  push(existing(stream), [moment = event->moment] { moment.wait(); });
-  return cudaSuccess;
+  return push(existing(stream), [moment = event->moment] { moment.wait(); }), cudaSuccess;
 }
 
 /// Recorded at once: what waits for an event that was never recorded does not wait.
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
-  *event = new CUevent_st{flags != cudaEventDisableTiming, end_of(nullptr)};
-  return cudaSuccess;
+  return *event = new CUevent_st{flags != cudaEventDisableTiming, end_of(nullptr)}, cudaSuccess;
 }
 
 cudaError_t cudaEventDestroy(cudaEvent_t event) { return delete event, cudaSuccess; }

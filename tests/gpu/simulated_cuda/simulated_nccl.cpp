@@ -182,7 +182,6 @@ const char* ncclGetErrorString(ncclResult_t result) {
 }
 
 const char* ncclGetLastError(ncclComm_t) { return last_error.c_str(); }
-
 ncclResult_t ncclGetVersion(int* version) { return *version = 22809, ncclSuccess; }
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
