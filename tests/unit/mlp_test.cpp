@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // The model against a reference, and that against differences of its own loss. The reference is the
 // model once more, as the note on the generator says it: explicit loops, no matrix product, no
-// stream. Of doubles it is the truth, of intervals it is where the real one's numbers may lie, which
-// computes in fp32 and stores in the run's dtype.
+// stream. Of doubles it is the truth, of intervals it is where the real one's numbers may lie,
+// which computes in fp32 and stores in the run's dtype.
 #include "train/mlp.hpp"
 
 #include <algorithm>
