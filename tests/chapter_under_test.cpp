@@ -6,30 +6,28 @@
 namespace zero::test {
 namespace {
 template <class Trainer> struct Adapter : AnyTrainer {
-  explicit Adapter(auto&&... arguments) : trainer(arguments...) {}
-  Verdict step(const Data& data, int step) override { return trainer.step(data, step); }
-  AdamSlice state(int l) const override { return trainer.state(l); }
+  explicit Adapter(auto&... arguments) : trainer(arguments...) {}
+  Verdict step(const Data& data, int number) override { return trainer.step(data, number); }
+  AdamSlice slice(int l) const override { return trainer.slice(l); }
   void synchronise() override { trainer.synchronise(); }
 
   Trainer trainer;
 };
 
-/// A template, so that only one of the two constructors needs to be there.
-template <class Trainer>
-std::unique_ptr<AnyTrainer> make(const Options& options, Device device, const Layout& layout,
-                                 Communicator& comm) {
-  if constexpr (Trainer::chapter.ranks) {
-    return std::make_unique<Adapter<Trainer>>(options, device, layout, comm);
+/// A template, so that only one of the trainer's two constructors needs to be there.
+template <class Trainer> std::unique_ptr<AnyTrainer> make(Communicator& comm, auto&... others) {
+  if constexpr (Trainer::card.ranks) {
+    return std::make_unique<Adapter<Trainer>>(others..., comm);
   } else {
-    return std::make_unique<Adapter<Trainer>>(options, device, layout);
+    return std::make_unique<Adapter<Trainer>>(others...);
   }
 }
 }  // namespace
 
-const Chapter& chapter = Trainer::chapter;
+const Card& chapter = Trainer::card;
 
-std::unique_ptr<AnyTrainer> make_trainer(const Options& options, Device device,
+std::unique_ptr<AnyTrainer> make_trainer(const Options& options, Device& device,
                                          const Layout& layout, Communicator& comm) {
-  return make<Trainer>(options, device, layout, comm);
+  return make<Trainer>(comm, options, device, layout);
 }
 }  // namespace zero::test

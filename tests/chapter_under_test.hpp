@@ -2,20 +2,19 @@
 // A chapter's trainer, whichever it is: tests are compiled once for all of them, and linked with
 // chapter_under_test.cpp, which is compiled against a chapter's folder.
 #pragma once
-#include <memory>
-
 #include "common.hpp"
 
 namespace zero::test {
 /// What tests need of a trainer.
 struct AnyTrainer {
   virtual ~AnyTrainer() = default;
-  virtual Verdict step(const Data& data, int step) = 0;
-  virtual AdamSlice state(int l) const = 0;
+  virtual Verdict step(const Data& data, int number) = 0;
+  virtual AdamSlice slice(int l) const = 0;
   virtual void synchronise() = 0;
 };
 
-extern const Chapter& chapter;
-std::unique_ptr<AnyTrainer> make_trainer(const Options& options, Device device,
+extern const Card& chapter;
+/// All that it is given must outlive it.
+std::unique_ptr<AnyTrainer> make_trainer(const Options& options, Device& device,
                                          const Layout& layout, Communicator& comm);
 }  // namespace zero::test

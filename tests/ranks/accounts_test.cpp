@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Bytes held, elements sent and bytes copied: what the ledgers, the communicator and the bus
-// counted equals the chapter's formulas, in integers.
+// Bytes held, elements sent and bytes copied: what the books, the communicator and the bus counted
+// equals the chapter's formulas, in integers; and what the card says of who holds what is so.
+#include <map>
 #include <numeric>
 
 #include "report/report.hpp"
@@ -18,7 +19,7 @@ std::vector<Case> cases() {
   for (const Dtype dtype : {Dtype::fp32, Dtype::bf16, Dtype::fp16}) {
     if (dtype != Dtype::fp32 && !chapter.mixed_precision) continue;
     for (const int prefetch : {0, 1, 2}) {
-      if (prefetch != 1 && !chapter.prefetch()) continue;
+      if (prefetch != 1 && !chapter.prefetches()) continue;
       Options options = mlp_options(7, 1, dtype);
       options.prefetch = prefetch;
       options.loss_scale = 8;
@@ -44,67 +45,82 @@ std::vector<Case> cases() {
   return all;
 }
 
+/// A part of a run whose books begin with it.
+struct CountedPart {
+  static Device& at_zero() {
+    for (Device* on : {&device(), &device().host()}) on->books.restart_peaks();
+    for (auto& bytes : device().bus.bytes) bytes = 0;
+    here.step = 0;
+    return device();
+  }
+  Verdict step(int step) {
+    const Verdict verdict = part.step(step);
+    part.trainer->synchronise();
+    steps.all += 1;
+    steps.skipped += verdict.skipped;
+    return verdict;
+  }
+
+  const Options& options;
+  const Tamper tamper{};
+  Recorder recorder{at_zero(), false, 2};
+  Part part{options, tamper};
+  Prediction::Steps steps{0, 0};
+};
+
 /// Every figure under the same two names, which ./tutorial exercise shows.
 void check_count(const std::string& what, std::int64_t counted, std::int64_t predicted) {
   INFO(what);
   CHECK(counted == predicted);
 }
 
-void check_bytes(const Prediction& plan) {
+void check_bytes(const Prediction& plan, const Device& on) {
   for (const Kind kind : every<Kind>) {
-    for (const Place place : every<Place>) {
-      const KindBytes& booked = ledger(place).of(kind);
-      const Prediction::Bytes& planned = plan.bytes[place][kind];
-      const std::string of =
-          fmt::format("bytes of {}{} ", name_of(kind), place == Place::host ? " on the host" : "");
-      check_count(of + "held", booked.resident, planned.resident);
-      check_count(of + "reserved", booked.reserved, planned.peak);
-      check_count(of + "at the peak", booked.peak, planned.peak);
-      check_count(of + "after the run", booked.now, planned.resident);  // what is borrowed is back
-    }
+    const KindBytes& booked = on.books.of(kind);
+    const Prediction::Bytes& planned = plan.bytes[on.place][kind];
+    const std::string of =
+        fmt::format("bytes of {}{} ", name_of(kind), on.place == Place::host ? " on the host" : "");
+    check_count(of + "held", booked.resident, planned.resident);
+    check_count(of + "reserved", booked.reserved, planned.peak);
+    check_count(of + "at the peak", booked.peak, planned.peak);
+    check_count(of + "after the run", booked.now, planned.resident);  // what is borrowed is back
   }
 }
 
 void check_copies(const Prediction& plan, Prediction::Steps steps) {
   for (const Direction direction : every<Direction>) {
-    const std::string what = fmt::format("bytes copied {}", name_of(direction));
-    check_count(what, bus().of(direction), plan.passed(steps).copied[direction]);
-    INFO(what);
-    const bool any = chapter.offloads() && steps.all > steps.skipped;
-    CHECK((bus().of(direction) > 0) == any);
+    const std::int64_t copied = device().bus.bytes[direction];
+    check_count(fmt::format("bytes copied {}", name_of(direction)), copied,
+                plan.passed(steps).copied[direction]);
+    CHECK((copied > 0) == (chapter.offloads() && steps.all > steps.skipped));
   }
 }
 
 /// Seen from before the first tensor until the last step.
 void check_phases(const Prediction& plan, const Recorder& recorder, int steps) {
   const std::vector<MemoryPhase> rows = memory_phases(recorder.booked(), steps);
+  std::int64_t peak = 0;
   for (const MemoryPhase& row : rows) {
     for (const Kind kind : every<Kind>) {
       check_count(fmt::format("bytes of {} after {} of step {}", name_of(kind), name_of(row.phase),
                               row.step),
                   row.bytes[kind], plan.after[row.phase][kind]);
     }
+    peak = std::max(peak, row.peak);
   }
   // Nothing is borrowed at the start: where parameters are a shard nobody ever has them whole.
   CHECK(rows[0].peak == rows[0].in_use);
-  std::int64_t peak = 0;
-  for (const MemoryPhase& row : rows) peak = std::max(peak, row.peak);
-  CHECK(peak == ledger().peak_of_total());
+  CHECK(peak == device().books.peak_of_total());
 }
 
 void check_traffic(const Prediction& plan, Communicator& comm, Prediction::Steps steps) {
   const Sent& sent = comm.sent();
   const Prediction::Passed planned = plan.passed(steps);
-  const auto sent_in = [&](Phase phase) {
-    std::int64_t sum = 0;
-    for (const auto& phases : sent.elements) sum += phases[phase];
-    return sum;
-  };
-  for (const Phase phase : step_phases) {
-    check_count(fmt::format("elements sent in {}", name_of(phase)), sent_in(phase),
-                planned.sent[phase]);
+  for (const Phase phase : {Phase::setup, Phase::forward, Phase::backward, Phase::update}) {
+    std::int64_t sent_in = 0;
+    for (const auto& phases : sent.elements) sent_in += phases[phase];
+    check_count(fmt::format("elements sent in {}", name_of(phase)), sent_in, planned.sent[phase]);
   }
-  check_count("elements sent in setup", sent_in(Phase::setup), 0);
   const std::uint64_t mine = sent.padding;
   const auto all = comm.gather({&mine, 1});
   check_count("elements of padding sent", std::accumulate(all.begin(), all.end(), std::int64_t{0}),
@@ -118,20 +134,14 @@ TEST_CASE("bytes and traffic equal the chapter's formulas") {
     const Options& o = c.options;
     INFO(fmt::format("{} {} layers {} accumulate {} prefetch {}", name_of(o.task), name_of(o.dtype),
                      o.layers, o.accumulate, o.prefetch));
-    for (const Place place : {Place::device, Place::host}) ledger(place).restart_peaks();
-    for (auto& bytes : bus().bytes) bytes = 0;
-    current_step = 0;
-    const Recorder recorder(false, 2);
-    Part part(o, poisoned_data(o, c.bad_sample));
-    Prediction::Steps steps{o.steps, 0};
-    for (int step = 0; step < o.steps; ++step) steps.skipped += part.step(step).skipped;
-    part.trainer->synchronise();
-    CHECK((steps.skipped > 0) == (c.bad_sample == 4));
-    const Prediction plan = predict(chapter, o, device(), part.layout);
-    check_bytes(plan);
-    check_phases(plan, recorder, o.steps);
-    check_copies(plan, steps);
-    if (part.comm.counts()) check_traffic(plan, part.comm, steps);
+    CountedPart counted{o, poison(o, c.bad_sample)};
+    for (int step = 0; step < o.steps; ++step) counted.step(step);
+    CHECK((counted.steps.skipped > 0) == (c.bad_sample == 4));
+    const Prediction plan = predict(chapter, o, device().type, counted.part.layout);
+    for (const Device* on : {&device(), &device().host()}) check_bytes(plan, *on);
+    check_phases(plan, counted.recorder, o.steps);
+    check_copies(plan, counted.steps);
+    if (counted.part.comm.counts()) check_traffic(plan, counted.part.comm, counted.steps);
   }
 }
 
@@ -140,48 +150,68 @@ TEST_CASE("a step allocates nothing, and the host waits for the device once") {
     Options options = mlp_options(64, 4, dtype);
     options.accumulate = 2;
     options.loss_scale = 8;
-    Part part(options, ordinary_data(options));
+    Part part(options);
     part.step(0);  // libraries get ready in the first
-    const std::int64_t allocations = allocations_so_far, waits = waits_so_far();
+    const auto taken = [] { return device().allocations + device().host().allocations; };
+    const std::int64_t allocations = taken(), waits = device().waits;
     for (int step = 1; step <= 5; ++step) part.step(step);
-    CHECK(allocations_so_far == allocations);
+    CHECK(taken() == allocations);
     // Where the device has finished by itself, nobody waits. A GPU's bytes that pass through the
     // host's memory are waited for wave by wave.
     const bool staged = ranks().choice.comm == Comm::mpi && ranks().size > 1;
-    if (!staged) CHECK(waits_so_far() - waits <= 5);
-    if (device() == Device::cpu) CHECK(waits_so_far() == waits);
+    if (!staged) CHECK(device().waits - waits <= 5);
+    if (!on_gpus()) CHECK(device().waits == waits);
+  }
+}
+
+TEST_CASE("the card says of each tensor who holds it") {
+  for (const Dtype dtype : dtypes_of_chapter()) {
+    const Part part(mlp_options(7, 2, dtype));
+    const auto& [parameters, gradients, optimizer] = chapter.held;
+    std::map<State, Held> said{{State::parameters, parameters},
+                               {State::gradients, gradients},
+                               {State::momentum, optimizer},
+                               {State::variance, optimizer}};
+    if (is_mixed(dtype) || chapter.offloads()) said[State::master] = optimizer;
+    if (chapter.offloads()) said[State::staged] = Held::shard_on_host;
+    for (const Device* on : {&device(), &device().host()}) {
+      for (const Holding* tensor : on->holdings) {
+        INFO(std::string(name_of(tensor->state)));
+        REQUIRE(said.contains(tensor->state));
+        const Held how = said.extract(tensor->state).mapped();  // once
+        CHECK((dynamic_cast<const Whole*>(tensor) != nullptr) == (how == Held::whole));
+        CHECK((on->place == Place::host) == (how == Held::shard_on_host));
+      }
+    }
+    CHECK(said.empty());
   }
 }
 
 TEST_CASE("what ranks hold alike is compared, tensor by tensor") {
   const int n = ranks().size;
-  const double whole_parameters = chapter.state_bytes(1, 0, 0, n);
   for (const Dtype dtype : dtypes_of_chapter()) {
-    const Options options = mlp_options(7, 2, dtype);
-    Part part(options, ordinary_data(options));
+    Part part(mlp_options(7, 2, dtype));
     part.step(0);
     part.trainer->synchronise();
     const auto compare = [&] {
-      const auto weights = [&](int l) { return part.trainer->state(l).weights; };
-      return digests_over_ranks(layer_digests(part.layout, weights), part.comm);
+      const auto weights = [&](int l) { return part.trainer->slice(l).weights; };
+      return digests_over_ranks(layer_digests(device(), part.layout, weights), part.comm);
     };
     // An exception is all ranks' at once here: the other cases can go on.
     std::vector<std::uint64_t> digests;
     CHECK_NOTHROW(digests = compare());
-    bool parameters_seen = false;
-    for (const auto& [kind, view] : Tensor::held) {
-      const bool parameters = kind == Kind::parameters;
-      const bool whole = n > 1 && view.size == part.layout.full_size();
-      if (!whole || !(parameters || kind == Kind::optimizer)) continue;
-      parameters_seen |= parameters;
-      const auto flip_a_bit = [&, at = part.layout.layer(view, 1).data] {
+    for (const Holding* tensor : device().holdings) {
+      const auto* whole = dynamic_cast<const Whole*>(tensor);
+      if (n == 1 || !whole || tensor->state == State::gradients) continue;
+      const auto flip_a_bit = [at = whole->layer(1).data, n] {
         std::byte byte;
         if (ranks().rank != n - 1) return;
-        memory_of(view.device).copy(&byte, at, 1);
+        device().copy(&byte, at, 1);
         byte ^= std::byte{1};
-        memory_of(view.device).copy(at, &byte, 1);
+        device().copy(at, &byte, 1);
       };
       flip_a_bit();
+      const bool parameters = tensor->state == State::parameters;
       check_refused(ExitCode::numerics,
                     {parameters ? "the parameters of layer 1" : "the optimizer state of layer 1",
                      "between rank 0 (", fmt::format("and rank {} (", n - 1)},
@@ -189,7 +219,48 @@ TEST_CASE("what ranks hold alike is compared, tensor by tensor") {
       flip_a_bit();
       CHECK_NOTHROW(CHECK(compare() == digests));
     }
-    CHECK(parameters_seen == (n > 1 && whole_parameters == 1));
   }
+}
+
+TEST_CASE(
+    "a card that is wrong, or more on the host, ends the run in a sentence with both numbers") {
+  Options options = mlp_options(7, 3);
+  options.quiet = true;
+  CountedPart counted{options};
+  Part& part = counted.part;
+  const Verdict verdict = counted.step(0);
+  const auto finish_as = [&](const Card& card) {
+    const OptionValues values;
+    const std::array<Footprint, 3> footprints;
+    Report report({card, options, values, ranks().choice, device(), part.layout, footprints,
+                   counted.recorder},
+                  part.comm);
+    report.add(verdict);
+    return report.finish({std::vector<std::uint64_t>(part.layout.layers())});
+  };
+  const auto check = [&](const Card& card, const char* what, std::int64_t count,
+                         std::int64_t predicted) {
+    check_refused(ExitCode::numerics,
+                  {fmt::format("{}: {} counted, {} predicted", what, count, predicted)},
+                  [&] { finish_as(card); });
+  };
+  CHECK_NOTHROW(CHECK(finish_as(chapter) == 0));
+  const std::int64_t shard = part.layout.shard_size();
+  Card wrong = chapter;
+  wrong.held.parameters = Held::shard_on_host;
+  check(wrong, "bytes of parameters held", device().books.of(Kind::parameters).resident, 0);
+  wrong = chapter;
+  wrong.sent.backward.a_step += 1;
+  if (ranks().size > 1 && part.comm.counts()) {
+    const Prediction plan = predict(chapter, options, device().type, part.layout);
+    const std::int64_t sent = plan.passed({}).sent[Phase::backward];
+    check(wrong, "elements sent in backward", sent, sent + (ranks().size - 1) * shard);
+  }
+  if (!chapter.offloads()) return;
+  wrong = chapter;
+  wrong.copied.up = 2;
+  check(wrong, "bytes copied up", 4 * shard, 8 * shard);
+  const Tensor more(device().host(), Kind::optimizer, Dtype::fp32, 1);
+  check(chapter, "bytes of optimizer on the host held", 12 * shard + 4, 12 * shard);
 }
 }  // namespace zero::test

@@ -50,7 +50,7 @@ Sums sums_of(double loss, double squares) {
   Sums sums(device());
   sums.totals = {loss, squares};
   const double both[] = {loss, squares};
-  if (device() == Device::cuda) gpu_memory().copy(sums.on_gpu.data(), both, sizeof(both));
+  if (on_gpus()) device().copy(sums.on_gpu.data(), both, sizeof(both));
   return sums;
 }
 
@@ -61,7 +61,7 @@ struct Vector {
     fill(tensor.view(), [&](std::int64_t i) { return value(ranks().rank, i); });
   }
   View full() const { return tensor.view(); }
-  View shard() const { return tensor.view().part(ranks().rank * own, own); }
+  View mine() const { return tensor.view().part(ranks().rank * own, own); }
 
   Tensor tensor;
   std::int64_t own;
@@ -76,8 +76,8 @@ void check_averages(Communicator comm, Dtype dtype, const std::vector<std::int64
       return small_integer(rank, i) * static_cast<float>(ranks().size);
     };
     const Vector vector(dtype, own, value);
-    comm.reduce_scatter_mean(stream, vector.full(), vector.shard());
-    comm.all_gather(stream, vector.full());
+    comm.reduce_scatter_mean(stream, vector.full(), vector.mine());
+    comm.all_gather(stream, vector.mine(), vector.full());
     stream.synchronise();
     std::vector<float> expected(vector.full().size);
     for (std::size_t i = 0; i < expected.size(); ++i) expected[i] = sum_of_small_integers(i);
@@ -91,12 +91,11 @@ TEST_CASE("reduce_scatter_mean averages and all_gather spreads, exactly") {
 }
 
 TEST_CASE("a message goes in pieces, and what arrives is whole") {
-  const auto& [session, rank, size, choice, reduce] = ranks();
-  const std::int64_t largest = sizes().back();
-  for (const auto& [own, bytes] : {std::pair(std::int64_t{1025}, 1000), {largest, 1 << 20}}) {
-    auto pieces = make_mpi_transport(device(), size, bytes);
-    check_averages({rank, size, std::move(pieces), device(), Dtype::fp32, largest * size},
-                   Dtype::fp32, {own});
+  const int rank = ranks().rank, size = ranks().size;
+  for (const auto& [own, bytes] : {std::pair(std::int64_t{1025}, 1000), {sizes().back(), 1 << 20}}) {
+    auto pieces = make_mpi_transport(device(), size, 1, bytes);
+    check_averages({rank, size, std::move(pieces), device(), Dtype::fp32, own * size}, Dtype::fp32,
+                   {own});
   }
 }
 
@@ -104,10 +103,10 @@ TEST_CASE("no message is longer than MPI can count") {
   alignas(64) std::byte memory[64];
   const View none{memory, 0, 0}, too_long{memory, 3 * (std::int64_t{1} << 28) + 1, 0};
   const zero::Part from[] = {{none, 0}}, to[] = {{too_long, 0}};
-  const auto transport = make_mpi_transport(Device::cpu, ranks().size);
+  const auto transport = make_mpi_transport(cpu(), ranks().size, 1);
   std::vector<int> counts;
   unsent = &counts;
-  transport->start(*make_kernels(Device::cpu), to, from);
+  transport->start(*make_kernels(cpu()), to, from);
   transport->finish();
   unsent = nullptr;
   CHECK(counts == std::vector<int>{1 << 30, 1 << 30, 1 << 30, 4});
@@ -125,7 +124,7 @@ TEST_CASE("the next rank is the first peer of each") {
     std::string& peers;
   };
   std::string peers;
-  Communicator(2, 4, std::make_unique<Recorder>(peers), Device::cpu, Dtype::fp32, 0).gather({});
+  Communicator(2, 4, std::make_unique<Recorder>(peers), cpu(), Dtype::fp32, 0).gather({});
   CHECK(peers == "to 3 to 0 to 1 from 3 from 0 from 1 ");
 }
 
@@ -137,8 +136,8 @@ TEST_CASE("two streams talk in turn, and the first one's GPU is late") {
   Stream late("late", device());
   unsetenv("SIMULATED_CUDA_DELAY_US");
   Stream stream("test", device());
-  comm.all_gather(late, first.full());
-  comm.all_gather(stream, second.full());
+  comm.all_gather(late, first.mine(), first.full());
+  comm.all_gather(stream, second.mine(), second.full());
   late.synchronise();
   stream.synchronise();
   const std::vector<float> firsts = values(first.full()), seconds = values(second.full());
@@ -150,7 +149,7 @@ TEST_CASE("two streams talk in turn, and the first one's GPU is late") {
 }
 
 TEST_CASE("a product leaves NCCL room beside it, or a simulated GPU ends the program") {
-  if (device() == Device::cpu) return;
+  if (!on_gpus()) return;
   const Communicator comm = communicator();
   Stream stream("test", device());
   const Tensor x(device(), Kind::data, Dtype::fp32, 3);
@@ -189,7 +188,7 @@ TEST_CASE("the ranks are added in rank order, in fp32, and rounded once") {
     if (ranks().size > 2 && dtype == Dtype::fp32) CHECK(other_order > 100);
   };
   for (const Dtype dtype : dtypes) check(dtype, 500);
-  const std::int64_t piece = piece_elements(Device::cpu, Dtype::fp32, 0);
+  const std::int64_t piece = piece_elements(DeviceType::cpu, Dtype::fp32, 0);
   // Pieces without a rest, and with one.
   for (const std::int64_t own : {piece, 2 * piece, 2 * piece + 1001}) check(Dtype::fp32, own);
 }
@@ -199,7 +198,7 @@ TEST_CASE("sum adds the ranks' pairs in rank order, the same bits everywhere") {
   Stream stream("test", device());
   const auto loss_of = [](int rank) { return 0.1 * (rank + 1); };
   Sums mine = sums_of(loss_of(ranks().rank), 1e-3 / (ranks().rank + 1));
-  const Totals totals = comm.sum(stream, mine);
+  const Totals totals = comm.await_totals(stream, mine);
   double loss = 0, squares = 0;
   for (int r = 0; r < ranks().size; ++r) {
     loss += loss_of(r);
@@ -211,7 +210,7 @@ TEST_CASE("sum adds the ranks' pairs in rank order, the same bits everywhere") {
 
 TEST_CASE("what is sent is counted where it leaves, with its padding, under its phase") {
   // Padding begins in a piece and ends in the next.
-  const std::int64_t own = piece_elements(Device::cpu, Dtype::bf16, 0) + 2;
+  const std::int64_t own = piece_elements(DeviceType::cpu, Dtype::bf16, 0) + 2;
   Communicator comm = communicator(Dtype::bf16);
   if (!comm.counts()) return;
   Stream stream("test", device());
@@ -219,14 +218,12 @@ TEST_CASE("what is sent is counted where it leaves, with its padding, under its 
   const Vector vector(Dtype::bf16, own, small_integer);
   View full = vector.full();
   full.used = full.size - 3;  // the last rank's part ends in 3 elements of padding
-  {
-    const PhaseScope phase(Phase::backward);
-    comm.reduce_scatter_mean(stream, full, full.part(ranks().rank * own, own));
-  }
-  {
-    const PhaseScope phase(Phase::update);
-    comm.all_gather(stream, full);
-  }
+  const View mine = full.part(ranks().rank * own, own);
+  here.phase = Phase::backward;
+  comm.reduce_scatter_mean(stream, full, mine);
+  here.phase = Phase::update;
+  comm.all_gather(stream, mine, full);
+  here.phase = Phase::setup;
   const Sent& sent = comm.sent();
   const auto of = [&](Collective collective, Phase phase) {
     return sent.elements[collective][phase];
@@ -250,7 +247,7 @@ TEST_CASE("a rank that comes late is waited for, and finds what was sent to it")
   stream.synchronise();
   fill(vector.full(), 99);  // which is the caller's again
   Sums mine = sums_of(1, 0);
-  CHECK(comm.sum(stream, mine).loss == ranks().size);
+  CHECK(comm.await_totals(stream, mine).loss == ranks().size);
   std::vector<float> expected(vector.own);
   for (std::int64_t i = 0; i < vector.own; ++i) {
     expected[i] = sum_of_small_integers(ranks().rank * vector.own + i);
@@ -259,19 +256,19 @@ TEST_CASE("a rank that comes late is waited for, and finds what was sent to it")
 }
 
 TEST_CASE("who is still waited for is known all the time, and nobody is when all have come") {
-  if (device() == Device::cuda || ranks().size == 1) return;
+  if (on_gpus() || ranks().size == 1) return;
   Communicator comm = communicator();
   Stream stream("test", device(), Stream::Mode::worker);
-  Progress* progress = nullptr;
-  stream.run([&] { progress = &progress_here; });
+  Watched* watched = nullptr;
+  stream.run([&] { watched = &here.watched; });
   stream.synchronise();
   const auto missing = [&] {
-    const std::lock_guard lock(progress->mutex);
-    return progress->task.missing;
+    const std::lock_guard lock(watched->mutex);
+    return watched->task.missing;
   };
   const Vector vector(Dtype::fp32, 8, small_integer);
   std::this_thread::sleep_for(std::chrono::milliseconds(300 * ranks().rank));
-  comm.all_gather(stream, vector.full());
+  comm.all_gather(stream, vector.mine(), vector.full());
   const Event over = stream.record();
   bool last_alone = false;
   while (over.wait_for(std::chrono::milliseconds(1)) != std::future_status::ready) {
@@ -286,14 +283,14 @@ TEST_CASE("wrong sizes and dtypes are refused before anything is sent") {
   Stream stream("test", device());
   const Vector vector(Dtype::fp32, 8, small_integer), larger(Dtype::fp32, 16, small_integer);
   const auto reduce = [&](View full, View shard) { comm.reduce_scatter_mean(stream, full, shard); };
-  CHECK_THROWS_AS(reduce(vector.full(), vector.shard().part(0, 7)), std::logic_error);
+  CHECK_THROWS_AS(reduce(vector.full(), vector.mine().part(0, 7)), std::logic_error);
   const Vector bf16(Dtype::bf16, 8, small_integer);
-  CHECK_THROWS_AS(reduce(vector.full(), bf16.shard()), std::logic_error);
-  CHECK_THROWS_AS(reduce(bf16.full(), bf16.shard()), std::logic_error);
+  CHECK_THROWS_AS(reduce(vector.full(), bf16.mine()), std::logic_error);
+  CHECK_THROWS_AS(reduce(bf16.full(), bf16.mine()), std::logic_error);
   if (ranks().size == 1) return;  // there nothing is received, and any size is a whole shard
-  CHECK_THROWS_AS(reduce(larger.full(), larger.shard()), std::logic_error);
+  CHECK_THROWS_AS(reduce(larger.full(), larger.mine()), std::logic_error);
   const View uneven = vector.full().part(0, vector.full().size - 1);
-  CHECK_THROWS_AS(comm.all_gather(stream, uneven), std::logic_error);
+  CHECK_THROWS_AS(comm.all_gather(stream, vector.mine(), uneven), std::logic_error);
 }
 
 TEST_CASE("a link's time: for each other rank the latency and its part of the vector") {
@@ -310,8 +307,8 @@ TEST_CASE("on a modelled link a collective takes its time, from when the last ra
   const Layout layout({8000 * ranks().size}, ranks().rank, ranks().size);
   Communicator comm = ranks().communicator({.link = 25.6e-3, .latency = 10'000}, layout);
   Stream stream("test", device(), Stream::Mode::worker);
-  const Tensor tensor(device(), Kind::gradients, Dtype::fp32, layout.full_size());
-  const View full = tensor.view(), shard = layout.shard_of(layout.layer(tensor, 0));
+  const Whole gradients(device(), layout, State::gradients, Dtype::fp32);
+  const View full = gradients.layer(0), own = gradients.own(0);
   // From when the last rank calls it until the first one has it: the ranks share a clock.
   const auto time_of = [&](const std::function<void()>& collective) {
     const auto now = [] { return Clock::now().time_since_epoch() / 1ns; };
@@ -336,10 +333,10 @@ TEST_CASE("on a modelled link a collective takes its time, from when the last ra
     for (int more = 20; took >= most && more > 0; --more) took = time_of(collective);
     CHECK(took < most);
   };
-  check(20ms, [&] { comm.all_gather(stream, full); });
-  check(20ms, [&] { comm.reduce_scatter_mean(stream, full, shard); });
+  check(20ms, [&] { comm.all_gather(stream, own, full); });
+  check(20ms, [&] { comm.reduce_scatter_mean(stream, full, own); });
   check(40ms, [&] { comm.all_reduce_mean(stream, full); });
   Sums sums(device());
-  check(10ms, [&] { comm.sum(stream, sums); });
+  check(10ms, [&] { comm.await_totals(stream, sums); });
 }
 }  // namespace zero::test

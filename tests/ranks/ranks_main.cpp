@@ -44,9 +44,8 @@ int run_all(int argc, char** argv) {
   context.setCout(&text);
   context.setOption("no-intro", true);
   const bool failed = context.run() != 0 || cases_run() == 0;
-  const Layout any({1}, ranks().rank, ranks().size);
   const std::vector<std::string> said =
-      ranks().session.communicator({}, {}, any).gather_texts(failed ? text.str() + "\n" : "");
+      ranks().communicator({}, layout_here({})).gather_texts(failed ? text.str() + "\n" : "");
   const bool passed =
       !failed && std::ranges::all_of(said, [](const auto& text) { return text.empty(); });
   for (std::size_t r = 0; r < said.size() && ranks().rank == 0; ++r) {
@@ -83,11 +82,13 @@ int main(int argc, char** argv) {
   if (const char* patience = std::getenv("PATIENCE")) {
     command.options.timeout = std::max(1, std::atoi(patience));
   }
-  command.options.device = on_gpus ? Device::cuda : Device::cpu;
+  command.options.device = on_gpus ? DeviceType::cuda : DeviceType::cpu;
   command.options.comm = way == "nccl" || way == "native" ? Comm::nccl : Comm::mpi;
   command.options.reduce = way == "native" ? Reduce::native : Reduce::ordered;
-  const test::Ranks ranks{session, session.rank(), session.size(),
-                          session.agree(command, Chapter{.name = "test"}), command.options.reduce};
+  const Choice choice = session.agree(command, {.name = "test"});
+  const auto device = session.together([&] { return make_device(choice, session.size() > 1); });
+  const test::Ranks ranks{session, session.rank(),         session.size(),
+                          choice,  command.options.reduce, *device};
   test::the_ranks = &ranks;
   return test::run_all(argc, argv);
 }

@@ -14,8 +14,7 @@
 
 namespace zero::test {
 namespace {
-constexpr Chapter whole{
-    .name = "whole", .state_bytes = [](double p, double g, double k, double) { return p + g + k; }};
+constexpr Card whole{.name = "whole"};
 
 /// A report of ranks with a communicator; its log is read when it is finished, and goes with it.
 struct Reported {
@@ -41,11 +40,12 @@ struct Reported {
     o.log = fmt::format("{}/report-{}", std::filesystem::temp_directory_path().string(), getpid());
     return o;
   }();
-  const Layout layout{architecture(options).sizes(), ranks().rank, ranks().size};
-  Recorder recorder{true, 2};
+  const Layout layout = layout_here(options);
+  Recorder recorder{device(), true, 2};
   Communicator comm = ranks().communicator(options, layout);
   const OptionValues values{};
-  Report report{{whole, options, values, ranks().choice, layout, footprints, recorder}, comm};
+  Report report{{whole, options, values, ranks().choice, device(), layout, footprints, recorder},
+                comm};
 };
 
 using std::chrono::nanoseconds;
@@ -55,11 +55,7 @@ using std::chrono::nanoseconds;
 nanoseconds ahead() { return std::chrono::hours(ranks().rank); }
 Clock::time_point shifted_clock() { return Clock::now() + ahead(); }
 
-struct Talk {
-  const Options options = mlp_options(8, 1);
-  const Layout layout{architecture(options).sizes(), ranks().rank, ranks().size};
-  Communicator comm = ranks().communicator(options, layout);
-};
+Communicator talk() { return ranks().communicator({}, layout_here({})); }
 
 bool last() { return ranks().rank + 1 == ranks().size; }
 }  // namespace
@@ -94,18 +90,18 @@ TEST_CASE("a check on the way is in no step's time") {
 }
 
 TEST_CASE("bytes are of the rank that has most, padding is of all ranks") {
-  const Tensor data(Device::cpu, Kind::data, Dtype::fp32, last() ? 1000 : 10);
-  const Tensor workspace(Device::cpu, Kind::workspace, Dtype::fp32, last() ? 10 : 500);
-  const Scratch scratch(Device::cpu, Kind::activations, Dtype::fp32, 1500);
+  const Tensor data(device(), Kind::data, Dtype::fp32, last() ? 1000 : 10);
+  const Tensor workspace(device(), Kind::workspace, Dtype::fp32, last() ? 10 : 500);
+  const Scratch scratch(device(), Kind::activations, Dtype::fp32, 1500);
   Reported run{.bytes_at_start = last() ? -(std::int64_t{1} << 40) : 0};
-  ledger().restart_peaks();
-  if (ranks().rank == 0) const Booking now_and_then = scratch.book();
+  device().books.restart_peaks();
+  if (ranks().rank == 0) const Borrowed now_and_then = scratch.borrow();
   const Tensor full(device(), Kind::gradients, Dtype::fp32, 8 * ranks().size);
   View padded = full.view();
   padded.used =
       std::max<std::int64_t>(padded.size - 11, 0);  // 8 of the last rank's, 3 of another's
   Stream stream("test", device());
-  run.comm.all_gather(stream, padded);
+  run.comm.all_gather(stream, padded.part(8 * ranks().rank, 8), padded);
   stream.synchronise();
   run.report.add({});
   const std::vector<Json> lines = run.finish();
@@ -117,33 +113,33 @@ TEST_CASE("bytes are of the rank that has most, padding is of all ranks") {
     CHECK(summary["memory"][kind][figure] == here + (last() ? 0 : more));
   };
   std::int64_t resident = 0;
-  for (const Kind kind : every<Kind>) resident += ledger().of(kind).resident;
+  for (const Kind kind : every<Kind>) resident += device().books.of(kind).resident;
   for (const auto& [kind, more] : {std::pair{Kind::data, 3960}, {Kind::workspace, 0}}) {
-    check(name_of(kind), "resident", ledger().of(kind).resident, more);
-    check(name_of(kind), "reserved", ledger().of(kind).reserved, more);
-    check(name_of(kind), "peak", ledger().of(kind).peak, more);
+    check(name_of(kind), "resident", device().books.of(kind).resident, more);
+    check(name_of(kind), "reserved", device().books.of(kind).reserved, more);
+    check(name_of(kind), "peak", device().books.of(kind).peak, more);
   }
   check("activations", "peak", 6000, 0);
   check("total", "resident", resident, 2000);
-  check("total", "reserved", ledger().reserved(), 2000);
-  check("total", "peak", ledger().peak_of_total(), 0);
+  check("total", "reserved", device().books.reserved(), 2000);
+  check("total", "peak", device().books.peak_of_total(), 0);
   CHECK((summary["memory"]["total"]["process_peak"].get<std::int64_t>() >> 40) == 1);
   if (!run.comm.counts()) return;
   CHECK(summary["traffic"]["padding"]["counted"] == 11 * (ranks().size - 1));
 }
 
 TEST_CASE("memory by phase is of the rank with the largest peak, and of all together") {
-  current_step = 0;
+  here.step = 0;
   Reported run;
-  const Tensor data(Device::cpu, Kind::data, Dtype::fp32, last() ? 1000 : 10);
-  const Scratch scratch(Device::cpu, Kind::activations, Dtype::fp32, 500);
-  if (ranks().rank == 0) const Booking now_and_then = scratch.book();
+  const Tensor data(device(), Kind::data, Dtype::fp32, last() ? 1000 : 10);
+  const Scratch scratch(device(), Kind::activations, Dtype::fp32, 500);
+  if (ranks().rank == 0) const Borrowed now_and_then = scratch.borrow();
   run.report.add({});
   const std::vector<Json> lines = run.finish();
   if (ranks().rank > 0) return;
   const std::int64_t n = ranks().size, more = n > 1 ? 3960 : 0;
   std::int64_t here = 0;
-  for (const Kind kind : every<Kind>) here += ledger().of(kind).now;
+  for (const Kind kind : every<Kind>) here += device().books.of(kind).now;
   const Json& phases = lines.back()["summary"]["phases"];
   REQUIRE(phases.size() == 5);
   for (const Json& row : phases) {
@@ -201,10 +197,10 @@ TEST_CASE("each figure that is not as predicted is refused, with both numbers") 
 }
 
 TEST_CASE("the offset of a clock is within its error, whoever comes late") {
-  Talk talk;
+  Communicator comm = talk();
   for (int late = 0; late < ranks().size; ++late) {
     if (ranks().rank == late) std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    const ClockOffset clock = clock_offset(talk.comm, shifted_clock);
+    const ClockOffset clock = clock_offset(comm, shifted_clock);
     CHECK(std::chrono::abs(clock.offset + ahead()) <= clock.error);
     CHECK(clock.error < std::chrono::seconds(1));
     if (ranks().rank == 0) CHECK(clock.error == nanoseconds(0));
@@ -212,9 +208,9 @@ TEST_CASE("the offset of a clock is within its error, whoever comes late") {
 }
 
 TEST_CASE("of many rounds the shortest counts") {
-  Talk talk;
+  Communicator comm = talk();
   std::vector<Clock::time_point> readings;  // two a round
-  const ClockOffset clock = clock_offset(talk.comm, [&] {
+  const ClockOffset clock = clock_offset(comm, [&] {
     // All but one of the rounds last long, on all ranks.
     if (readings.size() != 7) std::this_thread::sleep_for(std::chrono::milliseconds(20));
     return readings.emplace_back(shifted_clock());
@@ -229,10 +225,10 @@ TEST_CASE("of many rounds the shortest counts") {
 
 TEST_CASE(
     "a trace is by rank 0's clock, from the first event of all, without what comes too late") {
-  Talk talk;
+  Communicator comm = talk();
   const auto start = [&] {  // the same moment on all ranks, by each one's clock
     const std::uint64_t mine = Clock::now().time_since_epoch().count();
-    return Clock::time_point(nanoseconds(talk.comm.gather({&mine, 1})[0])) + ahead();
+    return Clock::time_point(nanoseconds(comm.gather({&mine, 1})[0])) + ahead();
   }();
   const auto at = [&](nanoseconds later) { return Moment{start + later, nullptr}; };
   using namespace std::chrono_literals;
@@ -249,8 +245,8 @@ TEST_CASE(
        wait("a long one", at(22s), at(22s + 1us)), wait("a short one", at(24s), at(24s + 999ns)),
        slice("too late", 9, at(25s), at(26s))},
       {}};
-  const std::string text = chrome_trace(seen, "a chapter", Dtype::bf16,
-                                        clock_offset(talk.comm, shifted_clock), talk.comm);
+  const std::string text =
+      chrome_trace(seen, "a chapter", Dtype::bf16, clock_offset(comm, shifted_clock), comm);
   CHECK(text.empty() == (ranks().rank > 0));
   if (ranks().rank > 0) return;
   const auto read = nlohmann::json::parse(text);
