@@ -20,16 +20,17 @@ int MPI_Isend(const void* data, int count, MPI_Datatype type, int to, int tag, M
 
 namespace zero::test {
 namespace {
-/// Element i of rank r's vector: a small integer, so that sums are exact in every dtype. No piece
-/// of a long vector is like another.
-float small_integer(int rank, std::int64_t i) {
-  return static_cast<float>((i * 7 + i / 1000 + rank * 3) % 16 - 8);
+/// Element i of rank r's vector: N times a small integer, so that sums and means are exact in every
+/// dtype. No piece of a long vector is like another.
+float integer(int rank, std::int64_t i) {
+  return static_cast<float>(((i * 7 + i / 1000 + rank * 3) % 16 - 8) * ranks().size);
 }
 
-float sum_of_small_integers(std::int64_t i) {
-  float sum = 0;
-  for (int r = 0; r < ranks().size; ++r) sum += small_integer(r, i);
-  return sum;
+/// Of value(rank, i), rounded to that dtype: added in rank order, divided and rounded once.
+float mean_of(Dtype dtype, auto value, std::int64_t i) {
+  float sum = rounded(dtype, value(0, i));
+  for (int r = 1; r < ranks().size; ++r) sum += rounded(dtype, value(r, i));
+  return rounded(dtype, sum / static_cast<float>(ranks().size));
 }
 
 /// Elements a rank; the last needs three waves of fp32 through the host's memory.
@@ -38,12 +39,16 @@ std::vector<std::int64_t> sizes() {
   return {1, 2, 3, 8, 1000, 1023, 1025, 2 * (wave_bytes / 4 / others) + 1001};
 }
 
-/// A communicator for vectors of up to `own` elements a rank.
-Communicator communicator(Dtype dtype = Dtype::fp32, std::int64_t own = sizes().back()) {
-  Options options;
-  options.dtype = dtype;
-  return ranks().communicator(options, Layout({own * ranks().size}, ranks().rank, ranks().size));
-}
+/// Ranks that talk, in vectors of up to `own` elements a rank.
+struct Talk {
+  explicit Talk(Dtype dtype = Dtype::fp32, std::int64_t own = sizes().back())
+      : comm(ranks().communicator({.dtype = dtype},
+                                  Layout({own * ranks().size}, ranks().rank, ranks().size))) {}
+  explicit Talk(Communicator comm) : comm(std::move(comm)) {}
+
+  Communicator comm;
+  Stream stream{"test", device()};
+};
 
 /// This rank's two sums, where its device keeps them.
 Sums sums_of(double loss, double squares) {
@@ -67,35 +72,32 @@ struct Vector {
   std::int64_t own;
 };
 
-void check_averages(Communicator comm, Dtype dtype, const std::vector<std::int64_t>& sizes) {
-  Stream stream("test", device());
+void check_means(Talk talk, Dtype dtype, const std::vector<std::int64_t>& sizes, auto value) {
   for (const std::int64_t own : sizes) {
     INFO("dtype ", std::string(name_of(dtype)), ", ", own, " elements a rank");
-    // N times a small integer sums exactly and divides exactly, whatever N is.
-    const auto value = [&](int rank, std::int64_t i) {
-      return small_integer(rank, i) * static_cast<float>(ranks().size);
-    };
     const Vector vector(dtype, own, value);
-    comm.reduce_scatter_mean(stream, vector.full(), vector.mine());
-    comm.all_gather(stream, vector.mine(), vector.full());
-    stream.synchronise();
-    std::vector<float> expected(vector.full().size);
-    for (std::size_t i = 0; i < expected.size(); ++i) expected[i] = sum_of_small_integers(i);
-    check_same_bits(values(vector.full()), expected, "element");
+    talk.comm.all_reduce_mean(talk.stream, vector.full());
+    talk.stream.synchronise();
+    std::vector<float> means;
+    for (std::int64_t i = 0; i < vector.full().size; ++i) {
+      means.push_back(mean_of(dtype, value, i));
+    }
+    check_same_bits(values(vector.full()), means, "mean");
   }
 }
 }  // namespace
 
 TEST_CASE("reduce_scatter_mean averages and all_gather spreads, exactly") {
-  for (const Dtype dtype : dtypes) check_averages(communicator(dtype), dtype, sizes());
+  for (const Dtype dtype : dtypes) check_means(Talk(dtype), dtype, sizes(), integer);
 }
 
 TEST_CASE("a message goes in pieces, and what arrives is whole") {
   const int rank = ranks().rank, size = ranks().size;
-  for (const auto& [own, bytes] : {std::pair(std::int64_t{1025}, 1000), {sizes().back(), 1 << 20}}) {
+  for (const auto& [own, bytes] :
+       {std::pair(std::int64_t{1025}, 1000), {sizes().back(), 1 << 20}}) {
     auto pieces = make_mpi_transport(device(), size, 1, bytes);
-    check_averages({rank, size, std::move(pieces), device(), Dtype::fp32, own * size}, Dtype::fp32,
-                   {own});
+    Communicator comm(rank, size, std::move(pieces), device(), Dtype::fp32, own * size);
+    check_means(Talk(std::move(comm)), Dtype::fp32, {own}, integer);
   }
 }
 
@@ -129,29 +131,28 @@ TEST_CASE("the next rank is the first peer of each") {
 }
 
 TEST_CASE("two streams talk in turn, and the first one's GPU is late") {
-  const Vector first(Dtype::fp32, 1000, small_integer);
+  const Vector first(Dtype::fp32, 1000, integer);
   const Vector second(Dtype::fp32, 1000, [](int rank, std::int64_t) { return 20.0f + rank; });
-  Communicator comm = communicator();
+  Talk talk;
   setenv("SIMULATED_CUDA_DELAY_US", "20000", 1);  // of a simulated one
   Stream late("late", device());
   unsetenv("SIMULATED_CUDA_DELAY_US");
-  Stream stream("test", device());
-  comm.all_gather(late, first.mine(), first.full());
-  comm.all_gather(stream, second.mine(), second.full());
+  talk.comm.all_gather(late, first.mine(), first.full());
+  talk.comm.all_gather(talk.stream, second.mine(), second.full());
   late.synchronise();
-  stream.synchronise();
+  talk.stream.synchronise();
   const std::vector<float> firsts = values(first.full()), seconds = values(second.full());
   for (std::int64_t i = 0; i < std::ssize(firsts); ++i) {
     const int rank = static_cast<int>(i / 1000);
-    CHECK(firsts[i] == small_integer(rank, i));
+    CHECK(firsts[i] == integer(rank, i));
     CHECK(seconds[i] == 20.0f + rank);
   }
 }
 
 TEST_CASE("a product leaves NCCL room beside it, or a simulated GPU ends the program") {
   if (!on_gpus()) return;
-  const Communicator comm = communicator();
-  Stream stream("test", device());
+  const Talk talk;
+  Stream stream("product", device());
   const Tensor x(device(), Kind::data, Dtype::fp32, 3);
   fill(x.view(), 2);
   const View factors = x.view().part(0, 2), product = x.view().part(2, 1);
@@ -162,43 +163,29 @@ TEST_CASE("a product leaves NCCL room beside it, or a simulated GPU ends the pro
 }
 
 TEST_CASE("the ranks are added in rank order, in fp32, and rounded once") {
-  Stream stream("test", device());
   const auto value = [](int rank, std::int64_t i) {
     const Generator random(static_cast<std::uint64_t>(rank), RandomStream::inputs);
     // Magnitudes from 2^-6 to 2^6: so that another order gives other bits in many elements.
     return std::ldexp(random.uniform(i), static_cast<int>((i * 5 + rank * 7) % 13) - 6);
   };
-  const auto check = [&](Dtype dtype, std::int64_t own) {
-    Communicator comm = communicator(dtype);
-    const Vector vector(dtype, own, value);
-    comm.all_reduce_mean(stream, vector.full());
-    stream.synchronise();
-    std::vector<float> means;
-    int other_order = 0;
-    for (std::int64_t i = 0; i < vector.full().size; ++i) {
-      const auto of = [&](int rank) { return rounded(dtype, value(rank, i)); };
-      float sum = of(0), backwards = 0;
-      for (int r = 1; r < ranks().size; ++r) sum += of(r);
-      for (int r = ranks().size; r-- > 0;) backwards += of(r);
-      means.push_back(rounded(dtype, sum / static_cast<float>(ranks().size)));
-      other_order += backwards != sum;
-    }
-    check_same_bits(values(vector.full()), means, "mean");
-    // With two ranks addition commutes; with more this data must be able to tell.
-    if (ranks().size > 2 && dtype == Dtype::fp32) CHECK(other_order > 100);
-  };
-  for (const Dtype dtype : dtypes) check(dtype, 500);
+  const auto backwards = [&](int r, std::int64_t i) { return value(ranks().size - 1 - r, i); };
+  int other_order = 0;
+  for (int i = 0; i < 500 * ranks().size; ++i) {
+    other_order += mean_of(Dtype::fp32, backwards, i) != mean_of(Dtype::fp32, value, i);
+  }
+  // With two ranks addition commutes; with more this data must be able to tell.
+  CHECK((other_order > 100) == (ranks().size > 2));
+  for (const Dtype dtype : dtypes) check_means(Talk(dtype), dtype, {500}, value);
   const std::int64_t piece = piece_elements(DeviceType::cpu, Dtype::fp32, 0);
   // Pieces without a rest, and with one.
-  for (const std::int64_t own : {piece, 2 * piece, 2 * piece + 1001}) check(Dtype::fp32, own);
+  check_means(Talk(), Dtype::fp32, {piece, 2 * piece, 2 * piece + 1001}, value);
 }
 
 TEST_CASE("sum adds the ranks' pairs in rank order, the same bits everywhere") {
-  Communicator comm = communicator();
-  Stream stream("test", device());
+  Talk talk;
   const auto loss_of = [](int rank) { return 0.1 * (rank + 1); };
   Sums mine = sums_of(loss_of(ranks().rank), 1e-3 / (ranks().rank + 1));
-  const Totals totals = comm.await_totals(stream, mine);
+  const Totals totals = talk.comm.await_totals(talk.stream, mine);
   double loss = 0, squares = 0;
   for (int r = 0; r < ranks().size; ++r) {
     loss += loss_of(r);
@@ -211,20 +198,19 @@ TEST_CASE("sum adds the ranks' pairs in rank order, the same bits everywhere") {
 TEST_CASE("what is sent is counted where it leaves, with its padding, under its phase") {
   // Padding begins in a piece and ends in the next.
   const std::int64_t own = piece_elements(DeviceType::cpu, Dtype::bf16, 0) + 2;
-  Communicator comm = communicator(Dtype::bf16);
-  if (!comm.counts()) return;
-  Stream stream("test", device());
+  Talk talk(Dtype::bf16);
+  if (!talk.comm.counts()) return;
   const std::int64_t others = ranks().size - 1;
-  const Vector vector(Dtype::bf16, own, small_integer);
+  const Vector vector(Dtype::bf16, own, integer);
   View full = vector.full();
   full.used = full.size - 3;  // the last rank's part ends in 3 elements of padding
   const View mine = full.part(ranks().rank * own, own);
   here.phase = Phase::backward;
-  comm.reduce_scatter_mean(stream, full, mine);
+  talk.comm.reduce_scatter_mean(talk.stream, full, mine);
   here.phase = Phase::update;
-  comm.all_gather(stream, mine, full);
+  talk.comm.all_gather(talk.stream, mine, full);
   here.phase = Phase::setup;
-  const Sent& sent = comm.sent();
+  const Sent& sent = talk.comm.sent();
   const auto of = [&](Collective collective, Phase phase) {
     return sent.elements[collective][phase];
   };
@@ -237,28 +223,26 @@ TEST_CASE("what is sent is counted where it leaves, with its padding, under its 
 }
 
 TEST_CASE("a rank that comes late is waited for, and finds what was sent to it") {
-  Communicator comm = communicator();
-  Stream stream("test", device());
-  const auto value = [](int rank, std::int64_t i) { return small_integer(rank, i) * ranks().size; };
-  const Vector vector(Dtype::fp32, sizes().back(), value);
-  const Tensor shard(device(), Kind::gradients, Dtype::fp32, vector.own);
+  Talk talk;
+  const Vector vector(Dtype::fp32, sizes().back(), integer);
+  const Tensor own(device(), Kind::gradients, Dtype::fp32, vector.own);
   if (ranks().rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(300));
-  comm.reduce_scatter_mean(stream, vector.full(), shard.view());
-  stream.synchronise();
+  talk.comm.reduce_scatter_mean(talk.stream, vector.full(), own.view());
+  talk.stream.synchronise();
   fill(vector.full(), 99);  // which is the caller's again
   Sums mine = sums_of(1, 0);
-  CHECK(comm.await_totals(stream, mine).loss == ranks().size);
+  CHECK(talk.comm.await_totals(talk.stream, mine).loss == ranks().size);
   std::vector<float> expected(vector.own);
   for (std::int64_t i = 0; i < vector.own; ++i) {
-    expected[i] = sum_of_small_integers(ranks().rank * vector.own + i);
+    expected[i] = mean_of(Dtype::fp32, integer, ranks().rank * vector.own + i);
   }
-  check_same_bits(values(shard.view()), expected, "element");
+  check_same_bits(values(own.view()), expected, "element");
 }
 
 TEST_CASE("who is still waited for is known all the time, and nobody is when all have come") {
   if (on_gpus() || ranks().size == 1) return;
-  Communicator comm = communicator();
-  Stream stream("test", device(), Stream::Mode::worker);
+  Talk talk;
+  Stream stream("worker", device(), Stream::Mode::worker);
   Watched* watched = nullptr;
   stream.run([&] { watched = &here.watched; });
   stream.synchronise();
@@ -266,9 +250,9 @@ TEST_CASE("who is still waited for is known all the time, and nobody is when all
     const std::lock_guard lock(watched->mutex);
     return watched->task.missing;
   };
-  const Vector vector(Dtype::fp32, 8, small_integer);
+  const Vector vector(Dtype::fp32, 8, integer);
   std::this_thread::sleep_for(std::chrono::milliseconds(300 * ranks().rank));
-  comm.all_gather(stream, vector.mine(), vector.full());
+  talk.comm.all_gather(stream, vector.mine(), vector.full());
   const Event over = stream.record();
   bool last_alone = false;
   while (over.wait_for(std::chrono::milliseconds(1)) != std::future_status::ready) {
@@ -279,18 +263,19 @@ TEST_CASE("who is still waited for is known all the time, and nobody is when all
 }
 
 TEST_CASE("wrong sizes and dtypes are refused before anything is sent") {
-  Communicator comm = communicator(Dtype::fp32, 8);
-  Stream stream("test", device());
-  const Vector vector(Dtype::fp32, 8, small_integer), larger(Dtype::fp32, 16, small_integer);
-  const auto reduce = [&](View full, View shard) { comm.reduce_scatter_mean(stream, full, shard); };
+  Talk talk(Dtype::fp32, 8);
+  const Vector vector(Dtype::fp32, 8, integer), larger(Dtype::fp32, 16, integer);
+  const auto reduce = [&](View full, View own) {
+    talk.comm.reduce_scatter_mean(talk.stream, full, own);
+  };
   CHECK_THROWS_AS(reduce(vector.full(), vector.mine().part(0, 7)), std::logic_error);
-  const Vector bf16(Dtype::bf16, 8, small_integer);
+  const Vector bf16(Dtype::bf16, 8, integer);
   CHECK_THROWS_AS(reduce(vector.full(), bf16.mine()), std::logic_error);
   CHECK_THROWS_AS(reduce(bf16.full(), bf16.mine()), std::logic_error);
   if (ranks().size == 1) return;  // there nothing is received, and any size is a whole shard
   CHECK_THROWS_AS(reduce(larger.full(), larger.mine()), std::logic_error);
   const View uneven = vector.full().part(0, vector.full().size - 1);
-  CHECK_THROWS_AS(comm.all_gather(stream, vector.mine(), uneven), std::logic_error);
+  CHECK_THROWS_AS(talk.comm.all_gather(talk.stream, vector.mine(), uneven), std::logic_error);
 }
 
 TEST_CASE("a link's time: for each other rank the latency and its part of the vector") {
@@ -311,17 +296,16 @@ TEST_CASE("on a modelled link a collective takes its time, from when the last ra
   const View full = gradients.layer(0), own = gradients.own(0);
   // From when the last rank calls it until the first one has it: the ranks share a clock.
   const auto time_of = [&](const std::function<void()>& collective) {
-    const auto now = [] { return Clock::now().time_since_epoch() / 1ns; };
+    const auto now = [] { return std::uint64_t(Clock::now().time_since_epoch() / 1ns); };
     if (ranks().rank == 1) std::this_thread::sleep_for(30ms);
-    const std::int64_t called = now();
+    const std::uint64_t called = now();
     collective();
     stream.synchronise();
-    const std::int64_t times[] = {called, now()};
-    const auto all = comm.gather(std::vector<std::uint64_t>(std::begin(times), std::end(times)));
-    std::int64_t last_call = 0, first_end = times[1];
+    const auto all = comm.gather(std::array{called, now()});
+    std::uint64_t last_call = 0, first_end = now();
     for (std::size_t r = 0; r < all.size(); r += 2) {
-      last_call = std::max(last_call, static_cast<std::int64_t>(all[r]));
-      first_end = std::min(first_end, static_cast<std::int64_t>(all[r + 1]));
+      last_call = std::max(last_call, all[r]);
+      first_end = std::min(first_end, all[r + 1]);
     }
     return std::chrono::nanoseconds(first_end - last_call);
   };

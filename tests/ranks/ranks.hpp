@@ -90,26 +90,20 @@ struct Part {
   const std::unique_ptr<AnyTrainer> trainer = make_trainer(options, device(), layout, comm);
 };
 
-/// A run's verdicts and its final state, by global element number.
-struct Outcome {
-  std::vector<Verdict> verdicts;
-  std::vector<float> weights, momentum, variance;
+/// Of each step.
+struct Said {
+  std::vector<float> losses, norms, skipped;
 };
 
-/// The chapter's.
-Outcome run(const Options& options, const Tamper& tamper = {});
-
-/// The run, at each prefetch that the chapter has, equals that of one process that plays as many
-/// ranks: every verdict and every number of the state, to the last bit. Returns what that one
-/// gives.
-Outcome check_against_replay(Options options, const Tamper& tamper = {}, int most_prefetch = 2);
-/// The same where step 3, and no other, is skipped: for a gradient of its last micro-batch on the
-/// last rank.
+/// At each prefetch that the chapter has, a run of its equals that of one process that plays as
+/// many ranks: what it says, and on each rank the state, to the last bit. Returns what it says.
+Said check_against_replay(Options options, const Tamper& tamper = {}, int most_prefetch = 2);
+/// The same of four steps of which the third is skipped, for its last micro-batch on the last rank.
 void check_third_step_skipped(const Options& options, int most_prefetch = 2);
 
 /// Of a difference the first number is told: elements are counted from 0, steps from 1.
 inline void check_same_bits(const std::vector<float>& ours, const std::vector<float>& expected,
-                            const char* what, int first = 0) {
+                            const char* what, std::int64_t first = 0) {
   const auto bits = [](float x) { return std::bit_cast<std::uint32_t>(x); };
   REQUIRE(ours.size() == expected.size());
   for (std::size_t i = 0; i < ours.size(); ++i) {

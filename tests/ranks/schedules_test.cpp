@@ -74,45 +74,44 @@ TEST_CASE("by itself too the host goes on when gradients are divided and have co
   CHECK(values(seen.view()) == std::vector<float>(layout.shard_size(), 3));
 }
 
-TEST_CASE("a trainer's tensors go when Adam is done with them, wherever it runs") {
-  const Options options = schedule_options(Dtype::bf16, 1);
-  struct Updates : Observer, Watcher {
-    Watcher* watcher(const char*) override { return this; }
+namespace {
+/// Looks on at Adam, which it makes late, and at which thread is which stream's.
+struct Onlooking : Observer {
+  struct Track : Watcher {
+    explicit Track(std::atomic<int>& updated) : updated(updated) {}
     void see(const Work& work, Kernels*, bool begins) override {
+      threads.insert(std::this_thread::get_id());
       if (work.sort != Work::Sort::compute || work.what != std::string_view("adam")) return;
-      begins ? std::this_thread::sleep_for(late_by) : void(++done);
+      begins ? std::this_thread::sleep_for(late_by) : void(++updated);
     }
-    void booked(const Device&) override {
-      if (stepped) CHECK(done.load() == layers);  // as they go
-    }
-
-    std::atomic<int> done = 0;
-    int layers = 5;
-    bool stepped = false;
-  } updates;
-  device().observe(&updates);
-  {
-    Part part(options);
-    part.step(0);
-    updates.stepped = true;
+    std::atomic<int>& updated;
+    std::set<std::thread::id> threads;
+  };
+  Onlooking() { device().observe(this); }
+  ~Onlooking() override { device().observe(nullptr); }
+  Watcher* watcher(const char* stream) override {
+    return &streams.try_emplace(stream, updated).first->second;
   }
-  device().observe(nullptr);
+  void booked(const Device&) override {
+    if (ends) CHECK(updated.load() == schedule_options(Dtype::fp32, 1).layers);
+  }
+
+  std::atomic<int> updated = 0;  // layers
+  std::map<std::string, Track> streams;
+  bool ends = false;
+};
+}  // namespace
+
+TEST_CASE("a trainer's tensors go when Adam is done with them, wherever it runs") {
+  Onlooking onlooking;
+  Part part(schedule_options(Dtype::bf16, 1));
+  part.step(0);
+  onlooking.ends = true;
 }
 
 TEST_CASE("the host thread and each stream are threads of their own") {
-  struct Threads : Observer {
-    struct Stream : Watcher {
-      void see(const Work&, Kernels*, bool) override { threads.insert(std::this_thread::get_id()); }
-      std::set<std::thread::id> threads;
-    };
-    Watcher* watcher(const char* stream) override { return &streams[stream]; }
-    void booked(const Device&) override {}
-
-    std::map<std::string, Stream> streams;
-  } seen;
-  device().observe(&seen);
-  run(schedule_options(Dtype::fp32, 1));
-  device().observe(nullptr);
+  Onlooking seen;
+  Part(schedule_options(Dtype::fp32, 1)).step(0);
   std::string names;
   std::set<std::thread::id> all{std::this_thread::get_id()};
   for (const auto& [name, stream] : seen.streams) {
@@ -120,8 +119,8 @@ TEST_CASE("the host thread and each stream are threads of their own") {
     CHECK(stream.threads.size() == 1);
     all.insert(stream.threads.begin(), stream.threads.end());
   }
-  CHECK(names == (chapter.offloads() ? "communication; compute; copies; host cores; "
-                                     : "communication; compute; "));
+  const char* const own = "communication; compute; ";
+  CHECK(names == (chapter.offloads() ? own + std::string("copies; host cores; ") : own));
   CHECK(all.size() == seen.streams.size() + 1);
 }
 
