@@ -2,71 +2,43 @@
 // Bytes held, elements sent and bytes copied: what the books, the communicator and the bus counted
 // equals the chapter's formulas, in integers; and what the card says of who holds what is so.
 #include <map>
-#include <numeric>
 
 #include "report/report.hpp"
 #include "tests/ranks/ranks.hpp"
 #include "tests/unit/checks.hpp"
 namespace zero::test {
 namespace {
-struct Case {
-  Options options;
-  std::int64_t bad_sample = -1;  // none
-};
-
-std::vector<Case> cases() {
-  std::vector<Case> all;
-  for (const Dtype dtype : {Dtype::fp32, Dtype::bf16, Dtype::fp16}) {
-    if (dtype != Dtype::fp32 && !chapter.mixed_precision) continue;
+/// check(options, a sample that is not finite; -1: none).
+void for_all_cases(auto check) {
+  for (const Dtype dtype : dtypes) {
+    if (is_mixed(dtype) && !chapter.mixed_precision) continue;
     for (const int prefetch : {0, 1, 2}) {
       if (prefetch != 1 && !chapter.prefetches()) continue;
-      Options options = mlp_options(7, 1, dtype);
-      options.prefetch = prefetch;
-      options.loss_scale = 8;
-      options.batch = 3;
-      options.steps = 2;
+      Options o = mlp_options(7, 1, dtype);
+      o.steps = 2, o.batch = 3, o.loss_scale = 8, o.prefetch = prefetch;
       for (const int layers : {1, 2, 5}) {
-        options.layers = layers;
         for (const int accumulate : {1, 2}) {
-          options.accumulate = accumulate;
+          o.layers = layers, o.accumulate = accumulate;
           // How many layers there are, and how often, is one question for all dtypes.
-          if (dtype == Dtype::fp32 || layers + accumulate == 7) all.push_back({options});
+          if (dtype == Dtype::fp32 || layers + accumulate == 7) check(o, -1);
         }
       }
-      all.push_back({options, 4});  // its first step is skipped: no update phase
-      options.task = Task::toy;
-      all.push_back({options});
-      options.task = Task::text;
-      options.width = 16;
-      options.data = DEFAULT_CORPUS;
-      all.push_back({options});
+      check(o, 4);  // its first step is skipped: no update phase
+      o.task = Task::toy;
+      check(o, -1);
+      o.task = Task::text, o.width = 16, o.data = DEFAULT_CORPUS;
+      check(o, -1);
     }
   }
-  return all;
 }
 
-/// A part of a run whose books begin with it.
-struct CountedPart {
-  static Device& at_zero() {
-    for (Device* on : {&device(), &device().host()}) on->books.restart_peaks();
-    for (auto& bytes : device().bus.bytes) bytes = 0;
-    here.step = 0;
-    return device();
-  }
-  Verdict step(int step) {
-    const Verdict verdict = part.step(step);
-    part.trainer->synchronise();
-    steps.all += 1;
-    steps.skipped += verdict.skipped;
-    return verdict;
-  }
-
-  const Options& options;
-  const Tamper tamper{};
-  Recorder recorder{at_zero(), false, 2};
-  Part part{options, tamper};
-  Prediction::Steps steps{0, 0};
-};
+/// The device, whose books and bus begin anew.
+Device& device_at_zero() {
+  for (Device* on : {&device(), &device().host()}) on->books.restart_peaks();
+  for (auto& bytes : device().bus.bytes) bytes = 0;
+  here.step = 0;
+  return device();
+}
 
 /// Every figure under the same two names, which ./tutorial exercise shows.
 void check_count(const std::string& what, std::int64_t counted, std::int64_t predicted) {
@@ -90,18 +62,17 @@ void check_bytes(const Prediction& plan, const Device& on) {
 /// Seen from before the first tensor until the last step.
 void check_phases(const Prediction& plan, const Recorder& recorder, int steps) {
   const std::vector<MemoryPhase> rows = memory_phases(recorder.booked(), steps);
-  std::int64_t peak = 0;
   for (const MemoryPhase& row : rows) {
     for (const Kind kind : every<Kind>) {
-      check_count(fmt::format("bytes of {} after {} of step {}", name_of(kind), name_of(row.phase),
-                              row.step),
+      const char *of = name_of(kind), *phase = name_of(row.phase);
+      check_count(fmt::format("bytes of {} after {} of step {}", of, phase, row.step),
                   row.bytes[kind], plan.after[row.phase][kind]);
     }
-    peak = std::max(peak, row.peak);
   }
   // Nothing is borrowed at the start: where parameters are a shard nobody ever has them whole.
   CHECK(rows[0].peak == rows[0].in_use);
-  CHECK(peak == device().books.peak_of_total());
+  const MemoryPhase& highest = std::ranges::max(rows, {}, &MemoryPhase::peak);
+  CHECK(highest.peak == device().books.peak_of_total());
 }
 
 void check_traffic(const Prediction& plan, Communicator& comm, Prediction::Steps steps) {
@@ -112,38 +83,39 @@ void check_traffic(const Prediction& plan, Communicator& comm, Prediction::Steps
     for (const auto& phases : sent.elements) sent_in += phases[phase];
     check_count(fmt::format("elements sent in {}", name_of(phase)), sent_in, planned.sent[phase]);
   }
-  const std::uint64_t mine = sent.padding;
-  const auto all = comm.gather({&mine, 1});
-  check_count("elements of padding sent", std::accumulate(all.begin(), all.end(), std::int64_t{0}),
-              planned.padding);
+  std::int64_t padding = 0;
+  for (const auto of_rank : comm.gather(std::array{std::uint64_t(sent.padding)}))
+    padding += of_rank;
+  check_count("elements of padding sent", padding, planned.padding);
   check_count("scalars sent", sent.scalars, planned.scalars);
 }
 }  // namespace
 
 TEST_CASE("bytes and traffic equal the chapter's formulas") {
-  for (const Case& c : cases()) {
-    const Options& o = c.options;
+  for_all_cases([](const Options& o, std::int64_t bad_sample) {
     INFO(fmt::format("{} {} layers {} accumulate {} prefetch {}", name_of(o.task), name_of(o.dtype),
                      o.layers, o.accumulate, o.prefetch));
-    CountedPart counted{o, poison(o, c.bad_sample)};
-    for (int step = 0; step < o.steps; ++step) counted.step(step);
-    CHECK((counted.steps.skipped > 0) == (c.bad_sample == 4));
-    const Prediction plan = predict(chapter, o, device().type, counted.part.layout);
+    const Recorder recorder(device_at_zero(), false, 2);
+    Part part(o, poison(o, bad_sample));
+    Prediction::Steps steps{o.steps};
+    for (int step = 0; step < o.steps; ++step) steps.skipped += part.step(step).skipped;
+    part.trainer->synchronise();
+    CHECK((steps.skipped > 0) == (bad_sample == 4));
+    const Prediction plan = predict(chapter, o, device().type, part.layout);
     for (const Device* on : {&device(), &device().host()}) check_bytes(plan, *on);
-    check_phases(plan, counted.recorder, o.steps);
+    check_phases(plan, recorder, o.steps);
     for (const Direction way : every<Direction>) {
       check_count(fmt::format("bytes copied {}", name_of(way)), device().bus.bytes[way],
-                  plan.passed(counted.steps).copied[way]);
+                  plan.passed(steps).copied[way]);
     }
-    if (counted.part.comm.counts()) check_traffic(plan, counted.part.comm, counted.steps);
-  }
+    if (part.comm.counts()) check_traffic(plan, part.comm, steps);
+  });
 }
 
 TEST_CASE("a step allocates nothing, and the host waits for the device once") {
   for (const Dtype dtype : dtypes_of_chapter()) {
     Options options = mlp_options(64, 4, dtype);
-    options.accumulate = 2;
-    options.loss_scale = 8;
+    options.accumulate = 2, options.loss_scale = 8;
     Part part(options);
     part.step(0);  // libraries get ready in the first
     const auto taken = [] { return device().allocations + device().host().allocations; };
@@ -216,19 +188,18 @@ TEST_CASE("what ranks hold alike is compared, tensor by tensor") {
   }
 }
 
-TEST_CASE(
-    "a card that is wrong, or more on the host, ends the run in a sentence with both numbers") {
-  Options options = mlp_options(7, 3);
-  options.quiet = true;
-  CountedPart counted{options};
-  Part& part = counted.part;
-  const Verdict verdict = counted.step(0);
+TEST_CASE("a wrong card, or more on the host, ends the run in a sentence with both numbers") {
+  const Options options{.task = Task::mlp, .width = 7, .layers = 3, .quiet = true};
+  Recorder recorder(device_at_zero(), false, 2);
+  Part part(options);
+  const Verdict verdict = part.step(0);
+  part.trainer->synchronise();
   const auto finish_as = [&](const Card& card) {
     const OptionValues values;
     const std::array<Footprint, 3> footprints;
-    Report report({card, options, values, ranks().choice, device(), part.layout, footprints,
-                   counted.recorder},
-                  part.comm);
+    Report report(
+        {card, options, values, ranks().choice, device(), part.layout, footprints, recorder},
+        part.comm);
     report.add(verdict);
     return report.finish({std::vector<std::uint64_t>(part.layout.layers())});
   };
@@ -239,17 +210,16 @@ TEST_CASE(
                   [&] { finish_as(card); });
   };
   CHECK_NOTHROW(CHECK(finish_as(chapter) == 0));
-  const std::int64_t shard = part.layout.shard_size();
+  const Prediction plan = predict(chapter, options, device().type, part.layout);
+  const std::int64_t shard = part.layout.shard_size(), n = ranks().size;
   Card wrong = chapter;
   wrong.held.parameters = Held::shard_on_host;
   check(wrong, "bytes of parameters held", device().books.of(Kind::parameters).resident, 0);
   wrong = chapter;
   wrong.sent.backward.a_step += 1;
-  if (ranks().size > 1 && part.comm.counts()) {
-    const Prediction plan = predict(chapter, options, device().type, part.layout);
-    const std::int64_t sent = plan.passed({}).sent[Phase::backward];
-    check(wrong, "elements sent in backward", sent, sent + (ranks().size - 1) * shard);
-  }
+  const std::int64_t sent = plan.passed({}).sent[Phase::backward];
+  const bool counts = n > 1 && part.comm.counts();
+  if (counts) check(wrong, "elements sent in backward", sent, sent + (n - 1) * shard);
   if (!chapter.offloads()) return;
   wrong = chapter;
   wrong.copied.up = 2;

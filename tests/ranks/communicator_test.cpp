@@ -44,7 +44,6 @@ struct Talk {
   explicit Talk(Dtype dtype = Dtype::fp32, std::int64_t own = sizes().back())
       : comm(ranks().communicator({.dtype = dtype},
                                   Layout({own * ranks().size}, ranks().rank, ranks().size))) {}
-  explicit Talk(Communicator comm) : comm(std::move(comm)) {}
 
   Communicator comm;
   Stream stream{"test", device()};
@@ -72,12 +71,14 @@ struct Vector {
   std::int64_t own;
 };
 
-void check_means(Talk talk, Dtype dtype, const std::vector<std::int64_t>& sizes, auto value) {
+void check_means(Communicator comm, Dtype dtype, const std::vector<std::int64_t>& sizes,
+                 auto value) {
+  Stream stream("test", device());
   for (const std::int64_t own : sizes) {
     INFO("dtype ", std::string(name_of(dtype)), ", ", own, " elements a rank");
     const Vector vector(dtype, own, value);
-    talk.comm.all_reduce_mean(talk.stream, vector.full());
-    talk.stream.synchronise();
+    comm.all_reduce_mean(stream, vector.full());
+    stream.synchronise();
     std::vector<float> means;
     for (std::int64_t i = 0; i < vector.full().size; ++i) {
       means.push_back(mean_of(dtype, value, i));
@@ -88,7 +89,7 @@ void check_means(Talk talk, Dtype dtype, const std::vector<std::int64_t>& sizes,
 }  // namespace
 
 TEST_CASE("reduce_scatter_mean averages and all_gather spreads, exactly") {
-  for (const Dtype dtype : dtypes) check_means(Talk(dtype), dtype, sizes(), integer);
+  for (const Dtype dtype : dtypes) check_means(Talk(dtype).comm, dtype, sizes(), integer);
 }
 
 TEST_CASE("a message goes in pieces, and what arrives is whole") {
@@ -96,8 +97,8 @@ TEST_CASE("a message goes in pieces, and what arrives is whole") {
   for (const auto& [own, bytes] :
        {std::pair(std::int64_t{1025}, 1000), {sizes().back(), 1 << 20}}) {
     auto pieces = make_mpi_transport(device(), size, 1, bytes);
-    Communicator comm(rank, size, std::move(pieces), device(), Dtype::fp32, own * size);
-    check_means(Talk(std::move(comm)), Dtype::fp32, {own}, integer);
+    check_means({rank, size, std::move(pieces), device(), Dtype::fp32, own * size}, Dtype::fp32,
+                {own}, integer);
   }
 }
 
@@ -175,10 +176,10 @@ TEST_CASE("the ranks are added in rank order, in fp32, and rounded once") {
   }
   // With two ranks addition commutes; with more this data must be able to tell.
   CHECK((other_order > 100) == (ranks().size > 2));
-  for (const Dtype dtype : dtypes) check_means(Talk(dtype), dtype, {500}, value);
+  for (const Dtype dtype : dtypes) check_means(Talk(dtype).comm, dtype, {500}, value);
   const std::int64_t piece = piece_elements(DeviceType::cpu, Dtype::fp32, 0);
   // Pieces without a rest, and with one.
-  check_means(Talk(), Dtype::fp32, {piece, 2 * piece, 2 * piece + 1001}, value);
+  check_means(Talk().comm, Dtype::fp32, {piece, 2 * piece, 2 * piece + 1001}, value);
 }
 
 TEST_CASE("sum adds the ranks' pairs in rank order, the same bits everywhere") {
@@ -263,11 +264,10 @@ TEST_CASE("who is still waited for is known all the time, and nobody is when all
 }
 
 TEST_CASE("wrong sizes and dtypes are refused before anything is sent") {
-  Talk talk(Dtype::fp32, 8);
+  Communicator comm = Talk(Dtype::fp32, 8).comm;
+  Stream stream("test", device());
   const Vector vector(Dtype::fp32, 8, integer), larger(Dtype::fp32, 16, integer);
-  const auto reduce = [&](View full, View own) {
-    talk.comm.reduce_scatter_mean(talk.stream, full, own);
-  };
+  const auto reduce = [&](View full, View own) { comm.reduce_scatter_mean(stream, full, own); };
   CHECK_THROWS_AS(reduce(vector.full(), vector.mine().part(0, 7)), std::logic_error);
   const Vector bf16(Dtype::bf16, 8, integer);
   CHECK_THROWS_AS(reduce(vector.full(), bf16.mine()), std::logic_error);
@@ -275,7 +275,7 @@ TEST_CASE("wrong sizes and dtypes are refused before anything is sent") {
   if (ranks().size == 1) return;  // there nothing is received, and any size is a whole shard
   CHECK_THROWS_AS(reduce(larger.full(), larger.mine()), std::logic_error);
   const View uneven = vector.full().part(0, vector.full().size - 1);
-  CHECK_THROWS_AS(talk.comm.all_gather(talk.stream, vector.mine(), uneven), std::logic_error);
+  CHECK_THROWS_AS(comm.all_gather(stream, vector.mine(), uneven), std::logic_error);
 }
 
 TEST_CASE("a link's time: for each other rank the latency and its part of the vector") {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What tests on MPI ranks share: the ranks, a whole run, and its state gathered from all of them.
+// What tests on MPI ranks share: the ranks, a part of a run, and what a whole run must equal.
 #pragma once
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -106,11 +106,9 @@ inline void check_same_bits(const std::vector<float>& ours, const std::vector<fl
                             const char* what, std::int64_t first = 0) {
   const auto bits = [](float x) { return std::bit_cast<std::uint32_t>(x); };
   REQUIRE(ours.size() == expected.size());
-  for (std::size_t i = 0; i < ours.size(); ++i) {
-    if (bits(ours[i]) == bits(expected[i])) continue;
-    FAIL_CHECK(fmt::format("{} number {}: {} ({:08x}), expected {} ({:08x})", what, first + i,
-                           ours[i], bits(ours[i]), expected[i], bits(expected[i])));
-    return;  // the first difference says it
-  }
+  const auto [a, b] = std::ranges::mismatch(ours, expected, {}, bits, bits);
+  if (a == ours.end()) return;
+  FAIL_CHECK(fmt::format("{} number {}: {} ({:08x}), expected {} ({:08x})", what,
+                         first + (a - ours.begin()), *a, bits(*a), *b, bits(*b)));
 }
 }  // namespace zero::test

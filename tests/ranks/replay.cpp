@@ -23,18 +23,7 @@ struct Replay {
     }
   }
 
-  /// The real elements of all layers, widened; waits for the stream.
-  Values values_of(const Whole& state) {
-    stream.synchronise();
-    Values all;
-    for (int l = 0; l < layout.layers(); ++l) {
-      const Values some = values(state.layer(l).part(0, layout.used_size(l)));
-      all.insert(all.end(), some.begin(), some.end());
-    }
-    return all;
-  }
-
-  /// Rank r's gradients of one micro-batch, all layers, and its loss added to sums[r].
+  /// Rank r's gradients of one micro-batch, without padding, and its loss added to sums[r].
   Values micro_batch(int step, int micro, int r) {
     model.load((*data[r])(step, micro));
     for (int l = 0; l < layout.layers(); ++l) model.forward(l, params.layer(l));
@@ -42,7 +31,13 @@ struct Replay {
     for (int l = layout.layers(); l-- > 0;) {
       model.backward(l, params.layer(l), grads.layer(l), Write::over);
     }
-    return values_of(grads);
+    stream.synchronise();
+    Values all;
+    for (int l = 0; l < layout.layers(); ++l) {
+      const Values some = values(grads.layer(l).part(0, layout.used_size(l)));
+      all.insert(all.end(), some.begin(), some.end());
+    }
+    return all;
   }
 
   /// of(0), then the others added one by one, each sum rounded to that dtype.

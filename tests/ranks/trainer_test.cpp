@@ -11,13 +11,11 @@ namespace {
 /// Small, sizes that neither 2 nor 3 ranks divide, with all of the update's options at work.
 Options odd_options(Dtype dtype) {
   Options o = mlp_options(7, 3, dtype);
-  o.batch = 5;
-  o.steps = 4;
-  o.lr = 1e-2;
-  o.clip = 0.5;
-  o.weight_decay = 0.1;
+  o.batch = 5, o.steps = 4;
+  o.lr = 1e-2, o.clip = 0.5, o.weight_decay = 0.1;
   return o;
 }
+
 void check_each_dtype(auto change) {
   for (const Dtype dtype : dtypes_of_chapter()) {
     Options options = odd_options(dtype);
@@ -51,12 +49,8 @@ TEST_CASE("the run equals the replay: one layer only") {
 
 TEST_CASE("the run equals the replay: layers of different sizes") {
   for (const Task task : {Task::text, Task::toy}) {
-    check_each_dtype([=](Options& o) {
-      o.task = task;
-      o.data = DEFAULT_CORPUS;
-      o.width = 24;
-      o.steps = 3;
-    });
+    check_each_dtype(
+        [=](Options& o) { o.task = task, o.data = DEFAULT_CORPUS, o.width = 24, o.steps = 3; });
   }
 }
 
@@ -78,8 +72,7 @@ TEST_CASE("the run equals the replay: so many threads on the host") {
 TEST_CASE("a step with a gradient that is not finite is skipped by all ranks") {
   for (const Dtype dtype : dtypes_of_chapter()) {
     Options options = odd_options(dtype);
-    options.accumulate = 2;
-    options.loss_scale = 128;  // fixed, so that fp16 skips this step only
+    options.accumulate = 2, options.loss_scale = 128;  // fixed, so that fp16 skips this step only
     check_third_step_skipped(options);
   }
 }
@@ -98,8 +91,7 @@ TEST_CASE("fp16's dynamic loss scale finds its way down from an overflow") {
 
 /// HOW the environment says. It ends the job, so only tests/programs/gpu_test.py asks for it.
 TEST_CASE("rank 1 fails in the third step" * doctest::skip()) {
-  Options options = mlp_options(64, 8);
-  options.steps = 3;
+  const Options options = mlp_options(64, 8);
   const std::int64_t bad_first = (2 * ranks().size + 1) * options.batch;
   const auto fail = [=, how = std::string(std::getenv("HOW"))](Kernels&, std::int64_t first, View) {
     if (first != bad_first) return;
@@ -110,6 +102,6 @@ TEST_CASE("rank 1 fails in the third step" * doctest::skip()) {
   };
   Part part(options, fail);
   // Nobody catches it, as in a chapter's main.
-  for (int step = 0; step < options.steps; ++step) [&]() noexcept { part.step(step); }();
+  for (int step = 0; step < 3; ++step) [&]() noexcept { part.step(step); }();
 }
 }  // namespace zero::test
