@@ -83,9 +83,9 @@ void check_traffic(const Prediction& plan, Communicator& comm, Prediction::Steps
     for (const auto& phases : sent.elements) sent_in += phases[phase];
     check_count(fmt::format("elements sent in {}", name_of(phase)), sent_in, planned.sent[phase]);
   }
+  const std::uint64_t mine = sent.padding;
   std::int64_t padding = 0;
-  for (const auto of_rank : comm.gather(std::array{std::uint64_t(sent.padding)}))
-    padding += of_rank;
+  for (const std::uint64_t of_rank : comm.gather({&mine, 1})) padding += of_rank;
   check_count("elements of padding sent", padding, planned.padding);
   check_count("scalars sent", sent.scalars, planned.scalars);
 }
