@@ -24,7 +24,7 @@ class Trainer {
   }
 
   /// What Adam updates of layer l on this rank.
-  AdamSlice slice(int l) const {
+  AdamState adam_state(int l) const {
     return {params_.layer(l), momentum_.layer(l), variance_.layer(l)};
   }
   void synchronise() { compute_.synchronise(); }  // before any of it is read
@@ -34,12 +34,12 @@ class Trainer {
     const PhaseScope phase(Phase::forward);
     model_.load(batch);
     for (int l = 0; l < layout_.layers(); ++l) model_.forward(l, params_.layer(l));
-    model_.loss(1, sums_);
+    model_.loss(sums_);
   }
 
   void backward(int micro) {
     const PhaseScope phase(Phase::backward);
-    const Write write = micro == 0 ? Write::over : Write::add;
+    const Write write = micro == 0 ? Write::overwrite : Write::add;
     for (int l = layout_.layers(); l-- > 0;) {
       model_.backward(l, params_.layer(l), grads_.layer(l), write);
     }
@@ -57,7 +57,7 @@ class Trainer {
     if (verdict.skipped) return verdict;
     adam_.begin(verdict.grad_factor);
     for (int l = 0; l < layout_.layers(); ++l) {
-      adam_.update(slice(l), grads_.layer(l));
+      adam_.update(adam_state(l), grads_.layer(l));
     }
     return verdict;
   }

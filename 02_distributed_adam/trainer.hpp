@@ -24,7 +24,7 @@ class Trainer {
   }
 
   /// What Adam updates of layer l on this rank.
-  AdamSlice slice(int l) const {
+  AdamState adam_state(int l) const {
     return {params_.layer(l), momentum_.layer(l), variance_.layer(l)};
   }
   void synchronise() { compute_.synchronise(); }  // before any of it is read
@@ -34,12 +34,12 @@ class Trainer {
     const PhaseScope phase(Phase::forward);
     model_.load(batch);
     for (int l = 0; l < layout_.layers(); ++l) model_.forward(l, params_.layer(l));
-    model_.loss(1, sums_);
+    model_.loss(sums_);
   }
 
   void backward(int micro) {
     const PhaseScope phase(Phase::backward);
-    const Write write = micro == 0 ? Write::over : Write::add;
+    const Write write = micro == 0 ? Write::overwrite : Write::add;
     const bool last = micro + 1 == options_.accumulate;
     for (int l = layout_.layers(); l-- > 0;) {
       model_.backward(l, params_.layer(l), grads_.layer(l), write);
@@ -51,16 +51,16 @@ class Trainer {
     const PhaseScope phase(Phase::update);
     for (int l = 0; l < layout_.layers(); ++l) {
       divide(compute_, grads_.layer(l), options_.accumulate);
-      squared_norm(compute_, grads_.own(l), sums_);
+      squared_norm(compute_, grads_.shard(l), sums_);
     }
-    const Verdict verdict = judge({.totals = comm_.await_totals(compute_, sums_),  // over all ranks
+    const Verdict verdict = judge({.totals = comm_.await_all_reduced(compute_, sums_),
                                    .micro_batches = options_.accumulate,
                                    .ranks = comm_.size,
                                    .clip = options_.clip});
     if (verdict.skipped) return verdict;
     adam_.begin(verdict.grad_factor);
     for (int l = 0; l < layout_.layers(); ++l) {
-      adam_.update(slice(l), grads_.layer(l));
+      adam_.update(adam_state(l), grads_.layer(l));
     }
     return verdict;
   }

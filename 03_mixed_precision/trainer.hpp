@@ -27,7 +27,7 @@ class Trainer {
   }
 
   /// What Adam updates of layer l on this rank.
-  AdamSlice slice(int l) const {
+  AdamState adam_state(int l) const {
     const View weights = master_ ? master_->layer(l) : params_.layer(l);
     return {weights, momentum_.layer(l), variance_.layer(l), params_.layer(l)};
   }
@@ -38,12 +38,12 @@ class Trainer {
     const PhaseScope phase(Phase::forward);
     model_.load(batch);
     for (int l = 0; l < layout_.layers(); ++l) model_.forward(l, params_.layer(l));
-    model_.loss(loss_scale_.value(), sums_);
+    model_.loss(sums_, loss_scale_.value());
   }
 
   void backward(int micro) {
     const PhaseScope phase(Phase::backward);
-    const Write write = micro == 0 ? Write::over : Write::add;
+    const Write write = micro == 0 ? Write::overwrite : Write::add;
     const bool last = micro + 1 == options_.accumulate;
     for (int l = layout_.layers(); l-- > 0;) {
       model_.backward(l, params_.layer(l), grads_.layer(l), write);
@@ -55,9 +55,9 @@ class Trainer {
     const PhaseScope phase(Phase::update);
     for (int l = 0; l < layout_.layers(); ++l) {
       divide(compute_, grads_.layer(l), options_.accumulate);
-      squared_norm(compute_, grads_.own(l), sums_);
+      squared_norm(compute_, grads_.shard(l), sums_);
     }
-    const Verdict verdict = judge({.totals = comm_.await_totals(compute_, sums_),  // over all ranks
+    const Verdict verdict = judge({.totals = comm_.await_all_reduced(compute_, sums_),
                                    .micro_batches = options_.accumulate,
                                    .ranks = comm_.size,
                                    .loss_scale = loss_scale_.value(),
@@ -66,7 +66,7 @@ class Trainer {
     if (verdict.skipped) return verdict;
     adam_.begin(verdict.grad_factor);
     for (int l = 0; l < layout_.layers(); ++l) {
-      adam_.update(slice(l), grads_.layer(l));
+      adam_.update(adam_state(l), grads_.layer(l));
     }
     return verdict;
   }
@@ -82,7 +82,7 @@ class Trainer {
   Sums sums_{device_};
   Whole params_{device_, layout_, State::parameters, options_.dtype};
   Whole grads_{device_, layout_, State::gradients, options_.dtype};
-  Optional<Whole> master_{is_mixed(options_.dtype), device_, layout_, State::master, Dtype::fp32};
+  Optional<Whole> master_{needs_master(options_.dtype), device_, layout_, State::master};
   Whole momentum_{device_, layout_, State::momentum, Dtype::fp32};
   Whole variance_{device_, layout_, State::variance, Dtype::fp32};
 };

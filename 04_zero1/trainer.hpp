@@ -13,7 +13,7 @@ class Trainer {
       : options_(options), device_(device), layout_(layout), comm_(comm) {
     for (int l = 0; l < layout_.layers(); ++l) {
       model_.initialise(params_.layer(l));
-      if (master_) model_.initialise(master_->own(l));  // the same values, unrounded
+      if (master_) model_.initialise(master_->shard(l));  // the same values, unrounded
     }
   }
 
@@ -27,9 +27,9 @@ class Trainer {
   }
 
   /// What Adam updates of layer l on this rank.
-  AdamSlice slice(int l) const {
-    const View weights = master_ ? master_->own(l) : params_.own(l);
-    return {weights, momentum_.own(l), variance_.own(l), params_.own(l)};
+  AdamState adam_state(int l) const {
+    const View weights = master_ ? master_->shard(l) : params_.shard(l);
+    return {weights, momentum_.shard(l), variance_.shard(l), params_.shard(l)};
   }
   void synchronise() { compute_.synchronise(); }  // before any of it is read
 
@@ -38,26 +38,26 @@ class Trainer {
     const PhaseScope phase(Phase::forward);
     model_.load(batch);
     for (int l = 0; l < layout_.layers(); ++l) model_.forward(l, params_.layer(l));
-    model_.loss(loss_scale_.value(), sums_);
+    model_.loss(sums_, loss_scale_.value());
   }
 
   void backward(int micro) {
     const PhaseScope phase(Phase::backward);
-    const Write write = micro == 0 ? Write::over : Write::add;
+    const Write write = micro == 0 ? Write::overwrite : Write::add;
     const bool last = micro + 1 == options_.accumulate;
     for (int l = layout_.layers(); l-- > 0;) {
       model_.backward(l, params_.layer(l), grads_.layer(l), write);
-      if (last) comm_.reduce_scatter_mean(compute_, grads_.layer(l), grads_.own(l));
+      if (last) comm_.reduce_scatter_mean(compute_, grads_.layer(l), grads_.shard(l));
     }
   }
 
   Verdict update() {
     const PhaseScope phase(Phase::update);
     for (int l = 0; l < layout_.layers(); ++l) {
-      divide(compute_, grads_.own(l), options_.accumulate);
-      squared_norm(compute_, grads_.own(l), sums_);
+      divide(compute_, grads_.shard(l), options_.accumulate);
+      squared_norm(compute_, grads_.shard(l), sums_);
     }
-    const Verdict verdict = judge({.totals = comm_.await_totals(compute_, sums_),  // over all ranks
+    const Verdict verdict = judge({.totals = comm_.await_all_reduced(compute_, sums_),
                                    .micro_batches = options_.accumulate,
                                    .ranks = comm_.size,
                                    .loss_scale = loss_scale_.value(),
@@ -66,8 +66,8 @@ class Trainer {
     if (verdict.skipped) return verdict;
     adam_.begin(verdict.grad_factor);
     for (int l = 0; l < layout_.layers(); ++l) {
-      adam_.update(slice(l), grads_.own(l));
-      comm_.all_gather(compute_, params_.own(l), params_.layer(l));
+      adam_.update(adam_state(l), grads_.shard(l));
+      comm_.all_gather(compute_, params_.shard(l), params_.layer(l));
     }
     return verdict;
   }
@@ -83,7 +83,7 @@ class Trainer {
   Sums sums_{device_};
   Whole params_{device_, layout_, State::parameters, options_.dtype};
   Whole grads_{device_, layout_, State::gradients, options_.dtype};
-  Optional<Sharded> master_{is_mixed(options_.dtype), device_, layout_, State::master, Dtype::fp32};
+  Optional<Sharded> master_{needs_master(options_.dtype), device_, layout_, State::master};
   Sharded momentum_{device_, layout_, State::momentum, Dtype::fp32};
   Sharded variance_{device_, layout_, State::variance, Dtype::fp32};
 };

@@ -11,7 +11,7 @@
 namespace zero {
 class LayerWindow {
  public:
-  /// shards: this rank's parameters; whoever changes them says so by gather_after(). All that is
+  /// shards: this rank's parameters; whoever changes them says so by mark_ready(). All that is
   /// referred to must outlive the window.
   LayerWindow(const Card& card, const Options& options, const Layout& layout, Communicator& comm,
               Stream& compute, const Sharded& shards)
@@ -20,12 +20,12 @@ class LayerWindow {
         compute_(compute),
         shards_(shards),
         uses_(2 * layers_ * options.accumulate),
-        gather_after_(layers_),
+        ready_(layers_),
         communication_("communication", compute.device(), Stream::Mode::urgent) {
     const auto add = [&](std::vector<Room>& rooms, State state) {
       const int count = card.rooms(kind_of(state), options.prefetch, layers_, options.accumulate);
       for (int i = 0; i < count; ++i) {
-        rooms.push_back({OneLayer(compute.device(), layout, state, options.dtype)});
+        rooms.push_back({LayerBuffer(compute.device(), layout, state, options.dtype)});
       }
     };
     add(params_, State::parameters);
@@ -36,12 +36,12 @@ class LayerWindow {
   /// Waits for compute and for all that changes the shards: nobody uses them or the window's memory
   /// any more.
   void synchronise() {
-    for (const Event& point : gather_after_) compute_.wait(point);
+    for (const Event& point : ready_) compute_.wait(point);
     compute_.synchronise();
   }
 
-  /// Layer l whole, until release(l). Throws std::logic_error when it is not l's turn.
-  View gather(int l) {
+  /// Layer l whole, until release_params(l). Throws std::logic_error when it is not l's turn.
+  View gather_params(int l) {
     expect(next_use_ < uses_ && layer_of(next_use_) == l,
            "layers are used in the order 0 .. L-1, L-1 .. 0");
     const int last = std::min(next_use_ + static_cast<int>(params_.size()), uses_);
@@ -52,7 +52,7 @@ class LayerWindow {
   }
 
   /// Compute has been told all it does with l. Throws std::logic_error when it is not l's turn.
-  void release(int l) {
+  void release_params(int l) {
     expect(next_use_ < next_gather_ && layer_of(next_use_) == l,
            "the layer that was gathered is the one to release");
     Room& room = room_of(next_use_++);
@@ -88,11 +88,11 @@ class LayerWindow {
   }
 
   /// Layer l's shard of parameters is up to date at that point: none of its gathers starts before.
-  void gather_after(int l, const Event& point) { gather_after_[l] = point; }
+  void mark_ready(int l, const Event& point) { ready_[l] = point; }
 
  private:
   struct Room {
-    OneLayer memory;
+    LayerBuffer memory;
     Borrowed layer{};  // that is in it
     Event filled{};  // the gather has written it
     Event free{};  // whoever reads it, compute or the reduce-scatter, has read it
@@ -113,8 +113,8 @@ class LayerWindow {
     // Sent for the phase that needs the layer, not for the one that thought of it ahead.
     const PhaseScope phase(is_forward(use) ? Phase::forward : Phase::backward);
     communication_.wait(room.free);
-    communication_.wait(gather_after_[l]);
-    comm_.all_gather(communication_, shards_.own(l), room.layer);
+    communication_.wait(ready_[l]);
+    comm_.all_gather(communication_, shards_.shard(l), room.layer);
     room.filled = communication_.record();
   }
 
@@ -125,7 +125,7 @@ class LayerWindow {
   const int uses_;  // of layers in a step
   std::vector<Room> params_;  // prefetch + 1, or as many as a step uses
   std::vector<Room> grads_;  // at most two: one is formed while the other is on its way
-  std::vector<Event> gather_after_;  // by layer
+  std::vector<Event> ready_;  // by layer
   int next_use_ = 0, next_gather_ = 0, next_grads_ = 0;
   Stream communication_;
 };

@@ -13,9 +13,9 @@ class Trainer {
   Trainer(const Options& options, Device& device, const Layout& layout, Communicator& comm)
       : options_(options), device_(device), layout_(layout), comm_(comm) {
     for (int l = 0; l < layout_.layers(); ++l) {
-      model_.initialise(params_.own(l));
-      if (master_) model_.initialise(master_->own(l));  // the same values, unrounded
-      window_.gather_after(l, compute_.record());
+      model_.initialise(params_.shard(l));
+      if (master_) model_.initialise(master_->shard(l));  // the same values, unrounded
+      window_.mark_ready(l, compute_.record());
     }
   }
 
@@ -29,9 +29,9 @@ class Trainer {
   }
 
   /// What Adam updates of layer l on this rank.
-  AdamSlice slice(int l) const {
-    const View weights = master_ ? master_->own(l) : params_.own(l);
-    return {weights, momentum_.own(l), variance_.own(l), params_.own(l)};
+  AdamState adam_state(int l) const {
+    const View weights = master_ ? master_->shard(l) : params_.shard(l);
+    return {weights, momentum_.shard(l), variance_.shard(l), params_.shard(l)};
   }
   void synchronise() { window_.synchronise(); }  // before any of it is read
 
@@ -40,20 +40,20 @@ class Trainer {
     const PhaseScope phase(Phase::forward);
     model_.load(batch);
     for (int l = 0; l < layout_.layers(); ++l) {
-      model_.forward(l, window_.gather(l));
-      window_.release(l);
+      model_.forward(l, window_.gather_params(l));
+      window_.release_params(l);
     }
-    model_.loss(loss_scale_.value(), sums_);
+    model_.loss(sums_, loss_scale_.value());
   }
 
   void backward(int micro) {
     const PhaseScope phase(Phase::backward);
-    const Write write = micro == 0 ? Write::over : Write::add;
+    const Write write = micro == 0 ? Write::overwrite : Write::add;
     for (int l = layout_.layers(); l-- > 0;) {
-      const View grads = window_.borrow_grads(l);
-      model_.backward(l, window_.gather(l), grads, Write::over);
-      window_.release(l);
-      window_.reduce_scatter_mean(grads, grads_.own(l), write);
+      const View layer_grads = window_.borrow_grads(l);
+      model_.backward(l, window_.gather_params(l), layer_grads, Write::overwrite);
+      window_.release_params(l);
+      window_.reduce_scatter_mean(layer_grads, grads_.shard(l), write);
     }
   }
 
@@ -61,10 +61,10 @@ class Trainer {
     const PhaseScope phase(Phase::update);
     window_.wait_for_gradients();
     for (int l = 0; l < layout_.layers(); ++l) {
-      divide(compute_, grads_.own(l), options_.accumulate);
-      squared_norm(compute_, grads_.own(l), sums_);
+      divide(compute_, grads_.shard(l), options_.accumulate);
+      squared_norm(compute_, grads_.shard(l), sums_);
     }
-    const Verdict verdict = judge({.totals = comm_.await_totals(compute_, sums_),  // over all ranks
+    const Verdict verdict = judge({.totals = comm_.await_all_reduced(compute_, sums_),
                                    .micro_batches = options_.accumulate,
                                    .ranks = comm_.size,
                                    .loss_scale = loss_scale_.value(),
@@ -73,8 +73,8 @@ class Trainer {
     if (verdict.skipped) return verdict;
     adam_.begin(verdict.grad_factor);
     for (int l = 0; l < layout_.layers(); ++l) {
-      adam_.update(slice(l), grads_.own(l));
-      window_.gather_after(l, compute_.record());
+      adam_.update(adam_state(l), grads_.shard(l));
+      window_.mark_ready(l, compute_.record());
     }
     return verdict;
   }
@@ -83,14 +83,14 @@ class Trainer {
   Device& device_;
   const Layout& layout_;
   Communicator& comm_;
-  Stream compute_{"compute", device_, Stream::Mode::worker};
+  Stream compute_{"compute", device_, Stream::Mode::asynchronous};
   Mlp model_{options_, compute_};
   Adam adam_{options_, compute_};
   LossScale loss_scale_{options_};
   Sums sums_{device_};
   Sharded params_{device_, layout_, State::parameters, options_.dtype};
   Sharded grads_{device_, layout_, State::gradients, options_.dtype};
-  Optional<Sharded> master_{is_mixed(options_.dtype), device_, layout_, State::master, Dtype::fp32};
+  Optional<Sharded> master_{needs_master(options_.dtype), device_, layout_, State::master};
   Sharded momentum_{device_, layout_, State::momentum, Dtype::fp32};
   Sharded variance_{device_, layout_, State::variance, Dtype::fp32};
   LayerWindow window_{card, options_, layout_, comm_, compute_, params_};

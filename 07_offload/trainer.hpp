@@ -3,8 +3,8 @@
 #pragma once
 #include "card.hpp"
 #include "common.hpp"
-#include "host.hpp"
 #include "layer_window.hpp"
+#include "offload.hpp"
 
 namespace zero {
 class Trainer {
@@ -14,9 +14,9 @@ class Trainer {
   Trainer(const Options& options, Device& device, const Layout& layout, Communicator& comm)
       : options_(options), device_(device), layout_(layout), comm_(comm) {
     for (int l = 0; l < layout_.layers(); ++l) {
-      model_.initialise(params_.own(l));
-      model_.initialise(master_.own(l));  // the same values, unrounded
-      window_.gather_after(l, compute_.record());
+      model_.initialise(params_.shard(l));
+      model_.initialise(master_.shard(l));  // the same values, unrounded
+      window_.mark_ready(l, compute_.record());
     }
   }
 
@@ -30,8 +30,8 @@ class Trainer {
   }
 
   /// What Adam updates of layer l on this rank.
-  AdamSlice slice(int l) const {
-    return {master_.own(l), momentum_.own(l), variance_.own(l), host_.staged(l)};
+  AdamState adam_state(int l) const {
+    return {master_.shard(l), momentum_.shard(l), variance_.shard(l), offload_.staged_params(l)};
   }
   void synchronise() { window_.synchronise(); }  // before any of it is read
 
@@ -40,33 +40,33 @@ class Trainer {
     const PhaseScope phase(Phase::forward);
     model_.load(batch);
     for (int l = 0; l < layout_.layers(); ++l) {
-      model_.forward(l, window_.gather(l));
-      window_.release(l);
+      model_.forward(l, window_.gather_params(l));
+      window_.release_params(l);
     }
-    model_.loss(loss_scale_.value(), sums_);
+    model_.loss(sums_, loss_scale_.value());
   }
 
   void backward(int micro) {
     const PhaseScope phase(Phase::backward);
-    const Write write = micro == 0 ? Write::over : Write::add;
+    const Write write = micro == 0 ? Write::overwrite : Write::add;
     const bool last = micro + 1 == options_.accumulate;
     for (int l = layout_.layers(); l-- > 0;) {
-      const View grads = window_.borrow_grads(l);
-      model_.backward(l, window_.gather(l), grads, Write::over);
-      window_.release(l);
-      const Event reduced = window_.reduce_scatter_mean(grads, grads_.own(l), write);
-      if (last) host_.divide_and_bring_down(grads_.own(l), options_.accumulate, reduced);
+      const View layer_grads = window_.borrow_grads(l);
+      model_.backward(l, window_.gather_params(l), layer_grads, Write::overwrite);
+      window_.release_params(l);
+      const Event reduced = window_.reduce_scatter_mean(layer_grads, grads_.shard(l), write);
+      if (last) offload_.divide_and_copy_to_host(grads_.shard(l), options_.accumulate, reduced);
     }
   }
 
   Verdict update() {
     const PhaseScope phase(Phase::update);
     window_.wait_for_gradients();
-    host_.wait_for_gradients();
+    offload_.wait_for_copies();
     for (int l = 0; l < layout_.layers(); ++l) {
-      squared_norm(compute_, grads_.own(l), sums_);
+      squared_norm(compute_, grads_.shard(l), sums_);
     }
-    const Verdict verdict = judge({.totals = comm_.await_totals(compute_, sums_),  // over all ranks
+    const Verdict verdict = judge({.totals = comm_.await_all_reduced(compute_, sums_),
                                    .micro_batches = options_.accumulate,
                                    .ranks = comm_.size,
                                    .loss_scale = loss_scale_.value(),
@@ -75,8 +75,8 @@ class Trainer {
     if (verdict.skipped) return verdict;
     adam_.begin(verdict.grad_factor);
     for (int l = 0; l < layout_.layers(); ++l) {
-      adam_.update(slice(l), host_.staged(l));
-      window_.gather_after(l, host_.bring_up(params_.own(l)));
+      adam_.update(adam_state(l), offload_.staged_grads(l));
+      window_.mark_ready(l, offload_.copy_to_device(params_.shard(l)));
     }
     return verdict;
   }
@@ -85,10 +85,10 @@ class Trainer {
   Device& device_;
   const Layout& layout_;
   Communicator& comm_;
-  Stream compute_{"compute", device_, Stream::Mode::worker};
-  Host host_{options_, layout_, compute_};
+  Stream compute_{"compute", device_, Stream::Mode::asynchronous};
+  Offload offload_{options_, layout_, compute_};
   Mlp model_{options_, compute_};
-  Adam adam_{options_, host_.compute()};
+  Adam adam_{options_, offload_.host_stream()};
   LossScale loss_scale_{options_};
   Sums sums_{device_};
   Sharded params_{device_, layout_, State::parameters, options_.dtype};

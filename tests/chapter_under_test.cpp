@@ -8,7 +8,7 @@ namespace {
 template <class Trainer> struct Adapter : AnyTrainer {
   explicit Adapter(auto&... arguments) : trainer(arguments...) {}
   Verdict step(const Data& data, int number) override { return trainer.step(data, number); }
-  AdamSlice slice(int l) const override { return trainer.slice(l); }
+  AdamState adam_state(int l) const override { return trainer.adam_state(l); }
   void synchronise() override { trainer.synchronise(); }
 
   Trainer trainer;

@@ -9,7 +9,7 @@ namespace zero::test {
 struct AnyTrainer {
   virtual ~AnyTrainer() = default;
   virtual Verdict step(const Data& data, int number) = 0;
-  virtual AdamSlice slice(int l) const = 0;
+  virtual AdamState adam_state(int l) const = 0;
   virtual void synchronise() = 0;
 };
 

@@ -51,7 +51,7 @@ void Communicator::reduce_scatter_mean(Stream& stream, View full, View own, Writ
   const View received =
       room.view().part(0, received_elements(full.type(), full.dtype, own.size, size));
   // Alone, and in its place: it is the mean.
-  if (size == 1 && write == Write::over && full.data == own.data) return;
+  if (size == 1 && write == Write::overwrite && full.data == own.data) return;
   const auto collective = [=, this](Kernels& on) {
     if (!counts() && size > 1) {
       const View sum = received.part(0, own.size);
@@ -100,7 +100,7 @@ void Communicator::all_gather(Stream& stream, View own, View full) {
   });
 }
 
-Totals Communicator::await_totals(Stream& stream, Sums& sums) {
+Totals Communicator::await_all_reduced(Stream& stream, Sums& sums) {
   std::vector<std::uint64_t> all;
   const std::int64_t sent = 2 * (size - 1);
   const Work work{"sums", Work::Sort::message, -1, sent, sent * std::int64_t{sizeof(double)}};

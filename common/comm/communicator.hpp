@@ -43,7 +43,7 @@ class Communicator {
   /// Adds the ranks' `full` (size elements) in rank order, divides by N, rounds once, and writes
   /// this rank's 1/N of it over `own` (size / N elements; may be that part of `full`) or adds it
   /// there, rounding again. Each rank sends (N - 1) / N * size elements.
-  void reduce_scatter_mean(Stream& stream, View full, View own, Write write = Write::over);
+  void reduce_scatter_mean(Stream& stream, View full, View own, Write write = Write::overwrite);
 
   /// Rank r's `own` (size / N elements; may be that part of `full`) reaches every rank's r-th part
   /// of `full`. Each sends (N - 1) / N * size elements.
@@ -57,7 +57,7 @@ class Communicator {
 
   /// The ranks' sums added in rank order, when the stream has come so far: waits for it and for the
   /// other ranks. A step's one synchronisation.
-  Totals await_totals(Stream& stream, Sums& sums);
+  Totals await_all_reduced(Stream& stream, Sums& sums);
 
   /// Every rank's values, rank after rank, on every rank; all give equally many. In a stream's
   /// task, or for reports, outside of steps, when the streams are idle.

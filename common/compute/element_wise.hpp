@@ -38,7 +38,7 @@ struct Divide {
 /// By the rule of store(). Two bodies: asked in a loop which one is meant, a CPU would do both.
 struct Round {
   template <class X, class T> HOST_DEVICE void operator()(std::int64_t, X x, T& place) const {
-    store(place, widen(x), Write::over);
+    store(place, widen(x), Write::overwrite);
   }
 };
 struct Add {
@@ -136,15 +136,15 @@ template <class Backend, class Base = Kernels> class ElementWise : public Base {
     });
   }
 
-  void adam(const AdamScalars& scalars, const AdamSlice& slice, View grads) final {
+  void adam(const AdamScalars& scalars, const AdamState& state, View grads) final {
     with_type(grads.dtype, [&]<class T>(T) {
       const auto update = [&](auto... copy) {
-        on().each(slice.weights.size, AdamBody{scalars}, In<T>{of<T>(grads)},
-                  InOut<float>{of<float>(slice.weights)}, InOut<float>{of<float>(slice.momentum)},
-                  InOut<float>{of<float>(slice.variance)}, copy...);
+        on().each(state.weights.size, AdamBody{scalars}, In<T>{of<T>(grads)},
+                  InOut<float>{of<float>(state.weights)}, InOut<float>{of<float>(state.momentum)},
+                  InOut<float>{of<float>(state.variance)}, copy...);
       };
-      const View copy = slice.params;
-      const bool apart = copy.size > 0 && copy.data != slice.weights.data;
+      const View copy = state.params;
+      const bool apart = copy.size > 0 && copy.data != state.weights.data;
       apart ? update(Out<T>{of<T>(copy)}) : update();
     });
   }

@@ -33,7 +33,7 @@ struct TeacherSource {
 };
 
 /// What Adam updates of one layer, all of it or a part. Views of one size, in fp32 but the last.
-struct AdamSlice {
+struct AdamState {
   View weights;  // the master weights; with --dtype fp32 the parameters themselves
   View momentum;
   View variance;
@@ -139,9 +139,9 @@ class Kernels {
   virtual void ordered_mean(View own, int rank, View received, View shard, Write write) = 0;
 
   // ---- The update ----
-  /// adam_element for every element; the new weights go, rounded, to slice.params, which may be
+  /// adam_element for every element; the new weights go, rounded, to state.params, which may be
   /// where the gradients are.
-  virtual void adam(const AdamScalars& scalars, const AdamSlice& slice, View grads) = 0;
+  virtual void adam(const AdamScalars& scalars, const AdamState& state, View grads) = 0;
 };
 
 // Defined in stream.cpp, or, of a GPU, in cuda/.

@@ -87,8 +87,8 @@ Stream::Stream(const char* name, Device& device, Mode mode)
       device_(device),
       watcher_(device.observer ? device.observer->watcher(name) : nullptr),
       kernels_(make_kernels(device, mode == Mode::urgent)),
-      worker_(mode == Mode::inline_ || device.in_turn ? nullptr : std::make_unique<Worker>(*this)) {
-}
+      worker_(mode == Mode::synchronous || device.in_turn ? nullptr
+                                                          : std::make_unique<Worker>(*this)) {}
 
 Stream::~Stream() = default;
 

@@ -24,13 +24,13 @@ using Event = std::shared_future<Point>;
 class Stream {
  public:
   enum class Mode {
-    inline_,  // a task is called, on the caller's thread, when it is put on the stream
-    worker,  // a thread of the stream's own calls the tasks
+    synchronous,  // a task is called, on the caller's thread, when it is put on the stream
+    asynchronous,  // a thread of the stream's own calls the tasks
     urgent,  // the same, and a GPU begins their work before that of other streams
   };
 
   /// name: stays as long as the program. Whoever looks on at the device is told of it.
-  Stream(const char* name, Device& device, Mode mode = Mode::inline_);
+  Stream(const char* name, Device& device, Mode mode = Mode::synchronous);
   /// Waits until all that was put on the stream is done.
   ~Stream();
   Stream(const Stream&) = delete;

@@ -23,7 +23,7 @@ enum class Dtype { fp32, bf16, fp16 };
 template <> inline constexpr std::array names_of<Dtype>{"fp32", "bf16", "fp16"};
 
 /// What a result does to the place that it goes to: replaces what is there, or is added to it.
-enum class Write { over, add };
+enum class Write { overwrite, add };
 
 /// Upper half of an fp32: its exponent range (no overflow, no loss scale), 8 bits of precision.
 struct Bf16 {

@@ -48,8 +48,8 @@ class Layout {
   /// The global number of layer l's first element: counted over all layers, without padding.
   std::int64_t layer_start(int l) const { return starts_[l]; }
   /// The position within layer l at which this rank's part begins.
-  std::int64_t own_start(int l) const { return rank_ * own_size(l); }
-  std::int64_t own_size(int l) const { return layer_size(l) / ranks_; }
+  std::int64_t shard_start(int l) const { return rank_ * shard_size(l); }
+  std::int64_t shard_size(int l) const { return layer_size(l) / ranks_; }
 
  private:
   std::vector<std::int64_t> sizes_;

@@ -35,7 +35,7 @@ class Holding {
   virtual ~Holding() { std::erase(view().device->holdings, this); }
 
   /// This rank's part of layer l.
-  virtual View own(int l) const = 0;
+  virtual View shard(int l) const = 0;
   /// All that is held.
   View view() const { return elements_.view(); }
 
@@ -65,8 +65,8 @@ class Whole : public Holding {
       : Holding(device, layout, state, dtype, layout.full_size(), Memory::own) {}
 
   View layer(int l) const { return part(layout_.layer_offset(l), layout_.layer_size(l), l, 0); }
-  View own(int l) const override {
-    return layer(l).part(layout_.own_start(l), layout_.own_size(l));
+  View shard(int l) const override {
+    return layer(l).part(layout_.shard_start(l), layout_.shard_size(l));
   }
 };
 
@@ -77,24 +77,25 @@ class Sharded : public Holding {
           Memory memory = Memory::own)
       : Holding(device, layout, state, dtype, layout.shard_size(), memory) {}
 
-  View own(int l) const override {
+  View shard(int l) const override {
     const std::int64_t offset = layout_.layer_offset(l) / layout_.ranks();
-    return part(offset, layout_.own_size(l), l, layout_.own_start(l));
+    return part(offset, layout_.shard_size(l), l, layout_.shard_start(l));
   }
 };
 
 /// A Whole or a Sharded that is there only if it is needed.
 template <class Holder> class Optional : public std::optional<Holder> {
  public:
-  Optional(bool needed, Device& device, const Layout& layout, State state, Dtype dtype) {
+  Optional(bool needed, Device& device, const Layout& layout, State state,
+           Dtype dtype = Dtype::fp32) {
     if (needed) this->emplace(device, layout, state, dtype);
   }
 };
 
 /// Room for any one layer, whole, which is borrowed for a while and given back.
-class OneLayer {
+class LayerBuffer {
  public:
-  OneLayer(Device& device, const Layout& layout, State state, Dtype dtype)
+  LayerBuffer(Device& device, const Layout& layout, State state, Dtype dtype)
       : layout_(layout), scratch_(device, kind_of(state), dtype, layout.largest_layer()) {}
 
   /// What it contains is left over from before.

@@ -142,7 +142,7 @@ std::string shortage(const Prediction& plan, const Options& options, DeviceType 
   const std::int64_t data = plan.bytes[limit->places[0]][Kind::data].peak;
   if (2 * data > needs) return told + "use a smaller --data or --batch";
   for (const Card* other : others) {
-    if (is_mixed(options.dtype) && !other->mixed_precision) continue;
+    if (needs_master(options.dtype) && !other->mixed_precision) continue;
     const Prediction of_other = predict(*other, options, device, layout);
     if (exceeded(of_other) != limits.end()) continue;
     const std::int64_t less = limit->needs(of_other);

@@ -61,7 +61,7 @@ int train(Process&& process, const Command& command, Cards others) {
   const auto report = process.together([&] { return std::make_unique<Report>(run, comm); });
   const auto digests = [&] {
     trainer.synchronise();
-    return layer_digests(device, layout, [&](int l) { return trainer.slice(l).weights; });
+    return layer_digests(device, layout, [&](int l) { return trainer.adam_state(l).weights; });
   };
   for (int step = 0; step < options.steps; ++step) {
     here.step = step + 1;

@@ -10,10 +10,10 @@
 namespace zero {
 /// Mixed precision: parameters of that type are a rounded copy of fp32 master weights, which Adam
 /// updates. Parameters in fp32 are their own master.
-constexpr bool is_mixed(Dtype dtype) { return dtype != Dtype::fp32; }
+constexpr bool needs_master(Dtype dtype) { return dtype != Dtype::fp32; }
 
 /// Bytes a parameter of what Adam keeps: momentum, variance and the master copy.
-constexpr std::int64_t optimizer_bytes(Dtype dtype) { return is_mixed(dtype) ? 12 : 8; }
+constexpr std::int64_t optimizer_bytes(Dtype dtype) { return needs_master(dtype) ? 12 : 8; }
 
 /// Folds learning rate and bias corrections into scalars.
 class Adam {
@@ -38,20 +38,20 @@ class Adam {
                 .eps = static_cast<float>(options_.eps)};
   }
 
-  /// Updates the slice with `grads` (same size). Of a slice with parameters these, of the
+  /// Updates the state with `grads` (same size). Of a state with parameters these, of the
   /// gradients' dtype, become the new weights, rounded; they may lie where the gradients do. 28
   /// bytes a parameter pass through memory, in 16 bit as in fp32, or, where weights and parameters
   /// are two in fp32, 32.
-  void update(const AdamSlice& slice, View grads) {
-    const std::int64_t count = slice.weights.size;
-    const View params = slice.params;
-    expect(slice.momentum.size == count && slice.variance.size == count && grads.size == count &&
+  void update(const AdamState& state, View grads) {
+    const std::int64_t count = state.weights.size;
+    const View params = state.params;
+    expect(state.momentum.size == count && state.variance.size == count && grads.size == count &&
                (params.size == count || params.size == 0),
-           "Adam: the slice, its gradients and its parameters have the same size");
-    expect((params.size == 0 || grads.dtype == params.dtype) && slice.weights.dtype == Dtype::fp32,
+           "Adam: the state, its gradients and its parameters have the same size");
+    expect((params.size == 0 || grads.dtype == params.dtype) && state.weights.dtype == Dtype::fp32,
            "Adam: gradients and parameters have one dtype, the state is fp32");
-    stream_.run(work_on("adam", slice.weights), [=, &on = stream_.kernels(), scalars = scalars_] {
-      on.adam(scalars, slice, grads);
+    stream_.run(work_on("adam", state.weights), [=, &on = stream_.kernels(), scalars = scalars_] {
+      on.adam(scalars, state, grads);
     });
   }
 

@@ -87,7 +87,7 @@ void Mlp::forward(int l, View params) {
        relu = relu(l)] { on.linear_forward(shape, x, params, y, relu); });
 }
 
-void Mlp::loss(float scale, Sums& sums) {
+void Mlp::loss(Sums& sums, float scale) {
   for (int i = 0; i < 2; ++i) live_deltas_[i] = deltas_[i].borrow();
   const int last = model_.layers() - 1;
   const View outputs = live_[last + 1];

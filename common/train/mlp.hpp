@@ -48,7 +48,7 @@ class Mlp {
   /// params: layer l whole; read when the stream gets there.
   void forward(int l, View params);
   /// Adds the micro-batch's mean loss to sums.totals.loss; its gradient is multiplied by `scale`.
-  void loss(float scale, Sums& sums);
+  void loss(Sums& sums, float scale = 1);
   /// Forms layer l's gradient in fp32, rounds it to the type of `grads`, and writes it over what is
   /// there or adds it; sets the padding to zero. Layers come from last to first.
   void backward(int l, View params, View grads, Write write);

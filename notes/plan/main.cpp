@@ -106,7 +106,7 @@ struct CommandLine {
     const auto* found = std::ranges::find(conventions, name, &Convention::name);
     throw_if(found == std::end(conventions), usage, "--convention: {} is none of {}", name,
              names(conventions | std::views::transform(&Convention::name)));
-    throw_if(found != conventions && !is_mixed(options.dtype), usage,
+    throw_if(found != conventions && !needs_master(options.dtype), usage,
              "--convention {} is about 16 bit, not --dtype fp32", name);
     return *found;
   }
@@ -161,8 +161,8 @@ struct CommandLine {
     }
     throw_if(chosen.empty(), usage, "--chapter: {} is none of {}", asked,
              names(cards::on_ranks | std::views::transform(&Card::name)));
-    throw_if(chosen.size() == 1 && !chosen[0]->mixed_precision && is_mixed(options.dtype), usage,
-             "{} has no --dtype {}: say --dtype fp32", asked, name_of(options.dtype));
+    throw_if(chosen.size() == 1 && !chosen[0]->mixed_precision && needs_master(options.dtype),
+             usage, "{} has no --dtype {}: say --dtype fp32", asked, name_of(options.dtype));
     return chosen;
   }
 };

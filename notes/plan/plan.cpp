@@ -232,7 +232,7 @@ Json make_plan(const Question& question, Cards chapters, int ranks) {
   if (found) ranks = most_ranks;
   std::vector<std::pair<const Card*, Json>> columns;  // and what fits the card
   for (const Card* chapter : chapters) {
-    if (!chapter->mixed_precision && is_mixed(question.options.dtype)) continue;
+    if (!chapter->mixed_precision && needs_master(question.options.dtype)) continue;
     Json& fits = columns.emplace_back(chapter, Json::object()).second;
     if (question.card > 0) fits = fit(question, *chapter);
     if (found && !fits["fewest_ranks"].is_null()) {

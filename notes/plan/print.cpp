@@ -168,7 +168,7 @@ void print_head(const Question& question, const Json& plan, const Unit& unit) {
     fmt::print("where layers are gathered: gradient {}, optimizer state {}\n", gathering->grads,
                gathering->optimizer);
   }
-  if (!convention.costs && !is_mixed(dtype) && any(offloads)) {
+  if (!convention.costs && !needs_master(dtype) && any(offloads)) {
     fmt::print("where it is offloaded: optimizer state {}, with master weights of its own\n",
                optimizer_bytes(Dtype::bf16));
   }

@@ -113,8 +113,8 @@ class Bench {
   const std::int64_t largest_, width_;
   const Buffer device_, page_locked_, pageable_;
   const Tensor matrices_;
-  Stream compute_{"compute", gpu_, Stream::Mode::worker};
-  Stream copies_{"copies", gpu_, Stream::Mode::worker};
+  Stream compute_{"compute", gpu_, Stream::Mode::asynchronous};
+  Stream copies_{"copies", gpu_, Stream::Mode::asynchronous};
 };
 }  // namespace
 

@@ -37,7 +37,7 @@ double measured(Session& session, int prefetch, double backward) {
                     make_mpi_transport(*device, session.size(), tag), *device, options.dtype,
                     layout.largest_layer(),
                     {.gbit_per_s = (session.size() - 1) * bits / (1e6 * message)});
-  Stream compute("compute", *device, Stream::Mode::worker);
+  Stream compute("compute", *device, Stream::Mode::asynchronous);
   const Sharded params(*device, layout, State::parameters, options.dtype);
   const Sharded grads(*device, layout, State::gradients, options.dtype);
   LayerWindow window(cards::zero3, options, layout, comm, compute, params);
@@ -48,16 +48,16 @@ double measured(Session& session, int prefetch, double backward) {
   for (int step = 0; step < 12; ++step) {
     steps.push_back(milliseconds([&] {
       for (int l = 0; l < layers; ++l) {
-        window.gather(l);
+        window.gather_params(l);
         work(forward);
-        window.release(l);
+        window.release_params(l);
       }
       for (int l = layers; l-- > 0;) {
-        window.gather(l);
+        window.gather_params(l);
         const View borrowed = window.borrow_grads(l);
         work(backward);
-        window.release(l);
-        window.reduce_scatter_mean(borrowed, grads.own(l), Write::over);
+        window.release_params(l);
+        window.reduce_scatter_mean(borrowed, grads.shard(l), Write::overwrite);
       }
       window.wait_for_gradients();
       compute.synchronise();

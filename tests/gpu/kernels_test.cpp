@@ -16,7 +16,7 @@ namespace zero::test {
 namespace {
 constexpr std::int64_t margin = 16;
 constexpr float poison = 12345;
-constexpr Write writes[] = {Write::over, Write::add};
+constexpr Write writes[] = {Write::overwrite, Write::add};
 
 /// Another one in every run; a failure prints it.
 std::uint64_t fresh_seed() {
@@ -147,7 +147,7 @@ TEST_CASE("adam: the same bits") {
       const Twin variance(Dtype::fp32, size, offset, [&] { return std::abs(random()); });
       const Twin params(dtype, size, offset);
       both.run([&](Side& on) {
-        const AdamSlice slice{on(weights), on(momentum), on(variance),
+        const AdamState slice{on(weights), on(momentum), on(variance),
                               copied ? on(params) : View{}};
         for (int step = 0; step < 3; ++step) on->adam(scalars, slice, on(grads));
       });
@@ -170,7 +170,7 @@ TEST_CASE("adam: more than 2^31 elements") {
   const Tensor momentum = on_gpu(size), variance = on_gpu(size);
   kernels->initialise(weights.view(), random, 0, size, 1);
   kernels->initialise(grads.view(), random, 7, size, 1);
-  const AdamSlice slice{weights.view(), momentum.view(), variance.view()};
+  const AdamState slice{weights.view(), momentum.view(), variance.view()};
   kernels->adam(scalars, slice, grads.view());
   wait_for(kernels->record());
   for (const std::int64_t first : {std::int64_t{0}, size / 2, size - 1000}) {
@@ -356,7 +356,7 @@ TEST_CASE("a layer: its bits do not depend on how many multiprocessors its produ
       Side gpu(*device);
       gpu->reserve_products(product_room_bytes);
       gpu->linear_forward(shape, gpu(x), gpu(params), gpu(y), true);
-      gpu->linear_backward_params(shape, View{}, gpu(dy), gpu(x), gpu(grads), Write::over);
+      gpu->linear_backward_params(shape, View{}, gpu(dy), gpu(x), gpu(grads), Write::overwrite);
       gpu->linear_backward_input(shape, gpu(dy), gpu(params), gpu(dx));
       wait_for(gpu->record());
       results.push_back({bits(gpu(y)), bits(gpu(grads)), bits(gpu(dx))});
@@ -422,7 +422,7 @@ TEST_CASE("column sums, which a layer's bias has for a gradient: exact of small 
         gpu->reserve_products(product_room_bytes);
         for (const bool relu : {false, true}) {
           gpu->linear_backward_params(shape, relu ? gpu(outputs) : View{}, gpu(delta),
-                                      gpu(delta).part(0, 0), gpu(bias), Write::over);
+                                      gpu(delta).part(0, 0), gpu(bias), Write::overwrite);
           wait_for(gpu->record());
           std::vector<float> expected(columns);
           for (std::size_t i = 0; i < all.size(); ++i) {

@@ -10,7 +10,7 @@ CHAPTERS = sorted(path.parent.name for path in ROOT.glob("0*/trainer.hpp"))
 # The rooms of common/: each includes only those before it.
 ROOMS = ["memory", "compute", "train", "comm", "trace", "report", "run"]
 CPP = (".h", ".hpp", ".cpp", ".cu", ".cuh")
-METHODS = ["Trainer(const Options", "Verdict step(", "AdamSlice slice(", "void forward(",
+METHODS = ["Trainer(const Options", "Verdict step(", "AdamState slice(", "void forward(",
            "void backward(", "Verdict update("]
 MEMBERS = [" params_{", " grads_{", " master_{", " momentum_{", " variance_{"]
 LONGEST_LINE = 100

@@ -121,7 +121,7 @@ def test_lesson(copy):
 
 @pytest.mark.parametrize("number, file, words", [
     (1, "01_adam/trainer.hpp", ["01_adam/trainer.hpp: "]), (6, "06_zero3/layer_window.hpp", []),
-    (7, "07_offload/host.hpp", ["\n+    host_.finish();\n", "07_offload/trainer.hpp: ",
+    (7, "07_offload/offload.hpp", ["\n+    offload_.wait_for_copies();\n", "07_offload/trainer.hpp: ",
                                 "8 + 8 = 16 a rank, and 8 + 48 = 56 on its host"])])
 def test_lesson_shows_whole_files(copy, number, file, words):
     shown = copy(f"lesson {number}").stdout

@@ -11,7 +11,7 @@ namespace {
 /// check(options, a sample that is not finite; -1: none).
 void for_all_cases(auto check) {
   for (const Dtype dtype : dtypes) {
-    if (is_mixed(dtype) && !chapter.mixed_precision) continue;
+    if (needs_master(dtype) && !chapter.mixed_precision) continue;
     for (const int prefetch : {0, 1, 2}) {
       if (prefetch != 1 && !chapter.prefetches()) continue;
       Options o = mlp_options(7, 1, dtype);
@@ -138,7 +138,7 @@ TEST_CASE("the card says of each tensor who holds it") {
                                {State::gradients, gradients},
                                {State::momentum, optimizer},
                                {State::variance, optimizer}};
-    if (is_mixed(dtype) || chapter.offloads()) said[State::master] = optimizer;
+    if (needs_master(dtype) || chapter.offloads()) said[State::master] = optimizer;
     if (chapter.offloads()) said[State::staged] = Held::shard_on_host;
     for (const Device* on : {&device(), &device().host()}) {
       for (const Holding* tensor : on->holdings) {
@@ -160,7 +160,7 @@ TEST_CASE("what ranks hold alike is compared, tensor by tensor") {
     part.step(0);
     part.trainer->synchronise();
     const auto compare = [&] {
-      const auto weights = [&](int l) { return part.trainer->slice(l).weights; };
+      const auto weights = [&](int l) { return part.trainer->adam_state(l).weights; };
       return digests_over_ranks(layer_digests(device(), part.layout, weights), part.comm);
     };
     // An exception is all ranks' at once here: the other cases can go on.

@@ -186,7 +186,7 @@ TEST_CASE("sum adds the ranks' pairs in rank order, the same bits everywhere") {
   Talk talk;
   const auto loss_of = [](int rank) { return 0.1 * (rank + 1); };
   Sums mine = sums_of(loss_of(ranks().rank), 1e-3 / (ranks().rank + 1));
-  const Totals totals = talk.comm.await_totals(talk.stream, mine);
+  const Totals totals = talk.comm.await_all_reduced(talk.stream, mine);
   double loss = 0, squares = 0;
   for (int r = 0; r < ranks().size; ++r) {
     loss += loss_of(r);
@@ -232,7 +232,7 @@ TEST_CASE("a rank that comes late is waited for, and finds what was sent to it")
   talk.stream.synchronise();
   fill(vector.full(), 99);  // which is the caller's again
   Sums mine = sums_of(1, 0);
-  CHECK(talk.comm.await_totals(talk.stream, mine).loss == ranks().size);
+  CHECK(talk.comm.await_all_reduced(talk.stream, mine).loss == ranks().size);
   std::vector<float> expected(vector.own);
   for (std::int64_t i = 0; i < vector.own; ++i) {
     expected[i] = mean_of(Dtype::fp32, integer, ranks().rank * vector.own + i);
@@ -243,7 +243,7 @@ TEST_CASE("a rank that comes late is waited for, and finds what was sent to it")
 TEST_CASE("who is still waited for is known all the time, and nobody is when all have come") {
   if (on_gpus() || ranks().size == 1) return;
   Talk talk;
-  Stream stream("worker", device(), Stream::Mode::worker);
+  Stream stream("worker", device(), Stream::Mode::asynchronous);
   Watched* watched = nullptr;
   stream.run([&] { watched = &here.watched; });
   stream.synchronise();
@@ -291,9 +291,9 @@ TEST_CASE("on a modelled link a collective takes its time, from when the last ra
   // 20 ms for each other rank, half of it latency: 8000 fp32 to each at 25.6 Mbit/s.
   const Layout layout({8000 * ranks().size}, ranks().rank, ranks().size);
   Communicator comm = ranks().communicator({.link = 25.6e-3, .latency = 10'000}, layout);
-  Stream stream("test", device(), Stream::Mode::worker);
+  Stream stream("test", device(), Stream::Mode::asynchronous);
   const Whole gradients(device(), layout, State::gradients, Dtype::fp32);
-  const View full = gradients.layer(0), own = gradients.own(0);
+  const View full = gradients.layer(0), own = gradients.shard(0);
   // From when the last rank calls it until the first one has it: the ranks share a clock.
   const auto time_of = [&](const std::function<void()>& collective) {
     const auto now = [] { return std::uint64_t(Clock::now().time_since_epoch() / 1ns); };
@@ -321,6 +321,6 @@ TEST_CASE("on a modelled link a collective takes its time, from when the last ra
   check(20ms, [&] { comm.reduce_scatter_mean(stream, full, own); });
   check(40ms, [&] { comm.all_reduce_mean(stream, full); });
   Sums sums(device());
-  check(10ms, [&] { comm.await_totals(stream, sums); });
+  check(10ms, [&] { comm.await_all_reduced(stream, sums); });
 }
 }  // namespace zero::test

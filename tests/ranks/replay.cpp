@@ -27,9 +27,9 @@ struct Replay {
   Values micro_batch(int step, int micro, int r) {
     model.load((*data[r])(step, micro));
     for (int l = 0; l < layout.layers(); ++l) model.forward(l, params.layer(l));
-    model.loss(loss_scale.value(), sums[r]);
+    model.loss(sums[r], loss_scale.value());
     for (int l = layout.layers(); l-- > 0;) {
-      model.backward(l, params.layer(l), grads.layer(l), Write::over);
+      model.backward(l, params.layer(l), grads.layer(l), Write::overwrite);
     }
     stream.synchronise();
     Values all;
@@ -72,8 +72,8 @@ struct Replay {
       double squares = 0;
       for (int l = 0; l < cut.layers(); ++l) {
         double lanes[8] = {};
-        for (std::int64_t i = 0; i < cut.own_size(l); ++i) {
-          const std::int64_t at = cut.own_start(l) + i;
+        for (std::int64_t i = 0; i < cut.shard_size(l); ++i) {
+          const std::int64_t at = cut.shard_start(l) + i;
           const double x = at < cut.used_size(l) ? of[cut.layer_start(l) + at] : 0;
           lanes[i % 8] += x * x;
         }
@@ -138,11 +138,11 @@ Said said_by(auto step, int steps) {
 }
 
 /// Of a difference the first number is told.
-void check_state(const Part& part, View AdamSlice::*member, const Whole& expected,
+void check_state(const Part& part, View AdamState::*member, const Whole& expected,
                  const char* what) {
   for (int l = 0; l < part.layout.layers(); ++l) {
-    const View slice = part.trainer->slice(l).*member;
-    CHECK(slice.size >= part.layout.own_size(l));
+    const View slice = part.trainer->adam_state(l).*member;
+    CHECK(slice.size >= part.layout.shard_size(l));
     if (slice.used == 0) continue;  // its padding may begin behind what is expected
     check_same_bits(values(slice.part(0, slice.used)),
                     values(expected.layer(l).part(slice.start, slice.used)), what,
@@ -165,9 +165,9 @@ Said check_against_replay(Options options, const Tamper& tamper, int most_prefet
     check_same_bits(said.losses, expected.losses, "loss of step", 1);
     check_same_bits(said.norms, expected.norms, "norm of step", 1);
     check_same_bits(said.skipped, expected.skipped, "skipping of step", 1);
-    check_state(part, &AdamSlice::weights, all.master, "weight");
-    check_state(part, &AdamSlice::momentum, all.momentum, "momentum");
-    check_state(part, &AdamSlice::variance, all.variance, "variance");
+    check_state(part, &AdamState::weights, all.master, "weight");
+    check_state(part, &AdamState::momentum, all.momentum, "momentum");
+    check_state(part, &AdamState::variance, all.variance, "variance");
   }
   return expected;
 }

@@ -6,7 +6,7 @@
 #include <map>
 #include <set>
 
-#include "07_offload/host.hpp"
+#include "07_offload/offload.hpp"
 #include "tests/ranks/ranks.hpp"
 #include "tests/unit/checks.hpp"
 
@@ -50,7 +50,7 @@ TEST_CASE("the bus is slow") {
   if (!chapter.offloads()) return;
   // The smallest of the copies takes as long as a task that is late.
   const Layout layout = layout_here(schedule_options(Dtype::bf16, 1));
-  const auto bytes = static_cast<double>(layout.own_size(0) * 2);
+  const auto bytes = static_cast<double>(layout.shard_size(0) * 2);
   device().bus.gb_per_s = bytes / std::chrono::nanoseconds(late_by).count();
   check_runs(1);
   device().bus.gb_per_s = 0;
@@ -61,15 +61,18 @@ TEST_CASE("by itself too the host goes on when gradients are divided and have co
   const Delay delay("copies", late_by, device());
   const Options options = schedule_options(Dtype::fp32, 2);
   const Layout layout = layout_here(options);
-  Stream compute("compute", device(), Stream::Mode::worker);
+  Stream compute("compute", device(), Stream::Mode::asynchronous);
   const Sharded grads(device(), layout, State::gradients, Dtype::fp32);
   const Sharded seen(device().host(), layout, State::gradients, Dtype::fp32);
   fill(grads.view(), 6);
-  Host host(options, layout, compute);
-  for (int l = 0; l < layout.layers(); ++l) host.divide_and_bring_down(grads.own(l), 2, Event());
-  host.wait_for_gradients();
-  for (int l = 0; l < layout.layers(); ++l) copy(host.compute(), host.staged(l), seen.own(l));
-  host.compute().synchronise();
+  Offload offload(options, layout, compute);
+  for (int l = 0; l < layout.layers(); ++l) {
+    offload.divide_and_copy_to_host(grads.shard(l), 2, Event());
+  }
+  offload.wait_for_copies();
+  Stream& adam = offload.host_stream();
+  for (int l = 0; l < layout.layers(); ++l) copy(adam, offload.staged_grads(l), seen.shard(l));
+  adam.synchronise();
   CHECK(values(seen.view()) == std::vector<float>(layout.shard_size(), 3));
 }
 

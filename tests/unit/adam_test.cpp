@@ -22,14 +22,14 @@ struct Run {
   Adam adam{options, stream};
   const Tensor weights = state(), momentum = state(), variance = state();
   const Tensor grads{cpu(), Kind::gradients, dtype, size};
-  const Tensor copy{cpu(), Kind::parameters, dtype, is_mixed(dtype) ? size : 0};
+  const Tensor copy{cpu(), Kind::parameters, dtype, needs_master(dtype) ? size : 0};
 
   Tensor state() const { return Tensor(cpu(), Kind::optimizer, Dtype::fp32, size); }
   View params() const { return copy.size() ? copy.view() : weights.view(); }
   void update(std::int64_t first, std::int64_t count) {
     const auto part = [=](View view) { return view.part(first, count); };
     adam.update({part(weights.view()), part(momentum.view()), part(variance.view()),
-                 is_mixed(dtype) ? part(copy.view()) : View{}},
+                 needs_master(dtype) ? part(copy.view()) : View{}},
                 part(grads.view()));
   }
   void step(float grad_factor = 1) {
@@ -218,7 +218,7 @@ TEST_CASE("padding stays zero") {
 TEST_CASE("views of different sizes and dtypes are refused") {
   Run run{options_with(0), Dtype::bf16, 8};
   const View weights = run.weights.view(), half = run.copy.view(), nine{nullptr, 9, 9, Dtype::bf16};
-  for (const auto& [slice, grads] : {std::pair{AdamSlice{weights, weights, weights}, nine},
+  for (const auto& [slice, grads] : {std::pair{AdamState{weights, weights, weights}, nine},
                                      {{weights, weights, weights, nine}, half},
                                      {{weights, weights, weights, weights}, half},
                                      {{half, weights, weights, half}, half}}) {

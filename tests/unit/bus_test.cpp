@@ -95,7 +95,7 @@ TEST_CASE(
   const std::jthread thread =
       watchdog(200ms, [&](const Error& error) { expired.set_value(error.what()); });
   const Ends ends(20 / 1.5e9);  // 1.5 seconds for 20 bytes: 0.2 and one would be too long
-  Stream stream("copies", *ends.cpu, Stream::Mode::worker);
+  Stream stream("copies", *ends.cpu, Stream::Mode::asynchronous);
   const auto time = [&](const Tensor& from, const Tensor& to) {
     const auto start = std::chrono::steady_clock::now();
     copy(stream, from.view(), to.view());

@@ -97,7 +97,7 @@ inline void check_refused(ExitCode code, const std::vector<std::string>& words, 
 
 /// A stream with a thread of its own.
 struct Worker : Stream {
-  explicit Worker(const char* name) : Stream(name, cpu(), Mode::worker) {}
+  explicit Worker(const char* name) : Stream(name, cpu(), Mode::asynchronous) {}
 };
 
 /// Calls `seen` for all that streams of that name do which are made until the end of the scope; it

@@ -24,13 +24,13 @@ auto words(View view) {
 }
 
 /// The cut as one rank has it: its part of a layer begins where that of the rank before ends; and
-/// the views that Whole, Sharded and OneLayer make of it.
+/// the views that Whole, Sharded and LayerBuffer make of it.
 void check_layout(int rank, int ranks, std::int64_t quantum) {
   INFO("rank ", rank, " of ", ranks, ", quantum ", quantum);
   const Layout layout(sizes, rank, ranks, quantum);
   const Whole whole(cpu(), layout, State::parameters, Dtype::fp32);
   const Sharded shards(cpu(), layout, State::gradients, Dtype::fp32);
-  const OneLayer room(cpu(), layout, State::parameters, Dtype::fp32);
+  const LayerBuffer room(cpu(), layout, State::parameters, Dtype::fp32);
   for (const View all : {whole.view(), shards.view()}) fill(all, std::identity());
   std::int64_t parameters = 0, before = 0, largest = 0;
   for (int l = 0; l < layout.layers(); ++l) {
@@ -47,8 +47,8 @@ void check_layout(int rank, int ranks, std::int64_t quantum) {
       if (place >= 0) CHECK(element(view, 0) == static_cast<float>(place));
     };
     check(whole.layer(l), 0, padded, before);
-    check(whole.own(l), first, share, before + first);
-    check(shards.own(l), first, share, before / ranks);
+    check(whole.shard(l), first, share, before + first);
+    check(shards.shard(l), first, share, before / ranks);
     check(room.borrow(l), 0, padded, -1);
     parameters += sizes[l];
     before += padded;
@@ -215,7 +215,7 @@ TEST_CASE("what is held is listed as long as it lives, and booked by what it is"
     const Sharded staged(host, layout, State::staged, Dtype::bf16, Memory::page_locked);
     const Optional<Whole> none(false, cpu, layout, State::master, Dtype::fp32);
     const Optional<Sharded> master(true, cpu, layout, State::master, Dtype::fp32);
-    const OneLayer room(cpu, layout, State::gradients, Dtype::bf16);
+    const LayerBuffer room(cpu, layout, State::gradients, Dtype::bf16);
     CHECK(!none.has_value());
     CHECK(master->state == State::master);
     CHECK(cpu.holdings == Holdings{momentum.get(), &params, &*master});

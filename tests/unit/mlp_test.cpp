@@ -220,11 +220,11 @@ struct Net {
     Sums sums(cpu());
     model.load(batch);
     for (int l = 0; l < layout.layers(); ++l) model.forward(l, params.layer(l));
-    model.loss(scale, sums);
+    model.loss(sums, scale);
     return sums.totals.loss;
   }
 
-  void backward(Write write = Write::over) {
+  void backward(Write write = Write::overwrite) {
     for (int l = layout.layers(); l-- > 0;) {
       model.backward(l, params.layer(l), grads.layer(l), write);
     }
@@ -356,7 +356,7 @@ TEST_CASE("gradients are formed, rounded, and only then added, and padding is ze
     INFO(std::string(name_of(dtype)));
     Net net(small(Task::mlp, dtype));
     const auto data = make_data(net.options, cpu());
-    const auto formed = [&](int step, Write write = Write::over) {
+    const auto formed = [&](int step, Write write = Write::overwrite) {
       net.forward((*data)(step, 0));
       net.backward(write);
       return net.layers(net.grads);

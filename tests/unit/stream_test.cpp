@@ -27,7 +27,7 @@ void until(const std::atomic<bool>& flag) {
 }  // namespace
 
 TEST_CASE("tasks of one stream run in order, all before synchronise returns") {
-  for (const Stream::Mode mode : {Stream::Mode::inline_, Stream::Mode::worker}) {
+  for (const Stream::Mode mode : {Stream::Mode::synchronous, Stream::Mode::asynchronous}) {
     Stream stream("in order", cpu(), mode);
     std::vector<int> order, expected(1000);
     std::iota(expected.begin(), expected.end(), 0);
@@ -130,7 +130,8 @@ TEST_CASE("a watcher is told of each task and each wait, where they are") {
   using Call = std::tuple<std::string, Work::Sort, bool, std::thread::id, int>;
   using Sort = Work::Sort;
   using enum Stream::Mode;
-  for (const auto& [mode, in_turn] : {std::pair{inline_, false}, {worker, false}, {worker, true}}) {
+  for (const auto& [mode, in_turn] :
+       {std::pair{synchronous, false}, {asynchronous, false}, {asynchronous, true}}) {
     const std::unique_ptr<Device> device = make_cpu();
     device->in_turn = in_turn;
     std::vector<Call> calls;
@@ -147,7 +148,7 @@ TEST_CASE("a watcher is told of each task and each wait, where they are") {
     });
     stream.wait(stream.record());
     stream.synchronise();  // records, which are no work
-    CHECK((thread == std::this_thread::get_id()) == (mode == inline_ || in_turn));
+    CHECK((thread == std::this_thread::get_id()) == (mode == synchronous || in_turn));
     CHECK(calls == std::vector<Call>{{"a sum of layer 3", Sort::compute, true, thread, 0},
                                      {"a part", Sort::copy, true, thread, 0},
                                      {"a part", Sort::copy, false, thread, 1},

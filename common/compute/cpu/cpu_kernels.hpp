@@ -94,7 +94,7 @@ class CpuKernels : public ElementWise<CpuKernels> {
         matmul({dy, shape.outputs, true}, {x, shape.inputs}, shape.outputs, shape.batch,
                shape.inputs, to);
       };
-      if (grads.dtype == Dtype::fp32 && write == Write::over && shape.inputs % 16 == 0) {
+      if (grads.dtype == Dtype::fp32 && write == Write::overwrite && shape.inputs % 16 == 0) {
         form(elements<float>(grads));
       } else {
         form([&](const RowPart& part) { put(part.count, write, part.values, grad + part.at); });
@@ -113,7 +113,7 @@ class CpuKernels : public ElementWise<CpuKernels> {
     with_type(params.dtype, [&]<class T>(T) {
       matmul({dy, shape.outputs}, {params.part(0, shape.weights()), shape.inputs}, shape.batch,
              shape.outputs, shape.inputs, [&](const RowPart& part) {
-               put(part.count, Write::over, part.values, elements<T>(dx) + part.at);
+               put(part.count, Write::overwrite, part.values, elements<T>(dx) + part.at);
              });
     });
   }
@@ -170,7 +170,7 @@ class CpuKernels : public ElementWise<CpuKernels> {
         }
         if (r < sources.size()) each(count, Add(), part(r), InOut<float>{sum});
         const auto divide_into = [&]<class To>(To to) {
-          constexpr Write how = To::read ? Write::add : Write::over;
+          constexpr Write how = To::read ? Write::add : Write::overwrite;
           const auto mean = [=](auto, float x, T& place) { store(place, x / divisor, how); };
           each(count, mean, In<float>{sum}, to);
         };

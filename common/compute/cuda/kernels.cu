@@ -257,7 +257,7 @@ class CudaKernels : public ElementWise<CudaKernels, Runtime> {
         View product = to;
         if (write == Write::add) product.data = product_room_->data();
         multiply(deltas, inputs, rows, shape.batch, columns, product);
-        if (write == Write::over) return;
+        if (write == Write::overwrite) return;
         each(to.size, Add(), In<T>{elements<T>(product)}, InOut<T>{elements<T>(to)});
       };
       for (std::int64_t row = 0; row < shape.outputs; row += step) {

@@ -7,42 +7,43 @@
 #include "common.hpp"
 
 namespace zero {
-class Host {
+class Offload {
  public:
-  Host(const Options& options, const Layout& layout, Stream& device_compute)
+  Offload(const Options& options, const Layout& layout, Stream& device_compute)
       : device_compute_(device_compute),
         staged_(device_compute.device().host(), layout, State::staged, options.dtype,
                 options.pageable ? Memory::own : Memory::page_locked),
         copies_("copies", device_compute.device(), Stream::Mode::urgent),
-        compute_("host cores", device_compute.device().host(), Stream::Mode::worker) {}
+        host_compute_("host cores", device_compute.device().host(), Stream::Mode::asynchronous) {}
 
-  /// The host's own stream, for Adam.
-  Stream& compute() { return compute_; }
+  /// On which Adam runs.
+  Stream& host_stream() { return host_compute_; }
 
-  /// What is on its way of layer l: its gradient until Adam has run, then its parameters.
-  View staged(int l) const { return staged_.own(l); }
+  /// Layer l's on its way: the gradient until Adam has run, and then, in its place, the parameters.
+  View staged_grads(int l) const { return staged_.shard(l); }
+  View staged_params(int l) const { return staged_.shard(l); }
 
   /// Divides a layer's gradient, the sum over so many micro-batches from `reduced` on, and copies
   /// it down.
-  void divide_and_bring_down(View grads, int micro_batches, const Event& reduced) {
+  void divide_and_copy_to_host(View grads, int micro_batches, const Event& reduced) {
     copies_.wait(reduced);
     divide(copies_, grads, micro_batches);
-    copy(copies_, grads, staged(grads.layer));
+    copy(copies_, grads, staged_grads(grads.layer));
   }
 
   /// Both computations go on when all gradients are divided and have come down: the device's may
   /// read them, the host's what is staged.
-  void wait_for_gradients() {
+  void wait_for_copies() {
     const Event down = copies_.record();
     device_compute_.wait(down);
-    compute_.wait(down);
+    host_compute_.wait(down);
   }
 
   /// Copies a layer's parameters up when the host's stream has come as far as it is told now.
   /// Returns the point at which they are there.
-  Event bring_up(View params) {
-    copies_.wait(compute_.record());
-    copy(copies_, staged(params.layer), params);
+  Event copy_to_device(View params) {
+    copies_.wait(host_compute_.record());
+    copy(copies_, staged_params(params.layer), params);
     return copies_.record();
   }
 
@@ -50,6 +51,6 @@ class Host {
   Stream& device_compute_;
   Sharded staged_;  // on the host
   Stream copies_;
-  Stream compute_;
+  Stream host_compute_;
 };
 }  // namespace zero
