@@ -23,8 +23,7 @@ class Offload {
   View staged_grads(int l) const { return staged_.shard(l); }
   View staged_params(int l) const { return staged_.shard(l); }
 
-  /// Divides a layer's gradient, the sum over so many micro-batches from `reduced` on, and copies
-  /// it down.
+  /// Of a layer's gradient, the sum over so many micro-batches from `reduced` on.
   void divide_and_copy_to_host(View grads, int micro_batches, const Event& reduced) {
     copies_.wait(reduced);
     divide(copies_, grads, micro_batches);
