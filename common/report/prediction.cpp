@@ -20,7 +20,8 @@ Prediction predict_state(const Card& card, const Options& options, DeviceType de
     plan.factors[phase] = card.sent_in(phase).in(options.accumulate);
   }
   // Of so many bytes an element: what is held of all, and whole layers in use beside it.
-  const auto hold = [&](Place place, Kind kind, Held how, std::int64_t each, int layers = 0) {
+  const auto hold = [&](Kind kind, Held how, std::int64_t each, int layers = 0) {
+    const Place place = how == Held::shard_on_host ? Place::host : Place::device;
     const std::int64_t shares = how == Held::whole ? 1 : n, held = each * all / shares;
     std::string of = grouped(all) + (shares > 1 ? fmt::format("/{}", shares) : "");
     if (layers > 0) {
@@ -34,11 +35,11 @@ Prediction predict_state(const Card& card, const Options& options, DeviceType de
     return card.rooms(kind, options.prefetch, layout.layers(), options.accumulate);
   };
   const auto& [p, g, k] = card.held;
-  hold(Place::device, Kind::parameters, p, w, layers_of(Kind::parameters));
-  hold(Place::device, Kind::gradients, g, costs.grads, layers_of(Kind::gradients));
-  hold(card.offloads() ? Place::host : Place::device, Kind::optimizer, k, costs.optimizer);
+  hold(Kind::parameters, p, w, layers_of(Kind::parameters));
+  hold(Kind::gradients, g, costs.grads, layers_of(Kind::gradients));
+  hold(Kind::optimizer, k, costs.optimizer);
   // The host's gradients are on their way: communication.
-  if (card.offloads()) hold(Place::host, Kind::communication, k, costs.grads);
+  if (card.offloads()) hold(Kind::communication, Held::shard_on_host, costs.grads);
   if (n == 1) return plan;
   const std::int64_t received = received_elements(device, options.dtype, layer / n, n);
   plan.bytes[Place::device][Kind::communication] = {
