@@ -122,10 +122,10 @@ TEST_CASE("a step allocates nothing, and the host waits for the device once") {
     const std::int64_t allocations = taken(), waits = device().waits;
     for (int step = 1; step <= 5; ++step) part.step(step);
     CHECK(taken() == allocations);
-    // Where the device has finished by itself, nobody waits. A GPU's bytes that pass through the
-    // host's memory are waited for wave by wave.
+    // Where the device has finished by itself, nobody waits; in 07 the host's cores wait for it,
+    // too. A GPU's bytes that pass through the host's memory are waited for wave by wave.
     const bool staged = ranks().choice.comm == Comm::mpi && ranks().size > 1;
-    if (!staged) CHECK(device().waits - waits <= 5);
+    if (!staged) CHECK(device().waits - waits <= (chapter.offloads() ? 10 : 5));
     if (!on_gpus()) CHECK(device().waits == waits);
   }
 }
