@@ -212,9 +212,16 @@ TEST_CASE("a wrong card, or more on the host, ends the run in a sentence with bo
   CHECK_NOTHROW(CHECK(finish_as(chapter) == 0));
   const Prediction plan = predict(chapter, options, device().type, part.layout);
   const std::int64_t shard = part.layout.shard_size(), n = ranks().size;
+  const KindBytes& held = device().books.of(Kind::parameters);
   Card wrong = chapter;
-  wrong.held.parameters = Held::shard_on_host;
-  check(wrong, "bytes of parameters held", device().books.of(Kind::parameters).resident, 0);
+  wrong.borrowed.parameters += 1;
+  check(wrong, "bytes of parameters at the peak", held.peak,
+        held.peak + 4 * part.layout.largest_layer());
+  wrong = chapter;
+  const bool whole = chapter.held.parameters == Held::whole;
+  wrong.held.parameters = whole ? Held::shard : Held::whole;
+  const std::int64_t other = whole ? held.resident / n : held.resident * n;
+  if (n > 1) check(wrong, "bytes of parameters held", held.resident, other);
   wrong = chapter;
   wrong.sent.backward.a_step += 1;
   const std::int64_t sent = plan.passed({}).sent[Phase::backward];

@@ -184,12 +184,11 @@ TEST_CASE("the ranks are added in rank order, in fp32, and rounded once") {
 
 TEST_CASE("sum adds the ranks' pairs in rank order, the same bits everywhere") {
   Talk talk;
-  const auto loss_of = [](int rank) { return 0.1 * (rank + 1); };
-  Sums mine = sums_of(loss_of(ranks().rank), 1e-3 / (ranks().rank + 1));
+  Sums mine = sums_of(0.1 * (ranks().rank + 1), 1e-3 / (ranks().rank + 1));
   const Totals totals = talk.comm.await_all_reduced(talk.stream, mine);
   double loss = 0, squares = 0;
   for (int r = 0; r < ranks().size; ++r) {
-    loss += loss_of(r);
+    loss += 0.1 * (r + 1);
     squares += 1e-3 / (r + 1);
   }
   CHECK(totals.loss == loss);

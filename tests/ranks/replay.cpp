@@ -138,10 +138,9 @@ Said said_by(auto step, int steps) {
 }
 
 /// Of a difference the first number is told.
-void check_state(const Part& part, View AdamState::*member, const Whole& expected,
-                 const char* what) {
+void check_state(const Part& part, View AdamState::*of, const Whole& expected, const char* what) {
   for (int l = 0; l < part.layout.layers(); ++l) {
-    const View slice = part.trainer->adam_state(l).*member;
+    const View slice = part.trainer->adam_state(l).*of;
     CHECK(slice.size >= part.layout.shard_size(l));
     if (slice.used == 0) continue;  // its padding may begin behind what is expected
     check_same_bits(values(slice.part(0, slice.used)),
