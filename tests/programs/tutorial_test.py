@@ -35,7 +35,7 @@ class Copy:
         self.folder, self.elsewhere = folder / "a path/with blanks", folder / "elsewhere"
         self.script = self.folder / "tutorial"
         self.elsewhere.mkdir()
-        for name in ("tutorial", "notes/scripts", *CHAPTERS):
+        for name in ("tutorial", "notes/scripts", "notes/cards.json", *CHAPTERS):
             copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
             (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
             copy(ROOT / name, self.folder / name)
@@ -112,8 +112,8 @@ def test_lesson(copy):
                  "  sent     forward 0, backward A, update 1",
                  "ZeRO-2: the gradients become a shard too"):
         assert line in picture
-    assert "-  Tensor grads_;  // full\n" in diff
-    assert ".name = " not in diff and "#include" not in diff  # are no idea
+    assert "-  Whole grads_{" in diff
+    assert "Card card = " not in diff and "#include" not in diff  # are no idea
     changed = len(re.findall(r"^[+-]", diff, re.M))
     assert diff.startswith("4 changed lines")
     assert f"\n05_zero2/trainer.hpp: {changed + 4} changed lines, " in diff
@@ -121,8 +121,9 @@ def test_lesson(copy):
 
 @pytest.mark.parametrize("number, file, words", [
     (1, "01_adam/trainer.hpp", ["01_adam/trainer.hpp: "]), (6, "06_zero3/layer_window.hpp", []),
-    (7, "07_offload/offload.hpp", ["\n+    offload_.wait_for_copies();\n", "07_offload/trainer.hpp: ",
-                                "8 + 8 = 16 a rank, and 8 + 48 = 56 on its host"])])
+    (7, "07_offload/offload.hpp",
+     ["\n+    offload_.wait_for_copies();\n", "07_offload/trainer.hpp: ",
+      "8 + 8 = 16 a rank, and 8 + 48 = 56 on its host"])])
 def test_lesson_shows_whole_files(copy, number, file, words):
     shown = copy(f"lesson {number}").stdout
     assert [word for word in [(ROOT / file).read_text(), *words] if word not in shown] == []
