@@ -83,21 +83,16 @@ struct Card {
 
 /// Of bytes(): "p + (g + k)/n"; empty where nothing is held.
 inline std::string formula(const Card& card, Place place = Place::device) {
+  if (place == Place::host) return card.offloads() ? "(g + k)/n" : "";
   std::string whole, parts;
-  const auto add = [](std::string& sum, const char* term) {
-    sum += (sum.empty() ? "" : " + ") + std::string(term);
+  const auto add = [](std::string& sum, const std::string& term) {
+    sum += (sum.empty() ? "" : " + ") + term;
   };
   const auto& [p, g, k] = card.held;
   for (const auto& [term, how] : {std::pair{"p", p}, {"g", g}, {"k", k}}) {
-    const bool there = how == Held::shard_on_host || (card.offloads() && *term == 'g');
-    if (place == Place::host ? there : how == Held::shard) {
-      add(parts, term);
-    } else if (place == Place::device && how == Held::whole) {
-      add(whole, term);
-    }
+    if (how != Held::shard_on_host) add(how == Held::whole ? whole : parts, term);
   }
-  if (parts.size() > 1) parts = "(" + parts + ")";
-  if (!parts.empty()) add(whole, (parts + "/n").c_str());
+  if (!parts.empty()) add(whole, (parts.size() > 1 ? "(" + parts + ")" : parts) + "/n");
   return whole;
 }
 
