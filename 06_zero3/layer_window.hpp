@@ -43,7 +43,7 @@ class LayerWindow {
   /// Layer l whole, until release_params(l). Throws std::logic_error when it is not l's turn.
   View gather_params(int l) {
     expect(next_use_ < uses_ && layer_of(next_use_) == l,
-           "layers are used in the order 0 .. L-1, L-1 .. 0");
+           "it is another's turn: 0 .. L-1, L-1 .. 0, each released, then wait_for_gradients");
     const int last = std::min(next_use_ + static_cast<int>(params_.size()), uses_);
     while (next_gather_ < last) start_gather(next_gather_++);
     Room& room = room_of(next_use_);
@@ -60,7 +60,7 @@ class LayerWindow {
     room.free = compute_.record();
   }
 
-  /// Room for layer l's gradient, until it is reduced. What it contains is left over.
+  /// Room for layer l's gradient, until it is lent again. What it contains is left over.
   View borrow_grads(int l) {
     Room& room = grads_[next_grads_ % grads_.size()];
     room.layer.give_back();  // what was in it before: compute waits until it is reduced
@@ -78,9 +78,8 @@ class LayerWindow {
     return room.free = communication_.record();
   }
 
-  /// Compute goes on when the step's gradients are reduced: it may read their shards from here on,
-  /// write those of parameters, and talk to the other ranks itself. The next gather begins another
-  /// step.
+  /// Ends a step: compute goes on when the gradients are reduced. From here on it may read their
+  /// shards, write those of parameters, and talk to the other ranks itself.
   void wait_for_gradients() {
     for (Room& room : grads_) room.layer.give_back();
     compute_.wait(communication_.record());

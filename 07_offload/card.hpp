@@ -9,6 +9,6 @@ inline constexpr Card offload{
     .held = {.parameters = shard, .gradients = shard, .optimizer = shard_on_host},  // (p + g)/n
     .sent = {.forward = each_micro_batch(1), .backward = each_micro_batch(2)},
     .borrowed = {.parameters = 1, .and_prefetched = true, .gradients = 2},
-    .copied = {.down = 1, .up = 1},  // through what the host holds beside k: (g + k)/n
+    .copied = {.down = 1, .up = 1},  // the host holds (g + k)/n: k, and room for both ways
 };
 }  // namespace zero::cards

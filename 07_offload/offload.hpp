@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // The host beside the device: its cores, its memory, and the copies between the two. Down come a
 // rank's gradients as they are reduced, beside backward; up go the parameters that Adam makes of
-// them, beside the next forward: on one third stream, in that order. Both lie in the same
-// page-locked bytes: Adam reads a layer's gradient and writes its parameters in the place.
+// them, beside the next forward: on one stream, the third, in that order. Both lie in the same
+// bytes of the host: Adam reads a layer's gradient and writes its parameters in the place.
 #pragma once
 #include "common.hpp"
 
@@ -23,7 +23,7 @@ class Offload {
   View staged_grads(int l) const { return staged_.shard(l); }
   View staged_params(int l) const { return staged_.shard(l); }
 
-  /// Of a layer's gradient, the sum over so many micro-batches from `reduced` on.
+  /// grads: of a layer, the sum over so many micro-batches, complete at `reduced`.
   void divide_and_copy_to_host(View grads, int micro_batches, const Event& reduced) {
     copies_.wait(reduced);
     divide(copies_, grads, micro_batches);

@@ -77,7 +77,7 @@ class Stream {
   Watcher* const watcher_;  // null: nobody looks on
   const std::unique_ptr<Kernels> kernels_;
   Work last_;  // of its thread: what it did last
-  std::unique_ptr<Worker> worker_;  // none when inline; goes first
+  std::unique_ptr<Worker> worker_;  // none when synchronous; goes first
 };
 
 // ---- Element-wise work on gradients, and the two sums that a step is judged by, as tasks ----
