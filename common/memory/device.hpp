@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Where tensors lie and arithmetic runs: the CPU, or the process's one GPU; beside it the host,
-// which for a GPU is the machine that it is in and for a CPU is modelled by that CPU itself. A
-// device is an object with its memory, its books, its bus, and whoever looks on.
+// Where tensors lie and arithmetic runs: the CPU or the process's one GPU, and the host beside it.
+// A GPU's host is the machine that it is in; a CPU models its host itself.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -19,14 +18,12 @@ template <> inline constexpr std::array names_of<DeviceType>{"cpu", "cuda"};
 enum class Place { device, host };
 template <> inline constexpr std::array names_of<Place>{"device", "host"};
 
-/// Ordinary memory of a device, or, of a GPU or of the host beside it, host memory that is
-/// page-locked: copies of it can pass beside other work.
+/// Ordinary memory, or, for a GPU, page-locked host memory: it can be copied beside other work.
 enum class Memory { own, page_locked };
 
 /// Over the bus between a device and its host.
 enum class Direction { down, up };  // to the host, to the device
 template <> inline constexpr std::array names_of<Direction>{"down", "up"};
-/// Of a copy to that place.
 constexpr Direction direction_to(Place place) {
   return place == Place::host ? Direction::down : Direction::up;
 }
@@ -46,9 +43,8 @@ struct Work;
 class Watcher {
  public:
   virtual ~Watcher() = default;
-  /// A piece of work, or a wait, begins or ends, on the thread on which it is, which has its phase
-  /// and step. Of the trainer's thread it is a phase, or its waiting for a stream, and `on` is
-  /// null.
+  /// Work or a wait begins or ends on the calling thread; `here` has its phase and step. On the
+  /// trainer's thread it is a phase or a wait for a stream, and `on` is null.
   virtual void see(const Work& work, Kernels* on, bool begins) = 0;
 };
 
@@ -69,7 +65,7 @@ class Device {
 
   const DeviceType type;
   const Place place;
-  /// The host beside it; of a host it is that host itself.
+  /// The host beside it; a host is its own.
   Device& host() { return host_ ? *host_ : *this; }
   /// True where memory can be page-locked for a GPU.
   virtual bool locks_pages() const { return false; }
@@ -90,8 +86,7 @@ class Device {
     return take(bytes, sort);
   }
   virtual void release(std::byte* memory, Memory sort) noexcept = 0;
-  /// Copies at once, where either end may be host memory. For set-up and reports: work on streams
-  /// that reads or writes the memory must be done.
+  /// Copies at once; either end may be host memory. No stream may still use the memory.
   virtual void copy(void* to, const void* from, std::int64_t bytes) = 0;
   /// Bytes that there are, and that could still be given: on the host by the system's estimate.
   virtual std::int64_t total() const = 0;
@@ -134,7 +129,7 @@ struct Gpus {
 
 // Defined in compute/cuda/, in a build without CUDA by a file that has no GPU.
 Gpus visible_gpus();
-/// GPU `number`, which is this process's from now on; with other ranks in the run, matrix products
-/// leave it room for messages. Throws Error (resources) when it cannot be had.
+/// GPU `number`, from now on this process's. others: matrix products leave room for the messages of
+/// other ranks. Throws Error (resources) when it cannot be had.
 std::unique_ptr<Device> make_gpu(int number = 0, bool others = false);
 }  // namespace zero

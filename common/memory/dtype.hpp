@@ -64,8 +64,7 @@ template <> HOST_DEVICE inline Fp16 narrow<Fp16>(float x) {
   const auto bits = std::bit_cast<std::uint32_t>(x);
   const std::uint32_t magnitude = bits & 0x7fffffffu;
   const std::uint32_t sign = (bits >> 16) & 0x8000u;
-  // Normal: rebias the exponent and round away 13 bits; a carry into the exponent is correct,
-  // 65520 and above becomes infinity by it.
+  // Normal: rebias the exponent and round off 13 bits; a carry makes 65520 and above infinity.
   const std::uint32_t normal = (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
   // Subnormal: adding 1/2 leaves the value in units of 2^-24 in the low bits, rounded by the adder.
   const std::uint32_t subnormal =
@@ -76,8 +75,7 @@ template <> HOST_DEVICE inline Fp16 narrow<Fp16>(float x) {
   return {static_cast<std::uint16_t>(half | sign)};
 }
 
-/// place = round(x), or, with Write::add, place = round(place + round(x)): the rule by which all is
-/// accumulated in a storage type, so that its bits do not depend on who adds.
+/// place = round(x), or, with Write::add, round(place + round(x)): bits do not depend on who adds.
 template <class T> HOST_DEVICE inline void store(T& place, float x, Write write) {
   const T rounded = narrow<T>(x);
   place = write == Write::add ? narrow<T>(widen(place) + widen(rounded)) : rounded;

@@ -10,7 +10,7 @@
 namespace zero {
 /// Positions only, no memory. A layer's flat vector is its weight (out x in, row-major) and then
 /// its bias, padded to a multiple of quantum * ranks; rank r owns the r-th equal part of every
-/// layer. All sizes in elements.
+/// layer. Sizes are in elements, with padding but for parameters(), used_size(), layer_start().
 class Layout {
  public:
   /// sizes: elements of each layer. Throws std::logic_error when there is none or one is < 1.
@@ -31,23 +31,19 @@ class Layout {
 
   int ranks() const { return ranks_; }
   int layers() const { return static_cast<int>(sizes_.size()); }
-  /// Of all layers, without padding.
   std::int64_t parameters() const { return starts_.back(); }
-  /// Of all layers, with padding: what a Whole holds.
+  /// Of all layers: what a Whole holds.
   std::int64_t full_size() const { return padded_starts_.back(); }
   /// This rank's part of all layers: what a Sharded holds.
   std::int64_t shard_size() const { return full_size() / ranks_; }
-  /// The largest layer, with padding.
   std::int64_t largest_layer() const { return largest_; }
-  /// Layer l with padding.
   std::int64_t layer_size(int l) const { return padded_starts_[l + 1] - padded_starts_[l]; }
-  /// Layer l without padding.
   std::int64_t used_size(int l) const { return sizes_[l]; }
-  /// The position at which layer l begins where all layers lie, with padding.
+  /// Where layer l begins among all layers.
   std::int64_t layer_offset(int l) const { return padded_starts_[l]; }
-  /// The global number of layer l's first element: counted over all layers, without padding.
+  /// The global number of layer l's first element, counted over all layers.
   std::int64_t layer_start(int l) const { return starts_[l]; }
-  /// The position within layer l at which this rank's part begins.
+  /// Where this rank's part begins within layer l.
   std::int64_t shard_start(int l) const { return rank_ * shard_size(l); }
   std::int64_t shard_size(int l) const { return layer_size(l) / ranks_; }
 

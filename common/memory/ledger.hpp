@@ -21,13 +21,11 @@ struct KindBytes {
   std::int64_t peak = 0;  // the largest `now` so far
 };
 
-/// Entries are made where work is enqueued, by the thread that enqueues it, not when a stream gets
-/// round to it: so the figures depend on the program alone, not on how threads were scheduled. Of
-/// that thread alone.
+/// The thread that puts work on a stream books its bytes then, not when the stream does the work:
+/// so the figures do not depend on scheduling. No other thread may use a ledger.
 class Ledger {
  public:
-  /// Books memory from the system; `held` memory is resident from now on, and in use. Negative
-  /// bytes go back.
+  /// Books memory from the system; `held`: resident and in use from now on. Negative: it goes back.
   void reserve(Kind kind, std::int64_t bytes, bool held) {
     kinds_[kind].reserved += bytes;
     if (!held) return;

@@ -24,9 +24,8 @@ std::int64_t kernel_figure(const std::filesystem::path& file, const std::string&
   return figure;
 }
 
-/// The bytes that the limits of this process's control groups leave, as in a container; files in
-/// the kernel's cache make room when memory is needed. Version 2 has one group a process,
-/// "0::/a/b", version 1 one for memory, "4:memory:/a/b"; the groups around it limit too.
+/// Bytes that the limits of this process's control groups (version 2 "0::/a/b", version 1
+/// "4:memory:/a/b") and of their parents leave; files in the kernel's cache count as free.
 std::int64_t left_by_control_groups() {
   std::int64_t left = std::numeric_limits<std::int64_t>::max();
   std::ifstream groups("/proc/self/cgroup");

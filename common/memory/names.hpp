@@ -4,7 +4,7 @@
 #include <array>
 
 namespace zero {
-/// Of an enumeration that counts from 0 a name each, in its order; beside the enumeration.
+/// A name for each enumerator of an enumeration that counts from 0; specialised beside it.
 template <class Enum> inline constexpr std::array<const char*, 0> names_of{};
 
 template <class Enum> constexpr const char* name_of(Enum value) {

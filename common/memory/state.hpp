@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Who holds what of a trainer's state, said by the type: a Whole is all of it, a Sharded this
-// rank's part of it. What a rank does not hold cannot be asked for.
+// Who holds what of a trainer's state, by type: a Whole is all of it, a Sharded this rank's part.
 #pragma once
 #include <optional>
 
@@ -27,8 +26,7 @@ inline View part_of_layer(const Layout& layout, View elements, int l, std::int64
   return elements;
 }
 
-/// What Whole and Sharded have in common; listed with its device as long as it lives. layout must
-/// outlive it.
+/// Base of Whole and Sharded, in its device's `holdings` while it lives. layout must outlive it.
 class Holding {
  public:
   Holding(const Holding&) = delete;

@@ -8,8 +8,7 @@
 #include "memory/error.hpp"
 
 namespace zero {
-/// A run of elements that somebody else owns. The first `used` of its `size` elements are real,
-/// the rest is padding, which is always zero.
+/// Elements that somebody else owns: `used` real ones, then padding, always zero, up to `size`.
 struct View {
   std::byte* data = nullptr;
   std::int64_t size = 0;
@@ -26,16 +25,14 @@ struct View {
   bool on_gpu() const { return type() == DeviceType::cuda; }
   Place place() const { return device ? device->place : Place::device; }
 
-  /// The elements as host memory. T is the caller's promise about dtype. Throws std::logic_error
-  /// when they lie on a GPU: see OnHost.
+  /// T is the caller's promise. Throws std::logic_error when the elements lie on a GPU: see OnHost.
   template <class T> std::span<T> as() const {
     expect(!on_gpu(), "only host memory can be read element by element");
     return {reinterpret_cast<T*>(data), static_cast<std::size_t>(size)};
   }
 };
 
-/// Elements of a view as the host can read them: the view's own on the CPU, a copy of a GPU's. For
-/// reports and tests; work on them must be done.
+/// A view's elements for the host to read; of a GPU's a copy. Work on them must be done.
 class OnHost {
  public:
   explicit OnHost(View view);
@@ -46,8 +43,7 @@ class OnHost {
   View view_;
 };
 
-/// Zeroed, 64-byte aligned memory of a device, freed with the object, when no work that uses it is
-/// left. Move-only.
+/// Zeroed, 64-byte aligned memory, freed with the object; no work may use it then. Move-only.
 class Buffer {
  public:
   /// In the device's books. Throws Error (resources) when it does not give that many bytes.
@@ -114,10 +110,9 @@ class Scratch {
       : buffer_(device, kind, size * bytes_of(dtype), false),
         all_{buffer_.data(), size, size, dtype, &device} {}
 
-  /// Counts the bytes as in use, once, until the last that borrowed them gives them back: it
-  /// counts, it does not lock. What the memory contains is left over from before.
+  /// Counts the bytes as in use, once, until the last borrower gives back. No lock; old contents.
   Borrowed borrow() const { return borrow(all_); }
-  /// The same, as that part of what all() shows.
+  /// The same, for that part of all().
   Borrowed borrow(View part) const;
   View all() const { return all_; }
 

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: MIT
-// A refusal in one line: what is wrong, the exit code, the sentence. Apart, as nvcc cannot read
-// {fmt}.
+// A refusal in one line. A header of its own, as nvcc cannot read {fmt}.
 #pragma once
 #include <fmt/format.h>
 
 #include "memory/error.hpp"
 
 namespace zero {
-/// Throws Error with that sentence when something is `wrong`. Nothing in `with` may depend on what
-/// finding that out did, as errno does: the order of the two is not known.
+/// Throws Error if `wrong`. `with` must not read what finding that out sets, as errno may be set.
 template <class... With>
 void throw_if(bool wrong, ExitCode code, fmt::format_string<const With&...> why,
               const With&... with) {
