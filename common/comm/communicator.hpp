@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What ranks say to each other. Every sum over ranks is added in rank order, in fp32, whatever the
-// storage type and whoever owns the result: so the bits depend on N alone.
+// Messages between ranks. Sums are added in rank order, in fp32: their bits depend on N alone.
 #pragma once
 #include "comm/transport.hpp"
 #include "compute/bus.hpp"
@@ -16,9 +15,8 @@ struct Sent {
   std::int64_t scalars = 0;  // the two sums of each step: doubles, not among `elements`
 };
 
-/// Elements of a rank's part that reduce_scatter_mean moves and adds at once. CPU: 256 KiB, which
-/// the cache still holds when they are added; with less, ranks that share cores wait too often.
-/// GPU: all, for each launch of a kernel costs more.
+/// Elements that reduce_scatter_mean moves and adds at once. CPU: 256 KiB, which stay in the cache;
+/// with less, ranks on shared cores wait too often. GPU: all, as each launch costs time.
 constexpr std::int64_t piece_elements(DeviceType device, Dtype dtype, std::int64_t shard) {
   return device == DeviceType::cpu ? (std::int64_t{256} << 10) / bytes_of(dtype) : shard;
 }
@@ -55,12 +53,10 @@ class Communicator {
     all_gather(stream, slice(full, rank), full);
   }
 
-  /// The ranks' sums added in rank order, when the stream has come so far: waits for it and for the
-  /// other ranks. A step's one synchronisation.
+  /// The sums over ranks, in rank order. Waits for the stream and all ranks: a step's one wait.
   Totals await_all_reduced(Stream& stream, Sums& sums);
 
-  /// Every rank's values, rank after rank, on every rank; all give equally many. In a stream's
-  /// task, or for reports, outside of steps, when the streams are idle.
+  /// All ranks' values, in rank order; equally many each. In a stream's task, or with streams idle.
   std::vector<std::uint64_t> gather(std::span<const std::uint64_t> values);
   /// Every rank's text; they may differ in length.
   std::vector<std::string> gather_texts(const std::string& mine);
@@ -86,17 +82,16 @@ class Communicator {
     }
     return parts;
   }
-  /// What a collective over `full` is, which leaves `made`.
+  /// The work of a collective over `full`, which leaves `made`.
   Work sending(const char* what, View full, View made) const {
     const View sent = full.part(0, full.size / size * (size - 1));
     return {what, Work::Sort::message, full.layer, sent.size, sent.bytes(), made};
   }
-  /// Begins to send and to receive; what leaves is counted as the collective's, if it is one's.
+  /// Begins to send and to receive; counts what leaves as the collective's, if there is one.
   void start(Kernels& on, std::optional<Collective> collective, const std::vector<Part>& outgoing,
              const std::vector<Part>& incoming);
   void finish();
-  /// Puts collective(kernels), over a vector of so many bytes, on the stream, for as long as the
-  /// link would take.
+  /// Puts collective(kernels), over a vector of `bytes`, on the stream; no faster than the link.
   void run(Stream& stream, const Work& work, std::int64_t bytes, auto collective);
 
   std::unique_ptr<Transport> transport_;  // none alone

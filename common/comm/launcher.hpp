@@ -4,8 +4,7 @@
 #include <cstdlib>
 
 namespace zero {
-/// Number and place of this process as its launcher (mpirun, srun) announces them; 1 and 0 without
-/// one.
+/// As the launcher (mpirun, srun) announces them; without one 1 and 0.
 struct Launcher {
   int ranks = 1;
   int rank = 0;
@@ -13,8 +12,7 @@ struct Launcher {
 };
 
 inline Launcher launcher() {
-  // Open MPI's first: a batch system may have left PMI's in the environment that it starts in. A
-  // batch system's own last: mpirun may have been started by it, as one task a host.
+  // Open MPI's first: a batch system may leave PMI's set. Its own last: it may start mpirun itself.
   constexpr const char* names[][2] = {{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"},
                                       {"PMI_SIZE", "PMI_RANK"},
                                       {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID"}};

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The transport sends point-to-point messages: MPI's own reductions add in another order for
-// another size or N, and do not say which.
+// Point-to-point messages alone: MPI's own reductions add in an order that depends on size and N.
 #include <mpi.h>
 
 #include <cstring>
@@ -13,8 +12,7 @@
 
 namespace zero {
 namespace {
-/// Throws Error (communication), with MPI's own words, when `code` is not MPI_SUCCESS; rank: whom
-/// the call was for, -1: all.
+/// Throws Error (communication) with MPI's words. rank: whom the call was for, -1: all.
 void check_mpi(int code, int rank = -1) {
   if (code == MPI_SUCCESS) return;
   char words[MPI_MAX_ERROR_STRING] = {};
@@ -36,13 +34,10 @@ struct Messages {
   std::vector<MPI_Request> requests;
   std::vector<Peer> peers;  // of each request
 
-  /// Completes all of them. A call that blocks in MPI would spin on a core that the rank it waits
-  /// for may need (with four ranks on two cores: milliseconds instead of microseconds), so this
-  /// tests, yields 200 times, and then sleeps 50 microseconds between tests. MPI copies bytes in
-  /// tests alone, a little in each: one that took longer than 5 microseconds is followed by the
-  /// next at once, else a long message that is late would sleep, or leave its core, between any two
-  /// of its pieces. (To yield longer instead costs whole time slices where ranks share cores.)
-  /// Throws Error (communication) when one fails or comes short.
+  /// Completes all of them. A call that blocks in MPI would spin on a core that the other rank may
+  /// need, so this tests, yields 200 times, then sleeps 50 microseconds between tests. MPI copies
+  /// bytes only in tests, a little in each: one of more than 5 microseconds has copied, and the
+  /// next follows at once. Throws Error (communication) when a message fails or comes short.
   void finish() {
     using Clock = std::chrono::steady_clock;
     const Working waiting;
@@ -76,7 +71,7 @@ struct Messages {
         }
         task_waits_for({missing.begin(), missing.end()});
       }
-      // Now and then also one that seems to copy leaves its core: it may only have much to look at.
+      // Now and then yield all the same: a test may be long only because it has much to look at.
       if (idle == 0 && tests % yields > 0) continue;
       if (idle < yields) {
         std::this_thread::yield();
@@ -90,8 +85,7 @@ struct Messages {
   }
 };
 
-/// Host memory through which a GPU's bytes pass, wave by wave: while one wave is exchanged, the
-/// next is copied out and the one before it is copied in.
+/// A GPU's bytes pass through it: while one wave is exchanged, another is copied out or in.
 struct Wave {
   explicit Wave(Device& gpu) : out(gpu, wave_bytes), in(gpu, wave_bytes) {}
 

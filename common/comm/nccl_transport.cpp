@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Between GPUs, one a rank. `ordered`: sends and receives by NCCL, sums by our own kernel in rank
-// order, so that the bits are those of every other transport. `native`: NCCL's own collectives.
+// One GPU a rank. `ordered`: NCCL sends, our kernel adds in rank order; `native`: NCCL adds, too.
 #include <fmt/format.h>
 #include <nccl.h>
 
@@ -25,7 +24,6 @@ void check_nccl(ncclResult_t code, std::source_location where = std::source_loca
                           ncclGetLastError(nullptr)));
 }
 
-/// The GPU's queue, for NCCL to put work into.
 cudaStream_t queue_of(Kernels& on) { return static_cast<cudaStream_t>(on.queue()); }
 
 class NcclTransport : public Transport {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What carries bytes from rank to rank. How a vector is cut, in which order it is added and what is
-// counted stands once in Communicator; a transport moves parts.
+// What carries parts from rank to rank. Communicator cuts vectors, adds in order and counts.
 #pragma once
 #include <limits>
 
@@ -21,19 +20,18 @@ class Transport {
   Transport(const Transport&) = delete;
   Transport& operator=(const Transport&) = delete;
 
-  /// Begins to send all of `outgoing` to their ranks and to receive all of `incoming`, at least
-  /// one, from theirs: over all calls together, between two ranks the same parts in the same order.
-  /// All lie on one device, host memory too; a GPU's have one size, and as many leave as come.
-  /// Called from within a stream's task, one call at a time. Throws Error (communication).
+  /// Begins to send `outgoing` and to receive `incoming`, at least one; over all calls, between two
+  /// ranks the same parts in the same order. All lie on one device or the host; a GPU's have one
+  /// size, and as many leave as come. In a stream's task, one call at a time. Throws Error
+  /// (communication).
   virtual void start(Kernels& on, std::span<const Part> outgoing,
                      std::span<const Part> incoming) = 0;
-  /// Ends what was begun first of all that is under way, within the same task: the host's
-  /// `incoming` has arrived, and with the last one all of `outgoing` has left. A GPU's parts arrive
-  /// and leave in the order of the kernels' queue. Throws as start() does.
+  /// Waits, in the same task, until the first start() under way has received, the last one also
+  /// until all has left; a GPU's parts follow the kernels' queue. Throws as start() does.
   virtual void finish() {}
 
-  /// True when the transport's library adds by itself, in an order of its own: then the two below
-  /// take the place of the two above for collectives, and nobody can count what they send.
+  /// True when the library adds, in its own order: then the two below are called, and nobody
+  /// counts.
   virtual bool adds() const { return false; }
   /// sum = this rank's 1/N of the sum of all ranks' `full`, in the storage type.
   virtual void reduce_scatter_sum(Kernels&, View /*full*/, View /*sum*/) {}
@@ -49,15 +47,13 @@ constexpr std::int64_t wave_bytes = std::int64_t{4} << 20;
 /// MPI counts bytes in int, so what is longer goes in pieces.
 constexpr std::int64_t longest_message = std::int64_t{1} << 30;
 static_assert(longest_message <= std::numeric_limits<int>::max());
-/// By MPI, in messages of up to `longest` bytes. tag: of those that are there at once each has its
-/// own, the same on every rank.
+/// In messages of up to `longest` bytes. tag: no other transport's, the same on every rank.
 std::unique_ptr<Transport> make_mpi_transport(Device& device, int size, int tag,
                                               std::int64_t longest = longest_message);
 class Communicator;
-/// By NCCL, one GPU a rank; by MPI what lies in host memory. Throws Error (resources) without NCCL.
-/// everybody: by which the ranks meet.
+/// NCCL for GPUs, one a rank; MPI for host memory. The ranks meet by `everybody`. Throws Error
+/// (resources) in a build without NCCL.
 std::unique_ptr<Transport> make_nccl_transport(Device& gpu, Reduce reduce, Communicator& everybody,
                                                int tag);
-/// False in a build without NCCL.
 bool nccl_is_built();
 }  // namespace zero
