@@ -20,18 +20,16 @@ class Transport {
   Transport(const Transport&) = delete;
   Transport& operator=(const Transport&) = delete;
 
-  /// Begins to send `outgoing` and to receive `incoming`, at least one; over all calls, between two
-  /// ranks the same parts in the same order. All lie on one device or the host; a GPU's have one
-  /// size, and as many leave as come. In a stream's task, one call at a time. Throws Error
-  /// (communication).
+  /// Begins to send `outgoing` and receive `incoming`, at least one; over all calls two ranks give
+  /// the same parts in one order. All lie on one device or the host; a GPU's have one size, and as
+  /// many leave as come. In a stream's task, one call at a time. Throws Error (communication).
   virtual void start(Kernels& on, std::span<const Part> outgoing,
                      std::span<const Part> incoming) = 0;
   /// Waits, in the same task, until the first start() under way has received, the last one also
   /// until all has left; a GPU's parts follow the kernels' queue. Throws as start() does.
   virtual void finish() {}
 
-  /// True when the library adds, in its own order: then the two below are called, and nobody
-  /// counts.
+  /// True when the library adds, in its own order: then the two below are called, and none counts.
   virtual bool adds() const { return false; }
   /// sum = this rank's 1/N of the sum of all ranks' `full`, in the storage type.
   virtual void reduce_scatter_sum(Kernels&, View /*full*/, View /*sum*/) {}

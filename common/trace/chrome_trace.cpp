@@ -44,8 +44,7 @@ Json about(const Slice& slice) {
           {"args", args}};
 }
 
-/// Those to be traced, by track, in the order of their begins, what lies in another behind it; on
-/// the host's also the steps.
+/// Those to be traced, by track and begin, outer before inner; on the host's also the steps.
 std::vector<Slice> traced(std::span<const Slice> slices) {
   std::vector<Slice> all;
   std::map<int, Slice> steps;
@@ -74,8 +73,7 @@ std::vector<Slice> traced(std::span<const Slice> slices) {
 ClockOffset clock_offset(Communicator& comm, const std::function<Clock::time_point()>& now) {
   nanoseconds before{};
   ClockOffset best{{}, nanoseconds::max()};
-  // Rank 0 reads its clock between two exchanges: so after this rank read its own for the first of
-  // them, and before it reads it again after the second, which brings rank 0's reading.
+  // Rank 0 reads between two exchanges: after this rank did for the first, and before `after`.
   for (int round = 0; round <= rounds; ++round) {
     const nanoseconds reading = now().time_since_epoch();
     const nanoseconds of_rank_0 = gather_times(comm, reading).front();

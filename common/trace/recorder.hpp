@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a rank did when, and what it held: every task and wait of its streams, every phase of the
-// host, every change of the ledger. It looks on; nothing that is recorded waits for it.
+// What a rank did when, and what it held. Nothing that is recorded waits for the recorder.
 #pragma once
 #include "compute/stream.hpp"
 
@@ -17,8 +16,7 @@ struct Moment {
   Clock::time_point time() const { return device ? device->time() : host; }
 };
 
-/// A piece of work or a wait, on the host's track a phase or a wait for a stream; within one track
-/// slices follow each other or lie within each other.
+/// Work or a wait, on the host's track a phase or a wait. A track's slices follow or nest.
 struct Slice {
   Work work;
   int track;  // 0: the host's
@@ -43,12 +41,10 @@ struct Recording {
   std::vector<Booked> booked;
 };
 
-/// One at a time on a device, on the thread that runs the trainer, before the streams that it is to
-/// see; it outlives them.
+/// One at a time on a device. The trainer's thread makes it before the streams that it outlives.
 class Recorder : public Observer {
  public:
-  /// streams: whether it looks at them; else at the books and the phases alone. steps: the first
-  /// ones of which it keeps what was booked. values: whether it keeps what work on the CPU makes.
+  /// streams: sees them, too. steps: so many have bookings kept. values: keeps what CPU work makes.
   Recorder(Device& device, bool streams, int steps, bool values = false);
   ~Recorder() override;
 
@@ -61,13 +57,11 @@ class Recorder : public Observer {
   const std::vector<Booked>& booked() const { return booked_; }
   /// Their names, by number.
   std::vector<std::string> tracks();
-  /// Those that ended since the last call and, on a device, have passed; of each track in the order
-  /// of their ends.
+  /// Those that ended (on a device: passed) since the last call; a track's in order of their ends.
   std::vector<Slice> take();
 
  private:
-  /// What a stream, or the host, did. Its own mutex, so that looking on orders two streams no more
-  /// than the host does that takes from both.
+  /// Of a stream or the host. Its own mutex: to look on must not order one stream after another.
   struct Track : Watcher {
     Track(const char* name, int number, bool keeps_values)
         : name(name), number(number), keeps_values(keeps_values) {}
