@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // ZeRO-3: the parameters become a shard too. Each layer is gathered, used and released.
 #pragma once
+#include "06_zero3/layer_window.hpp"
 #include "card.hpp"
 #include "common.hpp"
-#include "layer_window.hpp"
 
 namespace zero {
 class Trainer {
@@ -93,6 +93,7 @@ class Trainer {
   Optional<Sharded> master_{needs_master(options_.dtype), device_, layout_, State::master};
   Sharded momentum_{device_, layout_, State::momentum, Dtype::fp32};
   Sharded variance_{device_, layout_, State::variance, Dtype::fp32};
-  LayerWindow window_{card, options_, layout_, comm_, compute_, params_};
+  LayerWindow window_{card,  options_, layout_,
+                      comm_, compute_, params_};  // last: its end waits for all work
 };
 }  // namespace zero

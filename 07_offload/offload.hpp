@@ -38,7 +38,7 @@ class Offload {
     host_compute_.wait(down);
   }
 
-  /// Copies a layer's parameters up when the host's stream has come as far as it is told now.
+  /// Copies a layer's parameters up when all that was put on the host's stream so far is done.
   /// Returns the point at which they are there.
   Event copy_to_device(View params) {
     copies_.wait(host_compute_.record());

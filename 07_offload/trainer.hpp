@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Offload: what a step needs once, at its end, lies in the host's memory, where Adam runs.
 #pragma once
+#include "06_zero3/layer_window.hpp"
 #include "card.hpp"
 #include "common.hpp"
-#include "layer_window.hpp"
 #include "offload.hpp"
 
 namespace zero {
@@ -96,6 +96,7 @@ class Trainer {
   Sharded master_{device_.host(), layout_, State::master, Dtype::fp32};
   Sharded momentum_{device_.host(), layout_, State::momentum, Dtype::fp32};
   Sharded variance_{device_.host(), layout_, State::variance, Dtype::fp32};
-  LayerWindow window_{card, options_, layout_, comm_, compute_, params_};
+  LayerWindow window_{card,  options_, layout_,
+                      comm_, compute_, params_};  // last: its end waits for all work
 };
 }  // namespace zero

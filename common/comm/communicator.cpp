@@ -11,7 +11,7 @@ Communicator::Communicator(int rank, int size, std::unique_ptr<Transport> transp
     : rank(rank),
       size(size),
       transport_(std::move(transport)),
-      received_(std::in_place, device, Kind::communication, dtype,
+      received_(device, Kind::communication, dtype,
                 received_elements(device.type, dtype, largest / size, size)),
       on_host_(make_kernels(device.host())),
       link_(link) {}
@@ -44,12 +44,12 @@ void Communicator::run(Stream& stream, const Work& work, std::int64_t bytes, aut
 
 void Communicator::reduce_scatter_mean(Stream& stream, View full, View own, Write write) {
   expect(full.size == own.size * size, "full holds one part a rank");
-  const Borrowed room = received_->borrow();
+  const Borrowed room = received_.borrow();
   expect(full.dtype == own.dtype && full.dtype == room.view().dtype,
          "full, the own part and the receive buffer have one dtype");
-  const std::int64_t piece = piece_elements(full.type(), full.dtype, own.size);
+  const std::int64_t piece = piece_elements(full.device_type(), full.dtype, own.size);
   const View received =
-      room.view().part(0, received_elements(full.type(), full.dtype, own.size, size));
+      room.view().part(0, received_elements(full.device_type(), full.dtype, own.size, size));
   // Alone, and in its place: it is the mean.
   if (size == 1 && write == Write::overwrite && full.data == own.data) return;
   const auto collective = [=, this](Kernels& on) {

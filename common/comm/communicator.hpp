@@ -32,7 +32,6 @@ constexpr std::int64_t received_elements(DeviceType device, Dtype dtype, std::in
 class Communicator {
  public:
   /// Of a process alone: there is nobody to talk to.
-  Communicator() = default;
   /// Reserves the receive buffer of the ordered sum on that device, for whole layers of up to
   /// `largest` elements of that dtype. No collective takes less time than over that link.
   Communicator(int rank, int size, std::unique_ptr<Transport> transport, Device& device,
@@ -95,7 +94,7 @@ class Communicator {
   void run(Stream& stream, const Work& work, std::int64_t bytes, auto collective);
 
   std::unique_ptr<Transport> transport_;  // none alone
-  std::optional<Scratch> received_;  // none alone
+  Scratch received_;
   std::unique_ptr<Kernels> on_host_;  // for messages of host memory
   Sent sent_;
   Link link_;

@@ -87,7 +87,7 @@ struct Messages {
 
 /// A GPU's bytes pass through it: while one wave is exchanged, another is copied out or in.
 struct Wave {
-  explicit Wave(Device& gpu) : out(gpu, wave_bytes), in(gpu, wave_bytes) {}
+  explicit Wave(Device& host) : out(host, wave_bytes), in(host, wave_bytes) {}
 
   Buffer out, in;
   Mark copied_out, copied_in;
@@ -98,7 +98,7 @@ class MpiTransport : public Transport {
   MpiTransport(Device& device, int size, int tag, std::int64_t longest)
       : longest_(longest), tag_(tag) {
     const bool on_gpu = device.type == DeviceType::cuda && size > 1;
-    for (int i = 0; i < 2 && on_gpu; ++i) waves_.emplace_back(device);
+    for (int i = 0; i < 2 && on_gpu; ++i) waves_.emplace_back(device.host());
   }
 
   void start(Kernels& on, std::span<const Part> outgoing, std::span<const Part> incoming) override {

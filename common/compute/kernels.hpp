@@ -79,8 +79,6 @@ class Kernels {
   virtual ~Kernels() = default;
 
   // ---- Order ----
-  /// Once, on each thread of a stream's own that is going to call the others.
-  virtual void bind_thread() = 0;
   /// The place at which all that was handed over so far is done.
   virtual Mark record() = 0;
   /// The same, and will know when; null where that is now: on the CPU.

@@ -50,7 +50,7 @@ struct Stream::Worker {
 
   explicit Worker(Stream& stream)
       : thread([this, &stream] {
-          stream.kernels_->bind_thread();
+          stream.device_.bind_thread();
           for (Task task = next(); task.call; task = next()) stream.perform(task);
         }) {}
 

@@ -15,9 +15,9 @@ namespace zero {
 /// A place in the order of a device's queue.
 class DeviceMark {
  public:
-  explicit DeviceMark(const Device& device) : device(device) {}
+  explicit DeviceMark(Device& device) : device(device) {}
   virtual ~DeviceMark() = default;
-  const Device& device;
+  Device& device;  // may be gone before the mark: passed() leaves it alone
   /// Throws Error (resources) when the device has failed.
   virtual bool passed() const = 0;
   /// When it was, by the host's clock; of a mark that record_time() made and that is passed.
@@ -41,6 +41,16 @@ struct Work {
 inline Work work_on(const char* what, View view, Work::Sort sort = Work::Sort::compute) {
   return {what, sort, view.layer, view.size, view.bytes(), view};
 }
+
+class Kernels;
+/// Looks on at one stream, or at the thread that runs the trainer.
+class Watcher {
+ public:
+  virtual ~Watcher() = default;
+  /// Work or a wait begins or ends on the calling thread; `here` has its phase and step. On the
+  /// trainer's thread it is a phase or a wait for a stream, and `on` is null.
+  virtual void see(const Work& work, Kernels* on, bool begins) = 0;
+};
 
 /// "all_gather of layer 3".
 inline std::string words(const Work& work) {

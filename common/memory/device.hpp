@@ -2,7 +2,6 @@
 // Where tensors lie and arithmetic runs: the CPU or the process's one GPU, and the host beside it.
 // A GPU's host is the machine that it is in; a CPU models its host itself.
 #pragma once
-#include <algorithm>
 #include <atomic>
 #include <memory>
 #include <string>
@@ -18,7 +17,8 @@ template <> inline constexpr std::array names_of<DeviceType>{"cpu", "cuda"};
 enum class Place { device, host };
 template <> inline constexpr std::array names_of<Place>{"device", "host"};
 
-/// Ordinary memory, or, for a GPU, page-locked host memory: it can be copied beside other work.
+/// Ordinary memory, or, for a GPU, page-locked host memory, which is copied beside other work; for a
+/// CPU the two are the same.
 enum class Memory { own, page_locked };
 
 /// Over the bus between a device and its host.
@@ -36,19 +36,9 @@ struct Bus {
 
 class Device;
 class Holding;
-class Kernels;
-struct Work;
+class Watcher;  // of a stream: compute/work.hpp
 
-/// Looks on at one stream, or at the thread that runs the trainer.
-class Watcher {
- public:
-  virtual ~Watcher() = default;
-  /// Work or a wait begins or ends on the calling thread; `here` has its phase and step. On the
-  /// trainer's thread it is a phase or a wait for a stream, and `on` is null.
-  virtual void see(const Work& work, Kernels* on, bool begins) = 0;
-};
-
-/// Looks on at a device.
+/// Looks on at a device, on the thread that runs the trainer.
 class Observer {
  public:
   virtual ~Observer() = default;
@@ -69,21 +59,23 @@ class Device {
   Device& host() { return host_ ? *host_ : *this; }
   /// True where memory can be page-locked for a GPU.
   virtual bool locks_pages() const { return false; }
+  /// Once on each thread that works for it.
+  virtual void bind_thread() {}
 
   Ledger books;
   Bus bus;  // to its host
   std::vector<const Holding*> holdings;  // what a trainer holds here, in the order of construction
-  Observer* observer = nullptr;  // null: nobody looks on at what is made from now on
+  Observer* observer = nullptr;  // null: nobody. Streams ask when they are made
   int threads = 1;  // of a CPU's streams made from now on, that share Adam's work
   bool in_turn = false;  // streams made from now on work where they are called: one after the other
-  std::int64_t allocations = 0;  // how often memory was taken so far, page-locked included
+  std::int64_t allocations = 0;  // so far; of page-locked memory on a GPU and on its host
   std::int64_t rounding = 0;  // bytes that the system gave beyond that, as huge pages are whole
-  mutable std::atomic<std::int64_t> waits = 0;  // the host's synchronisations with it
+  std::atomic<std::int64_t> waits = 0;  // the host's synchronisations with it
 
   /// Zeroed, aligned to 64 bytes or more; null when there is no more.
   std::byte* allocate(std::int64_t bytes, Memory sort) {
     ++allocations;
-    return take(bytes, sort);
+    return allocate_now(bytes, sort);
   }
   virtual void release(std::byte* memory, Memory sort) noexcept = 0;
   /// Copies at once; either end may be host memory. No stream may still use the memory.
@@ -100,7 +92,7 @@ class Device {
     if (held && observer) observer->booked(*this);
   }
   void book(Kind kind, std::int64_t bytes) {
-    books.take(kind, bytes);
+    books.book(kind, bytes);
     if (observer) observer->booked(*this);
   }
   /// Looks on at the device and at its host from now on; null: nobody does.
@@ -112,7 +104,7 @@ class Device {
   std::unique_ptr<Device> host_;
 
  private:
-  virtual std::byte* take(std::int64_t bytes, Memory sort) = 0;
+  virtual std::byte* allocate_now(std::int64_t bytes, Memory sort) = 0;
 };
 
 /// That CPU, with a host beside it.

@@ -3,6 +3,7 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "memory/error.hpp"
@@ -10,7 +11,7 @@
 namespace zero {
 /// Positions only, no memory. A layer's flat vector is its weight (out x in, row-major) and then
 /// its bias, padded to a multiple of quantum * ranks; rank r owns the r-th equal part of every
-/// layer. Sizes are in elements, with padding but for parameters(), used_size(), layer_start().
+/// layer. Sizes are in elements, with padding but for parameters(), used_size(), first_parameter().
 class Layout {
  public:
   /// sizes: elements of each layer. Throws std::logic_error when there is none or one is < 1.
@@ -42,7 +43,7 @@ class Layout {
   /// Where layer l begins among all layers.
   std::int64_t layer_offset(int l) const { return padded_starts_[l]; }
   /// The global number of layer l's first element, counted over all layers.
-  std::int64_t layer_start(int l) const { return starts_[l]; }
+  std::int64_t first_parameter(int l) const { return starts_[l]; }
   /// Where this rank's part begins within layer l.
   std::int64_t shard_start(int l) const { return rank_ * shard_size(l); }
   std::int64_t shard_size(int l) const { return layer_size(l) / ranks_; }

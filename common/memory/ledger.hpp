@@ -30,10 +30,10 @@ class Ledger {
     kinds_[kind].reserved += bytes;
     if (!held) return;
     kinds_[kind].resident += bytes;
-    take(kind, bytes);
+    book(kind, bytes);
   }
   /// Books what is in use for a while; negative bytes no longer are.
-  void take(Kind kind, std::int64_t bytes) {
+  void book(Kind kind, std::int64_t bytes) {
     KindBytes& booked = kinds_[kind];
     booked.now += bytes;
     booked.peak = std::max(booked.peak, booked.now);

@@ -66,7 +66,7 @@ class Cpu : public Device {
   }
 
  protected:
-  std::byte* take(std::int64_t bytes, Memory) override {
+  std::byte* allocate_now(std::int64_t bytes, Memory) override {
     constexpr std::int64_t line = 64, page = 4 << 10, huge_page = 2 << 20;
     const std::int64_t alignment = bytes < huge_page ? line : huge_page;
     const std::int64_t whole = (bytes + alignment - 1) / alignment * alignment;
@@ -90,13 +90,14 @@ class HostOfGpu : public Cpu {
  public:
   explicit HostOfGpu(Device& gpu) : Cpu(Place::host), gpu_(gpu) {}
   bool locks_pages() const override { return true; }
+  void bind_thread() override { gpu_.bind_thread(); }
   void release(std::byte* memory, Memory sort) noexcept override {
     sort == Memory::own ? Cpu::release(memory, sort) : gpu_.release(memory, sort);
   }
 
  private:
-  std::byte* take(std::int64_t bytes, Memory sort) override {
-    return sort == Memory::own ? Cpu::take(bytes, sort) : gpu_.allocate(bytes, sort);
+  std::byte* allocate_now(std::int64_t bytes, Memory sort) override {
+    return sort == Memory::own ? Cpu::allocate_now(bytes, sort) : gpu_.allocate(bytes, sort);
   }
 
   Device& gpu_;
@@ -151,9 +152,9 @@ Buffer::Buffer(Device& device, Kind kind, std::int64_t bytes, bool held, Memory 
   device.reserve(kind, bytes, held);
 }
 
-Buffer::Buffer(Device& device, std::int64_t bytes)
-    : memory_(device.allocate(bytes, Memory::page_locked),
-              {&device, Kind::communication, bytes, false, Memory::page_locked, false}) {
+Buffer::Buffer(Device& host, std::int64_t bytes)
+    : memory_(host.allocate(bytes, Memory::page_locked),
+              {&host, Kind::communication, bytes, false, Memory::page_locked, false}) {
   throw_if(!memory_, ExitCode::resources,
            "the system gave no {} bytes of host memory for a GPU's copies", bytes);
 }

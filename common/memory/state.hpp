@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Who holds what of a trainer's state, by type: a Whole is all of it, a Sharded this rank's part.
 #pragma once
+#include <algorithm>
 #include <optional>
 
 #include "memory/layout.hpp"
@@ -32,8 +33,6 @@ class Holding {
   Holding(const Holding&) = delete;
   virtual ~Holding() { std::erase(view().device->holdings, this); }
 
-  /// This rank's part of layer l.
-  virtual View shard(int l) const = 0;
   /// All that is held.
   View view() const { return elements_.view(); }
 
@@ -63,9 +62,8 @@ class Whole : public Holding {
       : Holding(device, layout, state, dtype, layout.full_size(), Memory::own) {}
 
   View layer(int l) const { return part(layout_.layer_offset(l), layout_.layer_size(l), l, 0); }
-  View shard(int l) const override {
-    return layer(l).part(layout_.shard_start(l), layout_.shard_size(l));
-  }
+  /// This rank's part of layer l.
+  View shard(int l) const { return layer(l).part(layout_.shard_start(l), layout_.shard_size(l)); }
 };
 
 /// This rank's part of every layer: the other ranks hold the others.
@@ -75,7 +73,7 @@ class Sharded : public Holding {
           Memory memory = Memory::own)
       : Holding(device, layout, state, dtype, layout.shard_size(), memory) {}
 
-  View shard(int l) const override {
+  View shard(int l) const {
     const std::int64_t offset = layout_.layer_offset(l) / layout_.ranks();
     return part(offset, layout_.shard_size(l), l, layout_.shard_start(l));
   }

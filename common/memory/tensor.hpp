@@ -21,8 +21,9 @@ struct View {
   /// Elements [offset, offset + count); throws std::logic_error when that is not inside.
   View part(std::int64_t offset, std::int64_t count) const;
   std::int64_t bytes() const { return size * bytes_of(dtype); }
-  DeviceType type() const { return device ? device->type : DeviceType::cpu; }
-  bool on_gpu() const { return type() == DeviceType::cuda; }
+  DeviceType device_type() const { return device ? device->type : DeviceType::cpu; }
+  bool on_gpu() const { return device_type() == DeviceType::cuda; }
+  /// Of nobody's memory the device's: a CPU computes there.
   Place place() const { return device ? device->place : Place::device; }
 
   /// T is the caller's promise. Throws std::logic_error when the elements lie on a GPU: see OnHost.
@@ -48,8 +49,8 @@ class Buffer {
  public:
   /// In the device's books. Throws Error (resources) when it does not give that many bytes.
   Buffer(Device& device, Kind kind, std::int64_t bytes, bool held, Memory memory = Memory::own);
-  /// In nobody's books: page-locked memory through which messages of a GPU pass.
-  Buffer(Device& device, std::int64_t bytes);
+  /// Page-locked memory of the host beside a GPU, in nobody's books. Throws as the other does.
+  Buffer(Device& host, std::int64_t bytes);
 
   std::byte* data() const { return memory_.get(); }
   std::int64_t bytes() const { return memory_.get_deleter().bytes; }
@@ -86,7 +87,8 @@ class Tensor {
 
 class Scratch;
 
-/// Elements of a Scratch, in use until they are given back or the object goes. Move-only.
+/// Elements of a Scratch, in use until they are given back or the object goes. Move-only; the
+/// Scratch stays where it is.
 class Borrowed {
  public:
   /// Throws std::logic_error when they have been given back.

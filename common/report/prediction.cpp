@@ -79,9 +79,11 @@ Prediction predict(const Card& card, const Options& options, DeviceType device,
   // What a window has gathered ahead, of the uses that are left, and gradients on their way, which
   // it gives back in the update.
   const std::int64_t layers = layout.layers(), whole = w * layout.largest_layer();
-  const auto rooms = [&](Kind kind) { return (bytes[kind].peak - bytes[kind].resident) / whole; };
-  const auto add = [&](Phase phase, Kind kind, std::int64_t layers) {
-    plan.after[phase][kind] += layers * whole;
+  const auto rooms = [&](Kind kind) -> std::int64_t {
+    return card.rooms(kind, options.prefetch, layers, options.accumulate);
+  };
+  const auto add = [&](Phase phase, Kind kind, std::int64_t count) {
+    plan.after[phase][kind] += count * whole;
   };
   const std::int64_t ahead = std::max<std::int64_t>(rooms(Kind::parameters) - 1, 0);
   const std::int64_t formed = rooms(Kind::gradients), earlier = (options.accumulate - 1) * layers;

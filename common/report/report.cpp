@@ -113,15 +113,15 @@ LayerDigests layer_digests(const Device& device, const Layout& layout,
   LayerDigests digests{{}, false, {{Kind::parameters, none}, {Kind::optimizer, none}}};
   for (int l = 0; l < layers; ++l) {
     const View part = weights(l);
-    digests.weights.push_back(digest_of(part, layout.layer_start(l) + part.start));
+    digests.weights.push_back(digest_of(part, layout.first_parameter(l) + part.start));
     digests.replicated = part.size == layout.layer_size(l);
   }
   for (const Holding* held : device.holdings) {
     const auto* whole = dynamic_cast<const Whole*>(held);
     const auto copies = digests.copies.find(kind_of(held->state));
-    if (!whole || copies == digests.copies.end()) continue;
+    if (!whole || layout.ranks() == 1 || copies == digests.copies.end()) continue;
     for (int l = 0; l < layers; ++l) {
-      copies->second[l] += digest_of(whole->layer(l), layout.layer_start(l));
+      copies->second[l] += digest_of(whole->layer(l), layout.first_parameter(l));
     }
   }
   return digests;

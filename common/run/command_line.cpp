@@ -85,11 +85,9 @@ struct CommandLine {
     return check ? option->transform(CLI::Validator(check, "")) : option;
   }
 
-  /// An option that is one of the first `count` names, or auto where it may stay empty. CLI11 by
+  /// An option that is one of the names, or auto where it may stay empty. CLI11 by
   /// itself takes the enumerators' numbers too.
-  template <class Enum>
-  CLI::Option* add_word(const char* name, auto& value, const char* help,
-                        std::size_t count = names_of<Enum>.size()) {
+  template <class Enum> CLI::Option* add_word(const char* name, auto& value, const char* help) {
     const auto word = [&value]() -> std::string {
       const std::optional<Enum> held = value;
       return held ? name_of(*held) : "auto";
@@ -98,7 +96,7 @@ struct CommandLine {
       const auto at = std::ranges::find(names_of<Enum>, text);
       if (at != names_of<Enum>.end()) value = static_cast<Enum>(at - names_of<Enum>.begin());
     };
-    std::vector<std::string> words(names_of<Enum>.begin(), names_of<Enum>.begin() + count);
+    std::vector<std::string> words(names_of<Enum>.begin(), names_of<Enum>.end());
     if (word() == "auto") words.insert(words.begin(), "auto");
     values.emplace_back(name, word);
     return app.add_option_function<std::string>(std::string("--") + name, choose, help)

@@ -16,8 +16,9 @@ struct Alone {
   }
   template <class Make> auto together(Make make) const { return make(); }
   void agree_on_data(const std::string&) const {}
-  Communicator communicator(const Options&, const Choice&, Device&, const Layout&) const {
-    return {};
+  Communicator communicator(const Options& options, const Choice&, Device& device,
+                            const Layout& layout) const {
+    return {0, 1, nullptr, device, options.dtype, layout.largest_layer()};
   }
   int rank() const { return 0; }
   int size() const { return 1; }
@@ -29,8 +30,8 @@ int train(Process&& process, const Command& command, Cards others) {
   const Card& card = Trainer::card;
   const Options& options = command.options;
   const Choice choice = process.agree(command, card);
-  const auto its = process.together([&] { return make_device(choice, process.size() > 1); });
-  Device& device = *its;
+  const auto owned = process.together([&] { return make_device(choice, process.size() > 1); });
+  Device& device = *owned;
   device.bus.gb_per_s = options.bus;
   device.in_turn = device.host().in_turn = options.narrate > 0;
   const Footprint before_the_run = footprint(device);

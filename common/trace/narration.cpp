@@ -108,8 +108,7 @@ std::string beside(const Recording& seen) {
 std::string holdings(const Layout& layout, Device& device) {
   std::string text = "which rank owns each element\n";
   for (int l = 0; l < layout.layers(); ++l) {
-    const std::int64_t part = layout.layer_size(l) / layout.ranks();
-    const std::int64_t used = layout.layer_start(l + 1) - layout.layer_start(l);
+    const std::int64_t part = layout.shard_size(l), used = layout.used_size(l);
     text += fmt::format("  layer {}", l);
     for (std::int64_t i = 0; i < layout.layer_size(l); ++i) {
       text += i < used ? fmt::format("{:7}", i / part) : "    pad";

@@ -26,7 +26,6 @@ Recorder::~Recorder() {
 }
 
 Recorder::Track& Recorder::add_track(const char* name) {
-  const std::lock_guard lock(mutex_);
   return tracks_.emplace_back(name, static_cast<int>(tracks_.size()), keeps_values);
 }
 
@@ -58,7 +57,6 @@ void Recorder::booked(const Device& on) {
 }
 
 std::vector<std::string> Recorder::tracks() {
-  const std::lock_guard lock(mutex_);
   std::vector<std::string> names;
   for (const Track& track : tracks_) names.push_back(track.name);
   return names;
@@ -66,7 +64,6 @@ std::vector<std::string> Recorder::tracks() {
 
 std::vector<Slice> Recorder::take() {
   std::vector<Slice> taken;
-  const std::lock_guard lock(mutex_);
   for (Track& track : tracks_) {
     const std::lock_guard lock_of_track(track.mutex);
     for (auto& ended = track.ended; !ended.empty() && ended.front().end.passed();) {

@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: MIT
 // What a rank did when, and what it held. Nothing that is recorded waits for the recorder.
 #pragma once
+#include <deque>
+#include <mutex>
+#include <vector>
+
 #include "compute/stream.hpp"
 
 namespace zero {
@@ -80,7 +84,6 @@ class Recorder : public Observer {
   Track& add_track(const char* name);
 
   Device& device_;
-  std::mutex mutex_;  // guards the next: streams may be made on any thread
   std::deque<Track> tracks_;
   std::vector<Booked> booked_;
 };

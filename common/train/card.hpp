@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "compute/work.hpp"
 
@@ -44,7 +45,7 @@ struct Card {
   }
 
   /// Whole layers in use beside what is held: of parameters, and as many more as --prefetch says.
-  struct Borrowed {
+  struct WholeLayers {
     int parameters = 0;
     bool and_prefetched = false;
     int gradients = 0;
@@ -73,11 +74,12 @@ struct Card {
   /// Bytes that one of n ranks holds in that place, when all parameters, gradients, optimizer state
   /// are p, g, k bytes. The host's g is page-locked, for copies.
   constexpr double bytes(Place place, double p, double g, double k, double n) const {
-    const auto part = [n](Held how, double all) {
-      return how == Held::whole ? all : how == Held::shard ? all / n : 0;
+    const auto part = [=](Held how, double all) {
+      const bool there = (how == Held::shard_on_host) == (place == Place::host);
+      return !there ? 0 : how == Held::whole ? all : all / n;
     };
-    if (place == Place::host) return offloads() ? (g + k) / n : 0;
-    return part(held.parameters, p) + part(held.gradients, g) + part(held.optimizer, k);
+    const double staged = place == Place::host && offloads() ? g / n : 0;
+    return part(held.parameters, p) + part(held.gradients, g) + part(held.optimizer, k) + staged;
   }
 };
 
@@ -106,6 +108,6 @@ namespace cards {
 using enum Held;  // in the chapters' cards
 }
 
-/// Those that advice may name: all that run on ranks, in their order.
+/// Chapters, in their order.
 using Cards = std::span<const Card* const>;
 }  // namespace zero

@@ -56,6 +56,7 @@ Mlp::Mlp(const Options& options, Stream& stream)
 
 void Mlp::initialise(View part) const {
   const int l = part.layer;
+  expect(l >= 0, "what is initialised is a layer, or a part of one");
   const std::int64_t weights = model_.widths[l] * model_.widths[l + 1];
   const double bound = std::sqrt(6.0 / static_cast<double>(model_.widths[l]));
   const float last = l + 1 == model_.layers() ? model_.last_scale : 1.0f;

@@ -44,7 +44,6 @@ class Mlp {
 
   /// batch.data must outlive the task that reads it.
   void load(const Batch& batch);
-  int layers() const { return model_.layers(); }
   /// params: layer l whole; read when the stream gets there.
   void forward(int l, View params);
   /// Adds the micro-batch's mean loss to sums.totals.loss; its gradient is multiplied by `scale`.

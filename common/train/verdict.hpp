@@ -15,7 +15,7 @@ struct Verdict {
 };
 
 /// What is judged: a step of all ranks.
-struct Step {
+struct StepSums {
   Totals totals;  // of all ranks
   int micro_batches = 1;  // of each rank
   int ranks = 1;
@@ -23,7 +23,7 @@ struct Step {
   double clip = 0;  // largest norm; 0: none
 };
 
-inline Verdict judge(const Step& step) {
+inline Verdict judge(const StepSums& step) {
   const double norm = std::sqrt(step.totals.squares) / step.loss_scale;
   const double shrink = step.clip > 0 && norm > step.clip ? step.clip / norm : 1.0;
   return {.loss = static_cast<float>(step.totals.loss / (step.micro_batches * step.ranks)),

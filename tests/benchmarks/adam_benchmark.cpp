@@ -41,7 +41,7 @@ std::int64_t elements_that_fit(const Device& device) {
 class Bench {
  public:
   Bench(Device& device, std::int64_t elements) : device_(device), n_(elements) {
-    kernels_.bind_thread();
+    device_.bind_thread();
     for (const Tensor* each : {&from_, &weights_}) fill(*each, 1);
     for (const Tensor* each : {&grads_, &grads_bf16_}) fill(*each, 1e-2f);
   }

@@ -74,7 +74,7 @@ struct Replay {
         double lanes[8] = {};
         for (std::int64_t i = 0; i < cut.shard_size(l); ++i) {
           const std::int64_t at = cut.shard_start(l) + i;
-          const double x = at < cut.used_size(l) ? of[cut.layer_start(l) + at] : 0;
+          const double x = at < cut.used_size(l) ? of[cut.first_parameter(l) + at] : 0;
           lanes[i % 8] += x * x;
         }
         for (const double lane : lanes) squares += lane;
@@ -87,7 +87,7 @@ struct Replay {
 
   void update(const Values& with, float factor) {
     for (int l = 0; l < layout.layers(); ++l) {
-      const float* from = with.data() + layout.layer_start(l);
+      const float* from = with.data() + layout.first_parameter(l);
       fill(grads.layer(l).part(0, layout.used_size(l)), [&](std::int64_t i) { return from[i]; });
     }
     adam.begin(factor);
@@ -145,7 +145,7 @@ void check_state(const Part& part, View AdamState::*of, const Whole& expected, c
     if (slice.used == 0) continue;  // its padding may begin behind what is expected
     check_same_bits(values(slice.part(0, slice.used)),
                     values(expected.layer(l).part(slice.start, slice.used)), what,
-                    part.layout.layer_start(l) + slice.start);
+                    part.layout.first_parameter(l) + slice.start);
   }
 }
 }  // namespace

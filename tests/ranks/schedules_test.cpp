@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Chapters 06 and 07 under schedules in which one stream is always late; in 07 also the copies over
 // the bus, or the host's cores. The run must be the replay's in each; built with ThreadSanitizer,
-// each must also be free of races, and for every wait in layer_window.hpp and in host.hpp there is
-// one of these in which its absence is found (notes/streams.md).
+// each must also be free of races, and for every wait in layer_window.hpp and in offload.hpp there
+// is one of these in which its absence is found (notes/streams.md).
 #include <map>
 #include <set>
 

@@ -39,7 +39,7 @@ void check_layout(int rank, int ranks, std::int64_t quantum) {
     CHECK(padded >= sizes[l]);
     CHECK(padded - sizes[l] < quantum * ranks);
     CHECK(layout.used_size(l) == sizes[l]);
-    CHECK(layout.layer_start(l) == parameters);
+    CHECK(layout.first_parameter(l) == parameters);
     CHECK(layout.layer_offset(l) == before);
     const auto check = [&](View view, std::int64_t start, std::int64_t size, std::int64_t place) {
       const auto used = std::clamp<std::int64_t>(sizes[l] - start, 0, size);
@@ -67,15 +67,15 @@ TEST_CASE("the peak of the total is not the sum of the peaks; restarted, both be
                  books.peak_of_total());
   };
   books.reserve(Kind::parameters, 10, true);
-  books.take(Kind::activations, 30);
-  books.take(Kind::activations, -28);
+  books.book(Kind::activations, 30);
+  books.book(Kind::activations, -28);
   CHECK(peaks() == tuple(10, 30, 40));
-  books.take(Kind::parameters, 35);
+  books.book(Kind::parameters, 35);
   CHECK(peaks() == tuple(45, 30, 47));
-  books.take(Kind::parameters, -35);
+  books.book(Kind::parameters, -35);
   books.restart_peaks();
   CHECK(peaks() == tuple(10, 2, 12));
-  books.take(Kind::activations, 5);
+  books.book(Kind::activations, 5);
   CHECK(peaks() == tuple(10, 7, 17));
 }
 

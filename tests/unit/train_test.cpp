@@ -62,7 +62,7 @@ TEST_CASE("text: the codes of 8 bytes in a row, and the byte after them; nine ar
 
 TEST_CASE("a verdict: the mean loss, the norm, and one factor for clip and loss scale") {
   struct Case {
-    Step step;
+    StepSums step;
     float loss, norm, factor;
   };
   const double third = std::sqrt(3.0) / 3;  // in fp32 the factor of a clip to 0.3 is another one

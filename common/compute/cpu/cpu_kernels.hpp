@@ -14,7 +14,6 @@ class CpuKernels : public ElementWise<CpuKernels> {
   /// threads: that share Adam's work.
   explicit CpuKernels(int threads = 1) : team_(threads) {}
 
-  void bind_thread() override {}
   Mark record() override { return nullptr; }
   Mark record_time() override { return nullptr; }
   void wait(const Mark& mark) override { wait_for(mark); }  // a GPU's: the CPU passes none

@@ -47,7 +47,7 @@ std::unique_ptr<Device> make_gpu(int number, bool others) {
 
 namespace zero::cuda {
 struct CudaMark : DeviceMark {
-  CudaMark(const Gpu& gpu, cudaStream_t stream, unsigned flags) : DeviceMark(gpu) {
+  CudaMark(Gpu& gpu, cudaStream_t stream, unsigned flags) : DeviceMark(gpu) {
     check_cuda(cudaEventCreateWithFlags(&event, flags));
     check_cuda(cudaEventRecord(event, stream));
   }
@@ -68,7 +68,7 @@ struct CudaMark : DeviceMark {
 };
 
 struct BothClocks {
-  explicit BothClocks(const Gpu& of) : gpu(of, nullptr, cudaEventDefault) {}
+  explicit BothClocks(Gpu& of) : gpu(of, nullptr, cudaEventDefault) {}
 
   CudaMark gpu;
   std::chrono::steady_clock::time_point host = [this] {
@@ -107,13 +107,17 @@ void check_cuda(cudaError_t code, std::source_location where) {
                                                cudaGetErrorString(code)));
 }
 
-Gpu::Gpu(int number, bool others)
-    : Device(DeviceType::cuda, Place::device), number(number), others_(others) {
-  check_cuda(cudaSetDevice(number));
+Gpu::Gpu(int number, bool others) : Device(DeviceType::cuda, Place::device), number(number) {
+  Gpu::bind_thread();
+  check_cuda(cudaDeviceGetAttribute(&multiprocessors_, cudaDevAttrMultiProcessorCount, number));
+  const int left = std::max(multiprocessors_ - message_blocks, multiprocessors_ / 2);
+  multiprocessors_ = others ? left : 0;
   host_ = make_host_of(*this);
 }
 
-std::byte* Gpu::take(std::int64_t bytes, Memory sort) {
+void Gpu::bind_thread() { check_cuda(cudaSetDevice(number)); }
+
+std::byte* Gpu::allocate_now(std::int64_t bytes, Memory sort) {
   const bool own = sort == Memory::own;
   void* memory = nullptr;
   const cudaError_t code = own ? cudaMalloc(&memory, bytes) : cudaMallocHost(&memory, bytes);
@@ -148,12 +152,6 @@ std::pair<std::size_t, std::size_t> Gpu::info() {
   return bytes;
 }
 
-std::int32_t Gpu::multiprocessors() const {
-  int all = 0;
-  check_cuda(cudaDeviceGetAttribute(&all, cudaDevAttrMultiProcessorCount, number));
-  return others_ ? std::max(all - message_blocks, all / 2) : 0;
-}
-
 std::shared_ptr<const BothClocks> Gpu::both_clocks() {
   const std::lock_guard lock(mutex_);
   const auto now = std::chrono::steady_clock::now();
@@ -175,8 +173,6 @@ Runtime::~Runtime() {
   if (blas_) blas().destroy(blas_);
   cudaStreamDestroy(stream_);
 }
-
-void Runtime::bind_thread() { check_cuda(cudaSetDevice(gpu_.number)); }
 
 Mark Runtime::record() {
   return idle_ ? nullptr : std::make_shared<CudaMark>(gpu_, stream_, cudaEventDisableTiming);

@@ -28,6 +28,7 @@ class Gpu : public Device {
  public:
   /// others: there are ranks to leave multiprocessors for.
   Gpu(int number, bool others);
+  void bind_thread() override;
   void release(std::byte* memory, Memory sort) noexcept override;
   void copy(void* to, const void* from, std::int64_t bytes) override;
   std::int64_t total() const override { return info().second; }
@@ -36,16 +37,16 @@ class Gpu : public Device {
 
   const int number;
   /// That a product may take; 0: all.
-  std::int32_t multiprocessors() const;
+  std::int32_t multiprocessors() const { return multiprocessors_; }
   /// Not long ago: CUDA tells the time between two events in milliseconds, as a float.
   std::shared_ptr<const BothClocks> both_clocks();
 
  private:
-  std::byte* take(std::int64_t bytes, Memory sort) override;
+  std::byte* allocate_now(std::int64_t bytes, Memory sort) override;
   /// Bytes available, and all.
   static std::pair<std::size_t, std::size_t> info();
 
-  const bool others_;
+  std::int32_t multiprocessors_ = 0;
   std::mutex mutex_;  // guards the next
   std::shared_ptr<const BothClocks> clocks_;
 };
@@ -56,7 +57,6 @@ class Runtime : public Kernels {
   Runtime(Device& gpu, bool urgent);
   ~Runtime() override;
 
-  void bind_thread() final;
   Mark record() final;
   Mark record_time() final;
   void wait(const Mark& mark) final;
