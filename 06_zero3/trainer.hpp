@@ -93,7 +93,6 @@ class Trainer {
   Optional<Sharded> master_{needs_master(options_.dtype), device_, layout_, State::master};
   Sharded momentum_{device_, layout_, State::momentum, Dtype::fp32};
   Sharded variance_{device_, layout_, State::variance, Dtype::fp32};
-  LayerWindow window_{card,  options_, layout_,
-                      comm_, compute_, params_};  // last: its end waits for all work
+  LayerWindow window_{card, options_, layout_, comm_, compute_, params_};  // last: waits at its end
 };
 }  // namespace zero

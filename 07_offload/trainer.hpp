@@ -96,7 +96,6 @@ class Trainer {
   Sharded master_{device_.host(), layout_, State::master, Dtype::fp32};
   Sharded momentum_{device_.host(), layout_, State::momentum, Dtype::fp32};
   Sharded variance_{device_.host(), layout_, State::variance, Dtype::fp32};
-  LayerWindow window_{card,  options_, layout_,
-                      comm_, compute_, params_};  // last: its end waits for all work
+  LayerWindow window_{card, options_, layout_, comm_, compute_, params_};  // last: waits at its end
 };
 }  // namespace zero
