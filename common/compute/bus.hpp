@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Copies, and the bus between a device's memory and the host's, which some of them take. And what
-// bytes take on a bus or a network slower than the one that is there.
+// Copies, and what bytes take on a bus or a network slower than the one that is there.
 #pragma once
 #include <algorithm>
 #include <thread>
@@ -27,15 +26,13 @@ struct Link {
   }
 };
 
-/// Leaves the core to others, but for the last 100 microseconds: sleepers wake so late. (To yield
-/// instead would cost a whole time slice where others want the core.)
+/// Sleeps, but spins the last 100 microseconds: sleepers wake late, a yield costs a time slice.
 inline void sleep_precisely_until(std::chrono::steady_clock::time_point end) {
   std::this_thread::sleep_until(end - std::chrono::microseconds(100));
   while (std::chrono::steady_clock::now() < end) continue;
 }
 
-/// Calls `move`, which hands bytes over within a stream's task, and lets the task sleep until the
-/// modelled way of that name would have brought them. No time: nothing is modelled.
+/// Calls `move` in a stream's task, then sleeps until `way` would be done. No time: no model.
 void move_over(const char* way, std::chrono::nanoseconds time, Kernels& on, const auto& move) {
   if (time.count() == 0) return move();
   wait_for(on.record());  // what a GPU sends, it may have to make yet
@@ -51,9 +48,7 @@ inline std::chrono::nanoseconds time_over(const Bus& bus, std::int64_t bytes) {
   return modelled_time(bus.gb_per_s > 0 ? static_cast<double>(bytes) / bus.gb_per_s : 0);
 }
 
-/// to = from. Same size, same dtype. Between the stream's device and its host it takes the bus:
-/// counted there when the stream issues it. (What a GPU's messages between ranks pass through the
-/// host is not: it is part of those.)
+/// to = from, of one size and dtype. Between device and host the bus takes it and counts its bytes.
 inline void copy(Stream& stream, View from, View to) {
   expect(from.size == to.size && from.dtype == to.dtype, "copy: both sides are of one kind");
   Kernels& on = stream.kernels();

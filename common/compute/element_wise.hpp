@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Element-wise work, written once for both devices: a body says what happens to one element, an
-// operand says where the elements lie, and a device's `each` and `add_sum` apply the one to the
-// others. Operands of a call overlap nowhere or element by element.
+// Element-wise work, once for both devices: a device's `each` and `add_sum` apply a body to
+// operands, which overlap nowhere or element by element.
 #pragma once
 #include "compute/kernels.hpp"
 
@@ -35,7 +34,7 @@ struct Divide {
   }
 };
 
-/// By the rule of store(). Two bodies: asked in a loop which one is meant, a CPU would do both.
+/// By the rule of store(). Two bodies: where a loop asks which is meant, a CPU does both.
 struct Round {
   template <class X, class T> HOST_DEVICE void operator()(std::int64_t, X x, T& place) const {
     store(place, widen(x), Write::overwrite);
@@ -77,8 +76,7 @@ struct AdamBody {
   }
 };
 
-// Bodies of sums return an element's term. On the CPU element i is added to partial sum i mod
-// `lanes`.
+// Bodies of sums return a term. On the CPU element i goes to partial sum i mod `lanes`.
 
 struct Square {
   static constexpr int lanes = 8;
@@ -98,12 +96,9 @@ struct SquaredError {
   }
 };
 
-/// The operations that are nothing but a body. Base is a Kernels that may have others already.
-/// Backend, which derives from this, has
-/// elements<T>(view): the view's memory;
-/// each(count, body, operands ...): body for each of `count` elements;
-/// add_sum(sums, total, divisor, count, body, operands ...): adds the sum of the body's terms,
-/// divided, to that total of the sums.
+/// The operations that are nothing but a body. Base: a Kernels. Backend derives from this and has
+/// elements<T>(view): its memory; each(count, body, operands ...);
+/// add_sum(sums, total, divisor, count, body, operands ...): total += the terms' sum / divisor.
 template <class Backend, class Base = Kernels> class ElementWise : public Base {
  public:
   using Base::Base;

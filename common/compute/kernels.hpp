@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Everything that a device does for a run. Each Stream has one such object, to which its tasks hand
-// the work: on the CPU a call does it, on a GPU a call queues it and the GPU does it in that order.
+// A device's work, one object a Stream: on the CPU a call does it, on a GPU queues it, in order.
 #pragma once
 #include "compute/adam_element.hpp"
 #include "compute/generator.hpp"
@@ -57,8 +56,7 @@ struct Totals {
   double squares = 0;  // of gradients, scaled as they are
 };
 
-/// One rank's two sums, of its samples and of its part of the gradients. On a GPU they grow in its
-/// memory and are fetched once.
+/// One rank's two sums. On a GPU they grow in its memory until fetch().
 struct Sums {
   explicit Sums(Device& device)
       : on_gpu(device, Kind::workspace, device.type == DeviceType::cuda ? gpu_sums_bytes : 0,
@@ -68,8 +66,7 @@ struct Sums {
   Buffer on_gpu;
 };
 
-/// Bytes that a GPU's products work in: a workspace for cuBLAS, and room in which what is to be
-/// added waits.
+/// Bytes for a GPU's products: cuBLAS's workspace, and room for products that are to be added.
 inline constexpr std::int64_t blas_workspace_bytes = std::int64_t{32} << 20;
 inline constexpr std::int64_t product_room_bytes = std::int64_t{32} << 20;
 
@@ -104,14 +101,12 @@ class Kernels {
   /// part[i] = random.uniform(number + i) * scale for i < weights, 0 behind them.
   virtual void initialise(View part, const Generator& random, std::uint64_t number,
                           std::int64_t weights, float scale) = 0;
-  /// Before the three products that follow, once. room: bytes; of a GPU's memory, the CPU needs
-  /// none.
+  /// Once, before the three products below. room: bytes of a GPU's memory; the CPU takes none.
   virtual void reserve_products(std::int64_t room) = 0;
   /// y = relu(x W^T + b).
   virtual void linear_forward(const LinearShape& shape, View x, View params, View y, bool relu) = 0;
-  /// dy becomes zero where a ReLU cut off y, the layer's outputs, or stays as it is without a y.
-  /// grads = the gradient of the weight, dy^T x, and of the bias, the column sums of dy, each
-  /// stored or, with Write::add, added by the rule of store() (dtype.hpp); zero padding.
+  /// dy becomes 0 where a ReLU cut off the outputs y (no y: nowhere). grads = dy^T x for the weight
+  /// and dy's column sums for the bias, stored or added by store() (dtype.hpp); padding 0.
   virtual void linear_backward_params(const LinearShape& shape, View y, View dy, View x, View grads,
                                       Write write) = 0;
   /// dx = dy W, of the dy that linear_backward_params left.
@@ -131,14 +126,12 @@ class Kernels {
   virtual void divide(View values, int divisor) = 0;
   /// Adds the sum of squares, formed in double, to sums.totals.squares.
   virtual void squared_norm(View values, Sums& sums) = 0;
-  /// shard = mean of all ranks' parts, added in rank order in fp32 and divided once, or, with
-  /// Write::add, shard + mean by the rule of store() (dtype.hpp). own: rank `rank`'s part, may be
-  /// the shard itself; received: the others', in rank order, one behind the other.
+  /// shard = mean of the ranks' parts, added in rank order in fp32, divided once; Write::add: by
+  /// store(). own: rank `rank`'s part, may be the shard; received: the others', in rank order.
   virtual void ordered_mean(View own, int rank, View received, View shard, Write write) = 0;
 
   // ---- The update ----
-  /// adam_element for every element; the new weights go, rounded, to state.params, which may be
-  /// where the gradients are.
+  /// adam_element for each; new weights go, rounded, to state.params, which may lie where grads do.
   virtual void adam(const AdamScalars& scalars, const AdamState& state, View grads) = 0;
 };
 

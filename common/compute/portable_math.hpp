@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// exp and log of fp32 numbers with the same bits on every processor and GPU: a C library's differ
-// between its versions and between processors. Both compute in double, with operations that IEEE
-// 754 rounds in one way and that no build contracts, and round the result once.
+// exp and log of fp32 with the same bits everywhere, which C libraries do not give: in double, by
+// operations that IEEE 754 fixes and no build contracts, rounded once.
 #pragma once
 #include <limits>
 #include <numbers>
@@ -9,10 +8,9 @@
 #include "memory/dtype.hpp"
 
 namespace zero {
-/// e^x for x of at most 0; NaN stays NaN. Without a branch, so that a loop becomes vectors.
-/// x = n ln 2 + r with |r| <= ln(2) / 2, and e^r is its Taylor series up to r^9 / 9!. The rest is
-/// at most sqrt(2) |r|^10 / 10! < 2^-36 of e^r, so that rounded to fp32 the result is off by at
-/// most 0.5 + 2^-12 units in the last place.
+/// e^x for x <= 0; NaN stays NaN. No branch, so that a loop becomes vectors. x = n ln 2 + r with
+/// |r| <= ln(2) / 2; e^r by its Taylor series to r^9 / 9!. The rest is at most
+/// sqrt(2) |r|^10 / 10! < 2^-36 of e^r: in fp32 off by at most 0.5 + 2^-12 units in the last place.
 HOST_DEVICE inline float portable_exp(float x) {
   const double wide = x < -104.0f ? -104.0f : x;  // e^-104 < 2^-150, which rounds to 0
   constexpr double round = 0x1.8p52;  // what it is added to becomes an integer, in the low bits
@@ -27,10 +25,9 @@ HOST_DEVICE inline float portable_exp(float x) {
   return static_cast<float>(power * std::bit_cast<double>(two_to_n));
 }
 
-/// log(x) for x of at least 1; infinity and NaN stay what they are.
-/// x = 2^n m with m in [1, 2), and log m = 2 (s + s^3 / 3 + ... + s^21 / 21 + ...) with
-/// s = (m - 1) / (m + 1) < 1/3. The rest is at most 9/8 s^22 / 23 < 2^-39 of log m: no further off
-/// than e^x is.
+/// log(x) for x >= 1; infinity and NaN stay. x = 2^n m with m in [1, 2). log m =
+/// 2 (s + s^3 / 3 + ... + s^21 / 21 + ...) with s = (m - 1) / (m + 1) < 1/3; the rest is at most
+/// 9/8 s^22 / 23 < 2^-39 of log m: no further off than e^x is.
 HOST_DEVICE inline float portable_log(float x) {
   const auto bits = std::bit_cast<std::uint64_t>(double{x});
   const double n = static_cast<int>(bits >> 52) - 1023;

@@ -8,7 +8,7 @@
 
 namespace zero {
 namespace {
-/// The calling thread is there until the end of the scope.
+/// Until the end of the scope the calling thread is at that place of a run.
 struct Within {
   Within(int step, Phase phase, Stream* stream)
       : step(std::exchange(here.step, step)),
@@ -113,8 +113,7 @@ Event Stream::record() {
 
 void Stream::wait(const Event& event) {
   if (!event.valid()) return;
-  // This is no task of its own to the watchdog, nor is the host's waiting for a worker below: the
-  // stream that is waited for counts, and no two can wait for each other.
+  // No task to the watchdog, nor is the host's wait below: the stream that is waited for counts.
   put({}, [event, this] {
     Work work{.sort = Work::Sort::wait};
     tell(work, true);

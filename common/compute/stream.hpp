@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Work in order: what is put on a stream runs in that order, and two streams run side by side
-// unless an Event makes one wait for the other.
+// Work on a stream runs in order; two streams run side by side unless an Event makes one wait.
 #pragma once
 #include <functional>
 #include <future>
@@ -17,10 +16,9 @@ struct Point {
 /// A point in a stream's work, passed or still to come. One made of nothing has been passed.
 using Event = std::shared_future<Point>;
 
-/// An in-order queue of tasks for one device. On the CPU a task does its work; on a GPU it queues
-/// work with kernels(), which the GPU does in that order: there events are the GPU's too.
-/// What a task of a worker stream throws is caught by nobody and ends the process where it happens.
-/// Memory that a task uses must outlive the task: synchronise() before it goes.
+/// An in-order queue of tasks for one device. On the CPU a task does its work, on a GPU it queues
+/// work with kernels(). What a task of a worker stream throws ends the process. Memory that a task
+/// uses must outlive it: synchronise() first.
 class Stream {
  public:
   enum class Mode {
@@ -35,8 +33,7 @@ class Stream {
   ~Stream();
   Stream(const Stream&) = delete;
 
-  /// Puts a task on the stream, with the caller's phase and step. With 4096 tasks waiting, a worker
-  /// stream lets the caller wait for room.
+  /// Puts a task on it, with the caller's phase and step. Where 4096 tasks wait, the caller waits.
   void run(const Work& work, std::function<void()> task) { put(work, std::move(task)); }
   void run(std::function<void()> task) { put(Work(), std::move(task)); }
   /// The point at which everything put on the stream so far is done.

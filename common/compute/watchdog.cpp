@@ -9,13 +9,11 @@ namespace zero {
 namespace {
 using namespace std::chrono;
 
-/// Time in which this process runs is counted in ticks. Relaxed, as whatever tasks and the watchdog
-/// share: it is to order no two threads, or ThreadSanitizer would see fewer races.
+/// Counts time in which this process runs. Relaxed: else ThreadSanitizer would see fewer races.
 constexpr auto tick = 50ms;
 constexpr auto relaxed = std::memory_order_relaxed;
 
-/// So much longer may a task stand that says of no rank that it waits for it: that rank's peers,
-/// which can name it, come first.
+/// More time for tasks that name no rank they wait for: that rank's peers, which can, come first.
 constexpr auto others_first = 1s;
 
 /// All threads there are. Never destroyed: a job that is ended may run on while statics go.
@@ -33,7 +31,7 @@ int now() { return threads().ticks.load(relaxed); }
 /// Of what stands still for `limit` that which says most; empty when nothing does.
 std::string standstill(milliseconds limit) {
   const std::lock_guard lock(threads().mutex);
-  // At least so long; who is idle far less than no time.
+  // A lower bound; far less than 0 for a thread that is idle.
   const auto stands = [ticks = now()](const Watched* thread) -> milliseconds {
     return (ticks - thread->began.load(relaxed) - 1) * tick;
   };

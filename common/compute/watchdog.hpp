@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: MIT
-// One thread that sees when nothing moves any more: a task that does not end, because another rank
-// is stuck or stopped, or the device is. It ends the job with a sentence instead of letting
-// everybody wait for ever.
+// A thread that ends the job, with a sentence, when a task stands still as a rank or device hangs.
 #pragma once
 #include <functional>
 #include <thread>
@@ -27,8 +25,7 @@ void task_rests(const std::function<void()>& rest);
 /// The calling task has handed itself to its device, which is done with it when the mark is passed.
 void task_queued(Mark mark);
 
-/// A thread that calls `expire` once, with an Error (communication), when a task has run for
-/// `limit`. Only time in which this process runs counts: a job that was suspended goes on. One at a
-/// time.
+/// Calls `expire` once, with an Error (communication), when a task has run for `limit`; time in
+/// which the process is suspended does not count. One at a time.
 std::jthread watchdog(std::chrono::milliseconds limit, std::function<void(const Error&)> expire);
 }  // namespace zero

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What a piece of work is, for whoever looks on, and where in a run a thread is. Traffic is counted
-// under the phase that needs what is sent; memory under the one in which the host books it, which
-// for what is gathered ahead may be the phase before.
+// What a piece of work is, and where in a run a thread is. Traffic is counted under the phase that
+// needs it; memory under the phase in which the host books it, the one before if gathered ahead.
 #pragma once
 #include <chrono>
 #include <climits>

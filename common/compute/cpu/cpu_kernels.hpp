@@ -191,8 +191,7 @@ class CpuKernels : public ElementWise<CpuKernels> {
     });
   }
 
-  /// Adam with a copy, which is rounded a block later: all in one loop would need more vector
-  /// registers than there are. By the team: on a host it has the memory of several cores to fill.
+  /// Adam with a copy, rounded a block later, as one loop lacks vector registers; by the team.
   template <class T>
   void each(std::int64_t count, AdamBody body, In<T> grads, InOut<float> weights,
             InOut<float> momentum, InOut<float> variance, Out<T> copy) {

@@ -52,8 +52,7 @@ void read(const Matrix& matrix, std::int64_t row, std::int64_t rows, std::int64_
   });
 }
 
-/// Packs `count` of b's columns and `inner_count` of its rows: panels in space.b. Lanes beyond the
-/// last column hold what was there before: they are computed with, and nobody reads their sums.
+/// Packs that block of b as panels in space.b; sums of lanes behind its last column are not read.
 void pack_b(const Matrix& b, std::int64_t inner, std::int64_t inner_count, std::int64_t column,
             std::int64_t count, Space& space) {
   if (!b.transposed) {
@@ -69,8 +68,7 @@ void pack_b(const Matrix& b, std::int64_t inner, std::int64_t inner_count, std::
   }
 }
 
-/// The left operand of the micro-kernel: `count` of a's rows and `inner_count` of its columns, in
-/// space.a, or where they lie if that will do.
+/// The micro-kernel's left operand: that block of a, in space.a, or where it lies if that will do.
 void pack_a(const Matrix& a, std::int64_t row, std::int64_t count, std::int64_t inner,
             std::int64_t inner_count, bool read_once, Space& space, PanelProduct& product) {
   product.a = space.a;
@@ -90,8 +88,7 @@ void in_steps(std::int64_t end, std::int64_t step, auto body) {
   for (std::int64_t i = 0; i < end; i += step) body(i, std::min(step, end - i));
 }
 
-/// a (m x k) times b (k x n), in `result` (row-major; n a multiple of 16), or, where that is null,
-/// in blocks of which each finished one goes to
+/// a (m x k) times b (k x n) in `result` (row-major; n a multiple of 16); if null, blocks go to
 /// finish(row, rows, column, columns, its sums, elements between the starts of their rows).
 template <class Finish>
 void multiply(const Matrix& a, const Matrix& b, std::int64_t m, std::int64_t k, std::int64_t n,
@@ -173,8 +170,7 @@ void matmul(const Matrix& a, const Matrix& b, std::int64_t rows, std::int64_t in
   if (a.transposed || !b.transposed || rows > columns) {
     return multiply(a, b, rows, inner, columns, nullptr, space, finish);
   }
-  // Both lie along k, and the micro-kernel wants one of them transposed: a, the smaller. The
-  // product of the transposed operands is the transposed product, bit by bit.
+  // Both lie along k, and one must be transposed: a, the smaller. (a b)^T = b^T a^T, bit by bit.
   multiply({b.elements, b.columns}, {a.elements, a.columns, true}, columns, inner, rows, nullptr,
            space,
            [&](std::int64_t row, std::int64_t some, std::int64_t column, std::int64_t count,

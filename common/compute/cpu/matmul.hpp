@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Matrix products of any storage type in fp32. Element (i, j) is fma(a(i, k), b(k, j), sum) for
-// k = 0, 1, 2 ..., from sum = +0, on every machine: how a product is cut into blocks, and of which
-// instructions it is made, the widest vectors that this machine has, decides no bit.
+// k = 0, 1, 2 ..., from sum = +0: neither blocks nor the machine's instructions change a bit.
 #pragma once
 #include <functional>
 #include <vector>
@@ -13,8 +12,7 @@
 namespace zero {
 /// Those that this machine can run, the widest first.
 std::vector<const MicroKernel*> micro_kernels();
-/// The one that the environment variable ZERO_VECTORS names, else the widest. Throws Error (usage)
-/// when this machine does not have it.
+/// What ZERO_VECTORS (environment) names, else the widest. Throws Error (usage) if it is not here.
 const MicroKernel& micro_kernel();
 
 template <class Loop> [[WIDE_LOOP]] void with_wide_vectors(const Loop& loop) { loop(); }
@@ -25,16 +23,14 @@ template <class Loop> void on_wide_vectors(const Loop& loop) {
   wide ? with_wide_vectors(loop) : loop();
 }
 
-/// `count` neighbours of a finished product, in one row: elements [at, at + count) of it,
-/// row-major, the first of them in that column.
+/// Elements [at, at + count) of a row-major product, in one row; the first is in that column.
 struct RowPart {
   std::int64_t at, column, count;
   const float* values;
 };
 
-/// Forms the rows x columns product of a (rows x inner) and b (inner x columns), none of them 0,
-/// and hands each element of it to `store` once. 16-bit operands are widened first, which is exact.
-/// Its blocks take 0.4 MB of the caller's stack.
+/// Forms a (rows x inner) times b (inner x columns), none of these 0, and hands each element to
+/// `store` once. Takes 0.4 MB of the caller's stack.
 void matmul(const Matrix& a, const Matrix& b, std::int64_t rows, std::int64_t inner,
             std::int64_t columns, const std::function<void(const RowPart&)>& store);
 

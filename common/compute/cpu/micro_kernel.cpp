@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Compiled once for each instruction set (meson.build): LANES floats in a vector, and FUSED, its
-// multiply-add. So nothing is included that other files share: the linker might give them these
-// instructions too.
+// Compiled once for each instruction set (meson.build): LANES floats a vector, FUSED multiply-adds.
+// Includes nothing shared: the linker might give other files these instructions, too.
 #include "compute/cpu/micro_kernel.hpp"
 
 namespace zero {
@@ -15,8 +14,7 @@ using InMemory [[gnu::vector_size(4 * lanes), gnu::aligned(4), gnu::may_alias]] 
 Vector load(const float* from) { return *reinterpret_cast<const InMemory*>(from); }
 void store(Vector x, float* to) { *reinterpret_cast<InMemory*>(to) = x; }
 
-/// a * b + sum, rounded once, by the instruction's name: a compiler may leave two. a - 0 is a in
-/// every lane, -0 too.
+/// a * b + sum, rounded once: a compiler may leave two operations. a - 0 is a in all lanes, -0 too.
 Vector fused(float a, Vector b, Vector sum) { return FUSED(a - Vector{}, b, sum); }
 
 /// `rows` rows and `vectors` vectors of columns of the sums, which stay in registers.

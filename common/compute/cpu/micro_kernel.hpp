@@ -20,8 +20,7 @@ struct PanelProduct {
 
 struct MicroKernel {
   const char* name;  // of the instruction set
-  /// sums = a x panel, each element a chain of fused multiply-adds with k ascending. Of a row of
-  /// sums no more is written than up to the next multiple of 16 columns.
+  /// sums = a x panel by fused multiply-adds, k ascending. Writes columns up to a multiple of 16.
   void (*multiply)(const PanelProduct& product);
   /// to (columns, rows) = from (rows, columns) transposed; whole multiples of 16 of both are read
   /// and written. from_row, to_row: elements between the starts of rows.

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Several cores for one loop over elements that need nothing of each other: who does which decides
-// no bit.
+// Several cores for one loop over independent elements: who does which decides no bit.
 #pragma once
 #include <algorithm>
 #include <condition_variable>
@@ -24,8 +23,7 @@ class Team {
     begin_.notify_all();
   }
 
-  /// Calls task(first, some) for every piece of [0, count), each once, and returns when all are
-  /// done. What a task throws ends the process where it happens.
+  /// Calls task(first, some) for each piece of [0, count) and waits; a throw ends the process.
   void each_piece(std::int64_t count,
                   const std::function<void(std::int64_t first, std::int64_t some)>& task) noexcept {
     if (others_.empty() || count <= piece) return task(0, count);

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The functions of cublasLt that are used. Its library is half a gigabyte, and loading it takes a
-// tenth of a second: only a process that multiplies on a GPU does so, when it begins to.
+// The functions of cublasLt that are used. The first product loads its library, half a gigabyte.
 #pragma once
 #include <cublasLt.h>
 #include <dlfcn.h>

@@ -32,8 +32,7 @@ __global__ void text_kernel(TextSource source, std::int64_t first, T* inputs, fl
 
 constexpr int teacher_rows = threads / TeacherSource::hidden;
 
-/// A block takes so many samples, and each of its threads forms one hidden number of one of them,
-/// inputs upwards. What they need is made once, a tile of inputs at a time, and read in fours.
+/// A thread forms one hidden number of a sample, inputs upwards, from tiles that its block makes.
 template <class T>
 __global__ void teacher_kernel(TeacherSource source, std::int64_t first, std::int64_t rows,
                                T* inputs, float* targets) {
@@ -81,14 +80,13 @@ __global__ void teacher_kernel(TeacherSource source, std::int64_t first, std::in
   }
 }
 
-/// A block of column_partial takes so many neighbouring packs of columns, and its threads, as
-/// lanes, every so manieth row of a chunk of rows.
+/// Of column_partial: packs of columns that a block takes, threads for each, most chunks of rows.
 constexpr int block_packs = 8;
 constexpr int lanes = threads / block_packs;
 constexpr std::int64_t most_chunks = 32;
 
-/// partial[chunk * columns + column] = sum over the rows of that chunk, a lane's rows first, then
-/// the lanes, both upwards; of dy as Mask leaves it, which is written, if there is a y.
+/// partial[chunk * columns + column] = sum of dy over that chunk's rows, each lane's first, then
+/// the lanes', both upwards. With a y, Mask changes dy first.
 template <int width, class T>
 __global__ void column_partial(const T* y, T* dy, std::int64_t rows, std::int64_t columns,
                                std::int64_t chunk_rows, float* partial) {
@@ -221,8 +219,7 @@ class CudaKernels : public ElementWise<CudaKernels, Runtime> {
 
   void linear_backward_params(const LinearShape& shape, View y, View dy, View x, View grads,
                               Write write) override {
-    // What is added is rounded first: as many rows of the weight at a time as there is room for, in
-    // eights, which keep 16 bytes aligned, or a row piece by piece.
+    // To add, a product waits in product_room_: rows that fit, in eights (aligned), or part of one.
     const std::int64_t room = product_room_->bytes() / bytes_of(grads.dtype);
     std::int64_t step = shape.outputs, width = shape.inputs;
     if (write == Write::add) {

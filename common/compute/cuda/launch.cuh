@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// How kernels are launched, and how a body is applied: neighbouring threads take neighbouring
-// packs of elements, 16 bytes of the widest operand, wherever all memory is aligned for that. Sums
-// over many blocks are added in a fixed order, without atomics: the same bits in every run.
+// Launches kernels and applies bodies: neighbouring threads take neighbouring packs, 16 bytes of
+// the widest operand, if aligned. Sums are added in a fixed order, without atomics.
 #pragma once
 #include "compute/cuda/runtime.hpp"
 #include "compute/element_wise.hpp"
@@ -85,8 +84,7 @@ __global__ void each_kernel(Items<Operands...> items, Body body, Operands... ope
   if (item < items.all) items.visit(item, body, operands...);
 }
 
-/// combine() of all threads' values, by halves: thread i with thread i + 128, 64, ... Returned to
-/// every thread. All threads of the block must call it.
+/// combine() of all threads' values, by halves: i with i + 128, 64, ... All threads must call it.
 template <class Value, class Combine> __device__ Value combine_block(Value mine, Combine combine) {
   __shared__ Value values[threads];
   values[threadIdx.x] = mine;
@@ -106,8 +104,7 @@ template <class Value> __device__ Value block_sum(Value mine) {
   return combine_block(mine, [](Value a, Value b) { return a + b; });
 }
 
-/// Each block adds its part of the body's terms, divided, to its own of the partial sums, which lie
-/// a Totals apart.
+/// Each block adds its terms, divided, to its own partial sum; these lie a Totals apart.
 template <class Body, class... Operands>
 __global__ void add_partial_sums(Items<Operands...> items, double* partial, double divisor,
                                  Body body, Operands... operands) {

@@ -246,8 +246,7 @@ void Runtime::multiply(const Matrix& a, const Matrix& b, std::int64_t rows, std:
                                b.columns, dtype, epilogue, alignment, alignment_of({bias})});
   if (is_new) {
     const bool fp32 = product.dtype == Dtype::fp32;
-    // Bits are to depend on N alone, whatever carries the messages: of another number cuBLAS may
-    // choose another order of addition in fp32, in 16 bit only another speed.
+    // In fp32 another count may mean another order, and other bits; in 16 bit only another speed.
     tell(CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, fp32 ? 0 : ours);
     cublasLtMatmulPreferenceOpaque_t wish;
     check_cublas(blas().start_preference(&wish, sizeof wish));

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// This process's GPU without our kernels, which kernels.cu adds: one stream of it, its events and,
-// by cuBLAS, its products.
+// This process's GPU: a stream, its events and, by cuBLAS, its products. kernels.cu adds kernels.
 #pragma once
 #include <cublasLt.h>
 #include <cuda_runtime.h>
@@ -16,9 +15,8 @@ namespace zero::cuda {
 /// Throws Error (resources) with CUDA's own words when `code` is not cudaSuccess.
 void check_cuda(cudaError_t code, std::source_location where = std::source_location::current());
 
-/// Multiprocessors that matrix products leave to the ranks' messages, and at most so many blocks of
-/// NCCL's at once: a product's blocks stay where they are to its end, and a block of NCCL's is as
-/// large as a multiprocessor.
+/// Multiprocessors that products leave to messages, and the most blocks of NCCL's: a product's
+/// block stays to its end, and one of NCCL's fills a multiprocessor.
 constexpr int message_blocks = 16;
 
 /// A moment by both clocks, as close as the host sees the GPU get there.
@@ -66,9 +64,8 @@ class Runtime : public Kernels {
   void reserve_products(std::int64_t room) final;
 
  protected:
-  /// product (rows x columns, row-major) = a (rows x inner) times b, all of one dtype, plus the
-  /// `columns` elements of a bias, if not null, and through a ReLU, if asked: summed in fp32,
-  /// rounded once. Throws Error (resources) with cuBLAS's own words when it cannot.
+  /// product (rows x columns, row-major) = a (rows x inner) times b, plus `columns` of bias and
+  /// through a ReLU, if any; of one dtype, summed in fp32, rounded once. Throws Error (resources).
   void multiply(const Matrix& a, const Matrix& b, std::int64_t rows, std::int64_t inner,
                 std::int64_t columns, View product, const std::byte* bias = nullptr,
                 bool relu = false);
