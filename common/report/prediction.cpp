@@ -76,8 +76,7 @@ Prediction predict(const Card& card, const Options& options, DeviceType device,
   load[Kind::activations] += w * batch * widths[0];
   forward[Kind::activations] += activations;
   if (!card.prefetches()) return plan;  // nothing whole outlives its phase
-  // What a window has gathered ahead, of the uses that are left, and gradients on their way, which
-  // it gives back in the update.
+  // What a window has gathered ahead, and gradients on their way, which the update gives back.
   const std::int64_t layers = layout.layers(), whole = w * layout.largest_layer();
   const auto rooms = [&](Kind kind) -> std::int64_t {
     return card.rooms(kind, options.prefetch, layers, options.accumulate);
@@ -126,8 +125,7 @@ struct Limit {
   }
 };
 
-/// What is short of what the plan needs, by the options and these limits, and what would do; empty
-/// when it fits.
+/// What the plan lacks by the options and these limits, and what would do; empty when it fits.
 std::string shortage(const Prediction& plan, const Options& options, DeviceType device,
                      const Layout& layout, Cards others, std::vector<Limit> limits = {}) {
   if (const std::int64_t allowed = options.device_memory; allowed > 0) {

@@ -23,8 +23,7 @@ inline std::string counted(std::int64_t number, const char* what) {
   return fmt::format("{} {}{}", number, what, number == 1 ? "" : "s");
 }
 
-/// Bytes a parameter, beside the dtype's own: of its gradient, and of optimizer state, in which
-/// master weights are.
+/// Bytes a parameter of gradients, and of optimizer state with master weights.
 struct Costs {
   std::int64_t grads, optimizer;
 };
@@ -71,26 +70,21 @@ struct Prediction {
   std::int64_t parameters = 0, padded = 0, ranks = 1;
 };
 
-/// What any model costs that is cut in this way, whatever its layers compute: parameters,
-/// gradients, optimizer state, what is received, what is sent. Of the options it takes dtype,
-/// accumulate and prefetch.
+/// What any model that is cut so costs: parameters, gradients, optimizer state, what is received
+/// and sent. Of the options it takes dtype, accumulate and prefetch.
 Prediction predict_state(const Card& card, const Options& options, DeviceType device,
                          const Layout& layout, Costs costs);
 
-/// The same of the options' task, with its activations, workspace and data. Throws Error (data)
-/// when the file of task text cannot be read.
+/// The same with the task's activations, workspace, data. Throws Error (data) as file_bytes does.
 Prediction predict(const Card& card, const Options& options, DeviceType device,
                    const Layout& layout);
 
-/// Throws Error (resources) when what the run is going to reserve, on each of the ranks that share
-/// a machine's memory or a GPU's, is more than is available there now, or more than the options
-/// allow; the sentence names the first of `others` that would fit. Better here than when the kernel
-/// ends a rank. Returns the bytes of one rank's device.
+/// Throws Error (resources) when what a rank will reserve exceeds its share of the memory available
+/// now, or the options' limit; names the first of `others` that fits. Returns one device's bytes.
 std::int64_t check_memory(const Card& card, const Options& options, const Choice& choice,
                           Device& device, const Layout& layout, Cards others);
 
-/// Where the figures come from: a heading, a line for each kind of bytes at its peak, and one for
-/// each phase's elements sent in a step.
+/// The formulas with numbers: a line for each kind of bytes at its peak, and each phase that sends.
 std::string formulas(const Prediction& plan);
 
 /// What --plan prints: for options.ranks ranks on that device.

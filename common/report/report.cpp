@@ -194,8 +194,7 @@ void Report::take_slices(int present) {
 
 void Report::log(const Json& line) {
   if (!log_) return;
-  // A path in the options need not be UTF-8; what is not becomes U+FFFD. Numbers that are not
-  // finite become null; the others read back to the same bits.
+  // A path need not be UTF-8: what is not becomes U+FFFD. Numbers that are not finite become null.
   write(log_.get(), run_.options.log,
         line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
 }

@@ -20,8 +20,7 @@ using Digests = std::vector<std::uint64_t>;  // by layer
 struct LayerDigests {
   Digests weights;  // master weights; of parts: the ranks' sums add up
   bool replicated = false;  // every rank holds all of them
-  /// Of all parameters, and of all optimizer state; zeros where a rank does not hold all of them,
-  /// for in every chapter as many messages compare them.
+  /// Of parameters and optimizer state held whole; else zeros, so that all chapters send as much.
   std::map<Kind, Digests> copies{};
 };
 
@@ -29,8 +28,7 @@ struct LayerDigests {
 LayerDigests layer_digests(const Device& device, const Layout& layout,
                            const std::function<View(int)>& weights);
 
-/// All ranks' master weights, by layer; all must call it. Throws Error (numerics), on all ranks,
-/// when some differ that should hold the same.
+/// Of all master weights. All ranks must call it; throws Error (numerics) on all if copies differ.
 Digests digests_over_ranks(const LayerDigests& mine, Communicator& comm);
 
 /// What the kernel counts as the process's own physical memory, or the driver as a GPU's, in bytes.
@@ -57,18 +55,16 @@ struct Run {
   Recorder& recorder;
 };
 
-/// The log's summary: what the ranks counted, beside what their chapter's formulas predict. Bytes
-/// held, by kind and, in the set-up (its phase is "start") and the first two steps, by phase;
-/// elements sent, and bytes over the bus, with their times in a step, null where streams were not
-/// looked at; what the system says that the process holds, rows that add up to "total"; `outcome`.
-/// All ranks must call it, and have it: the largest of each figure; but padding is all ranks'
-/// together, as are "all_ranks" of a phase, whose others are of the rank with the largest peak, and
-/// the process is the one with the largest total, null where none is known.
+/// The log's summary, counts beside predictions: bytes held, by kind and by phase (of the set-up,
+/// "start", and two steps); elements sent and bytes over the bus, with times in a step, null where
+/// streams were not seen; what the system says of the process, rows that add up to "total";
+/// `outcome`. All ranks must call it and have it: the largest of each figure; but padding and
+/// "all_ranks" are sums, a phase's others are of the rank with the largest peak, the process is the
+/// one with the largest total, null where unknown.
 Json summarise(const Run& run, const Prediction& predicted, Prediction::Steps steps,
                const std::vector<OverlapTimes>& times, const Json& outcome, Communicator& comm);
 
-/// Throws Error (numerics), on all ranks, when a count is not as predicted: a bug, of ours or of
-/// the formula.
+/// Throws Error (numerics), on all ranks, when a count is not as predicted: a bug.
 void check_counts(const Json& summary);
 
 /// The closing tables; and those of --memory: by phase, and what the system says beside it.
@@ -79,8 +75,7 @@ inline double milliseconds(std::chrono::microseconds time) {
   return std::chrono::duration<double, std::milli>(time).count();
 }
 
-/// Without the first three, where there are more: caches and pages are cold.
-/// times: not empty.
+/// times: not empty; the first three do not count, where there are more: caches and pages are cold.
 double median_ms(std::vector<std::chrono::microseconds> times);
 
 /// Rank 0 prints and logs; all ranks must call finish.
@@ -92,12 +87,12 @@ class Report {
   void add(const Verdict& step);
   /// digests_over_ranks, within a run.
   Digests check(const LayerDigests& digests);
-  /// Does that, prints and logs the end, writes the trace. Returns 0, the exit code. Throws as
-  /// check does, and when a count is not as predicted or the last loss is not finite.
+  /// check(), then prints and logs the end, writes the trace. Returns 0, the exit code. Throws as
+  /// check() and check_counts() do, and when the last loss is not finite.
   int finish(const LayerDigests& digests);
 
  private:
-  /// What ended since the last time. present: the step at hand, later ones are none yet.
+  /// Takes what ended since the last time. present: the step at hand.
   void take_slices(int present);
   void print_step();
   void log(const Json& line);  // if there is a log

@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-// The log's summary: made, checked and printed.
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -107,8 +106,7 @@ Json of_this_rank(const Run& run, const Prediction& predicted, Prediction::Steps
   Json memory = bytes_json(predicted, run.device);
   std::int64_t resident = 0;
   for (const Json& kind : memory) resident += kind["resident"].get<std::int64_t>();
-  // In use on a GPU beside what is reserved: its context, cuBLAS, NCCL. None on the CPU, nor where
-  // other ranks may use the same GPU.
+  // On a GPU beside what is reserved: context, libraries. Null where other ranks may use it.
   const bool alone = run.device.type == DeviceType::cuda && comm.size == 1;
   memory["total"] = {{"resident", resident},
                      {"reserved", run.device.books.reserved()},
