@@ -8,8 +8,7 @@
 #include "train/options.hpp"
 
 namespace zero {
-/// Mixed precision: parameters of that type are a rounded copy of fp32 master weights, which Adam
-/// updates. Parameters in fp32 are their own master.
+/// 16-bit parameters are a rounded copy of fp32 master weights, which Adam updates.
 constexpr bool needs_master(Dtype dtype) { return dtype != Dtype::fp32; }
 
 /// Bytes a parameter of what Adam keeps: momentum, variance and the master copy.
@@ -21,8 +20,7 @@ class Adam {
   /// The stream must outlive the object's use.
   Adam(const Options& options, Stream& stream) : options_(options), stream_(stream) {}
 
-  /// Begins a step that is not skipped; every gradient is multiplied by grad_factor, which unscales
-  /// and clips.
+  /// Begins a step that is not skipped. grad_factor multiplies every gradient: unscales and clips.
   void begin(float grad_factor) {
     const double lr = options_.lr, beta1 = options_.beta1, beta2 = options_.beta2;
     beta1_to_t_ *= beta1;
@@ -38,10 +36,9 @@ class Adam {
                 .eps = static_cast<float>(options_.eps)};
   }
 
-  /// Updates the state with `grads` (same size). Of a state with parameters these, of the
-  /// gradients' dtype, become the new weights, rounded; they may lie where the gradients do. 28
-  /// bytes a parameter pass through memory, in 16 bit as in fp32, or, where weights and parameters
-  /// are two in fp32, 32.
+  /// Updates the state with `grads` (same size); state.params, if any, become the new weights,
+  /// rounded to the gradients' dtype, and may lie where these do. 28 bytes a parameter pass through
+  /// memory, or 32 where weights and parameters are two in fp32.
   void update(const AdamState& state, View grads) {
     const std::int64_t count = state.weights.size;
     const View params = state.params;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A chapter's card: who holds what, and what is sent, borrowed and copied when. Data, from which
-// bytes, elements and their formulas follow; it lies in a header of its own beside the trainer.
+// A chapter's card (card.hpp beside its trainer): data from which bytes and formulas follow.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -51,8 +50,7 @@ struct Card {
     int gradients = 0;
   } borrowed{};
 
-  /// Over the bus, elements a parameter of the rank's part: to the host, and, but in a skipped
-  /// step, to the device.
+  /// Elements over the bus for each of the rank's parameters; `up` not in a skipped step.
   struct Copied {
     int down = 0, up = 0;
   } copied{};
@@ -71,8 +69,7 @@ struct Card {
     return static_cast<int>(std::min<std::int64_t>(most, uses));
   }
 
-  /// Bytes that one of n ranks holds in that place, when all parameters, gradients, optimizer state
-  /// are p, g, k bytes. The host's g is page-locked, for copies.
+  /// Bytes that one of n ranks holds there; p, g, k: all of parameters, gradients, optimizer state.
   constexpr double bytes(Place place, double p, double g, double k, double n) const {
     const auto part = [=](Held how, double all) {
       const bool there = (how == Held::shard_on_host) == (place == Place::host);
@@ -98,8 +95,7 @@ inline std::string formula(const Card& card, Place place = Place::device) {
   return whole;
 }
 
-/// "once a step" or "every micro-batch": when the ranks' gradients are added. Within a family runs
-/// agree to the last bit; with one micro-batch a step there is one family.
+/// When ranks' gradients are added. Runs of a family agree to the bit; with one micro-batch all do.
 inline std::string family(const Card& card) {
   return card.sent.backward.a_micro_batch > 0 ? "every micro-batch" : "once a step";
 }

@@ -22,7 +22,7 @@ Architecture architecture(const Options& options) {
 }
 
 Layout layout_of(const Options& options, int rank, int ranks) {
-  // In a model that is told no rank's part is filled up for alignment.
+  // A model that is narrated gets no padding for alignment.
   return Layout(architecture(options).sizes(), rank, ranks, options.narrate > 0 ? 1 : 8);
 }
 

@@ -27,19 +27,16 @@ struct Architecture {
 
 Architecture architecture(const Options& options);
 
-/// The model's layers on one of so many ranks.
 Layout layout_of(const Options& options, int rank, int ranks);
 
-/// Forward and backward of one micro-batch, layer by layer, as tasks on a stream. The activations
-/// of a layer are in use from its forward until its backward.
+/// Forward and backward of a micro-batch as tasks; activations are in use from one to the other.
 class Mlp {
  public:
   /// The stream must outlive the model's use; nothing is put on it here.
   Mlp(const Options& options, Stream& stream);
 
-  /// Initial values of a layer, or of a part of one: uniform in +-sqrt(6 / inputs) for weights, 0
-  /// for biases and padding. A value depends on its place in the model alone, so any rank can make
-  /// any part.
+  /// Sets a layer, or a part of one: weights uniform in +-sqrt(6 / inputs), the last layer's times
+  /// last_scale; biases and padding 0. A value depends on its place in the model alone.
   void initialise(View part) const;
 
   /// batch.data must outlive the task that reads it.
@@ -48,8 +45,7 @@ class Mlp {
   void forward(int l, View params);
   /// Adds the micro-batch's mean loss to sums.totals.loss; its gradient is multiplied by `scale`.
   void loss(Sums& sums, float scale = 1);
-  /// Forms layer l's gradient in fp32, rounds it to the type of `grads`, and writes it over what is
-  /// there or adds it; sets the padding to zero. Layers come from last to first.
+  /// Stores or adds layer l's gradient, formed in fp32, rounded; padding 0. Last layer first.
   void backward(int l, View params, View grads, Write write);
 
  private:

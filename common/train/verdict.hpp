@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a step's two sums decide: the loss, the gradient norm, whether it is skipped, how much the
-// gradients are scaled; and fp16's loss scale.
+// What a step's two sums decide, and fp16's loss scale.
 #pragma once
 #include "compute/kernels.hpp"
 #include "train/options.hpp"
