@@ -18,12 +18,10 @@ struct Machine {
   int gpus_in_use = 1;  // by all ranks of the run
 };
 
-/// The GPU of the rank that has that place, from 0, among the ranks on its machine. Takes turns; a
-/// launcher that shows each rank a GPU of its own has chosen already.
+/// The GPU for the rank at that place on its machine, in turns; a launcher may show it only one.
 inline int gpu_of(int place_here, int gpus) { return gpus > 0 ? place_here % gpus : 0; }
 
-/// Throws Error (usage) when what was asked for contradicts itself, Error (resources) when the
-/// machine does not have it.
+/// Throws Error: usage, if the options contradict each other; resources, if the machine lacks them.
 inline Choice choose(const Options& options, const Machine& machine) {
   micro_kernel();  // refuses a name that this machine does not have
   const bool any_gpu = machine.gpus.count > 0, asked_native = options.reduce == Reduce::native;
@@ -71,8 +69,7 @@ inline Choice choose(const Options& options, const Machine& machine) {
   if (asked_native) choice.why += "; reduce native";
   return choice;
 }
-/// The one that was chosen; others: there are other ranks. Throws Error (resources) when it cannot
-/// be had.
+/// others: the run has other ranks. Throws Error (resources) when the device cannot be had.
 inline std::unique_ptr<Device> make_device(const Choice& choice, bool others) {
   auto device = choice.device == DeviceType::cuda ? make_gpu(choice.gpu, others) : make_cpu();
   device->host().threads = choice.host_threads;

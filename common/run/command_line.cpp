@@ -25,8 +25,7 @@ std::optional<double> quantity(const std::string& text, const Units& units, doub
 }
 
 namespace {
-/// Large enough for anyone, small enough for every size and count to fit: with 2^12 layers at most
-/// 2^44 parameters, 2^48 bytes of each kind, 2^61 elements sent in a step.
+/// Every count fits: with 2^12 layers 2^44 parameters, 2^48 bytes of a kind, 2^61 elements sent.
 constexpr int most = 1 << 16;
 
 /// Says what is wrong with a text, or nothing; may write the text anew.
@@ -85,8 +84,7 @@ struct CommandLine {
     return check ? option->transform(CLI::Validator(check, "")) : option;
   }
 
-  /// An option that is one of the names, or auto where it may stay empty. CLI11 by
-  /// itself takes the enumerators' numbers too.
+  /// One of the names, or auto if it may stay empty; CLI11 itself takes numbers, too.
   template <class Enum> CLI::Option* add_word(const char* name, auto& value, const char* help) {
     const auto word = [&value]() -> std::string {
       const std::optional<Enum> held = value;

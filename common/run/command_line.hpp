@@ -26,8 +26,7 @@ using Units = std::map<std::string, double>;
 inline const Units byte_units{{"MB", 1e6},     {"GB", 1e9},     {"TB", 1e12},
                               {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40}};
 
-/// A number and one of the units, as 7.5e9 or 80GB; nothing when the text is no such, or what it
-/// means is not from least to most.
+/// A number and a unit, as 80GB; nothing when the text is none, or not from least to most.
 std::optional<double> quantity(const std::string& text, const Units& units, double least,
                                double most);
 }  // namespace zero

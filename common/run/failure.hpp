@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// One way to fail: an error that nobody catches ends the process where it happens, on whatever
-// thread, before anything is unwound; so no destructor waits for a rank that is gone.
+// An uncaught error ends the process at once, on any thread: no destructor waits for a lost rank.
 #pragma once
 #include <fcntl.h>
 
@@ -39,12 +38,10 @@ inline std::atomic<bool> failing = false;
   std::abort();
 }
 
-/// From now on an error that nobody catches ends the process in this way, and so does a write that
-/// cannot be made, instead of a signal.
+/// From now on an uncaught error, or a write that cannot be made, ends the process in this way.
 inline void fail_fast(std::string who, std::function<void(int code)> end) {
   for (const int signal : {SIGPIPE, SIGXFSZ}) std::signal(signal, SIG_IGN);
-  // The first file that is opened would get the number of an output that is missing, and its text.
-  // Nobody reads a sentence on a missing standard error; standard output is missed when written to.
+  // Else the next file takes a missing output's number. Writing to a missing stdout is to fail.
   for (const int fd : {0, 1, 2}) {
     if (fcntl(fd, F_GETFD) < 0) open("/dev/null", fd == 1 ? O_RDONLY : O_RDWR);
   }

@@ -17,9 +17,8 @@ namespace zero {
 namespace {
 std::atomic<bool> finalizing = false;
 
-/// What MPI_Abort says to MPICH's launcher, where there is that one. MPI_Abort itself cannot be
-/// called within MPI_Finalize, and one rank alone it only lets exit; of a rank that leaves without
-/// a word the launcher makes exit code 1, or 9, if it sees its connection close after its end.
+/// Says to MPICH's launcher what MPI_Abort cannot within MPI_Finalize, or for one rank alone: if a
+/// rank leaves without a word, the launcher makes exit code 1, or 9.
 void tell_launcher(int code) {
   const char* connection = std::getenv("PMI_FD");
   if (!connection || !std::getenv("HYDI_CONTROL_FD")) return;  // another launcher's, or none
@@ -29,8 +28,7 @@ void tell_launcher(int code) {
 }
 
 void end_job(int code) {
-  // The launcher ends the job at once, and what it has not yet passed on is lost. The thread that
-  // fails calls MPI even if another is in it: nothing that is sent matters any more.
+  // Time for the launcher to pass on output. Another thread may be in MPI: that matters no more.
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
   if (finalizing || launcher().ranks == 1) tell_launcher(code);
   if (finalizing) std::_Exit(code);
@@ -38,8 +36,8 @@ void end_job(int code) {
   MPI_Abort(MPI_COMM_WORLD, code);
 }
 
-/// From now on SIGINT and SIGTERM end the job through MPI: of ranks that die of them a launcher may
-/// make exit code 0 when there are several hosts. The handler may only wake a thread that does it.
+/// SIGINT and SIGTERM end the job through MPI: else, on several hosts, its exit code may be 0. A
+/// thread does it, as a signal handler may not.
 void end_at_signals(int rank) {
   static std::atomic<int> signal = 0;
   for (const int stop : {SIGINT, SIGTERM}) {
@@ -100,9 +98,8 @@ Session::Session(int& argc, char**& argv) {
 Session::~Session() {
   const Working leaving({"the end of MPI"});
   everybody_->gather(std::array<std::uint64_t, 1>());  // nobody leaves before all are here
-  // MPICH's ranks wait for each other in MPI_Finalize by their launcher, where they move no more
-  // messages: between hosts one in three jobs hung, as a rank still needed what its peer was to
-  // pass on. None did after the peer's own threads had so long for it.
+  // In MPI_Finalize MPICH moves no more messages: between hosts one in three jobs hung, as a rank
+  // still needed what its peer was to pass on. After this time for the peer's own threads none did.
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   finalizing = true;
   MPI_Finalize();
@@ -113,8 +110,7 @@ Choice Session::agree(const Command& command, const Card& card) {
   const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
   const int patience = command.options.timeout * ((ranks_here_ + cores - 1) / cores);
   watching_ = watchdog(std::chrono::seconds(patience), fail);
-  // What differs first is told, so what decides which options there are comes first. Each word ends
-  // with a character that no argument contains.
+  // The first difference is told: what decides the options comes first. No argument holds a '\0'.
   std::string mine =
       fmt::format("program {}{}--help {}{}", card.name, '\0', command.run ? "no" : "yes", '\0');
   for (const auto& [name, value] : command.values) {
@@ -189,8 +185,7 @@ void Session::agree_on_data(const std::string& description) {
 
 int Session::refuse(const Refusal& refusal) const {
   const int code = static_cast<int>(refusal.code);
-  // Of several that each believe to be alone one tells it, and only that one's exit code counts: a
-  // launcher may stop all at the first that is not 0.
+  // Of several that believe to be alone one tells it: at a code but 0 a launcher may stop all.
   if (launcher().rank != rank_) return 0;
   if (rank_ == 0) std::fprintf(code == 0 ? stdout : stderr, "%s\n", refusal.what());
   return code;

@@ -9,22 +9,19 @@ struct Refusal : Error {
   using Error::Error;
 };
 
-/// MPI from construction to destruction. What nobody catches ends the whole job at once, with
-/// `rank r/N: what` and the error's exit code.
+/// MPI while it lives. An uncaught error ends the job with `rank r/N: what` and its exit code.
 class Session {
  public:
   /// MPI ends the job when it cannot start.
   Session(int& argc, char**& argv);
   ~Session();
 
-  /// What is chosen, when every rank runs the same program, could read its command line and was
-  /// given the same, and finds the device and the transport that it asks for. From then on, until
-  /// the session ends, a job that stands still is ended (options.timeout). Otherwise throws Refusal
-  /// on all ranks; help asked for on all is a Refusal of code 0.
+  /// The choice, when all ranks run the same program with the same options and find what they ask
+  /// for; from then on a job that stands still is ended (options.timeout). Else throws Refusal on
+  /// all ranks; help asked for on all is a Refusal of code 0.
   Choice agree(const Command& command, const Card& card);
 
-  /// Runs `make` on every rank. When it throws an Error on any, throws Refusal on all, which names
-  /// the rank where others could have gone on.
+  /// Runs `make` on every rank. If any throws an Error all throw Refusal, naming it unless all did.
   template <class Make> auto together(Make make) {
     std::optional<decltype(make())> made;
     attempt([&] { made.emplace(make()); }, true);
@@ -56,8 +53,7 @@ class Session {
   std::jthread watching_;
 };
 
-/// The main function of a chapter on ranks; others: cards that advice may name. Returns the exit
-/// code of what all ranks agree on; anything else that goes wrong ends the job.
+/// A chapter's main on ranks; others: that advice may name. An error of one rank ends the job.
 template <class Trainer> int run_on_ranks(int argc, char** argv, Cards others) {
   fail_fast(Trainer::card.name, std::_Exit);  // until it is one of several ranks
   const Command command = read_command(argc, argv, Trainer::card);

@@ -40,8 +40,7 @@ int train(Process&& process, const Command& command, Cards others) {
   const auto data =
       process.together([&] { return make_data(options, device, process.rank(), process.size()); });
   process.agree_on_data(data->description());
-  // A GPU's moments take events of its own, and a step of very many layers much memory, so there
-  // only whoever asks for times pays for them.
+  // Times cost a GPU events, and many layers memory: there only whoever asks for them pays.
   const bool traced = !options.trace.empty();
   const bool asked = traced || options.narrate > 0 || options.link > 0 || options.latency > 0;
   const bool cheap = device.type == DeviceType::cpu && layout.layers() * options.accumulate <= 4096;
