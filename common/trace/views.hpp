@@ -58,9 +58,8 @@ struct ClockOffset {
 ClockOffset clock_offset(Communicator& comm,
                          const std::function<Clock::time_point()>& now = Clock::now);
 
-/// Recorder's traced steps and bookings in the Trace Event Format (JSON), on rank 0; empty on
-/// others. All ranks must call it, streams idle. Times: microseconds since the first event, by rank
-/// 0.
+/// Recorder's traced steps and bookings as Trace Event Format (JSON), on rank 0; empty on others.
+/// All ranks must call it, streams idle. Microseconds of rank 0's clock since the first event.
 std::string chrome_trace(const Recording& seen, const char* chapter, Dtype dtype, ClockOffset clock,
                          Communicator& comm);
 
