@@ -2,10 +2,6 @@
 // The functions of cublasLt that are used. The first product loads its library, half a gigabyte.
 #pragma once
 #include <cublasLt.h>
-#include <dlfcn.h>
-#include <fmt/format.h>
-
-#include "memory/error.hpp"
 
 namespace zero::cuda {
 struct Blas {
@@ -23,28 +19,5 @@ struct Blas {
 };
 
 /// Throws Error (resources) when the library is not there.
-inline const Blas& blas() {
-  static const Blas loaded = [] {
-    const std::string file = fmt::format("libcublasLt.so.{}", CUBLAS_VER_MAJOR);
-    void* library = dlopen(file.c_str(), RTLD_NOW | RTLD_LOCAL);
-    const auto find = [&]<class Function>(const char* name, Function& function) {
-      function = library ? reinterpret_cast<Function>(dlsym(library, name)) : nullptr;
-      if (function) return;
-      throw Error(ExitCode::resources, fmt::format("cuBLAS cannot be loaded: {}", dlerror()));
-    };
-    Blas functions{};
-    find("cublasLtCreate", functions.create);
-    find("cublasLtDestroy", functions.destroy);
-    find("cublasLtMatmulDescInit_internal", functions.start_description);
-    find("cublasLtMatrixLayoutInit_internal", functions.start_layout);
-    find("cublasLtMatmulPreferenceInit_internal", functions.start_preference);
-    find("cublasLtMatmulDescSetAttribute", functions.describe);
-    find("cublasLtMatmulPreferenceSetAttribute", functions.prefer);
-    find("cublasLtMatmulAlgoGetHeuristic", functions.choose);
-    find("cublasLtMatmul", functions.multiply);
-    find("cublasLtGetStatusString", functions.words);
-    return functions;
-  }();
-  return loaded;
-}
+const Blas& blas();
 }  // namespace zero::cuda
