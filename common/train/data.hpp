@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The work: samples made from the generator or read from a file, numbered over the whole run.
 #pragma once
-#include "compute/generator.hpp"
 #include "compute/kernels.hpp"
 #include "memory/tensor.hpp"
 #include "train/options.hpp"
