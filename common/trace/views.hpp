@@ -4,7 +4,6 @@
 #include <span>
 
 #include "comm/communicator.hpp"
-#include "compute/bus.hpp"
 #include "memory/state.hpp"
 #include "trace/recorder.hpp"
 
