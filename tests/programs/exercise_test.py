@@ -21,7 +21,7 @@ PAIRS = list(zip(CHAPTERS, CHAPTERS[1:]))
 # a tensor, or counts what the card does not predict.
 COUNTED = "CHECK( {} ) logged: mlp fp32 layers 1 accumulate 1 prefetch {} bytes {}"
 FIRST = {"02": "no matching function for call to", "03": "on 1 ranks is broken off",
-         "04": COUNTED.format("512 == 256", 1, "of optimizer held"),
+         "04": "CHECK( whole == shard ) logged: momentum",
          "05": COUNTED.format("224 == 448", 1, "of gradients reserved"),
          "06": COUNTED.format("224 == 448", 0, "of parameters reserved"),
          "07": COUNTED.format("448 == 0", 0, "of optimizer held")}
