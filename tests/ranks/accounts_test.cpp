@@ -144,11 +144,11 @@ TEST_CASE("the card says of each tensor who holds it") {
       for (const Holding* tensor : on->holdings) {
         INFO(std::string(name_of(tensor->state)));
         REQUIRE(said.contains(tensor->state));
-        const Held how = said.extract(tensor->state).mapped();  // once
-        const Held held = dynamic_cast<const Whole*>(tensor) ? Held::whole
-                          : on->place == Place::host         ? Held::shard_on_host
-                                                             : Held::shard;
-        CHECK(std::string(name_of(held)) == name_of(how));
+        const std::string card = name_of(said.extract(tensor->state).mapped());  // once
+        const std::string held = name_of(dynamic_cast<const Whole*>(tensor) ? Held::whole
+                                         : on->place == Place::host         ? Held::shard_on_host
+                                                                            : Held::shard);
+        CHECK(held == card);
       }
     }
     CHECK(said.empty());
