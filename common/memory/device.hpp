@@ -17,8 +17,8 @@ template <> inline constexpr std::array names_of<DeviceType>{"cpu", "cuda"};
 enum class Place { device, host };
 template <> inline constexpr std::array names_of<Place>{"device", "host"};
 
-/// Ordinary memory, or, for a GPU, page-locked host memory, which is copied beside other work; for a
-/// CPU the two are the same.
+/// Ordinary memory, or, for a GPU, page-locked host memory, which is copied beside other work. For
+/// a CPU the two are the same.
 enum class Memory { own, page_locked };
 
 /// Over the bus between a device and its host.
