@@ -30,8 +30,7 @@ RUNS = [
       for result in ("FAIL", "TIMEOUT", "ERROR", "INTERRUPT", "UNEXPECTEDPASS")),
     (["OK"], {"test": 3}, *ONE_FAILS),  # a code that no result explains
     (["OK"], {"setup": 1}, *NONE_RAN), (["OK"], {"ninja": 1}, *NONE_RAN), ([], {}, *NONE_RAN),
-    (["SKIP"], {}, "0 passed, 1 failed, 1 skipped", 1),
-]
+    (["SKIP"], {}, "0 passed, 1 failed, 1 skipped", 1)]
 
 
 @pytest.mark.parametrize("results, codes, last, code", RUNS)

@@ -56,8 +56,7 @@ REFUSED = [
     (RESOURCES, 2, "06_zero3", TOO_LARGE, TOO_MUCH.format("", 2)),
     (RESOURCES, 2, "06_zero3", f"{FULL} --device-memory 0.01MB", "device memory, allows 10 000:"),
     *((RESOURCES, ranks, chapter, f"{FULL} {option} /dev/full", "/dev/full, No space left")
-      for ranks, chapter in ((0, ALONE), (2, DDP)) for option in ("--log", "--trace")),
-]
+      for ranks, chapter in ((0, ALONE), (2, DDP)) for option in ("--log", "--trace"))]
 # Chapter and arguments of rank 0, of rank 1, and the words of the sentence.
 UNEQUAL = [
     ("04_zero1 --lr 0.01", "04_zero1 --lr 0.02", "rank 1, --lr, 0.01, 0.02"),
@@ -66,8 +65,7 @@ UNEQUAL = [
     ("04_zero1", "04_zero1 --foo", "04_zero1, --foo"),
     ("06_zero3 --help", "06_zero3", "rank 1, --help"),
     ("04_zero1", "05_zero2", "rank 1, 04_zero1, 05_zero2"),
-    ("02_distributed_adam", "03_mixed_precision --dtype fp32", "rank 1, 03_mixed_precision"),
-]
+    ("02_distributed_adam", "03_mixed_precision --dtype fp32", "rank 1, 03_mixed_precision")]
 
 
 @pytest.fixture(name="folder")

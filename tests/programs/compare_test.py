@@ -89,8 +89,7 @@ PAIRS = [
      [DEFECT, "2.00000000 (0x40000000) there, no number (null) here. 1 of 2"]),
     ({"losses": LOSSES}, {"losses": LOSSES[:2]}, False,
      ["has the bits of", "in 2 losses", "They took 2 and 4 steps"]),
-    ({"losses": LOSSES}, {"losses": [4.0, 0.0]}, False, [DEFECT, "step 2, digit 1"]),
-]
+    ({"losses": LOSSES}, {"losses": [4.0, 0.0]}, False, [DEFECT, "step 2, digit 1"])]
 
 
 @pytest.mark.parametrize("first, second, flip, words", PAIRS)
@@ -112,8 +111,7 @@ CHANGED = [
     (["traffic", "phases", "update", "counted"], "update: sent 1 elements, formula 0"),
     (["host_memory", "optimizer", "resident"],
      "07_offload fp32, optimizer on the host: resident 3073 bytes, formula 3072"),
-    (["bus", "up", "counted"], "up: 4097 bytes over the bus, formula 4096"),
-]
+    (["bus", "up", "counted"], "up: 4097 bytes over the bus, formula 4096")]
 
 
 def change(lines, names):
@@ -153,8 +151,7 @@ ROWS = [
       r"07 fp32 +4 +– +1( +0.00){2} +2.0( +0.50){2}( +0.25){2}$"]),
     ([uncounted(made())], [r"05 fp32 +1 536 +2 x 3/4"]),
     ([made(), made()], [r"05 0<b> +0<b>", r"05 1<b> +1<b>"]),
-    ([made(link=0), made(link=9.5)], [r"05 1<b> +05 0<b> "]),
-]
+    ([made(link=0), made(link=9.5)], [r"05 1<b> +05 0<b> "])]
 
 
 @pytest.mark.parametrize("lines, rows", ROWS)

@@ -99,8 +99,7 @@ CASES = [
     Case("text", width=104, layers=2, batch=5, seed=3, lr=0.001, beta1=0.8, beta2=0.99, eps=1e-4),
     Case("mlp", width=59, layers=3),
     Case("toy", accumulate=2, ranks=3),
-    Case("text", width=64, layers=4, accumulate=2, ranks=3),
-]
+    Case("text", width=64, layers=4, accumulate=2, ranks=3)]
 
 
 def logged(programs, case, steps):

@@ -53,8 +53,7 @@ JUDGED = [
     ({1: "OK", 2: "rank 1/2: late"}, "", "on 2 ranks is broken off: late"),
     ({1: "rank 0/1: SIGABRT"}, "", "are sizes and dtypes right?"),
     ({}, "ninja: 1\n../05_zero2/trainer.hpp:6: error: expected ;\n[2/3] b.cpp",
-     "It does not compile: ../05_zero2/trainer.hpp:6: error: expected ;"),
-]
+     "It does not compile: ../05_zero2/trainer.hpp:6: error: expected ;")]
 
 
 def command(before, after, *words):

@@ -88,8 +88,7 @@ ENDS = [
     *((RESOURCES, 0, ALONE, "--task mlp --width 4096 --layers 4 --steps 1", f"FILES={which}",
        f"1 on this machine share {left} that are")
       for which, left in (("first", "52 000 000"), ("second", "52 000 000"),
-                          ("none", "53 248 000"))),
-]
+                          ("none", "53 248 000")))]
 # Of these rank `bad` stands still.
 STILL = [pytest.param(COMMUNICATION, ranks, chapter, MLP, f"{how} {bad} 41", "",
                       id=f"still {chapter} {how} {bad} of {ranks}")

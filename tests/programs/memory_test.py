@@ -16,8 +16,7 @@ NAMES = ["load", "forward", "backward", "update"]
 RUNS = [
     (0, ALONE, 1, []), (0, ALONE, 2, ["--accumulate", 3]), (1, "03_mixed_precision", 2, []),
     (2, "05_zero2", 3, ["--accumulate", 3, "--dtype", "fp32"]),
-    (3, "06_zero3", 1, ["--accumulate", 3, "--prefetch", 2]), (3, "07_offload", 2, []),
-]
+    (3, "06_zero3", 1, ["--accumulate", 3, "--prefetch", 2]), (3, "07_offload", 2, [])]
 
 
 @pytest.mark.parametrize("ranks, chapter, steps, own", RUNS)

@@ -44,8 +44,7 @@ GROUPS = [
     Group("bf16 mlp of width 7, 3 micro-batches", f"{MLP} --batch 3 --accumulate 3 --steps 6",
           mixed("bf16", 1)),
     Group("fp16 text, clip, decay, skips", f"{TEXT} {HARD} --lr 0.05 --steps 10",
-          mixed("fp16", 2), BETWEEN),
-]
+          mixed("fp16", 2), BETWEEN)]
 # At which cuBLAS takes the kernels of large products; layers of width 1000 begin at addresses of
 # another alignment in one chapter than in the next.
 WIDE = [Group(f"{dtype} mlp of width {width}", f"--task mlp --width {width} --layers 3 --batch 512 "

@@ -29,8 +29,7 @@ RUNS = [
     (3, "06_zero3", 2, 5, 24, ["--prefetch", 1, "--latency", 100]),
     (2, "07_offload", 1, 5, 400, ["--bus", 0.1]),
     (3, "07_offload", 2, 5, 24, ["--bus", 0.01, "--link", 1, "--prefetch", 2]),
-    (2, "07_offload", 3, 4, 24, ["--dtype", "fp32", "--prefetch", 0]),
-]
+    (2, "07_offload", 3, 4, 24, ["--dtype", "fp32", "--prefetch", 0])]
 # A message takes 5 ms, a copy 2 to 4, in which its thread sleeps; a layer, of which forward is the
 # shorter, takes 10 ms on an idle core: so what may begin with a layer's computation is under way
 # before that ends.
@@ -43,8 +42,7 @@ BESIDE = [
     ("06_zero3", ["--latency", SLOW_LINK_US, "--prefetch", 1], "all_gather", "",
      set(range(2 * LAYERS))),
     # All but the first layer's, the last to come.
-    ("07_offload", ["--bus", SLOW_BUS], "down", "backward", set(range(LAYERS - 1))),
-]
+    ("07_offload", ["--bus", SLOW_BUS], "down", "backward", set(range(LAYERS - 1)))]
 
 
 @dataclass

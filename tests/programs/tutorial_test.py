@@ -24,8 +24,7 @@ REFUSED = [
     ("demo --steps 9999999999999999", 2, "takes 1 to 999999"), ("demo fast", 2, "unknown option"),
     ("demo --data no.txt", 3, "/no.txt is not a file that can be read"),
     ("compare --all", 2, "unknown option '--all'"), ("compare", 3, "has no logs: run ./tutorial"),
-    ("compare no.jsonl", 3, "/elsewhere/no.jsonl cannot be read: No such file"),
-]
+    ("compare no.jsonl", 3, "/elsewhere/no.jsonl cannot be read: No such file")]
 
 
 class Copy:
