@@ -69,8 +69,6 @@ def test_what_a_page_names_is_there(page, built):
     assert not missing
 
 
-# ---- Commands ----------------------------------------------------------------------------------
-
 COMMAND = re.compile(r"^(?:    |\$ )(?:mpirun (?:-\w+ )*-n (\d+) )?"
                      r"(build/(?:0\d_\w+/0\d_\w+|plan)\b(?:.*\\\n)*.*)$", re.MULTILINE)
 COMMANDS = {page: COMMAND.findall(page.read_text()) for page in PAGES}
@@ -108,8 +106,6 @@ def test_an_answer_has_what_its_formula_gives(number, formula, found, programs, 
                    for ranks, words in COMMAND.findall(TEXTS[number]))
     assert words in said or f"{result:.2f}" in said or number == "12"  # --plan adds no rows up
 
-
-# ---- Changes -----------------------------------------------------------------------------------
 
 NAMED = re.compile(r"Now hold:((?:\s+`[^`]+`,?)+)")
 FOUND = {page.name: named for page in PAGES if page.parent.name == "changing"

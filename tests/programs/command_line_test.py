@@ -111,8 +111,6 @@ def contents(folder):
     return {path: path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
 
 
-# ---- Bad ones ----------------------------------------------------------------------------------
-
 @pytest.mark.parametrize("code, ranks, chapter, text, words", REFUSED)
 def test_a_bad_one_is_refused(programs, refused, code, ranks, chapter, text, words):
     refused(programs.command(ranks, chapter, *text.split()), code, words)
@@ -153,8 +151,6 @@ def test_other_texts_of_one_name(programs, refused, folder):
     refused([programs.mpiexec, "-n", "3", "sh", "-c", f"cd ${place} && exec {own}"], DATA,
             "rank 2 reads a text of 12 bytes, digest [0-9a-f]{16}, rank 0, same file")
 
-
-# ---- Good ones ---------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("ranks, chapter", ((0, ALONE), (2, "06_zero3")))
 def test_a_path_that_is_not_utf8(good, folder, ranks, chapter):

@@ -37,8 +37,6 @@ def text(study, capsys):
     return of
 
 
-# ---- Bits and reasons ------------------------------------------------------------------------
-
 DEFECT = "this is a defect"
 SAME = "none the same bits"
 NOT_ASSOCIATIVE = "addition is not associative"
@@ -178,8 +176,6 @@ def test_steps_between_numbers_and_their_first_digit(a, b, apart, place):
     assert (ulps(a, b), digit(a, b)) == (apart, place)
 
 
-# ---- What is refused -------------------------------------------------------------------------
-
 GOOD = text_of(made()).encode()
 UNLIKE = "is no log as these programs write"
 NO_LOGS = [
@@ -203,8 +199,6 @@ def test_what_is_no_log(folder, content, words):
     assert failure.value.code == 3 and "\n" not in str(failure.value)
     assert str(failure.value).startswith(f"{path} ") and words in str(failure.value)
 
-
-# ---- The page --------------------------------------------------------------------------------
 
 # Of each section: whether it has a picture, and its heading. Its tables are those of the text.
 SECTIONS = [

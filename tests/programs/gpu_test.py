@@ -7,8 +7,6 @@ import time
 import pytest
 from programs import COMMUNICATION, DATA, OWN_HOST, SKIPPED, WAITS, Programs, options_on
 
-# ---- Losses where bits are not promised --------------------------------------------------------
-
 # A GPU multiplies matrices in another order, and each step goes on from what the one before left,
 # so differences grow: from 2^-24 by at most some 1000 in fp32, in 16 bit, where another order may
 # round to the other neighbour, from 2^-8 (bf16) and 2^-11 (fp16) to a few roundings of bf16.
@@ -36,8 +34,6 @@ def test_losses(gpu, ranks, task, dtype, way, other):
     assert max(differences) <= BOUNDS[dtype]
 
 
-# ---- Streams that are late ---------------------------------------------------------------------
-
 # Microseconds of the GPU's streams, in the order of their construction.
 LATE = {"compute": "2000,0,0", "copies": "0,2000,0", "communication": "0,0,2000"}
 RUN = ("--task mlp --width 64 --layers 4 --batch 4 --steps 3 --accumulate 2 --clip 0.5 "
@@ -59,8 +55,6 @@ def test_late_streams(gpu, late):
     for prefetch in (0, 1, 2):
         assert facts("07_offload", prefetch, LATE[late]) == expected, f"prefetch {prefetch}"
 
-
-# ---- A rank that fails -------------------------------------------------------------------------
 
 @pytest.mark.parametrize("how", ("throws", "killed", "stuck", "stopped"))
 def test_a_rank_fails(programs, request, how):

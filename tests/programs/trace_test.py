@@ -168,8 +168,6 @@ def check_times(trace, log):
             assert time > 0 or not counted, what
 
 
-# ---- Runs --------------------------------------------------------------------------------------
-
 @pytest.fixture
 def way(programs):
     """Of talking, on simulated GPUs; None on the CPU."""

@@ -100,8 +100,6 @@ def test_compare(copy):
     assert "this is a defect" in other.stdout and "No page: no figures" in same.stdout
 
 
-# ---- Lessons ---------------------------------------------------------------------------------
-
 def test_lesson(copy):
     done, *others = (copy(words) for words in ("lesson 5", "lesson 05", "lesson 05_zero2/"))
     assert done.returncode == 0 and all(other.stdout == done.stdout for other in others)
