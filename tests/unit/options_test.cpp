@@ -100,21 +100,19 @@ TEST_CASE("every option is read, after a space or an equals sign") {
         "--task mlp --steps 7 --batch 3 --accumulate 2 --width 9 --layers 5 --lr 0.25 --beta1 0.5 "
         "--beta2 0.75 --eps 1e-3 --weight-decay 0.125 --clip 1.5 --seed 18446744073709551615 "
         "--log out.jsonl --dtype fp16 --loss-scale 1024 --prefetch 2 --device cuda --comm nccl "
-        "--reduce native --timeout 5 --bus 1.5 --device-memory 1.5GiB "
-        "--host-threads 3";
+        "--reduce native --timeout 5 --bus 1.5 --device-memory 1.5GiB --host-threads 3";
     for (std::size_t at = 0; (at = line.find("--", at)) != line.npos;) {
       line[at = line.find(' ', at)] = between;
     }
     const Options o = accepted(line + " --quiet --pageable", offload).options;
-    CHECK(tuple(o.task, o.dtype, o.log, o.quiet) ==
-          tuple(Task::mlp, Dtype::fp16, "out.jsonl", true));
+    CHECK(tuple(o.task, o.dtype, o.log, o.quiet, o.pageable) ==
+          tuple(Task::mlp, Dtype::fp16, "out.jsonl", true, true));
     CHECK(tuple(o.steps, o.batch, o.accumulate, o.width, o.layers) == tuple(7, 3, 2, 9, 5));
     CHECK(tuple(o.lr, o.beta1, o.beta2, o.eps) == tuple(0.25, 0.5, 0.75, 1e-3));
     CHECK(tuple(o.weight_decay, o.clip, o.loss_scale) == tuple(0.125, 1.5, 1024));
     CHECK(tuple(o.seed, o.prefetch, o.timeout) == tuple(18446744073709551615u, 2, 5));
-    CHECK(tuple(o.device, o.comm) == tuple(DeviceType::cuda, Comm::nccl));
-    CHECK(tuple(o.reduce, o.bus, o.pageable) == tuple(Reduce::native, 1.5, true));
-    CHECK(tuple(o.device_memory, o.host_threads) == tuple(3 << 29, 3));
+    CHECK(tuple(o.device, o.comm, o.reduce) == tuple(DeviceType::cuda, Comm::nccl, Reduce::native));
+    CHECK(tuple(o.bus, o.device_memory, o.host_threads) == tuple(1.5, 3 << 29, 3));
   }
   CHECK(accepted("--plan --ranks 64").options.ranks == 64);
   CHECK(accepted("--plan", alone).options.plan);
@@ -202,7 +200,6 @@ TEST_CASE("numbers and names: nothing else, in their range, and not lost in fp32
 TEST_CASE("what no option is, comes twice, lacks its value or does not go together") {
   const std::pair<const char*, const char*> table[] = {
       {"--unknown", "--unknown"},
-      {"--unknown 5", "--unknown"},
       {"--step 5", "--step"},
       {"stray", "stray"},
       {"-x", "-x"},
@@ -216,7 +213,6 @@ TEST_CASE("what no option is, comes twice, lacks its value or does not go togeth
       {"--task toy --data x", "--data is read by --task text only, not by --task toy"},
       {"--task mlp --data x", "not by --task mlp"},
       {"--width 12", "--width 12 is not a multiple of 8"},
-      {"--task text --width 7", "--width 7 is not a multiple of 8"},
       {"--loss-scale 2", "--loss-scale is for --dtype fp16: bf16 needs none"},
       {"--loss-scale dynamic --dtype fp32", "fp32 needs none"}};
   for (const auto& [line, what] : table) check_bad(split(line), what);
