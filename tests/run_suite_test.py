@@ -55,8 +55,6 @@ def test_what_is_counted(suite, tmp_path, monkeypatch, results, codes, last, cod
     assert ("skipped in default: test 2: no GPU" in lines) == (results[2:] == ["SKIP"])
 
 
-# ---- The list for a GPU --------------------------------------------------------------------------
-
 def entry(name, priority, script, timeout=60):
     return {"name": name, "cmd": ["sh", "-c", script], "env": {}, "timeout": timeout,
             "suite": ["zero:gpu"], "priority": priority}

@@ -37,7 +37,6 @@ std::int64_t elements_that_fit(const Device& device) {
   return std::min<std::int64_t>(gpu ? 256 << 20 : 64 << 20, fit);
 }
 
-/// The arrays, and what is done with them.
 class Bench {
  public:
   Bench(Device& device, std::int64_t elements) : device_(device), n_(elements) {

@@ -11,7 +11,6 @@ inline double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-/// How long that takes.
 inline double milliseconds(auto work) {
   const auto start = std::chrono::steady_clock::now();
   work();

@@ -17,7 +17,6 @@ struct Product {
   bool transpose_a, transpose_b;
 };
 
-/// Numbers to multiply.
 std::vector<float> numbers(std::int64_t size) {
   std::vector<float> values(size);
   const Generator random(1, RandomStream::weights);

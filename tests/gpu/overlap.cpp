@@ -23,14 +23,12 @@
 
 namespace zero::test {
 namespace {
-constexpr int layers = 16;
-constexpr int gathers_a_step = 2 * layers;
+constexpr int layers = 16, gathers_a_step = 2 * layers;
 constexpr int warm_up = 2, measured = 5;  // steps
 const bool offloads = chapter.offloads();
 
 struct Setting {
-  int width = 2048;
-  int batch = 65536;
+  int width = 2048, batch = 65536;
   double share = 0.4;  // communication over computation, without overlap
   bool judges_times = true;
 };
@@ -53,8 +51,7 @@ class ModelledLink : public Transport {
         staged_(gpu.host(), largest_bytes) {}
 
   void start(Kernels& on, std::span<const Part> outgoing, std::span<const Part> incoming) override {
-    const View out = outgoing.front().elements;
-    const View in = incoming.front().elements;
+    const View out = outgoing.front().elements, in = incoming.front().elements;
     if (!in.on_gpu()) {
       std::memcpy(in.data, out.data, in.bytes());
       return;
@@ -148,10 +145,8 @@ struct Outcome {
 
 Outcome run(const Setting& setting, int prefetch, double bytes_per_second) {
   Options options{.task = Task::mlp, .width = setting.width, .layers = layers};
-  options.batch = setting.batch;
-  options.dtype = Dtype::bf16;
-  options.lr = 1e-5;
-  options.prefetch = prefetch;
+  options.batch = setting.batch, options.dtype = Dtype::bf16;
+  options.lr = 1e-5, options.prefetch = prefetch;
   const auto gpu = make_gpu();
   const Layout layout = layout_of(options, 0, 2);
   const SameSamples data(options, *gpu);

@@ -67,7 +67,6 @@ def changes(page):
 
 
 def copied(folder):
-    """The sources once more, to be changed."""
     shutil.rmtree(folder, ignore_errors=True)
     return shutil.copytree(ROOT, folder,
                            ignore=shutil.ignore_patterns("build", ".git", "__pycache__"))

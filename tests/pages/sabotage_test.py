@@ -18,7 +18,6 @@ OPTIONS = {"plain": [], "tsan": ["-Db_sanitize=thread", "-Db_lundef=false"]}
 
 
 def read_pages():
-    """(page, Diff) for each."""
     for page in sorted([*ROOT.glob("0*/README.md"), ROOT / "notes/streams.md"]):
         found = list(changes(page.read_text()))
         if len(found) < 3 or not all(diff.test for diff in found):

@@ -27,7 +27,6 @@ def study(folder):
 
 @pytest.fixture
 def text(study, capsys):
-    """What is printed of logs."""
     def of(*logs):
         report.print_text(study(*logs))
         lines = capsys.readouterr().out.splitlines()

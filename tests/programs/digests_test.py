@@ -35,12 +35,10 @@ SHORT = [row for row in RECORDED if steps_of(row) < 100]
 
 
 def as_recorded(row, steps, summary):
-    """The row as a run's log has it."""
     return row | {"loss": f"{steps[-1]['loss']:.5f}", "digest": summary["digest"]}
 
 
 def compute(programs, row, **variables):
-    """The row as its run comes out here."""
     ranks = 0 if row["program"] == ALONE else row["ranks"]
     return as_recorded(row, *programs.logged(ranks, row["program"], *row["options"].split(),
                                              "--device", "cpu", **variables)[1:])
@@ -86,8 +84,6 @@ def test_demo_and_long_runs(programs, folder):
         assert as_recorded(row, *log[1:]) == row
     assert "the same bits as the README's run: yes" in done.stdout.splitlines()
 
-
-# ---- The generator in another language ---------------------------------------------------------
 
 STEPS = 20
 # Widths 104 and 59 are among those where rounding a weight's scale in another place shows.

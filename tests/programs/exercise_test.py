@@ -99,8 +99,7 @@ def test_beginnings_and_hints(before, after, tmp_path):
 
     hints = [hint() for _ in range(7)]
     count = int(re.match(r"Hint 1 of ([345]): ", hints[0])[1])
-    assert all(said.startswith(f"Hint {i} of {count}: ")
-               for i, said in enumerate(hints[:count], 1))
+    assert all(said.startswith(f"Hint {i} of {count}: ") for i, said in enumerate(hints[:count], 1))
     trainer = tmp_path / after / "trainer.hpp"
     text, new, old = trainer.read_text(), trainers.source(after), trainers.source(before)
     assert trainers.card(text) == trainers.card(new)

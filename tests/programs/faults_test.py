@@ -126,7 +126,6 @@ def filled(folder):
 
 
 def check_log(path, whole):
-    """A summary where the run was whole."""
     lines = path.read_text().splitlines() if path.exists() else []
     told = [key for line in lines[:-1] for key in json.loads(line)]
     with contextlib.suppress(ValueError):  # the last one, where there was no room for it

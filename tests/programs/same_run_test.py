@@ -25,7 +25,6 @@ def mixed(dtype, prefetch):
 
 @dataclass
 class Group:
-    """Runs with the same options."""
     name: str
     args: str
     programs: list  # each with its own options
@@ -67,7 +66,6 @@ def facts(run, *figures):
 
 
 def check_shown(steps, group):
-    """What must have happened, or nothing was shown."""
     pattern = "".join("x" if step["skipped"] else "." for step in steps)
     assert re.fullmatch(group.skips, pattern)
     assert group.skips != NONE or len({step["loss"] for step in steps}) == len(steps)

@@ -103,7 +103,6 @@ def check_nesting(track):
 
 
 def check_host(track, steps, micro):
-    """Phases within steps."""
     assert {slice.args["step"] for slice in track} <= set(range(steps + 1))
     for step in range(1, steps + 1):
         of_step = [slice for slice in track if slice.args["step"] == step]
@@ -114,8 +113,6 @@ def check_host(track, steps, micro):
         assert ([slice.name for slice in phases] ==
                 ["forward", "load", "backward"] * micro + ["update"])
 
-
-# ---- What the chapter had to do, and what the log says -----------------------------------------
 
 def check_tasks(trace, rank, micro, steps):
     """As many as layers, micro-batches and steps demand."""

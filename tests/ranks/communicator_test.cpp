@@ -152,14 +152,13 @@ TEST_CASE("two streams talk in turn, and the first one's GPU is late") {
 
 TEST_CASE("a product leaves NCCL room beside it, or a simulated GPU ends the program") {
   if (!on_gpus()) return;
-  const Talk talk;
-  Stream stream("product", device());
+  Talk talk;
   const Tensor x(device(), Kind::data, Dtype::fp32, 3);
   fill(x.view(), 2);
   const View factors = x.view().part(0, 2), product = x.view().part(2, 1);
-  stream.kernels().reserve_products(product_room_bytes);
-  stream.kernels().linear_forward({1, 2, 1, false}, factors, factors, product, false);
-  stream.synchronise();
+  talk.stream.kernels().reserve_products(product_room_bytes);
+  talk.stream.kernels().linear_forward({1, 2, 1, false}, factors, factors, product, false);
+  talk.stream.synchronise();
   CHECK(values(product)[0] == 8);
 }
 

@@ -36,11 +36,8 @@ void check_with_late(const char* stream, bool there = true) {
 }  // namespace
 
 TEST_CASE("compute is late") { check_with_late("compute"); }
-
 TEST_CASE("communication is late") { check_with_late("communication"); }
-
 TEST_CASE("copies are late") { check_with_late("copies", chapter.offloads()); }
-
 TEST_CASE("the host's cores are late") { check_with_late("host cores", chapter.offloads()); }
 
 TEST_CASE("the bus is slow") {

@@ -36,7 +36,6 @@ struct Run {
     adam.begin(grad_factor);
     update(0, size);
   }
-  /// Everything that an update writes.
   std::vector<Bits> written() const {
     return {bits(weights.view()), bits(momentum.view()), bits(variance.view()), bits(params())};
   }
@@ -160,9 +159,7 @@ TEST_CASE("Adam is within its rounding errors of the formulas, over 100 steps, i
     for (const double weight_decay : {0.0, 0.3}) {
       INFO(std::string(name_of(dtype)), ", decay ", weight_decay);
       Options options = options_with(weight_decay);
-      options.beta1 = 0.8;
-      options.beta2 = 0.95;
-      options.eps = 1e-4;
+      options.beta1 = 0.8, options.beta2 = 0.95, options.eps = 1e-4;
       Run run{options, dtype, size};
       fill_weights(run);
       const std::vector<float> initial = values(run.weights.view());

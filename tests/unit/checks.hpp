@@ -69,7 +69,6 @@ inline LoadedSamples load_samples(const Data& data, const Architecture& model, s
   return {values(inputs.view()), values(targets.view())};
 }
 
-/// x rounded to the storage type.
 inline float rounded(Dtype dtype, float x) {
   return with_type(dtype, [&]<class T>(T) { return widen(narrow<T>(x)); });
 }
@@ -95,7 +94,6 @@ inline void check_refused(ExitCode code, const std::vector<std::string>& words, 
   }
 }
 
-/// A stream with a thread of its own.
 struct Worker : Stream {
   explicit Worker(const char* name) : Stream(name, cpu(), Mode::asynchronous) {}
 };
@@ -128,6 +126,5 @@ struct Delay : Onlooker {
         }) {}
 };
 
-/// The chapter of that number.
 inline const Card& card(const std::string& number) { return *cards::all[std::stoi(number) - 1]; }
 }  // namespace zero::test

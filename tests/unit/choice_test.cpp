@@ -49,8 +49,7 @@ TEST_CASE("auto: what the machine has, and why") {
   }
   // Eight ranks, each of which sees one GPU, and another one than the others.
   Machine of_slurm = machine(1, 8);
-  of_slurm.users = 1;
-  of_slurm.gpus_in_use = 8;
+  of_slurm.users = 1, of_slurm.gpus_in_use = 8;
   check_chosen({}, of_slurm, "cuda nccl 0 1: device cuda: 1 GPU here; comm nccl: a GPU a rank");
 }
 

@@ -59,8 +59,7 @@ bool has_vectors() try { return micro_kernel().name != nullptr; } catch (const E
 
 TEST_CASE("an element is one chain of fused multiply-adds, however its operands are stored") {
   if (!has_vectors()) return;
-  const Generator left(1, RandomStream::weights);
-  const Generator right(1, RandomStream::inputs);
+  const Generator left(1, RandomStream::weights), right(1, RandomStream::inputs);
   const auto a = [&](std::int64_t i) { return left.uniform(i); };
   const auto b = [&](std::int64_t i) { return right.uniform(i); };
   for (const Shape& shape : shapes) {
@@ -100,5 +99,4 @@ TEST_CASE("products run on the instructions that ZERO_VECTORS names, else on the
   CHECK(micro_kernels().back() == &plain);
   CHECK(std::string(micro_kernel().name) == (asked ? asked : micro_kernels().front()->name));
 }
-
 }  // namespace zero::test

@@ -18,7 +18,6 @@ std::string figures(const Device& device, Kind kind) {
   return fmt::format("{} {} {} {}", of.reserved, of.resident, of.now, of.peak);
 }
 
-/// All that a view says of itself.
 auto words(View view) {
   return tuple(view.size, view.used, view.dtype, view.device, view.layer, view.start);
 }

@@ -60,7 +60,6 @@ Interval stored(Interval x, Dtype dtype) {
   return {rounded(dtype, static_cast<float>(x.low)), rounded(dtype, static_cast<float>(x.high))};
 }
 
-/// y where x is positive, else 0.
 double where_positive(double x, double y) { return x > 0 ? y : 0; }
 Interval where_positive(Interval x, Interval y) {
   if (x.high <= 0) return 0;
@@ -92,8 +91,7 @@ template <> struct Sum<Interval> {
   int terms = 0;
 };
 
-using Numbers = std::vector<double>;
-using Layers = std::vector<Numbers>;
+using Layers = std::vector<std::vector<double>>;
 
 template <class Number> struct ReferenceModel {
   using Vector = std::vector<Number>;
@@ -239,7 +237,6 @@ struct Net {
     }
   }
 
-  /// Those elements, widened.
   Layers layers(const Whole& whole) const {
     Layers all(layout.layers());
     for_each(whole, [&](float x, int l, std::int64_t) { all[l].push_back(x); });
@@ -256,13 +253,10 @@ struct Net {
 };
 
 Options small(Task task, Dtype dtype = Dtype::fp32, int layers = 3) {
-  return {.task = task,
-          .data = DEFAULT_CORPUS,
-          .batch = 5,
-          .width = task == Task::text ? 16 : 9,
-          .layers = layers,
-          .seed = 5,
-          .dtype = dtype};
+  const int width = task == Task::text ? 16 : 9;
+  Options o{.task = task, .data = DEFAULT_CORPUS, .batch = 5, .width = width, .layers = layers};
+  o.seed = 5, o.dtype = dtype;
+  return o;
 }
 
 void check_against_reference(const Options& options) {

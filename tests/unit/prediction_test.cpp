@@ -64,12 +64,8 @@ TEST_CASE("a card has room for as many whole layers as it says, and for no more 
 
 TEST_CASE("the largest sizes that can be asked for do not overflow") {
   constexpr int most = 1 << 16;
-  const Options options{.task = Task::mlp,
-                        .batch = most,
-                        .accumulate = most,
-                        .width = most,
-                        .layers = 1 << 12,
-                        .dtype = Dtype::bf16};
+  Options options{.task = Task::mlp, .width = most, .layers = 1 << 12, .dtype = Dtype::bf16};
+  options.batch = options.accumulate = most;
   const Prediction plan = on_cpu("06", options, 1 << 12);
   const auto exact = static_cast<long double>(plan.padded);
   const auto& bytes = plan.bytes[Place::device];

@@ -29,8 +29,7 @@ TEST_CASE("micro-batch m = (step A + a) N + rank begins at sample m batch") {
   CHECK((*data)(4, 1).first == ((4 * 2 + 1) * 3 + 2) * 5);
   CHECK((*data)(4, 1).data == data.get());
   // Beyond 32 bits: the last step there can be.
-  options.batch = 1 << 16;
-  options.accumulate = 4;
+  options.batch = 1 << 16, options.accumulate = 4;
   CHECK((*make_data(options, cpu(), 2, 3))((1 << 30) - 1, 3).first ==
         (((std::int64_t{1} << 32) - 1) * 3 + 2) << 16);
 }

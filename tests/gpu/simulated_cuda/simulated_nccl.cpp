@@ -49,7 +49,6 @@ struct Message {
 
   bool done() const { return moved == sizeof announced + size; }
 
-  /// Moves what can be moved now.
   void advance() {
     const bool in_head = moved < sizeof announced;
     std::byte* const at = in_head ? bytes(&announced) + moved : data + (moved - sizeof announced);
@@ -147,8 +146,7 @@ struct ncclComm {
     std::copy(sum.begin(), sum.end(), mine);
   }
 
-  int ranks;
-  int rank;
+  int ranks, rank;
   int device_taken;  // a socket whose name says that this rank has the device
   std::vector<int> sockets;  // by peer; -1: this rank
   cudaEvent_t last = nullptr;  // all operations so far are done
