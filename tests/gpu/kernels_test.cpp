@@ -141,8 +141,7 @@ TEST_CASE("adam: the same bits") {
     for (const bool copied : {false, true}) {
       if (!copied && dtype != Dtype::fp32) continue;  // then the weights are the parameters
       Random random;
-      const Twin grads(dtype, size, offset, random);
-      const Twin weights(Dtype::fp32, size, offset, random);
+      const Twin grads(dtype, size, offset, random), weights(Dtype::fp32, size, offset, random);
       const Twin momentum(Dtype::fp32, size, offset, random);
       const Twin variance(Dtype::fp32, size, offset, [&] { return std::abs(random()); });
       const Twin params(dtype, size, offset);

@@ -124,8 +124,7 @@ class Heap {
     return (bytes + page - 1) / page * page + 2 * page;
   }
 
-  static constexpr auto guard_byte = std::byte{0xfd};
-  static constexpr auto fresh_byte = std::byte{0xcd};
+  static constexpr auto guard_byte = std::byte{0xfd}, fresh_byte = std::byte{0xcd};
   /// What lies behind is zero: filling it would cost more than the test that wants the memory.
   static constexpr std::size_t most_filled = std::size_t{1} << 20;
 
