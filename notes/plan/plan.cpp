@@ -206,17 +206,11 @@ Json cards_json(Cards chapters) {
     const Json borrowed = {
         {"parameters", parameters}, {"and_prefetched", and_prefetched}, {"gradients", gradients}};
     Json sent;
-    for (const Phase phase : step_phases) {
-      const auto& [a_step, a_micro_batch] = card.sent_in(phase);
-      sent[name_of(phase)] = {{"a_step", a_step},
-                              {"a_micro_batch", a_micro_batch},
-                              {"formula", sent_formula(card, {&phase, 1})}};
-    }
+    for (const Phase phase : step_phases) sent[name_of(phase)] = sent_formula(card, {&phase, 1});
     all.push_back(
         {{"name", card.name},
          {"ranks", card.ranks},
          {"mixed_precision", card.mixed_precision},
-         {"family", family(card)},
          {"held",
           {{"parameters", name_of(p)}, {"gradients", name_of(g)}, {"optimizer", name_of(k)}}},
          {"bytes", {{"device", formula(card)}, {"host", formula(card, Place::host)}}},

@@ -79,7 +79,7 @@ Json make_plan(const Question& question, Cards chapters, int ranks);
 /// Which chapter to take, and why: one sentence, with --accumulate another on what that costs.
 std::string advice(const Json& plan);
 
-/// The cards as JSON: what they say, what it means as a formula and in which family it runs.
+/// The cards as JSON: what they say, and what it means as a formula.
 Json cards_json(Cards chapters);
 
 /// The plan in columns, 80 characters wide.

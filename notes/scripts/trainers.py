@@ -101,7 +101,7 @@ class Card:
                  self.column("optimizer", "shard", "host: optimizer")]
         self.places = [here, there if "host" in held["optimizer"] else []]
         self.columns = sum(self.places, [])
-        self.sent = {phase: sent["formula"] for phase, sent in self.says["sent"].items()}
+        self.sent = self.says["sent"]  # by phase
 
     def column(self, kind, how, name=None):
         mixed, of_adam = self.dtype != "fp32", kind == "optimizer"
