@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/env -S python3 -B
 # SPDX-License-Identifier: MIT
 """Trains the seven chapters on the same text and lays the twelve runs beside each other.
 
@@ -10,11 +10,10 @@ import signal
 import sys
 from pathlib import Path
 
-sys.dont_write_bytecode = True
-import findings  # noqa: E402
-import report  # noqa: E402
-from runs import (CHAPTERS, Failure, Programs, finish, first_line, machine, number,  # noqa: E402
-                  spaced, wrong_bytes, wrong_traffic)
+import findings
+import report
+from runs import (CHAPTERS, Failure, Programs, finish, first_line, machine, number, spaced,
+                  wrong_bytes, wrong_traffic)
 
 SHORT = ["--steps", 8]
 

@@ -14,11 +14,10 @@ import sys
 import time
 from pathlib import Path
 
-sys.dont_write_bytecode = True
-import trainers  # noqa: E402
-from runs import finish, folded  # noqa: E402
-from trainers import ROOT  # noqa: E402
-from trial import Trial  # noqa: E402
+import trainers
+from runs import finish, folded
+from trainers import ROOT
+from trial import Trial
 
 PATIENCE = "20"  # seconds without progress; see tests/ranks/ranks_main.cpp
 LEFT_OUT = ["--no-suite=long", "--no-suite=simulated", "--no-suite=gpu"]

@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/env -S python3 -B
 # SPDX-License-Identifier: MIT
 """What a chapter changes: who holds what before and after, the idea, the lines of its trainer.
 
@@ -10,9 +10,8 @@ import signal
 import sys
 import textwrap
 
-sys.dont_write_bytecode = True
-import trainers  # noqa: E402
-from trainers import RANKS, ROOT, Card  # noqa: E402
+import trainers
+from trainers import RANKS, ROOT, Card
 
 WIDTH = 80
 

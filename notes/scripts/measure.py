@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/env -S python3 -B
 # SPDX-License-Identifier: MIT
 """Runs the programs, rewrites every measured table of the pages, and draws what was measured.
 
@@ -11,18 +11,15 @@ import math
 import re
 import shlex
 import shutil
-import sys
 from datetime import date
 from pathlib import Path
 
-sys.dont_write_bytecode = True
-import tables  # noqa: E402
-from figures import (CHAPTER_COLOURS, CHAPTER_MARKERS, INK, KIND_COLOURS,  # noqa: E402
-                     figure, file)
-from runs import (CHAPTERS, KINDS, Failure, Programs, elements_sent, finish,  # noqa: E402
-                  first_line, machine, sent, spaced, wrong_bytes, wrong_traffic)
-from tables import TABLES, saved  # noqa: E402
-from trainers import ROOT  # noqa: E402
+import tables
+from figures import CHAPTER_COLOURS, CHAPTER_MARKERS, INK, KIND_COLOURS, figure, file
+from runs import (CHAPTERS, KINDS, Failure, Programs, elements_sent, finish, first_line, machine,
+                  sent, spaced, wrong_bytes, wrong_traffic)
+from tables import TABLES, saved
+from trainers import ROOT
 
 PHASES = ("forward", "backward", "update")
 LINKS = (0.25, 0.5, 1, 2, 5, 10, 20)  # Gbit/s

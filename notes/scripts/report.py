@@ -12,12 +12,10 @@ import sys
 from html import escape
 from pathlib import Path
 
-sys.dont_write_bytecode = True
-import counts  # noqa: E402
-import figures  # noqa: E402
-import findings  # noqa: E402
-from runs import (WIDTH, Failure, Run, finish, folded, spaced, wrong_bytes,  # noqa: E402
-                  wrong_traffic)
+import counts
+import figures
+import findings
+from runs import WIDTH, Failure, Run, finish, folded, spaced, wrong_bytes, wrong_traffic
 
 SHORT = {"parameters": "param.", "gradients": "grads", "optimizer": "optim.",
          "communication": "comm.", "activations": "activ.", "workspace": "work.",

@@ -57,7 +57,7 @@ JUDGED = [
 
 
 def command(before, after, *words):
-    return [sys.executable, ROOT / "notes/scripts/exercise.py", before, after, *map(str, words)]
+    return [sys.executable, "-B", ROOT / "notes/scripts/exercise.py", before, after, *words]
 
 
 @pytest.mark.parametrize("said, printed, words", JUDGED)
