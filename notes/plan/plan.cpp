@@ -86,9 +86,7 @@ Json answers(const Question& question, const Card& chapter, int ranks) {
     const std::int64_t there = on.bytes[Place::host][kind].peak;
     if (there > 0) json["host_kinds"][name_of(kind)] = there;
   }
-  for (const Direction way : every<Direction>) {
-    json["copied"][name_of(way)] = passed.copied[way];
-  }
+  for (const Direction way : every<Direction>) json["copied"][name_of(way)] = passed.copied[way];
   double copies = 0, messages = 0;  // milliseconds
   if (question.bus > 0) {
     const std::int64_t copied = std::reduce(passed.copied.begin(), passed.copied.end());
