@@ -61,8 +61,7 @@ doctor() {
   row CUDA "${nvcc:-none; GPUs need nvcc and cuBLAS}"
   row NCCL "${nccl:-none; GPUs of several ranks then talk through MPI}"
   echo
-  where='on the CPU'
-  if [ -n "$nvcc" ]; then where='on the CPU; the code for GPUs is built, and none is here'; fi
+  where="on the CPU${nvcc:+; the code for GPUs is built, and none is here}"
   if [ -n "$nvcc" ] && [ "$gpus" -gt 0 ]; then where='on GPUs, and with --device cpu on the CPU'; fi
   case $mpich,$openmpi in
     *'ranks see each other,'*) echo "Will be used: MPICH ${mpich%%,*}, $where." ;;
