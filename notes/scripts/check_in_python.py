@@ -36,11 +36,6 @@ class Case:
                 if name != "ranks" and value != getattr(Case, name, None)
                 for word in ("--" + name.replace("_", "-"), str(value))]
 
-    @property
-    def bare(self):
-        """toy has neither biases nor ReLU."""
-        return self.task == "toy"
-
     def shapes(self):
         """(inputs, outputs) of each layer."""
         if self.task == "toy":
@@ -50,7 +45,8 @@ class Case:
 
     def sizes(self):
         """Parameters of each layer."""
-        return [outputs * (inputs + (not self.bare)) for inputs, outputs in self.shapes()]
+        biases = self.task != "toy"  # which has neither biases nor ReLU
+        return [outputs * (inputs + biases) for inputs, outputs in self.shapes()]
 
 
 # uint64 arithmetic in numpy is modulo 2^64; errstate turns off the warning that it gives of that
@@ -164,10 +160,10 @@ def squared_error(y, target):
 def loss_and_gradient(case, parameters, x, target):
     """Of all samples of a step at once: all micro-batches have as many, so means agree."""
     layers = matrices(case, parameters)
-    relus = 0 if case.bare else len(layers) - 1  # so many of the layers end in one
+    relus = 0 if case.task == "toy" else len(layers) - 1  # so many of the layers end in one
     activations = [x.astype(np.float64)]
     for i, (weight, bias) in enumerate(layers):
-        y = activations[i] @ weight.T + (0 if case.bare else bias)
+        y = activations[i] @ weight.T + (bias if bias.size else 0)
         activations.append(np.maximum(y, 0) if i < relus else y)
 
     loss, backward = (cross_entropy if case.task == "text" else squared_error)(y, target)
@@ -178,7 +174,7 @@ def loss_and_gradient(case, parameters, x, target):
             backward = backward * (activations[i + 1] > 0)
         by_weight, by_bias = by_layer[i]
         by_weight[:] = backward.T @ activations[i]
-        if not case.bare:
+        if by_bias.size:
             by_bias[:] = backward.sum(axis=0)
         backward = backward @ layers[i][0]
     return loss, gradient
@@ -190,8 +186,7 @@ def train(case, steps):
     m, v = np.zeros_like(w), np.zeros_like(w)
     make_samples, history = text_samples if case.task == "text" else taught_samples, []
     for t in range(1, steps + 1):
-        samples = make_samples(case, samples_of_step(case, t - 1))
-        loss, g = loss_and_gradient(case, w, *samples)
+        loss, g = loss_and_gradient(case, w, *make_samples(case, samples_of_step(case, t - 1)))
         norm = np.linalg.norm(g)
         history.append((loss, norm))
         if 0 < case.clip < norm:

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What logs count: the bytes that a rank holds, the elements that it sends, the bytes that it
-copies to its host and back, the time of a step."""
+"""What logs count: bytes held, elements sent, bytes copied to a host and back, a step's time."""
 import figures
 from findings import Section, Table
 from runs import (KINDS, STATE, elements_sent, kinds_of, megabytes, sent, spaced, wrong_bytes,
@@ -55,10 +54,10 @@ def share_table(known):
                               for what in ("resident", "peak"))
             theory = percent(state(held, "predicted_resident"), state(whole))
             rows.append([name, *map(" / ".join, zip(resident, peak)), theory])
-    caption = "Resident / peak bytes of a rank in % of those of data parallelism"
     note = ("Data parallelism: 02 in fp32, 03 in 16 bits. Theory: the chapter's formula of what is "
             "held, which knows no borrowed layers.")
-    return Table(["run", *STATE, "all three", "theory"], rows, caption, note)
+    return Table(["run", *STATE, "all three", "theory"], rows,
+                 "Resident / peak bytes of a rank in % of those of data parallelism", note)
 
 
 def bytes_figure(study):

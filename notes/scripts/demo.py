@@ -90,14 +90,13 @@ def claims(runs, ranks):
         return [" ".join(findings.what(c)) for c in compared if c.parted or not c.same_parameters]
 
     fp32, bf16 = ([run for run in runs if run.dtype == dtype] for dtype in ("fp32", "bf16"))
-    return [
-        ("fp32: 02 to 07 are identical to the last bit", differing(fp32[2:], fp32[1])),
-        (f"fp32: 01 with --accumulate {ranks} has the bits of 02 on {ranks} ranks",
-         differing(fp32[:1], fp32[1])),
-        ("bf16: 03 to 07 are identical to the last bit", differing(bf16[1:], bf16[0])),
-        ("bytes, resident and peak, equal their formulas in every run", wrong_bytes(runs)),
-        ("07 holds what 06 does, in two places, and its staging", lost(runs)),
-        ("elements sent and bytes copied equal their formulas", wrong_traffic(runs))]
+    return [("fp32: 02 to 07 are identical to the last bit", differing(fp32[2:], fp32[1])),
+            (f"fp32: 01 with --accumulate {ranks} has the bits of 02 on {ranks} ranks",
+             differing(fp32[:1], fp32[1])),
+            ("bf16: 03 to 07 are identical to the last bit", differing(bf16[1:], bf16[0])),
+            ("bytes, resident and peak, equal their formulas in every run", wrong_bytes(runs)),
+            ("07 holds what 06 does, in two places, and its staging", lost(runs)),
+            ("elements sent and bytes copied equal their formulas", wrong_traffic(runs))]
 
 
 def print_claims(claims, width=72):
@@ -108,12 +107,11 @@ def print_claims(claims, width=72):
 
 
 def write_summary(runs, claims, path):
-    summary = {
-        "machine": machine(), "commit": first_line("git", "describe", "--always", "--dirty"),
-        "holds": not any(problems for _, problems in claims),
-        "claims": [{"claim": text, "problems": problems} for text, problems in claims],
-        "runs": [{"command": run.shown, "final_loss": run.losses[-1], **run.info, **run.summary}
-                 for run in runs]}
+    summary = {"machine": machine(), "commit": first_line("git", "describe", "--always", "--dirty"),
+               "holds": not any(problems for _, problems in claims),
+               "claims": [{"claim": text, "problems": problems} for text, problems in claims],
+               "runs": [{"command": run.shown, "final_loss": run.losses[-1], **run.info,
+                         **run.summary} for run in runs]}
     path.write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n")
 
 

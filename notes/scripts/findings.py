@@ -139,8 +139,7 @@ def ulps(a, b):
 
 
 def digit(a, b):
-    """The first significant digit, counted from 1, in which two different numbers of fp32 differ:
-    nine tell any two of them apart."""
+    """The first of nine significant digits, from 1, in which two different fp32 numbers differ."""
     if None in (a, b):
         return 1
     (a, power), (b, other_power) = (f"{number:.8e}".split("e") for number in (a, b))
@@ -206,8 +205,7 @@ def reasons(run, reference):
     if ours["clip"] > 0 and (ours["comm"] is None) != (theirs["comm"] is None):
         found["one process adds the norm in another order: with --clip a bit may differ, rarely "
               "(notes/floating_point.md)"].append(f"chapter {reference.chapter} and {run.chapter}")
-    without_effect = found.pop("", [])
-    return found | {"": without_effect}  # at the end
+    return found | {"": found.pop("", [])}  # at the end
 
 
 def runs_table(study):

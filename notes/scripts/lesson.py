@@ -3,8 +3,7 @@
 """What a chapter changes: who holds what before and after, the idea, the lines of its trainer.
 
 `./tutorial lesson` calls this with the chapter before and the chapter; the first has none before
-it. It reads text alone: nothing has to be built.
-"""
+it. It reads text alone: nothing has to be built."""
 import re
 import signal
 import sys
@@ -14,9 +13,6 @@ import trainers
 from trainers import RANKS, ROOT, Card
 
 WIDTH = 80
-
-# ---- A picture in lines, of 12 parameters -------------------------------------------------------
-
 COUNT, CELL, LEFT = 12, 16, 11
 LEGEND = f"""{COUNT} parameters on {RANKS} ranks. █ is 4 bytes, ▄ is 2; x3 is master, momentum and
 variance, x2 the two moments. Sent: elements a parameter in a step of A
@@ -39,7 +35,7 @@ def claims(card):
     """What else changes from card to card."""
     borrowed, copied = card.says["borrowed"], card.says["copied"]
     return {
-        "sent": ", ".join(f"{phase} {factor}" for phase, factor in card.sent.items()),
+        "sent": ", ".join(f"{phase} {factor}" for phase, factor in card.says["sent"].items()),
         "borrowed": f"{'prefetch + ' * borrowed['and_prefetched']}{borrowed['parameters']} of "
                     f"parameters, {borrowed['gradients']} of gradients",
         "copied": "down {down}, up {up} elements a parameter of the shard".format(**copied)
@@ -58,8 +54,7 @@ def rows(card, before):
     for rank in range(card.ranks):
         joins = rank >= before.ranks
         name = f"  rank {rank}" if card.ranks > 1 else "  process"
-        row = "".join(marked(cells(column, rank), is_new or joins, CELL)
-                      for column, is_new in both)
+        row = "".join(marked(cells(column, rank), is_new or joins, CELL) for column, is_new in both)
         yield f"{name:<{LEFT}}{row}{'<- new' * joins}"
     if any(is_new for _, is_new in both):
         yield f"{'  changed':<{LEFT}}" + "".join(f"{'^' * COUNT * is_new:<{CELL}}"
@@ -72,8 +67,6 @@ def rows(card, before):
             yield f"{f'  {name}':<{LEFT}}{marked(claim, True)}"
             yield f"{'    before':<{LEFT}}{old}"
 
-
-# ---- The lesson ---------------------------------------------------------------------------------
 
 def first(chapter):
     text = trainers.source(chapter)

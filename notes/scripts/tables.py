@@ -226,8 +226,7 @@ def told(programs, chapter, phase, layer):
 def phases(programs, chapter):
     """What --memory prints, on the model of `ledger`."""
     run = programs.run(chapter, 4, *EQUAL_LAYERS, "--steps", 2, "--memory")
-    report = part(run.printed, "bytes in use on rank", "parameters ")
-    return f"{fenced(report)}\n\n`{run.shown}`"
+    return fenced(part(run.printed, "bytes in use on rank", "parameters ")) + f"\n\n`{run.shown}`"
 
 
 TABLES = {function.__name__: function for function in (

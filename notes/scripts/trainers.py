@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The chapters' trainers as text, for which nothing has to be built: what they are called, what
-their cards claim, and what changes."""
+"""The chapters' trainers and cards as text, for which nothing has to be built; what changes."""
 import difflib
 import json
 import re
@@ -23,8 +22,7 @@ def source(chapter):
 
 def card(text):
     """The line of a trainer's text that names its card; empty where there is none."""
-    found = CARD.search(text)
-    return found[0] if found else ""
+    return "".join(CARD.findall(text)[:1])
 
 
 def starting_point(before, after):
@@ -66,8 +64,6 @@ def print_code(lines):
         print(painted(line, line[:1]))
 
 
-# ---- Cards -----------------------------------------------------------------------------------
-
 RANKS = 3
 # What `build/plan --cards` prints: the cards of C++, of which a test sees that they are the same.
 CARDS = {card["name"]: card for card in json.loads((ROOT / "notes/cards.json").read_text())}
@@ -101,7 +97,6 @@ class Card:
                  self.column("optimizer", "shard", "host: optimizer")]
         self.places = [here, there if "host" in held["optimizer"] else []]
         self.columns = sum(self.places, [])
-        self.sent = self.says["sent"]  # by phase
 
     def column(self, kind, how, name=None):
         mixed, of_adam = self.dtype != "fp32", kind == "optimizer"

@@ -46,7 +46,7 @@ def test_ownership_is_what_the_cards_say():
         total = " + ".join(str(sum(place.values())) for place in (device, host) if place)
         wanted += [total] * card.ranks
         mixed = state_formula(card.chapter, "bf16") if card.dtype != "fp32" else "–"
-        sent = ", ".join(card.sent.values()) if card.ranks > 1 else "–"
+        sent = ", ".join(card.says["sent"].values()) if card.ranks > 1 else "–"
         assert f"| {mixed} | {state_formula(card.chapter, 'fp32')} | {sent} |" in PAGES
     assert re.findall(r'size="12" text-anchor="end">([\d +]+)<', PICTURES["ownership"]) == wanted
     assert f"staging takes {staging} more" in PICTURES["ownership"]
