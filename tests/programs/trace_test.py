@@ -13,7 +13,6 @@ from pathlib import Path
 
 import pytest
 from programs import ALONE, KINDS, options_on, read_log
-from runs import no_constant
 
 LAYERS = 4
 TRACED = 8  # steps
@@ -59,7 +58,7 @@ class Trace:
     """One file: the slices by rank and track, the ranks' bytes in use; in the order of the file."""
 
     def __init__(self, path):
-        read = json.loads(Path(path).read_text(), parse_constant=no_constant)
+        read = json.loads(Path(path).read_text(), parse_constant=int)  # which throws
         assert set(read) == {"displayTimeUnit", "traceEvents", "otherData"}
         self.about = read["otherData"]
         self.ranks = range(self.about["ranks"])
@@ -153,7 +152,8 @@ def check_bus(trace, rank, log):
 
 def check_times(trace, log):
     """Where nothing passes, in a phase or a direction of the bus, the log has no time; where layers
-    pass, it has some: the two sums alone may take less than it counts. What of it is hidden is trace_test.cpp's, the slowest rank's median report_test.cpp's."""
+    pass, it has some (the two sums alone may take less than it counts). What is hidden of it is
+    trace_test.cpp's, the slowest rank's median report_test.cpp's."""
     rows = [("collective", phase, row) for phase, row in log[2]["traffic"]["phases"].items()]
     rows += [("bus", way, row) for way, row in log[2].get("bus", {}).items()]
     passed = {(slice.cat, what) for rank in trace.ranks for slice in trace.streams(rank)

@@ -30,7 +30,7 @@ TEST_CASE("the run equals the replay: odd sizes, clipping, weight decay") {
     const Options options = odd_options(dtype);
     const Said said = check_against_replay(options);
     // Not everything may have been clipped away or skipped, or the test would see nothing.
-    CHECK(std::ranges::max(said.norms) > options.clip);
+    CHECK(std::ranges::any_of(said.norms, [&](float norm) { return norm > options.clip; }));
     CHECK(said.losses.back() != said.losses.front());
   }
 }
