@@ -35,6 +35,9 @@ class Holding {
 
   /// All that is held.
   View view() const { return elements_.view(); }
+  /// What is held of layer l, and this rank's part of that.
+  virtual View held(int l) const = 0;
+  virtual View shard(int l) const = 0;
 
   const State state;
 
@@ -62,8 +65,10 @@ class Whole : public Holding {
       : Holding(device, layout, state, dtype, layout.full_size(), Memory::own) {}
 
   View layer(int l) const { return part(layout_.layer_offset(l), layout_.layer_size(l), l, 0); }
-  /// This rank's part of layer l.
-  View shard(int l) const { return layer(l).part(layout_.shard_start(l), layout_.shard_size(l)); }
+  View held(int l) const override { return layer(l); }
+  View shard(int l) const override {
+    return layer(l).part(layout_.shard_start(l), layout_.shard_size(l));
+  }
 };
 
 /// This rank's part of every layer: the other ranks hold the others.
@@ -73,7 +78,8 @@ class Sharded : public Holding {
           Memory memory = Memory::own)
       : Holding(device, layout, state, dtype, layout.shard_size(), memory) {}
 
-  View shard(int l) const {
+  View held(int l) const override { return shard(l); }
+  View shard(int l) const override {
     const std::int64_t offset = layout_.layer_offset(l) / layout_.ranks();
     return part(offset, layout_.shard_size(l), l, layout_.shard_start(l));
   }

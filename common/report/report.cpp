@@ -18,14 +18,8 @@ namespace {
 /// Of the elements of one layer, or of a part of it, that begins with that global number.
 std::uint64_t digest_of(View view, std::int64_t number) {
   const OnHost host(view);
-  return with_type(view.dtype, [&]<class T>(T) {
-    const auto elements = host.as<T>();
-    std::uint64_t sum = 0;
-    for (std::int64_t i = 0; i < view.used; ++i) {
-      sum += mix(mix(number + i) ^ std::bit_cast<std::uint32_t>(widen(elements[i])));
-    }
-    return sum;
-  });
+  return with_type(view.dtype,
+                   [&]<class T>(T) { return digest(host.as<T>().first(view.used), number); });
 }
 
 Json run_json(const Run& run, const Communicator& comm) {
@@ -173,7 +167,7 @@ void Report::add(const Verdict& step) {
   skipped_in_a_row_ = step.skipped ? skipped_in_a_row_ + 1 : 0;
   if (prints_ && run_.options.narrate == 0) print_step();
   if (log_) {
-    Json line = {{"step", times_.size()},
+    Json line = {{"step", run_.options.begin.steps + here.step},
                  {"loss", step.loss},
                  {"grad_norm", step.grad_norm},
                  {"skipped", step.skipped},
@@ -197,6 +191,22 @@ void Report::log(const Json& line) {
   // A path need not be UTF-8: what is not becomes U+FFFD. Numbers that are not finite become null.
   write(log_.get(), run_.options.log,
         line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
+}
+
+void Report::tell(const char* what, const std::string& path, Clock::time_point since,
+                  const std::string& failure) {
+  const double ms = std::chrono::duration<double, std::milli>(Clock::now() - since).count();
+  const std::int64_t step = run_.options.begin.steps + here.step;
+  Json told = {{"step", step}, {"path", path}, {"ms", ms}};
+  if (!failure.empty()) told["failure"] = failure;
+  log({{what, told}});
+  if (!failure.empty() && comm_.rank == 0) {
+    std::fprintf(stderr, "step %s is not saved: %s\n", fmt::to_string(step).c_str(),
+                 failure.c_str());
+  } else if (prints_) {
+    fmt::print("{} {} in {:.2f} ms\n", what, path, ms);
+  }
+  step_began_ = Clock::now();  // this is no part of the next step
 }
 
 Digests Report::check(const LayerDigests& digests) {
@@ -245,7 +255,8 @@ int Report::finish(const LayerDigests& digests) {
 
 void Report::print_step() {
   const auto now = Clock::now();
-  const int done = static_cast<int>(times_.size()), to_do = run_.options.steps - done;
+  const auto done = static_cast<int>(run_.options.begin.steps) + here.step,
+             to_do = run_.options.steps - done;
   const bool tenth = done % std::max(1, run_.options.steps / 10) == 0;
   const bool stays = last_.skipped || tenth || to_do == 0 || done == 1;
   if (!stays && (!shows_progress_ || now - line_began_ <= std::chrono::milliseconds(200))) return;

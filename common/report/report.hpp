@@ -15,8 +15,8 @@ using Json = nlohmann::ordered_json;
 
 using Digests = std::vector<std::uint64_t>;  // by layer
 
-/// Fingerprints of what one rank holds of each layer, whatever N, the layout and the order are: of
-/// a tensor the sum, mod 2^64, of mix(mix(global element number) ^ bits) over its elements.
+/// Fingerprints of what one rank holds of each layer, whatever N, the layout and the order are:
+/// `digest` of elements by their number in the whole model.
 struct LayerDigests {
   Digests weights;  // master weights; of parts: the ranks' sums add up
   bool replicated = false;  // every rank holds all of them
@@ -85,6 +85,10 @@ class Report {
   Report(const Run& run, Communicator& comm);
 
   void add(const Verdict& step);
+  /// Prints and logs what became of a checkpoint of the present step, begun at `since`. what:
+  /// "save" or "resume"; failure: why it was not saved, or empty.
+  void tell(const char* what, const std::string& path, Clock::time_point since,
+            const std::string& failure = "");
   /// digests_over_ranks, within a run.
   Digests check(const LayerDigests& digests);
   /// check(), then prints and logs the end, writes the trace. Returns 0, the exit code. Throws as

@@ -159,6 +159,16 @@ struct CommandLine {
     add("timeout", o.timeout, "end a job that stands still for so long", whole(1, 24 * 60 * 60))
         ->type_name("SECONDS");
     add("log", o.log, "write JSON lines to this file")->type_name("FILE");
+    auto* save = add("save", o.save, "write checkpoints into this folder")->type_name("DIR");
+    add("save-every", o.save_every, "save so often; 0: at the end", whole(0, 1 << 30))
+        ->type_name("STEPS")
+        ->needs(save);
+    add("keep", o.keep, "the newest checkpoints", whole(1, 1 << 30))->type_name("N")->needs(save);
+    auto* resume = add("resume", o.resume, "go on from the newest there, or from this one");
+    resume->type_name("DIR");
+    add("init", o.init, "begin with these weights, .safetensors")
+        ->type_name("FILE")
+        ->excludes(resume);
     add("trace", o.trace, "the first 8 steps for Perfetto, at the end")->type_name("FILE");
     values.emplace_back("narrate", [this] { return o.narrate; });
     app.add_flag("--narrate{12}", o.narrate, "tell a step of a model of 12, 13 or 2 parameters");
@@ -181,7 +191,8 @@ struct CommandLine {
   void settle_narration() {
     throw_if(o.narrate != 12 && o.narrate != 13 && o.narrate != 2, usage,
              "--narrate {}: the models that are told have 12, 13 and 2 parameters", o.narrate);
-    for (const char* name : {"--task", "--data", "--width", "--layers", "--steps", "--quiet"}) {
+    for (const char* name : {"--task", "--data", "--width", "--layers", "--steps", "--quiet",
+                             "--save", "--resume", "--init"}) {
       throw_if(given(name), usage, "--narrate tells one step of a model of its own: leave out {}",
                name);
     }
@@ -214,9 +225,14 @@ struct CommandLine {
     throw_if(given("--loss-scale") && o.dtype != Dtype::fp16, usage,
              "--loss-scale is for --dtype fp16: {} needs none", name_of(o.dtype));
     throw_if(!scale.empty(), usage, "--loss-scale: {}, nor dynamic", scale);
-    throw_if(given("--data") && o.data.empty(), usage, "--data needs the name of a file");
-    throw_if(given("--log") && o.log.empty(), usage, "--log needs the name of a file");
-    throw_if(given("--trace") && o.trace.empty(), usage, "--trace needs the name of a file");
+    for (const auto& [name, path] : {std::pair{"--data", o.data},
+                                     {"--log", o.log},
+                                     {"--trace", o.trace},
+                                     {"--save", o.save},
+                                     {"--resume", o.resume},
+                                     {"--init", o.init}}) {
+      throw_if(given(name) && path.empty(), usage, "{} needs a name", name);
+    }
     throw_if(!o.trace.empty() && o.trace == o.log, usage, "--trace and --log name one file, {}",
              o.log);
     if (given("--narrate")) settle_narration();

@@ -38,6 +38,20 @@ inline std::atomic<bool> failing = false;
   std::abort();
 }
 
+/// The last of the signals that are only noted.
+inline std::atomic<int> noted_signal = 0;
+
+/// From now on the first SIGINT or SIGTERM is noted; a second one does what the first does by now.
+inline void note_signals() {
+  static void (*before[2])(int);
+  for (const int signal : {SIGINT, SIGTERM}) {
+    before[signal == SIGTERM] = std::signal(signal, [](int came) {
+      noted_signal = came;
+      std::signal(came, before[came == SIGTERM]);
+    });
+  }
+}
+
 /// From now on an uncaught error, or a write that cannot be made, ends the process in this way.
 inline void fail_fast(std::string who, std::function<void(int code)> end) {
   for (const int signal : {SIGPIPE, SIGXFSZ}) std::signal(signal, SIG_IGN);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // One training run, from the command line to the closing table: the same for every chapter.
 #pragma once
+#include "checkpoint/checkpoint.hpp"
 #include "common.hpp"
 #include "report/report.hpp"
 #include "run/choice.hpp"
@@ -28,7 +29,7 @@ struct Alone {
 template <class Trainer, class Process>
 int train(Process&& process, const Command& command, Cards others) {
   const Card& card = Trainer::card;
-  const Options& options = command.options;
+  Options options = command.options;
   const Choice choice = process.agree(command, card);
   const auto owned = process.together([&] { return make_device(choice, process.size() > 1); });
   Device& device = *owned;
@@ -48,6 +49,13 @@ int train(Process&& process, const Command& command, Cards others) {
                     options.narrate > 0);
   Communicator comm = process.communicator(options, choice, device, layout);
   const Footprint with_messages = footprint(device);
+  const auto together = [&](const std::function<void()>& task) {
+    process.together([&] { return task(), true; });
+  };
+  const int cores = static_cast<int>(std::thread::hardware_concurrency()) / choice.sharing_host;
+  Checkpoints checkpoints(options, layout, device, comm, data->description(), std::max(1, cores),
+                          together);
+  options.begin = checkpoints.progress();
   Trainer trainer = [&] {
     if constexpr (card.ranks) {
       return Trainer(options, device, layout, comm);
@@ -56,6 +64,8 @@ int train(Process&& process, const Command& command, Cards others) {
     }
   }();
   trainer.synchronise();  // the first step's time is its own
+  const auto since = Clock::now();
+  const std::string source = checkpoints.load();
   const std::array footprints{before_the_run, with_messages, footprint(device)};
   const Run run{card, options, command.values, choice, device, layout, footprints, recorder};
   const auto report = process.together([&] { return std::make_unique<Report>(run, comm); });
@@ -63,13 +73,35 @@ int train(Process&& process, const Command& command, Cards others) {
     trainer.synchronise();
     return layer_digests(device, layout, [&](int l) { return trainer.adam_state(l).weights; });
   };
-  for (int step = 0; step < options.steps; ++step) {
-    here.step = step + 1;
-    report->add(trainer.step(*data, step));
+  if (!source.empty()) report->tell("resume", source, since);
+  const bool saves = !options.save.empty();
+  if (saves) note_signals();
+  const auto signal_of_any_rank = [&] {
+    const auto mine = static_cast<std::uint64_t>(noted_signal.load());
+    return saves ? static_cast<int>(std::ranges::max(comm.gather({&mine, 1}))) : 0;
+  };
+  const auto before = static_cast<int>(options.begin.steps);
+  for (int step = before; step < options.steps; ++step) {
+    here.step = step - before + 1;
+    const Verdict verdict = trainer.step(*data, step);
+    report->add(verdict);
     const bool checks = options.check_every > 0 && (step + 1) % options.check_every == 0;
     if (checks) process.together([&] { return report->check(digests()); });
+    const int signal = signal_of_any_rank();
+    if (checkpoints.passed(verdict) || signal > 0) {
+      trainer.synchronise();
+      const auto since = Clock::now();
+      const std::string failure = checkpoints.save();
+      report->tell("save", checkpoints.path(), since, failure);
+    }
+    if (signal == 0) continue;
+    together([&] {
+      throw Error(static_cast<ExitCode>(128 + signal),
+                  fmt::format("ended by signal {} after step {}", signal, step + 1));
+    });
   }
-  return process.together([&] { return report->finish(digests()); });
+  process.together([&] { return report->finish(digests()); });
+  return checkpoints.has_failed() ? static_cast<int>(ExitCode::resources) : 0;
 }
 
 /// The main function of a chapter that is one process; others: cards that advice may name.

@@ -18,13 +18,14 @@ constexpr std::int64_t optimizer_bytes(Dtype dtype) { return needs_master(dtype)
 class Adam {
  public:
   /// The stream must outlive the object's use.
-  Adam(const Options& options, Stream& stream) : options_(options), stream_(stream) {}
+  Adam(const Options& options, Stream& stream) : options_(options), stream_(stream) {
+    for (std::int64_t update = 0; update < options.begin.updates; ++update) count_update();
+  }
 
   /// Begins a step that is not skipped. grad_factor multiplies every gradient: unscales and clips.
   void begin(float grad_factor) {
     const double lr = options_.lr, beta1 = options_.beta1, beta2 = options_.beta2;
-    beta1_to_t_ *= beta1;
-    beta2_to_t_ *= beta2;
+    count_update();
     scalars_ = {.grad_factor = grad_factor,
                 .beta1 = static_cast<float>(beta1),
                 .one_minus_beta1 = static_cast<float>(1 - beta1),
@@ -53,9 +54,14 @@ class Adam {
   }
 
  private:
+  // A product a step: std::pow's last bit is the C library's.
+  void count_update() {
+    beta1_to_t_ *= options_.beta1;
+    beta2_to_t_ *= options_.beta2;
+  }
+
   const Options options_;
   Stream& stream_;
-  // A product a step: std::pow's last bit is the C library's.
   double beta1_to_t_ = 1, beta2_to_t_ = 1;
   AdamScalars scalars_{};
 };

@@ -21,6 +21,13 @@ template <> inline constexpr std::array names_of<Comm>{"mpi", "nccl"};
 enum class Reduce { ordered, native };
 template <> inline constexpr std::array names_of<Reduce>{"ordered", "native"};
 
+/// What a run is besides its tensors, after so many steps.
+struct Progress {
+  std::int64_t steps = 0, updates = 0;  // updates: those that were not skipped
+  float loss_scale = 0;  // fp16's; 0: as a run begins
+  int good_steps = 0;  // in a row, since it was changed
+};
+
 /// One training run. Defaults are the programs' defaults.
 struct Options {
   Task task = Task::text;
@@ -57,6 +64,12 @@ struct Options {
   std::int64_t device_memory = 0;  // bytes of it that a rank may take; 0: all there are
   bool memory = false;  // print bytes by phase
   int narrate = 0;  // parameters of a small model, one step of which is told; 0: a usual run
+  std::string save{};  // folder of its checkpoints; empty: none
+  int save_every = 0;  // steps; 0: at the end alone
+  int keep = 2;  // the newest ones
+  std::string resume{};  // such a folder, or one checkpoint in it
+  std::string init{};  // file of weights to begin with
+  Progress begin{};  // as resumed
   std::string trace{};  // of the first steps, written at the end; empty: none
 };
 

@@ -33,16 +33,21 @@ inline Verdict judge(const StepSums& step) {
 }
 
 /// fp16's loss scale: 2^16, halved at each skipped step (not below 1), doubled after 2000 good
-/// ones in a row (not above 2^24); a fixed number when --loss-scale says so; 1 in the other dtypes.
+/// ones in a row (not above 2^24), going on as the options begin; a fixed number when --loss-scale
+/// says so; 1 in the other dtypes.
 class LossScale {
  public:
   explicit LossScale(const Options& options)
       : dynamic_(options.dtype == Dtype::fp16 && options.loss_scale == 0) {
     if (options.dtype != Dtype::fp16) return;
     value_ = dynamic_ ? 0x1p16f : static_cast<float>(options.loss_scale);
+    if (!dynamic_ || options.begin.loss_scale == 0) return;
+    value_ = options.begin.loss_scale;
+    good_steps_ = options.begin.good_steps;
   }
 
   float value() const { return value_; }
+  int good_steps() const { return good_steps_; }
   void update(bool skipped) {
     if (!dynamic_) return;
     good_steps_ = skipped ? 0 : good_steps_ + 1;
