@@ -268,8 +268,8 @@ Checkpoints::Files Checkpoints::open(const std::vector<std::string>& paths, cons
   Files files;
   for (const std::string& path : paths) {
     std::error_code none;  // a pipe that nobody writes would be waited for
-    throw_if(mode[0] == 'r' && !fs::is_regular_file(path, none), ExitCode::data, "{} is no file",
-             path);
+    throw_if(mode[0] == 'r' && !fs::is_regular_file(path, none), ExitCode::data,
+             "cannot read {}: it is no file", path);
     files.emplace_back(path, File(std::fopen(path.c_str(), mode), std::fclose));
     check_call(files.back().second != nullptr, path);
   }

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: MIT
 // Loaded before a program's libraries (LD_PRELOAD), it makes one call of one rank go wrong:
-// FAULT="what RANK NUMBER", where NUMBER counts that rank's calls of the function concerned. With
+// FAULT="what RANK NUMBER", where NUMBER counts that rank's calls of the function concerned, or, of
+// what is about files, all on files while it saves. With
 // FILES=folder what the kernel says of memory is read below that folder. Loaded before MPICH's
 // launcher it makes that slow.
 #include <dlfcn.h>
 #include <mpi.h>
 #include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -44,6 +47,18 @@ bool is_now(const char* what) {
 bool is_of_the_run(int tag) {
   static const int first = tag;
   return tag != first;
+}
+
+/// A call on a file, or a folder, of that name or none: from the first `.partial` on a run is
+/// saved. False when it is to fail, with errno.
+bool on_file(const char* path = "") {
+  static std::atomic<bool> saves = false;
+  saves = saves || std::strstr(path, ".partial");
+  if (!saves) return true;
+  if (is_now("file")) std::raise(SIGKILL);
+  const bool full = is_now("full"), denied = is_now("denied");
+  if (full || denied) errno = full ? ENOSPC : EROFS;
+  return !full && !denied;
 }
 
 void sleep_long() { std::this_thread::sleep_for(std::chrono::hours(1)); }
@@ -125,7 +140,22 @@ int poll(struct pollfd* files, nfds_t count, int patience) {
   return 1;
 }
 
+int mkdir(const char* path, mode_t mode) {
+  return on_file(path) ? next<decltype(mkdir)>("mkdir")(path, mode) : -1;
+}
+ssize_t pwrite64(int fd, const void* data, size_t size, off_t at) {
+  return on_file() ? next<decltype(pwrite64)>("pwrite64")(fd, data, size, at) : -1;
+}
+int fsync(int fd) { return on_file() ? next<decltype(fsync)>("fsync")(fd) : -1; }
+int rename(const char* from, const char* to) noexcept {
+  return on_file() ? next<decltype(rename)>("rename")(from, to) : -1;
+}
+int unlinkat(int folder, const char* path, int flags) noexcept {
+  return on_file() ? next<decltype(unlinkat)>("unlinkat")(folder, path, flags) : -1;
+}
+
 std::FILE* fopen64(const char* path, const char* mode) {
+  if (!on_file(path)) return nullptr;
   const char* below = std::getenv("FILES");
   const bool moved = below && (std::strstr(path, "/cgroup") || std::strstr(path, "/meminfo"));
   const std::string instead = moved ? std::string(below) + path : path;

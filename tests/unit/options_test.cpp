@@ -216,8 +216,8 @@ TEST_CASE("what no option is, comes twice, lacks its value or does not go togeth
       {"--loss-scale 2", "--loss-scale is for --dtype fp16: bf16 needs none"},
       {"--loss-scale dynamic --dtype fp32", "fp32 needs none"}};
   for (const auto& [line, what] : table) check_bad(split(line), what);
-  check_bad({"--data", ""}, "--data needs the name of a file");
-  check_bad({"--log", ""}, "--log needs the name of a file");
+  check_bad({"--data", ""}, "--data needs a name");
+  check_bad({"--log", ""}, "--log needs a name");
 }
 
 TEST_CASE("a chapter takes its own options only") {

@@ -1,0 +1,301 @@
+# SPDX-License-Identifier: MIT
+"""A run that is saved and gone on with, by whichever chapter, is the run that was never interrupted;
+its files say nothing of chapters or ranks; and no way to end a run loses what was saved before.
+"""
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import struct
+import subprocess
+import time
+
+import numpy as np
+import pytest
+from programs import (ALONE, DATA, ON_RANKS, RESOURCES, ROOT, USAGE, Outcome, bits, own_options,
+                      read_log)
+
+from check_in_python import Case, initial_parameters, layer_digests, matrices
+
+DDP, MIXED, ZERO1, ZERO2, ZERO3, OFFLOAD = ON_RANKS
+FILES = ["model.safetensors", "optimizer.safetensors"]
+SMALL = "--task mlp --width 7 --layers 3 --batch 3".split()
+HARD = "--clip 0.5 --weight-decay 0.1 --accumulate 2".split()
+
+
+def read_tensors(path):
+    """The metadata and the tensors, by name, of a file of safetensors."""
+    data = path.read_bytes()
+    start = 8 + struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8:start])
+    metadata = header.pop("__metadata__", {})
+    return metadata, {
+        name: np.frombuffer(data[start:], "<f4", np.prod(at["shape"], dtype=int),
+                            at["data_offsets"][0]).reshape(at["shape"])
+        for name, at in header.items()}
+
+
+def write_tensors(path, tensors, metadata=None):
+    header, at = {"__metadata__": metadata} if metadata else {}, 0
+    for name, tensor in tensors.items():
+        header[name] = {"dtype": "F32", "shape": list(tensor.shape),
+                        "data_offsets": [at, at := at + tensor.nbytes]}
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text
+                     + b"".join(tensor.tobytes() for tensor in tensors.values()))
+
+
+def same_files(one, other):
+    return all((one / name).read_bytes() == (other / name).read_bytes() for name in FILES)
+
+
+def told(run):
+    _, steps, summary = run
+    return ([(line["step"], line["skipped"], bits(line["loss"]), bits(line["grad_norm"]),
+              line.get("loss_scale")) for line in steps], summary["layer_digests"])
+
+
+@pytest.mark.parametrize("dtype, skips", (("fp32", 0), ("bf16", 0), ("fp16", 2)))
+@pytest.mark.parametrize("family", ([DDP, MIXED, ZERO1], [ZERO2, ZERO3, OFFLOAD]))
+def test_another_chapter_goes_on(programs, folder, family, dtype, skips):
+    """At every place of a run, in fp16 just before and behind skipped steps: the same lines of the
+    log, and the same bytes of the files."""
+    family = [chapter for chapter in family if dtype == "fp32" or chapter != DDP]
+    options = [*SMALL, *HARD, "--steps", 9, *(["--lr", 0.05] if dtype == "fp16" else [])]
+
+    def run(chapter, *more):
+        return told(programs.logged(3, chapter, *options, *own_options(chapter, dtype, 1), *more))
+
+    lines, digests = run(family[0], "--save", folder / "whole", "--save-every", 1, "--keep", 9)
+    assert [line[1] for line in lines].count(True) == skips
+    for chapter, k in zip(family[1:] + family, range(1, 9)):
+        ours, from_here = folder / f"{chapter}{k}", folder / f"whole/step_{k}"
+        assert run(chapter, "--save", ours, "--resume", from_here) == (lines[k:], digests)
+        assert same_files(ours / "step_9", folder / "whole/step_9")
+
+
+def test_another_number_of_ranks_goes_on(programs, folder):
+    """It is the run of so many ranks from there on: 01, one process that sees the samples of all,
+    has its bits. A step that is skipped leaves the state, so that two numbers can write one."""
+    def run(ranks, chapter, steps, *more):
+        micro = ["--accumulate", ranks] if chapter == ALONE else []
+        dtype = own_options(chapter, "fp32", 1)
+        return programs.logged(0 if chapter == ALONE else ranks, chapter, *SMALL, *dtype, *micro,
+                               "--steps", steps, *more)[2]["layer_digests"]
+
+    went = "--save", folder / "chain", "--resume", folder / "chain"
+    run(4, DDP, 2, *went[:2])
+    for steps, (ranks, chapter) in enumerate(((2, ZERO2), (3, ZERO3), (1, ALONE), (4, OFFLOAD)), 3):
+        expected = run(ranks, ALONE, steps, *went[2:])
+        assert run(ranks, chapter, steps, *went) == expected
+    state = folder / "16"
+    sixteen = [*SMALL, "--dtype", "fp16"]
+    programs.logged(2, MIXED, *sixteen, "--steps", 2, "--save", state)
+    for ranks in (3, 4):
+        programs.logged(ranks, ZERO3, *sixteen, "--loss-scale", 1e38, "--steps", 3,
+                        "--resume", state, "--save", folder / str(ranks))
+    assert same_files(folder / "3/step_3", folder / "4/step_3")
+
+
+def test_python_reads_and_writes_it(programs, folder):
+    """Names, shapes and digests; weights that come without metadata, and in another order."""
+    case = Case("text", width=8, layers=2, batch=2)
+    first = initial_parameters(case)
+    weights = {f"layers.{l}.{name}": part for l, both in enumerate(matrices(case, first))
+               for name, part in zip(("bias", "weight"), reversed(both))}
+    write_tensors(folder / "init", weights)
+    words = [*case.options(), "--steps", 3, "--save", folder / "ours"]
+    run, _, summary = programs.logged(2, ZERO1, *words, "--dtype", "fp32")
+    assert programs.logged(2, ZERO3, *words, "--dtype", "fp32", "--seed", 1, "--init",
+                           folder / "init", "--save", folder / "other")[2]["layer_digests"] == \
+        summary["layer_digests"]
+    metadata, model = read_tensors(folder / "ours/step_3" / FILES[0])
+    _, moments = read_tensors(folder / "ours/step_3" / FILES[1])
+    assert {name: tensor.shape for name, tensor in model.items()} == \
+        {name: tensor.shape for name, tensor in weights.items()}
+    assert set(moments) == {f"{name}.exp_avg{rest}" for name in model for rest in ("", "_sq")}
+    assert all((moments[f"{name}.exp_avg_sq"] >= 0).all() for name in model)
+    flat = np.concatenate([model[f"layers.{l}.{name}"].ravel() for l in range(2)
+                           for name in ("weight", "bias")])
+    ours = [f"{digest:016x}" for digest in layer_digests(case, flat)]
+    assert ours == summary["layer_digests"]
+    for l, digest in enumerate(ours):
+        assert sum(int(metadata[f"digest layers.{l}.{name}"], 16) for name in ("weight", "bias")) \
+            % 2**64 == int(digest, 16)
+    assert (metadata["step"], metadata["updates"], metadata["format"]) == ("3", "3", "pt")
+    programs.logged(2, ZERO3, *words, "--dtype", "fp32", "--init", folder / "ours/step_3" / FILES[0],
+                    "--save", folder / "third")
+
+
+# ---- What is refused -----------------------------------------------------------------------------
+
+@pytest.fixture(name="saved", scope="module")
+def saved_once(programs, tmp_path_factory):
+    """Two checkpoints, of steps 1 and 2."""
+    saved = tmp_path_factory.mktemp("saved")
+    programs.logged(0, ALONE, *SMALL, "--steps", 2, "--save", saved, "--save-every", 1)
+    yield saved
+    shutil.rmtree(saved)
+
+
+def spoil_weight(step):
+    data = bytearray((step / FILES[0]).read_bytes())
+    data[-3] ^= 1
+    (step / FILES[0]).write_bytes(data)
+
+
+def spoil_step(step):
+    path = step / FILES[1]
+    path.write_bytes(path.read_bytes().replace(b'"step":"2"', b'"step":"3"'))
+
+
+@pytest.mark.parametrize("code, change, options, words", (
+    (DATA, None, "--width 8", 'its run has width "7", this one "8"'),
+    (DATA, None, "--seed 2", 'its run has seed "1", this one "2"'),
+    (DATA, None, "--task toy", 'its run has layers "3", this one "2"'),
+    (USAGE, None, "--steps 2", "--steps 2: saved/step_2 has made 2 already"),
+    (DATA, spoil_weight, "", "layers.2.bias has digest .* and should have .*: it is not what was"),
+    (DATA, spoil_step, "", "saved/step_2: its files are of two checkpoints"),
+    (DATA, lambda step: (step / FILES[1]).unlink(), "", "optimizer.safetensors: it is no file"),
+    (DATA, lambda step: os.truncate(step / FILES[1], 999), "", "header would have .* the file has 999"),
+    (DATA, None, "--resume empty", "--resume empty: there is no folder step_N"),
+    (DATA, None, "--resume saved/step_1/model.safetensors", "there is no folder step_N"),
+    (USAGE, None, "--resume saved/step_1 --save saved", "step 2 of another run is there"),
+    (USAGE, None, "--save fresh/../saved --resume saved/step_1", "step 2 of another run is there"),
+    (RESOURCES, None, "--save /proc/none", "/proc/none/.lock: No such file or directory"),
+))
+def test_it_is_refused(programs, folder, saved, code, change, options, words):
+    """In one sentence, before a step is made; a log that is there stays."""
+    shutil.copytree(saved, folder / "saved")
+    for name in ("empty", "fresh"):
+        (folder / name).mkdir()
+    if change:
+        change(folder / "saved/step_2")
+    resume = [] if "--resume" in options else ["--resume", "saved"]
+    given = [word for word in SMALL if "--task" not in options] or ["--batch", 3]
+    for word in options.split():
+        if word in given:
+            given = given[:given.index(word)] + given[given.index(word) + 2:]
+    (folder / "log").write_text("kept")
+    outcome = programs.run(0, ALONE, *given, *resume, "--log", "log",
+                           *(["--steps", 4] if "--steps" not in options else []),
+                           *options.split(), cwd=folder)
+    assert outcome.code == code, outcome
+    said, = outcome.own_errors()
+    assert re.search(words, said), said
+    assert change is spoil_weight or (folder / "log").read_text() == "kept"
+
+
+def test_other_data_is_refused(programs, folder):
+    text = [DDP, "--width", 8, "--layers", 1, "--batch", 1]
+    programs.logged(1, *text, "--steps", 1, "--save", folder / "saved")
+    (folder / "other").write_text("to be or not to be, that")
+    outcome = programs.run(1, *text, "--data", folder / "other", "--resume", folder / "saved")
+    assert outcome.code == DATA and 'its run has data "a text of 65044 bytes' in outcome.err
+
+
+def test_one_folder_of_one_run(programs, folder):
+    """Another run, and ranks that see two folders of that name, are told so."""
+    for name in "ab":
+        (folder / name / "saved").mkdir(parents=True)
+    program = programs.command(0, DDP, *SMALL, "--steps", 10**8, "--quiet", "--save", "saved")
+    first = subprocess.Popen(program, cwd=folder / "a", stderr=subprocess.PIPE, text=True)
+    while not (folder / "a/saved/.lock").exists():
+        time.sleep(0.01)
+    second = programs.start(program, folder / "a")
+    assert (second.code, second.own_errors()) == (USAGE, ["--save saved: another run saves there"])
+    first.send_signal(signal.SIGTERM)
+    first.communicate()
+    apart = programs.start([programs.mpiexec, "-n", "1", "-wdir", folder / "a", *program, ":",
+                            "-n", "1", "-wdir", folder / "b", *program])
+    assert apart.code == USAGE
+    said, = apart.own_errors()
+    assert "--save saved: it is another folder than rank 0's" in said
+
+
+# ---- What ends a run -----------------------------------------------------------------------------
+
+def end_and_go_on(programs, folder, ranks, chapter, words, env):
+    """Starts a run, which something ends, and goes on with what it has saved; the digests of the
+    layers, and the first one's exit code."""
+    program = programs.command(ranks, chapter, *words, "--quiet", "--save", "saved", "--keep", 1)
+    ended = programs.start(program, folder, **env)
+    resume = ["--resume", "saved"] if any(folder.glob("saved/step_?")) else []
+    if ended.code == 0:
+        return None, 0
+    again = programs.start([*program, *resume, "--log", "log"], folder)
+    assert again.code == 0, (ended, again)
+    return read_log(folder / "log")[2]["layer_digests"], ended.code
+
+
+@pytest.mark.parametrize("ranks, chapter, rank", ((0, ALONE, 0), (2, ZERO3, 0), (2, ZERO3, 1)),
+                         ids=("alone", "whole first", "whole other"))
+def test_killed_at_every_call(programs, folder, ranks, chapter, rank):
+    """Of those on files in a save: what was complete before can be gone on with."""
+    words = "--task mlp --width 2 --layers 1 --batch 1 --steps 3 --save-every 1".split()
+    whole = programs.logged(ranks, chapter, *words[:-2])[2]["layer_digests"]
+    injector = str(programs.build / "tests/programs/libinjector.so")
+    for number in range(1, 1000):
+        shutil.rmtree(folder / "saved", ignore_errors=True)
+        digests, code = end_and_go_on(programs, folder, ranks, chapter, words, {
+            "LD_PRELOAD": injector, "FAULT": f"file {rank} {number}"})
+        if code == 0:
+            break
+        assert digests == whole
+    assert number > 40
+
+
+@pytest.mark.parametrize("how, words", (
+    ('FAULT="full 1 7" LD_PRELOAD="$INJECTOR" exec "$@"', "rank 1/2: .*No space left on device"),
+    ('FAULT="denied 0 2" LD_PRELOAD="$INJECTOR" exec "$@"', "step_2.partial: Read-only file system"),
+    ('ulimit -f 1; exec "$@"', "optimizer.safetensors: File too large")))
+def test_the_system_refuses(programs, folder, how, words):
+    """The run goes on to its end, and the checkpoint before can be gone on with."""
+    program = programs.command(0, ZERO3, *SMALL, "--steps", 3, "--save-every", 2, "--save", "saved")
+    if "ulimit" in how:
+        program += ["--width", "16"]
+    outcome = programs.start([programs.mpiexec, "-n", "2", "bash", "-c", how, "bash", *program],
+                             folder, INJECTOR=str(programs.build / "tests/programs/libinjector.so"))
+    assert outcome.code == RESOURCES and "parameters " in outcome.out, outcome
+    lines = outcome.own_errors()
+    assert lines and all(re.fullmatch(f"step [23] is not saved: .*{words}", x) for x in lines), lines
+    assert not list(folder.glob("saved/*.partial"))
+
+
+@pytest.mark.parametrize("ranks, chapter", ((0, ALONE), (2, OFFLOAD)))
+@pytest.mark.parametrize("which", (signal.SIGINT, signal.SIGTERM))
+def test_a_signal_saves(programs, folder, ranks, chapter, which):
+    program = programs.command(ranks, chapter, *SMALL, "--steps", 10**8, "--quiet", "--log", "log",
+                               "--save", "saved")
+    with subprocess.Popen(program, cwd=folder, stderr=subprocess.PIPE, text=True) as process:
+        while not (folder / "log").exists() or (folder / "log").stat().st_size < 3000:
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(which)
+        err = process.communicate(timeout=30)[1]
+    said, = Outcome(process.returncode, "", err).own_errors()
+    assert process.returncode == 128 + which
+    step = int(re.search(rf"ended by signal {int(which)} after step (\d+)$", said)[1])
+    *_, last, saved = map(json.loads, (folder / "log").read_text().splitlines())
+    assert (last["step"], saved["save"]["step"], saved["save"]["path"]) == \
+        (step, step, f"saved/step_{step}")
+    assert programs.run(ranks, chapter, *SMALL, "--steps", step + 1, "--resume", "saved",
+                        cwd=folder).code == 0
+
+
+def test_whole_through_thirty_kills(programs, folder):
+    """At random moments, all ranks: the digest of the run in one piece."""
+    words = [*SMALL, "--steps", 3000]
+    whole = programs.logged(4, ZERO3, *words)[2]["layer_digests"]
+    command = programs.command(4, ZERO3, *words, "--quiet", "--save", "saved", "--save-every", 5)
+    for _ in range(30):
+        resume = ["--resume", "saved"] if any(folder.glob("saved/step_?*[0-9]")) else []
+        with subprocess.Popen([*command, *resume], cwd=folder, stderr=subprocess.DEVNULL) as job:
+            time.sleep(random.uniform(0.2, 0.8))
+            for rank in subprocess.run(["pgrep", "-f", f"{ZERO3}.*--steps 3000"], text=True,
+                                       stdout=subprocess.PIPE).stdout.split():
+                os.kill(int(rank), signal.SIGKILL)
+    assert programs.start([*command, "--resume", "saved", "--log", "log"], folder).code == 0
+    assert read_log(folder / "log")[2]["layer_digests"] == whole
