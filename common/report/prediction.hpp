@@ -20,7 +20,7 @@ inline std::string grouped(std::int64_t number) {
 
 /// "1 rank", "2 ranks".
 inline std::string counted(std::int64_t number, const char* what) {
-  return fmt::format("{} {}{}", number, what, number == 1 ? "" : "s");
+  return fmt::format("{} {}{}", grouped(number), what, number == 1 ? "" : "s");
 }
 
 /// Bytes a parameter of gradients, and of optimizer state with master weights.

@@ -54,11 +54,17 @@ struct CommandLine {
     app.add_flag("--cards", cards, "who holds and sends what, by chapter, as JSON");
   }
 
-  bool given(const char* option) const { return app.count(option) > 0; }
+  bool given(const std::string& option) const { return app.count(option) > 0; }
 
   /// Refuses what makes no sense beside other options. Throws Error (usage).
   void check_together() const {
-    throw_if(given("--params") == given("--task"), usage,
+    for (const auto& [option, text] : said) {
+      throw_if(given(option) && text.empty(), usage, "{} needs a value, and has none", option);
+    }
+    throw_if(given("--params") && given("--task"), usage,
+             "--params {} and --task {} are two models: leave one of them out", said.at("--params"),
+             said.at("--task"));
+    throw_if(!given("--params") && !given("--task"), usage,
              "say --params, as 7.5e9, or --task for a model that the programs run");
     throw_if(!given("--card") && !given("--ranks"), usage,
              "say --ranks, or --card for the fewest on which a chapter fits");

@@ -126,12 +126,13 @@ Layout layout_of(const Question& question, int ranks) {
   if (largest > 0) {
     const std::int64_t others = rest - largest;
     throw_if(others < layers - 1 || others > (layers - 1) * largest, ExitCode::usage,
-             "{} parameters are not {} of which the largest has {}: the others would have {}",
-             grouped(rest), counted(layers, "layer"), grouped(largest), grouped(others));
+             "{} cannot be {} of which the largest has {}: the others would have {}",
+             counted(rest, "parameter"), counted(layers, "layer"), grouped(largest),
+             grouped(others));
     sizes.push_back(largest);
     rest -= largest, --layers;
   }
-  throw_if(rest < layers, ExitCode::usage, "{} are fewer than {}: say fewer --layers",
+  throw_if(rest < layers, ExitCode::usage, "{} cannot fill {}: say fewer --layers",
            counted(rest, "parameter"), counted(layers, "layer"));
   for (std::int64_t l = 0; l < layers; ++l) sizes.push_back(rest / layers + (l < rest % layers));
   return Layout(std::move(sizes), 0, ranks);

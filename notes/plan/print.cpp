@@ -153,13 +153,13 @@ void print_head(const Question& question, const Json& plan, const Unit& unit) {
   const Dtype dtype = question.options.dtype;
   const Costs costs = question.costs({.name = ""});
   const auto any = [&](auto of) { return std::ranges::any_of(plan["chapters"], of); };
-  fmt::print("{} parameters in {}, {}, on {}\n", grouped(parameters),
+  fmt::print("{} in {}, {}, on {}\n", counted(parameters, "parameter"),
              counted(plan["layers"], "layer"), name_of(dtype), counted(plan["ranks"], "rank"));
   if (padded > parameters) {
     fmt::print("with padding {}, as each layer has equal shards\n", grouped(padded));
   }
   if (plan["ranks_found"]) {
-    fmt::print("{}\n", any(fits) ? "these are the fewest ranks on which a chapter fits"
+    fmt::print("{}\n", any(fits) ? "the fewest ranks on which a chapter fits"
                                  : "no chapter fits on these or fewer, and more are not tried");
   }
   fmt::print("bytes a parameter: itself {}, its gradient {}, optimizer state {} ({})\n",

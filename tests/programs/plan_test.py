@@ -4,6 +4,7 @@ count, to the byte and the element; it fits the page, and what is wrong it refus
 """
 import json
 import re
+import shlex
 
 import pytest
 from programs import MIXED, ON_RANKS, ROOT, own_options
@@ -15,12 +16,16 @@ MODELS = ("--task text --width 16 --layers 2 --batch 5", "--task mlp --width 7 -
 ANY = "--params 7.5e9 --ranks 64"
 # What is asked, the exit code and the words of the sentence.
 BAD = [("", 2, "--params, --task"), ("--params 7B", 2, "--ranks, --card"),
-       ("--params 7B --task mlp --ranks 2", 2, "--params, --task"),
+       ("--params 7B --task mlp --ranks 2", 2, "--params 7B, --task mlp, two models"),
+       *((f"{ANY} --{option} ''", 2, f"--{option} needs a value")
+         for option in ("bytes", "chapter")),
        ("--params 7.5 --ranks 2", 2, "7.5, whole number"),
        *((f"--params {text} --ranks 2", 2, f"--params, {text}, 1e13")
          for text in ("7x", "0", "-1", "nan", "inf", "2e13", "1e999")),
        ("--params 7B --ranks 4097", 2, "--ranks, 4097, 4096"),
-       ("--params 30 --ranks 2", 2, "30 parameters, 32 layers"),
+       ("--params 30 --ranks 2", 2, "30 parameters cannot fill 32 layers"),
+       ("--params 1 --ranks 2", 2, "1 parameter cannot"),
+       ("--params 1 --ranks 2 --layers 1 --largest-layer 5", 2, "1 parameter cannot be 1 layer"),
        ("--params 7B --ranks 2 --largest-layer 100M", 2, "7 000 000 000, 32 layers, 100 000 000"),
        ("--params 7B --card 80gb", 2, "--card, 80gb, 80GB"),
        (f"{ANY} --convention theirs", 2, "theirs, paper, deepspeed"),
@@ -42,7 +47,7 @@ BAD = [("", 2, "--params, --task"), ("--params 7B", 2, "--ranks, --card"),
 
 
 def start(programs, text):
-    return programs.start([str(programs.build / "plan"), *text.split()])
+    return programs.start([str(programs.build / "plan"), *shlex.split(text)])
 
 
 def plan(programs, text):

@@ -223,7 +223,7 @@ TEST_CASE("what is advised") {
        1},
       {only_06, 0, 1e9, 16e9, 0, "Take 06_zero3 on 2 ranks of 16.00 GB: 15.00 GB a rank.", 1},
       {to_06, 0, 1e13, 40e9, 0,
-       "None fits in 40.00 GB on up to 4096 ranks: take larger cards or smaller layers.", 4096},
+       "None fits in 40.00 GB on up to 4 096 ranks: take larger cards or smaller layers.", 4096},
       // 4 x 30 / 2 and 4.5 layers of 30 / 32 in 2 bytes; 14 x 30 / 2.
       {all, 0, 30e9, 80e9, 0, take_07},
       {all, 2, 30e9, 80e9, 0, take_07},
@@ -235,7 +235,7 @@ TEST_CASE("what is advised") {
        "None fits on 2 ranks of 80.00 GB and 106.00 GB of host: take 07_offload on 4 ranks or "
        "more, 38.91 GB a rank and 105.00 GB on its host."},
       {only_07, 0, 30e9, 80e9, 1e6,
-       "None fits in 80.00 GB and 1.00 MB of host on up to 4096 ranks: take larger cards or "
+       "None fits in 80.00 GB and 1.00 MB of host on up to 4 096 ranks: take larger cards or "
        "smaller layers."},
       {only_07, 1, 13e9, 80e9, 0,
        "Take 07_offload on 1 rank of 80.00 GB: 55.25 GB a rank and 182.00 GB on its host."}};
