@@ -43,7 +43,11 @@ Json phases_json(const Run& run, const Prediction& predicted, int steps, int ran
 
 Json process_json(const Run& run, const Footprint& end, int rank) {
   const bool gpu = run.device.type == DeviceType::cuda;
-  const auto& [before, messages, trainer] = run.footprints;
+  auto [before, messages, trainer] = run.footprints;
+  // Where tensors lie in what was there before them, it is in their row, and in no other.
+  trainer.other = std::min(trainer.other, end.other);
+  messages.other = std::min(messages.other, trainer.other);
+  before.other = std::min(before.other, messages.other);
   // Of a GPU nobody says which of its ranks takes what.
   const std::int64_t total = gpu && run.choice.sharing > 1 ? 0 : end.total;
   Json rows = {{"tensors, as reserved", end.tensors},
