@@ -61,11 +61,9 @@ struct CommandLine {
     for (const auto& [option, text] : said) {
       throw_if(given(option) && text.empty(), usage, "{} needs a value, and has none", option);
     }
-    throw_if(given("--params") && given("--task"), usage,
-             "--params {} and --task {} are two models: leave one of them out", said.at("--params"),
-             said.at("--task"));
-    throw_if(!given("--params") && !given("--task"), usage,
-             "say --params, as 7.5e9, or --task for a model that the programs run");
+    throw_if(given("--params") == given("--task"), usage,
+             "say --params, as 7.5e9, or --task for a model that the programs run{}",
+             given("--task") ? ", not both" : "");
     throw_if(!given("--card") && !given("--ranks"), usage,
              "say --ranks, or --card for the fewest on which a chapter fits");
     const auto refuse = [&](bool where, std::initializer_list<const char*> options, auto why) {

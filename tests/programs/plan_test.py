@@ -16,7 +16,7 @@ MODELS = ("--task text --width 16 --layers 2 --batch 5", "--task mlp --width 7 -
 ANY = "--params 7.5e9 --ranks 64"
 # What is asked, the exit code and the words of the sentence.
 BAD = [("", 2, "--params, --task"), ("--params 7B", 2, "--ranks, --card"),
-       ("--params 7B --task mlp --ranks 2", 2, "--params 7B, --task mlp, two models"),
+       ("--params 7B --task mlp --ranks 2", 2, "--params, --task, not both"),
        *((f"{ANY} --{option} ''", 2, f"--{option} needs a value")
          for option in ("bytes", "chapter")),
        ("--params 7.5 --ranks 2", 2, "7.5, whole number"),
