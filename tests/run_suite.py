@@ -18,12 +18,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from textwrap import fill, indent
 
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "notes/scripts"))
+from runs import finish  # noqa: E402
+
 SKIPPED = 77  # the exit code by which Meson knows it
 # Meson's words for a result; whatever else it says is a failure.
 KINDS = {"OK": "passed", "EXPECTEDFAIL": "passed", "SKIP": "skipped", "IGNORED": "skipped"}
 PIPED = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT,
          "text": True, "errors": "replace"}
-ROOT = Path(__file__).resolve().parents[1]
 
 
 @dataclass
@@ -208,7 +211,4 @@ def main():
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main())
-    except KeyboardInterrupt:
-        sys.exit(130)
+    finish(main, "tutorial: test: ")

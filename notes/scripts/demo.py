@@ -160,4 +160,4 @@ def main():
 
 if __name__ == "__main__":
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-    finish(main, "failed\n", sys.stdout)
+    finish(main, "failed: ")

@@ -5,11 +5,11 @@
 `./tutorial lesson` calls this with the chapter before and the chapter; the first has none before
 it. It reads text alone: nothing has to be built."""
 import re
-import signal
 import sys
 import textwrap
 
 import trainers
+from runs import finish
 from trainers import RANKS, ROOT, Card
 
 WIDTH = 80
@@ -108,5 +108,4 @@ def lesson(old, new):
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # whoever reads may have enough
-    lesson(*sys.argv[1:]) if len(sys.argv) > 2 else first(sys.argv[1])
+    finish(lambda: (lesson if sys.argv[2:] else first)(*sys.argv[1:]), "tutorial: lesson: ")

@@ -7,7 +7,6 @@ equal their formulas; 1 that something does not hold."""
 import copy
 import json
 import re
-import signal
 import sys
 from html import escape
 from pathlib import Path
@@ -188,5 +187,4 @@ def main():
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # whoever reads may have enough
     finish(main, "tutorial: compare: ")

@@ -7,6 +7,7 @@ import platform
 import re
 import shlex
 import shutil
+import signal
 import struct
 import subprocess
 import sys
@@ -38,15 +39,21 @@ class Failure(Exception):
         self.code = code
 
 
-def finish(main, says, stream=sys.stderr):
+def finish(main, says):
     """Ends the script as main does; where that throws a Failure, with its sentence and code."""
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # whoever reads may have enough
     try:
-        sys.exit(main())
+        code = main()
+        print(end="", flush=True)
     except Failure as failure:
-        print(f"{says}{failure}", file=stream)
-        sys.exit(failure.code)
+        print(f"{says}{failure}", file=sys.stderr)
+        code = failure.code
     except KeyboardInterrupt:
-        sys.exit(130)
+        code = 130
+    except OSError as error:
+        print(f"{says}{error.filename or 'standard output'}: {error.strerror}", file=sys.stderr)
+        os._exit(6)  # else Python tries once more to write the rest
+    sys.exit(code)
 
 
 @dataclass

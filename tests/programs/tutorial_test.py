@@ -99,6 +99,15 @@ def test_compare(copy):
     assert "this is a defect" in other.stdout and "No page: no figures" in same.stdout
 
 
+@pytest.mark.parametrize("to, code, said", [
+    (">/dev/full", 6, "tutorial: lesson: standard output: No space left on device\n"),
+    ("| true", 0, "")])
+def test_what_cannot_be_written(copy, to, code, said):
+    done = subprocess.run(["sh", "-c", f'"$0" lesson 5 {to}', copy.script], text=True,
+                          env=copy.environment | {"PYTHONUNBUFFERED": ""}, capture_output=True)
+    assert (done.returncode, done.stderr) == (code, said)
+
+
 def test_lesson(copy):
     done, *others = (copy(words) for words in ("lesson 5", "lesson 05", "lesson 05_zero2/"))
     assert done.returncode == 0 and all(other.stdout == done.stdout for other in others)
