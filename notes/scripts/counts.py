@@ -2,8 +2,8 @@
 """What logs count: bytes held, elements sent, bytes copied to a host and back, a step's time."""
 import figures
 from findings import Section, Table
-from runs import (KINDS, STATE, elements_sent, kinds_of, megabytes, sent, spaced, wrong_bytes,
-                  wrong_traffic)
+from runs import (KINDS, SIZES, STATE, elements_sent, kinds_of, sent, sized, spaced, unit_of,
+                  wrong_bytes, wrong_traffic)
 
 BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}  # of an element that is sent
 
@@ -13,18 +13,18 @@ def state(held, what="resident", kinds=STATE):
     return sum(held[kind][what] for kind in kinds)
 
 
-def bytes_table(study):
+def bytes_table(study, unit):
     kinds = kinds_of(study.runs)
     rows = []
     for run in study.runs:
         named = [(run.label, run.memory, "resident"), ("  peak", run.memory, "peak")]
         named += [("  on its host", held, "resident") for held in run.places[1:]]
         for name, held, what in named:
-            rows.append([name, *(megabytes(held[kind][what]) for kind in [*kinds, "total"]),
-                         megabytes(run.ranks * held["total"][what])])
+            rows.append([name, *(sized(held[kind][what], unit) for kind in [*kinds, "total"]),
+                         sized(run.ranks * held["total"][what], unit)])
     host = " On its host: all of it throughout; the run's other rows are its device's." \
         if any(run.on_host for run in study.runs) else ""
-    return Table(["run: resident", *kinds, "all", "all\nranks"], rows, "Bytes in decimal MB",
+    return Table(["run: resident", *kinds, "all", "all\nranks"], rows, f"Bytes in decimal {unit}",
                  "Of the rank that has most; all ranks: so often. Resident: held all the time. "
                  "Peak: with what is borrowed inside a step. The kinds peak at different moments, "
                  f"so the peak of all is at most the sum of the peaks.{host}")
@@ -60,7 +60,7 @@ def share_table(known):
                  "Resident / peak bytes of a rank in % of those of data parallelism", note)
 
 
-def bytes_figure(study):
+def bytes_figure(study, unit):
     """Of each run a bar of what is resident, and below it one of the peaks."""
     kinds = kinds_of(study.runs)
     held = {f"{run.label}{place}": memory for run in study.runs
@@ -73,23 +73,24 @@ def bytes_figure(study):
                                    (i + 0.2, "peak", "predicted")):
             left = formula = 0
             for kind in kinds:
-                length, colour = memory[kind][what] / 1e6, figures.KIND_COLOURS[KINDS.index(kind)]
-                axes.barh(y, length, 0.375, left, color=colour,
+                length = memory[kind][what] / SIZES[unit]
+                axes.barh(y, length, 0.375, left, color=figures.KIND_COLOURS[KINDS.index(kind)],
                           label=kind if (i, what) == (0, "resident") else None)
-                left, formula = left + length, formula + memory[kind][predicted] / 1e6
+                left, formula = left + length, formula + memory[kind][predicted] / SIZES[unit]
                 axes.plot([formula] * 2, [y - 0.15, y + 0.15], color=figures.INK, linewidth=1.5)
     axes.set_yticks(range(len(held)), held)
     axes.invert_yaxis()
     axes.grid(axis="y", visible=False)
     axes.grid(axis="x")
-    axes.set_xlabel("decimal MB of the rank that has most")
+    axes.set_xlabel(f"decimal {unit} of the rank that has most")
     fig.legend(loc="upper left", ncols=4)
     fig.set_layout_engine("constrained", rect=(0, 0, 1, 1 - 50 / height))
     return fig
 
 
 def memory(study):
-    tables = [bytes_table(study)]
+    unit = unit_of(*(held["total"]["peak"] for run in study.runs for held in run.places))
+    tables = [bytes_table(study, unit)]
     if known := shares(study):
         tables.insert(0, share_table(known))
         run, whole = min(known, key=lambda pair: state(pair[0].memory) / state(pair[1]))
@@ -100,10 +101,10 @@ def memory(study):
     else:
         run = min(study.runs, key=lambda r: r.memory["total"]["resident"])
         title = (f"{run.label} holds the fewest bytes{' on its device' if run.on_host else ''}: "
-                 f"{megabytes(run.memory['total']['resident'])} MB")
+                 f"{sized(run.memory['total']['resident'], unit)} {unit}")
     return Section(title, "Above what is resident, held all the time; below the peaks, with what "
                    "is borrowed inside a step. Strokes: the formulas.",
-                   [lambda: bytes_figure(study)], tables,
+                   [lambda: bytes_figure(study, unit)], tables,
                    [[said] for said in wrong_bytes(study.runs)])
 
 
@@ -114,16 +115,18 @@ def ms(rows, what):
 
 
 def traffic(study):
-    rows = []
-    for run in study.runs:
-        elements, phases = float(sum(sent(run).values())), run.summary["traffic"]["phases"]
+    rows, all_sent = [], [float(sum(sent(run).values())) for run in study.runs]
+    unit = unit_of(*(n * BYTES[run.dtype] for n, run in zip(all_sent, study.runs)))
+    for run, elements in zip(study.runs, all_sent):
+        phases = run.summary["traffic"]["phases"]
         rows.append([run.label, spaced(round(elements)), elements_sent(run)[1],
-                     megabytes(elements * BYTES[run.dtype]), f"{run.summary['median_ms']:.1f}",
+                     sized(elements * BYTES[run.dtype], unit), f"{run.summary['median_ms']:.1f}",
                      *(ms(phases.values(), what) for what in ("exposed_ms", "hidden_ms"))])
-    head = ["run", "elements\na step", "a\nparameter", "MB\na step", "ms\na step", "ms\nexposed",
-            "ms\nhidden"]
-    note = ("Sent by one rank, and its decimal MB in the run's dtype. Step: median, slowest rank. "
-            "Exposed: communication during which nothing was computed; hidden: beside computing.")
+    head = ["run", "elements\na step", "a\nparameter", f"{unit}\na step", "ms\na step",
+            "ms\nexposed", "ms\nhidden"]
+    note = (f"Sent by one rank, and its decimal {unit} in the run's dtype. Step: median, slowest "
+            "rank. Exposed: communication during which nothing was computed; hidden: beside "
+            "computing.")
     table = Table(head, rows, "What a rank sends, and the time of a step", note)
     wrong = wrong_traffic(study.runs)
     most = max(study.runs, key=lambda run: elements_sent(run)[0])
@@ -144,16 +147,17 @@ def copies(study):
     if not runs:
         return None
     rows, waits = [], []
+    unit = unit_of(*(way["counted"] / run.taken for run in runs for way in run.bus.values()))
     for run in runs:
         bus, both = run.options["bus"], [run.bus[way] for way in ("down", "up")]
         rows.append([f"{run.number} {run.dtype}", run.ranks, f"{bus:g}" if bus else "–",
-                     run.options["prefetch"],
-                     *(megabytes(way["counted"] / len(run.steps)) for way in both),
+                     run.options.get("prefetch", "–"),
+                     *(sized(way["counted"] / run.taken, unit) for way in both),
                      f"{run.summary['median_ms']:.1f}",
                      *(ms([way], what) for what in ("exposed_ms", "hidden_ms") for way in both)])
         waits.append(sum(way["exposed_ms"] or 0 for way in both))
-    head = ["run", "ranks", "bus\nGB/s", "pre-\nfetch", "MB\ndown", "MB\nup", "ms\na step",
-            "exposed\ndown", "\nup", "hidden\ndown", "\nup"]
+    head = ["run", "ranks", "bus\nGB/s", "pre-\nfetch", f"{unit}\ndown", f"{unit}\nup",
+            "ms\na step", "exposed\ndown", "\nup", "hidden\ndown", "\nup"]
     note = ("Bus: its --bus, – is without a limit. Exposed: copies beside which the device "
             "computed nothing; hidden: the others. What the host's cores do hides nothing. Each "
             "the largest of the ranks' medians.")
@@ -161,8 +165,8 @@ def copies(study):
     most = runs[waits.index(max(waits))]
     bus = most.options["bus"]
     title = (f"{most.number} {most.dtype}, {f'bus {bus:g} GB/s' if bus else 'unlimited bus'}, "
-             f"prefetch {most.options['prefetch']}: a step waits {max(waits):.1f} ms of its "
-             f"{most.summary['median_ms']:.1f} for copies")
+             f"prefetch {most.options.get('prefetch', '–')}: a step waits {max(waits):.1f} ms of "
+             f"its {most.summary['median_ms']:.1f} for copies")
     words = ("A bus lies between a device and its host: gradients go down, Adam runs on the host's "
              "cores, parameters come up.")
     return Section(title, words, [], [table], study.story)

@@ -77,12 +77,14 @@ class Comparison:
         self.parted = [row for row in self.steps if bits(row[1]) != bits(row[2])]
         self.same_parameters = None  # at the end; None: they are of different steps
         self.layers = []  # those whose final parameters differ
-        if len(self.steps) == len(run.steps) == len(reference.steps):
+        if run.steps[-1]["step"] == reference.steps[-1]["step"]:
             pairs = itertools.zip_longest(*(r.summary["layer_digests"] for r in (run, reference)))
             self.layers = [layer for layer, (ours, other) in enumerate(pairs) if ours != other]
             same = run.summary["digest"] == reference.summary["digest"]
             self.same_parameters = same and not self.layers
         self.same = not self.parted and self.same_parameters is not False
+        self.whole = run.whole and run.told == reference.told
+        self.alike = self.same and self.same_parameters and self.whole  # nothing more to say
         self.defect = not self.same and not any(self.reasons)
         # Difference of the losses; infinite where only one of them is finite.
         self.largest = max([0.0] + [math.inf if None in (a, b) else abs(a - b)
@@ -211,8 +213,9 @@ def reasons(run, reference):
 def runs_table(study):
     stems = len({run.log.stem for run in study.runs}) == len(study.runs)
     rows = [[run.label, run.log.stem if stems else run.log, run.dtype, run.ranks,
-             run.options["accumulate"], run.info["device"], len(run.steps),
-             number(run.losses[-1], ".4f"), small(c.largest) if c else ""]
+             run.options["accumulate"], run.info["device"],
+             len(run.steps) if run.whole else run.told, number(run.losses[-1], ".4f"),
+             small(c.largest) if c else ""]
             for run, c in zip(study.runs, [None, *study.compared])]
     head = ["run", "log", "dtype", "ranks", "A", "device", "steps", "final\nloss",
             "largest\ndifference"]
@@ -245,15 +248,15 @@ def what(c):
                      f"{len(c.steps)} steps differ.")
     else:
         lines.append(f"{run} has the bits of {other} in "
-                     f"{'' if c.same_parameters is None else 'all '}{len(c.steps)} losses.")
-    if c.same_parameters is None:
-        lines.append(f"They took {len(c.run.steps)} and {len(c.reference.steps)} steps: of these "
-                     "the common ones are compared, and not the parameters at the end.")
-    elif c.layers:
+                     f"{'all ' * c.whole}{len(c.steps)} losses.")
+    if not c.whole:
+        lines.append(f"Their logs have the steps {c.run.told} and {c.reference.told}: those of "
+                     "both are compared.")
+    if c.layers:
         count = max(len(r.summary["layer_digests"]) for r in (c.run, c.reference))
         lines.append(f"The parameters at the end differ in {len(c.layers)} of {count} layers, "
                      f"layer {c.layers[0]} is the first.")
-    elif c.parted or not c.same_parameters:
+    elif c.same_parameters is not None and not c.alike:
         differ = "are the same to the last bit" if c.same_parameters else "differ"
         lines.append(f"The parameters at the end {differ}.")
     return lines
@@ -276,7 +279,7 @@ def the_same(study):
     labels = {}
     for c in study.compared:
         differ = "; ".join(itertools.chain(*c.reasons.values()))
-        if c.same and differ and c.same_parameters:
+        if differ and c.alike:
             labels.setdefault(differ, []).append(c.run.label)
     return [[f"The same bits although {differ}: {listed(who)}."] for differ, who in labels.items()]
 
@@ -306,7 +309,7 @@ def title(study, dtype, runs):
         step, *both = first.parted[0]
         names = (short(run, runs) for run in (first.run, first.reference))
         return f"{dtype}: {' leaves '.join(names)} in step {step}, in digit {digit(*both)}"
-    every = "all " * all(c.same_parameters for c in pairs) + str(min(len(c.steps) for c in pairs))
+    every = "all " * all(c.alike for c in pairs) + str(min(len(c.steps) for c in pairs))
     return f"{dtype}: {several(len(runs), 'run')}, the same bits in {every} losses"
 
 
@@ -317,4 +320,4 @@ def losses(study):
         "Thick curves lie below thin ones, so a run that left the others would show.",
         [partial(loss_figure, *pair) for pair in by_dtype.items()],
         [runs_table(study)] + ([bits_table(study)] if study.compared else []), the_same(study) +
-        [what(c) + why(c) for c in study.compared if not c.same or not c.same_parameters])
+        [what(c) + why(c) for c in study.compared if not c.alike])

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Starts the seven programs, and reads what they print and log."""
+import contextlib
 import json
 import math
 import os
@@ -23,6 +24,7 @@ KINDS = ["parameters", "gradients", "optimizer", "communication", "activations",
          "data"]
 STATE = KINDS[:3]
 WIDTH = 80  # of a terminal
+SIZES = {"kB": 1e3, "MB": 1e6}  # decimal
 NOTHING = dict.fromkeys(("resident", "predicted_resident", "peak", "predicted", "reserved"), 0)
 
 # Open MPI refuses to start as root, and more ranks than cores, unless told so.
@@ -101,6 +103,13 @@ class Run:
         self.places = [self.memory, self.on_host] if host else [self.memory]
         self.bus = self.summary.get("bus", {})  # by direction
         self.losses = [step["loss"] for step in self.steps]
+        first, last = (self.steps[i]["step"] for i in (0, -1))
+        self.taken = last - first + 1
+        self.told = f"{first} to {last}"
+        if missing := self.taken - len(self.steps):
+            gap = next(at for at, step in enumerate(self.steps, first) if step["step"] != at)
+            self.told += f" without {gap}" + (f" and {missing - 1} more" if missing > 1 else "")
+        self.whole = first == 1 and not missing  # its log has every step
 
 
 class Programs:
@@ -147,13 +156,51 @@ def output_of(command):
     return printed
 
 
+def is_loss(value):
+    with contextlib.suppress(OverflowError, ValueError, struct.error):
+        return value is None or bits(value) and math.isfinite(value)
+
+
+# What fields of a log can be, by patterns of their names.
+FIELDS = [(r"run\.(ranks|(padded_)?parameters|layers|options\.(batch|accumulate))|step",
+           "a whole number from 1 on", lambda it: type(it) is int and 0 < it < 1e15),
+          (r"run\.dtype", "fp32, bf16 or fp16", lambda it: it in ("fp32", "bf16", "fp16")),
+          (r"(summary\.median_)?ms|summary\.(host_memory|memory|traffic|bus)\..*",
+           "a number below 1e15, or null",
+           lambda it: it is None or type(it) in (int, float) and abs(it) < 1e15),
+          (r"loss", "an fp32 number, or null", is_loss)]
+
+
+def check(value, name, dot=": "):
+    """Throws Failure where a field of a log's line is not what it can be."""
+    for key, inner in value.items() if isinstance(value, dict) else ():
+        check(inner, f"{name}{dot}{key}", ".")
+    for pattern, words, good in FIELDS:
+        if re.search(f": ({pattern})$", name) and not isinstance(value, dict) and not good(value):
+            raise Failure(f"{name} is {json.dumps(value):.40}, not {words}", 3)
+
+
+def read_line(text, name):
+    """Strict: NaN and Infinity are no JSON."""
+    try:
+        line = json.loads(text, parse_constant=int)  # which throws
+        check(line, name)
+        return line
+    except (RecursionError, ValueError):
+        raise Failure(f"{name} is no JSON, nested too deep, or its end is cut off", 3) from None
+
+
 def read_log(path):
-    """The log as (run, steps, summary); strict: NaN and Infinity are no JSON."""
-    lines = [json.loads(line, parse_constant=int)  # which throws
-             for line in Path(path).read_text().splitlines()]
+    """The log as (run, steps, summary), without lines of other kinds; Failure where it is none."""
+    lines = [read_line(text, f"{path}, line {number}") for number, text in
+             enumerate(Path(path).read_text(errors="replace").splitlines(), 1)]
     if not lines or "summary" not in lines[-1]:
         raise Failure(f"{path} is incomplete: without the summary its run has not ended", 3)
-    return lines[0]["run"], lines[1:-1], lines[-1]["summary"]
+    steps = [line for line in lines if "step" in line]
+    taken = [step["step"] for step in steps]
+    if not taken or taken != sorted(set(taken)):
+        raise Failure(f"{path} has no steps, or not one after the other", 3)
+    return lines[0]["run"], steps, lines[-1]["summary"]
 
 
 def bits(number):
@@ -213,7 +260,7 @@ def wrong_traffic(runs):
 def sent(run):
     """Elements by one rank in a step, of each phase; by formula where they were not counted."""
     return {phase: Fraction(row["predicted"] if row["counted"] is None else row["counted"],
-                            len(run.steps))
+                            run.taken)
             for phase, row in run.summary["traffic"]["phases"].items()}
 
 
@@ -244,11 +291,16 @@ def small(value):
     return "0" if value == 0 else number(value, ".1e")
 
 
-def megabytes(count):
-    """Decimal MB in at most four characters, while there are less than 10 000."""
-    mb = count / 1e6
-    form = ".2f" if mb < 9.995 else ".1f" if mb < 99.95 else ".0f"
-    return format(mb, form) if count else "0"
+def unit_of(*counts):
+    """In which the largest of these bytes has digits to show."""
+    return "kB" if 0 < max(counts) < 1e6 else "MB"
+
+
+def sized(count, unit):
+    """In at most four characters, while there are less than 10 000."""
+    value = count / SIZES[unit]
+    form = ".2f" if value < 9.995 else ".1f" if value < 99.95 else ".0f"
+    return format(value, form) if count else "0"
 
 
 def spaced(count):

@@ -88,7 +88,7 @@ def made_up(chapter, ranks, *words, dtype="bf16"):
     """A run with all that a drawing asks for; its steps take longer on a slower link."""
     kinds = dict.fromkeys(KINDS, {"resident": 10 ** 6, "peak": 2 * 10 ** 6})
     return SimpleNamespace(
-        chapter=chapter, number=chapter[:2], dtype=dtype, ranks=ranks, steps=[{}],
+        chapter=chapter, number=chapter[:2], dtype=dtype, ranks=ranks, steps=[{}], taken=1,
         memory=kinds | {"total": {"peak": 10 ** 6 * len(KINDS)}}, on_host={},
         summary={"median_ms": 200 / words[-1] if "--link" in words else 20,
                  "traffic": {"phases": {"backward": {"counted": 3150000}}}},

@@ -85,7 +85,7 @@ PAIRS = [
     ({"losses": [4.0, 2.0]}, {"losses": [4.0, None]}, False,
      [DEFECT, "2.00000000 (0x40000000) there, no number (null) here. 1 of 2"]),
     ({"losses": LOSSES}, {"losses": LOSSES[:2]}, False,
-     ["has the bits of", "in 2 losses", "They took 2 and 4 steps"]),
+     ["has the bits of", "in 2 losses", "have the steps 1 to 2 and 1 to 4"]),
     ({"losses": LOSSES}, {"losses": [4.0, 0.0]}, False, [DEFECT, "step 2, digit 1"])]
 
 
@@ -135,7 +135,16 @@ def uncounted(lines):
     return lines
 
 
+# A resumed run of a reader's own chapter; one of which a step's line is missing.
+RESUMED, GAP = made("08_mine"), made("06_zero3")
+del RESUMED[0]["run"]["options"]["prefetch"]  # of which a chapter that offloads may know nothing
+RESUMED[1:3], GAP[3] = [{"resume": {"step": 2}}], {"save": {"step": 3}}
 ROWS = [
+    ([made(), RESUMED, GAP],
+     [r"08 fp32 .* 3 to 4 ", r"08 fp32 +05 fp32 +2  none +the same bits",
+      r"08 fp32 has the bits of 05 fp32 in 2 losses.$",
+      r"  Their logs have the steps 3 to 4 and 1 to 4: those of both are compared.$",
+      r"  Their logs have the steps 1 to 4 without 3 and 1 to 4: ", r"06 fp32 +1 536 +2 x 3/4 "]),
     ([made("02_distributed_adam"), made(), made(dtype="bf16"),
       flipped(made("06_zero3", dtype="bf16"), 1)],
      [r"05 fp32 +02 fp32 +4  none", r"05 bf16 +02 fp32 +4  none",
@@ -144,8 +153,8 @@ ROWS = [
     ([made("02_distributed_adam"), made("07_offload")],
      [r"07 fp32( +25.0 / 25.0){2} +0.0 / 0.0 +12.5 / 12.5 +12.5$",
       r"  on its host( +0.0 / 0.0){2} +37.5 / 37.5 +18.8 / 18.8 +18.8$",
-      r"  on its host +0 +0 +0.00 +0.00",
-      r"07 fp32 +4 +– +1( +0.00){2} +2.0( +0.50){2}( +0.25){2}$"]),
+      r"  on its host +0 +0 +3.07 +1.02",
+      r"07 fp32 +4 +– +1( +1.02){2} +2.0( +0.50){2}( +0.25){2}$"]),
     ([uncounted(made())], [r"05 fp32 +1 536 +2 x 3/4"]),
     ([made(), made()], [r"05 0<b> +0<b>", r"05 1<b> +1<b>"]),
     ([made(link=0), made(link=9.5)], [r"05 1<b> +05 0<b> "])]
@@ -178,17 +187,24 @@ def test_steps_between_numbers_and_their_first_digit(a, b, apart, place):
 GOOD = text_of(made()).encode()
 UNLIKE = "is no log as these programs write"
 NO_LOGS = [
-    (None, "No such file"), (b"", "is no log"), (b'{"run":\xff\n', "is incomplete"),
-    (GOOD[:len(GOOD) // 2], "is incomplete: its end is cut off"),
+    (None, "No such file"), (b"", "without the summary"), (b'{"run":\xff\n', "line 1 is no JSON"),
+    (GOOD[:len(GOOD) // 2], "line 6 is no JSON, nested too deep, or its end is cut off"),
     (GOOD[:GOOD.rindex(b'{"summary')], "without the summary"),
-    (b'{"run":[]}\n[]\n{"summary":[]}\n', UNLIKE),
-    (GOOD.replace(b'"ranks":4', b'"ranks":"four"'), UNLIKE),
+    (b'{"run":[]}\n[]\n{"summary":[]}\n', "has no steps"),
+    (GOOD.replace(b'"step":3', b'"step":2'), "steps, or not one after the other"),
+    (GOOD.replace(b'"digest"', b'"x":' + b"[" * 10**5 + b"]" * 10**5 + b',"digest"'), "too deep"),
+    *((GOOD.replace(b'"ranks":4', b'"ranks":' + bad), "line 1: run.ranks is ")
+      for bad in (b'"four"', b"0", b"3e27")),
+    (GOOD.replace(b'"parameters":1', b'"parameters":-1'), "run.parameters is -1024, not a whole"),
+    (GOOD.replace(b'"ms":2.0', b'"ms":1e308'), "line 2: ms is 1e+308, not a number below"),
+    (GOOD.replace(b'"peak":1024', b'"peak":"x"'), "memory.parameters.peak is "),
     (GOOD.replace(b'"median_ms":2.0,', b""), UNLIKE),  # a field is missing
-    (GOOD.replace(b'"loss":3.5', b'"loss":0.1'), UNLIKE),  # no number of fp32
+    *((GOOD.replace(b'"loss":3.5', b'"loss":' + bad), "line 3: loss is ") for bad in
+      (b"0.1", b'"x"', b"1e999")),
 ]
 
 
-@pytest.mark.parametrize("content, words", NO_LOGS)
+@pytest.mark.parametrize("content, words", NO_LOGS, ids=[words for _, words in NO_LOGS])
 def test_what_is_no_log(folder, content, words):
     path = folder / "log"
     if content is not None:
@@ -196,7 +212,7 @@ def test_what_is_no_log(folder, content, words):
     with pytest.raises(Failure) as failure:
         report.load(path)
     assert failure.value.code == 3 and "\n" not in str(failure.value)
-    assert str(failure.value).startswith(f"{path} ") and words in str(failure.value)
+    assert str(failure.value).startswith(str(path)) and words in str(failure.value)
 
 
 # Of each section: whether it has a picture, and its heading. Its tables are those of the text.
