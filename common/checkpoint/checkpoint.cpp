@@ -147,7 +147,9 @@ Progress Checkpoints::read_headers() {
     return *value;
   };
   const auto steps = number("step", std::int64_t{1}, most_steps);
-  throw_if(steps >= options_.steps, ExitCode::usage, "--steps {}: {} has made {} already",
+  constexpr ExitCode nothing_to_do{};
+  throw_if(steps == options_.steps, nothing_to_do, "{} has made all {} steps", source_, steps);
+  throw_if(steps > options_.steps, ExitCode::usage, "--steps {}: {} has made {} already",
            options_.steps, source_, steps);
   return {steps, number("updates", std::int64_t{0}, steps), number("loss_scale", FLT_MIN, FLT_MAX),
           number("good_steps", 0, 2000)};

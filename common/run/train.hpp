@@ -95,10 +95,10 @@ int train(Process&& process, const Command& command, Cards others) {
       report->tell("save", checkpoints.path(), since, failure);
     }
     if (signal == 0) continue;
-    together([&] {
-      throw Error(static_cast<ExitCode>(128 + signal),
-                  fmt::format("ended by signal {} after step {}", signal, step + 1));
-    });
+    // Through MPI, as a launcher that got the signal too may answer 0 to an ordinary end.
+    if (process.rank() > 0) std::this_thread::sleep_for(std::chrono::seconds(1));  // one tells it
+    throw Error(static_cast<ExitCode>(128 + signal),
+                fmt::format("ended by signal {} after step {}", signal, step + 1));
   }
   process.together([&] { return report->finish(digests()); });
   return checkpoints.has_failed() ? static_cast<int>(ExitCode::resources) : 0;

@@ -19,6 +19,8 @@ EFFECTS = {"data": "another text: another run", "seed": "other weights and data:
            "dtype": "what is stored is rounded to it, so two dtypes agree in their first digits "
                     "only (notes/floating_point.md)",
            "device": "a GPU sums products in an order of its own (notes/gpu.md)",
+           "init": "other weights to begin with: another run",
+           "resume": "it goes on with what another run, or this one at another N, has made",
            "GPU": "another GPU may sum products in another order (notes/gpu.md)"}
 EFFECTS |= dict.fromkeys(("task", "width", "layers", "narrate"), "another model: another run")
 EFFECTS |= dict.fromkeys(("lr", "beta1", "beta2", "eps", "weight-decay", "clip"),
@@ -26,7 +28,7 @@ EFFECTS |= dict.fromkeys(("lr", "beta1", "beta2", "eps", "weight-decay", "clip")
 # What must not move a bit: it says when something is done, where it is kept, or what is told.
 EFFECTS |= dict.fromkeys(("comm", "prefetch", "check-every", "timeout", "link", "latency", "bus",
                           "pageable", "host-threads", "device-memory", "memory"), "")
-UNTOLD = ("log", "trace", "quiet", "steps")  # not worth a word
+UNTOLD = ("log", "trace", "quiet", "steps", "save", "save-every", "keep")  # not worth a word
 SUMMED = ("ranks", "batch", "accumulate", "family")  # make sense together only
 NOT_ASSOCIATIVE = ("the same samples are summed in another order, and addition is not associative: "
                    "the last bits differ, which later steps may enlarge (notes/floating_point.md)")

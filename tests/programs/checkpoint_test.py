@@ -102,15 +102,16 @@ def test_another_number_of_ranks_goes_on(programs, folder):
 def test_python_reads_and_writes_it(programs, folder):
     """Names, shapes and digests; weights that come without metadata, and in another order."""
     case = Case("text", width=8, layers=2, batch=2)
-    first = initial_parameters(case)
-    weights = {f"layers.{l}.{name}": part for l, both in enumerate(matrices(case, first))
+    words = [*case.options(), "--dtype", "fp32"]
+    weights = {f"layers.{l}.{name}": part * np.float32(1.5)
+               for l, both in enumerate(matrices(case, initial_parameters(case)))
                for name, part in zip(("bias", "weight"), reversed(both))}
     write_tensors(folder / "init", weights)
-    words = [*case.options(), "--steps", 3, "--save", folder / "ours"]
-    run, _, summary = programs.logged(2, ZERO1, *words, "--dtype", "fp32")
-    assert programs.logged(2, ZERO3, *words, "--dtype", "fp32", "--seed", 1, "--init",
-                           folder / "init", "--save", folder / "other")[2]["layer_digests"] == \
-        summary["layer_digests"]
+    programs.logged(2, ZERO3, *words, "--steps", 1, "--lr", 0, "--init", folder / "init",
+                    "--save", folder / "begun")
+    begun = read_tensors(folder / "begun/step_1" / FILES[0])[1]
+    assert all((begun[name] == weights[name]).all() for name in weights)
+    summary = programs.logged(2, ZERO1, *words, "--steps", 3, "--save", folder / "ours")[2]
     metadata, model = read_tensors(folder / "ours/step_3" / FILES[0])
     _, moments = read_tensors(folder / "ours/step_3" / FILES[1])
     assert {name: tensor.shape for name, tensor in model.items()} == \
@@ -125,8 +126,6 @@ def test_python_reads_and_writes_it(programs, folder):
         assert sum(int(metadata[f"digest layers.{l}.{name}"], 16) for name in ("weight", "bias")) \
             % 2**64 == int(digest, 16)
     assert (metadata["step"], metadata["updates"], metadata["format"]) == ("3", "3", "pt")
-    programs.logged(2, ZERO3, *words, "--dtype", "fp32", "--init", folder / "ours/step_3" / FILES[0],
-                    "--save", folder / "third")
 
 
 # ---- What is refused -----------------------------------------------------------------------------
@@ -155,7 +154,8 @@ def spoil_step(step):
     (DATA, None, "--width 8", 'its run has width "7", this one "8"'),
     (DATA, None, "--seed 2", 'its run has seed "1", this one "2"'),
     (DATA, None, "--task toy", 'its run has layers "3", this one "2"'),
-    (USAGE, None, "--steps 2", "--steps 2: saved/step_2 has made 2 already"),
+    (USAGE, None, "--steps 1", "--steps 1: saved/step_2 has made 2 already"),
+    (0, None, "--steps 2", "saved/step_2 has made all 2 steps"),
     (DATA, spoil_weight, "", "layers.2.bias has digest .* and should have .*: it is not what was"),
     (DATA, spoil_step, "", "saved/step_2: its files are of two checkpoints"),
     (DATA, lambda step: (step / FILES[1]).unlink(), "", "optimizer.safetensors: it is no file"),
@@ -208,6 +208,7 @@ def test_one_folder_of_one_run(programs, folder):
     assert (second.code, second.own_errors()) == (USAGE, ["--save saved: another run saves there"])
     first.send_signal(signal.SIGTERM)
     first.communicate()
+    shutil.rmtree(folder / "a/saved")
     apart = programs.start([programs.mpiexec, "-n", "1", "-wdir", folder / "a", *program, ":",
                             "-n", "1", "-wdir", folder / "b", *program])
     assert apart.code == USAGE
@@ -218,16 +219,15 @@ def test_one_folder_of_one_run(programs, folder):
 # ---- What ends a run -----------------------------------------------------------------------------
 
 def end_and_go_on(programs, folder, ranks, chapter, words, env):
-    """Starts a run, which something ends, and goes on with what it has saved; the digests of the
-    layers, and the first one's exit code."""
+    """Starts a run, and where something ends it goes on with what it has saved, if anything; the
+    first one's exit code."""
     program = programs.command(ranks, chapter, *words, "--quiet", "--save", "saved", "--keep", 1)
     ended = programs.start(program, folder, **env)
     resume = ["--resume", "saved"] if any(folder.glob("saved/step_?")) else []
-    if ended.code == 0:
-        return None, 0
-    again = programs.start([*program, *resume, "--log", "log"], folder)
-    assert again.code == 0, (ended, again)
-    return read_log(folder / "log")[2]["layer_digests"], ended.code
+    if ended.code != 0:
+        again = programs.start([*program, *resume], folder)
+        assert again.code == 0, (ended, again)
+    return ended.code
 
 
 @pytest.mark.parametrize("ranks, chapter, rank", ((0, ALONE, 0), (2, ZERO3, 0), (2, ZERO3, 1)),
@@ -235,33 +235,35 @@ def end_and_go_on(programs, folder, ranks, chapter, words, env):
 def test_killed_at_every_call(programs, folder, ranks, chapter, rank):
     """Of those on files in a save: what was complete before can be gone on with."""
     words = "--task mlp --width 2 --layers 1 --batch 1 --steps 3 --save-every 1".split()
-    whole = programs.logged(ranks, chapter, *words[:-2])[2]["layer_digests"]
+    programs.logged(ranks, chapter, *words, "--save", folder / "whole")
     injector = str(programs.build / "tests/programs/libinjector.so")
     for number in range(1, 1000):
         shutil.rmtree(folder / "saved", ignore_errors=True)
-        digests, code = end_and_go_on(programs, folder, ranks, chapter, words, {
+        code = end_and_go_on(programs, folder, ranks, chapter, words, {
             "LD_PRELOAD": injector, "FAULT": f"file {rank} {number}"})
+        assert same_files(folder / "saved/step_3", folder / "whole/step_3")
         if code == 0:
             break
-        assert digests == whole
     assert number > 40
 
 
-@pytest.mark.parametrize("how, words", (
-    ('FAULT="full 1 7" LD_PRELOAD="$INJECTOR" exec "$@"', "rank 1/2: .*No space left on device"),
-    ('FAULT="denied 0 2" LD_PRELOAD="$INJECTOR" exec "$@"', "step_2.partial: Read-only file system"),
-    ('ulimit -f 1; exec "$@"', "optimizer.safetensors: File too large")))
-def test_the_system_refuses(programs, folder, how, words):
-    """The run goes on to its end, and the checkpoint before can be gone on with."""
-    program = programs.command(0, ZERO3, *SMALL, "--steps", 3, "--save-every", 2, "--save", "saved")
-    if "ulimit" in how:
-        program += ["--width", "16"]
-    outcome = programs.start([programs.mpiexec, "-n", "2", "bash", "-c", how, "bash", *program],
-                             folder, INJECTOR=str(programs.build / "tests/programs/libinjector.so"))
+@pytest.mark.parametrize("ranks, how, words", (
+    (2, 'FAULT="full 1 7" LD_PRELOAD="$INJECTOR"', "rank 1/2: .*No space left on device"),
+    (2, 'FAULT="denied 0 1" LD_PRELOAD="$INJECTOR"', "step_2.partial: Read-only file system"),
+    (0, "ulimit -f 1;", ".*.safetensors: File too large")))
+def test_the_system_refuses(programs, folder, ranks, how, words):
+    """The run goes on to its end, and leaves nothing half written."""
+    program = programs.command(0, ZERO3 if ranks else ALONE, *SMALL, "--width", 16, "--steps", 3,
+                               "--save-every", 2, "--save", "saved")
+    program.remove("7"), program.remove("--width")
+    launch = [programs.mpiexec, "-n", str(ranks)] if ranks else []
+    outcome = programs.start([*launch, "bash", "-c", how + ' exec "$@"', "bash", *program], folder,
+                             INJECTOR=str(programs.build / "tests/programs/libinjector.so"))
     assert outcome.code == RESOURCES and "parameters " in outcome.out, outcome
     lines = outcome.own_errors()
-    assert lines and all(re.fullmatch(f"step [23] is not saved: .*{words}", x) for x in lines), lines
+    assert lines and all(re.search("^step [23] is not saved: .*" + words, x) for x in lines), lines
     assert not list(folder.glob("saved/*.partial"))
+    assert ranks == 0 or (folder / "saved/step_3").exists()
 
 
 @pytest.mark.parametrize("ranks, chapter", ((0, ALONE), (2, OFFLOAD)))
