@@ -32,18 +32,22 @@ constexpr int most = 1 << 16;
 using Check = std::function<std::string(std::string&)>;
 
 /// A number that is one in fp32 too, which is what computes with it.
-Check number(double least, double bound, const std::string& range) {
+Check number(double least, double largest, const std::string& range, bool or_zero = false) {
   return [=](const std::string& text) {
     double value = 0;
     const bool read = CLI::detail::lexical_cast(text, value);
-    const bool inside = read && value >= least && value < bound;  // NaN is not
-    return inside ? std::string() : fmt::format("{} is not a number {}", text, range);
+    const bool inside = value >= least && value <= largest;  // NaN is not
+    return read && (inside || (or_zero && value == 0))
+               ? std::string()
+               : fmt::format("{} is not a number {}", text, range);
   };
 }
 
 const Check not_negative = number(0, FLT_MAX, "from 0 to 3.4e38");
-const Check below_one = number(0, 1, "from 0 to below 1");
+const Check below_one = number(0, std::nextafter(1, 0), "from 0 to below 1");
 const Check positive = number(FLT_MIN, FLT_MAX, "from 1.2e-38 to 3.4e38");
+const Check speed = number(1e-3, 1e9, "from 0.001 to 1e9, nor 0", true);
+const Check wait = number(0, 1e9, "from 0 to 1e9");
 
 /// A whole number, in base 10. CLI11 by itself takes 010 for 8 and, as a seed, -1 for 2^64 - 1.
 template <class Integer> Check whole(Integer least, Integer largest) {
@@ -137,12 +141,11 @@ struct CommandLine {
       add_word<Comm>("comm", o.comm, "what carries bytes between ranks");
       add_word<Reduce>("reduce", o.reduce, "ordered, or native: NCCL's own sums")
           ->type_name("KIND");
-      add("link", o.link, "of a modelled network; 0: no limit", not_negative)->type_name("GBIT/S");
-      add("latency", o.latency, "of each message on it", not_negative)->type_name("MICROSECONDS");
+      add("link", o.link, "of a modelled network; 0: no limit", speed)->type_name("GBIT/S");
+      add("latency", o.latency, "of each message on it", wait)->type_name("MICROSECONDS");
     }
     if (card.offloads()) {
-      add("bus", o.bus, "of a modelled bus to the host; 0: no limit", not_negative)
-          ->type_name("GB/S");
+      add("bus", o.bus, "of a modelled bus to the host; 0: no limit", speed)->type_name("GB/S");
       values.emplace_back("pageable", [this] { return o.pageable; });
       app.add_flag("--pageable", o.pageable, "stage in memory that is not page-locked");
       add("host-threads", o.host_threads, "for Adam; 0: as many as suit the rank",

@@ -15,7 +15,10 @@ namespace zero {
 namespace {
 constexpr ExitCode usage = ExitCode::usage;
 /// Has every option that a chapter can have.
-constexpr Card any{.name = "plan", .mixed_precision = true, .borrowed = {.and_prefetched = true}};
+constexpr Card any{.name = "plan",
+                   .mixed_precision = true,
+                   .held = {.optimizer = Held::shard_on_host},
+                   .borrowed = {.and_prefetched = true}};
 
 std::string names(auto all) { return fmt::format("{}", fmt::join(all, ", ")); }
 
@@ -82,8 +85,9 @@ struct CommandLine {
   /// The options of a run, by its own rules. Throws Error (usage).
   Options options() const {
     std::vector<std::string> words{"plan", "--plan"};
-    for (const char* option : {"--task", "--layers", "--width", "--batch", "--data", "--ranks",
-                               "--dtype", "--accumulate", "--prefetch", "--device"}) {
+    for (const char* option :
+         {"--task", "--layers", "--width", "--batch", "--data", "--ranks", "--dtype",
+          "--accumulate", "--prefetch", "--device", "--link", "--latency", "--bus"}) {
       if (given(option)) words.insert(words.end(), {option, said.at(option)});
     }
     if (given("--params") && !given("--layers")) words.insert(words.end(), {"--layers", "32"});
@@ -135,9 +139,6 @@ struct CommandLine {
     const char* what = "a size from 1MB to 1000TB, as 80GB or 80GiB";
     return std::llround(amount(option, byte_units, 1e6, 1e15, what));
   }
-  double number(const char* option, double least) const {
-    return amount(option, {{"", 1}}, least, 1e9, "a number that a link can have");
-  }
 
   Question question() const {
     check_together();
@@ -149,9 +150,12 @@ struct CommandLine {
     question.device = question.options.device.value_or(gpu ? DeviceType::cuda : DeviceType::cpu);
     question.card = size("--card");
     question.host = size("--host");
-    if (given("--link")) question.link = {number("--link", 1e-3), number("--latency", 0)};
-    question.bus = number("--bus", 1e-3);
-    question.compute_ms = number("--compute", 0);
+    const Options& o = question.options;
+    throw_if((given("--link") && o.link == 0) || (given("--bus") && o.bus == 0), usage,
+             "--link and --bus: 0 is no speed, leave it out");
+    if (given("--link")) question.link = {o.link, o.latency};
+    question.bus = o.bus;
+    question.compute_ms = amount("--compute", {{"", 1}}, 0, 1e9, "a number from 0 to 1e9");
     return question;
   }
 

@@ -154,6 +154,9 @@ TEST_CASE("the ends of the ranges are inside") {
   for (const char* option : {"lr", "weight-decay", "clip", "eps", "loss-scale"}) {
     accepted(fmt::format("--dtype fp16 --{} 3.4e38 --beta1 0.999999 --prefetch 2", option));
   }
+  for (const char* speed : {"0", "0.001", "1e9"}) {
+    accepted(fmt::format("--link {0} --bus {0} --latency 1e9", speed), offload);
+  }
   CHECK(accepted("--lr +.5").options.lr == 0.5);
   CHECK(accepted("--dtype fp16 --loss-scale 0.5").options.loss_scale == 0.5);
   CHECK(accepted("--dtype fp16 --loss-scale dynamic").options.loss_scale == 0);
@@ -169,7 +172,9 @@ TEST_CASE("numbers and names: nothing else, in their range, and not lost in fp32
       {"--prefetch", "3 -1 one", "is not a whole number from 0 to 2"},
       {"--host-threads", "-1 4097 all", "is not a whole number from 0 to 4096"},
       {"--seed", "-1 1.5 18446744073709551616 x", "is not a whole number from 0 to "},
-      {"--lr --weight-decay --clip --bus", no_number, "is not a number from 0 to 3.4e38"},
+      {"--lr --weight-decay --clip", no_number, "is not a number from 0 to 3.4e38"},
+      {"--link --bus", no_number + " 1e-38 1.1e9", "is not a number from 0.001 to 1e9, nor 0"},
+      {"--latency", no_number + " 1.1e9", "is not a number from 0 to 1e9"},
       {"--beta1 --beta2", no_number + " 1 1.5", "is not a number from 0 to below 1"},
       {"--eps", no_number + " 0 1e-300", "is not a number from 1.2e-38 to 3.4e38"},
       {"--loss-scale", "0 -1 nan inf 1e999 3.41e38 1e-300 static",
