@@ -160,7 +160,8 @@ Report::Report(const Run& run, Communicator& comm)
 
 void Report::add(const Verdict& step) {
   const auto now = Clock::now();
-  times_.push_back(std::chrono::round<std::chrono::microseconds>(now - step_began_));
+  time_ = std::chrono::round<std::chrono::microseconds>(now - step_began_);
+  times_.add(time_);
   take_slices(here.step);
   last_ = step;
   skipped_ += step.skipped;
@@ -171,7 +172,7 @@ void Report::add(const Verdict& step) {
                  {"loss", step.loss},
                  {"grad_norm", step.grad_norm},
                  {"skipped", step.skipped},
-                 {"ms", milliseconds(times_.back())}};
+                 {"ms", milliseconds(time_)}};
     if (run_.options.dtype == Dtype::fp16) line["loss_scale"] = step.loss_scale;
     log(line);
   }
@@ -216,7 +217,7 @@ Digests Report::check(const LayerDigests& digests) {
 }
 
 int Report::finish(const LayerDigests& digests) {
-  const Prediction::Steps steps{std::ssize(times_), skipped_};
+  const Prediction::Steps steps{times_.steps(), skipped_};
   std::uint64_t digest = 0;
   Json layers = Json::array();
   for (const std::uint64_t layer : check(digests)) {
@@ -225,10 +226,10 @@ int Report::finish(const LayerDigests& digests) {
   }
   take_slices(here.step + 1);  // what a GPU, or a worker, had still to do
   const Json outcome = {{"skipped_steps", skipped_},
-                        {"median_ms", median_ms(times_)},
+                        {"median_ms", median_ms(times_.kept())},
                         {"digest", fmt::format("{:016x}", digest)},
                         {"layer_digests", layers}};
-  const Json summary = summarise(run_, predicted_, steps, overlap_.steps, outcome, comm_);
+  const Json summary = summarise(run_, predicted_, steps, overlap_.times.kept(), outcome, comm_);
   const Recording seen{run_.recorder.tracks(), std::move(kept_), run_.recorder.booked()};
   std::string trace, told;  // made before any rank may fail alone
   if (!run_.options.trace.empty()) {
@@ -249,7 +250,7 @@ int Report::finish(const LayerDigests& digests) {
   check_counts(summary);
   throw_if(!std::isfinite(last_.loss), ExitCode::numerics,
            "the loss of the last step, {}, is not finite: a lower --lr than {:g} may help",
-           times_.size(), run_.options.lr);
+           here.step, run_.options.lr);
   return 0;
 }
 
@@ -258,21 +259,21 @@ void Report::print_step() {
   const auto done = static_cast<int>(run_.options.begin.steps) + here.step,
              to_do = run_.options.steps - done;
   const bool tenth = done % std::max(1, run_.options.steps / 10) == 0;
-  const bool stays = last_.skipped || tenth || to_do == 0 || done == 1;
+  const bool stays = last_.skipped || tenth || to_do == 0 || times_.steps() == 1;
   if (!stays && (!shows_progress_ || now - line_began_ <= std::chrono::milliseconds(200))) return;
   line_began_ = now;
   const auto cell = [](float x) {
     if (!std::isfinite(x)) return std::string("not finite");
     return x < 1e5f ? fmt::format("{:.5f}", x) : fmt::format("{:.4e}", x);
   };
-  fmt::print("{}{:>8}{:>12}{:>12}{:>12.2f}", shows_progress_ ? "\r\033[K" : "", done,
-             cell(last_.loss), cell(last_.grad_norm), milliseconds(times_.back()));
+  fmt::print("{}{:>8} {:>11} {:>11} {:>11.2f}", shows_progress_ ? "\r\033[K" : "", done,
+             cell(last_.loss), cell(last_.grad_norm), milliseconds(time_));
   const bool fp16 = run_.options.dtype == Dtype::fp16;
   if (fp16) fmt::print("{:>10g}", last_.loss_scale);
   if (stays) {
     fmt::print("{}\n", last_.skipped ? "  skipped: a gradient is not finite" : "");
   } else {
-    fmt::print("  {:.0f} s left", median_ms(times_) * to_do / 1000);
+    fmt::print("  {:.0f} s left", median_ms(times_.kept()) * to_do / 1000);
   }
   const char* const advice =
       fp16 ? "try a lower --lr, or --dtype bf16, which needs no loss scale" : "try a lower --lr";

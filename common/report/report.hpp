@@ -111,7 +111,8 @@ class Report {
   std::vector<Slice> kept_;  // to be traced, or told
   Clock::time_point step_began_ = Clock::now();
   Clock::time_point line_began_;
-  std::vector<std::chrono::microseconds> times_;  // of the steps
+  std::chrono::microseconds time_{};  // of the last step
+  Spread<std::chrono::microseconds> times_;
   OverlapMeter overlap_;
   Verdict last_;
   std::int64_t skipped_ = 0, skipped_in_a_row_ = 0;

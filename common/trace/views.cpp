@@ -45,10 +45,10 @@ OverlapTimes overlap_times(std::span<const Slice> slices, int step) {
 
 void OverlapMeter::add(std::span<const Slice> taken, int present) {
   recent_.insert(recent_.end(), taken.begin(), taken.end());
-  while (std::ssize(steps) + 1 < present) {
-    const int step = static_cast<int>(std::ssize(steps)) + 1;
-    steps.push_back(overlap_times(recent_, step));
-    std::erase_if(recent_, [&](const Slice& slice) { return slice.step < step; });
+  if (next_ == 0) next_ = present;
+  for (; next_ < present; ++next_) {
+    times.add(overlap_times(recent_, next_));
+    std::erase_if(recent_, [&](const Slice& slice) { return slice.step < next_; });
   }
 }
 

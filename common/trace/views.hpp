@@ -20,15 +20,39 @@ struct OverlapTimes {
 /// Of one step's messages and transfers. slices: all that may overlap them, of other steps, too.
 OverlapTimes overlap_times(std::span<const Slice> slices, int step);
 
+/// Of what each step gives so many at most, evenly over the run, however long that is: when there
+/// is no room every second one goes, and from then on half as many come.
+template <class Figure> class Spread {
+ public:
+  static constexpr std::int64_t most = 4096;
+
+  void add(const Figure& figure) {
+    if (steps_++ % stride_ != 0) return;
+    if (std::ssize(kept_) == most) {
+      for (std::int64_t i = 0; i < most / 2; ++i) kept_[i] = kept_[2 * i];
+      kept_.resize(most / 2);
+      stride_ *= 2;
+    }
+    kept_.push_back(figure);
+  }
+  const std::vector<Figure>& kept() const { return kept_; }
+  std::int64_t steps() const { return steps_; }  // that gave one
+
+ private:
+  std::vector<Figure> kept_;
+  std::int64_t steps_ = 0, stride_ = 1;
+};
+
 /// Sorts slices into steps, and keeps of a step these times alone.
 class OverlapMeter {
  public:
   /// present: the step in which they were taken; earlier ones have all their slices by then.
   void add(std::span<const Slice> taken, int present);
 
-  std::vector<OverlapTimes> steps;  // the complete ones
+  Spread<OverlapTimes> times;  // of complete steps
 
  private:
+  int next_ = 0;  // the step whose times come next; 0: the first one is not known
   std::vector<Slice> recent_;  // of the last complete step and of later ones
 };
 

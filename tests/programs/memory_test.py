@@ -67,6 +67,14 @@ def test_the_process(programs, folder):
     assert sum(map(abs, rows.values())) - rows["tensors, as reserved"] < 0.1 * seen
 
 
+def test_a_long_run_holds_no_more(programs):
+    """Of each step its times are kept, but no more than a few thousand steps'."""
+    args = ["--task", "mlp", "--layers", 1, "--width", 1, "--batch", 1, "--device", "cpu"]
+    short, long = (programs.logged(0, ALONE, *args, "--steps", steps)[2]["process"]["rows"]
+                   ["taken in the steps"] for steps in (5000, 50000))
+    assert long - short < 1e6
+
+
 @pytest.mark.parametrize("ranks, prefetch, layers", ((2, 0, 2), (2, 1, 6), (2, 2, 5), (3, 1, 4)))
 def test_peaks_of_a_window(programs, ranks, prefetch, layers):
     """The note's formulas: 06's peak over 05's, in layers of 512 x 512 on N ranks; and 07's, which

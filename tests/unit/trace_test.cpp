@@ -84,12 +84,13 @@ TEST_CASE("a step's transfers may pass in the next: they are counted when that i
   OverlapMeter meter;
   const auto add = [&](int present, const std::vector<Slice>& taken) {
     meter.add(taken, present);
-    return words(meter.steps.back().transfers[Direction::up]);
+    return words(meter.times.kept().back().transfers[Direction::up]);
   };
+  meter.add({}, 1);
   CHECK(add(2, {compute(0, 10)}) == "0 0");
   CHECK(add(3, {compute(10, 29, 2), compute(33, 39, 3), up(30, 40, 2)}) == "4 6");
   CHECK(add(4, {up(50, 51, 3)}) == "1 0");
-  CHECK(meter.steps.size() == 3);
+  CHECK(meter.times.steps() == 3);
 }
 
 TEST_CASE("a recorder has what ended, by track, the inner before the outer, and each once") {
