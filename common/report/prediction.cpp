@@ -215,7 +215,7 @@ void print_prediction(const Card& card, const Options& options, DeviceType devic
   };
   fmt::print("bytes of state a parameter: {}", state(Place::device));
   if (offloads) fmt::print(" on the device, {} on its host", state(Place::host));
-  const auto row = [](const auto&... cells) { fmt::print("{:<26}{:>24}{:>24}\n", cells...); };
+  const auto row = [](const auto&... cells) { fmt::print("{:<26}  {:>22}  {:>22}\n", cells...); };
   fmt::print("\n\n");
   row(offloads ? "bytes on a device" : "bytes of a rank", "resident", "peak");
   for (const Place place : every<Place>) {

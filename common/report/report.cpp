@@ -269,7 +269,7 @@ void Report::print_step() {
   fmt::print("{}{:>8} {:>11} {:>11} {:>11.2f}", shows_progress_ ? "\r\033[K" : "", done,
              cell(last_.loss), cell(last_.grad_norm), milliseconds(time_));
   const bool fp16 = run_.options.dtype == Dtype::fp16;
-  if (fp16) fmt::print("{:>10g}", last_.loss_scale);
+  if (fp16) fmt::print(" {:>9g}", last_.loss_scale);
   if (stays) {
     fmt::print("{}\n", last_.skipped ? "  skipped: a gradient is not finite" : "");
   } else {

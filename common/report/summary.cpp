@@ -231,13 +231,13 @@ std::string cell(const Json& row, const char* figure) {
 }
 
 void print_held(const std::string& name, const Json& row) {
-  fmt::print("  {:<16}{:>15}{:>15}{:>15}{:>15}\n", name, cell(row, "predicted"), cell(row, "peak"),
-             cell(row, "resident"), cell(row, "reserved"));
+  fmt::print("  {:<16}  {:>13}  {:>13}  {:>13}  {:>13}\n", name, cell(row, "predicted"),
+             cell(row, "peak"), cell(row, "resident"), cell(row, "reserved"));
 }
 
 void print_passed(const std::string& name, const Json& row) {
   const std::string counted = row["counted"].is_null() ? "by formula" : cell(row, "counted");
-  fmt::print("  {:<18}{:>17}{:>17}{:>13}{:>12}\n", name, cell(row, "predicted"), counted,
+  fmt::print("  {:<18}  {:>15}  {:>15} {:>12} {:>11}\n", name, cell(row, "predicted"), counted,
              cell(row, "exposed_ms"), cell(row, "hidden_ms"));
 }
 
@@ -255,7 +255,7 @@ void print_step(std::span<const Json> rows) {
       const Json& held = row.at(Pointer(figure));
       const std::string spaced = held.is_string() ? held.get<std::string>() : grouped(held);
       // From a thousand million on without spaces: in at most 12 columns.
-      fmt::print("{:>13}", spaced.size() <= 12 ? spaced : held.dump());
+      fmt::print(" {:>12}", spaced.size() <= 12 ? spaced : held.dump());
     }
     fmt::print("\n");
   };

@@ -116,7 +116,7 @@ class Table {
       const std::string cell = value.is_string()    ? value.get<std::string>()
                                : value.is_boolean() ? (value ? "yes" : "no")
                                                     : fmt::format("{:.2f}", double(value) / size);
-      fmt::print("{:>{}}", cell, std::exchange(width, width_));
+      fmt::print(" {:>{}}", cell, std::exchange(width, width_) - 1);
     }
     fmt::print("\n");
   }

@@ -157,6 +157,8 @@ def test_words(programs):
     assert "host" not in out and "bus" not in out
     out, _ = plan(programs, "--params 1e13 --layers 4096 --ranks 4096 --accumulate 65536")
     assert "-" not in out.replace("(N - 1)", ""), "no count is below 0"
+    out = start(programs, f"{ANY} --link 0.001 --latency 1e9").out
+    assert len(re.search("communication, ms(.*)", out)[1].split()) == 5, "a blank between"
     helped = start(programs, "--help")
     assert helped.code == 0 and max(map(len, helped.out.splitlines())) <= 80
 
