@@ -96,7 +96,7 @@ void print_header(const Run& run, const Communicator& comm) {
              o.batch, added);
   fmt::print("{:>8}{:>12}{:>12}{:>12}{}\n", "step", "loss", "norm", "ms a step",
              o.dtype == Dtype::fp16 ? "     scale" : "");
-  std::fflush(stdout);
+  flush_output();
 }
 }  // namespace
 
@@ -281,6 +281,6 @@ void Report::print_step() {
   const bool least = last_.skipped && fp16 && last_.loss_scale == 1;
   if (least && !told_least_) fmt::print("the loss scale cannot be less than 1: {}\n", advice);
   told_least_ |= least;
-  std::fflush(stdout);
+  flush_output();
 }
 }  // namespace zero

@@ -67,7 +67,7 @@ ENDS = [
      r"\n       2  \d\.\d{4}e\+11  \d\.\d{4}e\+08    "),
     (RESOURCES, 0, ALONE, TEXT, "memory 0 1", "for data: use a smaller --data or --batch"),
     (RESOURCES, 0, ALONE, TEXT, "thread 0 1", SHORT_OF),
-    (RESOURCES, 0, ALONE, TEXT, '"$@" >&-', "standard output cannot be written: Bad file"),
+    (RESOURCES, 0, ALONE, f"{TEXT} --steps 99999999", '"$@" >&-', "cannot be written: Bad file"),
     (RESOURCES, 2, DDP, TEXT, '"$@" >&-', "Bad file descriptor"),
     (USAGE, 0, ALONE, "--foo", '"$@" 2>&-', ""),
     (USAGE, 2, DDP, "--foo", '"$@" 2>&-', ""),
