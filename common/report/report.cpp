@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -15,6 +16,8 @@
 
 namespace zero {
 namespace {
+namespace fs = std::filesystem;
+
 /// Of the elements of one layer, or of a part of it, that begins with that global number.
 std::uint64_t digest_of(View view, std::int64_t number) {
   const OnHost host(view);
@@ -42,15 +45,18 @@ Json run_json(const Run& run, const Communicator& comm) {
           {"layers", run.layout.layers()}};
 }
 
-/// None for an empty path. Throws Error (usage) when it cannot be written.
-std::FILE* open_output(const char* option, const std::string& path) {
-  if (path.empty()) return nullptr;
+/// With what is in it; none for an empty path. Throws Error (usage) when it cannot be written.
+File open_output(const char* option, const std::string& path) {
+  if (path.empty()) return {nullptr, std::fclose};
   // Without O_NONBLOCK a pipe that nobody reads would be waited for.
-  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK, 0666);
-  if (fd >= 0) fcntl(fd, F_SETFL, O_WRONLY);
-  if (std::FILE* file = fd < 0 ? nullptr : fdopen(fd, "w")) return file;
-  throw Error(ExitCode::usage,
-              fmt::format("{} {}: cannot be written: {}", option, path, std::strerror(errno)));
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_NONBLOCK, 0666);
+  File file(fd < 0 ? nullptr : fdopen(fd, "w"), std::fclose);
+  throw_if(!file, ExitCode::usage, "{} {}: cannot be written: {}", option, path,
+           std::strerror(errno));
+  fcntl(fd, F_SETFL, O_WRONLY);
+  throw_if(fs::is_regular_file(path) && flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK,
+           ExitCode::usage, "{} {}: another process is writing it", option, path);
+  return file;
 }
 
 void write(std::FILE* file, const std::string& path, const std::string& text) {
@@ -147,15 +153,45 @@ Report::Report(const Run& run, Communicator& comm)
       predicted_(predict(run.card, run.options, run.device.type, run.layout)),
       // Some launchers give the ranks terminals of their own, which nobody looks at.
       shows_progress_(prints_ && !launcher().started && isatty(fileno(stdout))) {
-  if (comm.rank == 0) {
-    log_.reset(open_output("--log", run.options.log));
-    trace_file_.reset(open_output("--trace", run.options.trace));
-    std::error_code missing;
-    throw_if(std::filesystem::equivalent(run.options.log, run.options.trace, missing),
-             ExitCode::usage, "--trace and --log name one file, {}", run.options.log);
-  }
+  if (comm.rank == 0) open_outputs();
   log({{"run", run_json(run, comm)}});
   if (prints_ && run.options.narrate == 0) print_header(run, comm);
+}
+
+void Report::open_outputs() {
+  const std::string &log = run_.options.log, &trace = run_.options.trace;
+  std::error_code none;
+  const fs::file_type type = fs::symlink_status(trace, none).type();
+  const bool is_new = type == fs::file_type::not_found;
+  trace_file_ = open_output("--trace", trace);
+  const bool same = fs::equivalent(log, trace, none);
+  if (is_new) fs::remove(trace, none);  // it was a trial: a trace is there when it is whole
+  throw_if(same, ExitCode::usage, "--trace and --log name one file, {}", log);
+  log_ = open_output("--log", log);
+  fs::resize_file(log, 0, none);
+  if (is_new || type == fs::file_type::regular) trace_file_.reset();
+}
+
+void Report::write_trace(const std::string& text) {
+  const std::string& path = run_.options.trace;
+  std::error_code failed, none;
+  if (!trace_file_) {
+    const std::string beside = fmt::format("{}.{}", path, getpid());
+    if (const File whole{std::fopen(beside.c_str(), "w"), std::fclose}) {
+      try {
+        write(whole.get(), path, text);
+        fs::rename(beside, path, failed);
+        if (!failed) return;
+      } catch (const Error&) {
+        fs::remove(beside, none);
+        throw;
+      }
+      fs::remove(beside, none);
+    }
+    trace_file_ = open_output("--trace", path);  // whose folder takes no new file
+  }
+  fs::resize_file(path, 0, none);
+  write(trace_file_.get(), path, text);
 }
 
 void Report::add(const Verdict& step) {
@@ -246,7 +282,7 @@ int Report::finish(const LayerDigests& digests) {
   }
   flush_output();
   log({{"summary", summary}});
-  if (trace_file_) write(trace_file_.get(), run_.options.trace, trace);
+  if (!trace.empty()) write_trace(trace);
   check_counts(summary);
   throw_if(!std::isfinite(last_.loss), ExitCode::numerics,
            "the loss of the last step, {}, is not finite: a lower --lr than {:g} may help",

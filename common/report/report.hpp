@@ -78,6 +78,8 @@ inline double milliseconds(std::chrono::microseconds time) {
 /// times: not empty; the first three do not count, where there are more: caches and pages are cold.
 double median_ms(std::vector<std::chrono::microseconds> times);
 
+using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
+
 /// Rank 0 prints and logs; all ranks must call finish.
 class Report {
  public:
@@ -100,14 +102,18 @@ class Report {
   void take_slices(int present);
   void print_step();
   void log(const Json& line);  // if there is a log
+  /// Throws Error (usage), with nothing made or emptied, when one cannot be had.
+  void open_outputs();
+  /// Whole, in the place of the file that was there; into what is no regular file as it is.
+  void write_trace(const std::string& text);
 
   const Run run_;
   Communicator& comm_;
   const Prediction predicted_;
   const bool prints_ = comm_.rank == 0 && !run_.options.quiet;
   const bool shows_progress_;  // on a terminal, between the lines that stay
-  using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
-  File log_{nullptr, std::fclose}, trace_file_{nullptr, std::fclose};
+  File log_{nullptr, std::fclose};
+  File trace_file_{nullptr, std::fclose};  // of what is no regular file
   std::vector<Slice> kept_;  // to be traced, or told
   Clock::time_point step_began_ = Clock::now();
   Clock::time_point line_began_;

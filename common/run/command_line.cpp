@@ -236,8 +236,6 @@ struct CommandLine {
                                      {"--init", o.init}}) {
       throw_if(given(name) && path.empty(), usage, "{} needs a name", name);
     }
-    throw_if(!o.trace.empty() && o.trace == o.log, usage, "--trace and --log name one file, {}",
-             o.log);
     if (given("--narrate")) settle_narration();
     // The first step moves every weight by as much, and what a layer sums up grows with its width.
     if (!given("--lr") && o.width > 1024) o.lr *= 1024.0 / o.width;

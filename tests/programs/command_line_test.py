@@ -37,12 +37,14 @@ REFUSED = [
     (USAGE, 0, "03_mixed_precision", "--narrate --dtype fp16", "--narrate, --dtype, fp16"),
     *((USAGE, 0, "04_zero1", f"--narrate={n}", f"--narrate {n}, 12, 13 and 2") for n in (5, -1)),
     (USAGE, 2, DDP, "--comm nccl --device cpu", "--comm nccl, --device cuda, --comm mpi"),
-    *((USAGE, ranks, chapter, f"{option} {file}", f"{option}, {file}, {why}")
-      for ranks, chapter, option in ((0, ALONE, "--log"), (2, DDP, "--trace"))
+    *((USAGE, ranks, chapter, f"{options} {file}", f"{options.split()[-1]}, {file}, {why}")
+      for ranks, chapter, options in ((0, ALONE, "--trace new --log"),
+                                      (2, DDP, "--log kept.log --trace"))
       for file, why in (("nowhere/new.log", "No such file"), ("folder", "directory"))),
     (USAGE, 0, ALONE, "--data text.txt --log text.txt", "--log, text.txt"),
     (USAGE, 2, "04_zero1", "--data text.txt --trace text.txt", "--trace, text.txt"),
-    (USAGE, 0, DDP, "--trace new.log --log new.log", "--trace, --log, new.log"),
+    *((USAGE, 0, DDP, f"--trace {trace} --log {log}", f"--trace, --log, {log}")
+      for trace, log in (("new.log", "./new.log"), ("link", "kept.log"))),
     (USAGE, 2, ALONE, "", "2, mpirun"),
     (USAGE, 2, "04_zero1", "--plan", "--plan, mpirun, --ranks 2"),
     *((DATA, ranks, chapter, f"{how} --data {name}", f"{name}, {why}")
@@ -76,6 +78,7 @@ def filled(folder):
                           "eight.txt": "12345678", "text.txt": text, NOT_UTF8: text}.items():
         (folder / name).write_text(content)
     (folder / "folder").mkdir()
+    (folder / "link").symlink_to("kept.log")
     return folder
 
 
@@ -220,7 +223,8 @@ def test_every_tenth_step_is_told(good, ranks, chapter):
 
 
 def test_progress(programs, folder):
-    """A terminal also sees a line that is replaced, with the time that is left."""
+    """A terminal also sees a line that is replaced, with the time that is left. And the log is this
+    run's alone."""
     ours, terminal = pty.openpty()
     command = programs.command(0, ALONE, *SMALL, "--steps", 10**7, "--log", "new.log")
     seen, lines = "", []
@@ -229,7 +233,9 @@ def test_progress(programs, folder):
         while len(lines) < 4:
             seen += os.read(ours, 4096).decode()
             lines = re.findall(r"\r\x1b\[K *(\d+)(?: +\d+\.\d+){3}  (\d+) s left", seen)
+        also = programs.start(command, folder)
         run.terminate()
+    assert also.code == USAGE and "--log new.log: another process is writing it" in also.err
     steps = (folder / "new.log").read_text().split("\n")[1:-1]
     times = [json.loads(step)["ms"] for step in steps]
     for done, left in lines[:-1]:

@@ -73,6 +73,11 @@ ENDS = [
     (USAGE, 2, DDP, "--foo", '"$@" 2>&-', ""),
     (RESOURCES, 0, ALONE, TEXT, 'set -o pipefail; "$@" | :', "cannot be written: Broken pipe"),
     (RESOURCES, 0, ALONE, TEXT, 'ulimit -f 1; "$@"', "new.log: File too large"),
+    (RESOURCES, 0, ALONE, "--task toy --steps 1 --trace kept",  # until another is whole
+     'echo good >kept; (ulimit -f 1; "$@"); code=$?; [ "$(cat kept*)" = good ] && exit $code',
+     "kept: File too large"),
+    (NONE, 0, ALONE, "--task toy --steps 1 --quiet --trace pipe",
+     'mkfifo pipe; exec 3<>pipe; timeout 9 head -n 1 pipe & "$@" && wait', "displayTimeUnit"),
     (RESOURCES, 0, ALONE, "--width 2048 --steps 1", 'ulimit -v 250000; "$@"',
      "the system gave no [0-9]* bytes for"),
     (USAGE, 0, ALONE, TEXT, 'mkfifo new.log; "$@"; code=$?; rm new.log; exit $code',
