@@ -204,7 +204,7 @@ void Report::add(const Verdict& step) {
   skipped_in_a_row_ = step.skipped ? skipped_in_a_row_ + 1 : 0;
   if (prints_ && run_.options.narrate == 0) print_step();
   if (log_) {
-    Json line = {{"step", run_.options.begin.steps + here.step},
+    Json line = {{"step", step_number()},
                  {"loss", step.loss},
                  {"grad_norm", step.grad_norm},
                  {"skipped", step.skipped},
@@ -233,12 +233,11 @@ void Report::log(const Json& line) {
 void Report::tell(const char* what, const std::string& path, Clock::time_point since,
                   const std::string& failure) {
   const double ms = std::chrono::duration<double, std::milli>(Clock::now() - since).count();
-  const std::int64_t step = run_.options.begin.steps + here.step;
-  Json told = {{"step", step}, {"path", path}, {"ms", ms}};
+  Json told = {{"step", step_number()}, {"path", path}, {"ms", ms}};
   if (!failure.empty()) told["failure"] = failure;
   log({{what, told}});
   if (!failure.empty() && comm_.rank == 0) {
-    std::fprintf(stderr, "step %s is not saved: %s\n", fmt::to_string(step).c_str(),
+    std::fprintf(stderr, "step %s is not saved: %s\n", fmt::to_string(step_number()).c_str(),
                  failure.c_str());
   } else if (prints_) {
     fmt::print("{} {} in {:.2f} ms\n", what, path, ms);
@@ -286,14 +285,13 @@ int Report::finish(const LayerDigests& digests) {
   check_counts(summary);
   throw_if(!std::isfinite(last_.loss), ExitCode::numerics,
            "the loss of the last step, {}, is not finite: a lower --lr than {:g} may help",
-           here.step, run_.options.lr);
+           step_number(), run_.options.lr);
   return 0;
 }
 
 void Report::print_step() {
   const auto now = Clock::now();
-  const auto done = static_cast<int>(run_.options.begin.steps) + here.step,
-             to_do = run_.options.steps - done;
+  const std::int64_t done = step_number(), to_do = run_.options.steps - done;
   const bool tenth = done % std::max(1, run_.options.steps / 10) == 0;
   const bool stays = last_.skipped || tenth || to_do == 0 || times_.steps() == 1;
   if (!stays && (!shows_progress_ || now - line_began_ <= std::chrono::milliseconds(200))) return;

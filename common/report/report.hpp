@@ -101,6 +101,8 @@ class Report {
   /// Takes what ended since the last time. present: the step at hand.
   void take_slices(int present);
   void print_step();
+  /// Of the step at hand, in a run that was resumed with those before.
+  std::int64_t step_number() const { return run_.options.begin.steps + here.step; }
   void log(const Json& line);  // if there is a log
   /// Throws Error (usage), with nothing made or emptied, when one cannot be had.
   void open_outputs();

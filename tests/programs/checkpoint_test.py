@@ -244,7 +244,7 @@ def test_killed_at_every_call(programs, folder, ranks, chapter, rank):
         assert same_files(folder / "saved/step_3", folder / "whole/step_3")
         if code == 0:
             break
-    assert number > 40
+    assert number > (10 if rank else 40)
 
 
 @pytest.mark.parametrize("ranks, how, words", (
@@ -296,8 +296,6 @@ def test_whole_through_thirty_kills(programs, folder):
         resume = ["--resume", "saved"] if any(folder.glob("saved/step_?*[0-9]")) else []
         with subprocess.Popen([*command, *resume], cwd=folder, stderr=subprocess.DEVNULL) as job:
             time.sleep(random.uniform(0.2, 0.8))
-            for rank in subprocess.run(["pgrep", "-f", f"{ZERO3}.*--steps 3000"], text=True,
-                                       stdout=subprocess.PIPE).stdout.split():
-                os.kill(int(rank), signal.SIGKILL)
+            subprocess.run(["pkill", "-KILL", "-f", f"{ZERO3} .*--steps 3000"])
     assert programs.start([*command, "--resume", "saved", "--log", "log"], folder).code == 0
     assert read_log(folder / "log")[2]["layer_digests"] == whole
