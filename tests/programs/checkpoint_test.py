@@ -99,6 +99,18 @@ def test_another_number_of_ranks_goes_on(programs, folder):
     assert same_files(folder / "3/step_3", folder / "4/step_3")
 
 
+@pytest.mark.parametrize("ranks, chapter, other", ((2, DDP, OFFLOAD), (3, ZERO2, ZERO3)))
+def test_gpus(gpu, folder, ranks, chapter, other):
+    """Theirs pass through page-locked memory."""
+    def run(chapter, steps, name, *more):
+        gpu.logged(ranks, chapter, *SMALL, *own_options(chapter, "fp32", 1), "--steps", steps,
+                   "--device", "cuda", "--comm", "mpi", "--save", folder / name, *more)
+
+    run(chapter, 4, "whole", "--save-every", 2)
+    run(other, 4, "part", "--resume", folder / "whole/step_2")
+    assert same_files(folder / "part/step_4", folder / "whole/step_4")
+
+
 def test_python_reads_and_writes_it(programs, folder):
     """Names, shapes and digests; weights that come without metadata, and in another order."""
     case = Case("text", width=8, layers=2, batch=2)
