@@ -16,15 +16,15 @@ Communicator::Communicator(int rank, int size, std::unique_ptr<Transport> transp
       on_host_(make_kernels(device.host())),
       link_(link) {}
 
-void Communicator::start(Kernels& on, std::optional<Collective> collective,
-                         const std::vector<Part>& outgoing, const std::vector<Part>& incoming) {
+void Communicator::start(Kernels& on, Collective of, const std::vector<Part>& outgoing,
+                         const std::vector<Part>& incoming) {
   if (size == 1) return;
   for (const auto& [elements, peer] : outgoing) {
-    if (!collective) break;
-    sent_.elements[*collective][here.phase] += elements.size;
+    if (of >= Collective::sums) break;  // of host values
+    sent_.elements[of][here.phase] += elements.size;
     sent_.padding += elements.size - elements.used;
   }
-  transport_->start(on, outgoing, incoming);
+  transport_->start(on, of, outgoing, incoming);
 }
 
 void Communicator::finish() {
@@ -48,8 +48,9 @@ void Communicator::reduce_scatter_mean(Stream& stream, View full, View own, Writ
   expect(full.dtype == own.dtype && full.dtype == room.view().dtype,
          "full, the own part and the receive buffer have one dtype");
   const std::int64_t piece = piece_elements(full.device_type(), full.dtype, own.size);
-  const View received =
+  View received =
       room.view().part(0, received_elements(full.device_type(), full.dtype, own.size, size));
+  received.layer = full.layer;
   // Alone, and in its place: it is the mean.
   if (size == 1 && write == Write::overwrite && full.data == own.data) return;
   const auto collective = [=, this](Kernels& on) {
@@ -78,9 +79,10 @@ void Communicator::reduce_scatter_mean(Stream& stream, View full, View own, Writ
       const auto pieces = parts([&](int peer) { return cut(slice(full, peer), at); });
       outgoing.insert(outgoing.end(), pieces.begin(), pieces.end());
     }
-    start(on, Collective::reduce_scatter, outgoing, incoming(0));
+    const auto of = Collective::reduce_scatter;
+    start(on, of, outgoing, incoming(0));
     for (std::int64_t at = 0; at < own.size; at += piece) {
-      if (at + piece < own.size) start(on, {}, {}, incoming(at + piece));
+      if (at + piece < own.size) start(on, of, {}, incoming(at + piece));
       finish();  // with piece `at`, begun a turn before
       on.ordered_mean(cut(slice(full, rank), at), rank, others(at), cut(own, at), write);
     }
@@ -106,7 +108,7 @@ Totals Communicator::await_all_reduced(Stream& stream, Sums& sums) {
   const Work work{"sums", Work::Sort::message, -1, sent, sent * std::int64_t{sizeof(double)}};
   run(stream, work, size * sizeof(sums.totals), [&](Kernels& on) {
     on.fetch(sums);
-    all = gather(std::bit_cast<std::array<std::uint64_t, 2>>(sums.totals));
+    all = gather(std::bit_cast<std::array<std::uint64_t, 2>>(sums.totals), Collective::sums);
     sent_.scalars += sent;
   });
   stream.synchronise();
@@ -118,7 +120,8 @@ Totals Communicator::await_all_reduced(Stream& stream, Sums& sums) {
   return totals;
 }
 
-std::vector<std::uint64_t> Communicator::gather(std::span<const std::uint64_t> values) {
+std::vector<std::uint64_t> Communicator::gather(std::span<const std::uint64_t> values,
+                                                Collective as) {
   const std::int64_t count = std::ssize(values);
   std::vector<std::uint64_t> all(count * size);
   std::copy(values.begin(), values.end(), all.begin() + rank * count);
@@ -126,7 +129,7 @@ std::vector<std::uint64_t> Communicator::gather(std::span<const std::uint64_t> v
     return {reinterpret_cast<std::byte*>(all.data() + r * count), 2 * count, 2 * count};
   };
   if (size == 1) return all;
-  start(*on_host_, {}, parts([&](int) { return of(rank); }), parts(of));
+  start(*on_host_, as, parts([&](int) { return of(rank); }), parts(of));
   finish();
   return all;
 }

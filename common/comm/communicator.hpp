@@ -5,9 +5,6 @@
 #include "compute/bus.hpp"
 
 namespace zero {
-enum class Collective { reduce_scatter, all_gather };
-template <> inline constexpr std::array names_of<Collective>{"reduce_scatter", "all_gather"};
-
 /// What this rank has sent, in elements, counted where they are handed to the transport.
 struct Sent {
   By<Collective, By<Phase, std::int64_t>> elements{};  // with padding
@@ -56,7 +53,8 @@ class Communicator {
   Totals await_all_reduced(Stream& stream, Sums& sums);
 
   /// All ranks' values, in rank order; equally many each. In a stream's task, or with streams idle.
-  std::vector<std::uint64_t> gather(std::span<const std::uint64_t> values);
+  std::vector<std::uint64_t> gather(std::span<const std::uint64_t> values,
+                                    Collective as = Collective::gather);
   /// Every rank's text; they may differ in length.
   std::vector<std::string> gather_texts(const std::string& mine);
 
@@ -86,8 +84,8 @@ class Communicator {
     const View sent = full.part(0, full.size / size * (size - 1));
     return {what, Work::Sort::message, full.layer, sent.size, sent.bytes(), made};
   }
-  /// Begins to send and to receive; counts what leaves as the collective's, if there is one.
-  void start(Kernels& on, std::optional<Collective> collective, const std::vector<Part>& outgoing,
+  /// Begins to send and to receive; counts what leaves of layers as the collective's.
+  void start(Kernels& on, Collective of, const std::vector<Part>& outgoing,
              const std::vector<Part>& incoming);
   void finish();
   /// Puts collective(kernels), over a vector of `bytes`, on the stream; no faster than the link.

@@ -28,9 +28,8 @@ cudaStream_t queue_of(Kernels& on) { return static_cast<cudaStream_t>(on.queue()
 
 class NcclTransport : public Transport {
  public:
-  NcclTransport(Device& gpu, Reduce reduce, Communicator& everybody, int tag)
-      : adds_(reduce == Reduce::native),
-        on_host_(make_mpi_transport(gpu.host(), everybody.size, tag)) {
+  NcclTransport(Device& gpu, Reduce reduce, Communicator& everybody)
+      : adds_(reduce == Reduce::native), on_host_(make_mpi_transport(gpu.host(), everybody.size)) {
     ncclUniqueId id{};
     if (everybody.rank == 0) check_nccl(ncclGetUniqueId(&id));
     const auto ids = everybody.gather(std::bit_cast<std::array<std::uint64_t, sizeof(id) / 8>>(id));
@@ -44,9 +43,10 @@ class NcclTransport : public Transport {
   ~NcclTransport() override { ncclCommDestroy(comm_); }
 
   /// All of its messages begin together.
-  void start(Kernels& on, std::span<const Part> outgoing, std::span<const Part> incoming) override {
+  void start(Kernels& on, Collective of, std::span<const Part> outgoing,
+             std::span<const Part> incoming) override {
     if (!incoming.front().elements.on_gpu()) {
-      return on_host_->start(on, outgoing, incoming);
+      return on_host_->start(on, of, outgoing, incoming);
     }
     check_nccl(ncclGroupStart());
     for (const auto& [part, to] : outgoing) {
@@ -89,9 +89,9 @@ class NcclTransport : public Transport {
 };
 }  // namespace
 
-std::unique_ptr<Transport> make_nccl_transport(Device& gpu, Reduce reduce, Communicator& everybody,
-                                               int tag) {
-  return std::make_unique<NcclTransport>(gpu, reduce, everybody, tag);
+std::unique_ptr<Transport> make_nccl_transport(Device& gpu, Reduce reduce,
+                                               Communicator& everybody) {
+  return std::make_unique<NcclTransport>(gpu, reduce, everybody);
 }
 
 bool nccl_is_built() { return true; }

@@ -3,7 +3,7 @@
 #include "memory/error.hpp"
 
 namespace zero {
-std::unique_ptr<Transport> make_nccl_transport(Device&, Reduce, Communicator&, int) {
+std::unique_ptr<Transport> make_nccl_transport(Device&, Reduce, Communicator&) {
   throw Error(ExitCode::resources, "this program was built without NCCL");
 }
 

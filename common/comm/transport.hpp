@@ -7,6 +7,10 @@
 #include "train/options.hpp"
 
 namespace zero {
+enum class Collective { reduce_scatter, all_gather, sums, gather };  // the last two: of host values
+template <>
+inline constexpr std::array names_of<Collective>{"reduce_scatter", "all_gather", "sums", "gather"};
+
 /// A part of a vector on its way to one other rank, or from one.
 struct Part {
   View elements;
@@ -20,10 +24,11 @@ class Transport {
   Transport(const Transport&) = delete;
   Transport& operator=(const Transport&) = delete;
 
-  /// Begins to send `outgoing` and receive `incoming`, at least one; over all calls two ranks give
-  /// the same parts in one order. All lie on one device or the host; a GPU's have one size, and as
-  /// many leave as come. In a stream's task, one call at a time. Throws Error (communication).
-  virtual void start(Kernels& on, std::span<const Part> outgoing,
+  /// Begins to send `outgoing` and receive `incoming`, at least one, all part `of` one collective
+  /// and of their layer; over all calls, of any transport, two ranks give the same parts in one
+  /// order. All lie on one device or the host; a GPU's have one size, and as many leave as come. In
+  /// a stream's task, one call at a time. Throws Error (communication).
+  virtual void start(Kernels& on, Collective of, std::span<const Part> outgoing,
                      std::span<const Part> incoming) = 0;
   /// Waits, in the same task, until the first start() under way has received, the last one also
   /// until all has left; a GPU's parts follow the kernels' queue. Throws as start() does.
@@ -45,13 +50,12 @@ constexpr std::int64_t wave_bytes = std::int64_t{4} << 20;
 /// MPI counts bytes in int, so what is longer goes in pieces.
 constexpr std::int64_t longest_message = std::int64_t{1} << 30;
 static_assert(longest_message <= std::numeric_limits<int>::max());
-/// In messages of up to `longest` bytes. tag: no other transport's, the same on every rank.
-std::unique_ptr<Transport> make_mpi_transport(Device& device, int size, int tag,
+/// In messages of up to `longest` bytes. What comes and is part of something else throws.
+std::unique_ptr<Transport> make_mpi_transport(Device& device, int size,
                                               std::int64_t longest = longest_message);
 class Communicator;
 /// NCCL for GPUs, one a rank; MPI for host memory. The ranks meet by `everybody`. Throws Error
 /// (resources) in a build without NCCL.
-std::unique_ptr<Transport> make_nccl_transport(Device& gpu, Reduce reduce, Communicator& everybody,
-                                               int tag);
+std::unique_ptr<Transport> make_nccl_transport(Device& gpu, Reduce reduce, Communicator& everybody);
 bool nccl_is_built();
 }  // namespace zero

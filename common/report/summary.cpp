@@ -88,7 +88,7 @@ Json traffic_json(const Prediction::Passed& predicted, const std::vector<Overlap
   Json phases, collectives;
   for (const Phase phase : step_phases) {
     std::int64_t in_phase = 0;
-    for (const Collective collective : every<Collective>) {
+    for (const Collective collective : {Collective::reduce_scatter, Collective::all_gather}) {
       const std::int64_t elements = sent.elements[collective][phase];
       collectives[name_of(collective)][name_of(phase)] = if_counted(elements);
       in_phase += elements;

@@ -92,7 +92,7 @@ Session::Session(int& argc, char**& argv) {
   }
   end_at_signals(rank_);
   std::atexit(expect_finalized);
-  everybody_.emplace(rank_, size_, make_mpi_transport(*host_, size_, 0), *host_, Dtype::fp32, 0);
+  everybody_.emplace(rank_, size_, make_mpi_transport(*host_, size_), *host_, Dtype::fp32, 0);
 }
 
 Session::~Session() {
@@ -193,10 +193,9 @@ int Session::refuse(const Refusal& refusal) const {
 
 Communicator Session::communicator(const Options& options, const Choice& choice, Device& device,
                                    const Layout& layout) {
-  constexpr int tag = 1;  // everybody's is 0
   auto transport = choice.comm == Comm::nccl
-                       ? make_nccl_transport(device, options.reduce, *everybody_, tag)
-                       : make_mpi_transport(device, size_, tag);
+                       ? make_nccl_transport(device, options.reduce, *everybody_)
+                       : make_mpi_transport(device, size_);
   return Communicator(rank_, size_, std::move(transport), device, options.dtype,
                       layout.largest_layer(), {options.link, options.latency});
 }

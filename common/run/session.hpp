@@ -31,7 +31,7 @@ class Session {
   /// Throws Refusal (data) on all ranks when one reads other data than rank 0, by its description.
   void agree_on_data(const std::string& description);
 
-  /// Ranks that talk through choice.comm. One at a time: all have the same tag.
+  /// Ranks that talk through choice.comm.
   Communicator communicator(const Options& options, const Choice& choice, Device& device,
                             const Layout& layout);
 

@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "comm/launcher.hpp"
+#include "comm/transport.hpp"
 #include "memory/error.hpp"
 
 namespace {
@@ -43,10 +44,12 @@ bool is_now(const char* what) {
   return ++fault.calls == fault.number;
 }
 
-/// Not one by which ranks agree on a run: those come first, under a tag of their own.
+/// Not one by which ranks agree on a run: those come before any that is no gather's.
 bool is_of_the_run(int tag) {
-  static const int first = tag;
-  return tag != first;
+  constexpr int collectives = zero::names_of<zero::Collective>.size();
+  static std::atomic<bool> begun = false;
+  begun = begun || (tag >= 0 && tag % collectives != static_cast<int>(zero::Collective::gather));
+  return begun;
 }
 
 /// A call on a file, or a folder, of that name or none: from the first `.partial` on a run is

@@ -96,7 +96,7 @@ TEST_CASE("a message goes in pieces, and what arrives is whole") {
   const int rank = ranks().rank, size = ranks().size;
   for (const auto& [own, bytes] :
        {std::pair(std::int64_t{1025}, 1000), {sizes().back(), 1 << 20}}) {
-    auto pieces = make_mpi_transport(device(), size, 1, bytes);
+    auto pieces = make_mpi_transport(device(), size, bytes);
     check_means({rank, size, std::move(pieces), device(), Dtype::fp32, own * size}, Dtype::fp32,
                 {own}, integer);
   }
@@ -106,10 +106,10 @@ TEST_CASE("no message is longer than MPI can count") {
   alignas(64) std::byte memory[64];
   const View none{memory, 0, 0}, too_long{memory, 3 * (std::int64_t{1} << 28) + 1, 0};
   const zero::Part from[] = {{none, 0}}, to[] = {{too_long, 0}};
-  const auto transport = make_mpi_transport(cpu(), ranks().size, 1);
+  const auto transport = make_mpi_transport(cpu(), ranks().size);
   std::vector<int> counts;
   unsent = &counts;
-  transport->start(*make_kernels(cpu()), to, from);
+  transport->start(*make_kernels(cpu()), Collective::gather, to, from);
   transport->finish();
   unsent = nullptr;
   CHECK(counts == std::vector<int>{1 << 30, 1 << 30, 1 << 30, 4});
@@ -118,7 +118,7 @@ TEST_CASE("no message is longer than MPI can count") {
 TEST_CASE("the next rank is the first peer of each") {
   struct Recorder : Transport {
     explicit Recorder(std::string& peers) : peers(peers) {}
-    void start(Kernels&, std::span<const zero::Part> to,
+    void start(Kernels&, Collective, std::span<const zero::Part> to,
                std::span<const zero::Part> from) override {
       for (const auto& part : to) peers += fmt::format("to {} ", part.rank);
       for (const auto& part : from) peers += fmt::format("from {} ", part.rank);
@@ -274,6 +274,35 @@ TEST_CASE("wrong sizes and dtypes are refused before anything is sent") {
   CHECK_THROWS_AS(reduce(larger.full(), larger.mine()), std::logic_error);
   const View uneven = vector.full().part(0, vector.full().size - 1);
   CHECK_THROWS_AS(comm.all_gather(stream, vector.mine(), uneven), std::logic_error);
+}
+
+TEST_CASE("another collective of as many bytes is told, by name, from the one that is due") {
+  using enum Collective;
+  using Call = std::pair<Collective, int>;  // of a layer
+  const int rank = ranks().rank;
+  if (ranks().size == 1 || rank > 1) return;
+  for (const auto& calls : {std::array{Call(all_gather, 3), Call(reduce_scatter, 3)},
+                            {Call(all_gather, 2), Call(all_gather, 3)},
+                            {Call(sums, -1), Call(gather, -1)}}) {
+    Communicator comm(rank, 2, make_mpi_transport(cpu(), 2), cpu(), Dtype::fp32, 8);
+    Stream stream("test", cpu());
+    const Tensor tensor(cpu(), Kind::gradients, Dtype::fp32, 8);
+    View full = tensor.view();
+    full.layer = calls[rank].second;
+    const View own = full.part(4 * rank, 4);
+    Sums two(cpu());
+    const auto named = [&](int r) {
+      return "message 0, of " + words({.what = name_of(calls[r].first), .layer = calls[r].second});
+    };
+    const auto said = fmt::format("rank {} sent {}, where {} is due: every rank must call the same",
+                                  1 - rank, named(1 - rank), named(rank));
+    check_refused(ExitCode::communication, {said}, [&] {
+      if (calls[rank].first == reduce_scatter) comm.reduce_scatter_mean(stream, full, own);
+      if (calls[rank].first == all_gather) comm.all_gather(stream, own, full);
+      if (calls[rank].first == sums) comm.await_all_reduced(stream, two);
+      if (calls[rank].first == gather) comm.gather(std::array<std::uint64_t, 2>());
+    });
+  }
 }
 
 TEST_CASE("a link's time: for each other rank the latency and its part of the vector") {
