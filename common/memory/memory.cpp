@@ -40,7 +40,9 @@ std::int64_t left_by_control_groups() {
       if (const std::int64_t most = kernel_figure(group / limit); most > 0) {
         const std::int64_t cache = kernel_figure(group / "memory.stat", cached + "inactive_file") +
                                    kernel_figure(group / "memory.stat", cached + "active_file");
-        left = std::min(left, most - kernel_figure(group / usage) + cache);
+        // Files that are removed meanwhile are in one figure only.
+        const std::int64_t used = std::max<std::int64_t>(kernel_figure(group / usage) - cache, 0);
+        left = std::min(left, most - used);
       }
       if (group == root) break;
     }
