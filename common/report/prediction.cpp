@@ -243,6 +243,8 @@ void print_prediction(const Card& card, const Options& options, DeviceType devic
     }
   }
   fmt::print("\n{}", formulas(plan));
+  fmt::print("  {:<20}{} x {} = {} bytes, and two headers\n", "a checkpoint", checkpoint_bytes,
+             grouped(plan.parameters), grouped(checkpoint_bytes * plan.parameters));
   if (options.device_memory == 0) return;
   const std::string missing = shortage(plan, options, device, layout, others);
   fmt::print("\n{}\n", missing.empty() ? "fits into --device-memory" : missing);

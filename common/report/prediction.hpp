@@ -31,6 +31,8 @@ struct Costs {
 constexpr Costs costs_of(const Card& card, Dtype dtype) {
   return {bytes_of(dtype), optimizer_bytes(card.offloads() ? Dtype::bf16 : dtype)};
 }
+/// Of a checkpoint, a parameter: the master weight and the two moments, in every dtype.
+inline constexpr std::int64_t checkpoint_bytes = 3 * sizeof(float);
 
 /// What goes over the bus, in tables.
 inline constexpr By<Direction, const char*> copied_words{"down, gradients", "up, parameters"};

@@ -235,6 +235,7 @@ Json make_plan(const Question& question, Cards chapters, int ranks) {
   const Layout layout = layout_of(question, ranks);
   Json json{{"parameters", layout.parameters()},
             {"padded_parameters", layout.full_size()},
+            {"checkpoint", checkpoint_bytes * layout.parameters()},
             {"layers", layout.layers()},
             {"largest_layer", layout.largest_layer()},
             {"ranks", ranks},

@@ -172,6 +172,7 @@ void print_head(const Question& question, const Json& plan, const Unit& unit) {
     fmt::print("where it is offloaded: optimizer state {}, with master weights of its own\n",
                optimizer_bytes(Dtype::bf16));
   }
+  fmt::print("in a program's checkpoint {}: {}\n", checkpoint_bytes, sized(plan["checkpoint"]));
   if (question.parameters > 0) {
     fmt::print("activations, data and workspace are not in it: they depend on the model\n");
   }

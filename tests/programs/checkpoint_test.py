@@ -130,6 +130,10 @@ def test_python_reads_and_writes_it(programs, folder):
         {name: tensor.shape for name, tensor in weights.items()}
     assert set(moments) == {f"{name}.exp_avg{rest}" for name in model for rest in ("", "_sq")}
     assert all((moments[f"{name}.exp_avg_sq"] >= 0).all() for name in model)
+    files = [(folder / "ours/step_3" / name).read_bytes() for name in FILES]
+    size = sum(len(data) - 8 - struct.unpack("<Q", data[:8])[0] for data in files)
+    planned = programs.run(0, ZERO1, *words, "--plan", "--ranks", 2).out
+    assert f" = {size:,}".replace(",", " ") + " bytes, and two headers\n" in planned
     flat = np.concatenate([model[f"layers.{l}.{name}"].ravel() for l in range(2)
                            for name in ("weight", "bias")])
     ours = [f"{digest:016x}" for digest in layer_digests(case, flat)]
