@@ -5,7 +5,9 @@
 `./tutorial demo` calls this after building. It reads nothing but the programs' own logs, and it
 recomputes every claim from them: exit code 0 means that each claim holds, 1 that one does not."""
 import argparse
+import itertools
 import json
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -16,6 +18,9 @@ from runs import (CHAPTERS, Failure, Programs, finish, first_line, machine, numb
                   wrong_bytes, wrong_traffic)
 
 SHORT = ["--steps", 8]
+# Who goes on with the checkpoint of the one before, on how many ranks (0: on as many as the other
+# runs), up to which step.
+CHAIN = (CHAPTERS[1], 0, 5), (CHAPTERS[4], 2, 10), (CHAPTERS[5], 3, 15), (CHAPTERS[6], 0, 20)
 
 
 def prepare(programs, options):
@@ -32,6 +37,19 @@ def prepare(programs, options):
                 "--prefetch", prefetch, *SHORT, "--batch", 256, ranks=2)
             for speed, prefetch in ((0, 1), (0.1, 0), (0.1, 1))]
     return twelve, more
+
+
+def prepare_chain(programs, options):
+    """Pairs of such a run, and of 01, which begins where that does."""
+    folder, resume, pairs = options.out / "chain", [], []
+    shutil.rmtree(folder, ignore_errors=True)  # of an earlier demo
+    for chapter, ranks, steps in CHAIN:
+        words = ["--steps", steps, *resume, "--quiet", *options.of_data]
+        pairs.append([programs.prepare(f"chain/{name}_{steps}.jsonl", name, ranks or options.ranks,
+                                       *words, *save, dtype="fp32")
+                      for name, save in ((chapter, ["--save", folder]), (CHAPTERS[0], []))])
+        resume = ["--resume", folder / f"step_{steps}"]
+    return pairs
 
 
 def on_too_small_device(programs, options, low, high):
@@ -83,7 +101,7 @@ def unlike_recorded(runs):
             for run, digest in zip(runs, digests) if run.summary["digest"] != digest]
 
 
-def claims(runs, ranks):
+def claims(runs, ranks, chain):
     """Each claim of the tutorial with what contradicts it: an empty list where it holds."""
     def differing(runs, reference):
         compared = (findings.Comparison(run, reference) for run in runs)
@@ -93,6 +111,8 @@ def claims(runs, ranks):
     return [("fp32: 02 to 07 are identical to the last bit", differing(fp32[2:], fp32[1])),
             (f"fp32: 01 with --accumulate {ranks} has the bits of 02 on {ranks} ranks",
              differing(fp32[:1], fp32[1])),
+            ("fp32: 01 going the same way has the bits of the chain of checkpoints",
+             [sentence for run, alone in chain for sentence in differing([run], alone)]),
             ("bf16: 03 to 07 are identical to the last bit", differing(bf16[1:], bf16[0])),
             ("bytes, resident and peak, equal their formulas in every run", wrong_bytes(runs)),
             ("07 holds what 06 does, in two places, and its staging", lost(runs)),
@@ -144,10 +164,19 @@ def main():
     fits, story = on_too_small_device(programs, options, low, high)
     more.append(fits)
     print(f"{sum(run.seconds for run in more):5.1f} s")
+    chain = prepare_chain(programs, options)
+    links, ranks = zip(*((run.number, str(run.ranks)) for run, _ in chain))
+    way = f"a chain of checkpoints, {', '.join(links)} on {', '.join(ranks)} ranks"
+    print(f"  {way:<60}", end="", flush=True)
+    every = list(itertools.chain(*chain))
+    for run in every:
+        run.execute()
+        run.label = f"{run} to step {run.steps[-1]['step']}"
+    print(f"{sum(run.seconds for run in every):5.1f} s")
     (options.out / "story.json").write_text(json.dumps(story, indent=2) + "\n")
     study = findings.Study(runs, more, story)
     report.print_text(study)
-    judged = claims(runs, options.ranks)
+    judged = claims(runs, options.ranks, chain)
     print_claims(judged)
     if (unlike := unlike_recorded(runs)) is not None:
         judged.append(("the same bits as the README's run", unlike))
