@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // To save a run and to go on with it. A checkpoint is a folder step_N of two files in which nothing
 // says who held what: each rank writes its part of each layer at that part's place, and reads what
-// it holds, in any chapter, on any number of ranks.
+// it holds, in any chapter, on any number of ranks. Both headers say the same of the run.
 #pragma once
-#include "checkpoint/parts.hpp"
+#include "checkpoint/safetensors.hpp"
 #include "comm/communicator.hpp"
 #include "train/verdict.hpp"
 
@@ -14,15 +14,13 @@ class Checkpoints {
   /// Runs a task on every rank; throws an Error on all of them when it throws one on any.
   using Together = std::function<void(const std::function<void()>& task)>;
 
-  /// Finds where the run begins, and takes the folder that it saves into, so that no other run
-  /// does. data: its description. threads: of this rank, that read and write. Throws Error: usage,
-  /// when the options contradict what is there; data, when that is no beginning of this run;
-  /// resources, when the folder cannot be had.
-  Checkpoints(const Options& options, const Layout& layout, Device& device, Communicator& comm,
+  /// Sets options.begin as the run is resumed, and takes the folder that it saves into, so that no
+  /// other run does. data: its description. threads: of this rank, that read and write. Throws
+  /// Error: usage, when the options contradict what is there; data, when that is no beginning of
+  /// this run; resources, when the folder cannot be had.
+  Checkpoints(Options& options, const Layout& layout, Device& device, Communicator& comm,
               const std::string& data, int threads, Together together);
 
-  /// After the steps so far, those before the run was resumed among them.
-  const Progress& progress() const { return progress_; }
   /// Fills what a trainer holds, on the device and its host; returns from where, empty when the run
   /// begins by itself. Throws Error (data) when a digest is not the file's.
   std::string load();
@@ -37,30 +35,37 @@ class Checkpoints {
   bool has_failed() const { return failed_; }
 
  private:
-  using File = std::unique_ptr<std::FILE, int (*)(std::FILE*)>;
-  using Files = std::vector<std::pair<std::string, File>>;  // with their paths
+  struct TensorFile {
+    std::string path;
+    std::vector<StoredTensor> tensors{};
+    std::shared_ptr<std::FILE> file{};
+  };
 
-  static Files open(const std::vector<std::string>& paths, const char* mode);
+  std::vector<TensorFile> files_in(const std::string& checkpoint) const;
+  /// What every header says: which run it is of, and how far it has come.
+  Metadata says() const;
+  /// Throws Error (data) unless a header says the same; of a run's first one progress is set.
+  void check(const std::string& path, Metadata found);
   void find_beginning();
-  Progress read_headers();
   void take_folder();
-  /// Moves what this rank has to do with; sets the tensors' digests, over all ranks.
-  void move(Move how, const Files& files);
-  void add_digests(std::span<const std::uint64_t> mine);
+  /// What this rank moves of the tensor, in parts no larger than its own of the layer.
+  std::vector<View> parts_of(const StoredTensor& tensor, Move how) const;
+  /// Of all tensors; sets their digests, over all ranks, or throws Error (data) on all ranks when
+  /// one is not what it should be.
+  void move(Move how, TensorFile& file);
 
-  const Options& options_;
+  Options& options_;
   const Layout& layout_;
   Device& device_;
   Communicator& comm_;
-  const Together together_;
-  Metadata says_;  // what every header says: which run it is of, and how far it has come
+  const std::string data_;
   Team team_;
-  std::vector<std::vector<StoredTensor>> tensors_;  // of each file
-  Progress progress_;
+  const Together together_;
   LossScale loss_scale_;  // as the trainer's own
+  Progress progress_;
   std::string source_;  // what is loaded
-  Files sources_;
-  File lock_{nullptr, std::fclose};
+  std::vector<TensorFile> sources_;
+  std::shared_ptr<std::FILE> lock_;
   bool failed_ = false;
 };
 }  // namespace zero

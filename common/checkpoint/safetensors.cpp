@@ -13,40 +13,35 @@ using Json = nlohmann::json;
 constexpr std::int64_t length_bytes = 8;
 static_assert(std::endian::native == std::endian::little, "as the file's numbers are");
 
-/// Refuses what nests deeper or lists more than a header: what it takes is less than the text.
-Json parse(const std::string& text) {
-  int in_a_row = 0;  // values without a name
-  return Json::parse(text, [&](int depth, Json::parse_event_t event, Json&) {
-    in_a_row = event == Json::parse_event_t::value ? in_a_row + 1 : 0;
-    if (depth > 3 || in_a_row > 4) throw std::length_error("it nests or lists more than a header");
-    return true;
-  });
+/// What a header says of these tensors in this order; sets where each begins if the first one's
+/// first byte has number `begin`.
+Json entries(std::vector<StoredTensor>& tensors, std::int64_t begin) {
+  Json header;
+  std::int64_t end = 0;
+  for (StoredTensor& tensor : tensors) {
+    const std::int64_t at = std::exchange(end, end + tensor.size() * std::int64_t{sizeof(float)});
+    header[tensor.name] = {{"dtype", "F32"}, {"shape", tensor.shape}, {"data_offsets", {at, end}}};
+    tensor.begin = begin + at;
+  }
+  return header;
 }
 }  // namespace
 
 std::string write_header(std::vector<StoredTensor>& tensors, Metadata metadata) {
-  Json header;
-  std::int64_t at = 0;
-  for (StoredTensor& tensor : tensors) {
-    const std::int64_t begin = at;
-    at += tensor.size() * std::int64_t{sizeof(float)};
-    header[tensor.name] = {
-        {"dtype", "F32"}, {"shape", tensor.shape}, {"data_offsets", {begin, at}}};
-    tensor.begin = begin;
-    metadata["digest " + tensor.name] = tensor.digest;
-  }
+  for (const StoredTensor& tensor : tensors) metadata["digest " + tensor.name] = tensor.digest;
+  Json header = entries(tensors, 0);
   header["__metadata__"] = metadata;
   std::string text = header.dump();
   text.resize((text.size() + 7) / 8 * 8, ' ');  // elements are aligned
-  const std::uint64_t length = text.size();
-  for (StoredTensor& tensor : tensors) tensor.begin += length_bytes + std::ssize(text);
+  const std::int64_t length = std::ssize(text);
+  entries(tensors, length_bytes + length);
   return std::string(reinterpret_cast<const char*>(&length), length_bytes) + text;
 }
 
 void read_header(int fd, const std::string& path, std::vector<StoredTensor>& tensors,
-                 const std::function<void(const Metadata&)>& check) {
+                 const std::function<void(const Metadata&)>& check) try {
   const auto expect = [&](bool holds, const std::string& what) {
-    throw_if(!holds, ExitCode::data, "{} does not hold this model's tensors: {}", path, what);
+    throw_if(!holds, ExitCode::data, "{}: {}", path, what);
   };
   const std::int64_t all = lseek(fd, 0, SEEK_END);
   std::int64_t length = -1;
@@ -55,48 +50,31 @@ void read_header(int fd, const std::string& path, std::vector<StoredTensor>& ten
   expect(whole, fmt::format("its header would have {} bytes, the file has {}", length, all));
   std::string text(length, ' ');
   expect(pread(fd, text.data(), length, length_bytes) == length, "its header cannot be read");
-  const std::int64_t start = length_bytes + length;
-  Json header;
-  try {
-    header = parse(text);
-    Metadata metadata = header.value("__metadata__", Metadata());
-    header.erase("__metadata__");
-    for (StoredTensor& tensor : tensors) {
-      const auto said = metadata.extract("digest " + tensor.name);
-      tensor.digest = said ? said.mapped() : "";
-    }
-    check(metadata);
-    std::map<std::int64_t, std::int64_t> places;  // first bytes, and lengths
-    for (StoredTensor& tensor : tensors) {
-      expect(header.contains(tensor.name), fmt::format("it has no {}", tensor.name));
-      const Json& found = header[tensor.name];
-      const std::string type = found.at("dtype").dump(), shape = found.at("shape").dump();
-      const std::string ours = Json(tensor.shape).dump();
-      expect(
-          type == "\"F32\"" && shape == ours,
-          fmt::format("{} is {:.40} {:.40} instead of \"F32\" {}", tensor.name, type, shape, ours));
-      const Json &begin = found.at("data_offsets").at(0), end = found.at("data_offsets").at(1);
-      const std::int64_t bytes = tensor.size() * std::int64_t{sizeof(float)};
-      const bool fits =
-          begin.is_number_unsigned() && begin <= all && end == begin.get<std::int64_t>() + bytes;
-      expect(fits, fmt::format("{} has {} bytes, and should lie from {:.40} to {:.40}", tensor.name,
-                               bytes, begin.dump(), end.dump()));
-      tensor.begin = start + begin.get<std::int64_t>();
-      places[tensor.begin] += bytes;
-      header.erase(tensor.name);
-    }
-    std::int64_t reached = start;
-    for (const auto& [begin, bytes] : places) {
-      expect(begin == reached, fmt::format("byte {} belongs to two of them, or to none", reached));
-      reached += bytes;
-    }
-    expect(reached == all, fmt::format("they end at byte {}, the file at {}", reached, all));
-  } catch (const Json::exception& error) {
-    expect(false, fmt::format("its header is none: {:.100}", error.what()));
-  } catch (const std::length_error& error) {
-    expect(false, error.what());
+  int in_a_row = 0;  // values without a name
+  Json header = Json::parse(text, [&](int depth, Json::parse_event_t event, Json&) {
+    in_a_row = event == Json::parse_event_t::value ? in_a_row + 1 : 0;
+    // What it takes is then less than the text.
+    expect(depth <= 3 && in_a_row <= 4, "its header nests or lists more than one does");
+    return true;
+  });
+  Metadata metadata = header.value("__metadata__", Metadata());
+  header.erase("__metadata__");
+  check(metadata);
+  for (StoredTensor& tensor : tensors) tensor.digest = metadata["digest " + tensor.name];
+  std::ranges::sort(tensors, {}, [&](const StoredTensor& tensor) {
+    return header.at(tensor.name).at("data_offsets").at(0).get<double>();
+  });
+  const Json ours = entries(tensors, length_bytes + length);
+  for (const auto& [name, entry] : ours.items()) {
+    const std::string found = header[name].dump();
+    expect(header[name] == entry, fmt::format("{} is {:.99}, not {}", name, found, entry.dump()));
   }
-  expect(header.empty(),
-         header.empty() ? "" : fmt::format("it has {:.40}", header.items().begin().key()));
+  expect(header.size() == ours.size(),
+         fmt::format("it has {} tensors instead of {}", header.size(), ours.size()));
+  const std::int64_t end = tensors.back().begin + tensors.back().size() * sizeof(float);
+  expect(end == all, fmt::format("its tensors end at byte {}, the file at {}", end, all));
+} catch (const nlohmann::json::exception& error) {
+  throw Error(ExitCode::data,
+              fmt::format("{}: its header is none of this model: {:.100}", path, error.what()));
 }
 }  // namespace zero

@@ -55,7 +55,6 @@ int train(Process&& process, const Command& command, Cards others) {
   const int cores = static_cast<int>(std::thread::hardware_concurrency()) / choice.sharing_host;
   Checkpoints checkpoints(options, layout, device, comm, data->description(), std::max(1, cores),
                           together);
-  options.begin = checkpoints.progress();
   Trainer trainer = [&] {
     if constexpr (card.ranks) {
       return Trainer(options, device, layout, comm);

@@ -173,7 +173,7 @@ def spoil_step(step):
     (USAGE, None, "--steps 1", "--steps 1: saved/step_2 has made 2 already"),
     (0, None, "--steps 2", "saved/step_2 has made all 2 steps"),
     (DATA, spoil_weight, "", "layers.2.bias has digest .* and should have .*: it is not what was"),
-    (DATA, spoil_step, "", "saved/step_2: its files are of two checkpoints"),
+    (DATA, spoil_step, "", 'optimizer.safetensors: its run has step "3", this one "2"'),
     (DATA, lambda step: (step / FILES[1]).unlink(), "", "optimizer.safetensors: it is no file"),
     (DATA, lambda step: os.truncate(step / FILES[1], 999), "", "header would have .* the file has 999"),
     (DATA, None, "--resume empty", "--resume empty: there is no folder step_N"),
@@ -265,7 +265,7 @@ def test_killed_at_every_call(programs, folder, ranks, chapter, rank):
 
 @pytest.mark.parametrize("ranks, how, words", (
     (2, 'FAULT="full 1 7" LD_PRELOAD="$INJECTOR"', "rank 1/2: .*No space left on device"),
-    (2, 'FAULT="denied 0 1" LD_PRELOAD="$INJECTOR"', "step_2.partial: Read-only file system"),
+    (2, 'FAULT="denied 0 1" LD_PRELOAD="$INJECTOR"', "step.partial: Read-only file system"),
     (0, "ulimit -f 1;", ".*.safetensors: File too large")))
 def test_the_system_refuses(programs, folder, ranks, how, words):
     """The run goes on to its end, and leaves nothing half written."""
