@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""A run that is saved and gone on with, by whichever chapter, is the run that was never interrupted;
-its files say nothing of chapters or ranks; and no way to end a run loses what was saved before.
+"""A run that is saved and gone on with, by whichever chapter, is the run in one piece; its files say
+nothing of chapters or ranks; and no way to end a run loses what was saved before.
 """
 import json
 import os
@@ -175,7 +175,7 @@ def spoil_step(step):
     (DATA, spoil_weight, "", "layers.2.bias has digest .* and should have .*: it is not what was"),
     (DATA, spoil_step, "", 'optimizer.safetensors: its run has step "3", this one "2"'),
     (DATA, lambda step: (step / FILES[1]).unlink(), "", "optimizer.safetensors: it is no file"),
-    (DATA, lambda step: os.truncate(step / FILES[1], 999), "", "header would have .* the file has 999"),
+    (DATA, lambda step: os.truncate(step / FILES[1], 999), "", "header would have .* file has 999"),
     (DATA, None, "--resume empty", "--resume empty: there is no folder step_N"),
     (DATA, None, "--resume saved/step_1/model.safetensors", "there is no folder step_N"),
     (USAGE, None, "--resume saved/step_1 --save saved", "step 2 of another run is there"),
@@ -216,14 +216,13 @@ def test_one_folder_of_one_run(programs, folder):
     """Another run, and ranks that see two folders of that name, are told so."""
     for name in "ab":
         (folder / name / "saved").mkdir(parents=True)
-    program = programs.command(0, DDP, *SMALL, "--steps", 10**8, "--quiet", "--save", "saved")
-    first = subprocess.Popen(program, cwd=folder / "a", stderr=subprocess.PIPE, text=True)
-    while not (folder / "a/saved/.lock").exists():
-        time.sleep(0.01)
-    second = programs.start(program, folder / "a")
+    program = programs.command(0, DDP, *SMALL, "--quiet", "--save", "saved")
+    with subprocess.Popen([*program, "--steps", str(10**8)], cwd=folder / "a", stderr=subprocess.PIPE, text=True) as first:
+        while not (folder / "a/saved/.lock").exists():
+            time.sleep(0.01)
+        second = programs.start([*program, "--steps", "1"], folder / "a")
+        first.kill()
     assert (second.code, second.own_errors()) == (USAGE, ["--save saved: another run saves there"])
-    first.send_signal(signal.SIGTERM)
-    first.communicate()
     shutil.rmtree(folder / "a/saved")
     apart = programs.start([programs.mpiexec, "-n", "1", "-wdir", folder / "a", *program, ":",
                             "-n", "1", "-wdir", folder / "b", *program])

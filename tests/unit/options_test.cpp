@@ -70,6 +70,7 @@ Values defaults(const Card& chapter) {
   values.merge(Values{{"lr", 2e-3}, {"beta1", 0.9}, {"beta2", 0.999}, {"eps", 1e-8}});
   values.merge(Values{{"weight-decay", 0.0}, {"clip", 0.0}, {"seed", std::uint64_t{1}}});
   values.merge(Values{{"log", ""}, {"trace", ""}, {"quiet", false}, {"memory", false}});
+  values.merge(Values{{"save", ""}, {"save-every", 0}, {"keep", 2}, {"resume", ""}, {"init", ""}});
   values.merge(Values{{"timeout", 60}, {"narrate", 0}, {"device-memory", std::int64_t{0}}});
   if (chapter.ranks) values.merge(Values{{"comm", "auto"}, {"reduce", "ordered"}});
   if (chapter.ranks) values.merge(Values{{"check-every", 0}, {"link", 0.0}, {"latency", 0.0}});
