@@ -67,18 +67,19 @@ std::vector<Checkpoints::TensorFile> Checkpoints::files_in(const std::string& ch
   const Architecture model = architecture(options_);
   std::vector<TensorFile> files{{checkpoint + "/model.safetensors"},
                                 {checkpoint + "/optimizer.safetensors"}};
-  const auto add = [&](TensorFile& file, State state, const char* suffix) {
+  const std::tuple<int, State, const char*> saved[] = {{0, State::master, ""},
+                                                       {1, State::momentum, ".exp_avg"},
+                                                       {1, State::variance, ".exp_avg_sq"}};
+  for (const auto& [file, state, suffix] : saved) {
+    std::vector<StoredTensor>& tensors = files[file].tensors;
     for (int l = 0; l < model.layers(); ++l) {
       const std::int64_t inputs = model.widths[l], outputs = model.widths[l + 1];
       const std::string layer = fmt::format("layers.{}.", l);
-      file.tensors.push_back({layer + "weight" + suffix, {outputs, inputs}, state, l, 0});
+      tensors.push_back({layer + "weight" + suffix, {outputs, inputs}, state, l, 0});
       if (!model.bias) continue;
-      file.tensors.push_back({layer + "bias" + suffix, {outputs}, state, l, inputs * outputs});
+      tensors.push_back({layer + "bias" + suffix, {outputs}, state, l, inputs * outputs});
     }
-  };
-  add(files[0], State::master, "");
-  add(files[1], State::momentum, ".exp_avg");
-  add(files[1], State::variance, ".exp_avg_sq");
+  }
   return files;
 }
 
@@ -137,7 +138,8 @@ void Checkpoints::find_beginning() {
       });
     }
     const std::int64_t steps = progress_.steps;
-    throw_if(steps == options_.steps, ExitCode{}, "{} has made all {} steps", source_, steps);
+    constexpr ExitCode nothing_to_do{};
+    throw_if(steps == options_.steps, nothing_to_do, "{} has made all {} steps", source_, steps);
     throw_if(steps > options_.steps, ExitCode::usage, "--steps {}: {} has made {} already",
              options_.steps, source_, steps);
   });

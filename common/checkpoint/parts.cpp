@@ -21,7 +21,7 @@ std::uint64_t move_part(Move how, int fd, const std::string& path, const StoredT
   if (ours.on_gpu() && how == Move::write) ours.device->copy(memory, ours.data, ours.bytes());
   std::atomic<std::uint64_t> sum = 0;
   std::atomic<int> failure = 0;  // errno
-  const auto move = [&](std::int64_t offset, std::int64_t count) {
+  team.each_piece(to - from, [&](std::int64_t offset, std::int64_t count) {
     std::byte* const held = memory + offset * bytes_of(ours.dtype);
     std::array<float, Team::piece> read;  // what is in it is of no use
     auto* const stored = how == Move::write ? reinterpret_cast<float*>(held) : read.data();
@@ -30,8 +30,10 @@ std::uint64_t move_part(Move how, int fd, const std::string& path, const StoredT
     for (std::int64_t left = count * std::int64_t{sizeof(float)}; left > 0;) {
       const std::int64_t moved =
           how == Move::write ? pwrite(fd, byte, left, at) : pread(fd, byte, left, at);
-      if (moved < 0 && errno == EINTR) continue;
-      if (moved <= 0) return failure = moved < 0 ? errno : ENODATA, void();
+      if (moved <= 0) {
+        failure = moved < 0 ? errno : ENODATA;  // it is shorter than its header says
+        return;
+      }
       byte += moved, at += moved, left -= moved;
     }
     std::uint64_t digest_here = 0;
@@ -46,11 +48,6 @@ std::uint64_t move_part(Move how, int fd, const std::string& path, const StoredT
         for (std::int64_t i = 0; i < count; ++i) elements[i] = narrow<T>(read[i]);
       });
     });
-  };
-  team.each_piece(to - from, [&](std::int64_t offset, std::int64_t count) {
-    for (const std::int64_t end = offset + count; offset < end; offset += Team::piece) {
-      move(offset, std::min(Team::piece, end - offset));
-    }
   });
   throw_if(failure != 0, ExitCode::resources, "{}: {}", path, std::strerror(failure));
   if (ours.on_gpu() && how == Move::read) ours.device->copy(ours.data, memory, ours.bytes());

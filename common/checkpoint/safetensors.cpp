@@ -45,9 +45,9 @@ void read_header(int fd, const std::string& path, std::vector<StoredTensor>& ten
   };
   const std::int64_t all = lseek(fd, 0, SEEK_END);
   std::int64_t length = -1;
-  const bool whole = pread(fd, &length, length_bytes, 0) == length_bytes && length >= 0 &&
-                     length <= all - length_bytes;
-  expect(whole, fmt::format("its header would have {} bytes, the file has {}", length, all));
+  expect(pread(fd, &length, length_bytes, 0) == length_bytes && length >= 0 &&
+             length <= all - length_bytes,
+         fmt::format("its header would have {} bytes, the file has {}", length, all));
   std::string text(length, ' ');
   expect(pread(fd, text.data(), length, length_bytes) == length, "its header cannot be read");
   int in_a_row = 0;  // values without a name
@@ -66,13 +66,13 @@ void read_header(int fd, const std::string& path, std::vector<StoredTensor>& ten
   });
   const Json ours = entries(tensors, length_bytes + length);
   for (const auto& [name, entry] : ours.items()) {
-    const std::string found = header[name].dump();
-    expect(header[name] == entry, fmt::format("{} is {:.99}, not {}", name, found, entry.dump()));
+    expect(header[name] == entry,
+           fmt::format("{} is {:.99}, not {}", name, header[name].dump(), entry.dump()));
   }
-  expect(header.size() == ours.size(),
-         fmt::format("it has {} tensors instead of {}", header.size(), ours.size()));
   const std::int64_t end = tensors.back().begin + tensors.back().size() * sizeof(float);
-  expect(end == all, fmt::format("its tensors end at byte {}, the file at {}", end, all));
+  expect(header.size() == ours.size() && end == all,
+         fmt::format("{} tensors end at byte {}; it has {}, and {} bytes", ours.size(), end,
+                     header.size(), all));
 } catch (const nlohmann::json::exception& error) {
   throw Error(ExitCode::data,
               fmt::format("{}: its header is none of this model: {:.100}", path, error.what()));

@@ -26,7 +26,7 @@ class Team {
   /// Calls task(first, some) for each piece of [0, count) and waits; a throw ends the process.
   void each_piece(std::int64_t count,
                   const std::function<void(std::int64_t first, std::int64_t some)>& task) noexcept {
-    if (others_.empty() || count <= piece) return task(0, count);
+    if (count <= piece) return task(0, count);
     for (std::jthread& other : others_) {
       if (!other.joinable()) other = std::jthread([this] { serve(); });
     }
