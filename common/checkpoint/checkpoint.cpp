@@ -201,6 +201,7 @@ std::string Checkpoints::save() {
       write_header(file.tensors, says());  // as long as it will be with the digests
       together_([&] { file.file = open(file.path, "w+b"); });
       move(Move::write, file);
+      sync_file_range(fileno(file.file.get()), 0, 0, SYNC_FILE_RANGE_WRITE);  // begins meanwhile
       move(Move::check, file);
       together_([&] {
         const std::string header = write_header(file.tensors, says());
