@@ -8,7 +8,7 @@ from page_reader import ROOT
 
 CHAPTERS = sorted(path.parent.name for path in ROOT.glob("0*/trainer.hpp"))
 # The rooms of common/: each includes only those before it.
-ROOMS = ["memory", "compute", "train", "comm", "trace", "report", "run"]
+ROOMS = ["memory", "compute", "train", "comm", "checkpoint", "trace", "report", "run"]
 CPP = (".h", ".hpp", ".cpp", ".cu", ".cuh")
 METHODS = ["Trainer(const Options", "Verdict step(", "AdamState slice(", "void forward(",
            "void backward(", "Verdict update("]
