@@ -197,19 +197,21 @@ std::string Checkpoints::save() {
       fs::remove_all(partial, none);  // of a run that was killed
       check_call(mkdir(partial.c_str(), 0777) == 0, partial);
     });
-    for (TensorFile& file : files_in(partial)) {
+    std::vector<TensorFile> files = files_in(partial);
+    for (TensorFile& file : files) {
       write_header(file.tensors, says());  // as long as it will be with the digests
       together_([&] { file.file = open(file.path, "w+b"); });
       move(Move::write, file);
-      sync_file_range(fileno(file.file.get()), 0, 0, SYNC_FILE_RANGE_WRITE);  // begins meanwhile
-      move(Move::check, file);
-      together_([&] {
+    }
+    for (TensorFile& file : files) move(Move::check, file);
+    together_([&] {
+      for (TensorFile& file : files) {
         const std::string header = write_header(file.tensors, says());
         if (first) std::fwrite(header.data(), 1, header.size(), file.file.get());
         check_call(std::fflush(file.file.get()) == 0, file.path);
         sync(file.path);
-      });
-    }
+      }
+    });
     together_([&] {
       if (!first) return;
       sync(partial);
@@ -264,6 +266,7 @@ void Checkpoints::move(Move how, TensorFile& file) {
       }
     }
   });
+  if (how == Move::write) return;
   const std::vector<std::uint64_t> all = comm_.gather(mine);
   together_([&] {
     for (std::size_t t = 0; t < mine.size(); ++t) {
@@ -272,7 +275,7 @@ void Checkpoints::move(Move how, TensorFile& file) {
       const std::string digest = fmt::format("{:016x}", sum);
       std::string& said = file.tensors[t].digest;
       const bool foreign = said.empty() && options_.resume.empty();  // others wrote it
-      if (how == Move::write || foreign) said = digest;
+      if (how == Move::check || foreign) said = digest;
       throw_if(said != digest, ExitCode::data,
                "{}: {} has digest {}, and should have \"{:.40}\": it is not what was saved",
                file.path, file.tensors[t].name, digest, said);

@@ -36,13 +36,13 @@ std::string write_header(std::vector<StoredTensor>& tensors, Metadata metadata);
 void read_header(int fd, const std::string& path, std::vector<StoredTensor>& tensors,
                  const std::function<void(const Metadata&)>& check);
 
-/// check: to read, and to keep nothing.
+/// check: what the file holds is to be what memory does.
 enum class Move { write, check, read };
 
 /// Moves those elements of the tensor that lie in `part`, which is a part of its layer; what is
 /// read is rounded to the part's dtype. A GPU's pass through `staging`, page-locked memory for as
 /// many fp32. first: the number of the layer's first element in the whole model. Returns the digest
-/// of what was moved. Throws Error (resources) in the system's words, naming `path`.
+/// of what was read. Throws Error (resources) in the system's words, naming `path`.
 std::uint64_t move_part(Move how, int fd, const std::string& path, const StoredTensor& tensor,
                         View part, std::int64_t first, std::byte* staging, Team& team);
 }  // namespace zero

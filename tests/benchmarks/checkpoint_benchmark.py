@@ -20,6 +20,7 @@ RANKS, ROUNDS, BAR = (1, 2, 4), 5, 0.8
 
 
 def dd_ms(*words):
+    os.sync()
     start = time.monotonic()
     subprocess.run(["dd", "bs=1M", "status=none", *words], check=True)
     return 1e3 * (time.monotonic() - start)
@@ -28,6 +29,7 @@ def dd_ms(*words):
 def measure(programs, ranks, folder):
     """MB/s of ours and of dd, by what is done."""
     def told_ms(what, *words):
+        os.sync()  # what was there before, or was removed, is not waited for here
         outcome = programs.run(ranks, "06_zero3", *WORK, *words, "--log", folder / "log")
         assert outcome.code == 0, outcome
         lines = map(json.loads, (folder / "log").read_text().splitlines())

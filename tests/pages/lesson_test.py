@@ -16,9 +16,9 @@ MEMBERS = [" params_{", " grads_{", " master_{", " momentum_{", " variance_{"]
 LONGEST_LINE = 100
 # Lines of what stands around the chapters, and how many files there are: whoever takes some away
 # takes them away here too.
-MOST_LINES = {"common/": 7380, "tests/": 11000, "tutorial": 240,
-              ("notes/scripts/", "notes/plan/", "notes/counterexamples/"): 4000}
-MOST_FILES = 255
+MOST_LINES = {"common/": 8185, "tests/": 11670, "tutorial": 240,
+              ("notes/scripts/", "notes/plan/", "notes/counterexamples/"): 4200}
+MOST_FILES = 260
 
 
 def tracked():

@@ -147,7 +147,10 @@ int mkdir(const char* path, mode_t mode) {
   return on_file(path) ? next<decltype(mkdir)>("mkdir")(path, mode) : -1;
 }
 ssize_t pwrite64(int fd, const void* data, size_t size, off_t at) {
-  return on_file() ? next<decltype(pwrite64)>("pwrite64")(fd, data, size, at) : -1;
+  if (!on_file()) return -1;
+  std::vector<char> spoiled(static_cast<const char*>(data), static_cast<const char*>(data) + size);
+  if (is_now("flip")) spoiled[size / 2] ^= 1;
+  return next<decltype(pwrite64)>("pwrite64")(fd, spoiled.data(), size, at);
 }
 int fsync(int fd) { return on_file() ? next<decltype(fsync)>("fsync")(fd) : -1; }
 int rename(const char* from, const char* to) noexcept {
