@@ -207,8 +207,9 @@ std::string Checkpoints::save() {
     together_([&] {
       for (TensorFile& file : files) {
         const std::string header = write_header(file.tensors, says());
-        if (first) std::fwrite(header.data(), 1, header.size(), file.file.get());
-        check_call(std::fflush(file.file.get()) == 0, file.path);
+        const auto fd = fileno(file.file.get());
+        const auto all = std::ssize(header);
+        check_call(!first || pwrite(fd, header.data(), all, 0) == all, file.path);
         sync(file.path);
       }
     });

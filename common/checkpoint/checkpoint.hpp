@@ -15,7 +15,7 @@ class Checkpoints {
   using Together = std::function<void(const std::function<void()>& task)>;
 
   /// Sets options.begin as the run is resumed, and takes the folder that it saves into, so that no
-  /// other run does. data: its description. threads: of this rank, that read and write. Throws
+  /// other run does. data: its description. threads: of this rank; one alone writes. Throws
   /// Error: usage, when the options contradict what is there; data, when that is no beginning of
   /// this run; resources, when the folder cannot be had.
   Checkpoints(Options& options, const Layout& layout, Device& device, Communicator& comm,
@@ -27,8 +27,8 @@ class Checkpoints {
 
   /// A step was made. True when its state is to be saved.
   bool passed(const Verdict& step);
-  /// Makes a checkpoint beside those that there are, then removes old ones. Returns why the system
-  /// did not let it; empty: it did. The run can go on.
+  /// Makes a checkpoint beside those that there are, then removes old ones. Returns why not
+  /// all of it was done; empty: it was. The run can go on.
   std::string save();
   /// Where save() puts the state of this step.
   std::string path() const;
@@ -44,7 +44,7 @@ class Checkpoints {
   std::vector<TensorFile> files_in(const std::string& checkpoint) const;
   /// What every header says: which run it is of, and how far it has come.
   Metadata says() const;
-  /// Throws Error (data) unless a header says the same; of a run's first one progress is set.
+  /// Throws Error (data) unless a header says the same; a run's first header sets progress.
   void check(const std::string& path, Metadata found);
   void find_beginning();
   void take_folder();

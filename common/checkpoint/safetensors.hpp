@@ -13,7 +13,7 @@ namespace zero {
 struct StoredTensor {
   std::string name;
   std::vector<std::int64_t> shape;
-  State state;  // what it is saved of
+  State state;  // whose values it has
   int layer;
   std::int64_t start;  // position of its first element within the layer
   std::int64_t begin = 0;  // its first byte within the file
@@ -32,7 +32,7 @@ std::string write_header(std::vector<StoredTensor>& tensors, Metadata metadata);
 
 /// Puts the tensors in the file's order, and sets where each begins and its digest. Calls
 /// check(metadata) before it looks at tensors. Throws Error (data), naming `path`, unless the file
-/// consists of exactly these. Allocates no more at once than the file is long.
+/// consists of exactly these. No allocation is larger than the file.
 void read_header(int fd, const std::string& path, std::vector<StoredTensor>& tensors,
                  const std::function<void(const Metadata&)>& check);
 

@@ -163,11 +163,13 @@ struct CommandLine {
         ->type_name("SECONDS");
     add("log", o.log, "write JSON lines to this file")->type_name("FILE");
     auto* save = add("save", o.save, "write checkpoints into this folder")->type_name("DIR");
-    add("save-every", o.save_every, "save so often; 0: at the end", whole(0, 1 << 30))
+    add("save-every", o.save_every, "save so often too; 0: at the end", whole(0, 1 << 30))
         ->type_name("STEPS")
         ->needs(save);
-    add("keep", o.keep, "the newest checkpoints", whole(1, 1 << 30))->type_name("N")->needs(save);
-    auto* resume = add("resume", o.resume, "go on from the newest there, or from this one");
+    add("keep", o.keep, "newest checkpoints that stay", whole(1, 1 << 30))
+        ->type_name("N")
+        ->needs(save);
+    auto* resume = add("resume", o.resume, "go on from its newest, or from this one");
     resume->type_name("DIR");
     add("init", o.init, "begin with these weights, .safetensors")
         ->type_name("FILE")
