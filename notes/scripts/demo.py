@@ -97,7 +97,7 @@ def unlike_recorded(runs):
                for run in runs]
     if None in digests or any(run.info["device"] != "cpu" for run in runs):
         return None
-    return [f"{run}: {run.summary['digest']}, the README's {digest}"
+    return [f"{run}: {run.summary['digest']}, recorded is {digest}"
             for run, digest in zip(runs, digests) if run.summary["digest"] != digest]
 
 
@@ -179,7 +179,7 @@ def main():
     judged = claims(runs, options.ranks, chain)
     print_claims(judged)
     if (unlike := unlike_recorded(runs)) is not None:
-        judged.append(("the same bits as the README's run", unlike))
+        judged.append(("the same bits as the recorded runs", unlike))
         print_claims(judged[-1:], width=0)
     write_summary(runs, judged, options.out / "summary.json")
     print(f"\nEvery number is in {options.out / 'summary.json'}, the logs are beside it.")

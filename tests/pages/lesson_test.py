@@ -18,7 +18,7 @@ LONGEST_LINE = 100
 # takes them away here too.
 MOST_LINES = {"common/": 8185, "tests/": 11670, "tutorial": 240,
               ("notes/scripts/", "notes/plan/", "notes/counterexamples/"): 4200}
-MOST_FILES = 260
+MOST_FILES = 262
 
 
 def tracked():

@@ -4,7 +4,7 @@ accepted, and in a copy of the tree in which a page of notes/changing has been f
 `Now hold:` every test holds that it names there.
 
 Looked at are links, paths below the repository's folders, names of source files, and paths below
-build/, which must be a program of the build or a folder that the scripts make. What an edit takes
+build/, which must be a program of the build or what the scripts make. What an edit takes
 away must stand in the file that it names, once; what a page on a change (notes/changing) makes may
 be named.
 """
@@ -27,7 +27,8 @@ PATH = re.compile(START + r"(?:common|tests|notes|0\d_\w+)/[\w./*-]*")
 FILE = re.compile(START + r"\w+\.(?:[ch]pp|cuh?|py|sh|md)\b")
 BUILT = re.compile(START + r"build/[\w./-]*")
 MADE = {f"build/{name}" for name in (
-    "", "asan", "build.ninja", "cpu", "demo", "exercise", "log", "measure", "sabotage", "tsan")}
+    "", "asan", "build.ninja", "cpu", "demo", "demo/report.html", "demo/summary.json", "exercise",
+    "log", "measure", "sabotage", "tsan")}
 
 
 @pytest.fixture(scope="session")

@@ -24,7 +24,7 @@ BYTES = "bytes, resident and peak, equal their formulas in every run"
 PLACES = "07 holds what 06 does, in two places, and its staging"
 CHAIN = "fp32: 01 going the same way has the bits of the chain of checkpoints"
 SENT = "elements sent and bytes copied equal their formulas"
-RECORDED = "the same bits as the README's run"
+RECORDED = "the same bits as the recorded runs"
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ CLAIMS = [FP32, ALONE, CHAIN, BF16, BYTES, PLACES, SENT]
     ("4", "cpu", "", 0, None), ("200", "cpu", "", 0, "yes"), ("200", "cpu", "0", 1, "NO"),
     ("200", "cuda", "0", 0, None)])
 def test_all_holds(verdicts, steps, device, other, code, word):
-    """With the README's options its digests are asked for, but not of a GPU."""
+    """With the recorded options the digests are asked for, but not of a GPU."""
     recorded = {(row["program"], "bf16" if "bf16" in row["options"] else "fp32"): row["digest"]
                 for row in json.loads((ROOT / "notes/digests.json").read_text())
                 if "--steps 200" in row["options"]}

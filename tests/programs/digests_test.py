@@ -64,14 +64,15 @@ def test_pages():
     known = {row["digest"] for row in RECORDED}
     for page in [ROOT / "README.md", *ROOT.glob("notes/*.md")]:
         assert set(re.findall(r"\b[0-9a-f]{16}\b", page.read_text())) <= known, page.name
-    shown = re.findall(r"^\| 0\d_\w+ \| \w+ \| (\S+) ", (ROOT / "README.md").read_text(), re.M)
+    shown = re.findall(r"^\| 0\d_\w+ \| \w+ \| (\S+) ", (ROOT / "notes/results.md").read_text(),
+                       re.M)
     assert len(shown) == len(OF_THE_DEMO)
     for loss, row in zip(map(float, shown), OF_THE_DEMO):
         assert loss == pytest.approx(float(row["loss"]), abs=5.6e-5), row  # 4 digits and 5
 
 
 def test_demo_and_long_runs(programs, folder):
-    """The demo's twelve runs are those recorded, and it says so."""
+    """The demo's twelve runs are those recorded, and it ends as the README shows."""
     for row in LONG:
         assert compute(programs, row) == row
     done = subprocess.run([ROOT / "notes/scripts/demo.py", "--steps", "200", "--ranks", "4",
@@ -82,7 +83,9 @@ def test_demo_and_long_runs(programs, folder):
         dtype = re.search(r"(?:--dtype (\S+) |)--steps", row["options"])[1] or "fp32"
         log = read_log(folder / f"{row['program']}_{dtype}.jsonl")
         assert as_recorded(row, *log[1:]) == row
-    assert "the same bits as the README's run: yes" in done.stdout.splitlines()
+    ending = re.search(r"(?s)\n\.\.\.\n(.*?)```", (ROOT / "README.md").read_text())[1]
+    assert "the same bits as the recorded runs: yes" in ending.splitlines()
+    assert done.stdout.replace(str(folder), "build/demo").endswith(ending)
 
 
 STEPS = 20
