@@ -23,10 +23,10 @@ std::string step_in(const std::string& folder, std::int64_t step) {
 /// Of which there are checkpoints, in order.
 std::vector<std::int64_t> steps_in(const std::string& folder) {
   std::vector<std::int64_t> steps;
-  std::error_code none;
-  for (const auto& entry : fs::directory_iterator(folder, none)) {
+  std::error_code ends;
+  for (fs::directory_iterator at(folder, ends); !ends && at != fs::end(at); at.increment(ends)) {
     unsigned long step = 0;
-    const std::string name = entry.path().filename();
+    const std::string name = at->path().filename();
     std::sscanf(name.c_str(), "step_%lu", &step);
     if (name == fmt::format("step_{}", step)) steps.push_back(step);
   }
@@ -151,18 +151,21 @@ void Checkpoints::take_folder() {
   const std::string& folder = options_.save;
   const auto lock = [&] {
     lock_ = open(folder + "/.lock", "a");
-    return flock(fileno(lock_.get()), LOCK_EX | LOCK_NB) == 0;
+    const bool done = flock(fileno(lock_.get()), LOCK_EX | LOCK_NB) == 0;
+    check_call(done || errno == EWOULDBLOCK, folder);
+    return done;
   };
   together_([&] {
     if (comm_.rank > 0) return;
     std::error_code why;
     fs::create_directories(folder, why);
+    throw_if(bool(why), ExitCode::resources, "--save {}: {}", folder, why.message());
     throw_if(!lock(), ExitCode::usage, "--save {}: another run saves there", folder);
     const std::vector<std::int64_t> steps = steps_in(folder);
-    throw_if(!steps.empty() && !fs::equivalent(step_in(folder, steps.back()), source_, why),
-             ExitCode::usage,
-             "--save {}: step {} of another run is there: --resume it, or name another folder",
-             folder, steps.back());
+    const std::int64_t last = steps.empty() ? 0 : steps.back();
+    throw_if(last > 0 && !fs::equivalent(step_in(folder, last), source_, why), ExitCode::usage,
+             "--save {}: step {} is there, and not resumed: --resume it, or name another folder",
+             folder, last);
   });
   together_([&] {
     throw_if(comm_.rank > 0 && lock(), ExitCode::usage,

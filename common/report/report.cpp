@@ -236,11 +236,14 @@ void Report::tell(const char* what, const std::string& path, Clock::time_point s
   Json told = {{"step", step_number()}, {"path", path}, {"ms", ms}};
   if (!failure.empty()) told["failure"] = failure;
   log({{what, told}});
+  if (shows_progress_) fmt::print("\r\033[K");  // a line that does not stay
+  flush_output();
   if (!failure.empty() && comm_.rank == 0) {
     std::fprintf(stderr, "step %s is not saved: %s\n", fmt::to_string(step_number()).c_str(),
                  failure.c_str());
   } else if (prints_) {
     fmt::print("{} {} in {:.2f} ms\n", what, path, ms);
+    flush_output();
   }
   step_began_ = Clock::now();  // this is no part of the next step
 }

@@ -2,6 +2,7 @@
 """A run that is saved and gone on with, by any chapter, is the run in one piece; its files say
 nothing of chapters or ranks; and no way to end a run loses what was saved before.
 """
+import itertools
 import json
 import os
 import random
@@ -14,14 +15,14 @@ import time
 
 import numpy as np
 import pytest
-from programs import (ALONE, DATA, ON_RANKS, RESOURCES, ROOT, USAGE, Outcome, bits, own_options,
-                      read_log)
+from programs import ALONE, DATA, ON_RANKS, RESOURCES, USAGE, Outcome, bits, own_options
 
 from check_in_python import Case, initial_parameters, layer_digests, matrices
 
 DDP, MIXED, ZERO1, ZERO2, ZERO3, OFFLOAD = ON_RANKS
 FILES = ["model.safetensors", "optimizer.safetensors"]
 SMALL = "--task mlp --width 7 --layers 3 --batch 3".split()
+TOY = "--task toy --batch 3".split()  # without biases
 HARD = "--clip 0.5 --weight-decay 0.1 --accumulate 2".split()
 
 
@@ -70,7 +71,7 @@ def test_another_chapter_goes_on(programs, folder, family, dtype, skips):
 
     lines, digests = run(family[0], "--save", folder / "whole", "--save-every", 1, "--keep", 9)
     assert [line[1] for line in lines].count(True) == skips
-    for chapter, k in zip(family[1:] + family, range(1, 9)):
+    for chapter, k in zip(itertools.cycle(family[1:] + family[:1]), range(1, 9)):
         ours, from_here = folder / f"{chapter}{k}", folder / f"whole/step_{k}"
         assert run(chapter, "--save", ours, "--resume", from_here) == (lines[k:], digests)
         assert same_files(ours / "step_9", folder / "whole/step_9")
@@ -82,7 +83,7 @@ def test_another_number_of_ranks_goes_on(programs, folder):
     def run(ranks, chapter, steps, *more):
         micro = ["--accumulate", ranks] if chapter == ALONE else []
         dtype = own_options(chapter, "fp32", 1)
-        return programs.logged(0 if chapter == ALONE else ranks, chapter, *SMALL, *dtype, *micro,
+        return programs.logged(0 if chapter == ALONE else ranks, chapter, *TOY, *dtype, *micro,
                                "--steps", steps, *more)[2]["layer_digests"]
 
     went = "--save", folder / "chain", "--resume", folder / "chain"
@@ -99,11 +100,12 @@ def test_another_number_of_ranks_goes_on(programs, folder):
     assert same_files(folder / "3/step_3", folder / "4/step_3")
 
 
-@pytest.mark.parametrize("ranks, chapter, other", ((2, DDP, OFFLOAD), (3, ZERO2, ZERO3)))
-def test_gpus(gpu, folder, ranks, chapter, other):
+@pytest.mark.parametrize("ranks, chapter, other, dtype", (
+    (2, DDP, OFFLOAD, "fp32"), (3, ZERO2, ZERO3, "bf16")))
+def test_gpus(gpu, folder, ranks, chapter, other, dtype):
     """Theirs pass through page-locked memory."""
     def run(chapter, steps, name, *more):
-        gpu.logged(ranks, chapter, *SMALL, *own_options(chapter, "fp32", 1), "--steps", steps,
+        gpu.logged(ranks, chapter, *SMALL, *own_options(chapter, dtype, 1), "--steps", steps,
                    "--device", "cuda", "--comm", "mpi", "--save", folder / name, *more)
 
     run(chapter, 4, "whole", "--save-every", 2)
@@ -178,9 +180,9 @@ def spoil_step(step):
     (DATA, lambda step: os.truncate(step / FILES[1], 999), "", "header would have .* file has 999"),
     (DATA, None, "--resume empty", "--resume empty: there is no folder step_N"),
     (DATA, None, "--resume saved/step_1/model.safetensors", "there is no folder step_N"),
-    (USAGE, None, "--resume saved/step_1 --save saved", "step 2 of another run is there"),
-    (USAGE, None, "--save fresh/../saved --resume saved/step_1", "step 2 of another run is there"),
-    (RESOURCES, None, "--save /proc/none", "/proc/none/.lock: No such file or directory"),
+    (USAGE, None, "--resume saved/step_1 --save saved", "step 2 is there, and not resumed"),
+    (USAGE, None, "--save fresh/../saved --resume saved/step_1", "step 2 is there, and not"),
+    (RESOURCES, None, "--save /proc/none", "--save /proc/none: No such file or directory"),
 ))
 def test_it_is_refused(programs, folder, saved, code, change, options, words):
     """In one sentence, before a step is made; a log that is there stays."""
@@ -201,7 +203,7 @@ def test_it_is_refused(programs, folder, saved, code, change, options, words):
     assert outcome.code == code, outcome
     said, = outcome.own_errors()
     assert re.search(words, said), said
-    assert change is spoil_weight or (folder / "log").read_text() == "kept"
+    assert (folder / "log").read_text() == "kept"
 
 
 def test_other_data_is_refused(programs, folder):
@@ -219,6 +221,7 @@ def test_one_folder_of_one_run(programs, folder):
     program = programs.command(0, DDP, *SMALL, "--quiet", "--save", "saved")
     with subprocess.Popen([*program, "--steps", str(10**8)], cwd=folder / "a") as first:
         while not (folder / "a/saved/.lock").exists():
+            assert first.poll() is None
             time.sleep(0.01)
         second = programs.start([*program, "--steps", "1"], folder / "a")
         first.kill()
@@ -249,7 +252,7 @@ def end_and_go_on(programs, folder, ranks, chapter, words, env):
                          ids=("alone", "whole first", "whole other"))
 def test_killed_at_every_call(programs, folder, ranks, chapter, rank):
     """Of those on files in a save: what was complete before can be gone on with."""
-    words = "--task mlp --width 2 --layers 1 --batch 1 --steps 3 --save-every 1".split()
+    words = "--task mlp --width 3 --layers 1 --batch 1 --steps 3 --save-every 1".split()
     programs.logged(ranks, chapter, *words, "--save", folder / "whole")
     injector = str(programs.build / "tests/programs/libinjector.so")
     for number in range(1, 1000):
@@ -263,6 +266,7 @@ def test_killed_at_every_call(programs, folder, ranks, chapter, rank):
 
 
 @pytest.mark.parametrize("ranks, how, words", (
+    (2, 'FAULT="full 0 13" LD_PRELOAD="$INJECTOR"', "rank 0/2: .*No space left on device"),
     (2, 'FAULT="full 1 7" LD_PRELOAD="$INJECTOR"', "rank 1/2: .*No space left on device"),
     (2, 'FAULT="flip 1 1" LD_PRELOAD="$INJECTOR"', "rank 1/2: .* does not hold what was written"),
     (2, 'FAULT="denied 0 1" LD_PRELOAD="$INJECTOR"', "step.partial: Read-only file system"),
@@ -292,7 +296,10 @@ def test_a_signal_saves(programs, folder, ranks, chapter, which):
             assert process.poll() is None
             time.sleep(0.01)
         process.send_signal(which)
-        err = process.communicate(timeout=30)[1]
+        try:
+            err = process.communicate(timeout=30)[1]
+        finally:
+            process.kill()
     said, = Outcome(process.returncode, "", err).own_errors()
     assert process.returncode == 128 + which
     step = int(re.search(rf"ended by signal {int(which)} after step (\d+)$", said)[1])
@@ -304,14 +311,18 @@ def test_a_signal_saves(programs, folder, ranks, chapter, which):
 
 
 def test_whole_through_thirty_kills(programs, folder):
-    """At random moments, all ranks: the digest of the run in one piece."""
+    """At random moments, all ranks: the files of the run in one piece."""
     words = [*SMALL, "--steps", 3000]
-    whole = programs.logged(4, ZERO3, *words)[2]["layer_digests"]
-    command = programs.command(4, ZERO3, *words, "--quiet", "--save", "saved", "--save-every", 5)
+    programs.logged(4, ZERO3, *words, "--save", folder / "whole")
+    saved = folder / "saved"
+    command = [*programs.command(4, ZERO3, *words, "--quiet", "--save", saved), "--save-every", "5"]
+    newest = []
     for _ in range(30):
-        resume = ["--resume", "saved"] if any(folder.glob("saved/step_?*[0-9]")) else []
-        with subprocess.Popen([*command, *resume], cwd=folder, stderr=subprocess.DEVNULL) as job:
+        with subprocess.Popen([*command, *(["--resume", saved] if newest else [])]):
             time.sleep(random.uniform(0.2, 0.8))
-            subprocess.run(["pkill", "-KILL", "-f", f"{ZERO3} .*--steps 3000"])
-    assert programs.start([*command, "--resume", "saved", "--log", "log"], folder).code == 0
-    assert read_log(folder / "log")[2]["layer_digests"] == whole
+            subprocess.run(["pkill", "-KILL", "-f", f"--save {saved}"])
+        newest = sorted(int(path.name[5:]) for path in saved.glob("step_[0-9]*"))[-1:] or newest
+    assert 5 <= newest[0]
+    if newest[0] < 3000:
+        assert programs.start([*command, "--resume", saved]).code == 0
+    assert same_files(saved / "step_3000", folder / "whole/step_3000")

@@ -13,7 +13,7 @@
 #include "train/mlp.hpp"
 
 namespace {
-std::size_t largest = 0;  // bytes that were asked for at once
+thread_local std::size_t largest = 0;  // bytes that were asked for at once
 }
 
 void* operator new(std::size_t bytes) {
