@@ -72,7 +72,7 @@ def test_pages():
 
 
 def test_demo_and_long_runs(programs, folder):
-    """The demo's twelve runs are those recorded, and it ends as the README shows."""
+    """The demo's twelve runs are those recorded, and its verdicts are the README's."""
     for row in LONG:
         assert compute(programs, row) == row
     done = subprocess.run([ROOT / "notes/scripts/demo.py", "--steps", "200", "--ranks", "4",
@@ -83,9 +83,8 @@ def test_demo_and_long_runs(programs, folder):
         dtype = re.search(r"(?:--dtype (\S+) |)--steps", row["options"])[1] or "fp32"
         log = read_log(folder / f"{row['program']}_{dtype}.jsonl")
         assert as_recorded(row, *log[1:]) == row
-    ending = re.search(r"(?s)\n\.\.\.\n(.*?)```", (ROOT / "README.md").read_text())[1]
-    assert "the same bits as the recorded runs: yes" in ending.splitlines()
-    assert done.stdout.replace(str(folder), "build/demo").endswith(ending)
+    verdicts = re.search(r"(?s)\n\.\.\.\n(.*runs: yes)\n", (ROOT / "README.md").read_text())[1]
+    assert verdicts in done.stdout
 
 
 STEPS = 20
