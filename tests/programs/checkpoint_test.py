@@ -91,6 +91,7 @@ def test_another_number_of_ranks_goes_on(programs, folder):
     for steps, (ranks, chapter) in enumerate(((2, ZERO2), (3, ZERO3), (1, ALONE), (4, OFFLOAD)), 3):
         expected = run(ranks, ALONE, steps, *went[2:])
         assert run(ranks, chapter, steps, *went) == expected
+    assert {path.name for path in (folder / "chain").glob("step*")} == {"step_5", "step_6"}
     state = folder / "16"
     sixteen = [*SMALL, "--dtype", "fp16"]
     programs.logged(2, MIXED, *sixteen, "--steps", 2, "--save", state)
