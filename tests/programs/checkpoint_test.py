@@ -252,12 +252,15 @@ def end_and_go_on(programs, folder, ranks, chapter, words, env):
 @pytest.mark.parametrize("ranks, chapter, rank", ((0, ALONE, 0), (2, ZERO3, 0), (2, ZERO3, 1)),
                          ids=("alone", "whole first", "whole other"))
 def test_killed_at_every_call(programs, folder, ranks, chapter, rank):
-    """Of those on files in a save: what was complete before can be gone on with."""
+    """Of those on files in a save: what was complete before can be gone on with. Old files that are
+    larger are written over."""
     words = "--task mlp --width 3 --layers 1 --batch 1 --steps 3 --save-every 1".split()
     programs.logged(ranks, chapter, *words, "--save", folder / "whole")
     injector = str(programs.build / "tests/programs/libinjector.so")
     for number in range(1, 1000):
         shutil.rmtree(folder / "saved", ignore_errors=True)
+        (folder / "saved/step.partial").mkdir(parents=True)
+        (folder / "saved/step.partial" / FILES[0]).write_bytes(bytes(9999))
         code = end_and_go_on(programs, folder, ranks, chapter, words, {
             "LD_PRELOAD": injector, "FAULT": f"file {rank} {number}"})
         assert same_files(folder / "saved/step_3", folder / "whole/step_3")
