@@ -99,14 +99,14 @@ std::string beside(const Recording& seen) {
     text += fmt::format("{}{} on a stream of {} own\n", fmt::join(its, ", "),
                         its.size() == 1 ? " is" : " are", its.size() == 1 ? "its" : "their");
   }
-  const char* const order =
-      "told in the order in which the host asks for it, which may be ahead of its use\n\n";
-  return text.empty() ? "" : text + order;
+  if (text.empty()) return "";
+  return text +
+         "told in the order in which the host asks for it, which may be ahead of its use\n\n";
 }
 }  // namespace
 
 std::string holdings(const Layout& layout, Device& device) {
-  std::string text = "which rank owns each element\n";
+  std::string text = "which rank's part each element is in\n";
   for (int l = 0; l < layout.layers(); ++l) {
     const std::int64_t part = layout.shard_size(l), used = layout.used_size(l);
     text += fmt::format("  layer {}", l);
@@ -143,21 +143,21 @@ std::string narration(Recording seen, const Layout& layout, Communicator& comm) 
     expect(rows.back().size() == rows.front().size(), "all ranks have as much to tell");
   }
   if (comm.rank > 0) return "";
-  std::string told = beside(seen);
-  std::set<std::pair<int, std::vector<std::string>>> known;  // a layer's rows that stand there
+  std::string told = beside(seen), phase;
+  std::map<std::pair<int, std::vector<std::string>>, std::string> known;  // a layer's rows: phase
   for (std::size_t i = 0; i < events.size(); ++i) {
     told += events[i].sentence;
+    if (!events[i].sentence.starts_with(' ')) phase = events[i].sentence;
     std::vector<std::string> all;
     for (const auto& of_rank : rows) all.push_back(of_rank[i]);
-    const bool shows = !events[i].values.empty(),
-               again = shows && !known.emplace(events[i].layer, all).second;
-    told += again ? " (as above)\n" : "\n";
-    if (!shows || again) continue;
-    if (comm.size > 1 && std::ranges::count(all, all.front()) == comm.size) {
-      told += "  all    " + all.front() + "\n";
-      continue;
-    }
-    for (int r = 0; r < comm.size; ++r) told += fmt::format("  rank {} {}\n", r, all[r]);
+    const bool shows = !events[i].values.empty();
+    const auto [first, is_new] = known.try_emplace({events[i].layer, all}, phase);
+    const std::string where = first->second == phase ? "above" : "in " + first->second;
+    told += is_new || !shows ? "\n" : fmt::format(" (as {})\n", where);
+    if (!shows || !is_new) continue;
+    const bool equal = comm.size > 1 && std::ranges::count(all, all.front()) == comm.size;
+    if (equal) told += "  all    " + all.front() + "\n";
+    for (int r = 0; !equal && r < comm.size; ++r) told += fmt::format("  rank {} {}\n", r, all[r]);
   }
   return told;
 }

@@ -13,17 +13,20 @@ from runs import finish
 from trainers import RANKS, ROOT, Card
 
 WIDTH = 80
-COUNT, CELL, LEFT = 12, 16, 11
-LEGEND = f"""{COUNT} parameters on {RANKS} ranks. █ is 4 bytes, ▄ is 2; x3 is master, momentum and
-variance, x2 the two moments. Sent: elements a parameter in a step of A
-micro-batches, times (N - 1)/N. Borrowed: whole layers."""
+LAYERS = (6, 6)  # the sizes of the model that `--narrate` tells
+COUNT, CELL, LEFT = sum(LAYERS), 17, 11
+CHANGED = " ".join("^" * size for size in LAYERS)
+LEGEND = f"""{COUNT} parameters, {len(LAYERS)} layers of {LAYERS[0]}, on {RANKS} ranks. █ is 4 bytes, ▄ is 2; x3 is master,
+momentum and variance, x2 the two moments; · is another rank's. Sent: elements a
+parameter in a step of A micro-batches, times (N - 1)/N. Borrowed: whole layers."""
 
 
 def cells(column, rank):
-    held = int(column.share * COUNT)
-    block, first = "▄" if column.size == 2 else "█", 0 if column.share == 1 else rank * held
-    row = "".join(block if first <= i < first + held else "·" for i in range(COUNT))
-    return row + (f" x{column.tensors}" if column.tensors > 1 else "")
+    def layer(size):
+        held = int(column.share * size)
+        block, first = "▄" if column.size == 2 else "█", 0 if column.share == 1 else rank * held
+        return "".join(block if first <= i < first + held else "·" for i in range(size))
+    return " ".join(map(layer, LAYERS)) + (f" x{column.tensors}" if column.tensors > 1 else "")
 
 
 def total(columns):
@@ -57,7 +60,7 @@ def rows(card, before):
         row = "".join(marked(cells(column, rank), is_new or joins, CELL) for column, is_new in both)
         yield f"{name:<{LEFT}}{row}{'<- new' * joins}"
     if any(is_new for _, is_new in both):
-        yield f"{'  changed':<{LEFT}}" + "".join(f"{'^' * COUNT * is_new:<{CELL}}"
+        yield f"{'  changed':<{LEFT}}" + "".join(f"{CHANGED * is_new:<{CELL}}"
                                                 for _, is_new in both)
     here, there = card.places
     yield f"{'  bytes':<{LEFT}}{total(here)} a rank" + \

@@ -8,6 +8,7 @@ import pytest
 from programs import CHAPTERS, KINDS, ROOT
 
 import figures
+import lesson
 import measure
 from trainers import Card, state_formula
 from matplotlib import textpath  # figures has said where its list of fonts goes
@@ -50,6 +51,12 @@ def test_ownership_is_what_the_cards_say():
         assert f"| {mixed} | {state_formula(card.chapter, 'fp32')} | {sent} |" in PAGES
     assert re.findall(r'size="12" text-anchor="end">([\d +]+)<', PICTURES["ownership"]) == wanted
     assert f"staging takes {staging} more" in PICTURES["ownership"]
+
+
+@pytest.mark.parametrize("card", map(Card, CHAPTERS), ids=CHAPTERS)
+def test_a_page_draws_what_its_lesson_draws(card):
+    drawn = "\n".join(f"    {line}".rstrip() for line in lesson.rows(card, card))
+    assert f"\n\n{drawn}\n\n" in (ROOT / card.chapter / "README.md").read_text()
 
 
 def test_exchange_adds_in_these_orders(n=4):
