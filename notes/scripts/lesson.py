@@ -16,17 +16,16 @@ WIDTH = 80
 LAYERS = (6, 6)  # the sizes of the model that `--narrate` tells
 COUNT, CELL, LEFT = sum(LAYERS), 17, 11
 CHANGED = " ".join("^" * size for size in LAYERS)
-LEGEND = f"""{COUNT} parameters, {len(LAYERS)} layers of {LAYERS[0]}, on {RANKS} ranks. █ is 4 bytes, ▄ is 2; x3 is master,
-momentum and variance, x2 the two moments; · is another rank's. Sent: elements a
+LEGEND = """12 parameters, two layers of 6, on 3 ranks. █ is 4 bytes, ▄ is 2; · is another
+rank's; x3: master, momentum and variance; x2: the two moments. Sent: elements a
 parameter in a step of A micro-batches, times (N - 1)/N. Borrowed: whole layers."""
 
 
 def cells(column, rank):
-    def layer(size):
-        held = int(column.share * size)
-        block, first = "▄" if column.size == 2 else "█", 0 if column.share == 1 else rank * held
-        return "".join(block if first <= i < first + held else "·" for i in range(size))
-    return " ".join(map(layer, LAYERS)) + (f" x{column.tensors}" if column.tensors > 1 else "")
+    block = "▄" if column.size == 2 else "█"
+    row = " ".join("".join(block if column.share == 1 or i * RANKS // size == rank else "·"
+                           for i in range(size)) for size in LAYERS)
+    return row + (f" x{column.tensors}" if column.tensors > 1 else "")
 
 
 def total(columns):

@@ -15,7 +15,7 @@ from datetime import date
 from pathlib import Path
 
 import tables
-from figures import CHAPTER_COLOURS, CHAPTER_MARKERS, INK, KIND_COLOURS, figure, file
+from figures import CHAPTER_COLOURS, CHAPTER_MARKERS, INK, KIND_COLOURS, figure, file, timeline
 from runs import (CHAPTERS, KINDS, Failure, Programs, elements_sent, finish, first_line, machine,
                   sent, spaced, wrong_bytes, wrong_traffic)
 from tables import TABLES, saved
@@ -225,7 +225,42 @@ def link(programs):
     return fig
 
 
-FIGURES = {"layers": layers, "mountain": bytes_in_use, "link": link}
+STREAMS = {"communication": "#5696ed", "compute": "#13a78d", "copies": "#4b6e73",
+           "host cores": "#7355be"}
+
+
+def slices_of(path, step):
+    """Rank 0's (stream, begin, end, letter and layer, whether another step's), ms since its g0."""
+    events = [event for event in json.loads(path.read_text())["traceEvents"] if event["pid"] == 0]
+    names = {event["tid"]: event["args"]["name"] for event in events if event["ph"] == "M"}
+    works = [(names[event["tid"]], event["ts"] / 1e3, event["dur"] / 1e3,
+              f"{event['name'].replace('all_', '')[0]}{event['args']['layer']}",
+              event["args"]["step"] != step) for event in events if "layer" in event["args"]
+             and event["cat"] in ("compute", "collective", "bus")]
+    zero = min(begin for _, begin, _, label, pale in works if label == "g0" and not pale)
+    return [(name, begin - zero, begin - zero + ms, *what) for name, begin, ms, *what in works]
+
+
+def offload(programs):
+    """A step of 07, up to its last copy: that runs beside the next step's forward."""
+    path = programs.logs / "07_offload.streams.json"
+    programs.run("07_offload", 2, "--task", "mlp", "--layers", 4, "--width", 2048, "--batch", 96,
+                 "--steps", 4, "--trace", path, "--bus", 0.4, "--link", 5)
+    slices = slices_of(path, 3)
+    copies = [times for name, *times, _, pale in slices if name == "copies" and not pale]
+    hidden = sum(max(0, min(end, stop) - max(begin, start)) for begin, end in copies
+                 for name, start, stop, *_ in slices if name == "compute")
+    last = max(end for _, end in copies)
+    return timeline(
+        f"Of {sum(end - begin for begin, end in copies):.0f} ms of copies this step of 07 hides "
+        f"{hidden:.0f} beside computation",
+        "One of 2 ranks, 4 layers of 2048 x 2048, bf16, 5 Gbit/s, bus 0.4 GB/s. By layer: g gather,"
+        "\nf forward, b backward, r reduce-scatter of its gradient, d the shard of it down to the "
+        "host,\na Adam there, u the new parameters up. Pale: another step's", STREAMS,
+        [each for each in slices if each[1] < last and each[2] > 0], last)
+
+
+FIGURES = {"layers": layers, "mountain": bytes_in_use, "link": link, "offload": offload}
 
 
 def renewed(page, chosen, programs):

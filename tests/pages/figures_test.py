@@ -91,6 +91,15 @@ def test_step_waits_as_long_as_its_bars():
         assert length == pytest.approx(float(ms), abs=0.6)
 
 
+def test_offload_copies_as_long_as_its_bars():
+    """Of a step, those that no other step's are."""
+    svg, = re.findall(r"(?s)>Of (.*)", PICTURES["offload"])
+    said = int(re.match(r"\d+ ms of copies", svg)[0].split()[0])
+    left, right = (float(re.search(rf' x="(\S+)"[^>]*>{ms}<', svg)[1]) for ms in (50, 200))
+    length = sum(map(float, re.findall(r'width="(\S+)" \S+ fill="#4b6e73" \S+ opacity="1"', svg)))
+    assert length * 150 / (right - left) == pytest.approx(said, abs=0.6)
+
+
 def made_up(chapter, ranks, *words, dtype="bf16"):
     """A run with all that a drawing asks for; its steps take longer on a slower link."""
     kinds = dict.fromkeys(KINDS, {"resident": 10 ** 6, "peak": 2 * 10 ** 6})
@@ -106,6 +115,7 @@ def made_up(chapter, ranks, *words, dtype="bf16"):
 def test_drawn_twice_a_figure_is_the_same(draw, tmp_path, monkeypatch):
     """A trace whose peak is not the ledger's is refused by what draws it."""
     step = [(phase, [dict.fromkeys(KINDS, 10 ** 6)]) for phase in measure.PHASES]
+    monkeypatch.setattr(measure, "slices_of", lambda *_: [("copies", 0, 9, "u0", False)])
     monkeypatch.setattr(measure, "step_of", lambda path: step)
     programs = SimpleNamespace(run=made_up, logs=tmp_path)
     one, other = figures.file(draw(programs)), figures.file(draw(programs))
