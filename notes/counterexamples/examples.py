@@ -272,3 +272,74 @@ def families(run, adam, wrong):
             apart = run.distance(run.right, t)
             run.show(f"weights that differ after step {t}", percent(apart > 0))
             run.show("    their mean distance, in learning rates", f"{apart[apart > 0].mean():.1e}")
+
+
+@CounterExample("04_zero1", 4, "--dtype fp32 --width 40 --layers 3 --steps 20",
+                steps=(1, 2, 10, 20), sides=("direct", "ring"), decimals=8,
+                caught=("communicator on 4 ranks",
+                        "the ranks are added in rank order, in fp32, and rounded once"))
+def ring(run, adam, wrong):
+    """A ring adds each part in another order
+
+    Neither side is wrong, and a rank sends as much. Direct, each rank sends part p to its owner,
+    rank p, which adds the ranks as 0, 1, 2, 3. Round a ring, in each of N - 1 steps a rank passes
+    a part on to the next rank, which adds its own: part p leaves rank p + 1 first and is complete
+    at rank p. In N - 1 more steps the new weights go round in the same way."""
+    n, sent = run.ranks.size, run.ranks.sent
+
+    def passed(parts, rank, p):
+        sent[rank] += parts[rank][p].size
+        return parts[rank][p]
+
+    def ring_reduce_scatter(vectors):
+        """The sums: rank p's is part p."""
+        parts = [np.split(vector, n) for vector in vectors]  # of each rank
+        for step in range(1, n):  # wrong: the reduce-scatter
+            for rank in range(n):  # wrong
+                p, after = (rank - step) % n, (rank + 1) % n  # wrong
+                parts[after][p] = passed(parts, rank, p) + parts[after][p]  # wrong
+        return [parts[p][p] for p in range(n)]
+
+    def ring_all_gather(owned):
+        parts = [[owned[p] if p == rank else None for p in range(n)] for rank in range(n)]
+        for step in range(n - 1):  # wrong: the all-gather
+            for rank in range(n):  # wrong
+                p, after = (rank - step) % n, (rank + 1) % n  # wrong
+                parts[after][p] = passed(parts, rank, p)  # wrong
+        whole, *others = map(np.concatenate, parts)
+        assert all((whole == other).all() for other in others)
+        return whole
+
+    names = [np.full(n, f" {rank}", object) for rank in range(n)]  # their sum tells the order
+    orders = np.concatenate(ring_reduce_scatter(names)) if wrong else in_order(names, 0)
+    sent[:] = 0  # the names are not counted
+    for (g,) in run.gradients():
+        if wrong:
+            mean = [part / f32(n) for part in ring_reduce_scatter(g)]
+        else:
+            mean = run.ranks.reduce_scatter_mean(g)  # right
+        run.seen["sent"].append(sent.max())
+        shards = np.split(adam.update(run.w, np.concatenate(mean)), n)  # each rank its own
+        if wrong:
+            run.w = ring_all_gather(shards)
+        else:
+            run.w = run.ranks.all_gather(shards)  # right
+        run.seen["sent"].append(sent.max())
+        run.seen["mean"].append(mean)
+        run.seen["off"].append(abs(np.concatenate(mean) - g.mean(0, np.float64)))
+        run.seen["bound"].append(n * 2.0**-24 * abs(g).mean(0, np.float64))
+    half, both, *_ = run.seen["sent"]
+    for what, elements in (("reduce-scatter", half), ("all-gather", both - half)):
+        run.show(f"sent by a rank in the {what}, of S", f"{elements / run.w.size:.2f} S")
+    for p, (order, part) in enumerate(zip(orders, run.seen["mean"][0])):
+        run.show(f"part {p}: the ranks in the order of addition", order)
+        if wrong:
+            others = sum(part != run.right.seen["mean"][0][p])
+            run.show("    elements with other bits in step 1", f"{others} of {part.size}")
+    off, bound = run.seen["off"][0], run.seen["bound"][0]
+    run.show("farthest from the exact mean, in bounds",
+             f"{max(off[bound > 0] / bound[bound > 0]):.2f}")
+    if wrong:
+        for side, other in ((run.right, run), (run, run.right)):
+            nearer = sum(side.seen["off"][0] < other.seen["off"][0])
+            side.show("elements that are nearer to the exact mean", nearer)
