@@ -87,7 +87,7 @@ struct Onlooking : Observer {
   Watcher* watcher(const char* stream) override { return &streams[stream]; }
   void booked(const Device&) override {
     if (!ends) return;
-    const std::atomic<int>& updated = streams[chapter.offloads() ? "host cores" : "compute"].updated;
+    const std::atomic<int>& updated = streams[by].updated;
     CHECK(updated.load() == 5);
     // What goes too early would take the process along, and with it what the check says.
     while (updated.load() < 5) std::this_thread::sleep_for(late_by);
@@ -98,6 +98,7 @@ struct Onlooking : Observer {
     ends = true;
   }
 
+  const char* const by = chapter.offloads() ? "host cores" : "compute";
   std::map<std::string, Track> streams;
   bool ends = false;  // the trainer: its tensors go
 };
