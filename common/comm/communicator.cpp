@@ -11,8 +11,10 @@ Communicator::Communicator(int rank, int size, std::unique_ptr<Transport> transp
     : rank(rank),
       size(size),
       transport_(std::move(transport)),
-      received_(device, Kind::communication, dtype,
-                received_elements(device.type, dtype, largest / size, size)),
+      // Of each other rank a piece to add and one that is on its way.
+      received_(
+          device, Kind::communication, dtype,
+          (size - 1) * std::min(largest / size, 2 * piece_elements(device.type, dtype, largest))),
       on_host_(make_kernels(device.host())),
       link_(link) {}
 
@@ -20,7 +22,8 @@ void Communicator::start(Kernels& on, Collective of, const std::vector<Part>& ou
                          const std::vector<Part>& incoming) {
   if (size == 1) return;
   for (const auto& [elements, peer] : outgoing) {
-    if (of >= Collective::sums) break;  // of host values
+    if (of == Collective::sums) sent_.scalars += elements.size / 2;  // each as two fp32
+    if (of >= Collective::sums) continue;  // of host values
     sent_.elements[of][here.phase] += elements.size;
     sent_.padding += elements.size - elements.used;
   }
@@ -48,8 +51,7 @@ void Communicator::reduce_scatter_mean(Stream& stream, View full, View own, Writ
   expect(full.dtype == own.dtype && full.dtype == room.view().dtype,
          "full, the own part and the receive buffer have one dtype");
   const std::int64_t piece = piece_elements(full.device_type(), full.dtype, own.size);
-  View received =
-      room.view().part(0, received_elements(full.device_type(), full.dtype, own.size, size));
+  View received = room.view();
   received.layer = full.layer;
   // Alone, and in its place: it is the mean.
   if (size == 1 && write == Write::overwrite && full.data == own.data) return;
@@ -109,7 +111,6 @@ Totals Communicator::await_all_reduced(Stream& stream, Sums& sums) {
   run(stream, work, size * sizeof(sums.totals), [&](Kernels& on) {
     on.fetch(sums);
     all = gather(std::bit_cast<std::array<std::uint64_t, 2>>(sums.totals), Collective::sums);
-    sent_.scalars += sent;
   });
   stream.synchronise();
   Totals totals;

@@ -18,12 +18,6 @@ constexpr std::int64_t piece_elements(DeviceType device, Dtype dtype, std::int64
   return device == DeviceType::cpu ? (std::int64_t{256} << 10) / bytes_of(dtype) : shard;
 }
 
-/// Elements of its receive buffer: of each other rank a piece to add and one that is on its way.
-constexpr std::int64_t received_elements(DeviceType device, Dtype dtype, std::int64_t shard,
-                                         std::int64_t ranks) {
-  return (ranks - 1) * std::min(shard, 2 * piece_elements(device, dtype, shard));
-}
-
 /// Collectives on a stream. All ranks call the same ones in the same order, one at a time; views
 /// passed to one stay untouched by others until the stream has got past it.
 class Communicator {

@@ -3,7 +3,6 @@
 
 #include <numeric>
 
-#include "comm/communicator.hpp"
 #include "memory/throw_if.hpp"
 #include "train/mlp.hpp"
 
@@ -41,9 +40,11 @@ Prediction predict_state(const Card& card, const Options& options, DeviceType de
   // The host's gradients are on their way: communication.
   if (card.offloads()) hold(Kind::communication, Held::shard_on_host, costs.grads);
   if (n == 1) return plan;
-  const std::int64_t received = received_elements(device, options.dtype, layer / n, n);
+  // Of each other rank there is room for its part of a layer; on a CPU for two pieces of 256 KiB.
+  const std::int64_t room = device == DeviceType::cpu ? (512 << 10) / w : layer;
+  const std::int64_t part = std::min(layer / n, room);
   plan.bytes[Place::device][Kind::communication] = {
-      0, w * received, fmt::format("{} x {} x {}", w, n - 1, grouped(received / (n - 1)))};
+      0, w * (n - 1) * part, fmt::format("{} x {} x {}", w, n - 1, grouped(part))};
   return plan;
 }
 

@@ -147,6 +147,21 @@ Digests digests_over_ranks(const LayerDigests& mine, Communicator& comm) {
   return sums;
 }
 
+std::string proofs(const Run& run, const LayerDigests& mine, std::string_view digest, int step) {
+  std::string text;
+  for (const auto& [kind, copies] : mine.copies) {
+    if (std::ranges::count(copies, 0) == std::ssize(copies)) continue;  // it is not held whole
+    text += fmt::format("replicas: all {} ranks hold equal {}, compared after step {}\n",
+                        run.layout.ranks(),
+                        kind == Kind::optimizer ? "optimizer state" : name_of(kind), step);
+  }
+  if (text.empty() && run.layout.ranks() > 1) text = "replicas: none, each rank holds shards\n";
+  const std::string known = run.recorded == digest ? "the recorded one of this run"
+                            : run.recorded.empty() ? "none is recorded for this run"
+                                                   : "not the recorded " + run.recorded;
+  return fmt::format("{}digest (a fingerprint of all parameters): {}\n", text, known);
+}
+
 Report::Report(const Run& run, Communicator& comm)
     : run_(run),
       comm_(comm),
@@ -266,6 +281,7 @@ int Report::finish(const LayerDigests& digests) {
   const Json outcome = {{"skipped_steps", skipped_},
                         {"median_ms", median_ms(times_.kept())},
                         {"digest", fmt::format("{:016x}", digest)},
+                        {"recorded", run_.recorded.empty() ? Json() : Json(run_.recorded)},
                         {"layer_digests", layers}};
   const Json summary = summarise(run_, predicted_, steps, overlap_.times.kept(), outcome, comm_);
   const Recording seen{run_.recorder.tracks(), std::move(kept_), run_.recorder.booked()};
@@ -278,7 +294,8 @@ int Report::finish(const LayerDigests& digests) {
     if (!told.empty()) print_told(run_, predicted_, told, last_);
     print_tables(summary, comm_.size == 1);
     if (run_.options.memory) print_memory(summary);
-    fmt::print("\nparameters {:016x}   median {:.2f} ms a step   {} skipped\n", digest,
+    fmt::print("\n{}parameters {:016x}   median {:.2f} ms a step   {} skipped\n",
+               proofs(run_, digests, fmt::format("{:016x}", digest), step_number()), digest,
                summary["median_ms"].get<double>(), counted(skipped_, "step"));
     if (skipped_ == steps.all) fmt::print("no step was taken: all of them were skipped\n");
   }

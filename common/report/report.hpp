@@ -53,7 +53,11 @@ struct Run {
   const Layout& layout;
   const std::array<Footprint, 3>& footprints;  // before the run, with Communicator, with Trainer
   Recorder& recorder;
+  std::string recorded{};  // digest of its parameters at the end; empty: none is
 };
+
+/// Lines on what the ranks were compared in, and whether the digest is the recorded one.
+std::string proofs(const Run& run, const LayerDigests& mine, std::string_view digest, int step);
 
 /// The log's summary, counts beside predictions: bytes held, by kind and by phase (of the set-up,
 /// "start", and two steps); elements sent and bytes over the bus, with times in a step, null where

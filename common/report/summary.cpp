@@ -304,7 +304,8 @@ void print_tables(const Json& summary, bool alone) {
 
 void print_memory(const Json& summary) {
   const std::vector<Json> rows = summary["phases"];
-  fmt::print("\nbytes in use on rank {}, and on all ranks together\n", rows[0]["rank"].get<int>());
+  fmt::print("\nbytes in use on rank {}, and on all ranks together, in program order\n",
+             rows[0]["rank"].get<int>());
   constexpr std::size_t first = every<Phase>.size();  // and of the second step all but the start
   print_step(std::span(rows).first(first));
   if (rows.size() > first) print_step(std::span(rows).subspan(first));

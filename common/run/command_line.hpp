@@ -10,6 +10,7 @@ namespace zero {
 struct Command {
   Options options;
   OptionValues values;  // all but those about planning: for the log, and to compare ranks
+  std::size_t training = 0;  // so many of them, the first, say what is trained; the others how
   bool run = false;
   std::string text;  // help (status 0) or what is wrong with the command line (status 2)
   int status = 0;
@@ -17,6 +18,9 @@ struct Command {
 
 /// Reads the command line; never throws for what a user can type, starts no MPI.
 Command read_command(int argc, char** argv, const Card& card);
+
+/// What notes/digests.json has for such a run on a CPU; empty: nothing.
+std::string recorded_digest(const Command& command, const Card& card, int ranks);
 
 /// What can be answered without the other ranks: --help, --plan, a bad command line. Prints it and
 /// returns the exit code; nothing when the program should go on. others: that advice may name.

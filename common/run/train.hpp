@@ -66,7 +66,9 @@ int train(Process&& process, const Command& command, Cards others) {
   const auto since = Clock::now();
   const std::string source = checkpoints.load();
   const std::array footprints{before_the_run, with_messages, footprint(device)};
-  const Run run{card, options, command.values, choice, device, layout, footprints, recorder};
+  Run run{card, options, command.values, choice, device, layout, footprints, recorder};
+  // A GPU's products have bits of their own.
+  if (device.type == DeviceType::cpu) run.recorded = recorded_digest(command, card, process.size());
   const auto report = process.together([&] { return std::make_unique<Report>(run, comm); });
   const auto digests = [&] {
     trainer.synchronise();

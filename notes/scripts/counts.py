@@ -2,8 +2,8 @@
 """What logs count: bytes held, elements sent, bytes copied to a host and back, a step's time."""
 import figures
 from findings import Section, Table
-from runs import (KINDS, SIZES, STATE, elements_sent, kinds_of, sent, sized, spaced, unit_of,
-                  wrong_bytes, wrong_traffic)
+from runs import (KINDS, SIZES, STATE, elements_sent, kinds_of, sized, unit_of, wrong_bytes,
+                  wrong_traffic)
 
 BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}  # of an element that is sent
 
@@ -24,10 +24,9 @@ def bytes_table(study, unit):
                          sized(run.ranks * held["total"][what], unit)])
     host = " On its host: all of it throughout; the run's other rows are its device's." \
         if any(run.on_host for run in study.runs) else ""
-    return Table(["run: resident", *kinds, "all", "all\nranks"], rows, f"Bytes in decimal {unit}",
-                 "Of the rank that has most; all ranks: so often. Resident: held all the time. "
-                 "Peak: with what is borrowed inside a step. The kinds peak at different moments, "
-                 f"so the peak of all is at most the sum of the peaks.{host}")
+    return Table(["run: resident", *kinds, "all", "all\nranks"], rows, f"Every kind, in {unit}",
+                 "Of the rank that has most; all ranks: so often. The kinds peak at different "
+                 f"moments, so the peak of all is at most the sum of the peaks.{host}")
 
 
 def shares(study):
@@ -41,23 +40,32 @@ def shares(study):
             for beside in [[other for other in study.runs if alike(run, other)]] if beside]
 
 
-def percent(a, b):
-    return f"{100 * a / b:.1f}"
+def saved(held, what, whole):
+    return f"{100 * (1 - state(held, what) / state(whole, what)):.1f}" if whole else ""
 
 
-def share_table(known):
-    rows = []
-    for run, whole in known:
-        for name, held in zip((run.label, "  on its host"), run.places):
-            resident, peak = ([percent(state(held, what, kinds), state(whole, what, kinds))
-                               for kinds in (*([kind] for kind in STATE), STATE)]
-                              for what in ("resident", "peak"))
-            theory = percent(state(held, "predicted_resident"), state(whole))
-            rows.append([name, *map(" / ".join, zip(resident, peak)), theory])
-    note = ("Data parallelism: 02 in fp32, 03 in 16 bits. Theory: the chapter's formula of what is "
-            "held, which knows no borrowed layers.")
-    return Table(["run", *STATE, "all three", "theory"], rows,
-                 "Resident / peak bytes of a rank in % of those of data parallelism", note)
+def state_table(study):
+    """Formula beside count: of state, and of what is sent in a step."""
+    unit = unit_of(study.exact, *(state(held, "peak") for run in study.runs for held in run.places))
+    known, rows = {run.label: whole for run, whole in shares(study)}, []
+    for run in study.runs:
+        passed = run.summary["traffic"]["phases"].values()
+        for held in run.places:
+            here = held is run.memory
+            row = [run.label if here else "  on its host"]
+            for both in (("predicted_resident", "resident"), ("predicted", "peak")):
+                row += [*(sized(state(held, what), unit) for what in both),
+                        saved(held, both[1], here and known.get(run.label))]
+            for counts in ([way[what] for way in passed] for what in ("predicted", "counted")):
+                row.append("" if not here else "–" if None in counts else
+                           sized(sum(counts) * BYTES[run.dtype] / run.taken, unit))
+            rows.append(row)
+    head = ["run", "held:\nformula", "\ncounted", "saved\n%", "peak:\nformula", "\ncounted",
+            "saved\n%", "sent:\nformula", "\ncounted"]
+    note = ("Held: all the time. Peak: at most, with what a step borrows. Saved: against data "
+            "parallelism, 02 in fp32 and 03 in 16 bits. MB and kB are decimal.")
+    return Table(head, rows, "What a rank holds of parameters, gradients and optimizer state, and "
+                 f"what it sends in a step, in {unit}", note)
 
 
 def bytes_figure(study, unit):
@@ -82,21 +90,19 @@ def bytes_figure(study, unit):
     axes.invert_yaxis()
     axes.grid(axis="y", visible=False)
     axes.grid(axis="x")
-    axes.set_xlabel(f"decimal {unit} of the rank that has most")
+    axes.set_xlabel(f"{unit} of the rank that has most")
     fig.legend(loc="upper left", ncols=4)
     fig.set_layout_engine("constrained", rect=(0, 0, 1, 1 - 50 / height))
     return fig
 
 
 def memory(study):
-    unit = unit_of(*(held["total"]["peak"] for run in study.runs for held in run.places))
-    tables = [bytes_table(study, unit)]
+    unit = unit_of(study.exact, *(at["total"]["peak"] for run in study.runs for at in run.places))
+    tables = [state_table(study), bytes_table(study, unit)]
     if known := shares(study):
-        tables.insert(0, share_table(known))
         run, whole = min(known, key=lambda pair: state(pair[0].memory) / state(pair[1]))
-        held, peak = (percent(state(run.memory, what), state(whole))
-                      for what in ("resident", "peak"))
-        title = (f"{run.label} holds {held} % of data parallelism's state"
+        held, peak = (saved(run.memory, what, whole) for what in ("resident", "peak"))
+        title = (f"{run.label} saves {held} % of data parallelism's state"
                  f"{' on a device' if run.on_host else ''}, and {peak} % at its peaks")
     else:
         run = min(study.runs, key=lambda r: r.memory["total"]["resident"])
@@ -115,18 +121,14 @@ def ms(rows, what):
 
 
 def traffic(study):
-    rows, all_sent = [], [float(sum(sent(run).values())) for run in study.runs]
-    unit = unit_of(*(n * BYTES[run.dtype] for n, run in zip(all_sent, study.runs)))
-    for run, elements in zip(study.runs, all_sent):
-        phases = run.summary["traffic"]["phases"]
-        rows.append([run.label, spaced(round(elements)), elements_sent(run)[1],
-                     sized(elements * BYTES[run.dtype], unit), f"{run.summary['median_ms']:.1f}",
-                     *(ms(phases.values(), what) for what in ("exposed_ms", "hidden_ms"))])
-    head = ["run", "elements\na step", "a\nparameter", f"{unit}\na step", "ms\na step",
-            "ms\nexposed", "ms\nhidden"]
-    note = (f"Sent by one rank, and its decimal {unit} in the run's dtype. Step: median, slowest "
-            "rank. Exposed: communication during which nothing was computed; hidden: beside "
-            "computing.")
+    rows = []
+    for run in study.runs:
+        phases = run.summary["traffic"]["phases"].values()
+        rows.append([run.label, elements_sent(run)[1], f"{run.summary['median_ms']:.1f}",
+                     *(ms(phases, what) for what in ("exposed_ms", "hidden_ms"))])
+    head = ["run", "elements a\nparameter", "ms\na step", "ms\nexposed", "ms\nhidden"]
+    note = ("Sent by one rank. Step: median, slowest rank. Exposed: communication during which "
+            "nothing was computed; hidden: beside computing.")
     table = Table(head, rows, "What a rank sends, and the time of a step", note)
     wrong = wrong_traffic(study.runs)
     most = max(study.runs, key=lambda run: elements_sent(run)[0])
@@ -147,7 +149,8 @@ def copies(study):
     if not runs:
         return None
     rows, waits = [], []
-    unit = unit_of(*(way["counted"] / run.taken for run in runs for way in run.bus.values()))
+    unit = unit_of(study.exact, *(run.bus[way]["counted"] / run.taken
+                                  for run in runs for way in run.bus))
     for run in runs:
         bus, both = run.options["bus"], [run.bus[way] for way in ("down", "up")]
         rows.append([f"{run.number} {run.dtype}", run.ranks, f"{bus:g}" if bus else "–",

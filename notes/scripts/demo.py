@@ -12,10 +12,11 @@ import signal
 import sys
 from pathlib import Path
 
+import counts
 import findings
 import report
-from runs import (CHAPTERS, Failure, Programs, finish, first_line, machine, number, spaced,
-                  wrong_bytes, wrong_traffic)
+from runs import (CHAPTERS, Failure, Programs, finish, first_line, folded, machine, number,
+                  spaced, wrong_bytes, wrong_traffic)
 
 SHORT = ["--steps", 8]
 # Who goes on with the checkpoint of the one before, on how many ranks (0: on as many as the other
@@ -89,16 +90,13 @@ def lost(runs):
 
 
 def unlike_recorded(runs):
-    """A sentence for each run whose bits are not those of notes/digests.json; None where the file
-    has other runs, or these were on GPUs, whose products have bits of their own."""
-    rows = json.loads((Path(__file__).resolve().parents[1] / "digests.json").read_text())
-    recorded = {(row["program"], row["ranks"], row["options"]): row["digest"] for row in rows}
-    digests = [recorded.get((run.chapter, run.ranks, " ".join(run.words).replace(" --quiet", "")))
-               for run in runs]
-    if None in digests or any(run.info["device"] != "cpu" for run in runs):
+    """A sentence for each run whose bits are not the recorded ones; None where one has none: it is
+    another run, or was on a GPU, whose products have bits of their own."""
+    both = [(run.summary["digest"], run.summary["recorded"]) for run in runs]
+    if None in itertools.chain(*both):
         return None
-    return [f"{run}: {run.summary['digest']}, recorded is {digest}"
-            for run, digest in zip(runs, digests) if run.summary["digest"] != digest]
+    return [f"{run}: {digest}, recorded is {recorded}"
+            for run, (digest, recorded) in zip(runs, both) if digest != recorded]
 
 
 def claims(runs, ranks, chain):
@@ -149,33 +147,35 @@ def main():
     for log in options.out.glob("more/*.jsonl"):
         log.unlink()  # of an earlier demo, which may have had other runs
     runs, more = prepare(programs, options)
-    print(f"{len(runs)} runs of {options.steps} steps on {options.data or 'notes/corpus.txt'}:")
+    of = (f"{len(runs)} runs of {options.steps} steps on {options.data or 'notes/corpus.txt'}. 01 "
+          f"is one process, which takes the samples of all ranks as {options.ranks} micro-batches. "
+          "The digest is a fingerprint of all parameters at the end: equal digests, equal bits.")
+    print(*folded(of), "", f"{'chapter':<21}dtype  ranks  final loss  {'digest':<18}seconds",
+          sep="\n")
     for run in runs:
-        how = f"{run.ranks} ranks" if run.number != "01" else \
-            f"1 process x {options.ranks} micro-batches"
-        print(f"  {run.dtype}  {run.chapter:<20}{how:<28}", end="", flush=True)
+        print(f"{run.chapter:<21}{run.dtype}{run.ranks:>8}", end="", flush=True)
         run.execute()  # a failure ends the line
-        print(f"{run.seconds:5.1f} s   loss {number(run.losses[-1], '.4f')}", flush=True)
-    short_ones = f"{len(more) + 2} short ones: a slow bus, a small device"
-    print(f"  {short_ones:<60}", end="", flush=True)
+        print(f"{number(run.losses[-1], '.4f'):>12}  {run.summary['digest']:<18}"
+              f"{run.seconds:7.1f}", flush=True)
+    print(f"{'short ones: a slow bus, a small device':<67}", end="", flush=True)
     for run in more:
         run.execute()
     high, low = (run.memory["total"]["reserved"] for run in runs[-2:])
     fits, story = on_too_small_device(programs, options, low, high)
     more.append(fits)
-    print(f"{sum(run.seconds for run in more):5.1f} s")
+    print(f"{sum(run.seconds for run in more):6.1f}")
     chain = prepare_chain(programs, options)
     links, ranks = zip(*((run.number, str(run.ranks)) for run, _ in chain))
     way = f"a chain of checkpoints, {', '.join(links)} on {', '.join(ranks)} ranks"
-    print(f"  {way:<60}", end="", flush=True)
+    print(f"{way:<67}", end="", flush=True)
     every = list(itertools.chain(*chain))
     for run in every:
         run.execute()
         run.label = f"{run} to step {run.steps[-1]['step']}"
-    print(f"{sum(run.seconds for run in every):5.1f} s")
+    print(f"{sum(run.seconds for run in every):6.1f}")
     (options.out / "story.json").write_text(json.dumps(story, indent=2) + "\n")
     study = findings.Study(runs, more, story)
-    report.print_text(study)
+    report.print_tables([counts.state_table(study)])
     judged = claims(runs, options.ranks, chain)
     print_claims(judged)
     if (unlike := unlike_recorded(runs)) is not None:

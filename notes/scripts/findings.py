@@ -99,6 +99,7 @@ class Study:
     runs: list
     more: list
     story: list = ()  # of a device that is too small: lists of sentences
+    exact: bool = False  # bytes, not kB or MB
 
     def __post_init__(self):
         for run, label in zip(self.runs, labels(self.runs)):
@@ -203,7 +204,8 @@ def reasons(run, reference):
         other = theirs.get(name)
         if None not in (value, other) and value != other and name not in UNTOLD:
             effect = effects.get(name, "not known to this script, and it may change bits")
-            found[effect].append(f"{name} {other} and {value}")
+            called = "family (when the ranks are added)" if name == "family" else name
+            found[effect].append(f"{called} {other} and {value}")
     if ours["reduce"] == theirs["reduce"] == "native" and not exact:
         found[NATIVE].append("reduce native and native")
     if ours["clip"] > 0 and (ours["comm"] is None) != (theirs["comm"] is None):

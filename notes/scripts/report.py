@@ -28,9 +28,9 @@ def text_of(table):
     columns = [[*[""] * (deep - len(lines)), *lines, *column]
                for lines, column in zip(head, zip(*table.rows))]
     widths = [max(map(len, column)) for column in columns]
-    while sum(widths) + len(widths) - 1 > WIDTH:  # the widest words lose their beginning
-        widths[max(table.words(), key=lambda i: widths[i])] -= 1
-    gap = " " * min(2, (WIDTH - sum(widths)) // (len(widths) - 1))
+    while sum(widths) + len(widths) - 1 > WIDTH and max(widths[i] for i in table.words()) > 12:
+        widths[max(table.words(), key=lambda i: widths[i])] -= 1  # words lose their beginning
+    gap = " " * max(1, min(2, (WIDTH - sum(widths)) // (len(widths) - 1)))
     cut = [[cell if len(cell) <= width else "…" + cell[1 - width:] for cell in column]
            for column, width in zip(columns, widths)]
     padded = [[f"{cell:{'<' if i in table.words() else '>'}{widths[i]}}" for cell in column]
@@ -43,12 +43,16 @@ def sections(study):
     return [section for make in makers if (section := make(study))]
 
 
+def print_tables(tables):
+    for table in tables:
+        caption = ["", *folded(table.caption + ":")] if table.caption else [""]
+        print(*caption, text_of(table), *folded(table.note), sep="\n")
+
+
 def print_text(study):
     for section in sections(study):
         print("", *folded(section.title + "."), sep="\n")
-        for table in section.tables:
-            caption = ["", *folded(table.caption + ":")] if table.caption else [""]
-            print(*caption, text_of(table), *folded(table.note), sep="\n")
+        print_tables(section.tables)
         for first, *rest in section.points:
             print("", *folded(first), *(part for line in rest for part in folded(line, "  ")),
                   sep="\n")
@@ -168,7 +172,7 @@ def load(path):
 
 
 def main():
-    named = sys.argv[1:]
+    named = [word for word in sys.argv[1:] if word != "--bytes"]
     folder = Path("build/compare" if named else "build/demo")
     paths = named or sorted(folder.glob("*.jsonl"), key=lambda path: ("bf16" in path.stem, path))
     if not paths:
@@ -176,7 +180,8 @@ def main():
     more = [] if named else sorted(folder.glob("more/*.jsonl"))
     story = folder / "story.json"
     study = findings.Study([*map(load, paths)], [*map(load, more)],
-                           json.loads(story.read_text()) if more and story.is_file() else [])
+                           json.loads(story.read_text()) if more and story.is_file() else [],
+                           exact="--bytes" in sys.argv)
     print_text(study)
     write(study, folder / "report.html")
     return 0 if holds(study) else 1

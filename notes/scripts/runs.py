@@ -24,7 +24,7 @@ KINDS = ["parameters", "gradients", "optimizer", "communication", "activations",
          "data"]
 STATE = KINDS[:3]
 WIDTH = 80  # of a terminal
-SIZES = {"kB": 1e3, "MB": 1e6}  # decimal
+SIZES = {"bytes": 1, "kB": 1e3, "MB": 1e6}
 NOTHING = dict.fromkeys(("resident", "predicted_resident", "peak", "predicted", "reserved"), 0)
 
 # Open MPI refuses to start as root, and more ranks than cores, unless told so.
@@ -283,7 +283,8 @@ def folded(text, indent="", hanging="", most=None):
 
 
 def number(value, form):
-    return "inf/nan" if value is None or math.isinf(value) else format(value, form)
+    return "inf/nan" if value is None or math.isinf(value) else \
+        format(value, form if abs(value) < 1e5 else ".2e")  # which is no longer
 
 
 def small(value):
@@ -291,15 +292,15 @@ def small(value):
     return "0" if value == 0 else number(value, ".1e")
 
 
-def unit_of(*counts):
+def unit_of(exact, *counts):
     """In which the largest of these bytes has digits to show."""
-    return "kB" if 0 < max(counts) < 1e6 else "MB"
+    return "bytes" if exact else "kB" if 0 < max(counts) < 1e6 else "MB"
 
 
 def sized(count, unit):
-    """In at most four characters, while there are less than 10 000."""
+    """In at most four characters, while there are less than 10 000; bytes in all their digits."""
     value = count / SIZES[unit]
-    form = ".2f" if value < 9.995 else ".1f" if value < 99.95 else ".0f"
+    form = ".0f" if unit == "bytes" or value >= 99.95 else ".2f" if value < 9.995 else ".1f"
     return format(value, form) if count else "0"
 
 

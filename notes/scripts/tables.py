@@ -208,7 +208,7 @@ def formulas(programs, chapter, *arguments):
 def check(programs, chapter):
     """What a chapter prints of bytes and traffic, not of time, and where predictions come from."""
     run = programs.run(chapter, 4, "--steps", 20)
-    report = part(run.printed, "bytes (of a rank|on a device) ", "parameters ")
+    report = part(run.printed, "bytes (of a rank|on a device) ", "replicas|digest")
     return fenced(f"$ {run.shown}\n\n{report}{formulas(programs, chapter)}")
 
 
@@ -226,7 +226,8 @@ def told(programs, chapter, phase, layer):
 def phases(programs, chapter):
     """What --memory prints, on the model of `ledger`."""
     run = programs.run(chapter, 4, *EQUAL_LAYERS, "--steps", 2, "--memory")
-    return fenced(part(run.printed, "bytes in use on rank", "parameters ")) + f"\n\n`{run.shown}`"
+    printed = part(run.printed, "bytes in use on rank", "replicas|digest")
+    return f"{fenced(printed)}\n\n`{run.shown}`"
 
 
 TABLES = {function.__name__: function for function in (

@@ -219,7 +219,9 @@ def test_every_tenth_step_is_told(good, ranks, chapter):
     steps = [int(n) for n in re.findall(r"(?m)^ *(\d+)(?: +\d+\.\d+){3}$", printed)]
     assert steps == [1, *range(10, 101, 10), 101]
     assert re.fullmatch(r"([ -~]{0,80}\n)*", printed), "plain and narrow"
-    assert re.search(r"(?m)^parameters [0-9a-f]{16} ", printed)
+    shards = "replicas: none, each rank holds shards\n" if ranks else ""
+    assert re.search(rf"\n\n{shards}digest .*: none is recorded for this run\n"
+                     "parameters [0-9a-f]{16} ", printed)
 
 
 def test_progress(programs, folder):

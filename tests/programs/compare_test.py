@@ -52,7 +52,7 @@ PAIRS = [
     ({}, {"ranks": 2, "batch": 16}, True, [NOT_ASSOCIATIVE, "ranks 4 and 2; batch 8 and 16"]),
     ({}, OTHERS, True, [NOT_ASSOCIATIVE, "ranks 4 and 2; accumulate 1 and 2"]),
     (OTHERS, OTHERS | {"chapter": "04_zero1"}, True,
-     [NOT_ASSOCIATIVE, "family every micro-batch and once a step"]),
+     [NOT_ASSOCIATIVE, "family (when the ranks are added) every micro-batch and once a step"]),
     ({}, {"chapter": "04_zero1"}, True, [DEFECT]),
     (OTHERS | {"chapter": "06_zero3"}, OTHERS | {"chapter": "07_offload"}, True, [DEFECT]),
     ({"chapter": "06_zero3"}, {"chapter": "07_offload", "bus": 0.1}, False,
@@ -144,18 +144,20 @@ ROWS = [
      [r"08 fp32 .* 3 to 4 ", r"08 fp32 +05 fp32 +2  none +the same bits",
       r"08 fp32 has the bits of 05 fp32 in 2 losses.$",
       r"  Their logs have the steps 3 to 4 and 1 to 4: those of both are compared.$",
-      r"  Their logs have the steps 1 to 4 without 3 and 1 to 4: ", r"06 fp32 +1 536 +2 x 3/4 "]),
+      r"  Their logs have the steps 1 to 4 without 3 and 1 to 4: ", r"06 fp32 +2 x 3/4 "]),
     ([made("02_distributed_adam"), made(), made(dtype="bf16"),
       flipped(made("06_zero3", dtype="bf16"), 1)],
      [r"05 fp32 +02 fp32 +4  none", r"05 bf16 +02 fp32 +4  none",
       r"06 bf16 +05 bf16 +4  step 1, digit 8",
-      r"05 fp32( +25.0 / 25.0){4} +25.0$", r"02 fp32( +100.0 / 100.0){4} +100.0$"]),
+      r"02 fp32( +16.4 +16.4 +0.0){2} +6.14 +6.14$", r"05 fp32( +4.10 +4.10 +75.0){2} +6.14 +6.14$",
+      r"06 bf16( +4.10 +4.10){2} +3.07 +3.07$"]),
     ([made("02_distributed_adam"), made("07_offload")],
-     [r"07 fp32( +25.0 / 25.0){2} +0.0 / 0.0 +12.5 / 12.5 +12.5$",
-      r"  on its host( +0.0 / 0.0){2} +37.5 / 37.5 +18.8 / 18.8 +18.8$",
+     [r"07 fp32( +2.05 +2.05 +87.5){2} +6.14 +6.14$", r"  on its host( +3.07 +3.07){2}$",
       r"  on its host +0 +0 +3.07 +1.02",
       r"07 fp32 +4 +– +1( +1.02){2} +2.0( +0.50){2}( +0.25){2}$"]),
-    ([uncounted(made())], [r"05 fp32 +1 536 +2 x 3/4"]),
+    ([uncounted(made())], [r"05 fp32 +2 x 3/4", r"05 fp32( +4.10){4} +6.14 +–$"]),
+    # A loss of 2^48 is no wider than others.
+    ([made(), made(losses=[4.0, 2.0**48])], [r"05 1<b> +1<b> +fp32 +4 +1 +cpu +2 +2.81e\+14 +"]),
     ([made(), made()], [r"05 0<b> +0<b>", r"05 1<b> +1<b>"]),
     ([made(link=0), made(link=9.5)], [r"05 1<b> +05 0<b> "])]
 
@@ -164,6 +166,20 @@ ROWS = [
 def test_rows(text, lines, rows):
     shown = text(*lines)
     assert [row for row in rows if not re.search(f"^{row}", shown, re.M)] == []
+
+
+def test_a_peak_stands_beside_its_own_formula(text, folder, monkeypatch, capsys):
+    """With a layer that is borrowed; and with --bytes, to the byte."""
+    lines = made("06_zero3")
+    for what in ("peak", "predicted"):
+        lines[-1]["summary"]["memory"]["gradients"][what] += 2000
+    assert re.search(r"(?m)^06 fp32 +4.10 +4.10 +75.0 +6.10 +6.10 +62.8 ",
+                     text(made("02_distributed_adam"), lines))
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr("sys.argv", ["compare", "--bytes", *map(str, folder.glob("*.jsonl"))])
+    assert report.main() == 0
+    assert re.search(r"(?m)^06 .* 4096 +75.0 +6096 +6096 +62.8 +6144 +6144$",
+                     capsys.readouterr().out)
 
 
 def test_what_nobody_counts_is_not_wrong(study):
@@ -218,7 +234,7 @@ def test_what_is_no_log(folder, content, words):
 # Of each section: whether it has a picture, and its heading. Its tables are those of the text.
 SECTIONS = [
     (True, "fp32: five runs, the same bits in all 4 losses; bf16: one run"),
-    (True, "holds 12.5 % of data parallelism's state on a device, and 12.5 % at its peaks"),
+    (True, "saves 87.5 % of data parallelism's state on a device, and 87.5 % at its peaks"),
     (False, "as the formulas say"), (False, "a step waits 1.0 ms of its 2.0 for copies")]
 
 

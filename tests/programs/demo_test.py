@@ -31,7 +31,7 @@ RECORDED = "the same bits as the recorded runs"
 def verdicts(folder, monkeypatch, capsys):
     """Runs the demo on logs that are made up instead of programs that are started, all of them
     changed by `alter`. Returns its exit code, {claim: yes or NO}, and its summary."""
-    def of(alter, steps="4", refusal=runs.Failure("--device-memory allows fewer", 6)):
+    def of(alter, refusal=runs.Failure("--device-memory allows fewer", 6)):
         def output_of(command):
             given = dict(zip(command, command[1:]))
             chapter = next(path.name for path in map(Path, command) if path.name in CHAPTERS)
@@ -51,10 +51,14 @@ def verdicts(folder, monkeypatch, capsys):
         monkeypatch.setattr(runs, "output_of", output_of)
         monkeypatch.setattr(report, "write", lambda *_: None)
         monkeypatch.setattr(demo, "first_line", lambda *_: None)
-        monkeypatch.setattr(sys, "argv", ["demo.py", "--mpiexec", "sh", "--steps", steps, "--build",
+        monkeypatch.setattr(sys, "argv", ["demo.py", "--mpiexec", "sh", "--steps", "4", "--build",
                                           str(folder), "--out", str(folder / "out")])
         code = demo.main()
-        said = [line.rpartition(":") for line in capsys.readouterr().out.splitlines()]
+        lines = capsys.readouterr().out.splitlines()
+        # With what ./tutorial and the page say, 60 lines of a terminal, but for what is wrong.
+        assert len(lines) <= 55 + code and (code or all(
+            len(line) <= 80 or str(folder) in line for line in lines))
+        said = [line.rpartition(":") for line in lines]
         return code, {claim: word.strip() for claim, _, word in said
                       if word.strip() in ("yes", "NO")}, \
             json.loads((folder / "out/summary.json").read_text())
@@ -65,21 +69,13 @@ def verdicts(folder, monkeypatch, capsys):
 CLAIMS = [FP32, ALONE, CHAIN, BF16, BYTES, PLACES, SENT]
 
 
-@pytest.mark.parametrize("steps, device, other, code, word", [
-    ("4", "cpu", "", 0, None), ("200", "cpu", "", 0, "yes"), ("200", "cpu", "0", 1, "NO"),
-    ("200", "cuda", "0", 0, None)])
-def test_all_holds(verdicts, steps, device, other, code, word):
-    """With the recorded options the digests are asked for, but not of a GPU."""
-    recorded = {(row["program"], "bf16" if "bf16" in row["options"] else "fp32"): row["digest"]
-                for row in json.loads((ROOT / "notes/digests.json").read_text())
-                if "--steps 200" in row["options"]}
-
+@pytest.mark.parametrize("digest, code, word", [(None, 0, None), ("ab", 0, "yes"), ("cd", 1, "NO")])
+def test_all_holds(verdicts, digest, code, word):
+    """And where all runs have a recorded digest, it is compared."""
     def as_recorded(log, lines):
-        run = lines[0]["run"]
-        lines[-1]["summary"]["digest"] = recorded[run["chapter"], run["dtype"]] + other
-        run["device"] = device
+        lines[-1]["summary"] |= {"recorded": digest if log == "05_zero2_bf16" else digest and "ab"}
 
-    found, said, summary = verdicts(as_recorded, steps)
+    found, said, summary = verdicts(as_recorded)
     assert said == dict.fromkeys(CLAIMS, "yes") | ({RECORDED: word} if word else {})
     assert found == code and summary["holds"] == (code == 0) and len(summary["runs"]) == 12
 

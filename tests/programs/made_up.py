@@ -36,7 +36,7 @@ def made(chapter="05_zero2", ranks=4, dtype="fp32", losses=LOSSES, device="cpu",
     sent = 2 * PARAMETERS * (ranks - 1) // ranks * len(losses)
     nothing = {"predicted": 0, "counted": 0}
     summary = {"memory": memory, "skipped_steps": 0, "median_ms": 2.0, "digest": "ab",
-               "layer_digests": ["aa"] * LAYERS,
+               "layer_digests": ["aa"] * LAYERS, "recorded": None,
                "traffic": {"phases": {"forward": nothing, "update": nothing,
                                       "backward": {"predicted": sent, "counted": sent}},
                            "padding": nothing, "scalars": nothing}}

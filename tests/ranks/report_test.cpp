@@ -182,6 +182,22 @@ TEST_CASE("each figure that is not as predicted is refused, with both numbers") 
   CHECK_NOTHROW(check_counts(right));
 }
 
+TEST_CASE("a run says in what its ranks are equal, and whether its digest is the recorded one") {
+  Reported of;
+  const int n = ranks().size;
+  const Run run{whole,         of.options,  of.values, ranks().choice, *of.device, of.layout,
+                of.footprints, of.recorder, "ab"};
+  const std::string digest = "digest (a fingerprint of all parameters): ";
+  LayerDigests held{{7, 8}, true, {{Kind::parameters, {7, 0}}, {Kind::optimizer, {0, 0}}}};
+  CHECK(proofs(run, held, "ab", 20) ==
+        fmt::format("replicas: all {} ranks hold equal parameters, compared after step 20\n{}the "
+                    "recorded one of this run\n",
+                    n, digest));
+  held.copies[Kind::parameters] = {0, 0};
+  CHECK(proofs(run, held, "cd", 20) == (n > 1 ? "replicas: none, each rank holds shards\n" : "") +
+                                           digest + "not the recorded ab\n");
+}
+
 TEST_CASE("the offset of a clock is within its error, whoever comes late") {
   Communicator comm = talk();
   for (int late = 0; late < ranks().size; ++late) {

@@ -244,4 +244,17 @@ TEST_CASE("help is asked for anywhere, whatever else is wrong") {
     CHECK(tuple(command.run, command.status, command.text) == tuple(false, 0, help));
   }
 }
+
+TEST_CASE("a digest is recorded of what is trained, however that is done") {
+  const auto recorded = [](const char* line, int ranks = 4) {
+    return recorded_digest(accepted(line), window, ranks);
+  };
+  const std::string digest = recorded("");
+  CHECK(digest.size() == 16);
+  CHECK(recorded("--prefetch 2 --quiet --log a --memory --steps 200 --link 1") == digest);
+  CHECK(recorded("", 3) == "");
+  for (const char* of : {"--dtype fp16", "--seed 2", "--steps 199", "--resume a", "--init a"}) {
+    CHECK(recorded(of) == "");
+  }
+}
 }  // namespace zero::test
