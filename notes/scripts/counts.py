@@ -41,7 +41,7 @@ def shares(study):
 
 
 def saved(held, what, whole):
-    return f"{100 * (1 - state(held, what) / state(whole, what)):.1f}" if whole else ""
+    return f"{100 * (1 - state(held, what) / state(whole, what)):.2f}" if whole else ""
 
 
 def state_table(study):

@@ -149,10 +149,10 @@ ROWS = [
       flipped(made("06_zero3", dtype="bf16"), 1)],
      [r"05 fp32 +02 fp32 +4  none", r"05 bf16 +02 fp32 +4  none",
       r"06 bf16 +05 bf16 +4  step 1, digit 8",
-      r"02 fp32( +16.4 +16.4 +0.0){2} +6.14 +6.14$", r"05 fp32( +4.10 +4.10 +75.0){2} +6.14 +6.14$",
+      r"02 fp32( +16.4 +16.4 +0.00){2} +6.14 +6.14$", r"05 fp32( +4.10 +4.10 +75.00){2} +6.14 +6.14$",
       r"06 bf16( +4.10 +4.10){2} +3.07 +3.07$"]),
     ([made("02_distributed_adam"), made("07_offload")],
-     [r"07 fp32( +2.05 +2.05 +87.5){2} +6.14 +6.14$", r"  on its host( +3.07 +3.07){2}$",
+     [r"07 fp32( +2.05 +2.05 +87.50){2} +6.14 +6.14$", r"  on its host( +3.07 +3.07){2}$",
       r"  on its host +0 +0 +3.07 +1.02",
       r"07 fp32 +4 +– +1( +1.02){2} +2.0( +0.50){2}( +0.25){2}$"]),
     ([uncounted(made())], [r"05 fp32 +2 x 3/4", r"05 fp32( +4.10){4} +6.14 +–$"]),
@@ -173,12 +173,12 @@ def test_a_peak_stands_beside_its_own_formula(text, folder, monkeypatch, capsys)
     lines = made("06_zero3")
     for what in ("peak", "predicted"):
         lines[-1]["summary"]["memory"]["gradients"][what] += 2000
-    assert re.search(r"(?m)^06 fp32 +4.10 +4.10 +75.0 +6.10 +6.10 +62.8 ",
+    assert re.search(r"(?m)^06 fp32 +4.10 +4.10 +75.00 +6.10 +6.10 +62.79 ",
                      text(made("02_distributed_adam"), lines))
     monkeypatch.chdir(folder)
     monkeypatch.setattr("sys.argv", ["compare", "--bytes", *map(str, folder.glob("*.jsonl"))])
     assert report.main() == 0
-    assert re.search(r"(?m)^06 .* 4096 +75.0 +6096 +6096 +62.8 +6144 +6144$",
+    assert re.search(r"(?m)^06 .* 4096 +75.00 +6096 +6096 +62.79 +6144 +6144$",
                      capsys.readouterr().out)
 
 
@@ -234,7 +234,7 @@ def test_what_is_no_log(folder, content, words):
 # Of each section: whether it has a picture, and its heading. Its tables are those of the text.
 SECTIONS = [
     (True, "fp32: five runs, the same bits in all 4 losses; bf16: one run"),
-    (True, "saves 87.5 % of data parallelism's state on a device, and 87.5 % at its peaks"),
+    (True, "saves 87.50 % of data parallelism's state on a device, and 87.50 % at its peaks"),
     (False, "as the formulas say"), (False, "a step waits 1.0 ms of its 2.0 for copies")]
 
 
