@@ -234,7 +234,10 @@ std::string Checkpoints::save() {
       const std::vector<std::int64_t> steps = steps_in(options_.save);
       for (std::size_t i = 0; i + options_.keep < steps.size(); ++i) {
         const std::string old = step_in(options_.save, steps[i]);
-        if (i > 0 || rename(old.c_str(), partial.c_str()) != 0) fs::remove_all(old, none);
+        const bool kept = std::ranges::any_of(files_in(old), [&](const TensorFile& file) {
+          return fs::hard_link_count(file.path, none) != 1;  // by somebody, under another name
+        });
+        if (i > 0 || kept || rename(old.c_str(), partial.c_str()) != 0) fs::remove_all(old, none);
       }
     });
     return "";
