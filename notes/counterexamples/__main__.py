@@ -2,22 +2,27 @@
 # SPDX-License-Identifier: MIT
 """Mistakes that train: each beside the right program, in the same run.
 
-    python3 notes/counterexamples         lists them
-    python3 notes/counterexamples NAME    runs one: what is wrong, by how much
+    ./tutorial mistake         lists them
+    ./tutorial mistake NAME    runs one: what is wrong, by how much
 
-It needs numpy, no build, and some seconds. All are in notes/counterexamples.md.
+They need numpy, and some seconds. All are in notes/counterexamples.md.
 """
 import sys
 
 sys.dont_write_bytecode = True
-import examples  # noqa: E402, F401 (what it decorates becomes one of EXAMPLES)
-from counter_example import EXAMPLES  # noqa: E402
+try:
+    import examples  # noqa: F401 (what it decorates becomes one of EXAMPLES)
+    from counter_example import EXAMPLES
+except ModuleNotFoundError as error:
+    print(f"tutorial: mistake: {sys.executable} has no {error.name}: install python3-{error.name}, "
+          "as ./tutorial mistake does for the system's Python", file=sys.stderr)
+    sys.exit(6)
 
 
 def main(words):
     if len(words) > 1 or not EXAMPLES.keys() >= set(words):
         names = ", ".join(EXAMPLES)
-        print(f"counterexamples: {' '.join(words)!r} is not one of {names}", file=sys.stderr)
+        print(f"tutorial: mistake: {' '.join(words)!r} is not one of {names}", file=sys.stderr)
         return 2
     if words:
         print("\n\n".join(EXAMPLES[words[0]].paragraphs()))

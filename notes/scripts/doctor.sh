@@ -70,6 +70,10 @@ doctor() {
     ,) echo "Will be used: MPICH, once it is installed, $where." ;;
     *) echo 'Will be used: Open MPI (openmpi-bin, libopenmpi-dev), once it is installed.' ;;
   esac
+  names=$(missing_names build_packages)
+  echo "plan, break, drill and exercise need a build; missing for it: ${names:-nothing}." | fold -s -w 79
+  names=$("$(python)" -c "import numpy" 2>/dev/null || echo python3-numpy)
+  echo "mistake needs numpy; missing for it: ${names:-nothing}."
   names=$(missing_names packages)
   echo "Missing: ${names:-nothing}." | fold -s -w 79
   if [ -n "$names" ]; then echo './tutorial demo and ./tutorial test install it.'; fi

@@ -19,6 +19,7 @@ page's diffs are in order: each finds what those before it have left. A block `s
 Where a sentence says by which of Meson's tests and which case it is caught, it is a sabotage.
 `Caught by ThreadSanitizer in` means that the case alone, built with it, reports a race.
 """
+import filecmp
 import re
 import shutil
 import sys
@@ -27,6 +28,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "notes/scripts"))
+from runs import Failure  # noqa: E402
+
 PAGES = sorted([ROOT / "README.md", *ROOT.glob("0?_*/*.md"), *ROOT.glob("notes/**/*.md")])
 BLOCK = re.compile(
     r"^```(?P<kind>diff|sh)\n(?:--- (?P<old>\S+)\n(?:\+\+\+ (?P<new>\S+)\n)?)?(?P<lines>.*?)^```$"
@@ -43,18 +46,21 @@ class Diff:
     test: str  # by which it is caught
     case: str
     build: str  # in which it is: plain or tsan
+    title: str  # what is bold in the paragraph before it, else its first line
 
     def apply(self, text):
-        """The changed text; ValueError when its lines do not stand in `text` exactly once."""
+        """The changed text; Failure when its lines do not stand in `text` exactly once."""
         if (count := text.count(self.before)) != 1:
             first = self.before.splitlines()[0].strip()
-            raise ValueError(f"\"{first}\" and what follows stand {count} times in {self.old}")
+            raise Failure(f"\"{first}\" and what follows stand {count} times in {self.old}", 3)
         return text.replace(self.before, self.after)
 
 
 def changes(page):
     """Of a page's text: its Diffs, and its commands as text, in their order."""
     for block in BLOCK.finditer(page):
+        paragraph = page[:block.start()].rstrip().rpartition("\n\n")[2]
+        bold = re.match(r"\*\*([^*]+?)\.?\*\*", paragraph)
         if block["kind"] == "sh":
             yield block["lines"]
         for part in re.split(r"(?m)^@@\n", block["lines"]) if block["old"] else []:
@@ -63,10 +69,17 @@ def changes(page):
                              for signs in ("- ", "+ "))
             yield Diff(block["old"], block["new"] or block["old"], before, after, block["test"],
                        " ".join((block["case"] or "").split()),
-                       "tsan" if block["tsan"] else "plain")
+                       "tsan" if block["tsan"] else "plain",
+                       " ".join((bold[1] if bold else lines[0]).split()))
+
+
+def renew(source, copy):
+    """What is already the same keeps its time, so that a build beside it compiles the rest."""
+    if not (Path(copy).exists() and filecmp.cmp(source, copy, shallow=False)):
+        shutil.copyfile(source, copy)
+        shutil.copymode(source, copy)
 
 
 def copied(folder):
-    shutil.rmtree(folder, ignore_errors=True)
-    return shutil.copytree(ROOT, folder,
+    return shutil.copytree(ROOT, folder, copy_function=renew, dirs_exist_ok=True,
                            ignore=shutil.ignore_patterns("build", ".git", "__pycache__"))

@@ -41,7 +41,7 @@ def built(programs):
 
 
 def made_by(page):
-    """Folders that a page's changes make. ValueError where lines are not there; the cases by which
+    """Folders that a page's changes make. Failure where lines are not there; the cases by which
     they are caught are."""
     texts, in_order = {}, page.parent.name == "changing"  # else each edit is one by itself
     for change in changes(page.read_text()):

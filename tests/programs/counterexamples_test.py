@@ -40,6 +40,12 @@ def test_anchored_caught_and_shown(example):
     assert f"\n```text\n{shown}\n```\n" in PAGE
 
 
+def test_without_numpy():
+    done = subprocess.run([sys.executable, "-S", FOLDER], text=True, capture_output=True)
+    assert (done.returncode, done.stdout) == (6, "")
+    assert re.fullmatch("tutorial: mistake: .* no numpy: install python3-numpy, .*\n", done.stderr)
+
+
 @pytest.mark.parametrize("words, code, said", [
     ([], 0, [f"\n  {name} " for name in EXAMPLES]), (["momentum"], 2, [", ".join(EXAMPLES)]),
     (["moments", "last"], 2, [", ".join(EXAMPLES)]),

@@ -5,23 +5,30 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 
 import pytest
 
 from made_up import flipped, made, text_of
 from programs import CHAPTERS, ROOT
 
+from drill import DRILLS
+
 # Wrong arguments, the exit code, and what the one sentence contains.
 REFUSED = [
     ("lessons", 2, "unknown command 'lessons'"), ("lesson", 2, "name one chapter"),
     ("lesson 9", 2, "there is no chapter '9'; the first is 01, the last is 07"),
     ("lesson 05 06", 2, "name one chapter"), ("exercise", 2, "name one chapter"),
-    ("exercise 01", 2, "01 is the first chapter"), ("exercise 8", 2, "there is no chapter '8'"),
+    ("exercise 8", 2, "there is no chapter '8'"),
     ("exercise 05 --fast", 2, "--once or --hint, not '--fast'"), ("doctor now", 2, "no options"),
     ("test --fast", 2, "not '--fast'"), ("test --all --gpu", 2, "not '--all --gpu'"),
     ("demo --ranks", 2, "--ranks needs a value"), ("demo --ranks 0", 2, "not '0'"),
     ("demo --steps 9999999999999999", 2, "takes 1 to 999999"), ("demo fast", 2, "unknown option"),
     ("demo --data no.txt", 3, "/no.txt is not a file that can be read"),
+    ("break", 2, "name a chapter and a number"), ("break 8 1", 2, "there is no chapter '8'"),
+    ("break 05 5", 2, "05_zero2 has the sabotages 1 to 4, and no '5'"), ("break 05 1 2", 2, "name"),
+    ("drill --fast", 2, "'--fast' is not one of dies, "), ("drill dies dies", 2, "name one"),
+    ("mistake none", 2, "'none' is not one of updates, "),
     ("compare --all", 2, "unknown option '--all'"), ("compare", 3, "has no logs: run ./tutorial"),
     ("compare no.jsonl", 3, "/elsewhere/no.jsonl cannot be read: No such file")]
 
@@ -33,7 +40,9 @@ class Copy:
         self.folder, self.elsewhere = folder / "a path/with blanks", folder / "elsewhere"
         self.script = self.folder / "tutorial"
         self.elsewhere.mkdir()
-        for name in ("tutorial", "notes/scripts", "notes/cards.json", *CHAPTERS):
+        for name in ("tutorial", "notes/scripts", "notes/cards.json", "notes/streams.md",
+                     "notes/counterexamples", "tests/pages", "tests/programs/programs.py",
+                     *CHAPTERS):
             copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
             (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
             copy(ROOT / name, self.folder / name)
@@ -64,8 +73,14 @@ def test_one_sentence(copy, text, code, words):
 
 
 def test_help(copy):
+    """It names every command, no other, and fits a screen."""
+    cases = re.search(r"case \$command in\n(.*?)\*\)", copy.script.read_text(), re.DOTALL)[1]
+    taken = re.findall(r"^ +([\w| -]+)\)", cases, re.MULTILINE)
     usage = copy("help").stdout
     assert "demo [--data FILE]" in usage and max(map(len, usage.splitlines())) < 80
+    assert len(usage.splitlines()) < 24
+    assert sorted(re.findall(r"^  (\w+)", usage, re.MULTILINE)) == sorted(
+        word for words in taken for word in words.split(" | ") if word[0] != "-")
     for words in ("", "--help", "-h", "demo --help"):
         assert (copy(words).returncode, copy(words).stdout) == (0, usage)
 
@@ -82,6 +97,28 @@ def test_one_at_a_time(copy):
         fcntl.flock(lock, fcntl.LOCK_EX)
         for words in ("test", "demo"):
             copy.refuses(words, 6, "another ./tutorial is at work")
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_break_lists_what_the_page_offers(copy, chapter):
+    listed = re.findall(r"^ *(\d+)  (.*?) +(\S+)$", copy(f"break {chapter}").stdout, re.MULTILINE)
+    page, streams = ((ROOT / name).read_text() for name in (f"{chapter}/README.md",
+                                                            "notes/streams.md"))
+    offered = re.findall(r"^\*\*(.+?)\.?\*\*.*\n(?:.+\n)*\n```diff\n--- (?:\S*/)?(\S+)", page, re.M)
+    count = len(offered) + len(re.findall(rf"Caught by [^`]*`{chapter} ", streams))
+    assert [words[1:] for words in listed[:len(offered)]] == offered
+    assert [int(words[0]) for words in listed] == [*range(1, count + 1)]
+
+
+@pytest.mark.parametrize("name", DRILLS)
+def test_drill(programs, folder, name):
+    """It goes as its row says, in a folder with what it names."""
+    for file in ("build", *CHAPTERS[:2]):
+        (folder / file).symlink_to(programs.build if file == "build" else ROOT / file)
+    done = programs.start([sys.executable, "-B", ROOT / "notes/scripts/drill.py", name,
+                           programs.mpiexec], folder)
+    assert done.code == 0 and DRILLS[name][-1] in " ".join(done.out.split()), done
+    assert max(map(len, done.out.splitlines())) <= 80
 
 
 def test_doctor(copy):

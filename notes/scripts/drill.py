@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: MIT
+"""Drills: a run of 05_zero2 in which something goes wrong, what it says, and how it ends.
+
+`./tutorial drill` calls this without a name, and lists them; with one, and does nothing if there is
+that one; and with a launcher, and runs it in the build. A fault comes from the library that the
+tests use for that (tests/programs/injector.cpp): in one call of rank 1. Exit code 0 means that it
+went as told here, 1 not."""
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+from runs import ENVIRONMENT, WIDTH, Failure, finish, folded
+from trainers import ROOT
+
+sys.path.insert(0, str(ROOT / "tests/programs"))
+from programs import (CHAPTERS, COMMUNICATION, DATA, NUMERICS, RESOURCES,  # noqa: E402
+                      USAGE, Outcome)
+
+KILLED = None  # its code is the launcher's: 9 by MPICH, 137 by Open MPI
+PROGRAM = "build/05_zero2/05_zero2 --device cpu"
+SMALL = PROGRAM + " --task mlp --width 64 --layers 8"
+INJECT = "env LD_PRELOAD=build/tests/programs/libinjector.so FAULT="
+SAVED = "build/drill"
+
+
+def faulty(fault, words):
+    """In a call of rank 1."""
+    return [f"MPIEXEC -n 2 {INJECT}'{fault}' {SMALL} {words}"]
+
+
+def unlike(one, other):
+    return [f"MPIEXEC -n 1 {one} : -n 1 {other}"]
+
+
+# Each: what goes wrong; commands, of each the exit code; what the last one prints; what was seen.
+DRILLS = {
+    "dies": (
+        "a rank is killed", faulty("killed 1 9", "--steps 5 --quiet"), [KILLED], "",
+        "A killed rank says nothing. The launcher sees it, and ends the other one."),
+    "stuck": (
+        "a rank stands still", faulty("stopped 1 41", "--steps 5 --quiet --timeout 2"),
+        [COMMUNICATION], "rank 0/2: .* has waited .* for rank 1",
+        "The watchdog of the rank that waits names the step, the collective and the late rank."),
+    "order": (
+        "a rank leaves out a collective", faulty("skips 1 9", "--steps 5 --quiet"), [COMMUNICATION],
+        "every rank must call the same collectives in the same order",
+        "Each message says of which collective it is, so that none is taken for another."),
+    "options": (
+        "ranks are given other options", unlike(f"{PROGRAM} --lr 0.001", f"{PROGRAM} --lr 0.002"),
+        [USAGE], "rank 1 .*--lr 0.002", "Ranks compare their options before the first step."),
+    "data": (
+        "ranks read other texts of the same name",
+        unlike(*(f"-wdir {at} ../{PROGRAM} --data README.md" for at in CHAPTERS[:2])), [DATA],
+        "rank 1 reads a text of .* bytes", "Ranks compare what they have read, too."),
+    "nan": (
+        "a gradient is NaN", faulty("nan 1 54", "--steps 5"), [0], " 1 step skipped",
+        "The sum of squares is NaN on every rank, so all skip this step, and the run goes on."),
+    "bit": (
+        "a bit of a message is flipped", faulty("bit 1 80", "--steps 5 --quiet"), [NUMERICS],
+        "the parameters of layer 2 differ between rank 0 .* and rank 1",
+        "Ranks compare digests of what they should all hold, at the end (or --check-every)."),
+    "full": (
+        "the disk is full while saving",
+        faulty("full 1 7", f"--steps 3 --quiet --save-every 2 --save {SAVED}"), [RESOURCES],
+        "step 2 is not saved: rank 1/2: .*No space left on device",
+        "The run goes on to its end, nothing half written stays, and the code tells of it."),
+    "save": (
+        "killed in the middle of a save, and gone on with",
+        [*faulty("file 1 70", f"--steps 6 --quiet --save-every 2 --save {SAVED}"), f"ls {SAVED}",
+         f"MPIEXEC -n 2 {SMALL} --steps 6 --resume {SAVED} --save {SAVED}"],
+        [KILLED, 0, 0], "parameters 8de167132d01cad4 ",
+        "The run goes on from the last whole save, to the digest that it has in one piece."),
+    "signal": (
+        "interrupted after 3 seconds, as by Ctrl-C",
+        [f"timeout --preserve-status -s INT 3 MPIEXEC -n 2 {SMALL} --steps 1000000 --quiet "
+         f"--save {SAVED}", f"ls {SAVED}"],
+        [130, 0], r"step_\d+$", "The step was finished and saved before the run ended.")}
+
+
+def run(mpiexec, _, commands, codes, says, seen):
+    shutil.rmtree(SAVED, ignore_errors=True)
+    for command, code in zip(commands, codes, strict=True):
+        words = shlex.split(command.replace("MPIEXEC", shlex.quote(mpiexec)))
+        shown = re.sub("'.*?'", lambda it: it[0].replace(" ", "\u00a0"), command)
+        lines = textwrap.wrap(shown.replace("MPIEXEC", Path(mpiexec).name), WIDTH - 6,
+                              break_on_hyphens=False)
+        print("$ " + " \\\n    ".join(lines).replace("\u00a0", " "), flush=True)
+        done = subprocess.run(words, text=True, capture_output=True, errors="replace",
+                              stdin=subprocess.DEVNULL, env=os.environ | ENVIRONMENT)
+        said = Outcome(done.returncode, "", done.stdout + done.stderr).own_errors()[-2:]
+        for line in said or ["(nothing of its own)"]:
+            print(*folded(line, "  ", "  "), sep="\n")
+        print(f"exit code {done.returncode}\n")
+        if done.returncode != code and not (code is KILLED and done.returncode):
+            raise Failure(f"that was to end with code {code}")
+    if not re.search(says, "\n".join(said)):
+        raise Failure(f"that was to say \"{says}\"")
+    print(*folded(seen), sep="\n")
+
+
+def main():
+    name, mpiexec, *_ = *sys.argv[1:], "", ""
+    if not name:
+        print("./tutorial drill NAME makes two ranks go wrong. What will they say?\n")
+        print("\n".join(f"  {name:10}{title}" for name, (title, *_) in DRILLS.items()))
+    elif name not in DRILLS:
+        raise Failure(f"'{name}' is not one of {', '.join(DRILLS)}", 2)
+    elif mpiexec:
+        run(mpiexec, *DRILLS[name])
+
+
+if __name__ == "__main__":
+    finish(main, "tutorial: drill: ")

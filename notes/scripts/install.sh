@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: MIT
+# Installs what is missing; a part of ./tutorial, which reads it.
+
+# PACKAGE:PURPOSE each; those for `test --all` it can do without.
+build_packages() {
+  echo g++:compiler meson:build ninja-build:build pkg-config:build libcli11-dev:options \
+    nlohmann-json3-dev:logs libfmt-dev:printing doctest-dev:tests python3:scripts
+  open_mpi_installed || echo mpich:ranks libmpich-dev:ranks
+}
+number_packages() { echo python3:scripts python3-numpy:mistakes; }
+packages() {
+  build_packages
+  echo python3-pytest:tests python3-numpy:tests python3-matplotlib:figures git:versions
+}
+more_packages() {
+  echo clang-16:digests g++-aarch64-linux-gnu:digests qemu-user-static:digests ccache:sabotages
+}
+
+missing() { # missing LIST: what is not there of it; where apt-get is not at home, of the tools
+  if debian; then
+    for package in $("$1"); do installed "${package%:*}" || echo "$package"; done
+  else
+    for tool in g++ meson ninja pkg-config python3; do have "$tool" || echo "$tool"; done
+  fi
+}
+missing_names() { missing "$1" | cut -d : -f 1 | xargs; }
+
+apt_install() {
+  root=
+  if [ "$(id -u)" -ne 0 ]; then
+    have sudo || die 6 "installing needs root or sudo; as root: apt-get install $*"
+    root=sudo
+  fi
+  if [ -t 0 ] && [ -t 1 ] && [ -z "${agreed-}" ]; then
+    printf 'Install with apt-get? [Y/n] '
+    read -r answer || answer=n
+    case $answer in [nN]*) die 6 "nothing was installed; by hand: apt-get install $*" ;; esac
+  fi
+  agreed=yes
+  phase 'reading the lists of packages' $root apt-get update
+  phase "installing $# packages" \
+    $root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@"
+}
+
+install() { # install LIST: what is missing of it
+  names=$(missing_names "$1")
+  [ -n "$names" ] || return 0
+  debian || die 6 "without apt-get nothing can be installed here; missing: $names"
+  echo 'Missing packages, and what each is for:'
+  for package in $(missing "$1"); do printf '  %-24s%s\n' "${package%:*}" "${package#*:}"; done
+  # shellcheck disable=SC2086 # one argument a package
+  apt_install $names
+}
