@@ -4,7 +4,8 @@
 `./tutorial exercise` calls this with the chapter before and the chapter. build/exercise is the
 checkout once more, by links, with the trainers that are written there in place of the chapters'
 own. Each begins as the one's trainer under the card of the other; at every save Meson builds and
-runs the chapter's suite of it. Exit code 0 means that everything holds, 1 not yet."""
+runs the chapter's suite of it. Before 01 there is none, so what is written there is Adam's update,
+in a tree of its own: in the others Adam stays right. Exit code 0: everything holds, 1: not yet."""
 import argparse
 import contextlib
 import fcntl
@@ -22,6 +23,7 @@ from trial import Trial
 PATIENCE = "20"  # seconds without progress; see tests/ranks/ranks_main.cpp
 LEFT_OUT = ["--no-suite=long", "--no-suite=simulated", "--no-suite=gpu"]
 LINES = 24  # of a terminal
+ADAM = Path("common/compute/adam_element.hpp")
 HINT = re.compile(r"^\d+\. (.*(?:\n   .*)*)", re.MULTILINE)
 # Of doctest, from the first case that fails to how many do.
 REPORT = re.compile(r"^TEST CASE: .*?^\[doctest\] test cases: .*?$", re.MULTILINE | re.DOTALL)
@@ -43,13 +45,15 @@ class Exercise:
     """The tree, and in it the text to start from, unless there is one already."""
 
     def __init__(self, before, after, out, mpi):
-        self.before, self.after, self.out = before, after, out
-        self.trainer = out / after / "trainer.hpp"
-        self.trial = Trial(out, out / "build", f"-Dmpi={mpi}")
-        link(out, ROOT, "build", ".git", after)
-        link(self.trainer.parent, ROOT / after, self.trainer.name)
+        self.before, self.after, self.out = before, after, out if before else out / "adam"
+        self.name = Path(after, "trainer.hpp") if before else ADAM
+        self.trainer, self.own = self.out / self.name, (ROOT / self.name).read_text()
+        self.trial = Trial(self.out, self.out / "build", f"-Dmpi={mpi}")
+        for folder, own in zip([*self.name.parents][::-1], self.name.parts):
+            link(self.out / folder, ROOT / folder, "build", ".git", own)
         if not self.trainer.exists():
-            self.trainer.write_text(trainers.starting_point(before, after))
+            self.trainer.write_text(trainers.starting_point(before, after) if before else
+                                    trainers.emptied(self.own))
 
     def saved(self):
         """When; None while an editor puts a new file in the place of the old one."""
@@ -59,7 +63,7 @@ class Exercise:
     def judge(self, room):
         """Whether everything holds, and in so many lines what does not."""
         mine, theirs = (trainers.card(text).split() for text in
-                        (self.trainer.read_text(errors="replace"), trainers.source(self.after)))
+                        (self.trainer.read_text(errors="replace"), self.own))
         if mine != theirs:
             return False, folded(
                 f"The card is not {self.after}'s any more, and it is the task: the tests hold the "
@@ -67,7 +71,9 @@ class Exercise:
                 f"--hint, or take it from {self.after}/trainer.hpp.", hanging="  ")
         with (self.out / "lock").open("w") as lock:  # one build at a time
             fcntl.flock(lock, fcntl.LOCK_EX)
-            results, printed = self.trial.test("--suite", self.after, *LEFT_OUT, PATIENCE=PATIENCE)
+            suites = [self.after] if self.before else ["adam", self.after]
+            results, printed = self.trial.test(*(f"--suite={suite}" for suite in suites), *LEFT_OUT,
+                                               PATIENCE=PATIENCE)
         if not results:
             error = re.search(r"^.*error: ", printed, re.MULTILINE)
             told, _, _ = printed[error.start() if error else -400:].partition("\n[")
@@ -78,7 +84,7 @@ class Exercise:
         return True, [
             f"All {len(results)} tests hold, on each number of ranks: this is {self.after}.",
             f"Beside the chapter's own:\n  diff -u {os.path.relpath(self.trainer)} \\",
-            f"    {self.after}/trainer.hpp"]
+            f"    {self.name}"]
 
 
 def cut(told, room):
@@ -106,6 +112,9 @@ def screen(results, failed, room):
 
 
 def head(exercise):
+    if not exercise.before:
+        return [*folded(f"Edit {os.path.relpath(exercise.trainer)}: adam_element is empty. Write "
+                        "Adam's update of one parameter, of which the comments tell."), ""]
     new = [f"{exercise.after}/{file.name}" for file in sorted((ROOT / exercise.after).glob("*.hpp"))
            if file.name != "trainer.hpp"]
     given = f" Given, and to be read first: {', '.join(new)}." if new else ""
@@ -146,9 +155,8 @@ def hint(exercise):
         more = "then comes the diff" if given + 1 == len(hints) else "ask again for the next"
         print(*folded(f"Hint {given + 1} of {len(hints)}: {hint}"), f"({more})", sep="\n")
         return
-    left = trainers.changes(exercise.trainer.read_text(), trainers.source(exercise.after),
-                            f"{exercise.after}/trainer.hpp")
-    print(f"From your trainer to {exercise.after}'s: {trainers.count(left)} lines")
+    left = trainers.changes(exercise.trainer.read_text(), exercise.own, str(exercise.name))
+    print(f"From your {exercise.name.name} to {exercise.after}'s: {trainers.count(left)} lines")
     trainers.print_code(left)
 
 

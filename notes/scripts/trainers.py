@@ -33,6 +33,11 @@ def starting_point(before, after):
     return head + BEGIN + body.replace(card(old), card(new))
 
 
+def emptied(text):
+    """Of a header with one function: without its body, which is the exercise."""
+    return re.sub(r"(?ms)^(HOST_DEVICE inline .*?\) \{\n).*?^\}", r"\1  // Here is yours.\n}", text)
+
+
 def changes(old, new, name, leave_out=None):
     """The lines of a diff, each with its sign, in hunks that begin with a line's number in `name`,
     which is the new text. leave_out: lines that it matches are not looked at."""

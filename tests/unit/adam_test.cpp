@@ -128,6 +128,18 @@ void fill_weights(const Run& run) {
 }
 }  // namespace
 
+TEST_CASE("one element: its weight moves, and both moments are there for the next step") {
+  float weight = 1, momentum = 0, variance = 0;
+  const AdamScalars scalars = {1, 0.5f, 0.5f, 0.75f, 0.25f, 1, 0.5f, 1, 0};
+  adam_element(scalars, 2, weight, momentum, variance);
+  const auto told = [](float moment) -> std::string {
+    return moment == 0 ? "forgotten: write to the reference, not to a copy" : "no such mean";
+  };
+  CHECK_MESSAGE(weight < 1, "the weight is not written: is the body empty?");
+  CHECK_MESSAGE(momentum == 1, "the momentum is ", told(momentum));
+  CHECK_MESSAGE(variance == 1, "the variance is ", told(variance));
+}
+
 TEST_CASE("Adam and the reference give PyTorch's numbers after 1 and after 100 steps") {
   for (const TorchRun& torch : torch_runs) {
     const Options options = options_with(torch.weight_decay);
