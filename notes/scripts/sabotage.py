@@ -17,6 +17,8 @@ sys.path.insert(0, str(ROOT / "tests/pages"))
 import page_reader  # noqa: E402
 
 RACE = "WARNING: ThreadSanitizer: data race"
+# Of its report who writes or reads, and our functions on top of the stack.
+CALL = re.compile(r"^ +(?:Write|Read|Previous).*:$|^ +#[0-3] zero::.*?(?= <null>| /)", re.MULTILINE)
 OPTIONS = {"plain": [], "tsan": ["-Db_sanitize=thread", "-Db_lundef=false"]}
 STREAMS = ROOT / "notes/streams.md"
 PAGES = [*sorted(ROOT.glob("0*/README.md")), STREAMS]
@@ -72,7 +74,7 @@ def show(diff, mpi):
     if why:
         raise Failure(f"this is not caught as its page says: {why}")
     _, race, stacks = results[0]["said"].partition(RACE)
-    calls = re.findall(r"(?m)^ +(?:Write|Read|Previous).*:$|^ +#[0-3] zero::.*?(?= <null>| /)", stacks)
+    calls = CALL.findall(stacks.partition("  Location is")[0])
     print(*[race, *cut(calls, LINES // 2)] if race else
           screen(results, results, LINES - 4)[1:], sep="\n")
     print(*folded(f"Caught, as its page says, in the case \"{diff.case}\"."), sep="\n")

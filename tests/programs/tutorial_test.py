@@ -12,6 +12,7 @@ import pytest
 from made_up import flipped, made, text_of
 from programs import CHAPTERS, ROOT
 
+import sabotage
 from drill import DRILLS
 
 # Wrong arguments, the exit code, and what the one sentence contains.
@@ -108,6 +109,23 @@ def test_break_lists_what_the_page_offers(copy, chapter):
     count = len(offered) + len(re.findall(rf"Caught by [^`]*`{chapter} ", streams))
     assert [words[1:] for words in listed[:len(offered)]] == offered
     assert [int(words[0]) for words in listed] == [*range(1, count + 1)]
+
+
+@pytest.mark.parametrize("number, said, shown", [
+    (4, "TEST CASE:  a\n\nERROR: b\n[doctest] test cases: 1",
+     "ERROR: b\n[doctest] test cases: 1\n"),
+    (5, f"{sabotage.RACE}\n  Write of size 8:\n    #0 memcpy a\n    #1 zero::f() <null>\n",
+     f"{sabotage.RACE}\n    Write of size 8:\n      #1 zero::f()\nCaught, ")])
+def test_break_shows_what_catches_it(monkeypatch, capsys, number, said, shown):
+    diff = sabotage.of_chapter("06_zero3")[number - 1]
+    results, why = [{"name": diff.test, "said": said}], ["", "why"]
+    monkeypatch.setattr(sabotage, "trial", lambda *_: None)
+    monkeypatch.setattr(sabotage, "tried", lambda *_: (results, why.pop(0)))
+    sabotage.show(diff, "mpich")
+    told = capsys.readouterr().out
+    assert "\n-" in told and diff.test in told and shown in told
+    with pytest.raises(sabotage.Failure, match="not caught as its page says: why"):
+        sabotage.show(diff, "mpich")
 
 
 @pytest.mark.parametrize("name", DRILLS)
