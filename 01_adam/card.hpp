@@ -6,6 +6,6 @@ namespace zero::cards {
 inline constexpr Card adam{
     .name = "01_adam",
     .ranks = false,
-    .held = {.parameters = whole, .gradients = whole, .optimizer = whole},  // p + g + k
+    .held = {.parameters = whole, .gradients = whole, .optimizer = whole},  // bytes: p + g + k
 };
 }  // namespace zero::cards

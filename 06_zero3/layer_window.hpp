@@ -51,7 +51,8 @@ class LayerWindow {
     return room.layer;
   }
 
-  /// Compute has been told all it does with l. Throws std::logic_error when it is not l's turn.
+  /// All work that reads layer l is on the compute stream; behind it the room is free. Throws
+  /// std::logic_error when it is not l's turn.
   void release_params(int l) {
     expect(next_use_ < next_gather_ && layer_of(next_use_) == l,
            "the layer that was gathered is the one to release");
@@ -60,10 +61,10 @@ class LayerWindow {
     room.free = compute_.record();
   }
 
-  /// Room for layer l's gradient, until it is lent again. What it contains is left over.
+  /// Room for layer l's gradient, until it is lent for another layer's. It contains old values.
   View borrow_grads(int l) {
     Room& room = grads_[next_grads_ % grads_.size()];
-    room.layer.give_back();  // what was in it before: compute waits until it is reduced
+    room.layer.give_back();  // what was in it before, which may still be on its way: see the wait
     room.layer = room.memory.borrow(l);
     compute_.wait(room.free);
     return room.layer;

@@ -19,7 +19,7 @@ class Offload {
   /// On which Adam runs.
   Stream& host_stream() { return host_compute_; }
 
-  /// Layer l's on its way: the gradient until Adam has run, and then, in its place, the parameters.
+  /// Layer l's part of the staging: its gradient; after Adam, in the same bytes, its parameters.
   View staged_grads(int l) const { return staged_.shard(l); }
   View staged_params(int l) const { return staged_.shard(l); }
 
