@@ -2,7 +2,6 @@
 // build/plan: which chapter fits, on how many ranks, and what it sends. Options that a run has too
 // are read by the run's own command line.
 #include <CLI/CLI.hpp>
-#include <nlohmann/json.hpp>
 #include <ranges>
 
 #include "memory/throw_if.hpp"
@@ -34,10 +33,15 @@ struct CommandLine {
     app.get_formatter()->column_width(32);
     add("--params", "COUNT", "parameters of any model, as 7.5e9 or 7.5B");
     add("--largest-layer", "COUNT", "its largest layer; else all are equal");
+    add("--trainable", "COUNT|%", "of them, as 40M or 0.5%; the others are frozen");
+    add("--activations", "SIZE", "of a rank; or by --width, --batch and:");
+    add("--sequence", "NUMBER", "tokens of a sample");
+    add("--heads", "NUMBER", "of attention");
+    add("--recompute", "none|attention|full", "in backward (none)");
     add("--task", "text|toy|mlp", "or a model that the programs run");
     add("--layers", "NUMBER", "number of layers (32; of a task 8)");
-    add("--width", "NUMBER", "of a task: inputs of a layer (256)");
-    add("--batch", "NUMBER", "of a task: samples a micro-batch (32)");
+    add("--width", "NUMBER", "inputs of a layer (of a task 256)");
+    add("--batch", "NUMBER", "samples a micro-batch (of a task 32)");
     add("--data", "FILE", "of task text: what it reads");
     add("--ranks", "N", "without it: the fewest on which a chapter fits");
     add("--dtype", "fp32|bf16|fp16", "of parameters and gradients (bf16)");
@@ -45,19 +49,34 @@ struct CommandLine {
     add("--prefetch", "LAYERS", "gathered ahead: 0, 1 or 2 (1)");
     add("--device", "cpu|cuda", "for buffers (cuda; of a task what is here)");
     add("--card", "SIZE", "memory of a rank, as 80GB or 80GiB");
+    add("--headroom", "SIZE|%", "of it, for what no plan knows (5%)");
     add("--host", "SIZE", "of its host's that it may take (no end)");
     add("--link", "GBIT/S", "of every rank, for the time of a step");
     add("--latency", "MICROSECONDS", "of a message on it (0)");
     add("--bus", "GB/S", "between card and host, each way by turns");
     add("--compute", "MILLISECONDS", "forward and backward of a step");
-    add("--convention", "NAME", "paper, fp32-gradients, megatron or deepspeed");
+    add("--convention", "NAME", "paper, megatron or deepspeed");
     add("--bytes", "P,G,K", "or so many bytes, as 2,2,8: no master");
-    add("--chapter", "NAME", "this chapter alone, as 05 or 05_zero2");
+    add("--chapter", "NAME", "this chapter alone, as 05, 05_zero2 or zero2");
+    add("--deepspeed", "FILE", "a configuration: its chapter, and every key");
     app.add_flag("--json", json, "everything as JSON, in exact integers");
     app.add_flag("--cards", cards, "who holds and sends what, by chapter, as JSON");
   }
 
-  bool given(const std::string& option) const { return app.count(option) > 0; }
+  bool given(const std::string& option) const {
+    return app.count(option) > 0 || !said.at(option).empty();
+  }
+
+  /// What DeepSpeed's file says and the command line does not; as JSON, with what its keys are.
+  Json read_file() {
+    if (said.at("--deepspeed").empty()) return {};
+    const DeepSpeed file = read_deepspeed(said.at("--deepspeed"));
+    for (const auto& [option, value] : file.options) {
+      const bool by_bytes = option == "--dtype" && given("--bytes");
+      if (!given(option) && !by_bytes) said[option] = value;
+    }
+    return file.json;
+  }
 
   /// Refuses what makes no sense beside other options. Throws Error (usage).
   void check_together() const {
@@ -74,10 +93,19 @@ struct CommandLine {
         throw_if(where && given(option), usage, "{}", fmt::format(fmt::runtime(why), option));
       }
     };
-    refuse(!given("--card"), {"--host"}, "{} needs --card");
-    refuse(given("--task"), {"--largest-layer", "--convention", "--bytes"},
+    refuse(!given("--card"), {"--host", "--headroom"}, "{} needs --card");
+    refuse(given("--task"),
+           {"--largest-layer", "--convention", "--bytes", "--trainable", "--activations",
+            "--sequence"},
            "{} is about --params, not --task");
-    refuse(!given("--task"), {"--width", "--batch", "--data"}, "{} is about --task, not --params");
+    refuse(!given("--task"), {"--data"}, "{} is about --task, not --params");
+    refuse(!given("--task") && !given("--sequence"), {"--width", "--batch"},
+           "{} is about --task or --sequence");
+    refuse(!given("--sequence"), {"--heads", "--recompute"}, "{} needs --sequence");
+    refuse(given("--sequence"), {"--activations"}, "{} says what --sequence would");
+    for (const char* option : {"--width", "--batch", "--heads"}) {
+      throw_if(given("--sequence") && !given(option), usage, "--sequence needs {}", option);
+    }
     refuse(!given("--link"), {"--latency", "--compute"}, "{} needs --link");
     refuse(given("--bytes"), {"--convention", "--dtype"}, "--bytes says what {} would");
   }
@@ -90,6 +118,7 @@ struct CommandLine {
           "--accumulate", "--prefetch", "--device", "--link", "--latency", "--bus"}) {
       if (given(option)) words.insert(words.end(), {option, said.at(option)});
     }
+    if (given("--params")) words.insert(words.end(), {"--task", "mlp"});
     if (given("--params") && !given("--layers")) words.insert(words.end(), {"--layers", "32"});
     std::vector<char*> argv;
     for (std::string& word : words) argv.push_back(word.data());
@@ -108,36 +137,48 @@ struct CommandLine {
       throw_if(read != 3 || end != std::ssize(bytes) || (p != 2 && p != 4) || k < 0 || k > 16,
                usage, "--bytes: {} is not P,G,K with P 2 or 4, G below 10 and K up to 16", bytes);
       options.dtype = p == 2 ? Dtype::bf16 : Dtype::fp32;
-      return {"--bytes", Costs{g, k}};
+      return {"--bytes", CostsBy{{{{g, k}, {g, k}, {g, k}}}}};
     }
     const std::string name = given("--convention") ? said.at("--convention") : conventions[0].name;
     const auto* found = std::ranges::find(conventions, name, &Convention::name);
     throw_if(found == std::end(conventions), usage, "--convention: {} is none of {}", name,
              names(conventions | std::views::transform(&Convention::name)));
-    throw_if(found != conventions && !needs_master(options.dtype), usage,
+    throw_if(found->costs && found->costs_in({}, options.dtype).optimizer == 0, usage,
              "--convention {} is about 16 bit, not --dtype fp32", name);
     return *found;
   }
 
   /// The quantity that an option gives, 0 where it is not given. Throws Error (usage).
   double amount(const char* option, const Units& units, double least, double most,
-                const char* what) const {
+                const std::string& what) const {
     if (!given(option)) return 0;
     const std::string& text = said.at(option);
     const std::optional<double> value = quantity(text, units, least, most);
     throw_if(!value, usage, "{}: {} is not {}", option, text, what);
     return *value;
   }
-  std::int64_t whole(const char* option) const {
-    const double value = amount(option, {{"", 1}, {"K", 1e3}, {"M", 1e6}, {"B", 1e9}, {"T", 1e12}},
-                                1, 1e13, "a number from 1 to 1e13, as 7.5e9 or 7.5B");
-    throw_if(value != std::floor(value), usage, "{}: {} is no whole number", option,
-             said.at(option));
-    return static_cast<std::int64_t>(value);
+  std::int64_t whole(const char* option, double most = 1e13, Units units = {}) const {
+    units.merge(Units{{"", 1}, {"K", 1e3}, {"M", 1e6}, {"B", 1e9}, {"T", 1e12}});
+    const double value =
+        amount(option, units, units.contains("%") ? 0.5 : 1, most,
+               fmt::format("a number from 1 to {}, as 7.5e9 or 7.5B", grouped(std::llround(most))));
+    throw_if(value != std::floor(value) && !said.at(option).ends_with('%'), usage,
+             "{}: {} is no whole number", option, said.at(option));
+    return std::llround(value);
   }
   std::int64_t size(const char* option) const {
     const char* what = "a size from 1MB to 1000TB, as 80GB or 80GiB";
     return std::llround(amount(option, byte_units, 1e6, 1e15, what));
+  }
+
+  /// As said, or by the formula for a transformer.
+  Activations activations(const Options& options) const {
+    const std::int64_t bytes = size("--activations");
+    if (!given("--sequence")) return {bytes, grouped(bytes)};
+    throw_if(!needs_master(options.dtype), usage, "--sequence is about 16 bit, not --dtype fp32");
+    return activations_of(options.layers, whole("--sequence", 1 << 20), options.batch,
+                          options.width, whole("--heads", 1 << 10),
+                          given("--recompute") ? said.at("--recompute") : "none");
   }
 
   Question question() const {
@@ -146,9 +187,20 @@ struct CommandLine {
     question.convention = costs(question.options);
     question.parameters = whole("--params");
     question.largest_layer = whole("--largest-layer");
+    if (given("--trainable")) {
+      const auto all = static_cast<double>(question.parameters);
+      question.frozen = question.parameters - whole("--trainable", all, {{"%", all / 100}});
+    }
+    question.activations = activations(question.options);
     const bool gpu = question.parameters > 0 || visible_gpus().count > 0;
     question.device = question.options.device.value_or(gpu ? DeviceType::cuda : DeviceType::cpu);
     question.card = size("--card");
+    const auto card = static_cast<double>(question.card);
+    Units of_card = byte_units;
+    of_card["%"] = card / 100;
+    const char* what = "a size below that of the card, as 4GB or 5%";
+    const double asked = amount("--headroom", of_card, 0, card - 1, what);
+    question.headroom = std::llround(given("--headroom") ? asked : 0.05 * card);
     question.host = size("--host");
     const Options& o = question.options;
     throw_if((given("--link") && o.link == 0) || (given("--bus") && o.bus == 0), usage,
@@ -160,12 +212,17 @@ struct CommandLine {
   }
 
   std::vector<const Card*> chapters(const Options& options) const {
-    const std::string& asked = said.at("--chapter");
+    const std::map<std::string, std::string> others{
+        {"zero0", "03"}, {"ddp", "03"}, {"zero3_offload", "07"}};
+    std::string asked = said.at("--chapter");
+    if (const auto other = others.find(asked); other != others.end()) asked = other->second;
     std::vector<const Card*> chosen;
     for (const Card* chapter : cards::on_ranks) {
       const std::string name = chapter->name, number = (asked.size() == 1 ? "0" : "") + asked;
-      if (asked.empty() || asked == name || number + "_" == name.substr(0, 3))
+      if (asked.empty() || asked == name || asked == name.substr(3) ||
+          number + "_" == name.substr(0, 3)) {
         chosen.push_back(chapter);
+      }
     }
     throw_if(chosen.empty(), usage, "--chapter: {} is none of {}", asked,
              names(cards::on_ranks | std::views::transform(&Card::name)));
@@ -189,9 +246,11 @@ void answer(int argc, char** argv) {
     for (const Json& card : cards_json(cards::all)) lines.push_back(card.dump());
     return fmt::print("[{}]\n", fmt::join(lines, ",\n"));
   }
+  const Json file = line.read_file();
   const Question question = line.question();
   const int ranks = line.given("--ranks") ? question.options.ranks : 0;
-  const Json plan = make_plan(question, line.chapters(question.options), ranks);
+  Json plan = make_plan(question, line.chapters(question.options), ranks);
+  if (!file.is_null()) plan["deepspeed"] = file;
   if (line.json) return fmt::print("{}\n", plan.dump(2));
   print_plan(question, plan);
 }

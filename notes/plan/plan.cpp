@@ -4,7 +4,6 @@
 
 #include <cmath>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "memory/throw_if.hpp"
@@ -13,6 +12,8 @@
 namespace zero {
 namespace {
 using Bytes = Prediction::Bytes;
+using Passed = Prediction::Passed;
+constexpr std::int64_t bytes_of_sum = sizeof(double);
 using Milliseconds = std::chrono::duration<double, std::milli>;
 
 /// "a + b/N" and the like: a constant and a multiple of something, without what is 0.
@@ -24,51 +25,47 @@ std::string sum_of(double constant, double multiple, const char* of) {
   return first.empty() ? second : first + " + " + second;
 }
 
-/// Bytes on one of so many ranks of the state of `parameters` parameters.
-double state_of(const Question& question, const Card& chapter, double parameters, double ranks,
-                Place place = Place::device) {
-  const auto all = [&](std::int64_t each) { return parameters * static_cast<double>(each); };
+/// Bytes on one of so many ranks of the state of `parameters`, of which such a share is frozen.
+double state_of(const Question& question, const Card& chapter, double parameters, double share,
+                double ranks, Place place = Place::device) {
   const auto [grads, optimizer] = question.costs(chapter);
-  return chapter.bytes(place, all(bytes_of(question.options.dtype)), all(grads), all(optimizer),
-                       ranks);
+  const auto trained = [&](std::int64_t each) {
+    return parameters * (1 - share) * static_cast<double>(each);
+  };
+  const auto w = static_cast<double>(bytes_of(question.options.dtype));
+  return chapter.bytes(place, w * parameters, trained(grads), trained(optimizer), ranks);
 }
 
-bool has(const Question& question, auto on_device, auto on_host) {
-  return on_device <= static_cast<decltype(on_device)>(question.card) &&
+bool has(const Question& question, auto card, auto on_device, auto on_host) {
+  return on_device <= card &&
          (question.host == 0 || on_host <= static_cast<decltype(on_host)>(question.host));
 }
 
-/// Of one step's collectives on the link, one after the other: each layer by itself, as often as
-/// the factor says; the update's begin with the sums.
-Milliseconds time_of(const Prediction& on, Phase phase, const Question& question,
-                     const Layout& layout) {
-  std::chrono::duration<double> all_layers{}, sums{};
-  for (int l = 0; l < layout.layers(); ++l) {
-    all_layers +=
-        question.link->time(bytes_of(question.options.dtype) * layout.layer_size(l), on.ranks);
-  }
-  const std::int64_t two = 2 * sizeof(double);
-  if (phase == Phase::update) sums = question.link->time(two * on.ranks, on.ranks);
-  return sums + on.factors[phase] * all_layers;
+/// Of one step's collectives on the link, one after the other: each layer by itself.
+double milliseconds(const Link& link, std::int64_t collectives, std::int64_t bytes, int ranks) {
+  const Milliseconds begin = link.time(0, ranks);
+  const Milliseconds send = Link{link.gbit_per_s, 0}.time(2 * bytes, 2);  // to one, its half
+  return static_cast<double>(collectives) * begin.count() + send.count();
 }
 
 /// Of so many ranks.
 Json answers(const Question& question, const Card& chapter, int ranks) {
-  const Layout layout = layout_of(question, ranks);
-  const Prediction on = plan(question, chapter, ranks);
-  const Prediction::Passed passed = on.passed({});
+  const Layout trained = layouts_of(question, ranks)[0];
+  const Plan on = plan(question, chapter, ranks);
+  const Passed& passed = on.step;
   const Costs costs = question.costs(chapter);
   const std::int64_t on_device = on.sum(&Bytes::peak), on_host = on.sum(&Bytes::peak, Place::host);
   const std::int64_t w = bytes_of(question.options.dtype);
   const std::int64_t elements = std::reduce(passed.sent.begin(), passed.sent.end());
-  Card on_device_alone = chapter;  // a master apart is a price of offloading, not saved state
-  on_device_alone.held.optimizer = Held::shard;
-  const Costs unshared = question.costs(on_device_alone);
-  const auto all = static_cast<double>(w + unshared.grads + unshared.optimizer);
+  Card unshared{.name = "on one rank"};  // a master apart is a price of offloading, not saved state
+  unshared.borrowed = chapter.borrowed;
+  const double share = question.frozen_share();
   Json json{{"name", chapter.name},
             {"bytes_a_parameter", {w, costs.grads, costs.optimizer}},
             {"state_formula", state_formula(question, chapter)},
-            {"state_saved", 1 - state_of(question, chapter, 1, ranks) / all},
+            {"frozen_formula", state_formula(question, chapter, Place::device, true)},
+            {"state_saved", 1 - state_of(question, chapter, 1, share, ranks) /
+                                    state_of(question, unshared, 1, share, 1)},
             {"resident", on.sum(&Bytes::resident)},
             {"reserved", on_device},
             {"reserved_by_all_ranks", ranks * on_device},
@@ -76,6 +73,7 @@ Json answers(const Question& question, const Card& chapter, int ranks) {
             {"on_host", on_host},
             {"on_host_by_all_ranks", ranks * on_host},
             {"sent_formula", sent_formula(chapter)},
+            {"frozen_sent_formula", sent_formula(frozen(chapter))},
             {"sent_elements", elements},
             {"sent_bytes", w * elements},
             {"padding_sent_by_all_ranks", passed.padding},
@@ -93,12 +91,16 @@ Json answers(const Question& question, const Card& chapter, int ranks) {
     json["copies_ms"] = copies = static_cast<double>(copied) / question.bus / 1e6;
   }
   for (const Phase phase : step_phases) {
+    const std::int64_t collectives =
+        ranks > 1 ? static_cast<std::int64_t>(on.factors[phase]) * trained.layers() : 0;
     Json& row = json["phases"][name_of(phase)];
     row = {{"formula", sent_formula(chapter, {&phase, 1})},
            {"elements", passed.sent[phase]},
-           {"collectives", static_cast<std::int64_t>(on.factors[phase]) * layout.layers()}};
+           {"collectives", collectives}};
     if (!question.link) continue;
-    row["ms"] = time_of(on, phase, question, layout).count();
+    const bool sums = phase == Phase::update && ranks > 1;
+    const std::int64_t bytes = w * passed.sent[phase] + sums * passed.scalars * bytes_of_sum;
+    row["ms"] = milliseconds(*question.link, collectives + sums, bytes, ranks);
     messages += row["ms"].get<double>();
   }
   if (question.link) {
@@ -106,20 +108,22 @@ Json answers(const Question& question, const Card& chapter, int ranks) {
     // layer 0's. (The first gather may pass beside the update of the other layers;
     // notes/streams.md)
     const bool ahead = chapter.prefetches() && question.options.prefetch > 0;
-    const Milliseconds last = question.link->time(w * layout.layer_size(0), ranks);
+    const Milliseconds last = question.link->time(w * trained.layer_size(0), ranks);
     const double alone = ahead ? last.count() : messages, compute = question.compute_ms;
     json["communication_ms"] = messages;
     json["step_ms"] = {// without Adam
                        {"at_most", messages + compute + copies},
                        {"at_best", std::max(alone + std::max(messages - alone, compute), copies)}};
   }
-  if (question.card > 0) json["fits"] = has(question, on_device, on_host);
+  if (question.card > 0) {
+    json["fits"] = has(question, question.card - question.headroom, on_device, on_host);
+  }
   return json;
 }
 }  // namespace
 
-Layout layout_of(const Question& question, int ranks) {
-  if (question.parameters == 0) return layout_of(question.options, 0, ranks);
+std::vector<Layout> layouts_of(const Question& question, int ranks) {
+  if (question.parameters == 0) return {layout_of(question.options, 0, ranks)};
   std::int64_t layers = question.options.layers, rest = question.parameters;
   std::vector<std::int64_t> sizes;
   const std::int64_t largest = question.largest_layer;
@@ -135,44 +139,99 @@ Layout layout_of(const Question& question, int ranks) {
   throw_if(rest < layers, ExitCode::usage, "{} cannot fill {}: say fewer --layers",
            counted(rest, "parameter"), counted(layers, "layer"));
   for (std::int64_t l = 0; l < layers; ++l) sizes.push_back(rest / layers + (l < rest % layers));
-  return Layout(std::move(sizes), 0, ranks);
+  if (question.frozen == 0) return {Layout(std::move(sizes), 0, ranks)};
+  // Of every layer the same share is frozen.
+  std::vector<std::int64_t> frozen;
+  std::int64_t before = 0, frozen_before = 0, least = sizes.front();
+  for (std::int64_t& size : sizes) {
+    before += size;
+    const std::int64_t up_to = std::llround(question.frozen_share() * static_cast<double>(before));
+    frozen.push_back(up_to - std::exchange(frozen_before, up_to));
+    size -= frozen.back();
+    least = std::min({least, size, frozen.back()});
+  }
+  throw_if(least < 1, ExitCode::usage, "{} and {} frozen ones cannot both be in each of {}",
+           counted(question.parameters - question.frozen, "trainable parameter"),
+           grouped(question.frozen), counted(std::ssize(sizes), "layer"));
+  return {Layout(std::move(sizes), 0, ranks), Layout(std::move(frozen), 0, ranks)};
 }
 
-Prediction plan(const Question& question, const Card& chapter, int ranks) {
-  const Layout layout = layout_of(question, ranks);
-  const Options& options = question.options;
-  if (question.parameters == 0) return predict(chapter, options, question.device, layout);
-  Prediction plan =
-      predict_state(chapter, options, question.device, layout, question.costs(chapter));
-  if (!question.convention.gathering) return plan;
-  auto& here = plan.bytes[Place::device];
-  for (Bytes& kind : here) kind = {kind.resident, kind.resident};
-  if (chapter.prefetches()) {
-    here[Kind::parameters].peak += borrowed_by_gathering * layout.largest_layer();
+Activations activations_of(std::int64_t layers, std::int64_t s, std::int64_t b, std::int64_t h,
+                           std::int64_t a, const std::string& recompute) {
+  const bool none = recompute == "none", full = recompute == "full";
+  throw_if(!none && !full && recompute != "attention", ExitCode::usage,
+           "--recompute: {} is none of none, attention, full", recompute);
+  const std::int64_t entire = none ? layers : full, each = none ? 0 : full ? 2 : 34;
+  const double width = static_cast<double>(h), rest = 5 * static_cast<double>(a * s);
+  const double bytes =
+      static_cast<double>(s * b) * (static_cast<double>(entire) * (34 * width + rest) +
+                                    static_cast<double>(layers * each) * width);
+  throw_if(bytes > 1e15, ExitCode::usage, "{:.0g} bytes of activations fit nowhere", bytes);
+  std::vector<std::string> terms;
+  if (each > 0) terms.push_back(fmt::format("{} x {} x {} x {} x {}", layers, s, b, each, h));
+  if (entire > 0) {
+    terms.push_back(fmt::format("{} x {} x {} x (34 x {} + 5 x {} x {})", entire, s, b, h, a, s));
   }
-  return plan;
+  return {std::llround(bytes), fmt::format("{}", fmt::join(terms, " + "))};
+}
+
+Plan plan(const Question& question, const Card& chapter, int ranks) {
+  const auto& [options, device] = std::tie(question.options, question.device);
+  Plan all;
+  for (const Layout& layout : layouts_of(question, ranks)) {
+    const bool trained = all.parameters == 0;
+    const Card card = trained ? chapter : frozen(chapter);
+    const Costs costs = trained ? question.costs(chapter) : Costs{};
+    Prediction part = question.parameters > 0 ? predict_state(card, options, device, layout, costs)
+                                              : predict(card, options, device, layout);
+    auto& here = part.bytes[Place::device];
+    if (!trained) here[Kind::communication] = {};  // no sums
+    if (question.convention.gathering) {
+      for (Bytes& kind : here) kind.peak = kind.resident;
+      here[Kind::parameters].peak +=
+          card.prefetches() * borrowed_by_gathering * layout.largest_layer();
+    }
+    for (const Place place : every<Place>) {
+      for (const Kind kind : every<Kind>) {
+        all.bytes[place][kind].resident += part.bytes[place][kind].resident;
+        all.bytes[place][kind].peak += part.bytes[place][kind].peak;
+      }
+    }
+    const Passed passed = part.passed({});
+    for (const Phase phase : step_phases) all.step.sent[phase] += passed.sent[phase];
+    for (const Direction way : every<Direction>) all.step.copied[way] += passed.copied[way];
+    all.step.padding += passed.padding;
+    all.step.scalars = passed.scalars;
+    all.parameters += part.parameters;
+    all.padded += part.padded;
+    if (trained) all.factors = part.factors;
+  }
+  all.bytes[Place::device][Kind::activations].peak += question.activations.bytes;
+  return all;
 }
 
 Json fit(const Question& question, const Card& chapter) {
-  const auto fewest = [&](auto bytes) -> Json {
+  const auto fewest = [&](auto card, auto bytes) -> Json {
     for (int ranks = 1; ranks <= most_ranks; ++ranks) {
-      if (has(question, bytes(ranks, Place::device), bytes(ranks, Place::host))) return ranks;
+      if (has(question, card, bytes(ranks, Place::device), bytes(ranks, Place::host))) return ranks;
     }
     return {};
   };
-  const auto parameters = static_cast<double>(layout_of(question, 1).parameters());
-  const Json by_formula = fewest([&](int ranks, Place place) {
-    return state_of(question, chapter, parameters, ranks, place);
+  const auto state = [&, share = question.frozen_share()](std::int64_t all, double ranks,
+                                                          Place place = Place::device) {
+    return state_of(question, chapter, static_cast<double>(all), share, ranks, place);
+  };
+  const Plan many = plan(question, chapter, most_ranks);
+  const Json by_formula = fewest(static_cast<double>(question.card), [&](int ranks, Place place) {
+    return state(many.parameters, ranks, place);
   });
   const auto bytes = [&](int ranks, Place place) {
     return ranks > 0 ? plan(question, chapter, ranks).sum(&Bytes::peak, place) : 0;
   };
-  const Json by_all = fewest(bytes);
+  const Json by_all = fewest(question.card - question.headroom, bytes);
   const int ranks = by_all.is_null() ? 0 : by_all.get<int>();
-  const Prediction many = plan(question, chapter, most_ranks);
-  const auto all = static_cast<double>(many.padded);
-  const double shared = state_of(question, chapter, all, most_ranks) -
-                        state_of(question, chapter, all, std::numeric_limits<double>::infinity());
+  const double shared =
+      state(many.padded, most_ranks) - state(many.padded, std::numeric_limits<double>::infinity());
   return {{"fewest_ranks", by_all},
           {"fewest_ranks_by_formula", by_formula},
           {"reserved_then", bytes(ranks, Place::device)},
@@ -181,8 +240,11 @@ Json fit(const Question& question, const Card& chapter) {
           {"on_every_rank", many.sum(&Bytes::peak) - static_cast<std::int64_t>(shared)}};
 }
 
-std::string state_formula(const Question& question, const Card& chapter, Place place) {
-  const auto on = [&](double ranks) { return state_of(question, chapter, 1, ranks, place); };
+std::string state_formula(const Question& question, const Card& chapter, Place place,
+                          bool of_frozen) {
+  const auto on = [&](double ranks) {
+    return state_of(question, chapter, 1, of_frozen, ranks, place);
+  };
   const double whole = on(std::numeric_limits<double>::infinity());
   return sum_of(whole, on(1) - whole, "/N");
 }
@@ -232,12 +294,15 @@ Json make_plan(const Question& question, Cards chapters, int ranks) {
       ranks = std::min<int>(ranks, fits["fewest_ranks"]);
     }
   }
-  const Layout layout = layout_of(question, ranks);
-  Json json{{"parameters", layout.parameters()},
-            {"padded_parameters", layout.full_size()},
-            {"checkpoint", checkpoint_bytes * layout.parameters()},
-            {"layers", layout.layers()},
-            {"largest_layer", layout.largest_layer()},
+  const Layout trained = layouts_of(question, ranks)[0];
+  const Plan all = plan(question, *chapters.front(), ranks);
+  Json json{{"parameters", all.parameters},
+            {"padded_parameters", all.padded},
+            {"trainable", trained.parameters()},
+            {"padded_trainable", trained.full_size()},
+            {"checkpoint", checkpoint_bytes * trained.parameters()},
+            {"layers", trained.layers()},
+            {"activations", question.activations.bytes},
             {"ranks", ranks},
             {"ranks_found", found},
             {"dtype", name_of(question.options.dtype)},
@@ -253,6 +318,8 @@ Json make_plan(const Question& question, Cards chapters, int ranks) {
   }
   if (question.card > 0) {
     json["card"] = question.card;
+    json["headroom"] = question.headroom;
+    json["to_fill"] = question.card - question.headroom;
     json["host"] = question.host > 0 ? Json(question.host) : Json();
     json["advice"] = advice(json);
   }

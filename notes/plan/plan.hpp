@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // The chapters' formulas side by side, for a model and a number of ranks that need not exist.
 #pragma once
-#include <nlohmann/json_fwd.hpp>
+#include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "report/prediction.hpp"
@@ -12,10 +13,12 @@ using Json = nlohmann::ordered_json;
 /// The most ranks that are looked at, as of --ranks.
 inline constexpr int most_ranks = 1 << 12;
 
+using CostsBy = By<Dtype, Costs>;  // fp32, bf16, fp16
+
 /// What writers count.
 struct Convention {
   const char* name;
-  std::optional<Costs> costs{};  // without them: what the programs hold
+  std::optional<CostsBy> costs{};  // without them: what the programs hold
   /// An estimator of its own for chapters that gather whole layers: what a parameter costs there.
   /// With it borrowed_by_gathering is all that is borrowed there, and nothing is elsewhere;
   /// without, what the programs borrow.
@@ -23,39 +26,61 @@ struct Convention {
 
   Costs costs_in(const Card& chapter, Dtype dtype) const {
     if (gathering && chapter.prefetches()) return *gathering;
-    return costs.value_or(costs_of(chapter, dtype));
+    return costs ? (*costs)[dtype] : costs_of(chapter, dtype);
   }
 };
-/// Of a dtype of 16 bits; the first is the programs' own, of fp32 too. (ZeRO, arXiv 1910.02054,
-/// section 3.1; Megatron-LM's page on its distributed optimizer; DeepSpeed's
-/// estimate_zero2_model_states_mem_needs, 2 + 18/N, and estimate_zero3_model_states_mem_needs, 18/N
-/// and 4 bytes an element of the largest layer.)
-inline constexpr Convention conventions[] = {{"paper"},
-                                             {"fp32-gradients", {{4, 12}}},
-                                             {"megatron", {{2, 16}}},
-                                             {"deepspeed", {{2, 16}}, {{4, 12}}}};
+/// The first is the programs' own. (ZeRO, arXiv 1910.02054, section 3.1; Megatron-LM's page on its
+/// distributed optimizer; DeepSpeed's estimate_zero2_model_states_mem_needs, 2 + 18/N, and
+/// estimate_zero3_model_states_mem_needs, 18/N and 4 bytes an element of the largest layer.)
+inline constexpr Convention conventions[] = {
+    {"paper"},
+    {"megatron", CostsBy{{{{4, 8}, {4, 12}, {2, 16}}}}},
+    {"deepspeed", CostsBy{{{{}, {2, 16}, {2, 16}}}}, {{4, 12}}}};
 inline constexpr std::int64_t borrowed_by_gathering = 4;  // bytes an element of the largest layer
+
+/// Of one micro-batch of a transformer in 16 bits: b samples of s tokens, width h, a heads.
+struct Activations {
+  std::int64_t bytes = 0;
+  std::string formula{};
+};
+/// A layer keeps s b (34 h + 5 a s) bytes. Recomputed in backward: nothing; its attention's
+/// matrices, 5 a s; or all from its input, 2 h, where one layer at a time is there in full.
+/// (Korthikanti and others, arXiv 2205.05198, sections 4 and 5.) Throws Error (usage) for a word
+/// that is none of none, attention, full.
+Activations activations_of(std::int64_t layers, std::int64_t s, std::int64_t b, std::int64_t h,
+                           std::int64_t a, const std::string& recompute);
 
 struct Question {
   Options options{};  // dtype, accumulate, prefetch; without parameters its task's model and batch
   std::int64_t parameters = 0;  // of any model, in options.layers layers
+  std::int64_t frozen = 0;  // of them: these have no gradients and no optimizer state
   std::int64_t largest_layer = 0;  // of it, in elements; 0: all are equal
   Convention convention = conventions[0];
   DeviceType device = DeviceType::cpu;
+  Activations activations{};  // of it: they are a rank's own
   std::int64_t card = 0;  // bytes that a rank has; 0: not asked
+  std::int64_t headroom = 0;  // of them, for what no plan knows
   std::int64_t host = 0;  // bytes of its host's that it may take; 0: no end of them
   std::optional<Link> link{};  // of every rank
   double bus = 0;  // GB/s between a rank's card and its host; 0: not asked
   double compute_ms = 0;  // of a step's forward and backward on one rank; 0: not asked
 
+  double frozen_share() const {
+    return frozen > 0 ? static_cast<double>(frozen) / static_cast<double>(parameters) : 0;
+  }
   Costs costs(const Card& chapter) const { return convention.costs_in(chapter, options.dtype); }
 };
 
-/// Throws Error (usage) when so many parameters make no such layers.
-Layout layout_of(const Question& question, int ranks);
+/// How the trained part of each layer is cut, and, where there are any, the frozen one: each is
+/// padded by itself. Throws Error (usage) when so many parameters make no such layers.
+std::vector<Layout> layouts_of(const Question& question, int ranks);
 
-/// Throws as layout_of and predict do.
-Prediction plan(const Question& question, const Card& chapter, int ranks);
+/// Of all parameters, with what a step sends and copies; the factors are the trained ones'.
+struct Plan : Prediction {
+  Passed step{};
+};
+/// Throws as layouts_of and predict do.
+Plan plan(const Question& question, const Card& chapter, int ranks);
 
 /// What fits the card, found by trying 1, 2, 3 ... most_ranks, in bytes where no ranks are counted:
 ///   fewest_ranks             on which all fits: padding, and what is borrowed, too; null: none
@@ -64,9 +89,18 @@ Prediction plan(const Question& question, const Card& chapter, int ranks);
 ///   on_every_rank            what is left of it however many ranks there are
 Json fit(const Question& question, const Card& chapter);
 
+/// The chapter, for parameters that are not trained: of its messages only gathers before computing
+/// are left, in backward all but the one reduce-scatter of a micro-batch.
+constexpr Card frozen(Card chapter) {
+  const double backward = std::max(0., chapter.sent.backward.a_micro_batch - 1);
+  chapter.sent = {.forward = chapter.sent.forward, .backward = each_micro_batch(backward)};
+  chapter.copied = {};
+  return chapter;
+}
+
 /// A chapter's bytes of state a parameter, as "2 + 14/N"; on the host with what is on its way.
 std::string state_formula(const Question& question, const Card& chapter,
-                          Place place = Place::device);
+                          Place place = Place::device, bool of_frozen = false);
 /// Elements sent a parameter, in units of (N - 1)/N, in a step of A micro-batches, as "1 + A": in
 /// these phases.
 std::string sent_formula(const Card& chapter, std::span<const Phase> phases = step_phases);
@@ -82,6 +116,14 @@ std::string advice(const Json& plan);
 /// The cards as JSON: what they say, and what it means as a formula.
 Json cards_json(Cards chapters);
 
-/// The plan in columns, 80 characters wide.
+/// A configuration of DeepSpeed: the options that say the same here, and all as JSON.
+struct DeepSpeed {
+  std::map<std::string, std::string> options;
+  Json json;
+};
+/// Throws Error (data) for what is no such file.
+DeepSpeed read_deepspeed(const std::string& path);
+
+/// The plan in columns, 80 characters wide, after what --deepspeed said.
 void print_plan(const Question& question, const Json& plan);
 }  // namespace zero

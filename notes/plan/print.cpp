@@ -2,7 +2,6 @@
 // A plan in columns and in words.
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
 #include "notes/plan/plan.hpp"
 
@@ -39,10 +38,12 @@ std::string taken(std::int64_t on_device, std::int64_t on_host) {
   return fmt::format("{} a rank{}", sized(on_device), host);
 }
 
-/// What a rank has, as a user names it: "80.00 GB and 256.00 GB of host".
+/// What a rank has: "80.00 GB with 4.00 GB of headroom and 256.00 GB of host".
 std::string room(const Json& plan) {
   const Json& host = plan["host"];
-  return sized(plan["card"]) + (host.is_null() ? "" : " and " + sized(host) + " of host");
+  const Json& headroom = plan["headroom"];
+  return sized(plan["card"]) + (headroom > 0 ? " with " + sized(headroom) + " of headroom" : "") +
+         (host.is_null() ? "" : " and " + sized(host) + " of host");
 }
 
 bool fits(const Json& column) { return column["fits"]; }
@@ -66,7 +67,7 @@ Json printed(const Json& chapter, const Json& plan) {
     column["held"][kind] = held;
     column["borrowed"][kind] = peak - held;
   }
-  column["state_saved"] = fmt::format("{:.1f} %", 100 * chapter["state_saved"].get<double>());
+  column["state_saved"] = fmt::format("{:.2f} %", 100 * chapter["state_saved"].get<double>());
   std::int64_t collectives = 0;
   for (const Json& phase : chapter["phases"]) collectives += phase["collectives"].get<int>();
   column["collectives"] = fmt::to_string(collectives);
@@ -75,7 +76,7 @@ Json printed(const Json& chapter, const Json& plan) {
     Json& ranks = column[key];
     ranks = ranks.is_null() ? none : grouped(ranks);
   };
-  const bool never = column["on_every_rank"] > plan["card"];
+  const bool never = column["on_every_rank"] > plan["to_fill"];
   in_words("fewest_ranks", never ? "none" : fmt::format("> {}", most_ranks));
   in_words("fewest_ranks_by_formula", "-");
   for (const char* key : {"reserved_then", "on_host_then", "reserved_on_one_less"}) {
@@ -162,6 +163,12 @@ void print_head(const Question& question, const Json& plan, const Unit& unit) {
     fmt::print("{}\n", any(fits) ? "the fewest ranks on which a chapter fits"
                                  : "no chapter fits on these or fewer, and more are not tried");
   }
+  if (question.frozen > 0) {
+    print_wrapped(fmt::format(
+        "{} are trained ({} with padding), {} frozen: without gradients and "
+        "optimizer state",
+        grouped(plan["trainable"]), grouped(plan["padded_trainable"]), grouped(question.frozen)));
+  }
   fmt::print("bytes a parameter: itself {}, its gradient {}, optimizer state {} ({})\n",
              bytes_of(dtype), costs.grads, costs.optimizer, convention.name);
   if (const auto& gathering = convention.gathering) {
@@ -173,15 +180,37 @@ void print_head(const Question& question, const Json& plan, const Unit& unit) {
                optimizer_bytes(Dtype::bf16));
   }
   fmt::print("in a program's checkpoint {}: {}\n", checkpoint_bytes, sized(plan["checkpoint"]));
+  const auto& [activations, formula] = question.activations;
+  if (activations > 0) print_wrapped("activations, bytes: " + formula);
   if (question.parameters > 0) {
-    fmt::print("activations, data and workspace are not in it: they depend on the model\n");
+    fmt::print("{}data and workspace are not in it: they depend on the model\n",
+               activations > 0 ? "" : "activations, ");
   }
   fmt::print("{0} are decimal: 1 {0} is {1} bytes\n\n", unit.name,
              grouped(static_cast<std::int64_t>(unit.size)));
 }
 }  // namespace
 
+void print_deepspeed(const Json& file) {
+  fmt::print("{}:", file["file"].get<std::string>());
+  for (const auto& [option, value] : file["options"].items()) {
+    fmt::print(" {} {}", option, value.get<std::string>());
+  }
+  fmt::print("\n");
+  for (const Json& key : file["keys"]) {
+    print_wrapped(fmt::format("  {} = {:.30}; here {}", key["key"].get<std::string>(),
+                              key["value"].dump(), key["here"].get<std::string>()));
+  }
+  for (const auto& [list, what] : {std::pair{"nothing", "nothing here"}, {"unknown", "unknown"}}) {
+    std::string names;
+    for (const Json& name : file[list]) names += fmt::format(" {:.60}", name.dump());
+    if (!names.empty()) print_wrapped(what + (":" + names));
+  }
+  fmt::print("\n");
+}
+
 void print_plan(const Question& question, const Json& plan) {
+  if (plan.contains("deepspeed")) print_deepspeed(plan["deepspeed"]);
   const Table table(plan);
   const std::string on_ranks = counted(plan["ranks"], "rank");
   const bool host = std::ranges::any_of(plan["chapters"], offloads);
@@ -192,6 +221,7 @@ void print_plan(const Question& question, const Json& plan) {
   table.kinds("/held/");
   table.row("resident", "/resident");
   table.row("  state, bytes a param.", "/state_formula");
+  if (question.frozen > 0) table.row("    a frozen one", "/frozen_formula");
   table.row("  of it saved", "/state_saved");
   table.section("borrowed within a step");
   table.kinds("/borrowed/");
@@ -214,6 +244,7 @@ void print_plan(const Question& question, const Json& plan) {
   }
   table.row("elements", "/sent_elements", size);
   table.row("  a param. x (N - 1)/N", "/sent_formula");
+  if (question.frozen > 0) table.row("    a frozen one", "/frozen_sent_formula");
   table.large("  bytes", "/sent_bytes");
   table.row("  collectives", "/collectives");
   if (host) {
@@ -277,13 +308,16 @@ std::string advice(const Json& plan) {
     text = fmt::format("None fits on {} of {}: take {} on {} or more, {}.", ranks, room(plan),
                        name(next), counted(needed(next), "rank"),
                        taken(next["reserved_then"], next["on_host_then"]));
-  } else if (least["on_every_rank"] > plan["card"]) {
+  } else if (least["on_every_rank"] > plan["to_fill"]) {
     const Json& parameters = least["kinds"]["parameters"];
+    const bool without = kept(least) - plan["activations"].get<std::int64_t>() <= plan["to_fill"];
     text = fmt::format(
         "None fits in {}, on however many ranks: even {} keeps {} on every rank; take larger cards "
         "or {}.",
         room(plan), name(least), sized(least["on_every_rank"]),
-        parameters["peak"] > parameters["resident"] ? "smaller layers" : "a later chapter");
+        without                                       ? "fewer activations"
+        : parameters["peak"] > parameters["resident"] ? "smaller layers"
+                                                      : "a later chapter");
   } else {
     text = fmt::format("None fits in {} on up to {}: take larger cards or smaller layers.",
                        room(plan), counted(most_ranks, "rank"));

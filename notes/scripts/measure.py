@@ -260,7 +260,31 @@ def offload(programs):
         [each for each in slices if each[1] < last and each[2] > 0], last)
 
 
-FIGURES = {"layers": layers, "mountain": bytes_in_use, "link": link, "offload": offload}
+def states(programs):
+    """The first figure of the ZeRO paper, by the planner: what a rank holds, stage by stage."""
+    stages = tables.planned(programs, "--params", "7.5B", "--ranks", 64)["chapters"][:4]
+    fig, ax = figure(
+        720, 270, title="7.5 billion parameters: what each of 64 ranks holds, in GB",
+        subtitle="Mixed precision, Adam; what lasts through a step, by the formulas")
+    for row, stage in enumerate(stages):
+        end = 0
+        for kind, colour in zip(KINDS[:3], KIND_COLOURS):
+            held = stage["kinds"][kind]["resident"] / 1e9
+            ax.barh(row, held, 0.6, end, color=colour, label=None if row else kind)
+            end += held
+        ax.text(end + 1, row, f"{end:.1f}", va="center", weight="bold")
+    ax.set_yticks(range(len(stages)), [f"{stage['name'].replace('_', ' ', 1)}\n"
+                                       f"{stage['state_formula']}" for stage in stages])
+    ax.invert_yaxis()
+    ax.set_xlim(0, 130)
+    ax.grid(axis="x")
+    ax.grid(visible=False, axis="y")
+    ax.legend(loc="lower right")
+    return fig
+
+
+FIGURES = {"states": states, "layers": layers, "mountain": bytes_in_use, "link": link,
+           "offload": offload}
 
 
 def renewed(page, chosen, programs):

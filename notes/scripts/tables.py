@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The measured blocks of the pages: each function runs what it needs and answers Markdown."""
 import itertools
+import json
 import math
 import re
 import sys
@@ -186,6 +187,24 @@ def bus(programs):
     return table(head, rows) + f"\n\n`{run.shown}`: each way {mb(copied)} MB a rank and step."
 
 
+def planned(programs, *words):
+    """What the planner says, as JSON."""
+    return json.loads(output_of([str(programs.build / "plan"), *map(str, words), "--json"]))
+
+
+def fits(programs):
+    """The first chapter that fits, of models with their usual layers on cards of three sizes."""
+    ranks, rows = (1, 4, 8, 64), []
+    models = ("1.5B --layers 48", "7B --layers 32", "13B --layers 40", "30B --layers 60",
+              "70B --layers 80")
+    for model, card in itertools.product(models, ("24GB", "40GB", "80GB")):
+        words = f"--params {model} --card {card}"
+        plans = (planned(programs, *words.split(), "--ranks", n) for n in ranks)
+        rows.append([f"`{words}`", *(next((c["name"][:2] for c in plan["chapters"] if c["fits"]),
+                                          "–") for plan in plans)])
+    return table(["first that fits", *(f"N = {n}" for n in ranks)], rows)
+
+
 def part(text, begin, end=r"\Z"):
     """From the first line that begins so, up to the next that begins like the other."""
     return re.search(rf"^(?:{begin}).*?(?=^(?:{end})|\Z)", text, re.MULTILINE | re.DOTALL)[0]
@@ -231,4 +250,4 @@ def phases(programs, chapter):
 
 
 TABLES = {function.__name__: function for function in (
-    results, output, check, told, layers, ledger, phases, skips, speed, schedule, link, bus)}
+    results, output, check, told, layers, ledger, phases, skips, speed, schedule, link, bus, fits)}

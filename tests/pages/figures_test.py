@@ -112,11 +112,14 @@ def made_up(chapter, ranks, *words, dtype="bf16"):
 
 
 @pytest.mark.parametrize("draw", measure.FIGURES.values(), ids=measure.FIGURES)
-def test_drawn_twice_a_figure_is_the_same(draw, tmp_path, monkeypatch):
+def test_drawn_twice_a_figure_is_the_same(draw, programs, tmp_path, monkeypatch):
     """A trace whose peak is not the ledger's is refused by what draws it."""
     step = [(phase, [dict.fromkeys(KINDS, 10 ** 6)]) for phase in measure.PHASES]
     monkeypatch.setattr(measure, "slices_of", lambda *_: [("copies", 0, 9, "u0", False)])
     monkeypatch.setattr(measure, "step_of", lambda path: step)
-    programs = SimpleNamespace(run=made_up, logs=tmp_path)
+    programs = SimpleNamespace(run=made_up, logs=tmp_path, build=programs.build)
     one, other = figures.file(draw(programs)), figures.file(draw(programs))
     assert one == other and figures.INK not in one
+    if draw is measure.states:  # nothing of it is measured: the bars are the paper's
+        assert one == PICTURES["states"]
+        assert re.findall(r"bold.*?>([\d.]+)<", one) == ["120.0", "31.4", "16.6", "1.9"]

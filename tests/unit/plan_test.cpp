@@ -11,8 +11,8 @@
 namespace zero::test {
 namespace {
 using Bytes = Prediction::Bytes;
-constexpr Convention paper = conventions[0];
-constexpr Convention no_master{"no master", {{2, 8}}};
+constexpr Convention paper = conventions[0], megatron = conventions[1], deepspeed = conventions[2];
+constexpr Convention no_master{"no master", CostsBy{{{{2, 8}, {2, 8}, {2, 8}}}}};
 const char* const shards[] = {"04", "05", "06"};  // optimizer, gradients, parameters
 
 Question about(double parameters, const Convention& convention = paper, double card = 0) {
@@ -52,7 +52,7 @@ TEST_CASE("the 54 cells of the ZeRO paper's table of model states, in GB") {
     for (int cell = 0; cell < 9; ++cell) {
       const int model = cell / 3;
       const std::string printed = cells[cell];
-      const Prediction on = plan(about(models[model]), card(shards[cell % 3]), ranks);
+      const Plan on = plan(about(models[model]), card(shards[cell % 3]), ranks);
       const double gb = static_cast<double>(on.sum(&Bytes::resident)) / 1e9;
       const double above = gb - std::atof(printed.c_str());
       INFO(gb, " printed as ", printed);
@@ -70,14 +70,18 @@ TEST_CASE("the 54 cells of the ZeRO paper's table of model states, in GB") {
 }
 
 TEST_CASE("the conventions' bytes a parameter, by each chapter's formula") {
-  const std::pair<Convention, std::array<const char*, 4>> expected[] = {
-      {conventions[0], {"16", "4 + 12/N", "2 + 14/N", "16/N"}},
-      {conventions[1], {"18", "6 + 12/N", "2 + 16/N", "18/N"}},
-      {conventions[2], {"20", "4 + 16/N", "2 + 18/N", "20/N"}},
-      {conventions[3], {"20", "4 + 16/N", "2 + 18/N", "18/N"}},
-      {no_master, {"12", "4 + 8/N", "2 + 10/N", "12/N"}}};
-  for (const auto& [convention, formulas] : expected) {
-    const Question question = about(1e9, convention);
+  using Formulas = std::array<const char*, 4>;
+  // Of Megatron-LM's page all three rows.
+  const std::tuple<Convention, Dtype, Formulas> expected[] = {
+      {paper, Dtype::bf16, {"16", "4 + 12/N", "2 + 14/N", "16/N"}},
+      {megatron, Dtype::fp16, {"20", "4 + 16/N", "2 + 18/N", "20/N"}},
+      {megatron, Dtype::bf16, {"18", "6 + 12/N", "2 + 16/N", "18/N"}},
+      {megatron, Dtype::fp32, {"16", "8 + 8/N", "4 + 12/N", "16/N"}},
+      {deepspeed, Dtype::bf16, {"20", "4 + 16/N", "2 + 18/N", "18/N"}},
+      {no_master, Dtype::bf16, {"12", "4 + 8/N", "2 + 10/N", "12/N"}}};
+  for (const auto& [convention, dtype, formulas] : expected) {
+    Question question = about(1e9, convention);
+    question.options.dtype = dtype;
     INFO(std::string(convention.name));
     CHECK(state_formula(question, card("03")) == formulas[0]);
     for (int stage = 0; stage < 3; ++stage) {
@@ -85,15 +89,15 @@ TEST_CASE("the conventions' bytes a parameter, by each chapter's formula") {
     }
   }
   // A whole layer's gradient, too, is of 4 bytes an element: in 05 one of 512 elements.
-  Question halves = about(1024, conventions[1]);
+  Question halves = about(1024, megatron);
   halves.options.layers = 2;
   CHECK(plan(halves, card("05"), 4).bytes[Place::device][Kind::gradients].peak ==
         4 * 1024 / 4 + 4 * 512);
   // DeepSpeed's estimators, of 1024 parameters in one layer on 4 ranks.
-  Question deepspeed = about(1024, conventions[3]);
-  deepspeed.options.layers = 1;
-  CHECK(peak(deepspeed, "05", 4) == 2 * 1024 + 18 * 1024 / 4);
-  CHECK(peak(deepspeed, "06", 4) == 18 * 1024 / 4 + 4 * 1024);
+  Question estimated = about(1024, deepspeed);
+  estimated.options.layers = 1;
+  CHECK(peak(estimated, "05", 4) == 2 * 1024 + 18 * 1024 / 4);
+  CHECK(peak(estimated, "06", 4) == 18 * 1024 / 4 + 4 * 1024);
 }
 
 TEST_CASE("elements sent a parameter, as formulas of the micro-batches") {
@@ -110,7 +114,7 @@ TEST_CASE("elements sent a parameter, as formulas of the micro-batches") {
 
 TEST_CASE("the fewest ranks: there it fits, and on none fewer, by brute force") {
   for (const double card : {80e9, 24e9, 70.5e9}) {
-    for (const Convention& convention : {paper, no_master, conventions[3]}) {
+    for (const Convention& convention : {paper, no_master, deepspeed}) {
       for (const Card* of : cards::on_ranks) {
         Question question = about(9e9, convention, card);
         question.host = card == 24e9 ? 20e9 : 0;  // less than 07's device needs there
@@ -145,7 +149,7 @@ TEST_CASE("layers: equal ones, and one that is larger") {
   Question question = about(1003);
   question.options.layers = 4;
   const auto sizes = [&] {
-    const Layout of = layout_of(question, 1);
+    const Layout of = layouts_of(question, 1)[0];
     return std::array{of.used_size(0), of.used_size(1), of.used_size(2), of.used_size(3)};
   };
   CHECK(sizes() == std::array<std::int64_t, 4>{251, 251, 251, 250});
@@ -154,7 +158,59 @@ TEST_CASE("layers: equal ones, and one that is larger") {
   for (const std::int64_t largest : {250, 1001, 2000}) {
     question.largest_layer = largest;
     check_refused(ExitCode::usage, {"1 003", "4 layers", grouped(largest)},
-                  [&] { layout_of(question, 1); });
+                  [&] { layouts_of(question, 1); });
+  }
+}
+
+TEST_CASE("frozen parameters: their own bytes, padded apart, and no messages but gathers") {
+  Question question = about(1000);
+  question.frozen = 900;
+  question.largest_layer = 500;
+  question.options.layers = 3;
+  question.options.accumulate = 2;
+  question.link = Link{.gbit_per_s = 0, .latency_us = 1000};
+  // On 4 ranks the trained 50, 25, 25 are padded to 64, 32, 32 = t, the frozen 450, 225, 225 to
+  // 480, 256, 256 = f. Sent are 3/4 of t and f so often: forward, backward, update.
+  constexpr std::int64_t t = 128, f = 992, sums = 2 * 3 * 64 / 4;
+  constexpr std::int64_t windows = 2 * 2 * (64 + 480) + 2 * 2 * 64 + sums;
+  const std::tuple<const char*, std::int64_t, std::int64_t, Json, int> expected[] = {
+      {"03", 16 * t + 2 * f, sums, {0, 2 * t, 0}, 6},
+      {"04", 4 * t + 12 * t / 4 + 2 * f, sums, {0, t, t}, 6},
+      {"05", 2 * t + 14 * t / 4 + 2 * f, 2 * 64 + sums, {0, 2 * t, t}, 9},
+      {"06", 16 * t / 4 + 2 * f / 4, windows, {2 * (t + f), 2 * (2 * t + f), 0}, 18},
+      {"07", 4 * t / 4 + 2 * f / 4, windows, {2 * (t + f), 2 * (2 * t + f), 0}, 18}};
+  for (const auto& [number, held, borrowed, sent, collectives] : expected) {
+    const Json told = answers(question, number, 4);
+    INFO(std::string(number));
+    CHECK(told["resident"] == held);
+    CHECK(told["reserved"] == held + borrowed);
+    CHECK(told["on_host"] == (card(number).offloads() ? 14 * t / 4 : 0));
+    CHECK(told["copied"]["up"] == (card(number).offloads() ? 2 * t / 4 : 0));
+    for (int phase = 0; phase < 3; ++phase) {
+      const std::int64_t elements = told["phases"][name_of(step_phases[phase])]["elements"];
+      CHECK(elements * 4 / 3 == sent[phase]);
+    }
+    // One message of a layer has both parts, so latency alone counts the collectives.
+    CHECK(told["communication_ms"] == doctest::Approx(3 * (collectives + 1)));
+  }
+}
+
+TEST_CASE("activations and headroom are taken from the card") {
+  // 5 a s / h is 80 in GPT-3, by section 4 of arXiv 2205.05198.
+  const auto each = [](const char* how) {
+    return activations_of(2, 2048, 3, 12288, 96, how).bytes / (2048 * 3 * 12288.);
+  };
+  CHECK(each("none") == 2 * (34 + 80));
+  CHECK(each("attention") == 2 * 34);
+  CHECK(each("full") == 2 * 2 + 34 + 80);
+  Question question = about(1e9);
+  const std::int64_t bare = peak(question, "05", 4);
+  question.activations.bytes = 20'000'000;
+  question.headroom = 7;
+  for (const int less : {0, 1}) {
+    question.card = bare + 20'000'000 + 7 - less;
+    CHECK(fit(question, card("05"))["fewest_ranks"] == 4 + less);
+    CHECK(answers(question, "05", 4)["fits"] == (less == 0));
   }
 }
 
@@ -174,7 +230,8 @@ TEST_CASE("where Adam runs on the host: the costs of a parameter, what a device 
   CHECK(answers(question, "07", 1)["state_saved"] == 0.5);
   CHECK(answers(question, "07", 4)["resident"] == 8 * (1 << 23) / 4);
   CHECK(peak(question, "07", 4, Place::host) == 16 * (1 << 23) / 4);
-  question.convention = {"--bytes", {{4, 8}}};  // as said, with no master
+  question.convention = {"--bytes",
+                         CostsBy{{{{4, 8}, {4, 8}, {4, 8}}}}};  // as said, with no master
   CHECK(formulas() == "8/N, 12/N");
   CHECK(peak(question, "07", 4, Place::host) == 12 * (1 << 23) / 4);
 }
