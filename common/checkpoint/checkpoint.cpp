@@ -173,11 +173,6 @@ void Checkpoints::take_folder() {
   });
 }
 
-Checkpoints::~Checkpoints() {
-  std::error_code none;
-  if (lock_ && comm_.rank == 0) fs::remove_all(partial_folder(), none);
-}
-
 std::string Checkpoints::load() {
   for (TensorFile& file : sources_) move(Move::read, file);
   sources_.clear();
@@ -193,26 +188,22 @@ bool Checkpoints::passed(const Verdict& step) {
   return due || progress_.steps == options_.steps;
 }
 
-std::string Checkpoints::partial_folder() const { return options_.save + "/step.partial"; }
 std::string Checkpoints::path() const { return step_in(options_.save, progress_.steps); }
 
 std::string Checkpoints::save() {
-  const std::string partial = partial_folder();
+  const std::string partial = options_.save + "/step.partial";
   const bool first = comm_.rank == 0;
   std::error_code none;
-  std::vector<TensorFile> files = files_in(partial);
   try {
     together_([&] {
       if (!first) return;
-      // Files of an old checkpoint, or of a run that was killed, are written over: the system need
-      // not find memory and room on the disk anew. That they have this name is to be certain first.
-      check_call(mkdir(partial.c_str(), 0777) == 0 || errno == EEXIST, partial);
-      sync(options_.save);
-      for (const TensorFile& file : files) open(file.path, "a");
+      fs::remove_all(partial, none);  // of a run that was killed
+      check_call(mkdir(partial.c_str(), 0777) == 0, partial);
     });
+    std::vector<TensorFile> files = files_in(partial);
     for (TensorFile& file : files) {
       write_header(file.tensors, says());  // as long as it will be with the digests
-      together_([&] { file.file = open(file.path, "r+b"); });
+      together_([&] { file.file = open(file.path, "w+b"); });
       move(Move::write, file);
     }
     for (TensorFile& file : files) move(Move::check, file);
@@ -221,8 +212,7 @@ std::string Checkpoints::save() {
         const std::string header = write_header(file.tensors, says());
         const auto fd = fileno(file.file.get());
         const auto all = std::ssize(header);
-        check_call(!first || (pwrite(fd, header.data(), all, 0) == all &&
-                              ftruncate(fd, end_of(file.tensors)) == 0), file.path);
+        check_call(!first || pwrite(fd, header.data(), all, 0) == all, file.path);
         sync(file.path);
       }
     });
@@ -233,11 +223,7 @@ std::string Checkpoints::save() {
       sync(options_.save);
       const std::vector<std::int64_t> steps = steps_in(options_.save);
       for (std::size_t i = 0; i + options_.keep < steps.size(); ++i) {
-        const std::string old = step_in(options_.save, steps[i]);
-        const bool kept = std::ranges::any_of(files_in(old), [&](const TensorFile& file) {
-          return fs::hard_link_count(file.path, none) != 1;  // by somebody, under another name
-        });
-        if (i > 0 || kept || rename(old.c_str(), partial.c_str()) != 0) fs::remove_all(old, none);
+        fs::remove_all(step_in(options_.save, steps[i]), none);
       }
     });
     return "";

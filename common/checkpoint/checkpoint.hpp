@@ -20,7 +20,6 @@ class Checkpoints {
   /// this run; resources, when the folder cannot be had.
   Checkpoints(Options& options, const Layout& layout, Device& device, Communicator& comm,
               const std::string& data, int threads, Together together);
-  ~Checkpoints();
 
   /// Fills what a trainer holds, on the device and its host; returns from where, empty when the run
   /// begins by itself. Throws Error (data) when a digest is not the file's.
@@ -42,8 +41,6 @@ class Checkpoints {
     std::shared_ptr<std::FILE> file{};
   };
 
-  /// Where the next one grows.
-  std::string partial_folder() const;
   std::vector<TensorFile> files_in(const std::string& checkpoint) const;
   /// What every header says: which run it is of, and how far it has come.
   Metadata says() const;

@@ -24,11 +24,6 @@ struct StoredTensor {
   }
 };
 
-/// The byte after the last of tensors that are in the file's order.
-inline std::int64_t end_of(const std::vector<StoredTensor>& tensors) {
-  return tensors.back().begin + tensors.back().size() * std::int64_t{sizeof(float)};
-}
-
 /// What a header says beside tensors and their digests.
 using Metadata = std::map<std::string, std::string>;
 

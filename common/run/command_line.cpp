@@ -285,19 +285,21 @@ Command read_command(int argc, char** argv, const Card& card) {
   return command;
 }
 
-std::string recorded_digest(const Command& command, const Card& card, int ranks) {
+std::string recorded_digest(const Command& command, const Card& card, int ranks) try {
   const auto first = command.values.begin(), last = first + command.training;
   std::ifstream file(RECORDED_DIGESTS);
   if (!file || !command.options.resume.empty() || !command.options.init.empty()) return "";
   for (const auto& row : nlohmann::json::parse(file)) {
-    if (row["program"] != card.name || row["ranks"] != ranks) continue;
-    auto words = CLI::detail::split(card.name + (' ' + row["options"].get<std::string>()), ' ');
+    if (row.at("program") != card.name || row.at("ranks") != ranks) continue;
+    auto words = CLI::detail::split(card.name + (' ' + row.at("options").get<std::string>()), ' ');
     std::vector<char*> arguments;
     for (std::string& word : words) arguments.push_back(word.data());
     const Command other = read_command(std::ssize(arguments), arguments.data(), card);
     if (other.run && std::equal(first, last, other.values.begin())) return row.value("digest", "");
   }
   return "";
+} catch (const nlohmann::json::exception&) {
+  return "";  // somebody is at work on the file
 }
 
 std::optional<int> answer_alone(const Command& command, const Card& card, Cards others) try {

@@ -3,7 +3,6 @@
 #include "checkpoint/checkpoint.hpp"
 
 #include <doctest/doctest.h>
-#include <sys/stat.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -116,25 +115,6 @@ std::string changed(std::string text, std::mt19937_64& random) {
   return text;
 }
 }  // namespace
-
-TEST_CASE("an old checkpoint's files are written over, unless somebody keeps them") {
-  const fs::path folder = fs::temp_directory_path() / fmt::format("zero_{}", getpid());
-  Options options{.task = Task::mlp, .steps = 9, .width = 2, .layers = 2};
-  options.save = folder, options.keep = 1;
-  Saver saver(options);
-  struct stat files[5];
-  for (const int step : {1, 2, 3, 4}) {
-    fill(saver.params.view(), step);
-    saver.checkpoints.passed({});
-    REQUIRE(saver.checkpoints.save() == "");
-    const fs::path model = folder / fmt::format("step_{}/model.safetensors", step);
-    stat(model.c_str(), &files[step]);
-    if (step == 1) fs::create_hard_link(model, folder / "kept");
-  }
-  CHECK(files[4].st_ino == files[2].st_ino);
-  CHECK(read_file(folder / "kept").find("\"step\":\"1\"") != std::string::npos);
-  fs::remove_all(folder);
-}
 
 TEST_CASE("a checkpoint that was changed is refused, or says what was saved") {
   const fs::path folder = fs::temp_directory_path() / fmt::format("zero_{}", getpid());
