@@ -3,6 +3,7 @@
 // are read by the run's own command line.
 #include <CLI/CLI.hpp>
 #include <ranges>
+#include <set>
 
 #include "memory/throw_if.hpp"
 #include "notes/plan/cards.hpp"
@@ -24,11 +25,15 @@ std::string names(auto all) { return fmt::format("{}", fmt::join(all, ", ")); }
 struct CommandLine {
   CLI::App app{"plan: what each chapter holds and sends, and which one fits a card", "plan"};
   std::map<std::string, std::string> said{};  // by option
+  std::vector<std::string> run_options{};  // that a run has, too
   bool json = false, cards = false;
 
   CommandLine() {
     const auto add = [&](const std::string& option, const char* type, const char* help) {
       app.add_option(option, said[option], help)->type_name(type);
+    };
+    const auto of_run = [&](const std::string& option, const char* type, const char* help) {
+      add(run_options.emplace_back(option), type, help);
     };
     app.get_formatter()->column_width(32);
     add("--params", "COUNT", "parameters of any model, as 7.5e9 or 7.5B");
@@ -38,22 +43,22 @@ struct CommandLine {
     add("--sequence", "NUMBER", "tokens of a sample");
     add("--heads", "NUMBER", "of attention");
     add("--recompute", "none|attention|full", "in backward (none)");
-    add("--task", "text|toy|mlp", "or a model that the programs run");
-    add("--layers", "NUMBER", "number of layers (32; of a task 8)");
-    add("--width", "NUMBER", "inputs of a layer (of a task 256)");
-    add("--batch", "NUMBER", "samples a micro-batch (of a task 32)");
-    add("--data", "FILE", "of task text: what it reads");
-    add("--ranks", "N", "without it: the fewest on which a chapter fits");
-    add("--dtype", "fp32|bf16|fp16", "of parameters and gradients (bf16)");
-    add("--accumulate", "A", "micro-batches a step (1)");
-    add("--prefetch", "LAYERS", "gathered ahead: 0, 1 or 2 (1)");
-    add("--device", "cpu|cuda", "for buffers (cuda; of a task what is here)");
+    of_run("--task", "text|toy|mlp", "or a model that the programs run");
+    of_run("--layers", "NUMBER", "number of layers (32; of a task 8)");
+    of_run("--width", "NUMBER", "inputs of a layer (of a task 256)");
+    of_run("--batch", "NUMBER", "samples a micro-batch (of a task 32)");
+    of_run("--data", "FILE", "of task text: what it reads");
+    of_run("--ranks", "N", "without it: the fewest on which a chapter fits");
+    of_run("--dtype", "fp32|bf16|fp16", "of parameters and gradients (bf16)");
+    of_run("--accumulate", "A", "micro-batches a step (1)");
+    of_run("--prefetch", "LAYERS", "gathered ahead: 0, 1 or 2 (1)");
+    of_run("--device", "cpu|cuda", "for buffers (cuda; of a task what is here)");
     add("--card", "SIZE", "memory of a rank, as 80GB or 80GiB");
     add("--headroom", "SIZE|%", "of it, for what no plan knows (5%)");
     add("--host", "SIZE", "of its host's that it may take (no end)");
-    add("--link", "GBIT/S", "of every rank, for the time of a step");
-    add("--latency", "MICROSECONDS", "of a message on it (0)");
-    add("--bus", "GB/S", "between card and host, each way by turns");
+    of_run("--link", "GBIT/S", "of every rank, for the time of a step");
+    of_run("--latency", "MICROSECONDS", "of a message on it (0)");
+    of_run("--bus", "GB/S", "between card and host, each way by turns");
     add("--compute", "MILLISECONDS", "forward and backward of a step");
     add("--convention", "NAME", "paper, megatron or deepspeed");
     add("--bytes", "P,G,K", "or so many bytes, as 2,2,8: no master");
@@ -66,16 +71,18 @@ struct CommandLine {
   bool given(const std::string& option) const {
     return app.count(option) > 0 || !said.at(option).empty();
   }
+  std::string text(const std::string& option, const char* otherwise) const {
+    return given(option) ? said.at(option) : otherwise;
+  }
 
   /// What DeepSpeed's file says and the command line does not; as JSON, with what its keys are.
   Json read_file() {
     if (said.at("--deepspeed").empty()) return {};
-    const DeepSpeed file = read_deepspeed(said.at("--deepspeed"));
-    for (const auto& [option, value] : file.options) {
-      const bool by_bytes = option == "--dtype" && given("--bytes");
-      if (!given(option) && !by_bytes) said[option] = value;
+    const Json file = read_deepspeed(said.at("--deepspeed"));
+    for (const auto& [option, value] : file["options"].items()) {
+      if (!given(option) && !(option == "--dtype" && given("--bytes"))) said[option] = value;
     }
-    return file.json;
+    return file;
   }
 
   /// Refuses what makes no sense beside other options. Throws Error (usage).
@@ -83,9 +90,10 @@ struct CommandLine {
     for (const auto& [option, text] : said) {
       throw_if(given(option) && text.empty(), usage, "{} needs a value, and has none", option);
     }
-    throw_if(given("--params") == given("--task"), usage,
+    const bool task = given("--task"), sequence = given("--sequence");
+    throw_if(given("--params") == task, usage,
              "say --params, as 7.5e9, or --task for a model that the programs run{}",
-             given("--task") ? ", not both" : "");
+             task ? ", not both" : "");
     throw_if(!given("--card") && !given("--ranks"), usage,
              "say --ranks, or --card for the fewest on which a chapter fits");
     const auto refuse = [&](bool where, std::initializer_list<const char*> options, auto why) {
@@ -94,17 +102,16 @@ struct CommandLine {
       }
     };
     refuse(!given("--card"), {"--host", "--headroom"}, "{} needs --card");
-    refuse(given("--task"),
+    refuse(task,
            {"--largest-layer", "--convention", "--bytes", "--trainable", "--activations",
             "--sequence"},
            "{} is about --params, not --task");
-    refuse(!given("--task"), {"--data"}, "{} is about --task, not --params");
-    refuse(!given("--task") && !given("--sequence"), {"--width", "--batch"},
-           "{} is about --task or --sequence");
-    refuse(!given("--sequence"), {"--heads", "--recompute"}, "{} needs --sequence");
-    refuse(given("--sequence"), {"--activations"}, "{} says what --sequence would");
+    refuse(!task, {"--data"}, "{} is about --task, not --params");
+    refuse(!task && !sequence, {"--width", "--batch"}, "{} is about --task or --sequence");
+    refuse(!sequence, {"--heads", "--recompute"}, "{} needs --sequence");
+    refuse(sequence, {"--activations"}, "{} says what --sequence would");
     for (const char* option : {"--width", "--batch", "--heads"}) {
-      throw_if(given("--sequence") && !given(option), usage, "--sequence needs {}", option);
+      throw_if(sequence && !given(option), usage, "--sequence needs {}", option);
     }
     refuse(!given("--link"), {"--latency", "--compute"}, "{} needs --link");
     refuse(given("--bytes"), {"--convention", "--dtype"}, "--bytes says what {} would");
@@ -113,9 +120,7 @@ struct CommandLine {
   /// The options of a run, by its own rules. Throws Error (usage).
   Options options() const {
     std::vector<std::string> words{"plan", "--plan"};
-    for (const char* option :
-         {"--task", "--layers", "--width", "--batch", "--data", "--ranks", "--dtype",
-          "--accumulate", "--prefetch", "--device", "--link", "--latency", "--bus"}) {
+    for (const std::string& option : run_options) {
       if (given(option)) words.insert(words.end(), {option, said.at(option)});
     }
     if (given("--params")) words.insert(words.end(), {"--task", "mlp"});
@@ -139,7 +144,7 @@ struct CommandLine {
       options.dtype = p == 2 ? Dtype::bf16 : Dtype::fp32;
       return {"--bytes", CostsBy{{{{g, k}, {g, k}, {g, k}}}}};
     }
-    const std::string name = given("--convention") ? said.at("--convention") : conventions[0].name;
+    const std::string name = text("--convention", conventions[0].name);
     const auto* found = std::ranges::find(conventions, name, &Convention::name);
     throw_if(found == std::end(conventions), usage, "--convention: {} is none of {}", name,
              names(conventions | std::views::transform(&Convention::name)));
@@ -152,16 +157,17 @@ struct CommandLine {
   double amount(const char* option, const Units& units, double least, double most,
                 const std::string& what) const {
     if (!given(option)) return 0;
-    const std::string& text = said.at(option);
-    const std::optional<double> value = quantity(text, units, least, most);
-    throw_if(!value, usage, "{}: {} is not {}", option, text, what);
+    const std::optional<double> value = quantity(said.at(option), units, least, most);
+    throw_if(!value, usage, "{}: {} is not {}", option, said.at(option), what);
     return *value;
   }
-  std::int64_t whole(const char* option, double most = 1e13, Units units = {}) const {
-    units.merge(Units{{"", 1}, {"K", 1e3}, {"M", 1e6}, {"B", 1e9}, {"T", 1e12}});
+  std::int64_t whole(const char* option, std::int64_t most = 10'000'000'000'000,
+                     double percent = 0) const {
+    Units units{{"", 1}, {"K", 1e3}, {"M", 1e6}, {"B", 1e9}, {"T", 1e12}};
+    if (percent > 0) units["%"] = percent;
     const double value =
-        amount(option, units, units.contains("%") ? 0.5 : 1, most,
-               fmt::format("a number from 1 to {}, as 7.5e9 or 7.5B", grouped(std::llround(most))));
+        amount(option, units, percent > 0 ? 0.5 : 1, most,
+               fmt::format("a number from 1 to {}, as 7.5e9 or 7.5B", grouped(most)));
     throw_if(value != std::floor(value) && !said.at(option).ends_with('%'), usage,
              "{}: {} is no whole number", option, said.at(option));
     return std::llround(value);
@@ -177,8 +183,7 @@ struct CommandLine {
     if (!given("--sequence")) return {bytes, grouped(bytes)};
     throw_if(!needs_master(options.dtype), usage, "--sequence is about 16 bit, not --dtype fp32");
     return activations_of(options.layers, whole("--sequence", 1 << 20), options.batch,
-                          options.width, whole("--heads", 1 << 10),
-                          given("--recompute") ? said.at("--recompute") : "none");
+                          options.width, whole("--heads", 1 << 10), text("--recompute", "none"));
   }
 
   Question question() const {
@@ -187,20 +192,19 @@ struct CommandLine {
     question.convention = costs(question.options);
     question.parameters = whole("--params");
     question.largest_layer = whole("--largest-layer");
-    if (given("--trainable")) {
-      const auto all = static_cast<double>(question.parameters);
-      question.frozen = question.parameters - whole("--trainable", all, {{"%", all / 100}});
+    if (const std::int64_t all = question.parameters; given("--trainable")) {
+      question.frozen = all - whole("--trainable", all, all / 100.);
     }
     question.activations = activations(question.options);
     const bool gpu = question.parameters > 0 || visible_gpus().count > 0;
     question.device = question.options.device.value_or(gpu ? DeviceType::cuda : DeviceType::cpu);
     question.card = size("--card");
-    const auto card = static_cast<double>(question.card);
+    const double card = question.card;
     Units of_card = byte_units;
     of_card["%"] = card / 100;
-    const char* what = "a size below that of the card, as 4GB or 5%";
-    const double asked = amount("--headroom", of_card, 0, card - 1, what);
-    question.headroom = std::llround(given("--headroom") ? asked : 0.05 * card);
+    const double headroom =
+        amount("--headroom", of_card, 0, card - 1, "a size below that of the card, as 4GB or 5%");
+    question.headroom = std::llround(given("--headroom") ? headroom : 0.05 * card);
     question.host = size("--host");
     const Options& o = question.options;
     throw_if((given("--link") && o.link == 0) || (given("--bus") && o.bus == 0), usage,
@@ -214,15 +218,14 @@ struct CommandLine {
   std::vector<const Card*> chapters(const Options& options) const {
     const std::map<std::string, std::string> others{
         {"zero0", "03"}, {"ddp", "03"}, {"zero3_offload", "07"}};
-    std::string asked = said.at("--chapter");
-    if (const auto other = others.find(asked); other != others.end()) asked = other->second;
+    const std::string word = said.at("--chapter");
+    const std::string asked = others.contains(word) ? others.at(word) : word;
     std::vector<const Card*> chosen;
     for (const Card* chapter : cards::on_ranks) {
-      const std::string name = chapter->name, number = (asked.size() == 1 ? "0" : "") + asked;
-      if (asked.empty() || asked == name || asked == name.substr(3) ||
-          number + "_" == name.substr(0, 3)) {
-        chosen.push_back(chapter);
-      }
+      const std::string name = chapter->name;
+      const std::set<std::string> names{"", name, name.substr(3), name.substr(0, 2),
+                                        name.substr(1, 1)};
+      if (names.contains(asked)) chosen.push_back(chapter);
     }
     throw_if(chosen.empty(), usage, "--chapter: {} is none of {}", asked,
              names(cards::on_ranks | std::views::transform(&Card::name)));

@@ -14,6 +14,7 @@ namespace {
 using Bytes = Prediction::Bytes;
 using Passed = Prediction::Passed;
 constexpr std::int64_t bytes_of_sum = sizeof(double);
+constexpr double no_end = std::numeric_limits<double>::infinity();
 using Milliseconds = std::chrono::duration<double, std::milli>;
 
 /// "a + b/N" and the like: a constant and a multiple of something, without what is 0.
@@ -25,20 +26,26 @@ std::string sum_of(double constant, double multiple, const char* of) {
   return first.empty() ? second : first + " + " + second;
 }
 
+/// The chapter, for parameters that are not trained: of its messages only gathers before computing
+/// are left, in backward all but the one reduce-scatter of a micro-batch.
+Card frozen(Card chapter) {
+  const double backward = std::max(0., chapter.sent.backward.a_micro_batch - 1);
+  chapter.sent = {.forward = chapter.sent.forward, .backward = each_micro_batch(backward)};
+  chapter.copied = {};
+  return chapter;
+}
+
 /// Bytes on one of so many ranks of the state of `parameters`, of which such a share is frozen.
 double state_of(const Question& question, const Card& chapter, double parameters, double share,
                 double ranks, Place place = Place::device) {
   const auto [grads, optimizer] = question.costs(chapter);
-  const auto trained = [&](std::int64_t each) {
-    return parameters * (1 - share) * static_cast<double>(each);
-  };
-  const auto w = static_cast<double>(bytes_of(question.options.dtype));
-  return chapter.bytes(place, w * parameters, trained(grads), trained(optimizer), ranks);
+  const double w = bytes_of(question.options.dtype) * parameters;
+  const double trained = parameters * (1 - share);
+  return chapter.bytes(place, w, trained * grads, trained * optimizer, ranks);
 }
 
-bool has(const Question& question, auto card, auto on_device, auto on_host) {
-  return on_device <= card &&
-         (question.host == 0 || on_host <= static_cast<decltype(on_host)>(question.host));
+bool has(const Question& question, std::int64_t card, double on_device, double on_host) {
+  return on_device <= card && (question.host == 0 || on_host <= question.host);
 }
 
 /// Of one step's collectives on the link, one after the other: each layer by itself.
@@ -57,8 +64,8 @@ Json answers(const Question& question, const Card& chapter, int ranks) {
   const std::int64_t on_device = on.sum(&Bytes::peak), on_host = on.sum(&Bytes::peak, Place::host);
   const std::int64_t w = bytes_of(question.options.dtype);
   const std::int64_t elements = std::reduce(passed.sent.begin(), passed.sent.end());
-  Card unshared{.name = "on one rank"};  // a master apart is a price of offloading, not saved state
-  unshared.borrowed = chapter.borrowed;
+  Card unshared = chapter;
+  unshared.held = {};  // a master apart is a price of offloading, not saved state
   const double share = question.frozen_share();
   Json json{{"name", chapter.name},
             {"bytes_a_parameter", {w, costs.grads, costs.optimizer}},
@@ -87,12 +94,12 @@ Json answers(const Question& question, const Card& chapter, int ranks) {
   for (const Direction way : every<Direction>) json["copied"][name_of(way)] = passed.copied[way];
   double copies = 0, messages = 0;  // milliseconds
   if (question.bus > 0) {
-    const std::int64_t copied = std::reduce(passed.copied.begin(), passed.copied.end());
-    json["copies_ms"] = copies = static_cast<double>(copied) / question.bus / 1e6;
+    copies = std::reduce(passed.copied.begin(), passed.copied.end()) / question.bus / 1e6;
+    json["copies_ms"] = copies;
   }
   for (const Phase phase : step_phases) {
-    const std::int64_t collectives =
-        ranks > 1 ? static_cast<std::int64_t>(on.factors[phase]) * trained.layers() : 0;
+    const std::int64_t factor = ranks > 1 ? static_cast<std::int64_t>(on.factors[phase]) : 0;
+    const std::int64_t collectives = factor * trained.layers();
     Json& row = json["phases"][name_of(phase)];
     row = {{"formula", sent_formula(chapter, {&phase, 1})},
            {"elements", passed.sent[phase]},
@@ -100,8 +107,9 @@ Json answers(const Question& question, const Card& chapter, int ranks) {
     if (!question.link) continue;
     const bool sums = phase == Phase::update && ranks > 1;
     const std::int64_t bytes = w * passed.sent[phase] + sums * passed.scalars * bytes_of_sum;
-    row["ms"] = milliseconds(*question.link, collectives + sums, bytes, ranks);
-    messages += row["ms"].get<double>();
+    const double ms = milliseconds(*question.link, collectives + sums, bytes, ranks);
+    row["ms"] = ms;
+    messages += ms;
   }
   if (question.link) {
     // Where layers are gathered ahead, the last reduce-scatter alone has no computation beside it:
@@ -110,10 +118,9 @@ Json answers(const Question& question, const Card& chapter, int ranks) {
     const bool ahead = chapter.prefetches() && question.options.prefetch > 0;
     const Milliseconds last = question.link->time(w * trained.layer_size(0), ranks);
     const double alone = ahead ? last.count() : messages, compute = question.compute_ms;
-    json["communication_ms"] = messages;
-    json["step_ms"] = {// without Adam
-                       {"at_most", messages + compute + copies},
-                       {"at_best", std::max(alone + std::max(messages - alone, compute), copies)}};
+    const double at_best = std::max(alone + std::max(messages - alone, compute), copies);
+    json["communication_ms"] = messages;  // and without Adam:
+    json["step_ms"] = {{"at_most", messages + compute + copies}, {"at_best", at_best}};
   }
   if (question.card > 0) {
     json["fits"] = has(question, question.card - question.headroom, on_device, on_host);
@@ -125,9 +132,8 @@ Json answers(const Question& question, const Card& chapter, int ranks) {
 std::vector<Layout> layouts_of(const Question& question, int ranks) {
   if (question.parameters == 0) return {layout_of(question.options, 0, ranks)};
   std::int64_t layers = question.options.layers, rest = question.parameters;
-  std::vector<std::int64_t> sizes;
-  const std::int64_t largest = question.largest_layer;
-  if (largest > 0) {
+  std::vector<std::int64_t> sizes, frozen;
+  if (const std::int64_t largest = question.largest_layer; largest > 0) {
     const std::int64_t others = rest - largest;
     throw_if(others < layers - 1 || others > (layers - 1) * largest, ExitCode::usage,
              "{} cannot be {} of which the largest has {}: the others would have {}",
@@ -141,16 +147,16 @@ std::vector<Layout> layouts_of(const Question& question, int ranks) {
   for (std::int64_t l = 0; l < layers; ++l) sizes.push_back(rest / layers + (l < rest % layers));
   if (question.frozen == 0) return {Layout(std::move(sizes), 0, ranks)};
   // Of every layer the same share is frozen.
-  std::vector<std::int64_t> frozen;
-  std::int64_t before = 0, frozen_before = 0, least = sizes.front();
+  double before = 0, frozen_before = 0;
+  bool both = true;
   for (std::int64_t& size : sizes) {
     before += size;
-    const std::int64_t up_to = std::llround(question.frozen_share() * static_cast<double>(before));
+    const double up_to = std::round(question.frozen_share() * before);
     frozen.push_back(up_to - std::exchange(frozen_before, up_to));
     size -= frozen.back();
-    least = std::min({least, size, frozen.back()});
+    both = both && size > 0 && frozen.back() > 0;
   }
-  throw_if(least < 1, ExitCode::usage, "{} and {} frozen ones cannot both be in each of {}",
+  throw_if(!both, ExitCode::usage, "{} and {} frozen ones cannot both be in each of {}",
            counted(question.parameters - question.frozen, "trainable parameter"),
            grouped(question.frozen), counted(std::ssize(sizes), "layer"));
   return {Layout(std::move(sizes), 0, ranks), Layout(std::move(frozen), 0, ranks)};
@@ -162,10 +168,8 @@ Activations activations_of(std::int64_t layers, std::int64_t s, std::int64_t b, 
   throw_if(!none && !full && recompute != "attention", ExitCode::usage,
            "--recompute: {} is none of none, attention, full", recompute);
   const std::int64_t entire = none ? layers : full, each = none ? 0 : full ? 2 : 34;
-  const double width = static_cast<double>(h), rest = 5 * static_cast<double>(a * s);
-  const double bytes =
-      static_cast<double>(s * b) * (static_cast<double>(entire) * (34 * width + rest) +
-                                    static_cast<double>(layers * each) * width);
+  const double whole = entire * (34. * h + 5. * a * s), kept = 1. * layers * each * h;
+  const double bytes = s * b * (whole + kept);
   throw_if(bytes > 1e15, ExitCode::usage, "{:.0g} bytes of activations fit nowhere", bytes);
   std::vector<std::string> terms;
   if (each > 0) terms.push_back(fmt::format("{} x {} x {} x {} x {}", layers, s, b, each, h));
@@ -211,33 +215,29 @@ Plan plan(const Question& question, const Card& chapter, int ranks) {
 }
 
 Json fit(const Question& question, const Card& chapter) {
-  const auto fewest = [&](auto card, auto bytes) -> Json {
+  const auto fewest = [&](std::int64_t card, auto bytes) -> Json {
     for (int ranks = 1; ranks <= most_ranks; ++ranks) {
       if (has(question, card, bytes(ranks, Place::device), bytes(ranks, Place::host))) return ranks;
     }
     return {};
   };
-  const auto state = [&, share = question.frozen_share()](std::int64_t all, double ranks,
-                                                          Place place = Place::device) {
-    return state_of(question, chapter, static_cast<double>(all), share, ranks, place);
+  const auto state = [&](std::int64_t all, double ranks, Place place = Place::device) {
+    return state_of(question, chapter, all, question.frozen_share(), ranks, place);
   };
-  const Plan many = plan(question, chapter, most_ranks);
-  const Json by_formula = fewest(static_cast<double>(question.card), [&](int ranks, Place place) {
-    return state(many.parameters, ranks, place);
-  });
   const auto bytes = [&](int ranks, Place place) {
     return ranks > 0 ? plan(question, chapter, ranks).sum(&Bytes::peak, place) : 0;
   };
+  const Plan many = plan(question, chapter, most_ranks);
   const Json by_all = fewest(question.card - question.headroom, bytes);
   const int ranks = by_all.is_null() ? 0 : by_all.get<int>();
-  const double shared =
-      state(many.padded, most_ranks) - state(many.padded, std::numeric_limits<double>::infinity());
-  return {{"fewest_ranks", by_all},
-          {"fewest_ranks_by_formula", by_formula},
-          {"reserved_then", bytes(ranks, Place::device)},
-          {"on_host_then", bytes(ranks, Place::host)},
-          {"reserved_on_one_less", bytes(ranks - 1, Place::device)},
-          {"on_every_rank", many.sum(&Bytes::peak) - static_cast<std::int64_t>(shared)}};
+  const double shared = state(many.padded, most_ranks) - state(many.padded, no_end);
+  return {
+      {"fewest_ranks", by_all},
+      {"fewest_ranks_by_formula", fewest(question.card, std::bind_front(state, many.parameters))},
+      {"reserved_then", bytes(ranks, Place::device)},
+      {"on_host_then", bytes(ranks, Place::host)},
+      {"reserved_on_one_less", bytes(ranks - 1, Place::device)},
+      {"on_every_rank", many.sum(&Bytes::peak) - static_cast<std::int64_t>(shared)}};
 }
 
 std::string state_formula(const Question& question, const Card& chapter, Place place,
@@ -245,7 +245,7 @@ std::string state_formula(const Question& question, const Card& chapter, Place p
   const auto on = [&](double ranks) {
     return state_of(question, chapter, 1, of_frozen, ranks, place);
   };
-  const double whole = on(std::numeric_limits<double>::infinity());
+  const double whole = on(no_end);
   return sum_of(whole, on(1) - whole, "/N");
 }
 
@@ -260,24 +260,21 @@ std::string sent_formula(const Card& chapter, std::span<const Phase> phases) {
 
 Json cards_json(Cards chapters) {
   Json all;
-  for (const Card* chapter : chapters) {
-    const Card& card = *chapter;
-    const auto& [p, g, k] = card.held;
-    const auto& [parameters, and_prefetched, gradients] = card.borrowed;
-    const Json borrowed = {
+  for (const Card* card : chapters) {
+    const auto& [p, g, k] = card->held;
+    const auto& [parameters, and_prefetched, gradients] = card->borrowed;
+    Json& told = all.emplace_back();
+    told = {{"name", card->name}, {"ranks", card->ranks}};
+    told["mixed_precision"] = card->mixed_precision;
+    told["held"] = {
+        {"parameters", name_of(p)}, {"gradients", name_of(g)}, {"optimizer", name_of(k)}};
+    told["bytes"] = {{"device", formula(*card)}, {"host", formula(*card, Place::host)}};
+    for (const Phase phase : step_phases) {
+      told["sent"][name_of(phase)] = sent_formula(*card, {&phase, 1});
+    }
+    told["borrowed"] = {
         {"parameters", parameters}, {"and_prefetched", and_prefetched}, {"gradients", gradients}};
-    Json sent;
-    for (const Phase phase : step_phases) sent[name_of(phase)] = sent_formula(card, {&phase, 1});
-    all.push_back(
-        {{"name", card.name},
-         {"ranks", card.ranks},
-         {"mixed_precision", card.mixed_precision},
-         {"held",
-          {{"parameters", name_of(p)}, {"gradients", name_of(g)}, {"optimizer", name_of(k)}}},
-         {"bytes", {{"device", formula(card)}, {"host", formula(card, Place::host)}}},
-         {"sent", sent},
-         {"borrowed", borrowed},
-         {"copied", {{"down", card.copied.down}, {"up", card.copied.up}}}});
+    told["copied"] = {{"down", card->copied.down}, {"up", card->copied.up}};
   }
   return all;
 }
@@ -288,11 +285,9 @@ Json make_plan(const Question& question, Cards chapters, int ranks) {
   std::vector<std::pair<const Card*, Json>> columns;  // and what fits the card
   for (const Card* chapter : chapters) {
     if (!chapter->mixed_precision && needs_master(question.options.dtype)) continue;
-    Json& fits = columns.emplace_back(chapter, Json::object()).second;
-    if (question.card > 0) fits = fit(question, *chapter);
-    if (found && !fits["fewest_ranks"].is_null()) {
-      ranks = std::min<int>(ranks, fits["fewest_ranks"]);
-    }
+    const Json fits = question.card > 0 ? fit(question, *chapter) : Json::object();
+    if (found) ranks = std::min(ranks, ranks_needed(fits));
+    columns.emplace_back(chapter, fits);
   }
   const Layout trained = layouts_of(question, ranks)[0];
   const Plan all = plan(question, *chapters.front(), ranks);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The chapters' formulas side by side, for a model and a number of ranks that need not exist.
 #pragma once
-#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 
@@ -19,9 +18,8 @@ using CostsBy = By<Dtype, Costs>;  // fp32, bf16, fp16
 struct Convention {
   const char* name;
   std::optional<CostsBy> costs{};  // without them: what the programs hold
-  /// An estimator of its own for chapters that gather whole layers: what a parameter costs there.
-  /// With it borrowed_by_gathering is all that is borrowed there, and nothing is elsewhere;
-  /// without, what the programs borrow.
+  /// Of an estimator of its own for chapters that gather whole layers. With it nothing is borrowed
+  /// but borrowed_by_gathering there; without, what the programs borrow.
   std::optional<Costs> gathering{};
 
   Costs costs_in(const Card& chapter, Dtype dtype) const {
@@ -38,11 +36,11 @@ inline constexpr Convention conventions[] = {
     {"deepspeed", CostsBy{{{{}, {2, 16}, {2, 16}}}}, {{4, 12}}}};
 inline constexpr std::int64_t borrowed_by_gathering = 4;  // bytes an element of the largest layer
 
-/// Of one micro-batch of a transformer in 16 bits: b samples of s tokens, width h, a heads.
 struct Activations {
   std::int64_t bytes = 0;
   std::string formula{};
 };
+/// Of a micro-batch of b samples of s tokens in a transformer of width h with a heads, in 16 bits.
 /// A layer keeps s b (34 h + 5 a s) bytes. Recomputed in backward: nothing; its attention's
 /// matrices, 5 a s; or all from its input, 2 h, where one layer at a time is there in full.
 /// (Korthikanti and others, arXiv 2205.05198, sections 4 and 5.) Throws Error (usage) for a word
@@ -89,15 +87,6 @@ Plan plan(const Question& question, const Card& chapter, int ranks);
 ///   on_every_rank            what is left of it however many ranks there are
 Json fit(const Question& question, const Card& chapter);
 
-/// The chapter, for parameters that are not trained: of its messages only gathers before computing
-/// are left, in backward all but the one reduce-scatter of a micro-batch.
-constexpr Card frozen(Card chapter) {
-  const double backward = std::max(0., chapter.sent.backward.a_micro_batch - 1);
-  chapter.sent = {.forward = chapter.sent.forward, .backward = each_micro_batch(backward)};
-  chapter.copied = {};
-  return chapter;
-}
-
 /// A chapter's bytes of state a parameter, as "2 + 14/N"; on the host with what is on its way.
 std::string state_formula(const Question& question, const Card& chapter,
                           Place place = Place::device, bool of_frozen = false);
@@ -113,16 +102,17 @@ Json make_plan(const Question& question, Cards chapters, int ranks);
 /// Which chapter to take, and why: one sentence, with --accumulate another on what that costs.
 std::string advice(const Json& plan);
 
+/// That fit says; more than most_ranks for none.
+inline int ranks_needed(const Json& fit) {
+  return fit["fewest_ranks"].is_null() ? most_ranks + 1 : fit["fewest_ranks"].get<int>();
+}
+
 /// The cards as JSON: what they say, and what it means as a formula.
 Json cards_json(Cards chapters);
 
-/// A configuration of DeepSpeed: the options that say the same here, and all as JSON.
-struct DeepSpeed {
-  std::map<std::string, std::string> options;
-  Json json;
-};
-/// Throws Error (data) for what is no such file.
-DeepSpeed read_deepspeed(const std::string& path);
+/// A configuration of DeepSpeed: what its keys are here, and the options that say the same. Throws
+/// Error (data) for what is no such file.
+Json read_deepspeed(const std::string& path);
 
 /// The plan in columns, 80 characters wide, after what --deepspeed said.
 void print_plan(const Question& question, const Json& plan);

@@ -40,10 +40,10 @@ std::string taken(std::int64_t on_device, std::int64_t on_host) {
 
 /// What a rank has: "80.00 GB with 4.00 GB of headroom and 256.00 GB of host".
 std::string room(const Json& plan) {
-  const Json& host = plan["host"];
-  const Json& headroom = plan["headroom"];
-  return sized(plan["card"]) + (headroom > 0 ? " with " + sized(headroom) + " of headroom" : "") +
-         (host.is_null() ? "" : " and " + sized(host) + " of host");
+  const auto part = [&](const char* key, const char* before) {
+    return plan[key] > 0 ? before + sized(plan[key]) + " of " + key : "";
+  };
+  return sized(plan["card"]) + part("headroom", " with ") + part("host", " and ");
 }
 
 bool fits(const Json& column) { return column["fits"]; }
@@ -59,28 +59,39 @@ void print_wrapped(const std::string& text) {
   fmt::print("{}\n", text.substr(at));
 }
 
+/// Wrapped to the page.
+template <class... With>
+void print_if(bool holds, fmt::format_string<const With&...> line, const With&... with) {
+  if (holds) print_wrapped(fmt::format(line, with...));
+}
+
+/// A line of the table: a heading, or of every chapter what a path says, in so large a unit.
+struct Row {
+  std::string name, path{};  // a * is each kind of which there is any
+  bool holds = true;
+  double size = 0;  // 0: the table's
+};
+
 /// A chapter's answers as they are printed: some for others, some in words.
 Json printed(const Json& chapter, const Json& plan) {
   Json column = chapter;
   for (const auto& [kind, bytes] : chapter["kinds"].items()) {
-    const std::int64_t held = bytes["resident"], peak = bytes["peak"];
-    column["held"][kind] = held;
-    column["borrowed"][kind] = peak - held;
+    column["borrowed"][kind] = double(bytes["peak"]) - double(bytes["resident"]);
   }
   column["state_saved"] = fmt::format("{:.2f} %", 100 * chapter["state_saved"].get<double>());
-  std::int64_t collectives = 0;
+  int collectives = 0;
   for (const Json& phase : chapter["phases"]) collectives += phase["collectives"].get<int>();
   column["collectives"] = fmt::to_string(collectives);
   if (!plan.contains("card")) return column;
-  const auto in_words = [&](const char* key, const std::string& none) {
-    Json& ranks = column[key];
-    ranks = ranks.is_null() ? none : grouped(ranks);
-  };
-  const bool never = column["on_every_rank"] > plan["to_fill"];
-  in_words("fewest_ranks", never ? "none" : fmt::format("> {}", most_ranks));
-  in_words("fewest_ranks_by_formula", "-");
+  for (const char* key : {"fewest_ranks", "fewest_ranks_by_formula"}) {
+    if (!column[key].is_null()) column[key] = grouped(column[key]);
+  }
+  if (column["fewest_ranks"].is_null()) {
+    const bool never = column["on_every_rank"] > plan["to_fill"];
+    column["fewest_ranks"] = never ? "none" : fmt::format("> {}", most_ranks);
+  }
   for (const char* key : {"reserved_then", "on_host_then", "reserved_on_one_less"}) {
-    if (column[key] == 0) column[key] = "-";
+    if (column[key] == 0) column[key] = nullptr;
   }
   return column;
 }
@@ -93,8 +104,7 @@ class Table {
       const std::string name = chapter["name"], state = chapter["state_formula"];
       chapter.erase("name");
       if (chapter == last) {  // equal figures are printed once
-        std::string& numbers = columns_.back()["numbers"].get_ref<std::string&>();
-        numbers += "/" + name.substr(0, 2);
+        columns_.back()["numbers"].get_ref<std::string&>() += "/" + name.substr(0, 2);
         continue;
       }
       last = chapter;
@@ -106,32 +116,34 @@ class Table {
     width_ = std::min<int>(14, (page - label) / static_cast<int>(columns_.size()));
   }
 
-  void section(const char* heading) const { fmt::print("{}, {}\n", heading, unit.name); }
-  /// What a path says: words as they are, numbers in so large a unit.
-  void row(const std::string& name, const std::string& path, double size) const {
+  void print(const Row& row) const {
+    if (!row.holds) return;
+    if (const std::size_t star = row.path.find('*'); star != row.path.npos) {
+      for (const std::string kind : names_of<Kind>) {
+        const std::string path = std::string(row.path).replace(star, 1, kind);
+        print({"  " + kind, path, largest(path) > 0});
+      }
+      return;
+    }
+    fmt::print("{}", row.name);
     // A long first cell may begin to the left of its column.
-    int width = label + width_ - static_cast<int>(name.size());
-    fmt::print("{}", name);
+    int width = label + width_ - static_cast<int>(row.name.size());
     for (const Json& column : columns_) {
-      const Json value = column.value(Json::json_pointer(path), Json(0));
+      if (row.path.empty()) break;
+      const Json value = column.value(Json::json_pointer(row.path), Json(0));
+      const double size = row.size > 0 ? row.size : unit.size;
       const std::string cell = value.is_string()    ? value.get<std::string>()
                                : value.is_boolean() ? (value ? "yes" : "no")
+                               : value.is_null()    ? "-"
                                                     : fmt::format("{:.2f}", double(value) / size);
       fmt::print(" {:>{}}", cell, std::exchange(width, width_) - 1);
     }
     fmt::print("\n");
   }
-  void row(const std::string& name, const std::string& path) const { row(name, path, unit.size); }
-  /// Bytes that have a unit of their own.
-  void large(const std::string& name, const std::string& path) const {
+  /// Of bytes that have a unit of their own.
+  Row large(const std::string& name, const std::string& path, bool holds = true) const {
     const Unit own = unit_for(largest(path), 1e4);
-    row(fmt::format("{}, {}", name, own.name), path, own.size);
-  }
-  /// Of each kind of which there is any.
-  void kinds(const std::string& path) const {
-    for (const std::string kind : names_of<Kind>) {
-      if (largest(path + kind) > 0) row("  " + kind, path + kind);
-    }
+    return {fmt::format("{}, {}", name, own.name), path, holds, own.size};
   }
   std::int64_t largest(const std::string& path) const {
     std::int64_t largest = 0;
@@ -152,44 +164,33 @@ void print_head(const Question& question, const Json& plan, const Unit& unit) {
   const std::int64_t parameters = plan["parameters"], padded = plan["padded_parameters"];
   const Convention& convention = question.convention;
   const Dtype dtype = question.options.dtype;
-  const Costs costs = question.costs({.name = ""});
+  const Costs costs = question.costs({.name = ""}), gathered = convention.gathering.value_or(costs);
   const auto any = [&](auto of) { return std::ranges::any_of(plan["chapters"], of); };
-  fmt::print("{} in {}, {}, on {}\n", counted(parameters, "parameter"),
-             counted(plan["layers"], "layer"), name_of(dtype), counted(plan["ranks"], "rank"));
-  if (padded > parameters) {
-    fmt::print("with padding {}, as each layer has equal shards\n", grouped(padded));
-  }
-  if (plan["ranks_found"]) {
-    fmt::print("{}\n", any(fits) ? "the fewest ranks on which a chapter fits"
-                                 : "no chapter fits on these or fewer, and more are not tried");
-  }
-  if (question.frozen > 0) {
-    print_wrapped(fmt::format(
-        "{} are trained ({} with padding), {} frozen: without gradients and "
-        "optimizer state",
-        grouped(plan["trainable"]), grouped(plan["padded_trainable"]), grouped(question.frozen)));
-  }
-  fmt::print("bytes a parameter: itself {}, its gradient {}, optimizer state {} ({})\n",
-             bytes_of(dtype), costs.grads, costs.optimizer, convention.name);
-  if (const auto& gathering = convention.gathering) {
-    fmt::print("where layers are gathered: gradient {}, optimizer state {}\n", gathering->grads,
-               gathering->optimizer);
-  }
-  if (!convention.costs && !needs_master(dtype) && any(offloads)) {
-    fmt::print("where it is offloaded: optimizer state {}, with master weights of its own\n",
-               optimizer_bytes(Dtype::bf16));
-  }
-  fmt::print("in a program's checkpoint {}: {}\n", checkpoint_bytes, sized(plan["checkpoint"]));
+  const bool found = plan["ranks_found"], own = !convention.costs && !needs_master(dtype);
   const auto& [activations, formula] = question.activations;
-  if (activations > 0) print_wrapped("activations, bytes: " + formula);
-  if (question.parameters > 0) {
-    fmt::print("{}data and workspace are not in it: they depend on the model\n",
-               activations > 0 ? "" : "activations, ");
-  }
-  fmt::print("{0} are decimal: 1 {0} is {1} bytes\n\n", unit.name,
-             grouped(static_cast<std::int64_t>(unit.size)));
+  print_if(true, "{} in {}, {}, on {}", counted(parameters, "parameter"),
+           counted(plan["layers"], "layer"), name_of(dtype), counted(plan["ranks"], "rank"));
+  print_if(padded > parameters, "with padding {}, as each layer has equal shards", grouped(padded));
+  print_if(found && any(fits), "the fewest ranks on which a chapter fits");
+  print_if(found && !any(fits), "no chapter fits on these or fewer, and more are not tried");
+  print_if(question.frozen > 0,
+           "{} are trained ({} with padding), {} frozen: without gradients and optimizer state",
+           grouped(plan["trainable"]), grouped(plan["padded_trainable"]), grouped(question.frozen));
+  print_if(true, "bytes a parameter: itself {}, its gradient {}, optimizer state {} ({})",
+           bytes_of(dtype), costs.grads, costs.optimizer, convention.name);
+  print_if(convention.gathering.has_value(),
+           "where layers are gathered: gradient {}, optimizer state {}", gathered.grads,
+           gathered.optimizer);
+  print_if(own && any(offloads),
+           "where it is offloaded: optimizer state {}, with master weights of its own",
+           optimizer_bytes(Dtype::bf16));
+  print_if(true, "in a program's checkpoint {}: {}", checkpoint_bytes, sized(plan["checkpoint"]));
+  print_if(activations > 0, "activations, bytes: {}", formula);
+  print_if(question.parameters > 0, "{}data and workspace are not in it: they depend on the model",
+           activations > 0 ? "" : "activations, ");
+  print_if(true, "{0} are decimal: 1 {0} is {1} bytes\n", unit.name,
+           grouped(static_cast<std::int64_t>(unit.size)));
 }
-}  // namespace
 
 void print_deepspeed(const Json& file) {
   fmt::print("{}:", file["file"].get<std::string>());
@@ -198,129 +199,121 @@ void print_deepspeed(const Json& file) {
   }
   fmt::print("\n");
   for (const Json& key : file["keys"]) {
-    print_wrapped(fmt::format("  {} = {:.30}; here {}", key["key"].get<std::string>(),
-                              key["value"].dump(), key["here"].get<std::string>()));
+    print_if(true, "  {} = {:.30}; here {}", key["key"].get<std::string>(), key["value"].dump(),
+             key["here"].get<std::string>());
   }
   for (const auto& [list, what] : {std::pair{"nothing", "nothing here"}, {"unknown", "unknown"}}) {
     std::string names;
     for (const Json& name : file[list]) names += fmt::format(" {:.60}", name.dump());
-    if (!names.empty()) print_wrapped(what + (":" + names));
+    print_if(!names.empty(), "{}:{}", what, names);
   }
   fmt::print("\n");
 }
+}  // namespace
 
 void print_plan(const Question& question, const Json& plan) {
   if (plan.contains("deepspeed")) print_deepspeed(plan["deepspeed"]);
   const Table table(plan);
-  const std::string on_ranks = counted(plan["ranks"], "rank");
-  const bool host = std::ranges::any_of(plan["chapters"], offloads);
   print_head(question, plan, table.unit);
-  table.row("", "/numbers");
-  table.row("", "/name");
-  table.section("held by a rank throughout");
-  table.kinds("/held/");
-  table.row("resident", "/resident");
-  table.row("  state, bytes a param.", "/state_formula");
-  if (question.frozen > 0) table.row("    a frozen one", "/frozen_formula");
-  table.row("  of it saved", "/state_saved");
-  table.section("borrowed within a step");
-  table.kinds("/borrowed/");
-  table.row("reserved", "/reserved");
-  table.large("  by " + on_ranks, "/reserved_by_all_ranks");
-  if (host) {
-    table.section("on its host throughout");
-    table.kinds("/host_kinds/");
-    table.row("on the host", "/on_host");
-    table.large("  by " + on_ranks, "/on_host_by_all_ranks");
-    table.row("  bytes a param.", "/host_formula");
-  }
-  // As bytes are, but by name: 10^3, 10^6, ...
-  const double size = table_unit(table.largest("/sent_elements")).size;
-  fmt::print("\nsent by a rank in a step, 10^{:g} elements of {} bytes\n", std::log10(size),
-             bytes_of(question.options.dtype));
-  for (const Phase phase : step_phases) {
-    table.row(fmt::format("  {}", name_of(phase)),
-              fmt::format("/phases/{}/elements", name_of(phase)), size);
-  }
-  table.row("elements", "/sent_elements", size);
-  table.row("  a param. x (N - 1)/N", "/sent_formula");
-  if (question.frozen > 0) table.row("    a frozen one", "/frozen_sent_formula");
-  table.large("  bytes", "/sent_bytes");
-  table.row("  collectives", "/collectives");
-  if (host) {
-    table.section("copied by it over the bus in a step");
-    table.row("  down, gradients", "/copied/down");
-    table.row("  up, parameters", "/copied/up");
-  }
-  if (question.bus > 0) {
-    fmt::print("\nover a bus of {:g} GB/s; Adam on the host takes time of its own\n", question.bus);
-    table.row("copies, ms", "/copies_ms", 1);
-  }
-  if (question.link) {
-    fmt::print("\non a link of {:g} Gbit/s and {:g} microseconds\n", question.link->gbit_per_s,
-               question.link->latency_us);
-    table.row("communication, ms", "/communication_ms", 1);
-    if (question.compute_ms > 0) {
-      table.row("step at most, ms", "/step_ms/at_most", 1);
-      table.row("  at best, ms", "/step_ms/at_best", 1);
-    }
-  }
-  if (question.card == 0) return;
-  fmt::print("\non a card of {}\n", room(plan));
-  table.row("fits on " + on_ranks, "/fits");
-  table.row("fewest ranks", "/fewest_ranks");
+  const std::string on_ranks = counted(plan["ranks"], "rank"), by = "  by " + on_ranks;
   const std::string in = fmt::format(", {}", table.unit.name);
-  table.row("  reserved then" + in, "/reserved_then");
-  if (host) table.row("  on the host then" + in, "/on_host_then");
-  table.row("  on one rank less" + in, "/reserved_on_one_less");
-  table.row("  as N grows" + in, "/on_every_rank");
-  table.row("  by formula alone", "/fewest_ranks_by_formula");
+  const Link link = question.link.value_or(Link{});
+  const bool host = std::ranges::any_of(plan["chapters"], offloads), card = question.card > 0;
+  const bool frozen = question.frozen > 0, bus = question.bus > 0, sent = question.link.has_value();
+  const bool computes = sent && question.compute_ms > 0;
+  // As bytes are, but by name: 10^3, 10^6, ...
+  const double elements = table_unit(table.largest("/sent_elements")).size;
+  const Row rows[] = {
+      {"", "/numbers"},
+      {"", "/name"},
+      {"held by a rank throughout" + in},
+      {"", "/kinds/*/resident"},
+      {"resident", "/resident"},
+      {"  state, bytes a param.", "/state_formula"},
+      {"    a frozen one", "/frozen_formula", frozen},
+      {"  of it saved", "/state_saved"},
+      {"borrowed within a step" + in},
+      {"", "/borrowed/*"},
+      {"reserved", "/reserved"},
+      table.large(by, "/reserved_by_all_ranks"),
+      {"on its host throughout" + in, "", host},
+      {"", "/host_kinds/*", host},
+      {"on the host", "/on_host", host},
+      table.large(by, "/on_host_by_all_ranks", host),
+      {"  bytes a param.", "/host_formula", host},
+      {fmt::format("\nsent by a rank in a step, 10^{:g} elements of {} bytes", std::log10(elements),
+                   bytes_of(question.options.dtype))},
+      {"  forward", "/phases/forward/elements", true, elements},
+      {"  backward", "/phases/backward/elements", true, elements},
+      {"  update", "/phases/update/elements", true, elements},
+      {"elements", "/sent_elements", true, elements},
+      {"  a param. x (N - 1)/N", "/sent_formula"},
+      {"    a frozen one", "/frozen_sent_formula", frozen},
+      table.large("  bytes", "/sent_bytes"),
+      {"  collectives", "/collectives"},
+      {"copied by it over the bus in a step" + in, "", host},
+      {"  down, gradients", "/copied/down", host},
+      {"  up, parameters", "/copied/up", host},
+      {fmt::format("\nover a bus of {:g} GB/s; Adam on the host takes time of its own",
+                   question.bus),
+       "", bus},
+      {"copies, ms", "/copies_ms", bus, 1},
+      {fmt::format("\non a link of {:g} Gbit/s and {:g} microseconds", link.gbit_per_s,
+                   link.latency_us),
+       "", sent},
+      {"communication, ms", "/communication_ms", sent, 1},
+      {"step at most, ms", "/step_ms/at_most", computes, 1},
+      {"  at best, ms", "/step_ms/at_best", computes, 1},
+      {card ? "\non a card of " + room(plan) : "", "", card},
+      {"fits on " + on_ranks, "/fits", card},
+      {"fewest ranks", "/fewest_ranks", card},
+      {"  reserved then" + in, "/reserved_then", card},
+      {"  on the host then" + in, "/on_host_then", card && host},
+      {"  on one rank less" + in, "/reserved_on_one_less", card},
+      {"  as N grows" + in, "/on_every_rank", card},
+      {"  by formula alone", "/fewest_ranks_by_formula", card}};
+  for (const Row& row : rows) table.print(row);
+  if (!card) return;
   fmt::print("\n");
   print_wrapped(plan["advice"]);
 }
 
 std::string advice(const Json& plan) {
   const Json& columns = plan["chapters"];
-  const auto needed = [](const Json& column) {
-    const Json& fewest = column["fewest_ranks"];
-    return fewest.is_null() ? most_ranks + 1 : fewest.get<int>();
-  };
   const auto name = [](const Json& column) -> std::string { return column["name"]; };
-  const auto fitting = std::ranges::find_if(columns, fits);
   const auto kept = [](const Json& column) -> std::int64_t { return column["on_every_rank"]; };
-  const Json& next = *std::ranges::min_element(columns, {}, needed);
+  const auto fitting = std::ranges::find_if(columns, fits);
+  const Json& next = *std::ranges::min_element(columns, {}, ranks_needed);
   const Json& least = *std::ranges::min_element(columns, {}, kept);
-  const std::string ranks = counted(plan["ranks"], "rank");
+  const std::string ranks = counted(plan["ranks"], "rank"), has = room(plan);
   std::string text;
   if (fitting != columns.end()) {
-    text = fmt::format("Take {} on {} of {}: {}", name(*fitting), ranks, room(plan),
+    text = fmt::format("Take {} on {} of {}: {}", name(*fitting), ranks, has,
                        taken((*fitting)["reserved"], (*fitting)["on_host"]));
     if (fitting != columns.begin()) {
       const Json& before = *std::prev(fitting);
       text += fmt::format("; {} would need {}", name(before), sized(before["reserved"]));
-      const int more = needed(before);
+      const int more = ranks_needed(before);
       if (offloads(*fitting) && more <= most_ranks) text += ", or " + counted(more, "rank");
     } else if (columns.size() > 1) {
       text += ", and no chapter sends less";
     }
     text += ".";
-  } else if (needed(next) <= most_ranks) {
-    text = fmt::format("None fits on {} of {}: take {} on {} or more, {}.", ranks, room(plan),
-                       name(next), counted(needed(next), "rank"),
-                       taken(next["reserved_then"], next["on_host_then"]));
-  } else if (least["on_every_rank"] > plan["to_fill"]) {
+  } else if (const int more = ranks_needed(next); more <= most_ranks) {
+    text = fmt::format("None fits on {} of {}: take {} on {} or more, {}.", ranks, has, name(next),
+                       counted(more, "rank"), taken(next["reserved_then"], next["on_host_then"]));
+  } else if (kept(least) > plan["to_fill"]) {
     const Json& parameters = least["kinds"]["parameters"];
+    const bool whole_layers = parameters["peak"] > parameters["resident"];
     const bool without = kept(least) - plan["activations"].get<std::int64_t>() <= plan["to_fill"];
+    const std::string or_else = whole_layers ? "smaller layers" : "a later chapter";
     text = fmt::format(
         "None fits in {}, on however many ranks: even {} keeps {} on every rank; take larger cards "
         "or {}.",
-        room(plan), name(least), sized(least["on_every_rank"]),
-        without                                       ? "fewer activations"
-        : parameters["peak"] > parameters["resident"] ? "smaller layers"
-                                                      : "a later chapter");
+        has, name(least), sized(kept(least)), without ? "fewer activations" : or_else);
   } else {
-    text = fmt::format("None fits in {} on up to {}: take larger cards or smaller layers.",
-                       room(plan), counted(most_ranks, "rank"));
+    text = fmt::format("None fits in {} on up to {}: take larger cards or smaller layers.", has,
+                       counted(most_ranks, "rank"));
   }
   std::vector<std::string> dearer;
   for (const Json& column : columns) {

@@ -19,14 +19,12 @@ ANY = "--params 7.5e9 --ranks 64"
 # What is asked, the exit code and the words of the sentence.
 BAD = [("", 2, "--params, --task"), ("--params 7B", 2, "--ranks, --card"),
        ("--params 7B --task mlp --ranks 2", 2, "--params, --task, not both"),
-       *((f"{ANY} --{option} ''", 2, f"--{option} needs a value")
-         for option in ("bytes", "chapter")),
+       (f"{ANY} --bytes ''", 2, "--bytes needs a value"),
        ("--params 7.5 --ranks 2", 2, "7.5, whole number"),
        *((f"--params {text} --ranks 2", 2, f"--params, {text}, 10 000 000 000 000")
          for text in ("7x", "0", "-1", "nan", "inf", "2e13", "1e999")),
        ("--params 7B --ranks 4097", 2, "--ranks, 4097, 4096"),
-       ("--params 30 --ranks 2", 2, "30 parameters cannot fill 32 layers"),
-       ("--params 1 --ranks 2", 2, "1 parameter cannot"),
+       ("--params 1 --ranks 2", 2, "1 parameter cannot fill 32 layers"),
        ("--params 1 --ranks 2 --layers 1 --largest-layer 5", 2, "1 parameter cannot be 1 layer"),
        ("--params 7B --ranks 2 --largest-layer 100M", 2, "7 000 000 000, 32 layers, 100 000 000"),
        ("--params 7B --card 80gb", 2, "--card, 80gb, 80GB"),
@@ -37,10 +35,10 @@ BAD = [("", 2, "--params, --task"), ("--params 7B", 2, "--ranks, --card"),
        (f"{ANY} --batch 4", 2, "--batch, --task, --sequence"),
        *((f"{ANY} --sequence 9 --heads 2 --width 8 {more}", 2, words) for more, words in (
            ("", "--sequence needs --batch"), ("--batch 1 --recompute half", "half, none, full"),
-           ("--batch 1 --dtype fp32", "16 bit, fp32"))),
+           ("--activations 1GB", "says what --sequence"), ("--batch 1 --dtype fp32", "16 bit"))),
        (f"{ANY} --sequence 1M --heads 1K --width 65536 --batch 65536", 2, "bytes of activations"),
        *((f"{ANY} --trainable {text}", 2, words) for text, words in (
-           ("101%", "--trainable, 101%"), ("1.5", "whole"), ("31", "31 trainable, 32 layers"))),
+           ("101%", "--trainable, 101%"), ("31", "31 trainable"), ("7499999999", "1 frozen"))),
        *((f"{ANY} --card 24GB --headroom {text}", 2, f"--headroom, {text}, 4GB or 5%")
          for text in ("24GB", "100%", "1")),
        (f"{ANY} --convention deepspeed --dtype fp32", 2, "deepspeed, fp32"),
@@ -146,46 +144,27 @@ def test_the_page(programs, tmp_path):
 
 
 def test_activations_and_headroom(programs):
-    """7.5 billion parameters and 20 GB of activations are 140 GB: too much for a card of 80."""
-    first = "--params 7.5e9 --ranks 1 --chapter ddp --activations 20GB --card"
-    for more, fits, headroom in (("80GB", False, 4e9), ("140GB --headroom 0%", True, 0),
-                                 ("140GB --headroom 1MB", False, 1e6)):
-        out, told = plan(programs, f"{first} {more}")
-        mine, = told["chapters"]
-        assert (mine["resident"], mine["reserved"], mine["fits"]) == (120e9, 140e9, fits)
-        assert told["headroom"] == headroom and ("of headroom" in out) == (headroom > 0)
-        assert {phase["collectives"] for phase in mine["phases"].values()} == {0}, "to nobody"
+    """A card's headroom is 5 %."""
     out, told = plan(programs, "--params 7e9 --ranks 4 --card 80GB --sequence 2048 --batch 4 "
                      "--width 4096 --heads 32")
+    assert told["headroom"] == 4e9
     words, = re.findall(r"activations, bytes: (.*)", out)
     assert eval(words.replace("x", "*")) == told["activations"] == 122406567936
     assert told["advice"].endswith("or fewer activations.") and " 56.25 %" in out
-
-
-def test_frozen_weights(programs):
-    """What is printed of both sorts of parameters gives the resident bytes."""
-    out, told = plan(programs, "--params 7e9 --trainable 0.5% --ranks 3")
-    assert "\n35 000 000 are trained (35 000 064 with padding), 6 965 000 000 frozen" in out
-    counts = told["padded_trainable"], told["padded_parameters"] - told["padded_trainable"]
-    formulas = [re.split(r"  +", row) for row in re.findall(
-        r"  (?:state, bytes a param\.|  a frozen one)  +(.*)", out)[:2]]
-    for chapter, *each in zip(told["chapters"], *formulas):
-        assert chapter["resident"] == sum(
-            count * eval(formula, {"N": 3}) for count, formula in zip(counts, each))
 
 
 BEGIN = '{"bf16": {"enabled": true}, "zero_optimization": {'
 
 
 @pytest.mark.parametrize("text, chapter", [
-    ("}}", "03_mixed_precision"), ('"stage": 1}}', "04_zero1"),
+    ('"offload_optimizer": {"device": "cpu"}}}', "03_mixed_precision"),
+    ('"stage": 1}}', "04_zero1"), ('"stage": 3}}', "06_zero3"),
     ('"stage": 2, "offload_optimizer": {"device": "none"}}}', "05_zero2"),
-    ('"stage": 3}}', "06_zero3"), ('"stage": 3, "offload_optimizer": {"device": "cpu"}}}',
-                                   "07_offload")])
+    ('"stage": 3, "offload_optimizer": {"device": "cpu"}}}', "07_offload")])
 def test_a_configuration(programs, tmp_path, text, chapter):
     """The command line is stronger; there chapters have the names that tools use, too."""
     (tmp_path / "ds.json").write_text(BEGIN + text)
-    for more, name in (("", chapter), ("--chapter zero3_offload", "07_offload"),
+    for more, name in (("--bytes 2,2,8", chapter), ("--chapter zero3_offload", "07_offload"),
                        ("--chapter zero2", "05_zero2"), ("--chapter zero0", "03_mixed_precision")):
         words = f"--params 8e9 --ranks 5 --deepspeed ds.json {more}"
         told = plan(programs, words, tmp_path)[1]
@@ -238,9 +217,8 @@ def test_host_link_and_bus(programs):
 
 
 @pytest.mark.parametrize("more, dtype, costs", [
-    ("--dtype fp32", "fp32", [4, 4, 12]), ("", "bf16", [2, 2, 12]),
-    ("--bytes 4,4,16", "fp32", [4, 4, 16]), ("--convention megatron", "bf16", [2, 4, 12]),
-    ("--convention deepspeed", "bf16", [2, 4, 12])])
+    ("--dtype fp32", "fp32", [4, 4, 12]), ("--bytes 4,4,16", "fp32", [4, 4, 16]),
+    ("--convention megatron", "bf16", [2, 4, 12])])
 def test_costs(programs, more, dtype, costs):
     """Of 07; why they are so is plan_test.cpp's."""
     out, told = plan(programs, f"--params 1e9 --card 80GiB {more}")
@@ -251,10 +229,13 @@ def test_costs(programs, more, dtype, costs):
 
 
 def test_words(programs):
-    out, _ = plan(programs, "--params 13e9 --ranks 8 --chapter 06")
+    out, _ = plan(programs, "--params 13e9 --ranks 8 --chapter 6")
     assert "host" not in out and "bus" not in out
     out, _ = plan(programs, "--params 1e13 --layers 4096 --ranks 4096 --accumulate 65536")
     assert "-" not in out.replace("(N - 1)", ""), "no count is below 0"
+    out, _ = plan(programs, "--params 7e9 --trainable 0.5% --ranks 3")
+    assert "\n35 000 000 are trained (35 000 064 with padding), 6 965 000 000 frozen" in out
+    assert out.count("\n    a frozen one ") == 2
     out = start(programs, f"{ANY} --link 0.001 --latency 1e9").out
     assert len(re.search("communication, ms(.*)", out)[1].split()) == 5, "a blank between"
     helped = start(programs, "--help")

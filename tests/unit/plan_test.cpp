@@ -54,40 +54,39 @@ TEST_CASE("the 54 cells of the ZeRO paper's table of model states, in GB") {
       const std::string printed = cells[cell];
       const Plan on = plan(about(models[model]), card(shards[cell % 3]), ranks);
       const double gb = static_cast<double>(on.sum(&Bytes::resident)) / 1e9;
-      const double above = gb - std::atof(printed.c_str());
-      INFO(gb, " printed as ", printed);
-      // The first model's cells are rounded in the paper, the others' are cut off: within a unit of
-      // the last decimal.
       const std::size_t point = printed.find('.');
-      const double unit = point == printed.npos ? 1 : std::pow(10, point + 1.0 - printed.size());
-      // Padding adds 8 N elements a layer at most. What lies just on a border of the printed unit
-      // may go either way.
-      const double padding = 3e-3, least = model > 0 ? 0 : -unit / 2;
-      CHECK(above >= least - padding);
-      CHECK(above <= least + unit + padding);
+      const auto decimals = point == printed.npos ? 0 : printed.size() - point - 1;
+      const double unit = std::pow(10, decimals);
+      // The first model's cells are rounded in the paper, the others' are cut off.
+      const double shown = model == 0 ? std::round(gb * unit) : std::floor(gb * unit);
+      CHECK(fmt::format("{:.{}f}", shown / unit, decimals) == printed);
     }
   }
 }
 
-TEST_CASE("the conventions' bytes a parameter, by each chapter's formula") {
-  using Formulas = std::array<const char*, 4>;
+TEST_CASE("the formulas of each chapter: bytes a parameter by convention, elements sent") {
+  using Formulas = std::array<const char*, 6>;  // of 03 to 07, and what 07 has on the host
   // Of Megatron-LM's page all three rows.
   const std::tuple<Convention, Dtype, Formulas> expected[] = {
-      {paper, Dtype::bf16, {"16", "4 + 12/N", "2 + 14/N", "16/N"}},
-      {megatron, Dtype::fp16, {"20", "4 + 16/N", "2 + 18/N", "20/N"}},
-      {megatron, Dtype::bf16, {"18", "6 + 12/N", "2 + 16/N", "18/N"}},
-      {megatron, Dtype::fp32, {"16", "8 + 8/N", "4 + 12/N", "16/N"}},
-      {deepspeed, Dtype::bf16, {"20", "4 + 16/N", "2 + 18/N", "18/N"}},
-      {no_master, Dtype::bf16, {"12", "4 + 8/N", "2 + 10/N", "12/N"}}};
+      {paper, Dtype::bf16, {"16", "4 + 12/N", "2 + 14/N", "16/N", "4/N", "14/N"}},
+      {paper, Dtype::fp32, {"16", "8 + 8/N", "4 + 12/N", "16/N", "8/N", "16/N"}},
+      {megatron, Dtype::fp16, {"20", "4 + 16/N", "2 + 18/N", "20/N", "4/N", "18/N"}},
+      {megatron, Dtype::bf16, {"18", "6 + 12/N", "2 + 16/N", "18/N", "6/N", "16/N"}},
+      {megatron, Dtype::fp32, {"16", "8 + 8/N", "4 + 12/N", "16/N", "8/N", "12/N"}},
+      {deepspeed, Dtype::bf16, {"20", "4 + 16/N", "2 + 18/N", "18/N", "6/N", "16/N"}},
+      {no_master, Dtype::bf16, {"12", "4 + 8/N", "2 + 10/N", "12/N", "4/N", "10/N"}}};
   for (const auto& [convention, dtype, formulas] : expected) {
     Question question = about(1e9, convention);
     question.options.dtype = dtype;
     INFO(std::string(convention.name));
-    CHECK(state_formula(question, card("03")) == formulas[0]);
-    for (int stage = 0; stage < 3; ++stage) {
-      CHECK(state_formula(question, card(shards[stage])) == formulas[1 + stage]);
+    for (const int at : {0, 1, 2, 3, 4}) {
+      CHECK(state_formula(question, *cards::on_ranks[1 + at]) == formulas[at]);
     }
+    CHECK(state_formula(question, card("06"), Place::host) == "0");
+    CHECK(state_formula(question, card("07"), Place::host) == formulas[5]);
   }
+  const char* const sent[] = {"2", "2", "2", "1 + A", "3A", "3A"};  // in phases: notes/cards.json
+  for (const int at : {0, 1, 2, 3, 4, 5}) CHECK(sent_formula(*cards::on_ranks[at]) == sent[at]);
   // A whole layer's gradient, too, is of 4 bytes an element: in 05 one of 512 elements.
   Question halves = about(1024, megatron);
   halves.options.layers = 2;
@@ -98,18 +97,6 @@ TEST_CASE("the conventions' bytes a parameter, by each chapter's formula") {
   estimated.options.layers = 1;
   CHECK(peak(estimated, "05", 4) == 2 * 1024 + 18 * 1024 / 4);
   CHECK(peak(estimated, "06", 4) == 18 * 1024 / 4 + 4 * 1024);
-}
-
-TEST_CASE("elements sent a parameter, as formulas of the micro-batches") {
-  const auto formulas = [](const char* number) {
-    std::string all = sent_formula(card(number));
-    for (const Phase& phase : step_phases) all += ", " + sent_formula(card(number), {&phase, 1});
-    return all;
-  };
-  CHECK(formulas("02") == "2, 0, 2, 0");
-  CHECK(formulas("04") == "2, 0, 1, 1");
-  CHECK(formulas("05") == "1 + A, 0, A, 1");
-  CHECK(formulas("06") == "3A, A, 2A, 0");
 }
 
 TEST_CASE("the fewest ranks: there it fits, and on none fewer, by brute force") {
@@ -155,11 +142,6 @@ TEST_CASE("layers: equal ones, and one that is larger") {
   CHECK(sizes() == std::array<std::int64_t, 4>{251, 251, 251, 250});
   question.largest_layer = 700;
   CHECK(sizes() == std::array<std::int64_t, 4>{700, 101, 101, 101});
-  for (const std::int64_t largest : {250, 1001, 2000}) {
-    question.largest_layer = largest;
-    check_refused(ExitCode::usage, {"1 003", "4 layers", grouped(largest)},
-                  [&] { layouts_of(question, 1); });
-  }
 }
 
 TEST_CASE("frozen parameters: their own bytes, padded apart, and no messages but gathers") {
@@ -182,6 +164,9 @@ TEST_CASE("frozen parameters: their own bytes, padded apart, and no messages but
   for (const auto& [number, held, borrowed, sent, collectives] : expected) {
     const Json told = answers(question, number, 4);
     INFO(std::string(number));
+    const bool gathers = card(number).prefetches();
+    CHECK(told["frozen_formula"] == (gathers ? "2/N" : "2"));
+    CHECK(told["frozen_sent_formula"] == (gathers ? "2A" : "0"));
     CHECK(told["resident"] == held);
     CHECK(told["reserved"] == held + borrowed);
     CHECK(told["on_host"] == (card(number).offloads() ? 14 * t / 4 : 0));
@@ -205,6 +190,7 @@ TEST_CASE("activations and headroom are taken from the card") {
   CHECK(each("full") == 2 * 2 + 34 + 80);
   Question question = about(1e9);
   const std::int64_t bare = peak(question, "05", 4);
+  CHECK(answers(question, "05", 1)["phases"]["update"]["collectives"] == 0);  // to nobody
   question.activations.bytes = 20'000'000;
   question.headroom = 7;
   for (const int less : {0, 1}) {
@@ -214,55 +200,30 @@ TEST_CASE("activations and headroom are taken from the card") {
   }
 }
 
-TEST_CASE("where Adam runs on the host: the costs of a parameter, what a device is spared") {
+TEST_CASE("of a device's state saved: no master is, that offloading alone needs") {
   Question question = about(1 << 23);
-  const Card& offload = card("07");
-  const auto formulas = [&] {
-    return state_formula(question, offload) + ", " + state_formula(question, offload, Place::host);
-  };
-  CHECK(formulas() == "4/N, 14/N");
-  CHECK(state_formula(question, card("06"), Place::host) == "0");
-  CHECK(answers(question, "07", 1)["state_saved"] == 0.75);
   CHECK(answers(question, "07", 4)["state_saved"] == 1 - 0.25 / 4);
   question.options.dtype = Dtype::fp32;
-  CHECK(formulas() == "8/N, 16/N");
-  CHECK(state_formula(question, card("06")) == "16/N");
   CHECK(answers(question, "07", 1)["state_saved"] == 0.5);
-  CHECK(answers(question, "07", 4)["resident"] == 8 * (1 << 23) / 4);
-  CHECK(peak(question, "07", 4, Place::host) == 16 * (1 << 23) / 4);
-  question.convention = {"--bytes",
-                         CostsBy{{{{4, 8}, {4, 8}, {4, 8}}}}};  // as said, with no master
-  CHECK(formulas() == "8/N, 12/N");
-  CHECK(peak(question, "07", 4, Place::host) == 12 * (1 << 23) / 4);
 }
 
 TEST_CASE("what is advised") {
   const Cards all = cards::on_ranks, to_06 = all.first(5), only_06 = to_06.last(1);
-  const Cards only_07 = all.last(1);
   struct Case {
     Cards cards;
     int ranks;  // 0: the fewest
     double parameters, card, host;  // no host: no end of it
-    std::string says;  // or how it begins
+    std::string says;
     int layers = 32, accumulate = 1;
   };
-  const std::string take_05 =
-      "Take 05_zero2 on 64 ranks of 24.00 GB: 17.57 GB a rank; 04_zero1 would need 31.87 GB.";
-  const std::string take_07 =
-      "Take 07_offload on 2 ranks of 80.00 GB: 68.44 GB a rank and 210.00 GB on its host; "
-      "06_zero3 would need 248.44 GB, or 7 ranks.";
   const Case cases[] = {
-      {to_06, 4, 1e9, 80e9, 0,
-       "Take 03_mixed_precision on 4 ranks of 80.00 GB: 16.05 GB a rank, and no chapter sends "
-       "less."},
-      {to_06, 64, 7.5e9, 24e9, 0, take_05},
-      {to_06, 64, 7.5e9, 24e9, 0,
-       take_05 + " With 16 micro-batches a step 05_zero2 sends 8.5 times, 06_zero3 24 times what "
-                 "03_mixed_precision does.",
+      {to_06, 64, 7.5e9, 31e9, 0,
+       "Take 05_zero2 on 64 ranks of 31.00 GB: 17.57 GB a rank; 04_zero1 would need 31.87 GB. With "
+       "16 micro-batches a step 05_zero2 sends 8.5 times, 06_zero3 24 times what "
+       "03_mixed_precision does.",
        32, 16},
       {to_06, 4, 30e9, 80e9, 0,
        "None fits on 4 ranks of 80.00 GB: take 06_zero3 on 7 ranks or more, 77.68 GB a rank."},
-      {to_06, 0, 30e9, 80e9, 0, "Take 06_zero3 on 7 ranks of 80.00 GB: 77.68 GB"},
       // 10 bytes an element of a layer of 30e9 / 32: two layers of parameters, two of gradients,
       // and what arrives of one.
       {to_06, 0, 30e9, 9e9, 0,
@@ -271,8 +232,6 @@ TEST_CASE("what is advised") {
       {all.subspan(2, 1), 0, 30e9, 80e9, 0,
        "None fits in 80.00 GB, on however many ranks: even 04_zero1 keeps 121.88 GB on every "
        "rank; take larger cards or a later chapter."},
-      // 3.125 + (160 - 0.625) / N TB
-      {to_06, 0, 1e13, 33e11, 0, "Take 06_zero3 on 911 ranks of 3.30 TB"},
       // In one layer 06 needs two ranks, 16 / 2 + 2 (3 + 1/2) GB, where one has room for it all.
       {to_06, 0, 1e9, 16e9, 0,
        "Take 03_mixed_precision on 1 rank of 16.00 GB: 16.00 GB a rank, and no chapter sends "
@@ -282,27 +241,21 @@ TEST_CASE("what is advised") {
       {to_06, 0, 1e13, 40e9, 0,
        "None fits in 40.00 GB on up to 4 096 ranks: take larger cards or smaller layers.", 4096},
       // 4 x 30 / 2 and 4.5 layers of 30 / 32 in 2 bytes; 14 x 30 / 2.
-      {all, 0, 30e9, 80e9, 0, take_07},
-      {all, 2, 30e9, 80e9, 0, take_07},
+      {all, 0, 30e9, 80e9, 0,
+       "Take 07_offload on 2 ranks of 80.00 GB: 68.44 GB a rank and 210.00 GB on its host; "
+       "06_zero3 would need 248.44 GB, or 7 ranks."},
       {all, 0, 30e9, 80e9, 106e9,
        "Take 07_offload on 4 ranks of 80.00 GB and 106.00 GB of host: 38.91 GB a rank and 105.00 "
        "GB on its host; 06_zero3 would need 128.91 GB, or 7 ranks."},
-      {all, 0, 30e9, 80e9, 50e9, "Take 06_zero3 on 7 ranks of 80.00 GB and 50.00 GB"},
       {all, 2, 30e9, 80e9, 106e9,
        "None fits on 2 ranks of 80.00 GB and 106.00 GB of host: take 07_offload on 4 ranks or "
-       "more, 38.91 GB a rank and 105.00 GB on its host."},
-      {only_07, 0, 30e9, 80e9, 1e6,
-       "None fits in 80.00 GB and 1.00 MB of host on up to 4 096 ranks: take larger cards or "
-       "smaller layers."},
-      {only_07, 1, 13e9, 80e9, 0,
-       "Take 07_offload on 1 rank of 80.00 GB: 55.25 GB a rank and 182.00 GB on its host."}};
+       "more, 38.91 GB a rank and 105.00 GB on its host."}};
   for (const auto& [cards, ranks, parameters, card, host, says, layers, accumulate] : cases) {
     Question question = about(parameters, paper, card);
     question.host = static_cast<std::int64_t>(host);
     question.options.layers = layers;
     question.options.accumulate = accumulate;
-    const std::string advised = advice(make_plan(question, cards, ranks));
-    CHECK(advised.substr(0, says.ends_with('.') ? advised.npos : says.size()) == says);
+    CHECK(make_plan(question, cards, ranks)["advice"] == says);
   }
 }
 
@@ -336,8 +289,6 @@ TEST_CASE("the time of a step: collectives one after the other, or beside the co
   CHECK(of("07")["step_ms"]["at_most"] == doctest::Approx(all + 50 + 1.024));
   CHECK(of("07")["step_ms"]["at_best"] == all + 50);
   question.bus = 1e-6;
-  CHECK(of("07")["step_ms"]["at_best"] == doctest::Approx(1024));
-  question.options.prefetch = 1;
   CHECK(of("07")["step_ms"]["at_best"] == doctest::Approx(1024));
 }
 }  // namespace zero::test
