@@ -51,8 +51,7 @@ class LayerWindow {
     return room.layer;
   }
 
-  /// All work that reads layer l is on the compute stream; behind it the room is free. Throws
-  /// std::logic_error when it is not l's turn.
+  /// What reads layer l has been put on compute. Throws std::logic_error when it is not l's turn.
   void release_params(int l) {
     expect(next_use_ < next_gather_ && layer_of(next_use_) == l,
            "the layer that was gathered is the one to release");

@@ -11,7 +11,7 @@
 
 namespace zero {
 namespace {
-constexpr int most_bytes = 1 << 20, deepest = 16;
+constexpr int most_bytes = 1 << 16, deepest = 16;
 
 /// A key, where a first dot stands for "zero_optimization.", the JSON type of its value, and what
 /// it is here. Without a type all below it is meant.
@@ -21,7 +21,8 @@ struct Key {
 const std::string section = "zero_optimization", boolean = "boolean", number = "number";
 const Key keys[] = {
     {".stage", number, "chapter 03, 04, 05 or 06"},
-    {".offload_optimizer.device", "string", "chapter 07, or none"},
+    {".offload_optimizer.device", "string", "07, which cuts gradients and parameters too; or none"},
+    {".cpu_offload", boolean, "as offload_optimizer to the cpu"},
     {".offload_optimizer.pin_memory", boolean, "always, but with --pageable"},
     {".overlap_comm", boolean, "in 06 and 07, by --prefetch"},
     {".allgather_partitions", boolean, "always"},
@@ -40,6 +41,7 @@ const Key keys[] = {
     {"train_micro_batch_size_per_gpu", number, "--batch"},
     {"train_batch_size", number, "--batch x --accumulate x N"},
     {"gradient_clipping", number, "a run's --clip"},
+    {"optimizer.type", "string", "Adam"},
     {"optimizer", "", "Adam, by a run's --lr, --beta1, --beta2, --eps, --weight-decay"},
     {"activation_checkpointing", "", "--recompute of this program"}};
 /// With all below them.
@@ -50,7 +52,8 @@ const std::string nothing_here =
     ".round_robin_gradients .stage3_gather_16bit_weights_on_model_save "
     ".stage3_model_persistence_threshold .stage3_param_persistence_threshold "
     ".zero_hpz_partition_size .zero_quantized_gradients .zero_quantized_weights "
-    "communication_data_type data_types fp16.auto_cast fp16.consecutive_hysteresis fp16.hysteresis "
+    "aio amp comms_logger communication_data_type csv_monitor data_types flops_profiler "
+    "tensorboard wandb fp16.auto_cast fp16.consecutive_hysteresis fp16.hysteresis "
     "fp16.initial_scale_power fp16.loss_scale_window fp16.min_loss_scale prescale_gradients "
     "scheduler steps_per_print wall_clock_breakdown zero_allow_untested_optimizer";
 
@@ -77,7 +80,7 @@ Json read(const std::string& path) try {
 }
 }  // namespace
 
-Json read_deepspeed(const std::string& path) {
+Json read_deepspeed(const std::string& path, int ranks) {
   const Json file = read(path);
   const auto expect = [&](bool holds, const std::string& key, const Json& value, auto what) {
     throw_if(!holds, ExitCode::data, "{}: {} is {:.40}, not {}", path, key, value.dump(), what);
@@ -90,7 +93,9 @@ Json read_deepspeed(const std::string& path) {
   for (const auto& [pointer, value] : flat.items()) {
     std::string full = pointer.substr(1);
     std::ranges::replace(full, '/', '.');
-    const std::string name = full.substr(within(full, section) ? section.size() : 0);
+    std::string name = full.substr(within(full, section) ? section.size() : 0);
+    if (name == "bfloat16.enabled") name = "bf16.enabled";  // as it was once called
+    if (pointer.find('.') != pointer.npos) name = "?";  // would be taken for a path
     const auto is = [&](const Key& key) {
       return key.type.empty() ? within(name, key.name) : name == key.name;
     };
@@ -108,20 +113,30 @@ Json read_deepspeed(const std::string& path) {
       told[known ? "nothing" : "unknown"].push_back(full);
     }
   }
-  const std::string device = values.value(".offload_optimizer.device", "none");
+  const bool once = values.value(".cpu_offload", Json()) == true;
+  const std::string device = values.value(".offload_optimizer.device", once ? "cpu" : "none");
   const auto said = [&](const char* key, const Json& otherwise) {
     return values.value(key, otherwise);
   };
-  const Json stage = said(".stage", 0), steps = said("gradient_accumulation_steps", 1);
+  const Json stage = said(".stage", 0), steps = said("gradient_accumulation_steps", "auto");
+  const Json batch = said("train_batch_size", "auto"), type = said("optimizer.type", "Adam");
+  const Json micro = said("train_micro_batch_size_per_gpu", "auto");
   const Json bf16 = said("bf16.enabled", false), fp16 = said("fp16.enabled", false);
   expect(stage.is_number_integer() && stage >= 0 && stage <= 3, section + ".stage", stage,
          "0, 1, 2 or 3");
   expect(device == "none" || device == "cpu" || device == "nvme",
          section + ".offload_optimizer.device", device, "none, cpu or nvme");
   throw_if(bf16 == true && fp16 == true, ExitCode::data, "{} enables both bf16 and fp16", path);
-  const double count = steps == "auto" ? 1 : steps.get<double>();
+  const bool adam = type.get<std::string>().find("Adam") != std::string::npos;
+  expect(adam, "optimizer.type", type, "an Adam");
+  const bool follows = steps == "auto" && batch != "auto" && micro != "auto";
+  throw_if(follows && ranks < 1, ExitCode::usage,
+           "{}: micro-batches a step follow from train_batch_size and ranks: say --ranks", path);
+  const double count = follows           ? batch.get<double>() / micro.get<double>() / ranks
+                       : steps == "auto" ? 1
+                                         : steps.get<double>();
   expect(count >= 1 && count <= 1 << 16 && count == std::floor(count),
-         "gradient_accumulation_steps", steps, "a whole number from 1 to 65536");
+         "gradient_accumulation_steps", count, "a whole number from 1 to 65536");
   const bool is_bf16 = bf16 == true || (bf16 == "auto" && fp16 != true);
   const int chapter = stage > 0 && device != "none" ? 7 : 3 + stage.get<int>();
   const std::string other = fp16 != false ? "fp16" : "fp32";

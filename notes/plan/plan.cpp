@@ -233,7 +233,8 @@ Json fit(const Question& question, const Card& chapter) {
   const double shared = state(many.padded, most_ranks) - state(many.padded, no_end);
   return {
       {"fewest_ranks", by_all},
-      {"fewest_ranks_by_formula", fewest(question.card, std::bind_front(state, many.parameters))},
+      {"fewest_ranks_by_formula", fewest(question.card - question.activations.bytes,
+                                         std::bind_front(state, many.parameters))},
       {"reserved_then", bytes(ranks, Place::device)},
       {"on_host_then", bytes(ranks, Place::host)},
       {"reserved_on_one_less", bytes(ranks - 1, Place::device)},

@@ -110,9 +110,9 @@ inline int ranks_needed(const Json& fit) {
 /// The cards as JSON: what they say, and what it means as a formula.
 Json cards_json(Cards chapters);
 
-/// A configuration of DeepSpeed: what its keys are here, and the options that say the same. Throws
-/// Error (data) for what is no such file.
-Json read_deepspeed(const std::string& path);
+/// A configuration of DeepSpeed: what its keys are here, and the options that say the same on so
+/// many ranks, 0: not known. Throws Error: data, for no such file; usage, when it takes ranks.
+Json read_deepspeed(const std::string& path, int ranks);
 
 /// The plan in columns, 80 characters wide, after what --deepspeed said.
 void print_plan(const Question& question, const Json& plan);

@@ -52,7 +52,9 @@ bool offloads(const Json& column) { return column["copied"]["up"] > 0; }
 void print_wrapped(const std::string& text) {
   std::size_t at = 0;
   while (text.size() - at > page) {
-    const std::size_t end = text.rfind(' ', at + page);
+    std::size_t end = text.rfind(' ', at + page);
+    if (end == text.npos || end <= at) end = text.find(' ', at + page);  // a word is longer
+    if (end == text.npos) break;
     fmt::print("{}\n", text.substr(at, end - at));
     at = end + 1;
   }
@@ -199,7 +201,7 @@ void print_deepspeed(const Json& file) {
   }
   fmt::print("\n");
   for (const Json& key : file["keys"]) {
-    print_if(true, "  {} = {:.30}; here {}", key["key"].get<std::string>(), key["value"].dump(),
+    print_if(true, "  {:.60} = {:.30}; here {}", key["key"].dump(), key["value"].dump(),
              key["here"].get<std::string>());
   }
   for (const auto& [list, what] : {std::pair{"nothing", "nothing here"}, {"unknown", "unknown"}}) {
