@@ -18,20 +18,16 @@ def product(a, b):
     exact, wide = np.empty_like(total), np.empty_like(total)
     for k in range(b.shape[-2]):
         np.multiply(a[..., k, :], b[..., k, None, :], out=exact)  # 24 bits by 24 fit into 53
-        np.add(exact, total, out=wide)  # rounded to 53 bits, and below to 24
+        # Rounded to 53 bits, and below to 24: once, but where the first makes a tie for the second.
+        np.add(exact, total, out=wide)
         ties = wide.view(np.uint64) & BELOW == HALF
-        if ties.any():
-            wide[ties] = off_the_tie(wide[ties], exact[ties], total[ties])
+        if ties.any():  # the lost bits say on which side of the tie the true sum lies
+            term, before, tie = exact[ties], total[ties], wide[ties]
+            back = tie - term
+            lost = (term - (tie - back)) + (before - back)
+            wide[ties] = np.where(lost == 0, tie, np.nextafter(tie, np.copysign(np.inf, lost)))
         total[...] = wide.astype(np.float32)
     return total.astype(np.float32)
-
-
-def off_the_tie(wide, a, b):
-    """Rounding twice is rounding once, but where the first rounding makes a tie for the second:
-    there the last bit has to say on which side of wide the true a + b lies."""
-    back = wide - a
-    lost = (a - (wide - back)) + (b - back)
-    return np.where(lost == 0, wide, np.nextafter(wide, np.copysign(np.inf, lost)))
 
 
 def in_order(values, axis):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from runs import folded
 from training import Adam, Run
 
 EXAMPLES = {}  # by name, in the order of the page
@@ -17,10 +18,9 @@ def percent(of):
 
 
 def filled(text, indent="  "):
-    """In 80 columns; an option stays in one line with its value."""
+    """In lines of a terminal; an option stays in one with its value."""
     bound = re.sub(r"(--\S+) (?!-)", "\\1\u00a0", text)
-    return textwrap.fill(bound, 80, initial_indent=indent, subsequent_indent=indent,
-                         break_on_hyphens=False, break_long_words=False).replace("\u00a0", " ")
+    return "\n".join(folded(bound, indent)).replace("\u00a0", " ")
 
 
 @dataclass
@@ -44,11 +44,11 @@ class CounterExample:
     @cached_property
     def runs(self):
         """Right and wrong."""
-        right, wrong = (Run(self.ranks, self.options) for _ in self.sides)
+        runs = right, wrong = [Run(self.ranks, self.options) for _ in self.sides]
         wrong.right = right
-        for run in (right, wrong):
+        for run in runs:
             self.train(run, Adam(run.w.size, run.lr), run is wrong)
-        return right, wrong
+        return runs
 
     def lines(self, side):
         """The lines of the function that are marked `right` or `wrong`, without the mark."""

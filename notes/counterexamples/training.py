@@ -3,16 +3,12 @@
 
 Model, data and first weights are those of notes/generator.md, task text, four layers. A vector is
 laid out as in the programs: layer after layer, each padded to a multiple of 8 N elements."""
-import sys
 from collections import defaultdict
-from pathlib import Path
 
 import numpy as np
 from arithmetic import STORED, exp, in_order, log, product
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
-from check_in_python import (Case, initial_parameters, layer_digests,  # noqa: E402
-                             layer_slices, matrices, samples_of_step, text_samples)
+from check_in_python import (Case, initial_parameters, layer_digests, layer_slices, matrices,
+                             samples_of_step, text_samples)
 
 f32 = np.float32
 
@@ -47,9 +43,9 @@ class Ranks:
 
 class Adam:
     """Its averages m and v live from step to step."""
-    beta1, beta2, eps = 0.9, 0.999, 1e-8
+    beta1, beta2, eps = Case.beta1, Case.beta2, Case.eps
 
-    def __init__(self, size, lr=0.002):
+    def __init__(self, size, lr=Case.lr):
         self.lr, self.m, self.v = lr, np.zeros(size, f32), np.zeros(size, f32)
         self.beta1_to_t = self.beta2_to_t = 1.0
 
@@ -84,7 +80,7 @@ class Run:
         words = options.split()
         given = dict(zip(words[::2], words[1::2]))
         dtype, self.steps = given.get("--dtype", "fp32"), int(given["--steps"])
-        self.lr = float(given.get("--lr", 0.002))
+        self.lr = float(given.get("--lr", Case.lr))
         self.case = Case("text", width=int(given["--width"]), layers=int(given["--layers"]),
                          accumulate=int(given.get("--accumulate", 1)), lr=self.lr, ranks=ranks)
         self.ranks, self.stored = Ranks(ranks), STORED[dtype]

@@ -128,10 +128,7 @@ def text_samples(case, samples):
 
 def in_order(left, right):
     """The matrix product in float32, its terms added one after the other from the first."""
-    total = np.zeros((left.shape[0], right.shape[1]), np.float32)
-    for i in range(left.shape[1]):
-        total += left[:, i, None] * right[i]
-    return total
+    return sum((column[:, None] * row for column, row in zip(left.T, right)), np.float32(0))
 
 
 def taught_samples(case, samples):
@@ -152,11 +149,6 @@ def cross_entropy(y, target):
     return (log_sum[:, 0] - shifted[rows, target]).mean(), gradient / len(y)
 
 
-def squared_error(y, target):
-    difference = y - target
-    return (difference**2).mean(), 2 * difference / difference.size
-
-
 def loss_and_gradient(case, parameters, x, target):
     """Of all samples of a step at once: all micro-batches have as many, so means agree."""
     layers = matrices(case, parameters)
@@ -166,7 +158,10 @@ def loss_and_gradient(case, parameters, x, target):
         y = activations[i] @ weight.T + (bias if bias.size else 0)
         activations.append(np.maximum(y, 0) if i < relus else y)
 
-    loss, backward = (cross_entropy if case.task == "text" else squared_error)(y, target)
+    if case.task == "text":
+        loss, backward = cross_entropy(y, target)
+    else:
+        loss, backward = ((y - target)**2).mean(), 2 * (y - target) / y.size
     gradient = np.zeros_like(parameters)
     by_layer = matrices(case, gradient)
     for i in reversed(range(len(layers))):

@@ -8,20 +8,18 @@ from runs import (KINDS, SIZES, STATE, elements_sent, kinds_of, sized, unit_of, 
 BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}  # of an element that is sent
 
 
-def state(held, what="resident", kinds=STATE):
-    """Bytes of kinds together."""
-    return sum(held[kind][what] for kind in kinds)
+def state(held, what="resident"):
+    return sum(held[kind][what] for kind in STATE)
 
 
 def bytes_table(study, unit):
     kinds = kinds_of(study.runs)
-    rows = []
-    for run in study.runs:
-        named = [(run.label, run.memory, "resident"), ("  peak", run.memory, "peak")]
-        named += [("  on its host", held, "resident") for held in run.places[1:]]
-        for name, held, what in named:
-            rows.append([name, *(sized(held[kind][what], unit) for kind in [*kinds, "total"]),
-                         sized(run.ranks * held["total"][what], unit)])
+    named = [(run, *row) for run in study.runs for row in (
+        (run.label, run.memory, "resident"), ("  peak", run.memory, "peak"),
+        ("  on its host", run.on_host, "resident"))]
+    rows = [[name, *(sized(held[kind][what], unit) for kind in [*kinds, "total"]),
+             sized(run.ranks * held["total"][what], unit)]
+            for run, name, held, what in named if held]
     host = " On its host: all of it throughout; the run's other rows are its device's." \
         if any(run.on_host for run in study.runs) else ""
     return Table(["run: resident", *kinds, "all", "all\nranks"], rows, f"Every kind, in {unit}",
@@ -29,15 +27,11 @@ def bytes_table(study, unit):
                  f"moments, so the peak of all is at most the sum of the peaks.{host}")
 
 
-def shares(study):
-    """[(run, bytes of the data-parallel run that they are shares of)]: of 02 or 03, of the same
-    dtype and parameters; without the runs for which there is none."""
-    def alike(run, other):
-        return (other.number in ("02", "03") and other.ranks > 1 and other.dtype == run.dtype and
-                other.info["padded_parameters"] == run.info["padded_parameters"])
-
-    return [(run, min(beside, key=lambda other: other.number).memory) for run in study.runs
-            for beside in [[other for other in study.runs if alike(run, other)]] if beside]
+def data_parallel(run, runs):
+    """The bytes of which the run's are shares: of 02 or 03, of the same dtype and parameters."""
+    alike = [other for other in runs if other.number in ("02", "03") and other.ranks > 1 and
+             all(other.info[what] == run.info[what] for what in ("dtype", "padded_parameters"))]
+    return min(alike, key=lambda other: other.number).memory if alike else None
 
 
 def saved(held, what, whole):
@@ -47,15 +41,15 @@ def saved(held, what, whole):
 def state_table(study):
     """Formula beside count: of state, and of what is sent in a step."""
     unit = unit_of(study.exact, *(state(held, "peak") for run in study.runs for held in run.places))
-    known, rows = {run.label: whole for run, whole in shares(study)}, []
+    rows = []
     for run in study.runs:
-        passed = run.summary["traffic"]["phases"].values()
+        whole, passed = data_parallel(run, study.runs), run.summary["traffic"]["phases"].values()
         for held in run.places:
             here = held is run.memory
             row = [run.label if here else "  on its host"]
             for both in (("predicted_resident", "resident"), ("predicted", "peak")):
                 row += [*(sized(state(held, what), unit) for what in both),
-                        saved(held, both[1], here and known.get(run.label))]
+                        saved(held, both[1], here and whole)]
             for counts in ([way[what] for way in passed] for what in ("predicted", "counted")):
                 row.append("" if not here else "–" if None in counts else
                            sized(sum(counts) * BYTES[run.dtype] / run.taken, unit))
@@ -99,7 +93,8 @@ def bytes_figure(study, unit):
 def memory(study):
     unit = unit_of(study.exact, *(at["total"]["peak"] for run in study.runs for at in run.places))
     tables = [state_table(study), bytes_table(study, unit)]
-    if known := shares(study):
+    known = [(run, data_parallel(run, study.runs)) for run in study.runs]
+    if known := [(run, whole) for run, whole in known if whole]:
         run, whole = min(known, key=lambda pair: state(pair[0].memory) / state(pair[1]))
         held, peak = (saved(run.memory, what, whole) for what in ("resident", "peak"))
         title = (f"{run.label} saves {held} % of data parallelism's state"
@@ -121,23 +116,22 @@ def ms(rows, what):
 
 
 def traffic(study):
-    rows = []
-    for run in study.runs:
-        phases = run.summary["traffic"]["phases"].values()
-        rows.append([run.label, elements_sent(run)[1], f"{run.summary['median_ms']:.1f}",
-                     *(ms(phases, what) for what in ("exposed_ms", "hidden_ms"))])
+    rows = [[run.label, elements_sent(run)[1], f"{run.summary['median_ms']:.1f}",
+             *(ms(run.summary["traffic"]["phases"].values(), what)
+               for what in ("exposed_ms", "hidden_ms"))] for run in study.runs]
     head = ["run", "elements a\nparameter", "ms\na step", "ms\nexposed", "ms\nhidden"]
     note = ("Sent by one rank. Step: median, slowest rank. Exposed: communication during which "
             "nothing was computed; hidden: beside computing.")
     table = Table(head, rows, "What a rank sends, and the time of a step", note)
     wrong = wrong_traffic(study.runs)
-    most = max(study.runs, key=lambda run: elements_sent(run)[0])
-    least = min((run for run in study.runs if run.ranks > 1), default=most,
-                key=lambda run: elements_sent(run)[0])
-    title = f"{most.label} sends {elements_sent(most)[1]} elements a parameter and step" \
-        if elements_sent(most)[0] else "No rank sends anything"
-    if least is not most:
-        title += f", {least.label} {elements_sent(least)[1]}"
+    sent = {run.label: elements_sent(run) for run in study.runs}
+    most = max(sent, key=lambda label: sent[label][0])
+    least = min((run.label for run in study.runs if run.ranks > 1), default=most,
+                key=lambda label: sent[label][0])
+    title = f"{most} sends {sent[most][1]} elements a parameter and step" \
+        if sent[most][0] else "No rank sends anything"
+    if least != most:
+        title += f", {least} {sent[least][1]}"
     title += "; the counts differ from the formulas" if wrong else ", as the formulas say"
     return Section(title, "The elements that left a rank, counted where they left it.", [], [table],
                    [[said] for said in wrong])

@@ -26,17 +26,15 @@ CHAIN = (CHAPTERS[1], 0, 5), (CHAPTERS[4], 2, 10), (CHAPTERS[5], 3, 15), (CHAPTE
 
 def prepare(programs, options):
     """The twelve runs, in the order of the tables, and short ones for the pictures."""
-    def run(name, chapter, dtype, *words, ranks=options.ranks):
-        return programs.prepare(f"{name}.jsonl", chapter, ranks, *words, "--quiet",
-                                *options.of_data, dtype=dtype)
-
-    twelve = [run(f"{chapter}_{dtype}", chapter, dtype, "--steps", options.steps)
+    of_all = "--quiet", *options.of_data
+    twelve = [programs.prepare(f"{chapter}_{dtype}.jsonl", chapter, options.ranks, "--steps",
+                               options.steps, *of_all, dtype=dtype)
               for dtype, chapters in (("fp32", CHAPTERS), ("bf16", CHAPTERS[2:]))
               for chapter in chapters]
     # Without a limit, and on a bus in GB/s on which copies take long; each rank has a core.
-    more = [run(f"more/07_offload_{speed}_{prefetch}", "07_offload", "fp32", "--bus", speed,
-                "--prefetch", prefetch, *SHORT, "--batch", 256, ranks=2)
-            for speed, prefetch in ((0, 1), (0.1, 0), (0.1, 1))]
+    more = [programs.prepare(f"more/07_offload_{speed}_{prefetch}.jsonl", "07_offload", 2, "--bus",
+                             speed, "--prefetch", prefetch, *SHORT, "--batch", 256, *of_all,
+                             dtype="fp32") for speed, prefetch in ((0, 1), (0.1, 0), (0.1, 1))]
     return twelve, more
 
 
@@ -77,26 +75,14 @@ def on_too_small_device(programs, options, low, high):
 def lost(runs):
     """A sentence for each run whose device and host do not hold what 06's device alone does, and
     more: of staging, and of master weights, which in fp32 the parameters were."""
-    sentences = []
     for run in (run for run in runs if run.on_host):
         other = next(r for r in runs if (r.number, r.dtype) == ("06", run.dtype))
         alone, both = (sum(place["total"]["resident"] for place in r.places) for r in (other, run))
         staging = run.on_host["communication"]["resident"]
         master = 4 * run.info["padded_parameters"] // run.ranks * (run.dtype == "fp32")
         if both != alone + staging + master:
-            sentences.append(f"{run}: {both} bytes in both places, {other.chapter} {alone}, "
-                             f"{staging} of staging, {master} of master weights")
-    return sentences
-
-
-def unlike_recorded(runs):
-    """A sentence for each run whose bits are not the recorded ones; None where one has none: it is
-    another run, or was on a GPU, whose products have bits of their own."""
-    both = [(run.summary["digest"], run.summary["recorded"]) for run in runs]
-    if None in itertools.chain(*both):
-        return None
-    return [f"{run}: {digest}, recorded is {recorded}"
-            for run, (digest, recorded) in zip(runs, both) if digest != recorded]
+            yield (f"{run}: {both} bytes in both places, {other.chapter} {alone}, {staging} of "
+                   f"staging, {master} of master weights")
 
 
 def claims(runs, ranks, chain):
@@ -113,7 +99,7 @@ def claims(runs, ranks, chain):
              [sentence for run, alone in chain for sentence in differing([run], alone)]),
             ("bf16: 03 to 07 are identical to the last bit", differing(bf16[1:], bf16[0])),
             ("bytes, resident and peak, equal their formulas in every run", wrong_bytes(runs)),
-            ("07 holds what 06 does, in two places, and its staging", lost(runs)),
+            ("07 holds what 06 does, in two places, and its staging", [*lost(runs)]),
             ("elements sent and bytes copied equal their formulas", wrong_traffic(runs))]
 
 
@@ -122,15 +108,6 @@ def print_claims(claims, width=72):
     for text, problems in claims:
         print(f"{text + ': ':<{width}}{'NO' if problems else 'yes'}",
               *(f"    {line}" for line in problems), sep="\n")
-
-
-def write_summary(runs, claims, path):
-    summary = {"machine": machine(), "commit": first_line("git", "describe", "--always", "--dirty"),
-               "holds": not any(problems for _, problems in claims),
-               "claims": [{"claim": text, "problems": problems} for text, problems in claims],
-               "runs": [{"command": run.shown, "final_loss": run.losses[-1], **run.info,
-                         **run.summary} for run in runs]}
-    path.write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n")
 
 
 def main():
@@ -178,13 +155,23 @@ def main():
     report.print_tables([counts.state_table(study)])
     judged = claims(runs, options.ranks, chain)
     print_claims(judged)
-    if (unlike := unlike_recorded(runs)) is not None:
-        judged.append(("the same bits as the recorded runs", unlike))
+    both = [(run, run.summary["digest"], run.summary["recorded"]) for run in runs]
+    if all(recorded for *_, recorded in both):  # else they are other runs, or were on a GPU
+        judged.append(("the same bits as the recorded runs", [
+            f"{run}: {digest}, recorded is {recorded}" for run, digest, recorded in both
+            if digest != recorded]))
         print_claims(judged[-1:], width=0)
-    write_summary(runs, judged, options.out / "summary.json")
-    print(f"\nEvery number is in {options.out / 'summary.json'}, the logs are beside it.")
+    holds = not any(problems for _, problems in judged)
+    summary = {"machine": machine(), "commit": first_line("git", "describe", "--always", "--dirty"),
+               "holds": holds,
+               "claims": [{"claim": text, "problems": problems} for text, problems in judged],
+               "runs": [{"command": run.shown, "final_loss": run.losses[-1], **run.info,
+                         **run.summary} for run in runs]}
+    path = options.out / "summary.json"
+    path.write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n")
+    print(f"\nEvery number is in {path}, the logs are beside it.")
     report.write(study, options.out / "report.html")
-    return 1 if any(problems for _, problems in judged) else 0
+    return 0 if holds else 1
 
 
 if __name__ == "__main__":

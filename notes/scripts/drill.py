@@ -1,15 +1,12 @@
 # SPDX-License-Identifier: MIT
 """Drills: a run of 05_zero2 in which something goes wrong, what it says, and how it ends.
 
-`./tutorial drill` calls this without a name, and lists them; with one, and does nothing if there is
-that one; and with a launcher, and runs it in the build. A fault comes from the library that the
-tests use for that (tests/programs/injector.cpp): in one call of rank 1. Exit code 0 means that it
-went as told here, 1 not."""
-import os
+`./tutorial drill` calls this to list them; with a name, to know whether there is that one; and with
+a launcher, to run it. A fault comes from tests/programs/injector.cpp, in one call of rank 1. Exit
+code 0 means that it went as told here, 1 not."""
 import re
 import shlex
 import shutil
-import subprocess
 import sys
 import textwrap
 from pathlib import Path
@@ -19,7 +16,7 @@ from trainers import ROOT
 
 sys.path.insert(0, str(ROOT / "tests/programs"))
 from programs import (CHAPTERS, COMMUNICATION, DATA, NUMERICS, RESOURCES,  # noqa: E402
-                      USAGE, Outcome)
+                      USAGE, Outcome, Programs)
 
 KILLED = None  # its code is the launcher's: 9 by MPICH, 137 by Open MPI
 PROGRAM = "build/05_zero2/05_zero2 --device cpu"
@@ -29,7 +26,6 @@ SAVED = "build/drill"
 
 
 def faulty(fault, words):
-    """In a call of rank 1."""
     return [f"MPIEXEC -n 2 {INJECT}'{fault}' {SMALL} {words}"]
 
 
@@ -90,13 +86,12 @@ def run(mpiexec, _, commands, codes, says, seen):
         lines = textwrap.wrap(shown.replace("MPIEXEC", Path(mpiexec).name), WIDTH - 6,
                               break_on_hyphens=False)
         print("$ " + " \\\n    ".join(lines).replace("\u00a0", " "), flush=True)
-        done = subprocess.run(words, text=True, capture_output=True, errors="replace",
-                              stdin=subprocess.DEVNULL, env=os.environ | ENVIRONMENT)
-        said = Outcome(done.returncode, "", done.stdout + done.stderr).own_errors()[-2:]
+        done = Programs(Path("build"), mpiexec).start(words, **ENVIRONMENT)
+        said = Outcome(done.code, "", done.out + done.err).own_errors()[-2:]
         for line in said or ["(nothing of its own)"]:
             print(*folded(line, "  ", "  "), sep="\n")
-        print(f"exit code {done.returncode}\n")
-        if done.returncode != code and not (code is KILLED and done.returncode):
+        print(f"exit code {done.code}\n")
+        if done.code != code and not (code is KILLED and done.code):
             raise Failure(f"that was to end with code {code}")
     if not re.search(says, "\n".join(said)):
         raise Failure(f"that was to say \"{says}\"")

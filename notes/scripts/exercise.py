@@ -16,9 +16,8 @@ import time
 from pathlib import Path
 
 import trainers
-from runs import finish, folded
+from runs import Trial, finish, folded
 from trainers import ROOT
-from trial import Trial
 
 PATIENCE = "20"  # seconds without progress; see tests/ranks/ranks_main.cpp
 LEFT_OUT = ["--no-suite=long", "--no-suite=simulated", "--no-suite=gpu"]
@@ -30,17 +29,6 @@ REPORT = re.compile(r"^TEST CASE: .*?^\[doctest\] test cases: .*?$", re.MULTILIN
 ENDED = re.compile(r"^rank \d+/\d+.*?: (.*)$", re.MULTILINE)  # as common/run/failure.hpp says it
 
 
-def link(folder, sources, *own):
-    """All that lies in `sources`, but for what is the folder's own."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for file in sources.iterdir():
-        place = folder / file.name
-        if place.is_symlink():
-            place.unlink()
-        if file.name not in own and not place.exists():
-            place.symlink_to(file)
-
-
 class Exercise:
     """The tree, and in it the text to start from, unless there is one already."""
 
@@ -50,7 +38,13 @@ class Exercise:
         self.trainer, self.own = self.out / self.name, (ROOT / self.name).read_text()
         self.trial = Trial(self.out, self.out / "build", f"-Dmpi={mpi}")
         for folder, own in zip([*self.name.parents][::-1], self.name.parts):
-            link(self.out / folder, ROOT / folder, "build", ".git", own)
+            (self.out / folder).mkdir(parents=True, exist_ok=True)
+            for file in (ROOT / folder).iterdir():  # all that is there, but for the tree's own
+                place = self.out / folder / file.name
+                if place.is_symlink():
+                    place.unlink()
+                if file.name not in ("build", ".git", own) and not place.exists():
+                    place.symlink_to(file)
         if not self.trainer.exists():
             self.trainer.write_text(trainers.starting_point(before, after) if before else
                                     trainers.emptied(self.own))
@@ -62,9 +56,8 @@ class Exercise:
 
     def judge(self, room):
         """Whether everything holds, and in so many lines what does not."""
-        mine, theirs = (trainers.card(text).split() for text in
-                        (self.trainer.read_text(errors="replace"), self.own))
-        if mine != theirs:
+        mine = self.trainer.read_text(errors="replace")
+        if trainers.card(mine).split() != trainers.card(self.own).split():
             return False, folded(
                 f"The card is not {self.after}'s any more, and it is the task: the tests hold the "
                 f"trainer to what it claims. As it was: ./tutorial exercise {self.after[:2]} "
@@ -78,8 +71,7 @@ class Exercise:
             error = re.search(r"^.*error: ", printed, re.MULTILINE)
             told, _, _ = printed[error.start() if error else -400:].partition("\n[")
             return False, ["It does not compile:", *cut(told.splitlines(), room - 1)]
-        failed = [result for result in results if result["result"] != "OK"]
-        if failed:
+        if failed := [result for result in results if result["result"] != "OK"]:
             return False, screen(results, failed, room)
         return True, [
             f"All {len(results)} tests hold, on each number of ranks: this is {self.after}.",
@@ -94,12 +86,10 @@ def cut(told, room):
 
 def screen(results, failed, room):
     """Which tests hold, and what the first that fails says, at most `room` lines."""
-    held = [result for result in results if result not in failed]
-    lines = []
-    for word, those in (("holds", held), ("fails", failed)):
-        names = ", ".join(result["name"] for result in those) or "none"
-        lines += folded(f"{word}: {names}", hanging="  ", most=2)
-    first = failed[0]
+    lines, first = [], failed[0]
+    for word, names in (("holds", [result["name"] for result in results if result not in failed]),
+                        ("fails", [result["name"] for result in failed])):
+        lines += folded(f"{word}: {', '.join(names) or 'none'}", hanging="  ", most=2)
     if report := REPORT.search(first["said"]):
         *told, last = (line for line in report[0].splitlines() if line.strip("="))
         lines.append(f"{first['name']}:")
@@ -111,34 +101,32 @@ def screen(results, failed, room):
     return lines + folded(f"{first['name']} is broken off: {words}", hanging="  ", most=5)
 
 
-def head(exercise):
-    if not exercise.before:
-        return [*folded(f"Edit {os.path.relpath(exercise.trainer)}: adam_element is empty. Write "
-                        "Adam's update of one parameter, of which the comments tell."), ""]
-    new = [f"{exercise.after}/{file.name}" for file in sorted((ROOT / exercise.after).glob("*.hpp"))
-           if file.name != "trainer.hpp"]
-    given = f" Given, and to be read first: {', '.join(new)}." if new else ""
-    return [*folded(f"Edit {os.path.relpath(exercise.trainer)}: it is {exercise.before}'s under "
-                    f"the comment, the includes and the card of {exercise.after}. Make it keep "
-                    f"what the card claims.{given}"), ""]
+def head(before, after, trainer):
+    task = "adam_element is empty. Write Adam's update of one parameter, of which the comments tell"
+    if before:
+        task = (f"it is {before}'s under the comment, the includes and the card of {after}. Make "
+                "it keep what the card claims")
+        if new := sorted({*(ROOT / after).glob("*.hpp")} - {ROOT / after / "trainer.hpp"}):
+            names = ", ".join(f"{after}/{file.name}" for file in new)
+            task += f". Given, and to be read first: {names}"
+    return [*folded(f"Edit {os.path.relpath(trainer)}: {task}."), ""]
 
 
 def watch(exercise, once):
     terminal = sys.stdout.isatty()
     while True:
-        saved, start, top = exercise.saved(), time.monotonic(), head(exercise)
+        saved, start = exercise.saved(), time.monotonic()
+        top = head(exercise.before, exercise.after, exercise.trainer)
         print("\033[H\033[2J" * (terminal and not once) + "\n".join(top))
         if terminal:
             print("compiling and running ...", end="\r", flush=True)
         good, lines = exercise.judge(LINES - len(top) - 3)
         print("\033[K" * terminal + "\n".join([*lines, ""]))
-        said = f"{time.monotonic() - start:.0f} s."
-        if not good:
-            said += f" Hint: ./tutorial exercise {exercise.after[:2]} --hint."
+        hint = f" Hint: ./tutorial exercise {exercise.after[:2]} --hint." * (not good)
+        again = " Save to run again, Ctrl-C to end." * (not good and not once)
+        print(f"{time.monotonic() - start:.0f} s.{hint}{again}", flush=True)
         if good or once:
-            print(said)
             return 0 if good else 1
-        print(said, "Save to run again, Ctrl-C to end.", flush=True)
         while exercise.saved() in (None, saved):
             time.sleep(0.2)
 
@@ -154,10 +142,10 @@ def hint(exercise):
         hint = " ".join(hints[given].split())
         more = "then comes the diff" if given + 1 == len(hints) else "ask again for the next"
         print(*folded(f"Hint {given + 1} of {len(hints)}: {hint}"), f"({more})", sep="\n")
-        return
-    left = trainers.changes(exercise.trainer.read_text(), exercise.own, str(exercise.name))
-    print(f"From your {exercise.name.name} to {exercise.after}'s: {trainers.count(left)} lines")
-    trainers.print_code(left)
+    else:
+        left = trainers.changes(exercise.trainer.read_text(), exercise.own, str(exercise.name))
+        print(f"From your {exercise.name.name} to {exercise.after}'s: {trainers.count(left)} lines")
+        trainers.print_code(left)
 
 
 def main():

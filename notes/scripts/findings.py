@@ -15,19 +15,19 @@ from runs import CHAPTERS, bits, number, small
 COUNT = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 # What it does to bits that two runs differ in an option, or in what was chosen where that leaves
 # it open. Options that are not named here may do anything.
-EFFECTS = {"data": "another text: another run", "seed": "other weights and data: another run",
-           "dtype": "what is stored is rounded to it, so two dtypes agree in their first digits "
-                    "only (notes/floating_point.md)",
-           "device": "a GPU sums products in an order of its own (notes/gpu.md)",
-           "init": "other weights to begin with: another run",
-           "resume": "it goes on with what another run, or this one at another N, has made",
-           "GPU": "another GPU may sum products in another order (notes/gpu.md)"}
-EFFECTS |= dict.fromkeys(("task", "width", "layers", "narrate"), "another model: another run")
-EFFECTS |= dict.fromkeys(("lr", "beta1", "beta2", "eps", "weight-decay", "clip"),
-                         "Adam takes other steps: another run")
-# What must not move a bit: it says when something is done, where it is kept, or what is told.
-EFFECTS |= dict.fromkeys(("comm", "prefetch", "check-every", "timeout", "link", "latency", "bus",
-                          "pageable", "host-threads", "device-memory", "memory"), "")
+EFFECTS = {name: effect for names, effect in (
+    ("data", "another text: another run"), ("seed", "other weights and data: another run"),
+    ("dtype", "what is stored is rounded to it, so two dtypes agree in their first digits only "
+     "(notes/floating_point.md)"),
+    ("device", "a GPU sums products in an order of its own (notes/gpu.md)"),
+    ("init", "other weights to begin with: another run"),
+    ("resume", "it goes on with what another run, or this one at another N, has made"),
+    ("GPU", "another GPU may sum products in another order (notes/gpu.md)"),
+    ("task width layers narrate", "another model: another run"),
+    ("lr beta1 beta2 eps weight-decay clip", "Adam takes other steps: another run"),
+    # What must not move a bit: it says when something is done, where it is kept, or what is told.
+    ("comm prefetch check-every timeout link latency bus pageable host-threads device-memory "
+     "memory", "")) for name in names.split()}
 UNTOLD = ("log", "trace", "quiet", "steps", "save", "save-every", "keep")  # not worth a word
 SUMMED = ("ranks", "batch", "accumulate", "family")  # make sense together only
 NOT_ASSOCIATIVE = ("the same samples are summed in another order, and addition is not associative: "
@@ -122,11 +122,11 @@ def listed(words):
 
 def labels(runs, widest=24):
     """For each run the shortest name that tells it from the others."""
-    for found in ([f"{run.number} {run.dtype}" for run in runs],
-                  [f"{run.number} {run.log.stem}" for run in runs]):
+    stems = [f"{run.number} {run.log.stem}" for run in runs]
+    for found in ([f"{run.number} {run.dtype}" for run in runs], stems):
         if len(set(found)) == len(runs) and max(map(len, found)) <= widest:
             return found
-    return [f"{place}: {run.number} {run.log.stem}"[:widest] for place, run in enumerate(runs, 1)]
+    return [f"{place}: {stem}"[:widest] for place, stem in enumerate(stems, 1)]
 
 
 def short(run, runs):
@@ -138,8 +138,7 @@ def ulps(a, b):
     """How many fp32 numbers b lies above a; not finite where one of them is no number."""
     if None in (a, b):
         return 0 if a is b else math.inf
-    patterns = (int(bits(number), 16) for number in (a, b))
-    low, high = (own if own < 1 << 31 else (1 << 31) - own for own in patterns)
+    low, high = ((1 if own > 0 else -1) * int(bits(abs(own)), 16) for own in (a, b))
     return high - low
 
 
@@ -150,11 +149,6 @@ def digit(a, b):
     (a, power), (b, other_power) = (f"{number:.8e}".split("e") for number in (a, b))
     same = os.path.commonprefix([a, b]) if power == other_power else ""
     return max(1, len(same.lstrip("-")))  # a point stands after the first digit
-
-
-def exactly(number):
-    """An fp32 number in the nine digits that name it, and its bits."""
-    return "no number (null)" if number is None else f"{number:#.9g} (0x{bits(number)})"
 
 
 def facts(run):
@@ -169,21 +163,17 @@ def facts(run):
     return chosen | options | chosen
 
 
-def order(its):
-    """Of a step's additions: runs that agree in it, and in a step's samples, add alike."""
-    if its["family"]:
-        return its["family"], its["ranks"], its["accumulate"]
-    # One after the other; in 16 bits a rank's own sum is rounded after each, the ranks' once.
-    return its["ranks"] * its["accumulate"], its["dtype"] != "fp32" and its["accumulate"] > 1
-
-
 def effect_of_sums(ours, theirs):
     """What ranks, micro-batches, samples of each and family do together."""
     before, here = (its["batch"] * its["ranks"] * its["accumulate"] for its in (theirs, ours))
     if before != here:
         return f"{before} and {here} samples a step: another run"
-    alike = order(ours) == order(theirs) and ours["batch"] == theirs["batch"]
-    return "" if alike else NOT_ASSOCIATIVE
+    # The order of additions. Of one family, one after the other; in 16 bits a rank's own sum is
+    # rounded after each, the ranks' once.
+    order, other = (
+        (its["batch"], its["family"], its["ranks"], its["accumulate"]) if its["family"] else
+        (its["batch"], its["dtype"] != "fp32" and its["accumulate"] > 1) for its in (ours, theirs))
+    return "" if order == other else NOT_ASSOCIATIVE
 
 
 def reasons(run, reference):
@@ -195,7 +185,7 @@ def reasons(run, reference):
     effects |= {"reduce": "" if exact else NATIVE,
                 "loss-scale": "other steps are skipped, other small numbers vanish: another run"
                 if run.dtype == "fp16" else ""}
-    texts = [its.get("data", "") for its in (ours, theirs)]
+    texts = ours.get("data", ""), theirs.get("data", "")
     if ours.get("task") != "text" or \
             all(map(os.path.isfile, texts)) and filecmp.cmp(*texts, shallow=False):
         ours.pop("data", None)
@@ -204,8 +194,8 @@ def reasons(run, reference):
         other = theirs.get(name)
         if None not in (value, other) and value != other and name not in UNTOLD:
             effect = effects.get(name, "not known to this script, and it may change bits")
-            called = "family (when the ranks are added)" if name == "family" else name
-            found[effect].append(f"{called} {other} and {value}")
+            when = " (when the ranks are added)" * (name == "family")
+            found[effect].append(f"{name}{when} {other} and {value}")
     if ours["reduce"] == theirs["reduce"] == "native" and not exact:
         found[NATIVE].append("reduce native and native")
     if ours["clip"] > 0 and (ours["comm"] is None) != (theirs["comm"] is None):
@@ -242,17 +232,15 @@ def bits_table(study):
 def what(c):
     """Sentences about what parts a run from its reference, exactly."""
     run, other = c.run.label, c.reference.label
-    lines = []
+    lines = [f"{run} has the bits of {other} in {'all ' * c.whole}{len(c.steps)} losses."]
     if c.parted:
-        step, theirs, own = c.parted[0]
-        apart = abs(ulps(theirs, own))
+        step, *both = c.parted[0]
+        apart = abs(ulps(*both))
         by = f", {apart} fp32 number{'s' * (apart != 1)} apart" if math.isfinite(apart) else ""
-        lines.append(f"{run} leaves {other} in step {step}, in digit {digit(theirs, own)} of the "
-                     f"loss: {exactly(theirs)} there, {exactly(own)} here{by}. {len(c.parted)} of "
-                     f"{len(c.steps)} steps differ.")
-    else:
-        lines.append(f"{run} has the bits of {other} in "
-                     f"{'all ' * c.whole}{len(c.steps)} losses.")
+        there, here = ("no number (null)" if loss is None else f"{loss:#.9g} (0x{bits(loss)})"
+                       for loss in both)
+        lines = [f"{run} leaves {other} in step {step}, in digit {digit(*both)} of the loss: "
+                 f"{there} there, {here} here{by}. {len(c.parted)} of {len(c.steps)} steps differ."]
     if not c.whole:
         lines.append(f"Their logs have the steps {c.run.told} and {c.reference.told}: those of "
                      "both are compared.")
@@ -276,16 +264,6 @@ def why(c):
     if c.reasons[""]:
         lines.append(f"Without effect on bits: {'; '.join(c.reasons[''])}.")
     return lines
-
-
-def the_same(study):
-    """One sentence for all runs with their references' bits that differ in the same from them."""
-    labels = {}
-    for c in study.compared:
-        differ = "; ".join(itertools.chain(*c.reasons.values()))
-        if differ and c.alike:
-            labels.setdefault(differ, []).append(c.run.label)
-    return [[f"The same bits although {differ}: {listed(who)}."] for differ, who in labels.items()]
 
 
 def loss_figure(dtype, runs):
@@ -319,9 +297,15 @@ def title(study, dtype, runs):
 
 def losses(study):
     by_dtype = {run.dtype: [r for r in study.runs if r.dtype == run.dtype] for run in study.runs}
+    the_same = defaultdict(list)  # runs with their references' bits, by what they differ in
+    for c in study.compared:
+        differ = "; ".join(itertools.chain(*c.reasons.values()))
+        if differ and c.alike:
+            the_same[differ].append(c.run.label)
     return Section(
         "; ".join(title(study, *pair) for pair in by_dtype.items()),
         "Thick curves lie below thin ones, so a run that left the others would show.",
         [partial(loss_figure, *pair) for pair in by_dtype.items()],
-        [runs_table(study)] + ([bits_table(study)] if study.compared else []), the_same(study) +
+        [runs_table(study)] + ([bits_table(study)] if study.compared else []),
+        [[f"The same bits although {differ}: {listed(who)}."] for differ, who in the_same.items()] +
         [what(c) + why(c) for c in study.compared if not c.alike])

@@ -102,7 +102,6 @@ def main():
     print(f"\nthe largest relative difference is {largest[0]:.1e}, in step {largest[1]}")
     if beyond:
         raise Failure(f"step {beyond} differs by more than its bound")
-    return 0
 
 
 if __name__ == "__main__":

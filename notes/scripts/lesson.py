@@ -6,15 +6,13 @@
 it. It reads text alone: nothing has to be built."""
 import re
 import sys
-import textwrap
 
 import trainers
-from runs import finish
+from runs import finish, folded
 from trainers import RANKS, ROOT, Card
 
-WIDTH = 80
 LAYERS = (6, 6)  # the sizes of the model that `--narrate` tells
-COUNT, CELL, LEFT = sum(LAYERS), 17, 11
+CELL, LEFT = 17, 11
 CHANGED = " ".join("^" * size for size in LAYERS)
 LEGEND = """12 parameters, two layers of 6, on 3 ranks. █ is 4 bytes, ▄ is 2; · is another
 rank's; x3: master, momentum and variance; x2: the two moments. Sent: elements a
@@ -29,20 +27,18 @@ def cells(column, rank):
 
 
 def total(columns):
-    held = [int(column.share * COUNT) * column.bytes for column in columns]
+    held = [int(column.share * sum(LAYERS)) * column.bytes for column in columns]
     return f"{' + '.join(map(str, held))} = {sum(held)}"
 
 
 def claims(card):
     """What else changes from card to card."""
     borrowed, copied = card.says["borrowed"], card.says["copied"]
-    return {
-        "sent": ", ".join(f"{phase} {factor}" for phase, factor in card.says["sent"].items()),
-        "borrowed": f"{'prefetch + ' * borrowed['and_prefetched']}{borrowed['parameters']} of "
-                    f"parameters, {borrowed['gradients']} of gradients",
-        "copied": "down {down}, up {up} elements a parameter of the shard".format(**copied)
-                  if any(copied.values()) else "nothing",
-    }
+    return {"sent": ", ".join(map(" ".join, card.says["sent"].items())),
+            "borrowed": f"{'prefetch + ' * borrowed['and_prefetched']}{borrowed['parameters']} of "
+                        f"parameters, {borrowed['gradients']} of gradients",
+            "copied": "down {down}, up {up} elements a parameter of the shard".format(**copied)
+                      if any(copied.values()) else "nothing"}
 
 
 def rows(card, before):
@@ -90,21 +86,19 @@ def lesson(old, new):
     page = re.match(r"# \d\d (.*)\n\n((?:.+\n)+)", (ROOT / new / "README.md").read_text())
     for words in (f"{new}: {page[1]}", page[2]):
         plain = re.sub(r"\[([^]]*)\]\([^)]*\)|[*`]", r"\1", " ".join(words.split()))
-        print(textwrap.fill(plain, WIDTH, break_on_hyphens=False), end="\n\n")
+        print(*folded(plain), "", sep="\n")
     before, after = Card(old), Card(new)
-    print(LEGEND)
-    for line in (*rows(before, before), *rows(after, before)):
-        print(line.rstrip())
+    print(LEGEND, *(line.rstrip() for card in (before, after) for line in rows(card, before)),
+          sep="\n")
     texts = [trainers.source(chapter) for chapter in (old, new)]
     shown = trainers.changes(*texts, f"{new}/trainer.hpp", leave_out=trainers.NAMING)
     everything = trainers.changes(*texts, new)
-    count = trainers.count(everything)
-    left_out = count - trainers.count(shown)
-    print(f"\nThe trainer, from {old}'s. Left out are {left_out} changed lines that say\n"
+    count, removed = trainers.count(everything), trainers.count(everything, "-")
+    print(f"\nThe trainer, from {old}'s. Left out are {count - trainers.count(shown)} changed "
+          "lines that say\n"
           "which chapter it is: the file's comment, its includes, the card's name.")
     trainers.print_code(shown)
     others(old, new)
-    removed = trainers.count(everything, "-")
     print(f"{new}/trainer.hpp: {count} changed lines, {removed} removed and "
           f"{count - removed} added")
 

@@ -38,15 +38,14 @@ class Measured(Programs):
 
     def run(self, chapter, ranks, *arguments, dtype=None):
         """Every count must equal its formula: a page that says otherwise is not written."""
-        run = self.prepare(f"{len(self.done):02}_{chapter}.jsonl", chapter, ranks, *arguments,
-                           dtype=dtype)
+        log = f"{len(self.done):02}_{chapter}.jsonl"
+        run = self.prepare(log, chapter, ranks, *arguments, dtype=dtype)
         if run.shown not in self.done:
             print(f"  {run.shown}", flush=True)
             run.execute()
-            if problems := wrong_bytes([run]) + wrong_traffic([run]):
-                raise Failure(f"{problems[0]}; the command was: {shlex.join(run.command)}")
-            self.done[run.shown] = run
-        self.used.append(self.done[run.shown])
+            for problem in wrong_bytes([run]) + wrong_traffic([run]):
+                raise Failure(f"{problem}; the command was: {shlex.join(run.command)}")
+        self.used.append(self.done.setdefault(run.shown, run))
         return self.used[-1]
 
 
@@ -70,10 +69,9 @@ def stamp(runs):
 def layers(programs):
     """What is saved, in percent, over the number of layers."""
     counts, _, *runs = zip(*tables.curve(programs))  # runs: in fp32, in bf16
-    parameters = runs[0][0].info["parameters"]
+    parameters, ranks = runs[0][0].info["parameters"], runs[0][0].ranks
     peaks = [[100 * saved(run, "peak") for run in of_dtype] for of_dtype in runs]
     places = [2.7 * 20 ** (i / 200) for i in range(201)]  # layers, evenly on a logarithmic axis
-    ranks = tables.CURVE_RANKS
     theory = 100 * (1 - 1 / ranks)
     fig, ax = figure(
         720, 420, title=f"In fp32 ZeRO-3 saves {peaks[0][0]:.0f} % with {counts[0]} layers, "
@@ -88,8 +86,8 @@ def layers(programs):
     for dtype, peak, (x, y), side, colour, marker in (
             ("fp32", peaks[0], (6.4, 52), "left", CHAPTER_COLOURS[1], "s"),
             ("bf16", peaks[1], (5.6, 66), "right", CHAPTER_COLOURS[2], "o")):
-        ax.plot(places, [100 * float(tables.curve_formula(x, dtype, parameters)) for x in places],
-                color=colour)
+        formula = [100 * float(tables.curve_formula(at, dtype, parameters)) for at in places]
+        ax.plot(places, formula, color=colour)
         ax.plot(counts, peak, marker, color=colour)
         ax.text(x, y, f"peak in {dtype}", color=colour, ha=side)
         ax.text(1.05 * counts[0], peak[0] - 3.5, f"{peak[0]:.0f} %", color=colour)
@@ -101,39 +99,35 @@ def layers(programs):
 
 
 def step_of(path):
-    """Rank 0's last traced step: its phases in order, each as (name, bytes in use), the bytes a
-    dict by kind, on entering and after each take and return."""
+    """Rank 0's last traced step: (phase, bytes in use by kind on entering and at each change)."""
     events = sorted((event for event in json.loads(path.read_text())["traceEvents"]
                      if event["pid"] == 0 and "ts" in event), key=lambda event: event["ts"])
     phases = [event for event in events if event.get("cat") == "phase" and event["name"] in PHASES]
     counters = [(event["ts"], event["args"]) for event in events if event["ph"] == "C"]
-    step = []
     for phase in phases[-len(PHASES):]:
         begin, end = phase["ts"], phase["ts"] + phase["dur"]
         before = [in_use for time, in_use in counters if time < begin]
-        within = [in_use for time, in_use in counters if begin <= time < end]
-        step.append((phase["name"], before[-1:] + within))
-    return step
+        yield phase["name"], before[-1:] + [in_use for time, in_use in counters
+                                            if begin <= time < end]
 
 
 def draw_step(ax, step, borrowed=False):
     """A band for each phase, equally wide, whose takes and returns lie equally far apart.
     borrowed: without what is held all through the step."""
-    x = [band + i / len(course) for band, (_, course) in enumerate(step)
-         for i in range(len(course))]
-    above = [0] * len(x)
+    every = [(band + i / len(course), in_use) for band, (_, course) in enumerate(step)
+             for i, in_use in enumerate(course)]
+    above = [0] * len(every)
     for order, (kind, colour) in enumerate(zip(KINDS, KIND_COLOURS)):
-        counts = [in_use[kind] for _, course in step for in_use in course]
-        held = min(counts) if borrowed else 0
-        heights = [(count - held) / 1e6 for count in counts]
+        held = min(in_use[kind] for _, in_use in every) if borrowed else 0
+        heights = [(in_use[kind] - held) / 1e6 for _, in_use in every]
         if any(heights):
             above = [a + b for a, b in zip(above, heights)]
             # From the ground, behind the kinds before it; with points where something changes.
             tops = [top if own else None for top, own in zip(above, heights)]
-            changes = [i for i in range(len(x)) if i == 0 or tops[i] != tops[i - 1]]
+            changes = [i for i, top in enumerate(tops) if i == 0 or top != tops[i - 1]]
             ax.stairs([math.nan if tops[i] is None else tops[i] for i in changes],
-                      [*(x[i] for i in changes), len(step)], fill=True, color=colour, linewidth=0,
-                      label=kind, zorder=1 - order / 100)
+                      [*(every[i][0] for i in changes), len(step)], fill=True, color=colour,
+                      linewidth=0, label=kind, zorder=1 - order / 100)
     ax.vlines(range(1, len(step)), 0, max(above), color=INK, alpha=0.6, linewidth=1,
               linestyle=(0, (2, 2)))
     ax.set_xticks([band + 0.5 for band in range(len(step))], [name for name, _ in step], size=11)
@@ -148,13 +142,12 @@ def bytes_in_use(programs):
     for chapter in CHAPTERS[1:]:
         path = programs.logs / f"{chapter}.trace.json"
         runs.append(programs.run(chapter, 4, *tables.EQUAL_LAYERS, "--steps", 2, "--trace", path))
-        steps.append(step_of(path))
+        steps.append([*step_of(path)])
         traced = max(sum(in_use.values()) for _, course in steps[-1] for in_use in course)
         counted = runs[-1].memory["total"]["peak"]
         if traced != counted:
             raise Failure(f"{chapter}: the trace peaks at {traced} bytes, the ledger at {counted}")
-    peaks = [run.memory["total"]["peak"] / 1e6 for run in runs]
-    count = runs[0].info["layers"]
+    peaks, count = [run.memory["total"]["peak"] / 1e6 for run in runs], runs[0].info["layers"]
     fig, axes = figure(
         720, 720, 3, 3, title=f"Through a whole step memory is a plateau: {peaks[1]:.0f} MB in "
         f"{runs[1].number}, {peaks[-1]:.0f} MB in {runs[-1].number}",
@@ -187,22 +180,19 @@ def link(programs):
     """The time of a step over the speed of a link. Formulas, in ms: with no limit t, of the bits
     that a rank sends b, of Gbit/s g: t + b / 1e6 g where all waiting is for the link, b / 1e6 g
     for the link alone. Two ranks: with a core each, a rank's sleep on the link helps no other."""
-    def run(chapter, *speed):
-        return programs.run(chapter, 2, *tables.SIXTEEN, *speed, dtype="fp32")
-
-    chapters = ("02_distributed_adam", *CHAPTERS[3:6])
-    free = [run(chapter) for chapter in chapters]
-    on_link = [[run(chapter, "--link", speed) for speed in LINKS] for chapter in chapters]
-    slower = [last.summary["median_ms"] / before.summary["median_ms"]
-              for last, before in zip(on_link[-1], on_link[-2])]
+    free, *on_link = ([programs.run(chapter, 2, *tables.SIXTEEN, *speed, dtype="fp32")
+                       for chapter in (CHAPTERS[1], *CHAPTERS[3:6])]
+                      for speed in ((), *(("--link", speed) for speed in LINKS)))
+    slow, fast = ([run.summary["median_ms"] for run in on_link[at]] for at in (0, -1))
     fig, ax = figure(
-        720, 440, title=f"At {LINKS[0]:g} Gbit/s {free[-1].number} takes {slower[0]:.2f} times as "
-        f"long as {free[-2].number}, at {LINKS[-1]:g} Gbit/s {slower[-1]:.2f} times",
+        720, 440, title=f"At {LINKS[0]:g} Gbit/s {free[-1].number} takes {slow[-1] / slow[-2]:.2f} "
+        f"times as long as {free[-2].number}, at {LINKS[-1]:g} Gbit/s {fast[-1] / fast[-2]:.2f} "
+        "times",
         subtitle=f"Points: measured, the median of {len(free[0].steps)} steps on {free[0].ranks} "
         "ranks. Lines: the step without a limit and,\nafter it, all that a rank sends. Dashed: "
         "what the link takes alone")
     link_alone = {}
-    for alone, runs in zip(free, on_link):
+    for alone, *runs in zip(free, *on_link):
         i = CHAPTERS.index(alone.chapter)
         marker, colour = CHAPTER_MARKERS[i], CHAPTER_COLOURS[i]
         messages = [32 * float(sum(sent(alone).values())) / (1e6 * speed) for speed in LINKS]
@@ -294,14 +284,13 @@ def renewed(page, chosen, programs):
         raise Failure(f"{where}: a `measured` comment has no `end` of its own")
 
     def renew(block):
-        name = block[1]
+        name, programs.used = block[1], []
         maker, *arguments = name.split()
         if maker not in TABLES:
             raise Failure(f"{where}: there is no table {maker!r}; there are {', '.join(TABLES)}")
         if not chosen(name):
             return block[0]
         print(f"{where}: {name}", flush=True)
-        programs.used = []
         content = TABLES[maker](programs, *arguments)
         content += stamp(programs.used) if programs.used or name == "speed" else ""
         return f"<!-- measured: {name} -->\n\n{content}\n\n<!-- end -->"

@@ -114,8 +114,7 @@ def table_in_html(table):
 
 
 def section_in_html(section):
-    parts = ["<section>", f"<h2>{words_of(section.title)}</h2>",
-             f"<p>{words_of(section.words)}</p>" if section.words else ""]
+    parts = [f"<section>\n<h2>{words_of(section.title)}</h2>\n<p>{words_of(section.words)}</p>"]
     for draw in section.figures:
         fig = draw()
         fig.set_label(f"{fig.get_label()} {section.title}")
@@ -124,14 +123,14 @@ def section_in_html(section):
     points = ("".join(f"<p>{words_of(line)}</p>" for line in point) for point in section.points)
     if section.points:
         parts += ["<ul>", *(f"<li>{point}</li>" for point in points), "</ul>"]
-    return "\n".join(filter(None, [*parts, "</section>"]))
+    return "\n".join([*parts, "</section>"])
 
 
 def write(study, path):
     """The page; without matplotlib a sentence instead. Throws Failure where it cannot be."""
     try:
-        several = findings.several(len(study.runs), "run").capitalize()
-        text = PAGE.format(title=f"{several}, side by side", words=words_of(describe(study)),
+        title = f"{findings.several(len(study.runs), 'run')}, side by side".capitalize()
+        text = PAGE.format(title=title, words=words_of(describe(study)),
                            body="\n".join(map(section_in_html, sections(study))))
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
@@ -144,11 +143,10 @@ def write(study, path):
 
 def describe(study):
     """What the runs have in common."""
-    models = {f"task {run.options.get('task')}, {spaced(run.info['parameters'])} parameters in "
-              f"{run.info['layers']} layers" for run in study.runs}
-    mpi = {run.info["mpi"] for run in study.runs} - {None}
-    chapters = findings.listed(sorted({run.chapter for run in study.runs}))
-    return f"{chapters}: {'; '.join(sorted(models))}. {'; '.join(sorted(mpi))}".strip()
+    chapters, models, mpi = (sorted(set(each) - {None}) for each in zip(*(
+        (run.chapter, f"task {run.options.get('task')}, {spaced(run.info['parameters'])} "
+         f"parameters in {run.info['layers']} layers", run.info["mpi"]) for run in study.runs)))
+    return f"{findings.listed(chapters)}: {'; '.join(models)}. {'; '.join(mpi)}".strip()
 
 
 def holds(study):
@@ -157,8 +155,7 @@ def holds(study):
 
 
 def load(path):
-    """The run that a log tells of; throws Failure (3) where it is not one of a finished run, with
-    which all can be done that the text and the page do with it."""
+    """The run that a log tells of; throws Failure (3) where not all can be done with it."""
     run = Run(Path(path))
     try:
         run.read()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""Starts the seven programs, and reads what they print and log."""
+"""Starts the seven programs, and reads what they print and log; tries sources that are changed."""
 import contextlib
+import ctypes
 import json
 import math
 import os
@@ -31,6 +32,9 @@ NOTHING = dict.fromkeys(("resident", "predicted_resident", "peak", "predicted", 
 ENVIRONMENT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
                "OMPI_MCA_rmaps_base_oversubscribe": "1",
                "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
+# Meson's options for changed sources: no bits depend on them, and it takes half the time.
+QUICK = ["-Dcuda=disabled", "-Ddebug=false", "-Dwarning_level=0", "-Db_colorout=never",
+         "-Dcpp_args=-O0 -fmax-errors=1"]
 
 
 class Failure(Exception):
@@ -72,9 +76,7 @@ class Run:
     def __str__(self):
         return f"{self.chapter} {self.dtype}"
 
-    @property
-    def number(self):
-        return self.chapter[:2]
+    number = property(lambda self: self.chapter[:2])
 
     @property
     def shown(self):
@@ -100,10 +102,10 @@ class Run:
         if host := self.summary.get("host_memory"):  # kinds with bytes there
             total = {what: sum(held[what] for held in host.values()) for what in NOTHING}
             self.on_host = dict.fromkeys(KINDS, NOTHING) | host | {"total": total}
-        self.places = [self.memory, self.on_host] if host else [self.memory]
+        self.places = [place for place in (self.memory, self.on_host) if place]
         self.bus = self.summary.get("bus", {})  # by direction
         self.losses = [step["loss"] for step in self.steps]
-        first, last = (self.steps[i]["step"] for i in (0, -1))
+        first, last = self.steps[0]["step"], self.steps[-1]["step"]
         self.taken = last - first + 1
         self.told = f"{first} to {last}"
         if missing := self.taken - len(self.steps):
@@ -139,9 +141,9 @@ class Programs:
         return Run(log, chapter, ranks, dtype, words, command)
 
 
-def output_of(command):
-    """What a command prints. If this script is stopped meanwhile, the command is told to stop, so
-    that no rank outlives its launcher."""
+def ran(command):
+    """A command's exit code, and what it prints. If this script is stopped meanwhile, the command
+    is told to stop, so that no rank outlives its launcher."""
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True, errors="replace",
                           env=os.environ | ENVIRONMENT) as process:
@@ -150,15 +152,43 @@ def output_of(command):
         except BaseException:
             process.terminate()
             raise
-    if process.returncode != 0:
-        raise Failure(f"{printed.rstrip()}\nthe command was: {shlex.join(command)}",
-                      max(process.returncode, 1))
+    return process.returncode, printed
+
+
+def output_of(command):
+    """What a command prints that ends well."""
+    code, printed = ran(command)
+    if code != 0:
+        raise Failure(f"{printed.rstrip()}\nthe command was: {shlex.join(command)}", max(code, 1))
     return printed
 
 
-def is_loss(value):
-    with contextlib.suppress(OverflowError, ValueError, struct.error):
-        return value is None or bits(value) and math.isfinite(value)
+def first_line(*command):
+    """The first line a tool prints; None where it prints none, fails or is missing."""
+    with contextlib.suppress(Failure, OSError):
+        return output_of(command).partition("\n")[0].strip() or None
+
+
+class Trial:
+    """A tree of changed sources, and the folder of its build with Meson's options of its own."""
+
+    def __init__(self, sources, build, *options):
+        self.sources, self.build, self.options = sources, build, options
+
+    def test(self, *choice, **variables):
+        """Builds what the chosen tests need and runs them. Returns Meson's notes of each, by name,
+        with what it `said`; where something does not compile, none, and what was printed."""
+        if not (self.build / "build.ninja").exists():
+            output_of(["meson", "setup", str(self.build), str(self.sources), *QUICK, *self.options])
+        log = self.build / "meson-logs/tried.json"
+        log.unlink(missing_ok=True)  # never read the results of an earlier run
+        _, printed = ran(["env", "LC_ALL=C.UTF-8", *map("=".join, variables.items()), "meson",
+                          "test", "-C", str(self.build), "--logbase", "tried", *choice])
+        results = [*map(json.loads, log.read_text().splitlines())] if log.exists() else []
+        for result in results:
+            result["name"] = result["name"].rpartition(" / ")[2]  # before it are the suites
+            result["said"] = result.get("stdout", "") + result.get("stderr", "")
+        return sorted(results, key=lambda result: result["name"]), printed
 
 
 # What fields of a log can be, by patterns of their names.
@@ -168,7 +198,8 @@ FIELDS = [(r"run\.(ranks|(padded_)?parameters|layers|options\.(batch|accumulate)
           (r"(summary\.median_)?ms|summary\.(host_memory|memory|traffic|bus)\..*",
            "a number below 1e15, or null",
            lambda it: it is None or type(it) in (int, float) and abs(it) < 1e15),
-          (r"loss", "an fp32 number, or null", is_loss)]
+          (r"loss", "an fp32 number, or null", lambda it: it is None or
+           type(it) in (int, float) and abs(it) < 1e39 and ctypes.c_float(it).value == it)]
 
 
 def check(value, name, dot=": "):
@@ -180,20 +211,16 @@ def check(value, name, dot=": "):
             raise Failure(f"{name} is {json.dumps(value):.40}, not {words}", 3)
 
 
-def read_line(text, name):
-    """Strict: NaN and Infinity are no JSON."""
-    try:
-        line = json.loads(text, parse_constant=int)  # which throws
-        check(line, name)
-        return line
-    except (RecursionError, ValueError):
-        raise Failure(f"{name} is no JSON, nested too deep, or its end is cut off", 3) from None
-
-
 def read_log(path):
     """The log as (run, steps, summary), without lines of other kinds; Failure where it is none."""
-    lines = [read_line(text, f"{path}, line {number}") for number, text in
-             enumerate(Path(path).read_text(errors="replace").splitlines(), 1)]
+    lines = []
+    for at, text in enumerate(Path(path).read_text(errors="replace").splitlines(), 1):
+        name = f"{path}, line {at}"
+        try:
+            lines.append(json.loads(text, parse_constant=int))  # which throws: NaN is no JSON
+            check(lines[-1], name)
+        except (RecursionError, ValueError):
+            raise Failure(f"{name} is no JSON, nested too deep, or its end is cut off", 3) from None
     if not lines or "summary" not in lines[-1]:
         raise Failure(f"{path} is incomplete: without the summary its run has not ended", 3)
     steps = [line for line in lines if "step" in line]
@@ -211,15 +238,6 @@ def bits(number):
     if struct.unpack(">f", packed)[0] != number:
         raise ValueError(f"{number!r} is no fp32 number")
     return packed.hex()
-
-
-def first_line(*command):
-    """The first line a tool prints; None where it prints none or is missing."""
-    try:
-        done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-    except OSError:
-        return None
-    return done.stdout.partition("\n")[0].strip() or None
 
 
 def machine():
@@ -266,13 +284,11 @@ def sent(run):
 
 def elements_sent(run):
     """What one rank sends a step and parameter: the exact number, and as multiple of (N-1)/N."""
-    exact = sum(sent(run).values()) / run.info["padded_parameters"]
-    n = run.ranks
+    exact, n = sum(sent(run).values()) / run.info["padded_parameters"], run.ranks
     if exact == 0 or n == 1:
         return exact, str(exact)
     multiple = exact / Fraction(n - 1, n)  # not an integer where steps were skipped
-    short = str(multiple) if multiple.denominator == 1 else f"{float(multiple):.2f}"
-    return exact, f"{short} x {n - 1}/{n}"
+    return exact, f"{float(multiple):.{2 * (multiple.denominator > 1)}f} x {n - 1}/{n}"
 
 
 def folded(text, indent="", hanging="", most=None):

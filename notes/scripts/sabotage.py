@@ -2,16 +2,15 @@
 """Sabotages: the edits that pages offer to break a chapter, each tried in a copy of the tree, where
 the test that its page names must fail, and name the test case.
 
-`./tutorial break` calls this with a chapter, and lists them; with a number too, and does nothing if
-there is that one; and with an MPI, and tries it. Exit code 0 means that it is caught, 1 not."""
+`./tutorial break` calls this with a chapter, to list them; with a number, to know whether there is
+that one; and with an MPI, to try it. Exit code 0 means that it is caught, 1 not."""
 import re
 import shlex
 import sys
 
 from exercise import LINES, cut, screen
-from runs import Failure, finish, folded
+from runs import Failure, Trial, finish, folded
 from trainers import ROOT, changes, print_code
-from trial import Trial
 
 sys.path.insert(0, str(ROOT / "tests/pages"))
 import page_reader  # noqa: E402
@@ -44,8 +43,7 @@ def trial(work, build, *options):
 
 
 def tried(diff, trial):
-    """Meson's notes of the test that its page names, and why that has not caught it: empty where it
-    has."""
+    """Meson's notes of the test that its page names, and why it is not caught; empty if it is."""
     file, choice = trial.sources / diff.old, [diff.test]
     if diff.build == "tsan":  # doctest separates filters by commas; ? stands for any character
         case = shlex.quote(f"--test-case={diff.case.replace(',', '?')}")

@@ -86,17 +86,15 @@ def saved(run, what):
 
 
 def layers(programs):
-    rows = []
+    head, rows = ["layers x width", "16 bytes a parameter"], []
     for count, width, *runs in curve(programs):
-        row = [f"{count} x {width}", mb(16 * runs[0].info["parameters"])]
+        rows.append([f"{count} x {width}", mb(16 * runs[0].info["parameters"])])
         for run in runs:
             formula = float(curve_formula(count, run.dtype, run.info["parameters"]))
-            row += [mb(summed(run, "resident"), summed(run, "peak")),
-                    f"{100 * saved(run, 'peak'):.1f} %", f"{100 * formula:.1f} %"]
-        rows.append(row)
-    head = ["layers x width", "16 bytes a parameter"]
-    for dtype in ("fp32", "bf16"):
-        head += [f"{dtype}: resident / peak", "saved", "formula"]
+            rows[-1] += [mb(summed(run, "resident"), summed(run, "peak")),
+                         f"{100 * saved(run, 'peak'):.1f} %", f"{100 * formula:.1f} %"]
+    for run in runs:
+        head += [f"{run.dtype}: resident / peak", "saved", "formula"]
     return (table(head, rows) + "\n\nDecimal MB on each rank. Peak: the sum of the peaks of "
             f"{', '.join(COUNTED[:-1])} and {COUNTED[-1]}.")
 
@@ -194,20 +192,19 @@ def planned(programs, *words):
 
 def fits(programs):
     """The first chapter that fits, of models with their usual layers on cards of three sizes."""
+    models = {"1.5B": 48, "7B": 32, "13B": 40, "30B": 60, "70B": 80}  # layers, by parameters
     ranks, rows = (1, 4, 8, 64), []
-    models = ("1.5B --layers 48", "7B --layers 32", "13B --layers 40", "30B --layers 60",
-              "70B --layers 80")
     for model, card in itertools.product(models, ("24GB", "40GB", "80GB")):
-        words = f"--params {model} --card {card}"
-        plans = (planned(programs, *words.split(), "--ranks", n) for n in ranks)
-        rows.append([f"`{words}`", *(next((c["name"][:2] for c in plan["chapters"] if c["fits"]),
-                                          "–") for plan in plans)])
+        words = f"--params {model} --layers {models[model]} --card {card}"
+        plans = (planned(programs, *words.split(), "--ranks", n)["chapters"] for n in ranks)
+        rows.append([f"`{words}`", *(next((chapter["name"][:2] for chapter in plan
+                                           if chapter["fits"]), "–") for plan in plans)])
     return table(["first that fits", *(f"N = {n}" for n in ranks)], rows)
 
 
 def part(text, begin, end=r"\Z"):
     """From the first line that begins so, up to the next that begins like the other."""
-    return re.search(rf"^(?:{begin}).*?(?=^(?:{end})|\Z)", text, re.MULTILINE | re.DOTALL)[0]
+    return re.search(rf"(?ms)^(?:{begin}).*?(?=^(?:{end})|\Z)", text)[0]
 
 
 def output(programs):

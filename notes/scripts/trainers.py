@@ -44,11 +44,9 @@ def changes(old, new, name, leave_out=None):
     texts = [[(number, line) for number, line in enumerate(text.splitlines(), 1)
               if not (leave_out and leave_out.match(line))] for text in (old, new)]
     a, b = ([line for _, line in text] for text in texts)
-    lines = [*difflib.unified_diff(a, b, lineterm="")][2:]
-    for i, line in enumerate(lines):
-        if at := re.match(r"@@ \S+ \+(\d+)", line):
-            lines[i] = f"@@ {name}:{texts[1][max(0, int(at[1]) - 1)][0]}"
-    return lines
+    return [re.sub(r"^@@ \S+ \+(\d+).*",
+                   lambda at: f"@@ {name}:{texts[1][max(0, int(at[1]) - 1)][0]}", line)
+            for line in [*difflib.unified_diff(a, b, lineterm="")][2:]]
 
 
 def count(lines, signs="-+"):
@@ -58,9 +56,8 @@ def count(lines, signs="-+"):
 
 def painted(text, sign):
     """For a terminal, in the sign's colour."""
-    if not sys.stdout.isatty() or sign not in COLOURS:
-        return text
-    return f"\033[{COLOURS[sign]}m{text}\033[0m"
+    coloured = sign in COLOURS and sys.stdout.isatty()
+    return f"\033[{COLOURS[sign]}m{text}\033[0m" if coloured else text
 
 
 def print_code(lines):
@@ -81,11 +78,7 @@ class Column:
     share: Fraction
     size: int
     tensors: int
-
-    @property
-    def bytes(self):
-        """Of a parameter of those that a rank holds."""
-        return self.size * self.tensors
+    bytes = property(lambda self: self.size * self.tensors)  # of a parameter that a rank holds
 
 
 class Card:

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from page_reader import PAGES, ROOT, Diff, changes, copied
 
-from trial import Trial
+from runs import Trial
 
 FOLDERS = ["common", "tests", "notes", *(path.name for path in ROOT.glob("0?_*"))]
 CASES = "".join(path.read_text() for path in ROOT.glob("tests/*/*_test.cpp"))
