@@ -81,5 +81,8 @@ def renew(source, copy):
 
 
 def copied(folder):
+    for old in [*folder.rglob("*")]:
+        if old.is_file() and not (ROOT / old.relative_to(folder)).exists():
+            old.unlink()
     return shutil.copytree(ROOT, folder, copy_function=renew, dirs_exist_ok=True,
                            ignore=shutil.ignore_patterns("build", ".git", "__pycache__"))

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from page_reader import ROOT
 
+from runs import Failure
 from sabotage import OPTIONS, PAGES, sabotages, trial, tried
 
 
@@ -17,7 +18,10 @@ def missed(build, chosen, work):
     tree, count = trial(work, build), 0
     for page, diff in chosen:
         start = time.monotonic()
-        _, why = tried(diff, tree)  # that its lines are there pages_test.py sees
+        try:
+            _, why = tried(diff, tree)
+        except Failure as error:
+            why = str(error)
         count += bool(why)
         print(f"{'MISSED' if why else 'caught'}  {page}: {diff.old}: {diff.test} "
               f"({time.monotonic() - start:.0f} s) {why}", flush=True)

@@ -171,6 +171,17 @@ def test_a_configuration(programs, tmp_path, text, chapter):
         assert ([column["name"] for column in told["chapters"]], told["dtype"]) == ([name], "bf16")
 
 
+def test_older_and_longer_keys(programs, tmp_path):
+    (tmp_path / "ds.json").write_text(json.dumps({
+        "zero_optimization": {"stage": 3, "cpu_offload": True}, "bfloat16": {"enabled": True},
+        "zero_optimization.stage": 1, "optimizer": {"params": {"\x1b" + "a" * 100: 1}},
+        "train_batch_size": 64, "train_micro_batch_size_per_gpu": 4}))
+    out, told = plan(programs, "--params 8e9 --ranks 4 --deepspeed ds.json", tmp_path)
+    assert (told["chapters"][0]["name"], told["dtype"], told["accumulate"]) == \
+        ("07_offload", "bf16", 4)
+    assert "\x1b" not in out and max(map(len, out.splitlines())) <= 80
+
+
 def test_every_key_of_the_page_is_known(programs, tmp_path):
     page = (ROOT / "notes/frameworks.md").read_text().split("| key | what it does")[1]
     keys = set(re.findall(r"^\| `(\w+)`", page, re.MULTILINE)) - {
@@ -185,12 +196,14 @@ def test_every_key_of_the_page_is_known(programs, tmp_path):
 
 
 @pytest.mark.parametrize("text, words", [
-    ("", "no JSON"), ("[" * 100000, "nests deeper"), ("{}", "no section zero_optimization"),
+    ("", "no JSON"), ("[" * 60000, "nests deeper"), ("{}", "no section zero_optimization"),
     (BEGIN + '"stage": "2"}}', "stage, not a number"), (BEGIN + '"stage": 4}}', "not 0, 1, 2 or 3"),
     (BEGIN + '"overlap_comm": 3}}', "overlap_comm is 3, boolean"), (" " * (1 << 21), "2097152"),
     (BEGIN + '"offload_optimizer": 3}}', "offload_optimizer is 3, not a section"),
     (BEGIN + '"offload_optimizer": {"device": "tpu"}}}', "tpu, nvme"),
     (BEGIN + '}, "fp16": {"enabled": true}}', "both bf16 and fp16"),
+    (BEGIN + '}, "optimizer": {"type": "SGD"}}', "type is .SGD, not an Adam"),
+    (BEGIN + '}, "train_batch_size": 192, "train_micro_batch_size_per_gpu": 2}', "steps is 1.5"),
     (BEGIN + '}, "gradient_accumulation_steps": 0}', "steps is 0, 65536")],
     ids=lambda text: text[-40:])
 def test_no_configuration(programs, tmp_path, text, words):
