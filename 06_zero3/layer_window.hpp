@@ -69,8 +69,8 @@ class LayerWindow {
     return room.layer;
   }
 
-  /// Averages `borrowed`, which compute forms, over the ranks. This rank's part of the mean is written
-  /// to `own`, or added there. Returns the point at which that is done.
+  /// Averages `borrowed`, which compute forms, over the ranks. This rank's part of the mean is
+  /// written to `own`, or added there. Returns the point at which that is done.
   Event reduce_scatter_mean(View borrowed, View own, Write write) {
     Room& room = grads_[next_grads_++ % grads_.size()];
     communication_.wait(compute_.record());
