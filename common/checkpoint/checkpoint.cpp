@@ -212,6 +212,7 @@ std::string Checkpoints::save() {
         const std::string header = write_header(file.tensors, says());
         const auto fd = fileno(file.file.get());
         const auto all = std::ssize(header);
+        errno = ENOSPC;  // where a part of it is written
         check_call(!first || pwrite(fd, header.data(), all, 0) == all, file.path);
         sync(file.path);
       }

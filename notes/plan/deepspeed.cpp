@@ -95,7 +95,8 @@ Json read_deepspeed(const std::string& path, int ranks) {
     std::ranges::replace(full, '/', '.');
     std::string name = full.substr(within(full, section) ? section.size() : 0);
     if (name == "bfloat16.enabled") name = "bf16.enabled";  // as it was once called
-    if (pointer.find('.') != pointer.npos) name = "?";  // would be taken for a path
+    // Names that would be taken for a path.
+    if (pointer.find('.') != pointer.npos || pointer.starts_with("//")) name = "?";
     const auto is = [&](const Key& key) {
       return key.type.empty() ? within(name, key.name) : name == key.name;
     };
@@ -127,16 +128,19 @@ Json read_deepspeed(const std::string& path, int ranks) {
   expect(device == "none" || device == "cpu" || device == "nvme",
          section + ".offload_optimizer.device", device, "none, cpu or nvme");
   throw_if(bf16 == true && fp16 == true, ExitCode::data, "{} enables both bf16 and fp16", path);
-  const bool adam = type.get<std::string>().find("Adam") != std::string::npos;
+  const bool adam = type.get<std::string>().find("dam") != std::string::npos;  // adamw, FusedAdam
   expect(adam, "optimizer.type", type, "an Adam");
-  const bool follows = steps == "auto" && batch != "auto" && micro != "auto";
-  throw_if(follows && ranks < 1, ExitCode::usage,
-           "{}: micro-batches a step follow from train_batch_size and ranks: say --ranks", path);
+  const bool follows = steps == "auto" && batch != "auto" && micro != "auto" && ranks >= 0;
+  throw_if(follows && ranks == 0, ExitCode::usage,
+           "{}: micro-batches follow from train_batch_size and --ranks: say that or --accumulate",
+           path);
   const double count = follows           ? batch.get<double>() / micro.get<double>() / ranks
                        : steps == "auto" ? 1
                                          : steps.get<double>();
   expect(count >= 1 && count <= 1 << 16 && count == std::floor(count),
-         "gradient_accumulation_steps", count, "a whole number from 1 to 65536");
+         follows ? "train_batch_size / train_micro_batch_size_per_gpu / --ranks"
+                 : "gradient_accumulation_steps",
+         count, "a whole number from 1 to 65536");
   const bool is_bf16 = bf16 == true || (bf16 == "auto" && fp16 != true);
   const int chapter = stage > 0 && device != "none" ? 7 : 3 + stage.get<int>();
   const std::string other = fp16 != false ? "fp16" : "fp32";

@@ -78,7 +78,7 @@ struct CommandLine {
   /// What DeepSpeed's file says and the command line does not; as JSON, with what its keys are.
   Json read_file() {
     if (said.at("--deepspeed").empty()) return {};
-    const int ranks = std::atoi(said.at("--ranks").c_str());
+    const int ranks = given("--accumulate") ? -1 : std::atoi(said.at("--ranks").c_str());
     const Json file = read_deepspeed(said.at("--deepspeed"), ranks);
     for (const auto& [option, value] : file["options"].items()) {
       if (!given(option) && !(option == "--dtype" && given("--bytes"))) said[option] = value;

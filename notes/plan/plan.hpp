@@ -111,7 +111,8 @@ inline int ranks_needed(const Json& fit) {
 Json cards_json(Cards chapters);
 
 /// A configuration of DeepSpeed: what its keys are here, and the options that say the same on so
-/// many ranks, 0: not known. Throws Error: data, for no such file; usage, when it takes ranks.
+/// many ranks; 0: not known, below 0: --accumulate is said, and needs none. Throws Error: data, for
+/// no such file; usage, when it takes ranks.
 Json read_deepspeed(const std::string& path, int ranks);
 
 /// The plan in columns, 80 characters wide, after what --deepspeed said.

@@ -18,7 +18,7 @@ sys.path.insert(0, str(ROOT / "tests/programs"))
 from programs import (CHAPTERS, COMMUNICATION, DATA, NUMERICS, RESOURCES,  # noqa: E402
                       USAGE, Outcome, Programs)
 
-KILLED = -9  # the launcher ends with 9 (MPICH) or 137 (Open MPI)
+KILLED = 9, 137  # MPICH's launcher ends so, Open MPI's so
 PROGRAM = "build/05_zero2/05_zero2 --device cpu"
 SMALL = PROGRAM + " --task mlp --width 64 --layers 8"
 INJECT = "env LD_PRELOAD=build/tests/programs/libinjector.so FAULT="
@@ -91,7 +91,7 @@ def run(mpiexec, _, commands, codes, says, seen):
         for line in said or ["(nothing of its own)"]:
             print(*folded(line, "  ", "  "), sep="\n")
         print(f"exit code {done.code}\n")
-        if done.code not in ((9, 137) if code == KILLED else (code,)):
+        if done.code not in (KILLED if code is KILLED else (code,)):
             raise Failure(f"that was to end with code {code}")
     if not re.search(says, "\n".join(said)):
         raise Failure(f"that was to say \"{says}\"")

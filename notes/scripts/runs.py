@@ -165,8 +165,9 @@ def output_of(command):
 
 def first_line(*command):
     """The first line a tool prints; None where it prints none, fails or is missing."""
-    with contextlib.suppress(Failure, OSError):
-        return output_of(command).partition("\n")[0].strip() or None
+    with contextlib.suppress(subprocess.SubprocessError, OSError):
+        printed = subprocess.check_output(command, text=True, stderr=subprocess.DEVNULL)
+        return printed.partition("\n")[0].strip() or None
 
 
 class Trial:

@@ -174,7 +174,8 @@ def test_a_configuration(programs, tmp_path, text, chapter):
 def test_older_and_longer_keys(programs, tmp_path):
     (tmp_path / "ds.json").write_text(json.dumps({
         "zero_optimization": {"stage": 3, "cpu_offload": True}, "bfloat16": {"enabled": True},
-        "zero_optimization.stage": 1, "optimizer": {"params": {"\x1b" + "a" * 100: 1}},
+        "zero_optimization.stage": 1, "": {"stage": 1},
+        "optimizer": {"type": "adamw", "params": {"\x1b" + "a" * 100: 1}},
         "train_batch_size": 64, "train_micro_batch_size_per_gpu": 4}))
     out, told = plan(programs, "--params 8e9 --ranks 4 --deepspeed ds.json", tmp_path)
     assert (told["chapters"][0]["name"], told["dtype"], told["accumulate"]) == \
@@ -203,7 +204,7 @@ def test_every_key_of_the_page_is_known(programs, tmp_path):
     (BEGIN + '"offload_optimizer": {"device": "tpu"}}}', "tpu, nvme"),
     (BEGIN + '}, "fp16": {"enabled": true}}', "both bf16 and fp16"),
     (BEGIN + '}, "optimizer": {"type": "SGD"}}', "type is .SGD, not an Adam"),
-    (BEGIN + '}, "train_batch_size": 192, "train_micro_batch_size_per_gpu": 2}', "steps is 1.5"),
+    (BEGIN + '}, "train_batch_size": 192, "train_micro_batch_size_per_gpu": 2}', "ranks is 1.5"),
     (BEGIN + '}, "gradient_accumulation_steps": 0}', "steps is 0, 65536")],
     ids=lambda text: text[-40:])
 def test_no_configuration(programs, tmp_path, text, words):
