@@ -101,3 +101,11 @@ def test_entries_that_fail_are_late_or_are_not_there(gpu_suite, tmp_path):
 def test_without_a_gpu_nothing_is_started(gpu_suite):
     lines, results, code = gpu_suite([entry("one", 0, "exit 1")], probe=77)
     assert lines[0].startswith("gpu: left out, no driver") and not results and code == 77
+
+
+def test_without_a_gpu_each_entry_says_so(programs):
+    if not programs.why_no_gpu():
+        pytest.skip("there is a GPU")
+    for each in run_suite.gpu_entries(programs.build, programs.mpiexec):
+        result, said = run_suite.run_entry(each, programs.build, 60)
+        assert result == "SKIP", f"{each['name']}: {said}"

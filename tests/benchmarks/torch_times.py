@@ -7,11 +7,12 @@ that and ZeroRedundancyOptimizer ("zero"), and with FSDP2, layer by layer ("fsdp
 In bf16 products and what is sent are in bf16, Adam and the weights that it updates in fp32, as in
 the programs: by FSDP2's MixedPrecisionPolicy, else by MasterAdam on a network in bf16, because the
 shorter torch.autocast sends fp32. The norm of the gradients, part of every step of ours, is left
-out. A PyTorch older than FSDP2 (2.6) is not compared.
+out, but for "same work". A PyTorch older than FSDP2 (2.6) is not compared.
 
-On one GPU: an eager step in bf16 with MasterAdam. The host waits for the GPU once a step, where the
-programs do: for the loss, between backward and update. Times lie between CUDA events; a step's is
-that from its beginning to the next one's.
+On one GPU, in bf16: eager steps with MasterAdam ("step"), the same with the norm ("same work") or
+through torch.compile ("compiled"); FSDP2 over NCCL ("fsdp"), and with CPUOffloadPolicy ("offload").
+The host waits for the GPU once a step, where the programs do: for the loss, between backward and
+update. Times lie between CUDA events; a step's is that from its beginning to the next one's.
 
 Samples are random and stay the same; the programs make theirs, or read them, anew in every step.
 """
@@ -23,8 +24,7 @@ import time
 from types import SimpleNamespace
 
 SKIPPED = 77
-WARM_UP, REPEATS = 10, 50  # on a GPU
-CPU_WARM_UP, CPU_REPEATS = 3, 12
+STEPS = {"cpu": (3, 12), "cuda": (10, 30)}  # that warm up, that count
 
 try:
     import torch
@@ -63,89 +63,95 @@ class MasterAdam(torch.optim.Optimizer):
         torch._foreach_copy_(self.params, self.masters)
 
 
-def distribute(kind, network, dtype):
-    """The network as the ranks share it, and its optimizer."""
-    if kind == "fsdp":
-        mesh = distributed.init_device_mesh("cpu", (distributed.get_world_size(),))
-        policy = fsdp.MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=dtype)
+def prepare(kind, network, dtype, device):
+    """The network as its ranks share it, and its optimizer."""
+    if kind in ("fsdp", "offload"):
+        mesh = distributed.init_device_mesh(device, (distributed.get_world_size(),))
+        options = {"mesh": mesh, "mp_policy": fsdp.MixedPrecisionPolicy(dtype, dtype)}
+        if kind == "offload":
+            options["offload_policy"] = fsdp.CPUOffloadPolicy()
         for part in [*network[::2], network]:  # every other one is a ReLU
-            fsdp.fully_shard(part, mesh=mesh, mp_policy=policy)
+            fsdp.fully_shard(part, **options)
         return network, torch.optim.Adam(network.parameters(), **ADAM)
-    network = nn.parallel.DistributedDataParallel(network.to(dtype))
+    network = network.to(dtype)
+    if kind == "compiled":
+        network = torch.compile(network)
+    if kind in ("ddp", "zero"):
+        network = nn.parallel.DistributedDataParallel(network)
     adam = torch.optim.Adam if dtype == torch.float32 else MasterAdam
     if kind == "zero":
         return network, ZeroRedundancyOptimizer(network.parameters(), adam, **ADAM)
     return network, adam(network.parameters(), **ADAM)
 
 
-def cpu_step_time(kind, model):
+def mark(device):
+    if device == "cpu":
+        return time.perf_counter()
+    event = torch.cuda.Event(enable_timing=True)
+    event.record()
+    return event
+
+
+def milliseconds(begin, end):
+    return (end - begin) * 1000 if isinstance(begin, float) else begin.elapsed_time(end)
+
+
+def step_time(kind, model):
     """Called by all ranks together; this one's."""
-    text, width = model.task == "text", model.width
+    text, width, on = model.task == "text", model.width, {"device": model.device}
     dtype = torch.bfloat16 if model.dtype == "bf16" else torch.float32
     outputs = 256 if text else width
-    network, optimizer = distribute(kind, stack_of_layers(model, outputs), dtype)
-    inputs = torch.rand(model.batch, width, dtype=dtype)
-    targets = torch.randint(outputs, (model.batch,)) if text else torch.rand(model.batch, width)
-    loss = nn.functional.cross_entropy if text else nn.functional.mse_loss
-    times = []
-    for _ in range(CPU_WARM_UP + CPU_REPEATS):
-        start = time.perf_counter()
-        optimizer.zero_grad()
-        loss(network(inputs).float(), targets).backward()
+    network = stack_of_layers(model, outputs)
+    if kind != "offload":
+        network.to(model.device)
+    network, optimizer = prepare(kind, network, dtype, model.device)
+    inputs = torch.rand(model.batch, width, dtype=dtype, **on)
+    targets = (torch.randint(outputs, (model.batch,), **on) if text
+               else torch.rand(model.batch, width, **on))
+    loss_of = nn.functional.cross_entropy if text else nn.functional.mse_loss
+    warm_up, repeats = STEPS[model.device]
+    marks = []
+    for _ in range(warm_up + repeats):
+        marks.append(mark(model.device))
+        loss = loss_of(network(inputs).float(), targets)
+        loss.backward()
+        if kind == "same work":
+            nn.utils.get_total_norm([param.grad for param in network.parameters()]).item()
+        loss.item()
         optimizer.step()
-        times.append((time.perf_counter() - start) * 1000)
-    return statistics.median(times[CPU_WARM_UP:])
+        optimizer.zero_grad()
+    marks.append(mark(model.device))
+    if model.device == "cuda":
+        torch.cuda.synchronize()
+    return statistics.median([*map(milliseconds, marks, marks[1:])][warm_up:])
 
 
-def worker(rank, kinds, model, store, results):
+def worker(rank, model, store, results):
     torch.set_num_threads(1)
-    distributed.init_process_group("gloo", f"file://{store}/ranks", rank=rank,
-                                   world_size=model.ranks)
-    results.put([cpu_step_time(kind, model) for kind in kinds])
+    distributed.init_process_group("nccl" if model.device == "cuda" else "gloo",
+                                   f"file://{store}/ranks", rank=rank, world_size=model.ranks)
+    results.put([step_time(kind, model) for kind in model.kinds])
     distributed.barrier()
     distributed.destroy_process_group()
 
 
-def cpu_times(model):
-    """The slowest rank's, by kind."""
-    kinds = ["ddp", "zero", "fsdp"]
-    results = multiprocessing.get_context("fork").SimpleQueue()
-    with tempfile.TemporaryDirectory() as store:  # forked ranks need not import PyTorch again
-        multiprocessing.start_processes(worker, (kinds, model, store, results),
-                                        nprocs=model.ranks, start_method="fork")
-    return dict(zip(kinds, map(max, zip(*(results.get() for _ in range(model.ranks))))))
-
-
-def gpu_step_time(model):
-    network = stack_of_layers(model, model.width).to(device="cuda", dtype=torch.bfloat16)
-    optimizer = MasterAdam(network.parameters(), **ADAM)
-    inputs = torch.rand(model.batch, model.width, device="cuda", dtype=torch.bfloat16)
-    targets = torch.rand(model.batch, model.width, device="cuda")
-    marks = []
-    for _ in range(WARM_UP + REPEATS + 1):
-        marks.append(torch.cuda.Event(enable_timing=True))
-        marks[-1].record()
-        loss = nn.functional.mse_loss(network(inputs).float(), targets)
-        loss.backward()
-        loss.item()
-        optimizer.step()
-        optimizer.zero_grad()
-    torch.cuda.synchronize()
-    return statistics.median([a.elapsed_time(b) for a, b in zip(marks, marks[1:])][WARM_UP:])
-
-
 def main():
+    """Of each kind the slowest rank's."""
     model = SimpleNamespace(**json.loads(sys.argv[1]))
     words = f"PyTorch {torch.__version__}"
-    if model.device == "cpu":
-        times = cpu_times(model)
-    elif not torch.cuda.is_available():
-        print(words, "sees no GPU")
-        return SKIPPED
-    else:
+    if model.device == "cuda":
+        if not torch.cuda.is_available():
+            print(words, "sees no GPU")
+            return SKIPPED
         words += f" on {torch.cuda.get_device_name()}"
-        times = {"step": gpu_step_time(model)}
-    print(json.dumps({"words": words, "ms": times}))
+    # Forked ranks need not import PyTorch again; on a GPU they have to.
+    method = "fork" if model.device == "cpu" else "spawn"
+    results = multiprocessing.get_context(method).SimpleQueue()
+    with tempfile.TemporaryDirectory() as store:
+        multiprocessing.start_processes(worker, (model, store, results), nprocs=model.ranks,
+                                        start_method=method)
+    times = map(max, zip(*(results.get() for _ in range(model.ranks))))
+    print(json.dumps({"words": words, "ms": dict(zip(model.kinds, times))}))
     return 0
 
 

@@ -364,6 +364,39 @@ TEST_CASE("a layer: its bits do not depend on how many multiprocessors its produ
   }
 }
 
+TEST_CASE("a layer: a gradient written has the bits of one added to 0, and all of its sum") {
+  constexpr std::int64_t inputs = 40, outputs = 72;  // several pieces of product_room
+  for (const Dtype dtype : dtypes) {
+    for (const std::int64_t batch : {300, 4100}) {
+      Random random;
+      // Of all samples, or of the last ones alone, which a product in pieces might leave out.
+      for (const std::int64_t of_last : {batch, batch % 64}) {
+        const auto last = [&](std::int64_t width) {
+          return [&, i = std::int64_t{0}, zeros = (batch - of_last) * width]() mutable {
+            return i++ < zeros ? 0.0f : of_last < batch ? 1.0f : random();
+          };
+        };
+        const Twin x(dtype, batch * inputs, 0, last(inputs));
+        const Twin dy(dtype, batch * outputs, 0, last(outputs));
+        std::vector<std::vector<std::uint32_t>> written;
+        for (const Write write : writes) {
+          const Twin sum(dtype, inputs * outputs, 0, [] { return 0.0f; });
+          Side gpu(test::gpu());
+          gpu->reserve_products(product_room);
+          gpu->linear_backward_params({batch, inputs, outputs, false}, View{}, gpu(dy), gpu(x),
+                                      gpu(sum), write);
+          wait_for(gpu->record());
+          written.push_back(bits(gpu(sum)));
+          if (of_last < batch) {
+            for (const float x : values(gpu(sum))) REQUIRE(x == static_cast<float>(of_last));
+          }
+        }
+        CHECK(written[0] == written[1]);
+      }
+    }
+  }
+}
+
 TEST_CASE("cross-entropy: within what another order may differ, and of two classes the same bits") {
   for (const Dtype dtype : dtypes) {
     for (const std::int64_t count : {1, 2, 5, 256, 1100}) {

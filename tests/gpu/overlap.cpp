@@ -208,7 +208,7 @@ bool judged(bool times_too, const Outcome& without, const Outcome& with) {
   const double at_1 = with.times.exposed / with.times.communication;
   all &= holds(ratio >= 2, fmt::format("compute is {:.2f} times communication, at least 2", ratio));
   all &= holds(at_0 >= 0.95, fmt::format("prefetch 0: {:.3f} is exposed, at least 0.95", at_0));
-  all &= holds(at_1 <= 0.12, fmt::format("prefetch 1: {:.3f} is exposed, at most 0.12", at_1));
+  all &= holds(at_1 <= 0.10, fmt::format("prefetch 1: {:.3f} is exposed, at most 0.10", at_1));
   if (!offloads) return all;
   const double down = with.times.down_exposed / with.times.down;
   constexpr const char* of_down = "prefetch 1: of the way down {:.3f} is exposed, at most 0.15";

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# pack.sh BUILD FOLDER: for a machine with a GPU, CUDA and Python and nothing else. Packs the commit,
-# stripped programs, their libraries and MPICH's launcher into FOLDER/zero.tar.xz. BUILD lies within
-# the checkout and is one for that GPU: meson setup BUILD -Dgpu_arch=90 -Dmpi=mpich. There, in bash:
+# pack.sh BUILD FOLDER: for a machine with a GPU, CUDA, Python and NumPy, and nothing else. Packs the
+# commit, stripped programs, their libraries, MPICH's launcher and pytest into FOLDER/zero.tar.xz. BUILD
+# lies within the checkout and is one for that GPU: meson setup BUILD -Dgpu_arch=90 -Dmpi=mpich. There:
 #
 #     . FOLDER/unpack.sh FOLDER && python3 $P/tests/run_suite.py --gpu --carried $M --build $B
 set -euo pipefail
@@ -27,12 +27,17 @@ find "$pack/$inside" "$pack/lib/bin" -type f -perm -u+x -exec ldd {} + |
   sed -n 's/.*=> \(\/.*\) (.*/\1/p' | sort -u |
   grep -vE '/lib(c|m|dl|rt|pthread|resolv|stdc\+\+|gcc_s|nccl)\.|ld-linux' |
   while read -r library; do cp -L "$library" "$pack/lib/"; done
+mkdir "$pack/lib/python"
+/usr/bin/python3 -c 'import pytest, sys
+for name, module in sys.modules.items():
+    if "." not in name and "-packages" in (path := str(getattr(module, "__path__", [""])[0])):
+        print(path)' | while read -r package; do cp -rL "$package" "$pack/lib/python/"; done
 # Paths are compiled in, so it is unpacked to where it was built.
 cat > "$out/unpack.sh" <<EOF
 P="$here" B="$build" M="$here/lib/bin/mpiexec.hydra"
 [ -d "\$B" ] || { mkdir -p "\$P" && tar -C "\$P" -xJf "\$1/zero.tar.xz"; }
 torch=\$(python3 -c 'import torch; print(torch.__path__[0])' 2> /dev/null)/../nvidia
-export PATH="\$P/lib/bin:\$PATH:/usr/local/cuda/bin"
+export PYTHONPATH="\$P/lib/python" PATH="\$P/lib/bin:\$PATH:/usr/local/cuda/bin"
 export LD_LIBRARY_PATH="\$P/lib:/usr/local/cuda/lib64:\$torch/nccl/lib:\$torch/cu13/lib"
 EOF
 tar -C "$pack" -cJf "$out/zero.tar.xz" .

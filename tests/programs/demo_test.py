@@ -144,3 +144,15 @@ def test_no_rank_outlives_a_demo_that_is_told_to_stop(programs, folder):
     while ranks_of(folder):
         assert time.monotonic() < late, "a rank lives on"
         time.sleep(0.05)
+
+
+def test_on_a_simulated_gpu_that_the_ranks_share(programs, folder):
+    for chapter in CHAPTERS:
+        (folder / chapter).mkdir()
+        (folder / chapter / chapter).symlink_to(
+            programs.build / f"tests/programs/simulated_gpu_{chapter}")
+    done = programs.start([sys.executable, ROOT / "notes/scripts/demo.py", "--build", folder,
+                           "--mpiexec", programs.mpiexec, "--ranks", "2", "--steps", "5", "--out",
+                           folder / "out"], SIMULATED_GPUS="1")
+    assert done.code == 0, done.out
+    assert '"gpu":"simulated GPU"' in (folder / "out/06_zero3_bf16.jsonl").read_text()

@@ -114,4 +114,4 @@ def test_gpus(gpu, ranks, group):
 
 @pytest.mark.parametrize("group", WIDE, ids=lambda group: group.name)
 def test_large_products(gpu, group):
-    check(gpu, 2, group, ["mpi"])
+    check(gpu, 2, group, ["mpi", "nccl"] if group.with_01 else ["mpi"])

@@ -220,12 +220,10 @@ class CudaKernels : public ElementWise<CudaKernels, Runtime> {
   void linear_backward_params(const LinearShape& shape, View y, View dy, View x, View grads,
                               Write write) override {
     // To add, a product waits in product_room_: rows that fit, in eights (aligned), or part of one.
+    // What overwrites is cut alike: products of other sizes may be added in another order.
     const std::int64_t room = product_room_->bytes() / bytes_of(grads.dtype);
-    std::int64_t step = shape.outputs, width = shape.inputs;
-    if (write == Write::add) {
-      width = std::min(width, room);
-      step = room / width < 8 ? room / width : room / width / 8 * 8;
-    }
+    const std::int64_t width = std::clamp<std::int64_t>(shape.inputs, 1, room);
+    const std::int64_t step = room / width < 8 ? room / width : room / width / 8 * 8;
     with_type(grads.dtype, [&]<class T>(T) {
       const In<T> cut{y.size > 0 ? elements<T>(y) : nullptr};
       const InOut<T> delta{elements<T>(dy)};

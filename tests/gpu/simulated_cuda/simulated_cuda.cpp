@@ -62,6 +62,7 @@ struct CUstream_st {
 
 struct CUevent_st {
   const bool timed;
+  const int device;
   Moment moment;
 };
 
@@ -348,7 +349,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 
 /// Recorded at once: what waits for an event that was never recorded does not wait.
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
-  return *event = new CUevent_st{flags != cudaEventDisableTiming, end_of(nullptr)}, cudaSuccess;
+  const bool timed = flags != cudaEventDisableTiming;
+  return *event = new CUevent_st{timed, current_device, end_of(nullptr)}, cudaSuccess;
 }
 
 cudaError_t cudaEventDestroy(cudaEvent_t event) { return delete event, cudaSuccess; }
@@ -357,7 +359,9 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   return event->moment = end_of(existing(stream)), cudaSuccess;
 }
 
+/// A true one answers a thread of another GPU, too, on which the question may take memory.
 cudaError_t cudaEventQuery(cudaEvent_t event) {
+  if (event->device != current_device) simulated::die("an event of another GPU is asked for");
   const bool passed = event->moment.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
   return passed ? cudaSuccess : cudaErrorNotReady;
 }
