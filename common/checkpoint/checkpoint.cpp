@@ -1,20 +1,30 @@
 // SPDX-License-Identifier: MIT
 #include "checkpoint/checkpoint.hpp"
 
+#include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 
+#include "checkpoint/safetensors.hpp"
+#include "compute/cpu/matmul.hpp"
+#include "compute/cpu/team.hpp"
+#include "compute/generator.hpp"
 #include "memory/throw_if.hpp"
 #include "train/mlp.hpp"
 
 namespace zero {
 namespace {
 namespace fs = std::filesystem;
+
+/// check: what the file holds is to be what memory does.
+enum class Move { write, check, read };
+constexpr int differs = -1;  // beside errno's
 
 std::string step_in(const std::string& folder, std::int64_t step) {
   return fmt::format("{}/step_{}", folder, step);
@@ -46,245 +56,317 @@ std::shared_ptr<std::FILE> open(const std::string& path, const char* mode) {
 }
 
 void sync(const std::string& path) { check_call(fsync(fileno(open(path, "r").get())) == 0, path); }
+
+/// Calls pread or pwrite until all bytes are moved. False: errno says why not.
+bool move_all(auto call, int fd, std::byte* data, std::int64_t bytes, std::int64_t at) {
+  while (bytes > 0) {
+    errno = ENODATA;  // where nothing is left to read
+    const std::int64_t moved = call(fd, data, bytes, at);
+    if (moved <= 0) return false;
+    data += moved, bytes -= moved, at += moved;
+  }
+  return true;
+}
+
+class StepFolders : public Checkpoints, Saved {
+ public:
+  explicit StepFolders(const Saved& run) : Saved(run) {
+    if (!source_.empty()) find_beginning();
+    if (!options.save.empty()) take_folder();
+  }
+
+  std::string load() override {
+    for (TensorFile& file : sources_) move(Move::read, file);
+    sources_.clear();
+    return source_;
+  }
+
+  bool passed(const Verdict& step) override {
+    loss_scale_.update(step.skipped);
+    progress_ = {progress_.steps + 1, progress_.updates + !step.skipped, loss_scale_.value(),
+                 loss_scale_.good_steps()};
+    if (options.save.empty()) return false;
+    const bool due = options.save_every > 0 && progress_.steps % options.save_every == 0;
+    return due || progress_.steps == options.steps;
+  }
+
+  std::string path() const override { return step_in(options.save, progress_.steps); }
+
+  std::string save() override {
+    const std::string partial = options.save + "/step.partial";
+    const bool first = comm.rank == 0;
+    std::error_code none;
+    try {
+      together([&] {
+        if (!first) return;
+        fs::remove_all(partial, none);  // of a run that was killed
+        check_call(mkdir(partial.c_str(), 0777) == 0, partial);
+      });
+      std::vector<TensorFile> files = files_in(partial);
+      for (TensorFile& file : files) {
+        file.make_header(says());  // as long as it will be with the digests
+        together([&] { file.file = open(file.path, "w+b"); });
+        move(Move::write, file);
+      }
+      for (TensorFile& file : files) move(Move::check, file);
+      together([&] {
+        for (TensorFile& file : files) {
+          const std::string header = file.make_header(says());
+          const auto all = std::ssize(header);
+          errno = ENOSPC;  // where a part of it is written
+          check_call(!first || pwrite(file.fd(), header.data(), all, 0) == all, file.path);
+          sync(file.path);
+        }
+      });
+      together([&] {
+        if (!first) return;
+        sync(partial);
+        check_call(rename(partial.c_str(), path().c_str()) == 0, path());
+        sync(options.save);
+        const std::vector<std::int64_t> steps = steps_in(options.save);
+        for (std::size_t i = 0; i + options.keep < steps.size(); ++i) {
+          fs::remove_all(step_in(options.save, steps[i]), none);
+        }
+      });
+      return "";
+    } catch (const Error& error) {
+      if (error.code == ExitCode::communication) throw;
+      if (first) fs::remove_all(partial, none);
+      return error.what();
+    }
+  }
+
+ private:
+  void find_beginning() {
+    const bool resumes = options.init.empty();
+    std::error_code none;
+    together([&] {
+      if (!resumes || fs::exists(files_in(source_)[0].path, none)) return;
+      const std::vector<std::int64_t> steps = steps_in(source_);
+      throw_if(steps.empty(), ExitCode::data, "--resume {}: there is no folder step_N", source_);
+      source_ = step_in(source_, steps.back());
+    });
+    source_ = comm.gather_texts(source_)[0];  // as rank 0 sees it
+    together([&] {
+      sources_ = files_in(source_);
+      if (!resumes) sources_ = {{source_, sources_[0].tensors}};
+      for (TensorFile& file : sources_) {
+        throw_if(!fs::is_regular_file(file.path, none), ExitCode::data,
+                 "cannot read {}: it is no file", file.path);  // a pipe would be waited for
+        file.file = open(file.path, "rb");
+        file.read_header([&](const Metadata& found) {
+          if (resumes) check(file.path, found);
+        });
+      }
+      const std::int64_t steps = progress_.steps;
+      constexpr ExitCode nothing_to_do{};
+      throw_if(steps == options.steps, nothing_to_do, "{} has made all {} steps", source_, steps);
+      throw_if(steps > options.steps, ExitCode::usage, "--steps {}: {} has made {} already",
+               options.steps, source_, steps);
+    });
+    options.begin = progress_;
+    loss_scale_ = LossScale(options);
+  }
+
+  void take_folder() {
+    const std::string& folder = options.save;
+    const auto lock = [&] {
+      lock_ = open(folder + "/.lock", "a");
+      const bool done = flock(fileno(lock_.get()), LOCK_EX | LOCK_NB) == 0;
+      check_call(done || errno == EWOULDBLOCK, folder);
+      return done;
+    };
+    together([&] {
+      if (comm.rank > 0) return;
+      std::error_code why;
+      fs::create_directories(folder, why);
+      throw_if(bool(why), ExitCode::resources, "--save {}: {}", folder, why.message());
+      throw_if(!lock(), ExitCode::usage, "--save {}: another run saves there", folder);
+      const std::vector<std::int64_t> steps = steps_in(folder);
+      const std::int64_t last = steps.empty() ? 0 : steps.back();
+      throw_if(last > 0 && !fs::equivalent(step_in(folder, last), source_, why), ExitCode::usage,
+               "--save {}: step {} is there, and not resumed: --resume it, or name another folder",
+               folder, last);
+    });
+    together([&] {
+      throw_if(comm.rank > 0 && lock(), ExitCode::usage,
+               "--save {}: it is another folder than rank 0's: give all ranks one", folder);
+    });
+  }
+
+  std::vector<TensorFile> files_in(const std::string& checkpoint) const {
+    const Architecture model = architecture(options);
+    std::vector<TensorFile> files{{checkpoint + "/model.safetensors"},
+                                  {checkpoint + "/optimizer.safetensors"}};
+    const std::tuple<int, State, const char*> saved[] = {{0, State::master, ""},
+                                                         {1, State::momentum, ".exp_avg"},
+                                                         {1, State::variance, ".exp_avg_sq"}};
+    for (const auto& [file, state, suffix] : saved) {
+      std::vector<StoredTensor>& tensors = files[file].tensors;
+      for (int l = 0; l < model.layers(); ++l) {
+        const std::int64_t inputs = model.widths[l], outputs = model.widths[l + 1];
+        const std::string layer = fmt::format("layers.{}.", l);
+        tensors.push_back({layer + "weight" + suffix, {outputs, inputs}, state, l, 0});
+        if (!model.bias) continue;
+        tensors.push_back({layer + "bias" + suffix, {outputs}, state, l, inputs * outputs});
+      }
+    }
+    return files;
+  }
+
+  /// What every header says: which run it is of, and how far it has come.
+  Metadata says() const {
+    return {{"format", "pt"},  // as PyTorch's own
+            {"dtype", name_of(options.dtype)},
+            {"task", name_of(options.task)},
+            {"width", fmt::to_string(options.width)},
+            {"layers", fmt::to_string(options.layers)},
+            {"seed", fmt::to_string(options.seed)},
+            {"data", data.empty() ? "generated" : data},
+            {"step", fmt::to_string(progress_.steps)},
+            {"updates", fmt::to_string(progress_.updates)},
+            {"loss_scale", fmt::to_string(progress_.loss_scale)},
+            {"good_steps", fmt::to_string(progress_.good_steps)}};
+  }
+
+  /// Throws Error (data) unless a header says the same; a run's first header sets progress.
+  void check(const std::string& path, Metadata found) {
+    const auto number = [&](const char* name, double least, double most) {
+      const double value = std::strtod(found[name].c_str(), nullptr);
+      throw_if(!(least <= value && value <= most), ExitCode::data,
+               "{}: its {} is \"{:.40}\", not from {} to {}", path, name, found[name], least, most);
+      return value;
+    };
+    if (progress_.steps == 0) {  // the first file, as which the second is to be
+      progress_.steps = number("step", 1, 1 << 30);
+      progress_.updates = number("updates", 0, progress_.steps);
+      progress_.loss_scale = number("loss_scale", FLT_MIN, FLT_MAX);
+      progress_.good_steps = number("good_steps", 0, 2000);
+    }
+    for (const auto& [name, ours] : says()) {
+      throw_if(found[name] != ours, ExitCode::data,
+               "{}: its run has {} \"{:.80}\", this one \"{:.80}\"", path, name, found[name], ours);
+    }
+  }
+
+  /// What this rank moves of the tensor, in parts no larger than its own of the layer.
+  std::vector<View> parts_of(const StoredTensor& tensor, Move how) const {
+    std::vector<View> parts;
+    for (Device* const place : {&device, &device.host()}) {
+      for (const Holding* held : place->holdings) {
+        // Weights are what lies in fp32, parameters or their master; others are copies of them.
+        const State state = held->state == State::parameters ? State::master : held->state;
+        if (state != tensor.state) continue;
+        if (how == Move::read) {
+          const View all = held->held(tensor.layer);
+          const std::int64_t size = layout.shard_size(tensor.layer);
+          for (std::int64_t at = 0; at < all.size; at += size) parts.push_back(all.part(at, size));
+        } else if (held->view().dtype == Dtype::fp32) {
+          return {held->shard(tensor.layer)};
+        }
+      }
+    }
+    return parts;
+  }
+
+  /// Of all tensors; sets their digests, over all ranks, or throws Error (data) on all ranks when
+  /// one is not what it should be.
+  void move(Move how, TensorFile& file) {
+    std::vector<std::uint64_t> mine;
+    together([&] {
+      std::optional<Buffer> staging;  // page-locked, for as many fp32 as a part has at most
+      const std::int64_t room = layout.largest_layer() / layout.ranks() * sizeof(float);
+      if (device.type == DeviceType::cuda) staging.emplace(device.host(), room);
+      for (const StoredTensor& tensor : file.tensors) {
+        mine.push_back(0);
+        for (const View& part : parts_of(tensor, how)) {
+          const std::uint64_t digest =
+              move_part(how, file, tensor, part, staging ? staging->data() : nullptr);
+          if (part.start == layout.shard_start(tensor.layer)) mine.back() = digest;
+        }
+      }
+    });
+    if (how == Move::write) return;
+    const std::vector<std::uint64_t> all = comm.gather(mine);
+    together([&] {
+      for (std::size_t t = 0; t < mine.size(); ++t) {
+        std::uint64_t sum = 0;
+        for (std::size_t at = t; at < all.size(); at += mine.size()) sum += all[at];
+        const std::string digest = fmt::format("{:016x}", sum);
+        std::string& said = file.tensors[t].digest;
+        const bool foreign = said.empty() && options.resume.empty();  // others wrote it
+        if (how == Move::check || foreign) said = digest;
+        throw_if(said != digest, ExitCode::data,
+                 "{}: {} has digest {}, and should have \"{:.40}\": it is not what was saved",
+                 file.path, file.tensors[t].name, digest, said);
+      }
+    });
+  }
+
+  /// Moves those elements of the tensor that lie in `part`, which is a part of its layer; what is
+  /// read is rounded to the part's dtype. A GPU's pass through `staging`. Returns the digest of
+  /// what was read. Throws Error (resources) in the system's words.
+  std::uint64_t move_part(Move how, const TensorFile& file, const StoredTensor& tensor, View part,
+                          std::byte* staging) {
+    const std::int64_t from = std::max(part.start, tensor.start);
+    const std::int64_t to = std::min(part.start + part.used, tensor.start + tensor.size());
+    if (from >= to) return 0;
+    const View ours = part.part(from - part.start, to - from);
+    std::byte* const memory = ours.on_gpu() ? staging : ours.data;
+    if (ours.on_gpu() && how != Move::read) ours.device->copy(memory, ours.data, ours.bytes());
+    constexpr std::int64_t stored_bytes = sizeof(float);
+    const std::int64_t begin = tensor.begin + (from - tensor.start) * stored_bytes;
+    if (how == Move::write) {  // by one thread, as the system lets only one write a file at a time
+      check_call(move_all(pwrite, file.fd(), memory, ours.bytes(), begin), file.path);
+      // The disk begins now, and goes on while the next are written and all are checked.
+      sync_file_range(file.fd(), begin, ours.bytes(), SYNC_FILE_RANGE_WRITE);
+      return 0;
+    }
+    // All of it at once: threads that ask for pieces in turns look like nobody who reads on.
+    posix_fadvise(file.fd(), begin, (to - from) * stored_bytes, POSIX_FADV_WILLNEED);
+    const std::int64_t number = layout.first_parameter(tensor.layer) + from;
+    std::atomic<std::uint64_t> sum = 0;
+    std::atomic<int> failure = 0;
+    team_.each_piece(to - from, [&](std::int64_t offset, std::int64_t count) {
+      static thread_local std::array<float, Team::piece> read;
+      std::byte* const held = memory + offset * bytes_of(ours.dtype);
+      const std::int64_t bytes = count * stored_bytes;
+      const bool done = move_all(pread, file.fd(), reinterpret_cast<std::byte*>(read.data()), bytes,
+                                 begin + offset * stored_bytes);
+      if (!done) failure = errno;
+      const bool same = how != Move::check || std::memcmp(read.data(), held, bytes) == 0;
+      if (done && !same) failure = differs;
+      std::uint64_t digest_here = 0;
+      on_wide_vectors([&] {
+        digest_here = digest(std::span<const float>(read.data(), count), number + offset);
+      });
+      sum += digest_here;
+      if (how == Move::check) return;
+      with_type(ours.dtype, [&]<class T>(T) {
+        const auto elements = reinterpret_cast<T*>(held);
+        on_wide_vectors([&] {
+          for (std::int64_t i = 0; i < count; ++i) elements[i] = narrow<T>(read[i]);
+        });
+      });
+    });
+    throw_if(failure == differs, ExitCode::resources, "{} does not hold what was written",
+             file.path);
+    errno = failure;
+    check_call(errno == 0, file.path);
+    if (ours.on_gpu() && how == Move::read) ours.device->copy(ours.data, memory, ours.bytes());
+    return sum;
+  }
+
+  Team team_{threads};
+  LossScale loss_scale_{options};  // as the trainer's own
+  Progress progress_;
+  std::string source_ = options.init.empty() ? options.resume : options.init;  // what is loaded
+  std::vector<TensorFile> sources_;
+  std::shared_ptr<std::FILE> lock_;
+};
 }  // namespace
 
-Checkpoints::Checkpoints(Options& options, const Layout& layout, Device& device, Communicator& comm,
-                         const std::string& data, int threads, Together together)
-    : options_(options),
-      layout_(layout),
-      device_(device),
-      comm_(comm),
-      data_(data.empty() ? "generated" : data),
-      team_(threads),
-      together_(std::move(together)),
-      loss_scale_(options),
-      source_(options.init.empty() ? options.resume : options.init) {
-  if (!source_.empty()) find_beginning();
-  if (!options_.save.empty()) take_folder();
-}
-
-std::vector<Checkpoints::TensorFile> Checkpoints::files_in(const std::string& checkpoint) const {
-  const Architecture model = architecture(options_);
-  std::vector<TensorFile> files{{checkpoint + "/model.safetensors"},
-                                {checkpoint + "/optimizer.safetensors"}};
-  const std::tuple<int, State, const char*> saved[] = {{0, State::master, ""},
-                                                       {1, State::momentum, ".exp_avg"},
-                                                       {1, State::variance, ".exp_avg_sq"}};
-  for (const auto& [file, state, suffix] : saved) {
-    std::vector<StoredTensor>& tensors = files[file].tensors;
-    for (int l = 0; l < model.layers(); ++l) {
-      const std::int64_t inputs = model.widths[l], outputs = model.widths[l + 1];
-      const std::string layer = fmt::format("layers.{}.", l);
-      tensors.push_back({layer + "weight" + suffix, {outputs, inputs}, state, l, 0});
-      if (!model.bias) continue;
-      tensors.push_back({layer + "bias" + suffix, {outputs}, state, l, inputs * outputs});
-    }
-  }
-  return files;
-}
-
-Metadata Checkpoints::says() const {
-  return {{"format", "pt"},  // as PyTorch's own
-          {"dtype", name_of(options_.dtype)},
-          {"task", name_of(options_.task)},
-          {"width", fmt::to_string(options_.width)},
-          {"layers", fmt::to_string(options_.layers)},
-          {"seed", fmt::to_string(options_.seed)},
-          {"data", data_},
-          {"step", fmt::to_string(progress_.steps)},
-          {"updates", fmt::to_string(progress_.updates)},
-          {"loss_scale", fmt::to_string(progress_.loss_scale)},
-          {"good_steps", fmt::to_string(progress_.good_steps)}};
-}
-
-void Checkpoints::check(const std::string& path, Metadata found) {
-  const auto number = [&](const char* name, double least, double most) {
-    const double value = std::strtod(found[name].c_str(), nullptr);
-    throw_if(!(least <= value && value <= most), ExitCode::data,
-             "{}: its {} is \"{:.40}\", not from {} to {}", path, name, found[name], least, most);
-    return value;
-  };
-  if (progress_.steps == 0) {  // the first file, as which the second is to be
-    progress_.steps = number("step", 1, 1 << 30);
-    progress_.updates = number("updates", 0, progress_.steps);
-    progress_.loss_scale = number("loss_scale", FLT_MIN, FLT_MAX);
-    progress_.good_steps = number("good_steps", 0, 2000);
-  }
-  for (const auto& [name, ours] : says()) {
-    throw_if(found[name] != ours, ExitCode::data,
-             "{}: its run has {} \"{:.80}\", this one \"{:.80}\"", path, name, found[name], ours);
-  }
-}
-
-void Checkpoints::find_beginning() {
-  const bool resumes = options_.init.empty();
-  std::error_code none;
-  together_([&] {
-    if (!resumes || fs::exists(files_in(source_)[0].path, none)) return;
-    const std::vector<std::int64_t> steps = steps_in(source_);
-    throw_if(steps.empty(), ExitCode::data, "--resume {}: there is no folder step_N", source_);
-    source_ = step_in(source_, steps.back());
-  });
-  source_ = comm_.gather_texts(source_)[0];  // as rank 0 sees it
-  together_([&] {
-    sources_ = files_in(source_);
-    if (!resumes) sources_ = {{source_, sources_[0].tensors}};
-    for (auto& [path, tensors, file] : sources_) {
-      throw_if(!fs::is_regular_file(path, none), ExitCode::data,  // a pipe would be waited for
-               "cannot read {}: it is no file", path);
-      file = open(path, "rb");
-      read_header(fileno(file.get()), path, tensors, [&](const Metadata& found) {
-        if (resumes) check(path, found);
-      });
-    }
-    const std::int64_t steps = progress_.steps;
-    constexpr ExitCode nothing_to_do{};
-    throw_if(steps == options_.steps, nothing_to_do, "{} has made all {} steps", source_, steps);
-    throw_if(steps > options_.steps, ExitCode::usage, "--steps {}: {} has made {} already",
-             options_.steps, source_, steps);
-  });
-  options_.begin = progress_;
-  loss_scale_ = LossScale(options_);
-}
-
-void Checkpoints::take_folder() {
-  const std::string& folder = options_.save;
-  const auto lock = [&] {
-    lock_ = open(folder + "/.lock", "a");
-    const bool done = flock(fileno(lock_.get()), LOCK_EX | LOCK_NB) == 0;
-    check_call(done || errno == EWOULDBLOCK, folder);
-    return done;
-  };
-  together_([&] {
-    if (comm_.rank > 0) return;
-    std::error_code why;
-    fs::create_directories(folder, why);
-    throw_if(bool(why), ExitCode::resources, "--save {}: {}", folder, why.message());
-    throw_if(!lock(), ExitCode::usage, "--save {}: another run saves there", folder);
-    const std::vector<std::int64_t> steps = steps_in(folder);
-    const std::int64_t last = steps.empty() ? 0 : steps.back();
-    throw_if(last > 0 && !fs::equivalent(step_in(folder, last), source_, why), ExitCode::usage,
-             "--save {}: step {} is there, and not resumed: --resume it, or name another folder",
-             folder, last);
-  });
-  together_([&] {
-    throw_if(comm_.rank > 0 && lock(), ExitCode::usage,
-             "--save {}: it is another folder than rank 0's: give all ranks one", folder);
-  });
-}
-
-std::string Checkpoints::load() {
-  for (TensorFile& file : sources_) move(Move::read, file);
-  sources_.clear();
-  return source_;
-}
-
-bool Checkpoints::passed(const Verdict& step) {
-  loss_scale_.update(step.skipped);
-  progress_ = {progress_.steps + 1, progress_.updates + !step.skipped, loss_scale_.value(),
-               loss_scale_.good_steps()};
-  if (options_.save.empty()) return false;
-  const bool due = options_.save_every > 0 && progress_.steps % options_.save_every == 0;
-  return due || progress_.steps == options_.steps;
-}
-
-std::string Checkpoints::path() const { return step_in(options_.save, progress_.steps); }
-
-std::string Checkpoints::save() {
-  const std::string partial = options_.save + "/step.partial";
-  const bool first = comm_.rank == 0;
-  std::error_code none;
-  try {
-    together_([&] {
-      if (!first) return;
-      fs::remove_all(partial, none);  // of a run that was killed
-      check_call(mkdir(partial.c_str(), 0777) == 0, partial);
-    });
-    std::vector<TensorFile> files = files_in(partial);
-    for (TensorFile& file : files) {
-      write_header(file.tensors, says());  // as long as it will be with the digests
-      together_([&] { file.file = open(file.path, "w+b"); });
-      move(Move::write, file);
-    }
-    for (TensorFile& file : files) move(Move::check, file);
-    together_([&] {
-      for (TensorFile& file : files) {
-        const std::string header = write_header(file.tensors, says());
-        const auto fd = fileno(file.file.get());
-        const auto all = std::ssize(header);
-        errno = ENOSPC;  // where a part of it is written
-        check_call(!first || pwrite(fd, header.data(), all, 0) == all, file.path);
-        sync(file.path);
-      }
-    });
-    together_([&] {
-      if (!first) return;
-      sync(partial);
-      check_call(rename(partial.c_str(), path().c_str()) == 0, path());
-      sync(options_.save);
-      const std::vector<std::int64_t> steps = steps_in(options_.save);
-      for (std::size_t i = 0; i + options_.keep < steps.size(); ++i) {
-        fs::remove_all(step_in(options_.save, steps[i]), none);
-      }
-    });
-    return "";
-  } catch (const Error& error) {
-    if (error.code == ExitCode::communication) throw;
-    if (first) fs::remove_all(partial, none);
-    failed_ = true;
-    return error.what();
-  }
-}
-
-std::vector<View> Checkpoints::parts_of(const StoredTensor& tensor, Move how) const {
-  std::vector<View> parts;
-  for (Device* const place : {&device_, &device_.host()}) {
-    for (const Holding* held : place->holdings) {
-      // Weights are what lies in fp32, parameters or their master; others are copies of them.
-      const State state = held->state == State::parameters ? State::master : held->state;
-      if (state != tensor.state) continue;
-      if (how == Move::read) {
-        const View all = held->held(tensor.layer);
-        const std::int64_t size = layout_.shard_size(tensor.layer);
-        for (std::int64_t at = 0; at < all.size; at += size) parts.push_back(all.part(at, size));
-      } else if (held->view().dtype == Dtype::fp32) {
-        return {held->shard(tensor.layer)};
-      }
-    }
-  }
-  return parts;
-}
-
-void Checkpoints::move(Move how, TensorFile& file) {
-  std::vector<std::uint64_t> mine;
-  together_([&] {
-    std::optional<Buffer> staging;
-    const std::int64_t room = layout_.largest_layer() / layout_.ranks() * sizeof(float);
-    if (device_.type == DeviceType::cuda) staging.emplace(device_.host(), room);
-    for (const StoredTensor& tensor : file.tensors) {
-      mine.push_back(0);
-      for (const View& part : parts_of(tensor, how)) {
-        const std::uint64_t digest = move_part(how, fileno(file.file.get()), file.path, tensor,
-                                               part, layout_.first_parameter(tensor.layer),
-                                               staging ? staging->data() : nullptr, team_);
-        if (part.start == layout_.shard_start(tensor.layer)) mine.back() = digest;
-      }
-    }
-  });
-  if (how == Move::write) return;
-  const std::vector<std::uint64_t> all = comm_.gather(mine);
-  together_([&] {
-    for (std::size_t t = 0; t < mine.size(); ++t) {
-      std::uint64_t sum = 0;
-      for (std::size_t at = t; at < all.size(); at += mine.size()) sum += all[at];
-      const std::string digest = fmt::format("{:016x}", sum);
-      std::string& said = file.tensors[t].digest;
-      const bool foreign = said.empty() && options_.resume.empty();  // others wrote it
-      if (how == Move::check || foreign) said = digest;
-      throw_if(said != digest, ExitCode::data,
-               "{}: {} has digest {}, and should have \"{:.40}\": it is not what was saved",
-               file.path, file.tensors[t].name, digest, said);
-    }
-  });
+std::unique_ptr<Checkpoints> make_checkpoints(const Saved& run) {
+  return std::make_unique<StepFolders>(run);
 }
 }  // namespace zero

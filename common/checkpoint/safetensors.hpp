@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: MIT
 // The field's file of tensors, safetensors: 8 bytes that say how long the header is, the header in
-// JSON, the tensors. All of ours are fp32. An element has one place, whoever holds it: each rank
-// moves its own.
+// JSON, the tensors. All of ours are fp32. An element has one place, whoever holds it.
 #pragma once
+#include <unistd.h>
+
 #include <map>
+#include <nlohmann/json.hpp>
 #include <numeric>
 
-#include "compute/cpu/team.hpp"
 #include "memory/state.hpp"
+#include "memory/throw_if.hpp"
 
 namespace zero {
 struct StoredTensor {
@@ -27,22 +29,83 @@ struct StoredTensor {
 /// What a header says beside tensors and their digests.
 using Metadata = std::map<std::string, std::string>;
 
-/// What stands before the tensors, which follow in this order; sets where each begins.
-std::string write_header(std::vector<StoredTensor>& tensors, Metadata metadata);
+struct TensorFile {
+  using Json = nlohmann::json;
+  static constexpr std::int64_t length_bytes = 8;
+  static_assert(std::endian::native == std::endian::little, "as the file's numbers are");
 
-/// Puts the tensors in the file's order, and sets where each begins and its digest. Calls
-/// check(metadata) before it looks at tensors. Throws Error (data), naming `path`, unless the file
-/// consists of exactly these. No allocation is larger than the file.
-void read_header(int fd, const std::string& path, std::vector<StoredTensor>& tensors,
-                 const std::function<void(const Metadata&)>& check);
+  std::string path;
+  std::vector<StoredTensor> tensors{};
+  std::shared_ptr<std::FILE> file{};
 
-/// check: what the file holds is to be what memory does.
-enum class Move { write, check, read };
+  int fd() const { return fileno(file.get()); }
 
-/// Moves those elements of the tensor that lie in `part`, which is a part of its layer; what is
-/// read is rounded to the part's dtype. A GPU's pass through `staging`, page-locked memory for as
-/// many fp32. first: the number of the layer's first element in the whole model. Returns the digest
-/// of what was read. Throws Error (resources) in the system's words, naming `path`.
-std::uint64_t move_part(Move how, int fd, const std::string& path, const StoredTensor& tensor,
-                        View part, std::int64_t first, std::byte* staging, Team& team);
+  /// What a header says of the tensors in this order; sets where each begins if the first one's
+  /// first byte has number `begin`.
+  Json entries(std::int64_t begin) {
+    Json header;
+    std::int64_t end = 0;
+    for (StoredTensor& tensor : tensors) {
+      const std::int64_t at = std::exchange(end, end + tensor.size() * std::int64_t{sizeof(float)});
+      header[tensor.name] = {
+          {"dtype", "F32"}, {"shape", tensor.shape}, {"data_offsets", {at, end}}};
+      tensor.begin = begin + at;
+    }
+    return header;
+  }
+
+  /// What stands before the tensors, which follow in this order; sets where each begins.
+  std::string make_header(Metadata metadata) {
+    for (const StoredTensor& tensor : tensors) metadata["digest " + tensor.name] = tensor.digest;
+    Json header = entries(0);
+    header["__metadata__"] = metadata;
+    std::string text = header.dump();
+    text.resize((text.size() + 7) / 8 * 8, ' ');  // elements are aligned
+    const std::int64_t length = std::ssize(text);
+    entries(length_bytes + length);
+    return std::string(reinterpret_cast<const char*>(&length), length_bytes) + text;
+  }
+
+  /// Puts the tensors in the file's order, and sets where each begins and its digest. Calls
+  /// check(metadata) before it looks at tensors. Throws Error (data) unless the file consists of
+  /// exactly these. No allocation is larger than the file.
+  void read_header(const std::function<void(const Metadata&)>& check) try {
+    const auto expect = [&](bool holds, const std::string& what) {
+      throw_if(!holds, ExitCode::data, "{}: {}", path, what);
+    };
+    const std::int64_t all = lseek(fd(), 0, SEEK_END);
+    std::int64_t length = -1;
+    expect(pread(fd(), &length, length_bytes, 0) == length_bytes && length >= 0 &&
+               length <= all - length_bytes,
+           fmt::format("its header would have {} bytes, the file has {}", length, all));
+    std::string text(length, ' ');
+    expect(pread(fd(), text.data(), length, length_bytes) == length, "its header cannot be read");
+    int in_a_row = 0;  // values without a name
+    Json header = Json::parse(text, [&](int depth, Json::parse_event_t event, Json&) {
+      in_a_row = event == Json::parse_event_t::value ? in_a_row + 1 : 0;
+      // What it takes is then less than the text.
+      expect(depth <= 3 && in_a_row <= 4, "its header nests or lists more than one does");
+      return true;
+    });
+    Metadata metadata = header.value("__metadata__", Metadata());
+    header.erase("__metadata__");
+    check(metadata);
+    for (StoredTensor& tensor : tensors) tensor.digest = metadata["digest " + tensor.name];
+    std::ranges::sort(tensors, {}, [&](const StoredTensor& tensor) {
+      return header.at(tensor.name).at("data_offsets").at(0).get<double>();
+    });
+    const Json ours = entries(length_bytes + length);
+    for (const auto& [name, entry] : ours.items()) {
+      expect(header[name] == entry,
+             fmt::format("{} is {:.99}, not {}", name, header[name].dump(), entry.dump()));
+    }
+    const std::int64_t end = tensors.back().begin + tensors.back().size() * sizeof(float);
+    expect(header.size() == ours.size() && end == all,
+           fmt::format("{} tensors end at byte {}; it has {}, and {} bytes", ours.size(), end,
+                       header.size(), all));
+  } catch (const nlohmann::json::exception& error) {
+    throw Error(ExitCode::data,
+                fmt::format("{}: its header is none of this model: {:.100}", path, error.what()));
+  }
+};
 }  // namespace zero

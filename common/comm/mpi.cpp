@@ -7,7 +7,7 @@
 #include <set>
 
 #include "comm/transport.hpp"
-#include "compute/watchdog.hpp"
+#include "compute/work.hpp"
 #include "memory/throw_if.hpp"
 
 namespace zero {

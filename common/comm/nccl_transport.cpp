@@ -7,7 +7,7 @@
 
 #include "comm/communicator.hpp"
 #include "compute/cuda/runtime.hpp"
-#include "compute/watchdog.hpp"
+#include "compute/work.hpp"
 #include "memory/error.hpp"
 
 namespace zero {

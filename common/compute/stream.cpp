@@ -8,18 +8,13 @@
 
 namespace zero {
 namespace {
-/// Until the end of the scope the calling thread is at that place of a run.
+/// Until the end of the scope the calling thread is in a task of that stream.
 struct Within {
-  Within(int step, Phase phase, Stream* stream)
-      : step(std::exchange(here.step, step)),
-        phase(std::exchange(here.phase, phase)),
-        stream(std::exchange(here.stream, stream)) {}
-  ~Within() { here.step = step, here.phase = phase, here.stream = stream; }
+  explicit Within(Stream* stream) : before(std::exchange(here.stream, stream)) {}
+  ~Within() { here.stream = before; }
   Within(const Within&) = delete;
 
-  const int step;
-  const Phase phase;
-  Stream* const stream;
+  Stream* const before;
 };
 }  // namespace
 
@@ -98,7 +93,8 @@ void Stream::put(std::optional<Work> work, std::function<void()> call) {
 }
 
 void Stream::perform(const Task& task) {
-  const Within within(task.step, task.phase, this);
+  here.step = task.step, here.phase = task.phase;  // the caller's own where it is called at once
+  const Within within(this);
   if (!task.work) return task.call();
   const Working working(*task.work, name_);
   part(*task.work, task.call);

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "compute/kernels.hpp"
-#include "compute/watchdog.hpp"
+#include "compute/work.hpp"
 
 namespace zero {
 struct Point {

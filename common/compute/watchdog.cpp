@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-#include "compute/watchdog.hpp"
-
 #include <fmt/format.h>
 
 #include <condition_variable>
+
+#include "compute/work.hpp"
 
 namespace zero {
 namespace {

@@ -5,8 +5,10 @@
 #include <chrono>
 #include <climits>
 #include <deque>
+#include <functional>
 #include <mutex>
 #include <string>
+#include <thread>
 
 #include "memory/tensor.hpp"
 
@@ -62,7 +64,7 @@ inline constexpr std::array names_of<Phase>{"setup", "load", "forward", "backwar
 /// Those in which ranks send.
 inline constexpr Phase step_phases[] = {Phase::forward, Phase::backward, Phase::update};
 
-/// What the watchdog sees of a thread, as long as that lives (watchdog.hpp).
+/// What the watchdog sees of a thread, as long as that lives.
 struct Watched {
   Watched();
   ~Watched();
@@ -121,4 +123,28 @@ class PhaseScope {
   const Phase before_;
   const bool told_;
 };
+
+// ---- The watchdog: ends the job, with a sentence, when a rank or a device hangs ----
+
+/// The calling thread is within a task, for as long as this lives; within another it is part of it.
+class Working {
+ public:
+  explicit Working(const Work& work = {}, const char* stream = nullptr);
+  ~Working();
+  Working(const Working&) = delete;
+
+ private:
+  const bool part_;
+};
+
+/// The calling task waits for messages from those ranks.
+void task_waits_for(std::vector<int> ranks);
+/// Calls `rest` for the calling task, which is to last so long: it does not stand still.
+void task_rests(const std::function<void()>& rest);
+/// The calling task has handed itself to its device, which is done with it when the mark is passed.
+void task_queued(Mark mark);
+
+/// Calls `expire` once, with an Error (communication), when a task has run for `limit`; time in
+/// which the process is suspended does not count. One at a time.
+std::jthread watchdog(std::chrono::milliseconds limit, std::function<void(const Error&)> expire);
 }  // namespace zero

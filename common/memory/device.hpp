@@ -68,15 +68,12 @@ class Device {
   Observer* observer = nullptr;  // null: nobody. Streams ask when they are made
   int threads = 1;  // of a CPU's streams made from now on, that share Adam's work
   bool in_turn = false;  // streams made from now on work where they are called: one after the other
-  std::int64_t allocations = 0;  // so far; of page-locked memory on a GPU and on its host
+  std::int64_t allocations = 0;  // so far; the GPU counts what is page-locked
   std::int64_t rounding = 0;  // bytes that the system gave beyond that, as huge pages are whole
   std::atomic<std::int64_t> waits = 0;  // the host's synchronisations with it
 
   /// Zeroed, aligned to 64 bytes or more; null when there is no more.
-  std::byte* allocate(std::int64_t bytes, Memory sort) {
-    ++allocations;
-    return allocate_now(bytes, sort);
-  }
+  virtual std::byte* allocate(std::int64_t bytes, Memory sort) = 0;
   virtual void release(std::byte* memory, Memory sort) noexcept = 0;
   /// Copies at once; either end may be host memory. No stream may still use the memory.
   virtual void copy(void* to, const void* from, std::int64_t bytes) = 0;
@@ -102,9 +99,6 @@ class Device {
   Device(DeviceType type, Place place) : type(type), place(place) {}
 
   std::unique_ptr<Device> host_;
-
- private:
-  virtual std::byte* allocate_now(std::int64_t bytes, Memory sort) = 0;
 };
 
 /// That CPU, with a host beside it.

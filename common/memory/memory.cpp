@@ -55,20 +55,8 @@ class Cpu : public Device {
   explicit Cpu(Place place) : Device(DeviceType::cpu, place) {
     if (place == Place::device) host_ = std::make_unique<Cpu>(Place::host);
   }
-  void release(std::byte* memory, Memory) noexcept override { std::free(memory); }
-  void copy(void* to, const void* from, std::int64_t bytes) override {
-    std::memcpy(to, from, bytes);
-  }
-  std::int64_t total() const override {
-    return std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
-  }
-  std::int64_t available() const override {
-    return std::min(kernel_figure("/proc/meminfo", "MemAvailable:") * 1024,
-                    left_by_control_groups());
-  }
-
- protected:
-  std::byte* allocate_now(std::int64_t bytes, Memory) override {
+  std::byte* allocate(std::int64_t bytes, Memory) override {
+    ++allocations;
     constexpr std::int64_t line = 64, page = 4 << 10, huge_page = 2 << 20;
     const std::int64_t alignment = bytes < huge_page ? line : huge_page;
     const std::int64_t whole = (bytes + alignment - 1) / alignment * alignment;
@@ -85,6 +73,17 @@ class Cpu : public Device {
     }
     return start;
   }
+  void release(std::byte* memory, Memory) noexcept override { std::free(memory); }
+  void copy(void* to, const void* from, std::int64_t bytes) override {
+    std::memcpy(to, from, bytes);
+  }
+  std::int64_t total() const override {
+    return std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
+  }
+  std::int64_t available() const override {
+    return std::min(kernel_figure("/proc/meminfo", "MemAvailable:") * 1024,
+                    left_by_control_groups());
+  }
 };
 
 /// Page-locked memory is the GPU's to give.
@@ -93,15 +92,14 @@ class HostOfGpu : public Cpu {
   explicit HostOfGpu(Device& gpu) : Cpu(Place::host), gpu_(gpu) {}
   bool locks_pages() const override { return true; }
   void bind_thread() override { gpu_.bind_thread(); }
+  std::byte* allocate(std::int64_t bytes, Memory sort) override {
+    return sort == Memory::own ? Cpu::allocate(bytes, sort) : gpu_.allocate(bytes, sort);
+  }
   void release(std::byte* memory, Memory sort) noexcept override {
     sort == Memory::own ? Cpu::release(memory, sort) : gpu_.release(memory, sort);
   }
 
  private:
-  std::byte* allocate_now(std::int64_t bytes, Memory sort) override {
-    return sort == Memory::own ? Cpu::allocate_now(bytes, sort) : gpu_.allocate(bytes, sort);
-  }
-
   Device& gpu_;
 };
 }  // namespace

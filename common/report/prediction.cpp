@@ -55,20 +55,21 @@ Prediction predict(const Card& card, const Options& options, DeviceType device,
   Prediction plan = predict_state(card, options, device, layout, costs_of(card, options.dtype));
   By<Kind, Prediction::Bytes>& bytes = plan.bytes[Place::device];
   const std::int64_t w = bytes_of(options.dtype), batch = options.batch;
-  const std::int64_t activations = model.activation_bytes(batch, options.dtype);
+  const std::int64_t total = std::reduce(widths.begin(), widths.end());
+  const std::int64_t widest = std::ranges::max(widths);  // two gradients are as wide
+  const std::int64_t activations = w * batch * (total + 2 * widest);
   bytes[Kind::activations] = {
-      0, activations,
-      fmt::format("{} x {} x ({} + 2 x {})", w, batch,
-                  grouped(std::reduce(widths.begin(), widths.end())), std::ranges::max(widths))};
+      0, activations, fmt::format("{} x {} x ({} + 2 x {})", w, batch, grouped(total), widest)};
   const std::int64_t workspace = gpu_sums_bytes + blas_workspace_bytes + product_room_bytes;
   if (device == DeviceType::cuda) bytes[Kind::workspace] = {workspace, workspace};
-  const std::int64_t text = file_bytes(options), targets = model.targets();
-  const std::int64_t data = Data::bytes(options, text) + bytes_of(Dtype::fp32) * batch * targets;
-  const std::string source =  // of text the text itself, and a code for each byte
+  const std::int64_t text = file_bytes(options), code = options.width / 8;
+  const std::int64_t hidden = TeacherSource::hidden, in = widths.front(), out = widths.back();
+  const auto [source, words] =  // of text the text itself, and a code for each byte
       options.task == Task::text
-          ? fmt::format("{} + 4 x 256 x {}", grouped(text), options.width / 8)
-          : fmt::format("4 x {} x ({} + {})", TeacherSource::hidden, widths.front(), widths.back());
-  bytes[Kind::data] = {data, data, fmt::format("{} + 4 x {} x {}", source, batch, targets)};
+          ? std::pair(text + 4 * 256 * code, fmt::format("{} + 4 x 256 x {}", grouped(text), code))
+          : std::pair(4 * hidden * (in + out), fmt::format("4 x {} x ({} + {})", hidden, in, out));
+  const std::int64_t targets = model.targets(), data = source + 4 * batch * targets;
+  bytes[Kind::data] = {data, data, fmt::format("{} + 4 x {} x {}", words, batch, targets)};
 
   for (auto& in_use : plan.after) {
     for (const Kind kind : every<Kind>) in_use[kind] = bytes[kind].resident;

@@ -12,7 +12,7 @@ struct Machine {
   bool nccl = false;  // this build has it
   int ranks = 1;  // of the whole run
   int ranks_here = 1;  // of them on this machine
-  int cores = 1;  // on which this one may run
+  int cores_here = 1;  // on which they may run
   int gpu = 0;  // the one for this rank
   int users = 1;  // ranks for which this one's GPU is the one
   int gpus_in_use = 1;  // by all ranks of the run
@@ -38,7 +38,7 @@ inline Choice choose(const Options& options, const Machine& machine) {
   choice.sharing = cuda ? machine.users : machine.ranks_here;
   choice.sharing_host = machine.ranks_here;
   // On the CPU the ranks' own cores are the device: Adam gets no others by itself.
-  const int share = cuda ? std::max(1, machine.cores / machine.ranks_here) : 1;
+  const int share = cuda ? std::max(1, machine.cores_here / machine.ranks_here) : 1;
   choice.host_threads = options.host_threads > 0 ? options.host_threads : share;
   const std::string found =
       cuda ? counted(machine.gpus.count, "GPU") + " here" : machine.gpus.why_none;

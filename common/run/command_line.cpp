@@ -84,9 +84,10 @@ struct CommandLine {
   std::string loss_scale = "dynamic";
 
   template <class Value>
-  CLI::Option* add(const char* name, Value& value, const char* help, const Check& check = {}) {
+  CLI::Option* add(const char* name, Value& value, const char* type, const char* help,
+                   const Check& check = {}) {
     values.emplace_back(name, [&value] { return value; });
-    CLI::Option* option = app.add_option(std::string("--") + name, value, help);
+    CLI::Option* option = app.add_option(std::string("--") + name, value, help)->type_name(type);
     return check ? option->transform(CLI::Validator(check, "")) : option;
   }
 
@@ -111,24 +112,22 @@ struct CommandLine {
 
   void add_training() {
     add_word<Task>("task", o.task, "text: next byte, toy: 128-512-10, mlp: square");
-    add("data", o.data, "file that task text reads")
-        ->type_name("FILE")
-        ->default_str("notes/corpus.txt");
-    add("width", o.width, "inputs of a layer; text: a multiple of 8", whole(1, most));
-    add("layers", o.layers, "number of layers", whole(1, 1 << 12));
-    add("steps", o.steps, "optimizer steps", whole(1, 1 << 30));
-    add("batch", o.batch, "samples a rank and micro-batch", whole(1, most));
-    add("accumulate", o.accumulate, "micro-batches a step", whole(1, most));
-    add("lr", o.lr, "learning rate; if wider than 1024: 2.048 / width", not_negative);
-    add("beta1", o.beta1, "decay of Adam's first moment", below_one);
-    add("beta2", o.beta2, "decay of Adam's second moment", below_one);
-    add("eps", o.eps, "added to Adam's denominator", positive);
-    add("weight-decay", o.weight_decay, "decoupled weight decay", not_negative);
-    add("clip", o.clip, "largest gradient norm, 0: do not clip", not_negative);
-    add("seed", o.seed, "of the weights and the data", whole<std::uint64_t>(0, UINT64_MAX));
+    add("data", o.data, "FILE", "file that task text reads")->default_str("notes/corpus.txt");
+    add("width", o.width, "INT", "inputs of a layer; text: a multiple of 8", whole(1, most));
+    add("layers", o.layers, "INT", "number of layers", whole(1, 1 << 12));
+    add("steps", o.steps, "INT", "optimizer steps", whole(1, 1 << 30));
+    add("batch", o.batch, "INT", "samples a rank and micro-batch", whole(1, most));
+    add("accumulate", o.accumulate, "INT", "micro-batches a step", whole(1, most));
+    add("lr", o.lr, "FLOAT", "learning rate; if wider than 1024: 2.048 / width", not_negative);
+    add("beta1", o.beta1, "FLOAT", "decay of Adam's first moment", below_one);
+    add("beta2", o.beta2, "FLOAT", "decay of Adam's second moment", below_one);
+    add("eps", o.eps, "FLOAT", "added to Adam's denominator", positive);
+    add("weight-decay", o.weight_decay, "FLOAT", "decoupled weight decay", not_negative);
+    add("clip", o.clip, "FLOAT", "largest gradient norm, 0: do not clip", not_negative);
+    add("seed", o.seed, "UINT", "of the weights and the data", whole<std::uint64_t>(0, UINT64_MAX));
     if (card.mixed_precision) {
       add_word<Dtype>("dtype", o.dtype, "of working parameters and gradients");
-      add("loss-scale", loss_scale, "dynamic or a number; fp16 only")->type_name("SCALE");
+      add("loss-scale", loss_scale, "SCALE", "dynamic or a number; fp16 only");
       values.back().second = [this] {
         return o.loss_scale == 0 ? OptionValue(loss_scale) : OptionValue(o.loss_scale);
       };
@@ -137,47 +136,38 @@ struct CommandLine {
 
   void add_machine() {
     if (card.prefetches()) {
-      add("prefetch", o.prefetch, "layers gathered ahead: 0, 1 or 2", whole(0, 2));
+      add("prefetch", o.prefetch, "INT", "layers gathered ahead: 0, 1 or 2", whole(0, 2));
     }
     add_word<DeviceType>("device", o.device, "where tensors lie and arithmetic runs");
     if (card.ranks) {
       add_word<Comm>("comm", o.comm, "what carries bytes between ranks");
       add_word<Reduce>("reduce", o.reduce, "ordered, or native: NCCL's own sums")
           ->type_name("KIND");
-      add("link", o.link, "of a modelled network; 0: no limit", speed)->type_name("GBIT/S");
-      add("latency", o.latency, "of each message on it", wait)->type_name("MICROSECONDS");
+      add("link", o.link, "GBIT/S", "of a modelled network; 0: no limit", speed);
+      add("latency", o.latency, "MICROSECONDS", "of each message on it", wait);
     }
     if (card.offloads()) {
-      add("bus", o.bus, "of a modelled bus to the host; 0: no limit", speed)->type_name("GB/S");
+      add("bus", o.bus, "GB/S", "of a modelled bus to the host; 0: no limit", speed);
       values.emplace_back("pageable", [this] { return o.pageable; });
       app.add_flag("--pageable", o.pageable, "stage in memory that is not page-locked");
-      add("host-threads", o.host_threads, "for Adam; 0: as many as suit the rank",
-          whole(0, 1 << 12))
-          ->type_name("N");
+      add("host-threads", o.host_threads, "N", "for Adam; 0: as many as suit the rank",
+          whole(0, 1 << 12));
     }
-    add("device-memory", o.device_memory, "that a rank may take; 0: what there is", size)
-        ->type_name("SIZE");
+    add("device-memory", o.device_memory, "SIZE", "that a rank may take; 0: what there is", size);
     if (card.ranks) {
-      add("check-every", o.check_every, "compare ranks' copies so often; 0: at the end",
-          whole(0, 1 << 30))
-          ->type_name("STEPS");
+      add("check-every", o.check_every, "STEPS", "compare ranks' copies so often; 0: at the end",
+          whole(0, 1 << 30));
     }
-    add("timeout", o.timeout, "end a job that stands still for so long", whole(1, 24 * 60 * 60))
-        ->type_name("SECONDS");
-    add("log", o.log, "write JSON lines to this file")->type_name("FILE");
-    auto* save = add("save", o.save, "write checkpoints into this folder")->type_name("DIR");
-    add("save-every", o.save_every, "save so often too; 0: at the end", whole(0, 1 << 30))
-        ->type_name("STEPS")
+    add("timeout", o.timeout, "SECONDS", "end a job that stands still for so long",
+        whole(1, 24 * 60 * 60));
+    add("log", o.log, "FILE", "write JSON lines to this file");
+    auto* save = add("save", o.save, "DIR", "write checkpoints into this folder");
+    add("save-every", o.save_every, "STEPS", "save so often too; 0: at the end", whole(0, 1 << 30))
         ->needs(save);
-    add("keep", o.keep, "newest checkpoints that stay", whole(1, 1 << 30))
-        ->type_name("N")
-        ->needs(save);
-    auto* resume = add("resume", o.resume, "go on from its newest, or from this one");
-    resume->type_name("DIR");
-    add("init", o.init, "begin with these weights, .safetensors")
-        ->type_name("FILE")
-        ->excludes(resume);
-    add("trace", o.trace, "the first 8 steps for Perfetto, at the end")->type_name("FILE");
+    add("keep", o.keep, "N", "newest checkpoints that stay", whole(1, 1 << 30))->needs(save);
+    auto* resume = add("resume", o.resume, "DIR", "go on from its newest, or from this one");
+    add("init", o.init, "FILE", "begin with these weights, .safetensors")->excludes(resume);
+    add("trace", o.trace, "FILE", "the first 8 steps for Perfetto, at the end");
     values.emplace_back("narrate", [this] { return o.narrate; });
     app.add_flag("--narrate{12}", o.narrate, "tell a step of a model of 12, 13 or 2 parameters");
     values.emplace_back("memory", [this] { return o.memory; });
@@ -186,7 +176,7 @@ struct CommandLine {
     app.add_flag("--quiet", o.quiet, "print nothing but errors");
     auto* plan = app.add_flag("--plan", o.plan, "print predicted bytes and traffic, and stop");
     if (!card.ranks) return;
-    add("ranks", o.ranks, "number of ranks to plan for", whole(1, 1 << 12))->needs(plan);
+    add("ranks", o.ranks, "INT", "number of ranks to plan for", whole(1, 1 << 12))->needs(plan);
     values.pop_back();  // it is about planning, not of a run
   }
 

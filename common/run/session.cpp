@@ -54,12 +54,6 @@ void end_at_signals(int rank) {
   }).detach();
 }
 
-/// On which this process may run: fewer than there are, when its launcher binds it.
-int cores_of_mask() {
-  cpu_set_t mask;
-  return sched_getaffinity(0, sizeof(mask), &mask) == 0 ? CPU_COUNT(&mask) : 1;
-}
-
 /// What calls exit in the middle of a run would leave the others waiting, or the job ended with 0.
 void expect_finalized() {
   int done = 0;
@@ -82,6 +76,10 @@ Session::Session(int& argc, char**& argv) {
   MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &here);
   MPI_Comm_size(here, &ranks_here_);
   MPI_Comm_rank(here, &place_here_);
+  cpu_set_t cores{};  // of all ranks here, as a launcher may bind each to some of its own
+  sched_getaffinity(0, sizeof(cores), &cores);
+  MPI_Allreduce(MPI_IN_PLACE, &cores, sizeof(cores), MPI_BYTE, MPI_BOR, here);
+  cores_here_ = CPU_COUNT(&cores);
   MPI_Comm_free(&here);
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);  // until here MPI ends the job itself
   if (ranks_here_ < size_) {
@@ -138,9 +136,11 @@ Choice Session::agree(const Command& command, const Card& card) {
 }
 
 Choice Session::choose_together(const Options& options) {
-  Machine machine{
-      .gpus = visible_gpus(), .nccl = nccl_is_built(), .ranks = size_, .ranks_here = ranks_here_};
-  machine.cores = cores_of_mask();
+  Machine machine{.gpus = visible_gpus(),
+                  .nccl = nccl_is_built(),
+                  .ranks = size_,
+                  .ranks_here = ranks_here_,
+                  .cores_here = cores_here_};
   machine.gpu = gpu_of(place_here_, machine.gpus.count);
   // Which ranks mean the same GPU: each may number those that it sees by itself.
   const std::string mine =

@@ -47,6 +47,7 @@ class Session {
 
   int rank_ = 0, size_ = 1;
   int ranks_here_ = 1;  // on this machine
+  int cores_here_ = 1;  // on which they may run
   int place_here_ = 0;  // this one's place among those
   const std::unique_ptr<Device> host_ = make_cpu();  // whose memory the next one's messages are
   std::optional<Communicator> everybody_;  // for what is said before and beside steps

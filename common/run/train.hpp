@@ -53,8 +53,8 @@ int train(Process&& process, const Command& command, Cards others) {
     process.together([&] { return task(), true; });
   };
   const int cores = static_cast<int>(std::thread::hardware_concurrency()) / choice.sharing_host;
-  Checkpoints checkpoints(options, layout, device, comm, data->description(), std::max(1, cores),
-                          together);
+  const auto checkpoints = make_checkpoints(
+      {options, layout, device, comm, data->description(), std::max(1, cores), together});
   Trainer trainer = [&] {
     if constexpr (card.ranks) {
       return Trainer(options, device, layout, comm);
@@ -64,7 +64,7 @@ int train(Process&& process, const Command& command, Cards others) {
   }();
   trainer.synchronise();  // the first step's time is its own
   const auto since = Clock::now();
-  const std::string source = checkpoints.load();
+  const std::string source = checkpoints->load();
   const std::array footprints{before_the_run, with_messages, footprint(device)};
   Run run{card, options, command.values, choice, device, layout, footprints, recorder};
   // A GPU's products have bits of their own.
@@ -81,6 +81,7 @@ int train(Process&& process, const Command& command, Cards others) {
     const auto mine = static_cast<std::uint64_t>(noted_signal.load());
     return saves ? static_cast<int>(std::ranges::max(comm.gather({&mine, 1}))) : 0;
   };
+  bool unsaved = false;
   const auto before = static_cast<int>(options.begin.steps);
   for (int step = before; step < options.steps; ++step) {
     here.step = step - before + 1;
@@ -89,11 +90,12 @@ int train(Process&& process, const Command& command, Cards others) {
     const bool checks = options.check_every > 0 && (step + 1) % options.check_every == 0;
     if (checks) process.together([&] { return report->check(digests()); });
     const int signal = signal_of_any_rank();
-    if (checkpoints.passed(verdict) || signal > 0) {
+    if (checkpoints->passed(verdict) || signal > 0) {
       trainer.synchronise();
       const auto since = Clock::now();
-      const std::string failure = checkpoints.save();
-      report->tell("save", checkpoints.path(), since, failure);
+      const std::string failure = checkpoints->save();
+      report->tell("save", checkpoints->path(), since, failure);
+      unsaved |= !failure.empty();
     }
     if (signal == 0) continue;
     // Through MPI, as a launcher that got the signal too may answer 0 to an ordinary end.
@@ -102,7 +104,7 @@ int train(Process&& process, const Command& command, Cards others) {
                 fmt::format("ended by signal {} after step {}", signal, step + 1));
   }
   process.together([&] { return report->finish(digests()); });
-  return checkpoints.has_failed() ? static_cast<int>(ExitCode::resources) : 0;
+  return unsaved ? static_cast<int>(ExitCode::resources) : 0;
 }
 
 /// The main function of a chapter that is one process; others: cards that advice may name.

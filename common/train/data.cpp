@@ -115,10 +115,4 @@ std::int64_t file_bytes(const Options& options) {
            options.data, bytes, context + 1, context);
   return bytes;
 }
-
-std::int64_t Data::bytes(const Options& options, std::int64_t file_bytes) {
-  if (options.task == Task::text) return file_bytes + 256 * (options.width / context) * 4;
-  const Architecture model = architecture(options);
-  return TeacherSource::hidden * (model.widths.front() + model.widths.back()) * 4;
-}
 }  // namespace zero

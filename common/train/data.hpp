@@ -35,9 +35,6 @@ class Data {
   /// Of what was read, the same for the same bytes; empty when nothing was.
   virtual std::string description() const { return ""; }
 
-  /// Bytes of kind `data` that the source of these options holds (text: of a file of that length).
-  static std::int64_t bytes(const Options& options, std::int64_t file_bytes);
-
  private:
   std::int64_t batch_;
   int accumulate_;

@@ -30,12 +30,6 @@ std::vector<std::int64_t> Architecture::sizes() const {
   return sizes;
 }
 
-std::int64_t Architecture::activation_bytes(std::int64_t batch, Dtype dtype) const {
-  std::int64_t sum = 2 * std::ranges::max(widths);
-  for (const std::int64_t width : widths) sum += width;
-  return batch * sum * bytes_of(dtype);
-}
-
 Mlp::Mlp(const Options& options, Stream& stream)
     : model_(architecture(options)),
       stream_(stream),

@@ -21,8 +21,6 @@ struct Architecture {
   std::vector<std::int64_t> sizes() const;
   /// Numbers in a sample's target.
   std::int64_t targets() const { return classifier ? 1 : widths.back(); }
-  /// Bytes of activations and of their gradients for `batch` samples of that dtype.
-  std::int64_t activation_bytes(std::int64_t batch, Dtype dtype) const;
 };
 
 Architecture architecture(const Options& options);

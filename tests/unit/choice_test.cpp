@@ -55,7 +55,7 @@ TEST_CASE("auto: what the machine has, and why") {
 
 TEST_CASE("the host's threads: a GPU's rank has its share of the cores, a CPU's one") {
   const auto threads = [](const Options& options, Machine machine, int cores) {
-    machine.cores = cores;
+    machine.cores_here = cores;
     return choose(options, machine).host_threads;
   };
   CHECK(threads({}, machine(8, 8), 64) == 8);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The watchdog: which standstill it sees, what it says of it, and what it takes for none.
-#include "compute/watchdog.hpp"
+#include "compute/work.hpp"
 
 #include <sys/wait.h>
 #include <unistd.h>

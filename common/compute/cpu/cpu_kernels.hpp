@@ -253,14 +253,7 @@ class CpuKernels : public ElementWise<CpuKernels> {
       body(i, x...);
       (save(operands, i, x), ...);
     };
-    between(load(operands, i)...);
-  }
-  template <class Operand> static auto load(const Operand& from, std::int64_t i) {
-    if constexpr (Operand::read) {
-      return from.at[i];
-    } else {
-      return typename Operand::Element();
-    }
+    between((Operands::read ? operands.at[i] : typename Operands::Element())...);
   }
   template <class Operand>
   static void save(const Operand& to, std::int64_t i, typename Operand::Element x) {

@@ -36,11 +36,7 @@ template <int width, class Operand> bool aligned(const Operand& x) {
 
 template <int width, class Operand> __device__ auto load(const Operand& x, std::int64_t i) {
   using Packed = Pack<typename Operand::Element, width>;
-  if constexpr (Operand::read) {
-    return *reinterpret_cast<const Packed*>(x.at + i);
-  } else {
-    return Packed();
-  }
+  return Operand::read ? *reinterpret_cast<const Packed*>(x.at + i) : Packed();
 }
 
 template <class Operand, class Packed>

@@ -2,7 +2,7 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 
-#include "compute/cuda/blas.hpp"
+#include "compute/cuda/runtime.hpp"
 #include "memory/error.hpp"
 
 namespace zero::cuda {

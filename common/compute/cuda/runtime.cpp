@@ -4,7 +4,6 @@
 
 #include <cstring>
 
-#include "compute/cuda/blas.hpp"
 #include "compute/cuda/runtime.hpp"
 
 namespace zero {
@@ -119,7 +118,8 @@ Gpu::Gpu(int number, bool others) : Device(DeviceType::cuda, Place::device), num
 
 void Gpu::bind_thread() { check_cuda(cudaSetDevice(number)); }
 
-std::byte* Gpu::allocate_now(std::int64_t bytes, Memory sort) {
+std::byte* Gpu::allocate(std::int64_t bytes, Memory sort) {
+  ++allocations;
   const bool own = sort == Memory::own;
   void* memory = nullptr;
   const cudaError_t code = own ? cudaMalloc(&memory, bytes) : cudaMallocHost(&memory, bytes);

@@ -12,6 +12,23 @@
 #include "memory/error.hpp"
 
 namespace zero::cuda {
+/// The functions of cublasLt that are used. The first product loads its library, half a gigabyte.
+struct Blas {
+  decltype(&cublasLtCreate) create;
+  decltype(&cublasLtDestroy) destroy;
+  // Of these three the header's functions without "_internal" only add the size of what they fill.
+  decltype(&cublasLtMatmulDescInit_internal) start_description;
+  decltype(&cublasLtMatrixLayoutInit_internal) start_layout;
+  decltype(&cublasLtMatmulPreferenceInit_internal) start_preference;
+  decltype(&cublasLtMatmulDescSetAttribute) describe;
+  decltype(&cublasLtMatmulPreferenceSetAttribute) prefer;
+  decltype(&cublasLtMatmulAlgoGetHeuristic) choose;
+  decltype(&cublasLtMatmul) multiply;
+  decltype(&cublasLtGetStatusString) words;
+};
+/// Throws Error (resources) when the library is not there.
+const Blas& blas();
+
 /// Throws Error (resources) with CUDA's own words when `code` is not cudaSuccess.
 void check_cuda(cudaError_t code, std::source_location where = std::source_location::current());
 
@@ -27,6 +44,7 @@ class Gpu : public Device {
   /// others: there are ranks to leave multiprocessors for.
   Gpu(int number, bool others);
   void bind_thread() override;
+  std::byte* allocate(std::int64_t bytes, Memory sort) override;
   void release(std::byte* memory, Memory sort) noexcept override;
   void copy(void* to, const void* from, std::int64_t bytes) override;
   std::int64_t total() const override { return info().second; }
@@ -40,7 +58,6 @@ class Gpu : public Device {
   std::shared_ptr<const BothClocks> both_clocks();
 
  private:
-  std::byte* allocate_now(std::int64_t bytes, Memory sort) override;
   /// Bytes available, and all.
   static std::pair<std::size_t, std::size_t> info();
 

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "compute/cpu/matmul.hpp"
-#include "compute/cuda/blas.hpp"
+#include "compute/cuda/runtime.hpp"
 
 struct cublasLtContext {};
 
