@@ -8,7 +8,7 @@ from collections import defaultdict
 import numpy as np
 from arithmetic import STORED, exp, in_order, log, product
 from check_in_python import (Case, initial_parameters, layer_digests, layer_slices, matrices,
-                             samples_of_step, text_samples)
+                             samples_of_step)
 
 f32 = np.float32
 
@@ -128,7 +128,7 @@ class Run:
         """Of all micro-batches of all ranks at once."""
         case, store = self.case, self.stored
         many = (case.accumulate, case.ranks, case.batch)
-        x, target = text_samples(case, samples_of_step(case, step))
+        x, target = samples_of_step(case, step)
         layers = matrices(case, self.without_padding(params))
         activations = [store(x.reshape(*many, -1))]
         for l, (weight, bias) in enumerate(layers):

@@ -115,7 +115,8 @@ def layer_digests(case, parameters):
 def samples_of_step(case, step):
     """Micro-batches of a step follow one another, on any number of ranks, and so do samples."""
     count = case.batch * case.accumulate * case.ranks
-    return np.arange(step * count, (step + 1) * count, dtype=np.uint64)
+    make = text_samples if case.task == "text" else taught_samples
+    return make(case, np.arange(step * count, (step + 1) * count, dtype=np.uint64))
 
 
 def text_samples(case, samples):
@@ -149,19 +150,21 @@ def cross_entropy(y, target):
     return (log_sum[:, 0] - shifted[rows, target]).mean(), gradient / len(y)
 
 
-def loss_and_gradient(case, parameters, x, target):
-    """Of all samples of a step at once: all micro-batches have as many, so means agree."""
+def loss_and_gradient(case, parameters, x, target, stored=np.float64, scale=1):
+    """Of all samples of a step at once: all micro-batches have as many, so means agree. stored:
+    what becomes of a number that is kept; scale: the loss's, in the gradient."""
     layers = matrices(case, parameters)
     relus = 0 if case.task == "toy" else len(layers) - 1  # so many of the layers end in one
-    activations = [x.astype(np.float64)]
+    activations = [stored(x)]
     for i, (weight, bias) in enumerate(layers):
         y = activations[i] @ weight.T + (bias if bias.size else 0)
-        activations.append(np.maximum(y, 0) if i < relus else y)
+        activations.append(y := stored(np.maximum(y, 0) if i < relus else y))
 
     if case.task == "text":
         loss, backward = cross_entropy(y, target)
     else:
         loss, backward = ((y - target)**2).mean(), 2 * (y - target) / y.size
+    backward = stored(scale * backward)
     gradient = np.zeros_like(parameters)
     by_layer = matrices(case, gradient)
     for i in reversed(range(len(layers))):
@@ -169,19 +172,17 @@ def loss_and_gradient(case, parameters, x, target):
             backward = backward * (activations[i + 1] > 0)
         by_weight, by_bias = by_layer[i]
         by_weight[:] = backward.T @ activations[i]
-        if by_bias.size:
-            by_bias[:] = backward.sum(axis=0)
-        backward = backward @ layers[i][0]
+        by_bias[:] = backward.sum(axis=0)[:by_bias.size]
+        backward = stored(backward @ layers[i][0])
     return loss, gradient
 
 
 def train(case, steps):
     """(loss, gradient norm before clipping) of each step."""
     w = initial_parameters(case).astype(np.float64)
-    m, v = np.zeros_like(w), np.zeros_like(w)
-    make_samples, history = text_samples if case.task == "text" else taught_samples, []
+    m, v, history = np.zeros_like(w), np.zeros_like(w), []
     for t in range(1, steps + 1):
-        loss, g = loss_and_gradient(case, w, *make_samples(case, samples_of_step(case, t - 1)))
+        loss, g = loss_and_gradient(case, w, *samples_of_step(case, t - 1))
         norm = np.linalg.norm(g)
         history.append((loss, norm))
         if 0 < case.clip < norm:

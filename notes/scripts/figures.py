@@ -80,36 +80,8 @@ def svg(fig, ink, paper):
 
 
 def file(fig):
-    """An SVG file, on white; the same figure gives the same bytes. A timeline is one already."""
-    return fig if isinstance(fig, str) else svg(fig, "#1f2328", "white")
-
-
-def timeline(title, subtitle, lanes, slices, end):
-    """An SVG file of few lines. lanes: colours; slices: (lane, begin, end in ms, label, pale)."""
-    size = 'width="720" height="288"'
-    lines = [f'<svg xmlns="http://www.w3.org/2000/svg" {size} viewBox="0 0 720 288" '
-             f'font-family="{FONTS}" fill="#1f2328">', f'<rect {size} fill="#ffffff"/>']
-
-    def text(words, x, y, size=12, anchor="middle", more='opacity="0.8"'):
-        lines.append(f'<text x="{x:.1f}" y="{y}" font-size="{size}" text-anchor="{anchor}" {more}>'
-                     f"{words}</text>")
-
-    text(title, 8, 20, 16, "start", 'font-weight="bold"')
-    for y, words in zip((44, 61, 78), subtitle.splitlines()):
-        text(words, 8, y, 13, "start")
-    places = dict(zip(lanes, range(92, 288, 38)))
-    for name, y in places.items():
-        text(name, 106, y + 19, anchor="end")
-    for name, *times, label, pale in slices:
-        x, right = (112 + 600 * min(max(ms, 0), end) / end for ms in times)
-        lines.append(f'<rect x="{x:.1f}" y="{places[name]}" width="{right - x:.1f}" height="30" '
-                     f'fill="{lanes[name]}" stroke="#fff" opacity="{0.35 if pale else 1}"/>')
-        if right - x > 15:
-            text(label, (x + right) / 2, places[name] + 19, 10, more="" if pale else 'fill="#fff"')
-    for ms in range(0, int(end), 50):
-        text(ms, 112 + 600 * ms / end, 260)
-    text("ms since the first gather began", 412, 280)
-    return "\n".join([*lines, "</svg>\n"])
+    """An SVG file, on white; the same figure gives the same bytes."""
+    return svg(fig, "#1f2328", "white")
 
 
 def inline(fig):

@@ -12,7 +12,6 @@ from functools import partial
 import figures
 from runs import CHAPTERS, bits, number, small
 
-COUNT = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 # What it does to bits that two runs differ in an option, or in what was chosen where that leaves
 # it open. Options that are not named here may do anything.
 EFFECTS = {name: effect for names, effect in (
@@ -109,10 +108,6 @@ class Study:
         of_dtype = {run.dtype: run for run in reversed(self.runs)}
         pairs = ((run, of_dtype[run.dtype]) for run in others)
         self.compared = [Comparison(run, first if run is other else other) for run, other in pairs]
-
-
-def several(count, what):
-    return f"{COUNT[count] if count < len(COUNT) else count} {what}{'s' * (count != 1)}"
 
 
 def listed(words):
@@ -292,7 +287,7 @@ def title(study, dtype, runs):
         names = (short(run, runs) for run in (first.run, first.reference))
         return f"{dtype}: {' leaves '.join(names)} in step {step}, in digit {digit(*both)}"
     every = "all " * all(c.alike for c in pairs) + str(min(len(c.steps) for c in pairs))
-    return f"{dtype}: {several(len(runs), 'run')}, the same bits in {every} losses"
+    return f"{dtype}: {len(runs)} runs, the same bits in {every} losses"
 
 
 def losses(study):

@@ -20,7 +20,7 @@ try:
     import safetensors.torch
     import torch
     import check_in_python
-    from check_in_python import Case, samples_of_step, taught_samples, text_samples
+    from check_in_python import Case, samples_of_step
 except ImportError as missing:
     print(f"in_pytorch.py: {missing} (pip install numpy safetensors torch)", file=sys.stderr)
     sys.exit(6)
@@ -44,7 +44,6 @@ class Network(nn.Module):
 def train(case, weights, steps, dtype):
     """The loss of each step."""
     text = case.task == "text"
-    make = text_samples if text else taught_samples
     loss_of = nn.functional.cross_entropy if text else nn.functional.mse_loss
     network = Network(case)
     safetensors.torch.load_model(network, weights)
@@ -52,7 +51,7 @@ def train(case, weights, steps, dtype):
     adam = (torch.optim.AdamW if case.weight_decay else torch.optim.Adam)(
         params, case.lr, (case.beta1, case.beta2), case.eps, case.weight_decay)
     for step in range(steps):
-        x, target = map(torch.from_numpy, make(case, samples_of_step(case, step)))
+        x, target = map(torch.from_numpy, samples_of_step(case, step))
         loss = loss_of(network(x.to(dtype)), target.long() if text else target.to(dtype))
         adam.zero_grad()
         loss.backward()

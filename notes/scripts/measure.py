@@ -15,7 +15,7 @@ from datetime import date
 from pathlib import Path
 
 import tables
-from figures import CHAPTER_COLOURS, CHAPTER_MARKERS, INK, KIND_COLOURS, figure, file, timeline
+from figures import CHAPTER_COLOURS, CHAPTER_MARKERS, INK, KIND_COLOURS, figure, file
 from runs import (CHAPTERS, KINDS, Failure, Programs, elements_sent, finish, first_line, machine,
                   sent, spaced, wrong_bytes, wrong_traffic)
 from tables import TABLES, saved
@@ -241,13 +241,28 @@ def offload(programs):
     hidden = sum(max(0, min(end, stop) - max(begin, start)) for begin, end in copies
                  for name, start, stop, *_ in slices if name == "compute")
     last = max(end for _, end in copies)
-    return timeline(
-        f"Of {sum(end - begin for begin, end in copies):.0f} ms of copies this step of 07 hides "
-        f"{hidden:.0f} beside computation",
-        "One of 2 ranks, 4 layers of 2048 x 2048, bf16, 5 Gbit/s, bus 0.4 GB/s. By layer: g gather,"
-        "\nf forward, b backward, r reduce-scatter of its gradient, d the shard of it down to the "
-        "host,\na Adam there, u the new parameters up. Pale: another step's", STREAMS,
-        [each for each in slices if each[1] < last and each[2] > 0], last)
+    moved = sum(end - begin for begin, end in copies)
+    fig, ax = figure(
+        720, 288, title=f"Of {moved:.0f} ms of copies this step of 07 hides {hidden:.0f} beside "
+        "computation",
+        subtitle="One of 2 ranks, 4 layers of 2048 x 2048, bf16, 5 Gbit/s, bus 0.4 GB/s. By layer: "
+        "g gather,\nf forward, b backward, r reduce-scatter of its gradient, d the shard of it "
+        "down to the host,\na Adam there, u the new parameters up. Pale: another step's")
+    rows = list(STREAMS)
+    for name, begin, end, label, pale in slices:
+        row, begin, end = rows.index(name), max(begin, 0), min(end, last)
+        if begin >= end:
+            continue
+        ax.barh(row, end - begin, 0.8, begin, color=STREAMS[name], edgecolor="white",
+                linewidth=0.5, alpha=0.35 if pale else 1)
+        if end - begin > last / 40:
+            ax.text((begin + end) / 2, row, label, size=10, ha="center", va="center",
+                    color=INK if pale else "white")
+    ax.set_yticks(range(len(rows)), rows)
+    ax.invert_yaxis()
+    ax.set(xlabel="ms since the first gather began", xlim=(0, last), xticks=range(0, int(last), 50))
+    ax.grid(visible=False)
+    return fig
 
 
 def states(programs):

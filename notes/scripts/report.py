@@ -64,7 +64,7 @@ PAGE = """\
 <head>
 <meta charset="utf-8"/>
 <meta name="viewport" content="width=device-width, initial-scale=1"/>
-<title>{title}</title>
+<title>Runs, side by side</title>
 <style>
 :root {{ color-scheme: light dark }}
 body {{ font: 1rem/1.5 system-ui, sans-serif; max-width: 47rem; margin: 0 auto; padding: 1rem }}
@@ -82,7 +82,7 @@ tbody th {{ font-weight: normal }}
 </style>
 </head>
 <body>
-<h1>{title}</h1>
+<h1>Runs, side by side</h1>
 <p>{words}</p>
 <main>
 {body}
@@ -129,8 +129,7 @@ def section_in_html(section):
 def write(study, path):
     """The page; without matplotlib a sentence instead. Throws Failure where it cannot be."""
     try:
-        title = f"{findings.several(len(study.runs), 'run')}, side by side".capitalize()
-        text = PAGE.format(title=title, words=words_of(describe(study)),
+        text = PAGE.format(words=words_of(describe(study)),
                            body="\n".join(map(section_in_html, sections(study))))
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)

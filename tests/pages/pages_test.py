@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Every file, folder and program that a page names is there, every command of ours that it shows is
 accepted, and in a copy of the tree in which a page of notes/changing has been followed up to its
-`Now hold:` every test holds that it names there.
+`Now hold:` every test holds that it names there. Every sabotage that a page offers is caught.
 
 Looked at are links, paths below the repository's folders, names of source files, and paths below
 build/, which must be a program of the build or what the scripts make. What an edit takes
@@ -11,12 +11,14 @@ be named.
 import json
 import re
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 from page_reader import PAGES, ROOT, Diff, changes, copied
 
-from runs import Trial
+import sabotage
+from runs import Failure, Trial
 
 FOLDERS = ["common", "tests", "notes", *(path.name for path in ROOT.glob("0?_*"))]
 CASES = "".join(path.read_text() for path in ROOT.glob("tests/*/*_test.cpp"))
@@ -125,6 +127,26 @@ def test_a_change_can_be_made(page, tmp_path):
     tests = re.findall("`([^`]+)`", FOUND[page][1])
     results, printed = Trial(tree, tree / "build").test(*tests)
     assert [result["result"] for result in results] == ["OK"] * len(tests), printed[-3000:]
+
+
+def test_every_sabotage_is_caught(programs):
+    """Those of a build one after the other, in one tree."""
+    found = [(page, diff) for page in sabotage.PAGES for diff in sabotage.sabotages(page)]
+
+    def missed(build):
+        tree = sabotage.trial(programs.build / "sabotage", build)
+        for page, diff in found:
+            if diff.build == build:
+                try:
+                    why = sabotage.tried(diff, tree)[1]
+                except Failure as error:
+                    why = str(error)
+                print("MISSED" if why else "caught", page.relative_to(ROOT), diff.title, why,
+                      flush=True)
+                yield bool(why)
+
+    with ThreadPoolExecutor() as both:
+        assert not sum(both.map(lambda build: sum(missed(build)), sabotage.OPTIONS))
 
 
 def test_there_are_commands_and_changes():

@@ -234,7 +234,7 @@ def test_what_is_no_log(folder, content, words):
 
 # Of each section: whether it has a picture, and its heading. Its tables are those of the text.
 SECTIONS = [
-    (True, "fp32: five runs, the same bits in all 4 losses; bf16: one run"),
+    (True, "fp32: 5 runs, the same bits in all 4 losses; bf16: one run"),
     (True, "saves 87.50 % of data parallelism's state on a device, and 87.50 % at its peaks"),
     (False, "as the formulas say"), (False, "a step waits 1.0 ms of its 2.0 for copies")]
 

@@ -7,14 +7,13 @@ import sys
 import textwrap
 
 import pytest
+from digests_test import RECORDED
 from programs import ROOT
 
-FOLDER = ROOT / "notes/counterexamples"
-sys.path.insert(0, str(FOLDER))
-import examples  # noqa: E402, F401 (what it decorates becomes one of EXAMPLES)
-from counter_example import EXAMPLES  # noqa: E402
-from digests_test import RECORDED  # noqa: E402
+import examples  # noqa: F401 (what it decorates becomes one of EXAMPLES)
+from counter_example import EXAMPLES
 
+FOLDER = ROOT / "notes/counterexamples"
 PAGE = (ROOT / "notes/counterexamples.md").read_text()
 CASES = "".join(path.read_text() for path in ROOT.glob("tests/*/*_test.cpp"))
 

@@ -4,7 +4,7 @@
 The file holds runs, and of each the last loss as printed and the digest; the pages show no others.
 Its runs of 200 steps are the demo's. `digests_test.py BUILD MPIEXEC` makes all losses and digests
 anew, and those of rows that have none yet. What Python makes of notes/generator.md alone has the
-bits of the programs' weights too, and trains as they do.
+bits of the programs' weights too, forms their gradients, and trains as they do.
 """
 import json
 import re
@@ -15,9 +15,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from programs import ALONE, OFFLOAD, ON_RANKS, ROOT, USAGE, Programs, read_log
+from checkpoint_test import read_tensors
+from programs import ALONE, MIXED, OFFLOAD, ON_RANKS, ROOT, USAGE, Programs, read_log
 
-from check_in_python import CORPUS, Case, initial_parameters, layer_digests, train
+from arithmetic import STORED
+from check_in_python import (CORPUS, Case, initial_parameters, layer_digests, loss_and_gradient,
+                             matrices, samples_of_step, train)
 
 FILE = ROOT / "notes/digests.json"
 # No machine has all. That the variable has an effect is matmul_test.cpp's.
@@ -101,11 +104,12 @@ CASES = [
     Case("text", width=64, layers=4, accumulate=2, ranks=3)]
 
 
-def logged(programs, case, steps):
-    """Of 02 on ranks, or of 01."""
-    where = (0, ALONE) if case.ranks == 1 else (case.ranks, ON_RANKS[0])
+def logged(programs, case, steps, *more):
+    """Of 02 on ranks, or of 01; of 03 where more is asked."""
+    where = (1, MIXED[0]) if more else (0, ALONE) if case.ranks == 1 else (case.ranks, ON_RANKS[0])
     data = ["--data", CORPUS] if case.task == "text" else []
-    return programs.logged(*where, *case.options(), *data, "--steps", steps, "--device", "cpu")
+    return programs.logged(*where, *case.options(), *data, "--steps", steps, "--device", "cpu",
+                           *more)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: " ".join(case.options()[1:]))
@@ -119,6 +123,52 @@ def test_both_languages_agree(programs, case):
     digests = layer_digests(case, initial_parameters(case))
     assert [summary["digest"], *summary["layer_digests"]] == [
         f"{digest % 2**64:016x}" for digest in (sum(digests), *digests)]
+
+
+GRADIENTS = [replace(case, batch=5, seed=5) for case in (
+    Case("text", width=16, layers=3), Case("toy"), Case("mlp", width=9, layers=3),
+    Case("mlp", width=9, layers=1))]
+
+
+@pytest.mark.parametrize("dtype", STORED)
+@pytest.mark.parametrize("case", GRADIENTS, ids=lambda case: f"{case.task} {len(case.shapes())}")
+def test_gradients_in_both_languages(programs, folder, case, dtype):
+    """Of each element; with --beta1 0 the first average that Adam keeps is the gradient.
+
+    Python rounds what is stored, as the program does, which besides rounds to fp32: each number
+    that a gradient is made of, by 2^-24 of it, as often as it is added to others. Numbers count as
+    no larger than the tensor's largest gradient: as roundings mostly cancel, what is seen in fp32
+    is below a tenth of that. In 16 bit the bits are the same, but where a gradient lies that near
+    to the middle of two. (A number before it could, too, and all after it would be off by far
+    more. With this seed none does.)"""
+    scale = 64 if dtype == "fp16" else 1
+    _, (step,), _ = logged(programs, case, 1, "--dtype", dtype, "--beta1", 0, "--save", folder,
+                           *(["--loss-scale", scale] if scale > 1 else []))
+    tensors = read_tensors(folder / "step_1/optimizer.safetensors")[1]
+
+    def stored(x):
+        return np.float64(STORED[dtype](np.float32(x)))
+
+    loss, gradient = loss_and_gradient(case, stored(initial_parameters(case)),
+                                       *samples_of_step(case, 0), stored, scale)
+    off = 2.0**-24 * (case.batch + sum(map(sum, case.shapes())))
+    assert step["loss"] == pytest.approx(loss, off)
+    for l, both in enumerate(matrices(case, gradient)):
+        for name, ours in zip(("weight", "bias") if both[1].size else ("weight",), both):
+            theirs = scale * np.float64(tensors[f"layers.{l}.{name}.exp_avg"])
+            most = off * np.abs(ours).max()
+            assert ((stored(ours - most) <= theirs) & (theirs <= stored(ours + most))).all()
+
+
+@pytest.mark.parametrize("case", GRADIENTS, ids=lambda case: f"{case.task} {len(case.shapes())}")
+def test_gradients_of_both_languages_are_slopes(case, by=1e-6):
+    """Along a random direction. The losses' rounding, some 10^-15, is 10^-9 of a slope; a wrong
+    gradient some 10^-3."""
+    weights, samples = np.float64(initial_parameters(case)), samples_of_step(case, 0)
+    along = np.random.default_rng(5).uniform(-1, 1, weights.size)
+    (high, _), (low, _), (_, gradient) = (
+        loss_and_gradient(case, weights + step * along, *samples) for step in (by, -by, 0))
+    assert (high - low) / (2 * by) == pytest.approx(gradient @ along, abs=1e-7)
 
 
 if __name__ == "__main__":

@@ -230,19 +230,12 @@ def test_host_link_and_bus(programs):
         assert rows[row][-1] == f"{figure:.2f}"
 
 
-@pytest.mark.parametrize("more, dtype, costs", [
-    ("--dtype fp32", "fp32", [4, 4, 12]), ("--bytes 4,4,16", "fp32", [4, 4, 16]),
-    ("--convention megatron", "bf16", [2, 4, 12])])
-def test_costs(programs, more, dtype, costs):
-    """Of 07; why they are so is plan_test.cpp's."""
-    out, told = plan(programs, f"--params 1e9 --card 80GiB {more}")
-    assert (told["card"], told["host"], told["dtype"]) == (80 << 30, None, dtype)
-    assert told["chapters"][-1]["bytes_a_parameter"] == costs
-    offloaded = "where it is offloaded: optimizer state 12, with master" in out
-    assert offloaded == (more == "--dtype fp32")
-
-
 def test_words(programs):
+    for more, costs in (("--dtype fp32", [4, 4, 12]), ("--bytes 4,4,16", [4, 4, 16]),
+                        ("--convention megatron", [2, 4, 12])):  # of 07: plan_test.cpp's
+        out, told = plan(programs, f"--params 1e9 --card 80GiB {more}")
+        assert (told["card"], told["chapters"][-1]["bytes_a_parameter"]) == (80 << 30, costs)
+        assert (": optimizer state 12, with master weights" in out) == (more == "--dtype fp32")
     out, _ = plan(programs, "--params 13e9 --ranks 8 --chapter 6")
     assert "host" not in out and "bus" not in out
     out, _ = plan(programs, "--params 1e13 --layers 4096 --ranks 4096 --accumulate 65536")

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "notes/scripts"))
+sys.path[:0] = [str(ROOT / "notes/scripts"), str(ROOT / "notes/counterexamples")]
 from runs import CHAPTERS, KINDS, bits, read_log  # noqa: E402, F401 (for the tests)
 
 ALONE, *ON_RANKS = CHAPTERS

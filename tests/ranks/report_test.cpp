@@ -99,6 +99,7 @@ TEST_CASE("bytes are of the rank that has most, padding is of all ranks") {
   const Tensor full(device(), Kind::gradients, Dtype::fp32, 8 * n);
   View padded = full.view();  // 8 of the last rank's, 3 of another's
   padded.used = std::max<std::int64_t>(padded.size - 11, 0);
+  const PhaseScope phase(Phase::forward);
   Stream stream("test", device());
   run.comm.all_gather(stream, padded.part(8 * ranks().rank, 8), padded);
   stream.synchronise();
@@ -119,7 +120,17 @@ TEST_CASE("bytes are of the rank that has most, padding is of all ranks") {
   check("activations", 0, 6000, 6000);
   check("total", 4040, 10040, n > 1 ? 8040 : 10040);
   CHECK((summary["memory"]["total"]["process_peak"].get<std::int64_t>() >> 40) == 1);
-  if (run.comm.counts()) CHECK(summary["traffic"]["padding"]["counted"] == 11 * (n - 1));
+  const Json& passed = summary["traffic"];
+  if (run.comm.counts()) {
+    CHECK(passed["padding"]["counted"] == 11 * (n - 1));
+    CHECK(passed["phases"]["forward"]["counted"] == 8 * (n - 1));
+  }
+  // The card's figures know nothing of all that, and of what nobody holds.
+  CHECK(passed["padding"]["predicted"] == 0);
+  CHECK(passed["phases"]["forward"]["predicted"] == 0);
+  const auto held = 4 * run.layout.full_size();
+  CHECK(summary["memory"]["parameters"]["predicted"] == held);
+  CHECK(summary["phases"][0]["predicted"]["parameters"] == held);
 }
 
 TEST_CASE("memory by phase is of the rank with the largest peak, and of all together") {

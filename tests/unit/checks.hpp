@@ -55,20 +55,6 @@ inline std::vector<float> values(View view) {
   return all;
 }
 
-/// Samples [first, first + count) of data on the CPU, unrounded: rows of inputs, and of targets.
-struct LoadedSamples {
-  std::vector<float> inputs, targets;
-};
-inline LoadedSamples load_samples(const Data& data, const Architecture& model, std::int64_t first,
-                                  std::int64_t count) {
-  const Tensor inputs(cpu(), Kind::data, Dtype::fp32, count * model.widths.front());
-  const Tensor targets(cpu(), Kind::data, Dtype::fp32, count * model.targets());
-  Stream stream("samples", cpu());
-  data.load(stream.kernels(), first, inputs.view(), targets.view());
-  stream.synchronise();
-  return {values(inputs.view()), values(targets.view())};
-}
-
 inline float rounded(Dtype dtype, float x) {
   return with_type(dtype, [&]<class T>(T) { return widen(narrow<T>(x)); });
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The cards' formulas, predictions at their limits, and what is said of memory that is too small.
+// A card's rooms, predictions at their limits, and what is said of memory that is too small.
 // What runs hold and send is for the tests on ranks, and for tests/programs/memory_test.py.
 #include "report/prediction.hpp"
 
@@ -29,25 +29,6 @@ void check_suggested(const std::string& number, Options options, int ranks,
   check_refused(ExitCode::resources, {needs + allows + suggested}, check);
 }
 }  // namespace
-
-TEST_CASE("a card's formula says what its bytes come to, here and on the host") {
-  // Of 8 parameters' bytes, 8 of gradients and 24 of optimizer state, on 4 ranks.
-  const std::tuple<const char*, const char*, double, const char*, double> table[] = {
-      {"01", "p + g + k", 40, "", 0},        {"02", "p + g + k", 40, "", 0},
-      {"03", "p + g + k", 40, "", 0},        {"04", "p + g + k/n", 22, "", 0},
-      {"05", "p + (g + k)/n", 16, "", 0},    {"06", "(p + g + k)/n", 10, "", 0},
-      {"07", "(p + g)/n", 4, "(g + k)/n", 8}};
-  for (const auto& [number, device, bytes, host, bytes_there] : table) {
-    const Card& of = card(number);
-    INFO(std::string(of.name));
-    CHECK(formula(of) == device);
-    CHECK(formula(of, Place::host) == host);
-    CHECK(of.bytes(Place::device, 8, 8, 24, 4) == bytes);
-    CHECK(of.bytes(Place::host, 8, 8, 24, 4) == bytes_there);
-    CHECK(of.prefetches() == (of.name[1] > '5'));
-    CHECK(family(of) == (of.name[1] > '4' ? "every micro-batch" : "once a step"));
-  }
-}
 
 TEST_CASE("a card has room for as many whole layers as it says, and for no more than a step uses") {
   // Chapter, kind, --prefetch, layers, micro-batches; rooms.

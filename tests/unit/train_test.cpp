@@ -39,6 +39,8 @@ TEST_CASE("text: the codes of 8 bytes in a row, and the byte after them; nine ar
       std::filesystem::temp_directory_path() / fmt::format("zero-data-{}", getpid());
   const Options options{.data = file, .width = 32, .seed = 4};
   const Generator positions(4, RandomStream{2}), codes(4, RandomStream{3});  // the note's numbers
+  const Tensor input(cpu(), Kind::data, Dtype::fp32, 32), target(cpu(), Kind::data, Dtype::fp32, 1);
+  const auto kernels = make_kernels(cpu());
   for (const std::int64_t size : {9, 5 << 19}) {  // the second is read in three pieces
     std::string text;
     for (std::int64_t i = 0; i < size; ++i) text += static_cast<char>(mix(i));
@@ -51,10 +53,10 @@ TEST_CASE("text: the codes of 8 bytes in a row, and the byte after them; nine ar
       const auto byte = [&](std::uint64_t i) {
         return static_cast<unsigned char>(text[position + i]);
       };
-      const LoadedSamples sample = load_samples(*data, architecture(options), s, 1);
-      REQUIRE(sample.targets[0] == byte(8));
+      data->load(*kernels, s, input.view(), target.view());
+      REQUIRE(element(target.view(), 0) == byte(8));
       for (int i = 0; i < 32; ++i)
-        REQUIRE(sample.inputs[i] == codes.uniform(byte(i / 4) * 4 + i % 4));
+        REQUIRE(element(input.view(), i) == codes.uniform(byte(i / 4) * 4 + i % 4));
     }
   }
 }
