@@ -4,12 +4,12 @@
 
 On the CPU three kinds of work in fp32 and bf16, ranks of one thread each; a table in Markdown ends
 it. On a GPU one rank in bf16: twelve Linear(2048), 4096 samples; and sixteen Linear(4096), 8192
-samples. Programs and PyTorch (torch_times.py) run
-in turn, several rounds, and a ratio is the median of the rounds' ratios: the machine's speed
-drifts, ratios taken side by side do not. Where PyTorch is missing, or sees no GPU, nothing is
-compared with it. The CPU's bars are those of AVX-512 and of PyTorch: where one is missing they are
-aims, and to be above an aim is no failure. At last 07 over 06, in whose step there is the same
-Adam. With --before every program is compared with that of another build, and with nothing else.
+samples. Programs and PyTorch (torch_times.py) run in turn, several rounds, and a ratio is the
+median of the rounds' ratios: the machine's speed drifts, ratios taken side by side do not. Where
+PyTorch is missing, or sees no GPU, nothing is compared with it. The CPU's bars are those of AVX-512
+and of PyTorch: where one is missing they are aims, and to be above an aim is no failure. At last 07
+over 06, in whose step there is the same Adam. With --before every program is compared with that of
+another build, and with nothing else.
 """
 import argparse
 import json
@@ -67,7 +67,7 @@ GPU = [Row(1, "bf16", 60, {"task": "mlp", "layers": 12, "width": 2048, "batch": 
            [("03", "torch step", 0.80), ("03", "torch same work", 0.72),
             ("03", "torch compiled", None),
             *((chapter, "03", None) for chapter in ("04", "05", "06"))]),
-       Row(1, "bf16", 20, {"task": "mlp", "layers": 16, "width": 4096, "batch": 8192},
+       Row(1, "bf16", 20, {"task": "mlp", "layers": 16, "width": 4096, "batch": 8192, "lr": 1e-5},
            {chapter: ["--dtype", "bf16"] for chapter in ("06", "07")},
            [("06", "torch fsdp", 0.80), ("07", "torch offload", 0.65), ("07", "06", None)])]
 
@@ -93,9 +93,10 @@ def measure(arguments, row, builds):
     for run, own in row.runs.items():
         chapter, = (chapter for chapter in CHAPTERS if chapter.startswith(run[:2]))
         for name, programs in builds.items():
-            times[name + run] = programs.logged(
-                row.ranks, chapter, *words, *own, "--device", arguments.device, "--steps",
-                row.steps)[2]["median_ms"]
+            summary = programs.logged(row.ranks, chapter, *words, *own, "--device",
+                                      arguments.device, "--steps", row.steps)[2]
+            assert summary["skipped_steps"] == 0, f"{run}: a step without Adam is no step"
+            times[name + run] = summary["median_ms"]
     if arguments.before or row is OFFLOAD:
         return times, str(arguments.before or "two chapters")
     torch, words = torch_times(arguments, row)

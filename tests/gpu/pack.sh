@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # pack.sh BUILD FOLDER: for a machine with a GPU, CUDA, Python and NumPy, and nothing else. Packs the
 # commit, stripped programs, their libraries, MPICH's launcher and pytest into FOLDER/zero.tar.xz. BUILD
-# lies within the checkout and is one for that GPU: meson setup BUILD -Dgpu_arch=90 -Dmpi=mpich. There:
+# lies within the checkout and is one for that GPU: meson setup BUILD -Dgpu_arch=90 -Dmpi=mpich. There, in bash:
 #
 #     . FOLDER/unpack.sh FOLDER && python3 $P/tests/run_suite.py --gpu --carried $M --build $B
 set -euo pipefail
@@ -37,7 +37,7 @@ cat > "$out/unpack.sh" <<EOF
 P="$here" B="$build" M="$here/lib/bin/mpiexec.hydra"
 [ -d "\$B" ] || { mkdir -p "\$P" && tar -C "\$P" -xJf "\$1/zero.tar.xz"; }
 torch=\$(python3 -c 'import torch; print(torch.__path__[0])' 2> /dev/null)/../nvidia
-export PYTHONPATH="\$P/lib/python" PATH="\$P/lib/bin:\$PATH:/usr/local/cuda/bin"
+export PYTHONPATH="\$P/lib/python\${PYTHONPATH:+:\$PYTHONPATH}" PATH="\$P/lib/bin:\$PATH:/usr/local/cuda/bin"
 export LD_LIBRARY_PATH="\$P/lib:/usr/local/cuda/lib64:\$torch/nccl/lib:\$torch/cu13/lib"
 EOF
 tar -C "$pack" -cJf "$out/zero.tar.xz" .

@@ -106,6 +106,7 @@ constexpr auto choose = [](auto, auto product, auto a, auto b, auto c, auto d, a
   }
   bias_of(*product);
   const bool some = product->data[CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET] > 0;
+  // Smaller than a layer of kernels_test.cpp, larger than a piece of its gradient.
   const bool in_halves = some || d->rows * d->columns < 500;
   results[0] = {{*product, {*a, *b, *c, *d}, *preference, in_halves && d->type == CUDA_R_32F}, {}};
   *count = 1;

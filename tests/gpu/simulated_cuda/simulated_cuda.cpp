@@ -359,7 +359,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   return event->moment = end_of(existing(stream)), cudaSuccess;
 }
 
-/// A true one answers a thread of another GPU, too, on which the question may take memory.
+/// A true one answers here, but may open the thread's own GPU, which takes memory.
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   if (event->device != current_device) simulated::die("an event of another GPU is asked for");
   const bool passed = event->moment.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
