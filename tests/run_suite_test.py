@@ -56,7 +56,7 @@ def test_what_is_counted(suite, tmp_path, monkeypatch, results, codes, last, cod
 
 
 def entry(name, priority, script, timeout=60):
-    return {"name": name, "cmd": ["sh", "-c", script], "env": {}, "timeout": timeout,
+    return {"name": name, "cmd": ["sh", "-c", script], "env": {"WORD": "1"}, "timeout": timeout,
             "suite": ["zero:gpu"], "priority": priority}
 
 
@@ -70,7 +70,7 @@ def gpu_suite(suite, tmp_path):
         finds_a_gpu.chmod(0o755)
         (tmp_path / "meson-info").mkdir()
         for name, content in {"meson-info": {"directories": {"build": "/none", "source": "/none"}},
-                              "intro-tests": entries, "intro-benchmarks": []}.items():
+                              "intro-tests": entries[:1], "intro-benchmarks": entries[1:]}.items():
             (tmp_path / f"meson-info/{name}.json").write_text(json.dumps(content))
         lines, code = suite("--gpu", "--carried", "mpiexec", *options)
         results = {line[:62].strip(): line[62:].split()[0] for line in lines if "   " in line}
@@ -91,7 +91,7 @@ def test_entries_that_fail_are_late_or_are_not_there(gpu_suite, tmp_path):
     gone = entry("gone", 0, "") | {"cmd": ["./none"]}
     lines, results, code = gpu_suite([
         entry("fails", 4, "echo why; exit 1"), gone, entry("late", 3, "sleep 60", 1),
-        entry("none", 2, "exit 77"), entry("relative", 1, "test -d meson-info")])
+        entry("none", 2, "exit 77"), entry("relative", 1, 'test -d /none/meson-info -a "$WORD" = 1')])
     assert results == [("fails", "FAIL"), ("late", "TIMEOUT"), ("none", "SKIP"),
                        ("relative", "OK"), ("gone", "FAIL")]
     assert "  | why" in lines and (lines[-1], code) == ("1 passed, 3 failed, 1 skipped", 1)

@@ -104,7 +104,7 @@ class StepFolders : public Checkpoints, Saved {
       });
       std::vector<TensorFile> files = files_in(partial);
       for (TensorFile& file : files) {
-        file.make_header(says());  // as long as it will be with the digests
+        file.make_header(says());  // where tensors begin: it is as long as with the digests
         together([&] { file.file = open(file.path, "w+b"); });
         move(Move::write, file);
       }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// What a piece of work is, and where in a run a thread is. Traffic is counted under the phase that
-// needs it; memory under the phase in which the host books it, the one before if gathered ahead.
+// What a piece of work is, where in a run a thread is, and the watchdog over both. Traffic is
+// counted under the phase that needs it; memory under the phase in which the host books it, the one
+// before if gathered ahead.
 #pragma once
 #include <chrono>
 #include <climits>

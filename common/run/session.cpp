@@ -105,7 +105,7 @@ Session::~Session() {
 
 Choice Session::agree(const Command& command, const Card& card) {
   // While ranks share cores, each gets so much less done in a second.
-  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  const int cores = std::max(1, cores_here_);
   const int patience = command.options.timeout * ((ranks_here_ + cores - 1) / cores);
   watching_ = watchdog(std::chrono::seconds(patience), fail);
   // The first difference is told: what decides the options comes first. No argument holds a '\0'.

@@ -60,7 +60,7 @@ struct Options {
   double latency = 0;  // of that, in microseconds
   double bus = 0;  // GB/s of a slower bus between device and host than the one there is; 0: none
   bool pageable = false;  // stage in ordinary host memory, not in page-locked
-  int host_threads = 0;  // of a rank, for Adam on the host; 0: a choice by its cores
+  int host_threads = 0;  // of a rank, for Adam on the host; 0: its share of the cores
   std::int64_t device_memory = 0;  // bytes of it that a rank may take; 0: all there are
   bool memory = false;  // print bytes by phase
   int narrate = 0;  // parameters of a small model, one step of which is told; 0: a usual run

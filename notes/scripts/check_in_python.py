@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The tutorial's training runs once more, in Python, written from generator.md alone.
 
-What the note calls fp32 is float32 here, so weights and data are the programs' own bits. Training
+What the note calls fp32 is float32 here, so weights and data are the programs' own bits. `train`
 is in float64, so the programs' rounding is all that is left between the two
 (tests/programs/digests_test.py holds them to each other)."""
 import math

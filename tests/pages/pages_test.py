@@ -141,8 +141,8 @@ def test_every_sabotage_is_caught(programs):
                     why = sabotage.tried(diff, tree)[1]
                 except Failure as error:
                     why = str(error)
-                print("MISSED" if why else "caught", page.relative_to(ROOT), diff.title, why,
-                      flush=True)
+                print("MISSED" if why else "caught", page.relative_to(ROOT), diff.title, diff.test,
+                      why, flush=True)
                 yield bool(why)
 
     with ThreadPoolExecutor() as both:

@@ -171,6 +171,11 @@ def spoil_step(step):
     path.write_bytes(path.read_bytes().replace(b'"step":"2"', b'"step":"3"'))
 
 
+def spoil_digest(step):
+    path = step / FILES[0]
+    path.write_bytes(path.read_bytes().replace(b'"digest layers.2.bias"', b'"unread layers.2.bias"'))
+
+
 @pytest.mark.parametrize("code, change, options, words", (
     (DATA, None, "--width 8", 'its run has width "7", this one "8"'),
     (DATA, None, "--seed 2", 'its run has seed "1", this one "2"'),
@@ -179,6 +184,8 @@ def spoil_step(step):
     (0, None, "--steps 2", "saved/step_2 has made all 2 steps"),
     (DATA, spoil_weight, "", "layers.2.bias has digest .* and should have .*: it is not what was"),
     (DATA, spoil_weight, "--init saved/step_2/model.safetensors", "layers.2.bias has digest"),
+    (DATA, spoil_digest, "", 'layers.2.bias has digest .* should have "": it is not what was'),
+    (DATA, None, "--init fresh", "cannot read fresh: it is no file"),
     (DATA, spoil_step, "", 'optimizer.safetensors: its run has step "3", this one "2"'),
     (DATA, lambda step: (step / FILES[1]).unlink(), "", "optimizer.safetensors: it is no file"),
     (DATA, lambda step: os.truncate(step / FILES[1], 999), "", "header would have .* file has 999"),
@@ -277,6 +284,7 @@ def test_killed_at_every_call(programs, folder, ranks, chapter, rank, calls):
     (2, 'FAULT="full 0 13" LD_PRELOAD="$INJECTOR"', "rank 0/2: .*No space left on device"),
     (2, 'FAULT="full 1 7" LD_PRELOAD="$INJECTOR"', "rank 1/2: .*No space left on device"),
     (2, 'FAULT="flip 1 2" LD_PRELOAD="$INJECTOR"', "rank 1/2: .* does not hold what was written"),
+    (2, 'FAULT="unread 1 1" LD_PRELOAD="$INJECTOR"', "rank 1/2: .*Input/output error"),
     (2, 'FAULT="denied 0 1" LD_PRELOAD="$INJECTOR"', "step.partial: Read-only file system"),
     (0, "ulimit -f 1;", ".*.safetensors: File too large")))
 def test_the_system_refuses(programs, folder, ranks, how, words):
@@ -292,6 +300,14 @@ def test_the_system_refuses(programs, folder, ranks, how, words):
     assert lines and all(re.search("^step [23] is not saved: .*" + words, x) for x in lines), lines
     assert not list(folder.glob("saved/*.partial"))
     assert ranks == 0 or (folder / "saved/step_3").exists()
+
+
+def test_a_header_that_is_written_in_part(programs, folder):
+    """Of 500 layers it is longer than the injector lets one call write."""
+    words = "--task mlp --width 1 --layers 500 --batch 1 --steps 1 --save saved".split()
+    done = programs.run(0, ALONE, *words, cwd=folder,
+                        LD_PRELOAD=str(programs.build / "tests/programs/libinjector.so"))
+    assert done.code == RESOURCES and "No space left on device" in done.err
 
 
 @pytest.mark.parametrize("ranks, chapter", ((0, ALONE), (2, OFFLOAD)))

@@ -133,6 +133,11 @@ int pthread_create(pthread_t* thread, const pthread_attr_t* how, void* (*body)(v
   return next<decltype(pthread_create)>("pthread_create")(thread, how, body, with);
 }
 
+ssize_t pread64(int file, void* data, std::size_t size, off64_t at) {
+  if (is_now("unread")) return errno = EIO, -1;  // no call of on_file's: syncs are counted by those
+  return next<decltype(pread64)>("pread64")(file, data, size, at);
+}
+
 int poll(struct pollfd* files, nfds_t count, int patience) {
   const int ready = next<decltype(poll)>("poll")(files, count, patience);
   if (ready <= 0 || !std::strstr(program_invocation_short_name, "proxy")) return ready;

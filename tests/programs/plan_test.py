@@ -230,12 +230,16 @@ def test_host_link_and_bus(programs):
         assert rows[row][-1] == f"{figure:.2f}"
 
 
-def test_words(programs):
+def test_costs(programs):
+    """Of a parameter in 07; why they are so is plan_test.cpp's."""
     for more, costs in (("--dtype fp32", [4, 4, 12]), ("--bytes 4,4,16", [4, 4, 16]),
-                        ("--convention megatron", [2, 4, 12])):  # of 07: plan_test.cpp's
+                        ("--convention megatron", [2, 4, 12])):
         out, told = plan(programs, f"--params 1e9 --card 80GiB {more}")
         assert (told["card"], told["chapters"][-1]["bytes_a_parameter"]) == (80 << 30, costs)
         assert (": optimizer state 12, with master weights" in out) == (more == "--dtype fp32")
+
+
+def test_words(programs):
     out, _ = plan(programs, "--params 13e9 --ranks 8 --chapter 6")
     assert "host" not in out and "bus" not in out
     out, _ = plan(programs, "--params 1e13 --layers 4096 --ranks 4096 --accumulate 65536")

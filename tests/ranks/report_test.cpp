@@ -14,7 +14,7 @@
 
 namespace zero::test {
 namespace {
-constexpr Card whole{.name = "whole"};
+constexpr Card whole{.name = "whole", .copied = {1, 1}};
 
 /// A report of ranks with a communicator; its log is read when it is finished, and goes with it.
 struct Reported {
@@ -128,6 +128,8 @@ TEST_CASE("bytes are of the rank that has most, padding is of all ranks") {
   // The card's figures know nothing of all that, and of what nobody holds.
   CHECK(passed["padding"]["predicted"] == 0);
   CHECK(passed["phases"]["forward"]["predicted"] == 0);
+  CHECK(passed["scalars"]["predicted"] == 2 * (n - 1));
+  CHECK(summary["bus"]["up"]["predicted"] > 0);
   const auto held = 4 * run.layout.full_size();
   CHECK(summary["memory"]["parameters"]["predicted"] == held);
   CHECK(summary["phases"][0]["predicted"]["parameters"] == held);

@@ -167,7 +167,7 @@ TEST_CASE("numbers and names: nothing else, in their range, and not lost in fp32
   const std::string no_number = "-1 -1e-3 1e999 -1e999 3.41e38 inf nan abc 1,5 0.1x --";
   // Options, values, what: each value is refused by each option, saying what.
   const tuple<std::string, std::string, std::string> table[] = {
-      {"--steps --batch --accumulate --width --layers --ranks --timeout",
+      {"--steps --batch --accumulate --width --layers --ranks --timeout --keep",
        "0 -1 1.5 1e2 abc 0x10 9999999999 99999999999999999999999 nan",
        "is not a whole number from 1 to "},
       {"--prefetch", "3 -1 one", "is not a whole number from 0 to 2"},
@@ -192,6 +192,7 @@ TEST_CASE("numbers and names: nothing else, in their range, and not lost in fp32
       for (const std::string& value : split(values)) {
         Words words{option, value};
         if (option == "--ranks") words.push_back("--plan");
+        if (option == "--keep") words.insert(words.end(), {"--save", "a"});
         if (option == "--loss-scale") words.insert(words.end(), {"--dtype", "fp16"});
         const bool is_value = value != "--";  // which ends the options
         check_bad(words, is_value ? option + ": " + value + " " + what : option, offload);
@@ -206,6 +207,9 @@ TEST_CASE("numbers and names: nothing else, in their range, and not lost in fp32
 TEST_CASE("what no option is, comes twice, lacks its value or does not go together") {
   const std::pair<const char*, const char*> table[] = {
       {"--unknown", "--unknown"},
+      {"--resume a --init b", "--init"},
+      {"--keep 3", "--save"},
+      {"--save-every 3", "--save"},
       {"--step 5", "--step"},
       {"stray", "stray"},
       {"-x", "-x"},
