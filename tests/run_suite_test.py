@@ -91,7 +91,8 @@ def test_entries_that_fail_are_late_or_are_not_there(gpu_suite, tmp_path):
     gone = entry("gone", 0, "") | {"cmd": ["./none"]}
     lines, results, code = gpu_suite([
         entry("fails", 4, "echo why; exit 1"), gone, entry("late", 3, "sleep 60", 1),
-        entry("none", 2, "exit 77"), entry("relative", 1, 'test -d /none/meson-info -a "$WORD" = 1')])
+        entry("none", 2, "exit 77"),
+        entry("relative", 1, 'test -d /none/meson-info -a "$WORD" = 1')])
     assert results == [("fails", "FAIL"), ("late", "TIMEOUT"), ("none", "SKIP"),
                        ("relative", "OK"), ("gone", "FAIL")]
     assert "  | why" in lines and (lines[-1], code) == ("1 passed, 3 failed, 1 skipped", 1)

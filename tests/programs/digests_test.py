@@ -137,11 +137,11 @@ def test_gradients_in_both_languages(programs, folder, case, dtype):
     """Of each element; with --beta1 0 the first average that Adam keeps is the gradient.
 
     Python rounds what is stored, as the program does, which besides rounds to fp32: each number
-    that a gradient is made of, by 2^-24 of it, as often as it is added to others. That numbers
-    are no larger than the tensor's largest gradient is assumed, not derived: as roundings mostly
-    cancel, what is seen in fp32 is below a tenth of the bound. In 16 bit the bits are the same, but where a gradient lies that near
-    to the middle of two. (A number before it could, too, and all after it would be off by far
-    more. With this seed none does.)"""
+    that a gradient is made of, by 2^-24 of it, as often as it is added to others. That numbers are
+    no larger than the tensor's largest gradient is assumed, not derived: as roundings mostly
+    cancel, what is seen in fp32 is below a tenth of the bound. In 16 bit the bits are the same, but
+    where a gradient lies that near to the middle of two. (A number before it could, too, and all
+    after it would be off by far more. With this seed none does.)"""
     scale = 64 if dtype == "fp16" else 1
     _, (step,), _ = logged(programs, case, 1, "--dtype", dtype, "--beta1", 0, "--save", folder,
                            *(["--loss-scale", scale] if scale > 1 else []))

@@ -14,7 +14,7 @@
 
 namespace zero::test {
 namespace {
-constexpr Card whole{.name = "whole", .copied = {1, 1}};
+constexpr Card whole{.name = "whole", .held = {.optimizer = Held::shard_on_host}, .copied = {1, 1}};
 
 /// A report of ranks with a communicator; its log is read when it is finished, and goes with it.
 struct Reported {
