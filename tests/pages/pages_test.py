@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Every file, folder and program that a page names is there, every command of ours that it shows is
 accepted, and in a copy of the tree in which a page of notes/changing has been followed up to its
-`Now hold:` every test holds that it names there. Every sabotage that a page offers is caught.
+`Now hold:` every test holds that it names there. Every sabotage that a page offers is caught. Every
+commit at which something was measured is in the history.
 
 Looked at are links, paths below the repository's folders, names of source files, and paths below
 build/, which must be a program of the build or what the scripts make. What an edit takes
@@ -147,6 +148,19 @@ def test_every_sabotage_is_caught(programs):
 
     with ThreadPoolExecutor() as both:
         assert not sum(both.map(lambda build: sum(missed(build)), sabotage.OPTIONS))
+
+
+def test_what_was_measured_can_be_checked_out():
+    """The commits that pages name, where all commits are at hand."""
+    git = ["git", "-C", str(ROOT)]
+    shallow = subprocess.run([*git, "rev-parse", "--is-shallow-repository"], capture_output=True)
+    if shallow.stdout != b"false\n":
+        pytest.skip("there is no history")
+    named = {commit for page in PAGES
+             for commit in re.findall(r"commit ([0-9a-f]{7})\b", page.read_text())}
+    lost = [commit for commit in named
+            if subprocess.run([*git, "cat-file", "-e", f"{commit}^{{commit}}"]).returncode]
+    assert named and not lost
 
 
 def test_there_are_commands_and_changes():
