@@ -2,6 +2,7 @@
 // Element-wise work, once for both devices: a device's `each` and `add_sum` apply a body to
 // operands, which overlap nowhere or element by element.
 #pragma once
+#include "compute/adam_element.hpp"
 #include "compute/kernels.hpp"
 
 namespace zero {

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
 // A device's work, one object a Stream: on the CPU a call does it, on a GPU queues it, in order.
 #pragma once
-#include "compute/adam_element.hpp"
 #include "compute/generator.hpp"
 #include "compute/work.hpp"
 
 namespace zero {
+struct AdamScalars;  // in adam_element.hpp
+
 /// One linear layer as its products see it: `batch` rows of `inputs` and of `outputs`.
 struct LinearShape {
   std::int64_t batch, inputs, outputs;

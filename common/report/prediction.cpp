@@ -4,9 +4,14 @@
 #include <numeric>
 
 #include "memory/throw_if.hpp"
+#include "train/adam.hpp"
 #include "train/mlp.hpp"
 
 namespace zero {
+Costs costs_of(const Card& card, Dtype dtype) {
+  return {bytes_of(dtype), optimizer_bytes(card.offloads() ? Dtype::bf16 : dtype)};
+}
+
 Prediction predict_state(const Card& card, const Options& options, DeviceType device,
                          const Layout& layout, Costs costs) {
   const std::int64_t w = bytes_of(options.dtype), n = layout.ranks();

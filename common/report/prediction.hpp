@@ -5,7 +5,6 @@
 
 #include "compute/bus.hpp"
 #include "memory/layout.hpp"
-#include "train/adam.hpp"
 #include "train/options.hpp"
 
 namespace zero {
@@ -28,9 +27,7 @@ struct Costs {
   std::int64_t grads, optimizer;
 };
 /// The programs' own. Parameters in fp32 are their own master where Adam can reach them.
-constexpr Costs costs_of(const Card& card, Dtype dtype) {
-  return {bytes_of(dtype), optimizer_bytes(card.offloads() ? Dtype::bf16 : dtype)};
-}
+Costs costs_of(const Card& card, Dtype dtype);
 /// Of a checkpoint, a parameter: the master weight and the two moments, in every dtype.
 inline constexpr std::int64_t checkpoint_bytes = 3 * sizeof(float);
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "train/mlp.hpp"
 
+#include <cmath>
+
 namespace zero {
 Architecture architecture(const Options& options) {
   if (options.task == Task::toy) return {.widths = {128, 512, 10}, .bias = false, .relu = false};

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 // What a step's two sums decide, and fp16's loss scale.
 #pragma once
+#include <cmath>
+
 #include "compute/kernels.hpp"
 #include "train/options.hpp"
 

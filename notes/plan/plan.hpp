@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "report/prediction.hpp"
+#include "train/adam.hpp"
 
 namespace zero {
 using Json = nlohmann::ordered_json;

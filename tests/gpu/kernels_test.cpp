@@ -7,6 +7,7 @@
 #include <cmath>
 #include <random>
 
+#include "compute/adam_element.hpp"
 #include "report/prediction.hpp"
 #include "tests/count_listener.hpp"
 #include "tests/unit/checks.hpp"
