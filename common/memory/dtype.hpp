@@ -5,7 +5,6 @@
 #include <cfloat>
 #include <cstdint>
 #include <stdexcept>
-#include <type_traits>
 
 #include "memory/names.hpp"
 

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Which device and which transport a run gets, from what was asked for and what there is.
 #pragma once
+#include <sched.h>
+
 #include "compute/cpu/matmul.hpp"
 #include "memory/throw_if.hpp"
 #include "report/prediction.hpp"
@@ -17,6 +19,13 @@ struct Machine {
   int users = 1;  // ranks for which this one's GPU is the one
   int gpus_in_use = 1;  // by all ranks of the run
 };
+
+/// The cores on which this process may run.
+inline cpu_set_t own_cores() {
+  cpu_set_t cores{};
+  sched_getaffinity(0, sizeof(cores), &cores);
+  return cores;
+}
 
 /// The GPU for the rank at that place on its machine, in turns; a launcher may show it only one.
 inline int gpu_of(int place_here, int gpus) { return gpus > 0 ? place_here % gpus : 0; }
@@ -37,8 +46,9 @@ inline Choice choose(const Options& options, const Machine& machine) {
   choice.gpu = cuda ? machine.gpu : 0;
   choice.sharing = cuda ? machine.users : machine.ranks_here;
   choice.sharing_host = machine.ranks_here;
+  choice.cores = std::max(1, machine.cores_here / machine.ranks_here);
   // On the CPU the ranks' own cores are the device: Adam gets no others by itself.
-  const int share = cuda ? std::max(1, machine.cores_here / machine.ranks_here) : 1;
+  const int share = cuda ? choice.cores : 1;
   choice.host_threads = options.host_threads > 0 ? options.host_threads : share;
   const std::string found =
       cuda ? counted(machine.gpus.count, "GPU") + " here" : machine.gpus.why_none;

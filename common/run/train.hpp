@@ -13,7 +13,8 @@ namespace zero {
 struct Alone {
   /// Throws Error (usage, resources) when the device that is asked for cannot be had.
   Choice agree(const Command& command, const Card&) const {
-    return choose(command.options, {visible_gpus()});
+    const cpu_set_t cores = own_cores();
+    return choose(command.options, {.gpus = visible_gpus(), .cores_here = CPU_COUNT(&cores)});
   }
   template <class Make> auto together(Make make) const { return make(); }
   void agree_on_data(const std::string&) const {}
@@ -52,9 +53,8 @@ int train(Process&& process, const Command& command, Cards others) {
   const auto together = [&](const std::function<void()>& task) {
     process.together([&] { return task(), true; });
   };
-  const int cores = static_cast<int>(std::thread::hardware_concurrency()) / choice.sharing_host;
   const auto checkpoints = make_checkpoints(
-      {options, layout, device, comm, data->description(), std::max(1, cores), together});
+      {options, layout, device, comm, data->description(), choice.cores, together});
   Trainer trainer = [&] {
     if constexpr (card.ranks) {
       return Trainer(options, device, layout, comm);

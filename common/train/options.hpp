@@ -80,7 +80,8 @@ struct Choice {
   int gpu = 0;  // this rank's
   int sharing = 1;  // ranks whose tensors lie in the same memory
   int sharing_host = 1;  // ranks on the same machine
-  int host_threads = 1;  // of this rank
+  int cores = 1;  // this rank's share of those here
+  int host_threads = 1;  // of this rank, for Adam
   std::string why{};  // one line
 };
 

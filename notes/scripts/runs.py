@@ -32,7 +32,7 @@ NOTHING = dict.fromkeys(("resident", "predicted_resident", "peak", "predicted", 
 ENVIRONMENT = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
                "OMPI_MCA_rmaps_base_oversubscribe": "1",
                "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}
-# Meson's options for changed sources: no bits depend on them, and it takes half the time.
+# Meson's options for changed sources: no bits depend on them, and compiling and running take less.
 QUICK = ["-Dcuda=disabled", "-Ddebug=false", "-Dwarning_level=0", "-Db_colorout=never",
          "-Dcpp_args=-O1 -fmax-errors=1"]
 

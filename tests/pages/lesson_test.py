@@ -16,8 +16,8 @@ MEMBERS = [" params_{", " grads_{", " master_{", " momentum_{", " variance_{"]
 LONGEST_LINE = 100
 # Lines of what stands around the chapters, and how many files there are: whoever takes some away
 # takes them away here too.
-MOST_LINES = {"common/": 8141, "tests/": 11757, "tutorial": 240,
-              ("notes/scripts/", "notes/plan/", "notes/counterexamples/"): 4880}
+MOST_LINES = {"common/": 8157, "tests/": 11758, "tutorial": 240,
+              ("notes/scripts/", "notes/plan/", "notes/counterexamples/"): 4881}
 MOST_FILES = 259
 
 

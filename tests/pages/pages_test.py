@@ -151,8 +151,7 @@ def test_every_sabotage_is_caught(programs):
 
 
 def test_what_was_measured_can_be_checked_out():
-    """The commits that pages name are in this history: one that a squash left behind is still
-    in the clone that made it, and in no other."""
+    """Commits that pages name are in the history, not only in the clone that measured there."""
     git = ["git", "-C", str(ROOT)]
     shallow = subprocess.run([*git, "rev-parse", "--is-shallow-repository"], capture_output=True)
     if shallow.stdout != b"false\n":

@@ -63,6 +63,7 @@ TEST_CASE("the host's threads: a GPU's rank has its share of the cores, a CPU's 
   CHECK(threads({}, machine(1, 3), 2) == 1);
   CHECK(threads({}, machine(0, 3), 16) == 1);
   for (const int gpus : {0, 1}) CHECK(threads({.host_threads = 7}, machine(gpus, 2), 4) == 7);
+  CHECK(choose({.host_threads = 7}, {.gpus = {}, .ranks_here = 3, .cores_here = 16}).cores == 5);
 }
 
 TEST_CASE("what is asked for is taken") {

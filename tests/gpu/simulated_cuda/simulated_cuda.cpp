@@ -7,7 +7,6 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdarg>
-#include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
