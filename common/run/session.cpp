@@ -75,7 +75,7 @@ Session::Session(int& argc, char**& argv) {
   MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &here);
   MPI_Comm_size(here, &ranks_here_);
   MPI_Comm_rank(here, &place_here_);
-  cpu_set_t cores = own_cores();  // and all ranks', as a launcher may bind each to some of its own
+  cpu_set_t cores = own_cores();  // joined by all ranks': a launcher may bind each to its own
   MPI_Allreduce(MPI_IN_PLACE, &cores, sizeof(cores), MPI_BYTE, MPI_BOR, here);
   cores_here_ = CPU_COUNT(&cores);
   MPI_Comm_free(&here);
