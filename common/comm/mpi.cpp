@@ -95,22 +95,19 @@ struct Messages {
       }
       left -= some;
       if (left == 0) break;
-      if (tests == yields || (tests > yields && some > 0)) {
-        std::set<int> missing;
-        for (int i = 0; i < count; ++i) {
-          if (requests[i] != MPI_REQUEST_NULL) missing.insert(peers[i].rank);
-        }
-        task_waits_for({missing.begin(), missing.end()});
-      }
       // Now and then yield all the same: a test may be long only because it has much to look at.
       if (idle == 0 && tests % yields > 0) continue;
       if (idle < yields) {
         std::this_thread::yield();
       } else {
+        std::set<int> missing;
+        for (int i = 0; i < count; ++i) {
+          if (requests[i] != MPI_REQUEST_NULL) missing.insert(peers[i].rank);
+        }
+        waits_for(missing);
         std::this_thread::sleep_for(std::chrono::microseconds(50));
       }
     }
-    task_waits_for({});
     requests.clear();
     peers.clear();
   }

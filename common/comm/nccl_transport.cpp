@@ -56,7 +56,6 @@ class NcclTransport : public Transport {
       check_nccl(ncclRecv(part.data, part.size, type_of(part.dtype), from, comm_, queue_of(on)));
     }
     check_nccl(ncclGroupEnd());
-    task_queued(on.record());
   }
 
   void finish() override { on_host_->finish(); }
@@ -66,13 +65,11 @@ class NcclTransport : public Transport {
   void reduce_scatter_sum(Kernels& on, View full, View sum) override {
     check_nccl(ncclReduceScatter(full.data, sum.data, sum.size, type_of(sum.dtype), ncclSum, comm_,
                                  queue_of(on)));
-    task_queued(on.record());
   }
 
   void all_gather(Kernels& on, View mine, View full) override {
     check_nccl(
         ncclAllGather(mine.data, full.data, mine.size, type_of(full.dtype), comm_, queue_of(on)));
-    task_queued(on.record());
   }
 
   std::string library() const override {

@@ -28,8 +28,14 @@ struct Link {
 
 /// Sleeps, but spins the last 100 microseconds: sleepers wake late, a yield costs a time slice.
 inline void sleep_precisely_until(std::chrono::steady_clock::time_point end) {
-  std::this_thread::sleep_until(end - std::chrono::microseconds(100));
-  while (std::chrono::steady_clock::now() < end) continue;
+  using std::chrono::steady_clock;
+  const auto wake = end - std::chrono::microseconds(100);
+  constexpr auto nap = std::chrono::milliseconds(100);
+  while (steady_clock::now() < wake) {
+    const Working asleep;  // to the watchdog each nap is a task that ends
+    std::this_thread::sleep_until(std::min(wake, steady_clock::now() + nap));
+  }
+  while (steady_clock::now() < end) continue;
 }
 
 /// Calls `move` in a stream's task, then sleeps until `way` would be done. No time: no model.
@@ -39,8 +45,7 @@ void move_over(const char* way, std::chrono::nanoseconds time, Kernels& on, cons
   const auto arrival = std::chrono::steady_clock::now() + time;
   move();
   wait_for(on.record());
-  Stream::part({way, Work::Sort::wait},
-               [=] { task_rests([=] { sleep_precisely_until(arrival); }); });
+  Stream::part({way, Work::Sort::wait}, [=] { sleep_precisely_until(arrival); });
 }
 
 /// Of one copy over a modelled bus.

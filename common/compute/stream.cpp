@@ -2,6 +2,7 @@
 #include "compute/stream.hpp"
 
 #include <condition_variable>
+#include <deque>
 #include <utility>
 
 #include "compute/cpu/cpu_kernels.hpp"
@@ -95,8 +96,8 @@ void Stream::put(std::optional<Work> work, std::function<void()> call) {
 void Stream::perform(const Task& task) {
   here.step = task.step, here.phase = task.phase;  // the caller's own where it is called at once
   const Within within(this);
+  const Working working(task.work.value_or(Work{.sort = Work::Sort::wait}), name_);
   if (!task.work) return task.call();
-  const Working working(*task.work, name_);
   part(*task.work, task.call);
   last_ = *task.work;
 }
@@ -109,7 +110,6 @@ Event Stream::record() {
 
 void Stream::wait(const Event& event) {
   if (!event.valid()) return;
-  // No task to the watchdog, nor is the host's wait below: the stream that is waited for counts.
   put({}, [event, this] {
     Work work{.sort = Work::Sort::wait};
     tell(work, true);
@@ -122,12 +122,9 @@ void Stream::wait(const Event& event) {
 
 void Stream::synchronise() {
   const Work wait{name_, Work::Sort::wait};
+  const Working waiting(wait);
   tell_host(wait, true);
-  const Mark mark = record().get().mark;
-  {
-    const Working waiting;
-    wait_for(mark);
-  }
+  wait_for(record().get().mark);
   tell_host(wait, false);
 }
 }  // namespace zero

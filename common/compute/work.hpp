@@ -4,10 +4,8 @@
 // before if gathered ahead.
 #pragma once
 #include <chrono>
-#include <climits>
-#include <deque>
 #include <functional>
-#include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 
@@ -65,29 +63,8 @@ inline constexpr std::array names_of<Phase>{"setup", "load", "forward", "backwar
 /// Those in which ranks send.
 inline constexpr Phase step_phases[] = {Phase::forward, Phase::backward, Phase::update};
 
-/// What the watchdog sees of a thread, as long as that lives.
-struct Watched {
-  Watched();
-  ~Watched();
-
-  struct Task {
-    Work work{};
-    const char* stream = nullptr;  // whose it is; null: the host's
-    int step = 0;
-    Phase phase = Phase::setup;
-    std::chrono::steady_clock::time_point since{};
-    std::vector<int> missing{};  // ranks whose part has not come
-    Mark done{};  // the device's, when it was handed to one
-  };
-  static constexpr int idle = INT_MAX;
-
-  std::atomic<int> began = idle;  // the present task, by the watchdog's ticks
-  std::mutex mutex;  // guards the two below: this thread's own, so that it orders no two
-  Task task;
-  std::deque<Task> queued;  // handed to a device, perhaps not yet done
-};
-
 class Stream;
+class Working;
 
 /// Where the calling thread is in a run. A Stream hands step and phase on to its tasks.
 struct Here {
@@ -95,7 +72,7 @@ struct Here {
   Phase phase = Phase::setup;
   Watcher* watcher = nullptr;  // is told of phases and waits of this thread; null: nobody is
   Stream* stream = nullptr;  // whose task it is in
-  Watched watched;
+  const Working* working = nullptr;  // its task, for the watchdog
 };
 inline thread_local Here here;
 
@@ -125,7 +102,7 @@ class PhaseScope {
   const bool told_;
 };
 
-// ---- The watchdog: ends the job, with a sentence, when a rank or a device hangs ----
+// ---- The watchdog: ends the job, with a sentence, when nothing ends any more ----
 
 /// The calling thread is within a task, for as long as this lives; within another it is part of it.
 class Working {
@@ -134,18 +111,16 @@ class Working {
   ~Working();
   Working(const Working&) = delete;
 
- private:
-  const bool part_;
+  const Work work;
+  const char* const stream;  // whose it is; null: the host's
 };
 
-/// The calling task waits for messages from those ranks.
-void task_waits_for(std::vector<int> ranks);
-/// Calls `rest` for the calling task, which is to last so long: it does not stand still.
-void task_rests(const std::function<void()>& rest);
-/// The calling task has handed itself to its device, which is done with it when the mark is passed.
-void task_queued(Mark mark);
+/// The calling thread's task waits for those ranks: at a standstill the watchdog says so. To be
+/// called again and again.
+void waits_for(const std::set<int>& ranks);
 
-/// Calls `expire` once, with an Error (communication), when a task has run for `limit`; time in
-/// which the process is suspended does not count. One at a time.
+/// Calls `expire` once, with an Error (communication), when tasks have begun and for `limit` none
+/// has ended; time in which the process is suspended does not count. It asks no driver, which may
+/// not answer while a launch waits for room in a GPU's queue. One at a time.
 std::jthread watchdog(std::chrono::milliseconds limit, std::function<void(const Error&)> expire);
 }  // namespace zero

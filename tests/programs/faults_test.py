@@ -54,7 +54,7 @@ ENDS = [
                                   "runs another build; MPI says: [^()&]*truncated"),
           (RESOURCES, "memory", r"^rank 1/2: the system gave no \d+ bytes for .*: use fewer"))),
     (COMMUNICATION, 2, ZERO2, MLP, "slow unfinished 1 1",
-     "the end of MPI on the host has waited [2-9] s"),
+     "since the end of MPI on the host began, nothing has ended for [2-9] s"),
     (COMMUNICATION, 2, DDP, MLP, "stopped 1 41", ""),
     (RESOURCES, 1, DDP, MLP, "slow memory 0 9", "^rank 0/1: the system gave no"),
     (RESOURCES, 0, DDP, MLP, "memory 0 9", "^rank 0/1: the system gave no"),
@@ -155,7 +155,7 @@ def test_a_fault_ends_a_run(programs, folder, code, ranks, chapter, args, how, w
     patience = 0
     if re.match("stopped|stuck|unfinished", how):
         patience = TIMEOUT * max(1, -(-ranks // len(os.sched_getaffinity(0))))
-        # It tells the seconds that have really passed, on a busy machine a little more.
+        # It tells the seconds that it has run, on a busy machine a little more.
         bad = how.split()[1]
         words = words or (rf"^rank (?!{bad}/)\d+/\d+: step \d+, "
                           + WAITS.format(f"[{patience}-9]", f" for ranks? {bad}"))

@@ -5,7 +5,7 @@ import re
 import time
 
 import pytest
-from programs import COMMUNICATION, DATA, OWN_HOST, SKIPPED, WAITS, Programs, options_on
+from programs import COMMUNICATION, DATA, OWN_HOST, SKIPPED, STANDS, Programs, options_on
 
 # A GPU multiplies matrices in another order, and each step goes on from what the one before left,
 # so differences grow: from 2^-24 by at most some 1000 in fp32, in 16 bit, where another order may
@@ -59,15 +59,13 @@ def test_late_streams(gpu, late):
 @pytest.mark.parametrize("how", ("throws", "killed", "stuck", "stopped"))
 def test_a_rank_fails(programs, request, how):
     """Rank 1 of 2 fails in the middle of the third step: the whole job ends in time, with a
-    sentence and an exit code. The rank that still moves says in which step it waits, for what, and
-    how long. A simulated GPU stops with its process, perhaps in work of the step before. What a
-    GPU was given is known, not for whom it waits."""
+    sentence and an exit code. A rank that can says in which step nothing ended any more, what began
+    last, and how long ago. Only a GPU would know for whom it waits."""
     timeout = 3 if programs.prefix else 20  # a true one may take long to get ready
     patience = timeout * (1 if len(os.sched_getaffinity(0)) > 1 else 2)
-    # It tells the seconds that have really passed, on a busy machine a few more.
+    # It tells the seconds that have passed, on a busy machine a few more.
     waited = "|".join(map(str, range(patience, patience + 10)))
-    stands = (f"rank 0/2: step ({'2|' if how == 'stopped' else ''}3), "
-              + WAITS.format(f"({waited})", ""))
+    stands = "rank [01]/2: step [23], " + STANDS.format(f"({waited})")
     for program in request.config.getoption("--failing"):
         start = time.monotonic()
         done = programs.start([programs.mpiexec, "-n", "2", OWN_HOST, program, "2", "nccl",

@@ -44,11 +44,12 @@ class Outcome:
         return lines
 
 
-# What a rank says that waits for another, from the phase on: seconds, for whom.
-WAITS = (r"(forward|backward|update): "
-         r"(reduce_scatter of layer \d+|all_gather of layer \d+|the ranks' sums.*) "
-         r"on stream (compute|communication) has waited {} s{}: "
-         r"a rank is stuck or gone, or a step takes longer than --timeout allows$")
+# What a rank says that waits for others, and one that knows of none: phase, what, seconds.
+ALLOWS = ": a rank is stuck or gone, or a step takes longer than --timeout allows$"
+WAITS = (r"(forward|backward|update): (reduce_scatter of layer \d+|all_gather of layer \d+|sums) "
+         "on stream (compute|communication) has waited {} s{}" + ALLOWS)
+STANDS = ("(load|forward|backward|update): since .* on stream .* began, nothing has ended for {} s"
+          + ALLOWS)
 OWN_HOST = str(ROOT / "tests/gpu/own_host.sh")
 # How ranks on GPUs can talk and add.
 WAYS = {"mpi": ["--comm", "mpi"], "nccl": ["--comm", "nccl"],

@@ -238,29 +238,6 @@ TEST_CASE("a rank that comes late is waited for, and finds what was sent to it")
   check_same_bits(values(own.view()), expected, "element");
 }
 
-TEST_CASE("who is still waited for is known all the time, and nobody is when all have come") {
-  if (on_gpus() || ranks().size == 1) return;
-  Talk talk;
-  Stream stream("worker", device(), Stream::Mode::asynchronous);
-  Watched* watched = nullptr;
-  stream.run([&] { watched = &here.watched; });
-  stream.synchronise();
-  const auto missing = [&] {
-    const std::lock_guard lock(watched->mutex);
-    return watched->task.missing;
-  };
-  const Vector vector(Dtype::fp32, 8, integer);
-  std::this_thread::sleep_for(std::chrono::milliseconds(300 * ranks().rank));
-  talk.comm.all_gather(stream, vector.mine(), vector.full());
-  const Event over = stream.record();
-  bool last_alone = false;
-  while (over.wait_for(std::chrono::milliseconds(1)) != std::future_status::ready) {
-    last_alone = last_alone || missing() == std::vector<int>{ranks().size - 1};
-  }
-  CHECK((last_alone || ranks().rank > 0));
-  CHECK(missing().empty());
-}
-
 TEST_CASE("wrong sizes and dtypes are refused before anything is sent") {
   Communicator comm = Talk(Dtype::fp32, 8).comm;
   Stream stream("test", device());

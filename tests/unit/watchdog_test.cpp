@@ -8,6 +8,7 @@
 #include <csignal>
 #include <future>
 
+#include "compute/bus.hpp"
 #include "tests/unit/checks.hpp"
 
 namespace zero::test {
@@ -15,24 +16,23 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr auto limit = 1s;
-/// A task that says of no rank that it waits for it may stand a second longer.
+/// Where nobody names a rank it may last a second longer.
 constexpr auto others_first = 1s;
 constexpr auto surely_over = 3s;
 
 /// A watchdog and its first sentence.
 struct Guard {
-  /// It comes after that time or later, and tells how long the task really waited.
-  void check(const std::string& what, std::chrono::seconds after, const std::string& whom = "") {
+  /// It comes after that time or later, and tells how long it really was, where `what` has {}.
+  void check(const char* what, std::chrono::seconds after) {
     const bool ends = said.wait_for(10 * surely_over) == std::future_status::ready;
     const std::string sentence = ends ? said.get() : "nothing";
     const auto passed = std::chrono::steady_clock::now() - start;
     CHECK(passed >= after);
     bool tells = false;
     for (auto s = after; s <= passed; ++s) {
-      tells |= sentence == fmt::format(
-                               "{} has waited {} s{}: a rank is stuck or gone, or a step "
-                               "takes longer than --timeout allows",
-                               what, s.count(), whom);
+      tells |= sentence == fmt::format(fmt::runtime(what), s.count()) +
+                               ": a rank is stuck or gone, or a step takes longer than --timeout "
+                               "allows";
     }
     CHECK_MESSAGE(tells, sentence);
   }
@@ -44,25 +44,22 @@ struct Guard {
       watchdog(limit, [this](const Error& error) { promise.set_value(error.what()); });
 };
 
-/// Work of a device that is never done.
-struct Never : DeviceMark {
-  Never() : DeviceMark(cpu()) {}
-  bool passed() const override { return false; }
-  std::chrono::steady_clock::time_point time() const override { return {}; }
-};
 }  // namespace
 
-TEST_CASE("a task that does not end is named, with its step, phase and stream") {
+TEST_CASE("the last task begun is named, with its step, phase and stream") {
   std::promise<void> end;
   Guard guard;
   Worker stream("compute");
   here.step = 3;
   {
     const PhaseScope phase(Phase::backward);
-    stream.run([&] { end.get_future().wait(); });
+    stream.run({"all_gather", Work::Sort::message, 2}, [&] { end.get_future().wait(); });
   }
   here.step = 0;
-  guard.check("step 3, backward: a task on stream compute", limit + others_first);
+  guard.check(
+      "step 3, backward: since all_gather of layer 2 on stream compute began, nothing has "
+      "ended for {} s",
+      limit + others_first);
   end.set_value();
 }
 
@@ -70,53 +67,50 @@ TEST_CASE("of all that stand still the task that waits for ranks is named, with 
   Guard guard;
   std::promise<void> end;
   const auto over = end.get_future().share();
+  std::jthread communicates([&] {
+    const Working working({.what = "all_gather", .layer = 4}, "communication");
+    while (over.wait_for(10ms) != std::future_status::ready) waits_for({1, 2});
+  });
+  std::this_thread::sleep_for(200ms);
   std::jthread computes([&] {
     const Working working({}, "compute");
     over.wait();
   });
-  std::this_thread::sleep_for(200ms);  // so that it stands longer than the one that knows more
-  std::jthread communicates([&] {
-    const Working working({.what = "all_gather", .layer = 4}, "communication");
-    task_waits_for({1, 2});
-    over.wait();
-  });
-  guard.check("step 0, setup: all_gather of layer 4 on stream communication", limit,
-              " for ranks 1, 2");
+  guard.check(
+      "step 0, setup: all_gather of layer 4 on stream communication has waited {} s for "
+      "ranks 1, 2",
+      limit);
   end.set_value();
 }
 
-TEST_CASE("what a device was given and does not do is named, not the wait for it") {
+TEST_CASE("a stream stands still in a wait of its own, and in a point, as in a task") {
   Guard guard;
-  std::promise<void> end;
-  std::jthread communicates([over = end.get_future().share()] {
-    for (const int layer : {0, 1}) {  // in a queue
-      const Working working({.what = "all_gather", .layer = layer}, "communication");
-      task_queued(std::make_shared<Never>());
-    }
-    over.wait();
-  });
-  const Working working({}, "compute");
-  guard.check("step 0, setup: all_gather of layer 0 on stream communication", limit);
-  end.set_value();
+  std::promise<Point> never;
+  Worker stream("compute");
+  stream.run({"clear"}, [] {});
+  stream.wait(never.get_future());
+  guard.check("step 0, setup: since clear on stream compute began, nothing has ended for {} s",
+              limit + others_first);
+  never.set_value({});
 }
 
-TEST_CASE("who does many short tasks, has done a device's work or is idle does not stand still") {
+TEST_CASE("who does many short tasks or is idle does not stand still") {
   Guard guard;
   Worker compute("compute"), other("communication");
   for (int i = 0; i < 30; ++i) compute.run([] { std::this_thread::sleep_for(100ms); });
   other.wait(compute.record());
   other.synchronise();
   CHECK(guard.said.wait_for(0s) == std::future_status::timeout);
-  other.run([] { task_queued(nullptr); });
   CHECK(guard.said.wait_for(surely_over) == std::future_status::timeout);
 }
 
-TEST_CASE("a task that rests does not stand still, but when it goes on and does not end") {
+TEST_CASE("a modelled time does not stand still, but what goes on after it and does not end") {
   Guard guard;
   const Working working;
-  task_rests([] { std::this_thread::sleep_for(surely_over); });
+  sleep_precisely_until(std::chrono::steady_clock::now() + surely_over);
   CHECK(guard.said.wait_for(0s) == std::future_status::timeout);
-  guard.check("step 0, setup: a task on the host", limit + others_first);
+  guard.check("step 0, setup: since a task on the host began, nothing has ended for {} s",
+              limit + others_first);
 }
 
 TEST_CASE("time in which the process is stopped does not count") {
@@ -132,6 +126,7 @@ TEST_CASE("time in which the process is stopped does not count") {
   raise(SIGSTOP);
   waitpid(child, nullptr, 0);
   CHECK(guard.said.wait_for(300ms) == std::future_status::timeout);
-  guard.check("step 0, setup: a task on the host", surely_over + limit);
+  guard.check("step 0, setup: since a task on the host began, nothing has ended for {} s",
+              limit + others_first);
 }
 }  // namespace zero::test

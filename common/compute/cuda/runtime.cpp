@@ -46,7 +46,7 @@ std::unique_ptr<Device> make_gpu(int number, bool others) {
 
 namespace zero::cuda {
 struct CudaMark : DeviceMark {
-  CudaMark(Gpu& gpu, cudaStream_t stream, unsigned flags) : DeviceMark(gpu), number(gpu.number) {
+  CudaMark(Gpu& gpu, cudaStream_t stream, unsigned flags) : DeviceMark(gpu) {
     check_cuda(cudaEventCreateWithFlags(&event, flags));
     check_cuda(cudaEventRecord(event, stream));
   }
@@ -55,7 +55,6 @@ struct CudaMark : DeviceMark {
   CudaMark& operator=(const CudaMark&) = delete;
 
   bool passed() const override {
-    check_cuda(cudaSetDevice(number));  // the watchdog's thread asks, too, and is bound to none
     const cudaError_t state = cudaEventQuery(event);
     if (state == cudaErrorNotReady) return false;
     check_cuda(state);
@@ -63,7 +62,6 @@ struct CudaMark : DeviceMark {
   }
   std::chrono::steady_clock::time_point time() const override;
 
-  const int number;
   cudaEvent_t event = nullptr;
   std::shared_ptr<const BothClocks> since;  // of a mark that knows its time
 };
