@@ -2,6 +2,7 @@
 """The rules that keep the lesson in the chapters, and what stands around it small."""
 import re
 import subprocess
+from fnmatch import fnmatch
 
 import pytest
 from page_reader import ROOT
@@ -14,11 +15,14 @@ METHODS = ["Trainer(const Options", "Verdict step(", "AdamState slice(", "void f
            "void backward(", "Verdict update("]
 MEMBERS = [" params_{", " grads_{", " master_{", " momentum_{", " variance_{"]
 LONGEST_LINE = 100
-# Lines of what stands around the chapters, and how many files there are: whoever takes some away
-# takes them away here too.
-MOST_LINES = {"common/": 8157, "tests/": 11758, "tutorial": 240,
-              ("notes/scripts/", "notes/plan/", "notes/counterexamples/"): 4881}
-MOST_FILES = 259
+# Of files: what is counted, how many there should be, and how many there were when somebody last
+# looked, of which two in a hundred more are allowed. Whoever takes some away takes them away here.
+SIZES = {"0*/*.hpp": ("lines", 920, 899), "common/*": ("lines", 7300, 8157),
+         "tests/*": ("lines", 9500, 11758), "tutorial": ("lines", 240, 231),
+         "notes/scripts/* notes/plan/* notes/counterexamples/*": ("lines", 4300, 4881),
+         "README.md": ("lines", 170, 170), "*.md": ("words", 44000, 56791),
+         "*": ("files", 260, 259)}
+
 
 
 def tracked():
@@ -75,13 +79,13 @@ def test_a_source_fits_the_page(name):
     assert not re.search(rf"\b({unfinished})\b", SOURCES[name])
 
 
-@pytest.mark.parametrize("begins, most", MOST_LINES.items(), ids=str)
-def test_it_stays_light(begins, most):
-    count = sum(text.count("\n") for name, text in FILES.items() if name.startswith(begins))
-    print(f"{begins}: {count} lines, at most {most}")
-    assert count <= most
-
-
-def test_files_are_few():
-    print(f"{len(FILES)} files, at most {MOST_FILES}")
-    assert len(FILES) <= MOST_FILES
+@pytest.mark.parametrize("patterns", SIZES)
+def test_it_stays_light(patterns):
+    what, aim, last = SIZES[patterns]
+    texts = [text for name, text in FILES.items()
+             if any(fnmatch(name, pattern) for pattern in patterns.split())]
+    count = {"lines": sum(text.count("\n") for text in texts), "files": len(texts),
+             "words": sum(len(text.split()) for text in texts)}[what]
+    most = max(aim, last * 102 // 100)
+    print(f"{patterns}: {count} {what}, at most {most}")
+    assert 0 < count <= most
