@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <fcntl.h>
+#include <fmt/ranges.h>
 #include <sys/file.h>
 #include <unistd.h>
 
@@ -254,8 +255,8 @@ void Report::tell(const char* what, const std::string& path, Clock::time_point s
   if (shows_progress_) fmt::print("\r\033[K");  // a line that does not stay
   flush_output();
   if (!failure.empty() && comm_.rank == 0) {
-    std::fprintf(stderr, "step %s is not saved: %s\n", fmt::to_string(step_number()).c_str(),
-                 failure.c_str());
+    std::fprintf(stderr, "%s: step %s is not saved: %s\n", run_.card.name,
+                 fmt::to_string(step_number()).c_str(), failure.c_str());
   } else if (prints_) {
     fmt::print("{} {} in {:.2f} ms\n", what, path, ms);
     flush_output();

@@ -231,7 +231,7 @@ struct CommandLine {
                                      {"--init", o.init}}) {
       throw_if(given(name) && path.empty(), usage, "{} needs a name", name);
     }
-    if (given("--narrate")) settle_narration();
+    if (o.narrate != 0) settle_narration();
     // The first step moves every weight by as much, and what a layer sums up grows with its width.
     if (!given("--lr") && o.width > 1024) o.lr *= 1024.0 / o.width;
     if (loss_scale != "dynamic") CLI::detail::lexical_cast(loss_scale, o.loss_scale);
@@ -269,7 +269,7 @@ Command read_command(int argc, char** argv, const Card& card) {
   } catch (const std::runtime_error& error) {  // CLI11's, or our own
     std::string what = error.what();
     std::replace(what.begin(), what.end(), '\n', ' ');
-    command.text = fmt::format("{}: {}{}", card.name, what, hint);
+    command.text = what + hint;
     command.status = static_cast<int>(ExitCode::usage);
   }
   return command;
@@ -302,7 +302,8 @@ std::optional<int> answer_alone(const Command& command, const Card& card, Cards 
         command.options.device.value_or(gpu ? DeviceType::cuda : DeviceType::cpu);
     print_prediction(card, command.options, device, others);
   } else {
-    std::fprintf(command.status == 0 ? stdout : stderr, "%s\n", command.text.c_str());  // no throw
+    throw_if(command.status != 0, static_cast<ExitCode>(command.status), "{}", command.text);
+    std::fprintf(stdout, "%s\n", command.text.c_str());  // does not throw
   }
   flush_output();
   return command.status;

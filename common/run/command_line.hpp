@@ -12,7 +12,7 @@ struct Command {
   OptionValues values;  // all but those about planning: for the log, and to compare ranks
   std::size_t training = 0;  // so many of them, the first, say what is trained; the others how
   bool run = false;
-  std::string text;  // help (status 0) or what is wrong with the command line (status 2)
+  std::string text;  // help (status 0) or what is wrong with the command line (2)
   int status = 0;
 };
 

@@ -169,7 +169,7 @@ void Session::attempt(const std::function<void()>& task, bool names_rank) {
   if (first == all.end()) return;
   const bool named = names_rank && std::count(all.begin(), all.end(), "") > 0;
   throw Refusal(static_cast<ExitCode>(first->front()),
-                first->substr(named ? 1 : first->find(": ") + 2));
+                named ? first->substr(1) : program_ + first->substr(first->find(": ")));
 }
 
 void Session::agree_on_data(const std::string& description) {

@@ -45,6 +45,7 @@ class Session {
   void attempt(const std::function<void()>& task, bool names_rank = false);
   Choice choose_together(const Options& options);
 
+  const std::string program_ = who_fails;  // until this is one of several ranks
   int rank_ = 0, size_ = 1;
   int ranks_here_ = 1;  // on this machine
   int cores_here_ = 1;  // on which they may run

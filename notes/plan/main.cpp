@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // build/plan: which chapter fits, on how many ranks, and what it sends. Options that a run has too
 // are read by the run's own command line.
+#include <fmt/ranges.h>
 #include <CLI/CLI.hpp>
 #include <ranges>
 #include <set>
@@ -130,7 +131,7 @@ struct CommandLine {
     for (std::string& word : words) argv.push_back(word.data());
     argv.push_back(nullptr);
     Command command = read_command(static_cast<int>(words.size()), argv.data(), any);
-    if (!command.run) throw Error(usage, command.text.substr(std::string("plan: ").size()));
+    if (!command.run) throw Error(usage, command.text);
     return command.options;
   }
 

@@ -2,6 +2,8 @@
 // The numbers of a plan.
 #include "notes/plan/plan.hpp"
 
+#include <fmt/ranges.h>
+
 #include <cmath>
 #include <limits>
 #include <numeric>

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // A plan in columns and in words.
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 

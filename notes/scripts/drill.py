@@ -16,7 +16,7 @@ from trainers import ROOT
 
 sys.path.insert(0, str(ROOT / "tests/programs"))
 from programs import (CHAPTERS, COMMUNICATION, DATA, NUMERICS, RESOURCES,  # noqa: E402
-                      USAGE, Outcome, Programs)
+                      USAGE, Programs)
 
 KILLED = 9, 137  # MPICH's launcher ends so, Open MPI's so
 PROGRAM = "build/05_zero2/05_zero2 --device cpu"
@@ -87,7 +87,7 @@ def run(mpiexec, _, commands, codes, says, seen):
                               break_on_hyphens=False)
         print("$ " + " \\\n    ".join(lines).replace("\u00a0", " "), flush=True)
         done = Programs(Path("build"), mpiexec).start(words, **ENVIRONMENT)
-        said = Outcome(done.code, "", done.out + done.err).own_errors()[-2:]
+        said = (done.own_errors() if done.code else done.out.splitlines())[-2:]
         for line in said or ["(nothing of its own)"]:
             print(*folded(line, "  ", "  "), sep="\n")
         print(f"exit code {done.code}\n")

@@ -7,6 +7,8 @@
 // copies of page-locked memory add at most 0.15 of their own time: a copy engine takes no
 // multiprocessor, only a hundredth of the memory's bandwidth, and the rest is how well two times
 // can be told apart. In line with the products they would add all of it.
+#include <fmt/ranges.h>
+
 #include <array>
 #include <ranges>
 

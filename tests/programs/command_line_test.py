@@ -24,7 +24,7 @@ NOT_UTF8 = os.fsdecode(b"caf\xe9.txt")
 # What the grammar of options refuses is tests/unit/options_test.cpp's, what the machine has not
 # choice_test.cpp's; here stands how a program that refuses ends.
 TOO_LARGE = "--task mlp --width 65536 --layers 512 --batch 1 --device cpu --log new.log"
-TOO_MUCH = (r"^{}each rank needs [\d ]{{15,}} bytes[,] {} on this machine share [\d ]+ that are "
+TOO_MUCH = (r"^{}: each rank needs [\d ]{{15,}} bytes[,] {} on this machine share [\d ]+ that are "
             "available: no chapter fits[,] use fewer or smaller layers or batches[,] or more mach")
 FULL = "--width 8 --layers 2 --batch 2 --steps 3 --quiet"
 # Exit code, ranks (0: without mpirun), chapter, arguments and the words of the sentence.
@@ -53,9 +53,9 @@ REFUSED = [
       for name, why in (("missing.txt", "No such file"), ("empty.txt", "0 bytes, 9"),
                         ("eight.txt", "8 bytes, 9"), ("folder", "directory"))),
     # Told before anything is reserved, with what is needed and what there is.
-    (RESOURCES, 0, ALONE, TOO_LARGE, TOO_MUCH.format("01_adam: ", 1)),
-    (RESOURCES, 0, DDP, TOO_LARGE, TOO_MUCH.format("", 1)),
-    (RESOURCES, 2, "06_zero3", TOO_LARGE, TOO_MUCH.format("", 2)),
+    (RESOURCES, 0, ALONE, TOO_LARGE, TOO_MUCH.format(ALONE, 1)),
+    (RESOURCES, 0, DDP, TOO_LARGE, TOO_MUCH.format(DDP, 1)),
+    (RESOURCES, 2, "06_zero3", TOO_LARGE, TOO_MUCH.format("06_zero3", 2)),
     (RESOURCES, 2, "06_zero3", f"{FULL} --device-memory 0.01MB", "device memory, allows 10 000:"),
     *((RESOURCES, ranks, chapter, f"{FULL} {option} /dev/full", "/dev/full, No space left")
       for ranks, chapter in ((0, ALONE), (2, DDP)) for option in ("--log", "--trace"))]
@@ -87,7 +87,7 @@ def good(programs, folder):
     """What a run printed that ends well, with nothing on stderr."""
     def run(ranks, chapter, *args, **variables):
         outcome = programs.run(ranks, chapter, *args, cwd=folder, **variables)
-        assert (outcome.code, outcome.err) == (0, "")
+        assert (outcome.code, outcome.own_errors()) == (0, [])
         return outcome.out
     return run
 
@@ -140,7 +140,7 @@ def test_another_launcher(programs, refused, folder, without_mpi):
     for place in ("1", "3"):
         outcome = programs.start(command, folder, **{**others, size: "4", rank: place})
         # A launcher stops all ranks, and the one that speaks, at the first that is not 0.
-        assert (outcome.code, outcome.out, outcome.err) == (0, "", "")
+        assert (outcome.code, outcome.out, outcome.own_errors()) == (0, "", [])
     assert contents(folder) == before, "a file was made or changed"
 
 

@@ -140,7 +140,7 @@ def test_a_step_is_told(programs, ranks, size, dtype, micro_batches, prefetch):
         outcome = programs.run(0 if chapter == ALONE else n, chapter,
                                f"--narrate={size}" if size != 12 else "--narrate", "--accumulate",
                                micro_batches, *own_options(chapter, dtype, prefetch))
-        assert (outcome.code, outcome.err) == (0, ""), chapter
+        assert (outcome.code, outcome.own_errors()) == (0, []), chapter
         assert n > 3 or max(map(len, outcome.out.splitlines())) <= 80
         events = story_of(outcome.out, n)
         check_counts(events, outcome.out, n)

@@ -3,6 +3,7 @@
 #include "checkpoint/checkpoint.hpp"
 
 #include <doctest/doctest.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
