@@ -1,0 +1,7 @@
+FROM debian:13
+RUN apt-get update && apt-get install -y --no-install-recommends ca-certificates git sudo && \
+    useradd --create-home --shell /bin/bash reader && \
+    echo 'reader ALL=(ALL) NOPASSWD: ALL' >/etc/sudoers.d/reader
+USER reader
+WORKDIR /home/reader/zero
+COPY --chown=reader . .
