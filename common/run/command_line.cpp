@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <regex>
 
 #include "comm/launcher.hpp"
 #include "config.hpp"
@@ -33,15 +34,14 @@ constexpr int most = 1 << 16;
 /// Says what is wrong with a text, or nothing; may write the text anew.
 using Check = std::function<std::string(std::string&)>;
 
-/// A number that is one in fp32 too, which is what computes with it.
+/// A number that is one in fp32 too, which is what computes with it. CLI11 takes 1,5 for 15.
 Check number(double least, double largest, const std::string& range, bool or_zero = false) {
   return [=](const std::string& text) {
-    double value = 0;
-    const bool read = CLI::detail::lexical_cast(text, value);
-    const bool inside = value >= least && value <= largest;  // NaN is not
-    return read && (inside || (or_zero && value == 0))
-               ? std::string()
-               : fmt::format("{} is not a number {}", text, range);
+    const Units no_unit{{"", 1}};
+    const std::string digits = text.substr(text.starts_with('+'));
+    const bool inside = quantity(digits, no_unit, least, largest) ||
+                        (or_zero && quantity(digits, no_unit, 0, 0));
+    return inside ? std::string() : fmt::format("{} is not a number {}", text, range);
   };
 }
 
@@ -265,7 +265,7 @@ Command read_command(int argc, char** argv, const Card& card) {
     for (const auto& [name, value] : line.values) command.values.emplace_back(name, value());
     command.run = true;
   } catch (const CLI::CallForHelp&) {
-    command.text = line.app.help();
+    command.text = std::regex_replace(line.app.help(), std::regex(" +\n"), "\n");
   } catch (const std::runtime_error& error) {  // CLI11's, or our own
     std::string what = error.what();
     std::replace(what.begin(), what.end(), '\n', ' ');

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <csignal>
+#include <cstring>
 #include <set>
 #include <sstream>
 
@@ -71,8 +72,16 @@ Session::Session(int& argc, char**& argv) {
   fail_fast(fmt::format("rank {}/{}", rank_, size_), end_job);
   throw_if(provided < MPI_THREAD_SERIALIZED, ExitCode::communication,
            "this MPI allows calls from one thread only");
+  // By hosts' names: to MPICH 5 over UCX no two ranks are of one MPI_COMM_TYPE_SHARED.
+  constexpr int room = MPI_MAX_PROCESSOR_NAME;
+  char host[room] = {};
+  int length = 0, first = 0;  // rank on it
+  MPI_Get_processor_name(host, &length);
+  std::vector<char> names(room * size_);
+  MPI_Allgather(host, room, MPI_CHAR, names.data(), room, MPI_CHAR, MPI_COMM_WORLD);
+  while (std::strcmp(&names[room * first], host) != 0) ++first;
   MPI_Comm here = MPI_COMM_NULL;
-  MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, 0, MPI_INFO_NULL, &here);
+  MPI_Comm_split(MPI_COMM_WORLD, first, rank_, &here);
   MPI_Comm_size(here, &ranks_here_);
   MPI_Comm_rank(here, &place_here_);
   cpu_set_t cores = own_cores();  // joined by all ranks': a launcher may bind each to its own
@@ -80,12 +89,7 @@ Session::Session(int& argc, char**& argv) {
   cores_here_ = CPU_COUNT(&cores);
   MPI_Comm_free(&here);
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);  // until here MPI ends the job itself
-  if (ranks_here_ < size_) {
-    char host[MPI_MAX_PROCESSOR_NAME] = {};
-    int length = 0;
-    MPI_Get_processor_name(host, &length);
-    who_fails += fmt::format(" on {}", host);
-  }
+  if (ranks_here_ < size_) who_fails += fmt::format(" on {}", host);
   end_at_signals(rank_);
   std::atexit(expect_finalized);
   everybody_.emplace(rank_, size_, make_mpi_transport(*host_, size_), *host_, Dtype::fp32, 0);

@@ -13,7 +13,8 @@ packages() {
   echo python3-pytest:tests python3-numpy:tests python3-matplotlib:figures git:versions
 }
 more_packages() {
-  echo clang-16:digests g++-aarch64-linux-gnu:digests qemu-user-static:digests ccache:sabotages
+  echo clang-16:digests g++-aarch64-linux-gnu:digests qemu-user-static:digests ccache:sabotages \
+    debootstrap:systems
 }
 
 missing() { # missing LIST: what is not there of it; where apt-get is not at home, of the tools

@@ -117,5 +117,7 @@ def test_drawn_twice_a_figure_is_the_same(draw, programs, tmp_path, monkeypatch)
     one, other = figures.file(draw(programs)), figures.file(draw(programs))
     assert one == other and figures.INK not in one
     if draw is measure.states:  # nothing of it is measured: the bars are the paper's
-        assert one == PICTURES["states"]
-        assert re.findall(r"bold.*?>([\d.]+)<", one) == ["120.0", "31.4", "16.6", "1.9"]
+        # Versions of Matplotlib write styles and names in their own ways, but not words and shapes.
+        seen = re.compile(r'>([^<>\n]+)<| d="([^"]+)')
+        assert seen.findall(one) == seen.findall(PICTURES["states"])
+        assert re.findall(r">(\d+\.\d)<", one) == ["120.0", "31.4", "16.6", "1.9"]

@@ -8,6 +8,7 @@ import json
 import os
 import pty
 import re
+import shlex
 import subprocess
 import time
 from pathlib import Path
@@ -149,7 +150,7 @@ def test_other_texts_of_one_name(programs, refused, folder):
     for rank, text in enumerate(("or not to be", "or not to be", "or not to me")):
         (folder / str(rank)).mkdir()
         (folder / str(rank) / "text.txt").write_text(text)
-    own = " ".join(programs.command(0, "05_zero2", "--data", "text.txt"))
+    own = shlex.join(programs.command(0, "05_zero2", "--data", "text.txt"))
     place = "OMPI_COMM_WORLD_RANK" if "openmpi" in programs.mpiexec else "PMI_RANK"
     refused([programs.mpiexec, "-n", "3", "sh", "-c", f"cd ${place} && exec {own}"], DATA,
             "rank 2 reads a text of 12 bytes, digest [0-9a-f]{16}, rank 0, same file")

@@ -79,7 +79,7 @@ def test_a_rank_fails(programs, request, how):
         if how == "throws":
             assert (done.code, said) == (DATA, ["rank 1/2: sample is unreadable"]), program
         elif how == "killed":
-            assert done.code, program
+            assert done.code or programs.loses_codes, program
         else:
             assert done.code == COMMUNICATION and took > patience, program
             assert said and all(re.fullmatch(stands, line) for line in said), said

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -69,6 +70,13 @@ class Programs:
     prefix: str = ""  # of the programs' names
     emulator: str = ""
     patience: int = 100  # seconds until a job counts as hanging
+
+    @cached_property
+    def loses_codes(self):
+        """Whether its launcher may say 0 of a job of which a rank was killed: MPICH's from 4.1 to
+        4.2.2 (pmodels/mpich, issue 7057)."""
+        said = subprocess.run([self.mpiexec, "--version"], capture_output=True, text=True).stdout
+        return re.search(r"Version: +4\.(1|2\.[012])\b", said) is not None
 
     def command(self, ranks, chapter, *args):
         """ranks 0: without the launcher."""

@@ -19,7 +19,7 @@ LAUNCHER = """#!/bin/sh
 while [ "${1#-}" != "$1" ]; do shift; done
 case $1 in 10.77.0.1) name=zero_a ;; *) name=zero_b ;; esac
 shift
-exec ip netns exec $name sh -c "$*"
+exec ip netns exec $name unshare --uts sh -c "hostname ${name#zero_}; $*"
 """
 
 
