@@ -72,11 +72,19 @@ class Programs:
     patience: int = 100  # seconds until a job counts as hanging
 
     @cached_property
+    def launcher(self):
+        return subprocess.run([self.mpiexec, "--version"], capture_output=True, text=True).stdout
+
+    @property
     def loses_codes(self):
         """Whether its launcher may say 0 of a job of which a rank was killed: MPICH's from 4.1 to
         4.2.2 (pmodels/mpich, issue 7057)."""
-        said = subprocess.run([self.mpiexec, "--version"], capture_output=True, text=True).stdout
-        return re.search(r"Version: +4\.(1|2\.[012])\b", said) is not None
+        return re.search(r"Version: +4\.(1|2\.[012])\b", self.launcher) is not None
+
+    @property
+    def passes_signals(self):
+        """Open MPI 5's launcher sends SIGTERM whatever it gets, soon SIGKILL, and answers 1."""
+        return "(Open MPI) 5" not in self.launcher
 
     def command(self, ranks, chapter, *args):
         """ranks 0: without the launcher."""
@@ -86,6 +94,13 @@ class Programs:
         host = [OWN_HOST] if "nccl" in args else []
         launch = [self.mpiexec, "-n", str(ranks), *host] if ranks else []
         return [*filter(None, [self.emulator]), *launch, *own]
+
+    def unlike(self, one, other, *launch):
+        """Two ranks, each with a command line for sh. (Of `-n 1 ONE : -n 1 OTHER` the launcher of
+        Open MPI 5.0.7 dies.)"""
+        rank = "OMPI_COMM_WORLD_RANK" if "openmpi" in self.mpiexec else "PMI_RANK"
+        return [self.mpiexec, *launch, "-n", "2", "sh", "-c",
+                f"if [ ${rank} = 0 ]; then {one}; else {other}; fi"]
 
     def start(self, command, cwd=None, **variables):
         """Runs a command to its end, with other environment variables where given."""
