@@ -29,7 +29,9 @@ cudaStream_t queue_of(Kernels& on) { return static_cast<cudaStream_t>(on.queue()
 class NcclTransport : public Transport {
  public:
   NcclTransport(Device& gpu, Reduce reduce, Communicator& everybody)
-      : adds_(reduce == Reduce::native), on_host_(make_mpi_transport(gpu.host(), everybody.size)) {
+      : gpu_(gpu),
+        adds_(reduce == Reduce::native),
+        on_host_(make_mpi_transport(gpu.host(), everybody.size)) {
     ncclUniqueId id{};
     if (everybody.rank == 0) check_nccl(ncclGetUniqueId(&id));
     const auto ids = everybody.gather(std::bit_cast<std::array<std::uint64_t, sizeof(id) / 8>>(id));
@@ -38,9 +40,14 @@ class NcclTransport : public Transport {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.maxCTAs = cuda::message_blocks;
     check_nccl(ncclCommInitRankConfig(&comm_, everybody.size, id, everybody.rank, &config));
+    gpu_.ask = [this] {  // where a peer is gone its kernels never end, but its threads may know
+      ncclResult_t state = ncclSuccess;
+      check_nccl(ncclCommGetAsyncError(comm_, &state));
+      check_nccl(state);
+    };
   }
 
-  ~NcclTransport() override { ncclCommDestroy(comm_); }
+  ~NcclTransport() override { gpu_.ask = nullptr, ncclCommDestroy(comm_); }
 
   /// All of its messages begin together.
   void start(Kernels& on, Collective of, std::span<const Part> outgoing,
@@ -80,6 +87,7 @@ class NcclTransport : public Transport {
   }
 
  private:
+  Device& gpu_;
   const bool adds_;
   std::unique_ptr<Transport> on_host_;
   ncclComm_t comm_ = nullptr;

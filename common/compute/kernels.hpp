@@ -79,8 +79,8 @@ class Kernels {
   // ---- Order ----
   /// The place at which all that was handed over so far is done.
   virtual Mark record() = 0;
-  /// The same, and will know when; null where that is now: on the CPU.
-  virtual Mark record_time() = 0;
+  /// The same, and will know when, by the clocks as `begin` has read them; null on the CPU: now.
+  virtual Mark record_time(const Mark& begin = nullptr) = 0;
   /// What is handed over from now on starts after that mark, of whatever stream.
   virtual void wait(const Mark& mark) = 0;
   /// The device's own queue, for a library that is about to put work into it; null on the CPU.

@@ -3,6 +3,7 @@
 // A GPU's host is the machine that it is in; a CPU models its host itself.
 #pragma once
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -66,20 +67,22 @@ class Device {
   Bus bus;  // to its host
   std::vector<const Holding*> holdings;  // what a trainer holds here, in the order of construction
   Observer* observer = nullptr;  // null: nobody. Streams ask when they are made
+  int fp64_costs = 1;  // times what fp32 does: many GPUs have hardly any units for it
   int threads = 1;  // of a CPU's streams made from now on, that share Adam's work
   bool in_turn = false;  // streams made from now on work where they are called: one after the other
   std::int64_t allocations = 0;  // so far; the GPU counts what is page-locked
   std::int64_t rounding = 0;  // bytes that the system gave beyond that, as huge pages are whole
   std::atomic<std::int64_t> waits = 0;  // the host's synchronisations with it
+  std::function<void()> ask;  // again and again in each of these: throws when no end will come
 
   /// Zeroed, aligned to 64 bytes or more; null when there is no more.
   virtual std::byte* allocate(std::int64_t bytes, Memory sort) = 0;
   virtual void release(std::byte* memory, Memory sort) noexcept = 0;
   /// Copies at once; either end may be host memory. No stream may still use the memory.
   virtual void copy(void* to, const void* from, std::int64_t bytes) = 0;
-  /// Bytes that there are, and that could still be given: on the host by the system's estimate.
-  virtual std::int64_t total() const = 0;
+  /// Bytes that could still be given, on the host by the system's estimate; those of a GPU in use.
   virtual std::int64_t available() const = 0;
+  virtual std::int64_t in_use() const { return 0; }
   /// The device's name in its maker's words; empty for a CPU.
   virtual std::string words() const { return ""; }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include <fmt/format.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
@@ -76,9 +75,6 @@ class Cpu : public Device {
   void release(std::byte* memory, Memory) noexcept override { std::free(memory); }
   void copy(void* to, const void* from, std::int64_t bytes) override {
     std::memcpy(to, from, bytes);
-  }
-  std::int64_t total() const override {
-    return std::int64_t{sysconf(_SC_PHYS_PAGES)} * sysconf(_SC_PAGESIZE);
   }
   std::int64_t available() const override {
     return std::min(kernel_figure("/proc/meminfo", "MemAvailable:") * 1024,

@@ -176,7 +176,8 @@ std::int64_t check_memory(const Card& card, const Options& options, const Choice
   if (device.type == DeviceType::cpu) {
     limits = {shared({Place::device, Place::host}, device.available(), choice.sharing, "machine")};
   } else {
-    limits = {shared({Place::device}, device.available(), choice.sharing, "GPU"),
+    const std::int64_t left = device.available() - choice.sharing * libraries_bytes;
+    limits = {shared({Place::device}, std::max<std::int64_t>(left, 0), choice.sharing, "GPU"),
               shared({Place::host}, device.host().available(), choice.sharing_host, "machine")};
   }
   const Prediction plan = predict(card, options, device.type, layout);

@@ -78,6 +78,9 @@ Prediction predict_state(const Card& card, const Options& options, DeviceType de
 Prediction predict(const Card& card, const Options& options, DeviceType device,
                    const Layout& layout);
 
+/// Of a GPU's memory, for each rank on it: cuBLAS loads code, NCCL makes buffers when first used.
+inline constexpr std::int64_t libraries_bytes = std::int64_t{512} << 20;
+
 /// Throws Error (resources) when what a rank will reserve exceeds its share of the memory available
 /// now, or the options' limit; names the first of `others` that fits. Returns one device's bytes.
 std::int64_t check_memory(const Card& card, const Options& options, const Choice& choice,

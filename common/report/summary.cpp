@@ -140,7 +140,7 @@ Footprint footprint(Device& device) {
   }
   Footprint now{.peak = 1024 * kib["VmHWM:"], .tensors = device.books.reserved()};
   if (device.type == DeviceType::cuda) {
-    now.total = device.total() - device.available();
+    now.total = device.in_use();
     now.other = now.total - now.tensors;
     return now;
   }

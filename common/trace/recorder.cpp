@@ -34,19 +34,16 @@ Watcher* Recorder::watcher(const char* stream) {
 }
 
 void Recorder::Track::see(const Work& work, Kernels* on, bool begins) {
-  Mark mark = on ? on->record_time() : nullptr;
-  const Moment now{Clock::now(), std::move(mark)};
-  const std::lock_guard lock(mutex);
-  if (begins) {
-    open.push_back({work, number, here.phase, here.step, now, {}});
-    return;
-  }
-  expect(!open.empty(), "what ends has begun");
+  expect(begins || !open.empty(), "what ends has begun");
+  const Mark begin = begins ? nullptr : open.back().begin.device;
+  const Moment now{Clock::now(), on ? on->record_time(begin) : nullptr};
+  if (begins) return open.push_back({work, number, here.phase, here.step, now, {}});
   Slice slice = std::move(open.back());
   open.pop_back();
   slice.work = work;  // a wait knows at its end what it waited for
   slice.end = now;
   if (keeps_values) slice.values = values_of(work.made);
+  const std::lock_guard lock(mutex);
   ended.push_back(std::move(slice));
 }
 

@@ -74,8 +74,8 @@ class Recorder : public Observer {
     const std::string name;
     const int number;
     const bool keeps_values;
-    std::mutex mutex;  // guards the next two
     std::vector<Slice> open;  // begun, not ended: the last one within the others
+    std::mutex mutex;  // guards the next
     std::deque<Slice> ended;  // in the order of their ends; their device need not be past them yet
   };
 

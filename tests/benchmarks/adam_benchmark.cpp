@@ -4,7 +4,8 @@
 // is judged by its bytes a second over the yardstick's. It moves 28 bytes a parameter, in 16 bit as
 // in fp32; as a host does it, where the new parameters take their gradients' place, in fp32 32.
 // Bars: 0.88 on the CPU, 0.97 on a GPU, and clipping may make that 1.20 as long. On a GPU the norm,
-// the division and the mean of two ranks' gradients are judged too, by 0.95. On the CPU the norm of
+// the division and the mean of two ranks' gradients are judged too, by 0.95; but what the norm
+// takes only where fp64, in which it is formed, costs at most twice fp32. On the CPU the norm of
 // bf16 is held up by its eight sums, each of which waits for itself: its bar, 0.2, tells only that
 // its terms are formed in vectors.
 #include <cmath>
@@ -59,10 +60,13 @@ class Bench {
       const auto norm = [&] { kernels_.squared_norm(half, sums_); };
       return good & is_fast("norm bf16", 2 * n_, norm, 0.2);
     }
+    const bool quick = device_.fp64_costs <= 2;
+    if (!quick) fmt::print("fp64 costs {} x fp32: no norm is judged\n", device_.fp64_costs);
     for (const auto& [own, other] : {std::pair(g, weights_.view()), {half, params_bf16_.view()}}) {
       const std::int64_t bytes = own.bytes();
       const std::string of = fmt::format(" {}", name_of(own.dtype));
-      good &= is_fast("norm" + of, bytes, [&] { kernels_.squared_norm(own, sums_); }, 0.95);
+      const auto norm = [&] { kernels_.squared_norm(own, sums_); };
+      good &= is_fast("norm" + of, bytes, norm, 0.95) || !quick;
       good &= is_fast("divide" + of, 2 * bytes, [&] { kernels_.divide(own, 1); }, 0.95);
       const auto mean = [&] { kernels_.ordered_mean(own, 0, other, own, Write::overwrite); };
       good &= is_fast("mean of two" + of, 3 * bytes, mean, 0.95);
@@ -80,7 +84,7 @@ class Bench {
         update(grads, params, static_cast<float>(std::min(1.0, 1 / norm)));
       });
       fmt::print("clip + {:<13}{:.3f} of {}, at most 1.20\n", name, longer, name);
-      good &= longer <= 1.20;
+      good &= longer <= 1.20 || !quick;
     }
     return good;
   }

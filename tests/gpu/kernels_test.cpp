@@ -342,27 +342,26 @@ TEST_CASE("a layer on any numbers: within what sums in another order may differ"
   }
 }
 
-TEST_CASE("a layer: its bits do not depend on how many multiprocessors its products get") {
+TEST_CASE("a layer in fp32: its bits do not depend on how many multiprocessors its products get") {
   constexpr LinearShape shape{512, 1000, 520, true};  // cuBLAS would split such sums, or not
+  constexpr Dtype dtype = Dtype::fp32;  // in which 01 equals 02 on several ranks
   const std::int64_t used = shape.weights() + shape.outputs;
-  for (const Dtype dtype : dtypes) {
-    Random random;
-    const Twin x(dtype, shape.batch * shape.inputs, 0, random), params(dtype, used, 0, random);
-    const Twin dy(dtype, shape.batch * shape.outputs, 0, random), grads(dtype, used, 0);
-    const Twin y(dtype, shape.batch * shape.outputs, 0), dx(dtype, x.on_cpu().size(), 0);
-    std::vector<std::array<std::vector<std::uint32_t>, 3>> results;
-    for (const bool others : {false, true}) {
-      const std::unique_ptr<Device> device = make_gpu(0, others);
-      Side gpu(*device);
-      gpu->reserve_products(product_room_bytes);
-      gpu->linear_forward(shape, gpu(x), gpu(params), gpu(y), true);
-      gpu->linear_backward_params(shape, View{}, gpu(dy), gpu(x), gpu(grads), Write::overwrite);
-      gpu->linear_backward_input(shape, gpu(dy), gpu(params), gpu(dx));
-      wait_for(gpu->record());
-      results.push_back({bits(gpu(y)), bits(gpu(grads)), bits(gpu(dx))});
-    }
-    CHECK(results[0] == results[1]);
+  Random random;
+  const Twin x(dtype, shape.batch * shape.inputs, 0, random), params(dtype, used, 0, random);
+  const Twin dy(dtype, shape.batch * shape.outputs, 0, random), grads(dtype, used, 0);
+  const Twin y(dtype, shape.batch * shape.outputs, 0), dx(dtype, x.on_cpu().size(), 0);
+  std::vector<std::array<std::vector<std::uint32_t>, 3>> results;
+  for (const bool others : {false, true}) {
+    const std::unique_ptr<Device> device = make_gpu(0, others);
+    Side gpu(*device);
+    gpu->reserve_products(product_room_bytes);
+    gpu->linear_forward(shape, gpu(x), gpu(params), gpu(y), true);
+    gpu->linear_backward_params(shape, View{}, gpu(dy), gpu(x), gpu(grads), Write::overwrite);
+    gpu->linear_backward_input(shape, gpu(dy), gpu(params), gpu(dx));
+    wait_for(gpu->record());
+    results.push_back({bits(gpu(y)), bits(gpu(grads)), bits(gpu(dx))});
   }
+  CHECK(results[0] == results[1]);
 }
 
 TEST_CASE("a layer: a gradient written has the bits of one added to 0, and all of its sum") {
@@ -521,6 +520,32 @@ TEST_CASE("what a GPU has not passed yet is taken later, with the GPU's times, a
   CHECK(slices.front().begin.time() > begin - tolerance);
   CHECK(before > told);
   CHECK(before < end + tolerance);
+}
+
+TEST_CASE("a mark's time is the host's, to half a millisecond") {
+  for (int reading = 0; reading < 8; ++reading) {
+    const std::unique_ptr<Device> device = make_gpu();  // for each both clocks are read anew
+    const auto on = make_kernels(*device);
+    const auto begin = Clock::now();
+    const Mark mark = on->record_time();
+    wait_for(mark);
+    const auto end = Clock::now();
+    constexpr auto tolerance = std::chrono::microseconds(500);
+    CHECK(mark->time() > begin - tolerance);
+    CHECK(mark->time() < end + tolerance);
+  }
+}
+
+TEST_CASE("a product finds room for cuBLAS where a run takes all that it may") {
+  constexpr LinearShape shape{5, 7, 9, true};
+  const Twin x(Dtype::fp32, 35, 0, [] { return 1.0f; }), y(Dtype::fp32, 45, 0);
+  const Twin params(Dtype::fp32, 72, 0, [] { return 1.0f; });
+  Side on(gpu());
+  on->reserve_products(product_room);
+  const Buffer rest(gpu(), Kind::data, gpu().available() - libraries_bytes, true);
+  on->linear_forward(shape, on(x), on(params), on(y), false);
+  wait_for(on->record());
+  CHECK(values(on(y)) == std::vector<float>(45, 8));
 }
 
 TEST_CASE("a GPU's memory and its host's are two limits") {

@@ -56,11 +56,15 @@ def test_late_streams(gpu, late):
         assert facts("07_offload", prefetch, LATE[late]) == expected, f"prefetch {prefetch}"
 
 
-@pytest.mark.parametrize("how", ("throws", "killed", "stuck", "stopped"))
-def test_a_rank_fails(programs, request, how):
+# How, and the items that a simulated GPU's queue holds: who adds one more waits.
+@pytest.mark.parametrize("how, queue", [("throws", 1000), ("killed", 1000), ("stuck", 1000), *(
+    ("stopped", queue) for queue in (1000, 300, 100, 30, 10, 3))])
+def test_a_rank_fails(programs, request, how, queue):
     """Rank 1 of 2 fails in the middle of the third step: the whole job ends in time, with a
     sentence and an exit code. A rank that can says in which step nothing ended any more, what began
     last, and how long ago. Only a GPU would know for whom it waits."""
+    if not programs.prefix and queue < 1000:
+        pytest.skip("a GPU has its own queue")
     timeout = 3 if programs.prefix else 20  # a true one may take long to get ready
     patience = timeout * (1 if len(os.sched_getaffinity(0)) > 1 else 2)
     # It tells the seconds that have passed, on a busy machine a few more.
@@ -70,7 +74,7 @@ def test_a_rank_fails(programs, request, how):
         start = time.monotonic()
         done = programs.start([programs.mpiexec, "-n", "2", OWN_HOST, program, "2", "nccl",
                                "--no-skip", "--test-case=rank 1 fails*"], HOW=how,
-                              PATIENCE=str(timeout))
+                              PATIENCE=str(timeout), SIMULATED_QUEUE=str(queue))
         took = time.monotonic() - start
         if done.code == SKIPPED:
             pytest.skip(done.out.strip())
@@ -83,3 +87,15 @@ def test_a_rank_fails(programs, request, how):
         else:
             assert done.code == COMMUNICATION and took > patience, program
             assert said and all(re.fullmatch(stands, line) for line in said), said
+
+
+@pytest.mark.parametrize("chapter", ("02_distributed_adam", "06_zero3"))
+def test_a_link_fails(programs, chapter):
+    """NCCL's own words end the job, long before the watchdog's."""
+    if not programs.prefix:
+        pytest.skip("no link of a GPU can be broken from here")
+    start = time.monotonic()
+    done = programs.run(2, chapter, "--task", "mlp", "--width", 64, "--comm", "nccl",
+                        SIMULATED_NCCL_BREAKS="30")
+    assert done.code == COMMUNICATION and "NCCL: remote process exited" in done.err, done
+    assert time.monotonic() - start < 20

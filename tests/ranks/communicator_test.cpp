@@ -92,6 +92,15 @@ TEST_CASE("reduce_scatter_mean averages and all_gather spreads, exactly") {
   for (const Dtype dtype : dtypes) check_means(Talk(dtype).comm, dtype, sizes(), integer);
 }
 
+TEST_CASE("messages find room where a run takes all of a GPU that it may") {
+  if (!on_gpus() || ranks().choice.sharing > 1) return;
+  const std::int64_t own = 1000, vector = 4 * own * ranks().size;
+  Communicator comm = Talk(Dtype::fp32, own).comm;
+  const Buffer taken(device(), Kind::gradients, device().available() - libraries_bytes - vector,
+                     true);
+  check_means(std::move(comm), Dtype::fp32, {own}, integer);
+}
+
 TEST_CASE("a message goes in pieces, and what arrives is whole") {
   const int rank = ranks().rank, size = ranks().size;
   for (const auto& [own, bytes] :

@@ -292,9 +292,8 @@ class CudaKernels : public ElementWise<CudaKernels, Runtime> {
     const int ranks = static_cast<int>(received.size / shard.size) + 1;
     with_type(shard.dtype, [&]<class T>(T) {
       constexpr int width = 16 / sizeof(T);
-      const bool packed = shard.size % width == 0 && aligned<width>(In<T>{elements<T>(own)}) &&
-                          aligned<width>(In<T>{elements<T>(received)}) &&
-                          aligned<width>(In<T>{elements<T>(shard)});
+      const auto fits = [](View view) { return aligned<width>(In<T>{elements<T>(view)}); };
+      const bool packed = shard.size % width == 0 && fits(own) && fits(received) && fits(shard);
       launch(stream(), blocks_for(shard.size, packed ? threads * width : threads),
              packed ? mean_kernel<width, T> : mean_kernel<1, T>, elements<T>(own), rank,
              elements<T>(received), ranks, shard.size, elements<T>(shard), write);

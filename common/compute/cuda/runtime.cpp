@@ -23,11 +23,8 @@ Gpus visible_gpus() {
   const cudaError_t code = cudaGetDeviceCount(&gpus.count);
   if (code == cudaSuccess && gpus.count > 0) {
     for (int number = 0; number < gpus.count; ++number) {
-      std::uint64_t identity = 0;
-      for (const char byte : properties_of(number).uuid.bytes) {
-        identity = mix(identity ^ static_cast<unsigned char>(byte));
-      }
-      gpus.identities.push_back(identity);
+      const auto [a, b] = std::bit_cast<std::array<std::uint64_t, 2>>(properties_of(number).uuid);
+      gpus.identities.push_back(mix(a ^ mix(b)));
     }
     return gpus;
   }
@@ -52,7 +49,6 @@ struct CudaMark : DeviceMark {
   }
   ~CudaMark() override { cudaEventDestroy(event); }
   CudaMark(const CudaMark&) = delete;
-  CudaMark& operator=(const CudaMark&) = delete;
 
   bool passed() const override {
     const cudaError_t state = cudaEventQuery(event);
@@ -67,13 +63,15 @@ struct CudaMark : DeviceMark {
 };
 
 struct BothClocks {
-  explicit BothClocks(Gpu& of) : gpu(of, nullptr, cudaEventDefault) {}
-
-  CudaMark gpu;
-  std::chrono::steady_clock::time_point host = [this] {
+  explicit BothClocks(Gpu& of) : gpu(of, nullptr, cudaEventDefault) {
     check_cuda(cudaStreamSynchronize(nullptr));
-    return std::chrono::steady_clock::now();
-  }();
+    took = std::chrono::steady_clock::now() - host;
+    host += took / 2;
+  }
+
+  std::chrono::steady_clock::time_point host = std::chrono::steady_clock::now();
+  CudaMark gpu;
+  std::chrono::steady_clock::duration took;  // wrong by half of it at most
 };
 std::chrono::steady_clock::time_point CudaMark::time() const {
   float milliseconds = 0;
@@ -108,13 +106,13 @@ void check_cuda(cudaError_t code, std::source_location where) {
 
 Gpu::Gpu(int number, bool others) : Device(DeviceType::cuda, Place::device), number(number) {
   Gpu::bind_thread();
-  check_cuda(cudaDeviceGetAttribute(&multiprocessors_, cudaDevAttrMultiProcessorCount, number));
-  const int left = std::max(multiprocessors_ - message_blocks, multiprocessors_ / 2);
-  multiprocessors_ = others ? left : 0;
+  int all = 0;
+  check_cuda(cudaDeviceGetAttribute(&all, cudaDevAttrMultiProcessorCount, number));
+  if (others) multiprocessors = std::max(all - message_blocks, all / 2);
+  constexpr cudaDeviceAttr ratio = cudaDevAttrSingleToDoublePrecisionPerfRatio;
+  check_cuda(cudaDeviceGetAttribute(&fp64_costs, ratio, number));
   host_ = make_host_of(*this);
 }
-
-void Gpu::bind_thread() { check_cuda(cudaSetDevice(number)); }
 
 std::byte* Gpu::allocate(std::int64_t bytes, Memory sort) {
   ++allocations;
@@ -156,7 +154,11 @@ std::shared_ptr<const BothClocks> Gpu::both_clocks() {
   const std::lock_guard lock(mutex_);
   const auto now = std::chrono::steady_clock::now();
   if (!clocks_ || now - clocks_->host > std::chrono::seconds(10)) {
-    clocks_ = std::make_shared<const BothClocks>(*this);
+    clocks_ = nullptr;
+    for (int reading = 0; reading < 8; ++reading) {  // a thread may be off its core in some
+      auto clocks = std::make_shared<const BothClocks>(*this);
+      if (!clocks_ || clocks->took < clocks_->took) clocks_ = std::move(clocks);
+    }
   }
   return clocks_;
 }
@@ -178,8 +180,8 @@ Mark Runtime::record() {
   return idle_ ? nullptr : std::make_shared<CudaMark>(gpu_, stream_, cudaEventDisableTiming);
 }
 
-Mark Runtime::record_time() {
-  const auto since = gpu_.both_clocks();
+Mark Runtime::record_time(const Mark& begin) {
+  const auto since = begin ? static_cast<const CudaMark&>(*begin).since : gpu_.both_clocks();
   const auto mark =
       std::make_shared<CudaMark>(gpu_, stream(), cudaEventDefault);  // it is work, too
   mark->since = since;
@@ -191,19 +193,6 @@ void Runtime::wait(const Mark& mark) {
   check_cuda(cudaStreamWaitEvent(stream(), static_cast<const CudaMark&>(*mark).event, 0));
 }
 
-void Runtime::copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes) {
-  check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream()));
-}
-
-void Runtime::finish() {
-  wait_for(record());
-  idle_ = true;
-}
-
-void Runtime::clear(Sums& sums) {
-  check_cuda(cudaMemsetAsync(sums.on_gpu.data(), 0, gpu_sums_bytes, stream()));
-}
-
 void Runtime::reserve_products(std::int64_t room) {
   blas_workspace_.emplace(gpu_, Kind::workspace, blas_workspace_bytes, true);
   product_room_.emplace(gpu_, Kind::workspace, room, true);
@@ -213,6 +202,10 @@ void Runtime::multiply(const Matrix& a, const Matrix& b, std::int64_t rows, std:
                        std::int64_t columns, View product, const std::byte* bias, bool relu) {
   expect(product_room_.has_value(), "reserve_products comes before a product");
   if (!blas_) check_cublas(blas().create(&blas_));
+  if (alignment_of({bias}) < 16) {  // a kernel of cuBLAS's may read 16 bytes of it at once
+    copy_bytes(product_room_->data(), bias, columns * bytes_of(product.dtype));
+    bias = product_room_->data();
+  }
   constexpr cudaDataType types[] = {CUDA_R_32F, CUDA_R_16BF, CUDA_R_16F};
   const auto dtype = static_cast<int>(product.dtype);
   // cuBLAS thinks in columns: what lies row by row is the transpose to it: product^T = b^T a^T.
@@ -236,18 +229,18 @@ void Runtime::multiply(const Matrix& a, const Matrix& b, std::int64_t rows, std:
   tell(CUBLASLT_MATMUL_DESC_TRANSA, b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
   tell(CUBLASLT_MATMUL_DESC_TRANSB, a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
   tell(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
-  if (bias) tell(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
-  const std::int32_t ours = gpu_.multiprocessors();
+  // To choose, cuBLAS sees a bias that lies at a multiple of 16 bytes and of no more.
+  if (bias) tell(CUBLASLT_MATMUL_DESC_BIAS_POINTER, std::uintptr_t{16});
 
   const std::byte *at_left = b.elements.data, *at_right = a.elements.data;
   const std::uint32_t alignment = alignment_of({at_left, at_right, product.data});
   const auto [algorithm, is_new] =
       algorithms_.try_emplace({a.transposed, b.transposed, rows, inner, columns, a.columns,
-                               b.columns, dtype, epilogue, alignment, alignment_of({bias})});
+                               b.columns, dtype, epilogue, alignment});
   if (is_new) {
     const bool fp32 = product.dtype == Dtype::fp32;
-    // In fp32 another count may mean another order, and other bits; in 16 bit only another speed.
-    tell(CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, fp32 ? 0 : ours);
+    // Another number may mean another order. In fp32 01, which has all, equals 02 on several ranks.
+    tell(CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, fp32 ? 0 : gpu_.multiprocessors);
     cublasLtMatmulPreferenceOpaque_t wish;
     check_cublas(blas().start_preference(&wish, sizeof wish));
     const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
@@ -269,7 +262,8 @@ void Runtime::multiply(const Matrix& a, const Matrix& b, std::int64_t rows, std:
     check_cublas(count == 1 ? chosen.state : CUBLAS_STATUS_NOT_SUPPORTED);
     algorithm->second = chosen.algo;
   }
-  tell(CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, ours);
+  tell(CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET, gpu_.multiprocessors);
+  if (bias) tell(CUBLASLT_MATMUL_DESC_BIAS_POINTER, bias);
   const float one = 1, zero = 0;
   check_cublas(blas().multiply(blas_, &told, &one, at_left, &left, at_right, &right, &zero,
                                product.data, &result, product.data, &result, &algorithm->second,

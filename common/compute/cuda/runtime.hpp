@@ -36,24 +36,22 @@ void check_cuda(cudaError_t code, std::source_location where = std::source_locat
 /// block stays to its end, and one of NCCL's fills a multiprocessor.
 constexpr int message_blocks = 16;
 
-/// A moment by both clocks, as close as the host sees the GPU get there.
-struct BothClocks;
+struct BothClocks;  // a moment by the GPU's and by the host's
 
 class Gpu : public Device {
  public:
   /// others: there are ranks to leave multiprocessors for.
   Gpu(int number, bool others);
-  void bind_thread() override;
+  void bind_thread() override { check_cuda(cudaSetDevice(number)); }
   std::byte* allocate(std::int64_t bytes, Memory sort) override;
   void release(std::byte* memory, Memory sort) noexcept override;
   void copy(void* to, const void* from, std::int64_t bytes) override;
-  std::int64_t total() const override { return info().second; }
   std::int64_t available() const override { return info().first; }
+  std::int64_t in_use() const override { return info().second - info().first; }
   std::string words() const override;
 
   const int number;
-  /// That a product may take; 0: all.
-  std::int32_t multiprocessors() const { return multiprocessors_; }
+  std::int32_t multiprocessors = 0;  // that a product may take; 0: all
   /// Not long ago: CUDA tells the time between two events in milliseconds, as a float.
   std::shared_ptr<const BothClocks> both_clocks();
 
@@ -61,7 +59,6 @@ class Gpu : public Device {
   /// Bytes available, and all.
   static std::pair<std::size_t, std::size_t> info();
 
-  std::int32_t multiprocessors_ = 0;
   std::mutex mutex_;  // guards the next
   std::shared_ptr<const BothClocks> clocks_;
 };
@@ -73,11 +70,15 @@ class Runtime : public Kernels {
   ~Runtime() override;
 
   Mark record() final;
-  Mark record_time() final;
+  Mark record_time(const Mark& begin) final;
   void wait(const Mark& mark) final;
   void* queue() final { return stream(); }
-  void copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes) final;
-  void clear(Sums& sums) final;
+  void copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes) final {
+    check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream()));
+  }
+  void clear(Sums& sums) final {
+    check_cuda(cudaMemsetAsync(sums.on_gpu.data(), 0, gpu_sums_bytes, stream()));
+  }
   void reserve_products(std::int64_t room) final;
 
  protected:
@@ -92,7 +93,10 @@ class Runtime : public Kernels {
     return stream_;
   }
   /// Waits until all that was queued is done.
-  void finish();
+  void finish() {
+    wait_for(record());
+    idle_ = true;
+  }
 
   Gpu& gpu_;
   std::optional<Buffer> product_room_;
@@ -101,7 +105,7 @@ class Runtime : public Kernels {
  private:
   cudaStream_t stream_ = nullptr;
   cublasLtHandle_t blas_ = nullptr;
-  std::map<std::array<std::int64_t, 11>, cublasLtMatmulAlgo_t>
+  std::map<std::array<std::int64_t, 10>, cublasLtMatmulAlgo_t>
       algorithms_;  // by all they depend on
   std::optional<Buffer> blas_workspace_;
   bool idle_ = true;  // the host has waited for all that was queued

@@ -8,8 +8,11 @@
 // may: when somebody waits for the device, or for it. What memory lacks is an error, as on a GPU;
 // any misuse ends the process with a message. The environment says:
 //   SIMULATED_GPUS           how many devices there are (1)
+//   SIMULATED_QUEUE          items that a stream holds (1000): who adds one more waits for room;
+//                            until then the driver answers nobody
 //   SIMULATED_CUDA_DELAY_US  each copy, kernel, ... starts so much later; "0,500": the first stream
 //                            created gets 0, the second 500, the third 0 again, and so on
+//   SIMULATED_NCCL_BREAKS    the number of NCCL's operation that finds its peer gone
 //   NCCL_HOSTID              as for the real library: ranks that differ in it do not share devices
 #pragma once
 #include <atomic>
@@ -51,7 +54,10 @@ cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaSetDevice(int device);
 cudaError_t cudaGetDevice(int* device);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
-enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount = 16 };
+enum cudaDeviceAttr {
+  cudaDevAttrMultiProcessorCount = 16,
+  cudaDevAttrSingleToDoublePrecisionPerfRatio = 87
+};
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int device);
 cudaError_t cudaDeviceSynchronize();
 
@@ -65,6 +71,7 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t* stream, unsigned flags, i
 cudaError_t cudaStreamGetPriority(cudaStream_t stream, int* priority);
 /// Waits for what the stream still has to do.
 cudaError_t cudaStreamDestroy(cudaStream_t stream);
+/// Returns up to 2 ms late, now and then.
 cudaError_t cudaStreamSynchronize(cudaStream_t stream);
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags = 0);
 
@@ -77,8 +84,8 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEve
 enum cudaMemcpyKind { cudaMemcpyDefault = 4 };
 
 /// At least one side lies on the device. Page-locked memory of the host is read and written when
-/// the stream gets there; ordinary memory is read before the call returns, to arrive when the
-/// stream gets there, and is written before the call returns.
+/// the stream gets there; ordinary memory is read before the call returns, at once or when the
+/// stream gets there, to arrive then, and is written before the call returns.
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream);
 cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes, cudaStream_t stream);

@@ -10,13 +10,14 @@ struct ncclUniqueId {
   char internal[128];
 };
 
-enum ncclResult_t { ncclSuccess = 0, ncclInvalidUsage = 5 };
+enum ncclResult_t { ncclSuccess, ncclUnhandledCudaError, ncclInvalidUsage = 5, ncclRemoteError };
 enum ncclDataType_t { ncclFloat16 = 6, ncclFloat32 = 7, ncclBfloat16 = 9 };
 enum ncclRedOp_t { ncclSum = 0 };
 
 const char* ncclGetErrorString(ncclResult_t result);
 const char* ncclGetLastError(ncclComm_t comm);
 ncclResult_t ncclGetVersion(int* version);
+ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error);
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id);
 struct ncclConfig_t {

@@ -6,7 +6,9 @@
 #include "compute/cpu/matmul.hpp"
 #include "compute/cuda/runtime.hpp"
 
-struct cublasLtContext {};
+struct cublasLtContext {
+  void* code = nullptr;  // of its kernels; null: not yet loaded
+};
 
 namespace {
 /// A matrix in memory, of whose address an algorithm expects so many bytes of alignment.
@@ -45,6 +47,8 @@ struct Matrix : cublasLtMatrixLayoutOpaque_t {
   zero::Dtype dtype;
 };
 
+constexpr std::size_t code_bytes = std::size_t{64} << 20;
+
 using Product = cublasLtMatmulDescOpaque_t;
 bool turns(const Product& product, cublasLtMatmulDescAttributes_t operand) {
   return product.data[operand] == CUBLAS_OP_T;
@@ -55,9 +59,9 @@ const void* bias_of(const Product& product) {
   if (has_bias != (bias != nullptr)) simulated::die("cublasLt: an epilogue without its attribute");
   return bias;
 }
-/// Bytes, 16 at most.
+/// Bytes, 256 at most.
 std::uint32_t alignment_of(const void* address) {
-  const auto bits = reinterpret_cast<std::uintptr_t>(address) | 16;
+  const auto bits = reinterpret_cast<std::uintptr_t>(address) | 256;
   return bits & -bits;
 }
 
@@ -108,16 +112,17 @@ constexpr auto choose = [](auto, auto product, auto a, auto b, auto c, auto d, a
   const bool some = product->data[CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET] > 0;
   // Smaller than a layer of kernels_test.cpp, larger than a piece of its gradient.
   const bool in_halves = some || d->rows * d->columns < 500;
-  results[0] = {{*product, {*a, *b, *c, *d}, *preference, in_halves && d->type == CUDA_R_32F}, {}};
+  results[0] = {{*product, {*a, *b, *c, *d}, *preference, in_halves}, {}};
   *count = 1;
   return CUBLAS_STATUS_SUCCESS;
 };
 
-constexpr auto multiply = [](auto, auto product, auto alpha, auto A, auto layout_a, auto B,
+constexpr auto multiply = [](auto handle, auto product, auto alpha, auto A, auto layout_a, auto B,
                              auto layout_b, auto beta, auto C, auto layout_c, auto D, auto layout_d,
                              auto algorithm, auto workspace, auto bytes, auto stream) {
   const auto& [chosen_for, layouts, preference, in_halves] = *algorithm;
   const void* const bias = bias_of(*product);
+  if (!handle->code && cudaMalloc(&handle->code, code_bytes)) return CUBLAS_STATUS_ALLOC_FAILED;
   Product same = *product;  // but for what may differ
   for (const auto attribute :
        {CUBLASLT_MATMUL_DESC_BIAS_POINTER, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET}) {
@@ -147,6 +152,7 @@ constexpr auto multiply = [](auto, auto product, auto alpha, auto A, auto layout
   const Matrix d("D", D, layouts[3], std::max(aligned[2], aligned[3]));
   std::vector<Matrix> biases;  // one, or none
   if (bias) {
+    if (alignment_of(bias) < 16) simulated::die("cublasLtMatmul: the bias at %p", bias);
     biases.emplace_back("the bias", bias, cublasLtMatrixLayoutOpaque_t{d.type, d.rows, 1, d.rows},
                         alignment_of(bias_of(chosen_for)));
   }
@@ -189,7 +195,7 @@ constexpr auto multiply = [](auto, auto product, auto alpha, auto A, auto layout
 const zero::cuda::Blas& zero::cuda::blas() {
   static const Blas simulated{
       .create = [](auto handle) { return *handle = new cublasLtContext, CUBLAS_STATUS_SUCCESS; },
-      .destroy = [](auto handle) { return delete handle, CUBLAS_STATUS_SUCCESS; },
+      .destroy = [](auto lt) { return cudaFree(lt->code), delete lt, CUBLAS_STATUS_SUCCESS; },
       .start_description = start_description,
       .start_layout = start_layout,
       .start_preference = start_preference,

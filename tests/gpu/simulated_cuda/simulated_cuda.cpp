@@ -14,6 +14,7 @@
 #include <future>
 #include <map>
 #include <mutex>
+#include <random>
 #include <set>
 #include <sstream>
 #include <utility>
@@ -25,6 +26,12 @@ using Clock = std::chrono::steady_clock;
 /// The time at which a stream passes one cudaEventRecord. It may outlive its event.
 using Moment = std::shared_future<Clock::time_point>;
 
+namespace {
+thread_local int current_device = 0;
+/// Of the driver: held while a call waits for room in a queue.
+std::mutex& driver = *new std::mutex;
+}  // namespace
+
 /// A queue and the thread that works it off, to its end before the stream goes.
 struct CUstream_st {
   CUstream_st(std::chrono::microseconds delay, int priority) : delay(delay), priority(priority) {}
@@ -34,9 +41,11 @@ struct CUstream_st {
   }
 
   void push(std::function<void()> work) {
-    const std::lock_guard lock(mutex);
+    const std::lock_guard lock_of_driver(driver);
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return queue.size() < most_queued; });
     queue.push_back(std::move(work));
-    changed.notify_one();
+    changed.notify_all();
   }
 
   void work_off() {
@@ -45,14 +54,17 @@ struct CUstream_st {
       changed.wait(lock, [&] { return !queue.empty(); });
       const std::function<void()> work = std::move(queue.front());
       queue.pop_front();
+      changed.notify_all();
       lock.unlock();
       if (!work) return;
       work();
     }
   }
 
+  static inline const std::size_t most_queued =
+      std::getenv("SIMULATED_QUEUE") ? std::atoi(std::getenv("SIMULATED_QUEUE")) : 1000;
   const std::chrono::microseconds delay;
-  const int priority;
+  const int priority, device = current_device;
   std::mutex mutex;  // guards the queue
   std::condition_variable changed;
   std::deque<std::function<void()>> queue;
@@ -146,7 +158,6 @@ struct Device {
   std::vector<std::function<void()>> late;  // what the default stream has still to do
 };
 Device& device = *new Device;  // never destroyed: the threads of streams may outlive main
-thread_local int current_device = 0;
 
 /// The delay of the stream that is the `index`th to be created.
 std::chrono::microseconds delay_of(std::size_t index) {
@@ -162,6 +173,7 @@ cudaStream_t existing(cudaStream_t stream) {
   if (stream && !device.streams.contains(stream)) {
     simulated::die("a stream is used that was destroyed, or never was");
   }
+  if (stream && stream->device != current_device) simulated::die("a stream of another GPU is used");
   return stream;
 }
 
@@ -278,6 +290,8 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaM
   }
   const auto ordinary = [&](const void* side) { return !lies_in(device.pinned, side, bytes); };
   if (!from_device && ordinary(from)) {
+    static std::atomic<unsigned> copies = 0;
+    if (stream && ++copies % 2) end_of(existing(stream)).wait();
     const auto* const begin = static_cast<const std::byte*>(from);
     simulated::enqueue(stream, [to, stage = std::vector(begin, begin + bytes)] {
       std::memcpy(to, stage.data(), stage.size());
@@ -311,8 +325,9 @@ cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes, cudaStre
   return cudaSuccess;
 }
 
-cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
-  return *value = simulated::multiprocessors, cudaSuccess;
+cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr attribute, int) {
+  const bool count = attribute == cudaDevAttrMultiProcessorCount;
+  return *value = count ? simulated::multiprocessors : 64, cudaSuccess;
 }
 
 cudaError_t cudaDeviceGetStreamPriorityRange(int* least, int* greatest) {
@@ -339,7 +354,10 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
-  return end_of(existing(stream)).wait(), cudaSuccess;
+  end_of(existing(stream)).wait();
+  thread_local std::minstd_rand random;  // the same times in every run
+  std::this_thread::sleep_for(std::chrono::microseconds(random() % 2 * (random() % 2000)));
+  return cudaSuccess;
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
@@ -355,12 +373,14 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned flags) {
 cudaError_t cudaEventDestroy(cudaEvent_t event) { return delete event, cudaSuccess; }
 
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  if (event->device != current_device) simulated::die("an event of another GPU is recorded");
   return event->moment = end_of(existing(stream)), cudaSuccess;
 }
 
 /// A true one answers here, but may open the thread's own GPU, which takes memory.
 cudaError_t cudaEventQuery(cudaEvent_t event) {
   if (event->device != current_device) simulated::die("an event of another GPU is asked for");
+  const std::lock_guard lock(driver);
   const bool passed = event->moment.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
   return passed ? cudaSuccess : cudaErrorNotReady;
 }

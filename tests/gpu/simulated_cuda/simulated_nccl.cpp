@@ -2,7 +2,7 @@
 // NCCL on simulated GPUs. Each pair of ranks has a Unix domain socket; the thread of the stream
 // that an operation was given to carries it out. As in the real library the operations of a
 // communicator follow each other in the order of their calls, whatever their streams, and one
-// whose peer is gone never ends.
+// whose peer is gone never ends: who asks is told so.
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -25,6 +25,13 @@
 
 namespace {
 thread_local std::string last_error;
+std::atomic<ncclResult_t> async_error = ncclSuccess;
+
+/// Of an operation whose peer is gone.
+[[noreturn]] void never_end() {
+  async_error = ncclRemoteError;
+  while (true) std::this_thread::sleep_for(std::chrono::hours(1));
+}
 
 zero::Dtype dtype_of(ncclDataType_t type) {
   if (type == ncclFloat32) return zero::Dtype::fp32;
@@ -57,7 +64,7 @@ struct Message {
     const ssize_t some =
         direction == POLLIN ? recv(socket, at, left, flags) : send(socket, at, left, flags);
     if (some < 0 && (errno == EAGAIN || errno == EINTR)) return;
-    while (some <= 0) std::this_thread::sleep_for(std::chrono::hours(1));  // the peer is gone
+    if (some <= 0) never_end();
     moved += static_cast<std::size_t>(some);
     if (moved >= sizeof announced && announced != size) {
       simulated::die("NCCL: a rank expects %zu bytes, its peer sends %zu", size, announced);
@@ -97,6 +104,8 @@ int socket_at(const std::string& name, decltype(&connect) call) {
 }
 }  // namespace
 
+constexpr std::size_t buffer_bytes = std::size_t{32} << 20;
+
 struct ncclComm {
   Message to(int peer, const void* data, std::size_t size) const {
     return {sockets.at(peer), POLLOUT, bytes(data), size};
@@ -122,6 +131,9 @@ struct ncclComm {
   }
 
   void queue(cudaStream_t stream, std::function<void()> work) {
+    static const char* const broken = std::getenv("SIMULATED_NCCL_BREAKS");
+    static int begun = 0;
+    if (broken && ++begun == std::atoi(broken)) work = never_end;
     cudaStreamWaitEvent(stream, last);
     simulated::enqueue(stream, std::move(work));
     cudaEventRecord(last, stream);
@@ -146,9 +158,16 @@ struct ncclComm {
     std::copy(sum.begin(), sum.end(), mine);
   }
 
+  /// The first message of each peer takes memory for its buffers.
+  bool has_buffers(int peer) {
+    void*& buffer = buffers.at(peer);
+    return buffer || cudaMalloc(&buffer, buffer_bytes) == cudaSuccess;
+  }
+
   int ranks, rank;
   int device_taken;  // a socket whose name says that this rank has the device
   std::vector<int> sockets;  // by peer; -1: this rank
+  std::vector<void*> buffers = std::vector<void*>(ranks);
   cudaEvent_t last = nullptr;  // all operations so far are done
 };
 
@@ -176,7 +195,13 @@ ncclResult_t submit(ncclComm_t comm, cudaStream_t stream, const Message& message
 }  // namespace
 
 const char* ncclGetErrorString(ncclResult_t result) {
+  if (result == ncclRemoteError) return "remote process exited or there was a network error";
+  if (result == ncclUnhandledCudaError) return "unhandled cuda error";
   return result == ncclInvalidUsage ? "invalid usage" : "no error";
+}
+
+ncclResult_t ncclCommGetAsyncError(ncclComm_t, ncclResult_t* error) {
+  return *error = async_error, ncclSuccess;
 }
 
 const char* ncclGetLastError(ncclComm_t) { return last_error.c_str(); }
@@ -217,6 +242,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   for (const int socket : comm->sockets) {
     if (socket >= 0) close(socket);
   }
+  for (void* const buffer : comm->buffers) cudaFree(buffer);
   delete comm;
   return ncclSuccess;
 }
@@ -233,11 +259,13 @@ ncclResult_t ncclGroupEnd() {
 
 ncclResult_t ncclSend(const void* from, std::size_t count, ncclDataType_t type, int peer,
                       ncclComm_t comm, cudaStream_t stream) {
+  if (!comm->has_buffers(peer)) return ncclUnhandledCudaError;
   return submit(comm, stream, comm->to(peer, from, bytes_of(count, type)));
 }
 
 ncclResult_t ncclRecv(void* to, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t stream) {
+  if (!comm->has_buffers(peer)) return ncclUnhandledCudaError;
   return submit(comm, stream, comm->from(peer, to, bytes_of(count, type)));
 }
 
