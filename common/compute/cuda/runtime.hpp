@@ -56,8 +56,7 @@ class Gpu : public Device {
   std::shared_ptr<const BothClocks> both_clocks();
 
  private:
-  /// Bytes available, and all.
-  static std::pair<std::size_t, std::size_t> info();
+  static std::pair<std::size_t, std::size_t> info();  // bytes available, and all
 
   std::mutex mutex_;  // guards the next
   std::shared_ptr<const BothClocks> clocks_;
