@@ -40,14 +40,18 @@ class NcclTransport : public Transport {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.maxCTAs = cuda::message_blocks;
     check_nccl(ncclCommInitRankConfig(&comm_, everybody.size, id, everybody.rank, &config));
-    gpu_.ask = [this] {  // where a peer is gone its kernels never end, but its threads may know
+    // Where a peer is gone the kernels never end, but NCCL's threads may know.
+    gpu_.check_peers = [this] {
       ncclResult_t state = ncclSuccess;
       check_nccl(ncclCommGetAsyncError(comm_, &state));
       check_nccl(state);
     };
   }
 
-  ~NcclTransport() override { gpu_.ask = nullptr, ncclCommDestroy(comm_); }
+  ~NcclTransport() override {
+    gpu_.check_peers = nullptr;
+    ncclCommDestroy(comm_);
+  }
 
   /// All of its messages begin together.
   void start(Kernels& on, Collective of, std::span<const Part> outgoing,

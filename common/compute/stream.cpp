@@ -31,9 +31,12 @@ void wait_for(const Mark& mark) {
   // Most steps are shorter than that; whoever waits longer leaves the core to others.
   constexpr auto yielding = std::chrono::milliseconds(20);
   for (const auto start = Clock::now(); !mark->passed();) {
-    if (mark->device.ask) mark->device.ask();
-    const bool soon = Clock::now() - start < yielding;
-    soon ? std::this_thread::yield() : std::this_thread::sleep_for(std::chrono::microseconds(50));
+    if (mark->device.check_peers) mark->device.check_peers();
+    if (Clock::now() - start < yielding) {
+      std::this_thread::yield();
+    } else {
+      std::this_thread::sleep_for(std::chrono::microseconds(50));
+    }
   }
 }
 

@@ -73,15 +73,16 @@ class Device {
   std::int64_t allocations = 0;  // so far; the GPU counts what is page-locked
   std::int64_t rounding = 0;  // bytes that the system gave beyond that, as huge pages are whole
   std::atomic<std::int64_t> waits = 0;  // the host's synchronisations with it
-  std::function<void()> ask;  // again and again in each of these: throws when no end will come
+  std::function<void()> check_peers;  // by who waits for it; throws when no end will come
 
   /// Zeroed, aligned to 64 bytes or more; null when there is no more.
   virtual std::byte* allocate(std::int64_t bytes, Memory sort) = 0;
   virtual void release(std::byte* memory, Memory sort) noexcept = 0;
   /// Copies at once; either end may be host memory. No stream may still use the memory.
   virtual void copy(void* to, const void* from, std::int64_t bytes) = 0;
-  /// Bytes that could still be given, on the host by the system's estimate; those of a GPU in use.
+  /// Bytes that could still be given, on the host by the system's estimate.
   virtual std::int64_t available() const = 0;
+  /// Bytes of a GPU that are taken, whoever took them.
   virtual std::int64_t in_use() const { return 0; }
   /// The device's name in its maker's words; empty for a CPU.
   virtual std::string words() const { return ""; }

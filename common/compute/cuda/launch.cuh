@@ -64,8 +64,11 @@ template <class... Operands> struct Items {
 
   template <class Visit>
   __device__ void visit(std::int64_t item, const Visit& visit, const Operands&... operands) const {
-    item < packs ? visit_pack<width>(item * width, visit, operands...)
-                 : visit_pack<1>(item + packs * (width - 1), visit, operands...);
+    if (item < packs) {
+      visit_pack<width>(item * width, visit, operands...);
+    } else {
+      visit_pack<1>(item + packs * (width - 1), visit, operands...);
+    }
   }
 
   std::int64_t packs, all;
