@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent / "programs"))
-from programs import SKIPPED, Programs  # noqa: E402
+from programs import SKIPPED, Programs
 
 
 def pytest_addoption(parser):

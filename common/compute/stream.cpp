@@ -90,7 +90,7 @@ Stream::Stream(const char* name, Device& device, Mode mode)
 Stream::~Stream() = default;
 
 void Stream::put(std::optional<Work> work, std::function<void()> call) {
-  Task task{std::move(work), here.step, here.phase, std::move(call)};
+  Task task{work, here.step, here.phase, std::move(call)};
   worker_ ? worker_->push(std::move(task)) : perform(task);
 }
 
@@ -114,7 +114,7 @@ void Stream::wait(const Event& event) {
   put({}, [event, this] {
     Work work{.sort = Work::Sort::wait};
     tell(work, true);
-    const Point point = event.get();
+    const Point& point = event.get();
     kernels_->wait(point.mark);
     work.what = point.last.what, work.layer = point.last.layer;  // known at its end
     tell(work, false);

@@ -114,7 +114,7 @@ std::string holdings(const Layout& layout, Device& device) {
     for (std::int64_t i = 0; i < layout.layer_size(l); ++i) {
       text += i < used ? fmt::format("{:7}", i / part) : "    pad";
     }
-    text += "\n";
+    text += '\n';
   }
   text += "\nheld throughout, by each rank\n";
   for (const Device* place : {&device, &device.host()}) {

@@ -82,7 +82,7 @@ Json read(const std::string& path) try {
 
 Json read_deepspeed(const std::string& path, int ranks) {
   const Json file = read(path);
-  const auto expect = [&](bool holds, const std::string& key, const Json& value, auto what) {
+  const auto expect = [&](bool holds, const std::string& key, const Json& value, const auto& what) {
     throw_if(!holds, ExitCode::data, "{}: {} is {:.40}, not {}", path, key, value.dump(), what);
   };
   throw_if(!file.is_object() || !file.value(section, Json()).is_object(), ExitCode::data,

@@ -302,7 +302,7 @@ std::string advice(const Json& plan) {
     } else if (columns.size() > 1) {
       text += ", and no chapter sends less";
     }
-    text += ".";
+    text += '.';
   } else if (const int more = ranks_needed(next); more <= most_ranks) {
     text = fmt::format("None fits on {} of {}: take {} on {} or more, {}.", ranks, has, name(next),
                        counted(more, "rank"), taken(next["reserved_then"], next["on_host_then"]));

@@ -15,7 +15,7 @@ from runs import ENVIRONMENT, WIDTH, Failure, finish, folded
 from trainers import ROOT
 
 sys.path.insert(0, str(ROOT / "tests/programs"))
-from programs import COMMUNICATION, DATA, NUMERICS, RESOURCES, USAGE, Programs  # noqa: E402
+from programs import COMMUNICATION, DATA, NUMERICS, RESOURCES, USAGE, Programs
 
 KILLED = 9, 137, 0  # MPICH's launcher ends so, Open MPI's so, MPICH's from 4.1 to 4.2.2 also so
 PROGRAM = "build/05_zero2/05_zero2 --device cpu"

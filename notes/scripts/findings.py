@@ -142,7 +142,7 @@ def digit(a, b):
     if None in (a, b):
         return 1
     (a, power), (b, other_power) = (f"{number:.8e}".split("e") for number in (a, b))
-    same = os.path.commonprefix([a, b]) if power == other_power else ""
+    same = os.path.commonprefix([a, b]) if power == other_power else ""  # noqa: RUF071
     return max(1, len(same.lstrip("-")))  # a point stands after the first digit
 
 

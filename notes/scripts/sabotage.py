@@ -13,7 +13,7 @@ from runs import Failure, Trial, finish, folded
 from trainers import ROOT, changes, print_code
 
 sys.path.insert(0, str(ROOT / "tests/pages"))
-import page_reader  # noqa: E402
+import page_reader
 
 RACE = "WARNING: ThreadSanitizer: data race"
 # Of its report who writes or reads, and our functions on top of the stack.

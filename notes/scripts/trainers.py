@@ -94,7 +94,7 @@ class Card:
         there = [self.column("gradients", "shard", "host: staging"),
                  self.column("optimizer", "shard", "host: optimizer")]
         self.places = [here, there if "host" in held["optimizer"] else []]
-        self.columns = sum(self.places, [])
+        self.columns = here + self.places[1]
 
     def column(self, kind, how, name=None):
         mixed, of_adam = self.dtype != "fp32", kind == "optimizer"

@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "programs"))
-from programs import Programs  # noqa: E402
+from programs import Programs
 
 WORK = "--task mlp --width 2048 --layers 20 --batch 1 --dtype fp32 --device cpu --quiet".split()
 RANKS, ROUNDS, BAR = (1, 2, 4), 5, 0.8

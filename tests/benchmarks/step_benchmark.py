@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "programs"))
-from programs import CHAPTERS, SKIPPED, Programs  # noqa: E402
+from programs import CHAPTERS, SKIPPED, Programs
 
 AVX512 = "avx512f" in Path("/proc/cpuinfo").read_text()
 

@@ -33,7 +33,7 @@ try:
     from torch import distributed, multiprocessing, nn
     from torch.distributed import fsdp
     from torch.distributed.optim import ZeroRedundancyOptimizer
-    fsdp.fully_shard
+    _ = fsdp.fully_shard
 except (ImportError, AttributeError) as missing:
     print(f"no comparison with PyTorch, 2.6 or later: {missing}")
     sys.exit(SKIPPED)

@@ -98,7 +98,7 @@ def test_a_step_lasts_as_long_as_its_bars(name, said, scale, bars):
 
 def made_up(chapter, ranks, *words, dtype="bf16"):
     """A run with all that a drawing asks for; its steps take longer on a slower link."""
-    kinds = dict.fromkeys(KINDS, {"resident": 10 ** 6, "peak": 2 * 10 ** 6})
+    kinds = {kind: {"resident": 10 ** 6, "peak": 2 * 10 ** 6} for kind in KINDS}
     return SimpleNamespace(
         chapter=chapter, number=chapter[:2], dtype=dtype, ranks=ranks, steps=[{}], taken=1,
         memory=kinds | {"total": {"peak": 10 ** 6 * len(KINDS)}}, on_host={},

@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "notes/scripts"))
 from runs import Failure  # noqa: E402
 
-PAGES = sorted([ROOT / "README.md", *ROOT.glob("0?_*/*.md"), *ROOT.glob("notes/**/*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("0?_*/*.md"), *ROOT.glob("notes/**/*.md")])
 BLOCK = re.compile(
     r"^```(?P<kind>diff|sh)\n(?:--- (?P<old>\S+)\n(?:\+\+\+ (?P<new>\S+)\n)?)?(?P<lines>.*?)^```$"
     r"(?:\s+Caught by (?P<tsan>ThreadSanitizer in\s+)?`(?P<test>[^`]+)`:\s+\"(?P<case>[^\"]+)\")?",

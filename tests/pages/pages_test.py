@@ -23,7 +23,8 @@ from runs import Failure, Trial
 
 FOLDERS = ["common", "tests", "notes", *(path.name for path in ROOT.glob("0?_*"))]
 CASES = "".join(path.read_text() for path in ROOT.glob("tests/*/*_test.cpp"))
-SOURCES = {"README.md", *(path.name for folder in FOLDERS for path in (ROOT / folder).rglob("*"))}
+SOURCES = {"CONTRIBUTING.md", "README.md",
+           *(path.name for folder in FOLDERS for path in (ROOT / folder).rglob("*"))}
 LINK = re.compile(r"(?<![\[&=])\]\(([^)#\s]+)")  # but [&](...) is code
 START = r"(?<![\w./$*-])"  # a name does not begin in the middle of a longer one
 PATH = re.compile(START + r"(?:common|tests|notes|0\d_\w+)/[\w./*-]*")
@@ -31,7 +32,7 @@ FILE = re.compile(START + r"\w+\.(?:[ch]pp|cuh?|py|sh|md)\b")
 BUILT = re.compile(START + r"build/[\w./-]*")
 MADE = {f"build/{name}" for name in (
     "", "asan", "build.ninja", "cpu", "demo", "demo/report.html", "demo/summary.json", "exercise",
-    "log", "measure", "sabotage", "tsan")}
+    "log", "measure", "sabotage", "tidy", "tsan")}
 
 
 @pytest.fixture(scope="session")

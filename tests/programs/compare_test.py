@@ -3,7 +3,7 @@
 import math
 import re
 import struct
-import xml.etree.ElementTree as ElementTree
+from xml.etree import ElementTree
 
 import pytest
 

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -25,15 +26,16 @@ PLACES = "07 holds what 06 does, in two places, and its staging"
 CHAIN = "fp32: 01 going the same way has the bits of the chain of checkpoints"
 SENT = "elements sent and bytes copied equal their formulas"
 RECORDED = "the same bits as the recorded runs"
+TOO_SMALL = runs.Failure("--device-memory allows fewer", 6)
 
 
 @pytest.fixture
 def verdicts(folder, monkeypatch, capsys):
     """Runs the demo on logs that are made up instead of programs that are started, all of them
     changed by `alter`. Returns its exit code, {claim: yes or NO}, and its summary."""
-    def of(alter, refusal=runs.Failure("--device-memory allows fewer", 6)):
+    def of(alter, refusal=TOO_SMALL):
         def output_of(command):
-            given = dict(zip(command, command[1:]))
+            given = dict(pairwise(command))
             chapter = next(path.name for path in map(Path, command) if path.name in CHAPTERS)
             if chapter == "06_zero3" and "--device-memory" in given and refusal:
                 raise refusal

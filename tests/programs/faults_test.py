@@ -91,7 +91,7 @@ ENDS = [
      "available: use a smaller --data or --batch"),
     *((DATA, ranks, chapter, f"{TEXT} --data {SHORT_FILE}", '"$@"',
        f"cannot read byte .* of the 4096 of {SHORT_FILE}: it has become shorter")
-      for ranks, chapter in ((0, ALONE), (2, DDP))),
+      for ranks, chapter in ((0, ALONE), (2, DDP)) if os.path.exists(SHORT_FILE)),
     *((RESOURCES, 0, ALONE, "--task mlp --width 4096 --layers 4 --steps 1", f"FILES={which}",
        f"1 on this machine share {left} that are")
       for which, left in (("first", "52 000 000"), ("second", "52 000 000"),

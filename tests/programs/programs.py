@@ -109,7 +109,8 @@ class Programs:
         with tempfile.TemporaryDirectory(prefix="job_") as of_this_job:
             environment = os.environ | {
                 "MPIEXEC_TIMEOUT": str(self.patience), "TMPDIR": of_this_job,
-                "LD_LIBRARY_PATH": f"{self.build}/tests/programs"} | variables
+                "LD_LIBRARY_PATH": f"{self.build}/tests/programs",
+                "UCX_LOG_FILE": "stderr"} | variables  # what it says is no output of ours
             try:
                 done = subprocess.run(command, cwd=cwd, env=environment, stdin=subprocess.DEVNULL,
                                       capture_output=True, timeout=self.patience + 5)

@@ -246,7 +246,7 @@ TEST_CASE("a trace is by rank 0's clock, from the first event of all, without wh
   }();
   const auto at = [&](nanoseconds later) { return Moment{start + later, nullptr}; };
   using namespace std::chrono_literals;
-  const auto slice = [](const Work& work, int step, Moment begin, Moment end) {
+  const auto slice = [](const Work& work, int step, const Moment& begin, const Moment& end) {
     return Slice{work, 1, Phase::forward, step, begin, end};
   };
   const Work task{.what = "a task"}, last_task{.what = "a last task"};

@@ -129,7 +129,7 @@ TEST_CASE("a moved buffer is booked once and given back once; one may be in nobo
       CHECK(std::count(data, data + 1000, std::byte{0}) == 1000);
       const Buffer second = std::move(first);
       CHECK(tuple(second.data(), second.bytes(), &second.device()) == tuple(data, 1000, cpu.get()));
-      CHECK(first.data() == nullptr);
+      CHECK(first.data() == nullptr);  // NOLINT(bugprone-use-after-move)
       CHECK(figures(*cpu, Kind::workspace) == "1000 1000 1000 1000");
       CHECK(cpu->books.reserved() == 1000);
     }
@@ -166,7 +166,7 @@ TEST_CASE("a scratch that several borrow counts once, until the last of them giv
   borrowed = large.borrow();
   CHECK(in_use() == 440);
   Borrowed moved = std::move(borrowed);
-  borrowed.give_back();  // has nothing any more
+  borrowed.give_back();  // has nothing any more; NOLINT(bugprone-use-after-move)
   CHECK(in_use() == 440);
   for (int times = 0; times < 2; ++times) {
     other.give_back();

@@ -190,7 +190,7 @@ TEST_CASE("numbers and names: nothing else, in their range, and not lost in fp32
     for (const std::string& option : split(options)) {
       for (const std::string& value : split(values)) {
         Words words{option, value};
-        if (option == "--ranks") words.push_back("--plan");
+        if (option == "--ranks") words.emplace_back("--plan");
         if (option == "--keep") words.insert(words.end(), {"--save", "a"});
         if (option == "--loss-scale") words.insert(words.end(), {"--dtype", "fp16"});
         const bool is_value = value != "--";  // which ends the options
