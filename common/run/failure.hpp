@@ -59,6 +59,9 @@ inline void fail_fast(std::string who, std::function<void(int code)> end) {
   for (const int fd : {0, 1, 2}) {
     if (fcntl(fd, F_GETFD) < 0) open("/dev/null", fd == 1 ? O_RDONLY : O_RDWR);
   }
+  // A sentence in one write: glibc's own are of 128 bytes, and ranks would talk at once.
+  static char line[4096];
+  std::setvbuf(stderr, line, _IOLBF, sizeof line);
   who_fails = std::move(who);
   end_process = std::move(end);
   std::set_terminate([] {
