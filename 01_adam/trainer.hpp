@@ -66,7 +66,7 @@ class Trainer {
   Device& device_;
   const Layout& layout_;
   Stream compute_{"compute", device_};
-  Mlp model_{options_, compute_};
+  Model model_{options_, compute_};
   Adam adam_{options_, compute_};
   Sums sums_{device_};
   Whole params_{device_, layout_, State::parameters, Dtype::fp32};

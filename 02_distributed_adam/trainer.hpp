@@ -70,7 +70,7 @@ class Trainer {
   const Layout& layout_;
   Communicator& comm_;
   Stream compute_{"compute", device_};
-  Mlp model_{options_, compute_};
+  Model model_{options_, compute_};
   Adam adam_{options_, compute_};
   Sums sums_{device_};
   Whole params_{device_, layout_, State::parameters, Dtype::fp32};

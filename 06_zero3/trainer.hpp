@@ -84,7 +84,7 @@ class Trainer {
   const Layout& layout_;
   Communicator& comm_;
   Stream compute_{"compute", device_, Stream::Mode::asynchronous};
-  Mlp model_{options_, compute_};
+  Model model_{options_, compute_};
   Adam adam_{options_, compute_};
   LossScale loss_scale_{options_};
   Sums sums_{device_};

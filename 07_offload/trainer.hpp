@@ -87,7 +87,7 @@ class Trainer {
   Communicator& comm_;
   Stream compute_{"compute", device_, Stream::Mode::asynchronous};
   Offload offload_{options_, layout_, compute_};
-  Mlp model_{options_, compute_};
+  Model model_{options_, compute_};
   Adam adam_{options_, offload_.host_stream()};
   LossScale loss_scale_{options_};
   Sums sums_{device_};

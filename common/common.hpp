@@ -7,6 +7,6 @@
 #include "memory/state.hpp"
 #include "train/adam.hpp"
 #include "train/data.hpp"
-#include "train/mlp.hpp"
+#include "train/model.hpp"
 #include "train/options.hpp"
 #include "train/verdict.hpp"

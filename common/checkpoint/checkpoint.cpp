@@ -16,7 +16,7 @@
 #include "compute/cpu/team.hpp"
 #include "compute/generator.hpp"
 #include "memory/throw_if.hpp"
-#include "train/mlp.hpp"
+#include "train/model.hpp"
 
 namespace zero {
 namespace {
@@ -120,6 +120,11 @@ class StepFolders : public Checkpoints, Saved {
       });
       together([&] {
         if (!first) return;
+        if (const std::string config = architecture(options).config; !config.empty()) {
+          const std::string path = partial + "/config.json";
+          check_call(std::fputs(config.c_str(), open(path, "w").get()) >= 0, path);
+          sync(path);
+        }
         sync(partial);
         check_call(rename(partial.c_str(), path().c_str()) == 0, path());
         sync(options.save);
@@ -203,12 +208,12 @@ class StepFolders : public Checkpoints, Saved {
                                                          {1, State::variance, ".exp_avg_sq"}};
     for (const auto& [file, state, suffix] : saved) {
       std::vector<StoredTensor>& tensors = files[file].tensors;
-      for (int l = 0; l < model.layers(); ++l) {
-        const std::int64_t inputs = model.widths[l], outputs = model.widths[l + 1];
-        const std::string layer = fmt::format("layers.{}.", l);
-        tensors.push_back({layer + "weight" + suffix, {outputs, inputs}, state, l, 0});
-        if (!model.bias) continue;
-        tensors.push_back({layer + "bias" + suffix, {outputs}, state, l, inputs * outputs});
+      for (int l = 0; l < std::ssize(model.layers); ++l) {
+        std::int64_t start = 0;
+        for (const Parameter& tensor : model.layers[l]) {
+          tensors.push_back({tensor.name + suffix, tensor.shape, state, l, start});
+          start += tensor.size();
+        }
       }
     }
     return files;
@@ -221,6 +226,7 @@ class StepFolders : public Checkpoints, Saved {
             {"task", name_of(options.task)},
             {"width", fmt::to_string(options.width)},
             {"layers", fmt::to_string(options.layers)},
+            {"shape", architecture(options).words},
             {"seed", fmt::to_string(options.seed)},
             {"data", data.empty() ? "generated" : data},
             {"step", fmt::to_string(progress_.steps)},

@@ -21,10 +21,9 @@ template <class T> using InOut = Elements<T, true, true>;
 struct Initialise {
   Generator random;
   std::uint64_t number;
-  std::int64_t weights;
-  float scale;
+  float scale, offset;
   template <class T> HOST_DEVICE void operator()(std::int64_t i, T& x) const {
-    x = narrow<T>(i < weights ? random.uniform(number + i) * scale : 0.0f);
+    x = narrow<T>(random.uniform(number + i) * scale + offset);
   }
 };
 
@@ -104,10 +103,10 @@ template <class Backend, class Base = Kernels> class ElementWise : public Base {
  public:
   using Base::Base;
 
-  void initialise(View part, const Generator& random, std::uint64_t number, std::int64_t weights,
-                  float scale) final {
+  void initialise(View part, const Generator& random, std::uint64_t number, float scale,
+                  float offset) final {
     with_type(part.dtype, [&]<class T>(T) {
-      on().each(part.size, Initialise{random, number, weights, scale}, Out<T>{of<T>(part)});
+      on().each(part.size, Initialise{random, number, scale, offset}, Out<T>{of<T>(part)});
     });
   }
 

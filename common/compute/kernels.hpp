@@ -24,6 +24,16 @@ struct TextSource {
   Generator positions;
 };
 
+/// Tokens in a file, of 1 or 2 bytes. Sample s begins where `positions` says, modulo the number of
+/// places where one fits with a token behind it.
+struct TokenSource {
+  const std::byte* tokens;
+  std::int64_t length;  // in tokens
+  std::int64_t token_bytes;
+  std::int64_t sequence;  // tokens of a sample, each to predict the one behind it
+  Generator positions;
+};
+
 /// Two matrices, inputs x hidden and hidden x outputs, fp32, and the generator of inputs.
 struct TeacherSource {
   View first, second;
@@ -42,9 +52,34 @@ struct AdamState {
 
 /// A row-major matrix in memory, read as it is or transposed.
 struct Matrix {
-  View elements;  // rows x columns as stored
+  View elements;  // rows x columns as stored; of a part of a wider one up to that one's end
   std::int64_t columns;  // as stored: the distance between rows
   bool transposed = false;
+};
+
+/// Matrices of one shape in memory, each so many elements behind the one before.
+struct Matrices {
+  Matrix first;
+  std::int64_t apart = 0;
+};
+
+/// Some heads of an attention: by token they are columns, (sequences, tokens, groups, of_group,
+/// size); by group, with what they share keys with side by side, (sequences, groups, tokens,
+/// of_group, size).
+struct HeadsShape {
+  std::int64_t sequences, tokens, groups, of_group, size;
+  std::int64_t width() const { return groups * of_group * size; }
+};
+
+/// Rows of attention's shares, `queries` for each token, over the tokens up to that one. They are
+/// formed for `block` tokens at a time: nobody reads behind what a block's last token sees.
+struct CausalRows {
+  std::int64_t tokens, queries, block;
+  HOST_DEVICE std::int64_t seen(std::int64_t row) const { return row / queries % tokens + 1; }
+  HOST_DEVICE std::int64_t formed(std::int64_t row) const {
+    const std::int64_t end = (seen(row) + block - 1) / block * block;
+    return end < tokens ? end : tokens;
+  }
 };
 
 /// Bytes in a GPU's memory behind Sums: the two sums, and room for so many blocks' partial sums.
@@ -97,12 +132,15 @@ class Kernels {
                             View targets) = 0;
   virtual void teacher_samples(const TeacherSource& source, std::int64_t first, View inputs,
                                View targets) = 0;
+  /// A token and the one to predict of each, as numbers in fp32, (batch, sequence).
+  virtual void token_samples(const TokenSource& source, std::int64_t first, View inputs,
+                             View targets) = 0;
 
   // ---- The model ----
-  /// part[i] = random.uniform(number + i) * scale for i < weights, 0 behind them.
-  virtual void initialise(View part, const Generator& random, std::uint64_t number,
-                          std::int64_t weights, float scale) = 0;
-  /// Once, before the three products below. room: bytes of a GPU's memory; the CPU takes none.
+  /// part[i] = random.uniform(number + i) * scale + offset.
+  virtual void initialise(View part, const Generator& random, std::uint64_t number, float scale,
+                          float offset) = 0;
+  /// Once, before the products below. room: bytes of a GPU's memory; the CPU takes none.
   virtual void reserve_products(std::int64_t room) = 0;
   /// y = relu(x W^T + b).
   virtual void linear_forward(const LinearShape& shape, View x, View params, View y, bool relu) = 0;
@@ -118,6 +156,40 @@ class Kernels {
                              Sums& sums) = 0;
   /// Adds the mean squared error of all elements to sums.totals.loss; delta = its gradient * scale.
   virtual void squared_error(View outputs, View targets, float scale, View delta, Sums& sums) = 0;
+
+  // ---- A decoder: a row is a token's, or a token's and a head's ----
+  /// y (tokens, width) = the rows of the table (vocabulary, width) that `tokens` (fp32) name.
+  virtual void embed(View tokens, View table, View y) = 0;
+  /// grads = for each row of the table the sum of dy's rows that it became, in their order, stored
+  /// or added; padding 0.
+  virtual void embed_backward(View tokens, View dy, View grads, Write write) = 0;
+  /// y = x / sqrt(mean of x^2 + 10^-6) * gain, row by row. x, y: (rows, size of gain).
+  virtual void rms_norm(View x, View gain, View y) = 0;
+  /// dx = its gradient, stored or added as `how` says, and grads that of the gain. dy becomes what
+  /// the gain's gradient sums up.
+  virtual void rms_norm_backward(View dy, View gain, View x, View dx, Write how, View grads,
+                                 Write write) = 0;
+  /// by_group = those heads. turns (tokens, size), fp32: half of a row cosines, half sines, by which
+  /// elements i and i + size / 2 of each head turn; empty: none do.
+  virtual void split_heads(const HeadsShape& shape, const Matrix& by_token, View turns,
+                           View by_group) = 0;
+  /// The way back, and turns back.
+  virtual void merge_heads(const HeadsShape& shape, View by_group, View turns,
+                           const Matrix& by_token) = 0;
+  /// So many products of a (rows x inner) and b (inner x columns), summed in fp32, rounded once.
+  virtual void products(std::int64_t count, std::int64_t rows, std::int64_t inner,
+                        std::int64_t columns, const Matrices& a, const Matrices& b,
+                        const Matrices& to) = 0;
+  /// In place, (rows, tokens): the softmax of a row's scores * scale as far as it sees, then zeros.
+  virtual void causal_softmax(const CausalRows& rows, View scores, float scale) = 0;
+  /// delta, the gradient of what causal_softmax made, becomes that of the scores.
+  virtual void softmax_backward(const CausalRows& rows, View shares, float scale, View delta) = 0;
+  /// y (rows, hidden) = gate / (1 + e^-gate) * up, of pair (rows, 2, hidden): gate, up.
+  virtual void swiglu(View pair, std::int64_t hidden, View y) = 0;
+  /// pair becomes its gradient.
+  virtual void swiglu_backward(View dy, std::int64_t hidden, View pair) = 0;
+  /// y = y + x, rounded.
+  virtual void add(View x, View y) = 0;
 
   // ---- Gradients ----
   virtual void clear(Sums& sums) = 0;

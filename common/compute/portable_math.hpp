@@ -8,21 +8,45 @@
 #include "memory/dtype.hpp"
 
 namespace zero {
-/// e^x for x <= 0; NaN stays NaN. No branch, so that a loop becomes vectors. x = n ln 2 + r with
-/// |r| <= ln(2) / 2; e^r by its Taylor series to r^9 / 9!. The rest is at most
-/// sqrt(2) |r|^10 / 10! < 2^-36 of e^r: in fp32 off by at most 0.5 + 2^-12 units in the last place.
-HOST_DEVICE inline float portable_exp(float x) {
-  const double wide = x < -104.0f ? -104.0f : x;  // e^-104 < 2^-150, which rounds to 0
+/// e^x for -104 <= x <= 0, in double, to fp32's accuracy and a few bits. No branch, so that a loop
+/// becomes vectors. x = n ln 2 + r with |r| <= ln(2) / 2; e^r by its Taylor series to r^9 / 9!. The
+/// rest is at most sqrt(2) |r|^10 / 10! < 2^-36 of e^r.
+HOST_DEVICE inline double portable_exp_wide(double x) {
   constexpr double round = 0x1.8p52;  // what it is added to becomes an integer, in the low bits
-  const double shifted = wide * std::numbers::log2e + round;
-  const double r = wide - (shifted - round) * std::numbers::ln2;
+  const double shifted = x * std::numbers::log2e + round;
+  const double r = x - (shifted - round) * std::numbers::ln2;
   double power = 1 / 362880.0;
   for (const double factorial : {40320.0, 5040.0, 720.0, 120.0, 24.0, 6.0, 2.0, 1.0, 1.0}) {
     power = power * r + 1 / factorial;
   }
   // n becomes the exponent: the shift drops what is above it.
   const std::uint64_t two_to_n = (std::bit_cast<std::uint64_t>(shifted) + 1023) << 52;
-  return static_cast<float>(power * std::bit_cast<double>(two_to_n));
+  return power * std::bit_cast<double>(two_to_n);
+}
+
+/// e^x for x <= 0; NaN stays NaN. In fp32 off by at most 0.5 + 2^-12 units in the last place.
+HOST_DEVICE inline float portable_exp(float x) {
+  return static_cast<float>(portable_exp_wide(x < -104.0f ? -104.0f : x));  // e^-104 rounds to 0
+}
+
+/// 1 / (1 + e^-x).
+HOST_DEVICE inline float portable_sigmoid(float x) {
+  const float power = portable_exp(x < 0 ? x : -x);
+  return (x < 0 ? power : 1.0f) / (1 + power);
+}
+
+/// Cosine and sine of an angle from 0 to 1, in double, by their Taylor series.
+struct Turn {
+  double cosine = 1, sine = 1;
+};
+inline Turn portable_turn(double angle) {
+  Turn turn;
+  for (int n = 20; n > 0; n -= 2) {
+    turn.cosine = 1 - turn.cosine * angle * angle / (n * (n - 1));
+    turn.sine = 1 - turn.sine * angle * angle / (n * (n + 1));
+  }
+  turn.sine *= angle;
+  return turn;
 }
 
 /// log(x) for x >= 1; infinity and NaN stay. x = 2^n m with m in [1, 2). log m =

@@ -5,7 +5,7 @@
 
 #include "memory/throw_if.hpp"
 #include "train/adam.hpp"
-#include "train/mlp.hpp"
+#include "train/model.hpp"
 
 namespace zero {
 Costs costs_of(const Card& card, Dtype dtype) {
@@ -56,32 +56,22 @@ Prediction predict_state(const Card& card, const Options& options, DeviceType de
 Prediction predict(const Card& card, const Options& options, DeviceType device,
                    const Layout& layout) {
   const Architecture model = architecture(options);
-  const auto& widths = model.widths;
   Prediction plan = predict_state(card, options, device, layout, costs_of(card, options.dtype));
   By<Kind, Prediction::Bytes>& bytes = plan.bytes[Place::device];
-  const std::int64_t w = bytes_of(options.dtype), batch = options.batch;
-  const std::int64_t total = std::reduce(widths.begin(), widths.end());
-  const std::int64_t widest = std::ranges::max(widths);  // two gradients are as wide
-  const std::int64_t activations = w * batch * (total + 2 * widest);
-  bytes[Kind::activations] = {
-      0, activations, fmt::format("{} x {} x ({} + 2 x {})", w, batch, grouped(total), widest)};
+  const std::int64_t w = bytes_of(options.dtype);
+  bytes[Kind::activations] = {0, model.activations.bytes, model.activations.formula};
   const std::int64_t workspace = gpu_sums_bytes + blas_workspace_bytes + product_room_bytes;
   if (device == DeviceType::cuda) bytes[Kind::workspace] = {workspace, workspace};
-  const std::int64_t text = file_bytes(options), code = options.width / 8;
-  const std::int64_t hidden = TeacherSource::hidden, in = widths.front(), out = widths.back();
-  const auto [source, words] =  // of text the text itself, and a code for each byte
-      options.task == Task::text
-          ? std::pair(text + 4 * 256 * code, fmt::format("{} + 4 x 256 x {}", grouped(text), code))
-          : std::pair(4 * hidden * (in + out), fmt::format("4 x {} x ({} + {})", hidden, in, out));
-  const std::int64_t targets = model.targets(), data = source + 4 * batch * targets;
-  bytes[Kind::data] = {data, data, fmt::format("{} + 4 x {} x {}", words, batch, targets)};
+  const Figure source = source_bytes(options);
+  const std::int64_t data = source.bytes + model.data.bytes;
+  bytes[Kind::data] = {data, data, fmt::format("{} + {}", source.formula, model.data.formula)};
 
   for (auto& in_use : plan.after) {
     for (const Kind kind : every<Kind>) in_use[kind] = bytes[kind].resident;
   }
   auto &load = plan.after[Phase::load], &forward = plan.after[Phase::forward];
-  load[Kind::activations] += w * batch * widths[0];
-  forward[Kind::activations] += activations;
+  load[Kind::activations] += model.loaded;
+  forward[Kind::activations] += model.activations.bytes;
   if (!card.prefetches()) return plan;  // nothing whole outlives its phase
   // What a window has gathered ahead, and gradients on their way, which the update gives back.
   const std::int64_t layers = layout.layers(), whole = w * layout.largest_layer();

@@ -4,19 +4,11 @@
 #include <fmt/format.h>
 
 #include "compute/bus.hpp"
+#include "memory/grouped.hpp"
 #include "memory/layout.hpp"
 #include "train/options.hpp"
 
 namespace zero {
-/// 1234567 as "1 234 567".
-inline std::string grouped(std::int64_t number) {
-  std::string text = fmt::to_string(number);
-  for (auto at = static_cast<std::int64_t>(text.size()) - 3; at > (number < 0); at -= 3) {
-    text.insert(at, 1, ' ');
-  }
-  return text;
-}
-
 /// "1 rank", "2 ranks".
 inline std::string counted(std::int64_t number, const char* what) {
   return fmt::format("{} {}{}", grouped(number), what, number == 1 ? "" : "s");
@@ -74,7 +66,7 @@ struct Prediction {
 Prediction predict_state(const Card& card, const Options& options, DeviceType device,
                          const Layout& layout, Costs costs);
 
-/// The same with the task's activations, workspace, data. Throws Error (data) as file_bytes does.
+/// The same with the task's activations, workspace, data. Throws Error (data) as source_bytes does.
 Prediction predict(const Card& card, const Options& options, DeviceType device,
                    const Layout& layout);
 

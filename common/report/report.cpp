@@ -13,7 +13,7 @@
 #include "comm/launcher.hpp"
 #include "memory/throw_if.hpp"
 #include "report/report.hpp"
-#include "train/mlp.hpp"
+#include "train/model.hpp"
 
 namespace zero {
 namespace {
@@ -71,10 +71,10 @@ void print_told(const Run& run, const Prediction& predicted, const std::string& 
   const Architecture model = architecture(o);
   fmt::print(
       "{}: a step of {} parameters, {}, on {}\n"
-      "a model {} with biases; {} a rank and step, learning rate {:g}\n"
+      "a model {}; {} a rank and step, learning rate {:g}\n"
       "a row is a layer: its weights, row by row, and its biases; \u00b7 is elsewhere\n\n",
       run.card.name, run.layout.parameters(), name_of(o.dtype), counted(run.layout.ranks(), "rank"),
-      fmt::join(model.widths, " -> "), counted(o.batch * o.accumulate, "sample"), o.lr);
+      model.words, counted(o.batch * o.accumulate, "sample"), o.lr);
   fmt::print("{}\n{}the mean loss is {:.5f}, the norm of the mean gradient {:.5f}\n\n{}",
              holdings(run.layout, run.device), told, step.loss, step.grad_norm,
              formulas(predicted));

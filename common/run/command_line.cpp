@@ -111,10 +111,16 @@ struct CommandLine {
   }
 
   void add_training() {
-    add_word<Task>("task", o.task, "text: next byte, toy: 128-512-10, mlp: square");
-    add("data", o.data, "FILE", "file that task text reads")->default_str("notes/corpus.txt");
+    add_word<Task>("task", o.task, "text: next byte, toy: 128-512-10, mlp: square, llama: decoder");
+    add("data", o.data, "FILE", "text for tasks text and llama")->default_str("notes/corpus.txt");
     add("width", o.width, "INT", "inputs of a layer; text: a multiple of 8", whole(1, most));
-    add("layers", o.layers, "INT", "number of layers", whole(1, 1 << 12));
+    add("layers", o.layers, "INT", "number of layers; llama: of blocks", whole(1, 1 << 12));
+    add("heads", o.heads, "INT", "llama: heads of queries", whole(1, most));
+    add("kv-heads", o.kv_heads, "INT", "llama: of keys and values; 0: half as many", whole(0, most));
+    add("hidden", o.hidden, "INT", "llama: of SwiGLU; 0: 8/3 of the width", whole(0, most));
+    add("sequence", o.sequence, "INT", "llama: tokens of a sample", whole(1, most));
+    add("tokens", o.tokens, "FILE", "llama: tokens of 16 bits, instead of a text's bytes");
+    add("vocab", o.vocab, "INT", "llama: different tokens", whole(1, 1 << 16));
     add("steps", o.steps, "INT", "optimizer steps", whole(1, 1 << 30));
     add("batch", o.batch, "INT", "samples a rank and micro-batch", whole(1, most));
     add("accumulate", o.accumulate, "INT", "micro-batches a step", whole(1, most));
@@ -138,6 +144,8 @@ struct CommandLine {
     if (card.prefetches()) {
       add("prefetch", o.prefetch, "INT", "layers gathered ahead: 0, 1 or 2", whole(0, 2));
     }
+    values.emplace_back("recompute", [this] { return o.recompute; });
+    app.add_flag("--recompute", o.recompute, "llama: keep blocks' inputs, form the rest again");
     add_word<DeviceType>("device", o.device, "where tensors lie and arithmetic runs");
     if (card.ranks) {
       add_word<Comm>("comm", o.comm, "what carries bytes between ranks");
@@ -204,6 +212,31 @@ struct CommandLine {
     if (!given("--lr")) o.lr = 0.1;
   }
 
+  void settle_llama() {
+    if (!given("--batch")) o.batch = 8;
+    if (!given("--layers")) o.layers = 4;
+    if (o.hidden == 0) o.hidden = (8 * o.width / 3 + 15) / 16 * 16;
+    if (o.kv_heads == 0) o.kv_heads = o.heads % 2 == 0 ? o.heads / 2 : o.heads;
+    throw_if(o.width % o.heads != 0, usage, "--width {} is not a multiple of --heads {}", o.width,
+             o.heads);
+    throw_if(o.width / o.heads % 2 != 0, usage,
+             "--width {} / --heads {} is {}: a head turns pairs of numbers, so it has an even size",
+             o.width, o.heads, o.width / o.heads);
+    throw_if(o.heads % o.kv_heads != 0, usage, "--heads {} is not a multiple of --kv-heads {}",
+             o.heads, o.kv_heads);
+    throw_if(o.tokens.empty() && o.vocab < 256, usage,
+             "--vocab {} is less than the 256 bytes of a text: it is for --tokens", o.vocab);
+    throw_if(given("--tokens") && given("--data"), usage,
+             "--tokens {} and --data {}: a run reads one of them", o.tokens, o.data);
+    throw_if(given("--tokens") && !given("--vocab"), usage,
+             "--tokens {} needs --vocab: how many different tokens there are", o.tokens);
+    if (given("--tokens")) o.data.clear();
+    const double numbers = 1.0 * o.heads * o.sequence + 16.0 * o.width + 3.0 * o.hidden + o.vocab;
+    throw_if(numbers * o.batch * o.sequence * o.layers > 0x1p56, usage,
+             "--batch {} of --sequence {}: more activations than can be counted", o.batch,
+             o.sequence);
+  }
+
   /// Refuses what no single option can see and sets what follows from others. Throws Error (usage).
   void settle() {
     const int started = launcher().ranks;
@@ -214,8 +247,14 @@ struct CommandLine {
              "--plan starts no ranks: leave out mpirun and say --ranks {}", started);
     throw_if(o.task == Task::toy && (given("--width") || given("--layers")), usage,
              "--task toy is 128 -> 512 -> 10: it takes no --width and no --layers");
-    throw_if(o.task != Task::text && given("--data"), usage,
-             "--data is read by --task text only, not by --task {}", name_of(o.task));
+    const bool llama = o.task == Task::llama, text = o.task == Task::text || llama;
+    throw_if(!text && given("--data"), usage,
+             "--data is read by --task text and llama only, not by --task {}", name_of(o.task));
+    for (const char* name : {"--heads", "--kv-heads", "--hidden", "--sequence", "--tokens",
+                             "--vocab", "--recompute"}) {
+      throw_if(!llama && given(name), usage, "{} is for --task llama, not for --task {}", name,
+               name_of(o.task));
+    }
     throw_if(o.task == Task::text && o.width % 8 != 0, usage,
              "--width {} is not a multiple of 8: --task text gives each of its 8 "
              "bytes width / 8 numbers",
@@ -224,6 +263,7 @@ struct CommandLine {
              "--loss-scale is for --dtype fp16: {} needs none", name_of(o.dtype));
     throw_if(!scale.empty(), usage, "--loss-scale: {}, nor dynamic", scale);
     for (const auto& [name, path] : {std::pair{"--data", o.data},
+                                     {"--tokens", o.tokens},
                                      {"--log", o.log},
                                      {"--trace", o.trace},
                                      {"--save", o.save},
@@ -236,11 +276,12 @@ struct CommandLine {
     if (!given("--lr") && o.width > 1024) o.lr *= 1024.0 / o.width;
     if (loss_scale != "dynamic") CLI::detail::lexical_cast(loss_scale, o.loss_scale);
     if (o.task == Task::toy) o.width = 128, o.layers = 2;
-    if (o.task != Task::text) o.data.clear();
+    if (!text) o.data.clear();
+    if (llama) settle_llama();
     std::error_code missing;
     for (const auto& [name, path] : {std::pair{"--log", o.log}, {"--trace", o.trace}}) {
-      throw_if(std::filesystem::equivalent(o.data, path, missing), usage,
-               "{} {} is the text that is to be read", name, path);
+      throw_if(std::filesystem::equivalent(o.tokens.empty() ? o.data : o.tokens, path, missing),
+               usage, "{} {} is the text that is to be read", name, path);
     }
   }
 };

@@ -6,12 +6,13 @@
 #include <filesystem>
 #include <fstream>
 
+#include "memory/grouped.hpp"
 #include "memory/throw_if.hpp"
-#include "train/mlp.hpp"
+#include "train/model.hpp"
 
 namespace zero {
 namespace {
-constexpr std::int64_t context = 8;  // bytes that predict the next one
+constexpr std::int64_t context = 8;  // bytes of a text that predict the next one
 
 /// Fills an fp32 tensor with value(i), made here and copied to where the tensor lies.
 void fill(const Tensor& tensor, const std::function<float(std::int64_t)>& value) {
@@ -21,17 +22,91 @@ void fill(const Tensor& tensor, const std::function<float(std::int64_t)>& value)
   to.device->copy(to.data, values.data(), to.bytes());
 }
 
-/// Predict a byte of a file from the `context` bytes before it.
-class Text : public Data {
+/// The file of task text or llama: `bytes` of it, from `begin` on, are tokens of `width` bytes.
+struct File {
+  std::string path;
+  std::int64_t begin = 0, bytes = 0, width = 1;
+  std::int64_t tokens() const { return bytes / width; }
+};
+
+/// Throws Error (data) when it cannot be read or is too short.
+File file_of(const Options& options) {
+  File file{options.tokens.empty() ? options.data : options.tokens};
+  std::error_code why;
+  file.bytes = static_cast<std::int64_t>(std::filesystem::file_size(file.path, why));
+  throw_if(static_cast<bool>(why), ExitCode::data, "cannot read {}: {}", file.path, why.message());
+  if (!options.tokens.empty()) {
+    // nanoGPT's files have no header; llm.c's have one of 256 numbers that begins with a magic one.
+    std::array<std::int32_t, 256> header{};
+    std::ifstream(file.path, std::ios::binary)
+        .read(reinterpret_cast<char*>(header.data()), sizeof header);
+    throw_if(header[0] == 20240801, ExitCode::data,
+             "{} has tokens of 32 bits, as llm.c writes for Llama 3: they should have 16",
+             file.path);
+    if (header[0] == 20240520) file.begin = sizeof header;
+    file.bytes -= file.begin;
+    file.width = 2;
+    throw_if(file.bytes % 2 != 0, ExitCode::data,
+             "{} has {} bytes of tokens: of 16 bits each they are an even number", file.path,
+             file.bytes);
+  }
+  const bool llama = options.task == Task::llama;
+  const std::int64_t before = llama ? options.sequence : context;
+  throw_if(file.tokens() <= before, ExitCode::data,
+           "{} has {} {}; task {} needs at least {}: {} of {} and one to predict", file.path,
+           file.tokens(), file.width == 1 ? "bytes" : "tokens", name_of(options.task), before + 1,
+           before, llama ? "--sequence" : "context");
+  return file;
+}
+
+/// A file's tokens, in the device's memory.
+class FromFile : public Data {
+ public:
+  FromFile(const Options& options, Device& device, int rank, int ranks)
+      : Data(options, rank, ranks),
+        file_(file_of(options)),
+        tokens_(device, Kind::data, file_.bytes, true) {
+    std::ifstream from(file_.path, std::ios::binary);
+    from.seekg(file_.begin);
+    std::vector<char> piece(std::size_t{1} << 20);
+    for (std::int64_t at = 0; at < file_.bytes; at += from.gcount()) {
+      errno = 0;
+      from.read(piece.data(), std::min<std::int64_t>(std::ssize(piece), file_.bytes - at));
+      throw_if(from.gcount() == 0, ExitCode::data, "cannot read byte {} of the {} of {}: {}", at,
+               file_.bytes, file_.path, errno ? std::strerror(errno) : "it has become shorter");
+      device.copy(tokens_.data() + at, piece.data(), from.gcount());
+      const auto read = std::as_bytes(std::span(piece).first(from.gcount()));
+      for (const std::byte byte : read) digest_ = mix(digest_ ^ std::to_integer<unsigned>(byte));
+      for (std::int64_t i = 0; file_.width == 2 && i + 1 < std::ssize(read); i += 2) {
+        const int token = std::to_integer<int>(read[i]) | std::to_integer<int>(read[i + 1]) << 8;
+        throw_if(token >= options.vocab, ExitCode::data,
+                 "token {} of {} is {}: --vocab {} has those from 0 to {}", (at + i) / 2,
+                 file_.path, token, options.vocab, options.vocab - 1);
+      }
+    }
+  }
+
+  std::string description() const override {
+    return fmt::format("a text of {} bytes with digest {:016x}", file_.bytes, digest_);
+  }
+
+ protected:
+  const File file_;
+  const Buffer tokens_;
+
+ private:
+  std::uint64_t digest_ = 0;
+};
+
+/// Predict a byte of a text from the `context` bytes before it.
+class Text : public FromFile {
  public:
   Text(const Options& options, Device& device, int rank, int ranks)
-      : Data(options, rank, ranks),
-        text_(device, Kind::data, file_bytes(options), true),
+      : FromFile(options, device, rank, ranks),
         codes_(device, Kind::data, Dtype::fp32, 256 * (options.width / context)),
-        source_{text_.data(),  text_.bytes(),
-                codes_.view(), options.width / context,
-                context,       Generator(options.seed, RandomStream::positions)} {
-    read(options.data);
+        source_{tokens_.data(), tokens_.bytes(),
+                codes_.view(),  options.width / context,
+                context,        Generator(options.seed, RandomStream::positions)} {
     const Generator random(options.seed, RandomStream::codes);
     fill(codes_, [&](std::int64_t i) { return random.uniform(i); });
   }
@@ -40,33 +115,25 @@ class Text : public Data {
     on.text_samples(source_, first, inputs, targets);
   }
 
-  std::string description() const override {
-    return fmt::format("a text of {} bytes with digest {:016x}", text_.bytes(), digest_);
+ private:
+  Tensor codes_;  // (256, width / context)
+  TextSource source_;
+};
+
+/// Predict each token of a sequence from those before it.
+class Tokens : public FromFile {
+ public:
+  Tokens(const Options& options, Device& device, int rank, int ranks)
+      : FromFile(options, device, rank, ranks),
+        source_{tokens_.data(), file_.tokens(), file_.width, options.sequence,
+                Generator(options.seed, RandomStream::positions)} {}
+
+  void load(Kernels& on, std::int64_t first, View inputs, View targets) const override {
+    on.token_samples(source_, first, inputs, targets);
   }
 
  private:
-  void read(const std::string& path) {
-    std::ifstream file(path, std::ios::binary);
-    std::vector<char> piece(std::size_t{1} << 20);
-    for (std::int64_t at = 0; at < text_.bytes(); at += file.gcount()) {
-      errno = 0;
-      file.read(piece.data(), std::min<std::int64_t>(std::ssize(piece), text_.bytes() - at));
-      if (file.gcount() == 0) {
-        throw Error(ExitCode::data,
-                    fmt::format("cannot read byte {} of the {} of {}: {}", at, text_.bytes(), path,
-                                errno ? std::strerror(errno) : "it has become shorter"));
-      }
-      text_.device().copy(text_.data() + at, piece.data(), file.gcount());
-      for (const char byte : std::span(piece).first(file.gcount())) {
-        digest_ = mix(digest_ ^ static_cast<unsigned char>(byte));
-      }
-    }
-  }
-
-  Buffer text_;
-  std::uint64_t digest_ = 0;
-  Tensor codes_;  // (256, width / context)
-  TextSource source_;
+  TokenSource source_;
 };
 
 /// Learn what a fixed random teacher answers: two matrices, inputs x 16 and 16 x outputs.
@@ -74,9 +141,9 @@ class Teacher : public Data {
  public:
   Teacher(const Options& options, const Architecture& model, Device& device, int rank, int ranks)
       : Data(options, rank, ranks),
-        first_(device, Kind::data, Dtype::fp32, model.widths.front() * TeacherSource::hidden),
-        second_(device, Kind::data, Dtype::fp32, TeacherSource::hidden * model.widths.back()),
-        source_{first_.view(), second_.view(), model.widths.front(), model.widths.back(),
+        first_(device, Kind::data, Dtype::fp32, model.inputs * TeacherSource::hidden),
+        second_(device, Kind::data, Dtype::fp32, TeacherSource::hidden * model.targets),
+        source_{first_.view(), second_.view(), model.inputs, model.targets,
                 Generator(options.seed, RandomStream::inputs)} {
     fill_uniform(first_, Generator(options.seed, RandomStream::teacher_in), source_.inputs);
     fill_uniform(second_, Generator(options.seed, RandomStream::teacher_out), source_.hidden);
@@ -100,19 +167,18 @@ class Teacher : public Data {
 
 std::unique_ptr<Data> make_data(const Options& options, Device& device, int rank, int ranks) {
   if (options.task == Task::text) return std::make_unique<Text>(options, device, rank, ranks);
+  if (options.task == Task::llama) return std::make_unique<Tokens>(options, device, rank, ranks);
   return std::make_unique<Teacher>(options, architecture(options), device, rank, ranks);
 }
 
-std::int64_t file_bytes(const Options& options) {
-  if (options.task != Task::text) return 0;
-  const std::filesystem::path path = options.data;
-  std::error_code why;
-  const auto bytes = static_cast<std::int64_t>(std::filesystem::file_size(path, why));
-  throw_if(static_cast<bool>(why), ExitCode::data, "cannot read {}: {}", options.data,
-           why.message());
-  throw_if(bytes <= context, ExitCode::data,
-           "{} has {} bytes; task text needs at least {}: {} of context and one to predict",
-           options.data, bytes, context + 1, context);
-  return bytes;
+Figure source_bytes(const Options& options) {
+  if (options.task == Task::text || options.task == Task::llama) {
+    const std::int64_t file = file_of(options).bytes, code = options.width / context;
+    if (options.task == Task::llama) return {file, grouped(file)};
+    return {file + 4 * 256 * code, fmt::format("{} + 4 x 256 x {}", grouped(file), code)};
+  }
+  const Architecture model = architecture(options);
+  const std::int64_t hidden = TeacherSource::hidden, in = model.inputs, out = model.targets;
+  return {4 * hidden * (in + out), fmt::format("4 x {} x ({} + {})", hidden, in, out)};
 }
 }  // namespace zero

@@ -29,7 +29,7 @@ class Data {
   }
 
   /// Writes samples [first, ...), as many as fit: rows of the model's inputs, and of their targets
-  /// in fp32 (outputs numbers, or for a classifier one: the class). Part of a stream's task.
+  /// in fp32 (outputs numbers, or classes: one, or one a token). Part of a stream's task.
   virtual void load(Kernels& on, std::int64_t first, View inputs, View targets) const = 0;
 
   /// Of what was read, the same for the same bytes; empty when nothing was.
@@ -42,10 +42,17 @@ class Data {
   int ranks_;
 };
 
-/// The data of options.task. Throws Error (data) when its file is missing, empty or too short.
+/// Bytes, and their formula with the run's numbers.
+struct Figure {
+  std::int64_t bytes = 0;
+  std::string formula{};
+};
+
+/// The data of options.task. Throws Error (data) when its file is missing or too short, or has a
+/// token that is none of options.vocabulary.
 std::unique_ptr<Data> make_data(const Options& options, Device& device, int rank = 0,
                                 int ranks = 1);
 
-/// Length in bytes of options.data for task text, else 0. Throws Error (data).
-std::int64_t file_bytes(const Options& options);
+/// What make_data holds. Throws Error (data) when its file is missing or too short.
+Figure source_bytes(const Options& options);
 }  // namespace zero

@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: MIT
 #include "train/mlp.hpp"
 
+#include <fmt/format.h>
+
 #include <cmath>
+#include <numeric>
+
+#include "memory/grouped.hpp"
 
 namespace zero {
-Architecture architecture(const Options& options) {
+namespace {
+MlpShape shape_of(const Options& options) {
   if (options.task == Task::toy) return {.widths = {128, 512, 10}, .bias = false, .relu = false};
-  Architecture model;
+  MlpShape model;
   if (options.narrate > 0) {  // 6 + 6 parameters, 9 + 4, or 2
     model.widths = {2, 2, 2};
     if (options.narrate == 13) model.widths = {2, 3, 1};
@@ -20,49 +26,47 @@ Architecture architecture(const Options& options) {
   model.last_scale = 0.1f;
   return model;
 }
+}  // namespace
 
-Layout layout_of(const Options& options, int rank, int ranks) {
-  // A model that is narrated gets no padding for alignment.
-  return Layout(architecture(options).sizes(), rank, ranks, options.narrate > 0 ? 1 : 8);
-}
-
-std::vector<std::int64_t> Architecture::sizes() const {
-  std::vector<std::int64_t> sizes;
-  for (int l = 0; l < layers(); ++l) sizes.push_back(size(l));
-  return sizes;
+Architecture mlp_architecture(const Options& options) {
+  const MlpShape shape = shape_of(options);
+  const auto& widths = shape.widths;
+  const std::int64_t w = bytes_of(options.dtype), batch = options.batch;
+  Architecture model{.inputs = widths.front(),
+                     .targets = shape.targets(),
+                     .words = fmt::format("{} {} biases", fmt::join(widths, " -> "),
+                                          shape.bias ? "with" : "without"),
+                     .loaded = w * batch * widths.front()};
+  for (int l = 0; l < shape.layers(); ++l) {
+    const std::int64_t inputs = widths[l], outputs = widths[l + 1];
+    const double bound = std::sqrt(6.0 / static_cast<double>(inputs));
+    const float last = l + 1 == shape.layers() ? shape.last_scale : 1.0f;
+    model.layers.push_back({{.name = fmt::format("layers.{}.weight", l),
+                             .shape = {outputs, inputs},
+                             .scale = static_cast<float>(bound) * last}});
+    if (!shape.bias) continue;
+    model.layers[l].push_back({.name = fmt::format("layers.{}.bias", l), .shape = {outputs}});
+  }
+  const std::int64_t total = std::reduce(widths.begin(), widths.end());
+  const std::int64_t widest = std::ranges::max(widths);  // two gradients are as wide
+  model.activations = {w * batch * (total + 2 * widest),
+                       fmt::format("{} x {} x ({} + 2 x {})", w, batch, grouped(total), widest)};
+  model.data = {4 * batch * model.targets, fmt::format("4 x {} x {}", batch, model.targets)};
+  return model;
 }
 
 Mlp::Mlp(const Options& options, Stream& stream)
-    : model_(architecture(options)),
-      stream_(stream),
+    : stream_(stream),
+      shape_(shape_of(options)),
       batch_(options.batch),
-      seed_(options.seed),
-      targets_(stream.device(), Kind::data, Dtype::fp32, options.batch * model_.targets()),
-      live_(model_.widths.size()),
+      targets_(stream.device(), Kind::data, Dtype::fp32, batch_ * shape_.targets()),
+      live_(shape_.widths.size()),
       live_deltas_(2) {
   const auto add = [&](std::vector<Scratch>& buffers, std::int64_t width) {
     buffers.emplace_back(stream.device(), Kind::activations, options.dtype, batch_ * width);
   };
-  for (const std::int64_t width : model_.widths) add(activations_, width);
-  for (int i = 0; i < 2; ++i) add(deltas_, std::ranges::max(model_.widths));
-  stream.kernels().reserve_products(product_room_bytes);
-}
-
-void Mlp::initialise(View part) const {
-  const int l = part.layer;
-  expect(l >= 0, "what is initialised is a layer, or a part of one");
-  const std::int64_t weights = model_.widths[l] * model_.widths[l + 1];
-  const double bound = std::sqrt(6.0 / static_cast<double>(model_.widths[l]));
-  const float last = l + 1 == model_.layers() ? model_.last_scale : 1.0f;
-  const float scale = static_cast<float>(bound) * last;
-  std::int64_t number = part.start;  // of the part's first element in the whole model
-  for (int before = 0; before < l; ++before) number += model_.size(before);
-  const Generator random(seed_, RandomStream::weights);
-  stream_.run(work_on("initialise", part), [=, &on = stream_.kernels()] {
-    // What lies with the host is made there, to the same bits.
-    const auto host = part.place() == Place::host ? make_kernels(*part.device) : nullptr;
-    (host ? *host : on).initialise(part, random, number, weights - part.start, scale);
-  });
+  for (const std::int64_t width : shape_.widths) add(activations_, width);
+  for (int i = 0; i < 2; ++i) add(deltas_, std::ranges::max(shape_.widths));
 }
 
 void Mlp::load(const Batch& batch) {
@@ -84,12 +88,12 @@ void Mlp::forward(int l, View params) {
 
 void Mlp::loss(Sums& sums, float scale) {
   for (int i = 0; i < 2; ++i) live_deltas_[i] = deltas_[i].borrow();
-  const int last = model_.layers() - 1;
+  const int last = shape_.layers() - 1;
   const View outputs = live_[last + 1];
   const View delta = live_deltas_[last % 2].view().part(0, outputs.size);
   stream_.run(work_on("loss", outputs),
               [=, this, &on = stream_.kernels(), &sums, targets = targets_.view()] {
-                if (model_.classifier) {
+                if (shape_.classifier) {
                   on.cross_entropy(outputs, targets, batch_, scale, delta, sums);
                 } else {
                   on.squared_error(outputs, targets, scale, delta, sums);

@@ -10,8 +10,8 @@
 #include "train/card.hpp"
 
 namespace zero {
-enum class Task { text, toy, mlp };
-template <> inline constexpr std::array names_of<Task>{"text", "toy", "mlp"};
+enum class Task { text, toy, mlp, llama };
+template <> inline constexpr std::array names_of<Task>{"text", "toy", "mlp", "llama"};
 
 /// What carries bytes between ranks.
 enum class Comm { mpi, nccl };
@@ -37,6 +37,12 @@ struct Options {
   int accumulate = 1;  // micro-batches a step
   int width = 256;
   int layers = 8;
+  int heads = 8;  // of a llama's attention: of queries
+  int kv_heads = 0;  // of keys and values, a divisor of heads; 0: a half of them, or all if odd
+  int hidden = 0;  // of its SwiGLU; 0: 8/3 of the width, rounded up to a multiple of 16
+  int sequence = 128;  // its tokens in a sample
+  std::string tokens{};  // a file of them, 16 bits each; empty: the bytes of `data`
+  int vocab = 256;  // different tokens
   double lr = 2e-3;  // on the command line less above a width of 1024
   double beta1 = 0.9;
   double beta2 = 0.999;
@@ -52,6 +58,7 @@ struct Options {
   int check_every = 0;  // steps between comparisons of what ranks hold alike; 0: at the end alone
   Dtype dtype = Dtype::fp32;
   double loss_scale = 0;  // 0: dynamic; used in fp16 only
+  bool recompute = false;  // a llama's blocks keep their inputs, and backward forms the rest again
   int prefetch = 1;  // layers gathered ahead
   std::optional<DeviceType> device{};  // none: what the machine has
   std::optional<Comm> comm{};  // none: what suits device and ranks

@@ -9,7 +9,7 @@
 #include <numeric>
 
 #include "memory/throw_if.hpp"
-#include "train/mlp.hpp"
+#include "train/model.hpp"
 
 namespace zero {
 namespace {

@@ -93,7 +93,7 @@ class Bench {
   /// Numbers in [-scale, scale), none of them special.
   void fill(const Tensor& tensor, float scale) {
     const Generator generator(0, RandomStream::inputs);
-    kernels_.initialise(tensor.view(), generator, 0, tensor.size(), scale);
+    kernels_.initialise(tensor.view(), generator, 0, scale, 0);
   }
 
   void yardstick() {

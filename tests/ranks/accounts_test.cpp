@@ -31,6 +31,10 @@ void for_all_cases(auto check) {
       check(o, -1);
       o.task = Task::text, o.width = 16, o.data = DEFAULT_CORPUS;
       check(o, -1);
+      for (const bool recompute : {false, true}) {
+        o = llama_options(o), o.recompute = recompute;
+        check(o, -1);
+      }
     }
   }
 }

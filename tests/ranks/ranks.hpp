@@ -34,6 +34,12 @@ inline bool on_gpus() { return device().type == DeviceType::cuda; }
 inline Options mlp_options(int width, int layers, Dtype dtype = Dtype::fp32) {
   return {.task = Task::mlp, .width = width, .layers = layers, .dtype = dtype};
 }
+/// Odd sizes.
+inline Options llama_options(Options o) {
+  o.task = Task::llama, o.data = DEFAULT_CORPUS, o.batch = 2, o.layers = 2;
+  o.width = 24, o.heads = 4, o.kv_heads = 2, o.hidden = 20, o.sequence = 5;
+  return o;
+}
 inline Layout layout_here(const Options& options) {
   return layout_of(options, ranks().rank, ranks().size);
 }

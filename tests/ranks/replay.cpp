@@ -112,7 +112,7 @@ struct Replay {
   // cuBLAS may take another way where memory is aligned otherwise, so there as in the chapters.
   const Layout layout{architecture(options).sizes(), 0, 1, on_gpus() ? 8 : 1};
   Stream stream{"replay", device()};
-  Mlp model{options, stream};
+  Model model{options, stream};
   Adam adam{options, stream};
   LossScale loss_scale{options};
   Whole params{device(), layout, State::parameters, options.dtype};

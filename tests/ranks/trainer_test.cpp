@@ -54,6 +54,12 @@ TEST_CASE("the run equals the replay: layers of different sizes") {
   }
 }
 
+TEST_CASE("the run equals the replay: a llama") {
+  for (const bool recompute : {false, true}) {
+    check_each_dtype([=](Options& o) { o = llama_options(o), o.recompute = recompute; });
+  }
+}
+
 TEST_CASE("the run equals the replay: so many threads on the host") {
   if (!chapter.offloads()) return;
   for (const Dtype dtype : {Dtype::fp32, Dtype::bf16}) {

@@ -43,7 +43,7 @@ struct Net {
   const Options options;
   const std::unique_ptr<Data> data = make_data(options, cpu());
   Stream stream{"test", cpu()};
-  Mlp model{options, stream};
+  Model model{options, stream};
   const Layout layout{architecture(options).sizes(), 0, 3};
   const Whole params{cpu(), layout, State::parameters, options.dtype};
   const Whole grads{cpu(), layout, State::gradients, options.dtype};

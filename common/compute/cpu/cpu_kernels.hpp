@@ -2,14 +2,14 @@
 // The CPU's kernels: each call does its work before it returns.
 #pragma once
 #include <cstring>
+#include <numeric>
 
 #include "compute/cpu/matmul.hpp"
 #include "compute/cpu/team.hpp"
-#include "compute/element_wise.hpp"
-#include "compute/portable_math.hpp"
+#include "compute/row_wise.hpp"
 
 namespace zero {
-class CpuKernels : public ElementWise<CpuKernels> {
+class CpuKernels : public RowWise<CpuKernels, ElementWise<CpuKernels>> {
  public:
   /// threads: that share Adam's work.
   explicit CpuKernels(int threads = 1) : team_(threads) {}
@@ -72,12 +72,18 @@ class CpuKernels : public ElementWise<CpuKernels> {
   /// The product is formed in fp32 and rounded once, after bias and ReLU.
   void linear_forward(const LinearShape& shape, View x, View params, View y, bool relu) override {
     with_type(params.dtype, [&]<class T>(T) {
+      const Matrix weight{params.part(0, shape.weights()), shape.inputs, true};
       const T* bias = elements<T>(params) + shape.weights();
-      matmul({x, shape.inputs}, {params.part(0, shape.weights()), shape.inputs, true}, shape.batch,
-             shape.inputs, shape.outputs, [&](const RowPart& part) {
+      if (!shape.bias && !relu) {
+        return product({x, shape.inputs}, weight, shape.batch, shape.inputs, shape.outputs,
+                       elements<T>(y), shape.outputs);
+      }
+      matmul({x, shape.inputs}, weight, shape.batch, shape.inputs, shape.outputs,
+             [&](const RowPart& part) {
                const auto apply = [&](auto... bias_of_column) {
                  each(part.count, BiasRelu{relu}, In<float>{part.values},
-                      Out<T>{elements<T>(y) + part.at}, bias_of_column...);
+                      Out<T>{elements<T>(y) + part.row * shape.outputs + part.column},
+                      bias_of_column...);
                };
                shape.bias ? apply(In<T>{bias + part.column}) : apply();
              });
@@ -89,15 +95,8 @@ class CpuKernels : public ElementWise<CpuKernels> {
     with_type(grads.dtype, [&]<class T>(T) {
       each(y.size, Mask(), In<T>{elements<T>(y)}, InOut<T>{elements<T>(dy)});
       T* grad = elements<T>(grads);
-      const auto form = [&](auto to) {
-        matmul({dy, shape.outputs, true}, {x, shape.inputs}, shape.outputs, shape.batch,
-               shape.inputs, to);
-      };
-      if (grads.dtype == Dtype::fp32 && write == Write::overwrite && shape.inputs % 16 == 0) {
-        form(elements<float>(grads));
-      } else {
-        form([&](const RowPart& part) { put(part.count, write, part.values, grad + part.at); });
-      }
+      product({dy, shape.outputs, true}, {x, shape.inputs}, shape.outputs, shape.batch,
+              shape.inputs, grad, shape.inputs, write);
       for (std::int64_t j = 0; j < shape.outputs && shape.bias; ++j) {
         const T* delta = elements<T>(dy) + j;
         float sum = 0;
@@ -110,10 +109,8 @@ class CpuKernels : public ElementWise<CpuKernels> {
 
   void linear_backward_input(const LinearShape& shape, View dy, View params, View dx) override {
     with_type(params.dtype, [&]<class T>(T) {
-      matmul({dy, shape.outputs}, {params.part(0, shape.weights()), shape.inputs}, shape.batch,
-             shape.outputs, shape.inputs, [&](const RowPart& part) {
-               put(part.count, Write::overwrite, part.values, elements<T>(dx) + part.at);
-             });
+      product({dy, shape.outputs}, {params.part(0, shape.weights()), shape.inputs}, shape.batch,
+              shape.outputs, shape.inputs, elements<T>(dx), shape.inputs);
     });
   }
 
@@ -143,6 +140,58 @@ class CpuKernels : public ElementWise<CpuKernels> {
         loss += portable_log(sum) + largest - widen(y[target]);
       }
       sums.totals.loss += loss / static_cast<double>(rows);
+    });
+  }
+
+  void embed_backward(View tokens, View dy, View grads, Write write) override {
+    with_type(grads.dtype, [&]<class T>(T) {
+      const std::int64_t width = dy.size / tokens.size;
+      T* grad = elements<T>(grads);
+      if (write == Write::overwrite) std::fill(grad, grad + grads.size, T{});
+      std::vector<std::int64_t> rows(tokens.size);  // those of a token side by side, in their order
+      const auto token = [&](std::int64_t row) { return elements<float>(tokens)[row]; };
+      std::iota(rows.begin(), rows.end(), 0);
+      std::ranges::stable_sort(rows, {}, token);
+      for (std::size_t end, at = 0; at < rows.size(); at = end) {
+        for (end = at; end < rows.size() && token(rows[end]) == token(rows[at]);) ++end;
+        sum_rows(elements<T>(dy), std::span(rows).subspan(at, end - at), width, write,
+                 grad + static_cast<std::int64_t>(token(rows[at])) * width);
+      }
+    });
+  }
+
+  void products(std::int64_t count, std::int64_t rows, std::int64_t inner, std::int64_t columns,
+                const Matrices& a, const Matrices& b, const Matrices& to) override {
+    with_type(to.first.elements.dtype, [&]<class T>(T) {
+      const auto number = [](const Matrices& all, std::int64_t i) {
+        Matrix matrix = all.first;
+        matrix.elements.data += i * all.apart * std::int64_t{sizeof(T)};
+        return matrix;
+      };
+      for (std::int64_t i = 0; i < count; ++i) {
+        product(number(a, i), number(b, i), rows, inner, columns,
+                elements<T>(number(to, i).elements), to.first.columns);
+      }
+    });
+  }
+
+  void causal_softmax(const CausalRows& rows, View scores, float scale) override {
+    with_type(scores.dtype, [&]<class T>(T) {
+      std::vector<float> powers(rows.tokens);
+      T* x = elements<T>(scores);
+      for (std::int64_t row = 0; row < scores.size / rows.tokens; ++row, x += rows.tokens) {
+        const std::int64_t seen = rows.seen(row);
+        const float most = largest(x, seen);
+        const auto power = [=](auto, T score, float& to) {
+          to = portable_exp((widen(score) - most) * scale);
+        };
+        each(seen, power, In<T>{x}, Out<float>{powers.data()});
+        const auto term = [](float* to, float power) { to[0] = power; };
+        const float sum = row_sums<1>(seen, term, In<float>{powers.data()})[0];
+        const auto share = [=](auto, float power, T& to) { to = narrow<T>(power / sum); };
+        each(seen, share, In<float>{powers.data()}, Out<T>{x});
+        std::fill(x + seen, x + rows.formed(row), T{});
+      }
     });
   }
 
@@ -205,6 +254,30 @@ class CpuKernels : public ElementWise<CpuKernels> {
     });
   }
 
+  // ---- For RowWise ----
+  template <class Body, class... Operands>
+  static void each_row(std::int64_t rows, std::int64_t count, Body body, Operands... operands) {
+    for (std::int64_t row = 0; row < rows; ++row) each(count, body, operands(row)...);
+  }
+
+  template <class Length, class Body, class... Operands>
+  static void each_row_sum(std::int64_t rows, Length length, Body body, Operands... operands) {
+    const auto term = [=](float* to, auto... x) { body.term(to, x...); };
+    for (std::int64_t row = 0; row < rows; ++row) {
+      const auto sums = row_sums<Body::sums>(length(row), term, operands(row)...);
+      const auto apply = [=](auto, auto&... x) { body(sums.data(), x...); };
+      each(length(row), apply, operands(row)...);
+    }
+  }
+
+  static void column_sums(View dy, View grads, Write write) {
+    with_type(grads.dtype, [&]<class T>(T) {
+      std::vector<std::int64_t> rows(dy.size / grads.size);
+      std::iota(rows.begin(), rows.end(), 0);
+      sum_rows(elements<T>(dy), std::span(std::as_const(rows)), grads.size, write, elements<T>(grads));
+    });
+  }
+
   template <class Body, class... Operands>
   static void add_sum(Sums& sums, double Totals::*total, double divisor, std::int64_t count,
                       Body body, Operands... operands) {
@@ -239,6 +312,79 @@ class CpuKernels : public ElementWise<CpuKernels> {
  private:
   static constexpr std::int64_t block = 1024;  // elements that stay in the first-level cache
 
+  /// to (`width`) = the sum of those rows of from, in this order, stored or added.
+  template <class T>
+  static void sum_rows(const T* from, std::span<const std::int64_t> rows, std::int64_t width,
+                       Write write, T* to) {
+    float sum[block];
+    for (std::int64_t start = 0; start < width; start += block) {
+      const std::int64_t count = std::min(block, width - start);
+      std::fill_n(sum, count, 0.0f);
+      for (const std::int64_t row : rows) {
+        each(count, Add(), In<T>{from + row * width + start}, InOut<float>{sum});
+      }
+      put(count, write, sum, to + start);
+    }
+  }
+
+  /// Sums of n terms of each element. Element i goes to partial sum i mod 16.
+  template <int n, class Term, class... Operands>
+  static std::array<float, n> row_sums(std::int64_t count, Term term, Operands... operands) {
+    std::array<float, n> sums{};
+    on_wide_vectors([=, &sums] {
+      constexpr std::int64_t lanes = 16;
+      float lane[n][lanes] = {};
+      const auto add = [&](std::int64_t start, std::int64_t some) {
+#pragma GCC ivdep
+        for (std::int64_t l = 0; l < some; ++l) {
+          float of[n];
+          term(of, read(operands, start + l)...);
+          for (int s = 0; s < n; ++s) lane[s][l] += of[s];
+        }
+      };
+      std::int64_t i = 0;
+      for (; i + lanes <= count; i += lanes) add(i, lanes);
+      add(i, count - i);
+      for (int s = 0; s < n; ++s) {
+        for (const float sum : lane[s]) sums[s] += sum;
+      }
+    });
+    return sums;
+  }
+
+  template <class T> static float largest(const T* x, std::int64_t count) {
+    float most = widen(x[0]);
+    on_wide_vectors([=, &most] {
+      constexpr std::int64_t lanes = 16;  // which need not wait for each other
+      float lane[lanes];
+      std::fill_n(lane, lanes, most);
+      for (std::int64_t i = 0; i < count; i += lanes) {
+        const std::int64_t some = std::min(lanes, count - i);
+        for (std::int64_t l = 0; l < some; ++l) {
+          const float here = widen(x[i + l]);
+          lane[l] = here > lane[l] ? here : lane[l];
+        }
+      }
+      for (const float each : lane) most = std::max(most, each);
+    });
+    return most;
+  }
+
+  /// to = a b, or to + a b, rounded by the rule of store(); in its place where it can be.
+  template <class T>
+  static void product(const Matrix& a, const Matrix& b, std::int64_t rows, std::int64_t inner,
+                      std::int64_t columns, T* to, std::int64_t to_row,
+                      Write write = Write::overwrite) {
+    if constexpr (std::is_same_v<T, float>) {
+      if (columns % 16 == 0 && write == Write::overwrite) {
+        return matmul(a, b, rows, inner, columns, to, to_row);
+      }
+    }
+    matmul(a, b, rows, inner, columns, [=](const RowPart& part) {
+      put(part.count, write, part.values, to + part.row * to_row + part.column);
+    });
+  }
+
   /// to = from, or to + from, by the rule of store().
   template <class From, class T>
   static void put(std::int64_t count, Write write, const From* from, T* to) {
@@ -253,7 +399,11 @@ class CpuKernels : public ElementWise<CpuKernels> {
       body(i, x...);
       (save(operands, i, x), ...);
     };
-    between((Operands::read ? operands.at[i] : typename Operands::Element())...);
+    between(read(operands, i)...);
+  }
+  /// What a body only writes is not read.
+  template <class Operand> static auto read(const Operand& from, std::int64_t i) {
+    return Operand::read ? from.at[i] : typename Operand::Element();
   }
   template <class Operand>
   static void save(const Operand& to, std::int64_t i, typename Operand::Element x) {

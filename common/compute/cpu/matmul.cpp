@@ -88,11 +88,11 @@ void in_steps(std::int64_t end, std::int64_t step, auto body) {
   for (std::int64_t i = 0; i < end; i += step) body(i, std::min(step, end - i));
 }
 
-/// a (m x k) times b (k x n) in `result` (row-major; n a multiple of 16); if null, blocks go to
-/// finish(row, rows, column, columns, its sums, elements between the starts of their rows).
+/// a (m x k) times b (k x n) in `result` (n a multiple of 16), rows result_row elements apart; if
+/// null, blocks go to finish(row, rows, column, columns, its sums, elements between their rows).
 template <class Finish>
 void multiply(const Matrix& a, const Matrix& b, std::int64_t m, std::int64_t k, std::int64_t n,
-              float* result, Space& space, const Finish& finish) {
+              float* result, std::int64_t result_row, Space& space, const Finish& finish) {
   expect(m > 0 && k > 0 && n > 0, "a product has elements, and each is a sum");
   const std::int64_t nc =
       std::min((n + panel_columns - 1) / panel_columns * panel_columns, most_nc);
@@ -122,7 +122,8 @@ void multiply(const Matrix& a, const Matrix& b, std::int64_t m, std::int64_t k, 
   };
   in_steps(m, area / nc, [&](std::int64_t row, std::int64_t rows) {
     in_steps(n, nc, [&](std::int64_t column, std::int64_t columns) {
-      if (result) return block(row, rows, column, columns, result + row * n + column, n);
+      float* const in_place = result + row * result_row + column;
+      if (result) return block(row, rows, column, columns, in_place, result_row);
       block(row, rows, column, columns, space.sums, nc);
     });
   });
@@ -152,10 +153,10 @@ const MicroKernel& micro_kernel() {
 }
 
 void matmul(const Matrix& a, const Matrix& b, std::int64_t rows, std::int64_t inner,
-            std::int64_t columns, float* result) {
+            std::int64_t columns, float* result, std::int64_t result_row) {
   expect(columns % 16 == 0, "a product is formed in its place by whole vectors");
   alignas(64) Space space;
-  multiply(a, b, rows, inner, columns, result, space, [](auto...) {});
+  multiply(a, b, rows, inner, columns, result, result_row, space, [](auto...) {});
 }
 
 void matmul(const Matrix& a, const Matrix& b, std::int64_t rows, std::int64_t inner,
@@ -164,14 +165,14 @@ void matmul(const Matrix& a, const Matrix& b, std::int64_t rows, std::int64_t in
   const auto finish = [&](std::int64_t row, std::int64_t some, std::int64_t column,
                           std::int64_t count, const float* sums, std::int64_t sums_row) {
     for (std::int64_t i = 0; i < some; ++i) {
-      store({(row + i) * columns + column, column, count, sums + i * sums_row});
+      store({row + i, column, count, sums + i * sums_row});
     }
   };
   if (a.transposed || !b.transposed || rows > columns) {
-    return multiply(a, b, rows, inner, columns, nullptr, space, finish);
+    return multiply(a, b, rows, inner, columns, nullptr, 0, space, finish);
   }
   // Both lie along k, and one must be transposed: a, the smaller. (a b)^T = b^T a^T, bit by bit.
-  multiply({b.elements, b.columns}, {a.elements, a.columns, true}, columns, inner, rows, nullptr,
+  multiply({b.elements, b.columns}, {a.elements, a.columns, true}, columns, inner, rows, nullptr, 0,
            space,
            [&](std::int64_t row, std::int64_t some, std::int64_t column, std::int64_t count,
                const float* sums, std::int64_t sums_row) {

@@ -23,9 +23,9 @@ template <class Loop> void on_wide_vectors(const Loop& loop) {
   wide ? with_wide_vectors(loop) : loop();
 }
 
-/// Elements [at, at + count) of a row-major product, in one row; the first is in that column.
+/// Elements of one row of a product, from that column on.
 struct RowPart {
-  std::int64_t at, column, count;
+  std::int64_t row, column, count;
   const float* values;
 };
 
@@ -34,8 +34,8 @@ struct RowPart {
 void matmul(const Matrix& a, const Matrix& b, std::int64_t rows, std::int64_t inner,
             std::int64_t columns, const std::function<void(const RowPart&)>& store);
 
-/// The same, formed in its place, `result` (rows x columns, row-major), which is neither operand:
-/// one copy less. Throws std::logic_error when columns is no multiple of 16.
+/// The same, formed in its place, which is neither operand: one copy less. result_row: elements
+/// between the starts of its rows. Throws std::logic_error when columns is no multiple of 16.
 void matmul(const Matrix& a, const Matrix& b, std::int64_t rows, std::int64_t inner,
-            std::int64_t columns, float* result);
+            std::int64_t columns, float* result, std::int64_t result_row);
 }  // namespace zero

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // A GPU's kernels. Samples are the CPU's to the bit: added up in the same order.
 #include "compute/cuda/launch.cuh"
-#include "compute/portable_math.hpp"
+#include "compute/row_wise.hpp"
 
 namespace zero::cuda {
 namespace {
@@ -188,10 +188,99 @@ __global__ void mean_kernel(const T* own, int rank, const T* received, int ranks
   save(Out<T>{shard}, i, mean);
 }
 
+/// A thread a pack of a row.
+template <int width, class Body, class... Operands>
+__global__ void each_row_kernel(std::int64_t all, std::int64_t packs, Body body,
+                                Operands... operands) {
+  const std::int64_t item = std::int64_t{blockIdx.x} * threads + threadIdx.x;
+  if (item < all) visit_pack<width>(item % packs * width, body, operands(item / packs)...);
+}
+
+/// A block a row.
+template <int width, class Length, class Body, class... Operands>
+__global__ void row_sum_kernel(Length length, Body body, Operands... operands) {
+  const std::int64_t row = blockIdx.x, count = length(row);
+  float sums[Body::sums] = {};
+  const auto add = [&](auto... packs) {
+    for (int k = 0; k < width; ++k) {
+      float terms[Body::sums];
+      body.term(terms, packs.at[k]...);
+      for (int s = 0; s < Body::sums; ++s) sums[s] += terms[s];
+    }
+  };
+  for (std::int64_t i = threadIdx.x * width; i < count; i += threads * width) {
+    add(load<width>(operands(row), i)...);
+  }
+  for (float& sum : sums) sum = block_sum(sum);
+  const auto apply = [&](auto, auto&... x) { body(sums, x...); };
+  for (std::int64_t i = threadIdx.x * width; i < count; i += threads * width) {
+    visit_pack<width>(i, apply, operands(row)...);
+  }
+}
+
+/// A block a row.
+template <int width, class T>
+__global__ void softmax_kernel(CausalRows rows, T* scores, float scale) {
+  const std::int64_t row = blockIdx.x, seen = rows.seen(row), formed = rows.formed(row);
+  const InOut<T> x{scores + row * rows.tokens};
+  const auto larger = [](float a, float b) { return a < b ? b : a; };
+  float largest = widen(x.at[0]), sum = 0;
+  const auto for_each = [&](auto visit) {
+    for (std::int64_t i = threadIdx.x * width; i < formed; i += threads * width) {
+      visit_pack<width>(i, visit, x);
+    }
+  };
+  for_each([&](std::int64_t i, T score) {
+    if (i < seen) largest = larger(largest, widen(score));
+  });
+  largest = combine_block(largest, larger);
+  const auto power = [=](T score) { return portable_exp((widen(score) - largest) * scale); };
+  for_each([&](std::int64_t i, T score) {
+    if (i < seen) sum += power(score);
+  });
+  sum = block_sum(sum);
+  for_each([&](std::int64_t i, T& x) { x = narrow<T>(i < seen ? power(x) / sum : 0); });
+}
+
+/// order: the rows, those of a token side by side and in their order. A thread a row counts what
+/// comes before it.
+__global__ void sort_tokens(const float* tokens, std::int64_t count, std::int32_t* order) {
+  __shared__ float others[threads];
+  const std::int64_t row = std::int64_t{blockIdx.x} * threads + threadIdx.x;
+  const float token = row < count ? tokens[row] : 0;
+  std::int64_t before = 0;
+  for (std::int64_t start = 0; start < count; start += threads) {
+    if (start + threadIdx.x < count) others[threadIdx.x] = tokens[start + threadIdx.x];
+    __syncthreads();
+    for (int k = 0; k < threads && start + k < count; ++k) {
+      before += others[k] < token || (others[k] == token && start + k < row);
+    }
+    __syncthreads();  // the next ones are written there
+  }
+  if (row < count) order[before] = static_cast<std::int32_t>(row);
+}
+
+/// A block a row in that order: the first of a token's adds up all of them.
+template <class T>
+__global__ void embed_backward_kernel(const float* tokens, const std::int32_t* order,
+                                      std::int64_t count, const T* dy, std::int64_t width, T* grads,
+                                      Write write) {
+  const std::int64_t first = blockIdx.x;
+  const float token = tokens[order[first]];
+  if (first > 0 && tokens[order[first - 1]] == token) return;
+  for (std::int64_t column = threadIdx.x; column < width; column += threads) {
+    float sum = 0;
+    for (std::int64_t at = first; at < count && tokens[order[at]] == token; ++at) {
+      sum += widen(dy[order[at] * width + column]);
+    }
+    store(grads[static_cast<std::int64_t>(token) * width + column], sum, write);
+  }
+}
+
 /// Defines what Runtime leaves open.
-class CudaKernels : public ElementWise<CudaKernels, Runtime> {
+class CudaKernels : public RowWise<CudaKernels, ElementWise<CudaKernels, Runtime>> {
  public:
-  using ElementWise::ElementWise;
+  using RowWise::RowWise;
 
   void text_samples(const TextSource& source, std::int64_t first, View inputs,
                     View targets) override {
@@ -213,8 +302,8 @@ class CudaKernels : public ElementWise<CudaKernels, Runtime> {
   void linear_forward(const LinearShape& shape, View x, View params, View y, bool relu) override {
     const Matrix weight{params.part(0, shape.weights()), shape.inputs, true};
     const std::byte* bias = params.data + weight.elements.bytes();
-    multiply({x, shape.inputs}, weight, shape.batch, shape.inputs, shape.outputs, y,
-             shape.bias ? bias : nullptr, relu);
+    multiply(1, shape.batch, shape.inputs, shape.outputs, {{x, shape.inputs}}, {weight},
+             {{y, shape.outputs}}, shape.bias ? bias : nullptr, relu);
   }
 
   void linear_backward_params(const LinearShape& shape, View y, View dy, View x, View grads,
@@ -228,18 +317,8 @@ class CudaKernels : public ElementWise<CudaKernels, Runtime> {
       const In<T> cut{y.size > 0 ? elements<T>(y) : nullptr};
       const InOut<T> delta{elements<T>(dy)};
       if (shape.bias) {
-        constexpr int pack = 16 / sizeof(T);
-        const bool packed = shape.outputs % pack == 0 && aligned<pack>(cut) && aligned<pack>(delta);
-        const unsigned blocks = blocks_for(shape.outputs, block_packs * (packed ? pack : 1));
-        const std::int64_t chunk_rows =
-            std::max<std::int64_t>(threads, blocks_for(shape.batch, most_chunks));
-        const unsigned chunks = blocks_for(shape.batch, chunk_rows);
-        auto* partial = reinterpret_cast<float*>(product_room_->data());
-        launch(stream(), dim3(blocks, chunks),
-               packed ? column_partial<pack, T> : column_partial<1, T>, cut.at, delta.at,
-               shape.batch, shape.outputs, chunk_rows, partial);
-        launch(stream(), blocks_for(shape.outputs), column_sum<T>, partial, shape.outputs, chunks,
-               elements<T>(grads) + shape.weights(), write);
+        sum_columns(cut, delta, shape.batch, shape.outputs, elements<T>(grads) + shape.weights(),
+                    write);
       } else {
         each(y.size, Mask(), cut, delta);
       }
@@ -251,7 +330,7 @@ class CudaKernels : public ElementWise<CudaKernels, Runtime> {
         const View to = grads.part(row * shape.inputs + first, rows * columns);
         View product = to;
         if (write == Write::add) product.data = product_room_->data();
-        multiply(deltas, inputs, rows, shape.batch, columns, product);
+        multiply(1, rows, shape.batch, columns, {deltas}, {inputs}, {{product, columns}});
         if (write == Write::overwrite) return;
         each(to.size, Add(), In<T>{elements<T>(product)}, InOut<T>{elements<T>(to)});
       };
@@ -266,7 +345,8 @@ class CudaKernels : public ElementWise<CudaKernels, Runtime> {
 
   void linear_backward_input(const LinearShape& shape, View dy, View params, View dx) override {
     const Matrix weight{params.part(0, shape.weights()), shape.inputs};
-    multiply({dy, shape.outputs}, weight, shape.batch, shape.outputs, shape.inputs, dx);
+    multiply(1, shape.batch, shape.outputs, shape.inputs, {{dy, shape.outputs}}, {weight},
+             {{dx, shape.inputs}});
   }
 
   void cross_entropy(View outputs, View targets, std::int64_t rows, float scale, View delta,
@@ -277,6 +357,37 @@ class CudaKernels : public ElementWise<CudaKernels, Runtime> {
       launch(stream(), blocks, cross_entropy_kernel<T>, elements<T>(outputs),
              elements<float>(targets), rows, outputs.size / rows, factor, elements<T>(delta),
              SumsOnGpu::of(sums).partial);
+    });
+  }
+
+  void embed_backward(View tokens, View dy, View grads, Write write) override {
+    auto* order = reinterpret_cast<std::int32_t*>(product_room_->data());
+    const std::int64_t count = tokens.size;
+    expect(count * std::int64_t{sizeof *order} <= product_room_->bytes(), "tokens have room");
+    const auto* number = elements<float>(tokens);
+    launch(stream(), blocks_for(count), sort_tokens, number, count, order);
+    if (write == Write::overwrite) {
+      check_cuda(cudaMemsetAsync(grads.data, 0, grads.bytes(), stream()));
+    }
+    with_type(grads.dtype, [&]<class T>(T) {
+      launch(stream(), blocks_for(count, 1), embed_backward_kernel<T>, number, order, count,
+             elements<T>(dy), dy.size / count, elements<T>(grads), write);
+    });
+  }
+
+  void products(std::int64_t count, std::int64_t rows, std::int64_t inner, std::int64_t columns,
+                const Matrices& a, const Matrices& b, const Matrices& to) override {
+    multiply(count, rows, inner, columns, a, b, to);
+  }
+
+  void causal_softmax(const CausalRows& rows, View scores, float scale) override {
+    with_type(scores.dtype, [&]<class T>(T) {
+      constexpr int width = 16 / sizeof(T);
+      const Rows x{In<T>{elements<T>(scores)}, Apart{rows.tokens}};
+      const bool packed = in_packs<width>(Formed{rows}, x);
+      launch(stream(), blocks_for(scores.size / rows.tokens, 1),
+             packed ? softmax_kernel<width, T> : softmax_kernel<1, T>, rows, elements<T>(scores),
+             scale);
     });
   }
 
@@ -314,6 +425,36 @@ class CudaKernels : public ElementWise<CudaKernels, Runtime> {
            operands...);
   }
 
+  // ---- For RowWise ----
+  template <class Body, class... Operands>
+  void each_row(std::int64_t rows, std::int64_t count, const Body& body,
+                const Operands&... operands) {
+    constexpr int width = Items<Operands...>::width;
+    const bool packed = in_packs<width>(Long{count}, operands...);
+    const std::int64_t packs = packed ? count / width : count;
+    launch(stream(), blocks_for(rows * packs),
+           packed ? each_row_kernel<width, Body, Operands...> : each_row_kernel<1, Body, Operands...>,
+           rows * packs, packs, body, operands...);
+  }
+
+  template <class Length, class Body, class... Operands>
+  void each_row_sum(std::int64_t rows, const Length& length, const Body& body,
+                    const Operands&... operands) {
+    constexpr int width = Items<Operands...>::width;
+    launch(stream(), blocks_for(rows, 1),
+           in_packs<width>(length, operands...)
+               ? row_sum_kernel<width, Length, Body, Operands...>
+               : row_sum_kernel<1, Length, Body, Operands...>,
+           length, body, operands...);
+  }
+
+  void column_sums(View dy, View grads, Write write) {
+    with_type(grads.dtype, [&]<class T>(T) {
+      sum_columns(In<T>{nullptr}, InOut<T>{elements<T>(dy)}, dy.size / grads.size, grads.size,
+                  elements<T>(grads), write);
+    });
+  }
+
   template <class Body, class... Operands>
   void add_sum(Sums& sums, double Totals::*total, double divisor, std::int64_t count,
                const Body& body, const Operands&... operands) {
@@ -321,6 +462,29 @@ class CudaKernels : public ElementWise<CudaKernels, Runtime> {
     const unsigned blocks = std::clamp<std::int64_t>(blocks_for(items.all), 1, most_blocks);
     launch(stream(), blocks, add_partial_sums<Body, Operands...>, items,
            &(SumsOnGpu::of(sums).partial->*total), divisor, body, operands...);
+  }
+
+ private:
+  /// Whether rows of that length are whole packs in each of the operands.
+  template <int width, class Length, class... Operands>
+  static bool in_packs(const Length& length, const Operands&... operands) {
+    return length.in_packs(width) &&
+           ((aligned<width>(operands.first) && operands.begins.in_packs(width)) && ...);
+  }
+
+  /// to = the sums of delta's columns, stored or added; with a `cut`, Mask changes delta first.
+  template <class T>
+  void sum_columns(In<T> cut, InOut<T> delta, std::int64_t rows, std::int64_t columns, T* to,
+                   Write write) {
+    constexpr int pack = 16 / sizeof(T);
+    const bool packed = columns % pack == 0 && aligned<pack>(cut) && aligned<pack>(delta);
+    const unsigned blocks = blocks_for(columns, block_packs * (packed ? pack : 1));
+    const std::int64_t chunk_rows = std::max<std::int64_t>(threads, blocks_for(rows, most_chunks));
+    const unsigned chunks = blocks_for(rows, chunk_rows);
+    auto* partial = reinterpret_cast<float*>(product_room_->data());
+    launch(stream(), dim3(blocks, chunks), packed ? column_partial<pack, T> : column_partial<1, T>,
+           cut.at, delta.at, rows, columns, chunk_rows, partial);
+    launch(stream(), blocks_for(columns), column_sum<T>, partial, columns, chunks, to, write);
   }
 };
 }  // namespace

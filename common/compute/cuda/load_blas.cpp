@@ -22,6 +22,7 @@ const Blas& blas() {
     find("cublasLtMatrixLayoutInit_internal", functions.start_layout);
     find("cublasLtMatmulPreferenceInit_internal", functions.start_preference);
     find("cublasLtMatmulDescSetAttribute", functions.describe);
+    find("cublasLtMatrixLayoutSetAttribute", functions.lay_out);
     find("cublasLtMatmulPreferenceSetAttribute", functions.prefer);
     find("cublasLtMatmulAlgoGetHeuristic", functions.choose);
     find("cublasLtMatmul", functions.multiply);

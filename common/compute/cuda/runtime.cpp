@@ -198,10 +198,12 @@ void Runtime::reserve_products(std::int64_t room) {
   product_room_.emplace(gpu_, Kind::workspace, room, true);
 }
 
-void Runtime::multiply(const Matrix& a, const Matrix& b, std::int64_t rows, std::int64_t inner,
-                       std::int64_t columns, View product, const std::byte* bias, bool relu) {
+void Runtime::multiply(std::int64_t count, std::int64_t rows, std::int64_t inner,
+                       std::int64_t columns, const Matrices& a, const Matrices& b,
+                       const Matrices& products, const std::byte* bias, bool relu) {
   expect(product_room_.has_value(), "reserve_products comes before a product");
   if (!blas_) check_cublas(blas().create(&blas_));
+  const View product = products.first.elements;
   if (alignment_of({bias}) < 16) {  // a kernel of cuBLAS's may read 16 bytes of it at once
     copy_bytes(product_room_->data(), bias, columns * bytes_of(product.dtype));
     bias = product_room_->data();
@@ -209,15 +211,21 @@ void Runtime::multiply(const Matrix& a, const Matrix& b, std::int64_t rows, std:
   constexpr cudaDataType types[] = {CUDA_R_32F, CUDA_R_16BF, CUDA_R_16F};
   const auto dtype = static_cast<int>(product.dtype);
   // cuBLAS thinks in columns: what lies row by row is the transpose to it: product^T = b^T a^T.
-  const auto lay_out = [&](std::int64_t height, std::int64_t width, std::int64_t stride) {
+  const auto lay_out = [&](std::int64_t height, std::int64_t width, const Matrices& of) {
     cublasLtMatrixLayoutOpaque_t layout;
-    check_cublas(blas().start_layout(&layout, sizeof layout, types[dtype], height, width, stride));
+    check_cublas(blas().start_layout(&layout, sizeof layout, types[dtype], height, width,
+                                     of.first.columns));
+    const auto set = [&](cublasLtMatrixLayoutAttribute_t attribute, const auto& value) {
+      check_cublas(blas().lay_out(&layout, attribute, &value, sizeof value));
+    };
+    set(CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, static_cast<std::int32_t>(count));
+    set(CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, of.apart);
     return layout;
   };
-  auto left =
-      b.transposed ? lay_out(inner, columns, b.columns) : lay_out(columns, inner, b.columns);
-  auto right = a.transposed ? lay_out(rows, inner, a.columns) : lay_out(inner, rows, a.columns);
-  auto result = lay_out(columns, rows, columns);
+  const bool turn_a = a.first.transposed, turn_b = b.first.transposed;
+  auto left = turn_b ? lay_out(inner, columns, b) : lay_out(columns, inner, b);
+  auto right = turn_a ? lay_out(rows, inner, a) : lay_out(inner, rows, a);
+  auto result = lay_out(columns, rows, products);
   cublasLtMatmulDescOpaque_t told;
   const auto tell = [&](cublasLtMatmulDescAttributes_t attribute, const auto& value) {
     check_cublas(blas().describe(&told, attribute, &value, sizeof value));
@@ -226,17 +234,21 @@ void Runtime::multiply(const Matrix& a, const Matrix& b, std::int64_t rows, std:
   if (epilogue == 0) epilogue = CUBLASLT_EPILOGUE_DEFAULT;
   check_cublas(blas().start_description(&told, sizeof told, CUBLAS_COMPUTE_32F,  // without TF32
                                         CUDA_R_32F));
-  tell(CUBLASLT_MATMUL_DESC_TRANSA, b.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
-  tell(CUBLASLT_MATMUL_DESC_TRANSB, a.transposed ? CUBLAS_OP_T : CUBLAS_OP_N);
+  tell(CUBLASLT_MATMUL_DESC_TRANSA, turn_b ? CUBLAS_OP_T : CUBLAS_OP_N);
+  tell(CUBLASLT_MATMUL_DESC_TRANSB, turn_a ? CUBLAS_OP_T : CUBLAS_OP_N);
   tell(CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue);
   // To choose, cuBLAS sees a bias that lies at a multiple of 16 bytes and of no more.
   if (bias) tell(CUBLASLT_MATMUL_DESC_BIAS_POINTER, std::uintptr_t{16});
 
-  const std::byte *at_left = b.elements.data, *at_right = a.elements.data;
-  const std::uint32_t alignment = alignment_of({at_left, at_right, product.data});
-  const auto [algorithm, is_new] =
-      algorithms_.try_emplace({a.transposed, b.transposed, rows, inner, columns, a.columns,
-                               b.columns, dtype, epilogue, alignment});
+  const std::byte *at_left = b.first.elements.data, *at_right = a.first.elements.data;
+  const auto second = [&](const Matrices& of) {  // as far from a multiple of 16 as any behind it
+    return of.first.elements.data + of.apart * bytes_of(product.dtype);
+  };
+  const std::uint32_t alignment = alignment_of(
+      {at_left, at_right, product.data, second(a), second(b), second(products)});
+  const auto [algorithm, is_new] = algorithms_.try_emplace(
+      {count, turn_a, turn_b, rows, inner, columns, a.first.columns, b.first.columns,
+       products.first.columns, a.apart, b.apart, products.apart, dtype, epilogue, alignment});
   if (is_new) {
     const bool fp32 = product.dtype == Dtype::fp32;
     // Another number may mean another order. In fp32 01, which has all, equals 02 on several ranks.

@@ -21,6 +21,7 @@ struct Blas {
   decltype(&cublasLtMatrixLayoutInit_internal) start_layout;
   decltype(&cublasLtMatmulPreferenceInit_internal) start_preference;
   decltype(&cublasLtMatmulDescSetAttribute) describe;
+  decltype(&cublasLtMatrixLayoutSetAttribute) lay_out;
   decltype(&cublasLtMatmulPreferenceSetAttribute) prefer;
   decltype(&cublasLtMatmulAlgoGetHeuristic) choose;
   decltype(&cublasLtMatmul) multiply;
@@ -81,11 +82,11 @@ class Runtime : public Kernels {
   void reserve_products(std::int64_t room) final;
 
  protected:
-  /// product (rows x columns, row-major) = a (rows x inner) times b, plus `columns` of bias and
+  /// So many products (rows x columns) of a (rows x inner) and b, plus `columns` of bias and
   /// through a ReLU, if any; of one dtype, summed in fp32, rounded once. Throws Error (resources).
-  void multiply(const Matrix& a, const Matrix& b, std::int64_t rows, std::int64_t inner,
-                std::int64_t columns, View product, const std::byte* bias = nullptr,
-                bool relu = false);
+  void multiply(std::int64_t count, std::int64_t rows, std::int64_t inner, std::int64_t columns,
+                const Matrices& a, const Matrices& b, const Matrices& products,
+                const std::byte* bias = nullptr, bool relu = false);
   /// For whoever puts work on it: only so does record() know that there is some.
   cudaStream_t stream() {
     idle_ = false;
@@ -104,7 +105,7 @@ class Runtime : public Kernels {
  private:
   cudaStream_t stream_ = nullptr;
   cublasLtHandle_t blas_ = nullptr;
-  std::map<std::array<std::int64_t, 10>, cublasLtMatmulAlgo_t>
+  std::map<std::array<std::int64_t, 15>, cublasLtMatmulAlgo_t>
       algorithms_;  // by all they depend on
   std::optional<Buffer> blas_workspace_;
   bool idle_ = true;  // the host has waited for all that was queued

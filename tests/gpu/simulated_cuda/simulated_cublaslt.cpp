@@ -81,6 +81,13 @@ constexpr auto start_layout = [](auto layout, auto, auto type, auto rows, auto c
   return CUBLAS_STATUS_SUCCESS;
 };
 
+constexpr auto lay_out = [](auto layout, auto attribute, auto value, auto size) {
+  const bool counts = attribute == CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT;
+  if (size != (counts ? 4 : 8)) simulated::die("attribute %d: size", attribute);
+  std::memcpy(counts ? &layout->count : &layout->apart, value, size);
+  return CUBLAS_STATUS_SUCCESS;
+};
+
 constexpr auto start_preference = [](auto preference, auto) {
   *preference = {};
   preference->data[CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK] = CUBLASLT_REDUCTION_SCHEME_MASK;
@@ -101,7 +108,7 @@ constexpr auto choose = [](auto, auto product, auto a, auto b, auto c, auto d, a
   const bool turn_b = turns(*product, CUBLASLT_MATMUL_DESC_TRANSB);
   if ((turn_a ? a->columns : a->rows) != d->rows || (turn_b ? b->rows : b->columns) != d->columns ||
       (turn_a ? a->rows : a->columns) != (turn_b ? b->columns : b->rows) || !(*c == *d) ||
-      a->type != b->type || a->type != d->type) {
+      a->type != b->type || a->type != d->type || a->count != d->count || b->count != d->count) {
     simulated::die("cublasLtMatmulAlgoGetHeuristic: these matrices make no product");
   }
   const auto schemes = preference->data[CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK];
@@ -148,46 +155,53 @@ constexpr auto multiply = [](auto handle, auto product, auto alpha, auto A, auto
     simulated::die("cublasLtMatmul: more than a product is not simulated");
   }
   const std::uint64_t* aligned = preference.data + CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES;
-  const Matrix a("A", A, layouts[0], aligned[0]), b("B", B, layouts[1], aligned[1]);
-  const Matrix d("D", D, layouts[3], std::max(aligned[2], aligned[3]));
-  std::vector<Matrix> biases;  // one, or none
-  if (bias) {
-    if (alignment_of(bias) < 16) simulated::die("cublasLtMatmul: the bias at %p", bias);
-    biases.emplace_back("the bias", bias, cublasLtMatrixLayoutOpaque_t{d.type, d.rows, 1, d.rows},
-                        alignment_of(bias_of(chosen_for)));
-  }
-  const bool relu = product->data[CUBLASLT_MATMUL_DESC_EPILOGUE] & CUBLASLT_EPILOGUE_RELU;
-  const bool turn_a = turns(*product, CUBLASLT_MATMUL_DESC_TRANSA);
-  const bool turn_b = turns(*product, CUBLASLT_MATMUL_DESC_TRANSB);
-  const std::int64_t inner = turn_a ? a.rows : a.columns, half = in_halves ? inner / 2 : 0;
-  simulated::enqueue(stream, [=] {
-    // Row by row what lies column by column is transposed: product^T = b^T a^T.
-    std::vector<float> left = b.values(), right = a.values(), sums(d.rows * d.columns);
-    const auto operand = [](std::vector<float>& values, std::int64_t stride, bool turned,
-                            std::int64_t start) {
-      const std::int64_t size = std::ssize(values) - start;
-      return zero::Matrix{
-          {reinterpret_cast<std::byte*>(&values[start]), size, size}, stride, turned};
-    };
-    for (const auto& [first, end] : {std::pair(half, inner), std::pair(std::int64_t{0}, half)}) {
-      if (first == end) continue;
-      zero::matmul(operand(left, b.rows, turn_b, first * (turn_b ? b.rows : 1)),
-                   operand(right, a.rows, turn_a, first * (turn_a ? 1 : a.rows)), d.columns,
-                   end - first, d.rows, [&](const zero::RowPart& part) {
-                     std::transform(part.values, part.values + part.count, &sums[part.at],
-                                    &sums[part.at], std::plus());
-                   });
+  const std::int64_t bytes_each = layout_d->type == CUDA_R_32F ? 4 : 2;
+  const auto number = [&](std::int64_t i, const void* first, const auto* layout) {
+    return static_cast<const std::byte*>(first) + i * layout->apart * bytes_each;
+  };
+  for (std::int64_t i = 0; i < layout_d->count; ++i) {
+    const Matrix a("A", number(i, A, layout_a), layouts[0], aligned[0]);
+    const Matrix b("B", number(i, B, layout_b), layouts[1], aligned[1]);
+    const Matrix d("D", number(i, D, layout_d), layouts[3], std::max(aligned[2], aligned[3]));
+    std::vector<Matrix> biases;  // one, or none
+    if (bias) {
+      if (alignment_of(bias) < 16) simulated::die("cublasLtMatmul: the bias at %p", bias);
+      biases.emplace_back("the bias", bias, cublasLtMatrixLayoutOpaque_t{d.type, d.rows, 1, d.rows},
+                          alignment_of(bias_of(chosen_for)));
     }
-    std::vector<float> added(d.rows);
-    for (const Matrix& row : biases) added = row.values();
-    std::size_t at = 0;
-    d.for_each([&]<class T>(T& element) {
-      float value = sums[at] + added[at % d.rows];
-      if (relu) value = value > 0 ? value : 0;  // of NaN NVIDIA promises nothing
-      element = zero::narrow<T>(value);
-      ++at;
+    const bool relu = product->data[CUBLASLT_MATMUL_DESC_EPILOGUE] & CUBLASLT_EPILOGUE_RELU;
+    const bool turn_a = turns(*product, CUBLASLT_MATMUL_DESC_TRANSA);
+    const bool turn_b = turns(*product, CUBLASLT_MATMUL_DESC_TRANSB);
+    const std::int64_t inner = turn_a ? a.rows : a.columns, half = in_halves ? inner / 2 : 0;
+    simulated::enqueue(stream, [=] {
+      // Row by row what lies column by column is transposed: product^T = b^T a^T.
+      std::vector<float> left = b.values(), right = a.values(), sums(d.rows * d.columns);
+      const auto operand = [](std::vector<float>& values, std::int64_t stride, bool turned,
+                              std::int64_t start) {
+        const std::int64_t size = std::ssize(values) - start;
+        return zero::Matrix{
+            {reinterpret_cast<std::byte*>(&values[start]), size, size}, stride, turned};
+      };
+      for (const auto& [first, end] : {std::pair(half, inner), std::pair(std::int64_t{0}, half)}) {
+        if (first == end) continue;
+        zero::matmul(operand(left, b.rows, turn_b, first * (turn_b ? b.rows : 1)),
+                     operand(right, a.rows, turn_a, first * (turn_a ? 1 : a.rows)), d.columns,
+                     end - first, d.rows, [&](const zero::RowPart& part) {
+                       float* const to = &sums[part.row * d.rows + part.column];
+                       std::transform(part.values, part.values + part.count, to, to, std::plus());
+                     });
+      }
+      std::vector<float> added(d.rows);
+      for (const Matrix& row : biases) added = row.values();
+      std::size_t at = 0;
+      d.for_each([&]<class T>(T& element) {
+        float value = sums[at] + added[at % d.rows];
+        if (relu) value = value > 0 ? value : 0;  // of NaN NVIDIA promises nothing
+        element = zero::narrow<T>(value);
+        ++at;
+      });
     });
-  });
+  }
   return CUBLAS_STATUS_SUCCESS;
 };
 }  // namespace
@@ -200,6 +214,7 @@ const zero::cuda::Blas& zero::cuda::blas() {
       .start_layout = start_layout,
       .start_preference = start_preference,
       .describe = set<CUBLASLT_MATMUL_DESC_BIAS_POINTER>,
+      .lay_out = lay_out,
       .prefer = set<CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES>,
       .choose = choose,
       .multiply = multiply,

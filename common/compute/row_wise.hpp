@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: MIT
+// A decoder's work on rows, once for both devices: a device's `each_row` and `each_row_sum` apply a
+// body to rows of operands, which overlap nowhere or element by element.
+#pragma once
+#include <cmath>
+
+#include "compute/element_wise.hpp"
+#include "compute/portable_math.hpp"
+
+namespace zero {
+// ---- Where a row begins ----
+
+/// So many elements behind the one before; 0: all rows are one.
+struct Apart {
+  std::int64_t elements;
+  HOST_DEVICE std::int64_t operator()(std::int64_t row) const { return row * elements; }
+  bool in_packs(int width) const { return elements % width == 0; }
+};
+/// The row of a table that a number names.
+struct Named {
+  const float* numbers;
+  std::int64_t elements;
+  HOST_DEVICE std::int64_t operator()(std::int64_t row) const {
+    return static_cast<std::int64_t>(numbers[row]) * elements;
+  }
+  bool in_packs(int width) const { return elements % width == 0; }
+};
+/// Rows by sequence, group, token and head: so many elements behind each other, the last first.
+struct Nested {
+  std::int64_t heads, tokens, groups;
+  std::int64_t head, token, group, sequence;
+  HOST_DEVICE std::int64_t operator()(std::int64_t row) const {
+    const std::int64_t by_token = row / heads, by_group = by_token / tokens;
+    return row % heads * head + by_token % tokens * token + by_group % groups * group +
+           by_group / groups * sequence;
+  }
+  bool in_packs(int width) const { return (head | token | group | sequence) % width == 0; }
+};
+
+/// An operand of each_row.
+template <class Operand, class Begins> struct Rows {
+  using Element = typename Operand::Element;
+  Operand first;
+  Begins begins;
+  HOST_DEVICE Operand operator()(std::int64_t row) const { return {first.at + begins(row)}; }
+};
+template <class Operand, class Begins> Rows(Operand, Begins) -> Rows<Operand, Begins>;
+
+/// How long a row is: an operator()(row), or always the same.
+struct Long {
+  std::int64_t elements;
+  HOST_DEVICE std::int64_t operator()(std::int64_t) const { return elements; }
+  bool in_packs(int width) const { return elements % width == 0; }
+};
+struct Formed {
+  CausalRows rows;
+  HOST_DEVICE std::int64_t operator()(std::int64_t row) const { return rows.formed(row); }
+  bool in_packs(int width) const { return (rows.tokens | rows.block) % width == 0; }
+};
+
+// ---- Bodies ----
+
+struct TokenSample {
+  TokenSource source;
+  std::int64_t first;
+  HOST_DEVICE float token(std::int64_t at) const {
+    const auto* bytes = reinterpret_cast<const unsigned char*>(source.tokens);
+    if (source.token_bytes == 1) return bytes[at];
+    return static_cast<float>(bytes[2 * at] | bytes[2 * at + 1] << 8);
+  }
+  HOST_DEVICE void operator()(std::int64_t i, float& input, float& target) const {
+    const auto places = static_cast<std::uint64_t>(source.length - source.sequence);
+    const std::uint64_t place = source.positions.bits(first + i / source.sequence) % places;
+    const auto at = static_cast<std::int64_t>(place) + i % source.sequence;
+    input = token(at);
+    target = token(at + 1);
+  }
+};
+
+struct Copy {
+  template <class T> HOST_DEVICE void operator()(std::int64_t, T x, T& y) const { y = x; }
+};
+
+/// sign: -1 turns back.
+struct TurnPair {
+  float sign;
+  template <class T>
+  HOST_DEVICE void operator()(std::int64_t, T x, T y, float cosine, float sine, T& to_x,
+                              T& to_y) const {
+    sine *= sign;
+    to_x = narrow<T>(widen(x) * cosine - widen(y) * sine);
+    to_y = narrow<T>(widen(y) * cosine + widen(x) * sine);
+  }
+};
+
+struct SwiGlu {
+  template <class T> HOST_DEVICE void operator()(std::int64_t, T gate, T up, T& y) const {
+    const float x = widen(gate);
+    y = narrow<T>(x * portable_sigmoid(x) * widen(up));
+  }
+};
+struct SwiGluBackward {
+  template <class T> HOST_DEVICE void operator()(std::int64_t, T dy, T& gate, T& up) const {
+    const float x = widen(gate), share = portable_sigmoid(x), slope = widen(dy);
+    gate = narrow<T>(slope * widen(up) * share * (1 + x * (1 - share)));
+    up = narrow<T>(slope * x * share);
+  }
+};
+
+// Bodies with sums have a term for each element of a row, and then are given the row's sums.
+
+struct RmsNorm {
+  static constexpr int sums = 1;
+  float count;
+  static HOST_DEVICE float inverse_root(float mean) { return 1 / std::sqrt(mean + 1e-6f); }
+  template <class T> HOST_DEVICE void term(float* to, T x, T, T) const {
+    to[0] = widen(x) * widen(x);
+  }
+  template <class T>
+  HOST_DEVICE void operator()(const float* sum, T x, T gain, T& y) const {
+    y = narrow<T>(widen(x) * inverse_root(sum[0] / count) * widen(gain));
+  }
+};
+
+struct RmsNormBackward {
+  static constexpr int sums = 2;
+  float count;
+  Write how;
+  template <class T> HOST_DEVICE void term(float* to, T dy, T gain, T x, T) const {
+    to[0] = widen(x) * widen(x);
+    to[1] = widen(dy) * widen(gain) * widen(x);
+  }
+  template <class T>
+  HOST_DEVICE void operator()(const float* sum, T& dy, T gain, T x, T& dx) const {
+    const float factor = RmsNorm::inverse_root(sum[0] / count), y = widen(x) * factor;
+    const float common = y * (sum[1] * factor / count);
+    store(dx, factor * (widen(dy) * widen(gain) - common), how);
+    dy = narrow<T>(widen(dy) * y);
+  }
+};
+
+/// Where a share is 0 the mask may have hidden it, and delta is anything.
+struct SoftmaxBackward {
+  static constexpr int sums = 1;
+  float scale;
+  template <class T> HOST_DEVICE void term(float* to, T share, T delta) const {
+    to[0] = widen(share) > 0 ? widen(share) * widen(delta) : 0;
+  }
+  template <class T> HOST_DEVICE void operator()(const float* sum, T share, T& delta) const {
+    const float x = widen(share);
+    delta = narrow<T>(x > 0 ? x * (widen(delta) - sum[0]) * scale : 0);
+  }
+};
+
+/// The operations that are nothing but such a body. Base: an ElementWise. Backend has
+/// each_row(rows, count, body, Rows ...); each_row_sum(rows, lengths, body, Rows ...);
+/// column_sums(dy, grads, write).
+template <class Backend, class Base> class RowWise : public Base {
+ public:
+  using Base::Base;
+
+  void token_samples(const TokenSource& source, std::int64_t first, View inputs,
+                     View targets) final {
+    on().each(inputs.size, TokenSample{source, first}, Out<float>{of<float>(inputs)},
+              Out<float>{of<float>(targets)});
+  }
+
+  void embed(View tokens, View table, View y) final {
+    with_type(y.dtype, [&]<class T>(T) {
+      const std::int64_t width = y.size / tokens.size;
+      on().each_row(tokens.size, width, Copy(),
+                    Rows{In<T>{of<T>(table)}, Named{of<float>(tokens), width}},
+                    Rows{Out<T>{of<T>(y)}, Apart{width}});
+    });
+  }
+
+  void rms_norm(View x, View gain, View y) final {
+    with_type(y.dtype, [&]<class T>(T) {
+      const Apart row{gain.size};
+      on().each_row_sum(y.size / gain.size, Long{gain.size},
+                        RmsNorm{static_cast<float>(gain.size)}, Rows{In<T>{of<T>(x)}, row},
+                        Rows{In<T>{of<T>(gain)}, Apart{0}}, Rows{Out<T>{of<T>(y)}, row});
+    });
+  }
+
+  void rms_norm_backward(View dy, View gain, View x, View dx, Write how, View grads,
+                         Write write) final {
+    with_type(dy.dtype, [&]<class T>(T) {
+      const Apart row{gain.size};
+      on().each_row_sum(dy.size / gain.size, Long{gain.size},
+                        RmsNormBackward{static_cast<float>(gain.size), how},
+                        Rows{InOut<T>{of<T>(dy)}, row}, Rows{In<T>{of<T>(gain)}, Apart{0}},
+                        Rows{In<T>{of<T>(x)}, row}, Rows{InOut<T>{of<T>(dx)}, row});
+    });
+    on().column_sums(dy, grads, write);
+  }
+
+  void split_heads(const HeadsShape& shape, const Matrix& by_token, View turns,
+                   View by_group) final {
+    with_type(by_group.dtype, [&]<class T>(T) {
+      const Nested begins = columns_of(shape, by_token);
+      move_heads(shape, Rows{In<T>{of<T>(by_token.elements)}, begins}, turns, 1,
+                 Rows{Out<T>{of<T>(by_group)}, Apart{shape.size}});
+    });
+  }
+  void merge_heads(const HeadsShape& shape, View by_group, View turns,
+                   const Matrix& by_token) final {
+    with_type(by_group.dtype, [&]<class T>(T) {
+      const Nested begins = columns_of(shape, by_token);
+      move_heads(shape, Rows{In<T>{of<T>(by_group)}, Apart{shape.size}}, turns, -1,
+                 Rows{Out<T>{of<T>(by_token.elements)}, begins});
+    });
+  }
+
+  void softmax_backward(const CausalRows& rows, View shares, float scale, View delta) final {
+    with_type(shares.dtype, [&]<class T>(T) {
+      const Apart row{rows.tokens};
+      on().each_row_sum(shares.size / rows.tokens, Formed{rows}, SoftmaxBackward{scale},
+                        Rows{In<T>{of<T>(shares)}, row}, Rows{InOut<T>{of<T>(delta)}, row});
+    });
+  }
+
+  void swiglu(View pair, std::int64_t hidden, View y) final {
+    with_type(y.dtype, [&]<class T>(T) {
+      const T* gate = of<T>(pair);
+      const Apart row{2 * hidden};
+      on().each_row(y.size / hidden, hidden, SwiGlu(), Rows{In<T>{gate}, row},
+                    Rows{In<T>{gate + hidden}, row}, Rows{Out<T>{of<T>(y)}, Apart{hidden}});
+    });
+  }
+  void swiglu_backward(View dy, std::int64_t hidden, View pair) final {
+    with_type(dy.dtype, [&]<class T>(T) {
+      T* gate = of<T>(pair);
+      const Apart row{2 * hidden};
+      on().each_row(dy.size / hidden, hidden, SwiGluBackward(),
+                    Rows{In<T>{of<T>(dy)}, Apart{hidden}}, Rows{InOut<T>{gate}, row},
+                    Rows{InOut<T>{gate + hidden}, row});
+    });
+  }
+
+  void add(View x, View y) final {
+    with_type(y.dtype, [&]<class T>(T) {
+      on().each(y.size, Add(), In<T>{of<T>(x)}, InOut<T>{of<T>(y)});
+    });
+  }
+
+ private:
+  /// Where each head begins in a matrix whose rows are tokens.
+  static Nested columns_of(const HeadsShape& shape, const Matrix& by_token) {
+    return {shape.of_group,           shape.tokens,
+            shape.groups,             shape.size,
+            by_token.columns,         shape.of_group * shape.size,
+            shape.tokens * by_token.columns};
+  }
+
+  /// from, to: rows are heads, by sequence, group, token, head.
+  template <class From, class To>
+  void move_heads(const HeadsShape& shape, const From& from, View turns, float sign, const To& to) {
+    const std::int64_t half = shape.size / 2;
+    const std::int64_t heads = shape.sequences * shape.tokens * shape.groups * shape.of_group;
+    if (turns.size == 0) return on().each_row(heads, shape.size, Copy(), from, to);
+    const auto second = [=](auto rows) {
+      rows.first.at += half;
+      return rows;
+    };
+    const Rows cosines{In<float>{of<float>(turns)},
+                       Nested{shape.of_group, shape.tokens, 1, 0, shape.size, 0, 0}};
+    on().each_row(heads, half, TurnPair{sign}, from, second(from), cosines, second(cosines), to,
+                  second(to));
+  }
+
+  Backend& on() { return static_cast<Backend&>(*this); }
+  template <class T> static T* of(View view) { return Backend::template elements<T>(view); }
+};
+}  // namespace zero

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: MIT
+// A decoder as Llama's: transformers' LlamaForCausalLM with an untied head.
+#pragma once
+#include "train/model.hpp"
+
+namespace zero {
+/// Heads of queries are in groups, each of which shares a head of keys and one of values.
+struct LlamaShape {
+  std::int64_t blocks, sequences, tokens, vocabulary, width, hidden;
+  std::int64_t groups, queries, size;  // queries: heads of a group; size: numbers of a head
+
+  std::int64_t rows() const { return sequences * tokens; }
+  /// Numbers of a token: its keys, as many as its values; and both with its queries.
+  std::int64_t keys_width() const { return groups * size; }
+  std::int64_t heads_width() const { return width + 2 * keys_width(); }
+};
+
+Architecture llama_architecture(const Options& options);
+
+/// Layer 0 is the embedding, 1 .. L are the blocks, L + 1 is the last norm and the head.
+class Llama : public Network {
+ public:
+  Llama(const Options& options, Stream& stream);
+
+  void load(const Batch& batch) override;
+  void forward(int l, View params) override;
+  void loss(Sums& sums, float scale) override;
+  void backward(int l, View params, View grads, Write write) override;
+
+ private:
+  struct Block;  // a block's tensors, or their gradients
+  /// What backward needs of a block, beside its input: rows of a token, or by group.
+  struct Kept {
+    View normed;
+    View queries, keys, values, shares;  // by group
+    View mixed, middle, normed_middle, pair, product;
+  };
+
+  bool is_block(int l) const { return 0 < l && l <= shape_.blocks; }
+  const Kept& kept(int l) const { return kept_[(l - 1) % kept_.size()]; }
+  void multiply(Kernels& on, View x, View weight, View y) const;
+  void multiply_backward(Kernels& on, View dy, View weight, View x, View grads, Write write) const;
+  void form(Kernels& on, const Block& params, View x, const Kept& k) const;
+  void block_backward(Kernels& on, const Block& params, View x, const Kept& k, const Block& grads,
+                      Write write) const;
+  HeadsShape heads(std::int64_t of_group) const;
+  Matrix columns(std::int64_t first) const;
+  Matrices matrices(View all, std::int64_t rows, std::int64_t columns, std::int64_t token = 0,
+                    std::int64_t column = 0) const;
+  void for_blocks(auto use) const;
+  void attend(Kernels& on, const Kept& k) const;
+  void attend_backward(Kernels& on, const Kept& k) const;
+
+  Stream& stream_;
+  const LlamaShape shape_;
+  const CausalRows causal_;
+  const float scale_;  // of scores
+  const bool recompute_;
+  Scratch activations_;
+  Borrowed live_;
+  // Parts of the activations: a row a token, but of what is by group.
+  std::vector<View> inputs_;  // [l]: of layer l + 1
+  std::vector<Kept> kept_;  // of each block, or of the one that is worked on
+  View delta_;  // d loss / d what runs from block to block, to which each adds its part
+  View normed_, logits_, logits_delta_;  // of the head
+  View heads_;  // queries, keys and values of a block, or their gradients
+  View mixed_;  // by group, in the memory of heads_: one is used before the other is formed
+  View queries_delta_, keys_delta_, values_delta_, shares_delta_;  // by group
+  Tensor tokens_, targets_;  // (sequences, tokens), as numbers
+  Tensor turns_;  // (tokens, size of a head): cosines, sines
+};
+}  // namespace zero
