@@ -120,7 +120,7 @@ void multiply(const Matrix& a, const Matrix& b, std::int64_t m, std::int64_t k, 
       });
     });
   };
-  in_steps(m, area / nc, [&](std::int64_t row, std::int64_t rows) {
+  in_steps(m, result ? 8 * mc : area / nc, [&](std::int64_t row, std::int64_t rows) {
     in_steps(n, nc, [&](std::int64_t column, std::int64_t columns) {
       float* const in_place = result + row * result_row + column;
       if (result) return block(row, rows, column, columns, in_place, result_row);
