@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 
 #include "checkpoint/safetensors.hpp"
 #include "compute/cpu/matmul.hpp"
@@ -122,7 +123,9 @@ class StepFolders : public Checkpoints, Saved {
         if (!first) return;
         if (const std::string config = architecture(options).config; !config.empty()) {
           const std::string path = partial + "/config.json";
-          check_call(std::fputs(config.c_str(), open(path, "w").get()) >= 0, path);
+          const auto file = open(path, "w");
+          check_call(std::fputs(config.c_str(), file.get()) >= 0 && std::fflush(file.get()) == 0,
+                     path);
           sync(path);
         }
         sync(partial);
@@ -154,7 +157,10 @@ class StepFolders : public Checkpoints, Saved {
     source_ = comm.gather_texts(source_)[0];  // as rank 0 sees it
     together([&] {
       sources_ = files_in(source_);
-      if (!resumes) sources_ = {{source_, sources_[0].tensors}};
+      if (!resumes) {
+        check_folder();
+        sources_ = {{source_, sources_[0].tensors}};
+      }
       for (TensorFile& file : sources_) {
         throw_if(!fs::is_regular_file(file.path, none), ExitCode::data,
                  "cannot read {}: it is no file", file.path);  // a pipe would be waited for
@@ -171,6 +177,35 @@ class StepFolders : public Checkpoints, Saved {
     });
     options.begin = progress_;
     loss_scale_ = LossScale(options);
+  }
+
+  /// Throws Error (data) when what lies beside the file of --init says that it is another model's,
+  /// or a part of one.
+  void check_folder() const {
+    const fs::path folder = fs::path(source_).parent_path(), path = folder / "config.json";
+    const fs::path index = folder / "model.safetensors.index.json";
+    std::error_code none;
+    const bool parts = fs::exists(index, none) && !fs::exists(folder / "model.safetensors", none);
+    throw_if(parts || source_.ends_with(".index.json"), ExitCode::data,
+             "--init {}: its model is in several files, which {} lists; --init reads one of all",
+             source_, index.string());
+    using Json = TensorFile::Json;
+    const std::string config = architecture(options).config;
+    if (config.empty() || !fs::is_regular_file(path, none)) return;
+    Json found = Json::parse(std::ifstream(path), nullptr, false), ours = Json::parse(config);
+    throw_if(!found.is_object(), ExitCode::data, "{} is no object of JSON", path.string());
+    // In which transformers has rope_theta since its version 5. Another type turns otherwise.
+    if (const Json turns = found["rope_parameters"]; turns.is_object()) found.update(turns);
+    ours.update({{"rope_scaling", nullptr}, {"rope_type", "default"}});
+    for (const char* name :
+         {"architectures", "dtype", "max_position_embeddings", "bos_token_id", "eos_token_id"}) {
+      ours.erase(name);
+    }
+    for (const auto& [name, value] : ours.items()) {
+      throw_if(found.contains(name) && found[name] != value, ExitCode::data,
+               "{}: its model has {} {:.80}, this run's {}", path.string(), name,
+               found[name].dump(), value.dump());
+    }
   }
 
   void take_folder() {
@@ -221,18 +256,21 @@ class StepFolders : public Checkpoints, Saved {
 
   /// What every header says: which run it is of, and how far it has come.
   Metadata says() const {
-    return {{"format", "pt"},  // as PyTorch's own
-            {"dtype", name_of(options.dtype)},
-            {"task", name_of(options.task)},
-            {"width", fmt::to_string(options.width)},
-            {"layers", fmt::to_string(options.layers)},
-            {"shape", architecture(options).words},
-            {"seed", fmt::to_string(options.seed)},
-            {"data", data.empty() ? "generated" : data},
-            {"step", fmt::to_string(progress_.steps)},
-            {"updates", fmt::to_string(progress_.updates)},
-            {"loss_scale", fmt::to_string(progress_.loss_scale)},
-            {"good_steps", fmt::to_string(progress_.good_steps)}};
+    Metadata all{{"format", "pt"},  // as PyTorch's own
+                 {"dtype", name_of(options.dtype)},
+                 {"task", name_of(options.task)},
+                 {"width", fmt::to_string(options.width)},
+                 {"layers", fmt::to_string(options.layers)},
+                 {"seed", fmt::to_string(options.seed)},
+                 {"data", data.empty() ? "generated" : data},
+                 {"step", fmt::to_string(progress_.steps)},
+                 {"updates", fmt::to_string(progress_.updates)},
+                 {"loss_scale", fmt::to_string(progress_.loss_scale)},
+                 {"good_steps", fmt::to_string(progress_.good_steps)}};
+    // Width and layers say all of the others' shapes.
+    const Architecture model = architecture(options);
+    if (!model.config.empty()) all["shape"] = model.words;
+    return all;
   }
 
   /// Throws Error (data) unless a header says the same; a run's first header sets progress.
@@ -320,7 +358,7 @@ class StepFolders : public Checkpoints, Saved {
     const View ours = part.part(from - part.start, to - from);
     std::byte* const memory = ours.on_gpu() ? staging : ours.data;
     if (ours.on_gpu() && how != Move::read) ours.device->copy(memory, ours.data, ours.bytes());
-    constexpr std::int64_t stored_bytes = sizeof(float);
+    const std::int64_t stored_bytes = bytes_of(tensor.dtype);
     const std::int64_t begin = tensor.begin + (from - tensor.start) * stored_bytes;
     if (how == Move::write) {  // by one thread, as the system lets only one write a file at a time
       check_call(move_all(pwrite, file.fd(), memory, ours.bytes(), begin), file.path);
@@ -335,11 +373,18 @@ class StepFolders : public Checkpoints, Saved {
     std::atomic<int> failure = 0;
     team_.each_piece(to - from, [&](std::int64_t offset, std::int64_t count) {
       static thread_local std::array<float, Team::piece> read;
+      static thread_local std::array<std::uint16_t, Team::piece> halves;  // of a file that has them
       std::byte* const held = memory + offset * bytes_of(ours.dtype);
       const std::int64_t bytes = count * stored_bytes;
-      const bool done = move_all(pread, file.fd(), reinterpret_cast<std::byte*>(read.data()), bytes,
-                                 begin + offset * stored_bytes);
+      auto* to = reinterpret_cast<std::byte*>(read.data());
+      if (tensor.dtype != Dtype::fp32) to = reinterpret_cast<std::byte*>(halves.data());
+      const bool done = move_all(pread, file.fd(), to, bytes, begin + offset * stored_bytes);
       if (!done) failure = errno;
+      with_type(tensor.dtype, [&]<class T>(T) {
+        if constexpr (sizeof(T) < sizeof(float)) {
+          for (std::int64_t i = 0; i < count; ++i) read[i] = widen(T{halves[i]});
+        }
+      });
       const bool same = how != Move::check || std::memcmp(read.data(), held, bytes) == 0;
       if (done && !same) failure = differs;
       std::uint64_t digest_here = 0;

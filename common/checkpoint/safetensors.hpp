@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The field's file of tensors, safetensors: 8 bytes that say how long the header is, the header in
-// JSON, the tensors. All of ours are fp32. An element has one place, whoever holds it.
+// JSON, the tensors. All of ours are fp32; others' may have 16 bits. An element has one place,
+// whoever holds it.
 #pragma once
 #include <unistd.h>
 
@@ -19,11 +20,13 @@ struct StoredTensor {
   int layer;
   std::int64_t start;  // position of its first element within the layer
   std::int64_t begin = 0;  // its first byte within the file
+  Dtype dtype = Dtype::fp32;  // there
   std::string digest = "0000000000000000";  // of all of it; empty: the file says none
 
   std::int64_t size() const {
     return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies());
   }
+  std::int64_t bytes() const { return size() * bytes_of(dtype); }
 };
 
 /// What a header says beside tensors and their digests.
@@ -32,6 +35,7 @@ using Metadata = std::map<std::string, std::string>;
 struct TensorFile {
   using Json = nlohmann::json;
   static constexpr std::int64_t length_bytes = 8;
+  static constexpr std::array dtypes{"F32", "BF16", "F16"};  // as the format calls each Dtype
   static_assert(std::endian::native == std::endian::little, "as the file's numbers are");
 
   std::string path;
@@ -46,9 +50,10 @@ struct TensorFile {
     Json header;
     std::int64_t end = 0;
     for (StoredTensor& tensor : tensors) {
-      const std::int64_t at = std::exchange(end, end + tensor.size() * std::int64_t{sizeof(float)});
-      header[tensor.name] = {
-          {"dtype", "F32"}, {"shape", tensor.shape}, {"data_offsets", {at, end}}};
+      const std::int64_t at = std::exchange(end, end + tensor.bytes());
+      header[tensor.name] = {{"dtype", dtypes[static_cast<int>(tensor.dtype)]},
+                             {"shape", tensor.shape},
+                             {"data_offsets", {at, end}}};
       tensor.begin = begin + at;
     }
     return header;
@@ -90,7 +95,14 @@ struct TensorFile {
     Metadata metadata = header.value("__metadata__", Metadata());
     header.erase("__metadata__");
     check(metadata);
-    for (StoredTensor& tensor : tensors) tensor.digest = metadata["digest " + tensor.name];
+    for (StoredTensor& tensor : tensors) {
+      expect(header.contains(tensor.name) || tensor.name != "lm_head.weight",
+             "it has no lm_head.weight, as its head is tied to the embedding; this model's head is "
+             "its own");
+      tensor.digest = metadata["digest " + tensor.name];
+      const auto dtype = std::ranges::find(dtypes, header.at(tensor.name).at("dtype"));
+      if (dtype != dtypes.end()) tensor.dtype = static_cast<Dtype>(dtype - dtypes.begin());
+    }
     std::ranges::sort(tensors, {}, [&](const StoredTensor& tensor) {
       return header.at(tensor.name).at("data_offsets").at(0).get<double>();
     });
@@ -99,7 +111,7 @@ struct TensorFile {
       expect(header[name] == entry,
              fmt::format("{} is {:.99}, not {}", name, header[name].dump(), entry.dump()));
     }
-    const std::int64_t end = tensors.back().begin + tensors.back().size() * sizeof(float);
+    const std::int64_t end = tensors.back().begin + tensors.back().bytes();
     expect(header.size() == ours.size() && end == all,
            fmt::format("{} tensors end at byte {}; it has {}, and {} bytes", ours.size(), end,
                        header.size(), all));

@@ -111,18 +111,18 @@ struct CommandLine {
   }
 
   void add_training() {
-    add_word<Task>("task", o.task, "text: next byte, toy: 128-512-10, mlp: square, llama: decoder");
+    add_word<Task>("task", o.task, "next byte, 128-512-10, square, a decoder");
     add("data", o.data, "FILE", "text for tasks text and llama")->default_str("notes/corpus.txt");
     add("width", o.width, "INT", "inputs of a layer; text: a multiple of 8", whole(1, most));
-    add("layers", o.layers, "INT", "number of layers; llama: of blocks", whole(1, 1 << 12));
+    add("layers", o.layers, "INT", "number of layers; llama: of blocks, 4", whole(1, 1 << 12));
     add("heads", o.heads, "INT", "llama: heads of queries", whole(1, most));
     add("kv-heads", o.kv_heads, "INT", "llama: of keys and values; 0: half as many", whole(0, most));
-    add("hidden", o.hidden, "INT", "llama: of SwiGLU; 0: 8/3 of the width", whole(0, most));
+    add("hidden", o.hidden, "INT", "llama: of SwiGLU; 0: 8/3 of --width", whole(0, most));
     add("sequence", o.sequence, "INT", "llama: tokens of a sample", whole(1, most));
-    add("tokens", o.tokens, "FILE", "llama: tokens of 16 bits, instead of a text's bytes");
+    add("tokens", o.tokens, "FILE", "llama: of 16 bits each; else bytes of --data");
     add("vocab", o.vocab, "INT", "llama: different tokens", whole(1, 1 << 16));
     add("steps", o.steps, "INT", "optimizer steps", whole(1, 1 << 30));
-    add("batch", o.batch, "INT", "samples a rank and micro-batch", whole(1, most));
+    add("batch", o.batch, "INT", "samples a rank and micro-batch; llama: 8", whole(1, most));
     add("accumulate", o.accumulate, "INT", "micro-batches a step", whole(1, most));
     add("lr", o.lr, "FLOAT", "learning rate; if wider than 1024: 2.048 / width", not_negative);
     add("beta1", o.beta1, "FLOAT", "decay of Adam's first moment", below_one);
@@ -145,7 +145,7 @@ struct CommandLine {
       add("prefetch", o.prefetch, "INT", "layers gathered ahead: 0, 1 or 2", whole(0, 2));
     }
     values.emplace_back("recompute", [this] { return o.recompute; });
-    app.add_flag("--recompute", o.recompute, "llama: keep blocks' inputs, form the rest again");
+    app.add_flag("--recompute", o.recompute, "llama: keep inputs of blocks alone");
     add_word<DeviceType>("device", o.device, "where tensors lie and arithmetic runs");
     if (card.ranks) {
       add_word<Comm>("comm", o.comm, "what carries bytes between ranks");

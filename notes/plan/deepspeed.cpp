@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a configuration of DeepSpeed is here.
+// What others' files are here: a configuration of DeepSpeed, a model's config.json.
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -78,13 +78,54 @@ Json read(const std::string& path) try {
   const char* what = std::strchr(error.what(), ' ') + 1;  // after nlohmann's number
   throw Error(ExitCode::data, fmt::format("{} is no JSON: {:.120}", path, what));
 }
+
+void expect_in(const std::string& path, bool holds, const std::string& key, const Json& value,
+               const std::string& what) {
+  throw_if(!holds, ExitCode::data, "{}: {} is {:.40}, not {}", path, key, value.dump(), what);
+}
 }  // namespace
+
+Decoder read_config(const std::string& path) {
+  const Json file = read(path);
+  const auto expect = std::bind_front(expect_in, path);
+  throw_if(!file.is_object(), ExitCode::data, "{} is no object of keys and values", path);
+  const auto said = [&](const char* key, const Json& otherwise = {}) -> Json {
+    const Json value = file.value(key, Json());
+    throw_if(value.is_null() && otherwise.is_null(), ExitCode::data, "{} has no {}", path, key);
+    return value.is_null() ? otherwise : value;
+  };
+  for (const char* key : {"num_experts", "num_local_experts", "n_routed_experts"}) {
+    throw_if(said(key, 0) != 0, ExitCode::data,
+             "{}: {} is {:.20}, and no chapter has experts: each token uses other parameters, and "
+             "may need those of another rank; with frozen weights say --params and --trainable",
+             path, key, said(key, 0).dump());
+  }
+  const auto number = [&](const char* key, std::int64_t most, const Json& otherwise = {}) {
+    const Json value = said(key, otherwise);
+    expect(value.is_number_integer() && value >= 1 && value <= most, key, value,
+           fmt::format("a whole number from 1 to {}", most));
+    return value.get<std::int64_t>();
+  };
+  const auto flag = [&](const char* key) {
+    const Json value = said(key, false);
+    expect(value.is_boolean(), key, value, "a boolean");
+    return value.get<bool>();
+  };
+  const Json type = said("model_type");
+  const bool qwen2 = type == "qwen2", qwen3 = type == "qwen3", llama = type == "llama";
+  expect(qwen2 || qwen3 || llama || type == "mistral", "model_type", type,
+         "llama, mistral, qwen2 or qwen3");
+  const std::int64_t h = number("hidden_size", 1 << 16), a = number("num_attention_heads", 1 << 10);
+  const std::int64_t kv = number("num_key_value_heads", a, a), one = number("head_dim", 1 << 10, h / a);
+  const std::int64_t f = number("intermediate_size", 1 << 20), q = a * one, k = kv * one;
+  const std::int64_t blocks = number("num_hidden_layers", (1 << 12) - 2);
+  expect(h % a == 0 || q != h / a * a, "hidden_size", h, ...);
+  expect(a % kv == 0, "num_attention_heads", a, fmt::format("a multiple of num_key_value_heads, {}", kv));
+}
 
 Json read_deepspeed(const std::string& path, int ranks) {
   const Json file = read(path);
-  const auto expect = [&](bool holds, const std::string& key, const Json& value, const auto& what) {
-    throw_if(!holds, ExitCode::data, "{}: {} is {:.40}, not {}", path, key, value.dump(), what);
-  };
+  const auto expect = std::bind_front(expect_in, path);
   throw_if(!file.is_object() || !file.value(section, Json()).is_object(), ExitCode::data,
            "{} has no section {}", path, section);
   const Json flat = file.flatten(), none = Json::array();

@@ -135,6 +135,7 @@ std::vector<Layout> layouts_of(const Question& question, int ranks) {
   if (question.parameters == 0) return {layout_of(question.options, 0, ranks)};
   std::int64_t layers = question.options.layers, rest = question.parameters;
   std::vector<std::int64_t> sizes, frozen;
+  if (question.model) sizes = question.model->sizes(), layers = 0;
   if (const std::int64_t largest = question.largest_layer; largest > 0) {
     const std::int64_t others = rest - largest;
     throw_if(others < layers - 1 || others > (layers - 1) * largest, ExitCode::usage,
@@ -179,6 +180,27 @@ Activations activations_of(std::int64_t layers, std::int64_t s, std::int64_t b, 
     terms.push_back(fmt::format("{} x {} x {} x (34 x {} + 5 x {} x {})", entire, s, b, h, a, s));
   }
   return {std::llround(bytes), fmt::format("{}", fmt::join(terms, " + "))};
+}
+
+std::vector<std::int64_t> Decoder::sizes() const {
+  const std::int64_t words = vocabulary * hidden, norms = 2 * hidden;
+  const std::int64_t attention = 2 * hidden * (queries + keys), mlp = 3 * hidden * intermediate;
+  std::vector<std::int64_t> all(blocks + 2, attention + mlp + norms + small);
+  all.front() = words, all.back() = hidden + (tied ? 0 : words);
+  return all;
+}
+
+Activations activations_of(const Decoder& model, std::int64_t s, std::int64_t b,
+                           const std::string& recompute) {
+  const std::int64_t inputs = recompute == "full" ? model.blocks - 1 : 0;
+  const std::int64_t entire = model.blocks - inputs, input = 2 * model.hidden;
+  const std::int64_t pairs = recompute == "attention" ? 0 : model.of_pair() * s;
+  const std::int64_t each = inputs * input + entire * (model.of_token() + pairs) + model.of_logits();
+  const double bytes = 1. * s * b * each;
+  throw_if(bytes > 1e15, ExitCode::usage, "{:.0g} bytes of activations fit nowhere", bytes);
+  const std::string kept = pairs > 0 ? fmt::format("({} + {} x {})", model.of_token(), model.of_pair(), s) : fmt::to_string(model.of_token());
+  const std::string first = inputs > 0 ? fmt::format("{} x {} + ", inputs, input) : "";
+  return {std::llround(bytes), fmt::format("{} x {} x ({}{} x {} + {})", s, b, first, entire, kept, model.of_logits())};
 }
 
 Plan plan(const Question& question, const Card& chapter, int ranks) {
@@ -309,6 +331,18 @@ Json make_plan(const Question& question, Cards chapters, int ranks) {
             {"prefetch", question.options.prefetch},
             {"convention", question.convention.name},
             {"chapters", Json::array()}};
+  if (const std::optional<Decoder>& model = question.model) {
+    const std::vector<std::int64_t> sizes = model->sizes();
+    json["config"] = {{"file", model->file},
+                      {"model_type", model->type},
+                      {"embedding", sizes.front()},
+                      {"block", sizes[1]},
+                      {"head", sizes.back()},
+                      {"largest_layer", std::ranges::max(sizes)},
+                      {"block_bytes", {{"a_token", model->of_token()}, {"a_pair", model->of_pair()}}},
+                      {"logits_bytes_a_token", model->of_logits()},
+                      {"activations_by_korthikanti", question.by_korthikanti}};
+  }
   for (const auto& [chapter, fits] : columns) {
     Json column = answers(question, *chapter, ranks);
     column.update(fits);

@@ -49,14 +49,37 @@ struct Activations {
 Activations activations_of(std::int64_t layers, std::int64_t s, std::int64_t b, std::int64_t h,
                            std::int64_t a, const std::string& recompute);
 
+/// A model as transformers' config.json describes it: llama, mistral, qwen2 or qwen3.
+struct Decoder {
+  std::string file{}, type{};
+  std::int64_t blocks, vocabulary, heads, kv_heads;
+  std::int64_t hidden, queries, keys, intermediate;  // numbers of a token
+  std::int64_t small;  // parameters of a block's biases and of its norms of queries and keys
+  bool tied;  // the head is the embedding
+
+  /// Of the embedding, of each block, and of the last norm with the head.
+  std::vector<std::int64_t> sizes() const;
+  /// Bytes in 16 bits that a block keeps for backward of each token, and of each with each of its
+  /// sample's. As common/train/llama.cpp: input, middle and their norms; queries and what they
+  /// mix; keys, values; gate, up and product. Norms of queries and keys are formed again.
+  std::int64_t of_token() const { return 2 * (4 * hidden + 2 * (queries + keys) + 3 * intermediate); }
+  std::int64_t of_pair() const { return 2 * heads; }
+  std::int64_t of_logits() const { return 2 * 2 * vocabulary; }  // of a token, with their gradients
+};
+/// Like the other, but from all of its inputs one block's is not there twice, and with the logits.
+Activations activations_of(const Decoder& model, std::int64_t s, std::int64_t b,
+                           const std::string& recompute);
+
 struct Question {
   Options options{};  // dtype, accumulate, prefetch; without parameters its task's model and batch
   std::int64_t parameters = 0;  // of any model, in options.layers layers
   std::int64_t frozen = 0;  // of them: these have no gradients and no optimizer state
   std::int64_t largest_layer = 0;  // of it, in elements; 0: all are equal
+  std::optional<Decoder> model{};  // whose parameters and layers these are
   Convention convention = conventions[0];
   DeviceType device = DeviceType::cpu;
   Activations activations{};  // of it: they are a rank's own
+  std::int64_t by_korthikanti = 0;  // bytes of them by the formula that has no model
   std::int64_t card = 0;  // bytes that a rank has; 0: not asked
   std::int64_t headroom = 0;  // of them, for what no plan knows
   std::int64_t host = 0;  // bytes of its host's that it may take; 0: no end of them
@@ -116,6 +139,9 @@ Json cards_json(Cards chapters);
 /// no such file; usage, when it takes ranks.
 Json read_deepspeed(const std::string& path, int ranks);
 
-/// The plan in columns, 80 characters wide, after what --deepspeed said.
+/// Throws Error (data) for a file that is none, or of a model that has no plan here.
+Decoder read_config(const std::string& path);
+
+/// The plan in columns, 80 characters wide, after what --deepspeed and --config said.
 void print_plan(const Question& question, const Json& plan);
 }  // namespace zero

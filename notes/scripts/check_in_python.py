@@ -29,12 +29,20 @@ class Case:
     clip: float = 0.0
     seed: int = 1
     ranks: int = 1
+    # Of a llama. It names all that the programs would choose: these two, its layers and its batch.
+    kv_heads: int = 0
+    hidden: int = 0
+    heads: int = 8
+    sequence: int = 128
+    tokens: str = ""
+    vocab: int = 256
+    recompute: bool = False
 
     def options(self):
         """The options that differ from the defaults, as the programs spell them."""
         return [word for name, value in vars(self).items()
                 if name != "ranks" and value != getattr(Case, name, None)
-                for word in ("--" + name.replace("_", "-"), str(value))]
+                for word in ("--" + name.replace("_", "-"), str(value)) if word != "True"]
 
     def shapes(self):
         """(inputs, outputs) of each layer."""
@@ -43,10 +51,25 @@ class Case:
         last = 256 if self.task == "text" else self.width
         return [(self.width, self.width)] * (self.layers - 1) + [(self.width, last)]
 
+    def tensors(self):
+        """Of each layer, its tensors' shapes by name, in their order."""
+        if self.task == "llama":
+            w, f, kv = self.width, self.hidden, self.width // self.heads * self.kv_heads
+            block = {"input_layernorm": (w,), "post_attention_layernorm": (w,),
+                     "self_attn.q_proj": (w, w), "self_attn.k_proj": (kv, w),
+                     "self_attn.v_proj": (kv, w), "self_attn.o_proj": (w, w),
+                     "mlp.gate_proj": (f, w), "mlp.up_proj": (f, w), "mlp.down_proj": (w, f)}
+            return [{"model.embed_tokens.weight": (self.vocab, w)},
+                    *({f"model.layers.{l}.{name}.weight": shape for name, shape in block.items()}
+                      for l in range(self.layers)),
+                    {"model.norm.weight": (w,), "lm_head.weight": (self.vocab, w)}]
+        biases = self.task != "toy"  # which has neither biases nor ReLU
+        return [{f"layers.{l}.weight": (outputs, inputs), f"layers.{l}.bias": (outputs * biases,)}
+                for l, (inputs, outputs) in enumerate(self.shapes())]
+
     def sizes(self):
         """Parameters of each layer."""
-        biases = self.task != "toy"  # which has neither biases nor ReLU
-        return [outputs * (inputs + biases) for inputs, outputs in self.shapes()]
+        return [sum(map(math.prod, layer.values())) for layer in self.tensors()]
 
 
 # uint64 arithmetic in numpy is modulo 2^64; errstate turns off the warning that it gives of that
@@ -83,15 +106,22 @@ def scale(inputs):
     return np.float32(math.sqrt(6 / inputs))
 
 
+LLAMA_SCALE = np.float32(0.02) * np.float32(math.sqrt(3))
+
+
 def initial_parameters(case):
     """One vector of all; the place in it is the note's global element number."""
     parameters = np.zeros(sum(case.sizes()), np.float32)
     numbers = matrices(case, np.arange(parameters.size, dtype=np.uint64))
-    for layer, ((weight, _), (number, _)) in enumerate(zip(matrices(case, parameters), numbers)):
-        factor = scale(weight.shape[1])
-        if case.task == "text" and layer == len(numbers) - 1:
-            factor *= np.float32(0.1)
-        weight[:] = uniform(case.seed, WEIGHTS, number) * factor
+    for layer, both in enumerate(zip(matrices(case, parameters), numbers)):
+        for tensor, number in zip(*both):
+            if tensor.ndim == 1:
+                tensor[:] = case.task == "llama"  # a gain is 1, a bias 0
+                continue
+            factor = LLAMA_SCALE if case.task == "llama" else scale(tensor.shape[1])
+            if case.task == "text" and layer == len(numbers) - 1:
+                factor *= np.float32(0.1)
+            tensor[:] = uniform(case.seed, WEIGHTS, number) * factor
     return parameters
 
 
@@ -101,9 +131,12 @@ def layer_slices(case, vector):
 
 
 def matrices(case, vector):
-    """(weight, bias) of each layer, as views of `vector`; without a bias, an empty one."""
-    return [(part[:outputs * inputs].reshape(outputs, inputs), part[outputs * inputs:])
-            for part, (inputs, outputs) in zip(layer_slices(case, vector), case.shapes())]
+    """The tensors of each layer, as views of `vector`: a weight and a bias, which may be empty; or
+    what a llama has."""
+    cuts = [np.cumsum([0, *map(math.prod, layer.values())]) for layer in case.tensors()]
+    return [[part[begin:end].reshape(shape)
+             for begin, end, shape in zip(cut, cut[1:], layer.values())]
+            for part, cut, layer in zip(layer_slices(case, vector), cuts, case.tensors())]
 
 
 def layer_digests(case, parameters):
@@ -115,16 +148,26 @@ def layer_digests(case, parameters):
 def samples_of_step(case, step):
     """Micro-batches of a step follow one another, on any number of ranks, and so do samples."""
     count = case.batch * case.accumulate * case.ranks
-    make = text_samples if case.task == "text" else taught_samples
+    make = {"text": text_samples, "llama": token_samples}.get(case.task, taught_samples)
     return make(case, np.arange(step * count, (step + 1) * count, dtype=np.uint64))
 
 
 def text_samples(case, samples):
-    text = np.frombuffer(CORPUS.read_bytes(), np.uint8)
     codes = uniform(case.seed, CODES, grid(np.arange(256), case.width // 8))
-    positions = bits(case.seed, POSITIONS, samples) % np.uint64(text.size - 8)
-    window = text[positions.astype(np.int64)[:, None] + np.arange(9)]
+    window = windows(case, samples, np.fromfile(CORPUS, np.uint8), 8)
     return codes[window[:, :8]].reshape(len(samples), case.width), window[:, 8]
+
+
+def token_samples(case, samples):
+    tokens = np.fromfile(case.tokens, "<u2") if case.tokens else np.fromfile(CORPUS, np.uint8)
+    window = windows(case, samples, tokens, case.sequence)
+    return window[:, :-1], window[:, 1:]
+
+
+def windows(case, samples, text, length):
+    """Of each sample the part of the text that it reads, and the next after it."""
+    positions = bits(case.seed, POSITIONS, samples) % np.uint64(text.size - length)
+    return text[positions.astype(np.int64)[:, None] + np.arange(length + 1)]
 
 
 def in_order(left, right):
@@ -152,7 +195,10 @@ def cross_entropy(y, target):
 
 def loss_and_gradient(case, parameters, x, target, stored=np.float64, scale=1):
     """Of all samples of a step at once: all micro-batches have as many, so means agree. stored:
-    what becomes of a number that is kept; scale: the loss's, in the gradient."""
+    what becomes of a number that is kept; scale: the loss's, in the gradient. (A llama's is
+    float64's alone.)"""
+    if case.task == "llama":
+        return llama_loss_and_gradient(case, parameters, x, target)
     layers = matrices(case, parameters)
     relus = 0 if case.task == "toy" else len(layers) - 1  # so many of the layers end in one
     activations = [stored(x)]
@@ -174,6 +220,92 @@ def loss_and_gradient(case, parameters, x, target, stored=np.float64, scale=1):
         by_weight[:] = backward.T @ activations[i]
         by_bias[:] = backward.sum(axis=0)[:by_bias.size]
         backward = stored(backward @ layers[i][0])
+    return loss, gradient
+
+
+# What follows gives y and a function, which of y's gradient makes x's and stores the weight's. x is
+# (sample, position, number).
+
+def linear(x, weight, gradient):
+    def backward(dy):
+        gradient[:] = np.einsum("nto,nti->oi", dy, x)
+        return dy @ weight
+    return x @ weight.T, backward
+
+
+def rms_norm(x, gain, gradient):
+    root = np.sqrt((x**2).mean(-1, keepdims=True) + 1e-6)
+
+    def backward(dy):
+        gradient[:] = (dy * x / root).sum((0, 1))
+        return (dy * gain - x / root**2 * (dy * gain * x).mean(-1, keepdims=True)) / root
+    return x / root * gain, backward
+
+
+def turned(x, sign=1):
+    """Elements i and i + size / 2 of a head, (x, y), are the complex number x + iy."""
+    half = x.shape[-1] // 2
+    angles = np.arange(x.shape[1])[:, None] * 10000.0**(-np.arange(half) / half)
+    z = (x[..., :half] + 1j * x[..., half:]) * np.exp(sign * 1j * angles[:, None, None])
+    return np.concatenate([z.real, z.imag], -1)
+
+
+def attention(case, *projected):
+    """Of queries, keys and values. Letters: sample n, position t sees s, group g, head h of its
+    group, its element d."""
+    q, k, v = (x.reshape(*x.shape[:2], case.kv_heads, -1, case.width // case.heads)
+               for x in projected)
+    q, k, v = turned(q), turned(k)[:, :, :, 0], v[:, :, :, 0]
+    root, flat = math.sqrt(q.shape[-1]), (*q.shape[:2], -1)
+    shares = np.tril(np.exp(np.einsum("ntghd,nsgd->nghts", q, k) / root))
+    shares /= shares.sum(-1, keepdims=True)
+
+    def backward(dy):
+        dy = dy.reshape(q.shape)
+        slopes = np.einsum("ntghd,nsgd->nghts", dy, v)
+        slopes = shares * (slopes - (shares * slopes).sum(-1, keepdims=True)) / root
+        dq = turned(np.einsum("nghts,nsgd->ntghd", slopes, k), -1)
+        dk = turned(np.einsum("nghts,ntghd->nsgd", slopes, q)[:, :, :, None], -1)
+        dv = np.einsum("nghts,ntghd->nsgd", shares, dy)
+        return dq.reshape(flat), dk.reshape(flat), dv.reshape(flat)
+    return np.einsum("nghts,nsgd->ntghd", shares, v).reshape(flat), backward
+
+
+def block(case, x, first, second, q, k, v, o, gate, up, down):
+    """Each a tensor and its gradient."""
+    normed, of_first = rms_norm(x, *first)
+    (q, of_q), (k, of_k), (v, of_v) = (linear(normed, *it) for it in (q, k, v))
+    mixed, of_attention = attention(case, q, k, v)
+    o, of_o = linear(mixed, *o)
+    normed, of_second = rms_norm(x + o, *second)
+    (gate, of_gate), (up, of_up) = linear(normed, *gate), linear(normed, *up)
+    share = 1 / (1 + np.exp(-gate))
+    y, of_down = linear(gate * share * up, *down)
+
+    def backward(dy):
+        d = of_down(dy)
+        d = of_gate(d * up * share * (1 + gate * (1 - share))) + of_up(d * gate * share)
+        dy = dy + of_second(d)
+        dq, dk, dv = of_attention(of_o(dy))
+        return dy + of_first(of_q(dq) + of_k(dk) + of_v(dv))
+    return x + o + y, backward
+
+
+def llama_loss_and_gradient(case, parameters, tokens, target):
+    gradient = np.zeros_like(parameters)
+    (table,), *blocks, (norm, head) = (
+        [*zip(*both)] for both in zip(matrices(case, parameters), matrices(case, gradient)))
+    x, ways_back = table[0][tokens], []
+    for of_block in blocks:
+        x, backward = block(case, x, *of_block)
+        ways_back.append(backward)
+    x, of_norm = rms_norm(x, *norm)
+    y, of_head = linear(x, *head)
+    loss, dy = cross_entropy(y.reshape(-1, case.vocab), target.reshape(-1))
+    dy = of_norm(of_head(dy.reshape(y.shape)))
+    for backward in reversed(ways_back):
+        dy = backward(dy)
+    np.add.at(table[1], tokens, dy)
     return loss, gradient
 
 

@@ -17,10 +17,11 @@ from pathlib import Path
 from runs import CHAPTERS, Failure, Programs, finish
 
 try:
+    import numpy as np
     import safetensors.torch
     import torch
     import check_in_python
-    from check_in_python import Case, samples_of_step
+    from check_in_python import POSITIONS, Case, bits
 except ImportError as missing:
     print(f"in_pytorch.py: {missing} (pip install numpy safetensors torch)", file=sys.stderr)
     sys.exit(6)
@@ -41,12 +42,39 @@ class Network(nn.Module):
         return self.layers[-1](x)
 
 
+class Decoder(nn.Module):
+    """transformers' llama, as the config.json beside its weights says."""
+
+    def __init__(self, weights):
+        super().__init__()
+        from transformers import LlamaForCausalLM
+        self.llama = LlamaForCausalLM.from_pretrained(weights.parent, dtype=torch.float32)
+
+    def forward(self, x):
+        return self.llama(x.long(), use_cache=False).logits.flatten(0, 1)
+
+
+def samples_of_step(case, step):
+    """Also a llama's, by the same generator."""
+    if case.task != "llama":
+        return check_in_python.samples_of_step(case, step)
+    text = np.frombuffer(check_in_python.CORPUS.read_bytes(), np.uint8)
+    count = case.batch * case.accumulate * case.ranks
+    samples = np.arange(step * count, (step + 1) * count, dtype=np.uint64)
+    at = bits(case.seed, POSITIONS, samples) % np.uint64(text.size - case.sequence)
+    window = text[at.astype(np.int64)[:, None] + np.arange(case.sequence + 1)]
+    return window[:, :-1], window[:, 1:].ravel()
+
+
 def train(case, weights, steps, dtype):
     """The loss of each step."""
-    text = case.task == "text"
+    text = case.task in ("text", "llama")
     loss_of = nn.functional.cross_entropy if text else nn.functional.mse_loss
-    network = Network(case)
-    safetensors.torch.load_model(network, weights)
+    if case.task == "llama":
+        network = Decoder(weights)
+    else:
+        network = Network(case)
+        safetensors.torch.load_model(network, weights)
     params = list(network.to(dtype).parameters())
     adam = (torch.optim.AdamW if case.weight_decay else torch.optim.Adam)(
         params, case.lr, (case.beta1, case.beta2), case.eps, case.weight_decay)
@@ -74,6 +102,8 @@ def main():
     parser.add_argument("--steps", type=int, default=20)
     asked, others = parser.parse_known_args()
     case = Case(asked.task, asked.width, asked.layers)
+    if asked.task == "llama" and not asked.init:
+        raise Failure("a llama needs --init of a checkpoint, whose config.json PyTorch reads", 2)
     with tempfile.TemporaryDirectory() as folder:
         weights = asked.init or Path(folder, "weights.safetensors")
         if not asked.init:
@@ -85,10 +115,11 @@ def main():
         run.execute()
         for name in vars(case):
             setattr(case, name, run.options.get(name.replace("_", "-"), run.ranks))
+        case.sequence = run.options.get("sequence", 1)
         check_in_python.CORPUS = Path(run.options.get("data") or check_in_python.CORPUS)
         theirs, exact = (list(train(case, weights, asked.steps, dtype))
                          for dtype in (torch.float32, torch.float64))
-    terms = max(run.ranks * case.batch * case.accumulate, *map(max, case.shapes()))
+    terms = max(run.ranks * case.batch * case.accumulate * case.sequence, *map(max, case.shapes()))
     print(f"{run.shown}\n\n step{asked.chapter:>21}     PyTorch  difference     bound  to float64")
     largest, beyond = (0, 0), 0
     for step, (ours, loss, true) in enumerate(zip(run.losses, theirs, exact), 1):

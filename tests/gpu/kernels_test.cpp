@@ -168,8 +168,8 @@ TEST_CASE("adam: more than 2^31 elements") {
   const auto kernels = make_kernels(gpu());
   const Tensor weights = on_gpu(size), grads = on_gpu(size);
   const Tensor momentum = on_gpu(size), variance = on_gpu(size);
-  kernels->initialise(weights.view(), random, 0, size, 1);
-  kernels->initialise(grads.view(), random, 7, size, 1);
+  kernels->initialise(weights.view(), random, 0, 1, 0);
+  kernels->initialise(grads.view(), random, 7, 1, 0);
   const AdamState slice{weights.view(), momentum.view(), variance.view()};
   kernels->adam(scalars, slice, grads.view());
   wait_for(kernels->record());
@@ -191,7 +191,7 @@ TEST_CASE("divide, copy, initialise: the same bits") {
     both.run([&](Side& on) {
       on->divide(on(values), 3);
       on->copy(on(values), on(copied));
-      on->initialise(on(initial), weights, std::uint64_t{1} << 40, size - 2, 0.3f);
+      on->initialise(on(initial), weights, std::uint64_t{1} << 40, 0.3f, 0.5f);
     });
     values.check_same_bits("divide");
     copied.check_same_bits("copy");
@@ -273,6 +273,161 @@ TEST_CASE("samples: the same bits") {
         numbers.check_same_bits("teacher inputs");
         targets.check_same_bits("teacher targets");
       }
+    }
+  }
+}
+
+TEST_CASE("a decoder's rows, moved, looked up, turned, gated, added: the same bits") {
+  for (const Dtype dtype : dtypes) {
+    for (const auto& [tokens, groups, of_group, size, offset] :
+         {std::tuple(5, 1, 1, 2, 0), {64, 2, 3, 16, 0}, {70, 3, 2, 8, 0}, {33, 2, 1, 8, 3}}) {
+      INFO(std::string(name_of(dtype)), ", ", tokens, " tokens, heads of ", size);
+      const HeadsShape shape{2, tokens, groups, of_group, size};
+      const std::int64_t rows = 2 * tokens, width = shape.width(), wide = width + size;
+      Both both;
+      Random random;
+      const Twin file(Dtype::fp32, 500, 0, random);  // any bytes
+      const Twin numbers(Dtype::fp32, rows, 0), targets(Dtype::fp32, rows, 1);
+      const Twin some(Dtype::fp32, rows, 0, [&] { return std::floor(4 + 4 * random()); });
+      const Twin table(dtype, 9 * width, offset, random), found(dtype, rows * width, offset);
+      const Twin grads(dtype, 9 * width + 5, offset, random);
+      const Twin turns(Dtype::fp32, tokens * size, 0, random), plain(dtype, rows * width, offset);
+      const Twin matrix(dtype, rows * wide, offset, random), back(dtype, rows * wide, offset);
+      const Twin pair(dtype, rows * 2 * wide, offset, random), gated(dtype, rows * wide, offset);
+      const Twin delta(dtype, rows * wide, offset, random);
+      both.run([&](Side& on) {
+        on->reserve_products(product_room);
+        for (const std::int64_t bytes : {1, 2}) {
+          on->token_samples({on(file).data, 2000 / bytes, bytes, tokens, {7, RandomStream::codes}},
+                            std::int64_t{1} << 40, on(numbers), on(targets));
+        }
+        on->embed(on(some), on(table), on(found));
+        for (const Write write : writes) {
+          View used = on(grads);
+          used.used = 9 * width;
+          on->embed_backward(on(some), on(found), used, write);
+        }
+        const Matrix from{on(matrix).part(size, rows * wide - size), wide};
+        const Matrix to{on(back).part(size, rows * wide - size), wide};
+        on->split_heads(shape, from, on(turns), on(found));
+        on->split_heads(shape, from, {}, on(plain));
+        on->merge_heads(shape, on(plain), on(turns), to);
+        on->merge_heads(shape, on(found), {}, from);
+        on->swiglu(on(pair), wide, on(gated));
+        on->swiglu_backward(on(delta), wide, on(pair));
+        on->add(on(gated), on(delta));
+      });
+      for (const Twin* twin : {&numbers, &targets, &found, &grads, &plain, &matrix, &back, &pair,
+                               &gated, &delta}) {
+        twin->check_same_bits("what a decoder moves");
+      }
+      CHECK(found.on_cpu() != plain.on_cpu());  // what turns is turned
+    }
+  }
+}
+
+TEST_CASE("a decoder's sums of rows: within what sums in another order may differ") {
+  for (const Dtype dtype : dtypes) {
+    // Each side's sums are right to gamma times the sum of absolute terms, and what is made of
+    // them is rounded `roundings` times.
+    const double unit = unit_roundoff(dtype);
+    const auto bound = [&](double size, std::int64_t terms, int roundings) {
+      return 2 * gamma_of(terms) * size + roundings * (unit * 1.01 * size + tiny(dtype));
+    };
+    for (const auto& [rows, columns, offset] :
+         {std::tuple(1, 1, 0), {3, 7, 1}, {40, 64, 0}, {2, 304, 3}, {300, 200, 0}}) {
+      INFO(std::string(name_of(dtype)), ", ", rows, " x ", columns);
+      Both both;
+      Random random;
+      const Twin x(dtype, rows * columns, offset, random), gain(dtype, columns, offset, random);
+      const Twin y(dtype, rows * columns, offset), dy(dtype, rows * columns, offset, random);
+      const Twin dx(dtype, rows * columns, offset, random), grads(dtype, columns, offset, random);
+      const std::vector<float> in = x.on_cpu(), g = gain.on_cpu(), d = dy.on_cpu();
+      const std::vector<float> old = dx.on_cpu(), old_grads = grads.on_cpu();
+      both.run([&](Side& on) {
+        on->reserve_products(product_room);
+        on->rms_norm(on(x), on(gain), on(y));
+        on->rms_norm_backward(on(dy), on(gain), on(x), on(dx), Write::add, on(grads), Write::add);
+      });
+      std::vector<double> root(rows), common(rows);  // of the mean square; of mean |dy gain x|
+      for (std::int64_t i = 0; i < rows * columns; ++i) {
+        root[i / columns] += double{in[i]} * in[i] / columns;
+        common[i / columns] += std::abs(double{d[i]} * g[i % columns] * in[i] / columns);
+      }
+      for (double& each : root) each = std::sqrt(each + 1e-6);
+      const auto normed = [&](std::int64_t i) { return std::abs(in[i] / root[i / columns]); };
+      y.check_near("a norm", [&](std::int64_t i) {
+        return bound(normed(i) * std::abs(g[i % columns]), columns, 3);
+      });
+      dy.check_near("terms of a gain's gradient", [&](std::int64_t i) {
+        return bound(normed(i) * std::abs(d[i]), columns, 3);
+      });
+      dx.check_near("a norm's gradient", [&](std::int64_t i) {
+        const double own = std::abs(double{d[i]} * g[i % columns]) / root[i / columns];
+        const double r = root[i / columns];
+        return bound(std::abs(old[i]) + own + normed(i) * common[i / columns] / (r * r), 2 * columns,
+                     4);
+      });
+      grads.check_near("a gain's gradient", [&](std::int64_t j) {
+        double size = std::abs(old_grads[j]);
+        for (std::int64_t i = j; i < rows * columns; i += columns) size += normed(i) * std::abs(d[i]);
+        return bound(size, rows + columns, 6);
+      });
+    }
+    for (const auto& [tokens, queries, size, offset] :
+         {std::tuple(5, 3, 2, 1), {64, 1, 8, 0}, {160, 2, 16, 0}}) {
+      INFO(std::string(name_of(dtype)), ", ", tokens, " tokens, ", queries, " queries of each");
+      const CausalRows causal{tokens, queries, 64};
+      const std::int64_t rows = 2 * tokens * queries, count = 2;
+      Both both;
+      Random random;
+      const Twin scores(dtype, rows * tokens, offset, random);
+      const Twin shares(dtype, rows * tokens, offset, [&] { return std::abs(random()); });
+      const Twin delta(dtype, rows * tokens, offset, random);
+      const Twin values(dtype, count * tokens * size, 0, random), mixed(dtype, rows * (size + 8), 0);
+      const Twin product(dtype, count * tokens * tokens, 0);
+      const std::vector<float> p = shares.on_cpu(), d = delta.on_cpu(), v = values.on_cpu();
+      both.run([&](Side& on) {
+        on->reserve_products(product_room);
+        on->causal_softmax(causal, on(scores), 0.7f);
+        on->softmax_backward(causal, on(shares), 0.7f, on(delta));
+        on->products(count, queries * tokens, tokens, size,
+                     {{on(shares), tokens}, queries * tokens * tokens}, {{on(values), size}, tokens * size},
+                     {{on(mixed), size + 8}, queries * tokens * (size + 8)});
+        on->products(count, tokens, queries * tokens, tokens - 1,  // of parts, transposed
+                     {{on(shares), tokens, true}, queries * tokens * tokens},
+                     {{on(shares), tokens}, queries * tokens * tokens}, {{on(product), tokens}, tokens * tokens});
+      });
+      const std::vector<float> softmax = scores.on_cpu();
+      scores.check_near("shares", [&](std::int64_t i) {
+        const bool seen = i % tokens < causal.seen(i / tokens);
+        return seen ? bound(softmax[i], tokens, 3) : 0.0;  // zeros, or left alone
+      });
+      delta.check_near("gradients of scores", [&](std::int64_t i) {
+        const std::int64_t row = i / tokens, end = causal.formed(row);
+        if (i % tokens >= end) return 0.0;
+        double size = std::abs(d[i]);
+        for (std::int64_t k = row * tokens; k < row * tokens + end; ++k) size += std::abs(p[k] * d[k]);
+        return bound(p[i] * size, tokens, 4);
+      });
+      mixed.check_near("products", [&](std::int64_t i) {
+        const std::int64_t row = i / (size + 8), column = i % (size + 8);
+        if (column >= size) return 0.0;
+        double all = 0;
+        for (std::int64_t k = 0; k < tokens; ++k) {
+          all += std::abs(p[row * tokens + k] * v[(row / (queries * tokens) * tokens + k) * size + column]);
+        }
+        return bound(all, tokens, 2);
+      });
+      product.check_near("products of parts, transposed", [&](std::int64_t i) {
+        const std::int64_t matrix = i / (tokens * tokens), row = i / tokens % tokens, column = i % tokens;
+        if (column == tokens - 1) return 0.0;
+        double all = 0;
+        for (std::int64_t k = matrix * queries * tokens; k < (matrix + 1) * queries * tokens; ++k) {
+          all += std::abs(p[k * tokens + row] * p[k * tokens + column]);
+        }
+        return bound(all, queries * tokens, 2);
+      });
     }
   }
 }
@@ -475,7 +630,7 @@ TEST_CASE("copies: those of page-locked memory are not waited for, those of ordi
   const Buffer ordinary(gpu().host(), Kind::communication, bytes, true);
   const Tensor values = on_gpu(size), back = on_gpu(size);
   const auto on = make_kernels(gpu());
-  on->initialise(values.view(), Generator(fresh_seed(), RandomStream::inputs), 0, size, 1);
+  on->initialise(values.view(), Generator(fresh_seed(), RandomStream::inputs), 0, 1, 0);
   for (int i = 0; i < 10; ++i) on->divide(values.view(), 3);
   const Mark divided = on->record();
   on->copy_bytes(page_locked.data(), values.view().data, bytes);

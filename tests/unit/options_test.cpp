@@ -70,6 +70,8 @@ Values defaults(const Card& chapter) {
   values.merge(Values{{"weight-decay", 0.0}, {"clip", 0.0}, {"seed", std::uint64_t{1}}});
   values.merge(Values{{"log", ""}, {"trace", ""}, {"quiet", false}, {"memory", false}});
   values.merge(Values{{"save", ""}, {"save-every", 0}, {"keep", 2}, {"resume", ""}, {"init", ""}});
+  values.merge(Values{{"heads", 8}, {"kv-heads", 0}, {"hidden", 0}, {"sequence", 128}});
+  values.merge(Values{{"tokens", ""}, {"vocab", 256}, {"recompute", false}});
   values.merge(Values{{"timeout", 60}, {"narrate", 0}, {"device-memory", std::int64_t{0}}});
   if (chapter.ranks) values.merge(Values{{"comm", "auto"}, {"reduce", "ordered"}});
   if (chapter.ranks) values.merge(Values{{"check-every", 0}, {"link", 0.0}, {"latency", 0.0}});
@@ -114,6 +116,11 @@ TEST_CASE("every option is read, after a space or an equals sign") {
     CHECK(tuple(o.device, o.comm, o.reduce) == tuple(DeviceType::cuda, Comm::nccl, Reduce::native));
     CHECK(tuple(o.bus, o.device_memory, o.host_threads) == tuple(1.5, 3 << 29, 3));
   }
+  const Options o = accepted(
+      "--task llama --heads 6 --kv-heads 3 --width 96 --hidden 7 --sequence 9 --tokens a --vocab 5 "
+      "--recompute").options;
+  CHECK(tuple(o.task, o.heads, o.kv_heads, o.hidden) == tuple(Task::llama, 6, 3, 7));
+  CHECK(tuple(o.sequence, o.tokens, o.vocab, o.recompute) == tuple(9, "a", 5, true));
   CHECK(accepted("--plan --ranks 64").options.ranks == 64);
   CHECK(accepted("--plan", alone).options.plan);
 }
@@ -126,6 +133,10 @@ TEST_CASE("the values by name are those that will be used, each with its type") 
       {"--steps 010 --seed 010", {{"steps", 10}, {"seed", std::uint64_t{10}}}},  // base 10, always
       {"--task toy", {{"task", "toy"}, {"width", 128}, {"layers", 2}, {"data", ""}}},
       {"--task mlp --width 12", {{"task", "mlp"}, {"width", 12}, {"data", ""}}},
+      {"--task llama", {{"layers", 4}, {"batch", 8}, {"kv-heads", 4}, {"hidden", 688}}},
+      {"--task llama --heads 1", {{"kv-heads", 1}, {"data", DEFAULT_CORPUS}}},
+      {"--task llama --layers 2 --batch 3", {{"layers", 2}, {"batch", 3}}},
+      {"--task llama --vocab 9 --tokens a", {{"tokens", "a"}, {"vocab", 9}, {"data", ""}}},
       {"--width 4096", {{"width", 4096}, {"lr", 5e-4}}},  // else its loss is lost in step 2
       {"--width 4096 --lr 0.002", {{"width", 4096}, {"lr", 2e-3}}},
       {"--device cpu --comm mpi", {{"device", "cpu"}, {"comm", "mpi"}}},
@@ -171,6 +182,8 @@ TEST_CASE("numbers and names: nothing else, in their range, and not lost in fp32
        "is not a whole number from 1 to "},
       {"--prefetch", "3 -1 one", "is not a whole number from 0 to 2"},
       {"--host-threads", "-1 4097 all", "is not a whole number from 0 to 4096"},
+      {"--heads --sequence --vocab", "0 -1 65537 a", "is not a whole number from 1 to 65536"},
+      {"--kv-heads --hidden", "-1 65537 a", "is not a whole number from 0 to 65536"},
       {"--seed", "-1 1.5 18446744073709551616 x", "is not a whole number from 0 to "},
       {"--lr --weight-decay --clip", no_number, "is not a number from 0 to 3.4e38"},
       {"--link --bus", no_number + " 1e-38 1.1e9", "is not a number from 0.001 to 1e9, nor 0"},
@@ -179,7 +192,7 @@ TEST_CASE("numbers and names: nothing else, in their range, and not lost in fp32
       {"--eps", no_number + " 0 1e-300", "is not a number from 1.2e-38 to 3.4e38"},
       {"--loss-scale", "0 -1 nan inf 1e999 3.41e38 1e-300 static",
        "is not a number from 1.2e-38 to 3.4e38, nor dynamic"},
-      {"--task", "texts Text 1 0 text,toy zero", "not in {text,toy,mlp}"},
+      {"--task", "texts Text 1 0 text,toy zero", "not in {text,toy,mlp,llama}"},
       {"--device-memory", "64 64mb MB -1MB 0.0009MB 1001TB nan infMB 1e999GB 64MB, 0x10MB all",
        "is not a size from 0.001MB to 1000TB, as 64MB or 64MiB"},
       {"--dtype", "fp64 FP32 2 float", "not in {fp32,bf16,fp16}"},
@@ -219,14 +232,26 @@ TEST_CASE("what no option is, comes twice, lacks its value or does not go togeth
       {"--ranks 4", "--plan"},
       {"--task toy --width 128", "--task toy is 128 -> 512 -> 10"},
       {"--task toy --layers 2", "takes no --width and no --layers"},
-      {"--task toy --data x", "--data is read by --task text only, not by --task toy"},
+      {"--task toy --data x", "--data is read by --task text and llama only, not by --task toy"},
       {"--task mlp --data x", "not by --task mlp"},
       {"--width 12", "--width 12 is not a multiple of 8"},
+      {"--heads 4", "--heads is for --task llama, not for --task text"},
+      {"--recompute --task mlp", "--recompute is for --task llama, not for --task mlp"},
+      {"--task llama --width 252", "--width 252 is not a multiple of --heads 8"},
+      {"--task llama --width 24", "--width 24 / --heads 8 is 3: a head turns pairs"},
+      {"--task llama --kv-heads 3", "--heads 8 is not a multiple of --kv-heads 3"},
+      {"--task llama --kv-heads 16", "--heads 8 is not a multiple of --kv-heads 16"},
+      {"--task llama --vocab 255", "--vocab 255 is less than the 256 bytes of a text"},
+      {"--task llama --tokens a", "--tokens a needs --vocab"},
+      {"--task llama --tokens a --vocab 9 --data b", "a run reads one of them"},
+      {"--task llama --batch 65536 --sequence 65536 --width 65536 --heads 32768",
+       "--batch 65536 of --sequence 65536: more activations than can be counted"},
       {"--loss-scale 2", "--loss-scale is for --dtype fp16: bf16 needs none"},
       {"--loss-scale dynamic --dtype fp32", "fp32 needs none"}};
   for (const auto& [line, what] : table) check_bad(split(line), what);
   check_bad({"--data", ""}, "--data needs a name");
   check_bad({"--log", ""}, "--log needs a name");
+  check_bad({"--task", "llama", "--vocab", "9", "--tokens", ""}, "--tokens needs a name");
 }
 
 TEST_CASE("a chapter takes its own options only") {

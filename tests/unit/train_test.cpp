@@ -61,6 +61,49 @@ TEST_CASE("text: the codes of 8 bytes in a row, and the byte after them; nine ar
   }
 }
 
+TEST_CASE("tokens: those of a sequence, and of each the one behind it") {
+  const std::filesystem::path file =
+      std::filesystem::temp_directory_path() / fmt::format("zero-tokens-{}", getpid());
+  Options options{.task = Task::llama, .batch = 2, .sequence = 5, .tokens = file, .vocab = 3000};
+  const auto write = [&](const std::vector<std::int32_t>& header, const auto& tokens) {
+    std::ofstream out(file, std::ios::binary);
+    out.write(reinterpret_cast<const char*>(header.data()), std::ssize(header) * 4);
+    out.write(reinterpret_cast<const char*>(tokens.data()),
+              std::ssize(tokens) * std::int64_t{sizeof tokens[0]});
+  };
+  const std::vector<std::int32_t> none, llm_c = [] {
+    std::vector<std::int32_t> header(256);
+    header[0] = 20240520;
+    return header;
+  }();
+  std::vector<std::uint16_t> tokens;
+  for (int i = 0; i < 3000; ++i) tokens.push_back((i * 7) % 3000);
+  const Tensor input(cpu(), Kind::data, Dtype::fp32, 10), target(cpu(), Kind::data, Dtype::fp32, 10);
+  for (const auto& header : {none, llm_c}) {
+    write(header, tokens);
+    CHECK(source_bytes(options).bytes == 6000);
+    make_data(options, cpu())->load(*make_kernels(cpu()), 40, input.view(), target.view());
+    for (int i = 0; i < 10; ++i) {
+      const std::uint64_t at = Generator(1, RandomStream{2}).bits(40 + i / 5) % 2995 + i % 5;
+      CHECK(element(input.view(), i) == tokens[at]);
+      CHECK(element(target.view(), i) == tokens[at + 1]);
+    }
+  }
+  const auto refused = [&](const std::vector<std::string>& words) {
+    check_refused(ExitCode::data, words, [&] { make_data(options, cpu()); });
+  };
+  options.vocab = 2999;
+  refused({"token 857 of ", " is 2999: --vocab 2999 has those from 0 to 2998"});
+  options.sequence = 3000;
+  refused({"has 3000 tokens; task llama needs at least 3001: 3000 of --sequence"});
+  write(none, std::string("abc"));
+  refused({"has 3 bytes of tokens: of 16 bits each they are an even number"});
+  write({20240801}, tokens);
+  refused({"has tokens of 32 bits"});
+  std::filesystem::remove(file);
+  refused({"cannot read " + file.string()});
+}
+
 TEST_CASE("a verdict: the mean loss, the norm, and one factor for clip and loss scale") {
   struct Case {
     StepSums step;
