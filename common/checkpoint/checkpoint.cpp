@@ -195,16 +195,18 @@ class StepFolders : public Checkpoints, Saved {
     Json found = Json::parse(std::ifstream(path), nullptr, false), ours = Json::parse(config);
     throw_if(!found.is_object(), ExitCode::data, "{} is no object of JSON", path.string());
     // In which transformers has rope_theta since its version 5. Another type turns otherwise.
-    if (const Json turns = found["rope_parameters"]; turns.is_object()) found.update(turns);
+    if (const Json turns = found.value("rope_parameters", Json()); turns.is_object()) {
+      found.update(turns);
+    }
     ours.update({{"rope_scaling", nullptr}, {"rope_type", "default"}});
     for (const char* name :
          {"architectures", "dtype", "max_position_embeddings", "bos_token_id", "eos_token_id"}) {
       ours.erase(name);
     }
     for (const auto& [name, value] : ours.items()) {
-      throw_if(found.contains(name) && found[name] != value, ExitCode::data,
-               "{}: its model has {} {:.80}, this run's {}", path.string(), name,
-               found[name].dump(), value.dump());
+      const Json theirs = found.value(name, value);
+      throw_if(theirs != value, ExitCode::data, "{}: its model has {} {:.80}, this run's {}",
+               path.string(), name, theirs.dump(), value.dump());
     }
   }
 

@@ -96,8 +96,9 @@ Decoder read_config(const std::string& path) {
   };
   for (const char* key : {"num_experts", "num_local_experts", "n_routed_experts"}) {
     throw_if(said(key, 0) != 0, ExitCode::data,
-             "{}: {} is {:.20}, and no chapter has experts: each token uses other parameters, and "
-             "may need those of another rank; with frozen weights say --params and --trainable",
+             "{}: {} is {:.20}: a mixture of experts is no chapter, as each token activates other "
+             "parameters and may need another rank's; if most are frozen, say --params and "
+             "--trainable",
              path, key, said(key, 0).dump());
   }
   const auto number = [&](const char* key, std::int64_t most, const Json& otherwise = {}) {
@@ -116,11 +117,27 @@ Decoder read_config(const std::string& path) {
   expect(qwen2 || qwen3 || llama || type == "mistral", "model_type", type,
          "llama, mistral, qwen2 or qwen3");
   const std::int64_t h = number("hidden_size", 1 << 16), a = number("num_attention_heads", 1 << 10);
-  const std::int64_t kv = number("num_key_value_heads", a, a), one = number("head_dim", 1 << 10, h / a);
-  const std::int64_t f = number("intermediate_size", 1 << 20), q = a * one, k = kv * one;
-  const std::int64_t blocks = number("num_hidden_layers", (1 << 12) - 2);
-  expect(h % a == 0 || q != h / a * a, "hidden_size", h, ...);
-  expect(a % kv == 0, "num_attention_heads", a, fmt::format("a multiple of num_key_value_heads, {}", kv));
+  const std::int64_t kv = number("num_key_value_heads", a, a);
+  expect(a % kv == 0, "num_attention_heads", a,
+         fmt::format("a multiple of num_key_value_heads, {}", kv));
+  const std::int64_t size = number("head_dim", 1 << 10, h % a == 0 ? Json(h / a) : Json());
+  const std::int64_t q = a * size, k = kv * size, f = number("intermediate_size", 1 << 20);
+  // Qwen2's biases and Qwen3's norms have no switch.
+  std::int64_t small = qwen2 ? q + 2 * k : qwen3 ? 2 * size : 0;
+  if ((llama || qwen3) && flag("attention_bias")) small += q + 2 * k + h;
+  if (llama && flag("mlp_bias")) small += 2 * f + h;
+  return {.file = path,
+          .type = type,
+          .blocks = number("num_hidden_layers", (1 << 12) - 2),
+          .vocabulary = number("vocab_size", 1 << 20),
+          .heads = a,
+          .kv_heads = kv,
+          .hidden = h,
+          .queries = q,
+          .keys = k,
+          .intermediate = f,
+          .small = small,
+          .tied = flag("tie_word_embeddings")};
 }
 
 Json read_deepspeed(const std::string& path, int ranks) {

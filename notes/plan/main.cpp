@@ -3,6 +3,7 @@
 // are read by the run's own command line.
 #include <fmt/ranges.h>
 #include <CLI/CLI.hpp>
+#include <numeric>
 #include <ranges>
 #include <set>
 
@@ -37,6 +38,7 @@ struct CommandLine {
       add(run_options.emplace_back(option), type, help);
     };
     app.get_formatter()->column_width(32);
+    add("--config", "FILE", "a model's config.json: all of its layers; or");
     add("--params", "COUNT", "parameters of any model, as 7.5e9 or 7.5B");
     add("--largest-layer", "COUNT", "its largest layer; else all are equal");
     add("--trainable", "COUNT|%", "of them, as 40M or 0.5%; the others are frozen");
@@ -87,6 +89,21 @@ struct CommandLine {
     return file;
   }
 
+  /// The model of --config's file, which then says what these options would.
+  std::optional<Decoder> read_model() {
+    if (said.at("--config").empty()) return {};
+    for (const char* option :
+         {"--params", "--largest-layer", "--task", "--layers", "--width", "--heads"}) {
+      throw_if(given(option), usage, "--config says what {} would", option);
+    }
+    Decoder model = read_config(said.at("--config"));
+    const std::vector<std::int64_t> sizes = model.sizes();
+    said["--params"] = fmt::to_string(std::reduce(sizes.begin(), sizes.end()));
+    if (!given("--sequence")) return model;
+    said["--width"] = fmt::to_string(model.hidden), said["--heads"] = fmt::to_string(model.heads);
+    return model;
+  }
+
   /// Refuses what makes no sense beside other options. Throws Error (usage).
   void check_together() const {
     for (const auto& [option, text] : said) {
@@ -94,7 +111,7 @@ struct CommandLine {
     }
     const bool task = given("--task"), sequence = given("--sequence");
     throw_if(given("--params") == task, usage,
-             "say --params, as 7.5e9, or --task for a model that the programs run{}",
+             "say --config, or --params, as 7.5e9, or --task for a model that the programs run{}",
              task ? ", not both" : "");
     throw_if(!given("--card") && !given("--ranks"), usage,
              "say --ranks, or --card for the fewest on which a chapter fits");
@@ -179,25 +196,31 @@ struct CommandLine {
     return std::llround(amount(option, byte_units, 1e6, 1e15, what));
   }
 
-  /// As said, or by the formula for a transformer.
-  Activations activations(const Options& options) const {
-    const std::int64_t bytes = size("--activations");
-    if (!given("--sequence")) return {bytes, grouped(bytes)};
-    throw_if(!needs_master(options.dtype), usage, "--sequence is about 16 bit, not --dtype fp32");
-    return activations_of(options.layers, whole("--sequence", 1 << 20), options.batch,
-                          options.width, whole("--heads", 1 << 10), text("--recompute", "none"));
+  /// As said, or by the formula for a transformer; for the one of --config by its own.
+  void count_activations(Question& question) const {
+    const auto& [o, model] = std::tie(question.options, question.model);
+    const std::int64_t bytes = size("--activations"), s = whole("--sequence", 1 << 20);
+    question.activations = {bytes, grouped(bytes)};
+    if (!given("--sequence")) return;
+    throw_if(!needs_master(o.dtype), usage, "--sequence is about 16 bit, not --dtype fp32");
+    const std::string recompute = text("--recompute", "none");
+    question.activations = activations_of(model ? model->blocks : o.layers, s, o.batch, o.width,
+                                          whole("--heads", 1 << 10), recompute);
+    if (!model) return;
+    question.by_korthikanti = question.activations.bytes;
+    question.activations = activations_of(*model, s, o.batch, recompute);
   }
 
-  Question question() const {
+  Question question(std::optional<Decoder> model) const {
     check_together();
-    Question question{.options = options()};
+    Question question{.options = options(), .model = std::move(model)};
     question.convention = costs(question.options);
     question.parameters = whole("--params");
     question.largest_layer = whole("--largest-layer");
     if (const std::int64_t all = question.parameters; given("--trainable")) {
       question.frozen = all - whole("--trainable", all, all / 100.);
     }
-    question.activations = activations(question.options);
+    count_activations(question);
     const bool gpu = question.parameters > 0 || visible_gpus().count > 0;
     question.device = question.options.device.value_or(gpu ? DeviceType::cuda : DeviceType::cpu);
     question.card = size("--card");
@@ -252,7 +275,7 @@ void answer(int argc, char** argv) {
     return fmt::print("[{}]\n", fmt::join(lines, ",\n"));
   }
   const Json file = line.read_file();
-  const Question question = line.question();
+  const Question question = line.question(line.read_model());
   const int ranks = line.given("--ranks") ? question.options.ranks : 0;
   Json plan = make_plan(question, line.chapters(question.options), ranks);
   if (!file.is_null()) plan["deepspeed"] = file;

@@ -195,12 +195,14 @@ Activations activations_of(const Decoder& model, std::int64_t s, std::int64_t b,
   const std::int64_t inputs = recompute == "full" ? model.blocks - 1 : 0;
   const std::int64_t entire = model.blocks - inputs, input = 2 * model.hidden;
   const std::int64_t pairs = recompute == "attention" ? 0 : model.of_pair() * s;
-  const std::int64_t each = inputs * input + entire * (model.of_token() + pairs) + model.of_logits();
+  const std::int64_t each =
+      inputs * input + entire * (model.of_token() + pairs) + model.of_logits();
   const double bytes = 1. * s * b * each;
   throw_if(bytes > 1e15, ExitCode::usage, "{:.0g} bytes of activations fit nowhere", bytes);
-  const std::string kept = pairs > 0 ? fmt::format("({} + {} x {})", model.of_token(), model.of_pair(), s) : fmt::to_string(model.of_token());
+  const std::string matrices = pairs > 0 ? fmt::format(" + {} x {}", model.of_pair(), s) : "";
   const std::string first = inputs > 0 ? fmt::format("{} x {} + ", inputs, input) : "";
-  return {std::llround(bytes), fmt::format("{} x {} x ({}{} x {} + {})", s, b, first, entire, kept, model.of_logits())};
+  return {std::llround(bytes), fmt::format("{} x {} x ({}{} x ({}{}) + {})", s, b, first, entire,
+                                           model.of_token(), matrices, model.of_logits())};
 }
 
 Plan plan(const Question& question, const Card& chapter, int ranks) {
@@ -332,15 +334,11 @@ Json make_plan(const Question& question, Cards chapters, int ranks) {
             {"convention", question.convention.name},
             {"chapters", Json::array()}};
   if (const std::optional<Decoder>& model = question.model) {
-    const std::vector<std::int64_t> sizes = model->sizes();
     json["config"] = {{"file", model->file},
-                      {"model_type", model->type},
-                      {"embedding", sizes.front()},
-                      {"block", sizes[1]},
-                      {"head", sizes.back()},
-                      {"largest_layer", std::ranges::max(sizes)},
-                      {"block_bytes", {{"a_token", model->of_token()}, {"a_pair", model->of_pair()}}},
+                      {"layer_sizes", model->sizes()},
                       {"logits_bytes_a_token", model->of_logits()},
+                      {"block_bytes_a_token", model->of_token()},
+                      {"block_bytes_a_pair", model->of_pair()},
                       {"activations_by_korthikanti", question.by_korthikanti}};
   }
   for (const auto& [chapter, fits] : columns) {

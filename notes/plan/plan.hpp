@@ -49,24 +49,25 @@ struct Activations {
 Activations activations_of(std::int64_t layers, std::int64_t s, std::int64_t b, std::int64_t h,
                            std::int64_t a, const std::string& recompute);
 
-/// A model as transformers' config.json describes it: llama, mistral, qwen2 or qwen3.
+/// A model as its config.json says for transformers: llama, mistral, qwen2 or qwen3.
 struct Decoder {
-  std::string file{}, type{};
+  std::string file, type;
   std::int64_t blocks, vocabulary, heads, kv_heads;
   std::int64_t hidden, queries, keys, intermediate;  // numbers of a token
-  std::int64_t small;  // parameters of a block's biases and of its norms of queries and keys
+  std::int64_t small;  // parameters of a block's biases, and norms of queries and keys
   bool tied;  // the head is the embedding
 
-  /// Of the embedding, of each block, and of the last norm with the head.
+  /// Of the embedding, of each block, of the last norm with the head.
   std::vector<std::int64_t> sizes() const;
-  /// Bytes in 16 bits that a block keeps for backward of each token, and of each with each of its
-  /// sample's. As common/train/llama.cpp: input, middle and their norms; queries and what they
-  /// mix; keys, values; gate, up and product. Norms of queries and keys are formed again.
-  std::int64_t of_token() const { return 2 * (4 * hidden + 2 * (queries + keys) + 3 * intermediate); }
-  std::int64_t of_pair() const { return 2 * heads; }
-  std::int64_t of_logits() const { return 2 * 2 * vocabulary; }  // of a token, with their gradients
+  /// Bytes that a block keeps of a token, as in common/train/llama.cpp: input, middle, both normed;
+  /// queries and what they mix; keys, values; gate, up, product. Other norms are formed again.
+  std::int64_t of_token() const {
+    return 2 * (4 * hidden + 2 * (queries + keys) + 3 * intermediate);
+  }
+  std::int64_t of_pair() const { return 2 * heads; }  // of a token with each of its sample's
+  std::int64_t of_logits() const { return 4 * vocabulary; }  // of a token, with their gradient
 };
-/// Like the other, but from all of its inputs one block's is not there twice, and with the logits.
+/// As above, with the logits; recomputed from its input, a block has that once.
 Activations activations_of(const Decoder& model, std::int64_t s, std::int64_t b,
                            const std::string& recompute);
 

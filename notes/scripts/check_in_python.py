@@ -29,10 +29,9 @@ class Case:
     clip: float = 0.0
     seed: int = 1
     ranks: int = 1
-    # Of a llama. It names all that the programs would choose: these two, its layers and its batch.
+    heads: int = 8  # from here on a llama's, which names its layers and its batch too
     kv_heads: int = 0
     hidden: int = 0
-    heads: int = 8
     sequence: int = 128
     tokens: str = ""
     vocab: int = 256
@@ -106,21 +105,20 @@ def scale(inputs):
     return np.float32(math.sqrt(6 / inputs))
 
 
-LLAMA_SCALE = np.float32(0.02) * np.float32(math.sqrt(3))
-
-
 def initial_parameters(case):
     """One vector of all; the place in it is the note's global element number."""
     parameters = np.zeros(sum(case.sizes()), np.float32)
     numbers = matrices(case, np.arange(parameters.size, dtype=np.uint64))
-    for layer, both in enumerate(zip(matrices(case, parameters), numbers)):
-        for tensor, number in zip(*both):
+    for layer, tensors in enumerate(matrices(case, parameters)):
+        for tensor, number in zip(tensors, numbers[layer]):
             if tensor.ndim == 1:
                 tensor[:] = case.task == "llama"  # a gain is 1, a bias 0
                 continue
-            factor = LLAMA_SCALE if case.task == "llama" else scale(tensor.shape[1])
+            factor = scale(tensor.shape[1])
             if case.task == "text" and layer == len(numbers) - 1:
                 factor *= np.float32(0.1)
+            if case.task == "llama":
+                factor = np.float32(0.02) * np.float32(math.sqrt(3))
             tensor[:] = uniform(case.seed, WEIGHTS, number) * factor
     return parameters
 
@@ -131,12 +129,10 @@ def layer_slices(case, vector):
 
 
 def matrices(case, vector):
-    """The tensors of each layer, as views of `vector`: a weight and a bias, which may be empty; or
-    what a llama has."""
-    cuts = [np.cumsum([0, *map(math.prod, layer.values())]) for layer in case.tensors()]
-    return [[part[begin:end].reshape(shape)
-             for begin, end, shape in zip(cut, cut[1:], layer.values())]
-            for part, cut, layer in zip(layer_slices(case, vector), cuts, case.tensors())]
+    """The tensors of each layer, as views of `vector`: (weight, bias), or what a llama has."""
+    return [[part[end - math.prod(shape):end].reshape(shape) for shape, end in zip(
+                layer.values(), np.cumsum([*map(math.prod, layer.values())]))]
+            for part, layer in zip(layer_slices(case, vector), case.tensors())]
 
 
 def layer_digests(case, parameters):
@@ -223,9 +219,8 @@ def loss_and_gradient(case, parameters, x, target, stored=np.float64, scale=1):
     return loss, gradient
 
 
-# What follows gives y and a function, which of y's gradient makes x's and stores the weight's. x is
-# (sample, position, number).
-
+# The parts of a llama. Each gives y, and a function that makes of y's gradient those of what y is
+# made of; that of a weight it stores. x is (sample, position, element).
 def linear(x, weight, gradient):
     def backward(dy):
         gradient[:] = np.einsum("nto,nti->oi", dy, x)
@@ -243,7 +238,7 @@ def rms_norm(x, gain, gradient):
 
 
 def turned(x, sign=1):
-    """Elements i and i + size / 2 of a head, (x, y), are the complex number x + iy."""
+    """x: (sample, position, ..., element). Elements i and i + half are one complex number."""
     half = x.shape[-1] // 2
     angles = np.arange(x.shape[1])[:, None] * 10000.0**(-np.arange(half) / half)
     z = (x[..., :half] + 1j * x[..., half:]) * np.exp(sign * 1j * angles[:, None, None])
@@ -251,12 +246,11 @@ def turned(x, sign=1):
 
 
 def attention(case, *projected):
-    """Of queries, keys and values. Letters: sample n, position t sees s, group g, head h of its
-    group, its element d."""
+    """Sample n, group g, its head h; position t looks at s; element d."""
     q, k, v = (x.reshape(*x.shape[:2], case.kv_heads, -1, case.width // case.heads)
                for x in projected)
     q, k, v = turned(q), turned(k)[:, :, :, 0], v[:, :, :, 0]
-    root, flat = math.sqrt(q.shape[-1]), (*q.shape[:2], -1)
+    root = math.sqrt(q.shape[-1])
     shares = np.tril(np.exp(np.einsum("ntghd,nsgd->nghts", q, k) / root))
     shares /= shares.sum(-1, keepdims=True)
 
@@ -264,46 +258,47 @@ def attention(case, *projected):
         dy = dy.reshape(q.shape)
         slopes = np.einsum("ntghd,nsgd->nghts", dy, v)
         slopes = shares * (slopes - (shares * slopes).sum(-1, keepdims=True)) / root
-        dq = turned(np.einsum("nghts,nsgd->ntghd", slopes, k), -1)
-        dk = turned(np.einsum("nghts,ntghd->nsgd", slopes, q)[:, :, :, None], -1)
+        dq = np.einsum("nghts,nsgd->ntghd", slopes, k)
+        dk = np.einsum("nghts,ntghd->nsgd", slopes, q)[:, :, :, None]
         dv = np.einsum("nghts,ntghd->nsgd", shares, dy)
-        return dq.reshape(flat), dk.reshape(flat), dv.reshape(flat)
-    return np.einsum("nghts,nsgd->ntghd", shares, v).reshape(flat), backward
+        return [x.reshape(*x.shape[:2], -1) for x in (turned(dq, -1), turned(dk, -1), dv)]
+    mixed = np.einsum("nghts,nsgd->ntghd", shares, v)
+    return mixed.reshape(*mixed.shape[:2], -1), backward
 
 
-def block(case, x, first, second, q, k, v, o, gate, up, down):
-    """Each a tensor and its gradient."""
-    normed, of_first = rms_norm(x, *first)
-    (q, of_q), (k, of_k), (v, of_v) = (linear(normed, *it) for it in (q, k, v))
-    mixed, of_attention = attention(case, q, k, v)
-    o, of_o = linear(mixed, *o)
-    normed, of_second = rms_norm(x + o, *second)
+def block(case, x, gain, second_gain, q, k, v, o, gate, up, down):
+    """Of each tensor it is given the pair of it and its gradient."""
+    normed, of_norm = rms_norm(x, *gain)
+    projected, of_projected = zip(*(linear(normed, *it) for it in (q, k, v)))
+    mixed, of_attention = attention(case, *projected)
+    y, of_o = linear(mixed, *o)
+    x = x + y
+    normed, of_second = rms_norm(x, *second_gain)
     (gate, of_gate), (up, of_up) = linear(normed, *gate), linear(normed, *up)
     share = 1 / (1 + np.exp(-gate))
     y, of_down = linear(gate * share * up, *down)
 
     def backward(dy):
-        d = of_down(dy)
-        d = of_gate(d * up * share * (1 + gate * (1 - share))) + of_up(d * gate * share)
-        dy = dy + of_second(d)
-        dq, dk, dv = of_attention(of_o(dy))
-        return dy + of_first(of_q(dq) + of_k(dk) + of_v(dv))
-    return x + o + y, backward
+        product = of_down(dy)
+        dy = dy + of_second(of_up(product * gate * share) + of_gate(
+            product * up * share * (1 + gate * (1 - share))))
+        parts = of_attention(of_o(dy))
+        return dy + of_norm(sum(back(part) for back, part in zip(of_projected, parts)))
+    return x + y, backward
 
 
 def llama_loss_and_gradient(case, parameters, tokens, target):
     gradient = np.zeros_like(parameters)
-    (table,), *blocks, (norm, head) = (
+    (table,), *blocks, (gain, head) = (
         [*zip(*both)] for both in zip(matrices(case, parameters), matrices(case, gradient)))
     x, ways_back = table[0][tokens], []
-    for of_block in blocks:
-        x, backward = block(case, x, *of_block)
+    for pairs in blocks:
+        x, backward = block(case, x, *pairs)
         ways_back.append(backward)
-    x, of_norm = rms_norm(x, *norm)
-    y, of_head = linear(x, *head)
-    loss, dy = cross_entropy(y.reshape(-1, case.vocab), target.reshape(-1))
-    dy = of_norm(of_head(dy.reshape(y.shape)))
-    for backward in reversed(ways_back):
+    normed, of_norm = rms_norm(x, *gain)
+    y, of_head = linear(normed, *head)
+    loss, dy = cross_entropy(y.reshape(-1, case.vocab), target.ravel())
+    for backward in [lambda dy: of_norm(of_head(dy.reshape(y.shape))), *ways_back[::-1]]:
         dy = backward(dy)
     np.add.at(table[1], tokens, dy)
     return loss, gradient

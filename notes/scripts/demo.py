@@ -19,6 +19,9 @@ from runs import (CHAPTERS, Failure, Programs, finish, first_line, folded, machi
                   spaced, wrong_bytes, wrong_traffic)
 
 SHORT = ["--steps", 8]
+# What is said of a task; samples of a micro-batch (0: the default), and where copies are to take long.
+TASKS = {"text": ([], 0, 256),
+         "llama": (["--task", "llama", "--width", 128, "--heads", 4, "--sequence", 64], 4, 16)}
 # Who goes on with the checkpoint of the one before, on how many ranks (0: on as many as the other
 # runs), up to which step.
 CHAIN = (CHAPTERS[1], 0, 5), (CHAPTERS[4], 2, 10), (CHAPTERS[5], 3, 15), (CHAPTERS[6], 0, 20)
@@ -26,15 +29,15 @@ CHAIN = (CHAPTERS[1], 0, 5), (CHAPTERS[4], 2, 10), (CHAPTERS[5], 3, 15), (CHAPTE
 
 def prepare(programs, options):
     """The twelve runs, in the order of the tables, and short ones for the pictures."""
-    of_all = "--quiet", *options.of_data
+    of_all, batch = ["--quiet", *options.of_data], options.batch
     twelve = [programs.prepare(f"{chapter}_{dtype}.jsonl", chapter, options.ranks, "--steps",
-                               options.steps, *of_all, dtype=dtype)
+                               options.steps, *of_all, *batch, dtype=dtype)
               for dtype, chapters in (("fp32", CHAPTERS), ("bf16", CHAPTERS[2:]))
               for chapter in chapters]
     # Without a limit, and on a bus in GB/s on which copies take long; each rank has a core.
     more = [programs.prepare(f"more/07_offload_{speed}_{prefetch}.jsonl", "07_offload", 2, "--bus",
-                             speed, "--prefetch", prefetch, *SHORT, "--batch", 256, *of_all,
-                             dtype="fp32") for speed, prefetch in ((0, 1), (0.1, 0), (0.1, 1))]
+                             speed, "--prefetch", prefetch, *SHORT, "--batch", options.large,
+                             *of_all, dtype="fp32") for speed, prefetch in ((0, 1), (0.1, 0), (0.1, 1))]
     return twelve, more
 
 
@@ -43,7 +46,7 @@ def prepare_chain(programs, options):
     folder, resume, pairs = options.out / "chain", [], []
     shutil.rmtree(folder, ignore_errors=True)  # of an earlier demo
     for chapter, ranks, steps in CHAIN:
-        words = ["--steps", steps, *resume, "--quiet", *options.of_data]
+        words = ["--steps", steps, *resume, "--quiet", *options.of_data, *options.batch]
         pairs.append([programs.prepare(f"chain/{name}_{steps}.jsonl", name, ranks or options.ranks,
                                        *words, *save, dtype="fp32")
                       for name, save in ((chapter, ["--save", folder]), (CHAPTERS[0], []))])
@@ -56,7 +59,7 @@ def on_too_small_device(programs, options, low, high):
     its run, and the story of both. Throws Failure where it is not so."""
     size = f"{(low + high) / 2e6:.9g}MB"
     refused, fits = (programs.prepare(f"more/{chapter}_device.jsonl", chapter, options.ranks,
-                                      "--device-memory", size, *SHORT, *options.of_data)
+                                      "--device-memory", size, *SHORT, *options.of_data, *options.batch)
                      for chapter in CHAPTERS[-2:])
     try:
         refused.execute()
@@ -116,15 +119,18 @@ def main():
     parser.add_argument("--mpiexec", default="mpiexec", help="the launcher of the built MPI")
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--task", choices=TASKS, default="text", help="an MLP, or a small llama")
     parser.add_argument("--data", help="a text to train on, instead of notes/corpus.txt")
     parser.add_argument("--out", type=Path, default=Path("build/demo"), help="where results go")
     options = parser.parse_args()
-    options.of_data = ["--data", options.data] if options.data else []
+    of_task, batch, options.large = TASKS[options.task]
+    options.of_data = [*of_task, *(["--data", options.data] if options.data else [])]
+    options.batch = ["--batch", batch] if batch else []
     programs = Programs(options.build, options.mpiexec, options.out)
     for log in options.out.glob("more/*.jsonl"):
         log.unlink()  # of an earlier demo, which may have had other runs
     runs, more = prepare(programs, options)
-    of = (f"{len(runs)} runs of {options.steps} steps on {options.data or 'notes/corpus.txt'}. 01 "
+    of = (f"{len(runs)} runs of {options.steps} steps of task {options.task} on {options.data or 'notes/corpus.txt'}. 01 "
           f"is one process, which takes the samples of all ranks as {options.ranks} micro-batches. "
           "The digest is a fingerprint of all parameters at the end: equal digests, equal bits.")
     print(*folded(of), "", f"{'chapter':<21}dtype  ranks  final loss  {'digest':<18}seconds",

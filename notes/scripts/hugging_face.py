@@ -1,20 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Asks transformers whether a llama of a chapter is its own: files, losses, gradients, bits.
+"""Lays the chapters' llama beside transformers' LlamaForCausalLM: files, losses, gradients.
 
-hugging_face.py [--build build] prints what was compared, how far the two are apart, and how far
-they may be; exit code 1: too far. It takes half a minute, on two ranks.
-
-Files: a chapter's checkpoint is opened without a warning, and goes on with a text. Bits: what
-transformers saves of it, a chapter has with --init. Losses and gradients are in fp32, which adds in
-another order than PyTorch; the gradients are compared with PyTorch's in float64. They are read from
-a checkpoint: after one step with --beta1 0 exp_avg is the gradient.
+A chapter's checkpoint is opened there, and what is saved of it goes the way back, by --init. A
+chapter's gradients are in a checkpoint: after a step with --beta1 0 exp_avg is the gradient. Exit
+code 1: the two are further apart than they may be; 77: transformers is missing.
 """
 import argparse
 import logging
 import sys
 import tempfile
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 from runs import Failure, Programs, finish
@@ -26,111 +23,93 @@ try:
     from in_pytorch import Case, Decoder, samples_of_step, train
     from transformers import LlamaConfig, LlamaForCausalLM
 except ImportError as missing:
-    print(f"no comparison with transformers: {missing} (pip install numpy torch transformers)")
+    print(f"hugging_face.py: {missing} (pip install numpy safetensors torch transformers)")
     sys.exit(77)
 
-SHAPES = [{"width": 64, "layers": 2, "heads": 4, "kv-heads": 2, "hidden": 176, "sequence": 128},
-          {"width": 96, "layers": 3, "heads": 6, "kv-heads": 2, "hidden": 100, "sequence": 40},
-          {"width": 40, "layers": 1, "heads": 2, "kv-heads": 1, "hidden": 24, "sequence": 17}]
-BATCH = 4
+CASES = [Case("llama", 64, 2, batch=4, heads=4, kv_heads=2, hidden=176),
+         Case("llama", 96, 3, batch=4, heads=6, kv_heads=2, hidden=100, sequence=40),
+         Case("llama", 40, 1, batch=4, heads=2, kv_heads=1, hidden=24, sequence=17)]
 
 
-def options(shape):
-    return ["--task", "llama", "--batch", BATCH,
-            *(word for name, value in shape.items() for word in (f"--{name}", value))]
-
-
-def case_of(shape, ranks):
-    case = Case("llama", batch=BATCH, ranks=ranks)
-    case.sequence = shape["sequence"]
-    return case
-
-
-def save_new(shape, folder):
-    """A model as transformers begins it, but with gains that are not 1; where its weights are."""
+def save_new(case, folder):
+    """A model of transformers' own, whose gains are not 1; returns where its weights are."""
     torch.manual_seed(3)
     model = LlamaForCausalLM(LlamaConfig(
-        vocab_size=256, hidden_size=shape["width"], num_hidden_layers=shape["layers"],
-        num_attention_heads=shape["heads"], num_key_value_heads=shape["kv-heads"],
-        intermediate_size=shape["hidden"], max_position_embeddings=shape["sequence"]))
+        vocab_size=case.vocab, hidden_size=case.width, num_hidden_layers=case.layers,
+        num_attention_heads=case.heads, num_key_value_heads=case.kv_heads,
+        intermediate_size=case.hidden, max_position_embeddings=case.sequence))
     for name, param in model.named_parameters():
-        param.data += torch.randn_like(param) * (0.1 if "norm" in name else 0.02)
+        param.data += torch.randn_like(param) * (0.1 if "norm" in name else 0.05)
     model.save_pretrained(folder)
     return folder / "model.safetensors"
 
 
-def opened(folder):
-    """A checkpoint as a model; how many warnings and keys too many or too few that takes."""
-    said = []
-    handler = logging.Handler(logging.WARNING)
-    handler.emit = said.append
-    logging.getLogger("transformers").addHandler(handler)
-    with warnings.catch_warnings(record=True) as caught:
-        model, found = LlamaForCausalLM.from_pretrained(folder, output_loading_info=True)
-    return model, len(said) + len(caught) + sum(map(len, found.values()))
-
-
-def gradients(programs, folder, shape):
-    """The largest distance of a tensor's, relative to its norm; in how many tensors bits differ if
-    blocks are formed again."""
-    weights, ours = save_new(shape, folder), []
-    for again in ([], ["--recompute"]):
-        saved = folder / f"ours{len(again)}"
-        programs.prepare("log", "01_adam", 1, *options(shape), *again, "--init", weights, "--steps",
-                         1, "--beta1", 0, "--save", saved).execute()
-        ours.append(safetensors.torch.load_file(saved / "step_1/optimizer.safetensors"))
+def gradients(case, weights, run):
+    """Ours, without recomputation and with it; and PyTorch's."""
+    for recompute in (False, True):
+        to = weights.parent / f"recompute_{recompute}"
+        run("01_adam", replace(case, recompute=recompute), "--init", weights, "--steps", 1,
+            "--beta1", 0, "--save", to)
+        ours = safetensors.torch.load_file(to / "step_1/optimizer.safetensors")
+        yield {name[:-8]: ours[name] for name in ours if name.endswith(".exp_avg")}
     exact = Decoder(weights).double()
-    x, target = map(torch.from_numpy, samples_of_step(case_of(shape, 1), 0))
-    torch.nn.functional.cross_entropy(exact(x), target.long()).backward()
-    return (max(((ours[0][f"{name}.exp_avg"] - param.grad).norm() / param.grad.norm()).item()
-                for name, param in exact.llama.named_parameters()),
-            sum(not torch.equal(tensor, ours[1][name]) for name, tensor in ours[0].items()))
+    x, target = map(torch.from_numpy, samples_of_step(case, 0))
+    torch.nn.functional.cross_entropy(exact(x), target.flatten().long()).backward()
+    yield {name: param.grad for name, param in exact.llama.named_parameters()}
+
+
+def compare(folder, run):
+    """Yields what is compared, how far it is apart, and how far it may be."""
+    case, weights = replace(CASES[0], ranks=2), folder / "back/model.safetensors"
+    digests = run("06_zero3", case, "--steps", 300, "--save", folder).summary["layer_digests"]
+    logger = logging.getLogger("transformers")
+    logger.warning = warnings.warn
+    with warnings.catch_warnings(record=True) as said:
+        model, keys = LlamaForCausalLM.from_pretrained(
+            folder / "step_300", output_loading_info=True)
+    yield "06 on 2 ranks, 300 steps, opened: warnings, keys astray", len(said) + sum(
+        map(len, keys.values())), 0
+    text = model.generate(torch.tensor([list(b"The ")]), max_new_tokens=100, do_sample=True)
+    print(f"    {bytes(text[0].tolist())}")
+    model.save_pretrained(weights.parent)
+    back = run("06_zero3", case, "--steps", 1, "--lr", 0, "--init", weights)
+    yield "and back, by --init: layers in which a bit is another", sum(
+        map(str.__ne__, digests, back.summary["layer_digests"])), 0
+    weights = save_new(case, folder / "new")
+    losses = zip(run("06_zero3", case, "--steps", 40, "--init", weights).losses,
+                 train(case, weights, 40, torch.float32))
+    yield "40 steps, a loss beside PyTorch's in fp32, relative", max(
+        abs(ours / theirs - 1) for ours, theirs in losses), 1e-6
+    for n, case in enumerate(CASES):
+        shape = f"{case.layers} x {case.width}, heads {case.heads}/{case.kv_heads}"
+        ours, again, exact = gradients(case, save_new(case, folder / str(n)), run)
+        yield f"{shape}: a tensor's gradient, relative", max(
+            ((ours[name] - exact[name]).norm() / exact[name].norm()).item() for name in exact), 2e-6
+        yield f"{shape}, --recompute: tensors with other bits", sum(
+            not torch.equal(ours[name], again[name]) for name in exact), 0
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--build", type=Path, default=Path("build"), help="where the programs are")
     parser.add_argument("--mpiexec", default="mpirun", help="the launcher of the built MPI")
-    asked = parser.parse_args()
-    good = True
+    asked, far = parser.parse_args(), 0
+    transformers.utils.logging.disable_progress_bar()
+    print(f"transformers {transformers.__version__}, PyTorch {torch.__version__}\n")
+    with tempfile.TemporaryDirectory() as folder:
+        programs = Programs(asked.build, asked.mpiexec, Path(folder))
 
-    def row(what, figure, most):
-        nonlocal good
-        good = good and figure <= most
-        print(f"{what:<58}{figure:>8.2g}{most:>8.2g}  {'yes' if figure <= most else 'NO'}")
-
-    print(f"transformers {transformers.__version__}, PyTorch {torch.__version__}\n\n"
-          f"{'':<58}{'is':>8}{'at most':>8}")
-    with tempfile.TemporaryDirectory() as place:
-        folder, shape = Path(place), SHAPES[0]
-        programs = Programs(asked.build, asked.mpiexec, folder)
-
-        def run(*words):
-            made = programs.prepare("log", "06_zero3", 2, *options(shape), *words, dtype="fp32")
+        def run(chapter, case, *words):
+            made = programs.prepare("log", chapter, case.ranks, *case.options(), *words,
+                                    dtype="fp32")
             made.execute()
             return made
 
-        trained = run("--steps", 300, "--save", folder)
-        model, said = opened(folder / "step_300")
-        row("06 on 2 ranks, 300 steps; from_pretrained: words, lost keys", said, 0)
-        model.save_pretrained(folder / "theirs")
-        back = run("--steps", 1, "--lr", 0, "--init", folder / "theirs/model.safetensors")
-        row("save_pretrained, --init: layers with other bits", sum(map(
-            str.__ne__, *(each.summary["layer_digests"] for each in (trained, back)))), 0)
-        weights = save_new(shape, folder / "new")
-        losses = zip(run("--steps", 40, "--init", weights).losses,
-                     train(case_of(shape, 2), weights, 40, torch.float32))
-        row("40 steps beside PyTorch: difference of a loss, relative",
-            max(abs(ours / theirs - 1) for ours, theirs in losses), 1e-6)
-        for number, each in enumerate(SHAPES):
-            far, unlike = gradients(programs, folder / str(number), each)
-            words = "{width} x {layers}, heads {heads}/{kv-heads}".format_map(each)
-            row(f"{words}: gradient off PyTorch's in float64", far, 2e-6)
-            row(f"{words}, --recompute: tensors with other bits", unlike, 0)
-        text = model.generate(torch.tensor([list(b"The ")]), max_new_tokens=100, do_sample=False)
-    print(f"\n{bytes(text[0].tolist()).decode(errors='replace')}")
-    if not good:
-        raise Failure("transformers and the chapters do not agree")
+        for what, apart, most in compare(Path(folder), run):
+            print(f"{'NO' if apart > most else 'yes':<4}{what:<56}{apart:>8.2g}, at most {most:g}")
+            far += apart > most
+    if far:
+        raise Failure(f"{far} are further apart than they may be")
 
 
 if __name__ == "__main__":

@@ -17,11 +17,10 @@ from pathlib import Path
 from runs import CHAPTERS, Failure, Programs, finish
 
 try:
-    import numpy as np
     import safetensors.torch
     import torch
     import check_in_python
-    from check_in_python import POSITIONS, Case, bits
+    from check_in_python import Case, samples_of_step
 except ImportError as missing:
     print(f"in_pytorch.py: {missing} (pip install numpy safetensors torch)", file=sys.stderr)
     sys.exit(6)
@@ -54,18 +53,6 @@ class Decoder(nn.Module):
         return self.llama(x.long(), use_cache=False).logits.flatten(0, 1)
 
 
-def samples_of_step(case, step):
-    """Also a llama's, by the same generator."""
-    if case.task != "llama":
-        return check_in_python.samples_of_step(case, step)
-    text = np.frombuffer(check_in_python.CORPUS.read_bytes(), np.uint8)
-    count = case.batch * case.accumulate * case.ranks
-    samples = np.arange(step * count, (step + 1) * count, dtype=np.uint64)
-    at = bits(case.seed, POSITIONS, samples) % np.uint64(text.size - case.sequence)
-    window = text[at.astype(np.int64)[:, None] + np.arange(case.sequence + 1)]
-    return window[:, :-1], window[:, 1:].ravel()
-
-
 def train(case, weights, steps, dtype):
     """The loss of each step."""
     text = case.task in ("text", "llama")
@@ -80,7 +67,7 @@ def train(case, weights, steps, dtype):
         params, case.lr, (case.beta1, case.beta2), case.eps, case.weight_decay)
     for step in range(steps):
         x, target = map(torch.from_numpy, samples_of_step(case, step))
-        loss = loss_of(network(x.to(dtype)), target.long() if text else target.to(dtype))
+        loss = loss_of(network(x.to(dtype)), target.flatten().long() if text else target.to(dtype))
         adam.zero_grad()
         loss.backward()
         norm = torch.cat([param.grad.flatten() for param in params]).norm()
@@ -97,13 +84,16 @@ def main():
     parser.add_argument("--build", type=Path, default=Path("build"), help="where the programs are")
     parser.add_argument("--mpiexec", default="mpirun", help="the launcher of the built MPI")
     parser.add_argument("--init", type=Path, help="weights; else those with which PyTorch begins")
-    for name, default in (("task", "text"), ("width", Case.width), ("layers", Case.layers)):
-        parser.add_argument(f"--{name}", type=type(default), default=default)
-    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--task", default="text")
+    for name, default in (("width", Case.width), ("layers", None), ("steps", 20)):
+        parser.add_argument(f"--{name}", type=int, default=default)
     asked, others = parser.parse_known_args()
-    case = Case(asked.task, asked.width, asked.layers)
-    if asked.task == "llama" and not asked.init:
-        raise Failure("a llama needs --init of a checkpoint, whose config.json PyTorch reads", 2)
+    case = Case(asked.task, asked.width, asked.layers or Case.layers)
+    llama = asked.task == "llama"
+    if llama and not asked.init:
+        raise Failure("--task llama needs --init with the weights of a checkpoint", 2)
+    if llama and asked.layers == Case.layers:  # which is not its default
+        others += ["--layers", asked.layers]
     with tempfile.TemporaryDirectory() as folder:
         weights = asked.init or Path(folder, "weights.safetensors")
         if not asked.init:
@@ -115,11 +105,11 @@ def main():
         run.execute()
         for name in vars(case):
             setattr(case, name, run.options.get(name.replace("_", "-"), run.ranks))
-        case.sequence = run.options.get("sequence", 1)
         check_in_python.CORPUS = Path(run.options.get("data") or check_in_python.CORPUS)
         theirs, exact = (list(train(case, weights, asked.steps, dtype))
                          for dtype in (torch.float32, torch.float64))
-    terms = max(run.ranks * case.batch * case.accumulate * case.sequence, *map(max, case.shapes()))
+    rows = run.ranks * case.batch * case.accumulate * (case.sequence if llama else 1)
+    terms = max(rows, *map(max, case.shapes()))
     print(f"{run.shown}\n\n step{asked.chapter:>21}     PyTorch  difference     bound  to float64")
     largest, beyond = (0, 0), 0
     for step, (ours, loss, true) in enumerate(zip(run.losses, theirs, exact), 1):
