@@ -90,9 +90,10 @@ Decoder read_config(const std::string& path) {
   const auto expect = std::bind_front(expect_in, path);
   throw_if(!file.is_object(), ExitCode::data, "{} is no object of keys and values", path);
   const auto said = [&](const char* key, const Json& otherwise = {}) -> Json {
-    const Json value = file.value(key, Json());
-    throw_if(value.is_null() && otherwise.is_null(), ExitCode::data, "{} has no {}", path, key);
-    return value.is_null() ? otherwise : value;
+    const Json found = file.value(key, Json()), value = found.is_null() ? otherwise : found;
+    throw_if(value.is_null(), ExitCode::data, "{} has no {}", path, key);
+    expect(!otherwise.is_boolean() || value.is_boolean(), key, value, "a boolean");
+    return value;
   };
   for (const char* key : {"num_experts", "num_local_experts", "n_routed_experts"}) {
     throw_if(said(key, 0) != 0, ExitCode::data,
@@ -107,37 +108,23 @@ Decoder read_config(const std::string& path) {
            fmt::format("a whole number from 1 to {}", most));
     return value.get<std::int64_t>();
   };
-  const auto flag = [&](const char* key) {
-    const Json value = said(key, false);
-    expect(value.is_boolean(), key, value, "a boolean");
-    return value.get<bool>();
-  };
   const Json type = said("model_type");
   const bool qwen2 = type == "qwen2", qwen3 = type == "qwen3", llama = type == "llama";
   expect(qwen2 || qwen3 || llama || type == "mistral", "model_type", type,
          "llama, mistral, qwen2 or qwen3");
-  const std::int64_t h = number("hidden_size", 1 << 16), a = number("num_attention_heads", 1 << 10);
+  const std::int64_t blocks = number("num_hidden_layers", (1 << 12) - 2);
+  const std::int64_t words = number("vocab_size", 1 << 20), h = number("hidden_size", 1 << 16);
+  const std::int64_t f = number("intermediate_size", 1 << 20);
+  const std::int64_t a = number("num_attention_heads", 1 << 10);
   const std::int64_t kv = number("num_key_value_heads", a, a);
-  expect(a % kv == 0, "num_attention_heads", a,
-         fmt::format("a multiple of num_key_value_heads, {}", kv));
+  expect(a % kv == 0, "num_attention_heads", a, "a multiple of num_key_value_heads");
   const std::int64_t size = number("head_dim", 1 << 10, h % a == 0 ? Json(h / a) : Json());
-  const std::int64_t q = a * size, k = kv * size, f = number("intermediate_size", 1 << 20);
+  const std::int64_t q = a * size, k = kv * size;
   // Qwen2's biases and Qwen3's norms have no switch.
   std::int64_t small = qwen2 ? q + 2 * k : qwen3 ? 2 * size : 0;
-  if ((llama || qwen3) && flag("attention_bias")) small += q + 2 * k + h;
-  if (llama && flag("mlp_bias")) small += 2 * f + h;
-  return {.file = path,
-          .type = type,
-          .blocks = number("num_hidden_layers", (1 << 12) - 2),
-          .vocabulary = number("vocab_size", 1 << 20),
-          .heads = a,
-          .kv_heads = kv,
-          .hidden = h,
-          .queries = q,
-          .keys = k,
-          .intermediate = f,
-          .small = small,
-          .tied = flag("tie_word_embeddings")};
+  if ((llama || qwen3) && said("attention_bias", false)) small += q + 2 * k + h;
+  if (llama && said("mlp_bias", false)) small += 2 * f + h;
+  return {path, type, blocks, words, a, kv, h, q, k, f, small, said("tie_word_embeddings", false)};
 }
 
 Json read_deepspeed(const std::string& path, int ranks) {

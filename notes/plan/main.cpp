@@ -3,7 +3,6 @@
 // are read by the run's own command line.
 #include <fmt/ranges.h>
 #include <CLI/CLI.hpp>
-#include <numeric>
 #include <ranges>
 #include <set>
 
@@ -38,8 +37,8 @@ struct CommandLine {
       add(run_options.emplace_back(option), type, help);
     };
     app.get_formatter()->column_width(32);
-    add("--config", "FILE", "a model's config.json: all of its layers; or");
-    add("--params", "COUNT", "parameters of any model, as 7.5e9 or 7.5B");
+    add("--config", "FILE", "config.json of a model for transformers");
+    add("--params", "COUNT", "or parameters of any model, as 7.5e9 or 7.5B");
     add("--largest-layer", "COUNT", "its largest layer; else all are equal");
     add("--trainable", "COUNT|%", "of them, as 40M or 0.5%; the others are frozen");
     add("--activations", "SIZE", "of a rank; or by --width, --batch and:");
@@ -89,18 +88,15 @@ struct CommandLine {
     return file;
   }
 
-  /// The model of --config's file, which then says what these options would.
+  /// What --config's file says; then options say none of it.
   std::optional<Decoder> read_model() {
     if (said.at("--config").empty()) return {};
     for (const char* option :
          {"--params", "--largest-layer", "--task", "--layers", "--width", "--heads"}) {
       throw_if(given(option), usage, "--config says what {} would", option);
     }
-    Decoder model = read_config(said.at("--config"));
-    const std::vector<std::int64_t> sizes = model.sizes();
-    said["--params"] = fmt::to_string(std::reduce(sizes.begin(), sizes.end()));
-    if (!given("--sequence")) return model;
-    said["--width"] = fmt::to_string(model.hidden), said["--heads"] = fmt::to_string(model.heads);
+    const Decoder model = read_config(said.at("--config"));
+    said["--params"] = fmt::to_string(model.parameters());
     return model;
   }
 
@@ -129,8 +125,9 @@ struct CommandLine {
     refuse(!task && !sequence, {"--width", "--batch"}, "{} is about --task or --sequence");
     refuse(!sequence, {"--heads", "--recompute"}, "{} needs --sequence");
     refuse(sequence, {"--activations"}, "{} says what --sequence would");
-    for (const char* option : {"--width", "--batch", "--heads"}) {
+    for (const char* option : {"--batch", "--width", "--heads"}) {
       throw_if(sequence && !given(option), usage, "--sequence needs {}", option);
+      if (given("--config")) break;  // which says the others
     }
     refuse(!given("--link"), {"--latency", "--compute"}, "{} needs --link");
     refuse(given("--bytes"), {"--convention", "--dtype"}, "--bytes says what {} would");
@@ -196,31 +193,28 @@ struct CommandLine {
     return std::llround(amount(option, byte_units, 1e6, 1e15, what));
   }
 
-  /// As said, or by the formula for a transformer; for the one of --config by its own.
-  void count_activations(Question& question) const {
-    const auto& [o, model] = std::tie(question.options, question.model);
-    const std::int64_t bytes = size("--activations"), s = whole("--sequence", 1 << 20);
-    question.activations = {bytes, grouped(bytes)};
-    if (!given("--sequence")) return;
-    throw_if(!needs_master(o.dtype), usage, "--sequence is about 16 bit, not --dtype fp32");
+  /// As said, or by the formula for a transformer, or by the model's own.
+  Activations activations(const Options& options, const std::optional<Decoder>& model) const {
+    const std::int64_t bytes = size("--activations");
+    if (!given("--sequence")) return {bytes, grouped(bytes)};
+    throw_if(!needs_master(options.dtype), usage, "--sequence is about 16 bit, not --dtype fp32");
+    const std::int64_t s = whole("--sequence", 1 << 20);
     const std::string recompute = text("--recompute", "none");
-    question.activations = activations_of(model ? model->blocks : o.layers, s, o.batch, o.width,
-                                          whole("--heads", 1 << 10), recompute);
-    if (!model) return;
-    question.by_korthikanti = question.activations.bytes;
-    question.activations = activations_of(*model, s, o.batch, recompute);
+    if (model) return activations_of(*model, s, options.batch, recompute);
+    return activations_of(options.layers, s, options.batch, options.width,
+                          whole("--heads", 1 << 10), recompute);
   }
 
-  Question question(std::optional<Decoder> model) const {
+  Question question(const std::optional<Decoder>& model) const {
     check_together();
-    Question question{.options = options(), .model = std::move(model)};
+    Question question{.options = options(), .model = model};
     question.convention = costs(question.options);
     question.parameters = whole("--params");
     question.largest_layer = whole("--largest-layer");
     if (const std::int64_t all = question.parameters; given("--trainable")) {
       question.frozen = all - whole("--trainable", all, all / 100.);
     }
-    count_activations(question);
+    question.activations = activations(question.options, model);
     const bool gpu = question.parameters > 0 || visible_gpus().count > 0;
     question.device = question.options.device.value_or(gpu ? DeviceType::cuda : DeviceType::cpu);
     question.card = size("--card");

@@ -192,17 +192,15 @@ std::vector<std::int64_t> Decoder::sizes() const {
 
 Activations activations_of(const Decoder& model, std::int64_t s, std::int64_t b,
                            const std::string& recompute) {
-  const std::int64_t inputs = recompute == "full" ? model.blocks - 1 : 0;
-  const std::int64_t entire = model.blocks - inputs, input = 2 * model.hidden;
+  const std::int64_t inputs = recompute == "full" ? model.blocks - 1 : 0, h = model.hidden;
+  const std::int64_t entire = model.blocks - inputs, kept = model.kept(), ends = model.of_logits();
   const std::int64_t pairs = recompute == "attention" ? 0 : model.of_pair() * s;
-  const std::int64_t each =
-      inputs * input + entire * (model.of_token() + pairs) + model.of_logits();
-  const double bytes = 1. * s * b * each;
+  const double bytes = 1. * s * b * (inputs * 2 * h + entire * (kept + pairs) + ends);
   throw_if(bytes > 1e15, ExitCode::usage, "{:.0g} bytes of activations fit nowhere", bytes);
-  const std::string matrices = pairs > 0 ? fmt::format(" + {} x {}", model.of_pair(), s) : "";
-  const std::string first = inputs > 0 ? fmt::format("{} x {} + ", inputs, input) : "";
-  return {std::llround(bytes), fmt::format("{} x {} x ({}{} x ({}{}) + {})", s, b, first, entire,
-                                           model.of_token(), matrices, model.of_logits())};
+  return {std::llround(bytes),
+          fmt::format("{} x ({} x {} + {} x ({} + {}) + {})", s * b, inputs, 2 * h, entire, kept,
+                      pairs, ends),
+          activations_of(model.blocks, s, b, h, model.heads, recompute).bytes};
 }
 
 Plan plan(const Question& question, const Card& chapter, int ranks) {
@@ -336,10 +334,8 @@ Json make_plan(const Question& question, Cards chapters, int ranks) {
   if (const std::optional<Decoder>& model = question.model) {
     json["config"] = {{"file", model->file},
                       {"layer_sizes", model->sizes()},
-                      {"logits_bytes_a_token", model->of_logits()},
-                      {"block_bytes_a_token", model->of_token()},
-                      {"block_bytes_a_pair", model->of_pair()},
-                      {"activations_by_korthikanti", question.by_korthikanti}};
+                      {"bytes_a_token", {model->kept(), model->of_pair(), model->of_logits()}},
+                      {"activations_by_korthikanti", question.activations.by_korthikanti}};
   }
   for (const auto& [chapter, fits] : columns) {
     Json column = answers(question, *chapter, ranks);

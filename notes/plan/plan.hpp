@@ -40,6 +40,7 @@ inline constexpr std::int64_t borrowed_by_gathering = 4;  // bytes an element of
 struct Activations {
   std::int64_t bytes = 0;
   std::string formula{};
+  std::int64_t by_korthikanti = 0;  // bytes of a Decoder as of any transformer; else 0
 };
 /// Of a micro-batch of b samples of s tokens in a transformer of width h with a heads, in 16 bits.
 /// A layer keeps s b (34 h + 5 a s) bytes. Recomputed in backward: nothing; its attention's
@@ -59,15 +60,14 @@ struct Decoder {
 
   /// Of the embedding, of each block, of the last norm with the head.
   std::vector<std::int64_t> sizes() const;
-  /// Bytes that a block keeps of a token, as in common/train/llama.cpp: input, middle, both normed;
+  std::int64_t parameters() const { return Layout(sizes(), 0, 1).parameters(); }
+  /// Bytes of a token that a block keeps, as in common/train/llama.cpp: input, middle, both normed;
   /// queries and what they mix; keys, values; gate, up, product. Other norms are formed again.
-  std::int64_t of_token() const {
-    return 2 * (4 * hidden + 2 * (queries + keys) + 3 * intermediate);
-  }
+  std::int64_t kept() const { return 2 * (4 * hidden + 2 * (queries + keys) + 3 * intermediate); }
   std::int64_t of_pair() const { return 2 * heads; }  // of a token with each of its sample's
   std::int64_t of_logits() const { return 4 * vocabulary; }  // of a token, with their gradient
 };
-/// As above, with the logits; recomputed from its input, a block has that once.
+/// As above, with the logits; of one that is recomputed from its input, this counts once.
 Activations activations_of(const Decoder& model, std::int64_t s, std::int64_t b,
                            const std::string& recompute);
 
@@ -80,7 +80,6 @@ struct Question {
   Convention convention = conventions[0];
   DeviceType device = DeviceType::cpu;
   Activations activations{};  // of it: they are a rank's own
-  std::int64_t by_korthikanti = 0;  // bytes of them by the formula that has no model
   std::int64_t card = 0;  // bytes that a rank has; 0: not asked
   std::int64_t headroom = 0;  // of them, for what no plan knows
   std::int64_t host = 0;  // bytes of its host's that it may take; 0: no end of them

@@ -171,7 +171,7 @@ void print_head(const Question& question, const Json& plan, const Unit& unit) {
   const Costs costs = question.costs({.name = ""}), gathered = convention.gathering.value_or(costs);
   const auto any = [&](auto of) { return std::ranges::any_of(plan["chapters"], of); };
   const bool found = plan["ranks_found"], own = !convention.costs && !needs_master(dtype);
-  const auto& [activations, formula] = question.activations;
+  const auto& [activations, formula, theirs] = question.activations;
   print_if(true, "{} in {}, {}, on {}", counted(parameters, "parameter"),
            counted(plan["layers"], "layer"), name_of(dtype), counted(plan["ranks"], "rank"));
   print_if(padded > parameters, "with padding {}, as each layer has equal shards", grouped(padded));
@@ -190,9 +190,8 @@ void print_head(const Question& question, const Json& plan, const Unit& unit) {
            optimizer_bytes(Dtype::bf16));
   print_if(true, "in a program's checkpoint {}: {}", checkpoint_bytes, sized(plan["checkpoint"]));
   print_if(activations > 0, "activations, bytes: {}", formula);
-  print_if(question.by_korthikanti > 0,
-           "in all {}; by Korthikanti and others, without the logits, {}", sized(activations),
-           sized(question.by_korthikanti));
+  print_if(theirs > 0, "in all {}; by Korthikanti and others, without the logits, {}",
+           sized(activations), sized(theirs));
   print_if(question.parameters > 0, "{}data and workspace are not in it: they depend on the model",
            activations > 0 ? "" : "activations, ");
   print_if(true, "{0} are decimal: 1 {0} is {1} bytes\n", unit.name,
@@ -220,23 +219,22 @@ void print_deepspeed(const Json& file) {
 /// Its layers, and what a block keeps for backward beside what Korthikanti's does, term by term.
 void print_model(const Decoder& m) {
   const std::vector<std::int64_t> sizes = m.sizes();
-  const std::int64_t h = m.hidden, a = m.heads, mixed = m.queries;
+  const std::int64_t h = m.hidden, a = m.heads, q = m.queries, f = m.intermediate;
+  const auto more = [](std::int64_t bytes) { return (bytes > 0 ? "+" : "") + grouped(bytes); };
   print_if(true, "{}: {}, {} of width {}, heads {}/{} of {}, hidden {}", m.file, m.type,
-           counted(m.blocks, "block"), h, a, m.kv_heads, mixed / a, m.intermediate);
+           counted(m.blocks, "block"), h, a, m.kv_heads, q / a, f);
   const std::pair<std::string, std::string> rows[] = {
       {grouped(sizes[0]), fmt::format("parameters: embedding of {} tokens", m.vocabulary)},
       {grouped(sizes[1]), "each block"},
       {grouped(sizes.back()), m.tied ? "last norm; the head is the embedding" : "last norm, head"},
       {grouped(std::ranges::max(sizes)), "the largest layer"},
-      {grouped(m.of_logits()), "bytes a token, in 16 bits: logits and their gradient"},
-      {fmt::format("{} + {} s", grouped(m.of_token()), m.of_pair()), "a block; of s tokens"},
-      {fmt::format("{} + {} s", grouped(34 * h), 5 * a),
-       "by Korthikanti and others: 34 h + 5 a s; from there"},
+      {grouped(m.of_logits()), "bytes a token in 16 bits: logits and their gradient"},
+      {fmt::format("{} + {} s", grouped(m.kept()), m.of_pair()), "each block, of s tokens"},
+      {fmt::format("{} + {} s", grouped(34 * h), 5 * a), "Korthikanti's, 34 h + 5 a s; from there"},
       {fmt::format("{} - {} s", grouped(-2 * h), 3 * a), "no dropout: no masks, no masked matrix"},
-      {grouped(8 * (mixed - h)), "heads that are not h wide in all"},
-      {grouped(4 * (m.keys - mixed)), "fewer heads of keys and values"},
-      {grouped(6 * m.intermediate - 16 * h),
-       "SwiGLU: 3 f, as much as GELU's 2 of 4 h if f = 8/3 h"}};
+      {more(8 * (q - h)), "heads that are not h wide in all"},
+      {more(4 * (m.keys - q)), "fewer heads of keys and values"},
+      {more(6 * f - 16 * h), "SwiGLU's three f: with f = 8/3 h as much as GELU's two of 4 h"}};
   for (const auto& [number, what] : rows) {
     if (number != "0") fmt::print("  {:<17}{}\n", number, what);
   }

@@ -46,8 +46,13 @@ class Decoder(nn.Module):
 
     def __init__(self, weights):
         super().__init__()
-        from transformers import LlamaForCausalLM
-        self.llama = LlamaForCausalLM.from_pretrained(weights.parent, dtype=torch.float32)
+        try:
+            import transformers
+        except ImportError as missing:
+            raise Failure(f"{missing} (pip install transformers)", 6) from None
+        transformers.utils.logging.disable_progress_bar()
+        self.llama = transformers.LlamaForCausalLM.from_pretrained(weights.parent,
+                                                                   dtype=torch.float32)
 
     def forward(self, x):
         return self.llama(x.long(), use_cache=False).logits.flatten(0, 1)
