@@ -14,24 +14,22 @@ struct LinearShape {
   std::int64_t weights() const { return inputs * outputs; }
 };
 
-/// The text and the numbers that stand for its bytes: (256, code_size), fp32.
-struct TextSource {
-  const std::byte* text;
-  std::int64_t length;
-  View codes;
-  std::int64_t code_size;
-  std::int64_t context;  // bytes that predict the next one
-  Generator positions;
-};
-
-/// Tokens in a file, of 1 or 2 bytes. Sample s begins where `positions` says, modulo the number of
+/// A text's tokens, of 1 or 2 bytes. Sample s begins where `positions` says, modulo the number of
 /// places where one fits with a token behind it.
 struct TokenSource {
-  const std::byte* tokens;
+  const std::byte* text;
   std::int64_t length;  // in tokens
   std::int64_t token_bytes;
-  std::int64_t sequence;  // tokens of a sample, each to predict the one behind it
+  std::int64_t sequence;  // tokens of a sample
   Generator positions;
+
+  /// Token i of that sample; i = sequence: the one behind it.
+  HOST_DEVICE std::int64_t token(std::int64_t sample, std::int64_t i) const {
+    const auto places = static_cast<std::uint64_t>(length - sequence);
+    const auto at = static_cast<std::int64_t>(positions.bits(sample) % places) + i;
+    const auto* bytes = reinterpret_cast<const unsigned char*>(text) + at * token_bytes;
+    return token_bytes == 1 ? bytes[0] : bytes[0] | bytes[1] << 8;
+  }
 };
 
 /// Two matrices, inputs x hidden and hidden x outputs, fp32, and the generator of inputs.
@@ -128,11 +126,12 @@ class Kernels {
   virtual void copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes) = 0;
 
   // ---- Data: samples [first, first + batch) as rows of `inputs` and `targets` (fp32) ----
-  virtual void text_samples(const TextSource& source, std::int64_t first, View inputs,
+  /// Of each token its code, a row of `codes` (256, numbers); to predict is the token behind them.
+  virtual void text_samples(const TokenSource& source, View codes, std::int64_t first, View inputs,
                             View targets) = 0;
   virtual void teacher_samples(const TeacherSource& source, std::int64_t first, View inputs,
                                View targets) = 0;
-  /// A token and the one to predict of each, as numbers in fp32, (batch, sequence).
+  /// The tokens, as numbers in fp32, and of each the one behind it: (batch, sequence).
   virtual void token_samples(const TokenSource& source, std::int64_t first, View inputs,
                              View targets) = 0;
 
@@ -169,8 +168,8 @@ class Kernels {
   /// the gain's gradient sums up.
   virtual void rms_norm_backward(View dy, View gain, View x, View dx, Write how, View grads,
                                  Write write) = 0;
-  /// by_group = those heads. turns (tokens, size), fp32: half of a row cosines, half sines, by which
-  /// elements i and i + size / 2 of each head turn; empty: none do.
+  /// by_group = those heads. turns (tokens, size), fp32: half of a row cosines, half sines, by
+  /// which elements i and i + size / 2 of each head turn; empty: none do.
   virtual void split_heads(const HeadsShape& shape, const Matrix& by_token, View turns,
                            View by_group) = 0;
   /// The way back, and turns back.

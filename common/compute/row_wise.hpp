@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A decoder's work on rows, once for both devices: a device's `each_row` and `each_row_sum` apply a
+// Work on rows, once for both devices: a device's `each_row` and `each_row_sum` apply a
 // body to rows of operands, which overlap nowhere or element by element.
 #pragma once
 #include <cmath>
@@ -22,6 +22,15 @@ struct Named {
   std::int64_t elements;
   HOST_DEVICE std::int64_t operator()(std::int64_t row) const {
     return static_cast<std::int64_t>(numbers[row]) * elements;
+  }
+  bool in_packs(int width) const { return elements % width == 0; }
+};
+/// Codes of the tokens of samples.
+struct Codes {
+  TokenSource source;
+  std::int64_t first, elements;
+  HOST_DEVICE std::int64_t operator()(std::int64_t row) const {
+    return source.token(first + row / source.sequence, row % source.sequence) * elements;
   }
   bool in_packs(int width) const { return elements % width == 0; }
 };
@@ -60,25 +69,21 @@ struct Formed {
 
 // ---- Bodies ----
 
-struct TokenSample {
+struct TokenAndNext {
   TokenSource source;
   std::int64_t first;
-  HOST_DEVICE float token(std::int64_t at) const {
-    const auto* bytes = reinterpret_cast<const unsigned char*>(source.tokens);
-    if (source.token_bytes == 1) return bytes[at];
-    return static_cast<float>(bytes[2 * at] | bytes[2 * at + 1] << 8);
-  }
-  HOST_DEVICE void operator()(std::int64_t i, float& input, float& target) const {
-    const auto places = static_cast<std::uint64_t>(source.length - source.sequence);
-    const std::uint64_t place = source.positions.bits(first + i / source.sequence) % places;
-    const auto at = static_cast<std::int64_t>(place) + i % source.sequence;
-    input = token(at);
-    target = token(at + 1);
+  HOST_DEVICE void operator()(std::int64_t i, float& token, float& next) const {
+    const std::int64_t sample = first + i / source.sequence, at = i % source.sequence;
+    token = static_cast<float>(source.token(sample, at));
+    next = static_cast<float>(source.token(sample, at + 1));
   }
 };
-
-struct Copy {
-  template <class T> HOST_DEVICE void operator()(std::int64_t, T x, T& y) const { y = x; }
+struct Behind {
+  TokenSource source;
+  std::int64_t first;
+  HOST_DEVICE void operator()(std::int64_t i, float& target) const {
+    target = static_cast<float>(source.token(first + i, source.sequence));
+  }
 };
 
 /// sign: -1 turns back.
@@ -116,8 +121,7 @@ struct RmsNorm {
   template <class T> HOST_DEVICE void term(float* to, T x, T, T) const {
     to[0] = widen(x) * widen(x);
   }
-  template <class T>
-  HOST_DEVICE void operator()(const float* sum, T x, T gain, T& y) const {
+  template <class T> HOST_DEVICE void operator()(const float* sum, T x, T gain, T& y) const {
     y = narrow<T>(widen(x) * inverse_root(sum[0] / count) * widen(gain));
   }
 };
@@ -159,16 +163,27 @@ template <class Backend, class Base> class RowWise : public Base {
  public:
   using Base::Base;
 
+  void text_samples(const TokenSource& source, View codes, std::int64_t first, View inputs,
+                    View targets) final {
+    with_type(inputs.dtype, [&]<class T>(T) {
+      const std::int64_t rows = targets.size * source.sequence, size = inputs.size / rows;
+      on().each_row(rows, size, Round(),
+                    Rows{In<float>{of<float>(codes)}, Codes{source, first, size}},
+                    Rows{Out<T>{of<T>(inputs)}, Apart{size}});
+    });
+    on().each(targets.size, Behind{source, first}, Out<float>{of<float>(targets)});
+  }
+
   void token_samples(const TokenSource& source, std::int64_t first, View inputs,
                      View targets) final {
-    on().each(inputs.size, TokenSample{source, first}, Out<float>{of<float>(inputs)},
+    on().each(inputs.size, TokenAndNext{source, first}, Out<float>{of<float>(inputs)},
               Out<float>{of<float>(targets)});
   }
 
   void embed(View tokens, View table, View y) final {
     with_type(y.dtype, [&]<class T>(T) {
       const std::int64_t width = y.size / tokens.size;
-      on().each_row(tokens.size, width, Copy(),
+      on().each_row(tokens.size, width, Round(),
                     Rows{In<T>{of<T>(table)}, Named{of<float>(tokens), width}},
                     Rows{Out<T>{of<T>(y)}, Apart{width}});
     });
@@ -177,9 +192,9 @@ template <class Backend, class Base> class RowWise : public Base {
   void rms_norm(View x, View gain, View y) final {
     with_type(y.dtype, [&]<class T>(T) {
       const Apart row{gain.size};
-      on().each_row_sum(y.size / gain.size, Long{gain.size},
-                        RmsNorm{static_cast<float>(gain.size)}, Rows{In<T>{of<T>(x)}, row},
-                        Rows{In<T>{of<T>(gain)}, Apart{0}}, Rows{Out<T>{of<T>(y)}, row});
+      on().each_row_sum(y.size / gain.size, Long{gain.size}, RmsNorm{static_cast<float>(gain.size)},
+                        Rows{In<T>{of<T>(x)}, row}, Rows{In<T>{of<T>(gain)}, Apart{0}},
+                        Rows{Out<T>{of<T>(y)}, row});
     });
   }
 
@@ -239,17 +254,19 @@ template <class Backend, class Base> class RowWise : public Base {
   }
 
   void add(View x, View y) final {
-    with_type(y.dtype, [&]<class T>(T) {
-      on().each(y.size, Add(), In<T>{of<T>(x)}, InOut<T>{of<T>(y)});
-    });
+    with_type(y.dtype,
+              [&]<class T>(T) { on().each(y.size, Add(), In<T>{of<T>(x)}, InOut<T>{of<T>(y)}); });
   }
 
  private:
   /// Where each head begins in a matrix whose rows are tokens.
   static Nested columns_of(const HeadsShape& shape, const Matrix& by_token) {
-    return {shape.of_group,           shape.tokens,
-            shape.groups,             shape.size,
-            by_token.columns,         shape.of_group * shape.size,
+    return {shape.of_group,
+            shape.tokens,
+            shape.groups,
+            shape.size,
+            by_token.columns,
+            shape.of_group * shape.size,
             shape.tokens * by_token.columns};
   }
 
@@ -258,7 +275,7 @@ template <class Backend, class Base> class RowWise : public Base {
   void move_heads(const HeadsShape& shape, const From& from, View turns, float sign, const To& to) {
     const std::int64_t half = shape.size / 2;
     const std::int64_t heads = shape.sequences * shape.tokens * shape.groups * shape.of_group;
-    if (turns.size == 0) return on().each_row(heads, shape.size, Copy(), from, to);
+    if (turns.size == 0) return on().each_row(heads, shape.size, Round(), from, to);
     const auto second = [=](auto rows) {
       rows.first.at += half;
       return rows;

@@ -4,9 +4,8 @@
 #include <fmt/format.h>
 
 #include "compute/bus.hpp"
-#include "memory/grouped.hpp"
 #include "memory/layout.hpp"
-#include "train/options.hpp"
+#include "train/data.hpp"
 
 namespace zero {
 /// "1 rank", "2 ranks".

@@ -39,8 +39,8 @@ Check number(double least, double largest, const std::string& range, bool or_zer
   return [=](const std::string& text) {
     const Units no_unit{{"", 1}};
     const std::string digits = text.substr(text.starts_with('+'));
-    const bool inside = quantity(digits, no_unit, least, largest) ||
-                        (or_zero && quantity(digits, no_unit, 0, 0));
+    const bool inside =
+        quantity(digits, no_unit, least, largest) || (or_zero && quantity(digits, no_unit, 0, 0));
     return inside ? std::string() : fmt::format("{} is not a number {}", text, range);
   };
 }
@@ -116,7 +116,8 @@ struct CommandLine {
     add("width", o.width, "INT", "inputs of a layer; text: a multiple of 8", whole(1, most));
     add("layers", o.layers, "INT", "number of layers; llama: of blocks, 4", whole(1, 1 << 12));
     add("heads", o.heads, "INT", "llama: heads of queries", whole(1, most));
-    add("kv-heads", o.kv_heads, "INT", "llama: of keys and values; 0: half as many", whole(0, most));
+    add("kv-heads", o.kv_heads, "INT", "llama: of keys and values; 0: half as many",
+        whole(0, most));
     add("hidden", o.hidden, "INT", "llama: of SwiGLU; 0: 8/3 of --width", whole(0, most));
     add("sequence", o.sequence, "INT", "llama: tokens of a sample", whole(1, most));
     add("tokens", o.tokens, "FILE", "llama: of 16 bits each; else bytes of --data");

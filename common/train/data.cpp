@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <fstream>
 
-#include "memory/grouped.hpp"
 #include "memory/throw_if.hpp"
 #include "train/model.hpp"
 
@@ -62,10 +61,12 @@ File file_of(const Options& options) {
 /// A file's tokens, in the device's memory.
 class FromFile : public Data {
  public:
-  FromFile(const Options& options, Device& device, int rank, int ranks)
+  FromFile(const Options& options, Device& device, std::int64_t sequence, int rank, int ranks)
       : Data(options, rank, ranks),
         file_(file_of(options)),
-        tokens_(device, Kind::data, file_.bytes, true) {
+        sequence_(sequence),
+        positions_(options.seed, RandomStream::positions),
+        text_(device, Kind::data, file_.bytes, true) {
     std::ifstream from(file_.path, std::ios::binary);
     from.seekg(file_.begin);
     std::vector<char> piece(std::size_t{1} << 20);
@@ -74,7 +75,7 @@ class FromFile : public Data {
       from.read(piece.data(), std::min<std::int64_t>(std::ssize(piece), file_.bytes - at));
       throw_if(from.gcount() == 0, ExitCode::data, "cannot read byte {} of the {} of {}: {}", at,
                file_.bytes, file_.path, errno ? std::strerror(errno) : "it has become shorter");
-      device.copy(tokens_.data() + at, piece.data(), from.gcount());
+      device.copy(text_.data() + at, piece.data(), from.gcount());
       const auto read = std::as_bytes(std::span(piece).first(from.gcount()));
       for (const std::byte byte : read) digest_ = mix(digest_ ^ std::to_integer<unsigned>(byte));
       for (std::int64_t i = 0; file_.width == 2 && i + 1 < std::ssize(read); i += 2) {
@@ -91,10 +92,15 @@ class FromFile : public Data {
   }
 
  protected:
-  const File file_;
-  const Buffer tokens_;
+  TokenSource source() const {
+    return {text_.data(), file_.tokens(), file_.width, sequence_, positions_};
+  }
 
  private:
+  const File file_;
+  const std::int64_t sequence_;
+  const Generator positions_;
+  const Buffer text_;
   std::uint64_t digest_ = 0;
 };
 
@@ -102,38 +108,28 @@ class FromFile : public Data {
 class Text : public FromFile {
  public:
   Text(const Options& options, Device& device, int rank, int ranks)
-      : FromFile(options, device, rank, ranks),
-        codes_(device, Kind::data, Dtype::fp32, 256 * (options.width / context)),
-        source_{tokens_.data(), tokens_.bytes(),
-                codes_.view(),  options.width / context,
-                context,        Generator(options.seed, RandomStream::positions)} {
+      : FromFile(options, device, context, rank, ranks),
+        codes_(device, Kind::data, Dtype::fp32, 256 * (options.width / context)) {
     const Generator random(options.seed, RandomStream::codes);
     fill(codes_, [&](std::int64_t i) { return random.uniform(i); });
   }
 
   void load(Kernels& on, std::int64_t first, View inputs, View targets) const override {
-    on.text_samples(source_, first, inputs, targets);
+    on.text_samples(source(), codes_.view(), first, inputs, targets);
   }
 
  private:
   Tensor codes_;  // (256, width / context)
-  TextSource source_;
 };
 
 /// Predict each token of a sequence from those before it.
-class Tokens : public FromFile {
- public:
+struct Tokens : FromFile {
   Tokens(const Options& options, Device& device, int rank, int ranks)
-      : FromFile(options, device, rank, ranks),
-        source_{tokens_.data(), file_.tokens(), file_.width, options.sequence,
-                Generator(options.seed, RandomStream::positions)} {}
+      : FromFile(options, device, options.sequence, rank, ranks) {}
 
   void load(Kernels& on, std::int64_t first, View inputs, View targets) const override {
-    on.token_samples(source_, first, inputs, targets);
+    on.token_samples(source(), first, inputs, targets);
   }
-
- private:
-  TokenSource source_;
 };
 
 /// Learn what a fixed random teacher answers: two matrices, inputs x 16 and 16 x outputs.

@@ -42,6 +42,15 @@ class Data {
   int ranks_;
 };
 
+/// 1234567 as "1 234 567".
+inline std::string grouped(std::int64_t number) {
+  std::string text = std::to_string(number);
+  for (auto at = static_cast<std::int64_t>(text.size()) - 3; at > (number < 0); at -= 3) {
+    text.insert(at, 1, ' ');
+  }
+  return text;
+}
+
 /// Bytes, and their formula with the run's numbers.
 struct Figure {
   std::int64_t bytes = 0;

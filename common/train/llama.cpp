@@ -7,7 +7,6 @@
 #include <numbers>
 
 #include "compute/portable_math.hpp"
-#include "memory/grouped.hpp"
 
 namespace zero {
 namespace {
@@ -113,7 +112,8 @@ Llama::Llama(const Options& options, Stream& stream)
       tokens_(stream.device(), Kind::data, Dtype::fp32, shape_.rows()),
       targets_(stream.device(), Kind::data, Dtype::fp32, shape_.rows()),
       turns_(stream.device(), Kind::data, Dtype::fp32, shape_.tokens * shape_.size) {
-  const auto& [blocks, sequences, tokens, vocabulary, width, hidden, groups, queries, size] = shape_;
+  const auto& [blocks, sequences, tokens, vocabulary, width, hidden, groups, queries, size] =
+      shape_;
   View rest = activations_.all();
   const auto cut = [&, room = room_for_rows(shape_, options.dtype)](std::int64_t columns) {
     return take(rest, room * columns).part(0, shape_.rows() * columns);

@@ -6,8 +6,6 @@
 #include <cmath>
 #include <numeric>
 
-#include "memory/grouped.hpp"
-
 namespace zero {
 namespace {
 MlpShape shape_of(const Options& options) {

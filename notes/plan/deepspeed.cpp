@@ -97,12 +97,11 @@ Decoder read_config(const std::string& path) {
   };
   for (const char* key : {"num_experts", "num_local_experts", "n_routed_experts"}) {
     throw_if(said(key, 0) != 0, ExitCode::data,
-             "{}: {} is {:.20}: a mixture of experts is no chapter, as each token activates other "
-             "parameters and may need another rank's; if most are frozen, say --params and "
-             "--trainable",
+             "{}: {} is {:.20}: experts are no chapter, as a token activates some parameters only, "
+             "perhaps another rank's; for LoRA say --params and --trainable",
              path, key, said(key, 0).dump());
   }
-  const auto number = [&](const char* key, std::int64_t most, const Json& otherwise = {}) {
+  const auto number = [&](const char* key, int most = 1 << 20, const Json& otherwise = {}) {
     const Json value = said(key, otherwise);
     expect(value.is_number_integer() && value >= 1 && value <= most, key, value,
            fmt::format("a whole number from 1 to {}", most));
@@ -113,18 +112,21 @@ Decoder read_config(const std::string& path) {
   expect(qwen2 || qwen3 || llama || type == "mistral", "model_type", type,
          "llama, mistral, qwen2 or qwen3");
   const std::int64_t blocks = number("num_hidden_layers", (1 << 12) - 2);
-  const std::int64_t words = number("vocab_size", 1 << 20), h = number("hidden_size", 1 << 16);
-  const std::int64_t f = number("intermediate_size", 1 << 20);
-  const std::int64_t a = number("num_attention_heads", 1 << 10);
+  const std::int64_t words = number("vocab_size"), f = number("intermediate_size");
+  const std::int64_t h = number("hidden_size", 1 << 16), a = number("num_attention_heads", 1 << 10);
   const std::int64_t kv = number("num_key_value_heads", a, a);
-  expect(a % kv == 0, "num_attention_heads", a, "a multiple of num_key_value_heads");
+  expect(a % kv == 0, "num_attention_heads", a, fmt::format("a multiple of the {} of keys", kv));
   const std::int64_t size = number("head_dim", 1 << 10, h % a == 0 ? Json(h / a) : Json());
   const std::int64_t q = a * size, k = kv * size;
   // Qwen2's biases and Qwen3's norms have no switch.
   std::int64_t small = qwen2 ? q + 2 * k : qwen3 ? 2 * size : 0;
   if ((llama || qwen3) && said("attention_bias", false)) small += q + 2 * k + h;
   if (llama && said("mlp_bias", false)) small += 2 * f + h;
-  return {path, type, blocks, words, a, kv, h, q, k, f, small, said("tie_word_embeddings", false)};
+  const bool tied = said("tie_word_embeddings", false);
+  const Decoder model{path, type, blocks, words, a, kv, h, q, k, f, small, tied};
+  expect(model.parameters() <= most_parameters, "the number of parameters", model.parameters(),
+         "at most " + grouped(most_parameters));
+  return model;
 }
 
 Json read_deepspeed(const std::string& path, int ranks) {

@@ -88,25 +88,13 @@ struct CommandLine {
     return file;
   }
 
-  /// What --config's file says; then options say none of it.
-  std::optional<Decoder> read_model() {
-    if (said.at("--config").empty()) return {};
-    for (const char* option :
-         {"--params", "--largest-layer", "--task", "--layers", "--width", "--heads"}) {
-      throw_if(given(option), usage, "--config says what {} would", option);
-    }
-    const Decoder model = read_config(said.at("--config"));
-    said["--params"] = fmt::to_string(model.parameters());
-    return model;
-  }
-
   /// Refuses what makes no sense beside other options. Throws Error (usage).
   void check_together() const {
     for (const auto& [option, text] : said) {
       throw_if(given(option) && text.empty(), usage, "{} needs a value, and has none", option);
     }
-    const bool task = given("--task"), sequence = given("--sequence");
-    throw_if(given("--params") == task, usage,
+    const bool task = given("--task"), sequence = given("--sequence"), config = given("--config");
+    throw_if((config || given("--params")) == task, usage,
              "say --config, or --params, as 7.5e9, or --task for a model that the programs run{}",
              task ? ", not both" : "");
     throw_if(!given("--card") && !given("--ranks"), usage,
@@ -116,6 +104,8 @@ struct CommandLine {
         throw_if(where && given(option), usage, "{}", fmt::format(fmt::runtime(why), option));
       }
     };
+    refuse(config, {"--params", "--largest-layer", "--layers", "--width", "--heads"},
+           "--config says what {} would");
     refuse(!given("--card"), {"--host", "--headroom"}, "{} needs --card");
     refuse(task,
            {"--largest-layer", "--convention", "--bytes", "--trainable", "--activations",
@@ -127,7 +117,7 @@ struct CommandLine {
     refuse(sequence, {"--activations"}, "{} says what --sequence would");
     for (const char* option : {"--batch", "--width", "--heads"}) {
       throw_if(sequence && !given(option), usage, "--sequence needs {}", option);
-      if (given("--config")) break;  // which says the others
+      if (config) break;  // which says the others
     }
     refuse(!given("--link"), {"--latency", "--compute"}, "{} needs --link");
     refuse(given("--bytes"), {"--convention", "--dtype"}, "--bytes says what {} would");
@@ -139,8 +129,8 @@ struct CommandLine {
     for (const std::string& option : run_options) {
       if (given(option)) words.insert(words.end(), {option, said.at(option)});
     }
-    if (given("--params")) words.insert(words.end(), {"--task", "mlp"});
-    if (given("--params") && !given("--layers")) words.insert(words.end(), {"--layers", "32"});
+    if (!given("--task")) words.insert(words.end(), {"--task", "mlp"});
+    if (!given("--task") && !given("--layers")) words.insert(words.end(), {"--layers", "32"});
     std::vector<char*> argv;
     for (std::string& word : words) argv.push_back(word.data());
     argv.push_back(nullptr);
@@ -177,7 +167,7 @@ struct CommandLine {
     throw_if(!value, usage, "{}: {} is not {}", option, said.at(option), what);
     return *value;
   }
-  std::int64_t whole(const char* option, std::int64_t most = 10'000'000'000'000,
+  std::int64_t whole(const char* option, std::int64_t most = most_parameters,
                      double percent = 0) const {
     Units units{{"", 1}, {"K", 1e3}, {"M", 1e6}, {"B", 1e9}, {"T", 1e12}};
     if (percent > 0) units["%"] = percent;
@@ -205,16 +195,17 @@ struct CommandLine {
                           whole("--heads", 1 << 10), recompute);
   }
 
-  Question question(const std::optional<Decoder>& model) const {
+  Question question() const {
     check_together();
-    Question question{.options = options(), .model = model};
+    Question question{.options = options()};
+    if (given("--config")) question.model = read_config(said.at("--config"));
     question.convention = costs(question.options);
-    question.parameters = whole("--params");
+    question.parameters = question.model ? question.model->parameters() : whole("--params");
     question.largest_layer = whole("--largest-layer");
     if (const std::int64_t all = question.parameters; given("--trainable")) {
       question.frozen = all - whole("--trainable", all, all / 100.);
     }
-    question.activations = activations(question.options, model);
+    question.activations = activations(question.options, question.model);
     const bool gpu = question.parameters > 0 || visible_gpus().count > 0;
     question.device = question.options.device.value_or(gpu ? DeviceType::cuda : DeviceType::cpu);
     question.card = size("--card");
@@ -269,7 +260,7 @@ void answer(int argc, char** argv) {
     return fmt::print("[{}]\n", fmt::join(lines, ",\n"));
   }
   const Json file = line.read_file();
-  const Question question = line.question(line.read_model());
+  const Question question = line.question();
   const int ranks = line.given("--ranks") ? question.options.ranks : 0;
   Json plan = make_plan(question, line.chapters(question.options), ranks);
   if (!file.is_null()) plan["deepspeed"] = file;

@@ -183,9 +183,8 @@ Activations activations_of(std::int64_t layers, std::int64_t s, std::int64_t b, 
 }
 
 std::vector<std::int64_t> Decoder::sizes() const {
-  const std::int64_t words = vocabulary * hidden, norms = 2 * hidden;
-  const std::int64_t attention = 2 * hidden * (queries + keys), mlp = 3 * hidden * intermediate;
-  std::vector<std::int64_t> all(blocks + 2, attention + mlp + norms + small);
+  const std::int64_t words = vocabulary * hidden, numbers = 2 * (queries + keys) + 3 * intermediate;
+  std::vector<std::int64_t> all(blocks + 2, hidden * (numbers + 2) + small);  // 2: norms
   all.front() = words, all.back() = hidden + (tied ? 0 : words);
   return all;
 }
@@ -334,7 +333,8 @@ Json make_plan(const Question& question, Cards chapters, int ranks) {
   if (const std::optional<Decoder>& model = question.model) {
     json["config"] = {{"file", model->file},
                       {"layer_sizes", model->sizes()},
-                      {"bytes_a_token", {model->kept(), model->of_pair(), model->of_logits()}},
+                      {"block_bytes", {model->kept(), model->of_pair()}},
+                      {"logits_bytes", model->of_logits()},
                       {"activations_by_korthikanti", question.activations.by_korthikanti}};
   }
   for (const auto& [chapter, fits] : columns) {

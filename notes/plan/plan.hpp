@@ -12,6 +12,7 @@ using Json = nlohmann::ordered_json;
 
 /// The most ranks that are looked at, as of --ranks.
 inline constexpr int most_ranks = 1 << 12;
+inline constexpr std::int64_t most_parameters = 10'000'000'000'000;
 
 using CostsBy = By<Dtype, Costs>;  // fp32, bf16, fp16
 

@@ -220,7 +220,6 @@ void print_deepspeed(const Json& file) {
 void print_model(const Decoder& m) {
   const std::vector<std::int64_t> sizes = m.sizes();
   const std::int64_t h = m.hidden, a = m.heads, q = m.queries, f = m.intermediate;
-  const auto more = [](std::int64_t bytes) { return (bytes > 0 ? "+" : "") + grouped(bytes); };
   print_if(true, "{}: {}, {} of width {}, heads {}/{} of {}, hidden {}", m.file, m.type,
            counted(m.blocks, "block"), h, a, m.kv_heads, q / a, f);
   const std::pair<std::string, std::string> rows[] = {
@@ -231,13 +230,11 @@ void print_model(const Decoder& m) {
       {grouped(m.of_logits()), "bytes a token in 16 bits: logits and their gradient"},
       {fmt::format("{} + {} s", grouped(m.kept()), m.of_pair()), "each block, of s tokens"},
       {fmt::format("{} + {} s", grouped(34 * h), 5 * a), "Korthikanti's, 34 h + 5 a s; from there"},
-      {fmt::format("{} - {} s", grouped(-2 * h), 3 * a), "no dropout: no masks, no masked matrix"},
-      {more(8 * (q - h)), "heads that are not h wide in all"},
-      {more(4 * (m.keys - q)), "fewer heads of keys and values"},
-      {more(6 * f - 16 * h), "SwiGLU's three f: with f = 8/3 h as much as GELU's two of 4 h"}};
-  for (const auto& [number, what] : rows) {
-    if (number != "0") fmt::print("  {:<17}{}\n", number, what);
-  }
+      {fmt::format("-{} - {} s", 2 * h, 3 * a), "no dropout: no masks, no masked matrix"},
+      {fmt::format("{:+}", 8 * (q - h)), "heads that are not h wide in all"},
+      {fmt::format("{:+}", 4 * (m.keys - q)), "fewer heads of keys and values"},
+      {fmt::format("{:+}", 6 * f - 16 * h), "SwiGLU: three f, as GELU's two of 4 h if f = 8/3 h"}};
+  for (const auto& [number, what] : rows) print_if(number != "+0", "  {:<17}{}", number, what);
   fmt::print("\n");
 }
 }  // namespace

@@ -130,9 +130,9 @@ def layer_slices(case, vector):
 
 def matrices(case, vector):
     """The tensors of each layer, as views of `vector`: (weight, bias), or what a llama has."""
-    return [[part[end - math.prod(shape):end].reshape(shape) for shape, end in zip(
-                layer.values(), np.cumsum([*map(math.prod, layer.values())]))]
-            for part, layer in zip(layer_slices(case, vector), case.tensors())]
+    cuts = [np.cumsum([*map(math.prod, layer.values())]) for layer in case.tensors()]
+    return [[tensor.reshape(shape) for tensor, shape in zip(np.split(part, cut), layer.values())]
+            for part, cut, layer in zip(layer_slices(case, vector), cuts, case.tensors())]
 
 
 def layer_digests(case, parameters):

@@ -12,6 +12,7 @@ import argparse
 import math
 import sys
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 
 from runs import CHAPTERS, Failure, Programs, finish
@@ -46,10 +47,7 @@ class Decoder(nn.Module):
 
     def __init__(self, weights):
         super().__init__()
-        try:
-            import transformers
-        except ImportError as missing:
-            raise Failure(f"{missing} (pip install transformers)", 6) from None
+        import transformers
         transformers.utils.logging.disable_progress_bar()
         self.llama = transformers.LlamaForCausalLM.from_pretrained(weights.parent,
                                                                    dtype=torch.float32)
@@ -95,8 +93,8 @@ def main():
     asked, others = parser.parse_known_args()
     case = Case(asked.task, asked.width, asked.layers or Case.layers)
     llama = asked.task == "llama"
-    if llama and not asked.init:
-        raise Failure("--task llama needs --init with the weights of a checkpoint", 2)
+    if llama and not (asked.init and find_spec("transformers")):
+        raise Failure("--task llama needs transformers, and --init with a checkpoint's weights", 2)
     if llama and asked.layers == Case.layers:  # which is not its default
         others += ["--layers", asked.layers]
     with tempfile.TemporaryDirectory() as folder:

@@ -67,7 +67,8 @@ class Bench {
       const std::string of = fmt::format(" {}", name_of(own.dtype));
       const auto norm = [&] { kernels_.squared_norm(own, sums_); };
       good &= is_fast("norm" + of, bytes, norm, 0.95) || !quick;
-      good &= is_fast("divide" + of, 2 * bytes, [&] { kernels_.divide(own, 1); }, 0.95);
+      good &= is_fast(
+          "divide" + of, 2 * bytes, [&] { kernels_.divide(own, 1); }, 0.95);
       const auto mean = [&] { kernels_.ordered_mean(own, 0, other, own, Write::overwrite); };
       good &= is_fast("mean of two" + of, 3 * bytes, mean, 0.95);
     }

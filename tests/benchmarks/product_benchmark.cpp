@@ -39,7 +39,8 @@ std::pair<double, double> measure(const Product& p) {
   const Matrix right = matrix(b, p.transpose_b ? p.inner : p.columns, p.transpose_b);
   const auto our_product = [&] {
     // The gradient of a weight, which programs form in its place.
-    if (p.transpose_a) return matmul(left, right, p.rows, p.inner, p.columns, result.data(), p.columns);
+    if (p.transpose_a)
+      return matmul(left, right, p.rows, p.inner, p.columns, result.data(), p.columns);
     matmul(left, right, p.rows, p.inner, p.columns, [&](const RowPart& part) {
       std::copy_n(part.values, part.count, result.data() + part.row * p.columns + part.column);
     });

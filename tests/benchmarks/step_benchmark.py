@@ -2,14 +2,15 @@
 # SPDX-License-Identifier: MIT
 """The time of a training step, as ratios: the chapters over one another, and over PyTorch.
 
-On the CPU three kinds of work in fp32 and bf16, ranks of one thread each; a table in Markdown ends
-it. On a GPU one rank in bf16: twelve Linear(2048), 4096 samples; and sixteen Linear(4096), 8192
-samples. Programs and PyTorch (torch_times.py) run in turn, several rounds, and a ratio is the
-median of the rounds' ratios: the machine's speed drifts, ratios taken side by side do not. Where
-PyTorch is missing, or sees no GPU, nothing is compared with it. The CPU's bars are those of AVX-512
-and of PyTorch: where one is missing they are aims, and to be above an aim is no failure. At last 07
-over 06, in whose step there is the same Adam. With --before every program is compared with that of
-another build, and with nothing else.
+On the CPU three kinds of work in fp32 and bf16, ranks of one thread each, and a table of them in
+Markdown at the end; and a llama beside transformers'. On a GPU one rank in bf16: twelve
+Linear(2048), 4096 samples; and sixteen Linear(4096), 8192 samples. Programs and PyTorch
+(torch_times.py) run in turn, several rounds, and a ratio is the median of the rounds' ratios: the
+machine's speed drifts, ratios taken side by side do not. Where PyTorch is missing, or sees no GPU,
+nothing is compared with it. The CPU's bars are those of AVX-512 and of PyTorch: where one is
+missing they are aims, and to be above an aim is no failure. At last 07 over 06, in whose step there
+is the same Adam. With --before every program is compared with that of another build, and with
+nothing else.
 """
 import argparse
 import json
@@ -57,6 +58,13 @@ CPU = [on_cpu(2, "fp32", "mlp", 3, 2048, (0.45, 0.41, 0.23), 1.05),
        on_cpu(4, "bf16", "mlp", 16, 512, (0.58, 0.32, 0.15), 1.05),
        on_cpu(4, "fp32", "text", 8, 256, (0.27, 0.13, 0.06), 1.30),
        on_cpu(4, "bf16", "text", 8, 256, (0.33, 0.14, 0.07), 1.30)]
+LLAMA = [Row(2, "fp32", 12,
+             {"task": "llama", "layers": 4, "width": 256, "heads": 8, "kv-heads": 4, "hidden": 688,
+              "batch": batch, "sequence": sequence},
+             {"02": [], "02 --recompute": ["--recompute"], "06": ["--dtype", "fp32"]},
+             [("02", "torch ddp", over_ddp), ("06", "torch fsdp", 0.75),
+              ("02 --recompute", "02", 1.27)])
+         for batch, sequence, over_ddp in ((8, 128, 0.88), (2, 512, 0.85))]
 # Computing takes far longer than the copies over such a bus. No PyTorch.
 OFFLOAD = Row(2, "bf16", 30, {"task": "mlp", "layers": 16, "width": 512, "batch": 256},
               {"06": [], "07 bus 16": ["--bus", 16]}, [("07 bus 16", "06", 1.10)])
@@ -143,7 +151,7 @@ def main():
         print(why)
         return SKIPPED
     table, all_good = [HEAD, ["---", *["---:"] * 4]], True
-    for row in GPU if arguments.device == "cuda" else [*CPU, OFFLOAD]:
+    for row in GPU if arguments.device == "cuda" else [*CPU, *LLAMA, OFFLOAD]:
         if arguments.before:
             row.ratios = [(run, f"before {run}", 1.05) for run in row.runs]
         rounds, words = zip(*(measure(arguments, row, builds)

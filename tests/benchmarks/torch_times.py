@@ -14,6 +14,7 @@ through torch.compile ("compiled"); FSDP2 ("fsdp"), and with CPUOffloadPolicy ("
 rank it sends nothing, and copies parameters up on the stream that computes. The host waits for the
 GPU once a step, where the programs do: for the loss, between backward and update. Times lie between
 CUDA events; a step's is that from its beginning to the next one's.
+A llama is that of transformers, for FSDP2 block by block, with the faster kind of attention.
 
 Samples are random and stay the same; the programs make theirs, or read them, anew in every step.
 """
@@ -23,6 +24,7 @@ import statistics
 import sys
 import tempfile
 import time
+from importlib.util import find_spec
 from types import SimpleNamespace
 
 SKIPPED = 77
@@ -44,6 +46,21 @@ def stack_of_layers(model, outputs):
     modules = [kind for _ in range(model.layers - 1)
                for kind in (nn.Linear(model.width, model.width), nn.ReLU())]
     return nn.Sequential(*modules, nn.Linear(model.width, outputs))
+
+
+class Decoder(nn.Module):
+    """transformers' llama; attention: as it names its kinds."""
+
+    def __init__(self, model, attention):
+        super().__init__()
+        from transformers import LlamaConfig, LlamaForCausalLM
+        self.llama = LlamaForCausalLM(LlamaConfig(
+            vocab_size=256, hidden_size=model.width, num_hidden_layers=model.layers,
+            num_attention_heads=model.heads, num_key_value_heads=getattr(model, "kv-heads"),
+            intermediate_size=model.hidden, attn_implementation=attention))
+
+    def forward(self, x):
+        return self.llama(x, use_cache=False).logits.flatten(0, 1)
 
 
 class MasterAdam(torch.optim.Optimizer):
@@ -72,7 +89,8 @@ def prepare(kind, network, dtype, device):
         options = {"mesh": mesh, "mp_policy": fsdp.MixedPrecisionPolicy(dtype, dtype)}
         if kind == "offload":
             options["offload_policy"] = fsdp.CPUOffloadPolicy()
-        for part in [*network[::2], network]:  # every other one is a ReLU
+        llama = getattr(network, "llama", None)
+        for part in [*llama.model.layers, llama] if llama else [*network[::2], network]:  # no ReLU
             fsdp.fully_shard(part, **options)
         return network, torch.optim.Adam(network.parameters(), **ADAM)
     network = network.to(dtype)
@@ -98,16 +116,21 @@ def milliseconds(begin, end):
     return (end - begin) * 1000 if isinstance(begin, float) else begin.elapsed_time(end)
 
 
-def step_time(kind, model):
+def step_time(kind, model, attention=None):
     """Called by all ranks together; this one's."""
-    text, width, on = model.task == "text", model.width, {"device": model.device}
+    if model.task == "llama" and not attention:
+        return min(step_time(kind, model, each) for each in ("eager", "sdpa"))
+    text, width, on = model.task in ("text", "llama"), model.width, {"device": model.device}
     dtype = torch.bfloat16 if model.dtype == "bf16" else torch.float32
     outputs = 256 if text else width
-    network = stack_of_layers(model, outputs)
+    network = Decoder(model, attention) if attention else stack_of_layers(model, outputs)
     network, optimizer = prepare(kind, network.to(model.device), dtype, model.device)
     inputs = torch.rand(model.batch, width, dtype=dtype, **on)
     targets = (torch.randint(outputs, (model.batch,), **on) if text
                else torch.rand(model.batch, width, **on))
+    if attention:
+        inputs, targets = torch.randint(256, (2, model.batch, model.sequence), **on)
+        targets = targets.flatten()
     loss_of = nn.functional.cross_entropy if text else nn.functional.mse_loss
     warm_up, repeats = STEPS[model.device]
     marks = []
@@ -150,6 +173,9 @@ def main():
     """Of each kind the slowest rank's."""
     model = SimpleNamespace(**json.loads(sys.argv[1]))
     words = f"PyTorch {torch.__version__}"
+    if model.task == "llama" and not find_spec("transformers"):
+        print("no comparison with transformers, which is missing")
+        return SKIPPED
     if model.device == "cuda":
         if not torch.cuda.is_available():
             print(words, "sees no GPU")

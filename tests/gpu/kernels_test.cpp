@@ -256,8 +256,8 @@ TEST_CASE("samples: the same bits") {
       const Twin inputs(dtype, rows * context * code_size, 1), classes(Dtype::fp32, rows, 1);
       const Generator positions(fresh_seed(), RandomStream::positions);
       both.run([&](Side& on) {
-        on->text_samples({on(text).data, length, on(codes), code_size, context, positions}, 77,
-                         on(inputs), on(classes));
+        on->text_samples({on(text).data, length, 1, context, positions}, on(codes), 77, on(inputs),
+                         on(classes));
       });
       inputs.check_same_bits("text inputs");
       classes.check_same_bits("text targets");
@@ -317,8 +317,8 @@ TEST_CASE("a decoder's rows, moved, looked up, turned, gated, added: the same bi
         on->swiglu_backward(on(delta), wide, on(pair));
         on->add(on(gated), on(delta));
       });
-      for (const Twin* twin : {&numbers, &targets, &found, &grads, &plain, &matrix, &back, &pair,
-                               &gated, &delta}) {
+      for (const Twin* twin :
+           {&numbers, &targets, &found, &grads, &plain, &matrix, &back, &pair, &gated, &delta}) {
         twin->check_same_bits("what a decoder moves");
       }
       CHECK(found.on_cpu() != plain.on_cpu());  // what turns is turned
@@ -359,18 +359,18 @@ TEST_CASE("a decoder's sums of rows: within what sums in another order may diffe
       y.check_near("a norm", [&](std::int64_t i) {
         return bound(normed(i) * std::abs(g[i % columns]), columns, 3);
       });
-      dy.check_near("terms of a gain's gradient", [&](std::int64_t i) {
-        return bound(normed(i) * std::abs(d[i]), columns, 3);
-      });
+      dy.check_near("terms of a gain's gradient",
+                    [&](std::int64_t i) { return bound(normed(i) * std::abs(d[i]), columns, 3); });
       dx.check_near("a norm's gradient", [&](std::int64_t i) {
         const double own = std::abs(double{d[i]} * g[i % columns]) / root[i / columns];
         const double r = root[i / columns];
-        return bound(std::abs(old[i]) + own + normed(i) * common[i / columns] / (r * r), 2 * columns,
-                     4);
+        return bound(std::abs(old[i]) + own + normed(i) * common[i / columns] / (r * r),
+                     2 * columns, 4);
       });
       grads.check_near("a gain's gradient", [&](std::int64_t j) {
         double size = std::abs(old_grads[j]);
-        for (std::int64_t i = j; i < rows * columns; i += columns) size += normed(i) * std::abs(d[i]);
+        for (std::int64_t i = j; i < rows * columns; i += columns)
+          size += normed(i) * std::abs(d[i]);
         return bound(size, rows + columns, 6);
       });
     }
@@ -384,7 +384,8 @@ TEST_CASE("a decoder's sums of rows: within what sums in another order may diffe
       const Twin scores(dtype, rows * tokens, offset, random);
       const Twin shares(dtype, rows * tokens, offset, [&] { return std::abs(random()); });
       const Twin delta(dtype, rows * tokens, offset, random);
-      const Twin values(dtype, count * tokens * size, 0, random), mixed(dtype, rows * (size + 8), 0);
+      const Twin values(dtype, count * tokens * size, 0, random),
+          mixed(dtype, rows * (size + 8), 0);
       const Twin product(dtype, count * tokens * tokens, 0);
       const std::vector<float> p = shares.on_cpu(), d = delta.on_cpu(), v = values.on_cpu();
       both.run([&](Side& on) {
@@ -392,11 +393,13 @@ TEST_CASE("a decoder's sums of rows: within what sums in another order may diffe
         on->causal_softmax(causal, on(scores), 0.7f);
         on->softmax_backward(causal, on(shares), 0.7f, on(delta));
         on->products(count, queries * tokens, tokens, size,
-                     {{on(shares), tokens}, queries * tokens * tokens}, {{on(values), size}, tokens * size},
+                     {{on(shares), tokens}, queries * tokens * tokens},
+                     {{on(values), size}, tokens * size},
                      {{on(mixed), size + 8}, queries * tokens * (size + 8)});
         on->products(count, tokens, queries * tokens, tokens - 1,  // of parts, transposed
                      {{on(shares), tokens, true}, queries * tokens * tokens},
-                     {{on(shares), tokens}, queries * tokens * tokens}, {{on(product), tokens}, tokens * tokens});
+                     {{on(shares), tokens}, queries * tokens * tokens},
+                     {{on(product), tokens}, tokens * tokens});
       });
       const std::vector<float> softmax = scores.on_cpu();
       scores.check_near("shares", [&](std::int64_t i) {
@@ -407,7 +410,8 @@ TEST_CASE("a decoder's sums of rows: within what sums in another order may diffe
         const std::int64_t row = i / tokens, end = causal.formed(row);
         if (i % tokens >= end) return 0.0;
         double size = std::abs(d[i]);
-        for (std::int64_t k = row * tokens; k < row * tokens + end; ++k) size += std::abs(p[k] * d[k]);
+        for (std::int64_t k = row * tokens; k < row * tokens + end; ++k)
+          size += std::abs(p[k] * d[k]);
         return bound(p[i] * size, tokens, 4);
       });
       mixed.check_near("products", [&](std::int64_t i) {
@@ -415,12 +419,14 @@ TEST_CASE("a decoder's sums of rows: within what sums in another order may diffe
         if (column >= size) return 0.0;
         double all = 0;
         for (std::int64_t k = 0; k < tokens; ++k) {
-          all += std::abs(p[row * tokens + k] * v[(row / (queries * tokens) * tokens + k) * size + column]);
+          all += std::abs(p[row * tokens + k] *
+                          v[(row / (queries * tokens) * tokens + k) * size + column]);
         }
         return bound(all, tokens, 2);
       });
       product.check_near("products of parts, transposed", [&](std::int64_t i) {
-        const std::int64_t matrix = i / (tokens * tokens), row = i / tokens % tokens, column = i % tokens;
+        const std::int64_t matrix = i / (tokens * tokens), row = i / tokens % tokens,
+                           column = i % tokens;
         if (column == tokens - 1) return 0.0;
         double all = 0;
         for (std::int64_t k = matrix * queries * tokens; k < (matrix + 1) * queries * tokens; ++k) {

@@ -26,6 +26,7 @@ DDP, MIXED, ZERO1, ZERO2, ZERO3, OFFLOAD = ON_RANKS
 FILES = ["model.safetensors", "optimizer.safetensors"]
 SMALL = "--task mlp --width 7 --layers 3 --batch 3".split()
 TOY = "--task toy --batch 3".split()  # without biases
+LLAMA = "--task llama --width 128 --layers 1 --hidden 400 --sequence 4 --batch 1".split()
 HARD = "--clip 0.5 --weight-decay 0.1 --accumulate 2".split()
 
 
@@ -45,7 +46,8 @@ def read_tensors(path):
 def write_tensors(path, tensors, metadata=None):
     header, at = {"__metadata__": metadata} if metadata else {}, 0
     for name, tensor in tensors.items():
-        header[name] = {"dtype": "F32", "shape": list(tensor.shape),
+        header[name] = {"dtype": {"<f4": "F32", "<f2": "F16", "<u2": "BF16"}[tensor.dtype.str],
+                        "shape": list(tensor.shape),
                         "data_offsets": [at, at := at + tensor.nbytes]}
     text = json.dumps(header).encode()
     path.write_bytes(struct.pack("<Q", len(text)) + text
@@ -151,6 +153,20 @@ def test_python_reads_and_writes_it(programs, folder):
     assert (metadata["step"], metadata["updates"], metadata["format"]) == ("3", "3", "pt")
 
 
+def test_a_file_may_have_16_bits(programs, folder):
+    programs.logged(0, ALONE, *LLAMA, "--steps", 1, "--save", folder / "ours")
+    kinds = itertools.cycle((np.asarray, np.float16, lambda it: it.view("<u2").ravel()[1::2]))
+    stored = {name: next(kinds)(tensor).reshape(tensor.shape) for name, tensor in
+              read_tensors(folder / "ours/step_1" / FILES[0])[1].items()}
+    write_tensors(folder / FILES[0], stored)
+    programs.logged(2, ZERO3, *LLAMA, "--dtype", "fp32", "--steps", 1, "--lr", 0, "--init",
+                    folder / FILES[0], "--save", folder / "begun")
+    for name, tensor in read_tensors(folder / "begun/step_1" / FILES[0])[1].items():
+        wide = stored[name].astype("<u4") << 16 if stored[name].dtype == np.uint16 else \
+            stored[name].astype("<f4")
+        assert (tensor == wide.view("<f4")).all(), name
+
+
 # ---- What is refused -----------------------------------------------------------------------------
 
 @pytest.fixture(name="saved", scope="module")
@@ -218,6 +234,32 @@ def test_it_is_refused(programs, folder, saved, code, change, options, words):
     said, = outcome.own_errors()
     assert re.search(words, said), said
     assert (folder / "log").read_text() == "kept"
+
+
+@pytest.mark.parametrize("config, options, words", (
+    ({"rope_theta": 10000, "max_position_embeddings": 9, "dtype": "bfloat16"}, "", None),
+    ({"rope_theta": 5e5}, "", "config.json: its model has rope_theta 500000.0, this run's 10000.0"),
+    ({"rope_parameters": {"rope_theta": 9}}, "", "its model has rope_theta 9, this run's 10000.0"),
+    ({"rope_scaling": {"factor": 8.0}}, "", "rope_scaling {.factor.:8.0}, this run's null"),
+    ({}, "--heads 4", "config.json: its model has num_attention_heads 8, this run's 4"),
+    ({"lost": "lm_head.weight"}, "", "has no lm_head.weight, as its head is tied"),
+    ({}, "--init a_part", "its model is in several files, which .*index.json lists"),
+    ({}, "--init model.safetensors.index.json", "its model is in several files, which .* lists"),
+    ({}, "--resume saved --heads 4", 'has shape "llama: .* heads 8/4,.* this one ".* 4/2,')))
+def test_another_llama_is_refused(programs, folder, config, options, words):
+    """config: what is said in it; and which tensor is lost."""
+    programs.logged(0, ALONE, *LLAMA, "--steps", 1, "--save", folder / "saved")
+    weights = folder / "saved/step_1" / FILES[0]
+    metadata, model = read_tensors(weights)
+    model.pop(config.get("lost"), None)
+    write_tensors(weights, model, metadata)
+    said = weights.with_name("config.json")
+    said.write_text(json.dumps(json.loads(said.read_text()) | config))
+    (folder / "model.safetensors.index.json").write_text("{}")
+    init = [] if re.search("--(init|resume)", options) else ["--init", weights]
+    outcome = programs.run(0, ALONE, *LLAMA, "--steps", 2, *init, *options.split(), cwd=folder)
+    assert outcome.code == (DATA if words else 0), outcome
+    assert not words or re.search(words, *outcome.own_errors()), outcome
 
 
 def test_other_data_is_refused(programs, folder):

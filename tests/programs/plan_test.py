@@ -43,6 +43,8 @@ BAD = [("", 2, "--params, --task"), ("--params 7B", 2, "--ranks, --card"),
          for text in ("24GB", "100%", "1")),
        (f"{ANY} --convention deepspeed --dtype fp32", 2, "deepspeed, fp32"),
        (f"{ANY} --deepspeed /dev/zero", 3, "cannot read /dev/zero"),
+       ("--config none.json --ranks 2", 3, "none.json, No such file"),
+       (f"{ANY} --config none.json", 2, "--config says what --params"),
        ("--task mlp --ranks 2 --bytes 2,2,8", 2, "--bytes, --params"),
        (f"{ANY} --host 80GB", 2, "--host, --card"),
        ("--params 7B --card 80GB --host 80", 2, "--host, 80, 80GB"),
@@ -141,6 +143,50 @@ def test_the_page(programs, tmp_path):
     words, = re.findall(r"`(build/plan --deepspeed ds_config.*?)`", PAGE)
     done = start(programs, words.removeprefix("build/plan "), tmp_path)
     assert done.out.startswith(f"{text}\n8 000 000 000 parameters in 32 layers, bf16, on 5 ranks\n")
+    described(tmp_path, QWEN)
+    words, text = re.search(r"`build/plan (--config .*?)`.*?text\n(.*?)```", PAGE, re.S).groups()
+    printed = iter(start(programs, words, tmp_path).out.splitlines())
+    assert not [line for line in text.splitlines() if line not in printed], "in this order"
+
+
+def described(folder, values, **more):
+    keys = ("model_type", "hidden_size", "intermediate_size", "num_attention_heads",
+            "num_key_value_heads", "num_hidden_layers", "vocab_size")
+    (folder / "config.json").write_text(json.dumps(dict(zip(keys, values)) | more))
+
+
+LLAMA = ("llama", 4096, 14336, 32, 8, 32, 128256)
+QWEN = ("qwen3", 4096, 12288, 32, 8, 36, 151936)
+
+
+@pytest.mark.parametrize("values, more, parameters", [
+    (LLAMA, {}, 8030261248), (("llama", 4096, 11008, 32, None, 32, 32000), {}, 6738415616),
+    (("qwen2", 3584, 18944, 28, 4, 28, 152064), {}, 7615616512), (QWEN, {}, 8190735360),
+    (("mistral", 4096, 14336, 32, 8, 32, 32000), {"head_dim": None}, 7241732096),
+    (("qwen3", 1024, 3072, 16, 8, 28, 151936), {"head_dim": 128, "tie_word_embeddings": True},
+     596049920),
+    (LLAMA, {"attention_bias": True, "mlp_bias": True}, 8030261248 + 32 * (10240 + 32768))])
+def test_a_model(programs, tmp_path, values, more, parameters):
+    """As published; the terms that are printed make the difference to Korthikanti's formula."""
+    described(tmp_path, values, **more)
+    out, told = plan(programs, "--config config.json --ranks 2 --sequence 128 --batch 3", tmp_path)
+    assert (told["parameters"], told["layers"]) == (parameters, values[5] + 2)
+    (block, pair), logits = (told["config"][key] for key in ("block_bytes", "logits_bytes"))
+    assert eval(re.search("activations, bytes: (.*)", out)[1].replace("x", "*")) == \
+        told["activations"] == 128 * 3 * (values[5] * (block + pair * 128) + logits)
+    terms = re.findall(r"^  ([+-]\d+) ", out, re.MULTILINE)
+    assert block == 34 * values[1] + sum(map(int, terms)) and len(terms) >= 2
+
+
+@pytest.mark.parametrize("more, words", [
+    ({"num_experts": 128}, "num_experts is 128, experts, another rank, --trainable"),
+    ({"model_type": "gemma"}, "gemma, llama, qwen3"), ({"vocab_size": None}, "has no vocab_size"),
+    ({"hidden_size": "4096"}, 'hidden_size is "4096", whole number'),
+    ({"num_key_value_heads": 3}, "32, multiple, 3"), ({"hidden_size": 4097}, "has no head_dim"),
+    ({"mlp_bias": 1}, "mlp_bias is 1, a boolean")])
+def test_no_model(programs, tmp_path, more, words):
+    described(tmp_path, LLAMA, **more)
+    test_refused(programs, f"--config {tmp_path}/config.json --ranks 2", 3, words)
 
 
 def test_activations_and_headroom(programs):

@@ -13,6 +13,7 @@ from programs import ALONE, MIXED, WAYS, WINDOW, bits, options_on
 
 TEXT = "--width 16 --layers 3 --batch 4"
 MLP = "--task mlp --width 7 --layers 3"  # 56 elements a layer: padded from 2 ranks on
+LLAMA = "--task llama --width 12 --layers 2 --heads 2 --hidden 20 --sequence 5 --batch 2 --steps 3"
 HARD = "--clip 0.5 --weight-decay 0.1"
 # Which steps may be skipped (x), or nothing was shown.
 NONE, BETWEEN = r"\.+", r"(?=.*\.x)(?=.*x\.).+"
@@ -43,7 +44,11 @@ GROUPS = [
     Group("bf16 mlp of width 7, 3 micro-batches", f"{MLP} --batch 3 --accumulate 3 --steps 6",
           mixed("bf16", 1)),
     Group("fp16 text, clip, decay, skips", f"{TEXT} {HARD} --lr 0.05 --steps 10",
-          mixed("fp16", 2), BETWEEN)]
+          mixed("fp16", 2), BETWEEN),
+    Group("fp32 llama, clip, decay", f"{LLAMA} {HARD}",
+          ["02_distributed_adam --recompute", *mixed("fp32", 0)], with_01=True),
+    Group("fp32 llama, 2 micro-batches", f"{LLAMA} --accumulate 2",
+          ["02_distributed_adam", *(f"{program} --recompute" for program in mixed("fp32", 2))])]
 # At which cuBLAS takes the kernels of large products; layers of width 1000 begin at addresses of
 # another alignment in one chapter than in the next.
 WIDE = [Group(f"{dtype} mlp of width {width}", f"--task mlp --width {width} --layers 3 --batch 512 "

@@ -117,8 +117,10 @@ TEST_CASE("every option is read, after a space or an equals sign") {
     CHECK(tuple(o.bus, o.device_memory, o.host_threads) == tuple(1.5, 3 << 29, 3));
   }
   const Options o = accepted(
-      "--task llama --heads 6 --kv-heads 3 --width 96 --hidden 7 --sequence 9 --tokens a --vocab 5 "
-      "--recompute").options;
+                        "--task llama --heads 6 --kv-heads 3 --width 96 --hidden 7 --sequence 9 "
+                        "--tokens a --vocab 5 "
+                        "--recompute")
+                        .options;
   CHECK(tuple(o.task, o.heads, o.kv_heads, o.hidden) == tuple(Task::llama, 6, 3, 7));
   CHECK(tuple(o.sequence, o.tokens, o.vocab, o.recompute) == tuple(9, "a", 5, true));
   CHECK(accepted("--plan --ranks 64").options.ranks == 64);

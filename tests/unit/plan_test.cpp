@@ -3,7 +3,10 @@
 // is advised, the times of a step.
 #include "notes/plan/plan.hpp"
 
+#include <unistd.h>
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "tests/unit/checks.hpp"
@@ -197,6 +200,24 @@ TEST_CASE("activations and headroom are taken from the card") {
     question.card = bare + 20'000'000 + 7 - less;
     CHECK(fit(question, card("05"))["fewest_ranks"] == 4 + less);
     CHECK(answers(question, "05", 4)["fits"] == (less == 0));
+  }
+}
+
+TEST_CASE("a model by its config.json: layers and activations are those of the programs' llama") {
+  // 32 rows, so that no part of the activations is padded.
+  Options options{.task = Task::llama, .batch = 2, .width = 64, .layers = 3, .heads = 8};
+  options.kv_heads = 2, options.hidden = 176, options.sequence = 16, options.dtype = Dtype::bf16;
+  const auto path = std::filesystem::temp_directory_path() / fmt::format("zero-{}", getpid());
+  std::ofstream(path) << architecture(options).config;
+  const Decoder model = read_config(path);
+  std::filesystem::remove(path);
+  CHECK(model.sizes() == architecture(options).sizes());
+  // No plan has what is on its way back: of the head, queries, keys, values, matrices.
+  const std::int64_t on_its_way = 2 * 32 * (3 * 64 + 2 * (64 + 2 * 16) + 8 * 16);
+  for (const bool full : {false, true}) {
+    options.recompute = full;
+    CHECK(activations_of(model, 16, 2, full ? "full" : "none").bytes + on_its_way ==
+          architecture(options).activations.bytes);
   }
 }
 

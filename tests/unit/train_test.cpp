@@ -78,7 +78,8 @@ TEST_CASE("tokens: those of a sequence, and of each the one behind it") {
   }();
   std::vector<std::uint16_t> tokens;
   for (int i = 0; i < 3000; ++i) tokens.push_back((i * 7) % 3000);
-  const Tensor input(cpu(), Kind::data, Dtype::fp32, 10), target(cpu(), Kind::data, Dtype::fp32, 10);
+  const Tensor input(cpu(), Kind::data, Dtype::fp32, 10),
+      target(cpu(), Kind::data, Dtype::fp32, 10);
   for (const auto& header : {none, llm_c}) {
     write(header, tokens);
     CHECK(source_bytes(options).bytes == 6000);

@@ -23,24 +23,6 @@ class CpuKernels : public RowWise<CpuKernels, ElementWise<CpuKernels>> {
     std::memcpy(to, from, bytes);
   }
 
-  void text_samples(const TextSource& source, std::int64_t first, View inputs,
-                    View targets) override {
-    with_type(inputs.dtype, [&]<class T>(T) {
-      const auto* text = reinterpret_cast<const unsigned char*>(source.text);
-      const float* codes = elements<float>(source.codes);
-      const auto positions = static_cast<std::uint64_t>(source.length - source.context);
-      T* input = elements<T>(inputs);
-      for (std::int64_t row = 0; row < targets.size; ++row) {
-        const std::uint64_t position = source.positions.bits(first + row) % positions;
-        for (std::int64_t i = 0; i < source.context; ++i) {
-          const float* code = codes + text[position + i] * source.code_size;
-          input = std::transform(code, code + source.code_size, input, narrow<T>);
-        }
-        elements<float>(targets)[row] = text[position + source.context];
-      }
-    });
-  }
-
   void teacher_samples(const TeacherSource& source, std::int64_t first, View inputs,
                        View targets) override {
     with_type(inputs.dtype, [&]<class T>(T) {
@@ -181,13 +163,15 @@ class CpuKernels : public RowWise<CpuKernels, ElementWise<CpuKernels>> {
       T* x = elements<T>(scores);
       for (std::int64_t row = 0; row < scores.size / rows.tokens; ++row, x += rows.tokens) {
         const std::int64_t seen = rows.seen(row);
-        const float most = largest(x, seen);
+        const auto larger = [](float a, float b) { return a < b ? b : a; };
+        const auto wide = [](float* to, T score) { to[0] = widen(score); };
+        const float most = combine_row<1>(seen, widen(x[0]), larger, wide, In<T>{x})[0];
         const auto power = [=](auto, T score, float& to) {
           to = portable_exp((widen(score) - most) * scale);
         };
         each(seen, power, In<T>{x}, Out<float>{powers.data()});
         const auto term = [](float* to, float power) { to[0] = power; };
-        const float sum = row_sums<1>(seen, term, In<float>{powers.data()})[0];
+        const float sum = combine_row<1>(seen, 0, std::plus(), term, In<float>{powers.data()})[0];
         const auto share = [=](auto, float power, T& to) { to = narrow<T>(power / sum); };
         each(seen, share, In<float>{powers.data()}, Out<T>{x});
         std::fill(x + seen, x + rows.formed(row), T{});
@@ -264,7 +248,8 @@ class CpuKernels : public RowWise<CpuKernels, ElementWise<CpuKernels>> {
   static void each_row_sum(std::int64_t rows, Length length, Body body, Operands... operands) {
     const auto term = [=](float* to, auto... x) { body.term(to, x...); };
     for (std::int64_t row = 0; row < rows; ++row) {
-      const auto sums = row_sums<Body::sums>(length(row), term, operands(row)...);
+      const auto sums =
+          combine_row<Body::sums>(length(row), 0, std::plus(), term, operands(row)...);
       const auto apply = [=](auto, auto&... x) { body(sums.data(), x...); };
       each(length(row), apply, operands(row)...);
     }
@@ -274,7 +259,8 @@ class CpuKernels : public RowWise<CpuKernels, ElementWise<CpuKernels>> {
     with_type(grads.dtype, [&]<class T>(T) {
       std::vector<std::int64_t> rows(dy.size / grads.size);
       std::iota(rows.begin(), rows.end(), 0);
-      sum_rows(elements<T>(dy), std::span(std::as_const(rows)), grads.size, write, elements<T>(grads));
+      sum_rows(elements<T>(dy), std::span(std::as_const(rows)), grads.size, write,
+               elements<T>(grads));
     });
   }
 
@@ -327,47 +313,30 @@ class CpuKernels : public RowWise<CpuKernels, ElementWise<CpuKernels>> {
     }
   }
 
-  /// Sums of n terms of each element. Element i goes to partial sum i mod 16.
-  template <int n, class Term, class... Operands>
-  static std::array<float, n> row_sums(std::int64_t count, Term term, Operands... operands) {
-    std::array<float, n> sums{};
-    on_wide_vectors([=, &sums] {
+  /// For each of n terms of an element, what `combine` makes of all elements' and `none`. Element i
+  /// goes to part i mod 16.
+  template <int n, class Combine, class Term, class... Operands>
+  static std::array<float, n> combine_row(std::int64_t count, float none, Combine combine,
+                                          Term term, Operands... operands) {
+    std::array<float, n> all{};
+    on_wide_vectors([=, &all] {
       constexpr std::int64_t lanes = 16;
-      float lane[n][lanes] = {};
-      const auto add = [&](std::int64_t start, std::int64_t some) {
+      float lane[n][lanes];
+      for (auto& each : lane) std::fill_n(each, lanes, none);
+      const auto take = [&](std::int64_t start, std::int64_t some) {
 #pragma GCC ivdep
         for (std::int64_t l = 0; l < some; ++l) {
           float of[n];
           term(of, read(operands, start + l)...);
-          for (int s = 0; s < n; ++s) lane[s][l] += of[s];
+          for (int s = 0; s < n; ++s) lane[s][l] = combine(lane[s][l], of[s]);
         }
       };
       std::int64_t i = 0;
-      for (; i + lanes <= count; i += lanes) add(i, lanes);
-      add(i, count - i);
-      for (int s = 0; s < n; ++s) {
-        for (const float sum : lane[s]) sums[s] += sum;
-      }
+      for (; i + lanes <= count; i += lanes) take(i, lanes);
+      take(i, count - i);
+      for (int s = 0; s < n; ++s) all[s] = std::accumulate(lane[s], lane[s] + lanes, none, combine);
     });
-    return sums;
-  }
-
-  template <class T> static float largest(const T* x, std::int64_t count) {
-    float most = widen(x[0]);
-    on_wide_vectors([=, &most] {
-      constexpr std::int64_t lanes = 16;  // which need not wait for each other
-      float lane[lanes];
-      std::fill_n(lane, lanes, most);
-      for (std::int64_t i = 0; i < count; i += lanes) {
-        const std::int64_t some = std::min(lanes, count - i);
-        for (std::int64_t l = 0; l < some; ++l) {
-          const float here = widen(x[i + l]);
-          lane[l] = here > lane[l] ? here : lane[l];
-        }
-      }
-      for (const float each : lane) most = std::max(most, each);
-    });
-    return most;
+    return all;
   }
 
   /// to = a b, or to + a b, rounded by the rule of store(); in its place where it can be.

@@ -14,22 +14,6 @@ struct SumsOnGpu {
 };
 static_assert(sizeof(SumsOnGpu) == gpu_sums_bytes);
 
-/// A block a sample.
-template <class T>
-__global__ void text_kernel(TextSource source, std::int64_t first, T* inputs, float* targets) {
-  const auto* text = reinterpret_cast<const unsigned char*>(source.text);
-  const auto* codes = reinterpret_cast<const float*>(source.codes.data);
-  const std::int64_t row = blockIdx.x;
-  const auto positions = static_cast<std::uint64_t>(source.length - source.context);
-  const std::uint64_t position = source.positions.bits(first + row) % positions;
-  const std::int64_t width = source.context * source.code_size;
-  for (std::int64_t i = threadIdx.x; i < width; i += threads) {
-    const float* code = codes + text[position + i / source.code_size] * source.code_size;
-    inputs[row * width + i] = narrow<T>(code[i % source.code_size]);
-  }
-  if (threadIdx.x == 0) targets[row] = text[position + source.context];
-}
-
 constexpr int teacher_rows = threads / TeacherSource::hidden;
 
 /// A thread forms one hidden number of a sample, inputs upwards, from tiles that its block makes.
@@ -282,14 +266,6 @@ class CudaKernels : public RowWise<CudaKernels, ElementWise<CudaKernels, Runtime
  public:
   using RowWise::RowWise;
 
-  void text_samples(const TextSource& source, std::int64_t first, View inputs,
-                    View targets) override {
-    with_type(inputs.dtype, [&]<class T>(T) {
-      launch(stream(), blocks_for(targets.size, 1), text_kernel<T>, source, first,
-             elements<T>(inputs), elements<float>(targets));
-    });
-  }
-
   void teacher_samples(const TeacherSource& source, std::int64_t first, View inputs,
                        View targets) override {
     with_type(inputs.dtype, [&]<class T>(T) {
@@ -432,9 +408,10 @@ class CudaKernels : public RowWise<CudaKernels, ElementWise<CudaKernels, Runtime
     constexpr int width = Items<Operands...>::width;
     const bool packed = in_packs<width>(Long{count}, operands...);
     const std::int64_t packs = packed ? count / width : count;
-    launch(stream(), blocks_for(rows * packs),
-           packed ? each_row_kernel<width, Body, Operands...> : each_row_kernel<1, Body, Operands...>,
-           rows * packs, packs, body, operands...);
+    launch(
+        stream(), blocks_for(rows * packs),
+        packed ? each_row_kernel<width, Body, Operands...> : each_row_kernel<1, Body, Operands...>,
+        rows * packs, packs, body, operands...);
   }
 
   template <class Length, class Body, class... Operands>
@@ -442,9 +419,8 @@ class CudaKernels : public RowWise<CudaKernels, ElementWise<CudaKernels, Runtime
                     const Operands&... operands) {
     constexpr int width = Items<Operands...>::width;
     launch(stream(), blocks_for(rows, 1),
-           in_packs<width>(length, operands...)
-               ? row_sum_kernel<width, Length, Body, Operands...>
-               : row_sum_kernel<1, Length, Body, Operands...>,
+           in_packs<width>(length, operands...) ? row_sum_kernel<width, Length, Body, Operands...>
+                                                : row_sum_kernel<1, Length, Body, Operands...>,
            length, body, operands...);
   }
 

@@ -213,8 +213,8 @@ void Runtime::multiply(std::int64_t count, std::int64_t rows, std::int64_t inner
   // cuBLAS thinks in columns: what lies row by row is the transpose to it: product^T = b^T a^T.
   const auto lay_out = [&](std::int64_t height, std::int64_t width, const Matrices& of) {
     cublasLtMatrixLayoutOpaque_t layout;
-    check_cublas(blas().start_layout(&layout, sizeof layout, types[dtype], height, width,
-                                     of.first.columns));
+    check_cublas(
+        blas().start_layout(&layout, sizeof layout, types[dtype], height, width, of.first.columns));
     const auto set = [&](cublasLtMatrixLayoutAttribute_t attribute, const auto& value) {
       check_cublas(blas().lay_out(&layout, attribute, &value, sizeof value));
     };
@@ -244,8 +244,8 @@ void Runtime::multiply(std::int64_t count, std::int64_t rows, std::int64_t inner
   const auto second = [&](const Matrices& of) {  // as far from a multiple of 16 as any behind it
     return of.first.elements.data + of.apart * bytes_of(product.dtype);
   };
-  const std::uint32_t alignment = alignment_of(
-      {at_left, at_right, product.data, second(a), second(b), second(products)});
+  const std::uint32_t alignment =
+      alignment_of({at_left, at_right, product.data, second(a), second(b), second(products)});
   const auto [algorithm, is_new] = algorithms_.try_emplace(
       {count, turn_a, turn_b, rows, inner, columns, a.first.columns, b.first.columns,
        products.first.columns, a.apart, b.apart, products.apart, dtype, epilogue, alignment});
