@@ -191,8 +191,8 @@ def cross_entropy(y, target):
 
 def loss_and_gradient(case, parameters, x, target, stored=np.float64, scale=1):
     """Of all samples of a step at once: all micro-batches have as many, so means agree. stored:
-    what becomes of a number that is kept; scale: the loss's, in the gradient. (A llama's is
-    float64's alone.)"""
+    what becomes of a number that is kept; scale: the loss's, in the gradient. (Neither is for a
+    llama.)"""
     if case.task == "llama":
         return llama_loss_and_gradient(case, parameters, x, target)
     layers = matrices(case, parameters)
@@ -298,7 +298,8 @@ def llama_loss_and_gradient(case, parameters, tokens, target):
     normed, of_norm = rms_norm(x, *gain)
     y, of_head = linear(normed, *head)
     loss, dy = cross_entropy(y.reshape(-1, case.vocab), target.ravel())
-    for backward in [lambda dy: of_norm(of_head(dy.reshape(y.shape))), *ways_back[::-1]]:
+    dy = of_norm(of_head(dy.reshape(y.shape)))
+    for backward in reversed(ways_back):
         dy = backward(dy)
     np.add.at(table[1], tokens, dy)
     return loss, gradient

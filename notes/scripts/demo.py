@@ -19,7 +19,7 @@ from runs import (CHAPTERS, Failure, Programs, finish, first_line, folded, machi
                   spaced, wrong_bytes, wrong_traffic)
 
 SHORT = ["--steps", 8]
-# What is said of a task; samples of a micro-batch (0: the default), and where copies are to take long.
+# What is said of a task; its micro-batch (0: the default), and one in which copies take long.
 TASKS = {"text": ([], 0, 256),
          "llama": (["--task", "llama", "--width", 128, "--heads", 4, "--sequence", 64], 4, 16)}
 # Who goes on with the checkpoint of the one before, on how many ranks (0: on as many as the other
@@ -37,7 +37,8 @@ def prepare(programs, options):
     # Without a limit, and on a bus in GB/s on which copies take long; each rank has a core.
     more = [programs.prepare(f"more/07_offload_{speed}_{prefetch}.jsonl", "07_offload", 2, "--bus",
                              speed, "--prefetch", prefetch, *SHORT, "--batch", options.large,
-                             *of_all, dtype="fp32") for speed, prefetch in ((0, 1), (0.1, 0), (0.1, 1))]
+                             *of_all, dtype="fp32")
+            for speed, prefetch in ((0, 1), (0.1, 0), (0.1, 1))]
     return twelve, more
 
 
@@ -58,8 +59,8 @@ def on_too_small_device(programs, options, low, high):
     """06 and 07 on a device of fewer than `high` bytes, on which 07, which needs `low`, runs alone:
     its run, and the story of both. Throws Failure where it is not so."""
     size = f"{(low + high) / 2e6:.9g}MB"
-    refused, fits = (programs.prepare(f"more/{chapter}_device.jsonl", chapter, options.ranks,
-                                      "--device-memory", size, *SHORT, *options.of_data, *options.batch)
+    words = "--device-memory", size, *SHORT, *options.of_data, *options.batch
+    refused, fits = (programs.prepare(f"more/{chapter}_device.jsonl", chapter, options.ranks, *words)
                      for chapter in CHAPTERS[-2:])
     try:
         refused.execute()
@@ -130,8 +131,8 @@ def main():
     for log in options.out.glob("more/*.jsonl"):
         log.unlink()  # of an earlier demo, which may have had other runs
     runs, more = prepare(programs, options)
-    of = (f"{len(runs)} runs of {options.steps} steps of task {options.task} on {options.data or 'notes/corpus.txt'}. 01 "
-          f"is one process, which takes the samples of all ranks as {options.ranks} micro-batches. "
+    of = (f"{len(runs)} runs of {options.steps} steps of task {options.task} on "
+          f"{options.data or 'notes/corpus.txt'}. 01 is one process, which takes the samples of all ranks as {options.ranks} micro-batches. "
           "The digest is a fingerprint of all parameters at the end: equal digests, equal bits.")
     print(*folded(of), "", f"{'chapter':<21}dtype  ranks  final loss  {'digest':<18}seconds",
           sep="\n")

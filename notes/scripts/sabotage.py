@@ -20,7 +20,7 @@ RACE = "WARNING: ThreadSanitizer: data race"
 CALL = re.compile(r"^ +(?:Write|Read|Previous).*:$|^ +#[0-3] zero::.*?(?= <null>| /)", re.MULTILINE)
 OPTIONS = {"plain": [], "tsan": ["-Db_sanitize=thread", "-Db_lundef=false"]}
 STREAMS = ROOT / "notes/streams.md"
-PAGES = [*sorted(ROOT.glob("0*/README.md")), STREAMS]
+PAGES = [*sorted(ROOT.glob("0*/README.md")), STREAMS, ROOT / "notes/llama.md"]
 
 
 def sabotages(page):

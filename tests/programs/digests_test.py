@@ -3,10 +3,10 @@
 
 The file holds runs, and of each the last loss as printed and the digest; the pages show no others.
 Its runs of 200 steps are the demo's. `digests_test.py BUILD MPIEXEC` makes all losses and digests
-anew, and those of rows that have none yet; with a word behind it, of rows in whose options it is,
-as `llama`. What Python makes of notes/generator.md alone has the
-bits of the programs' weights too, and trains as they do. Rounded to 16 bit where the programs
-store, it forms their gradients.
+anew, and those of rows that have none yet; with `llama` behind it, of rows whose options have that
+word. What Python makes of notes/generator.md alone has the bits of the programs' weights too, and
+trains as they do. Rounded to 16 bit where the programs store, it forms their gradients; a llama's
+it forms in float64.
 """
 import json
 import re
@@ -210,6 +210,6 @@ if __name__ == "__main__":
     here = Programs(Path(sys.argv[1]).resolve(), sys.argv[2])
     words = set(sys.argv[3:])
     rows = [compute(here, row) if words <= set(row["options"].split()) else row for row in RECORDED]
-    lines = [json.dumps(row) for row in rows]
+    lines = [json.dumps({key: row[key] for key in RECORDED[0]}) for row in rows]
     text = ",\n ".join(line.replace(', "options"', ',\n  "options"') for line in lines)
     FILE.write_text(f"[{text}]\n")  # a row is two lines, the second its options
