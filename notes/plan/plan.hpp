@@ -64,7 +64,7 @@ struct Decoder {
   std::int64_t parameters() const { return Layout(sizes(), 0, 1).parameters(); }
   /// Bytes of a token that a block keeps, as in common/train/llama.cpp: input, middle, both normed;
   /// queries and what they mix; keys, values; gate, up, product. Other norms are formed again.
-  std::int64_t kept() const { return 2 * (4 * hidden + 2 * (queries + keys) + 2 * intermediate); }
+  std::int64_t kept() const { return 2 * (4 * hidden + 2 * (queries + keys) + 3 * intermediate); }
   std::int64_t of_pair() const { return 2 * heads; }  // of a token with each of its sample's
   std::int64_t of_logits() const { return 4 * vocabulary; }  // of a token, with their gradient
 };

@@ -60,8 +60,8 @@ def on_too_small_device(programs, options, low, high):
     its run, and the story of both. Throws Failure where it is not so."""
     size = f"{(low + high) / 2e6:.9g}MB"
     words = "--device-memory", size, *SHORT, *options.of_data, *options.batch
-    refused, fits = (programs.prepare(f"more/{chapter}_device.jsonl", chapter, options.ranks, *words)
-                     for chapter in CHAPTERS[-2:])
+    refused, fits = (programs.prepare(f"more/{chapter}_device.jsonl", chapter, options.ranks,
+                                      *words) for chapter in CHAPTERS[-2:])
     try:
         refused.execute()
         raise Failure(f"this should not have fitted: {refused.shown}")
@@ -132,7 +132,8 @@ def main():
         log.unlink()  # of an earlier demo, which may have had other runs
     runs, more = prepare(programs, options)
     of = (f"{len(runs)} runs of {options.steps} steps of task {options.task} on "
-          f"{options.data or 'notes/corpus.txt'}. 01 is one process, which takes the samples of all ranks as {options.ranks} micro-batches. "
+          f"{options.data or 'notes/corpus.txt'}. 01 is one process, which takes the samples of all "
+          f"ranks as {options.ranks} micro-batches. "
           "The digest is a fingerprint of all parameters at the end: equal digests, equal bits.")
     print(*folded(of), "", f"{'chapter':<21}dtype  ranks  final loss  {'digest':<18}seconds",
           sep="\n")

@@ -107,7 +107,8 @@ CASES = [
     Case("text", width=64, layers=4, accumulate=2, ranks=3)]
 LLAMA = Case("llama", width=24, layers=2, batch=3, heads=4, kv_heads=2, hidden=20, sequence=5)
 LLAMAS = [LLAMA, replace(LLAMA, kv_heads=1, accumulate=2, recompute=True, seed=5),
-          replace(LLAMA, kv_heads=4, layers=1, seed=3)]
+          replace(LLAMA, kv_heads=4, layers=1, seed=3),
+          replace(LLAMA, batch=1, layers=1, sequence=70)]  # more than one block of products
 CASES += [replace(case, lr=0.001) for case in (
     *LLAMAS, replace(LLAMA, weight_decay=0.5, clip=1.0, ranks=2),
     replace(LLAMA, vocab=300, tokens="tokens"))]

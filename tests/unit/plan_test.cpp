@@ -4,6 +4,7 @@
 #include "notes/plan/plan.hpp"
 
 #include <unistd.h>
+
 #include <cmath>
 #include <filesystem>
 #include <fstream>
