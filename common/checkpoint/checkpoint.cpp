@@ -187,7 +187,7 @@ class StepFolders : public Checkpoints, Saved {
     std::error_code none;
     const bool parts = fs::exists(index, none) && !fs::exists(folder / "model.safetensors", none);
     throw_if(parts || source_.ends_with(".index.json"), ExitCode::data,
-             "--init {}: its model is in several files, which {} lists; --init reads one of all",
+             "--init {}: its model is in several files, which {} lists; --init reads one with all",
              source_, index.string());
     using Json = TensorFile::Json;
     const std::string config = architecture(options).config;

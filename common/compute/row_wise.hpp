@@ -14,7 +14,6 @@ namespace zero {
 struct Apart {
   std::int64_t elements;
   HOST_DEVICE std::int64_t operator()(std::int64_t row) const { return row * elements; }
-  bool in_packs(int width) const { return elements % width == 0; }
 };
 /// The row of a table that a number names.
 struct Named {
@@ -23,7 +22,6 @@ struct Named {
   HOST_DEVICE std::int64_t operator()(std::int64_t row) const {
     return static_cast<std::int64_t>(numbers[row]) * elements;
   }
-  bool in_packs(int width) const { return elements % width == 0; }
 };
 /// Codes of the tokens of samples.
 struct Codes {
@@ -32,18 +30,17 @@ struct Codes {
   HOST_DEVICE std::int64_t operator()(std::int64_t row) const {
     return source.token(first + row / source.sequence, row % source.sequence) * elements;
   }
-  bool in_packs(int width) const { return elements % width == 0; }
 };
-/// Rows by sequence, group, token and head: so many elements behind each other, the last first.
+/// Rows by sequence, group, token and head: so many elements behind each other, the last first, all
+/// of them multiples of `elements`.
 struct Nested {
   std::int64_t heads, tokens, groups;
-  std::int64_t head, token, group, sequence;
+  std::int64_t head, token, group, sequence, elements;
   HOST_DEVICE std::int64_t operator()(std::int64_t row) const {
     const std::int64_t by_token = row / heads, by_group = by_token / tokens;
     return row % heads * head + by_token % tokens * token + by_group % groups * group +
            by_group / groups * sequence;
   }
-  bool in_packs(int width) const { return (head | token | group | sequence) % width == 0; }
 };
 
 /// An operand of each_row.
@@ -261,13 +258,9 @@ template <class Backend, class Base> class RowWise : public Base {
  private:
   /// Where each head begins in a matrix whose rows are tokens.
   static Nested columns_of(const HeadsShape& shape, const Matrix& by_token) {
-    return {shape.of_group,
-            shape.tokens,
-            shape.groups,
-            shape.size,
-            by_token.columns,
-            shape.of_group * shape.size,
-            shape.tokens * by_token.columns};
+    const std::int64_t row = by_token.columns, size = shape.size;
+    return {shape.of_group,        shape.tokens,       shape.groups, size, row,
+            shape.of_group * size, shape.tokens * row, size};
   }
 
   /// from, to: rows are heads, by sequence, group, token, head.
@@ -281,7 +274,7 @@ template <class Backend, class Base> class RowWise : public Base {
       return rows;
     };
     const Rows cosines{In<float>{of<float>(turns)},
-                       Nested{shape.of_group, shape.tokens, 1, 0, shape.size, 0, 0}};
+                       Nested{shape.of_group, shape.tokens, 1, 0, shape.size, 0, 0, shape.size}};
     on().each_row(heads, half, TurnPair{sign}, from, second(from), cosines, second(cosines), to,
                   second(to));
   }

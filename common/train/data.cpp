@@ -64,9 +64,9 @@ class FromFile : public Data {
   FromFile(const Options& options, Device& device, std::int64_t sequence, int rank, int ranks)
       : Data(options, rank, ranks),
         file_(file_of(options)),
-        sequence_(sequence),
-        positions_(options.seed, RandomStream::positions),
-        text_(device, Kind::data, file_.bytes, true) {
+        text_(device, Kind::data, file_.bytes, true),
+        source_{text_.data(), file_.tokens(), file_.width, sequence,
+                Generator(options.seed, RandomStream::positions)} {
     std::ifstream from(file_.path, std::ios::binary);
     from.seekg(file_.begin);
     std::vector<char> piece(std::size_t{1} << 20);
@@ -91,17 +91,13 @@ class FromFile : public Data {
     return fmt::format("a text of {} bytes with digest {:016x}", file_.bytes, digest_);
   }
 
- protected:
-  TokenSource source() const {
-    return {text_.data(), file_.tokens(), file_.width, sequence_, positions_};
-  }
-
  private:
   const File file_;
-  const std::int64_t sequence_;
-  const Generator positions_;
   const Buffer text_;
   std::uint64_t digest_ = 0;
+
+ protected:
+  const TokenSource source_;
 };
 
 /// Predict a byte of a text from the `context` bytes before it.
@@ -115,7 +111,7 @@ class Text : public FromFile {
   }
 
   void load(Kernels& on, std::int64_t first, View inputs, View targets) const override {
-    on.text_samples(source(), codes_.view(), first, inputs, targets);
+    on.text_samples(source_, codes_.view(), first, inputs, targets);
   }
 
  private:
@@ -128,7 +124,7 @@ struct Tokens : FromFile {
       : FromFile(options, device, options.sequence, rank, ranks) {}
 
   void load(Kernels& on, std::int64_t first, View inputs, View targets) const override {
-    on.token_samples(source(), first, inputs, targets);
+    on.token_samples(source_, first, inputs, targets);
   }
 };
 

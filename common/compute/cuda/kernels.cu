@@ -445,7 +445,7 @@ class CudaKernels : public RowWise<CudaKernels, ElementWise<CudaKernels, Runtime
   template <int width, class Length, class... Operands>
   static bool in_packs(const Length& length, const Operands&... operands) {
     return length.in_packs(width) &&
-           ((aligned<width>(operands.first) && operands.begins.in_packs(width)) && ...);
+           ((aligned<width>(operands.first) && operands.begins.elements % width == 0) && ...);
   }
 
   /// to = the sums of delta's columns, stored or added; with a `cut`, Mask changes delta first.
