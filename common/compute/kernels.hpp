@@ -69,14 +69,19 @@ struct HeadsShape {
   std::int64_t width() const { return groups * of_group * size; }
 };
 
-/// Rows of attention's shares, `queries` for each token, over the tokens up to that one. They are
-/// formed for `block` tokens at a time: nobody reads behind what a block's last token sees.
+/// Of attention's shares, matrices (tokens, queries, tokens), the rows of tokens [first, end). They
+/// see those up to their own. [0, end) of a row is formed, and nobody reads behind it.
 struct CausalRows {
-  std::int64_t tokens, queries, block;
-  HOST_DEVICE std::int64_t seen(std::int64_t row) const { return row / queries % tokens + 1; }
-  HOST_DEVICE std::int64_t formed(std::int64_t row) const {
-    const std::int64_t end = (seen(row) + block - 1) / block * block;
-    return end < tokens ? end : tokens;
+  std::int64_t tokens, queries, first, end;
+  std::int64_t elements = tokens;  // of which all rows begin at multiples
+  std::int64_t rows_in(View all) const { return all.size / (tokens * tokens) * (end - first); }
+  HOST_DEVICE std::int64_t seen(std::int64_t row) const {
+    return first + row / queries % (end - first) + 1;
+  }
+  /// Where a row begins.
+  HOST_DEVICE std::int64_t operator()(std::int64_t row) const {
+    const std::int64_t of_each = (end - first) * queries;
+    return ((row / of_each * tokens + first) * queries + row % of_each) * tokens;
   }
 };
 
@@ -179,7 +184,7 @@ class Kernels {
   virtual void products(std::int64_t count, std::int64_t rows, std::int64_t inner,
                         std::int64_t columns, const Matrices& a, const Matrices& b,
                         const Matrices& to) = 0;
-  /// In place, (rows, tokens): the softmax of a row's scores * scale as far as it sees, then zeros.
+  /// In place: the softmax of a row's scores * scale as far as it sees, then zeros.
   virtual void causal_softmax(const CausalRows& rows, View scores, float scale) = 0;
   /// delta, the gradient of what causal_softmax made, becomes that of the scores.
   virtual void softmax_backward(const CausalRows& rows, View shares, float scale, View delta) = 0;

@@ -52,18 +52,6 @@ template <class Operand, class Begins> struct Rows {
 };
 template <class Operand, class Begins> Rows(Operand, Begins) -> Rows<Operand, Begins>;
 
-/// How long a row is: an operator()(row), or always the same.
-struct Long {
-  std::int64_t elements;
-  HOST_DEVICE std::int64_t operator()(std::int64_t) const { return elements; }
-  bool in_packs(int width) const { return elements % width == 0; }
-};
-struct Formed {
-  CausalRows rows;
-  HOST_DEVICE std::int64_t operator()(std::int64_t row) const { return rows.formed(row); }
-  bool in_packs(int width) const { return (rows.tokens | rows.block) % width == 0; }
-};
-
 // ---- Bodies ----
 
 struct TokenAndNext {
@@ -154,7 +142,7 @@ struct SoftmaxBackward {
 };
 
 /// The operations that are nothing but such a body. Base: an ElementWise. Backend has
-/// each_row(rows, count, body, Rows ...); each_row_sum(rows, lengths, body, Rows ...);
+/// each_row(rows, count, body, Rows ...); each_row_sum(rows, count, body, Rows ...);
 /// column_sums(dy, grads, write).
 template <class Backend, class Base> class RowWise : public Base {
  public:
@@ -189,7 +177,7 @@ template <class Backend, class Base> class RowWise : public Base {
   void rms_norm(View x, View gain, View y) final {
     with_type(y.dtype, [&]<class T>(T) {
       const Apart row{gain.size};
-      on().each_row_sum(y.size / gain.size, Long{gain.size}, RmsNorm{static_cast<float>(gain.size)},
+      on().each_row_sum(y.size / gain.size, gain.size, RmsNorm{static_cast<float>(gain.size)},
                         Rows{In<T>{of<T>(x)}, row}, Rows{In<T>{of<T>(gain)}, Apart{0}},
                         Rows{Out<T>{of<T>(y)}, row});
     });
@@ -199,7 +187,7 @@ template <class Backend, class Base> class RowWise : public Base {
                          Write write) final {
     with_type(dy.dtype, [&]<class T>(T) {
       const Apart row{gain.size};
-      on().each_row_sum(dy.size / gain.size, Long{gain.size},
+      on().each_row_sum(dy.size / gain.size, gain.size,
                         RmsNormBackward{static_cast<float>(gain.size), how},
                         Rows{InOut<T>{of<T>(dy)}, row}, Rows{In<T>{of<T>(gain)}, Apart{0}},
                         Rows{In<T>{of<T>(x)}, row}, Rows{InOut<T>{of<T>(dx)}, row});
@@ -226,9 +214,8 @@ template <class Backend, class Base> class RowWise : public Base {
 
   void softmax_backward(const CausalRows& rows, View shares, float scale, View delta) final {
     with_type(shares.dtype, [&]<class T>(T) {
-      const Apart row{rows.tokens};
-      on().each_row_sum(shares.size / rows.tokens, Formed{rows}, SoftmaxBackward{scale},
-                        Rows{In<T>{of<T>(shares)}, row}, Rows{InOut<T>{of<T>(delta)}, row});
+      on().each_row_sum(rows.rows_in(shares), rows.end, SoftmaxBackward{scale},
+                        Rows{In<T>{of<T>(shares)}, rows}, Rows{InOut<T>{of<T>(delta)}, rows});
     });
   }
 

@@ -103,8 +103,6 @@ struct Llama::Block {
 Llama::Llama(const Options& options, Stream& stream)
     : stream_(stream),
       shape_(shape_of(options)),
-      causal_{shape_.tokens, shape_.queries,
-              std::max<std::int64_t>(64, (shape_.tokens / 8 + 15) / 16 * 16)},
       scale_(1 / std::sqrt(static_cast<float>(shape_.size))),
       recompute_(options.recompute),
       activations_(stream.device(), Kind::activations, options.dtype,
@@ -267,52 +265,54 @@ Matrices Llama::matrices(View all, std::int64_t rows, std::int64_t columns, std:
   const std::int64_t start = token * rows * columns + column;
   return {{all.part(start, all.size - start), columns}, shape_.tokens * rows * columns};
 }
-/// use(first, end) for each block of tokens, which see those before `end`.
-void Llama::for_blocks(auto use) const {
-  for (std::int64_t first = 0; first < shape_.tokens; first += causal_.block) {
-    use(first, std::min(first + causal_.block, shape_.tokens));
+
+/// use(rows) for those of each block of tokens: of the square of shares what the mask leaves, and
+/// what one multiplies the other finds in the cache.
+void Llama::for_each_block(auto use) const {
+  const std::int64_t tokens = shape_.tokens;
+  const std::int64_t step = std::max<std::int64_t>(64, (tokens / 8 + 15) / 16 * 16);
+  for (std::int64_t first = 0; first < tokens; first += step) {
+    use(CausalRows{tokens, shape_.queries, first, std::min(first + step, tokens)});
   }
 }
 
-/// mixed_ = softmax(queries keys^T) values: of the square that would be, what the mask leaves.
+/// mixed_ = softmax(queries keys^T) values.
 void Llama::attend(Kernels& on, const Kept& k) const {
-  const std::int64_t count = shape_.sequences * shape_.groups, queries = shape_.queries;
-  const std::int64_t size = shape_.size, tokens = shape_.tokens;
-  for_blocks([&](std::int64_t first, std::int64_t end) {
-    on.products(count, (end - first) * queries, size, end,
-                matrices(k.queries, queries, size, first), transposed(matrices(k.keys, 1, size)),
-                matrices(k.shares, queries, tokens, first));
-  });
-  on.causal_softmax(causal_, k.shares, scale_);
-  for_blocks([&](std::int64_t first, std::int64_t end) {
-    on.products(count, (end - first) * queries, end, size,
-                matrices(k.shares, queries, tokens, first), matrices(k.values, 1, size),
-                matrices(mixed_, queries, size, first));
+  const std::int64_t count = shape_.sequences * shape_.groups, tokens = shape_.tokens;
+  const std::int64_t queries = shape_.queries, size = shape_.size;
+  for_each_block([&](const CausalRows& block) {
+    const Matrices shares = matrices(k.shares, queries, tokens, block.first);
+    const std::int64_t rows = (block.end - block.first) * queries;
+    on.products(count, rows, size, block.end, matrices(k.queries, queries, size, block.first),
+                transposed(matrices(k.keys, 1, size)), shares);
+    on.causal_softmax(block, k.shares, scale_);
+    on.products(count, rows, block.end, size, shares, matrices(k.values, 1, size),
+                matrices(mixed_, queries, size, block.first));
   });
 }
 
 /// From mixed_, now its gradient, those of queries, keys and values. A block's keys and values are
-/// used by the queries from its first token on; of all heads of the group, so their sum is formed.
+/// used by the queries from its first token on, of all heads of the group: a product's sum.
 void Llama::attend_backward(Kernels& on, const Kept& k) const {
-  const std::int64_t count = shape_.sequences * shape_.groups, queries = shape_.queries;
-  const std::int64_t size = shape_.size, tokens = shape_.tokens;
-  for_blocks([&](std::int64_t first, std::int64_t end) {
-    const Matrices mixed = matrices(mixed_, queries, size, first);
-    on.products(count, end - first, (tokens - first) * queries, size,
-                transposed(matrices(k.shares, queries, tokens, first, first)), mixed,
-                matrices(values_delta_, 1, size, first));
-    on.products(count, (end - first) * queries, size, end, mixed,
-                transposed(matrices(k.values, 1, size)),
-                matrices(shares_delta_, queries, tokens, first));
+  const std::int64_t count = shape_.sequences * shape_.groups, tokens = shape_.tokens;
+  const std::int64_t queries = shape_.queries, size = shape_.size;
+  for_each_block([&](const CausalRows& block) {
+    const Matrices delta = matrices(shares_delta_, queries, tokens, block.first);
+    const std::int64_t rows = (block.end - block.first) * queries;
+    on.products(count, rows, size, block.end, matrices(mixed_, queries, size, block.first),
+                transposed(matrices(k.values, 1, size)), delta);
+    on.softmax_backward(block, k.shares, scale_, shares_delta_);
+    on.products(count, rows, block.end, size, delta, matrices(k.keys, 1, size),
+                matrices(queries_delta_, queries, size, block.first));
   });
-  on.softmax_backward(causal_, k.shares, scale_, shares_delta_);
-  for_blocks([&](std::int64_t first, std::int64_t end) {
-    on.products(count, (end - first) * queries, end, size,
-                matrices(shares_delta_, queries, tokens, first), matrices(k.keys, 1, size),
-                matrices(queries_delta_, queries, size, first));
-    on.products(count, end - first, (tokens - first) * queries, size,
-                transposed(matrices(shares_delta_, queries, tokens, first, first)),
-                matrices(k.queries, queries, size, first), matrices(keys_delta_, 1, size, first));
+  for_each_block([&](const CausalRows& block) {
+    const auto sum_of = [&](View shares, View x, View to) {
+      on.products(count, block.end - block.first, (tokens - block.first) * queries, size,
+                  transposed(matrices(shares, queries, tokens, block.first, block.first)),
+                  matrices(x, queries, size, block.first), matrices(to, 1, size, block.first));
+    };
+    sum_of(k.shares, mixed_, values_delta_);
+    sum_of(shares_delta_, k.queries, keys_delta_);
   });
 }
 }  // namespace zero

@@ -47,13 +47,12 @@ class Llama : public Network {
   Matrix columns(std::int64_t first) const;
   Matrices matrices(View all, std::int64_t rows, std::int64_t columns, std::int64_t token = 0,
                     std::int64_t column = 0) const;
-  void for_blocks(auto use) const;
+  void for_each_block(auto use) const;
   void attend(Kernels& on, const Kept& k) const;
   void attend_backward(Kernels& on, const Kept& k) const;
 
   Stream& stream_;
   const LlamaShape shape_;
-  const CausalRows causal_;
   const float scale_;  // of scores
   const bool recompute_;
   Scratch activations_;

@@ -159,9 +159,9 @@ class CpuKernels : public RowWise<CpuKernels, ElementWise<CpuKernels>> {
 
   void causal_softmax(const CausalRows& rows, View scores, float scale) override {
     with_type(scores.dtype, [&]<class T>(T) {
-      std::vector<float> powers(rows.tokens);
-      T* x = elements<T>(scores);
-      for (std::int64_t row = 0; row < scores.size / rows.tokens; ++row, x += rows.tokens) {
+      std::vector<float> powers(rows.end);
+      for (std::int64_t row = 0; row < rows.rows_in(scores); ++row) {
+        T* const x = elements<T>(scores) + rows(row);
         const std::int64_t seen = rows.seen(row);
         const auto larger = [](float a, float b) { return a < b ? b : a; };
         const auto wide = [](float* to, T score) { to[0] = widen(score); };
@@ -174,7 +174,7 @@ class CpuKernels : public RowWise<CpuKernels, ElementWise<CpuKernels>> {
         const float sum = combine_row<1>(seen, 0, std::plus(), term, In<float>{powers.data()})[0];
         const auto share = [=](auto, float power, T& to) { to = narrow<T>(power / sum); };
         each(seen, share, In<float>{powers.data()}, Out<T>{x});
-        std::fill(x + seen, x + rows.formed(row), T{});
+        std::fill(x + seen, x + rows.end, T{});
       }
     });
   }
@@ -244,14 +244,13 @@ class CpuKernels : public RowWise<CpuKernels, ElementWise<CpuKernels>> {
     for (std::int64_t row = 0; row < rows; ++row) each(count, body, operands(row)...);
   }
 
-  template <class Length, class Body, class... Operands>
-  static void each_row_sum(std::int64_t rows, Length length, Body body, Operands... operands) {
+  template <class Body, class... Operands>
+  static void each_row_sum(std::int64_t rows, std::int64_t count, Body body, Operands... operands) {
     const auto term = [=](float* to, auto... x) { body.term(to, x...); };
     for (std::int64_t row = 0; row < rows; ++row) {
-      const auto sums =
-          combine_row<Body::sums>(length(row), 0, std::plus(), term, operands(row)...);
+      const auto sums = combine_row<Body::sums>(count, 0, std::plus(), term, operands(row)...);
       const auto apply = [=](auto, auto&... x) { body(sums.data(), x...); };
-      each(length(row), apply, operands(row)...);
+      each(count, apply, operands(row)...);
     }
   }
 

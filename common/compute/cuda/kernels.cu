@@ -181,9 +181,9 @@ __global__ void each_row_kernel(std::int64_t all, std::int64_t packs, Body body,
 }
 
 /// A block a row.
-template <int width, class Length, class Body, class... Operands>
-__global__ void row_sum_kernel(Length length, Body body, Operands... operands) {
-  const std::int64_t row = blockIdx.x, count = length(row);
+template <int width, class Body, class... Operands>
+__global__ void row_sum_kernel(std::int64_t count, Body body, Operands... operands) {
+  const std::int64_t row = blockIdx.x;
   float sums[Body::sums] = {};
   const auto add = [&](auto... packs) {
     for (int k = 0; k < width; ++k) {
@@ -205,12 +205,12 @@ __global__ void row_sum_kernel(Length length, Body body, Operands... operands) {
 /// A block a row.
 template <int width, class T>
 __global__ void softmax_kernel(CausalRows rows, T* scores, float scale) {
-  const std::int64_t row = blockIdx.x, seen = rows.seen(row), formed = rows.formed(row);
-  const InOut<T> x{scores + row * rows.tokens};
+  const std::int64_t row = blockIdx.x, seen = rows.seen(row);
+  const InOut<T> x{scores + rows(row)};
   const auto larger = [](float a, float b) { return a < b ? b : a; };
   float largest = widen(x.at[0]), sum = 0;
   const auto for_each = [&](auto visit) {
-    for (std::int64_t i = threadIdx.x * width; i < formed; i += threads * width) {
+    for (std::int64_t i = threadIdx.x * width; i < rows.end; i += threads * width) {
       visit_pack<width>(i, visit, x);
     }
   };
@@ -359,9 +359,8 @@ class CudaKernels : public RowWise<CudaKernels, ElementWise<CudaKernels, Runtime
   void causal_softmax(const CausalRows& rows, View scores, float scale) override {
     with_type(scores.dtype, [&]<class T>(T) {
       constexpr int width = 16 / sizeof(T);
-      const Rows x{In<T>{elements<T>(scores)}, Apart{rows.tokens}};
-      const bool packed = in_packs<width>(Formed{rows}, x);
-      launch(stream(), blocks_for(scores.size / rows.tokens, 1),
+      const bool packed = in_packs<width>(rows.end, Rows{In<T>{elements<T>(scores)}, rows});
+      launch(stream(), blocks_for(rows.rows_in(scores), 1),
              packed ? softmax_kernel<width, T> : softmax_kernel<1, T>, rows, elements<T>(scores),
              scale);
     });
@@ -406,7 +405,7 @@ class CudaKernels : public RowWise<CudaKernels, ElementWise<CudaKernels, Runtime
   void each_row(std::int64_t rows, std::int64_t count, const Body& body,
                 const Operands&... operands) {
     constexpr int width = Items<Operands...>::width;
-    const bool packed = in_packs<width>(Long{count}, operands...);
+    const bool packed = in_packs<width>(count, operands...);
     const std::int64_t packs = packed ? count / width : count;
     launch(
         stream(), blocks_for(rows * packs),
@@ -414,14 +413,14 @@ class CudaKernels : public RowWise<CudaKernels, ElementWise<CudaKernels, Runtime
         rows * packs, packs, body, operands...);
   }
 
-  template <class Length, class Body, class... Operands>
-  void each_row_sum(std::int64_t rows, const Length& length, const Body& body,
+  template <class Body, class... Operands>
+  void each_row_sum(std::int64_t rows, std::int64_t count, const Body& body,
                     const Operands&... operands) {
     constexpr int width = Items<Operands...>::width;
+    const bool packed = in_packs<width>(count, operands...);
     launch(stream(), blocks_for(rows, 1),
-           in_packs<width>(length, operands...) ? row_sum_kernel<width, Length, Body, Operands...>
-                                                : row_sum_kernel<1, Length, Body, Operands...>,
-           length, body, operands...);
+           packed ? row_sum_kernel<width, Body, Operands...> : row_sum_kernel<1, Body, Operands...>,
+           count, body, operands...);
   }
 
   void column_sums(View dy, View grads, Write write) {
@@ -441,10 +440,10 @@ class CudaKernels : public RowWise<CudaKernels, ElementWise<CudaKernels, Runtime
   }
 
  private:
-  /// Whether rows of that length are whole packs in each of the operands.
-  template <int width, class Length, class... Operands>
-  static bool in_packs(const Length& length, const Operands&... operands) {
-    return length.in_packs(width) &&
+  /// Whether rows of so many elements are whole packs in each of the operands.
+  template <int width, class... Operands>
+  static bool in_packs(std::int64_t count, const Operands&... operands) {
+    return count % width == 0 &&
            ((aligned<width>(operands.first) && operands.begins.elements % width == 0) && ...);
   }
 
