@@ -132,9 +132,9 @@ def main():
         log.unlink()  # of an earlier demo, which may have had other runs
     runs, more = prepare(programs, options)
     of = (f"{len(runs)} runs of {options.steps} steps of task {options.task} on "
-          f"{options.data or 'notes/corpus.txt'}. 01 is one process, which takes the samples of all "
-          f"ranks as {options.ranks} micro-batches. "
-          "The digest is a fingerprint of all parameters at the end: equal digests, equal bits.")
+          f"{options.data or 'notes/corpus.txt'}. 01 is one process, which takes the samples of all"
+          f" ranks as {options.ranks} micro-batches. The digest is a fingerprint of all parameters "
+          "at the end: equal digests, equal bits.")
     print(*folded(of), "", f"{'chapter':<21}dtype  ranks  final loss  {'digest':<18}seconds",
           sep="\n")
     for run in runs:
