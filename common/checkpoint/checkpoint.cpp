@@ -192,8 +192,10 @@ class StepFolders : public Checkpoints, Saved {
     using Json = TensorFile::Json;
     const std::string config = architecture(options).config;
     if (config.empty() || !fs::is_regular_file(path, none)) return;
-    Json found = Json::parse(std::ifstream(path), nullptr, false), ours = Json::parse(config);
-    throw_if(!found.is_object(), ExitCode::data, "{} is no object of JSON", path.string());
+    const auto flat = [](int depth, auto, auto&) { return depth < 4; };  // deeper ones are left out
+    Json found = Json::parse(std::ifstream(path), flat, false), ours = Json::parse(config);
+    throw_if(!found.is_object() || !found.contains("num_attention_heads"), ExitCode::data,
+             "{} is no object of JSON with num_attention_heads", path.string());
     // In which transformers has rope_theta since its version 5. Another type turns otherwise.
     if (const Json turns = found.value("rope_parameters", Json()); turns.is_object()) {
       found.update(turns);

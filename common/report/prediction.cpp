@@ -138,7 +138,8 @@ std::string shortage(const Prediction& plan, const Options& options, DeviceType 
   const std::int64_t needs = limit->needs(plan);
   const std::string told = fmt::format("each rank needs {} {}: ", grouped(needs), limit->words);
   const std::int64_t data = plan.bytes[limit->places[0]][Kind::data].peak;
-  if (2 * data > needs) return told + "use a smaller --data or --batch";
+  const char* file = options.tokens.empty() ? "--data" : "--tokens";
+  if (2 * data > needs) return told + fmt::format("use a smaller {} or --batch", file);
   for (const Card* other : others) {
     if (needs_master(options.dtype) && !other->mixed_precision) continue;
     const Prediction of_other = predict(*other, options, device, layout);

@@ -116,7 +116,7 @@ struct CommandLine {
     add("width", o.width, "INT", "inputs of a layer; text: a multiple of 8", whole(1, most));
     add("layers", o.layers, "INT", "number of layers; llama: of blocks, 4", whole(1, 1 << 12));
     add("heads", o.heads, "INT", "llama: heads of queries", whole(1, most));
-    add("kv-heads", o.kv_heads, "INT", "llama: of keys and values; 0: half as many",
+    add("kv-heads", o.kv_heads, "INT", "llama: of keys; 0: half, of an odd number all",
         whole(0, most));
     add("hidden", o.hidden, "INT", "llama: of SwiGLU; 0: 8/3 of --width", whole(0, most));
     add("sequence", o.sequence, "INT", "llama: tokens of a sample", whole(1, most));
@@ -232,10 +232,14 @@ struct CommandLine {
     throw_if(given("--tokens") && !given("--vocab"), usage,
              "--tokens {} needs --vocab: how many different tokens there are", o.tokens);
     if (given("--tokens")) o.data.clear();
-    const double numbers = 1.0 * o.heads * o.sequence + 16.0 * o.width + 3.0 * o.hidden + o.vocab;
-    throw_if(numbers * o.batch * o.sequence * o.layers > 0x1p56, usage,
-             "--batch {} of --sequence {}: more activations than can be counted", o.batch,
-             o.sequence);
+    const double tokens = 1.0 * o.batch * o.sequence, w = o.width;
+    throw_if(tokens > 1 << 23, usage, "--batch {} of --sequence {}: more than {} tokens at a time",
+             o.batch, o.sequence, 1 << 23);
+    const double params = 2 * w * w + 2 * w * w / o.heads * o.kv_heads + 3 * w * o.hidden;
+    const double numbers = 1.0 * o.heads * o.sequence + 16 * w + 3.0 * o.hidden + o.vocab;
+    throw_if(std::max(params, tokens * numbers / 256) * o.layers > 0x1p44, usage,
+             "--layers {}, --width {}, --hidden {}: more numbers than can be counted", o.layers,
+             o.width, o.hidden);
   }
 
   /// Refuses what no single option can see and sets what follows from others. Throws Error (usage).

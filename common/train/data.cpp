@@ -36,13 +36,19 @@ File file_of(const Options& options) {
   throw_if(static_cast<bool>(why), ExitCode::data, "cannot read {}: {}", file.path, why.message());
   if (!options.tokens.empty()) {
     // nanoGPT's files have no header; llm.c's have one of 256 numbers that begins with a magic one.
-    std::array<std::int32_t, 256> header{};
-    std::ifstream(file.path, std::ios::binary)
-        .read(reinterpret_cast<char*>(header.data()), sizeof header);
+    std::array<std::int32_t, 256> header{};  // magic number, version, tokens
+    std::ifstream from(file.path, std::ios::binary);
+    throw_if(!from.is_open(), ExitCode::data, "cannot read {}", file.path);
+    from.read(reinterpret_cast<char*>(header.data()), sizeof header);
     throw_if(header[0] == 20240801, ExitCode::data,
              "{} has tokens of 32 bits, as llm.c writes for Llama 3: they should have 16",
              file.path);
-    if (header[0] == 20240520) file.begin = sizeof header;
+    if (header[0] == 20240520) {
+      file.begin = sizeof header;
+      throw_if(file.bytes != file.begin + 2 * std::int64_t{header[2]}, ExitCode::data,
+               "{} has {} bytes; by its header they are {} tokens of 2 behind 1024", file.path,
+               file.bytes, header[2]);
+    }
     file.bytes -= file.begin;
     file.width = 2;
     throw_if(file.bytes % 2 != 0, ExitCode::data,

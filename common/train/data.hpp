@@ -58,7 +58,7 @@ struct Figure {
 };
 
 /// The data of options.task. Throws Error (data) when its file is missing or too short, or has a
-/// token that is none of options.vocabulary.
+/// token that is none of options.vocab.
 std::unique_ptr<Data> make_data(const Options& options, Device& device, int rank = 0,
                                 int ranks = 1);
 

@@ -23,7 +23,7 @@ LlamaShape shape_of(const Options& o) {
 }
 
 /// Rows for which each part of the activations has room: all parts begin at multiples of 64 bytes,
-/// as a GPU's products may be added in another order where they do not.
+/// with recomputation and without, as alignment may decide in which order a GPU adds a product.
 std::int64_t room_for_rows(const LlamaShape& shape, Dtype dtype) {
   const std::int64_t step = 64 / bytes_of(dtype);
   return (shape.rows() + step - 1) / step * step;

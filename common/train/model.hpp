@@ -17,8 +17,8 @@ struct Parameter {
 
 /// A model as data: all that layout, prediction, report and checkpoint know of it.
 struct Architecture {
-  /// Each layer's tensors in the order of its flat vector. The last is a weight: its gradient's
-  /// product clears the padding behind it.
+  /// Each layer's tensors in the order of its flat vector. Whoever forms the last one's gradient
+  /// clears the padding behind it.
   std::vector<std::vector<Parameter>> layers{};
   std::int64_t inputs, targets;  // numbers of a sample
   std::string words{};  // of its shape

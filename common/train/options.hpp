@@ -28,10 +28,10 @@ struct Progress {
   int good_steps = 0;  // in a row, since it was changed
 };
 
-/// One training run. Defaults are the programs' defaults.
+/// One training run. Defaults are the programs' defaults, but for a llama's layers and batch.
 struct Options {
   Task task = Task::text;
-  std::string data{};  // file for task text
+  std::string data{};  // file for tasks text and llama
   int steps = 200;
   int batch = 32;  // samples a rank and micro-batch
   int accumulate = 1;  // micro-batches a step

@@ -194,11 +194,12 @@ Activations activations_of(const Decoder& model, std::int64_t s, std::int64_t b,
   const std::int64_t inputs = recompute == "full" ? model.blocks - 1 : 0, h = model.hidden;
   const std::int64_t entire = model.blocks - inputs, kept = model.kept(), ends = model.of_logits();
   const std::int64_t pairs = recompute == "attention" ? 0 : model.of_pair() * s;
-  const double bytes = 1. * s * b * (inputs * 2 * h + entire * (kept + pairs) + ends);
+  const std::int64_t beside = model.beside() + pairs;
+  const double bytes = 1. * s * b * (inputs * 2 * h + entire * (kept + pairs) + beside + ends);
   throw_if(bytes > 1e15, ExitCode::usage, "{:.0g} bytes of activations fit nowhere", bytes);
   return {std::llround(bytes),
-          fmt::format("{} x ({} x {} + {} x ({} + {}) + {})", s * b, inputs, 2 * h, entire, kept,
-                      pairs, ends),
+          fmt::format("{} x ({} x {} + {} x ({} + {}) + {} + {})", s * b, inputs, 2 * h, entire,
+                      kept, pairs, beside, ends),
           activations_of(model.blocks, s, b, h, model.heads, recompute).bytes};
 }
 
@@ -254,14 +255,13 @@ Json fit(const Question& question, const Card& chapter) {
   const Json by_all = fewest(question.card - question.headroom, bytes);
   const int ranks = by_all.is_null() ? 0 : by_all.get<int>();
   const double shared = state(many.padded, most_ranks) - state(many.padded, no_end);
-  return {
-      {"fewest_ranks", by_all},
-      {"fewest_ranks_by_formula", fewest(question.card - question.activations.bytes,
-                                         std::bind_front(state, many.parameters))},
-      {"reserved_then", bytes(ranks, Place::device)},
-      {"on_host_then", bytes(ranks, Place::host)},
-      {"reserved_on_one_less", bytes(ranks - 1, Place::device)},
-      {"on_every_rank", many.sum(&Bytes::peak) - static_cast<std::int64_t>(shared)}};
+  return {{"fewest_ranks", by_all},
+          {"fewest_ranks_by_formula", fewest(question.card - question.activations.bytes,
+                                             std::bind_front(state, many.parameters))},
+          {"reserved_then", bytes(ranks, Place::device)},
+          {"on_host_then", bytes(ranks, Place::host)},
+          {"reserved_on_one_less", bytes(ranks - 1, Place::device)},
+          {"on_every_rank", many.sum(&Bytes::peak) - static_cast<std::int64_t>(shared)}};
 }
 
 std::string state_formula(const Question& question, const Card& chapter, Place place,
@@ -334,6 +334,7 @@ Json make_plan(const Question& question, Cards chapters, int ranks) {
     json["config"] = {{"file", model->file},
                       {"layer_sizes", model->sizes()},
                       {"block_bytes", {model->kept(), model->of_pair()}},
+                      {"beside_bytes", {model->beside(), model->of_pair()}},
                       {"logits_bytes", model->of_logits()},
                       {"activations_by_korthikanti", question.activations.by_korthikanti}};
   }

@@ -67,8 +67,11 @@ struct Decoder {
   std::int64_t kept() const { return 2 * (4 * hidden + 2 * (queries + keys) + 3 * intermediate); }
   std::int64_t of_pair() const { return 2 * heads; }  // of a token with each of its sample's
   std::int64_t of_logits() const { return 4 * vocabulary; }  // of a token, with their gradient
+  /// Of a token beside all blocks: what leaves the last, its norm, a gradient; and in one block's
+  /// backward gradients of queries, keys and values, by head and by token, and of its pairs.
+  std::int64_t beside() const { return 2 * (3 * hidden + 2 * (queries + 2 * keys)); }
 };
-/// As above, with the logits; of one that is recomputed from its input, this counts once.
+/// As above, with all that is beside blocks; of one that is recomputed, its input counts once.
 Activations activations_of(const Decoder& model, std::int64_t s, std::int64_t b,
                            const std::string& recompute);
 

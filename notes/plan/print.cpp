@@ -228,6 +228,8 @@ void print_model(const Decoder& m) {
       {grouped(sizes.back()), m.tied ? "last norm; the head is the embedding" : "last norm, head"},
       {grouped(std::ranges::max(sizes)), "the largest layer"},
       {grouped(m.of_logits()), "bytes a token in 16 bits: logits and their gradient"},
+      {fmt::format("{} + {} s", grouped(m.beside()), m.of_pair()),
+       "beside blocks, and in backward"},
       {fmt::format("{} + {} s", grouped(m.kept()), m.of_pair()), "each block, of s tokens"},
       {fmt::format("{} + {} s", grouped(34 * h), 5 * a), "Korthikanti's, 34 h + 5 a s; from there"},
       {fmt::format("-{} - {} s", 2 * h, 3 * a), "no dropout: no masks, no masked matrix"},

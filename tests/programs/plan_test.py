@@ -171,9 +171,11 @@ def test_a_model(programs, tmp_path, values, more, parameters):
     described(tmp_path, values, **more)
     out, told = plan(programs, "--config config.json --ranks 2 --sequence 128 --batch 3", tmp_path)
     assert (told["parameters"], told["layers"]) == (parameters, values[5] + 2)
-    (block, pair), logits = (told["config"][key] for key in ("block_bytes", "logits_bytes"))
+    (block, pair), (beside, _), logits = (
+        told["config"][key] for key in ("block_bytes", "beside_bytes", "logits_bytes"))
     assert eval(re.search("activations, bytes: (.*)", out)[1].replace("x", "*")) == \
-        told["activations"] == 128 * 3 * (values[5] * (block + pair * 128) + logits)
+        told["activations"] == 128 * 3 * (
+            values[5] * (block + pair * 128) + beside + pair * 128 + logits)
     terms = re.findall(r"^  ([+-]\d+) ", out, re.MULTILINE)
     assert block == 34 * values[1] + sum(map(int, terms)) and len(terms) >= 2
 

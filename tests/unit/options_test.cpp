@@ -246,8 +246,8 @@ TEST_CASE("what no option is, comes twice, lacks its value or does not go togeth
       {"--task llama --vocab 255", "--vocab 255 is less than the 256 bytes of a text"},
       {"--task llama --tokens a", "--tokens a needs --vocab"},
       {"--task llama --tokens a --vocab 9 --data b", "a run reads one of them"},
-      {"--task llama --batch 65536 --sequence 65536 --width 65536 --heads 32768",
-       "--batch 65536 of --sequence 65536: more activations than can be counted"},
+      {"--task llama --batch 65536 --sequence 129", "more than 8388608 tokens at a time"},
+      {"--task llama --width 65536 --layers 4096", "--width 65536, --hidden 174768: more numbers"},
       {"--loss-scale 2", "--loss-scale is for --dtype fp16: bf16 needs none"},
       {"--loss-scale dynamic --dtype fp32", "fp32 needs none"}};
   for (const auto& [line, what] : table) check_bad(split(line), what);

@@ -73,7 +73,7 @@ TEST_CASE("tokens: those of a sequence, and of each the one behind it") {
   };
   const std::vector<std::int32_t> none, llm_c = [] {
     std::vector<std::int32_t> header(256);
-    header[0] = 20240520;
+    header[0] = 20240520, header[2] = 3000;
     return header;
   }();
   std::vector<std::uint16_t> tokens;
@@ -97,6 +97,8 @@ TEST_CASE("tokens: those of a sequence, and of each the one behind it") {
   refused({"token 857 of ", " is 2999: --vocab 2999 has those from 0 to 2998"});
   options.sequence = 3000;
   refused({"has 3000 tokens; task llama needs at least 3001: 3000 of --sequence"});
+  write(llm_c, std::string("abcd"));
+  refused({"has 1028 bytes; by its header they are 3000 tokens of 2 behind 1024"});
   write(none, std::string("abc"));
   refused({"has 3 bytes of tokens: of 16 bits each they are an even number"});
   write({20240801}, tokens);

@@ -207,23 +207,24 @@ template <int width, class T>
 __global__ void softmax_kernel(CausalRows rows, T* scores, float scale) {
   const std::int64_t row = blockIdx.x, seen = rows.seen(row);
   const InOut<T> x{scores + rows(row)};
+  const In<T> read{x.at};
   const auto larger = [](float a, float b) { return a < b ? b : a; };
   float largest = widen(x.at[0]), sum = 0;
-  const auto for_each = [&](auto visit) {
+  const auto for_each = [&](const auto& x, auto visit) {
     for (std::int64_t i = threadIdx.x * width; i < rows.end; i += threads * width) {
       visit_pack<width>(i, visit, x);
     }
   };
-  for_each([&](std::int64_t i, T score) {
+  for_each(read, [&](std::int64_t i, T score) {
     if (i < seen) largest = larger(largest, widen(score));
   });
   largest = combine_block(largest, larger);
   const auto power = [=](T score) { return portable_exp((widen(score) - largest) * scale); };
-  for_each([&](std::int64_t i, T score) {
+  for_each(read, [&](std::int64_t i, T score) {
     if (i < seen) sum += power(score);
   });
   sum = block_sum(sum);
-  for_each([&](std::int64_t i, T& x) { x = narrow<T>(i < seen ? power(x) / sum : 0); });
+  for_each(x, [&](std::int64_t i, T& x) { x = narrow<T>(i < seen ? power(x) / sum : 0); });
 }
 
 /// order: the rows, those of a token side by side and in their order. A thread a row counts what
@@ -286,7 +287,7 @@ class CudaKernels : public RowWise<CudaKernels, ElementWise<CudaKernels, Runtime
                               Write write) override {
     // To add, a product waits in product_room_: rows that fit, in eights (aligned), or part of one.
     // What overwrites is cut alike: products of other sizes may be added in another order.
-    const std::int64_t room = product_room_->bytes() / bytes_of(grads.dtype);
+    const std::int64_t room = (product_room_->bytes() - 16) / bytes_of(grads.dtype);
     const std::int64_t width = std::clamp<std::int64_t>(shape.inputs, 1, room);
     const std::int64_t step = room / width < 8 ? room / width : room / width / 8 * 8;
     with_type(grads.dtype, [&]<class T>(T) {
@@ -305,7 +306,9 @@ class CudaKernels : public RowWise<CudaKernels, ElementWise<CudaKernels, Runtime
         const Matrix inputs{x.part(first, x.size - first), shape.inputs};
         const View to = grads.part(row * shape.inputs + first, rows * columns);
         View product = to;
-        if (write == Write::add) product.data = product_room_->data();
+        // Aligned as it would be in its place: else cuBLAS might choose another order.
+        const auto begin = reinterpret_cast<std::uintptr_t>(to.data) % 16;
+        if (write == Write::add) product.data = product_room_->data() + begin;
         multiply(1, rows, shape.batch, columns, {deltas}, {inputs}, {{product, columns}});
         if (write == Write::overwrite) return;
         each(to.size, Add(), In<T>{elements<T>(product)}, InOut<T>{elements<T>(to)});
@@ -353,7 +356,15 @@ class CudaKernels : public RowWise<CudaKernels, ElementWise<CudaKernels, Runtime
 
   void products(std::int64_t count, std::int64_t rows, std::int64_t inner, std::int64_t columns,
                 const Matrices& a, const Matrices& b, const Matrices& to) override {
-    multiply(count, rows, inner, columns, a, b, to);
+    constexpr std::int64_t most = 1 << 15;  // of a batch: a grid's other dimensions end at 2^16 - 1
+    const auto from = [](Matrices all, std::int64_t first) {
+      all.first.elements.data += first * all.apart * bytes_of(all.first.elements.dtype);
+      return all;
+    };
+    for (std::int64_t i = 0; i < count; i += most) {
+      multiply(std::min(most, count - i), rows, inner, columns, from(a, i), from(b, i),
+               from(to, i));
+    }
   }
 
   void causal_softmax(const CausalRows& rows, View scores, float scale) override {
