@@ -9,10 +9,10 @@
 #include "memory/error.hpp"
 
 namespace zero {
-/// Positions only, no memory. A layer's flat vector is its tensors (of a linear layer its weight, out
-/// x in, row-major, and then its bias), padded to a multiple of quantum * ranks; rank r owns the r-th
-/// equal part of every layer. Sizes are in elements, with padding but for parameters(), used_size(),
-/// first_parameter().
+/// Positions only, no memory. A layer's flat vector is its tensors (of a linear layer its weight,
+/// out x in, row-major, then its bias), padded to a multiple of quantum * ranks; rank r owns the
+/// r-th equal part of every layer. Sizes are in elements, with padding but for parameters(),
+/// used_size(), first_parameter().
 class Layout {
  public:
   /// sizes: elements of each layer. Throws std::logic_error when there is none or one is < 1.
