@@ -66,7 +66,6 @@ struct Matrices {
 /// of_group, size).
 struct HeadsShape {
   std::int64_t sequences, tokens, groups, of_group, size;
-  std::int64_t width() const { return groups * of_group * size; }
 };
 
 /// Of attention's shares, matrices (tokens, queries, tokens), the rows of tokens [first, end). They

@@ -283,7 +283,7 @@ TEST_CASE("a decoder's rows, moved, looked up, turned, gated, added: the same bi
                            std::int64_t size, std::int64_t offset) {
       INFO(std::string(name_of(dtype)), ", ", tokens, " tokens, heads of ", size);
       const HeadsShape shape{2, tokens, groups, of_group, size};
-      const std::int64_t rows = 2 * tokens, width = shape.width(), wide = width + size;
+      const std::int64_t rows = 2 * tokens, width = groups * of_group * size, wide = width + size;
       Both both;
       Random random;
       const Twin file(Dtype::fp32, 500, 0, random);  // any bytes
