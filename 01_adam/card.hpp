@@ -6,6 +6,8 @@ namespace zero::cards {
 inline constexpr Card adam{
     .name = "01_adam",
     .ranks = false,
-    .held = {.parameters = whole, .gradients = whole, .optimizer = whole},  // bytes: p + g + k
+    .held = {.parameters = replicated,  // bytes: p
+             .gradients = replicated,  // + g
+             .optimizer = replicated},  // + k
 };
 }  // namespace zero::cards

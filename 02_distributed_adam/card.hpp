@@ -5,7 +5,9 @@
 namespace zero::cards {
 inline constexpr Card distributed_adam{
     .name = "02_distributed_adam",
-    .held = {.parameters = whole, .gradients = whole, .optimizer = whole},  // p + g + k
+    .held = {.parameters = replicated,  // bytes: p
+             .gradients = replicated,  // + g
+             .optimizer = replicated},  // + k
     .sent = {.backward = once_a_step(2)},
 };
 }  // namespace zero::cards

@@ -14,7 +14,7 @@ class Trainer {
     for (int l = 0; l < layout_.layers(); ++l) model_.initialise(params_.layer(l));
   }
 
-  Verdict step(const Data& data, int number) {
+  StepResult step(const Data& data, int number) {
     clear(compute_, sums_);
     for (int micro = 0; micro < options_.accumulate; ++micro) {
       forward(data(number, micro));
@@ -47,22 +47,22 @@ class Trainer {
     }
   }
 
-  Verdict update() {
+  StepResult update() {
     const PhaseScope phase(Phase::update);
     for (int l = 0; l < layout_.layers(); ++l) {
       divide(compute_, grads_.layer(l), options_.accumulate);
       squared_norm(compute_, grads_.shard(l), sums_);
     }
-    const Verdict verdict = judge({.totals = comm_.await_all_reduced(compute_, sums_),
-                                   .micro_batches = options_.accumulate,
-                                   .ranks = comm_.size,
-                                   .clip = options_.clip});
-    if (verdict.skipped) return verdict;
-    adam_.begin(verdict.grad_factor);
+    const StepResult result = step_result({.totals = comm_.await_all_reduced(compute_, sums_),
+                                           .micro_batches = options_.accumulate,
+                                           .ranks = comm_.size,
+                                           .clip = options_.clip});
+    if (result.skipped) return result;
+    adam_.begin(result.grad_factor);
     for (int l = 0; l < layout_.layers(); ++l) {
       adam_.update(adam_state(l), grads_.layer(l));
     }
-    return verdict;
+    return result;
   }
 
   const Options& options_;
@@ -73,9 +73,9 @@ class Trainer {
   Model model_{options_, compute_};
   Adam adam_{options_, compute_};
   Sums sums_{device_};
-  Whole params_{device_, layout_, State::parameters, Dtype::fp32};
-  Whole grads_{device_, layout_, State::gradients, Dtype::fp32};
-  Whole momentum_{device_, layout_, State::momentum, Dtype::fp32};
-  Whole variance_{device_, layout_, State::variance, Dtype::fp32};
+  Replicated params_{device_, layout_, State::parameters, Dtype::fp32};
+  Replicated grads_{device_, layout_, State::gradients, Dtype::fp32};
+  Replicated momentum_{device_, layout_, State::momentum, Dtype::fp32};
+  Replicated variance_{device_, layout_, State::variance, Dtype::fp32};
 };
 }  // namespace zero

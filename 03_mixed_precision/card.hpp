@@ -6,7 +6,9 @@ namespace zero::cards {
 inline constexpr Card mixed_precision{
     .name = "03_mixed_precision",
     .mixed_precision = true,
-    .held = {.parameters = whole, .gradients = whole, .optimizer = whole},  // p + g + k
+    .held = {.parameters = replicated,  // bytes: p
+             .gradients = replicated,  // + g
+             .optimizer = replicated},  // + k
     .sent = {.backward = once_a_step(2)},
 };
 }  // namespace zero::cards

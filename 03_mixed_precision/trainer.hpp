@@ -17,7 +17,7 @@ class Trainer {
     }
   }
 
-  Verdict step(const Data& data, int number) {
+  StepResult step(const Data& data, int number) {
     clear(compute_, sums_);
     for (int micro = 0; micro < options_.accumulate; ++micro) {
       forward(data(number, micro));
@@ -51,24 +51,24 @@ class Trainer {
     }
   }
 
-  Verdict update() {
+  StepResult update() {
     const PhaseScope phase(Phase::update);
     for (int l = 0; l < layout_.layers(); ++l) {
       divide(compute_, grads_.layer(l), options_.accumulate);
       squared_norm(compute_, grads_.shard(l), sums_);
     }
-    const Verdict verdict = judge({.totals = comm_.await_all_reduced(compute_, sums_),
-                                   .micro_batches = options_.accumulate,
-                                   .ranks = comm_.size,
-                                   .loss_scale = loss_scale_.value(),
-                                   .clip = options_.clip});
-    loss_scale_.update(verdict.skipped);  // the verdict has used this step's
-    if (verdict.skipped) return verdict;
-    adam_.begin(verdict.grad_factor);
+    const StepResult result = step_result({.totals = comm_.await_all_reduced(compute_, sums_),
+                                           .micro_batches = options_.accumulate,
+                                           .ranks = comm_.size,
+                                           .loss_scale = loss_scale_.value(),
+                                           .clip = options_.clip});
+    loss_scale_.update(result.skipped);  // the result used this step's
+    if (result.skipped) return result;
+    adam_.begin(result.grad_factor);
     for (int l = 0; l < layout_.layers(); ++l) {
       adam_.update(adam_state(l), grads_.layer(l));
     }
-    return verdict;
+    return result;
   }
 
   const Options& options_;
@@ -80,10 +80,10 @@ class Trainer {
   Adam adam_{options_, compute_};
   LossScale loss_scale_{options_};
   Sums sums_{device_};
-  Whole params_{device_, layout_, State::parameters, options_.dtype};
-  Whole grads_{device_, layout_, State::gradients, options_.dtype};
-  Optional<Whole> master_{needs_master(options_.dtype), device_, layout_, State::master};
-  Whole momentum_{device_, layout_, State::momentum, Dtype::fp32};
-  Whole variance_{device_, layout_, State::variance, Dtype::fp32};
+  Replicated params_{device_, layout_, State::parameters, options_.dtype};
+  Replicated grads_{device_, layout_, State::gradients, options_.dtype};
+  Optional<Replicated> master_{needs_master(options_.dtype), device_, layout_, State::master};
+  Replicated momentum_{device_, layout_, State::momentum, Dtype::fp32};
+  Replicated variance_{device_, layout_, State::variance, Dtype::fp32};
 };
 }  // namespace zero

@@ -6,7 +6,9 @@ namespace zero::cards {
 inline constexpr Card zero1{
     .name = "04_zero1",
     .mixed_precision = true,
-    .held = {.parameters = whole, .gradients = whole, .optimizer = shard},  // p + g + k/n
+    .held = {.parameters = replicated,  // bytes: p
+             .gradients = replicated,  // + g
+             .optimizer = sharded},  // + k/n
     .sent = {.backward = once_a_step(1), .update = once_a_step(1)},
 };
 }  // namespace zero::cards

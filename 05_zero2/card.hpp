@@ -6,7 +6,9 @@ namespace zero::cards {
 inline constexpr Card zero2{
     .name = "05_zero2",
     .mixed_precision = true,
-    .held = {.parameters = whole, .gradients = shard, .optimizer = shard},  // p + (g + k)/n
+    .held = {.parameters = replicated,  // bytes: p
+             .gradients = sharded,  // + g/n
+             .optimizer = sharded},  // + k/n
     .sent = {.backward = each_micro_batch(1), .update = once_a_step(1)},
     .borrowed = {.gradients = 1},
 };

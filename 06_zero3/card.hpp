@@ -6,7 +6,9 @@ namespace zero::cards {
 inline constexpr Card zero3{
     .name = "06_zero3",
     .mixed_precision = true,
-    .held = {.parameters = shard, .gradients = shard, .optimizer = shard},  // (p + g + k)/n
+    .held = {.parameters = sharded,  // bytes: p/n
+             .gradients = sharded,  // + g/n
+             .optimizer = sharded},  // + k/n
     .sent = {.forward = each_micro_batch(1), .backward = each_micro_batch(2)},
     .borrowed = {.parameters = 1, .and_prefetched = true, .gradients = 2},
 };

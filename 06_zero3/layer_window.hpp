@@ -4,7 +4,7 @@
 // Two streams: compute, and communication, which carries the layers' messages. The host only puts
 // work on them and runs ahead, so every order between the two is a wait written here.
 // A step uses layers 0 .. L-1, L-1 .. 0, once a micro-batch; while one use computes, the gathers
-// of the next `prefetch` uses are under way, each into a room of its own.
+// of the next `prefetch` uses are under way, each into a slot of its own.
 #pragma once
 #include "common.hpp"
 
@@ -22,10 +22,10 @@ class LayerWindow {
         uses_(2 * layers_ * options.accumulate),
         ready_(layers_),
         communication_("communication", compute.device(), Stream::Mode::urgent) {
-    const auto add = [&](std::vector<Room>& rooms, State state) {
-      const int count = card.rooms(kind_of(state), options.prefetch, layers_, options.accumulate);
+    const auto add = [&](std::vector<Slot>& slots, State state) {
+      const int count = card.slots(kind_of(state), options.prefetch, layers_, options.accumulate);
       for (int i = 0; i < count; ++i) {
-        rooms.push_back({LayerBuffer(compute.device(), layout, state, options.dtype)});
+        slots.push_back({LayerBuffer(compute.device(), layout, state, options.dtype)});
       }
     };
     add(params_, State::parameters);
@@ -46,42 +46,42 @@ class LayerWindow {
            "it is another's turn: 0 .. L-1, L-1 .. 0, each released, then wait_for_gradients");
     const int last = std::min(next_use_ + static_cast<int>(params_.size()), uses_);
     while (next_gather_ < last) start_gather(next_gather_++);
-    Room& room = room_of(next_use_);
-    compute_.wait(room.filled);
-    return room.layer;
+    Slot& slot = slot_of(next_use_);
+    compute_.wait(slot.filled);
+    return slot.layer;
   }
 
   /// What reads layer l has been put on compute. Throws std::logic_error when it is not l's turn.
   void release_params(int l) {
     expect(next_use_ < next_gather_ && layer_of(next_use_) == l,
            "the layer that was gathered is the one to release");
-    Room& room = room_of(next_use_++);
-    room.layer.give_back();
-    room.free = compute_.record();
+    Slot& slot = slot_of(next_use_++);
+    slot.layer.give_back();
+    slot.free = compute_.record();
   }
 
-  /// Room for layer l's gradient, until it is lent for another layer's. It contains old values.
+  /// Memory for layer l's gradient, until it is lent for another layer's. It contains old values.
   View borrow_grads(int l) {
-    Room& room = grads_[next_grads_ % grads_.size()];
-    room.layer.give_back();  // what was in it before, which may still be on its way: see the wait
-    room.layer = room.memory.borrow(l);
-    compute_.wait(room.free);
-    return room.layer;
+    Slot& slot = grads_[next_grads_ % grads_.size()];
+    slot.layer.give_back();  // what was in it before, which may still be on its way: see the wait
+    slot.layer = slot.memory.borrow(l);
+    compute_.wait(slot.free);
+    return slot.layer;
   }
 
   /// Averages `borrowed`, which compute forms, over the ranks. This rank's part of the mean is
   /// written to `own`, or added there. Returns the point at which that is done.
   Event reduce_scatter_mean(View borrowed, View own, Write write) {
-    Room& room = grads_[next_grads_++ % grads_.size()];
+    Slot& slot = grads_[next_grads_++ % grads_.size()];
     communication_.wait(compute_.record());
     comm_.reduce_scatter_mean(communication_, borrowed, own, write);
-    return room.free = communication_.record();
+    return slot.free = communication_.record();
   }
 
   /// Ends a step: compute goes on when the gradients are reduced. From here on it may read their
   /// shards, write those of parameters, and talk to the other ranks itself.
   void wait_for_gradients() {
-    for (Room& room : grads_) room.layer.give_back();
+    for (Slot& slot : grads_) slot.layer.give_back();
     compute_.wait(communication_.record());
     next_use_ = next_gather_ = next_grads_ = 0;
   }
@@ -90,7 +90,7 @@ class LayerWindow {
   void mark_ready(int l, const Event& point) { ready_[l] = point; }
 
  private:
-  struct Room {
+  struct Slot {
     LayerBuffer memory;
     Borrowed layer{};  // that is in it
     Event filled{};  // the gather has written it
@@ -103,18 +103,18 @@ class LayerWindow {
     return is_forward(use) ? place : 2 * layers_ - 1 - place;
   }
   bool is_forward(int use) const { return use % (2 * layers_) < layers_; }
-  Room& room_of(int use) { return params_[use % params_.size()]; }
+  Slot& slot_of(int use) { return params_[use % params_.size()]; }
 
   void start_gather(int use) {
     const int l = layer_of(use);
-    Room& room = room_of(use);
-    room.layer = room.memory.borrow(l);
+    Slot& slot = slot_of(use);
+    slot.layer = slot.memory.borrow(l);
     // Sent for the phase that needs the layer, not for the one that thought of it ahead.
     const PhaseScope phase(is_forward(use) ? Phase::forward : Phase::backward);
-    communication_.wait(room.free);
+    communication_.wait(slot.free);
     communication_.wait(ready_[l]);
-    comm_.all_gather(communication_, shards_.shard(l), room.layer);
-    room.filled = communication_.record();
+    comm_.all_gather(communication_, shards_.shard(l), slot.layer);
+    slot.filled = communication_.record();
   }
 
   const int layers_;
@@ -122,8 +122,8 @@ class LayerWindow {
   Stream& compute_;
   const Sharded& shards_;
   const int uses_;  // of layers in a step
-  std::vector<Room> params_;  // prefetch + 1, or as many as a step uses
-  std::vector<Room> grads_;  // at most two: one is formed while the other is on its way
+  std::vector<Slot> params_;  // prefetch + 1, or as many as a step uses
+  std::vector<Slot> grads_;  // at most two: one is formed while the other is on its way
   std::vector<Event> ready_;  // by layer
   int next_use_ = 0, next_gather_ = 0, next_grads_ = 0;
   Stream communication_;

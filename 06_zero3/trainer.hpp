@@ -19,7 +19,7 @@ class Trainer {
     }
   }
 
-  Verdict step(const Data& data, int number) {
+  StepResult step(const Data& data, int number) {
     clear(compute_, sums_);
     for (int micro = 0; micro < options_.accumulate; ++micro) {
       forward(data(number, micro));
@@ -57,26 +57,26 @@ class Trainer {
     }
   }
 
-  Verdict update() {
+  StepResult update() {
     const PhaseScope phase(Phase::update);
     window_.wait_for_gradients();
     for (int l = 0; l < layout_.layers(); ++l) {
       divide(compute_, grads_.shard(l), options_.accumulate);
       squared_norm(compute_, grads_.shard(l), sums_);
     }
-    const Verdict verdict = judge({.totals = comm_.await_all_reduced(compute_, sums_),
-                                   .micro_batches = options_.accumulate,
-                                   .ranks = comm_.size,
-                                   .loss_scale = loss_scale_.value(),
-                                   .clip = options_.clip});
-    loss_scale_.update(verdict.skipped);  // the verdict has used this step's
-    if (verdict.skipped) return verdict;
-    adam_.begin(verdict.grad_factor);
+    const StepResult result = step_result({.totals = comm_.await_all_reduced(compute_, sums_),
+                                           .micro_batches = options_.accumulate,
+                                           .ranks = comm_.size,
+                                           .loss_scale = loss_scale_.value(),
+                                           .clip = options_.clip});
+    loss_scale_.update(result.skipped);  // the result used this step's
+    if (result.skipped) return result;
+    adam_.begin(result.grad_factor);
     for (int l = 0; l < layout_.layers(); ++l) {
       adam_.update(adam_state(l), grads_.shard(l));
       window_.mark_ready(l, compute_.record());
     }
-    return verdict;
+    return result;
   }
 
   const Options& options_;

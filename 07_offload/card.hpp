@@ -6,9 +6,11 @@ namespace zero::cards {
 inline constexpr Card offload{
     .name = "07_offload",
     .mixed_precision = true,
-    .held = {.parameters = shard, .gradients = shard, .optimizer = shard_on_host},  // (p + g)/n
+    .held = {.parameters = sharded,  // bytes: p/n
+             .gradients = sharded,  // + g/n
+             .optimizer = sharded_on_host},  // + k/n on the host
     .sent = {.forward = each_micro_batch(1), .backward = each_micro_batch(2)},
     .borrowed = {.parameters = 1, .and_prefetched = true, .gradients = 2},
-    .copied = {.down = 1, .up = 1},  // the host holds (g + k)/n: k, and room for both ways
+    .copied = {.to_host = 1, .to_device = 1},  // through room on the host: + g/n
 };
 }  // namespace zero::cards

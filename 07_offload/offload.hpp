@@ -33,9 +33,9 @@ class Offload {
   /// Both computations go on when all gradients are divided and have come down: the device's may
   /// read them, the host's what is staged.
   void wait_for_copies() {
-    const Event down = copies_.record();
-    device_compute_.wait(down);
-    host_compute_.wait(down);
+    const Event on_host = copies_.record();
+    device_compute_.wait(on_host);
+    host_compute_.wait(on_host);
   }
 
   /// Copies a layer's parameters up when all that was put on the host's stream so far is done.

@@ -7,7 +7,7 @@ namespace zero::test {
 namespace {
 template <class Trainer> struct Adapter : AnyTrainer {
   explicit Adapter(auto&... arguments) : trainer(arguments...) {}
-  Verdict step(const Data& data, int number) override { return trainer.step(data, number); }
+  StepResult step(const Data& data, int number) override { return trainer.step(data, number); }
   AdamState adam_state(int l) const override { return trainer.adam_state(l); }
   void synchronise() override { trainer.synchronise(); }
 

@@ -8,7 +8,7 @@ namespace zero::test {
 /// What tests need of a trainer.
 struct AnyTrainer {
   virtual ~AnyTrainer() = default;
-  virtual Verdict step(const Data& data, int number) = 0;
+  virtual StepResult step(const Data& data, int number) = 0;
   virtual AdamState adam_state(int l) const = 0;
   virtual void synchronise() = 0;
 };

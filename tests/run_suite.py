@@ -19,7 +19,7 @@ from pathlib import Path
 from textwrap import fill, indent
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "notes/scripts"))
+sys.path.insert(0, str(ROOT / "tools"))
 from runs import finish  # noqa: E402
 
 SKIPPED = 77  # the exit code by which Meson knows it

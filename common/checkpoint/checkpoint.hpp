@@ -5,7 +5,7 @@
 #pragma once
 #include "comm/communicator.hpp"
 #include "memory/layout.hpp"
-#include "train/verdict.hpp"
+#include "train/step_result.hpp"
 
 namespace zero {
 /// A run's. All ranks call the same functions in the same order, with their streams idle.
@@ -17,7 +17,7 @@ class Checkpoints {
   /// begins by itself. Throws Error (data) when a digest is not the file's.
   virtual std::string load() = 0;
   /// A step was made. True when its state is to be saved.
-  virtual bool passed(const Verdict& step) = 0;
+  virtual bool passed(const StepResult& step) = 0;
   /// Makes a checkpoint beside those that there are, then removes old ones. Returns why not
   /// all of it was done; empty: it was. The run can go on.
   virtual std::string save() = 0;

@@ -88,7 +88,7 @@ struct CausalRows {
 inline constexpr std::int64_t most_partial_sums = 8192;
 inline constexpr std::int64_t gpu_sums_bytes = 8 * (2 + most_partial_sums);
 
-/// Two sums of a step: what it is judged by.
+/// Two sums of a step: what its result is formed of.
 struct Totals {
   double loss = 0;  // of the micro-batches' mean losses
   double squares = 0;  // of gradients, scaled as they are

@@ -77,7 +77,8 @@ class Stream {
   std::unique_ptr<Worker> worker_;  // none when synchronous; goes first
 };
 
-// ---- Element-wise work on gradients, and the two sums that a step is judged by, as tasks ----
+// ---- Element-wise work on gradients, and the two sums that a step result is formed of, as tasks
+// ----
 
 /// Puts both sums back to zero.
 inline void clear(Stream& stream, Sums& sums) {

@@ -14,7 +14,7 @@ namespace zero {
 enum class DeviceType { cpu, cuda };
 template <> inline constexpr std::array names_of<DeviceType>{"cpu", "cuda"};
 
-/// In whose books memory stands: those of the device that computes, or of the host beside it.
+/// In whose ledger memory stands: those of the device that computes, or of the host beside it.
 enum class Place { device, host };
 template <> inline constexpr std::array names_of<Place>{"device", "host"};
 
@@ -23,10 +23,10 @@ template <> inline constexpr std::array names_of<Place>{"device", "host"};
 enum class Memory { own, page_locked };
 
 /// Over the bus between a device and its host.
-enum class Direction { down, up };  // to the host, to the device
-template <> inline constexpr std::array names_of<Direction>{"down", "up"};
+enum class Direction { to_host, to_device };
+template <> inline constexpr std::array names_of<Direction>{"to_host", "to_device"};
 constexpr Direction direction_to(Place place) {
-  return place == Place::host ? Direction::down : Direction::up;
+  return place == Place::host ? Direction::to_host : Direction::to_device;
 }
 
 struct Bus {
@@ -63,7 +63,7 @@ class Device {
   /// Once on each thread that works for it.
   virtual void bind_thread() {}
 
-  Ledger books;
+  Ledger ledger;
   Bus bus;  // to its host
   std::vector<const Holding*> holdings;  // what a trainer holds here, in the order of construction
   Observer* observer = nullptr;  // null: nobody. Streams ask when they are made
@@ -89,11 +89,11 @@ class Device {
 
   /// As the ledger's, and whoever looks on is told.
   void reserve(Kind kind, std::int64_t bytes, bool held) {
-    books.reserve(kind, bytes, held);
+    ledger.reserve(kind, bytes, held);
     if (held && observer) observer->booked(*this);
   }
   void book(Kind kind, std::int64_t bytes) {
-    books.book(kind, bytes);
+    ledger.book(kind, bytes);
     if (observer) observer->booked(*this);
   }
   /// Looks on at the device and at its host from now on; null: nobody does.

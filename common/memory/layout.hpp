@@ -10,20 +10,20 @@
 
 namespace zero {
 /// Positions only, no memory. A layer's flat vector is its tensors (of a linear layer its weight,
-/// out x in, row-major, then its bias), padded to a multiple of quantum * ranks; rank r owns the
+/// out x in, row-major, then its bias), padded to a multiple of alignment * ranks; rank r owns the
 /// r-th equal part of every layer. Sizes are in elements, with padding but for parameters(),
 /// used_size(), first_parameter().
 class Layout {
  public:
   /// sizes: elements of each layer. Throws std::logic_error when there is none or one is < 1.
-  /// The default quantum keeps every part 16-byte aligned in every dtype.
-  Layout(std::vector<std::int64_t> sizes, int rank, int ranks, std::int64_t quantum = 8)
+  /// The default alignment keeps every part 16-byte aligned in every dtype.
+  Layout(std::vector<std::int64_t> sizes, int rank, int ranks, std::int64_t alignment = 8)
       : sizes_(std::move(sizes)), rank_(rank), ranks_(ranks) {
     expect(!sizes_.empty(), "a layout needs at least one layer");
-    expect(0 <= rank && rank < ranks && quantum > 0, "0 <= rank < ranks and quantum > 0");
+    expect(0 <= rank && rank < ranks && alignment > 0, "0 <= rank < ranks and alignment > 0");
     for (const std::int64_t size : sizes_) {
       expect(size > 0, "a layer needs at least one element");
-      const std::int64_t unit = quantum * ranks;
+      const std::int64_t unit = alignment * ranks;
       const std::int64_t padded = (size + unit - 1) / unit * unit;
       starts_.push_back(starts_.back() + size);
       padded_starts_.push_back(padded_starts_.back() + padded);
@@ -34,7 +34,7 @@ class Layout {
   int ranks() const { return ranks_; }
   int layers() const { return static_cast<int>(sizes_.size()); }
   std::int64_t parameters() const { return starts_.back(); }
-  /// Of all layers: what a Whole holds.
+  /// Of all layers: what a Replicated holds.
   std::int64_t full_size() const { return padded_starts_.back(); }
   /// This rank's part of all layers: what a Sharded holds.
   std::int64_t shard_size() const { return full_size() / ranks_; }

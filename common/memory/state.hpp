@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Who holds what of a trainer's state, by type: a Whole is all of it, a Sharded this rank's part.
+// Who holds what of a trainer's state, by type: a Replicated is all of it, a Sharded this rank's
+// part.
 #pragma once
 #include <algorithm>
 #include <optional>
@@ -27,7 +28,8 @@ inline View part_of_layer(const Layout& layout, View elements, int l, std::int64
   return elements;
 }
 
-/// Base of Whole and Sharded, in its device's `holdings` while it lives. layout must outlive it.
+/// Base of Replicated and Sharded, in its device's `holdings` while it lives. layout must outlive
+/// it.
 class Holding {
  public:
   Holding(const Holding&) = delete;
@@ -59,9 +61,9 @@ class Holding {
 };
 
 /// All layers, whole: every rank holds the same.
-class Whole : public Holding {
+class Replicated : public Holding {
  public:
-  Whole(Device& device, const Layout& layout, State state, Dtype dtype)
+  Replicated(Device& device, const Layout& layout, State state, Dtype dtype)
       : Holding(device, layout, state, dtype, layout.full_size(), Memory::own) {}
 
   View layer(int l) const { return part(layout_.layer_offset(l), layout_.layer_size(l), l, 0); }
@@ -85,7 +87,7 @@ class Sharded : public Holding {
   }
 };
 
-/// A Whole or a Sharded that is there only if it is needed.
+/// A Replicated or a Sharded that is there only if it is needed.
 template <class Holder> class Optional : public std::optional<Holder> {
  public:
   Optional(bool needed, Device& device, const Layout& layout, State state,

@@ -47,9 +47,9 @@ class OnHost {
 /// Zeroed, 64-byte aligned memory, freed with the object; no work may use it then. Move-only.
 class Buffer {
  public:
-  /// In the device's books. Throws Error (resources) when it does not give that many bytes.
+  /// In the device's ledger. Throws Error (resources) when it does not give that many bytes.
   Buffer(Device& device, Kind kind, std::int64_t bytes, bool held, Memory memory = Memory::own);
-  /// Page-locked memory of the host beside a GPU, in nobody's books. Throws as the other does.
+  /// Page-locked memory of the host beside a GPU, in nobody's ledger. Throws as the other does.
   Buffer(Device& host, std::int64_t bytes);
 
   std::byte* data() const { return memory_.get(); }

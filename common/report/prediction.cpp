@@ -16,7 +16,7 @@ Prediction predict_state(const Card& card, const Options& options, DeviceType de
                          const Layout& layout, Costs costs) {
   const std::int64_t w = bytes_of(options.dtype), n = layout.ranks();
   const std::int64_t all = layout.full_size(), layer = layout.largest_layer();
-  Prediction plan{.copies = {card.copied.down * costs.grads, card.copied.up * w},
+  Prediction plan{.copies = {card.copied.to_host * costs.grads, card.copied.to_device * w},
                   .parameters = layout.parameters(),
                   .padded = all,
                   .ranks = n};
@@ -25,8 +25,8 @@ Prediction predict_state(const Card& card, const Options& options, DeviceType de
   }
   // Of so many bytes an element: what is held of all, and whole layers in use beside it.
   const auto hold = [&](Kind kind, Held how, std::int64_t each, int layers = 0) {
-    const Place place = how == Held::shard_on_host ? Place::host : Place::device;
-    const std::int64_t shares = how == Held::whole ? 1 : n, held = each * all / shares;
+    const Place place = how == Held::sharded_on_host ? Place::host : Place::device;
+    const std::int64_t shares = how == Held::replicated ? 1 : n, held = each * all / shares;
     std::string of = grouped(all) + (shares > 1 ? fmt::format("/{}", shares) : "");
     if (layers > 0) {
       const std::string several = layers > 1 ? fmt::format("{} x ", layers) : "";
@@ -36,14 +36,14 @@ Prediction predict_state(const Card& card, const Options& options, DeviceType de
                                fmt::format("{} x {}", each, of)};
   };
   const auto layers_of = [&](Kind kind) {
-    return card.rooms(kind, options.prefetch, layout.layers(), options.accumulate);
+    return card.slots(kind, options.prefetch, layout.layers(), options.accumulate);
   };
   const auto& [p, g, k] = card.held;
   hold(Kind::parameters, p, w, layers_of(Kind::parameters));
   hold(Kind::gradients, g, costs.grads, layers_of(Kind::gradients));
   hold(Kind::optimizer, k, costs.optimizer);
   // The host's gradients are on their way: communication.
-  if (card.offloads()) hold(Kind::communication, Held::shard_on_host, costs.grads);
+  if (card.offloads()) hold(Kind::communication, Held::sharded_on_host, costs.grads);
   if (n == 1) return plan;
   // Of each other rank there is room for its part of a layer; on a CPU for two pieces of 256 KiB.
   const std::int64_t room = device == DeviceType::cpu ? (512 << 10) / w : layer;
@@ -75,14 +75,14 @@ Prediction predict(const Card& card, const Options& options, DeviceType device,
   if (!card.prefetches()) return plan;  // nothing whole outlives its phase
   // What a window has gathered ahead, and gradients on their way, which the update gives back.
   const std::int64_t layers = layout.layers(), whole = w * layout.largest_layer();
-  const auto rooms = [&](Kind kind) -> std::int64_t {
-    return card.rooms(kind, options.prefetch, layers, options.accumulate);
+  const auto slots = [&](Kind kind) -> std::int64_t {
+    return card.slots(kind, options.prefetch, layers, options.accumulate);
   };
   const auto add = [&](Phase phase, Kind kind, std::int64_t count) {
     plan.after[phase][kind] += count * whole;
   };
-  const std::int64_t ahead = std::max<std::int64_t>(rooms(Kind::parameters) - 1, 0);
-  const std::int64_t formed = rooms(Kind::gradients), earlier = (options.accumulate - 1) * layers;
+  const std::int64_t ahead = std::max<std::int64_t>(slots(Kind::parameters) - 1, 0);
+  const std::int64_t formed = slots(Kind::gradients), earlier = (options.accumulate - 1) * layers;
   add(Phase::load, Kind::parameters, earlier > 0 ? ahead : 0);
   add(Phase::forward, Kind::parameters, std::min(ahead, layers));
   add(Phase::load, Kind::gradients, std::min(formed, earlier));
@@ -91,11 +91,11 @@ Prediction predict(const Card& card, const Options& options, DeviceType device,
   return plan;
 }
 
-Prediction::Passed Prediction::passed(Steps steps) const {
+Prediction::Traffic Prediction::traffic(Steps steps) const {
   const std::int64_t shard = padded / ranks, updates = steps.all - steps.skipped;
-  Passed all{.scalars = steps.all * 2 * (ranks - 1),
-             .copied = {copies[Direction::down] * shard * steps.all,
-                        copies[Direction::up] * shard * updates}};
+  Traffic all{.scalars = steps.all * 2 * (ranks - 1),
+              .copied = {copies[Direction::to_host] * shard * steps.all,
+                         copies[Direction::to_device] * shard * updates}};
   for (const Phase phase : step_phases) {
     const auto factor = static_cast<std::int64_t>(factors[phase]);
     const std::int64_t shards =
@@ -194,7 +194,7 @@ std::string formulas(const Prediction& plan) {
       fmt::format("{} x {}/{}", grouped(plan.padded), plan.ranks - 1, plan.ranks);
   for (const Phase phase : step_phases) {
     add(fmt::format("in {}", name_of(phase)), fmt::format("{} x {}", plan.factors[phase], all),
-        plan.passed({}).sent[phase]);
+        plan.traffic({}).sent[phase]);
   }
   return text;
 }
@@ -202,7 +202,7 @@ std::string formulas(const Prediction& plan) {
 void print_prediction(const Card& card, const Options& options, DeviceType device, Cards others) {
   const Layout layout = layout_of(options, 0, options.ranks);
   const Prediction plan = predict(card, options, device, layout);
-  const Prediction::Passed passed = plan.passed({});
+  const Prediction::Traffic traffic = plan.traffic({});
   const bool offloads = card.offloads(), cpu = device == DeviceType::cpu;
   fmt::print("{} on {}, {}: {} parameters, {} with padding, {}\n\n", card.name,
              counted(plan.ranks, cpu ? "rank" : "GPU"), name_of(options.dtype),
@@ -228,16 +228,16 @@ void print_prediction(const Card& card, const Options& options, DeviceType devic
   fmt::print("\n");
   row("sent by a rank in a step", "elements", "a parameter");
   for (const Phase phase : step_phases) {
-    row(fmt::format("  {}", name_of(phase)), grouped(passed.sent[phase]),
+    row(fmt::format("  {}", name_of(phase)), grouped(traffic.sent[phase]),
         fmt::format("{:g} x {}/{}", plan.factors[phase], plan.ranks - 1, plan.ranks));
   }
-  fmt::print("  {:<24}{:>24}\n", "padding, all ranks", grouped(passed.padding));
-  fmt::print("  {:<24}{:>24}\n", "scalars", grouped(passed.scalars));
+  fmt::print("  {:<24}{:>24}\n", "padding, all ranks", grouped(traffic.padding));
+  fmt::print("  {:<24}{:>24}\n", "scalars", grouped(traffic.scalars));
   if (offloads) {
     fmt::print("\n");
     row("copied by it in a step", "bytes", "a parameter");
     for (const Direction way : every<Direction>) {
-      row(fmt::format("  {}", copied_words[way]), grouped(passed.copied[way]),
+      row(fmt::format("  {}", copied_words[way]), grouped(traffic.copied[way]),
           fmt::format("{} x 1/{}", plan.copies[way], plan.ranks));
     }
   }

@@ -23,7 +23,8 @@ Costs costs_of(const Card& card, Dtype dtype);
 inline constexpr std::int64_t checkpoint_bytes = 3 * sizeof(float);
 
 /// What goes over the bus, in tables.
-inline constexpr By<Direction, const char*> copied_words{"down, gradients", "up, parameters"};
+inline constexpr By<Direction, const char*> copied_words{"gradients to the host",
+                                                         "parameters to the device"};
 
 /// What one rank is going to hold and send.
 struct Prediction {
@@ -47,13 +48,13 @@ struct Prediction {
     std::int64_t skipped = 0;  // of them: these had no update
   };
   /// In so many steps.
-  struct Passed {
+  struct Traffic {
     By<Phase, std::int64_t> sent{};  // elements, by one rank
     std::int64_t padding = 0;  // elements of it, by all ranks together
     std::int64_t scalars = 0;  // beside `sent`
     By<Direction, std::int64_t> copied{};  // bytes over one rank's bus
   };
-  Passed passed(Steps steps) const;
+  Traffic traffic(Steps steps) const;
 
   By<Phase, double> factors{};  // elements sent a parameter, in units of (n - 1)/n
   By<Direction, std::int64_t> copies{};  // bytes a parameter of the shard

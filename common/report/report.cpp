@@ -66,7 +66,7 @@ void write(std::FILE* file, const std::string& path, const std::string& text) {
 }
 
 void print_told(const Run& run, const Prediction& predicted, const std::string& told,
-                const Verdict& step) {
+                const StepResult& step) {
   const Options& o = run.options;
   const Architecture model = architecture(o);
   fmt::print(
@@ -91,7 +91,7 @@ void print_header(const Run& run, const Communicator& comm) {
       words.empty() ? "" : fmt::format(" ({})", words));
   // What stands for a device, its memory or its bus where there is none, or another than there is.
   if (run.card.offloads() && run.device.type == DeviceType::cpu) {
-    fmt::print("the device is modelled, its memory in books of its own\n");
+    fmt::print("the device is modelled, its memory in a ledger of its own\n");
   }
   const std::int64_t allowed = o.device_memory;
   if (allowed > 0) fmt::print("{} bytes of device memory allowed\n", grouped(allowed));
@@ -118,7 +118,7 @@ LayerDigests layer_digests(const Device& device, const Layout& layout,
     digests.replicated = part.size == layout.layer_size(l);
   }
   for (const Holding* held : device.holdings) {
-    const auto* whole = dynamic_cast<const Whole*>(held);
+    const auto* whole = dynamic_cast<const Replicated*>(held);
     const auto copies = digests.copies.find(kind_of(held->state));
     if (!whole || layout.ranks() == 1 || copies == digests.copies.end()) continue;
     for (int l = 0; l < layers; ++l) {
@@ -210,7 +210,7 @@ void Report::write_trace(const std::string& text) {
   write(trace_file_.get(), path, text);
 }
 
-void Report::add(const Verdict& step) {
+void Report::add(const StepResult& step) {
   const auto now = Clock::now();
   time_ = std::chrono::round<std::chrono::microseconds>(now - step_began_);
   times_.add(time_);

@@ -8,7 +8,7 @@
 #include "comm/communicator.hpp"
 #include "report/prediction.hpp"
 #include "trace/views.hpp"
-#include "train/verdict.hpp"
+#include "train/step_result.hpp"
 
 namespace zero {
 using Json = nlohmann::ordered_json;
@@ -90,7 +90,7 @@ class Report {
   /// Throws Error (usage) when the log or the trace cannot be written.
   Report(const Run& run, Communicator& comm);
 
-  void add(const Verdict& step);
+  void add(const StepResult& step);
   /// Prints and logs what became of a checkpoint of the present step, begun at `since`. what:
   /// "save" or "resume"; failure: why it was not saved, or empty.
   void tell(const char* what, const std::string& path, Clock::time_point since,
@@ -126,7 +126,7 @@ class Report {
   std::chrono::microseconds time_{};  // of the last step
   Spread<std::chrono::microseconds> times_;
   OverlapMeter overlap_;
-  Verdict last_;
+  StepResult last_;
   std::int64_t skipped_ = 0, skipped_in_a_row_ = 0;
   bool told_least_ = false;  // that the loss scale is
 };

@@ -14,7 +14,7 @@ constexpr const char* unexplained = "unexplained: no longer held at the end";
 Json bytes_json(const Prediction& predicted, const Device& on) {
   Json rows;
   for (const Kind kind : every<Kind>) {
-    const KindBytes& booked = on.books.of(kind);
+    const KindBytes& booked = on.ledger.of(kind);
     const auto& [resident, peak, formula] = predicted.bytes[on.place][kind];
     if (on.place == Place::host && booked.reserved == 0 && peak == 0) continue;
     rows[name_of(kind)] = {{"predicted", peak},
@@ -65,8 +65,8 @@ Json process_json(const Run& run, const Footprint& end, int rank) {
 }
 
 /// A row of what passes, with its times in a step: those of that sort, of that phase or direction.
-Json passed_json(std::int64_t predicted, const Json& counted,
-                 const std::vector<OverlapTimes>& steps, auto sort, auto of) {
+Json traffic_json(std::int64_t predicted, const Json& counted,
+                  const std::vector<OverlapTimes>& steps, auto sort, auto of) {
   const auto median = [&](auto figure) {
     std::vector<std::chrono::microseconds> times;
     for (const OverlapTimes& step : steps) {
@@ -80,7 +80,7 @@ Json passed_json(std::int64_t predicted, const Json& counted,
           {"hidden_ms", median(&OverlapTime::hidden)}};
 }
 
-Json traffic_json(const Prediction::Passed& predicted, const std::vector<OverlapTimes>& times,
+Json traffic_json(const Prediction::Traffic& predicted, const std::vector<OverlapTimes>& times,
                   const Communicator& comm) {
   // What a library sends within its own collectives, nobody else can count.
   const auto if_counted = [&](std::int64_t sent) { return comm.counts() ? Json(sent) : Json(); };
@@ -93,8 +93,8 @@ Json traffic_json(const Prediction::Passed& predicted, const std::vector<Overlap
       collectives[name_of(collective)][name_of(phase)] = if_counted(elements);
       in_phase += elements;
     }
-    phases[name_of(phase)] = passed_json(predicted.sent[phase], if_counted(in_phase), times,
-                                         &OverlapTimes::messages, phase);
+    phases[name_of(phase)] = traffic_json(predicted.sent[phase], if_counted(in_phase), times,
+                                          &OverlapTimes::messages, phase);
   }
   return {{"phases", phases},
           {"collectives", collectives},
@@ -106,27 +106,27 @@ Json of_this_rank(const Run& run, const Prediction& predicted, Prediction::Steps
                   const std::vector<OverlapTimes>& times, const Json& outcome,
                   const Communicator& comm) {
   const Footprint end = footprint(run.device);
-  const Prediction::Passed passed = predicted.passed(steps);
+  const Prediction::Traffic traffic = predicted.traffic(steps);
   Json memory = bytes_json(predicted, run.device);
   std::int64_t resident = 0;
   for (const Json& kind : memory) resident += kind["resident"].get<std::int64_t>();
   // On a GPU beside what is reserved: context, libraries. Null where other ranks may use it.
   const bool alone = run.device.type == DeviceType::cuda && comm.size == 1;
   memory["total"] = {{"resident", resident},
-                     {"reserved", run.device.books.reserved()},
-                     {"peak", run.device.books.peak_of_total()},
+                     {"reserved", run.device.ledger.reserved()},
+                     {"peak", run.device.ledger.peak_of_total()},
                      {"process_peak", end.peak - run.footprints[0].peak},
                      {"beyond", alone ? Json(end.other) : Json()}};
   Json mine = {{"process", process_json(run, end, comm.rank)},
                {"memory", memory},
                {"phases", phases_json(run, predicted, static_cast<int>(steps.all), comm.rank)},
-               {"traffic", traffic_json(passed, times, comm)}};
+               {"traffic", traffic_json(traffic, times, comm)}};
   mine.update(outcome);
   if (!run.card.offloads()) return mine;
   mine["host_memory"] = bytes_json(predicted, run.device.host());
   for (const Direction way : every<Direction>) {
-    mine["bus"][name_of(way)] = passed_json(passed.copied[way], run.device.bus.bytes[way].load(),
-                                            times, &OverlapTimes::transfers, way);
+    mine["bus"][name_of(way)] = traffic_json(traffic.copied[way], run.device.bus.bytes[way].load(),
+                                             times, &OverlapTimes::transfers, way);
   }
   return mine;
 }
@@ -138,14 +138,14 @@ Footprint footprint(Device& device) {
   for (std::string word; status >> word;) {
     if (word == "VmHWM:" || word.starts_with("Rss")) status >> kib[word];
   }
-  Footprint now{.peak = 1024 * kib["VmHWM:"], .tensors = device.books.reserved()};
+  Footprint now{.peak = 1024 * kib["VmHWM:"], .tensors = device.ledger.reserved()};
   if (device.type == DeviceType::cuda) {
     now.total = device.in_use();
     now.other = now.total - now.tensors;
     return now;
   }
   now.total = now.peak;
-  now.tensors += device.host().books.reserved();
+  now.tensors += device.host().ledger.reserved();
   now.rounding = device.rounding + device.host().rounding;
   now.other = 1024 * kib["RssAnon:"] - now.tensors - now.rounding;
   now.files = 1024 * kib["RssFile:"], now.shared = 1024 * kib["RssShmem:"];

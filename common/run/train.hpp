@@ -85,12 +85,12 @@ int train(Process&& process, const Command& command, Cards others) {
   const auto before = static_cast<int>(options.begin.steps);
   for (int step = before; step < options.steps; ++step) {
     here.step = step - before + 1;
-    const Verdict verdict = trainer.step(*data, step);
-    report->add(verdict);
+    const StepResult result = trainer.step(*data, step);
+    report->add(result);
     const bool checks = options.check_every > 0 && (step + 1) % options.check_every == 0;
     if (checks) process.together([&] { return report->check(digests()); });
     const int signal = signal_of_any_rank();
-    if (checkpoints->passed(verdict) || signal > 0) {
+    if (checkpoints->passed(result) || signal > 0) {
       trainer.synchronise();
       const auto since = Clock::now();
       const std::string failure = checkpoints->save();

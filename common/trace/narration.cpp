@@ -45,8 +45,8 @@ std::string meaning_of(const Work& work, int ranks) {
       {"sums", ", the loss and that sum"},
       {"adam", "the new weights, in fp32"},
       {"copy", "its own part into that"},
-      {"down", "to the host"},
-      {"up", "to the device"}};
+      {"to_host", "to the host"},
+      {"to_device", "to the device"}};
   const auto found = meanings.find(work.what);
   if (found == meanings.end()) return "";
   if (work.sort != Work::Sort::message) return found->second;

@@ -50,7 +50,7 @@ void Recorder::Track::see(const Work& work, Kernels* on, bool begins) {
 void Recorder::booked(const Device& on) {
   if (&on != &device_ || here.step > booked_steps) return;
   Booked& now = booked_.emplace_back(Booked{Clock::now(), here.phase, here.step, {}});
-  for (const Kind kind : every<Kind>) now.bytes[kind] = on.books.of(kind).now;
+  for (const Kind kind : every<Kind>) now.bytes[kind] = on.ledger.of(kind).now;
 }
 
 std::vector<std::string> Recorder::tracks() {

@@ -11,16 +11,17 @@
 
 namespace zero {
 /// By each rank: all of it, its part, or its part in the memory of the host beside its device.
-enum class Held { whole, shard, shard_on_host };
-template <> inline constexpr std::array names_of<Held>{"whole", "shard", "shard on the host"};
+enum class Held { replicated, sharded, sharded_on_host };
+template <>
+inline constexpr std::array names_of<Held>{"replicated", "sharded", "sharded on the host"};
 
 /// How often: times a step plus times a micro-batch.
-struct Often {
+struct Frequency {
   double a_step = 0, a_micro_batch = 0;
   constexpr double in(double micro_batches) const { return a_step + a_micro_batch * micro_batches; }
 };
-constexpr Often once_a_step(double times = 1) { return {times, 0}; }
-constexpr Often each_micro_batch(double times = 1) { return {0, times}; }
+constexpr Frequency once_a_step(double times = 1) { return {times, 0}; }
+constexpr Frequency each_micro_batch(double times = 1) { return {0, times}; }
 
 struct Card {
   const char* name;
@@ -29,18 +30,18 @@ struct Card {
 
   /// Who holds what throughout.
   struct Holds {
-    Held parameters = Held::whole, gradients = Held::whole, optimizer = Held::whole;
+    Held parameters = Held::replicated, gradients = Held::replicated, optimizer = Held::replicated;
   } held{};
 
   /// Elements a parameter that a rank sends, in units of (n - 1)/n.
   struct Sent {
-    Often forward{}, backward{}, update{};
+    Frequency forward{}, backward{}, update{};
   } sent{};
-  constexpr Often sent_in(Phase phase) const {
+  constexpr Frequency sent_in(Phase phase) const {
     if (phase == Phase::forward) return sent.forward;
     return phase == Phase::backward ? sent.backward
            : phase == Phase::update ? sent.update
-                                    : Often();
+                                    : Frequency();
   }
 
   /// Whole layers in use beside what is held: of parameters, and as many more as --prefetch says.
@@ -50,18 +51,18 @@ struct Card {
     int gradients = 0;
   } borrowed{};
 
-  /// Elements over the bus for each of the rank's parameters; `up` not in a skipped step.
+  /// Elements over the bus for each of the rank's parameters; `to_device` not in a skipped step.
   struct Copied {
-    int down = 0, up = 0;
+    int to_host = 0, to_device = 0;
   } copied{};
 
   /// Has a window, in which whole layers outlive a phase, and --prefetch.
   constexpr bool prefetches() const { return borrowed.and_prefetched; }
   /// Adam runs on the host, which has master weights of its own in every dtype.
-  constexpr bool offloads() const { return held.optimizer == Held::shard_on_host; }
+  constexpr bool offloads() const { return held.optimizer == Held::sharded_on_host; }
 
   /// The whole layers that a step of so many micro-batches has room for: no more than it uses.
-  constexpr int rooms(Kind kind, int prefetch, std::int64_t layers, std::int64_t accumulate) const {
+  constexpr int slots(Kind kind, int prefetch, std::int64_t layers, std::int64_t accumulate) const {
     const bool params = kind == Kind::parameters;
     const std::int64_t uses = layers * accumulate * (params ? 2 : 1);
     const int most =
@@ -72,8 +73,8 @@ struct Card {
   /// Bytes that one of n ranks holds there; p, g, k: all of parameters, gradients, optimizer state.
   constexpr double bytes(Place place, double p, double g, double k, double n) const {
     const auto part = [=](Held how, double all) {
-      const bool there = (how == Held::shard_on_host) == (place == Place::host);
-      return !there ? 0 : how == Held::whole ? all : all / n;
+      const bool there = (how == Held::sharded_on_host) == (place == Place::host);
+      return !there ? 0 : how == Held::replicated ? all : all / n;
     };
     const double staged = place == Place::host && offloads() ? g / n : 0;
     return part(held.parameters, p) + part(held.gradients, g) + part(held.optimizer, k) + staged;
@@ -89,7 +90,7 @@ inline std::string formula(const Card& card, Place place = Place::device) {
   };
   const auto& [p, g, k] = card.held;
   for (const auto& [term, how] : {std::pair{"p", p}, {"g", g}, {"k", k}}) {
-    if (how != Held::shard_on_host) add(how == Held::whole ? whole : parts, term);
+    if (how != Held::sharded_on_host) add(how == Held::replicated ? whole : parts, term);
   }
   if (!parts.empty()) add(whole, (parts.size() > 1 ? "(" + parts + ")" : parts) + "/n");
   return whole;

@@ -18,7 +18,7 @@ constexpr ExitCode usage = ExitCode::usage;
 /// Has every option that a chapter can have.
 constexpr Card any{.name = "plan",
                    .mixed_precision = true,
-                   .held = {.optimizer = Held::shard_on_host},
+                   .held = {.optimizer = Held::sharded_on_host},
                    .borrowed = {.and_prefetched = true}};
 
 std::string names(auto all) { return fmt::format("{}", fmt::join(all, ", ")); }

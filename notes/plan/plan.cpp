@@ -14,7 +14,7 @@
 namespace zero {
 namespace {
 using Bytes = Prediction::Bytes;
-using Passed = Prediction::Passed;
+using Traffic = Prediction::Traffic;
 constexpr std::int64_t bytes_of_sum = sizeof(double);
 constexpr double no_end = std::numeric_limits<double>::infinity();
 using Milliseconds = std::chrono::duration<double, std::milli>;
@@ -61,11 +61,11 @@ double milliseconds(const Link& link, std::int64_t collectives, std::int64_t byt
 Json answers(const Question& question, const Card& chapter, int ranks) {
   const Layout trained = layouts_of(question, ranks)[0];
   const Plan on = plan(question, chapter, ranks);
-  const Passed& passed = on.step;
+  const Traffic& traffic = on.step;
   const Costs costs = question.costs(chapter);
   const std::int64_t on_device = on.sum(&Bytes::peak), on_host = on.sum(&Bytes::peak, Place::host);
   const std::int64_t w = bytes_of(question.options.dtype);
-  const std::int64_t elements = std::reduce(passed.sent.begin(), passed.sent.end());
+  const std::int64_t elements = std::reduce(traffic.sent.begin(), traffic.sent.end());
   Card unshared = chapter;
   unshared.held = {};  // a master apart is a price of offloading, not saved state
   const double share = question.frozen_share();
@@ -85,18 +85,18 @@ Json answers(const Question& question, const Card& chapter, int ranks) {
             {"frozen_sent_formula", sent_formula(frozen(chapter))},
             {"sent_elements", elements},
             {"sent_bytes", w * elements},
-            {"padding_sent_by_all_ranks", passed.padding},
-            {"scalars_sent", passed.scalars}};
+            {"padding_sent_by_all_ranks", traffic.padding},
+            {"scalars_sent", traffic.scalars}};
   for (const Kind kind : every<Kind>) {
     const Bytes& here = on.bytes[Place::device][kind];
     json["kinds"][name_of(kind)] = {{"resident", here.resident}, {"peak", here.peak}};
     const std::int64_t there = on.bytes[Place::host][kind].peak;
     if (there > 0) json["host_kinds"][name_of(kind)] = there;
   }
-  for (const Direction way : every<Direction>) json["copied"][name_of(way)] = passed.copied[way];
+  for (const Direction way : every<Direction>) json["copied"][name_of(way)] = traffic.copied[way];
   double copies = 0, messages = 0;  // milliseconds
   if (question.bus > 0) {
-    copies = std::reduce(passed.copied.begin(), passed.copied.end()) / question.bus / 1e6;
+    copies = std::reduce(traffic.copied.begin(), traffic.copied.end()) / question.bus / 1e6;
     json["copies_ms"] = copies;
   }
   for (const Phase phase : step_phases) {
@@ -104,11 +104,11 @@ Json answers(const Question& question, const Card& chapter, int ranks) {
     const std::int64_t collectives = factor * trained.layers();
     Json& row = json["phases"][name_of(phase)];
     row = {{"formula", sent_formula(chapter, {&phase, 1})},
-           {"elements", passed.sent[phase]},
+           {"elements", traffic.sent[phase]},
            {"collectives", collectives}};
     if (!question.link) continue;
     const bool sums = phase == Phase::update && ranks > 1;
-    const std::int64_t bytes = w * passed.sent[phase] + sums * passed.scalars * bytes_of_sum;
+    const std::int64_t bytes = w * traffic.sent[phase] + sums * traffic.scalars * bytes_of_sum;
     const double ms = milliseconds(*question.link, collectives + sums, bytes, ranks);
     row["ms"] = ms;
     messages += ms;
@@ -225,11 +225,11 @@ Plan plan(const Question& question, const Card& chapter, int ranks) {
         all.bytes[place][kind].peak += part.bytes[place][kind].peak;
       }
     }
-    const Passed passed = part.passed({});
-    for (const Phase phase : step_phases) all.step.sent[phase] += passed.sent[phase];
-    for (const Direction way : every<Direction>) all.step.copied[way] += passed.copied[way];
-    all.step.padding += passed.padding;
-    all.step.scalars = passed.scalars;
+    const Traffic traffic = part.traffic({});
+    for (const Phase phase : step_phases) all.step.sent[phase] += traffic.sent[phase];
+    for (const Direction way : every<Direction>) all.step.copied[way] += traffic.copied[way];
+    all.step.padding += traffic.padding;
+    all.step.scalars = traffic.scalars;
     all.parameters += part.parameters;
     all.padded += part.padded;
     if (trained) all.factors = part.factors;
@@ -274,9 +274,9 @@ std::string state_formula(const Question& question, const Card& chapter, Place p
 }
 
 std::string sent_formula(const Card& chapter, std::span<const Phase> phases) {
-  Often all;
+  Frequency all;
   for (const Phase phase : phases) {
-    const Often& sent = chapter.sent_in(phase);
+    const Frequency& sent = chapter.sent_in(phase);
     all = {all.a_step + sent.a_step, all.a_micro_batch + sent.a_micro_batch};
   }
   return sum_of(all.a_step, all.a_micro_batch, "A");
@@ -298,7 +298,7 @@ Json cards_json(Cards chapters) {
     }
     told["borrowed"] = {
         {"parameters", parameters}, {"and_prefetched", and_prefetched}, {"gradients", gradients}};
-    told["copied"] = {{"down", card->copied.down}, {"up", card->copied.up}};
+    told["copied"] = {{"to_host", card->copied.to_host}, {"to_device", card->copied.to_device}};
   }
   return all;
 }

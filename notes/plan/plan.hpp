@@ -103,7 +103,7 @@ std::vector<Layout> layouts_of(const Question& question, int ranks);
 
 /// Of all parameters, with what a step sends and copies; the factors are the trained ones'.
 struct Plan : Prediction {
-  Passed step{};
+  Traffic step{};
 };
 /// Throws as layouts_of and predict do.
 Plan plan(const Question& question, const Card& chapter, int ranks);

@@ -49,7 +49,7 @@ std::string room(const Json& plan) {
 }
 
 bool fits(const Json& column) { return column["fits"]; }
-bool offloads(const Json& column) { return column["copied"]["up"] > 0; }
+bool offloads(const Json& column) { return column["copied"]["to_device"] > 0; }
 
 void print_wrapped(const std::string& text) {
   std::size_t at = 0;
@@ -283,8 +283,8 @@ void print_plan(const Question& question, const Json& plan) {
       table.large("  bytes", "/sent_bytes"),
       {"  collectives", "/collectives"},
       {"copied by it over the bus in a step" + in, "", host},
-      {"  down, gradients", "/copied/down", host},
-      {"  up, parameters", "/copied/up", host},
+      {"  to the host", "/copied/to_host", host},
+      {"  to the device", "/copied/to_device", host},
       {fmt::format("\nover a bus of {:g} GB/s; Adam on the host takes time of its own",
                    question.bus),
        "", bus},

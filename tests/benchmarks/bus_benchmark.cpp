@@ -30,10 +30,10 @@ struct Route {
   Direction direction;
   bool pageable;
 };
-constexpr Route routes[] = {{"down, page-locked", Direction::down, false},
-                            {"down, pageable", Direction::down, true},
-                            {"up, page-locked", Direction::up, false},
-                            {"up, pageable", Direction::up, true}};
+constexpr Route routes[] = {{"down, page-locked", Direction::to_host, false},
+                            {"down, pageable", Direction::to_host, true},
+                            {"up, page-locked", Direction::to_device, false},
+                            {"up, pageable", Direction::to_device, true}};
 
 class Bench {
  public:
@@ -90,7 +90,7 @@ class Bench {
     const View x = matrices_.view().part(0, n * n), w = matrices_.view().part(n * n, n * n);
     const View y = matrices_.view().part(2 * n * n, n * n);
     std::byte* const host = (route.pageable ? pageable_ : page_locked_).data();
-    const bool down = route.direction == Direction::down;
+    const bool down = route.direction == Direction::to_host;
     std::byte *const from = down ? device_.data() : host, *const to = down ? host : device_.data();
     std::vector<double> times;
     for (int round = 0; round <= rounds; ++round) {

@@ -118,7 +118,7 @@ Times times_of(const std::vector<Slice>& slices, int computing) {
     std::vector<Slice> both = compute;
     both.push_back(slice);
     const OverlapTimes of = overlap_times(both, slice.step);
-    const OverlapTime time = down ? of.transfers[Direction::down] : of.messages[slice.phase];
+    const OverlapTime time = down ? of.transfers[Direction::to_host] : of.messages[slice.phase];
     const bool hidden = time.hidden >= time.exposed;
     (down ? times.down : times.communication) += length(slice);
     (down ? times.down_exposed : times.exposed) += Milliseconds(time.exposed).count();

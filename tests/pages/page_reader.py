@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "notes/scripts"))
+sys.path.insert(0, str(ROOT / "tools"))
 from runs import Failure  # noqa: E402
 
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("0?_*/*.md"), *ROOT.glob("notes/**/*.md")])

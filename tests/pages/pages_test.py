@@ -21,7 +21,7 @@ from page_reader import PAGES, ROOT, Diff, changes, copied
 import sabotage
 from runs import Failure, Trial
 
-FOLDERS = ["common", "tests", "notes", *(path.name for path in ROOT.glob("0?_*"))]
+FOLDERS = ["common", "tests", "tools", "notes", *(path.name for path in ROOT.glob("0?_*"))]
 CASES = "".join(path.read_text() for path in ROOT.glob("tests/*/*_test.??*"))
 SOURCES = {"CONTRIBUTING.md", "README.md",
            *(path.name for folder in FOLDERS for path in (ROOT / folder).rglob("*"))}

@@ -108,7 +108,7 @@ CHANGED = [
     (["traffic", "phases", "update", "counted"], "update: sent 1 elements, formula 0"),
     (["host_memory", "optimizer", "resident"],
      "07_offload fp32, optimizer on the host: resident 3073 bytes, formula 3072"),
-    (["bus", "up", "counted"], "up: 4097 bytes over the bus, formula 4096")]
+    (["bus", "to_device", "counted"], "to_device: 4097 bytes over the bus, formula 4096")]
 
 
 def change(lines, names):

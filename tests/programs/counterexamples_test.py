@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""The counter-examples of notes/counterexamples: the right runs have the bits that the programs
+"""The counter-examples of tools/mistakes: the right runs have the bits that the programs
 have (notes/digests.json), and the wrong ones the effects that the page shows, in every digit."""
 import re
 import subprocess
@@ -13,7 +13,7 @@ from programs import ROOT
 import examples  # noqa: F401 (what it decorates becomes one of EXAMPLES)
 from counter_example import EXAMPLES
 
-FOLDER = ROOT / "notes/counterexamples"
+FOLDER = ROOT / "tools/mistakes"
 PAGE = (ROOT / "notes/counterexamples.md").read_text()
 CASES = "".join(path.read_text() for path in ROOT.glob("tests/*/*_test.cpp"))
 

@@ -100,7 +100,7 @@ def other_loss(lines):
     ("04_zero1_bf16", ["memory", "gradients", "resident"], BYTES),
     ("07_offload_bf16", fewer_on_the_host, PLACES),
     ("05_zero2_bf16", ["traffic", "phases", "backward", "counted"], SENT),
-    ("07_offload_fp32", ["bus", "down", "counted"], SENT)])
+    ("07_offload_fp32", ["bus", "to_host", "counted"], SENT)])
 def test_one_run_is_wrong(verdicts, name, alter, claim):
     def altered(log, lines):
         if log == name:
@@ -136,7 +136,7 @@ BACKWARDS = "import runpy, runs; runs.CHAPTERS.reverse(); runpy.run_module('demo
 def test_no_rank_outlives_a_demo_that_is_told_to_stop(programs, folder):
     started = subprocess.Popen([sys.executable, "-c", BACKWARDS, "--ranks", "2", "--steps", "20000",
                                 "--build", programs.build, "--mpiexec", programs.mpiexec, "--out",
-                                folder], cwd=ROOT / "notes/scripts", stdout=subprocess.DEVNULL)
+                                folder], cwd=ROOT / "tools", stdout=subprocess.DEVNULL)
     while ranks_of(folder) < 3:
         assert started.poll() is None, "it has ended before"
         time.sleep(0.05)
@@ -153,7 +153,7 @@ def test_on_a_simulated_gpu_that_the_ranks_share(programs, folder):
         (folder / chapter).mkdir()
         (folder / chapter / chapter).symlink_to(
             programs.build / f"tests/programs/simulated_gpu_{chapter}")
-    done = programs.start([sys.executable, ROOT / "notes/scripts/demo.py", "--build", folder,
+    done = programs.start([sys.executable, ROOT / "tools/demo.py", "--build", folder,
                            "--mpiexec", programs.mpiexec, "--ranks", "2", "--steps", "5", "--out",
                            folder / "out"], SIMULATED_GPUS="1")
     assert done.code == 0, done.out

@@ -82,7 +82,7 @@ def test_demo_and_long_runs(programs, folder):
     """The demo's twelve runs are those recorded, and its verdicts are the README's."""
     for row in LONG:
         assert compute(programs, row) == row
-    done = subprocess.run([ROOT / "notes/scripts/demo.py", "--steps", "200", "--ranks", "4",
+    done = subprocess.run([ROOT / "tools/demo.py", "--steps", "200", "--ranks", "4",
                            "--out", folder, "--build", programs.build, "--mpiexec",
                            programs.mpiexec], text=True, capture_output=True)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr

@@ -58,7 +58,7 @@ JUDGED = [
 
 
 def command(before, after, *words):
-    return [sys.executable, "-B", ROOT / "notes/scripts/exercise.py", before, after, *words]
+    return [sys.executable, "-B", ROOT / "tools/exercise.py", before, after, *words]
 
 
 def written(before, after, out):

@@ -43,7 +43,7 @@ def made(chapter="05_zero2", ranks=4, dtype="fp32", losses=LOSSES, device="cpu",
     if offload:
         copied = {"predicted": held * len(losses), "counted": held * len(losses),
                   "exposed_ms": 0.5, "hidden_ms": 0.25}
-        summary |= {"bus": {"down": copied, "up": copied}, "host_memory": {
+        summary |= {"bus": {"to_host": copied, "to_device": copied}, "host_memory": {
             "optimizer": bytes_of((3 if dtype == "fp32" else 2) * held),
             "communication": bytes_of(held)}}
     return copy.deepcopy([{"run": run}, *steps, {"summary": summary}])

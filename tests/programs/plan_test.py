@@ -85,7 +85,7 @@ def said_of(mine, full, ranks):
           if kind != "workspace"),
         *(f"{kind} {bytes:,} {bytes:,}" for kind, bytes in host.items()),
         *(f"{name} {bytes:,} {bytes * ranks // full} x 1/{ranks}" for name, bytes in (
-            zip(("down, gradients", "up, parameters"), mine["copied"].values())) if bytes),
+            zip(("to the host", "to the device"), mine["copied"].values())) if bytes),
         f"padding, all ranks {mine['padding_sent_by_all_ranks']:,}",
         f"scalars {mine['scalars_sent']}",
         *(f"{phase} {n:,} {n * ranks // (full * (ranks - 1))} x {ranks - 1}/{ranks}"

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "notes/scripts"), str(ROOT / "notes/counterexamples")]
+sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "tools/mistakes")]
 from runs import CHAPTERS, KINDS, bits, read_log  # noqa: E402, F401 (for the tests)
 
 ALONE, *ON_RANKS = CHAPTERS

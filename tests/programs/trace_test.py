@@ -41,7 +41,7 @@ BESIDE = [
     ("06_zero3", ["--latency", SLOW_LINK_US, "--prefetch", 1], "all_gather", "",
      set(range(2 * LAYERS))),
     # All but the first layer's, the last to come.
-    ("07_offload", ["--bus", SLOW_BUS], "down", "backward", set(range(LAYERS - 1)))]
+    ("07_offload", ["--bus", SLOW_BUS], "to_host", "backward", set(range(LAYERS - 1)))]
 
 
 @dataclass
@@ -143,7 +143,7 @@ def check_bus(trace, rank, log):
     for slice in trace.of(rank, "bus"):
         way = slice.name.split()[0]
         copied[way] += slice.args["bytes"]
-        assert slice.args["phase"] == {"down": "backward", "up": "update"}[way]
+        assert slice.args["phase"] == {"to_host": "backward", "to_device": "update"}[way]
     counted = {way: row["counted"] for way, row in log[2].get("bus", {}).items()}
     assert copied == counted
     cores = [slice for slice in trace.tracks[rank].get("host cores", []) if slice.cat == "compute"]

@@ -41,8 +41,8 @@ class Copy:
         self.folder, self.elsewhere = folder / "a path/with blanks", folder / "elsewhere"
         self.script = self.folder / "tutorial"
         self.elsewhere.mkdir()
-        for name in ("tutorial", "notes/scripts", "notes/cards.json", "notes/streams.md",
-                     "notes/counterexamples", "tests/pages", "tests/programs/programs.py",
+        for name in ("tutorial", "tools", "notes/cards.json", "notes/streams.md",
+                     "tools/mistakes", "tests/pages", "tests/programs/programs.py",
                      *CHAPTERS):
             copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
             (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -133,7 +133,7 @@ def test_drill(programs, folder, name):
     """It goes as its row says, in a folder with what it names."""
     for file in ("build", *CHAPTERS[:2]):
         (folder / file).symlink_to(programs.build if file == "build" else ROOT / file)
-    done = programs.start([sys.executable, "-B", ROOT / "notes/scripts/drill.py", name,
+    done = programs.start([sys.executable, "-B", ROOT / "tools/drill.py", name,
                            programs.mpiexec], folder)
     assert done.code == 0 and DRILLS[name][-1] in " ".join(done.out.split()), done
     assert max(map(len, done.out.splitlines())) <= 80
@@ -172,7 +172,7 @@ def test_lesson(copy):
                  "  sent     forward 0, backward A, update 1",
                  "ZeRO-2: the gradients become a shard too"):
         assert line in picture
-    assert "-  Whole grads_{" in diff
+    assert "-  Replicated grads_{" in diff
     assert "Card card = " not in diff and "#include" not in diff  # are no idea
     changed = len(re.findall(r"^[+-]", diff, re.M))
     assert diff.startswith("4 changed lines")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Bytes held, elements sent and bytes copied: what the books, the communicator and the bus counted
+// Bytes held, elements sent and bytes copied: what the ledger, the communicator and the bus counted
 // equals the chapter's formulas, in integers; and what the card says of who holds what is so.
 #include <map>
 
@@ -39,9 +39,9 @@ void for_all_cases(auto check) {
   }
 }
 
-/// The device, whose books and bus begin anew.
+/// The device, whose ledger and bus begin anew.
 Device& device_at_zero() {
-  for (Device* on : {&device(), &device().host()}) on->books.restart_peaks();
+  for (Device* on : {&device(), &device().host()}) on->ledger.restart_peaks();
   for (auto& bytes : device().bus.bytes) bytes = 0;
   here.step = 0;
   return device();
@@ -55,7 +55,7 @@ void check_count(const std::string& what, std::int64_t counted, std::int64_t pre
 
 void check_bytes(const Prediction& plan, const Device& on) {
   for (const Kind kind : every<Kind>) {
-    const KindBytes& booked = on.books.of(kind);
+    const KindBytes& booked = on.ledger.of(kind);
     const Prediction::Bytes& planned = plan.bytes[on.place][kind];
     const std::string of =
         fmt::format("bytes of {}{} ", name_of(kind), on.place == Place::host ? " on the host" : "");
@@ -79,12 +79,12 @@ void check_phases(const Prediction& plan, const Recorder& recorder, int steps) {
   // Nothing is borrowed at the start: where parameters are a shard nobody ever has them whole.
   CHECK(rows[0].peak == rows[0].in_use);
   const MemoryPhase& highest = std::ranges::max(rows, {}, &MemoryPhase::peak);
-  CHECK(highest.peak == device().books.peak_of_total());
+  CHECK(highest.peak == device().ledger.peak_of_total());
 }
 
 void check_traffic(const Prediction& plan, Communicator& comm, Prediction::Steps steps) {
   const Sent& sent = comm.sent();
-  const Prediction::Passed planned = plan.passed(steps);
+  const Prediction::Traffic planned = plan.traffic(steps);
   for (const Phase phase : {Phase::setup, Phase::forward, Phase::backward, Phase::update}) {
     std::int64_t sent_in = 0;
     for (const auto& phases : sent.elements) sent_in += phases[phase];
@@ -113,7 +113,7 @@ TEST_CASE("bytes and traffic equal the chapter's formulas") {
     check_phases(plan, recorder, o.steps);
     for (const Direction way : every<Direction>) {
       check_count(fmt::format("bytes copied {}", name_of(way)), device().bus.bytes[way],
-                  plan.passed(steps).copied[way]);
+                  plan.traffic(steps).copied[way]);
     }
     if (part.comm.counts()) check_traffic(plan, part.comm, steps);
   });
@@ -146,15 +146,15 @@ TEST_CASE("the card says of each tensor who holds it") {
                                {State::momentum, optimizer},
                                {State::variance, optimizer}};
     if (needs_master(dtype) || chapter.offloads()) said[State::master] = optimizer;
-    if (chapter.offloads()) said[State::staged] = Held::shard_on_host;
+    if (chapter.offloads()) said[State::staged] = Held::sharded_on_host;
     for (const Device* on : {&device(), &device().host()}) {
       for (const Holding* tensor : on->holdings) {
         INFO(std::string(name_of(tensor->state)));
         REQUIRE(said.contains(tensor->state));
         const std::string card = name_of(said.extract(tensor->state).mapped());  // once
-        const std::string held = name_of(dynamic_cast<const Whole*>(tensor) ? Held::whole
-                                         : on->place == Place::host         ? Held::shard_on_host
-                                                                            : Held::shard);
+        const std::string held = name_of(dynamic_cast<const Replicated*>(tensor) ? Held::replicated
+                                         : on->place == Place::host ? Held::sharded_on_host
+                                                                    : Held::sharded);
         CHECK(held == card);
       }
     }
@@ -176,7 +176,7 @@ TEST_CASE("what ranks hold alike is compared, tensor by tensor") {
     std::vector<std::uint64_t> digests;
     CHECK_NOTHROW(digests = compare());
     for (const Holding* tensor : device().holdings) {
-      const auto* whole = dynamic_cast<const Whole*>(tensor);
+      const auto* whole = dynamic_cast<const Replicated*>(tensor);
       if (n == 1 || !whole || tensor->state == State::gradients) continue;
       const auto flip_a_bit = [at = whole->layer(1).data, n] {
         std::byte byte;

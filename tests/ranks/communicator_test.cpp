@@ -305,7 +305,7 @@ TEST_CASE("on a modelled link a collective takes its time, from when the last ra
   const Layout layout({8000 * ranks().size}, ranks().rank, ranks().size);
   Communicator comm = ranks().communicator({.link = 25.6e-3, .latency = 10'000}, layout);
   Stream stream("test", device(), Stream::Mode::asynchronous);
-  const Whole gradients(device(), layout, State::gradients, Dtype::fp32);
+  const Replicated gradients(device(), layout, State::gradients, Dtype::fp32);
   const View full = gradients.layer(0), own = gradients.shard(0);
   // From when the last rank calls it until the first one has it: the ranks share a clock.
   const auto time_of = [&](const std::function<void()>& collective) {

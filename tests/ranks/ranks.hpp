@@ -84,7 +84,7 @@ struct Part {
   explicit Part(const Options& options, const Tamper& tamper = {})
       : options(options), data(options, tamper, ranks().rank, ranks().size) {}
 
-  Verdict step(int step) {
+  StepResult step(int step) {
     here.step = step + 1;
     return trainer->step(data, step);
   }

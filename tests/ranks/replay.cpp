@@ -15,7 +15,7 @@ using Values = std::vector<float>;
 struct Replay {
   Replay(const Options& options, const Tamper& tamper) : options(options) {
     for (int l = 0; l < layout.layers(); ++l) {
-      for (const Whole* each : {&params, &master}) model.initialise(each->layer(l));
+      for (const Replicated* each : {&params, &master}) model.initialise(each->layer(l));
     }
     for (int r = 0; r < count; ++r) {
       sums.emplace_back(device());
@@ -94,17 +94,17 @@ struct Replay {
     adam.update({master.view(), momentum.view(), variance.view(), params.view()}, grads.view());
   }
 
-  Verdict step(int step) {
+  StepResult step(int step) {
     for (Sums& each : sums) clear(stream, each);
     const Values mean = divided(gradients(step), options.accumulate);
-    const Verdict verdict = judge({.totals = totals(mean),
-                                   .micro_batches = options.accumulate,
-                                   .ranks = count,
-                                   .loss_scale = loss_scale.value(),
-                                   .clip = options.clip});
-    loss_scale.update(verdict.skipped);
-    if (!verdict.skipped) update(mean, verdict.grad_factor);
-    return verdict;
+    const StepResult result = step_result({.totals = totals(mean),
+                                           .micro_batches = options.accumulate,
+                                           .ranks = count,
+                                           .loss_scale = loss_scale.value(),
+                                           .clip = options.clip});
+    loss_scale.update(result.skipped);
+    if (!result.skipped) update(mean, result.grad_factor);
+    return result;
   }
 
   const Options& options;
@@ -115,11 +115,11 @@ struct Replay {
   Model model{options, stream};
   Adam adam{options, stream};
   LossScale loss_scale{options};
-  Whole params{device(), layout, State::parameters, options.dtype};
-  Whole grads{device(), layout, State::gradients, options.dtype};
-  Whole master{device(), layout, State::master, Dtype::fp32};
-  Whole momentum{device(), layout, State::momentum, Dtype::fp32};
-  Whole variance{device(), layout, State::variance, Dtype::fp32};
+  Replicated params{device(), layout, State::parameters, options.dtype};
+  Replicated grads{device(), layout, State::gradients, options.dtype};
+  Replicated master{device(), layout, State::master, Dtype::fp32};
+  Replicated momentum{device(), layout, State::momentum, Dtype::fp32};
+  Replicated variance{device(), layout, State::variance, Dtype::fp32};
   std::vector<Sums> sums;  // of each rank, as is the data
   std::vector<std::unique_ptr<TestData>> data;
 };
@@ -129,16 +129,17 @@ Said said_by(auto step, int steps) {
   const auto number = [](float x) { return std::isnan(x) ? NAN : x; };
   Said said;
   for (int s = 0; s < steps; ++s) {
-    const Verdict verdict = step(s);
-    said.losses.push_back(number(verdict.loss));
-    said.norms.push_back(number(verdict.grad_norm));
-    said.skipped.push_back(verdict.skipped);
+    const StepResult result = step(s);
+    said.losses.push_back(number(result.loss));
+    said.norms.push_back(number(result.grad_norm));
+    said.skipped.push_back(result.skipped);
   }
   return said;
 }
 
 /// Of a difference the first number is told.
-void check_state(const Part& part, View AdamState::*of, const Whole& expected, const char* what) {
+void check_state(const Part& part, View AdamState::*of, const Replicated& expected,
+                 const char* what) {
   for (int l = 0; l < part.layout.layers(); ++l) {
     const View slice = part.trainer->adam_state(l).*of;
     CHECK(slice.size >= part.layout.shard_size(l));

@@ -14,7 +14,8 @@
 
 namespace zero::test {
 namespace {
-constexpr Card whole{.name = "whole", .held = {.optimizer = Held::shard_on_host}, .copied = {1, 1}};
+constexpr Card whole{
+    .name = "whole", .held = {.optimizer = Held::sharded_on_host}, .copied = {1, 1}};
 
 /// A report of ranks with a communicator; its log is read when it is finished, and goes with it.
 struct Reported {
@@ -41,7 +42,7 @@ struct Reported {
     return o;
   }();
   const Layout layout = layout_here(options);
-  const std::unique_ptr<Device> device = make_cpu();  // whose books are empty
+  const std::unique_ptr<Device> device = make_cpu();  // whose ledger is empty
   Recorder recorder{*device, true, 2};
   Communicator comm = ranks().communicator(options, layout);
   const OptionValues values{};

@@ -22,7 +22,8 @@ struct Ends {
   /// Bytes "down up".
   std::string counted() const {
     const auto& bytes = cpu->bus.bytes;
-    return fmt::format("{} {}", bytes[Direction::down].load(), bytes[Direction::up].load());
+    return fmt::format("{} {}", bytes[Direction::to_host].load(),
+                       bytes[Direction::to_device].load());
   }
 
   const std::unique_ptr<Device> cpu = make_cpu();

@@ -34,7 +34,7 @@ struct Saver {
 
   std::vector<float> state() const {
     std::vector<float> all;
-    for (const Whole* each : {&params, &momentum, &variance}) {
+    for (const Replicated* each : {&params, &momentum, &variance}) {
       for (const float x : each->view().as<float>()) all.push_back(x);
     }
     return all;
@@ -44,9 +44,9 @@ struct Saver {
   const std::unique_ptr<Device> device = make_cpu();
   const Layout layout = layout_of(options, 0, 1);
   Communicator comm{0, 1, nullptr, *device, Dtype::fp32, 0};
-  Whole params{*device, layout, State::parameters, Dtype::fp32};
-  Whole momentum{*device, layout, State::momentum, Dtype::fp32};
-  Whole variance{*device, layout, State::variance, Dtype::fp32};
+  Replicated params{*device, layout, State::parameters, Dtype::fp32};
+  Replicated momentum{*device, layout, State::momentum, Dtype::fp32};
+  Replicated variance{*device, layout, State::variance, Dtype::fp32};
   const std::unique_ptr<Checkpoints> checkpoints =
       make_checkpoints({options, layout, *device, comm, "", 1, [](const auto& task) { task(); }});
 };
@@ -122,7 +122,7 @@ TEST_CASE("a checkpoint that was changed is refused, or says what was saved") {
   Options options{.task = Task::mlp, .steps = 2, .width = 2, .layers = 2};
   options.save = folder;
   Saver saver(options);
-  for (const Whole* each : {&saver.params, &saver.momentum, &saver.variance}) {
+  for (const Replicated* each : {&saver.params, &saver.momentum, &saver.variance}) {
     for (int l = 0; l < 2; ++l) {
       fill(each->layer(l).part(0, 6),
            [=](std::int64_t i) { return 0.1f * static_cast<float>(i + l); });

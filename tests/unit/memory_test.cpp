@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Memory and its books: what is reserved, held, borrowed, and how high the mountain was. And the
+// Memory and its ledger: what is reserved, held, borrowed, and how high the mountain was. And the
 // cut of the parameters: every element has one owner, wherever the borders fall.
 #include "memory/state.hpp"
 #include "tests/unit/checks.hpp"
@@ -9,12 +9,13 @@ namespace {
 using std::tuple;
 using Sizes = std::vector<std::int64_t>;
 
-/// Odd sizes, sizes below the number of ranks, and sizes just beside a multiple of quantum * ranks.
+/// Odd sizes, sizes below the number of ranks, and sizes just beside a multiple of alignment *
+/// ranks.
 const Sizes sizes{1, 2, 7, 8, 9, 13, 1000, 63, 64, 65, 127, 192, 193};
 
 /// "reserved resident now peak", in bytes.
 std::string figures(const Device& device, Kind kind) {
-  const KindBytes& of = device.books.of(kind);
+  const KindBytes& of = device.ledger.of(kind);
   return fmt::format("{} {} {} {}", of.reserved, of.resident, of.now, of.peak);
 }
 
@@ -23,20 +24,20 @@ auto words(View view) {
 }
 
 /// The cut as one rank has it: its part of a layer begins where that of the rank before ends; and
-/// the views that Whole, Sharded and LayerBuffer make of it.
-void check_layout(int rank, int ranks, std::int64_t quantum) {
-  INFO("rank ", rank, " of ", ranks, ", quantum ", quantum);
-  const Layout layout(sizes, rank, ranks, quantum);
-  const Whole whole(cpu(), layout, State::parameters, Dtype::fp32);
+/// the views that Replicated, Sharded and LayerBuffer make of it.
+void check_layout(int rank, int ranks, std::int64_t alignment) {
+  INFO("rank ", rank, " of ", ranks, ", alignment ", alignment);
+  const Layout layout(sizes, rank, ranks, alignment);
+  const Replicated whole(cpu(), layout, State::parameters, Dtype::fp32);
   const Sharded shards(cpu(), layout, State::gradients, Dtype::fp32);
   const LayerBuffer room(cpu(), layout, State::parameters, Dtype::fp32);
   for (const View all : {whole.view(), shards.view()}) fill(all, std::identity());
   std::int64_t parameters = 0, before = 0, largest = 0;
   for (int l = 0; l < layout.layers(); ++l) {
     const std::int64_t padded = layout.layer_size(l), share = padded / ranks, first = rank * share;
-    CHECK(padded % (quantum * ranks) == 0);
+    CHECK(padded % (alignment * ranks) == 0);
     CHECK(padded >= sizes[l]);
-    CHECK(padded - sizes[l] < quantum * ranks);
+    CHECK(padded - sizes[l] < alignment * ranks);
     CHECK(layout.used_size(l) == sizes[l]);
     CHECK(layout.first_parameter(l) == parameters);
     CHECK(layout.layer_offset(l) == before);
@@ -60,21 +61,21 @@ void check_layout(int rank, int ranks, std::int64_t quantum) {
 }  // namespace
 
 TEST_CASE("the peak of the total is not the sum of the peaks; restarted, both begin at now") {
-  Ledger books;
+  Ledger ledger;
   const auto peaks = [&] {
-    return tuple(books.of(Kind::parameters).peak, books.of(Kind::activations).peak,
-                 books.peak_of_total());
+    return tuple(ledger.of(Kind::parameters).peak, ledger.of(Kind::activations).peak,
+                 ledger.peak_of_total());
   };
-  books.reserve(Kind::parameters, 10, true);
-  books.book(Kind::activations, 30);
-  books.book(Kind::activations, -28);
+  ledger.reserve(Kind::parameters, 10, true);
+  ledger.book(Kind::activations, 30);
+  ledger.book(Kind::activations, -28);
   CHECK(peaks() == tuple(10, 30, 40));
-  books.book(Kind::parameters, 35);
+  ledger.book(Kind::parameters, 35);
   CHECK(peaks() == tuple(45, 30, 47));
-  books.book(Kind::parameters, -35);
-  books.restart_peaks();
+  ledger.book(Kind::parameters, -35);
+  ledger.restart_peaks();
   CHECK(peaks() == tuple(10, 2, 12));
-  books.book(Kind::activations, 5);
+  ledger.book(Kind::activations, 5);
   CHECK(peaks() == tuple(10, 7, 17));
 }
 
@@ -89,12 +90,12 @@ TEST_CASE("memory that the system does not give is refused, with the number, and
     }
     check_refused(ExitCode::resources, {none + "of host memory"},
                   [&] { Buffer(*device, beyond_all_addresses); });
-    CHECK(device->books.reserved() == 0);
-    CHECK(device->books.peak_of_total() == 0);
+    CHECK(device->ledger.reserved() == 0);
+    CHECK(device->ledger.peak_of_total() == 0);
   }
 }
 
-TEST_CASE("a tensor is zero, aligned to 64 bytes, and in its device's books as long as it lives") {
+TEST_CASE("a tensor is zero, aligned to 64 bytes, and in its device's ledger as long as it lives") {
   for (const Place place : every<Place>) {
     for (const Dtype dtype : dtypes) {
       for (const std::int64_t size : {0, 1, 33, 100000, 1 << 20}) {  // 2 MiB too
@@ -119,7 +120,7 @@ TEST_CASE("a tensor is zero, aligned to 64 bytes, and in its device's books as l
   }
 }
 
-TEST_CASE("a moved buffer is booked once and given back once; one may be in nobody's books") {
+TEST_CASE("a moved buffer is booked once and given back once; one may be in no ledger") {
   for (const Memory memory : {Memory::own, Memory::page_locked}) {
     const auto cpu = make_cpu();
     {
@@ -131,7 +132,7 @@ TEST_CASE("a moved buffer is booked once and given back once; one may be in nobo
       CHECK(tuple(second.data(), second.bytes(), &second.device()) == tuple(data, 1000, cpu.get()));
       CHECK(first.data() == nullptr);  // NOLINT(bugprone-use-after-move)
       CHECK(figures(*cpu, Kind::workspace) == "1000 1000 1000 1000");
-      CHECK(cpu->books.reserved() == 1000);
+      CHECK(cpu->ledger.reserved() == 1000);
     }
     CHECK(figures(*cpu, Kind::workspace) == "0 0 0 1000");
     CHECK(cpu->allocations == 2);
@@ -154,7 +155,7 @@ TEST_CASE("a scratch is reserved throughout, in use while borrowed, and keeps wh
 
 TEST_CASE("a scratch that several borrow counts once, until the last of them gives it back, once") {
   const auto cpu = make_cpu();
-  const auto in_use = [&] { return cpu->books.of(Kind::activations).now; };
+  const auto in_use = [&] { return cpu->ledger.of(Kind::activations).now; };
   const Scratch small(*cpu, Kind::activations, Dtype::fp32, 10);
   const Scratch large(*cpu, Kind::activations, Dtype::fp32, 100);
   Borrowed borrowed = small.borrow(), other = small.borrow();
@@ -198,7 +199,7 @@ TEST_CASE("a part of a view knows where it lies and how much of it is real") {
 TEST_CASE("layers are padded to equal shares and no further, and every element has one owner") {
   for (int ranks = 1; ranks <= 8; ++ranks) {
     for (int rank = 0; rank < ranks; ++rank) {
-      for (const std::int64_t quantum : {1, 3, 8}) check_layout(rank, ranks, quantum);
+      for (const std::int64_t alignment : {1, 3, 8}) check_layout(rank, ranks, alignment);
     }
   }
 }
@@ -210,9 +211,9 @@ TEST_CASE("what is held is listed as long as it lives, and booked by what it is"
   using Holdings = std::vector<const Holding*>;
   const auto momentum = std::make_unique<Sharded>(cpu, layout, State::momentum, Dtype::fp32);
   {
-    const Whole params(cpu, layout, State::parameters, Dtype::bf16);
+    const Replicated params(cpu, layout, State::parameters, Dtype::bf16);
     const Sharded staged(host, layout, State::staged, Dtype::bf16, Memory::page_locked);
-    const Optional<Whole> none(false, cpu, layout, State::master, Dtype::fp32);
+    const Optional<Replicated> none(false, cpu, layout, State::master, Dtype::fp32);
     const Optional<Sharded> master(true, cpu, layout, State::master, Dtype::fp32);
     const LayerBuffer room(cpu, layout, State::gradients, Dtype::bf16);
     CHECK(!none.has_value());

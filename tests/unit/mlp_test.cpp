@@ -15,7 +15,7 @@ namespace {
 struct Net {
   explicit Net(Dtype dtype, int layers = 3)
       : options{.task = Task::mlp, .batch = 5, .width = 9, .layers = layers, .dtype = dtype} {
-    for (const Whole* each : {&params, &grads}) fill(each->view(), 1);  // must not survive
+    for (const Replicated* each : {&params, &grads}) fill(each->view(), 1);  // must not survive
     for (int l = 0; l < layout.layers(); ++l) model.initialise(params.layer(l));
   }
 
@@ -45,8 +45,8 @@ struct Net {
   Stream stream{"test", cpu()};
   Model model{options, stream};
   const Layout layout{architecture(options).sizes(), 0, 3};
-  const Whole params{cpu(), layout, State::parameters, options.dtype};
-  const Whole grads{cpu(), layout, State::gradients, options.dtype};
+  const Replicated params{cpu(), layout, State::parameters, options.dtype};
+  const Replicated grads{cpu(), layout, State::gradients, options.dtype};
 };
 }  // namespace
 

@@ -174,7 +174,7 @@ TEST_CASE("frozen parameters: their own bytes, padded apart, and no messages but
     CHECK(told["resident"] == held);
     CHECK(told["reserved"] == held + borrowed);
     CHECK(told["on_host"] == (card(number).offloads() ? 14 * t / 4 : 0));
-    CHECK(told["copied"]["up"] == (card(number).offloads() ? 2 * t / 4 : 0));
+    CHECK(told["copied"]["to_device"] == (card(number).offloads() ? 2 * t / 4 : 0));
     for (int phase = 0; phase < 3; ++phase) {
       const std::int64_t elements = told["phases"][name_of(step_phases[phase])]["elements"];
       CHECK(elements * 4 / 3 == sent[phase]);

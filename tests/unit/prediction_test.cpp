@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A card's rooms, predictions at their limits, and what is said of memory that is too small.
+// A card's slots, predictions at their limits, and what is said of memory that is too small.
 // What runs hold and send is for the tests on ranks, and for tests/programs/memory_test.py.
 #include "report/prediction.hpp"
 
@@ -31,15 +31,15 @@ void check_suggested(const std::string& number, Options options, int ranks,
 }  // namespace
 
 TEST_CASE("a card has room for as many whole layers as it says, and for no more than a step uses") {
-  // Chapter, kind, --prefetch, layers, micro-batches; rooms.
+  // Chapter, kind, --prefetch, layers, micro-batches; slots.
   const std::tuple<const char*, Kind, int, int, int, int> table[] = {
       {"04", Kind::parameters, 2, 8, 1, 0}, {"05", Kind::gradients, 2, 8, 1, 1},
       {"06", Kind::parameters, 0, 8, 1, 1}, {"06", Kind::parameters, 2, 8, 1, 3},
       {"06", Kind::parameters, 2, 1, 1, 2},  // forward and backward
       {"06", Kind::parameters, 2, 1, 2, 3}, {"07", Kind::gradients, 0, 8, 1, 2},
       {"07", Kind::gradients, 2, 1, 1, 1},  {"07", Kind::gradients, 2, 1, 2, 2}};
-  for (const auto& [number, kind, prefetch, layers, micro_batches, rooms] : table) {
-    CHECK(card(number).rooms(kind, prefetch, layers, micro_batches) == rooms);
+  for (const auto& [number, kind, prefetch, layers, micro_batches, slots] : table) {
+    CHECK(card(number).slots(kind, prefetch, layers, micro_batches) == slots);
   }
 }
 
@@ -50,11 +50,11 @@ TEST_CASE("the largest sizes that can be asked for do not overflow") {
   const Prediction plan = on_cpu("06", options, 1 << 12);
   const auto exact = static_cast<long double>(plan.padded);
   const auto& bytes = plan.bytes[Place::device];
-  const Prediction::Passed passed = plan.passed({});
+  const Prediction::Traffic traffic = plan.traffic({});
   CHECK(bytes[Kind::optimizer].resident == 12 * (plan.padded >> 12));
   CHECK(bytes[Kind::activations].peak > 0);
-  CHECK(passed.sent[Phase::backward] == static_cast<std::int64_t>(exact * 131072 * 4095 / 4096));
-  CHECK(passed.padding >= 0);
+  CHECK(traffic.sent[Phase::backward] == static_cast<std::int64_t>(exact * 131072 * 4095 / 4096));
+  CHECK(traffic.padding >= 0);
 }
 
 TEST_CASE("what --device-memory does not allow is refused with the first chapter that would fit") {

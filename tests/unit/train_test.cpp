@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The samples: the same whoever asks for them, and those that the note describes. And a step's
-// verdict: loss, norm, factor, skip, and the life of the loss scale.
+// step result: loss, norm, factor, skip, and the life of the loss scale.
 #include <unistd.h>
 
 #include <cmath>
@@ -8,7 +8,7 @@
 #include <fstream>
 
 #include "tests/unit/checks.hpp"
-#include "train/verdict.hpp"
+#include "train/step_result.hpp"
 
 namespace zero::test {
 namespace {
@@ -107,7 +107,7 @@ TEST_CASE("tokens: those of a sequence, and of each the one behind it") {
   refused({"cannot read " + file.string()});
 }
 
-TEST_CASE("a verdict: the mean loss, the norm, and one factor for clip and loss scale") {
+TEST_CASE("a step result: the mean loss, the norm, and one factor for clip and loss scale") {
   struct Case {
     StepSums step;
     float loss, norm, factor;
@@ -127,22 +127,22 @@ TEST_CASE("a verdict: the mean loss, the norm, and one factor for clip and loss 
       {{{0, 25.0 * 64 * 64}, 1, 1, 64, 2.5}, 0, 5, 0.5f / 64},  // the norm that counts is unscaled
       {{.totals = {0, 0}, .clip = 1}, 0, 0, 1}};
   for (const Case& of : cases) {
-    const Verdict verdict = judge(of.step);
-    CHECK(verdict.loss == of.loss);
-    CHECK(verdict.grad_norm == of.norm);  // logged before clipping
-    CHECK(verdict.grad_factor == of.factor);
-    CHECK(verdict.loss_scale == of.step.loss_scale);
+    const StepResult result = step_result(of.step);
+    CHECK(result.loss == of.loss);
+    CHECK(result.grad_norm == of.norm);  // logged before clipping
+    CHECK(result.grad_factor == of.factor);
+    CHECK(result.loss_scale == of.step.loss_scale);
   }
 }
 
 TEST_CASE("a step is skipped when its sum of squares is not finite") {
-  for (const double squares : {1.0, 1e300}) CHECK(!judge({.totals = {1, squares}}).skipped);
+  for (const double squares : {1.0, 1e300}) CHECK(!step_result({.totals = {1, squares}}).skipped);
   for (const double squares : {double{INFINITY}, double{NAN}}) {
-    CHECK(judge({.totals = {1, squares}}).skipped);
-    CHECK(judge({.totals = {1, squares}, .loss_scale = 1024, .clip = 1}).skipped);
+    CHECK(step_result({.totals = {1, squares}}).skipped);
+    CHECK(step_result({.totals = {1, squares}, .loss_scale = 1024, .clip = 1}).skipped);
   }
   // An infinite loss with finite gradients is the loss's own affair.
-  CHECK(!judge({.totals = {INFINITY, 1}}).skipped);
+  CHECK(!step_result({.totals = {INFINITY, 1}}).skipped);
 }
 
 TEST_CASE("the dynamic loss scale: 2^16, halved when skipped, doubled after 2000 good in a row") {

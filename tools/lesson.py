@@ -37,8 +37,8 @@ def claims(card):
     return {"sent": ", ".join(map(" ".join, card.says["sent"].items())),
             "borrowed": f"{'prefetch + ' * borrowed['and_prefetched']}{borrowed['parameters']} of "
                         f"parameters, {borrowed['gradients']} of gradients",
-            "copied": "down {down}, up {up} elements a parameter of the shard".format(**copied)
-                      if any(copied.values()) else "nothing"}
+            "copied": "{to_host} to the host, {to_device} to the device, elements a parameter "
+                      "of the shard".format(**copied) if any(copied.values()) else "nothing"}
 
 
 def rows(card, before):

@@ -176,12 +176,12 @@ def bus(programs):
         run = programs.run(chapter, 2, *SIXTEEN, "--prefetch", prefetch,
                            *(["--bus", speed] if speed else []), dtype="fp32")
         copies = [f"{run.bus[way][what]:.0f}" if run.bus else "–"
-                  for what in ("exposed_ms", "hidden_ms") for way in ("down", "up")]
+                  for what in ("exposed_ms", "hidden_ms") for way in ("to_host", "to_device")]
         rows.append([f"{chapter}, prefetch {prefetch}", speed or "–",
                      f"{run.summary['median_ms']:.0f}", *copies])
-    copied = run.bus["down"]["counted"] / len(run.steps)
-    head = ["ms a step", "bus, GB/s", "step", "down, exposed", "up, exposed", "down, hidden",
-            "up, hidden"]
+    copied = run.bus["to_host"]["counted"] / len(run.steps)
+    head = ["ms a step", "bus, GB/s", "step", "to host, exposed", "to device, exposed",
+            "to host, hidden", "to device, hidden"]
     return table(head, rows) + f"\n\n`{run.shown}`: each way {mb(copied)} MB a rank and step."
 
 

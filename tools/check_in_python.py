@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-CORPUS = Path(__file__).resolve().parents[1] / "corpus.txt"
+CORPUS = Path(__file__).resolve().parents[1] / "notes/corpus.txt"
 
 
 @dataclass

@@ -73,7 +73,7 @@ two_ranks() { # two_ranks mpich|openmpi
   program=$logs/two_ranks.$1
   flags=$(pkg-config --cflags --libs "$(pkg_config_name "$1")" 2>"$program.log") || return 1
   # shellcheck disable=SC2086 # flags are words
-  g++ -DOMPI_SKIP_MPICXX -o "$program" notes/scripts/two_ranks.cpp $flags >"$program.log" 2>&1 &&
+  g++ -DOMPI_SKIP_MPICXX -o "$program" tools/two_ranks.cpp $flags >"$program.log" 2>&1 &&
     timeout 30 "$(launcher "$1")" -n 2 "$program" >>"$program.log" 2>&1 </dev/null
 }
 

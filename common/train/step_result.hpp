@@ -7,7 +7,7 @@
 #include "train/options.hpp"
 
 namespace zero {
-struct Verdict {
+struct StepResult {
   float loss = 0;  // mean over all samples of the step
   float grad_norm = 0;  // of the mean gradient, unscaled, before clipping
   bool skipped = false;  // some gradient somewhere is not finite: nothing was updated
@@ -15,7 +15,7 @@ struct Verdict {
   float loss_scale = 1;  // with which the gradients were formed
 };
 
-/// What is judged: a step of all ranks.
+/// Of a step of all ranks.
 struct StepSums {
   Totals totals;  // of all ranks
   int micro_batches = 1;  // of each rank
@@ -24,7 +24,7 @@ struct StepSums {
   double clip = 0;  // largest norm; 0: none
 };
 
-inline Verdict judge(const StepSums& step) {
+inline StepResult step_result(const StepSums& step) {
   const double norm = std::sqrt(step.totals.squares) / step.loss_scale;
   const double shrink = step.clip > 0 && norm > step.clip ? step.clip / norm : 1.0;
   return {.loss = static_cast<float>(step.totals.loss / (step.micro_batches * step.ranks)),

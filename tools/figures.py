@@ -10,7 +10,7 @@ from pathlib import Path
 from runs import Failure
 
 # Its list of fonts; without this it would be written to the reader's home.
-os.environ.setdefault("MPLCONFIGDIR", str(Path(__file__).resolve().parents[2] / "build/matplotlib"))
+os.environ.setdefault("MPLCONFIGDIR", str(Path(__file__).resolve().parents[1] / "build/matplotlib"))
 try:
     import matplotlib
     from matplotlib.figure import Figure

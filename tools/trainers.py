@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 CARD = re.compile(r"  static constexpr Card card = .*\n")  # of which chapter it is
 BEGIN = "namespace zero {\n"  # what is above is the file's comment and its includes
 # A line that says which chapter this is: the file's comment, its includes, its card.
@@ -91,15 +91,15 @@ class Card:
         held = self.says["held"]
         here = [self.column(kind, how) for kind, how in held.items() if "host" not in how]
         # Page-locked bytes serve gradients on their way down and parameters on their way up.
-        there = [self.column("gradients", "shard", "host: staging"),
-                 self.column("optimizer", "shard", "host: optimizer")]
+        there = [self.column("gradients", "sharded", "host: staging"),
+                 self.column("optimizer", "sharded", "host: optimizer")]
         self.places = [here, there if "host" in held["optimizer"] else []]
         self.columns = here + self.places[1]
 
     def column(self, kind, how, name=None):
         mixed, of_adam = self.dtype != "fp32", kind == "optimizer"
         master = mixed or name is not None  # on the host it is no other's memory
-        return Column(name or kind, Fraction(1, self.ranks if how == "shard" else 1),
+        return Column(name or kind, Fraction(1, self.ranks if how == "sharded" else 1),
                       2 if mixed and not of_adam else 4, 2 + master if of_adam else 1)
 
 

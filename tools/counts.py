@@ -146,7 +146,7 @@ def copies(study):
     unit = unit_of(study.exact, *(run.bus[way]["counted"] / run.taken
                                   for run in runs for way in run.bus))
     for run in runs:
-        bus, both = run.options["bus"], [run.bus[way] for way in ("down", "up")]
+        bus, both = run.options["bus"], [run.bus[way] for way in ("to_host", "to_device")]
         rows.append([f"{run.number} {run.dtype}", run.ranks, f"{bus:g}" if bus else "–",
                      run.options.get("prefetch", "–"),
                      *(sized(way["counted"] / run.taken, unit) for way in both),
