@@ -29,6 +29,7 @@ struct Alone {
 /// `process` is a Session or Alone: it agrees with the others, if there are any.
 template <class Trainer, class Process>
 int train(Process&& process, const Command& command, Cards others) {
+  note_signals();
   const Card& card = Trainer::card;
   Options options = command.options;
   const Choice choice = process.agree(command, card);
@@ -76,10 +77,9 @@ int train(Process&& process, const Command& command, Cards others) {
   };
   if (!source.empty()) report->tell("resume", source, since);
   const bool saves = !options.save.empty();
-  if (saves) note_signals();
-  const auto signal_of_any_rank = [&] {
+  const auto signal_of_any_rank = [&] {  // where they save, after the same step
     const auto mine = static_cast<std::uint64_t>(noted_signal.load());
-    return saves ? static_cast<int>(std::ranges::max(comm.gather({&mine, 1}))) : 0;
+    return static_cast<int>(saves ? std::ranges::max(comm.gather({&mine, 1})) : mine);
   };
   bool unsaved = false;
   const auto before = static_cast<int>(options.begin.steps);
@@ -90,7 +90,7 @@ int train(Process&& process, const Command& command, Cards others) {
     const bool checks = options.check_every > 0 && (step + 1) % options.check_every == 0;
     if (checks) process.together([&] { return report->check(digests()); });
     const int signal = signal_of_any_rank();
-    if (checkpoints->passed(result) || signal > 0) {
+    if (checkpoints->passed(result) || (saves && signal > 0)) {
       trainer.synchronise();
       const auto since = Clock::now();
       const std::string failure = checkpoints->save();

@@ -210,7 +210,7 @@ Plan plan(const Question& question, const Card& chapter, int ranks) {
     const bool trained = all.parameters == 0;
     const Card card = trained ? chapter : frozen(chapter);
     const Costs costs = trained ? question.costs(chapter) : Costs{};
-    Prediction part = question.parameters > 0 ? predict_state(card, options, device, layout, costs)
+    Prediction part = question.parameters > 0 ? predict_state(card, options, layout, costs)
                                               : predict(card, options, device, layout);
     auto& here = part.bytes[Place::device];
     if (!trained) here[Kind::communication] = {};  // no sums
