@@ -54,7 +54,8 @@ void check(const MPI_Status& status, int error, const Peer& peer, bool received,
 /// Waits for each peer's two messages, in and out. A call that blocks in MPI would spin on a core
 /// that another rank may need: this yields after every four tests, and from the 200th on sleeps 50
 /// microseconds between two. MPI copies bytes only in tests, a little in each: one of more than 5
-/// microseconds has copied, and the count begins anew.
+/// microseconds has copied, and the count begins anew; but it may also have much to look at, so
+/// every 200th yields all the same.
 void complete(std::vector<MPI_Request> requests, std::span<const Peer> peers, int tag) {
   using namespace std::chrono;
   const Working waiting;
@@ -86,7 +87,8 @@ void complete(std::vector<MPI_Request> requests, std::span<const Peer> peers, in
 class MpiTransport : public Transport {
  public:
   MpiTransport(Device& device, std::int64_t room) {
-    for (int i = 0; i < 2 && room > 0; ++i) on_host_.emplace_back(device.host(), room);
+    const bool on_gpu = device.type == DeviceType::cuda && room > 0;
+    for (int i = 0; i < 2 && on_gpu; ++i) on_host_.emplace_back(device.host(), room);
   }
 
   void exchange(Kernels& on, Collective of, std::span<const Peer> peers) override {
@@ -116,23 +118,21 @@ class MpiTransport : public Transport {
  private:
   /// A GPU's elements are copied out, exchanged, and copied in.
   void exchange_on_host(Kernels& on, Collective of, std::span<const Peer> peers) {
-    std::vector<Peer> here;
+    std::vector<Peer> staged;
     for (const auto& [rank, out, in] : peers) {
-      const auto at = [&](const Buffer& buffer) -> View {
-        return {buffer.data() + std::ssize(here) * in.bytes(),
-                in.size,
-                in.size,
-                in.dtype,
-                nullptr,
-                out.layer};
+      const auto at = [&](const Buffer& buffer) {
+        return View{.data = buffer.data() + std::ssize(staged) * in.bytes(),
+                    .size = in.size,
+                    .dtype = in.dtype,
+                    .layer = out.layer};
       };
-      here.push_back({rank, at(on_host_[0]), at(on_host_[1])});
-      on.copy(out, here.back().out);
+      staged.push_back({rank, at(on_host_[0]), at(on_host_[1])});
+      on.copy(out, staged.back().out);
     }
     wait_for(on.record());
     wait_for(copied_in_);  // what came before, which may be another stream's
-    exchange(on, of, here);
-    for (std::size_t i = 0; i < here.size(); ++i) on.copy(here[i].in, peers[i].in);
+    exchange(on, of, staged);
+    for (std::size_t i = 0; i < staged.size(); ++i) on.copy(staged[i].in, peers[i].in);
     copied_in_ = on.record();
   }
 
