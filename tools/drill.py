@@ -35,7 +35,8 @@ def by_rank(shell):  # not `-n 1 ONE : -n 1 OTHER`, of which the launcher of Ope
 # Each: what goes wrong; commands, of each the exit code; what the last one prints; what was seen.
 DRILLS = {
     "dies": (
-        "a rank is killed", faulty("killed 1 reduce_scatter 4 1", "--steps 5 --quiet"), [KILLED], "",
+        "a rank is killed", faulty("killed 1 reduce_scatter 4 1", "--steps 5 --quiet"), [KILLED],
+        "",
         "A killed rank says nothing. The launcher sees it, and ends the other one. (Code 0? The "
         "launchers of MPICH 4.1 to 4.2.2 may lose the code of a killed rank.)"),
     "stuck": (
@@ -56,7 +57,8 @@ DRILLS = {
         by_rank(f"cd 0$((1 + RANK))_* && ../{PROGRAM} --data README.md"), [DATA],
         "rank 1 reads a text of .* bytes", "Ranks compare what they have read, too."),
     "nan": (
-        "a gradient is NaN", faulty("nan 1 reduce_scatter 3 4", "--steps 5"), [0], " 1 step skipped",
+        "a gradient is NaN", faulty("nan 1 reduce_scatter 3 4", "--steps 5"), [0],
+        " 1 step skipped",
         "The sum of squares is NaN on every rank, so all skip this step, and the run goes on."),
     "bit": (
         "a bit of a message is flipped", faulty("bit 1 all_gather 2 5", "--steps 5 --quiet"),
