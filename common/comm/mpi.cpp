@@ -52,27 +52,29 @@ void check(const MPI_Status& status, int error, const Peer& peer, bool received,
 }
 
 /// Waits for each peer's two messages, in and out. A call that blocks in MPI would spin on a core
-/// that another rank may need: this yields after every four tests, and from the 200th on sleeps 50
-/// microseconds between two. MPI copies bytes only in tests, a little in each: one of more than 5
-/// microseconds has copied, and the count begins anew; but it may also have much to look at, so
-/// every 200th yields all the same.
+/// that another rank may need. So this rests after every four tests: it yields, or, when nothing
+/// has moved for 200 microseconds, sleeps 50. MPI copies bytes only in tests, a little in each; one
+/// of more than 5 microseconds has.
 void complete(std::vector<MPI_Request> requests, std::span<const Peer> peers, int tag) {
   using namespace std::chrono;
   const Working waiting;
   const auto all = static_cast<int>(requests.size());
   std::vector<MPI_Status> statuses(requests.size());
   std::vector<int> ended(requests.size());
-  for (int left = all, some = 0, tests = 1, idle = 0; left > 0; left -= some, ++tests) {
+  auto moved = steady_clock::now();
+  for (int left = all, some = 0, tests = 1; left > 0; left -= some, ++tests) {
     const auto start = steady_clock::now();
     const int code = MPI_Testsome(all, requests.data(), &some, ended.data(), statuses.data());
-    idle = steady_clock::now() - start > 5us ? 0 : idle + 1;
+    const auto now = steady_clock::now();
+    if (now - start > 5us) moved = now;
     if (code != MPI_ERR_IN_STATUS) check_mpi(code);
     for (int i = 0; i < some; ++i) {
       const int error = code == MPI_SUCCESS ? code : statuses[i].MPI_ERROR;
       check(statuses[i], error, peers[ended[i] / 2], ended[i] % 2 == 0, tag);
     }
-    if (idle < 200) {
-      if (idle % 4 == 3 || tests % 200 == 0) std::this_thread::yield();
+    if (tests % 4 > 0) continue;
+    if (now - moved < 200us) {
+      std::this_thread::yield();
       continue;
     }
     std::set<int> late;
