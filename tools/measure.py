@@ -86,7 +86,7 @@ def layers(programs):
     for dtype, peak, (x, y), side, colour, marker in (
             ("fp32", peaks[0], (6.4, 52), "left", CHAPTER_COLOURS[1], "s"),
             ("bf16", peaks[1], (5.6, 66), "right", CHAPTER_COLOURS[2], "o")):
-        formula = [100 * float(tables.curve_formula(at, dtype, parameters)) for at in places]
+        formula = [100 * float(tables.curve_formula(at, dtype)) for at in places]
         ax.plot(places, formula, color=colour)
         ax.plot(counts, peak, marker, color=colour)
         ax.text(x, y, f"peak in {dtype}", color=colour, ha=side)

@@ -61,11 +61,11 @@ CURVE = ((3, 1024), (4, 887), (6, 724), (8, 627), (12, 512), (16, 443), (24, 362
          (48, 256))
 
 
-def curve_formula(layers_of_one, dtype, parameters):
-    """The share saved, when the largest layer is 1/layers_of_one of so many parameters."""
+def curve_formula(layers_of_one, dtype):
+    """The share saved, when the largest layer is 1/layers_of_one of all parameters."""
     n, w, k = CURVE_RANKS, *{"fp32": (4, 8), "bf16": (2, 12)}[dtype]
     layer = 1 / Fraction(layers_of_one)
-    received = (n - 1) * min(layer / n, Fraction(512 << 10, w * parameters))
+    received = layer * (n - 1) / n
     return 1 - (Fraction(2 * w + k, n) + w * (2 * layer + 2 * layer + received)) / 16
 
 
@@ -90,7 +90,7 @@ def layers(programs):
     for count, width, *runs in curve(programs):
         rows.append([f"{count} x {width}", mb(16 * runs[0].info["parameters"])])
         for run in runs:
-            formula = float(curve_formula(count, run.dtype, run.info["parameters"]))
+            formula = float(curve_formula(count, run.dtype))
             rows[-1] += [mb(summed(run, "resident"), summed(run, "peak")),
                          f"{100 * saved(run, 'peak'):.1f} %", f"{100 * formula:.1f} %"]
     for run in runs:
