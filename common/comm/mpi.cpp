@@ -11,17 +11,18 @@
 
 namespace zero {
 namespace {
-/// Throws Error (communication) with MPI's words. rank: whom the call was for, -1: all.
-void check_mpi(int code, int rank = -1) {
+/// Throws Error (communication) with MPI's words. rank: whom the call was for.
+void check_mpi(int code, int rank) {
   if (code == MPI_SUCCESS) return;
   char words[MPI_MAX_ERROR_STRING] = {};
   int length = 0;
   MPI_Error_string(code, words, &length);
   std::replace(words, words + length, '\n', ' ');
-  throw Error(ExitCode::communication,
-              fmt::format("a message with {} failed: a rank is gone, or runs another build; MPI "
-                          "says: {}",
-                          rank < 0 ? "all ranks" : fmt::format("rank {}", rank), words));
+  throw Error(
+      ExitCode::communication,
+      fmt::format("a message with rank {} failed: a rank is gone, or runs another build; MPI "
+                  "says: {}",
+                  rank, words));
 }
 
 /// A message's tag says what it is part of, in the 15 bits that any MPI has.
@@ -67,7 +68,7 @@ void complete(std::vector<MPI_Request> requests, std::span<const Peer> peers, in
     const int code = MPI_Testsome(all, requests.data(), &some, ended.data(), statuses.data());
     const auto now = steady_clock::now();
     if (now - start > 5us) moved = now;
-    if (code != MPI_ERR_IN_STATUS) check_mpi(code);
+    if (code != MPI_ERR_IN_STATUS) check_mpi(code, peers[0].rank);
     for (int i = 0; i < some; ++i) {
       const int error = code == MPI_SUCCESS ? code : statuses[i].MPI_ERROR;
       check(statuses[i], error, peers[ended[i] / 2], ended[i] % 2 == 0, tag);

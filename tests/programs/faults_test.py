@@ -48,7 +48,6 @@ ENDS = [
           (COMMUNICATION, "short", r"^rank 0/2: rank 1 sent \d+ elements instead of \d+: run the"),
           (COMMUNICATION, "lost", DUE),
           (COMMUNICATION, "unsent", "^rank 1/2: a message with rank 0 failed: a rank is gone"),
-          (COMMUNICATION, "untested", "^rank 1/2: a message with all ranks failed: a rank is gone"),
           (COMMUNICATION, "long", "^rank 0/2: a message with rank 1 failed: a rank is gone, or "
                                   "runs another build; MPI says: [^()&]*truncated"))),
     *((RESOURCES, 2, chapter, MLP, "memory 1 9",
@@ -175,14 +174,14 @@ def two_hosts(programs, folder):
 
 
 @pytest.mark.parametrize("which", (signal.SIGINT, signal.SIGTERM))
-@pytest.mark.parametrize("ranks, chapter, who", ((0, ALONE, ALONE), (2, ZERO3, "rank 0/2.*")))
-def test_a_signal_ends_a_run_after_a_step(programs, folder, ranks, chapter, who, which):
-    if ranks and not programs.passes_signals:
+def test_a_launcher_gets_a_signal(programs, folder, which):
+    """The ranks end after the present step, which is logged."""
+    if not programs.passes_signals:
         pytest.skip("this launcher ends its ranks when it gets a signal")
-    launch = [programs.mpiexec, *two_hosts(programs, folder), "-n", str(ranks)] if ranks else []
-    program = programs.command(0, chapter, *TEXT.split(), "--quiet", "--steps", 10**8)
-    process = subprocess.Popen([*launch, *program], cwd=folder, stdout=subprocess.DEVNULL,
-                               stderr=subprocess.PIPE, text=True)
+    program = programs.command(0, ZERO3, *TEXT.split(), "--quiet", "--steps", 10**8)
+    process = subprocess.Popen(
+        [programs.mpiexec, *two_hosts(programs, folder), "-n", "2", *program], cwd=folder,
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
     while not (folder / "new.log").exists() or (folder / "new.log").stat().st_size < 2000:
         assert process.poll() is None, "still running"
         time.sleep(0.01)
@@ -190,10 +189,21 @@ def test_a_signal_ends_a_run_after_a_step(programs, folder, ranks, chapter, who,
     _, err = process.communicate(timeout=A_FEW_SECONDS)
     assert process.returncode == 128 + which
     said, = Outcome(process.returncode, "", err).own_errors()
-    step = int(re.search(rf"^{who}: ended by signal {int(which)} after step (\d+)$", said)[1])
-    check_log(folder / "new.log", False)
-    *_, last = (folder / "new.log").read_text().splitlines()
-    assert json.loads(last)["step"] == step
+    last = json.loads((folder / "new.log").read_text().splitlines()[-1])["step"]
+    assert re.search(f"^rank 0/2.*: ended by signal {int(which)} after step {last}$", said)
+
+
+def test_a_second_signal_ends_a_run_at_once(programs):
+    words = "--task mlp --width 1024 --batch 8192".split()  # a step of seconds
+    with subprocess.Popen(programs.command(0, ALONE, *words), stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True) as process:
+        while "norm" not in process.stdout.readline():
+            assert process.poll() is None
+        for _ in range(2):
+            time.sleep(0.2)
+            process.send_signal(signal.SIGINT)
+        assert "ended by" not in process.communicate(timeout=A_FEW_SECONDS)[0]
+    assert process.returncode == -signal.SIGINT
 
 
 def test_a_text_that_one_rank_cannot_read(programs, folder):
