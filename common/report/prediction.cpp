@@ -123,38 +123,27 @@ struct Limit {
 };
 
 /// What the plan lacks by the options and these limits, and what would do; empty when it fits.
-std::string shortage(const Prediction& plan, const Options& options, DeviceType device,
-                     const Layout& layout, Cards others, std::vector<Limit> limits = {}) {
+std::string shortage(const Prediction& plan, const Options& options,
+                     std::vector<Limit> limits = {}) {
   if (const std::int64_t allowed = options.device_memory; allowed > 0) {
     const std::string words =
         fmt::format("bytes of device memory, --device-memory allows {}", grouped(allowed));
     limits.insert(limits.begin(), {{Place::device}, allowed, words, "rank"});
   }
-  const auto exceeded = [&](const Prediction& plan) {
-    return std::ranges::find_if(limits, [&](const Limit& l) { return l.needs(plan) > l.bytes; });
-  };
-  const auto limit = exceeded(plan);
+  const auto limit =
+      std::ranges::find_if(limits, [&](const Limit& l) { return l.needs(plan) > l.bytes; });
   if (limit == limits.end()) return "";
   const std::int64_t needs = limit->needs(plan);
   const std::string told = fmt::format("each rank needs {} {}: ", grouped(needs), limit->words);
   const std::int64_t data = plan.bytes[limit->places[0]][Kind::data].peak;
   const char* file = options.tokens.empty() ? "--data" : "--tokens";
   if (2 * data > needs) return told + fmt::format("use a smaller {} or --batch", file);
-  for (const Card* other : others) {
-    if (needs_master(options.dtype) && !other->mixed_precision) continue;
-    const Prediction of_other = predict(*other, options, device, layout);
-    if (exceeded(of_other) != limits.end()) continue;
-    const std::int64_t less = limit->needs(of_other);
-    return told + (less == 0 ? fmt::format("{} takes none of it", other->name)
-                             : fmt::format("{} would need {}", other->name, grouped(less)));
-  }
-  return told + fmt::format("no chapter fits, use fewer or smaller layers or batches, or more {}s",
-                            limit->more);
+  return told + fmt::format("use fewer or smaller layers or batches, or more {}s", limit->more);
 }
 }  // namespace
 
 std::int64_t check_memory(const Card& card, const Options& options, const Choice& choice,
-                          Device& device, const Layout& layout, Cards others) {
+                          Device& device, const Layout& layout) {
   const auto shared = [](std::vector<Place> places, std::int64_t available, int sharing,
                          const char* by) {
     const char* whose = places[0] == Place::host ? " of the host's memory" : "";
@@ -172,7 +161,7 @@ std::int64_t check_memory(const Card& card, const Options& options, const Choice
               shared({Place::host}, device.host().available(), choice.sharing_host, "machine")};
   }
   const Prediction plan = predict(card, options, device.type, layout);
-  const std::string missing = shortage(plan, options, device.type, layout, others, limits);
+  const std::string missing = shortage(plan, options, limits);
   throw_if(!missing.empty(), ExitCode::resources, "{}", missing);
   return plan.sum(&Prediction::Bytes::peak);
 }
@@ -199,7 +188,7 @@ std::string formulas(const Prediction& plan) {
   return text;
 }
 
-void print_prediction(const Card& card, const Options& options, DeviceType device, Cards others) {
+void print_prediction(const Card& card, const Options& options, DeviceType device) {
   const Layout layout = layout_of(options, 0, options.ranks);
   const Prediction plan = predict(card, options, device, layout);
   const Prediction::Traffic traffic = plan.traffic({});
@@ -245,7 +234,7 @@ void print_prediction(const Card& card, const Options& options, DeviceType devic
   fmt::print("  {:<20}{} x {} = {} bytes, and two headers\n", "a checkpoint", checkpoint_bytes,
              grouped(plan.parameters), grouped(checkpoint_bytes * plan.parameters));
   if (options.device_memory == 0) return;
-  const std::string missing = shortage(plan, options, device, layout, others);
+  const std::string missing = shortage(plan, options);
   fmt::print("\n{}\n", missing.empty() ? "fits into --device-memory" : missing);
 }
 }  // namespace zero

@@ -74,13 +74,13 @@ Prediction predict(const Card& card, const Options& options, DeviceType device,
 inline constexpr std::int64_t libraries_bytes = std::int64_t{512} << 20;
 
 /// Throws Error (resources) when what a rank will reserve exceeds its share of the memory available
-/// now, or the options' limit; names the first of `others` that fits. Returns one device's bytes.
+/// now, or the options' limit. Returns one device's bytes.
 std::int64_t check_memory(const Card& card, const Options& options, const Choice& choice,
-                          Device& device, const Layout& layout, Cards others);
+                          Device& device, const Layout& layout);
 
 /// The formulas with numbers: a line for each kind of bytes at its peak, and each phase that sends.
 std::string formulas(const Prediction& plan);
 
 /// What --plan prints: for options.ranks ranks on that device.
-void print_prediction(const Card& card, const Options& options, DeviceType device, Cards others);
+void print_prediction(const Card& card, const Options& options, DeviceType device);
 }  // namespace zero

@@ -338,7 +338,7 @@ std::string recorded_digest(const Command& command, const Card& card, int ranks)
   return "";  // somebody is at work on the file
 }
 
-std::optional<int> answer_alone(const Command& command, const Card& card, Cards others) try {
+std::optional<int> answer_alone(const Command& command, const Card& card) try {
   if (command.run && !command.options.plan) return std::nullopt;
   if (card.ranks && launcher().ranks > 1) return std::nullopt;  // told once, by Session
   if (launcher().rank != 0) return 0;  // a launcher stops all at the first code but 0
@@ -346,7 +346,7 @@ std::optional<int> answer_alone(const Command& command, const Card& card, Cards 
     const bool gpu = visible_gpus().count > 0;
     const DeviceType device =
         command.options.device.value_or(gpu ? DeviceType::cuda : DeviceType::cpu);
-    print_prediction(card, command.options, device, others);
+    print_prediction(card, command.options, device);
   } else {
     throw_if(command.status != 0, static_cast<ExitCode>(command.status), "{}", command.text);
     std::fprintf(stdout, "%s\n", command.text.c_str());  // does not throw

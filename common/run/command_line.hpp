@@ -23,8 +23,8 @@ Command read_command(int argc, char** argv, const Card& card);
 std::string recorded_digest(const Command& command, const Card& card, int ranks);
 
 /// What can be answered without the other ranks: --help, --plan, a bad command line. Prints it and
-/// returns the exit code; nothing when the program should go on. others: that advice may name.
-std::optional<int> answer_alone(const Command& command, const Card& card, Cards others);
+/// returns the exit code; nothing when the program should go on.
+std::optional<int> answer_alone(const Command& command, const Card& card);
 
 using Units = std::map<std::string, double>;
 inline const Units byte_units{{"MB", 1e6},     {"GB", 1e9},     {"TB", 1e12},

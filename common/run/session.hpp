@@ -55,14 +55,14 @@ class Session {
   std::jthread watching_;
 };
 
-/// A chapter's main on ranks; others: that advice may name. An error of one rank ends the job.
-template <class Trainer> int run_on_ranks(int argc, char** argv, Cards others) {
+/// A chapter's main on ranks. An error of one rank ends the job.
+template <class Trainer> int run_on_ranks(int argc, char** argv) {
   fail_fast(Trainer::card.name, std::_Exit);  // until it is one of several ranks
   const Command command = read_command(argc, argv, Trainer::card);
-  if (const auto exit_code = answer_alone(command, Trainer::card, others)) return *exit_code;
+  if (const auto exit_code = answer_alone(command, Trainer::card)) return *exit_code;
   Session session(argc, argv);
   try {
-    return train<Trainer>(session, command, others);
+    return train<Trainer>(session, command);
   } catch (const Refusal& refusal) {
     return session.refuse(refusal);
   }

@@ -27,8 +27,7 @@ struct Alone {
 };
 
 /// `process` is a Session or Alone: it agrees with the others, if there are any.
-template <class Trainer, class Process>
-int train(Process&& process, const Command& command, Cards others) {
+template <class Trainer, class Process> int train(Process&& process, const Command& command) {
   const Card& card = Trainer::card;
   Options options = command.options;
   const Choice choice = process.agree(command, card);
@@ -38,7 +37,7 @@ int train(Process&& process, const Command& command, Cards others) {
   device.in_turn = device.host().in_turn = options.narrate > 0;
   const Footprint before_the_run = footprint(device);
   const Layout layout = layout_of(options, process.rank(), process.size());
-  process.together([&] { return check_memory(card, options, choice, device, layout, others); });
+  process.together([&] { return check_memory(card, options, choice, device, layout); });
   const auto data =
       process.together([&] { return make_data(options, device, process.rank(), process.size()); });
   process.agree_on_data(data->description());
@@ -107,12 +106,12 @@ int train(Process&& process, const Command& command, Cards others) {
   return unsaved ? static_cast<int>(ExitCode::resources) : 0;
 }
 
-/// The main function of a chapter that is one process; others: cards that advice may name.
-template <class Trainer> int run_alone(int argc, char** argv, Cards others) {
+/// The main function of a chapter that is one process.
+template <class Trainer> int run_alone(int argc, char** argv) {
   fail_fast(Trainer::card.name, std::_Exit);
   const Command command = read_command(argc, argv, Trainer::card);
-  if (const auto exit_code = answer_alone(command, Trainer::card, others)) return *exit_code;
+  if (const auto exit_code = answer_alone(command, Trainer::card)) return *exit_code;
   const std::jthread watching = watchdog(std::chrono::seconds(command.options.timeout), fail);
-  return train<Trainer>(Alone(), command, others);
+  return train<Trainer>(Alone(), command);
 }
 }  // namespace zero
