@@ -720,7 +720,7 @@ TEST_CASE("a GPU's memory and its host's are two limits") {
   const std::int64_t on_host = plan.sum(peak, Place::host), needed = plan.sum(peak);
   const auto check = [&](const char* number, int sharing, int sharing_host) {
     const Choice choice{.sharing = sharing, .sharing_host = sharing_host};
-    return check_memory(card(number), options, choice, gpu(), layout, cards::on_ranks);
+    return check_memory(card(number), options, choice, gpu(), layout);
   };
   // Twice too many.
   const auto on_machine = static_cast<int>(2 * host().available() / on_host);
@@ -729,7 +729,7 @@ TEST_CASE("a GPU's memory and its host's are two limits") {
   const std::string of_host = grouped(on_host) + " bytes of the host's memory, ";
   check_refused(ExitCode::resources,
                 {fmt::format("each rank needs {}{} on this machine share ", of_host, on_machine),
-                 "available: 03_mixed_precision takes none of it"},
+                 "available: use fewer or smaller layers or batches, or more machines"},
                 [&] { check("07", 1, on_machine); });
   check("06", 1, on_machine);  // takes none of it
   const std::string of_gpu =

@@ -26,7 +26,7 @@ NOT_UTF8 = os.fsdecode(b"caf\xe9.txt")
 # choice_test.cpp's; here stands how a program that refuses ends.
 TOO_LARGE = "--task mlp --width 65536 --layers 512 --batch 1 --device cpu --log new.log"
 TOO_MUCH = (r"^{}: each rank needs [\d ]{{15,}} bytes[,] {} on this machine share [\d ]+ that are "
-            "available: no chapter fits[,] use fewer or smaller layers or batches[,] or more mach")
+            "available: use fewer or smaller layers or batches[,] or more mach")
 FULL = "--width 8 --layers 2 --batch 2 --steps 3 --quiet"
 # Exit code, ranks (0: without mpirun), chapter, arguments and the words of the sentence.
 REFUSED = [

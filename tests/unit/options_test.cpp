@@ -84,7 +84,7 @@ Values defaults(const Card& chapter) {
 }  // namespace
 
 TEST_CASE("without options the defaults hold, by chapter and by name") {
-  for (const Card* each : cards::all) {
+  for (const Card* each : all_cards) {
     const Card& chapter = *each;
     INFO(std::string(chapter.name));
     const Values expected = defaults(chapter);
@@ -257,7 +257,7 @@ TEST_CASE("what no option is, comes twice, lacks its value or does not go togeth
 }
 
 TEST_CASE("a chapter takes its own options only") {
-  for (const Card* chapter : cards::all) {
+  for (const Card* chapter : all_cards) {
     for (const auto& [name, value] : defaults(offload)) {
       const std::string option = "--" + name + "=x";
       if (defaults(*chapter).contains(name)) continue;
