@@ -78,4 +78,11 @@ inline Choice choose(const Options& options, const Machine& machine) {
   if (asked_native) choice.why += "; reduce native";
   return choice;
 }
+
+/// others: the run has other ranks. Throws Error (resources) when the device cannot be had.
+inline std::unique_ptr<Device> make_device(const Choice& choice, bool others) {
+  auto device = choice.device == DeviceType::cuda ? make_gpu(choice.gpu, others) : make_cpu();
+  device->host().threads = choice.host_threads;
+  return device;
+}
 }  // namespace zero

@@ -23,17 +23,6 @@ class Alone : public Process {
   int size() const override { return 1; }
 };
 
-std::unique_ptr<Device> make_device(Process& process, const Options& options,
-                                    const Choice& choice) {
-  auto device = process.together([&] {
-    return choice.device == DeviceType::cuda ? make_gpu(choice.gpu, process.size() > 1)
-                                             : make_cpu();
-  });
-  device->host().threads = choice.host_threads;
-  device->bus.gb_per_s = options.bus;
-  return device;
-}
-
 std::unique_ptr<Recorder> make_recorder(const Options& options, const Layout& layout,
                                         Device& device) {
   const bool traced = !options.trace.empty(), cpu = device.type == DeviceType::cpu;
@@ -51,7 +40,7 @@ class Training {
       : process_(process),
         options_(command.options),
         choice_(process.agree(command, card)),
-        device_(make_device(process, options_, choice_)),
+        device_(process.together([&] { return make_device(choice_, process.size() > 1); })),
         layout_(layout_of(options_, process.rank(), process.size())),
         data_(make_data(card)),
         recorder_(make_recorder(options_, layout_, *device_)),
@@ -61,6 +50,7 @@ class Training {
                                        [this](const auto& task) { process_.attempt(task); }})),
         trainer_(make(options_, *device_, layout_, comm_)) {
     recorder_->sent = &comm_.sent();
+    device_->bus.gb_per_s = options_.bus;
     trainer_->synchronise();  // the first step's time is its own
     const auto since = Clock::now();
     const std::string source = checkpoints_->load();

@@ -656,7 +656,7 @@ TEST_CASE("copies: those of page-locked memory are not waited for, those of ordi
 
 TEST_CASE("what a GPU has not passed yet is taken later, with the GPU's times, and none is lost") {
   constexpr int tasks = 10;
-  Recorder recorder(gpu(), true, Recorder::traced_steps);
+  Recorder recorder(gpu(), true, false, false);
   Stream stream("test", gpu());
   const Tensor values = on_gpu(1 << 25);
   const auto begin = Clock::now();

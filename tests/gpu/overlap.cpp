@@ -19,7 +19,7 @@
 
 #include "compute/cuda/runtime.hpp"
 #include "tests/chapter_under_test.hpp"
-#include "trace/views.hpp"
+#include "trace/overlap.hpp"
 
 namespace zero::test {
 namespace {
@@ -113,7 +113,7 @@ Times times_of(const std::vector<Slice>& slices, int computing) {
   for (const Slice& slice : slices) {
     const Work& work = slice.work;
     const bool message = work.sort == Work::Sort::message;
-    const bool down = work.sort == Work::Sort::transfer && work.made.place() == Place::host;
+    const bool down = work.sort == Work::Sort::transfer && work.place() == Place::host;
     if (!message && !down) continue;
     std::vector<Slice> both = compute;
     both.push_back(slice);
@@ -151,7 +151,7 @@ Outcome run(const Setting& setting, int prefetch, double bytes_per_second) {
   const auto gpu = make_gpu();
   const Layout layout = layout_of(options, 0, 2);
   const SameSamples data(options, *gpu);
-  Recorder recorder(*gpu, true, Recorder::traced_steps);
+  Recorder recorder(*gpu, true, false, false);
   const std::int64_t half = layout.largest_layer() / 2 * bytes_of(options.dtype);
   int priority = 0;  // of messages
   Communicator comm(0, 2, std::make_unique<ModelledLink>(*gpu, priority, bytes_per_second, half),

@@ -58,7 +58,7 @@ TEST_CASE("a copy over the bus is seen as a transfer of its direction and its la
   std::vector<Seen> seen;
   const Ends ends;
   const Onlooker onlooker("copies", *ends.cpu, [&](const Work& work, bool begins) {
-    if (begins) seen.emplace_back(words(work), work.sort, work.bytes, work.made.place());
+    if (begins) seen.emplace_back(words(work), work.sort, work.bytes, work.place());
   });
   Stream stream("copies", *ends.cpu);
   copy(stream, of_layer(ends.device, 3), of_layer(ends.host, 3));

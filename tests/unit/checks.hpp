@@ -101,7 +101,7 @@ struct Onlooker : Observer, Watcher {
   }
   ~Onlooker() override { device.observe(nullptr); }
   Watcher* watcher(const char* name) override { return name == stream ? this : nullptr; }
-  void booked(const Device&) override {}
+  void booked(const Device&, Kind, std::int64_t, const View*) override {}
   void see(const Work& work, Kernels*, bool begins) override { seen(work, begins); }
 
   const std::string stream;

@@ -3,6 +3,7 @@
 // that fits on the screen. Nothing a user can type may throw.
 #include "run/command_line.hpp"
 
+#include <map>
 #include <sstream>
 
 #include "config.hpp"
@@ -77,8 +78,7 @@ Values defaults(const Card& chapter) {
   if (chapter.ranks) values.merge(Values{{"check-every", 0}, {"link", 0.0}, {"latency", 0.0}});
   if (chapter.mixed_precision) values.merge(Values{{"dtype", "bf16"}, {"loss-scale", "dynamic"}});
   if (chapter.prefetches()) values["prefetch"] = 1;
-  if (chapter.offloads())
-    values.merge(Values{{"bus", 0.0}, {"pageable", false}});
+  if (chapter.offloads()) values.merge(Values{{"bus", 0.0}, {"pageable", false}});
   return values;
 }
 }  // namespace
@@ -91,7 +91,7 @@ TEST_CASE("without options the defaults hold, by chapter and by name") {
     CHECK(check_values("", expected, chapter).size() == expected.size());
     const Options o = accepted("", chapter).options;
     CHECK(o.dtype == (chapter.mixed_precision ? Dtype::bf16 : Dtype::fp32));
-      CHECK(tuple(o.loss_scale, o.plan, o.ranks) == tuple(0, false, 1));
+    CHECK(tuple(o.loss_scale, o.plan, o.ranks) == tuple(0, false, 1));
   }
 }
 

@@ -135,7 +135,7 @@ TEST_CASE("what the program asked for is kept in its order, with its line, of ei
   for (here.step = 1; here.step <= Recorder::traced_steps + 2; ++here.step) {
     const Borrowed lent = scratch.borrow();
     const PhaseScope phase(Phase::update);
-    stream.run(work_on("fill", {view}, {view}), [=] { view.as<bf16>()[0] = narrow<bf16>(2); });
+    stream.run(work_on("fill", {view}, {view}), [=] { view.as<Bf16>()[0] = narrow<Bf16>(2); });
     divide(stream, view, 2);
   }
   here.step = 0;
