@@ -5,7 +5,7 @@
 #pragma once
 #include "comm/communicator.hpp"
 #include "memory/layout.hpp"
-#include "train/step_result.hpp"
+#include "train/step.hpp"
 
 namespace zero {
 /// A run's. All ranks call the same functions in the same order, with their streams idle.

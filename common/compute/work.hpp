@@ -94,32 +94,6 @@ inline void tell_host(const Work& work, bool begins) {
   if (here.watcher) here.watcher->see(work, nullptr, begins);
 }
 
-/// Sets the phase until the end of the scope.
-class PhaseScope {
- public:
-  explicit PhaseScope(Phase phase)
-      : before_(here.phase),
-        // Within a phase only `load` is one by itself; another says whose messages are counted.
-        told_(phase != before_ && (before_ == Phase::setup || phase == Phase::load)) {
-    here.phase = phase;
-    if (!told_) return;
-    here.during = phase;
-    tell_host({name_of(phase)}, true);
-  }
-  ~PhaseScope() {
-    if (told_) {
-      tell_host({name_of(here.phase)}, false);
-      here.during = before_;
-    }
-    here.phase = before_;
-  }
-  PhaseScope(const PhaseScope&) = delete;
-
- private:
-  const Phase before_;
-  const bool told_;
-};
-
 // ---- The watchdog: ends the job, with a sentence, when nothing ends any more ----
 
 /// The calling thread is within a task, for as long as this lives; within another it is part of it.

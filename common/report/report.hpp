@@ -9,7 +9,7 @@
 #include "comm/communicator.hpp"
 #include "report/prediction.hpp"
 #include "trace/overlap.hpp"
-#include "train/step_result.hpp"
+#include "train/step.hpp"
 
 namespace zero {
 using Json = nlohmann::ordered_json;

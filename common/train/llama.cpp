@@ -7,6 +7,7 @@
 #include <numbers>
 
 #include "compute/portable_math.hpp"
+#include "train/step.hpp"
 
 namespace zero {
 namespace {

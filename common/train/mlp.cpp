@@ -6,6 +6,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "train/step.hpp"
+
 namespace zero {
 namespace {
 MlpShape shape_of(const Options& options) {

@@ -19,6 +19,7 @@
 #include "memory/tensor.hpp"
 #include "train/data.hpp"
 #include "train/mlp.hpp"
+#include "train/step.hpp"
 
 namespace zero::test {
 /// The CPU on which tests run that need no other, and the host beside it.

@@ -8,7 +8,7 @@
 #include <fstream>
 
 #include "tests/unit/checks.hpp"
-#include "train/step_result.hpp"
+#include "train/step.hpp"
 
 namespace zero::test {
 namespace {
