@@ -149,7 +149,7 @@ TEST_CASE("what the program asked for is kept in its order, with its line, of ei
     CHECK(divided.during == Phase::update);
     CHECK(divided.bytes == borrow.bytes);
     REQUIRE(divided.sites.size() == 1);
-    CHECK(divided.sites[0].line() == __LINE__ - 15);
+    CHECK(divided.sites[0].line() == __LINE__ - 13);
     i += 3;
     CHECK(orders[i].change == -20);
     CHECK(orders[i].bytes[Kind::activations] == borrow.bytes[Kind::activations] - 20);
