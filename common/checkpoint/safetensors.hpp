@@ -1,123 +1,109 @@
 // SPDX-License-Identifier: MIT
 // The field's file of tensors, safetensors: 8 bytes that say how long the header is, the header in
-// JSON, the tensors. All of ours are fp32; others' may have 16 bits. An element has one place,
-// whoever holds it.
+// JSON, the tensors. All of ours are fp32; others' may have 16 bits.
 #pragma once
+#include <fcntl.h>
 #include <unistd.h>
 
-#include <map>
+#include <cstring>
 #include <nlohmann/json.hpp>
-#include <numeric>
 
 #include "memory/state.hpp"
 #include "memory/throw_if.hpp"
 
 namespace zero {
+using Json = nlohmann::json;
+
+/// Throws Error (resources) in the system's words for a call that it has just refused.
+inline void check_call(bool done, const std::string& path) {
+  if (!done) throw Error(ExitCode::resources, fmt::format("{}: {}", path, std::strerror(errno)));
+}
+
+/// An open file or folder.
+struct File {
+  File(const std::string& path, int how) : path(path), fd(open(path.c_str(), how, 0666)) {
+    check_call(fd >= 0, path);
+  }
+  File(const File&) = delete;
+  ~File() { close(fd); }
+  /// By pread or pwrite, of which one call may move a part of the bytes.
+  void move(auto call, auto bytes, std::int64_t at) const {
+    while (!bytes.empty()) {
+      errno = ENODATA;  // where nothing is left to read
+      const std::int64_t moved = call(fd, bytes.data(), bytes.size(), at);
+      check_call(moved > 0, path);
+      bytes = bytes.subspan(moved), at += moved;
+    }
+  }
+  void sync() const { check_call(fsync(fd) == 0, path); }
+
+  const std::string path;
+  const int fd;
+};
+
 struct StoredTensor {
   std::string name;
   std::vector<std::int64_t> shape;
   State state;  // whose values it has
   int layer;
-  std::int64_t start;  // position of its first element within the layer
-  std::int64_t begin = 0;  // its first byte within the file
-  Dtype dtype = Dtype::fp32;  // there
-  std::string digest = "0000000000000000";  // of all of it; empty: the file says none
-
-  std::int64_t size() const {
-    return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies());
-  }
-  std::int64_t bytes() const { return size() * bytes_of(dtype); }
+  std::int64_t start, size;  // its first element's position within the layer; elements
+  Dtype dtype = Dtype::fp32;  // in the file
+  std::int64_t begin = 0;  // its first byte there
 };
 
-/// What a header says beside tensors and their digests.
-using Metadata = std::map<std::string, std::string>;
-
 struct TensorFile {
-  using Json = nlohmann::json;
-  static constexpr std::int64_t length_bytes = 8;
-  static constexpr std::array dtypes{"F32", "BF16", "F16"};  // as the format calls each Dtype
-  static_assert(std::endian::native == std::endian::little, "as the file's numbers are");
-
   std::string path;
   std::vector<StoredTensor> tensors{};
-  std::shared_ptr<std::FILE> file{};
-
-  int fd() const { return fileno(file.get()); }
-
-  /// What a header says of the tensors in this order; sets where each begins if the first one's
-  /// first byte has number `begin`.
-  Json entries(std::int64_t begin) {
-    Json header;
-    std::int64_t end = 0;
-    for (StoredTensor& tensor : tensors) {
-      const std::int64_t at = std::exchange(end, end + tensor.bytes());
-      header[tensor.name] = {{"dtype", dtypes[static_cast<int>(tensor.dtype)]},
-                             {"shape", tensor.shape},
-                             {"data_offsets", {at, end}}};
-      tensor.begin = begin + at;
-    }
-    return header;
-  }
+  Json metadata{};  // what the header says beside tensors
 
   /// What stands before the tensors, which follow in this order; sets where each begins.
-  std::string make_header(Metadata metadata) {
-    for (const StoredTensor& tensor : tensors) metadata["digest " + tensor.name] = tensor.digest;
-    Json header = entries(0);
-    header["__metadata__"] = metadata;
+  std::string make_header() {
+    Json header{{"__metadata__", metadata}};
+    std::int64_t end = 0;
+    for (StoredTensor& tensor : tensors) {
+      tensor.begin = std::exchange(end, end + tensor.size * bytes_of(tensor.dtype));
+      header[tensor.name] = {
+          {"dtype", "F32"}, {"shape", tensor.shape}, {"data_offsets", {tensor.begin, end}}};
+    }
     std::string text = header.dump();
     text.resize((text.size() + 7) / 8 * 8, ' ');  // elements are aligned
     const std::int64_t length = std::ssize(text);
-    entries(length_bytes + length);
-    return std::string(reinterpret_cast<const char*>(&length), length_bytes) + text;
+    for (StoredTensor& tensor : tensors) tensor.begin += sizeof(length) + length;
+    return std::string(reinterpret_cast<const char*>(&length), sizeof(length)) + text;
   }
 
-  /// Puts the tensors in the file's order, and sets where each begins and its digest. Calls
-  /// check(metadata) before it looks at tensors. Throws Error (data) unless the file consists of
-  /// exactly these. No allocation is larger than the file.
-  void read_header(const std::function<void(const Metadata&)>& check) try {
-    const auto expect = [&](bool holds, const std::string& what) {
-      throw_if(!holds, ExitCode::data, "{}: {}", path, what);
-    };
-    const std::int64_t all = lseek(fd(), 0, SEEK_END);
-    std::int64_t length = -1;
-    expect(pread(fd(), &length, length_bytes, 0) == length_bytes && length >= 0 &&
-               length <= all - length_bytes,
-           fmt::format("its header would have {} bytes, the file has {}", length, all));
+  /// Sets what the file says; calls check() when metadata is known. Throws Error (data) unless the
+  /// file has these tensors and no more.
+  void read_header(const std::function<void()>& check) {
+    const File file(path, O_RDONLY);
+    const std::int64_t all = lseek(file.fd, 0, SEEK_END);
+    std::int64_t length = 0;
+    if (all > 8) file.move(pread, std::as_writable_bytes(std::span(&length, 1)), 0);
+    throw_if(length <= 0 || length > all - 8, ExitCode::data,
+             "{}: its header would have {} bytes, the file has {}", path, length, all);
     std::string text(length, ' ');
-    expect(pread(fd(), text.data(), length, length_bytes) == length, "its header cannot be read");
-    int in_a_row = 0;  // values without a name
-    Json header = Json::parse(text, [&](int depth, Json::parse_event_t event, Json&) {
-      in_a_row = event == Json::parse_event_t::value ? in_a_row + 1 : 0;
-      // What it takes is then less than the text.
-      expect(depth <= 3 && in_a_row <= 4, "its header nests or lists more than one does");
-      return true;
-    });
-    Metadata metadata = header.value("__metadata__", Metadata());
+    file.move(pread, std::span(text), sizeof(length));
+    Json header = Json::parse(text);
+    metadata = header.value("__metadata__", Json::object());
     header.erase("__metadata__");
-    check(metadata);
+    check();
+    std::int64_t end = 0;
     for (StoredTensor& tensor : tensors) {
-      expect(header.contains(tensor.name) || tensor.name != "lm_head.weight",
-             "it has no lm_head.weight, as its head is tied to the embedding; this model's head is "
-             "its own");
-      tensor.digest = metadata["digest " + tensor.name];
-      const auto dtype = std::ranges::find(dtypes, header.at(tensor.name).at("dtype"));
-      if (dtype != dtypes.end()) tensor.dtype = static_cast<Dtype>(dtype - dtypes.begin());
+      const bool tied = tensor.name == "lm_head.weight";
+      throw_if(!header.contains(tensor.name), ExitCode::data, "{}: it has no {}{}", path,
+               tensor.name,
+               tied ? ", as its head is tied to the embedding; this model's head is its own" : "");
+      const Json &found = header[tensor.name], &shape = found.at("shape"), ours = tensor.shape;
+      throw_if(shape != ours, ExitCode::data, "{}: {} has shape {:.80}, this model's {}", path,
+               tensor.name, shape.dump(), ours.dump());
+      const Json dtypes{{"F32", Dtype::fp32}, {"BF16", Dtype::bf16}, {"F16", Dtype::fp16}};
+      tensor.dtype = dtypes.at(found.at("dtype").get<std::string>());
+      tensor.begin = 8 + length + found.at("data_offsets").at(0).get<std::int64_t>();
+      end = std::max(end, tensor.begin + tensor.size * bytes_of(tensor.dtype));
     }
-    std::ranges::sort(tensors, {}, [&](const StoredTensor& tensor) {
-      return header.at(tensor.name).at("data_offsets").at(0).get<double>();
-    });
-    const Json ours = entries(length_bytes + length);
-    for (const auto& [name, entry] : ours.items()) {
-      expect(header[name] == entry,
-             fmt::format("{} is {:.99}, not {}", name, header[name].dump(), entry.dump()));
-    }
-    const std::int64_t end = tensors.back().begin + tensors.back().bytes();
-    expect(header.size() == ours.size() && end == all,
-           fmt::format("{} tensors end at byte {}; it has {}, and {} bytes", ours.size(), end,
-                       header.size(), all));
-  } catch (const nlohmann::json::exception& error) {
-    throw Error(ExitCode::data,
-                fmt::format("{}: its header is none of this model: {:.100}", path, error.what()));
+    throw_if(header.size() != tensors.size() || end != all, ExitCode::data,
+             "{}: it has {} tensors and {} bytes, this model's {} and {}", path, header.size(), all,
+             tensors.size(), end);
   }
 };
 }  // namespace zero

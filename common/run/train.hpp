@@ -54,7 +54,7 @@ int train(Process&& process, const Command& command, Cards others) {
     process.together([&] { return task(), true; });
   };
   const auto checkpoints = make_checkpoints(
-      {options, layout, device, comm, data->description(), choice.cores, together});
+      {options, layout, device, comm, data->description(), together});
   Trainer trainer = [&] {
     if constexpr (card.ranks) {
       return Trainer(options, device, layout, comm);
