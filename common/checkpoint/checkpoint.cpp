@@ -3,18 +3,16 @@
 
 #include <sys/stat.h>
 
-#include <filesystem>
-#include <fstream>
 #include <set>
 
 #include "checkpoint/safetensors.hpp"
-#include "compute/cpu/matmul.hpp"
 #include "compute/generator.hpp"
 #include "train/model.hpp"
 
 namespace zero {
 namespace {
 namespace fs = std::filesystem;
+std::error_code none;  // what cannot be looked up is not there
 
 std::string step_in(const std::string& folder, std::int64_t step) {
   return fmt::format("{}/step_{}", folder, step);
@@ -23,7 +21,6 @@ std::string step_in(const std::string& folder, std::int64_t step) {
 /// Of which there are checkpoints.
 std::set<std::int64_t> steps_in(const std::string& folder) {
   std::set<std::int64_t> steps;
-  std::error_code none;
   for (const auto& entry : fs::directory_iterator(folder, none)) {
     std::int64_t step = 0;
     std::sscanf(entry.path().filename().c_str(), "step_%ld", &step);
@@ -32,34 +29,26 @@ std::set<std::int64_t> steps_in(const std::string& folder) {
   return steps;
 }
 
-/// Throws Error (data) if a file says something else than this run.
-void compare(const std::string& path, const Json& found, const Json& ours) {
-  for (const auto& [name, value] : ours.items()) {
-    const std::string theirs = found.value(name, Json()).dump(), here = value.dump();
-    throw_if(theirs != here, ExitCode::data, "{}: it has {} {:.80}, this run {:.80}", path, name,
-             theirs, here);
-  }
-}
-
-/// The same, of what lies beside a file of --init; or this is a part of a model.
+/// Throws Error (data) if what lies beside a file of --init tells of another model, or of several
+/// files.
 void check_folder(const std::string& source, const std::string& config) {
   const fs::path folder = fs::path(source).parent_path(), path = folder / "config.json";
   const fs::path whole = folder / "model.safetensors", index = whole.string() + ".index.json";
-  throw_if(source == index || (fs::exists(index) && !fs::exists(whole)), ExitCode::data,
-           "--init {}: its model is in several files, which {} lists", source, index.string());
-  if (config.empty() || !fs::exists(path)) return;
-  Json ours = Json::parse(config), found = ours;
-  const Json theirs = Json::parse(std::ifstream(path));
-  found.update(theirs);
-  // In which transformers has rope_theta since its version 5.
-  found.update(theirs.value("rope_parameters", Json::object()));
-  found["num_attention_heads"] = theirs.value("num_attention_heads", Json());  // no shape tells it
+  const bool parts = fs::exists(index, none) && !fs::exists(whole, none);
+  throw_if(parts || source == index, ExitCode::data,
+           "--init {}: its model is in several files, which {} lists; --init reads one with all",
+           source, index.string());
+  if (config.empty() || !fs::is_regular_file(path, none)) return;
+  Json found = Json::parse(std::ifstream(path)), ours = Json::parse(config);
+  // In which transformers has rope_theta since its version 5. Another type turns otherwise.
+  found.update(found.value("rope_parameters", Json::object()));
   ours.update({{"rope_scaling", nullptr}, {"rope_type", "default"}});
   for (const char* free :
        {"architectures", "dtype", "max_position_embeddings", "bos_token_id", "eos_token_id"}) {
     ours.erase(free);
   }
-  compare(path, found, ours);
+  compare(path, found, {{"num_attention_heads", ours["num_attention_heads"]}});  // no shape says it
+  compare(path, found, ours, true);
 }
 
 /// Fills the view, in its dtype, with elements of `dtype` that the file has from `at` on.
@@ -68,8 +57,8 @@ void read(const File& file, std::int64_t at, Dtype dtype, View to) {
     with_type(to.dtype, [&]<class Held>(Held) {
       std::vector<Stored> stored(to.size);
       file.move(pread, std::as_writable_bytes(std::span(stored)), at);
-      std::vector<Held> held;
-      for (const Stored x : stored) held.push_back(narrow<Held>(widen(x)));
+      std::vector<Held> held(to.size);
+      for (std::int64_t i = 0; i < to.size; ++i) held[i] = narrow<Held>(widen(stored[i]));
       to.device->copy(to.data, held.data(), to.bytes());
     });
   });
@@ -89,14 +78,13 @@ class StepFolders : public Checkpoints, Saved {
       together([&] {
         const File file(from.path, O_RDONLY);
         for (const StoredTensor& tensor : from.tensors) {
-          each_piece(tensor, false,
-                     [&](View piece, std::int64_t at) { read(file, at, tensor.dtype, piece); });
+          const auto fill = [&](View held, std::int64_t at) { read(file, at, tensor.dtype, held); };
+          each_piece(from, tensor, false, fill);
         }
       });
       const Json digests = digests_of(from);
-      Json said = options.init.empty() ? Json() : digests;  // others' files have none
-      said.update(from.metadata);
-      together([&] { compare(from.path, said, digests); });
+      const bool foreign = !options.init.empty();  // may have none
+      together([&] { compare(from.path, from.metadata(), digests, foreign); });
     }
     return source_;
   }
@@ -113,7 +101,6 @@ class StepFolders : public Checkpoints, Saved {
 
   std::string save() override {
     const std::string partial = options.save + "/step.partial";
-    std::error_code none;
     try {
       together([&] {
         if (comm.rank > 0) return;
@@ -121,15 +108,15 @@ class StepFolders : public Checkpoints, Saved {
         check_call(mkdir(partial.c_str(), 0777) == 0, partial);
       });
       for (TensorFile& to : files_in(partial)) {
-        to.metadata = says();
-        to.metadata.update(digests_of(to));
+        to.metadata() = says();
+        to.metadata().update(digests_of(to));
         const std::string header = to.make_header();
         together([&] {
           const File file(to.path, O_WRONLY | O_CREAT);
           if (comm.rank == 0) file.move(pwrite, std::span(header), 0);
           for (const StoredTensor& tensor : to.tensors) {
-            each_piece(tensor, true, [&](View piece, std::int64_t at) {
-              file.move(pwrite, std::as_bytes(OnHost(piece).as<float>()), at);
+            each_piece(to, tensor, true, [&](View held, std::int64_t at) {
+              file.move(pwrite, std::as_bytes(OnHost(held).as<float>()), at);
             });
           }
           file.sync();
@@ -161,7 +148,7 @@ class StepFolders : public Checkpoints, Saved {
  private:
   void find_beginning() try {
     const bool resumes = options.init.empty();
-    if (resumes && !fs::exists(files_in(source_)[0].path)) {
+    if (resumes && !fs::exists(files_in(source_)[0].path, none)) {
       const std::set<std::int64_t> steps = steps_in(source_);
       throw_if(steps.empty(), ExitCode::data, "--resume {}: there is no folder step_N", source_);
       source_ = step_in(source_, *steps.rbegin());
@@ -171,13 +158,16 @@ class StepFolders : public Checkpoints, Saved {
       check_folder(source_, model_.config);
       sources_ = {{source_, sources_[0].tensors}};
     }
-    for (TensorFile& file : sources_) {
-      throw_if(!fs::is_regular_file(file.path), ExitCode::data, "cannot read {}: it is no file",
-               file.path);  // a pipe would be waited for
-      file.read_header([&] {
-        if (resumes) check(file);
-      });
+    for (TensorFile& file : sources_) file.read_header();
+    if (resumes) {
+      const auto number = [&](const char* name) {
+        return std::atof(sources_[0].metadata().value(name, "").c_str());
+      };
+      progress_.steps = number("step"), progress_.updates = number("updates");
+      progress_.loss_scale = number("loss_scale"), progress_.good_steps = number("good_steps");
+      for (TensorFile& file : sources_) compare(file.path, file.metadata(), says());
     }
+    for (TensorFile& file : sources_) file.find_tensors();
     const std::int64_t steps = progress_.steps;
     const ExitCode code = steps > options.steps ? ExitCode::usage : ExitCode();  // nothing to do
     throw_if(steps >= options.steps, code, "--steps {}: {} has made {} already", options.steps,
@@ -185,8 +175,8 @@ class StepFolders : public Checkpoints, Saved {
     options.begin = progress_;
     loss_scale_ = LossScale(options);
   } catch (const Json::exception& error) {
-    throw_if(true, ExitCode::data, "{}: what it says is none of this model: {:.100}", source_,
-             error.what());
+    throw Error(ExitCode::data,
+                fmt::format("{}: it is none of this model: {:.100}", source_, error.what()));
   }
 
   void make_folder() const {
@@ -230,32 +220,20 @@ class StepFolders : public Checkpoints, Saved {
     return all;
   }
 
-  /// Throws Error (data) unless a header says the same; a run's first header sets progress.
-  void check(const TensorFile& file) {
-    const auto number = [&](const char* name) {
-      return std::atof(file.metadata.value(name, "").c_str());
-    };
-    if (progress_.steps == 0) {
-      progress_.steps = number("step"), progress_.updates = number("updates");
-      progress_.loss_scale = number("loss_scale"), progress_.good_steps = number("good_steps");
-    }
-    compare(file.path, file.metadata, says());
-  }
-
   /// Calls task(view, its place in the file) for what this rank holds of the tensor, in whatever
   /// dtype; own: for the part that it answers for, in fp32. In pieces: nobody needs room for more.
-  void each_piece(const StoredTensor& tensor, bool own, auto task) const {
-    constexpr std::int64_t most = 256 << 10;  // elements
+  void each_piece(const TensorFile& file, const StoredTensor& tensor, bool own, auto task) const {
     for (const Device* place : {&device, &device.host()}) {
       for (const Holding* held : place->holdings) {
         // Weights are parameters and their master.
         const State state = held->state == State::parameters ? State::master : held->state;
         if (state != tensor.state || (own && held->view().dtype != Dtype::fp32)) continue;
-        const View all = own ? held->shard(tensor.layer) : held->held(tensor.layer);
-        const std::int64_t end = std::min(all.start + all.used, tensor.start + tensor.size);
-        for (std::int64_t at = std::max(all.start, tensor.start); at < end; at += most) {
-          task(all.part(at - all.start, std::min(most, end - at)),
-               tensor.begin + (at - tensor.start) * bytes_of(tensor.dtype));
+        const View part = own ? held->shard(tensor.layer) : held->held(tensor.layer);
+        const std::int64_t end = std::min(part.start + part.used, tensor.start + tensor.size);
+        constexpr std::int64_t most = 16 << 10;  // elements
+        for (std::int64_t at = std::max(part.start, tensor.start); at < end; at += most) {
+          task(part.part(at - part.start, std::min(most, end - at)),
+               file.header_bytes + tensor.begin + (at - tensor.start) * bytes_of(tensor.dtype));
         }
         if (own) return;
       }
@@ -267,10 +245,9 @@ class StepFolders : public Checkpoints, Saved {
     Json digests;
     for (const StoredTensor& tensor : file.tensors) {
       std::uint64_t mine = 0, sum = 0;
-      each_piece(tensor, true, [&](View piece, std::int64_t) {
-        const OnHost host(piece);
-        const std::int64_t number = layout.first_parameter(piece.layer) + piece.start;
-        on_wide_vectors([&] { mine += digest(host.as<float>(), number); });
+      each_piece(file, tensor, true, [&](View held, std::int64_t) {
+        const std::int64_t number = layout.first_parameter(held.layer) + held.start;
+        mine += digest(OnHost(held).as<const float>(), number);
       });
       for (const std::uint64_t each : comm.gather({&mine, 1})) sum += each;
       digests["digest " + tensor.name] = fmt::format("{:016x}", sum);

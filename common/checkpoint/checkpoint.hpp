@@ -23,19 +23,16 @@ struct Saved {
 class Checkpoints {
  public:
   virtual ~Checkpoints() = default;
-  /// Fills what a trainer holds, on the device and its host; returns from where, empty when the run
-  /// begins by itself. Throws Error (data) when a digest is not the file's.
+  /// Fills what a trainer holds; returns from where, empty when the run begins by itself.
   virtual std::string load() = 0;
   /// A step was made. True when its state is to be saved.
   virtual bool passed(const StepResult& step) = 0;
-  /// Makes a checkpoint, then removes old ones. Returns why not; the run can go on. Empty: it did.
+  /// Makes path(), then removes old ones. Returns why not all was done, else nothing.
   virtual std::string save() = 0;
-  /// Where save() puts the state of this step.
   virtual std::string path() const = 0;
 };
 
-/// Sets options.begin as the run is resumed, and makes the folder that it saves into. Throws Error:
-/// usage, when the options contradict what is there; data, when that is no beginning of this run;
-/// resources, when the folder cannot be had.
+/// Sets options.begin as the run is resumed, and makes the folder that it saves into. Like load(),
+/// throws Error when what is there is no beginning of this run.
 std::unique_ptr<Checkpoints> make_checkpoints(const Saved& run);
 }  // namespace zero

@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "memory/state.hpp"
@@ -13,6 +15,16 @@
 
 namespace zero {
 using Json = nlohmann::json;
+
+/// Throws Error (data) if a file says something else than this run, or nothing unless it may.
+inline void compare(const std::string& path, const Json& found, const Json& ours,
+                    bool may_miss = false) {
+  for (const auto& [name, value] : ours.items()) {
+    const Json theirs = found.value(name, may_miss ? value : Json());
+    throw_if(theirs != value, ExitCode::data, "{}: it has {} {:.99}, this run {:.99}", path, name,
+             theirs.dump(), value.dump());
+  }
+}
 
 /// Throws Error (resources) in the system's words for a call that it has just refused.
 inline void check_call(bool done, const std::string& path) {
@@ -42,68 +54,75 @@ struct File {
 };
 
 struct StoredTensor {
+  static constexpr std::array dtypes{"F32", "BF16", "F16"};  // as the format calls each Dtype
+
   std::string name;
   std::vector<std::int64_t> shape;
   State state;  // whose values it has
   int layer;
   std::int64_t start, size;  // its first element's position within the layer; elements
   Dtype dtype = Dtype::fp32;  // in the file
-  std::int64_t begin = 0;  // its first byte there
+  std::int64_t begin = 0;  // its first byte there, behind the header
+
+  std::int64_t end() const { return begin + size * bytes_of(dtype); }
+  /// What a header says of it.
+  Json entry() const {
+    const char* const name = dtypes[static_cast<int>(dtype)];
+    return {{"dtype", name}, {"shape", shape}, {"data_offsets", {begin, end()}}};
+  }
 };
 
 struct TensorFile {
   std::string path;
   std::vector<StoredTensor> tensors{};
-  Json metadata{};  // what the header says beside tensors
+  Json header{};
+  std::int64_t header_bytes = 0;  // with the length
 
-  /// What stands before the tensors, which follow in this order; sets where each begins.
+  Json& metadata() { return header["__metadata__"]; }
+
+  /// Appends the tensors in this order to a header of metadata; returns what stands before them.
   std::string make_header() {
-    Json header{{"__metadata__", metadata}};
     std::int64_t end = 0;
     for (StoredTensor& tensor : tensors) {
-      tensor.begin = std::exchange(end, end + tensor.size * bytes_of(tensor.dtype));
-      header[tensor.name] = {
-          {"dtype", "F32"}, {"shape", tensor.shape}, {"data_offsets", {tensor.begin, end}}};
+      tensor.begin = end, end = tensor.end();
+      header[tensor.name] = tensor.entry();
     }
     std::string text = header.dump();
     text.resize((text.size() + 7) / 8 * 8, ' ');  // elements are aligned
     const std::int64_t length = std::ssize(text);
-    for (StoredTensor& tensor : tensors) tensor.begin += sizeof(length) + length;
+    header_bytes = sizeof(length) + length;
     return std::string(reinterpret_cast<const char*>(&length), sizeof(length)) + text;
   }
 
-  /// Sets what the file says; calls check() when metadata is known. Throws Error (data) unless the
-  /// file has these tensors and no more.
-  void read_header(const std::function<void()>& check) {
-    const File file(path, O_RDONLY);
-    const std::int64_t all = lseek(file.fd, 0, SEEK_END);
+  /// Throws Error (data) if there is no file, nlohmann's exceptions if it has no header.
+  void read_header() {
+    std::error_code none;
+    throw_if(!std::filesystem::is_regular_file(path, none), ExitCode::data,
+             "cannot read {}: it is no file", path);  // a pipe would be waited for
+    std::ifstream file(path, std::ios::binary);
     std::int64_t length = 0;
-    if (all > 8) file.move(pread, std::as_writable_bytes(std::span(&length, 1)), 0);
-    throw_if(length <= 0 || length > all - 8, ExitCode::data,
-             "{}: its header would have {} bytes, the file has {}", path, length, all);
-    std::string text(length, ' ');
-    file.move(pread, std::span(text), sizeof(length));
-    Json header = Json::parse(text);
-    metadata = header.value("__metadata__", Json::object());
-    header.erase("__metadata__");
-    check();
-    std::int64_t end = 0;
+    file.read(reinterpret_cast<char*>(&length), sizeof(length)) >> header;
+    header_bytes = sizeof(length) + length;
+  }
+
+  /// Where they are, and in which dtype. Throws Error (data) unless the file consists of these.
+  void find_tensors() {
+    Json ours{{"__metadata__", metadata()}};
+    std::int64_t bytes = header_bytes;
     for (StoredTensor& tensor : tensors) {
-      const bool tied = tensor.name == "lm_head.weight";
-      throw_if(!header.contains(tensor.name), ExitCode::data, "{}: it has no {}{}", path,
-               tensor.name,
-               tied ? ", as its head is tied to the embedding; this model's head is its own" : "");
-      const Json &found = header[tensor.name], &shape = found.at("shape"), ours = tensor.shape;
-      throw_if(shape != ours, ExitCode::data, "{}: {} has shape {:.80}, this model's {}", path,
-               tensor.name, shape.dump(), ours.dump());
-      const Json dtypes{{"F32", Dtype::fp32}, {"BF16", Dtype::bf16}, {"F16", Dtype::fp16}};
-      tensor.dtype = dtypes.at(found.at("dtype").get<std::string>());
-      tensor.begin = 8 + length + found.at("data_offsets").at(0).get<std::int64_t>();
-      end = std::max(end, tensor.begin + tensor.size * bytes_of(tensor.dtype));
+      throw_if(tensor.name == "lm_head.weight" && !header.contains(tensor.name), ExitCode::data,
+               "{}: it has no {}, as its head is tied to the embedding; this model's is its own",
+               path, tensor.name);
+      const Json& found = header.at(tensor.name);
+      const auto dtype = std::ranges::find(tensor.dtypes, found.at("dtype"));
+      if (dtype != tensor.dtypes.end()) tensor.dtype = Dtype(dtype - tensor.dtypes.begin());
+      tensor.begin = found.at("data_offsets").at(0);
+      ours[tensor.name] = tensor.entry();
+      bytes += tensor.end() - tensor.begin;
     }
-    throw_if(header.size() != tensors.size() || end != all, ExitCode::data,
-             "{}: it has {} tensors and {} bytes, this model's {} and {}", path, header.size(), all,
-             tensors.size(), end);
+    compare(path, header, ours);
+    compare(path, {{"entries", header.size()}, {"bytes", std::filesystem::file_size(path)}},
+            {{"entries", ours.size()}, {"bytes", bytes}});
   }
 };
 }  // namespace zero
