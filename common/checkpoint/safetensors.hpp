@@ -103,6 +103,7 @@ struct TensorFile {
     std::int64_t length = 0;
     file.read(reinterpret_cast<char*>(&length), sizeof(length)) >> header;
     header_bytes = sizeof(length) + length;
+    metadata().update(Json::object());  // others' files need have none
   }
 
   /// Where they are, and in which dtype. Throws Error (data) unless the file consists of these.

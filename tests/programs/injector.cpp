@@ -17,6 +17,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <set>
 #include <thread>
 #include <vector>
 
@@ -68,6 +69,14 @@ void sleep_long() { std::this_thread::sleep_for(std::chrono::hours(1)); }
 
 template <class Function> Function* next(const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
+}
+
+std::set<ino_t> unsynced;  // files that were written
+
+ino_t file_of(int fd) {
+  struct stat seen {};
+  fstat(fd, &seen);
+  return seen.st_ino;
 }
 
 std::atomic<Clock::time_point> last_test;
@@ -156,10 +165,15 @@ int mkdir(const char* path, mode_t mode) {
 ssize_t pwrite64(int fd, const void* data, size_t size, off_t at) {
   if (!on_file()) return -1;
   size = std::min<std::size_t>(size, 5000);  // the system need not write all at once
+  unsynced.insert(file_of(fd));
   return next<decltype(pwrite64)>("pwrite64")(fd, data, size, at);
 }
-int fsync(int fd) { return on_file() ? next<decltype(fsync)>("fsync")(fd) : -1; }
+int fsync(int fd) {
+  unsynced.erase(file_of(fd));
+  return on_file() ? next<decltype(fsync)>("fsync")(fd) : -1;
+}
 int rename(const char* from, const char* to) noexcept {
+  if (!unsynced.empty()) return errno = EBUSY, -1;
   return on_file() ? next<decltype(rename)>("rename")(from, to) : -1;
 }
 int unlinkat(int folder, const char* path, int flags) noexcept {
