@@ -46,7 +46,6 @@ class Training {
         recorder_(make_recorder(options_, layout_, *device_)),
         comm_(process.communicator(options_, choice_, *device_, layout_)),
         checkpoints_(make_checkpoints({options_, layout_, *device_, comm_, data_->description(),
-                                       choice_.cores,
                                        [this](const auto& task) { process_.attempt(task); }})),
         trainer_(make(options_, *device_, layout_, comm_)) {
     recorder_->sent = &comm_.sent();
