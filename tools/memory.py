@@ -6,14 +6,13 @@
 import sys
 
 from recording import recording
-from runs import KINDS, finish, spaced
+from runs import KINDS, Failure, finish, spaced
 from trainers import Card
 
 RANKS = 4
 TWO_STEPS = {"--steps": 2}
 PHASES = ("load", "forward", "backward", "update")
-# The inputs of a sample; of other tasks as many as --width says.
-INPUTS = {"toy": 128}
+EVERY = ("start", *PHASES)
 
 
 def phases(events):
@@ -32,51 +31,47 @@ def phases(events):
     return found
 
 
-def predicted(trace, run):
-    """{kind: {phase: bytes}} and {kind: words}: what is held by the chapter's card, whole layers
-    that outlive a phase, activations; of data what the program predicts."""
-    options, n = run.options, run.ranks
+def terms(trace, run):
+    """(kind, phases after which it is in use, bytes, where they come from): what is held by the
+    chapter's card, and the whole layers of a window, which outlive a phase. Activations at their
+    most, data and a GPU's workspace are what the program predicts."""
+    options, n, w = run.options, run.ranks, 4 if run.dtype == "fp32" else 2
     card, unit = Card(run.chapter, run.dtype), options["align"] * n
     sizes = [-(-layer["parameters"] // unit) * unit for layer in trace.layers]
-    bytes_of = {kind: dict.fromkeys(("start", *PHASES), 0) for kind in KINDS}
-    words = {}
     for column in card.places[0]:
         cut = n if column.share < 1 else 1
-        bytes_of[column.name] = dict.fromkeys(("start", *PHASES), column.bytes * sum(sizes) // cut)
-        words[column.name] = f"{column.bytes} x {spaced(sum(sizes))}" + f"/{n}" * (cut > 1)
-    # A window: its layers gathered ahead, and gradients on their way, which the update awaits.
+        yield (column.name, EVERY, column.bytes * sum(sizes) // cut,
+               f"{column.bytes} x {spaced(sum(sizes))}" + f"/{n}" * (cut > 1))
     borrowed, uses = card.says["borrowed"], len(sizes) * options["accumulate"]
-    width = 4 if run.dtype == "fp32" else 2
     if borrowed["and_prefetched"]:
-        earlier = uses - len(sizes)  # in micro-batches before the last
+        earlier = uses - len(sizes)  # in the micro-batches before the last
         ahead = min(borrowed["parameters"] + options["prefetch"], 2 * uses) - 1
-        formed = borrowed["gradients"]
-        whole = {("parameters", "load"): min(ahead, earlier),
-                 ("parameters", "forward"): min(ahead, len(sizes)),
-                 ("gradients", "load"): min(formed, earlier),
-                 ("gradients", "forward"): min(formed, earlier),
-                 ("gradients", "backward"): min(formed, uses)}
-        for (kind, phase), layers in whole.items():
-            bytes_of[kind][phase] += width * layers * max(sizes)
-            if layers:
-                words[kind] += f"; after {phase} + {layers} x {width} x {spaced(max(sizes))}"
+        on_their_way = borrowed["gradients"]  # which the update waits for
+        for kind, phase, layers in (("parameters", "load", min(ahead, earlier)),
+                                    ("parameters", "forward", min(ahead, len(sizes))),
+                                    ("gradients", "load", min(on_their_way, earlier)),
+                                    ("gradients", "forward", min(on_their_way, earlier)),
+                                    ("gradients", "backward", min(on_their_way, uses))):
+            yield (kind, (phase,), w * layers * max(sizes),
+                   f"+ {layers} x {w} x {spaced(max(sizes))}")
     activations = run.memory["activations"]
-    bytes_of["activations"]["forward"] = activations["predicted"]
-    inputs = INPUTS.get(options["task"], options["width"])
-    bytes_of["activations"]["load"] = activations["predicted"] if options["task"] == "llama" else \
-        width * options["batch"] * inputs
-    words["activations"] = f"after forward {activations['formula']}" + (
-        "" if options["task"] == "llama" else f"; after load {width} x {options['batch']} x {inputs}")
-    for kind in ("data", "workspace"):
-        bytes_of[kind] = dict.fromkeys(bytes_of[kind], run.memory[kind]["predicted_resident"])
-    words["data"] = run.memory["data"]["formula"]
-    return bytes_of, words
+    if options["task"] == "llama":  # its room is one
+        loaded = activations["predicted"], activations["formula"]
+    else:
+        inputs = 128 if options["task"] == "toy" else options["width"]
+        loaded = w * options["batch"] * inputs, f"{w} x {options['batch']} x {inputs}"
+    yield "activations", ("load",), *loaded
+    yield "activations", ("forward",), activations["predicted"], activations["formula"]
+    for kind in ("workspace", "data"):
+        yield kind, EVERY, run.memory[kind]["predicted_resident"], run.memory[kind]["formula"]
 
 
 def table(trace, run):
     ranks = [phases(trace.program(rank, 0, 1, 2)) for rank in range(run.ranks)]
     rank = max(range(run.ranks), key=lambda rank: max(most for _, most in ranks[rank].values()))
-    mine, (by_card, words) = ranks[rank], predicted(trace, run)
+    mine, parts = ranks[rank], [*terms(trace, run)]
+    yield (f"{run.chapter}, {run.dtype}, task {run.options['task']}, "
+           f"{spaced(run.info['parameters'])} parameters, {len(ranks)} rank{'s' * (len(ranks) > 1)}")
     yield f"bytes in use on rank {rank}, and on all ranks together, in program order"
     start = (0, "start")
     for step in sorted({step for step, _ in mine} - {0}):
@@ -101,14 +96,29 @@ def table(trace, run):
         yield line("  peak within", [mine[at][1] for at in columns])
         yield line("all ranks", [sum(sum(of[at][0].values()) for of in ranks) for at in columns])
         yield line("  their peaks", [sum(of[at][1] for of in ranks) for at in columns])
-    figures = [(in_use[kind], by_card[kind][phase]) for (_, phase), (in_use, _) in mine.items()
-               for kind in KINDS if in_use[kind] or by_card[kind][phase]]
-    equal = sum(counted == formula for counted, formula in figures)
-    yield f"\nafter a phase, by kind: {equal} of {len(figures)} figures equal the chapter's formulas"
-    for kind, formula in words.items():
-        yield f"  {kind:<15}{formula}"
+    figures = [(kind, step, phase, in_use[kind],
+                sum(bytes for of, its, bytes, _ in parts if of == kind and phase in its))
+               for (step, phase), (in_use, _) in mine.items() for kind in KINDS]
+    figures = [figure for figure in figures if any(figure[3:])]
+    wrong = [figure for figure in figures if figure[3] != figure[4]]
+    yield (f"\nafter a phase, by kind: {len(figures) - len(wrong)} of {len(figures)} figures equal "
+           "these formulas")
+    after = {}
+    for kind, its, bytes, words in sorted(parts, key=lambda part: KINDS.index(part[0])):
+        if bytes:
+            after.setdefault((kind, words, bytes), []).extend(its)
+    for (kind, words, bytes), its in after.items():
+        when = "" if its == [*EVERY] else ", after " + ", ".join(its)
+        yield f"  {kind:<15}{words} = {spaced(bytes)}{when}"
+    for kind, step, phase, counted, formula in wrong[:1]:
+        raise Failure(f"bytes of {kind} after {phase} of step {step}: {counted} in use, {formula} "
+                      "by formula", 5)
+
+
+def main():
+    for line in table(*recording(sys.argv[1:], RANKS, TWO_STEPS)):
+        print(line)
 
 
 if __name__ == "__main__":
-    finish(lambda: print(*table(*recording(sys.argv[1:], RANKS, TWO_STEPS)), sep="\n"),
-           "tutorial: memory: ")
+    finish(main, "tutorial: memory: ")

@@ -24,8 +24,8 @@ class Trace:
                 elif event["ph"] in "Xi":
                     event["stream"] = streams[event["pid"], event["tid"]]
                     self.events[event["pid"]].append(event)
-        except (LookupError, TypeError, ValueError):
-            raise Failure(f"{path} is no trace that these programs have written", 3) from None
+        except (LookupError, OSError, TypeError, ValueError):
+            raise Failure(f"{path} cannot be read as a trace of these programs", 3) from None
 
     def program(self, rank, *steps):
         """The rank's work, and what it borrows and gives back, in the order of the program."""
