@@ -7,7 +7,7 @@ import sys
 from collections import defaultdict
 
 from recording import recording
-from runs import finish, spaced
+from runs import finish, number, spaced
 
 RANKS = 3
 # The model of 12 parameters, on a CPU: of a GPU, and of many parameters, no numbers are recorded.
@@ -20,7 +20,7 @@ MEANINGS = {"forward": "with these parameters", "loss": "and its gradient by the
             "squared_norm": "of the gradient, for the norm of all",
             "sums": "{} to each other rank, the loss and that sum",
             "adam": "the new weights, in fp32", "copy": "its own part into that",
-            "to_host": "to the host", "to_device": "to the device"}
+            "to_host": "the gradient, over the bus", "to_device": "the weights, over the bus"}
 TOLD_KINDS = ("parameters", "gradients", "communication")  # of what is borrowed
 
 
@@ -55,21 +55,21 @@ def what(event):
 def head(trace, run):
     """The model, who owns and who holds what, what runs beside computation."""
     options, info = run.options, run.info
-    ranks, samples = (f"{count} {word}" + "s" * (count > 1) for count, word in (
-        (run.ranks, "rank"), (options["batch"] * options["accumulate"], "sample")))
-    model = "a model " + " -> ".join("2" * (info["layers"] + 1)) + " with biases" \
-        if options["task"] == "tiny" else f"task {options['task']}, {info['layers']} layers"
+    ranks, samples, layers = (f"{count} {word}" + "s" * (count > 1) for count, word in (
+        (run.ranks, "rank"), (options["batch"] * options["accumulate"], "sample"),
+        (info["layers"], "layer")))
+    model = "2 -> 2 with biases" if options["task"] == "tiny" else f"task {options['task']}"
     yield f"{run.chapter}: a step of {spaced(info['parameters'])} parameters, {run.dtype}, on {ranks}"
-    yield f"{model}; {samples} a rank and step, learning rate {options['lr']:g}"
+    yield f"{layers} of {model}; {samples} a rank and step, learning rate {options['lr']:g}"
     yield "a row is a layer: its weights, row by row, and its biases; \u00b7 is elsewhere"
     yield f"on the right: the line of {run.chapter}/trainer.hpp (none: a scope ends)"
     yield ""
     if info["parameters"] <= 64:
         yield "which rank's part each element is in"
-        for number, layer in enumerate(trace.layers):
+        for at, layer in enumerate(trace.layers):
             owners = [i // layer["shard"] if i < layer["parameters"] else "pad"
                       for i in range(layer["size"])]
-            yield f"  layer {number}" + "".join(f"{owner:>7}" for owner in owners)
+            yield f"  layer {at}" + "".join(f"{owner:>7}" for owner in owners)
         yield ""
     yield "held throughout, by each rank"
     for held in trace.about["held"]:
@@ -156,8 +156,8 @@ def told(trace, run):
     step = run.steps[0]
     return "\n".join([
         *head(trace, run), *story(trace, run),
-        f"the mean loss is {step['loss']:.5f}, the norm of the mean gradient "
-        f"{step['grad_norm']:.5f}", "", *formulas(run)])
+        f"the mean loss is {number(step['loss'], '.5f')}, the norm of the mean gradient "
+        f"{number(step['grad_norm'], '.5f')}", "", *formulas(run)])
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ class Trace:
         """The rank's work, and what it borrows and gives back, in the order of the program."""
         return sorted((event for event in self.events[rank] if "order" in event["args"]
                        and event["args"]["step"] in steps),
-                      key=lambda event: (event["args"]["order"], event["ts"]))
+                      key=lambda event: event["args"]["order"])
 
 
 def recording(arguments, ranks, defaults):

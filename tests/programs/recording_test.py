@@ -9,6 +9,7 @@ import re
 from collections import Counter
 
 import memory
+import narrate
 import pytest
 from narrate import Memory, what
 from overlap import overlap
@@ -182,7 +183,12 @@ def check_counts(trace, run, rank):
 
 
 def check_times(trace, run):
-    """The log's medians, in whole microseconds, come of these slices."""
+    """The log's medians, in whole microseconds, come of these slices. By the clock of their host no
+    rank has all messages of a collective before the last one begins it."""
+    for events in zip(*(trace.program(rank, *range(STEPS + 1)) for rank in range(run.ranks))):
+        if events[0]["cat"] == "collective":
+            assert min(event["ts"] + event["dur"] for event in events) >= \
+                max(event["ts"] for event in events)
     found = overlap(trace)
     for name, row in (run.summary["traffic"]["phases"] | run.bus).items():
         for ms, logged in zip(found.get((name, None), (0, 0)),
@@ -200,6 +206,9 @@ def test_recordings(recorded, way, chapter, micro, own):
         check_work(trace, run, rank, micro)
         check_counts(trace, run, rank)
     [*memory.table(trace, run)]  # which refuses a figure that is not its formula
+    told = narrate.told(trace, run).splitlines()
+    rows = r"  (rank \d|all|layer \d) ( +(-?[\d.]+|\u00b7|pad))+"  # as wide as a layer
+    assert not [line for line in told if len(line) > 80 and not re.fullmatch(rows, line)]
     if not way and run.dtype != "fp16":
         check_values(trace, run)
 
