@@ -71,7 +71,7 @@ def table(trace, run):
     rank = max(range(run.ranks), key=lambda rank: max(most for _, most in ranks[rank].values()))
     mine, parts = ranks[rank], [*terms(trace, run)]
     yield (f"{run.chapter}, {run.dtype}, task {run.options['task']}, "
-           f"{spaced(run.info['parameters'])} parameters, {len(ranks)} rank{'s' * (len(ranks) > 1)}")
+           f"{spaced(run.info['parameters'])} parameters on {run.ranks} rank{'s'[:run.ranks - 1]}")
     yield f"bytes in use on rank {rank}, and on all ranks together, in program order"
     start = (0, "start")
     for step in sorted({step for step, _ in mine} - {0}):

@@ -59,7 +59,8 @@ def head(trace, run):
         (run.ranks, "rank"), (options["batch"] * options["accumulate"], "sample"),
         (info["layers"], "layer")))
     model = "2 -> 2 with biases" if options["task"] == "tiny" else f"task {options['task']}"
-    yield f"{run.chapter}: a step of {spaced(info['parameters'])} parameters, {run.dtype}, on {ranks}"
+    parameters = spaced(info["parameters"])
+    yield f"{run.chapter}: a step of {parameters} parameters, {run.dtype}, on {ranks}"
     yield f"{layers} of {model}; {samples} a rank and step, learning rate {options['lr']:g}"
     yield "a row is a layer: its weights, row by row, and its biases; \u00b7 is elsewhere"
     yield f"on the right: the line of {run.chapter}/trainer.hpp (none: a scope ends)"
@@ -80,11 +81,10 @@ def head(trace, run):
     beside = defaultdict(set)
     for event in trace.program(0, 1):
         beside[event["stream"]].add(what(event))
-    beside = {stream: works for stream, works in beside.items() if stream not in ("host", "compute")}
     yield ""
-    for stream, works in beside.items():
-        yield f"{', '.join(sorted(works))}: on a stream of their own, {stream}"
-    if beside:
+    for stream in [stream for stream in beside if stream not in ("host", "compute")]:
+        yield f"{', '.join(sorted(beside[stream]))}: on a stream of their own, {stream}"
+    if len(beside) > 2:
         yield "told in the order in which the host asks for it, which may be ahead of its use\n"
 
 

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: MIT
 """What of a traced run's messages, and of its copies over the bus, passed beside computation.
 
-`./tutorial overlap TRACE`, of a file that a program wrote with --trace. By layer the ms of a step in
-which the device computed nothing (exposed) and something (hidden): the largest of the ranks'
+`./tutorial overlap FILE`, of what a program wrote with --trace FILE: by layer the ms of a step in
+which the device computed nothing (exposed) and something (hidden), the largest of the ranks'
 medians. So is `all`, to which the rows need not add up."""
 import sys
 from bisect import bisect_left, bisect_right

@@ -17,7 +17,8 @@ class Trace:
         try:
             read = json.loads(Path(path).read_text())
             self.about, streams = read["otherData"], {}
-            self.layers, self.events = self.about["layers"], [[] for _ in range(self.about["ranks"])]
+            self.layers = self.about["layers"]
+            self.events = [[] for _ in range(self.about["ranks"])]
             for event in read["traceEvents"]:
                 if event["name"] == "thread_name":
                     streams[event["pid"], event["tid"]] = event["args"]["name"]

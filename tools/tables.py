@@ -212,7 +212,8 @@ def part(text, begin, end=r"\Z"):
 
 def output(programs):
     run = programs.run("05_zero2", 4, "--steps", 100, dtype="fp32")
-    return fenced(f"$ {run.shown}\n{run.printed}") + "\n\n" + fenced("\n".join(narrate.formulas(run)))
+    formulas = "\n".join(narrate.formulas(run))
+    return fenced(f"$ {run.shown}\n{run.printed}") + "\n\n" + fenced(formulas)
 
 
 def check(programs, chapter):

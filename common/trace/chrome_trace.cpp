@@ -11,7 +11,7 @@ namespace zero {
 namespace {
 using Json = nlohmann::ordered_json;
 
-/// "04_zero1/trainer.hpp:52", of each call, the trainer's first.
+/// "FOLDER/trainer.hpp:52" of each call, the trainer's first.
 Json places(const std::vector<std::source_location>& sites) {
   Json all = Json::array();
   for (auto site = sites.rbegin(); site != sites.rend(); ++site) {

@@ -171,8 +171,9 @@ def check_counts(trace, run, rank):
             sent = {phase: args["sent"][phase] for phase in sent}
     traffic = run.summary["traffic"]
     rows = {(task, phase): elements for task, row in traffic["collectives"].items()
-            for phase, elements in row.items()} | {("sums", "update"): traffic["scalars"]["counted"]}
-    assert passed == Counter(rows | {way: row["counted"] for way, row in run.bus.items()})
+            for phase, elements in row.items()}
+    rows |= {way: row["counted"] for way, row in run.bus.items()}
+    assert passed == Counter(rows | {("sums", "update"): traffic["scalars"]["counted"]})
     assert sent == {phase: row["counted"] for phase, row in traffic["phases"].items()}
     in_use = [event["args"]["in_use"] for event in events]
     for step in range(STEPS):
@@ -249,7 +250,7 @@ def test_what_is_slow_passes_beside_compute(recorded, chapter, slow, task, besid
         computing = [event for event in trace.events[rank] if event["cat"] == "compute"
                      and event["stream"] != "host cores" and event["name"].startswith(beside)]
         passing = sorted((event["ts"], event["ts"] + event["dur"]) for event in trace.events[rank]
-                         if event["args"]["step"] == step and event["name"].startswith(f"{task} of"))
+                         if event["args"]["step"] == step and what(event) == task)
         seen.append({place for place, (begin, end) in enumerate(passing)
                      if any(begin < other["ts"] + other["dur"] and other["ts"] < end
                             for other in computing)})
