@@ -239,11 +239,12 @@ def told(programs, chapter, phase, layer):
 
 
 def phases(programs, chapter):
-    """Memory by phase, on the model of `ledger`."""
+    """Memory by phase of a first step, which the second one repeats, on the model of `ledger`."""
     path = programs.logs / f"{chapter}.phases.json"
     run = programs.run(chapter, memory.RANKS, *EQUAL_LAYERS, "--steps", 2, "--trace", path)
     shown = " ".join(map(str, ["./tutorial memory", chapter[:2], *EQUAL_LAYERS]))
-    return fenced(f"$ {shown}\n" + "\n".join(memory.table(Trace(path), run)))
+    told = "\n".join(memory.table(Trace(path), run))
+    return fenced(f"$ {shown}\n" + re.sub(r"(?m)^step 2(.+\n)+", "...\n", told))
 
 
 TABLES = {function.__name__: function for function in (

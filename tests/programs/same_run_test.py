@@ -39,7 +39,7 @@ GROUPS = [
            "04_zero1 --dtype fp32 --link 1", "05_zero2 --dtype fp32",
            "06_zero3 --dtype fp32 --prefetch 0",
            "06_zero3 --dtype fp32 --prefetch 2 --link 1 --latency 50",
-           "07_offload --dtype fp32 --bus 0.1 --link 1 --latency 50 --host-threads 3"],
+           "07_offload --dtype fp32 --bus 0.1 --link 1 --latency 50"],
           with_01=True),
     Group("bf16 mlp of width 7, 3 micro-batches", f"{MLP} --batch 3 --accumulate 3 --steps 6",
           mixed("bf16", 1)),
