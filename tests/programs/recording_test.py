@@ -105,9 +105,9 @@ def check_values(trace, run):
         task, layer = what(events[0]), events[0]["args"].get("layer")
         reads, writes = ([of["args"].get(key, []) for of in events] for key in ("reads", "writes"))
         read, old = cells(reads), cells(writes)
-        for memory, of in zip(memories, writes):
+        for its, of in zip(memories, writes):
             for view in of:
-                memory.write(view)
+                its.write(view)
         now = cells(writes)
         if task in ("copy", "to_host", "to_device"):
             assert now == read
