@@ -14,7 +14,7 @@ import pytest
 from narrate import Memory, what
 from overlap import overlap
 from programs import ALONE, CHAPTERS, KINDS, MIXED, ROOT, WINDOW, options_on, own_options
-from recording import Trace
+from recording import Trace, recording
 from runs import Run
 
 LAYERS, STEPS = 3, 2
@@ -212,6 +212,15 @@ def test_recordings(recorded, way, chapter, micro, own):
     assert not [line for line in told if len(line) > 80 and not re.fullmatch(rows, line)]
     if not way and run.dtype != "fp16":
         check_values(trace, run)
+
+
+@pytest.mark.parametrize("chapter, ranks, micro", ((ALONE, 1, 2), ("04_zero1", 2, 1)))
+def test_a_run_is_made_for_a_view(programs, chapter, ranks, micro):
+    """With the view's own model, but for what is asked for; 01 with micro-batches for ranks."""
+    trace, run = recording(["--run", programs.build, programs.mpiexec, chapter, "--layers=1",
+                            "--ranks", "2"], narrate.RANKS, narrate.TINY)
+    assert (len(trace.events), run.ranks, run.options["accumulate"]) == (ranks, ranks, micro)
+    assert (run.info["layers"], run.options["task"], len(run.steps)) == (1, "tiny", 1)
 
 
 @pytest.mark.parametrize("micro, looked_at", ((4096, True), (4097, False)))
