@@ -16,6 +16,7 @@ from pathlib import Path
 
 import tables
 from figures import CHAPTER_COLOURS, CHAPTER_MARKERS, INK, KIND_COLOURS, figure, file
+from recording import Trace
 from runs import (CHAPTERS, KINDS, Failure, Programs, elements_sent, finish, first_line, machine,
                   sent, spaced, wrong_bytes, wrong_traffic)
 from tables import TABLES, saved
@@ -99,16 +100,16 @@ def layers(programs):
 
 
 def step_of(path):
-    """Rank 0's last traced step: (phase, bytes in use by kind on entering and at each change)."""
-    events = sorted((event for event in json.loads(path.read_text())["traceEvents"]
-                     if event["pid"] == 0 and "ts" in event), key=lambda event: event["ts"])
-    phases = [event for event in events if event.get("cat") == "phase" and event["name"] in PHASES]
-    counters = [(event["ts"], event["args"]) for event in events if event["ph"] == "C"]
-    for phase in phases[-len(PHASES):]:
-        begin, end = phase["ts"], phase["ts"] + phase["dur"]
-        before = [in_use for time, in_use in counters if time < begin]
-        yield phase["name"], before[-1:] + [in_use for time, in_use in counters
-                                            if begin <= time < end]
+    """Rank 0's second step: (phase, bytes in use by kind on entering and at each change)."""
+    in_use, courses = None, {}
+    for event in Trace(path).program(0, 1, 2):
+        args = event["args"]
+        phase = "forward" if args["during"] == "load" else args["during"]
+        if args["step"] == 2 and phase in PHASES:
+            course = courses.setdefault(phase, [in_use])
+            course += [args["in_use"]] if event["ph"] == "i" else []
+        in_use = args["in_use"]
+    return courses.items()
 
 
 def draw_step(ax, step, borrowed=False):

@@ -7,7 +7,10 @@ import re
 import sys
 from fractions import Fraction
 
+import memory
+import narrate
 from findings import Comparison
+from recording import Trace
 from runs import (CHAPTERS, KINDS, Failure, elements_sent, kinds_of, number, output_of, small,
                   spaced)
 from trainers import ROOT, state_formula
@@ -209,41 +212,39 @@ def part(text, begin, end=r"\Z"):
 
 def output(programs):
     run = programs.run("05_zero2", 4, "--steps", 100, dtype="fp32")
-    return fenced(f"$ {run.shown}\n{run.printed}") + "\n\n" + fenced(
-        "$ build/05_zero2/05_zero2 --dtype fp32 --plan --ranks 4\n...\n"
-        + formulas(programs, "05_zero2", "--dtype", "fp32"))
-
-
-def formulas(programs, chapter, *arguments):
-    """Where the predicted figures of a chapter on 4 ranks come from."""
-    on_ranks = [] if chapter == "01_adam" else ["--ranks", "4"]
-    printed = output_of([programs.program(chapter), "--plan", *on_ranks, *arguments])
-    return part(printed, "peaks in bytes")
+    formulas = "\n".join(narrate.formulas(run))
+    return fenced(f"$ {run.shown}\n{run.printed}") + "\n\n" + fenced(formulas)
 
 
 def check(programs, chapter):
     """What a chapter prints of bytes and traffic, not of time, and where predictions come from."""
     run = programs.run(chapter, 4, "--steps", 20)
-    report = part(run.printed, "bytes (of a rank|on a device) ", "replicas|digest")
-    return fenced(f"$ {run.shown}\n\n{report}{formulas(programs, chapter)}")
+    report = part(run.printed, "bytes (of a rank|on a device) ", "replicas|parameters")
+    formulas = "\n".join(narrate.formulas(run))
+    return fenced(f"$ {run.shown}\n\n{report}{formulas}")
 
 
 def told(programs, chapter, phase, layer):
-    """Of the step that --narrate tells one phase, up to the last that it says of that layer."""
-    run = programs.run(chapter, 3, "--narrate")
+    """Of the step that ./tutorial tells one phase, up to the last that it says of that layer."""
+    path = programs.logs / f"{chapter}.told.json"
+    model = itertools.chain(*narrate.TINY.items())
+    run = programs.run(chapter, narrate.RANKS, *model, "--trace", path)
     programs.used.remove(run)  # no clock enters
-    lines = part(run.printed, f"{phase}\n", r"\w|\n").splitlines()
+    lines = part("\n".join(narrate.story(Trace(path), run)), f"{phase}\n", r"\w").splitlines()
     last = max(i for i, line in enumerate(lines) if line.startswith(f"  layer {layer} ")) + 1
     while last < len(lines) and lines[last].startswith(("  rank", "  all ", "  give back")):
         last += 1
-    return fenced(f"$ {run.shown}\n...\n" + "\n".join([*lines[:last], "..."]))
+    shown = f"$ ./tutorial narrate {chapter[:2]}"
+    return fenced("\n".join([shown, "...", *lines[:last], "..."]))
 
 
 def phases(programs, chapter):
-    """What --memory prints, on the model of `ledger`."""
-    run = programs.run(chapter, 4, *EQUAL_LAYERS, "--steps", 2, "--memory")
-    printed = part(run.printed, "bytes in use on rank", "replicas|digest")
-    return f"{fenced(printed)}\n\n`{run.shown}`"
+    """Memory by phase of a first step, which the second one repeats, on the model of `ledger`."""
+    path = programs.logs / f"{chapter}.phases.json"
+    run = programs.run(chapter, memory.RANKS, *EQUAL_LAYERS, "--steps", 2, "--trace", path)
+    shown = " ".join(map(str, ["./tutorial memory", chapter[:2], *EQUAL_LAYERS]))
+    told = "\n".join(memory.table(Trace(path), run))
+    return fenced(f"$ {shown}\n" + re.sub(r"(?m)^step 2(.+\n)+", "...\n", told))
 
 
 TABLES = {function.__name__: function for function in (

@@ -58,14 +58,12 @@ Prediction predict(const Card& card, const Options& options, DeviceType device,
   const Architecture model = architecture(options);
   Prediction plan = predict_state(card, options, device, layout, costs_of(card, options.dtype));
   By<Kind, Prediction::Bytes>& bytes = plan.bytes[Place::device];
-  const std::int64_t w = bytes_of(options.dtype);
   bytes[Kind::activations] = {0, model.activations.bytes, model.activations.formula};
   const std::int64_t workspace = gpu_sums_bytes + blas_workspace_bytes + product_room_bytes;
   if (device == DeviceType::cuda) bytes[Kind::workspace] = {workspace, workspace};
   const Figure source = source_bytes(options);
   const std::int64_t data = source.bytes + model.data.bytes;
   bytes[Kind::data] = {data, data, fmt::format("{} + {}", source.formula, model.data.formula)};
-
   return plan;
 }
 
@@ -143,7 +141,7 @@ void print_prediction(const Card& card, const Options& options, DeviceType devic
   const Prediction plan = predict(card, options, device, layout);
   const Prediction::Traffic traffic = plan.traffic({});
   const bool offloads = card.offloads(), cpu = device == DeviceType::cpu;
-  const auto row = [](const auto&... cells) { fmt::print("{:<20}{:>15}{:>15}  {}\n", cells...); };
+  const auto row = [](const auto&... cells) { fmt::print("{:<22}{:>14}{:>14}  {}\n", cells...); };
   fmt::print("{} on {}, {}: {} parameters, {} with padding, {}\n\n", card.name,
              counted(plan.ranks, cpu ? "rank" : "GPU"), name_of(options.dtype),
              grouped(plan.parameters), grouped(plan.padded), counted(layout.layers(), "layer"));

@@ -23,8 +23,8 @@ Costs costs_of(const Card& card, Dtype dtype);
 inline constexpr std::int64_t checkpoint_bytes = 3 * sizeof(float);
 
 /// What goes over the bus, in tables.
-inline constexpr By<Direction, const char*> copied_words{"gradients to the host",
-                                                         "parameters to the device"};
+inline constexpr By<Direction, const char*> copied_words{"gradients to host",
+                                                         "parameters to device"};
 
 /// What one rank is going to hold and send.
 struct Prediction {

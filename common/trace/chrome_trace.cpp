@@ -2,6 +2,7 @@
 #include "trace/chrome_trace.hpp"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -10,7 +11,7 @@ namespace zero {
 namespace {
 using Json = nlohmann::ordered_json;
 
-/// "04_zero1/trainer.hpp:52", of each call, the trainer's first.
+/// "FOLDER/trainer.hpp:52" of each call, the trainer's first.
 Json places(const std::vector<std::source_location>& sites) {
   Json all = Json::array();
   for (auto site = sites.rbegin(); site != sites.rend(); ++site) {
@@ -80,6 +81,19 @@ Json held(const Layout& layout, Device& device) {
   }
   return {{"layers", layers}, {"held", holdings}};
 }
+
+/// The first moment of all ranks on this host, which have one clock; `mine`: this rank's.
+Clock::time_point first_here(Clock::time_point mine, Communicator& comm) {
+  char host[256] = {};
+  gethostname(host, sizeof host - 1);
+  const auto name = static_cast<std::uint64_t>(std::hash<std::string>()(host));
+  const std::array own{name, static_cast<std::uint64_t>(mine.time_since_epoch().count())};
+  const std::vector<std::uint64_t> all = comm.gather(own);
+  for (std::size_t i = 0; i < all.size(); i += 2) {
+    if (all[i] == name) mine = std::min(mine, Clock::time_point(Clock::duration(all[i + 1])));
+  }
+  return mine;
+}
 }  // namespace
 
 std::string chrome_trace(Recorder& recorder, std::span<const Slice> slices, const Card& card,
@@ -88,6 +102,7 @@ std::string chrome_trace(Recorder& recorder, std::span<const Slice> slices, cons
   const std::vector<Order>& orders = recorder.orders();
   auto first = orders.empty() ? Clock::time_point::max() : orders.front().time;
   for (const Slice& slice : slices) first = std::min(first, slice.begin.time());
+  first = first_here(first, comm);
   const auto since = [](auto begin, auto end) {
     return std::chrono::duration<double, std::micro>(end - begin).count();
   };

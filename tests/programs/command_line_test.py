@@ -33,10 +33,6 @@ REFUSED = [
     (USAGE, 0, ALONE, "--log new.log --foo", "--foo"),
     (USAGE, 2, "04_zero1", "--log kept.log --lr abc", "--lr, abc"),
     (USAGE, 0, "05_zero2", "--check-every -1", "--check-every, -1"),
-    (USAGE, 2, "06_zero3", "--narrate --quiet", "--narrate, --quiet"),
-    (USAGE, 0, "06_zero3", "--narrate --device cuda", "--narrate, --device, cuda"),
-    (USAGE, 0, "03_mixed_precision", "--narrate --dtype fp16", "--narrate, --dtype, fp16"),
-    *((USAGE, 0, "04_zero1", f"--narrate={n}", f"--narrate {n}, 12, 13 and 2") for n in (5, -1)),
     (USAGE, 2, DDP, "--comm nccl --device cpu", "--comm nccl, --device cuda, --comm mpi"),
     *((USAGE, ranks, chapter, f"{options} {file}", f"{options.split()[-1]}, {file}, {why}")
       for ranks, chapter, options in ((0, ALONE, "--trace new --log"),
@@ -220,8 +216,7 @@ def test_every_tenth_step_is_told(good, ranks, chapter):
     assert steps == [1, *range(10, 101, 10), 101]
     assert re.fullmatch(r"([ -~]{0,80}\n)*", printed), "plain and narrow"
     shards = "replicas: none, each rank holds shards\n" if ranks else ""
-    assert re.search(rf"\n\n{shards}digest .*: none is recorded for this run\n"
-                     "parameters [0-9a-f]{16} ", printed)
+    assert re.search(rf"\n\n{shards}parameters [0-9a-f]{{16}} ", printed)
 
 
 def test_progress(programs, folder):
