@@ -144,8 +144,15 @@ struct ncclComm {
     std::copy(sum.begin(), sum.end(), mine);
   }
 
+  /// The first message of each peer takes memory for its buffers.
+  bool has_buffers(int peer) {
+    void*& buffer = buffers.at(peer);
+    return buffer || cudaMalloc(&buffer, std::size_t{32} << 20) == cudaSuccess;
+  }
+
   int ranks, rank;
   std::vector<int> sockets;  // by peer; -1: this rank
+  std::vector<void*> buffers = std::vector<void*>(ranks);
   cudaEvent_t last = nullptr;  // all operations so far are done
 };
 
@@ -173,7 +180,8 @@ ncclResult_t submit(ncclComm_t comm, cudaStream_t stream, const Message& message
 }  // namespace
 
 const char* ncclGetErrorString(ncclResult_t result) {
-  return result == ncclSuccess ? "no error" : "remote process exited or there was a network error";
+  return result == ncclRemoteError ? "remote process exited or there was a network error"
+                                   : "unhandled cuda error";
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t, ncclResult_t* error) {
@@ -208,6 +216,7 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   for (const int socket : comm->sockets) {
     if (socket >= 0) close(socket);
   }
+  for (void* const buffer : comm->buffers) cudaFree(buffer);
   delete comm;
   return ncclSuccess;
 }
@@ -224,11 +233,13 @@ ncclResult_t ncclGroupEnd() {
 
 ncclResult_t ncclSend(const void* from, std::size_t count, ncclDataType_t type, int peer,
                       ncclComm_t comm, cudaStream_t stream) {
+  if (!comm->has_buffers(peer)) return ncclUnhandledCudaError;
   return submit(comm, stream, comm->to(peer, from, bytes_of(count, type)));
 }
 
 ncclResult_t ncclRecv(void* to, std::size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                       cudaStream_t stream) {
+  if (!comm->has_buffers(peer)) return ncclUnhandledCudaError;
   return submit(comm, stream, comm->from(peer, to, bytes_of(count, type)));
 }
 
