@@ -52,7 +52,7 @@ def state_table(study):
                         saved(held, both[1], here and whole)]
             for counts in ([way[what] for way in passed] for what in ("predicted", "counted")):
                 row.append("" if not here else "–" if None in counts else
-                           sized(sum(counts) * BYTES[run.dtype] / run.taken, unit))
+                           sized(sum(counts) * BYTES[run.dtype] / len(run.steps), unit))
             rows.append(row)
     head = ["run", "held:\nformula", "\ncounted", "saved\n%", "peak:\nformula", "\ncounted",
             "saved\n%", "sent:\nformula", "\ncounted"]
@@ -143,13 +143,13 @@ def copies(study):
     if not runs:
         return None
     rows, waits = [], []
-    unit = unit_of(study.exact, *(run.bus[way]["counted"] / run.taken
+    unit = unit_of(study.exact, *(run.bus[way]["counted"] / len(run.steps)
                                   for run in runs for way in run.bus))
     for run in runs:
         bus, both = run.options["bus"], [run.bus[way] for way in ("to_host", "to_device")]
         rows.append([f"{run.number} {run.dtype}", run.ranks, f"{bus:g}" if bus else "–",
                      run.options.get("prefetch", "–"),
-                     *(sized(way["counted"] / run.taken, unit) for way in both),
+                     *(sized(way["counted"] / len(run.steps), unit) for way in both),
                      f"{run.summary['median_ms']:.1f}",
                      *(ms([way], what) for what in ("exposed_ms", "hidden_ms") for way in both)])
         waits.append(sum(way["exposed_ms"] or 0 for way in both))

@@ -151,7 +151,7 @@ def test_compare(copy):
         (copy.elsewhere / name).write_text(text_of(lines))
     same, other = (copy(f"compare {names}") for names in ("a b", "a c"))
     assert (same.returncode, other.returncode) == (0, 1)
-    assert "this is a defect" in other.stdout and "No page: no figures" in same.stdout
+    assert "layer 1 is the first" in other.stdout and "No page: no figures" in same.stdout
 
 
 @pytest.mark.parametrize("to, code, said", [
