@@ -3,7 +3,7 @@
 """Trains a chapter's model in PyTorch too, from the same file of weights, and compares the losses.
 
 What is not asked here is handed on to the chapter; its log says what was done, and its samples are
-made by check_in_python.py. All is in fp32, and the two add in different orders. A sum of n terms is
+made by numpy_model.py. All is in fp32, and the two add in different orders. A sum of n terms is
 off by about sqrt(n) roundings of 2^-24, weights after s steps by sqrt(s) such sums: sqrt(n s) 2^-24
 bounds a loss's relative difference, while nothing magnifies roundings. The last column shows when
 something does: how far PyTorch's loss is from its own in float64. Exit code 1: beyond the bound.
@@ -20,8 +20,8 @@ from runs import CHAPTERS, Failure, Programs, finish
 try:
     import safetensors.torch
     import torch
-    import check_in_python
-    from check_in_python import Case, samples_of_step
+    import numpy_model
+    from numpy_model import Case, samples_of_step
 except ImportError as missing:
     print(f"in_pytorch.py: {missing} (pip install numpy safetensors torch)", file=sys.stderr)
     sys.exit(6)
@@ -108,7 +108,7 @@ def main():
         run.execute()
         for name in vars(case):
             setattr(case, name, run.options.get(name.replace("_", "-"), run.ranks))
-        check_in_python.CORPUS = Path(run.options.get("data") or check_in_python.CORPUS)
+        numpy_model.CORPUS = Path(run.options.get("data") or numpy_model.CORPUS)
         theirs, exact = (list(train(case, weights, asked.steps, dtype))
                          for dtype in (torch.float32, torch.float64))
     rows = run.ranks * case.batch * case.accumulate * (case.sequence if llama else 1)

@@ -22,7 +22,7 @@ from checkpoint_test import read_tensors
 from programs import ALONE, MIXED, OFFLOAD, ON_RANKS, ROOT, USAGE, Programs, read_log
 
 from arithmetic import STORED
-from check_in_python import (CORPUS, Case, initial_parameters, layer_digests, loss_and_gradient,
+from numpy_model import (CORPUS, Case, initial_parameters, layer_digests, loss_and_gradient,
                              matrices, samples_of_step, train)
 
 FILE = ROOT / "notes/digests.json"
