@@ -20,8 +20,7 @@ try:
     import safetensors.torch
     import torch
     import transformers
-    from in_pytorch import Case, Decoder, samples_of_step, train
-    from transformers import LlamaConfig, LlamaForCausalLM
+    from in_pytorch import Case, llama, loss_of, train
 except ImportError as missing:
     print(f"hugging_face.py: {missing} (pip install numpy safetensors torch transformers)")
     sys.exit(77)
@@ -34,10 +33,7 @@ CASES = [Case("llama", 64, 2, batch=4, heads=4, kv_heads=2, hidden=176),
 def save_new(case, folder):
     """A model of transformers' own, whose gains are not 1; returns where its weights are."""
     torch.manual_seed(3)
-    model = LlamaForCausalLM(LlamaConfig(
-        vocab_size=case.vocab, hidden_size=case.width, num_hidden_layers=case.layers,
-        num_attention_heads=case.heads, num_key_value_heads=case.kv_heads,
-        intermediate_size=case.hidden, max_position_embeddings=case.sequence))
+    model = llama(case)
     for name, param in model.named_parameters():
         param.data += torch.randn_like(param) * (0.1 if "norm" in name else 0.05)
     model.save_pretrained(folder)
@@ -52,8 +48,8 @@ def compare(folder, run):
     handler.emit = said.append
     logging.getLogger("transformers").addHandler(handler)
     with warnings.catch_warnings(record=True) as caught:
-        model, keys = LlamaForCausalLM.from_pretrained(folder / "step_300",
-                                                       output_loading_info=True)
+        model, keys = transformers.LlamaForCausalLM.from_pretrained(
+            folder / "step_300", output_loading_info=True)
     yield "06 on 2 ranks, 300 steps, opened: warnings, keys astray", sum(
         map(len, (said, caught, *keys.values()))), 0
     text = model.generate(torch.tensor([list(b"The ")]), max_new_tokens=100, do_sample=True)
@@ -74,13 +70,13 @@ def compare(folder, run):
             run("01_adam", replace(case, recompute=recompute), "--init", weights, "--steps", 1,
                 "--beta1", 0, "--save", to)
             states.append(safetensors.torch.load_file(to / "step_1/optimizer.safetensors"))
-        exact = Decoder(weights).double()
-        x, target = map(torch.from_numpy, samples_of_step(case, 0))
-        torch.nn.functional.cross_entropy(exact(x), target.flatten().long()).backward()
+        exact = llama(case).double()
+        exact.load_state_dict(safetensors.torch.load_file(weights))
+        loss_of(case, exact, 0).backward()
         shape = f"{case.layers} x {case.width}, heads {case.heads}/{case.kv_heads}"
         yield f"{shape}: a tensor's gradient, relative", max(
             ((states[0][f"{name}.exp_avg"] - param.grad).norm() / param.grad.norm()).item()
-            for name, param in exact.llama.named_parameters()), 2e-6
+            for name, param in exact.named_parameters()), 2e-6
         yield f"{shape}, --recompute: tensors with other bits", sum(
             not torch.equal(each, states[1][name]) for name, each in states[0].items()), 0
 
