@@ -2,10 +2,8 @@
 """What logs count: bytes held, elements sent, bytes copied to a host and back, a step's time."""
 import figures
 from findings import Section, Table
-from runs import (KINDS, SIZES, STATE, elements_sent, kinds_of, sized, unit_of, wrong_bytes,
+from runs import (BYTES, KINDS, SIZES, STATE, elements_sent, kinds_of, sized, unit_of, wrong_bytes,
                   wrong_traffic)
-
-BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}  # of an element that is sent
 
 
 def state(held, what="resident"):

@@ -86,7 +86,7 @@ def layers(programs):
     for dtype, peak, (x, y), side, colour, marker in (
             ("fp32", peaks[0], (6.4, 52), "left", CHAPTER_COLOURS[1], "s"),
             ("bf16", peaks[1], (5.6, 66), "right", CHAPTER_COLOURS[2], "o")):
-        formula = [100 * float(tables.curve_formula(at, dtype, parameters)) for at in places]
+        formula = [100 * tables.curve_formula(at, dtype) for at in places]
         ax.plot(places, formula, color=colour)
         ax.plot(counts, peak, marker, color=colour)
         ax.text(x, y, f"peak in {dtype}", color=colour, ha=side)
@@ -219,16 +219,22 @@ STREAMS = {"communication": "#5696ed", "compute": "#13a78d", "copies": "#4b6e73"
            "host cores": "#7355be"}
 
 
+LETTERS = {"all_gather": "g", "to_host": "d", "to_device": "u"}  # others have their own first one
+
+
 def slices_of(path, step):
     """Rank 0's (stream, begin, end, letter and layer, whether another step's), ms since its g0."""
     events = [event for event in json.loads(path.read_text())["traceEvents"] if event["pid"] == 0]
     names = {event["tid"]: event["args"]["name"] for event in events if event["ph"] == "M"}
-    works = [(names[event["tid"]], event["ts"] / 1e3, event["dur"] / 1e3,
-              f"{event['name'].replace('all_', '')[0]}{event['args']['layer']}",
-              event["args"]["step"] != step) for event in events if "layer" in event["args"]
-             and event["cat"] in ("compute", "collective", "bus")]
+    works = []
+    for event in events:
+        if event.get("cat") in ("compute", "collective", "bus") and "layer" in event["args"]:
+            what, begin = event["name"].partition(" ")[0], event["ts"] / 1e3
+            works.append((names[event["tid"]], begin, begin + event["dur"] / 1e3,
+                          f"{LETTERS.get(what, what[0])}{event['args']['layer']}",
+                          event["args"]["step"] != step))
     zero = min(begin for _, begin, _, label, pale in works if label == "g0" and not pale)
-    return [(name, begin - zero, begin - zero + ms, *what) for name, begin, ms, *what in works]
+    return [(name, begin - zero, end - zero, *what) for name, begin, end, *what in works]
 
 
 def offload(programs):
@@ -265,31 +271,7 @@ def offload(programs):
     return fig
 
 
-def states(programs):
-    """The first figure of the ZeRO paper, by the planner: what a rank holds, stage by stage."""
-    stages = tables.planned(programs, "--params", "7.5B", "--ranks", 64)["chapters"][:4]
-    fig, ax = figure(
-        720, 270, title="7.5 billion parameters: what each of 64 ranks holds, in GB",
-        subtitle="Mixed precision, Adam; what lasts through a step, by the formulas")
-    for row, stage in enumerate(stages):
-        end = 0
-        for kind, colour in zip(KINDS[:3], KIND_COLOURS):
-            held = stage["kinds"][kind]["resident"] / 1e9
-            ax.barh(row, held, 0.6, end, color=colour, label=None if row else kind)
-            end += held
-        ax.text(end + 1, row, f"{end:.1f}", va="center", weight="bold")
-    ax.set_yticks(range(len(stages)), [f"{stage['name'].replace('_', ' ', 1)}\n"
-                                       f"{stage['state_formula']}" for stage in stages])
-    ax.invert_yaxis()
-    ax.set_xlim(0, 130)
-    ax.grid(axis="x")
-    ax.grid(visible=False, axis="y")
-    ax.legend(loc="lower right")
-    return fig
-
-
-FIGURES = {"states": states, "layers": layers, "mountain": bytes_in_use, "link": link,
-           "offload": offload}
+FIGURES = {"layers": layers, "mountain": bytes_in_use, "link": link, "offload": offload}
 
 
 def renewed(page, chosen, programs):

@@ -24,6 +24,7 @@ CHAPTERS = ["01_adam", "02_distributed_adam", "03_mixed_precision",
 KINDS = ["parameters", "gradients", "optimizer", "communication", "activations", "workspace",
          "data"]
 STATE = KINDS[:3]
+BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}  # of an element
 USAGE, DATA, COMMUNICATION, NUMERICS, RESOURCES = 2, 3, 4, 5, 6  # exit codes
 # What a program of ours writes to stderr begins so. Others there are the launcher and libraries.
 OURS = re.compile(r"(rank \d+/\d+.*?|\w*0\d_\w+|plan): ")
