@@ -15,8 +15,8 @@ from pathlib import Path
 import counts
 import findings
 import report
-from runs import (CHAPTERS, ROOT, Failure, Programs, finish, first_line, folded, machine, number,
-                  spaced, wrong_bytes, wrong_traffic)
+from runs import (CHAPTERS, ROOT, Failure, Programs, finish, folded, number, spaced, wrong_bytes,
+                  wrong_traffic)
 
 SHORT = ["--steps", 8]
 # What is said of a task; its micro-batch (0: the default), and one in which copies take long.
@@ -158,7 +158,6 @@ def main():
         run.execute()
         run.label = f"{run} to step {run.steps[-1]['step']}"
     print(f"{sum(run.seconds for run in every):6.1f}")
-    (options.out / "story.json").write_text(json.dumps(story, indent=2) + "\n")
     study = findings.Study(runs, more, story)
     report.print_tables([counts.state_table(study)])
     print()
@@ -166,17 +165,9 @@ def main():
     for text, problems in judged:
         print(f"{text + ':':<72}{'NO' if problems else 'yes'}",
               *(f"    {line}" for line in problems), sep="\n")
-    holds = not any(problems for _, problems in judged)
-    summary = {"machine": machine(), "commit": first_line("git", "describe", "--always", "--dirty"),
-               "holds": holds,
-               "claims": [{"claim": text, "problems": problems} for text, problems in judged],
-               "runs": [{"command": run.shown, "final_loss": run.losses[-1], **run.info,
-                         **run.summary} for run in runs]}
-    path = options.out / "summary.json"
-    path.write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n")
-    print(f"\nEvery number is in {path}, the logs are beside it.")
+    print(f"\nThe logs, in which every number is: {options.out}/*.jsonl")
     report.write(study, options.out / "report.html")
-    return 0 if holds else 1
+    return 1 if any(problems for _, problems in judged) else 0
 
 
 if __name__ == "__main__":

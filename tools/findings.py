@@ -2,7 +2,6 @@
 """What a comparison is made of; its first finding: in which step and layer the bits of runs part."""
 import itertools
 import math
-import os
 import re
 from collections import defaultdict
 from dataclasses import dataclass
@@ -95,15 +94,6 @@ def short(run, runs):
     return run.number if [r.number for r in runs].count(run.number) == 1 else run.label
 
 
-def digit(a, b):
-    """The first of nine significant digits, from 1, in which two different fp32 numbers differ."""
-    if None in (a, b):
-        return 1
-    (a, power), (b, other_power) = (f"{number:.8e}".split("e") for number in (a, b))
-    same = os.path.commonprefix([a, b]) if power == other_power else ""  # noqa: RUF071
-    return max(1, len(same.lstrip("-")))  # a point stands after the first digit
-
-
 def runs_table(study):
     rows = [[run.label, run.log.stem, run.dtype, run.ranks, run.options["accumulate"],
              run.info["device"], len(run.steps) if run.whole else run.told,
@@ -118,8 +108,7 @@ def runs_table(study):
 def bits_table(study):
     rows = []
     for c in study.compared:
-        first = f"step {c.parted[0][0]}, digit {digit(*c.parted[0][1:])}" \
-            if c.parted else "none" if c.steps else "no common step"
+        first = f"step {c.parted[0][0]}" if c.parted else "none" if c.steps else "no common step"
         layer = "of other steps" if c.layers is None else \
             f"differ, layer {c.layers[0]} first" if c.layers else "the same bits"
         rows.append([c.run.label, c.reference.label, len(c.steps), first, layer])
@@ -134,8 +123,8 @@ def what(c):
         step, *both = c.parted[0]
         there, here = ("no number (null)" if loss is None else f"{loss:#.9g} (0x{bits(loss)})"
                        for loss in both)
-        lines = [f"{run} leaves {other} in step {step}, in digit {digit(*both)} of the loss: "
-                 f"{there} there, {here} here. {len(c.parted)} of {len(c.steps)} steps differ."]
+        lines = [f"{run} leaves {other} in step {step}: the loss is {there} there, {here} here. "
+                 f"{len(c.parted)} of {len(c.steps)} steps differ."]
     if not c.whole:
         lines.append(f"Their logs have the steps {c.run.told} and {c.reference.told}: those of "
                      "both are compared.")
@@ -170,9 +159,8 @@ def title(study, dtype, runs):
         return f"{dtype}: one run"
     if parted := [c for c in pairs if c.parted]:
         first = min(parted, key=lambda c: c.parted[0][0])
-        step, *both = first.parted[0]
         names = (short(run, runs) for run in (first.run, first.reference))
-        return f"{dtype}: {' leaves '.join(names)} in step {step}, in digit {digit(*both)}"
+        return f"{dtype}: {' leaves '.join(names)} in step {first.parted[0][0]}"
     every = "all " * all(c.alike for c in pairs) + str(min(len(c.steps) for c in pairs))
     return f"{dtype}: {len(runs)} runs, the same bits in {every} losses"
 

@@ -195,7 +195,7 @@ def link(programs):
     for alone, *runs in zip(free, *on_link):
         i = CHAPTERS.index(alone.chapter)
         marker, colour = CHAPTER_MARKERS[i], CHAPTER_COLOURS[i]
-        messages = [32 * float(sum(sent(alone).values())) / (1e6 * speed) for speed in LINKS]
+        messages = [32 * float(sent(alone)) / (1e6 * speed) for speed in LINKS]
         link_alone[elements_sent(alone)[1]] = messages
         ax.plot(LINKS, [alone.summary["median_ms"] + ms for ms in messages], color=colour)
         ax.plot(LINKS, [run.summary["median_ms"] for run in runs], marker, color=colour,

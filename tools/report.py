@@ -5,7 +5,6 @@
 the page. Exit code 0 means that runs of one dtype have the same bits, and that bytes and traffic
 equal their formulas; 1 that something does not hold."""
 import copy
-import json
 import re
 import sys
 from html import escape
@@ -174,10 +173,7 @@ def main():
     if not paths:
         raise Failure(f"{folder} has no logs: run ./tutorial demo first, or name your own", 3)
     more = [] if named else sorted(folder.glob("more/*.jsonl"))
-    story = folder / "story.json"
-    study = findings.Study([*map(load, paths)], [*map(load, more)],
-                           json.loads(story.read_text()) if more and story.is_file() else [],
-                           exact="--bytes" in sys.argv)
+    study = findings.Study([*map(load, paths)], [*map(load, more)], exact="--bytes" in sys.argv)
     print_text(study)
     write(study, folder / "report.html")
     return 0 if holds(study) else 1
