@@ -10,7 +10,6 @@ import json
 import math
 import re
 import shlex
-import shutil
 from datetime import date
 from pathlib import Path
 
@@ -23,7 +22,6 @@ from trainers import ROOT
 
 PHASES = ("forward", "backward", "update")
 LINKS = (0.25, 0.5, 1, 2, 5, 10, 20)  # Gbit/s
-LAUNCHERS = ("mpiexec.mpich", "mpiexec.hydra", "mpiexec.openmpi", "mpirun.openmpi", "mpiexec")
 BLOCK = re.compile(r"^<!-- measured: (.*?) -->\n(.*?)^<!-- end -->$", re.MULTILINE | re.DOTALL)
 
 
@@ -301,8 +299,7 @@ def main():
                         "figure: figures, 'check 04_zero1', "
                         f"{', '.join(dict.fromkeys([*TABLES, *FIGURES]))}")
     parser.add_argument("--build", type=Path, default=ROOT / "build", help="that of the programs")
-    parser.add_argument("--mpiexec", help="the launcher of the built MPI",
-                        default=next(filter(shutil.which, LAUNCHERS), "mpiexec"))
+    parser.add_argument("--mpiexec", default="mpirun", help="the launcher of the built MPI")
     parser.add_argument("--torch", metavar="PYTHON", help="one that has PyTorch; without it the "
                         "table speed is left as it is")
     options = parser.parse_args()
