@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a comparison is made of; its first finding: in which step and layer the bits of runs part."""
+"""What a comparison is made of; its first finding: in which step and layer bits of runs part."""
 import itertools
 import math
 import re
@@ -10,7 +10,7 @@ from functools import partial
 import figures
 from runs import CHAPTERS, bits, number, small
 
-REASONS = "What may move a bit, and what must not: notes/floating_point.md, \"Where two runs part\"."
+REASONS = "What may move a bit, and what must not: notes/floating_point.md, Where two runs part."
 
 
 @dataclass

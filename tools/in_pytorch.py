@@ -115,8 +115,8 @@ def main():
         run = run_of(asked.steps)
         theirs, exact = (list(train(case, weights, asked.steps, dtype))
                          for dtype in (torch.float32, torch.float64))
-    rows = case.ranks * case.batch * case.accumulate * (case.sequence if case.task == "llama" else 1)
-    terms = max(rows, *map(max, case.shapes()))
+    rows = case.ranks * case.batch * case.accumulate
+    terms = max(rows * (case.sequence if case.task == "llama" else 1), *map(max, case.shapes()))
     print(f"{run.shown}\n\n step{asked.chapter:>21}     PyTorch  difference     bound  to float64")
     largest, beyond = (0, 0), 0
     for step, (ours, loss, true) in enumerate(zip(run.losses, theirs, exact), 1):

@@ -61,7 +61,7 @@ CURVE = ((3, 1024), (4, 887), (6, 724), (8, 627), (12, 512), (16, 443), (24, 362
 
 
 def curve_formula(layers, dtype, n=CURVE_RANKS):
-    """The share saved in so many equal layers, of which 06 borrows four and receives one's parts."""
+    """The share saved in so many equal layers: 06 borrows four, and receives the parts of one."""
     return 1 - 1 / n - BYTES[dtype] * (4 + (n - 1) / n) / (16 * layers)
 
 

@@ -41,9 +41,7 @@ class Copy:
         self.folder, self.elsewhere = folder / "a path/with blanks", folder / "elsewhere"
         self.script = self.folder / "tutorial"
         self.elsewhere.mkdir()
-        for name in ("tutorial", "tools", "notes/cards.json", "notes/streams.md",
-                     "tools/mistakes", "tests/pages", "tests/programs/programs.py",
-                     *CHAPTERS):
+        for name in ("tutorial", "tools", "notes/cards.json", "notes/streams.md", *CHAPTERS):
             copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
             (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
             copy(ROOT / name, self.folder / name)

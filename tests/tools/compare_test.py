@@ -56,7 +56,8 @@ PAIRS = [
     (with_loss(recorded(OTHER), 3, 3.778120756149292), False,  # the next fp32 number
      [LEAVES + "3.77812076 (0x4071ccbb) here. 1 of 4 steps differ.", findings.REASONS,
       "The parameters at the end are the same"]),
-    (with_loss(recorded(OTHER), 3, None), False, [LEAVES + "no number (null) here", findings.REASONS]),
+    (with_loss(recorded(OTHER), 3, None), False,
+     [LEAVES + "no number (null) here", findings.REASONS]),
     (changed(recorded(OTHER), "layer_digests", 3), False,
      ["none differ, layer 3 first", "differ in 1 of 8 layers, layer 3 is", findings.REASONS]),
     (recorded("06_zero3_bf16"), True, ["06 bf16 leaves 05 fp32 in step 1: ", findings.REASONS]),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""`./tutorial demo`: what it claims of its recorded runs, of which one is wrong; how it is stopped."""
+"""`./tutorial demo`: what it claims of recorded runs, of which one is wrong; how it is stopped."""
 import contextlib
 import json
 import os

@@ -93,7 +93,8 @@ def test_beginnings_and_hints(before, after, tmp_path, capsys):
     count = int(re.match(r"Hint 1 of ([345]): ", hints[0])[1])
     assert all(said.startswith(f"Hint {i} of {count}: ") for i, said in enumerate(hints[:count], 1))
     lines = trainers.count(trainers.changes(text, of.own, after))
-    assert f"'s: {lines} lines\n@@ {of.name}:" in hints[count] and lines and hints[count] == hints[-1]
+    assert f"'s: {lines} lines\n@@ {of.name}:" in hints[count] and lines
+    assert hints[count] == hints[-1]
     of.trainer.write_text(of.own)
     assert "0 lines" in hint() and of.trainer.read_text() == of.own
 
