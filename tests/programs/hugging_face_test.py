@@ -11,7 +11,7 @@ def test_a_llama_is_theirs(programs):
     """By the Python that runs this, or the one on PATH: by that which has transformers."""
     patient = replace(programs, patience=230)
     for python in (sys.executable, "python3"):
-        outcome = patient.start([python, str(ROOT / "tools/hugging_face.py"), "--build",
+        outcome = patient.start([python, str(ROOT / "tools/in_pytorch.py"), "llama", "--build",
                                  str(programs.build), "--mpiexec", programs.mpiexec])
         if outcome.code != SKIPPED:
             break
