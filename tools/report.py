@@ -168,14 +168,14 @@ def load(path):
 
 def main():
     named = [word for word in sys.argv[1:] if word != "--bytes"]
-    folder = Path("build/compare" if named else "build/demo")
+    folder = Path("build/demo")
     paths = named or sorted(folder.glob("*.jsonl"), key=lambda path: ("bf16" in path.stem, path))
     if not paths:
         raise Failure(f"{folder} has no logs: run ./tutorial demo first, or name your own", 3)
     more = [] if named else sorted(folder.glob("more/*.jsonl"))
     study = findings.Study([*map(load, paths)], [*map(load, more)], exact="--bytes" in sys.argv)
     print_text(study)
-    write(study, folder / "report.html")
+    write(study, Path("build/compare/report.html"))
     return 0 if holds(study) else 1
 
 
