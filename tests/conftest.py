@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent / "programs"))
+sys.path[:0] = [str(Path(__file__).parent / folder) for folder in ("programs", "tools")]
 from programs import SKIPPED, Programs
 
 

@@ -5,15 +5,14 @@ import json
 import math
 import re
 import sys
-from fractions import Fraction
 
 import memory
 import narrate
 from findings import Comparison
 from recording import Trace
-from runs import (CHAPTERS, KINDS, Failure, elements_sent, kinds_of, number, output_of, small,
-                  spaced)
-from trainers import ROOT, state_formula
+from runs import (BYTES, CHAPTERS, KINDS, ROOT, Failure, elements_sent, kinds_of, number, output_of,
+                  small, spaced)
+from trainers import state_formula
 
 COUNTED = KINDS[:4]  # and communication: what the layer-count curve adds up
 
@@ -64,12 +63,9 @@ CURVE = ((3, 1024), (4, 887), (6, 724), (8, 627), (12, 512), (16, 443), (24, 362
          (48, 256))
 
 
-def curve_formula(layers_of_one, dtype, parameters):
-    """The share saved, when the largest layer is 1/layers_of_one of so many parameters."""
-    n, w, k = CURVE_RANKS, *{"fp32": (4, 8), "bf16": (2, 12)}[dtype]
-    layer = 1 / Fraction(layers_of_one)
-    received = (n - 1) * min(layer / n, Fraction(512 << 10, w * parameters))
-    return 1 - (Fraction(2 * w + k, n) + w * (2 * layer + 2 * layer + received)) / 16
+def curve_formula(layers, dtype, n=CURVE_RANKS):
+    """The share saved in so many equal layers: 06 borrows four, and receives the parts of one."""
+    return 1 - 1 / n - BYTES[dtype] * (4 + (n - 1) / n) / (16 * layers)
 
 
 def curve(programs):
@@ -93,9 +89,9 @@ def layers(programs):
     for count, width, *runs in curve(programs):
         rows.append([f"{count} x {width}", mb(16 * runs[0].info["parameters"])])
         for run in runs:
-            formula = float(curve_formula(count, run.dtype, run.info["parameters"]))
             rows[-1] += [mb(summed(run, "resident"), summed(run, "peak")),
-                         f"{100 * saved(run, 'peak'):.1f} %", f"{100 * formula:.1f} %"]
+                         f"{100 * saved(run, 'peak'):.1f} %",
+                         f"{100 * curve_formula(count, run.dtype):.1f} %"]
     for run in runs:
         head += [f"{run.dtype}: resident / peak", "saved", "formula"]
     return (table(head, rows) + "\n\nDecimal MB on each rank. Peak: the sum of the peaks of "

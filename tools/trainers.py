@@ -6,9 +6,9 @@ import re
 import sys
 from dataclasses import dataclass
 from fractions import Fraction
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+from runs import ROOT
+
 CARD = re.compile(r"  static constexpr Card card = .*\n")  # of which chapter it is
 BEGIN = "namespace zero {\n"  # what is above is the file's comment and its includes
 # A line that says which chapter this is: the file's comment, its includes, its card.

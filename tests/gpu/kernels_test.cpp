@@ -544,7 +544,7 @@ TEST_CASE("a GPU's memory and its host's are two limits") {
   const std::int64_t on_host = plan.sum(peak, Place::host), needed = plan.sum(peak);
   const auto check = [&](const char* number, int sharing, int sharing_host) {
     const Choice choice{.sharing = sharing, .sharing_host = sharing_host};
-    return check_memory(card(number), options, choice, gpu(), layout, cards::on_ranks);
+    return check_memory(card(number), options, choice, gpu(), layout);
   };
   // Twice too many.
   const auto on_machine = static_cast<int>(2 * host().available() / on_host);

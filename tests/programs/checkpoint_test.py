@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from programs import (ALONE, DATA, INJECTOR, ON_RANKS, RESOURCES, USAGE, bits, own_options)
 
-from check_in_python import Case, initial_parameters, layer_digests, matrices
+from numpy_model import Case, initial_parameters, layer_digests, matrices
 
 DDP, MIXED, ZERO1, ZERO2, ZERO3, OFFLOAD = ON_RANKS
 FILES = ["model.safetensors", "optimizer.safetensors"]

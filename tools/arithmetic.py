@@ -31,7 +31,7 @@ def product(a, b):
 
 
 def in_order(values, axis):
-    """Their sum in their own type, one after the other."""
+    """Their sum in their own type, one after the other, from the first."""
     return np.add.accumulate(values, axis).take(-1, axis)
 
 
