@@ -1,24 +1,26 @@
 # SPDX-License-Identifier: MIT
 # The tests, pass by pass; a part of ./tutorial, which reads it. A pass is a build of its own kind, and
-# the tests in it that a setup or suites of Meson's choose (tests/meson.build).
+# of the tests in it those that a setup or suites of Meson's choose (tests/meson.build).
 
-# pass NAME TOOLS SETUP TARGETS CHOICE...: builds and tests in build/ or build/NAME, if TOOLS are there.
+# pass NAME TOOLS SETUP TARGETS CHOICE...: where TOOLS are there, configures a build for SETUP (nothing:
+# the user's), builds TARGETS (nothing: all), tests CHOICE.
 pass() {
-  name=$1 tools=$2 setup=$3 targets=$4 folder=build code=0
+  pass=$1 tools=$2 setup=$3 targets=$4 folder=build code=0
   shift 4
-  [ -z "$setup" ] || folder=build/$name
-  rm -f "$folder/meson-logs/$name"*.json # never read the results of an earlier run
+  [ -z "$setup" ] || folder=build/$pass
+  noted=$folder/meson-logs/$pass
+  rm -f "$noted"*.json # never read the results of an earlier run
   for tool in $tools; do have "$tool" || code="without $tool"; done
-  # One process more than cores, as some tests wait for most of their time.
   # shellcheck disable=SC2086 # words
   [ "$code" != 0 ] || (
     [ -f "$folder/build.ninja" ] ||
-      phase "configuring $name" meson setup "$folder" "-Dmpi=$mpi" $setup
-    phase "building for $name" ninja -C "$folder" $targets
-    ${budget:+timeout --foreground "$budget"} meson test -C "$folder" --no-rebuild --print-errorlogs \
-      --logbase "$name" --num-processes "$(($(nproc) + 1))" "$@" </dev/null
+      phase "configuring $pass" meson setup "$folder" "-Dmpi=$mpi" $setup
+    phase "building $pass" ninja -C "$folder" $targets
+    # One more than cores at a time, as some wait for most of their time.
+    ${budget:+timeout --foreground "$budget"} meson test -C "$folder" --no-rebuild \
+      --print-errorlogs --logbase "$pass" --num-processes "$(($(nproc) + 1))" "$@" </dev/null
   ) || code=$?
-  results="$results$folder/meson-logs/$name|$code
+  results="$results$noted|$code
 "
 }
 
@@ -31,10 +33,10 @@ run_tests() {
     *) die 2 "test: it takes --all, --gpu [--budget SECONDS] or nothing, not '$*'" ;;
   esac
   prepare packages
+  [ "$*" != --all ] || (install more_packages) || echo 'Going on without them.'
   [ -n "$budget" ] || pass default '' '' '' --setup default
   [ -z "$*" ] || pass gpu '' '' '' --suite gpu
   if [ "$*" = --all ]; then
-    (install more_packages) || echo 'Going on without them.'
     no_gpu=-Dcuda=disabled chapters=$(for c in 0?_*; do echo "$c/$c"; done)
     # At 3, what a sanitizer adds takes six times as long to compile. Its own symbols come with the
     # program. A race is two lines, which only debug information tells.

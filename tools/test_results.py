@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Adds up what Meson noted of the tests, pass by pass: LOG|CODE on a line of standard input, how the
+"""Adds up what Meson noted of tests, pass by pass: LOG|CODE on a line of standard input, how the
 names of its logs begin, and the code with which it ended, or why it was left out.
 
 What failed is named, what was skipped says why, as the last line of its output does. The last line
