@@ -37,13 +37,15 @@ run_tests() {
   [ -n "$budget" ] || pass default '' '' '' --setup default
   [ -z "$*" ] || pass gpu '' '' '' --suite gpu
   if [ "$*" = --all ]; then
-    no_gpu=-Dcuda=disabled chapters=$(for c in 0?_*; do echo "$c/$c"; done)
+    no_gpu=-Dcuda=disabled unit=tests/unit/unit_tests ranks=tests/ranks/test
+    chapters=$(for c in 0?_*; do echo "$c/$c"; done)
+    on_ranks=$(for c in communicator 0?_*; do echo "${ranks}_$c"; done)
     # At 3, what a sanitizer adds takes six times as long to compile. Its own symbols come with the
     # program. A race is two lines, which only debug information tells.
     sanitized="$no_gpu -Doptimization=g -Db_lundef=false -Db_sanitize"
-    pass asan '' "$sanitized=address,undefined" '' --setup sanitizer
-    pass tsan '' "$sanitized=thread -Ddebug=true" \
-      'tests/unit/unit_tests tests/ranks/test_06_zero3 tests/ranks/test_07_offload' \
+    pass asan '' "$sanitized=address,undefined" \
+      "$unit $on_ranks $chapters plan tests/programs/libinjector.so" --setup sanitizer
+    pass tsan '' "$sanitized=thread -Ddebug=true" "$unit ${ranks}_06_zero3 ${ranks}_07_offload" \
       --setup sanitizer --suite stream --suite 06_zero3 --suite 07_offload --no-suite nosan
     pass long '' '' '' --suite long
     # What must have no say in the bits: the compiler, its zeal, the instruction set.

@@ -14,7 +14,7 @@ case $build in "$here"/*) ;; *) echo "$build does not lie within $here" >&2; exi
 git diff --quiet HEAD || { echo "there are changes that no commit has" >&2; exit 2; }
 ninja -C "$build" > /dev/null
 inside=${build#"$here"/}
-mkdir -p "$pack/$inside/meson-private" "$pack/lib/bin" "$pack/lib/python"
+mkdir -p "$pack/$inside/"meson-{private,logs} "$pack/lib/"{bin,python}
 git archive HEAD | tar -x -C "$pack"
 cp -L "$build"/meson-private/*.dat "$pack/$inside/meson-private/"
 ninja -C "$build" -t targets all | sed -n 's/: [a-z]*_LINKER$//p' |
