@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-# The tests, pass by pass; a part of ./tutorial, which reads it. A pass is a build of its own kind, and
-# of the tests in it those that a setup or suites of Meson's choose (tests/meson.build).
+# The tests, pass by pass; a part of ./tutorial, which reads it. A pass is a build of its own kind,
+# and of the tests in it those that a setup or suites of Meson's choose (tests/meson.build).
 
-# pass NAME TOOLS SETUP TARGETS CHOICE...: where TOOLS are there, configures a build for SETUP (nothing:
-# the user's), builds TARGETS (nothing: all), tests CHOICE.
+# pass NAME TOOLS SETUP TARGETS CHOICE...: where TOOLS are there, configures a build with SETUP
+# (nothing: the user's), builds TARGETS (nothing: all), and tests CHOICE.
 pass() {
   pass=$1 tools=$2 setup=$3 targets=$4 folder=build code=0
   shift 4

@@ -15,38 +15,31 @@ from textwrap import fill
 from runs import finish
 
 SKIPPED = 77  # the exit code by which Meson knows it
-LATE = "124"  # by which `timeout` says that it ended something
+LATE = "124"  # that of `timeout`
 KINDS = {"OK": "passed", "EXPECTEDFAIL": "passed", "SKIP": "skipped"}  # other words are failures
-
-
-def results_of(log, code):
-    """(kind, test, why) of each."""
-    kinds = KINDS | ({"INTERRUPT": "skipped"} if code == LATE else {})
-    for path in log.parent.glob(f"{log.name}*.json"):
-        for test in map(json.loads, path.read_text().splitlines()):
-            kind, name = kinds.get(test["result"], "failed"), test["name"].rpartition(" / ")[2]
-            said = test.get("stdout", "").strip().splitlines() or ["see above"]
-            yield kind, name, said[-1] if kind == "skipped" else "see above"
-    if code == LATE:
-        yield "skipped", "the rest", "the budget was spent"
-    elif not code.isdigit():
-        yield "skipped", "all of it", code
 
 
 def main():
     total = Counter()
-    for line in sys.stdin:
-        log, code = line.rstrip("\n").split("|")
-        results = [*results_of(Path(log), code)]
-        if not results or code.strip("0") and all(kind == "passed" for kind, _, _ in results):
-            results.append(("failed", "the pass itself", f"exit code {code}"))
-        total.update(kind for kind, _, _ in results)
-        for kind, why in sorted({(kind, why) for kind, _, why in results if kind != "passed"}):
-            names = [name for own, name, reason in results if (own, reason) == (kind, why)]
-            if kind == "skipped" and len(names) > 3:
-                names = [f"{len(names)} tests"]
-            print(fill(f"{kind} in {Path(log).name}: {'; '.join(names)}: {why}", 80,
-                       subsequent_indent="  "))
+    for log, code in (line.rstrip("\n").split("|") for line in sys.stdin):
+        name, found = Path(log).name, {}  # tests by what became of them and why
+        for test in (json.loads(text) for path in Path(log).parent.glob(f"{name}*.json")
+                     for text in path.read_text().splitlines()):
+            ended = code == LATE and test["result"] == "INTERRUPT"
+            kind = "skipped" if ended else KINDS.get(test["result"], "failed")
+            said = test.get("stdout", "").strip().splitlines() if kind == "skipped" else []
+            found.setdefault((kind, (said or ["see above"])[-1]), []).append(
+                test["name"].rpartition(" / ")[2])
+        if code == LATE or not code.isdigit():
+            found["skipped", "the budget was spent" if code == LATE else code] = ["what is left"]
+        elif not found or code != "0" and not any(kind == "failed" for kind, _ in found):
+            found["failed", f"exit code {code}"] = ["the pass itself"]
+        for (kind, why), tests in found.items():
+            total[kind] += len(tests)
+            if kind != "passed":
+                some = tests if kind == "failed" or len(tests) < 4 else [f"{len(tests)} tests"]
+                print(fill(f"{kind} in {name}: {'; '.join(some)}: {why}", 80,
+                           subsequent_indent="  "))
     print(f"{total['passed']} passed, {total['failed']} failed, {total['skipped']} skipped")
     return 1 if total["failed"] else 0 if total["passed"] else SKIPPED
 
