@@ -25,13 +25,15 @@ def main():
         name, found = Path(log).name, {}  # tests by what became of them and why
         for test in (json.loads(text) for path in Path(log).parent.glob(f"{name}*.json")
                      for text in path.read_text().splitlines()):
-            ended = code == LATE and test["result"] == "INTERRUPT"
-            kind = "skipped" if ended else KINDS.get(test["result"], "failed")
+            kind = KINDS.get(test["result"], "failed")
             said = test.get("stdout", "").strip().splitlines() if kind == "skipped" else []
-            found.setdefault((kind, (said or ["see above"])[-1]), []).append(
-                test["name"].rpartition(" / ")[2])
+            key = kind, (said or ["see above"])[-1]
+            if code == LATE and test["result"] == "INTERRUPT":
+                key = "skipped", "the budget was spent"
+            found.setdefault(key, []).append(test["name"].rpartition(" / ")[2])
         if code == LATE or not code.isdigit():
-            found["skipped", "the budget was spent" if code == LATE else code] = ["what is left"]
+            key = "skipped", "the budget was spent" if code == LATE else code
+            found.setdefault(key, []).append("what is left")
         elif not found or code != "0" and not any(kind == "failed" for kind, _ in found):
             found["failed", f"exit code {code}"] = ["the pass itself"]
         for (kind, why), tests in found.items():
