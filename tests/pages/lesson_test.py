@@ -15,13 +15,12 @@ METHODS = ["Trainer(const Options", "StepResult step(", "AdamState slice(", "voi
            "void backward(", "StepResult update("]
 MEMBERS = [" params_{", " grads_{", " master_{", " momentum_{", " variance_{"]
 LONGEST_LINE = 100
-# Of files: what is counted, how many there should be, and how many there were when somebody last
-# looked, of which two in a hundred more are allowed. Whoever takes some away takes them away here.
-SIZES = {"0*/*.hpp": ("lines", 920, 899), "common/*": ("lines", 7300, 9480),
-         "tests/*": ("lines", 9500, 12527), "tutorial": ("lines", 240, 231),
-         "tools/* tools/mistakes/* notes/plan/*": ("lines", 4300, 5300),
-         "README.md": ("lines", 170, 170), "*.md": ("words", 44000, 61477),
-         "*": ("files", 260, 277)}
+# Of files: what is counted, and how much of it the design gives. A twentieth more is room for what
+# somebody adds, and another chapter brings its own lines.
+SIZES = {"0*/*.hpp": ("lines", 132 * len(CHAPTERS)), "common/*": ("lines", 7300),
+         "tests/*": ("lines", 9500), "tutorial": ("lines", 240), "tools/*": ("lines", 4300),
+         "README.md": ("lines", 170), "*.md": ("words", 44000), "*": ("files", 260)}
+SLACK = 1.05
 
 
 def tracked():
@@ -78,13 +77,11 @@ def test_a_source_fits_the_page(name):
     assert not re.search(rf"\b({unfinished})\b", SOURCES[name])
 
 
-@pytest.mark.parametrize("patterns", SIZES)
-def test_it_stays_light(patterns):
-    what, aim, last = SIZES[patterns]
-    texts = [text for name, text in FILES.items()
-             if any(fnmatch(name, pattern) for pattern in patterns.split())]
+@pytest.mark.parametrize("pattern", SIZES)
+def test_it_stays_light(pattern):
+    what, given = SIZES[pattern]
+    texts = [text for name, text in FILES.items() if fnmatch(name, pattern)]
     count = {"lines": sum(text.count("\n") for text in texts), "files": len(texts),
              "words": sum(len(text.split()) for text in texts)}[what]
-    most = max(aim, last * 102 // 100)
-    print(f"{patterns}: {count} {what}, at most {most}")
-    assert 0 < count <= most
+    print(f"{pattern}: {count} of {given} {what}")
+    assert 0 < count <= SLACK * given
