@@ -1,7 +1,47 @@
 # SPDX-License-Identifier: MIT
-"""Which chapter a model needs on which GPUs: what a rank holds, sends and copies by the chapters'
-cards, notes/cards.json. Nothing is run, nothing is built."""
-import argparse
+"""usage: plan OPTION...
+
+Which chapter a model needs on which GPUs: what a rank holds, sends and copies,
+by the chapters' cards. Nothing is run, nothing is built.
+
+the model:
+  --config, --model FILE    config.json of transformers, or its folder
+  --model_type NAME         llama, mistral, qwen2 or qwen3, whatever it says
+  --params COUNT            or parameters of any model, as 7.5e9 or 7.5B
+  --layers N                of that (32)
+  --largest_layer COUNT     of that; else all are equal
+  --trainable COUNT|%       of them, as 40M or 0.5%; the others are frozen
+  --activations SIZE        of a rank; or by --batch and what follows
+  --sequence, --max_length NUMBER  tokens of a sample
+  --width NUMBER            inputs of a layer
+  --heads NUMBER            of attention
+  --recompute none|attention|full  by backward (none)
+  --gradient_checkpointing YES     --recompute full
+the training:
+  --ranks, --nproc_per_node N      else the fewest on which a plan fits
+  --batch, --per_device_train_batch_size NUMBER  samples a micro-batch
+  --accumulate, --gradient_accumulation_steps NUMBER  micro-batches a step (1)
+  --dtype fp32|bf16|fp16    of parameters and gradients (bf16)
+  --bf16 YES                --dtype bf16
+  --fp16 YES                --dtype fp16
+  --chapter NAME            this plan alone, as 05, zero2 or zero2_offload
+  --deepspeed FILE          a configuration; or a plan, as zero2_offload
+  --prefetch LAYERS         gathered ahead: 0, 1 or 2 (1)
+  --bucket SIZE             of messages, if they are not a layer each
+the machine:
+  --gpu SIZE                memory of a rank, as 80GB or 80GiB
+  --headroom SIZE|%         of it, for what no plan knows (5%)
+  --host SIZE               of its host's that it may take (no end)
+  --link SPEED              Gbit/s of every rank, for the time of a step
+  --latency TIME            microseconds of a message on it (0)
+  --bus SPEED               GB/s between GPU and host, each way by turns
+  --compute TIME            milliseconds of a step's forward and backward (0)
+the answer:
+  --convention paper|megatron|deepspeed  whose bytes a parameter (paper)
+  --bytes P,G,K             or so many, as 2,2,8: no master weights
+  --table YES               all figures
+  --json YES                all figures, in exact integers
+  --write deepspeed|fsdp2|mpirun  a ds_config.json, six lines, a command"""
 import json
 import math
 import os
@@ -10,8 +50,8 @@ import sys
 import textwrap
 from collections import Counter
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import accumulate
+from types import SimpleNamespace
 
 from plan_files import HOST, MOST_PARAMETERS, WIDTHS, WRITERS, Decoder, read_deepspeed
 from runs import KINDS, STATE, WIDTH, Failure, finish, spaced
@@ -19,7 +59,7 @@ from trainers import CARDS
 
 MOST_RANKS = 1 << 12
 PHASES, WAYS = ("forward", "backward", "update"), ("to_host", "to_device")
-UNITS = {0: "bytes", 3: "kB", 6: "MB", 9: "GB", 12: "TB"}  # by their power of ten
+UNITS = {3: "kB", 6: "MB", 9: "GB", 12: "TB"}  # by their power of ten
 # Optimizer state over parameters, in bytes: who counts so.
 RATIOS = {2: "fp32, its own master", 4: "no master weights", 6: "as in the ZeRO paper",
           8: "with an fp32 copy of gradients"}
@@ -44,8 +84,8 @@ class Card:
     stage = property(lambda self: sum(how != "replicated" for how in self.held.values()))
 
     def often(self, what, frozen):
-        """Of a phase or a direction. For frozen parameters there are gathers before computing
-        alone: in backward all but its one reduce-scatter a micro-batch."""
+        """Of a phase or a direction. Frozen parameters are gathered to compute, and no more: in
+        backward they have all but the one reduce-scatter of a micro-batch."""
         a_step, a_micro_batch = (self.sent | self.copied)[what]
         return (0, max(0, a_micro_batch - (what == "backward"))) if frozen else (a_step, a_micro_batch)
 
@@ -73,6 +113,9 @@ CHAPTERS = [card_of(card) for card in CARDS.values() if card["ranks"]]
 ZERO1, ZERO2, ZERO3 = (next(card for card in CHAPTERS if card.stage == n) for n in (1, 2, 3))
 MADE = [ZERO1.offloaded("zero1_offload"), ZERO2.offloaded("zero2_offload"),
         ZERO3.offloaded("").parameters_offloaded("zero3_offload")]
+PLANS = {card.name: card for card in CHAPTERS + MADE} | {name: card for card in CHAPTERS for name in (
+    card.name[3:], card.name[:2], card.name[1])}
+PLANS |= {"ddp": PLANS["03"], "zero0": PLANS["03"]}
 
 
 def costs(q, card):
@@ -87,12 +130,13 @@ def costs(q, card):
 
 
 def sum_of(whole, part, of):
+    """As "4 + 12/N" or "1 + A"."""
     second = ("" if part == 1 and of == "A" else f"{part}") + of
     return " + ".join([f"{whole}"] * (whole != 0) + [second] * (part != 0)) or "0"
 
 
 def state_formula(q, card, host=False, frozen=False):
-    """Bytes of state a parameter in a place, as "4 + 12/N"."""
+    """Bytes of state a parameter in a place."""
     p, g, k = costs(q, card)
     each = dict(zip(STATE, (p, 0, 0) if frozen else (p, g, k)))
     whole = sum(each[kind] for kind, how in card.held.items() if how == "replicated" and not host)
@@ -109,12 +153,12 @@ def padded(size, n):
 
 
 class Rank:
-    """What one of n ranks holds (resident), reserves (peak), sends and copies in a step, exactly.
-    Of each layer the trained and the frozen part are padded apart."""
+    """What one of n ranks holds and borrows, sends and copies in a step, exactly. Of each layer the
+    trained and the frozen part are padded apart."""
 
     def __init__(self, q, card, n):
         self.name, self.card, self.collectives, layers = card.name, card, 0, len(q.sizes)
-        self.resident, self.peak, self.on_host = (dict.fromkeys(KINDS[:5], 0) for _ in "123")
+        self.resident, self.borrowed, self.on_host = (dict.fromkeys(KINDS[:5], 0) for _ in "123")
         self.elements, self.copied = dict.fromkeys(PHASES, 0), dict.fromkeys(WAYS, 0)
         ahead, estimated = card.prefetches * q.prefetch, q.convention == "deepspeed"
         slots = (min(card.borrowed["parameters"] + ahead, 2 * layers * q.accumulate),
@@ -124,14 +168,14 @@ class Rank:
             full, largest = sum(padded(size, n) * sizes[size] for size in sizes), padded(max(sizes), n)
             for kind, size, whole in zip(STATE, (p, g, k), slots):
                 how = card.held[kind]
-                held = size * full // (1 if how == "replicated" else n)
-                (self.on_host if how == HOST else self.resident)[kind] += held
-                self.peak[kind] += held * (how != HOST) + size * whole * largest * (not estimated)
+                place = self.on_host if how == HOST else self.resident
+                place[kind] += size * full // (1 if how == "replicated" else n)
+                self.borrowed[kind] += size * whole * largest * (not estimated)
             if estimated:  # 4 bytes of the largest layer's, where it is gathered
-                self.peak["parameters"] += 4 * largest * card.prefetches
+                self.borrowed["parameters"] += 4 * largest * card.prefetches
             elif not frozen:  # the other ranks' parts of a layer's gradients
-                self.peak["communication"] += p * (n - 1) * largest // n
-            self.on_host["communication"] += card.offloads * g * full // n  # on their way
+                self.borrowed["communication"] += p * (n - 1) * largest // n
+            self.on_host["communication"] += card.offloads * g * full // n  # gradients on their way
             for what in (*PHASES, *WAYS):
                 a_step, a_micro_batch = card.often(what, frozen)
                 times = a_step + a_micro_batch * q.accumulate
@@ -140,11 +184,10 @@ class Rank:
                     self.collectives += times * layers * (n > 1 and not frozen)
                 else:
                     self.copied[what] += times * (g if what == "to_host" else p) * full // n
-        self.peak["activations"] += q.activations
-        self.borrowed = {kind: self.peak[kind] - self.resident[kind] for kind in self.peak}
+        self.borrowed["activations"] = q.activations
         self.sent = WIDTHS[q.dtype] * sum(self.elements.values())
-        self.held, self.reserved, self.host = (
-            sum(kinds.values()) for kinds in (self.resident, self.peak, self.on_host))
+        self.held, self.host = sum(self.resident.values()), sum(self.on_host.values())
+        self.reserved = self.held + sum(self.borrowed.values())
         self.fits = self.reserved <= q.gpu - q.headroom and self.host <= (q.host or self.host)
         # What more ranks cannot take from it.
         self.kept = self.reserved - sum(
@@ -152,9 +195,9 @@ class Rank:
 
 
 def milliseconds(q, rank):
-    """Of a step: each collective takes (N - 1) (latency + bytes / (N bandwidth)), and one is of its
-    two sums. Where layers are gathered ahead the last reduce-scatter alone, layer 0's, has no
-    computation beside it."""
+    """Of a step: (N - 1) (latency + bytes / (N bandwidth)) for each collective, and its two sums.
+    Where layers are gathered ahead, the last reduce-scatter alone, layer 0's, has no computation
+    beside it."""
     n, card = q.ranks, rank.card
 
     def on_link(collectives, sent):
@@ -170,27 +213,27 @@ def milliseconds(q, rank):
 
 
 def answer(q):
-    """All plans that are asked about, on q.ranks or on the fewest that do; the one to look at."""
+    """All plans that are asked about, on q.ranks or on the fewest that do; and the one to look at."""
     def fewest(card):
         if not q.gpu or Rank(q, card, 1).kept > q.gpu - q.headroom:
             return None
         return next((n for n in range(1, MOST_RANKS + 1) if Rank(q, card, n).fits), None)
 
     found = [fewest(card) for card in q.cards]
-    q.found, q.ranks = not q.ranks, q.ranks or min(n or MOST_RANKS for n in found)
+    q.ranks = q.ranks or min(n or MOST_RANKS for n in found)
     q.plans = [Rank(q, card, q.ranks) for card in q.cards]
     for plan, n in zip(q.plans, found):
         plan.fewest, plan.then, plan.ms = n, n and Rank(q, plan.card, n), milliseconds(q, plan)
         plan.every = Rank(q, plan.card, MOST_RANKS).kept
         whole = replace(plan.card, held=dict.fromkeys(STATE, "replicated"))
         plan.saved = 1 - plan.held / Rank(q, whole, q.ranks).held
-    q.plan = next((plan for plan in q.plans if plan.fits), None) if q.gpu else None
+    q.plan = next((plan for plan in q.plans if plan.fits and q.gpu), None)
     if not q.plan and (q.gpu or len(q.plans) == 1):
         q.plan = min(q.plans, key=lambda plan: (plan.fewest or MOST_RANKS + 1, plan.every))
 
 
-def sized(count, unit=None):
-    power = next(power for power in UNITS if power and (count < 10 ** (power + 3) or power == 12))
+def sized(count):
+    power = next(power for power in UNITS if count < 10 ** (power + 3) or power == 12)
     return f"{count / 10 ** power:.2f} {UNITS[power]}"
 
 
@@ -201,56 +244,62 @@ def plural(count, what):
 def advice(q):
     """Which plan to take, in one sentence."""
     def on(rank):
-        return f"{sized(rank.reserved)} a rank" + f" and {sized(rank.host)} on its host" * (
-            rank.host > 0)
+        return f"{sized(rank.reserved)} a rank" + (rank.host > 0) * f" and {sized(rank.host)} on its host"
 
-    plan, at = q.plan, q.plans.index(q.plan)
-    room = sized(q.gpu) + f" with {sized(q.headroom)} of headroom" * (q.headroom > 0) + \
-        f" and {sized(q.host)} of host" * (q.host > 0)
-    if plan.fits:
-        before, text = q.plans[at - 1], f"Take {plan.name} on {plural(q.ranks, 'rank')} of {room}: "
-        more = f", or {plural(before.fewest, 'rank')}" if before.fewest else ""
-        rest = f"; {before.name} would need {sized(before.reserved)}{more}" if at else \
-            ", and no chapter sends less" * (len(q.plans) > 1)
-        return f"{text}{on(plan)}{rest}."
-    if plan.fewest:
+    plan, room = q.plan, sized(q.gpu) + (q.headroom > 0) * f" with {sized(q.headroom)} of headroom" + \
+        (q.host > 0) * f" and {sized(q.host)} of host"
+    if not plan.fits and plan.fewest:
         return (f"None fits on {plural(q.ranks, 'rank')} of {room}: take {plan.name} on "
                 f"{plural(plan.fewest, 'rank')} or more, {on(plan.then)}.")
-    less = "fewer activations" if plan.every - q.activations <= q.gpu - q.headroom else \
-        "smaller layers, or a later chapter"
-    return (f"None fits in {room} on up to {spaced(MOST_RANKS)} ranks: even {plan.name} keeps "
-            f"{sized(plan.every)} on every rank; take larger GPUs or {less}.")
+    if not plan.fits:
+        less = "fewer activations" if plan.every - q.activations <= q.gpu - q.headroom else \
+            "smaller layers, or a later chapter"
+        return (f"None fits in {room} on up to {spaced(MOST_RANKS)} ranks: even {plan.name} keeps "
+                f"{sized(plan.every)} on every rank; take larger GPUs or {less}.")
+    before = q.plans[q.plans.index(plan) - 1]  # the first comes after the last
+    rest = ", and no chapter sends less" if len(q.plans) > 1 else ""
+    if plan is not q.plans[0]:
+        rest = f"; {before.name} would need {sized(before.reserved)}" + (
+            f", or {plural(before.fewest, 'rank')}" if before.fewest else "")
+    return f"Take {plan.name} on {plural(q.ranks, 'rank')} of {room}: {on(plan)}{rest}."
 
 
 def lines(q):
     """The answer about one plan."""
-    plan, card = q.plan, q.plan.card
-
     def kinds(of):
         return ", ".join(f"{kind} {sized(size)}" for kind, size in of.items() if size) or "nothing"
 
+    data_parallel = Rank(q, PLANS["ddp"], q.ranks)
+    plan, card, gradients = q.plan, q.plan.card, sized(q.plan.resident["gradients"])
+    others = q.plans + [Rank(q, made, q.ranks) for made in MADE] * (len(q.plans) > 1)
     if q.gpu:
         yield advice(q)
     yield (f"holds {sized(plan.held)}, {state_formula(q, card)} bytes a parameter: "
            + kinds(plan.resident)
            + f"; on its host {sized(plan.host)}, {state_formula(q, card, True)}" * card.offloads)
-    yield f"borrows {sized(sum(plan.borrowed.values()))}: {kinds(plan.borrowed)}"
+    yield (f"borrows {sized(sum(plan.borrowed.values()))}: {kinds(plan.borrowed)}"
+           + ", and activations, which nobody said" * (not q.activations))
     yield (f"sends {sized(plan.sent)} a step, {sent_formula(card)} elements a parameter x (N - 1)/N, "
-           f"in {plural(plan.collectives, 'message')} to each rank" + card.offloads * (
+           f"in {plural(plan.collectives, 'message')} to each rank" + (q.accumulate > 1) * (
+               f", {plan.sent / max(1, data_parallel.sent):.4g} times what data parallelism sends"
+           ) + card.offloads * (
                f"; copies {sized(plan.copied['to_host'])} to its host, "
                f"{sized(plan.copied['to_device'])} back"))
+    if q.link or q.bus:
+        yield "takes " + ", ".join(f"{what} {ms:.2f} ms" for what, ms in plan.ms.items())
     if q.bucket:
         count = plan.collectives // len(q.sizes) * math.ceil(WIDTHS[q.dtype] * q.parts[0] / q.bucket)
-        ddp = (f"; DDP's are a copy of all gradients, {sized(plan.resident['gradients'])}, but with "
-               "gradient_as_bucket_view=True") * (card.stage == 0)
-        yield (f"in buckets of {sized(q.bucket)} it sends {plural(count, 'message')} to each rank, "
-               f"{count * (q.ranks - 1) * q.latency / 1e3:.2f} ms of latency, and has room for two, "
-               f"{sized(2 * q.bucket)}{ddp}")
+        latency = f" with {count * (q.ranks - 1) * q.latency / 1e3:.2f} ms of latency" * (q.link > 0)
+        yield (f"buckets of {sized(q.bucket)}: {plural(count, 'message')} to each rank{latency}, and "
+               f"{sized(2 * q.bucket)} for two" + (card.stage == 0) * (
+                   f"; DDP's are a copy of all gradients, {gradients}, but with "
+                   "gradient_as_bucket_view=True"))
     if q.deepspeed and card.offloads and card.held["gradients"] == "sharded":
-        yield ("DeepSpeed hands gradients to the host as they are reduced: "
-               f"{sized(plan.resident['gradients'])} less here")
-    others = q.plans + [Rank(q, made, q.ranks) for made in MADE] * (len(q.plans) > 1)
-    yield "reserved: " + ", ".join(f"{other.name} {sized(other.reserved)}" for other in others)
+        yield f"DeepSpeed hands gradients to the host as they are reduced: {gradients} less here"
+    if len(others) > 1:
+        yield "reserved: " + ", ".join(
+            f"{other.name.partition('_')[0] if other.card in CHAPTERS else other.name} "
+            f"{sized(other.reserved)}" for other in others)
 
 
 def figures(q, plan):
@@ -272,18 +321,17 @@ def figures(q, plan):
         "  collectives": str(plan.collectives)}
     yield "sent, and copied over the bus", "bytes", {"sent": plan.sent} | by(plan.copied)
     yield "of a step", "ms", plan.ms if q.link or q.bus else {}
-    if q.gpu:
-        yield f"on a GPU of {sized(q.gpu)}", "bytes", {
-            f"fits on {plural(q.ranks, 'rank')}": "yes" if plan.fits else "no",
-            "fewest ranks": str(plan.fewest or "none"),
-            "  reserved then": plan.then and plan.then.reserved,
-            "  on the host then": plan.then and plan.then.host, "  as N grows": plan.every}
+    yield f"on a GPU of {sized(q.gpu)}", "bytes", {
+        f"fits on {plural(q.ranks, 'rank')}": "yes" if plan.fits else "no",
+        "fewest ranks": str(plan.fewest or "none"),
+        "  reserved then": plan.then and plan.then.reserved,
+        "  on the host then": plan.then and plan.then.host, "  as N grows": plan.every} if q.gpu else {}
 
 
 def print_table(q, only=()):
     """A column for each plan, without rows of zeros."""
     most, width = max(max(p.reserved, p.host, p.sent) for p in q.plans), min(14, 56 // len(q.plans))
-    power = next(power for power in UNITS if power and (most < 10 ** (power + 4) or power >= 9))
+    power = next(power for power in UNITS if most < 10 ** (power + 4) or power >= 9)
     units = {"bytes": (UNITS[power], 10 ** power), "ms": ("ms", 1),
              "elements": (f"10^{power} elements of {WIDTHS[q.dtype]} bytes", 10 ** power)}
 
@@ -293,70 +341,33 @@ def print_table(q, only=()):
         first = text[0].rjust(24 + width - len(label))  # a long label may begin left of its column
         print(label + first + "".join(cell.rjust(width) for cell in text[1:]))
 
-    row("", [plan.name[:2] * (plan.card in CHAPTERS) for plan in q.plans])
-    row("", [plan.name[3:] if plan.card in CHAPTERS else plan.name for plan in q.plans])
+    for part in (0, 2):
+        row("", [plan.name.partition("_")[part] for plan in q.plans])
     for sections in zip(*(figures(q, plan) for plan in q.plans)):
-        (title, counts, labels), rows = sections[0], [rows for _, _, rows in sections]
-        cells = {label: [of[label] for of in rows] for label in labels}
-        cells = {label: row for label, row in cells.items()
-                 if any(cell not in (0, "0", None) for cell in row) and (label in only or not only)}
-        if cells and not only:
+        title, counts, labels = sections[0]
+        rows = {label: [of[label] for _, _, of in sections] for label in labels}
+        rows = {label: cells for label, cells in rows.items()
+                if (label in only or not only) and set(cells) - {0, "0", None}}
+        if rows and not only:
             print(f"{title}, {units[counts][0]}")
-        for label, of_it in cells.items():
-            row(label, of_it, units[counts][1])
+        for label, cells in rows.items():
+            row(label, cells, units[counts][1])
 
 
-# What options take: units, from, to; in words.
+# By an option's name: its first one, and what it takes.
+TAKES = {name: (names.split(", ")[0][2:], kind) for names, kind in re.findall(
+    r"(?m)^  ((?:--\w+, )?--\w+) (\S+)", __doc__) for name in names.split(", ")}
 COUNTS = {"": 1, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 BYTES = {"MB": 1e6, "GB": 1e9, "TB": 1e12, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
-NUMBERS = {"COUNT": (COUNTS, 1, MOST_PARAMETERS, "7.5e9, 7.5B"), "SIZE": (BYTES, 1e6, 1e15, "80GB"),
-           "COUNT|%": (COUNTS | {"%": 0}, 0, MOST_PARAMETERS, "40M, 0.5%"),
-           "SIZE|%": (BYTES | {"%": 0}, 0, 1e15, "4GB, 5%"), "N": ({"": 1}, 1, MOST_RANKS, "8"),
-           "NUMBER": ({"": 1}, 1, 1 << 20, "32"), "LAYERS": ({"": 1}, 0, 2, "1"),
-           "SPEED": ({"": 1}, 1e-3, 1e9, "12.5"), "TIME": ({"": 1}, 0, 1e9, "50")}
-OPTIONS = {  # names: what they take (one of several words, or a number), and what it is
-    "the model": None,
-    "config model": ("FILE", "config.json of a model for transformers, or its folder"),
-    "model_type": ("NAME", "instead of what it says"),
-    "params": ("COUNT", "or parameters of any model"),
-    "layers": ("N", "of that (32)"),
-    "largest-layer": ("COUNT", "of that; else all are equal"),
-    "trainable": ("COUNT|%", "of them, as 40M or 0.5%; the others are frozen"),
-    "activations": ("SIZE", "of a rank; or by --width, --heads, --batch and:"),
-    "sequence max_length": ("NUMBER", "tokens of a sample"),
-    "width": ("NUMBER", "inputs of a layer"),
-    "heads": ("NUMBER", "of attention"),
-    "recompute": ("none|attention|full", "in backward (none)"),
-    "gradient_checkpointing": ("", "as --recompute full"),
-    "the training": None,
-    "batch per_device_train_batch_size": ("NUMBER", "samples a micro-batch"),
-    "accumulate gradient_accumulation_steps": ("NUMBER", "micro-batches a step (1)"),
-    "dtype": ("fp32|bf16|fp16", "of parameters and gradients (bf16)"),
-    "bf16": ("", "as --dtype bf16"),
-    "fp16": ("", "as --dtype fp16"),
-    "ranks nproc_per_node": ("N", "else the fewest on which a plan fits"),
-    "chapter": ("NAME", "this plan alone, as 05, zero2 or zero2_offload"),
-    "deepspeed": ("FILE", "a configuration; or a plan, as zero2_offload"),
-    "prefetch": ("LAYERS", "gathered ahead: 0, 1 or 2 (1)"),
-    "bucket": ("SIZE", "of messages, if not a layer each"),
-    "the machine": None,
-    "gpu": ("SIZE", "memory of a rank, as 80GB or 80GiB"),
-    "headroom": ("SIZE|%", "of it, for what no plan knows (5%)"),
-    "host": ("SIZE", "of its host's that it may take (no end)"),
-    "link": ("SPEED", "Gbit/s of every rank, for the time of a step"),
-    "latency": ("TIME", "microseconds of a message on it (0)"),
-    "bus": ("SPEED", "GB/s between GPU and host, each way by turns"),
-    "compute": ("TIME", "milliseconds of a step's forward and backward"),
-    "the answer": None,
-    "convention": ("paper|megatron|deepspeed", "whose count of bytes (paper)"),
-    "bytes": ("P,G,K", "or so many bytes, as 2,2,8: no master"),
-    "table": ("", "all figures"),
-    "json": ("", "all figures, in exact integers"),
-    "write": ("|".join(WRITERS), "a ds_config.json, six lines, a command")}
+# Of numbers: units, from, to; as an example.
+NUMBERS = {"COUNT": (COUNTS, 1, MOST_PARAMETERS, "7.5e9 or 7.5B"), "SIZE": (BYTES, 10 ** 6, 10 ** 15, "80GB"),
+           "N": ({"": 1}, 1, MOST_RANKS, "8"), "NUMBER": ({"": 1}, 1, 1 << 20, "32"),
+           "LAYERS": ({"": 1}, 0, 2, "1"), "SPEED": ({"": 1}, 1e-3, 10 ** 9, "12.5"),
+           "TIME": ({"": 1}, 0, 10 ** 9, "50"), "%": ({"%": 1}, 0, 100, "5%")}
 DEFAULTS = {"layers": 32, "accumulate": 1, "prefetch": 1, "dtype": "bf16", "recompute": "none",
-            "convention": "paper", "headroom": -5}
+            "convention": "paper", "headroom": "5%"}
 NEEDS = {"host": "gpu", "headroom": "gpu", "width": "sequence", "heads": "sequence",
-         "recompute": "sequence", "sequence": "batch", "latency": "link", "compute": "link"}
+         "sequence": "batch", "latency": "link", "compute": "link"}
 EXCLUDES = {"config": "params layers largest_layer width heads", "sequence": "activations",
             "bytes": "convention dtype"}
 
@@ -366,58 +377,49 @@ def refuse(condition, sentence):
         raise Failure(sentence, 2)
 
 
-def read_number(kind, text):
-    """A share in % is below 0."""
+def number(name, text, kind):
     units, least, most, like = NUMBERS[kind]
     found = re.fullmatch(r"([\d.]+(?:e[+-]?\d+)?)([A-Za-z%]*)", text)
     try:
-        value = float(found[1]) * (units[found[2]] or 1)
+        value = float(found[1]) * units[found[2]]
     except (TypeError, ValueError, KeyError):
         value = math.nan
-    whole = kind not in ("SPEED", "TIME") and "%" not in text
-    if not least <= value <= (100 if "%" in text else most) or (whole and value % 1):
-        raise argparse.ArgumentTypeError(f"{text} is not a {'whole ' * whole}number from {least:g} to "
-                                         f"{most:g}, as {like}")
-    return int(value) if whole else -value if "%" in text else value
+    exact = kind in ("SPEED", "TIME", "%")
+    refuse(not least <= value <= most or not (exact or value % 1 == 0), f"--{name}: {text} is not a "
+           f"{'' if exact else 'whole '}number from {spaced(least)} to {spaced(most)}, as {like}")
+    return value if exact else int(value)
 
 
-def share(value, of):
-    return value if value >= 0 else round(-value * of / 100)
+def share(name, text, all_, kind):
+    """In %, or not."""
+    return round(number(name, text, "%") * all_ / 100) if "%" in text else number(name, text, kind)
 
 
 def said_in(argv):
-    """The options, by name; None: not said."""
-    parser = group = argparse.ArgumentParser(
-        "plan", "plan OPTION...", __doc__, allow_abbrev=False,
-        formatter_class=lambda prog: argparse.HelpFormatter(prog, 2, 28, WIDTH))
-    parser.error = lambda words: refuse(True, f"{words} (--help lists the options)")
-    for names, option in OPTIONS.items():
-        if not option:
-            group = parser.add_argument_group(names)
-            continue
-        kind, words = (text.replace("%", "%%") for text in option)
-        how = {"type": partial(read_number, option[0])} if option[0] in NUMBERS else \
-            {"nargs": "?", "const": "true"} if not kind else \
-            {"choices": kind.split("|")} if "|" in kind else {}
-        group.add_argument(*(f"--{name}" for name in names.split()), metavar=kind or "true",
-                           help=words, **how)
-    return vars(parser.parse_args(argv))
-
-
-def plan_named(name):
-    name = {"ddp": "03", "zero0": "03"}.get(name, name)
-    names = {card.name: card for card in MADE} | {of: card for card in CHAPTERS for of in (
-        card.name, card.name[3:], card.name[:2], card.name[1])}
-    return names.get(name)
+    """The options, by name."""
+    said, words = {}, list(argv)
+    while words:
+        word, *value = words.pop(0).split("=", 1)
+        refuse(word not in TAKES, f"there is no option {word:.40} (--help lists them)")
+        name, kind = TAKES[word]
+        if not value and kind == "YES":
+            value = [words.pop(0)] if words and words[0].lower() in ("true", "false") else ["true"]
+        text = (value or words[:1] or [""])[0]
+        words = words[not value:]
+        refuse(not text, f"{word} needs a value")
+        refuse("|" in kind[:-2] and text not in kind.split("|"),
+               f"{word}: {text} is none of {kind.replace('|', ', ')}")
+        said[name] = number(name, text, kind) if kind in NUMBERS else \
+            text.lower() == "true" if kind == "YES" else text
+    return said
 
 
 def question(argv):
     """What is asked, with what follows from it."""
-    said = said_in(argv)
-    given = {name: value for name, value in said.items() if value is not None}
+    given = said_in(argv)
     for flag, name, value in (("bf16", "dtype", "bf16"), ("fp16", "dtype", "fp16"),
                               ("gradient_checkpointing", "recompute", "full")):
-        if given.pop(flag, "").lower() == "true":
+        if given.pop(flag, False):
             given.setdefault(name, value)
     refuse(not given.keys() & {"config", "params"}, "say --config, or --params, as 7.5e9")
     refuse(not given.keys() & {"gpu", "ranks"}, "say --ranks, or --gpu for the fewest that do")
@@ -427,20 +429,19 @@ def question(argv):
         for other in others.split():
             refuse(name in given and other in given, f"--{name} says what --{other} would")
     file, keys, name = {}, {}, given.get("deepspeed", "")
-    if name and (os.path.exists(name) or not plan_named(name)):
+    if name and (os.path.exists(name) or name not in PLANS):
         keys, file = read_deepspeed(name, given.get("ranks"), "accumulate" in given)
     elif name:
         file = {"chapter": name}
-    q = argparse.Namespace(**dict.fromkeys(said, 0) | DEFAULTS | file | given, keys=keys)
+    q = SimpleNamespace(**{name: 0 for name, _ in TAKES.values()} | DEFAULTS | file | given, keys=keys)
     if q.bytes:
         found = re.fullmatch(r"([24]),(\d),(\d|1[0-6])", q.bytes)
         refuse(not found, f"--bytes: {q.bytes} is not P,G,K with P 2 or 4, G below 10, K up to 16")
         q.bytes = tuple(map(int, found.groups()))
         q.dtype = "bf16" if q.bytes[0] == 2 else "fp32"
     refuse(q.convention == "deepspeed" and q.dtype == "fp32", "--convention deepspeed is of 16 bit")
-    q.model = q.config and Decoder(os.path.join(q.config, "config.json") if os.path.isdir(q.config)
-                                   else q.config, q.model_type)
-    q.headroom = share(q.headroom, q.gpu)
+    q.model = q.config and Decoder(q.config, q.model_type)
+    q.headroom = share("headroom", q.headroom, q.gpu, "SIZE")
     refuse(q.headroom >= q.gpu > 0, f"--headroom {sized(q.headroom)} leaves nothing of {sized(q.gpu)}")
     set_layers(q)
     set_activations(q)
@@ -458,7 +459,7 @@ def set_layers(q):
                + f" of which the largest has {spaced(q.largest_layer)}" * len(sizes))
         sizes += [rest // layers + (l < rest % layers) for l in range(layers)]
     count = sum(sizes)
-    trained = share(q.trainable or count, count)
+    trained = share("trainable", q.trainable, count, "COUNT") if q.trainable else count
     ends = [math.floor((1 - trained / count) * end + 0.5) for end in accumulate([0, *sizes])]
     q.sizes = [(size - b + a, b - a)[:1 + (trained != count)]
                for size, a, b in zip(sizes, ends, ends[1:])]
@@ -475,13 +476,13 @@ def set_activations(q):
     q.formula, m, s, b = spaced(q.activations), q.model, q.sequence, q.batch
     if s:
         refuse(not m and not (q.width and q.heads), "--sequence needs --width and --heads")
-        refuse(q.dtype == "fp32", "--sequence is about 16 bit, not --dtype fp32")
+        refuse(not m and q.dtype == "fp32", "--sequence is about 16 bit, not --dtype fp32")
         h, a, layers = (m.hidden, m.heads, m.blocks) if m else (q.width, q.heads, q.layers)
         kept, full = {"none": (0, layers), "attention": (34, 0), "full": (2, 1)}[q.recompute]
         q.formula = f"{s} x {b} x ({layers} x {kept} x {h} + {full} x (34 x {h} + 5 x {a} x {s}))"
         if m:
             q.formula = m.activations(s, b, q.recompute, WIDTHS[q.dtype]) + (
-                f"; by Korthikanti and others, without the logits, {sized(evaluated(q.formula))}")
+                f"; by Korthikanti and others, in 16 bits without the logits, {sized(evaluated(q.formula))}")
         q.activations = evaluated(q.formula)
         refuse(q.activations > 1e15, f"{q.activations:.0e} bytes of activations fit nowhere")
 
@@ -492,11 +493,11 @@ def evaluated(formula):
 
 def set_plans(q):
     """The cards that are asked about."""
-    q.cards = [card for card in CHAPTERS if card.mixed_precision]  # 02 is 03 in fp32
+    q.cards = [card for card in CHAPTERS if card.mixed_precision]  # in fp32 02 is 03
     if q.chapter:
-        q.cards = [plan_named(q.chapter)]
-        refuse(not q.cards[0], f"--chapter: {q.chapter} is none of "
+        refuse(q.chapter not in PLANS, f"--chapter: {q.chapter} is none of "
                + ", ".join(card.name for card in CHAPTERS + MADE))
+        q.cards = [PLANS[q.chapter]]
         refuse(q.dtype != "fp32" and not q.cards[0].mixed_precision,
                f"{q.chapter} has no --dtype {q.dtype}: say --dtype fp32")
     if q.write:
@@ -506,27 +507,36 @@ def set_plans(q):
                + ", ".join(card.name for card in can))
 
 
+def written(q):
+    """For others to read; of the plan that fits."""
+    refuse(not q.plan, f"--write {q.write}: which plan? Say --gpu or --chapter")
+    if q.gpu and not q.plan.fits:
+        raise Failure(advice(q), 6)
+    return WRITERS[q.write][0](q, q.plan.card)
+
+
 def main():
+    if "--help" in sys.argv or "-h" in sys.argv:
+        return print(__doc__.replace(" YES", "    "))
     q = question(sys.argv[1:])
     answer(q)
     if q.write:
-        refuse(not q.plan, f"--write {q.write}: which plan? Say --gpu or --chapter")
-        if q.gpu and not q.plan.fits:
-            raise Failure(advice(q), 6)
-        return print(WRITERS[q.write][0](q, q.plan.card))
+        return print(written(q))
     if q.json:
         return print(json.dumps({plan.name: {title: rows for title, _, rows in figures(q, plan)}
                                  for plan in q.plans}, indent=2))
     p, g, k = costs(q, q.cards[0])
     told = [f"{plural(sum(q.parts), 'parameter')} in {plural(len(q.sizes), 'layer')}, {q.dtype}, on "
-            f"{plural(q.ranks, 'rank')}" + ": the fewest that do" * (q.found and q.plan.fits)]
-    unknown = [f"{what}: {', '.join(keys)}" for what, keys in q.keys.items() if what != "keys" and keys]
+            f"{plural(q.ranks, 'rank')}"]
     if q.table:
         told += [f"{spaced(q.parts[0])} of them are trained" for _ in q.parts[1:]] + [
             f"bytes a parameter: itself {p}, its gradient {g}, optimizer state {k}, {k / p:g} times "
             f"itself ({RATIOS.get(k / p, q.convention)})",
-            f"activations {sized(q.activations)}: {q.formula}"] + q.keys.get("keys", [])
-    for line in [*told, *unknown, *(lines(q) if q.plan and not q.table else ())]:
+            f"activations {sized(q.activations)}: {q.formula}"] + q.keys.pop("keys", [])
+    elif q.plan:
+        told += lines(q)
+    told += [f"{what}: {', '.join(keys)}" for what, keys in q.keys.items() if what != "keys" and keys]
+    for line in told:
         print(textwrap.fill(line, WIDTH, subsequent_indent="    ", break_on_hyphens=False))
     if q.table or not q.plan:
         print_table(q, () if q.table else ("resident", "reserved", "on the host", "sent"))

@@ -2,6 +2,7 @@
 """Others' files for the planner: a model's config.json and a configuration of DeepSpeed; and what it
 writes: the latter, PyTorch's fully_shard, a command here."""
 import json
+import os
 
 from runs import Failure, spaced
 from trainers import ROOT
@@ -48,7 +49,7 @@ class Decoder:
     """A model as its config.json says for transformers: llama, mistral, qwen2 or qwen3."""
 
     def __init__(self, path, kind):
-        file = File(path)
+        file = File(os.path.join(path, "config.json") if os.path.isdir(path) else path)
         for key in ("num_experts", "num_local_experts", "n_routed_experts"):
             file.expect(file.said(key, 0) == 0, key, file.get(key), "0: experts are no chapter, as "
                         "one may be another rank's; for LoRA say --params and --trainable")

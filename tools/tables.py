@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: MIT
 """The measured blocks of the pages: each function runs what it needs and answers Markdown."""
 import itertools
-import json
 import math
 import re
 import sys
 from fractions import Fraction
 
+import plan
 from findings import Comparison
 from runs import (CHAPTERS, KINDS, Failure, elements_sent, kinds_of, number, output_of, small,
                   spaced)
-from trainers import ROOT, state_formula
+from trainers import ROOT
 
 COUNTED = KINDS[:4]  # and communication: what the layer-count curve adds up
 
@@ -104,13 +104,18 @@ EQUAL_LAYERS = ("--task", "mlp", "--layers", 16, "--width", 512, "--batch", 32)
 
 def ledger(programs):
     """Every kind in 03 to 07, on a model of many equal layers."""
+    def state(run):
+        q, card = plan.question(["--params", "1e9", "--ranks", "4"]), plan.PLANS[run.chapter]
+        host = f" and {plan.state_formula(q, card, host=True)} on the host" * card.offloads
+        return plan.state_formula(q, card) + host
+
     runs = [programs.run(chapter, 4, *EQUAL_LAYERS, "--steps", 2) for chapter in CHAPTERS[2:]]
     rows = [[kind if kind in KINDS else "all together",
              *(mb(run.memory[kind]["resident"], run.memory[kind]["peak"]) for run in runs)]
             for kind in [*kinds_of(runs), "total"]]
     rows += [["on the host", *map(on_host, runs)],
              ["reserved", *(mb(run.memory["total"]["reserved"]) for run in runs)],
-             ["state, bytes a parameter", *(state_formula(run.chapter, "bf16") for run in runs)]]
+             ["state, bytes a parameter", *map(state, runs)]]
     head = ["MB: resident / peak", *(run.chapter for run in runs)]
     count = runs[0].info["parameters"]
     return (table(head, rows) + f"\n\n`{runs[-1].shown}`: {spaced(count)} parameters in bf16, "
@@ -185,20 +190,15 @@ def bus(programs):
     return table(head, rows) + f"\n\n`{run.shown}`: each way {mb(copied)} MB a rank and step."
 
 
-def planned(programs, *words):
-    """What the planner says, as JSON."""
-    return json.loads(output_of([str(programs.build / "plan"), *map(str, words), "--json"]))
-
-
-def fits(programs):
-    """The first chapter that fits, of models with their usual layers on cards of three sizes."""
+def fits(_):
+    """The first chapter that fits, of models with their usual layers on GPUs of three sizes."""
     models = {"1.5B": 48, "7B": 32, "13B": 40, "30B": 60, "70B": 80}  # layers, by parameters
     ranks, rows = (1, 4, 8, 64), []
-    for model, card in itertools.product(models, ("24GB", "40GB", "80GB")):
-        words = f"--params {model} --layers {models[model]} --card {card}"
-        plans = (planned(programs, *words.split(), "--ranks", n)["chapters"] for n in ranks)
-        rows.append([f"`{words}`", *(next((chapter["name"][:2] for chapter in plan
-                                           if chapter["fits"]), "–") for plan in plans)])
+    for model, gpu in itertools.product(models, ("24GB", "40GB", "80GB")):
+        words = f"--params {model} --layers {models[model]} --gpu {gpu}"
+        q = plan.question(words.split())
+        rows.append([f"`{words}`", *(next((card.name[:2] for card in q.cards
+                                           if plan.Rank(q, card, n).fits), "–") for n in ranks)])
     return table(["first that fits", *(f"N = {n}" for n in ranks)], rows)
 
 
