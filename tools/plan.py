@@ -87,7 +87,9 @@ class Card:
         """Of a phase or a direction. Frozen parameters are gathered to compute, and no more: in
         backward they have all but the one reduce-scatter of a micro-batch."""
         a_step, a_micro_batch = (self.sent | self.copied)[what]
-        return (0, max(0, a_micro_batch - (what == "backward"))) if frozen else (a_step, a_micro_batch)
+        if frozen:
+            return 0, max(0, a_micro_batch - (what == "backward"))
+        return a_step, a_micro_batch
 
     def offloaded(self, name):
         """The optimizer on the host: there gradients go, from there new parameters come."""
@@ -113,9 +115,8 @@ CHAPTERS = [card_of(card) for card in CARDS.values() if card["ranks"]]
 ZERO1, ZERO2, ZERO3 = (next(card for card in CHAPTERS if card.stage == n) for n in (1, 2, 3))
 MADE = [ZERO1.offloaded("zero1_offload"), ZERO2.offloaded("zero2_offload"),
         ZERO3.offloaded("").parameters_offloaded("zero3_offload")]
-PLANS = {card.name: card for card in CHAPTERS + MADE} | {name: card for card in CHAPTERS for name in (
-    card.name[3:], card.name[:2], card.name[1])}
-PLANS |= {"ddp": PLANS["03"], "zero0": PLANS["03"]}
+PLANS = {name: card for card in CHAPTERS for name in (card.name[3:], card.name[:2], card.name[1])}
+PLANS |= {card.name: card for card in CHAPTERS + MADE} | {"ddp": PLANS["3"], "zero0": PLANS["3"]}
 
 
 def costs(q, card):
@@ -140,7 +141,7 @@ def state_formula(q, card, host=False, frozen=False):
     p, g, k = costs(q, card)
     each = dict(zip(STATE, (p, 0, 0) if frozen else (p, g, k)))
     whole = sum(each[kind] for kind, how in card.held.items() if how == "replicated" and not host)
-    part = sum(each[kind] for kind, how in card.held.items() if how == (HOST if host else "sharded"))
+    part = sum(each[kind] for kind, how in card.held.items() if how == ("sharded", HOST)[host])
     return sum_of(whole, part + each["gradients"] * (host and card.offloads), "/N")
 
 
@@ -165,7 +166,8 @@ class Rank:
                  min(card.borrowed["gradients"], layers * q.accumulate), 0)
         for frozen, sizes in enumerate(q.counted):
             p, g, k = (costs(q, card)[0], 0, 0) if frozen else costs(q, card)
-            full, largest = sum(padded(size, n) * sizes[size] for size in sizes), padded(max(sizes), n)
+            full = sum(padded(size, n) * count for size, count in sizes.items())
+            largest = padded(max(sizes), n)
             for kind, size, whole in zip(STATE, (p, g, k), slots):
                 how = card.held[kind]
                 place = self.on_host if how == HOST else self.resident
@@ -213,7 +215,7 @@ def milliseconds(q, rank):
 
 
 def answer(q):
-    """All plans that are asked about, on q.ranks or on the fewest that do; and the one to look at."""
+    """The plans that are asked about, on q.ranks or the fewest that do; and the one to look at."""
     def fewest(card):
         if not q.gpu or Rank(q, card, 1).kept > q.gpu - q.headroom:
             return None
@@ -227,6 +229,7 @@ def answer(q):
         plan.every = Rank(q, plan.card, MOST_RANKS).kept
         whole = replace(plan.card, held=dict.fromkeys(STATE, "replicated"))
         plan.saved = 1 - plan.held / Rank(q, whole, q.ranks).held
+        plan.times = plan.sent / max(1, Rank(q, PLANS["ddp"], q.ranks).sent)
     q.plan = next((plan for plan in q.plans if plan.fits and q.gpu), None)
     if not q.plan and (q.gpu or len(q.plans) == 1):
         q.plan = min(q.plans, key=lambda plan: (plan.fewest or MOST_RANKS + 1, plan.every))
@@ -244,10 +247,11 @@ def plural(count, what):
 def advice(q):
     """Which plan to take, in one sentence."""
     def on(rank):
-        return f"{sized(rank.reserved)} a rank" + (rank.host > 0) * f" and {sized(rank.host)} on its host"
+        host = f" and {sized(rank.host)} on its host" if rank.host else ""
+        return f"{sized(rank.reserved)} a rank{host}"
 
-    plan, room = q.plan, sized(q.gpu) + (q.headroom > 0) * f" with {sized(q.headroom)} of headroom" + \
-        (q.host > 0) * f" and {sized(q.host)} of host"
+    plan, room = q.plan, sized(q.gpu) + f" with {sized(q.headroom)} of headroom" * (q.headroom > 0)
+    room += f" and {sized(q.host)} of host" * (q.host > 0)
     if not plan.fits and plan.fewest:
         return (f"None fits on {plural(q.ranks, 'rank')} of {room}: take {plan.name} on "
                 f"{plural(plan.fewest, 'rank')} or more, {on(plan.then)}.")
@@ -264,68 +268,70 @@ def advice(q):
     return f"Take {plan.name} on {plural(q.ranks, 'rank')} of {room}: {on(plan)}{rest}."
 
 
-def lines(q):
-    """The answer about one plan."""
-    def kinds(of):
-        return ", ".join(f"{kind} {sized(size)}" for kind, size in of.items() if size) or "nothing"
-
-    data_parallel = Rank(q, PLANS["ddp"], q.ranks)
-    plan, card, gradients = q.plan, q.plan.card, sized(q.plan.resident["gradients"])
-    others = q.plans + [Rank(q, made, q.ranks) for made in MADE] * (len(q.plans) > 1)
-    if q.gpu:
-        yield advice(q)
-    yield (f"holds {sized(plan.held)}, {state_formula(q, card)} bytes a parameter: "
-           + kinds(plan.resident)
-           + f"; on its host {sized(plan.host)}, {state_formula(q, card, True)}" * card.offloads)
-    yield (f"borrows {sized(sum(plan.borrowed.values()))}: {kinds(plan.borrowed)}"
-           + ", and activations, which nobody said" * (not q.activations))
-    yield (f"sends {sized(plan.sent)} a step, {sent_formula(card)} elements a parameter x (N - 1)/N, "
-           f"in {plural(plan.collectives, 'message')} to each rank" + (q.accumulate > 1) * (
-               f", {plan.sent / max(1, data_parallel.sent):.4g} times what data parallelism sends"
-           ) + card.offloads * (
-               f"; copies {sized(plan.copied['to_host'])} to its host, "
-               f"{sized(plan.copied['to_device'])} back"))
-    if q.link or q.bus:
-        yield "takes " + ", ".join(f"{what} {ms:.2f} ms" for what, ms in plan.ms.items())
-    if q.bucket:
-        count = plan.collectives // len(q.sizes) * math.ceil(WIDTHS[q.dtype] * q.parts[0] / q.bucket)
-        latency = f" with {count * (q.ranks - 1) * q.latency / 1e3:.2f} ms of latency" * (q.link > 0)
-        yield (f"buckets of {sized(q.bucket)}: {plural(count, 'message')} to each rank{latency}, and "
-               f"{sized(2 * q.bucket)} for two" + (card.stage == 0) * (
-                   f"; DDP's are a copy of all gradients, {gradients}, but with "
-                   "gradient_as_bucket_view=True"))
-    if q.deepspeed and card.offloads and card.held["gradients"] == "sharded":
-        yield f"DeepSpeed hands gradients to the host as they are reduced: {gradients} less here"
-    if len(others) > 1:
-        yield "reserved: " + ", ".join(
-            f"{other.name.partition('_')[0] if other.card in CHAPTERS else other.name} "
-            f"{sized(other.reserved)}" for other in others)
-
-
 def figures(q, plan):
     """All of them, in sections: a title, what its numbers count, rows by their labels."""
     def by(kinds):
         return {f"  {kind.replace('_', ' the ')}": count for kind, count in kinds.items()}
 
     card, frozen = plan.card, q.parts[1:]
-    yield "held by a rank throughout", "bytes", by(plan.resident) | {
+    yield "held throughout", "bytes", by(plan.resident) | {
         "resident": plan.held, "  state, bytes a param.": state_formula(q, card)} | {
         "    a frozen one": state_formula(q, card, frozen=True) for _ in frozen} | {
         "  of it saved": f"{100 * plan.saved:.2f} %"}
     yield "borrowed within a step", "bytes", by(plan.borrowed) | {"reserved": plan.reserved}
-    yield "on its host throughout", "bytes", by(plan.on_host) | {
+    yield "on its host", "bytes", by(plan.on_host) | {
         "on the host": plan.host, "  bytes a param.": state_formula(q, card, host=True)}
-    yield "sent by a rank in a step", "elements", by(plan.elements) | {
+    yield "elements sent in a step", "elements", by(plan.elements) | {
         "elements": sum(plan.elements.values()), "  a param. x (N - 1)/N": sent_formula(card)} | {
-        "    a frozen one": sent_formula(card, True) for _ in frozen} | {
-        "  collectives": str(plan.collectives)}
-    yield "sent, and copied over the bus", "bytes", {"sent": plan.sent} | by(plan.copied)
-    yield "of a step", "ms", plan.ms if q.link or q.bus else {}
-    yield f"on a GPU of {sized(q.gpu)}", "bytes", {
+        "    a frozen one": sent_formula(card, True) for _ in frozen}
+    yield "sent in a step, and copied", "bytes", {
+        "sent": plan.sent, "  messages to each rank": spaced(plan.collectives),
+        "  over data parallel's": f"{plan.times:.4g}"} | by(plan.copied)
+    yield "time of a step", "ms", {
+        f"{what}, ms": ms for what, ms in plan.ms.items() if q.link or q.bus}
+    yield "on such a GPU", "bytes", {
         f"fits on {plural(q.ranks, 'rank')}": "yes" if plan.fits else "no",
         "fewest ranks": str(plan.fewest or "none"),
         "  reserved then": plan.then and plan.then.reserved,
-        "  on the host then": plan.then and plan.then.host, "  as N grows": plan.every} if q.gpu else {}
+        "  on the host then": plan.then and plan.then.host,
+        "  as N grows": plan.every} if q.gpu else {}
+
+
+def lines(q):
+    """The answer about one plan."""
+    def kinds(of):
+        return ", ".join(f"{kind} {sized(size)}" for kind, size in of.items() if size) or "nothing"
+
+    plan, card, gradients = q.plan, q.plan.card, sized(q.plan.resident["gradients"])
+    if q.gpu:
+        yield advice(q)
+    host = f"; on its host {sized(plan.host)}, {state_formula(q, card, True)}" * card.offloads
+    yield (f"holds {sized(plan.held)}, {state_formula(q, card)} bytes a parameter: "
+           f"{kinds(plan.resident)}{host}")
+    yield (f"borrows {sized(sum(plan.borrowed.values()))}: {kinds(plan.borrowed)}"
+           + "; activations are not in it" * (not q.activations))
+    down, up = map(sized, plan.copied.values())
+    sends = (f"{sized(plan.sent)} a step, {sent_formula(card)} elements a parameter x (N - 1)/N, "
+             f"in {plural(plan.collectives, 'message')} to each rank")
+    yield (f"sends {sends if plan.sent else 'nothing'}"
+           + f", {plan.times:.4g} times what data parallelism sends" * (q.accumulate > 1)
+           + f"; copies {down} to its host, {up} back" * card.offloads)
+    if q.link or q.bus:
+        yield "takes " + ", ".join(f"{what} {ms:.2f} ms" for what, ms in plan.ms.items())
+    if q.bucket:
+        passes = plan.collectives // len(q.sizes)
+        count = passes * math.ceil(WIDTHS[q.dtype] * q.parts[0] / q.bucket)
+        late = f" with {count * (q.ranks - 1) * q.latency / 1e3:.2f} ms of latency" * (q.link > 0)
+        ddp = f"; DDP's are a copy of all gradients, {gradients}, but with gradient_as_bucket_view"
+        yield (f"buckets of {sized(q.bucket)}: {plural(count, 'message')} to each rank{late}, and "
+               f"{sized(2 * q.bucket)} for two" + ddp * (card.stage == 0))
+    if q.deepspeed and card.offloads and card.held["gradients"] == "sharded":
+        yield f"DeepSpeed hands gradients to the host as they are reduced: {gradients} less here"
+    if len(q.plans) > 1:
+        others = [Rank(q, made, q.ranks) for made in MADE]
+        yield "reserved: " + ", ".join(
+            [f"{plan.name[:2]} {sized(plan.reserved)}" for plan in q.plans]
+            + [f"{made.name} {sized(made.reserved)}" for made in others])
 
 
 def print_table(q, only=()):
@@ -333,7 +339,7 @@ def print_table(q, only=()):
     most, width = max(max(p.reserved, p.host, p.sent) for p in q.plans), min(14, 56 // len(q.plans))
     power = next(power for power in UNITS if most < 10 ** (power + 4) or power >= 9)
     units = {"bytes": (UNITS[power], 10 ** power), "ms": ("ms", 1),
-             "elements": (f"10^{power} elements of {WIDTHS[q.dtype]} bytes", 10 ** power)}
+             "elements": (f"10^{power} of {WIDTHS[q.dtype]} bytes", 10 ** power)}
 
     def row(label, cells, size=1):
         text = ["-" if cell is None else cell if isinstance(cell, str) else f"{cell / size:.2f}"
@@ -341,35 +347,39 @@ def print_table(q, only=()):
         first = text[0].rjust(24 + width - len(label))  # a long label may begin left of its column
         print(label + first + "".join(cell.rjust(width) for cell in text[1:]))
 
-    for part in (0, 2):
-        row("", [plan.name.partition("_")[part] for plan in q.plans])
+    row("", [plan.name.partition("_")[0] for plan in q.plans])
+    row(UNITS[power] * bool(only), [plan.name.partition("_")[2] for plan in q.plans])
     for sections in zip(*(figures(q, plan) for plan in q.plans)):
         title, counts, labels = sections[0]
-        rows = {label: [of[label] for _, _, of in sections] for label in labels}
-        rows = {label: cells for label, cells in rows.items()
-                if (label in only or not only) and set(cells) - {0, "0", None}}
-        if rows and not only:
+        cells = {label: [rows[label] for _, _, rows in sections] for label in labels
+                 if (label in only or not only)}
+        cells = {label: row for label, row in cells.items() if set(row) - {0, "0", None}}
+        if cells and not only:
             print(f"{title}, {units[counts][0]}")
-        for label, cells in rows.items():
-            row(label, cells, units[counts][1])
+        for label in cells:
+            row(label, cells[label], units[counts][1])
 
 
 # By an option's name: its first one, and what it takes.
-TAKES = {name: (names.split(", ")[0][2:], kind) for names, kind in re.findall(
-    r"(?m)^  ((?:--\w+, )?--\w+) (\S+)", __doc__) for name in names.split(", ")}
+TAKES = {name: (names.split(", --")[0], kind) for names, kind in re.findall(
+    r"(?m)^  --(\w+(?:, --\w+)?) (\S+)", __doc__) for name in names.split(", --")}
 COUNTS = {"": 1, "K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 BYTES = {"MB": 1e6, "GB": 1e9, "TB": 1e12, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 # Of numbers: units, from, to; as an example.
-NUMBERS = {"COUNT": (COUNTS, 1, MOST_PARAMETERS, "7.5e9 or 7.5B"), "SIZE": (BYTES, 10 ** 6, 10 ** 15, "80GB"),
-           "N": ({"": 1}, 1, MOST_RANKS, "8"), "NUMBER": ({"": 1}, 1, 1 << 20, "32"),
-           "LAYERS": ({"": 1}, 0, 2, "1"), "SPEED": ({"": 1}, 1e-3, 10 ** 9, "12.5"),
-           "TIME": ({"": 1}, 0, 10 ** 9, "50"), "%": ({"%": 1}, 0, 100, "5%")}
+NUMBERS = {"COUNT": (COUNTS, 1, MOST_PARAMETERS, "7.5e9 or 7.5B"),
+           "SIZE": (BYTES, 10 ** 6, 10 ** 15, "80GB or 80GiB"), "N": ({"": 1}, 1, MOST_RANKS, "8"),
+           "NUMBER": ({"": 1}, 1, 1 << 20, "32"), "LAYERS": ({"": 1}, 0, 2, "1"),
+           "SPEED": ({"": 1}, 1e-3, 10 ** 9, "12.5"), "TIME": ({"": 1}, 0, 10 ** 9, "50"),
+           "%": ({"%": 1}, 0, 100, "5%")}
 DEFAULTS = {"layers": 32, "accumulate": 1, "prefetch": 1, "dtype": "bf16", "recompute": "none",
             "convention": "paper", "headroom": "5%"}
 NEEDS = {"host": "gpu", "headroom": "gpu", "width": "sequence", "heads": "sequence",
          "sequence": "batch", "latency": "link", "compute": "link"}
 EXCLUDES = {"config": "params layers largest_layer width heads", "sequence": "activations",
             "bytes": "convention dtype"}
+
+
+SHORT = ("resident", "reserved", "on the host", "sent", "communication, ms", "copies, ms")
 
 
 def refuse(condition, sentence):
@@ -384,10 +394,10 @@ def number(name, text, kind):
         value = float(found[1]) * units[found[2]]
     except (TypeError, ValueError, KeyError):
         value = math.nan
-    exact = kind in ("SPEED", "TIME", "%")
-    refuse(not least <= value <= most or not (exact or value % 1 == 0), f"--{name}: {text} is not a "
-           f"{'' if exact else 'whole '}number from {spaced(least)} to {spaced(most)}, as {like}")
-    return value if exact else int(value)
+    whole = kind in ("COUNT", "N", "NUMBER", "LAYERS")
+    refuse(not least <= value <= most or (whole and value % 1), f"--{name}: {text} is not a "
+           f"{'whole ' * whole}number from {spaced(least)} to {spaced(most)}, as {like}")
+    return int(value) if whole or kind == "SIZE" else value
 
 
 def share(name, text, all_, kind):
@@ -400,8 +410,8 @@ def said_in(argv):
     said, words = {}, list(argv)
     while words:
         word, *value = words.pop(0).split("=", 1)
-        refuse(word not in TAKES, f"there is no option {word:.40} (--help lists them)")
-        name, kind = TAKES[word]
+        name, kind = TAKES.get(word.removeprefix("--").replace("-", "_"), (word, ""))
+        refuse(not kind or not word.startswith("--"), f"{word:.40} is no option; --help lists them")
         if not value and kind == "YES":
             value = [words.pop(0)] if words and words[0].lower() in ("true", "false") else ["true"]
         text = (value or words[:1] or [""])[0]
@@ -433,7 +443,8 @@ def question(argv):
         keys, file = read_deepspeed(name, given.get("ranks"), "accumulate" in given)
     elif name:
         file = {"chapter": name}
-    q = SimpleNamespace(**{name: 0 for name, _ in TAKES.values()} | DEFAULTS | file | given, keys=keys)
+    nothing = {name: 0 for name, _ in TAKES.values()}
+    q = SimpleNamespace(**nothing | DEFAULTS | file | given, keys=keys)
     if q.bytes:
         found = re.fullmatch(r"([24]),(\d),(\d|1[0-6])", q.bytes)
         refuse(not found, f"--bytes: {q.bytes} is not P,G,K with P 2 or 4, G below 10, K up to 16")
@@ -442,7 +453,7 @@ def question(argv):
     refuse(q.convention == "deepspeed" and q.dtype == "fp32", "--convention deepspeed is of 16 bit")
     q.model = q.config and Decoder(q.config, q.model_type)
     q.headroom = share("headroom", q.headroom, q.gpu, "SIZE")
-    refuse(q.headroom >= q.gpu > 0, f"--headroom {sized(q.headroom)} leaves nothing of {sized(q.gpu)}")
+    refuse(q.headroom >= q.gpu > 0, f"--headroom {sized(q.headroom)} leaves no {sized(q.gpu)} GPU")
     set_layers(q)
     set_activations(q)
     set_plans(q)
@@ -481,8 +492,9 @@ def set_activations(q):
         kept, full = {"none": (0, layers), "attention": (34, 0), "full": (2, 1)}[q.recompute]
         q.formula = f"{s} x {b} x ({layers} x {kept} x {h} + {full} x (34 x {h} + 5 x {a} x {s}))"
         if m:
+            theirs = sized(evaluated(q.formula))
             q.formula = m.activations(s, b, q.recompute, WIDTHS[q.dtype]) + (
-                f"; by Korthikanti and others, in 16 bits without the logits, {sized(evaluated(q.formula))}")
+                f"; by Korthikanti and others, in 16 bits without the logits, {theirs}")
         q.activations = evaluated(q.formula)
         refuse(q.activations > 1e15, f"{q.activations:.0e} bytes of activations fit nowhere")
 
@@ -526,20 +538,22 @@ def main():
         return print(json.dumps({plan.name: {title: rows for title, _, rows in figures(q, plan)}
                                  for plan in q.plans}, indent=2))
     p, g, k = costs(q, q.cards[0])
-    told = [f"{plural(sum(q.parts), 'parameter')} in {plural(len(q.sizes), 'layer')}, {q.dtype}, on "
-            f"{plural(q.ranks, 'rank')}"]
+    keys, told = q.keys.pop("keys", []), [
+        f"{plural(sum(q.parts), 'parameter')} in {plural(len(q.sizes), 'layer')}, {q.dtype}, on "
+        f"{plural(q.ranks, 'rank')}"]
     if q.table:
         told += [f"{spaced(q.parts[0])} of them are trained" for _ in q.parts[1:]] + [
-            f"bytes a parameter: itself {p}, its gradient {g}, optimizer state {k}, {k / p:g} times "
-            f"itself ({RATIOS.get(k / p, q.convention)})",
-            f"activations {sized(q.activations)}: {q.formula}"] + q.keys.pop("keys", [])
+            f"bytes a parameter: itself {p}, its gradient {g}, optimizer state {k}, {k / p:g} "
+            f"times itself ({RATIOS.get(k / p, q.convention)})",
+            f"activations {sized(q.activations)}: {q.formula}" if q.activations else
+            "activations, data and workspace are not in it: they depend on the model", *keys]
     elif q.plan:
         told += lines(q)
-    told += [f"{what}: {', '.join(keys)}" for what, keys in q.keys.items() if what != "keys" and keys]
+    told += [f"{what}: {', '.join(names)}" for what, names in q.keys.items() if names]
     for line in told:
         print(textwrap.fill(line, WIDTH, subsequent_indent="    ", break_on_hyphens=False))
     if q.table or not q.plan:
-        print_table(q, () if q.table else ("resident", "reserved", "on the host", "sent"))
+        print_table(q, () if q.table else SHORT)
     if q.table and q.gpu:
         print(textwrap.fill(advice(q), WIDTH))
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Others' files for the planner: a model's config.json and a configuration of DeepSpeed; and what it
-writes: the latter, PyTorch's fully_shard, a command here."""
+"""What the planner reads: a model's config.json and a configuration of DeepSpeed; what it writes:
+the latter, PyTorch's fully_shard, a command here."""
 import json
 import os
 
@@ -82,18 +82,18 @@ class Decoder:
         return [words, *[block] * self.blocks, h + words * (not self.tied)]
 
     def activations(self, tokens, batch, recompute, w):
-        """Bytes from forward to backward as a formula, the ledger's (common/train/llama.cpp). A block
-        keeps input, middle, both normed; queries and what they mix; keys, values; gate, up, product.
-        Beside all blocks lie an output, its norm, a gradient and the logits' two; in one's backward
-        gradients of queries, keys, values, by head and by token. Rows, one a token, fill 64 bytes.
-        Of a block that is formed again its input stays."""
+        """Bytes from forward to backward as a formula, the ledger's (common/train/llama.cpp). A
+        block keeps input, middle, both normed; queries and what they mix; keys, values; gate, up,
+        product. Beside all lie an output, its norm, a gradient, the logits and theirs; in a block's
+        backward gradients of queries, keys, values, by head and by token. Rows, one a token, fill
+        64 bytes. Of a block that is formed again its input stays."""
         h, q, k = self.hidden, self.queries, self.keys
         kept, once = 4 * h + 2 * (q + k) + 3 * self.inner, 3 * h + 2 * (q + 2 * k)
         rows = -(-tokens * batch * w // 64) * 64 // w
         inputs = self.blocks - 1 if recompute == "full" else 0
         pairs = 0 if recompute == "attention" else self.heads * tokens
-        return (f"{rows} x ({inputs} x {w * h} + {self.blocks - inputs} x ({w * kept} + {w * pairs})"
-                f" + {w * (once + pairs)} + {2 * w * self.vocabulary})")
+        return (f"{rows} x ({inputs} x {w * h} + {self.blocks - inputs} x ({w * kept} + "
+                f"{w * pairs}) + {w * (once + pairs)} + {2 * w * self.vocabulary})")
 
 
 def leaves(values, above=""):
@@ -109,22 +109,24 @@ def find(name, names):
 
 
 def read_deepspeed(path, ranks, accumulate):
-    """What the keys of a configuration are here; the plan, dtype and micro-batches that it asks for."""
+    """What a configuration's keys are here; the plan, dtype and micro-batches that it asks for."""
     file, told = File(path), {"keys": [], "nothing here": [], "unknown": []}
     file.expect(type(file.get("zero_optimization")) is dict, "zero_optimization",
                 file.get("zero_optimization"), "a section")
-    said = {name.replace("bfloat16", "bf16"): value for name, value in leaves(file)}  # as once called
+    said = {name.replace("bfloat16", "bf16"): value for name, value in leaves(file)}  # once so
     for name, value in said.items():
         if key := find(name, KEYS):
-            told["keys"].append(f"{json.dumps(name):.60} = {json.dumps(value):.30}; here {KEYS[key]}")
+            told["keys"].append(
+                f"{json.dumps(name):.60} = {json.dumps(value):.30}; here {KEYS[key]}")
         else:
-            told["nothing here" if find(name, NOTHING) else "unknown"].append(f"{name:.60}")
+            told["nothing here" if find(name, NOTHING) else "unknown"].append(
+                f"{json.dumps(name):.60}")
 
     def value(key, otherwise, *values):
         found = said.get(key, otherwise)
         holds = json.dumps(found) in map(json.dumps, values) if values else \
             found == "auto" or type(found) in (int, float)
-        file.expect(holds, key, found, f"one of {json.dumps(values)[1:-1]}" if values else "a number")
+        file.expect(holds, key, found, f"any of {json.dumps(values)}" if values else "a number")
         return found
 
     zero, yes = "zero_optimization.", ("auto", True, False)
@@ -192,8 +194,8 @@ def mpirun(q, card):
         raise Failure(f"{m.path}: the programs' llama has no biases, no tied head, no heads of "
                       "another width, and at most 65 536 tokens", 2)
     if m:
-        task = (f" --task llama --layers {m.blocks} --width {m.hidden} --heads {m.heads} --kv-heads "
-                f"{m.kv_heads} --hidden {m.inner} --vocab {m.vocabulary}"
+        task = (f" --task llama --layers {m.blocks} --width {m.hidden} --heads {m.heads} "
+                f"--kv-heads {m.kv_heads} --hidden {m.inner} --vocab {m.vocabulary}"
                 + f" --sequence {q.sequence}" * (q.sequence > 0)
                 + " --recompute" * (q.recompute == "full"))
     return (f"mpirun -n {q.ranks} build/{card.name}/{card.name}{task}" + f" --batch {q.batch}" * (

@@ -10,7 +10,7 @@ import plan
 from findings import Comparison
 from runs import (CHAPTERS, KINDS, Failure, elements_sent, kinds_of, number, output_of, small,
                   spaced)
-from trainers import ROOT
+from trainers import ROOT, state_formula
 
 COUNTED = KINDS[:4]  # and communication: what the layer-count curve adds up
 
@@ -104,18 +104,13 @@ EQUAL_LAYERS = ("--task", "mlp", "--layers", 16, "--width", 512, "--batch", 32)
 
 def ledger(programs):
     """Every kind in 03 to 07, on a model of many equal layers."""
-    def state(run):
-        q, card = plan.question(["--params", "1e9", "--ranks", "4"]), plan.PLANS[run.chapter]
-        host = f" and {plan.state_formula(q, card, host=True)} on the host" * card.offloads
-        return plan.state_formula(q, card) + host
-
     runs = [programs.run(chapter, 4, *EQUAL_LAYERS, "--steps", 2) for chapter in CHAPTERS[2:]]
     rows = [[kind if kind in KINDS else "all together",
              *(mb(run.memory[kind]["resident"], run.memory[kind]["peak"]) for run in runs)]
             for kind in [*kinds_of(runs), "total"]]
     rows += [["on the host", *map(on_host, runs)],
              ["reserved", *(mb(run.memory["total"]["reserved"]) for run in runs)],
-             ["state, bytes a parameter", *map(state, runs)]]
+             ["state, bytes a parameter", *(state_formula(run.chapter, "bf16") for run in runs)]]
     head = ["MB: resident / peak", *(run.chapter for run in runs)]
     count = runs[0].info["parameters"]
     return (table(head, rows) + f"\n\n`{runs[-1].shown}`: {spaced(count)} parameters in bf16, "

@@ -101,3 +101,14 @@ class Card:
         master = mixed or name is not None  # on the host it is no other's memory
         return Column(name or kind, Fraction(1, self.ranks if how == "sharded" else 1),
                       2 if mixed and not of_adam else 4, 2 + master if of_adam else 1)
+
+
+def state_formula(chapter, dtype):
+    """Bytes of state a parameter in each place, on N ranks."""
+    def formula(columns):
+        whole, part = (sum(column.bytes for column in columns if (column.share < 1) == is_part)
+                       for is_part in (False, True))
+        return " + ".join([str(whole)] * (whole > 0) + [f"{part}/N"] * (part > 0))
+
+    device, host = map(formula, Card(chapter, dtype).places)
+    return device + f" and {host} on the host" * bool(host)
