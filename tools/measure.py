@@ -13,6 +13,7 @@ import shlex
 from datetime import date
 from pathlib import Path
 
+import plan
 import tables
 from figures import CHAPTER_COLOURS, CHAPTER_MARKERS, INK, KIND_COLOURS, figure, file
 from recording import Trace
@@ -270,7 +271,31 @@ def offload(programs):
     return fig
 
 
-FIGURES = {"layers": layers, "mountain": bytes_in_use, "link": link, "offload": offload}
+def states(_):
+    """The first figure of the ZeRO paper, by the planner: what a rank holds, stage by stage."""
+    q = plan.question(["--params", "7.5B", "--ranks", "64"])
+    fig, ax = figure(
+        720, 270, title="7.5 billion parameters: what each of 64 ranks holds, in GB",
+        subtitle="Mixed precision, Adam; what lasts through a step, by the formulas")
+    for row, stage in enumerate(q.cards[:4]):
+        end, rank = 0, plan.Rank(q, stage, 64)
+        for kind, colour in zip(KINDS[:3], KIND_COLOURS):
+            held = rank.resident[kind] / 1e9
+            ax.barh(row, held, 0.6, end, color=colour, label=None if row else kind)
+            end += held
+        ax.text(end + 1, row, f"{end:.1f}", va="center", weight="bold")
+    ax.set_yticks(range(4), [f"{stage.name.replace('_', ' ', 1)}\n{plan.state_formula(q, stage)}"
+                             for stage in q.cards[:4]])
+    ax.invert_yaxis()
+    ax.set_xlim(0, 130)
+    ax.grid(axis="x")
+    ax.grid(visible=False, axis="y")
+    ax.legend(loc="lower right")
+    return fig
+
+
+FIGURES = {"states": states, "layers": layers, "mountain": bytes_in_use, "link": link,
+           "offload": offload}
 
 
 def renewed(page, chosen, programs):

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: MIT
 """The measured blocks of the pages: each function runs what it needs and answers Markdown."""
 import itertools
-import json
 import math
 import re
 import sys
 
 import memory
 import narrate
+import plan
 from findings import Comparison
 from recording import Trace
 from runs import (BYTES, CHAPTERS, KINDS, ROOT, Failure, elements_sent, kinds_of, number, output_of,
@@ -184,20 +184,15 @@ def bus(programs):
     return table(head, rows) + f"\n\n`{run.shown}`: each way {mb(copied)} MB a rank and step."
 
 
-def planned(programs, *words):
-    """What the planner says, as JSON."""
-    return json.loads(output_of([str(programs.build / "plan"), *map(str, words), "--json"]))
-
-
-def fits(programs):
-    """The first chapter that fits, of models with their usual layers on cards of three sizes."""
+def fits(_):
+    """The first chapter that fits, of models with their usual layers on GPUs of three sizes."""
     models = {"1.5B": 48, "7B": 32, "13B": 40, "30B": 60, "70B": 80}  # layers, by parameters
     ranks, rows = (1, 4, 8, 64), []
-    for model, card in itertools.product(models, ("24GB", "40GB", "80GB")):
-        words = f"--params {model} --layers {models[model]} --card {card}"
-        plans = (planned(programs, *words.split(), "--ranks", n)["chapters"] for n in ranks)
-        rows.append([f"`{words}`", *(next((chapter["name"][:2] for chapter in plan
-                                           if chapter["fits"]), "–") for plan in plans)])
+    for model, gpu in itertools.product(models, ("24GB", "40GB", "80GB")):
+        words = f"--params {model} --layers {models[model]} --gpu {gpu}"
+        q = plan.question(words.split())
+        rows.append([f"`{words}`", *(next((card.name[:2] for card in q.cards
+                                           if plan.Rank(q, card, n).fits), "–") for n in ranks)])
     return table(["first that fits", *(f"N = {n}" for n in ranks)], rows)
 
 

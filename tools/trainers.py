@@ -67,7 +67,7 @@ def print_code(lines):
 
 
 RANKS = 3
-# What `build/plan --cards` prints: the cards of C++, of which a test sees that they are the same.
+# The cards of C++: a unit test sees that they are the same.
 CARDS = {card["name"]: card for card in json.loads((ROOT / "notes/cards.json").read_text())}
 
 
