@@ -32,15 +32,18 @@ def by_rank(shell):  # not `-n 1 ONE : -n 1 OTHER`, of which the launcher of Ope
 # Each: what goes wrong; commands, of each the exit code; what the last one prints; what was seen.
 DRILLS = {
     "dies": (
-        "a rank is killed", faulty("killed 1 9", "--steps 5 --quiet"), [KILLED], "",
+        "a rank is killed", faulty("killed 1 reduce_scatter 4 1", "--steps 5 --quiet"), [KILLED],
+        "",
         "A killed rank says nothing. The launcher sees it, and ends the other one. (Code 0? The "
         "launchers of MPICH 4.1 to 4.2.2 may lose the code of a killed rank.)"),
     "stuck": (
-        "a rank stands still", faulty("stopped 1 41", "--steps 5 --quiet --timeout 2"),
-        [COMMUNICATION], "rank 0/2: .* has waited .* for rank 1",
+        "a rank stands still",
+        faulty("stopped 1 reduce_scatter 3 3", "--steps 5 --quiet --timeout 2"), [COMMUNICATION],
+        "rank 0/2: .* has waited .* for rank 1",
         "The watchdog of the rank that waits names the step, the collective and the late rank."),
     "order": (
-        "a rank leaves out a collective", faulty("skips 1 9", "--steps 5 --quiet"), [COMMUNICATION],
+        "a rank leaves out a message of a collective",
+        faulty("lost 1 reduce_scatter 4 1", "--steps 5 --quiet"), [COMMUNICATION],
         "every rank must call the same collectives in the same order",
         "Each message says of which collective it is, so that none is taken for another."),
     "options": (
@@ -51,11 +54,12 @@ DRILLS = {
         by_rank(f"cd 0$((1 + RANK))_* && ../{PROGRAM} --data README.md"), [DATA],
         "rank 1 reads a text of .* bytes", "Ranks compare what they have read, too."),
     "nan": (
-        "a gradient is NaN", faulty("nan 1 54", "--steps 5"), [0], " 1 step skipped",
+        "a gradient is NaN", faulty("nan 1 reduce_scatter 3 4", "--steps 5"), [0],
+        " 1 step skipped",
         "The sum of squares is NaN on every rank, so all skip this step, and the run goes on."),
     "bit": (
-        "a bit of a message is flipped", faulty("bit 1 80", "--steps 5 --quiet"), [NUMERICS],
-        "the parameters of layer 2 differ between rank 0 .* and rank 1",
+        "a bit of a message is flipped", faulty("bit 1 all_gather 2 5", "--steps 5 --quiet"),
+        [NUMERICS], "the parameters of layer 2 differ between rank 0 .* and rank 1",
         "Ranks compare digests of what they should all hold, at the end (or --check-every)."),
     "full": (
         "the disk is full while saving",

@@ -3,7 +3,8 @@
 
 #include <cstring>
 
-#include "memory/error.hpp"
+#include "compute/generator.hpp"
+#include "memory/throw_if.hpp"
 
 namespace zero {
 Communicator::Communicator(int rank, int size, std::unique_ptr<Transport> transport, Device& device,
@@ -11,31 +12,25 @@ Communicator::Communicator(int rank, int size, std::unique_ptr<Transport> transp
     : rank(rank),
       size(size),
       transport_(std::move(transport)),
-      // Of each other rank a piece to add and one that is on its way.
-      received_(
-          device, Kind::communication, dtype,
-          (size - 1) * std::min(largest / size, 2 * piece_elements(device.type, dtype, largest))),
+      received_(device, Kind::communication, dtype, largest / size * (size - 1)),
       on_host_(make_kernels(device.host())),
       link_(link) {}
 
-void Communicator::start(Kernels& on, Collective of, const std::vector<Part>& outgoing,
-                         const std::vector<Part>& incoming) {
-  if (size == 1) return;
-  for (const auto& [elements, peer] : outgoing) {
-    if (of == Collective::sums) sent_.scalars += elements.size / 2;  // each as two fp32
+void Communicator::exchange(Kernels& on, Collective of, auto out_to, auto in_from) {
+  std::vector<Peer> peers;
+  for (int i = 1; i < size; ++i) {
+    const int peer = (rank + i) % size;  // the next one first: so that not all send to rank 0
+    const auto& [to, out, in] = peers.emplace_back(peer, out_to(peer), in_from(peer));
     if (of >= Collective::sums) continue;  // of host values
-    sent_.elements[of][here.phase] += elements.size;
-    sent_.padding += elements.size - elements.used;
+    sent_.elements[of][here.phase] += out.size;
+    sent_.padding += out.size - out.used;
   }
-  transport_->start(on, of, outgoing, incoming);
-}
-
-void Communicator::finish() {
-  if (size == 1) return;
-  Stream::part({"messages", Work::Sort::wait}, [this] { transport_->finish(); });
+  if (peers.empty()) return;
+  Stream::part({"messages", Work::Sort::wait}, [&] { transport_->exchange(on, of, peers); });
 }
 
 void Communicator::run(Stream& stream, const Work& work, std::int64_t bytes, auto collective) {
+  history_ = mix(history_ ^ mix(std::hash<std::string>()(words(work))) ^ bytes);
   stream.run(work, [=, this, time = link_.time(bytes, size), &on = stream.kernels()] {
     if (time.count() > 0) {
       wait_for(on.record());  // this rank is there when what it sends is made
@@ -50,46 +45,21 @@ void Communicator::reduce_scatter_mean(Stream& stream, View full, View own, Writ
   const Borrowed room = received_.borrow();
   expect(full.dtype == own.dtype && full.dtype == room.view().dtype,
          "full, the own part and the receive buffer have one dtype");
-  const std::int64_t piece = piece_elements(full.device_type(), full.dtype, own.size);
-  View received = room.view();
-  received.layer = full.layer;
   // Alone, and in its place: it is the mean.
   if (size == 1 && write == Write::overwrite && full.data == own.data) return;
-  const auto collective = [=, this](Kernels& on) {
+  const View others = room.view().part(0, full.size - own.size);  // in rank order
+  run(stream, sending("reduce_scatter", full, own), full.bytes(), [=, this](Kernels& on) {
     if (!counts() && size > 1) {
-      const View sum = received.part(0, own.size);
+      const View sum = others.part(0, own.size);
       transport_->reduce_scatter_sum(on, full, sum);
       on.divide(sum, size);
       return on.ordered_mean(sum, 0, sum.part(0, 0), own, write);  // of one: writes or adds
     }
-    // Elements [at, at + piece) of a part, and the other ranks', which lie one behind the other.
-    const auto cut = [&](View part, std::int64_t at) {
-      return part.part(at, std::min(piece, part.size - at));
-    };
-    const auto others = [&](std::int64_t at) {
-      return received.part(at / piece % 2 * (size - 1) * piece, (size - 1) * cut(own, at).size);
-    };
-    const auto incoming = [&](std::int64_t at) {
-      const std::int64_t count = cut(own, at).size;
-      return parts([&](int peer) {
-        return others(at).part((peer < rank ? peer : peer - 1) * count, count);
-      });
-    };
-    // All pieces leave at once: else the others would wait for the sums of a rank without a core.
-    std::vector<Part> outgoing;
-    for (std::int64_t at = 0; at < own.size; at += piece) {
-      const auto pieces = parts([&](int peer) { return cut(slice(full, peer), at); });
-      outgoing.insert(outgoing.end(), pieces.begin(), pieces.end());
-    }
-    const auto of = Collective::reduce_scatter;
-    start(on, of, outgoing, incoming(0));
-    for (std::int64_t at = 0; at < own.size; at += piece) {
-      if (at + piece < own.size) start(on, of, {}, incoming(at + piece));
-      finish();  // with piece `at`, begun a turn before
-      on.ordered_mean(cut(slice(full, rank), at), rank, others(at), cut(own, at), write);
-    }
-  };
-  run(stream, sending("reduce_scatter", full, own), full.bytes(), collective);
+    exchange(
+        on, Collective::reduce_scatter, [&](int r) { return slice(full, r); },
+        [&](int r) { return others.part((r < rank ? r : r - 1) * own.size, own.size); });
+    on.ordered_mean(slice(full, rank), rank, others, own, write);
+  });
 }
 
 void Communicator::all_gather(Stream& stream, View own, View full, CallSite) {
@@ -98,9 +68,9 @@ void Communicator::all_gather(Stream& stream, View own, View full, CallSite) {
   if (size == 1) return;
   run(stream, sending("all_gather", own, full), full.bytes(), [=, this](Kernels& on) {
     if (!counts()) return transport_->all_gather(on, slice(full, rank), full);
-    start(on, Collective::all_gather, parts([&](int) { return slice(full, rank); }),
-          parts([&](int peer) { return slice(full, peer); }));
-    finish();
+    exchange(
+        on, Collective::all_gather, [&](int) { return slice(full, rank); },
+        [&](int r) { return slice(full, r); });
   });
 }
 
@@ -110,11 +80,17 @@ Totals Communicator::await_all_reduced(Stream& stream, Sums& sums, CallSite) {
   const Work work{"sums", Work::Sort::message, -1, sent, sent * std::int64_t{sizeof(double)}};
   run(stream, work, size * sizeof(sums.totals), [&](Kernels& on) {
     on.fetch(sums);
-    all = gather(std::bit_cast<std::array<std::uint64_t, 2>>(sums.totals), Collective::sums);
+    const auto [loss, squares] = std::bit_cast<std::array<std::uint64_t, 2>>(sums.totals);
+    all = gather(std::array{loss, squares, history_}, Collective::sums);
+    sent_.scalars += sent;
   });
   stream.synchronise();
   Totals totals;
-  for (std::size_t i = 0; i < all.size(); i += 2) {
+  for (std::size_t i = 0; i < all.size(); i += 3) {
+    throw_if(all[i + 2] != all[2], ExitCode::communication,
+             "rank {} has called other collectives than rank 0: every rank must call the same ones "
+             "in the same order",
+             i / 3);
     totals.loss += std::bit_cast<double>(all[i]);
     totals.squares += std::bit_cast<double>(all[i + 1]);
   }
@@ -125,13 +101,12 @@ std::vector<std::uint64_t> Communicator::gather(std::span<const std::uint64_t> v
                                                 Collective as) {
   const std::int64_t count = std::ssize(values);
   std::vector<std::uint64_t> all(count * size);
-  std::copy(values.begin(), values.end(), all.begin() + rank * count);
+  std::ranges::copy(values, all.begin() + rank * count);
   const auto of = [&](int r) -> View {  // each as two fp32
     return {reinterpret_cast<std::byte*>(all.data() + r * count), 2 * count, 2 * count};
   };
-  if (size == 1) return all;
-  start(*on_host_, as, parts([&](int) { return of(rank); }), parts(of));
-  finish();
+  exchange(
+      *on_host_, as, [&](int) { return of(rank); }, of);
   return all;
 }
 

@@ -21,19 +21,13 @@ struct Sent {
   }
 };
 
-/// Elements that reduce_scatter_mean moves and adds at once. CPU: 256 KiB, which stay in the cache;
-/// with less, ranks on shared cores wait too often. GPU: all, as each launch costs time.
-constexpr std::int64_t piece_elements(DeviceType device, Dtype dtype, std::int64_t shard) {
-  return device == DeviceType::cpu ? (std::int64_t{256} << 10) / bytes_of(dtype) : shard;
-}
-
 /// Collectives on a stream. All ranks call the same ones in the same order, one at a time; views
 /// passed to one stay untouched by others until the stream has got past it.
 class Communicator {
  public:
   /// Of a process alone: there is nobody to talk to.
-  /// Reserves the receive buffer of the ordered sum on that device, for whole layers of up to
-  /// `largest` elements of that dtype. No collective takes less time than over that link.
+  /// Reserves on that device what the other ranks' parts of a layer of up to `largest` elements of
+  /// that dtype take, (N - 1) / N of it. No collective takes less time than over that link.
   Communicator(int rank, int size, std::unique_ptr<Transport> transport, Device& device,
                Dtype dtype, std::int64_t largest, Link link = {});
 
@@ -54,6 +48,7 @@ class Communicator {
   }
 
   /// The sums over ranks, in rank order. Waits for the stream and all ranks: a step's one wait.
+  /// Throws Error (communication) on all ranks when one has called other collectives than rank 0.
   Totals await_all_reduced(Stream& stream, Sums& sums, CallSite = {});
 
   /// All ranks' values, in rank order; equally many each. In a stream's task, or with streams idle.
@@ -74,25 +69,14 @@ class Communicator {
 
  private:
   View slice(View full, int r) const { return full.part(r * (full.size / size), full.size / size); }
-  /// elements_of(peer), with its peer, for each other rank.
-  template <class Of> std::vector<Part> parts(Of elements_of) const {
-    std::vector<Part> parts;
-    for (int i = 1; i < size; ++i) {
-      const int peer = (rank + i) % size;  // the next one first: so that not all send to rank 0
-      parts.push_back({elements_of(peer), peer});
-    }
-    return parts;
-  }
   /// The work of a collective, of whose views the larger is whole.
   Work sending(const char* what, View from, View to) const {
     const View full = from.size > to.size ? from : to;
     const View sent = full.part(0, full.size / size * (size - 1));
     return {what, Work::Sort::message, full.layer, sent.size, sent.bytes(), {from}, {to}};
   }
-  /// Begins to send and to receive; counts what leaves of layers as the collective's.
-  void start(Kernels& on, Collective of, const std::vector<Part>& outgoing,
-             const std::vector<Part>& incoming);
-  void finish();
+  /// To each other rank goes out_to(rank), from it comes in_from(rank). Counts what leaves.
+  void exchange(Kernels& on, Collective of, auto out_to, auto in_from);
   /// Puts collective(kernels), over a vector of `bytes`, on the stream; no faster than the link.
   void run(Stream& stream, const Work& work, std::int64_t bytes, auto collective);
 
@@ -101,5 +85,6 @@ class Communicator {
   std::unique_ptr<Kernels> on_host_;  // for messages of host memory
   Sent sent_;
   Link link_;
+  std::uint64_t history_ = 0;  // a hash of all collectives so far: the same on every rank
 };
 }  // namespace zero

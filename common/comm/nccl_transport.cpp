@@ -29,9 +29,7 @@ cudaStream_t queue_of(Kernels& on) { return static_cast<cudaStream_t>(on.queue()
 class NcclTransport : public Transport {
  public:
   NcclTransport(Device& gpu, Reduce reduce, Communicator& everybody)
-      : gpu_(gpu),
-        adds_(reduce == Reduce::native),
-        on_host_(make_mpi_transport(gpu.host(), everybody.size)) {
+      : gpu_(gpu), adds_(reduce == Reduce::native), on_host_(make_mpi_transport(gpu.host())) {
     ncclUniqueId id{};
     if (everybody.rank == 0) check_nccl(ncclGetUniqueId(&id));
     const auto ids = everybody.gather(std::bit_cast<std::array<std::uint64_t, sizeof(id) / 8>>(id));
@@ -53,23 +51,16 @@ class NcclTransport : public Transport {
     ncclCommDestroy(comm_);
   }
 
-  /// All of its messages begin together.
-  void start(Kernels& on, Collective of, std::span<const Part> outgoing,
-             std::span<const Part> incoming) override {
-    if (!incoming.front().elements.on_gpu()) {
-      return on_host_->start(on, of, outgoing, incoming);
-    }
+  void exchange(Kernels& on, Collective of, std::span<const Peer> peers) override {
+    if (!peers[0].in.on_gpu()) return on_host_->exchange(on, of, peers);
     check_nccl(ncclGroupStart());
-    for (const auto& [part, to] : outgoing) {
-      check_nccl(ncclSend(part.data, part.size, type_of(part.dtype), to, comm_, queue_of(on)));
-    }
-    for (const auto& [part, from] : incoming) {
-      check_nccl(ncclRecv(part.data, part.size, type_of(part.dtype), from, comm_, queue_of(on)));
+    for (const auto& [rank, out, in] : peers) {
+      const ncclDataType_t type = type_of(out.dtype);
+      check_nccl(ncclRecv(in.data, in.size, type, rank, comm_, queue_of(on)));
+      check_nccl(ncclSend(out.data, out.size, type, rank, comm_, queue_of(on)));
     }
     check_nccl(ncclGroupEnd());
   }
-
-  void finish() override { on_host_->finish(); }
 
   bool adds() const override { return adds_; }
 

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What carries parts from rank to rank. Communicator cuts vectors, adds in order and counts.
+// What carries vectors from rank to rank. Communicator says which, adds in order and counts.
 #pragma once
-#include <limits>
-
 #include "compute/kernels.hpp"
 #include "train/options.hpp"
 
@@ -11,12 +9,13 @@ enum class Collective { reduce_scatter, all_gather, sums, gather };  // the last
 template <>
 inline constexpr std::array names_of<Collective>{"reduce_scatter", "all_gather", "sums", "gather"};
 
-/// A part of a vector on its way to one other rank, or from one.
-struct Part {
-  View elements;
+/// Another rank: what goes to it, and where what comes from it will lie.
+struct Peer {
   int rank;
+  View out, in;
 };
 
+/// Belongs to a Communicator, which calls it in a stream's task, one call at a time.
 class Transport {
  public:
   Transport() = default;
@@ -24,15 +23,11 @@ class Transport {
   Transport(const Transport&) = delete;
   Transport& operator=(const Transport&) = delete;
 
-  /// Begins to send `outgoing` and receive `incoming`, at least one, all part `of` one collective
-  /// and of their layer; over all calls, of any transport, two ranks give the same parts in one
-  /// order. All lie on one device or the host; a GPU's have one size, and as many leave as come. In
-  /// a stream's task, one call at a time. Throws Error (communication).
-  virtual void start(Kernels& on, Collective of, std::span<const Part> outgoing,
-                     std::span<const Part> incoming) = 0;
-  /// Waits, in the same task, until the first start() under way has received, the last one also
-  /// until all has left; a GPU's parts follow the kernels' queue. Throws as start() does.
-  virtual void finish() {}
+  /// Sends each peer's `out` and receives its `in`: all of one size, of one layer, and all on the
+  /// host or all on the device. Every rank does the same at the same time, but for its peers. The
+  /// host's have come and left when it returns; a GPU's follow the kernels' queue. Throws Error
+  /// (communication) when a message fails or is of another collective or layer.
+  virtual void exchange(Kernels& on, Collective of, std::span<const Peer> peers) = 0;
 
   /// True when the library adds, in its own order: then the two below are called, and none counts.
   virtual bool adds() const { return false; }
@@ -45,14 +40,8 @@ class Transport {
   virtual std::string library() const = 0;
 };
 
-/// A GPU's bytes that MPI moves pass through the host's memory, so many each way at once.
-constexpr std::int64_t wave_bytes = std::int64_t{4} << 20;
-/// MPI counts bytes in int, so what is longer goes in pieces.
-constexpr std::int64_t longest_message = std::int64_t{1} << 30;
-static_assert(longest_message <= std::numeric_limits<int>::max());
-/// In messages of up to `longest` bytes. What comes and is part of something else throws.
-std::unique_ptr<Transport> make_mpi_transport(Device& device, int size,
-                                              std::int64_t longest = longest_message);
+/// A GPU's elements pass through its host's memory, so many bytes each way at once.
+std::unique_ptr<Transport> make_mpi_transport(Device& device, std::int64_t room = 0);
 class Communicator;
 /// NCCL for GPUs, one a rank; MPI for host memory. The ranks meet by `everybody`. Throws Error
 /// (resources) in a build without NCCL.

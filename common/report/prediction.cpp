@@ -12,8 +12,8 @@ Costs costs_of(const Card& card, Dtype dtype) {
   return {bytes_of(dtype), optimizer_bytes(card.offloads() ? Dtype::bf16 : dtype)};
 }
 
-Prediction predict_state(const Card& card, const Options& options, DeviceType device,
-                         const Layout& layout, Costs costs) {
+Prediction predict_state(const Card& card, const Options& options, const Layout& layout,
+                         Costs costs) {
   const std::int64_t w = bytes_of(options.dtype), n = layout.ranks();
   const std::int64_t all = layout.full_size(), layer = layout.largest_layer();
   Prediction plan{.copies = {card.copied.to_host * costs.grads, card.copied.to_device * w},
@@ -45,9 +45,7 @@ Prediction predict_state(const Card& card, const Options& options, DeviceType de
   // The host's gradients are on their way: communication.
   if (card.offloads()) hold(Kind::communication, Held::sharded_on_host, costs.grads);
   if (n == 1) return plan;
-  // Of each other rank there is room for its part of a layer; on a CPU for two pieces of 256 KiB.
-  const std::int64_t room = device == DeviceType::cpu ? (512 << 10) / w : layer;
-  const std::int64_t part = std::min(layer / n, room);
+  const std::int64_t part = layer / n;  // there is room for that of each other rank
   plan.bytes[Place::device][Kind::communication] = {
       0, w * (n - 1) * part, fmt::format("{} x {} x {}", w, n - 1, grouped(part))};
   return plan;
@@ -56,7 +54,7 @@ Prediction predict_state(const Card& card, const Options& options, DeviceType de
 Prediction predict(const Card& card, const Options& options, DeviceType device,
                    const Layout& layout) {
   const Architecture model = architecture(options);
-  Prediction plan = predict_state(card, options, device, layout, costs_of(card, options.dtype));
+  Prediction plan = predict_state(card, options, layout, costs_of(card, options.dtype));
   By<Kind, Prediction::Bytes>& bytes = plan.bytes[Place::device];
   bytes[Kind::activations] = {0, model.activations.bytes, model.activations.formula};
   const std::int64_t workspace = gpu_sums_bytes + blas_workspace_bytes + product_room_bytes;

@@ -62,8 +62,8 @@ struct Prediction {
 
 /// What any model that is cut so costs: parameters, gradients, optimizer state, what is received
 /// and sent. Of the options it takes dtype, accumulate and prefetch.
-Prediction predict_state(const Card& card, const Options& options, DeviceType device,
-                         const Layout& layout, Costs costs);
+Prediction predict_state(const Card& card, const Options& options, const Layout& layout,
+                         Costs costs);
 
 /// The same with the task's activations, workspace, data. Throws Error (data) as source_bytes does.
 Prediction predict(const Card& card, const Options& options, DeviceType device,

@@ -38,16 +38,15 @@ inline std::atomic<bool> failing = false;
   std::abort();
 }
 
-/// The last of the signals that are only noted.
+/// The last SIGINT or SIGTERM: a step looks at it.
 inline std::atomic<int> noted_signal = 0;
 
-/// From now on the first SIGINT or SIGTERM is noted; a second one does what the first does by now.
+/// From now on the first of either is noted; a second one ends the process at once.
 inline void note_signals() {
-  static void (*before[2])(int);
   for (const int signal : {SIGINT, SIGTERM}) {
-    before[signal == SIGTERM] = std::signal(signal, [](int came) {
+    std::signal(signal, [](int came) {
       noted_signal = came;
-      std::signal(came, before[came == SIGTERM]);
+      std::signal(came, SIG_DFL);
     });
   }
 }

@@ -2,11 +2,9 @@
 #include "run/session.hpp"
 
 #include <mpi.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <atomic>
-#include <csignal>
 #include <cstring>
 #include <set>
 #include <sstream>
@@ -17,41 +15,12 @@ namespace zero {
 namespace {
 std::atomic<bool> finalizing = false;
 
-/// Says to MPICH's launcher what MPI_Abort cannot within MPI_Finalize, or for one rank alone: if a
-/// rank leaves without a word, the launcher makes exit code 1, or 9.
-void tell_launcher(int code) {
-  const char* connection = std::getenv("PMI_FD");
-  if (!connection || !std::getenv("HYDI_CONTROL_FD")) return;  // another launcher's, or none
-  const std::string word = fmt::format("cmd=abort exitcode={}\n", code);
-  const bool told = send(std::atoi(connection), word.data(), word.size(), MSG_NOSIGNAL) > 0;
-  if (told) std::this_thread::sleep_for(std::chrono::seconds(5));  // it ends the job sooner
-}
-
 void end_job(int code) {
   // Time for the launcher to pass on output. Another thread may be in MPI: that matters no more.
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
-  if (finalizing || launcher().ranks == 1) tell_launcher(code);
   if (finalizing) std::_Exit(code);
   alarm(10);  // of a launcher that cannot be reached MPI waits for an answer
   MPI_Abort(MPI_COMM_WORLD, code);
-}
-
-/// SIGINT and SIGTERM end the job through MPI: else, on several hosts, its exit code may be 0. A
-/// thread does it, as a signal handler may not.
-void end_at_signals(int rank) {
-  static std::atomic<int> signal = 0;
-  for (const int stop : {SIGINT, SIGTERM}) {
-    std::signal(stop, [](int which) {
-      signal = which;
-      signal.notify_one();
-    });
-  }
-  std::thread([rank] {
-    signal.wait(0);
-    if (rank > 0) std::this_thread::sleep_for(std::chrono::seconds(1));  // one sentence is enough
-    fail(Error(static_cast<ExitCode>(128 + signal),
-               fmt::format("ended by signal {}", signal.load())));
-  }).detach();
 }
 
 /// What calls exit in the middle of a run would leave the others waiting, or the job ended with 0.
@@ -90,9 +59,8 @@ Session::Session(int& argc, char**& argv) {
   MPI_Comm_free(&here);
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);  // until here MPI ends the job itself
   if (ranks_here_ < size_) who_fails += fmt::format(" on {}", host);
-  end_at_signals(rank_);
   std::atexit(expect_finalized);
-  everybody_.emplace(rank_, size_, make_mpi_transport(*host_, size_), *host_, Dtype::fp32, 0);
+  everybody_.emplace(rank_, size_, make_mpi_transport(*host_), *host_, Dtype::fp32, 0);
 }
 
 Session::~Session() {
@@ -202,11 +170,19 @@ int Session::refuse(const Refusal& refusal) const {
 
 Communicator Session::communicator(const Options& options, const Choice& choice, Device& device,
                                    const Layout& layout) {
+  const std::int64_t largest = layout.largest_layer(), part = largest / size_;
+  constexpr std::int64_t most = std::numeric_limits<int>::max();  // MPI counts in int
+  attempt([&] {
+    throw_if(choice.comm == Comm::mpi && part > most, ExitCode::usage,
+             "a message of MPI's has at most {} elements, a rank's part of the largest layer has "
+             "{}: use narrower layers, or more ranks",
+             grouped(most), grouped(part));
+  });
   auto transport = choice.comm == Comm::nccl
                        ? make_nccl_transport(device, options.reduce, *everybody_)
-                       : make_mpi_transport(device, size_);
-  return Communicator(rank_, size_, std::move(transport), device, options.dtype,
-                      layout.largest_layer(), {options.link, options.latency});
+                       : make_mpi_transport(device, (size_ - 1) * part * bytes_of(options.dtype));
+  return Communicator(rank_, size_, std::move(transport), device, options.dtype, largest,
+                      {options.link, options.latency});
 }
 int train_on_ranks(int argc, char** argv, const Card& card, MakeTrainer& make) {
   fail_fast(card.name, std::_Exit);  // until it is one of several ranks

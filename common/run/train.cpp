@@ -62,8 +62,6 @@ class Training {
 
   /// Returns the exit code.
   int run() {
-    const bool saves = !options_.save.empty();
-    if (saves) note_signals();
     const auto before = static_cast<int>(options_.begin.steps);
     for (int step = before; step < options_.steps; ++step) {
       here.step = step - before + 1;
@@ -71,8 +69,8 @@ class Training {
       report_->add(result);
       const bool checks = options_.check_every > 0 && (step + 1) % options_.check_every == 0;
       if (checks) process_.attempt([&] { report_->check(digests()); });
-      const int signal = saves ? signal_of_any_rank() : 0;
-      if (checkpoints_->passed(result) || signal > 0) save();
+      const int signal = signal_of_any_rank();
+      if (checkpoints_->passed(result) || (saves() && signal > 0)) save();
       if (signal > 0) end_at(signal, step + 1);
     }
     process_.attempt([&] { report_->finish(digests()); });
@@ -101,9 +99,11 @@ class Training {
     unsaved_ |= !failure.empty();
   }
 
-  int signal_of_any_rank() {
+  bool saves() const { return !options_.save.empty(); }
+
+  int signal_of_any_rank() {  // where they save, after the same step
     const auto mine = static_cast<std::uint64_t>(noted_signal.load());
-    return static_cast<int>(std::ranges::max(comm_.gather({&mine, 1})));
+    return static_cast<int>(saves() ? std::ranges::max(comm_.gather({&mine, 1})) : mine);
   }
 
   [[noreturn]] void end_at(int signal, int step) {
@@ -129,6 +129,7 @@ class Training {
 }  // namespace
 
 int train(Process& process, const Command& command, const Card& card, MakeTrainer& make) {
+  note_signals();
   return Training(process, command, card, make).run();
 }
 

@@ -32,8 +32,8 @@ double measured(Session& session, int prefetch, double backward) {
   const auto device = make_cpu();
   const Layout layout(std::vector<std::int64_t>(layers, 1 << 16), session.rank(), session.size());
   const double bits = 32.0 * layout.largest_layer() / session.size();
-  Communicator comm(session.rank(), session.size(), make_mpi_transport(*device, session.size()),
-                    *device, options.dtype, layout.largest_layer(),
+  Communicator comm(session.rank(), session.size(), make_mpi_transport(*device), *device,
+                    options.dtype, layout.largest_layer(),
                     {.gbit_per_s = (session.size() - 1) * bits / (1e6 * message)});
   Stream compute("compute", *device, Stream::Mode::asynchronous);
   const Sharded params(*device, layout, State::parameters, options.dtype);
@@ -69,8 +69,8 @@ bool small_is_quick(Session& session) {
   Stream stream("benchmark", *device);
   const std::int64_t elements = 1024 / 4 / session.size() * session.size();
   const Tensor tensor(*device, Kind::gradients, Dtype::fp32, elements);
-  Communicator comm(session.rank(), session.size(), make_mpi_transport(*device, session.size()),
-                    *device, Dtype::fp32, elements);
+  Communicator comm(session.rank(), session.size(), make_mpi_transport(*device), *device,
+                    Dtype::fp32, elements);
   std::vector<double> microseconds;
   for (int i = 0; i < 2000; ++i) {
     const auto work = [&] { comm.all_reduce_mean(stream, tensor.view()); };

@@ -51,9 +51,8 @@ class ModelledLink : public Transport {
         bytes_per_second_(bytes_per_second),
         staged_(gpu.host(), largest_bytes) {}
 
-  void start(Kernels& on, Collective, std::span<const Part> outgoing,
-             std::span<const Part> incoming) override {
-    const View out = outgoing.front().elements, in = incoming.front().elements;
+  void exchange(Kernels& on, Collective, std::span<const Peer> peers) override {
+    const auto& [rank, out, in] = peers.front();
     if (!in.on_gpu()) {
       std::memcpy(in.data, out.data, in.bytes());
       return;

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
-// Loaded before a program's libraries (LD_PRELOAD), it makes one call of one rank go wrong:
-// FAULT="what RANK NUMBER", where NUMBER counts that rank's calls of the function concerned, or, of
-// what is about files, all on files while it saves. With
-// FILES=folder what the kernel says of memory is read below that folder. Loaded before MPICH's
-// launcher it makes that slow.
+// Loaded before a program's libraries (LD_PRELOAD), it makes one thing of one rank go wrong:
+//   FAULT="WHAT RANK COLLECTIVE LAYER STEP": the message that it sends of that collective (layer
+//   -1:
+//     of none) in that step; steps count from 1, and none before it was skipped.
+//   FAULT="WHAT RANK NUMBER": that call of the function concerned, or, of what is about files, of
+//     all on files while it saves.
+// With FILES=folder what the kernel says of memory is read below that folder.
 #include <dlfcn.h>
 #include <mpi.h>
-#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -17,7 +18,9 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <map>
 #include <set>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -31,26 +34,31 @@ using Clock = std::chrono::steady_clock;
 struct Fault {
   Fault() {
     const char* text = std::getenv("FAULT");
-    if (text) std::sscanf(text, "%15s %d %d", what, &rank, &number);
+    if (text) std::sscanf(text, "%15s %d %15s %d %d", what, &rank, where, &layer, &step);
   }
-  char what[16] = "";
-  int rank = -1, number = 0;
+  char what[16] = "", where[16] = "";  // a collective, or the number of a call
+  int rank = -1, layer = 0, step = 0;
   std::atomic<int> calls = 0;
-};
+} fault;
 
 /// Whether that fault is to be made in this call, one of those in which it can be.
 bool is_now(const char* what) {
-  static Fault fault;
   if (std::strcmp(fault.what, what) != 0 || zero::launcher().rank != fault.rank) return false;
-  return ++fault.calls == fault.number;
+  return ++fault.calls == std::atoi(fault.where);
 }
 
-/// Not one by which ranks agree on a run: those come before any that is no gather's.
-bool is_of_the_run(int tag) {
-  constexpr int collectives = zero::names_of<zero::Collective>.size();
-  static std::atomic<bool> begun = false;
-  begun = begun || (tag >= 0 && tag % collectives != static_cast<int>(zero::Collective::gather));
-  return begun;
+/// What is to go wrong in this message; empty: nothing.
+std::string fault_of_message(int to, int tag) {
+  using zero::Collective;
+  // Two ranks' messages of one tag: one a step, or, of parameters that are gathered twice, two.
+  static std::map<std::pair<int, int>, int> sent;
+  constexpr int collectives = zero::names_of<Collective>.size();
+  const int steps_over = sent[{to, static_cast<int>(Collective::sums)}];
+  const int step = std::min(++sent[{to, tag}], steps_over + 1);
+  const char* of = zero::name_of(static_cast<Collective>(tag % collectives));
+  const bool now = zero::launcher().rank == fault.rank && std::strcmp(of, fault.where) == 0 &&
+                   tag / collectives - 1 == fault.layer && step == fault.step && ++fault.calls == 1;
+  return now ? fault.what : "";
 }
 
 /// A call on a file, or a folder, of that name or none: from the first `.partial` on a run is
@@ -80,47 +88,39 @@ ino_t file_of(int fd) {
 }
 
 std::atomic<Clock::time_point> last_test;
-std::atomic<bool> with_itself = false;  // this rank exchanges, in a run of two, instead of its peer
+std::atomic<bool> test_fails = false;
 }  // namespace
 
 extern "C" {
 int MPI_Isend(const void* data, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm,
               MPI_Request* request) {
   static std::vector<char> spoiled;  // this rank keeps what it has
-  if (!is_of_the_run(tag)) return PMPI_Isend(data, count, type, to, tag, comm, request);
-  if (is_now("throws")) throw zero::Error(zero::ExitCode::data, "sample is unreadable");
-  if (is_now("exits")) std::exit(0);
-  if (is_now("killed")) std::raise(SIGKILL);
-  if (is_now("stopped")) std::raise(SIGSTOP);
-  if (is_now("stuck")) sleep_long();
-  if (is_now("unsent")) return MPI_ERR_OTHER;
-  if (is_now("short")) count /= 2;
-  if (is_now("lost")) to = MPI_PROC_NULL;
-  if (with_itself.exchange(false)) to = zero::launcher().rank;
-  const bool flips = is_now("bit");
-  if (flips || is_now("nan")) {
-    spoiled.assign(static_cast<const char*>(data), static_cast<const char*>(data) + count);
-    if (flips) spoiled[2] ^= 0x40;  // a high bit of an fp32 number
-    if (!flips) std::memset(spoiled.data(), 0xff, sizeof(float));
+  const std::string what = fault_of_message(to, tag);
+  if (what == "throws") throw zero::Error(zero::ExitCode::data, "sample is unreadable");
+  if (what == "exits") std::exit(0);
+  if (what == "killed") std::raise(SIGKILL);
+  if (what == "stopped") std::raise(SIGSTOP);
+  if (what == "stuck") sleep_long();
+  if (what == "unsent") return MPI_ERR_OTHER;
+  if (what == "untested") test_fails = true;
+  if (what == "short") count /= 2;
+  if (what == "lost") to = MPI_PROC_NULL;
+  if (what == "bit" || what == "nan" || what == "long") {
+    int size = 0;
+    MPI_Type_size(type, &size);
+    const auto* bytes = static_cast<const char*>(data);
+    spoiled.assign(bytes, bytes + count * size);
+    if (what == "bit") spoiled[2] ^= 0x40;  // a high bit of an fp32 number
+    if (what == "nan") std::memset(spoiled.data(), 0xff, sizeof(float));
+    if (what == "long") spoiled.resize(2 * spoiled.size()), count *= 2;
     data = spoiled.data();
   }
   return PMPI_Isend(data, count, type, to, tag, comm, request);
 }
 
-int MPI_Irecv(void* data, int count, MPI_Datatype type, int from, int tag, MPI_Comm comm,
-              MPI_Request* request) {
-  if (!is_of_the_run(tag)) return PMPI_Irecv(data, count, type, from, tag, comm, request);
-  if (is_now("long")) count /= 2;
-  if (is_now("skips")) {
-    with_itself = true;
-    from = zero::launcher().rank;
-  }
-  return PMPI_Irecv(data, count, type, from, tag, comm, request);
-}
-
 int MPI_Testsome(int count, MPI_Request* requests, int* some, int* done, MPI_Status* statuses) {
   last_test = Clock::now();
-  if (is_now("untested")) return MPI_ERR_OTHER;
+  if (test_fails) return MPI_ERR_OTHER;
   return PMPI_Testsome(count, requests, some, done, statuses);
 }
 
@@ -144,20 +144,15 @@ int pthread_create(pthread_t* thread, const pthread_attr_t* how, void* (*body)(v
   return next<decltype(pthread_create)>("pthread_create")(thread, how, body, with);
 }
 
-int poll(struct pollfd* files, nfds_t count, int patience) {
-  const int ready = next<decltype(poll)>("poll")(files, count, patience);
-  if (ready <= 0 || !std::strstr(program_invocation_short_name, "proxy")) return ready;
-  // It sees one thing at a time, and a rank that closes its output has ended before that is read.
-  const auto first = std::find_if(files, files + count, [](const auto& f) { return f.revents; });
-  std::for_each(first + 1, files + count, [](auto& f) { f.revents = 0; });
-  std::this_thread::sleep_for(std::chrono::milliseconds(30));
-  return 1;
-}
-
 /// By another name, as its own takes any number of arguments.
 int open_file(const char* path, int how, mode_t mode) asm("open64");
 int open_file(const char* path, int how, mode_t mode) {
   return on_file(path) ? next<decltype(open_file)>("open64")(path, how, mode) : -1;
+}
+
+ssize_t pread64(int file, void* data, std::size_t size, off64_t at) {
+  if (is_now("unread")) return errno = EIO, -1;  // no call of on_file's: syncs are counted by those
+  return next<decltype(pread64)>("pread64")(file, data, size, at);
 }
 int mkdir(const char* path, mode_t mode) {
   return on_file(path) ? next<decltype(mkdir)>("mkdir")(path, mode) : -1;

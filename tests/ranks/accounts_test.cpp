@@ -24,10 +24,7 @@ void for_all_cases(auto check) {
         }
       }
       check(o, 4);  // its first step is skipped: no update phase
-      // On up to 4 ranks more than two pieces of 256 KiB a part: the receive buffer holds no more.
-      o.layers = 1, o.accumulate = 1, o.width = 730;
-      if (prefetch == 1) check(o, -1);
-      o.task = Task::toy;
+      o.layers = 1, o.accumulate = 1, o.task = Task::toy;
       check(o, -1);
       o.task = Task::text, o.width = 16, o.data = DEFAULT_CORPUS;
       check(o, -1);
@@ -113,7 +110,7 @@ TEST_CASE("a step allocates nothing, and the host waits for the device once") {
     for (int step = 1; step <= 5; ++step) part.step(step);
     CHECK(taken() == allocations);
     // Where the device has finished by itself, nobody waits; in 07 the host's cores wait for it,
-    // too. A GPU's bytes that pass through the host's memory are waited for wave by wave.
+    // too. A GPU's bytes that pass through the host's memory are waited for.
     const bool staged = ranks().choice.comm == Comm::mpi && ranks().size > 1;
     if (!staged) CHECK(device().waits - waits <= (chapter.offloads() ? 10 : 5));
     if (!on_gpus()) CHECK(device().waits == waits);

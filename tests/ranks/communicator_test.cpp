@@ -3,25 +3,13 @@
 // for which only rank order gives the right ones.
 #include "comm/communicator.hpp"
 
-#include <mpi.h>
-
 #include "tests/ranks/ranks.hpp"
 #include "tests/unit/checks.hpp"
-
-namespace {
-std::vector<int>* unsent = nullptr;  // while it is set, messages go nowhere, but for their counts
-}  // namespace
-
-int MPI_Isend(const void* data, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm,
-              MPI_Request* request) {
-  if (unsent) unsent->push_back(count);
-  return PMPI_Isend(data, count, type, unsent ? MPI_PROC_NULL : to, tag, comm, request);
-}
 
 namespace zero::test {
 namespace {
 /// Element i of rank r's vector: N times a small integer, so that sums and means are exact in every
-/// dtype. No piece of a long vector is like another.
+/// dtype. No part of a long vector is like another.
 float integer(int rank, std::int64_t i) {
   return static_cast<float>(((i * 7 + i / 1000 + rank * 3) % 16 - 8) * ranks().size);
 }
@@ -33,15 +21,12 @@ float mean_of(Dtype dtype, auto value, std::int64_t i) {
   return rounded(dtype, sum / static_cast<float>(ranks().size));
 }
 
-/// Elements a rank; the last needs three waves of fp32 through the host's memory.
-std::vector<std::int64_t> sizes() {
-  const std::int64_t others = std::max(1, ranks().size - 1);
-  return {1, 2, 3, 8, 1000, 1023, 1025, 2 * (wave_bytes / 4 / others) + 1001};
-}
+/// Elements a rank; the last are more than MPI sends before they are asked for.
+const std::vector<std::int64_t> sizes{1, 2, 3, 8, 1000, 1023, 1025, (1 << 18) + 1001};
 
 /// Ranks that talk, in vectors of up to `own` elements a rank.
 struct Talk {
-  explicit Talk(Dtype dtype = Dtype::fp32, std::int64_t own = sizes().back())
+  explicit Talk(Dtype dtype = Dtype::fp32, std::int64_t own = sizes.back())
       : comm(ranks().communicator({.dtype = dtype},
                                   Layout({own * ranks().size}, ranks().rank, ranks().size))) {}
 
@@ -89,7 +74,7 @@ void check_means(Communicator comm, Dtype dtype, const std::vector<std::int64_t>
 }  // namespace
 
 TEST_CASE("reduce_scatter_mean averages and all_gather spreads, exactly") {
-  for (const Dtype dtype : dtypes) check_means(Talk(dtype).comm, dtype, sizes(), integer);
+  for (const Dtype dtype : dtypes) check_means(Talk(dtype).comm, dtype, sizes, integer);
 }
 
 TEST_CASE("messages find room where a run takes all of a GPU that it may") {
@@ -99,45 +84,6 @@ TEST_CASE("messages find room where a run takes all of a GPU that it may") {
   const Buffer taken(device(), Kind::gradients, device().available() - libraries_bytes - vector,
                      true);
   check_means(std::move(comm), Dtype::fp32, {own}, integer);
-}
-
-TEST_CASE("a message goes in pieces, and what arrives is whole") {
-  const int rank = ranks().rank, size = ranks().size;
-  for (const auto& [own, bytes] :
-       {std::pair(std::int64_t{1025}, 1000), {sizes().back(), 1 << 20}}) {
-    auto pieces = make_mpi_transport(device(), size, bytes);
-    check_means({rank, size, std::move(pieces), device(), Dtype::fp32, own * size}, Dtype::fp32,
-                {own}, integer);
-  }
-}
-
-TEST_CASE("no message is longer than MPI can count") {
-  alignas(64) std::byte memory[64];
-  const View none{memory, 0, 0}, too_long{memory, 3 * (std::int64_t{1} << 28) + 1, 0};
-  const zero::Part from[] = {{none, 0}}, to[] = {{too_long, 0}};
-  const auto transport = make_mpi_transport(cpu(), ranks().size);
-  std::vector<int> counts;
-  unsent = &counts;
-  transport->start(*make_kernels(cpu()), Collective::gather, to, from);
-  transport->finish();
-  unsent = nullptr;
-  CHECK(counts == std::vector<int>{1 << 30, 1 << 30, 1 << 30, 4});
-}
-
-TEST_CASE("the next rank is the first peer of each") {
-  struct Recorder : Transport {
-    explicit Recorder(std::string& peers) : peers(peers) {}
-    void start(Kernels&, Collective, std::span<const zero::Part> to,
-               std::span<const zero::Part> from) override {
-      for (const auto& part : to) peers += fmt::format("to {} ", part.rank);
-      for (const auto& part : from) peers += fmt::format("from {} ", part.rank);
-    }
-    std::string library() const override { return ""; }
-    std::string& peers;
-  };
-  std::string peers;
-  Communicator(2, 4, std::make_unique<Recorder>(peers), cpu(), Dtype::fp32, 0).gather({});
-  CHECK(peers == "to 3 to 0 to 1 from 3 from 0 from 1 ");
 }
 
 TEST_CASE("two streams talk in turn, and the first one's GPU is late") {
@@ -185,9 +131,6 @@ TEST_CASE("the ranks are added in rank order, in fp32, and rounded once") {
   // With two ranks addition commutes; with more this data must be able to tell.
   CHECK((other_order > 100) == (ranks().size > 2));
   for (const Dtype dtype : dtypes) check_means(Talk(dtype).comm, dtype, {500}, value);
-  const std::int64_t piece = piece_elements(DeviceType::cpu, Dtype::fp32, 0);
-  // Pieces without a rest, and with one.
-  check_means(Talk().comm, Dtype::fp32, {piece, 2 * piece, 2 * piece + 1001}, value);
 }
 
 TEST_CASE("sum adds the ranks' pairs in rank order, the same bits everywhere") {
@@ -204,8 +147,7 @@ TEST_CASE("sum adds the ranks' pairs in rank order, the same bits everywhere") {
 }
 
 TEST_CASE("what is sent is counted where it leaves, with its padding, under its phase") {
-  // Padding begins in a piece and ends in the next.
-  const std::int64_t own = piece_elements(DeviceType::cpu, Dtype::bf16, 0) + 2;
+  constexpr std::int64_t own = 1002;
   Talk talk(Dtype::bf16);
   if (!talk.comm.counts()) return;
   const std::int64_t others = ranks().size - 1;
@@ -232,7 +174,7 @@ TEST_CASE("what is sent is counted where it leaves, with its padding, under its 
 
 TEST_CASE("a rank that comes late is waited for, and finds what was sent to it") {
   Talk talk;
-  const Vector vector(Dtype::fp32, sizes().back(), integer);
+  const Vector vector(Dtype::fp32, sizes.back(), integer);
   const Tensor own(device(), Kind::gradients, Dtype::fp32, vector.own);
   if (ranks().rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(300));
   talk.comm.reduce_scatter_mean(talk.stream, vector.full(), own.view());
@@ -270,7 +212,7 @@ TEST_CASE("another collective of as many bytes is told, by name, from the one th
   for (const auto& calls : {std::array{Call(all_gather, 3), Call(reduce_scatter, 3)},
                             {Call(all_gather, 2), Call(all_gather, 3)},
                             {Call(sums, -1), Call(gather, -1)}}) {
-    Communicator comm(rank, 2, make_mpi_transport(cpu(), 2), cpu(), Dtype::fp32, 8);
+    Communicator comm(rank, 2, make_mpi_transport(cpu()), cpu(), Dtype::fp32, 8);
     Stream stream("test", cpu());
     const Tensor tensor(cpu(), Kind::gradients, Dtype::fp32, 8);
     View full = tensor.view();
@@ -278,7 +220,7 @@ TEST_CASE("another collective of as many bytes is told, by name, from the one th
     const View own = full.part(4 * rank, 4);
     Sums two(cpu());
     const auto named = [&](int r) {
-      return "message 0, of " + words({.what = name_of(calls[r].first), .layer = calls[r].second});
+      return words({.what = name_of(calls[r].first), .layer = calls[r].second});
     };
     const auto said = fmt::format("rank {} sent {}, where {} is due: every rank must call the same",
                                   1 - rank, named(1 - rank), named(rank));
@@ -289,6 +231,31 @@ TEST_CASE("another collective of as many bytes is told, by name, from the one th
       if (calls[rank].first == gather) comm.gather(std::array<std::uint64_t, 2>());
     });
   }
+}
+
+TEST_CASE("the next sums tell a rank that has called collectives which no tag tells apart") {
+  if (ranks().size == 1) return;
+  const int last = ranks().size - 1;
+  for (const bool differs : {false, true}) {
+    Talk talk;
+    const Vector vector(Dtype::fp32, 8, integer);
+    View full = vector.full();
+    full.layer = differs && ranks().rank == last ? 2 + (1 << 13) : 2;
+    talk.comm.all_gather(talk.stream, vector.mine(), full);
+    Sums sums(device());
+    const auto ask = [&] { talk.comm.await_all_reduced(talk.stream, sums); };
+    if (!differs) CHECK_NOTHROW(ask());
+    const auto said = fmt::format("rank {} has called other collectives than rank 0", last);
+    if (differs) check_refused(ExitCode::communication, {said}, ask);
+  }
+}
+
+TEST_CASE("a message of more elements than MPI counts is refused, and told with its number") {
+  if (ranks().choice.comm != Comm::mpi) return;
+  const std::int64_t part = std::int64_t{1} << 31;
+  const Layout layout({part * ranks().size}, ranks().rank, ranks().size);
+  check_refused(ExitCode::usage, {"2 147 483 647 elements", "2 147 483 648: use narrower"},
+                [&] { ranks().communicator({}, layout); });
 }
 
 TEST_CASE("a link's time: for each other rank the latency and its part of the vector") {
