@@ -35,11 +35,11 @@ struct Slice {
 /// What the trainer's thread did, in the order of the program: it put work on a stream, or borrowed
 /// memory or gave it back.
 struct Order {
-  Clock::time_point time;
-  Phase phase, during;  // that needs it; in which the host was
-  int step;
-  By<Kind, std::int64_t> bytes;  // of the device, in use after that
-  std::vector<std::source_location> sites;  // of the call: the trainer's last
+  Clock::time_point time{};
+  Phase phase{}, during{};  // that needs it; in which the host was
+  int step = 0;
+  By<Kind, std::int64_t> bytes{};  // of the device, in use after that
+  std::vector<std::source_location> sites{};  // of the call: the trainer's last
   Kind kind{};
   std::int64_t change = 0;  // in bytes of that kind; 0: work
   View view{};  // that is borrowed or given back

@@ -26,7 +26,7 @@ void check_layout(int rank, int ranks, std::int64_t alignment) {
   const Replicated whole(cpu(), layout, State::parameters, Dtype::fp32);
   const Sharded shards(cpu(), layout, State::gradients, Dtype::fp32);
   const LayerBuffer room(cpu(), layout, State::parameters, Dtype::fp32);
-  for (const View all : {whole.view(), shards.view()}) fill(all, std::identity());
+  for (const View& all : {whole.view(), shards.view()}) fill(all, std::identity());
   std::int64_t parameters = 0, before = 0, largest = 0;
   for (int l = 0; l < layout.layers(); ++l) {
     const std::int64_t padded = layout.layer_size(l), share = padded / ranks, first = rank * share;
