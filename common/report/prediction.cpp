@@ -86,50 +86,53 @@ std::string Prediction::formula(Phase phase) const {
 }
 
 namespace {
-/// Throws Error (resources) when the plan takes more of those places than `allowed`.
-void check_room(const Prediction& plan, const Options& options, std::span<const Place> places,
-                std::int64_t allowed, const std::string& words, const char* more) {
+/// What the plan lacks when it may take so much of those places; empty when it fits.
+std::string shortage(const Prediction& plan, const Options& options, std::span<const Place> places,
+                     std::int64_t allowed, const std::string& words, const std::string& more) {
   std::int64_t needs = 0;
   for (const Place place : places) needs += plan.sum(&Prediction::Bytes::peak, place);
+  if (needs <= allowed) return "";
   const bool data = 2 * plan.bytes[places[0]][Kind::data].peak > needs;
   const std::string advice =
-      data ? fmt::format("use a smaller {} or --batch",
-                         options.tokens.empty() ? "--data" : "--tokens")
-           : fmt::format("use a later chapter, fewer or smaller layers or batches, or more {}",
-                         more);
-  throw_if(needs > allowed, ExitCode::resources, "each rank needs {} {}: {}", grouped(needs), words,
-           advice);
+      data ? fmt::format("a smaller {} or --batch", options.tokens.empty() ? "--data" : "--tokens")
+           : fmt::format("a later chapter, fewer or smaller layers or batches, or more {}", more);
+  return fmt::format("each rank needs {} {}: use {}", grouped(needs), words, advice);
 }
 
 constexpr Place on_device[] = {Place::device}, on_host[] = {Place::host},
                 on_both[] = {Place::device, Place::host};
 
-void check_device_memory(const Prediction& plan, const Options& options) {
-  if (options.device_memory == 0) return;
-  check_room(plan, options, on_device, options.device_memory,
-             fmt::format("bytes of device memory, --device-memory allows {}",
-                         grouped(options.device_memory)),
-             "ranks");
+/// Of what the options allow.
+std::string shortage(const Prediction& plan, const Options& options) {
+  const std::int64_t allowed = options.device_memory;
+  return allowed == 0 ? ""
+                      : shortage(plan, options, on_device, allowed,
+                                 fmt::format("bytes of device memory, --device-memory allows {}",
+                                             grouped(allowed)),
+                                 "ranks");
 }
 }  // namespace
 
 std::int64_t check_memory(const Card& card, const Options& options, const Choice& choice,
                           Device& device, const Layout& layout) {
   const Prediction plan = predict(card, options, device.type, layout);
-  const auto check = [&](std::span<const Place> places, std::int64_t available, int sharing,
-                         const char* whose, const char* by) {
+  const auto check = [](const std::string& missing) {
+    throw_if(!missing.empty(), ExitCode::resources, "{}", missing);
+  };
+  const auto check_share = [&](std::span<const Place> places, std::int64_t available, int sharing,
+                               const char* whose, const char* by) {
     const std::string words = fmt::format("bytes{}, {} on this {} share {} that are available",
                                           whose, sharing, by, grouped(available));
-    check_room(plan, options, places, available / sharing, words, fmt::format("{}s", by).c_str());
+    check(shortage(plan, options, places, available / sharing, words, fmt::format("{}s", by)));
   };
-  check_device_memory(plan, options);
+  check(shortage(plan, options));
   if (device.type == DeviceType::cpu) {
-    check(on_both, device.available(), choice.sharing, "", "machine");
+    check_share(on_both, device.available(), choice.sharing, "", "machine");
   } else {
     const std::int64_t left = device.available() - choice.sharing * libraries_bytes;
-    check(on_device, std::max<std::int64_t>(left, 0), choice.sharing, "", "GPU");
-    check(on_host, device.host().available(), choice.sharing_host, " of the host's memory",
-          "machine");
+    check_share(on_device, std::max<std::int64_t>(left, 0), choice.sharing, "", "GPU");
+    check_share(on_host, device.host().available(), choice.sharing_host, " of the host's memory",
+                "machine");
   }
   return plan.sum(&Prediction::Bytes::peak);
 }
@@ -139,7 +142,14 @@ void print_prediction(const Card& card, const Options& options, DeviceType devic
   const Prediction plan = predict(card, options, device, layout);
   const Prediction::Traffic traffic = plan.traffic({});
   const bool offloads = card.offloads(), cpu = device == DeviceType::cpu;
-  const auto row = [](const auto&... cells) { fmt::print("{:<22}{:>14}{:>14}  {}\n", cells...); };
+  const auto row = [](const std::string& name, const std::string& resident,
+                      const std::string& peak = "", const std::string& formula = "") {
+    const std::string figures = fmt::format("{:<22}{:>14}{:>14}", name, resident, peak);
+    const bool fits = figures.size() + 2 + formula.size() <= 80;
+    fmt::print("{}\n", formula.empty() ? figures.substr(0, peak.empty() ? 36 : 50)
+                       : fits          ? fmt::format("{}  {}", figures, formula)
+                                       : fmt::format("{}\n    {}", figures, formula));
+  };
   fmt::print("{} on {}, {}: {} parameters, {} with padding, {}\n\n", card.name,
              counted(plan.ranks, cpu ? "rank" : "GPU"), name_of(options.dtype),
              grouped(plan.parameters), grouped(plan.padded), counted(layout.layers(), "layer"));
@@ -157,13 +167,13 @@ void print_prediction(const Card& card, const Options& options, DeviceType devic
     const double bytes = card.bytes(place, bytes_of(options.dtype), grads, optimizer, plan.ranks);
     row("  state a parameter", fmt::format("{:g}", bytes), "", state);
   }
-  row("elements sent", "in a step", "", "");
+  row("elements sent", "in a step");
   for (const Phase phase : step_phases) {
     row(fmt::format("  {}", name_of(phase)), grouped(traffic.sent[phase]), "", plan.formula(phase));
   }
-  row("  padding, all ranks", grouped(traffic.padding), "", "");
-  row("  scalars", grouped(traffic.scalars), "", "");
-  if (offloads) row("bytes copied", "in a step", "", "");
+  row("  padding, all ranks", grouped(traffic.padding));
+  row("  scalars", grouped(traffic.scalars));
+  if (offloads) row("bytes copied", "in a step");
   for (const Direction way : every<Direction>) {
     if (offloads)
       row(fmt::format("  {}", copied_words[way]), grouped(traffic.copied[way]), "",
@@ -171,6 +181,8 @@ void print_prediction(const Card& card, const Options& options, DeviceType devic
   }
   row("a checkpoint", grouped(checkpoint_bytes * plan.parameters), "",
       fmt::format("{} x {}, and two headers", checkpoint_bytes, grouped(plan.parameters)));
-  check_device_memory(plan, options);
+  if (options.device_memory == 0) return;
+  const std::string missing = shortage(plan, options);
+  fmt::print("\n{}\n", missing.empty() ? "fits into --device-memory" : missing);
 }
 }  // namespace zero

@@ -159,12 +159,33 @@ Report::Report(const Run& run, Communicator& comm)
 
 void Report::open_outputs() {
   const std::string &log = run_.options.log, &trace = run_.options.trace;
-  trace_ = open_output("--trace", trace);
   std::error_code none;
-  throw_if(fs::equivalent(log, trace, none), ExitCode::usage, "--trace and --log name one file, {}",
-           log);
+  const fs::file_type type = fs::symlink_status(trace, none).type();
+  const bool is_new = type == fs::file_type::not_found;
+  trace_ = open_output("--trace", trace);
+  const bool same = fs::equivalent(log, trace, none);
+  if (is_new) fs::remove(trace, none);  // it was a trial: a trace is there when it is whole
+  throw_if(same, ExitCode::usage, "--trace and --log name one file, {}", log);
   log_ = open_output("--log", log);
-  for (const std::string& path : {log, trace}) fs::resize_file(path, 0, none);
+  fs::resize_file(log, 0, none);
+  if (is_new || type == fs::file_type::regular) trace_.reset();
+}
+
+void Report::write_trace(const std::string& text) {
+  const std::string& path = run_.options.trace;
+  std::error_code none;
+  if (trace_) {
+    fs::resize_file(path, 0, none);
+    return write(trace_.get(), path, text);
+  }
+  const std::string beside = fmt::format("{}.{}", path, getpid());
+  try {
+    write(open_output("--trace", beside).get(), path, text);
+    fs::rename(beside, path);
+  } catch (...) {
+    fs::remove(beside, none);
+    throw;
+  }
 }
 
 void Report::add(const StepResult& step) {
@@ -254,7 +275,7 @@ int Report::finish(const LayerDigests& digests) {
   }
   flush_output();
   log({{"summary", summary}});
-  if (!trace.empty()) write(trace_.get(), run_.options.trace, trace);
+  if (!trace.empty()) write_trace(trace);
   check_counts(summary);
   throw_if(!std::isfinite(last_.loss), ExitCode::numerics,
            "the loss of the last step, {}, is not finite: a lower --lr than {:g} may help",

@@ -88,8 +88,10 @@ class Report {
   /// Of the step at hand, in a run that was resumed with those before.
   std::int64_t step_number() const { return run_.options.begin.steps + here.step; }
   void log(const Json& line);  // if there is a log
-  /// Throws Error (usage), with nothing emptied, when one cannot be had.
+  /// Throws Error (usage), with nothing made or emptied, when one cannot be had.
   void open_outputs();
+  /// Whole, in the place of the file that was there; into what is no regular file as it is.
+  void write_trace(const std::string& text);
 
   const Run run_;
   Communicator& comm_;
@@ -97,7 +99,7 @@ class Report {
   const bool prints_ = comm_.rank == 0 && !run_.options.quiet;
   const bool shows_progress_;  // on a terminal, between the lines that stay
   File log_{nullptr, std::fclose};
-  File trace_{nullptr, std::fclose};
+  File trace_{nullptr, std::fclose};  // of what is no regular file
   std::vector<Slice> kept_;  // to be traced
   Clock::time_point step_began_ = Clock::now();
   Clock::time_point line_began_;

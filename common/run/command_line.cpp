@@ -120,13 +120,11 @@ struct CommandLine {
 
   void add_model() {
     group("What is trained");
-    add_word<Task>("task", o.task, "bytes of a text, 128-512-10, square, a decoder, 12 parameters")
-        ->type_name("TASK");
+    add_word<Task>("task", o.task, "text, toy, mlp, llama or tiny")->type_name("TASK");
     add("data", o.data, "FILE", "text for tasks text and llama")->default_str("notes/corpus.txt");
     add("width", o.width, "INT", "inputs of a layer; text: a multiple of 8", whole(1, most));
     add("layers", o.layers, "INT", "number of layers; llama: of blocks, 4", whole(1, 1 << 12));
-    add("align", o.align, "INT", "elements, of which each part of a layer is a multiple",
-        whole(1, most));
+    add("align", o.align, "INT", "a part of a layer is a multiple of it", whole(1, most));
     add("seed", o.seed, "UINT", "of the weights and the data", whole<std::uint64_t>(0, UINT64_MAX));
     group("--task llama");
     add("heads", o.heads, "INT", "of queries", whole(1, most));

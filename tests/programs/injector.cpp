@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Loaded before a program's libraries (LD_PRELOAD), it makes one thing of one rank go wrong:
 //   FAULT="WHAT RANK COLLECTIVE LAYER STEP": the message that it sends of that collective (layer
-//   -1:
-//     of none) in that step; steps count from 1, and none before it was skipped.
+//   -1: of none) in that step; steps count from 1, and none before it was skipped.
 //   FAULT="WHAT RANK NUMBER": that call of the function concerned, or, of what is about files, of
 //     all on files while it saves.
-// With FILES=folder what the kernel says of memory is read below that folder.
 #include <dlfcn.h>
 #include <mpi.h>
 #include <sys/stat.h>
@@ -174,14 +172,4 @@ int rename(const char* from, const char* to) noexcept {
 int unlinkat(int folder, const char* path, int flags) noexcept {
   return on_file() ? next<decltype(unlinkat)>("unlinkat")(folder, path, flags) : -1;
 }
-
-std::FILE* fopen64(const char* path, const char* mode) {
-  const char* below = std::getenv("FILES");
-  const bool moved = below && (std::strstr(path, "/cgroup") || std::strstr(path, "/meminfo"));
-  const std::string instead = moved ? std::string(below) + path : path;
-  return next<std::FILE*(const char*, const char*)>("fopen64")(instead.c_str(), mode);
-}
-/// By which GCC 14's streams and later ones open a file; to this compiler the name is fopen64's.
-std::FILE* plain_fopen(const char* path, const char* mode) asm("fopen");
-std::FILE* plain_fopen(const char* path, const char* mode) { return fopen64(path, mode); }
 }
