@@ -113,8 +113,9 @@ def test_to_the_byte(text):
     log = recorded("05_zero2_fp32")
     for row in log[-1]["summary"]["traffic"]["phases"].values():
         row["counted"] = None
-    assert re.search(rf"(?m)^05 fp32( +{10 * P}){{2}}( +{10 * P + P // 2}){{2}} +{4 * P} +–$",
-                     text(log, exact=True))
+    said = text(log, exact=True)
+    assert re.search(rf"(?m)^05 fp32( +{10 * P}){{2}}( +{10 * P + P // 2}){{2}} +{4 * P} +–$", said)
+    assert "as the formulas say" in said
 
 
 def test_a_run_has_a_name_of_its_own(study):
@@ -167,3 +168,6 @@ def test_page(study, folder):
         assert any(element.tag.endswith("}svg") for element in section.iter()) == picture
         assert heading in "".join(section.find("h2").itertext()).replace("\u00a0", " ")
         assert any(cell.text for cell in section.iter("td"))
+    report.write(study(recorded(OTHER), with_loss(recorded(OTHER), 3, None)), path)
+    assert "06 1<b> leaves 06 0<b>" in "".join(
+        ElementTree.fromstring(path.read_text().partition("\n")[2]).itertext())
