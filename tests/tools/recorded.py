@@ -49,13 +49,15 @@ def record(build, mpiexec):
         subprocess.run([mpiexec, "-n", "2", program, *"--task mlp --layers 2 --width 16".split(),
                         "--steps", "3", "--trace", trace, "--log", f"{folder}/traced.jsonl"],
                        check=True)
-        events = json.loads(Path(trace).read_text())["traceEvents"]
-        TRACE.write_text(json.dumps({"traceEvents": [e for e in events if e["pid"] == 0]}) + "\n")
+        read = json.loads(Path(trace).read_text())
+        events = [event for event in read["traceEvents"] if event["pid"] == 0]
+        for event in events:
+            for name in ("at", "reads", "writes", "sent"):
+                event["args"].pop(name, None)
+        TRACE.write_text(json.dumps(read | {"traceEvents": events}, separators=(",", ":")) + "\n")
         slow = Path(folder, "more/07_offload_0.1_1.jsonl")
         for path in [*sorted(Path(folder).glob("*.jsonl")), slow]:
             lines = [json.loads(line) for line in path.read_text().splitlines()]
-            for name in ("process", "phases"):
-                lines[-1]["summary"].pop(name, None)
             text += text_of(lines).replace(f"{folder}/", "").replace(f"{ROOT}/", "")
     FILE.write_text(text)
 
