@@ -273,17 +273,17 @@ def figures(q, plan):
     def by(kinds):
         return {f"  {kind.replace('_', ' the ')}": count for kind, count in kinds.items()}
 
-    card, frozen = plan.card, q.parts[1:]
+    card, frozen = plan.card, len(q.parts) > 1
     yield "held throughout", "bytes", by(plan.resident) | {
-        "resident": plan.held, "  state, bytes a param.": state_formula(q, card)} | {
-        "    a frozen one": state_formula(q, card, frozen=True) for _ in frozen} | {
+        "resident": plan.held, "  state, bytes a param.": state_formula(q, card),
+        "    a frozen one": state_formula(q, card, frozen=True) if frozen else 0,
         "  of it saved": f"{100 * plan.saved:.2f} %"}
     yield "borrowed within a step", "bytes", by(plan.borrowed) | {"reserved": plan.reserved}
     yield "on its host", "bytes", by(plan.on_host) | {
         "on the host": plan.host, "  bytes a param.": state_formula(q, card, host=True)}
     yield "elements sent in a step", "elements", by(plan.elements) | {
-        "elements": sum(plan.elements.values()), "  a param. x (N - 1)/N": sent_formula(card)} | {
-        "    a frozen one": sent_formula(card, True) for _ in frozen}
+        "elements": sum(plan.elements.values()), "  a param. x (N - 1)/N": sent_formula(card),
+        "    a frozen one": sent_formula(card, True) if frozen else 0}
     yield "sent in a step, and copied", "bytes", {
         "sent": plan.sent, "  messages to each rank": spaced(plan.collectives),
         "  over data parallel's": f"{plan.times:.4g}"} | by(plan.copied)
@@ -471,7 +471,7 @@ def set_layers(q):
         sizes += [rest // layers + (l < rest % layers) for l in range(layers)]
     count = sum(sizes)
     trained = share("trainable", q.trainable, count, "COUNT") if q.trainable else count
-    ends = [math.floor((1 - trained / count) * end + 0.5) for end in accumulate([0, *sizes])]
+    ends = [(count - trained) * end // count for end in accumulate([0, *sizes])]
     q.sizes = [(size - b + a, b - a)[:1 + (trained != count)]
                for size, a, b in zip(sizes, ends, ends[1:])]
     refuse(min(map(min, q.sizes)) < 1, f"{plural(trained, 'trainable parameter')} and "

@@ -26,7 +26,7 @@ class File(dict):
         except OSError as error:
             raise Failure(f"cannot read {path}: {error.strerror}", 3) from None
         except (ValueError, RecursionError) as error:
-            raise Failure(f"{path} is no JSON: {str(error):.120}", 3) from None
+            raise Failure(f"{path} is no JSON: {error!s:.120}", 3) from None
         if type(values) is not dict:
             raise Failure(f"{path} is no JSON object of at most {spaced(MOST_BYTES)} bytes", 3)
         super().__init__(values)
