@@ -132,8 +132,8 @@ def costs(q, card):
 
 def sum_of(whole, part, of):
     """As "4 + 12/N" or "1 + A"."""
-    second = ("" if part == 1 and of == "A" else f"{part}") + of
-    return " + ".join([f"{whole}"] * (whole != 0) + [second] * (part != 0)) or "0"
+    second = of if (part, of) == (1, "A") else f"{part}{of}"
+    return " + ".join([str(whole)] * (whole != 0) + [second] * (part != 0)) or "0"
 
 
 def state_formula(q, card, host=False, frozen=False):
@@ -252,20 +252,22 @@ def advice(q):
 
     plan, room = q.plan, sized(q.gpu) + f" with {sized(q.headroom)} of headroom" * (q.headroom > 0)
     room += f" and {sized(q.host)} of host" * (q.host > 0)
-    if not plan.fits and plan.fewest:
-        return (f"None fits on {plural(q.ranks, 'rank')} of {room}: take {plan.name} on "
-                f"{plural(plan.fewest, 'rank')} or more, {on(plan.then)}.")
-    if not plan.fits:
-        less = "fewer activations" if plan.every - q.activations <= q.gpu - q.headroom else \
-            "smaller layers, or a later chapter"
-        return (f"None fits in {room} on up to {spaced(MOST_RANKS)} ranks: even {plan.name} keeps "
-                f"{sized(plan.every)} on every rank; take larger GPUs or {less}.")
-    before = q.plans[q.plans.index(plan) - 1]  # the first comes after the last
-    rest = ", and no chapter sends less" if len(q.plans) > 1 else ""
-    if plan is not q.plans[0]:
-        rest = f"; {before.name} would need {sized(before.reserved)}" + (
-            f", or {plural(before.fewest, 'rank')}" if before.fewest else "")
-    return f"Take {plan.name} on {plural(q.ranks, 'rank')} of {room}: {on(plan)}{rest}."
+    ranks, at = f"{plural(q.ranks, 'rank')} of {room}", q.plans.index(plan)
+    if plan.fits and at:
+        before = q.plans[at - 1]
+        more = f", or {plural(before.fewest, 'rank')}" if before.fewest else ""
+        return (f"Take {plan.name} on {ranks}: {on(plan)}; {before.name} would need "
+                f"{sized(before.reserved)}{more}.")
+    if plan.fits:
+        rest = ", and no chapter sends less" * (len(q.plans) > 1)
+        return f"Take {plan.name} on {ranks}: {on(plan)}{rest}."
+    if plan.fewest:
+        return (f"None fits on {ranks}: take {plan.name} on {plural(plan.fewest, 'rank')} or more, "
+                f"{on(plan.then)}.")
+    less = "fewer activations" if plan.every - q.activations <= q.gpu - q.headroom else \
+        "smaller layers, or a later chapter"
+    return (f"None fits in {room} on up to {spaced(MOST_RANKS)} ranks: even {plan.name} keeps "
+            f"{sized(plan.every)} on every rank; take larger GPUs or {less}.")
 
 
 def figures(q, plan):
