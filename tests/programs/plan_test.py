@@ -256,8 +256,8 @@ def test_like_the_programs(programs, folder, point):
 @pytest.mark.parametrize("words, says", [
     ("--params 7.5e9 --ranks 64 --gpu 31GB", "Take 05_zero2 on 64 ranks of 31.00 GB: 17.57 GB a "
      "rank; 04_zero1 would need 31.87 GB, or 169 ranks."),
-    ("--params 30e9 --ranks 2 --gpu 80GB --host 106GB", "None fits on 2 ranks of 80.00 GB and 106.00"
-     " GB of host: take 07_offload on 4 ranks or more, 38.91 GB a rank and 105.00 GB on its host."),
+    ("--params 30e9 --ranks 2 --gpu 80GB --host 106GB", "2 ranks of 80.00 GB and 106.00 GB "
+     "of host: take 07_offload on 4 ranks or more, 38.91 GB a rank and 105.00 GB on its host."),
     # 10 bytes an element of a layer: two of parameters, two of gradients, what arrives of one.
     ("--params 30e9 --gpu 9GB", "even 06_zero3 keeps 9.37 GB on every rank; take larger GPUs or"),
     ("--params 1e9 --gpu 9GB --activations 9GB", "take larger GPUs or fewer activations."),
