@@ -132,8 +132,8 @@ def costs(q, card):
 
 def sum_of(whole, part, of):
     """As "4 + 12/N" or "1 + A"."""
-    second = ("" if part == 1 and of == "A" else f"{part}") + of
-    return " + ".join([f"{whole}"] * (whole != 0) + [second] * (part != 0)) or "0"
+    second = of if (part, of) == (1, "A") else f"{part}{of}"
+    return " + ".join([str(whole)] * (whole != 0) + [second] * (part != 0)) or "0"
 
 
 def state_formula(q, card, host=False, frozen=False):
@@ -252,20 +252,22 @@ def advice(q):
 
     plan, room = q.plan, sized(q.gpu) + f" with {sized(q.headroom)} of headroom" * (q.headroom > 0)
     room += f" and {sized(q.host)} of host" * (q.host > 0)
-    if not plan.fits and plan.fewest:
-        return (f"None fits on {plural(q.ranks, 'rank')} of {room}: take {plan.name} on "
-                f"{plural(plan.fewest, 'rank')} or more, {on(plan.then)}.")
-    if not plan.fits:
-        less = "fewer activations" if plan.every - q.activations <= q.gpu - q.headroom else \
-            "smaller layers, or a later chapter"
-        return (f"None fits in {room} on up to {spaced(MOST_RANKS)} ranks: even {plan.name} keeps "
-                f"{sized(plan.every)} on every rank; take larger GPUs or {less}.")
-    before = q.plans[q.plans.index(plan) - 1]  # the first comes after the last
-    rest = ", and no chapter sends less" if len(q.plans) > 1 else ""
-    if plan is not q.plans[0]:
-        rest = f"; {before.name} would need {sized(before.reserved)}" + (
-            f", or {plural(before.fewest, 'rank')}" if before.fewest else "")
-    return f"Take {plan.name} on {plural(q.ranks, 'rank')} of {room}: {on(plan)}{rest}."
+    ranks, at = f"{plural(q.ranks, 'rank')} of {room}", q.plans.index(plan)
+    if plan.fits and at:
+        before = q.plans[at - 1]
+        more = f", or {plural(before.fewest, 'rank')}" if before.fewest else ""
+        return (f"Take {plan.name} on {ranks}: {on(plan)}; {before.name} would need "
+                f"{sized(before.reserved)}{more}.")
+    if plan.fits:
+        rest = ", and no chapter sends less" * (len(q.plans) > 1)
+        return f"Take {plan.name} on {ranks}: {on(plan)}{rest}."
+    if plan.fewest:
+        return (f"None fits on {ranks}: take {plan.name} on {plural(plan.fewest, 'rank')} or more, "
+                f"{on(plan.then)}.")
+    less = "fewer activations" if plan.every - q.activations <= q.gpu - q.headroom else \
+        "smaller layers, or a later chapter"
+    return (f"None fits in {room} on up to {spaced(MOST_RANKS)} ranks: even {plan.name} keeps "
+            f"{sized(plan.every)} on every rank; take larger GPUs or {less}.")
 
 
 def figures(q, plan):
@@ -273,17 +275,17 @@ def figures(q, plan):
     def by(kinds):
         return {f"  {kind.replace('_', ' the ')}": count for kind, count in kinds.items()}
 
-    card, frozen = plan.card, q.parts[1:]
+    card, frozen = plan.card, len(q.parts) > 1
     yield "held throughout", "bytes", by(plan.resident) | {
-        "resident": plan.held, "  state, bytes a param.": state_formula(q, card)} | {
-        "    a frozen one": state_formula(q, card, frozen=True) for _ in frozen} | {
+        "resident": plan.held, "  state, bytes a param.": state_formula(q, card),
+        "    a frozen one": state_formula(q, card, frozen=True) if frozen else 0,
         "  of it saved": f"{100 * plan.saved:.2f} %"}
     yield "borrowed within a step", "bytes", by(plan.borrowed) | {"reserved": plan.reserved}
     yield "on its host", "bytes", by(plan.on_host) | {
         "on the host": plan.host, "  bytes a param.": state_formula(q, card, host=True)}
     yield "elements sent in a step", "elements", by(plan.elements) | {
-        "elements": sum(plan.elements.values()), "  a param. x (N - 1)/N": sent_formula(card)} | {
-        "    a frozen one": sent_formula(card, True) for _ in frozen}
+        "elements": sum(plan.elements.values()), "  a param. x (N - 1)/N": sent_formula(card),
+        "    a frozen one": sent_formula(card, True) if frozen else 0}
     yield "sent in a step, and copied", "bytes", {
         "sent": plan.sent, "  messages to each rank": spaced(plan.collectives),
         "  over data parallel's": f"{plan.times:.4g}"} | by(plan.copied)
@@ -471,7 +473,7 @@ def set_layers(q):
         sizes += [rest // layers + (l < rest % layers) for l in range(layers)]
     count = sum(sizes)
     trained = share("trainable", q.trainable, count, "COUNT") if q.trainable else count
-    ends = [math.floor((1 - trained / count) * end + 0.5) for end in accumulate([0, *sizes])]
+    ends = [(count - trained) * end // count for end in accumulate([0, *sizes])]
     q.sizes = [(size - b + a, b - a)[:1 + (trained != count)]
                for size, a, b in zip(sizes, ends, ends[1:])]
     refuse(min(map(min, q.sizes)) < 1, f"{plural(trained, 'trainable parameter')} and "

@@ -26,7 +26,7 @@ class File(dict):
         except OSError as error:
             raise Failure(f"cannot read {path}: {error.strerror}", 3) from None
         except (ValueError, RecursionError) as error:
-            raise Failure(f"{path} is no JSON: {str(error):.120}", 3) from None
+            raise Failure(f"{path} is no JSON: {error!s:.120}", 3) from None
         if type(values) is not dict:
             raise Failure(f"{path} is no JSON object of at most {spaced(MOST_BYTES)} bytes", 3)
         super().__init__(values)
@@ -140,7 +140,7 @@ def read_deepspeed(path, ranks, accumulate):
     bf16, fp16 = (value(f"{dtype}.enabled", False, *yes) for dtype in ("bf16", "fp16"))
     file.expect(bf16 is not True or fp16 is not True, "bf16.enabled", True, "to be so with fp16's")
     adam = said.get("optimizer.type", "Adam")
-    file.expect("dam" in adam, "optimizer.type", adam, "an Adam")  # adamw, FusedAdam
+    file.expect("dam" in str(adam), "optimizer.type", adam, "an Adam")  # adamw, FusedAdam
     steps, batch, micro = (value(key, "auto") for key in (
         "gradient_accumulation_steps", "train_batch_size", "train_micro_batch_size_per_gpu"))
     if steps == "auto" and "auto" not in (batch, micro) and not accumulate:
@@ -157,7 +157,7 @@ def read_deepspeed(path, ranks, accumulate):
         f"zero{stage}" + "_offload" * (optimizer and stage > 0)
     bucket = value(zero + "reduce_bucket_size", "auto")
     return told, {"accumulate": int(steps), "chapter": chapter, "dtype": dtype,
-                  "bucket": 0 if bucket == "auto" else bucket * WIDTHS[dtype]}
+                  "bucket": 0 if bucket == "auto" else max(0, bucket * WIDTHS[dtype])}
 
 
 def deepspeed(q, card):

@@ -64,13 +64,15 @@ def test_the_papers_table(ranks):
     ("--convention megatron", "18|6 + 12/N|2 + 16/N|18/N|6/N|16/N"),
     ("--convention megatron --dtype fp32", "16|8 + 8/N|4 + 12/N|16/N|8/N|12/N"),
     ("--convention deepspeed", "20|4 + 16/N|2 + 18/N|18/N|6/N|16/N"),
-    ("--bytes 2,2,8", "12|4 + 8/N|2 + 10/N|12/N|4/N|10/N")])
+    ("--bytes 2,2,8", "12|4 + 8/N|2 + 10/N|12/N|4/N|10/N"),
+    ("--bytes 4,4,8", "16|8 + 8/N|4 + 12/N|16/N|8/N|12/N")])
 def test_conventions(words, formulas):
     """And DeepSpeed's estimators; and whose ratio of optimizer state and parameters it is."""
     q = asked(f"{ANY} {words}")
     told = [plan.state_formula(q, card) for card in q.cards]
     assert "|".join([*told, plan.state_formula(q, q.cards[-1], host=True)]) == formulas
-    p, _, k = plan.costs(q, q.cards[0])
+    (p, _, k), first = plan.costs(q, q.cards[0]), q.plans[0]
+    assert first.sent == p * sum(first.elements.values())
     assert plan.RATIOS[k / p] in " ".join(printed(f"{ANY} {words} --table").split())
     if "deepspeed" in words:
         one = f"--params 1024 --layers 1 --ranks 4 {words} --chapter"
@@ -93,6 +95,9 @@ def test_offloaded(name):
     # 16 micro-batches: a part of parameters that lie on the host comes up for 32 gathers.
     up = rank(f"{ANY} --chapter {name} --accumulate 16").copied["to_device"]
     assert up == (32 * 3.2e9 if name == "zero3_offload" else 3.2e9)
+    of = rank(f"{ANY} --chapter {name} --bytes 2,4,12")  # then gradients are twice as large
+    assert (of.on_host["communication"], *of.copied.values()) == (
+        6.4e9, 6.4e9, OFFLOADED[name][-1] * 1e9)
     assert plan.ZERO3.offloaded("07_offload") == plan.PLANS["07"], "so a chapter is offloaded"
 
 
@@ -102,6 +107,8 @@ def test_an_articles_file(folder):
         "allgather_partitions": true, "allgather_bucket_size": 2e8, "reduce_scatter": true,
         "reduce_bucket_size": 2e8, "overlap_comm": true}, "bf16": {"enabled": true},
         "train_batch_size": "auto", "train_micro_batch_size_per_gpu": "auto"}""")
+    q = asked(f"{ANY} --deepspeed {folder}/ds_config.json --dtype fp32 --chapter 04")
+    assert (q.cards[0].name, q.dtype) == ("04_zero1", "fp32"), "the command line is stronger"
     out = printed(f"{ANY} --gpu 44GB --deepspeed ds_config.json", folder)
     assert all(words in out for words in (
         "Take zero2_offload", "parameters 16.00 GB", "sends 25.60 GB", "3.20 GB less here",
@@ -157,20 +164,29 @@ def test_flags_of_others(folder):
     theirs = (f"--model {folder} --model_type qwen3 --per_device_train_batch_size 2 --fp16 true "
               "--gradient_accumulation_steps 8 --max_length=512 --gradient_checkpointing true "
               "--bf16 false --nproc_per_node 4 --deepspeed zero2_offload")
-    assert vars(rank(own)) == vars(rank(theirs))
+    one, other = ((q.dtype, q.batch, vars(q.plans[0])) for q in map(asked, (own, theirs)))
+    assert one == other
+
+
+def test_activations():
+    """5 a s / h is 80 in GPT-3, by section 4 of arXiv 2205.05198."""
+    for how, each in (("none", 2 * (34 + 80)), ("attention", 2 * 34), ("full", 2 * 2 + 34 + 80)):
+        q = asked("--params 1e9 --layers 2 --ranks 1 --sequence 2048 --batch 3 --width 12288 "
+                  f"--heads 96 --recompute {how}")
+        assert q.activations == 2048 * 3 * 12288 * each
 
 
 def test_frozen_parameters():
     """On 4 ranks the trained 50, 25, 25 are padded to 64, 32, 32 = t, the frozen 450, 225, 225 to
     480, 256, 256 = f. Sent are 3/4 of t and f so often: forward, backward, update."""
     t, f, sums = 128, 992, 2 * 3 * 64 // 4
-    window, sent = 2 * 2 * (64 + 480) + 2 * 2 * 64 + sums, (2 * (t + f), 2 * (2 * t + f), 0)
+    window, gathers = 2 * 2 * (64 + 480) + 2 * 2 * 64 + sums, (2 * (t + f), 2 * (2 * t + f), 0)
     for chapter, held, borrowed, sent, messages in (
             ("03", 16 * t + 2 * f, sums, (0, 2 * t, 0), 6),
             ("04", 4 * t + 12 * t // 4 + 2 * f, sums, (0, t, t), 6),
             ("05", 2 * t + 14 * t // 4 + 2 * f, 2 * 64 + sums, (0, 2 * t, t), 9),
-            ("06", 16 * t // 4 + 2 * f // 4, window, sent, 18),
-            ("07", 4 * t // 4 + 2 * f // 4, window, sent, 18)):
+            ("06", 16 * t // 4 + 2 * f // 4, window, gathers, 18),
+            ("07", 4 * t // 4 + 2 * f // 4, window, gathers, 18)):
         of = rank("--params 1000 --trainable 10% --largest_layer 500 --layers 3 --ranks 4 "
                   f"--accumulate 2 --chapter {chapter}")
         assert (of.held, of.reserved, of.collectives) == (held, held + borrowed, messages)
@@ -198,6 +214,8 @@ def test_a_steps_time():
         whole, copies = 32 * times * one + one, 1.024 * (chapter == "07")  # and the step's two sums
         beside = max(whole, one + 20) if times == 6 else whole + 20
         assert list(ms.values()) == pytest.approx([whole, copies, whole + copies + 20, beside])
+        ms = rank(f"{words} --chapter {chapter} --compute 20 --prefetch 0").ms
+        assert ms["step at best"] == ms["step at most"]
     out = " ".join(printed(f"{words} --chapter ddp --bucket 25MiB").split())
     assert "buckets of 26.21 MB: 2 messages to each rank with 0.24 ms of latency" in out
     assert "a copy of all gradients, 6.66 kB" in out
@@ -205,12 +223,12 @@ def test_a_steps_time():
 
 # As a program takes it, and as the planner does.
 SMALL = "--task llama --width 24 --heads 4 --hidden 40 --layers 3 --sequence 9 --batch 3"
-MODELS = [("--task text --width 16 --layers 2", "--params 4624 --layers 2 --largest_layer 4352"),
-          ("--task mlp --width 7 --layers 3", "--params 168 --layers 3"),
+MODELS = [("--task mlp --width 7 --layers 1", "--params 56 --layers 1"),
+          ("--task text --width 16 --layers 2", "--params 4624 --layers 2 --largest_layer 4352"),
           ("--task toy --batch 3", "--params 70656 --layers 2 --largest_layer 65536"),
           (SMALL, "--config {} --sequence 9 --batch 3"),
           (f"{SMALL} --recompute", "--config {} --sequence 9 --batch 3 --recompute full")]
-GRID = [(chapter, dtype, *MODELS[(at + turn) % 5], 1 + (at + turn) % 3, 1 + turn, turn)
+GRID = [(chapter, dtype, *MODELS[(at + turn) % 5], 1 + (at + turn) % 3, 1 + turn, 2 - turn)
         for at, chapter in enumerate(ON_RANKS) for dtype in ("fp32", "bf16") for turn in range(3)
         if chapter in MIXED or dtype == "fp32"]
 
@@ -235,10 +253,24 @@ def test_like_the_programs(programs, folder, point):
             name: figure for name, figure in figures.items() if figure}
 
 
+@pytest.mark.parametrize("words, says", [
+    ("--params 7.5e9 --ranks 64 --gpu 31GB", "Take 05_zero2 on 64 ranks of 31.00 GB: 17.57 GB a "
+     "rank; 04_zero1 would need 31.87 GB, or 169 ranks."),
+    ("--params 30e9 --ranks 2 --gpu 80GB --host 106GB", "2 ranks of 80.00 GB and 106.00 GB "
+     "of host: take 07_offload on 4 ranks or more, 38.91 GB a rank and 105.00 GB on its host."),
+    # 10 bytes an element of a layer: two of parameters, two of gradients, what arrives of one.
+    ("--params 30e9 --gpu 9GB", "even 06_zero3 keeps 9.37 GB on every rank; take larger GPUs or"),
+    ("--params 1e9 --gpu 9GB --activations 9GB", "take larger GPUs or fewer activations."),
+    ("--params 1e9 --layers 1 --gpu 16GB", "16.00 GB a rank, and no chapter sends less.")])
+def test_what_is_advised(words, says):
+    assert says in plan.advice(asked(f"{words} --headroom 0%"))
+
+
 def test_the_page(folder):
-    """Every figure of it that the planner makes."""
-    for words in ("--params 30e9 --gpu 80GB", "--params 30e9 --gpu 80GB --table"):
-        assert f"$ ./tutorial plan {words}\n\n{printed(words)}```\n" in PAGE
+    """Every figure of it that the planner makes, and what other pages show."""
+    pages = "".join(page.read_text() for page in [*ROOT.glob("0*/*.md"), *ROOT.glob("notes/*.md")])
+    shown = re.findall(r"```text\n\$ \./tutorial plan (.*)\n\n([^`]*)```", pages)
+    assert shown == [(words, printed(words)) for words, _ in shown] and len(shown) == 4
     assert f"<!-- measured: fits -->\n\n{tables.fits(None)}\n\n<!-- end -->" in PAGE
     judged = re.findall(r"\| `(--params [^`]*)`: (.*) \|\n", PAGE)
     for words, figures in judged:
@@ -290,7 +322,8 @@ BAD = [("", "--config, --params"), ("--params 7B", "--ranks, --gpu"), ("--params
        (f"{ANY} --convention deepspeed --dtype fp32", "deepspeed, 16 bit"),
        (f"{ANY} --chapter 01_adam", "01_adam, 02_dist, zero3_offload"),
        (f"{ANY} --chapter 02", "02, bf16, fp32"), (f"{ANY} --write mpirun", "--gpu or --chapter"),
-       (f"{ANY} --write fsdp2 --chapter 05", "cannot say 05, 06_zero3")]
+       (f"{ANY} --write fsdp2 --chapter 05", "cannot say 05, 06_zero3"),
+       (f"{ANY} --write fsdp2 --chapter 07", "cannot say 07, zero3_offload")]
 
 
 @pytest.mark.parametrize("text, words", BAD)
@@ -317,12 +350,12 @@ BEGIN = '{"bf16": {"enabled": true}, "zero_optimization": {'
 
 @pytest.mark.parametrize("text, words", [
     ("", "no JSON"), ("[" * 60000, "JSON"), ("{}", "zero_optimization is null"),
-    (" " * 99999, "65 536"), (BEGIN + '"stage": "2"}}', 'stage is "2"'),
-    (BEGIN + '"stage": 4}}', "stage is 4"),
+    (" " * 99999, "65 536"), (BEGIN + '"stage": 4}}', "stage is 4"),
     (BEGIN + '"offload_optimizer": {"device": "tpu"}}}', "tpu, nvme"),
     (BEGIN + '"stage": 2, "offload_param": {"device": "cpu"}}}', "offload_param, stage but 3"),
     (BEGIN + '}, "fp16": {"enabled": true}}', "bf16.enabled"),
     (BEGIN + '}, "optimizer": {"type": "SGD"}}', 'type is "SGD", not an Adam'),
+    (BEGIN + '}, "optimizer": {"type": 3}}', "type is 3, not an Adam"),
     (BEGIN + '}, "train_batch_size": 15, "train_micro_batch_size_per_gpu": 2}', "steps is 1.5"),
     (BEGIN + '}, "gradient_accumulation_steps": 0}', "steps is 0, 65536")],
     ids=lambda text: text[-40:])
