@@ -68,7 +68,7 @@ DRILLS = {
         "The run goes on to its end, nothing half written stays, and the code tells of it."),
     "save": (
         "killed in the middle of a save, and gone on with",
-        [*faulty("file 1 70", f"--steps 6 --quiet --save-every 2 --save {SAVED}"), f"ls {SAVED}",
+        [*faulty("file 1 100", f"--steps 6 --quiet --save-every 2 --save {SAVED}"), f"ls {SAVED}",
          f"MPIEXEC -n 2 {SMALL} --steps 6 --resume {SAVED} --save {SAVED}"],
         [KILLED, 0, 0], "parameters 8de167132d01cad4 ",
         "The run goes on from the last whole save, to the digest that it has in one piece."),

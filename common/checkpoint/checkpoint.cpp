@@ -12,7 +12,6 @@
 namespace zero {
 namespace {
 namespace fs = std::filesystem;
-std::error_code none;  // what cannot be looked up is not there
 
 std::string step_in(const std::string& folder, std::int64_t step) {
   return fmt::format("{}/step_{}", folder, step);
@@ -21,6 +20,7 @@ std::string step_in(const std::string& folder, std::int64_t step) {
 /// Of which there are checkpoints.
 std::set<std::int64_t> steps_in(const std::string& folder) {
   std::set<std::int64_t> steps;
+  std::error_code none;
   for (const auto& entry : fs::directory_iterator(folder, none)) {
     std::int64_t step = 0;
     std::sscanf(entry.path().filename().c_str(), "step_%ld", &step);
@@ -34,6 +34,7 @@ std::set<std::int64_t> steps_in(const std::string& folder) {
 void check_folder(const std::string& source, const std::string& config) {
   const fs::path folder = fs::path(source).parent_path(), path = folder / "config.json";
   const fs::path whole = folder / "model.safetensors", index = whole.string() + ".index.json";
+  std::error_code none;
   const bool parts = fs::exists(index, none) && !fs::exists(whole, none);
   throw_if(parts || source == index, ExitCode::data,
            "--init {}: its model is in several files, which {} lists; --init reads one with all",
@@ -101,6 +102,7 @@ class StepFolders : public Checkpoints, Saved {
 
   std::string save() override {
     const std::string partial = options.save + "/step.partial";
+    std::error_code none;
     try {
       together([&] {
         if (comm.rank > 0) return;
@@ -148,6 +150,7 @@ class StepFolders : public Checkpoints, Saved {
  private:
   void find_beginning() try {
     const bool resumes = options.init.empty();
+    std::error_code none;
     if (resumes && !fs::exists(files_in(source_)[0].path, none)) {
       const std::set<std::int64_t> steps = steps_in(source_);
       throw_if(steps.empty(), ExitCode::data, "--resume {}: there is no folder step_N", source_);
