@@ -95,7 +95,7 @@ std::string shortage(const Prediction& plan, const Options& options, std::span<c
   const bool data = 2 * plan.bytes[places[0]][Kind::data].peak > needs;
   const std::string advice =
       data ? fmt::format("a smaller {} or --batch", options.tokens.empty() ? "--data" : "--tokens")
-           : fmt::format("a later chapter, fewer or smaller layers or batches, or more {}", more);
+           : fmt::format("another chapter, fewer or smaller layers or batches, or more {}", more);
   return fmt::format("each rank needs {} {}: use {}", grouped(needs), words, advice);
 }
 

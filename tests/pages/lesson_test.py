@@ -15,12 +15,11 @@ METHODS = ["Trainer(const Options", "StepResult step(", "AdamState slice(", "voi
            "void backward(", "StepResult update("]
 MEMBERS = [" params_{", " grads_{", " master_{", " momentum_{", " variance_{"]
 LONGEST_LINE = 100
-# Of files: what is counted, and how much of it the design gives. A twentieth more is room for what
-# somebody adds, and another chapter brings its own lines.
-SIZES = {"0*/*.hpp": ("lines", 132 * len(CHAPTERS)), "common/*": ("lines", 7300),
-         "tests/*": ("lines", 9500), "tutorial": ("lines", 240), "tools/*": ("lines", 4300),
-         "README.md": ("lines", 170), "*.md": ("words", 44000), "*": ("files", 260)}
-SLACK = 1.05
+# Of files: what is counted, and how much of it there may be: round numbers, far enough above what
+# there is that whoever adds a chapter is not refused.
+SIZES = {"0*/*.hpp": ("lines", 132 * len(CHAPTERS)), "common/*": ("lines", 9500),
+         "tests/*": ("lines", 11000), "tutorial": ("lines", 300), "tools/*": ("lines", 5500),
+         "README.md": ("lines", 180), "*.md": ("words", 65000), "*": ("files", 300)}
 
 
 def tracked():
@@ -84,4 +83,4 @@ def test_it_stays_light(pattern):
     count = {"lines": sum(text.count("\n") for text in texts), "files": len(texts),
              "words": sum(len(text.split()) for text in texts)}[what]
     print(f"{pattern}: {count} of {given} {what}")
-    assert 0 < count <= SLACK * given
+    assert 0 < count <= given

@@ -26,7 +26,7 @@ NOT_UTF8 = os.fsdecode(b"caf\xe9.txt")
 # choice_test.cpp's; here stands how a program that refuses ends.
 TOO_LARGE = "--task mlp --width 65536 --layers 512 --batch 1 --device cpu --log new.log"
 TOO_MUCH = (r"^{}: each rank needs [\d ]{{15,}} bytes[,] {} on this machine share [\d ]+ that are "
-            "available: use fewer or smaller layers or batches[,] or more mach")
+            "available: use another chapter[,] fewer or smaller layers or batches[,] or more mach")
 FULL = "--width 8 --layers 2 --batch 2 --steps 3 --quiet"
 # Exit code, ranks (0: without mpirun), chapter, arguments and the words of the sentence.
 REFUSED = [
@@ -236,8 +236,8 @@ def test_progress(programs, folder):
     steps = (folder / "new.log").read_text().split("\n")[1:-1]
     times = [json.loads(step)["ms"] for step in steps]
     for done, left in lines[:-1]:
-        kept = times[:int(done)]
-        while len(kept) > 4096:
-            kept = kept[::2]
+        kept = times[:int(done)][-4096:]  # as a ring: the latest stand first
+        first = int(done) % 4096 if int(done) > 4096 else 0
+        kept = kept[-first:] + kept[:-first] if first else kept
         warm = sorted(kept[3:])
         assert left == f"{warm[len(warm) // 2] * (10**7 - int(done)) / 1000:.0f}", done

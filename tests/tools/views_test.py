@@ -59,7 +59,7 @@ def test_a_step_is_told(folder):
                   reads=[own[rank]], writes=[whole | {"values": [1.5, 2, -3]}]),
             event(rank, "initialise of layer 0", 1, "setup", 0,
                   writes=[own[rank] | {"values": values}]),
-            event(rank, "borrow", 2, cat="memory", kind="parameters", bytes=16, lent=[whole],
+            event(rank, "borrow", 2, cat="memory", tid=0, kind="parameters", bytes=16, lent=[whole],
                   in_use=KIND_BYTES | {"parameters": 24}) | {"ph": "i"},
             event(rank, "adam of layer 0", 5, "update", at=at[:1],
                   writes=[own[rank] | {"values": [x - 1 for x in values]}])]

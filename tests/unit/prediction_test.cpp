@@ -52,7 +52,7 @@ TEST_CASE("a run that needs one byte more than it may take is refused with both 
   };
   const std::int64_t plenty = 2 * (device + host);
   CHECK(check(options, device, plenty) == device);
-  const std::string advice = "use a later chapter, fewer or smaller layers or batches, or more ";
+  const std::string advice = "use another chapter, fewer or smaller layers or batches, or more ";
   check_refused(
       ExitCode::resources,
       {fmt::format("each rank needs {} bytes of device memory, --device-memory allows {}: "
