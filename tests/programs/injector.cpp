@@ -170,6 +170,8 @@ int rename(const char* from, const char* to) noexcept {
   return on_file() ? next<decltype(rename)>("rename")(from, to) : -1;
 }
 int unlinkat(int folder, const char* path, int flags) noexcept {
+  struct stat removed {};  // which need not be synced
+  if (fstatat(folder, path, &removed, 0) == 0) unsynced.erase(removed.st_ino);
   return on_file() ? next<decltype(unlinkat)>("unlinkat")(folder, path, flags) : -1;
 }
 }
