@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Small recorded runs: what the tests of the scripts read instead of running a program.
 
-`recorded.py BUILD MPIEXEC` records them anew: the logs of a demo of 4 steps on 2 ranks, one after
-the other in recorded.jsonl, and a trace of 07 with the log of its run. Left out are paths of the
-machine, other ranks' events, and what no script reads."""
+`recorded.py BUILD MPIEXEC` records them anew: the logs of a demo of 4 steps on 2 ranks, each a line
+of recorded.jsonl, and a trace of 07 with the log of its run. Left out are paths of the machine,
+other ranks' events, and what no script reads."""
 import copy
 import json
 import subprocess
@@ -14,11 +14,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 FILE, TRACE = HERE / "recorded.jsonl", HERE / "recorded.trace.json"
-LOGS = {}
-for line in map(json.loads, FILE.read_text().splitlines() if FILE.exists() else ()):
-    if "run" in line:
-        LOGS[Path(line["run"]["options"]["log"]).stem] = log = []
-    log.append(line)
+LOGS = {Path(log[0]["run"]["options"]["log"]).stem: log
+        for log in map(json.loads, FILE.read_text().splitlines() if FILE.exists() else ())}
 
 
 def recorded(name):
@@ -58,7 +55,7 @@ def record(build, mpiexec):
         slow = Path(folder, "more/07_offload_0.1_1.jsonl")
         for path in [*sorted(Path(folder).glob("*.jsonl")), slow]:
             lines = [json.loads(line) for line in path.read_text().splitlines()]
-            text += text_of(lines).replace(f"{folder}/", "").replace(f"{ROOT}/", "")
+            text += text_of([lines]).replace(f"{folder}/", "").replace(f"{ROOT}/", "")
     FILE.write_text(text)
 
 
