@@ -300,10 +300,17 @@ def figures(q, plan):
 
 
 def lines(q):
-    """The answer about one plan."""
+    """The answer: a line for each plan, or all about one."""
     def kinds(of):
         return ", ".join(f"{kind} {sized(size)}" for kind, size in of.items() if size) or "nothing"
 
+    if not q.plan:
+        for plan in q.plans:
+            yield (f"{plan.name}: holds {sized(plan.held)}, reserves {sized(plan.reserved)}"
+                   + f" and {sized(plan.host)} on its host" * (plan.host > 0)
+                   + f", sends {sized(plan.sent)} a step"
+                   + f" in {plan.ms['communication']:.2f} ms" * (q.link > 0))
+        return
     plan, card, gradients = q.plan, q.plan.card, sized(q.plan.resident["gradients"])
     if q.gpu:
         yield advice(q)
@@ -336,7 +343,7 @@ def lines(q):
             + [f"{made.name} {sized(made.reserved)}" for made in others])
 
 
-def print_table(q, only=()):
+def print_table(q):
     """A column for each plan, without rows of zeros."""
     most, width = max(max(p.reserved, p.host, p.sent) for p in q.plans), min(14, 56 // len(q.plans))
     power = next(power for power in UNITS if most < 10 ** (power + 4) or power >= 9)
@@ -350,16 +357,15 @@ def print_table(q, only=()):
         print(label + first + "".join(cell.rjust(width) for cell in text[1:]))
 
     row("", [plan.name.partition("_")[0] for plan in q.plans])
-    row(UNITS[power] * bool(only), [plan.name.partition("_")[2] for plan in q.plans])
+    row("", [plan.name.partition("_")[2] for plan in q.plans])
     for sections in zip(*(figures(q, plan) for plan in q.plans)):
         title, counts, labels = sections[0]
-        cells = {label: [rows[label] for _, _, rows in sections] for label in labels
-                 if (label in only or not only)}
-        cells = {label: row for label, row in cells.items() if set(row) - {0, "0", None}}
-        if cells and not only:
+        cells = {label: [rows[label] for _, _, rows in sections] for label in labels}
+        if any(set(of_all) - {0, "0", None} for of_all in cells.values()):
             print(f"{title}, {units[counts][0]}")
-        for label in cells:
-            row(label, cells[label], units[counts][1])
+        for label, of_all in cells.items():
+            if set(of_all) - {0, "0", None}:
+                row(label, of_all, units[counts][1])
 
 
 # By an option's name: its first one, and what it takes.
@@ -380,8 +386,6 @@ NEEDS = {"host": "gpu", "headroom": "gpu", "width": "sequence", "heads": "sequen
 EXCLUDES = {"config": "params layers largest_layer width heads", "sequence": "activations",
             "bytes": "convention dtype"}
 
-
-SHORT = ("resident", "reserved", "on the host", "sent", "communication, ms", "copies, ms")
 
 
 def refuse(condition, sentence):
@@ -549,13 +553,13 @@ def main():
             f"times itself ({RATIOS.get(k / p, q.convention)})",
             f"activations {sized(q.activations)}: {q.formula}" if q.activations else
             "activations, data and workspace are not in it: they depend on the model", *keys]
-    elif q.plan:
+    else:
         told += lines(q)
     told += [f"{what}: {', '.join(names)}" for what, names in q.keys.items() if names]
     for line in told:
         print(textwrap.fill(line, WIDTH, subsequent_indent="    ", break_on_hyphens=False))
-    if q.table or not q.plan:
-        print_table(q, () if q.table else SHORT)
+    if q.table:
+        print_table(q)
     if q.table and q.gpu:
         print(textwrap.fill(advice(q), WIDTH))
 
