@@ -81,6 +81,23 @@ TEST_CASE("a tensor is zero and aligned to 64 bytes") {
   }
 }
 
+TEST_CASE("what several borrow counts once, until the last of them gives it back, once") {
+  const auto cpu = make_cpu();
+  const auto in_use = [&] { return cpu->ledger.of(Kind::activations).now; };
+  const Scratch scratch(*cpu, Kind::activations, Dtype::fp32, 10);
+  Borrowed one = scratch.borrow(), other = scratch.borrow();
+  one = scratch.borrow();
+  other.give_back();
+  other.give_back();
+  CHECK(in_use() == 40);
+  Borrowed moved = std::move(one);
+  one.give_back();  // has nothing any more; NOLINT(bugprone-use-after-move)
+  CHECK(in_use() == 40);
+  moved.give_back();
+  CHECK(in_use() == 0);
+  CHECK_THROWS_AS(moved.view(), std::logic_error);
+}
+
 TEST_CASE("a part of a view knows where it lies and how much of it is real") {
   const Tensor tensor(cpu(), Kind::data, Dtype::fp16, 16);
   fill(tensor.view(), std::identity());

@@ -110,6 +110,24 @@ TEST_CASE("a stream goes when all that was put on it is done, whichever of two g
   }
 }
 
+TEST_CASE(
+    "a watcher is told of each task, its parts and each wait, and at its end what it was for") {
+  const std::unique_ptr<Device> device = make_cpu();
+  std::string told;
+  const Onlooker onlooker("observed", *device, [&](const Work& work, bool begins) {
+    told += fmt::format("{} {}{}; ", begins ? "begin" : "end", words(work),
+                        work.sort == Work::Sort::wait ? ", waited for" : "");
+  });
+  Stream stream("observed", *device, Stream::Mode::asynchronous), other("other", *device);
+  other.run({"a sum", Work::Sort::compute, 3}, [] {});
+  stream.run({"a task"}, [] { Stream::part({"a part"}, [] {}); });
+  stream.wait(other.record());
+  stream.synchronise();
+  CHECK(told ==
+        "begin a task; begin a part; end a part; end a task; begin a task, waited for; "
+        "end a sum of layer 3, waited for; ");
+}
+
 TEST_CASE("what an inline task throws comes out of run, and a watcher hears of no end") {
   std::vector<bool> begins;
   const Onlooker onlooker("inline", cpu(),

@@ -83,6 +83,12 @@ TEST_CASE("a file of tokens, with llm.c's header or without; and what is none") 
   refused(tokens, "has 3000 tokens; task llama needs at least 3001: 3000 of --sequence");
 }
 
+TEST_CASE("the last sample there can be has a number beyond 32 bits") {
+  const Options options{.task = Task::toy, .batch = 1 << 16, .accumulate = 4};
+  CHECK((*make_data(options, cpu(), 2, 3))((1 << 30) - 1, 3).first ==
+        (((std::int64_t{1} << 32) - 1) * 3 + 2) << 16);
+}
+
 TEST_CASE("a step result: the mean loss, the norm, and one factor for clip and loss scale") {
   struct Case {
     StepSums step;
