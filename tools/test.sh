@@ -44,7 +44,7 @@ run_tests() {
     # program. A race is two lines, which only debug information tells.
     sanitized="$no_gpu -Doptimization=g -Db_lundef=false -Db_sanitize"
     pass asan '' "$sanitized=address,undefined" \
-      "$unit $on_ranks $chapters plan tests/programs/libinjector.so" --setup sanitizer
+      "$unit $on_ranks $chapters tests/programs/libinjector.so" --setup sanitizer
     pass tsan '' "$sanitized=thread -Ddebug=true" "$unit ${ranks}_06_zero3 ${ranks}_07_offload" \
       --setup sanitizer --suite stream --suite 06_zero3 --suite 07_offload --no-suite nosan
     pass long '' '' '' --suite long

@@ -11,7 +11,7 @@ CHAPTERS = sorted(path.parent.name for path in ROOT.glob("0*/trainer.hpp"))
 # The rooms of common/: each includes only those before it.
 ROOMS = ["memory", "compute", "train", "comm", "checkpoint", "trace", "report", "run"]
 CPP = (".h", ".hpp", ".cpp", ".cu", ".cuh")
-METHODS = ["Trainer(const Options", "StepResult step(", "AdamState slice(", "void forward(",
+METHODS = ["Trainer(const Options", "StepResult step(", "AdamState adam_state(", "void forward(",
            "void backward(", "StepResult update("]
 MEMBERS = [" params_{", " grads_{", " master_{", " momentum_{", " variance_{"]
 LONGEST_LINE = 100
