@@ -41,7 +41,7 @@ class LayerWindow {
   }
 
   /// Layer l whole, until release_params(l). Throws std::logic_error when it is not l's turn.
-  View gather_params(int l) {
+  View gather_params(int l, CallSite = {}) {
     expect(next_use_ < uses_ && layer_of(next_use_) == l,
            "it is another's turn: 0 .. L-1, L-1 .. 0, each released, then wait_for_gradients");
     const int last = std::min(next_use_ + static_cast<int>(params_.size()), uses_);
@@ -52,7 +52,7 @@ class LayerWindow {
   }
 
   /// What reads layer l has been put on compute. Throws std::logic_error when it is not l's turn.
-  void release_params(int l) {
+  void release_params(int l, CallSite = {}) {
     expect(next_use_ < next_gather_ && layer_of(next_use_) == l,
            "the layer that was gathered is the one to release");
     Slot& slot = slot_of(next_use_++);
@@ -61,7 +61,7 @@ class LayerWindow {
   }
 
   /// Memory for layer l's gradient, until it is lent for another layer's. It contains old values.
-  View borrow_grads(int l) {
+  View borrow_grads(int l, CallSite = {}) {
     Slot& slot = grads_[next_grads_ % grads_.size()];
     slot.layer.give_back();  // what was in it before, which may still be on its way: see the wait
     slot.layer = slot.memory.borrow(l);
@@ -71,7 +71,7 @@ class LayerWindow {
 
   /// Averages `borrowed`, which compute forms, over the ranks. This rank's part of the mean is
   /// written to `own`, or added there. Returns the point at which that is done.
-  Event reduce_scatter_mean(View borrowed, View own, Write write) {
+  Event reduce_scatter_mean(View borrowed, View own, Write write, CallSite = {}) {
     Slot& slot = grads_[next_grads_++ % grads_.size()];
     communication_.wait(compute_.record());
     comm_.reduce_scatter_mean(communication_, borrowed, own, write);
@@ -80,7 +80,7 @@ class LayerWindow {
 
   /// Ends a step: compute goes on when the gradients are reduced. From here on it may read their
   /// shards, write those of parameters, and talk to the other ranks itself.
-  void wait_for_gradients() {
+  void wait_for_gradients(CallSite = {}) {
     for (Slot& slot : grads_) slot.layer.give_back();
     compute_.wait(communication_.record());
     next_use_ = next_gather_ = next_grads_ = 0;

@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "notes/plan/cards.hpp"
 #include "run/session.hpp"
 #include "trainer.hpp"
 
-int main(int argc, char** argv) {
-  return zero::run_on_ranks<zero::Trainer>(argc, argv, zero::cards::on_ranks);
-}
+int main(int argc, char** argv) { return zero::run_on_ranks<zero::Trainer>(argc, argv); }

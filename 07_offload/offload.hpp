@@ -24,7 +24,7 @@ class Offload {
   View staged_params(int l) const { return staged_.shard(l); }
 
   /// grads: of a layer, the sum over so many micro-batches, complete at `reduced`.
-  void divide_and_copy_to_host(View grads, int micro_batches, const Event& reduced) {
+  void divide_and_copy_to_host(View grads, int micro_batches, const Event& reduced, CallSite = {}) {
     copies_.wait(reduced);
     divide(copies_, grads, micro_batches);
     copy(copies_, grads, staged_grads(grads.layer));
@@ -40,7 +40,7 @@ class Offload {
 
   /// Copies a layer's parameters up when all that was put on the host's stream so far is done.
   /// Returns the point at which they are there.
-  Event copy_to_device(View params) {
+  Event copy_to_device(View params, CallSite = {}) {
     copies_.wait(host_compute_.record());
     copy(copies_, staged_params(params.layer), params);
     return copies_.record();

@@ -9,4 +9,4 @@
 #include "train/data.hpp"
 #include "train/model.hpp"
 #include "train/options.hpp"
-#include "train/step_result.hpp"
+#include "train/step.hpp"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent / "programs"))
+sys.path[:0] = [str(Path(__file__).parent / folder) for folder in ("programs", "tools")]
 from programs import SKIPPED, Programs
 
 
@@ -14,7 +14,6 @@ def pytest_addoption(parser):
     parser.addoption("--build", help="the folder with the seven programs")
     parser.addoption("--mpiexec", help="the launcher of their MPI")
     parser.addoption("--prefix", default="", help="of the programs' names: simulated_gpu_")
-    parser.addoption("--ranks", type=int, default=3, help="on how many the same run is tried")
     parser.addoption("--failing", nargs="+", help="chapters' tests on ranks, of which one fails")
     parser.addoption("--emulator", default="", help="what starts the programs of another machine")
 

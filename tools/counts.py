@@ -2,10 +2,8 @@
 """What logs count: bytes held, elements sent, bytes copied to a host and back, a step's time."""
 import figures
 from findings import Section, Table
-from runs import (KINDS, SIZES, STATE, elements_sent, kinds_of, sized, unit_of, wrong_bytes,
+from runs import (BYTES, KINDS, SIZES, STATE, elements_sent, kinds_of, sized, unit_of, wrong_bytes,
                   wrong_traffic)
-
-BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}  # of an element that is sent
 
 
 def state(held, what="resident"):
@@ -52,7 +50,7 @@ def state_table(study):
                         saved(held, both[1], here and whole)]
             for counts in ([way[what] for way in passed] for what in ("predicted", "counted")):
                 row.append("" if not here else "–" if None in counts else
-                           sized(sum(counts) * BYTES[run.dtype] / run.taken, unit))
+                           sized(sum(counts) * BYTES[run.dtype] / len(run.steps), unit))
             rows.append(row)
     head = ["run", "held:\nformula", "\ncounted", "saved\n%", "peak:\nformula", "\ncounted",
             "saved\n%", "sent:\nformula", "\ncounted"]
@@ -93,16 +91,13 @@ def bytes_figure(study, unit):
 def memory(study):
     unit = unit_of(study.exact, *(at["total"]["peak"] for run in study.runs for at in run.places))
     tables = [state_table(study), bytes_table(study, unit)]
-    known = [(run, data_parallel(run, study.runs)) for run in study.runs]
-    if known := [(run, whole) for run, whole in known if whole]:
+    if known := [(run, whole) for run in study.runs if (whole := data_parallel(run, study.runs))]:
         run, whole = min(known, key=lambda pair: state(pair[0].memory) / state(pair[1]))
         held, peak = (saved(run.memory, what, whole) for what in ("resident", "peak"))
         title = (f"{run.label} saves {held} % of data parallelism's state"
                  f"{' on a device' if run.on_host else ''}, and {peak} % at its peaks")
     else:
-        run = min(study.runs, key=lambda r: r.memory["total"]["resident"])
-        title = (f"{run.label} holds the fewest bytes{' on its device' if run.on_host else ''}: "
-                 f"{sized(run.memory['total']['resident'], unit)} {unit}")
+        title = "What a rank holds"
     return Section(title, "Above what is resident, held all the time; below the peaks, with what "
                    "is borrowed inside a step. Strokes: the formulas.",
                    [lambda: bytes_figure(study, unit)], tables,
@@ -143,13 +138,13 @@ def copies(study):
     if not runs:
         return None
     rows, waits = [], []
-    unit = unit_of(study.exact, *(run.bus[way]["counted"] / run.taken
+    unit = unit_of(study.exact, *(run.bus[way]["counted"] / len(run.steps)
                                   for run in runs for way in run.bus))
     for run in runs:
         bus, both = run.options["bus"], [run.bus[way] for way in ("to_host", "to_device")]
         rows.append([f"{run.number} {run.dtype}", run.ranks, f"{bus:g}" if bus else "–",
                      run.options.get("prefetch", "–"),
-                     *(sized(way["counted"] / run.taken, unit) for way in both),
+                     *(sized(way["counted"] / len(run.steps), unit) for way in both),
                      f"{run.summary['median_ms']:.1f}",
                      *(ms([way], what) for what in ("exposed_ms", "hidden_ms") for way in both)])
         waits.append(sum(way["exposed_ms"] or 0 for way in both))
@@ -159,11 +154,9 @@ def copies(study):
             "computed nothing; hidden: the others. What the host's cores do hides nothing. Each "
             "the largest of the ranks' medians.")
     table = Table(head, rows, "What a rank copies in a step, and the ms of it", note)
-    most = runs[waits.index(max(waits))]
-    bus = most.options["bus"]
-    title = (f"{most.number} {most.dtype}, {f'bus {bus:g} GB/s' if bus else 'unlimited bus'}, "
-             f"prefetch {most.options.get('prefetch', '–')}: a step waits {max(waits):.1f} ms of "
-             f"its {most.summary['median_ms']:.1f} for copies")
+    name, _, bus, prefetch, *_ = row = rows[waits.index(max(waits))]
+    title = (f"{name}, {'unlimited bus' if bus == '–' else f'bus {bus} GB/s'}, prefetch {prefetch}:"
+             f" a step waits {max(waits):.1f} ms of its {row[6]} for copies")
     words = ("A bus lies between a device and its host: gradients go down, Adam runs on the host's "
              "cores, parameters come up.")
     return Section(title, words, [], [table], study.story)

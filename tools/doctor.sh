@@ -17,19 +17,12 @@ mpi_state() { # mpi_state mpich|openmpi: its version, and whether it works
   fi
 }
 
-header_version() { # header_version FILE PREFIX: of PREFIX_MAJOR, PREFIX_MINOR and PREFIX_PATCH
-  awk -v prefix="$2" '$1 == "#define" && index($2, prefix "_") == 1 {
-    if ($2 ~ /_(MAJOR|MINOR|PATCH)$/) { printf "%s%s", dot, $3; dot = "." }
-  }' "$1" 2>/dev/null
-}
-
-nccl_state() { # its version; of a Python wheel's with the flag that finds it
+nccl_state() { # where it is; of a Python wheel's with the flag that finds it
   wheel=$(first_line python3 -c 'import nvidia.nccl as n; print(list(n.__path__)[0])')
   for root in /usr /usr/local /usr/local/cuda "$wheel"; do
     [ -f "$root/include/nccl.h" ] || continue
-    header_version "$root/include/nccl.h" NCCL
-    [ "$root" != "$wheel" ] ||
-      printf ', of a Python wheel: build with\n%12smeson setup build -Dnccl_root=%s' '' "$wheel"
+    echo "in $root"
+    [ "$root" != "$wheel" ] || printf '%12sbuild with: meson setup build -Dnccl_root=%s' '' "$wheel"
     return
   done
 }
@@ -48,7 +41,6 @@ doctor() {
   for tool in meson ninja; do row $tool "$(first_line $tool --version)"; done
   row MPICH "$mpich"
   row 'Open MPI' "${openmpi:-none}"
-  row doctest "$(header_version /usr/include/doctest/doctest.h DOCTEST_VERSION)"
   for module in numpy matplotlib; do row $module "$(python_module $module)"; done
   torch=$(python_module torch)
   row torch "${torch:-none} (for the benchmark alone)"
@@ -70,11 +62,6 @@ doctor() {
     ,) echo "Will be used: MPICH, once it is installed, $where." ;;
     *) echo 'Will be used: Open MPI (openmpi-bin, libopenmpi-dev), once it is installed.' ;;
   esac
-  names=$(missing_names build_packages)
-  echo "plan, break, drill and exercise need a build; missing for it: ${names:-nothing}." | fold -s -w 79
-  names=$("$(python)" -c "import numpy" 2>/dev/null || echo python3-numpy)
-  echo "mistake needs numpy; missing for it: ${names:-nothing}."
   names=$(missing_names packages)
-  echo "Missing: ${names:-nothing}." | fold -s -w 79
-  if [ -n "$names" ]; then echo './tutorial demo and ./tutorial test install it.'; fi
+  echo "Missing: ${names:-nothing}.${names:+ Each command installs what it needs of it.}" | fold -s -w 79
 }

@@ -3,33 +3,47 @@
 """Trains a chapter's model in PyTorch too, from the same file of weights, and compares the losses.
 
 What is not asked here is handed on to the chapter; its log says what was done, and its samples are
-made by check_in_python.py. All is in fp32, and the two add in different orders. A sum of n terms is
-off by about sqrt(n) roundings of 2^-24, weights after s steps by sqrt(s) such sums: sqrt(n s) 2^-24
-bounds a loss's relative difference, while nothing magnifies roundings. The last column shows when
-something does: how far PyTorch's loss is from its own in float64. Exit code 1: beyond the bound.
+made by numpy_model.py. Without --init the weights are those with which PyTorch begins. All is in
+fp32, and the two add in different orders. A sum of n terms is off by about sqrt(n) roundings of
+2^-24, weights after s steps by sqrt(s) such sums: sqrt(n s) 2^-24 bounds a loss's relative
+difference, while nothing magnifies roundings. The last column shows when something does: how far
+PyTorch's loss is from its own in float64. Exit code 1: beyond the bound.
+
+With `llama` for a chapter it lays the llama beside transformers' LlamaForCausalLM: files, losses,
+gradients. A chapter's checkpoint is opened there, and what is saved of it goes the way back, by
+--init. After a step with --beta1 0 exp_avg in a checkpoint is the gradient. Exit code 1: the two
+are further apart than they may be; 77: PyTorch or transformers is missing.
 """
 import argparse
+import logging
 import math
 import sys
 import tempfile
-from importlib.util import find_spec
+import warnings
+from dataclasses import fields, replace
 from pathlib import Path
 
 from runs import CHAPTERS, Failure, Programs, finish
 
 try:
+    import numpy_model
     import safetensors.torch
     import torch
-    import check_in_python
-    from check_in_python import Case, samples_of_step
+    import transformers
+    from numpy_model import Case, samples_of_step
+    from torch import nn
+    from transformers import LlamaConfig, LlamaForCausalLM
 except ImportError as missing:
-    print(f"in_pytorch.py: {missing} (pip install numpy safetensors torch)", file=sys.stderr)
-    sys.exit(6)
-nn = torch.nn
+    print(f"in_pytorch.py: {missing} (pip install numpy safetensors torch transformers)")
+    sys.exit(77)
+
+LLAMAS = [Case("llama", 64, 2, batch=4, heads=4, kv_heads=2, hidden=176),
+          Case("llama", 96, 3, batch=4, heads=6, kv_heads=2, hidden=100, sequence=40),
+          Case("llama", 40, 1, batch=4, heads=2, kv_heads=1, hidden=24, sequence=17)]
 
 
 class Network(nn.Module):
-    """Its names are those in the file: layers.0.weight, layers.0.bias, ..."""
+    """Its names are those in a checkpoint: layers.0.weight, layers.0.bias, ..."""
 
     def __init__(self, case):
         super().__init__()
@@ -42,35 +56,36 @@ class Network(nn.Module):
         return self.layers[-1](x)
 
 
-class Decoder(nn.Module):
-    """transformers' llama, as the config.json beside its weights says."""
+def network_of(case):
+    if case.task != "llama":
+        return Network(case)
+    return LlamaForCausalLM(LlamaConfig(
+        vocab_size=case.vocab, hidden_size=case.width, num_hidden_layers=case.layers,
+        num_attention_heads=case.heads, num_key_value_heads=case.kv_heads,
+        intermediate_size=case.hidden, max_position_embeddings=case.sequence))
 
-    def __init__(self, weights):
-        super().__init__()
-        import transformers
-        transformers.utils.logging.disable_progress_bar()
-        self.llama = transformers.LlamaForCausalLM.from_pretrained(weights.parent,
-                                                                   dtype=torch.float32)
 
-    def forward(self, x):
-        return self.llama(x.long(), use_cache=False).logits.flatten(0, 1)
+def loss_of(case, network, step):
+    """Of a step's samples; the network says in which dtype."""
+    x, target = map(torch.from_numpy, samples_of_step(case, step))
+    if case.task == "llama":
+        y = network(x.long(), use_cache=False).logits.flatten(0, 1)
+    else:
+        y = network(x.to(next(network.parameters()).dtype))
+    if case.task in ("text", "llama"):
+        return nn.functional.cross_entropy(y, target.flatten().long())
+    return nn.functional.mse_loss(y, target.to(y.dtype))
 
 
 def train(case, weights, steps, dtype):
     """The loss of each step."""
-    text = case.task in ("text", "llama")
-    loss_of = nn.functional.cross_entropy if text else nn.functional.mse_loss
-    if case.task == "llama":
-        network = Decoder(weights)
-    else:
-        network = Network(case)
-        safetensors.torch.load_model(network, weights)
+    network = network_of(case)
+    network.load_state_dict(safetensors.torch.load_file(weights))
     params = list(network.to(dtype).parameters())
     adam = (torch.optim.AdamW if case.weight_decay else torch.optim.Adam)(
         params, case.lr, (case.beta1, case.beta2), case.eps, case.weight_decay)
     for step in range(steps):
-        x, target = map(torch.from_numpy, samples_of_step(case, step))
-        loss = loss_of(network(x.to(dtype)), target.flatten().long() if text else target.to(dtype))
+        loss = loss_of(case, network, step)
         adam.zero_grad()
         loss.backward()
         norm = torch.cat([param.grad.flatten() for param in params]).norm()
@@ -80,51 +95,109 @@ def train(case, weights, steps, dtype):
         yield loss.item()
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("chapter", choices=CHAPTERS)
-    parser.add_argument("--ranks", type=int, default=2)
-    parser.add_argument("--build", type=Path, default=Path("build"), help="where the programs are")
-    parser.add_argument("--mpiexec", default="mpirun", help="the launcher of the built MPI")
-    parser.add_argument("--init", type=Path, help="weights; else those with which PyTorch begins")
-    parser.add_argument("--task", default="text")
-    for name, default in (("width", Case.width), ("layers", None), ("steps", 20)):
-        parser.add_argument(f"--{name}", type=int, default=default)
-    asked, others = parser.parse_known_args()
-    case = Case(asked.task, asked.width, asked.layers or Case.layers)
-    llama = asked.task == "llama"
-    if llama and not (asked.init and find_spec("transformers")):
-        raise Failure("--task llama needs transformers, and --init with a checkpoint's weights", 2)
-    if llama and asked.layers == Case.layers:  # which is not its default
-        others += ["--layers", asked.layers]
-    with tempfile.TemporaryDirectory() as folder:
-        weights = asked.init or Path(folder, "weights.safetensors")
-        if not asked.init:
-            torch.manual_seed(1)
-            safetensors.torch.save_file(Network(case).state_dict(), weights)
-        words = [*case.options(), "--steps", asked.steps, "--init", weights, *others]
-        run = Programs(asked.build, asked.mpiexec, Path(folder)).prepare(
-            "log", asked.chapter, asked.ranks, *words, dtype="fp32")
-        run.execute()
-        for name in vars(case):
-            setattr(case, name, run.options.get(name.replace("_", "-"), run.ranks))
-        check_in_python.CORPUS = Path(run.options.get("data") or check_in_python.CORPUS)
-        theirs, exact = (list(train(case, weights, asked.steps, dtype))
-                         for dtype in (torch.float32, torch.float64))
-    rows = run.ranks * case.batch * case.accumulate * (case.sequence if llama else 1)
-    terms = max(rows, *map(max, case.shapes()))
-    print(f"{run.shown}\n\n step{asked.chapter:>21}     PyTorch  difference     bound  to float64")
+def compare_losses(run, folder, asked, others):
+    """Of a run of a chapter."""
+    first = run(asked.chapter, asked.ranks, "--steps", 1, *others)
+    case = Case(**{field.name: first.options.get(field.name.replace("_", "-"), first.ranks)
+                   for field in fields(Case)})
+    numpy_model.CORPUS = Path(first.options.get("data") or numpy_model.CORPUS)
+    if not (weights := first.options["init"]):
+        weights = folder / "weights.safetensors"
+        others += ["--init", weights]
+        torch.manual_seed(1)
+        safetensors.torch.save_file(network_of(case).state_dict(), weights)
+    ours = run(asked.chapter, asked.ranks, "--steps", asked.steps, *others)
+    theirs, exact = (list(train(case, weights, asked.steps, dtype))
+                     for dtype in (torch.float32, torch.float64))
+    rows = case.ranks * case.batch * case.accumulate
+    terms = max(rows * (case.sequence if case.task == "llama" else 1), *map(max, case.shapes()))
+    print(f"{ours.shown}\n\n step{asked.chapter:>21}     PyTorch  difference     bound  to float64")
     largest, beyond = (0, 0), 0
-    for step, (ours, loss, true) in enumerate(zip(run.losses, theirs, exact), 1):
-        difference, bound = abs(ours / loss - 1), math.sqrt(terms * step) * 2**-24
+    for step, (loss, other, true) in enumerate(zip(ours.losses, theirs, exact), 1):
+        difference, bound = abs(loss / other - 1), math.sqrt(terms * step) * 2**-24
         largest = max(largest, (difference, step))
         beyond = beyond or step * (difference > bound)
         if step == 1 or step % -(-asked.steps // 10) == 0:
-            print(f"{step:>5}{ours:>21.7f}{loss:>12.7f}{difference:>12.1e}{bound:>10.1e}"
-                  f"{abs(loss / true - 1):>12.1e}")
+            print(f"{step:>5}{loss:>21.7f}{other:>12.7f}{difference:>12.1e}{bound:>10.1e}"
+                  f"{abs(other / true - 1):>12.1e}")
     print(f"\nthe largest relative difference is {largest[0]:.1e}, in step {largest[1]}")
     if beyond:
         raise Failure(f"step {beyond} differs by more than its bound")
+
+
+def save_new(case, folder):
+    """A model of transformers' own, whose gains are not 1; returns where its weights are."""
+    torch.manual_seed(3)
+    model = network_of(case)
+    for name, param in model.named_parameters():
+        param.data += torch.randn_like(param) * (0.1 if "norm" in name else 0.05)
+    model.save_pretrained(folder)
+    return folder / "model.safetensors"
+
+
+def compare_llamas(run, folder):
+    """Yields what is compared, how far it is apart, and how far it may be."""
+    case = replace(LLAMAS[0], ranks=2)
+    of_06 = "06_zero3", 2, *case.options()
+    digests = run(*of_06, "--steps", 300, "--save", folder).summary["layer_digests"]
+    said, handler = [], logging.Handler(logging.WARNING)
+    handler.emit = said.append
+    logging.getLogger("transformers").addHandler(handler)
+    with warnings.catch_warnings(record=True) as caught:
+        model, keys = LlamaForCausalLM.from_pretrained(folder / "step_300",
+                                                       output_loading_info=True)
+    yield "06 on 2 ranks, 300 steps, opened: warnings, keys astray", sum(
+        map(len, (said, caught, *keys.values()))), 0
+    text = model.generate(torch.tensor([list(b"The ")]), max_new_tokens=100, do_sample=True)
+    print(f"    {bytes(text[0].tolist())}")
+    model.save_pretrained(folder)
+    back = run(*of_06, "--steps", 1, "--lr", 0, "--init", folder / "model.safetensors")
+    yield "and back, by --init: layers in which a bit is another", sum(
+        map(str.__ne__, digests, back.summary["layer_digests"])), 0
+    weights = save_new(case, folder / "new")
+    losses = zip(run(*of_06, "--steps", 40, "--init", weights).losses,
+                 train(case, weights, 40, torch.float32))
+    yield "40 steps, a loss beside PyTorch's in fp32, relative", max(
+        abs(ours / theirs - 1) for ours, theirs in losses), 1e-6
+    for case in LLAMAS:
+        weights = save_new(case, folder / f"new_{case.width}")
+        run("01_adam", 1, *case.options(), "--init", weights, "--steps", 1, "--beta1", 0,
+            "--save", weights.parent)
+        state = safetensors.torch.load_file(weights.parent / "step_1/optimizer.safetensors")
+        exact = network_of(case).double()
+        exact.load_state_dict(safetensors.torch.load_file(weights))
+        loss_of(case, exact, 0).backward()
+        yield (f"{case.layers} x {case.width}, heads {case.heads}/{case.kv_heads}: a tensor's "
+               "gradient, relative"), max(
+            ((state[f"{name}.exp_avg"] - param.grad).norm() / param.grad.norm()).item()
+            for name, param in exact.named_parameters()), 2e-6
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("chapter", choices=[*CHAPTERS, "llama"])
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--build", type=Path, default=Path("build"), help="where the programs are")
+    parser.add_argument("--mpiexec", default="mpirun", help="the launcher of the built MPI")
+    asked, others = parser.parse_known_args()
+    transformers.utils.logging.disable_progress_bar()
+    with tempfile.TemporaryDirectory() as folder:
+        programs = Programs(asked.build, asked.mpiexec, Path(folder))
+
+        def run(chapter, ranks, *words):
+            one = programs.prepare("log", chapter, ranks, *words, dtype="fp32")
+            one.execute()
+            return one
+
+        if asked.chapter != "llama":
+            return compare_losses(run, Path(folder), asked, others)
+        print(f"transformers {transformers.__version__}, PyTorch {torch.__version__}\n")
+        far = 0
+        for what, apart, most in compare_llamas(run, Path(folder)):
+            print(f"{'NO' if apart > most else 'yes':<4}{what:<56}{apart:>8.2g}, at most {most:g}")
+            far += apart > most
+    return int(far > 0)
 
 
 if __name__ == "__main__":

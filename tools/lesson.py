@@ -11,7 +11,7 @@ import trainers
 from runs import finish, folded
 from trainers import RANKS, ROOT, Card
 
-LAYERS = (6, 6)  # the sizes of the model that `--narrate` tells
+LAYERS = (6, 6)  # the sizes of the model that `./tutorial narrate` tells
 CELL, LEFT = 17, 11
 CHANGED = " ".join("^" * size for size in LAYERS)
 LEGEND = """12 parameters, two layers of 6, on 3 ranks. █ is 4 bytes, ▄ is 2; · is another

@@ -10,12 +10,13 @@ import json
 import math
 import re
 import shlex
-import shutil
 from datetime import date
 from pathlib import Path
 
+import plan
 import tables
 from figures import CHAPTER_COLOURS, CHAPTER_MARKERS, INK, KIND_COLOURS, figure, file
+from recording import Trace
 from runs import (CHAPTERS, KINDS, Failure, Programs, elements_sent, finish, first_line, machine,
                   sent, spaced, wrong_bytes, wrong_traffic)
 from tables import TABLES, saved
@@ -23,7 +24,6 @@ from trainers import ROOT
 
 PHASES = ("forward", "backward", "update")
 LINKS = (0.25, 0.5, 1, 2, 5, 10, 20)  # Gbit/s
-LAUNCHERS = ("mpiexec.mpich", "mpiexec.hydra", "mpiexec.openmpi", "mpirun.openmpi", "mpiexec")
 BLOCK = re.compile(r"^<!-- measured: (.*?) -->\n(.*?)^<!-- end -->$", re.MULTILINE | re.DOTALL)
 
 
@@ -86,7 +86,7 @@ def layers(programs):
     for dtype, peak, (x, y), side, colour, marker in (
             ("fp32", peaks[0], (6.4, 52), "left", CHAPTER_COLOURS[1], "s"),
             ("bf16", peaks[1], (5.6, 66), "right", CHAPTER_COLOURS[2], "o")):
-        formula = [100 * float(tables.curve_formula(at, dtype)) for at in places]
+        formula = [100 * tables.curve_formula(at, dtype) for at in places]
         ax.plot(places, formula, color=colour)
         ax.plot(counts, peak, marker, color=colour)
         ax.text(x, y, f"peak in {dtype}", color=colour, ha=side)
@@ -99,16 +99,16 @@ def layers(programs):
 
 
 def step_of(path):
-    """Rank 0's last traced step: (phase, bytes in use by kind on entering and at each change)."""
-    events = sorted((event for event in json.loads(path.read_text())["traceEvents"]
-                     if event["pid"] == 0 and "ts" in event), key=lambda event: event["ts"])
-    phases = [event for event in events if event.get("cat") == "phase" and event["name"] in PHASES]
-    counters = [(event["ts"], event["args"]) for event in events if event["ph"] == "C"]
-    for phase in phases[-len(PHASES):]:
-        begin, end = phase["ts"], phase["ts"] + phase["dur"]
-        before = [in_use for time, in_use in counters if time < begin]
-        yield phase["name"], before[-1:] + [in_use for time, in_use in counters
-                                            if begin <= time < end]
+    """Rank 0's second step: (phase, bytes in use by kind on entering and at each change)."""
+    in_use, courses = None, {}
+    for event in Trace(path).program(0, 1, 2):
+        args = event["args"]
+        phase = "forward" if args["during"] == "load" else args["during"]
+        if args["step"] == 2 and phase in PHASES:
+            course = courses.setdefault(phase, [in_use])
+            course += [args["in_use"]] if event["ph"] == "i" else []
+        in_use = args["in_use"]
+    return courses.items()
 
 
 def draw_step(ax, step, borrowed=False):
@@ -195,7 +195,7 @@ def link(programs):
     for alone, *runs in zip(free, *on_link):
         i = CHAPTERS.index(alone.chapter)
         marker, colour = CHAPTER_MARKERS[i], CHAPTER_COLOURS[i]
-        messages = [32 * float(sum(sent(alone).values())) / (1e6 * speed) for speed in LINKS]
+        messages = [32 * float(sent(alone)) / (1e6 * speed) for speed in LINKS]
         link_alone[elements_sent(alone)[1]] = messages
         ax.plot(LINKS, [alone.summary["median_ms"] + ms for ms in messages], color=colour)
         ax.plot(LINKS, [run.summary["median_ms"] for run in runs], marker, color=colour,
@@ -219,16 +219,22 @@ STREAMS = {"communication": "#5696ed", "compute": "#13a78d", "copies": "#4b6e73"
            "host cores": "#7355be"}
 
 
+LETTERS = {"all_gather": "g", "to_host": "d", "to_device": "u"}  # others have their own first one
+
+
 def slices_of(path, step):
     """Rank 0's (stream, begin, end, letter and layer, whether another step's), ms since its g0."""
     events = [event for event in json.loads(path.read_text())["traceEvents"] if event["pid"] == 0]
     names = {event["tid"]: event["args"]["name"] for event in events if event["ph"] == "M"}
-    works = [(names[event["tid"]], event["ts"] / 1e3, event["dur"] / 1e3,
-              f"{event['name'].replace('all_', '')[0]}{event['args']['layer']}",
-              event["args"]["step"] != step) for event in events if "layer" in event["args"]
-             and event["cat"] in ("compute", "collective", "bus")]
+    works = []
+    for event in events:
+        if event.get("cat") in ("compute", "collective", "bus") and "layer" in event["args"]:
+            what, begin = event["name"].partition(" ")[0], event["ts"] / 1e3
+            works.append((names[event["tid"]], begin, begin + event["dur"] / 1e3,
+                          f"{LETTERS.get(what, what[0])}{event['args']['layer']}",
+                          event["args"]["step"] != step))
     zero = min(begin for _, begin, _, label, pale in works if label == "g0" and not pale)
-    return [(name, begin - zero, begin - zero + ms, *what) for name, begin, ms, *what in works]
+    return [(name, begin - zero, end - zero, *what) for name, begin, end, *what in works]
 
 
 def offload(programs):
@@ -265,21 +271,21 @@ def offload(programs):
     return fig
 
 
-def states(programs):
+def states(_):
     """The first figure of the ZeRO paper, by the planner: what a rank holds, stage by stage."""
-    stages = tables.planned(programs, "--params", "7.5B", "--ranks", 64)["chapters"][:4]
+    q = plan.question(["--params", "7.5B", "--ranks", "64"])
     fig, ax = figure(
         720, 270, title="7.5 billion parameters: what each of 64 ranks holds, in GB",
         subtitle="Mixed precision, Adam; what lasts through a step, by the formulas")
-    for row, stage in enumerate(stages):
-        end = 0
+    for row, stage in enumerate(q.cards[:4]):
+        end, rank = 0, plan.Rank(q, stage, 64)
         for kind, colour in zip(KINDS[:3], KIND_COLOURS):
-            held = stage["kinds"][kind]["resident"] / 1e9
+            held = rank.resident[kind] / 1e9
             ax.barh(row, held, 0.6, end, color=colour, label=None if row else kind)
             end += held
         ax.text(end + 1, row, f"{end:.1f}", va="center", weight="bold")
-    ax.set_yticks(range(len(stages)), [f"{stage['name'].replace('_', ' ', 1)}\n"
-                                       f"{stage['state_formula']}" for stage in stages])
+    ax.set_yticks(range(4), [f"{stage.name.replace('_', ' ', 1)}\n{plan.state_formula(q, stage)}"
+                             for stage in q.cards[:4]])
     ax.invert_yaxis()
     ax.set_xlim(0, 130)
     ax.grid(axis="x")
@@ -319,8 +325,7 @@ def main():
                         "figure: figures, 'check 04_zero1', "
                         f"{', '.join(dict.fromkeys([*TABLES, *FIGURES]))}")
     parser.add_argument("--build", type=Path, default=ROOT / "build", help="that of the programs")
-    parser.add_argument("--mpiexec", help="the launcher of the built MPI",
-                        default=next(filter(shutil.which, LAUNCHERS), "mpiexec"))
+    parser.add_argument("--mpiexec", default="mpirun", help="the launcher of the built MPI")
     parser.add_argument("--torch", metavar="PYTHON", help="one that has PyTorch; without it the "
                         "table speed is left as it is")
     options = parser.parse_args()

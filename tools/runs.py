@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Starts the seven programs, and reads what they print and log; tries sources that are changed."""
 import contextlib
-import ctypes
 import json
 import math
 import os
@@ -19,11 +18,16 @@ from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parents[1]
 CHAPTERS = ["01_adam", "02_distributed_adam", "03_mixed_precision",
             "04_zero1", "05_zero2", "06_zero3", "07_offload"]
 KINDS = ["parameters", "gradients", "optimizer", "communication", "activations", "workspace",
          "data"]
 STATE = KINDS[:3]
+BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}  # of an element
+USAGE, DATA, COMMUNICATION, NUMERICS, RESOURCES = 2, 3, 4, 5, 6  # exit codes
+# What a program of ours writes to stderr begins so. Others there are the launcher and libraries.
+OURS = re.compile(r"(rank \d+/\d+.*?|\w*0\d_\w+|plan): ")
 WIDTH = 80  # of a terminal
 SIZES = {"bytes": 1, "kB": 1e3, "MB": 1e6}
 NOTHING = dict.fromkeys(("resident", "predicted_resident", "peak", "predicted", "reserved"), 0)
@@ -106,12 +110,7 @@ class Run:
         self.bus = self.summary.get("bus", {})  # by direction
         self.losses = [step["loss"] for step in self.steps]
         first, last = self.steps[0]["step"], self.steps[-1]["step"]
-        self.taken = last - first + 1
-        self.told = f"{first} to {last}"
-        if missing := self.taken - len(self.steps):
-            gap = next(at for at, step in enumerate(self.steps, first) if step["step"] != at)
-            self.told += f" without {gap}" + (f" and {missing - 1} more" if missing > 1 else "")
-        self.whole = first == 1 and not missing  # its log has every step
+        self.whole, self.told = first == 1, f"{first} to {last}"
 
 
 class Programs:
@@ -192,53 +191,27 @@ class Trial:
         return sorted(results, key=lambda result: result["name"]), printed
 
 
-# What fields of a log can be, by patterns of their names.
-FIELDS = [(r"run\.(ranks|(padded_)?parameters|layers|options\.(batch|accumulate))|step",
-           "a whole number from 1 on", lambda it: type(it) is int and 0 < it < 1e15),
-          (r"run\.dtype", "fp32, bf16 or fp16", lambda it: it in ("fp32", "bf16", "fp16")),
-          (r"(summary\.median_)?ms|summary\.(host_memory|memory|traffic|bus)\..*",
-           "a number below 1e15, or null",
-           lambda it: it is None or type(it) in (int, float) and abs(it) < 1e15),
-          (r"loss", "an fp32 number, or null", lambda it: it is None or
-           type(it) in (int, float) and abs(it) < 1e39 and ctypes.c_float(it).value == it)]
-
-
-def check(value, name, dot=": "):
-    """Throws Failure where a field of a log's line is not what it can be."""
-    for key, inner in value.items() if isinstance(value, dict) else ():
-        check(inner, f"{name}{dot}{key}", ".")
-    for pattern, words, good in FIELDS:
-        if re.search(f": ({pattern})$", name) and not isinstance(value, dict) and not good(value):
-            raise Failure(f"{name} is {json.dumps(value):.40}, not {words}", 3)
-
-
 def read_log(path):
     """The log as (run, steps, summary), without lines of other kinds; Failure where it is none."""
     lines = []
     for at, text in enumerate(Path(path).read_text(errors="replace").splitlines(), 1):
-        name = f"{path}, line {at}"
         try:
-            lines.append(json.loads(text, parse_constant=int))  # which throws: NaN is no JSON
-            check(lines[-1], name)
+            lines.append(json.loads(text))
         except (RecursionError, ValueError):
-            raise Failure(f"{name} is no JSON, nested too deep, or its end is cut off", 3) from None
+            raise Failure(f"{path}, line {at} is no JSON, nested too deep, or its end is cut off",
+                          3) from None
     if not lines or "summary" not in lines[-1]:
         raise Failure(f"{path} is incomplete: without the summary its run has not ended", 3)
     steps = [line for line in lines if "step" in line]
     taken = [step["step"] for step in steps]
-    if not taken or taken != sorted(set(taken)):
+    if not taken or taken != [*range(taken[0], taken[0] + len(taken))]:
         raise Failure(f"{path} has no steps, or not one after the other", 3)
     return lines[0]["run"], steps, lines[-1]["summary"]
 
 
 def bits(number):
-    """An fp32 number's bits in hexadecimal; "null" as it is. Throws when it is not one of fp32."""
-    if number is None:
-        return "null"
-    packed = struct.pack(">f", number)
-    if struct.unpack(">f", packed)[0] != number:
-        raise ValueError(f"{number!r} is no fp32 number")
-    return packed.hex()
+    """An fp32 number's bits in hexadecimal; "null" as it is."""
+    return "null" if number is None else struct.pack(">f", number).hex()
 
 
 def machine():
@@ -277,15 +250,14 @@ def wrong_traffic(runs):
 
 
 def sent(run):
-    """Elements by one rank in a step, of each phase; by formula where they were not counted."""
-    return {phase: Fraction(row["predicted"] if row["counted"] is None else row["counted"],
-                            run.taken)
-            for phase, row in run.summary["traffic"]["phases"].items()}
+    """Elements by one rank in a step; by formula where they were not counted."""
+    return Fraction(sum(row["predicted"] if row["counted"] is None else row["counted"]
+                        for row in run.summary["traffic"]["phases"].values()), len(run.steps))
 
 
 def elements_sent(run):
     """What one rank sends a step and parameter: the exact number, and as multiple of (N-1)/N."""
-    exact, n = sum(sent(run).values()) / run.info["padded_parameters"], run.ranks
+    exact, n = sent(run) / run.info["padded_parameters"], run.ranks
     if exact == 0 or n == 1:
         return exact, str(exact)
     multiple = exact / Fraction(n - 1, n)  # not an integer where steps were skipped
@@ -300,8 +272,7 @@ def folded(text, indent="", hanging="", most=None):
 
 
 def number(value, form):
-    return "inf/nan" if value is None or math.isinf(value) else \
-        format(value, form if abs(value) < 1e5 else ".2e")  # which is no longer
+    return "inf/nan" if value is None or math.isinf(value) else format(value, form)
 
 
 def small(value):

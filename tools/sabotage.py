@@ -8,12 +8,10 @@ import re
 import shlex
 import sys
 
-from exercise import LINES, cut, screen
-from runs import Failure, Trial, finish, folded
-from trainers import ROOT, changes, print_code
-
-sys.path.insert(0, str(ROOT / "tests/pages"))
 import page_reader
+from exercise import LINES, cut, screen
+from runs import ROOT, Failure, Trial, finish, folded
+from trainers import changes, print_code
 
 RACE = "WARNING: ThreadSanitizer: data race"
 # Of its report who writes or reads, and our functions on top of the stack.

@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: MIT
 """The measured blocks of the pages: each function runs what it needs and answers Markdown."""
 import itertools
-import json
 import math
 import re
 import sys
-from fractions import Fraction
 
+import memory
+import narrate
+import plan
 from findings import Comparison
-from runs import (CHAPTERS, KINDS, Failure, elements_sent, kinds_of, number, output_of, small,
-                  spaced)
-from trainers import ROOT, state_formula
+from recording import Trace
+from runs import (BYTES, CHAPTERS, KINDS, ROOT, Failure, elements_sent, kinds_of, number, output_of,
+                  small, spaced)
+from trainers import state_formula
 
 COUNTED = KINDS[:4]  # and communication: what the layer-count curve adds up
 
@@ -61,12 +63,9 @@ CURVE = ((3, 1024), (4, 887), (6, 724), (8, 627), (12, 512), (16, 443), (24, 362
          (48, 256))
 
 
-def curve_formula(layers_of_one, dtype):
-    """The share saved, when the largest layer is 1/layers_of_one of all parameters."""
-    n, w, k = CURVE_RANKS, *{"fp32": (4, 8), "bf16": (2, 12)}[dtype]
-    layer = 1 / Fraction(layers_of_one)
-    received = layer * (n - 1) / n
-    return 1 - (Fraction(2 * w + k, n) + w * (2 * layer + 2 * layer + received)) / 16
+def curve_formula(layers, dtype, n=CURVE_RANKS):
+    """The share saved in so many equal layers: 06 borrows four, and receives the parts of one."""
+    return 1 - 1 / n - BYTES[dtype] * (4 + (n - 1) / n) / (16 * layers)
 
 
 def curve(programs):
@@ -90,9 +89,9 @@ def layers(programs):
     for count, width, *runs in curve(programs):
         rows.append([f"{count} x {width}", mb(16 * runs[0].info["parameters"])])
         for run in runs:
-            formula = float(curve_formula(count, run.dtype))
             rows[-1] += [mb(summed(run, "resident"), summed(run, "peak")),
-                         f"{100 * saved(run, 'peak'):.1f} %", f"{100 * formula:.1f} %"]
+                         f"{100 * saved(run, 'peak'):.1f} %",
+                         f"{100 * curve_formula(count, run.dtype):.1f} %"]
     for run in runs:
         head += [f"{run.dtype}: resident / peak", "saved", "formula"]
     return (table(head, rows) + "\n\nDecimal MB on each rank. Peak: the sum of the peaks of "
@@ -185,20 +184,15 @@ def bus(programs):
     return table(head, rows) + f"\n\n`{run.shown}`: each way {mb(copied)} MB a rank and step."
 
 
-def planned(programs, *words):
-    """What the planner says, as JSON."""
-    return json.loads(output_of([str(programs.build / "plan"), *map(str, words), "--json"]))
-
-
-def fits(programs):
-    """The first chapter that fits, of models with their usual layers on cards of three sizes."""
+def fits(_):
+    """The first chapter that fits, of models with their usual layers on GPUs of three sizes."""
     models = {"1.5B": 48, "7B": 32, "13B": 40, "30B": 60, "70B": 80}  # layers, by parameters
     ranks, rows = (1, 4, 8, 64), []
-    for model, card in itertools.product(models, ("24GB", "40GB", "80GB")):
-        words = f"--params {model} --layers {models[model]} --card {card}"
-        plans = (planned(programs, *words.split(), "--ranks", n)["chapters"] for n in ranks)
-        rows.append([f"`{words}`", *(next((chapter["name"][:2] for chapter in plan
-                                           if chapter["fits"]), "–") for plan in plans)])
+    for model, gpu in itertools.product(models, ("24GB", "40GB", "80GB")):
+        words = f"--params {model} --layers {models[model]} --gpu {gpu}"
+        q = plan.question(words.split())
+        rows.append([f"`{words}`", *(next((card.name[:2] for card in q.cards
+                                           if plan.Rank(q, card, n).fits), "–") for n in ranks)])
     return table(["first that fits", *(f"N = {n}" for n in ranks)], rows)
 
 
@@ -209,41 +203,39 @@ def part(text, begin, end=r"\Z"):
 
 def output(programs):
     run = programs.run("05_zero2", 4, "--steps", 100, dtype="fp32")
-    return fenced(f"$ {run.shown}\n{run.printed}") + "\n\n" + fenced(
-        "$ build/05_zero2/05_zero2 --dtype fp32 --plan --ranks 4\n...\n"
-        + formulas(programs, "05_zero2", "--dtype", "fp32"))
-
-
-def formulas(programs, chapter, *arguments):
-    """Where the predicted figures of a chapter on 4 ranks come from."""
-    on_ranks = [] if chapter == "01_adam" else ["--ranks", "4"]
-    printed = output_of([programs.program(chapter), "--plan", *on_ranks, *arguments])
-    return part(printed, "peaks in bytes")
+    formulas = "\n".join(narrate.formulas(run))
+    return fenced(f"$ {run.shown}\n{run.printed}") + "\n\n" + fenced(formulas)
 
 
 def check(programs, chapter):
     """What a chapter prints of bytes and traffic, not of time, and where predictions come from."""
     run = programs.run(chapter, 4, "--steps", 20)
-    report = part(run.printed, "bytes (of a rank|on a device) ", "replicas|digest")
-    return fenced(f"$ {run.shown}\n\n{report}{formulas(programs, chapter)}")
+    report = part(run.printed, "bytes (of a rank|on a device) ", "replicas|parameters")
+    formulas = "\n".join(narrate.formulas(run))
+    return fenced(f"$ {run.shown}\n\n{report}{formulas}")
 
 
 def told(programs, chapter, phase, layer):
-    """Of the step that --narrate tells one phase, up to the last that it says of that layer."""
-    run = programs.run(chapter, 3, "--narrate")
+    """Of the step that ./tutorial tells one phase, up to the last that it says of that layer."""
+    path = programs.logs / f"{chapter}.told.json"
+    model = itertools.chain(*narrate.TINY.items())
+    run = programs.run(chapter, narrate.RANKS, *model, "--trace", path)
     programs.used.remove(run)  # no clock enters
-    lines = part(run.printed, f"{phase}\n", r"\w|\n").splitlines()
+    lines = part("\n".join(narrate.story(Trace(path), run)), f"{phase}\n", r"\w").splitlines()
     last = max(i for i, line in enumerate(lines) if line.startswith(f"  layer {layer} ")) + 1
     while last < len(lines) and lines[last].startswith(("  rank", "  all ", "  give back")):
         last += 1
-    return fenced(f"$ {run.shown}\n...\n" + "\n".join([*lines[:last], "..."]))
+    shown = f"$ ./tutorial narrate {chapter[:2]}"
+    return fenced("\n".join([shown, "...", *lines[:last], "..."]))
 
 
 def phases(programs, chapter):
-    """What --memory prints, on the model of `ledger`."""
-    run = programs.run(chapter, 4, *EQUAL_LAYERS, "--steps", 2, "--memory")
-    printed = part(run.printed, "bytes in use on rank", "replicas|digest")
-    return f"{fenced(printed)}\n\n`{run.shown}`"
+    """Memory by phase of a first step, which the second one repeats, on the model of `ledger`."""
+    path = programs.logs / f"{chapter}.phases.json"
+    run = programs.run(chapter, memory.RANKS, *EQUAL_LAYERS, "--steps", 2, "--trace", path)
+    shown = " ".join(map(str, ["./tutorial memory", chapter[:2], *EQUAL_LAYERS]))
+    told = "\n".join(memory.table(Trace(path), run))
+    return fenced(f"$ {shown}\n" + re.sub(r"(?m)^step 2(.+\n)+", "...\n", told))
 
 
 TABLES = {function.__name__: function for function in (

@@ -6,9 +6,9 @@ import re
 import sys
 from dataclasses import dataclass
 from fractions import Fraction
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+from runs import ROOT
+
 CARD = re.compile(r"  static constexpr Card card = .*\n")  # of which chapter it is
 BEGIN = "namespace zero {\n"  # what is above is the file's comment and its includes
 # A line that says which chapter this is: the file's comment, its includes, its card.
@@ -67,7 +67,7 @@ def print_code(lines):
 
 
 RANKS = 3
-# What `build/plan --cards` prints: the cards of C++, of which a test sees that they are the same.
+# The cards of C++: a unit test sees that they are the same.
 CARDS = {card["name"]: card for card in json.loads((ROOT / "notes/cards.json").read_text())}
 
 

@@ -1,123 +1,129 @@
 // SPDX-License-Identifier: MIT
 // The field's file of tensors, safetensors: 8 bytes that say how long the header is, the header in
-// JSON, the tensors. All of ours are fp32; others' may have 16 bits. An element has one place,
-// whoever holds it.
+// JSON, the tensors. All of ours are fp32; others' may have 16 bits.
 #pragma once
+#include <fcntl.h>
 #include <unistd.h>
 
-#include <map>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
-#include <numeric>
 
 #include "memory/state.hpp"
 #include "memory/throw_if.hpp"
 
 namespace zero {
+using Json = nlohmann::json;
+
+/// Throws Error (data) if a file says something else than this run, or nothing unless it may.
+inline void compare(const std::string& path, const Json& found, const Json& ours,
+                    bool may_miss = false) {
+  for (const auto& [name, value] : ours.items()) {
+    const Json theirs = found.value(name, may_miss ? value : Json());
+    throw_if(theirs != value, ExitCode::data, "{}: it has {} {:.99}, this run {:.99}", path, name,
+             theirs.dump(), value.dump());
+  }
+}
+
+/// Throws Error (resources) in the system's words for a call that it has just refused.
+inline void check_call(bool done, const std::string& path) {
+  if (!done) throw Error(ExitCode::resources, fmt::format("{}: {}", path, std::strerror(errno)));
+}
+
+/// An open file or folder.
+struct File {
+  File(const std::string& path, int how) : path(path), fd(open(path.c_str(), how, 0666)) {
+    check_call(fd >= 0, path);
+  }
+  File(const File&) = delete;
+  ~File() { close(fd); }
+  /// By pread or pwrite, of which one call may move a part of the bytes.
+  void move(auto call, auto bytes, std::int64_t at) const {
+    while (!bytes.empty()) {
+      errno = ENODATA;  // where nothing is left to read
+      const std::int64_t moved = call(fd, bytes.data(), bytes.size(), at);
+      check_call(moved > 0, path);
+      bytes = bytes.subspan(moved), at += moved;
+    }
+  }
+  void sync() const { check_call(fsync(fd) == 0, path); }
+
+  const std::string path;
+  const int fd;
+};
+
 struct StoredTensor {
+  static constexpr std::array dtypes{"F32", "BF16", "F16"};  // as the format calls each Dtype
+
   std::string name;
   std::vector<std::int64_t> shape;
   State state;  // whose values it has
   int layer;
-  std::int64_t start;  // position of its first element within the layer
-  std::int64_t begin = 0;  // its first byte within the file
-  Dtype dtype = Dtype::fp32;  // there
-  std::string digest = "0000000000000000";  // of all of it; empty: the file says none
+  std::int64_t start, size;  // its first element's position within the layer; elements
+  Dtype dtype = Dtype::fp32;  // in the file
+  std::int64_t begin = 0;  // its first byte there, behind the header
 
-  std::int64_t size() const {
-    return std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies());
+  std::int64_t end() const { return begin + size * bytes_of(dtype); }
+  /// What a header says of it.
+  Json entry() const {
+    const char* const name = dtypes[static_cast<int>(dtype)];
+    return {{"dtype", name}, {"shape", shape}, {"data_offsets", {begin, end()}}};
   }
-  std::int64_t bytes() const { return size() * bytes_of(dtype); }
 };
 
-/// What a header says beside tensors and their digests.
-using Metadata = std::map<std::string, std::string>;
-
 struct TensorFile {
-  using Json = nlohmann::json;
-  static constexpr std::int64_t length_bytes = 8;
-  static constexpr std::array dtypes{"F32", "BF16", "F16"};  // as the format calls each Dtype
-  static_assert(std::endian::native == std::endian::little, "as the file's numbers are");
-
   std::string path;
   std::vector<StoredTensor> tensors{};
-  std::shared_ptr<std::FILE> file{};
+  Json header{};
+  std::int64_t header_bytes = 0;  // with the length
 
-  int fd() const { return fileno(file.get()); }
+  Json& metadata() { return header["__metadata__"]; }
 
-  /// What a header says of the tensors in this order; sets where each begins if the first one's
-  /// first byte has number `begin`.
-  Json entries(std::int64_t begin) {
-    Json header;
+  /// Appends the tensors in this order to a header of metadata; returns what stands before them.
+  std::string make_header() {
     std::int64_t end = 0;
     for (StoredTensor& tensor : tensors) {
-      const std::int64_t at = std::exchange(end, end + tensor.bytes());
-      header[tensor.name] = {{"dtype", dtypes[static_cast<int>(tensor.dtype)]},
-                             {"shape", tensor.shape},
-                             {"data_offsets", {at, end}}};
-      tensor.begin = begin + at;
+      tensor.begin = end, end = tensor.end();
+      header[tensor.name] = tensor.entry();
     }
-    return header;
-  }
-
-  /// What stands before the tensors, which follow in this order; sets where each begins.
-  std::string make_header(Metadata metadata) {
-    for (const StoredTensor& tensor : tensors) metadata["digest " + tensor.name] = tensor.digest;
-    Json header = entries(0);
-    header["__metadata__"] = metadata;
     std::string text = header.dump();
     text.resize((text.size() + 7) / 8 * 8, ' ');  // elements are aligned
     const std::int64_t length = std::ssize(text);
-    entries(length_bytes + length);
-    return std::string(reinterpret_cast<const char*>(&length), length_bytes) + text;
+    header_bytes = sizeof(length) + length;
+    return std::string(reinterpret_cast<const char*>(&length), sizeof(length)) + text;
   }
 
-  /// Puts the tensors in the file's order, and sets where each begins and its digest. Calls
-  /// check(metadata) before it looks at tensors. Throws Error (data) unless the file consists of
-  /// exactly these. No allocation is larger than the file.
-  void read_header(const std::function<void(const Metadata&)>& check) try {
-    const auto expect = [&](bool holds, const std::string& what) {
-      throw_if(!holds, ExitCode::data, "{}: {}", path, what);
-    };
-    const std::int64_t all = lseek(fd(), 0, SEEK_END);
-    std::int64_t length = -1;
-    expect(pread(fd(), &length, length_bytes, 0) == length_bytes && length >= 0 &&
-               length <= all - length_bytes,
-           fmt::format("its header would have {} bytes, the file has {}", length, all));
-    std::string text(length, ' ');
-    expect(pread(fd(), text.data(), length, length_bytes) == length, "its header cannot be read");
-    int in_a_row = 0;  // values without a name
-    Json header = Json::parse(text, [&](int depth, Json::parse_event_t event, Json&) {
-      in_a_row = event == Json::parse_event_t::value ? in_a_row + 1 : 0;
-      // What it takes is then less than the text.
-      expect(depth <= 3 && in_a_row <= 4, "its header nests or lists more than one does");
-      return true;
-    });
-    Metadata metadata = header.value("__metadata__", Metadata());
-    header.erase("__metadata__");
-    check(metadata);
+  /// Throws Error (data) if there is no file, nlohmann's exceptions if it has no header.
+  void read_header() {
+    std::error_code none;
+    throw_if(!std::filesystem::is_regular_file(path, none), ExitCode::data,
+             "cannot read {}: it is no file", path);  // a pipe would be waited for
+    std::ifstream file(path, std::ios::binary);
+    std::int64_t length = 0;
+    file.read(reinterpret_cast<char*>(&length), sizeof(length)) >> header;
+    header_bytes = sizeof(length) + length;
+    metadata().update(Json::object());  // others' files need have none
+  }
+
+  /// Where they are, and in which dtype. Throws Error (data) unless the file consists of these.
+  void find_tensors() {
+    Json ours{{"__metadata__", metadata()}};
+    std::int64_t bytes = header_bytes;
     for (StoredTensor& tensor : tensors) {
-      expect(header.contains(tensor.name) || tensor.name != "lm_head.weight",
-             "it has no lm_head.weight, as its head is tied to the embedding; this model's head is "
-             "its own");
-      tensor.digest = metadata["digest " + tensor.name];
-      const auto dtype = std::ranges::find(dtypes, header.at(tensor.name).at("dtype"));
-      if (dtype != dtypes.end()) tensor.dtype = static_cast<Dtype>(dtype - dtypes.begin());
+      throw_if(tensor.name == "lm_head.weight" && !header.contains(tensor.name), ExitCode::data,
+               "{}: it has no {}, as its head is tied to the embedding; this model's is its own",
+               path, tensor.name);
+      const Json& found = header.at(tensor.name);
+      const auto dtype = std::ranges::find(tensor.dtypes, found.at("dtype"));
+      if (dtype != tensor.dtypes.end()) tensor.dtype = Dtype(dtype - tensor.dtypes.begin());
+      tensor.begin = found.at("data_offsets").at(0);
+      ours[tensor.name] = tensor.entry();
+      bytes += tensor.end() - tensor.begin;
     }
-    std::ranges::sort(tensors, {}, [&](const StoredTensor& tensor) {
-      return header.at(tensor.name).at("data_offsets").at(0).get<double>();
-    });
-    const Json ours = entries(length_bytes + length);
-    for (const auto& [name, entry] : ours.items()) {
-      expect(header[name] == entry,
-             fmt::format("{} is {:.99}, not {}", name, header[name].dump(), entry.dump()));
-    }
-    const std::int64_t end = tensors.back().begin + tensors.back().bytes();
-    expect(header.size() == ours.size() && end == all,
-           fmt::format("{} tensors end at byte {}; it has {}, and {} bytes", ours.size(), end,
-                       header.size(), all));
-  } catch (const nlohmann::json::exception& error) {
-    throw Error(ExitCode::data,
-                fmt::format("{}: its header is none of this model: {:.100}", path, error.what()));
+    compare(path, header, ours);
+    compare(path, {{"entries", header.size()}, {"bytes", std::filesystem::file_size(path)}},
+            {{"entries", ours.size()}, {"bytes", bytes}});
   }
 };
 }  // namespace zero

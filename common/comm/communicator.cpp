@@ -40,7 +40,7 @@ void Communicator::run(Stream& stream, const Work& work, std::int64_t bytes, aut
   });
 }
 
-void Communicator::reduce_scatter_mean(Stream& stream, View full, View own, Write write) {
+void Communicator::reduce_scatter_mean(Stream& stream, View full, View own, Write write, CallSite) {
   expect(full.size == own.size * size, "full holds one part a rank");
   const Borrowed room = received_.borrow();
   expect(full.dtype == own.dtype && full.dtype == room.view().dtype,
@@ -62,11 +62,11 @@ void Communicator::reduce_scatter_mean(Stream& stream, View full, View own, Writ
   });
 }
 
-void Communicator::all_gather(Stream& stream, View own, View full) {
+void Communicator::all_gather(Stream& stream, View own, View full, CallSite) {
   expect(full.size == own.size * size, "full holds one part a rank");
   if (own.data != slice(full, rank).data) copy(stream, own, slice(full, rank));
   if (size == 1) return;
-  run(stream, sending("all_gather", full, full), full.bytes(), [=, this](Kernels& on) {
+  run(stream, sending("all_gather", own, full), full.bytes(), [=, this](Kernels& on) {
     if (!counts()) return transport_->all_gather(on, slice(full, rank), full);
     exchange(
         on, Collective::all_gather, [&](int) { return slice(full, rank); },
@@ -74,7 +74,7 @@ void Communicator::all_gather(Stream& stream, View own, View full) {
   });
 }
 
-Totals Communicator::await_all_reduced(Stream& stream, Sums& sums) {
+Totals Communicator::await_all_reduced(Stream& stream, Sums& sums, CallSite) {
   std::vector<std::uint64_t> all;
   const std::int64_t sent = 2 * (size - 1);
   const Work work{"sums", Work::Sort::message, -1, sent, sent * std::int64_t{sizeof(double)}};

@@ -10,6 +10,15 @@ struct Sent {
   By<Collective, By<Phase, std::int64_t>> elements{};  // with padding
   std::int64_t padding = 0;  // the part of `elements` that is padding
   std::int64_t scalars = 0;  // the two sums of each step: doubles, not among `elements`
+
+  /// By all collectives.
+  By<Phase, std::int64_t> in_phases() const {
+    By<Phase, std::int64_t> sums{};
+    for (const auto& collective : elements) {
+      for (const Phase phase : every<Phase>) sums[phase] += collective[phase];
+    }
+    return sums;
+  }
 };
 
 /// Collectives on a stream. All ranks call the same ones in the same order, one at a time; views
@@ -25,21 +34,22 @@ class Communicator {
   /// Adds the ranks' `full` (size elements) in rank order, divides by N, rounds once, and writes
   /// this rank's 1/N of it over `own` (size / N elements; may be that part of `full`) or adds it
   /// there, rounding again. Each rank sends (N - 1) / N * size elements.
-  void reduce_scatter_mean(Stream& stream, View full, View own, Write write = Write::overwrite);
+  void reduce_scatter_mean(Stream& stream, View full, View own, Write write = Write::overwrite,
+                           CallSite = {});
 
   /// Rank r's `own` (size / N elements; may be that part of `full`) reaches every rank's r-th part
   /// of `full`. Each sends (N - 1) / N * size elements.
-  void all_gather(Stream& stream, View own, View full);
+  void all_gather(Stream& stream, View own, View full, CallSite = {});
 
   /// reduce_scatter_mean onto the own part, then all_gather: 2 (N - 1) / N * size elements sent.
-  void all_reduce_mean(Stream& stream, View full) {
+  void all_reduce_mean(Stream& stream, View full, CallSite = {}) {
     reduce_scatter_mean(stream, full, slice(full, rank));
     all_gather(stream, slice(full, rank), full);
   }
 
   /// The sums over ranks, in rank order. Waits for the stream and all ranks: a step's one wait.
   /// Throws Error (communication) on all ranks when one has called other collectives than rank 0.
-  Totals await_all_reduced(Stream& stream, Sums& sums);
+  Totals await_all_reduced(Stream& stream, Sums& sums, CallSite = {});
 
   /// All ranks' values, in rank order; equally many each. In a stream's task, or with streams idle.
   std::vector<std::uint64_t> gather(std::span<const std::uint64_t> values,
@@ -59,10 +69,11 @@ class Communicator {
 
  private:
   View slice(View full, int r) const { return full.part(r * (full.size / size), full.size / size); }
-  /// The work of a collective over `full`, which leaves `made`.
-  Work sending(const char* what, View full, View made) const {
+  /// The work of a collective, of whose views the larger is whole.
+  Work sending(const char* what, View from, View to) const {
+    const View full = from.size > to.size ? from : to;
     const View sent = full.part(0, full.size / size * (size - 1));
-    return {what, Work::Sort::message, full.layer, sent.size, sent.bytes(), made};
+    return {what, Work::Sort::message, full.layer, sent.size, sent.bytes(), {from}, {to}};
   }
   /// To each other rank goes out_to(rank), from it comes in_from(rank). Counts what leaves.
   void exchange(Kernels& on, Collective of, auto out_to, auto in_from);

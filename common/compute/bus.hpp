@@ -54,14 +54,15 @@ inline std::chrono::nanoseconds time_over(const Bus& bus, std::int64_t bytes) {
 }
 
 /// to = from, of one size and dtype. Between device and host the bus takes it and counts its bytes.
-inline void copy(Stream& stream, View from, View to) {
+inline void copy(Stream& stream, View from, View to, CallSite = {}) {
   expect(from.size == to.size && from.dtype == to.dtype, "copy: both sides are of one kind");
   Kernels& on = stream.kernels();
   if (from.place() == to.place()) {
-    return stream.run(work_on("copy", to, Work::Sort::copy), [=, &on] { on.copy(from, to); });
+    return stream.run(work_on("copy", {from}, {to}, Work::Sort::copy),
+                      [=, &on] { on.copy(from, to); });
   }
   const Direction direction = direction_to(to.place());
-  const Work work = work_on(name_of(direction), to, Work::Sort::transfer);
+  const Work work = work_on(name_of(direction), {from}, {to}, Work::Sort::transfer);
   stream.run(work, [=, &on, &bus = stream.device().bus] {
     move_over("the bus", time_over(bus, to.bytes()), on, [&] { on.copy(from, to); });
     bus.bytes[direction] += to.bytes();

@@ -84,23 +84,24 @@ Stream::Stream(const char* name, Device& device, Mode mode)
       device_(device),
       watcher_(device.observer ? device.observer->watcher(name) : nullptr),
       kernels_(make_kernels(device, mode == Mode::urgent)),
-      worker_(mode == Mode::synchronous || device.in_turn ? nullptr
-                                                          : std::make_unique<Worker>(*this)) {}
+      worker_(mode == Mode::synchronous ? nullptr : std::make_unique<Worker>(*this)) {}
 
 Stream::~Stream() = default;
 
 void Stream::put(std::optional<Work> work, std::function<void()> call) {
-  Task task{work, here.step, here.phase, std::move(call)};
+  const int order = watcher_ && work ? watcher_->queued() : 0;
+  Task task{std::move(work), here.step, here.phase, order, std::move(call)};
   worker_ ? worker_->push(std::move(task)) : perform(task);
 }
 
 void Stream::perform(const Task& task) {
   here.step = task.step, here.phase = task.phase;  // the caller's own where it is called at once
+  here.order = task.order;
   const Within within(this);
   const Working working(task.work.value_or(Work{.sort = Work::Sort::wait}), name_);
   if (!task.work) return task.call();
   part(*task.work, task.call);
-  last_ = *task.work;
+  last_ = {task.work->what, Work::Sort::wait, task.work->layer};
 }
 
 Event Stream::record() {

@@ -60,6 +60,7 @@ class Stream {
     std::optional<Work> work;  // none: a point or a wait of the stream's own
     int step = 0;
     Phase phase = Phase::setup;
+    int order = 0;
     std::function<void()> call;
   };
 
@@ -76,32 +77,4 @@ class Stream {
   Work last_;  // of its thread: what it did last
   std::unique_ptr<Worker> worker_;  // none when synchronous; goes first
 };
-
-// ---- Element-wise work on gradients, and the two sums that a step result is formed of, as tasks
-// ----
-
-/// Puts both sums back to zero.
-inline void clear(Stream& stream, Sums& sums) {
-  stream.run({"clear"}, [&on = stream.kernels(), &sums] { on.clear(sums); });
-}
-
-/// What was added up, when the stream has come so far: waits for it.
-inline Totals await_totals(Stream& stream, Sums& sums) {
-  stream.run({"sums for the host"}, [&on = stream.kernels(), &sums] { on.fetch(sums); });
-  stream.synchronise();
-  return sums.totals;
-}
-
-/// x / divisor for every element, rounded once. A true division: 1 / 3 times x is not x / 3.
-inline void divide(Stream& stream, View values, int divisor) {
-  if (divisor == 1) return;
-  stream.run(work_on("divide", values),
-             [=, &on = stream.kernels()] { on.divide(values, divisor); });
-}
-
-/// Adds the sum of squares, formed in double, to sums.totals.squares.
-inline void squared_norm(Stream& stream, View values, Sums& sums) {
-  stream.run(work_on("squared_norm", values),
-             [=, &on = stream.kernels(), &sums] { on.squared_norm(values, sums); });
-}
 }  // namespace zero

@@ -8,7 +8,10 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
+#include "memory/call_site.hpp"
 #include "memory/tensor.hpp"
 
 namespace zero {
@@ -35,11 +38,17 @@ struct Work {
   int layer = -1;  // of the model; -1: no layer's
   std::int64_t elements = 0;  // that it makes or changes; of messages, that this rank sends
   std::int64_t bytes = 0;  // of those
-  View made{};  // what it leaves behind; empty: nothing to be shown
+  std::vector<View> reads{}, writes{};  // of what a trainer holds and what it has borrowed
+
+  /// Where its result lies; of work that leaves activations alone where the device computes.
+  Place place() const { return writes.empty() ? Place::device : writes[0].place(); }
 };
 
-inline Work work_on(const char* what, View view, Work::Sort sort = Work::Sort::compute) {
-  return {what, sort, view.layer, view.size, view.bytes(), view};
+/// Of the layer, and of as many elements, as what it writes first, or reads.
+inline Work work_on(const char* what, std::vector<View> reads, std::vector<View> writes,
+                    Work::Sort sort = Work::Sort::compute) {
+  const View of = writes.empty() ? reads.at(0) : writes[0];
+  return {what, sort, of.layer, of.size, of.bytes(), std::move(reads), std::move(writes)};
 }
 
 class Kernels;
@@ -50,6 +59,8 @@ class Watcher {
   /// Work or a wait begins or ends on the calling thread; `here` has its phase and step. On the
   /// trainer's thread it is a phase or a wait for a stream, and `on` is null.
   virtual void see(const Work& work, Kernels* on, bool begins) = 0;
+  /// The trainer's thread puts a task on the stream. Returns what `here.order` is while it runs.
+  virtual int queued() { return 0; }
 };
 
 /// "all_gather of layer 3".
@@ -69,7 +80,9 @@ class Working;
 /// Where the calling thread is in a run. A Stream hands step and phase on to its tasks.
 struct Here {
   int step = 0;  // counts from 1; 0: before the first
-  Phase phase = Phase::setup;
+  Phase phase = Phase::setup;  // that needs what is done
+  Phase during = Phase::setup;  // in which the host is, which may be ahead of it
+  int order = 0;  // of a stream's task: its number in the order of the program
   Watcher* watcher = nullptr;  // is told of phases and waits of this thread; null: nobody is
   Stream* stream = nullptr;  // whose task it is in
   const Working* working = nullptr;  // its task, for the watchdog
@@ -80,27 +93,6 @@ inline thread_local Here here;
 inline void tell_host(const Work& work, bool begins) {
   if (here.watcher) here.watcher->see(work, nullptr, begins);
 }
-
-/// Sets the phase until the end of the scope.
-class PhaseScope {
- public:
-  explicit PhaseScope(Phase phase)
-      : before_(here.phase),
-        // Within a phase only `load` is one by itself; another says whose messages are counted.
-        told_(phase != before_ && (before_ == Phase::setup || phase == Phase::load)) {
-    here.phase = phase;
-    if (told_) tell_host({name_of(phase)}, true);
-  }
-  ~PhaseScope() {
-    if (told_) tell_host({name_of(here.phase)}, false);
-    here.phase = before_;
-  }
-  PhaseScope(const PhaseScope&) = delete;
-
- private:
-  const Phase before_;
-  const bool told_;
-};
 
 // ---- The watchdog: ends the job, with a sentence, when nothing ends any more ----
 

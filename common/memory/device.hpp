@@ -37,6 +37,7 @@ struct Bus {
 
 class Device;
 class Holding;
+struct View;
 class Watcher;  // of a stream: compute/work.hpp
 
 /// Looks on at a device, on the thread that runs the trainer.
@@ -45,8 +46,8 @@ class Observer {
   virtual ~Observer() = default;
   /// For a new stream of that name; null: nobody looks at it. It must outlive the stream.
   virtual Watcher* watcher(const char* stream) = 0;
-  /// The bytes in use on that device have changed.
-  virtual void booked(const Device& on) = 0;
+  /// So many bytes of that kind more are in use on that device, or less; view: what they are for.
+  virtual void booked(const Device& on, Kind kind, std::int64_t bytes, const View* view) = 0;
 };
 
 class Device {
@@ -69,9 +70,8 @@ class Device {
   Observer* observer = nullptr;  // null: nobody. Streams ask when they are made
   int fp64_costs = 1;  // times what fp32 does: many GPUs have hardly any units for it
   int threads = 1;  // of a CPU's streams made from now on, that share Adam's work
-  bool in_turn = false;  // streams made from now on work where they are called: one after the other
+  int slots = 0;  // LayerBuffers so far
   std::int64_t allocations = 0;  // so far; the GPU counts what is page-locked
-  std::int64_t rounding = 0;  // bytes that the system gave beyond that, as huge pages are whole
   std::atomic<std::int64_t> waits = 0;  // the host's synchronisations with it
   std::function<void()> check_peers;  // by who waits for it; throws when no end will come
 
@@ -82,19 +82,17 @@ class Device {
   virtual void copy(void* to, const void* from, std::int64_t bytes) = 0;
   /// Bytes that could still be given, on the host by the system's estimate.
   virtual std::int64_t available() const = 0;
-  /// Bytes of a GPU that are taken, whoever took them.
-  virtual std::int64_t in_use() const { return 0; }
   /// The device's name in its maker's words; empty for a CPU.
   virtual std::string words() const { return ""; }
 
   /// As the ledger's, and whoever looks on is told.
   void reserve(Kind kind, std::int64_t bytes, bool held) {
     ledger.reserve(kind, bytes, held);
-    if (held && observer) observer->booked(*this);
+    if (held && observer) observer->booked(*this, kind, bytes, nullptr);
   }
-  void book(Kind kind, std::int64_t bytes) {
+  void book(Kind kind, std::int64_t bytes, const View* view) {
     ledger.book(kind, bytes);
-    if (observer) observer->booked(*this);
+    if (observer) observer->booked(*this, kind, bytes, view);
   }
   /// Looks on at the device and at its host from now on; null: nobody does.
   void observe(Observer* by) { observer = host().observer = by; }

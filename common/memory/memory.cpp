@@ -6,7 +6,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 
 #include "memory/tensor.hpp"
@@ -14,41 +13,6 @@
 
 namespace zero {
 namespace {
-/// The kernel's figure behind `label`, or the first of the file; 0 where there is none.
-std::int64_t kernel_figure(const std::filesystem::path& file, const std::string& label = "") {
-  std::ifstream text(file);
-  std::int64_t figure = 0;
-  for (std::string word; !label.empty() && word != label && text >> word;) continue;
-  text >> figure;
-  return figure;
-}
-
-/// Bytes that the limits of this process's control groups (version 2 "0::/a/b", version 1
-/// "4:memory:/a/b") and of their parents leave; files in the kernel's cache count as free.
-std::int64_t left_by_control_groups() {
-  std::int64_t left = std::numeric_limits<std::int64_t>::max();
-  std::ifstream groups("/proc/self/cgroup");
-  for (std::string line; std::getline(groups, line);) {
-    const bool second = line.starts_with("0::");
-    if (!second && line.find(":memory:/") == std::string::npos) continue;
-    const std::filesystem::path root = second ? "/sys/fs/cgroup" : "/sys/fs/cgroup/memory";
-    const char* const limit = second ? "memory.max" : "memory.limit_in_bytes";
-    const char* const usage = second ? "memory.current" : "memory.usage_in_bytes";
-    const std::string cached = second ? "" : "total_";
-    for (auto group = root / line.substr(line.find(":/") + 2);; group = group.parent_path()) {
-      if (const std::int64_t most = kernel_figure(group / limit); most > 0) {
-        const std::int64_t cache = kernel_figure(group / "memory.stat", cached + "inactive_file") +
-                                   kernel_figure(group / "memory.stat", cached + "active_file");
-        // Files that are removed meanwhile are in one figure only.
-        const std::int64_t used = std::max<std::int64_t>(kernel_figure(group / usage) - cache, 0);
-        left = std::min(left, most - used);
-      }
-      if (group == root) break;
-    }
-  }
-  return std::max<std::int64_t>(left, 0);
-}
-
 class Cpu : public Device {
  public:
   explicit Cpu(Place place) : Device(DeviceType::cpu, place) {
@@ -56,7 +20,7 @@ class Cpu : public Device {
   }
   std::byte* allocate(std::int64_t bytes, Memory) override {
     ++allocations;
-    constexpr std::int64_t line = 64, page = 4 << 10, huge_page = 2 << 20;
+    constexpr std::int64_t line = 64, huge_page = 2 << 20;
     const std::int64_t alignment = bytes < huge_page ? line : huge_page;
     const std::int64_t whole = (bytes + alignment - 1) / alignment * alignment;
     void* memory = std::aligned_alloc(alignment, whole);
@@ -65,20 +29,18 @@ class Cpu : public Device {
     if (alignment == huge_page) madvise(memory, whole, MADV_HUGEPAGE);
     // Writing it also makes the system hand it over now and not page by page inside a step.
     std::memset(memory, 0, bytes);
-    auto* const start = static_cast<std::byte*>(memory);
-    unsigned char last = 0;  // odd if the last page, which nothing wrote, is there
-    if (whole - bytes >= page && mincore(start + whole - page, page, &last) == 0 && last % 2 != 0) {
-      rounding += whole - bytes;
-    }
-    return start;
+    return static_cast<std::byte*>(memory);
   }
   void release(std::byte* memory, Memory) noexcept override { std::free(memory); }
   void copy(void* to, const void* from, std::int64_t bytes) override {
     std::memcpy(to, from, bytes);
   }
   std::int64_t available() const override {
-    return std::min(kernel_figure("/proc/meminfo", "MemAvailable:") * 1024,
-                    left_by_control_groups());
+    std::ifstream text("/proc/meminfo");
+    std::int64_t kib = 0;  // where nothing is known
+    for (std::string word; text >> word && word != "MemAvailable:";) continue;
+    text >> kib;
+    return kib * 1024;
   }
 };
 
@@ -161,7 +123,10 @@ void Buffer::Release::operator()(std::byte* data) const {
 }
 
 Borrowed Scratch::borrow(View part) const {
-  if (borrowers_++ == 0) buffer_.device().book(buffer_.kind(), buffer_.bytes());
+  if (borrowers_++ == 0) {
+    lent_ = part;
+    buffer_.device().book(buffer_.kind(), buffer_.bytes(), &part);
+  }
   Borrowed borrowed;
   borrowed.scratch_.reset(this);
   borrowed.view_ = part;
@@ -170,7 +135,8 @@ Borrowed Scratch::borrow(View part) const {
 
 void Borrowed::GiveBack::operator()(const Scratch* scratch) const {
   const Buffer& memory = scratch->buffer_;
-  if (--scratch->borrowers_ == 0) memory.device().book(memory.kind(), -memory.bytes());
+  if (--scratch->borrowers_ > 0) return;
+  memory.device().book(memory.kind(), -memory.bytes(), &scratch->lent_);
 }
 
 View Borrowed::view() const {

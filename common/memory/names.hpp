@@ -14,6 +14,7 @@ template <class Enum> constexpr const char* name_of(Enum value) {
 /// A T for each enumerator, in their order.
 template <class Enum, class T> struct By : std::array<T, names_of<Enum>.size()> {
   static_assert(names_of<Enum>.size() > 0, "an enumeration with names");
+  using Of = Enum;
   constexpr T& operator[](Enum of) { return this->data()[static_cast<int>(of)]; }
   constexpr const T& operator[](Enum of) const { return this->data()[static_cast<int>(of)]; }
 };

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "memory/call_site.hpp"
 #include "memory/layout.hpp"
 #include "memory/tensor.hpp"
 
@@ -51,7 +52,9 @@ class Holding {
   }
   /// Elements [offset, offset + size) of what is held, which are layer l's from `start` on.
   View part(std::int64_t offset, std::int64_t size, int l, std::int64_t start) const {
-    return part_of_layer(layout_, view().part(offset, size), l, start);
+    View elements = part_of_layer(layout_, view().part(offset, size), l, start);
+    elements.name = name_of(state);
+    return elements;
   }
 
   const Layout& layout_;
@@ -100,16 +103,22 @@ template <class Holder> class Optional : public std::optional<Holder> {
 class LayerBuffer {
  public:
   LayerBuffer(Device& device, const Layout& layout, State state, Dtype dtype)
-      : layout_(layout), scratch_(device, kind_of(state), dtype, layout.largest_layer()) {}
+      : layout_(layout),
+        scratch_(device, kind_of(state), dtype, layout.largest_layer()),
+        name_(name_of(state)),
+        slot_(device.slots++) {}
 
   /// What it contains is left over from before.
-  Borrowed borrow(int l) const {
-    const View room = scratch_.all().part(0, layout_.layer_size(l));
-    return scratch_.borrow(part_of_layer(layout_, room, l, 0));
+  Borrowed borrow(int l, CallSite = {}) const {
+    View room = part_of_layer(layout_, scratch_.all().part(0, layout_.layer_size(l)), l, 0);
+    room.name = name_, room.slot = slot_;
+    return scratch_.borrow(room);
   }
 
  private:
   const Layout& layout_;
   Scratch scratch_;
+  const char* name_;
+  int slot_;
 };
 }  // namespace zero

@@ -17,6 +17,8 @@ struct View {
   Device* device = nullptr;  // null: host memory that is nobody's
   int layer = -1;  // of the model; -1: no layer's
   std::int64_t start = 0;  // position of the first element within the layer
+  const char* name = nullptr;  // of the state that it is a part of; null: none, as activations
+  int slot = -1;  // the LayerBuffer's that lends it; -1: held throughout
 
   /// Elements [offset, offset + count); throws std::logic_error when that is not inside.
   View part(std::int64_t offset, std::int64_t count) const;
@@ -123,5 +125,6 @@ class Scratch {
   Buffer buffer_;
   View all_;
   mutable int borrowers_ = 0;
+  mutable View lent_;  // to the first of them
 };
 }  // namespace zero

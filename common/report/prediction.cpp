@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "report/prediction.hpp"
 
-#include <numeric>
+#include <span>
 
 #include "memory/throw_if.hpp"
 #include "train/adam.hpp"
@@ -56,36 +56,12 @@ Prediction predict(const Card& card, const Options& options, DeviceType device,
   const Architecture model = architecture(options);
   Prediction plan = predict_state(card, options, layout, costs_of(card, options.dtype));
   By<Kind, Prediction::Bytes>& bytes = plan.bytes[Place::device];
-  const std::int64_t w = bytes_of(options.dtype);
   bytes[Kind::activations] = {0, model.activations.bytes, model.activations.formula};
   const std::int64_t workspace = gpu_sums_bytes + blas_workspace_bytes + product_room_bytes;
   if (device == DeviceType::cuda) bytes[Kind::workspace] = {workspace, workspace};
   const Figure source = source_bytes(options);
   const std::int64_t data = source.bytes + model.data.bytes;
   bytes[Kind::data] = {data, data, fmt::format("{} + {}", source.formula, model.data.formula)};
-
-  for (auto& in_use : plan.after) {
-    for (const Kind kind : every<Kind>) in_use[kind] = bytes[kind].resident;
-  }
-  auto &load = plan.after[Phase::load], &forward = plan.after[Phase::forward];
-  load[Kind::activations] += model.loaded;
-  forward[Kind::activations] += model.activations.bytes;
-  if (!card.prefetches()) return plan;  // nothing whole outlives its phase
-  // What a window has gathered ahead, and gradients on their way, which the update gives back.
-  const std::int64_t layers = layout.layers(), whole = w * layout.largest_layer();
-  const auto slots = [&](Kind kind) -> std::int64_t {
-    return card.slots(kind, options.prefetch, layers, options.accumulate);
-  };
-  const auto add = [&](Phase phase, Kind kind, std::int64_t count) {
-    plan.after[phase][kind] += count * whole;
-  };
-  const std::int64_t ahead = std::max<std::int64_t>(slots(Kind::parameters) - 1, 0);
-  const std::int64_t formed = slots(Kind::gradients), earlier = (options.accumulate - 1) * layers;
-  add(Phase::load, Kind::parameters, earlier > 0 ? ahead : 0);
-  add(Phase::forward, Kind::parameters, std::min(ahead, layers));
-  add(Phase::load, Kind::gradients, std::min(formed, earlier));
-  add(Phase::forward, Kind::gradients, std::min(formed, earlier));
-  add(Phase::backward, Kind::gradients, formed);
   return plan;
 }
 
@@ -105,145 +81,108 @@ Prediction::Traffic Prediction::traffic(Steps steps) const {
   return all;
 }
 
+std::string Prediction::formula(Phase phase) const {
+  return fmt::format("{} x {} x {}/{}", factors[phase], grouped(padded), ranks - 1, ranks);
+}
+
 namespace {
-/// Of what one rank reserves.
-struct Limit {
-  std::vector<Place> places;  // whose bytes count
-  std::int64_t bytes;  // that the rank may take of them
-  std::string words;  // what these bytes are, and why there are no more
-  const char* more;  // of which there could be
+/// What the plan lacks when it may take so much of those places; empty when it fits.
+std::string shortage(const Prediction& plan, const Options& options, std::span<const Place> places,
+                     std::int64_t allowed, const std::string& words, const std::string& more) {
+  std::int64_t needs = 0;
+  for (const Place place : places) needs += plan.sum(&Prediction::Bytes::peak, place);
+  if (needs <= allowed) return "";
+  const bool data = 2 * plan.bytes[places[0]][Kind::data].peak > needs;
+  const std::string advice =
+      data ? fmt::format("a smaller {} or --batch", options.tokens.empty() ? "--data" : "--tokens")
+           : fmt::format("another chapter, fewer or smaller layers or batches, or more {}", more);
+  return fmt::format("each rank needs {} {}: use {}", grouped(needs), words, advice);
+}
 
-  std::int64_t needs(const Prediction& plan) const {
-    std::int64_t sum = 0;
-    for (const Place place : places) sum += plan.sum(&Prediction::Bytes::peak, place);
-    return sum;
-  }
-};
+constexpr Place on_device[] = {Place::device}, on_host[] = {Place::host},
+                on_both[] = {Place::device, Place::host};
 
-/// What the plan lacks by the options and these limits, and what would do; empty when it fits.
-std::string shortage(const Prediction& plan, const Options& options, DeviceType device,
-                     const Layout& layout, Cards others, std::vector<Limit> limits = {}) {
-  if (const std::int64_t allowed = options.device_memory; allowed > 0) {
-    const std::string words =
-        fmt::format("bytes of device memory, --device-memory allows {}", grouped(allowed));
-    limits.insert(limits.begin(), {{Place::device}, allowed, words, "rank"});
-  }
-  const auto exceeded = [&](const Prediction& plan) {
-    return std::ranges::find_if(limits, [&](const Limit& l) { return l.needs(plan) > l.bytes; });
-  };
-  const auto limit = exceeded(plan);
-  if (limit == limits.end()) return "";
-  const std::int64_t needs = limit->needs(plan);
-  const std::string told = fmt::format("each rank needs {} {}: ", grouped(needs), limit->words);
-  const std::int64_t data = plan.bytes[limit->places[0]][Kind::data].peak;
-  const char* file = options.tokens.empty() ? "--data" : "--tokens";
-  if (2 * data > needs) return told + fmt::format("use a smaller {} or --batch", file);
-  for (const Card* other : others) {
-    if (needs_master(options.dtype) && !other->mixed_precision) continue;
-    const Prediction of_other = predict(*other, options, device, layout);
-    if (exceeded(of_other) != limits.end()) continue;
-    const std::int64_t less = limit->needs(of_other);
-    return told + (less == 0 ? fmt::format("{} takes none of it", other->name)
-                             : fmt::format("{} would need {}", other->name, grouped(less)));
-  }
-  return told + fmt::format("no chapter fits, use fewer or smaller layers or batches, or more {}s",
-                            limit->more);
+/// Of what the options allow.
+std::string shortage(const Prediction& plan, const Options& options) {
+  const std::int64_t allowed = options.device_memory;
+  return allowed == 0 ? ""
+                      : shortage(plan, options, on_device, allowed,
+                                 fmt::format("bytes of device memory, --device-memory allows {}",
+                                             grouped(allowed)),
+                                 "ranks");
 }
 }  // namespace
 
 std::int64_t check_memory(const Card& card, const Options& options, const Choice& choice,
-                          Device& device, const Layout& layout, Cards others) {
-  const auto shared = [](std::vector<Place> places, std::int64_t available, int sharing,
-                         const char* by) {
-    const char* whose = places[0] == Place::host ? " of the host's memory" : "";
-    return Limit{std::move(places), available / sharing,
-                 fmt::format("bytes{}, {} on this {} share {} that are available", whose, sharing,
-                             by, grouped(available)),
-                 by};
+                          Device& device, const Layout& layout) {
+  const Prediction plan = predict(card, options, device.type, layout);
+  const auto check = [](const std::string& missing) {
+    throw_if(!missing.empty(), ExitCode::resources, "{}", missing);
   };
-  std::vector<Limit> limits;
+  const auto check_share = [&](std::span<const Place> places, std::int64_t available, int sharing,
+                               const char* whose, const char* by) {
+    const std::string words = fmt::format("bytes{}, {} on this {} share {} that are available",
+                                          whose, sharing, by, grouped(available));
+    check(shortage(plan, options, places, available / sharing, words, fmt::format("{}s", by)));
+  };
+  check(shortage(plan, options));
   if (device.type == DeviceType::cpu) {
-    limits = {shared({Place::device, Place::host}, device.available(), choice.sharing, "machine")};
+    check_share(on_both, device.available(), choice.sharing, "", "machine");
   } else {
     const std::int64_t left = device.available() - choice.sharing * libraries_bytes;
-    limits = {shared({Place::device}, std::max<std::int64_t>(left, 0), choice.sharing, "GPU"),
-              shared({Place::host}, device.host().available(), choice.sharing_host, "machine")};
+    check_share(on_device, std::max<std::int64_t>(left, 0), choice.sharing, "", "GPU");
+    check_share(on_host, device.host().available(), choice.sharing_host, " of the host's memory",
+                "machine");
   }
-  const Prediction plan = predict(card, options, device.type, layout);
-  const std::string missing = shortage(plan, options, device.type, layout, others, limits);
-  throw_if(!missing.empty(), ExitCode::resources, "{}", missing);
   return plan.sum(&Prediction::Bytes::peak);
 }
 
-std::string formulas(const Prediction& plan) {
-  std::string text = "peaks in bytes, and elements sent in a step, by the chapter's formulas\n";
-  const auto add = [&](const std::string& what, const std::string& formula, std::int64_t figure) {
-    text += fmt::format("  {:<20}{} = {}\n", what, formula, grouped(figure));
-  };
-  for (const Place place : every<Place>) {
-    for (const Kind kind : every<Kind>) {
-      const auto& [resident, peak, formula] = plan.bytes[place][kind];
-      const char* where = place == Place::host ? "host " : "";
-      if (!formula.empty()) add(fmt::format("{}{}", where, name_of(kind)), formula, peak);
-    }
-  }
-  if (plan.ranks == 1) return text;
-  const std::string all =
-      fmt::format("{} x {}/{}", grouped(plan.padded), plan.ranks - 1, plan.ranks);
-  for (const Phase phase : step_phases) {
-    add(fmt::format("in {}", name_of(phase)), fmt::format("{} x {}", plan.factors[phase], all),
-        plan.traffic({}).sent[phase]);
-  }
-  return text;
-}
-
-void print_prediction(const Card& card, const Options& options, DeviceType device, Cards others) {
+void print_prediction(const Card& card, const Options& options, DeviceType device) {
   const Layout layout = layout_of(options, 0, options.ranks);
   const Prediction plan = predict(card, options, device, layout);
   const Prediction::Traffic traffic = plan.traffic({});
   const bool offloads = card.offloads(), cpu = device == DeviceType::cpu;
+  const auto row = [](const std::string& name, const std::string& resident,
+                      const std::string& peak = "", const std::string& formula = "") {
+    const std::string figures = fmt::format("{:<22}{:>14}{:>14}", name, resident, peak);
+    const bool fits = figures.size() + 2 + formula.size() <= 80;
+    fmt::print("{}\n", formula.empty() ? figures.substr(0, peak.empty() ? 36 : 50)
+                       : fits          ? fmt::format("{}  {}", figures, formula)
+                                       : fmt::format("{}\n    {}", figures, formula));
+  };
   fmt::print("{} on {}, {}: {} parameters, {} with padding, {}\n\n", card.name,
              counted(plan.ranks, cpu ? "rank" : "GPU"), name_of(options.dtype),
              grouped(plan.parameters), grouped(plan.padded), counted(layout.layers(), "layer"));
-  const auto state = [&, w = bytes_of(options.dtype)](Place place) {
-    const auto [grads, optimizer] = costs_of(card, options.dtype);
-    return fmt::format("{:g} = {}", card.bytes(place, w, grads, optimizer, plan.ranks),
-                       formula(card, place));
-  };
-  fmt::print("bytes of state a parameter: {}", state(Place::device));
-  if (offloads) fmt::print(" on the device, {} on its host", state(Place::host));
-  const auto row = [](const auto&... cells) { fmt::print("{:<26}  {:>22}  {:>22}\n", cells...); };
-  fmt::print("\n\n");
-  row(offloads ? "bytes on a device" : "bytes of a rank", "resident", "peak");
+  row(offloads ? "bytes on a device" : "bytes of a rank", "resident", "peak", "formula");
+  const auto [grads, optimizer] = costs_of(card, options.dtype);
   for (const Place place : every<Place>) {
     if (place == Place::host && offloads) fmt::print("on its host\n");
     for (const Kind kind : every<Kind>) {
       const auto& [resident, peak, formula] = plan.bytes[place][kind];
       if (place == Place::host ? peak == 0 : cpu && kind == Kind::workspace) continue;
-      row(fmt::format("  {}", name_of(kind)), grouped(resident), grouped(peak));
+      row(fmt::format("  {}", name_of(kind)), grouped(resident), grouped(peak), formula);
     }
+    const std::string state = formula(card, place);
+    if (state.empty()) continue;
+    const double bytes = card.bytes(place, bytes_of(options.dtype), grads, optimizer, plan.ranks);
+    row("  state a parameter", fmt::format("{:g}", bytes), "", state);
   }
-  fmt::print("\n");
-  row("sent by a rank in a step", "elements", "a parameter");
+  row("elements sent", "in a step");
   for (const Phase phase : step_phases) {
-    row(fmt::format("  {}", name_of(phase)), grouped(traffic.sent[phase]),
-        fmt::format("{:g} x {}/{}", plan.factors[phase], plan.ranks - 1, plan.ranks));
+    row(fmt::format("  {}", name_of(phase)), grouped(traffic.sent[phase]), "", plan.formula(phase));
   }
-  fmt::print("  {:<24}{:>24}\n", "padding, all ranks", grouped(traffic.padding));
-  fmt::print("  {:<24}{:>24}\n", "scalars", grouped(traffic.scalars));
-  if (offloads) {
-    fmt::print("\n");
-    row("copied by it in a step", "bytes", "a parameter");
-    for (const Direction way : every<Direction>) {
-      row(fmt::format("  {}", copied_words[way]), grouped(traffic.copied[way]),
-          fmt::format("{} x 1/{}", plan.copies[way], plan.ranks));
-    }
+  row("  padding, all ranks", grouped(traffic.padding));
+  row("  scalars", grouped(traffic.scalars));
+  if (offloads) row("bytes copied", "in a step");
+  for (const Direction way : every<Direction>) {
+    if (offloads)
+      row(fmt::format("  {}", copied_words[way]), grouped(traffic.copied[way]), "",
+          fmt::format("{} x {}/{}", plan.copies[way], grouped(plan.padded), plan.ranks));
   }
-  fmt::print("\n{}", formulas(plan));
-  fmt::print("  {:<20}{} x {} = {} bytes, and two headers\n", "a checkpoint", checkpoint_bytes,
-             grouped(plan.parameters), grouped(checkpoint_bytes * plan.parameters));
+  row("a checkpoint", grouped(checkpoint_bytes * plan.parameters), "",
+      fmt::format("{} x {}, and two headers", checkpoint_bytes, grouped(plan.parameters)));
   if (options.device_memory == 0) return;
-  const std::string missing = shortage(plan, options, device, layout, others);
+  const std::string missing = shortage(plan, options);
   fmt::print("\n{}\n", missing.empty() ? "fits into --device-memory" : missing);
 }
 }  // namespace zero

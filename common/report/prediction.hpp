@@ -23,8 +23,8 @@ Costs costs_of(const Card& card, Dtype dtype);
 inline constexpr std::int64_t checkpoint_bytes = 3 * sizeof(float);
 
 /// What goes over the bus, in tables.
-inline constexpr By<Direction, const char*> copied_words{"gradients to the host",
-                                                         "parameters to the device"};
+inline constexpr By<Direction, const char*> copied_words{"gradients to host",
+                                                         "parameters to device"};
 
 /// What one rank is going to hold and send.
 struct Prediction {
@@ -40,9 +40,6 @@ struct Prediction {
     for (const Bytes& kind : bytes[place]) sum += kind.*figure;
     return sum;
   }
-  /// In use when the last of a step's phases of that sort has ended.
-  By<Phase, By<Kind, std::int64_t>> after{};
-
   struct Steps {
     std::int64_t all = 1;
     std::int64_t skipped = 0;  // of them: these had no update
@@ -55,6 +52,8 @@ struct Prediction {
     By<Direction, std::int64_t> copied{};  // bytes over one rank's bus
   };
   Traffic traffic(Steps steps) const;
+  /// Elements sent in a step, with the run's numbers: "2 x 526 336 x 3/4".
+  std::string formula(Phase phase) const;
 
   By<Phase, double> factors{};  // elements sent a parameter, in units of (n - 1)/n
   By<Direction, std::int64_t> copies{};  // bytes a parameter of the shard
@@ -74,13 +73,10 @@ Prediction predict(const Card& card, const Options& options, DeviceType device,
 inline constexpr std::int64_t libraries_bytes = std::int64_t{512} << 20;
 
 /// Throws Error (resources) when what a rank will reserve exceeds its share of the memory available
-/// now, or the options' limit; names the first of `others` that fits. Returns one device's bytes.
+/// now, or the options' limit. Returns one device's bytes.
 std::int64_t check_memory(const Card& card, const Options& options, const Choice& choice,
-                          Device& device, const Layout& layout, Cards others);
-
-/// The formulas with numbers: a line for each kind of bytes at its peak, and each phase that sends.
-std::string formulas(const Prediction& plan);
+                          Device& device, const Layout& layout);
 
 /// What --plan prints: for options.ranks ranks on that device.
-void print_prediction(const Card& card, const Options& options, DeviceType device, Cards others);
+void print_prediction(const Card& card, const Options& options, DeviceType device);
 }  // namespace zero

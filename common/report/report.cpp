@@ -13,7 +13,7 @@
 #include "comm/launcher.hpp"
 #include "memory/throw_if.hpp"
 #include "report/report.hpp"
-#include "train/model.hpp"
+#include "trace/chrome_trace.hpp"
 
 namespace zero {
 namespace {
@@ -63,21 +63,6 @@ File open_output(const char* option, const std::string& path) {
 void write(std::FILE* file, const std::string& path, const std::string& text) {
   if (std::fputs(text.c_str(), file) >= 0 && std::fflush(file) == 0) return;
   throw Error(ExitCode::resources, fmt::format("{}: {}", path, std::strerror(errno)));
-}
-
-void print_told(const Run& run, const Prediction& predicted, const std::string& told,
-                const StepResult& step) {
-  const Options& o = run.options;
-  const Architecture model = architecture(o);
-  fmt::print(
-      "{}: a step of {} parameters, {}, on {}\n"
-      "a model {}; {} a rank and step, learning rate {:g}\n"
-      "a row is a layer: its weights, row by row, and its biases; \u00b7 is elsewhere\n\n",
-      run.card.name, run.layout.parameters(), name_of(o.dtype), counted(run.layout.ranks(), "rank"),
-      model.words, counted(o.batch * o.accumulate, "sample"), o.lr);
-  fmt::print("{}\n{}the mean loss is {:.5f}, the norm of the mean gradient {:.5f}\n\n{}",
-             holdings(run.layout, run.device), told, step.loss, step.grad_norm,
-             formulas(predicted));
 }
 
 void print_header(const Run& run, const Communicator& comm) {
@@ -148,20 +133,18 @@ Digests digests_over_ranks(const LayerDigests& mine, Communicator& comm) {
   return sums;
 }
 
-std::string proofs(const Run& run, const LayerDigests& mine, std::string_view digest, int step) {
+namespace {
+/// On what the ranks' copies were compared in.
+std::string compared(const LayerDigests& mine, int ranks, std::int64_t step) {
   std::string text;
   for (const auto& [kind, copies] : mine.copies) {
     if (std::ranges::count(copies, 0) == std::ssize(copies)) continue;  // it is not held whole
-    text += fmt::format("replicas: all {} ranks hold equal {}, compared after step {}\n",
-                        run.layout.ranks(),
+    text += fmt::format("replicas: all {} ranks hold equal {}, compared after step {}\n", ranks,
                         kind == Kind::optimizer ? "optimizer state" : name_of(kind), step);
   }
-  if (text.empty() && run.layout.ranks() > 1) text = "replicas: none, each rank holds shards\n";
-  const std::string known = run.recorded == digest ? "the recorded one of this run"
-                            : run.recorded.empty() ? "none is recorded for this run"
-                                                   : "not the recorded " + run.recorded;
-  return fmt::format("{}digest (a fingerprint of all parameters): {}\n", text, known);
+  return text.empty() && ranks > 1 ? "replicas: none, each rank holds shards\n" : text;
 }
+}  // namespace
 
 Report::Report(const Run& run, Communicator& comm)
     : run_(run),
@@ -171,7 +154,7 @@ Report::Report(const Run& run, Communicator& comm)
       shows_progress_(prints_ && !launcher().started && isatty(fileno(stdout))) {
   if (comm.rank == 0) open_outputs();
   log({{"run", run_json(run, comm)}});
-  if (prints_ && run.options.narrate == 0) print_header(run, comm);
+  if (prints_) print_header(run, comm);
 }
 
 void Report::open_outputs() {
@@ -179,35 +162,30 @@ void Report::open_outputs() {
   std::error_code none;
   const fs::file_type type = fs::symlink_status(trace, none).type();
   const bool is_new = type == fs::file_type::not_found;
-  trace_file_ = open_output("--trace", trace);
+  trace_ = open_output("--trace", trace);
   const bool same = fs::equivalent(log, trace, none);
   if (is_new) fs::remove(trace, none);  // it was a trial: a trace is there when it is whole
   throw_if(same, ExitCode::usage, "--trace and --log name one file, {}", log);
   log_ = open_output("--log", log);
   fs::resize_file(log, 0, none);
-  if (is_new || type == fs::file_type::regular) trace_file_.reset();
+  if (is_new || type == fs::file_type::regular) trace_.reset();
 }
 
 void Report::write_trace(const std::string& text) {
   const std::string& path = run_.options.trace;
-  std::error_code failed, none;
-  if (!trace_file_) {
-    const std::string beside = fmt::format("{}.{}", path, getpid());
-    if (const File whole{std::fopen(beside.c_str(), "w"), std::fclose}) {
-      try {
-        write(whole.get(), path, text);
-        fs::rename(beside, path, failed);
-        if (!failed) return;
-      } catch (const Error&) {
-        fs::remove(beside, none);
-        throw;
-      }
-      fs::remove(beside, none);
-    }
-    trace_file_ = open_output("--trace", path);  // whose folder takes no new file
+  std::error_code none;
+  if (trace_) {
+    fs::resize_file(path, 0, none);
+    return write(trace_.get(), path, text);
   }
-  fs::resize_file(path, 0, none);
-  write(trace_file_.get(), path, text);
+  const std::string beside = fmt::format("{}.{}", path, getpid());
+  try {
+    write(open_output("--trace", beside).get(), path, text);
+    fs::rename(beside, path);
+  } catch (...) {
+    fs::remove(beside, none);
+    throw;
+  }
 }
 
 void Report::add(const StepResult& step) {
@@ -218,7 +196,7 @@ void Report::add(const StepResult& step) {
   last_ = step;
   skipped_ += step.skipped;
   skipped_in_a_row_ = step.skipped ? skipped_in_a_row_ + 1 : 0;
-  if (prints_ && run_.options.narrate == 0) print_step();
+  if (prints_) print_step();
   if (log_) {
     Json line = {{"step", step_number()},
                  {"loss", step.loss},
@@ -234,9 +212,9 @@ void Report::add(const StepResult& step) {
 void Report::take_slices(int present) {
   const std::vector<Slice> slices = run_.recorder.take();
   if (run_.recorder.sees_streams) overlap_.add(slices, present);
-  const bool asked = run_.options.narrate > 0 || !run_.options.trace.empty();
-  if (!asked || present > Recorder::traced_steps + 1) return;
-  kept_.insert(kept_.end(), slices.begin(), slices.end());
+  if (!run_.recorder.traced) return;
+  std::ranges::copy_if(slices, std::back_inserter(kept_),
+                       [](const Slice& slice) { return slice.step <= Recorder::traced_steps; });
 }
 
 void Report::log(const Json& line) {
@@ -271,7 +249,7 @@ Digests Report::check(const LayerDigests& digests) {
 }
 
 int Report::finish(const LayerDigests& digests) {
-  const Prediction::Steps steps{times_.steps(), skipped_};
+  const Prediction::Steps steps{times_.steps, skipped_};
   std::uint64_t digest = 0;
   Json layers = Json::array();
   for (const std::uint64_t layer : check(digests)) {
@@ -280,23 +258,18 @@ int Report::finish(const LayerDigests& digests) {
   }
   take_slices(here.step + 1);  // what a GPU, or a worker, had still to do
   const Json outcome = {{"skipped_steps", skipped_},
-                        {"median_ms", median_ms(times_.kept())},
+                        {"median_ms", median_ms(times_.kept)},
                         {"digest", fmt::format("{:016x}", digest)},
-                        {"recorded", run_.recorded.empty() ? Json() : Json(run_.recorded)},
                         {"layer_digests", layers}};
-  const Json summary = summarise(run_, predicted_, steps, overlap_.times.kept(), outcome, comm_);
-  const Recording seen{run_.recorder.tracks(), std::move(kept_), run_.recorder.booked()};
-  std::string trace, told;  // made before any rank may fail alone
-  if (!run_.options.trace.empty()) {
-    trace = chrome_trace(seen, run_.card.name, run_.options.dtype, clock_offset(comm_), comm_);
+  const Json summary = summarise(run_, predicted_, steps, overlap_.times.kept, outcome, comm_);
+  std::string trace;  // made before any rank may fail alone
+  if (run_.recorder.traced) {
+    trace = chrome_trace(run_.recorder, kept_, run_.card, run_.layout, run_.device, comm_);
   }
-  if (run_.options.narrate > 0) told = narration(seen, run_.layout, comm_);
   if (prints_) {
-    if (!told.empty()) print_told(run_, predicted_, told, last_);
-    print_tables(summary, comm_.size == 1);
-    if (run_.options.memory) print_memory(summary);
+    print_table(summary, comm_.size == 1);
     fmt::print("\n{}parameters {:016x}   median {:.2f} ms a step   {} skipped\n",
-               proofs(run_, digests, fmt::format("{:016x}", digest), step_number()), digest,
+               compared(digests, comm_.size, step_number()), digest,
                summary["median_ms"].get<double>(), counted(skipped_, "step"));
     if (skipped_ == steps.all) fmt::print("no step was taken: all of them were skipped\n");
   }
@@ -314,7 +287,7 @@ void Report::print_step() {
   const auto now = Clock::now();
   const std::int64_t done = step_number(), to_do = run_.options.steps - done;
   const bool tenth = done % std::max(1, run_.options.steps / 10) == 0;
-  const bool stays = last_.skipped || tenth || to_do == 0 || times_.steps() == 1;
+  const bool stays = last_.skipped || tenth || to_do == 0 || times_.steps == 1;
   if (!stays && (!shows_progress_ || now - line_began_ <= std::chrono::milliseconds(200))) return;
   line_began_ = now;
   const auto cell = [](float x) {
@@ -328,7 +301,7 @@ void Report::print_step() {
   if (stays) {
     fmt::print("{}\n", last_.skipped ? "  skipped: a gradient is not finite" : "");
   } else {
-    fmt::print("  {:.0f} s left", median_ms(times_.kept()) * to_do / 1000);
+    fmt::print("  {:.0f} s left", median_ms(times_.kept) * to_do / 1000);
   }
   const char* const advice =
       fp16 ? "try a lower --lr, or --dtype bf16, which needs no loss scale" : "try a lower --lr";

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What a run says: progress, closing tables, and the log, JSON lines: {"run"}, steps, {"summary"}.
+// What a run says: progress, the closing table, and the log, JSON lines: {"run"}, steps,
+// {"summary"}.
 #pragma once
 #include <cstdio>
 #include <map>
@@ -7,8 +8,8 @@
 
 #include "comm/communicator.hpp"
 #include "report/prediction.hpp"
-#include "trace/views.hpp"
-#include "train/step_result.hpp"
+#include "trace/overlap.hpp"
+#include "train/step.hpp"
 
 namespace zero {
 using Json = nlohmann::ordered_json;
@@ -31,18 +32,6 @@ LayerDigests layer_digests(const Device& device, const Layout& layout,
 /// Of all master weights. All ranks must call it; throws Error (numerics) on all if copies differ.
 Digests digests_over_ranks(const LayerDigests& mine, Communicator& comm);
 
-/// What the kernel counts as the process's own physical memory, or the driver as a GPU's, in bytes.
-struct Footprint {
-  std::int64_t peak = 0;  // of the process, the most so far
-  std::int64_t total = 0;  // the same; on a GPU what is in use there, whoever uses it
-  std::int64_t tensors = 0;  // as the ledgers have them reserved, where the device computes
-  std::int64_t rounding = 0;  // what those take beyond that, in whole huge pages
-  std::int64_t other = 0;  // heap and stacks, or what is in use on the GPU, that is no tensor's
-  std::int64_t files = 0;  // code, and data mapped from files; on a GPU none
-  std::int64_t shared = 0;  // with other processes; on a GPU none
-};
-Footprint footprint(Device& device);
-
 /// A run as all its ranks agree on it. Refers to what outlives it.
 struct Run {
   const Card& card;
@@ -51,29 +40,20 @@ struct Run {
   const Choice& choice;
   Device& device;
   const Layout& layout;
-  const std::array<Footprint, 3>& footprints;  // before the run, with Communicator, with Trainer
   Recorder& recorder;
-  std::string recorded{};  // digest of its parameters at the end; empty: none is
 };
 
-/// Lines on what the ranks were compared in, and whether the digest is the recorded one.
-std::string proofs(const Run& run, const LayerDigests& mine, std::string_view digest, int step);
-
-/// The log's summary, counts beside predictions: bytes held, by kind and by phase (of the set-up,
-/// "start", and two steps); elements sent and bytes over the bus, with times in a step, null where
-/// streams were not seen; what the system says of the process, rows that add up to "total";
-/// `outcome`. All ranks must call it and have it: the largest of each figure; but padding and
-/// "all_ranks" are sums, a phase's others are of the rank with the largest peak, the process is the
-/// one with the largest total, null where unknown.
+/// The log's summary: counts beside predictions, of bytes, elements and copies; times in a step,
+/// null where streams were not seen; `outcome`. All ranks must call it and have it: the largest of
+/// each figure over the ranks, of padding the sum.
 Json summarise(const Run& run, const Prediction& predicted, Prediction::Steps steps,
                const std::vector<OverlapTimes>& times, const Json& outcome, Communicator& comm);
 
 /// Throws Error (numerics), on all ranks, when a count is not as predicted: a bug.
 void check_counts(const Json& summary);
 
-/// The closing tables; and those of --memory: by phase, and what the system says beside it.
-void print_tables(const Json& summary, bool alone);
-void print_memory(const Json& summary);
+/// The closing table.
+void print_table(const Json& summary, bool alone);
 
 inline double milliseconds(std::chrono::microseconds time) {
   return std::chrono::duration<double, std::milli>(time).count();
@@ -119,12 +99,12 @@ class Report {
   const bool prints_ = comm_.rank == 0 && !run_.options.quiet;
   const bool shows_progress_;  // on a terminal, between the lines that stay
   File log_{nullptr, std::fclose};
-  File trace_file_{nullptr, std::fclose};  // of what is no regular file
-  std::vector<Slice> kept_;  // to be traced, or told
+  File trace_{nullptr, std::fclose};  // of what is no regular file
+  std::vector<Slice> kept_;  // to be traced
   Clock::time_point step_began_ = Clock::now();
   Clock::time_point line_began_;
   std::chrono::microseconds time_{};  // of the last step
-  Spread<std::chrono::microseconds> times_;
+  Latest<std::chrono::microseconds> times_;
   OverlapMeter overlap_;
   StepResult last_;
   std::int64_t skipped_ = 0, skipped_in_a_row_ = 0;

@@ -48,8 +48,7 @@ inline Choice choose(const Options& options, const Machine& machine) {
   choice.sharing_host = machine.ranks_here;
   choice.cores = std::max(1, machine.cores_here / machine.ranks_here);
   // On the CPU the ranks' own cores are the device: Adam gets no others by itself.
-  const int share = cuda ? choice.cores : 1;
-  choice.host_threads = options.host_threads > 0 ? options.host_threads : share;
+  choice.host_threads = cuda ? choice.cores : 1;
   const std::string found =
       cuda ? counted(machine.gpus.count, "GPU") + " here" : machine.gpus.why_none;
   choice.why =
@@ -79,6 +78,7 @@ inline Choice choose(const Options& options, const Machine& machine) {
   if (asked_native) choice.why += "; reduce native";
   return choice;
 }
+
 /// others: the run has other ranks. Throws Error (resources) when the device cannot be had.
 inline std::unique_ptr<Device> make_device(const Choice& choice, bool others) {
   auto device = choice.device == DeviceType::cuda ? make_gpu(choice.gpu, others) : make_cpu();

@@ -5,8 +5,6 @@
 #include <cfloat>
 #include <charconv>
 #include <filesystem>
-#include <fstream>
-#include <nlohmann/json.hpp>
 #include <regex>
 
 #include "comm/launcher.hpp"
@@ -15,6 +13,12 @@
 #include "report/prediction.hpp"
 
 namespace zero {
+namespace {
+using Units = std::map<std::string, double>;
+const Units byte_units{{"MB", 1e6},     {"GB", 1e9},     {"TB", 1e12},
+                       {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40}};
+
+/// A number and a unit, as 80GB; nothing when the text is none, or not from least to most.
 std::optional<double> quantity(const std::string& text, const Units& units, double least,
                                double most) {
   double value = 0;
@@ -27,7 +31,6 @@ std::optional<double> quantity(const std::string& text, const Units& units, doub
   return value;
 }
 
-namespace {
 /// Every count fits: with 2^12 layers 2^44 parameters, 2^48 bytes of a kind, 2^61 elements sent.
 constexpr int most = 1 << 16;
 
@@ -110,18 +113,31 @@ struct CommandLine {
         ->type_name(CLI::detail::join(words, "|"));
   }
 
-  void add_training() {
-    add_word<Task>("task", o.task, "next byte, 128-512-10, square, a decoder");
+  void add_flag(const char* name, bool& value, const char* help) {
+    values.emplace_back(name, [&value] { return value; });
+    app.add_flag(std::string("--") + name, value, help);
+  }
+
+  void add_model() {
+    group("What is trained");
+    add_word<Task>("task", o.task, "text, toy, mlp, llama or tiny")->type_name("TASK");
     add("data", o.data, "FILE", "text for tasks text and llama")->default_str("notes/corpus.txt");
     add("width", o.width, "INT", "inputs of a layer; text: a multiple of 8", whole(1, most));
     add("layers", o.layers, "INT", "number of layers; llama: of blocks, 4", whole(1, 1 << 12));
-    add("heads", o.heads, "INT", "llama: heads of queries", whole(1, most));
-    add("kv-heads", o.kv_heads, "INT", "llama: of keys; 0: half, of an odd number all",
-        whole(0, most));
-    add("hidden", o.hidden, "INT", "llama: of SwiGLU; 0: 8/3 of --width", whole(0, most));
-    add("sequence", o.sequence, "INT", "llama: tokens of a sample", whole(1, most));
-    add("tokens", o.tokens, "FILE", "llama: of 16 bits each; else bytes of --data");
-    add("vocab", o.vocab, "INT", "llama: different tokens", whole(1, 1 << 16));
+    add("align", o.align, "INT", "a part of a layer is a multiple of it", whole(1, most));
+    add("seed", o.seed, "UINT", "of the weights and the data", whole<std::uint64_t>(0, UINT64_MAX));
+    group("--task llama");
+    add("heads", o.heads, "INT", "of queries", whole(1, most));
+    add("kv-heads", o.kv_heads, "INT", "of keys; 0: half, of an odd number all", whole(0, most));
+    add("hidden", o.hidden, "INT", "of SwiGLU; 0: 8/3 of --width", whole(0, most));
+    add("sequence", o.sequence, "INT", "tokens of a sample", whole(1, most));
+    add("tokens", o.tokens, "FILE", "of 16 bits each; else bytes of --data");
+    add("vocab", o.vocab, "INT", "different tokens", whole(1, 1 << 16));
+    add_flag("recompute", o.recompute, "keep inputs of blocks alone");
+  }
+
+  void add_training() {
+    group("How it is trained");
     add("steps", o.steps, "INT", "optimizer steps", whole(1, 1 << 30));
     add("batch", o.batch, "INT", "samples a rank and micro-batch; llama: 8", whole(1, most));
     add("accumulate", o.accumulate, "INT", "micro-batches a step", whole(1, most));
@@ -131,23 +147,21 @@ struct CommandLine {
     add("eps", o.eps, "FLOAT", "added to Adam's denominator", positive);
     add("weight-decay", o.weight_decay, "FLOAT", "decoupled weight decay", not_negative);
     add("clip", o.clip, "FLOAT", "largest gradient norm, 0: do not clip", not_negative);
-    add("seed", o.seed, "UINT", "of the weights and the data", whole<std::uint64_t>(0, UINT64_MAX));
-    if (card.mixed_precision) {
-      add_word<Dtype>("dtype", o.dtype, "of working parameters and gradients");
-      add("loss-scale", loss_scale, "SCALE", "dynamic or a number; fp16 only");
-      values.back().second = [this] {
-        return o.loss_scale == 0 ? OptionValue(loss_scale) : OptionValue(o.loss_scale);
-      };
-    }
+    if (!card.mixed_precision) return;
+    add_word<Dtype>("dtype", o.dtype, "of working parameters and gradients");
+    add("loss-scale", loss_scale, "SCALE", "dynamic or a number; fp16 only");
+    values.back().second = [this] {
+      return o.loss_scale == 0 ? OptionValue(loss_scale) : OptionValue(o.loss_scale);
+    };
   }
 
   void add_machine() {
+    group("Where it runs");
     if (card.prefetches()) {
       add("prefetch", o.prefetch, "INT", "layers gathered ahead: 0, 1 or 2", whole(0, 2));
     }
-    values.emplace_back("recompute", [this] { return o.recompute; });
-    app.add_flag("--recompute", o.recompute, "llama: keep inputs of blocks alone");
     add_word<DeviceType>("device", o.device, "where tensors lie and arithmetic runs");
+    add("device-memory", o.device_memory, "SIZE", "that a rank may take; 0: what there is", size);
     if (card.ranks) {
       add_word<Comm>("comm", o.comm, "what carries bytes between ranks");
       add_word<Reduce>("reduce", o.reduce, "ordered, or native: NCCL's own sums")
@@ -157,60 +171,46 @@ struct CommandLine {
     }
     if (card.offloads()) {
       add("bus", o.bus, "GB/S", "of a modelled bus to the host; 0: no limit", speed);
-      values.emplace_back("pageable", [this] { return o.pageable; });
-      app.add_flag("--pageable", o.pageable, "stage in memory that is not page-locked");
-      add("host-threads", o.host_threads, "N", "for Adam; 0: as many as suit the rank",
-          whole(0, 1 << 12));
-    }
-    add("device-memory", o.device_memory, "SIZE", "that a rank may take; 0: what there is", size);
-    if (card.ranks) {
-      add("check-every", o.check_every, "STEPS", "compare ranks' copies so often; 0: at the end",
-          whole(0, 1 << 30));
+      add_flag("pageable", o.pageable, "stage in memory that is not page-locked");
     }
     add("timeout", o.timeout, "SECONDS", "end a job that stands still for so long",
         whole(1, 24 * 60 * 60));
+  }
+
+  void add_files() {
+    group("What is written, and read");
     add("log", o.log, "FILE", "write JSON lines to this file");
+    add("trace", o.trace, "FILE", "the first 8 steps for Perfetto, at the end");
     auto* save = add("save", o.save, "DIR", "write checkpoints into this folder");
     add("save-every", o.save_every, "STEPS", "save so often too; 0: at the end", whole(0, 1 << 30))
         ->needs(save);
     add("keep", o.keep, "N", "newest checkpoints that stay", whole(1, 1 << 30))->needs(save);
     auto* resume = add("resume", o.resume, "DIR", "go on from its newest, or from this one");
     add("init", o.init, "FILE", "begin with these weights, .safetensors")->excludes(resume);
-    add("trace", o.trace, "FILE", "the first 8 steps for Perfetto, at the end");
-    values.emplace_back("narrate", [this] { return o.narrate; });
-    app.add_flag("--narrate{12}", o.narrate, "tell a step of a model of 12, 13 or 2 parameters");
-    values.emplace_back("memory", [this] { return o.memory; });
-    app.add_flag("--memory", o.memory, "print bytes by kind after each phase");
-    values.emplace_back("quiet", [this] { return o.quiet; });
-    app.add_flag("--quiet", o.quiet, "print nothing but errors");
+    if (card.ranks) {
+      add("check-every", o.check_every, "STEPS", "compare ranks' copies so often; 0: at the end",
+          whole(0, 1 << 30));
+    }
+    add_flag("quiet", o.quiet, "print nothing but errors");
     auto* plan = app.add_flag("--plan", o.plan, "print predicted bytes and traffic, and stop");
     if (!card.ranks) return;
     add("ranks", o.ranks, "INT", "number of ranks to plan for", whole(1, 1 << 12))->needs(plan);
     values.pop_back();  // it is about planning, not of a run
   }
 
+  /// Of the options that are added from now on, in --help.
+  void group(const char* name) { app.option_defaults()->group(name); }
+
   bool given(const char* name) const {
     const CLI::Option* option = app.get_option_no_throw(name);  // null: not of this chapter
     return option && option->count() > 0;
   }
 
-  /// A told step is one, of a model of its own, and its numbers are read on the CPU.
-  void settle_narration() {
-    throw_if(o.narrate != 12 && o.narrate != 13 && o.narrate != 2, usage,
-             "--narrate {}: the models that are told have 12, 13 and 2 parameters", o.narrate);
-    for (const char* name : {"--task", "--data", "--width", "--layers", "--steps", "--quiet",
-                             "--save", "--resume", "--init"}) {
-      throw_if(given(name), usage, "--narrate tells one step of a model of its own: leave out {}",
-               name);
-    }
-    throw_if(o.device == DeviceType::cuda, usage,
-             "--narrate reads numbers on the CPU: leave out {}", "--device cuda");
-    throw_if(o.dtype == Dtype::fp16, usage,
-             "--narrate tells gradients as they are, --dtype fp16 scales them: take bf16 or fp32");
-    o.device = DeviceType::cpu;
-    o.task = Task::mlp, o.width = 2, o.layers = 2, o.steps = 1;
+  void settle_tiny() {
     if (!given("--batch")) o.batch = 1;
+    if (!given("--layers")) o.layers = 2;
     if (!given("--lr")) o.lr = 0.1;
+    o.width = 2;
   }
 
   void settle_llama() {
@@ -252,6 +252,8 @@ struct CommandLine {
              "--plan starts no ranks: leave out mpirun and say --ranks {}", started);
     throw_if(o.task == Task::toy && (given("--width") || given("--layers")), usage,
              "--task toy is 128 -> 512 -> 10: it takes no --width and no --layers");
+    throw_if(o.task == Task::tiny && given("--width"), usage,
+             "--task tiny has layers of 2 -> 2: it takes no --width");
     const bool llama = o.task == Task::llama, text = o.task == Task::text || llama;
     throw_if(!text && given("--data"), usage,
              "--data is read by --task text and llama only, not by --task {}", name_of(o.task));
@@ -276,13 +278,13 @@ struct CommandLine {
                                      {"--init", o.init}}) {
       throw_if(given(name) && path.empty(), usage, "{} needs a name", name);
     }
-    if (o.narrate != 0) settle_narration();
     // The first step moves every weight by as much, and what a layer sums up grows with its width.
     if (!given("--lr") && o.width > 1024) o.lr *= 1024.0 / o.width;
     if (loss_scale != "dynamic") CLI::detail::lexical_cast(loss_scale, o.loss_scale);
     if (o.task == Task::toy) o.width = 128, o.layers = 2;
     if (!text) o.data.clear();
     if (llama) settle_llama();
+    if (o.task == Task::tiny) settle_tiny();
     std::error_code missing;
     for (const auto& [name, path] : {std::pair{"--log", o.log}, {"--trace", o.trace}}) {
       throw_if(std::filesystem::equivalent(o.tokens.empty() ? o.data : o.tokens, path, missing),
@@ -300,9 +302,10 @@ Command read_command(int argc, char** argv, const Card& card) {
   CommandLine line{card, o};
   line.app.option_defaults()->always_capture_default();
   line.app.get_formatter()->column_width(32);
+  line.add_model();
   line.add_training();
-  command.training = line.values.size();
   line.add_machine();
+  line.add_files();
   const char* hint = " (--help lists the options)";
   try {
     line.app.parse(argc, argv);
@@ -321,24 +324,7 @@ Command read_command(int argc, char** argv, const Card& card) {
   return command;
 }
 
-std::string recorded_digest(const Command& command, const Card& card, int ranks) try {
-  const auto first = command.values.begin(), last = first + command.training;
-  std::ifstream file(RECORDED_DIGESTS);
-  if (!file || !command.options.resume.empty() || !command.options.init.empty()) return "";
-  for (const auto& row : nlohmann::json::parse(file)) {
-    if (row.at("program") != card.name || row.at("ranks") != ranks) continue;
-    auto words = CLI::detail::split(card.name + (' ' + row.at("options").get<std::string>()), ' ');
-    std::vector<char*> arguments;
-    for (std::string& word : words) arguments.push_back(word.data());
-    const Command other = read_command(std::ssize(arguments), arguments.data(), card);
-    if (other.run && std::equal(first, last, other.values.begin())) return row.value("digest", "");
-  }
-  return "";
-} catch (const nlohmann::json::exception&) {
-  return "";  // somebody is at work on the file
-}
-
-std::optional<int> answer_alone(const Command& command, const Card& card, Cards others) try {
+std::optional<int> answer_alone(const Command& command, const Card& card) try {
   if (command.run && !command.options.plan) return std::nullopt;
   if (card.ranks && launcher().ranks > 1) return std::nullopt;  // told once, by Session
   if (launcher().rank != 0) return 0;  // a launcher stops all at the first code but 0
@@ -346,7 +332,7 @@ std::optional<int> answer_alone(const Command& command, const Card& card, Cards 
     const bool gpu = visible_gpus().count > 0;
     const DeviceType device =
         command.options.device.value_or(gpu ? DeviceType::cuda : DeviceType::cpu);
-    print_prediction(card, command.options, device, others);
+    print_prediction(card, command.options, device);
   } else {
     throw_if(command.status != 0, static_cast<ExitCode>(command.status), "{}", command.text);
     std::fprintf(stdout, "%s\n", command.text.c_str());  // does not throw

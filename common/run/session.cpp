@@ -86,21 +86,24 @@ Choice Session::agree(const Command& command, const Card& card) {
     mine += fmt::format("--{} {}{}", name, std::visit(text, value), '\0');
   }
   std::istringstream here(mine), of_rank_0(everybody_->gather_texts(mine)[0]);
-  attempt([&] {
-    const Launcher announced = launcher();
-    throw_if(announced.started && announced.ranks != size_, ExitCode::usage,
-             "the launcher started {} ranks, MPI sees {}: start it with the mpirun of the MPI it "
-             "was built with (mpiexec.mpich, mpiexec.openmpi)",
-             announced.ranks, size_);
-    if (command.status != 0) throw Error(static_cast<ExitCode>(command.status), command.text);
-    std::string word, there;
-    while (std::getline(here, word, '\0')) {
-      std::getline(of_rank_0, there, '\0');
-      throw_if(there != word, ExitCode::usage,
-               "rank {} was started with {}, rank 0 with {}: start every rank the same way", rank_,
-               word, there.substr(there.find(' ') + 1));
-    }
-  });
+  attempt(
+      [&] {
+        const Launcher announced = launcher();
+        throw_if(
+            announced.started && announced.ranks != size_, ExitCode::usage,
+            "the launcher started {} ranks, MPI sees {}: start it with the mpirun of the MPI it "
+            "was built with (mpiexec.mpich, mpiexec.openmpi)",
+            announced.ranks, size_);
+        if (command.status != 0) throw Error(static_cast<ExitCode>(command.status), command.text);
+        std::string word, there;
+        while (std::getline(here, word, '\0')) {
+          std::getline(of_rank_0, there, '\0');
+          throw_if(there != word, ExitCode::usage,
+                   "rank {} was started with {}, rank 0 with {}: start every rank the same way",
+                   rank_, word, there.substr(there.find(' ') + 1));
+        }
+      },
+      false);
   if (!command.run) throw Refusal(static_cast<ExitCode>(command.status), command.text);
   return choose_together(command.options);
 }
@@ -119,13 +122,15 @@ Choice Session::choose_together(const Options& options) {
   machine.users = static_cast<int>(std::count(all.begin(), all.end(), mine));
   machine.gpus_in_use = static_cast<int>(std::set<std::string>(all.begin(), all.end()).size());
   const Choice choice = together([&] { return choose(options, machine); });
-  attempt([&] {
-    const bool gpu = choice.device == DeviceType::cuda;
-    // What was asked for is the same everywhere, so only what was found can differ.
-    throw_if(!options.device && mine.empty() != all[0].empty(), ExitCode::resources,
-             "rank {} finds {}, rank 0 finds {}: say --device cpu, or give each a GPU", rank_,
-             gpu ? "a GPU" : "no GPU", gpu ? "none" : "one");
-  });
+  attempt(
+      [&] {
+        const bool gpu = choice.device == DeviceType::cuda;
+        // What was asked for is the same everywhere, so only what was found can differ.
+        throw_if(!options.device && mine.empty() != all[0].empty(), ExitCode::resources,
+                 "rank {} finds {}, rank 0 finds {}: say --device cpu, or give each a GPU", rank_,
+                 gpu ? "a GPU" : "no GPU", gpu ? "none" : "one");
+      },
+      false);
   return choice;
 }
 
@@ -146,11 +151,13 @@ void Session::attempt(const std::function<void()>& task, bool names_rank) {
 
 void Session::agree_on_data(const std::string& description) {
   const std::string of_rank_0 = everybody_->gather_texts(description)[0];
-  attempt([&] {
-    throw_if(of_rank_0 != description, ExitCode::data,
-             "rank {} reads {}, rank 0 {}: give every rank the same file", rank_, description,
-             of_rank_0);
-  });
+  attempt(
+      [&] {
+        throw_if(of_rank_0 != description, ExitCode::data,
+                 "rank {} reads {}, rank 0 {}: give every rank the same file", rank_, description,
+                 of_rank_0);
+      },
+      false);
 }
 
 int Session::refuse(const Refusal& refusal) const {
@@ -176,5 +183,16 @@ Communicator Session::communicator(const Options& options, const Choice& choice,
                        : make_mpi_transport(device, (size_ - 1) * part * bytes_of(options.dtype));
   return Communicator(rank_, size_, std::move(transport), device, options.dtype, largest,
                       {options.link, options.latency});
+}
+int train_on_ranks(int argc, char** argv, const Card& card, MakeTrainer& make) {
+  fail_fast(card.name, std::_Exit);  // until it is one of several ranks
+  const Command command = read_command(argc, argv, card);
+  if (const auto exit_code = answer_alone(command, card)) return *exit_code;
+  Session session(argc, argv);
+  try {
+    return train(session, command, card, make);
+  } catch (const Refusal& refusal) {
+    return session.refuse(refusal);
+  }
 }
 }  // namespace zero

@@ -10,39 +10,31 @@ struct Refusal : Error {
 };
 
 /// MPI while it lives. An uncaught error ends the job with `rank r/N: what` and its exit code.
-class Session {
+class Session : public Process {
  public:
   /// MPI ends the job when it cannot start.
   Session(int& argc, char**& argv);
-  ~Session();
+  ~Session() override;
 
   /// The choice, when all ranks run the same program with the same options and find what they ask
   /// for; from then on a job that stands still is ended (options.timeout). Else throws Refusal on
   /// all ranks; help asked for on all is a Refusal of code 0.
-  Choice agree(const Command& command, const Card& card);
+  Choice agree(const Command& command, const Card& card) override;
 
-  /// Runs `make` on every rank. If any throws an Error all throw Refusal, naming it unless all did.
-  template <class Make> auto together(Make make) {
-    std::optional<decltype(make())> made;
-    attempt([&] { made.emplace(make()); }, true);
-    return std::move(*made);
-  }
-
-  /// Throws Refusal (data) on all ranks when one reads other data than rank 0, by its description.
-  void agree_on_data(const std::string& description);
-
-  /// Ranks that talk through choice.comm.
+  /// If the task throws an Error on any rank all throw Refusal, naming it unless all did.
+  void attempt(const std::function<void()>& task) override { attempt(task, true); }
+  void agree_on_data(const std::string& description) override;
   Communicator communicator(const Options& options, const Choice& choice, Device& device,
-                            const Layout& layout);
+                            const Layout& layout) override;
 
   /// Prints the sentence once, from rank 0, and returns the exit code.
   int refuse(const Refusal& refusal) const;
 
-  int rank() const { return rank_; }
-  int size() const { return size_; }
+  int rank() const override { return rank_; }
+  int size() const override { return size_; }
 
  private:
-  void attempt(const std::function<void()>& task, bool names_rank = false);
+  void attempt(const std::function<void()>& task, bool names_rank);
   Choice choose_together(const Options& options);
 
   const std::string program_ = who_fails;  // until this is one of several ranks
@@ -55,16 +47,9 @@ class Session {
   std::jthread watching_;
 };
 
-/// A chapter's main on ranks; others: that advice may name. An error of one rank ends the job.
-template <class Trainer> int run_on_ranks(int argc, char** argv, Cards others) {
-  fail_fast(Trainer::card.name, std::_Exit);  // until it is one of several ranks
-  const Command command = read_command(argc, argv, Trainer::card);
-  if (const auto exit_code = answer_alone(command, Trainer::card, others)) return *exit_code;
-  Session session(argc, argv);
-  try {
-    return train<Trainer>(session, command, others);
-  } catch (const Refusal& refusal) {
-    return session.refuse(refusal);
-  }
+/// A chapter's main on ranks. An error of one rank ends the job.
+int train_on_ranks(int argc, char** argv, const Card& card, MakeTrainer& make);
+template <class Trainer> int run_on_ranks(int argc, char** argv) {
+  return train_on_ranks(argc, argv, Trainer::card, make_trainer<Trainer>);
 }
 }  // namespace zero

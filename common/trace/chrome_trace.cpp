@@ -1,133 +1,160 @@
 // SPDX-License-Identifier: MIT
+#include "trace/chrome_trace.hpp"
+
 #include <fmt/format.h>
+#include <unistd.h>
 
-#include <map>
+#include <filesystem>
 #include <nlohmann/json.hpp>
-
-#include "trace/views.hpp"
 
 namespace zero {
 namespace {
 using Json = nlohmann::ordered_json;
-using std::chrono::nanoseconds;
 
-constexpr int rounds = 8;  // of readings of clocks
-constexpr auto shortest_wait = std::chrono::microseconds(1);
-constexpr const char* step = "step";  // a slice around a step's phases
-
-double microseconds(nanoseconds time) { return static_cast<double>(time.count()) / 1000; }
-
-std::vector<nanoseconds> gather_times(Communicator& comm, nanoseconds mine) {
-  const auto number = static_cast<std::uint64_t>(mine.count());
-  std::vector<nanoseconds> times;
-  for (const std::uint64_t of_rank : comm.gather({&number, 1})) {
-    times.emplace_back(static_cast<std::int64_t>(of_rank));
+/// "FOLDER/trainer.hpp:52" of each call, the trainer's first.
+Json places(const std::vector<std::source_location>& sites) {
+  Json all = Json::array();
+  for (auto site = sites.rbegin(); site != sites.rend(); ++site) {
+    const std::filesystem::path file = site->file_name();
+    all.push_back(fmt::format("{}/{}:{}", file.parent_path().filename().string(),
+                              file.filename().string(), site->line()));
   }
-  return times;
-}
-
-/// Its name, its category and its arguments.
-Json about(const Slice& slice) {
-  constexpr const char* sorts[] = {"compute", "copy", "bus", "collective", "wait"};
-  const Work& work = slice.work;
-  Json args = {{"step", slice.step}};
-  if (work.what == step) {
-    return {{"name", fmt::format("step {}", slice.step)}, {"cat", step}, {"args", args}};
-  }
-  const bool waits = work.sort == Work::Sort::wait, phase = slice.track == 0 && !waits;
-  args["phase"] = name_of(slice.phase);
-  if (work.layer >= 0) args["layer"] = work.layer;
-  if (!waits && !phase) args["elements"] = work.elements;
-  if (work.bytes > 0) args["bytes"] = work.bytes;
-  return {{"name", (waits ? "waits for " : "") + words(work)},
-          {"cat", phase ? "phase" : sorts[static_cast<int>(work.sort)]},
-          {"args", args}};
-}
-
-/// Those to be traced, by track and begin, outer before inner; on the host's also the steps.
-std::vector<Slice> traced(std::span<const Slice> slices) {
-  std::vector<Slice> all;
-  std::map<int, Slice> steps;
-  for (const Slice& seen : slices | std::views::reverse) {  // the inner ended first
-    const bool waits = seen.work.sort == Work::Sort::wait;
-    if (seen.step > Recorder::traced_steps) continue;
-    Slice slice = seen;
-    for (Moment* moment : {&slice.begin, &slice.end}) {  // a device is asked once for each
-      *moment = {moment->time(), nullptr};
-    }
-    if (waits && slice.end.host - slice.begin.host < shortest_wait) continue;
-    all.push_back(slice);
-    if (waits || slice.track > 0) continue;
-    Slice& whole = steps.try_emplace(slice.step, slice).first->second;
-    whole.work.what = step;
-    whole.begin.host = std::min(whole.begin.host, slice.begin.host);
-  }
-  for (const auto& [number, whole] : steps) all.insert(all.begin(), whole);
-  std::ranges::stable_sort(all, {}, [](const Slice& slice) {
-    return std::tuple(slice.track, slice.begin.host, -slice.end.host.time_since_epoch());
-  });
   return all;
+}
+
+/// What is held or lent under a name; nothing of other memory.
+void add_view(Json& views, const View& view, const std::vector<float>* values = nullptr) {
+  if (!view.name) return;
+  Json told = {
+      {"of", view.name}, {"layer", view.layer}, {"start", view.start}, {"size", view.size}};
+  if (view.slot >= 0) told["slot"] = view.slot;
+  if (values) told["values"] = *values;
+  views.push_back(told);
+}
+
+template <class Figures> Json by_name(const Figures& figures) {
+  Json told;
+  for (const auto of : every<typename Figures::Of>) told[name_of(of)] = figures[of];
+  return told;
+}
+
+Json arguments(const Slice& slice, const std::vector<Order>& orders) {
+  const Work& work = slice.work;
+  Json args = {{"step", slice.step}, {"phase", name_of(slice.phase)}};
+  if (work.layer >= 0) args["layer"] = work.layer;
+  if (work.bytes > 0) args["bytes"] = work.bytes;
+  if (work.sort == Work::Sort::wait || slice.track == 0) return args;
+  args["elements"] = work.elements;
+  const Order& order = orders.at(slice.order);
+  args["during"] = name_of(order.during);
+  args["order"] = slice.order;
+  args["at"] = places(order.sites);
+  args["in_use"] = by_name(order.bytes);
+  if (work.sort == Work::Sort::message) args["sent"] = by_name(slice.sent);
+  args["reads"] = args["writes"] = Json::array();
+  for (const View& view : work.reads) add_view(args["reads"], view);
+  for (std::size_t i = 0; i < work.writes.size(); ++i) {
+    const bool kept = i < slice.values.size();
+    add_view(args["writes"], work.writes[i], kept ? &slice.values[i] : nullptr);
+  }
+  return args;
+}
+
+/// Who holds what, and how layers are cut.
+Json held(const Layout& layout, Device& device) {
+  Json layers = Json::array(), holdings = Json::array();
+  for (int l = 0; l < layout.layers(); ++l) {
+    layers.push_back({{"parameters", layout.used_size(l)},
+                      {"size", layout.layer_size(l)},
+                      {"shard", layout.shard_size(l)}});
+  }
+  for (Device* const place : {&device, &device.host()}) {
+    for (const Holding* holding : place->holdings) {
+      const View all = holding->view();
+      holdings.push_back({{"of", name_of(holding->state)},
+                          {"kind", name_of(kind_of(holding->state))},
+                          {"elements", all.size},
+                          {"dtype", name_of(all.dtype)},
+                          {"bytes", all.bytes()},
+                          {"place", name_of(place->place)}});
+    }
+  }
+  return {{"layers", layers}, {"held", holdings}};
+}
+
+/// The first moment of all ranks on this host, which have one clock; `mine`: this rank's.
+Clock::time_point first_here(Clock::time_point mine, Communicator& comm) {
+  char host[256] = {};
+  gethostname(host, sizeof host - 1);
+  const auto name = static_cast<std::uint64_t>(std::hash<std::string>()(host));
+  const std::array own{name, static_cast<std::uint64_t>(mine.time_since_epoch().count())};
+  const std::vector<std::uint64_t> all = comm.gather(own);
+  for (std::size_t i = 0; i < all.size(); i += 2) {
+    if (all[i] == name) mine = std::min(mine, Clock::time_point(Clock::duration(all[i + 1])));
+  }
+  return mine;
 }
 }  // namespace
 
-ClockOffset clock_offset(Communicator& comm, const std::function<Clock::time_point()>& now) {
-  nanoseconds before{};
-  ClockOffset best{{}, nanoseconds::max()};
-  // Rank 0 reads between two exchanges: after this rank did for the first, and before `after`.
-  for (int round = 0; round <= rounds; ++round) {
-    const nanoseconds reading = now().time_since_epoch();
-    const nanoseconds of_rank_0 = gather_times(comm, reading).front();
-    const nanoseconds after = now().time_since_epoch(), error = (after - before) / 2;
-    if (round > 0 && error < best.error) best = {of_rank_0 - (before + error), error};
-    before = reading;
-  }
-  return comm.rank == 0 ? ClockOffset{} : best;
-}
-
-std::string chrome_trace(const Recording& seen, const char* chapter, Dtype dtype, ClockOffset clock,
-                         Communicator& comm) {
-  const std::vector<Slice> slices = traced(seen.slices);
-  auto first = seen.booked.empty() ? Clock::time_point::max() : seen.booked.front().time;
-  for (const Slice& slice : slices) first = std::min(first, slice.begin.host);
-  const nanoseconds zero =
-      std::ranges::min(gather_times(comm, first.time_since_epoch() + clock.offset)) - clock.offset;
-
+std::string chrome_trace(Recorder& recorder, std::span<const Slice> slices, const Card& card,
+                         const Layout& layout, Device& device, Communicator& comm) {
+  constexpr const char* sorts[] = {"compute", "copy", "bus", "collective", "wait"};
+  const std::vector<Order>& orders = recorder.orders();
+  auto first = orders.empty() ? Clock::time_point::max() : orders.front().time;
+  for (const Slice& slice : slices) first = std::min(first, slice.begin.time());
+  first = first_here(first, comm);
+  const auto since = [](auto begin, auto end) {
+    return std::chrono::duration<double, std::micro>(end - begin).count();
+  };
   std::string mine;
   const auto write = [&](const char* sort, int track, const Json& more) {
     Json event = {{"ph", sort}, {"pid", comm.rank}, {"tid", track}};
     event.update(more);
     mine += event.dump() + ",\n";
   };
-  const auto time = [&](Clock::time_point t) { return microseconds(t.time_since_epoch() - zero); };
   const auto write_name = [&](const char* of, int track, const std::string& name) {
     write("M", track, {{"name", of}, {"args", {{"name", name}}}});
   };
-  write_name("process_name", 0, "rank " + std::to_string(comm.rank));
-  for (int track = 0; track < std::ssize(seen.tracks); ++track) {
-    write_name("thread_name", track, seen.tracks[track]);
+  write_name("process_name", 0, fmt::format("rank {}", comm.rank));
+  const std::vector<std::string> tracks = recorder.tracks();
+  for (int track = 0; track < std::ssize(tracks); ++track) {
+    write_name("thread_name", track, tracks[track]);
   }
   for (const Slice& slice : slices) {
-    Json event = {{"ts", time(slice.begin.host)},
-                  {"dur", microseconds(slice.end.host - slice.begin.host)}};
-    event.update(about(slice));
-    write("X", slice.track, event);
+    const bool waits = slice.work.sort == Work::Sort::wait, phase = slice.track == 0 && !waits;
+    write("X", slice.track,
+          {{"ts", since(first, slice.begin.time())},
+           {"dur", since(slice.begin.time(), slice.end.time())},
+           {"name", (waits ? "waits for " : "") + words(slice.work)},
+           {"cat", phase ? "phase" : sorts[static_cast<int>(slice.work.sort)]},
+           {"args", arguments(slice, orders)}});
   }
-  for (const Booked& now : seen.booked) {
-    Json bytes;
-    for (const Kind kind : every<Kind>) bytes[name_of(kind)] = now.bytes[kind];
-    write("C", 0, {{"ts", time(now.time)}, {"name", "bytes in use"}, {"args", bytes}});
+  for (std::size_t i = 0; i < orders.size(); ++i) {
+    const Order& order = orders[i];
+    if (order.change == 0) continue;
+    const double time = since(first, order.time);
+    Json args = {{"step", order.step},
+                 {"during", name_of(order.during)},
+                 {"order", i},
+                 {"at", places(order.sites)},
+                 {"kind", name_of(order.kind)},
+                 {"bytes", order.change},
+                 {"in_use", by_name(order.bytes)},
+                 {"lent", Json::array()}};
+    add_view(args["lent"], order.view);
+    write("i", 0,
+          {{"ts", time},
+           {"s", "t"},
+           {"cat", "memory"},
+           {"name", order.change > 0 ? "borrow" : "give back"},
+           {"args", args}});
+    write("C", 0, {{"ts", time}, {"name", "bytes in use"}, {"args", by_name(order.bytes)}});
   }
-
   std::string all = R"({"displayTimeUnit":"ms","traceEvents":[)";
   for (const std::string& of_rank : comm.gather_texts(mine)) all += "\n" + of_rank;
   all.resize(all.size() - 2);  // the last comma
-  Json errors = Json::array();
-  for (const nanoseconds error : gather_times(comm, clock.error))
-    errors.push_back(microseconds(error));
-  const Json about = {{"chapter", chapter},
-                      {"ranks", comm.size},
-                      {"dtype", name_of(dtype)},
-                      {"clock_error_us", errors}};
+  Json about = {{"chapter", card.name}, {"ranks", comm.size}};
+  about.update(held(layout, device));
   return comm.rank > 0 ? "" : all + "\n],\"otherData\":" + about.dump() + "}\n";
 }
 }  // namespace zero

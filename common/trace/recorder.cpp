@@ -14,8 +14,8 @@ std::vector<float> values_of(View view) {
 }
 }  // namespace
 
-Recorder::Recorder(Device& device, bool streams, int steps, bool values)
-    : sees_streams(streams), booked_steps(steps), keeps_values(values), device_(device) {
+Recorder::Recorder(Device& device, bool streams, bool traced, bool values)
+    : sees_streams(streams), traced(traced), keeps_values(values), device_(device) {
   here.watcher = &add_track("host");
   device.observe(this);
 }
@@ -23,10 +23,6 @@ Recorder::Recorder(Device& device, bool streams, int steps, bool values)
 Recorder::~Recorder() {
   device_.observe(nullptr);
   here.watcher = nullptr;
-}
-
-Recorder::Track& Recorder::add_track(const char* name) {
-  return tracks_.emplace_back(name, static_cast<int>(tracks_.size()), keeps_values);
 }
 
 Watcher* Recorder::watcher(const char* stream) {
@@ -37,20 +33,34 @@ void Recorder::Track::see(const Work& work, Kernels* on, bool begins) {
   expect(begins || !open.empty(), "what ends has begun");
   const Mark begin = begins ? nullptr : open.back().begin.device;
   const Moment now{Clock::now(), on ? on->record_time(begin) : nullptr};
-  if (begins) return open.push_back({work, number, here.phase, here.step, now, {}});
+  if (begins) return open.push_back({work, number, here.phase, here.step, here.order, now, {}});
   Slice slice = std::move(open.back());
   open.pop_back();
-  slice.work = work;  // a wait knows at its end what it waited for
   slice.end = now;
-  if (keeps_values) slice.values = values_of(work.made);
+  // A wait knows at its end what it waited for.
+  if (work.sort == Work::Sort::wait) slice.work = work;
+  if (all.sent && work.sort == Work::Sort::message) slice.sent = all.sent->in_phases();
+  for (std::size_t i = 0; all.keeps_values && i < work.writes.size(); ++i) {
+    slice.values.push_back(values_of(work.writes[i]));
+  }
   const std::lock_guard lock(mutex);
   ended.push_back(std::move(slice));
 }
 
-void Recorder::booked(const Device& on) {
-  if (&on != &device_ || here.step > booked_steps) return;
-  Booked& now = booked_.emplace_back(Booked{Clock::now(), here.phase, here.step, {}});
-  for (const Kind kind : every<Kind>) now.bytes[kind] = on.ledger.of(kind).now;
+int Recorder::note(Order order) {
+  if (!traced || here.step > traced_steps) return 0;
+  order.time = Clock::now(), order.step = here.step;
+  order.phase = here.phase, order.during = here.during;
+  for (const Kind kind : every<Kind>) order.bytes[kind] = device_.ledger.of(kind).now;
+  for (const CallSite* site = CallSite::innermost; site; site = site->within) {
+    order.sites.push_back(site->at);
+  }
+  orders_.push_back(std::move(order));
+  return static_cast<int>(orders_.size()) - 1;
+}
+
+void Recorder::booked(const Device& on, Kind kind, std::int64_t bytes, const View* view) {
+  if (&on == &device_) note({.kind = kind, .change = bytes, .view = view ? *view : View()});
 }
 
 std::vector<std::string> Recorder::tracks() {

@@ -5,7 +5,7 @@
 #include <mutex>
 #include <vector>
 
-#include "compute/stream.hpp"
+#include "comm/communicator.hpp"
 
 namespace zero {
 using Clock = std::chrono::steady_clock;
@@ -26,40 +26,40 @@ struct Slice {
   int track;  // 0: the host's
   Phase phase;
   int step;  // from 1; 0: before the first
+  int order;  // of Orders: the one that put it on its stream
   Moment begin, end;
-  std::vector<float> values{};  // in what the work made, at its end
+  By<Phase, std::int64_t> sent{};  // elements, by this rank up to the end of a message
+  std::vector<std::vector<float>> values{};  // of each view that the work writes, at its end
 };
 
-/// The device's bytes in use after they changed, in the order in which they are booked.
-struct Booked {
-  Clock::time_point time;
-  Phase phase;
-  int step;
-  By<Kind, std::int64_t> bytes;
-};
-
-/// What was seen and is kept.
-struct Recording {
-  std::vector<std::string> tracks;  // their names: the host, the streams as they were constructed
-  std::vector<Slice> slices;  // of each track in the order of their ends
-  std::vector<Booked> booked;
+/// What the trainer's thread did, in the order of the program: it put work on a stream, or borrowed
+/// memory or gave it back.
+struct Order {
+  Clock::time_point time{};
+  Phase phase{}, during{};  // that needs it; in which the host was
+  int step = 0;
+  By<Kind, std::int64_t> bytes{};  // of the device, in use after that
+  std::vector<std::source_location> sites{};  // of the call: the trainer's last
+  Kind kind{};
+  std::int64_t change = 0;  // in bytes of that kind; 0: work
+  View view{};  // that is borrowed or given back
 };
 
 /// One at a time on a device. The trainer's thread makes it before the streams that it outlives.
 class Recorder : public Observer {
  public:
-  /// streams: sees them, too. steps: so many have bookings kept. values: keeps what CPU work makes.
-  Recorder(Device& device, bool streams, int steps, bool values = false);
-  ~Recorder() override;
-
-  const bool sees_streams;
-  const int booked_steps;
-  const bool keeps_values;
   static constexpr int traced_steps = 8;
 
-  /// Bytes booked in set-up and in those steps, in order.
-  const std::vector<Booked>& booked() const { return booked_; }
-  /// Their names, by number.
+  /// streams: sees them. traced: keeps orders of the first steps. values: and what CPU work writes.
+  Recorder(Device& device, bool streams, bool traced, bool values);
+  ~Recorder() override;
+
+  const bool sees_streams, traced, keeps_values;
+  const Sent* sent = nullptr;  // this rank's communicator counts here; null: nobody does
+
+  /// Of set-up and of the first steps.
+  const std::vector<Order>& orders() const { return orders_; }
+  /// The tracks' names, by number: the host, then the streams as they were constructed.
   std::vector<std::string> tracks();
   /// Those that ended (on a device: passed) since the last call; a track's in order of their ends.
   std::vector<Slice> take();
@@ -67,24 +67,28 @@ class Recorder : public Observer {
  private:
   /// Of a stream or the host. Its own mutex: to look on must not order one stream after another.
   struct Track : Watcher {
-    Track(const char* name, int number, bool keeps_values)
-        : name(name), number(number), keeps_values(keeps_values) {}
+    Track(const char* name, int number, Recorder& all) : name(name), number(number), all(all) {}
     void see(const Work& work, Kernels* on, bool begins) override;
+    int queued() override { return all.note({}); }
 
     const std::string name;
     const int number;
-    const bool keeps_values;
+    Recorder& all;
     std::vector<Slice> open;  // begun, not ended: the last one within the others
     std::mutex mutex;  // guards the next
     std::deque<Slice> ended;  // in the order of their ends; their device need not be past them yet
   };
 
   Watcher* watcher(const char* stream) override;
-  void booked(const Device& on) override;
-  Track& add_track(const char* name);
+  void booked(const Device& on, Kind kind, std::int64_t bytes, const View* view) override;
+  Track& add_track(const char* name) {
+    return tracks_.emplace_back(name, static_cast<int>(tracks_.size()), *this);
+  }
+  /// Completes and keeps the order. Returns its place among orders().
+  int note(Order order);
 
   Device& device_;
   std::deque<Track> tracks_;
-  std::vector<Booked> booked_;
+  std::vector<Order> orders_;
 };
 }  // namespace zero

@@ -40,7 +40,7 @@ class Adam {
   /// Updates the state with `grads` (same size); state.params, if any, become the new weights,
   /// rounded to the gradients' dtype, and may lie where these do. 28 bytes a parameter pass through
   /// memory, or 32 where weights and parameters are two in fp32.
-  void update(const AdamState& state, View grads) {
+  void update(const AdamState& state, View grads, CallSite = {}) {
     const std::int64_t count = state.weights.size;
     const View params = state.params;
     expect(state.momentum.size == count && state.variance.size == count && grads.size == count &&
@@ -48,9 +48,11 @@ class Adam {
            "Adam: the state, its gradients and its parameters have the same size");
     expect((params.size == 0 || grads.dtype == params.dtype) && state.weights.dtype == Dtype::fp32,
            "Adam: gradients and parameters have one dtype, the state is fp32");
-    stream_.run(work_on("adam", state.weights), [=, &on = stream_.kernels(), scalars = scalars_] {
-      on.adam(scalars, state, grads);
-    });
+    std::vector<View> writes{state.weights, state.momentum, state.variance};
+    if (params.size > 0) writes.push_back(params);
+    stream_.run(
+        work_on("adam", {grads}, std::move(writes)),
+        [=, &on = stream_.kernels(), scalars = scalars_] { on.adam(scalars, state, grads); });
   }
 
  private:

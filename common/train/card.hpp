@@ -3,7 +3,6 @@
 #pragma once
 #include <algorithm>
 #include <cstdint>
-#include <span>
 #include <string>
 #include <utility>
 
@@ -104,7 +103,4 @@ inline std::string family(const Card& card) {
 namespace cards {
 using enum Held;  // in the chapters' cards
 }
-
-/// Chapters, in their order.
-using Cards = std::span<const Card* const>;
 }  // namespace zero

@@ -7,6 +7,7 @@
 #include <numbers>
 
 #include "compute/portable_math.hpp"
+#include "train/step.hpp"
 
 namespace zero {
 namespace {
@@ -156,14 +157,14 @@ Llama::Llama(const Options& options, Stream& stream)
 void Llama::load(const Batch& batch) {
   const PhaseScope phase(Phase::load);
   live_ = activations_.borrow();
-  stream_.run(work_on("load", tokens_.view()),
+  stream_.run(work_on("load", {}, {tokens_.view()}),
               [=, &on = stream_.kernels(), tokens = tokens_.view(), targets = targets_.view()] {
                 batch.data->load(on, batch.first, tokens, targets);
               });
 }
 
 void Llama::forward(int l, View params) {
-  stream_.run(work_on("forward", params), [=, this, &on = stream_.kernels()] {
+  stream_.run(work_on("forward", {params}, {}), [=, this, &on = stream_.kernels()] {
     if (l == 0) return on.embed(tokens_.view(), params, inputs_[0]);
     if (is_block(l)) {
       const Block block(params, shape_);
@@ -178,13 +179,13 @@ void Llama::forward(int l, View params) {
 }
 
 void Llama::loss(Sums& sums, float scale) {
-  stream_.run(work_on("loss", logits_), [=, this, &on = stream_.kernels(), &sums] {
+  stream_.run(work_on("loss", {logits_}, {}), [=, this, &on = stream_.kernels(), &sums] {
     on.cross_entropy(logits_, targets_.view(), shape_.rows(), scale, logits_delta_, sums);
   });
 }
 
 void Llama::backward(int l, View params, View grads, Write write) {
-  stream_.run(work_on("backward", grads), [=, this, &on = stream_.kernels()] {
+  stream_.run(work_on("backward", {params}, {grads}), [=, this, &on = stream_.kernels()] {
     if (l == 0) return on.embed_backward(tokens_.view(), delta_, grads, write);
     if (is_block(l)) {
       const Block block(params, shape_), to(grads, shape_);

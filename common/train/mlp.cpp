@@ -6,19 +6,15 @@
 #include <cmath>
 #include <numeric>
 
+#include "train/step.hpp"
+
 namespace zero {
 namespace {
 MlpShape shape_of(const Options& options) {
   if (options.task == Task::toy) return {.widths = {128, 512, 10}, .bias = false, .relu = false};
   MlpShape model;
-  if (options.narrate > 0) {  // 6 + 6 parameters, 9 + 4, or 2
-    model.widths = {2, 2, 2};
-    if (options.narrate == 13) model.widths = {2, 3, 1};
-    if (options.narrate == 2) model.widths = {1, 1};
-    return model;
-  }
   model.widths.assign(options.layers + 1, options.width);
-  if (options.task == Task::mlp) return model;
+  if (options.task == Task::mlp || options.task == Task::tiny) return model;
   model.widths.back() = 256;
   model.classifier = true;
   model.last_scale = 0.1f;
@@ -71,15 +67,16 @@ void Mlp::load(const Batch& batch) {
   const PhaseScope phase(Phase::load);
   live_[0] = activations_[0].borrow();
   const View inputs = live_[0];
-  stream_.run(work_on("load", inputs), [=, &on = stream_.kernels(), targets = targets_.view()] {
-    batch.data->load(on, batch.first, inputs, targets);
-  });
+  stream_.run(work_on("load", {}, {inputs}),
+              [=, &on = stream_.kernels(), targets = targets_.view()] {
+                batch.data->load(on, batch.first, inputs, targets);
+              });
 }
 
 void Mlp::forward(int l, View params) {
   live_[l + 1] = activations_[l + 1].borrow();
   stream_.run(
-      work_on("forward", params),
+      work_on("forward", {params}, {}),
       [=, &on = stream_.kernels(), shape = shape(l), x = live_[l].view(), y = live_[l + 1].view(),
        relu = relu(l)] { on.linear_forward(shape, x, params, y, relu); });
 }
@@ -89,7 +86,7 @@ void Mlp::loss(Sums& sums, float scale) {
   const int last = shape_.layers() - 1;
   const View outputs = live_[last + 1];
   const View delta = live_deltas_[last % 2].view().part(0, outputs.size);
-  stream_.run(work_on("loss", outputs),
+  stream_.run(work_on("loss", {outputs}, {}),
               [=, this, &on = stream_.kernels(), &sums, targets = targets_.view()] {
                 if (shape_.classifier) {
                   on.cross_entropy(outputs, targets, batch_, scale, delta, sums);
@@ -104,7 +101,7 @@ void Mlp::backward(int l, View params, View grads, Write write) {
   const View x = live_[l], y = relu(l) ? live_[l + 1].view() : View{};
   const View dy = live_deltas_[l % 2].view().part(0, batch_ * layer.outputs);
   const View dx = live_deltas_[(l + 1) % 2].view().part(0, batch_ * layer.inputs);
-  stream_.run(work_on("backward", grads), [=, &on = stream_.kernels()] {
+  stream_.run(work_on("backward", {params}, {grads}), [=, &on = stream_.kernels()] {
     on.linear_backward_params(layer, y, dy, x, grads, write);
     if (l > 0) on.linear_backward_input(layer, dy, params, dx);
   });

@@ -28,8 +28,7 @@ Architecture architecture(const Options& options) {
 }
 
 Layout layout_of(const Options& options, int rank, int ranks) {
-  // A model that is narrated gets no padding for alignment.
-  return Layout(architecture(options).sizes(), rank, ranks, options.narrate > 0 ? 1 : 8);
+  return Layout(architecture(options).sizes(), rank, ranks, options.align);
 }
 
 namespace {
@@ -47,13 +46,13 @@ Model::Model(const Options& options, Stream& stream)
   stream.kernels().reserve_products(product_room_bytes);
 }
 
-void Model::initialise(View part) const {
+void Model::initialise(View part, CallSite) const {
   const int l = part.layer;
   expect(l >= 0, "what is initialised is a layer, or a part of one");
   std::int64_t number = 0;  // of the layer's first element in the whole model
   for (int before = 0; before < l; ++before) number += architecture_.size(before);
   const Generator random(seed_, RandomStream::weights);
-  stream_.run(work_on("initialise", part), [=, this, &on = stream_.kernels()] {
+  stream_.run(work_on("initialise", {}, {part}), [=, this, &on = stream_.kernels()] {
     // What lies with the host is made there, to the same bits.
     const auto host = part.place() == Place::host ? make_kernels(*part.device) : nullptr;
     std::int64_t start = 0;  // of a tensor within the layer

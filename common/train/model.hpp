@@ -53,16 +53,16 @@ class Model {
 
   /// Sets a layer, or a part of one, and its padding to 0. A value depends on its place in the
   /// model alone.
-  void initialise(View part) const;
+  void initialise(View part, CallSite = {}) const;
 
   /// batch.data must outlive the task that reads it.
-  void load(const Batch& batch) { network_->load(batch); }
+  void load(const Batch& batch, CallSite = {}) { network_->load(batch); }
   /// params: layer l whole; read when the stream gets there.
-  void forward(int l, View params) { network_->forward(l, params); }
+  void forward(int l, View params, CallSite = {}) { network_->forward(l, params); }
   /// Adds the micro-batch's mean loss to sums.totals.loss; its gradient is multiplied by `scale`.
-  void loss(Sums& sums, float scale = 1) { network_->loss(sums, scale); }
+  void loss(Sums& sums, float scale = 1, CallSite = {}) { network_->loss(sums, scale); }
   /// Stores or adds layer l's gradient, formed in fp32, rounded; padding 0. Last layer first.
-  void backward(int l, View params, View grads, Write write) {
+  void backward(int l, View params, View grads, Write write, CallSite = {}) {
     network_->backward(l, params, grads, write);
   }
 

@@ -10,8 +10,8 @@
 #include "train/card.hpp"
 
 namespace zero {
-enum class Task { text, toy, mlp, llama };
-template <> inline constexpr std::array names_of<Task>{"text", "toy", "mlp", "llama"};
+enum class Task { text, toy, mlp, llama, tiny };
+template <> inline constexpr std::array names_of<Task>{"text", "toy", "mlp", "llama", "tiny"};
 
 /// What carries bytes between ranks.
 enum class Comm { mpi, nccl };
@@ -37,6 +37,7 @@ struct Options {
   int accumulate = 1;  // micro-batches a step
   int width = 256;
   int layers = 8;
+  int align = 8;  // elements, of which each part of a layer is a multiple
   int heads = 8;  // of a llama's attention: of queries
   int kv_heads = 0;  // of keys and values, a divisor of heads; 0: a half of them, or all if odd
   int hidden = 0;  // of its SwiGLU; 0: 8/3 of the width, rounded up to a multiple of 16
@@ -67,10 +68,7 @@ struct Options {
   double latency = 0;  // of that, in microseconds
   double bus = 0;  // GB/s of a slower bus between device and host than the one there is; 0: none
   bool pageable = false;  // stage in ordinary host memory, not in page-locked
-  int host_threads = 0;  // of a rank, for Adam on the host; 0: its share of the cores
   std::int64_t device_memory = 0;  // bytes of it that a rank may take; 0: all there are
-  bool memory = false;  // print bytes by phase
-  int narrate = 0;  // parameters of a small model, one step of which is told; 0: a usual run
   std::string save{};  // folder of its checkpoints; empty: none
   int save_every = 0;  // steps; 0: at the end alone
   int keep = 2;  // the newest ones

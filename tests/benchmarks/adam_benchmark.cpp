@@ -14,6 +14,7 @@
 #include "run/failure.hpp"
 #include "tests/benchmarks/benchmark.hpp"
 #include "train/adam.hpp"
+#include "train/step.hpp"
 
 namespace {
 using namespace zero;

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "programs"))
-from programs import CHAPTERS, SKIPPED, Programs
+from programs import CHAPTERS, SKIPPED, USAGE, Programs
 
 AVX512 = "avx512f" in Path("/proc/cpuinfo").read_text()
 
@@ -39,6 +39,9 @@ class Row:
     def __str__(self):
         return ("{task} {layers} x {width}, batch {batch}".format(**self.model)
                 + f", {self.dtype}, {self.ranks} rank{'s' * (self.ranks > 1)}")
+
+    def words(self):
+        return [word for name, value in self.model.items() for word in (f"--{name}", value)]
 
 
 def on_cpu(ranks, dtype, task, layers, width, over_torch, bar_06):
@@ -97,11 +100,10 @@ def torch_times(arguments, row):
 def measure(arguments, row, builds):
     """Milliseconds by name in one round, and what the programs are compared with."""
     times = {}
-    words = [word for name, value in row.model.items() for word in (f"--{name}", value)]
     for run, own in row.runs.items():
         chapter, = (chapter for chapter in CHAPTERS if chapter.startswith(run[:2]))
         for name, programs in builds.items():
-            summary = programs.logged(row.ranks, chapter, *words, *own, "--device",
+            summary = programs.logged(row.ranks, chapter, *row.words(), *own, "--device",
                                       arguments.device, "--steps", row.steps)[2]
             assert summary["skipped_steps"] == 0, f"{run}: a step without Adam is no step"
             times[name + run] = summary["median_ms"]
@@ -154,6 +156,9 @@ def main():
     for row in GPU if arguments.device == "cuda" else [*CPU, *LLAMA, OFFLOAD]:
         if arguments.before:
             row.ratios = [(run, f"before {run}", 1.05) for run in row.runs]
+            if builds["before "].run(0, CHAPTERS[0], *row.words(), "--plan").code == USAGE:
+                print(f"step: {row}; not measured, {arguments.before} has not this model\n")
+                continue
         rounds, words = zip(*(measure(arguments, row, builds)
                               for _ in range(3 if row in GPU else 5)))
         print(f"step: {row}; {len(rounds)} rounds\n{words[0]}\n")

@@ -19,7 +19,7 @@
 
 #include "compute/cuda/runtime.hpp"
 #include "tests/chapter_under_test.hpp"
-#include "trace/views.hpp"
+#include "trace/overlap.hpp"
 
 namespace zero::test {
 namespace {
@@ -29,10 +29,11 @@ const bool offloads = chapter.offloads();
 
 struct Setting {
   int width = 2048, batch = 65536;
-  double share = 0.4;  // communication over computation, without overlap
   bool judges_times = true;
+  int most_exposed = 2;  // of a step's gathers, at prefetch 1
 };
-constexpr Setting small{32, 32, 0.25, false};
+constexpr Setting small{32, 32, false, 8};  // a core that is late shows
+constexpr double share = 0.4;  // communication over computation, without overlap
 
 /// Of a stream's work on the GPU: the smaller goes first.
 int priority_of(Kernels& on) {
@@ -90,57 +91,45 @@ class SameSamples : public Data {
   std::unique_ptr<Data> samples_;
 };
 
-/// Milliseconds of a step, and the number of its gathers, and of gradients on their way down, that
-/// ran under compute for half their time or longer. What does not run under compute is exposed.
-struct Times {
-  double step, compute, communication, exposed, hidden;
-  double down, down_exposed, down_hidden;
+/// What did not pass beside compute is exposed; hidden are those of which half did, or more.
+struct Passed {
+  double ms = 0, exposed_ms = 0;
+  int hidden = 0, most_hidden = 0;  // in this step, in any
 };
-
-Times times_of(const std::vector<Slice>& slices, int computing) {
-  using Milliseconds = std::chrono::duration<double, std::milli>;
-  const auto length = [](const Slice& slice) {
-    return Milliseconds(slice.end.time() - slice.begin.time()).count();
-  };
-  std::vector<Slice> compute;
-  std::ranges::copy_if(slices, std::back_inserter(compute), [&](const Slice& slice) {
-    return slice.track == computing && slice.work.sort == Work::Sort::compute;
-  });
-  Times times{};
-  for (const Slice& slice : compute) times.compute += length(slice);
-  times.step = Milliseconds(compute.back().end.time() - compute.front().begin.time()).count();
-  for (const Slice& slice : slices) {
-    const Work& work = slice.work;
-    const bool message = work.sort == Work::Sort::message;
-    const bool down = work.sort == Work::Sort::transfer && work.made.place() == Place::host;
-    if (!message && !down) continue;
-    std::vector<Slice> both = compute;
-    both.push_back(slice);
-    const OverlapTimes of = overlap_times(both, slice.step);
-    const OverlapTime time = down ? of.transfers[Direction::to_host] : of.messages[slice.phase];
-    const bool hidden = time.hidden >= time.exposed;
-    (down ? times.down : times.communication) += length(slice);
-    (down ? times.down_exposed : times.exposed) += Milliseconds(time.exposed).count();
-    times.down_hidden += down && hidden;
-    times.hidden += work.what == std::string_view("all_gather") && hidden;
-  }
-  return times;
-}
-
-Times medians(std::vector<Times> steps) {
-  Times times{};
-  for (const auto of : {&Times::step, &Times::compute, &Times::communication, &Times::exposed,
-                        &Times::hidden, &Times::down, &Times::down_exposed, &Times::down_hidden}) {
-    std::ranges::sort(steps, {}, of);
-    times.*of = steps[steps.size() / 2].*of;
-  }
-  return times;
-}
-
+/// Of all measured steps.
 struct Outcome {
-  Times times;  // medians
-  double bytes_a_step;
-  bool messages_first;  // the GPU begins them before what computes
+  double compute_ms = 0, bytes = 0;
+  Passed messages, gathers, to_host;  // gathers are messages, too; to_host: gradients on their way
+  bool messages_first = false;  // the GPU begins them before what computes
+
+  void add(const std::vector<Slice>& step, int computing) {
+    const auto ms = [](std::chrono::nanoseconds time) {
+      return std::chrono::duration<double, std::milli>(time).count();
+    };
+    gathers.hidden = to_host.hidden = 0;
+    std::vector<Slice> compute;
+    std::ranges::copy_if(step, std::back_inserter(compute), [&](const Slice& slice) {
+      return slice.track == computing && slice.work.sort == Work::Sort::compute;
+    });
+    for (const Slice& slice : compute) compute_ms += ms(slice.end.time() - slice.begin.time());
+    for (const Slice& slice : step) {
+      const bool down =
+          slice.work.sort == Work::Sort::transfer && slice.work.place() == Place::host;
+      if (slice.work.sort != Work::Sort::message && !down) continue;
+      std::vector<Slice> both = compute;
+      both.push_back(slice);
+      const OverlapTimes of = overlap_times(both, slice.step);
+      const OverlapTime time = down ? of.transfers[Direction::to_host] : of.messages[slice.phase];
+      const auto count = [&](Passed& passed) {
+        passed.ms += ms(time.exposed + time.hidden);
+        passed.exposed_ms += ms(time.exposed);
+        passed.hidden += time.hidden >= time.exposed;
+        passed.most_hidden = std::max(passed.most_hidden, passed.hidden);
+      };
+      count(down ? to_host : messages);
+      if (slice.work.what == std::string_view("all_gather")) count(gathers);
+    }
+  }
 };
 
 Outcome run(const Setting& setting, int prefetch, double bytes_per_second) {
@@ -150,7 +139,7 @@ Outcome run(const Setting& setting, int prefetch, double bytes_per_second) {
   const auto gpu = make_gpu();
   const Layout layout = layout_of(options, 0, 2);
   const SameSamples data(options, *gpu);
-  Recorder recorder(*gpu, true, Recorder::traced_steps);
+  Recorder recorder(*gpu, true, false, false);
   const std::int64_t half = layout.largest_layer() / 2 * bytes_of(options.dtype);
   int priority = 0;  // of messages
   Communicator comm(0, 2, std::make_unique<ModelledLink>(*gpu, priority, bytes_per_second, half),
@@ -158,60 +147,43 @@ Outcome run(const Setting& setting, int prefetch, double bytes_per_second) {
   const auto trainer = make_trainer(options, *gpu, layout, comm);
   const std::vector<std::string> tracks = recorder.tracks();
   const auto computing = static_cast<int>(std::ranges::find(tracks, "compute") - tracks.begin());
-  std::vector<Times> steps;
+  Outcome outcome;
   for (int step = 0; step < warm_up + measured; ++step) {
     trainer->step(data, step);
     trainer->synchronise();
     const std::vector<Slice> slices = recorder.take();
-    if (step >= warm_up) steps.push_back(times_of(slices, computing));
+    if (step >= warm_up) outcome.add(slices, computing);
   }
-  std::int64_t elements = 0;
   for (const auto& phases : comm.sent().elements) {
-    elements += std::accumulate(phases.begin(), phases.end(), std::int64_t{0});
+    outcome.bytes += std::accumulate(phases.begin(), phases.end(), 0.0);
   }
-  const auto bytes = static_cast<double>(elements * bytes_of(options.dtype));
-  return {medians(std::move(steps)), bytes / (warm_up + measured), priority < data.priority};
+  outcome.bytes *= bytes_of(options.dtype) * measured / (warm_up + measured);
+  outcome.messages_first = priority < data.priority;
+  fmt::print("prefetch {}: compute {:.2f} ms a step, communication {:.2f}\n", prefetch,
+             outcome.compute_ms / measured, outcome.messages.ms / measured);
+  return outcome;
 }
+
+constexpr double no_wait = std::numeric_limits<double>::infinity();
 
 /// The bandwidth with which communication, copies and all, takes its share of the computation.
 double calibrated(const Setting& setting) {
-  constexpr double none = std::numeric_limits<double>::infinity();  // the wait is no time
-  const Outcome copies_only = run(setting, 0, none);
-  const double milliseconds =
-      setting.share * copies_only.times.compute - copies_only.times.communication;
-  return milliseconds > 0 ? copies_only.bytes_a_step / milliseconds * 1e3 : none;
+  const Outcome copies_only = run(setting, 0, no_wait);
+  const double ms = share * copies_only.compute_ms - copies_only.messages.ms;
+  return ms > 0 ? copies_only.bytes / ms * 1e3 : no_wait;
 }
 
-bool holds(bool condition, const std::string& what) {
-  fmt::print("{}: {}\n", condition ? "yes" : "NO", what);
-  return condition;
+bool passed_all = true;
+/// Prints the figure beside its bar, and remembers whether it is beyond that.
+void check(bool good, const char* what, double figure, double bar) {
+  passed_all &= good;
+  fmt::print("{}: {}: {:.2f}, bar {:.2f}\n", good ? "yes" : "NO", what, figure, bar);
 }
-
-bool judged(bool times_too, const Outcome& without, const Outcome& with) {
-  const auto gathers = [](const Outcome& o) {
-    return fmt::format("{:.0f} of {} gathers are hidden", o.times.hidden, gathers_a_step);
-  };
-  bool all = holds(with.messages_first, "messages have the higher priority");
-  all &= holds(without.times.hidden <= 2, "prefetch 0: " + gathers(without) + ", at most 2");
-  all &= holds(with.times.hidden >= gathers_a_step - 2,
-               fmt::format("prefetch 1: {}, at least {}", gathers(with), gathers_a_step - 2));
-  if (offloads) {
-    all &= holds(with.times.down_hidden >= layers - 2,
-                 fmt::format("prefetch 1: of {} layers' gradients {:.0f} go down beside compute, "
-                             "at least {}",
-                             layers, with.times.down_hidden, layers - 2));
-  }
-  if (!times_too) return all;
-  const double ratio = without.times.compute / without.times.communication;
-  const double at_0 = without.times.exposed / without.times.communication;
-  const double at_1 = with.times.exposed / with.times.communication;
-  all &= holds(ratio >= 2, fmt::format("compute is {:.2f} times communication, at least 2", ratio));
-  all &= holds(at_0 >= 0.95, fmt::format("prefetch 0: {:.3f} is exposed, at least 0.95", at_0));
-  all &= holds(at_1 <= 0.10, fmt::format("prefetch 1: {:.3f} is exposed, at most 0.10", at_1));
-  if (!offloads) return all;
-  const double down = with.times.down_exposed / with.times.down;
-  constexpr const char* of_down = "prefetch 1: of the way down {:.3f} is exposed, at most 0.15";
-  return all & holds(down <= 0.15, fmt::format(of_down, down));
+void at_least(double bar, const char* what, double figure) {
+  check(figure >= bar, what, figure, bar);
+}
+void at_most(double bar, const char* what, double figure) {
+  check(figure <= bar, what, figure, bar);
 }
 }  // namespace
 }  // namespace zero::test
@@ -219,21 +191,32 @@ bool judged(bool times_too, const Outcome& without, const Outcome& with) {
 int main(int argc, char**) {
   using namespace zero::test;
   const Setting setting = argc > 1 ? small : Setting();
-  const zero::Gpus gpus = zero::visible_gpus();
-  if (gpus.count == 0) {
+  if (const zero::Gpus gpus = zero::visible_gpus(); gpus.count == 0) {
     fmt::print("{}\n", gpus.why_none);
     return 77;
   }
-  const double bytes_per_second = calibrated(setting);
   fmt::print(
       "{}: {} layers of width {}, batch {}, bf16, and a modelled peer: copies to the host and "
-      "back, {:.4g} MB/s between. By the GPU's events, medians of {} steps:\n",
-      chapter.name, layers, setting.width, setting.batch, bytes_per_second / 1e6, measured);
-  std::vector<Outcome> outcomes;
-  for (const int prefetch : {0, 1}) {
-    const Times& of = outcomes.emplace_back(run(setting, prefetch, bytes_per_second)).times;
-    fmt::print("prefetch {}: a step of {:.2f} ms, compute {:.2f}, communication {:.2f}\n", prefetch,
-               of.step, of.compute, of.communication);
+      "back, and the link between. By the GPU's events, means of {} steps:\n",
+      chapter.name, layers, setting.width, setting.batch, measured);
+  const double bytes_per_second = setting.judges_times ? calibrated(setting) : no_wait;
+  fmt::print("the link from now on: {:.4g} MB/s\n", bytes_per_second / 1e6);
+  const Outcome without = run(setting, 0, bytes_per_second);
+  const Outcome with = run(setting, 1, bytes_per_second);
+  const auto exposed = [](const Passed& of) { return of.exposed_ms / of.ms; };
+  at_least(1, "messages have the higher priority", with.messages_first);
+  at_most(2, "prefetch 0: gathers that are hidden, most", without.gathers.most_hidden);
+  at_least(gathers_a_step - setting.most_exposed, "prefetch 1: gathers that are hidden, least",
+           with.gathers.most_hidden);
+  if (offloads) {
+    at_least(layers - 2, "prefetch 1: gradients that go to the host beside compute, least",
+             with.to_host.most_hidden);
   }
-  return judged(setting.judges_times, outcomes[0], outcomes[1]) ? 0 : 1;
+  if (setting.judges_times) {
+    at_least(2, "compute over communication, least", without.compute_ms / without.messages.ms);
+    at_least(0.95, "prefetch 0: share exposed, least", exposed(without.messages));
+    at_most(0.10, "prefetch 1: share exposed, most", exposed(with.messages));
+    if (offloads) at_most(0.15, "prefetch 1: of the way to the host, most", exposed(with.to_host));
+  }
+  return passed_all ? 0 : 1;
 }

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
 # pack.sh BUILD FOLDER: for a machine with a GPU, CUDA, Python and NumPy, and nothing else. Packs the
-# commit, stripped programs, their libraries, MPICH's launcher and pytest into FOLDER/zero.tar.xz. BUILD
-# lies within the checkout and is one for that GPU: meson setup BUILD -Dgpu_arch=90 -Dmpi=mpich. There, in bash:
+# commit, stripped programs, their libraries, MPICH's launcher, Meson and pytest into FOLDER/zero.tar.xz.
+# BUILD lies within the checkout and is one for that GPU: meson setup BUILD -Dgpu_arch=90 -Dmpi=mpich.
+# There, in bash:
 #
-#     . FOLDER/unpack.sh FOLDER && python3 $P/tests/run_suite.py --gpu --carried $M --build $B
+#     . FOLDER/unpack.sh FOLDER && timeout 600 meson test -C $B --suite gpu
 set -euo pipefail
 build=$(realpath "$1") out=$(mkdir -p "$2" && realpath "$2") pack=$(mktemp -d)
 trap 'rm -rf "$pack"' EXIT
@@ -13,9 +14,9 @@ case $build in "$here"/*) ;; *) echo "$build does not lie within $here" >&2; exi
 git diff --quiet HEAD || { echo "there are changes that no commit has" >&2; exit 2; }
 ninja -C "$build" > /dev/null
 inside=${build#"$here"/}
-mkdir -p "$pack/$inside" "$pack/lib/bin"
+mkdir -p "$pack/$inside/"meson-{private,logs} "$pack/lib/"{bin,python}
 git archive HEAD | tar -x -C "$pack"
-cp -rL "$build/meson-info" "$pack/$inside/"
+cp -L "$build"/meson-private/*.dat "$pack/$inside/meson-private/"
 ninja -C "$build" -t targets all | sed -n 's/: [a-z]*_LINKER$//p' |
   grep -vE '\.(a|so)$|simulated|unit_tests' | while read -r program; do
     mkdir -p "$pack/$inside/$(dirname "$program")"
@@ -27,14 +28,30 @@ find "$pack/$inside" "$pack/lib/bin" -type f -perm -u+x -exec ldd {} + |
   sed -n 's/.*=> \(\/.*\) (.*/\1/p' | sort -u |
   grep -vE '/lib(c|m|dl|rt|pthread|resolv|stdc\+\+|gcc_s|nccl)\.|ld-linux' |
   while read -r library; do cp -L "$library" "$pack/lib/"; done
-mkdir "$pack/lib/python"
-/usr/bin/python3 -c 'import pytest, sys
+# Meson of this version, as another cannot read the build.
+/usr/bin/python3 -c 'import mesonbuild, pytest, sys
 for name, module in sys.modules.items():
     if "." not in name and "-packages" in (path := str(getattr(module, "__path__", [""])[0])):
         print(path)' | while read -r package; do cp -rL "$package" "$pack/lib/python/"; done
+cat > "$pack/lib/bin/meson" <<'EOF'
+#!/bin/sh
+exec python3 -m mesonbuild.mesonmain "$@" --no-rebuild --wrapper as_here
+EOF
+# Python, which may have PyTorch there, and the launcher are not where the build found them.
+cat > "$pack/lib/bin/as_here" <<'EOF'
+#!/bin/sh
+for word; do
+  shift
+  case $word in */bin/python3*) word=python3 ;; */bin/mpiexec*) word=$M ;; esac
+  set -- "$@" "$word"
+done
+exec "$@"
+EOF
+chmod +x "$pack/lib/bin/"*
 # Paths are compiled in, so it is unpacked to where it was built.
 cat > "$out/unpack.sh" <<EOF
-P="$here" B="$build" M="$here/lib/bin/mpiexec.hydra"
+P="$here" B="$build"
+export M="$here/lib/bin/mpiexec.hydra"
 [ -d "\$B" ] || { mkdir -p "\$P" && tar -C "\$P" -xJf "\$1/zero.tar.xz"; }
 torch=\$(python3 -c 'import torch; print(torch.__path__[0])' 2> /dev/null)/../nvidia
 export PYTHONPATH="\$P/lib/python\${PYTHONPATH:+:\$PYTHONPATH}" PATH="\$P/lib/bin:\$PATH:/usr/local/cuda/bin"

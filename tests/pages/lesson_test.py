@@ -11,17 +11,15 @@ CHAPTERS = sorted(path.parent.name for path in ROOT.glob("0*/trainer.hpp"))
 # The rooms of common/: each includes only those before it.
 ROOMS = ["memory", "compute", "train", "comm", "checkpoint", "trace", "report", "run"]
 CPP = (".h", ".hpp", ".cpp", ".cu", ".cuh")
-METHODS = ["Trainer(const Options", "StepResult step(", "AdamState slice(", "void forward(",
+METHODS = ["Trainer(const Options", "StepResult step(", "AdamState adam_state(", "void forward(",
            "void backward(", "StepResult update("]
 MEMBERS = [" params_{", " grads_{", " master_{", " momentum_{", " variance_{"]
 LONGEST_LINE = 100
-# Of files: what is counted, how many there should be, and how many there were when somebody last
-# looked, of which two in a hundred more are allowed. Whoever takes some away takes them away here.
-SIZES = {"0*/*.hpp": ("lines", 920, 899), "common/*": ("lines", 7300, 9480),
-         "tests/*": ("lines", 9500, 12527), "tutorial": ("lines", 240, 231),
-         "tools/* tools/mistakes/* notes/plan/*": ("lines", 4300, 5300),
-         "README.md": ("lines", 170, 170), "*.md": ("words", 44000, 61477),
-         "*": ("files", 260, 277)}
+# Of files: what is counted, and how much of it there may be: round numbers, far enough above what
+# there is that whoever adds a chapter is not refused.
+SIZES = {"0*/*.hpp": ("lines", 132 * len(CHAPTERS)), "common/*": ("lines", 9500),
+         "tests/*": ("lines", 11000), "tutorial": ("lines", 300), "tools/*": ("lines", 5500),
+         "README.md": ("lines", 180), "*.md": ("words", 65000), "*": ("files", 300)}
 
 
 def tracked():
@@ -78,13 +76,11 @@ def test_a_source_fits_the_page(name):
     assert not re.search(rf"\b({unfinished})\b", SOURCES[name])
 
 
-@pytest.mark.parametrize("patterns", SIZES)
-def test_it_stays_light(patterns):
-    what, aim, last = SIZES[patterns]
-    texts = [text for name, text in FILES.items()
-             if any(fnmatch(name, pattern) for pattern in patterns.split())]
+@pytest.mark.parametrize("pattern", SIZES)
+def test_it_stays_light(pattern):
+    what, given = SIZES[pattern]
+    texts = [text for name, text in FILES.items() if fnmatch(name, pattern)]
     count = {"lines": sum(text.count("\n") for text in texts), "files": len(texts),
              "words": sum(len(text.split()) for text in texts)}[what]
-    most = max(aim, last * 102 // 100)
-    print(f"{patterns}: {count} {what}, at most {most}")
-    assert 0 < count <= most
+    print(f"{pattern}: {count} of {given} {what}")
+    assert 0 < count <= given

@@ -76,7 +76,8 @@ def test_what_a_page_names_is_there(page, built):
 
 
 COMMAND = re.compile(r"^(?:    |\$ )(?:mpirun (?:-\w+ )*-n (\d+) )?"
-                     r"(build/(?:0\d_\w+/0\d_\w+|plan)\b(?:.*\\\n)*.*)$", re.MULTILINE)
+                     r"((?:build/0\d_\w+/0\d_\w+|\./tutorial plan)\b(?:.*\\\n)*.*)$",
+                     re.MULTILINE)
 COMMANDS = {page: COMMAND.findall(page.read_text()) for page in PAGES}
 QUESTIONS = (ROOT / "notes/questions.md").read_text()
 TEXTS = dict(re.findall(r"^###? (\d+)\. ((?:.*\n)*?)(?=##)", QUESTIONS, re.MULTILINE))
@@ -86,7 +87,9 @@ ANSWERS = re.findall(r"^\| (\d+) \| .*? \| ([\d ./x+^()]+) \| ([\d .]+) \w", QUE
 
 def start(programs, ranks, words, cwd):
     asked = ["--ranks", ranks] if ranks else []
-    if not words[0].endswith("/plan") and "--plan" not in words:
+    if words[0] == "./tutorial":
+        return programs.start([str(ROOT / "tutorial"), *words[1:]], cwd)
+    if "--plan" not in words:
         asked.append("--plan")
     return programs.start([words[0].replace("build", str(programs.build), 1), *words[1:], *asked],
                           cwd)

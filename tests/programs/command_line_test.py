@@ -26,17 +26,13 @@ NOT_UTF8 = os.fsdecode(b"caf\xe9.txt")
 # choice_test.cpp's; here stands how a program that refuses ends.
 TOO_LARGE = "--task mlp --width 65536 --layers 512 --batch 1 --device cpu --log new.log"
 TOO_MUCH = (r"^{}: each rank needs [\d ]{{15,}} bytes[,] {} on this machine share [\d ]+ that are "
-            "available: no chapter fits[,] use fewer or smaller layers or batches[,] or more mach")
+            "available: use another chapter[,] fewer or smaller layers or batches[,] or more mach")
 FULL = "--width 8 --layers 2 --batch 2 --steps 3 --quiet"
 # Exit code, ranks (0: without mpirun), chapter, arguments and the words of the sentence.
 REFUSED = [
     (USAGE, 0, ALONE, "--log new.log --foo", "--foo"),
     (USAGE, 2, "04_zero1", "--log kept.log --lr abc", "--lr, abc"),
     (USAGE, 0, "05_zero2", "--check-every -1", "--check-every, -1"),
-    (USAGE, 2, "06_zero3", "--narrate --quiet", "--narrate, --quiet"),
-    (USAGE, 0, "06_zero3", "--narrate --device cuda", "--narrate, --device, cuda"),
-    (USAGE, 0, "03_mixed_precision", "--narrate --dtype fp16", "--narrate, --dtype, fp16"),
-    *((USAGE, 0, "04_zero1", f"--narrate={n}", f"--narrate {n}, 12, 13 and 2") for n in (5, -1)),
     (USAGE, 2, DDP, "--comm nccl --device cpu", "--comm nccl, --device cuda, --comm mpi"),
     *((USAGE, ranks, chapter, f"{options} {file}", f"{options.split()[-1]}, {file}, {why}")
       for ranks, chapter, options in ((0, ALONE, "--trace new --log"),
@@ -220,8 +216,7 @@ def test_every_tenth_step_is_told(good, ranks, chapter):
     assert steps == [1, *range(10, 101, 10), 101]
     assert re.fullmatch(r"([ -~]{0,80}\n)*", printed), "plain and narrow"
     shards = "replicas: none, each rank holds shards\n" if ranks else ""
-    assert re.search(rf"\n\n{shards}digest .*: none is recorded for this run\n"
-                     "parameters [0-9a-f]{16} ", printed)
+    assert re.search(rf"\n\n{shards}parameters [0-9a-f]{{16}} ", printed)
 
 
 def test_progress(programs, folder):
@@ -241,8 +236,8 @@ def test_progress(programs, folder):
     steps = (folder / "new.log").read_text().split("\n")[1:-1]
     times = [json.loads(step)["ms"] for step in steps]
     for done, left in lines[:-1]:
-        kept = times[:int(done)]
-        while len(kept) > 4096:
-            kept = kept[::2]
+        kept = times[:int(done)][-4096:]  # as a ring: the latest stand first
+        first = int(done) % 4096 if int(done) > 4096 else 0
+        kept = kept[-first:] + kept[:-first] if first else kept
         warm = sorted(kept[3:])
         assert left == f"{warm[len(warm) // 2] * (10**7 - int(done)) / 1000:.0f}", done

@@ -22,7 +22,7 @@ from checkpoint_test import read_tensors
 from programs import ALONE, MIXED, OFFLOAD, ON_RANKS, ROOT, USAGE, Programs, read_log
 
 from arithmetic import STORED
-from check_in_python import (CORPUS, Case, initial_parameters, layer_digests, loss_and_gradient,
+from numpy_model import (CORPUS, Case, initial_parameters, layer_digests, loss_and_gradient,
                              matrices, samples_of_step, train)
 
 FILE = ROOT / "notes/digests.json"
@@ -41,7 +41,6 @@ SHORT = [row for row in RECORDED if steps_of(row) < 100]
 
 
 def as_recorded(row, steps, summary):
-    assert summary["recorded"] == row.get("digest"), "the program does not find its row"
     return row | {"loss": f"{steps[-1]['loss']:.5f}", "digest": summary["digest"]}
 
 
@@ -90,7 +89,7 @@ def test_demo_and_long_runs(programs, folder):
         dtype = re.search(r"(?:--dtype (\S+) |)--steps", row["options"])[1] or "fp32"
         log = read_log(folder / f"{row['program']}_{dtype}.jsonl")
         assert as_recorded(row, *log[1:]) == row
-    verdicts = re.search(r"(?s)\n\.\.\.\n(.*runs: yes)\n", (ROOT / "README.md").read_text())[1]
+    verdicts = re.search(r"(?s)\n\.\.\.\n(.*runs: +yes)\n", (ROOT / "README.md").read_text())[1]
     assert verdicts in done.stdout
 
 

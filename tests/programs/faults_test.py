@@ -91,11 +91,7 @@ ENDS = [
      "available: use a smaller --data or --batch"),
     *((DATA, ranks, chapter, f"{TEXT} --data {SHORT_FILE}", '"$@"',
        f"cannot read byte .* of the 4096 of {SHORT_FILE}: it has become shorter")
-      for ranks, chapter in ((0, ALONE), (2, DDP)) if os.path.exists(SHORT_FILE)),
-    *((RESOURCES, 0, ALONE, "--task mlp --width 4096 --layers 4 --steps 1", f"FILES={which}",
-       f"1 on this machine share {left} that are")
-      for which, left in (("first", "52 000 000"), ("second", "52 000 000"),
-                          ("none", "53 248 000")))]
+      for ranks, chapter in ((0, ALONE), (2, DDP)) if os.path.exists(SHORT_FILE))]
 # Of these rank `bad` stands still.
 STILL = [pytest.param(COMMUNICATION, ranks, chapter, MLP, f"{how} {bad} reduce_scatter 3 3", "",
                       id=f"still {chapter} {how} {bad} of {ranks}")
@@ -105,25 +101,8 @@ STILL = [pytest.param(COMMUNICATION, ranks, chapter, MLP, f"{how} {bad} reduce_s
 
 @pytest.fixture(name="folder")
 def filled(folder):
-    """What the kernel says of a process in a container, by the two versions of control groups: of
-    100 MB 60 are in use, 12 of them by files. And of the machine: it has a little more than the
-    rest. And a launcher's ssh that stays here."""
+    """A launcher's ssh that stays here, and folders for its hosts."""
     for name, text in {
-            "first/proc/self/cgroup": "9:cpu:/\n4:memory:/all/one\n0::/\n",
-            "first/sys/fs/cgroup/memory/all/one/memory.limit_in_bytes": "9223372036854771712",
-            "first/sys/fs/cgroup/memory/all/memory.limit_in_bytes": "100000000",
-            "first/sys/fs/cgroup/memory/all/memory.usage_in_bytes": "60000000",
-            "first/sys/fs/cgroup/memory/all/memory.stat":
-                "inactive_file 1\ntotal_inactive_file 9000000\ntotal_active_file 3000000\n",
-            "second/proc/self/cgroup": "0::/all/one\n",
-            "second/sys/fs/cgroup/all/one/memory.max": "100000000",
-            "second/sys/fs/cgroup/all/one/memory.current": "60000000",
-            "second/sys/fs/cgroup/all/one/memory.stat":
-                "inactive_file 9000000\nactive_file 3000000",
-            "second/sys/fs/cgroup/all/memory.max": "max",
-            **{f"{which}/proc/meminfo": "MemTotal: 90000 kB\nMemFree: 9000 kB\n"
-                                        "MemAvailable:   52000 kB\n"
-               for which in ("first", "second", "none")},
             "ssh": '#!/bin/sh\nwhile [ "${1#-}" != "$1" ]; do shift; done\nshift\neval "$*"\n',
             "here/text.txt": "to be or not to be\n", "there/empty": ""}.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)

@@ -34,28 +34,6 @@ def test_losses(gpu, ranks, task, dtype, way, other):
     assert max(differences) <= BOUNDS[dtype]
 
 
-# Microseconds of the GPU's streams, in the order of their construction.
-LATE = {"compute": "2000,0,0", "copies": "0,2000,0", "communication": "0,0,2000"}
-RUN = ("--task mlp --width 64 --layers 4 --batch 4 --steps 3 --accumulate 2 --clip 0.5 "
-       "--dtype bf16").split()
-
-
-@pytest.mark.parametrize("late", LATE)
-def test_late_streams(gpu, late):
-    """07 must be 06's, whose optimizer state lies on the GPU, to the last bit. Without the wait for
-    gradients to be reduced, or that for the host's Adam, it differs when `compute` is late; without
-    the one for gradients to be down, or that of gathers for parameters to be up, when `copies` is.
-    """
-    def facts(chapter, prefetch, delays):
-        _, steps, summary = gpu.logged(2, chapter, *RUN, "--prefetch", prefetch,
-                                       *options_on("mpi", chapter), SIMULATED_CUDA_DELAY_US=delays)
-        return [(step["loss"], step["grad_norm"]) for step in steps], summary["layer_digests"]
-
-    expected = facts("06_zero3", 1, "0")
-    for prefetch in (0, 1, 2):
-        assert facts("07_offload", prefetch, LATE[late]) == expected, f"prefetch {prefetch}"
-
-
 # How, and the items that a simulated GPU's queue holds: who adds one more waits.
 @pytest.mark.parametrize("how, queue", [("throws", 1000), ("killed", 1000), ("stuck", 1000), *(
     ("stopped", queue) for queue in (1000, 300, 100, 30, 10, 3))])

@@ -11,10 +11,10 @@ def test_a_llama_is_theirs(programs):
     """By the Python that runs this, or the one on PATH: by that which has transformers."""
     patient = replace(programs, patience=230)
     for python in (sys.executable, "python3"):
-        outcome = patient.start([python, str(ROOT / "tools/hugging_face.py"), "--build",
+        outcome = patient.start([python, str(ROOT / "tools/in_pytorch.py"), "llama", "--build",
                                  str(programs.build), "--mpiexec", programs.mpiexec])
         if outcome.code != SKIPPED:
             break
     else:
         pytest.skip(outcome.out.strip())
-    assert outcome.code == 0 and outcome.out.count("\nyes ") == 9, outcome
+    assert outcome.code == 0 and outcome.out.count("\nyes ") == 6, outcome

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Loaded before a program's libraries (LD_PRELOAD), it makes one thing of one rank go wrong:
 //   FAULT="WHAT RANK COLLECTIVE LAYER STEP": the message that it sends of that collective (layer
-//   -1:
-//     of none) in that step; steps count from 1, and none before it was skipped.
+//   -1: of none) in that step; steps count from 1, and none before it was skipped.
 //   FAULT="WHAT RANK NUMBER": that call of the function concerned, or, of what is about files, of
 //     all on files while it saves.
-// With FILES=folder what the kernel says of memory is read below that folder.
 #include <dlfcn.h>
 #include <mpi.h>
 #include <sys/stat.h>
@@ -19,6 +17,7 @@
 #include <cstdio>
 #include <cstring>
 #include <map>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -78,6 +77,14 @@ template <class Function> Function* next(const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
 }
 
+std::set<ino_t> unsynced;  // files that were written
+
+ino_t file_of(int fd) {
+  struct stat seen {};
+  fstat(fd, &seen);
+  return seen.st_ino;
+}
+
 std::atomic<Clock::time_point> last_test;
 }  // namespace
 
@@ -132,37 +139,36 @@ int pthread_create(pthread_t* thread, const pthread_attr_t* how, void* (*body)(v
   return next<decltype(pthread_create)>("pthread_create")(thread, how, body, with);
 }
 
+/// By another name, as its own takes any number of arguments.
+int open_file(const char* path, int how, mode_t mode) asm("open64");
+int open_file(const char* path, int how, mode_t mode) {
+  return on_file(path) ? next<decltype(open_file)>("open64")(path, how, mode) : -1;
+}
+
 ssize_t pread64(int file, void* data, std::size_t size, off64_t at) {
   if (is_now("unread")) return errno = EIO, -1;  // no call of on_file's: syncs are counted by those
   return next<decltype(pread64)>("pread64")(file, data, size, at);
 }
-
 int mkdir(const char* path, mode_t mode) {
   return on_file(path) ? next<decltype(mkdir)>("mkdir")(path, mode) : -1;
 }
 ssize_t pwrite64(int fd, const void* data, size_t size, off_t at) {
   if (!on_file()) return -1;
-  size = std::min<std::size_t>(size, 64 << 10);  // the system need not write all at once
-  std::vector<char> spoiled(static_cast<const char*>(data), static_cast<const char*>(data) + size);
-  if (is_now("flip")) spoiled[size / 2] ^= 1;
-  return next<decltype(pwrite64)>("pwrite64")(fd, spoiled.data(), size, at);
+  size = std::min<std::size_t>(size, 5000);  // the system need not write all at once
+  unsynced.insert(file_of(fd));
+  return next<decltype(pwrite64)>("pwrite64")(fd, data, size, at);
 }
-int fsync(int fd) { return on_file() ? next<decltype(fsync)>("fsync")(fd) : -1; }
+int fsync(int fd) {
+  unsynced.erase(file_of(fd));
+  return on_file() ? next<decltype(fsync)>("fsync")(fd) : -1;
+}
 int rename(const char* from, const char* to) noexcept {
+  if (!unsynced.empty()) return errno = EBUSY, -1;
   return on_file() ? next<decltype(rename)>("rename")(from, to) : -1;
 }
 int unlinkat(int folder, const char* path, int flags) noexcept {
+  struct stat removed {};  // which need not be synced
+  if (fstatat(folder, path, &removed, 0) == 0) unsynced.erase(removed.st_ino);
   return on_file() ? next<decltype(unlinkat)>("unlinkat")(folder, path, flags) : -1;
 }
-
-std::FILE* fopen64(const char* path, const char* mode) {
-  if (!on_file(path)) return nullptr;
-  const char* below = std::getenv("FILES");
-  const bool moved = below && (std::strstr(path, "/cgroup") || std::strstr(path, "/meminfo"));
-  const std::string instead = moved ? std::string(below) + path : path;
-  return next<std::FILE*(const char*, const char*)>("fopen64")(instead.c_str(), mode);
-}
-/// By which GCC 14's streams and later ones open a file; to this compiler the name is fopen64's.
-std::FILE* plain_fopen(const char* path, const char* mode) asm("fopen");
-std::FILE* plain_fopen(const char* path, const char* mode) { return fopen64(path, mode); }
 }

@@ -11,17 +11,15 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "tools/mistakes")]
-from runs import CHAPTERS, KINDS, bits, read_log  # noqa: E402, F401 (for the tests)
+from runs import (CHAPTERS, COMMUNICATION, DATA, KINDS, NUMERICS, OURS, RESOURCES,  # noqa: E402
+                  USAGE, bits, read_log)  # noqa: F401 (for the tests)
 
 ALONE, *ON_RANKS = CHAPTERS
 MIXED = CHAPTERS[2:]
 WINDOW = CHAPTERS[5:]  # with --prefetch
 OFFLOAD = CHAPTERS[6]
-USAGE, DATA, COMMUNICATION, NUMERICS, RESOURCES = 2, 3, 4, 5, 6  # exit codes
 SKIPPED = 77  # the exit code by which Meson knows it
 
-# What a program of ours writes to stderr begins so. Others there are the launcher and libraries.
-OURS = re.compile(r"(rank \d+/\d+.*?|\w*0\d_\w+|plan): ")
 # LD_PRELOAD is cut at blanks, which the build's folder may have: start() says where this is.
 INJECTOR = "libinjector.so"
 

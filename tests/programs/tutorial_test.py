@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """`./tutorial` from outside: in a folder whose name has blanks, from another working directory."""
 import fcntl
+import json
 import os
 import re
 import shutil
@@ -9,7 +10,7 @@ import sys
 
 import pytest
 
-from made_up import flipped, made, text_of
+from recorded import changed, recorded, text_of
 from programs import CHAPTERS, ROOT
 
 import sabotage
@@ -18,15 +19,19 @@ from drill import DRILLS
 # Wrong arguments, the exit code, and what the one sentence contains.
 REFUSED = [
     ("lessons", 2, "unknown command 'lessons'"), ("lesson", 2, "name one chapter"),
-    ("lesson 9", 2, "there is no chapter '9'; the first is 01, the last is 07"),
+    ("lesson 99", 2, f"there is no chapter '99'; the first is 01, the last is {CHAPTERS[-1][:2]}"),
     ("lesson 05 06", 2, "name one chapter"), ("exercise", 2, "name one chapter"),
-    ("exercise 8", 2, "there is no chapter '8'"),
+    ("exercise 99", 2, "there is no chapter '99'"),
+    ("narrate", 2, "name a chapter"), ("memory 99", 2, "there is no chapter '99'"),
+    ("overlap a b", 2, "name one file"),
+    ("overlap no", 3, "/elsewhere/no cannot be read as a trace of these programs"),
     ("exercise 05 --fast", 2, "--once or --hint, not '--fast'"), ("doctor now", 2, "no options"),
     ("test --fast", 2, "not '--fast'"), ("test --all --gpu", 2, "not '--all --gpu'"),
+    ("test --gpu --budget 1x", 2, "--budget takes 1 to 999999, not '1x'"),
     ("demo --ranks", 2, "--ranks needs a value"), ("demo --ranks 0", 2, "not '0'"),
     ("demo --steps 9999999999999999", 2, "takes 1 to 999999"), ("demo fast", 2, "unknown option"),
     ("demo --data no.txt", 3, "/no.txt is not a file that can be read"),
-    ("break", 2, "name a chapter and a number"), ("break 8 1", 2, "there is no chapter '8'"),
+    ("break", 2, "name a chapter and a number"), ("break 99 1", 2, "there is no chapter '99'"),
     ("break 05 5", 2, "05_zero2 has the sabotages 1 to 4, and no '5'"), ("break 05 1 2", 2, "name"),
     ("drill --fast", 2, "'--fast' is not one of dies, "), ("drill dies dies", 2, "name one"),
     ("mistake none", 2, "'none' is not one of updates, "),
@@ -41,9 +46,7 @@ class Copy:
         self.folder, self.elsewhere = folder / "a path/with blanks", folder / "elsewhere"
         self.script = self.folder / "tutorial"
         self.elsewhere.mkdir()
-        for name in ("tutorial", "tools", "notes/cards.json", "notes/streams.md",
-                     "tools/mistakes", "tests/pages", "tests/programs/programs.py",
-                     *CHAPTERS):
+        for name in ("tutorial", "tools", "notes/cards.json", "notes/streams.md", *CHAPTERS):
             copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
             (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
             copy(ROOT / name, self.folder / name)
@@ -51,9 +54,10 @@ class Copy:
         (folder / "python/matplotlib.py").write_text("raise ImportError\n")
         self.environment = os.environ | {"PYTHONPATH": str(folder / "python")}
 
-    def __call__(self, text):
+    def __call__(self, text, **variables):
         return subprocess.run([self.script, *text.split()], cwd=self.elsewhere, text=True,
-                              env=self.environment, capture_output=True, stdin=subprocess.DEVNULL)
+                              env=self.environment | variables, capture_output=True,
+                              stdin=subprocess.DEVNULL)
 
     def refuses(self, text, code, words):
         done = self(text)
@@ -98,6 +102,70 @@ def test_one_at_a_time(copy):
         fcntl.flock(lock, fcntl.LOCK_EX)
         for words in ("test", "demo"):
             copy.refuses(words, 6, "another ./tutorial is at work")
+
+
+# What Meson notes of tests, its code or why there are none; what is said last, and the code.
+COUNTED = [
+    ("OK EXPECTEDFAIL SKIP", 0, "2 passed, 0 failed, 1 skipped", 0),
+    ("OK FAIL TIMEOUT ERROR INTERRUPT UNEXPECTEDPASS", 5, "1 passed, 5 failed, 0 skipped", 1),
+    ("", 0, "0 passed, 1 failed, 0 skipped", 1),
+    ("OK", 3, "1 passed, 1 failed, 0 skipped", 1),  # a code that no test explains
+    ("OK INTERRUPT", 124, "1 passed, 0 failed, 2 skipped", 0),
+    ("", "without clang", "0 passed, 0 failed, 1 skipped", 77)]
+
+
+@pytest.mark.parametrize("results, ended, last, code", COUNTED)
+def test_what_is_counted(folder, results, ended, last, code):
+    (folder / "pass-setup.json").write_text("\n".join(
+        json.dumps({"name": f"zero:gpu / {result}", "result": result, "stdout": "a\nwhy\n"})
+        for result in results.split()))
+    done = subprocess.run([sys.executable, "-B", ROOT / "tools/test_results.py"], text=True,
+                          input=f"{folder}/pass|{ended}\n", stdout=subprocess.PIPE)
+    assert (done.stdout.splitlines()[-1], done.returncode) == (last, code)
+    assert ("skipped in pass: SKIP: why\n" in done.stdout) == ("SKIP" in results)
+
+
+# Each notes how it was called. Of Meson's tests all are good, and Ninja does not build for tsan.
+FAKES = ["aarch64-linux-gnu-g++", "clang++-16", "dpkg-query", "g++", "meson", "mpiexec.mpich",
+         "ninja", "pkg-config", "qemu-aarch64-static"]
+ALL_PASSES = [("build", "default", "default"), ("build", "gpu", "gpu"),
+              ("build/asan", "asan", "sanitizer"), ("build", "long", "long"),
+              *((f"build/{name}", name, "digests") for name in ("O1", "arm64", "clang"))]
+FAKE = """#!/bin/sh
+echo "${0##*/} $* ${CXX-}" >>"$CALLS"
+case ${0##*/},$1 in
+  dpkg-query,*) echo installed ;;
+  ninja,*) [ "$2" != build/tsan ] ;;
+  meson,setup)
+    mkdir -p "$2/meson-logs" && touch "$2/build.ninja"
+    echo '{"name":"of an earlier run","result":"OK"}' >"$2/meson-logs/default-old.json" ;;
+  meson,test)
+    sleep "$SLEEP" >/dev/null 2>&1
+    echo '{"name":"a","result":"OK"}' >"$3/meson-logs/$7.json" ;;
+esac
+"""
+
+
+@pytest.mark.parametrize("words, seconds, last, code", [
+    ("", 0, "1 passed, 0 failed, 0 skipped", 0), ("--all", 0, "7 passed, 1 failed, 0 skipped", 1),
+    ("--gpu", 0, "1 passed, 0 failed, 0 skipped", 0),
+    ("--gpu --budget 1", 5, "0 passed, 0 failed, 1 skipped", 77)])
+def test_passes(copy, folder, words, seconds, last, code):
+    """A build that fails is a failure, and the others go on. A budget ends what is at work."""
+    shutil.rmtree(copy.folder / "build", ignore_errors=True)
+    for name in FAKES:
+        (folder / name).write_text(FAKE)
+        (folder / name).chmod(0o755)
+    done = copy(f"test {words}", PATH=f"{folder}:{os.environ['PATH']}", CALLS=str(folder / "calls"),
+                SLEEP=str(seconds))
+    assert (done.stdout.splitlines()[-1], done.returncode) == (last, code), done
+    calls = (folder / "calls").read_text()
+    tested = re.findall(r"^meson test -C (\S+) .*--logbase (\w+) .* --(?:setup|suite) (\w+)", calls,
+                        re.MULTILINE)
+    expected = {"": ALL_PASSES[:1], "--all": ALL_PASSES}.get(words, ALL_PASSES[1:2])
+    assert tested == expected
+    assert ("meson setup build/clang -Dmpi=mpich -Dcuda=disabled clang++-16" in calls) == (
+        words == "--all")
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS)
@@ -147,11 +215,13 @@ def test_doctor(copy):
 
 
 def test_compare(copy):
-    for name, lines in (("a", made()), ("b", made()), ("c", flipped(made(), 2))):
-        (copy.elsewhere / name).write_text(text_of(lines))
+    log = recorded("05_zero2_fp32")
+    for name in "abc":
+        (copy.elsewhere / name).write_text(text_of(changed(log, "layer_digests", 1)
+                                                   if name == "c" else log))
     same, other = (copy(f"compare {names}") for names in ("a b", "a c"))
     assert (same.returncode, other.returncode) == (0, 1)
-    assert "this is a defect" in other.stdout and "No page: no figures" in same.stdout
+    assert "layer 1 is the first" in other.stdout and "No page: no figures" in same.stdout
 
 
 @pytest.mark.parametrize("to, code, said", [

@@ -85,7 +85,7 @@ struct Onlooking : Observer {
   Onlooking() { device().observe(this); }
   ~Onlooking() override { device().observe(nullptr); }
   Watcher* watcher(const char* stream) override { return &streams[stream]; }
-  void booked(const Device&) override {
+  void booked(const Device&, Kind, std::int64_t, const View*) override {
     if (!std::exchange(ends, false)) return;
     const std::atomic<int>& updated = streams[by].updated;
     CHECK(updated.load() == 5);

@@ -60,6 +60,18 @@ TEST_CASE("the run equals the replay: a llama") {
   }
 }
 
+/// At which cuBLAS takes other kernels: meson.build asks for it where there is a GPU.
+TEST_CASE("the run equals the replay: large products" * doctest::skip()) {
+  for (const Dtype dtype : {Dtype::fp32, Dtype::bf16}) {
+    if (needs_master(dtype) && !chapter.mixed_precision) continue;
+    for (const int width : {1000, 2048}) {
+      Options options = mlp_options(width, 3, dtype);
+      options.batch = 512, options.steps = 3;
+      check_against_replay(options, {}, 1);
+    }
+  }
+}
+
 TEST_CASE("the run equals the replay: so many threads on the host") {
   if (!chapter.offloads()) return;
   for (const Dtype dtype : {Dtype::fp32, Dtype::bf16}) {

@@ -83,22 +83,9 @@ struct Reference {
   int steps = 0;
 };
 
-// PyTorch 1.13.1, in double, by this script, of whose 8 weights the first 4 are here, which know of
-// both moments:
-//
-//   import torch
-//   def run(optimizer, **options):
-//       w = torch.tensor([(2 * i - 7) / 8 for i in range(8)],
-//                        dtype=torch.float64, requires_grad=True)
-//       adam = optimizer([w], lr=2e-3, **options)
-//       for t in range(1, 101):
-//           w.grad = torch.tensor([((7 * i + 3 * t) % 11 - 5) / 4 for i in range(8)],
-//                                 dtype=torch.float64)
-//           adam.step()
-//           if t in (1, 100):
-//               print(t, w.tolist())
-//   run(torch.optim.Adam)
-//   run(torch.optim.AdamW, weight_decay=0.1)
+// PyTorch 1.13.1's Adam, and its AdamW with weight_decay=0.1, in double, lr=2e-3, after 1 and after
+// 100 steps. Of 8 weights, which begin at (2 i - 7) / 8, and whose gradients in step t are
+// ((7 i + 3 t) % 11 - 5) / 4, the first 4, which know of both moments.
 struct TorchRun {
   double weight_decay, after_1[4], after_100[4];
 };
@@ -109,10 +96,6 @@ constexpr TorchRun torch_runs[] = {
     {0.1,
      {-0.87282500004, -0.6268749999840001, -0.37692499992, -0.12297500002666667},
      {-0.8569446494753596, -0.6155533174038942, -0.3737442250527997, -0.11532670036118171}}};
-
-/// What PyTorch was given: numbers that fp32 holds exactly.
-const std::vector<double> torch_weights = {-7 / 8.0, -5 / 8.0, -3 / 8.0, -1 / 8.0};
-double torch_gradient(std::int64_t i, int t) { return ((7 * i + 3 * t) % 11 - 5) / 4.0; }
 
 /// Gradients of step t: of every size from 2^-10 to 2^10, one in eight 0.
 void fill_gradients(const Run& run, int t) {
@@ -141,19 +124,19 @@ TEST_CASE("one element: its weight moves, and both moments are there for the nex
 }
 
 TEST_CASE("Adam and the reference give PyTorch's numbers after 1 and after 100 steps") {
+  const std::vector<double> weights = {-7 / 8.0, -5 / 8.0, -3 / 8.0, -1 / 8.0};  // exact in fp32
   for (const TorchRun& torch : torch_runs) {
     const Options options = options_with(torch.weight_decay);
     Run run{options, Dtype::fp32, 4};
-    fill(run.weights.view(), [](std::int64_t i) { return torch_weights[i]; });
+    fill(run.weights.view(), [&](std::int64_t i) { return weights[i]; });
     // PyTorch's numbers and the reference's are in double, Adam's in fp32, each within its bound of
     // the exact result.
-    Reference reference{options, 0x1p-53, torch_weights}, bound{options, 0x1p-24, torch_weights};
+    Reference reference{options, 0x1p-53, weights}, bound{options, 0x1p-24, weights};
     for (int t = 1; t <= 100; ++t) {
-      fill(run.grads.view(), [&](std::int64_t i) { return torch_gradient(i, t); });
+      fill(run.grads.view(), [=](std::int64_t i) { return ((7 * i + 3 * t) % 11 - 5) / 4.0; });
       run.step();
       for (Reference* each : {&reference, &bound}) each->update(values(run.grads.view()));
-      if (t != 1 && t != 100) continue;
-      for (int i = 0; i < 4; ++i) {
+      for (int i = 0; i < 4 && (t == 1 || t == 100); ++i) {
         INFO("element ", i, " after ", t, " steps");
         const double theirs = t == 1 ? torch.after_1[i] : torch.after_100[i];
         CHECK(std::abs(reference.weights[i] - theirs) <= 2 * reference.error[i]);
@@ -217,11 +200,9 @@ TEST_CASE("any cut of the vector gives the same bits") {
 }
 
 TEST_CASE("padding stays zero") {
-  for (const Dtype dtype : dtypes) {
-    Run run{options_with(0.1), dtype, 16};
-    for (int t = 1; t <= 3; ++t) run.step();
-    CHECK(run.written() == std::vector<Bits>(4, Bits(16, 0)));
-  }
+  Run run{options_with(0.1), Dtype::bf16, 16};
+  for (int t = 1; t <= 3; ++t) run.step();
+  CHECK(run.written() == std::vector<Bits>(4, Bits(16, 0)));
 }
 
 TEST_CASE("views of different sizes and dtypes are refused") {

@@ -16,78 +16,69 @@ Machine machine(int gpus, int ranks, bool nccl = true, int place = 0) {
   return machine;
 }
 
-/// expected: "device comm gpu sharing: why".
-void check_chosen(const Options& options, const Machine& machine, const std::string& expected) {
-  const Choice c = choose(options, machine);
-  CHECK(fmt::format("{} {} {} {}: {}", name_of(c.device), name_of(c.comm), c.gpu, c.sharing,
-                    c.why) == expected);
-}
-
-void check_no_choice(const Options& options, const Machine& machine, ExitCode code,
-                     const std::vector<std::string>& words) {
-  check_refused(code, words, [&] { choose(options, machine); });
-}
-
 using enum Comm;
 constexpr DeviceType cuda = DeviceType::cuda;
 constexpr ExitCode usage = ExitCode::usage, resources = ExitCode::resources;
 }  // namespace
 
-TEST_CASE("auto: what the machine has, and why") {
-  check_chosen({}, machine(0, 4), "cpu mpi 0 4: device cpu: no driver");
-  check_chosen({}, machine(8, 8, true, 5),
-               "cuda nccl 5 1: device cuda: 8 GPUs here; comm nccl: a GPU a rank");
-  check_chosen({}, machine(1, 4, true, 3),
-               "cuda mpi 0 4: device cuda: 1 GPU here; comm mpi: 4 ranks share 1 GPU");
-  check_chosen({}, machine(2, 2, false),
-               "cuda mpi 0 1: device cuda: 2 GPUs here; comm mpi: built without NCCL");
-  check_chosen({}, machine(2, 1), "cuda mpi 0 1: device cuda: 2 GPUs here");
-  for (const int place : {0, 1}) {
-    check_chosen({}, machine(2, 3, true, place),
-                 fmt::format("cuda mpi {} {}: ", place, 2 - place) +
-                     "device cuda: 2 GPUs here; comm mpi: 3 ranks share 2 GPUs");
-  }
+TEST_CASE("auto: what the machine has, and why; what is asked for is taken") {
   // Eight ranks, each of which sees one GPU, and another one than the others.
   Machine of_slurm = machine(1, 8);
   of_slurm.users = 1, of_slurm.gpus_in_use = 8;
-  check_chosen({}, of_slurm, "cuda nccl 0 1: device cuda: 1 GPU here; comm nccl: a GPU a rank");
+  const std::string three_share_two = "device cuda: 2 GPUs here; comm mpi: 3 ranks share 2 GPUs";
+  const std::tuple<Options, Machine, std::string> cases[] = {
+      {{}, machine(0, 4), "cpu mpi 0 4: device cpu: no driver"},
+      {{},
+       machine(8, 8, true, 5),
+       "cuda nccl 5 1: device cuda: 8 GPUs here; comm nccl: a GPU a rank"},
+      {{},
+       machine(1, 4, true, 3),
+       "cuda mpi 0 4: device cuda: 1 GPU here; comm mpi: 4 ranks share 1 GPU"},
+      {{},
+       machine(2, 2, false),
+       "cuda mpi 0 1: device cuda: 2 GPUs here; comm mpi: built without NCCL"},
+      {{}, machine(2, 1), "cuda mpi 0 1: device cuda: 2 GPUs here"},
+      {{}, machine(2, 3, true, 0), "cuda mpi 0 2: " + three_share_two},
+      {{}, machine(2, 3, true, 1), "cuda mpi 1 1: " + three_share_two},
+      {{}, of_slurm, "cuda nccl 0 1: device cuda: 1 GPU here; comm nccl: a GPU a rank"},
+      {{.device = DeviceType::cpu}, machine(8, 8), "cpu mpi 0 8: device cpu"},
+      {{.device = cuda, .comm = mpi}, machine(8, 8), "cuda mpi 0 1: device cuda; comm mpi"},
+      {{.device = cuda, .comm = nccl}, machine(1, 1), "cuda nccl 0 1: device cuda; comm nccl"},
+      {{.reduce = Reduce::native},
+       machine(4, 4),
+       "cuda nccl 0 1: device cuda: 4 GPUs here; comm nccl: a GPU a rank; reduce native"}};
+  for (const auto& [options, machine, expected] : cases) {
+    const Choice c = choose(options, machine);
+    CHECK(fmt::format("{} {} {} {}: {}", name_of(c.device), name_of(c.comm), c.gpu, c.sharing,
+                      c.why) == expected);
+  }
 }
 
 TEST_CASE("the host's threads: a GPU's rank has its share of the cores, a CPU's one") {
-  const auto threads = [](const Options& options, Machine machine, int cores) {
+  const auto threads = [](Machine machine, int cores) {
     machine.cores_here = cores;
-    return choose(options, machine).host_threads;
+    return choose({}, machine).host_threads;
   };
-  CHECK(threads({}, machine(8, 8), 64) == 8);
-  CHECK(threads({}, machine(1, 3), 16) == 5);
-  CHECK(threads({}, machine(1, 3), 2) == 1);
-  CHECK(threads({}, machine(0, 3), 16) == 1);
-  for (const int gpus : {0, 1}) CHECK(threads({.host_threads = 7}, machine(gpus, 2), 4) == 7);
-  CHECK(choose({.host_threads = 7}, {.gpus = {}, .ranks_here = 3, .cores_here = 16}).cores == 5);
-}
-
-TEST_CASE("what is asked for is taken") {
-  check_chosen({.device = DeviceType::cpu}, machine(8, 8), "cpu mpi 0 8: device cpu");
-  check_chosen({.device = cuda, .comm = mpi}, machine(8, 8), "cuda mpi 0 1: device cuda; comm mpi");
-  check_chosen({.device = cuda, .comm = nccl}, machine(1, 1),
-               "cuda nccl 0 1: device cuda; comm nccl");
-  check_chosen({.reduce = Reduce::native}, machine(4, 4),
-               "cuda nccl 0 1: device cuda: 4 GPUs here; comm nccl: a GPU a rank; reduce native");
+  CHECK(threads(machine(8, 8), 64) == 8);
+  CHECK(threads(machine(1, 3), 16) == 5);
+  CHECK(threads(machine(1, 3), 2) == 1);
+  CHECK(threads(machine(0, 3), 16) == 1);
+  CHECK(choose({}, {.gpus = {}, .ranks_here = 3, .cores_here = 16}).cores == 5);
 }
 
 TEST_CASE("what cannot be had is refused, with the numbers and what works") {
-  check_no_choice({.device = cuda}, machine(0, 2), resources, {"no driver", "--device cpu"});
-  const Options with_nccl{.device = cuda, .comm = nccl};
-  check_no_choice(with_nccl, machine(1, 4), resources, {"4 ranks", "1 GPU", "--comm mpi"});
-  check_no_choice(with_nccl, machine(2, 2, false), resources, {"built without NCCL", "--comm mpi"});
-  const Options nccl_without_gpu{.device = DeviceType::cpu, .comm = nccl};
-  check_no_choice(nccl_without_gpu, machine(2, 2), usage, {"--device cuda"});
-  const Options pageable{.pageable = true};
-  check_no_choice(pageable, machine(0, 2), usage, {"--pageable", "page-locked", "--device cuda"});
-  CHECK(choose(pageable, machine(2, 2)).device == cuda);
-  for (const std::optional<Comm> comm : {std::optional<Comm>(), {mpi}}) {
-    check_no_choice({.comm = comm, .reduce = Reduce::native}, machine(1, 2), usage,
-                    {"--comm nccl"});
+  const Options with_nccl{.device = cuda, .comm = nccl}, pageable{.pageable = true};
+  const std::tuple<Options, Machine, ExitCode, std::vector<std::string>> cases[] = {
+      {{.device = cuda}, machine(0, 2), resources, {"no driver", "--device cpu"}},
+      {with_nccl, machine(1, 4), resources, {"4 ranks", "1 GPU", "--comm mpi"}},
+      {with_nccl, machine(2, 2, false), resources, {"built without NCCL", "--comm mpi"}},
+      {{.device = DeviceType::cpu, .comm = nccl}, machine(2, 2), usage, {"--device cuda"}},
+      {pageable, machine(0, 2), usage, {"--pageable", "page-locked", "--device cuda"}},
+      {{.reduce = Reduce::native}, machine(1, 2), usage, {"--comm nccl"}},
+      {{.comm = mpi, .reduce = Reduce::native}, machine(1, 2), usage, {"--comm nccl"}}};
+  for (const auto& [options, machine, code, words] : cases) {
+    check_refused(code, words, [&asked = options, &on = machine] { choose(asked, on); });
   }
+  CHECK(choose(pageable, machine(2, 2)).device == cuda);
 }
 }  // namespace zero::test

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Numbers as they are stored and as they are made. The 16-bit types against their definition: the
 // list of all the values there are, and "the nearest of the two neighbours, the even one of two
-// equally near". exp and log against long double. mix against splitmix64's published numbers; that
-// weights and data are made of it as notes/generator.md says is tests/programs/digests_test.py's.
+// equally near". exp and log against long double. That numbers are made as notes/generator.md says
+// is tests/programs/digests_test.py's.
 #include <algorithm>
 #include <cmath>
 
@@ -133,16 +133,5 @@ TEST_CASE("exp and log at their borders") {
   CHECK(portable_log(0x1p127f) == static_cast<float>(127 * std::numbers::ln2));
   CHECK(portable_log(infinity) == infinity);
   for (const auto of : {portable_exp, portable_log}) CHECK(std::isnan(of(NAN)));
-}
-
-TEST_CASE("mix is splitmix64: its state advances by the golden gamma") {
-  // The first five numbers of the generator seeded with 1234567, as published with it.
-  std::uint64_t state = 1234567;
-  for (const std::uint64_t expected :
-       {6457827717110365317u, 3203168211198807973u, 9817491932198370423u, 4593380528125082431u,
-        16408922859458223821u}) {
-    CHECK(mix(state) == expected);
-    state += 0x9e3779b97f4a7c15;
-  }
 }
 }  // namespace zero::test

@@ -3,6 +3,7 @@
 // that fits on the screen. Nothing a user can type may throw.
 #include "run/command_line.hpp"
 
+#include <map>
 #include <sstream>
 
 #include "config.hpp"
@@ -68,30 +69,28 @@ Values defaults(const Card& chapter) {
   values.merge(Values{{"steps", 200}, {"batch", 32}, {"accumulate", 1}, {"device", "auto"}});
   values.merge(Values{{"lr", 2e-3}, {"beta1", 0.9}, {"beta2", 0.999}, {"eps", 1e-8}});
   values.merge(Values{{"weight-decay", 0.0}, {"clip", 0.0}, {"seed", std::uint64_t{1}}});
-  values.merge(Values{{"log", ""}, {"trace", ""}, {"quiet", false}, {"memory", false}});
+  values.merge(Values{{"log", ""}, {"trace", ""}, {"quiet", false}, {"align", 8}});
   values.merge(Values{{"save", ""}, {"save-every", 0}, {"keep", 2}, {"resume", ""}, {"init", ""}});
   values.merge(Values{{"heads", 8}, {"kv-heads", 0}, {"hidden", 0}, {"sequence", 128}});
   values.merge(Values{{"tokens", ""}, {"vocab", 256}, {"recompute", false}});
-  values.merge(Values{{"timeout", 60}, {"narrate", 0}, {"device-memory", std::int64_t{0}}});
+  values.merge(Values{{"timeout", 60}, {"device-memory", std::int64_t{0}}});
   if (chapter.ranks) values.merge(Values{{"comm", "auto"}, {"reduce", "ordered"}});
   if (chapter.ranks) values.merge(Values{{"check-every", 0}, {"link", 0.0}, {"latency", 0.0}});
   if (chapter.mixed_precision) values.merge(Values{{"dtype", "bf16"}, {"loss-scale", "dynamic"}});
   if (chapter.prefetches()) values["prefetch"] = 1;
-  if (chapter.offloads())
-    values.merge(Values{{"bus", 0.0}, {"pageable", false}, {"host-threads", 0}});
+  if (chapter.offloads()) values.merge(Values{{"bus", 0.0}, {"pageable", false}});
   return values;
 }
 }  // namespace
 
 TEST_CASE("without options the defaults hold, by chapter and by name") {
-  for (const Card* each : cards::all) {
+  for (const Card* each : all_cards) {
     const Card& chapter = *each;
     INFO(std::string(chapter.name));
     const Values expected = defaults(chapter);
     CHECK(check_values("", expected, chapter).size() == expected.size());
     const Options o = accepted("", chapter).options;
     CHECK(o.dtype == (chapter.mixed_precision ? Dtype::bf16 : Dtype::fp32));
-    CHECK(o.prefetch == 1);  // of another chapter that would fit, too
     CHECK(tuple(o.loss_scale, o.plan, o.ranks) == tuple(0, false, 1));
   }
 }
@@ -102,7 +101,7 @@ TEST_CASE("every option is read, after a space or an equals sign") {
         "--task mlp --steps 7 --batch 3 --accumulate 2 --width 9 --layers 5 --lr 0.25 --beta1 0.5 "
         "--beta2 0.75 --eps 1e-3 --weight-decay 0.125 --clip 1.5 --seed 18446744073709551615 "
         "--log out.jsonl --dtype fp16 --loss-scale 1024 --prefetch 2 --device cuda --comm nccl "
-        "--reduce native --timeout 5 --bus 1.5 --device-memory 1.5GiB --host-threads 3";
+        "--reduce native --timeout 5 --bus 1.5 --device-memory 1.5GiB --align 3";
     for (std::size_t at = 0; (at = line.find("--", at)) != line.npos;) {
       line[at = line.find(' ', at)] = between;
     }
@@ -114,7 +113,7 @@ TEST_CASE("every option is read, after a space or an equals sign") {
     CHECK(tuple(o.weight_decay, o.clip, o.loss_scale) == tuple(0.125, 1.5, 1024));
     CHECK(tuple(o.seed, o.prefetch, o.timeout) == tuple(18446744073709551615u, 2, 5));
     CHECK(tuple(o.device, o.comm, o.reduce) == tuple(DeviceType::cuda, Comm::nccl, Reduce::native));
-    CHECK(tuple(o.bus, o.device_memory, o.host_threads) == tuple(1.5, 3 << 29, 3));
+    CHECK(tuple(o.bus, o.device_memory, o.align) == tuple(1.5, 3 << 29, 3));
   }
   const Options o = accepted(
                         "--task llama --heads 6 --kv-heads 3 --width 96 --hidden 7 --sequence 9 "
@@ -134,6 +133,7 @@ TEST_CASE("the values by name are those that will be used, each with its type") 
       {"--dtype fp16", {{"dtype", "fp16"}, {"loss-scale", "dynamic"}}},
       {"--steps 010 --seed 010", {{"steps", 10}, {"seed", std::uint64_t{10}}}},  // base 10, always
       {"--task toy", {{"task", "toy"}, {"width", 128}, {"layers", 2}, {"data", ""}}},
+      {"--task tiny", {{"width", 2}, {"layers", 2}, {"batch", 1}, {"lr", 0.1}, {"data", ""}}},
       {"--task mlp --width 12", {{"task", "mlp"}, {"width", 12}, {"data", ""}}},
       {"--task llama", {{"layers", 4}, {"batch", 8}, {"kv-heads", 4}, {"hidden", 688}}},
       {"--task llama --heads 1", {{"kv-heads", 1}, {"data", DEFAULT_CORPUS}}},
@@ -183,7 +183,6 @@ TEST_CASE("numbers and names: nothing else, in their range, and not lost in fp32
        "0 -1 1.5 1e2 abc 0x10 9999999999 99999999999999999999999 nan",
        "is not a whole number from 1 to "},
       {"--prefetch", "3 -1 one", "is not a whole number from 0 to 2"},
-      {"--host-threads", "-1 4097 all", "is not a whole number from 0 to 4096"},
       {"--heads --sequence --vocab", "0 -1 65537 a", "is not a whole number from 1 to 65536"},
       {"--kv-heads --hidden", "-1 65537 a", "is not a whole number from 0 to 65536"},
       {"--seed", "-1 1.5 18446744073709551616 x", "is not a whole number from 0 to "},
@@ -194,7 +193,7 @@ TEST_CASE("numbers and names: nothing else, in their range, and not lost in fp32
       {"--eps", no_number + " 0 1e-300", "is not a number from 1.2e-38 to 3.4e38"},
       {"--loss-scale", "0 -1 nan inf 1e999 3.41e38 1e-300 static",
        "is not a number from 1.2e-38 to 3.4e38, nor dynamic"},
-      {"--task", "texts Text 1 0 text,toy zero", "not in {text,toy,mlp,llama}"},
+      {"--task", "texts Text 1 0 text,toy zero", "not in {text,toy,mlp,llama,tiny}"},
       {"--device-memory", "64 64mb MB -1MB 0.0009MB 1001TB nan infMB 1e999GB 64MB, 0x10MB all",
        "is not a size from 0.001MB to 1000TB, as 64MB or 64MiB"},
       {"--dtype", "fp64 FP32 2 float", "not in {fp32,bf16,fp16}"},
@@ -234,6 +233,7 @@ TEST_CASE("what no option is, comes twice, lacks its value or does not go togeth
       {"--ranks 4", "--plan"},
       {"--task toy --width 128", "--task toy is 128 -> 512 -> 10"},
       {"--task toy --layers 2", "takes no --width and no --layers"},
+      {"--task tiny --width 2", "--task tiny has layers of 2 -> 2"},
       {"--task toy --data x", "--data is read by --task text and llama only, not by --task toy"},
       {"--task mlp --data x", "not by --task mlp"},
       {"--width 12", "--width 12 is not a multiple of 8"},
@@ -257,7 +257,7 @@ TEST_CASE("what no option is, comes twice, lacks its value or does not go togeth
 }
 
 TEST_CASE("a chapter takes its own options only") {
-  for (const Card* chapter : cards::all) {
+  for (const Card* chapter : all_cards) {
     for (const auto& [name, value] : defaults(offload)) {
       const std::string option = "--" + name + "=x";
       if (defaults(*chapter).contains(name)) continue;
@@ -272,19 +272,6 @@ TEST_CASE("help is asked for anywhere, whatever else is wrong") {
   for (const char* asked : {"--help", "-h", "--help --unknown", "--steps 5 --help"}) {
     const Command command = read(split(asked));
     CHECK(tuple(command.run, command.status, command.text) == tuple(false, 0, help));
-  }
-}
-
-TEST_CASE("a digest is recorded of what is trained, however that is done") {
-  const auto recorded = [](const char* line, int ranks = 4) {
-    return recorded_digest(accepted(line), window, ranks);
-  };
-  const std::string digest = recorded("");
-  CHECK(digest.size() == 16);
-  CHECK(recorded("--prefetch 2 --quiet --log a --memory --steps 200 --link 1") == digest);
-  CHECK(recorded("", 3) == "");
-  for (const char* of : {"--dtype fp16", "--seed 2", "--steps 199", "--resume a", "--init a"}) {
-    CHECK(recorded(of) == "");
   }
 }
 }  // namespace zero::test

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // A card's slots, predictions at their limits, and what is said of memory that is too small.
-// What runs hold and send is for the tests on ranks, and for tests/programs/memory_test.py.
+// What runs hold and send is for the tests on ranks, and for tests/programs.
 #include "report/prediction.hpp"
 
 #include "config.hpp"
@@ -10,23 +10,6 @@ namespace zero::test {
 namespace {
 Prediction on_cpu(const std::string& number, const Options& options, int ranks) {
   return predict(card(number), options, DeviceType::cpu, layout_of(options, 0, ranks));
-}
-
-/// --device-memory of one byte less than the chapter needs is refused with these words.
-void check_suggested(const std::string& number, Options options, int ranks,
-                     const std::string& suggested) {
-  const Layout layout = layout_of(options, 0, ranks);
-  const auto check = [&] {
-    return check_memory(card(number), options, {}, cpu(), layout, cards::on_ranks);
-  };
-  const std::int64_t needed = on_cpu(number, options, ranks).sum(&Prediction::Bytes::peak);
-  options.device_memory = needed;
-  CHECK(check() == needed);
-  options.device_memory = needed - 1;
-  const std::string needs =
-      fmt::format("each rank needs {} bytes of device memory, ", grouped(needed));
-  const std::string allows = fmt::format("--device-memory allows {}: ", grouped(needed - 1));
-  check_refused(ExitCode::resources, {needs + allows + suggested}, check);
 }
 }  // namespace
 
@@ -57,43 +40,32 @@ TEST_CASE("the largest sizes that can be asked for do not overflow") {
   CHECK(traffic.padding >= 0);
 }
 
-TEST_CASE("what --device-memory does not allow is refused with the first chapter that would fit") {
-  Options bf16{.task = Task::mlp, .width = 64, .layers = 8, .dtype = Dtype::bf16}, fp32 = bf16;
-  fp32.dtype = Dtype::fp32;
-  Options thick = bf16, thick_fp32 = fp32;  // 06 borrows more than there is beside one layer
-  thick.layers = thick_fp32.layers = 1;
-  for (const auto& [number, options, ranks, other] :
-       {std::tuple{"06", bf16, 4, "07"},
-        {"03", bf16, 4, "04"},
-        {"02", fp32, 4, "04"},
-        {"06", thick, 1, "03"},
-        {"06", thick_fp32, 1, "02"}}) {  // 02 can do no bf16
-    const std::int64_t bytes = on_cpu(other, options, ranks).sum(&Prediction::Bytes::peak);
-    check_suggested(number, options, ranks,
-                    fmt::format("{} would need {}", card(other).name, grouped(bytes)));
-  }
-  check_suggested("07", bf16, 4,
-                  "no chapter fits, use fewer or smaller layers or batches, or more ranks");
-  const Options data{
-      .data = DEFAULT_CORPUS, .batch = 1, .width = 8, .layers = 1, .dtype = Dtype::bf16};
-  check_suggested("06", data, 1, "use a smaller --data or --batch");
-}
-
-TEST_CASE("on the CPU the machine's memory is the device's and its host's") {
+TEST_CASE("a run that needs one byte more than it may take is refused with both numbers") {
   const Options options{.task = Task::mlp, .width = 256, .layers = 8, .dtype = Dtype::bf16};
   const Prediction plan = on_cpu("07", options, 1);
   const auto peak = &Prediction::Bytes::peak;
   const std::int64_t device = plan.sum(peak), host = plan.sum(peak, Place::host);
-  const auto check = [&](const char* number, std::int64_t share) {
+  const auto check = [](Options o, std::int64_t allowed, std::int64_t share) {
+    o.device_memory = allowed;
     const auto sharing = static_cast<int>(cpu().available() / share);
-    return check_memory(card(number), options, {.sharing = sharing}, cpu(),
-                        layout_of(options, 0, 1), cards::on_ranks);
+    return check_memory(card("07"), o, {.sharing = sharing}, cpu(), layout_of(o, 0, 1));
   };
-  CHECK(check("07", 2 * (device + host)) == device);
+  const std::int64_t plenty = 2 * (device + host);
+  CHECK(check(options, device, plenty) == device);
+  const std::string advice = "use another chapter, fewer or smaller layers or batches, or more ";
   check_refused(
       ExitCode::resources,
-      {fmt::format("each rank needs {} bytes, ", grouped(device + host)),
-       "available: no chapter fits, use fewer or smaller layers or batches, or more machines"},
-      [&] { check("07", device + host / 2); });
+      {fmt::format("each rank needs {} bytes of device memory, --device-memory allows {}: "
+                   "{}ranks",
+                   grouped(device), grouped(device - 1), advice)},
+      [&] { check(options, device - 1, plenty); });
+  // On the CPU the machine's memory is the device's and its host's.
+  check_refused(
+      ExitCode::resources,
+      {fmt::format("each rank needs {} bytes, ", grouped(device + host)), advice + "machines"},
+      [&] { check(options, 0, device + host / 2); });
+  const Options data{.data = DEFAULT_CORPUS, .batch = 1, .width = 8, .layers = 1};
+  check_refused(ExitCode::resources, {"use a smaller --data or --batch"},
+                [&] { check(data, 1, plenty); });
 }
 }  // namespace zero::test

@@ -65,21 +65,6 @@ TEST_CASE("a team does every piece once, with all its threads, and is waited for
   }
 }
 
-TEST_CASE("a wait hands plain memory over from stream to stream, there and back") {
-  const Delay delay("producer", a_while);
-  int box = 0;  // not atomic: ThreadSanitizer sees whether the waits are edges
-  std::vector<int> seen;
-  Worker producer("producer"), consumer("consumer");
-  for (int i = 1; i <= 3; ++i) {
-    producer.wait(consumer.record());
-    producer.run([&box, i] { box = i; });
-    consumer.wait(producer.record());
-    consumer.run([&] { seen.push_back(box); });
-  }
-  consumer.synchronise();
-  CHECK(seen == std::vector<int>{1, 2, 3});
-}
-
 TEST_CASE("an event is the moment of its recording, not the end of the stream, to all who wait") {
   std::atomic<bool> go = false;
   int value = 0, seen = 0;
@@ -125,37 +110,22 @@ TEST_CASE("a stream goes when all that was put on it is done, whichever of two g
   }
 }
 
-TEST_CASE("a watcher is told of each task and each wait, where they are") {
-  // What, of which sort; whether it begins; its thread, and the tasks done.
-  using Call = std::tuple<std::string, Work::Sort, bool, std::thread::id, int>;
-  using Sort = Work::Sort;
-  using enum Stream::Mode;
-  for (const auto& [mode, in_turn] :
-       {std::pair{synchronous, false}, {asynchronous, false}, {asynchronous, true}}) {
-    const std::unique_ptr<Device> device = make_cpu();
-    device->in_turn = in_turn;
-    std::vector<Call> calls;
-    int done = 0;
-    const Onlooker onlooker("observed", *device, [&](const Work& work, bool begins) {
-      calls.emplace_back(words(work), work.sort, begins, std::this_thread::get_id(), done);
-    });
-    Stream stream("observed", *device, mode), other("other", *device, mode);
-    other.run([] {});
-    std::thread::id thread;
-    stream.run({.what = "a sum", .layer = 3}, [&] {
-      thread = std::this_thread::get_id();
-      Stream::part({"a part", Sort::copy}, [&] { ++done; });
-    });
-    stream.wait(stream.record());
-    stream.synchronise();  // records, which are no work
-    CHECK((thread == std::this_thread::get_id()) == (mode == synchronous || in_turn));
-    CHECK(calls == std::vector<Call>{{"a sum of layer 3", Sort::compute, true, thread, 0},
-                                     {"a part", Sort::copy, true, thread, 0},
-                                     {"a part", Sort::copy, false, thread, 1},
-                                     {"a sum of layer 3", Sort::compute, false, thread, 1},
-                                     {"a task", Sort::wait, true, thread, 1},
-                                     {"a sum of layer 3", Sort::wait, false, thread, 1}});
-  }
+TEST_CASE(
+    "a watcher is told of each task, its parts and each wait, and at its end what it was for") {
+  const std::unique_ptr<Device> device = make_cpu();
+  std::string told;
+  const Onlooker onlooker("observed", *device, [&](const Work& work, bool begins) {
+    told += fmt::format("{} {}{}; ", begins ? "begin" : "end", words(work),
+                        work.sort == Work::Sort::wait ? ", waited for" : "");
+  });
+  Stream stream("observed", *device, Stream::Mode::asynchronous), other("other", *device);
+  other.run({"a sum", Work::Sort::compute, 3}, [] {});
+  stream.run({"a task"}, [] { Stream::part({"a part"}, [] {}); });
+  stream.wait(other.record());
+  stream.synchronise();
+  CHECK(told ==
+        "begin a task; begin a part; end a part; end a task; begin a task, waited for; "
+        "end a sum of layer 3, waited for; ");
 }
 
 TEST_CASE("what an inline task throws comes out of run, and a watcher hears of no end") {

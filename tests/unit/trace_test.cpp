@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
-// What is recorded of streams, phases and the ledger; how much of the messages' time is hidden, and
-// what was in use after each phase and at most within it.
+// What is recorded of streams, phases and the ledger, and how much of the messages' time is hidden.
 #include "tests/unit/checks.hpp"
-#include "trace/views.hpp"
+#include "trace/overlap.hpp"
 
 namespace zero::test {
 namespace {
@@ -13,8 +12,8 @@ Slice slice(Sort sort, int begin, int end, int step = 1, Device& on = cpu(), int
   const auto at = [](int ms) {
     return Moment{Clock::time_point(std::chrono::milliseconds(ms)), {}};
   };
-  const Work work{.sort = sort, .made = {.device = &on}};
-  return {work, track, Phase::forward, step, at(begin), at(end)};
+  const Work work{.sort = sort, .writes = {{.device = &on}}};
+  return {work, track, Phase::forward, step, 0, at(begin), at(end)};
 }
 Slice compute(int begin, int end, int step = 1) { return slice(Sort::compute, begin, end, step); }
 Slice up(int begin, int end, int step = 1) { return slice(Sort::transfer, begin, end, step); }
@@ -40,24 +39,6 @@ std::string told(const std::vector<Slice>& slices) {
                        name_of(slice.phase), slice.step);
   }
   return all;
-}
-
-using Row = std::array<std::int64_t, 3>;  // in use at the end, change, peak
-
-/// A change after which parameters and activations take so many bytes.
-Booked booked(int step, Phase phase, std::int64_t parameters, std::int64_t activations = 0) {
-  Booked now{{}, phase, step, {}};
-  now.bytes[Kind::parameters] = parameters;
-  now.bytes[Kind::activations] = activations;
-  return now;
-}
-
-std::vector<Row> rows(const std::vector<Booked>& all, int steps = 1) {
-  std::vector<Row> rows;
-  for (const MemoryPhase& row : memory_phases(all, steps)) {
-    rows.push_back({row.in_use, row.change, row.peak});
-  }
-  return rows;
 }
 }  // namespace
 
@@ -85,17 +66,17 @@ TEST_CASE("a step's transfers may pass in the next: they are counted when that i
   OverlapMeter meter;
   const auto add = [&](int present, const std::vector<Slice>& taken) {
     meter.add(taken, present);
-    return words(meter.times.kept().back().transfers[Direction::to_device]);
+    return words(meter.times.kept.back().transfers[Direction::to_device]);
   };
   meter.add({}, 1);
   CHECK(add(2, {compute(0, 10)}) == "0 0");
   CHECK(add(3, {compute(10, 29, 2), compute(33, 39, 3), up(30, 40, 2)}) == "4 6");
   CHECK(add(4, {up(50, 51, 3)}) == "1 0");
-  CHECK(meter.times.steps() == 3);
+  CHECK(meter.times.steps == 3);
 }
 
 TEST_CASE("a recorder has what ended, by track, the inner before the outer, and each once") {
-  Recorder recorder(cpu(), true, Recorder::traced_steps);
+  Recorder recorder(cpu(), true, false, false);
   Worker first("first");
   Stream second("second", cpu());
   here.step = 3;
@@ -130,7 +111,7 @@ TEST_CASE("a recorder has what ended, by track, the inner before the outer, and 
 
 TEST_CASE("a recorder that sees no streams sees the host; one that is gone sees nothing") {
   {
-    Recorder recorder(cpu(), false, 2);
+    Recorder recorder(cpu(), false, false, false);
     Stream stream("unseen", cpu());
     stream.run([] {});
     { const PhaseScope update(Phase::update); }
@@ -143,48 +124,42 @@ TEST_CASE("a recorder that sees no streams sees the host; one that is gone sees 
   after.run([] {});
 }
 
-TEST_CASE("the bytes in use are kept as they change, of the first eight steps") {
-  Recorder recorder(cpu(), true, Recorder::traced_steps);
+TEST_CASE("what the program asked for is kept in its order, with its line, of eight steps") {
+  Recorder recorder(cpu(), true, true, true);
+  Stream stream("compute", cpu());
+  const Tensor tensor(cpu(), Kind::data, Dtype::bf16, 2);
+  View view = tensor.view();
+  view.name = "numbers";
   const Scratch scratch(cpu(), Kind::activations, Dtype::fp32, 5);
-  for (here.step = 1; here.step <= Recorder::traced_steps + 2; ++here.step) scratch.borrow();
-  here.step = 0;
-  const std::vector<Booked>& booked = recorder.booked();
-  REQUIRE(booked.size() == 2 * Recorder::traced_steps);
-  for (std::size_t i = 1; i < booked.size(); ++i) {
-    CHECK(booked[i].step == static_cast<int>(i) / 2 + 1);
-    CHECK(booked[i].time >= booked[i - 1].time);
-    CHECK(booked[i].bytes[Kind::activations] - booked[0].bytes[Kind::activations] ==
-          (i % 2 == 1 ? -20 : 0));
+  const std::size_t first = recorder.orders().size();  // the tensor's
+  for (here.step = 1; here.step <= Recorder::traced_steps + 2; ++here.step) {
+    const Borrowed lent = scratch.borrow();
+    const PhaseScope phase(Phase::update);
+    stream.run(work_on("fill", {view}, {view}), [=] { view.as<Bf16>()[0] = narrow<Bf16>(2); });
+    divide(stream, view, 2);
   }
-}
-
-TEST_CASE("memory by phase: the last of a phase's ends, the most that was in use within it") {
-  using enum Phase;
-  using Rows = std::vector<Row>;
-  const Booked start = booked(0, setup, 10);
-  // The start can have a peak of its own.
-  CHECK(rows({booked(0, setup, 500), start, booked(1, load, 10, 1)})[0] == Row{10, 10, 500});
-  // What was there when the first of it was booked counts with it.
-  CHECK(rows({booked(0, setup, 100, 20)})[0] == Row{120, 120, 120});
-  // One in which nothing is booked ends as it began.
-  CHECK(rows({start, booked(1, backward, 30)}) ==
-        Rows{{10, 10, 10}, {10, 0, 10}, {10, 0, 10}, {30, 20, 30}, {30, 0, 30}});
-  CHECK(rows({}, 2) == Rows(9, Row{0, 0, 0}));
-  // Of several micro-batches.
-  CHECK(rows({start, booked(1, load, 10, 5), booked(1, forward, 10, 80), booked(1, forward, 10, 60),
-              booked(1, backward, 40), booked(1, load, 40, 6), booked(1, forward, 40, 30),
-              booked(1, backward, 20), booked(1, update, 10)}) ==
-        Rows{{10, 10, 10}, {46, 36, 46}, {70, 24, 90}, {20, -50, 70}, {10, -10, 20}});
-  // The second step goes on where the first ended, the third is left out.
-  const std::vector<Booked> all = {start,
-                                   booked(1, load, 10, 5),
-                                   booked(1, update, 12),
-                                   booked(2, load, 12, 5),
-                                   booked(2, update, 11),
-                                   booked(3, forward, 900)};
-  const Rows both{{10, 10, 10}, {15, 5, 15}, {15, 0, 15}, {15, 0, 15}, {12, -3, 15},
-                  {17, 5, 17},  {17, 0, 17}, {17, 0, 17}, {11, -6, 17}};
-  CHECK(rows(all, 3) == both);
-  CHECK(rows({all.begin(), all.begin() + 3}) == Rows(both.begin(), both.begin() + 5));
+  here.step = 0;
+  const std::vector<Order>& orders = recorder.orders();
+  REQUIRE(orders.size() == first + 4 * Recorder::traced_steps);
+  for (std::size_t i = first; i < orders.size(); ++i) {
+    const Order &borrow = orders[i], &divided = orders[i + 2];
+    CHECK(borrow.step == static_cast<int>(i - first) / 4 + 1);
+    CHECK(borrow.kind == Kind::activations);
+    CHECK(borrow.change == 20);
+    CHECK(divided.during == Phase::update);
+    CHECK(divided.bytes == borrow.bytes);
+    REQUIRE(divided.sites.size() == 1);
+    CHECK(divided.sites[0].line() == __LINE__ - 13);
+    i += 3;
+    CHECK(orders[i].change == -20);
+    CHECK(orders[i].bytes[Kind::activations] == borrow.bytes[Kind::activations] - 20);
+  }
+  const std::vector<Slice> slices = recorder.take();
+  const auto of = [](const Slice& slice) { return slice.track == 1; };
+  const auto filled = std::ranges::find_if(slices, of);
+  REQUIRE(filled != slices.end());
+  CHECK(orders.at(filled->order).change == 0);
+  CHECK(filled->values == std::vector<std::vector<float>>{{2, 0}});
+  CHECK(std::next(filled, 1)->values == std::vector<std::vector<float>>{{1, 0}});
 }
 }  // namespace zero::test

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The samples: the same whoever asks for them, and those that the note describes. And a step's
-// step result: loss, norm, factor, skip, and the life of the loss scale.
+// Files of samples; which of them make a batch is tests/programs/digests_test.py's. And a step's
+// result: loss, norm, factor, skip, and the life of the loss scale.
 #include <unistd.h>
 
 #include <cmath>
@@ -8,10 +8,22 @@
 #include <fstream>
 
 #include "tests/unit/checks.hpp"
-#include "train/step_result.hpp"
+#include "train/step.hpp"
 
 namespace zero::test {
 namespace {
+/// In the system's folder for such, until the end of the scope.
+struct File {
+  explicit File(const char* name)
+      : path(std::filesystem::temp_directory_path() / fmt::format("zero-{}-{}", name, getpid())) {}
+  ~File() { std::filesystem::remove(path); }
+  void write(const std::string& content) const { std::ofstream(path, std::ios::binary) << content; }
+  const std::string path;
+};
+
+/// Its bytes, as they lie in memory.
+std::string number(auto value) { return {reinterpret_cast<const char*>(&value), sizeof value}; }
+
 /// The scale after so many further steps.
 float after(LossScale& scale, bool skipped, int steps = 1) {
   for (int i = 0; i < steps; ++i) scale.update(skipped);
@@ -21,90 +33,60 @@ float after(LossScale& scale, bool skipped, int steps = 1) {
 constexpr bool good = false, bad = true;
 }  // namespace
 
-TEST_CASE("micro-batch m = (step A + a) N + rank begins at sample m batch") {
-  Options options{.task = Task::toy, .batch = 5, .accumulate = 2};
-  const auto data = make_data(options, cpu(), 2, 3);
-  CHECK((*data)(0, 0).first == 2 * 5);
-  CHECK((*data)(0, 1).first == (1 * 3 + 2) * 5);
-  CHECK((*data)(4, 1).first == ((4 * 2 + 1) * 3 + 2) * 5);
-  CHECK((*data)(4, 1).data == data.get());
-  // Beyond 32 bits: the last step there can be.
-  options.batch = 1 << 16, options.accumulate = 4;
-  CHECK((*make_data(options, cpu(), 2, 3))((1 << 30) - 1, 3).first ==
-        (((std::int64_t{1} << 32) - 1) * 3 + 2) << 16);
-}
-
-TEST_CASE("text: the codes of 8 bytes in a row, and the byte after them; nine are enough") {
-  const std::filesystem::path file =
-      std::filesystem::temp_directory_path() / fmt::format("zero-data-{}", getpid());
-  const Options options{.data = file, .width = 32, .seed = 4};
-  const Generator positions(4, RandomStream{2}), codes(4, RandomStream{3});  // the note's numbers
+TEST_CASE("a text is read whole, in three pieces; nine bytes are enough") {
+  const File file("text");
+  const Generator positions(4, RandomStream::positions);
   const Tensor input(cpu(), Kind::data, Dtype::fp32, 32), target(cpu(), Kind::data, Dtype::fp32, 1);
-  const auto kernels = make_kernels(cpu());
-  for (const std::int64_t size : {9, 5 << 19}) {  // the second is read in three pieces
+  for (const std::int64_t size : {9, 5 << 19}) {
     std::string text;
     for (std::int64_t i = 0; i < size; ++i) text += static_cast<char>(mix(i));
-    std::ofstream(file, std::ios::binary) << text;
-    CHECK(source_bytes(options).bytes == size + 4 * 256 * 4);
-    const auto data = make_data(options, cpu());
-    std::filesystem::remove(file);
+    file.write(text);
+    const auto data = make_data({.data = file.path, .width = 32, .seed = 4}, cpu());
     for (std::uint64_t s = 0; s < 3000; ++s) {
-      const std::uint64_t position = positions.bits(s) % (size - 8);
-      const auto byte = [&](std::uint64_t i) {
-        return static_cast<unsigned char>(text[position + i]);
-      };
-      data->load(*kernels, s, input.view(), target.view());
-      REQUIRE(element(target.view(), 0) == byte(8));
-      for (int i = 0; i < 32; ++i)
-        REQUIRE(element(input.view(), i) == codes.uniform(byte(i / 4) * 4 + i % 4));
+      data->load(*make_kernels(cpu()), s, input.view(), target.view());
+      const char next = text[positions.bits(s) % (size - 8) + 8];
+      REQUIRE(element(target.view(), 0) == static_cast<unsigned char>(next));
     }
   }
 }
 
-TEST_CASE("tokens: those of a sequence, and of each the one behind it") {
-  const std::filesystem::path file =
-      std::filesystem::temp_directory_path() / fmt::format("zero-tokens-{}", getpid());
-  Options options{.task = Task::llama, .batch = 2, .sequence = 5, .tokens = file, .vocab = 3000};
-  const auto write = [&](const std::vector<std::int32_t>& header, const auto& tokens) {
-    std::ofstream out(file, std::ios::binary);
-    out.write(reinterpret_cast<const char*>(header.data()), std::ssize(header) * 4);
-    out.write(reinterpret_cast<const char*>(tokens.data()),
-              std::ssize(tokens) * std::int64_t{sizeof tokens[0]});
-  };
-  const std::vector<std::int32_t> none, llm_c = [] {
-    std::vector<std::int32_t> header(256);
-    header[0] = 20240520, header[2] = 3000;
-    return header;
-  }();
-  std::vector<std::uint16_t> tokens;
-  for (int i = 0; i < 3000; ++i) tokens.push_back((i * 7) % 3000);
-  const Tensor input(cpu(), Kind::data, Dtype::fp32, 10),
-      target(cpu(), Kind::data, Dtype::fp32, 10);
-  for (const auto& header : {none, llm_c}) {
-    write(header, tokens);
+TEST_CASE("a file of tokens, with llm.c's header or without; and what is none") {
+  const File file("tokens");
+  Options options{
+      .task = Task::llama, .batch = 2, .sequence = 5, .tokens = file.path, .vocab = 3000};
+  std::string tokens;
+  for (int i = 0; i < 3000; ++i) tokens += number(std::uint16_t(i * 7 % 3000));
+  const std::string header = number(20240520) + number(1) + number(3000) + std::string(1012, 0);
+  const Tensor inputs(cpu(), Kind::data, Dtype::fp32, 10);
+  const Tensor targets(cpu(), Kind::data, Dtype::fp32, 10);
+  for (const std::string& before : {std::string(), header}) {
+    file.write(before + tokens);
     CHECK(source_bytes(options).bytes == 6000);
-    make_data(options, cpu())->load(*make_kernels(cpu()), 40, input.view(), target.view());
+    make_data(options, cpu())->load(*make_kernels(cpu()), 40, inputs.view(), targets.view());
     for (int i = 0; i < 10; ++i) {
-      const std::uint64_t at = Generator(1, RandomStream{2}).bits(40 + i / 5) % 2995 + i % 5;
-      CHECK(element(input.view(), i) == tokens[at]);
-      CHECK(element(target.view(), i) == tokens[at + 1]);
+      const std::uint64_t at =
+          Generator(1, RandomStream::positions).bits(40 + i / 5) % 2995 + i % 5;
+      CHECK(element(inputs.view(), i) == at * 7 % 3000);
+      CHECK(element(targets.view(), i) == (at + 1) * 7 % 3000);
     }
   }
-  const auto refused = [&](const std::vector<std::string>& words) {
-    check_refused(ExitCode::data, words, [&] { make_data(options, cpu()); });
+  const auto refused = [&](const std::string& content, const std::string& words) {
+    file.write(content);
+    check_refused(ExitCode::data, {words}, [&] { make_data(options, cpu()); });
   };
+  refused(header + "abcd", "has 1028 bytes; by its header they are 3000 tokens of 2 behind 1024");
+  refused("abc", "has 3 bytes of tokens: of 16 bits each they are an even number");
+  refused(number(20240801) + tokens, "has tokens of 32 bits");
   options.vocab = 2999;
-  refused({"token 857 of ", " is 2999: --vocab 2999 has those from 0 to 2998"});
+  refused(tokens, " is 2999: --vocab 2999 has those from 0 to 2998");
   options.sequence = 3000;
-  refused({"has 3000 tokens; task llama needs at least 3001: 3000 of --sequence"});
-  write(llm_c, std::string("abcd"));
-  refused({"has 1028 bytes; by its header they are 3000 tokens of 2 behind 1024"});
-  write(none, std::string("abc"));
-  refused({"has 3 bytes of tokens: of 16 bits each they are an even number"});
-  write({20240801}, tokens);
-  refused({"has tokens of 32 bits"});
-  std::filesystem::remove(file);
-  refused({"cannot read " + file.string()});
+  refused(tokens, "has 3000 tokens; task llama needs at least 3001: 3000 of --sequence");
+}
+
+TEST_CASE("the last sample there can be has a number beyond 32 bits") {
+  const Options options{.task = Task::toy, .batch = 1 << 16, .accumulate = 4};
+  CHECK((*make_data(options, cpu(), 2, 3))((1 << 30) - 1, 3).first ==
+        (((std::int64_t{1} << 32) - 1) * 3 + 2) << 16);
 }
 
 TEST_CASE("a step result: the mean loss, the norm, and one factor for clip and loss scale") {

@@ -8,7 +8,8 @@ from functools import cached_property
 
 import numpy as np
 from runs import folded
-from training import Adam, Run
+from numpy_model import Adam
+from training import Run
 
 EXAMPLES = {}  # by name, in the order of the page
 
@@ -47,7 +48,7 @@ class CounterExample:
         runs = right, wrong = [Run(self.ranks, self.options) for _ in self.sides]
         wrong.right = right
         for run in runs:
-            self.train(run, Adam(run.w.size, run.lr), run is wrong)
+            self.train(run, Adam(run.w.size, run.case), run is wrong)
         return runs
 
     def lines(self, side):

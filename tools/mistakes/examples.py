@@ -6,7 +6,8 @@ import math
 import numpy as np
 from arithmetic import in_order
 from counter_example import CounterExample, percent
-from training import Adam, f32
+from numpy_model import Adam
+from training import f32
 
 PYTORCH = ("adam", "Adam and the reference give PyTorch's numbers after 1 and after 100 steps")
 
@@ -90,13 +91,13 @@ def correction(run, adam, wrong):
 
     m and v begin at 0 and reach the size of g and g^2 slowly, v a hundred times more slowly
     than m. Undivided, the first steps are too long by (1 - beta1^t) / sqrt(1 - beta2^t)."""
-    lr = f32(run.lr)
+    lr = f32(run.case.lr)
     for (g,) in run.gradients():
         mean = run.ranks.all_reduce_mean(g)
         adam.count()
         adam.m, adam.v = adam.new_m(adam.m, mean), adam.new_v(adam.v, mean)
         if wrong:
-            run.w = run.w - lr * adam.m / (np.sqrt(adam.v) + f32(adam.eps))  # wrong
+            run.w = run.w - lr * adam.m / (np.sqrt(adam.v) + f32(run.case.eps))  # wrong
         else:
             run.w = adam.moved(run.w, adam.m, adam.v)  # right: each over 1 - beta^t
     for t in (1, 10, 50):

@@ -5,10 +5,11 @@ Model, data and first weights are those of notes/generator.md, task text, four l
 laid out as in the programs: layer after layer, each padded to a multiple of 8 N elements."""
 from collections import defaultdict
 
+import arithmetic
 import numpy as np
-from arithmetic import STORED, exp, in_order, log, product
-from check_in_python import (Case, initial_parameters, layer_digests, layer_slices, matrices,
-                             samples_of_step)
+from arithmetic import STORED, in_order
+from numpy_model import (Case, initial_parameters, layer_digests, loss_and_gradient, matrices,
+                         samples_of_step)
 
 f32 = np.float32
 
@@ -41,37 +42,6 @@ class Ranks:
         return self.all_gather(self.reduce_scatter_mean(vectors))
 
 
-class Adam:
-    """Its averages m and v live from step to step."""
-    beta1, beta2, eps = Case.beta1, Case.beta2, Case.eps
-
-    def __init__(self, size, lr=Case.lr):
-        self.lr, self.m, self.v = lr, np.zeros(size, f32), np.zeros(size, f32)
-        self.beta1_to_t = self.beta2_to_t = 1.0
-
-    def count(self):
-        """A step begins."""
-        self.beta1_to_t *= self.beta1
-        self.beta2_to_t *= self.beta2
-
-    def new_m(self, m, g):
-        return f32(self.beta1) * m + f32(1 - self.beta1) * g
-
-    def new_v(self, v, g):
-        return f32(self.beta2) * v + f32(1 - self.beta2) * (g * g)
-
-    def moved(self, w, m, v):
-        """The weights, a step further."""
-        root = np.sqrt(v) * f32(1 / np.sqrt(1 - self.beta2_to_t)) + f32(self.eps)
-        return w - f32(self.lr / (1 - self.beta1_to_t)) * m / root
-
-    def update(self, w, g):
-        """A whole step: the new weights."""
-        self.count()
-        self.m, self.v = self.new_m(self.m, g), self.new_v(self.v, g)
-        return self.moved(w, self.m, self.v)
-
-
 class Run:
     """A training run by a program's options: what is the same in the programs and in all
     counter-examples. `w` are the weights, which a step replaces."""
@@ -80,16 +50,17 @@ class Run:
         words = options.split()
         given = dict(zip(words[::2], words[1::2]))
         dtype, self.steps = given.get("--dtype", "fp32"), int(given["--steps"])
-        self.lr = float(given.get("--lr", Case.lr))
         self.case = Case("text", width=int(given["--width"]), layers=int(given["--layers"]),
-                         accumulate=int(given.get("--accumulate", 1)), lr=self.lr, ranks=ranks)
+                         accumulate=int(given.get("--accumulate", 1)), ranks=ranks,
+                         lr=float(given.get("--lr", Case.lr)))
         self.ranks, self.stored = Ranks(ranks), STORED[dtype]
         self.loss_scale = 2.0**16 if dtype == "fp16" else 1.0
         self.used = self.case.sizes()
         self.sizes = [-(-used // (8 * ranks)) * 8 * ranks for used in self.used]
-        parts = layer_slices(self.case, initial_parameters(self.case))
-        self.w = np.concatenate([np.pad(part, (0, size - part.size))
-                                 for part, size in zip(parts, self.sizes)])
+        # The places of the parameters in a vector, between which its padding lies.
+        self.places = np.concatenate([layer[:used] for used, layer in
+                                      zip(self.used, self.layers(np.arange(sum(self.sizes))))])
+        self.w = self.padded(initial_parameters(self.case))
         self.weights = [self.w.copy()]  # after each step; before the first
         self.losses = []
         self.seen = defaultdict(list)  # what else a counter-example looks at, by step
@@ -109,7 +80,12 @@ class Run:
         return [part.ravel() for pair in pairs for part in pair]
 
     def without_padding(self, vector):
-        return np.concatenate([layer[:used] for layer, used in zip(self.layers(vector), self.used)])
+        return vector[self.places]
+
+    def padded(self, vectors):
+        filled = np.zeros((*vectors.shape[:-1], sum(self.sizes)), f32)
+        filled[..., self.places] = vectors
+        return filled
 
     def gathered(self, updated):
         """Of weights of which each rank has its own part: all of them."""
@@ -118,56 +94,26 @@ class Run:
     def gradients(self):
         """Of every step g[a][r]: the gradient of rank r's micro-batch a, formed with the weights
         of that moment."""
+        case = self.case
         for step in range(self.steps):
-            loss, g = self.forward_and_backward(self.stored(self.w), step)
-            self.losses.append(loss)
-            yield g
+            x, target = samples_of_step(case, step)
+            many = (case.accumulate, case.ranks, case.batch)
+            with np.errstate(invalid="ignore"):
+                losses, g = loss_and_gradient(
+                    case, self.stored(self.without_padding(self.w)), x.reshape(*many, -1),
+                    target.reshape(many), self.stored, self.loss_scale, arithmetic)
+            self.losses.append(f32(in_order(in_order(losses, 0), 0) / losses.size))
+            yield self.padded(self.stored(g))
             self.weights.append(self.w.copy())
-
-    def forward_and_backward(self, params, step):
-        """Of all micro-batches of all ranks at once."""
-        case, store = self.case, self.stored
-        many = (case.accumulate, case.ranks, case.batch)
-        x, target = samples_of_step(case, step)
-        layers = matrices(case, self.without_padding(params))
-        activations = [store(x.reshape(*many, -1))]
-        for l, (weight, bias) in enumerate(layers):
-            y = product(activations[l], weight.T) + bias
-            activations.append(store(y if l == len(layers) - 1 else np.where(y < 0, f32(0), y)))
-        loss, delta = self.cross_entropy(activations.pop(), target.reshape(*many, 1))
-        gradient = np.zeros((*many[:2], params.size), f32)
-        for l in reversed(range(len(layers))):
-            by_weight = product(delta.swapaxes(2, 3), activations[l])
-            by_bias = in_order(delta, 2)
-            self.layers(gradient)[l][..., :self.used[l]] = np.concatenate(
-                [by_weight.reshape(*many[:2], -1), by_bias], -1)
-            if l > 0:
-                below = product(delta, layers[l][0])
-                delta = store(np.where(activations[l] > 0, below, f32(0)))
-        return loss, store(gradient)
-
-    @np.errstate(invalid="ignore")
-    def cross_entropy(self, y, target):
-        """The step's loss, and the gradient of each micro-batch's by y, scaled."""
-        batch, largest = y.shape[2], y.max(-1, keepdims=True)
-        power = exp(y - largest)
-        total = in_order(power, 3)[..., None]
-        factor = f32(self.loss_scale / batch)
-        delta = power / total * factor
-        right = np.take_along_axis(power, target, -1)
-        np.put_along_axis(delta, target, (right / total - f32(1)) * factor, -1)
-        losses = log(total) + largest - np.take_along_axis(y, target, -1)
-        means = in_order(losses.astype(np.float64), 2)[:, :, 0] / batch
-        return f32(in_order(in_order(means, 0), 0) / means.size), self.stored(delta)
 
     def distance(self, other, step):
         """Between their weights after a step, in learning rates; as they are computed with."""
         ours, theirs = (run.stored(run.without_padding(run.weights[step])) for run in (self, other))
-        return abs(ours - theirs) / self.lr
+        return abs(ours - theirs) / self.case.lr
 
     def moved(self, step):
         """By a step, each weight, in learning rates."""
-        return (self.weights[step] - self.weights[step - 1]) / self.lr
+        return (self.weights[step] - self.weights[step - 1]) / self.case.lr
 
     def lengths(self, step):
         """How far a step has moved each weight that it has moved."""

@@ -48,7 +48,6 @@ class Gpu : public Device {
   void release(std::byte* memory, Memory sort) noexcept override;
   void copy(void* to, const void* from, std::int64_t bytes) override;
   std::int64_t available() const override { return info().first; }
-  std::int64_t in_use() const override { return info().second - info().first; }
   std::string words() const override;
 
   const int number;

@@ -13,7 +13,6 @@
 //   SIMULATED_CUDA_DELAY_US  each copy, kernel, ... starts so much later; "0,500": the first stream
 //                            created gets 0, the second 500, the third 0 again, and so on
 //   SIMULATED_NCCL_BREAKS    the number of NCCL's operation that finds its peer gone
-//   NCCL_HOSTID              as for the real library: ranks that differ in it do not share devices
 #pragma once
 #include <atomic>
 #include <cstddef>
@@ -52,7 +51,6 @@ struct cudaDeviceProp {
 
 cudaError_t cudaGetDeviceCount(int* count);
 cudaError_t cudaSetDevice(int device);
-cudaError_t cudaGetDevice(int* device);
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device);
 enum cudaDeviceAttr {
   cudaDevAttrMultiProcessorCount = 16,

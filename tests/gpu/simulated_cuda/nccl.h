@@ -10,7 +10,7 @@ struct ncclUniqueId {
   char internal[128];
 };
 
-enum ncclResult_t { ncclSuccess, ncclUnhandledCudaError, ncclInvalidUsage = 5, ncclRemoteError };
+enum ncclResult_t { ncclSuccess, ncclUnhandledCudaError, ncclRemoteError = 6 };
 enum ncclDataType_t { ncclFloat16 = 6, ncclFloat32 = 7, ncclBfloat16 = 9 };
 enum ncclRedOp_t { ncclSum = 0 };
 

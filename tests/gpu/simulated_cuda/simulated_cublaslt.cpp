@@ -27,20 +27,12 @@ struct Matrix : cublasLtMatrixLayoutOpaque_t {
     simulated::require_device_memory(data, elements * zero::bytes_of(dtype), name);
   }
 
-  void for_each(auto visit) const {
-    zero::with_type(dtype, [&]<class T>(T) {
-      for (std::int64_t column = 0; column < columns; ++column) {
-        T* const top = static_cast<T*>(data) + column * leading;
-        for (std::int64_t row = 0; row < rows; ++row) visit(top[row]);
-      }
-    });
-  }
-
-  std::vector<float> values() const {
-    std::vector<float> all;
-    all.reserve(rows * columns);
-    for_each([&](auto element) { all.push_back(zero::widen(element)); });
-    return all;
+  /// From that row on, or that column: to the CPU, which reads rows, they are the other way round.
+  zero::Matrix from(std::int64_t first, bool in_columns, bool turned) const {
+    const std::int64_t skipped = first * (in_columns ? leading : 1);
+    const std::int64_t size = (columns - 1) * leading + rows - skipped;
+    auto* const begin = static_cast<std::byte*>(data) + skipped * zero::bytes_of(dtype);
+    return {{begin, size, size, dtype}, leading, turned};
   }
 
   void* data;
@@ -175,30 +167,23 @@ constexpr auto multiply = [](auto handle, auto product, auto alpha, auto A, auto
     const std::int64_t inner = turn_a ? a.rows : a.columns, half = in_halves ? inner / 2 : 0;
     simulated::enqueue(stream, [=] {
       // Row by row what lies column by column is transposed: product^T = b^T a^T.
-      std::vector<float> left = b.values(), right = a.values(), sums(d.rows * d.columns);
-      const auto operand = [](std::vector<float>& values, std::int64_t stride, bool turned,
-                              std::int64_t start) {
-        const std::int64_t size = std::ssize(values) - start;
-        return zero::Matrix{
-            {reinterpret_cast<std::byte*>(&values[start]), size, size}, stride, turned};
-      };
+      std::vector<float> sums(d.rows * d.columns);
       for (const auto& [first, end] : {std::pair(half, inner), std::pair(std::int64_t{0}, half)}) {
         if (first == end) continue;
-        zero::matmul(operand(left, b.rows, turn_b, first * (turn_b ? b.rows : 1)),
-                     operand(right, a.rows, turn_a, first * (turn_a ? 1 : a.rows)), d.columns,
+        zero::matmul(b.from(first, turn_b, turn_b), a.from(first, !turn_a, turn_a), d.columns,
                      end - first, d.rows, [&](const zero::RowPart& part) {
                        float* const to = &sums[part.row * d.rows + part.column];
                        std::transform(part.values, part.values + part.count, to, to, std::plus());
                      });
       }
-      std::vector<float> added(d.rows);
-      for (const Matrix& row : biases) added = row.values();
-      std::size_t at = 0;
-      d.for_each([&]<class T>(T& element) {
-        float value = sums[at] + added[at % d.rows];
-        if (relu) value = value > 0 ? value : 0;  // of NaN NVIDIA promises nothing
-        element = zero::narrow<T>(value);
-        ++at;
+      zero::with_type(d.dtype, [&]<class T>(T) {
+        for (std::size_t i = 0; i < sums.size(); ++i) {
+          const std::int64_t row = i % d.rows, column = i / d.rows;
+          float value = sums[i];
+          for (const Matrix& added : biases) value += zero::widen(static_cast<T*>(added.data)[row]);
+          if (relu) value = value > 0 ? value : 0;  // of NaN NVIDIA promises nothing
+          static_cast<T*>(d.data)[column * d.leading + row] = zero::narrow<T>(value);
+        }
       });
     });
   }

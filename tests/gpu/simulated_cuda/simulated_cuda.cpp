@@ -254,8 +254,6 @@ cudaError_t cudaSetDevice(int number) {
   return current_device = number, cudaSuccess;
 }
 
-cudaError_t cudaGetDevice(int* device) { return *device = current_device, cudaSuccess; }
-
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   return *properties = {"simulated GPU", {{static_cast<char>(device + 1)}}}, cudaSuccess;
 }

@@ -24,7 +24,6 @@
 #include "nccl.h"
 
 namespace {
-thread_local std::string last_error;
 std::atomic<ncclResult_t> async_error = ncclSuccess;
 
 /// Of an operation whose peer is gone.
@@ -44,31 +43,20 @@ std::size_t bytes_of(std::size_t count, ncclDataType_t type) {
 
 std::byte* bytes(const void* data) { return static_cast<std::byte*>(const_cast<void*>(data)); }
 
-/// One way between two ranks: first the size, since ranks that disagree on it are wrong, then the
-/// bytes.
+/// One way between two ranks.
 struct Message {
   int socket;
   short direction;  // POLLIN or POLLOUT
   std::byte* data;
-  std::size_t size;
-  std::size_t announced = size;
-  std::size_t moved = 0;  // of both
-
-  bool done() const { return moved == sizeof announced + size; }
+  std::size_t left;  // bytes
 
   void advance() {
-    const bool in_head = moved < sizeof announced;
-    std::byte* const at = in_head ? bytes(&announced) + moved : data + (moved - sizeof announced);
-    const std::size_t left = sizeof announced + (in_head ? 0 : size) - moved;
     const int flags = MSG_DONTWAIT | MSG_NOSIGNAL;
     const ssize_t some =
-        direction == POLLIN ? recv(socket, at, left, flags) : send(socket, at, left, flags);
+        direction == POLLIN ? recv(socket, data, left, flags) : send(socket, data, left, flags);
     if (some < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (some <= 0) never_end();
-    moved += static_cast<std::size_t>(some);
-    if (moved >= sizeof announced && announced != size) {
-      simulated::die("NCCL: a rank expects %zu bytes, its peer sends %zu", size, announced);
-    }
+    data += some, left -= some;
   }
 };
 
@@ -80,7 +68,7 @@ void exchange(std::vector<Message> messages) {
     std::vector<Message*> next;
     for (Message& message : messages) {
       const auto [socket, direction] = std::pair(message.socket, message.direction);
-      if (message.done() || !busy.emplace(socket, direction).second) continue;
+      if (message.left == 0 || !busy.emplace(socket, direction).second) continue;
       next.push_back(&message);
       sockets.push_back({socket, direction, 0});
     }
@@ -103,8 +91,6 @@ int socket_at(const std::string& name, decltype(&connect) call) {
   return -1;
 }
 }  // namespace
-
-constexpr std::size_t buffer_bytes = std::size_t{32} << 20;
 
 struct ncclComm {
   Message to(int peer, const void* data, std::size_t size) const {
@@ -161,11 +147,10 @@ struct ncclComm {
   /// The first message of each peer takes memory for its buffers.
   bool has_buffers(int peer) {
     void*& buffer = buffers.at(peer);
-    return buffer || cudaMalloc(&buffer, buffer_bytes) == cudaSuccess;
+    return buffer || cudaMalloc(&buffer, std::size_t{32} << 20) == cudaSuccess;
   }
 
   int ranks, rank;
-  int device_taken;  // a socket whose name says that this rank has the device
   std::vector<int> sockets;  // by peer; -1: this rank
   std::vector<void*> buffers = std::vector<void*>(ranks);
   cudaEvent_t last = nullptr;  // all operations so far are done
@@ -182,7 +167,7 @@ struct Group {
 thread_local Group group;
 
 ncclResult_t submit(ncclComm_t comm, cudaStream_t stream, const Message& message) {
-  simulated::require_device_memory(message.data, message.size, "NCCL");
+  simulated::require_device_memory(message.data, message.left, "NCCL");
   if (!group.messages.empty() && (comm != group.comm || stream != group.stream)) {
     simulated::die("NCCL: a group with more than one communicator or stream");
   }
@@ -195,16 +180,15 @@ ncclResult_t submit(ncclComm_t comm, cudaStream_t stream, const Message& message
 }  // namespace
 
 const char* ncclGetErrorString(ncclResult_t result) {
-  if (result == ncclRemoteError) return "remote process exited or there was a network error";
-  if (result == ncclUnhandledCudaError) return "unhandled cuda error";
-  return result == ncclInvalidUsage ? "invalid usage" : "no error";
+  return result == ncclRemoteError ? "remote process exited or there was a network error"
+                                   : "unhandled cuda error";
 }
 
 ncclResult_t ncclCommGetAsyncError(ncclComm_t, ncclResult_t* error) {
   return *error = async_error, ncclSuccess;
 }
 
-const char* ncclGetLastError(ncclComm_t) { return last_error.c_str(); }
+const char* ncclGetLastError(ncclComm_t) { return ""; }
 ncclResult_t ncclGetVersion(int* version) { return *version = 22809, ncclSuccess; }
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
@@ -217,18 +201,9 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
                                     ncclConfig_t* config) {
   simulated::message_blocks = ranks > 1 ? config->maxCTAs : 0;
   const std::string name = id.internal;
-  const char* const host = std::getenv("NCCL_HOSTID");
-  int number = 0;
-  cudaGetDevice(&number);
-  const std::string device = std::to_string(number);
-  const int device_taken = socket_at(name + "/device/" + (host ? host : "") + "/" + device, bind);
-  if (device_taken < 0) {
-    last_error = "Duplicate GPU detected : on device " + device;
-    return ncclInvalidUsage;
-  }
   const int listener = socket_at(name + "/" + std::to_string(rank), bind);
   if (listen(listener, ranks) != 0) simulated::die("NCCL cannot listen: %s", std::strerror(errno));
-  *comm = new ncclComm{ranks, rank, device_taken, std::vector<int>(ranks, -1)};
+  *comm = new ncclComm{ranks, rank, std::vector<int>(ranks, -1)};
   cudaEventCreateWithFlags(&(*comm)->last, cudaEventDisableTiming);
   (*comm)->connect_all(name, listener);
   close(listener);
@@ -238,7 +213,6 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int ranks, ncclUniqueId id
 ncclResult_t ncclCommDestroy(ncclComm_t comm) {
   cudaStreamWaitEvent(nullptr, comm->last);
   cudaEventDestroy(comm->last);
-  close(comm->device_taken);
   for (const int socket : comm->sockets) {
     if (socket >= 0) close(socket);
   }

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The figures: overlap, and memory by phase.
-#include "trace/views.hpp"
+#include "trace/overlap.hpp"
 
-#include <numeric>
-#include <ranges>
+#include <algorithm>
 
 namespace zero {
 OverlapTimes overlap_times(std::span<const Slice> slices, int step) {
@@ -13,7 +11,7 @@ OverlapTimes overlap_times(std::span<const Slice> slices, int step) {
   std::vector<Interval> computing;
   for (const Slice& slice : slices) {
     const Work& work = slice.work;
-    const bool computes = work.sort == Work::Sort::compute && work.made.place() == Place::device;
+    const bool computes = work.sort == Work::Sort::compute && work.place() == Place::device;
     if (slice.track > 0 && computes) computing.emplace_back(slice.begin.time(), slice.end.time());
   }
   // What computes on several streams at once counts once.
@@ -30,7 +28,7 @@ OverlapTimes overlap_times(std::span<const Slice> slices, int step) {
     if (slice.step != step || !passes) continue;
     OverlapTime& time = sort == Work::Sort::message
                             ? times.messages[slice.phase]
-                            : times.transfers[direction_to(slice.work.made.place())];
+                            : times.transfers[direction_to(slice.work.place())];
     const auto begin = slice.begin.time(), end = slice.end.time();
     std::chrono::nanoseconds hidden{};
     auto work = std::ranges::upper_bound(joined, begin, {}, &Interval::end);
@@ -52,28 +50,4 @@ void OverlapMeter::add(std::span<const Slice> taken, int present) {
   }
 }
 
-std::vector<MemoryPhase> memory_phases(std::span<const Booked> booked, int steps) {
-  std::vector<MemoryPhase> rows{{0, Phase::setup}};
-  for (int step = 1; step <= std::min(steps, 2); ++step) {
-    for (const Phase phase : every<Phase> | std::views::drop(1)) rows.push_back({step, phase});
-  }
-  MemoryPhase before{};
-  for (MemoryPhase& row : rows) {
-    row.bytes = before.bytes;
-    std::int64_t in_use = 0;  // until a booking changed it
-    for (const Booked& now : booked) {
-      const std::int64_t after = std::reduce(now.bytes.begin(), now.bytes.end());
-      if (now.step == row.step && now.phase == row.phase) {
-        row.bytes = now.bytes;
-        row.peak = std::max({row.peak, in_use, after});
-      }
-      in_use = after;
-    }
-    row.in_use = std::reduce(row.bytes.begin(), row.bytes.end());
-    row.change = row.in_use - before.in_use;
-    row.peak = std::max(row.peak, row.in_use);
-    before = row;
-  }
-  return rows;
-}
 }  // namespace zero

@@ -1,12 +1,64 @@
 // SPDX-License-Identifier: MIT
-// What a step's two sums decide, and fp16's loss scale.
+// What a step is made of beside its model and Adam: phases, work on gradients, what its two sums
+// decide, and fp16's loss scale.
 #pragma once
 #include <cmath>
 
-#include "compute/kernels.hpp"
+#include "compute/stream.hpp"
 #include "train/options.hpp"
 
 namespace zero {
+/// Sets the phase until the end of the scope.
+class PhaseScope {
+ public:
+  explicit PhaseScope(Phase phase)
+      : before_(here.phase),
+        // Within a phase only `load` is one by itself; another says whose messages are counted.
+        told_(phase != before_ && (before_ == Phase::setup || phase == Phase::load)) {
+    here.phase = phase;
+    if (!told_) return;
+    here.during = phase;
+    tell_host({name_of(phase)}, true);
+  }
+  ~PhaseScope() {
+    if (told_) {
+      tell_host({name_of(here.phase)}, false);
+      here.during = before_;
+    }
+    here.phase = before_;
+  }
+  PhaseScope(const PhaseScope&) = delete;
+
+ private:
+  const Phase before_;
+  const bool told_;
+};
+
+/// Puts both sums back to zero.
+inline void clear(Stream& stream, Sums& sums, CallSite = {}) {
+  stream.run({"clear"}, [&on = stream.kernels(), &sums] { on.clear(sums); });
+}
+
+/// What was added up, when the stream has come so far: waits for it.
+inline Totals await_totals(Stream& stream, Sums& sums, CallSite = {}) {
+  stream.run({"sums for the host"}, [&on = stream.kernels(), &sums] { on.fetch(sums); });
+  stream.synchronise();
+  return sums.totals;
+}
+
+/// x / divisor for every element, rounded once. A true division: 1 / 3 times x is not x / 3.
+inline void divide(Stream& stream, View values, int divisor, CallSite = {}) {
+  if (divisor == 1) return;
+  stream.run(work_on("divide", {values}, {values}),
+             [=, &on = stream.kernels()] { on.divide(values, divisor); });
+}
+
+/// Adds the sum of squares, formed in double, to sums.totals.squares.
+inline void squared_norm(Stream& stream, View values, Sums& sums, CallSite = {}) {
+  stream.run(work_on("squared_norm", {values}, {}),
+             [=, &on = stream.kernels(), &sums] { on.squared_norm(values, sums); });
+}
+
 struct StepResult {
   float loss = 0;  // mean over all samples of the step
   float grad_norm = 0;  // of the mean gradient, unscaled, before clipping

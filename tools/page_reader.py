@@ -22,13 +22,10 @@ Where a sentence says by which of Meson's tests and which case it is caught, it 
 import filecmp
 import re
 import shutil
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "tools"))
-from runs import Failure  # noqa: E402
+from runs import ROOT, Failure
 
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("0?_*/*.md"), *ROOT.glob("notes/**/*.md")])
 BLOCK = re.compile(

@@ -2,14 +2,14 @@
 """Figures show what they say: numbers as in formulas and tables, words apart, drawn as before."""
 import itertools
 import re
-from types import SimpleNamespace
 
 import pytest
-from programs import CHAPTERS, KINDS, ROOT
+from recorded import TRACE, recorded
 
 import figures
 import lesson
 import measure
+from runs import CHAPTERS, ROOT
 from trainers import Card, state_formula
 from matplotlib import textpath  # figures has said where its list of fonts goes
 
@@ -96,28 +96,26 @@ def test_a_step_lasts_as_long_as_its_bars(name, said, scale, bars):
         assert length * (scale[1] - scale[0]) / (right - left) == pytest.approx(float(ms), abs=0.6)
 
 
-def made_up(chapter, ranks, *words, dtype="bf16"):
-    """A run with all that a drawing asks for; its steps take longer on a slower link."""
-    kinds = {kind: {"resident": 10 ** 6, "peak": 2 * 10 ** 6} for kind in KINDS}
-    return SimpleNamespace(
-        chapter=chapter, number=chapter[:2], dtype=dtype, ranks=ranks, steps=[{}], taken=1,
-        memory=kinds | {"total": {"peak": 10 ** 6 * len(KINDS)}}, on_host={},
-        summary={"median_ms": 200 / words[-1] if "--link" in words else 20,
-                 "traffic": {"phases": {"backward": {"counted": 3150000}}}},
-        info={"layers": 16, "ranks": 4, "parameters": 3150000, "padded_parameters": 3150000})
+def test_a_recorded_trace_is_what_its_log_says():
+    """Bytes, through the phases; and which work lies on which stream."""
+    log = recorded("traced")
+    step = [*measure.step_of(TRACE)]
+    assert [phase for phase, _ in step] == ["forward", "backward", "update"]
+    assert max(sum(in_use.values()) for _, course in step for in_use in course) \
+        == log[-1]["summary"]["memory"]["total"]["peak"]
+    slices = measure.slices_of(TRACE, 3)
+    assert {(stream, label) for stream, *_, label, pale in slices if not pale} == {
+        (stream, f"{letter}{layer}") for layer in range(2) for stream, letters in (
+            ("communication", "gr"), ("compute", "fbs"), ("copies", "du"), ("host cores", "a"))
+        for letter in letters}
 
 
-@pytest.mark.parametrize("draw", measure.FIGURES.values(), ids=measure.FIGURES)
-def test_drawn_twice_a_figure_is_the_same(draw, programs, tmp_path, monkeypatch):
-    """A trace whose peak is not the ledger's is refused by what draws it."""
-    step = [(phase, [dict.fromkeys(KINDS, 10 ** 6)]) for phase in measure.PHASES]
-    monkeypatch.setattr(measure, "slices_of", lambda *_: [("copies", 0, 9, "u0", False)])
-    monkeypatch.setattr(measure, "step_of", lambda path: step)
-    programs = SimpleNamespace(run=made_up, logs=tmp_path, build=programs.build)
-    one, other = figures.file(draw(programs)), figures.file(draw(programs))
-    assert one == other and figures.INK not in one
-    if draw is measure.states:  # nothing of it is measured: the bars are the paper's
-        # Versions of Matplotlib write styles and names in their own ways, but not words and shapes.
-        seen = re.compile(r'>([^<>\n]+)<| d="([^"]+)')
-        assert seen.findall(one) == seen.findall(PICTURES["states"])
-        assert re.findall(r">(\d+\.\d)<", one) == ["120.0", "31.4", "16.6", "1.9"]
+def test_drawn_twice_a_figure_is_the_same():
+    def drawn():
+        fig, ax = figures.figure(300, 200, title="a title", subtitle="and\nmore")
+        ax.plot([1, 2], label="line")
+        ax.legend()
+        return fig
+
+    one, other = (figures.file(drawn()) for _ in "12")
+    assert one == other and figures.INK not in one and ">a title<" in one

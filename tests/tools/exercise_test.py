@@ -1,9 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""`./tutorial exercise` behind its shell: where it starts, what it says, its hints.
+"""`./tutorial exercise`: where it starts, its hints, what it says of recorded results of tests.
 
-What it says is tried on made-up results. In the chapters' own tests every chapter's trainer holds,
-and the one before it does not.
-"""
+At length, in a tree of its own: what is given to start from fails, and the chapter itself holds."""
 import re
 import signal
 import subprocess
@@ -11,21 +9,12 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-from programs import CHAPTERS, ROOT
 
 import exercise
 import trainers
+from runs import CHAPTERS, ROOT
 
 PAIRS = list(zip(["", *CHAPTERS], CHAPTERS))
-# What the untouched trainer of the chapter before is told first: it does not compile, writes past
-# a tensor, or counts what the card does not predict.
-COUNTED = "CHECK( {} ) logged: mlp fp32 layers 1 accumulate 1 prefetch {} bytes {}"
-FIRST = {"01": "CHECK( 1 < 1 ) logged: the weight is not written: is the body empty?",
-         "02": "no matching function for call to", "03": "on 1 ranks is broken off",
-         "04": "CHECK( whole == shard ) logged: momentum",
-         "05": COUNTED.format("224 == 448", 1, "of gradients reserved"),
-         "06": COUNTED.format("224 == 448", 0, "of parameters reserved"),
-         "07": COUNTED.format("448 == 0", 0, "of optimizer held")}
 REPORT = """---- rank 1 of 2
 ===
 ../a.cpp:9:
@@ -33,8 +22,6 @@ TEST CASE:  bytes and bits
 
 ../a.cpp:6: ERROR: CHECK( counted == predicted ) is NOT correct!
   values: CHECK( 32 == 64 )
-  logged: mlp fp32
-          bytes of gradients held
 
 ../a.cpp:8: ERROR: loss of step number 2: 4.5 (40900000), expected 4 (40800000)
   logged: dtype fp32
@@ -50,7 +37,6 @@ HELD = {1: "OK", 2: "OK"}
 JUDGED = [
     (HELD, "", "All 2 tests hold, on each number of ranks: this is 05_zero2."),
     ({1: "OK", 2: REPORT * 2}, "", SCREEN),
-    ({1: "", 2: "OK"}, "", "fails: 05_zero2 on 1 ranks"),
     ({1: "OK", 2: "rank 1/2: late"}, "", "on 2 ranks is broken off: late"),
     ({1: "rank 0/1: SIGABRT"}, "", "are sizes and dtypes right?"),
     ({}, "ninja: 1\n../05_zero2/trainer.hpp:6: error: expected ;\n[2/3] b.cpp",
@@ -59,12 +45,6 @@ JUDGED = [
 
 def command(before, after, *words):
     return [sys.executable, "-B", ROOT / "tools/exercise.py", before, after, *words]
-
-
-def written(before, after, out):
-    """What is to be written, and how the tree has it."""
-    name = f"{after}/trainer.hpp" if before else "common/compute/adam_element.hpp"
-    return out / ("" if before else "adam") / name, (ROOT / name).read_text()
 
 
 @pytest.mark.parametrize("said, printed, words", JUDGED)
@@ -97,48 +77,35 @@ def test_every_save_is_tried(tmp_path):
 
 
 @pytest.mark.parametrize("before, after", PAIRS)
-def test_beginnings_and_hints(before, after, tmp_path):
+def test_beginnings_and_hints(before, after, tmp_path, capsys):
     """The body is the chapter's before, the card the chapter's; what is written there stays. Hints
     come one by one, then the diff."""
     def hint():
-        return subprocess.run(command(before, after, "--hint", "--out", tmp_path), text=True,
-                              capture_output=True, stdin=subprocess.DEVNULL).stdout
+        exercise.hint(exercise.Exercise(before, after, tmp_path, "auto"))
+        return capsys.readouterr().out
 
+    of = exercise.Exercise(before, after, tmp_path, "auto")
+    text = of.trainer.read_text()
+    old = trainers.source(before) if before else ""
+    assert text.endswith(old.partition(trainers.card(old))[2]) if before else "sqrt(var" not in text
+    assert trainers.card(text) == trainers.card(of.own)
     hints = [hint() for _ in range(7)]
     count = int(re.match(r"Hint 1 of ([345]): ", hints[0])[1])
     assert all(said.startswith(f"Hint {i} of {count}: ") for i, said in enumerate(hints[:count], 1))
-    trainer, new = written(before, after, tmp_path)
-    text = trainer.read_text()
-    if before:
-        old = trainers.source(before)
-        assert text.endswith(old.partition(trainers.card(old))[2])
-    else:
-        assert text == trainers.emptied(new) and "sqrt(var" not in text
-    assert trainers.card(text) == trainers.card(new)
-    lines = trainers.count(trainers.changes(text, new, after))
-    name = after if before else "common"
-    assert f"'s: {lines} lines\n@@ {name}/" in hints[count] and lines and hints[count] == hints[-1]
-    trainer.write_text(new)
-    assert "0 lines" in hint() and trainer.read_text() == new
+    lines = trainers.count(trainers.changes(text, of.own, after))
+    assert f"'s: {lines} lines\n@@ {of.name}:" in hints[count] and lines
+    assert hints[count] == hints[-1]
+    of.trainer.write_text(of.own)
+    assert "0 lines" in hint() and of.trainer.read_text() == of.own
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=CHAPTERS)
 def test_whole(programs, tmp_path_factory, pair):
-    """In a terminal's lines and columns, of the chapters themselves, in a folder beside any that a
-    reader has, where all use one build. What failed, and is compiled, may not hold on."""
+    """In a folder beside any that a reader has, where all use one build."""
     mpi = "openmpi" if "openmpi" in programs.mpiexec else "mpich"
-    out = tmp_path_factory.getbasetemp() / "exercise"
-    trainer, right = written(*pair, out)
-    tries = [(1, FIRST[pair[1][:2]], None), (0, f"this is {pair[1]}", right)]
-    if not pair[0]:  # moments that are the function's own, so that the state stays 0
-        own = re.sub("float& (momentum|variance)", r"float \1", right)
-        tries.insert(1, (1, "CHECK( 0 == 1 ) logged: the momentum is forgotten", own))
-    for code, words, text in tries:
-        if text:
-            trainer.write_text(text)
-        done = subprocess.run(command(*pair, "--once", "--out", out, "--mpi", mpi), cwd=ROOT,
-                              text=True, capture_output=True, stdin=subprocess.DEVNULL)
-        printed = re.sub(r"\S*/\S+/(0\d_\w+/t|adam/c)", r"build/exercise/\1", done.stdout)
-        lines = printed.splitlines()
-        assert done.returncode == code and words in " ".join(done.stdout.split()), done
-        assert len(lines) <= 24 and max(map(len, lines)) <= 80, done.stdout
+    of = exercise.Exercise(*pair, tmp_path_factory.getbasetemp() / "exercise", mpi)
+    good, lines = of.judge(20)
+    assert not good and len(lines) <= 20 and max(map(len, lines)) <= 80, lines
+    of.trainer.write_text(of.own)
+    good, lines = of.judge(20)
+    assert good, lines

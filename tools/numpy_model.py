@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: MIT
-"""The tutorial's training runs once more, in Python, written from generator.md alone.
+"""The tutorial's training runs once more, in NumPy, written from generator.md alone.
 
 What the note calls fp32 is float32 here, so weights and data are the programs' own bits. `train`
 is in float64, so the programs' rounding is all that is left between the two
-(tests/programs/digests_test.py holds them to each other)."""
+(tests/programs/digests_test.py holds them to each other). In the programs' own arithmetic the same
+network has their bits: the counter-examples in tools/mistakes train it."""
 import math
 from dataclasses import dataclass
-from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
+from runs import ROOT
 
-CORPUS = Path(__file__).resolve().parents[1] / "notes/corpus.txt"
+CORPUS = ROOT / "notes/corpus.txt"
+FLOAT64 = SimpleNamespace(product=np.matmul, in_order=np.sum, exp=np.exp, log=np.log)
 
 
 @dataclass
@@ -123,16 +126,17 @@ def initial_parameters(case):
     return parameters
 
 
-def layer_slices(case, vector):
-    """The part of `vector` that belongs to each layer: views, so that they can be assigned to."""
-    return np.split(vector, np.cumsum(case.sizes())[:-1])
+def layer_slices(case, vectors):
+    """The part of vectors that belongs to each layer: views, so that they can be assigned to."""
+    return np.split(vectors, np.cumsum(case.sizes())[:-1], axis=-1)
 
 
-def matrices(case, vector):
-    """The tensors of each layer, as views of `vector`: (weight, bias), or what a llama has."""
+def matrices(case, vectors):
+    """The tensors of each layer, as views of vectors: (weight, bias), or what a llama has."""
     cuts = [np.cumsum([*map(math.prod, layer.values())]) for layer in case.tensors()]
-    return [[tensor.reshape(shape) for tensor, shape in zip(np.split(part, cut), layer.values())]
-            for part, cut, layer in zip(layer_slices(case, vector), cuts, case.tensors())]
+    return [[tensor.reshape(*vectors.shape[:-1], *shape)
+             for tensor, shape in zip(np.split(part, cut, axis=-1), layer.values())]
+            for part, cut, layer in zip(layer_slices(case, vectors), cuts, case.tensors())]
 
 
 def layer_digests(case, parameters):
@@ -166,8 +170,8 @@ def windows(case, samples, text, length):
     return text[positions.astype(np.int64)[:, None] + np.arange(length + 1)]
 
 
-def in_order(left, right):
-    """The matrix product in float32, its terms added one after the other from the first."""
+def rounded_twice(left, right):
+    """The matrix product in float32: each term is rounded, then added to those before it."""
     return sum((column[:, None] * row for column, row in zip(left.T, right)), np.float32(0))
 
 
@@ -176,46 +180,50 @@ def taught_samples(case, samples):
     first = uniform(case.seed, FIRST, grid(np.arange(inputs), 16)) * scale(inputs)
     second = uniform(case.seed, SECOND, grid(np.arange(16), outputs)) * scale(16)
     x = uniform(case.seed, INPUTS, grid(samples, inputs))
-    return x, in_order(in_order(x, first), second)
+    return x, rounded_twice(rounded_twice(x, first), second)
 
 
-def cross_entropy(y, target):
-    """Mean loss over the batch, and its gradient by y."""
-    rows = np.arange(len(y))
-    shifted = y - y.max(axis=1, keepdims=True)
-    log_sum = np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-    gradient = np.exp(shifted - log_sum)
-    gradient[rows, target] -= 1
-    return (log_sum[:, 0] - shifted[rows, target]).mean(), gradient / len(y)
+def cross_entropy(y, target, scale=1, by=FLOAT64):
+    """Mean loss over the batch, and `scale` times its gradient by y."""
+    largest, target = y.max(-1, keepdims=True), target[..., None]
+    power = by.exp(y - largest)
+    total = by.in_order(power, -1)[..., None]
+    factor = y.dtype.type(scale / y.shape[-2])
+    gradient = power / total * factor
+    right = np.take_along_axis(power, target, -1) / total
+    np.put_along_axis(gradient, target, (right - 1) * factor, -1)
+    losses = by.log(total) + largest - np.take_along_axis(y, target, -1)
+    return by.in_order(np.float64(losses[..., 0]), -1) / y.shape[-2], gradient
 
 
-def loss_and_gradient(case, parameters, x, target, stored=np.float64, scale=1):
-    """Of all samples of a step at once: all micro-batches have as many, so means agree. stored:
-    what becomes of a number that is kept; scale: the loss's, in the gradient. (Neither is for a
-    llama.)"""
+def loss_and_gradient(case, parameters, x, target, stored=np.float64, scale=1, by=FLOAT64):
+    """Of a batch, or of each of several: x is (..., sample, element). All micro-batches of a step
+    have as many samples, so they can be one batch. stored: what becomes of a number that is kept;
+    scale: the loss's, in the gradient; by: the arithmetic. (None of these is for a llama.)"""
     if case.task == "llama":
         return llama_loss_and_gradient(case, parameters, x, target)
     layers = matrices(case, parameters)
     relus = 0 if case.task == "toy" else len(layers) - 1  # so many of the layers end in one
     activations = [stored(x)]
     for i, (weight, bias) in enumerate(layers):
-        y = activations[i] @ weight.T + (bias if bias.size else 0)
-        activations.append(y := stored(np.maximum(y, 0) if i < relus else y))
+        y = by.product(activations[i], weight.T) + (bias if bias.size else 0)
+        activations.append(y := stored(np.where(y < 0, 0, y) if i < relus else y))
 
     if case.task == "text":
-        loss, backward = cross_entropy(y, target)
+        loss, backward = cross_entropy(y, target, scale, by)
     else:
-        loss, backward = ((y - target)**2).mean(), 2 * (y - target) / y.size
-    backward = stored(scale * backward)
-    gradient = np.zeros_like(parameters)
+        loss, backward = ((y - target)**2).mean(), 2 * scale * (y - target) / y.size
+    backward = stored(backward)
+    gradient = np.zeros((*x.shape[:-2], parameters.size), parameters.dtype)
     by_layer = matrices(case, gradient)
     for i in reversed(range(len(layers))):
         if i < relus:
-            backward = backward * (activations[i + 1] > 0)
+            backward = np.where(activations[i + 1] > 0, backward, 0)
         by_weight, by_bias = by_layer[i]
-        by_weight[:] = backward.T @ activations[i]
-        by_bias[:] = backward.sum(axis=0)[:by_bias.size]
-        backward = stored(backward @ layers[i][0])
+        by_weight[:] = by.product(backward.swapaxes(-1, -2), activations[i])
+        by_bias[:] = by.in_order(backward, -2)[..., :by_bias.shape[-1]]
+        if i > 0:
+            backward = stored(by.product(backward, layers[i][0]))
     return loss, gradient
 
 
@@ -305,19 +313,46 @@ def llama_loss_and_gradient(case, parameters, tokens, target):
     return loss, gradient
 
 
+class Adam:
+    """Of a part of the parameters: its averages m and v live from step to step."""
+
+    def __init__(self, size, case=Case, number=np.float32):
+        self.case, self.number = case, number
+        self.m, self.v = np.zeros(size, number), np.zeros(size, number)
+        self.beta1_to_t = self.beta2_to_t = 1.0
+
+    def count(self):
+        """A step begins."""
+        self.beta1_to_t *= self.case.beta1
+        self.beta2_to_t *= self.case.beta2
+
+    def new_m(self, m, g):
+        return self.number(self.case.beta1) * m + self.number(1 - self.case.beta1) * g
+
+    def new_v(self, v, g):
+        return self.number(self.case.beta2) * v + self.number(1 - self.case.beta2) * (g * g)
+
+    def moved(self, w, m, v):
+        """The weights, a step further."""
+        case, number = self.case, self.number
+        root = np.sqrt(v) * number(1 / np.sqrt(1 - self.beta2_to_t)) + number(case.eps)
+        return w * number(1 - case.lr * case.weight_decay) \
+            - number(case.lr / (1 - self.beta1_to_t)) * m / root
+
+    def update(self, w, g):
+        """A whole step: the new weights."""
+        self.count()
+        self.m, self.v = self.new_m(self.m, g), self.new_v(self.v, g)
+        return self.moved(w, self.m, self.v)
+
+
 def train(case, steps):
     """(loss, gradient norm before clipping) of each step."""
-    w = initial_parameters(case).astype(np.float64)
-    m, v, history = np.zeros_like(w), np.zeros_like(w), []
-    for t in range(1, steps + 1):
-        loss, g = loss_and_gradient(case, w, *samples_of_step(case, t - 1))
+    w = np.float64(initial_parameters(case))
+    adam, history = Adam(w.size, case, np.float64), []
+    for step in range(steps):
+        loss, g = loss_and_gradient(case, w, *samples_of_step(case, step))
         norm = np.linalg.norm(g)
         history.append((loss, norm))
-        if 0 < case.clip < norm:
-            g = g * (case.clip / norm)
-        m = case.beta1 * m + (1 - case.beta1) * g
-        v = case.beta2 * v + (1 - case.beta2) * g**2
-        step = case.lr / (1 - case.beta1**t) * m
-        root = np.sqrt(v / (1 - case.beta2**t))
-        w = w * (1 - case.lr * case.weight_decay) - step / (root + case.eps)
+        w = adam.update(w, g * (case.clip / norm) if 0 < case.clip < norm else g)
     return np.array(history)

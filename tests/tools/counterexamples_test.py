@@ -1,19 +1,20 @@
 # SPDX-License-Identifier: MIT
 """The counter-examples of tools/mistakes: the right runs have the bits that the programs
 have (notes/digests.json), and the wrong ones the effects that the page shows, in every digit."""
+import json
 import re
 import subprocess
 import sys
 import textwrap
 
 import pytest
-from digests_test import RECORDED
-from programs import ROOT
 
+from runs import ROOT
 import examples  # noqa: F401 (what it decorates becomes one of EXAMPLES)
 from counter_example import EXAMPLES
 
 FOLDER = ROOT / "tools/mistakes"
+RECORDED = json.loads((ROOT / "notes/digests.json").read_text())
 PAGE = (ROOT / "notes/counterexamples.md").read_text()
 CASES = "".join(path.read_text() for path in ROOT.glob("tests/*/*_test.cpp"))
 

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: MIT
+#include "run/train.hpp"
+
+#include "checkpoint/checkpoint.hpp"
+#include "report/report.hpp"
+
+namespace zero {
+namespace {
+/// A process alone, without MPI.
+class Alone : public Process {
+ public:
+  Choice agree(const Command& command, const Card&) override {
+    const cpu_set_t cores = own_cores();
+    return choose(command.options, {.gpus = visible_gpus(), .cores_here = CPU_COUNT(&cores)});
+  }
+  void attempt(const std::function<void()>& task) override { task(); }
+  void agree_on_data(const std::string&) override {}
+  Communicator communicator(const Options& options, const Choice&, Device& device,
+                            const Layout& layout) override {
+    return {0, 1, nullptr, device, options.dtype, layout.largest_layer()};
+  }
+  int rank() const override { return 0; }
+  int size() const override { return 1; }
+};
+
+std::unique_ptr<Recorder> make_recorder(const Options& options, const Layout& layout,
+                                        Device& device) {
+  const bool traced = !options.trace.empty(), cpu = device.type == DeviceType::cpu;
+  // Times cost a GPU events, and many layers memory: there only whoever asks for them pays.
+  const bool asked = traced || options.link > 0 || options.latency > 0;
+  const bool cheap = cpu && layout.layers() * options.accumulate <= 4096;
+  const bool values = traced && cpu && layout.parameters() <= 64;
+  return std::make_unique<Recorder>(device, asked || cheap, traced, values);
+}
+
+/// A run, set up by its construction.
+class Training {
+ public:
+  Training(Process& process, const Command& command, const Card& card, MakeTrainer& make)
+      : process_(process),
+        options_(command.options),
+        choice_(process.agree(command, card)),
+        device_(process.together([&] { return make_device(choice_, process.size() > 1); })),
+        layout_(layout_of(options_, process.rank(), process.size())),
+        data_(make_data(card)),
+        recorder_(make_recorder(options_, layout_, *device_)),
+        comm_(process.communicator(options_, choice_, *device_, layout_)),
+        checkpoints_(make_checkpoints({options_, layout_, *device_, comm_, data_->description(),
+                                       [this](const auto& task) { process_.attempt(task); }})),
+        trainer_(make(options_, *device_, layout_, comm_)) {
+    recorder_->sent = &comm_.sent();
+    device_->bus.gb_per_s = options_.bus;
+    trainer_->synchronise();  // the first step's time is its own
+    const auto since = Clock::now();
+    const std::string source = checkpoints_->load();
+    report_ = process.together([&] {
+      const Run run{card, options_, command.values, choice_, *device_, layout_, *recorder_};
+      return std::make_unique<Report>(run, comm_);
+    });
+    if (!source.empty()) report_->tell("resume", source, since);
+  }
+
+  /// Returns the exit code.
+  int run() {
+    const auto before = static_cast<int>(options_.begin.steps);
+    for (int step = before; step < options_.steps; ++step) {
+      here.step = step - before + 1;
+      const StepResult result = trainer_->step(*data_, step);
+      report_->add(result);
+      const bool checks = options_.check_every > 0 && (step + 1) % options_.check_every == 0;
+      if (checks) process_.attempt([&] { report_->check(digests()); });
+      const int signal = signal_of_any_rank();
+      if (checkpoints_->passed(result) || (saves() && signal > 0)) save();
+      if (signal > 0) end_at(signal, step + 1);
+    }
+    process_.attempt([&] { report_->finish(digests()); });
+    return unsaved_ ? static_cast<int>(ExitCode::resources) : 0;
+  }
+
+ private:
+  std::unique_ptr<Data> make_data(const Card& card) {
+    process_.attempt([&] { check_memory(card, options_, choice_, *device_, layout_); });
+    auto data = process_.together(
+        [&] { return zero::make_data(options_, *device_, process_.rank(), process_.size()); });
+    process_.agree_on_data(data->description());
+    return data;
+  }
+
+  LayerDigests digests() {
+    trainer_->synchronise();
+    return layer_digests(*device_, layout_, [&](int l) { return trainer_->adam_state(l).weights; });
+  }
+
+  void save() {
+    trainer_->synchronise();
+    const auto since = Clock::now();
+    const std::string failure = checkpoints_->save();
+    report_->tell("save", checkpoints_->path(), since, failure);
+    unsaved_ |= !failure.empty();
+  }
+
+  bool saves() const { return !options_.save.empty(); }
+
+  int signal_of_any_rank() {  // where they save, after the same step
+    const auto mine = static_cast<std::uint64_t>(noted_signal.load());
+    return static_cast<int>(saves() ? std::ranges::max(comm_.gather({&mine, 1})) : mine);
+  }
+
+  [[noreturn]] void end_at(int signal, int step) {
+    // Through MPI, as a launcher that got the signal too may answer 0 to an ordinary end.
+    if (process_.rank() > 0) std::this_thread::sleep_for(std::chrono::seconds(1));  // one tells it
+    throw Error(static_cast<ExitCode>(128 + signal),
+                fmt::format("ended by signal {} after step {}", signal, step));
+  }
+
+  Process& process_;
+  Options options_;  // a checkpoint sets where they begin
+  const Choice choice_;
+  const std::unique_ptr<Device> device_;
+  const Layout layout_;
+  const std::unique_ptr<Data> data_;
+  const std::unique_ptr<Recorder> recorder_;
+  Communicator comm_;
+  const std::unique_ptr<Checkpoints> checkpoints_;
+  const std::unique_ptr<AnyTrainer> trainer_;
+  std::unique_ptr<Report> report_;
+  bool unsaved_ = false;
+};
+}  // namespace
+
+int train(Process& process, const Command& command, const Card& card, MakeTrainer& make) {
+  note_signals();
+  return Training(process, command, card, make).run();
+}
+
+int train_alone(int argc, char** argv, const Card& card, MakeTrainer& make) {
+  fail_fast(card.name, std::_Exit);
+  const Command command = read_command(argc, argv, card);
+  if (const auto exit_code = answer_alone(command, card)) return *exit_code;
+  const std::jthread watching = watchdog(std::chrono::seconds(command.options.timeout), fail);
+  Alone alone;
+  return train(alone, command, card, make);
+}
+}  // namespace zero

@@ -1,0 +1,269 @@
+# SPDX-License-Identifier: MIT
+"""What --trace promises of each event, for every chapter on three ranks, beside what --log counts.
+
+Then, on a link and a bus slow enough to be sure, that as many gathers run under compute as
+--prefetch promises, and gradients go to the host beside backward; on GPUs that is overlap.cpp's.
+With --prefix simulated_gpu_ the rest on simulated GPUs, of which no values are recorded."""
+import itertools
+import re
+from collections import Counter
+
+import memory
+import narrate
+import pytest
+from narrate import Memory, what
+from overlap import overlap
+from programs import ALONE, CHAPTERS, KINDS, MIXED, ROOT, WINDOW, options_on, own_options
+from recording import Trace, recording
+from runs import Run
+
+LAYERS, STEPS = 3, 2
+TINY = ["--task", "tiny", "--layers", LAYERS, "--align", 4, "--steps", STEPS]
+# Relative, of one rounding: a number in that dtype is so much wrong at most.
+ROUNDING = {"fp32": 2 ** -24, "bf16": 2 ** -8}
+# Chapter, micro-batches, its other options.
+RUNS = [
+    *((chapter, micro, []) for chapter in CHAPTERS[:5] for micro in (1, 2)),
+    *((chapter, micro, ["--prefetch", prefetch]) for chapter in WINDOW
+      for micro, prefetch in ((1, 0), (2, 1), (1, 2))),
+    *((chapter, 2, ["--dtype", "fp32"]) for chapter in MIXED),
+    # Gradients that are not finite: both steps are skipped.
+    ("07_offload", 1, ["--dtype", "fp16", "--loss-scale", 1e38])]
+# What the trainer's line calls, where it is not the task's name; and to borrow or give back a kind.
+CALLS = {"sums": "await_all_reduced", "sums for the host": "await_totals", "adam": "adam_.update",
+         "all_gather": "(all_gather|gather_params|all_reduce_mean)", "copy": "gather_params",
+         "reduce_scatter": "(reduce_scatter|all_reduce)_mean", "to_device": "copy_to_device",
+         "divide": "(divide|divide_and_copy_to_host)", "to_host": "divide_and_copy_to_host",
+         "activations": r"model_.\w+", "parameters": "(gather|release)_params",
+         "gradients": "(borrow|borrow_grads|wait_for_gradients)",
+         "communication": "(reduce_scatter|all_reduce)_mean"}
+# A message takes 5 ms, a copy 2 to 4, in which its thread sleeps; a layer, of which forward is the
+# shorter, takes 10 ms on an idle core: so what may begin with a layer's computation is under way
+# before that ends.
+SLOW, SLOW_LINK_US, SLOW_BUS = 4, 5000, 0.001  # layers, microseconds, GB/s
+# Program, its link or bus, what passes, beside what it is to pass, and which of a step's do.
+BESIDE = [
+    # The first is beside the update of later layers; the last layer's second beside the loss.
+    ("06_zero3", ["--latency", SLOW_LINK_US, "--prefetch", 0], "all_gather", "", {0, SLOW}),
+    ("06_zero3", ["--latency", SLOW_LINK_US], "all_gather", "", set(range(2 * SLOW))),
+    # All but the first layer's, the last to come.
+    ("07_offload", ["--bus", SLOW_BUS], "to_host", "backward", set(range(SLOW - 1)))]
+
+
+@pytest.fixture
+def way(programs):
+    """Of talking, on simulated GPUs; None on the CPU."""
+    return "mpi" if programs.prefix else None
+
+
+@pytest.fixture
+def recorded(programs, folder, way):
+    """The trace and the log of a run."""
+    def run(ranks, chapter, *args):
+        outcome = programs.run(0 if chapter == ALONE else ranks, chapter, *args, "--quiet",
+                               *options_on(way, chapter), "--trace", "trace", "--log", "log",
+                               cwd=folder)
+        assert (outcome.code, outcome.out) == (0, ""), outcome
+        run = Run(folder / "log")
+        run.read()
+        return Trace(folder / "trace"), run
+    return run
+
+
+def check_views(trace, rank):
+    """What is read and written is held, or is lent to that layer at that place of the program."""
+    padded = sum(layer["size"] for layer in trace.layers)
+    is_shard = {of["of"]: of["elements"] < padded for of in trace.about["held"]}
+    lent = {}
+    for event in trace.program(rank, *range(STEPS + 1)):
+        args = event["args"]
+        for view in args.get("lent", []):
+            if event["name"] == "borrow":
+                assert lent.setdefault(view["slot"], view) is view, event
+            else:
+                assert lent.pop(view["slot"]) == view
+        for view in args.get("reads", []) + args.get("writes", []):
+            layer, begin = trace.layers[view["layer"]], view["start"]
+            own = begin == rank * layer["shard"] and view["size"] == layer["shard"]
+            assert own or 0 <= begin <= begin + view["size"] <= layer["size"]
+            of = lent[view["slot"]] if "slot" in view else view
+            assert (of["of"], of["layer"]) == (view["of"], view["layer"])
+            assert own or "slot" in view or not is_shard[view["of"]], event
+    assert not lent
+
+
+def check_values(trace, run):
+    """What is moved is its owner's; a mean is that of the ranks' gradients; parameters are rounded
+    weights."""
+    memories, reduced = [Memory(trace.layers) for _ in trace.events], set()
+
+    def cells(views):
+        return [[memory.layer(view)[view["start"]:view["start"] + view["size"]] for view in of]
+                for memory, of in zip(memories, views)]
+
+    for events in zip(*(trace.program(rank, 0, 1) for rank in range(run.ranks)), strict=True):
+        task, layer = what(events[0]), events[0]["args"].get("layer")
+        reads, writes = ([of["args"].get(key, []) for of in events] for key in ("reads", "writes"))
+        read, old = cells(reads), cells(writes)
+        for its, of in zip(memories, writes):
+            for view in of:
+                its.write(view)
+        now = cells(writes)
+        if task in ("copy", "to_host", "to_device"):
+            assert now == read
+        elif task == "all_gather":
+            assert now == [[sum((own for own, in read), [])]] * run.ranks
+        for rank, of in enumerate(writes if task in ("reduce_scatter", "adam") else []):
+            for i, value in enumerate(of[0]["values"]):
+                if task == "reduce_scatter":
+                    terms = [whole[of[0]["start"] + i] / run.ranks for whole, in read]
+                    terms += [old[rank][0][i]] if layer in reduced else []
+                else:  # a fourth view is of the weights' rounded copy
+                    terms, value = [value], now[rank][3][i] if of[3:] else value
+                # Two additions in fp32, a division, a rounding; one more to what was there before.
+                assert abs(value - sum(terms)) <= 4 * ROUNDING[run.dtype] * sum(map(abs, terms))
+        reduced |= {layer} if task == "reduce_scatter" else set()
+
+
+def check_places(trace, chapter):
+    """The trainer's line calls what the event is, and the innermost one does it."""
+    def line(place):
+        file, number = place.split(":")
+        path = next(path for path in (ROOT / file, ROOT / "common" / file) if path.exists())
+        return path.read_text().splitlines()[int(number) - 1]
+
+    for event in trace.program(0, *range(STEPS + 1)):
+        task, at = what(event), event["args"]["at"]
+        if not at:  # of what is held, and of a scope that ends, there is no line
+            assert event["args"]["step"] == 0 or task == "give back"
+            continue
+        assert at[0].startswith(f"{chapter}/trainer.hpp:")
+        call = CALLS.get(event["args"].get("kind", task), task)
+        assert re.search(rf"\b{call}\(", line(at[0])), event
+        assert event["ph"] == "i" or len(at) == 1 or \
+            re.search(rf"\b({task}\w*|copy)\(", line(at[-1])), event
+
+
+def check_work(trace, run, rank, micro):
+    """As many phases and tasks as layers, micro-batches and steps demand."""
+    for step in range(1, STEPS + 1):
+        host = sorted((event["ts"], event["name"]) for event in trace.events[rank]
+                      if event["args"]["step"] == step and event["cat"] == "phase")
+        assert [name for _, name in host] == ["forward", "load", "backward"] * micro + ["update"]
+        works = Counter(what(event) for event in trace.program(rank, step))
+        assert [works[task] for task in ("load", "loss", "forward", "backward", "adam")] == \
+            [micro, micro, micro * LAYERS, micro * LAYERS,
+             0 if run.summary["skipped_steps"] else LAYERS]
+
+
+def check_counts(trace, run, rank):
+    """Elements and bytes, event by event, come to what is counted, and after a step to what was in
+    use before."""
+    events = trace.program(rank, *range(STEPS + 1))
+    passed, sent = Counter(), dict.fromkeys(("forward", "backward", "update"), 0)
+    for event in events:
+        args, task = event["args"], what(event)
+        if event["cat"] == "bus":
+            passed[task] += args["bytes"]
+            assert args["phase"] == {"to_host": "backward", "to_device": "update"}[task]
+        elif event["cat"] == "collective":
+            passed[task, args["phase"]] += args["elements"]
+            sent = {phase: args["sent"][phase] for phase in sent}
+    traffic = run.summary["traffic"]
+    rows = {(task, phase): elements for task, row in traffic["collectives"].items()
+            for phase, elements in row.items()}
+    rows |= {way: row["counted"] for way, row in run.bus.items()}
+    assert passed == Counter(rows | {("sums", "update"): traffic["scalars"]["counted"]})
+    assert sent == {phase: row["counted"] for phase, row in traffic["phases"].items()}
+    in_use = [event["args"]["in_use"] for event in events]
+    for step in range(STEPS):
+        assert trace.program(rank, step)[-1]["args"]["in_use"] == in_use[-1]
+    for kind in KINDS:
+        assert max(of[kind] for of in in_use) == run.memory[kind]["peak"]
+    assert max(sum(of.values()) for of in in_use) == run.memory["total"]["peak"]
+
+
+def check_times(trace, run):
+    """The log's medians, in whole microseconds, come of these slices. By the clock of their host no
+    rank has all messages of a collective before the last one begins it."""
+    for events in zip(*(trace.program(rank, *range(STEPS + 1)) for rank in range(run.ranks))):
+        if events[0]["cat"] == "collective":
+            assert min(event["ts"] + event["dur"] for event in events) >= \
+                max(event["ts"] for event in events)
+    found = overlap(trace)
+    for name, row in (run.summary["traffic"]["phases"] | run.bus).items():
+        for ms, logged in zip(found.get((name, None), (0, 0)),
+                              (row["exposed_ms"], row["hidden_ms"])):
+            assert -1e-5 < ms - logged < 1e-3 + 1e-5, name
+
+
+@pytest.mark.parametrize("chapter, micro, own", RUNS)
+def test_recordings(recorded, way, chapter, micro, own):
+    trace, run = recorded(3, chapter, *TINY, "--accumulate", micro, *own)
+    check_places(trace, chapter)
+    check_times(trace, run)
+    for rank in range(run.ranks):
+        check_views(trace, rank)
+        check_work(trace, run, rank, micro)
+        check_counts(trace, run, rank)
+    [*memory.table(trace, run)]  # which refuses a figure that is not its formula
+    told = narrate.told(trace, run).splitlines()
+    rows = r"  (rank \d|all|layer \d) ( +(-?[\d.]+|\u00b7|pad))+"  # as wide as a layer
+    assert not [line for line in told if len(line) > 80 and not re.fullmatch(rows, line)]
+    if not way and run.dtype != "fp16":
+        check_values(trace, run)
+
+
+@pytest.mark.parametrize("chapter, ranks, micro", ((ALONE, 1, 2), ("04_zero1", 2, 1)))
+def test_a_run_is_made_for_a_view(programs, chapter, ranks, micro):
+    """With the view's own model, but for what is asked for; 01 with micro-batches for ranks."""
+    trace, run = recording(["--run", programs.build, programs.mpiexec, chapter, "--layers=1",
+                            "--ranks", "2"], narrate.RANKS, narrate.TINY)
+    assert (len(trace.events), run.ranks, run.options["accumulate"]) == (ranks, ranks, micro)
+    assert (run.info["layers"], run.options["task"], len(run.steps)) == (1, "tiny", 1)
+
+
+@pytest.mark.parametrize("micro, looked_at", ((4096, True), (4097, False)))
+def test_many_micro_batches(programs, way, micro, looked_at):
+    """A step of very many layers is not looked at, unless it is asked for."""
+    summary = programs.logged(
+        2, "02_distributed_adam", "--task", "mlp", "--layers", 1, "--width", 1, "--batch", 1,
+        "--steps", 1, "--accumulate", micro, *options_on(way, "02_distributed_adam"))[2]
+    for phase in summary["traffic"]["phases"].values():
+        assert (phase["exposed_ms"] is not None) == (looked_at and not way)
+
+
+@pytest.mark.parametrize("ranks, prefetch, layers", ((2, 0, 2), (2, 1, 6), (2, 2, 5), (3, 1, 4)))
+def test_peaks_of_a_window(programs, way, ranks, prefetch, layers):
+    """The page's formulas: 06's peak over 05's, in layers of 512 x 512 on N ranks; and 07's, which
+    is 06's without the optimizer state."""
+    args = ["--task", "mlp", "--width", 512, "--layers", layers, "--batch", 2, "--steps", 1]
+    zero2, zero3, offload = (
+        programs.logged(ranks, chapter, *args, *own_options(chapter, "bf16", prefetch),
+                        *options_on(way, chapter))[2]["memory"]["total"]["peak"]
+        for chapter in CHAPTERS[4:])
+    layer = -(-512 * 513 // (8 * ranks)) * 8 * ranks
+    part = layer * 2 // ranks
+    assert zero3 - offload == 6 * layers * part, "12 bytes a parameter"
+    assert zero3 - zero2 == part * (ranks * (prefetch + 2) - (ranks - 1) * (layers + 1))
+
+
+@pytest.mark.parametrize("chapter, slow, task, beside, promised", BESIDE)
+def test_what_is_slow_passes_beside_compute(recorded, chapter, slow, task, beside, promised):
+    """What never does is a matter of order, and exact. What may does it in one of the ranks' steps,
+    on cores that others use too."""
+    trace, _ = recorded(2, chapter, "--task", "mlp", "--layers", SLOW, "--batch", 32768, "--width",
+                        64, "--steps", 8, *slow)
+    seen = []
+    for rank, step in itertools.product(range(2), range(1, 9)):
+        computing = [event for event in trace.events[rank] if event["cat"] == "compute"
+                     and event["stream"] != "host cores" and event["name"].startswith(beside)]
+        passing = sorted((event["ts"], event["ts"] + event["dur"]) for event in trace.events[rank]
+                         if event["args"]["step"] == step and what(event) == task)
+        seen.append({place for place, (begin, end) in enumerate(passing)
+                     if any(begin < other["ts"] + other["dur"] and other["ts"] < end
+                            for other in computing)})
+        assert seen[-1] <= promised, f"at most {promised}"
+        assert task != "all_gather" or \
+            all(end - begin > 0.999 * SLOW_LINK_US for begin, end in passing)
+    assert set.union(*seen) == promised, seen

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: MIT
+"""`./tutorial demo`: what it claims of recorded runs, of which one is wrong; how it is stopped."""
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from recorded import LOGS, changed, recorded, text_of
+
+import demo
+from runs import CHAPTERS, ROOT, Run
+
+CLAIMS = FP32, ALONE, CHAIN, BF16, BYTES, PLACES, SENT = [
+    "fp32: 02 to 07 are identical to the last bit",
+    "fp32: 01 with --accumulate 2 has the bits of 02 on 2 ranks",
+    "fp32: 01 going the same way has the bits of the chain of checkpoints",
+    "bf16: 03 to 07 are identical to the last bit",
+    "bytes, resident and peak, equal their formulas in every run",
+    "07 holds what 06 does, in two places, and its staging",
+    "elements sent and bytes copied equal their formulas"]
+RECORDED = "the same bits as the recorded runs"
+NAMES = sorted((name for name in LOGS if name[-4:] in ("fp32", "bf16")),
+               key=lambda name: (name[-4:] == "bf16", name))
+
+
+@pytest.fixture
+def judged(folder):
+    """The claims, and those of them that do not hold when one run's log has been changed."""
+    def of(name=None, change=lambda lines: None):
+        runs = []
+        for other in NAMES:
+            lines = recorded(other)
+            if name in (other, "all"):
+                change(lines)
+            (folder / other).write_text(text_of(lines))
+            runs.append(Run(folder / other, words=["--own", "--quiet"], label=other))
+            runs[-1].read()
+        found = dict(demo.claims(runs, 2, [(runs[NAMES.index("05_zero2_fp32")], runs[0])]))
+        return list(found), [claim for claim, problems in found.items() if problems]
+
+    return of
+
+
+def test_all_holds(judged):
+    assert judged() == (CLAIMS, [])
+
+
+@pytest.mark.parametrize("name, names, wrong", [
+    *((f"{chapter}_fp32", ["layer_digests", 0], [FP32]) for chapter in CHAPTERS[2:4]),
+    ("05_zero2_fp32", ["layer_digests", 0], [FP32, CHAIN]),
+    ("01_adam_fp32", ["layer_digests", 7], [ALONE, CHAIN]),
+    *((f"{chapter}_bf16", ["layer_digests", 0], [BF16]) for chapter in CHAPTERS[3:]),
+    ("04_zero1_bf16", ["memory", "gradients", "peak"], [BYTES]),
+    ("07_offload_bf16", ["host_memory", "optimizer", "resident"], [BYTES, PLACES]),
+    ("05_zero2_bf16", ["traffic", "phases", "backward", "counted"], [SENT]),
+    ("07_offload_fp32", ["bus", "to_host", "counted"], [SENT])])
+def test_one_run_is_wrong(judged, name, names, wrong):
+    assert judged(name, lambda lines: changed(lines, *names)) == (CLAIMS, wrong)
+
+
+@pytest.mark.parametrize("name, gpu, digest, found", [
+    ("all", None, "ab", ([*CLAIMS, RECORDED], [])),
+    ("all", None, "ef", ([*CLAIMS, RECORDED], [RECORDED])),
+    ("all", "a GPU", "ab", (CLAIMS, []))])
+def test_recorded_digests(judged, monkeypatch, folder, name, gpu, digest, found):
+    """They are compared on a CPU, where every run has one."""
+    rows = [{"program": lines[0]["run"]["chapter"], "ranks": lines[0]["run"]["ranks"],
+             "options": "--own", "digest": "ab"} for lines in map(recorded, NAMES)]
+    (folder / "notes").mkdir()
+    (folder / "notes/digests.json").write_text(json.dumps(rows))
+    monkeypatch.setattr(demo, "ROOT", folder)
+
+    def change(lines):
+        lines[0]["run"]["gpu"] = gpu
+        lines[-1]["summary"]["digest"] = digest
+
+    assert judged(name, change) == found
+
+
+def test_nothing_outlives_a_demo_that_is_told_to_stop(folder):
+    """The program whose end it waits for is a script."""
+    for chapter in CHAPTERS:
+        program, told = folder / chapter / chapter, folder / "pid"
+        program.parent.mkdir()
+        program.write_text(f"#!/bin/sh\necho $$ >{told}.new\nmv {told}.new {told}\nexec sleep 60\n")
+        program.chmod(0o755)
+    with subprocess.Popen([sys.executable, "-B", ROOT / "tools/demo.py", "--build", folder,
+                           "--mpiexec", "sh", "--out", folder]) as job:
+        while not told.exists():
+            assert job.poll() is None, "it has ended before"
+            time.sleep(0.05)
+        job.send_signal(signal.SIGTERM)
+    assert job.returncode == 128 + signal.SIGTERM
+    late = time.monotonic() + 10
+    with contextlib.suppress(ProcessLookupError):
+        while time.monotonic() < late:
+            os.kill(int(told.read_text()), 0)
+            time.sleep(0.05)
+        raise AssertionError("the program lives on")
+
+
+def test_on_a_simulated_gpu_that_the_ranks_share(programs, folder):
+    for chapter in CHAPTERS:
+        (folder / chapter).mkdir()
+        (folder / chapter / chapter).symlink_to(
+            programs.build / f"tests/programs/simulated_gpu_{chapter}")
+    done = programs.start([sys.executable, ROOT / "tools/demo.py", "--build", folder,
+                           "--mpiexec", programs.mpiexec, "--ranks", "2", "--steps", "5", "--out",
+                           folder / "out"], SIMULATED_GPUS="1")
+    assert done.code == 0, done.out
+    assert '"gpu":"simulated GPU"' in (folder / "out/06_zero3_bf16.jsonl").read_text()

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: MIT
+"""The views of recordings that are made up: a told step, memory by phase, what overlapped."""
+import json
+from types import SimpleNamespace
+
+import programs  # noqa: F401 (the way to tools/)
+import memory
+import narrate
+import overlap
+import pytest
+from recording import Trace
+from runs import KINDS, Failure
+
+KIND_BYTES = dict.fromkeys(KINDS, 0)
+
+
+def event(rank, name, order, during="forward", step=1, cat="compute", tid=1, ts=0, dur=0, **more):
+    args = {"step": step, "phase": during, "during": during, "order": order, "at": [],
+            "elements": 2, "in_use": KIND_BYTES} | more
+    if " of layer " in name:
+        args["layer"] = int(name[-1])
+    return {"ph": "X", "pid": rank, "tid": tid, "ts": ts, "dur": dur, "name": name, "cat": cat,
+            "args": args}
+
+
+def made(folder, events, ranks=2, layers=((3, 4),)):
+    """Written and read: layers of so many parameters, and elements with padding."""
+    names = [{"ph": "M", "pid": rank, "tid": tid, "name": "thread_name", "args": {"name": name}}
+             for rank in range(ranks)
+             for tid, name in enumerate(("host", "compute", "copies", "host cores"))]
+    about = {"chapter": "06_zero3", "ranks": ranks, "held": [],
+             "layers": [{"parameters": used, "size": size, "shard": size // ranks}
+                        for used, size in layers]}
+    (folder / "trace").write_text(json.dumps({"traceEvents": names + events, "otherData": about}))
+    return Trace(folder / "trace")
+
+
+def run_of(**more):
+    """What a log would tell."""
+    info = {"parameters": 3, "padded_parameters": 4, "layers": 1}
+    options = {"task": "mlp", "batch": 1, "width": 5, "lr": 0.5, "align": 1, "prefetch": 1}
+    memory = {kind: {"predicted": 0, "predicted_resident": 0, "formula": ""} for kind in KINDS}
+    return SimpleNamespace(**{
+        "chapter": "06_zero3", "dtype": "fp32", "ranks": 2, "info": info, "memory": memory,
+        "options": options | {"accumulate": 1}, "steps": [{"loss": 0.25, "grad_norm": 2}],
+        "summary": {"traffic": {"phases": {}}}} | more)
+
+
+def test_a_step_is_told(folder):
+    """In the program's order, with the numbers that each rank has by then."""
+    own = [{"of": "parameters", "layer": 0, "start": 2 * rank, "size": 2} for rank in (0, 1)]
+    whole = {"of": "parameters", "layer": 0, "start": 0, "size": 4, "slot": 7}
+    at = ["06_zero3/trainer.hpp:43", "06_zero3/layer_window.hpp:9"]
+    events = []
+    for rank, values in ((1, [-3]), (0, [1.5, 2])):
+        events += [
+            event(rank, "forward of layer 0", 4, at=at, reads=[whole], writes=[]),
+            event(rank, "all_gather of layer 0", 3, cat="collective", tid=2, phase="backward",
+                  reads=[own[rank]], writes=[whole | {"values": [1.5, 2, -3]}]),
+            event(rank, "initialise of layer 0", 1, "setup", 0,
+                  writes=[own[rank] | {"values": values}]),
+            event(rank, "borrow", 2, cat="memory", tid=0, kind="parameters", bytes=16, lent=[whole],
+                  in_use=KIND_BYTES | {"parameters": 24}) | {"ph": "i"},
+            event(rank, "adam of layer 0", 5, "update", at=at[:1],
+                  writes=[own[rank] | {"values": [x - 1 for x in values]}])]
+    told = narrate.told(made(folder, events), run_of()).split("\n\n")
+    assert "  layer 0      0      0      1    pad" in told[1]
+    assert told[3:5] == ["all_gather: on a stream of their own, copies\n"
+                         "told in the order in which the host asks for it, which may be ahead of "
+                         "its use", f"""\
+forward
+  borrow 16 bytes of parameters for layer 0, slot 7: 24 in use
+  layer 0 all_gather for backward: 2 to each other rank
+  all      1.500  2.000 -3.000    pad
+{'  layer 0 forward: with these parameters (as above)':<75}  43
+update
+{'  layer 0 adam: the new weights, in fp32':<75}  43
+  rank 0   0.500  1.000      \u00b7      \u00b7
+  rank 1       \u00b7      \u00b7 -4.000    pad
+the mean loss is 0.25000, the norm of the mean gradient 2.00000"""]
+
+
+def test_memory_by_phase(folder):
+    """By rank, in program order; two ranks with 4 elements in a layer, prefetch 1: in fp32 4 x 4/2
+    held and 2 slots of 16."""
+    held = KIND_BYTES | {"parameters": 8, "gradients": 8, "optimizer": 16}
+    course = [(0, "setup", {}), (1, "load", {"activations": 20}),
+              (1, "forward", {"parameters": 40, "activations": 20}),
+              (1, "forward", {"parameters": 24, "activations": 32}),
+              (1, "backward", {"gradients": 24}), (1, "update", {"gradients": 24}),
+              (1, "update", {})]
+    run = run_of()
+    run.memory["activations"] |= {"predicted": 32, "formula": "4 x 8"}
+    events = [event(rank, "x", order, during, step, in_use=held | more)
+              for rank in (0, 1) for order, (step, during, more) in enumerate(course)]
+    lines = [*memory.table(made(folder, events), run)]
+    head = next(at for at, line in enumerate(lines) if "figures" in line)
+    assert "17 of 17 figures equal" in lines[head]
+    cells = {line[:15].strip(): line[15:].split() for line in lines[:head]}
+    assert cells["activations"] == ["0", "20", "32", "0", "0"]
+    assert cells["change"] == ["32", "20", "28", "-32", "-16"]
+    assert cells["peak within"] == ["32", "52", "84", "80", "48"]
+    assert cells["their peaks"] == ["64", "104", "168", "160", "96"]
+    assert "  parameters     + 1 x 4 x 4 = 16, after forward" in lines
+    run.memory["activations"]["predicted"] = 33
+    with pytest.raises(Failure, match="activations after forward of step 1: 32 in use, 33"):
+        [*memory.table(Trace(folder / "trace"), run)]
+
+
+def test_what_overlapped(folder):
+    """Computation that overlaps counts once, the host's cores not; the largest of the ranks'
+    medians, of which more than three steps leave out the first three."""
+    events = []
+    for rank, step in ((rank, step) for rank in (0, 1) for step in (1, 2, 3, 4, 5)):
+        ms = 1000 * (1 if step > 3 else 50) * (1 + rank)
+        at = {"step": step, "ts": step * 1e6}
+        events += [event(rank, "forward of layer 0", 0, **at, dur=2 * ms),
+                   event(rank, "backward of layer 0", 0, **at, dur=3 * ms),
+                   event(rank, "adam of layer 0", 0, **at, dur=9 * ms, tid=3),
+                   event(rank, "sums", 0, "update", cat="collective", **at, dur=4 * ms),
+                   event(rank, "to_host of layer 0", 0, cat="bus", tid=2, **at, dur=ms)]
+    found = overlap.overlap(made(folder, events))
+    assert found == {("update", None): [2, 6], ("update", "sums"): [2, 6],
+                     ("to_host", None): [0, 2], ("to_host", 0): [0, 2]}
+    printed = [line.split() for line in overlap.tables(Trace(folder / "trace"))]
+    assert ["sums", "2.00", "6.00"] in printed and ["0", "0.00", "2.00"] in printed

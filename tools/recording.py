@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: MIT
+"""A recording: what one run wrote with --trace and --log, read or made for the views of it.
+
+What an event of the trace says in `args` stands in notes/running.md."""
+import argparse
+import json
+import tempfile
+from pathlib import Path
+
+from runs import Failure, Programs, Run
+
+
+class Trace:
+    """Of the first steps: by rank its events, each with the name of its stream."""
+
+    def __init__(self, path):
+        try:
+            read = json.loads(Path(path).read_text())
+            self.about, streams = read["otherData"], {}
+            self.layers = self.about["layers"]
+            self.events = [[] for _ in range(self.about["ranks"])]
+            for event in read["traceEvents"]:
+                if event["name"] == "thread_name":
+                    streams[event["pid"], event["tid"]] = event["args"]["name"]
+                elif event["ph"] in "Xi":
+                    event["stream"] = streams[event["pid"], event["tid"]]
+                    self.events[event["pid"]].append(event)
+        except (LookupError, OSError, TypeError, ValueError):
+            raise Failure(f"{path} cannot be read as a trace of these programs", 3) from None
+
+    def program(self, rank, *steps):
+        """The rank's work, and what it borrows and gives back, in the order of the program."""
+        return sorted((event for event in self.events[rank] if "order" in event["args"]
+                       and event["args"]["step"] in steps),
+                      key=lambda event: event["args"]["order"])
+
+
+def recording(arguments, ranks, defaults):
+    """The trace and the log of the files TRACE LOG, or of a run that is made for it, of
+    --run BUILD MPIEXEC CHAPTER [--ranks N] OPTION..., with the defaults that no option replaces.
+    01, which is one process, has as many micro-batches as the others have ranks."""
+    if arguments[:1] != ["--run"]:
+        if len(arguments) != 2:
+            raise Failure("name the two files that a program wrote with --trace and --log", 2)
+        run = Run(Path(arguments[1]))
+        run.read()
+        return Trace(arguments[0]), run
+    parser = argparse.ArgumentParser(prog="tutorial", allow_abbrev=False, add_help=False)
+    parser.add_argument("--ranks", type=int, default=ranks)
+    options, words = parser.parse_known_args(arguments[4:])
+    build, mpiexec, chapter = arguments[1:4]
+    alone = chapter == "01_adam"
+    given = {word.partition("=")[0] for word in words}
+    for name, value in (defaults | ({"--accumulate": options.ranks} if alone else {})).items():
+        words += [] if name in given else [name, str(value)]
+    with tempfile.TemporaryDirectory(prefix="recording_") as folder:
+        programs, trace = Programs(Path(build), mpiexec, Path(folder)), f"{folder}/trace"
+        launch = [] if alone else [*programs.mpiexec, "-n", str(options.ranks)]
+        run = Run(Path(folder) / "log", command=[*launch, programs.program(chapter), *words,
+                                                 "--trace", trace, "--log", f"{folder}/log"])
+        run.execute()
+        return Trace(trace), run

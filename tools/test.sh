@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: MIT
+# The tests, pass by pass; a part of ./tutorial, which reads it. A pass is a build of its own kind,
+# and of the tests in it those that a setup or suites of Meson's choose (tests/meson.build).
+
+# pass NAME TOOLS SETUP TARGETS CHOICE...: where TOOLS are there, configures a build with SETUP
+# (nothing: the user's), builds TARGETS (nothing: all), and tests CHOICE.
+pass() {
+  pass=$1 tools=$2 setup=$3 targets=$4 folder=build code=0
+  shift 4
+  [ -z "$setup" ] || folder=build/$pass
+  noted=$folder/meson-logs/$pass
+  rm -f "$noted"*.json # never read the results of an earlier run
+  for tool in $tools; do have "$tool" || code="without $tool"; done
+  # shellcheck disable=SC2086 # words
+  [ "$code" != 0 ] || (
+    [ -f "$folder/build.ninja" ] ||
+      phase "configuring $pass" meson setup "$folder" "-Dmpi=$mpi" $setup
+    phase "building $pass" ninja -C "$folder" $targets
+    # One more than cores at a time, as some wait for most of their time.
+    ${budget:+timeout --foreground "$budget"} meson test -C "$folder" --no-rebuild \
+      --print-errorlogs --logbase "$pass" --num-processes "$(($(nproc) + 1))" "$@" </dev/null
+  ) || code=$?
+  results="$results$noted|$code
+"
+}
+
+run_tests() {
+  budget='' results=''
+  case "$*" in
+    '' | --all) ;;
+    --gpu) budget=600 ;;
+    '--gpu --budget '*) budget=$(positive --budget "${*#--gpu --budget }") ;;
+    *) die 2 "test: it takes --all, --gpu [--budget SECONDS] or nothing, not '$*'" ;;
+  esac
+  prepare packages
+  [ "$*" != --all ] || (install more_packages) || echo 'Going on without them.'
+  [ -n "$budget" ] || pass default '' '' '' --setup default
+  [ -z "$*" ] || pass gpu '' '' '' --suite gpu
+  if [ "$*" = --all ]; then
+    no_gpu=-Dcuda=disabled unit=tests/unit/unit_tests ranks=tests/ranks/test
+    chapters=$(for c in 0?_*; do echo "$c/$c"; done)
+    on_ranks=$(for c in communicator 0?_*; do echo "${ranks}_$c"; done)
+    # At 3, what a sanitizer adds takes six times as long to compile. Its own symbols come with the
+    # program. A race is two lines, which only debug information tells.
+    sanitized="$no_gpu -Doptimization=g -Db_lundef=false -Db_sanitize"
+    pass asan '' "$sanitized=address,undefined" \
+      "$unit $on_ranks $chapters tests/programs/libinjector.so" --setup sanitizer
+    pass tsan '' "$sanitized=thread -Ddebug=true" "$unit ${ranks}_06_zero3 ${ranks}_07_offload" \
+      --setup sanitizer --suite stream --suite 06_zero3 --suite 07_offload --no-suite nosan
+    pass long '' '' '' --suite long
+    # What must have no say in the bits: the compiler, its zeal, the instruction set.
+    pass O1 '' "$no_gpu -Doptimization=1" "$chapters" --suite digests
+    pass arm64 'aarch64-linux-gnu-g++ qemu-aarch64-static' \
+      "$no_gpu --cross-file=tests/arm64.ini" 01_adam/01_adam --suite digests
+    export CXX=clang++-16 # the first to know all of our C++20
+    pass clang $CXX "$no_gpu" "$chapters" --suite digests
+  fi
+  printf %s "$results" | "$(python)" -B tools/test_results.py
+}

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: MIT
+"""Adds up what Meson noted of tests, pass by pass: LOG|CODE on a line of standard input, how the
+names of its logs begin, and the code with which it ended, or why it was left out.
+
+What failed is named, what was skipped says why, as the last line of its output does. The last line
+here is `N passed, N failed, N skipped`. A pass that ran nothing, or with a code that no test
+explains, has failed.
+"""
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+from textwrap import fill
+
+from runs import finish
+
+SKIPPED = 77  # the exit code by which Meson knows it
+LATE = "124"  # that of `timeout`
+KINDS = {"OK": "passed", "EXPECTEDFAIL": "passed", "SKIP": "skipped"}  # other words are failures
+
+
+def main():
+    total = Counter()
+    for log, code in (line.rstrip("\n").split("|") for line in sys.stdin):
+        name, found = Path(log).name, {}  # tests by what became of them and why
+        for test in (json.loads(text) for path in Path(log).parent.glob(f"{name}*.json")
+                     for text in path.read_text().splitlines()):
+            kind = KINDS.get(test["result"], "failed")
+            said = test.get("stdout", "").strip().splitlines() if kind == "skipped" else []
+            key = kind, (said or ["see above"])[-1]
+            if code == LATE and test["result"] == "INTERRUPT":
+                key = "skipped", "the budget was spent"
+            found.setdefault(key, []).append(test["name"].rpartition(" / ")[2])
+        if code == LATE or not code.isdigit():
+            key = "skipped", "the budget was spent" if code == LATE else code
+            found.setdefault(key, []).append("what is left")
+        elif not found or code != "0" and not any(kind == "failed" for kind, _ in found):
+            found["failed", f"exit code {code}"] = ["the pass itself"]
+        for (kind, why), tests in found.items():
+            total[kind] += len(tests)
+            if kind != "passed":
+                some = tests if kind == "failed" or len(tests) < 4 else [f"{len(tests)} tests"]
+                print(fill(f"{kind} in {name}: {'; '.join(some)}: {why}", 80,
+                           subsequent_indent="  "))
+    print(f"{total['passed']} passed, {total['failed']} failed, {total['skipped']} skipped")
+    return 1 if total["failed"] else 0 if total["passed"] else SKIPPED
+
+
+if __name__ == "__main__":
+    finish(main, "tutorial: test: ")
