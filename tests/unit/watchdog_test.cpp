@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The watchdog: what it takes for no standstill. What it says of one is for the programs' tests.
+// The watchdog: what it takes for a standstill. What it says of ranks is for the programs' tests.
 #include "compute/work.hpp"
 
 #include <sys/wait.h>
@@ -23,11 +23,27 @@ struct Guard {
     return said.wait_for(time) == std::future_status::ready;
   }
 
-  std::promise<void> promise;
-  std::future<void> said = promise.get_future();
-  std::jthread thread = watchdog(1s, [this](const Error&) { promise.set_value(); });
+  std::promise<std::string> promise;
+  std::future<std::string> said = promise.get_future();
+  std::jthread thread = watchdog(1s, [this](const Error& why) { promise.set_value(why.what()); });
 };
 }  // namespace
+
+TEST_CASE("a stream stands still in a wait of its own, and its last task is named") {
+  Guard guard;
+  std::promise<Point> never;
+  Worker stream("compute");
+  here.step = 3;
+  {
+    const PhaseScope phase(Phase::backward);
+    stream.run({"clear", Work::Sort::compute, 2}, [] {});
+  }
+  here.step = 0;
+  stream.wait(never.get_future());
+  CHECK(guard.said.get().starts_with(
+      "step 3, backward: since clear of layer 2 on stream compute began, nothing has ended for "));
+  never.set_value({});
+}
 
 TEST_CASE("who does many short tasks or is idle does not stand still") {
   Guard guard;
