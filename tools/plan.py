@@ -550,7 +550,7 @@ def main():
     if q.table:
         told += [f"{spaced(q.parts[0])} of them are trained" for _ in q.parts[1:]] + [
             f"bytes a parameter: itself {p}, its gradient {g}, optimizer state {k}, {k / p:g} "
-            f"times itself ({RATIOS.get(k / p, q.convention)})",
+            f"times itself ({RATIOS.get(k / p, 'as asked' if q.bytes else 'of no convention')})",
             f"activations {sized(q.activations)}: {q.formula}" if q.activations else
             "activations, data and workspace are not in it: they depend on the model", *keys]
     else:

@@ -90,7 +90,7 @@ class StepFolders : public Checkpoints, Saved {
     return source_;
   }
 
-  bool passed(const StepResult& step) override {
+  bool count(const StepResult& step) override {
     loss_scale_.update(step.skipped);
     progress_ = {progress_.steps + 1, progress_.updates + !step.skipped, loss_scale_.value(),
                  loss_scale_.good_steps()};

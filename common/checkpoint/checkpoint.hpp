@@ -26,7 +26,7 @@ class Checkpoints {
   /// Fills what a trainer holds; returns from where, empty when the run begins by itself.
   virtual std::string load() = 0;
   /// A step was made. True when its state is to be saved.
-  virtual bool passed(const StepResult& step) = 0;
+  virtual bool count(const StepResult& step) = 0;
   /// Makes path(), then removes old ones. Returns why not all was done, else nothing.
   virtual std::string save() = 0;
   virtual std::string path() const = 0;

@@ -25,7 +25,6 @@ struct Sent {
 /// passed to one stay untouched by others until the stream has got past it.
 class Communicator {
  public:
-  /// Of a process alone: there is nobody to talk to.
   /// Reserves on that device what the other ranks' parts of a layer of up to `largest` elements of
   /// that dtype take, (N - 1) / N of it. No collective takes less time than over that link.
   Communicator(int rank, int size, std::unique_ptr<Transport> transport, Device& device,

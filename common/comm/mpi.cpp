@@ -25,7 +25,8 @@ void check_mpi(int code, int rank) {
                   rank, words));
 }
 
-/// A message's tag says what it is part of, in the 15 bits that any MPI has.
+/// A message's tag says what it is part of, in the 15 bits that any MPI has: layers from 8191 on
+/// begin again.
 constexpr int collectives = names_of<Collective>.size(), layers = (1 << 15) / collectives;
 int tag_of(Collective of, int layer) {
   return (layer + 1) % layers * collectives + static_cast<int>(of);
@@ -49,7 +50,7 @@ void check(const MPI_Status& status, int error, const Peer& peer, bool received,
   if (received) MPI_Get_count(&status, type_of(peer.in.dtype), &count);
   throw_if(received && count != peer.in.size, ExitCode::communication,
            "rank {} sent {} elements instead of {}: run the same build on every rank", peer.rank,
-           count, peer.in.size);
+           std::max(count, 0), peer.in.size);  // less than 0: not a whole number of them
 }
 
 /// Waits for each peer's two messages, in and out. A call that blocks in MPI would spin on a core
@@ -63,7 +64,7 @@ void complete(std::vector<MPI_Request> requests, std::span<const Peer> peers, in
   std::vector<MPI_Status> statuses(requests.size());
   std::vector<int> ended(requests.size());
   auto moved = steady_clock::now();
-  for (int left = all, some = 0, tests = 1; left > 0; left -= some, ++tests) {
+  for (int left = all, some = 0, tests = 1;; ++tests) {
     const auto start = steady_clock::now();
     const int code = MPI_Testsome(all, requests.data(), &some, ended.data(), statuses.data());
     const auto now = steady_clock::now();
@@ -73,6 +74,7 @@ void complete(std::vector<MPI_Request> requests, std::span<const Peer> peers, in
       const int error = code == MPI_SUCCESS ? code : statuses[i].MPI_ERROR;
       check(statuses[i], error, peers[ended[i] / 2], ended[i] % 2 == 0, tag);
     }
+    if ((left -= some) == 0) return;
     if (tests % 4 > 0) continue;
     if (now - moved < 200us) {
       std::this_thread::yield();

@@ -180,7 +180,9 @@ void Report::write_trace(const std::string& text) {
   }
   const std::string beside = fmt::format("{}.{}", path, getpid());
   try {
-    write(open_output("--trace", beside).get(), path, text);
+    const File whole{std::fopen(beside.c_str(), "w"), std::fclose};
+    throw_if(!whole, ExitCode::resources, "{}: {}", beside, std::strerror(errno));
+    write(whole.get(), path, text);
     fs::rename(beside, path);
   } catch (...) {
     fs::remove(beside, none);
@@ -248,7 +250,7 @@ Digests Report::check(const LayerDigests& digests) {
   return all;
 }
 
-int Report::finish(const LayerDigests& digests) {
+void Report::finish(const LayerDigests& digests) {
   const Prediction::Steps steps{times_.steps, skipped_};
   std::uint64_t digest = 0;
   Json layers = Json::array();
@@ -280,7 +282,6 @@ int Report::finish(const LayerDigests& digests) {
   throw_if(!std::isfinite(last_.loss), ExitCode::numerics,
            "the loss of the last step, {}, is not finite: a lower --lr than {:g} may help",
            step_number(), run_.options.lr);
-  return 0;
 }
 
 void Report::print_step() {

@@ -77,9 +77,9 @@ class Report {
             const std::string& failure = "");
   /// digests_over_ranks, within a run.
   Digests check(const LayerDigests& digests);
-  /// check(), then prints and logs the end, writes the trace. Returns 0, the exit code. Throws as
-  /// check() and check_counts() do, and when the last loss is not finite.
-  int finish(const LayerDigests& digests);
+  /// check(), then prints and logs the end, writes the trace. Throws as check() and check_counts()
+  /// do, and when the last loss is not finite.
+  void finish(const LayerDigests& digests);
 
  private:
   /// Takes what ended since the last time. present: the step at hand.

@@ -142,7 +142,10 @@ std::string cell(const Json& row, const char* figure) {
   return number.is_number() ? grouped(number) : "";
 }
 
-void print_row(const auto&... cells) { fmt::print("{:<22}{:>16}{:>16}{:>13}{:>13}\n", cells...); }
+void print_row(const auto&... cells) {
+  const std::string row = fmt::format("{:<22}{:>16}{:>16}{:>13}{:>13}", cells...);
+  fmt::print("{}\n", row.substr(0, row.find_last_not_of(' ') + 1));
+}
 
 void print_held(const std::string& name, const Json& row) {
   fmt::print("  {:<20}{:>16}{:>16}{:>13}\n", name, cell(row, "predicted"), cell(row, "peak"),

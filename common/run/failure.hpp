@@ -46,7 +46,7 @@ inline void note_signals() {
   for (const int signal : {SIGINT, SIGTERM}) {
     std::signal(signal, [](int came) {
       noted_signal = came;
-      std::signal(came, SIG_DFL);
+      for (const int next : {SIGINT, SIGTERM}) std::signal(next, SIG_DFL);
     });
   }
 }

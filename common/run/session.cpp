@@ -173,7 +173,7 @@ Communicator Session::communicator(const Options& options, const Choice& choice,
   const std::int64_t largest = layout.largest_layer(), part = largest / size_;
   constexpr std::int64_t most = std::numeric_limits<int>::max();  // MPI counts in int
   attempt([&] {
-    throw_if(choice.comm == Comm::mpi && part > most, ExitCode::usage,
+    throw_if(size_ > 1 && choice.comm == Comm::mpi && part > most, ExitCode::usage,
              "a message of MPI's has at most {} elements, a rank's part of the largest layer has "
              "{}: use narrower layers, or more ranks",
              grouped(most), grouped(part));
@@ -184,6 +184,7 @@ Communicator Session::communicator(const Options& options, const Choice& choice,
   return Communicator(rank_, size_, std::move(transport), device, options.dtype, largest,
                       {options.link, options.latency});
 }
+
 int train_on_ranks(int argc, char** argv, const Card& card, MakeTrainer& make) {
   fail_fast(card.name, std::_Exit);  // until it is one of several ranks
   const Command command = read_command(argc, argv, card);

@@ -49,7 +49,6 @@ class Training {
                                        [this](const auto& task) { process_.attempt(task); }})),
         trainer_(make(options_, *device_, layout_, comm_)) {
     recorder_->sent = &comm_.sent();
-    device_->bus.gb_per_s = options_.bus;
     trainer_->synchronise();  // the first step's time is its own
     const auto since = Clock::now();
     const std::string source = checkpoints_->load();
@@ -70,7 +69,7 @@ class Training {
       const bool checks = options_.check_every > 0 && (step + 1) % options_.check_every == 0;
       if (checks) process_.attempt([&] { report_->check(digests()); });
       const int signal = signal_of_any_rank();
-      if (checkpoints_->passed(result) || (saves() && signal > 0)) save();
+      if (checkpoints_->count(result) || (saves() && signal > 0)) save();
       if (signal > 0) end_at(signal, step + 1);
     }
     process_.attempt([&] { report_->finish(digests()); });
@@ -79,6 +78,7 @@ class Training {
 
  private:
   std::unique_ptr<Data> make_data(const Card& card) {
+    device_->bus.gb_per_s = options_.bus;
     process_.attempt([&] { check_memory(card, options_, choice_, *device_, layout_); });
     auto data = process_.together(
         [&] { return zero::make_data(options_, *device_, process_.rank(), process_.size()); });
@@ -101,14 +101,16 @@ class Training {
 
   bool saves() const { return !options_.save.empty(); }
 
-  int signal_of_any_rank() {  // where they save, after the same step
+  /// With --save all ranks end after the same step, so they tell each other; else each by itself.
+  int signal_of_any_rank() {
     const auto mine = static_cast<std::uint64_t>(noted_signal.load());
     return static_cast<int>(saves() ? std::ranges::max(comm_.gather({&mine, 1})) : mine);
   }
 
   [[noreturn]] void end_at(int signal, int step) {
     // Through MPI, as a launcher that got the signal too may answer 0 to an ordinary end.
-    if (process_.rank() > 0) std::this_thread::sleep_for(std::chrono::seconds(1));  // one tells it
+    if (process_.rank() > 0)
+      std::this_thread::sleep_for(std::chrono::seconds(1));  // rank 0 says it
     throw Error(static_cast<ExitCode>(128 + signal),
                 fmt::format("ended by signal {} after step {}", signal, step));
   }

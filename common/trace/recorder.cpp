@@ -39,7 +39,7 @@ void Recorder::Track::see(const Work& work, Kernels* on, bool begins) {
   slice.end = now;
   // A wait knows at its end what it waited for.
   if (work.sort == Work::Sort::wait) slice.work = work;
-  if (all.sent && work.sort == Work::Sort::message) slice.sent = all.sent->in_phases();
+  if (work.sort == Work::Sort::message && all.sent) slice.sent = all.sent->in_phases();
   for (std::size_t i = 0; all.keeps_values && i < work.writes.size(); ++i) {
     slice.values.push_back(values_of(work.writes[i]));
   }
