@@ -144,11 +144,13 @@ void print_prediction(const Card& card, const Options& options, DeviceType devic
   const bool offloads = card.offloads(), cpu = device == DeviceType::cpu;
   const auto row = [](const std::string& name, const std::string& resident,
                       const std::string& peak = "", const std::string& formula = "") {
-    const std::string figures = fmt::format("{:<22}{:>14}{:>14}", name, resident, peak);
-    const bool fits = figures.size() + 2 + formula.size() <= 80;
-    fmt::print("{}\n", formula.empty() ? figures.substr(0, peak.empty() ? 36 : 50)
-                       : fits          ? fmt::format("{}  {}", figures, formula)
-                                       : fmt::format("{}\n    {}", figures, formula));
+    std::string line = fmt::format("{:<22}{:>14}{:>14}", name, resident, peak);
+    line.erase(line.find_last_not_of(' ') + 1);
+    if (!formula.empty()) {  // in 80 columns
+      line =
+          formula.size() <= 28 ? fmt::format("{:<52}{}", line, formula) : line + "\n    " + formula;
+    }
+    fmt::print("{}\n", line);
   };
   fmt::print("{} on {}, {}: {} parameters, {} with padding, {}\n\n", card.name,
              counted(plan.ranks, cpu ? "rank" : "GPU"), name_of(options.dtype),
@@ -180,7 +182,7 @@ void print_prediction(const Card& card, const Options& options, DeviceType devic
           fmt::format("{} x {}/{}", plan.copies[way], grouped(plan.padded), plan.ranks));
   }
   row("a checkpoint", grouped(checkpoint_bytes * plan.parameters), "",
-      fmt::format("{} x {}, and two headers", checkpoint_bytes, grouped(plan.parameters)));
+      fmt::format("{} x {}, two headers", checkpoint_bytes, grouped(plan.parameters)));
   if (options.device_memory == 0) return;
   const std::string missing = shortage(plan, options);
   fmt::print("\n{}\n", missing.empty() ? "fits into --device-memory" : missing);
