@@ -160,6 +160,7 @@ int open_file(const char* path, int how, mode_t mode) {
   return on_file(path) ? next<decltype(open_file)>("open64")(path, how, mode) : -1;
 }
 int mkdir(const char* path, mode_t mode) {
+  unsynced.clear();  // with which a save begins
   return on_file(path) ? next<decltype(mkdir)>("mkdir")(path, mode) : -1;
 }
 ssize_t pwrite64(int fd, const void* data, size_t size, off_t at) {
