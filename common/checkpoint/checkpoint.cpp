@@ -53,7 +53,7 @@ void check_folder(const std::string& source, const std::string& config) {
 }
 
 /// Fills the view, in its dtype, with elements of `dtype` that the file has from `at` on.
-void read(const File& file, std::int64_t at, Dtype dtype, View to) {
+void read(const OpenFile& file, std::int64_t at, Dtype dtype, View to) {
   with_type(dtype, [&]<class Stored>(Stored) {
     with_type(to.dtype, [&]<class Held>(Held) {
       std::vector<Stored> stored(to.size);
@@ -77,7 +77,7 @@ class StepFolders : public Checkpoints, Saved {
   std::string load() override {
     for (TensorFile& from : sources_) {
       together([&] {
-        const File file(from.path, O_RDONLY);
+        const OpenFile file(from.path, O_RDONLY);
         for (const StoredTensor& tensor : from.tensors) {
           const auto fill = [&](View held, std::int64_t at) { read(file, at, tensor.dtype, held); };
           each_piece(from, tensor, false, fill);
@@ -114,7 +114,7 @@ class StepFolders : public Checkpoints, Saved {
         to.metadata().update(digests_of(to));
         const std::string header = to.make_header();
         together([&] {
-          const File file(to.path, O_WRONLY | O_CREAT);
+          const OpenFile file(to.path, O_WRONLY | O_CREAT);
           if (comm.rank == 0) file.move(pwrite, std::span(header), 0);
           for (const StoredTensor& tensor : to.tensors) {
             each_piece(to, tensor, true, [&](View held, std::int64_t at) {
@@ -127,13 +127,13 @@ class StepFolders : public Checkpoints, Saved {
       together([&] {
         if (comm.rank > 0) return;
         if (!model_.config.empty()) {
-          const File file(partial + "/config.json", O_WRONLY | O_CREAT);
+          const OpenFile file(partial + "/config.json", O_WRONLY | O_CREAT);
           file.move(pwrite, std::span(model_.config), 0);
           file.sync();
         }
-        File(partial, O_RDONLY).sync();
+        OpenFile(partial, O_RDONLY).sync();
         check_call(rename(partial.c_str(), path().c_str()) == 0, path());
-        File(options.save, O_RDONLY).sync();
+        OpenFile(options.save, O_RDONLY).sync();
         std::set<std::int64_t> steps = steps_in(options.save);
         for (; std::ssize(steps) > options.keep; steps.erase(steps.begin())) {
           fs::remove_all(step_in(options.save, *steps.begin()), none);
@@ -150,12 +150,8 @@ class StepFolders : public Checkpoints, Saved {
  private:
   void find_beginning() try {
     const bool resumes = options.init.empty();
-    std::error_code none;
-    if (resumes && !fs::exists(files_in(source_)[0].path, none)) {
-      const std::set<std::int64_t> steps = steps_in(source_);
-      throw_if(steps.empty(), ExitCode::data, "--resume {}: there is no folder step_N", source_);
-      source_ = step_in(source_, *steps.rbegin());
-    }
+    const std::set<std::int64_t> steps = steps_in(source_);
+    if (resumes && !steps.empty()) source_ = step_in(source_, *steps.rbegin());
     sources_ = files_in(source_);
     if (!resumes) {
       check_folder(source_, model_.config);
@@ -171,10 +167,10 @@ class StepFolders : public Checkpoints, Saved {
       for (TensorFile& file : sources_) compare(file.path, file.metadata(), says());
     }
     for (TensorFile& file : sources_) file.find_tensors();
-    const std::int64_t steps = progress_.steps;
-    const ExitCode code = steps > options.steps ? ExitCode::usage : ExitCode();  // nothing to do
-    throw_if(steps >= options.steps, code, "--steps {}: {} has made {} already", options.steps,
-             source_, steps);
+    const ExitCode code =
+        progress_.steps > options.steps ? ExitCode::usage : ExitCode();  // all done
+    throw_if(progress_.steps >= options.steps, code, "--steps {}: {} has made {} already",
+             options.steps, source_, progress_.steps);
     options.begin = progress_;
     loss_scale_ = LossScale(options);
   } catch (const Json::exception& error) {

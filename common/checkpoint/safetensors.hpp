@@ -31,13 +31,13 @@ inline void check_call(bool done, const std::string& path) {
   if (!done) throw Error(ExitCode::resources, fmt::format("{}: {}", path, std::strerror(errno)));
 }
 
-/// An open file or folder.
-struct File {
-  File(const std::string& path, int how) : path(path), fd(open(path.c_str(), how, 0666)) {
+/// A file or a folder.
+struct OpenFile {
+  OpenFile(const std::string& path, int how) : path(path), fd(open(path.c_str(), how, 0666)) {
     check_call(fd >= 0, path);
   }
-  File(const File&) = delete;
-  ~File() { close(fd); }
+  OpenFile(const OpenFile&) = delete;
+  ~OpenFile() { close(fd); }
   /// By pread or pwrite, of which one call may move a part of the bytes.
   void move(auto call, auto bytes, std::int64_t at) const {
     while (!bytes.empty()) {

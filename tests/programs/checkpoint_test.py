@@ -217,14 +217,16 @@ BEGUN = INIT + "llama/step_1/model.safetensors "
      'it has digest layers.2.bias "'),
     (DATA, spoil(MODEL, lambda data: data[:-3] + bytes([data[-3] ^ 1]) + data[-2:]),
      MLP + "--init " + MODEL, 'it has digest layers.2.bias "'),
+    (DATA, spoil(MODEL, lambda data: data.replace(b"digest layers.2.b", b"unread layers.2.b")),
+     RESUMED, 'it has digest layers.2.bias null, this run "'),
     (DATA, spoil(OTHER, lambda data: data.replace(b'"step":"2"', b'"step":"3"')), RESUMED,
      'optimizer.safetensors: it has step "3", this run "2"'),
     (DATA, spoil(OTHER, lambda data: data[:-4]), RESUMED, r"optimizer.safetensors: it has bytes "),
     (DATA, spoil(OTHER, lambda data: data[:999]), RESUMED, "mlp/step_2: .* parse error"),
     (DATA, lambda folder: (folder / OTHER).unlink(), RESUMED, "optimizer.safetensors: it is no fi"),
     (DATA, None, MLP + "--init empty", "cannot read empty: it is no file"),
-    (DATA, None, MLP + "--resume empty", "--resume empty: there is no folder step_N"),
-    (DATA, None, MLP + "--resume " + MODEL, "there is no folder step_N"),
+    (DATA, None, MLP + "--resume empty", "cannot read empty/model.safetensors: it is no file"),
+    (DATA, None, MLP + "--resume " + MODEL, "it is no file"),
     (USAGE, None, MLP + "--resume mlp/step_1 --save mlp", "step 2 is there, and not resumed"),
     (USAGE, None, MLP + "--save empty/../mlp", "step 2 is there, and not resumed"),
     (RESOURCES, None, MLP + "--save /proc/none", "--save /proc/none: No such file or directory"),
@@ -278,7 +280,7 @@ def test_the_system_refuses(programs, folder, ranks, how, words):
 # ---- What ends a run -----------------------------------------------------------------------------
 
 @pytest.mark.parametrize("ranks, chapter, rank", ((0, ALONE, 0), (2, ZERO3, 0), (2, ZERO3, 1)),
-                         ids=("alone", "whole first", "whole other"))
+                         ids=("whole alone", "whole first", "whole other"))
 def test_killed_at_every_call(programs, folder, ranks, chapter, rank):
     """Of those on files in a save: what was complete before can be gone on with, to the same
     bytes."""

@@ -150,6 +150,7 @@ ssize_t pread64(int file, void* data, std::size_t size, off64_t at) {
   return next<decltype(pread64)>("pread64")(file, data, size, at);
 }
 int mkdir(const char* path, mode_t mode) {
+  unsynced.clear();  // with which a save begins
   return on_file(path) ? next<decltype(mkdir)>("mkdir")(path, mode) : -1;
 }
 ssize_t pwrite64(int fd, const void* data, size_t size, off_t at) {
