@@ -3,7 +3,6 @@
 import itertools
 import math
 import re
-from collections import defaultdict
 from dataclasses import dataclass
 from functools import partial
 

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: MIT
 """`./tutorial compare` of recorded logs: where bits part, what is counted, what is refused."""
-import math
 import re
 from xml.etree import ElementTree
 
