@@ -485,7 +485,7 @@ TEST_CASE("copies: those of page-locked memory are not waited for, those of ordi
   CHECK(bits(elsewhere) == expected);
 }
 
-TEST_CASE("what a GPU has not passed yet is taken later, in its order, and none is lost") {
+TEST_CASE("what a GPU has not passed yet is taken later, with the GPU's times, and none is lost") {
   constexpr int tasks = 10;
   Recorder recorder(gpu(), true, false, false);
   Stream stream("test", gpu());
@@ -494,6 +494,7 @@ TEST_CASE("what a GPU has not passed yet is taken later, in its order, and none 
     stream.run({.what = "a long division", .layer = i},
                [&, &on = stream.kernels()] { on.divide(values.view(), 3); });
   }
+  const auto told = Clock::now();
   std::vector<Slice> slices = recorder.take();
   CHECK(slices.size() < tasks);
   stream.synchronise();
@@ -507,6 +508,7 @@ TEST_CASE("what a GPU has not passed yet is taken later, in its order, and none 
     before = slices[i].end.time();
     CHECK(slices[i].begin.time() < before);
   }
+  CHECK(before > told);
 }
 
 TEST_CASE("a mark's time is the host's, to half a millisecond") {
