@@ -230,7 +230,8 @@ MODELS = [("--task mlp --width 7 --layers 1", "--params 56 --layers 1"),
           (f"{SMALL} --recompute", "--config {} --sequence 9 --batch 3 --recompute full"),
           ("--task mlp --width 800 --layers 1 --batch 2", "--params 640800 --layers 1")]
 GRID = [(chapter, dtype, *MODELS[(at + turn) % len(MODELS)], 1 + (at + turn) % 3, 1 + turn,
-         2 - turn) for at, chapter in enumerate(ON_RANKS) for dtype in ("fp32", "bf16") for turn in range(3)
+         2 - turn)
+        for at, chapter in enumerate(ON_RANKS) for dtype in ("fp32", "bf16") for turn in range(3)
         if chapter in MIXED or dtype == "fp32"]
 
 
