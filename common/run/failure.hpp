@@ -8,6 +8,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <ctime>
 #include <exception>
 #include <functional>
 #include <new>
@@ -41,12 +42,15 @@ inline std::atomic<bool> failing = false;
 /// The last SIGINT or SIGTERM: a step looks at it.
 inline std::atomic<int> noted_signal = 0;
 
-/// From now on the first of either is noted; a second one ends the process at once.
+/// From now on either is noted; one that comes two seconds later or more ends the process at once.
+/// A launcher may pass on what the terminal has sent already: that is the same one.
 inline void note_signals() {
   for (const int signal : {SIGINT, SIGTERM}) {
     std::signal(signal, [](int came) {
+      static std::atomic<std::time_t> first = 0;
+      if (first == 0) first = std::time(nullptr);
+      if (std::time(nullptr) >= first + 2) std::_Exit(128 + came);
       noted_signal = came;
-      for (const int next : {SIGINT, SIGTERM}) std::signal(next, SIG_DFL);
     });
   }
 }
