@@ -52,6 +52,12 @@ TEST_CASE("cross-entropy of outputs that are far apart") {
   }
 }
 
+TEST_CASE("what is no number comes through to the loss") {
+  Net net;
+  fill(net.params.layer(0).part(0, 1), NAN);
+  CHECK(!std::isfinite(net.forward(0)));
+}
+
 TEST_CASE("a ReLU cuts off minus infinity like any negative number") {
   Net net;
   const View first = net.params.layer(0), last = net.params.layer(1);
