@@ -110,7 +110,7 @@ class Training {
   [[noreturn]] void end_at(int signal, int step) {
     // Through MPI, as a launcher that got the signal too may answer 0 to an ordinary end.
     if (process_.rank() > 0)
-      std::this_thread::sleep_for(std::chrono::seconds(1));  // rank 0 says it
+      std::this_thread::sleep_for(std::chrono::seconds(1));  // rank 0 says it, if it got one
     throw Error(static_cast<ExitCode>(128 + signal),
                 fmt::format("ended by signal {} after step {}", signal, step));
   }
