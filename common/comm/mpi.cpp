@@ -55,8 +55,8 @@ void check(const MPI_Status& status, int error, const Peer& peer, bool received,
 
 /// Waits for each peer's two messages, in and out. A call that blocks in MPI would spin on a core
 /// that another rank may need. So this rests after every four tests: it yields, or, when nothing
-/// has moved for 200 microseconds, sleeps 50. MPI copies bytes only in tests, a little in each; one
-/// of more than 5 microseconds has.
+/// has moved for a millisecond, sleeps 50 microseconds. MPI copies bytes only in tests, a little in
+/// each; one of more than 5 microseconds has.
 void complete(std::vector<MPI_Request> requests, std::span<const Peer> peers, int tag) {
   using namespace std::chrono;
   const Working waiting;
@@ -76,7 +76,7 @@ void complete(std::vector<MPI_Request> requests, std::span<const Peer> peers, in
     }
     if ((left -= some) == 0) return;
     if (tests % 4 > 0) continue;
-    if (now - moved < 200us) {
+    if (now - moved < 1ms) {
       std::this_thread::yield();
       continue;
     }
