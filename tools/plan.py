@@ -264,8 +264,11 @@ def advice(q):
     if plan.fewest:
         return (f"None fits on {ranks}: take {plan.name} on {plural(plan.fewest, 'rank')} or more, "
                 f"{on(plan.then)}.")
+    if plan.every <= q.gpu - q.headroom:  # its host's part is what does not fit
+        return (f"None fits in {room} on up to {spaced(MOST_RANKS)} ranks: {plan.name} needs more "
+                "of the host.")
     less = "fewer activations" if plan.every - q.activations <= q.gpu - q.headroom else \
-        "smaller layers, or a later chapter"
+        "smaller layers" + ", or a later chapter" * (len(q.plans) == 1 and plan.card.stage < 3)
     return (f"None fits in {room} on up to {spaced(MOST_RANKS)} ranks: even {plan.name} keeps "
             f"{sized(plan.every)} on every rank; take larger GPUs or {less}.")
 
@@ -533,6 +536,13 @@ def written(q):
     return WRITERS[q.write][0](q, q.plan.card)
 
 
+def print_folded(line):
+    """Breaks no number."""
+    line = re.sub(r"(?<=\d) (?=\d{3}\b)", "\u00a0", line)
+    print(textwrap.fill(line, WIDTH, subsequent_indent="    ", break_on_hyphens=False)
+          .replace("\u00a0", " "))
+
+
 def main():
     if "--help" in sys.argv or "-h" in sys.argv:
         return print(__doc__.replace(" YES", "    "))
@@ -541,8 +551,9 @@ def main():
     if q.write:
         return print(written(q))
     if q.json:
-        return print(json.dumps({plan.name: {title: rows for title, _, rows in figures(q, plan)}
-                                 for plan in q.plans}, indent=2))
+        return print(json.dumps({plan.name: {
+            title: {label.strip(): figure for label, figure in rows.items()}
+            for title, _, rows in figures(q, plan)} for plan in q.plans}, indent=2))
     p, g, k = costs(q, q.cards[0])
     keys, told = q.keys.pop("keys", []), [
         f"{plural(sum(q.parts), 'parameter')} in {plural(len(q.sizes), 'layer')}, {q.dtype}, on "
@@ -557,11 +568,11 @@ def main():
         told += lines(q)
     told += [f"{what}: {', '.join(names)}" for what, names in q.keys.items() if names]
     for line in told:
-        print(textwrap.fill(line, WIDTH, subsequent_indent="    ", break_on_hyphens=False))
+        print_folded(line)
     if q.table:
         print_table(q)
     if q.table and q.gpu:
-        print(textwrap.fill(advice(q), WIDTH))
+        print_folded(advice(q))
 
 
 if __name__ == "__main__":

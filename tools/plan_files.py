@@ -125,8 +125,9 @@ def read_deepspeed(path, ranks, accumulate):
     def value(key, otherwise, *values):
         found = said.get(key, otherwise)
         holds = json.dumps(found) in map(json.dumps, values) if values else \
-            found == "auto" or type(found) in (int, float)
-        file.expect(holds, key, found, f"any of {json.dumps(values)}" if values else "a number")
+            found == "auto" or (type(found) in (int, float) and found > 0)
+        file.expect(holds, key, found,
+                    f"any of {json.dumps(values)}" if values else "a number above 0")
         return found
 
     zero, yes = "zero_optimization.", ("auto", True, False)
@@ -147,7 +148,7 @@ def read_deepspeed(path, ranks, accumulate):
         if not ranks:
             raise Failure(f"{path}: micro-batches follow from train_batch_size and --ranks: say "
                           "that or --accumulate", 2)
-        steps = batch / (micro * ranks or 1)
+        steps = batch / (micro * ranks)
     steps = 1 if steps == "auto" else steps
     file.expect(1 <= steps <= 1 << 16 and steps % 1 == 0, "gradient_accumulation_steps", steps,
                 "a whole number from 1 to 65536")
@@ -157,7 +158,7 @@ def read_deepspeed(path, ranks, accumulate):
         f"zero{stage}" + "_offload" * (optimizer and stage > 0)
     bucket = value(zero + "reduce_bucket_size", "auto")
     return told, {"accumulate": int(steps), "chapter": chapter, "dtype": dtype,
-                  "bucket": 0 if bucket == "auto" else max(0, bucket * WIDTHS[dtype])}
+                  "bucket": 0 if bucket == "auto" else bucket * WIDTHS[dtype]}
 
 
 def deepspeed(q, card):
