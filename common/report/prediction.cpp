@@ -86,10 +86,11 @@ std::string Prediction::formula(Phase phase) const {
 }
 
 namespace {
-/// What the plan lacks when it may take so much of those places; empty when it fits.
+/// What the plan lacks when it, and what it `needs` besides, may take so much of those places;
+/// empty when it fits.
 std::string shortage(const Prediction& plan, const Options& options, std::span<const Place> places,
-                     std::int64_t allowed, const std::string& words, const std::string& more) {
-  std::int64_t needs = 0;
+                     std::int64_t allowed, const std::string& words, const std::string& more,
+                     std::int64_t needs = 0) {
   for (const Place place : places) needs += plan.sum(&Prediction::Bytes::peak, place);
   if (needs <= allowed) return "";
   const bool data = 2 * plan.bytes[places[0]][Kind::data].peak > needs;
@@ -120,10 +121,11 @@ std::int64_t check_memory(const Card& card, const Options& options, const Choice
     throw_if(!missing.empty(), ExitCode::resources, "{}", missing);
   };
   const auto check_share = [&](std::span<const Place> places, std::int64_t available, int sharing,
-                               const char* whose, const char* by) {
+                               const char* whose, const char* by, std::int64_t besides = 0) {
     const std::string words = fmt::format("bytes{}, {} on this {} share {} that are available",
                                           whose, sharing, by, grouped(available));
-    check(shortage(plan, options, places, available / sharing, words, fmt::format("{}s", by)));
+    const std::string more = fmt::format("{}s", by);
+    check(shortage(plan, options, places, available / sharing, words, more, besides));
   };
   check(shortage(plan, options));
   if (device.type == DeviceType::cpu) {
@@ -131,8 +133,10 @@ std::int64_t check_memory(const Card& card, const Options& options, const Choice
   } else {
     const std::int64_t left = device.available() - choice.sharing * libraries_bytes;
     check_share(on_device, std::max<std::int64_t>(left, 0), choice.sharing, "", "GPU");
+    // MPI takes what a GPU sends and receives from pages of the host that are locked for it.
+    const std::int64_t room = plan.bytes[Place::device][Kind::communication].peak;
     check_share(on_host, device.host().available(), choice.sharing_host, " of the host's memory",
-                "machine");
+                "machine", choice.comm == Comm::mpi ? 2 * room : 0);
   }
   return plan.sum(&Prediction::Bytes::peak);
 }

@@ -544,9 +544,9 @@ TEST_CASE("a GPU's memory and its host's are two limits") {
   const Prediction plan = predict(card("07"), options, DeviceType::cuda, layout);
   const auto peak = &Prediction::Bytes::peak;
   const std::int64_t on_host = plan.sum(peak, Place::host), needed = plan.sum(peak);
-  const auto check = [&](const char* number, int sharing, int sharing_host) {
+  const auto check = [&](const char* number, int sharing, int sharing_host, int ranks = 1) {
     const Choice choice{.sharing = sharing, .sharing_host = sharing_host};
-    return check_memory(card(number), options, choice, gpu(), layout);
+    return check_memory(card(number), options, choice, gpu(), layout_of(options, 0, ranks));
   };
   // Twice too many.
   const auto on_machine = static_cast<int>(2 * host().available() / on_host);
@@ -560,5 +560,10 @@ TEST_CASE("a GPU's memory and its host's are two limits") {
   check_refused(ExitCode::resources,
                 {grouped(needed) + " bytes, ", fmt::format("{} on this GPU", on_gpu)},
                 [&] { check("07", on_gpu, 1); });
+  // MPI's messages pass through it: those of a half of the largest layer, out and in.
+  const std::int64_t staged = 2 * layout.largest_layer();
+  check("06", 1, static_cast<int>(host().available() / staged / 2), 2);
+  check_refused(ExitCode::resources, {grouped(staged) + " bytes of the host's memory, "},
+                [&] { check("06", 1, static_cast<int>(2 * host().available() / staged), 2); });
 }
 }  // namespace zero::test
