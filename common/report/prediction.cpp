@@ -8,15 +8,13 @@
 #include "train/model.hpp"
 
 namespace zero {
-Costs costs_of(const Card& card, Dtype dtype) {
-  return {bytes_of(dtype), optimizer_bytes(card.offloads() ? Dtype::bf16 : dtype)};
-}
-
-Prediction predict_state(const Card& card, const Options& options, const Layout& layout,
-                         Costs costs) {
+Prediction predict(const Card& card, const Options& options, DeviceType device,
+                   const Layout& layout) {
   const std::int64_t w = bytes_of(options.dtype), n = layout.ranks();
   const std::int64_t all = layout.full_size(), layer = layout.largest_layer();
-  Prediction plan{.copies = {card.copied.to_host * costs.grads, card.copied.to_device * w},
+  // Parameters in fp32 are their own master where Adam can reach them.
+  Prediction plan{.optimizer = optimizer_bytes(card.offloads() ? Dtype::bf16 : options.dtype),
+                  .copies = {card.copied.to_host * w, card.copied.to_device * w},
                   .parameters = layout.parameters(),
                   .padded = all,
                   .ranks = n};
@@ -40,22 +38,17 @@ Prediction predict_state(const Card& card, const Options& options, const Layout&
   };
   const auto& [p, g, k] = card.held;
   hold(Kind::parameters, p, w, layers_of(Kind::parameters));
-  hold(Kind::gradients, g, costs.grads, layers_of(Kind::gradients));
-  hold(Kind::optimizer, k, costs.optimizer);
+  hold(Kind::gradients, g, w, layers_of(Kind::gradients));
+  hold(Kind::optimizer, k, plan.optimizer);
   // The host's gradients are on their way: communication.
-  if (card.offloads()) hold(Kind::communication, Held::sharded_on_host, costs.grads);
-  if (n == 1) return plan;
-  const std::int64_t part = layer / n;  // there is room for that of each other rank
-  plan.bytes[Place::device][Kind::communication] = {
-      0, w * (n - 1) * part, fmt::format("{} x {} x {}", w, n - 1, grouped(part))};
-  return plan;
-}
-
-Prediction predict(const Card& card, const Options& options, DeviceType device,
-                   const Layout& layout) {
-  const Architecture model = architecture(options);
-  Prediction plan = predict_state(card, options, layout, costs_of(card, options.dtype));
+  if (card.offloads()) hold(Kind::communication, Held::sharded_on_host, w);
   By<Kind, Prediction::Bytes>& bytes = plan.bytes[Place::device];
+  if (n > 1) {
+    const std::int64_t part = layer / n;  // there is room for that of each other rank
+    bytes[Kind::communication] = {0, w * (n - 1) * part,
+                                  fmt::format("{} x {} x {}", w, n - 1, grouped(part))};
+  }
+  const Architecture model = architecture(options);
   bytes[Kind::activations] = {0, model.activations.bytes, model.activations.formula};
   const std::int64_t workspace = gpu_sums_bytes + blas_workspace_bytes + product_room_bytes;
   if (device == DeviceType::cuda) bytes[Kind::workspace] = {workspace, workspace};
@@ -160,7 +153,6 @@ void print_prediction(const Card& card, const Options& options, DeviceType devic
              counted(plan.ranks, cpu ? "rank" : "GPU"), name_of(options.dtype),
              grouped(plan.parameters), grouped(plan.padded), counted(layout.layers(), "layer"));
   row(offloads ? "bytes on a device" : "bytes of a rank", "resident", "peak", "formula");
-  const auto [grads, optimizer] = costs_of(card, options.dtype);
   for (const Place place : every<Place>) {
     if (place == Place::host && offloads) fmt::print("on its host\n");
     for (const Kind kind : every<Kind>) {
@@ -170,7 +162,8 @@ void print_prediction(const Card& card, const Options& options, DeviceType devic
     }
     const std::string state = formula(card, place);
     if (state.empty()) continue;
-    const double bytes = card.bytes(place, bytes_of(options.dtype), grads, optimizer, plan.ranks);
+    const std::int64_t w = bytes_of(options.dtype);
+    const double bytes = card.bytes(place, w, w, plan.optimizer, plan.ranks);
     row("  state a parameter", fmt::format("{:g}", bytes), "", state);
   }
   row("elements sent", "in a step");

@@ -13,12 +13,6 @@ inline std::string counted(std::int64_t number, const char* what) {
   return fmt::format("{} {}{}", grouped(number), what, number == 1 ? "" : "s");
 }
 
-/// Bytes a parameter of gradients, and of optimizer state with master weights.
-struct Costs {
-  std::int64_t grads, optimizer;
-};
-/// The programs' own. Parameters in fp32 are their own master where Adam can reach them.
-Costs costs_of(const Card& card, Dtype dtype);
 /// Of a checkpoint, a parameter: the master weight and the two moments, in every dtype.
 inline constexpr std::int64_t checkpoint_bytes = 3 * sizeof(float);
 
@@ -55,17 +49,13 @@ struct Prediction {
   /// Elements sent in a step, with the run's numbers: "2 x 526 336 x 3/4".
   std::string formula(Phase phase) const;
 
+  std::int64_t optimizer = 0;  // bytes a parameter, with master weights
   By<Phase, double> factors{};  // elements sent a parameter, in units of (n - 1)/n
   By<Direction, std::int64_t> copies{};  // bytes a parameter of the shard
   std::int64_t parameters = 0, padded = 0, ranks = 1;
 };
 
-/// What any model that is cut so costs: parameters, gradients, optimizer state, what is received
-/// and sent. Of the options it takes dtype, accumulate and prefetch.
-Prediction predict_state(const Card& card, const Options& options, const Layout& layout,
-                         Costs costs);
-
-/// The same with the task's activations, workspace, data. Throws Error (data) as source_bytes does.
+/// Throws Error (data) as source_bytes does.
 Prediction predict(const Card& card, const Options& options, DeviceType device,
                    const Layout& layout);
 
