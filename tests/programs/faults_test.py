@@ -154,7 +154,7 @@ def two_hosts(programs, folder):
 
 @pytest.mark.parametrize("which", (signal.SIGINT, signal.SIGTERM))
 def test_a_launcher_gets_a_signal(programs, folder, which):
-    """The ranks end after the present step, which is logged. Rank 0 may wait in the next one then."""
+    """The ranks end after the present step, which is logged; rank 0 may wait in the next one."""
     if not programs.passes_signals:
         pytest.skip("this launcher ends its ranks when it gets a signal")
     program = programs.command(0, ZERO3, *TEXT.split(), "--quiet", "--steps", 10**8)
