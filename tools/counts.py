@@ -136,30 +136,32 @@ def timeline(study):
         run.trace = run.log.parent / run.options.get("trace", "").rpartition("/")[2]
         if not run.trace.is_file():
             continue
-        trace, steps = Trace(run.trace), {}
-        for begin, end, name, letters, step in slices_of(trace):
-            steps.setdefault(step, []).append((begin, end, letters[0] == "b"))
-        spans = {step: (min(work)[0], max(end for _, end, _ in work),
-                        min((begin for begin, _, backward in work if backward), default=None))
-                 for step, work in steps.items()}
+        trace = Trace(run.trace)
+        works, spans = [*slices_of(trace)], {}  # by step: where it begins and ends
+        for begin, end, *_, of in works:
+            first, last = spans.get(of, (begin, end))
+            spans[of] = min(first, begin), max(last, end)
         step = min(spans, key=lambda step: spans[step][1] - spans[step][0])
-        first, last, turn = spans[step]
-        moved = [(event["dur"], alone) for event, alone in exposed(trace.events[0])
+        first, last = spans[step]
+        turn = min((begin for begin, _, _, letters, of in works if of == step and letters[0] == "b"),
+                   default=last)
+        moved = [(event["dur"], pieces) for event, pieces in exposed(trace.events[0])
                  if event["args"]["step"] == step]
-        waits = [piece for _, alone in moved for piece in alone]
-        every, alone = sum(dur for dur, _ in moved) / 1e3, sum(b - a for a, b in waits) / 1e3
+        waits = [piece for _, pieces in moved for piece in pieces]
+        alone = sum(end - begin for begin, end in waits) / 1e3
+        every = max(alone, sum(dur for dur, _ in moved) / 1e3)
         points.append([f"{run.chapter}: of {every:.1f} ms of messages"
-                       f"{' and copies' * bool(run.bus)} {every - alone:.1f} pass beside computation, for {alone:.1f} it waits."])
-        slices = [(*one, of != step) for *one, of in slices_of(trace)]
+                       f"{' and copies' * bool(run.bus)} {every - alone:.1f} pass beside "
+                       f"computation, for {alone:.1f} it waits."])
+        slices = [(*work, of != step) for *work, of in works]
         figures.append(pictures.figure(
             f"Step {step} of {run.chapter}, one of {run.ranks} ranks. By layer: f forward, "
             "b backward, g gather, r reduce-scatter. Weak colours: another step's.",
             {name: pictures.STREAMS[name] for name in sorted({one[2] for one in slices})} |
             {"waits": WAITS}, [(f"{name}, {(end - begin) / 1e3:.1f} ms", pictures.timeline(
                 f"{name}. {points[-1][0]}", begin, end, slices, waits))
-                for name, begin, end in (("forward", first, turn or last),
-                                         ("backward and update", turn or last, last))
-                if begin < end]))
+                for name, begin, end in (("forward", first, turn),
+                                         ("backward and update", turn, last)) if begin < end]))
     return Section("A step over time: what passes beside computation, and what is waited for", "",
                    figures, [], points) if points else None
 

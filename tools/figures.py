@@ -7,8 +7,8 @@ from pathlib import Path
 
 # Its list of fonts; without this it would be written to the reader's home.
 os.environ.setdefault("MPLCONFIGDIR", str(Path(__file__).resolve().parents[1] / "build/matplotlib"))
-import matplotlib  # noqa: E402
-from matplotlib.figure import Figure  # noqa: E402
+import matplotlib
+from matplotlib.figure import Figure
 
 # Everything that is neither data nor background; two hexadecimal digits more make it lighter.
 # `file` puts another colour in its place: no figure may use it for anything else.

@@ -20,8 +20,8 @@ def text(share, y, words, anchor="start", kind=""):
 
 
 def rect(begin, end, y, height, colour, opacity=1, kind=""):
-    return (f'<rect class="{kind}" x="{100 * begin:.3f}%" y="{y}" width="{100 * (end - begin):.3f}%" '
-            f'height="{height}" fill="{colour}" fill-opacity="{opacity}"/>')
+    return (f'<rect class="{kind}" x="{100 * begin:.3f}%" width="{100 * (end - begin):.3f}%" '
+            f'y="{y}" height="{height}" fill="{colour}" fill-opacity="{opacity}"/>')
 
 
 def svg(height, label, parts):
