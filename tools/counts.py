@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: MIT
 """What logs count: bytes held, elements sent, a step's time; and what follows from it all."""
 import pictures
-from findings import Section, Table, short, verdict
+from findings import Section, Table, short
 from overlap import exposed, slices_of
 from recording import Trace
 from runs import (BYTES, KINDS, SIZES, STATE, elements_sent, sent, sized, unit_of, wrong_bytes,
                   wrong_traffic)
 
-COLOURS = {kind: (colour, 1) for kind, colour in zip(STATE, pictures.KIND_COLOURS)}
-PHASES = dict(zip(("forward", "backward", "update"),
-                  ((colour, 1) for colour in ("#5696ed", "#13a78d", "#7355be"))))
-OTHER, WAITS = ("#8a8f98", 0.6), ("#c6200f", 1)
+COLOURS = dict(zip(STATE, pictures.KIND_COLOURS))
+PHASES = {"forward": "#5696ed", "backward": "#13a78d", "update": "#7355be"}
+OTHER, WAITS = "#8a8f9999", "#c6200f"
 
 
 def state(held, what="resident"):
@@ -48,10 +47,10 @@ def memory(study):
                 rows.append((short(run, runs) if held is run.memory else "\u2003and on its host",
                              f"{sized(state(held), unit)} {unit}" + f", {share} % saved" *
                              (share not in ("", "0")),
-                             [part for kind, (colour, _) in COLOURS.items() for part in (
-                                 (held[kind]["resident"], colour, 1),
-                                 (held[kind]["peak"] - held[kind]["resident"], colour, 0.45))]
-                             + [(rest(held), *OTHER)]))
+                             [part for kind, colour in COLOURS.items() for part in (
+                                 (held[kind]["resident"], colour),
+                                 (held[kind]["peak"] - held[kind]["resident"],
+                                  colour + pictures.WEAK))] + [(rest(held), OTHER)]))
         return pictures.bars(f"Memory of one rank in {dtype}", rows, most, SIZES[unit], unit)
 
     rows = [[run.label if held is run.memory else "  on its host",
@@ -63,7 +62,7 @@ def memory(study):
                   "state, all the time. At most: with what a step borrows of them. The rest: "
                   "activations, room for messages, data. Saved: of what data parallelism needs, "
                   "02 in fp32 and 03 in 16 bits. MB and kB are decimal.")
-    if known := [place for place in places if place[2]]:
+    if known := [place for place in places if place[2] and saved(*place[1:]) > "0.00"]:
         run, held, whole = min(known, key=lambda place: state(place[1]) / state(place[2].memory))
         title = (f"{run.label} saves {saved(held, whole)} % of what data parallelism holds"
                  f"{' on a device' if run.on_host else ''}, and {saved(held, whole, 'peak')} % at "
@@ -98,9 +97,8 @@ def traffic(study):
         """Of bars as long as what `of` tells of a run."""
         most = max(sum(of(run)) for run in runs) or 1
         return study.panels(caption, colours, lambda dtype, alike: pictures.bars(
-            f"{caption}, in {dtype}", [(short(run, alike), says(run), [
-                (part, *colour) for part, colour in zip(of(run), colours.values())])
-                for run in alike], most))
+            f"{caption}, in {dtype}", [(short(run, alike), says(run), zip(
+                of(run), colours.values())) for run in alike], most))
 
     rows = [[run.label, *(sized(count, unit) for count in in_step(run)), elements_sent(run)[1],
              f"{run.summary['median_ms']:.1f}", *(f"{ms:.2f}" for ms in times(run)[:2])]
@@ -137,14 +135,12 @@ def timeline(study):
         if not run.trace.is_file():
             continue
         trace = Trace(run.trace)
-        works, spans = [*slices_of(trace)], {}  # by step: where it begins and ends
-        for begin, end, *_, of in works:
-            first, last = spans.get(of, (begin, end))
-            spans[of] = min(first, begin), max(last, end)
-        step = min(spans, key=lambda step: spans[step][1] - spans[step][0])
-        first, last = spans[step]
-        turn = min((begin for begin, _, _, letters, of in works if of == step and letters[0] == "b"),
-                   default=last)
+        works = [*slices_of(trace)]
+        traced = {step for *_, step in works}
+        step = min((row["ms"], row["step"]) for row in run.steps if row["step"] in traced)[1]
+        own = [work for work in works if work[-1] == step]
+        first, last = min(own)[0], max(end for _, end, *_ in own)
+        turn = min((begin for begin, *_, name, _ in own if name[0] == "b"), default=last)
         moved = [(event["dur"], pieces) for event, pieces in exposed(trace.events[0])
                  if event["args"]["step"] == step]
         waits = [piece for _, pieces in moved for piece in pieces]
@@ -184,7 +180,7 @@ def ending(study):
                            f"{sized(state(run.memory), unit)} {unit} of state{host}; with data "
                            f"parallelism {sized(state(base.memory), unit)}. It sends "
                            f"{float(sent(run) / sent(base)):.3g} times as much."])
-    if any(alike for _, alike in (verdict(study, *pair) for pair in study.by_dtype.items())):
+    if study.compared and all(c.same for c in study.compared if c.run.dtype == c.reference.dtype):
         points.append(["What they compute is the same, bit by bit: ZeRO changes who holds what, "
                        "and not the arithmetic."])
     traces = {f"overlap {run.trace}": f"that timeline of {run.number}, added up layer by layer"

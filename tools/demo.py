@@ -135,6 +135,7 @@ def main():
     print(f"{sum(run.seconds for run in every):6.1f}")
     study = findings.Study(runs, more)
     *parts, ending = report.sections(study)
+    parts[1].tables = []  # its runs stand above
     report.print_text(parts)
     print()
     judged = [*claims(runs, options.ranks, chain)]

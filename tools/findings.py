@@ -115,7 +115,8 @@ def what(c):
         there, here = ("no number (null)" if loss is None else f"{loss:#.9g} (0x{bits(loss)})"
                        for loss in both)
         lines = [f"{run} leaves {other} in step {step}: the loss is {there} there, {here} here. "
-                 f"{len(c.parted)} of {len(c.steps)} steps differ, by at most {small(c.largest)}."]
+                 f"{len(c.parted)} of {len(c.steps)} steps differ" +
+                 f", by at most {small(c.largest)}" * (c.largest < math.inf) + "."]
     if not c.whole:
         lines.append(f"Their logs have the steps {c.run.told} and {c.reference.told}: those of "
                      "both are compared.")
@@ -125,7 +126,7 @@ def what(c):
                      f"layer {c.layers[0]} is the first.")
     elif c.layers == []:
         lines.append("The parameters at the end are the same to the last bit.")
-    return lines + [REASONS] * (not c.same)
+    return lines
 
 
 def loss_picture(dtype, runs):
@@ -165,10 +166,11 @@ def equality(study):
     alike = [words for words, all_alike in said if all_alike]
     title = "; ".join([" and ".join(alike) + " have the same losses and the same parameters, to "
                        "the bit"] * bool(alike) + [words for words, alike in said if not alike])
-    unit = ", in nats per byte" * (study.runs[0].options.get("task") == "text")
+    unit = ", in nats per byte" * ({run.options.get("task") for run in study.runs} == {"text"})
+    points = [what(c) for c in study.compared if not c.alike]
     return Section(
         title[0].upper() + title[1:],
         "Runs whose losses have the same bits share one curve. A run that leaves the others has a "
         "curve of its own.",
         [study.panels(f"The loss{unit}, over the steps", {}, loss_picture)],
-        [runs_table(study)], [what(c) for c in study.compared if not c.alike])
+        [runs_table(study)], points + [[REASONS]] * any(not c.same for c in study.compared))

@@ -11,6 +11,7 @@ CHAPTER_MARKERS = ("v", "^", "o", "s", "D", "X", "P")
 KIND_COLOURS = ("#0669aa", "#e37713", "#277562", "#a124ff", "#0fa78c", "#d30b07", "#9788e6")
 STREAMS = {"communication": "#5696ed", "compute": "#13a78d", "copies": "#4b6e73",
            "host cores": "#7355be"}
+WEAK = "66"  # behind a colour: how much is left of it
 NARROW = 330  # pixels of the narrowest page
 
 
@@ -19,9 +20,9 @@ def text(share, y, words, anchor="start", kind=""):
             f"{escape(words)}</text>")
 
 
-def rect(begin, end, y, height, colour, opacity=1, kind=""):
-    return (f'<rect class="{kind}" x="{100 * begin:.3f}%" width="{100 * (end - begin):.3f}%" '
-            f'y="{y}" height="{height}" fill="{colour}" fill-opacity="{opacity}"/>')
+def rect(begin, end, y, height, colour):
+    return (f'<rect x="{100 * begin:.3f}%" width="{100 * (end - begin):.3f}%" y="{y}" '
+            f'height="{height}" fill="{colour}"/>')
 
 
 def svg(height, label, parts):
@@ -30,19 +31,16 @@ def svg(height, label, parts):
 
 
 def legend(colours):
-    """Of {name: colour, or (colour, opacity)}."""
-    pairs = ((name, has if isinstance(has, tuple) else (has, 1)) for name, has in colours.items())
     return '<p class="legend">' + " ".join(
-        f'<span><span aria-hidden="true" style="color: {colour}; opacity: {opacity}">■</span> '
-        f"{escape(name)}</span>" for name, (colour, opacity) in pairs) + "</p>\n"
+        f'<span><span aria-hidden="true" style="color: {colour}">■</span> {escape(name)}</span>'
+        for name, colour in colours.items()) + "</p>\n"
 
 
 def figure(caption, colours, drawn, layout=""):
     """Of (heading, picture)s."""
+    parts = (f"<div>\n<h3>{heading}</h3>\n{picture}</div>\n" for heading, picture in drawn)
     return (f"<figure>\n<figcaption>{caption}\n{legend(colours) if colours else ''}</figcaption>\n"
-            f'<div class="{layout}">\n' + "".join(
-                f"<div>\n<h3>{name}</h3>\n{picture}</div>\n" for name, picture in drawn)
-            + "</div>\n</figure>")
+            f'<div class="{layout}">\n{"".join(parts)}</div>\n</figure>')
 
 
 def ticks(low, high):
@@ -56,19 +54,19 @@ def ticks(low, high):
 def axis(low, high, y, unit):
     """Numbers below a picture, and what they are on the right."""
     at = ((tick, (tick - low) / ((high - low) or 1)) for tick in ticks(low, high))
-    return [text(share, y, f"{tick:g}", "middle" if share else "start", "tick")
+    return [text(share, y, f"{tick:.9g}", "middle" if share else "start", "tick")
             for tick, share in at if share < 0.85] + [text(1, y, unit, "end", "tick")]
 
 
 def bars(label, rows, most, size=1, unit=""):
-    """Rows of (name, what is said of it, [(length, colour, opacity)]), each above its bar; with an
-    axis in a unit of that size."""
+    """Rows of (name, what is said of it, [(length, colour)]), each above its bar; with an axis in a
+    unit of that size."""
     parts = []
     for y, (name, said, lengths) in zip(itertools.count(0, 40), rows):
         parts += [text(0, y + 14, name), text(1, y + 14, said, "end", "said")]
         left = 0
-        for length, colour, opacity in lengths:
-            parts += [rect(left, left + length / most, y + 19, 13, colour, opacity)] * (length > 0)
+        for length, colour in lengths:
+            parts += [rect(left, left + length / most, y + 19, 13, colour)] * (length > 0)
             left += length / most
     parts += axis(0, most / size, 40 * len(rows) + 10, unit) if unit else []
     told = "; ".join(f"{name.strip()}: {said}" for name, said, _ in rows)
@@ -83,7 +81,7 @@ def curves(label, lines):
     parts = []
     for tick in ticks(low, high):
         y = 8 + 150 * (high - tick) / ((high - low) or 1)
-        parts += [rect(0, 1, f"{y:.1f}", 1, "currentColor", 0.15),
+        parts += [rect(0, 1, f"{y:.1f}", 1, "#8884"),
                   text(1, f"{y - 3:.1f}", f"{tick:g}", "end", "tick")]
     # Stretched as wide as the page is, with lines that keep their width.
     parts.append('<svg y="8" width="100%" height="150" viewBox="0 0 1000 1000" overflow="visible" '
@@ -112,10 +110,9 @@ def timeline(label, begin, end, slices, waits):
         left, right = within(start, stop)
         y = 30 * lanes.index(name)
         if right > left:
-            parts.append(rect(left, right, y, 26, STREAMS[name], 0.35 if pale else 1, "slice"))
+            parts.append(rect(left, right, y, 26, STREAMS[name] + WEAK * pale))
         if (right - left) * NARROW > 8 * len(letters):
-            parts.append(text((left + right) / 2, y + 17, letters, "middle",
-                              "" if pale else "on"))
+            parts.append(text((left + right) / 2, y + 17, letters, "middle", "on" * (not pale)))
     below = 30 * len(lanes)
     parts += [rect(*within(*piece), below, 6, CHAPTER_COLOURS[5]) for piece in waits]
     return svg(below + 26, label, [*parts, *axis(0, (end - begin) / 1e3, below + 22, "ms")])

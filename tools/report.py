@@ -14,9 +14,7 @@ import counts
 import findings
 from runs import WIDTH, Failure, Run, finish, folded, spaced, wrong_bytes, wrong_traffic
 
-SHORT = {"parameters": "param.", "gradients": "grads", "optimizer": "optim.",
-         "communication": "comm.", "activations": "activ.", "workspace": "work.",
-         "resident": "held"}
+SHORT = {"parameters": "param.", "gradients": "grads", "optimizer": "optim."}
 
 
 def text_of(table):
@@ -67,17 +65,16 @@ h2 {{ margin: 2.5rem 0 .5rem; font-size: 1.3rem }}
 h3 {{ margin: .5rem 0; font-size: 1rem }}
 p, li, figcaption {{ max-width: 44rem; overflow-wrap: anywhere }}
 figure {{ margin: 1rem 0 }}
-figcaption, .note {{ font-size: .9rem }}
-.legend {{ margin: .25rem 0 }}
+figcaption, .legend, .note {{ margin: .25rem 0; font-size: .9rem }}
 .legend > span {{ display: inline-block; margin-right: .75rem }}
 .panels {{ display: grid; gap: 1rem 2rem;
   grid-template-columns: repeat(auto-fit, minmax(min(20rem, 100%), 1fr)) }}
 figure > div > div {{ break-inside: avoid }}
 h2, h2 + p, h3, figcaption {{ break-after: avoid }}
 svg {{ display: block; font-size: 13px; fill: currentColor; overflow: visible }}
+rect {{ stroke: Canvas; stroke-width: .5 }}
 .said {{ font-weight: bold }}
 .tick {{ font-size: 11px; opacity: .75 }}
-.slice {{ stroke: Canvas }}
 .on {{ fill: white }}
 .curve {{ fill: none; stroke-width: 2; vector-effect: non-scaling-stroke }}
 summary {{ cursor: pointer; padding: .25rem 0 }}
