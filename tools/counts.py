@@ -180,7 +180,7 @@ def ending(study):
                            f"{sized(state(run.memory), unit)} {unit} of state{host}; with data "
                            f"parallelism {sized(state(base.memory), unit)}. It sends "
                            f"{float(sent(run) / sent(base)):.3g} times as much."])
-    if study.compared and all(c.same for c in study.compared if c.run.dtype == c.reference.dtype):
+    if {c.same for c in study.compared if c.run.dtype == c.reference.dtype} == {True}:
         points.append(["What they compute is the same, bit by bit: ZeRO changes who holds what, "
                        "and not the arithmetic."])
     traces = {f"overlap {run.trace}": f"that timeline of {run.number}, added up layer by layer"

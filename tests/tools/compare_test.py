@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
 """`./tutorial compare` of recorded logs: where bits part, what is counted, what is refused."""
+import itertools
 import re
 from xml.etree import ElementTree
 
@@ -78,6 +79,7 @@ def test_where_bits_part(study, text, other, good, words):
     said = " ".join(text(*logs).split())
     assert [word for word in words if word not in said] == []
     assert (findings.REASONS in said) == (findings.REASONS in words)
+    assert ("What they compute is the same" in said) == ("Both runs in fp32" in said)
     assert report.holds(study(*logs)) == good
 
 
@@ -119,6 +121,9 @@ def test_rows(text):
 def test_to_the_byte(text):
     """With --bytes; and what a library sends within its own collectives is not counted."""
     log = recorded("05_zero2_fp32")
+    for row in log[-1]["summary"]["traffic"]["phases"].values():
+        row["counted"] += len(log[1:-1])
+    assert re.search(rf"(?m)^05 fp32 +4 +{2 * P + 4} +{2 * P + 4} ", text(log, exact=True))
     for row in log[-1]["summary"]["traffic"]["phases"].values():
         row["counted"] = None
     said = text(log, exact=True)
@@ -200,6 +205,10 @@ def test_page(page):
     assert all(table in [inner for fold in made.iter("details") for inner in fold.iter("table")]
                for table in made.iter("table"))
     fp32, bf16 = made.findall(".//section")[0].findall(".//svg[@role='img']")
+    for _, row in itertools.groupby(fp32.iter("rect"), lambda rect: rect.get("y")):
+        ends = [[float(rect.get(name)[:-1]) for name in ("x", "width")] for rect in row]
+        assert [left + width for left, width in ends[:-1]] == pytest.approx(
+            [left for left, _ in ends[1:]], abs=0.01)
     whole, *_, half, also = widths(fp32, counts.COLOURS["parameters"])
     assert [half, also] == pytest.approx([whole / 2] * 2, abs=0.01)
     assert widths(bf16, counts.COLOURS["parameters"])[0] == pytest.approx(whole / 2, abs=0.01)
