@@ -152,7 +152,8 @@ def timeline(study):
         slices = [(*work, of != step) for *work, of in works]
         figures.append(pictures.figure(
             f"Step {step} of {run.chapter}, one of {run.ranks} ranks. By layer: f forward, "
-            "b backward, g gather, r reduce-scatter. Weak colours: another step's.",
+            "b backward, g gather, r reduce-scatter" +
+            ", d down to the host, a Adam there, u up" * bool(run.bus) + ". Weak: another step's.",
             {name: pictures.STREAMS[name] for name in sorted({one[2] for one in slices})} |
             {"waits": WAITS}, [(f"{name}, {(end - begin) / 1e3:.1f} ms", pictures.timeline(
                 f"{name}. {points[-1][0]}", begin, end, slices, waits))

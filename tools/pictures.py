@@ -12,7 +12,6 @@ KIND_COLOURS = ("#0669aa", "#e37713", "#277562", "#a124ff", "#0fa78c", "#d30b07"
 STREAMS = {"communication": "#5696ed", "compute": "#13a78d", "copies": "#4b6e73",
            "host cores": "#7355be"}
 WEAK = "66"  # behind a colour: how much is left of it
-NARROW = 330  # pixels of the narrowest page
 
 
 def text(share, y, words, anchor="start", kind=""):
@@ -111,8 +110,10 @@ def timeline(label, begin, end, slices, waits):
         y = 30 * lanes.index(name)
         if right > left:
             parts.append(rect(left, right, y, 26, STREAMS[name] + WEAK * pale))
-        if (right - left) * NARROW > 8 * len(letters):
-            parts.append(text((left + right) / 2, y + 17, letters, "middle", "on" * (not pale)))
+        kinds = {330: "", 900: " wide"}  # by the pixels of the least width at which it is shown
+        if kind := [kinds[w] for w in kinds if (right - left) * w > 8 * len(letters)]:
+            parts.append(text((left + right) / 2, y + 17, letters, "middle",
+                              "on" * (not pale) + kind[0]))
     below = 30 * len(lanes)
     parts += [rect(*within(*piece), below, 6, CHAPTER_COLOURS[5]) for piece in waits]
     return svg(below + 26, label, [*parts, *axis(0, (end - begin) / 1e3, below + 22, "ms")])

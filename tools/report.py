@@ -76,6 +76,7 @@ rect {{ stroke: Canvas; stroke-width: .5 }}
 .said {{ font-weight: bold }}
 .tick {{ font-size: 11px; opacity: .75 }}
 .on {{ fill: white }}
+@media (width < 58rem) {{ .wide {{ display: none }} }}
 .curve {{ fill: none; stroke-width: 2; vector-effect: non-scaling-stroke }}
 summary {{ cursor: pointer; padding: .25rem 0 }}
 .table {{ overflow-x: auto }}
@@ -119,13 +120,11 @@ def table_in_html(table):
 
 
 def section_in_html(section):
-    points = "".join(f"<li>{'<br/>'.join(map(words_of, point))}</li>\n"
-                     for point in section.points)
-    return "\n".join([
-        f"<section>\n<h2>{words_of(section.title)}</h2>",
-        *([f"<p>{words_of(section.words)}</p>"] if section.words else []), *section.figures,
-        *([f"<ul>\n{points}</ul>"] if points else []),
-        *map(table_in_html, section.tables), "</section>"])
+    points = "\n".join(f"<li>{'<br/>'.join(map(words_of, said))}</li>" for said in section.points)
+    return "\n".join([f"<section>\n<h2>{words_of(section.title)}</h2>",
+                      f"<p>{words_of(section.words)}</p>" * bool(section.words), *section.figures,
+                      f"<ul>\n{points}\n</ul>" * bool(points),
+                      *map(table_in_html, section.tables), "</section>"])
 
 
 def write(study, path):
@@ -143,7 +142,7 @@ def describe(study):
     models = sorted({f"task {run.options.get('task')}, {spaced(run.info['parameters'])} parameters "
                      f"in {run.info['layers']} layers" for run in study.runs})
     return (f"{len(study.runs)} run{'s' * (len(study.runs) > 1)} of {' and of '.join(models)}. A "
-            "rank is a process; think of one GPU.")
+            "rank is a process, in place of a GPU.")
 
 
 def holds(study):
