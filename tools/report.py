@@ -76,7 +76,7 @@ rect {{ stroke: Canvas; stroke-width: .5 }}
 .said {{ font-weight: bold }}
 .tick {{ font-size: 11px; opacity: .75 }}
 .on {{ fill: white }}
-@media (width < 58rem) {{ .wide {{ display: none }} }}
+@media (max-width: 58rem) {{ .wide {{ display: none }} }}
 .curve {{ fill: none; stroke-width: 2; vector-effect: non-scaling-stroke }}
 summary {{ cursor: pointer; padding: .25rem 0 }}
 .table {{ overflow-x: auto }}
