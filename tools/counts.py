@@ -1,162 +1,190 @@
 # SPDX-License-Identifier: MIT
-"""What logs count: bytes held, elements sent, bytes copied to a host and back, a step's time."""
-import figures
-from findings import Section, Table
-from runs import (BYTES, KINDS, SIZES, STATE, elements_sent, kinds_of, sized, unit_of, wrong_bytes,
+"""What logs count: bytes held, elements sent, a step's time; and what follows from it all."""
+import pictures
+from findings import Section, Table, short
+from overlap import exposed, slices_of
+from recording import Trace
+from runs import (BYTES, KINDS, SIZES, STATE, elements_sent, sent, sized, unit_of, wrong_bytes,
                   wrong_traffic)
+
+COLOURS = dict(zip(STATE, pictures.KIND_COLOURS))
+PHASES = {"forward": "#5696ed", "backward": "#13a78d", "update": "#7355be"}
+OTHER, WAITS = "#8a8f9999", "#c6200f"
 
 
 def state(held, what="resident"):
     return sum(held[kind][what] for kind in STATE)
 
 
-def bytes_table(study, unit):
-    kinds = kinds_of(study.runs)
-    named = [(run, *row) for run in study.runs for row in (
-        (run.label, run.memory, "resident"), ("  peak", run.memory, "peak"),
-        ("  on its host", run.on_host, "resident"))]
-    rows = [[name, *(sized(held[kind][what], unit) for kind in [*kinds, "total"]),
-             sized(run.ranks * held["total"][what], unit)]
-            for run, name, held, what in named if held]
-    host = " On its host: all of it throughout; the run's other rows are its device's." \
-        if any(run.on_host for run in study.runs) else ""
-    return Table(["run: resident", *kinds, "all", "all\nranks"], rows, f"Every kind, in {unit}",
-                 "Of the rank that has most; all ranks: so often. The kinds peak at different "
-                 f"moments, so the peak of all is at most the sum of the peaks.{host}")
+def rest(held):
+    return sum(held[kind]["peak"] for kind in KINDS if kind not in STATE)
 
 
 def data_parallel(run, runs):
-    """The bytes of which the run's are shares: of 02 or 03, of the same dtype and parameters."""
+    """The run of whose bytes this one's are shares: 02 or 03, of the same dtype and parameters."""
     alike = [other for other in runs if other.number in ("02", "03") and other.ranks > 1 and
              all(other.info[what] == run.info[what] for what in ("dtype", "padded_parameters"))]
-    return min(alike, key=lambda other: other.number).memory if alike else None
+    return min(alike, key=lambda other: other.number) if alike else None
 
 
-def saved(held, what, whole):
-    return f"{100 * (1 - state(held, what) / state(whole, what)):.2f}" if whole else ""
-
-
-def state_table(study):
-    """Formula beside count: of state, and of what is sent in a step."""
-    unit = unit_of(study.exact, *(state(held, "peak") for run in study.runs for held in run.places))
-    rows = []
-    for run in study.runs:
-        whole, passed = data_parallel(run, study.runs), run.summary["traffic"]["phases"].values()
-        for held in run.places:
-            here = held is run.memory
-            row = [run.label if here else "  on its host"]
-            for both in (("predicted_resident", "resident"), ("predicted", "peak")):
-                row += [*(sized(state(held, what), unit) for what in both),
-                        saved(held, both[1], here and whole)]
-            for counts in ([way[what] for way in passed] for what in ("predicted", "counted")):
-                row.append("" if not here else "–" if None in counts else
-                           sized(sum(counts) * BYTES[run.dtype] / len(run.steps), unit))
-            rows.append(row)
-    head = ["run", "held:\nformula", "\ncounted", "saved\n%", "peak:\nformula", "\ncounted",
-            "saved\n%", "sent:\nformula", "\ncounted"]
-    note = ("Held: all the time. Peak: at most, with what a step borrows. Saved: against data "
-            "parallelism, 02 in fp32 and 03 in 16 bits. MB and kB are decimal.")
-    return Table(head, rows, "What a rank holds of parameters, gradients and optimizer state, and "
-                 f"what it sends in a step, in {unit}", note)
-
-
-def bytes_figure(study, unit):
-    """Of each run a bar of what is resident, and below it one of the peaks."""
-    kinds = kinds_of(study.runs)
-    held = {f"{run.label}{place}": memory for run in study.runs
-            for place, memory in zip(("", ", host"), run.places)}
-    height = 90 + 40 * len(held)
-    fig, axes = figures.figure(720, height)
-    fig.set_label("Resident and peak bytes by kind of every run")
-    for i, memory in enumerate(held.values()):
-        for y, what, predicted in ((i - 0.2, "resident", "predicted_resident"),
-                                   (i + 0.2, "peak", "predicted")):
-            left = formula = 0
-            for kind in kinds:
-                length = memory[kind][what] / SIZES[unit]
-                axes.barh(y, length, 0.375, left, color=figures.KIND_COLOURS[KINDS.index(kind)],
-                          label=kind if (i, what) == (0, "resident") else None)
-                left, formula = left + length, formula + memory[kind][predicted] / SIZES[unit]
-                axes.plot([formula] * 2, [y - 0.15, y + 0.15], color=figures.INK, linewidth=1.5)
-    axes.set_yticks(range(len(held)), held)
-    axes.invert_yaxis()
-    axes.grid(axis="y", visible=False)
-    axes.grid(axis="x")
-    axes.set_xlabel(f"{unit} of the rank that has most")
-    fig.legend(loc="upper left", ncols=4)
-    fig.set_layout_engine("constrained", rect=(0, 0, 1, 1 - 50 / height))
-    return fig
+def saved(held, whole, what="resident", form=".2f"):
+    """In percent of what that run holds."""
+    return whole and format(100 * (1 - state(held, what) / state(whole.memory, what)), form) or ""
 
 
 def memory(study):
-    unit = unit_of(study.exact, *(at["total"]["peak"] for run in study.runs for at in run.places))
-    tables = [state_table(study), bytes_table(study, unit)]
-    if known := [(run, whole) for run in study.runs if (whole := data_parallel(run, study.runs))]:
-        run, whole = min(known, key=lambda pair: state(pair[0].memory) / state(pair[1]))
-        held, peak = (saved(run.memory, what, whole) for what in ("resident", "peak"))
-        title = (f"{run.label} saves {held} % of data parallelism's state"
-                 f"{' on a device' if run.on_host else ''}, and {peak} % at its peaks")
-    else:
-        title = "What a rank holds"
-    return Section(title, "Above what is resident, held all the time; below the peaks, with what "
-                   "is borrowed inside a step. Strokes: the formulas.",
-                   [lambda: bytes_figure(study, unit)], tables,
-                   [[said] for said in wrong_bytes(study.runs)])
+    """Of each run a bar: what is held, weak what is borrowed; grey what is no state."""
+    places = [(run, held, data_parallel(run, study.runs) if held is run.memory else None)
+              for run in study.runs for held in run.places]
+    most = max(state(held, "peak") + rest(held) for _, held, _ in places)
+    unit, wrong, title = unit_of(study.exact, most), wrong_bytes(study.runs), "What a rank holds"
 
+    def picture(dtype, runs):
+        rows = []
+        for run, held, whole in places:
+            if run in runs:
+                share = saved(held, whole, form=".0f")
+                rows.append((short(run, runs) if held is run.memory else "\u2003and on its host",
+                             f"{sized(state(held), unit)} {unit}" + f", {share} % saved" *
+                             (share not in ("", "0")),
+                             [part for kind, colour in COLOURS.items() for part in (
+                                 (held[kind]["resident"], colour),
+                                 (held[kind]["peak"] - held[kind]["resident"],
+                                  colour + pictures.WEAK))] + [(rest(held), OTHER)]))
+        return pictures.bars(f"Memory of one rank in {dtype}", rows, most, SIZES[unit], unit)
 
-def ms(rows, what):
-    """Milliseconds a step, exposed or hidden; a dash where the log does not tell."""
-    known = [row[what] for row in rows if row.get(what) is not None]
-    return f"{sum(known):.2f}" if known else "–"
-
-
-def traffic(study):
-    rows = [[run.label, elements_sent(run)[1], f"{run.summary['median_ms']:.1f}",
-             *(ms(run.summary["traffic"]["phases"].values(), what)
-               for what in ("exposed_ms", "hidden_ms"))] for run in study.runs]
-    head = ["run", "elements a\nparameter", "ms\na step", "ms\nexposed", "ms\nhidden"]
-    note = ("Sent by one rank. Step: median, slowest rank. Exposed: communication during which "
-            "nothing was computed; hidden: beside computing.")
-    table = Table(head, rows, "What a rank sends, and the time of a step", note)
-    wrong = wrong_traffic(study.runs)
-    sent = {run.label: elements_sent(run) for run in study.runs}
-    most = max(sent, key=lambda label: sent[label][0])
-    least = min((run.label for run in study.runs if run.ranks > 1), default=most,
-                key=lambda label: sent[label][0])
-    title = f"{most} sends {sent[most][1]} elements a parameter and step" \
-        if sent[most][0] else "No rank sends anything"
-    if least != most:
-        title += f", {least} {sent[least][1]}"
-    title += "; the counts differ from the formulas" if wrong else ", as the formulas say"
-    return Section(title, "The elements that left a rank, counted where they left it.", [], [table],
+    rows = [[run.label if held is run.memory else "  on its host",
+             *(sized(held[kind]["resident"], unit) for kind in STATE), sized(state(held), unit),
+             saved(held, whole), sized(state(held, "peak"), unit),
+             saved(held, whole, "peak"), sized(rest(held), unit)] for run, held, whole in places]
+    table = Table(["run", *STATE, "held", "saved\n%", "at\nmost", "saved\n%", "the\nrest"], rows,
+                  f"What one rank holds, in {unit}", "Held: parameters, gradients and optimizer "
+                  "state, all the time. At most: with what a step borrows of them. The rest: "
+                  "activations, room for messages, data. Saved: of what data parallelism needs, "
+                  "02 in fp32 and 03 in 16 bits. MB and kB are decimal.")
+    if known := [place for place in places if place[2] and saved(*place[1:]) > "0.00"]:
+        run, held, whole = min(known, key=lambda place: state(place[1]) / state(place[2].memory))
+        title = (f"{run.label} saves {saved(held, whole)} % of what data parallelism holds"
+                 f"{' on a device' if run.on_host else ''}, and {saved(held, whole, 'peak')} % at "
+                 "its peak")
+    figure = study.panels(
+        "What one rank holds of parameters, gradients and optimizer state, and how much of it is "
+        "saved. Weak colours: borrowed within a step. Grey: activations, room for messages, data.",
+        COLOURS | {"the rest": OTHER}, picture)
+    return Section(title, "All bytes are those of the formulas." * (not wrong), [figure], [table],
                    [[said] for said in wrong])
 
 
-def copies(study):
-    """None where no run has a host beside its device."""
-    runs = [run for run in (*study.runs, *study.more) if run.bus]
-    if not runs:
-        return None
-    rows, waits = [], []
-    unit = unit_of(study.exact, *(run.bus[way]["counted"] / len(run.steps)
-                                  for run in runs for way in run.bus))
-    for run in runs:
-        bus, both = run.options["bus"], [run.bus[way] for way in ("to_host", "to_device")]
-        rows.append([f"{run.number} {run.dtype}", run.ranks, f"{bus:g}" if bus else "–",
-                     run.options.get("prefetch", "–"),
-                     *(sized(way["counted"] / len(run.steps), unit) for way in both),
-                     f"{run.summary['median_ms']:.1f}",
-                     *(ms([way], what) for what in ("exposed_ms", "hidden_ms") for way in both)])
-        waits.append(sum(way["exposed_ms"] or 0 for way in both))
-    head = ["run", "ranks", "bus\nGB/s", "pre-\nfetch", f"{unit}\ndown", f"{unit}\nup",
-            "ms\na step", "exposed\ndown", "\nup", "hidden\ndown", "\nup"]
-    note = ("Bus: its --bus, – is without a limit. Exposed: copies beside which the device "
-            "computed nothing; hidden: the others. What the host's cores do hides nothing. Each "
-            "the largest of the ranks' medians.")
-    table = Table(head, rows, "What a rank copies in a step, and the ms of it", note)
-    name, _, bus, prefetch, *_ = row = rows[waits.index(max(waits))]
-    title = (f"{name}, {'unlimited bus' if bus == '–' else f'bus {bus} GB/s'}, prefetch {prefetch}:"
-             f" a step waits {max(waits):.1f} ms of its {row[6]} for copies")
-    words = ("A bus lies between a device and its host: gradients go down, Adam runs on the host's "
-             "cores, parameters come up.")
-    return Section(title, words, [], [table], study.story)
+def in_step(run):
+    """Bytes that one rank sends in a step, by phase; by formula where they were not counted."""
+    return [BYTES[run.dtype] / len(run.steps) *
+            (row["predicted"] if row["counted"] is None else row["counted"])
+            for row in run.summary["traffic"]["phases"].values()]
+
+
+def times(run):
+    """Of a step: ms of messages exposed and hidden, and of the rest."""
+    both = [sum(row.get(what) or 0 for row in run.summary["traffic"]["phases"].values())
+            for what in ("exposed_ms", "hidden_ms")]
+    return [*both, max(0, run.summary["median_ms"] - sum(both))]
+
+
+def traffic(study):
+    runs, wrong = study.runs, wrong_traffic(study.runs)
+    unit = unit_of(study.exact, max(sum(in_step(run)) for run in runs))
+
+    def panels(caption, colours, of, says):
+        """Of bars as long as what `of` tells of a run."""
+        most = max(sum(of(run)) for run in runs) or 1
+        return study.panels(caption, colours, lambda dtype, alike: pictures.bars(
+            f"{caption}, in {dtype}", [(short(run, alike), says(run), zip(
+                of(run), colours.values())) for run in alike], most))
+
+    rows = [[run.label, *(sized(count, unit) for count in in_step(run)), elements_sent(run)[1],
+             f"{run.summary['median_ms']:.1f}", *(f"{ms:.2f}" for ms in times(run)[:2])]
+            for run in runs]
+    table = Table(["run", *PHASES, "elements per\nparameter", "ms per\nstep", "ms\nexposed",
+                   "ms\nhidden"], rows,
+                  f"What one rank sends in a step, in {unit}, and how long the step takes",
+                  "Step: the median, of the slowest rank. Exposed: messages beside which nothing "
+                  "was computed. Hidden: beside computation.")
+    of = {run.label: elements_sent(run) for run in runs}
+    top = max(of, key=of.get)
+    least = min((run.label for run in runs if run.ranks > 1), default=top, key=of.get)
+    title = f"{top} sends {of[top][1]} elements per parameter and step" + \
+        f", {least} {of[least][1]}" * (least != top) if of[top][0] else "No rank sends anything"
+    return Section(
+        title + ("; the counts differ from the formulas" if wrong else ", as the formulas say"),
+        "Elements are counted where they leave a rank. Ranks that share cores wait for each other: "
+        "compare these times among themselves, not with a GPU's.",
+        [panels("What one rank sends in a step, by phase", PHASES, in_step,
+                lambda run: f"{sized(sum(in_step(run)), unit)} {unit}"),
+         panels("How long a step takes", {"messages, exposed: nothing is computed": WAITS,
+                                          "hidden: beside computation": PHASES["forward"],
+                                          "the rest": OTHER}, times,
+                lambda run: f"{run.summary['median_ms']:.1f} ms" +
+                f", {times(run)[0]:.1f} exposed" * (times(run)[0] > 0))],
+        [table], [[said] for said in wrong])
+
+
+def timeline(study):
+    """The shortest step of each run whose trace lies beside its log; None where there is none."""
+    figures, points = [], []
+    for run in (*study.runs, *study.more):
+        run.trace = run.log.parent / run.options.get("trace", "").rpartition("/")[2]
+        if not run.trace.is_file():
+            continue
+        trace = Trace(run.trace)
+        works = [*slices_of(trace)]
+        traced = {step for *_, step in works}
+        step = min((row["ms"], row["step"]) for row in run.steps if row["step"] in traced)[1]
+        own = [work for work in works if work[-1] == step]
+        first, last = min(own)[0], max(end for _, end, *_ in own)
+        turn = min((begin for begin, *_, name, _ in own if name[0] == "b"), default=last)
+        moved = [(event["dur"], pieces) for event, pieces in exposed(trace.events[0])
+                 if event["args"]["step"] == step]
+        waits = [piece for _, pieces in moved for piece in pieces]
+        alone = sum(end - begin for begin, end in waits) / 1e3
+        every = max(alone, sum(dur for dur, _ in moved) / 1e3)
+        points.append([f"{run.chapter}: of {every:.1f} ms of messages"
+                       f"{' and copies' * bool(run.bus)} {every - alone:.1f} pass beside "
+                       f"computation, for {alone:.1f} it waits."])
+        slices = [(*work, of != step) for *work, of in works]
+        figures.append(pictures.figure(
+            f"Step {step} of {run.chapter}, one of {run.ranks} ranks. By layer: f forward, "
+            "b backward, g gather, r reduce-scatter" +
+            ", d down to the host, a Adam there, u up" * bool(run.bus) + ". Weak: another step's.",
+            {name: pictures.STREAMS[name] for name in sorted({one[2] for one in slices})} |
+            {"waits": WAITS}, [(f"{name}, {(end - begin) / 1e3:.1f} ms", pictures.timeline(
+                f"{name}. {points[-1][0]}", begin, end, slices, waits))
+                for name, begin, end in (("forward", first, turn),
+                                         ("backward and update", turn, last)) if begin < end]))
+    return Section("A step over time: what passes beside computation, and what is waited for", "",
+                   figures, [], points) if points else None
+
+
+NEXT = {"lesson 04": "which lines of code make the first saving",
+        "narrate 06": "a whole step, told with its numbers",
+        "memory 06": "the same bytes, phase by phase",
+        "exercise 04": "write those lines yourself",
+        "plan --params 7B --gpu 24GB": "which chapter your own model needs"}
+
+
+def ending(study):
+    """What all of it says, and where you may go on."""
+    points = []
+    for run in study.runs:
+        if run.number in ("06", "07") and (base := data_parallel(run, study.runs)):
+            unit = unit_of(study.exact, state(base.memory))
+            host = f" and {sized(state(run.on_host), unit)} on its host" if run.on_host else ""
+            points.append([f"In {run.dtype} a rank of {run.chapter} holds "
+                           f"{sized(state(run.memory), unit)} {unit} of state{host}; with data "
+                           f"parallelism {sized(state(base.memory), unit)}. It sends "
+                           f"{float(sent(run) / sent(base)):.3g} times as much."])
+    if {c.same for c in study.compared if c.run.dtype == c.reference.dtype} == {True}:
+        points.append(["What they compute is the same, bit by bit: ZeRO changes who holds what, "
+                       "and not the arithmetic."])
+    traces = {f"overlap {run.trace}": f"that timeline of {run.number}, added up layer by layer"
+              for run in (*study.runs, *study.more) if run.trace.is_file()}
+    points += [[f"$ ./tutorial {command}", why] for command, why in (NEXT | traces).items()]
+    return Section("What you saw, and what next", "", [], [], points)

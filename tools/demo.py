@@ -12,10 +12,9 @@ import signal
 import sys
 from pathlib import Path
 
-import counts
 import findings
 import report
-from runs import (CHAPTERS, ROOT, Failure, Programs, finish, folded, number, spaced, wrong_bytes,
+from runs import (CHAPTERS, ROOT, Programs, finish, folded, number, wrong_bytes,
                   wrong_traffic)
 
 SHORT = ["--steps", 8]
@@ -28,17 +27,17 @@ CHAIN = (CHAPTERS[1], 0, 5), (CHAPTERS[4], 2, 10), (CHAPTERS[5], 3, 15), (CHAPTE
 
 
 def prepare(programs, options):
-    """The twelve runs, in the order of the tables, and short ones for the pictures."""
+    """The twelve runs, in the order of the tables, and short ones for the timeline."""
     of_all, batch = ["--quiet", *options.of_data], options.batch
     twelve = [programs.prepare(f"{chapter}_{dtype}.jsonl", chapter, options.ranks, "--steps",
                                options.steps, *of_all, *batch, dtype=dtype)
               for dtype, chapters in (("fp32", CHAPTERS), ("bf16", CHAPTERS[2:]))
               for chapter in chapters]
-    # Without a limit, and on a bus in GB/s on which copies take long; each rank has a core.
-    more = [programs.prepare(f"more/07_offload_{speed}_{prefetch}.jsonl", "07_offload", 2, "--bus",
-                             speed, "--prefetch", prefetch, *SHORT, "--batch", options.large,
-                             *of_all, dtype="fp32")
-            for speed, prefetch in ((0, 1), (0.1, 0), (0.1, 1))]
+    # On a link and on a bus, in Gbit/s and GB/s, so slow that it shows; each rank has a core.
+    more = [programs.prepare(f"more/{chapter}.jsonl", chapter, 2, *slow, "--trace",
+                             options.out / f"more/{chapter}.trace", *SHORT, "--batch",
+                             options.large, *of_all, dtype="fp32")
+            for chapter, *slow in (("06_zero3", "--link", 2), ("07_offload", "--bus", 0.2))]
     return twelve, more
 
 
@@ -53,27 +52,6 @@ def prepare_chain(programs, options):
                       for name, save in ((chapter, ["--save", folder]), (CHAPTERS[0], []))])
         resume = ["--resume", folder / f"step_{steps}"]
     return pairs
-
-
-def on_too_small_device(programs, options, low, high):
-    """06 and 07 on a device of fewer than `high` bytes, on which 07, which needs `low`, runs alone:
-    its run, and the story of both. Throws Failure where it is not so."""
-    size = f"{(low + high) / 2e6:.9g}MB"
-    words = "--device-memory", size, *SHORT, *options.of_data, *options.batch
-    refused, fits = (programs.prepare(f"more/{chapter}_device.jsonl", chapter, options.ranks,
-                                      *words) for chapter in CHAPTERS[-2:])
-    try:
-        refused.execute()
-        raise Failure(f"this should not have fitted: {refused.shown}")
-    except Failure as refusal:
-        told = [line for line in str(refusal).splitlines() if "--device-memory" in line]
-        if refusal.code != 6 or not told:
-            raise
-    fits.execute()
-    peak, on_host = (spaced(place["total"]["peak"]) for place in fits.places)
-    return fits, [[f"$ {refused.shown}", f"It is refused: {told[0]}."],
-                  [f"$ {fits.shown}", f"It runs: at most {peak} bytes at one moment on a device, "
-                   f"{on_host} on its host, {fits.summary['median_ms']:.1f} ms a step."]]
 
 
 def lost(runs):
@@ -142,12 +120,9 @@ def main():
         run.execute()  # a failure ends the line
         print(f"{number(run.losses[-1], '.4f'):>12}  {run.summary['digest']:<18}"
               f"{run.seconds:7.1f}", flush=True)
-    print(f"{'short ones: a slow bus, a small device':<67}", end="", flush=True)
+    print(f"{'short ones, traced: on a slow link, on a slow bus':<67}", end="", flush=True)
     for run in more:
         run.execute()
-    high, low = (run.memory["total"]["reserved"] for run in runs[-2:])
-    fits, story = on_too_small_device(programs, options, low, high)
-    more.append(fits)
     print(f"{sum(run.seconds for run in more):6.1f}")
     chain = prepare_chain(programs, options)
     links, ranks = zip(*((run.number, str(run.ranks)) for run, _ in chain))
@@ -158,13 +133,16 @@ def main():
         run.execute()
         run.label = f"{run} to step {run.steps[-1]['step']}"
     print(f"{sum(run.seconds for run in every):6.1f}")
-    study = findings.Study(runs, more, story)
-    report.print_tables([counts.state_table(study)])
+    study = findings.Study(runs, more)
+    *parts, ending = report.sections(study)
+    parts[1].tables = []  # its runs stand above
+    report.print_text(parts)
     print()
     judged = [*claims(runs, options.ranks, chain)]
     for text, problems in judged:
         print(f"{text + ':':<72}{'NO' if problems else 'yes'}",
               *(f"    {line}" for line in problems), sep="\n")
+    report.print_text([ending])
     print(f"\nThe logs, in which every number is: {options.out}/*.jsonl")
     report.write(study, options.out / "report.html")
     return 1 if any(problems for _, problems in judged) else 0

@@ -1,24 +1,17 @@
 # SPDX-License-Identifier: MIT
-"""The house style of the pictures, and two ways to keep them."""
-import hashlib
-import html
+"""The house style of the figures in notes/figures, and how they are kept."""
 import io
 import os
 import re
 from pathlib import Path
 
-from runs import Failure
-
 # Its list of fonts; without this it would be written to the reader's home.
 os.environ.setdefault("MPLCONFIGDIR", str(Path(__file__).resolve().parents[1] / "build/matplotlib"))
-try:
-    import matplotlib
-    from matplotlib.figure import Figure
-except ImportError:
-    matplotlib = None
+import matplotlib
+from matplotlib.figure import Figure
 
 # Everything that is neither data nor background; two hexadecimal digits more make it lighter.
-# `file` and `inline` put another colour in its place: no figure may use it for anything else.
+# `file` puts another colour in its place: no figure may use it for anything else.
 INK = "#010203"
 STYLE = {
     "font.family": "DejaVu Sans", "font.size": 13, "svg.fonttype": "none", "svg.hashsalt": "zero",
@@ -39,23 +32,16 @@ SHORTER = (
     (r'(width|height)="([\d.]+)pt"', r'\1="\2"'),
     (r"(\d\.\d\d)\d+(?=[^<>]*>)", r"\1"),  # within a tag
     (r" \n(?=[LMQCz])|\n(?=z)", " "))
-# Of middle luminance, to be read on white and on nearly black, and at least 0.12 apart in Oklab
-# with every kind of colour vision. Where curves cross, markers tell chapters apart too.
-CHAPTER_COLOURS = ("#5696ed", "#ff5811", "#1c50fb", "#13a78d", "#7355be", "#c6200f", "#4b6e73")
-CHAPTER_MARKERS = ("v", "^", "o", "s", "D", "X", "P")
-KIND_COLOURS = ("#0669aa", "#e37713", "#277562", "#a124ff", "#0fa78c", "#d30b07", "#9788e6")
 
 
 def figure(width, height, rows=1, columns=1, title="", subtitle=""):
     """A figure of so many pixels, and its axes as `Figure.subplots` answers them.
 
-    The title is what the figure shows, in words: readers who cannot see it hear it. Units are
-    pixels at the width asked for, so a font of 13 is 13 pixels high in a page that shows it so."""
-    if matplotlib is None:
-        raise Failure("no figures: matplotlib is missing (Debian's package is python3-matplotlib)")
+    Units are pixels at the width asked for, so a font of 13 is 13 pixels high in a page that shows
+    it so."""
     matplotlib.rcdefaults()
     matplotlib.rcParams.update(STYLE)
-    fig = Figure(figsize=(width / 72, height / 72), dpi=72, label=f"{title}. {subtitle}")
+    fig = Figure(figsize=(width / 72, height / 72), dpi=72)
     top = height - 8
     for words, size, style in ((title, 16, {"weight": "bold"}), (subtitle, 13, {"alpha": 0.75})):
         if words:
@@ -65,30 +51,16 @@ def figure(width, height, rows=1, columns=1, title="", subtitle=""):
     return fig, fig.subplots(rows, columns)
 
 
-def svg(fig, ink, paper):
-    """The <svg> element alone: no header, no date, no name of a program; sizes in pixels. Text is
-    text, in a font that the reader has: a label needs room for one a bit wider."""
+def file(fig):
+    """An SVG file, on white; the same figure gives the same bytes: no header, no date, no name of a
+    program; sizes in pixels. Text is text, in a font that the reader has: a label needs room for
+    one a bit wider."""
     fig.draw_without_rendering()
     fig.set_layout_engine("none")  # places are settled: another pass would move them by a little
-    file = io.StringIO()
-    fig.savefig(file, format="svg", facecolor=paper)
-    text = file.getvalue()
+    written = io.StringIO()
+    fig.savefig(written, format="svg", facecolor="white")
+    text = written.getvalue()
     for pattern, new in SHORTER:
         text = re.sub(pattern, new, text, flags=re.DOTALL)
-    text = text[text.index("<svg"):].replace(INK, ink)
+    text = text[text.index("<svg"):].replace(INK, "#1f2328")
     return text.replace("<svg ", f'<svg style="stroke-linejoin: round" font-family="{FONTS}" ', 1)
-
-
-def file(fig):
-    """An SVG file, on white; the same figure gives the same bytes."""
-    return svg(fig, "#1f2328", "white")
-
-
-def inline(fig):
-    """An <svg> element for a page: transparent, its ink the page's colour of text."""
-    text = svg(fig, "currentColor", "none")
-    own = "f" + hashlib.sha256(text.encode()).hexdigest()[:8] + "-"  # ids are the whole page's
-    text = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{own}", text)
-    label = html.escape(" ".join(fig.get_label().split()))
-    return text.replace('<svg style="', f'<svg role="img" aria-label="{label}" '
-                        'style="max-width: 100%; height: auto; ', 1)

@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: MIT
-"""What a comparison is made of; its first finding: in which step and layer bits of runs part."""
+"""What a comparison is made of; its finding of equality: in which step and layer bits part."""
 import itertools
 import math
 import re
 from dataclasses import dataclass
-from functools import partial
 
-import figures
-from runs import CHAPTERS, bits, number, small
+import pictures
+from runs import bits, number, small
 
 REASONS = "What may move a bit, and what must not: notes/floating_point.md, Where two runs part."
 
@@ -34,7 +33,7 @@ class Section:
     """A finding, what shows it, and its numbers."""
     title: str
     words: str
-    figures: list  # what draws each
+    figures: list  # HTML
     tables: list
     points: list  # lists of sentences
 
@@ -66,7 +65,6 @@ class Study:
     """Runs that lie beside each other, and short ones of which a few pictures take a point."""
     runs: list
     more: list
-    story: list = ()  # of a device that is too small: lists of sentences
     exact: bool = False  # bytes, not kB or MB
 
     def __post_init__(self):
@@ -77,6 +75,13 @@ class Study:
         of_dtype = {run.dtype: run for run in reversed(self.runs)}
         pairs = ((run, of_dtype[run.dtype]) for run in others)
         self.compared = [Comparison(run, first if run is other else other) for run, other in pairs]
+        self.by_dtype = {run.dtype: [other for other in self.runs if other.dtype == run.dtype]
+                         for run in self.runs}
+
+    def panels(self, caption, legend, draw):
+        """A figure with a picture of each dtype's runs, side by side where there is room."""
+        return pictures.figure(caption, legend, [
+            (dtype, draw(dtype, runs)) for dtype, runs in self.by_dtype.items()], "panels")
 
 
 def labels(runs, widest=24):
@@ -89,29 +94,16 @@ def labels(runs, widest=24):
 
 
 def short(run, runs):
-    """Its chapter's number, where that tells it from the others."""
-    return run.number if [r.number for r in runs].count(run.number) == 1 else run.label
+    """Its chapter, where that tells it from the others."""
+    return run.chapter if [r.chapter for r in runs].count(run.chapter) == 1 else run.label
 
 
 def runs_table(study):
     rows = [[run.label, run.log.stem, run.dtype, run.ranks, run.options["accumulate"],
              run.info["device"], len(run.steps) if run.whole else run.told,
-             number(run.losses[-1], ".4f"), small(c.largest) if c else ""]
-            for run, c in zip(study.runs, [None, *study.compared])]
-    head = ["run", "log", "dtype", "ranks", "A", "device", "steps", "final\nloss",
-            "largest\ndifference"]
-    return Table(head, rows, note="A: micro-batches a step. Largest difference: of the loss in any "
-                 "step, to the first run of its dtype, or else to the first of all.")
-
-
-def bits_table(study):
-    rows = []
-    for c in study.compared:
-        first = f"step {c.parted[0][0]}" if c.parted else "none" if c.steps else "no common step"
-        layer = "of other steps" if c.layers is None else \
-            f"differ, layer {c.layers[0]} first" if c.layers else "the same bits"
-        rows.append([c.run.label, c.reference.label, len(c.steps), first, layer])
-    return Table(["run", "against", "steps", "first difference", "parameters"], rows)
+             number(run.losses[-1], ".4f")] for run in study.runs]
+    head = ["run", "log", "dtype", "ranks", "micro-\nbatches", "device", "steps", "final\nloss"]
+    return Table(head, rows, "The runs")
 
 
 def what(c):
@@ -123,7 +115,8 @@ def what(c):
         there, here = ("no number (null)" if loss is None else f"{loss:#.9g} (0x{bits(loss)})"
                        for loss in both)
         lines = [f"{run} leaves {other} in step {step}: the loss is {there} there, {here} here. "
-                 f"{len(c.parted)} of {len(c.steps)} steps differ."]
+                 f"{len(c.parted)} of {len(c.steps)} steps differ" +
+                 f", by at most {small(c.largest)}" * (c.largest < math.inf) + "."]
     if not c.whole:
         lines.append(f"Their logs have the steps {c.run.told} and {c.reference.told}: those of "
                      "both are compared.")
@@ -133,42 +126,51 @@ def what(c):
                      f"layer {c.layers[0]} is the first.")
     elif c.layers == []:
         lines.append("The parameters at the end are the same to the last bit.")
-    return lines + [REASONS] * (not c.same)
+    return lines
 
 
-def loss_figure(dtype, runs):
-    alone = len({run.chapter for run in runs}) == len(runs)
-    fig, axes = figures.figure(720, 280)
-    fig.set_label(f"Losses in {dtype} over the steps")
-    for i, run in enumerate(runs):
-        place = CHAPTERS.index(run.chapter) if alone and run.chapter in CHAPTERS else i
-        axes.plot([step["step"] for step in run.steps],
-                  [math.nan if loss is None else loss for loss in run.losses],
-                  label=short(run, runs), linewidth=1.5 + 2 * min(len(runs) - 1 - i, 5),
-                  color=figures.CHAPTER_COLOURS[place % len(CHAPTERS)])
-    unit = " (nats a byte)" if runs[0].options.get("task") == "text" else ""
-    axes.set(title=f"losses in {dtype}", xlabel="step", ylabel=f"loss{unit}")
-    axes.legend(title="chapter" if alone else None)
-    return fig
+def loss_picture(dtype, runs):
+    """A curve for all runs whose losses have the same bits."""
+    found = {}
+    for run in runs:
+        curve = tuple((step["step"], bits(step["loss"])) for step in run.steps)
+        found.setdefault(curve, []).append(run)
+    of = [*found.values()]
+    names = [f"all {len(runs)} runs" if len(runs) == len(own) > 1 else
+             ", ".join(short(run, runs) for run in own) for own in of]
+    told = (f"{name}: from {number(own[0].losses[0], '.4f')} to {number(own[0].losses[-1], '.4f')}"
+            for name, own in zip(names, of))
+    lines = [[(step["step"], step["loss"]) for step in own[0].steps] for own in of]
+    return pictures.legend(dict(zip(names, itertools.cycle(pictures.CHAPTER_COLOURS)))) + \
+        pictures.curves(f"losses in {dtype}: {'; '.join(told)}", lines)
 
 
-def title(study, dtype, runs):
+def verdict(study, dtype, runs):
+    """A sentence on the runs of one dtype; whether they are all alike."""
     pairs = [c for c in study.compared if c.run.dtype == c.reference.dtype == dtype]
     if not pairs:
-        return f"{dtype}: one run"
-    if parted := [c for c in pairs if c.parted]:
-        first = min(parted, key=lambda c: c.parted[0][0])
+        return f"there is one run in {dtype}", False
+    if wrong := [c for c in pairs if not c.same]:
+        first = min(wrong, key=lambda c: c.parted[0][0] if c.parted else math.inf)
         names = (short(run, runs) for run in (first.run, first.reference))
-        return f"{dtype}: {' leaves '.join(names)} in step {first.parted[0][0]}"
-    every = "all " * all(c.alike for c in pairs) + str(min(len(c.steps) for c in pairs))
-    return f"{dtype}: {len(runs)} runs, the same bits in {every} losses"
+        where = f"in step {first.parted[0][0]}" if first.parted else "in its parameters alone"
+        return f"{' leaves '.join(names)} {where}, in {dtype}", False
+    every = f"{'both' if len(runs) == 2 else f'all {len(runs)}'} runs in {dtype}"
+    if all(c.alike for c in pairs):
+        return every, True
+    return f"{every} have the same bits in {min(len(c.steps) for c in pairs)} common losses", False
 
 
-def losses(study):
-    by_dtype = {run.dtype: [r for r in study.runs if r.dtype == run.dtype] for run in study.runs}
+def equality(study):
+    said = [verdict(study, *pair) for pair in study.by_dtype.items()]
+    alike = [words for words, all_alike in said if all_alike]
+    title = "; ".join([" and ".join(alike) + " have the same losses and the same parameters, to "
+                       "the bit"] * bool(alike) + [words for words, alike in said if not alike])
+    unit = ", in nats per byte" * ({run.options.get("task") for run in study.runs} == {"text"})
+    points = [what(c) for c in study.compared if not c.alike]
     return Section(
-        "; ".join(title(study, *pair) for pair in by_dtype.items()),
-        "Thick curves lie below thin ones, so a run that left the others would show.",
-        [partial(loss_figure, *pair) for pair in by_dtype.items()],
-        [runs_table(study)] + ([bits_table(study)] if study.compared else []),
-        [what(c) for c in study.compared if not c.alike])
+        title[0].upper() + title[1:],
+        "Runs whose losses have the same bits share one curve. A run that leaves the others has a "
+        "curve of its own.",
+        [study.panels(f"The loss{unit}, over the steps", {}, loss_picture)],
+        [runs_table(study)], points + [[REASONS]] * any(not c.same for c in study.compared))

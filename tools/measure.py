@@ -6,7 +6,6 @@ A table stands in a page between the comments `measured: NAME` and `end`; figure
 notes/figures. Nothing is built, and nothing is written when a run fails or when a count of bytes
 or elements differs from its formula. The logs of the runs are kept in build/measure."""
 import argparse
-import json
 import math
 import re
 import shlex
@@ -15,7 +14,9 @@ from pathlib import Path
 
 import plan
 import tables
-from figures import CHAPTER_COLOURS, CHAPTER_MARKERS, INK, KIND_COLOURS, figure, file
+from figures import INK, figure, file
+from overlap import slices_of
+from pictures import CHAPTER_COLOURS, CHAPTER_MARKERS, KIND_COLOURS, STREAMS
 from recording import Trace
 from runs import (CHAPTERS, KINDS, Failure, Programs, elements_sent, finish, first_line, machine,
                   sent, spaced, wrong_bytes, wrong_traffic)
@@ -215,34 +216,15 @@ def link(programs):
     return fig
 
 
-STREAMS = {"communication": "#5696ed", "compute": "#13a78d", "copies": "#4b6e73",
-           "host cores": "#7355be"}
-
-
-LETTERS = {"all_gather": "g", "to_host": "d", "to_device": "u"}  # others have their own first one
-
-
-def slices_of(path, step):
-    """Rank 0's (stream, begin, end, letter and layer, whether another step's), ms since its g0."""
-    events = [event for event in json.loads(path.read_text())["traceEvents"] if event["pid"] == 0]
-    names = {event["tid"]: event["args"]["name"] for event in events if event["ph"] == "M"}
-    works = []
-    for event in events:
-        if event.get("cat") in ("compute", "collective", "bus") and "layer" in event["args"]:
-            what, begin = event["name"].partition(" ")[0], event["ts"] / 1e3
-            works.append((names[event["tid"]], begin, begin + event["dur"] / 1e3,
-                          f"{LETTERS.get(what, what[0])}{event['args']['layer']}",
-                          event["args"]["step"] != step))
-    zero = min(begin for _, begin, _, label, pale in works if label == "g0" and not pale)
-    return [(name, begin - zero, end - zero, *what) for name, begin, end, *what in works]
-
-
 def offload(programs):
     """A step of 07, up to its last copy: that runs beside the next step's forward."""
     path = programs.logs / "07_offload.streams.json"
     programs.run("07_offload", 2, "--task", "mlp", "--layers", 4, "--width", 2048, "--batch", 96,
                  "--steps", 4, "--trace", path, "--bus", 0.4, "--link", 5)
-    slices = slices_of(path, 3)
+    every = [*slices_of(Trace(path))]
+    zero = min(begin for begin, *_, step in every if step == 3)
+    slices = [(name, (begin - zero) / 1e3, (end - zero) / 1e3, label, step != 3)
+              for begin, end, name, label, step in every]
     copies = [times for name, *times, _, pale in slices if name == "copies" and not pale]
     hidden = sum(max(0, min(end, stop) - max(begin, start)) for begin, end in copies
                  for name, start, stop, *_ in slices if name == "compute")

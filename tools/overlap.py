@@ -15,9 +15,9 @@ from runs import Failure, finish
 TABLES = {"messages": ("forward", "backward", "update"), "copies": ("to_host", "to_device")}
 
 
-def times_of(events):
-    """One rank's {(column, layer): {step: [exposed, hidden]}}; of all layers as None."""
-    computing, times = [], defaultdict(lambda: defaultdict(lambda: [0, 0]))
+def exposed(events):
+    """Of one rank: (message or copy, pieces of its time in which the device computes nothing)."""
+    computing = []
     for begin, end in sorted((event["ts"], event["ts"] + event["dur"]) for event in events
                              if event["cat"] == "compute" and event["stream"] != "host cores"):
         if not computing or computing[-1][1] < begin:
@@ -26,15 +26,38 @@ def times_of(events):
     begins, ends = [begin for begin, _ in computing], [end for _, end in computing]
     for event in events:
         if event["cat"] in ("collective", "bus"):
-            args, begin, end = event["args"], event["ts"], event["ts"] + event["dur"]
-            hidden = sum(min(end, stop) - max(begin, start) for start, stop in
-                         computing[bisect_right(ends, begin):bisect_left(begins, end)])
-            column = args["phase"] if event["cat"] == "collective" else event["name"].split()[0]
-            for layer in (None, args.get("layer", "sums")):
-                of_step = times[column, layer][args["step"]]
-                of_step[0] += (end - begin - hidden) / 1e3
-                of_step[1] += hidden / 1e3
+            begin, pieces = event["ts"], []
+            end = begin + event["dur"]
+            for start, stop in computing[bisect_right(ends, begin):bisect_left(begins, end)]:
+                pieces += [(begin, start)] if begin < start else []
+                begin = stop
+            yield event, pieces + [(begin, end)] * (begin < end)
+
+
+def times_of(events):
+    """One rank's {(column, layer): {step: [exposed, hidden]}}; of all layers as None."""
+    times = defaultdict(lambda: defaultdict(lambda: [0, 0]))
+    for event, pieces in exposed(events):
+        args, alone = event["args"], sum(end - begin for begin, end in pieces)
+        column = args["phase"] if event["cat"] == "collective" else event["name"].split()[0]
+        for layer in (None, args.get("layer", "sums")):
+            of_step = times[column, layer][args["step"]]
+            of_step[0] += alone / 1e3
+            of_step[1] += (event["dur"] - alone) / 1e3
     return times
+
+
+LETTERS = {"all_gather": "g", "to_host": "d", "to_device": "u"}  # others have their own first one
+
+
+def slices_of(trace):
+    """Rank 0's work on layers in its steps: (begin, end, stream, letter and layer, step)."""
+    for event in trace.events[0]:
+        if event.get("cat") in ("compute", "collective", "bus") and "layer" in event["args"] \
+                and event["args"]["step"]:
+            what = event["name"].partition(" ")[0]
+            yield (event["ts"], event["ts"] + event["dur"], event["stream"],
+                   f"{LETTERS.get(what, what[0])}{event['args']['layer']}", event["args"]["step"])
 
 
 def median(values):

@@ -11,13 +11,10 @@ from html import escape
 from pathlib import Path
 
 import counts
-import figures
 import findings
 from runs import WIDTH, Failure, Run, finish, folded, spaced, wrong_bytes, wrong_traffic
 
-SHORT = {"parameters": "param.", "gradients": "grads", "optimizer": "optim.",
-         "communication": "comm.", "activations": "activ.", "workspace": "work.",
-         "resident": "held"}
+SHORT = {"parameters": "param.", "gradients": "grads", "optimizer": "optim."}
 
 
 def text_of(table):
@@ -38,23 +35,19 @@ def text_of(table):
 
 
 def sections(study):
-    makers = (findings.losses, counts.memory, counts.traffic, counts.copies)
+    makers = counts.memory, findings.equality, counts.traffic, counts.timeline, counts.ending
     return [section for make in makers if (section := make(study))]
 
 
-def print_tables(tables):
-    for table in tables:
-        caption = ["", *folded(table.caption + ":")] if table.caption else [""]
-        print(*caption, text_of(table), *folded(table.note), sep="\n")
-
-
-def print_text(study):
-    for section in sections(study):
-        print("", *folded(section.title + "."), sep="\n")
-        print_tables(section.tables)
-        for first, *rest in section.points:
-            print("", *folded(first), *(part for line in rest for part in folded(line, "  ")),
-                  sep="\n")
+def print_text(parts):
+    for section in parts:
+        print("", *folded(section.title + "."), *folded(section.words), sep="\n")
+        for table in section.tables:
+            print("", *folded(table.caption + ":"), text_of(table), *folded(table.note), sep="\n")
+        print(*[""] * bool(section.points), *(
+            line for first, *rest in section.points
+            for line in (*folded(first), *(part for more in rest for part in folded(more, "  ")))),
+            sep="\n", end="\n" * bool(section.points))
 
 
 PAGE = """\
@@ -63,25 +56,38 @@ PAGE = """\
 <head>
 <meta charset="utf-8"/>
 <meta name="viewport" content="width=device-width, initial-scale=1"/>
-<title>Runs, side by side</title>
+<title>What your runs show</title>
 <style>
 :root {{ color-scheme: light dark }}
-body {{ font: 1rem/1.5 system-ui, sans-serif; max-width: 47rem; margin: 0 auto; padding: 1rem }}
-p, li {{ overflow-wrap: anywhere }}
-figure {{ margin: 1rem 0; overflow-x: auto }}
-svg {{ display: block; width: 100%; min-width: 34rem; height: auto }}
-.table {{ overflow-x: auto; margin: 1rem 0 }}
+body {{ font: 1rem/1.5 system-ui, sans-serif; max-width: 60rem; margin: 0 auto; padding: 1rem }}
+h1, h2 {{ line-height: 1.25; text-wrap: balance }}
+h2 {{ margin: 2.5rem 0 .5rem; font-size: 1.3rem }}
+h3 {{ margin: .5rem 0; font-size: 1rem }}
+p, li, figcaption {{ max-width: 44rem; overflow-wrap: anywhere }}
+figure {{ margin: 1rem 0 }}
+figcaption, .legend, .note {{ margin: .25rem 0; font-size: .9rem }}
+.legend > span {{ display: inline-block; margin-right: .75rem }}
+.panels {{ display: grid; gap: 1rem 2rem;
+  grid-template-columns: repeat(auto-fit, minmax(min(20rem, 100%), 1fr)) }}
+figure > div > div {{ break-inside: avoid }}
+h2, h2 + p, h3, figcaption {{ break-after: avoid }}
+svg {{ display: block; font-size: 13px; fill: currentColor; overflow: visible }}
+rect {{ stroke: Canvas; stroke-width: .5 }}
+.said {{ font-weight: bold }}
+.tick {{ font-size: 11px; opacity: .75 }}
+.on {{ fill: white }}
+@media (max-width: 58rem) {{ .wide {{ display: none }} }}
+.curve {{ fill: none; stroke-width: 2; vector-effect: non-scaling-stroke }}
+summary {{ cursor: pointer; padding: .25rem 0 }}
+.table {{ overflow-x: auto }}
 table {{ border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabular-nums }}
-caption, .note {{ text-align: left; font-size: .85rem; opacity: .75 }}
-th, td {{ padding: .15rem .5rem; text-align: right; white-space: nowrap }}
-thead th {{ white-space: pre-line; vertical-align: bottom }}
-thead {{ border-bottom: 1px solid }}
+th, td {{ padding: .15rem .5rem; text-align: right; white-space: nowrap; font-weight: normal }}
+thead th {{ white-space: pre-line; vertical-align: bottom; border-bottom: 1px solid }}
 th:first-child, .word {{ text-align: left }}
-tbody th {{ font-weight: normal }}
 </style>
 </head>
 <body>
-<h1>Runs, side by side</h1>
+<h1>What your runs show</h1>
 <p>{words}</p>
 <main>
 {body}
@@ -92,7 +98,9 @@ tbody th {{ font-weight: normal }}
 
 
 def words_of(text):
-    """Text of a page, whose numbers keep their units in one line."""
+    """Text of a page, whose numbers keep their units in one line; a command is code."""
+    if text.startswith("$ "):
+        return f"<code>{escape(text[2:])}</code>"
     return re.sub(r"(?<=\d) (?=%|ms|[kM]B|Gbit|x |\d{3})", "\u00a0", escape(text, quote=False))
 
 
@@ -104,47 +112,37 @@ def table_in_html(table):
     for first, *cells in table.rows:
         cells = "".join(f"<td{word}>{escape(cell)}</td>" for word, cell in zip(words[1:], cells))
         body += f'<tr><th scope="row">{escape(first.strip())}</th>{cells}</tr>\n'
-    caption = f"<caption>{words_of(table.caption)}</caption>\n" if table.caption else ""
-    note = f'<p class="note">{words_of(table.note)}</p>\n' if table.note else ""
-    label = escape(table.caption or "numbers of the picture above")
-    return (f'<div class="table" role="region" tabindex="0" aria-label="{label}">\n<table>\n'
-            f"{caption}<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody>\n</table>\n"
-            f"</div>\n{note}")
+    caption = words_of(table.caption)
+    return (f"<details>\n<summary>{caption}</summary>\n"
+            f'<div class="table" role="region" tabindex="0" aria-label="{caption}">\n<table>\n'
+            f"<thead><tr>{head}</tr></thead>\n<tbody>\n{body}</tbody>\n</table>\n</div>\n"
+            f'<p class="note">{words_of(table.note)}</p>\n</details>\n')
 
 
 def section_in_html(section):
-    parts = [f"<section>\n<h2>{words_of(section.title)}</h2>\n<p>{words_of(section.words)}</p>"]
-    for draw in section.figures:
-        fig = draw()
-        fig.set_label(f"{fig.get_label()} {section.title}")
-        parts.append(f'<figure tabindex="0">\n{figures.inline(fig)}</figure>')
-    parts += map(table_in_html, section.tables)
-    points = ("".join(f"<p>{words_of(line)}</p>" for line in point) for point in section.points)
-    if section.points:
-        parts += ["<ul>", *(f"<li>{point}</li>" for point in points), "</ul>"]
-    return "\n".join([*parts, "</section>"])
+    points = "\n".join(f"<li>{'<br/>'.join(map(words_of, said))}</li>" for said in section.points)
+    return "\n".join([f"<section>\n<h2>{words_of(section.title)}</h2>",
+                      f"<p>{words_of(section.words)}</p>" * bool(section.words), *section.figures,
+                      f"<ul>\n{points}\n</ul>" * bool(points),
+                      *map(table_in_html, section.tables), "</section>"])
 
 
 def write(study, path):
-    """The page; without matplotlib a sentence instead. Throws Failure where it cannot be."""
     try:
-        text = PAGE.format(words=words_of(describe(study)),
-                           body="\n".join(map(section_in_html, sections(study))))
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
+        path.write_text(PAGE.format(words=words_of(describe(study)),
+                                    body="\n".join(map(section_in_html, sections(study)))))
         print(f"\nAll of it with pictures, for a browser: {path}")
-    except Failure as failure:
-        print(f"\nNo page: {failure}")
     except OSError as error:
         raise Failure(f"{error.filename} cannot be written: {error.strerror}", 6) from None
 
 
 def describe(study):
     """What the runs have in common."""
-    chapters, models, mpi = (sorted(set(each) - {None}) for each in zip(*(
-        (run.chapter, f"task {run.options.get('task')}, {spaced(run.info['parameters'])} "
-         f"parameters in {run.info['layers']} layers", run.info["mpi"]) for run in study.runs)))
-    return f"{', '.join(chapters)}: {'; '.join(models)}. {'; '.join(mpi)}".strip()
+    models = sorted({f"task {run.options.get('task')}, {spaced(run.info['parameters'])} parameters "
+                     f"in {run.info['layers']} layers" for run in study.runs})
+    return (f"{len(study.runs)} run{'s' * (len(study.runs) > 1)} of {' and of '.join(models)}. A "
+            "rank is a process, in place of a GPU.")
 
 
 def holds(study):
@@ -174,7 +172,7 @@ def main():
         raise Failure(f"{folder} has no logs: run ./tutorial demo first, or name your own", 3)
     more = [] if named else sorted(folder.glob("more/*.jsonl"))
     study = findings.Study([*map(load, paths)], [*map(load, more)], exact="--bytes" in sys.argv)
-    print_text(study)
+    print_text(sections(study))
     write(study, Path("build/compare/report.html"))
     return 0 if holds(study) else 1
 

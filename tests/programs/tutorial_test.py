@@ -221,7 +221,7 @@ def test_compare(copy):
                                                    if name == "c" else log))
     same, other = (copy(f"compare {names}") for names in ("a b", "a c"))
     assert (same.returncode, other.returncode) == (0, 1)
-    assert "layer 1 is the first" in other.stdout and "No page: no figures" in same.stdout
+    assert "layer 1 is the first" in other.stdout and "report.html" in same.stdout
 
 
 @pytest.mark.parametrize("to, code, said", [

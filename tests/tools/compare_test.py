@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: MIT
 """`./tutorial compare` of recorded logs: where bits part, what is counted, what is refused."""
+import itertools
 import re
 from xml.etree import ElementTree
 
 import pytest
-from recorded import LOGS, changed, recorded, text_of
+from recorded import LOGS, TRACE, changed, recorded, text_of
 
+import counts
 import findings
 import report
+from overlap import times_of
+from recording import Trace
 from runs import Failure
 
 FP32 = ["02_distributed_adam_fp32", "05_zero2_fp32", "06_zero3_fp32", "07_offload_fp32"]
@@ -28,7 +32,7 @@ def study(folder):
 @pytest.fixture
 def text(study, capsys):
     def of(*logs, **options):
-        report.print_text(study(*logs, **options))
+        report.print_text(report.sections(study(*logs, **options)))
         lines = capsys.readouterr().out.splitlines()
         assert max(map(len, lines)) <= 80
         return "\n".join(lines)
@@ -51,16 +55,21 @@ OTHER = "06_zero3_fp32"
 LEAVES = "06 fp32 leaves 05 fp32 in step 3: the loss is 3.77812052 (0x4071ccba) there, "
 # The second log beside 05's, whether that is as it should be, what is said of it.
 PAIRS = [
-    (recorded(OTHER), True, ["none the same bits"]),
+    (recorded(OTHER), True, ["Both runs in fp32 have the same losses and the same parameters, to "
+                             "the bit."]),
     (with_loss(recorded(OTHER), 3, 3.778120756149292), False,  # the next fp32 number
-     [LEAVES + "3.77812076 (0x4071ccbb) here. 1 of 4 steps differ.", findings.REASONS,
+     ["06_zero3 leaves 05_zero2 in step 3, in fp32.", findings.REASONS,
+      LEAVES + "3.77812076 (0x4071ccbb) here. 1 of 4 steps differ, by at most 2.4e-07.",
       "The parameters at the end are the same"]),
     (with_loss(recorded(OTHER), 3, None), False,
      [LEAVES + "no number (null) here", findings.REASONS]),
     (changed(recorded(OTHER), "layer_digests", 3), False,
-     ["none differ, layer 3 first", "differ in 1 of 8 layers, layer 3 is", findings.REASONS]),
-    (recorded("06_zero3_bf16"), True, ["06 bf16 leaves 05 fp32 in step 1: ", findings.REASONS]),
-    (resumed(recorded(OTHER)), True, ["the bits of 05 fp32 in 2 losses",
+     ["06_zero3 leaves 05_zero2 in its parameters alone, in fp32.",
+      "differ in 1 of 8 layers, layer 3 is", findings.REASONS]),
+    (recorded("06_zero3_bf16"), True, ["There is one run in fp32; there is one run in bf16.",
+                                       "06 bf16 leaves 05 fp32 in step 1: ", findings.REASONS]),
+    (resumed(recorded(OTHER)), True, ["Both runs in fp32 have the same bits in 2 common losses.",
+                                      "the bits of 05 fp32 in 2 losses",
                                       "Their logs have the steps 3 to 4 and 1 to 4"])]
 
 
@@ -70,6 +79,7 @@ def test_where_bits_part(study, text, other, good, words):
     said = " ".join(text(*logs).split())
     assert [word for word in words if word not in said] == []
     assert (findings.REASONS in said) == (findings.REASONS in words)
+    assert ("What they compute is the same" in said) == ("Both runs in fp32" in said)
     assert report.holds(study(*logs)) == good
 
 
@@ -97,23 +107,28 @@ def test_rows(text):
 
     layer, sent = 4 * P / 8, 4 * P
     for row in (
-            f"02 fp32( +{mb(16 * P)}){{2}} +0.00( +{mb(16 * P)}){{2}} +0.00( +{mb(sent)}){{2}}",
-            f"05 fp32( +{mb(10 * P)}){{2}} +37.50( +{mb(10 * P + layer)}){{2}} +34.38",
-            f"06 fp32( +{mb(8 * P)}){{2}} +50.00( +{mb(8 * P + 4 * layer)}){{2}} +37.50"
-            f"( +{mb(1.5 * sent)}){{2}}",
-            f"  on its host( +{mb(6 * P)}){{2}}",
-            f"  on its host +0 +0 +{mb(6 * P, 2 * P)}",
-            "06 fp32 +3 x 1/2", rf"07 fp32 +2 +– +1( +{mb(2 * P)}){{2}} +\d"):
+            f"02 fp32 +{mb(4 * P, 4 * P, 8 * P, 16 * P)} +0.00 +{mb(16 * P)} +0.00 +0.59",
+            f"05 fp32 +{mb(4 * P, 2 * P, 4 * P, 10 * P)} +37.50 +{mb(10 * P + layer)} +34.38",
+            f"06 fp32 +{mb(2 * P, 2 * P, 4 * P, 8 * P)} +50.00 +{mb(8 * P + 4 * layer)} +37.50",
+            f"  on its host +0 +0 +{mb(6 * P, 6 * P)} +{mb(6 * P)} +{mb(2 * P)}",
+            f"05 fp32 +0 +{mb(sent / 2, sent / 2)} +2 x 1/2",
+            f"06 fp32 +{mb(sent / 2, sent)} +0 +3 x 1/2"):
         assert re.search(f"(?m)^{row}", said), row
+    assert f"holds {mb(4 * P)} MB of state and {mb(6 * P)} on its host; with data parallelism " \
+        f"{mb(16 * P)}. It sends 1.5 times as much." in " ".join(said.split())
 
 
 def test_to_the_byte(text):
     """With --bytes; and what a library sends within its own collectives is not counted."""
     log = recorded("05_zero2_fp32")
     for row in log[-1]["summary"]["traffic"]["phases"].values():
+        row["counted"] += len(log[1:-1])
+    assert re.search(rf"(?m)^05 fp32 +4 +{2 * P + 4} +{2 * P + 4} ", text(log, exact=True))
+    for row in log[-1]["summary"]["traffic"]["phases"].values():
         row["counted"] = None
     said = text(log, exact=True)
-    assert re.search(rf"(?m)^05 fp32( +{10 * P}){{2}}( +{10 * P + P // 2}){{2}} +{4 * P} +–$", said)
+    assert re.search(rf"(?m)^05 fp32( +\d+){{3}} +{10 * P} +{10 * P + P // 2} +\d+$", said)
+    assert re.search(rf"(?m)^05 fp32 +0 +{2 * P} +{2 * P} +2 x 1/2 ", said)
     assert "as the formulas say" in said
 
 
@@ -144,29 +159,87 @@ def test_what_is_no_log(folder, content, words):
     assert failure.value.code == 3 and "\n" not in str(failure.value)
 
 
-# Of each section: whether it has a picture, and its heading. Its tables are those of the text.
+# Of each section: its heading, how many pictures it has, and what the first of them says.
 SECTIONS = [
-    (True, "fp32: 7 runs, the same bits in all 4 losses; bf16: 5 runs, the same bits in all 4"),
-    (True, "saves 87.50 % of data parallelism's state on a device, and 81.25 % at its peaks"),
-    (False, "as the formulas say"), (False, "a step waits 0.2 ms of its ")]
+    ("saves 87.50 % of what data parallelism holds on a device, and 81.25 % at its peak", 2,
+     "04_zero1: 6.32 MB, 25 % saved"),
+    ("All 7 runs in fp32 and all 5 runs in bf16 have the same losses and the same parameters, to "
+     "the bit", 2, "losses in fp32: all 7 runs: from 5.5388 to 3.2265"),
+    ("sends 3 x 1/2 elements per parameter and step, 02 fp32 2 x 1/2, as the formulas say", 4,
+     "06_zero3: 3.16 MB"),
+    ("A step over time", 2, "07_offload: of "), ("What you saw, and what next", 0, "")]
 
 
-def test_page(study, folder):
-    """It ends what it begins, and loads nothing."""
-    path = folder / "new/report.html"
-    report.write(study(*(recorded(name) for name in LOGS if name[-4:] in ("fp32", "bf16"))), path)
-    page = ElementTree.fromstring(path.read_text().partition("\n")[2])
-    assert page.find(".//script") is None
-    assert not re.search(r"@import|url\(", page.find("head/style").text)
-    for name, value in (pair for element in page.iter() for pair in element.items()):
-        if re.search(r"(^|\})(src|href|data)$", name):
-            assert value.startswith("#"), "the page loads what is elsewhere"
-        assert "url(" not in value.replace("url(#", "")
-    found = page.findall(".//section")
-    for section, (picture, heading) in zip(found, SECTIONS, strict=True):
-        assert any(element.tag.endswith("}svg") for element in section.iter()) == picture
+@pytest.fixture
+def page(study, folder):
+    """What is made of logs, read as XML; beside them lies a trace."""
+    def of(*logs):
+        path = folder / "new/report.html"
+        (folder / "trace").write_text(TRACE.read_text())
+        report.write(study(*logs), path)
+        return ElementTree.fromstring(path.read_text().partition("\n")[2])
+
+    return of
+
+
+def widths(picture, colour):
+    return [float(rect.get("width")[:-1]) for rect in picture.iter("rect")
+            if rect.get("fill") == colour]
+
+
+def test_page(page):
+    """It ends what it begins, and loads nothing; what pictures show they also say."""
+    logs = [recorded(name) for name in LOGS if name[-4:] in ("fp32", "bf16")]
+    logs[-1][0]["run"]["options"]["trace"] = "elsewhere/trace"
+    made = page(*logs)
+    assert made.find(".//script") is None
+    assert not re.search(r"@import|url\(", made.find("head/style").text)
+    for name, value in (pair for element in made.iter() for pair in element.items()):
+        assert not re.search(r"(^|\})(src|href|data)$", name) and "url(" not in value
+    for section, (heading, count, says) in zip(made.findall(".//section"), SECTIONS, strict=True):
         assert heading in "".join(section.find("h2").itertext()).replace("\u00a0", " ")
-        assert any(cell.text for cell in section.iter("td"))
-    report.write(study(recorded(OTHER), with_loss(recorded(OTHER), 3, None)), path)
-    assert "06 1<b> leaves 06 0<b>" in "".join(
-        ElementTree.fromstring(path.read_text().partition("\n")[2]).itertext())
+        pictures = section.findall(".//svg[@role='img']")
+        assert len(pictures) == count
+        assert count == 0 or says in pictures[0].get("aria-label")
+        assert all(any(cell.text for cell in table.iter("td")) for table in section.iter("table"))
+    assert all(table in [inner for fold in made.iter("details") for inner in fold.iter("table")]
+               for table in made.iter("table"))
+    fp32, bf16 = made.findall(".//section")[0].findall(".//svg[@role='img']")
+    for _, row in itertools.groupby(fp32.iter("rect"), lambda rect: rect.get("y")):
+        ends = [[float(rect.get(name)[:-1]) for name in ("x", "width")] for rect in row]
+        assert [left + width for left, width in ends[:-1]] == pytest.approx(
+            [left for left, _ in ends[1:]], abs=0.01)
+    whole, *_, half, also = widths(fp32, counts.COLOURS["parameters"])
+    assert [half, also] == pytest.approx([whole / 2] * 2, abs=0.01)
+    assert widths(bf16, counts.COLOURS["parameters"])[0] == pytest.approx(whole / 2, abs=0.01)
+
+
+def test_a_curve_for_each_course(page):
+    """One for all runs that agree; a loss that is no number breaks its own."""
+    for other, heading, paths in (
+            (recorded(OTHER), "Both runs in fp32 have the same losses", ["LLL"]),
+            (with_loss(recorded(OTHER), 3, None), "06_zero3 leaves 05_zero2 in step 3, in fp32",
+             ["LLL", "LM"])):
+        section = page(recorded("05_zero2_fp32"), other).findall(".//section")[1]
+        assert section.find("h2").text.startswith(heading)
+        assert [re.sub("[^ML]", "", path.get("d"))[1:] for path in section.iter("path")] == paths
+
+
+def test_timeline(page):
+    """The shortest step, in red what it waits for, as `overlap` adds it up."""
+    log = recorded("traced")
+    log[0]["run"]["options"]["trace"] = "/somewhere/trace"
+    section = page(log).findall(".//section")[3]
+    said = re.search(r"of ([\d.]+) ms of messages and copies ([\d.]+) pass .* for ([\d.]+) it",
+                     "".join(section.find(".//li").itertext()).replace("\u00a0", " "))
+    every, beside, waits = map(float, said.groups())
+    times = times_of(Trace(TRACE).events[0])
+    of_steps = [[sum(times[column, None][step][i] for column, layer in list(times) if layer is None)
+                 for i in (0, 1)] for step in (1, 2, 3)]
+    assert any([waits, beside] == pytest.approx(times, abs=0.051) for times in of_steps)
+    assert every == pytest.approx(waits + beside, abs=0.11)
+    red = 0
+    for picture, heading in zip(section.iter("svg"), section.iter("h3")):
+        whole = float(re.search(r"([\d.]+) ms$", heading.text.replace("\u00a0", " "))[1])
+        red += sum(widths(picture, counts.WAITS)) * whole / 100
+    assert 0 < red <= waits + 0.2

@@ -103,8 +103,8 @@ def test_a_recorded_trace_is_what_its_log_says():
     assert [phase for phase, _ in step] == ["forward", "backward", "update"]
     assert max(sum(in_use.values()) for _, course in step for in_use in course) \
         == log[-1]["summary"]["memory"]["total"]["peak"]
-    slices = measure.slices_of(TRACE, 3)
-    assert {(stream, label) for stream, *_, label, pale in slices if not pale} == {
+    slices = [*measure.slices_of(measure.Trace(TRACE))]
+    assert {(stream, label) for *_, stream, label, step in slices if step == 3} == {
         (stream, f"{letter}{layer}") for layer in range(2) for stream, letters in (
             ("communication", "gr"), ("compute", "fbs"), ("copies", "du"), ("host cores", "a"))
         for letter in letters}

@@ -52,8 +52,7 @@ def record(build, mpiexec):
             for name in ("at", "reads", "writes", "sent"):
                 event["args"].pop(name, None)
         TRACE.write_text(json.dumps(read | {"traceEvents": events}, separators=(",", ":")) + "\n")
-        slow = Path(folder, "more/07_offload_0.1_1.jsonl")
-        for path in [*sorted(Path(folder).glob("*.jsonl")), slow]:
+        for path in sorted(Path(folder).glob("*.jsonl")):
             lines = [json.loads(line) for line in path.read_text().splitlines()]
             text += text_of([lines]).replace(f"{folder}/", "").replace(f"{ROOT}/", "")
     FILE.write_text(text)

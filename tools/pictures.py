@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: MIT
+"""Pictures of a page, as SVG: as wide as the page, with text that keeps its size; their colours."""
+import itertools
+import math
+from html import escape
+
+# Of middle luminance, to be read on white and on nearly black, and at least 0.12 apart in Oklab
+# with every kind of colour vision. Where curves cross, markers or dashes tell them apart too.
+CHAPTER_COLOURS = ("#5696ed", "#ff5811", "#1c50fb", "#13a78d", "#7355be", "#c6200f", "#4b6e73")
+CHAPTER_MARKERS = ("v", "^", "o", "s", "D", "X", "P")
+KIND_COLOURS = ("#0669aa", "#e37713", "#277562", "#a124ff", "#0fa78c", "#d30b07", "#9788e6")
+STREAMS = {"communication": "#5696ed", "compute": "#13a78d", "copies": "#4b6e73",
+           "host cores": "#7355be"}
+WEAK = "66"  # behind a colour: how much is left of it
+
+
+def text(share, y, words, anchor="start", kind=""):
+    return (f'<text x="{100 * share:.2f}%" y="{y}" text-anchor="{anchor}" class="{kind}">'
+            f"{escape(words)}</text>")
+
+
+def rect(begin, end, y, height, colour):
+    return (f'<rect x="{100 * begin:.3f}%" width="{100 * (end - begin):.3f}%" y="{y}" '
+            f'height="{height}" fill="{colour}"/>')
+
+
+def svg(height, label, parts):
+    return (f'<svg width="100%" height="{height}" role="img" aria-label="{escape(label)}">\n'
+            + "\n".join(parts) + "\n</svg>\n")
+
+
+def legend(colours):
+    return '<p class="legend">' + " ".join(
+        f'<span><span aria-hidden="true" style="color: {colour}">■</span> {escape(name)}</span>'
+        for name, colour in colours.items()) + "</p>\n"
+
+
+def figure(caption, colours, drawn, layout=""):
+    """Of (heading, picture)s."""
+    parts = (f"<div>\n<h3>{heading}</h3>\n{picture}</div>\n" for heading, picture in drawn)
+    return (f"<figure>\n<figcaption>{caption}\n{legend(colours) if colours else ''}</figcaption>\n"
+            f'<div class="{layout}">\n{"".join(parts)}</div>\n</figure>')
+
+
+def ticks(low, high):
+    """Two to five round numbers within."""
+    power = 10 ** math.floor(math.log10(high - low)) if high > low else 1
+    step = next(step for step in (power / 5, power / 2, power, 2 * power, 5 * power)
+                if (high - low) / step < 5)
+    return [step * i for i in range(math.ceil(low / step), math.floor(high / step) + 1)]
+
+
+def axis(low, high, y, unit):
+    """Numbers below a picture, and what they are on the right."""
+    at = ((tick, (tick - low) / ((high - low) or 1)) for tick in ticks(low, high))
+    return [text(share, y, f"{tick:.9g}", "middle" if share else "start", "tick")
+            for tick, share in at if share < 0.85] + [text(1, y, unit, "end", "tick")]
+
+
+def bars(label, rows, most, size=1, unit=""):
+    """Rows of (name, what is said of it, [(length, colour)]), each above its bar; with an axis in a
+    unit of that size."""
+    parts = []
+    for y, (name, said, lengths) in zip(itertools.count(0, 40), rows):
+        parts += [text(0, y + 14, name), text(1, y + 14, said, "end", "said")]
+        left = 0
+        for length, colour in lengths:
+            parts += [rect(left, left + length / most, y + 19, 13, colour)] * (length > 0)
+            left += length / most
+    parts += axis(0, most / size, 40 * len(rows) + 10, unit) if unit else []
+    told = "; ".join(f"{name.strip()}: {said}" for name, said, _ in rows)
+    return svg(40 * len(rows) + 16 * bool(unit), f"{label}. {told}", parts)
+
+
+def curves(label, lines):
+    """Of [(step, height or None)]; None: no number. Each has a colour and dashes of its own."""
+    steps = [step for line in lines for step, _ in line]
+    heights = [height for line in lines for _, height in line if height is not None] or [0]
+    first, last, low, high = min(steps), max(steps), min(heights), max(heights)
+    parts = []
+    for tick in ticks(low, high):
+        y = 8 + 150 * (high - tick) / ((high - low) or 1)
+        parts += [rect(0, 1, f"{y:.1f}", 1, "#8884"),
+                  text(1, f"{y - 3:.1f}", f"{tick:g}", "end", "tick")]
+    # Stretched as wide as the page is, with lines that keep their width.
+    parts.append('<svg y="8" width="100%" height="150" viewBox="0 0 1000 1000" overflow="visible" '
+                 'preserveAspectRatio="none">')
+    for i, line in enumerate(lines):
+        path, pen = "", "M"
+        for step, height in line[::max(1, len(line) // 1000)]:
+            if height is not None:
+                path += (f"{pen}{1000 * (step - first) / ((last - first) or 1):.1f} "
+                         f"{1000 * (high - height) / ((high - low) or 1):.1f}")
+            pen = "M" if height is None else "L"
+        dashes = f"{12 - i % 7} {2 * i}" if i else "none"
+        parts.append(f'<path class="curve" d="{path}" stroke="{CHAPTER_COLOURS[i % 7]}" '
+                     f'stroke-dasharray="{dashes}"/>')
+    return svg(182, label, [*parts, "</svg>", *axis(first, last, 176, "step")])
+
+
+def timeline(label, begin, end, slices, waits):
+    """Lanes of (begin, end, stream, letters, whether pale), of the streams that have some; below
+    them, in red, when nothing is computed while messages or copies are on their way."""
+    def within(start, stop):
+        return [min(1, max(0, (at - begin) / (end - begin))) for at in (start, stop)]
+
+    lanes, parts = [name for name in STREAMS if name in {one[2] for one in slices}], []
+    for start, stop, name, letters, pale in slices:
+        left, right = within(start, stop)
+        y = 30 * lanes.index(name)
+        if right > left:
+            parts.append(rect(left, right, y, 26, STREAMS[name] + WEAK * pale))
+        kinds = {330: "", 900: " wide"}  # by the pixels of the least width at which it is shown
+        if kind := [kinds[w] for w in kinds if (right - left) * w > 8 * len(letters)]:
+            parts.append(text((left + right) / 2, y + 17, letters, "middle",
+                              "on" * (not pale) + kind[0]))
+    below = 30 * len(lanes)
+    parts += [rect(*within(*piece), below, 6, CHAPTER_COLOURS[5]) for piece in waits]
+    return svg(below + 26, label, [*parts, *axis(0, (end - begin) / 1e3, below + 22, "ms")])
