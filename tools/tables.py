@@ -207,12 +207,38 @@ def output(programs):
     return fenced(f"$ {run.shown}\n{run.printed}") + "\n\n" + fenced(formulas)
 
 
+def figures_of(run):
+    """By the name of a row, what it says and the formula that predicts it."""
+    rows = {}
+    for place, kinds in (("", run.memory), ("host: ", run.summary.get("host_memory", {}))):
+        for kind, held in kinds.items():
+            both = sorted({held["peak"], held["resident"]}, reverse=True)
+            name = "all kinds" if kind == "total" else place + kind
+            rows[name] = " / ".join(map(spaced, both)), held.get("formula", "")
+    traffic = run.summary["traffic"]
+    sent = {f"sent in {phase}": row for phase, row in traffic["phases"].items()}
+    copied = {f"copied {way.replace('_', ' ')}": row for way, row in run.bus.items()}
+    for name, row in (sent | {"sent as scalars": traffic["scalars"]} | copied).items():
+        rows[name] = spaced(row["predicted"] // len(run.steps)), row.get("formula", "")
+    return rows
+
+
 def check(programs, chapter):
-    """What a chapter prints of bytes and traffic, not of time, and where predictions come from."""
-    run = programs.run(chapter, 4, "--steps", 20)
-    report = part(run.printed, "bytes (of a rank|on a device) ", "replicas|parameters")
-    formulas = "\n".join(narrate.formulas(run))
-    return fenced(f"$ {run.shown}\n\n{report}{formulas}")
+    """The rows that are not as in the chapter before, and, folded, all that follows the steps."""
+    before = CHAPTERS[max(0, CHAPTERS.index(chapter) - 1)]
+    old, run = (programs.run(name, 4, "--steps", 20) for name in (before, chapter))
+    was, is_new = figures_of(old), run is not old
+    rows = [[name, *[was.get(name, "–")[0]] * is_new, value, formula]
+            for name, (value, formula) in figures_of(run).items()
+            if value != (was.get(name, "0")[0] if is_new else "0")]
+    head = ["", *[f"in {old.number}"] * is_new, f"in {run.number}", f"formula in {run.number}"]
+    told = "Bytes of one rank: peak / resident, or one number where they are equal."
+    if is_new:
+        told += (f" Sent: elements per step.{' Copied: bytes.' if run.bus else ''}\n"
+                 f"The formula gives the first number. All other rows are as in {old.number}.")
+    report = fenced(f"$ {run.shown}\n...\n\n{part(run.printed, 'bytes (of a rank|on a device) ')}")
+    return (f"{table(head, rows)}\n\n{told}\n\n<details><summary>All rows, as the program prints "
+            f"them</summary>\n\n{report}\n\n</details>")
 
 
 def told(programs, chapter, phase, layer):
