@@ -224,21 +224,21 @@ def figures_of(run):
 
 
 def check(programs, chapter):
-    """The rows that are not as in the chapter before, and, folded, all that follows the steps."""
-    before = CHAPTERS[max(0, CHAPTERS.index(chapter) - 1)]
-    old, run = (programs.run(name, 4, "--steps", 20) for name in (before, chapter))
-    was, is_new = figures_of(old), run is not old
-    rows = [[name, *[was.get(name, "–")[0]] * is_new, value, formula]
+    """The rows that are not as in the chapter before, with formulas; folded, all as printed."""
+    run = programs.run(chapter, 4, "--steps", 20)
+    printed = part(run.printed, "bytes (of a rank|on a device) ", "replicas|parameters")
+    report = fenced(f"$ {run.shown}\n...\n{printed}")
+    if chapter == CHAPTERS[0]:
+        return report
+    old = programs.run(CHAPTERS[CHAPTERS.index(chapter) - 1], 4, "--steps", 20)
+    was, copied = figures_of(old), " Copied: bytes per step." if run.bus else ""
+    rows = [[name, was.get(name, ("–",))[0], value, formula]
             for name, (value, formula) in figures_of(run).items()
-            if value != (was.get(name, "0")[0] if is_new else "0")]
-    head = ["", *[f"in {old.number}"] * is_new, f"in {run.number}", f"formula in {run.number}"]
-    told = "Bytes of one rank: peak / resident, or one number where they are equal."
-    if is_new:
-        told += (f" Sent: elements per step.{' Copied: bytes.' if run.bus else ''}\n"
-                 f"The formula gives the first number. All other rows are as in {old.number}.")
-    report = fenced(f"$ {run.shown}\n...\n\n{part(run.printed, 'bytes (of a rank|on a device) ')}")
-    return (f"{table(head, rows)}\n\n{told}\n\n<details><summary>All rows, as the program prints "
-            f"them</summary>\n\n{report}\n\n</details>")
+            if value != was.get(name, ("0",))[0]]
+    head = ["", f"in {old.number}", f"in {run.number}", f"formula in {run.number}"]
+    return (f"{table(head, rows)}\n\nBytes per rank: peak / resident. Sent: elements per step."
+            f"{copied} All other rows are as in {old.number}.\n\n<details><summary>All rows, as "
+            f"printed</summary>\n\n{report}\n\n</details>")
 
 
 def told(programs, chapter, phase, layer):

@@ -6,6 +6,7 @@ import re
 import pytest
 from recorded import TRACE, recorded
 
+import drawings
 import figures
 import lesson
 import measure
@@ -108,6 +109,11 @@ def test_a_recorded_trace_is_what_its_log_says():
         (stream, f"{letter}{layer}") for layer in range(2) for stream, letters in (
             ("communication", "gr"), ("compute", "fbs"), ("copies", "du"), ("host cores", "a"))
         for letter in letters}
+
+
+@pytest.mark.parametrize("name", drawings.DRAWINGS)
+def test_a_picture_is_what_its_script_draws(name):
+    assert PICTURES[name] == drawings.DRAWINGS[name](), "draw it anew: tools/drawings.py"
 
 
 def test_drawn_twice_a_figure_is_the_same():
