@@ -26,9 +26,10 @@ def line(*points, **has):
 
 
 def arrow(x, y, to, stroke="#1f2328", **has):
-    back = math.copysign(6, to - x)
-    return (line((x, y), (to, y), stroke=stroke, stroke_width=1.5, **has)
-            + line((to - back, y - 4), (to, y), (to - back, y + 4), stroke=stroke, stroke_width=1.5))
+    has |= {"stroke": stroke, "stroke_width": 1.5}
+    head = has | {"stroke_dasharray": "none"}
+    back = to - math.copysign(6, to - x)
+    return line((x, y), (to, y), **has) + line((back, y - 4), (to, y), (back, y + 4), **head)
 
 
 def picture(height, title, subtitle, *parts):
@@ -98,10 +99,10 @@ def number_line(step=0.002, apart=1 / 128):
 
     return picture(
         306, f"In bf16 alone a step of {step} at 1.5 is lost; a master weight keeps it",
-        "Marks: the bf16 numbers, 1/128 apart. What lies between two marks is rounded to the nearer one",
+        "Marks: bf16 numbers, 1/128 apart. What lies between two is rounded to the nearer one",
         *axis(138, "bf16 alone: every step is rounded back", COLOURS[5], 1, 1.5),
         *axis(248, "fp32 master weight: two steps add up", COLOURS[0], 2, 1.5 - apart),
-        text(8, 296, f"After two steps the master is {1.5 - 2 * step:.3f}. Its nearest bf16 number, "
+        text(8, 296, f"After two steps it is {1.5 - 2 * step:.3f}. Its nearest bf16 number, "
              f"the working copy, is {1.5 - apart:.4f}", 12))
 
 
