@@ -64,8 +64,8 @@ def stamp(runs):
     return f"\n\n*{where}; {date.today().isoformat()}, commit {commit}.*"
 
 
-# Each figure of measured runs is one function. The others in notes/figures show ideas, or a step
-# that was measured once: they are edited by hand.
+# Each figure of measured runs is one function. Of the others in notes/figures drawings.py draws
+# some; the rest show ideas, or a step that was measured once: they are edited by hand.
 
 def layers(programs):
     """What is saved, in percent, over the number of layers."""

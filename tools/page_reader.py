@@ -11,12 +11,17 @@
     +// The stream must outlive Lion.
     ```
 
+    <details><summary>What you see, and which test catches it</summary>
+
+    The loss falls too slowly.
     Caught by `adam`: "the test case".
+    </details>
 
 Lines with a minus and those with neither sign, up to the next @@, must stand in the first file
 exactly once, one after the other; with a plus instead they make the second (none: the same). A
 page's diffs are in order: each finds what those before it have left. A block `sh` is a command.
-Where a sentence says by which of Meson's tests and which case it is caught, it is a sabotage.
+Where a sentence, by itself or folded, says by which of Meson's tests and which case it is caught,
+it is a sabotage.
 `Caught by ThreadSanitizer in` means that the case alone, built with it, reports a race.
 """
 import filecmp
@@ -30,7 +35,8 @@ from runs import ROOT, Failure
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("0?_*/*.md"), *ROOT.glob("notes/**/*.md")])
 BLOCK = re.compile(
     r"^```(?P<kind>diff|sh)\n(?:--- (?P<old>\S+)\n(?:\+\+\+ (?P<new>\S+)\n)?)?(?P<lines>.*?)^```$"
-    r"(?:\s+Caught by (?P<tsan>ThreadSanitizer in\s+)?`(?P<test>[^`]+)`:\s+\"(?P<case>[^\"]+)\")?",
+    r"(?:\s+(?:<details><summary>[^<]+</summary>\n\n(?:(?!Caught by |</details>|```).)*)?"
+    r"Caught by (?P<tsan>ThreadSanitizer in\s+)?`(?P<test>[^`]+)`:\s+\"(?P<case>[^\"]+)\")?",
     re.MULTILINE | re.DOTALL)
 
 

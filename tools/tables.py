@@ -207,12 +207,38 @@ def output(programs):
     return fenced(f"$ {run.shown}\n{run.printed}") + "\n\n" + fenced(formulas)
 
 
+def figures_of(run):
+    """By the name of a row, what it says and the formula that predicts it."""
+    rows = {}
+    for place, kinds in (("", run.memory), ("host: ", run.summary.get("host_memory", {}))):
+        for kind, held in kinds.items():
+            both = sorted({held["peak"], held["resident"]}, reverse=True)
+            name = "all kinds" if kind == "total" else place + kind
+            rows[name] = " / ".join(map(spaced, both)), held.get("formula", "")
+    traffic = run.summary["traffic"]
+    sent = {f"sent in {phase}": row for phase, row in traffic["phases"].items()}
+    copied = {f"copied {way.replace('_', ' ')}": row for way, row in run.bus.items()}
+    for name, row in (sent | {"sent as scalars": traffic["scalars"]} | copied).items():
+        rows[name] = spaced(row["predicted"] // len(run.steps)), row.get("formula", "")
+    return rows
+
+
 def check(programs, chapter):
-    """What a chapter prints of bytes and traffic, not of time, and where predictions come from."""
+    """The rows that are not as in the chapter before, with formulas; folded, all as printed."""
     run = programs.run(chapter, 4, "--steps", 20)
-    report = part(run.printed, "bytes (of a rank|on a device) ", "replicas|parameters")
-    formulas = "\n".join(narrate.formulas(run))
-    return fenced(f"$ {run.shown}\n\n{report}{formulas}")
+    printed = part(run.printed, "bytes (of a rank|on a device) ", "replicas|parameters")
+    report = fenced(f"$ {run.shown}\n...\n{printed}")
+    if chapter == CHAPTERS[0]:
+        return report
+    old = programs.run(CHAPTERS[CHAPTERS.index(chapter) - 1], 4, "--steps", 20)
+    was, copied = figures_of(old), " Copied: bytes per step." if run.bus else ""
+    rows = [[name, was.get(name, ("–",))[0], value, formula]
+            for name, (value, formula) in figures_of(run).items()
+            if value != was.get(name, ("0",))[0]]
+    head = ["", f"in {old.number}", f"in {run.number}", f"formula in {run.number}"]
+    return (f"{table(head, rows)}\n\nBytes per rank: peak / resident. Sent: elements per step."
+            f"{copied} All other rows are as in {old.number}.\n\n<details><summary>All rows, as "
+            f"printed</summary>\n\n{report}\n\n</details>")
 
 
 def told(programs, chapter, phase, layer):

@@ -6,6 +6,7 @@ import re
 import pytest
 from recorded import TRACE, recorded
 
+import drawings
 import figures
 import lesson
 import measure
@@ -82,6 +83,20 @@ def test_figures_agree_with_the_tables():
     assert sorted(map(float, said)) == pytest.approx(sorted(map(float, rows)), abs=0.06)
 
 
+@pytest.mark.parametrize("before, chapter", itertools.pairwise(CHAPTERS))
+def test_check_shows_the_kinds_of_memory_that_changed(before, chapter):
+    printed, text = [], ""
+    for name in (before, chapter):
+        text = re.search(rf"<!-- measured: check {name} -->(.*?)<!-- end -->", PAGES, re.DOTALL)[1]
+        rows = re.split("on its host|elements sent", text.partition("\nbytes o")[2])[0].splitlines()
+        cut = [re.split("  +", row.strip()) for row in rows[1:] if row.startswith("  ")]
+        printed.append({row[0].replace("all together", "all kinds"): row[-2:] for row in cut})
+    wanted = {kind: " / ".join(dict.fromkeys(row)) for kind, row in printed[1].items()
+              if row != printed[0][kind]}
+    shown = dict(re.findall(r"(?m)^\| (\w+(?: kinds)?) \| .*? \| (.*?) \|", text))
+    assert wanted and {kind: shown.get(kind) for kind in printed[1] if kind in shown} == wanted
+
+
 @pytest.mark.parametrize("name, said, scale, bars", [
     ("step", r">Of (\d+) ms of messages this step of ZeRO-3 waits for (\d+) \(red\)", (40, 140),
      [r'()"(\S+)" height="\S+" fill="#5696ed"', r"()178\.1h(.*?)v"]),
@@ -108,6 +123,11 @@ def test_a_recorded_trace_is_what_its_log_says():
         (stream, f"{letter}{layer}") for layer in range(2) for stream, letters in (
             ("communication", "gr"), ("compute", "fbs"), ("copies", "du"), ("host cores", "a"))
         for letter in letters}
+
+
+@pytest.mark.parametrize("name", drawings.DRAWINGS)
+def test_a_picture_is_what_its_script_draws(name):
+    assert PICTURES[name] == drawings.DRAWINGS[name](), "draw it anew: tools/drawings.py"
 
 
 def test_drawn_twice_a_figure_is_the_same():

@@ -1,0 +1,113 @@
+#!/usr/bin/env -S python3 -B
+# SPDX-License-Identifier: MIT
+"""Draws what chapters 02 to 04 explain, into notes/figures. Nothing is run for it."""
+import math
+
+from figures import FONTS
+from figures import KIND_COLOURS as COLOURS
+from runs import ROOT
+
+RANKS, SIZE = 3, 6  # a layer of the pages' model
+BOLD, MIDDLE = {"font-weight": "bold"}, {"text-anchor": "middle"}
+
+
+def element(tag, words="", **has):
+    said = "".join(f' {name.replace("_", "-")}="{value}"' for name, value in has.items())
+    return f"<{tag}{said}>{words}</{tag}>" if words else f"<{tag}{said}/>"
+
+
+def text(x, y, words, size=11, **has):
+    return element("text", words, x=round(x, 1), y=round(y, 1), font_size=size, **has)
+
+
+def line(*points, **has):
+    path = "M" + "L".join(f"{x:.5g} {y:.5g}" for x, y in points)
+    return element("path", d=path, **{"fill": "none", "stroke": "#1f2328"} | has)
+
+
+def arrow(x, y, to, stroke="#1f2328", **has):
+    has |= {"stroke": stroke, "stroke_width": 1.5}
+    head = has | {"stroke_dasharray": "none"}
+    back = to - math.copysign(6, to - x)
+    return line((x, y), (to, y), **has) + line((back, y - 4), (to, y), (back, y + 4), **head)
+
+
+def picture(height, title, subtitle, *parts):
+    return "\n".join([
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="720" height="{height}" viewBox="0 0 720 '
+        f'{height}" font-family="{FONTS}" fill="#1f2328">',
+        element("rect", width=720, height=height, fill="#ffffff"), text(8, 20, title, 16, **BOLD),
+        text(8, 44, subtitle, 13, opacity=0.75), *parts, "</svg>\n"])
+
+
+def tables(y, cell, held, works):
+    """What each rank has of each element, and the work between one table and the next."""
+    gap = (712 - 56 - len(held) * SIZE * cell) / len(works)
+    yield from (text(8, y + 26 * rank + 17, f"rank {rank}") for rank in range(RANKS))
+    for at, (letter, everything) in enumerate(held):
+        left = 56 + at * (SIZE * cell + gap)
+        for i in range(RANKS * SIZE):
+            rank, part, x = i // SIZE, i % SIZE * RANKS // SIZE, left + i % SIZE * cell
+            has = everything or part == rank
+            shade = {"g": 0.45, "w": 1}.get(letter, 0.2) if has else 0.05
+            yield element("rect", x=round(x + 1, 1), y=y + 26 * rank, width=cell - 2, height=24,
+                          fill=COLOURS[part] if has else "#1f2328", opacity=shade)
+            if has:
+                yield text(x + cell / 2, y + 26 * rank + 16, letter.replace("r", str(rank)), 10,
+                           fill="#ffffff" if letter == "w" else "#1f2328", **MIDDLE)
+        for words in works[at:at + 1]:
+            right = left + SIZE * cell
+            yield arrow(right + 6, y + 38, right + gap - 6)
+            yield from (text(right + gap / 2, y + 30 + 26 * below, words[below], 10, **MIDDLE)
+                        for below in range(2))
+
+
+OWN, PART, WHOLE, NEW_PART, NEW = ("gr", True), ("g", False), ("g", True), ("w", False), ("w", True)
+SCATTER, GATHER = ("reduce-scatter", "each sends 4"), ("all-gather", "each sends 4")
+WORDS = "A layer of 6 parameters, 3 ranks. g0: rank 0's gradient; g: the mean of all ranks"
+
+
+def halves():
+    return picture(156, "An all-reduce is a reduce-scatter, then an all-gather", WORDS,
+                   *tables(70, 24, [OWN, PART, WHOLE], [SCATTER, GATHER]))
+
+
+def zero1():
+    return picture(
+        296, "ZeRO-1 moves Adam between the two halves of the all-reduce",
+        f"{WORDS}; w: a new parameter",
+        text(8, 76, "Chapter 03: each rank updates 6 parameters", 12, **BOLD),
+        *tables(90, 17, [OWN, PART, WHOLE, NEW], [SCATTER, GATHER, ("Adam", "updates 6")]),
+        text(8, 196, "ZeRO-1: each rank updates 2 parameters", 12, **BOLD),
+        *tables(210, 17, [OWN, PART, NEW_PART, NEW], [SCATTER, ("Adam", "updates 2"), GATHER]))
+
+
+def number_line(step=0.002, apart=1 / 128):
+    def jump(y, value, to, colour, words, **dashes):
+        x, end = (500 + 190 * (value - 1.5) / apart for value in (value, to))
+        return arrow(x, y, end, colour, **dashes) + text((x + end) / 2, y - 6, words, fill=colour,
+                                                         **MIDDLE)
+
+    def axis(y, words, colour, steps, rounded):
+        yield text(8, y - 56, words, 12, **BOLD) + line((40, y), (704, y), opacity=0.5)
+        for i in range(-2, 2):
+            yield line((500 + 190 * i, y - 9), (500 + 190 * i, y + 9), stroke_width=2)
+            yield text(500 + 190 * i, y + 24, f"{1.5 + i * apart:.5g}", **MIDDLE)
+        at = [1.5 - i * step for i in range(steps + 1)]
+        yield from (jump(y - 14, a, b, colour, f"\N{MINUS SIGN}{step}") for a, b in zip(at, at[1:]))
+        yield jump(y - 36, at[-1], rounded, colour, "rounded", stroke_dasharray="3 3")
+
+    return picture(
+        306, f"In bf16 alone a step of {step} at 1.5 is lost; a master weight keeps it",
+        "Marks: bf16 numbers, 1/128 apart. What lies between two is rounded to the nearer one",
+        *axis(138, "bf16 alone: every step is rounded back", COLOURS[5], 1, 1.5),
+        *axis(248, "fp32 master weight: two steps add up", COLOURS[0], 2, 1.5 - apart),
+        text(8, 296, f"After two steps it is {1.5 - 2 * step:.3f}. Its nearest bf16 number, "
+             f"the working copy, is {1.5 - apart:.4f}", 12))
+
+
+DRAWINGS = {"halves": halves, "number_line": number_line, "zero1": zero1}
+
+if __name__ == "__main__":
+    for name, draw in DRAWINGS.items():
+        (ROOT / f"notes/figures/{name}.svg").write_text(draw())
