@@ -96,20 +96,21 @@ class Exercise:
             return False, ["It does not compile:", *cut(told.splitlines(), room - 1)]
         if failed := [result for result in results if result["result"] != "OK"]:
             return False, screen(results, failed, room)
-        done = [f"All {len(results)} tests hold, on each number of ranks: this is {self.after}."]
-        if self.given:
-            return True, [*done, "It has one slot. Next, the window: ./tutorial exercise 06b"]
-        return True, [*done, "Beside the chapter's own:\n  diff -u "
-                      f"{os.path.relpath(self.trainer)} \\", f"    {self.name}"]
+        what = self.after + " with one slot" * bool(self.given)
+        beside = f"Beside the chapter's own:\n  diff -u {os.path.relpath(self.trainer)} \\\n    " \
+                 f"{self.name}" if not self.given else "Next, its window: ./tutorial exercise 06b"
+        return True, [
+            f"All {len(results)} tests hold, on each number of ranks: this is {what}.",
+            *beside.splitlines()]
 
 
 def one_slot(before, after):
     """The start of 06's first half; its end, by the first diff of the page; and its card."""
     start = trainers.starting_point(before, after).replace(f'#include "{WINDOW}"\n', "")
     page, card = ((ROOT / after / name).read_text() for name in ("README.md", "card.hpp"))
-    diff, _, _ = page[page.index("```diff\n"):].replace("\n...\n", "\n@@\n").partition("\n```\n")
-    end = start
-    for change in page_reader.changes(f"{diff.replace('diff', f'diff{chr(10)}--- {after}')}\n```\n"):
+    diff = re.search(r"^```diff\n(.*?^)```$", page, re.MULTILINE | re.DOTALL)[1]
+    end, diff = start, diff.replace("\n...\n", "\n@@\n")
+    for change in page_reader.changes(f"```diff\n--- {after}\n{diff}```\n"):
         end = change.apply(end)
     return start, end, re.sub(r"\.borrowed = .*", ONE_OF_EACH, card)
 
@@ -148,8 +149,8 @@ def head(exercise):
     before, after, given = exercise.before, exercise.after, exercise.given
     task = "adam_element is empty. Write Adam's update of one parameter, of which the comments tell"
     if exercise.window:
-        task = ("it is the layer window without its six waits of one stream for another. Write them. "
-                "The trainer is the chapter's")
+        task = ("it is the layer window without its six waits of one stream for another. Write "
+                "them. The trainer is the chapter's")
     elif before:
         task = (f"it is {before}'s under the comment, the includes and the card of {after}. Make "
                 "it keep what the card claims")
