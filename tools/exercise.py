@@ -5,7 +5,9 @@
 checkout once more, by links, with the trainers that are written there in place of the chapters'
 own. Each begins as the one's trainer under the card of the other; at every save Meson builds and
 runs the chapter's suite of it. Before 01 there is none, so what is written there is Adam's update,
-in a tree of its own: in the others Adam stays right. Exit code 0: everything holds, 1: not yet."""
+in a tree of its own: in the others Adam stays right. 06 has two halves: a trainer with one slot
+under a card of its own, which the page's first diff makes; then, in a tree of its own, built with
+ThreadSanitizer, the waits of the window. Exit code 0: everything holds, 1: not yet."""
 import argparse
 import contextlib
 import fcntl
@@ -15,6 +17,7 @@ import sys
 import time
 from pathlib import Path
 
+import page_reader
 import trainers
 from runs import Trial, finish, folded
 from trainers import ROOT
@@ -26,17 +29,36 @@ ADAM = Path("common/compute/adam_element.hpp")
 HINT = re.compile(r"^\d+\. (.*(?:\n   .*)*)", re.MULTILINE)
 # Of doctest, from the first case that fails to how many do.
 REPORT = re.compile(r"^TEST CASE: .*?^\[doctest\] test cases: .*?$", re.MULTILINE | re.DOTALL)
+WINDOW = Path("06_zero3/layer_window.hpp")
+ONE_OF_EACH = ".borrowed = {.parameters = 1, .gradients = 1},"  # whole layers
+TSAN = ["-Db_sanitize=thread", "-Db_lundef=false"]  # Meson's options
+RACE = "WARNING: ThreadSanitizer: data race"
+CALL = re.compile(r"^ +(?:Write|Read|Previous).*:$|^ +#[0-3] zero::.*?(?= <null>| /)", re.MULTILINE)
 ENDED = re.compile(r"^rank \d+/\d+.*?: (.*)$", re.MULTILINE)  # as common/run/failure.hpp says it
 
 
 class Exercise:
     """The tree, and in it the text to start from, unless there is one already."""
 
-    def __init__(self, before, after, out, mpi):
-        self.before, self.after, self.out = before, after, out if before else out / "adam"
-        self.name = Path(after, "trainer.hpp") if before else ADAM
+    def __init__(self, before, after, out, mpi, window=False):
+        self.before, self.after, self.window = before, after, window
+        self.number = after[:2] + "b" * window  # as ./tutorial takes it
+        self.name = WINDOW if window else Path(after, "trainer.hpp") if before else ADAM
+        self.out = out / "window" if window else out if before else out / "adam"
         self.trainer, self.own = self.out / self.name, (ROOT / self.name).read_text()
-        self.trial = Trial(self.out, self.out / "build", f"-Dmpi={mpi}")
+        self.tests, given, options = [f"--suite={after}"], {}, [f"-Dmpi={mpi}"]
+        if window:
+            start, options = trainers.without_waits(self.own), options + TSAN
+            self.tests = [f"{after} schedules on {ranks} ranks" for ranks in (2, 3)]
+            self.tests += ["--timeout-multiplier=3"]
+        elif not before:
+            start, self.tests = trainers.emptied(self.own), ["--suite=adam", *self.tests]
+        elif Path(after) == WINDOW.parent:
+            start, self.own, given[self.out / after / "card.hpp"] = one_slot(before, after)
+            self.tests = [f"{after} on {ranks} ranks" for ranks in (1, 2, 3, 4)]
+        else:
+            start = trainers.starting_point(before, after)
+        self.given, self.trial = [*given], Trial(self.out, self.out / "build", *options)
         for folder, own in zip([*self.name.parents][::-1], self.name.parts):
             (self.out / folder).mkdir(parents=True, exist_ok=True)
             for file in (ROOT / folder).iterdir():  # all that is there, but for the tree's own
@@ -45,9 +67,12 @@ class Exercise:
                     place.unlink()
                 if file.name not in ("build", ".git", own) and not place.exists():
                     place.symlink_to(file)
+        for place, text in given.items():
+            if place.is_symlink() or place.read_text() != text:
+                place.unlink()
+                place.write_text(text)
         if not self.trainer.exists():
-            self.trainer.write_text(trainers.starting_point(before, after) if before else
-                                    trainers.emptied(self.own))
+            self.trainer.write_text(start)
 
     def saved(self):
         """When; None while an editor puts a new file in the place of the old one."""
@@ -60,23 +85,39 @@ class Exercise:
         if trainers.card(mine).split() != trainers.card(self.own).split():
             return False, folded(
                 f"The card is not {self.after}'s any more, and it is the task: the tests hold the "
-                f"trainer to what it claims. As it was: ./tutorial exercise {self.after[:2]} "
+                f"trainer to what it claims. As it was: ./tutorial exercise {self.number} "
                 f"--hint, or take it from {self.after}/trainer.hpp.", hanging="  ")
         with (self.out / "lock").open("w") as lock:  # one build at a time
             fcntl.flock(lock, fcntl.LOCK_EX)
-            suites = [self.after] if self.before else ["adam", self.after]
-            results, printed = self.trial.test(*(f"--suite={suite}" for suite in suites), *LEFT_OUT,
-                                               PATIENCE=PATIENCE)
+            results, printed = self.trial.test(*self.tests, *LEFT_OUT, PATIENCE=PATIENCE)
         if not results:
             error = re.search(r"^.*error: ", printed, re.MULTILINE)
             told, _, _ = printed[error.start() if error else -400:].partition("\n[")
             return False, ["It does not compile:", *cut(told.splitlines(), room - 1)]
         if failed := [result for result in results if result["result"] != "OK"]:
             return False, screen(results, failed, room)
+        what = self.after + " with one slot" * bool(self.given)
+        beside = f"Beside the chapter's own:\n  diff -u {os.path.relpath(self.trainer)} \\\n    " \
+                 f"{self.name}" if not self.given else "Next, its window: ./tutorial exercise 06b"
         return True, [
-            f"All {len(results)} tests hold, on each number of ranks: this is {self.after}.",
-            f"Beside the chapter's own:\n  diff -u {os.path.relpath(self.trainer)} \\",
-            f"    {self.name}"]
+            f"All {len(results)} tests hold, on each number of ranks: this is {what}.",
+            *beside.splitlines()]
+
+
+def one_slot(before, after):
+    """The start of 06's first half; its end, by the first diff of the page; and its card."""
+    start = trainers.starting_point(before, after).replace(f'#include "{WINDOW}"\n', "")
+    page, card = ((ROOT / after / name).read_text() for name in ("README.md", "card.hpp"))
+    diff = re.search(r"^```diff\n(.*?^)```$", page, re.MULTILINE | re.DOTALL)[1]
+    end, diff = start, diff.replace("\n...\n", "\n@@\n")
+    for change in page_reader.changes(f"```diff\n--- {after}\n{diff}```\n"):
+        end = change.apply(end)
+    return start, end, re.sub(r"\.borrowed = .*", ONE_OF_EACH, card)
+
+
+def calls(said):
+    """Of a report on a race: who writes or reads, and our functions on top of the stack."""
+    return CALL.findall(said.partition(RACE)[2].partition("  Location is")[0])
 
 
 def cut(told, room):
@@ -94,6 +135,9 @@ def screen(results, failed, room):
         *told, last = (line for line in report[0].splitlines() if line.strip("="))
         lines.append(f"{first['name']}:")
         return [*lines, *cut(told, room - len(lines) - 1), last]
+    if RACE in first["said"]:
+        told = ["A data race: no order between these two.", *calls(first["said"])]
+        return [*lines, f"{first['name']}:", *cut(told, room - len(lines) - 1)]
     said = ENDED.search(first["said"])
     words = said[1] if said else " ".join([first["result"] + ":", *first["said"].splitlines()[-1:]])
     if "SIG" in words:
@@ -101,28 +145,31 @@ def screen(results, failed, room):
     return lines + folded(f"{first['name']} is broken off: {words}", hanging="  ", most=5)
 
 
-def head(before, after, trainer):
+def head(exercise):
+    before, after, given = exercise.before, exercise.after, exercise.given
     task = "adam_element is empty. Write Adam's update of one parameter, of which the comments tell"
-    if before:
+    if exercise.window:
+        task = ("it is the layer window without its six waits of one stream for another. Write "
+                "them. The trainer is the chapter's")
+    elif before:
         task = (f"it is {before}'s under the comment, the includes and the card of {after}. Make "
                 "it keep what the card claims")
-        if new := sorted({*(ROOT / after).glob("*.hpp")} - {ROOT / after / "trainer.hpp"}):
-            names = ", ".join(f"{after}/{file.name}" for file in new)
-            task += f". Given, and to be read first: {names}"
-    return [*folded(f"Edit {os.path.relpath(trainer)}: {task}."), ""]
+        new = given or sorted({*(ROOT / after).glob("*.hpp")} - {ROOT / after / "trainer.hpp"})
+        task += f". Given, and to be read first: {', '.join(map(os.path.relpath, new))}"
+    return [*folded(f"Edit {os.path.relpath(exercise.trainer)}: {task}."), ""]
 
 
 def watch(exercise, once):
     terminal = sys.stdout.isatty()
     while True:
         saved, start = exercise.saved(), time.monotonic()
-        top = head(exercise.before, exercise.after, exercise.trainer)
+        top = head(exercise)
         print("\033[H\033[2J" * (terminal and not once) + "\n".join(top))
         if terminal:
             print("compiling and running ...", end="\r", flush=True)
         good, lines = exercise.judge(LINES - len(top) - 3)
         print("\033[K" * terminal + "\n".join([*lines, ""]))
-        hint = f" Hint: ./tutorial exercise {exercise.after[:2]} --hint." * (not good)
+        hint = f" Hint: ./tutorial exercise {exercise.number} --hint." * (not good)
         again = " Save to run again, Ctrl-C to end." * (not good and not once)
         print(f"{time.monotonic() - start:.0f} s.{hint}{again}", flush=True)
         if good or once:
@@ -134,7 +181,7 @@ def watch(exercise, once):
 def hint(exercise):
     """One more than the last time; after all of them, what still differs from the chapter's own."""
     sections = (ROOT / "notes/exercises.md").read_text().split("\n## ")
-    own = next(section for section in sections if section.startswith(exercise.after[:2]))
+    own = next(section for section in sections if section.startswith(f"{exercise.number} "))
     hints, memory = HINT.findall(own), exercise.trainer.with_name("hints")
     given = int(memory.read_text()) if memory.exists() else 0
     memory.write_text(f"{min(given + 1, len(hints))}\n")
@@ -152,12 +199,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("before", help="a chapter")
     parser.add_argument("after", help="the next one")
+    parser.add_argument("--window", action="store_true", help="06's second half: its waits")
     parser.add_argument("--out", type=Path, default=ROOT / "build/exercise", help="their folder")
     parser.add_argument("--mpi", default="auto", help="auto, mpich or openmpi")
     parser.add_argument("--once", action="store_true", help="run once, and not at every save")
     parser.add_argument("--hint", action="store_true", help="print the next hint, and run nothing")
     options = parser.parse_args()
-    exercise = Exercise(options.before, options.after, options.out, options.mpi)
+    exercise = Exercise(options.before, options.after, options.out, options.mpi, options.window)
     return hint(exercise) if options.hint else watch(exercise, options.once)
 
 

@@ -83,8 +83,9 @@ def others(old, new):
 
 
 def lesson(old, new):
-    page = re.match(r"# \d\d (.*)\n\n((?:.+\n)+)", (ROOT / new / "README.md").read_text())
-    for words in (f"{new}: {page[1]}", page[2]):
+    page = (ROOT / new / "README.md").read_text()
+    title, problem = re.match(r"# \d\d (.*)\n\n((?:.+\n)+)", page).groups()
+    for words in (f"{new}: {title}", problem, *re.findall(r"\*\*Before:(?:.+\n)+", page)):
         plain = re.sub(r"\[([^]]*)\]\([^)]*\)|[*`]", r"\1", " ".join(words.split()))
         print(*folded(plain), "", sep="\n")
     before, after = Card(old), Card(new)

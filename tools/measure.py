@@ -276,8 +276,36 @@ def states(_):
     return fig
 
 
-FIGURES = {"states": states, "layers": layers, "mountain": bytes_in_use, "link": link,
-           "offload": offload}
+def traffic(_):
+    """Of 04 and 05, by their cards: elements that a rank sends, over micro-batches of a step."""
+    names, counts = CHAPTERS[3:5], (1, 4, 16)
+    sent = {name: [[a_step + a_micro_batch * count for a_step, a_micro_batch in
+                    map(plan.PLANS[name].sent.get, PHASES[1:])] for count in counts]
+            for name in names}
+    fig, ax = figure(
+        720, 250, title=f"With {counts[-1]} micro-batches per step 04 sends "
+        f"{sum(sent[names[0]][-1]):g} elements, 05 sends {sum(sent[names[1]][-1]):g}",
+        subtitle="Per parameter, as multiples of (N - 1)/N")
+    for below, name in enumerate(names):
+        rows = [3 * at + below for at in range(len(counts))]
+        backward, update = zip(*sent[name])
+        colour = CHAPTER_COLOURS[3 + below]
+        ax.barh(rows, backward, 0.8, color=colour, label=f"{name[:2]}, backward")
+        ax.barh(rows, update, 0.8, backward, color=colour, alpha=0.45, label=f"{name[:2]}, update")
+        for row, phases in zip(rows, sent[name]):
+            ax.text(sum(phases) + 0.15, row, f"{sum(phases):g}", va="center", weight="bold")
+    ax.set_yticks([3 * at + 0.5 for at in range(len(counts))],
+                  [f"A = {count}" for count in counts])
+    ax.invert_yaxis()
+    ax.set(xlim=(0, 19), xticks=range(0, 19, 2))
+    ax.grid(axis="x")
+    ax.grid(visible=False, axis="y")
+    ax.legend(loc="upper right")
+    return fig
+
+
+FIGURES = {"states": states, "traffic": traffic, "layers": layers, "mountain": bytes_in_use,
+           "link": link, "offload": offload}
 
 
 def renewed(page, chosen, programs):

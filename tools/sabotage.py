@@ -4,19 +4,15 @@ the test that its page names must fail, and name the test case.
 
 `./tutorial break` calls this with a chapter, to list them; with a number, to know whether there is
 that one; and with an MPI, to try it. Exit code 0 means that it is caught, 1 not."""
-import re
 import shlex
 import sys
 
 import page_reader
-from exercise import LINES, cut, screen
+from exercise import LINES, RACE, TSAN, calls, cut, screen
 from runs import ROOT, Failure, Trial, finish, folded
 from trainers import changes, print_code
 
-RACE = "WARNING: ThreadSanitizer: data race"
-# Of its report who writes or reads, and our functions on top of the stack.
-CALL = re.compile(r"^ +(?:Write|Read|Previous).*:$|^ +#[0-3] zero::.*?(?= <null>| /)", re.MULTILINE)
-OPTIONS = {"plain": [], "tsan": ["-Db_sanitize=thread", "-Db_lundef=false"]}
+OPTIONS = {"plain": [], "tsan": TSAN}
 STREAMS = ROOT / "notes/streams.md"
 PAGES = [*sorted(ROOT.glob("0*/README.md")), STREAMS, ROOT / "notes/llama.md"]
 
@@ -69,9 +65,8 @@ def show(diff, mpi):
     results, why = tried(diff, trial(ROOT / "build/break", diff.build, f"-Dmpi={mpi}"))
     if why:
         raise Failure(f"this is not caught as its page says: {why}")
-    _, race, stacks = results[0]["said"].partition(RACE)
-    calls = CALL.findall(stacks.partition("  Location is")[0])
-    print(*[race, *cut(calls, LINES // 2)] if race else
+    said = results[0]["said"]
+    print(*[RACE, *cut(calls(said), LINES // 2)] if RACE in said else
           screen(results, results, LINES - 4)[1:], sep="\n")
     print(*folded(f"Caught, as its page says, in the case \"{diff.case}\"."), sep="\n")
 

@@ -38,6 +38,11 @@ def emptied(text):
     return re.sub(r"(?ms)^(HOST_DEVICE inline .*?\) \{\n).*?^\}", r"\1  // Here is yours.\n}", text)
 
 
+def without_waits(text):
+    """Of a header: without the lines in which one of its streams waits for a point of another."""
+    return re.sub(r"(?m)^ +\w+_\.wait\(.*\n", "", text)
+
+
 def changes(old, new, name, leave_out=None):
     """The lines of a diff, each with its sign, in hunks that begin with a line's number in `name`,
     which is the new text. leave_out: lines that it matches are not looked at."""

@@ -21,7 +21,8 @@ REFUSED = [
     ("lessons", 2, "unknown command 'lessons'"), ("lesson", 2, "name one chapter"),
     ("lesson 99", 2, f"there is no chapter '99'; the first is 01, the last is {CHAPTERS[-1][:2]}"),
     ("lesson 05 06", 2, "name one chapter"), ("exercise", 2, "name one chapter"),
-    ("exercise 99", 2, "there is no chapter '99'"),
+    ("exercise 99", 2, "there is no chapter '99'"), ("exercise 05b", 2, "no chapter '05b'"),
+    ("exercise 06b --fast", 2, "not '--fast'"), ("lesson zero4", 2, "there is no chapter 'zero4'"),
     ("narrate", 2, "name a chapter"), ("memory 99", 2, "there is no chapter '99'"),
     ("overlap a b", 2, "name one file"),
     ("overlap no", 3, "/elsewhere/no cannot be read as a trace of these programs"),
@@ -180,9 +181,9 @@ def test_break_lists_what_the_page_offers(copy, chapter):
 
 
 @pytest.mark.parametrize("number, said, shown", [
-    (4, "TEST CASE:  a\n\nERROR: b\n[doctest] test cases: 1",
+    (3, "TEST CASE:  a\n\nERROR: b\n[doctest] test cases: 1",
      "ERROR: b\n[doctest] test cases: 1\n"),
-    (5, f"{sabotage.RACE}\n  Write of size 8:\n    #0 memcpy a\n    #1 zero::f() <null>\n",
+    (4, f"{sabotage.RACE}\n  Write of size 8:\n    #0 memcpy a\n    #1 zero::f() <null>\n",
      f"{sabotage.RACE}\n    Write of size 8:\n      #1 zero::f()\nCaught, ")])
 def test_break_shows_what_catches_it(monkeypatch, capsys, number, said, shown):
     diff = sabotage.of_chapter("06_zero3")[number - 1]
@@ -247,6 +248,13 @@ def test_lesson(copy):
     changed = len(re.findall(r"^[+-]", diff, re.M))
     assert diff.startswith("4 changed lines")
     assert f"\n05_zero2/trainer.hpp: {changed + 4} changed lines, " in diff
+
+
+@pytest.mark.parametrize("name, chapter", [
+    *((name[3:], name) for name in CHAPTERS), ("ddp", CHAPTERS[1]), ("zero_offload", CHAPTERS[6])])
+def test_a_stage_s_name_is_taken_for_its_number(copy, name, chapter):
+    shown = copy(f"lesson {name}").stdout
+    assert shown.startswith(chapter) and shown == copy(f"lesson {chapter[:2]}").stdout
 
 
 @pytest.mark.parametrize("number, file, words", [

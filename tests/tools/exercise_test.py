@@ -15,6 +15,9 @@ import trainers
 from runs import CHAPTERS, ROOT
 
 PAIRS = list(zip(["", *CHAPTERS], CHAPTERS))
+# And whether it is the second half of 06.
+EXERCISES = [*((*pair, False) for pair in PAIRS), (*PAIRS[5], True)]
+NAMES = [*CHAPTERS, "06b"]
 REPORT = """---- rank 1 of 2
 ===
 ../a.cpp:9:
@@ -38,6 +41,8 @@ JUDGED = [
     (HELD, "", "All 2 tests hold, on each number of ranks: this is 05_zero2."),
     ({1: "OK", 2: REPORT * 2}, "", SCREEN),
     ({1: "OK", 2: "rank 1/2: late"}, "", "on 2 ranks is broken off: late"),
+    ({2: f"{exercise.RACE}\n  Write of size 8:\n    #0 memcpy a\n    #1 zero::f() <null>\n"}, "",
+     "A data race: no order between these two. Write of size 8: #1 zero::f()"),
     ({1: "rank 0/1: SIGABRT"}, "", "are sizes and dtypes right?"),
     ({}, "ninja: 1\n../05_zero2/trainer.hpp:6: error: expected ;\n[2/3] b.cpp",
      "It does not compile: ../05_zero2/trainer.hpp:6: error: expected ;")]
@@ -76,18 +81,24 @@ def test_every_save_is_tried(tmp_path):
     assert (screens, job.returncode) == (2, 130)
 
 
-@pytest.mark.parametrize("before, after", PAIRS)
-def test_beginnings_and_hints(before, after, tmp_path, capsys):
+@pytest.mark.parametrize("before, after, window", EXERCISES, ids=NAMES)
+def test_beginnings_and_hints(before, after, window, tmp_path, capsys):
     """The body is the chapter's before, the card the chapter's; what is written there stays. Hints
     come one by one, then the diff."""
     def hint():
-        exercise.hint(exercise.Exercise(before, after, tmp_path, "auto"))
+        exercise.hint(exercise.Exercise(before, after, tmp_path, "auto", window))
         return capsys.readouterr().out
 
-    of = exercise.Exercise(before, after, tmp_path, "auto")
+    of = exercise.Exercise(before, after, tmp_path, "auto", window)
     text = of.trainer.read_text()
     old = trainers.source(before) if before else ""
-    assert text.endswith(old.partition(trainers.card(old))[2]) if before else "sqrt(var" not in text
+    if window:
+        left = trainers.changes(text, of.own, "")
+        assert trainers.count(left) == sum(".wait(" in line for line in left) == 6
+    elif before:
+        assert text.endswith(old.partition(trainers.card(old))[2])
+    else:
+        assert "sqrt(var" not in text
     assert trainers.card(text) == trainers.card(of.own)
     hints = [hint() for _ in range(7)]
     count = int(re.match(r"Hint 1 of ([345]): ", hints[0])[1])
@@ -99,11 +110,25 @@ def test_beginnings_and_hints(before, after, tmp_path, capsys):
     assert "0 lines" in hint() and of.trainer.read_text() == of.own
 
 
-@pytest.mark.parametrize("pair", PAIRS, ids=CHAPTERS)
-def test_whole(programs, tmp_path_factory, pair):
-    """In a folder beside any that a reader has, where all use one build."""
+def test_the_first_half_is_the_page_s(tmp_path):
+    """Its one slot is gathered into and computed with, under a card that claims no more."""
+    of = exercise.Exercise(*PAIRS[5], tmp_path, "auto")
+    card, = of.given
+    assert exercise.ONE_OF_EACH in card.read_text() and not card.is_symlink()
+    assert "window" not in of.own and of.own.count("slot_.borrow(l)") == 2
+    card.unlink()
+    card.symlink_to(ROOT / "06_zero3/card.hpp")  # as before there were halves
+    exercise.Exercise(*PAIRS[5], tmp_path, "auto")
+    assert exercise.ONE_OF_EACH in card.read_text()
+    assert "and_prefetched" in (ROOT / "06_zero3/card.hpp").read_text()
+
+
+@pytest.mark.parametrize("before, after, window", EXERCISES, ids=NAMES)
+def test_whole(programs, tmp_path_factory, before, after, window):
+    """In a folder beside any that a reader has, where all but two use one build."""
     mpi = "openmpi" if "openmpi" in programs.mpiexec else "mpich"
-    of = exercise.Exercise(*pair, tmp_path_factory.getbasetemp() / "exercise", mpi)
+    out = tmp_path_factory.getbasetemp() / "exercise"
+    of = exercise.Exercise(before, after, out, mpi, window)
     good, lines = of.judge(20)
     assert not good and len(lines) <= 20 and max(map(len, lines)) <= 80, lines
     of.trainer.write_text(of.own)

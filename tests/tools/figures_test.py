@@ -60,6 +60,19 @@ def test_a_page_draws_what_its_lesson_draws(card):
     assert f"\n\n{drawn}\n\n" in (ROOT / card.chapter / "README.md").read_text()
 
 
+def test_traffic_is_what_the_cards_say():
+    """All of the picture's bars, 04's and then 05's, with A = 1, 4, 16."""
+    wanted = []
+    for card in map(Card, CHAPTERS[3:5]):
+        for count in (1, 4, 16):
+            times = re.sub(r"(\d*)A", lambda a: str(int(a[1] or 1) * count),
+                           " ".join(card.says["sent"].values()))
+            wanted.append(str(sum(map(int, times.split()))))
+    drawn = re.findall(r'font-weight: bold[^>]*>(\d+)<', PICTURES["traffic"])
+    assert drawn == wanted
+    assert f"04 sends {wanted[2]} elements, 05 sends {wanted[5]}" in PICTURES["traffic"]
+
+
 def test_exchange_adds_in_these_orders(n=4):
     wanted = []
     for ring, step, rank, part in itertools.product((True, False), *[range(n)] * 3):
