@@ -10,8 +10,8 @@ import narrate
 import plan
 from findings import Comparison
 from recording import Trace
-from runs import (BYTES, CHAPTERS, KINDS, ROOT, Failure, elements_sent, kinds_of, number, output_of,
-                  small, spaced)
+from runs import (BYTES, CHAPTERS, KINDS, ROOT, STATE, Failure, elements_sent, kinds_of, number,
+                  output_of, small, spaced)
 from trainers import state_formula
 
 COUNTED = KINDS[:4]  # and communication: what the layer-count curve adds up
@@ -114,6 +114,78 @@ def ledger(programs):
     count = runs[0].info["parameters"]
     return (table(head, rows) + f"\n\n`{runs[-1].shown}`: {spaced(count)} parameters in bf16, "
             f"16 bytes each are {mb(16 * count)} MB.")
+
+
+NOTEBOOK = ("--task", "mlp", "--layers", 3, "--width", 2048, "--batch", 32, "--steps", 2)
+
+
+def notebook(programs):
+    """What the notebook of the 57.4 % measured, held and at most, of its model."""
+    rows = []
+    for chapter in ("02_distributed_adam", "04_zero1", "05_zero2", "06_zero3"):
+        run = programs.run(chapter, 4, *NOTEBOOK, dtype="fp32")
+        rows.append([chapter, *(mb(summed(run, what)) for what in ("resident", "peak")),
+                     *(f"{100 * saved(run, what):.2f} %" for what in ("resident", "peak"))])
+    head = ["fp32, 4 ranks", "resident, MB", "peak, MB", "saved, resident", "saved, peak"]
+    programs.used.clear()  # no clock enters
+    return (table(head, rows) + f"\n\n`{run.shown}`. Peak: the sum of the peaks of "
+            f"{', '.join(COUNTED[:-1])}\nand {COUNTED[-1]}.")
+
+
+def gib(count):
+    return f"{count / 2**30:.3f}"
+
+
+def simulated(programs):
+    """A notebook's five rows, printed by code that shards nothing, beside runs of its model."""
+    rows = []
+    for name, printed, share, code, chapter, ranks in (
+            ("baseline", 0.39, "", "all on one GPU; m and v, 0.25, are missing in the print",
+             "02_distributed_adam", 4),
+            ("ZeRO-1", 0.39, ": 0.0 %", "one Adam per four tensors, all stepped on one GPU",
+             "04_zero1", 4),
+            ("ZeRO-2", 0.31, ": 20.5 %", "`.contiguous()` on gradients: nothing", "05_zero2", 4),
+            ("ZeRO-3", 0.11, ": 71.8 %", "a quarter of the layers: a smaller network", "06_zero3", 4),
+            ("offload", 0.25, ": 35.9 %", "Adam on the CPU: 0.25 is right", "07_offload", 1)):
+        run = programs.run(chapter, ranks, "--task", "mlp", "--layers", 8, "--width", 2048,
+                           "--batch", 32, "--steps", 2, dtype="fp32")
+        held = sum(run.memory[kind]["resident"] for kind in STATE)
+        less = 1 - held / (16 * run.info["parameters"])
+        rows.append([name, code, f"{printed}{share}", f"{gib(held)}: {100 * less:.2f} %"])
+    head = ["row", "what its code does", "printed, GB", "here, GiB"]
+    programs.used.clear()  # no clock enters
+    return f"{table(head, rows, left=2)}\n\n`{run.shown}`"
+
+
+TAGS = {"en": (["his tag", "printed, GiB", "here, GiB", "why"],
+               ["model", "optimizer", "data", "forward", "backward", "step"],
+               ["", "gradients, m and v begin with the model", "", "", "", ""]),
+        "zh": (["他的标签", "打印值，GiB", "本项目，GiB", "原因"],
+               ["模型加载", "创建优化器", "数据加载", "前向传播", "反向传播", "优化器更新"],
+               ["", "梯度、m、v 与模型一同创建", "", "", "", ""])}
+
+
+def twelve(programs, language="en"):
+    """A notebook's trace of twelve layers by its tags, beside what is in use here."""
+    model = ("--task", "mlp", "--layers", 12, "--width", 2048, "--batch", 32, "--steps", 2)
+    path = programs.logs / "twelve.json"
+    run = programs.run("01_adam", 1, *model, "--trace", path)
+    found = memory.phases(Trace(path).program(0, 0, 1, 2))
+    held, first = found[0, "start"][0], "parameters"
+    state = sum(held[kind] for kind in STATE)
+    counts = [held[first], state, *(sum(found[1, phase][0].values()) for phase in memory.PHASES)]
+    head, tags, why = TAGS[language]
+    rows = [[tag, f"{printed:.3f}", gib(count), words] for tag, printed, count, words in zip(
+        tags, (0.188, 0.188, 0.188, 0.199, 0.392, 0.767), counts, why)]
+    shown = " ".join(map(str, ["./tutorial memory 01 --accumulate 1", *model]))
+    programs.used.remove(run)  # no clock enters
+    return f"{table(head, rows)}\n\n`{shown}`"
+
+
+def ring(programs):
+    """Both ways to exchange, on ranks."""
+    benchmark = programs.build / "tests/benchmarks/ring_benchmark"
+    return fenced(output_of([*programs.mpiexec, "-n", "4", str(benchmark)]))
 
 
 def skips(programs):
@@ -239,4 +311,5 @@ def phases(programs, chapter):
 
 
 TABLES = {function.__name__: function for function in (
-    results, output, check, told, layers, ledger, phases, skips, speed, schedule, link, bus, fits)}
+    results, output, check, told, layers, ledger, notebook, simulated, twelve, ring, phases, skips,
+    speed, schedule, link, bus, fits)}
