@@ -136,33 +136,41 @@ def gib(count):
     return f"{count / 2**30:.3f}"
 
 
-def simulated(programs):
+SIMULATED = {  # heads; each row's name, and what its code does
+    "en": (["row", "what its code does", "printed, GB", "here, GiB"],
+           ("baseline", "all on one GPU; m and v, 0.25, are missing in the print"),
+           ("ZeRO-1", "one Adam per four tensors, all stepped on one GPU"),
+           ("ZeRO-2", "`.contiguous()` on gradients: nothing"),
+           ("ZeRO-3", "a quarter of the layers: a smaller network"),
+           ("offload", "Adam on the CPU: 0.25 is right")),
+    "zh": (["行", "代码实际做了什么", "打印值，GB", "本项目，GiB"],
+           ("基础方法", "全部在一张 GPU 上；打印值漏了 m 和 v 的 0.25"),
+           ("ZeRO-1", "每四个张量一个 Adam，全在同一张 GPU 上更新"),
+           ("ZeRO-2", "对梯度调用 `.contiguous()`：什么也没做"),
+           ("ZeRO-3", "只留四分之一的层：换成了更小的网络"),
+           ("offload", "Adam 在 CPU 上：0.25 是对的"))}
+
+
+def simulated(programs, language="en"):
     """A notebook's five rows, printed by code that shards nothing, beside runs of its model."""
+    head, *named = SIMULATED[language]
     rows = []
-    for name, printed, share, code, chapter, ranks in (
-            ("baseline", 0.39, "", "all on one GPU; m and v, 0.25, are missing in the print",
-             "02_distributed_adam", 4),
-            ("ZeRO-1", 0.39, ": 0.0 %", "one Adam per four tensors, all stepped on one GPU",
-             "04_zero1", 4),
-            ("ZeRO-2", 0.31, ": 20.5 %", "`.contiguous()` on gradients: nothing", "05_zero2", 4),
-            ("ZeRO-3", 0.11, ": 71.8 %", "a quarter of the layers: a smaller network", "06_zero3", 4),
-            ("offload", 0.25, ": 35.9 %", "Adam on the CPU: 0.25 is right", "07_offload", 1)):
+    for words, printed, chapter, ranks in zip(
+            named, ("0.39", "0.39: 0.0 %", "0.31: 20.5 %", "0.11: 71.8 %", "0.25: 35.9 %"),
+            ("02_distributed_adam", *CHAPTERS[3:]), (4, 4, 4, 4, 1)):
         run = programs.run(chapter, ranks, "--task", "mlp", "--layers", 8, "--width", 2048,
                            "--batch", 32, "--steps", 2, dtype="fp32")
         held = sum(run.memory[kind]["resident"] for kind in STATE)
         less = 1 - held / (16 * run.info["parameters"])
-        rows.append([name, code, f"{printed}{share}", f"{gib(held)}: {100 * less:.2f} %"])
-    head = ["row", "what its code does", "printed, GB", "here, GiB"]
+        rows.append([*words, printed, f"{gib(held)}: {100 * less:.2f} %"])
     programs.used.clear()  # no clock enters
     return f"{table(head, rows, left=2)}\n\n`{run.shown}`"
 
 
-TAGS = {"en": (["his tag", "printed, GiB", "here, GiB", "why"],
-               ["model", "optimizer", "data", "forward", "backward", "step"],
-               ["", "gradients, m and v begin with the model", "", "", "", ""]),
-        "zh": (["他的标签", "打印值，GiB", "本项目，GiB", "原因"],
-               ["模型加载", "创建优化器", "数据加载", "前向传播", "反向传播", "优化器更新"],
-               ["", "梯度、m、v 与模型一同创建", "", "", "", ""])}
+TAGS = {"en": (["its tag", "printed, GiB", "here, GiB"],
+               ["model", "optimizer", "data", "forward", "backward", "step"]),
+        "zh": (["它的标签", "打印值，GiB", "本项目，GiB"],
+               ["模型加载", "创建优化器", "数据加载", "前向传播", "反向传播", "优化器更新"])}
 
 
 def twelve(programs, language="en"):
@@ -171,14 +179,14 @@ def twelve(programs, language="en"):
     path = programs.logs / "twelve.json"
     run = programs.run("01_adam", 1, *model, "--trace", path)
     found = memory.phases(Trace(path).program(0, 0, 1, 2))
-    held, first = found[0, "start"][0], "parameters"
-    state = sum(held[kind] for kind in STATE)
-    counts = [held[first], state, *(sum(found[1, phase][0].values()) for phase in memory.PHASES)]
-    head, tags, why = TAGS[language]
-    rows = [[tag, f"{printed:.3f}", gib(count), words] for tag, printed, count, words in zip(
-        tags, (0.188, 0.188, 0.188, 0.199, 0.392, 0.767), counts, why)]
+    held = found[0, "start"][0]
+    counts = [held["parameters"], sum(held[kind] for kind in STATE),
+              *(sum(found[1, phase][0].values()) for phase in memory.PHASES)]
+    head, tags = TAGS[language]
+    rows = [[tag, printed, gib(count)] for tag, printed, count in zip(
+        tags, ("0.188", "0.188", "0.188", "0.199", "0.392", "0.767"), counts)]
+    programs.used.clear()  # no clock enters
     shown = " ".join(map(str, ["./tutorial memory 01 --accumulate 1", *model]))
-    programs.used.remove(run)  # no clock enters
     return f"{table(head, rows)}\n\n`{shown}`"
 
 

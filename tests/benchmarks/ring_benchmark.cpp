@@ -75,13 +75,14 @@ bool compare(Session& session, std::int64_t elements, int times, bool tells_bits
     comm.gather(std::vector<std::uint64_t>{0});
     us[1].push_back(1e3 * milliseconds([&] { ring.all_reduce_mean(by_ring); }));
   }
+  for (auto& way : us) std::ranges::sort(way);  // shown is that of the fastest tenth
   const auto phases = comm.sent().in_phases();
   const auto sent = std::accumulate(phases.begin(), phases.end(), std::int64_t{});
   bool holds = sent == ring.sent && ring.rounds == 2 * (n - 1) * times;
   if (rank > 0) return true;
   if (!tells_bits) {
     fmt::print("{:12} {:15} {:13} {:8} {:3} {:11.0f} {:7.0f}\n", elements, sent / times,
-               ring.sent / times, 2, ring.rounds / times, median(us[0]), median(us[1]));
+               ring.sent / times, 2, ring.rounds / times, us[0][times / 10], us[1][times / 10]);
     return holds;
   }
   fmt::print("\npart   added direct as   round the ring as   elements with other bits\n");
@@ -105,7 +106,7 @@ bool compare(Session& session, std::int64_t elements, int times, bool tells_bits
 
 int main(int argc, char** argv) {
   Session session(argc, argv);
-  const int times = argc > 1 ? std::stoi(argv[1]) : 100;
+  const int times = argc > 1 ? std::stoi(argv[1]) : 300;
   if (session.rank() == 0) {
     fmt::print(
         "{} ranks, fp32: a reduce-scatter, then an all-gather, direct and by a ring\n"
