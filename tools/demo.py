@@ -126,7 +126,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--build", type=Path, default=Path("build"), help="where the programs are")
     parser.add_argument("--mpiexec", default="mpiexec", help="the launcher of the built MPI")
-    parser.add_argument("--ranks", type=int, help="else as many as there are GPUs, if several, or 4")
+    parser.add_argument("--ranks", type=int, help="default: the number of GPUs, if several, or 4")
     parser.add_argument("--steps", type=int, help="200; of task mlp 20")
     parser.add_argument("--task", choices=TASKS, default="text",
                         help="an MLP on text, a small llama, an MLP on numbers")
@@ -148,9 +148,9 @@ def main():
         log.unlink()  # of an earlier demo, which may have had other runs
     runs, more = prepare(programs, options)
     data = "numbers" if options.task == "mlp" else options.data or "notes/corpus.txt"
-    of = (f"{len(runs)} runs of {options.steps} steps of task {options.task} on {data}. 01 is one process, which takes the samples of all"
-          f" ranks as {options.ranks} micro-batches. The digest is a fingerprint of all parameters "
-          "at the end: equal digests, equal bits.")
+    of = (f"{len(runs)} runs of {options.steps} steps of task {options.task} on {data}. 01 is one "
+          f"process, which takes the samples of all ranks as {options.ranks} micro-batches. The "
+          "digest is a fingerprint of all parameters at the end: equal digests, equal bits.")
     print(*folded(of), "", f"{'chapter':<21}dtype  ranks  final loss  {'digest':<18}seconds",
           sep="\n")
     for run in runs:

@@ -128,8 +128,8 @@ def notebook(programs):
                      *(f"{100 * saved(run, what):.2f} %" for what in ("resident", "peak"))])
     head = ["fp32, 4 ranks", "resident, MB", "peak, MB", "saved, resident", "saved, peak"]
     programs.used.clear()  # no clock enters
-    return (table(head, rows) + f"\n\n`{run.shown}`. Peak: the sum of the peaks of "
-            f"{', '.join(COUNTED[:-1])}\nand {COUNTED[-1]}.")
+    return (table(head, rows) + f"\n\n`{run.shown}`\n\nPeak: the sum of the peaks of "
+            f"{', '.join(COUNTED[:-1])} and {COUNTED[-1]}.")
 
 
 def gib(count):
