@@ -138,13 +138,13 @@ def gib(count):
 
 SIMULATED = {  # heads; each row's name, and what its code does
     "en": (["row", "what its code does", "printed, GB", "here, GiB"],
-           ("baseline", "all on one GPU; m and v, 0.25, are missing in the print"),
+           ("baseline", "all on one GPU, but the print lacks m and v"),
            ("ZeRO-1", "one Adam per four tensors, all stepped on one GPU"),
            ("ZeRO-2", "`.contiguous()` on gradients: nothing"),
            ("ZeRO-3", "a quarter of the layers: a smaller network"),
            ("offload", "Adam on the CPU: 0.25 is right")),
     "zh": (["行", "代码实际做了什么", "打印值，GB", "本项目，GiB"],
-           ("基础方法", "全部在一张 GPU 上；打印值漏了 m 和 v 的 0.25"),
+           ("基础方法", "全部在一张 GPU 上，但打印值漏了 m 和 v"),
            ("ZeRO-1", "每四个张量一个 Adam，全在同一张 GPU 上更新"),
            ("ZeRO-2", "对梯度调用 `.contiguous()`：什么也没做"),
            ("ZeRO-3", "只留四分之一的层：换成了更小的网络"),
