@@ -14,7 +14,7 @@ from pathlib import Path
 
 import findings
 import report
-from runs import (CHAPTERS, ROOT, Failure, Programs, finish, folded, number, ran, wrong_bytes,
+from runs import (CHAPTERS, ROOT, Programs, finish, folded, number, ran, wrong_bytes,
                   wrong_traffic)
 
 SHORT = ["--steps", 8]
