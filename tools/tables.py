@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: MIT
 """The measured blocks of the pages: each function runs what it needs and answers Markdown."""
 import itertools
-import math
 import re
 import sys
 
@@ -197,17 +196,6 @@ def ring(programs):
     return fenced(output_of([*programs.mpiexec, "-n", "4", str(benchmark)]))
 
 
-def skips(programs):
-    """The first steps in fp16: when the scale is too large, and what it is then."""
-    run = programs.run("03_mixed_precision", 4, "--steps", 20, dtype="fp16")
-    rows = [[step["step"], f"2^{math.log2(step['loss_scale']):.0f}", f"{step['loss']:.4f}",
-             "not finite: skipped" if step["skipped"] else f"{step['grad_norm']:.4f}"]
-            for step in run.steps[:8]]
-    note = f"{run.summary['skipped_steps']} of {len(run.steps)} steps are skipped."
-    head = ["step", "loss scale", "loss", "gradient norm"]
-    return f"{table(head, rows, left=0)}\n\n`{run.shown}`: {note}"
-
-
 def speed(programs):
     """A step over PyTorch's of the same work: the table that the benchmark ends with."""
     if not programs.torch:
@@ -346,5 +334,5 @@ def phases(programs, chapter):
 
 
 TABLES = {function.__name__: function for function in (
-    results, output, check, told, layers, ledger, notebook, simulated, twelve, ring, phases, skips,
+    results, output, check, told, layers, ledger, notebook, simulated, twelve, ring, phases,
     speed, schedule, link, bus, fits)}
