@@ -47,7 +47,7 @@ def results(programs):
              mb(run.memory["total"]["resident"]), mb(run.memory["total"]["peak"]), on_host(run),
              elements_sent(run)[1], f"{run.summary['median_ms']:.0f}"] for run in runs]
     head = ["chapter", "dtype", "final loss", "difference", "resident, MB", "peak, MB",
-            "on the host, MB", "sent a parameter", "ms a step"]
+            "on the host, MB", "sent per parameter", "ms per step"]
     return table(head, rows, left=2) + (
         f"\n\n{steps} steps of the default task on {ranks} ranks (01: one process, the same "
         "samples). Difference: the largest of\nthe loss in any step, to 02 in fp32 and to 03 in "
@@ -85,7 +85,7 @@ def saved(run, what):
 
 def layers(programs):
     """A few points of the curve; the figure shows all."""
-    head, rows = ["layers x width", "16 bytes a parameter"], []
+    head, rows = ["layers x width", "16 bytes per parameter"], []
     for count, width, *runs in curve(programs)[::4]:
         rows.append([f"{count} x {width}", mb(16 * runs[0].info["parameters"])])
         for run in runs:
@@ -109,7 +109,7 @@ def ledger(programs):
             for kind in [*kinds_of(runs), "total"]]
     rows += [["on the host", *map(on_host, runs)],
              ["reserved", *(mb(run.memory["total"]["reserved"]) for run in runs)],
-             ["state, bytes a parameter", *(state_formula(run.chapter, "bf16") for run in runs)]]
+             ["state, bytes per parameter", *(state_formula(run.chapter, "bf16") for run in runs)]]
     head = ["MB: resident / peak", *(run.chapter for run in runs)]
     count = runs[0].info["parameters"]
     return (table(head, rows) + f"\n\n`{runs[-1].shown}`: {spaced(count)} parameters in bf16, "
@@ -233,7 +233,7 @@ def link(programs):
         rows.append(row)
     head = [f"{what} at {speed} Gbit/s" for speed in (10, 1)
             for what in ("step", "exposed", "hidden")]
-    return table(["ms a step", *head], rows) + f"\n\n`{run.shown}`"
+    return table(["ms per step", *head], rows) + f"\n\n`{run.shown}`"
 
 
 def bus(programs):
@@ -248,9 +248,9 @@ def bus(programs):
         rows.append([f"{chapter}, prefetch {prefetch}", speed or "–",
                      f"{run.summary['median_ms']:.0f}", *copies])
     copied = run.bus["to_host"]["counted"] / len(run.steps)
-    head = ["ms a step", "bus, GB/s", "step", "to host, exposed", "to device, exposed",
+    head = ["ms per step", "bus, GB/s", "step", "to host, exposed", "to device, exposed",
             "to host, hidden", "to device, hidden"]
-    return table(head, rows) + f"\n\n`{run.shown}`: each way {mb(copied)} MB a rank and step."
+    return table(head, rows) + f"\n\n`{run.shown}`: each way {mb(copied)} MB per rank and step."
 
 
 def fits(_):
