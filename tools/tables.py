@@ -266,7 +266,7 @@ def bus(programs):
 
 def fits(_):
     """The first chapter that fits, of models with their usual layers on GPUs of three sizes."""
-    models = {"1.5B": 48, "7B": 32, "13B": 40, "30B": 60, "70B": 80}  # layers, by parameters
+    models = {"7B": 32, "13B": 40, "70B": 80}  # layers, by parameters
     ranks, rows = (1, 4, 8, 64), []
     for model, gpu in itertools.product(models, ("24GB", "40GB", "80GB")):
         words = f"--params {model} --layers {models[model]} --gpu {gpu}"
