@@ -10,7 +10,7 @@ import plan
 from findings import Comparison
 from recording import Trace
 from runs import (BYTES, CHAPTERS, KINDS, ROOT, STATE, Failure, elements_sent, kinds_of, number,
-                  output_of, small, spaced)
+                  output_of, spaced)
 from trainers import state_formula
 
 COUNTED = KINDS[:4]  # and communication: what the layer-count curve adds up
@@ -42,18 +42,18 @@ def results(programs):
             for dtype, chapters in (("fp32", CHAPTERS), ("bf16", CHAPTERS[2:]))
             for chapter in chapters]
     first = {run.dtype: run for run in reversed(runs[1:])}  # 02 in fp32, 03 in bf16
+    if parted := [run.shown for run in runs if Comparison(run, first[run.dtype]).parted]:
+        raise Failure(f"other losses: {', '.join(parted)}")
     rows = [[run.chapter, run.dtype, number(run.losses[-1], ".4f"),
-             small(Comparison(run, first[run.dtype]).largest),
              mb(run.memory["total"]["resident"]), mb(run.memory["total"]["peak"]), on_host(run),
              elements_sent(run)[1], f"{run.summary['median_ms']:.0f}"] for run in runs]
-    head = ["chapter", "dtype", "final loss", "difference", "resident, MB", "peak, MB",
+    head = ["chapter", "dtype", "final loss", "resident, MB", "peak, MB",
             "on the host, MB", "sent per parameter", "ms per step"]
     return table(head, rows, left=2) + (
         f"\n\n{steps} steps of the default task on {ranks} ranks (01: one process, the same "
-        "samples). Difference: the largest of\nthe loss in any step, to 02 in fp32 and to 03 in "
-        "bf16. Bytes: of the rank that has most, in decimal MB; in 07 its device's.\nSent: "
-        "elements by one rank in a step. Time: the median, of the slowest rank; the ranks share "
-        "the cores.")
+        "samples); within a dtype all losses are\nequal. Bytes: of the rank that has most; in 07 "
+        "its device's. Sent: elements by one rank in a step. Time: the median,\nof the slowest "
+        "rank.")
 
 
 CURVE_RANKS = 4
