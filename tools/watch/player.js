@@ -1,15 +1,16 @@
-// What stands in a row of the grid, and its colour; a number behind it is a slot's.
-const ROWS = {P: ["parameters", "P"], G: ["gradients", "G"], M: ["master", "O"],
-  m: ["momentum", "O"], v: ["variance", "O"], S: ["staging", "C"]};
-const COLOURS = {parameters: "P", gradients: "G", optimizer: "O", communication: "C",
+// What stands in a row of the grid, and its kind's colour; a number behind it is a slot's.
+const ROWS = {
+  P: ["parameters", "P"], G: ["gradients", "G"], M: ["master", "O"], m: ["momentum", "O"],
+  v: ["variance", "O"], S: ["staging", "C"]};
+const COLOURS = {optimizer: "O", parameters: "P", gradients: "G", communication: "C",
   activations: "A"};
 const PHASES = ["forward", "backward", "update"];
-// In the strip a symbol, in the streams a letter.
-const SIGNS = {load: ["■", "l"], forward: ["■", "f"], loss: ["■", "="], backward: ["■", "b"],
-  divide: ["■", "÷"], squared_norm: ["■", "n"], adam: ["■", "a"], copy: ["→", "c"],
-  all_gather: ["↕", "g"], reduce_scatter: ["↕", "r"], sums: ["↕", "s"], to_host: ["↓", "d"],
-  to_device: ["↑", "u"], start: ["|", ""], end: ["|", ""], borrow: ["△", ""], give: ["▽", ""]};
-const app = {a: 3, b: "", dtype: "bf16", micro: 1, k: 0, diff: false, ask: true, views: []};
+// An event's mark in the strip, and its letter among the streams.
+const SIGNS = {
+  load: "■l", forward: "■f", loss: "■=", backward: "■b", divide: "■÷", squared_norm: "■n",
+  adam: "■a", copy: "→c", all_gather: "↕g", reduce_scatter: "↕r", sums: "↕s", to_host: "↓d",
+  to_device: "↑u", borrow: "△", give: "▽", start: "|", end: "|"};
+const app = {a: 3, b: "", dtype: "bf16", micro: 1, k: 0, diff: false, ask: true};
 const $ = id => document.getElementById(id);
 
 /** el("div.a.b", {attributes}, children...): an element. */
@@ -17,429 +18,386 @@ function el(what, attributes = {}, ...children) {
   const [tag, ...classes] = what.split(".");
   const svg = ["svg", "g", "path", "rect", "text"].includes(tag);
   const e = document.createElementNS(`http://www.w3.org/${svg ? "2000/svg" : "1999/xhtml"}`, tag);
-  if (classes.length) e.setAttribute("class", classes.join(" "));
+  e.classList.add(...classes);
   for (const [name, value] of Object.entries(attributes)) {
-    if (name.startsWith("on")) e.addEventListener(name.slice(2), value);
+    if (name === "onclick") e.addEventListener("click", value);
     else e.setAttribute(name, value);
   }
   e.append(...children);
   return e;
 }
 const sum = numbers => numbers.reduce((a, b) => a + b, 0);
-const minus = text => text.replace("-", "\u2212");
+const upTo = n => Array.from({length: n}, (_, i) => i);
 const times = formula => formula.replace(/ x /g, " \u00d7 ");
 function shown(x) {
-  if (x === null || x === "") return "";
-  if (x === 0) return "0";
-  return minus(Math.abs(x) < 0.0005 ? x.toExponential(0) : x.toFixed(3));
+  if (x === "" || x === 0) return String(x);
+  return (Math.abs(x) < 0.0005 ? x.toExponential(0) : x.toFixed(3)).replace(/^-/, "\u2212");
 }
 
-// ---- The runs, and what the cells hold after a frame ----
+// ---- The runs, and what is in the cells after a frame ----
 function decode(told, pool) {
-  if (told.decoded) return told;
-  const frames = told.frames.map(
-    places => Object.fromEntries(DATA.fields.map((name, i) => [name, pool[places[i]]])));
-  const part = view => [view[0], view[1], view[2].map(place => pool[place])];
+  if (told.rows) return told;
+  const part = ([row, layer, places]) => [row, layer, places.map(place => pool[place])];
   told.start = told.start.map(([row, layer, cells]) => [row, layer, pool[cells]]);
-  told.frames = frames.map(f => ({...f, write: (f.write || []).map(part), read: f.read || []}));
-  const names = [...told.start, ...frames.flatMap(f => f.lend ? [f.lend] : [])].map(of => of[0]);
-  const place = name => name[1] ? 1 + (1 + +name[1]) / 100 : "PGMmvS".indexOf(name[0]);
-  told.rows = [...new Set(names)].sort((p, q) => place(p) - place(q));
-  told.peak = Math.max(...frames.map(f => Math.max(...f.bytes.map(sum))));
+  told.frames = told.frames.map(places => {
+    const f = Object.fromEntries(DATA.fields.map((name, i) => [name, pool[places[i]]]));
+    return {...f, write: (f.write || []).map(part), read: f.read || []};
+  });
+  const lent = told.frames.flatMap(f => f.lend ? [f.lend] : []);
+  const place = row => row[1] ? 1 + (1 + +row[1]) / 100 : "PGMmvS".indexOf(row);
+  told.rows = [...new Set([...told.start, ...lent].map(of => of[0]))];
+  told.rows.sort((p, q) => place(p) - place(q));
+  told.peak = Math.max(...told.frames.flatMap(f => f.bytes.map(sum)));
   told.lastRead = {};
-  told.frames.forEach((f, k) => f.read.forEach(([row, l, whole]) => whole.forEach((all, r) =>
-    told.layers[l][0] && Array.from({length: told.layers[l][0]}, (_, i) => i).forEach(i => {
-      if (all || owner(told, l, i) === r) told.lastRead[[row, l, r, i]] = k;
-    }))));
-  told.decoded = true;
+  told.frames.forEach((f, k) => f.read.forEach(([row, l, whole]) => whole.forEach((all, r) => {
+    for (const i of upTo(told.layers[l][0]))
+      if (all || owner(told, l, i) === r) told.lastRead[[row + l, r, i]] = k;
+  })));
   return told;
 }
 const owner = (run, layer, i) => run.ranks > 1 ? Math.floor(i / run.layers[layer][1]) : 0;
+const brokenOf = chapter => DATA.broken.chapters[chapter.name];
 function chosen(which) {
   const chapter = DATA.chapters[which === "broken" ? app.a : which];
-  const broken = DATA.broken.chapters[chapter.name];
-  if (which === "broken")
-    return {which, chapter, code: broken.code, run: decode(broken.run, DATA.broken.pool)};
+  if (which === "broken") {
+    const {code, title, run} = brokenOf(chapter);
+    return {broken: true, chapter, code, name: `broken: ${title}`,
+      run: decode(run, DATA.broken.pool)};
+  }
   const dtype = chapter.runs["bf16 1"] ? app.dtype : "fp32";
   const run = decode(chapter.runs[`${dtype} ${app.micro}`], DATA.pool);
-  return {which, chapter, code: chapter.code, run};
+  return {chapter, code: chapter.code, name: chapter.name, run};
 }
 function stateAt(run, last) {
-  const state = new Map(run.start.map(([row, l, cells]) =>
-    [row + l, {values: cells.map(of => [...of])}]));
+  const copied = ([row, l, cells]) => [row + l, {values: cells.map(of => [...of])}];
+  const state = new Map(run.start.map(copied));
   run.frames.slice(0, last + 1).forEach((f, k) => {
-    const here = k === last;
+    const now = k === last, free = f.free && f.free[0] + f.free[1];
     if (f.lend) {
-      const empty = () => Array(run.layers[f.lend[1]][0]).fill("");
-      state.set(f.lend[0] + f.lend[1], {values: Array.from({length: run.ranks}, empty)});
+      const [row, l] = f.lend, empty = upTo(run.layers[l][0]).map(() => "");
+      state.set(row + l, {values: upTo(run.ranks).map(() => [...empty])});
     }
-    if (f.free && here) state.get(f.free[0] + f.free[1]).leaving = true;
-    else if (f.free) state.delete(f.free[0] + f.free[1]);
+    if (free && now && state.has(free)) state.get(free).leaving = true;
+    else if (free) state.delete(free);
     for (const [row, l, parts] of f.write) {
-      const cells = state.get(row + l);
-      if (!cells) continue;  // of a slot that a broken program has already given back
-      parts.forEach(([start, ...values], r) => cells.values[r].splice(start, values.length, ...values));
-      if (here) cells.wrote = parts.map(([start, ...values]) => [start, start + values.length]);
+      const cells = state.get(row + l);  // not of a slot that a broken run has given back
+      if (cells) parts.forEach(([at, ...x], r) => cells.values[r].splice(at, x.length, ...x));
+      if (cells && now) cells.wrote = parts.map(part => [part[0], part[0] + part.length - 1]);
     }
-    for (const [row, l, whole] of f.read) if (here && state.has(row + l)) state.get(row + l).read = whole;
+    for (const [row, l, whole] of f.read)
+      if (now && state.has(row + l)) state.get(row + l).read = whole;
   });
   return state;
 }
-/** The frames of one or two runs beside each other: [place, whether it is there] of each. */
+/** The moments of one run, or of two beside each other: of each its frame, and whether it acts. */
 function timeline() {
   const [a, b] = app.views.map(view => view.run.frames);
   if (!b) return a.map((_, k) => [[k, true]]);
-  const key = f => [f.kind, f.layer, f.phase, f.micro].join();
-  const best = Array.from({length: a.length + 1}, () => Array(b.length + 1).fill(0));
+  const key = f => [f.kind, f.layer, f.phase, f.micro].join(), pairs = [];
+  const same = (i, j) => i < a.length && j < b.length && key(a[i]) === key(b[j]);
+  const best = upTo(a.length + 1).map(() => Array(b.length + 1).fill(0));
   for (let i = a.length - 1; i >= 0; i--)
     for (let j = b.length - 1; j >= 0; j--)
-      best[i][j] = key(a[i]) === key(b[j]) ? best[i + 1][j + 1] + 1 :
-        Math.max(best[i + 1][j], best[i][j + 1]);
-  const pairs = [];
+      best[i][j] = same(i, j) ? best[i + 1][j + 1] + 1 : Math.max(best[i + 1][j], best[i][j + 1]);
   for (let i = 0, j = 0; i < a.length || j < b.length;) {
-    const both = i < a.length && j < b.length && key(a[i]) === key(b[j]);
+    const both = same(i, j);
     const first = both || j === b.length || (i < a.length && best[i + 1][j] >= best[i][j + 1]);
-    pairs.push([[first ? i : i - 1, first], [first && !both ? j - 1 : j, both || !first]]);
     i += first;
     j += both || !first;
+    pairs.push([[i - 1, first], [j - 1, both || !first]]);
   }
   return pairs;
 }
-/** At which of these moments a broken run does not do what the right one does. */
+/** At which moments a broken run does not do what the right one does. */
 function partings() {
-  if (app.b !== "broken") return [];
-  const [a, b] = app.views.map(view => view.run);
-  const does = (run, k) => JSON.stringify([run.frames[k].write, run.frames[k].read,
-    run.frames[k].sent, run.frames[k].bytes, k ? 0 : run.start]);
-  return app.time.flatMap(([x, y], k) =>
-    x[1] && y[1] && does(a, x[0]) === does(b, y[0]) ? [] : [k]);
+  const [right, broken] = app.views.map(view => view.run), names = ["write", "read", "sent", "bytes"];
+  const does = (run, i) => JSON.stringify([!i && run.start, names.map(name => run.frames[i][name])]);
+  return app.b !== "broken" ? [] : upTo(app.time.length).filter(k => {
+    const [[i, here], [j, there]] = app.time[k];
+    return !here || !there || does(right, i) !== does(broken, j);
+  });
 }
 
 // ---- The trainer's text ----
 function makeCode(view) {
-  const code = el("div.code", {tabindex: 0, role: "region", "aria-label": "The trainer's text"});
-  view.lines = [null];
+  const title = `${view.chapter.name}/trainer.hpp`, n = DATA.chapters.indexOf(view.chapter);
+  const code = el("div.code", {tabindex: 0, role: "region", "aria-label": title});
+  view.lines = [];
   for (const line of view.code) {
-    const sign = line[0], text = line.slice(1), [, indent] = text.match(/^( *)/);
-    const at = text.indexOf("//"), cut = at < 0 ? text.length : at;
-    const shownText = el("span.t", {style: `padding-left:${indent.length + 4}ch;text-indent:-4ch`},
-      text.slice(indent.length, cut), el("span.comment", {}, text.slice(cut)));
-    const row = el(`div.l${{"+": ".add", "-": ".cut", " ": ""}[sign]}`, {},
-      el("span.n", {}, sign === "-" ? "" : String(view.lines.length)), el("span", {}, sign), shownText);
-    if (sign !== "-") view.lines.push(row);
+    const sign = line[0], indent = line.slice(1).search(/\S|$/), gone = sign === "-";
+    const row = el(`div.l${{"+": ".add", "-": ".gone", " ": ""}[sign]}`, {},
+      el("span.n", {}, gone ? "" : String(view.lines.length + 1)), el("span.sign", {}, sign),
+      el("span.t", {style: `padding-left:${indent + 4}ch`}, line.slice(1 + indent)));
+    if (!gone) view.lines.push(row);
     code.append(row);
   }
-  view.codeBox = code;
-  view.inside = el("div.inside");
-  const n = DATA.chapters.indexOf(view.chapter), before = n && DATA.chapters[n - 1].name.slice(0, 2);
-  const diff = el("button.diff", {onclick: () => setDiff(!app.diff)},
-    view.which === "broken" ? "what is broken" : `${view.chapter.changed} lines changed from ${before}`);
-  const bar = el("div.bar", {}, el("b", {}, `${view.chapter.name}/trainer.hpp`));
-  if (n || view.which === "broken") bar.append(diff);
+  const bar = el("div.bar", {}, el("b", {}, title));
+  const changed = n && `${view.chapter.changed} lines changed from ${DATA.chapters[n - 1].name}`;
+  if (n || view.broken) bar.append(el("button.diff", {onclick: () => setDiff(!app.diff)},
+    view.broken ? "what is broken" : changed));
+  Object.assign(view, {codeBox: code, inside: el("div.inside")});
+  view.inside.hidden = !view.run.frames.some(f => f.inside);
   return el("div.codebox.card", {}, bar, code, view.inside);
 }
 function setDiff(on) {
   app.diff = on;
   $("app").classList.toggle("diff", on);
-  document.querySelectorAll(".bar .diff").forEach(b => b.setAttribute("aria-pressed", on));
+  document.querySelectorAll(".diff").forEach(e => e.setAttribute("aria-pressed", on));
   app.views.forEach(showLine);
 }
-function showLine(view) {
-  view.lines.forEach((line, n) => line && line.classList.toggle("at", n === view.frame.line && view.act));
-  const line = view.lines[view.frame.line];
-  if (line) view.codeBox.scrollTop = line.offsetTop - view.codeBox.clientHeight * 0.4;
-  const [file, number, text] = (view.act && view.frame.inside) || [];
-  view.inside.replaceChildren(...(file ? [el("div.soft", {}, `\u21b3 in ${file}, line ${number}`), text] : []));
+function showLine({lines, codeBox, inside, frame, act}) {
+  lines.forEach((line, i) => line.classList.toggle("at", act && i + 1 === frame.line));
+  const line = lines[frame.line - 1], [file, number, text] = act && frame.inside || [];
+  if (line) codeBox.scrollTop = line.offsetTop - codeBox.clientHeight * 0.4;
+  inside.replaceChildren(...file ? [el("div.soft", {}, `\u21b3 in ${file}, line ${number}`), text]
+    : []);
 }
 
 // ---- The grid ----
 function makeGrid(view) {
-  const {run} = view, grid = el("div.grid"), each = run.layers.map((_, l) => l);
-  const cellsOf = (l, text, cls = "") => Array.from({length: run.layers[l][0]},
-    (_, i) => el("span.cell" + cls, {}, text(i)));
+  const {run} = view, grid = el("div.grid"), layers = upTo(run.layers.length);
   const line = (label, make, more = {}) => el("div.row", more, el("span.lab", {}, label),
-    ...each.map(l => el("div.layer", {"data-l": l}, ...make(l))));
-  const head = line("", l => [el("span.name", {}, `layer ${l}`)]);
-  const owners = line("owner: rank", l => cellsOf(l, i => String(owner(run, l, i))));
-  head.classList.add("colhead");
-  owners.classList.add("colhead");
-  grid.append(head, ...(run.ranks > 1 ? [owners] : []));
-  view.cells = [];
-  view.heads = [];
-  for (let r = 0; r < run.ranks; r++) {
-    const hold = el("span.hold"), mail = el("span.mail", {}, "loss, squares"), rows = {};
-    const rank = el("div.rank", {}, el("div.head", {},
-      el("b", {}, run.ranks > 1 ? `rank ${r}` : "process"), hold, mail));
-    let host = false;
-    for (const name of run.rows) {
-      const [dtype, , away] = run.held[name] || [run.dtype];
-      if (away && !host) rank.append(el("div.host", {}, "in its host's memory"));
-      host = host || away;
-      const [word, colour] = ROWS[name[0]];
-      const style = `--k:var(--${colour});--h:${dtype === "fp32" ? 16 : 13}px`;
-      rank.append(line(name[1] ? `slot ${name[1]}` : word, l => {
-        rows[name + l] = cellsOf(l, () => "");
-        return rows[name + l];
-      }, {style, "data-row": name, title: name[1] ? `lent for a layer's ${word}` : word}));
+    ...layers.map(l => el("div.layer", {"data-l": l}, ...make(l))));
+  const cells = (l, text) => upTo(run.layers[l][0]).map(i => el("span.cell", {}, text(i)));
+  grid.append(line("", l => [el("span.name", {}, `layer ${l}`)]));
+  if (run.ranks > 1) grid.append(line("owned by", l => cells(l, i => String(owner(run, l, i)))));
+  Object.assign(view, {grid, cells: [], holds: [], over: el("svg.over", {"aria-hidden": true})});
+  for (const r of upTo(run.ranks)) {
+    const hold = el("span.hold"), rows = {};
+    const rank = el("div.rank", {},
+      el("div.head", {}, el("b", {}, run.ranks > 1 ? `rank ${r}` : "process"), hold));
+    for (const row of run.rows) {
+      const [word, colour] = ROWS[row[0]], [dtype, , away] = run.held[row] || [run.dtype];
+      if (away && !rank.querySelector(".host"))
+        rank.append(el("div.host", {}, "in the memory of its host"));
+      rank.append(line(row[1] ? `slot ${row[1]}` : word, l => {
+        rows[row + l] = cells(l, () => "");
+        return rows[row + l];
+      }, {style: `--k:var(--${colour});--h:${dtype === "fp32" ? 16 : 13}px`, "data-row": row,
+        title: row[1] ? `slot for the ${word} of a whole layer` : `${word}, ${dtype}`}));
     }
     view.cells.push(rows);
-    view.heads.push({hold, mail});
+    view.holds.push(hold);
     grid.append(rank);
   }
-  view.over = el("svg.over", {"aria-hidden": "true"});
   grid.append(view.over);
-  view.grid = grid;
-  const key = (cls, words) => el("span", {}, el("span.cell" + cls, {}, "0.5"), " " + words);
-  return el("div.gridbox.card", {}, grid, el("div.legend", {"aria-hidden": "true"},
-    key(".held.wrote", "written now"), key(".held.read", "read now"),
-    ...(run.ranks > 1 ? [key(".held.own", "the rank's own shard"), el("span", {}, "\u00b7 held elsewhere")] : []),
-    ...(run.rows.some(name => name[1]) ? [key(".room.lent", "lent, still empty")] : []),
-    key(".stale", "not read any more")));
+  const key = (kind, words) => el("span", {}, el(`span.cell.${kind}`, {}, "0.5"), ` ${words}`);
+  const legend = [key("wrote", "written now"), key("held.read", "read now"),
+    key("stale", "not read any more")];
+  if (run.ranks > 1) legend.push(key("held.own", "the rank's shard"), "\u00b7 held elsewhere");
+  if (run.rows.some(row => row[1])) legend.push(key("room.lent", "lent, still empty"));
+  return el("div.gridbox.card", {}, grid, el("div.legend", {"aria-hidden": true}, ...legend));
 }
-function showGrid(view, other) {
-  const {run, frame, act} = view, host = sum(Object.values(run.held).map(h => h[2] ? h[1] : 0));
-  view.state = stateAt(run, view.i);
-  const focus = app.views.map(v => v.act ? v.frame.layer : -1).find(l => l >= 0);
-  view.grid.querySelectorAll(".layer").forEach(
-    e => e.classList.toggle("focus", +e.dataset.l === (focus === undefined ? 0 : focus)));
+function showGrid(view, right) {
+  const {run, frame, act, i: now} = view, alone = run.ranks === 1;
+  const host = sum(Object.values(run.held).map(([, bytes, away]) => away ? bytes : 0));
+  const focus = app.views.map(v => v.act ? v.frame.layer : -1).find(l => l >= 0) || 0;
+  view.state = stateAt(run, now);
+  for (const e of view.grid.querySelectorAll(".layer"))
+    e.classList.toggle("focus", +e.dataset.l === focus);
   view.cells.forEach((rows, r) => Object.entries(rows).forEach(([place, cells]) => {
-    const held = view.state.get(place), slot = place.length > 2;
-    const there = other && other.state.get(place);
+    const {values, wrote, read, leaving} = view.state.get(place) || {}, slot = place.length > 2;
+    const theirs = right && right.state.get(place), layer = place.slice(-1);
     cells.forEach((cell, i) => {
-      const x = held ? held.values[r][i] : null, own = run.ranks > 1 && owner(run, place.slice(-1), i) === r;
-      const wrote = act && held && held.wrote && i >= held.wrote[r][0] && i < held.wrote[r][1];
-      const read = act && held && held.read && (held.read[r] || own || run.ranks === 1);
-      const last = run.lastRead[[place.slice(0, -1), place.slice(-1), r, i]];
-      const has = {
-        held: x !== null, room: x !== null && slot, lent: x === "" && slot, own: x !== null && own,
-        wrote, read: read && !wrote, leaving: act && held && held.leaving,
-        stale: place[0] === "G" && !slot && x !== null && x !== "" && !(last >= view.i) && !wrote,
-        differs: other && x !== (there ? there.values[r][i] : null)};
-      cell.className = ["cell", ...Object.keys(has).filter(name => has[name])].join(" ");
-      cell.textContent = x === null ? (slot ? "" : "\u00b7") : shown(x);
+      const x = values ? values[r][i] : null, own = !alone && owner(run, layer, i) === r;
+      const is = {
+        held: x !== null, own: x !== null && own, room: x !== null && slot,
+        lent: x === "" && slot, leaving: act && leaving,
+        wrote: act && wrote && i >= wrote[r][0] && i < wrote[r][1],
+        read: act && read && (read[r] || own || alone),
+        stale: place[0] === "G" && !slot && x && !(run.lastRead[[place, r, i]] >= now),
+        differs: right && x !== (theirs ? theirs.values[r][i] : null)};
+      cell.className = ["cell", ...Object.keys(is).filter(name => is[name])].join(" ");
+      cell.textContent = x !== null ? shown(x) : slot ? "" : "\u00b7";
     });
   }));
-  view.heads.forEach(({hold, mail}, r) => {
-    hold.textContent = `${sum(frame.bytes[r])} bytes ` +
-      (host ? `on its device, ${host} on its host` : "in use");
-    mail.classList.toggle("on", act && frame.kind === "sums" && run.ranks > 1);
+  view.holds.forEach((hold, r) => {
+    hold.textContent = `${sum(frame.bytes[r])} bytes ${host ? `on its device, ${host} on its host`
+      : "in use"}${act && frame.kind === "sums" && !alone ? " \u00b7 sends 2 numbers to each" : ""}`;
   });
-  view.grid.querySelectorAll("[data-row]").forEach(line => line.classList.toggle("off",
-    line.dataset.row[1] && !run.layers.some((_, l) => view.state.has(line.dataset.row + l))));
   drawArrows(view);
 }
 /** An event's messages, and copies within a rank: [from cell, to cell, kind's colour]. */
 function journeys({run, frame, act, cells}) {
-  const [[from, l, whole] = [], [to, , parts] = []] = [frame.read[0], frame.write[0]];
-  const moves = /all_gather|reduce_scatter/.test(frame.kind), size = from && run.layers[l][0];
-  if (!act || !parts || !(moves || /copy|to_/.test(frame.kind))) return [];
-  const found = [];
-  for (let i = 0; i < size; i++) {
-    for (let r = 0; r < run.ranks; r++) {
-      const o = owner(run, l, i), a = whole[r] && moves ? r : o, b = whole[r] || !moves ? o : r;
-      if (moves ? a === b : r !== o) continue;
-      found.push([cells[a][from + l][i], cells[b][to + l][i], ROWS[from[0]][1]]);
+  const [[from, l, whole] = [], [to] = []] = [frame.read[0], frame.write[0]], found = [];
+  const sends = /all_gather|reduce_scatter/.test(frame.kind);
+  if (!act || !to || !(sends || /copy|to_/.test(frame.kind))) return found;
+  for (const i of upTo(run.layers[l][0])) {
+    for (const r of upTo(run.ranks)) {
+      const o = owner(run, l, i), [a, b] = whole[0] ? [r, o] : [o, r];  // to its owner, from it
+      if (sends ? r !== o : r === o)
+        found.push([cells[a][from + l][i], cells[b][to + l][i], ROWS[from[0]][1]]);
     }
   }
   return found;
 }
 function drawArrows(view) {
   const base = view.grid.getBoundingClientRect(), halos = el("g"), lines = el("g");
-  const draw = (x, y, to, colour) => {
-    const s = Math.sign(to - y), d = `M${x} ${y}V${to - s}m-3.5 ${-5 * s}l3.5 ${5 * s}l3.5 ${-5 * s}`;
+  for (const [from, to, colour] of journeys(view)) {  // down at a column's right, up at its left
+    const a = from.getBoundingClientRect(), b = to.getBoundingClientRect();
+    const s = Math.sign(b.top - a.top), x = (s > 0 ? a.right - 3 : a.left + 3) - base.left;
+    const end = (s > 0 ? b.top : b.bottom) - base.top - s;
+    const d = `M${x} ${(a.top + a.bottom) / 2 - base.top}V${end}` +
+      `m-3.5 ${-5 * s}l3.5 ${5 * s}l3.5 ${-5 * s}`;
     halos.append(el("path.halo", {d}));
     lines.append(el("path", {d, stroke: `var(--${colour})`}));
-  };
-  for (const [from, to, colour] of journeys(view)) {  // down at the right of a column, up at its left
-    const a = from.getBoundingClientRect(), b = to.getBoundingClientRect(), down = b.top > a.top;
-    draw((down ? a.right - 3 : a.left + 3) - base.left, (a.top + a.bottom) / 2 - base.top,
-      (down ? b.top : b.bottom) - base.top, colour);
-  }
-  if (view.act && view.frame.kind === "sums" && view.run.ranks > 1) {
-    const boxes = view.heads.map(h => h.mail.getBoundingClientRect());
-    boxes.forEach((a, i) => boxes.forEach((b, j) => i !== j && draw(
-      a.right + 6 + 5 * (3 * i + j) % 28 - base.left, a.top + 7 - base.top, b.top + 7 - base.top, "C")));
   }
   view.over.replaceChildren(halos, lines);
 }
 
 // ---- Time: the strip of events, the streams, bytes in use, elements sent ----
-const frameOf = (view, k) => view.run.frames[Math.max(0, app.time[k][app.views.indexOf(view)][0])];
-function seek(svg, places) {  // a pointer on it chooses the event
-  const to = e => {
-    const box = svg.getBoundingClientRect(), x = (e.clientX - box.left) / box.width;
-    stop();
-    go(places(x, e.clientY - box.top));
-  };
-  svg.onpointerdown = to;
-  svg.onpointermove = e => e.buttons && to(e);
-}
-const ofStrip = x => Math.floor(x * app.time.length);
-const widthOf = svg => Math.max(220, svg.parentNode.clientWidth);
-function phases(svg, width, view, height) {
-  const w = width / app.time.length, of = k => frameOf(view, k).during;
-  for (let k = 1, from = 0; k <= app.time.length; k++) {
-    if (k < app.time.length && of(k) === of(from)) continue;
-    svg.append(el("rect", {x: from * w, y: 0, width: (k - from) * w - 1, height, fill: "var(--panel)"}));
-    if ((k - from) * w > 52) svg.append(el("text", {x: from * w + 4, y: 11}, of(from)));
-    from = k;
-  }
+const placeOf = (view, k) => Math.max(0, app.time[k][app.views.indexOf(view)][0]);
+const frameOf = (view, k) => view.run.frames[placeOf(view, k)];
+function canvas(svg, height) {
+  const width = Math.max(220, svg.parentNode.clientWidth);
+  svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+  svg.replaceChildren();
+  return width;
 }
 function drawStrip() {
-  const svg = $("events"), width = widthOf(svg), w = width / app.time.length;
-  svg.setAttribute("viewBox", `0 0 ${width} 38`);
-  svg.replaceChildren();
-  phases(svg, width, app.views[0], 38);
+  const svg = $("events"), width = canvas(svg, 38), n = app.time.length, w = width / n;
+  const during = k => k < n && frameOf(app.views[0], k).during;
+  const box = (k, units, y, height, fill) => {
+    svg.append(el("rect", {x: k * w, y, width: units * w - 1, height, fill}));
+    return svg.lastChild;
+  };
+  for (let k = 1, from = 0; k <= n; k++) {
+    if (during(k) === during(from)) continue;
+    box(from, k - from, 0, 38, "var(--panel)");
+    if ((k - from) * w > 56) svg.append(el("text", {x: from * w + 4, y: 11}, during(from)));
+    from = k;
+  }
   app.marks = app.time.map((at, k) => {
-    const view = app.views.find((_, v) => at[v][1]);
-    const mark = el("text", {x: (k + .5) * w, y: 31, "text-anchor": "middle"},
-      SIGNS[frameOf(view, k).kind.split(" ")[0]][0]);
-    const back = el("rect", {x: k * w, y: 15, width: w, height: 23, rx: 3, fill: "none"});
-    svg.append(back, mark);
-    if (app.parts.includes(k)) svg.append(el("rect", {x: k * w, y: 35, width: w, height: 3, fill: "var(--cut)"}));
+    const view = app.views.find((_, v) => at[v][1]), back = box(k, 1, 15, 23, "none");
+    const sign = SIGNS[frameOf(view, k).kind.split(" ")[0]][0];
+    const style = `font-size:${Math.min(11, 1.4 * w)}px`;
+    const mark = el("text", {x: (k + .5) * w, y: 31, "text-anchor": "middle", style}, sign);
+    svg.append(mark);
+    if (app.parts.includes(k)) box(k, 1, 35, 3, "var(--cut)");
     return {mark, back};
   });
-  seek(svg, ofStrip);
+  $("range").style.setProperty("--thumb", `${w}px`);
 }
-/** When each event begins, if it takes one unit of time, streams keep their order, and it waits for
- * whoever wrote what it reads, and for whoever read or wrote what it writes. */
+/** When each event begins, if each takes one unit of time, a stream keeps its order, and an event
+ * waits for whoever wrote what it reads, and for whoever read or wrote what it writes. */
 function schedule(run) {
-  const free = {}, written = {}, used = {};
+  const free = {}, written = {}, read = {};
+  const place = ([row, layer]) => row[1] ? row : row + layer;
   return run.frames.map(f => {
     if (!f.stream || f.stream === "host") return null;
-    const reads = f.read.map(v => v[0] + v[1]), writes = f.write.map(v => v[0][1] ? v[0] : v[0] + v[1]);
-    const slots = reads.map(place => place.length > 2 ? place.slice(0, 2) : place);
-    const all = f.kind === "sums" ? Object.values(written) : [];
-    const t = Math.max(0, free[f.stream] || 0, ...all, ...slots.map(p => written[p] || 0),
-      ...writes.map(p => Math.max(written[p] || 0, used[p] || 0)));
+    const reads = f.read.map(place), writes = f.write.map(place);
+    const needs = f.kind === "sums" ? Object.values(written) : reads.map(p => written[p] || 0);
+    const t = Math.max(free[f.stream] || 0, ...needs,
+      ...writes.map(p => Math.max(written[p] || 0, read[p] || 0)));
     free[f.stream] = t + 1;
-    slots.forEach(p => { used[p] = Math.max(used[p] || 0, t + 1); });
-    writes.forEach(p => { written[p] = t + 1; });
+    for (const p of reads) read[p] = Math.max(read[p] || 0, t + 1);
+    for (const p of writes) written[p] = t + 1;
     return t;
   });
 }
 function drawStreams(view) {
-  const {run} = view, begin = schedule(run), end = 1 + Math.max(...begin), svg = view.streams;
-  const lanes = [...new Set(run.frames.map(f => f.stream).filter(s => s && s !== "host")),
-    ...run.rows.filter(name => name[1])];
-  const width = widthOf(svg), left = 86, w = (width - left) / end, height = 18 * lanes.length + 2;
-  svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
-  svg.replaceChildren(...lanes.map((lane, n) =>
-    el("text", {x: 0, y: 18 * n + 13}, ROWS[lane[0]] && +lane[1] >= 0 ? `slot ${lane[1]}` : lane)));
-  const box = (t, units, lane, fill, text, more) => {
-    const y = 18 * lanes.indexOf(lane) + 1;
-    const rect = el("rect", {x: left + t * w, y, width: units * w - 1, height: 16, rx: 2, fill, ...more});
-    const label = el("text", {x: left + (t + units / 2) * w, y: y + 12, "text-anchor": "middle"},
-      units * w > 6.5 * text.length ? text : "");
+  const {run} = view, begin = schedule(run), slots = run.rows.filter(row => row[1]);
+  const streams = new Set(run.frames.map(f => f.stream).filter(of => of && of !== "host"));
+  const lanes = [...streams, ...slots], svg = view.streams, width = canvas(svg, 18 * lanes.length);
+  const left = width < 500 ? 74 : 92, w = (width - left) / (1 + Math.max(...begin));
+  const size = `font-size:${width < 500 ? 9 : 11}px`;
+  lanes.forEach((lane, n) => svg.append(el("text", {x: 0, y: 18 * n + 12, style: size},
+    slots.includes(lane) ? `slot ${lane[1]}` : lane)));
+  const box = (from, to, lane, words, more) => {
+    const x = left + from * w, y = 18 * lanes.indexOf(lane), wide = (to - from) * w - 1;
+    const rect = el("rect", {x, y, width: wide, height: 16, rx: 2, ...more});
+    const label = el("text", {x: x + wide / 2, y: y + 12, "text-anchor": "middle", style: `${size};pointer-events:none`},
+      wide > 5 * words.length ? words : "");
     svg.append(rect, label);
-    return {rect, label};
+    return rect;
   };
-  view.boxes = run.frames.map((f, k) => begin[k] === null ? null : box(begin[k], 1, f.stream,
-    "var(--panel)", SIGNS[f.kind][1] + (f.layer < 0 ? "" : f.layer), {stroke: "var(--faint)"}));
-  const open = {};  // what is in a slot: from the first write to the last event that reads it
+  view.boxes = run.frames.map((f, k) => begin[k] !== null && box(begin[k], begin[k] + 1, f.stream,
+    (SIGNS[f.kind][1] || "") + (f.layer < 0 ? "" : f.layer),
+    {stroke: "var(--faint)", onclick: () => go(momentOf(view, k))}));
+  const open = {};  // a layer is in a slot from its first write to the last event that reads it
   run.frames.forEach((f, k) => {
-    for (const [name, l] of [...f.write, ...f.read]) if (name[1] && begin[k] !== null) {
-      const now = open[name] && open[name].l === l && !open[name].over ? open[name] : {l, t: begin[k]};
-      open[name] = now;
-      now.end = Math.max(now.end || 0, begin[k] + 1);
+    for (const [slot, layer] of [...f.write, ...f.read].filter(of => of[0][1])) {
+      open[slot] = open[slot] || {layer, from: begin[k]};
+      open[slot].to = Math.max(open[slot].to || 0, begin[k] + 1);
     }
-    if (f.free && open[f.free[0]]) {
-      const {l, t, end: last} = open[f.free[0]];
-      box(t, last - t, f.free[0], `var(--${ROWS[f.free[0][0]][1]})`, `layer ${l}`, {opacity: .25});
-      delete open[f.free[0]];
-    }
-  });
-  seek(svg, (x, y) => {
-    const t = Math.floor((x * width - left) / w), lane = lanes[Math.floor(y / 18)];
-    const i = run.frames.findIndex((f, k) => begin[k] === t && f.stream === lane);
-    return i < 0 ? app.k : app.time.findIndex(at => at[app.views.indexOf(view)][0] === i);
+    const {layer, from, to} = f.free && open[f.free[0]] || {};
+    if (to) box(from, to, f.free[0], `layer ${layer}`,
+      {fill: `var(--${ROWS[f.free[0][0]][1]})`, "fill-opacity": .25});
+    if (f.free) delete open[f.free[0]];
   });
 }
+const momentOf = (view, i) => app.time.findIndex(at => at[app.views.indexOf(view)][0] === i);
 function drawBytes(view, most) {
-  const svg = view.bytes, width = widthOf(svg), w = width / app.time.length, ground = 128, top = 30;
-  svg.setAttribute("viewBox", `0 0 ${width} ${ground + 2}`);
-  svg.replaceChildren();
-  phases(svg, width, view, 15);
-  const y = b => ground - (ground - top) * b / most;
-  view.columns = app.time.map((_, k) => {
+  const svg = view.bytes, width = canvas(svg, 112), w = width / app.time.length;
+  const y = bytes => 112 - 96 * bytes / most;
+  view.columns = upTo(app.time.length).map(k => {
     const column = el("g"), bytes = frameOf(view, k).bytes[0];
     let below = 0;
-    for (const kind of ["optimizer", "parameters", "gradients", "communication", "activations"]) {
-      const b = bytes[DATA.kinds.indexOf(kind)];
-      if (b) column.append(el("rect", {x: k * w, y: y(below + b), width: w + .3,
-        height: y(below) - y(below + b), fill: `var(--${COLOURS[kind]})`}));
-      below += b;
+    for (const [kind, colour] of Object.entries(COLOURS)) {
+      const size = bytes[DATA.kinds.indexOf(kind)];
+      column.append(el("rect", {x: k * w, y: y(below + size), width: w + .3,
+        height: y(below) - y(below + size), fill: `var(--${colour})`}));
+      below += size;
     }
     svg.append(column);
     return column;
   });
-  svg.append(el("path", {d: `M0 ${y(view.run.peak)}H${width}`, stroke: "var(--soft)", "stroke-dasharray": "2 3"}),
-    el("text.strong", {x: width, y: y(view.run.peak) - 4, "text-anchor": "end"}, `peak ${view.run.peak} bytes`));
-  seek(svg, ofStrip);
+  svg.append(el("path", {d: `M0 ${y(view.run.peak)}H${width}`, stroke: "var(--soft)"}),
+    el("text.strong", {x: width, y: y(view.run.peak) - 4, "text-anchor": "end"},
+      `peak ${view.run.peak} bytes`));
 }
 function showTime(view) {
-  const {run, frame, act} = view, title = app.b === "" ? "" : name(view) + ": ";
+  const {run, frame, act, i} = view, sent = frame.sent[0], total = sum(run.sent.map(of => of[1]));
   view.columns.forEach((column, k) => column.setAttribute("opacity", k <= app.k ? 1 : .3));
   view.boxes.forEach((box, k) => {
-    if (!box) return;
-    const now = k === view.i && act;
-    box.rect.setAttribute("fill", now ? "var(--now-edge)" : k <= view.i ? "var(--faint)" : "var(--panel)");
-    box.label.setAttribute("style", `fill:var(--${now ? "paper" : "ink"})`);
+    const fill = k === i && act ? "now" : k <= i ? "edge" : "paper";
+    if (box) box.setAttribute("style", `fill:var(--${fill});cursor:pointer`);
   });
-  const row = (cls, ...cells) => el("tr" + cls, {}, ...cells.map(cell => el("td", {}, cell)));
-  const kinds = DATA.kinds.filter(kind => run.bytes[kind]).map((kind, i) => row("",
-    el("span", {}, el("span.dot", {style: `--k:var(--${COLOURS[kind]})`}), " " + kind),
-    String(frame.bytes[0][DATA.kinds.indexOf(kind)]), `${times(run.bytes[kind][0])} = ${run.bytes[kind][1]}`));
-  const host = Object.keys(run.bytes).filter(kind => kind.startsWith("host")).map(kind =>
-    row("", `on the ${kind}`, String(run.bytes[kind][1]), times(run.bytes[kind][0])));
-  view.kinds.replaceChildren(row("", el("b", {}, `${title}bytes in use`), "now", "most, by the formula"), ...kinds, ...host);
-  const sent = frame.sent[0], total = sum(run.sent.map(of => of[1]));
-  view.sent.replaceChildren(row("", el("b", {}, run.ranks > 1 ? `each rank sent` : "sent"),
-    run.ranks > 1 ? `${sum(sent)} of ${total}` : "nothing: it is alone", run.ranks > 1 ? "elements, by the formula" : ""),
-    ...(run.ranks > 1 ? PHASES.map((phase, p) => row(act && frame.phase === phase ? ".at" : "", phase,
-      String(sent[p]), `${times(run.sent[p][0])} = ${run.sent[p][1]}`)) : []),
-    ...(run.rows.includes("S") ? [row("", "over the bus", `${frame.copied[0]} down, ${frame.copied[1]} up`, "bytes")] : []));
+  const row = (kind, ...cells) => el(`tr${kind}`, {}, ...cells.map(cell => el("td", {}, cell)));
+  const formula = ([text, count]) => `${times(text)} = ${count}`;
+  const bytes = Object.entries(run.bytes).map(([kind, of]) => row("",
+    el("span", {}, el("span.dot", {style: `--k:var(--${COLOURS[kind] || "O"})`}), ` ${kind}`),
+    String(COLOURS[kind] ? frame.bytes[0][DATA.kinds.indexOf(kind)] : of[1]), formula(of)));
+  const phases = PHASES.map((phase, p) => row(act && frame.phase === phase ? ".at" : "", phase,
+    String(sent[p]), formula(run.sent[p])));
+  const bus = row("", "over the bus", `${frame.copied[0]} down, ${frame.copied[1]} up`, "bytes");
+  view.tables.replaceChildren(
+    row(".first", "bytes in use", "now", "most, by the formula"), ...bytes,
+    row(".first", "elements sent", `${sum(sent)} of ${total}`,
+      run.ranks > 1 ? "by each rank, by the formula" : "there is nobody to send to"),
+    ...run.ranks > 1 ? phases : [], ...run.rows.includes("S") ? [bus] : []);
 }
 
 // ---- Moving ----
-const name = view => view.which === "broken" ? "broken" : view.chapter.name;
-const question = k => {
-  const asks = DATA.chapters[app.a].asks, frames = app.views[0].run.frames;
-  const matches = f => f.kind.replaceAll(" ", "_") === asks[0] && f.layer === +asks[1] && f.phase === asks[2];
-  return app.ask && app.b === "" && frames.findIndex(matches) === k;
-};
 function go(k, said = "") {
-  app.k = Math.max(0, Math.min(app.time.length - 1, k));
-  app.asking = false;
-  app.said = said;
+  Object.assign(app, {k: Math.max(0, Math.min(app.time.length - 1, k)), asking: false, said});
   show();
 }
 function step(by) {
-  if (by > 0 && !app.asking && question(app.k + 1)) {
-    app.asking = true;
-    stop();
-    return show();
-  }
-  go(app.k + by);
+  const [kind, layer, phase] = DATA.chapters[app.a].asks, next = app.k + 1;
+  const decisive = app.views[0].run.frames.findIndex(f => f.phase === phase && f.layer === +layer
+    && f.kind.replaceAll(" ", "_") === kind);
+  app.asking = by > 0 && app.ask && !app.b && !app.asking && next === decisive;
+  if (!app.asking) return go(app.k + by);
+  stop();
+  show();
 }
 function answer(i) {
   const [, , , , , right, because] = DATA.chapters[app.a].asks;
-  go(app.k + 1, `${i < 0 ? "" : i === right ? "Yes. " : "Not this time. "}${because}`);
+  go(app.k + 1, (i < 0 ? "" : i === right ? "Yes. " : "Not this. ") + because);
   document.querySelector("[data-go=next]").focus();
 }
 function say(view) {
-  const {frame, act} = view, parts = app.parts.indexOf(app.k);
-  if (app.asking) {
-    const [, , , asked, answers] = DATA.chapters[app.a].asks;
-    return el("div.say", {}, el("div.now", {}, asked), el("div.answers", {},
-      ...answers.map((text, i) => el("button", {onclick: () => answer(i)}, text)),
-      el("button", {onclick: () => answer(-1)}, "Show me")));
-  }
-  const box = el("div.say" + (act ? "" : ".idle"), {}, el("div.now", {}, act ? frame.now : "No such event here."),
+  const {frame, act, broken, name} = view, [, , , asked, answers] = DATA.chapters[app.a].asks;
+  if (app.asking) return el("div.say", {}, el("div.now", {}, asked), el("div.answers", {},
+    ...[...answers, "Show me"].map((text, i) => el("button",
+      {onclick: () => answer(i < answers.length ? i : -1)}, text))));
+  const box = el("div.say", {}, el("div.now", {}, act ? frame.now : "No such event here."),
     el("div.why", {}, act ? app.said || frame.why : "It goes on when the other has done this."));
-  if (app.b !== "") box.prepend(el("div.who", {}, view.which === "broken" ?
-    `broken: ${DATA.broken.chapters[view.chapter.name].title}` : view.chapter.name));
-  if (parts >= 0 && view.which === "broken") box.append(el("div.parts", {}, parts ? "It differs here too." : "Here they part."));
+  const parts = app.k === app.parts[0] ? "Here they part." : "Not as it should be.";
+  box.classList.toggle("idle", !act);
+  if (app.b) box.prepend(el("div.who", {}, name));
+  if (broken && app.parts.includes(app.k)) box.append(el("div.parts", {}, parts));
   return box;
 }
 function show() {
@@ -448,23 +406,24 @@ function show() {
     Object.assign(view, {i: Math.max(0, i), act, frame: view.run.frames[Math.max(0, i)]});
   });
   $("says").replaceChildren(...app.views.map(say));
-  app.views.forEach((view, v) => {
-    showGrid(view, v && view.which === "broken" ? app.views[0] : null);
+  for (const view of app.views) {
+    showGrid(view, view.broken && app.views[0]);
     showLine(view);
     showTime(view);
-  });
-  const {frame} = app.views.find(view => view.act);
-  $("place").textContent = `${frame.during || "step"} \u00b7 ${app.k} of ${app.time.length - 1}`;
+  }
+  const {frame} = app.views.find(view => view.act), last = app.time.length - 1;
+  $("place").textContent = `${frame.during || "step"} \u00b7 ${app.k} of ${last}`;
   app.marks.forEach(({mark, back}, k) => {
-    mark.setAttribute("style", `fill:var(--${k === app.k ? "ink" : k < app.k ? "soft" : "faint"})`);
+    mark.style.fill = `var(--${k === app.k ? "ink" : k < app.k ? "soft" : "faint"})`;
     back.setAttribute("fill", k === app.k ? "var(--now)" : "none");
     back.setAttribute("stroke", k === app.k ? "var(--now-edge)" : "none");
   });
-  Object.assign($("range"), {max: app.time.length - 1, value: app.k});
+  Object.assign($("range"), {max: last, value: app.k});
   $("range").setAttribute("aria-valuetext", frame.now);
-  const where = [DATA.chapters[app.a].name.slice(0, 2), app.k, app.dtype, app.micro,
-    ...(app.b === "" ? [] : [app.b === "broken" ? app.b : DATA.chapters[app.b].name.slice(0, 2)])];
-  history.replaceState(null, "", "#" + where.join("/"));
+  const short = n => DATA.chapters[n].name.slice(0, 2), beside = app.b === "broken" ? app.b :
+    app.b && short(app.b);
+  const here = [short(app.a), app.k, app.dtype, app.micro, beside];
+  history.replaceState(null, "", `#${here.join("/")}`);
 }
 function stop() {
   clearTimeout(app.playing);
@@ -475,12 +434,12 @@ function play() {
   if (app.playing) return stop();
   if (app.k === app.time.length - 1) go(0);
   const next = () => {
-    const words = Math.max(...app.views.map(view => view.frame.now.length + view.frame.why.length));
+    const letters = Math.max(...app.views.map(({frame}) => frame.now.length + frame.why.length));
     app.playing = setTimeout(() => {
       step(1);
-      if (app.k === app.time.length - 1) stop();
-      else if (app.playing) next();
-    }, 1200 + 20 * words);
+      if (app.playing && app.k < app.time.length - 1) next();
+      else stop();
+    }, 1200 + 20 * letters);
   };
   next();
   $("play").textContent = "\u25ae\u25ae pause";
@@ -488,93 +447,196 @@ function play() {
 const GO = {first: () => go(0), back: () => step(-1), next: () => step(1),
   last: () => go(app.time.length - 1)};
 
-// ---- The page for a choice of chapters ----
+// ---- The page for a choice of runs ----
 function build(k = 0) {
   stop();
-  app.views = [app.a, ...(app.b === "" ? [] : [app.b])].map(chosen);
+  app.views = [app.a, ...app.b ? [app.b] : []].map(chosen);
   app.time = timeline();
   app.parts = partings();
   $("app").classList.toggle("two", app.b !== "");
   [...$("tabs").children].forEach((tab, n) => tab.setAttribute("aria-current", n === app.a));
-  $("beside").replaceChildren(el("option", {value: ""}, "nothing"),
-    ...(DATA.broken.chapters[DATA.chapters[app.a].name] ? [el("option", {value: "broken"}, "itself, broken")] : []),
-    ...DATA.chapters.map((c, n) => el("option", {value: n}, c.name)).filter((_, n) => n !== app.a));
+  const others = DATA.chapters.map((c, n) => [n, c.name]).filter(([n]) => n !== app.a);
+  const broken = brokenOf(DATA.chapters[app.a]) ? [["broken", "itself, broken"]] : [];
+  $("beside").replaceChildren(...[["", "nothing"], ...broken, ...others].map(
+    ([value, words]) => el("option", {value}, words)));
   $("beside").value = app.b;
   $("dtype").textContent = app.views.some(view => view.chapter.runs["bf16 1"]) ? app.dtype : "fp32";
   $("micro").textContent = `A = ${app.micro}`;
   $("dtype").disabled = $("micro").disabled = app.b === "broken";
   $("ask").setAttribute("aria-pressed", app.ask);
   const grids = app.views.map(makeGrid), codes = app.views.map(makeCode);
-  $("stage").replaceChildren(...(app.b === "" ? [...codes, ...grids] : [...grids, ...codes]));
-  $("time").replaceChildren(...app.views.flatMap(view => {
-    Object.assign(view, {streams: el("svg"), bytes: el("svg"), kinds: el("table"), sent: el("table")});
-    const drawn = el("div", {}, el("h3", {}, "streams: what waits for what"), view.streams,
-      el("p", {}, STREAMS), el("h3", {}, `bytes in use, on ${view.run.ranks > 1 ? "every rank" : "it"}`), view.bytes);
-    return [drawn, el("div", {}, view.kinds, view.sent, ...(app.b === "" ? [keys()] : []))];
+  $("stage").replaceChildren(...app.b ? [...grids, ...codes] : [...codes, ...grids]);
+  $("time").replaceChildren(...app.views.map(view => {
+    const picture = {role: "img", "aria-label": "a picture of the figures beside it"};
+    Object.assign(view, {streams: el("svg", picture), bytes: el("svg", picture),
+      tables: el("table")});
+    return el("div.timebox", {}, el("div", {}, el("h3", {}, "streams: what waits for what"),
+      view.streams, el("h3", {}, "bytes in use"), view.bytes), el("div", {}, view.tables));
   }));
   draw(k);
   setDiff(app.b === "broken" || app.diff);
 }
-const STREAMS = "Drawn as if each event took one unit of time and began as soon as what it needs is " +
-  "there; this is order, not measured time. g: gather, r: reduce-scatter, c: copy, f, b: forward, " +
-  "backward, n: norm, s: sums, a: Adam, d, u: down, up; and the layer.";
-function keys() {
-  const all = [["← →", "an event"], ["space", "play"], ["1 – 7", "a chapter"], ["D", "what changed"],
-    ["C", "beside the chapter before"], ["B", "beside itself, broken"]];
-  return el("p", {}, ...all.flatMap(([key, words]) => [el("kbd", {}, key), ` ${words}  `]));
-}
 function draw(k) {
   const most = Math.max(...app.views.map(view => view.run.peak));
   drawStrip();
-  app.views.forEach(drawStreams);
-  app.views.forEach(view => drawBytes(view, most));
+  for (const view of app.views) {
+    drawStreams(view);
+    drawBytes(view, most);
+  }
   go(k);
 }
 function choose(a, b = "") {
-  const was = app.views[0].frame, same = f => f.kind + f.layer + f.phase === was.kind + was.layer + was.phase;
-  Object.assign(app, {a, b: b === a ? "" : b});
-  if (b === "broken") Object.assign(app, {micro: DATA.broken.chapters[DATA.chapters[a].name].micro, dtype: "bf16"});
+  const same = f => f.kind + f.layer + f.phase, was = same(app.views[0].frame);
+  const broken = b === "broken" && brokenOf(DATA.chapters[a]);
+  Object.assign(app, {a, b: b === String(a) ? "" : b, diff: app.diff && app.b !== "broken"});
+  if (broken) Object.assign(app, {micro: broken.micro, dtype: "bf16"});
   build();
-  go(b === "broken" ? app.parts[0] : Math.max(0, app.time.findIndex(at => same(app.views[0].run.frames[at[0][0]]))));
+  const like = app.time.findIndex(([[i]]) => i >= 0 && same(app.views[0].run.frames[i]) === was);
+  go(broken ? app.parts[0] : Math.max(0, like));
 }
 function begin() {
   const theme = dark => { document.documentElement.dataset.theme = dark ? "dark" : "light"; };
   theme(matchMedia("(prefers-color-scheme: dark)").matches);
   const [a, k, dtype, micro, b] = location.hash.slice(1).split("/");
   const index = text => DATA.chapters.findIndex(c => text && c.name.startsWith(text));
-  Object.assign(app, {a: index(a) < 0 ? 3 : index(a), dtype: dtype === "fp32" ? dtype : "bf16",
-    micro: micro === "2" ? 2 : 1, b: b === "broken" ? b : index(b) < 0 ? "" : index(b)});
+  Object.assign(app, {a: Math.max(0, index(a || "04")), dtype: dtype === "fp32" ? dtype : "bf16",
+    micro: micro === "2" ? 2 : 1, b: b === "broken" ? b : index(b) < 0 ? "" : String(index(b))});
   $("app").hidden = false;
-  $("tabs").replaceChildren(...DATA.chapters.map((c, n) => el("button", {title: c.title, onclick: () => choose(n)},
-    c.name.split("_").slice(0, 2).join(" "))));
-  const toggle = (id, change) => $(id).addEventListener("click", () => { change(); build(app.k); });
-  toggle("dtype", () => { app.dtype = app.dtype === "bf16" ? "fp32" : "bf16"; });
-  toggle("micro", () => { app.micro = 3 - app.micro; });
-  toggle("ask", () => { app.ask = !app.ask; });
-  $("theme").addEventListener("click", () => theme(document.documentElement.dataset.theme === "light"));
-  $("beside").addEventListener("change", e => choose(app.a, +e.target.value >= 0 && e.target.value !== "" ? +e.target.value : e.target.value));
-  $("range").addEventListener("input", e => { stop(); go(+e.target.value); });
-  $("play").addEventListener("click", play);
-  for (const [which, move] of Object.entries(GO))
-    document.querySelector(`[data-go=${which}]`).addEventListener("click", () => { stop(); move(); });
+  $("tabs").replaceChildren(...DATA.chapters.map((c, n) => el("button",
+    {title: c.title, onclick: () => choose(n)}, c.name.split("_").slice(0, 2).join(" "))));
+  const on = (id, does, event = "click") => $(id).addEventListener(event, does);
+  const change = (name, value) => () => {
+    app[name] = value();
+    build(app.k);
+  };
+  on("dtype", change("dtype", () => app.dtype === "bf16" ? "fp32" : "bf16"));
+  on("micro", change("micro", () => 3 - app.micro));
+  on("ask", change("ask", () => !app.ask));
+  on("theme", () => theme(document.documentElement.dataset.theme === "light"));
+  on("play", play);
+  on("beside", e => choose(app.a, e.target.value), "change");
+  on("range", e => { stop(); go(+e.target.value); }, "input");
+  for (const button of document.querySelectorAll("[data-go]"))
+    button.addEventListener("click", () => { stop(); GO[button.dataset.go](); });
+  const keys = {ArrowRight: GO.next, ArrowLeft: GO.back, Home: GO.first, End: GO.last,
+    d: () => setDiff(!app.diff), b: () => choose(app.a, app.b ? "" : "broken"),
+    c: () => choose(app.a, app.b || !app.a ? "" : String(app.a - 1))};
   addEventListener("keydown", e => {
     if (e.ctrlKey || e.metaKey || e.altKey || e.target.closest("#plan, select")) return;
-    const key = {ArrowRight: "next", ArrowLeft: "back", Home: "first", End: "last"}[e.key];
-    const doing = key ? () => { stop(); GO[key](); } : {
-      d: () => setDiff(!app.diff), c: () => choose(app.a, app.b === "" && app.a ? app.a - 1 : ""),
-      b: () => choose(app.a, app.b === "" ? "broken" : ""),
-      " ": e.target.closest("button") ? null : play}[e.key];
-    if (e.key >= "1" && e.key <= String(DATA.chapters.length)) choose(+e.key - 1);
-    else if (doing) doing();
-    else return;
+    const space = e.key === " " && !e.target.closest("button"), tab = $("tabs").children[e.key - 1];
+    if (keys[e.key]) stop();
+    const does = keys[e.key] || (space && play) || (tab && (() => tab.click()));
+    if (!does) return;
     e.preventDefault();
+    does();
   });
   let width = innerWidth;
-  addEventListener("resize", () => { if (innerWidth !== width) draw(app.k); width = innerWidth; });
+  addEventListener("resize", () => {
+    if (innerWidth !== width) draw(app.k);
+    width = innerWidth;
+  });
   addEventListener("hashchange", () => location.reload());
-  $("foot").textContent = FOOT;
-  makePlan();
+  beginPlan();
   build(+k || 0);
 }
-const FOOT = "Every number comes from real runs of the seven programs: one step of a model of 18 " +
-  "parameters, three layers of 2 -> 2 with biases, on three ranks. ./tutorial watch makes this page.";
+
+// ---- The plan: your model on your GPUs, exact and padded, by the chapters' cards ----
+const padded = (size, n) => Math.ceil(size / (8 * n)) * 8 * n;
+/** What a rank holds and borrows on its device, holds on its host, and sends in a step. */
+function predict(card, {sizes, ranks: n, accumulate, dtype}) {
+  const w = dtype === "fp32" ? 4 : 2, away = card.held.optimizer === "sharded on the host";
+  const k = w === 4 && !away ? 8 : 12, full = sum(sizes.map(size => padded(size, n)));
+  const largest = padded(Math.max(...sizes), n), uses = sizes.length * accumulate;
+  const slots = card.borrowed.parameters + (card.borrowed.and_prefetched ? 1 : 0);
+  const held = (kind, size) => size * full / (card.held[kind] === "replicated" ? 1 : n);
+  const often = text => text.endsWith("A") ? (+text.slice(0, -1) || 1) * accumulate : +text;
+  const sent = PHASES.map(phase => often(card.sent[phase]) * (n - 1) * (full / n));
+  return {sent, w, host: away ? {optimizer: k * full / n, communication: w * full / n} : {},
+    resident: {parameters: held("parameters", w), gradients: held("gradients", w),
+      optimizer: away ? 0 : held("optimizer", k)},
+    borrowed: {parameters: w * largest * Math.min(slots, 2 * uses),
+      gradients: w * largest * Math.min(card.borrowed.gradients, uses),
+      communication: w * (n - 1) * largest / n}};
+}
+/** Parameters of the embedding, of each block, of the last norm with the head: of a config.json. */
+function decoder(text) {
+  const config = JSON.parse(text), {model_type: kind} = config;
+  const whole = (key, otherwise) => {
+    const value = config[key] ?? otherwise;
+    if (!(Number.isInteger(value) && value > 0)) throw Error(`${key} is no whole number`);
+    return value;
+  };
+  if (!["llama", "mistral", "qwen2", "qwen3"].includes(kind))
+    throw Error(`model_type is ${kind}, not llama, mistral, qwen2 or qwen3`);
+  if (config.num_experts || config.num_local_experts || config.n_routed_experts)
+    throw Error("it has experts, which are in no chapter");
+  const h = whole("hidden_size"), heads = whole("num_attention_heads");
+  const inner = whole("intermediate_size"), words = whole("vocab_size") * h;
+  const size = whole("head_dim", h / heads), q = heads * size;
+  const kv = whole("num_key_value_heads", heads) * size;
+  const biased = config.attention_bias && (kind === "llama" || kind === "qwen3");
+  const small = ({qwen2: q + 2 * kv, qwen3: 2 * size}[kind] || 0) + (biased ? q + 2 * kv + h : 0)
+    + (config.mlp_bias && kind === "llama" ? 2 * inner + h : 0);
+  const block = h * (2 * (q + kv) + 3 * inner + 2) + small;
+  return [words, ...Array(whole("num_hidden_layers")).fill(block),
+    h + (config.tie_word_embeddings ? 0 : words)];
+}
+function unit(x, units = ["B", "kB", "MB", "GB", "TB", "PB"]) {
+  const power = x < 1 ? 0 : Math.min(units.length - 1, Math.floor(Math.log10(x * 1.0005) / 3));
+  return `${+(x / 1000 ** power).toPrecision(3)} ${units[power]}`;
+}
+const PARAMETERS = ["", "thousand", "million", "billion", "trillion"];
+const TAKES = {params: x => +(10 ** x).toPrecision(2), layers: x => x, ranks: x => 2 ** x,
+  accumulate: x => 2 ** x};
+function beginPlan() {
+  const text = $("config"), read = () => {
+    app.model = null;
+    $("config-said").textContent = "";
+    try {
+      if (text.value.trim()) app.model = decoder(text.value);
+    } catch (error) {
+      $("config-said").textContent = `This cannot be used: ${error.message}.`;
+    }
+    showPlan();
+  };
+  text.addEventListener("input", read);
+  $("file").addEventListener("change", async () => {
+    text.value = await $("file").files[0].text();
+    read();
+  });
+  $("fields").addEventListener("input", e => {
+    if (/params|layers/.test(e.target.id)) app.model = null;
+    showPlan();
+  });
+  showPlan();
+}
+function asked() {
+  const {params, layers, ...of} = Object.fromEntries(
+    Object.entries(TAKES).map(([id, take]) => [id, take(+$(id).value)]));
+  const even = upTo(layers).map(l => Math.floor(params / layers) + (l < params % layers));
+  return {...of, sizes: app.model || even, dtype: $("plan-dtype").value};
+}
+function showPlan() {
+  const of = asked(), plans = DATA.cards.map(card => predict(card, of));
+  const all = kinds => sum(Object.values(kinds)), device = p => all(p.resident) + all(p.borrowed);
+  const axis = Math.max(96e9, ...plans.map(p => device(p) + all(p.host)));
+  const words = {params: unit(sum(of.sizes), PARAMETERS), layers: of.sizes.length, ...of};
+  for (const id of Object.keys(TAKES)) {
+    $(id).previousElementSibling.textContent = words[id];
+    $(id).setAttribute("aria-valuetext", words[id]);
+  }
+  $("bars").replaceChildren(...plans.map((p, n) => {
+    const part = (bytes, colour, what) => el("i", {title: `${what}: ${unit(bytes)}`,
+      style: `width:${100 * bytes / axis}%;--k:var(--${colour})`});
+    const host = all(p.host), away = part(host, "O", "on the host");
+    away.classList.add("away");
+    const lane = el("div", {}, ...Object.entries(COLOURS).slice(0, 3).map(
+      ([kind, colour]) => part(p.resident[kind], colour, kind)),
+    part(p.borrowed.parameters + p.borrowed.gradients, "A", "slots for whole layers"),
+    part(p.borrowed.communication, "C", "room to receive"), away,
+    ...[24e9, 80e9].map(bytes => el("u", {style: `left:${100 * bytes / axis}%`})));
+    return el("tr", {}, el("td", {}, DATA.cards[n].name.split("_").slice(0, 2).join(" ")),
+      el("td.lane", {}, lane), el("td", {}, el("b", {}, unit(device(p))),
+        host ? ` + ${unit(host)}` : ""), el("td.sent", {}, unit(all(p.sent) * p.w)));
+  }));
+}

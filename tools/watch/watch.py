@@ -30,7 +30,7 @@ ROWS = {"parameters": "P", "gradients": "G", "master": "M", "momentum": "m", "va
 PHASES = ("forward", "backward", "update")
 # Of each chapter: which of its sabotages, and with how many micro-batches it is seen.
 BROKEN = {"01_adam": (3, 1), "02_distributed_adam": (2, 2), "03_mixed_precision": (1, 1),
-          "04_zero1": (1, 1), "05_zero2": (1, 2), "06_zero3": (1, 1), "07_offload": (2, 1)}
+          "04_zero1": (2, 1), "05_zero2": (1, 2), "06_zero3": (1, 1), "07_offload": (5, 2)}
 FIELDS = ("kind layer phase during micro stream line inside bytes sent copied read write lend free "
           "now why").split()
 
@@ -216,10 +216,11 @@ class Story:
                 "digest": run.summary["digest"], "loss": run.steps[0]["loss"]}
 
 
-def story(build, mpiexec, chapter, text, dtype, micro_batches, pool):
+def story(build, mpiexec, chapter, text, dtype, micro_batches, pool, broken=False):
     options = ["--accumulate", str(micro_batches * (RANKS if chapter == "01_adam" else 1))]
     options += ["--dtype", dtype] if CARDS[chapter]["mixed_precision"] else []
-    trace, run = recording(["--run", str(build), mpiexec, chapter, *options], RANKS, MODEL)
+    trace, run = recording(["--run", str(build), mpiexec, chapter, *options], RANKS, MODEL,
+                           broken)
     return Story(chapter, text, trace, run, pool).told()
 
 
@@ -245,7 +246,8 @@ def broken(mpi, mpiexec):
                            *QUICK, *tree.options])
             output_of(["ninja", "-C", str(tree.build), f"{chapter}/{chapter}"])
             dtype = "bf16" if CARDS[chapter]["mixed_precision"] else "fp32"
-            run = story(tree.build, mpiexec, chapter, file.read_text(), dtype, micro_batches, pool)
+            run = story(tree.build, mpiexec, chapter, file.read_text(), dtype, micro_batches, pool,
+                        True)
             found[chapter] = {"title": diff.title, "number": number, "case": diff.case,
                               "code": against(right, file.read_text()), "dtype": dtype,
                               "micro": micro_batches, "run": run}
@@ -278,8 +280,7 @@ def data(build, mpiexec, broken_runs):
 
 def page(found):
     text = (HERE / "page.html").read_text()
-    for mark, file in (("/* the styles */", "player.css"), ("/* the script */", "player.js"),
-                       ("/* the widget */", "widget.js")):
+    for mark, file in (("/* the styles */", "player.css"), ("/* the script */", "player.js")):
         text = text.replace(mark, (HERE / file).read_text().rstrip())
     told = json.dumps(found, separators=(",", ":"), ensure_ascii=False).replace("</", "<\\/")
     return text.replace("null; // the data", told + ";")
