@@ -79,11 +79,11 @@ def plans(folder):
             "--params", f"{10 ** sliders['params']:.1e}", "--layers", sliders["layers"]]
         code, printed = ran([sys.executable, str(ROOT / "tools/plan.py"), *map(str, options)])
         assert code == 0, printed
-        yield {"sliders": sliders, "config": config and json.dumps(config),
+        yield {"fields": sliders | {"config": config and json.dumps(config)},
                "figures": json.loads(printed)}
 
 
-def walked(programs, folder, runs):
+def walked(programs, folder, widths, runs):
     """What the browser finds: how much it looked at, and what is wrong."""
     if not BROWSER:
         pytest.skip("there is no Chromium to look at the page with")
@@ -95,7 +95,8 @@ def walked(programs, folder, runs):
     (folder / "page.html").write_text(MADE.read_text().replace("<head>", "<head>" + listens, 1))
     (folder / "test.html").write_text(
         "<meta charset=utf-8><iframe height=900></iframe><pre></pre><script>"
-        f"const RUNS = {json.dumps(told)}, PLANS = {json.dumps([*plans(folder)])};"
+        f"const RUNS = {json.dumps(told)}, PLANS = {json.dumps([*plans(folder)])},"
+        f"WIDTHS = {widths}, ALL = {json.dumps(len(runs) > 1)};"
         + (ROOT / "tests/pages/walk.js").read_text() + "</script>")
     command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
                "--allow-file-access-from-files", f"--user-data-dir={folder / 'profile'}",
@@ -111,9 +112,10 @@ def walked(programs, folder, runs):
 
 
 def test_a_browser_shows_a_step(programs, folder):
-    walked(programs, folder, [("04_zero1", "bf16", 1), ("06_zero3", "bf16", 1)])
+    walked(programs, folder, [1280], [("06_zero3", "bf16", 1)])
 
 
 def test_a_browser_shows_every_step(programs, folder):
-    walked(programs, folder, [(chapter, dtype, micro) for chapter in CHAPTERS for micro in (1, 2)
-                              for dtype in (("bf16", "fp32") if chapter > "03" else ("fp32",))])
+    walked(programs, folder, [1280, 390], [
+        (chapter, dtype, micro) for chapter in CHAPTERS for micro in (1, 2)
+        for dtype in (("bf16", "fp32") if chapter > "03" else ("fp32",))])

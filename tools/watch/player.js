@@ -91,26 +91,23 @@ function stateAt(run, last) {
 }
 /** The moments of one run, or of two beside each other: of each its frame, and whether it acts. */
 function timeline() {
-  const [a, b] = app.views.map(view => view.run.frames);
+  const [a, b] = app.views.map(view => view.run.frames), pairs = [];
+  const key = f => f && [f.kind, f.layer, f.phase, f.micro].join();
+  const comes = (frames, from, f) => !f || frames.slice(from).some(g => key(g) === key(f));
   if (!b) return a.map((_, k) => [[k, true]]);
-  const key = f => [f.kind, f.layer, f.phase, f.micro].join(), pairs = [];
-  const same = (i, j) => i < a.length && j < b.length && key(a[i]) === key(b[j]);
-  const best = upTo(a.length + 1).map(() => Array(b.length + 1).fill(0));
-  for (let i = a.length - 1; i >= 0; i--)
-    for (let j = b.length - 1; j >= 0; j--)
-      best[i][j] = same(i, j) ? best[i + 1][j + 1] + 1 : Math.max(best[i + 1][j], best[i][j + 1]);
   for (let i = 0, j = 0; i < a.length || j < b.length;) {
-    const both = same(i, j);
-    const first = both || j === b.length || (i < a.length && best[i + 1][j] >= best[i][j + 1]);
-    i += first;
-    j += both || !first;
-    pairs.push([[i - 1, first], [j - 1, both || !first]]);
+    const both = key(a[i]) === key(b[j]);
+    const first = both || (a[i] && (!comes(b, j, a[i]) || comes(a, i, b[j]))), second = !first || both;
+    i += first ? 1 : 0;
+    j += second ? 1 : 0;
+    pairs.push([[i - 1, Boolean(first)], [j - 1, second]]);
   }
   return pairs;
 }
 /** At which moments a broken run does not do what the right one does. */
 function partings() {
-  const [right, broken] = app.views.map(view => view.run), names = ["write", "read", "sent", "bytes"];
+  const [right, broken] = app.views.map(view => view.run);
+  const names = ["write", "read", "sent", "bytes"];
   const does = (run, i) => JSON.stringify([!i && run.start, names.map(name => run.frames[i][name])]);
   return app.b !== "broken" ? [] : upTo(app.time.length).filter(k => {
     const [[i, here], [j, there]] = app.time[k];
@@ -132,7 +129,7 @@ function makeCode(view) {
     code.append(row);
   }
   const bar = el("div.bar", {}, el("b", {}, title));
-  const changed = n && `${view.chapter.changed} lines changed from ${DATA.chapters[n - 1].name}`;
+  const changed = n && `${view.code.filter(line => line[0] !== " ").length} lines changed from ${DATA.chapters[n - 1].name}`;
   if (n || view.broken) bar.append(el("button.diff", {onclick: () => setDiff(!app.diff)},
     view.broken ? "what is broken" : changed));
   Object.assign(view, {codeBox: code, inside: el("div.inside")});
@@ -256,25 +253,16 @@ function canvas(svg, height) {
 }
 function drawStrip() {
   const svg = $("events"), width = canvas(svg, 38), n = app.time.length, w = width / n;
-  const during = k => k < n && frameOf(app.views[0], k).during;
-  const box = (k, units, y, height, fill) => {
-    svg.append(el("rect", {x: k * w, y, width: units * w - 1, height, fill}));
-    return svg.lastChild;
-  };
-  for (let k = 1, from = 0; k <= n; k++) {
-    if (during(k) === during(from)) continue;
-    box(from, k - from, 0, 38, "var(--panel)");
-    if ((k - from) * w > 56) svg.append(el("text", {x: from * w + 4, y: 11}, during(from)));
-    from = k;
-  }
+  const during = k => k >= 0 && frameOf(app.views[0], k).during;
   app.marks = app.time.map((at, k) => {
-    const view = app.views.find((_, v) => at[v][1]), back = box(k, 1, 15, 23, "none");
-    const sign = SIGNS[frameOf(view, k).kind.split(" ")[0]][0];
-    const style = `font-size:${Math.min(11, 1.4 * w)}px`;
-    const mark = el("text", {x: (k + .5) * w, y: 31, "text-anchor": "middle", style}, sign);
+    const view = app.views.find((_, v) => at[v][1]), f = frameOf(view, k), x = k * w;
+    const mark = el("g", {}, el("rect", {x, y: 15, width: w, height: 22}), el("text", {x: x + w / 2,
+      y: 30, style: `font-size:${Math.min(11, 1.4 * w)}px`}, SIGNS[f.kind.split(" ")[0]][0]));
+    if (app.parts.includes(k)) mark.append(el("path", {d: `M${x} 36.5h${w}`}));
+    if (during(k) !== during(k - 1) && during(k) !== "load")
+      mark.append(el("text.phase", {x: x + 2, y: 11}, during(k)));
     svg.append(mark);
-    if (app.parts.includes(k)) box(k, 1, 35, 3, "var(--cut)");
-    return {mark, back};
+    return mark;
   });
   $("range").style.setProperty("--thumb", `${w}px`);
 }
@@ -413,11 +401,8 @@ function show() {
   }
   const {frame} = app.views.find(view => view.act), last = app.time.length - 1;
   $("place").textContent = `${frame.during || "step"} \u00b7 ${app.k} of ${last}`;
-  app.marks.forEach(({mark, back}, k) => {
-    mark.style.fill = `var(--${k === app.k ? "ink" : k < app.k ? "soft" : "faint"})`;
-    back.setAttribute("fill", k === app.k ? "var(--now)" : "none");
-    back.setAttribute("stroke", k === app.k ? "var(--now-edge)" : "none");
-  });
+  app.marks.forEach((mark, k) => mark.setAttribute("class",
+    k === app.k ? "here" : k < app.k ? "done" : "coming"));
   Object.assign($("range"), {max: last, value: app.k});
   $("range").setAttribute("aria-valuetext", frame.now);
   const short = n => DATA.chapters[n].name.slice(0, 2), beside = app.b === "broken" ? app.b :
@@ -426,23 +411,18 @@ function show() {
   history.replaceState(null, "", `#${here.join("/")}`);
 }
 function stop() {
-  clearTimeout(app.playing);
+  clearInterval(app.playing);
   app.playing = 0;
   $("play").textContent = "\u25b6 play";
 }
 function play() {
   if (app.playing) return stop();
   if (app.k === app.time.length - 1) go(0);
-  const next = () => {
-    const letters = Math.max(...app.views.map(({frame}) => frame.now.length + frame.why.length));
-    app.playing = setTimeout(() => {
-      step(1);
-      if (app.playing && app.k < app.time.length - 1) next();
-      else stop();
-    }, 1200 + 20 * letters);
-  };
-  next();
   $("play").textContent = "\u25ae\u25ae pause";
+  app.playing = setInterval(() => {
+    step(1);
+    if (app.k === app.time.length - 1) stop();
+  }, 3500);
 }
 const GO = {first: () => go(0), back: () => step(-1), next: () => step(1),
   last: () => go(app.time.length - 1)};

@@ -17,10 +17,9 @@ import sabotage
 from narrate import what
 from page_reader import ROOT
 from recording import recording
-from runs import CHAPTERS, KINDS, QUICK, Failure, finish, output_of
+from runs import CHAPTERS, KINDS, QUICK, finish, output_of
 from trainers import CARDS, source
 
-WORDS = "sentences.txt"
 MADE = ROOT / "notes/step.html"
 RANKS, DTYPES, MICRO_BATCHES = 3, ("bf16", "fp32"), (1, 2)
 MODEL = {"--task": "tiny", "--align": 1, "--layers": 3, "--steps": 1, "--device": "cpu"}
@@ -35,37 +34,14 @@ FIELDS = ("kind layer phase during micro stream line inside bytes sent copied re
           "now why").split()
 
 
-class Pool:
-    """Values that occur often: each once, and then its place."""
-
-    def __init__(self):
-        self.values, self.places = [], {}
+class Pool(dict):
+    """The places of values that occur often, by their JSON; each is written once."""
 
     def place(self, value):
-        key = json.dumps(value)
-        if key not in self.places:
-            self.places[key] = len(self.values)
-            self.values.append(value)
-        return self.places[key]
+        return self.setdefault(json.dumps(value), len(self))
 
-
-def row(view):
-    return ROWS[view["of"]] + str(view.get("slot", ""))
-
-
-def rounded(values):
-    """To six digits: the page shows three decimals."""
-    return [value if value is None else float(f"{value:.6g}") for value in values]
-
-
-def end_of_scope(lines, number):
-    """The line that closes the block in which line `number` stands."""
-    depth = 0
-    for at, line in enumerate(lines[number:], number + 1):
-        depth += line.count("{") - line.count("}")
-        if depth < 0:
-            return at
-    raise Failure(f"line {number} is in no block", 1)
+    def values_in_order(self):
+        return [json.loads(text) for text in self]
 
 
 class Sentences:
@@ -73,155 +49,145 @@ class Sentences:
 
     def __init__(self):
         self.said, self.questions = [], {}
-        for head, body in re.findall(r"(?m)^\[(.*)\]\n((?:.+\n)+)", (HERE / WORDS).read_text()):
-            now = " ".join(re.findall(r"(?m)^([^ +-].*)", body))
-            why = " ".join(re.findall(r"(?m)^  (.*)", body))
+        text = (HERE / "sentences.txt").read_text()
+        for head, body in re.findall(r"(?m)^\[(.*)\]\n((?:.+\n)+)", text):
+            now, why = (" ".join(re.findall(f"(?m){of}.*", body))
+                        for of in ("^(?=[\\w{])", "(?<=^  )"))
             number, _, event = head.partition(" question ")
+            signs, answers = zip(*re.findall(r"(?m)^([+-]) (.*)", body) or [("", "")])
             if event:
-                answers = re.findall(r"(?m)^([+-]) (.*)", body)
-                right = [sign for sign, _ in answers].index("+")
-                self.questions[number] = [*event.split(), now, [a for _, a in answers], right, why]
+                self.questions[number] = [*event.split(), now, answers, signs.index("+"), why]
             else:
                 self.said.append(([word.split("|") for word in head.split()], now, why))
 
-    def say(self, true, **words):
-        """The first pair of which all words are true."""
-        for needed, *pair in self.said:
-            if all(true.intersection(words) for words in needed):
-                return [sentence.format(**words) for sentence in pair]
-        raise Failure(f"{WORDS} says nothing of {sorted(true)}", 1)
+    def say(self, true, words):
+        """The first pair whose words are true."""
+        return next([sentence.format(**words) for sentence in pair] for needed, *pair in self.said
+                    if all(true.intersection(words) for words in needed))
 
 
 SENTENCES = Sentences()
+
+
+def row(view):
+    return ROWS[view["of"]] + str(view.get("slot", ""))
+
+
+def inside(event):
+    """What the trainer's line calls in a file beside it: its path, line and text."""
+    for path, _, at in (at.partition(":") for at in event["args"]["at"]):
+        if not path.endswith("trainer.hpp"):
+            path = path if path[0] == "0" else f"common/{path}"
+            return [path, int(at), (ROOT / path).read_text().splitlines()[int(at) - 1].strip()]
+    return None
 
 
 class Story:
     """A recorded step as frames: what all ranks do, each with its own numbers."""
 
     def __init__(self, chapter, text, trace, run, pool):
-        self.chapter, self.lines, self.trace = chapter, text.splitlines(), trace
-        self.run, self.pool, self.borrowed = run, pool, {}
-        self.setup, self.events = ([*zip(*(trace.program(rank, step) for rank in
-                                           range(run.ranks)), strict=True)] for step in (0, 1))
+        self.chapter, self.text, self.trace, self.run, self.pool = chapter, text, trace, run, pool
+        self.layers, self.borrowed = trace.layers, {}
+        self.setup, self.events = ([*zip(*(trace.program(rank, step) for rank in range(run.ranks)),
+                                         strict=True)] for step in (0, 1))
 
     def line(self, event):
-        """Of the trainer; where a scope ends, its last line."""
+        """Of the trainer; where a scope ends, the last of the block in which it was borrowed."""
         if event["args"]["at"]:
-            return int(event["args"]["at"][0].rpartition(":")[2])
-        return end_of_scope(self.lines, self.borrowed[row(event["args"]["lent"][0])])
-
-    def inside(self, event):
-        """What the trainer's line calls, in a file beside it: its path, line and text."""
-        for at in event["args"]["at"]:
-            path, _, number = at.rpartition(":")
-            if not path.endswith("trainer.hpp"):
-                path = path if path[0] == "0" else f"common/{path}"
-                text = (ROOT / path).read_text().splitlines()[int(number) - 1]
-                return [path, int(number), text.strip()]
-        return None
+            return int(event["args"]["at"][0].partition(":")[2])
+        at, depth, lines = self.borrowed[row(event["args"]["lent"][0])], 0, self.text.splitlines()
+        while depth >= 0:
+            depth += lines[at].count("{") - lines[at].count("}")
+            at += 1
+        return at
 
     def views(self, events, name):
         """[row, layer, each rank's part]: of what is read 1 where it is the whole layer's, of what
         is written the place of [start, values...]."""
-        shown = []
-        for views in zip(*(event["args"].get(name, []) for event in events)):
-            size = self.trace.layers[views[0]["layer"]]["size"]
-            shown.append([row(views[0]), views[0]["layer"], [
-                int(view["size"] == size) if name == "reads" else
-                self.pool.place([view["start"], *rounded(view["values"])]) for view in views]])
-        return shown
+        def part(view):
+            if name == "reads":
+                return int(view["size"] == self.layers[view["layer"]]["size"])
+            return self.pool.place([view["start"], *view["values"]])
+
+        return [[row(views[0]), views[0]["layer"], [*map(part, views)]]
+                for views in zip(*(event["args"].get(name, []) for event in events))]
 
     def start(self):
         """What each rank holds before the step: null is elsewhere, "" has no value yet."""
-        layers, rows = self.trace.layers, {}
-        whole = sum(layer["size"] for layer in layers)
+        rows = {}
         for held in self.trace.about["held"]:
             value = 0 if held["of"] in ("momentum", "variance") else ""
-            for layer, sizes in enumerate(layers):
-                shard = range(sizes["size"]) if held["elements"] == whole else None
-                rows[ROWS[held["of"]], layer] = [[
-                    value if i in (shard or range(rank * sizes["shard"],
-                                                  (rank + 1) * sizes["shard"])) else None
-                    for i in range(sizes["size"])] for rank in range(self.run.ranks)]
-        for events in self.setup:
-            for rank, event in enumerate(events):
-                for view in event["args"].get("writes", []):
-                    cells = rows[row(view), view["layer"]][rank]
-                    cells[view["start"]:view["start"] + view["size"]] = rounded(view["values"])
+            whole = held["elements"] == self.run.info["padded_parameters"]
+            for layer, sizes in enumerate(self.layers):
+                owners = [i // sizes["shard"] for i in range(sizes["size"])]
+                rows[ROWS[held["of"]], layer] = [
+                    [value if whole or owner == rank else None for owner in owners]
+                    for rank in range(self.run.ranks)]
+        for rank, event in (pair for events in self.setup for pair in enumerate(events)):
+            for view in event["args"].get("writes", []):
+                cells = rows[row(view), view["layer"]][rank]
+                cells[view["start"]:view["start"] + view["size"]] = view["values"]
         return [[name, layer, self.pool.place(cells)] for (name, layer), cells in rows.items()]
 
-    def say(self, f):
-        last, number = len(self.trace.layers) - 1, self.chapter[:2]
-        conditions = {"ahead": f["phase"] != f["during"], "first_layer": f["layer"] == 0,
-                      "last_layer": f["layer"] == last, "again": f["micro"] > 1,
-                      "accumulated": self.run.options["accumulate"] > 1}
-        true = {number, f["kind"].replace(" ", "_"), "in_" + f["phase"], "during_" + f["during"],
-                self.run.dtype, *(name for name, holds in conditions.items() if holds)}
-        return SENTENCES.say(true, who="The process" if number == "01" else "Each rank",
-                             layer=f["layer"], before=f["layer"] - 1, bytes=f.get("lend", "000")[2],
-                             loss=f"{self.run.steps[0]['loss']:.4f}",
-                             digest=self.run.summary["digest"])
+    def frame(self, kind, events, fields):
+        """What is true of it decides what is said of it."""
+        f = {"kind": kind, "layer": -1, "phase": "", "during": "", "bytes": [
+            [event["args"]["in_use"][of] for of in KINDS[:5]] for event in events]} | fields
+        holds = {"ahead": f["phase"] != f["during"], "first_layer": f["layer"] == 0,
+                 "last_layer": f["layer"] == len(self.layers) - 1, "again": f["micro"] > 1,
+                 "accumulated": self.run.options["accumulate"] > 1}
+        true = {self.chapter[:2], kind.replace(" ", "_"), f"in_{f['phase']}", self.run.dtype,
+                f"during_{f['during']}", *(name for name in holds if holds[name])}
+        f["now"], f["why"] = SENTENCES.say(true, {
+            "who": "Each rank" if self.chapter > "02" else "The process", "layer": f["layer"],
+            "before": f["layer"] - 1, "bytes": f.get("lend", "   ")[2],
+            "loss": f"{self.run.steps[0]['loss']:.4f}", "digest": self.run.summary["digest"]})
+        return [self.pool.place(f.get(field)) for field in FIELDS]
 
     def frames(self):
-        sent, copied, micro = [[0] * 3 for _ in range(self.run.ranks)], [0, 0], 0
-        in_use = self.setup[-1]
-
-        def frame(kind, **fields):
-            found = {"kind": kind, "layer": -1, "phase": "", "during": "", "micro": micro,
-                     "sent": [[*of] for of in sent], "copied": [*copied], "bytes": [
-                         [event["args"]["in_use"][of] for of in KINDS[:5]] for event in in_use],
-                     **fields}
-            found["now"], found["why"] = self.say(found)
-            return [self.pool.place(found.get(field)) for field in FIELDS]
-
-        yield frame("start")
+        so_far = {"sent": [[0] * 3 for _ in range(self.run.ranks)], "copied": [0, 0], "micro": 0}
+        yield self.frame("start", self.setup[-1], so_far)
         for events in self.events:
-            args, in_use = events[0]["args"], events
-            lent, work = args.get("lent"), events[0]["ph"] == "X"
+            args, work = events[0]["args"], events[0]["ph"] == "X"
+            lent = args.get("lent")
             if args["during"] == "setup" or not (work or lent):
                 continue  # of activations and room to receive the bytes are told
             kind = what(events[0]).partition(" for ")[0] + ("" if work else f" {args['kind']}")
-            micro += kind == "load"
-            for counts, event in zip(sent, events):
-                counts[:] = [event["args"].get("sent", dict(zip(PHASES, counts)))[phase]
-                             for phase in PHASES]
-            if kind in ("to_host", "to_device"):
-                copied[kind == "to_device"] += args["bytes"]
-            fields = {"layer": args.get("layer", -1), "phase": args.get("phase", args["during"])}
+            so_far["micro"] += kind == "load"
+            for sent, event in zip(so_far["sent"], events):
+                sent[:] = map(event["args"].get("sent", dict(zip(PHASES, sent))).get, PHASES)
+            if kind.startswith("to_"):
+                so_far["copied"][kind == "to_device"] += args["bytes"]
+            fields = {"layer": args.get("layer", -1), "phase": args.get("phase", args["during"]),
+                      "during": args["during"], "stream": events[0]["stream"] if work else "host",
+                      "line": self.line(events[0]), "inside": inside(events[0]),
+                      "read": self.views(events, "reads"), "write": self.views(events, "writes")}
             if lent:
-                key = "lend" if kind.startswith("borrow") else "free"
-                fields["layer"] = lent[0]["layer"]
-                fields[key] = [row(lent[0]), lent[0]["layer"], abs(args["bytes"])]
-                if args["at"]:
-                    self.borrowed[row(lent[0])] = self.line(events[0])
-            yield frame(kind, during=args["during"], stream=events[0]["stream"] if work else "host",
-                        line=self.line(events[0]), inside=self.inside(events[0]),
-                        read=self.views(events, "reads"), write=self.views(events, "writes"),
-                        **fields)
-        yield frame("end")
+                place, fields["layer"] = row(lent[0]), lent[0]["layer"]
+                fields["lend" if kind.startswith("borrow") else "free"] = [
+                    place, fields["layer"], abs(args["bytes"])]
+                self.borrowed[place] = fields["line"]
+            yield self.frame(kind, events, so_far | fields)
+        yield self.frame("end", self.events[-1], so_far)
 
     def told(self):
-        run, traffic = self.run, self.run.summary["traffic"]["phases"]
-        memory = run.memory | {f"host {kind}": row for kind, row in
-                               run.summary.get("host_memory", {}).items()}
+        run, rows = self.run, self.run.summary["traffic"]["phases"]
+        memory = run.memory | {f"host {kind}": of for kind, of in run.on_host.items()}
         return {"ranks": run.ranks, "dtype": run.dtype,
-                "layers": [[layer["size"], layer["shard"]] for layer in self.trace.layers],
+                "layers": [[layer["size"], layer["shard"]] for layer in self.layers],
                 "held": {ROWS[held["of"]]: [held["dtype"], held["bytes"], held["place"] == "host"]
                          for held in self.trace.about["held"]},
                 "start": self.start(), "frames": [*self.frames()],
-                "sent": [[traffic[phase]["formula"], traffic[phase]["predicted"]]
-                         for phase in PHASES],
-                "bytes": {kind: [row["formula"], row["predicted"]] for kind, row in memory.items()
-                          if row.get("formula") and kind not in ("data", "workspace")},
-                "digest": run.summary["digest"], "loss": run.steps[0]["loss"]}
+                "sent": [[rows[phase]["formula"], rows[phase]["predicted"]] for phase in PHASES],
+                "bytes": {kind: [of["formula"], of["predicted"]] for kind, of in memory.items()
+                          if of.get("formula") and kind not in ("data", "workspace")}}
 
 
 def story(build, mpiexec, chapter, text, dtype, micro_batches, pool, broken=False):
     options = ["--accumulate", str(micro_batches * (RANKS if chapter == "01_adam" else 1))]
     options += ["--dtype", dtype] if CARDS[chapter]["mixed_precision"] else []
-    trace, run = recording(["--run", str(build), mpiexec, chapter, *options], RANKS, MODEL,
-                           broken)
-    return Story(chapter, text, trace, run, pool).told()
+    told = recording(["--run", str(build), mpiexec, chapter, *options], RANKS, MODEL, broken)
+    return Story(chapter, text, *told, pool).told()
 
 
 def against(old, new):
@@ -236,54 +202,44 @@ def against(old, new):
 def broken(mpi, mpiexec):
     """A run of each chapter with one of its sabotages, built in a copy."""
     tree, pool, found = sabotage.trial(ROOT / "build/watch", "plain", f"-Dmpi={mpi}"), Pool(), {}
-    for chapter, (number, micro_batches) in BROKEN.items():
-        diff = sabotage.of_chapter(chapter)[number - 1]
-        file, right = tree.sources / diff.old, source(chapter)
-        try:
-            file.write_text(diff.apply(right))
-            if not (tree.build / "build.ninja").exists():
-                output_of(["meson", "setup", str(tree.build), str(tree.sources),
-                           *QUICK, *tree.options])
-            output_of(["ninja", "-C", str(tree.build), f"{chapter}/{chapter}"])
-            dtype = "bf16" if CARDS[chapter]["mixed_precision"] else "fp32"
-            run = story(tree.build, mpiexec, chapter, file.read_text(), dtype, micro_batches, pool,
-                        True)
-            found[chapter] = {"title": diff.title, "number": number, "case": diff.case,
-                              "code": against(right, file.read_text()), "dtype": dtype,
-                              "micro": micro_batches, "run": run}
-        finally:
-            file.write_text(right)
-    return {"pool": pool.values, "chapters": found}
+    if not (tree.build / "build.ninja").exists():
+        output_of(["meson", "setup", str(tree.build), str(tree.sources), *QUICK, *tree.options])
+    for chapter, (which, micro) in BROKEN.items():
+        diff, right = sabotage.of_chapter(chapter)[which - 1], source(chapter)
+        wrong, dtype = diff.apply(right), DTYPES[not CARDS[chapter]["mixed_precision"]]
+        (tree.sources / diff.old).write_text(wrong)
+        output_of(["ninja", "-C", str(tree.build), f"{chapter}/{chapter}"])
+        run = story(tree.build, mpiexec, chapter, wrong, dtype, micro, pool, True)
+        found[chapter] = {"title": diff.title, "code": against(right, wrong), "micro": micro,
+                          "run": run}
+    return {"pool": pool.values_in_order(), "chapters": found}
+
+
+def data(build, mpiexec, broken_runs):
+    pool, chapters, before = Pool(), [], source(CHAPTERS[0])
+    for chapter in CHAPTERS:
+        text, dtypes = source(chapter), DTYPES if CARDS[chapter]["mixed_precision"] else ["fp32"]
+        chapters.append({
+            "name": chapter, "title": text.splitlines()[1].lstrip("/ "),
+            "code": against(before, text), "asks": SENTENCES.questions[chapter[:2]],
+            "runs": {f"{dtype} {micro}": story(build, mpiexec, chapter, text, dtype, micro, pool)
+                     for dtype in dtypes for micro in MICRO_BATCHES}})
+        before = text
+    return {"kinds": KINDS[:5], "fields": FIELDS, "chapters": chapters, "broken": broken_runs,
+            "cards": [card for card in CARDS.values() if card["mixed_precision"]],
+            "pool": pool.values_in_order()}
 
 
 def data_of(page):
     return json.loads(re.search(r"(?m)^const DATA = (.*);$", page)[1].replace("<\\/", "</"))
 
 
-def data(build, mpiexec, broken_runs):
-    pool, chapters, before = Pool(), [], None
-    for chapter in CHAPTERS:
-        text = source(chapter)
-        dtypes = DTYPES if CARDS[chapter]["mixed_precision"] else ("fp32",)
-        code = against(before or text, text)
-        chapters.append({
-            "name": chapter, "title": text.splitlines()[1].lstrip("/ "), "code": code,
-            "changed": sum(line[0] != " " for line in code),
-            "asks": SENTENCES.questions[chapter[:2]],
-            "runs": {f"{dtype} {micro}": story(build, mpiexec, chapter, text, dtype, micro, pool)
-                     for dtype in dtypes for micro in MICRO_BATCHES}})
-        before = text
-    return {"kinds": KINDS[:5], "fields": FIELDS, "chapters": chapters, "broken": broken_runs,
-            "cards": [card for card in CARDS.values() if card["mixed_precision"]],
-            "pool": pool.values}
-
-
 def page(found):
-    text = (HERE / "page.html").read_text()
+    told = json.dumps(found, separators=(",", ":"), ensure_ascii=False).replace("</", "<\\/")
+    text = (HERE / "page.html").read_text().replace("null; // the data", told + ";")
     for mark, file in (("/* the styles */", "player.css"), ("/* the script */", "player.js")):
         text = text.replace(mark, (HERE / file).read_text().rstrip())
-    told = json.dumps(found, separators=(",", ":"), ensure_ascii=False).replace("</", "<\\/")
-    return text.replace("null; // the data", told + ";")
+    return text
 
 
 def main():
