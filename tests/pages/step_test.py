@@ -100,7 +100,7 @@ def walked(programs, folder, widths, runs):
         + (ROOT / "tests/pages/walk.js").read_text() + "</script>")
     command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
                "--allow-file-access-from-files", f"--user-data-dir={folder / 'profile'}",
-               "--force-prefers-reduced-motion", "--virtual-time-budget=1000000", "--dump-dom",
+               "--force-prefers-reduced-motion", "--virtual-time-budget=5000", "--dump-dom",
                (folder / "test.html").as_uri()]
     done = subprocess.run(command, capture_output=True, text=True, timeout=900)
     text = done.stdout.partition("<pre>")[2].partition("</pre>")[0].replace("&lt;", "<")

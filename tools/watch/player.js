@@ -20,7 +20,7 @@ function el(what, attributes = {}, ...children) {
   const e = document.createElementNS(`http://www.w3.org/${svg ? "2000/svg" : "1999/xhtml"}`, tag);
   e.classList.add(...classes);
   for (const [name, value] of Object.entries(attributes)) {
-    if (name === "onclick") e.addEventListener("click", value);
+    if (typeof value === "function") e[name] = value;
     else e.setAttribute(name, value);
   }
   e.append(...children);
@@ -43,30 +43,20 @@ function decode(told, pool) {
     const f = Object.fromEntries(DATA.fields.map((name, i) => [name, pool[places[i]]]));
     return {...f, write: (f.write || []).map(part), read: f.read || []};
   });
-  const lent = told.frames.flatMap(f => f.lend ? [f.lend] : []);
-  const place = row => row[1] ? 1 + (1 + +row[1]) / 100 : "PGMmvS".indexOf(row);
-  told.rows = [...new Set([...told.start, ...lent].map(of => of[0]))];
-  told.rows.sort((p, q) => place(p) - place(q));
+  const all = [...told.start, ...told.frames.flatMap(f => f.lend ? [f.lend] : [])];
+  const place = ([of, slot]) => slot ? 1 + (1 + +slot) / 100 : "PGMmvS".indexOf(of);
+  told.rows = [...new Set(all.map(of => of[0]))].sort((p, q) => place(p) - place(q));
   told.peak = Math.max(...told.frames.flatMap(f => f.bytes.map(sum)));
-  told.lastRead = {};
-  told.frames.forEach((f, k) => f.read.forEach(([row, l, whole]) => whole.forEach((all, r) => {
-    for (const i of upTo(told.layers[l][0]))
-      if (all || owner(told, l, i) === r) told.lastRead[[row + l, r, i]] = k;
-  })));
   return told;
 }
 const owner = (run, layer, i) => run.ranks > 1 ? Math.floor(i / run.layers[layer][1]) : 0;
 const brokenOf = chapter => DATA.broken.chapters[chapter.name];
 function chosen(which) {
-  const chapter = DATA.chapters[which === "broken" ? app.a : which];
-  if (which === "broken") {
-    const {code, title, run} = brokenOf(chapter);
-    return {broken: true, chapter, code, name: `broken: ${title}`,
-      run: decode(run, DATA.broken.pool)};
-  }
-  const dtype = chapter.runs["bf16 1"] ? app.dtype : "fp32";
-  const run = decode(chapter.runs[`${dtype} ${app.micro}`], DATA.pool);
-  return {chapter, code: chapter.code, name: chapter.name, run};
+  const broken = which === "broken", chapter = DATA.chapters[broken ? app.a : which];
+  const dtype = chapter.runs["bf16 1"] ? app.dtype : "fp32", right = `${dtype} ${app.micro}`;
+  const of = broken ? brokenOf(chapter) : {code: chapter.code, run: chapter.runs[right]};
+  const run = decode(of.run, broken ? DATA.broken.pool : DATA.pool);
+  return {broken, chapter, code: of.code, run, name: broken ? `broken: ${of.title}` : chapter.name};
 }
 function stateAt(run, last) {
   const copied = ([row, l, cells]) => [row + l, {values: cells.map(of => [...of])}];
@@ -96,21 +86,19 @@ function timeline() {
   const comes = (frames, from, f) => !f || frames.slice(from).some(g => key(g) === key(f));
   if (!b) return a.map((_, k) => [[k, true]]);
   for (let i = 0, j = 0; i < a.length || j < b.length;) {
-    const both = key(a[i]) === key(b[j]);
-    const first = both || (a[i] && (!comes(b, j, a[i]) || comes(a, i, b[j]))), second = !first || both;
-    i += first ? 1 : 0;
-    j += second ? 1 : 0;
-    pairs.push([[i - 1, Boolean(first)], [j - 1, second]]);
+    const both = key(a[i]) === key(b[j]), alone = a[i] && (!comes(b, j, a[i]) || comes(a, i, b[j]));
+    if (both || alone) i++;
+    if (both || !alone) j++;
+    pairs.push([[i - 1, Boolean(both || alone)], [j - 1, both || !alone]]);
   }
   return pairs;
 }
 /** At which moments a broken run does not do what the right one does. */
 function partings() {
-  const [right, broken] = app.views.map(view => view.run);
-  const names = ["write", "read", "sent", "bytes"];
-  const does = (run, i) => JSON.stringify([!i && run.start, names.map(name => run.frames[i][name])]);
+  const does = ({run}, i) => JSON.stringify([!i && run.start,
+    ...["write", "read", "sent", "bytes"].map(name => run.frames[i][name])]);
   return app.b !== "broken" ? [] : upTo(app.time.length).filter(k => {
-    const [[i, here], [j, there]] = app.time[k];
+    const [[i, here], [j, there]] = app.time[k], [right, broken] = app.views;
     return !here || !there || does(right, i) !== does(broken, j);
   });
 }
@@ -123,15 +111,16 @@ function makeCode(view) {
   for (const line of view.code) {
     const sign = line[0], indent = line.slice(1).search(/\S|$/), gone = sign === "-";
     const row = el(`div.l${{"+": ".add", "-": ".gone", " ": ""}[sign]}`, {},
-      el("span.n", {}, gone ? "" : String(view.lines.length + 1)), el("span.sign", {}, sign),
+      el("span.n", {}, gone ? "" : String(view.lines.length + 1)), el("span.n", {}, sign),
       el("span.t", {style: `padding-left:${indent + 4}ch`}, line.slice(1 + indent)));
     if (!gone) view.lines.push(row);
     code.append(row);
   }
-  const bar = el("div.bar", {}, el("b", {}, title));
-  const changed = n && `${view.code.filter(line => line[0] !== " ").length} lines changed from ${DATA.chapters[n - 1].name}`;
-  if (n || view.broken) bar.append(el("button.diff", {onclick: () => setDiff(!app.diff)},
-    view.broken ? "what is broken" : changed));
+  const bar = el("div.bar", {}, el("b", {}, title)), before = n && DATA.chapters[n - 1].name;
+  const words = view.broken ? "what is broken" :
+    `${view.code.filter(line => line[0] !== " ").length} lines changed from ${before}`;
+  if (before || view.broken)
+    bar.append(el("button.diff", {onclick: () => setDiff(!app.diff)}, words));
   Object.assign(view, {codeBox: code, inside: el("div.inside")});
   view.inside.hidden = !view.run.frames.some(f => f.inside);
   return el("div.codebox.card", {}, bar, code, view.inside);
@@ -146,8 +135,7 @@ function showLine({lines, codeBox, inside, frame, act}) {
   lines.forEach((line, i) => line.classList.toggle("at", act && i + 1 === frame.line));
   const line = lines[frame.line - 1], [file, number, text] = act && frame.inside || [];
   if (line) codeBox.scrollTop = line.offsetTop - codeBox.clientHeight * 0.4;
-  inside.replaceChildren(...file ? [el("div.soft", {}, `\u21b3 in ${file}, line ${number}`), text]
-    : []);
+  inside.textContent = file ? `\u21b3 ${file}:${number}\n${text}` : "";
 }
 
 // ---- The grid ----
@@ -186,10 +174,11 @@ function makeGrid(view) {
   return el("div.gridbox.card", {}, grid, el("div.legend", {"aria-hidden": true}, ...legend));
 }
 function showGrid(view, right) {
-  const {run, frame, act, i: now} = view, alone = run.ranks === 1;
+  const {run, frame, act} = view, alone = run.ranks === 1;
+  const later = run.frames.slice(view.i).flatMap(f => f.read);
   const host = sum(Object.values(run.held).map(([, bytes, away]) => away ? bytes : 0));
   const focus = app.views.map(v => v.act ? v.frame.layer : -1).find(l => l >= 0) || 0;
-  view.state = stateAt(run, now);
+  view.state = stateAt(run, view.i);
   for (const e of view.grid.querySelectorAll(".layer"))
     e.classList.toggle("focus", +e.dataset.l === focus);
   view.cells.forEach((rows, r) => Object.entries(rows).forEach(([place, cells]) => {
@@ -197,20 +186,21 @@ function showGrid(view, right) {
     const theirs = right && right.state.get(place), layer = place.slice(-1);
     cells.forEach((cell, i) => {
       const x = values ? values[r][i] : null, own = !alone && owner(run, layer, i) === r;
+      const reads = ([row, l, whole]) => row + l === place && (whole[r] || own || alone);
       const is = {
         held: x !== null, own: x !== null && own, room: x !== null && slot,
         lent: x === "" && slot, leaving: act && leaving,
         wrote: act && wrote && i >= wrote[r][0] && i < wrote[r][1],
         read: act && read && (read[r] || own || alone),
-        stale: place[0] === "G" && !slot && x && !(run.lastRead[[place, r, i]] >= now),
+        stale: x && place[0] === "G" && !slot && !later.some(reads),
         differs: right && x !== (theirs ? theirs.values[r][i] : null)};
       cell.className = ["cell", ...Object.keys(is).filter(name => is[name])].join(" ");
       cell.textContent = x !== null ? shown(x) : slot ? "" : "\u00b7";
     });
   }));
   view.holds.forEach((hold, r) => {
-    hold.textContent = `${sum(frame.bytes[r])} bytes ${host ? `on its device, ${host} on its host`
-      : "in use"}${act && frame.kind === "sums" && !alone ? " \u00b7 sends 2 numbers to each" : ""}`;
+    hold.textContent = `${sum(frame.bytes[r])} bytes ` +
+      (host ? `on its device, ${host} on its host` : "in use");
   });
   drawArrows(view);
 }
@@ -243,8 +233,7 @@ function drawArrows(view) {
 }
 
 // ---- Time: the strip of events, the streams, bytes in use, elements sent ----
-const placeOf = (view, k) => Math.max(0, app.time[k][app.views.indexOf(view)][0]);
-const frameOf = (view, k) => view.run.frames[placeOf(view, k)];
+const frameOf = (view, k) => view.run.frames[Math.max(0, app.time[k][app.views.indexOf(view)][0])];
 function canvas(svg, height) {
   const width = Math.max(220, svg.parentNode.clientWidth);
   svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
@@ -294,14 +283,13 @@ function drawStreams(view) {
   const box = (from, to, lane, words, more) => {
     const x = left + from * w, y = 18 * lanes.indexOf(lane), wide = (to - from) * w - 1;
     const rect = el("rect", {x, y, width: wide, height: 16, rx: 2, ...more});
-    const label = el("text", {x: x + wide / 2, y: y + 12, "text-anchor": "middle", style: `${size};pointer-events:none`},
-      wide > 5 * words.length ? words : "");
-    svg.append(rect, label);
+    svg.append(rect, el("text.middle", {x: x + wide / 2, y: y + 12, style: size},
+      wide > 5 * words.length ? words : ""));
     return rect;
   };
+  const moment = i => app.time.findIndex(at => at[app.views.indexOf(view)][0] === i);
   view.boxes = run.frames.map((f, k) => begin[k] !== null && box(begin[k], begin[k] + 1, f.stream,
-    (SIGNS[f.kind][1] || "") + (f.layer < 0 ? "" : f.layer),
-    {stroke: "var(--faint)", onclick: () => go(momentOf(view, k))}));
+    SIGNS[f.kind][1] + (f.layer < 0 ? "" : f.layer), {onclick: () => go(moment(k))}));
   const open = {};  // a layer is in a slot from its first write to the last event that reads it
   run.frames.forEach((f, k) => {
     for (const [slot, layer] of [...f.write, ...f.read].filter(of => of[0][1])) {
@@ -314,7 +302,6 @@ function drawStreams(view) {
     if (f.free) delete open[f.free[0]];
   });
 }
-const momentOf = (view, i) => app.time.findIndex(at => at[app.views.indexOf(view)][0] === i);
 function drawBytes(view, most) {
   const svg = view.bytes, width = canvas(svg, 112), w = width / app.time.length;
   const y = bytes => 112 - 96 * bytes / most;
@@ -331,15 +318,14 @@ function drawBytes(view, most) {
     return column;
   });
   svg.append(el("path", {d: `M0 ${y(view.run.peak)}H${width}`, stroke: "var(--soft)"}),
-    el("text.strong", {x: width, y: y(view.run.peak) - 4, "text-anchor": "end"},
+    el("text", {x: width, y: y(view.run.peak) - 4, "text-anchor": "end"},
       `peak ${view.run.peak} bytes`));
 }
 function showTime(view) {
   const {run, frame, act, i} = view, sent = frame.sent[0], total = sum(run.sent.map(of => of[1]));
   view.columns.forEach((column, k) => column.setAttribute("opacity", k <= app.k ? 1 : .3));
   view.boxes.forEach((box, k) => {
-    const fill = k === i && act ? "now" : k <= i ? "edge" : "paper";
-    if (box) box.setAttribute("style", `fill:var(--${fill});cursor:pointer`);
+    if (box) box.setAttribute("class", k === i && act ? "here" : k <= i ? "done" : "coming");
   });
   const row = (kind, ...cells) => el(`tr${kind}`, {}, ...cells.map(cell => el("td", {}, cell)));
   const formula = ([text, count]) => `${times(text)} = ${count}`;
@@ -350,9 +336,9 @@ function showTime(view) {
     String(sent[p]), formula(run.sent[p])));
   const bus = row("", "over the bus", `${frame.copied[0]} down, ${frame.copied[1]} up`, "bytes");
   view.tables.replaceChildren(
-    row(".first", "bytes in use", "now", "most, by the formula"), ...bytes,
+    row(".first", "bytes in use", "now", "most, by formula"), ...bytes,
     row(".first", "elements sent", `${sum(sent)} of ${total}`,
-      run.ranks > 1 ? "by each rank, by the formula" : "there is nobody to send to"),
+      run.ranks > 1 ? "by each rank, by formula" : "there is nobody else"),
     ...run.ranks > 1 ? phases : [], ...run.rows.includes("S") ? [bus] : []);
 }
 
@@ -362,10 +348,11 @@ function go(k, said = "") {
   show();
 }
 function step(by) {
-  const [kind, layer, phase] = DATA.chapters[app.a].asks, next = app.k + 1;
-  const decisive = app.views[0].run.frames.findIndex(f => f.phase === phase && f.layer === +layer
-    && f.kind.replaceAll(" ", "_") === kind);
-  app.asking = by > 0 && app.ask && !app.b && !app.asking && next === decisive;
+  const event = DATA.chapters[app.a].asks.slice(0, 3).join();
+  const is = f => [f.kind.replaceAll(" ", "_"), f.layer, f.phase].join() === event;
+  const decisive = app.k + by === app.views[0].run.frames.findIndex(is);
+  if (app.asking && by > 0) return answer(-1);
+  app.asking = by > 0 && app.ask && !app.b && decisive;
   if (!app.asking) return go(app.k + by);
   stop();
   show();
@@ -373,19 +360,19 @@ function step(by) {
 function answer(i) {
   const [, , , , , right, because] = DATA.chapters[app.a].asks;
   go(app.k + 1, (i < 0 ? "" : i === right ? "Yes. " : "Not this. ") + because);
-  document.querySelector("[data-go=next]").focus();
+  if (i >= 0) document.querySelector("[data-go=next]").focus();
 }
 function say(view) {
   const {frame, act, broken, name} = view, [, , , asked, answers] = DATA.chapters[app.a].asks;
   if (app.asking) return el("div.say", {}, el("div.now", {}, asked), el("div.answers", {},
-    ...[...answers, "Show me"].map((text, i) => el("button",
-      {onclick: () => answer(i < answers.length ? i : -1)}, text))));
+    ...answers.map((text, i) => el("button", {onclick: () => answer(i)}, text)),
+    el("button", {onclick: () => answer(-1)}, "Show me")));
   const box = el("div.say", {}, el("div.now", {}, act ? frame.now : "No such event here."),
     el("div.why", {}, act ? app.said || frame.why : "It goes on when the other has done this."));
-  const parts = app.k === app.parts[0] ? "Here they part." : "Not as it should be.";
   box.classList.toggle("idle", !act);
   if (app.b) box.prepend(el("div.who", {}, name));
-  if (broken && app.parts.includes(app.k)) box.append(el("div.parts", {}, parts));
+  if (broken && app.parts.includes(app.k)) box.append(el("div.parts", {},
+    app.k === app.parts[0] ? "Here they part." : "Not as it should be."));
   return box;
 }
 function show() {
@@ -405,9 +392,8 @@ function show() {
     k === app.k ? "here" : k < app.k ? "done" : "coming"));
   Object.assign($("range"), {max: last, value: app.k});
   $("range").setAttribute("aria-valuetext", frame.now);
-  const short = n => DATA.chapters[n].name.slice(0, 2), beside = app.b === "broken" ? app.b :
-    app.b && short(app.b);
-  const here = [short(app.a), app.k, app.dtype, app.micro, beside];
+  const names = [app.a, app.b].map(n => DATA.chapters[n] ? DATA.chapters[n].name.slice(0, 2) : n);
+  const here = [names[0], app.k, app.dtype, app.micro, names[1]];
   history.replaceState(null, "", `#${here.join("/")}`);
 }
 function stop() {
@@ -484,18 +470,15 @@ function begin() {
   $("app").hidden = false;
   $("tabs").replaceChildren(...DATA.chapters.map((c, n) => el("button",
     {title: c.title, onclick: () => choose(n)}, c.name.split("_").slice(0, 2).join(" "))));
-  const on = (id, does, event = "click") => $(id).addEventListener(event, does);
-  const change = (name, value) => () => {
-    app[name] = value();
-    build(app.k);
-  };
-  on("dtype", change("dtype", () => app.dtype === "bf16" ? "fp32" : "bf16"));
-  on("micro", change("micro", () => 3 - app.micro));
-  on("ask", change("ask", () => !app.ask));
+  const on = (id, does, event = "onclick") => { $(id)[event] = does; };
+  const change = more => build((Object.assign(app, more), app.k));
+  on("dtype", () => change({dtype: app.dtype === "bf16" ? "fp32" : "bf16"}));
+  on("micro", () => change({micro: 3 - app.micro}));
+  on("ask", () => change({ask: !app.ask}));
   on("theme", () => theme(document.documentElement.dataset.theme === "light"));
   on("play", play);
-  on("beside", e => choose(app.a, e.target.value), "change");
-  on("range", e => { stop(); go(+e.target.value); }, "input");
+  on("beside", e => choose(app.a, e.target.value), "onchange");
+  on("range", e => { stop(); go(+e.target.value); }, "oninput");
   for (const button of document.querySelectorAll("[data-go]"))
     button.addEventListener("click", () => { stop(); GO[button.dataset.go](); });
   const keys = {ArrowRight: GO.next, ArrowLeft: GO.back, Home: GO.first, End: GO.last,
@@ -510,11 +493,7 @@ function begin() {
     e.preventDefault();
     does();
   });
-  let width = innerWidth;
-  addEventListener("resize", () => {
-    if (innerWidth !== width) draw(app.k);
-    width = innerWidth;
-  });
+  addEventListener("resize", () => draw(app.k));
   addEventListener("hashchange", () => location.reload());
   beginPlan();
   build(+k || 0);
@@ -568,26 +547,27 @@ function unit(x, units = ["B", "kB", "MB", "GB", "TB", "PB"]) {
 const PARAMETERS = ["", "thousand", "million", "billion", "trillion"];
 const TAKES = {params: x => +(10 ** x).toPrecision(2), layers: x => x, ranks: x => 2 ** x,
   accumulate: x => 2 ** x};
+function readConfig() {
+  let said = "";
+  app.model = null;
+  try {
+    if ($("config").value.trim()) app.model = decoder($("config").value);
+  } catch (error) {
+    said = `This cannot be used: ${error.message}.`;
+  }
+  $("config-said").textContent = said;
+  showPlan();
+}
 function beginPlan() {
-  const text = $("config"), read = () => {
-    app.model = null;
-    $("config-said").textContent = "";
-    try {
-      if (text.value.trim()) app.model = decoder(text.value);
-    } catch (error) {
-      $("config-said").textContent = `This cannot be used: ${error.message}.`;
-    }
-    showPlan();
+  $("config").oninput = readConfig;
+  $("file").onchange = async () => {
+    $("config").value = await $("file").files[0].text();
+    readConfig();
   };
-  text.addEventListener("input", read);
-  $("file").addEventListener("change", async () => {
-    text.value = await $("file").files[0].text();
-    read();
-  });
-  $("fields").addEventListener("input", e => {
+  $("fields").oninput = e => {
     if (/params|layers/.test(e.target.id)) app.model = null;
     showPlan();
-  });
+  };
   showPlan();
 }
 function asked() {

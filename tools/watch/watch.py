@@ -5,6 +5,7 @@ beside this one, and of nothing else, so that equal ones make an equal page.
 
 `./tutorial watch` calls it; by hand: watch.py BUILD MPIEXEC PAGE. It takes the broken runs, for
 which programs have to be built, from notes/step.html; with --renew MPI it makes them anew."""
+import configparser
 import difflib
 import json
 import re
@@ -44,29 +45,11 @@ class Pool(dict):
         return [json.loads(text) for text in self]
 
 
-class Sentences:
-    """Of sentences.txt: what is said of an event, and the questions."""
-
-    def __init__(self):
-        self.said, self.questions = [], {}
-        text = (HERE / "sentences.txt").read_text()
-        for head, body in re.findall(r"(?m)^\[(.*)\]\n((?:.+\n)+)", text):
-            now, why = (" ".join(re.findall(f"(?m){of}.*", body))
-                        for of in ("^(?=[\\w{])", "(?<=^  )"))
-            number, _, event = head.partition(" question ")
-            signs, answers = zip(*re.findall(r"(?m)^([+-]) (.*)", body) or [("", "")])
-            if event:
-                self.questions[number] = [*event.split(), now, answers, signs.index("+"), why]
-            else:
-                self.said.append(([word.split("|") for word in head.split()], now, why))
-
-    def say(self, true, words):
-        """The first pair whose words are true."""
-        return next([sentence.format(**words) for sentence in pair] for needed, *pair in self.said
-                    if all(true.intersection(words) for words in needed))
-
-
-SENTENCES = Sentences()
+SENTENCES = configparser.ConfigParser(delimiters="=", interpolation=None)
+SENTENCES.read_string((HERE / "sentences.ini").read_text().replace("\n  ", " "))
+# By chapter: an event's kind, layer and phase; a question, answers, the right one, why.
+QUESTIONS = {head[:2]: [*head.split()[2:], of["now"], [of[n] for n in "123"], int(of["right"]) - 1,
+                        of["why"]] for head, of in SENTENCES.items() if " question " in head}
 
 
 def row(view):
@@ -138,10 +121,13 @@ class Story:
                  "accumulated": self.run.options["accumulate"] > 1}
         true = {self.chapter[:2], kind.replace(" ", "_"), f"in_{f['phase']}", self.run.dtype,
                 f"during_{f['during']}", *(name for name in holds if holds[name])}
-        f["now"], f["why"] = SENTENCES.say(true, {
-            "who": "Each rank" if self.chapter > "02" else "The process", "layer": f["layer"],
-            "before": f["layer"] - 1, "bytes": f.get("lend", "   ")[2],
-            "loss": f"{self.run.steps[0]['loss']:.4f}", "digest": self.run.summary["digest"]})
+        said = next(of for head, of in SENTENCES.items()
+                    if all(true & {*word.split("|")} for word in head.split()))
+        for name in ("now", "why"):
+            f[name] = said[name].format(
+                who="Each rank" if self.chapter > "02" else "The process", layer=f["layer"],
+                before=f["layer"] - 1, bytes=f.get("lend", "   ")[2],
+                loss=f"{self.run.steps[0]['loss']:.4f}", digest=self.run.summary["digest"])
         return [self.pool.place(f.get(field)) for field in FIELDS]
 
     def frames(self):
@@ -221,7 +207,7 @@ def data(build, mpiexec, broken_runs):
         text, dtypes = source(chapter), DTYPES if CARDS[chapter]["mixed_precision"] else ["fp32"]
         chapters.append({
             "name": chapter, "title": text.splitlines()[1].lstrip("/ "),
-            "code": against(before, text), "asks": SENTENCES.questions[chapter[:2]],
+            "code": against(before, text), "asks": QUESTIONS[chapter[:2]],
             "runs": {f"{dtype} {micro}": story(build, mpiexec, chapter, text, dtype, micro, pool)
                      for dtype in dtypes for micro in MICRO_BATCHES}})
         before = text
