@@ -28,6 +28,7 @@ function el(what, attributes = {}, ...children) {
 }
 const sum = numbers => numbers.reduce((a, b) => a + b, 0);
 const upTo = n => Array.from({length: n}, (_, i) => i);
+const short = name => name.split("_").slice(0, 2).join(" ");
 const times = formula => formula.replace(/ x /g, " \u00d7 ");
 function shown(x) {
   if (x === "" || x === 0) return String(x);
@@ -41,7 +42,7 @@ function decode(told, pool) {
   told.start = told.start.map(([row, layer, cells]) => [row, layer, pool[cells]]);
   told.frames = told.frames.map(places => {
     const f = Object.fromEntries(DATA.fields.map((name, i) => [name, pool[places[i]]]));
-    return {...f, write: (f.write || []).map(part), read: f.read || []};
+    return {...f, write: (f.write || []).map(part), read: f.read || [], lend: f.lend || undefined};
   });
   const all = [...told.start, ...told.frames.flatMap(f => f.lend ? [f.lend] : [])];
   const place = ([of, slot]) => slot ? 1 + (1 + +slot) / 100 : "PGMmvS".indexOf(of);
@@ -50,32 +51,22 @@ function decode(told, pool) {
   return told;
 }
 const owner = (run, layer, i) => run.ranks > 1 ? Math.floor(i / run.layers[layer][1]) : 0;
-const brokenOf = chapter => DATA.broken.chapters[chapter.name];
 function chosen(which) {
   const broken = which === "broken", chapter = DATA.chapters[broken ? app.a : which];
   const dtype = chapter.runs["bf16 1"] ? app.dtype : "fp32", right = `${dtype} ${app.micro}`;
-  const of = broken ? brokenOf(chapter) : {code: chapter.code, run: chapter.runs[right]};
-  const run = decode(of.run, broken ? DATA.broken.pool : DATA.pool);
-  return {broken, chapter, code: of.code, run, name: broken ? `broken: ${of.title}` : chapter.name};
+  const of = broken ? DATA.broken.chapters[chapter.name] : chapter;
+  const run = decode(of.run || of.runs[right], broken ? DATA.broken.pool : DATA.pool);
+  return {broken, chapter, code: of.code, run, name: broken ? `broken: ${of.title}` : of.name};
 }
+/** By row and layer, the cells of each rank. */
 function stateAt(run, last) {
-  const copied = ([row, l, cells]) => [row + l, {values: cells.map(of => [...of])}];
-  const state = new Map(run.start.map(copied));
-  run.frames.slice(0, last + 1).forEach((f, k) => {
-    const now = k === last, free = f.free && f.free[0] + f.free[1];
-    if (f.lend) {
-      const [row, l] = f.lend, empty = upTo(run.layers[l][0]).map(() => "");
-      state.set(row + l, {values: upTo(run.ranks).map(() => [...empty])});
-    }
-    if (free && now && state.has(free)) state.get(free).leaving = true;
-    else if (free) state.delete(free);
-    for (const [row, l, parts] of f.write) {
-      const cells = state.get(row + l);  // not of a slot that a broken run has given back
-      if (cells) parts.forEach(([at, ...x], r) => cells.values[r].splice(at, x.length, ...x));
-      if (cells && now) cells.wrote = parts.map(part => [part[0], part[0] + part.length - 1]);
-    }
-    for (const [row, l, whole] of f.read)
-      if (now && state.has(row + l)) state.get(row + l).read = whole;
+  const state = Object.fromEntries(run.start.map(([row, l, of]) => [row + l, of.map(x => [...x])]));
+  run.frames.slice(0, last + 1).forEach(({lend: [to, layer] = [], free, write}, k) => {
+    const empty = () => upTo(run.layers[layer][0]).map(() => "");
+    if (to) state[to + layer] = upTo(run.ranks).map(empty);
+    if (free && k < last) delete state[free[0] + free[1]];
+    for (const [row, l, parts] of write.filter(of => state[of[0] + of[1]]))
+      parts.forEach(([at, ...x], r) => state[row + l][r].splice(at, x.length, ...x));
   });
   return state;
 }
@@ -166,34 +157,29 @@ function makeGrid(view) {
     grid.append(rank);
   }
   grid.append(view.over);
-  const key = (kind, words) => el("span", {}, el(`span.cell.${kind}`, {}, "0.5"), ` ${words}`);
-  const legend = [key("wrote", "written now"), key("held.read", "read now"),
-    key("stale", "not read any more")];
-  if (run.ranks > 1) legend.push(key("held.own", "the rank's shard"), "\u00b7 held elsewhere");
-  if (run.rows.some(row => row[1])) legend.push(key("room.lent", "lent, still empty"));
-  return el("div.gridbox.card", {}, grid, el("div.legend", {"aria-hidden": true}, ...legend));
+  return el("div.gridbox.card", {}, grid);
 }
 function showGrid(view, right) {
-  const {run, frame, act} = view, alone = run.ranks === 1;
+  const {run, frame, act} = view, alone = run.ranks === 1, {read, write, free, layer} = frame;
   const later = run.frames.slice(view.i).flatMap(f => f.read);
   const host = sum(Object.values(run.held).map(([, bytes, away]) => away ? bytes : 0));
-  const focus = app.views.map(v => v.act ? v.frame.layer : -1).find(l => l >= 0) || 0;
+  const focus = act && layer >= 0 ? layer : Math.max(0, ...app.views.map(v => v.frame.layer));
   view.state = stateAt(run, view.i);
   for (const e of view.grid.querySelectorAll(".layer"))
     e.classList.toggle("focus", +e.dataset.l === focus);
   view.cells.forEach((rows, r) => Object.entries(rows).forEach(([place, cells]) => {
-    const {values, wrote, read, leaving} = view.state.get(place) || {}, slot = place.length > 2;
-    const theirs = right && right.state.get(place), layer = place.slice(-1);
+    const at = ([row, l]) => row + l === place, slot = place.length > 2;
+    const values = view.state[place], theirs = right && right.state[place];
+    const [start, ...written] = act && write.some(at) ? write.find(at)[2][r] : [];
     cells.forEach((cell, i) => {
-      const x = values ? values[r][i] : null, own = !alone && owner(run, layer, i) === r;
-      const reads = ([row, l, whole]) => row + l === place && (whole[r] || own || alone);
+      const x = values ? values[r][i] : null, own = owner(run, place.slice(-1), i) === r;
+      const reads = view => at(view) && (view[2][r] || own);
       const is = {
-        held: x !== null, own: x !== null && own, room: x !== null && slot,
-        lent: x === "" && slot, leaving: act && leaving,
-        wrote: act && wrote && i >= wrote[r][0] && i < wrote[r][1],
-        read: act && read && (read[r] || own || alone),
-        stale: x && place[0] === "G" && !slot && !later.some(reads),
-        differs: right && x !== (theirs ? theirs.values[r][i] : null)};
+        held: x !== null, own: x !== null && own && !alone, room: x !== null && slot,
+        lent: x === "" && slot, leaving: act && free && at(free),
+        wrote: i >= start && i < start + written.length, read: act && read.some(reads),
+        stale: x !== null && x !== "" && place[0] === "G" && !slot && !later.some(reads),
+        differs: right && x !== (theirs ? theirs[r][i] : null)};
       cell.className = ["cell", ...Object.keys(is).filter(name => is[name])].join(" ");
       cell.textContent = x !== null ? shown(x) : slot ? "" : "\u00b7";
     });
@@ -204,32 +190,24 @@ function showGrid(view, right) {
   });
   drawArrows(view);
 }
-/** An event's messages, and copies within a rank: [from cell, to cell, kind's colour]. */
-function journeys({run, frame, act, cells}) {
-  const [[from, l, whole] = [], [to] = []] = [frame.read[0], frame.write[0]], found = [];
-  const sends = /all_gather|reduce_scatter/.test(frame.kind);
-  if (!act || !to || !(sends || /copy|to_/.test(frame.kind))) return found;
+/** An event's messages, and copies within a rank: down at a column's right, up at its left. */
+function drawArrows({run, frame, act, cells, grid, over}) {
+  const [[from, l, whole] = [], [to] = []] = [frame.read[0], frame.write[0]];
+  const sends = /all_gather|reduce_scatter/.test(frame.kind), base = grid.getBoundingClientRect();
+  over.replaceChildren();
+  if (!act || !to || !(sends || /copy|to_/.test(frame.kind))) return;
   for (const i of upTo(run.layers[l][0])) {
-    for (const r of upTo(run.ranks)) {
-      const o = owner(run, l, i), [a, b] = whole[0] ? [r, o] : [o, r];  // to its owner, from it
-      if (sends ? r !== o : r === o)
-        found.push([cells[a][from + l][i], cells[b][to + l][i], ROWS[from[0]][1]]);
+    const o = owner(run, l, i);
+    for (const r of upTo(run.ranks).filter(r => sends === (r !== o))) {
+      const a = cells[whole[0] ? r : o][from + l][i].getBoundingClientRect();
+      const b = cells[whole[0] ? o : r][to + l][i].getBoundingClientRect();
+      const s = Math.sign(b.top - a.top), x = (s > 0 ? a.right - 3 : a.left + 3) - base.left;
+      const end = (s > 0 ? b.top : b.bottom) - base.top - s;
+      const d = `M${x} ${(a.top + a.bottom) / 2 - base.top}V${end}` +
+        `m-3.5 ${-5 * s}l3.5 ${5 * s}l3.5 ${-5 * s}`;
+      over.append(el("path", {d, stroke: `var(--${ROWS[from[0]][1]})`}));
     }
   }
-  return found;
-}
-function drawArrows(view) {
-  const base = view.grid.getBoundingClientRect(), halos = el("g"), lines = el("g");
-  for (const [from, to, colour] of journeys(view)) {  // down at a column's right, up at its left
-    const a = from.getBoundingClientRect(), b = to.getBoundingClientRect();
-    const s = Math.sign(b.top - a.top), x = (s > 0 ? a.right - 3 : a.left + 3) - base.left;
-    const end = (s > 0 ? b.top : b.bottom) - base.top - s;
-    const d = `M${x} ${(a.top + a.bottom) / 2 - base.top}V${end}` +
-      `m-3.5 ${-5 * s}l3.5 ${5 * s}l3.5 ${-5 * s}`;
-    halos.append(el("path.halo", {d}));
-    lines.append(el("path", {d, stroke: `var(--${colour})`}));
-  }
-  view.over.replaceChildren(halos, lines);
 }
 
 // ---- Time: the strip of events, the streams, bytes in use, elements sent ----
@@ -258,17 +236,15 @@ function drawStrip() {
 /** When each event begins, if each takes one unit of time, a stream keeps its order, and an event
  * waits for whoever wrote what it reads, and for whoever read or wrote what it writes. */
 function schedule(run) {
-  const free = {}, written = {}, read = {};
-  const place = ([row, layer]) => row[1] ? row : row + layer;
-  return run.frames.map(f => {
-    if (!f.stream || f.stream === "host") return null;
-    const reads = f.read.map(place), writes = f.write.map(place);
-    const needs = f.kind === "sums" ? Object.values(written) : reads.map(p => written[p] || 0);
-    const t = Math.max(free[f.stream] || 0, ...needs,
-      ...writes.map(p => Math.max(written[p] || 0, read[p] || 0)));
-    free[f.stream] = t + 1;
-    for (const p of reads) read[p] = Math.max(read[p] || 0, t + 1);
-    for (const p of writes) written[p] = t + 1;
+  const until = {}, place = ([row, layer]) => row[1] ? row : row + layer;
+  return run.frames.map(({kind, stream, read, write}) => {
+    if (!stream || stream === "host") return null;
+    const reads = read.map(place), writes = write.map(place), all = Object.values(until);
+    const waits = [stream, ...reads.map(p => `written ${p}`),
+      ...writes.flatMap(p => [`written ${p}`, `read ${p}`])].map(what => until[what] || 0);
+    const t = Math.max(...waits, ...kind === "sums" ? all : []);
+    for (const p of [stream, ...writes.map(p => `written ${p}`), ...reads.map(p => `read ${p}`)])
+      until[p] = Math.max(until[p] || 0, t + 1);
     return t;
   });
 }
@@ -302,8 +278,9 @@ function drawStreams(view) {
     if (f.free) delete open[f.free[0]];
   });
 }
-function drawBytes(view, most) {
+function drawBytes(view) {
   const svg = view.bytes, width = canvas(svg, 112), w = width / app.time.length;
+  const most = Math.max(...app.views.map(of => of.run.peak));
   const y = bytes => 112 - 96 * bytes / most;
   view.columns = upTo(app.time.length).map(k => {
     const column = el("g"), bytes = frameOf(view, k).bytes[0];
@@ -360,7 +337,7 @@ function step(by) {
 function answer(i) {
   const [, , , , , right, because] = DATA.chapters[app.a].asks;
   go(app.k + 1, (i < 0 ? "" : i === right ? "Yes. " : "Not this. ") + because);
-  if (i >= 0) document.querySelector("[data-go=next]").focus();
+  if (i >= 0) $("next").focus();
 }
 function say(view) {
   const {frame, act, broken, name} = view, [, , , asked, answers] = DATA.chapters[app.a].asks;
@@ -410,8 +387,6 @@ function play() {
     if (app.k === app.time.length - 1) stop();
   }, 3500);
 }
-const GO = {first: () => go(0), back: () => step(-1), next: () => step(1),
-  last: () => go(app.time.length - 1)};
 
 // ---- The page for a choice of runs ----
 function build(k = 0) {
@@ -421,10 +396,6 @@ function build(k = 0) {
   app.parts = partings();
   $("app").classList.toggle("two", app.b !== "");
   [...$("tabs").children].forEach((tab, n) => tab.setAttribute("aria-current", n === app.a));
-  const others = DATA.chapters.map((c, n) => [n, c.name]).filter(([n]) => n !== app.a);
-  const broken = brokenOf(DATA.chapters[app.a]) ? [["broken", "itself, broken"]] : [];
-  $("beside").replaceChildren(...[["", "nothing"], ...broken, ...others].map(
-    ([value, words]) => el("option", {value}, words)));
   $("beside").value = app.b;
   $("dtype").textContent = app.views.some(view => view.chapter.runs["bf16 1"]) ? app.dtype : "fp32";
   $("micro").textContent = `A = ${app.micro}`;
@@ -433,27 +404,23 @@ function build(k = 0) {
   const grids = app.views.map(makeGrid), codes = app.views.map(makeCode);
   $("stage").replaceChildren(...app.b ? [...grids, ...codes] : [...codes, ...grids]);
   $("time").replaceChildren(...app.views.map(view => {
-    const picture = {role: "img", "aria-label": "a picture of the figures beside it"};
-    Object.assign(view, {streams: el("svg", picture), bytes: el("svg", picture),
-      tables: el("table")});
+    const [streams, bytes] = [1, 2].map(() => el("svg", {"aria-hidden": true}));
+    Object.assign(view, {streams, bytes, tables: el("table")});
     return el("div.timebox", {}, el("div", {}, el("h3", {}, "streams: what waits for what"),
-      view.streams, el("h3", {}, "bytes in use"), view.bytes), el("div", {}, view.tables));
+      streams, el("h3", {}, "bytes in use"), bytes), el("div", {}, view.tables));
   }));
   draw(k);
   setDiff(app.b === "broken" || app.diff);
 }
 function draw(k) {
-  const most = Math.max(...app.views.map(view => view.run.peak));
   drawStrip();
-  for (const view of app.views) {
-    drawStreams(view);
-    drawBytes(view, most);
-  }
+  app.views.forEach(drawStreams);
+  app.views.forEach(drawBytes);
   go(k);
 }
 function choose(a, b = "") {
   const same = f => f.kind + f.layer + f.phase, was = same(app.views[0].frame);
-  const broken = b === "broken" && brokenOf(DATA.chapters[a]);
+  const broken = b === "broken" && DATA.broken.chapters[DATA.chapters[a].name];
   Object.assign(app, {a, b: b === String(a) ? "" : b, diff: app.diff && app.b !== "broken"});
   if (broken) Object.assign(app, {micro: broken.micro, dtype: "bf16"});
   build();
@@ -462,39 +429,43 @@ function choose(a, b = "") {
 }
 function begin() {
   const theme = dark => { document.documentElement.dataset.theme = dark ? "dark" : "light"; };
-  theme(matchMedia("(prefers-color-scheme: dark)").matches);
-  const [a, k, dtype, micro, b] = location.hash.slice(1).split("/");
+  const [a = "", k, dtype, micro, b] = location.hash.slice(1).split("/");
   const index = text => DATA.chapters.findIndex(c => text && c.name.startsWith(text));
+  theme(matchMedia("(prefers-color-scheme: dark)").matches);
   Object.assign(app, {a: Math.max(0, index(a || "04")), dtype: dtype === "fp32" ? dtype : "bf16",
     micro: micro === "2" ? 2 : 1, b: b === "broken" ? b : index(b) < 0 ? "" : String(index(b))});
-  $("app").hidden = false;
-  $("tabs").replaceChildren(...DATA.chapters.map((c, n) => el("button",
-    {title: c.title, onclick: () => choose(n)}, c.name.split("_").slice(0, 2).join(" "))));
-  const on = (id, does, event = "onclick") => { $(id)[event] = does; };
+  DATA.chapters.forEach(({name, title}, n) => {
+    $("beside").append(el("option", {value: n}, name));
+    $("tabs").append(el("button", {title, onclick: () => choose(n)}, short(name)));
+  });
   const change = more => build((Object.assign(app, more), app.k));
-  on("dtype", () => change({dtype: app.dtype === "bf16" ? "fp32" : "bf16"}));
-  on("micro", () => change({micro: 3 - app.micro}));
-  on("ask", () => change({ask: !app.ask}));
-  on("theme", () => theme(document.documentElement.dataset.theme === "light"));
-  on("play", play);
-  on("beside", e => choose(app.a, e.target.value), "onchange");
-  on("range", e => { stop(); go(+e.target.value); }, "oninput");
-  for (const button of document.querySelectorAll("[data-go]"))
-    button.addEventListener("click", () => { stop(); GO[button.dataset.go](); });
-  const keys = {ArrowRight: GO.next, ArrowLeft: GO.back, Home: GO.first, End: GO.last,
-    d: () => setDiff(!app.diff), b: () => choose(app.a, app.b ? "" : "broken"),
-    c: () => choose(app.a, app.b || !app.a ? "" : String(app.a - 1))};
+  const does = {first: () => go(0), back: () => step(-1), next: () => step(1),
+    last: () => go(app.time.length - 1), play, ask: () => change({ask: !app.ask}),
+    dtype: () => change({dtype: app.dtype === "bf16" ? "fp32" : "bf16"}),
+    micro: () => change({micro: 3 - app.micro}),
+    theme: () => theme(document.documentElement.dataset.theme === "light"),
+    diff: () => setDiff(!app.diff), broken: () => choose(app.a, app.b ? "" : "broken"),
+    before: () => choose(app.a, app.b || !app.a ? "" : String(app.a - 1))};
+  const act = name => {
+    if (name !== "play") stop();
+    does[name]();
+  };
+  for (const name of Object.keys(does).filter($)) $(name).onclick = () => act(name);
+  $("beside").onchange = e => choose(app.a, e.target.value);
+  $("range").oninput = e => go(+e.target.value);
+  const keys = {ArrowRight: "next", ArrowLeft: "back", Home: "first", End: "last", d: "diff",
+    c: "before", b: "broken", " ": "play"};
   addEventListener("keydown", e => {
-    if (e.ctrlKey || e.metaKey || e.altKey || e.target.closest("#plan, select")) return;
-    const space = e.key === " " && !e.target.closest("button"), tab = $("tabs").children[e.key - 1];
-    if (keys[e.key]) stop();
-    const does = keys[e.key] || (space && play) || (tab && (() => tab.click()));
-    if (!does) return;
+    const of = what => e.target.closest(what), tab = $("tabs").children[e.key - 1];
+    if (e.ctrlKey || e.metaKey || e.altKey || of("#plan, select")) return;
+    if (!(keys[e.key] || tab) || e.key === " " && of("button")) return;
     e.preventDefault();
-    does();
+    if (tab) tab.click();
+    else act(keys[e.key]);
   });
   addEventListener("resize", () => draw(app.k));
   addEventListener("hashchange", () => location.reload());
+  $("app").hidden = false;
   beginPlan();
   build(+k || 0);
 }
@@ -527,8 +498,6 @@ function decoder(text) {
   };
   if (!["llama", "mistral", "qwen2", "qwen3"].includes(kind))
     throw Error(`model_type is ${kind}, not llama, mistral, qwen2 or qwen3`);
-  if (config.num_experts || config.num_local_experts || config.n_routed_experts)
-    throw Error("it has experts, which are in no chapter");
   const h = whole("hidden_size"), heads = whole("num_attention_heads");
   const inner = whole("intermediate_size"), words = whole("vocab_size") * h;
   const size = whole("head_dim", h / heads), q = heads * size;
@@ -541,28 +510,22 @@ function decoder(text) {
     h + (config.tie_word_embeddings ? 0 : words)];
 }
 function unit(x, units = ["B", "kB", "MB", "GB", "TB", "PB"]) {
-  const power = x < 1 ? 0 : Math.min(units.length - 1, Math.floor(Math.log10(x * 1.0005) / 3));
+  const power = x < 1 ? 0 : Math.floor(Math.log10(x * 1.0005) / 3);
   return `${+(x / 1000 ** power).toPrecision(3)} ${units[power]}`;
 }
-const PARAMETERS = ["", "thousand", "million", "billion", "trillion"];
+const COUNTS = ["", "thousand", "million", "billion", "trillion"];
 const TAKES = {params: x => +(10 ** x).toPrecision(2), layers: x => x, ranks: x => 2 ** x,
   accumulate: x => 2 ** x};
-function readConfig() {
-  let said = "";
-  app.model = null;
-  try {
-    if ($("config").value.trim()) app.model = decoder($("config").value);
-  } catch (error) {
-    said = `This cannot be used: ${error.message}.`;
-  }
-  $("config-said").textContent = said;
-  showPlan();
-}
 function beginPlan() {
-  $("config").oninput = readConfig;
-  $("file").onchange = async () => {
-    $("config").value = await $("file").files[0].text();
-    readConfig();
+  $("config").oninput = () => {
+    app.model = null;
+    $("config-said").textContent = "";
+    try {
+      if ($("config").value.trim()) app.model = decoder($("config").value);
+    } catch (error) {
+      $("config-said").textContent = `This cannot be used: ${error.message}.`;
+    }
+    showPlan();
   };
   $("fields").oninput = e => {
     if (/params|layers/.test(e.target.id)) app.model = null;
@@ -580,7 +543,7 @@ function showPlan() {
   const of = asked(), plans = DATA.cards.map(card => predict(card, of));
   const all = kinds => sum(Object.values(kinds)), device = p => all(p.resident) + all(p.borrowed);
   const axis = Math.max(96e9, ...plans.map(p => device(p) + all(p.host)));
-  const words = {params: unit(sum(of.sizes), PARAMETERS), layers: of.sizes.length, ...of};
+  const words = {params: unit(sum(of.sizes), COUNTS), layers: of.sizes.length, ...of};
   for (const id of Object.keys(TAKES)) {
     $(id).previousElementSibling.textContent = words[id];
     $(id).setAttribute("aria-valuetext", words[id]);
@@ -595,7 +558,7 @@ function showPlan() {
     part(p.borrowed.parameters + p.borrowed.gradients, "A", "slots for whole layers"),
     part(p.borrowed.communication, "C", "room to receive"), away,
     ...[24e9, 80e9].map(bytes => el("u", {style: `left:${100 * bytes / axis}%`})));
-    return el("tr", {}, el("td", {}, DATA.cards[n].name.split("_").slice(0, 2).join(" ")),
+    return el("tr", {}, el("td", {}, short(DATA.cards[n].name)),
       el("td.lane", {}, lane), el("td", {}, el("b", {}, unit(device(p))),
         host ? ` + ${unit(host)}` : ""), el("td.sent", {}, unit(all(p.sent) * p.w)));
   }));

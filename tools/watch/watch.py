@@ -35,14 +35,9 @@ FIELDS = ("kind layer phase during micro stream line inside bytes sent copied re
           "now why").split()
 
 
-class Pool(dict):
-    """The places of values that occur often, by their JSON; each is written once."""
-
-    def place(self, value):
-        return self.setdefault(json.dumps(value), len(self))
-
-    def values_in_order(self):
-        return [json.loads(text) for text in self]
+def place(pool, value):
+    """Where it is among the values that occur often, each of which is written once."""
+    return pool.setdefault(json.dumps(value), len(pool))
 
 
 SENTENCES = configparser.ConfigParser(delimiters="=", interpolation=None)
@@ -90,7 +85,7 @@ class Story:
         def part(view):
             if name == "reads":
                 return int(view["size"] == self.layers[view["layer"]]["size"])
-            return self.pool.place([view["start"], *view["values"]])
+            return place(self.pool, [view["start"], *view["values"]])
 
         return [[row(views[0]), views[0]["layer"], [*map(part, views)]]
                 for views in zip(*(event["args"].get(name, []) for event in events))]
@@ -110,7 +105,7 @@ class Story:
             for view in event["args"].get("writes", []):
                 cells = rows[row(view), view["layer"]][rank]
                 cells[view["start"]:view["start"] + view["size"]] = view["values"]
-        return [[name, layer, self.pool.place(cells)] for (name, layer), cells in rows.items()]
+        return [[name, layer, place(self.pool, cells)] for (name, layer), cells in rows.items()]
 
     def frame(self, kind, events, fields):
         """What is true of it decides what is said of it."""
@@ -128,7 +123,7 @@ class Story:
                 who="Each rank" if self.chapter > "02" else "The process", layer=f["layer"],
                 before=f["layer"] - 1, bytes=f.get("lend", "   ")[2],
                 loss=f"{self.run.steps[0]['loss']:.4f}", digest=self.run.summary["digest"])
-        return [self.pool.place(f.get(field)) for field in FIELDS]
+        return [place(self.pool, f.get(field)) for field in FIELDS]
 
     def frames(self):
         so_far = {"sent": [[0] * 3 for _ in range(self.run.ranks)], "copied": [0, 0], "micro": 0}
@@ -177,17 +172,14 @@ def story(build, mpiexec, chapter, text, dtype, micro_batches, pool, broken=Fals
 
 
 def against(old, new):
-    """The lines of both, each behind its sign."""
-    code, old, new = [], old.splitlines(), new.splitlines()
-    for tag, a, b, c, d in difflib.SequenceMatcher(None, old, new, False).get_opcodes():
-        code += [" " + line for line in new[c:d]] if tag == "equal" else \
-            ["-" + line for line in old[a:b]] + ["+" + line for line in new[c:d]]
-    return code
+    """All lines of `new`, and those of `old` that it has not, each behind its sign."""
+    old, new = old.splitlines(), new.splitlines()
+    return [*difflib.unified_diff(old, new, n=len(new), lineterm="")][3:] or [f" {x}" for x in new]
 
 
 def broken(mpi, mpiexec):
     """A run of each chapter with one of its sabotages, built in a copy."""
-    tree, pool, found = sabotage.trial(ROOT / "build/watch", "plain", f"-Dmpi={mpi}"), Pool(), {}
+    tree, pool, found = sabotage.trial(ROOT / "build/watch", "plain", f"-Dmpi={mpi}"), {}, {}
     if not (tree.build / "build.ninja").exists():
         output_of(["meson", "setup", str(tree.build), str(tree.sources), *QUICK, *tree.options])
     for chapter, (which, micro) in BROKEN.items():
@@ -195,14 +187,14 @@ def broken(mpi, mpiexec):
         wrong, dtype = diff.apply(right), DTYPES[not CARDS[chapter]["mixed_precision"]]
         (tree.sources / diff.old).write_text(wrong)
         output_of(["ninja", "-C", str(tree.build), f"{chapter}/{chapter}"])
-        run = story(tree.build, mpiexec, chapter, wrong, dtype, micro, pool, True)
-        found[chapter] = {"title": diff.title, "code": against(right, wrong), "micro": micro,
-                          "run": run}
-    return {"pool": pool.values_in_order(), "chapters": found}
+        found[chapter] = {
+            "title": diff.title, "code": against(right, wrong), "micro": micro,
+            "run": story(tree.build, mpiexec, chapter, wrong, dtype, micro, pool, True)}
+    return {"pool": [*map(json.loads, pool)], "chapters": found}
 
 
 def data(build, mpiexec, broken_runs):
-    pool, chapters, before = Pool(), [], source(CHAPTERS[0])
+    pool, chapters, before = {}, [], source(CHAPTERS[0])
     for chapter in CHAPTERS:
         text, dtypes = source(chapter), DTYPES if CARDS[chapter]["mixed_precision"] else ["fp32"]
         chapters.append({
@@ -213,7 +205,7 @@ def data(build, mpiexec, broken_runs):
         before = text
     return {"kinds": KINDS[:5], "fields": FIELDS, "chapters": chapters, "broken": broken_runs,
             "cards": [card for card in CARDS.values() if card["mixed_precision"]],
-            "pool": pool.values_in_order()}
+            "pool": [*map(json.loads, pool)]}
 
 
 def data_of(page):
