@@ -9,7 +9,6 @@ import sys
 import pytest
 from page_reader import ROOT
 
-sys.path.insert(0, str(ROOT / "tools/watch"))
 import watch
 from recording import recording
 from runs import CHAPTERS, ran

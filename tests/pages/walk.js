@@ -118,7 +118,8 @@ function plans() {
 }
 
 function contrast(theme) {
-  page.document.documentElement.dataset.theme = theme;
+  page.dark ??= [...page.document.styleSheets[0].cssRules].find(of => /dark/.test(of.conditionText));
+  page.dark.media.mediaText = theme === "dark" ? "all" : "not all";
   const context = document.createElement("canvas").getContext("2d", {willReadFrequently: true});
   const seen = colours => {
     for (const colour of colours) {

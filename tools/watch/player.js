@@ -29,7 +29,6 @@ function el(what, attributes = {}, ...children) {
 const sum = numbers => numbers.reduce((a, b) => a + b, 0);
 const upTo = n => Array.from({length: n}, (_, i) => i);
 const short = name => name.split("_").slice(0, 2).join(" ");
-const times = formula => formula.replace(/ x /g, " \u00d7 ");
 function shown(x) {
   if (x === "" || x === 0) return String(x);
   return (Math.abs(x) < 0.0005 ? x.toExponential(0) : x.toFixed(3)).replace(/^-/, "\u2212");
@@ -56,9 +55,9 @@ function chosen(which) {
   const dtype = chapter.runs["bf16 1"] ? app.dtype : "fp32", right = `${dtype} ${app.micro}`;
   const of = broken ? DATA.broken.chapters[chapter.name] : chapter;
   const run = decode(of.run || of.runs[right], broken ? DATA.broken.pool : DATA.pool);
-  return {broken, chapter, code: of.code, run, name: broken ? `broken: ${of.title}` : of.name};
+  const {code, changed, title, name} = of;
+  return {broken, chapter, code, changed, run, name: broken ? `broken: ${title}` : name};
 }
-/** By row and layer, the cells of each rank. */
 function stateAt(run, last) {
   const state = Object.fromEntries(run.start.map(([row, l, of]) => [row + l, of.map(x => [...x])]));
   run.frames.slice(0, last + 1).forEach(({lend: [to, layer] = [], free, write}, k) => {
@@ -96,7 +95,7 @@ function partings() {
 
 // ---- The trainer's text ----
 function makeCode(view) {
-  const title = `${view.chapter.name}/trainer.hpp`, n = DATA.chapters.indexOf(view.chapter);
+  const title = `${view.chapter.name}/trainer.hpp`;
   const code = el("div.code", {tabindex: 0, role: "region", "aria-label": title});
   view.lines = [];
   for (const line of view.code) {
@@ -107,11 +106,8 @@ function makeCode(view) {
     if (!gone) view.lines.push(row);
     code.append(row);
   }
-  const bar = el("div.bar", {}, el("b", {}, title)), before = n && DATA.chapters[n - 1].name;
-  const words = view.broken ? "what is broken" :
-    `${view.code.filter(line => line[0] !== " ").length} lines changed from ${before}`;
-  if (before || view.broken)
-    bar.append(el("button.diff", {onclick: () => setDiff(!app.diff)}, words));
+  const bar = el("div.bar", {}, el("b", {}, title)), onclick = () => setDiff(!app.diff);
+  if (view.changed) bar.append(el("button.diff", {onclick}, view.changed));
   Object.assign(view, {codeBox: code, inside: el("div.inside")});
   view.inside.hidden = !view.run.frames.some(f => f.inside);
   return el("div.codebox.card", {}, bar, code, view.inside);
@@ -146,11 +142,9 @@ function makeGrid(view) {
       const [word, colour] = ROWS[row[0]], [dtype, , away] = run.held[row] || [run.dtype];
       if (away && !rank.querySelector(".host"))
         rank.append(el("div.host", {}, "in the memory of its host"));
-      rank.append(line(row[1] ? `slot ${row[1]}` : word, l => {
-        rows[row + l] = cells(l, () => "");
-        return rows[row + l];
-      }, {style: `--k:var(--${colour});--h:${dtype === "fp32" ? 16 : 13}px`, "data-row": row,
-        title: row[1] ? `slot for the ${word} of a whole layer` : `${word}, ${dtype}`}));
+      for (const l of layers) rows[row + l] = cells(l, () => "");
+      rank.append(line(row[1] ? `slot ${row[1]}` : word, l => rows[row + l],
+        {style: `--k:var(--${colour});--h:${dtype === "fp32" ? 16 : 13}px`}));
     }
     view.cells.push(rows);
     view.holds.push(hold);
@@ -253,19 +247,18 @@ function drawStreams(view) {
   const streams = new Set(run.frames.map(f => f.stream).filter(of => of && of !== "host"));
   const lanes = [...streams, ...slots], svg = view.streams, width = canvas(svg, 18 * lanes.length);
   const left = width < 500 ? 74 : 92, w = (width - left) / (1 + Math.max(...begin));
-  const size = `font-size:${width < 500 ? 9 : 11}px`;
-  lanes.forEach((lane, n) => svg.append(el("text", {x: 0, y: 18 * n + 12, style: size},
+  const style = `font-size:${width < 500 ? 9 : 11}px`;
+  lanes.forEach((lane, n) => svg.append(el("text", {y: 18 * n + 12, style},
     slots.includes(lane) ? `slot ${lane[1]}` : lane)));
   const box = (from, to, lane, words, more) => {
     const x = left + from * w, y = 18 * lanes.indexOf(lane), wide = (to - from) * w - 1;
     const rect = el("rect", {x, y, width: wide, height: 16, rx: 2, ...more});
-    svg.append(rect, el("text.middle", {x: x + wide / 2, y: y + 12, style: size},
+    svg.append(rect, el("text.middle", {x: x + wide / 2, y: y + 12, style},
       wide > 5 * words.length ? words : ""));
     return rect;
   };
-  const moment = i => app.time.findIndex(at => at[app.views.indexOf(view)][0] === i);
   view.boxes = run.frames.map((f, k) => begin[k] !== null && box(begin[k], begin[k] + 1, f.stream,
-    SIGNS[f.kind][1] + (f.layer < 0 ? "" : f.layer), {onclick: () => go(moment(k))}));
+    SIGNS[f.kind][1] + (f.layer < 0 ? "" : f.layer)));
   const open = {};  // a layer is in a slot from its first write to the last event that reads it
   run.frames.forEach((f, k) => {
     for (const [slot, layer] of [...f.write, ...f.read].filter(of => of[0][1])) {
@@ -305,18 +298,17 @@ function showTime(view) {
     if (box) box.setAttribute("class", k === i && act ? "here" : k <= i ? "done" : "coming");
   });
   const row = (kind, ...cells) => el(`tr${kind}`, {}, ...cells.map(cell => el("td", {}, cell)));
-  const formula = ([text, count]) => `${times(text)} = ${count}`;
+  const formula = ([text, count]) => `${text.replaceAll(" x ", " \u00d7 ")} = ${count}`;
   const bytes = Object.entries(run.bytes).map(([kind, of]) => row("",
     el("span", {}, el("span.dot", {style: `--k:var(--${COLOURS[kind] || "O"})`}), ` ${kind}`),
     String(COLOURS[kind] ? frame.bytes[0][DATA.kinds.indexOf(kind)] : of[1]), formula(of)));
   const phases = PHASES.map((phase, p) => row(act && frame.phase === phase ? ".at" : "", phase,
     String(sent[p]), formula(run.sent[p])));
-  const bus = row("", "over the bus", `${frame.copied[0]} down, ${frame.copied[1]} up`, "bytes");
   view.tables.replaceChildren(
     row(".first", "bytes in use", "now", "most, by formula"), ...bytes,
     row(".first", "elements sent", `${sum(sent)} of ${total}`,
       run.ranks > 1 ? "by each rank, by formula" : "there is nobody else"),
-    ...run.ranks > 1 ? phases : [], ...run.rows.includes("S") ? [bus] : []);
+    ...run.ranks > 1 ? phases : []);
 }
 
 // ---- Moving ----
@@ -344,13 +336,12 @@ function say(view) {
   if (app.asking) return el("div.say", {}, el("div.now", {}, asked), el("div.answers", {},
     ...answers.map((text, i) => el("button", {onclick: () => answer(i)}, text)),
     el("button", {onclick: () => answer(-1)}, "Show me")));
-  const box = el("div.say", {}, el("div.now", {}, act ? frame.now : "No such event here."),
-    el("div.why", {}, act ? app.said || frame.why : "It goes on when the other has done this."));
-  box.classList.toggle("idle", !act);
-  if (app.b) box.prepend(el("div.who", {}, name));
-  if (broken && app.parts.includes(app.k)) box.append(el("div.parts", {},
-    app.k === app.parts[0] ? "Here they part." : "Not as it should be."));
-  return box;
+  const [now, why] = act ? [frame.now, app.said || frame.why] :
+    ["No such event here.", "It goes on when the other has done this."];
+  const e = el(`div.say${act ? "" : ".idle"}`, {}, el("div.now", {}, now), el("div.why", {}, why));
+  if (app.b) e.prepend(el("div.who", {}, name));
+  if (broken && app.k === app.parts[0]) e.append(el("div.parts", {}, "Here they part."));
+  return e;
 }
 function show() {
   app.views.forEach((view, v) => {
@@ -369,9 +360,8 @@ function show() {
     k === app.k ? "here" : k < app.k ? "done" : "coming"));
   Object.assign($("range"), {max: last, value: app.k});
   $("range").setAttribute("aria-valuetext", frame.now);
-  const names = [app.a, app.b].map(n => DATA.chapters[n] ? DATA.chapters[n].name.slice(0, 2) : n);
-  const here = [names[0], app.k, app.dtype, app.micro, names[1]];
-  history.replaceState(null, "", `#${here.join("/")}`);
+  const [a, b] = [app.a, app.b].map(n => DATA.chapters[n] ? DATA.chapters[n].name.slice(0, 2) : n);
+  history.replaceState(null, "", `#${[a, app.k, app.dtype, app.micro, b].join("/")}`);
 }
 function stop() {
   clearInterval(app.playing);
@@ -428,10 +418,8 @@ function choose(a, b = "") {
   go(broken ? app.parts[0] : Math.max(0, like));
 }
 function begin() {
-  const theme = dark => { document.documentElement.dataset.theme = dark ? "dark" : "light"; };
   const [a = "", k, dtype, micro, b] = location.hash.slice(1).split("/");
   const index = text => DATA.chapters.findIndex(c => text && c.name.startsWith(text));
-  theme(matchMedia("(prefers-color-scheme: dark)").matches);
   Object.assign(app, {a: Math.max(0, index(a || "04")), dtype: dtype === "fp32" ? dtype : "bf16",
     micro: micro === "2" ? 2 : 1, b: b === "broken" ? b : index(b) < 0 ? "" : String(index(b))});
   DATA.chapters.forEach(({name, title}, n) => {
@@ -443,7 +431,6 @@ function begin() {
     last: () => go(app.time.length - 1), play, ask: () => change({ask: !app.ask}),
     dtype: () => change({dtype: app.dtype === "bf16" ? "fp32" : "bf16"}),
     micro: () => change({micro: 3 - app.micro}),
-    theme: () => theme(document.documentElement.dataset.theme === "light"),
     diff: () => setDiff(!app.diff), broken: () => choose(app.a, app.b ? "" : "broken"),
     before: () => choose(app.a, app.b || !app.a ? "" : String(app.a - 1))};
   const act = name => {
@@ -464,7 +451,6 @@ function begin() {
     else act(keys[e.key]);
   });
   addEventListener("resize", () => draw(app.k));
-  addEventListener("hashchange", () => location.reload());
   $("app").hidden = false;
   beginPlan();
   build(+k || 0);
@@ -513,7 +499,6 @@ function unit(x, units = ["B", "kB", "MB", "GB", "TB", "PB"]) {
   const power = x < 1 ? 0 : Math.floor(Math.log10(x * 1.0005) / 3);
   return `${+(x / 1000 ** power).toPrecision(3)} ${units[power]}`;
 }
-const COUNTS = ["", "thousand", "million", "billion", "trillion"];
 const TAKES = {params: x => +(10 ** x).toPrecision(2), layers: x => x, ranks: x => 2 ** x,
   accumulate: x => 2 ** x};
 function beginPlan() {
@@ -543,7 +528,8 @@ function showPlan() {
   const of = asked(), plans = DATA.cards.map(card => predict(card, of));
   const all = kinds => sum(Object.values(kinds)), device = p => all(p.resident) + all(p.borrowed);
   const axis = Math.max(96e9, ...plans.map(p => device(p) + all(p.host)));
-  const words = {params: unit(sum(of.sizes), COUNTS), layers: of.sizes.length, ...of};
+  const params = unit(sum(of.sizes), ["", "thousand", "million", "billion", "trillion"]);
+  const words = {params, layers: of.sizes.length, ...of};
   for (const id of Object.keys(TAKES)) {
     $(id).previousElementSibling.textContent = words[id];
     $(id).setAttribute("aria-valuetext", words[id]);

@@ -1,7 +1,6 @@
-#!/usr/bin/env -S python3 -B
 # SPDX-License-Identifier: MIT
 """Makes the page on which a step of each chapter is walked through: of runs, trainers and the files
-beside this one, and of nothing else, so that equal ones make an equal page.
+in tools/watch, and of nothing else, so that equal ones make an equal page.
 
 `./tutorial watch` calls it; by hand: watch.py BUILD MPIEXEC PAGE. It takes the broken runs, for
 which programs have to be built, from notes/step.html; with --renew MPI it makes them anew."""
@@ -12,18 +11,15 @@ import re
 import sys
 from pathlib import Path
 
-HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent))
 import sabotage
-from narrate import what
+from narrate import RANKS, TINY, what
 from page_reader import ROOT
 from recording import recording
 from runs import CHAPTERS, KINDS, QUICK, finish, output_of
 from trainers import CARDS, source
 
-MADE = ROOT / "notes/step.html"
-RANKS, DTYPES, MICRO_BATCHES = 3, ("bf16", "fp32"), (1, 2)
-MODEL = {"--task": "tiny", "--align": 1, "--layers": 3, "--steps": 1, "--device": "cpu"}
+HERE, MADE = ROOT / "tools/watch", ROOT / "notes/step.html"
+DTYPES, MICRO_BATCHES, MODEL = ("bf16", "fp32"), (1, 2), TINY | {"--layers": 3}
 # The rows of the grid, by what they hold; of what is lent, the slot's number follows.
 ROWS = {"parameters": "P", "gradients": "G", "master": "M", "momentum": "m", "variance": "v",
         "staged": "S"}
@@ -31,7 +27,7 @@ PHASES = ("forward", "backward", "update")
 # Of each chapter: which of its sabotages, and with how many micro-batches it is seen.
 BROKEN = {"01_adam": (3, 1), "02_distributed_adam": (2, 2), "03_mixed_precision": (1, 1),
           "04_zero1": (2, 1), "05_zero2": (1, 2), "06_zero3": (1, 1), "07_offload": (5, 2)}
-FIELDS = ("kind layer phase during micro stream line inside bytes sent copied read write lend free "
+FIELDS = ("kind layer phase during micro stream line inside bytes sent read write lend free "
           "now why").split()
 
 
@@ -63,10 +59,14 @@ def inside(event):
 class Story:
     """A recorded step as frames: what all ranks do, each with its own numbers."""
 
-    def __init__(self, chapter, text, trace, run, pool):
-        self.chapter, self.text, self.trace, self.run, self.pool = chapter, text, trace, run, pool
-        self.layers, self.borrowed = trace.layers, {}
-        self.setup, self.events = ([*zip(*(trace.program(rank, step) for rank in range(run.ranks)),
+    def __init__(self, build, mpiexec, chapter, text, dtype, micro, pool, broken=False):
+        options = ["--accumulate", str(micro * (RANKS if chapter == "01_adam" else 1))]
+        options += ["--dtype", dtype] if CARDS[chapter]["mixed_precision"] else []
+        self.trace, self.run = recording(["--run", str(build), mpiexec, chapter, *options], RANKS,
+                                         MODEL, broken)
+        self.chapter, self.text, self.pool, self.borrowed = chapter, text, pool, {}
+        self.layers, ranks = self.trace.layers, range(self.run.ranks)
+        self.setup, self.events = ([*zip(*(self.trace.program(rank, step) for rank in ranks),
                                          strict=True)] for step in (0, 1))
 
     def line(self, event):
@@ -82,13 +82,10 @@ class Story:
     def views(self, events, name):
         """[row, layer, each rank's part]: of what is read 1 where it is the whole layer's, of what
         is written the place of [start, values...]."""
-        def part(view):
-            if name == "reads":
-                return int(view["size"] == self.layers[view["layer"]]["size"])
-            return place(self.pool, [view["start"], *view["values"]])
-
-        return [[row(views[0]), views[0]["layer"], [*map(part, views)]]
-                for views in zip(*(event["args"].get(name, []) for event in events))]
+        return [[row(views[0]), views[0]["layer"], [
+            place(self.pool, [view["start"], *view["values"]]) if name == "writes" else
+            int(view["size"] == self.layers[view["layer"]]["size"]) for view in views]]
+            for views in zip(*(event["args"].get(name, []) for event in events))]
 
     def start(self):
         """What each rank holds before the step: null is elsewhere, "" has no value yet."""
@@ -109,8 +106,8 @@ class Story:
 
     def frame(self, kind, events, fields):
         """What is true of it decides what is said of it."""
-        f = {"kind": kind, "layer": -1, "phase": "", "during": "", "bytes": [
-            [event["args"]["in_use"][of] for of in KINDS[:5]] for event in events]} | fields
+        f = {"kind": kind, "layer": -1, "phase": "", "during": "", **fields, "bytes": [
+            [event["args"]["in_use"][of] for of in KINDS[:5]] for event in events]}
         holds = {"ahead": f["phase"] != f["during"], "first_layer": f["layer"] == 0,
                  "last_layer": f["layer"] == len(self.layers) - 1, "again": f["micro"] > 1,
                  "accumulated": self.run.options["accumulate"] > 1}
@@ -126,7 +123,7 @@ class Story:
         return [place(self.pool, f.get(field)) for field in FIELDS]
 
     def frames(self):
-        so_far = {"sent": [[0] * 3 for _ in range(self.run.ranks)], "copied": [0, 0], "micro": 0}
+        so_far = {"sent": [[0] * 3 for _ in range(self.run.ranks)], "micro": 0}
         yield self.frame("start", self.setup[-1], so_far)
         for events in self.events:
             args, work = events[0]["args"], events[0]["ph"] == "X"
@@ -137,8 +134,6 @@ class Story:
             so_far["micro"] += kind == "load"
             for sent, event in zip(so_far["sent"], events):
                 sent[:] = map(event["args"].get("sent", dict(zip(PHASES, sent))).get, PHASES)
-            if kind.startswith("to_"):
-                so_far["copied"][kind == "to_device"] += args["bytes"]
             fields = {"layer": args.get("layer", -1), "phase": args.get("phase", args["during"]),
                       "during": args["during"], "stream": events[0]["stream"] if work else "host",
                       "line": self.line(events[0]), "inside": inside(events[0]),
@@ -164,13 +159,6 @@ class Story:
                           if of.get("formula") and kind not in ("data", "workspace")}}
 
 
-def story(build, mpiexec, chapter, text, dtype, micro_batches, pool, broken=False):
-    options = ["--accumulate", str(micro_batches * (RANKS if chapter == "01_adam" else 1))]
-    options += ["--dtype", dtype] if CARDS[chapter]["mixed_precision"] else []
-    told = recording(["--run", str(build), mpiexec, chapter, *options], RANKS, MODEL, broken)
-    return Story(chapter, text, *told, pool).told()
-
-
 def against(old, new):
     """All lines of `new`, and those of `old` that it has not, each behind its sign."""
     old, new = old.splitlines(), new.splitlines()
@@ -188,8 +176,9 @@ def broken(mpi, mpiexec):
         (tree.sources / diff.old).write_text(wrong)
         output_of(["ninja", "-C", str(tree.build), f"{chapter}/{chapter}"])
         found[chapter] = {
-            "title": diff.title, "code": against(right, wrong), "micro": micro,
-            "run": story(tree.build, mpiexec, chapter, wrong, dtype, micro, pool, True)}
+            "title": diff.title, "changed": "what is broken", "micro": micro,
+            "code": against(right, wrong),
+            "run": Story(tree.build, mpiexec, chapter, wrong, dtype, micro, pool, True).told()}
     return {"pool": [*map(json.loads, pool)], "chapters": found}
 
 
@@ -197,11 +186,14 @@ def data(build, mpiexec, broken_runs):
     pool, chapters, before = {}, [], source(CHAPTERS[0])
     for chapter in CHAPTERS:
         text, dtypes = source(chapter), DTYPES if CARDS[chapter]["mixed_precision"] else ["fp32"]
+        code = against(before, text)
+        changed = sum(line[0] != " " for line in code)
         chapters.append({
-            "name": chapter, "title": text.splitlines()[1].lstrip("/ "),
-            "code": against(before, text), "asks": QUESTIONS[chapter[:2]],
-            "runs": {f"{dtype} {micro}": story(build, mpiexec, chapter, text, dtype, micro, pool)
-                     for dtype in dtypes for micro in MICRO_BATCHES}})
+            "name": chapter, "title": text.splitlines()[1].lstrip("/ "), "code": code,
+            "changed": changed and f"{changed} lines changed from {chapters[-1]['name']}",
+            "asks": QUESTIONS[chapter[:2]], "runs": {
+                f"{dtype} {micro}": Story(build, mpiexec, chapter, text, dtype, micro, pool).told()
+                for dtype in dtypes for micro in MICRO_BATCHES}})
         before = text
     return {"kinds": KINDS[:5], "fields": FIELDS, "chapters": chapters, "broken": broken_runs,
             "cards": [card for card in CARDS.values() if card["mixed_precision"]],
