@@ -39,8 +39,7 @@ def test_the_made_page_is_of_today(programs, folder):
 
 def test_the_made_broken_runs_are_of_today(programs):
     """As in the test before, of the programs that are broken: each is built."""
-    mpi = "openmpi" if "openmpi" in programs.mpiexec else "mpich"
-    broken = watch.broken(mpi, programs.mpiexec)
+    broken = watch.broken("openmpi" if "openmpi" in programs.mpiexec else "mpich", programs.mpiexec)
     assert json.loads(json.dumps(broken)) == watch.data_of(MADE.read_text())["broken"]
 
 

@@ -215,13 +215,16 @@ function canvas(svg, height) {
 function drawStrip() {
   const svg = $("events"), width = canvas(svg, 38), n = app.time.length, w = width / n;
   const during = k => k >= 0 && frameOf(app.views[0], k).during;
+  let free = 0;  // where there is room for the next word
   app.marks = app.time.map((at, k) => {
     const view = app.views.find((_, v) => at[v][1]), f = frameOf(view, k), x = k * w;
     const mark = el("g", {}, el("rect", {x, y: 15, width: w, height: 22}), el("text", {x: x + w / 2,
       y: 30, style: `font-size:${Math.min(11, 1.4 * w)}px`}, SIGNS[f.kind.split(" ")[0]][0]));
     if (app.parts.includes(k)) mark.append(el("path", {d: `M${x} 36.5h${w}`}));
-    if (during(k) !== during(k - 1) && during(k) !== "load")
+    if (x >= free && during(k) !== during(k - 1) && /ward|update/.test(during(k))) {
       mark.append(el("text.phase", {x: x + 2, y: 11}, during(k)));
+      free = x + 62;
+    }
     svg.append(mark);
     return mark;
   });
@@ -358,14 +361,12 @@ function show() {
   $("place").textContent = `${frame.during || "step"} \u00b7 ${app.k} of ${last}`;
   app.marks.forEach((mark, k) => mark.setAttribute("class",
     k === app.k ? "here" : k < app.k ? "done" : "coming"));
-  Object.assign($("range"), {max: last, value: app.k});
-  $("range").setAttribute("aria-valuetext", frame.now);
+  Object.assign($("range"), {max: last, value: app.k, ariaValueText: frame.now});
   const [a, b] = [app.a, app.b].map(n => DATA.chapters[n] ? DATA.chapters[n].name.slice(0, 2) : n);
   history.replaceState(null, "", `#${[a, app.k, app.dtype, app.micro, b].join("/")}`);
 }
 function stop() {
-  clearInterval(app.playing);
-  app.playing = 0;
+  app.playing = clearInterval(app.playing);
   $("play").textContent = "\u25b6 play";
 }
 function play() {
