@@ -33,7 +33,7 @@ def test_the_made_page_is_of_today(programs):
     found = watch.data(programs.build, programs.mpiexec, made["broken"])
     for name in found:
         assert json.loads(json.dumps(found[name])) == made[name], \
-            f"{name} of notes/step.html is stale: ./tutorial watch --renew"
+            f"notes/step.html is stale, see its {name}: ./tutorial watch --renew"
     assert watch.page(found) == MADE, "tools/watch is newer than the page: ./tutorial watch --renew"
     assert len(MADE.encode()) < 400_000
 

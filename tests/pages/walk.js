@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Walks through the page in a frame of each of WIDTHS, and writes down what is wrong. RUNS and
 // PLANS are what programs and ./tutorial plan say (step_test.py); ALL: everything, not a sample.
-"use strict";
 const wrong = [], counts = {}, frame = document.querySelector("iframe");
 const sum = list => list.reduce((a, b) => a + b, 0);
 let page, get, width;
