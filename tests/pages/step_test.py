@@ -108,6 +108,6 @@ def test_a_browser_shows_a_step(programs, folder):
 
 
 def test_a_browser_shows_every_step(programs, folder):
-    walk(programs, folder, [1280, 390], [
+    walk(programs, folder, [1280, 768, 390], [
         (chapter, dtype, micro) for chapter in CHAPTERS for micro in (1, 2)
         for dtype in (("bf16", "fp32") if chapter > "03" else ("fp32",))])

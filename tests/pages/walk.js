@@ -128,7 +128,10 @@ frame.onload = () => {
   get = code => page.eval(code);
   width = WIDTHS.shift();
   for (const [key, frames] of Object.entries(RUNS)) walk(key, frames);
-  ["light", "dark"].forEach(contrast);
+  for (const on of [true, false]) {
+    get(`setDiff(${on})`);
+    ["light", "dark"].forEach(contrast);
+  }
   for (const look of [pairs, keys, plans]) look();
   for (const text of page.said) expect(false, "the console is silent", text);
   document.querySelector("pre").textContent = JSON.stringify({counts, wrong, left: WIDTHS.length});

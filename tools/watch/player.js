@@ -115,7 +115,7 @@ function makeCode(view) {
 function setDiff(on) {
   app.diff = on;
   $("app").classList.toggle("diff", on);
-  document.querySelectorAll(".diff").forEach(e => e.setAttribute("aria-pressed", on));
+  document.querySelectorAll("button.diff").forEach(e => e.setAttribute("aria-pressed", on));
   app.views.forEach(showLine);
 }
 function showLine({lines, codeBox, inside, frame, act}) {
@@ -154,10 +154,10 @@ function makeGrid(view) {
   return el("div.gridbox.card", {}, grid);
 }
 function showGrid(view, right) {
-  const {run, frame, act} = view, alone = run.ranks === 1, {read, write, free, layer} = frame;
+  const {run, frame, act} = view, alone = run.ranks === 1, {read, write, free} = frame;
   const later = run.frames.slice(view.i).flatMap(f => f.read);
   const host = sum(Object.values(run.held).map(([, bytes, away]) => away ? bytes : 0));
-  const focus = act && layer >= 0 ? layer : Math.max(0, ...app.views.map(v => v.frame.layer));
+  const lead = app.views.find(v => v.act && v.frame.layer >= 0), focus = lead?.frame.layer ?? 0;
   view.state = stateAt(run, view.i);
   for (const e of view.grid.querySelectorAll(".layer"))
     e.classList.toggle("focus", +e.dataset.l === focus);
