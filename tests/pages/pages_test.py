@@ -32,7 +32,7 @@ FILE = re.compile(START + r"\w+\.(?:[ch]pp|cuh?|py|sh|md)\b")
 BUILT = re.compile(START + r"build/[\w./-]*")
 MADE = {f"build/{name}" for name in (
     "", "asan", "build.ninja", "cpu", "demo", "demo/report.html", "demo/summary.json", "exercise",
-    "log", "measure", "sabotage", "tidy", "tsan")}
+    "log", "measure", "sabotage", "step.html", "tidy", "tsan")}
 
 
 @pytest.fixture(scope="session")
