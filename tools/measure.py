@@ -78,8 +78,8 @@ def layers(programs):
         720, 420, title=f"In fp32 ZeRO-3 saves {peaks[0][0]:.0f} % with {counts[0]} layers, "
         f"{peaks[0][-1]:.0f} % with {counts[-1]}; theory: {theory:.0f} %",
         subtitle=f"Share of 16 bytes per parameter that one of {ranks} ranks does not need: the "
-        f"same {parameters / 1e6:.2f} million\nparameters in {counts[0]} to {counts[-1]} layers. Lines: "
-        "formula; points: measured")
+        f"same {parameters / 1e6:.2f} million\nparameters in {counts[0]} to {counts[-1]} layers. "
+        "Lines: formula; points: measured")
     ax.axhline(theory, color=INK, alpha=0.5, linestyle="--", linewidth=1.5)
     ax.plot(counts, [100 * saved(run, "resident") for run in runs[0]], "o", color=INK,
             fillstyle="none", alpha=0.6)

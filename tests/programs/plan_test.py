@@ -256,16 +256,16 @@ def test_like_the_programs(programs, folder, point):
 
 
 @pytest.mark.parametrize("words, says", [
-    ("--params 7.5e9 --ranks 64 --gpu 31GB", "Take 05_zero2 on 64 ranks of 31.00 GB: 17.57 GB a "
+    ("--params 7.5e9 --ranks 64 --gpu 31GB", "Take 05_zero2 on 64 ranks of 31.00 GB: 17.57 GB per "
      "rank; 04_zero1 would need 31.87 GB, or 169 ranks."),
     ("--params 30e9 --ranks 2 --gpu 80GB --host 106GB", "2 ranks of 80.00 GB and 106.00 GB "
-     "of host: take 07_offload on 4 ranks or more, 38.91 GB a rank and 105.00 GB on its host."),
+     "of host: take 07_offload on 4 ranks or more, 38.91 GB per rank and 105.00 GB on its host."),
     # 10 bytes an element of a layer: two of parameters, two of gradients, what arrives of one.
     ("--params 30e9 --gpu 9GB", "even 06_zero3 keeps 9.37 GB on every rank; take larger GPUs or"),
     ("--params 1e9 --gpu 9GB --activations 9GB", "take larger GPUs or fewer activations."),
     ("--params 1e12 --gpu 9GB --chapter 04", "or smaller layers, or a later chapter."),
     ("--params 30e9 --gpu 80GB --host 9MB --chapter 07", "07_offload needs more of the host."),
-    ("--params 1e9 --layers 1 --gpu 16GB", "16.00 GB a rank, and no chapter sends less.")])
+    ("--params 1e9 --layers 1 --gpu 16GB", "16.00 GB per rank, and no chapter sends less.")])
 def test_what_is_advised(words, says):
     assert says in plan.advice(asked(f"{words} --headroom 0%"))
 

@@ -239,7 +239,7 @@ def test_lesson(copy):
     assert done.returncode == 0 and all(other.stdout == done.stdout for other in others)
     picture, diff = done.stdout.split("Left out are ")
     for line in ("  rank 1   ▄▄▄▄▄▄ ▄▄▄▄▄▄    ··▄▄·· ··▄▄··    ··██·· ··██·· x3",
-                 f"  changed{' ' * 19}^^^^^^ ^^^^^^", "  bytes    24 + 8 + 48 = 80 a rank",
+                 f"  changed{' ' * 19}^^^^^^ ^^^^^^", "  bytes    24 + 8 + 48 = 80 per rank",
                  "  sent     forward 0, backward A, update 1",
                  "ZeRO-2: the gradients become a shard too"):
         assert line in picture
@@ -261,7 +261,7 @@ def test_a_stage_s_name_is_taken_for_its_number(copy, name, chapter):
     (1, "01_adam/trainer.hpp", ["01_adam/trainer.hpp: "]), (6, "06_zero3/layer_window.hpp", []),
     (7, "07_offload/offload.hpp",
      ["\n+    offload_.wait_for_copies();\n", "07_offload/trainer.hpp: ",
-      "8 + 8 = 16 a rank, and 8 + 48 = 56 on its host"])])
+      "8 + 8 = 16 per rank, and 8 + 48 = 56 on its host"])])
 def test_lesson_shows_whole_files(copy, number, file, words):
     shown = copy(f"lesson {number}").stdout
     assert [word for word in [(ROOT / file).read_text(), *words] if word not in shown] == []
