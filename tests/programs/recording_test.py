@@ -23,7 +23,7 @@ TINY = ["--task", "tiny", "--layers", LAYERS, "--align", 4, "--steps", STEPS]
 ROUNDING = {"fp32": 2 ** -24, "bf16": 2 ** -8}
 # Chapter, micro-batches, its other options.
 RUNS = [
-    *((chapter, micro, []) for chapter in CHAPTERS[:5] for micro in (1, 2)),
+    *((chapter, micro, []) for chapter in CHAPTERS if chapter not in WINDOW for micro in (1, 2)),
     *((chapter, micro, ["--prefetch", prefetch]) for chapter in WINDOW
       for micro, prefetch in ((1, 0), (2, 1), (1, 2))),
     *((chapter, 2, ["--dtype", "fp32"]) for chapter in MIXED),
@@ -241,7 +241,7 @@ def test_peaks_of_a_window(programs, way, ranks, prefetch, layers):
     zero2, zero3, offload = (
         programs.logged(ranks, chapter, *args, *own_options(chapter, "bf16", prefetch),
                         *options_on(way, chapter))[2]["memory"]["total"]["peak"]
-        for chapter in CHAPTERS[4:])
+        for chapter in CHAPTERS[4:7])
     layer = -(-512 * 513 // (8 * ranks)) * 8 * ranks
     part = layer * 2 // ranks
     assert zero3 - offload == 6 * layers * part, "12 bytes a parameter"
