@@ -14,13 +14,15 @@ from pathlib import Path
 
 import findings
 import report
-from runs import (CHAPTERS, ROOT, Programs, finish, folded, number, wrong_bytes,
+from runs import (CHAPTERS, ROOT, Programs, finish, folded, number, ran, wrong_bytes,
                   wrong_traffic)
 
 SHORT = ["--steps", 8]
-# What is said of a task; its micro-batch (0: the default), and one in which copies take long.
-TASKS = {"text": ([], 0, 256),
-         "llama": (["--task", "llama", "--width", 128, "--heads", 4, "--sequence", 64], 4, 16)}
+# What is said of a task; its micro-batch (0: the default), and one in which copies take long; its
+# steps.
+TASKS = {"text": ([], 0, 256, 200),
+         "llama": (["--task", "llama", "--width", 128, "--heads", 4, "--sequence", 64], 4, 16, 200),
+         "mlp": (["--task", "mlp"], 0, 64, 20)}
 # Who goes on with the checkpoint of the one before, on how many ranks (0: on as many as the other
 # runs), up to which step.
 CHAIN = (CHAPTERS[1], 0, 5), (CHAPTERS[4], 2, 10), (CHAPTERS[5], 3, 15), (CHAPTERS[6], 0, 20)
@@ -92,27 +94,41 @@ def claims(runs, ranks, chain):
             if run.summary["digest"] != known[str(run)]]
 
 
+def gpus():
+    """How many this machine has."""
+    listed = shutil.which("nvidia-smi") and ran(["nvidia-smi", "-L"])[1]
+    return sum(line.startswith("GPU ") for line in (listed or "").splitlines())
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--build", type=Path, default=Path("build"), help="where the programs are")
     parser.add_argument("--mpiexec", default="mpiexec", help="the launcher of the built MPI")
-    parser.add_argument("--ranks", type=int, default=4)
-    parser.add_argument("--steps", type=int, default=200)
-    parser.add_argument("--task", choices=TASKS, default="text", help="an MLP, or a small llama")
+    parser.add_argument("--ranks", type=int, help="default: the number of GPUs, if several, or 4")
+    parser.add_argument("--steps", type=int, help="200; of task mlp 20")
+    parser.add_argument("--task", choices=TASKS, default="text",
+                        help="an MLP on text, a small llama, an MLP on numbers")
+    parser.add_argument("--layers", type=int, help="of the MLP")
+    parser.add_argument("--width", type=int, help="of the MLP's layers")
+    parser.add_argument("--batch", type=int, help="samples of a rank")
     parser.add_argument("--data", help="a text to train on, instead of notes/corpus.txt")
     parser.add_argument("--out", type=Path, default=Path("build/demo"), help="where results go")
     options = parser.parse_args()
-    of_task, batch, options.large = TASKS[options.task]
-    options.of_data = [*of_task, *(["--data", options.data] if options.data else [])]
+    of_task, batch, options.large, steps = TASKS[options.task]
+    sizes = {f"--{name}": getattr(options, name) for name in ("layers", "width", "data")}
+    options.of_data = [*of_task, *(word for size in sizes.items() if size[1] for word in size)]
+    batch = options.batch or batch
     options.batch = ["--batch", batch] if batch else []
+    options.steps, found = options.steps or steps, gpus()
+    options.ranks = options.ranks or (found if found > 1 else 4)
     programs = Programs(options.build, options.mpiexec, options.out)
     for log in options.out.glob("more/*.jsonl"):
         log.unlink()  # of an earlier demo, which may have had other runs
     runs, more = prepare(programs, options)
-    of = (f"{len(runs)} runs of {options.steps} steps of task {options.task} on "
-          f"{options.data or 'notes/corpus.txt'}. 01 is one process, which takes the samples of all"
-          f" ranks as {options.ranks} micro-batches. The digest is a fingerprint of all parameters "
-          "at the end: equal digests, equal bits.")
+    data = "numbers" if options.task == "mlp" else options.data or "notes/corpus.txt"
+    of = (f"{len(runs)} runs of {options.steps} steps of task {options.task} on {data}. 01 is one "
+          f"process, which takes the samples of all ranks as {options.ranks} micro-batches. The "
+          "digest is a fingerprint of all parameters at the end: equal digests, equal bits.")
     print(*folded(of), "", f"{'chapter':<21}dtype  ranks  final loss  {'digest':<18}seconds",
           sep="\n")
     for run in runs:

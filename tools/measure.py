@@ -323,7 +323,7 @@ def renewed(page, chosen, programs):
             return block[0]
         print(f"{where}: {name}", flush=True)
         content = TABLES[maker](programs, *arguments)
-        content += stamp(programs.used) if programs.used or name == "speed" else ""
+        content += stamp(programs.used) if programs.used or name in ("speed", "ring") else ""
         return f"<!-- measured: {name} -->\n\n{content}\n\n<!-- end -->"
 
     return BLOCK.sub(renew, text)

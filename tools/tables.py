@@ -10,8 +10,8 @@ import narrate
 import plan
 from findings import Comparison
 from recording import Trace
-from runs import (BYTES, CHAPTERS, KINDS, ROOT, Failure, elements_sent, kinds_of, number, output_of,
-                  small, spaced)
+from runs import (BYTES, CHAPTERS, KINDS, ROOT, STATE, Failure, elements_sent, kinds_of, number,
+                  output_of, small, spaced)
 from trainers import state_formula
 
 COUNTED = KINDS[:4]  # and communication: what the layer-count curve adds up
@@ -114,6 +114,86 @@ def ledger(programs):
     count = runs[0].info["parameters"]
     return (table(head, rows) + f"\n\n`{runs[-1].shown}`: {spaced(count)} parameters in bf16, "
             f"16 bytes each are {mb(16 * count)} MB.")
+
+
+NOTEBOOK = ("--task", "mlp", "--layers", 3, "--width", 2048, "--batch", 32, "--steps", 2)
+
+
+def notebook(programs):
+    """What the notebook of the 57.4 % measured, held and at most, of its model."""
+    rows = []
+    for chapter in ("02_distributed_adam", "04_zero1", "05_zero2", "06_zero3"):
+        run = programs.run(chapter, 4, *NOTEBOOK, dtype="fp32")
+        rows.append([chapter, *(mb(summed(run, what)) for what in ("resident", "peak")),
+                     *(f"{100 * saved(run, what):.2f} %" for what in ("resident", "peak"))])
+    head = ["fp32, 4 ranks", "resident, MB", "peak, MB", "saved, resident", "saved, peak"]
+    programs.used.clear()  # no clock enters
+    return (table(head, rows) + f"\n\n`{run.shown}`\n\nPeak: the sum of the peaks of "
+            f"{', '.join(COUNTED[:-1])} and {COUNTED[-1]}.")
+
+
+def gib(count):
+    return f"{count / 2**30:.3f}"
+
+
+SIMULATED = {  # heads; each row's name, and what its code does
+    "en": (["row", "what its code does", "printed, GB", "here, GiB"],
+           ("baseline", "all on one GPU, but the print lacks m and v"),
+           ("ZeRO-1", "one Adam per four tensors, all stepped on one GPU"),
+           ("ZeRO-2", "`.contiguous()` on gradients: nothing"),
+           ("ZeRO-3", "a quarter of the layers: a smaller network"),
+           ("offload", "Adam on the CPU: 0.25 is right")),
+    "zh": (["行", "代码实际做了什么", "打印值，GB", "本项目，GiB"],
+           ("基础方法", "全部在一张 GPU 上，但打印值漏了 m 和 v"),
+           ("ZeRO-1", "每四个张量一个 Adam，全在同一张 GPU 上更新"),
+           ("ZeRO-2", "对梯度调用 `.contiguous()`：什么也没做"),
+           ("ZeRO-3", "只留四分之一的层：换成了更小的网络"),
+           ("offload", "Adam 在 CPU 上：0.25 是对的"))}
+
+
+def simulated(programs, language="en"):
+    """A notebook's five rows, printed by code that shards nothing, beside runs of its model."""
+    head, *named = SIMULATED[language]
+    rows = []
+    for words, printed, chapter, ranks in zip(
+            named, ("0.39", "0.39: 0.0 %", "0.31: 20.5 %", "0.11: 71.8 %", "0.25: 35.9 %"),
+            ("02_distributed_adam", *CHAPTERS[3:]), (4, 4, 4, 4, 1)):
+        run = programs.run(chapter, ranks, "--task", "mlp", "--layers", 8, "--width", 2048,
+                           "--batch", 32, "--steps", 2, dtype="fp32")
+        held = sum(run.memory[kind]["resident"] for kind in STATE)
+        less = 1 - held / (16 * run.info["parameters"])
+        rows.append([*words, printed, f"{gib(held)}: {100 * less:.2f} %"])
+    programs.used.clear()  # no clock enters
+    return f"{table(head, rows, left=2)}\n\n`{run.shown}`"
+
+
+TAGS = {"en": (["its tag", "printed, GiB", "here, GiB"],
+               ["model", "optimizer", "data", "forward", "backward", "step"]),
+        "zh": (["它的标签", "打印值，GiB", "本项目，GiB"],
+               ["模型加载", "创建优化器", "数据加载", "前向传播", "反向传播", "优化器更新"])}
+
+
+def twelve(programs, language="en"):
+    """A notebook's trace of twelve layers by its tags, beside what is in use here."""
+    model = ("--task", "mlp", "--layers", 12, "--width", 2048, "--batch", 32, "--steps", 2)
+    path = programs.logs / "twelve.json"
+    run = programs.run("01_adam", 1, *model, "--trace", path)
+    found = memory.phases(Trace(path).program(0, 0, 1, 2))
+    held = found[0, "start"][0]
+    counts = [held["parameters"], sum(held[kind] for kind in STATE),
+              *(sum(found[1, phase][0].values()) for phase in memory.PHASES)]
+    head, tags = TAGS[language]
+    rows = [[tag, printed, gib(count)] for tag, printed, count in zip(
+        tags, ("0.188", "0.188", "0.188", "0.199", "0.392", "0.767"), counts)]
+    programs.used.clear()  # no clock enters
+    shown = " ".join(map(str, ["./tutorial memory 01 --accumulate 1", *model]))
+    return f"{table(head, rows)}\n\n`{shown}`"
+
+
+def ring(programs):
+    """Both ways to exchange, on ranks."""
+    benchmark = programs.build / "tests/benchmarks/ring_benchmark"
+    return fenced(output_of([*programs.mpiexec, "-n", "4", str(benchmark)]))
 
 
 def skips(programs):
@@ -265,4 +345,5 @@ def phases(programs, chapter):
 
 
 TABLES = {function.__name__: function for function in (
-    results, output, check, told, layers, ledger, phases, skips, speed, schedule, link, bus, fits)}
+    results, output, check, told, layers, ledger, notebook, simulated, twelve, ring, phases, skips,
+    speed, schedule, link, bus, fits)}

@@ -103,6 +103,22 @@ def test_nothing_outlives_a_demo_that_is_told_to_stop(folder):
         raise AssertionError("the program lives on")
 
 
+def test_a_model_of_the_readers_size_on_as_many_ranks_as_gpus(programs, folder):
+    """GPUs that a script lists: what is built here trains on the CPU."""
+    (folder / "nvidia-smi").write_text("#!/bin/sh\necho GPU 0: one\necho GPU 1: other\n")
+    (folder / "nvidia-smi").chmod(0o755)
+    done = programs.start([sys.executable, ROOT / "tools/demo.py", "--build", programs.build,
+                           "--mpiexec", programs.mpiexec, "--task", "mlp", "--layers", "3",
+                           "--width", "16", "--batch", "4", "--out", folder / "out"],
+                          PATH=f"{folder}:{os.environ['PATH']}")
+    assert done.code == 0, done.out + done.err
+    run = Run(folder / "out/06_zero3_bf16.jsonl")
+    run.read()
+    assert (run.ranks, len(run.steps)) == (2, 20)
+    assert {name: run.options[name] for name in ("task", "layers", "width", "batch")} == {
+        "task": "mlp", "layers": 3, "width": 16, "batch": 4}
+
+
 def test_on_a_simulated_gpu_that_the_ranks_share(programs, folder):
     for chapter in CHAPTERS:
         (folder / chapter).mkdir()
