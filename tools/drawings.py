@@ -4,7 +4,7 @@
 import math
 
 from figures import FONTS
-from figures import KIND_COLOURS as COLOURS
+from pictures import KIND_COLOURS as COLOURS
 from runs import ROOT
 
 RANKS, SIZE = 3, 6  # a layer of the pages' model
