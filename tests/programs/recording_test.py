@@ -31,10 +31,11 @@ RUNS = [
     ("07_offload", 1, ["--dtype", "fp16", "--loss-scale", 1e38])]
 # What the trainer's line calls, where it is not the task's name; and to borrow or give back a kind.
 CALLS = {"sums": "await_all_reduced", "sums for the host": "await_totals", "adam": "adam_.update",
-         "all_gather": "(all_gather|gather_params|all_reduce_mean)", "copy": "gather_params",
-         "reduce_scatter": "(reduce_scatter|all_reduce)_mean", "to_device": "copy_to_device",
+         "all_gather": "(all_gather|gather_params|all_reduce_mean)",
+         "copy": "(all_gather|gather_params)", "to_device": "copy_to_device",
+         "reduce_scatter": "(reduce_scatter|all_reduce)_mean",
          "divide": "(divide|divide_and_copy_to_host)", "to_host": "divide_and_copy_to_host",
-         "activations": r"model_.\w+", "parameters": "(gather|release)_params",
+         "activations": r"model_.\w+", "parameters": r"(borrow\w*|gather_params|release_params)",
          "gradients": "(borrow|borrow_grads|wait_for_gradients)",
          "communication": "(reduce_scatter|all_reduce)_mean"}
 # A message takes 5 ms, a copy 2 to 4, in which its thread sleeps; a layer, of which forward is the
