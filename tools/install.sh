@@ -14,7 +14,7 @@ packages() {
 }
 more_packages() {
   echo clang-16:digests g++-aarch64-linux-gnu:digests qemu-user-static:digests ccache:sabotages \
-    debootstrap:systems
+    debootstrap:systems chromium:pages
 }
 
 missing() { # missing LIST: what is not there of it; where apt-get is not at home, of the tools

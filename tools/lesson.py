@@ -15,7 +15,7 @@ LAYERS = (6, 6)  # the sizes of the model that `./tutorial narrate` tells
 CELL, LEFT = 17, 11
 CHANGED = " ".join("^" * size for size in LAYERS)
 LEGEND = """12 parameters, two layers of 6, on 3 ranks. █ is 4 bytes, ▄ is 2; · is another
-rank's; x3: master, momentum and variance; x2: the two moments. Sent: elements a
+rank's; x3: master, momentum and variance; x2: the two moments. Sent: elements per
 parameter in a step of A micro-batches, times (N - 1)/N. Borrowed: whole layers."""
 
 
@@ -37,7 +37,7 @@ def claims(card):
     return {"sent": ", ".join(map(" ".join, card.says["sent"].items())),
             "borrowed": f"{'prefetch + ' * borrowed['and_prefetched']}{borrowed['parameters']} of "
                         f"parameters, {borrowed['gradients']} of gradients",
-            "copied": "{to_host} to the host, {to_device} to the device, elements a parameter "
+            "copied": "{to_host} to the host, {to_device} to the device, elements per parameter "
                       "of the shard".format(**copied) if any(copied.values()) else "nothing"}
 
 
@@ -58,7 +58,7 @@ def rows(card, before):
         yield f"{'  changed':<{LEFT}}" + "".join(f"{CHANGED * is_new:<{CELL}}"
                                                 for _, is_new in both)
     here, there = card.places
-    yield f"{'  bytes':<{LEFT}}{total(here)} a rank" + \
+    yield f"{'  bytes':<{LEFT}}{total(here)} per rank" + \
         (f", and {total(there)} on its host" if there else "")
     for (name, claim), old in zip(claims(card).items(), claims(before).values()):
         if claim != old:

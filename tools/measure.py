@@ -77,8 +77,8 @@ def layers(programs):
     fig, ax = figure(
         720, 420, title=f"In fp32 ZeRO-3 saves {peaks[0][0]:.0f} % with {counts[0]} layers, "
         f"{peaks[0][-1]:.0f} % with {counts[-1]}; theory: {theory:.0f} %",
-        subtitle=f"Share of 16 bytes a parameter that one of {ranks} ranks does not need: the same "
-        f"{parameters / 1e6:.2f} million\nparameters in {counts[0]} to {counts[-1]} layers. Lines: "
+        subtitle=f"Share of 16 bytes per parameter that one of {ranks} ranks does not need: the "
+        f"same {parameters / 1e6:.2f} million\nparameters in {counts[0]} to {counts[-1]} layers. Lines: "
         "formula; points: measured")
     ax.axhline(theory, color=INK, alpha=0.5, linestyle="--", linewidth=1.5)
     ax.plot(counts, [100 * saved(run, "resident") for run in runs[0]], "o", color=INK,
@@ -203,7 +203,7 @@ def link(programs):
                 markersize=8, label=alone.chapter)
     for elements, messages in link_alone.items():
         ax.plot(LINKS, messages, color=INK, alpha=0.6, linestyle="--", linewidth=1)
-        ax.text(LINKS[-2], 1.04 * messages[-2], f"{elements} elements a parameter", size=11,
+        ax.text(LINKS[-2], 1.04 * messages[-2], f"{elements} elements per parameter", size=11,
                 alpha=0.8, ha="center", va="bottom", rotation_mode="anchor",
                 transform_rotates_text=True,
                 rotation=math.degrees(math.atan2(-messages[-2], LINKS[-2])))

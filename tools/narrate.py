@@ -61,7 +61,7 @@ def head(trace, run):
     model = "2 -> 2 with biases" if options["task"] == "tiny" else f"task {options['task']}"
     parameters = spaced(info["parameters"])
     yield f"{run.chapter}: a step of {parameters} parameters, {run.dtype}, on {ranks}"
-    yield f"{layers} of {model}; {samples} a rank and step, learning rate {options['lr']:g}"
+    yield f"{layers} of {model}; {samples} per rank and step, learning rate {options['lr']:g}"
     yield "a row is a layer: its weights, row by row, and its biases; \u00b7 is elsewhere"
     yield f"on the right: the line of {run.chapter}/trainer.hpp (none: a scope ends)"
     yield ""

@@ -20,7 +20,7 @@ the model:
 the training:
   --ranks, --nproc_per_node N      else the fewest on which a plan fits
   --batch, --per_device_train_batch_size NUMBER  samples a micro-batch
-  --accumulate, --gradient_accumulation_steps NUMBER  micro-batches a step (1)
+  --accumulate, --gradient_accumulation_steps NUMBER  micro-batches per step (1)
   --dtype fp32|bf16|fp16    of parameters and gradients (bf16)
   --bf16 YES                --dtype bf16
   --fp16 YES                --dtype fp16
@@ -37,7 +37,7 @@ the machine:
   --bus SPEED               GB/s between GPU and host, each way by turns
   --compute TIME            milliseconds of a step's forward and backward (0)
 the answer:
-  --convention paper|megatron|deepspeed  whose bytes a parameter (paper)
+  --convention paper|megatron|deepspeed  whose bytes per parameter (paper)
   --bytes P,G,K             or so many, as 2,2,8: no master weights
   --table YES               all figures
   --json YES                all figures, in exact integers
@@ -137,7 +137,7 @@ def sum_of(whole, part, of):
 
 
 def state_formula(q, card, host=False, frozen=False):
-    """Bytes of state a parameter in a place."""
+    """Bytes of state per parameter in a place."""
     p, g, k = costs(q, card)
     each = dict(zip(STATE, (p, 0, 0) if frozen else (p, g, k)))
     whole = sum(each[kind] for kind, how in card.held.items() if how == "replicated" and not host)
@@ -248,7 +248,7 @@ def advice(q):
     """Which plan to take, in one sentence."""
     def on(rank):
         host = f" and {sized(rank.host)} on its host" if rank.host else ""
-        return f"{sized(rank.reserved)} a rank{host}"
+        return f"{sized(rank.reserved)} per rank{host}"
 
     plan, room = q.plan, sized(q.gpu) + f" with {sized(q.headroom)} of headroom" * (q.headroom > 0)
     room += f" and {sized(q.host)} of host" * (q.host > 0)
@@ -280,12 +280,12 @@ def figures(q, plan):
 
     card, frozen = plan.card, len(q.parts) > 1
     yield "held throughout", "bytes", by(plan.resident) | {
-        "resident": plan.held, "  state, bytes a param.": state_formula(q, card),
+        "resident": plan.held, "  state, bytes per param.": state_formula(q, card),
         "    a frozen one": state_formula(q, card, frozen=True) if frozen else 0,
         "  of it saved": f"{100 * plan.saved:.2f} %"}
     yield "borrowed within a step", "bytes", by(plan.borrowed) | {"reserved": plan.reserved}
     yield "on its host", "bytes", by(plan.on_host) | {
-        "on the host": plan.host, "  bytes a param.": state_formula(q, card, host=True)}
+        "on the host": plan.host, "  bytes per param.": state_formula(q, card, host=True)}
     yield "elements sent in a step", "elements", by(plan.elements) | {
         "elements": sum(plan.elements.values()), "  a param. x (N - 1)/N": sent_formula(card),
         "    a frozen one": sent_formula(card, True) if frozen else 0}
@@ -311,20 +311,20 @@ def lines(q):
         for plan in q.plans:
             yield (f"{plan.name}: holds {sized(plan.held)}, reserves {sized(plan.reserved)}"
                    + f" and {sized(plan.host)} on its host" * (plan.host > 0)
-                   + f", sends {sized(plan.sent)} a step"
+                   + f", sends {sized(plan.sent)} per step"
                    + f" in {plan.ms['communication']:.2f} ms" * (q.link > 0))
         return
     plan, card, gradients = q.plan, q.plan.card, sized(q.plan.resident["gradients"])
     if q.gpu:
         yield advice(q)
     host = f"; on its host {sized(plan.host)}, {state_formula(q, card, True)}" * card.offloads
-    yield (f"holds {sized(plan.held)}, {state_formula(q, card)} bytes a parameter: "
+    yield (f"holds {sized(plan.held)}, {state_formula(q, card)} bytes per parameter: "
            f"{kinds(plan.resident)}{host}")
     yield (f"borrows {sized(sum(plan.borrowed.values()))}: {kinds(plan.borrowed)}"
            + "; activations are not in it" * (not q.activations))
     down, up = map(sized, plan.copied.values())
-    sends = (f"{sized(plan.sent)} a step, {sent_formula(card)} elements a parameter x (N - 1)/N, "
-             f"in {plural(plan.collectives, 'message')} to each rank")
+    sends = (f"{sized(plan.sent)} per step, {sent_formula(card)} elements per parameter x "
+             f"(N - 1)/N, in {plural(plan.collectives, 'message')} to each rank")
     yield (f"sends {sends if plan.sent else 'nothing'}"
            + f", {plan.times:.4g} times what data parallelism sends" * (q.accumulate > 1)
            + f"; copies {down} to its host, {up} back" * card.offloads)
@@ -560,7 +560,7 @@ def main():
         f"{plural(q.ranks, 'rank')}"]
     if q.table:
         told += [f"{spaced(q.parts[0])} of them are trained" for _ in q.parts[1:]] + [
-            f"bytes a parameter: itself {p}, its gradient {g}, optimizer state {k}, {k / p:g} "
+            f"bytes per parameter: itself {p}, its gradient {g}, optimizer state {k}, {k / p:g} "
             f"times itself ({RATIOS.get(k / p, 'as asked' if q.bytes else 'of no convention')})",
             f"activations {sized(q.activations)}: {q.formula}" if q.activations else
             "activations, data and workspace are not in it: they depend on the model", *keys]

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: MIT
 """The measured blocks of the pages: each function runs what it needs and answers Markdown."""
 import itertools
-import math
 import re
 import sys
 
@@ -11,7 +10,7 @@ import plan
 from findings import Comparison
 from recording import Trace
 from runs import (BYTES, CHAPTERS, KINDS, ROOT, STATE, Failure, elements_sent, kinds_of, number,
-                  output_of, small, spaced)
+                  output_of, spaced)
 from trainers import state_formula
 
 COUNTED = KINDS[:4]  # and communication: what the layer-count curve adds up
@@ -43,18 +42,18 @@ def results(programs):
             for dtype, chapters in (("fp32", CHAPTERS), ("bf16", CHAPTERS[2:]))
             for chapter in chapters]
     first = {run.dtype: run for run in reversed(runs[1:])}  # 02 in fp32, 03 in bf16
+    if parted := [run.shown for run in runs if Comparison(run, first[run.dtype]).parted]:
+        raise Failure(f"other losses: {', '.join(parted)}")
     rows = [[run.chapter, run.dtype, number(run.losses[-1], ".4f"),
-             small(Comparison(run, first[run.dtype]).largest),
              mb(run.memory["total"]["resident"]), mb(run.memory["total"]["peak"]), on_host(run),
              elements_sent(run)[1], f"{run.summary['median_ms']:.0f}"] for run in runs]
-    head = ["chapter", "dtype", "final loss", "difference", "resident, MB", "peak, MB",
-            "on the host, MB", "sent a parameter", "ms a step"]
+    head = ["chapter", "dtype", "final loss", "resident, MB", "peak, MB",
+            "on the host, MB", "sent per parameter", "ms per step"]
     return table(head, rows, left=2) + (
         f"\n\n{steps} steps of the default task on {ranks} ranks (01: one process, the same "
-        "samples). Difference: the largest of\nthe loss in any step, to 02 in fp32 and to 03 in "
-        "bf16. Bytes: of the rank that has most, in decimal MB; in 07 its device's.\nSent: "
-        "elements by one rank in a step. Time: the median, of the slowest rank; the ranks share "
-        "the cores.")
+        "samples); within a dtype all losses are\nequal. Bytes: of the rank that has most; in 07 "
+        "its device's. Sent: elements by one rank in a step. Time: the median,\nof the slowest "
+        "rank.")
 
 
 CURVE_RANKS = 4
@@ -85,8 +84,9 @@ def saved(run, what):
 
 
 def layers(programs):
-    head, rows = ["layers x width", "16 bytes a parameter"], []
-    for count, width, *runs in curve(programs):
+    """A few points of the curve; the figure shows all."""
+    head, rows = ["layers x width", "16 bytes per parameter"], []
+    for count, width, *runs in curve(programs)[::4]:
         rows.append([f"{count} x {width}", mb(16 * runs[0].info["parameters"])])
         for run in runs:
             rows[-1] += [mb(summed(run, "resident"), summed(run, "peak")),
@@ -109,7 +109,7 @@ def ledger(programs):
             for kind in [*kinds_of(runs), "total"]]
     rows += [["on the host", *map(on_host, runs)],
              ["reserved", *(mb(run.memory["total"]["reserved"]) for run in runs)],
-             ["state, bytes a parameter", *(state_formula(run.chapter, "bf16") for run in runs)]]
+             ["state, bytes per parameter", *(state_formula(run.chapter, "bf16") for run in runs)]]
     head = ["MB: resident / peak", *(run.chapter for run in runs)]
     count = runs[0].info["parameters"]
     return (table(head, rows) + f"\n\n`{runs[-1].shown}`: {spaced(count)} parameters in bf16, "
@@ -196,17 +196,6 @@ def ring(programs):
     return fenced(output_of([*programs.mpiexec, "-n", "4", str(benchmark)]))
 
 
-def skips(programs):
-    """The first steps in fp16: when the scale is too large, and what it is then."""
-    run = programs.run("03_mixed_precision", 4, "--steps", 20, dtype="fp16")
-    rows = [[step["step"], f"2^{math.log2(step['loss_scale']):.0f}", f"{step['loss']:.4f}",
-             "not finite: skipped" if step["skipped"] else f"{step['grad_norm']:.4f}"]
-            for step in run.steps[:8]]
-    note = f"{run.summary['skipped_steps']} of {len(run.steps)} steps are skipped."
-    head = ["step", "loss scale", "loss", "gradient norm"]
-    return f"{table(head, rows, left=0)}\n\n`{run.shown}`: {note}"
-
-
 def speed(programs):
     """A step over PyTorch's of the same work: the table that the benchmark ends with."""
     if not programs.torch:
@@ -219,54 +208,44 @@ def speed(programs):
     return printed[printed.index("| work |"):].strip()
 
 
-def schedule(programs):
-    """The window's step beside its formula, with sleeps for computation."""
-    benchmark = programs.build / "tests/benchmarks/link_benchmark"
-    return fenced(output_of([*programs.mpiexec, "-n", "2", str(benchmark)]))
-
-
 SIXTEEN = ("--task", "mlp", "--layers", 16, "--width", 512, "--batch", 256, "--steps", 12)
 BUSES = (4, 0.25, 0.05)  # GB/s: copies take less than computing, about as long, more
 
 
 def link(programs):
-    """Messages that a step waits for, on networks of several speeds."""
+    """Messages that a step waits for, on a slow network."""
     rows = []
     for chapter, *prefetch in (("02_distributed_adam",), ("04_zero1",), ("05_zero2",),
                                ("06_zero3", 0), ("06_zero3", 1), ("06_zero3", 2)):
-        row = [", prefetch ".join([chapter, *map(str, prefetch)])]
-        for speed in (10, 1):
-            words = ["--link", speed, *(["--prefetch", *prefetch] if prefetch else [])]
-            run = programs.run(chapter, 2, *SIXTEEN, *words, dtype="fp32")
-            phases = run.summary["traffic"]["phases"].values()
-            waits = (sum(phase[what] for phase in phases) for what in ("exposed_ms", "hidden_ms"))
-            row += [f"{ms:.0f}" for ms in (run.summary["median_ms"], *waits)]
-        rows.append(row)
-    head = [f"{what} at {speed} Gbit/s" for speed in (10, 1)
-            for what in ("step", "exposed", "hidden")]
-    return table(["ms a step", *head], rows) + f"\n\n`{run.shown}`"
+        run = programs.run(chapter, 2, *SIXTEEN, "--link", 1,
+                           *(["--prefetch", *prefetch] if prefetch else []), dtype="fp32")
+        phases = run.summary["traffic"]["phases"].values()
+        waits = (sum(phase[what] for phase in phases) for what in ("exposed_ms", "hidden_ms"))
+        rows.append([", prefetch ".join([chapter, *map(str, prefetch)]),
+                     *(f"{ms:.0f}" for ms in (run.summary["median_ms"], *waits))])
+    head = ["ms per step, at 1 Gbit/s", "step", "exposed", "hidden"]
+    return table(head, rows) + f"\n\n`{run.shown}`"
 
 
 def bus(programs):
     """Copies that a step waits for, on buses of several speeds, beside 06, which has none."""
     rows = []
-    for prefetch, speed in ((1, None), *itertools.product((0, 1), BUSES)):
+    for speed in (None, *BUSES):
         chapter = "07_offload" if speed else "06_zero3"
-        run = programs.run(chapter, 2, *SIXTEEN, "--prefetch", prefetch,
+        run = programs.run(chapter, 2, *SIXTEEN, "--prefetch", 1,
                            *(["--bus", speed] if speed else []), dtype="fp32")
-        copies = [f"{run.bus[way][what]:.0f}" if run.bus else "–"
-                  for what in ("exposed_ms", "hidden_ms") for way in ("to_host", "to_device")]
-        rows.append([f"{chapter}, prefetch {prefetch}", speed or "–",
+        copies = [f"{run.bus[way]['exposed_ms']:.0f}" if run.bus else "–"
+                  for way in ("to_host", "to_device")]
+        rows.append([f"{chapter}, prefetch 1", speed or "–",
                      f"{run.summary['median_ms']:.0f}", *copies])
     copied = run.bus["to_host"]["counted"] / len(run.steps)
-    head = ["ms a step", "bus, GB/s", "step", "to host, exposed", "to device, exposed",
-            "to host, hidden", "to device, hidden"]
-    return table(head, rows) + f"\n\n`{run.shown}`: each way {mb(copied)} MB a rank and step."
+    head = ["ms per step", "bus, GB/s", "step", "to host, exposed", "to device, exposed"]
+    return table(head, rows) + f"\n\n`{run.shown}`: each way {mb(copied)} MB per rank and step."
 
 
 def fits(_):
     """The first chapter that fits, of models with their usual layers on GPUs of three sizes."""
-    models = {"1.5B": 48, "7B": 32, "13B": 40, "30B": 60, "70B": 80}  # layers, by parameters
+    models = {"7B": 32, "13B": 40, "70B": 80}  # layers, by parameters
     ranks, rows = (1, 4, 8, 64), []
     for model, gpu in itertools.product(models, ("24GB", "40GB", "80GB")):
         words = f"--params {model} --layers {models[model]} --gpu {gpu}"
@@ -283,8 +262,8 @@ def part(text, begin, end=r"\Z"):
 
 def output(programs):
     run = programs.run("05_zero2", 4, "--steps", 100, dtype="fp32")
-    formulas = "\n".join(narrate.formulas(run))
-    return fenced(f"$ {run.shown}\n{run.printed}") + "\n\n" + fenced(formulas)
+    printed = re.sub(r"(?m)^ +20  .*\n(?: +[3-9]0  .*\n)+", "     ...\n", run.printed)
+    return fenced(f"$ {run.shown}\n{printed}")
 
 
 def figures_of(run):
@@ -304,21 +283,21 @@ def figures_of(run):
 
 
 def check(programs, chapter):
-    """The rows that are not as in the chapter before, with formulas; folded, all as printed."""
+    """The rows that are not as in the chapter before, with formulas; of 01 all, as printed."""
     run = programs.run(chapter, 4, "--steps", 20)
-    printed = part(run.printed, "bytes (of a rank|on a device) ", "replicas|parameters")
-    report = fenced(f"$ {run.shown}\n...\n{printed}")
     if chapter == CHAPTERS[0]:
-        return report
+        shown = part(run.printed, "bytes of a rank ", "replicas|parameters [0-9a-f]{16}")
+        programs.used.clear()  # no clock enters
+        return fenced(f"$ {run.shown}\n...\n{shown}")
     old = programs.run(CHAPTERS[CHAPTERS.index(chapter) - 1], 4, "--steps", 20)
+    programs.used.clear()
     was, copied = figures_of(old), " Copied: bytes per step." if run.bus else ""
     rows = [[name, was.get(name, ("–",))[0], value, formula]
             for name, (value, formula) in figures_of(run).items()
             if value != was.get(name, ("0",))[0]]
     head = ["", f"in {old.number}", f"in {run.number}", f"formula in {run.number}"]
     return (f"{table(head, rows)}\n\nBytes per rank: peak / resident. Sent: elements per step."
-            f"{copied} All other rows are as in {old.number}.\n\n<details><summary>All rows, as "
-            f"printed</summary>\n\n{report}\n\n</details>")
+            f"{copied} All other rows are as in {old.number}.")
 
 
 def told(programs, chapter, phase, layer):
@@ -345,5 +324,5 @@ def phases(programs, chapter):
 
 
 TABLES = {function.__name__: function for function in (
-    results, output, check, told, layers, ledger, notebook, simulated, twelve, ring, phases, skips,
-    speed, schedule, link, bus, fits)}
+    results, output, check, told, layers, ledger, notebook, simulated, twelve, ring, phases,
+    speed, link, bus, fits)}

@@ -109,7 +109,7 @@ class Card:
 
 
 def state_formula(chapter, dtype):
-    """Bytes of state a parameter in each place, on N ranks."""
+    """Bytes of state per parameter in each place, on N ranks."""
     def formula(columns):
         whole, part = (sum(column.bytes for column in columns if (column.share < 1) == is_part)
                        for is_part in (False, True))

@@ -163,7 +163,7 @@ void print_prediction(const Card& card, const Options& options, DeviceType devic
     if (state.empty()) continue;
     const std::int64_t w = bytes_of(options.dtype);
     const double bytes = card.bytes(place, w, w, plan.optimizer, plan.ranks);
-    row("  state a parameter", fmt::format("{:g}", bytes), "", state);
+    row("  state per parameter", fmt::format("{:g}", bytes), "", state);
   }
   row("elements sent", "in a step");
   for (const Phase phase : step_phases) {

@@ -50,9 +50,9 @@ struct Prediction {
   /// Elements sent in a step, with the run's numbers: "2 x 526 336 x 3/4".
   std::string formula(Phase phase) const;
 
-  std::int64_t optimizer = 0;  // bytes a parameter, with master weights
-  By<Phase, double> factors{};  // elements sent a parameter, in units of (n - 1)/n
-  By<Direction, std::int64_t> copies{};  // bytes a parameter of the shard
+  std::int64_t optimizer = 0;  // bytes per parameter, with master weights
+  By<Phase, double> factors{};  // elements sent per parameter, in units of (n - 1)/n
+  By<Direction, std::int64_t> copies{};  // bytes per parameter of the shard
   std::int64_t parameters = 0, padded = 0, ranks = 1;
 };
 

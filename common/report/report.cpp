@@ -84,9 +84,9 @@ void print_header(const Run& run, const Communicator& comm) {
   const bool several = o.accumulate > 1;
   const std::string added =
       several && comm.size > 1 ? "; the ranks are added " + family(run.card) : "";
-  fmt::print("{} micro-batch{} of {} a rank and step{}\n\n", o.accumulate, several ? "es" : "",
+  fmt::print("{} micro-batch{} of {} per rank and step{}\n\n", o.accumulate, several ? "es" : "",
              o.batch, added);
-  fmt::print("{:>8}{:>12}{:>12}{:>12}{}\n", "step", "loss", "norm", "ms a step",
+  fmt::print("{:>8}{:>12}{:>12}{:>12}{}\n", "step", "loss", "norm", "ms per step",
              o.dtype == Dtype::fp16 ? "     scale" : "");
   flush_output();
 }
@@ -270,7 +270,7 @@ void Report::finish(const LayerDigests& digests) {
   }
   if (prints_) {
     print_table(summary, comm_.size == 1);
-    fmt::print("\n{}parameters {:016x}   median {:.2f} ms a step   {} skipped\n",
+    fmt::print("\n{}parameters {:016x}   median {:.2f} ms per step   {} skipped\n",
                compared(digests, comm_.size, step_number()), digest,
                summary["median_ms"].get<double>(), counted(skipped_, "step"));
     if (skipped_ == steps.all) fmt::print("no step was taken: all of them were skipped\n");

@@ -64,7 +64,7 @@ inline Choice choose(const Options& options, const Machine& machine) {
   } else if (cuda && machine.ranks > 1) {
     const std::string why_mpi = !machine.nccl ? "built without NCCL" : crowded ? crowd : "";
     choice.comm = why_mpi.empty() ? Comm::nccl : Comm::mpi;
-    choice.why += why_mpi.empty() ? "; comm nccl: a GPU a rank" : "; comm mpi: " + why_mpi;
+    choice.why += why_mpi.empty() ? "; comm nccl: a GPU per rank" : "; comm mpi: " + why_mpi;
   }
   const bool nccl = choice.comm == Comm::nccl;
   throw_if(nccl && !cuda, ExitCode::usage,
@@ -72,7 +72,7 @@ inline Choice choose(const Options& options, const Machine& machine) {
   throw_if(nccl && !machine.nccl, ExitCode::resources,
            "--comm nccl: this program was built without NCCL: use --comm mpi");
   throw_if(nccl && crowded, ExitCode::resources,
-           "--comm nccl takes a GPU a rank: {}: use --comm mpi, or fewer ranks", crowd);
+           "--comm nccl takes a GPU per rank: {}: use --comm mpi, or fewer ranks", crowd);
   throw_if(asked_native && !nccl, ExitCode::usage,
            "--reduce native is NCCL's own sum: use --comm nccl, or --reduce ordered");
   if (asked_native) choice.why += "; reduce native";

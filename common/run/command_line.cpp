@@ -139,8 +139,8 @@ struct CommandLine {
   void add_training() {
     group("How it is trained");
     add("steps", o.steps, "INT", "optimizer steps", whole(1, 1 << 30));
-    add("batch", o.batch, "INT", "samples a rank and micro-batch; llama: 8", whole(1, most));
-    add("accumulate", o.accumulate, "INT", "micro-batches a step", whole(1, most));
+    add("batch", o.batch, "INT", "samples per rank and micro-batch; llama: 8", whole(1, most));
+    add("accumulate", o.accumulate, "INT", "micro-batches per step", whole(1, most));
     add("lr", o.lr, "FLOAT", "learning rate; if wider than 1024: 2.048 / width", not_negative);
     add("beta1", o.beta1, "FLOAT", "decay of Adam's first moment", below_one);
     add("beta2", o.beta2, "FLOAT", "decay of Adam's second moment", below_one);

@@ -38,8 +38,8 @@ class Adam {
   }
 
   /// Updates the state with `grads` (same size); state.params, if any, become the new weights,
-  /// rounded to the gradients' dtype, and may lie where these do. 28 bytes a parameter pass through
-  /// memory, or 32 where weights and parameters are two in fp32.
+  /// rounded to the gradients' dtype, and may lie where these do. 28 bytes per parameter pass
+  /// through memory, or 32 where weights and parameters are two in fp32.
   void update(const AdamState& state, View grads, CallSite = {}) {
     const std::int64_t count = state.weights.size;
     const View params = state.params;

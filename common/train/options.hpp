@@ -33,8 +33,8 @@ struct Options {
   Task task = Task::text;
   std::string data{};  // file for tasks text and llama
   int steps = 200;
-  int batch = 32;  // samples a rank and micro-batch
-  int accumulate = 1;  // micro-batches a step
+  int batch = 32;  // samples per rank and micro-batch
+  int accumulate = 1;  // micro-batches per step
   int width = 256;
   int layers = 8;
   int align = 8;  // elements, of which each part of a layer is a multiple

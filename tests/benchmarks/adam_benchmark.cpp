@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // The speed of Adam as ratios in one process. A yardstick runs right before Adam, every time: on a
 // GPU a copy within its memory, on the CPU an in-place update of the arrays that Adam updates. Adam
-// is judged by its bytes a second over the yardstick's. It moves 28 bytes a parameter, in 16 bit as
-// in fp32; as a host does it, where the new parameters take their gradients' place, in fp32 32.
+// is judged by its bytes a second over the yardstick's. It moves 28 bytes per parameter, in 16 bit
+// as in fp32; as a host does it, where the new parameters take their gradients' place, in fp32 32.
 // Bars: 0.88 on the CPU, 0.97 on a GPU, and clipping may make that 1.20 as long. On a GPU the norm,
 // the division and the mean of two ranks' gradients are judged too, by 0.95; but what the norm
 // takes only where fp64, in which it is formed, costs at most twice fp32. On the CPU the norm of
@@ -126,7 +126,7 @@ class Bench {
     return median(ratios);
   }
 
-  /// The yardstick moves 28 bytes a parameter.
+  /// The yardstick moves 28 bytes per parameter.
   bool is_fast(const std::string& name, std::int64_t bytes, auto work, double bar = 0.88) {
     const double more = static_cast<double>(bytes) / static_cast<double>(28 * n_);
     const double ratio = more / time_over([&] { yardstick(); }, work);

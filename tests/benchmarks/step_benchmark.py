@@ -170,7 +170,7 @@ def main():
             torch = words[0]
     if arguments.device == "cpu" and not arguments.before:
         print("\n".join(f"| {' | '.join(cells)} |" for cells in table))
-        print(f"\nRatio (ms a step of each): medians of {len(rounds)} rounds in turn. {torch}.")
+        print(f"\nRatio (ms per step of each): medians of {len(rounds)} rounds in turn. {torch}.")
     return 0 if all_good or arguments.no_judge else 1
 
 

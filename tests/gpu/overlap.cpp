@@ -159,7 +159,7 @@ Outcome run(const Setting& setting, int prefetch, double bytes_per_second) {
   }
   outcome.bytes *= bytes_of(options.dtype) * measured / (warm_up + measured);
   outcome.messages_first = priority < data.priority;
-  fmt::print("prefetch {}: compute {:.2f} ms a step, communication {:.2f}\n", prefetch,
+  fmt::print("prefetch {}: compute {:.2f} ms per step, communication {:.2f}\n", prefetch,
              outcome.compute_ms / measured, outcome.messages.ms / measured);
   return outcome;
 }

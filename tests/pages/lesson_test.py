@@ -18,8 +18,8 @@ LONGEST_LINE = 100
 # Of files: what is counted, and how much of it there may be: round numbers, far enough above what
 # there is that whoever adds a chapter is not refused.
 SIZES = {"0*/*.hpp": ("lines", 140 * len(CHAPTERS)), "common/*": ("lines", 9500),
-         "tests/*": ("lines", 11000), "tutorial": ("lines", 300), "tools/*": ("lines", 5700),
-         "README.md": ("lines", 180), "*.md": ("words", 65000), "*": ("files", 300)}
+         "tests/*": ("lines", 11000), "tutorial": ("lines", 300), "tools/*": ("lines", 7200),
+         "README.md": ("lines", 180), "*.md": ("words", 47000), "*": ("files", 300)}
 
 
 def tracked():

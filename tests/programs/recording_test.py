@@ -245,7 +245,7 @@ def test_peaks_of_a_window(programs, way, ranks, prefetch, layers):
         for chapter in CHAPTERS[4:7])
     layer = -(-512 * 513 // (8 * ranks)) * 8 * ranks
     part = layer * 2 // ranks
-    assert zero3 - offload == 6 * layers * part, "12 bytes a parameter"
+    assert zero3 - offload == 6 * layers * part, "12 bytes per parameter"
     assert zero3 - zero2 == part * (ranks * (prefetch + 2) - (ranks - 1) * (layers + 1))
 
 

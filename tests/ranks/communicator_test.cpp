@@ -24,7 +24,7 @@ float mean_of(Dtype dtype, auto value, std::int64_t i) {
 /// Elements a rank; the last are more than MPI sends before they are asked for.
 const std::vector<std::int64_t> sizes{1, 2, 3, 8, 1000, 1023, 1025, (1 << 18) + 1001};
 
-/// Ranks that talk, in vectors of up to `own` elements a rank.
+/// Ranks that talk, in vectors of up to `own` elements per rank.
 struct Talk {
   explicit Talk(Dtype dtype = Dtype::fp32, std::int64_t own = sizes.back())
       : comm(ranks().communicator({.dtype = dtype},
@@ -43,7 +43,7 @@ Sums sums_of(double loss, double squares) {
   return sums;
 }
 
-/// A vector of `own` elements a rank, filled with value(rank, i).
+/// A vector of `own` elements per rank, filled with value(rank, i).
 struct Vector {
   Vector(Dtype dtype, std::int64_t own, auto value)
       : tensor(device(), Kind::gradients, dtype, own * ranks().size), own(own) {
@@ -60,7 +60,7 @@ void check_means(Communicator comm, Dtype dtype, const std::vector<std::int64_t>
                  auto value) {
   Stream stream("test", device());
   for (const std::int64_t own : sizes) {
-    INFO("dtype ", std::string(name_of(dtype)), ", ", own, " elements a rank");
+    INFO("dtype ", std::string(name_of(dtype)), ", ", own, " elements per rank");
     const Vector vector(dtype, own, value);
     comm.all_reduce_mean(stream, vector.full());
     stream.synchronise();

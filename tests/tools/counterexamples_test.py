@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """The counter-examples of tools/mistakes: the right runs have the bits that the programs
-have (notes/digests.json), and the wrong ones the effects that the page shows, in every digit."""
+have (notes/digests.json), and the wrong ones the effects that the page tells, in every digit."""
 import json
 import re
 import subprocess
@@ -16,13 +16,15 @@ from counter_example import EXAMPLES
 FOLDER = ROOT / "tools/mistakes"
 RECORDED = json.loads((ROOT / "notes/digests.json").read_text())
 PAGE = (ROOT / "notes/counterexamples.md").read_text()
+HEAD, *SECTIONS = PAGE.split("\n## ")  # one for each example, in their order
+ROWS = dict(re.findall(r"(?m)^\| `(\w+)` \| (.*) \|$", HEAD))
 CASES = "".join(path.read_text() for path in ROOT.glob("tests/*/*_test.cpp"))
 
 
-@pytest.mark.parametrize("example", EXAMPLES.values(), ids=EXAMPLES)
-def test_anchored_caught_and_shown(example):
-    """Whoever reproduces a program's digest has run the program. The page shows what is printed:
-    it has no clock and no rounding of its own."""
+@pytest.mark.parametrize("example, section", zip(EXAMPLES.values(), SECTIONS), ids=EXAMPLES)
+def test_anchored_caught_and_told(example, section):
+    """Whoever reproduces a program's digest has run the program. The page's table has the last
+    losses and a row of what is printed; code, percentages, counts and bits are the printed ones."""
     right, wrong = example.runs
     run = (example.program, example.ranks, example.options)
     recorded, = (row["digest"] for row in RECORDED
@@ -34,10 +36,21 @@ def test_anchored_caught_and_shown(example):
     test, case = example.caught
     assert f'TEST_CASE("{case}")' in CASES
     assert re.fullmatch(r"adam|(0\d_\w+|communicator) on [2-8] ranks", test)
-    printed = "\n\n".join(example.paragraphs())
+    paragraphs = [*example.paragraphs()]
+    printed = "\n\n".join(paragraphs)
     assert max(map(len, printed.splitlines())) <= 80
-    shown = textwrap.dedent("\n\n".join(printed.split("\n\n")[2:5]))
-    assert f"\n```text\n{shown}\n```\n" in PAGE
+    code, losses, found = map(textwrap.dedent, paragraphs[2:5])
+    assert re.findall("```text\n(.*?)\n```", section, re.S) in ([], [code])
+    for figure in re.findall(r"\d[\d.]* %|\d+ of \d+|0x\w+", section):
+        assert figure in found
+    if example.sides == ("right", "wrong"):
+        ours, theirs, *row = ROWS[example.name].split(" | ")
+        assert losses.splitlines()[-1].split()[1:3] == [ours, theirs]
+        assert row in [re.split("  +", line) for line in found.splitlines()]
+
+
+def test_every_example_has_its_section():
+    assert len(SECTIONS) == len(EXAMPLES) and PAGE.count("```text\n") >= 3
 
 
 def test_without_numpy():

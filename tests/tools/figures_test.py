@@ -10,6 +10,7 @@ import drawings
 import figures
 import lesson
 import measure
+import tables
 from runs import CHAPTERS, ROOT
 from trainers import Card, state_formula
 from matplotlib import textpath  # figures has said where its list of fonts goes
@@ -98,18 +99,13 @@ def test_figures_agree_with_the_tables():
     assert sorted(map(float, said)) == pytest.approx(sorted(map(float, rows)), abs=0.06)
 
 
-@pytest.mark.parametrize("before, chapter", itertools.pairwise(CHAPTERS))
-def test_check_shows_the_kinds_of_memory_that_changed(before, chapter):
-    printed, text = [], ""
-    for name in (before, chapter):
-        text = re.search(rf"<!-- measured: check {name} -->(.*?)<!-- end -->", PAGES, re.DOTALL)[1]
-        rows = re.split("on its host|elements sent", text.partition("\nbytes o")[2])[0].splitlines()
-        cut = [re.split("  +", row.strip()) for row in rows[1:] if row.startswith("  ")]
-        printed.append({row[0].replace("all together", "all kinds"): row[-2:] for row in cut})
-    wanted = {kind: " / ".join(dict.fromkeys(row)) for kind, row in printed[1].items()
-              if row != printed[0][kind]}
-    shown = dict(re.findall(r"(?m)^\| (\w+(?: kinds)?) \| .*? \| (.*?) \|", text))
-    assert wanted and {kind: shown.get(kind) for kind in printed[1] if kind in shown} == wanted
+def test_pages_check_what_the_programs_count(programs, folder):
+    """Their tables of bytes and elements are as the programs make them now."""
+    measured = measure.Measured(programs.build, programs.mpiexec, None)
+    measured.logs = folder
+    shown = dict(re.findall(r"<!-- measured: check (\w+) -->\n\n(.*?)\n\n<!-- end -->", PAGES,
+                            re.DOTALL))
+    assert shown == {chapter: tables.check(measured, chapter) for chapter in CHAPTERS}
 
 
 @pytest.mark.parametrize("name, said, scale, bars", [

@@ -30,7 +30,7 @@ TEST_CASE("auto: what the machine has, and why; what is asked for is taken") {
       {{}, machine(0, 4), "cpu mpi 0 4: device cpu: no driver"},
       {{},
        machine(8, 8, true, 5),
-       "cuda nccl 5 1: device cuda: 8 GPUs here; comm nccl: a GPU a rank"},
+       "cuda nccl 5 1: device cuda: 8 GPUs here; comm nccl: a GPU per rank"},
       {{},
        machine(1, 4, true, 3),
        "cuda mpi 0 4: device cuda: 1 GPU here; comm mpi: 4 ranks share 1 GPU"},
@@ -40,13 +40,13 @@ TEST_CASE("auto: what the machine has, and why; what is asked for is taken") {
       {{}, machine(2, 1), "cuda mpi 0 1: device cuda: 2 GPUs here"},
       {{}, machine(2, 3, true, 0), "cuda mpi 0 2: " + three_share_two},
       {{}, machine(2, 3, true, 1), "cuda mpi 1 1: " + three_share_two},
-      {{}, of_slurm, "cuda nccl 0 1: device cuda: 1 GPU here; comm nccl: a GPU a rank"},
+      {{}, of_slurm, "cuda nccl 0 1: device cuda: 1 GPU here; comm nccl: a GPU per rank"},
       {{.device = DeviceType::cpu}, machine(8, 8), "cpu mpi 0 8: device cpu"},
       {{.device = cuda, .comm = mpi}, machine(8, 8), "cuda mpi 0 1: device cuda; comm mpi"},
       {{.device = cuda, .comm = nccl}, machine(1, 1), "cuda nccl 0 1: device cuda; comm nccl"},
       {{.reduce = Reduce::native},
        machine(4, 4),
-       "cuda nccl 0 1: device cuda: 4 GPUs here; comm nccl: a GPU a rank; reduce native"}};
+       "cuda nccl 0 1: device cuda: 4 GPUs here; comm nccl: a GPU per rank; reduce native"}};
   for (const auto& [options, machine, expected] : cases) {
     const Choice c = choose(options, machine);
     CHECK(fmt::format("{} {} {} {}: {}", name_of(c.device), name_of(c.comm), c.gpu, c.sharing,

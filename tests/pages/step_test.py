@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: MIT
+"""The page on which a step is walked through is what the programs of today make. In a browser it
+shows, event by event, what they recorded, and of a model what ./tutorial plan says."""
+import html
+import json
+import re
+import shutil
+import subprocess
+import sys
+
+import pytest
+from page_reader import ROOT
+
+import watch
+from recording import recording
+from runs import CHAPTERS, output_of
+
+MADE = watch.MADE.read_text()
+BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
+SLIDERS = [{"params": 9.845, "layers": 32, "ranks": 3, "accumulate": 0, "plan-dtype": "bf16"},
+           {"params": 8.18, "layers": 7, "ranks": 2, "accumulate": 2, "plan-dtype": "fp32"},
+           {"params": 6, "layers": 1, "ranks": 0, "accumulate": 1, "plan-dtype": "bf16"}]
+SHAPE = {"hidden_size": 96, "num_attention_heads": 6, "num_hidden_layers": 3, "vocab_size": 259,
+         "intermediate_size": 172}
+CONFIGS = [SHAPE | {"model_type": "llama", "num_key_value_heads": 2, "attention_bias": True,
+                    "mlp_bias": True},
+           SHAPE | {"model_type": "qwen2", "head_dim": 20, "tie_word_embeddings": True}]
+
+
+def test_the_made_page_is_of_today(programs):
+    """Without its broken runs, for which programs have to be built."""
+    made = watch.data_of(MADE)
+    found = watch.data(programs.build, programs.mpiexec, made["broken"])
+    for name in found:
+        assert json.loads(json.dumps(found[name])) == made[name], \
+            f"notes/step.html is stale, see its {name}: ./tutorial watch --renew"
+    assert watch.page(found) == MADE, "tools/watch is newer than the page: ./tutorial watch --renew"
+    assert len(MADE.encode()) < 400_000
+
+
+def test_the_made_broken_runs_are_of_today(programs):
+    """As in the test before, of the programs that are broken: each is built."""
+    broken = watch.broken("openmpi" if "openmpi" in programs.mpiexec else "mpich", programs.mpiexec)
+    assert json.loads(json.dumps(broken)) == watch.data_of(MADE)["broken"]
+
+
+def recorded(programs, chapter, dtype, micro):
+    """What a program wrote of each event that the page shows."""
+    options = ["--accumulate", str(3 * micro if chapter == "01_adam" else micro)]
+    options += ["--dtype", dtype] * (chapter > "03")
+    trace, run = recording(["--run", str(programs.build), programs.mpiexec, chapter, *options], 3,
+                           watch.MODEL)
+    sent = [0] * run.ranks
+    for events in zip(*(trace.program(rank, 1) for rank in range(run.ranks))):
+        args = events[0]["args"]
+        if args["during"] == "setup" or not (events[0]["ph"] == "X" or args["lent"]):
+            continue
+        writes = [[watch.row(view), view["layer"], rank, view["start"], view["values"]]
+                  for rank, event in enumerate(events) for view in event["args"].get("writes", [])]
+        arrows = sum(len(write[-1]) for write in writes) * (events[0]["cat"] in ("copy", "bus"))
+        for rank, event in enumerate(events):
+            now = sum(event["args"].get("sent", {"": sent[rank]}).values())
+            arrows, sent[rank] = arrows + now - sent[rank], now
+        yield {"in_use": [list(event["args"]["in_use"].values())[:5] for event in events],
+               "line": args["at"][0].rpartition(":")[2] if args["at"] else "", "arrows": arrows,
+               "writes": writes}
+
+
+def plans(folder):
+    for fields, config in [*((fields, "") for fields in SLIDERS), *zip(SLIDERS, CONFIGS)]:
+        (folder / "config.json").write_text(json.dumps(config))
+        model = ["--config", folder / "config.json"] if config else [
+            "--params", f"{10 ** fields['params']:.1e}", "--layers", fields["layers"]]
+        printed = output_of([sys.executable, str(ROOT / "tools/plan.py"), *map(str, model),
+                             "--dtype", fields["plan-dtype"], "--ranks", str(2 ** fields["ranks"]),
+                             "--accumulate", str(2 ** fields["accumulate"]), "--json", "true"])
+        yield {"fields": fields | {"config": config and json.dumps(config)},
+               "figures": json.loads(printed)}
+
+
+def walk(programs, folder, widths, runs):
+    """What the browser finds: how much it looked at, and what is wrong."""
+    if not BROWSER:
+        pytest.skip("there is no Chromium to look at the page with")
+    told = {" ".join(map(str, run)): [*recorded(programs, *run)] for run in runs}
+    listens = ("<head><script>window.said = []; onerror = text => said.push(text); console.log = "
+               "console.warn = console.error = (...text) => said.push(text.join());</script>")
+    (folder / "page.html").write_text(MADE.replace("<head>", listens, 1))
+    (folder / "test.html").write_text(
+        "<meta charset=utf-8><iframe height=900></iframe><pre></pre><script>"
+        f"const RUNS = {json.dumps(told)}, PLANS = {json.dumps([*plans(folder)])},"
+        f"WIDTHS = {widths}, ALL = {json.dumps(len(runs) > 1)};"
+        + (ROOT / "tests/pages/walk.js").read_text() + "</script>")
+    command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
+               "--allow-file-access-from-files", f"--user-data-dir={folder / 'profile'}",
+               "--virtual-time-budget=5000", "--dump-dom", (folder / "test.html").as_uri()]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900)
+    text = re.search("<pre>(.+)</pre>", done.stdout)
+    assert text, done.stderr[-2000:]
+    found = json.loads(html.unescape(text[1]))
+    for what, count in found["counts"].items():
+        print(f"{count:8} {what}")
+    assert not found["wrong"] and not found["left"], "\n".join(found["wrong"][:30])
+
+
+def test_a_browser_shows_a_step(programs, folder):
+    walk(programs, folder, [1280], [("06_zero3", "bf16", 1)])
+
+
+def test_a_browser_shows_every_step(programs, folder):
+    walk(programs, folder, [1280, 768, 390], [
+        (chapter, dtype, micro) for chapter in CHAPTERS for micro in (1, 2)
+        for dtype in (("bf16", "fp32") if chapter > "03" else ("fp32",))])

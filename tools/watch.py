@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: MIT
+"""Makes the page on which a step of each chapter is walked through: of runs, trainers and the files
+in tools/watch, and of nothing else, so that equal ones make an equal page.
+
+`./tutorial watch` calls it; by hand: watch.py BUILD MPIEXEC PAGE. It takes the broken runs, for
+which programs have to be built, from notes/step.html; with --renew MPI it makes them anew."""
+import configparser
+import difflib
+import json
+import re
+import sys
+from pathlib import Path
+
+import sabotage
+from narrate import RANKS, TINY, what
+from page_reader import ROOT
+from recording import recording
+from runs import CHAPTERS, KINDS, QUICK, finish, output_of
+from trainers import CARDS, source
+
+HERE, MADE = ROOT / "tools/watch", ROOT / "notes/step.html"
+DTYPES, MICRO_BATCHES, MODEL = ("bf16", "fp32"), (1, 2), TINY | {"--layers": 3}
+# The rows of the grid, by what they hold; of what is lent, the slot's number follows.
+ROWS = {"parameters": "P", "gradients": "G", "master": "M", "momentum": "m", "variance": "v",
+        "staged": "S"}
+PHASES = ("forward", "backward", "update")
+# Of each chapter: which of its sabotages, and with how many micro-batches it is seen.
+BROKEN = {"01_adam": (3, 1), "02_distributed_adam": (2, 2), "03_mixed_precision": (1, 1),
+          "04_zero1": (2, 1), "05_zero2": (1, 2), "06_zero3": (1, 1), "07_offload": (5, 2)}
+FIELDS = ("kind layer phase during micro stream line inside bytes sent read write lend free "
+          "now why").split()
+
+
+def place(pool, value):
+    """Where it is among the values that occur often, each of which is written once."""
+    return pool.setdefault(json.dumps(value), len(pool))
+
+
+SENTENCES = configparser.ConfigParser(delimiters="=", interpolation=None)
+SENTENCES.read_string((HERE / "sentences.ini").read_text().replace("\n  ", " "))
+# By chapter: an event's kind, layer and phase; a question, answers, the right one, why.
+QUESTIONS = {head[:2]: [*head.split()[2:], of["now"], [of[n] for n in "123"], int(of["right"]) - 1,
+                        of["why"]] for head, of in SENTENCES.items() if " question " in head}
+
+
+def row(view):
+    return ROWS[view["of"]] + str(view.get("slot", ""))
+
+
+def inside(event):
+    """What the trainer's line calls in a file beside it: its path, line and text."""
+    for path, _, at in (at.partition(":") for at in event["args"]["at"]):
+        if not path.endswith("trainer.hpp"):
+            path = path if path[0] == "0" else f"common/{path}"
+            return [path, int(at), (ROOT / path).read_text().splitlines()[int(at) - 1].strip()]
+    return None
+
+
+class Story:
+    """A recorded step as frames: what all ranks do, each with its own numbers."""
+
+    def __init__(self, build, mpiexec, chapter, text, dtype, micro, pool, broken=False):
+        options = ["--accumulate", str(micro * (RANKS if chapter == "01_adam" else 1))]
+        options += ["--dtype", dtype] if CARDS[chapter]["mixed_precision"] else []
+        self.trace, self.run = recording(["--run", str(build), mpiexec, chapter, *options], RANKS,
+                                         MODEL, broken)
+        self.chapter, self.text, self.pool, self.borrowed = chapter, text, pool, {}
+        self.layers, ranks = self.trace.layers, range(self.run.ranks)
+        self.setup, self.events = ([*zip(*(self.trace.program(rank, step) for rank in ranks),
+                                         strict=True)] for step in (0, 1))
+
+    def line(self, event):
+        """Of the trainer; where a scope ends, the last of the block in which it was borrowed."""
+        if event["args"]["at"]:
+            return int(event["args"]["at"][0].partition(":")[2])
+        at, depth, lines = self.borrowed[row(event["args"]["lent"][0])], 0, self.text.splitlines()
+        while depth >= 0:
+            depth += lines[at].count("{") - lines[at].count("}")
+            at += 1
+        return at
+
+    def views(self, events, name):
+        """[row, layer, each rank's part]: of what is read 1 where it is the whole layer's, of what
+        is written the place of [start, values...]."""
+        return [[row(views[0]), views[0]["layer"], [
+            place(self.pool, [view["start"], *view["values"]]) if name == "writes" else
+            int(view["size"] == self.layers[view["layer"]]["size"]) for view in views]]
+            for views in zip(*(event["args"].get(name, []) for event in events))]
+
+    def start(self):
+        """What each rank holds before the step: null is elsewhere, "" has no value yet."""
+        rows = {}
+        for held in self.trace.about["held"]:
+            value = 0 if held["of"] in ("momentum", "variance") else ""
+            whole = held["elements"] == self.run.info["padded_parameters"]
+            for layer, sizes in enumerate(self.layers):
+                owners = [i // sizes["shard"] for i in range(sizes["size"])]
+                rows[ROWS[held["of"]], layer] = [
+                    [value if whole or owner == rank else None for owner in owners]
+                    for rank in range(self.run.ranks)]
+        for rank, event in (pair for events in self.setup for pair in enumerate(events)):
+            for view in event["args"].get("writes", []):
+                cells = rows[row(view), view["layer"]][rank]
+                cells[view["start"]:view["start"] + view["size"]] = view["values"]
+        return [[name, layer, place(self.pool, cells)] for (name, layer), cells in rows.items()]
+
+    def frame(self, kind, events, fields):
+        """What is true of it decides what is said of it."""
+        f = {"kind": kind, "layer": -1, "phase": "", "during": "", **fields, "bytes": [
+            [event["args"]["in_use"][of] for of in KINDS[:5]] for event in events]}
+        holds = {"ahead": f["phase"] != f["during"], "first_layer": f["layer"] == 0,
+                 "last_layer": f["layer"] == len(self.layers) - 1, "again": f["micro"] > 1,
+                 "accumulated": self.run.options["accumulate"] > 1}
+        true = {self.chapter[:2], kind.replace(" ", "_"), f"in_{f['phase']}", self.run.dtype,
+                f"during_{f['during']}", *(name for name in holds if holds[name])}
+        said = next(of for head, of in SENTENCES.items()
+                    if all(true & {*word.split("|")} for word in head.split()))
+        for name in ("now", "why"):
+            f[name] = said[name].format(
+                who="Each rank" if self.chapter > "02" else "The process", layer=f["layer"],
+                before=f["layer"] - 1, bytes=f.get("lend", "   ")[2],
+                loss=f"{self.run.steps[0]['loss']:.4f}", digest=self.run.summary["digest"])
+        return [place(self.pool, f.get(field)) for field in FIELDS]
+
+    def frames(self):
+        so_far = {"sent": [[0] * 3 for _ in range(self.run.ranks)], "micro": 0}
+        yield self.frame("start", self.setup[-1], so_far)
+        for events in self.events:
+            args, work = events[0]["args"], events[0]["ph"] == "X"
+            lent = args.get("lent")
+            if args["during"] == "setup" or not (work or lent):
+                continue  # of activations and room to receive the bytes are told
+            kind = what(events[0]).partition(" for ")[0] + ("" if work else f" {args['kind']}")
+            so_far["micro"] += kind == "load"
+            for sent, event in zip(so_far["sent"], events):
+                sent[:] = map(event["args"].get("sent", dict(zip(PHASES, sent))).get, PHASES)
+            fields = {"layer": args.get("layer", -1), "phase": args.get("phase", args["during"]),
+                      "during": args["during"], "stream": events[0]["stream"] if work else "host",
+                      "line": self.line(events[0]), "inside": inside(events[0]),
+                      "read": self.views(events, "reads"), "write": self.views(events, "writes")}
+            if lent:
+                place, fields["layer"] = row(lent[0]), lent[0]["layer"]
+                fields["lend" if kind.startswith("borrow") else "free"] = [
+                    place, fields["layer"], abs(args["bytes"])]
+                self.borrowed[place] = fields["line"]
+            yield self.frame(kind, events, so_far | fields)
+        yield self.frame("end", self.events[-1], so_far)
+
+    def told(self):
+        run, rows = self.run, self.run.summary["traffic"]["phases"]
+        memory = run.memory | {f"host {kind}": of for kind, of in run.on_host.items()}
+        return {"ranks": run.ranks, "dtype": run.dtype,
+                "layers": [[layer["size"], layer["shard"]] for layer in self.layers],
+                "held": {ROWS[held["of"]]: [held["dtype"], held["bytes"], held["place"] == "host"]
+                         for held in self.trace.about["held"]},
+                "start": self.start(), "frames": [*self.frames()],
+                "sent": [[rows[phase]["formula"], rows[phase]["predicted"]] for phase in PHASES],
+                "bytes": {kind: [of["formula"], of["predicted"]] for kind, of in memory.items()
+                          if of.get("formula") and kind not in ("data", "workspace")}}
+
+
+def against(old, new):
+    """All lines of `new`, and those of `old` that it has not, each behind its sign."""
+    old, new = old.splitlines(), new.splitlines()
+    return [*difflib.unified_diff(old, new, n=len(new), lineterm="")][3:] or [f" {x}" for x in new]
+
+
+def broken(mpi, mpiexec):
+    """A run of each chapter with one of its sabotages, built in a copy."""
+    tree, pool, found = sabotage.trial(ROOT / "build/watch", "plain", f"-Dmpi={mpi}"), {}, {}
+    if not (tree.build / "build.ninja").exists():
+        output_of(["meson", "setup", str(tree.build), str(tree.sources), *QUICK, *tree.options])
+    for chapter, (which, micro) in BROKEN.items():
+        diff, right = sabotage.of_chapter(chapter)[which - 1], source(chapter)
+        wrong, dtype = diff.apply(right), DTYPES[not CARDS[chapter]["mixed_precision"]]
+        (tree.sources / diff.old).write_text(wrong)
+        output_of(["ninja", "-C", str(tree.build), f"{chapter}/{chapter}"])
+        found[chapter] = {
+            "title": diff.title, "changed": "what is broken", "micro": micro,
+            "code": against(right, wrong),
+            "run": Story(tree.build, mpiexec, chapter, wrong, dtype, micro, pool, True).told()}
+    return {"pool": [*map(json.loads, pool)], "chapters": found}
+
+
+def data(build, mpiexec, broken_runs):
+    pool, chapters, before = {}, [], source(CHAPTERS[0])
+    for chapter in CHAPTERS:
+        text, dtypes = source(chapter), DTYPES if CARDS[chapter]["mixed_precision"] else ["fp32"]
+        code = against(before, text)
+        changed = sum(line[0] != " " for line in code)
+        chapters.append({
+            "name": chapter, "title": text.splitlines()[1].lstrip("/ "), "code": code,
+            "changed": changed and f"{changed} lines changed from {chapters[-1]['name']}",
+            "asks": QUESTIONS[chapter[:2]], "runs": {
+                f"{dtype} {micro}": Story(build, mpiexec, chapter, text, dtype, micro, pool).told()
+                for dtype in dtypes for micro in MICRO_BATCHES}})
+        before = text
+    return {"kinds": KINDS[:5], "fields": FIELDS, "chapters": chapters, "broken": broken_runs,
+            "cards": [card for card in CARDS.values() if card["mixed_precision"]],
+            "pool": [*map(json.loads, pool)]}
+
+
+def data_of(page):
+    return json.loads(re.search(r"(?m)^const DATA = (.*);$", page)[1].replace("<\\/", "</"))
+
+
+def page(found):
+    told = json.dumps(found, separators=(",", ":"), ensure_ascii=False).replace("</", "<\\/")
+    text = (HERE / "page.html").read_text().replace("null; // the data", told + ";")
+    for mark, file in (("/* the styles */", "player.css"), ("/* the script */", "player.js")):
+        text = text.replace(mark, (HERE / file).read_text().rstrip())
+    return text
+
+
+def main():
+    build, mpiexec, path, *renew = sys.argv[1:]
+    runs = broken(renew[1], mpiexec) if renew else data_of(MADE.read_text())["broken"]
+    Path(path).write_text(page(data(build, mpiexec, runs)))
+
+
+if __name__ == "__main__":
+    finish(main, "tutorial: watch: ")

@@ -1,0 +1,552 @@
+// What stands in a row of the grid, and its kind's colour; a number behind it is a slot's.
+const ROWS = {
+  P: ["parameters", "P"], G: ["gradients", "G"], M: ["master", "O"], m: ["momentum", "O"],
+  v: ["variance", "O"], S: ["staging", "C"]};
+const COLOURS = {optimizer: "O", parameters: "P", gradients: "G", communication: "C",
+  activations: "A"};
+const PHASES = ["forward", "backward", "update"];
+// An event's mark in the strip, and its letter among the streams.
+const SIGNS = {
+  load: "■l", forward: "■f", loss: "■=", backward: "■b", divide: "■÷", squared_norm: "■n",
+  adam: "■a", copy: "→c", all_gather: "↕g", reduce_scatter: "↕r", sums: "↕s", to_host: "↓d",
+  to_device: "↑u", borrow: "△", give: "▽", start: "|", end: "|"};
+const app = {a: 3, b: "", dtype: "bf16", micro: 1, k: 0, diff: false, ask: true};
+const $ = id => document.getElementById(id);
+
+/** el("div.a.b", {attributes}, children...): an element. */
+function el(what, attributes = {}, ...children) {
+  const [tag, ...classes] = what.split(".");
+  const svg = ["svg", "g", "path", "rect", "text"].includes(tag);
+  const e = document.createElementNS(`http://www.w3.org/${svg ? "2000/svg" : "1999/xhtml"}`, tag);
+  e.classList.add(...classes);
+  for (const [name, value] of Object.entries(attributes)) {
+    if (typeof value === "function") e[name] = value;
+    else e.setAttribute(name, value);
+  }
+  e.append(...children);
+  return e;
+}
+const sum = numbers => numbers.reduce((a, b) => a + b, 0);
+const upTo = n => Array.from({length: n}, (_, i) => i);
+const short = name => name.split("_").slice(0, 2).join(" ");
+function shown(x) {
+  if (x === "" || x === 0) return String(x);
+  return (Math.abs(x) < 0.0005 ? x.toExponential(0) : x.toFixed(3)).replace(/^-/, "\u2212");
+}
+
+// ---- The runs, and what is in the cells after a frame ----
+function decode(told, pool) {
+  if (told.rows) return told;
+  const part = ([row, layer, places]) => [row, layer, places.map(place => pool[place])];
+  told.start = told.start.map(([row, layer, cells]) => [row, layer, pool[cells]]);
+  told.frames = told.frames.map(places => {
+    const f = Object.fromEntries(DATA.fields.map((name, i) => [name, pool[places[i]]]));
+    return {...f, write: (f.write || []).map(part), read: f.read || [], lend: f.lend || undefined};
+  });
+  const all = [...told.start, ...told.frames.flatMap(f => f.lend ? [f.lend] : [])];
+  const place = ([of, slot]) => slot ? 1 + (1 + +slot) / 100 : "PGMmvS".indexOf(of);
+  told.rows = [...new Set(all.map(of => of[0]))].sort((p, q) => place(p) - place(q));
+  told.peak = Math.max(...told.frames.flatMap(f => f.bytes.map(sum)));
+  return told;
+}
+const owner = (run, layer, i) => run.ranks > 1 ? Math.floor(i / run.layers[layer][1]) : 0;
+function chosen(which) {
+  const broken = which === "broken", chapter = DATA.chapters[broken ? app.a : which];
+  const dtype = chapter.runs["bf16 1"] ? app.dtype : "fp32", right = `${dtype} ${app.micro}`;
+  const of = broken ? DATA.broken.chapters[chapter.name] : chapter;
+  const run = decode(of.run || of.runs[right], broken ? DATA.broken.pool : DATA.pool);
+  const {code, changed, title, name} = of;
+  return {broken, chapter, code, changed, run, name: broken ? `broken: ${title}` : name};
+}
+function stateAt(run, last) {
+  const state = Object.fromEntries(run.start.map(([row, l, of]) => [row + l, of.map(x => [...x])]));
+  run.frames.slice(0, last + 1).forEach(({lend: [to, layer] = [], free, write}, k) => {
+    const empty = () => upTo(run.layers[layer][0]).map(() => "");
+    if (to) state[to + layer] = upTo(run.ranks).map(empty);
+    if (free && k < last) delete state[free[0] + free[1]];
+    for (const [row, l, parts] of write.filter(of => state[of[0] + of[1]]))
+      parts.forEach(([at, ...x], r) => state[row + l][r].splice(at, x.length, ...x));
+  });
+  return state;
+}
+/** The moments of one run, or of two beside each other: of each its frame, and whether it acts. */
+function timeline() {
+  const [a, b] = app.views.map(view => view.run.frames), pairs = [];
+  const key = f => f && [f.kind, f.layer, f.phase, f.micro].join();
+  const comes = (frames, from, f) => !f || frames.slice(from).some(g => key(g) === key(f));
+  if (!b) return a.map((_, k) => [[k, true]]);
+  for (let i = 0, j = 0; i < a.length || j < b.length;) {
+    const both = key(a[i]) === key(b[j]), alone = a[i] && (!comes(b, j, a[i]) || comes(a, i, b[j]));
+    if (both || alone) i++;
+    if (both || !alone) j++;
+    pairs.push([[i - 1, Boolean(both || alone)], [j - 1, both || !alone]]);
+  }
+  return pairs;
+}
+/** At which moments a broken run does not do what the right one does. */
+function partings() {
+  const does = ({run}, i) => JSON.stringify([!i && run.start,
+    ...["write", "read", "sent", "bytes"].map(name => run.frames[i][name])]);
+  return app.b !== "broken" ? [] : upTo(app.time.length).filter(k => {
+    const [[i, here], [j, there]] = app.time[k], [right, broken] = app.views;
+    return !here || !there || does(right, i) !== does(broken, j);
+  });
+}
+
+// ---- The trainer's text ----
+function makeCode(view) {
+  const title = `${view.chapter.name}/trainer.hpp`;
+  const code = el("div.code", {tabindex: 0, role: "region", "aria-label": title});
+  view.lines = [];
+  for (const line of view.code) {
+    const sign = line[0], indent = line.slice(1).search(/\S|$/), gone = sign === "-";
+    const row = el(`div.l${{"+": ".add", "-": ".gone", " ": ""}[sign]}`, {},
+      el("span.n", {}, gone ? "" : String(view.lines.length + 1)), el("span.n", {}, sign),
+      el("span.t", {style: `padding-left:${indent + 4}ch`}, line.slice(1 + indent)));
+    if (!gone) view.lines.push(row);
+    code.append(row);
+  }
+  const bar = el("div.bar", {}, el("b", {}, title)), onclick = () => setDiff(!app.diff);
+  if (view.changed) bar.append(el("button.diff", {onclick}, view.changed));
+  Object.assign(view, {codeBox: code, inside: el("div.inside")});
+  view.inside.hidden = !view.run.frames.some(f => f.inside);
+  return el("div.codebox.card", {}, bar, code, view.inside);
+}
+function setDiff(on) {
+  app.diff = on;
+  $("app").classList.toggle("diff", on);
+  document.querySelectorAll("button.diff").forEach(e => e.setAttribute("aria-pressed", on));
+  app.views.forEach(showLine);
+}
+function showLine({lines, codeBox, inside, frame, act}) {
+  lines.forEach((line, i) => line.classList.toggle("at", act && i + 1 === frame.line));
+  const line = lines[frame.line - 1], [file, number, text] = act && frame.inside || [];
+  if (line) codeBox.scrollTop = line.offsetTop - codeBox.clientHeight * 0.4;
+  inside.textContent = file ? `\u21b3 ${file}:${number}\n${text}` : "";
+}
+
+// ---- The grid ----
+function makeGrid(view) {
+  const {run} = view, grid = el("div.grid"), layers = upTo(run.layers.length);
+  const line = (label, make, more = {}) => el("div.row", more, el("span.lab", {}, label),
+    ...layers.map(l => el("div.layer", {"data-l": l}, ...make(l))));
+  const cells = (l, text) => upTo(run.layers[l][0]).map(i => el("span.cell", {}, text(i)));
+  grid.append(line("", l => [el("span.name", {}, `layer ${l}`)]));
+  if (run.ranks > 1) grid.append(line("owned by", l => cells(l, i => String(owner(run, l, i)))));
+  Object.assign(view, {grid, cells: [], holds: [], over: el("svg.over", {"aria-hidden": true})});
+  for (const r of upTo(run.ranks)) {
+    const hold = el("span.hold"), rows = {};
+    const rank = el("div.rank", {},
+      el("div.head", {}, el("b", {}, run.ranks > 1 ? `rank ${r}` : "process"), hold));
+    for (const row of run.rows) {
+      const [word, colour] = ROWS[row[0]], [dtype, , away] = run.held[row] || [run.dtype];
+      if (away && !rank.querySelector(".host"))
+        rank.append(el("div.host", {}, "in the memory of its host"));
+      for (const l of layers) rows[row + l] = cells(l, () => "");
+      rank.append(line(row[1] ? `slot ${row[1]}` : word, l => rows[row + l],
+        {style: `--k:var(--${colour});--h:${dtype === "fp32" ? 16 : 13}px`}));
+    }
+    view.cells.push(rows);
+    view.holds.push(hold);
+    grid.append(rank);
+  }
+  grid.append(view.over);
+  return el("div.gridbox.card", {}, grid);
+}
+function showGrid(view, right) {
+  const {run, frame, act} = view, alone = run.ranks === 1, {read, write, free} = frame;
+  const later = run.frames.slice(view.i).flatMap(f => f.read);
+  const host = sum(Object.values(run.held).map(([, bytes, away]) => away ? bytes : 0));
+  const lead = app.views.find(v => v.act && v.frame.layer >= 0), focus = lead?.frame.layer ?? 0;
+  view.state = stateAt(run, view.i);
+  for (const e of view.grid.querySelectorAll(".layer"))
+    e.classList.toggle("focus", +e.dataset.l === focus);
+  view.cells.forEach((rows, r) => Object.entries(rows).forEach(([place, cells]) => {
+    const at = ([row, l]) => row + l === place, slot = place.length > 2;
+    const values = view.state[place], theirs = right && right.state[place];
+    const [start, ...written] = act && write.some(at) ? write.find(at)[2][r] : [];
+    cells.forEach((cell, i) => {
+      const x = values ? values[r][i] : null, own = owner(run, place.slice(-1), i) === r;
+      const reads = view => at(view) && (view[2][r] || own);
+      const is = {
+        held: x !== null, own: x !== null && own && !alone, room: x !== null && slot,
+        lent: x === "" && slot, leaving: act && free && at(free),
+        wrote: i >= start && i < start + written.length, read: act && read.some(reads),
+        stale: x !== null && x !== "" && place[0] === "G" && !slot && !later.some(reads),
+        differs: right && x !== (theirs ? theirs[r][i] : null)};
+      cell.className = ["cell", ...Object.keys(is).filter(name => is[name])].join(" ");
+      cell.textContent = x !== null ? shown(x) : slot ? "" : "\u00b7";
+    });
+  }));
+  view.holds.forEach((hold, r) => {
+    hold.textContent = `${sum(frame.bytes[r])} bytes ` +
+      (host ? `on its device, ${host} on its host` : "in use");
+  });
+  drawArrows(view);
+}
+/** An event's messages, and copies within a rank: down at a column's right, up at its left. */
+function drawArrows({run, frame, act, cells, grid, over}) {
+  const [[from, l, whole] = [], [to] = []] = [frame.read[0], frame.write[0]];
+  const sends = /all_gather|reduce_scatter/.test(frame.kind), base = grid.getBoundingClientRect();
+  over.replaceChildren();
+  if (!act || !to || !(sends || /copy|to_/.test(frame.kind))) return;
+  for (const i of upTo(run.layers[l][0])) {
+    const o = owner(run, l, i);
+    for (const r of upTo(run.ranks).filter(r => sends === (r !== o))) {
+      const a = cells[whole[0] ? r : o][from + l][i].getBoundingClientRect();
+      const b = cells[whole[0] ? o : r][to + l][i].getBoundingClientRect();
+      const s = Math.sign(b.top - a.top), x = (s > 0 ? a.right - 3 : a.left + 3) - base.left;
+      const end = (s > 0 ? b.top : b.bottom) - base.top - s;
+      const d = `M${x} ${(a.top + a.bottom) / 2 - base.top}V${end}` +
+        `m-3.5 ${-5 * s}l3.5 ${5 * s}l3.5 ${-5 * s}`;
+      over.append(el("path", {d, stroke: `var(--${ROWS[from[0]][1]})`}));
+    }
+  }
+}
+
+// ---- Time: the strip of events, the streams, bytes in use, elements sent ----
+const frameOf = (view, k) => view.run.frames[Math.max(0, app.time[k][app.views.indexOf(view)][0])];
+function canvas(svg, height) {
+  const width = Math.max(220, svg.parentNode.clientWidth);
+  svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+  svg.replaceChildren();
+  return width;
+}
+function drawStrip() {
+  const svg = $("events"), width = canvas(svg, 38), n = app.time.length, w = width / n;
+  const during = k => k >= 0 && frameOf(app.views[0], k).during;
+  let free = 0;  // where there is room for the next word
+  app.marks = app.time.map((at, k) => {
+    const view = app.views.find((_, v) => at[v][1]), f = frameOf(view, k), x = k * w;
+    const mark = el("g", {}, el("rect", {x, y: 15, width: w, height: 22}), el("text", {x: x + w / 2,
+      y: 30, style: `font-size:${Math.min(11, 1.4 * w)}px`}, SIGNS[f.kind.split(" ")[0]][0]));
+    if (app.parts.includes(k)) mark.append(el("path", {d: `M${x} 36.5h${w}`}));
+    if (x >= free && during(k) !== during(k - 1) && /ward|update/.test(during(k))) {
+      mark.append(el("text.phase", {x: x + 2, y: 11}, during(k)));
+      free = x + 62;
+    }
+    svg.append(mark);
+    return mark;
+  });
+  $("range").style.setProperty("--thumb", `${w}px`);
+}
+/** When each event begins, if each takes one unit of time, a stream keeps its order, and an event
+ * waits for whoever wrote what it reads, and for whoever read or wrote what it writes. */
+function schedule(run) {
+  const until = {}, place = ([row, layer]) => row[1] ? row : row + layer;
+  return run.frames.map(({kind, stream, read, write}) => {
+    if (!stream || stream === "host") return null;
+    const reads = read.map(place), writes = write.map(place), all = Object.values(until);
+    const waits = [stream, ...reads.map(p => `written ${p}`),
+      ...writes.flatMap(p => [`written ${p}`, `read ${p}`])].map(what => until[what] || 0);
+    const t = Math.max(...waits, ...kind === "sums" ? all : []);
+    for (const p of [stream, ...writes.map(p => `written ${p}`), ...reads.map(p => `read ${p}`)])
+      until[p] = Math.max(until[p] || 0, t + 1);
+    return t;
+  });
+}
+function drawStreams(view) {
+  const {run} = view, begin = schedule(run), slots = run.rows.filter(row => row[1]);
+  const streams = new Set(run.frames.map(f => f.stream).filter(of => of && of !== "host"));
+  const lanes = [...streams, ...slots], svg = view.streams, width = canvas(svg, 18 * lanes.length);
+  const left = width < 500 ? 74 : 92, w = (width - left) / (1 + Math.max(...begin));
+  const style = `font-size:${width < 500 ? 9 : 11}px`;
+  lanes.forEach((lane, n) => svg.append(el("text", {y: 18 * n + 12, style},
+    slots.includes(lane) ? `slot ${lane[1]}` : lane)));
+  const box = (from, to, lane, words, more) => {
+    const x = left + from * w, y = 18 * lanes.indexOf(lane), wide = (to - from) * w - 1;
+    const rect = el("rect", {x, y, width: wide, height: 16, rx: 2, ...more});
+    svg.append(rect, el("text.middle", {x: x + wide / 2, y: y + 12, style},
+      wide > 5 * words.length ? words : ""));
+    return rect;
+  };
+  view.boxes = run.frames.map((f, k) => begin[k] !== null && box(begin[k], begin[k] + 1, f.stream,
+    SIGNS[f.kind][1] + (f.layer < 0 ? "" : f.layer)));
+  const open = {};  // a layer is in a slot from its first write to the last event that reads it
+  run.frames.forEach((f, k) => {
+    for (const [slot, layer] of [...f.write, ...f.read].filter(of => of[0][1])) {
+      open[slot] = open[slot] || {layer, from: begin[k]};
+      open[slot].to = Math.max(open[slot].to || 0, begin[k] + 1);
+    }
+    const {layer, from, to} = f.free && open[f.free[0]] || {};
+    if (to) box(from, to, f.free[0], `layer ${layer}`,
+      {fill: `var(--${ROWS[f.free[0][0]][1]})`, "fill-opacity": .25});
+    if (f.free) delete open[f.free[0]];
+  });
+}
+function drawBytes(view) {
+  const svg = view.bytes, width = canvas(svg, 112), w = width / app.time.length;
+  const most = Math.max(...app.views.map(of => of.run.peak));
+  const y = bytes => 112 - 96 * bytes / most;
+  view.columns = upTo(app.time.length).map(k => {
+    const column = el("g"), bytes = frameOf(view, k).bytes[0];
+    let below = 0;
+    for (const [kind, colour] of Object.entries(COLOURS)) {
+      const size = bytes[DATA.kinds.indexOf(kind)];
+      column.append(el("rect", {x: k * w, y: y(below + size), width: w + .3,
+        height: y(below) - y(below + size), fill: `var(--${colour})`}));
+      below += size;
+    }
+    svg.append(column);
+    return column;
+  });
+  svg.append(el("path", {d: `M0 ${y(view.run.peak)}H${width}`, stroke: "var(--soft)"}),
+    el("text", {x: width, y: y(view.run.peak) - 4, "text-anchor": "end"},
+      `peak ${view.run.peak} bytes`));
+}
+function showTime(view) {
+  const {run, frame, act, i} = view, sent = frame.sent[0], total = sum(run.sent.map(of => of[1]));
+  view.columns.forEach((column, k) => column.setAttribute("opacity", k <= app.k ? 1 : .3));
+  view.boxes.forEach((box, k) => {
+    if (box) box.setAttribute("class", k === i && act ? "here" : k <= i ? "done" : "coming");
+  });
+  const row = (kind, ...cells) => el(`tr${kind}`, {}, ...cells.map(cell => el("td", {}, cell)));
+  const formula = ([text, count]) => `${text.replaceAll(" x ", " \u00d7 ")} = ${count}`;
+  const bytes = Object.entries(run.bytes).map(([kind, of]) => row("",
+    el("span", {}, el("span.dot", {style: `--k:var(--${COLOURS[kind] || "O"})`}), ` ${kind}`),
+    String(COLOURS[kind] ? frame.bytes[0][DATA.kinds.indexOf(kind)] : of[1]), formula(of)));
+  const phases = PHASES.map((phase, p) => row(act && frame.phase === phase ? ".at" : "", phase,
+    String(sent[p]), formula(run.sent[p])));
+  view.tables.replaceChildren(
+    row(".first", "bytes in use", "now", "most, by formula"), ...bytes,
+    row(".first", "elements sent", `${sum(sent)} of ${total}`,
+      run.ranks > 1 ? "by each rank, by formula" : "there is nobody else"),
+    ...run.ranks > 1 ? phases : []);
+}
+
+// ---- Moving ----
+function go(k, said = "") {
+  Object.assign(app, {k: Math.max(0, Math.min(app.time.length - 1, k)), asking: false, said});
+  show();
+}
+function step(by) {
+  const event = DATA.chapters[app.a].asks.slice(0, 3).join();
+  const is = f => [f.kind.replaceAll(" ", "_"), f.layer, f.phase].join() === event;
+  const decisive = app.k + by === app.views[0].run.frames.findIndex(is);
+  if (app.asking && by > 0) return answer(-1);
+  app.asking = by > 0 && app.ask && !app.b && decisive;
+  if (!app.asking) return go(app.k + by);
+  stop();
+  show();
+}
+function answer(i) {
+  const [, , , , , right, because] = DATA.chapters[app.a].asks;
+  go(app.k + 1, (i < 0 ? "" : i === right ? "Yes. " : "Not this. ") + because);
+  if (i >= 0) $("next").focus();
+}
+function say(view) {
+  const {frame, act, broken, name} = view, [, , , asked, answers] = DATA.chapters[app.a].asks;
+  if (app.asking) return el("div.say", {}, el("div.now", {}, asked), el("div.answers", {},
+    ...answers.map((text, i) => el("button", {onclick: () => answer(i)}, text)),
+    el("button", {onclick: () => answer(-1)}, "Show me")));
+  const [now, why] = act ? [frame.now, app.said || frame.why] :
+    ["No such event here.", "It goes on when the other has done this."];
+  const e = el(`div.say${act ? "" : ".idle"}`, {}, el("div.now", {}, now), el("div.why", {}, why));
+  if (app.b) e.prepend(el("div.who", {}, name));
+  if (broken && app.k === app.parts[0]) e.append(el("div.parts", {}, "Here they part."));
+  return e;
+}
+function show() {
+  app.views.forEach((view, v) => {
+    const [i, act] = app.time[app.k][v];
+    Object.assign(view, {i: Math.max(0, i), act, frame: view.run.frames[Math.max(0, i)]});
+  });
+  $("says").replaceChildren(...app.views.map(say));
+  for (const view of app.views) {
+    showGrid(view, view.broken && app.views[0]);
+    showLine(view);
+    showTime(view);
+  }
+  const {frame} = app.views.find(view => view.act), last = app.time.length - 1;
+  $("place").textContent = `${frame.during || "step"} \u00b7 ${app.k} of ${last}`;
+  app.marks.forEach((mark, k) => mark.setAttribute("class",
+    k === app.k ? "here" : k < app.k ? "done" : "coming"));
+  Object.assign($("range"), {max: last, value: app.k, ariaValueText: frame.now});
+  const [a, b] = [app.a, app.b].map(n => DATA.chapters[n] ? DATA.chapters[n].name.slice(0, 2) : n);
+  history.replaceState(null, "", `#${[a, app.k, app.dtype, app.micro, b].join("/")}`);
+}
+function stop() {
+  app.playing = clearInterval(app.playing);
+  $("play").textContent = "\u25b6 play";
+}
+function play() {
+  if (app.playing) return stop();
+  if (app.k === app.time.length - 1) go(0);
+  $("play").textContent = "\u25ae\u25ae pause";
+  app.playing = setInterval(() => {
+    step(1);
+    if (app.k === app.time.length - 1) stop();
+  }, 3500);
+}
+
+// ---- The page for a choice of runs ----
+function build(k = 0) {
+  stop();
+  app.views = [app.a, ...app.b ? [app.b] : []].map(chosen);
+  app.time = timeline();
+  app.parts = partings();
+  $("app").classList.toggle("two", app.b !== "");
+  [...$("tabs").children].forEach((tab, n) => tab.setAttribute("aria-current", n === app.a));
+  $("beside").value = app.b;
+  $("dtype").textContent = app.views.some(view => view.chapter.runs["bf16 1"]) ? app.dtype : "fp32";
+  $("micro").textContent = `A = ${app.micro}`;
+  $("dtype").disabled = $("micro").disabled = app.b === "broken";
+  $("ask").setAttribute("aria-pressed", app.ask);
+  const grids = app.views.map(makeGrid), codes = app.views.map(makeCode);
+  $("stage").replaceChildren(...app.b ? [...grids, ...codes] : [...codes, ...grids]);
+  $("time").replaceChildren(...app.views.map(view => {
+    const [streams, bytes] = [1, 2].map(() => el("svg", {"aria-hidden": true}));
+    Object.assign(view, {streams, bytes, tables: el("table")});
+    return el("div.timebox", {}, el("div", {}, el("h3", {}, "streams: what waits for what"),
+      streams, el("h3", {}, "bytes in use"), bytes), el("div", {}, view.tables));
+  }));
+  draw(k);
+  setDiff(app.b === "broken" || app.diff);
+}
+function draw(k) {
+  drawStrip();
+  app.views.forEach(drawStreams);
+  app.views.forEach(drawBytes);
+  go(k);
+}
+function choose(a, b = "") {
+  const same = f => f.kind + f.layer + f.phase, was = same(app.views[0].frame);
+  const broken = b === "broken" && DATA.broken.chapters[DATA.chapters[a].name];
+  Object.assign(app, {a, b: b === String(a) ? "" : b, diff: app.diff && app.b !== "broken"});
+  if (broken) Object.assign(app, {micro: broken.micro, dtype: "bf16"});
+  build();
+  const like = app.time.findIndex(([[i]]) => i >= 0 && same(app.views[0].run.frames[i]) === was);
+  go(broken ? app.parts[0] : Math.max(0, like));
+}
+function begin() {
+  const [a = "", k, dtype, micro, b] = location.hash.slice(1).split("/");
+  const index = text => DATA.chapters.findIndex(c => text && c.name.startsWith(text));
+  Object.assign(app, {a: Math.max(0, index(a || "04")), dtype: dtype === "fp32" ? dtype : "bf16",
+    micro: micro === "2" ? 2 : 1, b: b === "broken" ? b : index(b) < 0 ? "" : String(index(b))});
+  DATA.chapters.forEach(({name, title}, n) => {
+    $("beside").append(el("option", {value: n}, name));
+    $("tabs").append(el("button", {title, onclick: () => choose(n)}, short(name)));
+  });
+  const change = more => build((Object.assign(app, more), app.k));
+  const does = {first: () => go(0), back: () => step(-1), next: () => step(1),
+    last: () => go(app.time.length - 1), play, ask: () => change({ask: !app.ask}),
+    dtype: () => change({dtype: app.dtype === "bf16" ? "fp32" : "bf16"}),
+    micro: () => change({micro: 3 - app.micro}),
+    diff: () => setDiff(!app.diff), broken: () => choose(app.a, app.b ? "" : "broken"),
+    before: () => choose(app.a, app.b || !app.a ? "" : String(app.a - 1))};
+  const act = name => {
+    if (name !== "play") stop();
+    does[name]();
+  };
+  for (const name of Object.keys(does).filter($)) $(name).onclick = () => act(name);
+  $("beside").onchange = e => choose(app.a, e.target.value);
+  $("range").oninput = e => go(+e.target.value);
+  const keys = {ArrowRight: "next", ArrowLeft: "back", Home: "first", End: "last", d: "diff",
+    c: "before", b: "broken", " ": "play"};
+  addEventListener("keydown", e => {
+    const of = what => e.target.closest(what), tab = $("tabs").children[e.key - 1];
+    if (e.ctrlKey || e.metaKey || e.altKey || of("#plan, select")) return;
+    if (!(keys[e.key] || tab) || e.key === " " && of("button")) return;
+    e.preventDefault();
+    if (tab) tab.click();
+    else act(keys[e.key]);
+  });
+  addEventListener("resize", () => draw(app.k));
+  $("app").hidden = false;
+  beginPlan();
+  build(+k || 0);
+}
+
+// ---- The plan: your model on your GPUs, exact and padded, by the chapters' cards ----
+const padded = (size, n) => Math.ceil(size / (8 * n)) * 8 * n;
+/** What a rank holds and borrows on its device, holds on its host, and sends in a step. */
+function predict(card, {sizes, ranks: n, accumulate, dtype}) {
+  const w = dtype === "fp32" ? 4 : 2, away = card.held.optimizer === "sharded on the host";
+  const k = w === 4 && !away ? 8 : 12, full = sum(sizes.map(size => padded(size, n)));
+  const largest = padded(Math.max(...sizes), n), uses = sizes.length * accumulate;
+  const slots = card.borrowed.parameters + (card.borrowed.and_prefetched ? 1 : 0);
+  const held = (kind, size) => size * full / (card.held[kind] === "replicated" ? 1 : n);
+  const often = text => text.endsWith("A") ? (+text.slice(0, -1) || 1) * accumulate : +text;
+  const sent = PHASES.map(phase => often(card.sent[phase]) * (n - 1) * (full / n));
+  return {sent, w, host: away ? {optimizer: k * full / n, communication: w * full / n} : {},
+    resident: {parameters: held("parameters", w), gradients: held("gradients", w),
+      optimizer: away ? 0 : held("optimizer", k)},
+    borrowed: {parameters: w * largest * Math.min(slots, 2 * uses),
+      gradients: w * largest * Math.min(card.borrowed.gradients, uses),
+      communication: w * (n - 1) * largest / n}};
+}
+/** Parameters of the embedding, of each block, of the last norm with the head: of a config.json. */
+function decoder(text) {
+  const config = JSON.parse(text), {model_type: kind} = config;
+  const whole = (key, otherwise) => {
+    const value = config[key] ?? otherwise;
+    if (!(Number.isInteger(value) && value > 0)) throw Error(`${key} is no whole number`);
+    return value;
+  };
+  if (!["llama", "mistral", "qwen2", "qwen3"].includes(kind))
+    throw Error(`model_type is ${kind}, not llama, mistral, qwen2 or qwen3`);
+  const h = whole("hidden_size"), heads = whole("num_attention_heads");
+  const inner = whole("intermediate_size"), words = whole("vocab_size") * h;
+  const size = whole("head_dim", h / heads), q = heads * size;
+  const kv = whole("num_key_value_heads", heads) * size;
+  const biased = config.attention_bias && (kind === "llama" || kind === "qwen3");
+  const small = ({qwen2: q + 2 * kv, qwen3: 2 * size}[kind] || 0) + (biased ? q + 2 * kv + h : 0)
+    + (config.mlp_bias && kind === "llama" ? 2 * inner + h : 0);
+  const block = h * (2 * (q + kv) + 3 * inner + 2) + small;
+  return [words, ...Array(whole("num_hidden_layers")).fill(block),
+    h + (config.tie_word_embeddings ? 0 : words)];
+}
+function unit(x, units = ["B", "kB", "MB", "GB", "TB", "PB"]) {
+  const power = x < 1 ? 0 : Math.floor(Math.log10(x * 1.0005) / 3);
+  return `${+(x / 1000 ** power).toPrecision(3)} ${units[power]}`;
+}
+const TAKES = {params: x => +(10 ** x).toPrecision(2), layers: x => x, ranks: x => 2 ** x,
+  accumulate: x => 2 ** x};
+function beginPlan() {
+  $("config").oninput = () => {
+    app.model = null;
+    $("config-said").textContent = "";
+    try {
+      if ($("config").value.trim()) app.model = decoder($("config").value);
+    } catch (error) {
+      $("config-said").textContent = `This cannot be used: ${error.message}.`;
+    }
+    showPlan();
+  };
+  $("fields").oninput = e => {
+    if (/params|layers/.test(e.target.id)) app.model = null;
+    showPlan();
+  };
+  showPlan();
+}
+function asked() {
+  const {params, layers, ...of} = Object.fromEntries(
+    Object.entries(TAKES).map(([id, take]) => [id, take(+$(id).value)]));
+  const even = upTo(layers).map(l => Math.floor(params / layers) + (l < params % layers));
+  return {...of, sizes: app.model || even, dtype: $("plan-dtype").value};
+}
+function showPlan() {
+  const of = asked(), plans = DATA.cards.map(card => predict(card, of));
+  const all = kinds => sum(Object.values(kinds)), device = p => all(p.resident) + all(p.borrowed);
+  const axis = Math.max(96e9, ...plans.map(p => device(p) + all(p.host)));
+  const params = unit(sum(of.sizes), ["", "thousand", "million", "billion", "trillion"]);
+  const words = {params, layers: of.sizes.length, ...of};
+  for (const id of Object.keys(TAKES)) {
+    $(id).previousElementSibling.textContent = words[id];
+    $(id).setAttribute("aria-valuetext", words[id]);
+  }
+  $("bars").replaceChildren(...plans.map((p, n) => {
+    const part = (bytes, colour, what) => el("i", {title: `${what}: ${unit(bytes)}`,
+      style: `width:${100 * bytes / axis}%;--k:var(--${colour})`});
+    const host = all(p.host), away = part(host, "O", "on the host");
+    away.classList.add("away");
+    const lane = el("div", {}, ...Object.entries(COLOURS).slice(0, 3).map(
+      ([kind, colour]) => part(p.resident[kind], colour, kind)),
+    part(p.borrowed.parameters + p.borrowed.gradients, "A", "slots for whole layers"),
+    part(p.borrowed.communication, "C", "room to receive"), away,
+    ...[24e9, 80e9].map(bytes => el("u", {style: `left:${100 * bytes / axis}%`})));
+    return el("tr", {}, el("td", {}, short(DATA.cards[n].name)),
+      el("td.lane", {}, lane), el("td", {}, el("b", {}, unit(device(p))),
+        host ? ` + ${unit(host)}` : ""), el("td.sent", {}, unit(all(p.sent) * p.w)));
+  }));
+}
