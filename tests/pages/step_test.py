@@ -39,9 +39,11 @@ def test_the_made_page_is_of_today(programs):
 
 
 def test_the_made_broken_runs_are_of_today(programs):
-    """As in the test before, of the programs that are broken: each is built."""
-    broken = watch.broken("openmpi" if "openmpi" in programs.mpiexec else "mpich", programs.mpiexec)
-    assert json.loads(json.dumps(broken)) == watch.data_of(MADE)["broken"]
+    """As in the test before, of the programs that are broken: each is built. 06's is a race, which
+    a busy machine may see: one of three tries is as made."""
+    mpi = "openmpi" if "openmpi" in programs.mpiexec else "mpich"
+    made = watch.data_of(MADE)["broken"]
+    assert any(json.loads(json.dumps(watch.broken(mpi, programs.mpiexec))) == made for _ in "123")
 
 
 def recorded(programs, chapter, dtype, micro):

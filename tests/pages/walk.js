@@ -101,7 +101,7 @@ function plans() {
       for (const [rows, kinds] of [["held throughout", p.resident], ["on its host", p.host],
         ["borrowed within a step", p.borrowed]])
         for (const [kind, bytes] of Object.entries(kinds))
-          expect(of[rows][`  ${kind}`] === bytes, "the plan is ./tutorial plan's", [name, kind]);
+          expect(of[rows][kind] === bytes, "the plan is ./tutorial plan's", [name, kind]);
       expect(sent === sum(p.sent) * p.w, "so is its traffic", name);
     }
   }
