@@ -50,22 +50,25 @@ class Diff:
     case: str
     build: str  # in which it is: plain or tsan
     title: str  # what is bold in the paragraph before it, else its first line
+    place: str  # "PAGE:LINE: "
 
     def apply(self, text):
         """The changed text; Failure when its lines do not stand in `text` exactly once."""
         if (count := text.count(self.before)) != 1:
             first = self.before.splitlines()[0].strip()
-            raise Failure(f"\"{first}\" and what follows stand {count} times in {self.old}", 3)
+            raise Failure(f"{self.place}\"{first}\" and what follows stand {count} times in "
+                          f"{self.old}", 3)
         return text.replace(self.before, self.after)
 
 
-def changes(page):
+def changes(page, name=""):
     """Of a page's text: its Diffs, and its commands as text, in their order."""
     for block in BLOCK.finditer(page):
         paragraph = page[:block.start()].rstrip().rpartition("\n\n")[2]
         bold = re.match(r"\*\*([^*]+?)\.?\*\*", paragraph)
         if block["kind"] == "sh":
             yield block["lines"]
+        at = page.count("\n", 0, block.start("lines")) + 1
         for part in re.split(r"(?m)^@@\n", block["lines"]) if block["old"] else []:
             lines = part.splitlines(keepends=True)
             before, after = ("".join(line[1:] for line in lines if line[0] in signs)
@@ -73,7 +76,8 @@ def changes(page):
             yield Diff(block["old"], block["new"] or block["old"], before, after, block["test"],
                        " ".join((block["case"] or "").split()),
                        "tsan" if block["tsan"] else "plain",
-                       " ".join((bold[1] if bold else lines[0]).split()))
+                       " ".join((bold[1] if bold else lines[0]).split()), f"{name}:{at}: ")
+            at += len(lines) + 1
 
 
 def renew(source, copy):

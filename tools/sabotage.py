@@ -19,7 +19,7 @@ PAGES = [*sorted(ROOT.glob("0*/README.md")), STREAMS, ROOT / "notes/llama.md"]
 
 def sabotages(page):
     """A page's, as Diffs in their order."""
-    found = list(page_reader.changes(page.read_text()))
+    found = list(page_reader.changes(page.read_text(), page.relative_to(ROOT)))
     if len(found) < 3 or not all(diff.test for diff in found):
         raise Failure(f"{page}: a diff without its \"Caught by\", or fewer than 3 sabotages", 3)
     return found

@@ -4,7 +4,6 @@
 #include <span>
 
 #include "memory/throw_if.hpp"
-#include "train/adam.hpp"
 #include "train/model.hpp"
 
 namespace zero {

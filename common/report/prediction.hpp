@@ -5,6 +5,7 @@
 
 #include "compute/bus.hpp"
 #include "memory/layout.hpp"
+#include "train/adam.hpp"
 #include "train/data.hpp"
 
 namespace zero {
@@ -14,7 +15,7 @@ inline std::string counted(std::int64_t number, const char* what) {
 }
 
 /// Of a checkpoint, a parameter: the master weight and the two moments, in every dtype.
-inline constexpr std::int64_t checkpoint_bytes = 3 * sizeof(float);
+inline constexpr std::int64_t checkpoint_bytes = optimizer_bytes(Dtype::bf16);
 
 /// What goes over the bus, in tables.
 inline constexpr By<Direction, const char*> copied_words{"gradients to host",

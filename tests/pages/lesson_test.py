@@ -17,7 +17,7 @@ MEMBERS = [" params_{", " grads_{", " master_{", " momentum_{", " variance_{"]
 LONGEST_LINE = 100
 # Of files: what is counted, and how much of it there may be: round numbers, far enough above what
 # there is that whoever adds a chapter is not refused.
-SIZES = {"0*/*.hpp": ("lines", 132 * len(CHAPTERS)), "common/*": ("lines", 9500),
+SIZES = {"0*/*.hpp": ("lines", 140 * len(CHAPTERS)), "common/*": ("lines", 9500),
          "tests/*": ("lines", 11000), "tutorial": ("lines", 300), "tools/*": ("lines", 7200),
          "README.md": ("lines", 180), "*.md": ("words", 47000), "*": ("files", 300)}
 
@@ -40,6 +40,8 @@ SOURCES = {name: text for name, text in FILES.items() if name.endswith((*CPP, ".
 
 def test_trainers_keep_their_order():
     """main.cpp is one text from 02 on."""
+    for name in CHAPTERS:
+        assert f"{name}/main.cpp" in FILES, f"{name} is not tracked: git add it"
     assert len({FILES[f"{name}/main.cpp"] for name in CHAPTERS[1:]}) == 1
     for chapter in CHAPTERS:
         text = FILES[f"{chapter}/trainer.hpp"]
@@ -71,7 +73,9 @@ def test_a_source_fits_the_page(name):
     """It names its licence; nothing is unfinished."""
     lines = SOURCES[name].splitlines()
     assert any("SPDX-License-Identifier: MIT" in line for line in lines[:2])
-    assert not [line for line in lines if len(line) > LONGEST_LINE or line != line.rstrip()]
+    wrong = [f"{name}:{at}: {line}" for at, line in enumerate(lines, 1)
+             if len(line) > LONGEST_LINE or line != line.rstrip()]
+    assert not wrong, f"at most {LONGEST_LINE} characters, no blank at the end: " + wrong[0]
     unfinished = "TO" + "DO|FIX" + "ME|XX" + "X"
     assert not re.search(rf"\b({unfinished})\b", SOURCES[name])
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Every file, folder and program that a page names is there, every command of ours that it shows is
-accepted, and in a copy of the tree in which a page of notes/changing has been followed up to its
+accepted, and in a copy of the tree in which a page of notes/changing has been followed up to a
 `Now hold:` every test holds that it names there. Every sabotage that a page offers is caught. Every
 commit at which something was measured is in the history.
 
@@ -48,7 +48,7 @@ def made_by(page):
     """Folders that a page's changes make. Failure where lines are not there; the cases by which
     they are caught are."""
     texts, in_order = {}, page.parent.name == "changing"  # else each edit is one by itself
-    for change in changes(page.read_text()):
+    for change in changes(page.read_text(), page.relative_to(ROOT)):
         if isinstance(change, Diff):
             old = change.new if change.new in texts else change.old
             text = texts.get(old) if in_order else None
@@ -122,22 +122,25 @@ def test_an_answer_has_what_its_formula_gives(number, result, programs, tmp_path
 
 
 NAMED = re.compile(r"Now hold:((?:\s+`[^`]+`,?)+)")
-FOUND = {page.name: named for page in PAGES if page.parent.name == "changing"
-         for named in NAMED.finditer(page.read_text())}
+FOUND = {page.name: found for page in PAGES if page.parent.name == "changing"
+         if (found := [*NAMED.finditer(page.read_text())])}
 
 
 @pytest.mark.parametrize("page", FOUND)
 def test_a_change_can_be_made(page, tmp_path):
-    tree = copied(tmp_path / "tree")
-    for change in changes(FOUND[page].string[:FOUND[page].start()]):
-        if isinstance(change, Diff):
-            old, new = tree / change.old, tree / change.new
-            new.write_text(change.apply((new if new.exists() else old).read_text()))
-        else:
-            subprocess.run(["sh", "-ec", change], cwd=tree, check=True)
-    tests = re.findall("`([^`]+)`", FOUND[page][1])
-    results, printed = Trial(tree, tree / "build").test(*tests)
-    assert [result["result"] for result in results] == ["OK"] * len(tests), printed[-3000:]
+    """From each `Now hold:` to the next."""
+    tree, done = copied(tmp_path / "tree"), 0
+    for named in FOUND[page]:
+        steps = [*changes(named.string[:named.start()], f"notes/changing/{page}")]
+        for change in steps[done:]:
+            if isinstance(change, Diff):
+                old, new = tree / change.old, tree / change.new
+                new.write_text(change.apply((new if new.exists() else old).read_text()))
+            else:
+                subprocess.run(["sh", "-ec", change], cwd=tree, check=True)
+        tests, done = re.findall("`([^`]+)`", named[1]), len(steps)
+        results, printed = Trial(tree, tree / "build").test(*tests)
+        assert [result["result"] for result in results] == ["OK"] * len(tests), printed[-3000:]
 
 
 def test_every_sabotage_is_caught(programs):

@@ -17,7 +17,7 @@ from programs import (ALONE, DATA, INJECTOR, ON_RANKS, RESOURCES, USAGE, bits, o
 
 from numpy_model import Case, initial_parameters, layer_digests, matrices
 
-DDP, MIXED, ZERO1, ZERO2, ZERO3, OFFLOAD = ON_RANKS
+DDP, MIXED, ZERO1, ZERO2, ZERO3, OFFLOAD, *_ = ON_RANKS
 FILES = ["model.safetensors", "optimizer.safetensors"]
 SMALL = "--task mlp --width 7 --layers 3 --batch 3".split()
 HARD = "--clip 0.5 --weight-decay 0.1 --accumulate 2".split()

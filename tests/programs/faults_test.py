@@ -18,7 +18,7 @@ from programs import (ALONE, COMMUNICATION, DATA, INJECTOR, NUMERICS, ON_RANKS, 
                       WAITS, Outcome)
 
 NONE = 0
-DDP, MIXED, ZERO1, ZERO2, ZERO3, OFFLOAD = ON_RANKS
+DDP, MIXED, ZERO1, ZERO2, ZERO3, OFFLOAD, *_ = ON_RANKS
 A_FEW_SECONDS = 10
 TIMEOUT = 2
 MLP = f"--task mlp --width 64 --layers 8 --steps 5 --log new.log --timeout {TIMEOUT}"

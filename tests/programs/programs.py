@@ -13,10 +13,11 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "tools/mistakes")]
 from runs import (CHAPTERS, COMMUNICATION, DATA, KINDS, NUMERICS, OURS, RESOURCES,  # noqa: E402
                   USAGE, bits, read_log)  # noqa: F401 (for the tests)
+from trainers import CARDS  # noqa: E402
 
 ALONE, *ON_RANKS = CHAPTERS
-MIXED = CHAPTERS[2:]
-WINDOW = CHAPTERS[5:]  # with --prefetch
+MIXED = [name for name in CHAPTERS if CARDS[name]["mixed_precision"]]
+WINDOW = [name for name in CHAPTERS if CARDS[name]["borrowed"]["and_prefetched"]]  # by --prefetch
 OFFLOAD = CHAPTERS[6]
 SKIPPED = 77  # the exit code by which Meson knows it
 

@@ -50,8 +50,10 @@ def test_ownership_is_what_the_cards_say():
         wanted += [total] * card.ranks
         mixed = state_formula(card.chapter, "bf16") if card.dtype != "fp32" else "–"
         sent = ", ".join(card.says["sent"].values()) if card.ranks > 1 else "–"
-        assert f"| {mixed} | {state_formula(card.chapter, 'fp32')} | {sent} |" in PAGES
-    assert re.findall(r'size="12" text-anchor="end">([\d +]+)<', PICTURES["ownership"]) == wanted
+        row = f"| {mixed} | {state_formula(card.chapter, 'fp32')} | {sent} |"
+        assert row in PAGES, f"the map of README.md lacks {card.chapter}"
+    assert re.findall(r'size="12" text-anchor="end">([\d +]+)<', PICTURES["ownership"]) == wanted, \
+        "draw notes/figures/ownership.svg anew by hand: a row more for each rank, with these bytes"
     assert f"staging takes {staging} more" in PICTURES["ownership"]
 
 

@@ -88,7 +88,9 @@ TEST_CASE("without options the defaults hold, by chapter and by name") {
     const Card& chapter = *each;
     INFO(std::string(chapter.name));
     const Values expected = defaults(chapter);
-    CHECK(check_values("", expected, chapter).size() == expected.size());
+    for (const auto& [name, value] : check_values("", expected, chapter)) {
+      CHECK_MESSAGE(expected.contains(name), "defaults() above lacks --" << name);
+    }
     const Options o = accepted("", chapter).options;
     CHECK(o.dtype == (chapter.mixed_precision ? Dtype::bf16 : Dtype::fp32));
     CHECK(tuple(o.loss_scale, o.plan, o.ranks) == tuple(0, false, 1));
