@@ -296,8 +296,8 @@ def check(programs, chapter):
             for name, (value, formula) in figures_of(run).items()
             if value != was.get(name, ("0",))[0]]
     head = ["", f"in {old.number}", f"in {run.number}", f"formula in {run.number}"]
-    return (f"{table(head, rows)}\n\nBytes per rank: peak / resident. Sent: elements per step."
-            f"{copied} All other rows are as in {old.number}.")
+    return (f"{table(head, rows)}\n\nBytes per rank: peak / resident, or one number where they are "
+            f"equal. Sent: elements per step.{copied} All other rows are as in {old.number}.")
 
 
 def told(programs, chapter, phase, layer):
