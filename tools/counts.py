@@ -134,10 +134,14 @@ def timeline(study):
         run.trace = run.log.parent / run.options.get("trace", "").rpartition("/")[2]
         if not run.trace.is_file():
             continue
-        trace = Trace(run.trace)
+        trace, before = Trace(run.trace), run.steps[0]["step"] - 1  # steps made when it was resumed
         works = [*slices_of(trace)]
         traced = {step for *_, step in works}
-        step = min((row["ms"], row["step"]) for row in run.steps if row["step"] in traced)[1]
+        timed = [(row["ms"], row["step"] - before) for row in run.steps
+                 if row["step"] - before in traced]
+        if (trace.about["chapter"], trace.about["ranks"]) != (run.chapter, run.ranks) or not timed:
+            continue  # another run's
+        step = min(timed)[1]
         own = [work for work in works if work[-1] == step]
         first, last = min(own)[0], max(end for _, end, *_ in own)
         turn = min((begin for begin, *_, name, _ in own if name[0] == "b"), default=last)

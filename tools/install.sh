@@ -14,8 +14,9 @@ packages() {
 }
 more_packages() {
   echo clang-16:digests g++-aarch64-linux-gnu:digests qemu-user-static:digests ccache:sabotages \
-    debootstrap:systems chromium:pages
+    debootstrap:systems
 }
+browser_packages() { echo chromium:pages fonts-dejavu-core:pages; }
 
 missing() { # missing LIST: what is not there of it; where apt-get is not at home, of the tools
   if debian; then

@@ -33,7 +33,9 @@ run_tests() {
     *) die 2 "test: it takes --all, --gpu [--budget SECONDS] or nothing, not '$*'" ;;
   esac
   prepare packages
-  [ "$*" != --all ] || (install more_packages) || echo 'Going on without them.'
+  for list in more_packages browser_packages; do
+    [ "$*" != --all ] || (install "$list") || echo 'Going on without them.'
+  done
   [ -n "$budget" ] || pass default '' '' '' --setup default
   [ -z "$*" ] || pass gpu '' '' '' --suite gpu
   if [ "$*" = --all ]; then

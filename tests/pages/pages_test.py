@@ -31,7 +31,7 @@ PATH = re.compile(START + r"(?:common|tests|notes|0\d_\w+)/[\w./*-]*")
 FILE = re.compile(START + r"\w+\.(?:[ch]pp|cuh?|py|sh|md)\b")
 BUILT = re.compile(START + r"build/[\w./-]*")
 MADE = {f"build/{name}" for name in (
-    "", "asan", "build.ninja", "cpu", "demo", "demo/report.html", "demo/summary.json", "exercise",
+    "", "asan", "build.ninja", "cpu", "demo", "demo/report.html", "compare/report.html", "exercise",
     "log", "measure", "sabotage", "step.html", "tidy", "tsan")}
 
 
