@@ -215,6 +215,8 @@ def page(found):
     text = (HERE / "page.html").read_text().replace("null; // the data", told + ";")
     for mark, file in (("/* the styles */", "player.css"), ("/* the script */", "player.js")):
         text = text.replace(mark, (HERE / file).read_text().rstrip())
+    for name, of in SENTENCES["page"].items():
+        text = text.replace(f"<!-- {name} -->", of)
     return text
 
 
