@@ -23,10 +23,8 @@ function el(what, attributes = {}, ...children) {
   const svg = ["svg", "g", "path", "rect", "text"].includes(tag);
   const e = document.createElementNS(`http://www.w3.org/${svg ? "2000/svg" : "1999/xhtml"}`, tag);
   e.classList.add(...classes);
-  for (const [name, value] of Object.entries(attributes)) {
-    if (typeof value === "function") e[name] = value;
-    else e.setAttribute(name, value);
-  }
+  for (const [name, value] of Object.entries(attributes))
+    typeof value === "function" ? e[name] = value : e.setAttribute(name, value);
   e.append(...children);
   return e;
 }
@@ -64,15 +62,13 @@ function chosen(which) {
   const dtype = chapter.runs["bf16 1"] ? app.dtype : "fp32", right = `${dtype} ${app.micro}`;
   const of = broken ? DATA.broken.chapters[chapter.name] : chapter;
   const run = decode(of.run || of.runs[right], broken ? DATA.broken.pool : DATA.pool);
-  const {code, changed, title, name} = of;
-  const called = broken ? "the broken run" : name.slice(0, 2);
+  const {code, changed, title, name} = of, called = broken ? "the broken run" : name.slice(0, 2);
   return {broken, chapter, code, changed, run, called, name: broken ? `broken: ${title}` : name};
 }
 function stateAt(run, last) {
   const state = Object.fromEntries(run.start.map(([row, l, of]) => [row + l, of.map(x => [...x])]));
   run.frames.slice(0, last + 1).forEach(({lend: [to, layer] = [], free, write}, k) => {
-    const empty = () => upTo(run.layers[layer][0]).map(() => "");
-    if (to) state[to + layer] = upTo(run.ranks).map(empty);
+    if (to) state[to + layer] = upTo(run.ranks).map(() => upTo(run.layers[layer][0]).map(() => ""));
     if (free && k < last) delete state[free[0] + free[1]];
     for (const [row, l, parts] of write.filter(of => state[of[0] + of[1]]))
       parts.forEach(([at, ...x], r) => state[row + l][r].splice(at, x.length, ...x));
@@ -112,14 +108,14 @@ function makeCode(view) {
     const sign = line[0], indent = line.slice(1).search(/\S|$/), gone = sign === "-";
     const row = el(`div.l${{"+": ".add", "-": ".gone", " ": ""}[sign]}`, {},
       el("span.n", {}, gone ? "" : String(view.lines.length + 1)), el("span.n", {}, sign),
-      el("span.t", {style: `padding-left:${indent + 4}ch`}, line.slice(1 + indent)));
+      el("span.t", {style: `padding-left:${indent + 4}ch`}, ...line.slice(1 + indent)
+        .split(/(\S*->\S*)/).map((text, i) => i % 2 ? el("span.whole", {}, text) : text)));
     if (!gone) view.lines.push(row);
     code.append(row);
   }
   const bar = el("div.bar", {}, el("b", {}, title)), onclick = () => setDiff(!app.diff);
   if (view.changed) bar.append(el("button.diff", {onclick}, view.changed));
   Object.assign(view, {codeBox: code, inside: el("div.inside")});
-  view.inside.hidden = !view.run.frames.some(f => f.inside);
   return el("div.codebox.card", {}, bar, code, view.inside);
 }
 function setDiff(on) {
@@ -262,9 +258,9 @@ function drawStreams(view) {
   const streams = new Set(run.frames.map(f => f.stream).filter(of => of && of !== "host"));
   const lanes = [...streams, ...slots], svg = view.streams, width = canvas(svg, 18 * lanes.length);
   const left = width < 500 ? 74 : 104, w = (width - left) / (1 + Math.max(...begin));
-  const size = width < 500 ? 9 : 11, style = `font-size:${size}px`, cut = size < 11 ? brief : x => x;
+  const size = width < 500 ? 9 : 11, style = `font-size:${size}px`;
   lanes.forEach((lane, n) => svg.append(el("text", {y: 18 * n + 12, style},
-    slots.includes(lane) ? cut(slotName(run, lane)) : lane)));
+    !slots.includes(lane) ? lane : size < 11 ? brief(slotName(run, lane)) : slotName(run, lane))));
   const box = (from, to, lane, words, more) => {
     const x = left + from * w, y = 18 * lanes.indexOf(lane), wide = (to - from) * w - 1;
     const rect = el("rect", {x, y, width: wide, height: 16, rx: 2, ...more});
@@ -288,8 +284,7 @@ function drawStreams(view) {
 }
 function drawBytes(view) {
   const svg = view.bytes, width = canvas(svg, 112), w = width / app.time.length;
-  const most = Math.max(...app.views.map(of => of.run.peak));
-  const y = bytes => 112 - 96 * bytes / most;
+  const most = Math.max(...app.views.map(of => of.run.peak)), y = bytes => 112 - 96 * bytes / most;
   view.columns = upTo(app.time.length).map(k => {
     const column = el("g"), bytes = frameOf(view, k).bytes[0];
     let below = 0;
@@ -309,21 +304,19 @@ function drawBytes(view) {
 function showTime(view) {
   const {run, frame, act, i} = view, sent = frame.sent[0], total = sum(run.sent.map(of => of[1]));
   view.columns.forEach((column, k) => column.setAttribute("opacity", k <= app.k ? 1 : .3));
-  view.boxes.forEach((box, k) => {
-    if (box) box.setAttribute("class", k === i && act ? "here" : k <= i ? "done" : "coming");
-  });
+  view.boxes.forEach((box, k) => box &&
+    box.setAttribute("class", k === i && act ? "here" : k <= i ? "done" : "coming"));
   const row = (kind, ...cells) => el(`tr${kind}`, {}, ...cells.map(cell => el("td", {}, cell)));
   const formula = ([text, count]) => `${text.replaceAll(" x ", " \u00d7 ")} = ${count}`;
   const bytes = Object.entries(run.bytes).map(([kind, of]) => row("",
     el("span", {}, el("span.dot", {style: `--k:var(--${COLOURS[kind] || "O"})`}), ` ${kind}`),
     String(COLOURS[kind] ? frame.bytes[0][DATA.kinds.indexOf(kind)] : of[1]), formula(of)));
-  const phases = PHASES.map((phase, p) => row(act && frame.phase === phase ? ".at" : "", phase,
-    String(sent[p]), formula(run.sent[p])));
+  const phases = PHASES.slice(0, run.ranks > 1 ? 3 : 0).map((phase, p) => row(
+    act && frame.phase === phase ? ".at" : "", phase, String(sent[p]), formula(run.sent[p])));
   view.tables.replaceChildren(
     row(".first", "bytes in use", "now", "most: bytes per element \u00d7 elements"), ...bytes,
     row(".first", "elements sent", `${sum(sent)} of ${total}`,
-      run.ranks > 1 ? "by each rank: times \u00d7 elements \u00d7 (N\u22121)/N" : "there is nobody else"),
-    ...run.ranks > 1 ? phases : []);
+      run.ranks > 1 ? "each rank: times × elements × (N−1)/N" : "there is nobody else"), ...phases);
 }
 
 // ---- Moving ----
@@ -356,14 +349,13 @@ function say(view) {
   const layer = frame.layer < 0 ? "" : `, layer ${frame.layer}`;
   const [now, why] = app.lost ? [`This address is not understood: ${app.lost}`, ADDRESS] :
     !act ? [`Here ${called} does nothing; it waits for ${app.views.find(v => v.act).called}.`, ""] :
-    broken && app.parts.includes(app.k) ? [`(broken) ${kind}${layer}`, "Red: what differs."] :
+    broken && app.parts.includes(app.k) ? [`(broken) ${kind}${layer}`, "Red shows what differs."] :
     [frame.now, app.said || frame.why];
   const e = el(`div.say${act ? "" : ".idle"}`, {}, el("div.now", {}, now), el("div.why", {}, why));
   if (app.b) e.prepend(el("div.who", {}, `${name} \u00b7 event ${i} of ${run.frames.length - 1} ` +
     `\u00b7 sent ${sum(run.frames.at(-1).sent[0])}, peak ${run.peak} bytes`));
-  if (broken && app.k === app.parts[0]) e.append(el("div.parts", {}, `With A = ${app.micro} the ` +
-    "mistake shows, so A is set to it. This is the first event that differs: " +
-    "see the red outlines, and below the struck line of code."));
+  if (broken && app.k === app.parts[0]) e.append(el("div.parts", {}, `A was set to ${app.micro}, ` +
+    "to show it. This is the first event that differs: see red outlines and the struck line."));
   return e;
 }
 function show() {
@@ -456,10 +448,7 @@ function begin() {
     micro: () => change({micro: 3 - app.micro}),
     diff: () => setDiff(!app.diff), broken: () => choose(app.a, app.b ? "" : "broken"),
     before: () => choose(app.a, app.b || !app.a ? "" : String(app.a - 1))};
-  const act = name => {
-    if (name !== "play") stop();
-    does[name]();
-  };
+  const act = name => does[name](name === "play" || stop());
   for (const name of Object.keys(does).filter($)) $(name).onclick = () => act(name);
   $("beside").onchange = e => choose(app.a, e.target.value);
   $("range").oninput = e => go(+e.target.value);
@@ -470,8 +459,7 @@ function begin() {
     if (e.ctrlKey || e.metaKey || e.altKey || of("#plan, select")) return;
     if (!(keys[e.key] || tab) || e.key === " " && of("button, #ask, summary")) return;
     e.preventDefault();
-    if (tab) tab.click();
-    else act(keys[e.key]);
+    tab ? tab.click() : act(keys[e.key]);
   });
   addEventListener("resize", () => draw(app.k, app.said, app.lost));
   addEventListener("hashchange", () => location.reload());
@@ -502,10 +490,9 @@ function predict(card, {sizes, ranks: n, accumulate, dtype}) {
 /** Parameters of the embedding, of each block, of the last norm with the head: of a config.json. */
 function decoder(text) {
   const config = JSON.parse(text), {model_type: kind} = config;
-  const whole = (key, otherwise) => {
-    const value = config[key] ?? otherwise;
-    if (!(Number.isInteger(value) && value > 0)) throw Error(`${key} is no whole number`);
-    return value;
+  const whole = (key, otherwise, value = config[key] ?? otherwise) => {
+    if (Number.isInteger(value) && value > 0) return value;
+    throw Error(`${key} is no whole number`);
   };
   if (!["llama", "mistral", "qwen2", "qwen3"].includes(kind))
     throw Error(`model_type is ${kind}, not llama, mistral, qwen2 or qwen3`);
@@ -542,7 +529,7 @@ function beginPlan() {
     showPlan();
   };
   for (const [of, what] of Object.entries(PARTS))
-    $("colours").append(el(`i.dot.${of}`, {style: `--k:var(--${of})`}), ` ${what} `);
+    $("colours").append(el(`i.dot.${of}`, {style: `--k:var(--${of})`}), `\u00a0${what}\u2003`);
   showPlan();
 }
 function asked() {
