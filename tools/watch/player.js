@@ -103,13 +103,15 @@ function partings() {
 function makeCode(view) {
   const title = `${view.chapter.name}/trainer.hpp`;
   const code = el("div.code", {tabindex: 0, role: "region", "aria-label": title});
+  // A line breaks at spaces; within a word only if it is too long, and then behind a bracket.
+  const whole = text => el("span.whole", {}, ...text.split(/(?<=\()/).flatMap(x => [x, el("wbr")]));
   view.lines = [];
   for (const line of view.code) {
     const sign = line[0], indent = line.slice(1).search(/\S|$/), gone = sign === "-";
     const row = el(`div.l${{"+": ".add", "-": ".gone", " ": ""}[sign]}`, {},
       el("span.n", {}, gone ? "" : String(view.lines.length + 1)), el("span.n", {}, sign),
-      el("span.t", {style: `padding-left:${indent + 4}ch`}, ...line.slice(1 + indent)
-        .split(/(\S*->\S*)/).map((text, i) => i % 2 ? el("span.whole", {}, text) : text)));
+      el("span.t", {style: `padding-left:min(${indent + 4}ch, 40%)`},
+        ...line.slice(1 + indent).split(/( +)/).map((text, i) => i % 2 ? text : whole(text))));
     if (!gone) view.lines.push(row);
     code.append(row);
   }
@@ -129,7 +131,7 @@ function showLine({lines, codeBox, inside, frame, act}) {
   const line = lines[frame.line - 1], [file, number, text] = act && frame.inside || [];
   inside.textContent = file ? `\u21b3 ${file}:${number}\n${text}` : "";
   const first = line && line.offsetTop - codeBox.clientHeight * 0.4;
-  if (line) codeBox.scrollTop = lines.find(e => e.offsetTop >= first).offsetTop;
+  if (line) codeBox.scrollTop = [...codeBox.children].find(e => e.offsetTop >= first).offsetTop;
 }
 
 // ---- The grid ----
