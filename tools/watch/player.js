@@ -92,7 +92,7 @@ function timeline() {
 /** At which moments a broken run does not do what the right one does. */
 function partings() {
   const does = ({run}, i) => JSON.stringify([!i && run.start,
-    ...["write", "read", "sent", "bytes"].map(name => run.frames[i][name])]);
+    ...["write", "read", "sent", "bytes", "now"].map(name => run.frames[i][name])]);
   return app.b !== "broken" ? [] : upTo(app.time.length).filter(k => {
     const [[i, here], [j, there]] = app.time[k], [right, broken] = app.views;
     return !here || !there || does(right, i) !== does(broken, j);
