@@ -24,14 +24,6 @@ DTYPES, MICRO_BATCHES, MODEL = ("bf16", "fp32"), (1, 2), TINY | {"--layers": 3}
 ROWS = {"parameters": "P", "gradients": "G", "master": "M", "momentum": "m", "variance": "v",
         "staged": "S"}
 PHASES = ("forward", "backward", "update")
-# Of each chapter: one of its sabotages, and with how many micro-batches it is seen.
-BROKEN = {"01_adam": ("Keep only the last micro-batch", 1),
-          "02_distributed_adam": ("Average after every micro-batch", 2),
-          "03_mixed_precision": ("Start the master at zero", 1),
-          "04_zero1": ("Scatter onto the wrong shard", 1),
-          "05_zero2": ("Keep only the last micro-batch", 2),
-          "06_zero3": ("Release before use", 1),
-          "07_offload": ("Copy gradients down after every micro-batch", 2)}
 FIELDS = ("kind layer phase during micro stream line inside bytes sent read write lend free "
           "now why").split()
 
@@ -175,16 +167,17 @@ def broken(mpi, mpiexec):
     tree, pool, found = sabotage.trial(ROOT / "build/watch", "plain", f"-Dmpi={mpi}"), {}, {}
     if not (tree.build / "build.ninja").exists():
         output_of(["meson", "setup", str(tree.build), str(tree.sources), *QUICK, *tree.options])
-    for chapter, (title, micro) in BROKEN.items():
+    for chapter, told in SENTENCES["broken"].items():
+        title, _, micro = told.partition(", A = ")
         diff = next(diff for diff in sabotage.of_chapter(chapter) if diff.title == title)
         right = source(chapter)
         wrong, dtype = diff.apply(right), DTYPES[not CARDS[chapter]["mixed_precision"]]
         (tree.sources / diff.old).write_text(wrong)
         output_of(["ninja", "-C", str(tree.build), f"{chapter}/{chapter}"])
         found[chapter] = {
-            "title": title, "changed": "what is broken", "micro": micro,
-            "code": against(right, wrong),
-            "run": Story(tree.build, mpiexec, chapter, wrong, dtype, micro, pool, True).told()}
+            "title": title, "changed": "what is broken", "micro": int(micro),
+            "code": against(right, wrong), "run": Story(
+                tree.build, mpiexec, chapter, wrong, dtype, int(micro), pool, True).told()}
     return {"pool": [*map(json.loads, pool)], "chapters": found}
 
 
@@ -215,6 +208,8 @@ def page(found):
     text = (HERE / "page.html").read_text().replace("null; // the data", told + ";")
     for mark, file in (("/* the styles */", "player.css"), ("/* the script */", "player.js")):
         text = text.replace(mark, (HERE / file).read_text().rstrip())
+    for name, of in SENTENCES["page"].items():
+        text = text.replace(f"<!-- {name} -->", of)
     return text
 
 

@@ -4,12 +4,16 @@ const ROWS = {
   v: ["variance", "O"], S: ["staging", "C"]};
 const COLOURS = {optimizer: "O", parameters: "P", gradients: "G", communication: "C",
   activations: "A"};
+// The parts of a bar of the plan, by their colours.
+const PARTS = {O: "optimizer", P: "parameters", G: "gradients", S: "slots for whole layers",
+  C: "room to receive", H: "on its host"};
 const PHASES = ["forward", "backward", "update"];
 // An event's mark in the strip, and its letter among the streams.
 const SIGNS = {
   load: "■l", forward: "■f", loss: "■=", backward: "■b", divide: "■÷", squared_norm: "■n",
   adam: "■a", copy: "→c", all_gather: "↕g", reduce_scatter: "↕r", sums: "↕s", to_host: "↓d",
   to_device: "↑u", borrow: "△", give: "▽", start: "|", end: "|"};
+const ADDRESS = "Write chapter/event/dtype/A/beside, as in #05/8/bf16/1/04 or #05/8/bf16/04.";
 const app = {a: 3, b: "", dtype: "bf16", micro: 1, k: 0, diff: false, ask: true};
 const $ = id => document.getElementById(id);
 
@@ -19,16 +23,19 @@ function el(what, attributes = {}, ...children) {
   const svg = ["svg", "g", "path", "rect", "text"].includes(tag);
   const e = document.createElementNS(`http://www.w3.org/${svg ? "2000/svg" : "1999/xhtml"}`, tag);
   e.classList.add(...classes);
-  for (const [name, value] of Object.entries(attributes)) {
-    if (typeof value === "function") e[name] = value;
-    else e.setAttribute(name, value);
-  }
+  for (const [name, value] of Object.entries(attributes))
+    typeof value === "function" ? e[name] = value : e.setAttribute(name, value);
   e.append(...children);
   return e;
 }
 const sum = numbers => numbers.reduce((a, b) => a + b, 0);
 const upTo = n => Array.from({length: n}, (_, i) => i);
 const short = name => name.split("_").slice(0, 2).join(" ");
+const brief = label => label.replace(/(eter|ient) slot/, ". slot");
+function slotName({rows}, row) {  // "gradient slot 0": slots are counted by what they hold
+  const alike = rows.filter(of => of[1] && of[0] === row[0]);
+  return `${ROWS[row[0]][0].slice(0, -1)} slot ${alike.indexOf(row)}`;
+}
 function shown(x) {
   if (x === "" || x === 0) return String(x);
   return (Math.abs(x) < 0.0005 ? x.toExponential(0) : x.toFixed(3)).replace(/^-/, "\u2212");
@@ -55,14 +62,13 @@ function chosen(which) {
   const dtype = chapter.runs["bf16 1"] ? app.dtype : "fp32", right = `${dtype} ${app.micro}`;
   const of = broken ? DATA.broken.chapters[chapter.name] : chapter;
   const run = decode(of.run || of.runs[right], broken ? DATA.broken.pool : DATA.pool);
-  const {code, changed, title, name} = of;
-  return {broken, chapter, code, changed, run, name: broken ? `broken: ${title}` : name};
+  const {code, changed, title, name} = of, called = broken ? "the broken run" : name.slice(0, 2);
+  return {broken, chapter, code, changed, run, called, name: broken ? `broken: ${title}` : name};
 }
 function stateAt(run, last) {
   const state = Object.fromEntries(run.start.map(([row, l, of]) => [row + l, of.map(x => [...x])]));
   run.frames.slice(0, last + 1).forEach(({lend: [to, layer] = [], free, write}, k) => {
-    const empty = () => upTo(run.layers[layer][0]).map(() => "");
-    if (to) state[to + layer] = upTo(run.ranks).map(empty);
+    if (to) state[to + layer] = upTo(run.ranks).map(() => upTo(run.layers[layer][0]).map(() => ""));
     if (free && k < last) delete state[free[0] + free[1]];
     for (const [row, l, parts] of write.filter(of => state[of[0] + of[1]]))
       parts.forEach(([at, ...x], r) => state[row + l][r].splice(at, x.length, ...x));
@@ -86,7 +92,7 @@ function timeline() {
 /** At which moments a broken run does not do what the right one does. */
 function partings() {
   const does = ({run}, i) => JSON.stringify([!i && run.start,
-    ...["write", "read", "sent", "bytes"].map(name => run.frames[i][name])]);
+    ...["write", "read", "sent", "bytes", "now"].map(name => run.frames[i][name])]);
   return app.b !== "broken" ? [] : upTo(app.time.length).filter(k => {
     const [[i, here], [j, there]] = app.time[k], [right, broken] = app.views;
     return !here || !there || does(right, i) !== does(broken, j);
@@ -97,19 +103,21 @@ function partings() {
 function makeCode(view) {
   const title = `${view.chapter.name}/trainer.hpp`;
   const code = el("div.code", {tabindex: 0, role: "region", "aria-label": title});
+  // A line breaks at spaces; within a word only if it is too long, and then behind a bracket.
+  const whole = text => el("span.whole", {}, ...text.split(/(?<=\()/).flatMap(x => [x, el("wbr")]));
   view.lines = [];
   for (const line of view.code) {
     const sign = line[0], indent = line.slice(1).search(/\S|$/), gone = sign === "-";
     const row = el(`div.l${{"+": ".add", "-": ".gone", " ": ""}[sign]}`, {},
       el("span.n", {}, gone ? "" : String(view.lines.length + 1)), el("span.n", {}, sign),
-      el("span.t", {style: `padding-left:${indent + 4}ch`}, line.slice(1 + indent)));
+      el("span.t", {style: `padding-left:min(${indent + 4}ch, 40%)`},
+        ...line.slice(1 + indent).split(/( +)/).map((text, i) => i % 2 ? text : whole(text))));
     if (!gone) view.lines.push(row);
     code.append(row);
   }
   const bar = el("div.bar", {}, el("b", {}, title)), onclick = () => setDiff(!app.diff);
   if (view.changed) bar.append(el("button.diff", {onclick}, view.changed));
   Object.assign(view, {codeBox: code, inside: el("div.inside")});
-  view.inside.hidden = !view.run.frames.some(f => f.inside);
   return el("div.codebox.card", {}, bar, code, view.inside);
 }
 function setDiff(on) {
@@ -121,17 +129,19 @@ function setDiff(on) {
 function showLine({lines, codeBox, inside, frame, act}) {
   lines.forEach((line, i) => line.classList.toggle("at", act && i + 1 === frame.line));
   const line = lines[frame.line - 1], [file, number, text] = act && frame.inside || [];
-  if (line) codeBox.scrollTop = line.offsetTop - codeBox.clientHeight * 0.4;
   inside.textContent = file ? `\u21b3 ${file}:${number}\n${text}` : "";
+  const first = line && line.offsetTop - codeBox.clientHeight * 0.4;
+  if (line) codeBox.scrollTop = [...codeBox.children].find(e => e.offsetTop >= first).offsetTop;
 }
 
 // ---- The grid ----
 function makeGrid(view) {
   const {run} = view, grid = el("div.grid"), layers = upTo(run.layers.length);
-  const line = (label, make, more = {}) => el("div.row", more, el("span.lab", {}, label),
+  const line = (label, make, more = {}) => el("div.row", more,
+    el("span.lab", {"data-short": brief(label)}, label),
     ...layers.map(l => el("div.layer", {"data-l": l}, ...make(l))));
   const cells = (l, text) => upTo(run.layers[l][0]).map(i => el("span.cell", {}, text(i)));
-  grid.append(line("", l => [el("span.name", {}, `layer ${l}`)]));
+  grid.append(line("", l => [el("span.name", {"data-short": `L${l}`}, `layer ${l}`)]));
   if (run.ranks > 1) grid.append(line("owned by", l => cells(l, i => String(owner(run, l, i)))));
   Object.assign(view, {grid, cells: [], holds: [], over: el("svg.over", {"aria-hidden": true})});
   for (const r of upTo(run.ranks)) {
@@ -143,7 +153,7 @@ function makeGrid(view) {
       if (away && !rank.querySelector(".host"))
         rank.append(el("div.host", {}, "in the memory of its host"));
       for (const l of layers) rows[row + l] = cells(l, () => "");
-      rank.append(line(row[1] ? `slot ${row[1]}` : word, l => rows[row + l],
+      rank.append(line(row[1] ? slotName(run, row) : word, l => rows[row + l],
         {style: `--k:var(--${colour});--h:${dtype === "fp32" ? 16 : 13}px`}));
     }
     view.cells.push(rows);
@@ -184,22 +194,22 @@ function showGrid(view, right) {
   });
   drawArrows(view);
 }
-/** An event's messages, and copies within a rank: down at a column's right, up at its left. */
+/** An event's messages, and copies within a rank: down at a cell's right, up at its left. */
 function drawArrows({run, frame, act, cells, grid, over}) {
-  const [[from, l, whole] = [], [to] = []] = [frame.read[0], frame.write[0]];
+  const [[source, l, whole] = [], [target] = []] = [frame.read[0], frame.write[0]];
   const sends = /all_gather|reduce_scatter/.test(frame.kind), base = grid.getBoundingClientRect();
   over.replaceChildren();
-  if (!act || !to || !(sends || /copy|to_/.test(frame.kind))) return;
+  if (!act || !target || !(sends || /copy|to_/.test(frame.kind))) return;
   for (const i of upTo(run.layers[l][0])) {
     const o = owner(run, l, i);
     for (const r of upTo(run.ranks).filter(r => sends === (r !== o))) {
-      const a = cells[whole[0] ? r : o][from + l][i].getBoundingClientRect();
-      const b = cells[whole[0] ? o : r][to + l][i].getBoundingClientRect();
-      const s = Math.sign(b.top - a.top), x = (s > 0 ? a.right - 3 : a.left + 3) - base.left;
-      const end = (s > 0 ? b.top : b.bottom) - base.top - s;
-      const d = `M${x} ${(a.top + a.bottom) / 2 - base.top}V${end}` +
-        `m-3.5 ${-5 * s}l3.5 ${5 * s}l3.5 ${-5 * s}`;
-      over.append(el("path", {d, stroke: `var(--${ROWS[from[0]][1]})`}));
+      const a = cells[whole[0] ? r : o][source + l][i].getBoundingClientRect();
+      const b = cells[whole[0] ? o : r][target + l][i].getBoundingClientRect();
+      const s = Math.sign(b.top - a.top), x = (s > 0 ? a.right : a.left) + 1.2 * s - base.left;
+      const [from, to] = [a, b].map(of => (of.top + of.bottom) / 2 - base.top);
+      const d = `M${x - 1} ${from}a1 1 0 1 0 2 0a1 1 0 1 0 -2 0M${x} ${from}V${to}` +
+        `m${s} -2.5v5l${-3 * s} -2.5z`, colour = `var(--${ROWS[source[0]][1]})`;
+      over.append(el("path", {d, stroke: colour, fill: colour}));
     }
   }
 }
@@ -249,15 +259,15 @@ function drawStreams(view) {
   const {run} = view, begin = schedule(run), slots = run.rows.filter(row => row[1]);
   const streams = new Set(run.frames.map(f => f.stream).filter(of => of && of !== "host"));
   const lanes = [...streams, ...slots], svg = view.streams, width = canvas(svg, 18 * lanes.length);
-  const left = width < 500 ? 74 : 92, w = (width - left) / (1 + Math.max(...begin));
-  const style = `font-size:${width < 500 ? 9 : 11}px`;
+  const left = width < 500 ? 74 : 104, w = (width - left) / (1 + Math.max(...begin));
+  const size = width < 500 ? 9 : 11, style = `font-size:${size}px`;
   lanes.forEach((lane, n) => svg.append(el("text", {y: 18 * n + 12, style},
-    slots.includes(lane) ? `slot ${lane[1]}` : lane)));
+    !slots.includes(lane) ? lane : size < 11 ? brief(slotName(run, lane)) : slotName(run, lane))));
   const box = (from, to, lane, words, more) => {
     const x = left + from * w, y = 18 * lanes.indexOf(lane), wide = (to - from) * w - 1;
     const rect = el("rect", {x, y, width: wide, height: 16, rx: 2, ...more});
     svg.append(rect, el("text.middle", {x: x + wide / 2, y: y + 12, style},
-      wide > 5 * words.length ? words : ""));
+      [words, words.replace("layer ", "L")].find(of => wide > 0.55 * size * of.length) || ""));
     return rect;
   };
   view.boxes = run.frames.map((f, k) => begin[k] !== null && box(begin[k], begin[k] + 1, f.stream,
@@ -276,8 +286,7 @@ function drawStreams(view) {
 }
 function drawBytes(view) {
   const svg = view.bytes, width = canvas(svg, 112), w = width / app.time.length;
-  const most = Math.max(...app.views.map(of => of.run.peak));
-  const y = bytes => 112 - 96 * bytes / most;
+  const most = Math.max(...app.views.map(of => of.run.peak)), y = bytes => 112 - 96 * bytes / most;
   view.columns = upTo(app.time.length).map(k => {
     const column = el("g"), bytes = frameOf(view, k).bytes[0];
     let below = 0;
@@ -297,26 +306,25 @@ function drawBytes(view) {
 function showTime(view) {
   const {run, frame, act, i} = view, sent = frame.sent[0], total = sum(run.sent.map(of => of[1]));
   view.columns.forEach((column, k) => column.setAttribute("opacity", k <= app.k ? 1 : .3));
-  view.boxes.forEach((box, k) => {
-    if (box) box.setAttribute("class", k === i && act ? "here" : k <= i ? "done" : "coming");
-  });
+  view.boxes.forEach((box, k) => box &&
+    box.setAttribute("class", k === i && act ? "here" : k <= i ? "done" : "coming"));
   const row = (kind, ...cells) => el(`tr${kind}`, {}, ...cells.map(cell => el("td", {}, cell)));
   const formula = ([text, count]) => `${text.replaceAll(" x ", " \u00d7 ")} = ${count}`;
   const bytes = Object.entries(run.bytes).map(([kind, of]) => row("",
     el("span", {}, el("span.dot", {style: `--k:var(--${COLOURS[kind] || "O"})`}), ` ${kind}`),
     String(COLOURS[kind] ? frame.bytes[0][DATA.kinds.indexOf(kind)] : of[1]), formula(of)));
-  const phases = PHASES.map((phase, p) => row(act && frame.phase === phase ? ".at" : "", phase,
-    String(sent[p]), formula(run.sent[p])));
+  const phases = PHASES.slice(0, run.ranks > 1 ? 3 : 0).map((phase, p) => row(
+    act && frame.phase === phase ? ".at" : "", phase, String(sent[p]), formula(run.sent[p])));
   view.tables.replaceChildren(
-    row(".first", "bytes in use", "now", "most, by formula"), ...bytes,
+    row(".first", "bytes in use", "now", "most: bytes per element \u00d7 elements"), ...bytes,
     row(".first", "elements sent", `${sum(sent)} of ${total}`,
-      run.ranks > 1 ? "by each rank, by formula" : "there is nobody else"),
-    ...run.ranks > 1 ? phases : []);
+      run.ranks > 1 ? "each rank: times × elements × (N−1)/N" : "there is nobody else"), ...phases);
 }
 
 // ---- Moving ----
-function go(k, said = "") {
-  Object.assign(app, {k: Math.max(0, Math.min(app.time.length - 1, k)), asking: false, said});
+function go(k, said = "", lost = "") {
+  k = Math.max(0, Math.min(app.time.length - 1, k));
+  Object.assign(app, {k, asking: false, said, lost});
   show();
 }
 function step(by) {
@@ -335,15 +343,21 @@ function answer(i) {
   if (i >= 0) $("next").focus();
 }
 function say(view) {
-  const {frame, act, broken, name} = view, [, , , asked, answers] = DATA.chapters[app.a].asks;
-  if (app.asking) return el("div.say", {}, el("div.now", {}, asked), el("div.answers", {},
-    ...answers.map((text, i) => el("button", {onclick: () => answer(i)}, text)),
+  const {frame, act, broken, run, name, called, i} = view, {asks} = DATA.chapters[app.a];
+  if (app.asking) return el("div.say", {}, el("div.now", {}, asks[3]), el("div.answers", {},
+    ...asks[4].map((text, i) => el("button", {onclick: () => answer(i)}, text)),
     el("button", {onclick: () => answer(-1)}, "Show me")));
-  const [now, why] = act ? [frame.now, app.said || frame.why] :
-    ["No such event here.", "It goes on when the other has done this."];
+  const kind = frame.kind.replace(/(all|reduce)_/, "$1-").replaceAll("_", " ");
+  const layer = frame.layer < 0 ? "" : `, layer ${frame.layer}`;
+  const [now, why] = app.lost ? [`This address is not understood: ${app.lost}`, ADDRESS] :
+    !act ? [`Here ${called} does nothing; it waits for ${app.views.find(v => v.act).called}.`, ""] :
+    broken && app.parts.includes(app.k) ? [`(broken) ${kind}${layer}`, "Red shows what differs."] :
+    [frame.now, app.said || frame.why];
   const e = el(`div.say${act ? "" : ".idle"}`, {}, el("div.now", {}, now), el("div.why", {}, why));
-  if (app.b) e.prepend(el("div.who", {}, name));
-  if (broken && app.k === app.parts[0]) e.append(el("div.parts", {}, "Here they part."));
+  if (app.b) e.prepend(el("div.who", {}, `${name} \u00b7 event ${i} of ${run.frames.length - 1} ` +
+    `\u00b7 sent ${sum(run.frames.at(-1).sent[0])}, peak ${run.peak} bytes`));
+  if (broken && app.k === app.parts[0]) e.append(el("div.parts", {}, `A was set to ${app.micro}, ` +
+    "to show it. This is the first event that differs: see red outlines and the struck line."));
   return e;
 }
 function show() {
@@ -358,7 +372,7 @@ function show() {
     showTime(view);
   }
   const {frame} = app.views.find(view => view.act), last = app.time.length - 1;
-  $("place").textContent = `${frame.during || "step"} \u00b7 ${app.k} of ${last}`;
+  $("place").textContent = (frame.during || "step") + (app.b ? "" : ` \u00b7 ${app.k} of ${last}`);
   app.marks.forEach((mark, k) => mark.setAttribute("class",
     k === app.k ? "here" : k < app.k ? "done" : "coming"));
   Object.assign($("range"), {max: last, value: app.k, ariaValueText: frame.now});
@@ -381,6 +395,8 @@ function play() {
 
 // ---- The page for a choice of runs ----
 function build(k = 0) {
+  const broken = app.b === "broken" && DATA.broken.chapters[DATA.chapters[app.a].name];
+  if (broken) Object.assign(app, {micro: broken.micro, dtype: "bf16"});
   stop();
   app.views = [app.a, ...app.b ? [app.b] : []].map(chosen);
   app.time = timeline();
@@ -391,38 +407,38 @@ function build(k = 0) {
   $("dtype").textContent = app.views.some(view => view.chapter.runs["bf16 1"]) ? app.dtype : "fp32";
   $("micro").textContent = `A = ${app.micro}`;
   $("dtype").disabled = $("micro").disabled = app.b === "broken";
-  $("ask").setAttribute("aria-pressed", app.ask);
+  $("ask").checked = app.ask;
   const grids = app.views.map(makeGrid), codes = app.views.map(makeCode);
   $("stage").replaceChildren(...app.b ? [...grids, ...codes] : [...codes, ...grids]);
   $("time").replaceChildren(...app.views.map(view => {
     const [streams, bytes] = [1, 2].map(() => el("svg", {"aria-hidden": true}));
     Object.assign(view, {streams, bytes, tables: el("table")});
-    return el("div.timebox", {}, el("div", {}, el("h3", {}, "streams: what waits for what"),
-      streams, el("h3", {}, "bytes in use"), bytes), el("div", {}, view.tables));
+    const head = (text, axis) => el("h3", {}, text, el("span.soft", {}, `${axis} \u2192`));
+    return el("div.timebox", {}, el("div", {}, head("streams: what waits for what", "time"),
+      el("p.soft", {}, "boxes: when it could run; grey: already asked for"), streams,
+      head("bytes in use", "events"), bytes), el("div", {}, view.tables));
   }));
   draw(k);
   setDiff(app.b === "broken" || app.diff);
 }
-function draw(k) {
+function draw(k, ...more) {
   drawStrip();
   app.views.forEach(drawStreams);
   app.views.forEach(drawBytes);
-  go(k);
+  go(k, ...more);
 }
 function choose(a, b = "") {
   const same = f => f.kind + f.layer + f.phase, was = same(app.views[0].frame);
-  const broken = b === "broken" && DATA.broken.chapters[DATA.chapters[a].name];
   Object.assign(app, {a, b: b === String(a) ? "" : b, diff: app.diff && app.b !== "broken"});
-  if (broken) Object.assign(app, {micro: broken.micro, dtype: "bf16"});
   build();
   const like = app.time.findIndex(([[i]]) => i >= 0 && same(app.views[0].run.frames[i]) === was);
-  go(broken ? app.parts[0] : Math.max(0, like));
+  go(b === "broken" ? app.parts[0] : Math.max(0, like));
 }
 function begin() {
-  const [a = "", k, dtype, micro, b] = location.hash.slice(1).split("/");
-  const index = text => DATA.chapters.findIndex(c => text && c.name.startsWith(text));
-  Object.assign(app, {a: Math.max(0, index(a || "04")), dtype: dtype === "fp32" ? dtype : "bf16",
-    micro: micro === "2" ? 2 : 1, b: b === "broken" ? b : index(b) < 0 ? "" : String(index(b))});
+  const {hash} = location, [is, a, k, dtype, micro, b] =
+    hash.match(/^#?(0[1-7])?(?:\/(\d+))?(?:\/(bf16|fp32))?(?:\/([12]))?\/?(0[1-7]|broken)?$/) || [];
+  Object.assign(app, {a: (a || 4) - 1, dtype: dtype || "bf16", micro: +(micro || 1),
+    b: +b ? b === a ? "" : String(b - 1) : b || ""});
   DATA.chapters.forEach(({name, title}, n) => {
     $("beside").append(el("option", {value: n}, name));
     $("tabs").append(el("button", {title, onclick: () => choose(n)}, short(name)));
@@ -434,10 +450,7 @@ function begin() {
     micro: () => change({micro: 3 - app.micro}),
     diff: () => setDiff(!app.diff), broken: () => choose(app.a, app.b ? "" : "broken"),
     before: () => choose(app.a, app.b || !app.a ? "" : String(app.a - 1))};
-  const act = name => {
-    if (name !== "play") stop();
-    does[name]();
-  };
+  const act = name => does[name](name === "play" || stop());
   for (const name of Object.keys(does).filter($)) $(name).onclick = () => act(name);
   $("beside").onchange = e => choose(app.a, e.target.value);
   $("range").oninput = e => go(+e.target.value);
@@ -446,15 +459,16 @@ function begin() {
   addEventListener("keydown", e => {
     const of = what => e.target.closest(what), tab = $("tabs").children[e.key - 1];
     if (e.ctrlKey || e.metaKey || e.altKey || of("#plan, select")) return;
-    if (!(keys[e.key] || tab) || e.key === " " && of("button")) return;
+    if (!(keys[e.key] || tab) || e.key === " " && of("button, #ask, summary")) return;
     e.preventDefault();
-    if (tab) tab.click();
-    else act(keys[e.key]);
+    tab ? tab.click() : act(keys[e.key]);
   });
-  addEventListener("resize", () => draw(app.k));
+  addEventListener("resize", () => draw(app.k, app.said, app.lost));
+  addEventListener("hashchange", () => location.reload());
   $("app").hidden = false;
   beginPlan();
   build(+k || 0);
+  if (is === undefined || k >= app.time.length) go(app.k, "", hash);
 }
 
 // ---- The plan: your model on your GPUs, exact and padded, by the chapters' cards ----
@@ -478,10 +492,9 @@ function predict(card, {sizes, ranks: n, accumulate, dtype}) {
 /** Parameters of the embedding, of each block, of the last norm with the head: of a config.json. */
 function decoder(text) {
   const config = JSON.parse(text), {model_type: kind} = config;
-  const whole = (key, otherwise) => {
-    const value = config[key] ?? otherwise;
-    if (!(Number.isInteger(value) && value > 0)) throw Error(`${key} is no whole number`);
-    return value;
+  const whole = (key, otherwise, value = config[key] ?? otherwise) => {
+    if (Number.isInteger(value) && value > 0) return value;
+    throw Error(`${key} is no whole number`);
   };
   if (!["llama", "mistral", "qwen2", "qwen3"].includes(kind))
     throw Error(`model_type is ${kind}, not llama, mistral, qwen2 or qwen3`);
@@ -498,7 +511,7 @@ function decoder(text) {
 }
 function unit(x, units = ["B", "kB", "MB", "GB", "TB", "PB"]) {
   const power = x < 1 ? 0 : Math.floor(Math.log10(x * 1.0005) / 3);
-  return `${+(x / 1000 ** power).toPrecision(3)} ${units[power]}`;
+  return `${+(x / 1000 ** power).toPrecision(3)}\u00a0${units[power]}`;
 }
 const TAKES = {params: x => +(10 ** x).toPrecision(2), layers: x => x, ranks: x => 2 ** x,
   accumulate: x => 2 ** x};
@@ -517,6 +530,8 @@ function beginPlan() {
     if (/params|layers/.test(e.target.id)) app.model = null;
     showPlan();
   };
+  for (const [of, what] of Object.entries(PARTS))
+    $("colours").append(el(`i.dot.${of}`, {style: `--k:var(--${of})`}), `\u00a0${what}\u2003`);
   showPlan();
 }
 function asked() {
@@ -536,17 +551,15 @@ function showPlan() {
     $(id).setAttribute("aria-valuetext", words[id]);
   }
   $("bars").replaceChildren(...plans.map((p, n) => {
-    const part = (bytes, colour, what) => el("i", {title: `${what}: ${unit(bytes)}`,
-      style: `width:${100 * bytes / axis}%;--k:var(--${colour})`});
-    const host = all(p.host), away = part(host, "O", "on the host");
-    away.classList.add("away");
-    const lane = el("div", {}, ...Object.entries(COLOURS).slice(0, 3).map(
-      ([kind, colour]) => part(p.resident[kind], colour, kind)),
-    part(p.borrowed.parameters + p.borrowed.gradients, "A", "slots for whole layers"),
-    part(p.borrowed.communication, "C", "room to receive"), away,
-    ...[24e9, 80e9].map(bytes => el("u", {style: `left:${100 * bytes / axis}%`})));
+    const host = all(p.host), bytes = {O: p.resident.optimizer, P: p.resident.parameters,
+      G: p.resident.gradients, S: p.borrowed.parameters + p.borrowed.gradients,
+      C: p.borrowed.communication, H: host};
+    const lane = el("div", {}, ...Object.entries(PARTS).map(([of, what]) => el(`i.dot.${of}`, {
+      title: `${what}: ${unit(bytes[of])}`,
+      style: `width:${100 * bytes[of] / axis}%;--k:var(--${of})`})),
+    ...[24e9, 80e9].map(at => el("u", {style: `left:${100 * at / axis}%`})));
     return el("tr", {}, el("td", {}, short(DATA.cards[n].name)),
       el("td.lane", {}, lane), el("td", {}, el("b", {}, unit(device(p))),
-        host ? ` + ${unit(host)}` : ""), el("td.sent", {}, unit(all(p.sent) * p.w)));
+        host ? ` +\u00a0${unit(host)}` : ""), el("td", {}, unit(all(p.sent) * p.w)));
   }));
 }
