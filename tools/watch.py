@@ -164,7 +164,7 @@ def against(old, new):
 
 def broken(mpi, mpiexec):
     """A run of each chapter with one of its sabotages, built in a copy."""
-    tree, pool, found = sabotage.trial(ROOT / "build/watch", "plain", f"-Dmpi={mpi}"), {}, {}
+    tree, pool, found = sabotage.trial(ROOT / f"build/watch/{mpi}", "plain", f"-Dmpi={mpi}"), {}, {}
     if not (tree.build / "build.ninja").exists():
         output_of(["meson", "setup", str(tree.build), str(tree.sources), *QUICK, *tree.options])
     for chapter, told in SENTENCES["broken"].items():

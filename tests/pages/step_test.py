@@ -96,7 +96,7 @@ def walk(programs, folder, widths, runs):
     command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
                "--allow-file-access-from-files", f"--user-data-dir={folder / 'profile'}",
                "--virtual-time-budget=5000", "--dump-dom", (folder / "test.html").as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=900)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=500)
     text = re.search("<pre>(.+)</pre>", done.stdout)
     assert text, done.stderr[-2000:]
     found = json.loads(html.unescape(text[1]))

@@ -463,7 +463,7 @@ function begin() {
     e.preventDefault();
     tab ? tab.click() : act(keys[e.key]);
   });
-  addEventListener("resize", () => draw(app.k, app.said, app.lost));
+  addEventListener("resize", () => app.asking || draw(app.k, app.said, app.lost));
   addEventListener("hashchange", () => location.reload());
   $("app").hidden = false;
   beginPlan();
@@ -493,11 +493,11 @@ function predict(card, {sizes, ranks: n, accumulate, dtype}) {
 function decoder(text) {
   const config = JSON.parse(text), {model_type: kind} = config;
   const whole = (key, otherwise, value = config[key] ?? otherwise) => {
-    if (Number.isInteger(value) && value > 0) return value;
-    throw Error(`${key} is no whole number`);
+    if (Number.isInteger(value) && value > 0 && value <= 1 << 20) return value;
+    throw Error(`${key} is no whole number up to ${1 << 20}`);
   };
-  if (!["llama", "mistral", "qwen2", "qwen3"].includes(kind))
-    throw Error(`model_type is ${kind}, not llama, mistral, qwen2 or qwen3`);
+  if (!/^(llama|mistral|qwen[23])$/.test(kind) || /"\w*(num|routed)_experts"/.test(text))
+    throw Error(`it is ${kind}, or has experts; this takes llama, mistral, qwen2 and qwen3`);
   const h = whole("hidden_size"), heads = whole("num_attention_heads");
   const inner = whole("intermediate_size"), words = whole("vocab_size") * h;
   const size = whole("head_dim", h / heads), q = heads * size;
@@ -506,7 +506,7 @@ function decoder(text) {
   const small = ({qwen2: q + 2 * kv, qwen3: 2 * size}[kind] || 0) + (biased ? q + 2 * kv + h : 0)
     + (config.mlp_bias && kind === "llama" ? 2 * inner + h : 0);
   const block = h * (2 * (q + kv) + 3 * inner + 2) + small;
-  return [words, ...Array(whole("num_hidden_layers")).fill(block),
+  return [words, ...Array(Math.min(4094, whole("num_hidden_layers"))).fill(block),
     h + (config.tie_word_embeddings ? 0 : words)];
 }
 function unit(x, units = ["B", "kB", "MB", "GB", "TB", "PB"]) {
