@@ -24,6 +24,7 @@ REFUSED = [
     ("exercise 99", 2, "there is no chapter '99'"), ("exercise 05b", 2, "no chapter '05b'"),
     ("exercise 06b --fast", 2, "not '--fast'"), ("lesson zero4", 2, "there is no chapter 'zero4'"),
     ("narrate", 2, "name a chapter"), ("memory 99", 2, "there is no chapter '99'"),
+    ("watch 99", 2, "there is no chapter '99'"), ("watch 06 07", 2, "it takes a chapter, or"),
     ("overlap a b", 2, "name one file"),
     ("overlap no", 3, "/elsewhere/no cannot be read as a trace of these programs"),
     ("exercise 05 --fast", 2, "--once or --hint, not '--fast'"), ("doctor now", 2, "no options"),

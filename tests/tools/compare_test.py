@@ -225,10 +225,16 @@ def test_a_curve_for_each_course(page):
         assert [re.sub("[^ML]", "", path.get("d"))[1:] for path in section.iter("path")] == paths
 
 
-def test_timeline(page):
-    """The shortest step, in red what it waits for, as `overlap` adds it up."""
-    log = recorded("traced")
-    log[0]["run"]["options"]["trace"] = "/somewhere/trace"
+@pytest.mark.parametrize("before", (0, 10))
+def test_timeline(page, before):
+    """The shortest step, in red what it waits for, as `overlap` adds it up; of a resumed run too,
+    whose trace begins with 1. Another chapter's trace is none of its own."""
+    log, other = recorded("traced"), recorded("06_zero3_fp32")
+    for row in log[1:-1]:
+        row["step"] += before
+    for each in log, other:
+        each[0]["run"]["options"]["trace"] = "/somewhere/trace"
+    assert len(page(other).findall(".//section")) == 4
     section = page(log).findall(".//section")[3]
     said = re.search(r"of ([\d.]+) ms of messages and copies ([\d.]+) pass .* for ([\d.]+) it",
                      "".join(section.find(".//li").itertext()).replace("\u00a0", " "))
