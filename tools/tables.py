@@ -295,9 +295,10 @@ def check(programs, chapter):
     rows = [[name, was.get(name, ("–",))[0], value, formula]
             for name, (value, formula) in figures_of(run).items()
             if value != was.get(name, ("0",))[0]]
+    sends = " Sent: elements per step." * any(row[0].startswith("sent") for row in rows)
     head = ["", f"in {old.number}", f"in {run.number}", f"formula in {run.number}"]
     return (f"{table(head, rows)}\n\nBytes per rank: peak / resident, or one number where they are "
-            f"equal. Sent: elements per step.{copied} All other rows are as in {old.number}.")
+            f"equal.{sends}{copied} All other rows are as in {old.number}.")
 
 
 def told(programs, chapter, phase, layer):
