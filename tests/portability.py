@@ -49,7 +49,7 @@ class CleanRoot:
     def __init__(self, path, with_sys):
         self.path, self.user, self.folder = path, "root", "/"
         self.mounts = ["mount -t proc proc proc", "mount --rbind /dev dev",
-                       "mount -t tmpfs -o size=64m tmpfs dev/shm",  # as much as Docker gives
+                       "mount -t tmpfs -o size=1g tmpfs dev/shm",  # as README's docker command
                        *(["mount --rbind /sys sys"] if with_sys else [])]
 
     def run(self, command, limit=LIMIT):

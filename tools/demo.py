@@ -116,7 +116,7 @@ def main():
     options = parser.parse_args()
     of_task, batch, options.large, steps = TASKS[options.task]
     if options.task == "mlp" and options.data:
-        raise Failure("--data is a text, and --task mlp trains on numbers: leave one of them out", 2)
+        raise Failure("--data is a text, and --task mlp trains on numbers: leave one out", 2)
     if options.task == "llama":
         options.width = options.width or 128
     sizes = {f"--{name}": getattr(options, name) for name in ("layers", "width", "data")}
