@@ -18,7 +18,7 @@ LONGEST_LINE = 100
 # Of files: what is counted, and how much of it there may be: round numbers, far enough above what
 # there is that whoever adds a chapter is not refused.
 SIZES = {"0*/*.hpp": ("lines", 140 * len(CHAPTERS)), "common/*": ("lines", 9500),
-         "tests/*": ("lines", 11000), "tutorial": ("lines", 300), "tools/*": ("lines", 7200),
+         "tests/*": ("lines", 11500), "tutorial": ("lines", 300), "tools/*": ("lines", 7500),
          "README.md": ("lines", 180), "*.md": ("words", 47000), "*": ("files", 300)}
 
 
