@@ -14,15 +14,15 @@ from pathlib import Path
 
 import findings
 import report
-from runs import (CHAPTERS, ROOT, Failure, Programs, finish, folded, number, ran,
-                  wrong_bytes, wrong_traffic)
+from runs import (CHAPTERS, ROOT, Programs, finish, folded, number, ran, wrong_bytes,
+                  wrong_traffic)
 
 SHORT = ["--steps", 8]
-# What is said of a task; its micro-batch (0: the default), and one in which copies take long; its
-# steps.
-TASKS = {"text": ([], 0, 256, 200),
-         "llama": (["--task", "llama", "--heads", 4, "--sequence", 64], 4, 16, 200),
-         "mlp": (["--task", "mlp"], 0, 64, 20)}
+# What is said of a task, where the reader says nothing else; its micro-batch (0: the default), and
+# one in which copies take long; its steps.
+TASKS = {"text": ({}, 0, 256, 200),
+         "llama": ({"task": "llama", "heads": 4, "sequence": 64, "width": 128}, 4, 16, 200),
+         "mlp": ({"task": "mlp"}, 0, 64, 20)}
 # Who goes on with the checkpoint of the one before, on how many ranks (0: on as many as the other
 # runs), up to which step.
 CHAIN = (CHAPTERS[1], 0, 5), (CHAPTERS[4], 2, 10), (CHAPTERS[5], 3, 15), (CHAPTERS[6], 0, 20)
@@ -115,12 +115,9 @@ def main():
     parser.add_argument("--out", type=Path, default=Path("build/demo"), help="where results go")
     options = parser.parse_args()
     of_task, batch, options.large, steps = TASKS[options.task]
-    if options.task == "mlp" and options.data:
-        raise Failure("--data is a text, and --task mlp trains on numbers: leave one out", 2)
-    if options.task == "llama":
-        options.width = options.width or 128
-    sizes = {f"--{name}": getattr(options, name) for name in ("layers", "width", "data")}
-    options.of_data = [*of_task, *(word for size in sizes.items() if size[1] for word in size)]
+    given = {name: getattr(options, name) for name in ("layers", "width", "data")}
+    of_task = of_task | {name: value for name, value in given.items() if value}
+    options.of_data = [word for name, value in of_task.items() for word in (f"--{name}", value)]
     batch = options.batch or batch
     options.batch = ["--batch", batch] if batch else []
     options.steps, found = options.steps or steps, gpus()

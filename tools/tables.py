@@ -284,13 +284,12 @@ def figures_of(run):
 
 def check(programs, chapter):
     """The rows that are not as in the chapter before, with formulas; of 01 all, as printed."""
-    run = programs.run(chapter, 4, "--steps", 20)
-    if chapter == CHAPTERS[0]:
+    at = CHAPTERS.index(chapter)
+    old, run = (programs.run(CHAPTERS[i], 4, "--steps", 20) for i in (max(0, at - 1), at))
+    programs.used.clear()  # no clock enters
+    if at == 0:
         shown = part(run.printed, "bytes of a rank ", "replicas|parameters [0-9a-f]{16}")
-        programs.used.clear()  # no clock enters
         return fenced(f"$ {run.shown}\n...\n{shown}")
-    old = programs.run(CHAPTERS[CHAPTERS.index(chapter) - 1], 4, "--steps", 20)
-    programs.used.clear()
     was, copied = figures_of(old), " Copied: bytes per step." if run.bus else ""
     rows = [[name, was.get(name, ("–",))[0], value, formula]
             for name, (value, formula) in figures_of(run).items()
