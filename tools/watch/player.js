@@ -492,9 +492,9 @@ function predict(card, {sizes, ranks: n, accumulate, dtype}) {
 /** Parameters of the embedding, of each block, of the last norm with the head: of a config.json. */
 function decoder(text) {
   const config = JSON.parse(text), {model_type: kind} = config;
-  const whole = (key, otherwise, value = config[key] ?? otherwise) => {
-    if (Number.isInteger(value) && value > 0 && value <= 1 << 20) return value;
-    throw Error(`${key} is no whole number up to ${1 << 20}`);
+  const whole = (key, otherwise, most = 1 << 20, value = config[key] ?? otherwise) => {
+    if (Number.isInteger(value) && value > 0 && value <= most) return value;
+    throw Error(`${key} is no whole number up to ${most}`);
   };
   if (!/^(llama|mistral|qwen[23])$/.test(kind) || /"\w*(num|routed)_experts"/.test(text))
     throw Error(`it is ${kind}, or has experts; this takes llama, mistral, qwen2 and qwen3`);
@@ -506,7 +506,7 @@ function decoder(text) {
   const small = ({qwen2: q + 2 * kv, qwen3: 2 * size}[kind] || 0) + (biased ? q + 2 * kv + h : 0)
     + (config.mlp_bias && kind === "llama" ? 2 * inner + h : 0);
   const block = h * (2 * (q + kv) + 3 * inner + 2) + small;
-  return [words, ...Array(Math.min(4094, whole("num_hidden_layers"))).fill(block),
+  return [words, ...Array(whole("num_hidden_layers", undefined, 4094)).fill(block),
     h + (config.tie_word_embeddings ? 0 : words)];
 }
 function unit(x, units = ["B", "kB", "MB", "GB", "TB", "PB"]) {
