@@ -38,6 +38,10 @@ BLOCK = re.compile(
     r"(?:\s+(?:<details><summary>[^<]+</summary>\n\n(?:(?!Caught by |</details>|```).)*)?"
     r"Caught by (?P<tsan>ThreadSanitizer in\s+)?`(?P<test>[^`]+)`:\s+\"(?P<case>[^\"]+)\")?",
     re.MULTILINE | re.DOTALL)
+COMMAND = (r"(?:(?:[A-Z_]+=\w+ )?(?:mpirun -|build/[\w/]+/\w+ |meson |ninja |python3 |docker |git )"
+           r"|\./tutorial (?:demo|doctor|drill|mistake|test|\w+ [^`\s]))")
+SHOWN = re.compile(rf"^(?:    |\$ )({COMMAND}(?:.*\\\n)*.*)$|(?<!`)`({COMMAND}[^`]*)`(?!`)",
+                   re.MULTILINE)
 
 
 @dataclass
@@ -78,6 +82,13 @@ def changes(page, name=""):
                        "tsan" if block["tsan"] else "plain",
                        " ".join((bold[1] if bold else lines[0]).split()), f"{name}:{at}: ")
             at += len(lines) + 1
+
+
+def commands(page):
+    """Those that a page's text shows, in a block or in a sentence, in their order, each once."""
+    return list(dict.fromkeys(
+        " ".join((block or inline).replace("\\\n", "").split("  #")[0].split())
+        for block, inline in SHOWN.findall(page)))
 
 
 def renew(source, copy):

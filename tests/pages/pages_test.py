@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from page_reader import PAGES, ROOT, Diff, changes, copied
+from page_reader import PAGES, ROOT, Diff, changes, commands, copied
 
 import sabotage
 from runs import Failure, Trial
@@ -75,10 +75,17 @@ def test_what_a_page_names_is_there(page, built):
     assert not missing
 
 
-COMMAND = re.compile(r"^(?:    |\$ )(?:mpirun (?:-\w+ )*-n (\d+) )?"
-                     r"((?:build/0\d_\w+/0\d_\w+|\./tutorial plan)\b(?:.*\\\n)*.*)$",
-                     re.MULTILINE)
-COMMANDS = {page: COMMAND.findall(page.read_text()) for page in PAGES}
+ASKED = re.compile(r"(?:mpirun (?:-\w+ )*-n (\d+) )?"
+                   r"((?:build/0\d_\w+/0\d_\w+|\./tutorial plan)\b(?!.*(?:FILE|json)).*)")
+
+
+def asked_of(text):
+    """Of each command for a program or the planner the ranks and the words."""
+    found = map(ASKED.fullmatch, commands(text))
+    return [(match[1], match[2].split()) for match in found if match]
+
+
+COMMANDS = {page: asked_of(page.read_text()) for page in PAGES}
 QUESTIONS = (ROOT / "notes/questions.md").read_text()
 TEXTS = dict(re.findall(r"^###? (\d+)\. ((?:.*\n)*?)(?=##|\Z)", QUESTIONS, re.MULTILINE))
 # Of a question: figures of its answer, as its formulas give them.
@@ -104,8 +111,7 @@ def start(programs, ranks, words, cwd):
 @pytest.mark.parametrize("page", [page for page, found in COMMANDS.items() if found],
                          ids=lambda page: str(page.relative_to(ROOT)))
 def test_commands_are_taken(page, programs, tmp_path):
-    for ranks, text in COMMANDS[page]:
-        words = text.replace("\\\n", " ").split("  #")[0].split()
+    for ranks, words in COMMANDS[page]:
         done = start(programs, ranks, words, tmp_path)
         assert done.code == 0, (words, done)
 
@@ -116,8 +122,7 @@ def test_an_answer_has_what_its_formula_gives(number, result, programs, tmp_path
     text = TEXTS[str(number)]
     words = f"{result:,.0f}".replace(",", " ")
     assert result != int(result) or words in " ".join(text.split())
-    said = "".join(start(programs, ranks, words.split(), tmp_path).out
-                   for ranks, words in COMMAND.findall(text))
+    said = "".join(start(programs, *asked, tmp_path).out for asked in asked_of(text))
     assert words in said or f"{result:.2f}" in said or number == 12  # --plan adds no rows up
 
 
@@ -127,7 +132,7 @@ FOUND = {page.name: found for page in PAGES if page.parent.name == "changing"
 
 
 @pytest.mark.parametrize("page", FOUND)
-def test_a_change_can_be_made(page, tmp_path):
+def test_a_change_can_be_made(page, programs, tmp_path):
     """From each `Now hold:` to the next."""
     tree, done = copied(tmp_path / "tree"), 0
     for named in FOUND[page]:
@@ -141,6 +146,10 @@ def test_a_change_can_be_made(page, tmp_path):
         tests, done = re.findall("`([^`]+)`", named[1]), len(steps)
         results, printed = Trial(tree, tree / "build").test(*tests)
         assert [result["result"] for result in results] == ["OK"] * len(tests), printed[-3000:]
+    for command in commands(FOUND[page][0].string):  # with what is built by now
+        if command.startswith("mpirun"):
+            subprocess.run(command.replace("mpirun", programs.mpiexec).split(), cwd=tree,
+                           check=True)
 
 
 def test_every_sabotage_is_caught(programs):
