@@ -1,6 +1,6 @@
 #!/usr/bin/env -S python3 -B
 # SPDX-License-Identifier: MIT
-"""Draws what chapters 02 to 04 explain, into notes/figures. Nothing is run for it."""
+"""Draws what chapters 01 to 04 explain, into notes/figures. Nothing is run for it."""
 import math
 
 from figures import FONTS
@@ -106,7 +106,40 @@ def number_line(step=0.002, apart=1 / 128):
              f"the working copy, is {1.5 - apart:.4f}", 12))
 
 
-DRAWINGS = {"halves": halves, "number_line": number_line, "zero1": zero1}
+def cleared(beta1=0.9, beta2=0.999, last=10000):
+    """Of notes/adam.md's c(t), which a weight whose gradient is constant shows."""
+    def length(t):
+        return (1 - beta1) / (1 - beta1**t) / math.sqrt((1 - beta2) / (1 - beta2**t))
+
+    def at(t, value):
+        return 48 + 620 * math.log10(t) / math.log10(last), 220 - 42 * value
+
+    def point(t, words, anchor):
+        x, y = at(t, length(t))
+        yield element("circle", cx=round(x, 1), cy=round(y, 1), r=3, fill=COLOURS[5])
+        yield text(x, y + 14, words, fill=COLOURS[5], text_anchor=anchor)
+
+    lowest = min(range(1, last), key=length)
+    back = next(t for t in range(2, last) if length(t) > 1)
+    path = (at(t, length(t)) for t in (10 ** (i / 100) for i in range(401)))
+    return picture(
+        260, "Without its moments Adam still steps in the right direction",
+        "Length of a step, in learning rates, while a weight's gradient does not change",
+        *(part for value in range(4) for part in (
+            line(at(1, value), at(last, value), opacity=0.15),
+            text(36, at(1, value)[1] + 4, str(value), text_anchor="end"))),
+        *(text(*at(10**power, -0.5), f"step {10**power:,}".replace(",", " "), **MIDDLE)
+          for power in range(5)),
+        line(at(1, 1), at(last, 1), stroke=COLOURS[0], stroke_width=2),
+        text(at(2, 1)[0], at(1, 1)[1] - 8, "Adam: 1", fill=COLOURS[0]),
+        line(*path, stroke=COLOURS[5], stroke_width=2),
+        *point(lowest, f"{length(lowest):.2f} in step {lowest}", "middle"),
+        *point(back, f"longer than 1 from step {back}", "start"),
+        text(*at(last, length(last) + 0.25), "moments cleared before each step",
+             fill=COLOURS[5], text_anchor="end"))
+
+
+DRAWINGS = {"cleared": cleared, "halves": halves, "number_line": number_line, "zero1": zero1}
 
 if __name__ == "__main__":
     for name, draw in DRAWINGS.items():
