@@ -84,7 +84,7 @@ std::jthread watchdog(milliseconds limit, std::function<void(const Error&)> expi
                            words_of(work, last.stream.load(relaxed)), seconds_still());
       }
       return expire(Error(ExitCode::communication,
-                          told + ": a rank is stuck or gone, or a step takes longer than --timeout "
+                          told + ": a rank is stuck or gone, or a task takes longer than --timeout "
                                  "allows"));
     }
   });
