@@ -126,7 +126,7 @@ class Story:
             args, work = events[0]["args"], events[0]["ph"] == "X"
             lent = args.get("lent")
             if args["during"] == "setup" or not (work or lent):
-                continue  # of activations and room to receive the bytes are told
+                continue  # of activations and the receive buffer the bytes are told
             kind = what(events[0]).partition(" for ")[0] + ("" if work else f" {args['kind']}")
             so_far["micro"] += kind == "load"
             for sent, event in zip(so_far["sent"], events):

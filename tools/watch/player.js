@@ -6,7 +6,7 @@ const COLOURS = {optimizer: "O", parameters: "P", gradients: "G", communication:
   activations: "A"};
 // The parts of a bar of the plan, by their colours.
 const PARTS = {O: "optimizer", P: "parameters", G: "gradients", S: "slots for whole layers",
-  C: "room to receive", H: "on its host"};
+  C: "receive buffer", H: "on its host"};
 const PHASES = ["forward", "backward", "update"];
 // An event's mark in the strip, and its letter among the streams.
 const SIGNS = {
