@@ -35,10 +35,11 @@ the machine:
   --link SPEED              Gbit/s of every rank, for the time of a step
   --latency TIME            microseconds of a message on it (0)
   --bus SPEED               GB/s between GPU and host, each way by turns
-  --compute TIME            milliseconds of a step's forward and backward (0)
+  --compute TIME            milliseconds of a step's forward and backward (0);
+                            Adam is left out
 the answer:
   --convention paper|megatron|deepspeed  whose bytes per parameter (paper)
-  --bytes P,G,K             or so many, as 2,2,8: no master weights
+  --bytes P,G,K             or so many, as 2,2,8; K with master weights, if any
   --table YES               all figures
   --json YES                all figures, in exact integers
   --write deepspeed|fsdp2|mpirun  a ds_config.json, six lines, a command"""

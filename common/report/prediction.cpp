@@ -140,11 +140,11 @@ void print_prediction(const Card& card, const Options& options, DeviceType devic
   const bool offloads = card.offloads(), cpu = device == DeviceType::cpu;
   const auto row = [](const std::string& name, const std::string& resident,
                       const std::string& peak = "", const std::string& formula = "") {
-    std::string line = fmt::format("{:<22}{:>14}{:>14}", name, resident, peak);
+    std::string line = fmt::format("{:<22} {:>13} {:>13}", name, resident, peak);
     line.erase(line.find_last_not_of(' ') + 1);
     if (!formula.empty()) {  // in 80 columns
-      line =
-          formula.size() <= 28 ? fmt::format("{:<52}{}", line, formula) : line + "\n    " + formula;
+      const bool beside = line.size() < 51 && formula.size() <= 28;
+      line = beside ? fmt::format("{:<52}{}", line, formula) : line + "\n    " + formula;
     }
     fmt::print("{}\n", line);
   };

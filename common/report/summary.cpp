@@ -148,7 +148,7 @@ void print_row(const auto&... cells) {
 }
 
 void print_held(const std::string& name, const Json& row) {
-  fmt::print("  {:<20}{:>16}{:>16}{:>13}\n", name, cell(row, "predicted"), cell(row, "peak"),
+  fmt::print("  {:<20}{:>16}{:>16} {:>12}\n", name, cell(row, "predicted"), cell(row, "peak"),
              cell(row, "resident"));
 }
 
