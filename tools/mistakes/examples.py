@@ -277,7 +277,7 @@ def families(run, adam, wrong):
     ("communicator on 4 ranks", "the ranks are added in rank order, in fp32, and rounded once"),
     steps=(1, 2, 10, 20), sides=("direct", "ring"), decimals=8)
 def ring(run, adam, wrong):
-    """A ring adds each part in another order
+    """A ring adds each part in an order of its own
 
     Neither side is wrong, and a rank sends as much. Direct, each rank sends part p to its owner,
     rank p, which adds the ranks as 0, 1, 2, 3. Round a ring, in each of N - 1 steps a rank passes
