@@ -38,7 +38,8 @@ BLOCK = re.compile(
     r"(?:\s+(?:<details><summary>[^<]+</summary>\n\n(?:(?!Caught by |</details>|```).)*)?"
     r"Caught by (?P<tsan>ThreadSanitizer in\s+)?`(?P<test>[^`]+)`:\s+\"(?P<case>[^\"]+)\")?",
     re.MULTILINE | re.DOTALL)
-COMMAND = (r"(?:(?:[A-Z_]+=\w+ )?(?:mpirun -|build/[\w/]+/\w+ |meson |ninja |python3 |docker |git )"
+COMMAND = (r"(?:(?:[A-Z_]+=\w+ )?(?:mpirun -|build/[\w/]+/\w+ |tools/\w+\.py |\. carried"
+           r"|(?:meson|ninja|docker|git|diff|ruff|kill|/usr/bin/python3) )"
            r"|\./tutorial (?:demo|doctor|drill|mistake|test|\w+ [^`\s]))")
 SHOWN = re.compile(rf"^(?:    |\$ )({COMMAND}(?:.*\\\n)*.*)$|(?<!`)`({COMMAND}[^`]*)`(?!`)",
                    re.MULTILINE)

@@ -308,6 +308,10 @@ def lines(q):
     def kinds(of):
         return ", ".join(f"{kind} {sized(size)}" for kind, size in of.items() if size) or "nothing"
 
+    def per(unit, trained, frozen):
+        return f"{trained} {unit} per " + (
+            f"trained parameter and {frozen} per frozen one" if len(q.parts) > 1 else "parameter")
+
     if not q.plan:
         for plan in q.plans:
             yield (f"{plan.name}: holds {sized(plan.held)}, reserves {sized(plan.reserved)}"
@@ -319,13 +323,15 @@ def lines(q):
     if q.gpu:
         yield advice(q)
     host = f"; on its host {sized(plan.host)}, {state_formula(q, card, True)}" * card.offloads
-    yield (f"holds {sized(plan.held)}, {state_formula(q, card)} bytes per parameter: "
-           f"{kinds(plan.resident)}{host}")
+    state = per("bytes", state_formula(q, card), state_formula(q, card, frozen=True))
+    yield f"holds {sized(plan.held)}, {state}: {kinds(plan.resident)}{host}"
     yield (f"borrows {sized(sum(plan.borrowed.values()))}: {kinds(plan.borrowed)}"
            + "; activations are not in it" * (not q.activations))
     down, up = map(sized, plan.copied.values())
-    sends = (f"{sized(plan.sent)} per step, {sent_formula(card)} elements per parameter x "
-             f"(N - 1)/N, in {plural(plan.collectives, 'message')} to each rank")
+    each = ", each" * (len(q.parts) > 1)
+    elements = per("elements", sent_formula(card), sent_formula(card, True))
+    sends = (f"{sized(plan.sent)} per step, {elements}{each} x (N - 1)/N, in "
+             f"{plural(plan.collectives, 'message')} to each rank")
     yield (f"sends {sends if plan.sent else 'nothing'}"
            + f", {plan.times:.4g} times what data parallelism sends" * (q.accumulate > 1)
            + f"; copies {down} to its host, {up} back" * card.offloads)

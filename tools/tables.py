@@ -138,13 +138,13 @@ def gib(count):
 
 SIMULATED = {  # heads; each row's name, and what its code does
     "en": (["row", "what its code does", "printed, GB", "here, GiB"],
-           ("baseline", "all on one GPU, but the print lacks m and v"),
+           ("baseline", "all on one GPU; 0.39 lacks m and v, and has 0.14 too much"),
            ("ZeRO-1", "one Adam per four tensors, all stepped on one GPU"),
            ("ZeRO-2", "`.contiguous()` on gradients: nothing"),
            ("ZeRO-3", "a quarter of the layers: a smaller network"),
            ("offload", "Adam on the CPU: 0.25 is right")),
     "zh": (["行", "代码实际做了什么", "打印值，GB", "本项目，GiB"],
-           ("基础方法", "全部在一张 GPU 上，但打印值漏了 m 和 v"),
+           ("基础方法", "全部在一张 GPU 上；0.39 漏了 m 和 v，又多出 0.14"),
            ("ZeRO-1", "每四个张量一个 Adam，全在同一张 GPU 上更新"),
            ("ZeRO-2", "对梯度调用 `.contiguous()`：什么也没做"),
            ("ZeRO-3", "只留四分之一的层：换成了更小的网络"),
@@ -272,7 +272,7 @@ def figures_of(run):
     for place, kinds in (("", run.memory), ("host: ", run.summary.get("host_memory", {}))):
         for kind, held in kinds.items():
             both = sorted({held["peak"], held["resident"]}, reverse=True)
-            name = "all kinds" if kind == "total" else place + kind
+            name = "all together" if kind == "total" else place + kind
             rows[name] = " / ".join(map(spaced, both)), held.get("formula", "")
     traffic = run.summary["traffic"]
     sent = {f"sent in {phase}": row for phase, row in traffic["phases"].items()}

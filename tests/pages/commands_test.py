@@ -20,10 +20,11 @@ ELSEWHERE = {
         "a clean Debian 13",
     r"compare|drill": "the script tutorial", r"exercise": "exercises from start to end",
     r"break \d\d \d": "every sabotage is caught", r" 2 file$": "every change can be made",
-    r"watch": "the walk is what the programs make", r"FILE|config\.json": "the planner",
-    r"--timeout 5$": "faults end a run in time", r"-hosts? ": "two hosts",
-    r"cuda|gpu|asan|tsan|tidy|clang-format|docker|-Ddebug|(break|lesson) 08": ""}
-CODES = {"06_zero3 --device-memory 2MB": 6}  # else 0
+    r"watch": "the walk is what the programs make", r"FILE|config\.json|pytest": "the planner",
+    r"--timeout 5$|^kill": "faults end a run in time", r"-hosts? ": "two hosts",
+    r"cuda|e gpu|gpu_|asan|tsan|tidy|clang-format|docker|-Ddebug|\b08|ruff|_pytorch": "",
+    r"tools/measure": "figures show what they say", r"tools/memory": "views of recordings"}
+CODES = {"06_zero3 --device-memory 2MB": 6, "diff -u": 1}  # else 0
 # What would last minutes is cut short, and other tests run those of Meson.
 LESS = {"^(meson test.*)": r"\1 --list", "^(meson compile.*)": r"\1 --ninja-args=-n",
         r"^(\./tutorial demo.*)": r"\1 --steps 2", "--steps 300": "--steps 20",

@@ -5,7 +5,8 @@
     ./tutorial mistake         lists them
     ./tutorial mistake NAME    runs one: what is wrong, by how much
 
-They need numpy, and some seconds. All are in notes/counterexamples.md.
+The last two, families and ring, are none: they only add in another order. All
+need numpy, and some seconds. They are told in notes/counterexamples.md.
 """
 import sys
 from pathlib import Path
