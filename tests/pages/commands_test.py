@@ -16,13 +16,13 @@ COMMANDS = {str(page.relative_to(ROOT)): commands(page.read_text()) for page in 
 # The test that runs it, by its name in Meson; none: it needs a GPU, tools that nothing here needs,
 # a chapter of yours, or a build of all, as a pass of `./tutorial test --all` makes it.
 ELSEWHERE = {
-    r"\./tutorial (demo$|test)|meson setup build( &&|$)|--setup default$|ninja":
+    r"\./tutorial (demo|test)$|meson setup build( &&|$)|--setup default$|ninja":
         "a clean Debian 13",
     r"compare|drill": "the script tutorial", r"exercise": "exercises from start to end",
     r"break \d\d \d": "every sabotage is caught", r" 2 file$": "every change can be made",
     r"watch": "the walk is what the programs make", r"FILE|config\.json|pytest": "the planner",
     r"--timeout 5$|^kill": "faults end a run in time", r"-hosts? ": "two hosts",
-    r"cuda|e gpu|gpu_|asan|tsan|tidy|clang-format|docker|-Ddebug|\b08|ruff|_pytorch": "",
+    r"cuda|e gpu|gpu_|test --|asan|tsan|tidy|clang-format|docker|-Ddebug|\b08|ruff|_pytorch": "",
     r"tools/measure": "figures show what they say", r"tools/memory": "views of recordings"}
 CODES = {"06_zero3 --device-memory 2MB": 6, "diff -u": 1}  # else 0
 # What would last minutes is cut short, and other tests run those of Meson.
