@@ -16,7 +16,7 @@ COMMANDS = {str(page.relative_to(ROOT)): commands(page.read_text()) for page in 
 # The test that runs it, by its name in Meson; none: it needs a GPU, tools that nothing here needs,
 # a chapter of yours, or a build of all, as a pass of `./tutorial test --all` makes it.
 ELSEWHERE = {
-    r"\./tutorial (demo|test)$|meson setup build( &&|$)|--setup default$|ninja":
+    r"\./tutorial (demo|test)$|meson setup build( &&|$)|--setup default$|^ninja":
         "a clean Debian 13",
     r"compare|drill": "the script tutorial", r"exercise": "exercises from start to end",
     r"break \d\d \d": "every sabotage is caught", r" 2 file$": "every change can be made",
