@@ -51,9 +51,9 @@ def results(programs):
             "on the host, MB", "sent per parameter", "ms per step"]
     return table(head, rows, left=2) + (
         f"\n\n{steps} steps of the default task on {ranks} ranks (01: one process, the same "
-        "samples); within a dtype all losses are\nequal. Bytes: of the rank that has most; in 07 "
-        "its device's. Sent: elements by one rank in a step. Time: the median,\nof the slowest "
-        "rank.")
+        "samples); within a dtype all losses are\nequal. Bytes are those of the fullest rank; for "
+        "07, those of its device. Sent: how many elements\nper parameter a rank sends in a step. "
+        "Time: the median, of the slowest rank.")
 
 
 CURVE_RANKS = 4

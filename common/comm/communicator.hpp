@@ -25,8 +25,8 @@ struct Sent {
 /// passed to one stay untouched by others until the stream has got past it.
 class Communicator {
  public:
-  /// Reserves on that device what the other ranks' parts of a layer of up to `largest` elements of
-  /// that dtype take, (N - 1) / N of it. No collective takes less time than over that link.
+  /// Reserves on that device a receive buffer: its part from each other rank, (N - 1) / N of a
+  /// layer of `largest` elements of that dtype. No collective takes less time than over that link.
   Communicator(int rank, int size, std::unique_ptr<Transport> transport, Device& device,
                Dtype dtype, std::int64_t largest, Link link = {});
 

@@ -33,7 +33,7 @@ def updates(run, adam, wrong):
     if wrong:
         turned = run.right.moved(1) * run.moved(1) < 0
         run.show("weights that step 1 moves the other way", percent(turned))
-    run.show("mean move of step 1, of all parameters", f"{abs(run.moved(1)).mean():.3f}")
+    run.show("mean move of step 1, in learning rates", f"{abs(run.moved(1)).mean():.3f}")
 
 
 @CounterExample("02_distributed_adam", 3, "--width 40 --layers 4 --steps 50", caught=PYTORCH)
