@@ -20,6 +20,7 @@
 Lines with a minus and those with neither sign, up to the next @@, must stand in the first file
 exactly once, one after the other; with a plus instead they make the second (none: the same). A
 page's diffs are in order: each finds what those before it have left. A block `sh` is a command.
+`commands` are those that it only shows.
 Where a sentence, by itself or folded, says by which of Meson's tests and which case it is caught,
 it is a sabotage.
 `Caught by ThreadSanitizer in` means that the case alone, built with it, reports a race.
@@ -38,11 +39,11 @@ BLOCK = re.compile(
     r"(?:\s+(?:<details><summary>[^<]+</summary>\n\n(?:(?!Caught by |</details>|```).)*)?"
     r"Caught by (?P<tsan>ThreadSanitizer in\s+)?`(?P<test>[^`]+)`:\s+\"(?P<case>[^\"]+)\")?",
     re.MULTILINE | re.DOTALL)
-COMMAND = (r"(?:(?:[A-Z_]+=\w+ )?(?:mpirun -|build/[\w/]+/\w+ |tools/\w+\.py |\. carried"
+COMMAND = (r"(?:(?:[A-Z_]+=\w+ )?(?:mpi(?:run|exec) -|build/[\w/]+/\w+ |tools/\w+\.py |\. carried"
            r"|(?:meson|ninja|docker|git|diff|ruff|kill|/usr/bin/python3) )"
-           r"|\./tutorial (?:demo|doctor|drill|mistake|test|\w+ [^`\s]))")
-SHOWN = re.compile(rf"^(?:    |\$ )({COMMAND}(?:.*\\\n)*.*)$|(?<!`)`({COMMAND}[^`]*)`(?!`)",
-                   re.MULTILINE)
+           r"|\./tutorial\s(?:demo|doctor|drill|mistake|test|compare|\w+\s[^`\s]))")
+SHOWN = re.compile(rf"^(?: {{4,}}| *\$ )({COMMAND}(?:.*\\\n)*.*)$"
+                   rf"|(?<!`)`({COMMAND}[^`]*)`(?!`)", re.MULTILINE)
 
 
 @dataclass

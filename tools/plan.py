@@ -322,7 +322,8 @@ def lines(q):
     plan, card, gradients = q.plan, q.plan.card, sized(q.plan.resident["gradients"])
     if q.gpu:
         yield advice(q)
-    host = f"; on its host {sized(plan.host)}, {state_formula(q, card, True)}" * card.offloads
+    on_host = per("bytes", state_formula(q, card, host=True), 0)
+    host = f"; on its host {sized(plan.host)}, {on_host}" * card.offloads
     state = per("bytes", state_formula(q, card), state_formula(q, card, frozen=True))
     yield f"holds {sized(plan.held)}, {state}: {kinds(plan.resident)}{host}"
     yield (f"borrows {sized(sum(plan.borrowed.values()))}: {kinds(plan.borrowed)}"

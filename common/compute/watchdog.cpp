@@ -84,8 +84,8 @@ std::jthread watchdog(milliseconds limit, std::function<void(const Error&)> expi
                            words_of(work, last.stream.load(relaxed)), seconds_still());
       }
       return expire(Error(ExitCode::communication,
-                          told + ": a rank is stuck or gone, or a task takes longer than --timeout "
-                                 "allows"));
+                          told + ": a rank is stuck or gone, or an operation takes longer than "
+                                 "--timeout allows"));
     }
   });
 }

@@ -219,6 +219,12 @@ def test_every_tenth_step_is_told(good, ranks, chapter):
     assert re.search(rf"\n\n{shards}parameters [0-9a-f]{{16}} ", printed)
 
 
+def test_large_figures_stay_apart(programs):
+    """Of a model of 10^11 parameters: after three digits comes no group of more."""
+    said = programs.run(0, ALONE, "--plan", "--task", "mlp", "--width", 50000, "--layers", 40).out
+    assert "100 002 000 000" in said and not re.search(r"\d{3} \d{4}", said)
+
+
 def test_progress(programs, folder):
     """A terminal also sees a line that is replaced, with the time that is left. And the log is this
     run's alone."""

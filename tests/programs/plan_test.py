@@ -291,6 +291,15 @@ def test_the_page(folder):
     assert (len(judged), len(shown)) == (6, 2)
 
 
+def test_frozen_parameters_have_bytes_and_traffic_of_their_own():
+    """In the plain answer."""
+    said = " ".join(printed("--params 7e9 --ranks 4 --trainable 0.5% --chapter 07").split())
+    for words in ("4/N bytes per trained parameter and 2/N per frozen one: parameters 3.50 GB",
+                  "14/N bytes per trained parameter and 0 per frozen one",
+                  "3A elements per trained parameter and 2A per frozen one, each x (N - 1)/N"):
+        assert words in said
+
+
 def test_every_key_of_the_page_is_known(folder):
     page = (ROOT / "notes/frameworks.md").read_text().split("| key | what it does")[1]
     keys = set(re.findall(r"^\| `(\w+)`", page, re.MULTILINE)) - {

@@ -37,7 +37,7 @@ class Outcome:
 
 
 # What a rank says that waits for others, and one that knows of none: phase, what, seconds.
-ALLOWS = ": a rank is stuck or gone, or a task takes longer than --timeout allows$"
+ALLOWS = ": a rank is stuck or gone, or an operation takes longer than --timeout allows$"
 WAITS = (r"(forward|backward|update): (reduce_scatter of layer \d+|all_gather of layer \d+|sums) "
          "on stream (compute|communication) has waited {} s{}" + ALLOWS)
 STANDS = ("(load|forward|backward|update): since .* on stream .* began, nothing has ended for {} s"
