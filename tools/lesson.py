@@ -1,6 +1,6 @@
 #!/usr/bin/env -S python3 -B
 # SPDX-License-Identifier: MIT
-"""What a chapter changes: who holds what before and after, the idea, the lines of its trainer.
+"""What a chapter changes: who holds what before and after, and the lines of its trainer.
 
 `./tutorial lesson` calls this with the chapter before and the chapter; the first has none before
 it. It reads text alone: nothing has to be built."""
