@@ -83,7 +83,7 @@ def claims(runs, ranks, chain):
            [sentence for run, alone in chain for sentence in differing([run], alone)])
     yield "bf16: 03 to 07 are identical to the last bit", differing(bf16[1:], bf16[0])
     yield "bytes, resident and peak, equal their formulas in every run", wrong_bytes(runs)
-    yield ("07's device and host: 06's bytes, plus staging (and weights in fp32)",
+    yield ("07's device and host: 06's bytes, plus staging, in fp32 also weights",
            [*lost(runs)])
     yield "elements sent and bytes copied equal their formulas", wrong_traffic(runs)
     rows = {(row["program"], row["ranks"], row["options"] + " --quiet"): row.get("digest")

@@ -20,7 +20,7 @@ CLAIMS = FP32, ALONE, CHAIN, BF16, BYTES, PLACES, SENT = [
     "fp32: 01 going the same way has the bits of the chain of checkpoints",
     "bf16: 03 to 07 are identical to the last bit",
     "bytes, resident and peak, equal their formulas in every run",
-    "07's device and host: 06's bytes, plus staging (and weights in fp32)",
+    "07's device and host: 06's bytes, plus staging, in fp32 also weights",
     "elements sent and bytes copied equal their formulas"]
 RECORDED = "the same bits as the recorded runs"
 NAMES = sorted((name for name in LOGS if name[-4:] in ("fp32", "bf16")),
