@@ -106,13 +106,15 @@ def number_line(step=0.002, apart=1 / 128):
              f"the working copy, is {1.5 - apart:.4f}", 12))
 
 
-def cleared(beta1=0.9, beta2=0.999, last=10000):
+def cleared(beta1=0.9, beta2=0.999, powers=4):
     """Of notes/adam.md's c(t), which a weight whose gradient is constant shows."""
+    last = 10**powers
+
     def length(t):
         return (1 - beta1) / (1 - beta1**t) / math.sqrt((1 - beta2) / (1 - beta2**t))
 
     def at(t, value):
-        return 48 + 620 * math.log10(t) / math.log10(last), 220 - 42 * value
+        return 48 + 620 * math.log10(t) / powers, 220 - 42 * value
 
     def point(t, words, anchor):
         x, y = at(t, length(t))
@@ -121,20 +123,20 @@ def cleared(beta1=0.9, beta2=0.999, last=10000):
 
     lowest = min(range(1, last), key=length)
     back = next(t for t in range(2, last) if length(t) > 1)
-    path = (at(t, length(t)) for t in (10 ** (i / 100) for i in range(401)))
+    path = (at(t, length(t)) for t in (10 ** (i / 100) for i in range(100 * powers + 1)))
     return picture(
         260, "Without its moments Adam still steps in the right direction",
-        "Length of a step, in learning rates, while a weight's gradient does not change",
-        *(part for value in range(4) for part in (
+        "How far a step moves a weight, in learning rates, while its gradient does not change",
+        *(part for value in range(math.ceil(length(last))) for part in (
             line(at(1, value), at(last, value), opacity=0.15),
             text(36, at(1, value)[1] + 4, str(value), text_anchor="end"))),
         *(text(*at(10**power, -0.5), f"step {10**power:,}".replace(",", " "), **MIDDLE)
-          for power in range(5)),
+          for power in range(powers + 1)),
         line(at(1, 1), at(last, 1), stroke=COLOURS[0], stroke_width=2),
         text(at(2, 1)[0], at(1, 1)[1] - 8, "Adam: 1", fill=COLOURS[0]),
         line(*path, stroke=COLOURS[5], stroke_width=2),
         *point(lowest, f"{length(lowest):.2f} in step {lowest}", "middle"),
-        *point(back, f"longer than 1 from step {back}", "start"),
+        *point(back, f"above 1 from step {back}", "start"),
         text(*at(last, length(last) + 0.25), "moments cleared before each step",
              fill=COLOURS[5], text_anchor="end"))
 

@@ -142,9 +142,11 @@ void print_prediction(const Card& card, const Options& options, DeviceType devic
                       const std::string& peak = "", const std::string& formula = "") {
     std::string line = fmt::format("{:<22} {:>13} {:>13}", name, resident, peak);
     line.erase(line.find_last_not_of(' ') + 1);
-    if (!formula.empty()) {  // in 80 columns
-      const bool beside = line.size() < 51 && formula.size() <= 28;
-      line = beside ? fmt::format("{:<52}{}", line, formula) : line + "\n    " + formula;
+    if (!formula.empty()) {
+      constexpr std::size_t beside = 52, columns = 80;
+      line = line.size() + 1 < beside && beside + formula.size() <= columns
+                 ? fmt::format("{:<{}}{}", line, beside, formula)
+                 : line + "\n    " + formula;
     }
     fmt::print("{}\n", line);
   };
