@@ -36,9 +36,10 @@ void check_folder(const std::string& source, const std::string& config) {
   const fs::path whole = folder / "model.safetensors", index = whole.string() + ".index.json";
   std::error_code none;
   const bool parts = fs::exists(index, none) && !fs::exists(whole, none);
-  throw_if(parts || source == index, ExitCode::data,
-           "--init {}: its model is in several files, which {} lists; --init reads one with all",
-           source, index.string());
+  if (parts || source == index)
+    throw_error(ExitCode::data,
+                "--init {}: its model is in several files, listed in {}; --init reads one", source,
+                index.string());
   if (config.empty() || !fs::is_regular_file(path, none)) return;
   Json found = Json::parse(std::ifstream(path)), ours = Json::parse(config);
   // In which transformers has rope_theta since its version 5. Another type turns otherwise.
@@ -107,7 +108,7 @@ class StepFolders : public Checkpoints, Saved {
       together([&] {
         if (comm.rank > 0) return;
         fs::remove_all(partial, none);  // of a run that was killed
-        check_call(mkdir(partial.c_str(), 0777) == 0, partial);
+        if (mkdir(partial.c_str(), 0777) != 0) throw_errno(partial);
       });
       for (TensorFile& to : files_in(partial)) {
         to.metadata() = says();
@@ -132,7 +133,7 @@ class StepFolders : public Checkpoints, Saved {
           file.sync();
         }
         OpenFile(partial, O_RDONLY).sync();
-        check_call(rename(partial.c_str(), path().c_str()) == 0, path());
+        if (rename(partial.c_str(), path().c_str()) != 0) throw_errno(path());
         OpenFile(options.save, O_RDONLY).sync();
         std::set<std::int64_t> steps = steps_in(options.save);
         for (; std::ssize(steps) > options.keep; steps.erase(steps.begin())) {
@@ -169,26 +170,27 @@ class StepFolders : public Checkpoints, Saved {
     for (TensorFile& file : sources_) file.find_tensors();
     const ExitCode code =
         progress_.steps > options.steps ? ExitCode::usage : ExitCode();  // all done
-    throw_if(progress_.steps >= options.steps, code, "--steps {}: {} has made {} already",
-             options.steps, source_, progress_.steps);
+    if (progress_.steps >= options.steps)
+      throw_error(code, "--steps {}: {} has made {} already", options.steps, source_,
+                  progress_.steps);
     options.begin = progress_;
     loss_scale_ = LossScale(options);
   } catch (const Json::exception& error) {
-    throw Error(ExitCode::data,
-                fmt::format("{}: it is none of this model: {:.100}", source_, error.what()));
+    throw_error(ExitCode::data, "{}: it is none of this model: {:.100}", source_, error.what());
   }
 
   void make_folder() const {
     const std::string& folder = options.save;
     std::error_code why;
     fs::create_directories(folder, why);
-    throw_if(bool(why), ExitCode::resources, "--save {}: {}", folder, why.message());
-    check_call(access(folder.c_str(), W_OK) == 0, "--save " + folder);
+    if (bool(why)) throw_error(ExitCode::resources, "--save {}: {}", folder, why.message());
+    if (access(folder.c_str(), W_OK) != 0) throw_errno("--save " + folder);
     const std::set<std::int64_t> steps = steps_in(folder);
     const std::int64_t last = steps.empty() ? 0 : *steps.rbegin();
-    throw_if(last > 0 && !fs::equivalent(step_in(folder, last), source_, why), ExitCode::usage,
-             "--save {}: step {} is there, and not resumed: --resume it, or name another folder",
-             folder, last);
+    if (last > 0 && !fs::equivalent(step_in(folder, last), source_, why))
+      throw_error(ExitCode::usage,
+                  "--save {}: step {} is there, not resumed: --resume it, or name another folder",
+                  folder, last);
   }
 
   std::vector<TensorFile> files_in(const std::string& folder) const {

@@ -11,7 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "memory/state.hpp"
-#include "memory/throw_if.hpp"
+#include "memory/throw_error.hpp"
 
 namespace zero {
 using Json = nlohmann::json;
@@ -21,20 +21,16 @@ inline void compare(const std::string& path, const Json& found, const Json& ours
                     bool may_miss = false) {
   for (const auto& [name, value] : ours.items()) {
     const Json theirs = found.value(name, may_miss ? value : Json());
-    throw_if(theirs != value, ExitCode::data, "{}: it has {} {:.99}, this run {:.99}", path, name,
-             theirs.dump(), value.dump());
+    if (theirs != value)
+      throw_error(ExitCode::data, "{}: it has {} {:.99}, this run {:.99}", path, name,
+                  theirs.dump(), value.dump());
   }
-}
-
-/// Throws Error (resources) in the system's words for a call that it has just refused.
-inline void check_call(bool done, const std::string& path) {
-  if (!done) throw Error(ExitCode::resources, fmt::format("{}: {}", path, std::strerror(errno)));
 }
 
 /// A file or a folder.
 struct OpenFile {
   OpenFile(const std::string& path, int how) : path(path), fd(open(path.c_str(), how, 0666)) {
-    check_call(fd >= 0, path);
+    if (fd < 0) throw_errno(path);
   }
   OpenFile(const OpenFile&) = delete;
   ~OpenFile() { close(fd); }
@@ -43,11 +39,13 @@ struct OpenFile {
     while (!bytes.empty()) {
       errno = ENODATA;  // where nothing is left to read
       const std::int64_t moved = call(fd, bytes.data(), bytes.size(), at);
-      check_call(moved > 0, path);
+      if (moved <= 0) throw_errno(path);
       bytes = bytes.subspan(moved), at += moved;
     }
   }
-  void sync() const { check_call(fsync(fd) == 0, path); }
+  void sync() const {
+    if (fsync(fd) != 0) throw_errno(path);
+  }
 
   const std::string path;
   const int fd;
@@ -97,8 +95,8 @@ struct TensorFile {
   /// Throws Error (data) if there is no file, nlohmann's exceptions if it has no header.
   void read_header() {
     std::error_code none;
-    throw_if(!std::filesystem::is_regular_file(path, none), ExitCode::data,
-             "cannot read {}: it is no file", path);  // a pipe would be waited for
+    if (!std::filesystem::is_regular_file(path, none))  // a pipe would be waited for
+      throw_error(ExitCode::data, "cannot read {}: it is no file", path);
     std::ifstream file(path, std::ios::binary);
     std::int64_t length = 0;
     file.read(reinterpret_cast<char*>(&length), sizeof(length)) >> header;
@@ -111,9 +109,10 @@ struct TensorFile {
     Json ours{{"__metadata__", metadata()}};
     std::int64_t bytes = header_bytes;
     for (StoredTensor& tensor : tensors) {
-      throw_if(tensor.name == "lm_head.weight" && !header.contains(tensor.name), ExitCode::data,
-               "{}: it has no {}, as its head is tied to the embedding; this model's is its own",
-               path, tensor.name);
+      if (tensor.name == "lm_head.weight" && !header.contains(tensor.name))
+        throw_error(ExitCode::data,
+                    "{}: it has no {}, as its head is tied to the embedding; this model's is not",
+                    path, tensor.name);
       const Json& found = header.at(tensor.name);
       const auto dtype = std::ranges::find(tensor.dtypes, found.at("dtype"));
       if (dtype != tensor.dtypes.end()) tensor.dtype = Dtype(dtype - tensor.dtypes.begin());

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "compute/generator.hpp"
-#include "memory/throw_if.hpp"
+#include "memory/throw_error.hpp"
 
 namespace zero {
 Communicator::Communicator(int rank, int size, std::unique_ptr<Transport> transport, Device& device,
@@ -88,10 +88,11 @@ Totals Communicator::await_all_reduced(Stream& stream, Sums& sums, CallSite) {
   stream.synchronise();
   Totals totals;
   for (std::size_t i = 0; i < all.size(); i += 3) {
-    throw_if(all[i + 2] != all[2], ExitCode::communication,
-             "rank {} has called other collectives than rank 0: every rank must call the same ones "
-             "in the same order",
-             i / 3);
+    if (all[i + 2] != all[2])
+      throw_error(ExitCode::communication,
+                  "rank {} has called other collectives than rank 0: every rank must call the same "
+                  "ones in the same order",
+                  i / 3);
     totals.loss += std::bit_cast<double>(all[i]);
     totals.squares += std::bit_cast<double>(all[i + 1]);
   }

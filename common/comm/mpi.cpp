@@ -7,7 +7,7 @@
 
 #include "comm/transport.hpp"
 #include "compute/work.hpp"
-#include "memory/throw_if.hpp"
+#include "memory/throw_error.hpp"
 
 namespace zero {
 namespace {
@@ -18,11 +18,9 @@ void check_mpi(int code, int rank) {
   int length = 0;
   MPI_Error_string(code, words, &length);
   std::replace(words, words + length, '\n', ' ');
-  throw Error(
-      ExitCode::communication,
-      fmt::format("a message with rank {} failed: a rank is gone, or runs another build; MPI "
-                  "says: {}",
-                  rank, words));
+  throw_error(ExitCode::communication,
+              "a message with rank {} failed: a rank is gone, or runs another build; MPI says: {}",
+              rank, words);
 }
 
 /// A message's tag says what it is part of, in the 15 bits that any MPI has: layers from 8191 on
@@ -41,16 +39,20 @@ MPI_Datatype type_of(Dtype dtype) { return dtype == Dtype::fp32 ? MPI_FLOAT : MP
 void check(const MPI_Status& status, int error, const Peer& peer, bool received, int due) {
   int kind = MPI_SUCCESS, count = 0;
   MPI_Error_class(error, &kind);
+  // Of a message that was sent the tag may be anything: Open MPI leaves -1 there.
   const bool has_tag = received && (kind == MPI_SUCCESS || kind == MPI_ERR_TRUNCATE);
-  throw_if(has_tag && status.MPI_TAG != due, ExitCode::communication,
-           "rank {} sent {}, where {} is due: every rank must call the same collectives in the "
-           "same order",
-           peer.rank, words_of(status.MPI_TAG), words_of(due));
+  if (has_tag && status.MPI_TAG != due)
+    throw_error(ExitCode::communication,
+                "rank {} sent {}, where {} is due: every rank must call the same collectives in "
+                "the same order",
+                peer.rank, words_of(status.MPI_TAG), words_of(due));
   check_mpi(error, peer.rank);
+  // A count below 0 says that the bytes are no whole number of elements.
   if (received) MPI_Get_count(&status, type_of(peer.in.dtype), &count);
-  throw_if(received && count != peer.in.size, ExitCode::communication,
-           "rank {} sent {} elements instead of {}: run the same build on every rank", peer.rank,
-           std::max(count, 0), peer.in.size);  // less than 0: not a whole number of them
+  if (received && count != peer.in.size)
+    throw_error(ExitCode::communication,
+                "rank {} sent {} elements instead of {}: run the same build on every rank",
+                peer.rank, std::max(count, 0), peer.in.size);
 }
 
 /// Waits for each peer's two messages, in and out. A call that blocks in MPI would spin on a core

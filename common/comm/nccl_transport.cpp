@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 // One GPU a rank. `ordered`: NCCL sends, our kernel adds in rank order; `native`: NCCL adds, too.
-#include <fmt/format.h>
 #include <nccl.h>
 
 #include <cstring>
@@ -8,7 +7,7 @@
 #include "comm/communicator.hpp"
 #include "compute/cuda/runtime.hpp"
 #include "compute/work.hpp"
-#include "memory/error.hpp"
+#include "memory/throw_error.hpp"
 
 namespace zero {
 namespace {
@@ -19,9 +18,8 @@ ncclDataType_t type_of(Dtype dtype) {
 
 void check_nccl(ncclResult_t code, std::source_location where = std::source_location::current()) {
   if (code == ncclSuccess) return;
-  throw Error(ExitCode::communication,
-              fmt::format("{}: NCCL: {}: {}", where.function_name(), ncclGetErrorString(code),
-                          ncclGetLastError(nullptr)));
+  throw_error(ExitCode::communication, "{}: NCCL: {}: {}", where.function_name(),
+              ncclGetErrorString(code), ncclGetLastError(nullptr));
 }
 
 cudaStream_t queue_of(Kernels& on) { return static_cast<cudaStream_t>(on.queue()); }

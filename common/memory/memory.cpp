@@ -9,7 +9,7 @@
 #include <fstream>
 
 #include "memory/tensor.hpp"
-#include "memory/throw_if.hpp"
+#include "memory/throw_error.hpp"
 
 namespace zero {
 namespace {
@@ -70,8 +70,8 @@ void expect(bool holds, const char* what, std::source_location where) {
 
 void flush_output() {
   const bool failed = std::fflush(stdout) != 0 || std::ferror(stdout);
-  throw_if(failed, ExitCode::resources, "standard output cannot be written: {}",
-           std::strerror(errno));
+  if (failed)
+    throw_error(ExitCode::resources, "standard output cannot be written: {}", std::strerror(errno));
 }
 
 Device::~Device() = default;
@@ -101,20 +101,22 @@ Buffer::Buffer(Device& device, Kind kind, std::int64_t bytes, bool held, Memory 
     : memory_(nullptr, {&device, kind, bytes, held, memory, true}) {
   if (bytes == 0) return;
   memory_.reset(device.allocate(bytes, memory));
-  throw_if(!memory_, ExitCode::resources, "the {} gave no {} bytes for {}: use {}",
-           device.type == DeviceType::cuda ? "GPU" : "system", bytes, name_of(kind),
-           kind == Kind::data ? "a smaller --data or --batch"
-           : device.locks_pages() && memory == Memory::page_locked
-               ? "--pageable, or narrower layers"
-               : "fewer or narrower layers, or more ranks");
+  if (!memory_)
+    throw_error(ExitCode::resources, "the {} gave no {} bytes for {}: use {}",
+                device.type == DeviceType::cuda ? "GPU" : "system", bytes, name_of(kind),
+                kind == Kind::data ? "a smaller --data or --batch"
+                : device.locks_pages() && memory == Memory::page_locked
+                    ? "--pageable, or narrower layers"
+                    : "fewer or narrower layers, or more ranks");
   device.reserve(kind, bytes, held);
 }
 
 Buffer::Buffer(Device& host, std::int64_t bytes)
     : memory_(host.allocate(bytes, Memory::page_locked),
               {&host, Kind::communication, bytes, false, Memory::page_locked, false}) {
-  throw_if(!memory_, ExitCode::resources,
-           "the system gave no {} bytes of host memory for a GPU's copies", bytes);
+  if (!memory_)
+    throw_error(ExitCode::resources,
+                "the system gave no {} bytes of host memory for a GPU's copies", bytes);
 }
 
 void Buffer::Release::operator()(std::byte* data) const {

@@ -3,7 +3,7 @@
 
 #include <span>
 
-#include "memory/throw_if.hpp"
+#include "memory/throw_error.hpp"
 #include "train/model.hpp"
 
 namespace zero {
@@ -110,7 +110,7 @@ std::int64_t check_memory(const Card& card, const Options& options, const Choice
                           Device& device, const Layout& layout) {
   const Prediction plan = predict(card, options, device.type, layout);
   const auto check = [](const std::string& missing) {
-    throw_if(!missing.empty(), ExitCode::resources, "{}", missing);
+    if (!missing.empty()) throw Error(ExitCode::resources, missing);
   };
   const auto check_share = [&](std::span<const Place> places, std::int64_t available, int sharing,
                                const char* whose, const char* by, std::int64_t besides = 0) {

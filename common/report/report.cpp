@@ -11,7 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "comm/launcher.hpp"
-#include "memory/throw_if.hpp"
+#include "memory/throw_error.hpp"
 #include "report/report.hpp"
 #include "trace/chrome_trace.hpp"
 
@@ -52,17 +52,18 @@ File open_output(const char* option, const std::string& path) {
   // Without O_NONBLOCK a pipe that nobody reads would be waited for.
   const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_NONBLOCK, 0666);
   File file(fd < 0 ? nullptr : fdopen(fd, "w"), std::fclose);
-  throw_if(!file, ExitCode::usage, "{} {}: cannot be written: {}", option, path,
-           std::strerror(errno));
+  if (!file)
+    throw_error(ExitCode::usage, "{} {}: cannot be written: {}", option, path,
+                std::strerror(errno));
   fcntl(fd, F_SETFL, O_WRONLY);
-  throw_if(fs::is_regular_file(path) && flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK,
-           ExitCode::usage, "{} {}: another process is writing it", option, path);
+  if (fs::is_regular_file(path) && flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+    throw_error(ExitCode::usage, "{} {}: another process is writing it", option, path);
   return file;
 }
 
 void write(std::FILE* file, const std::string& path, const std::string& text) {
   if (std::fputs(text.c_str(), file) >= 0 && std::fflush(file) == 0) return;
-  throw Error(ExitCode::resources, fmt::format("{}: {}", path, std::strerror(errno)));
+  throw_errno(path);
 }
 
 void print_header(const Run& run, const Communicator& comm) {
@@ -119,11 +120,12 @@ Digests digests_over_ranks(const LayerDigests& mine, Communicator& comm) {
     const Digests all = comm.gather(copies);
     for (std::size_t i = 0; i < all.size(); ++i) {
       const std::size_t l = i % layers;
-      throw_if(all[i] != all[l], ExitCode::numerics,
-               "the {} of layer {} differ between rank 0 ({:016x}) and rank {} ({:016x}), which "
-               "should hold the same",
-               kind == Kind::optimizer ? "optimizer state" : name_of(kind), l, all[l], i / layers,
-               all[i]);
+      if (all[i] != all[l])
+        throw_error(ExitCode::numerics,
+                    "the {} of layer {} differ between rank 0 ({:016x}) and rank {} ({:016x}), "
+                    "which should hold the same",
+                    kind == Kind::optimizer ? "optimizer state" : name_of(kind), l, all[l],
+                    i / layers, all[i]);
     }
   }
   if (mine.replicated) return mine.weights;
@@ -165,7 +167,7 @@ void Report::open_outputs() {
   trace_ = open_output("--trace", trace);
   const bool same = fs::equivalent(log, trace, none);
   if (is_new) fs::remove(trace, none);  // it was a trial: a trace is there when it is whole
-  throw_if(same, ExitCode::usage, "--trace and --log name one file, {}", log);
+  if (same) throw_error(ExitCode::usage, "--trace and --log name one file, {}", log);
   log_ = open_output("--log", log);
   fs::resize_file(log, 0, none);
   if (is_new || type == fs::file_type::regular) trace_.reset();
@@ -181,7 +183,7 @@ void Report::write_trace(const std::string& text) {
   const std::string beside = fmt::format("{}.{}", path, getpid());
   try {
     const File whole{std::fopen(beside.c_str(), "w"), std::fclose};
-    throw_if(!whole, ExitCode::resources, "{}: {}", beside, std::strerror(errno));
+    if (!whole) throw_errno(beside);
     write(whole.get(), path, text);
     fs::rename(beside, path);
   } catch (...) {
@@ -279,9 +281,10 @@ void Report::finish(const LayerDigests& digests) {
   log({{"summary", summary}});
   if (!trace.empty()) write_trace(trace);
   check_counts(summary);
-  throw_if(!std::isfinite(last_.loss), ExitCode::numerics,
-           "the loss of the last step, {}, is not finite: a lower --lr than {:g} may help",
-           step_number(), run_.options.lr);
+  if (!std::isfinite(last_.loss))
+    throw_error(ExitCode::numerics,
+                "the loss of the last step, {}, is not finite: a lower --lr than {:g} may help",
+                step_number(), run_.options.lr);
 }
 
 void Report::print_step() {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include <nlohmann/json.hpp>
 
-#include "memory/throw_if.hpp"
+#include "memory/throw_error.hpp"
 #include "report/report.hpp"
 
 namespace zero {
@@ -111,8 +111,9 @@ Json summarise(const Run& run, const Prediction& predicted, Prediction::Steps st
 
 void check_counts(const Json& summary) {
   const auto check = [](const std::string& what, const Json& predicted, const Json& counted) {
-    throw_if(!counted.is_null() && predicted != counted, ExitCode::numerics,
-             "{}: {} counted, {} predicted", what, counted.dump(), predicted.dump());
+    if (!counted.is_null() && predicted != counted)
+      throw_error(ExitCode::numerics, "{}: {} counted, {} predicted", what, counted.dump(),
+                  predicted.dump());
   };
   const auto check_rows = [&](const char* rows, const char* what, const char* where = "") {
     const Json found = summary.value(Pointer(rows), Json::object());

@@ -4,7 +4,7 @@
 #include <sched.h>
 
 #include "compute/cpu/matmul.hpp"
-#include "memory/throw_if.hpp"
+#include "memory/throw_error.hpp"
 #include "report/prediction.hpp"
 
 namespace zero {
@@ -37,12 +37,12 @@ inline Choice choose(const Options& options, const Machine& machine) {
   Choice choice;
   choice.device = options.device.value_or(any_gpu ? DeviceType::cuda : DeviceType::cpu);
   const bool cuda = choice.device == DeviceType::cuda;
-  throw_if(cuda && !any_gpu, ExitCode::resources, "--device cuda: {}: use --device cpu",
-           machine.gpus.why_none);
-  throw_if(
-      options.pageable && !cuda, ExitCode::usage,
-      "--pageable is about copies to a GPU, for which memory is page-locked, and the device is "
-      "the CPU: leave it out, or use --device cuda");
+  if (cuda && !any_gpu)
+    throw_error(ExitCode::resources, "--device cuda: {}: use --device cpu", machine.gpus.why_none);
+  if (options.pageable && !cuda)
+    throw_error(ExitCode::usage,
+                "--pageable is about copies to a GPU, for which memory is page-locked, and the "
+                "device is the CPU: leave it out, or use --device cuda");
   choice.gpu = cuda ? machine.gpu : 0;
   choice.sharing = cuda ? machine.users : machine.ranks_here;
   choice.sharing_host = machine.ranks_here;
@@ -67,14 +67,17 @@ inline Choice choose(const Options& options, const Machine& machine) {
     choice.why += why_mpi.empty() ? "; comm nccl: a GPU per rank" : "; comm mpi: " + why_mpi;
   }
   const bool nccl = choice.comm == Comm::nccl;
-  throw_if(nccl && !cuda, ExitCode::usage,
-           "--comm nccl is for GPUs: use --device cuda or --comm mpi");
-  throw_if(nccl && !machine.nccl, ExitCode::resources,
-           "--comm nccl: this program was built without NCCL: use --comm mpi");
-  throw_if(nccl && crowded, ExitCode::resources,
-           "--comm nccl takes a GPU per rank: {}: use --comm mpi, or fewer ranks", crowd);
-  throw_if(asked_native && !nccl, ExitCode::usage,
-           "--reduce native is NCCL's own sum: use --comm nccl, or --reduce ordered");
+  if (nccl && !cuda)
+    throw_error(ExitCode::usage, "--comm nccl is for GPUs: use --device cuda or --comm mpi");
+  if (nccl && !machine.nccl)
+    throw_error(ExitCode::resources,
+                "--comm nccl: this program was built without NCCL: use --comm mpi");
+  if (nccl && crowded)
+    throw_error(ExitCode::resources,
+                "--comm nccl takes a GPU per rank: {}: use --comm mpi, or fewer ranks", crowd);
+  if (asked_native && !nccl)
+    throw_error(ExitCode::usage,
+                "--reduce native is NCCL's own sum: use --comm nccl, or --reduce ordered");
   if (asked_native) choice.why += "; reduce native";
   return choice;
 }

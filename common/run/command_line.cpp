@@ -9,7 +9,7 @@
 
 #include "comm/launcher.hpp"
 #include "config.hpp"
-#include "memory/throw_if.hpp"
+#include "memory/throw_error.hpp"
 #include "report/prediction.hpp"
 
 namespace zero {
@@ -218,57 +218,63 @@ struct CommandLine {
     if (!given("--layers")) o.layers = 4;
     if (o.hidden == 0) o.hidden = (8 * o.width / 3 + 15) / 16 * 16;
     if (o.kv_heads == 0) o.kv_heads = o.heads % 2 == 0 ? o.heads / 2 : o.heads;
-    throw_if(o.width % o.heads != 0, usage, "--width {} is not a multiple of --heads {}", o.width,
-             o.heads);
-    throw_if(o.width / o.heads % 2 != 0, usage,
-             "--width {} / --heads {} is {}: a head turns pairs of numbers, so it has an even size",
-             o.width, o.heads, o.width / o.heads);
-    throw_if(o.heads % o.kv_heads != 0, usage, "--heads {} is not a multiple of --kv-heads {}",
-             o.heads, o.kv_heads);
-    throw_if(o.tokens.empty() && o.vocab < 256, usage,
-             "--vocab {} is less than the 256 bytes of a text: it is for --tokens", o.vocab);
-    throw_if(given("--tokens") && given("--data"), usage,
-             "--tokens {} and --data {}: a run reads one of them", o.tokens, o.data);
-    throw_if(given("--tokens") && !given("--vocab"), usage,
-             "--tokens {} needs --vocab: how many different tokens there are", o.tokens);
+    if (o.width % o.heads != 0)
+      throw_error(usage, "--width {} is not a multiple of --heads {}", o.width, o.heads);
+    if (o.width / o.heads % 2 != 0)
+      throw_error(usage, "--width {} / --heads {} is {}: a head turns pairs, so its size is even",
+                  o.width, o.heads, o.width / o.heads);
+    if (o.heads % o.kv_heads != 0)
+      throw_error(usage, "--heads {} is not a multiple of --kv-heads {}", o.heads, o.kv_heads);
+    if (o.tokens.empty() && o.vocab < 256)
+      throw_error(usage, "--vocab {} is less than the 256 bytes of a text: it is for --tokens",
+                  o.vocab);
+    if (given("--tokens") && given("--data"))
+      throw_error(usage, "--tokens {} and --data {}: a run reads one of them", o.tokens, o.data);
+    if (given("--tokens") && !given("--vocab"))
+      throw_error(usage, "--tokens {} needs --vocab: how many different tokens there are",
+                  o.tokens);
     if (given("--tokens")) o.data.clear();
     const double tokens = 1.0 * o.batch * o.sequence, w = o.width;
-    throw_if(tokens > 1 << 23, usage, "--batch {} of --sequence {}: more than {} tokens at a time",
-             o.batch, o.sequence, 1 << 23);
+    if (tokens > 1 << 23)
+      throw_error(usage, "--batch {} of --sequence {}: more than {} tokens at a time", o.batch,
+                  o.sequence, 1 << 23);
     const double params = 2 * w * w + 2 * w * w / o.heads * o.kv_heads + 3 * w * o.hidden;
     const double numbers = 1.0 * o.heads * o.sequence + 16 * w + 3.0 * o.hidden + o.vocab;
-    throw_if(std::max(params, tokens * numbers / 256) * o.layers > 0x1p44, usage,
-             "--layers {}, --width {}, --hidden {}: more numbers than can be counted", o.layers,
-             o.width, o.hidden);
+    if (std::max(params, tokens * numbers / 256) * o.layers > 0x1p44)
+      throw_error(usage, "--layers {}, --width {}, --hidden {}: more numbers than can be counted",
+                  o.layers, o.width, o.hidden);
   }
 
   /// Refuses what no single option can see and sets what follows from others. Throws Error (usage).
   void settle() {
     const int started = launcher().ranks;
     const std::string scale = loss_scale == "dynamic" ? "" : positive(loss_scale);
-    throw_if(!card.ranks && started > 1, usage,
-             "this chapter is one process, it was started as {}: leave out mpirun", started);
-    throw_if(o.plan && started > 1, usage,
-             "--plan starts no ranks: leave out mpirun and say --ranks {}", started);
-    throw_if(o.task == Task::toy && (given("--width") || given("--layers")), usage,
-             "--task toy is 128 -> 512 -> 10: it takes no --width and no --layers");
-    throw_if(o.task == Task::tiny && given("--width"), usage,
-             "--task tiny has layers of 2 -> 2: it takes no --width");
+    if (!card.ranks && started > 1)
+      throw_error(usage, "this chapter is one process, it was started as {}: leave out mpirun",
+                  started);
+    if (o.plan && started > 1)
+      throw_error(usage, "--plan starts no ranks: leave out mpirun and say --ranks {}", started);
+    if (o.task == Task::toy && (given("--width") || given("--layers")))
+      throw_error(usage, "--task toy is 128 -> 512 -> 10: it takes no --width and no --layers");
+    if (o.task == Task::tiny && given("--width"))
+      throw_error(usage, "--task tiny has layers of 2 -> 2: it takes no --width");
     const bool llama = o.task == Task::llama, text = o.task == Task::text || llama;
-    throw_if(!text && given("--data"), usage,
-             "--data is read by --task text and llama only, not by --task {}", name_of(o.task));
+    if (!text && given("--data"))
+      throw_error(usage, "--data is read by --task text and llama only, not by --task {}",
+                  name_of(o.task));
     for (const char* name : {"--heads", "--kv-heads", "--hidden", "--sequence", "--tokens",
                              "--vocab", "--recompute"}) {
-      throw_if(!llama && given(name), usage, "{} is for --task llama, not for --task {}", name,
-               name_of(o.task));
+      if (!llama && given(name))
+        throw_error(usage, "{} is for --task llama, not for --task {}", name, name_of(o.task));
     }
-    throw_if(o.task == Task::text && o.width % 8 != 0, usage,
-             "--width {} is not a multiple of 8: --task text gives each of its 8 "
-             "bytes width / 8 numbers",
-             o.width);
-    throw_if(given("--loss-scale") && o.dtype != Dtype::fp16, usage,
-             "--loss-scale is for --dtype fp16: {} needs none", name_of(o.dtype));
-    throw_if(!scale.empty(), usage, "--loss-scale: {}, nor dynamic", scale);
+    if (o.task == Task::text && o.width % 8 != 0)
+      throw_error(usage,
+                  "--width {} is not a multiple of 8: --task text gives each of its 8 "
+                  "bytes width / 8 numbers",
+                  o.width);
+    if (given("--loss-scale") && o.dtype != Dtype::fp16)
+      throw_error(usage, "--loss-scale is for --dtype fp16: {} needs none", name_of(o.dtype));
+    if (!scale.empty()) throw_error(usage, "--loss-scale: {}, nor dynamic", scale);
     for (const auto& [name, path] : {std::pair{"--data", o.data},
                                      {"--tokens", o.tokens},
                                      {"--log", o.log},
@@ -276,7 +282,7 @@ struct CommandLine {
                                      {"--save", o.save},
                                      {"--resume", o.resume},
                                      {"--init", o.init}}) {
-      throw_if(given(name) && path.empty(), usage, "{} needs a name", name);
+      if (given(name) && path.empty()) throw_error(usage, "{} needs a name", name);
     }
     // The first step moves every weight by as much, and what a layer sums up grows with its width.
     if (!given("--lr") && o.width > 1024) o.lr *= 1024.0 / o.width;
@@ -287,8 +293,8 @@ struct CommandLine {
     if (o.task == Task::tiny) settle_tiny();
     std::error_code missing;
     for (const auto& [name, path] : {std::pair{"--log", o.log}, {"--trace", o.trace}}) {
-      throw_if(std::filesystem::equivalent(o.tokens.empty() ? o.data : o.tokens, path, missing),
-               usage, "{} {} is the text that is to be read", name, path);
+      if (std::filesystem::equivalent(o.tokens.empty() ? o.data : o.tokens, path, missing))
+        throw_error(usage, "{} {} is the text that is to be read", name, path);
     }
   }
 };
@@ -334,7 +340,7 @@ std::optional<int> answer_alone(const Command& command, const Card& card) try {
         command.options.device.value_or(gpu ? DeviceType::cuda : DeviceType::cpu);
     print_prediction(card, command.options, device);
   } else {
-    throw_if(command.status != 0, static_cast<ExitCode>(command.status), "{}", command.text);
+    if (command.status != 0) throw Error(static_cast<ExitCode>(command.status), command.text);
     std::fprintf(stdout, "%s\n", command.text.c_str());  // does not throw
   }
   flush_output();

@@ -39,8 +39,8 @@ Session::Session(int& argc, char**& argv) {
   MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
   MPI_Comm_size(MPI_COMM_WORLD, &size_);
   fail_fast(fmt::format("rank {}/{}", rank_, size_), end_job);
-  throw_if(provided < MPI_THREAD_SERIALIZED, ExitCode::communication,
-           "this MPI allows calls from one thread only");
+  if (provided < MPI_THREAD_SERIALIZED)
+    throw_error(ExitCode::communication, "this MPI allows calls from one thread only");
   // By hosts' names: to MPICH 5 over UCX no two ranks are of one MPI_COMM_TYPE_SHARED.
   constexpr int room = MPI_MAX_PROCESSOR_NAME;
   char host[room] = {};
@@ -89,18 +89,20 @@ Choice Session::agree(const Command& command, const Card& card) {
   attempt(
       [&] {
         const Launcher announced = launcher();
-        throw_if(
-            announced.started && announced.ranks != size_, ExitCode::usage,
-            "the launcher started {} ranks, MPI sees {}: start it with the mpirun of the MPI it "
-            "was built with (mpiexec.mpich, mpiexec.openmpi)",
-            announced.ranks, size_);
+        if (announced.started && announced.ranks != size_)
+          throw_error(ExitCode::usage,
+                      "the launcher started {} ranks, MPI sees {}: start it with the mpirun of the "
+                      "MPI it was built with (mpiexec.mpich, mpiexec.openmpi)",
+                      announced.ranks, size_);
         if (command.status != 0) throw Error(static_cast<ExitCode>(command.status), command.text);
         std::string word, there;
         while (std::getline(here, word, '\0')) {
           std::getline(of_rank_0, there, '\0');
-          throw_if(there != word, ExitCode::usage,
-                   "rank {} was started with {}, rank 0 with {}: start every rank the same way",
-                   rank_, word, there.substr(there.find(' ') + 1));
+          if (there != word)
+            throw_error(
+                ExitCode::usage,
+                "rank {} was started with {}, rank 0 with {}: start every rank the same way", rank_,
+                word, there.substr(there.find(' ') + 1));
         }
       },
       false);
@@ -126,9 +128,10 @@ Choice Session::choose_together(const Options& options) {
       [&] {
         const bool gpu = choice.device == DeviceType::cuda;
         // What was asked for is the same everywhere, so only what was found can differ.
-        throw_if(!options.device && mine.empty() != all[0].empty(), ExitCode::resources,
-                 "rank {} finds {}, rank 0 finds {}: say --device cpu, or give each a GPU", rank_,
-                 gpu ? "a GPU" : "no GPU", gpu ? "none" : "one");
+        if (!options.device && mine.empty() != all[0].empty())
+          throw_error(ExitCode::resources,
+                      "rank {} finds {}, rank 0 finds {}: say --device cpu, or give each a GPU",
+                      rank_, gpu ? "a GPU" : "no GPU", gpu ? "none" : "one");
       },
       false);
   return choice;
@@ -153,9 +156,9 @@ void Session::agree_on_data(const std::string& description) {
   const std::string of_rank_0 = everybody_->gather_texts(description)[0];
   attempt(
       [&] {
-        throw_if(of_rank_0 != description, ExitCode::data,
-                 "rank {} reads {}, rank 0 {}: give every rank the same file", rank_, description,
-                 of_rank_0);
+        if (of_rank_0 != description)
+          throw_error(ExitCode::data, "rank {} reads {}, rank 0 {}: give every rank the same file",
+                      rank_, description, of_rank_0);
       },
       false);
 }
@@ -173,10 +176,11 @@ Communicator Session::communicator(const Options& options, const Choice& choice,
   const std::int64_t largest = layout.largest_layer(), part = largest / size_;
   constexpr std::int64_t most = std::numeric_limits<int>::max();  // MPI counts in int
   attempt([&] {
-    throw_if(size_ > 1 && choice.comm == Comm::mpi && part > most, ExitCode::usage,
-             "a message of MPI's has at most {} elements, a rank's part of the largest layer has "
-             "{}: use narrower layers, or more ranks",
-             grouped(most), grouped(part));
+    if (size_ > 1 && choice.comm == Comm::mpi && part > most)
+      throw_error(ExitCode::usage,
+                  "a message of MPI's has at most {} elements, a rank's part of the largest layer "
+                  "has {}: use narrower layers, or more ranks",
+                  grouped(most), grouped(part));
   });
   auto transport = choice.comm == Comm::nccl
                        ? make_nccl_transport(device, options.reduce, *everybody_)

@@ -2,6 +2,7 @@
 #include "run/train.hpp"
 
 #include "checkpoint/checkpoint.hpp"
+#include "memory/throw_error.hpp"
 #include "report/report.hpp"
 
 namespace zero {
@@ -111,8 +112,8 @@ class Training {
     // Through MPI, as a launcher that got the signal too may answer 0 to an ordinary end.
     if (process_.rank() > 0)
       std::this_thread::sleep_for(std::chrono::seconds(1));  // rank 0 says it, if it got one
-    throw Error(static_cast<ExitCode>(128 + signal),
-                fmt::format("ended by signal {} after step {}", signal, step));
+    throw_error(static_cast<ExitCode>(128 + signal), "ended by signal {} after step {}", signal,
+                step);
   }
 
   Process& process_;

@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "memory/throw_if.hpp"
+#include "memory/throw_error.hpp"
 #include "train/model.hpp"
 
 namespace zero {
@@ -33,34 +33,39 @@ File file_of(const Options& options) {
   File file{options.tokens.empty() ? options.data : options.tokens};
   std::error_code why;
   file.bytes = static_cast<std::int64_t>(std::filesystem::file_size(file.path, why));
-  throw_if(static_cast<bool>(why), ExitCode::data, "cannot read {}: {}", file.path, why.message());
+  if (static_cast<bool>(why))
+    throw_error(ExitCode::data, "cannot read {}: {}", file.path, why.message());
   if (!options.tokens.empty()) {
     // nanoGPT's files have no header; llm.c's have one of 256 numbers that begins with a magic one.
     std::array<std::int32_t, 256> header{};  // magic number, version, tokens
     std::ifstream from(file.path, std::ios::binary);
-    throw_if(!from.is_open(), ExitCode::data, "cannot read {}", file.path);
+    if (!from.is_open()) throw_error(ExitCode::data, "cannot read {}", file.path);
     from.read(reinterpret_cast<char*>(header.data()), sizeof header);
-    throw_if(header[0] == 20240801, ExitCode::data,
-             "{} has tokens of 32 bits, as llm.c writes for Llama 3: they should have 16",
-             file.path);
+    if (header[0] == 20240801)
+      throw_error(ExitCode::data,
+                  "{} has tokens of 32 bits, as llm.c writes for Llama 3: they should have 16",
+                  file.path);
     if (header[0] == 20240520) {
       file.begin = sizeof header;
-      throw_if(file.bytes != file.begin + 2 * std::int64_t{header[2]}, ExitCode::data,
-               "{} has {} bytes; by its header they are {} tokens of 2 behind 1024", file.path,
-               file.bytes, header[2]);
+      if (file.bytes != file.begin + 2 * std::int64_t{header[2]})
+        throw_error(ExitCode::data,
+                    "{} has {} bytes; by its header they are {} tokens of 2 behind 1024", file.path,
+                    file.bytes, header[2]);
     }
     file.bytes -= file.begin;
     file.width = 2;
-    throw_if(file.bytes % 2 != 0, ExitCode::data,
-             "{} has {} bytes of tokens: of 16 bits each they are an even number", file.path,
-             file.bytes);
+    if (file.bytes % 2 != 0)
+      throw_error(ExitCode::data,
+                  "{} has {} bytes of tokens: of 16 bits each they are an even number", file.path,
+                  file.bytes);
   }
   const bool llama = options.task == Task::llama;
   const std::int64_t before = llama ? options.sequence : context;
-  throw_if(file.tokens() <= before, ExitCode::data,
-           "{} has {} {}; task {} needs at least {}: {} of {} and one to predict", file.path,
-           file.tokens(), file.width == 1 ? "bytes" : "tokens", name_of(options.task), before + 1,
-           before, llama ? "--sequence" : "context");
+  if (file.tokens() <= before)
+    throw_error(ExitCode::data,
+                "{} has {} {}; task {} needs at least {}: {} of {} and one to predict", file.path,
+                file.tokens(), file.width == 1 ? "bytes" : "tokens", name_of(options.task),
+                before + 1, before, llama ? "--sequence" : "context");
   return file;
 }
 
@@ -79,16 +84,17 @@ class FromFile : public Data {
     for (std::int64_t at = 0; at < file_.bytes; at += from.gcount()) {
       errno = 0;
       from.read(piece.data(), std::min<std::int64_t>(std::ssize(piece), file_.bytes - at));
-      throw_if(from.gcount() == 0, ExitCode::data, "cannot read byte {} of the {} of {}: {}", at,
-               file_.bytes, file_.path, errno ? std::strerror(errno) : "it has become shorter");
+      if (from.gcount() == 0)
+        throw_error(ExitCode::data, "cannot read byte {} of the {} of {}: {}", at, file_.bytes,
+                    file_.path, errno ? std::strerror(errno) : "it has become shorter");
       device.copy(text_.data() + at, piece.data(), from.gcount());
       const auto read = std::as_bytes(std::span(piece).first(from.gcount()));
       for (const std::byte byte : read) digest_ = mix(digest_ ^ std::to_integer<unsigned>(byte));
       for (std::int64_t i = 0; file_.width == 2 && i + 1 < std::ssize(read); i += 2) {
         const int token = std::to_integer<int>(read[i]) | std::to_integer<int>(read[i + 1]) << 8;
-        throw_if(token >= options.vocab, ExitCode::data,
-                 "token {} of {} is {}: --vocab {} has those from 0 to {}", (at + i) / 2,
-                 file_.path, token, options.vocab, options.vocab - 1);
+        if (token >= options.vocab)
+          throw_error(ExitCode::data, "token {} of {} is {}: --vocab {} has those from 0 to {}",
+                      (at + i) / 2, file_.path, token, options.vocab, options.vocab - 1);
       }
     }
   }

@@ -28,11 +28,11 @@ Architecture mlp_architecture(const Options& options) {
   const std::int64_t w = bytes_of(options.dtype), batch = options.batch;
   Architecture model{.inputs = widths.front(),
                      .targets = shape.targets(),
-                     .words = fmt::format("{} {} biases", fmt::join(widths, " -> "),
-                                          shape.bias ? "with" : "without"),
+                     .words = fmt::to_string(widths[0]),
                      .loaded = w * batch * widths.front()};
   for (int l = 0; l < shape.layers(); ++l) {
     const std::int64_t inputs = widths[l], outputs = widths[l + 1];
+    model.words += fmt::format(" -> {}", outputs);
     const double bound = std::sqrt(6.0 / static_cast<double>(inputs));
     const float last = l + 1 == shape.layers() ? shape.last_scale : 1.0f;
     model.layers.push_back({{.name = fmt::format("layers.{}.weight", l),
@@ -41,6 +41,7 @@ Architecture mlp_architecture(const Options& options) {
     if (!shape.bias) continue;
     model.layers[l].push_back({.name = fmt::format("layers.{}.bias", l), .shape = {outputs}});
   }
+  model.words += shape.bias ? " with biases" : " without biases";
   const std::int64_t total = std::reduce(widths.begin(), widths.end());
   const std::int64_t widest = std::ranges::max(widths);  // two gradients are as wide
   model.activations = {w * batch * (total + 2 * widest),

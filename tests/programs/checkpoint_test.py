@@ -227,8 +227,8 @@ BEGUN = INIT + "llama/step_1/model.safetensors "
     (DATA, None, MLP + "--init empty", "cannot read empty: it is no file"),
     (DATA, None, MLP + "--resume empty", "cannot read empty/model.safetensors: it is no file"),
     (DATA, None, MLP + "--resume " + MODEL, "it is no file"),
-    (USAGE, None, MLP + "--resume mlp/step_1 --save mlp", "step 2 is there, and not resumed"),
-    (USAGE, None, MLP + "--save empty/../mlp", "step 2 is there, and not resumed"),
+    (USAGE, None, MLP + "--resume mlp/step_1 --save mlp", "step 2 is there, not resumed"),
+    (USAGE, None, MLP + "--save empty/../mlp", "step 2 is there, not resumed"),
     (RESOURCES, None, MLP + "--save /proc/none", "--save /proc/none: No such file or directory"),
     (0, tell(rope_theta=10000, max_position_embeddings=9, dtype="bfloat16"), BEGUN, None),
     (DATA, tell(rope_theta=5e5), BEGUN,
@@ -238,7 +238,7 @@ BEGUN = INIT + "llama/step_1/model.safetensors "
     (DATA, None, BEGUN + "--heads 4", "it has num_attention_heads 8, this run 4"),
     (DATA, tie, BEGUN, "it has no lm_head.weight, as its head is tied"),
     (DATA, lambda folder: (folder / "model.safetensors.index.json").write_text("{}"),
-     INIT + "a_part", "its model is in several files, which .*index.json lists"),
+     INIT + "a_part", "its model is in several files, listed in .*index.json"),
     (DATA, None, INIT + "model.safetensors.index.json", "its model is in several files")))
 def test_it_is_refused(programs, folder, saved, code, change, options, words):
     """In one sentence, before a step is made; a log that is there stays."""

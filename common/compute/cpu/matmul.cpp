@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "compute/cpu/matmul.hpp"
 
-#include "memory/throw_if.hpp"
+#include "memory/throw_error.hpp"
 
 namespace zero {
 namespace {
@@ -147,7 +147,7 @@ const MicroKernel& micro_kernel() {
       if (!asked || std::string(asked) == kernel->name) return *kernel;
       names += fmt::format("{}{}", names.empty() ? "" : ", ", kernel->name);
     }
-    throw Error(ExitCode::usage, fmt::format("ZERO_VECTORS={}: this machine has {}", asked, names));
+    throw_error(ExitCode::usage, "ZERO_VECTORS={}: this machine has {}", asked, names);
   }();
   return chosen;
 }

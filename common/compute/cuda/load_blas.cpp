@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include <dlfcn.h>
-#include <fmt/format.h>
 
 #include "compute/cuda/runtime.hpp"
-#include "memory/error.hpp"
+#include "memory/throw_error.hpp"
 
 namespace zero::cuda {
 const Blas& blas() {
@@ -13,7 +12,7 @@ const Blas& blas() {
     const auto find = [&]<class Function>(const char* name, Function& function) {
       function = library ? reinterpret_cast<Function>(dlsym(library, name)) : nullptr;
       if (function) return;
-      throw Error(ExitCode::resources, fmt::format("cuBLAS cannot be loaded: {}", dlerror()));
+      throw_error(ExitCode::resources, "cuBLAS cannot be loaded: {}", dlerror());
     };
     Blas functions{};
     find("cublasLtCreate", functions.create);

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
 // This machine's GPUs; of the one that is used memory, streams, events and, by cuBLAS, products.
-#include <fmt/format.h>
-
 #include <cstring>
 
 #include "compute/cuda/runtime.hpp"
+#include "memory/throw_error.hpp"
 
 namespace zero {
 namespace {
@@ -85,8 +84,8 @@ namespace {
 void check_cublas(cublasStatus_t code,
                   std::source_location where = std::source_location::current()) {
   if (code == CUBLAS_STATUS_SUCCESS) return;
-  throw Error(ExitCode::resources, fmt::format("{}: cuBLAS error {}: {}", where.function_name(),
-                                               static_cast<int>(code), blas().words(code)));
+  throw_error(ExitCode::resources, "{}: cuBLAS error {}: {}", where.function_name(),
+              static_cast<int>(code), blas().words(code));
 }
 
 /// Bytes, 16 at most, of which all of these are multiples.
@@ -99,9 +98,8 @@ std::uint32_t alignment_of(std::initializer_list<const std::byte*> addresses) {
 
 void check_cuda(cudaError_t code, std::source_location where) {
   if (code == cudaSuccess) return;
-  throw Error(ExitCode::resources, fmt::format("{}: CUDA error {} ({}): {}", where.function_name(),
-                                               static_cast<int>(code), cudaGetErrorName(code),
-                                               cudaGetErrorString(code)));
+  throw_error(ExitCode::resources, "{}: CUDA error {} ({}): {}", where.function_name(),
+              static_cast<int>(code), cudaGetErrorName(code), cudaGetErrorString(code));
 }
 
 Gpu::Gpu(int number, bool others) : Device(DeviceType::cuda, Place::device), number(number) {
