@@ -31,9 +31,31 @@ python_module() { # python_module NAME: its version, of the Python that runs the
   first_line "$(python)" -c "from importlib.metadata import version; print(version('$1'))"
 }
 
+say_mpi() { # which will be used, where and why, by the states mpich and openmpi
+  why=
+  for name in $(mpis); do
+    case $name in mpich) state=$mpich called=MPICH ;; *) state=$openmpi called='Open MPI' ;; esac
+    case $state in
+      *'ranks see each other')
+        [ "$name" != "$(owner)" ] || why=", because mpirun is its launcher"
+        echo "Will be used: $called ${state%%,*}$why, $where."
+        own=$(basename "$(launcher "$name")")
+        [ -n "$why" ] || ! have mpirun || echo "Start programs with $own, not with mpirun."
+        return ;;
+    esac
+  done
+  case $mpich,$openmpi in
+    *'not tried'*) echo "Will be used: that MPI, if its ranks see each other; $where." ;;
+    ,) echo "Will be used: MPICH once it is installed, or Open MPI if its ranks fail, $where." ;;
+    *) echo 'Will be used: Open MPI (openmpi-bin, libopenmpi-dev), once it is installed.' ;;
+  esac
+}
+
 doctor() {
   [ $# -eq 0 ] || die 2 'doctor: it takes no options'
+  logs=$(mktemp -d) || exit # build/log may be another user's
   mpich=$(mpi_state mpich) openmpi=$(mpi_state openmpi)
+  rm -r "$logs"
   row system "$(sed -n 's/^PRETTY_NAME="\(.*\)"/\1/p' /etc/os-release), Linux $(uname -r)"
   row cores "$(nproc)"
   row memory "$(awk '/^MemTotal/ { printf "%.1f GB", $2 * 1024 / 1e9 }' /proc/meminfo)"
@@ -55,13 +77,7 @@ doctor() {
   echo
   where="on the CPU${nvcc:+; the code for GPUs is built, and none is here}"
   if [ -n "$nvcc" ] && [ "$gpus" -gt 0 ]; then where='on GPUs, and with --device cpu on the CPU'; fi
-  case $mpich,$openmpi in
-    *'ranks see each other,'*) echo "Will be used: MPICH ${mpich%%,*}, $where." ;;
-    *'ranks see each other') echo "Will be used: Open MPI ${openmpi%%,*}, $where." ;;
-    *'not tried'*) echo "Will be used: that MPI, if its ranks see each other; $where." ;;
-    ,) echo "Will be used: MPICH, once it is installed, $where." ;;
-    *) echo 'Will be used: Open MPI (openmpi-bin, libopenmpi-dev), once it is installed.' ;;
-  esac
+  say_mpi | fold -s -w 79
   names=$(missing_names packages)
   echo "Missing: ${names:-nothing}.${names:+ Each command installs what it needs of it.}" | fold -s -w 79
 }

@@ -13,7 +13,7 @@ import time
 
 import numpy as np
 import pytest
-from programs import (ALONE, DATA, INJECTOR, ON_RANKS, RESOURCES, USAGE, bits, own_options)
+from programs import ALONE, DATA, ON_RANKS, RESOURCES, USAGE, bits, own_options
 
 from numpy_model import Case, initial_parameters, layer_digests, matrices
 
@@ -289,7 +289,8 @@ def test_killed_at_every_call(programs, folder, ranks, chapter, rank):
     program = programs.command(ranks, chapter, *words, "--save", "saved", "--keep", 1)
     for number in itertools.count(1):
         shutil.rmtree(folder / "saved", ignore_errors=True)
-        ended = programs.start(program, folder, LD_PRELOAD=INJECTOR, FAULT=f"file {rank} {number}")
+        ended = programs.start(program, folder, LD_PRELOAD=programs.injector,
+                               FAULT=f"file {rank} {number}")
         whole = ended.code == 0 and "\nparameters " in ended.out  # not every launcher's 0 is true
         if not whole:
             resume = ["--resume", "./saved"] if any(folder.glob("saved/step_?")) else []

@@ -93,6 +93,16 @@ def test_demo_and_long_runs(programs, folder):
     assert verdicts in done.stdout
 
 
+def test_three_of_the_demo_s_runs(programs):
+    """For another MPI, to which three chapters are linked: its bits are the same."""
+    built = (programs.build / "tests/programs").glob(f"{programs.prefix}0?_*")
+    linked = {path.name.removeprefix(programs.prefix) for path in built}
+    rows = [row for row in OF_THE_DEMO if row["program"] in linked and "bf16" not in row["options"]]
+    assert len(rows) == 3
+    for row in rows:
+        assert compute(programs, row) == row
+
+
 STEPS = 20
 # Widths 104 and 59 are among those where rounding a weight's scale in another place shows.
 CASES = [

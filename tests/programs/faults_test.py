@@ -14,7 +14,7 @@ import subprocess
 import time
 
 import pytest
-from programs import (ALONE, COMMUNICATION, DATA, INJECTOR, NUMERICS, ON_RANKS, RESOURCES, USAGE,
+from programs import (ALONE, COMMUNICATION, DATA, NUMERICS, ON_RANKS, RESOURCES, USAGE,
                       WAITS, Outcome)
 
 NONE = 0
@@ -121,7 +121,7 @@ def check_log(path, whole):
 
 @pytest.mark.parametrize("code, ranks, chapter, args, how, words", ENDS + STILL)
 def test_a_fault_ends_a_run(programs, folder, code, ranks, chapter, args, how, words):
-    inject = f'LD_PRELOAD={INJECTOR} {{}} exec "$@"'
+    inject = f'LD_PRELOAD={programs.injector} {{}} exec "$@"'
     shell = how if "$@" in how else inject.format(how if "=" in how else f'FAULT="{how}"')
     launch = [programs.mpiexec, "-n", str(ranks)] if ranks else []
     program = programs.command(0, chapter, *args.split())

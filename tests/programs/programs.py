@@ -21,9 +21,6 @@ WINDOW = [name for name in CHAPTERS if CARDS[name]["borrowed"]["and_prefetched"]
 OFFLOAD = CHAPTERS[6]
 SKIPPED = 77  # the exit code by which Meson knows it
 
-# LD_PRELOAD is cut at blanks, which the build's folder may have: start() says where this is.
-INJECTOR = "libinjector.so"
-
 
 @dataclass
 class Outcome:
@@ -84,6 +81,12 @@ class Programs:
     def passes_signals(self):
         """Open MPI 5's launcher sends SIGTERM whatever it gets, soon SIGKILL, and answers 1."""
         return "(Open MPI) 5" not in self.launcher
+
+    @property
+    def injector(self):
+        """For LD_PRELOAD, which is cut at blanks, as the build's folder may have: start() says
+        where it is."""
+        return f"lib{self.prefix}injector.so"
 
     def command(self, ranks, chapter, *args):
         """ranks 0: without the launcher."""
