@@ -28,9 +28,9 @@ missing() { # missing LIST: what is not there of it; where apt-get is not at hom
 missing_names() { missing "$1" | cut -d : -f 1 | xargs; }
 
 apt_install() {
-  root=
+  root='' by_hand="as root: apt-get install $*"
   if [ "$(id -u)" -ne 0 ]; then
-    have sudo || die 6 "installing needs root or sudo; as root: apt-get install $*"
+    have sudo || die 6 "installing needs root or sudo; by hand, $by_hand"
     root=sudo
   fi
   if [ -t 0 ] && [ -t 1 ] && [ -z "${agreed-}" ]; then
@@ -39,9 +39,19 @@ apt_install() {
     case $answer in [nN]*) die 6 "nothing was installed; by hand: apt-get install $*" ;; esac
   fi
   agreed=yes
-  phase 'reading the lists of packages' $root apt-get update
+  [ -z "$root" ] || phase 'asking sudo whether you may install' sudo -l apt-get
+  phase 'reading the lists of packages from the network' read_lists
   phase "installing $# packages" \
     $root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@"
+  by_hand=''
+}
+
+# Without the first option apt-get ends with 0 although no list could be fetched. With the others it
+# gives up in half a minute where a name server never answers, not in a quarter of an hour. Some
+# lists are enough: a server beside the distribution's may be down.
+read_lists() {
+  $root env RES_OPTIONS='timeout:3 attempts:1' apt-get -o APT::Update::Error-Mode=any \
+    -o Acquire::Retries=1 update || grep -qE '^(Hit|Get):' "$log"
 }
 
 install() { # install LIST: what is missing of it

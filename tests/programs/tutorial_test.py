@@ -99,7 +99,9 @@ def test_one_at_a_time(copy):
     build.touch()
     copy.refuses("test", 6, "/build cannot be written")
     build.unlink()
-    (build / "log").mkdir(parents=True)
+    (build / "log/lock").mkdir(parents=True)  # cannot be opened, as if it were another user's
+    copy.refuses("demo", 6, "/build cannot be written: if it is root's, from an earlier sudo,")
+    (build / "log/lock").rmdir()
     with (build / "log/lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         for words in ("test", "demo"):
@@ -127,8 +129,57 @@ def test_what_is_counted(folder, results, ended, last, code):
     assert ("skipped in pass: SKIP: why\n" in done.stdout) == ("SKIP" in results)
 
 
+def fake(folder, **programs):
+    """Puts those first on a PATH, which it returns."""
+    for name, script in programs.items():
+        (folder / name).write_text(f"#!/bin/sh\n{script}\n")
+        (folder / name).chmod(0o755)
+    return f"{folder}:{os.environ['PATH']}"
+
+
+# Who has no network, cannot reach one of several servers, or may not install: what apt-get and sudo
+# do there. Without the option apt-get ends with 0.
+OFFLINE = """case $* in *update*) echo "E: Temporary failure resolving 'a.b'"
+case $* in *Error-Mode=any*) exit 100 ;; esac ;; esac"""
+INSTALLS = [(OFFLINE, '[ "$1" = -l ] || exec "$@"', "E: Temporary failure resolving 'a.b'",
+             "reading the lists of packages from the network"),
+            (f'echo "Hit:1 a.b"; {OFFLINE}; case $* in *install*) echo no room; exit 100 ;; esac',
+             '[ "$1" = -l ] || exec "$@"', "no room", r"installing \d+ packages"),
+            ("", 'echo "reader is not in the sudoers file"; exit 1', "not in the sudoers file",
+             "asking sudo whether you may install")]
+
+
+@pytest.mark.parametrize("apt, sudo, reason, phase", INSTALLS)
+def test_what_cannot_be_installed(copy, folder, apt, sudo, reason, phase):
+    """The reason is shown, and what to install by hand."""
+    shutil.rmtree(copy.folder / "build", ignore_errors=True)
+    path = fake(folder, sudo=sudo, id="echo 1000",
+                **{"apt-get": apt, "dpkg-query": "echo not-installed"})
+    done = copy("demo", PATH=path)
+    assert done.returncode == 6 and reason in done.stderr, done
+    assert re.fullmatch(f"tutorial: {phase} failed; .*by hand, as root: apt-get install g[+][+] .*",
+                        done.stderr.splitlines()[-1])
+
+
+@pytest.mark.parametrize("owner, broken, chosen, said", [
+    ("HYDRA build", "none", "mpich", "MPICH 1, because mpirun is its launcher"),
+    ("mpirun (Open MPI) 5", "none", "openmpi", "Open MPI 1, because mpirun is its launcher"),
+    ("mpirun (Open MPI) 5", "openmpi", "mpich", "MPICH 1, on"),
+    ("HYDRA build", "mpich", "openmpi", "Open MPI 1, on")])
+def test_which_mpi(copy, folder, owner, broken, chosen, said):
+    """That of mpirun, with which the pages start programs, unless its ranks do not see each other:
+    then doctor names the launcher."""
+    starts = {f"mpiexec.{name}": f"exit {int(name == broken)}" for name in ("mpich", "openmpi")}
+    path = fake(folder, mpirun=f"echo '{owner}'", **starts, **{"c++": "", "pkg-config": "echo 1"})
+    assert subprocess.run([copy.folder / "tools/mpi.sh"], env=copy.environment | {"PATH": path},
+                          capture_output=True, text=True).stdout.split()[0] == chosen
+    told = " ".join(copy("doctor", PATH=path).stdout.split())
+    assert f"Will be used: {said}" in told
+    assert (f"Start programs with mpiexec.{chosen}, not" in told) == (broken != "none")
+
+
 # Each notes how it was called. Of Meson's tests all are good, and Ninja does not build for tsan.
-FAKES = ["aarch64-linux-gnu-g++", "clang++-16", "dpkg-query", "g++", "meson", "mpiexec.mpich",
+FAKES = ["aarch64-linux-gnu-g++", "c++", "clang++-16", "dpkg-query", "meson", "mpiexec.mpich",
          "ninja", "pkg-config", "qemu-aarch64-static"]
 ALL_PASSES = [("build", "default", "default"), ("build", "gpu", "gpu"),
               ("build/asan", "asan", "sanitizer"), ("build", "long", "long"),
