@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""README's two commands on another system, as a new user types them.
+"""README's two commands on other systems, as a new user types them.
 
 A clean root is made by debootstrap and by what the Dockerfile runs. There a user who is not root
 has a clone of this repository's HEAD, in a folder with a blank and an umlaut in its name, and runs
 ./tutorial demo, which must have the recorded bits, and ./tutorial test, both in ten minutes. This
 needs root. Where it cannot be done, or an archive does not bring what it lists, it says so and is
-skipped.
+skipped. With --record what was tried is noted in notes/systems.json, from which tools/measure.py
+--only systems makes the table of notes/tested.md.
 """
 import argparse
+import json
 import re
 import shlex
 import shutil
@@ -16,20 +18,25 @@ import subprocess
 import sys
 import tempfile
 import time
+from datetime import date
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 SKIPPED = 77  # the exit code by which Meson knows it
-# Debian's name of the system, and packages that are there before anything else.
-SYSTEMS = {"12": ("bookworm", ""), "13": ("trixie", ""), "testing": ("testing", ""),
-           "13-openmpi": ("trixie", "openmpi-bin libopenmpi-dev")}
+OPEN_MPI = "openmpi-bin libopenmpi-dev"
+# Debian's name of the system, and packages that are there before anything else. The last has the
+# Open MPI, the CLI11 and the {fmt} of Ubuntu 24.04 but for the last number of their versions.
+SYSTEMS = {"13": ("trixie", ""), "testing": ("testing", ""), "12": ("bookworm", ""),
+           "13-openmpi": ("trixie", OPEN_MPI), "12-openmpi": ("bookworm", OPEN_MPI)}
+FIRST, *OTHERS = SYSTEMS
+RECORD = ROOT / "notes/systems.json"
 FOLDER = "zero für alle"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 LIMIT = 600  # seconds for the two commands
 # What apt-get says of packages that it knows and cannot bring, and ./tutorial when it called it.
 ARCHIVE = re.compile("Failed to fetch|unmet dependencies|not valid yet|expired|Hash Sum mismatch|"
                      "Temporary failure|Could not (resolve|connect)|Connection (failed|timed out)")
-INSTALLING = re.compile(r"(?m)^(reading the lists of|installing \d+) packages +failed$")
+INSTALLING = re.compile(r"(?m)^(reading the lists of packages.*|installing \d+ packages) +failed$")
 VERDICT = re.compile(r"(?m)^.+: +(yes|no)$")
 BITS = re.compile(r"(?m)^the same bits as the recorded runs: +yes$")
 
@@ -103,24 +110,47 @@ def debootstrap(suite, path):
 
 
 def run_both(root):
-    """Runs README's two commands."""
-    end = time.monotonic() + LIMIT
+    """Runs README's two commands. Returns what each took and said last."""
+    end, told = time.monotonic() + LIMIT, []
     for command in ("./tutorial demo", "./tutorial test"):
         start = time.monotonic()
         said = root.run(command, end - start)
         if "demo" in command and (not BITS.search(said) or "no" in VERDICT.findall(said)):
             raise Wrong(said)
-        print(f"{command}: {time.monotonic() - start:.0f} s, {last_line(said)}", flush=True)
+        told.append(f"{time.monotonic() - start:.0f} s")
+        print(f"{command}: {told[-1]}, {last_line(said)}", flush=True)
+    return *told, last_line(said)
+
+
+def record(root, system, demo, test, counts):
+    """Replaces the row of that system, by what ./tutorial doctor says there."""
+    rows = {row["system"]: row for row in json.loads(RECORD.read_text())}
+    found = dict(re.findall(r"(?m)^(\S+(?: \S+)?)  +(.*)$", said := root.run("./tutorial doctor")))
+    commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], check=True,
+                            capture_output=True, text=True).stdout.strip()
+    rows[system] = {
+        "system": system, "mpi": re.search(r"Will be used: (.+?),", said)[1],
+        "compiler": f"g++ {found['compiler'].split()[-1]}", "meson": found["meson"],
+        "date": date.today().isoformat(), "commit": commit, "demo": demo, "test": test,
+        "counts": counts}
+    text = ",\n ".join(json.dumps(rows[name]) for name in SYSTEMS if name in rows)
+    RECORD.write_text(f"[{text}]\n")
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("system", choices=SYSTEMS)
+    parser.add_argument("system", choices=[*SYSTEMS, "by-turns"],
+                        help=f"by-turns: the day of the year chooses one of {', '.join(OTHERS)}")
     parser.add_argument("--without-sys", action="store_true", help="as in some containers")
     parser.add_argument("--old-archive", action="store_true", help="take lists past their date")
     parser.add_argument("--keep", action="store_true", help="the root, to look into it")
+    parser.add_argument("--record", action="store_true", help="note it in notes/systems.json")
     options = parser.parse_args()
-    suite, before = SYSTEMS[options.system]
+    system = options.system
+    if system == "by-turns":
+        system = OTHERS[date.today().timetuple().tm_yday % len(OTHERS)]
+    print(f"Debian {system}", flush=True)
+    suite, before = SYSTEMS[system]
     path = Path(tempfile.mkdtemp(prefix="zero_root_", dir="/var/tmp"))
     path.chmod(0o755)  # the user's / is this folder
     root = CleanRoot(path, not options.without_sys)
@@ -134,9 +164,11 @@ def main():
         if before:
             root.run(f"apt-get update && apt-get install -y --no-install-recommends {before}")
         root.build()
-        run_both(root)
+        told = run_both(root)
+        if options.record:
+            record(root, system, *told)
     except (Skipped, Wrong) as why:
-        print(f"Debian {options.system}: {why}")
+        print(f"Debian {system}: {why}")
         return SKIPPED if isinstance(why, Skipped) else 1
     finally:
         if options.keep:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """The measured blocks of the pages: each function runs what it needs and answers Markdown."""
 import itertools
+import json
 import re
 import sys
 
@@ -255,6 +256,15 @@ def fits(_):
     return table(["first that fits", *(f"N = {n}" for n in ranks)], rows)
 
 
+def systems(_):
+    """Where tests/portability.py --record has run README's two commands."""
+    rows = json.loads((ROOT / "notes/systems.json").read_text())
+    return table(("Debian", "MPI", "compiler", "Meson", "demo, test", "tests", "day, commit"), [
+        (row["system"].partition("-")[0], row["mpi"], row["compiler"], row["meson"],
+         f"{row['demo']}, {row['test']}", row["counts"], f"{row['date']}, {row['commit']}")
+        for row in rows], 7)
+
+
 def part(text, begin, end=r"\Z"):
     """From the first line that begins so, up to the next that begins like the other."""
     return re.search(rf"(?ms)^(?:{begin}).*?(?=^(?:{end})|\Z)", text)[0]
@@ -325,4 +335,4 @@ def phases(programs, chapter):
 
 TABLES = {function.__name__: function for function in (
     results, output, check, told, layers, ledger, notebook, simulated, twelve, ring, phases,
-    speed, link, bus, fits)}
+    speed, link, bus, fits, systems)}
