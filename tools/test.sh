@@ -15,7 +15,7 @@ pass() {
   [ "$code" != 0 ] || (
     [ -f "$folder/build.ninja" ] ||
       phase "configuring $pass" meson setup "$folder" "-Dmpi=$mpi" $setup
-    phase "building $pass" ninja -C "$folder" $targets
+    phase "building $pass" compile "$folder" $targets
     # One more than cores at a time, as some wait for most of their time.
     ${budget:+timeout --foreground "$budget"} meson test -C "$folder" --no-rebuild \
       --print-errorlogs --logbase "$pass" --num-processes "$(($(nproc) + 1))" "$@" </dev/null

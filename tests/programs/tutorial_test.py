@@ -204,8 +204,10 @@ esac
     ("--gpu", 0, "1 passed, 0 failed, 0 skipped", 0),
     ("--gpu --budget 1", 5, "0 passed, 0 failed, 1 skipped", 77)])
 def test_passes(copy, folder, words, seconds, last, code):
-    """A build that fails is a failure, and the others go on. A budget ends what is at work."""
+    """A build that fails is a failure, and the others go on. A budget ends what is at work.
+    Of eight cores two compile, because memory has room for two compilers."""
     shutil.rmtree(copy.folder / "build", ignore_errors=True)
+    fake(folder, nproc="echo 8", awk="echo 2")
     for name in FAKES:
         (folder / name).write_text(FAKE)
         (folder / name).chmod(0o755)
@@ -213,6 +215,7 @@ def test_passes(copy, folder, words, seconds, last, code):
                 SLEEP=str(seconds))
     assert (done.stdout.splitlines()[-1], done.returncode) == (last, code), done
     calls = (folder / "calls").read_text()
+    assert calls.count("ninja -C build -j 2 ") == 1 + (words == "--all") * 2
     tested = re.findall(r"^meson test -C (\S+) .*--logbase (\w+) .* --(?:setup|suite) (\w+)", calls,
                         re.MULTILINE)
     expected = {"": ALL_PASSES[:1], "--all": ALL_PASSES}.get(words, ALL_PASSES[1:2])
