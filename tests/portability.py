@@ -24,8 +24,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 SKIPPED = 77  # the exit code by which Meson knows it
 OPEN_MPI = "openmpi-bin libopenmpi-dev"
-# Debian's name of the system, and packages that are there before anything else. The last has the
-# Open MPI, the CLI11 and the {fmt} of Ubuntu 24.04 but for the last number of their versions.
+# Debian's name of the system, and packages that are there before anything else. The last one stands
+# for Ubuntu 24.04: it has the same Open MPI (4.1) and {fmt} (9).
 SYSTEMS = {"13": ("trixie", ""), "testing": ("testing", ""), "12": ("bookworm", ""),
            "13-openmpi": ("trixie", OPEN_MPI), "12-openmpi": ("bookworm", OPEN_MPI)}
 FIRST, *OTHERS = SYSTEMS

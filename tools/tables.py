@@ -261,7 +261,7 @@ def systems(_):
     rows = json.loads((ROOT / "notes/systems.json").read_text())
     return table(("Debian", "MPI", "compiler", "Meson", "demo, test", "tests", "day, commit"), [
         (row["system"].partition("-")[0], row["mpi"], row["compiler"], row["meson"],
-         f"{row['demo']}, {row['test']}", row["counts"], f"{row['date']}, {row['commit']}")
+         f"{row['demo']}, {row['test']}", row["counts"], f"{row['date']}, commit {row['commit']}")
         for row in rows], 7)
 
 
