@@ -16,6 +16,7 @@ more_packages() {
   echo clang-16:digests g++-aarch64-linux-gnu:digests qemu-user-static:digests ccache:sabotages \
     debootstrap:systems
 }
+cluster_packages() { echo slurm-wlm:clusters; } # by itself, as not every system has it
 browser_packages() { echo chromium:pages fonts-dejavu-core:pages; }
 
 missing() { # missing LIST: what is not there of it; where apt-get is not at home, of the tools

@@ -39,8 +39,9 @@ BLOCK = re.compile(
     r"(?:\s+(?:<details><summary>[^<]+</summary>\n\n(?:(?!Caught by |</details>|```).)*)?"
     r"Caught by (?P<tsan>ThreadSanitizer in\s+)?`(?P<test>[^`]+)`:\s+\"(?P<case>[^\"]+)\")?",
     re.MULTILINE | re.DOTALL)
-COMMAND = (r"(?:(?:[A-Z_]+=\w+ )?(?:mpi(?:run|exec) -|build/[\w/]+/\w+ |tools/\w+\.py |\. carried"
-           r"|(?:meson|ninja|docker|git|diff|ruff|kill|/usr/bin/python3) )"
+COMMAND = (r"(?:(?:[A-Z_]+=\w+ )?(?:(?:mpirun|mpiexec|srun|salloc) -|build/[\w/]+/\w+ "
+           r"|tools/\w+\.py |\. carried"
+           r"|(?:meson|ninja|docker|git|diff|ruff|kill|sbatch|/usr/bin/python3) )"
            r"|\./tutorial\s(?:demo|doctor|drill|mistake|test|compare|\w+\s[^`\s]))")
 SHOWN = re.compile(rf"^(?: {{4,}}| *\$ )({COMMAND}(?:.*\\\n)*.*)$"
                    rf"|(?<!`)`({COMMAND}[^`]*)`(?!`)", re.MULTILINE)
