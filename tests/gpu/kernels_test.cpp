@@ -292,6 +292,20 @@ TEST_CASE("a decoder's rows, looked up, turned, moved, gated, added") {
   }
 }
 
+TEST_CASE("a decoder's rows: the gradient of each token of a vocabulary") {
+  const auto check = [](int vocabulary, std::int64_t count, std::int64_t width) {
+    Trial both(Dtype::fp32);
+    const Twin& tokens = both(count, [=] { return std::floor(vocabulary * positive()); });
+    const Twin &dy = both(count * width, any), &grads = both(vocabulary * width, any);
+    both.run([&](Side& on) {
+      on->reserve_products(product_room_bytes);
+      for (const Write write : writes) on->embed_backward(on(tokens), on(dy), on(grads), write);
+    });
+  };
+  check(256, 256, 3), check(257, 1000, 8), check(65536, 3000, 2);
+  check(1, 1000, 1024);  // a frequent token, whose rows no block of many adds up alone
+}
+
 TEST_CASE("a decoder's norms") {
   for (const Dtype dtype : dtypes) {
     const auto check = [=](std::int64_t rows, std::int64_t columns, std::int64_t offset) {

@@ -227,39 +227,57 @@ __global__ void softmax_kernel(CausalRows rows, T* scores, float scale) {
   for_each(x, [&](std::int64_t i, T& x) { x = narrow<T>(i < seen ? power(x) / sum : 0); });
 }
 
-/// order: the rows, those of a token side by side and in their order. A thread a row counts what
-/// comes before it.
-__global__ void sort_tokens(const float* tokens, std::int64_t count, std::int32_t* order) {
+/// order: each block's rows by token and number. A thread a row counts what comes before it.
+__global__ void sort_block(const float* tokens, std::int64_t count, std::int32_t* order) {
   __shared__ float others[threads];
-  const std::int64_t row = std::int64_t{blockIdx.x} * threads + threadIdx.x;
-  const float token = row < count ? tokens[row] : 0;
-  std::int64_t before = 0;
-  for (std::int64_t start = 0; start < count; start += threads) {
-    if (start + threadIdx.x < count) others[threadIdx.x] = tokens[start + threadIdx.x];
-    __syncthreads();
-    for (int k = 0; k < threads && start + k < count; ++k) {
-      before += others[k] < token || (others[k] == token && start + k < row);
-    }
-    __syncthreads();  // the next ones are written there
-  }
-  if (row < count) order[before] = static_cast<std::int32_t>(row);
+  const int self = static_cast<int>(threadIdx.x);
+  std::int64_t place = std::int64_t{blockIdx.x} * threads;
+  const std::int64_t row = place + self;
+  const float token = row < count ? tokens[row] : 1e9f;  // behind the last, larger than any
+  others[self] = token;
+  __syncthreads();
+  for (int k = 0; k < threads; ++k) place += others[k] < token || (others[k] == token && k < self);
+  if (row < count) order[place] = static_cast<std::int32_t>(row);
 }
 
-/// A block a row in that order: the first of a token's adds up all of them.
+/// The place in [low, end] of a sorted order behind all tokens x for which before(x).
+template <class Before>
+__device__ std::int64_t behind(const float* tokens, const std::int32_t* order, std::int64_t low,
+                               std::int64_t end, Before before) {
+  while (low < end) {
+    const std::int64_t middle = (low + end) / 2;
+    before(tokens[order[middle]]) ? low = middle + 1 : end = middle;
+  }
+  return low;
+}
+
+/// Merges runs of `size` sorted rows by pairs: a row goes behind what the other run has before it.
+__global__ void merge_runs(const float* tokens, std::int64_t count, std::int64_t size,
+                           const std::int32_t* from, std::int32_t* to) {
+  const std::int64_t at = std::int64_t{blockIdx.x} * threads + threadIdx.x;
+  if (at >= count) return;
+  const bool second = at / size % 2;
+  const std::int64_t other = (at / size + (second ? -1 : 1)) * size;  // where that run begins
+  const float token = tokens[from[at]];
+  const auto before = [=](float x) { return x < token || (second && x == token); };
+  const std::int64_t place = behind(tokens, from, other, std::min(other + size, count), before);
+  to[at + place - (second ? at / size * size : other)] = from[at];
+}
+
+/// A block a row in that order, and `threads` columns: the first of a token's rows adds up all.
 template <class T>
 __global__ void embed_backward_kernel(const float* tokens, const std::int32_t* order,
                                       std::int64_t count, const T* dy, std::int64_t width, T* grads,
                                       Write write) {
   const std::int64_t first = blockIdx.x;
   const float token = tokens[order[first]];
-  if (first > 0 && tokens[order[first - 1]] == token) return;
-  for (std::int64_t column = threadIdx.x; column < width; column += threads) {
-    float sum = 0;
-    for (std::int64_t at = first; at < count && tokens[order[at]] == token; ++at) {
-      sum += widen(dy[order[at] * width + column]);
-    }
-    store(grads[static_cast<std::int64_t>(token) * width + column], sum, write);
-  }
+  const std::int64_t column = std::int64_t{blockIdx.y} * threads + threadIdx.x;
+  if (column >= width || (first > 0 && tokens[order[first - 1]] == token)) return;
+  // Found before the sum, of which the GPU then loads many rows at a time.
+  const std::int64_t end = behind(tokens, order, first, count, [=](float x) { return x == token; });
+  float sum = 0;
+  for (std::int64_t at = first; at < end; ++at) sum += widen(dy[order[at] * width + column]);
+  store(grads[static_cast<std::int64_t>(token) * width + column], sum, write);
 }
 
 /// Defines what Runtime leaves open.
@@ -340,17 +358,21 @@ class CudaKernels : public RowWise<CudaKernels, ElementWise<CudaKernels, Runtime
   }
 
   void embed_backward(View tokens, View dy, View grads, Write write) override {
-    auto* order = reinterpret_cast<std::int32_t*>(product_room_->data());
-    const std::int64_t count = tokens.size;
-    expect(count * std::int64_t{sizeof *order} <= product_room_->bytes(), "tokens have room");
+    const std::int64_t count = tokens.size, width = dy.size / count;
+    auto *order = reinterpret_cast<std::int32_t*>(product_room_->data()), *merged = order + count;
+    expect(2 * count * std::int64_t{sizeof *order} <= product_room_->bytes(), "tokens have room");
     const auto* number = elements<float>(tokens);
-    launch(stream(), blocks_for(count), sort_tokens, number, count, order);
+    launch(stream(), blocks_for(count), sort_block, number, count, order);
+    for (std::int64_t size = threads; size < count; size *= 2) {
+      launch(stream(), blocks_for(count), merge_runs, number, count, size, order, merged);
+      std::swap(order, merged);
+    }
     if (write == Write::overwrite) {
       check_cuda(cudaMemsetAsync(grads.data, 0, grads.bytes(), stream()));
     }
     with_type(grads.dtype, [&]<class T>(T) {
-      launch(stream(), blocks_for(count, 1), embed_backward_kernel<T>, number, order, count,
-             elements<T>(dy), dy.size / count, elements<T>(grads), write);
+      launch(stream(), dim3(blocks_for(count, 1), blocks_for(width)), embed_backward_kernel<T>,
+             number, order, count, elements<T>(dy), width, elements<T>(grads), write);
     });
   }
 

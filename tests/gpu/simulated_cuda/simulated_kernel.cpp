@@ -2,6 +2,7 @@
 // Runs the blocks of a grid one after another. The threads of a block are fibers, since a barrier
 // in the middle of a function can be waited at only by what has a stack of its own.
 #include <setjmp.h>
+#include <time.h>
 #include <ucontext.h>
 
 #include <algorithm>
@@ -100,7 +101,8 @@ bool run_block(bool with_fibers) {
   }
 }
 
-/// Runs a whole grid on the calling thread, its blocks upwards or downwards.
+/// Runs a whole grid on the calling thread, its blocks upwards or downwards. Where one of many
+/// blocks does most of a long work it dies: on a GPU the other multiprocessors would be idle.
 void run_grid(dim3 grid, dim3 size, const std::function<void()>& thread) {
   block.thread = &thread;
   if (block.fibers.size() < size.x) block.fibers.resize(size.x);
@@ -109,11 +111,18 @@ void run_grid(dim3 grid, dim3 size, const std::function<void()>& thread) {
   bool barriers = true;  // the grid's first block tells: few kernels have one, and loops are faster
   const std::uint64_t blocks = std::uint64_t{grid.x} * grid.y;
   const bool backwards = block.random() % 2;
+  double all = 0, most = 0;  // milliseconds of the thread
+  timespec before{}, now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &before);
   for (std::uint64_t i = 0; i < blocks; ++i) {
     const std::uint64_t number = backwards ? blocks - 1 - i : i;
     blockIdx = {static_cast<unsigned>(number % grid.x), static_cast<unsigned>(number / grid.x)};
     barriers = run_block(barriers);
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    const double ms = 1e3 * (now.tv_sec - before.tv_sec) + 1e-6 * (now.tv_nsec - before.tv_nsec);
+    most = std::max(most, ms), all += ms, before = now;
   }
+  if (blocks > 64 && all > 3 && most > all / 2) die("a block takes %.1f of %.1f ms", most, all);
 }
 }  // namespace
 
