@@ -6,9 +6,7 @@
 #include "compute/cpu/matmul.hpp"
 #include "compute/cuda/runtime.hpp"
 
-struct cublasLtContext {
-  void* code = nullptr;  // of its kernels; null: not yet loaded
-};
+struct cublasLtContext {};
 
 namespace {
 /// A matrix in memory, of whose address an algorithm expects so many bytes of alignment.
@@ -39,7 +37,8 @@ struct Matrix : cublasLtMatrixLayoutOpaque_t {
   zero::Dtype dtype;
 };
 
-constexpr std::size_t code_bytes = std::size_t{64} << 20;
+constexpr std::size_t code_bytes = std::size_t{448} << 20;
+void* code = nullptr;  // of its kernels, which the first product of a process loads for good
 
 using Product = cublasLtMatmulDescOpaque_t;
 bool turns(const Product& product, cublasLtMatmulDescAttributes_t operand) {
@@ -116,12 +115,12 @@ constexpr auto choose = [](auto, auto product, auto a, auto b, auto c, auto d, a
   return CUBLAS_STATUS_SUCCESS;
 };
 
-constexpr auto multiply = [](auto handle, auto product, auto alpha, auto A, auto layout_a, auto B,
+constexpr auto multiply = [](auto, auto product, auto alpha, auto A, auto layout_a, auto B,
                              auto layout_b, auto beta, auto C, auto layout_c, auto D, auto layout_d,
                              auto algorithm, auto workspace, auto bytes, auto stream) {
   const auto& [chosen_for, layouts, preference, in_halves] = *algorithm;
   const void* const bias = bias_of(*product);
-  if (!handle->code && cudaMalloc(&handle->code, code_bytes)) return CUBLAS_STATUS_ALLOC_FAILED;
+  if (!code && cudaMalloc(&code, code_bytes)) return CUBLAS_STATUS_ALLOC_FAILED;
   Product same = *product;  // but for what may differ
   for (const auto attribute :
        {CUBLASLT_MATMUL_DESC_BIAS_POINTER, CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET}) {
@@ -194,7 +193,7 @@ constexpr auto multiply = [](auto handle, auto product, auto alpha, auto A, auto
 const zero::cuda::Blas& zero::cuda::blas() {
   static const Blas simulated{
       .create = [](auto handle) { return *handle = new cublasLtContext, CUBLAS_STATUS_SUCCESS; },
-      .destroy = [](auto lt) { return cudaFree(lt->code), delete lt, CUBLAS_STATUS_SUCCESS; },
+      .destroy = [](auto handle) { return delete handle, CUBLAS_STATUS_SUCCESS; },
       .start_description = start_description,
       .start_layout = start_layout,
       .start_preference = start_preference,
