@@ -361,7 +361,7 @@ TEST_CASE("a decoder's attention") {
 TEST_CASE("a layer") {
   constexpr std::array<std::int64_t, 3> shapes[] = {{1, 1, 1},    {5, 7, 9},     {17, 24, 8},
                                                     {33, 8, 64},  {300, 40, 72}, {3, 1300, 5},
-                                                    {4, 200, 20}, {8500, 3, 17}};
+                                                    {4, 200, 20}, {8500, 3, 17}, {5, 8, 73}};
   for (const Dtype dtype : dtypes) {
     for (const auto& [batch, inputs, outputs] : shapes) {
       for (const Write write : writes) {

@@ -305,9 +305,15 @@ class CudaKernels : public RowWise<CudaKernels, ElementWise<CudaKernels, Runtime
                               Write write) override {
     // To add, a product waits in product_room_: rows that fit, in eights (aligned), or part of one.
     // What overwrites is cut alike: products of other sizes may be added in another order.
-    const std::int64_t room = (product_room_->bytes() - 16) / bytes_of(grads.dtype);
+    const std::int64_t size = bytes_of(grads.dtype);
+    const bool even = reinterpret_cast<std::uintptr_t>(grads.data) % 16 == 0 &&
+                      shape.inputs * size % 16 == 0;  // then each part begins at a multiple of 16
+    const std::int64_t room = (product_room_->bytes() - (even ? 0 : 16)) / size;
     const std::int64_t width = std::clamp<std::int64_t>(shape.inputs, 1, room);
-    const std::int64_t step = room / width < 8 ? room / width : room / width / 8 * 8;
+    // Parts of about one size: a last one of few rows would read all inputs for these.
+    const std::int64_t most = room / width, eights = most < 8 ? 1 : 8;
+    const std::int64_t parts = blocks_for(shape.outputs, most / eights * eights);
+    const std::int64_t step = blocks_for(shape.outputs, parts * eights) * eights;
     with_type(grads.dtype, [&]<class T>(T) {
       const In<T> cut{y.size > 0 ? elements<T>(y) : nullptr};
       const InOut<T> delta{elements<T>(dy)};

@@ -6,7 +6,9 @@
 #include "compute/cpu/matmul.hpp"
 #include "compute/cuda/runtime.hpp"
 
-struct cublasLtContext {};
+struct cublasLtContext {
+  std::int64_t rows = 0, columns = 0, inner = 0;  // of the product that it chose for last
+};
 
 namespace {
 /// A matrix in memory, of whose address an algorithm expects so many bytes of alignment.
@@ -93,8 +95,8 @@ constexpr auto set = [](auto of, auto attribute, auto value, auto size) {
   return CUBLAS_STATUS_SUCCESS;
 };
 
-constexpr auto choose = [](auto, auto product, auto a, auto b, auto c, auto d, auto preference, int,
-                           auto results, auto count) {
+constexpr auto choose = [](auto handle, auto product, auto a, auto b, auto c, auto d,
+                           auto preference, int, auto results, auto count) {
   const bool turn_a = turns(*product, CUBLASLT_MATMUL_DESC_TRANSA);
   const bool turn_b = turns(*product, CUBLASLT_MATMUL_DESC_TRANSB);
   if ((turn_a ? a->columns : a->rows) != d->rows || (turn_b ? b->rows : b->columns) != d->columns ||
@@ -107,6 +109,11 @@ constexpr auto choose = [](auto, auto product, auto a, auto b, auto c, auto d, a
     simulated::die("cublasLtMatmulAlgoGetHeuristic: parts of a sum may be rounded to 16 bit");
   }
   bias_of(*product);
+  const std::int64_t inner = turn_a ? a->rows : a->columns;
+  if (d->rows == handle->rows && inner == handle->inner && 16 * d->columns < handle->columns) {
+    simulated::die("cublasLt: %ld columns after %ld are a sliver", d->columns, handle->columns);
+  }
+  *handle = {d->rows, d->columns, inner};
   const bool some = product->data[CUBLASLT_MATMUL_DESC_SM_COUNT_TARGET] > 0;
   // Smaller than a layer of kernels_test.cpp, larger than a piece of its gradient.
   const bool in_halves = some || d->rows * d->columns < 500;
