@@ -113,9 +113,9 @@ std::int64_t check_memory(const Card& card, const Options& options, const Choice
     if (!missing.empty()) throw Error(ExitCode::resources, missing);
   };
   const auto check_share = [&](std::span<const Place> places, std::int64_t available, int sharing,
-                               const char* whose, const char* by, std::int64_t besides = 0) {
-    const std::string words = fmt::format("bytes{}, {} on this {} share {} that are available",
-                                          whose, sharing, by, grouped(available));
+                               const std::string& of, const char* by, std::int64_t besides = 0) {
+    const std::string words = fmt::format("bytes{}, {} on this {} share {} that are available", of,
+                                          sharing, by, grouped(available));
     const std::string more = fmt::format("{}s", by);
     check(shortage(plan, options, places, available / sharing, words, more, besides));
   };
@@ -123,8 +123,10 @@ std::int64_t check_memory(const Card& card, const Options& options, const Choice
   if (device.type == DeviceType::cpu) {
     check_share(on_both, device.available(), choice.sharing, "", "machine");
   } else {
-    const std::int64_t left = device.available() - choice.sharing * libraries_bytes;
-    check_share(on_device, std::max<std::int64_t>(left, 0), choice.sharing, "", "GPU");
+    const bool nccl = choice.comm == Comm::nccl;
+    const std::int64_t kept = bytes_for_libraries(nccl ? choice.sharing_host - 1 : 0);
+    check_share(on_device, device.available(), choice.sharing,
+                fmt::format(", {} of them for CUDA's libraries", grouped(kept)), "GPU", kept);
     // MPI takes what a GPU sends and receives from pages of the host that are locked for it.
     const std::int64_t room = plan.bytes[Place::device][Kind::communication].peak;
     check_share(on_host, device.host().available(), choice.sharing_host, " of the host's memory",

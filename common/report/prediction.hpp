@@ -60,8 +60,13 @@ struct Prediction {
 Prediction predict(const Card& card, const Options& options, DeviceType device,
                    const Layout& layout);
 
-/// Of a GPU's memory, for each rank on it: cuBLAS loads code, NCCL makes buffers when first used.
-inline constexpr std::int64_t libraries_bytes = std::int64_t{512} << 20;
+/// Bytes that a rank leaves to libraries on its GPU: a guess for the code of their kernels, and
+/// what NCCL allocates with the first message to each other rank of the machine. By the source
+/// of 2.28 (transport/p2p.cc) that is, over NVLink, 10 + 2 MiB for each of 16 channels
+/// (message_blocks).
+constexpr std::int64_t bytes_for_libraries(int nccl_peers) {
+  return (std::int64_t{512} + nccl_peers * 16 * (10 + 2)) << 20;
+}
 
 /// Throws Error (resources) when what a rank will reserve exceeds its share of the memory available
 /// now, or the options' limit. Returns one device's bytes.

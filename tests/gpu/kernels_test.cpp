@@ -546,7 +546,7 @@ TEST_CASE("a product finds room for cuBLAS where a run takes all that it may") {
   const Twin &x = with(35, one), &params = with(72, one), &y = with(45, poison);
   const Side& on = with.gpu;
   on->reserve_products(product_room);
-  const Buffer rest(gpu(), Kind::data, gpu().available() - libraries_bytes, true);
+  const Buffer rest(gpu(), Kind::data, gpu().available() - bytes_for_libraries(0), true);
   on->linear_forward(shape, on(x), on(params), on(y), false);
   wait_for(on->record());
   CHECK(values(on(y)) == std::vector<float>(45, 8));
@@ -572,7 +572,8 @@ TEST_CASE("a GPU's memory and its host's are two limits") {
                  fmt::format("{} on this machine", on_machine)},
                 [&] { check("07", 1, on_machine); });
   check_refused(ExitCode::resources,
-                {grouped(needed) + " bytes, ", fmt::format("{} on this GPU", on_gpu)},
+                {grouped(needed + bytes_for_libraries(0)) + " bytes, 536 870 912 of them for ",
+                 fmt::format("{} on this GPU", on_gpu)},
                 [&] { check("07", on_gpu, 1); });
   // MPI's messages pass through it: those of a half of the largest layer, out and in.
   const std::int64_t staged = 2 * layout.largest_layer();
