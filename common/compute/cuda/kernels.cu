@@ -111,31 +111,47 @@ __global__ void column_sum(const float* partial, std::int64_t columns, unsigned 
   store(bias[column], sum, write);
 }
 
-/// A block a row, several rows one after the other where there are more rows than blocks.
-template <class T>
-__global__ void cross_entropy_kernel(const T* outputs, const float* targets, std::int64_t rows,
-                                     std::int64_t count, float factor, T* delta, Totals* partial) {
+/// visit(number, value in each operand) for the elements [0, end) of a row, by a block's threads.
+template <int width, class Visit, class... Operands>
+__device__ void visit_row(std::int64_t end, const Visit& visit, const Operands&... operands) {
+  for (std::int64_t i = threadIdx.x * width; i < end; i += threads * width) {
+    visit_pack<width>(i, visit, operands...);
+  }
+}
+
+/// Of the first `seen` elements x of a row, the largest, and the sum of e^((x - largest) * scale).
+template <int width, class T>
+__device__ std::pair<float, float> add_powers(const In<T>& row, std::int64_t seen, float scale) {
   const auto larger = [](float a, float b) { return a < b ? b : a; };
+  float largest = widen(row.at[0]), sum = 0;
+  const auto compare = [&](std::int64_t i, T x) {
+    if (i < seen) largest = larger(largest, widen(x));
+  };
+  visit_row<width>(seen, compare, row);
+  largest = combine_block(largest, larger);
+  const auto add = [&](std::int64_t i, T x) {
+    if (i < seen) sum += portable_exp((widen(x) - largest) * scale);
+  };
+  visit_row<width>(seen, add, row);
+  return {largest, block_sum(sum)};
+}
+
+/// A block a row, several rows one after the other where there are more rows than blocks.
+template <int width, class T>
+__global__ void cross_entropy_kernel(Rows<In<T>, Apart> outputs, const float* targets,
+                                     std::int64_t rows, std::int64_t count, float factor,
+                                     Rows<Out<T>, Apart> delta, Totals* partial) {
   double loss = 0;
   for (std::int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
-    const T* y = outputs + row * count;
-    T* dy = delta + row * count;
-    float largest = widen(y[0]);
-    for (std::int64_t j = threadIdx.x; j < count; j += threads) {
-      largest = larger(largest, widen(y[j]));
-    }
-    largest = combine_block(largest, larger);
-    float sum = 0;
-    for (std::int64_t j = threadIdx.x; j < count; j += threads) {
-      sum += portable_exp(widen(y[j]) - largest);
-    }
-    sum = block_sum(sum);
+    const In<T> y = outputs(row);
+    const auto [largest, sum] = add_powers<width>(y, count, 1);
     const auto target = static_cast<std::int64_t>(targets[row]);
-    for (std::int64_t j = threadIdx.x; j < count; j += threads) {
-      const float probability = portable_exp(widen(y[j]) - largest) / sum;
-      dy[j] = narrow<T>((probability - (j == target ? 1.0f : 0.0f)) * factor);
-    }
-    loss += portable_log(sum) + largest - widen(y[target]);
+    const auto differ = [&](std::int64_t j, T y, T& dy) {
+      const float probability = portable_exp(widen(y) - largest) / sum;
+      dy = narrow<T>((probability - (j == target ? 1.0f : 0.0f)) * factor);
+    };
+    visit_row<width>(count, differ, y, delta(row));
+    loss += portable_log(sum) + largest - widen(y.at[target]);
   }
   if (threadIdx.x == 0) partial[blockIdx.x].loss += loss / static_cast<double>(rows);
 }
@@ -197,9 +213,7 @@ __global__ void row_sum_kernel(std::int64_t count, Body body, Operands... operan
   }
   for (float& sum : sums) sum = block_sum(sum);
   const auto apply = [&](auto, auto&... x) { body(sums, x...); };
-  for (std::int64_t i = threadIdx.x * width; i < count; i += threads * width) {
-    visit_pack<width>(i, apply, operands(row)...);
-  }
+  visit_row<width>(count, apply, operands(row)...);
 }
 
 /// A block a row.
@@ -207,24 +221,11 @@ template <int width, class T>
 __global__ void softmax_kernel(CausalRows rows, T* scores, float scale) {
   const std::int64_t row = blockIdx.x, seen = rows.seen(row);
   const InOut<T> x{scores + rows(row)};
-  const In<T> read{x.at};
-  const auto larger = [](float a, float b) { return a < b ? b : a; };
-  float largest = widen(x.at[0]), sum = 0;
-  const auto for_each = [&](const auto& x, auto visit) {
-    for (std::int64_t i = threadIdx.x * width; i < rows.end; i += threads * width) {
-      visit_pack<width>(i, visit, x);
-    }
+  const auto [largest, sum] = add_powers<width>(In<T>{x.at}, seen, scale);
+  const auto divide = [&](std::int64_t i, T& x) {
+    x = narrow<T>(i < seen ? portable_exp((widen(x) - largest) * scale) / sum : 0);
   };
-  for_each(read, [&](std::int64_t i, T score) {
-    if (i < seen) largest = larger(largest, widen(score));
-  });
-  largest = combine_block(largest, larger);
-  const auto power = [=](T score) { return portable_exp((widen(score) - largest) * scale); };
-  for_each(read, [&](std::int64_t i, T score) {
-    if (i < seen) sum += power(score);
-  });
-  sum = block_sum(sum);
-  for_each(x, [&](std::int64_t i, T& x) { x = narrow<T>(i < seen ? power(x) / sum : 0); });
+  visit_row<width>(rows.end, divide, x);
 }
 
 /// order: each block's rows by token and number. A thread a row counts what comes before it.
@@ -270,8 +271,8 @@ __global__ void embed_backward_kernel(const float* tokens, const std::int32_t* o
                                       std::int64_t count, const T* dy, std::int64_t width, T* grads,
                                       Write write) {
   const std::int64_t first = blockIdx.x;
-  const float token = tokens[order[first]];
   const std::int64_t column = std::int64_t{blockIdx.y} * threads + threadIdx.x;
+  const float token = tokens[order[first]];
   if (column >= width || (first > 0 && tokens[order[first - 1]] == token)) return;
   // Found before the sum, of which the GPU then loads many rows at a time.
   const std::int64_t end = behind(tokens, order, first, count, [=](float x) { return x == token; });
@@ -357,8 +358,13 @@ class CudaKernels : public RowWise<CudaKernels, ElementWise<CudaKernels, Runtime
     const auto factor = static_cast<float>(scale / static_cast<double>(rows));
     const auto blocks = static_cast<unsigned>(std::min(rows, most_blocks));
     with_type(outputs.dtype, [&]<class T>(T) {
-      launch(stream(), blocks, cross_entropy_kernel<T>, elements<T>(outputs),
-             elements<float>(targets), rows, outputs.size / rows, factor, elements<T>(delta),
+      constexpr int width = 16 / sizeof(T);
+      const Apart row{outputs.size / rows};
+      const Rows y{In<T>{elements<T>(outputs)}, row};
+      const Rows dy{Out<T>{elements<T>(delta)}, row};
+      const bool packed = in_packs<width>(row.elements, y, dy);
+      launch(stream(), blocks, packed ? cross_entropy_kernel<width, T> : cross_entropy_kernel<1, T>,
+             y, elements<float>(targets), rows, row.elements, factor, dy,
              SumsOnGpu::of(sums).partial);
     });
   }
