@@ -32,14 +32,15 @@ struct Codes {
   }
 };
 /// Rows by sequence, group, token and head: so many elements behind each other, the last first, all
-/// of them multiples of `elements`.
+/// of them multiples of `elements`. Rows have numbers of 32 bits, which a GPU divides far faster.
 struct Nested {
   std::int64_t heads, tokens, groups;
   std::int64_t head, token, group, sequence, elements;
   HOST_DEVICE std::int64_t operator()(std::int64_t row) const {
-    const std::int64_t by_token = row / heads, by_group = by_token / tokens;
-    return row % heads * head + by_token % tokens * token + by_group % groups * group +
-           by_group / groups * sequence;
+    const auto few = [](std::int64_t count) { return static_cast<std::uint32_t>(count); };
+    const std::uint32_t by_token = few(row) / few(heads), by_group = by_token / few(tokens);
+    return few(row) % few(heads) * head + by_token % few(tokens) * token +
+           by_group % few(groups) * group + by_group / few(groups) * sequence;
   }
 };
 
@@ -255,6 +256,7 @@ template <class Backend, class Base> class RowWise : public Base {
   void move_heads(const HeadsShape& shape, const From& from, View turns, float sign, const To& to) {
     const std::int64_t half = shape.size / 2;
     const std::int64_t heads = shape.sequences * shape.tokens * shape.groups * shape.of_group;
+    expect(heads >> 32 == 0, "the numbers of heads have 32 bits");
     if (turns.size == 0) return on().each_row(heads, shape.size, Round(), from, to);
     const auto second = [=](auto rows) {
       rows.first.at += half;

@@ -39,9 +39,10 @@ template <int width, class Operand> __device__ auto load(const Operand& x, std::
   return Operand::read ? *reinterpret_cast<const Packed*>(x.at + i) : Packed();
 }
 
-template <class Operand, class Packed>
-__device__ void save(const Operand& x, std::int64_t i, const Packed& pack) {
-  if constexpr (Operand::written) *reinterpret_cast<Packed*>(x.at + i) = pack;
+/// Counts i in packs: of i in elements nvcc does not always see that one store is enough.
+template <class Operand, class T, int width>
+__device__ void save(const Operand& x, std::int64_t i, const Pack<T, width>& pack) {
+  if constexpr (Operand::written) reinterpret_cast<Pack<T, width>*>(x.at)[i / width] = pack;
 }
 
 /// visit(element's number, its value in each operand) for elements [i, i + width).
