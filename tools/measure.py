@@ -338,18 +338,23 @@ def main():
     parser.add_argument("--mpiexec", default="mpirun", help="the launcher of the built MPI")
     parser.add_argument("--torch", metavar="PYTHON", help="one that has PyTorch; without it the "
                         "table speed is left as it is")
+    parser.add_argument("--gpu", metavar="RESULTS", type=Path,
+                        help="makes the table gpu alone, of what tests/gpu/fifteen_minutes.sh left")
     options = parser.parse_args()
-    if options.only and options.only.split()[0] not in ("figures", *TABLES, *FIGURES):
+    options.only = "gpu" if options.gpu else options.only
+    tables_here = {*TABLES} - ({"gpu"} if not options.gpu else set())
+    if options.only and options.only.split()[0] not in ("figures", *tables_here, *FIGURES):
         raise Failure(f"there is no table or figure {options.only!r}", 2)
 
     def chosen(name, *groups):
         if options.only is None:
-            return name != "speed" or options.torch
+            return name != "gpu" and (name != "speed" or options.torch)
         return options.only in (name, name.split()[0], *groups)
 
     pages = sorted([ROOT / "README.md", *ROOT.glob("notes/*.md"), *ROOT.glob("0*/README.md")])
     try:
         programs = Measured(options.build.resolve(), options.mpiexec, options.torch)
+        programs.gpu = options.gpu
         texts = {page: renewed(page, chosen, programs) for page in pages}
         for name, draw in FIGURES.items():
             if chosen(name, "figures"):

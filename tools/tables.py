@@ -333,6 +333,35 @@ def phases(programs, chapter):
     return fenced(f"$ {shown}\n" + re.sub(r"(?m)^step 2(.+\n)+", "...\n", told))
 
 
+# What a benchmark prints of a figure: in one line with its bar, or as two times and their ratio.
+JUDGED = re.compile(r"(?:yes: |NO: )?(.+?):? +([\d.]+)(?: of [^,]+)?, ((?:bar|at [ml]\S+) .+)")
+RATIO = re.compile(r"(0\d\S*)  +([\d.]+)   (\S.*?)  +([\d.]+) +([\d.]+)(?: (bar [\d.]+))?")
+
+
+def gpu(programs):
+    """What tests/gpu/fifteen_minutes.sh found: its steps, and the figures in what they said."""
+    texts = re.split(r"(?m)^== (.+) \| (.+) \| (\d+) s\n", programs.gpu.read_text())
+    steps, figures = [], []
+    for said, name, code, seconds in zip(*(texts[at:-1:4] for at in range(4)), strict=True):
+        words = {"0": "passed", "77": "skipped", "124": "not done by then", "not begun": code}
+        steps.append([name, words.get(code, f"failed, code {code}"), seconds])
+        work = name
+        for line in said.splitlines():
+            if line.startswith("step: "):
+                work = line[6:].partition(";")[0]
+            if found := RATIO.match(line):
+                ours, ms, other, theirs, ratio, bar = found.groups()
+                figures.append([work, f"{ours} over {other}: {ms} / {theirs} ms", ratio, bar or ""])
+            elif found := JUDGED.match(line):
+                figures.append([work, *found.groups()])
+    if not figures:
+        raise Failure(f"{programs.gpu} has no figure: no benchmark found a GPU")
+    first_gpu, *_, day, commit = texts[0].strip().splitlines()
+    return (f"{table(['step', 'result', 'seconds'], steps, left=2)}\n\n"
+            f"{table(['work', 'what', 'measured', 'bar'], figures, left=2)}\n\n"
+            f"*{first_gpu}; {day}; {commit}.*")
+
+
 TABLES = {function.__name__: function for function in (
     results, output, check, told, layers, ledger, notebook, simulated, twelve, ring, phases,
-    speed, link, bus, fits, systems)}
+    speed, link, bus, fits, systems, gpu)}

@@ -4,7 +4,7 @@
 
 On the CPU three kinds of work in fp32 and bf16, ranks of one thread each, and a table of them in
 Markdown at the end; and a llama beside transformers'. On a GPU one rank in bf16: twelve
-Linear(2048), 4096 samples; and sixteen Linear(4096), 8192 samples. Programs and PyTorch
+Linear(2048), 4096 samples; sixteen Linear(4096), 8192 samples; a llama. Programs and PyTorch
 (torch_times.py) run in turn, several rounds, and a ratio is the median of the rounds' ratios: the
 machine's speed drifts, ratios taken side by side do not. Where PyTorch is missing, or sees no GPU,
 nothing is compared with it. The CPU's bars are those of AVX-512 and of PyTorch: where one is
@@ -80,7 +80,11 @@ GPU = [Row(1, "bf16", 60, {"task": "mlp", "layers": 12, "width": 2048, "batch": 
             *((chapter, "03", None) for chapter in ("04", "05", "06"))]),
        Row(1, "bf16", 20, {"task": "mlp", "layers": 16, "width": 4096, "batch": 8192, "lr": 1e-5},
            {chapter: ["--dtype", "bf16"] for chapter in ("06", "07")},
-           [("06", "torch fsdp", 0.80), ("07", "torch offload", 0.65), ("07", "06", None)])]
+           [("06", "torch fsdp", 0.80), ("07", "torch offload", 0.65), ("07", "06", None)]),
+       Row(1, "bf16", 12, {"task": "llama", "layers": 4, "width": 4096, "heads": 32, "kv-heads": 8,
+                           "hidden": 10928, "batch": 1, "sequence": 4096, "lr": 1e-5},
+           {chapter: ["--dtype", "bf16"] for chapter in ("03", "06")},
+           [("03", "torch step", None), ("06", "torch fsdp", None), ("06", "03", None)])]
 
 
 def torch_times(arguments, row):
@@ -144,6 +148,7 @@ def main():
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--torch", metavar="PYTHON", default=sys.executable,
                         help="the Python that has PyTorch, as a virtual environment's")
+    parser.add_argument("--rounds", type=int, help="of each kind of work (3 on a GPU, else 5)")
     parser.add_argument("--no-judge", action="store_true", help="exit with 0 whatever the ratios")
     arguments = parser.parse_args()
     builds = {"": Programs(arguments.build, arguments.mpiexec)}
@@ -160,7 +165,7 @@ def main():
                 print(f"step: {row}; not measured, {arguments.before} has not this model\n")
                 continue
         rounds, words = zip(*(measure(arguments, row, builds)
-                              for _ in range(3 if row in GPU else 5)))
+                              for _ in range(arguments.rounds or (3 if row in GPU else 5))))
         print(f"step: {row}; {len(rounds)} rounds\n{words[0]}\n")
         judged = arguments.before or row in (*GPU, OFFLOAD) or AVX512 and "torch fsdp" in rounds[0]
         good, cells = print_ratios(rounds, row, "bar" if judged else "aim")

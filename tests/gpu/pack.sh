@@ -3,9 +3,7 @@
 # pack.sh BUILD FOLDER: for a machine with a GPU, CUDA, Python and NumPy, and nothing else. Packs the
 # commit, stripped programs, their libraries, MPICH's launcher, Meson and pytest into FOLDER/zero.tar.xz.
 # BUILD lies within the checkout and is one for that GPU: meson setup BUILD -Dgpu_arch=90 -Dmpi=mpich.
-# There, in bash:
-#
-#     . FOLDER/unpack.sh FOLDER && timeout 600 meson test -C $B --suite gpu
+# notes/gpu.md says what to run there.
 set -euo pipefail
 build=$(realpath "$1") out=$(mkdir -p "$2" && realpath "$2") pack=$(mktemp -d)
 trap 'rm -rf "$pack"' EXIT
@@ -18,7 +16,7 @@ mkdir -p "$pack/$inside/"meson-{private,logs} "$pack/lib/"{bin,python}
 git archive HEAD | tar -x -C "$pack"
 cp -L "$build"/meson-private/*.dat "$pack/$inside/meson-private/"
 ninja -C "$build" -t targets all | sed -n 's/: [a-z]*_LINKER$//p' |
-  grep -vE '\.(a|so)$|simulated|unit_tests' | while read -r program; do
+  grep -vE '\.(a|so)$|simulated|unit_tests|/openmpi_' | while read -r program; do
     mkdir -p "$pack/$inside/$(dirname "$program")"
     strip -o "$pack/$inside/$program" "$build/$program"
   done
@@ -50,7 +48,7 @@ EOF
 chmod +x "$pack/lib/bin/"*
 # Paths are compiled in, so it is unpacked to where it was built.
 cat > "$out/unpack.sh" <<EOF
-P="$here" B="$build"
+export P="$here" B="$build" C="commit $(git rev-parse --short HEAD)"
 export M="$here/lib/bin/mpiexec.hydra"
 [ -d "\$B" ] || { mkdir -p "\$P" && tar -C "\$P" -xJf "\$1/zero.tar.xz"; }
 torch=\$(python3 -c 'import torch; print(torch.__path__[0])' 2> /dev/null)/../nvidia

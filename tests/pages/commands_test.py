@@ -33,7 +33,7 @@ ELSEWHERE = {
     r"mpirun -hosts a,b .*": "two hosts",
     r"(srun|salloc|sbatch) .*": "a cluster under Slurm",
     r"\./tutorial test --.*|.* --device cuda .*|.* --width 16384 .*": NEEDS_MORE,
-    r"mpiexec .*|.*(build_gpu|carried) .*": NEEDS_MORE,
+    r".*(build_gpu|carried) .*|.* -Dnccl=enabled|.* --gpu results\.txt": NEEDS_MORE,
     r"meson .*build/[at]san.*|meson .*build/tidy .*|meson configure build .*": NEEDS_MORE,
     r"mpirun --host a,b|docker .*|ruff .*|git clang-format .*|tools/in_pytorch\.py .*": NEEDS_MORE,
     r"\./tutorial (lesson|break) 08|.* 'check 08_kept'": NEEDS_MORE}

@@ -2,6 +2,7 @@
 """Figures show what they say: numbers as in formulas and tables, words apart, drawn as before."""
 import itertools
 import re
+from types import SimpleNamespace
 
 import pytest
 from recorded import TRACE, recorded
@@ -61,6 +62,19 @@ def test_ownership_is_what_the_cards_say():
 def test_a_page_draws_what_its_lesson_draws(card):
     drawn = "\n".join(f"    {line}".rstrip() for line in lesson.rows(card, card))
     assert f"\n\n{drawn}\n\n" in (ROOT / card.chapter / "README.md").read_text()
+
+
+def test_results_of_a_gpu_become_tables(tmp_path):
+    (tmp_path / "results").write_text(
+        "A GPU\n2026-11-28\ncommit 1\n== machine | 0 | 0 s\nclip + adam 1.1 of adam, at most 1.2\n"
+        "yes: exposed: 0.02, bar 0.1\n== 06 | 124 | 40 s\n== all | not begun | 0 s\n"
+        "step: mlp; 1 round\n03     2.5   torch step   3.125   0.80 bar 0.80\n== pace | 1 | 9 s\n")
+    made = tables.gpu(SimpleNamespace(gpu=tmp_path / "results"))
+    for row in ("06 | not done by then | 40", "all | not begun | 0", "pace | failed, code 1 | 9",
+                "06 | clip + adam | 1.1 | at most 1.2", "06 | exposed | 0.02 | bar 0.1",
+                "mlp | 03 over torch step: 2.5 / 3.125 ms | 0.80 | bar 0.80"):
+        assert f"\n| {row} |\n" in made
+    assert made.endswith("|\n\n*A GPU; 2026-11-28; commit 1.*")
 
 
 def test_traffic_is_what_the_cards_say():
