@@ -34,7 +34,7 @@ class NcclTransport : public Transport {
     std::memcpy(&id, ids.data(), sizeof(id));  // rank 0's
     const Working working({"the start of NCCL"});
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
-    config.maxCTAs = cuda::message_blocks;
+    config.maxCTAs = message_blocks;
     check_nccl(ncclCommInitRankConfig(&comm_, everybody.size, id, everybody.rank, &config));
     // Where a peer is gone the kernels never end, but NCCL's threads may know.
     gpu_.check_peers = [this] {

@@ -107,6 +107,11 @@ struct Sums {
 /// Bytes for a GPU's products: cuBLAS's workspace, and room for products that are to be added.
 inline constexpr std::int64_t blas_workspace_bytes = std::int64_t{32} << 20;
 inline constexpr std::int64_t product_room_bytes = std::int64_t{32} << 20;
+/// Tokens of a micro-batch, at most: a GPU sorts them there, in two lists of 4 bytes a token.
+inline constexpr std::int64_t most_tokens = product_room_bytes / 8;
+/// Multiprocessors that products leave to messages, and the most blocks of NCCL's: a product's
+/// block stays to its end, and one of NCCL's fills a multiprocessor.
+inline constexpr int message_blocks = 16;
 
 /// Views that meet in a call lie on the kernels' device and do not overlap, but where it says so.
 class Kernels {

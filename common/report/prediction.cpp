@@ -78,18 +78,19 @@ std::string Prediction::formula(Phase phase) const {
 }
 
 namespace {
-/// What the plan lacks when it, and what it `needs` besides, may take so much of those places;
+/// What the plan lacks when it, and what is needed `besides`, may take so much of those places;
 /// empty when it fits.
 std::string shortage(const Prediction& plan, const Options& options, std::span<const Place> places,
                      std::int64_t allowed, const std::string& words, const std::string& more,
-                     std::int64_t needs = 0) {
+                     std::int64_t besides = 0) {
+  std::int64_t needs = 0;
   for (const Place place : places) needs += plan.sum(&Prediction::Bytes::peak, place);
-  if (needs <= allowed) return "";
+  if (needs + besides <= allowed) return "";
   const bool data = 2 * plan.bytes[places[0]][Kind::data].peak > needs;
   const std::string advice =
       data ? fmt::format("a smaller {} or --batch", options.tokens.empty() ? "--data" : "--tokens")
            : fmt::format("another chapter, fewer or smaller layers or batches, or more {}", more);
-  return fmt::format("each rank needs {} {}: use {}", grouped(needs), words, advice);
+  return fmt::format("each rank needs {} {}: use {}", grouped(needs + besides), words, advice);
 }
 
 constexpr Place on_device[] = {Place::device}, on_host[] = {Place::host},

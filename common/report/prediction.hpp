@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "compute/bus.hpp"
+#include "compute/kernels.hpp"
 #include "memory/layout.hpp"
 #include "train/adam.hpp"
 #include "train/data.hpp"
@@ -62,10 +63,9 @@ Prediction predict(const Card& card, const Options& options, DeviceType device,
 
 /// Bytes that a rank leaves to libraries on its GPU: a guess for the code of their kernels, and
 /// what NCCL allocates with the first message to each other rank of the machine. By the source
-/// of 2.28 (transport/p2p.cc) that is, over NVLink, 10 + 2 MiB for each of 16 channels
-/// (message_blocks).
+/// of 2.28 (transport/p2p.cc) that is, over NVLink, 10 + 2 MiB for each block of NCCL's.
 constexpr std::int64_t bytes_for_libraries(int nccl_peers) {
-  return (std::int64_t{512} + nccl_peers * 16 * (10 + 2)) << 20;
+  return (std::int64_t{512} + nccl_peers * message_blocks * (10 + 2)) << 20;
 }
 
 /// Throws Error (resources) when what a rank will reserve exceeds its share of the memory available

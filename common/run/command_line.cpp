@@ -235,12 +235,13 @@ struct CommandLine {
                   o.tokens);
     if (given("--tokens")) o.data.clear();
     const double tokens = 1.0 * o.batch * o.sequence, w = o.width;
-    if (tokens > 1 << 23)
+    if (tokens > most_tokens)
       throw_error(usage, "--batch {} of --sequence {}: more than {} tokens at a time", o.batch,
-                  o.sequence, 1 << 23);
+                  o.sequence, most_tokens);
     const double params = 2 * w * w + 2 * w * w / o.heads * o.kv_heads + 3 * w * o.hidden;
     const double numbers = 1.0 * o.heads * o.sequence + 16 * w + 3.0 * o.hidden + o.vocab;
-    if (std::max(params, tokens * numbers / 256) * o.layers > 0x1p44)
+    // Rows of heads have numbers of 32 bits.
+    if (std::max(params, tokens * numbers / 256) * o.layers > 0x1p44 || tokens * o.heads >= 0x1p32)
       throw_error(usage, "--layers {}, --width {}, --hidden {}: more numbers than can be counted",
                   o.layers, o.width, o.hidden);
   }

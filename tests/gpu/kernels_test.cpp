@@ -303,7 +303,7 @@ TEST_CASE("a decoder's rows: the gradient of each token of a vocabulary") {
     });
   };
   check(256, 256, 3), check(257, 1000, 8), check(65536, 3000, 2);
-  check(1, 1000, 1024);  // a frequent token, whose rows no block of many adds up alone
+  check(1, 5000, 2048);  // a frequent token, whose rows no block of many adds up alone
 }
 
 TEST_CASE("a decoder's norms") {
@@ -559,8 +559,9 @@ TEST_CASE("a GPU's memory and its host's are two limits") {
   const Prediction plan = predict(card("07"), options, DeviceType::cuda, layout);
   const auto peak = &Prediction::Bytes::peak;
   const std::int64_t on_host = plan.sum(peak, Place::host), needed = plan.sum(peak);
-  const auto check = [&](const char* number, int sharing, int sharing_host, int ranks = 1) {
-    const Choice choice{.sharing = sharing, .sharing_host = sharing_host};
+  const auto check = [&](const char* number, int sharing, int sharing_host, int ranks = 1,
+                         Comm comm = Comm::mpi) {
+    const Choice choice{.comm = comm, .sharing = sharing, .sharing_host = sharing_host};
     return check_memory(card(number), options, choice, gpu(), layout_of(options, 0, ranks));
   };
   // Twice too many.
@@ -576,6 +577,9 @@ TEST_CASE("a GPU's memory and its host's are two limits") {
                 {grouped(needed + bytes_for_libraries(0)) + " bytes, 536 870 912 of them for ",
                  fmt::format("{} on this GPU", on_gpu)},
                 [&] { check("07", on_gpu, 1); });
+  // A peer of NCCL's takes 192 MiB.
+  check_refused(ExitCode::resources, {grouped(std::int64_t{512 + 192} << 20) + " of them for "},
+                [&] { check("07", on_gpu, 2, 2, Comm::nccl); });
   // MPI's messages pass through it: those of a half of the largest layer, out and in.
   const std::int64_t staged = 2 * layout.largest_layer();
   check("06", 1, static_cast<int>(host().available() / staged / 2), 2);

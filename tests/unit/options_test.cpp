@@ -248,7 +248,8 @@ TEST_CASE("what no option is, comes twice, lacks its value or does not go togeth
       {"--task llama --vocab 255", "--vocab 255 is less than the 256 bytes of a text"},
       {"--task llama --tokens a", "--tokens a needs --vocab"},
       {"--task llama --tokens a --vocab 9 --data b", "a run reads one of them"},
-      {"--task llama --batch 65536 --sequence 129", "more than 8388608 tokens at a time"},
+      {"--task llama --batch 65536 --sequence 65", "more than 4194304 tokens at a time"},
+      {"--task llama --batch 65536 --sequence 64 --width 2048 --heads 1024", "more numbers than"},
       {"--task llama --width 65536 --layers 4096", "--width 65536, --hidden 174768: more numbers"},
       {"--loss-scale 2", "--loss-scale is for --dtype fp16: bf16 needs none"},
       {"--loss-scale dynamic --dtype fp32", "fp32 needs none"}};

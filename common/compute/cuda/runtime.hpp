@@ -33,10 +33,6 @@ const Blas& blas();
 /// Throws Error (resources) with CUDA's own words when `code` is not cudaSuccess.
 void check_cuda(cudaError_t code, std::source_location where = std::source_location::current());
 
-/// Multiprocessors that products leave to messages, and the most blocks of NCCL's: a product's
-/// block stays to its end, and one of NCCL's fills a multiprocessor.
-constexpr int message_blocks = 16;
-
 struct BothClocks;  // a moment by the GPU's and by the host's
 
 class Gpu : public Device {
