@@ -159,7 +159,7 @@ def main():
                 ["unshare", "--mount", "--pid", "--fork", "true"]).returncode:
             raise Skipped("a clean root takes root, the right to mount, debootstrap and git")
         debootstrap(suite, path)
-        # As every installation has. Without it Open MPI asks a name server for localhost, and waits.
+        # As every installation has: else Open MPI asks a name server for localhost, and waits.
         (path / "etc/hosts").write_text("127.0.0.1 localhost\n")
         if options.old_archive:
             (path / "etc/apt/apt.conf.d/old").write_text('Acquire::Check-Valid-Until "false";\n')

@@ -79,8 +79,14 @@ class Programs:
 
     @property
     def passes_signals(self):
-        """Open MPI 5's launcher sends SIGTERM whatever it gets, soon SIGKILL, and answers 1."""
-        return "(Open MPI) 5" not in self.launcher
+        """Open MPI's launcher sends SIGTERM whatever it gets, soon SIGKILL, and answers 1."""
+        return not re.search("Open MPI|OpenRTE", self.launcher)
+
+    @property
+    def is_open_mpi_4(self):
+        """It takes seconds to end a job, in which the other rank may say that it waits. And it
+        writes what is too long behind the receiver's buffer: its MPI_Abort may then die of it."""
+        return re.search(r"\((Open MPI|OpenRTE)\) 4", self.launcher) is not None
 
     @property
     def injector(self):
