@@ -2,7 +2,7 @@
 """Every file, folder and program that a page names is there, every command of ours that it shows is
 accepted, and in a copy of the tree in which a page of notes/changing has been followed up to a
 `Now hold:` every test holds that it names there. Every sabotage that a page offers is caught. Every
-commit at which something was measured is in the history.
+commit at which something was measured is in the history. Every system of README's has been tried.
 
 Looked at are links, paths below the repository's folders, names of source files, and paths below
 build/, which must be a program of the build or what the scripts make. What an edit takes
@@ -18,7 +18,9 @@ from pathlib import Path
 import pytest
 from page_reader import PAGES, ROOT, Diff, changes, commands, copied
 
+import portability
 import sabotage
+import tables
 from runs import Failure, Trial
 
 FOLDERS = ["common", "tests", "tools", "notes", *(path.name for path in ROOT.glob("0?_*"))]
@@ -183,6 +185,18 @@ def test_what_was_measured_can_be_checked_out():
     lost = [commit for commit in named
             if subprocess.run([*git, "merge-base", "--is-ancestor", commit, "HEAD"]).returncode]
     assert named and not lost
+
+
+def test_the_systems_of_readme_are_tried():
+    """By portability.py, whose last runs the table shows; Ubuntu on GitHub."""
+    recorded = [row["system"] for row in json.loads(portability.RECORD.read_text())]
+    assert recorded == [*portability.SYSTEMS]
+    assert tables.systems(None) in (ROOT / "notes/tested.md").read_text()
+    promise = re.search(r"You need(?:.|\n)+?The ranks", (ROOT / "README.md").read_text())[0]
+    tried = {name.partition("-")[0] for name in recorded}
+    assert set(re.findall(r"\b(?:1\d|testing|sid)\b", promise)) == tried
+    jobs = re.findall("runs-on: ubuntu-([0-9].*)", (ROOT / ".github/workflows/ci.yml").read_text())
+    assert jobs == re.findall(r"Ubuntu (\d+\.\d+)", promise)
 
 
 def test_there_are_commands_and_changes():
