@@ -16,10 +16,10 @@ class LayerWindow {
   LayerWindow(const Card& card, const Options& options, const Layout& layout, Communicator& comm,
               Stream& compute, const Sharded& shards)
       : layers_(layout.layers()),
-        comm_(comm),
         compute_(compute),
-        shards_(shards),
         uses_(2 * layers_ * options.accumulate),
+        comm_(comm),
+        shards_(shards),
         ready_(layers_),
         communication_("communication", compute.device(), Stream::Mode::urgent) {
     const auto add = [&](std::vector<Slot>& slots, State state) {
@@ -32,9 +32,8 @@ class LayerWindow {
     add(grads_, State::gradients);
   }
 
-  ~LayerWindow() { synchronise(); }
-  /// Waits for compute and for all that changes the shards: nobody uses them or the window's memory
-  /// any more.
+  virtual ~LayerWindow() { synchronise(); }
+  /// Waits for compute and for all that changes the shards: nobody uses them any more.
   void synchronise() {
     for (const Event& point : ready_) compute_.wait(point);
     compute_.synchronise();
@@ -74,8 +73,7 @@ class LayerWindow {
   Event reduce_scatter_mean(View borrowed, View own, Write write, CallSite = {}) {
     Slot& slot = grads_[next_grads_++ % grads_.size()];
     communication_.wait(compute_.record());
-    comm_.reduce_scatter_mean(communication_, borrowed, own, write);
-    return slot.free = communication_.record();
+    return reduce(slot, borrowed, own, write);
   }
 
   /// Ends a step: compute goes on when the gradients are reduced. From here on it may read their
@@ -89,7 +87,7 @@ class LayerWindow {
   /// Layer l's shard of parameters is up to date at that point: none of its gathers starts before.
   void mark_ready(int l, const Event& point) { ready_[l] = point; }
 
- private:
+ protected:
   struct Slot {
     LayerBuffer memory;
     Borrowed layer{};  // that is in it
@@ -97,6 +95,20 @@ class LayerWindow {
     Event free{};  // whoever reads it, compute or the reduce-scatter, has read it
   };
 
+  /// Puts the gather of layer l into that slot, which it then fills, on communication.
+  virtual void gather(Slot& slot, int l) {
+    communication_.wait(slot.free);
+    communication_.wait(ready_[l]);
+    comm_.all_gather(communication_, shards_.shard(l), slot.layer);
+  }
+
+  /// Puts the reduce-scatter of a slot's gradient, which is complete, on communication.
+  virtual Event reduce(Slot& slot, View borrowed, View own, Write write) {
+    comm_.reduce_scatter_mean(communication_, borrowed, own, write);
+    return slot.free = communication_.record();
+  }
+
+ private:
   /// The layer of a step's use-th use.
   int layer_of(int use) const {
     const int place = use % (2 * layers_);
@@ -111,21 +123,21 @@ class LayerWindow {
     slot.layer = slot.memory.borrow(l);
     // Sent for the phase that needs the layer, not for the one that thought of it ahead.
     const PhaseScope phase(is_forward(use) ? Phase::forward : Phase::backward);
-    communication_.wait(slot.free);
-    communication_.wait(ready_[l]);
-    comm_.all_gather(communication_, shards_.shard(l), slot.layer);
+    gather(slot, l);
     slot.filled = communication_.record();
   }
 
   const int layers_;
-  Communicator& comm_;
   Stream& compute_;
-  const Sharded& shards_;
   const int uses_;  // of layers in a step
   std::vector<Slot> params_;  // prefetch + 1, or as many as a step uses
   std::vector<Slot> grads_;  // at most two: one is formed while the other is on its way
-  std::vector<Event> ready_;  // by layer
   int next_use_ = 0, next_gather_ = 0, next_grads_ = 0;
+
+ protected:
+  Communicator& comm_;
+  const Sharded& shards_;
+  std::vector<Event> ready_;  // by layer
   Stream communication_;
 };
 }  // namespace zero

@@ -11,6 +11,6 @@ inline constexpr Card offload{
              .optimizer = sharded_on_host},  // + k/n on the host
     .sent = {.forward = each_micro_batch(1), .backward = each_micro_batch(2)},
     .borrowed = {.parameters = 1, .and_prefetched = true, .gradients = 2},
-    .copied = {.to_host = 1, .to_device = 1},  // through room on the host: + g/n
+    .copied = {.to_host = once_a_step(), .to_device = once_a_step()},  // by room there: + g/n
 };
 }  // namespace zero::cards

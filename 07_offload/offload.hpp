@@ -12,7 +12,7 @@ class Offload {
   Offload(const Options& options, const Layout& layout, Stream& device_compute)
       : device_compute_(device_compute),
         staged_(device_compute.device().host(), layout, State::staged, options.dtype,
-                options.pageable ? Memory::own : Memory::page_locked),
+                for_copies(options)),
         copies_("copies", device_compute.device(), Stream::Mode::urgent),
         host_compute_("host cores", device_compute.device().host(), Stream::Mode::asynchronous) {}
 

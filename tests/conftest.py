@@ -11,7 +11,7 @@ from programs import SKIPPED, Programs
 
 
 def pytest_addoption(parser):
-    parser.addoption("--build", help="the folder with the seven programs")
+    parser.addoption("--build", help="the folder with the eight programs")
     parser.addoption("--mpiexec", help="the launcher of their MPI")
     parser.addoption("--prefix", default="", help="of the programs' names: simulated_gpu_")
     parser.addoption("--failing", nargs="+", help="chapters' tests on ranks, of which one fails")

@@ -7,7 +7,8 @@ own. Each begins as the one's trainer under the card of the other; at every save
 runs the chapter's suite of it. Before 01 there is none, so what is written there is Adam's update,
 in a tree of its own: in the others Adam stays right. 06 has two halves: a trainer with one slot
 under a card of its own, which the page's first diff makes; then, in a tree of its own, built with
-ThreadSanitizer, the waits of the window. Exit code 0: everything holds, 1: not yet."""
+ThreadSanitizer, the waits of the window. 08 has only such waits. Exit code 0: everything holds, 1:
+not yet."""
 import argparse
 import contextlib
 import fcntl
@@ -29,7 +30,7 @@ ADAM = Path("common/compute/adam_element.hpp")
 HINT = re.compile(r"^\d+\. (.*(?:\n   .*)*)", re.MULTILINE)
 # Of doctest, from the first case that fails to how many do.
 REPORT = re.compile(r"^TEST CASE: .*?^\[doctest\] test cases: .*?$", re.MULTILINE | re.DOTALL)
-WINDOW = Path("06_zero3/layer_window.hpp")
+WINDOW, STATE_WINDOW = Path("06_zero3/layer_window.hpp"), Path("08_infinity/state_window.hpp")
 ONE_OF_EACH = ".borrowed = {.parameters = 1, .gradients = 1},"  # whole layers
 TSAN = ["-Db_sanitize=thread", "-Db_lundef=false"]  # Meson's options
 RACE = "WARNING: ThreadSanitizer: data race"
@@ -41,13 +42,14 @@ class Exercise:
     """The tree, and in it the text to start from, unless there is one already."""
 
     def __init__(self, before, after, out, mpi, window=False):
-        self.before, self.after, self.window = before, after, window
         self.number = after[:2] + "b" * window  # as ./tutorial takes it
-        self.name = WINDOW if window else Path(after, "trainer.hpp") if before else ADAM
-        self.out = out / "window" if window else out if before else out / "adam"
+        of_window = WINDOW if window else STATE_WINDOW if after == STATE_WINDOW.parts[0] else None
+        self.before, self.after, self.window = before, after, of_window
+        self.name = of_window or (Path(after, "trainer.hpp") if before else ADAM)
+        self.out = out / of_window.stem if of_window else out if before else out / "adam"
         self.trainer, self.own = self.out / self.name, (ROOT / self.name).read_text()
         self.tests, given, options = [f"--suite={after}"], {}, [f"-Dmpi={mpi}"]
-        if window:
+        if of_window:
             start, options = trainers.without_waits(self.own), options + TSAN
             self.tests = [f"{after} schedules on {ranks} ranks" for ranks in (2, 3)]
             self.tests += ["--timeout-multiplier=3"]
@@ -149,7 +151,8 @@ def head(exercise):
     before, after, given = exercise.before, exercise.after, exercise.given
     task = "adam_element is empty. Write Adam's update of one parameter, of which the comments tell"
     if exercise.window:
-        task = ("it is the layer window without its six waits of one stream for another. Write "
+        waits = {WINDOW: "six", STATE_WINDOW: "three"}[exercise.window]
+        task = (f"it is the window without its {waits} waits of one stream for another. Write "
                 "them. The trainer is the chapter's")
     elif before:
         task = (f"it is {before}'s under the comment, the includes and the card of {after}. Make "

@@ -16,7 +16,8 @@ CELL, LEFT = 17, 11
 CHANGED = " ".join("^" * size for size in LAYERS)
 LEGEND = """12 parameters, two layers of 6, on 3 ranks. █ is 4 bytes, ▄ is 2; · is another
 rank's; x3: master, momentum and variance; x2: the two moments. Sent: elements per
-parameter in a step of A micro-batches, times (N - 1)/N. Borrowed: whole layers."""
+parameter in a step of A micro-batches, times (N - 1)/N. Borrowed: whole layers; of the
+optimizer state pieces."""
 
 
 def cells(column, rank):
@@ -28,17 +29,20 @@ def cells(column, rank):
 
 def total(columns):
     held = [int(column.share * sum(LAYERS)) * column.bytes for column in columns]
-    return f"{' + '.join(map(str, held))} = {sum(held)}"
+    return " + ".join(map(str, held)) + f" = {sum(held)}" * (len(held) > 1)
 
 
 def claims(card):
     """What else changes from card to card."""
     borrowed, copied = card.says["borrowed"], card.says["copied"]
+    pieces = borrowed["pieces"]
+    copies = ("{to_host} to the host, {to_device} to the device, elements per parameter of the "
+              "shard".format(**copied) if set(copied.values()) != {"0"} else "nothing")
     return {"sent": ", ".join(map(" ".join, card.says["sent"].items())),
             "borrowed": f"{'prefetch + ' * borrowed['and_prefetched']}{borrowed['parameters']} of "
-                        f"parameters, {borrowed['gradients']} of gradients",
-            "copied": "{to_host} to the host, {to_device} to the device, elements per parameter "
-                      "of the shard".format(**copied) if any(copied.values()) else "nothing"}
+                        f"parameters, {borrowed['gradients']} of gradients" +
+                        f", {pieces} of optimizer state" * (pieces > 0),
+            "copied": copies}
 
 
 def rows(card, before):
@@ -57,9 +61,10 @@ def rows(card, before):
     if any(is_new for _, is_new in both):
         yield f"{'  changed':<{LEFT}}" + "".join(f"{CHANGED * is_new:<{CELL}}"
                                                 for _, is_new in both)
-    here, there = card.places
-    yield f"{'  bytes':<{LEFT}}{total(here)} per rank" + \
-        (f", and {total(there)} on its host" if there else "")
+    here, host, disk = card.places
+    yield f"{'  bytes':<{LEFT}}{total(here) if here else 0} per rank" + "".join(
+        f", and {total(there)} on its {name}" for name, there in (("host", host), ("disk", disk))
+        if there)
     for (name, claim), old in zip(claims(card).items(), claims(before).values()):
         if claim != old:
             yield f"{f'  {name}':<{LEFT}}{marked(claim, True)}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Starts the seven programs, and reads what they print and log; tries sources that are changed."""
+"""Starts the eight programs, and reads what they print and log; tries sources that are changed."""
 import contextlib
 import json
 import math
@@ -20,7 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 CHAPTERS = ["01_adam", "02_distributed_adam", "03_mixed_precision",
-            "04_zero1", "05_zero2", "06_zero3", "07_offload"]
+            "04_zero1", "05_zero2", "06_zero3", "07_offload", "08_infinity"]
 KINDS = ["parameters", "gradients", "optimizer", "communication", "activations", "workspace",
          "data"]
 STATE = KINDS[:3]
@@ -29,6 +29,8 @@ USAGE, DATA, COMMUNICATION, NUMERICS, RESOURCES = 2, 3, 4, 5, 6  # exit codes
 # What a program of ours writes to stderr begins so. Others there are the launcher and libraries.
 OURS = re.compile(r"(rank \d+/\d+.*?|\w*0\d_\w+|plan): ")
 WIDTH = 80  # of a terminal
+# Where a rank's memory is: what a log calls it, and how a sentence ends.
+PLACES = {"memory": "", "host_memory": " on the host", "disk_memory": " on the disk"}
 SIZES = {"bytes": 1, "kB": 1e3, "MB": 1e6}
 NOTHING = dict.fromkeys(("resident", "predicted_resident", "peak", "predicted", "reserved"), 0)
 
@@ -102,12 +104,16 @@ class Run:
         self.info, self.steps, self.summary = read_log(self.log)
         self.chapter, self.ranks = self.info["chapter"], self.info["ranks"]
         self.dtype, self.options = self.info["dtype"], self.info["options"]
-        self.memory, self.on_host = self.summary["memory"], {}
-        if host := self.summary.get("host_memory"):  # kinds with bytes there
-            total = {what: sum(held[what] for held in host.values()) for what in NOTHING}
-            self.on_host = dict.fromkeys(KINDS, NOTHING) | host | {"total": total}
-        self.places = [place for place in (self.memory, self.on_host) if place]
-        self.bus = self.summary.get("bus", {})  # by direction
+        self.places = {}  # those used, by how a sentence on them ends
+        for name, where in PLACES.items():
+            if kinds := self.summary.get(name):  # of host and disk those with bytes there
+                total = {what: sum(held.get(what, 0) for held in kinds.values())
+                         for what in NOTHING}
+                self.places[where] = dict.fromkeys(KINDS, NOTHING) | {"total": total} | kinds
+        self.memory, self.on_host, self.on_disk = (
+            self.places.get(where, {}) for where in PLACES.values())
+        # By direction: over the bus, from and to the disk.
+        self.bus = self.summary.get("bus", {}) | self.summary.get("disk", {})
         self.losses = [step["loss"] for step in self.steps]
         first, last = self.steps[0]["step"], self.steps[-1]["step"]
         self.whole, self.told = first == 1, f"{first} to {last}"
@@ -223,13 +229,13 @@ def machine():
 def kinds_of(runs):
     """Those of KINDS that take bytes in one of the runs: workspace is a GPU's alone."""
     return [kind for kind in KINDS
-            if any(held[kind]["reserved"] for run in runs for held in run.places)]
+            if any(held[kind]["reserved"] for run in runs for held in run.places.values())]
 
 
 def wrong_bytes(runs):
     """A sentence for each kind of memory that does not equal its formula."""
     return [f"{run}, {kind}{place}: {what} {held[kind][what]} bytes, formula {held[kind][formula]}"
-            for run in runs for place, held in zip(("", " on the host"), run.places)
+            for run in runs for place, held in run.places.items()
             for kind in KINDS
             for what, formula in (("resident", "predicted_resident"), ("peak", "predicted"))
             if held[kind][what] != held[kind][formula]]
@@ -237,14 +243,14 @@ def wrong_bytes(runs):
 
 def wrong_traffic(runs):
     """A sentence for each phase that did not send the number of elements of its formula, and each
-    direction of the bus. What a library sends within its own collectives is not counted."""
+    direction of a copy. What a library sends within its own collectives is not counted."""
     wrong = []
     for run in runs:
         traffic = run.summary["traffic"]
         rows = traffic["phases"] | {row: traffic[row] for row in ("padding", "scalars")}
         wrong += [f"{run}, {row}: sent {sent['counted']} elements, formula {sent['predicted']}"
                   for row, sent in rows.items() if sent["counted"] not in (None, sent["predicted"])]
-        wrong += [f"{run}, {way}: {bus['counted']} bytes over the bus, formula {bus['predicted']}"
+        wrong += [f"{run}, {way}: {bus['counted']} bytes copied, formula {bus['predicted']}"
                   for way, bus in run.bus.items() if bus["counted"] != bus["predicted"]]
     return wrong
 

@@ -40,7 +40,7 @@ def emptied(text):
 
 def without_waits(text):
     """Of a header: without the lines in which one of its streams waits for a point of another."""
-    return re.sub(r"(?m)^ +\w+_\.wait\(.*\n", "", text)
+    return re.sub(r"(?m)^ +(?:if \(.*\) )?\w+_\.wait\(.*\n", "", text)
 
 
 def changes(old, new, name, leave_out=None):
@@ -94,16 +94,20 @@ class Card:
         self.ranks = RANKS if self.says["ranks"] else 1
         self.dtype = dtype if self.says["mixed_precision"] else "fp32"
         held = self.says["held"]
-        here = [self.column(kind, how) for kind, how in held.items() if "host" not in how]
+        here = [self.column(kind, how) for kind, how in held.items() if " on " not in how]
+        host, disk = ([self.column(kind, "sharded", f"{place}: {kind}")
+                       for kind, how in held.items() if how.endswith(place)]
+                      for place in ("host", "disk"))
         # Page-locked bytes serve gradients on their way down and parameters on their way up.
-        there = [self.column("gradients", "sharded", "host: staging"),
-                 self.column("optimizer", "sharded", "host: optimizer")]
-        self.places = [here, there if "host" in held["optimizer"] else []]
-        self.columns = here + self.places[1]
+        if here and host:
+            host.insert(0, self.column("gradients", "sharded", "host: staging"))
+        self.places = [here, host, disk]
+        self.columns = here + host + disk
 
     def column(self, kind, how, name=None):
         mixed, of_adam = self.dtype != "fp32", kind == "optimizer"
-        master = mixed or name is not None  # on the host it is no other's memory
+        # Parameters in fp32 are their own master where Adam can reach them.
+        master = mixed or (name is not None and " on " not in self.says["held"]["parameters"])
         return Column(name or kind, Fraction(1, self.ranks if how == "sharded" else 1),
                       2 if mixed and not of_adam else 4, 2 + master if of_adam else 1)
 
@@ -115,5 +119,5 @@ def state_formula(chapter, dtype):
                        for is_part in (False, True))
         return " + ".join([str(whole)] * (whole > 0) + [f"{part}/N"] * (part > 0))
 
-    device, host = map(formula, Card(chapter, dtype).places)
-    return device + f" and {host} on the host" * bool(host)
+    places = zip(("", " on the host", " on the disk"), map(formula, Card(chapter, dtype).places))
+    return " and ".join(held + where for where, held in places if held)

@@ -224,8 +224,8 @@ class StepFolders : public Checkpoints, Saved {
   /// Calls task(view, its place in the file) for what this rank holds of the tensor, in whatever
   /// dtype; own: for the part that it answers for, in fp32. In pieces: nobody needs room for more.
   void each_piece(const TensorFile& file, const StoredTensor& tensor, bool own, auto task) const {
-    for (const Device* place : {&device, &device.host()}) {
-      for (const Holding* held : place->holdings) {
+    for (const Place place : every<Place>) {
+      for (const Holding* held : device.at(place).holdings) {
         // Weights are parameters and their master.
         const State state = held->state == State::parameters ? State::master : held->state;
         if (state != tensor.state || (own && held->view().dtype != Dtype::fp32)) continue;
@@ -243,15 +243,21 @@ class StepFolders : public Checkpoints, Saved {
 
   /// By "digest NAME", over all ranks.
   Json digests_of(const TensorFile& file) const {
+    std::vector<std::uint64_t> mine(file.tensors.size());
+    together([&] {  // what is on a disk may be unreadable
+      for (std::size_t i = 0; i < mine.size(); ++i) {
+        each_piece(file, file.tensors[i], true, [&](View held, std::int64_t) {
+          const std::int64_t number = layout.first_parameter(held.layer) + held.start;
+          mine[i] += digest(OnHost(held).as<const float>(), number);
+        });
+      }
+    });
+    const std::vector<std::uint64_t> all = comm.gather(mine);
     Json digests;
-    for (const StoredTensor& tensor : file.tensors) {
-      std::uint64_t mine = 0, sum = 0;
-      each_piece(file, tensor, true, [&](View held, std::int64_t) {
-        const std::int64_t number = layout.first_parameter(held.layer) + held.start;
-        mine += digest(OnHost(held).as<const float>(), number);
-      });
-      for (const std::uint64_t each : comm.gather({&mine, 1})) sum += each;
-      digests["digest " + tensor.name] = fmt::format("{:016x}", sum);
+    for (std::size_t i = 0; i < mine.size(); ++i) {
+      std::uint64_t sum = 0;
+      for (std::size_t of = i; of < all.size(); of += mine.size()) sum += all[of];
+      digests["digest " + file.tensors[i].name] = fmt::format("{:016x}", sum);
     }
     return digests;
   }

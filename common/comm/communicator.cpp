@@ -82,6 +82,7 @@ Totals Communicator::await_all_reduced(Stream& stream, Sums& sums, CallSite) {
   const Work work{"sums", Work::Sort::message, -1, sent, sent * std::int64_t{sizeof(double)}};
   run(stream, work, size * sizeof(sums.totals), [&](Kernels& on) {
     on.fetch(sums);
+    sums.totals.squares += sums.squares_on_host;
     const auto [loss, squares] = std::bit_cast<std::array<std::uint64_t, 2>>(sums.totals);
     all = gather(std::array{loss, squares, history_}, Collective::sums);
   });

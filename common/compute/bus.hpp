@@ -53,7 +53,8 @@ inline std::chrono::nanoseconds time_over(const Bus& bus, std::int64_t bytes) {
   return modelled_time(bus.gb_per_s > 0 ? static_cast<double>(bytes) / bus.gb_per_s : 0);
 }
 
-/// to = from, of one size and dtype. Between device and host the bus takes it and counts its bytes.
+/// to = from, of one size and dtype. Between a device, or a disk, and the host its bus takes it and
+/// counts its bytes; the stream is the device's, or the disk's.
 inline void copy(Stream& stream, View from, View to, CallSite = {}) {
   expect(from.size == to.size && from.dtype == to.dtype, "copy: both sides are of one kind");
   Kernels& on = stream.kernels();
@@ -62,9 +63,12 @@ inline void copy(Stream& stream, View from, View to, CallSite = {}) {
                       [=, &on] { on.copy(from, to); });
   }
   const Direction direction = direction_to(to.place());
-  const Work work = work_on(name_of(direction), {from}, {to}, Work::Sort::transfer);
+  Work work = work_on("", {from}, {to}, Work::Sort::transfer);
+  work.what = copy_names[work.bus()][direction];
+  expect(work.bus() == stream.device().place, "a copy on a stream of the device, or of the disk");
+  const char* const way = work.bus() == Place::disk ? "the disk" : "the bus";
   stream.run(work, [=, &on, &bus = stream.device().bus] {
-    move_over("the bus", time_over(bus, to.bytes()), on, [&] { on.copy(from, to); });
+    move_over(way, time_over(bus, to.bytes()), on, [&] { on.copy(from, to); });
     bus.bytes[direction] += to.bytes();
   });
 }

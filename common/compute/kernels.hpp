@@ -101,6 +101,7 @@ struct Sums {
                true) {}
 
   Totals totals;
+  double squares_on_host = 0;  // of gradients that the host's cores look after
   Buffer on_gpu;
 };
 

@@ -31,7 +31,7 @@ using Mark = std::shared_ptr<const DeviceMark>;
 
 /// A piece of a stream's work, as the watchdog and traces see it.
 struct Work {
-  enum class Sort { compute, copy, transfer, message, wait };  // transfer: over the bus
+  enum class Sort { compute, copy, transfer, message, wait };  // transfer: over a bus
 
   const char* what = "a task";  // stays as long as the program; of a wait, what is waited for
   Sort sort = Sort::compute;
@@ -40,8 +40,16 @@ struct Work {
   std::int64_t bytes = 0;  // of those
   std::vector<View> reads{}, writes{};  // of what a trainer holds and what it has borrowed
 
-  /// Where its result lies; of work that leaves activations alone where the device computes.
-  Place place() const { return writes.empty() ? Place::device : writes[0].place(); }
+  /// Where its result lies, or what it reads; of activations alone where the device computes.
+  Place place() const {
+    const std::vector<View>& of = writes.empty() ? reads : writes;
+    return of.empty() ? Place::device : of[0].place();
+  }
+  /// Of a transfer: whose bus it takes, the device's or the disk's.
+  Place bus() const {
+    const Place from = reads.empty() ? Place::device : reads[0].place();
+    return from == Place::host ? place() : from;
+  }
 };
 
 /// Of the layer, and of as many elements, as what it writes first, or reads.

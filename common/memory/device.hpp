@@ -14,20 +14,25 @@ namespace zero {
 enum class DeviceType { cpu, cuda };
 template <> inline constexpr std::array names_of<DeviceType>{"cpu", "cuda"};
 
-/// In whose ledger memory stands: those of the device that computes, or of the host beside it.
-enum class Place { device, host };
-template <> inline constexpr std::array names_of<Place>{"device", "host"};
+/// In whose ledger memory stands: those of the device that computes, of the host beside it, or of
+/// the host's disk.
+enum class Place { device, host, disk };
+template <> inline constexpr std::array names_of<Place>{"device", "host", "disk"};
 
 /// Ordinary memory, or, for a GPU, page-locked host memory, which is copied beside other work. For
 /// a CPU the two are the same.
 enum class Memory { own, page_locked };
 
-/// Over the bus between a device and its host.
-enum class Direction { to_host, to_device };
-template <> inline constexpr std::array names_of<Direction>{"to_host", "to_device"};
+/// Of a copy between the host and its device, or its disk.
+enum class Direction { to_host, from_host };
+template <> inline constexpr std::array names_of<Direction>{"to_host", "from_host"};
 constexpr Direction direction_to(Place place) {
-  return place == Place::host ? Direction::to_host : Direction::to_device;
+  return place == Place::host ? Direction::to_host : Direction::from_host;
 }
+/// What such a copy is called in traces and logs, by the place at the other end of the bus.
+inline constexpr By<Place, By<Direction, const char*>> copy_names{
+    By<Direction, const char*>{"to_host", "to_device"}, By<Direction, const char*>{},
+    By<Direction, const char*>{"read", "write"}};
 
 struct Bus {
   double gb_per_s = 0;  // modelled: no copy is faster, 10^9 bytes; 0: each as fast as it is
@@ -59,6 +64,10 @@ class Device {
   const Place place;
   /// The host beside it; a host is its own.
   Device& host() { return host_ ? *host_ : *this; }
+  /// Of a device that computes: itself, its host, or its host's disk.
+  Device& at(Place there) {
+    return there == Place::device ? *this : there == Place::host ? host() : *host().disk_;
+  }
   /// True where memory can be page-locked for a GPU.
   virtual bool locks_pages() const { return false; }
   /// Once on each thread that works for it.
@@ -66,11 +75,12 @@ class Device {
 
   Ledger ledger;
   Bus bus;  // to its host
+  std::string folder = "/var/tmp";  // of a disk: where its files lie
   std::vector<const Holding*> holdings;  // what a trainer holds here, in the order of construction
   Observer* observer = nullptr;  // null: nobody. Streams ask when they are made
   int fp64_costs = 1;  // times what fp32 does: many GPUs have hardly any units for it
   int threads = 1;  // of a CPU's streams made from now on, that share Adam's work
-  int slots = 0;  // LayerBuffers so far
+  int slots = 0;  // of a host: rooms so far that are lent for a while, on it and on its device
   std::int64_t allocations = 0;  // so far; the GPU counts what is page-locked
   std::atomic<std::int64_t> waits = 0;  // the host's synchronisations with it
   std::function<void()> check_peers;  // by who waits for it; throws when no end will come
@@ -94,15 +104,22 @@ class Device {
     ledger.book(kind, bytes);
     if (observer) observer->booked(*this, kind, bytes, view);
   }
-  /// Looks on at the device and at its host from now on; null: nobody does.
-  void observe(Observer* by) { observer = host().observer = by; }
+  /// Looks on at the device and what is beside it from now on; null: nobody does.
+  void observe(Observer* by) {
+    for (const Place there : every<Place>) at(there).observer = by;
+  }
 
  protected:
   Device(DeviceType type, Place place) : type(type), place(place) {}
 
   std::unique_ptr<Device> host_;
+  std::unique_ptr<Device> disk_;  // a host's
 };
 
+/// Bytes: where a transfer between memory and a disk begins, it begins at multiples of this.
+inline constexpr std::int64_t disk_page = 4096;
+/// A disk without a bus to model; its files lie in its `folder`.
+std::unique_ptr<Device> make_disk();
 /// That CPU, with a host beside it.
 std::unique_ptr<Device> make_cpu();
 /// The host beside a GPU, which gives it page-locked memory.

@@ -17,10 +17,12 @@ class Cpu : public Device {
  public:
   explicit Cpu(Place place) : Device(DeviceType::cpu, place) {
     if (place == Place::device) host_ = std::make_unique<Cpu>(Place::host);
+    if (place == Place::host) disk_ = make_disk();
   }
   std::byte* allocate(std::int64_t bytes, Memory) override {
     ++allocations;
-    constexpr std::int64_t line = 64, huge_page = 2 << 20;
+    // The host's begins at a page: what is copied to and from a disk can pass by the page cache.
+    const std::int64_t line = place == Place::host ? disk_page : 64, huge_page = 2 << 20;
     const std::int64_t alignment = bytes < huge_page ? line : huge_page;
     const std::int64_t whole = (bytes + alignment - 1) / alignment * alignment;
     void* memory = std::aligned_alloc(alignment, whole);
@@ -90,17 +92,20 @@ View View::part(std::int64_t offset, std::int64_t count) const {
 }
 
 OnHost::OnHost(View view) : view_(view) {
-  if (!view.on_gpu()) return;
-  copy_.resize(view.bytes());
-  view.device->copy(copy_.data(), view.data, view.bytes());
-  view_.data = copy_.data();
+  if (view.addressable()) return;
+  copy_.resize(view.bytes() + disk_page);
+  // It begins at a page: what is read from a disk passes by the page cache.
+  const auto in_page = reinterpret_cast<std::uintptr_t>(copy_.data()) % disk_page;
+  view_.data = copy_.data() + (disk_page - in_page);
+  view.device->copy(view_.data, view.data, view.bytes());
   view_.device = nullptr;
 }
 
-Buffer::Buffer(Device& device, Kind kind, std::int64_t bytes, bool held, Memory memory)
+Buffer::Buffer(Device& device, Kind kind, std::int64_t bytes, bool held, Memory memory,
+               std::int64_t gaps)
     : memory_(nullptr, {&device, kind, bytes, held, memory, true}) {
   if (bytes == 0) return;
-  memory_.reset(device.allocate(bytes, memory));
+  memory_.reset(device.allocate(bytes + gaps, memory));
   if (!memory_)
     throw_error(ExitCode::resources, "the {} gave no {} bytes for {}: use {}",
                 device.type == DeviceType::cuda ? "GPU" : "system", bytes, name_of(kind),

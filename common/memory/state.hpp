@@ -46,8 +46,10 @@ class Holding {
 
  protected:
   Holding(Device& device, const Layout& layout, State state, Dtype dtype, std::int64_t size,
-          Memory memory)
-      : state(state), layout_(layout), elements_(device, kind_of(state), dtype, size, memory) {
+          Memory memory, std::int64_t gaps = 0)
+      : state(state),
+        layout_(layout),
+        elements_(device, kind_of(state), dtype, size, memory, gaps) {
     device.holdings.push_back(this);
   }
   /// Elements [offset, offset + size) of what is held, which are layer l's from `start` on.
@@ -76,17 +78,23 @@ class Replicated : public Holding {
   }
 };
 
-/// This rank's part of every layer: the other ranks hold the others.
+/// This rank's part of every layer: the other ranks hold the others. On a disk each layer's part
+/// begins at a page.
 class Sharded : public Holding {
  public:
   Sharded(Device& device, const Layout& layout, State state, Dtype dtype,
           Memory memory = Memory::own)
-      : Holding(device, layout, state, dtype, layout.shard_size(), memory) {}
+      : Holding(device, layout, state, dtype, layout.shard_size(), memory,
+                device.place == Place::disk ? (layout.layers() + 1) * disk_page : 0) {}
 
   View held(int l) const override { return shard(l); }
   View shard(int l) const override {
     const std::int64_t offset = layout_.layer_offset(l) / layout_.ranks();
-    return part(offset, layout_.shard_size(l), l, layout_.shard_start(l));
+    View elements = part(offset, layout_.shard_size(l), l, layout_.shard_start(l));
+    if (elements.place() != Place::disk) return elements;
+    const std::int64_t in_page = offset * bytes_of(elements.dtype) % disk_page;
+    elements.data += l * disk_page + (in_page == 0 ? 0 : disk_page - in_page);
+    return elements;
   }
 };
 
@@ -106,7 +114,7 @@ class LayerBuffer {
       : layout_(layout),
         scratch_(device, kind_of(state), dtype, layout.largest_layer()),
         name_(name_of(state)),
-        slot_(device.slots++) {}
+        slot_(device.host().slots++) {}
 
   /// What it contains is left over from before.
   Borrowed borrow(int l, CallSite = {}) const {

@@ -18,24 +18,26 @@ struct View {
   int layer = -1;  // of the model; -1: no layer's
   std::int64_t start = 0;  // position of the first element within the layer
   const char* name = nullptr;  // of the state that it is a part of; null: none, as activations
-  int slot = -1;  // the LayerBuffer's that lends it; -1: held throughout
+  int slot = -1;  // the room's that it is in for a while; -1: held throughout
 
   /// Elements [offset, offset + count); throws std::logic_error when that is not inside.
   View part(std::int64_t offset, std::int64_t count) const;
   std::int64_t bytes() const { return size * bytes_of(dtype); }
   DeviceType device_type() const { return device ? device->type : DeviceType::cpu; }
   bool on_gpu() const { return device_type() == DeviceType::cuda; }
+  /// Can be read and written where it lies; else `data` is for its device alone, which copies.
+  bool addressable() const { return !on_gpu() && place() != Place::disk; }
   /// Of nobody's memory the device's: a CPU computes there.
   Place place() const { return device ? device->place : Place::device; }
 
-  /// T is the caller's promise. Throws std::logic_error when the elements lie on a GPU: see OnHost.
+  /// T is the caller's promise. Throws std::logic_error when they lie on a GPU or disk: see OnHost.
   template <class T> std::span<T> as() const {
-    expect(!on_gpu(), "only host memory can be read element by element");
+    expect(addressable(), "only host memory can be read element by element");
     return {reinterpret_cast<T*>(data), static_cast<std::size_t>(size)};
   }
 };
 
-/// A view's elements for the host to read; of a GPU's a copy. Work on them must be done.
+/// A view's elements for the host to read; of a GPU's, a disk's a copy. Work on them must be done.
 class OnHost {
  public:
   explicit OnHost(View view);
@@ -49,8 +51,10 @@ class OnHost {
 /// Zeroed, 64-byte aligned memory, freed with the object; no work may use it then. Move-only.
 class Buffer {
  public:
-  /// In the device's ledger. Throws Error (resources) when it does not give that many bytes.
-  Buffer(Device& device, Kind kind, std::int64_t bytes, bool held, Memory memory = Memory::own);
+  /// In the device's ledger. gaps: bytes beside them that only let parts begin where a disk's pages
+  /// do, in nobody's ledger. Throws Error (resources) when the device does not give so many bytes.
+  Buffer(Device& device, Kind kind, std::int64_t bytes, bool held, Memory memory = Memory::own,
+         std::int64_t gaps = 0);
   /// Page-locked memory of the host beside a GPU, in nobody's ledger. Throws as the other does.
   Buffer(Device& host, std::int64_t bytes);
 
@@ -75,8 +79,11 @@ class Buffer {
 /// Elements that are held for as long as the object lives: what "resident" counts.
 class Tensor {
  public:
-  Tensor(Device& device, Kind kind, Dtype dtype, std::int64_t size, Memory memory = Memory::own)
-      : buffer_(device, kind, size * bytes_of(dtype), true, memory), dtype_(dtype), size_(size) {}
+  Tensor(Device& device, Kind kind, Dtype dtype, std::int64_t size, Memory memory = Memory::own,
+         std::int64_t gaps = 0)
+      : buffer_(device, kind, size * bytes_of(dtype), true, memory, gaps),
+        dtype_(dtype),
+        size_(size) {}
 
   std::int64_t size() const { return size_; }
   View view() const { return {buffer_.data(), size_, size_, dtype_, &buffer_.device()}; }

@@ -11,26 +11,36 @@ Prediction predict(const Card& card, const Options& options, DeviceType device,
                    const Layout& layout) {
   const std::int64_t w = bytes_of(options.dtype), n = layout.ranks();
   const std::int64_t all = layout.full_size(), layer = layout.largest_layer();
-  // Parameters in fp32 are their own master where Adam can reach them.
-  Prediction plan{.optimizer = optimizer_bytes(card.offloads() ? Dtype::bf16 : options.dtype),
-                  .copies = {card.copied.to_host * w, card.copied.to_device * w},
+  // Parameters in fp32 are their own master unless Adam works on copies of them.
+  Prediction plan{.optimizer = optimizer_bytes(card.stages() ? Dtype::bf16 : options.dtype),
                   .parameters = layout.parameters(),
                   .padded = all,
                   .ranks = n};
   for (const Phase phase : step_phases) {
     plan.factors[phase] = card.sent_in(phase).in(options.accumulate);
   }
-  // Of so many bytes an element: what is held of all, and whole layers in use beside it.
+  // Of so many bytes an element, throughout or within a step.
+  const auto need = [&](Place place, Kind kind, std::int64_t each, std::int64_t elements,
+                        const std::string& words, bool throughout) {
+    auto& [resident, peak, formula] = plan.bytes[place][kind];
+    resident += throughout * each * elements, peak += each * elements;
+    const std::string times = fmt::format("{} x ", each);
+    const bool first = formula.empty();
+    formula =
+        times + (first ? words : fmt::format("({} + {})", formula.substr(times.size()), words));
+  };
+  const auto share = [](std::int64_t elements, std::int64_t shares) {
+    return grouped(elements) + (shares > 1 ? fmt::format("/{}", shares) : "");
+  };
+  const auto several = [](int number, const std::string& what) {
+    return number > 1 ? fmt::format("{} x {}", number, what) : what;
+  };
+  // What is held of all, and whole layers in use beside it.
   const auto hold = [&](Kind kind, Held how, std::int64_t each, int layers = 0) {
-    const Place place = how == Held::sharded_on_host ? Place::host : Place::device;
-    const std::int64_t shares = how == Held::replicated ? 1 : n, held = each * all / shares;
-    std::string of = grouped(all) + (shares > 1 ? fmt::format("/{}", shares) : "");
-    if (layers > 0) {
-      const std::string several = layers > 1 ? fmt::format("{} x ", layers) : "";
-      of = fmt::format("({} + {}{})", of, several, grouped(layer));
-    }
-    plan.bytes[place][kind] = {held, held + each * layers * layer,
-                               fmt::format("{} x {}", each, of)};
+    const std::int64_t shares = how == Held::replicated ? 1 : n;
+    need(place_of(how), kind, each, all / shares, share(all, shares), true);
+    if (layers == 0) return;
+    need(Place::device, kind, each, layers * layer, several(layers, grouped(layer)), false);
   };
   const auto layers_of = [&](Kind kind) {
     return card.slots(kind, options.prefetch, layout.layers(), options.accumulate);
@@ -40,13 +50,35 @@ Prediction predict(const Card& card, const Options& options, DeviceType device,
   hold(Kind::gradients, g, w, layers_of(Kind::gradients));
   hold(Kind::optimizer, k, plan.optimizer);
   // The host's gradients are on their way: communication.
-  if (card.offloads()) hold(Kind::communication, Held::sharded_on_host, w);
-  By<Kind, Prediction::Bytes>& bytes = plan.bytes[Place::device];
-  if (n > 1) {
-    const std::int64_t part = layer / n;  // there is room for that of each other rank
-    bytes[Kind::communication] = {0, w * (n - 1) * part,
-                                  fmt::format("{} x {} x {}", w, n - 1, grouped(part))};
+  if (card.stages()) hold(Kind::communication, Held::sharded_on_host, w);
+  // Gradients that come down to be added.
+  if (place_of(g) == Place::host && options.accumulate > 1)
+    need(Place::host, Kind::communication, w, 2 * layer / n, several(2, share(layer, n)), true);
+  const auto [to_host, to_device] = card.copied;
+  const auto bytes_a = [&](double times) { return static_cast<std::int64_t>(times) * w; };
+  plan.copies[Place::device] = {
+      Prediction::Copies{bytes_a(to_host.in(options.accumulate)), 0},
+      Prediction::Copies{bytes_a(to_device.a_micro_batch * options.accumulate),
+                         bytes_a(to_device.a_step)}};
+  if (place_of(k) == Place::disk) {
+    const std::int64_t piece = std::min(options.piece, layer / n);
+    const int pieces = card.borrowed.pieces;
+    need(Place::host, Kind::optimizer, plan.optimizer, pieces * piece,
+         several(pieces, grouped(piece)), true);
+    plan.copies[Place::disk].fill({0, plan.optimizer});
+    // The first pieces are read ahead, and stay where they are if the last step is skipped.
+    for (int l = 0, read = 0; l < layout.layers(); ++l) {
+      for (std::int64_t at = 0; at < layout.shard_size(l); at += piece) {
+        if (++read > pieces) break;
+        plan.read_ahead += plan.optimizer * std::min(piece, layout.shard_size(l) - at);
+      }
+    }
   }
+  if (n > 1) {  // there is room for each other rank's part
+    need(Place::device, Kind::communication, w, (n - 1) * (layer / n),
+         fmt::format("{} x {}", n - 1, grouped(layer / n)), false);
+  }
+  By<Kind, Prediction::Bytes>& bytes = plan.bytes[Place::device];
   const Architecture model = architecture(options);
   bytes[Kind::activations] = {0, model.activations.bytes, model.activations.formula};
   const std::int64_t workspace = gpu_sums_bytes + blas_workspace_bytes + product_room_bytes;
@@ -59,9 +91,14 @@ Prediction predict(const Card& card, const Options& options, DeviceType device,
 
 Prediction::Traffic Prediction::traffic(Steps steps) const {
   const std::int64_t shard = padded / ranks, updates = steps.all - steps.skipped;
-  Traffic all{.scalars = steps.all * 2 * (ranks - 1),
-              .copied = {copies[Direction::to_host] * shard * steps.all,
-                         copies[Direction::to_device] * shard * updates}};
+  Traffic all{.scalars = steps.all * 2 * (ranks - 1)};
+  for (const Place place : far_places) {
+    for (const Direction way : every<Direction>) {
+      const auto& [a_step, an_update] = copies[place][way];
+      all.copied[place][way] = shard * (a_step * steps.all + an_update * updates);
+    }
+  }
+  if (steps.last_skipped) all.copied[Place::disk][Direction::to_host] += read_ahead;
   for (const Phase phase : step_phases) {
     const auto factor = static_cast<std::int64_t>(factors[phase]);
     const std::int64_t shards =
@@ -114,9 +151,9 @@ std::int64_t check_memory(const Card& card, const Options& options, const Choice
     if (!missing.empty()) throw Error(ExitCode::resources, missing);
   };
   const auto check_share = [&](std::span<const Place> places, std::int64_t available, int sharing,
-                               const std::string& of, const char* by, std::int64_t besides = 0) {
-    const std::string words = fmt::format("bytes{}, {} on this {} share {} that are available", of,
-                                          sharing, by, grouped(available));
+                               const std::string& whose, const char* by, std::int64_t besides = 0) {
+    const std::string words = fmt::format("bytes{}, {} on this {} share {} that are available",
+                                          whose, sharing, by, grouped(available));
     const std::string more = fmt::format("{}s", by);
     check(shortage(plan, options, places, available / sharing, words, more, besides));
   };
@@ -132,6 +169,16 @@ std::int64_t check_memory(const Card& card, const Options& options, const Choice
     const std::int64_t room = plan.bytes[Place::device][Kind::communication].peak;
     check_share(on_host, device.host().available(), choice.sharing_host, " of the host's memory",
                 "machine", choice.comm == Comm::mpi ? 2 * room : 0);
+  }
+  const Device& disk = device.at(Place::disk);
+  if (card.uses(Place::disk)) {
+    const std::int64_t room = disk.available();
+    const std::int64_t needs = plan.sum(&Prediction::Bytes::peak, Place::disk);
+    if (needs > room / choice.sharing_host)
+      throw_error(ExitCode::resources,
+                  "each rank needs {} bytes in --offload-dir {}, {} on this machine share {} that "
+                  "are available: use another folder, or --state host",
+                  grouped(needs), disk.folder, choice.sharing_host, grouped(room));
   }
   return plan.sum(&Prediction::Bytes::peak);
 }
@@ -158,10 +205,10 @@ void print_prediction(const Card& card, const Options& options, DeviceType devic
              grouped(plan.parameters), grouped(plan.padded), counted(layout.layers(), "layer"));
   row(offloads ? "bytes on a device" : "bytes of a rank", "resident", "peak", "formula");
   for (const Place place : every<Place>) {
-    if (place == Place::host && offloads) fmt::print("on its host\n");
+    if (place != Place::device && card.uses(place)) fmt::print("{}\n", place_words[place]);
     for (const Kind kind : every<Kind>) {
       const auto& [resident, peak, formula] = plan.bytes[place][kind];
-      if (place == Place::host ? peak == 0 : cpu && kind == Kind::workspace) continue;
+      if (place != Place::device ? peak == 0 : cpu && kind == Kind::workspace) continue;
       row(fmt::format("  {}", name_of(kind)), grouped(resident), grouped(peak), formula);
     }
     const std::string state = formula(card, place);
@@ -177,10 +224,13 @@ void print_prediction(const Card& card, const Options& options, DeviceType devic
   row("  padding, all ranks", grouped(traffic.padding));
   row("  scalars", grouped(traffic.scalars));
   if (offloads) row("bytes copied", "in a step");
-  for (const Direction way : every<Direction>) {
-    if (offloads)
-      row(fmt::format("  {}", copied_words[way]), grouped(traffic.copied[way]), "",
-          fmt::format("{} x {}/{}", plan.copies[way], grouped(plan.padded), plan.ranks));
+  for (const Place place : far_places) {
+    for (const Direction way : every<Direction>) {
+      const auto& [a_step, an_update] = plan.copies[place][way];
+      if (a_step + an_update == 0) continue;
+      row(fmt::format("  {}", copied_words[place][way]), grouped(traffic.copied[place][way]), "",
+          fmt::format("{} x {}/{}", a_step + an_update, grouped(plan.padded), plan.ranks));
+    }
   }
   row("a checkpoint", grouped(checkpoint_bytes * plan.parameters), "",
       fmt::format("{} x {}, two headers", checkpoint_bytes, grouped(plan.parameters)));

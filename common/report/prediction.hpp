@@ -18,9 +18,13 @@ inline std::string counted(std::int64_t number, const char* what) {
 /// Of a checkpoint, a parameter: the master weight and the two moments, in every dtype.
 inline constexpr std::int64_t checkpoint_bytes = optimizer_bytes(Dtype::bf16);
 
-/// What goes over the bus, in tables.
-inline constexpr By<Direction, const char*> copied_words{"gradients to host",
-                                                         "parameters to device"};
+/// What is copied, in tables, by whose bus it takes.
+inline constexpr By<Place, By<Direction, const char*>> copied_words{
+    By<Direction, const char*>{"gradients to host", "parameters to device"},
+    By<Direction, const char*>{}, By<Direction, const char*>{"state from disk", "state to disk"}};
+inline constexpr By<Place, const char*> place_words{"on a device", "on its host", "on its disk"};
+/// That have a bus to the host.
+inline constexpr Place far_places[] = {Place::device, Place::disk};
 
 /// What one rank is going to hold and send.
 struct Prediction {
@@ -29,7 +33,7 @@ struct Prediction {
     std::int64_t peak = 0;  // of this kind; equals what is reserved
     std::string formula{};  // of the peak, with the run's numbers: "4 x (526 336/4 + 65 792)"
   };
-  By<Place, By<Kind, Bytes>> bytes{};  // what the host holds it holds throughout
+  By<Place, By<Kind, Bytes>> bytes{};  // what host and disk hold they hold throughout
   /// Of all kinds: of the peaks it is what is reserved.
   std::int64_t sum(std::int64_t Bytes::*figure, Place place = Place::device) const {
     std::int64_t sum = 0;
@@ -39,13 +43,14 @@ struct Prediction {
   struct Steps {
     std::int64_t all = 1;
     std::int64_t skipped = 0;  // of them: these had no update
+    bool last_skipped = false;
   };
   /// In so many steps.
   struct Traffic {
     By<Phase, std::int64_t> sent{};  // elements, by one rank
     std::int64_t padding = 0;  // elements of it, by all ranks together
     std::int64_t scalars = 0;  // beside `sent`
-    By<Direction, std::int64_t> copied{};  // bytes over one rank's bus
+    By<Place, By<Direction, std::int64_t>> copied{};  // bytes over one rank's buses
   };
   Traffic traffic(Steps steps) const;
   /// Elements sent in a step, with the run's numbers: "2 x 526 336 x 3/4".
@@ -53,7 +58,11 @@ struct Prediction {
 
   std::int64_t optimizer = 0;  // bytes per parameter, with master weights
   By<Phase, double> factors{};  // elements sent per parameter, in units of (n - 1)/n
-  By<Direction, std::int64_t> copies{};  // bytes per parameter of the shard
+  struct Copies {
+    std::int64_t a_step = 0, an_update = 0;  // bytes per parameter of the shard
+  };
+  By<Place, By<Direction, Copies>> copies{};
+  std::int64_t read_ahead = 0;  // bytes that a step reads from the disk whether it updates or not
   std::int64_t parameters = 0, padded = 0, ranks = 1;
 };
 

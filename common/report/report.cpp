@@ -21,9 +21,13 @@ namespace fs = std::filesystem;
 
 /// Of the elements of one layer, or of a part of it, that begins with that global number.
 std::uint64_t digest_of(View view, std::int64_t number) {
-  const OnHost host(view);
-  return with_type(view.dtype,
-                   [&]<class T>(T) { return digest(host.as<T>().first(view.used), number); });
+  constexpr std::int64_t most = 1 << 16;  // elements at a time: what no CPU can read is copied
+  std::uint64_t sum = 0;
+  for (std::int64_t at = 0; at < view.used; at += most) {
+    const OnHost host(view.part(at, std::min(most, view.used - at)));
+    sum += with_type(view.dtype, [&]<class T>(T) { return digest(host.as<T>(), number + at); });
+  }
+  return sum;
 }
 
 Json run_json(const Run& run, const Communicator& comm) {
@@ -82,6 +86,7 @@ void print_header(const Run& run, const Communicator& comm) {
   const std::int64_t allowed = o.device_memory;
   if (allowed > 0) fmt::print("{} bytes of device memory allowed\n", grouped(allowed));
   if (o.bus > 0) fmt::print("a bus of {:g} GB/s\n", o.bus);
+  if (o.disk > 0) fmt::print("a disk of {:g} GB/s\n", o.disk);
   const bool several = o.accumulate > 1;
   const std::string added =
       several && comm.size > 1 ? "; the ranks are added " + family(run.card) : "";
@@ -253,7 +258,7 @@ Digests Report::check(const LayerDigests& digests) {
 }
 
 void Report::finish(const LayerDigests& digests) {
-  const Prediction::Steps steps{times_.steps, skipped_};
+  const Prediction::Steps steps{times_.steps, skipped_, skipped_in_a_row_ > 0};
   std::uint64_t digest = 0;
   Json layers = Json::array();
   for (const std::uint64_t layer : check(digests)) {

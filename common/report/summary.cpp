@@ -7,14 +7,16 @@
 namespace zero {
 namespace {
 using Pointer = Json::json_pointer;
+constexpr By<Place, const char*> memory_names{"memory", "host_memory", "disk_memory"},
+    bus_names{"bus", "", "disk"};
 
-/// By kind. Of the host those alone that it holds, or was to hold.
+/// By kind. Of host and disk those alone that they hold, or were to hold.
 Json bytes_json(const Prediction& predicted, const Device& on) {
   Json rows;
   for (const Kind kind : every<Kind>) {
     const KindBytes& booked = on.ledger.of(kind);
     const auto& [resident, peak, formula] = predicted.bytes[on.place][kind];
-    if (on.place == Place::host && booked.reserved == 0 && peak == 0) continue;
+    if (on.place != Place::device && booked.reserved == 0 && peak == 0) continue;
     rows[name_of(kind)] = {{"predicted", peak},           {"predicted_resident", resident},
                            {"resident", booked.resident}, {"reserved", booked.reserved},
                            {"peak", booked.peak},         {"formula", formula}};
@@ -22,13 +24,13 @@ Json bytes_json(const Prediction& predicted, const Device& on) {
   return rows;
 }
 
-/// A row of what passes, with its times in a step: those of that sort, of that phase or direction.
+/// A row of what passes, with its times in a step: time_of(step).
 Json traffic_json(std::int64_t predicted, const Json& counted,
-                  const std::vector<OverlapTimes>& steps, auto sort, auto of) {
+                  const std::vector<OverlapTimes>& steps, auto time_of) {
   const auto median = [&](auto figure) {
     std::vector<std::chrono::microseconds> times;
     for (const OverlapTimes& step : steps) {
-      times.push_back(std::chrono::floor<std::chrono::microseconds>((step.*sort)[of].*figure));
+      times.push_back(std::chrono::floor<std::chrono::microseconds>(time_of(step).*figure));
     }
     return times.empty() ? Json() : Json(median_ms(times));
   };
@@ -51,8 +53,9 @@ Json traffic_json(const Prediction& predicted, const Prediction::Traffic& traffi
       collectives[name_of(collective)][name_of(phase)] = if_counted(elements);
       in_phase += elements;
     }
-    phases[name_of(phase)] = traffic_json(traffic.sent[phase], if_counted(in_phase), times,
-                                          &OverlapTimes::messages, phase);
+    phases[name_of(phase)] =
+        traffic_json(traffic.sent[phase], if_counted(in_phase), times,
+                     [=](const OverlapTimes& step) { return step.messages[phase]; });
     phases[name_of(phase)]["formula"] = predicted.formula(phase);
   }
   return {{"phases", phases},
@@ -73,11 +76,17 @@ Json of_this_rank(const Run& run, const Prediction& predicted, Prediction::Steps
                      {"peak", run.device.ledger.peak_of_total()}};
   Json mine = {{"memory", memory}, {"traffic", traffic_json(predicted, traffic, times, comm)}};
   mine.update(outcome);
-  if (!run.card.offloads()) return mine;
-  mine["host_memory"] = bytes_json(predicted, run.device.host());
-  for (const Direction way : every<Direction>) {
-    mine["bus"][name_of(way)] = traffic_json(traffic.copied[way], run.device.bus.bytes[way].load(),
-                                             times, &OverlapTimes::transfers, way);
+  for (const Place place : {Place::host, Place::disk}) {
+    if (!run.card.uses(place)) continue;
+    mine[memory_names[place]] = bytes_json(predicted, run.device.at(place));
+  }
+  for (const Place place : far_places) {
+    if (!run.card.offloads() || !run.card.uses(place)) continue;
+    for (const Direction way : every<Direction>) {
+      mine[bus_names[place]][copy_names[place][way]] =
+          traffic_json(traffic.copied[place][way], run.device.at(place).bus.bytes[way].load(),
+                       times, [=](const OverlapTimes& step) { return step.transfers[place][way]; });
+    }
   }
   return mine;
 }
@@ -130,7 +139,9 @@ void check_counts(const Json& summary) {
   };
   check_rows("/memory", "bytes of");
   check_rows("/host_memory", "bytes of", " on the host");
+  check_rows("/disk_memory", "bytes of", " on the disk");
   check_rows("/bus", "bytes copied");
+  check_rows("/disk", "bytes");
   check_rows("/traffic/phases", "elements sent in");
   check_rows("/traffic", "elements sent in");
 }
@@ -169,9 +180,10 @@ void print_table(const Json& summary, bool alone) {
     if (name == name_of(Kind::workspace) && row["reserved"] == 0) continue;  // a GPU's alone
     print_held(name == "total" ? "all together" : name, row);
   }
-  if (host) {
-    fmt::print("on its host\n");
-    for (const auto& [name, row] : summary["host_memory"].items()) print_held(name, row);
+  for (const Place place : {Place::host, Place::disk}) {
+    if (!summary.contains(memory_names[place])) continue;
+    fmt::print("{}\n", place_words[place]);
+    for (const auto& [name, row] : summary[memory_names[place]].items()) print_held(name, row);
   }
   const auto heading = [](const char* what) {
     print_row(what, "predicted", "counted", "ms exposed", "ms hidden");
@@ -185,8 +197,11 @@ void print_table(const Json& summary, bool alone) {
   }
   if (!host) return;
   heading("bytes copied");
-  for (const Direction way : every<Direction>) {
-    print_traffic(copied_words[way], summary["bus"][name_of(way)]);
+  for (const Place place : far_places) {
+    if (!summary.contains(bus_names[place])) continue;
+    for (const Direction way : every<Direction>) {
+      print_traffic(copied_words[place][way], summary[bus_names[place]][copy_names[place][way]]);
+    }
   }
 }
 }  // namespace zero

@@ -173,6 +173,13 @@ struct CommandLine {
       add("bus", o.bus, "GB/S", "of a modelled bus to the host; 0: no limit", speed);
       add_flag("pageable", o.pageable, "stage in memory that is not page-locked");
     }
+    if (card.uses(Place::disk)) {
+      add_word<Place>("state", o.state, "what keeps the optimizer state: disk or host");
+      add("offload-dir", o.offload_dir, "DIR", "on the disk that takes the optimizer state");
+      add("piece", o.piece, "ELEMENTS", "of that state to read, update and write at once",
+          whole<std::int64_t>(8, 1 << 30));
+      add("disk", o.disk, "GB/S", "of a modelled disk, each way; 0: no limit", speed);
+    }
     add("timeout", o.timeout, "SECONDS", "end a job that stands still for so long",
         whole(1, 24 * 60 * 60));
   }
@@ -255,6 +262,12 @@ struct CommandLine {
                   started);
     if (o.plan && started > 1)
       throw_error(usage, "--plan starts no ranks: leave out mpirun and say --ranks {}", started);
+    if (o.state == Place::device)
+      throw_error(usage, "--state device: the state is on the disk, or the host keeps it");
+    for (const char* name : {"--offload-dir", "--disk"}) {
+      if (o.state == Place::host && given(name))
+        throw_error(usage, "{} is of the disk, which --state host does not use", name);
+    }
     if (o.task == Task::toy && (given("--width") || given("--layers")))
       throw_error(usage, "--task toy is 128 -> 512 -> 10: it takes no --width and no --layers");
     if (o.task == Task::tiny && given("--width"))
@@ -281,6 +294,7 @@ struct CommandLine {
                                      {"--log", o.log},
                                      {"--trace", o.trace},
                                      {"--save", o.save},
+                                     {"--offload-dir", o.offload_dir},
                                      {"--resume", o.resume},
                                      {"--init", o.init}}) {
       if (given(name) && path.empty()) throw_error(usage, "{} needs a name", name);
@@ -339,7 +353,7 @@ std::optional<int> answer_alone(const Command& command, const Card& card) try {
     const bool gpu = visible_gpus().count > 0;
     const DeviceType device =
         command.options.device.value_or(gpu ? DeviceType::cuda : DeviceType::cpu);
-    print_prediction(card, command.options, device);
+    print_prediction(with_state(card, command.options.state), command.options, device);
   } else {
     if (command.status != 0) throw Error(static_cast<ExitCode>(command.status), command.text);
     std::fprintf(stdout, "%s\n", command.text.c_str());  // does not throw

@@ -68,18 +68,20 @@ class Training {
       const StepResult result = trainer_->step(*data_, step);
       report_->add(result);
       const bool checks = options_.check_every > 0 && (step + 1) % options_.check_every == 0;
-      if (checks) process_.attempt([&] { report_->check(digests()); });
+      if (checks) process_.attempt([&, mine = digests()] { report_->check(mine); });
       const int signal = signal_of_any_rank();
       if (checkpoints_->count(result) || (saves() && signal > 0)) save();
       if (signal > 0) end_at(signal, step + 1);
     }
-    process_.attempt([&] { report_->finish(digests()); });
+    process_.attempt([&, mine = digests()] { report_->finish(mine); });
     return unsaved_ ? static_cast<int>(ExitCode::resources) : 0;
   }
 
  private:
   std::unique_ptr<Data> make_data(const Card& card) {
     device_->bus.gb_per_s = options_.bus;
+    device_->at(Place::disk).bus.gb_per_s = options_.disk;
+    device_->at(Place::disk).folder = options_.offload_dir;
     process_.attempt([&] { check_memory(card, options_, choice_, *device_, layout_); });
     auto data = process_.together(
         [&] { return zero::make_data(options_, *device_, process_.rank(), process_.size()); });
@@ -89,7 +91,8 @@ class Training {
 
   LayerDigests digests() {
     trainer_->synchronise();
-    return layer_digests(*device_, layout_, [&](int l) { return trainer_->adam_state(l).weights; });
+    const auto weights = [&](int l) { return trainer_->adam_state(l).weights; };
+    return process_.together([&] { return layer_digests(*device_, layout_, weights); });
   }
 
   void save() {
@@ -133,7 +136,8 @@ class Training {
 
 int train(Process& process, const Command& command, const Card& card, MakeTrainer& make) {
   note_signals();
-  return Training(process, command, card, make).run();
+  const Card of_run = with_state(card, command.options.state);
+  return Training(process, command, of_run, make).run();
 }
 
 int train_alone(int argc, char** argv, const Card& card, MakeTrainer& make) {

@@ -27,7 +27,7 @@ void add_view(Json& views, const View& view, const std::vector<float>* values = 
   if (!view.name) return;
   Json told = {
       {"of", view.name}, {"layer", view.layer}, {"start", view.start}, {"size", view.size}};
-  if (view.slot >= 0) told["slot"] = view.slot;
+  if (view.slot >= 0) told["slot"] = view.slot, told["place"] = name_of(view.place());
   if (values) told["values"] = *values;
   views.push_back(told);
 }
@@ -68,15 +68,15 @@ Json held(const Layout& layout, Device& device) {
                       {"size", layout.layer_size(l)},
                       {"shard", layout.shard_size(l)}});
   }
-  for (Device* const place : {&device, &device.host()}) {
-    for (const Holding* holding : place->holdings) {
+  for (const Place place : every<Place>) {
+    for (const Holding* holding : device.at(place).holdings) {
       const View all = holding->view();
       holdings.push_back({{"of", name_of(holding->state)},
                           {"kind", name_of(kind_of(holding->state))},
                           {"elements", all.size},
                           {"dtype", name_of(all.dtype)},
                           {"bytes", all.bytes()},
-                          {"place", name_of(place->place)}});
+                          {"place", name_of(place)}});
     }
   }
   return {{"layers", layers}, {"held", holdings}};

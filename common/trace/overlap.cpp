@@ -28,7 +28,7 @@ OverlapTimes overlap_times(std::span<const Slice> slices, int step) {
     if (slice.step != step || !passes) continue;
     OverlapTime& time = sort == Work::Sort::message
                             ? times.messages[slice.phase]
-                            : times.transfers[direction_to(slice.work.place())];
+                            : times.transfers[slice.work.bus()][direction_to(slice.work.place())];
     const auto begin = slice.begin.time(), end = slice.end.time();
     std::chrono::nanoseconds hidden{};
     auto work = std::ranges::upper_bound(joined, begin, {}, &Interval::end);

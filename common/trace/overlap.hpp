@@ -6,13 +6,13 @@
 #include "trace/recorder.hpp"
 
 namespace zero {
-/// Of messages, or of copies over the bus: while the device computed nothing, and while it did.
+/// Of messages, or of copies over a bus: while the device computed nothing, and while it did.
 struct OverlapTime {
   std::chrono::nanoseconds exposed{}, hidden{};
 };
 struct OverlapTimes {
   By<Phase, OverlapTime> messages;  // by the phase for which they were sent
-  By<Direction, OverlapTime> transfers;  // over the bus
+  By<Place, By<Direction, OverlapTime>> transfers;  // by whose bus they take
 };
 
 /// Of one step's messages and transfers. slices: all that may overlap them, of other steps, too.

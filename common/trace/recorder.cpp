@@ -6,9 +6,10 @@
 namespace zero {
 namespace {
 std::vector<float> values_of(View view) {
+  const OnHost host(view);
   return with_type(view.dtype, [&]<class T>(T) {
     std::vector<float> values;
-    for (std::int64_t i = 0; i < view.used; ++i) values.push_back(widen(view.as<T>()[i]));
+    for (std::int64_t i = 0; i < view.used; ++i) values.push_back(widen(host.as<T>()[i]));
     return values;
   });
 }

@@ -9,10 +9,16 @@
 #include "compute/work.hpp"
 
 namespace zero {
-/// By each rank: all of it, its part, or its part in the memory of the host beside its device.
-enum class Held { replicated, sharded, sharded_on_host };
+/// By each rank: all of it, its part, or its part with the host beside its device, or on a disk.
+enum class Held { replicated, sharded, sharded_on_host, sharded_on_disk };
 template <>
-inline constexpr std::array names_of<Held>{"replicated", "sharded", "sharded on the host"};
+inline constexpr std::array names_of<Held>{"replicated", "sharded", "sharded on the host",
+                                           "sharded on the disk"};
+constexpr Place place_of(Held how) {
+  return how == Held::sharded_on_host   ? Place::host
+         : how == Held::sharded_on_disk ? Place::disk
+                                        : Place::device;
+}
 
 /// How often: times a step plus times a micro-batch.
 struct Frequency {
@@ -48,17 +54,26 @@ struct Card {
     int parameters = 0;
     bool and_prefetched = false;
     int gradients = 0;
+    int pieces = 0;  // beside them: of a disk's optimizer state, in the host's memory
   } borrowed{};
 
-  /// Elements over the bus for each of the rank's parameters; `to_device` not in a skipped step.
+  /// Elements over the bus for each of the rank's parameters; what goes to the device once a step
+  /// does not in a skipped one.
   struct Copied {
-    int to_host = 0, to_device = 0;
+    Frequency to_host{}, to_device{};
   } copied{};
 
   /// Has a window, in which whole layers outlive a phase, and --prefetch.
   constexpr bool prefetches() const { return borrowed.and_prefetched; }
-  /// Adam runs on the host, which has master weights of its own in every dtype.
-  constexpr bool offloads() const { return held.optimizer == Held::sharded_on_host; }
+  /// Adam runs on the host.
+  constexpr bool offloads() const { return place_of(held.optimizer) != Place::device; }
+  /// What Adam needs of gradients, and makes of parameters, passes through room on the host, which
+  /// has master weights of its own in every dtype.
+  constexpr bool stages() const { return offloads() && place_of(held.gradients) == Place::device; }
+  constexpr bool uses(Place place) const {
+    return place == Place::device || (place == Place::host && offloads()) ||
+           place == place_of(held.optimizer);
+  }
 
   /// The whole layers that a step of so many micro-batches has room for: no more than it uses.
   constexpr int slots(Kind kind, int prefetch, std::int64_t layers, std::int64_t accumulate) const {
@@ -72,24 +87,30 @@ struct Card {
   /// Bytes that one of n ranks holds there; p, g, k: all of parameters, gradients, optimizer state.
   constexpr double bytes(Place place, double p, double g, double k, double n) const {
     const auto part = [=](Held how, double all) {
-      const bool there = (how == Held::sharded_on_host) == (place == Place::host);
-      return !there ? 0 : how == Held::replicated ? all : all / n;
+      return place_of(how) != place ? 0 : how == Held::replicated ? all : all / n;
     };
-    const double staged = place == Place::host && offloads() ? g / n : 0;
+    const double staged = place == Place::host && stages() ? g / n : 0;
     return part(held.parameters, p) + part(held.gradients, g) + part(held.optimizer, k) + staged;
   }
 };
 
+/// The card of a run in which that place keeps the optimizer state of a chapter that uses a disk.
+constexpr Card with_state(Card card, Place place) {
+  if (!card.uses(Place::disk) || place == Place::disk) return card;
+  card.held.optimizer = Held::sharded_on_host;
+  card.borrowed.pieces = 0;  // the host has all of it
+  return card;
+}
+
 /// Of bytes(): "p + (g + k)/n"; empty where nothing is held.
 inline std::string formula(const Card& card, Place place = Place::device) {
-  if (place == Place::host) return card.offloads() ? "(g + k)/n" : "";
-  std::string whole, parts;
+  std::string whole, parts = place == Place::host && card.stages() ? "g" : "";
   const auto add = [](std::string& sum, const std::string& term) {
     sum += (sum.empty() ? "" : " + ") + term;
   };
   const auto& [p, g, k] = card.held;
   for (const auto& [term, how] : {std::pair{"p", p}, {"g", g}, {"k", k}}) {
-    if (how != Held::sharded_on_host) add(how == Held::replicated ? whole : parts, term);
+    if (place_of(how) == place) add(how == Held::replicated ? whole : parts, term);
   }
   if (!parts.empty()) add(whole, (parts.size() > 1 ? "(" + parts + ")" : parts) + "/n");
   return whole;

@@ -68,6 +68,10 @@ struct Options {
   double latency = 0;  // of that, in microseconds
   double bus = 0;  // GB/s of a slower bus between device and host than the one there is; 0: none
   bool pageable = false;  // stage in ordinary host memory, not in page-locked
+  Place state = Place::disk;  // or host: what keeps the optimizer state where a disk may
+  std::string offload_dir = "/var/tmp";  // folder of the disk
+  double disk = 0;  // GB/s each way of a slower disk than the one there is; 0: none
+  std::int64_t piece = 1 << 20;  // elements of the disk's state in memory at a time, at most
   std::int64_t device_memory = 0;  // bytes of it that a rank may take; 0: all there are
   std::string save{};  // folder of its checkpoints; empty: none
   int save_every = 0;  // steps; 0: at the end alone
@@ -77,6 +81,11 @@ struct Options {
   Progress begin{};  // as resumed
   std::string trace{};  // of the first steps, written at the end; empty: none
 };
+
+/// Host memory that a GPU's copies begin and end in.
+inline Memory for_copies(const Options& options) {
+  return options.pageable ? Memory::own : Memory::page_locked;
+}
 
 /// What was chosen where the options leave it open.
 struct Choice {

@@ -27,11 +27,11 @@ odd='--task llama --width 72 --heads 3 --sequence 150 --batch 2 --steps 2 --quie
 step 9 machine 'nvidia-smi --query-gpu=name,driver_version --format=csv,noheader; date -I; echo $C'
 step 90 kernels '"$B/tests/gpu/test_kernels" cuda'
 step 30 'room for cuBLAS' '"$B/tests/gpu/test_kernels" cuda "--test-case=a product finds room*"'
-step 110 'one digest of a Llama in 03, 05, 06 (--recompute, NCCL), 07' 'for d in $dtypes; do
-  all=$({ for c in 03 05 06 07 "06 --recompute"; do run 2 $c --task llama --steps 4 --dtype $d; done
+step 120 'one digest of a Llama in 03, 05, 06 (--recompute, NCCL), 07, 08' 'for d in $dtypes; do
+  all=$({ for c in 03 05 06 07 08 "06 --recompute"; do run 2 $c --task llama --steps 4 --dtype $d; done
     host="$G" run 2 06 --task llama --steps 4 --dtype $d --comm nccl; } |
       grep -o "^parameters [^ ]*" | tee -a /dev/stderr)
-  test "$(uniq -c <<< "$all")" = "      6 ${all%%[[:cntrl:]]*}"; done'
+  test "$(uniq -c <<< "$all")" = "      7 ${all%%[[:cntrl:]]*}"; done'
 step 60 'Llamas of odd sizes' "for d in \$dtypes; do run 1 06 $odd --recompute --dtype \$d
     run 1 06 --task llama --width 10 --heads 1 --accumulate 2 --steps 2 --dtype \$d --quiet; done
   run 1 06 --task llama --batch 16384 --sequence 16 --steps 2 --quiet"
@@ -46,7 +46,7 @@ step 100 "kernels of a Llama's step" 'ncu --clock-control none --csv --print-sum
   "$B/03_mixed_precision/03_mixed_precision" --device cuda --dtype bf16 --steps 3 --task llama \
   --quiet --width 4096 --heads 32 --kv-heads 8 --layers 4 --sequence 4096 --batch 1 --lr 1e-5'
 step 60 'Adam, norm, mean' '"$B/tests/benchmarks/adam_benchmark" cuda'
-for c in 06_zero3 07_offload; do step 40 "overlap of ${c%_*}" "\"\$T/overlap_$c\""; done
+for c in 06_zero3 07_offload 08_infinity; do step 40 "overlap of ${c%_*}" "\"\$T/overlap_$c\""; done
 step 60 '2^31' 'run 1 06 --task mlp --width 32768 --layers 1 --batch 65536 --steps 2 --dtype fp32'
 step 600 'the other tests' 'meson test -C "$B" --suite gpu --no-rebuild'
 exit $failed

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// How much of the communication of chapter 06, or of 07, with which this is linked, hides behind
+// How much of the communication of chapter 06, 07 or 08, with which this is linked, hides behind
 // its computation, on one GPU and without a second process: the peer is a model. What it costs the
 // GPU is real, copies to the host and back and the mean; the exchange between the two copies is a
 // wait, as long as a link of a chosen bandwidth would take. That bandwidth is chosen so that
@@ -119,7 +119,8 @@ struct Outcome {
       std::vector<Slice> both = compute;
       both.push_back(slice);
       const OverlapTimes of = overlap_times(both, slice.step);
-      const OverlapTime time = down ? of.transfers[Direction::to_host] : of.messages[slice.phase];
+      const OverlapTime time =
+          down ? of.transfers[Place::device][Direction::to_host] : of.messages[slice.phase];
       const auto count = [&](Passed& passed) {
         passed.ms += ms(time.exposed + time.hidden);
         passed.exposed_ms += ms(time.exposed);
@@ -136,6 +137,7 @@ Outcome run(const Setting& setting, int prefetch, double bytes_per_second) {
   Options options{.task = Task::mlp, .width = setting.width, .layers = layers};
   options.batch = setting.batch, options.dtype = Dtype::bf16;
   options.lr = 1e-5, options.prefetch = prefetch;
+  options.state = Place::host;  // in 08, where a disk would set the pace
   const auto gpu = make_gpu();
   const Layout layout = layout_of(options, 0, 2);
   const SameSamples data(options, *gpu);

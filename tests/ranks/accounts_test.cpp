@@ -15,7 +15,7 @@ void for_all_cases(auto check) {
     for (const int prefetch : {0, 1, 2}) {
       if (prefetch != 1 && !chapter.prefetches()) continue;
       Options o = mlp_options(7, 1, dtype);
-      o.steps = 2, o.batch = 3, o.loss_scale = 8, o.prefetch = prefetch;
+      o.steps = 2, o.batch = 3, o.loss_scale = 8, o.prefetch = prefetch, o.piece = 16;
       for (const int layers : {1, 2, 5}) {
         for (const int accumulate : {1, 2}) {
           o.layers = layers, o.accumulate = accumulate;
@@ -24,6 +24,12 @@ void for_all_cases(auto check) {
         }
       }
       check(o, 4);  // its first step is skipped: no update phase
+      check(o, 2 * o.accumulate * ranks().size * o.batch - 1);  // its second and last
+      if (chapter.uses(Place::disk)) {
+        o.state = Place::host;
+        check(o, -1);
+        o.state = Place::disk;
+      }
       o.layers = 1, o.accumulate = 1, o.task = Task::toy;
       check(o, -1);
       o.task = Task::text, o.width = 16, o.data = DEFAULT_CORPUS;
@@ -38,8 +44,10 @@ void for_all_cases(auto check) {
 
 /// The device, whose ledger and bus begin anew.
 Device& device_at_zero() {
-  for (Device* on : {&device(), &device().host()}) on->ledger.restart_peaks();
-  for (auto& bytes : device().bus.bytes) bytes = 0;
+  for (const Place place : every<Place>) {
+    device().at(place).ledger.restart_peaks();
+    for (auto& bytes : device().at(place).bus.bytes) bytes = 0;
+  }
   here.step = 0;
   return device();
 }
@@ -54,8 +62,9 @@ void check_bytes(const Prediction& plan, const Device& on) {
   for (const Kind kind : every<Kind>) {
     const KindBytes& booked = on.ledger.of(kind);
     const Prediction::Bytes& planned = plan.bytes[on.place][kind];
+    const std::string where = fmt::format(" on the {}", name_of(on.place));
     const std::string of =
-        fmt::format("bytes of {}{} ", name_of(kind), on.place == Place::host ? " on the host" : "");
+        fmt::format("bytes of {}{} ", name_of(kind), on.place == Place::device ? "" : where);
     check_count(of + "held", booked.resident, planned.resident);
     check_count(of + "reserved", booked.reserved, planned.peak);
     check_count(of + "at the peak", booked.peak, planned.peak);
@@ -86,14 +95,20 @@ TEST_CASE("bytes and traffic equal the chapter's formulas") {
     device_at_zero();
     Part part(o, poison(o, bad_sample));
     Prediction::Steps steps{o.steps};
-    for (int step = 0; step < o.steps; ++step) steps.skipped += part.step(step).skipped;
+    for (int step = 0; step < o.steps; ++step) {
+      steps.last_skipped = part.step(step).skipped;
+      steps.skipped += steps.last_skipped;
+    }
     part.trainer->synchronise();
-    CHECK((steps.skipped > 0) == (bad_sample == 4));
-    const Prediction plan = predict(chapter, o, device().type, part.layout);
-    for (const Device* on : {&device(), &device().host()}) check_bytes(plan, *on);
-    for (const Direction way : every<Direction>) {
-      check_count(fmt::format("bytes copied {}", name_of(way)), device().bus.bytes[way],
-                  plan.traffic(steps).copied[way]);
+    CHECK((steps.skipped > 0) == (bad_sample >= 0));
+    const Card& card = with_state(chapter, o.state);
+    const Prediction plan = predict(card, o, device().type, part.layout);
+    for (const Place place : every<Place>) check_bytes(plan, device().at(place));
+    for (const Place place : far_places) {
+      for (const Direction way : every<Direction>) {
+        check_count(fmt::format("bytes copied {}", copy_names[place][way]),
+                    device().at(place).bus.bytes[way], plan.traffic(steps).copied[place][way]);
+      }
     }
     if (part.comm.counts()) check_traffic(plan, part.comm, steps);
   });
@@ -105,14 +120,19 @@ TEST_CASE("a step allocates nothing, and the host waits for the device once") {
     options.accumulate = 2, options.loss_scale = 8;
     Part part(options);
     part.step(0);  // libraries get ready in the first
-    const auto taken = [] { return device().allocations + device().host().allocations; };
+    const auto taken = [] {
+      return device().allocations + device().host().allocations +
+             device().at(Place::disk).allocations;
+    };
     const std::int64_t allocations = taken(), waits = device().waits;
     for (int step = 1; step <= 5; ++step) part.step(step);
     CHECK(taken() == allocations);
     // Where the device has finished by itself, nobody waits; in 07 the host's cores wait for it,
-    // too. A GPU's bytes that pass through the host's memory are waited for.
+    // too, in 08 for each layer's gradients. A GPU's bytes that pass through the host's memory are
+    // waited for.
     const bool staged = ranks().choice.comm == Comm::mpi && ranks().size > 1;
-    if (!staged) CHECK(device().waits - waits <= (chapter.offloads() ? 10 : 5));
+    const int others = chapter.stages() ? 1 : chapter.offloads() ? 4 * options.accumulate : 0;
+    if (!staged) CHECK(device().waits - waits <= 5 * (1 + others));
     if (!on_gpus()) CHECK(device().waits == waits);
   }
 }
@@ -125,16 +145,17 @@ TEST_CASE("the card says of each tensor who holds it") {
                                {State::gradients, gradients},
                                {State::momentum, optimizer},
                                {State::variance, optimizer}};
-    if (needs_master(dtype) || chapter.offloads()) said[State::master] = optimizer;
-    if (chapter.offloads()) said[State::staged] = Held::sharded_on_host;
-    for (const Device* on : {&device(), &device().host()}) {
-      for (const Holding* tensor : on->holdings) {
+    if (needs_master(dtype) || chapter.stages()) said[State::master] = optimizer;
+    if (chapter.stages()) said[State::staged] = Held::sharded_on_host;
+    for (const Place place : every<Place>) {
+      for (const Holding* tensor : device().at(place).holdings) {
         INFO(std::string(name_of(tensor->state)));
         REQUIRE(said.contains(tensor->state));
         const std::string card = name_of(said.extract(tensor->state).mapped());  // once
         const std::string held = name_of(dynamic_cast<const Replicated*>(tensor) ? Held::replicated
-                                         : on->place == Place::host ? Held::sharded_on_host
-                                                                    : Held::sharded);
+                                         : place == Place::disk ? Held::sharded_on_disk
+                                         : place == Place::host ? Held::sharded_on_host
+                                                                : Held::sharded);
         CHECK(held == card);
       }
     }

@@ -3,6 +3,7 @@
 // padding: what every chapter must equal to the last bit. It uses the same model and the same Adam,
 // and spells out every rounding of the reduction.
 #include <cmath>
+#include <numeric>
 
 #include "tests/ranks/ranks.hpp"
 #include "tests/unit/checks.hpp"
@@ -77,7 +78,7 @@ struct Replay {
           const double x = at < cut.used_size(l) ? of[cut.first_parameter(l) + at] : 0;
           lanes[i % 8] += x * x;
         }
-        for (const double lane : lanes) squares += lane;
+        squares += std::accumulate(lanes, lanes + 8, 0.0);
       }
       totals.squares += squares;
       totals.loss += await_totals(stream, sums[r]).loss;

@@ -13,8 +13,9 @@
 
 namespace zero::test {
 namespace {
-constexpr Card whole{
-    .name = "whole", .held = {.optimizer = Held::sharded_on_host}, .copied = {1, 1}};
+constexpr Card whole{.name = "whole",
+                     .held = {.optimizer = Held::sharded_on_host},
+                     .copied = {.to_host = once_a_step(), .to_device = once_a_step()}};
 
 /// A report of ranks with a communicator; its log is read when it is finished, and goes with it.
 struct Reported {
@@ -117,6 +118,8 @@ TEST_CASE("each figure that is not as predicted is refused, with both numbers") 
     "memory": {"data": {"predicted": 40, "reserved": 40, "peak": 40,
                         "predicted_resident": 40, "resident": 40}},
     "host_memory": {"optimizer": {"predicted_resident": 40, "resident": 40}},
+    "disk_memory": {"optimizer": {"predicted_resident": 40, "resident": 40}},
+    "disk": {"read": {"predicted": 40, "counted": 40}},
     "bus": {"to_device": {"predicted": 40, "counted": 40}},
     "traffic": {"phases": {"forward": {"predicted": 40, "counted": 40}},
                 "padding": {"predicted": 40, "counted": 40},
@@ -127,6 +130,8 @@ TEST_CASE("each figure that is not as predicted is refused, with both numbers") 
         {"/memory/data/peak", "bytes of data at the peak"},
         {"/memory/data/reserved", "bytes of data reserved"},
         {"/host_memory/optimizer/resident", "bytes of optimizer on the host held"},
+        {"/disk_memory/optimizer/resident", "bytes of optimizer on the disk held"},
+        {"/disk/read/counted", "bytes read"},
         {"/bus/to_device/counted", "bytes copied to_device"},
         {"/traffic/phases/forward/counted", "elements sent in forward"},
         {"/traffic/padding/counted", "elements sent in padding"},

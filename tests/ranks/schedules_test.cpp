@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Chapters 06 and 07 under schedules in which one stream is always late; in 07 also the copies over
-// the bus, or the host's cores. The run must be the replay's in each; built with ThreadSanitizer,
-// each must also be free of races, and for every wait in layer_window.hpp and in offload.hpp there
-// is one of these in which its absence is found (notes/streams.md).
+// Chapters 06 to 08 under schedules in which one stream is always late: compute, messages, copies
+// over the bus, the host's cores, the disk. The run must be the replay's in each; built with
+// ThreadSanitizer, each must also be free of races, and for every wait of a chapter there is one of
+// these in which its absence is found (notes/streams.md).
 #include <map>
 #include <set>
 
@@ -20,6 +20,7 @@ constexpr std::chrono::milliseconds late_by{2};
 Options schedule_options(Dtype dtype, int micro_batches) {
   Options o = mlp_options(24, 5, dtype);
   o.steps = o.batch = 4, o.accumulate = micro_batches;
+  o.piece = 104;  // several a layer
   return o;
 }
 
@@ -37,8 +38,21 @@ void check_with_late(const char* stream, bool there = true) {
 
 TEST_CASE("compute is late") { check_with_late("compute"); }
 TEST_CASE("communication is late") { check_with_late("communication"); }
-TEST_CASE("copies are late") { check_with_late("copies", chapter.offloads()); }
+TEST_CASE("copies are late") { check_with_late("copies", chapter.stages()); }
+TEST_CASE("copies up are late") { check_with_late("copies up", chapter.uses(Place::disk)); }
+TEST_CASE("copies down are late") { check_with_late("copies down", chapter.uses(Place::disk)); }
 TEST_CASE("the host's cores are late") { check_with_late("host cores", chapter.offloads()); }
+
+TEST_CASE("the host's cores are late, with all state in the host's memory") {
+  if (!chapter.uses(Place::disk)) return;
+  const Delay delay("host cores", late_by, device());
+  Options options = schedule_options(Dtype::fp32, 1);
+  options.state = Place::host;
+  check_third_step_skipped(options, 0);
+}
+
+TEST_CASE("the disk reads late") { check_with_late("reads", chapter.uses(Place::disk)); }
+TEST_CASE("the disk writes late") { check_with_late("writes", chapter.uses(Place::disk)); }
 
 TEST_CASE("the bus is slow") {
   if (!chapter.offloads()) return;
@@ -51,7 +65,7 @@ TEST_CASE("the bus is slow") {
 }
 
 TEST_CASE("by itself too the host goes on when gradients are divided and have come down") {
-  if (!chapter.offloads()) return;
+  if (!chapter.stages()) return;
   const Delay delay("copies", late_by, device());
   const Options options = schedule_options(Dtype::fp32, 2);
   const Layout layout = layout_here(options);
@@ -93,7 +107,9 @@ struct Onlooking : Observer {
     for (int i = 0; i < 1000 && updated.load() < 5; ++i) std::this_thread::sleep_for(late_by);
   }
   void look_on_one_step(Dtype dtype) {
-    Part part(schedule_options(dtype, 1));
+    Options options = schedule_options(dtype, 1);
+    options.piece = 1 << 20;  // Adam runs once a layer
+    Part part(options);
     part.step(0);
     ends = true;
   }
@@ -118,8 +134,10 @@ TEST_CASE("the host thread and each stream are threads of their own") {
     CHECK(stream.threads.size() == 1);
     all.insert(stream.threads.begin(), stream.threads.end());
   }
-  const char* const own = "communication; compute; ";
-  CHECK(names == (chapter.offloads() ? own + std::string("copies; host cores; ") : own));
+  std::string own = "communication; compute; ";
+  if (chapter.stages()) own += "copies; host cores; ";
+  if (chapter.uses(Place::disk)) own += "copies down; copies up; host cores; reads; writes; ";
+  CHECK(names == own);
   CHECK(all.size() == seen.streams.size() + 1);
 }
 

@@ -39,6 +39,11 @@ TEST_CASE("the run equals the replay: several micro-batches") {
   check_each_dtype([](Options& o) { o.accumulate = 3; });
 }
 
+TEST_CASE("the run equals the replay: the host keeps all state") {
+  if (!chapter.uses(Place::disk)) return;
+  check_each_dtype([](Options& o) { o.state = Place::host, o.accumulate = 2; });
+}
+
 TEST_CASE("the run equals the replay: more ranks than a layer has elements") {
   check_each_dtype([](Options& o) { o.width = 1, o.layers = o.accumulate = 2; });
 }

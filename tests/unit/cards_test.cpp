@@ -17,16 +17,18 @@ std::string times(const Frequency& sent) {
 
 nlohmann::json told(const Card& card) {
   const auto& [p, g, k] = card.held;
-  const auto& [parameters, and_prefetched, gradients] = card.borrowed;
-  nlohmann::json of{{"name", card.name},
-                    {"ranks", card.ranks},
-                    {"mixed_precision", card.mixed_precision},
-                    {"bytes", {{"device", formula(card)}, {"host", formula(card, Place::host)}}}};
+  const auto& [parameters, and_prefetched, gradients, pieces] = card.borrowed;
+  nlohmann::json of{
+      {"name", card.name}, {"ranks", card.ranks}, {"mixed_precision", card.mixed_precision}};
+  for (const Place place : every<Place>) of["bytes"][name_of(place)] = formula(card, place);
   of["held"] = {{"parameters", name_of(p)}, {"gradients", name_of(g)}, {"optimizer", name_of(k)}};
   for (const Phase phase : step_phases) of["sent"][name_of(phase)] = times(card.sent_in(phase));
-  of["borrowed"] = {
-      {"parameters", parameters}, {"and_prefetched", and_prefetched}, {"gradients", gradients}};
-  of["copied"] = {{"to_host", card.copied.to_host}, {"to_device", card.copied.to_device}};
+  of["borrowed"] = {{"parameters", parameters},
+                    {"and_prefetched", and_prefetched},
+                    {"gradients", gradients},
+                    {"pieces", pieces}};
+  of["copied"] = {{"to_host", times(card.copied.to_host)},
+                  {"to_device", times(card.copied.to_device)}};
   return of;
 }
 }  // namespace

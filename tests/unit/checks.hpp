@@ -15,6 +15,7 @@
 #include "05_zero2/card.hpp"
 #include "06_zero3/card.hpp"
 #include "07_offload/card.hpp"
+#include "08_infinity/card.hpp"
 #include "memory/error.hpp"
 #include "memory/tensor.hpp"
 #include "train/data.hpp"
@@ -121,6 +122,6 @@ struct Delay : Onlooker {
 
 inline constexpr const Card* all_cards[] = {
     &cards::adam,  &cards::distributed_adam, &cards::mixed_precision, &cards::zero1, &cards::zero2,
-    &cards::zero3, &cards::offload};
+    &cards::zero3, &cards::offload,          &cards::infinity};
 inline const Card& card(const std::string& number) { return *all_cards[std::stoi(number) - 1]; }
 }  // namespace zero::test

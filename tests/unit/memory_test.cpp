@@ -2,6 +2,7 @@
 // The cut of the parameters: every element has one owner, wherever the borders fall. And memory
 // that there is not. What is booked of memory, by whom and until when, is
 // tests/ranks/accounts_test.cpp's.
+#include <filesystem>
 #include "memory/state.hpp"
 #include "tests/unit/checks.hpp"
 
@@ -96,6 +97,22 @@ TEST_CASE("what several borrow counts once, until the last of them gives it back
   moved.give_back();
   CHECK(in_use() == 0);
   CHECK_THROWS_AS(moved.view(), std::logic_error);
+}
+
+TEST_CASE("a disk keeps what it is given, and nothing of it afterwards") {
+  const auto open_files = [] {
+    return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
+  };
+  const auto before = open_files();
+  const auto machine = make_cpu();
+  {
+    const Tensor file(machine->at(Place::disk), Kind::optimizer, Dtype::fp32, 2);
+    float out[] = {3, 4}, in[2] = {};
+    machine->at(Place::disk).copy(file.view().data, out, sizeof out);
+    machine->at(Place::disk).copy(in, file.view().data, sizeof in);
+    CHECK((in[0] == 3 && in[1] == 4));
+  }
+  CHECK(open_files() == before);
 }
 
 TEST_CASE("a part of a view knows where it lies and how much of it is real") {

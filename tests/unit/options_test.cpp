@@ -79,6 +79,10 @@ Values defaults(const Card& chapter) {
   if (chapter.mixed_precision) values.merge(Values{{"dtype", "bf16"}, {"loss-scale", "dynamic"}});
   if (chapter.prefetches()) values["prefetch"] = 1;
   if (chapter.offloads()) values.merge(Values{{"bus", 0.0}, {"pageable", false}});
+  if (chapter.uses(Place::disk)) {
+    values.merge(Values{{"state", "disk"}, {"offload-dir", "/var/tmp"}, {"disk", 0.0}});
+    values.merge(Values{{"piece", std::int64_t{1} << 20}});
+  }
   return values;
 }
 }  // namespace

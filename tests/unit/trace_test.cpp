@@ -26,8 +26,8 @@ std::string words(const OverlapTime& time) {
 std::string times(const std::vector<Slice>& slices) {
   const OverlapTimes of = overlap_times(slices, 1);
   return fmt::format("{}, {}, {}", words(of.messages[Phase::forward]),
-                     words(of.transfers[Direction::to_host]),
-                     words(of.transfers[Direction::to_device]));
+                     words(of.transfers[Place::device][Direction::to_host]),
+                     words(of.transfers[Place::device][Direction::from_host]));
 }
 
 /// "what/phase/step", or "waits for what/phase/step", in order.
@@ -66,7 +66,7 @@ TEST_CASE("a step's transfers may pass in the next: they are counted when that i
   OverlapMeter meter;
   const auto add = [&](int present, const std::vector<Slice>& taken) {
     meter.add(taken, present);
-    return words(meter.times.kept.back().transfers[Direction::to_device]);
+    return words(meter.times.kept.back().transfers[Place::device][Direction::from_host]);
   };
   meter.add({}, 1);
   CHECK(add(2, {compute(0, 10)}) == "0 0");

@@ -291,7 +291,7 @@ class CpuKernels : public RowWise<CpuKernels, ElementWise<CpuKernels>> {
       }
       partial = lane;
     });
-    for (const double sum : partial) sums.totals.*total += sum / divisor;
+    sums.totals.*total += std::accumulate(partial.begin(), partial.end(), 0.0) / divisor;
   }
 
  private:

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: MIT
+// Parameters and gradients lie with the host: what the device needs of them is copied up, layer by
+// layer, and what it makes is copied down.
+//
+// Streams: compute and communication, as in 06; copies up and copies down, one for each direction
+// of the bus; and the host's cores. Every order between them is a wait written here, or in 06.
+#pragma once
+#include <utility>
+
+#include "06_zero3/layer_window.hpp"
+#include "common.hpp"
+
+namespace zero {
+/// 06's window for shards that lie with the host. A gather first copies this rank's shard up to its
+/// place in the slot: each rank over its own bus, so N buses carry a layer together.
+class HostWindow : public LayerWindow {
+ public:
+  /// cores: the host's. All that is referred to must outlive the window.
+  HostWindow(const Card& card, const Options& options, const Layout& layout, Communicator& comm,
+             Stream& compute, const Sharded& shards, Stream& cores)
+      : LayerWindow(card, options, layout, comm, compute, shards),
+        cores_(cores),
+        up_("copies up", compute.device(), Stream::Mode::urgent),
+        down_("copies down", compute.device(), Stream::Mode::urgent) {
+    if (options.accumulate == 1) return;
+    for (int i = 0; i < landings; ++i) {
+      landings_.push_back({cores.device().slots++,
+                           Tensor(cores.device(), Kind::communication, options.dtype,
+                                  layout.largest_layer() / layout.ranks(), for_copies(options))});
+    }
+  }
+
+ private:
+  struct Landing {
+    int id;
+    Tensor memory;
+    Event added{};  // the cores have added what came down to it
+  };
+
+  void gather(Slot& slot, int l) override {
+    const View own = shards_.shard(l), place = slot.layer.view().part(own.start, own.size);
+    up_.wait(slot.free);
+    up_.wait(ready_[l]);
+    copy(up_, own, place);
+    communication_.wait(up_.record());
+    comm_.all_gather(communication_, place, slot.layer);
+  }
+
+  /// The mean's shard is formed in its place in the slot and copied down: over `own`, or, from the
+  /// second micro-batch on, to a landing, from which the host's cores add it to `own`.
+  Event reduce(Slot& slot, View borrowed, View own, Write write) override {
+    const View place = borrowed.part(own.start, own.size);
+    comm_.reduce_scatter_mean(communication_, borrowed, place);
+    down_.wait(communication_.record());
+    if (write == Write::overwrite) {
+      copy(down_, place, own);
+      return slot.free = down_.record();
+    }
+    Landing& landing = landings_[next_landing_++ % landings];
+    View landed = own;
+    landed.data = landing.memory.view().data, landed.slot = landing.id;
+    down_.wait(landing.added);
+    copy(down_, place, landed);
+    slot.free = down_.record();
+    cores_.wait(slot.free);
+    cores_.run(work_on("add", {landed, own}, {own}),
+               [=, &on = cores_.kernels()] { on.add(landed, own); });
+    return landing.added = cores_.record();
+  }
+
+  static constexpr int landings = 2;
+  Stream& cores_;
+  std::vector<Landing> landings_;  // with several micro-batches
+  std::size_t next_landing_ = 0;
+  Stream up_, down_;
+};
+
+/// The host's cores: they do beside backward what 06 does with gradients at its end, and then Adam.
+class HostCores {
+ public:
+  HostCores(Device& host, const Layout& layout)
+      : cores_("host cores", host, Stream::Mode::asynchronous) {
+    for (int l = 0; l < layout.layers(); ++l) squares_.emplace_back(host);
+  }
+
+  /// On which Adam runs.
+  Stream& stream() { return cores_; }
+
+  /// grads: of a layer, the sum over so many micro-batches, complete at `summed`.
+  void divide_and_square(View grads, int micro_batches, const Event& summed, CallSite = {}) {
+    cores_.wait(summed);
+    divide(cores_, grads, micro_batches);
+    squared_norm(cores_, grads, squares_[grads.layer]);
+  }
+
+  /// Adds all layers' sums of squares, layer by layer as 06 does, when the cores have formed them.
+  void add_squares(Stream& compute, Sums& to, CallSite = {}) {
+    compute.wait(cores_.record());
+    compute.run({"add_squares"}, [this, &to] {
+      to.squares_on_host = 0;
+      for (Sums& layer : squares_) to.squares_on_host += std::exchange(layer.totals.squares, 0);
+    });
+  }
+
+ private:
+  std::vector<Sums> squares_;  // of each layer's gradient
+  Stream cores_;
+};
+}  // namespace zero
