@@ -28,6 +28,8 @@ the training:
   --deepspeed FILE          a configuration; or a plan, as zero2_offload
   --prefetch LAYERS         gathered ahead: 0, 1 or 2 (1)
   --bucket SIZE             of messages, if they are not a layer each
+  --piece COUNT             elements of state that 08 has off its disk at a time
+                            (1048576)
 the machine:
   --gpu SIZE                memory of a rank, as 80GB or 80GiB
   --headroom SIZE|%         of it, for what no plan knows (5%); our runs keep
@@ -36,8 +38,10 @@ the machine:
   --link SPEED              Gbit/s of every rank, for the time of a step
   --latency TIME            microseconds of a message on it (0)
   --bus SPEED               GB/s between GPU and host, each way by turns
-  --compute TIME            milliseconds of a step's forward and backward (0);
-                            Adam is left out
+  --compute TIME            milliseconds of a step's forward and backward (0)
+  --flops SPEED             or TFLOP/s of a GPU, for --batch of --sequence
+  --adam SPEED              GB/s of a rank's Adam on the host (else left out)
+  --disk SPEED              GB/s of a rank's disk in 08, both ways at once
 the answer:
   --convention paper|megatron|deepspeed  whose bytes per parameter (paper)
   --bytes P,G,K             or so many, as 2,2,8; K with master weights, if any
@@ -55,7 +59,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from types import SimpleNamespace
 
-from plan_files import HOST, MOST_PARAMETERS, WIDTHS, WRITERS, Decoder, read_deepspeed
+from plan_files import DISK, HOST, MOST_PARAMETERS, WIDTHS, WRITERS, Decoder, read_deepspeed
 from runs import KINDS, STATE, WIDTH, Failure, finish, spaced
 from trainers import CARDS
 
@@ -82,7 +86,8 @@ class Card:
     copied: dict  # how often, by direction: a rank's parameters
 
     prefetches = property(lambda self: self.borrowed["and_prefetched"])
-    offloads = property(lambda self: self.held["optimizer"] == HOST)
+    offloads = property(lambda self: self.held["optimizer"] in (HOST, DISK))
+    stages = property(lambda self: self.offloads and self.held["gradients"] != HOST)
     stage = property(lambda self: sum(how != "replicated" for how in self.held.values()))
 
     def often(self, what, frozen):
@@ -98,25 +103,19 @@ class Card:
         return replace(self, name=name, held=self.held | {"optimizer": HOST},
                        copied={"to_host": (1, 0), "to_device": (1, 0)})
 
-    def parameters_offloaded(self, name):
-        """The parameters too: a rank's part comes for each gather; Adam writes where they lie."""
-        gathers = sum(self.often(phase, True)[1] for phase in PHASES)
-        return replace(self, name=name, held=self.held | {"parameters": HOST},
-                       copied=self.copied | {"to_device": (0, gathers)})
-
 
 def card_of(told):
     """"2A": twice a micro-batch."""
-    sent = {phase: (0, int(text[:-1] or 1)) if text.endswith("A") else (int(text), 0)
-            for phase, text in told["sent"].items()}
-    copied = {way: (times, 0) for way, times in told["copied"].items()}
+    sent, copied = ({of: (0, int(text[:-1] or 1)) if text.endswith("A") else (int(text), 0)
+                     for of, text in told[what].items()} for what in ("sent", "copied"))
     return Card(told["name"], told["mixed_precision"], told["held"], sent, told["borrowed"], copied)
 
 
 CHAPTERS = [card_of(card) for card in CARDS.values() if card["ranks"]]
 ZERO1, ZERO2, ZERO3 = (next(card for card in CHAPTERS if card.stage == n) for n in (1, 2, 3))
 MADE = [ZERO1.offloaded("zero1_offload"), ZERO2.offloaded("zero2_offload"),
-        ZERO3.offloaded("").parameters_offloaded("zero3_offload")]
+        replace(CHAPTERS[-1], name="zero3_offload",  # 08 with --state host
+                held=CHAPTERS[-1].held | {"optimizer": HOST})]
 PLANS = {name: card for card in CHAPTERS for name in (card.name[3:], card.name[:2], card.name[1])}
 PLANS |= {card.name: card for card in CHAPTERS + MADE} | {"ddp": PLANS["3"], "zero0": PLANS["3"]}
 
@@ -138,13 +137,14 @@ def sum_of(whole, part, of):
     return " + ".join([str(whole)] * (whole != 0) + [second] * (part != 0)) or "0"
 
 
-def state_formula(q, card, host=False, frozen=False):
-    """Bytes of state per parameter in a place."""
+def state_formula(q, card, place="sharded", frozen=False):
+    """Bytes of state per parameter in a place: the device, HOST or DISK."""
     p, g, k = costs(q, card)
     each = dict(zip(STATE, (p, 0, 0) if frozen else (p, g, k)))
-    whole = sum(each[kind] for kind, how in card.held.items() if how == "replicated" and not host)
-    part = sum(each[kind] for kind, how in card.held.items() if how == ("sharded", HOST)[host])
-    return sum_of(whole, part + each["gradients"] * (host and card.offloads), "/N")
+    whole, part = (sum(each[kind] for kind, how in card.held.items() if how == of)
+                   for of in ("replicated", place))
+    staged = each["gradients"] * (place == HOST and card.stages)
+    return sum_of(whole * (place == "sharded"), part + staged, "/N")
 
 
 def sent_formula(card, frozen=False):
@@ -160,8 +160,10 @@ class Rank:
     trained and the frozen part are padded apart."""
 
     def __init__(self, q, card, n):
-        self.name, self.card, self.collectives, layers = card.name, card, 0, len(q.sizes)
-        self.resident, self.borrowed, self.on_host = (dict.fromkeys(KINDS[:5], 0) for _ in "123")
+        self.name, self.card, layers = card.name, card, len(q.sizes)
+        self.collectives = self.adam = 0
+        self.resident, self.borrowed, self.on_host, self.on_disk = (
+            dict.fromkeys(KINDS[:5], 0) for _ in "1234")
         self.elements, self.copied = dict.fromkeys(PHASES, 0), dict.fromkeys(WAYS, 0)
         ahead, estimated = card.prefetches * q.prefetch, q.convention == "deepspeed"
         slots = (min(card.borrowed["parameters"] + ahead, 2 * layers * q.accumulate),
@@ -172,14 +174,22 @@ class Rank:
             largest = padded(max(sizes), n)
             for kind, size, whole in zip(STATE, (p, g, k), slots):
                 how = card.held[kind]
-                place = self.on_host if how == HOST else self.resident
+                place = {HOST: self.on_host, DISK: self.on_disk}.get(how, self.resident)
                 place[kind] += size * full // (1 if how == "replicated" else n)
                 self.borrowed[kind] += size * whole * largest * (not estimated)
+                if how == DISK:  # some pieces of it are in memory
+                    self.on_host[kind] += size * card.borrowed["pieces"] * min(
+                        q.piece, largest // n)
             if estimated:  # 4 bytes of the largest layer's, where it is gathered
                 self.borrowed["parameters"] += 4 * largest * card.prefetches
             elif not frozen:  # the other ranks' parts of a layer's gradients
                 self.borrowed["communication"] += p * (n - 1) * largest // n
-            self.on_host["communication"] += card.offloads * g * full // n  # gradients on their way
+            self.on_host["communication"] += card.stages * g * full // n  # gradients on their way
+            if card.offloads and not frozen:
+                # Reads and writes state, reads gradients, writes parameters; a master it reads too.
+                self.adam = (2 * k + g + p * (1 + (k <= 2 * p))) * full // n
+            if card.held["gradients"] == HOST and q.accumulate > 1:  # two layers' that are added
+                self.on_host["communication"] += g * 2 * largest // n
             for what in (*PHASES, *WAYS):
                 a_step, a_micro_batch = card.often(what, frozen)
                 times = a_step + a_micro_batch * q.accumulate
@@ -190,7 +200,8 @@ class Rank:
                     self.copied[what] += times * (g if what == "to_host" else p) * full // n
         self.borrowed["activations"] = q.activations
         self.sent = WIDTHS[q.dtype] * sum(self.elements.values())
-        self.held, self.host = sum(self.resident.values()), sum(self.on_host.values())
+        self.held, self.host, self.disk = (
+            sum(of.values()) for of in (self.resident, self.on_host, self.on_disk))
         self.reserved = self.held + sum(self.borrowed.values())
         self.fits = self.reserved <= q.gpu - q.headroom and self.host <= (q.host or self.host)
         # What more ranks cannot take from it.
@@ -198,10 +209,15 @@ class Rank:
             self.resident[kind] for kind in STATE if card.held[kind] == "sharded")
 
 
+def over(size, speed):
+    """Milliseconds of so many bytes at so many GB/s; of no speed that was given none."""
+    return size / speed / 1e6 if speed else 0
+
+
 def milliseconds(q, rank):
     """Of a step: (N - 1) (latency + bytes / (N bandwidth)) for each collective, and its two sums.
     Where layers are gathered ahead, the last reduce-scatter alone, layer 0's, has no computation
-    beside it."""
+    beside it. An update on the host goes on beside the next forward, layer by layer."""
     n, card = q.ranks, rank.card
 
     def on_link(collectives, sent):
@@ -210,10 +226,34 @@ def milliseconds(q, rank):
     messages = last = on_link(rank.collectives + (n > 1), rank.sent + 16 * (n - 1))
     if card.prefetches and q.prefetch:
         last = on_link(1, WIDTHS[q.dtype] * padded(q.sizes[0][0], n) // n * (n - 1))
-    copies = sum(rank.copied.values()) / q.bus / 1e6 if q.bus else 0
-    return {"communication": messages, "copies": copies,
-            "step at most": messages + q.compute + copies,
-            "step at best": max(last + max(messages - last, q.compute), copies)}
+    copies = over(sum(rank.copied.values()), q.bus)
+    update = max(over(rank.disk, q.disk), over(rank.adam, q.adam))
+    forward = q.compute / q.accumulate * q.operations[0] / sum(q.operations)
+    return {"communication": messages, "copies": copies, "update on the host": update,
+            "step at most": messages + q.compute + copies + update,
+            "step at best": max(last + max(messages - last, q.compute), copies)
+            + max(0, update - forward)}
+
+
+def streamed(q, rank):
+    """The terms of a step whose layers stream through the device: as many as speeds are given."""
+    each = [over(of / 1e3, q.flops) for of in q.operations]  # of a token
+    up, down = (over(of / q.accumulate, q.bus) for of in reversed(rank.copied.values()))
+    disk, adam, tokens = over(rank.disk, q.disk), over(rank.adam, q.adam), q.batch * q.sequence
+    told = [f"forward {timed(tokens * each[0])}, backward {timed(tokens * each[1])}"] * (
+        tokens * q.flops > 0)
+    told += [f"bus {timed(up / 2)} up in either, {timed(down)} down in backward"] * (q.bus > 0)
+    if q.bus and q.flops:  # w P/N / bus = 2 P tokens / flops; in backward twice as much of both
+        told += [f"hidden from {spaced(round(up / 2 / each[0]))} tokens on"]
+    if told:
+        of = f" of {spaced(tokens)} tokens" * (tokens > 0)
+        yield f"a micro-batch{of}: " + ", ".join(told)
+    told = [f"read {timed(disk)}, beside it write {timed(disk)}"] * (disk > 0)
+    if disk and q.flops:  # a tenth: all tokens take nine times as long
+        told += [f"a tenth of a step from {spaced(round(9 * disk / sum(each)))} tokens on"]
+    told += [f"Adam {timed(adam)}"] * (adam > 0)
+    if told:
+        yield "an update: " + ", ".join(told)
 
 
 def answer(q):
@@ -242,6 +282,10 @@ def sized(count):
     return f"{count / 10 ** power:.2f} {UNITS[power]}"
 
 
+def timed(ms):
+    return f"{ms:.2f} ms" if ms < 100 else f"{spaced(round(ms))} ms"
+
+
 def plural(count, what):
     return f"{spaced(count)} {what}{'s' * (count != 1)}"
 
@@ -249,8 +293,10 @@ def plural(count, what):
 def advice(q):
     """Which plan to take, in one sentence."""
     def on(rank):
-        host = f" and {sized(rank.host)} on its host" if rank.host else ""
-        return f"{sized(rank.reserved)} per rank{host}"
+        *most, last = [f"{sized(size)} {where}" for where, size in (
+            ("per rank", rank.reserved), ("on its host", rank.host), ("on its disk", rank.disk))
+            if size]
+        return ", ".join(most) + " and " * (most != []) + last
 
     plan, room = q.plan, sized(q.gpu) + f" with {sized(q.headroom)} of headroom" * (q.headroom > 0)
     room += f" and {sized(q.host)} of host" * (q.host > 0)
@@ -287,15 +333,17 @@ def figures(q, plan):
         "  of it saved": f"{100 * plan.saved:.2f} %"}
     yield "borrowed within a step", "bytes", by(plan.borrowed) | {"reserved": plan.reserved}
     yield "on its host", "bytes", by(plan.on_host) | {
-        "on the host": plan.host, "  bytes per param.": state_formula(q, card, host=True)}
+        "on the host": plan.host, "  bytes per param.": state_formula(q, card, HOST)}
+    yield "on its disk", "bytes", by(plan.on_disk) | {
+        "on the disk": plan.disk, "  bytes per param.": state_formula(q, card, DISK)}
     yield "elements sent in a step", "elements", by(plan.elements) | {
         "elements": sum(plan.elements.values()), "  a param. x (N - 1)/N": sent_formula(card),
         "    a frozen one": sent_formula(card, True) if frozen else 0}
     yield "sent in a step, and copied", "bytes", {
         "sent": plan.sent, "  messages to each rank": spaced(plan.collectives),
-        "  over data parallel's": f"{plan.times:.4g}"} | by(plan.copied)
-    yield "time of a step", "ms", {
-        f"{what}, ms": ms for what, ms in plan.ms.items() if q.link or q.bus}
+        "  over data parallel's": f"{plan.times:.4g}"} | by(plan.copied) | {
+        "  read, and written": plan.disk}
+    yield "time of a step", "ms", {f"{what}, ms": ms for what, ms in plan.ms.items()}
     yield "on such a GPU", "bytes", {
         f"fits on {plural(q.ranks, 'rank')}": "yes" if plan.fits else "no",
         "fewest ranks": str(plan.fewest or "none"),
@@ -323,22 +371,27 @@ def lines(q):
     plan, card, gradients = q.plan, q.plan.card, sized(q.plan.resident["gradients"])
     if q.gpu:
         yield advice(q)
-    on_host = per("bytes", state_formula(q, card, host=True), 0)
-    host = f"; on its host {sized(plan.host)}, {on_host}" * card.offloads
     state = per("bytes", state_formula(q, card), state_formula(q, card, frozen=True))
-    yield f"holds {sized(plan.held)}, {state}: {kinds(plan.resident)}{host}"
+    held = f"{sized(plan.held)}, {state}: {kinds(plan.resident)}" if plan.held else "nothing"
+    yield f"holds {held}" + "".join(
+        f"; on its {where} {sized(size)}, "
+        + per("bytes", state_formula(q, card, place), state_formula(q, card, place, True))
+        for where, place, size in (("host", HOST, plan.host), ("disk", DISK, plan.disk)) if size)
     yield (f"borrows {sized(sum(plan.borrowed.values()))}: {kinds(plan.borrowed)}"
            + "; activations are not in it" * (not q.activations))
     down, up = map(sized, plan.copied.values())
     each = ", each" * (len(q.parts) > 1)
     elements = per("elements", sent_formula(card), sent_formula(card, True))
     sends = (f"{sized(plan.sent)} per step, {elements}{each} x (N - 1)/N, in "
-             f"{plural(plan.collectives, 'message')} to each rank")
+             f"{plural(plan.collectives, 'message')} to each rank"
+             + f", {plan.times:.4g} times what data parallelism sends" * (q.accumulate > 1))
     yield (f"sends {sends if plan.sent else 'nothing'}"
-           + f", {plan.times:.4g} times what data parallelism sends" * (q.accumulate > 1)
-           + f"; copies {down} to its host, {up} back" * card.offloads)
-    if q.link or q.bus:
-        yield "takes " + ", ".join(f"{what} {ms:.2f} ms" for what, ms in plan.ms.items())
+           + f"; copies {down} to its host, {up} back" * card.offloads
+           + f"; reads and writes {sized(plan.disk)} each" * (plan.disk > 0))
+    if any(plan.ms.values()):
+        yield "takes " + ", ".join(f"{what} {timed(ms)}" for what, ms in plan.ms.items() if ms)
+    if card.held["parameters"] == HOST:
+        yield from streamed(q, plan)
     if q.bucket:
         passes = plan.collectives // len(q.sizes)
         count = passes * math.ceil(WIDTHS[q.dtype] * q.parts[0] / q.bucket)
@@ -348,6 +401,12 @@ def lines(q):
                f"{sized(2 * q.bucket)} for two" + ddp * (card.stage == 0))
     if q.deepspeed and card.offloads and card.held["gradients"] == "sharded":
         yield f"DeepSpeed hands gradients to the host as they are reduced: {gradients} less here"
+    if card.held["optimizer"] == DISK:
+        size = sized(Rank(q, MADE[-1], q.ranks).host)
+        yield f"--state host needs no disk, but {size} of its host"
+    if card.held["parameters"] == HOST and q.parameters in ("none", "nvme"):
+        where, size = "disk" if q.parameters == "nvme" else "GPU", plan.on_host["parameters"]
+        yield f"parameters stay with the host, {sized(size)}; DeepSpeed has them on the {where}"
     if len(q.plans) > 1:
         others = [Rank(q, made, q.ranks) for made in MADE]
         yield "reserved: " + ", ".join(
@@ -392,12 +451,11 @@ NUMBERS = {"COUNT": (COUNTS, 1, MOST_PARAMETERS, "7.5e9 or 7.5B"),
            "SPEED": ({"": 1}, 1e-3, 10 ** 9, "12.5"), "TIME": ({"": 1}, 0, 10 ** 9, "50"),
            "%": ({"%": 1}, 0, 100, "5%")}
 DEFAULTS = {"layers": 32, "accumulate": 1, "prefetch": 1, "dtype": "bf16", "recompute": "none",
-            "convention": "paper", "headroom": "5%"}
+            "convention": "paper", "headroom": "5%", "piece": 1 << 20, "parameters": ""}
 NEEDS = {"host": "gpu", "headroom": "gpu", "width": "sequence", "heads": "sequence",
-         "sequence": "batch", "latency": "link", "compute": "link"}
+         "sequence": "batch", "latency": "link"}
 EXCLUDES = {"config": "params layers largest_layer width heads", "sequence": "activations",
-            "bytes": "convention dtype"}
-
+            "bytes": "convention dtype", "flops": "compute"}
 
 
 def refuse(condition, sentence):
@@ -413,6 +471,7 @@ def number(name, text, kind):
     except (TypeError, ValueError, KeyError):
         value = math.nan
     whole = kind in ("COUNT", "N", "NUMBER", "LAYERS")
+    value = round(value, 3) if whole else value  # 8.03 * 1e9 is a bit below 8.03e9
     refuse(not least <= value <= most or (whole and value % 1), f"--{name}: {text} is not a "
            f"{'whole ' * whole}number from {spaced(least)} to {spaced(most)}, as {like}")
     return int(value) if whole or kind == "SIZE" else value
@@ -474,6 +533,9 @@ def question(argv):
     refuse(q.headroom >= q.gpu > 0, f"--headroom {sized(q.headroom)} leaves no {sized(q.gpu)} GPU")
     set_layers(q)
     set_activations(q)
+    # A token: 2 operations a parameter, and 2 of frozen, 4 of trained in backward, 2 if again.
+    q.operations = 2 * sum(q.parts), 2 * (sum(q.parts) * (1 + (q.recompute == "full")) + q.parts[0])
+    q.compute += over(q.accumulate * q.batch * q.sequence * sum(q.operations) / 1e3, q.flops)
     set_plans(q)
     return q
 

@@ -8,7 +8,7 @@ from runs import Failure, spaced
 from trainers import ROOT
 
 MOST_BYTES, MOST_PARAMETERS = 1 << 16, 10 ** 13
-HOST = "sharded on the host"
+HOST, DISK = "sharded on the host", "sharded on the disk"
 WIDTHS = {"fp32": 4, "bf16": 2, "fp16": 2}  # bytes an element
 # What DeepSpeed's keys are here; and those that are nothing here. Either with all below them.
 KEYS, NOTHING = json.loads((ROOT / "notes/deepspeed.json").read_text()).values()
@@ -134,9 +134,10 @@ def read_deepspeed(path, ranks, accumulate):
     stage = value(zero + "stage", 0, 0, 1, 2, 3)
     once = "cpu" if value(zero + "cpu_offload", False, *yes) is True else "none"
     optimizer, parameters = (
-        value(f"{zero}offload_{what}.device", otherwise, "none", "cpu", "nvme") != "none"
+        value(f"{zero}offload_{what}.device", otherwise, "none", "cpu", "nvme")
         for what, otherwise in (("optimizer", once), ("param", "none")))
-    file.expect(not parameters or (stage == 3 and optimizer), zero + "offload_param", "a device",
+    file.expect(parameters == "none" or (stage == 3 and optimizer != "none"),
+                zero + "offload_param", "a device",
                 "for any stage but 3, nor without offload_optimizer")
     bf16, fp16 = (value(f"{dtype}.enabled", False, *yes) for dtype in ("bf16", "fp16"))
     file.expect(bf16 is not True or fp16 is not True, "bf16.enabled", True, "to be so with fp16's")
@@ -154,11 +155,13 @@ def read_deepspeed(path, ranks, accumulate):
                 "a whole number from 1 to 65536")
     dtype = "bf16" if bf16 is True or (bf16 == "auto" and fp16 is not True) else \
         "fp32" if fp16 is False else "fp16"
-    chapter = "07" if stage == 3 and optimizer and not parameters else \
-        f"zero{stage}" + "_offload" * (optimizer and stage > 0)
-    bucket = value(zero + "reduce_bucket_size", "auto")
+    chapter = f"zero{stage}" + "_offload" * (optimizer != "none" and stage > 0)
+    if stage == 3 and optimizer != "none" and (optimizer == "nvme" or parameters == "none"):
+        chapter = "08" if optimizer == "nvme" else "07"
+    bucket, piece = (value(zero + key, "auto") for key in ("reduce_bucket_size", "sub_group_size"))
     return told, {"accumulate": int(steps), "chapter": chapter, "dtype": dtype,
-                  "bucket": 0 if bucket == "auto" else bucket * WIDTHS[dtype]}
+                  "bucket": 0 if bucket == "auto" else bucket * WIDTHS[dtype],
+                  "parameters": parameters} | ({} if piece == "auto" else {"piece": int(piece)})
 
 
 def deepspeed(q, card):
@@ -171,6 +174,9 @@ def deepspeed(q, card):
     for key, kind in (("offload_optimizer", "optimizer"), ("offload_param", "parameters")):
         if card.held[kind] == HOST:
             zero[key] = {"device": "cpu", "pin_memory": True}
+        elif card.held[kind] == DISK:
+            zero[key] = {"device": "nvme", "nvme_path": "/var/tmp"}
+            zero["sub_group_size"] = q.piece
     dtype = {} if q.dtype == "fp32" else {q.dtype: {"enabled": True}}
     return json.dumps({"zero_optimization": zero, **dtype,
                        "gradient_accumulation_steps": q.accumulate,
@@ -201,7 +207,8 @@ def mpirun(q, card):
                 + " --recompute" * (q.recompute == "full"))
     return (f"mpirun -n {q.ranks} build/{card.name}/{card.name}{task}" + f" --batch {q.batch}" * (
         q.batch > 0) + f" --dtype {q.dtype}" * card.mixed_precision
-        + f" --accumulate {q.accumulate}" + f" --prefetch {q.prefetch}" * card.prefetches)
+        + f" --accumulate {q.accumulate}" + f" --prefetch {q.prefetch}" * card.prefetches
+        + f" --piece {min(q.piece, 1 << 30)}" * (card.held["optimizer"] == DISK))
 
 
 # Each with the plans that it can say: FSDP2 is stage 3, and offloads all or nothing.

@@ -56,22 +56,23 @@ def test_the_papers_table(ranks):
             assert f"{shown / 10 ** decimals:.{decimals}f}" == cell
 
 
-# Of 03 to 07 on the device, and of 07 on its host. Of Megatron-LM's page all three rows.
+# Of 03 to 07 on the device, of 07 and 08 on the host, of 08 on the disk. Of Megatron-LM's page all
+# three rows.
 @pytest.mark.parametrize("words, formulas", [
-    ("", "16|4 + 12/N|2 + 14/N|16/N|4/N|14/N"),
-    ("--dtype fp32", "16|8 + 8/N|4 + 12/N|16/N|8/N|16/N"),
-    ("--convention megatron --dtype fp16", "20|4 + 16/N|2 + 18/N|20/N|4/N|18/N"),
-    ("--convention megatron", "18|6 + 12/N|2 + 16/N|18/N|6/N|16/N"),
-    ("--convention megatron --dtype fp32", "16|8 + 8/N|4 + 12/N|16/N|8/N|12/N"),
-    ("--convention deepspeed", "20|4 + 16/N|2 + 18/N|18/N|6/N|16/N"),
-    ("--bytes 2,2,8", "12|4 + 8/N|2 + 10/N|12/N|4/N|10/N"),
-    ("--bytes 4,4,8", "16|8 + 8/N|4 + 12/N|16/N|8/N|12/N")])
+    ("", "16|4 + 12/N|2 + 14/N|16/N|4/N|14/N|4/N|12/N"),
+    ("--dtype fp32", "16|8 + 8/N|4 + 12/N|16/N|8/N|16/N|8/N|8/N"),
+    ("--convention megatron --dtype fp16", "20|4 + 16/N|2 + 18/N|20/N|4/N|18/N|4/N|16/N"),
+    ("--convention megatron", "18|6 + 12/N|2 + 16/N|18/N|6/N|16/N|6/N|12/N"),
+    ("--convention megatron --dtype fp32", "16|8 + 8/N|4 + 12/N|16/N|8/N|12/N|8/N|8/N"),
+    ("--convention deepspeed", "20|4 + 16/N|2 + 18/N|18/N|6/N|16/N|6/N|12/N"),
+    ("--bytes 2,2,8", "12|4 + 8/N|2 + 10/N|12/N|4/N|10/N|4/N|8/N"),
+    ("--bytes 4,4,8", "16|8 + 8/N|4 + 12/N|16/N|8/N|12/N|8/N|8/N")])
 def test_conventions(words, formulas):
     """And DeepSpeed's estimators; and whose ratio of optimizer state and parameters it is."""
     q = asked(f"{ANY} {words}")
-    told = {f"{n} on its host" if host else n: plan.state_formula(q, plan.PLANS[n], host)
-            for n, host in [*((f"0{n}", False) for n in range(3, 8)), ("07", True)]}
-    assert told == dict(zip(told, formulas.split("|"), strict=True))
+    told = [plan.state_formula(q, plan.PLANS[str(n)], *place) for n, *place in (
+        *zip(range(3, 8)), (7, plan.HOST), (8, plan.HOST), (8, plan.DISK))]
+    assert "|".join(told) == formulas and plan.state_formula(q, plan.PLANS["8"]) == "0"
     (p, _, k), first = plan.costs(q, q.cards[0]), q.plans[0]
     assert first.sent == p * sum(first.elements.values())
     assert plan.RATIOS[k / p] in " ".join(printed(f"{ANY} {words} --table").split())
@@ -81,24 +82,26 @@ def test_conventions(words, formulas):
         assert rank(f"{one} 06").reserved == 18 * 1024 / 4 + 4 * 1024
 
 
-# In GB, of 8 billion parameters on 5 ranks: held by kind; on the host, sent, copied down and up.
-OFFLOADED = {"zero1_offload": (16, 16, 0, 22.4, 25.6, 3.2, 3.2),
-             "zero2_offload": (16, 3.2, 0, 22.4, 25.6, 3.2, 3.2),
-             "07_offload": (3.2, 3.2, 0, 22.4, 38.4, 3.2, 3.2),
-             "zero3_offload": (0, 3.2, 0, 25.6, 38.4, 3.2, 6.4)}
+# In GB, of 8 billion parameters on 5 ranks: held by kind; on the disk; on the host, of 08 with 3
+# pieces of 2^20 elements; sent, copied down and up.
+OFFLOADED = {"zero1_offload": (16, 16, 0, 0, 22.4, 25.6, 3.2, 3.2),
+             "zero2_offload": (16, 3.2, 0, 0, 22.4, 25.6, 3.2, 3.2),
+             "07_offload": (3.2, 3.2, 0, 0, 22.4, 38.4, 3.2, 3.2),
+             "08_infinity": (0, 0, 0, 19.2, 6.437748736, 38.4, 3.2, 6.4),
+             "zero3_offload": (0, 0, 0, 0, 25.6, 38.4, 3.2, 6.4)}
 
 
 @pytest.mark.parametrize("name", OFFLOADED)
 def test_offloaded(name):
     of = rank(f"{ANY} --chapter {name}")
-    figures = *of.resident.values(), of.host, of.sent, *of.copied.values()
+    figures = *of.resident.values(), of.disk, of.host, of.sent, *of.copied.values()
     assert tuple(bytes_ / 1e9 for bytes_ in figures[:3] + figures[5:]) == OFFLOADED[name]
-    # 16 micro-batches: a part of parameters that lie on the host comes up for 32 gathers.
-    up = rank(f"{ANY} --chapter {name} --accumulate 16").copied["to_device"]
-    assert up == (32 * 3.2e9 if name == "zero3_offload" else 3.2e9)
-    of = rank(f"{ANY} --chapter {name} --bytes 2,4,12")  # then gradients are twice as large
-    assert (of.on_host["communication"], *of.copied.values()) == (
-        6.4e9, 6.4e9, OFFLOADED[name][-1] * 1e9)
+    # 16 micro-batches: parameters that lie on the host come up for 32 gathers, gradients go down 16
+    # times; with gradients twice as large.
+    streams = name in ("08_infinity", "zero3_offload")
+    of = rank(f"{ANY} --chapter {name} --bytes 2,4,12 --accumulate 16")
+    assert (*of.copied.values(), of.on_host["communication"]) == (
+        (16 * 6.4e9, 32 * 3.2e9, 2 * 6.4e9 / 32) if streams else (6.4e9, 3.2e9, 6.4e9))
     assert plan.ZERO3.offloaded("07_offload") == plan.PLANS["07"], "so a chapter is offloaded"
 
 
@@ -116,14 +119,33 @@ def test_an_articles_file(folder):
         "buckets of 400.00 MB: 80 messages"))
 
 
+@pytest.mark.parametrize("told", [
+    "cpu none 07_offload", "cpu cpu zero3_offload", "cpu nvme zero3_offload disk",
+    "nvme nvme 08_infinity disk", "nvme cpu 08_infinity", "nvme none 08_infinity GPU"])
+def test_offload_in_a_configuration(folder, told):
+    """With all the keys of a disk; what stays with the host here is said, w P/N bytes."""
+    optimizer, param, name, *where = told.split()
+    keys = {"nvme_path": "/disk", "pin_memory": True, "buffer_count": 4}
+    (folder / "ds.json").write_text(json.dumps({
+        "aio": {"queue_depth": 8}, "bf16": {"enabled": True}, "zero_optimization": {
+            "stage": 3, "sub_group_size": 2e6, "offload_optimizer": {"device": optimizer, **keys},
+            "offload_param": {"device": param, "max_in_cpu": 1e9, **keys}}}))
+    words = f"{ANY} --deepspeed {folder}/ds.json"
+    q, said = asked(words), printed(words)
+    assert (q.cards[0].name, q.piece) == (name, 2000000) and "nothing here" not in said
+    assert re.findall("stay with the host, 3.20 GB; DeepSpeed has them on the (.*)", said) == where
+
+
 @pytest.mark.parametrize("dtype", ["fp32", "bf16", "fp16"])
 def test_written_and_read(dtype, folder):
     told_apart = {str(card.held): card for card in reversed(plan.CHAPTERS[1:] + plan.MADE)}
     for card in told_apart.values():  # it knows a plan by what is held: the first of those alike
-        words = f"{ANY} --chapter {card.name} --dtype {dtype} --accumulate 4 --write deepspeed"
-        (folder / "ds.json").write_text(plan.written(asked(words)))
+        words = f"{ANY} --chapter {card.name} --dtype {dtype} --accumulate 4 --piece 9"
+        (folder / "ds.json").write_text(plan.written(asked(f"{words} --write deepspeed")))
         q = asked(f"{ANY} --deepspeed {folder}/ds.json")
+        assert ("/var/tmp" in (folder / "ds.json").read_text()) == (card.name == "08_infinity")
         assert (q.cards, q.dtype, q.accumulate) == ([card], dtype, 4)
+        assert (q.piece == 9) == (card.name == "08_infinity")
 
 
 def test_six_lines_and_a_command(programs):
@@ -132,9 +154,11 @@ def test_six_lines_and_a_command(programs):
         calls = [node.func.id for node in ast.walk(ast.parse(out)) if isinstance(node, ast.Call)]
         assert (out.count("\n"), calls.count("fully_shard")) == (6, 2)
         assert ("CPUOffloadPolicy" in calls) == offloads
-    _, _, ranks, program, *words = printed(f"{ANY} --gpu 44GB --write mpirun").split()
-    assert program == "build/05_zero2/05_zero2"
-    assert programs.run(0, program.split("/")[1], "--plan", "--ranks", ranks, *words).code == 0
+    for asks, name, last in (("--gpu 44GB", "05_zero2", "1"),
+                             ("--chapter 08 --piece 999", "08_infinity", "999")):
+        _, _, ranks, program, *words = printed(f"{ANY} {asks} --write mpirun").split()
+        assert (program, words[-1]) == (f"build/{name}/{name}", last)
+        assert programs.run(0, name, "--plan", "--ranks", ranks, *words).code == 0
 
 
 def described(folder, values, **more):
@@ -215,12 +239,33 @@ def test_a_steps_time():
         ms = rank(f"{words} --chapter {chapter} --compute 20 --bus 1e-3").ms
         whole, copies = 32 * times * one + one, 1.024 * (chapter == "07")  # and the step's two sums
         beside = max(whole, one + 20) if times == 6 else whole + 20
-        assert list(ms.values()) == pytest.approx([whole, copies, whole + copies + 20, beside])
+        assert list(ms.values()) == pytest.approx([whole, copies, 0, whole + copies + 20, beside])
         ms = rank(f"{words} --chapter {chapter} --compute 20 --prefetch 0").ms
         assert ms["step at best"] == ms["step at most"]
     out = " ".join(printed(f"{words} --chapter ddp --bucket 25MiB").split())
     assert "buckets of 26.21 MB: 2 messages to each rank with 0.24 ms of latency" in out
     assert "a copy of all gradients, 6.66 kB" in out
+
+
+@pytest.mark.parametrize("words, w, k, n, again, trained, adam", [
+    ("", 2, 12, 1, 0, 1, 50), ("--recompute full", 2, 12, 1, 2, 1, 50),
+    ("--dtype fp32", 4, 8, 2, 0, 1, 9), ("--trainable 50%", 2, 12, 1, 0, 0.5, 50)])
+def test_the_terms_of_a_streamed_step(folder, words, w, k, n, again, trained, adam):
+    """An 8B model, by hand, in ms. A token takes 2 operations a parameter forward, as many to form
+    it again, 4 backward, or 2 of a frozen parameter; Adam moves 28 bytes a parameter."""
+    described(folder, LLAMA)
+    said = printed(f"--config {folder} --ranks {n} --chapter 08 --sequence 2048 --batch 4 {words} "
+                   f"--accumulate 4 --flops 80 --bus 25 --disk 5 --adam {adam}").split("takes ")[1]
+    each, of_rank = 8030261248 / 80e9, 8030261248 / n
+    forward, backward = 8192 * 2 * each, 8192 * (2 + again + 2 * trained) * each
+    up, disk = w * of_rank / 25e6, k * of_rank * trained / 5e6
+    down, update = up * trained, max(disk, by_adam := 28 * of_rank * trained / adam / 1e6)
+    computed, copied = 4 * (forward + backward), 4 * (2 * up + down)
+    told = [int(re.sub(r"\D", "", of)) for of in re.findall(r"\d[\d\s]*", said)]
+    assert told[:-2] == [*map(round, (  # which are how much of the host --state host takes
+        copied, update, computed + copied + update, max(computed, copied) + update - forward,
+        8192, forward, backward, up, down, w * 80e12 / (2 * 25e9 * n),
+        disk, disk, 9 * disk / ((4 + again + 2 * trained) * each), by_adam))]
 
 
 # As a program takes it, and as the planner does.
@@ -231,10 +276,14 @@ MODELS = [("--task mlp --width 7 --layers 1", "--params 56 --layers 1"),
           (SMALL, "--config {} --sequence 9 --batch 3"),
           (f"{SMALL} --recompute", "--config {} --sequence 9 --batch 3 --recompute full"),
           ("--task mlp --width 800 --layers 1 --batch 2", "--params 640800 --layers 1")]
+INFINITY = ON_RANKS[-1]
 GRID = [(chapter, dtype, *MODELS[(at + turn) % len(MODELS)], 1 + (at + turn) % 3, 1 + turn,
          2 - turn)
         for at, chapter in enumerate(ON_RANKS) for dtype in ("fp32", "bf16") for turn in range(3)
         if chapter in MIXED or dtype == "fp32"]
+GRID += [(INFINITY, dtype, f"{MODELS[2][0]} {theirs}", f"{MODELS[2][1]} {ours}", ranks, micro, 1)
+         for dtype, ranks, micro in (("fp32", 3, 2), ("bf16", 1, 3)) for theirs, ours in (
+             ("--piece 999", "--piece 999"), ("--state host", "--chapter zero3_offload"))]
 
 
 @pytest.mark.parametrize("point", GRID, ids=str)
@@ -242,8 +291,8 @@ def test_like_the_programs(programs, folder, point):
     """Two formulas that know nothing of each other: the planner's, and what a run predicts."""
     chapter, dtype, theirs, ours, ranks, accumulate, prefetch = point
     described(folder, ("llama", 24, 40, 4, 2, 3, 256))
-    mine = rank(f"{ours.format(folder)} --dtype {dtype} --ranks {ranks} --chapter {chapter} "
-                f"--accumulate {accumulate} --prefetch {prefetch}")
+    mine = rank(f"--dtype {dtype} --ranks {ranks} --chapter {chapter} --accumulate {accumulate} "
+                f"--prefetch {prefetch} {ours.format(folder)}")
     _, _, told = programs.logged(
         ranks, chapter, *theirs.split(), *own_options(chapter, dtype, prefetch), "--device", "cpu",
         "--steps", 1, "--accumulate", accumulate)
@@ -251,8 +300,10 @@ def test_like_the_programs(programs, folder, point):
     assert {kind: (held := mine.resident[kind], held + mine.borrowed[kind]) for kind in kinds} == {
         kind: (told["memory"][kind]["predicted_resident"], told["memory"][kind]["predicted"])
         for kind in kinds}
-    for of, figures in ((told.get("host_memory", {}), mine.on_host), (
-            told.get("bus", {}), mine.copied), (told["traffic"]["phases"], mine.elements)):
+    for of, figures in (
+            (told.get("host_memory", {}), mine.on_host), (told.get("bus", {}), mine.copied),
+            (told.get("disk_memory", {}), mine.on_disk), (told["traffic"]["phases"], mine.elements),
+            (told.get("disk", {}), dict.fromkeys(("read", "write"), mine.disk))):
         assert {name: each["predicted"] for name, each in of.items() if each["predicted"]} == {
             name: figure for name, figure in figures.items() if figure}
 
@@ -260,13 +311,13 @@ def test_like_the_programs(programs, folder, point):
 @pytest.mark.parametrize("words, says", [
     ("--params 7.5e9 --ranks 64 --gpu 31GB", "Take 05_zero2 on 64 ranks of 31.00 GB: 17.57 GB per "
      "rank; 04_zero1 would need 31.87 GB, or 169 ranks."),
-    ("--params 30e9 --ranks 2 --gpu 80GB --host 106GB", "2 ranks of 80.00 GB and 106.00 GB "
-     "of host: take 07_offload on 4 ranks or more, 38.91 GB per rank and 105.00 GB on its host."),
-    # 10 bytes an element of a layer: two of parameters, two of gradients, what arrives of one.
-    ("--params 30e9 --gpu 9GB", "even 06_zero3 keeps 9.37 GB on every rank; take larger GPUs or"),
+    ("--params 30e9 --ranks 2 --gpu 80GB --host 31GB", "2 ranks of 80.00 GB and 31.00 GB "
+     "of host: take 08_infinity on 4 ranks or more, 8.91 GB per rank, 30.04 GB on its host and"),
+    # 8 bytes an element of a layer: two of parameters, two of gradients.
+    ("--params 30e9 --gpu 7GB", "even 06_zero3 keeps 9.37 GB on every rank; take larger GPUs or"),
     ("--params 1e9 --gpu 9GB --activations 9GB", "take larger GPUs or fewer activations."),
     ("--params 1e12 --gpu 9GB --chapter 04", "or smaller layers, or a later chapter."),
-    ("--params 30e9 --gpu 80GB --host 9MB --chapter 07", "07_offload needs more of the host."),
+    ("--params 30e9 --gpu 80GB --host 9MB --chapter 08", "08_infinity needs more of the host."),
     ("--params 1e9 --layers 1 --gpu 16GB", "16.00 GB per rank, and no chapter sends less.")])
 def test_what_is_advised(words, says):
     assert says in plan.advice(asked(f"{words} --headroom 0%"))
@@ -284,11 +335,12 @@ def test_the_page(folder):
         assert set(re.findall(r"[\d.]*\d", figures)) <= told, words
     (folder / "ds_config.json").write_text(re.search(r"```json\n(.*?)```", PAGE, re.S)[1])
     described(folder, QWEN)
-    shown = re.findall(r"`\./tutorial plan ([^`]*config[^`]*)`[^`]*```text\n(.*?)```", PAGE, re.S)
+    both = PAGE + (ROOT / "08_infinity/README.md").read_text()
+    shown = re.findall(r"`\./tutorial plan ([^`]*config[^`]*)`[^`]*```text\n(.*?)```", both, re.S)
     for words, text in shown:
         lines = iter(printed(words, folder).splitlines())
         assert not [line for line in text.splitlines() if line not in lines], "in this order"
-    assert (len(judged), len(shown)) == (6, 2)
+    assert (len(judged), len(shown)) == (6, 3)
 
 
 def test_frozen_parameters_have_bytes_and_traffic_of_their_own():
@@ -306,12 +358,15 @@ def test_every_key_of_the_page_is_known(folder):
         "zero_optimization", "offload_optimizer", "device", "pin_memory", "bf16"}
     anywhere = dict.fromkeys(keys - {"stage"}, "auto")
     (folder / "ds.json").write_text(json.dumps(anywhere | {
-        "zero_optimization": anywhere | {"stage": 3, "cpu_offload": True}, "": {"\x1b": 1},
-        "bfloat16": {"enabled": True}, "zero_optimization.stage": 1, "train_batch_size": 64,
+        "zero_optimization": anywhere | {
+            "stage": 3, "cpu_offload": True, "offload_optimizer": anywhere | {"device": "cpu"}},
+        "": {"\x1b": 1}, "bfloat16": {"enabled": True}, "zero_optimization.stage": 1,
+        "train_batch_size": 64,
         "train_micro_batch_size_per_gpu": 4}))
     q = asked(f"--params 8e9 --ranks 4 --deepspeed {folder}/ds.json")
     unknown = {json.loads(name) for name in q.keys["unknown"]}
-    assert not [key for key in keys if {key, f"zero_optimization.{key}"} <= unknown]
+    assert not [key for key in keys if {
+        key, f"zero_optimization.{key}", f"zero_optimization.offload_optimizer.{key}"} <= unknown]
     assert (q.cards[0].name, q.dtype, q.accumulate) == ("07_offload", "bf16", 4)
     assert "\x1b" not in printed(f"--params 8e9 --ranks 4 --deepspeed {folder}/ds.json --table")
 
@@ -319,6 +374,7 @@ def test_every_key_of_the_page_is_known(folder):
 # What is asked, and words of the sentence.
 BAD = [("", "--config, --params"), ("--params 7B", "--ranks, --gpu"), ("--params", "needs a value"),
        (f"{ANY} --config c", "--config says what --params"), (f"{ANY} --foo", "--foo is no option"),
+       (f"{ANY} --flops 80 --compute 5", "--flops says what --compute"),
        *((f"--params {text} --ranks 2", f"--params: {text}, 10 000 000 000 000")
          for text in ("7x", "0", "-1", "nan", "1e999", "7.5")),
        ("--params 7B --ranks 4097", "--ranks: 4097, 4 096"), (f"{ANY} --prefetch 3", "3, 0 to 2"),
@@ -368,6 +424,7 @@ BEGIN = '{"bf16": {"enabled": true}, "zero_optimization": {'
     (" " * 99999, "65 536"), (BEGIN + '"stage": 4}}', "stage is 4"),
     (BEGIN + '"offload_optimizer": {"device": "tpu"}}}', "tpu, nvme"),
     (BEGIN + '"stage": 2, "offload_param": {"device": "cpu"}}}', "offload_param, stage but 3"),
+    (BEGIN + '"stage": 3, "offload_param": {"device": "cpu"}}}', "offload_param, nor without"),
     (BEGIN + '}, "fp16": {"enabled": true}}', "bf16.enabled"),
     (BEGIN + '}, "optimizer": {"type": "SGD"}}', 'type is "SGD", not an Adam'),
     (BEGIN + '}, "optimizer": {"type": 3}}', "type is 3, not an Adam"),
@@ -384,7 +441,7 @@ def test_no_configuration(folder, text, words):
 def test_from_outside(folder):
     """The script finds the caller's files and needs no compiler; codes; 80 columns."""
     for words, code in (("--config none.json --ranks 2", 3), (f"{ANY} --deepspeed /dev/zero", 3),
-                        ("--params 70B --ranks 1 --gpu 24GB --write mpirun", 6), ("", 2)):
+                        ("--params 70B --ranks 1 --gpu 9GB --write mpirun", 6), ("", 2)):
         assert re.fullmatch("plan: [^\n]+\n", printed(words, folder, code))
     helped = printed("--help")
     assert all(f"--{name}" in helped for name in plan.TAKES)
