@@ -18,9 +18,13 @@ MEANINGS = {"forward": "with these parameters", "loss": "and its gradient by the
             "reduce_scatter": "{} to each other rank, then the mean",
             "all_gather": "{} to each other rank", "divide": "by the number of micro-batches",
             "squared_norm": "of the gradient, for the norm of all",
+            "add_squares": "of all layers, which the host has formed",
             "sums": "{} to each other rank, the loss and that sum",
             "adam": "the new weights, in fp32", "copy": "its own part into that",
-            "to_host": "the gradient, over the bus", "to_device": "the weights, over the bus"}
+            "to_host": "the gradient, over the bus", "to_device": "the weights, over the bus",
+            "add": "what came down, to the gradient on the host",
+            "read": "Adam's state, disk to slot {1}; here momentum",
+            "write": "Adam's state, slot {1} to disk; here momentum"}
 TOLD_KINDS = ("parameters", "gradients", "communication")  # of what is borrowed
 
 
@@ -77,14 +81,15 @@ def head(trace, run):
         of = "optimizer, " * (held["kind"] == "optimizer") + held["of"]
         yield (f"  {of:<20}{spaced(held['elements']):>3} of {spaced(info['padded_parameters'])} in "
                f"{held['dtype']}, {spaced(held['bytes'])} bytes"
-               + ", on its host" * (held["place"] == "host"))
+               + f", on its {held['place']}" * (held["place"] != "device"))
     beside = defaultdict(set)
     for event in trace.program(0, 1):
-        beside[event["stream"]].add(what(event))
+        if what(event) in MEANINGS:
+            beside[event["stream"]].add(what(event))
     yield ""
-    for stream in [stream for stream in beside if stream not in ("host", "compute")]:
+    for stream in [stream for stream in beside if stream != "compute"]:
         yield f"{', '.join(sorted(beside[stream]))}: on a stream of their own, {stream}"
-    if len(beside) > 2:
+    if len(beside) > 1:
         yield "told in the order in which the host asks for it, which may be ahead of its use\n"
 
 
@@ -94,7 +99,10 @@ def sentence(event, ranks):
     if event["ph"] == "X":
         layer = f"layer {args['layer']} " if "layer" in args else ""
         ahead = "" if args["phase"] == args["during"] else f" for {args['phase']}"
-        meaning = MEANINGS.get(task, "").format(spaced(args["elements"] // max(1, ranks - 1)))
+        views = args.get("reads", []) + args.get("writes", [])
+        meaning = MEANINGS.get(task, "").format(
+            spaced(args["elements"] // max(1, ranks - 1)),
+            *(view["slot"] for view in views if "slot" in view))
         return meaning and f"  {layer}{task}{ahead}: {meaning}"
     if args["kind"] not in TOLD_KINDS:
         return ""
@@ -116,7 +124,7 @@ def story(trace, run):
         said = args["step"] == 1 and sentence(events[0], run.ranks)
         if not said:
             continue
-        phase = "forward" if args["during"] == "load" else args["during"]
+        phase = {"setup": "start", "load": "forward"}.get(args["during"], args["during"])
         if phase != present:
             yield (present := phase)
         views = [(event["args"].get("writes") or event["args"].get("reads") or [None])[0]
@@ -142,7 +150,8 @@ def story(trace, run):
 def formulas(run):
     """Where the predicted figures come from."""
     yield "peaks in bytes, and elements sent in a step, by the chapter's formulas"
-    for place, rows in (("", run.memory), ("host ", run.summary.get("host_memory", {}))):
+    for place, rows in (("", run.memory), *((f"{of} ", run.summary.get(f"{of}_memory", {}))
+                                            for of in ("host", "disk"))):
         for kind, row in rows.items():
             if row.get("formula"):
                 yield f"  {place + kind:<20}{row['formula']} = {spaced(row['predicted'])}"

@@ -29,10 +29,21 @@ class Trace:
             raise Failure(f"{path} cannot be read as a trace of these programs", 3) from None
 
     def program(self, rank, *steps):
-        """The rank's work, and what it borrows and gives back, in the order of the program."""
-        return sorted((event for event in self.events[rank] if "order" in event["args"]
-                       and event["args"]["step"] in steps),
-                      key=lambda event: event["args"]["order"])
+        """The rank's work, and what it borrows and gives back, in the order of the program. Reads
+        from a disk, and writes, of the tensors of one piece are one event."""
+        found = []
+        for event in sorted((event for event in self.events[rank] if "order" in event["args"]
+                             and event["args"]["step"] in steps),
+                            key=lambda event: event["args"]["order"]):
+            one, more = found[-1]["args"] if found else {}, event["args"]
+            if found and event["stream"] in ("reads", "writes") and \
+                    event["name"] == found[-1]["name"] and \
+                    more["reads"][0]["of"] not in [view["of"] for view in one["reads"]]:
+                found[-1] = found[-1] | {"args": one | {
+                    key: one[key] + more[key] for key in ("elements", "bytes", "reads", "writes")}}
+            else:
+                found.append(event)
+        return found
 
 
 def recording(arguments, ranks, defaults, broken=False):

@@ -20,9 +20,11 @@ from trainers import CARDS, source
 
 HERE, MADE = ROOT / "tools/watch", ROOT / "notes/step.html"
 DTYPES, MICRO_BATCHES, MODEL = ("bf16", "fp32"), (1, 2), TINY | {"--layers": 3}
-# The rows of the grid, by what they hold; of what is lent, the slot's number follows.
+# The rows of the grid, by what they hold; of what is lent, the slot's number follows. The host's
+# pieces of what a disk holds: there is room for all three layers', so that each has its own.
 ROWS = {"parameters": "P", "gradients": "G", "master": "M", "momentum": "m", "variance": "v",
         "staged": "S"}
+PIECES, LANDING = {"master": "N", "momentum": "n", "variance": "w"}, "L"
 PHASES = ("forward", "backward", "update")
 FIELDS = ("kind layer phase during micro stream line inside bytes sent read write lend free "
           "now why").split()
@@ -41,7 +43,15 @@ QUESTIONS = {head[:2]: [*head.split()[2:], of["now"], [of[n] for n in "123"], in
 
 
 def row(view):
-    return ROWS[view["of"]] + str(view.get("slot", ""))
+    if "slot" in view and view["of"] in PIECES:
+        return PIECES[view["of"]]
+    of = LANDING if view.get("place") == "host" else ROWS[view["of"]]
+    return of + str(view.get("slot", ""))
+
+
+def told_of(event):
+    """It is work of the step, or lends a layer's memory; of activations the bytes are told."""
+    return event["name"] != "clear" if event["ph"] == "X" else event["args"]["lent"]
 
 
 def inside(event):
@@ -63,6 +73,9 @@ class Story:
                                          MODEL, broken)
         self.chapter, self.text, self.pool, self.borrowed = chapter, text, pool, {}
         self.layers, ranks = self.trace.layers, range(self.run.ranks)
+        held = [(of["of"], of["dtype"], of["place"]) for of in self.trace.about["held"]]
+        self.held = {ROWS[of]: [dtype, there] for of, dtype, there in held}
+        self.held |= {PIECES[of]: [dtype, "host"] for of, dtype, there in held if there == "disk"}
         self.setup, self.events = ([*zip(*(self.trace.program(rank, step) for rank in ranks),
                                          strict=True)] for step in (0, 1))
 
@@ -92,14 +105,15 @@ class Story:
             whole = held["elements"] == self.run.info["padded_parameters"]
             for layer, sizes in enumerate(self.layers):
                 owners = [i // sizes["shard"] for i in range(sizes["size"])]
-                rows[ROWS[held["of"]], layer] = [
-                    [value if whole or owner == rank else None for owner in owners]
-                    for rank in range(self.run.ranks)]
+                for name, cell in ((ROWS[held["of"]], value), (PIECES.get(held["of"]), "")):
+                    rows[name, layer] = [[cell if whole or owner == rank else None
+                                          for owner in owners] for rank in range(self.run.ranks)]
         for rank, event in (pair for events in self.setup for pair in enumerate(events)):
-            for view in event["args"].get("writes", []):
-                cells = rows[row(view), view["layer"]][rank]
+            for view in event["args"].get("writes", []):  # what a piece begins with, the disk has
+                cells = rows[ROWS[view["of"]], view["layer"]][rank]
                 cells[view["start"]:view["start"] + view["size"]] = view["values"]
-        return [[name, layer, place(self.pool, cells)] for (name, layer), cells in rows.items()]
+        return [[name, layer, place(self.pool, cells)] for (name, layer), cells in rows.items()
+                if name in self.held]
 
     def frame(self, kind, events, fields):
         """What is true of it decides what is said of it."""
@@ -125,14 +139,16 @@ class Story:
         for events in self.events:
             args, work = events[0]["args"], events[0]["ph"] == "X"
             lent = args.get("lent")
-            if args["during"] == "setup" or not (work or lent):
-                continue  # of activations and the receive buffer the bytes are told
+            if not told_of(events[0]):
+                continue
             kind = what(events[0]).partition(" for ")[0] + ("" if work else f" {args['kind']}")
             so_far["micro"] += kind == "load"
             for sent, event in zip(so_far["sent"], events):
                 sent[:] = map(event["args"].get("sent", dict(zip(PHASES, sent))).get, PHASES)
-            fields = {"layer": args.get("layer", -1), "phase": args.get("phase", args["during"]),
-                      "during": args["during"], "stream": events[0]["stream"] if work else "host",
+            phase, during = (of.replace("setup", "")
+                             for of in (args.get("phase", args["during"]), args["during"]))
+            fields = {"layer": args.get("layer", -1), "phase": phase, "during": during,
+                      "stream": events[0]["stream"] if work else "host",
                       "line": self.line(events[0]), "inside": inside(events[0]),
                       "read": self.views(events, "reads"), "write": self.views(events, "writes")}
             if lent:
@@ -140,16 +156,21 @@ class Story:
                 fields["lend" if kind.startswith("borrow") else "free"] = [
                     place, fields["layer"], abs(args["bytes"])]
                 self.borrowed[place] = fields["line"]
+            for name, views in (("lend", fields["write"]), ("free", fields["read"])):
+                if views and views[0][0][0] == LANDING:
+                    fields[name] = [*views[0][:2], args["bytes"]]
             yield self.frame(kind, events, so_far | fields)
         yield self.frame("end", self.events[-1], so_far)
 
     def told(self):
         run, rows = self.run, self.run.summary["traffic"]["phases"]
-        memory = run.memory | {f"host {kind}": of for kind, of in run.on_host.items()}
+        away = {of: run.summary.get(f"{of}_memory", {}) for of in ("host", "disk")}
+        memory = run.memory | {
+            f"{of} {kind}": rows for of, kinds in away.items() for kind, rows in kinds.items()}
         return {"ranks": run.ranks, "dtype": run.dtype,
                 "layers": [[layer["size"], layer["shard"]] for layer in self.layers],
-                "held": {ROWS[held["of"]]: [held["dtype"], held["bytes"], held["place"] == "host"]
-                         for held in self.trace.about["held"]},
+                "held": self.held, "away": {of: sum(row["resident"] for row in kinds.values())
+                                            for of, kinds in away.items() if kinds},
                 "start": self.start(), "frames": [*self.frames()],
                 "sent": [[rows[phase]["formula"], rows[phase]["predicted"]] for phase in PHASES],
                 "bytes": {kind: [of["formula"], of["predicted"]] for kind, of in memory.items()

@@ -13,7 +13,7 @@ from page_reader import ROOT
 
 import watch
 from recording import recording
-from runs import CHAPTERS, output_of
+from runs import CHAPTERS, KINDS, output_of
 
 MADE = watch.MADE.read_text()
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -53,9 +53,11 @@ def recorded(programs, chapter, dtype, micro):
     trace, run = recording(["--run", str(programs.build), programs.mpiexec, chapter, *options], 3,
                            watch.MODEL)
     sent = [0] * run.ranks
+    away = {where: [run.summary.get(f"{where}_memory", {}).get(kind, {"resident": 0})["resident"]
+                    for kind in KINDS[:5]] for where in ("host", "disk")}
     for events in zip(*(trace.program(rank, 1) for rank in range(run.ranks))):
         args = events[0]["args"]
-        if args["during"] == "setup" or not (events[0]["ph"] == "X" or args["lent"]):
+        if not watch.told_of(events[0]):
             continue
         writes = [[watch.row(view), view["layer"], rank, view["start"], view["values"]]
                   for rank, event in enumerate(events) for view in event["args"].get("writes", [])]
@@ -65,7 +67,7 @@ def recorded(programs, chapter, dtype, micro):
             arrows, sent[rank] = arrows + now - sent[rank], now
         yield {"in_use": [list(event["args"]["in_use"].values())[:5] for event in events],
                "line": args["at"][0].rpartition(":")[2] if args["at"] else "", "arrows": arrows,
-               "writes": writes}
+               "writes": writes, "away": away}
 
 
 def plans(folder):

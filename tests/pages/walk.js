@@ -37,14 +37,18 @@ function walk(key, frames) {
         "numbers are those recorded", `${name}: ${cell}, not ${x}`);
     });
     told.in_use.forEach((kinds, rank) => {
-      const shown = [0, 0, 0];
+      const shown = {device: [0, 0, 0], host: [0, 0, 0], disk: [0, 0, 0]};
       for (const [place, cells] of Object.entries(view.cells[rank])) {
-        const [type, , away] = view.run.held[place.slice(0, -1)] || [dtype];
+        const [type, where = "device"] = view.run.held[place.slice(0, -1)] || [dtype];
         const there = cells.filter(e => e.matches(".held:not(.leaving)")).length;
-        shown[{P: 0, G: 1}[place[0]] ?? 2] += away ? 0 : there * (type === "fp32" ? 4 : 2);
+        if (!/[SL]/.test(place))  // of the kind communication
+          shown[where][{P: 0, G: 1}[place[0]] ?? 2] += there * (type === "fp32" ? 4 : 2);
       }
-      expect(shown.join() === kinds.slice(0, 3).join(), "cells are the bytes booked", name);
-      expect(parseInt(view.holds[rank].textContent) === sum(kinds), "bytes in use", name);
+      for (const [where, booked] of Object.entries({...told.away, device: kinds}))
+        expect(shown[where].join() === booked.slice(0, 3).join(), "cells are the bytes booked",
+          `${name}, ${where}: ${shown[where]}, not ${booked}`);
+      const said = [kinds, told.away.host, told.away.disk].map(sum).filter((x, i) => x || !i);
+      expect(view.holds[rank].textContent.match(/\d+/g).join() === said.join(), "bytes in use", name);
     });
     expect(view.over.childElementCount === told.arrows, "arrows are elements sent", name);
     const [line, more] = all(".code .at"), {parentNode: code} = line;
@@ -58,7 +62,7 @@ function walk(key, frames) {
 }
 function pairs() {
   get(`Object.assign(app, {dtype: "bf16", micro: 1, ask: false})`);
-  for (const a of [0, 1, 2, 3, 4, 5, 6]) for (const b of ["broken", String((a + 1) % 7)]) {
+  for (const a of [0, 1, 2, 3, 4, 5, 6, 7]) for (const b of ["broken", String((a + 1) % 8)]) {
     get(`choose(${a}, "${b}")`);
     if (b === "broken") expect(get("app.parts.length"), "a sabotage parts", a);
     for (let k = 0; ALL && k < get("app.time.length"); k += 12) {
@@ -69,7 +73,7 @@ function pairs() {
 }
 function keys() {
   get("choose(0); app.ask = true");
-  for (let n = 0, asked = 0; n < 7; n++, asked = 0) {
+  for (let n = 0, asked = 0; n < 8; n++, asked = 0) {
     press(String(n + 1));
     press("Home");
     while (get("app.k < app.time.length - 1")) {
@@ -98,7 +102,8 @@ function plans() {
     }
     for (const [name, p] of get("DATA.cards.map(card => [card.name, predict(card, asked())])")) {
       const of = figures[name], sent = of["sent in a step, and copied"].sent;
-      for (const [rows, kinds] of [["held throughout", p.resident], ["on its host", p.host],
+      for (const [rows, kinds] of [["held throughout", p.device], ["on its host", p.host],
+        ["on its disk", p.disk],
         ["borrowed within a step", p.borrowed]])
         for (const [kind, bytes] of Object.entries(kinds))
           expect(of[rows][kind] === bytes, "the plan is ./tutorial plan's", [name, kind]);

@@ -18,7 +18,7 @@ from recording import Trace, recording
 from runs import Run
 
 LAYERS, STEPS = 3, 2
-TINY = ["--task", "tiny", "--layers", LAYERS, "--align", 4, "--steps", STEPS]
+TINY = ["--task", "tiny", "--layers", LAYERS, "--steps", STEPS]
 # Relative, of one rounding: a number in that dtype is so much wrong at most.
 ROUNDING = {"fp32": 2 ** -24, "bf16": 2 ** -8}
 # Chapter, micro-batches, its other options.
@@ -28,13 +28,18 @@ RUNS = [
       for micro, prefetch in ((1, 0), (2, 1), (1, 2))),
     *((chapter, 2, ["--dtype", "fp32"]) for chapter in MIXED),
     # Gradients that are not finite: both steps are skipped.
-    ("07_offload", 1, ["--dtype", "fp16", "--loss-scale", 1e38])]
+    *((chapter, 1, ["--dtype", "fp16", "--loss-scale", 1e38]) for chapter in CHAPTERS[6:]),
+    # More pieces of a layer than the host has room for, and all of the state on the host.
+    ("08_infinity", 1, ["--piece", 8, "--align", 32]), ("08_infinity", 2, ["--state", "host"])]
 # What the trainer's line calls, where it is not the task's name; and to borrow or give back a kind.
 CALLS = {"sums": "await_all_reduced", "sums for the host": "await_totals", "adam": "adam_.update",
          "all_gather": "(all_gather|gather_params|all_reduce_mean)",
-         "copy": "(all_gather|gather_params)", "to_device": "copy_to_device",
+         "copy": "(all_gather|gather_params)", "to_device": "(copy_to_device|gather_params)",
          "reduce_scatter": "(reduce_scatter|all_reduce)_mean",
-         "divide": "(divide|divide_and_copy_to_host)", "to_host": "divide_and_copy_to_host",
+         "divide": r"(divide|divide_and_\w+)", "add": "reduce_scatter_mean",
+         "to_host": "(divide_and_copy_to_host|reduce_scatter_mean)", "squared_norm":
+         "(squared_norm|divide_and_square)", "clear": "(clear|divide_and_square)",
+         "read": "(read_ahead|take)", "write": "put_back",
          "activations": r"model_.\w+", "parameters": r"(borrow\w*|gather_params|release_params)",
          "gradients": "(borrow|borrow_grads|wait_for_gradients)",
          "communication": "(reduce_scatter|all_reduce)_mean"}
@@ -85,9 +90,10 @@ def check_views(trace, rank):
                 assert lent.pop(view["slot"]) == view
         for view in args.get("reads", []) + args.get("writes", []):
             layer, begin = trace.layers[view["layer"]], view["start"]
-            own = begin == rank * layer["shard"] and view["size"] == layer["shard"]
+            own = rank * layer["shard"] <= begin and \
+                begin + view["size"] <= (rank + 1) * layer["shard"]
             assert own or 0 <= begin <= begin + view["size"] <= layer["size"]
-            of = lent[view["slot"]] if "slot" in view else view
+            of = lent[view["slot"]] if view.get("place") == "device" else view
             assert (of["of"], of["layer"]) == (view["of"], view["layer"])
             assert own or "slot" in view or not is_shard[view["of"]], event
     assert not lent
@@ -110,15 +116,19 @@ def check_values(trace, run):
             for view in of:
                 its.write(view)
         now = cells(writes)
-        if task in ("copy", "to_host", "to_device"):
+        if task in ("copy", "to_host", "to_device", "write"):
             assert now == read
+        elif task == "read" and run.dtype != "fp32":  # what set-up wrote, from there to the disk
+            assert [of[-1] for of in now] == [of[-1] for of in old]
         elif task == "all_gather":
             assert now == [[sum((own for own, in read), [])]] * run.ranks
-        for rank, of in enumerate(writes if task in ("reduce_scatter", "adam") else []):
+        for rank, of in enumerate(writes if task in ("reduce_scatter", "add", "adam") else []):
             for i, value in enumerate(of[0]["values"]):
                 if task == "reduce_scatter":
                     terms = [whole[of[0]["start"] + i] / run.ranks for whole, in read]
-                    terms += [old[rank][0][i]] if layer in reduced else []
+                    terms += [old[rank][0][i]] if layer in reduced and "slot" not in of[0] else []
+                elif task == "add":
+                    terms = [one[i] for one in read[rank]]
                 else:  # a fourth view is of the weights' rounded copy
                     terms, value = [value], now[rank][3][i] if of[3:] else value
                 # Two additions in fp32, a division, a rounding; one more to what was there before.
@@ -141,7 +151,7 @@ def check_places(trace, chapter):
         assert at[0].startswith(f"{chapter}/trainer.hpp:")
         call = CALLS.get(event["args"].get("kind", task), task)
         assert re.search(rf"\b{call}\(", line(at[0])), event
-        assert event["ph"] == "i" or len(at) == 1 or \
+        assert event["ph"] == "i" or len({*at}) == 1 or \
             re.search(rf"\b({task}\w*|copy)\(", line(at[-1])), event
 
 
@@ -152,9 +162,15 @@ def check_work(trace, run, rank, micro):
                       if event["args"]["step"] == step and event["cat"] == "phase")
         assert [name for _, name in host] == ["forward", "load", "backward"] * micro + ["update"]
         works = Counter(what(event) for event in trace.program(rank, step))
-        assert [works[task] for task in ("load", "loss", "forward", "backward", "adam")] == \
-            [micro, micro, micro * LAYERS, micro * LAYERS,
-             0 if run.summary["skipped_steps"] else LAYERS]
+        updates = 0 if run.summary["skipped_steps"] else sum(
+            -(-of["shard"] // run.options.get("piece", of["shard"])) for of in trace.layers)
+        assert [works[task] for task in ("load", "loss", "forward", "backward", "adam", "write")] \
+            == [micro, micro, micro * LAYERS, micro * LAYERS, updates,
+                updates * ("disk" in run.summary)]
+        if "disk" in run.summary:  # while Adam updates a piece, two more have been asked for
+            order = [what(event) for event in trace.program(rank, step)]
+            assert all(order[:at].count("read") >= min(order[:at].count("adam") + 3, updates)
+                       for at, task in enumerate(order) if task == "adam")
 
 
 def check_counts(trace, run, rank):
@@ -162,20 +178,25 @@ def check_counts(trace, run, rank):
     use before."""
     events = trace.program(rank, *range(STEPS + 1))
     passed, sent = Counter(), dict.fromkeys(("forward", "backward", "update"), 0)
+    passes = {"to_host": ["backward"], "write": ["update"], "read": ["setup", "update"],
+              "to_device": ["update"] if run.number == "07" else ["forward", "backward"]}
     for event in events:
         args, task = event["args"], what(event)
         if event["cat"] == "bus":
             passed[task] += args["bytes"]
-            assert args["phase"] == {"to_host": "backward", "to_device": "update"}[task]
+            assert args["phase"] in passes[task]
         elif event["cat"] == "collective":
             passed[task, args["phase"]] += args["elements"]
             sent = {phase: args["sent"][phase] for phase in sent}
     traffic = run.summary["traffic"]
     rows = {(task, phase): elements for task, row in traffic["collectives"].items()
             for phase, elements in row.items()}
-    rows |= {way: row["counted"] for way, row in run.bus.items()}
+    rows |= {way: row["counted"] for way, row in (run.bus | run.summary.get("disk", {})).items()}
     assert passed == Counter(rows | {("sums", "update"): traffic["scalars"]["counted"]})
     assert sent == {phase: row["counted"] for phase, row in traffic["phases"].items()}
+    for kind, row in run.summary.get("disk_memory", {}).items():
+        assert row["resident"] == sum(of["bytes"] for of in trace.about["held"]
+                                      if (of["kind"], of["place"]) == (kind, "disk"))
     in_use = [event["args"]["in_use"] for event in events]
     for step in range(STEPS):
         assert trace.program(rank, step)[-1]["args"]["in_use"] == in_use[-1]
@@ -192,7 +213,8 @@ def check_times(trace, run):
             assert min(event["ts"] + event["dur"] for event in events) >= \
                 max(event["ts"] for event in events)
     found = overlap(trace)
-    for name, row in (run.summary["traffic"]["phases"] | run.bus).items():
+    rows = run.summary["traffic"]["phases"] | run.bus | run.summary.get("disk", {})
+    for name, row in rows.items():
         for ms, logged in zip(found.get((name, None), (0, 0)),
                               (row["exposed_ms"], row["hidden_ms"])):
             assert -1e-5 < ms - logged < 1e-3 + 1e-5, name
@@ -200,7 +222,8 @@ def check_times(trace, run):
 
 @pytest.mark.parametrize("chapter, micro, own", RUNS)
 def test_recordings(recorded, way, chapter, micro, own):
-    trace, run = recorded(3, chapter, *TINY, "--accumulate", micro, *own)
+    align = [] if "--align" in own else ["--align", 4]
+    trace, run = recorded(3, chapter, *TINY, "--accumulate", micro, *align, *own)
     check_places(trace, chapter)
     check_times(trace, run)
     for rank in range(run.ranks):
@@ -209,6 +232,7 @@ def test_recordings(recorded, way, chapter, micro, own):
         check_counts(trace, run, rank)
     [*memory.table(trace, run)]  # which refuses a figure that is not its formula
     told = narrate.told(trace, run).splitlines()
+    assert ("disk_memory" in run.summary) == any(map(re.compile("  disk opt").match, told))
     rows = r"  (rank \d|all|layer \d) ( +(-?[\d.]+|\u00b7|pad))+"  # as wide as a layer
     assert not [line for line in told if len(line) > 80 and not re.fullmatch(rows, line)]
     if not way and run.dtype != "fp16":

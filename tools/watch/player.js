@@ -1,18 +1,21 @@
 // What stands in a row of the grid, and its kind's colour; a number behind it is a slot's.
 const ROWS = {
   P: ["parameters", "P"], G: ["gradients", "G"], M: ["master", "O"], m: ["momentum", "O"],
-  v: ["variance", "O"], S: ["staging", "C"]};
+  v: ["variance", "O"], S: ["staging", "C"], N: ["master", "O"], n: ["momentum", "O"],
+  w: ["variance", "O"], L: ["landings", "C"]};  // N, n, w: the host's pieces of M, m, v
+const PLACES = {device: "on its device", host: "in the memory of its host", disk: "on its disk"};
 const COLOURS = {optimizer: "O", parameters: "P", gradients: "G", communication: "C",
   activations: "A"};
 // The parts of a bar of the plan, by their colours.
 const PARTS = {O: "optimizer", P: "parameters", G: "gradients", S: "slots for whole layers",
-  C: "receive buffer", H: "on its host"};
+  C: "receive buffer", H: "on its host", D: "on its disk"};
 const PHASES = ["forward", "backward", "update"];
 // An event's mark in the strip, and its letter among the streams.
 const SIGNS = {
   load: "■l", forward: "■f", loss: "■=", backward: "■b", divide: "■÷", squared_norm: "■n",
-  adam: "■a", copy: "→c", all_gather: "↕g", reduce_scatter: "↕r", sums: "↕s", to_host: "↓d",
-  to_device: "↑u", borrow: "△", give: "▽", start: "|", end: "|"};
+  adam: "■a", add: "■+", add_squares: "■+", copy: "→c", all_gather: "↕g", reduce_scatter: "↕r", sums: "↕s",
+  to_host: "↓d", to_device: "↑u", read: "⇑i", write: "⇓o", borrow: "△", give: "▽", start: "|",
+  end: "|"};
 const ADDRESS = "Write chapter/event/dtype/A/beside, as in #05/8/bf16/1/04 or #05/8/bf16/04.";
 const app = {a: 3, b: "", dtype: "bf16", micro: 1, k: 0, diff: false, ask: true};
 const $ = id => document.getElementById(id);
@@ -51,11 +54,13 @@ function decode(told, pool) {
     return {...f, write: (f.write || []).map(part), read: f.read || [], lend: f.lend || undefined};
   });
   const all = [...told.start, ...told.frames.flatMap(f => f.lend ? [f.lend] : [])];
-  const place = ([of, slot]) => slot ? 1 + (1 + +slot) / 100 : "PGMmvS".indexOf(of);
+  const place = row => 100 * Object.keys(PLACES).indexOf(placeOf(told, row)) +
+    (row[1] ? 2 + row.slice(1) / 100 : "PG NnwMmvS".indexOf(row));
   told.rows = [...new Set(all.map(of => of[0]))].sort((p, q) => place(p) - place(q));
   told.peak = Math.max(...told.frames.flatMap(f => f.bytes.map(sum)));
   return told;
 }
+const placeOf = ({held}, row) => held[row]?.[1] ?? (row[0] === "L" ? "host" : "device");
 const owner = (run, layer, i) => run.ranks > 1 ? Math.floor(i / run.layers[layer][1]) : 0;
 function chosen(which) {
   const broken = which === "broken", chapter = DATA.chapters[broken ? app.a : which];
@@ -68,7 +73,8 @@ function chosen(which) {
 function stateAt(run, last) {
   const state = Object.fromEntries(run.start.map(([row, l, of]) => [row + l, of.map(x => [...x])]));
   run.frames.slice(0, last + 1).forEach(({lend: [to, layer] = [], free, write}, k) => {
-    if (to) state[to + layer] = upTo(run.ranks).map(() => upTo(run.layers[layer][0]).map(() => ""));
+    if (to) state[to + layer] = upTo(run.ranks).map(r => upTo(run.layers[layer][0]).map(
+      i => to[0] === "L" && owner(run, layer, i) !== r ? null : ""));
     if (free && k < last) delete state[free[0] + free[1]];
     for (const [row, l, parts] of write.filter(of => state[of[0] + of[1]]))
       parts.forEach(([at, ...x], r) => state[row + l][r].splice(at, x.length, ...x));
@@ -149,9 +155,10 @@ function makeGrid(view) {
     const rank = el("div.rank", {},
       el("div.head", {}, el("b", {}, run.ranks > 1 ? `rank ${r}` : "process"), hold));
     for (const row of run.rows) {
-      const [word, colour] = ROWS[row[0]], [dtype, , away] = run.held[row] || [run.dtype];
-      if (away && !rank.querySelector(".host"))
-        rank.append(el("div.host", {}, "in the memory of its host"));
+      const [word, colour] = ROWS[row[0]], [dtype] = run.held[row] || [run.dtype];
+      const there = placeOf(run, row);
+      if (there !== "device" && !rank.querySelector(`.${there}`))
+        rank.append(el(`div.away.${there}`, {}, PLACES[there]));
       for (const l of layers) rows[row + l] = cells(l, () => "");
       rank.append(line(row[1] ? slotName(run, row) : word, l => rows[row + l],
         {style: `--k:var(--${colour});--h:${dtype === "fp32" ? 16 : 13}px`}));
@@ -165,8 +172,8 @@ function makeGrid(view) {
 }
 function showGrid(view, right) {
   const {run, frame, act} = view, alone = run.ranks === 1, {read, write, free} = frame;
-  const later = run.frames.slice(view.i).flatMap(f => f.read);
-  const host = sum(Object.values(run.held).map(([, bytes, away]) => away ? bytes : 0));
+  const later = run.frames.slice(view.i).flatMap(
+    f => f.kind === "adam" ? [...f.read, ...f.write] : f.read);  // it changes what it finds
   const lead = app.views.find(v => v.act && v.frame.layer >= 0), focus = lead?.frame.layer ?? 0;
   view.state = stateAt(run, view.i);
   for (const e of view.grid.querySelectorAll(".layer"))
@@ -182,25 +189,27 @@ function showGrid(view, right) {
         held: x !== null, own: x !== null && own && !alone, room: x !== null && slot,
         lent: x === "" && slot, leaving: act && free && at(free),
         wrote: i >= start && i < start + written.length, read: act && read.some(reads),
-        stale: x !== null && x !== "" && place[0] === "G" && !slot && !later.some(reads),
+        stale: x !== null && x !== "" && "GNnw".includes(place[0]) && !slot && !later.some(reads),
         differs: right && x !== (theirs ? theirs[r][i] : null)};
       cell.className = ["cell", ...Object.keys(is).filter(name => is[name])].join(" ");
       cell.textContent = x !== null ? shown(x) : slot ? "" : "\u00b7";
     });
   }));
   view.holds.forEach((hold, r) => {
+    const away = Object.entries(run.away).map(([where, bytes]) => `, ${bytes} on its ${where}`);
     hold.textContent = `${sum(frame.bytes[r])} bytes ` +
-      (host ? `on its device, ${host} on its host` : "in use");
+      (away.length ? `on its device${away.join("")}` : "in use");
   });
   drawArrows(view);
 }
 /** An event's messages, and copies within a rank: down at a cell's right, up at its left. */
 function drawArrows({run, frame, act, cells, grid, over}) {
-  const [[source, l, whole] = [], [target] = []] = [frame.read[0], frame.write[0]];
   const sends = /all_gather|reduce_scatter/.test(frame.kind), base = grid.getBoundingClientRect();
   over.replaceChildren();
-  if (!act || !target || !(sends || /copy|to_/.test(frame.kind))) return;
+  if (!act || !(sends || /^(copy|to_|read|write)/.test(frame.kind))) return;
+  for (const [n, [source, l, whole]] of frame.read.entries())
   for (const i of upTo(run.layers[l][0])) {
+    const [target] = frame.write[n];
     const o = owner(run, l, i);
     for (const r of upTo(run.ranks).filter(r => sends === (r !== o))) {
       const a = cells[whole[0] ? r : o][source + l][i].getBoundingClientRect();
@@ -241,16 +250,18 @@ function drawStrip() {
   $("range").style.setProperty("--thumb", `${w}px`);
 }
 /** When each event begins, if each takes one unit of time, a stream keeps its order, and an event
- * waits for whoever wrote what it reads, and for whoever read or wrote what it writes. */
+ * waits for whoever wrote what it reads, and for whoever read or wrote what it writes. For the sums
+ * of all the program itself waits. */
 function schedule(run) {
-  const until = {}, place = ([row, layer]) => row[1] ? row : row + layer;
+  const until = {asked: 0}, place = ([row, layer]) => row[1] ? row : row + layer;
   return run.frames.map(({kind, stream, read, write}) => {
     if (!stream || stream === "host") return null;
     const reads = read.map(place), writes = write.map(place), all = Object.values(until);
-    const waits = [stream, ...reads.map(p => `written ${p}`),
+    const waits = ["asked", stream, ...reads.map(p => `written ${p}`),
       ...writes.flatMap(p => [`written ${p}`, `read ${p}`])].map(what => until[what] || 0);
     const t = Math.max(...waits, ...kind === "sums" ? all : []);
-    for (const p of [stream, ...writes.map(p => `written ${p}`), ...reads.map(p => `read ${p}`)])
+    for (const p of [kind === "sums" ? "asked" : stream, stream,
+      ...writes.map(p => `written ${p}`), ...reads.map(p => `read ${p}`)])
       until[p] = Math.max(until[p] || 0, t + 1);
     return t;
   });
@@ -436,7 +447,7 @@ function choose(a, b = "") {
 }
 function begin() {
   const {hash} = location, [is, a, k, dtype, micro, b] =
-    hash.match(/^#?(0[1-7])?(?:\/(\d+))?(?:\/(bf16|fp32))?(?:\/([12]))?\/?(0[1-7]|broken)?$/) || [];
+    hash.match(/^#?(0[1-8])?(?:\/(\d+))?(?:\/(bf16|fp32))?(?:\/([12]))?\/?(0[1-8]|broken)?$/) || [];
   Object.assign(app, {a: (a || 4) - 1, dtype: dtype || "bf16", micro: +(micro || 1),
     b: +b ? b === a ? "" : String(b - 1) : b || ""});
   DATA.chapters.forEach(({name, title}, n) => {
@@ -473,18 +484,22 @@ function begin() {
 
 // ---- The plan: your model on your GPUs, exact and padded, by the chapters' cards ----
 const padded = (size, n) => Math.ceil(size / (8 * n)) * 8 * n;
-/** What a rank holds and borrows on its device, holds on its host, and sends in a step. */
+/** What a rank holds and borrows on its device, holds on its host and disk, and sends in a step. */
 function predict(card, {sizes, ranks: n, accumulate, dtype}) {
-  const w = dtype === "fp32" ? 4 : 2, away = card.held.optimizer === "sharded on the host";
-  const k = w === 4 && !away ? 8 : 12, full = sum(sizes.map(size => padded(size, n)));
+  const w = dtype === "fp32" ? 4 : 2, full = sum(sizes.map(size => padded(size, n)));
+  const at = kind => /device|host|disk/.exec(card.held[kind] + " device")[0];
+  const stages = at("gradients") === "device" && at("optimizer") !== "device";
+  const lands = at("gradients") === "host" && accumulate > 1, k = w === 4 && !stages ? 8 : 12;
   const largest = padded(Math.max(...sizes), n), uses = sizes.length * accumulate;
   const slots = card.borrowed.parameters + (card.borrowed.and_prefetched ? 1 : 0);
-  const held = (kind, size) => size * full / (card.held[kind] === "replicated" ? 1 : n);
+  const there = {device: {}, host: {}, disk: {}};
+  for (const [kind, size] of [["parameters", w], ["gradients", w], ["optimizer", k]])
+    there[at(kind)][kind] = size * full / (card.held[kind] === "replicated" ? 1 : n);
+  if (stages || lands) there.host.communication = w * (stages ? full : 2 * largest) / n;
+  if (card.borrowed.pieces) there.host.optimizer = k * card.borrowed.pieces * Math.min(1 << 20, largest / n);
   const often = text => text.endsWith("A") ? (+text.slice(0, -1) || 1) * accumulate : +text;
   const sent = PHASES.map(phase => often(card.sent[phase]) * (n - 1) * (full / n));
-  return {sent, w, host: away ? {optimizer: k * full / n, communication: w * full / n} : {},
-    resident: {parameters: held("parameters", w), gradients: held("gradients", w),
-      optimizer: away ? 0 : held("optimizer", k)},
+  return {sent, w, ...there,
     borrowed: {parameters: w * largest * Math.min(slots, 2 * uses),
       gradients: w * largest * Math.min(card.borrowed.gradients, uses),
       communication: w * (n - 1) * largest / n}};
@@ -542,8 +557,8 @@ function asked() {
 }
 function showPlan() {
   const of = asked(), plans = DATA.cards.map(card => predict(card, of));
-  const all = kinds => sum(Object.values(kinds)), device = p => all(p.resident) + all(p.borrowed);
-  const axis = Math.max(96e9, ...plans.map(p => device(p) + all(p.host)));
+  const all = (...of) => sum(of.flatMap(Object.values));
+  const axis = Math.max(96e9, ...plans.map(p => all(p.device, p.borrowed, p.host, p.disk)));
   const params = unit(sum(of.sizes), ["", "thousand", "million", "billion", "trillion"]);
   const words = {params, layers: of.sizes.length, ...of};
   for (const id of Object.keys(TAKES)) {
@@ -551,15 +566,16 @@ function showPlan() {
     $(id).setAttribute("aria-valuetext", words[id]);
   }
   $("bars").replaceChildren(...plans.map((p, n) => {
-    const host = all(p.host), bytes = {O: p.resident.optimizer, P: p.resident.parameters,
-      G: p.resident.gradients, S: p.borrowed.parameters + p.borrowed.gradients,
-      C: p.borrowed.communication, H: host};
+    const {optimizer: O = 0, parameters: P = 0, gradients: G = 0} = p.device;
+    const bytes = {O, P, G, S: p.borrowed.parameters + p.borrowed.gradients,
+      C: p.borrowed.communication, H: all(p.host), D: all(p.disk)};
     const lane = el("div", {}, ...Object.entries(PARTS).map(([of, what]) => el(`i.dot.${of}`, {
       title: `${what}: ${unit(bytes[of])}`,
       style: `width:${100 * bytes[of] / axis}%;--k:var(--${of})`})),
     ...[24e9, 80e9].map(at => el("u", {style: `left:${100 * at / axis}%`})));
     return el("tr", {}, el("td", {}, short(DATA.cards[n].name)),
-      el("td.lane", {}, lane), el("td", {}, el("b", {}, unit(device(p))),
-        host ? ` +\u00a0${unit(host)}` : ""), el("td", {}, unit(all(p.sent) * p.w)));
+      el("td.lane", {}, lane), el("td", {}, el("b", {}, unit(all(p.device, p.borrowed))),
+        ...[bytes.H, bytes.D].map(more => more ? ` +\u00a0${unit(more)}` : "")),
+      el("td", {}, unit(sum(p.sent) * p.w)));
   }));
 }
