@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""Drills: a run of 05_zero2 in which something goes wrong, what it says, and how it ends.
+"""Drills: a run of 05_zero2, or of 08_infinity, in which something goes wrong, what it says, and
+how it ends.
 
 `./tutorial drill` calls this to list them; with a name, to know whether there is that one; and with
 a launcher, to run it. A fault comes from tests/programs/injector.cpp, in one call of rank 1. Exit
@@ -17,12 +18,13 @@ from runs import (COMMUNICATION, DATA, NUMERICS, OURS, RESOURCES, USAGE, WIDTH, 
 KILLED = 9, 137, 0  # MPICH's launcher ends so, Open MPI's so, MPICH's from 4.1 to 4.2.2 also so
 PROGRAM = "build/05_zero2/05_zero2 --device cpu"
 SMALL = PROGRAM + " --task mlp --width 64 --layers 8"
+ON_DISK = PROGRAM.replace("05_zero2", "08_infinity") + " --task mlp --width 16 --layers 8"
 INJECT = "env LD_PRELOAD=build/tests/programs/libinjector.so FAULT="
 SAVED = "build/drill"
 
 
-def faulty(fault, words):
-    return [f"MPIEXEC -n 2 {INJECT}'{fault}' {SMALL} {words}"]
+def faulty(fault, words, program=SMALL):
+    return [f"MPIEXEC -n 2 {INJECT}'{fault}' {program} {words}"]
 
 
 def by_rank(shell):  # not `-n 1 ONE : -n 1 OTHER`, of which the launcher of Open MPI 5.0.7 dies
@@ -72,6 +74,14 @@ DRILLS = {
          f"MPIEXEC -n 2 {SMALL} --steps 6 --resume {SAVED} --save {SAVED}"],
         [KILLED, 0, 0], "parameters 8de167132d01cad4 ",
         "The run goes on from the last whole save, to the digest that it has in one piece."),
+    "disk": (
+        "the disk of 08's optimizer state fails in step 3: what is left?",
+        [*faulty("pread 1 160 5", f"--steps 6 --quiet --save-every 2 --save {SAVED}", ON_DISK),
+         f"ls {SAVED}",
+         f"MPIEXEC -n 2 {ON_DISK} --steps 6 --resume {SAVED} --save {SAVED}"],
+        [RESOURCES, 0, 0], "parameters c41e43affa7f829d ",
+        "The state on the disk is lost with the run, as its files have no names. What was saved "
+        "after step 2 is not: the run goes on from there, on another disk by --offload-dir."),
     "signal": (
         "interrupted after 6 seconds, as by Ctrl-C",
         [f"MPIEXEC -n 2 timeout --preserve-status -s INT 6 {SMALL} --steps 1000000 --quiet "

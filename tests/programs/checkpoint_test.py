@@ -17,7 +17,7 @@ from programs import ALONE, DATA, ON_RANKS, RESOURCES, USAGE, bits, own_options
 
 from numpy_model import Case, initial_parameters, layer_digests, matrices
 
-DDP, MIXED, ZERO1, ZERO2, ZERO3, OFFLOAD, *_ = ON_RANKS
+DDP, MIXED, ZERO1, ZERO2, ZERO3, OFFLOAD, INFINITY = ON_RANKS
 FILES = ["model.safetensors", "optimizer.safetensors"]
 SMALL = "--task mlp --width 7 --layers 3 --batch 3".split()
 HARD = "--clip 0.5 --weight-decay 0.1 --accumulate 2".split()
@@ -61,7 +61,7 @@ def told(run):
 # ---- To the bit ----------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("dtype, skips", (("fp32", 0), ("bf16", 0), ("fp16", 2)))
-@pytest.mark.parametrize("family", ([DDP, MIXED, ZERO1], [ZERO2, ZERO3, OFFLOAD]))
+@pytest.mark.parametrize("family", ([DDP, MIXED, ZERO1], [ZERO2, ZERO3, OFFLOAD, INFINITY]))
 def test_another_chapter_goes_on(programs, folder, family, dtype, skips):
     """At every place of a run, in fp16 just before and behind skipped steps: the same lines of the
     log, and the same bytes of the files."""
@@ -90,14 +90,15 @@ def test_another_number_of_ranks_goes_on(programs, folder):
 
     chain = folder / "chain"
     run(4, DDP, 2, "--save", chain)
-    for steps, (ranks, chapter) in enumerate(((2, ZERO2), (3, ZERO3), (1, ALONE), (4, OFFLOAD)), 3):
+    for steps, (ranks, chapter) in enumerate(
+            ((2, ZERO2), (3, INFINITY), (1, ALONE), (4, OFFLOAD), (2, INFINITY)), 3):
         expected = run(ranks, ALONE, steps, "--resume", chain)
         assert run(ranks, chapter, steps, "--resume", chain, "--save", chain) == expected
         assert {path.name for path in chain.iterdir()} == {f"step_{steps - 1}", f"step_{steps}"}
 
 
 @pytest.mark.parametrize("ranks, chapter, other, dtype", (
-    (2, DDP, OFFLOAD, "fp32"), (3, ZERO2, ZERO3, "bf16")))
+    (2, DDP, OFFLOAD, "fp32"), (3, ZERO2, INFINITY, "bf16")))
 def test_gpus(gpu, folder, ranks, chapter, other, dtype):
     def run(chapter, steps, name, *more):
         gpu.logged(ranks, chapter, *SMALL, *own_options(chapter, dtype, 1), "--steps", steps,
@@ -257,13 +258,15 @@ def test_it_is_refused(programs, folder, saved, code, change, options, words):
 @pytest.mark.parametrize("ranks, how, words", (
     (2, 'FAULT="full 0 13" LD_PRELOAD=libinjector.so', "rank 0/2: .*No space left on device"),
     (2, 'FAULT="full 1 7" LD_PRELOAD=libinjector.so', "rank 1/2: .*No space left on device"),
+    (2, 'FAULT="pread 1 40 5" LD_PRELOAD=libinjector.so',
+     "rank 1/2: --offload-dir /var/tmp: .* could not be read: Input/output error"),
     (2, 'FAULT="denied 0 1" LD_PRELOAD=libinjector.so', "step.partial: Read-only file system"),
     (0, "ulimit -f 1;", ".*.safetensors: File too large")))
 def test_the_system_refuses(programs, folder, ranks, how, words):
     """The run goes on to its end, and leaves nothing half written. What it saves after that is
     whole, though the injector lets a call write less than it is given, and none rename what is not
     synced."""
-    program = programs.command(0, ZERO3 if ranks else ALONE, "--task", "mlp", "--layers", 3,
+    program = programs.command(0, INFINITY if ranks else ALONE, "--task", "mlp", "--layers", 3,
                                "--batch", 3, "--steps", 3, "--save-every", 2, "--save")
     launch = [programs.mpiexec, "-n", str(ranks)] if ranks else []
     outcome = programs.start(
@@ -302,7 +305,7 @@ def test_killed_at_every_call(programs, folder, ranks, chapter, rank):
     assert number > 10
 
 
-@pytest.mark.parametrize("ranks, chapter", ((0, ALONE), (2, OFFLOAD)))
+@pytest.mark.parametrize("ranks, chapter", ((0, ALONE), (2, INFINITY)))
 def test_a_signal_saves(programs, folder, ranks, chapter):
     if ranks and not programs.passes_signals:
         pytest.skip("this launcher ends its ranks when it gets a signal")

@@ -5,23 +5,28 @@ what it was; a log is left with whole lines, and with a summary only where the r
 Most faults are made by injector.cpp, in one call of one rank; others by how a program is started.
 """
 import contextlib
+import ctypes
+import errno
 import json
+import mmap
 import os
 import re
 import shlex
 import signal
 import subprocess
+import tempfile
 import time
+from pathlib import Path
 
 import pytest
 from programs import (ALLOWS, ALONE, COMMUNICATION, DATA, NUMERICS, ON_RANKS, RESOURCES, USAGE,
-                      WAITS, Outcome)
+                      WAITS, Outcome, read_log)
 
 NONE = 0
-DDP, MIXED, ZERO1, ZERO2, ZERO3, OFFLOAD, *_ = ON_RANKS
+DDP, MIXED, ZERO1, ZERO2, ZERO3, OFFLOAD, INFINITY = ON_RANKS
 A_FEW_SECONDS = 10
 TIMEOUT = 2
-MLP = f"--task mlp --width 64 --layers 8 --steps 5 --log new.log --timeout {TIMEOUT}"
+MLP = f"--task mlp --width 64 --layers 8 --steps 5 --timeout {TIMEOUT} --log new.log"
 TEXT = "--width 8 --layers 2 --batch 2 --log new.log"
 SHORT_FILE = "/sys/devices/system/cpu/online"  # 4096 bytes for who asks, a few for who reads
 SHORT_OF = "the system .* gave no memory, thread or output: Resource temporarily"
@@ -29,6 +34,7 @@ DIFFER = (r"^\w+: the (parameters|optimizer state) of layer {} differ between ra
           "1 .*, which should hold the same$")
 DUE = (r"^rank (\d)/2: rank (?!\1)\d sent (\w+ of layer \d), where (?!\2 )\w+ of layer \d is due: "
        "every rank must call the same collectives in the same order$")
+DISK = f"{MLP} --offload-dir DISK"  # a folder of its own, in which nothing is to be left
 LOST = "the loss of the last step, 9, is not finite"
 
 # Exit code (None: any but 0), ranks (0: without a launcher), chapter, arguments, the fault or how a
@@ -39,7 +45,7 @@ ENDS = [
     *((NONE, 2, chapter, MLP, "nan 1 reduce_scatter 3 4",
        "parameters [0-9a-f]{16} .* 1 step skipped") for chapter in (DDP, ZERO2, OFFLOAD)),
     *((DATA, 3, chapter, MLP, "throws 1 reduce_scatter 3 1", "^rank 1/3: sample is unreadable$")
-      for chapter in (DDP, ZERO2, OFFLOAD)),
+      for chapter in (DDP, ZERO2, INFINITY)),
     # On the stream that computes, and on one of its own.
     *((code, 2, chapter, MLP, f"{what} 1 reduce_scatter 3 1", words) for chapter in (DDP, OFFLOAD)
       for code, what, words in (
@@ -52,6 +58,27 @@ ENDS = [
                                   "runs another build; MPI says: [^()&]*truncated"))),
     *((RESOURCES, 2, chapter, MLP, "memory 1 9",
        r"^rank 1/2: the system gave no \d+ bytes for .*: use fewer") for chapter in (DDP, OFFLOAD)),
+    # 08's disk fails in a step; has no room, before the first; cannot be written to.
+    *((RESOURCES, 2, INFINITY, DISK, f"{call} 1 99 {number}",
+       rf"^rank 1/2: step \d, {what} of layer \d: --offload-dir DISK: \d+ bytes could not be {why}")
+      for call, number, what, why in (
+          ("pread", errno.EIO, "read", "read: Input/output error"),
+          ("pread", 0, "read", "read: the file has become shorter"),
+          ("pwrite", errno.ENOSPC, "write", "written: No space left on device"))),
+    (RESOURCES, 2, INFINITY, DISK.replace("64", "16"), "pread 1 124 5",  # for the digest at the end
+     r"^rank 1/2: --offload-dir DISK: \d+ bytes could not be read: Input/output error$"),
+    (RESOURCES, 2, INFINITY, DISK, f"fallocate 1 2 {errno.ENOSPC}",
+     r"^rank 1/2: --offload-dir DISK, \d+ bytes: No space left on device$"),
+    (RESOURCES, 2, INFINITY, DISK, "room 1",
+     r"^rank 1/2: each rank needs 199 680 bytes in --offload-dir DISK, 2 on .* share 4 096 that"),
+    (RESOURCES, 2, INFINITY, DISK, f"tmpfile 1 2 {errno.EROFS}",
+     "^rank 1/2: --offload-dir DISK, a file without a name: Read-only file system$"),
+    *((RESOURCES, 0, INFINITY, f"{MLP} --offload-dir {where}", '"$@"', f"-dir {where}{why}")
+      for where, why in (
+          ("none", ": No such file or directory$"), ("ssh", ", a file without a name: Not a dir"),
+          ("/dev/shm", r": it lies in the machine's memory \(tmpfs\): name a folder on a disk"))),
+    *((None, 2, INFINITY, DISK, f"killed 1 {when} 3", "")
+      for when in ("all_gather 2", "reduce_scatter 3", "sums -1")),
     # By then the exit code is the launcher's.
     (None, 2, ZERO2, MLP, "unfinished 1 1",
      "since the end of MPI on the host began, nothing has ended for [2-9] s"),
@@ -95,8 +122,19 @@ ENDS = [
 # Of these rank `bad` stands still.
 STILL = [pytest.param(COMMUNICATION, ranks, chapter, MLP, f"{how} {bad} reduce_scatter 3 3", "",
                       id=f"still {chapter} {how} {bad} of {ranks}")
-         for chapter in (DDP, ZERO2, ZERO3, OFFLOAD)
+         for chapter in (DDP, ZERO2, ZERO3, OFFLOAD, INFINITY)
          for ranks, bad, how in ((2, 1, "stopped"), (2, 0, "stuck"), (3, 1, "stopped"))]
+STILL.append(pytest.param(
+    COMMUNICATION, 0, INFINITY, DISK, "stuck_disk 0 99",
+    r"^rank 0/1: step \d, \w+: since .* on stream .* began, nothing has ended for [23] s: ",
+    id="still disk"))
+
+
+@pytest.fixture
+def disk():
+    with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="zero_") as made:
+        yield made
+        assert not os.listdir(made)
 
 
 @pytest.fixture(name="folder")
@@ -120,7 +158,8 @@ def check_log(path, whole):
 
 
 @pytest.mark.parametrize("code, ranks, chapter, args, how, words", ENDS + STILL)
-def test_a_fault_ends_a_run(programs, folder, code, ranks, chapter, args, how, words):
+def test_a_fault_ends_a_run(programs, folder, disk, code, ranks, chapter, args, how, words):
+    args, words = (text.replace("DISK", disk) for text in (args, words))
     inject = f'LD_PRELOAD={programs.injector} {{}} exec "$@"'
     shell = how if "$@" in how else inject.format(how if "=" in how else f'FAULT="{how}"')
     launch = [programs.mpiexec, "-n", str(ranks)] if ranks else []
@@ -148,6 +187,59 @@ def test_a_fault_ends_a_run(programs, folder, code, ranks, chapter, args, how, w
         assert all(re.search(also, line) for line in lines), outcome
     if "new.log" in args:
         check_log(folder / "new.log", code == NONE or "unfinished" in how or LOST in words)
+
+
+def test_a_disk_may_be_awkward(programs, disk):
+    """Moves a page at a time, wants larger pages, or a file's name: the same bits."""
+    def digest(fault, chapter=INFINITY, *more):
+        return programs.logged(2, chapter, *MLP.split()[:-2], *more, FAULT=fault,
+                               LD_PRELOAD=programs.injector)[2]["digest"]
+
+    expected = digest("none", ZERO3)
+    for fault in ("none", "some 1", "unaligned 1", f"direct 1 1 {errno.EINVAL}",
+                  f"tmpfile 1 1 {errno.EOPNOTSUPP}", f"tmpfile 1 1 {errno.EISDIR}"):
+        # A piece ends, and the next begins, in the middle of a page.
+        found = digest(fault, INFINITY, "--offload-dir", disk, "--piece", 1500)
+        assert found == expected, fault
+
+
+def pages_in_memory(file):
+    """How many of a file's the system keeps."""
+    with open(file, "r+b") as opened, mmap.mmap(opened.fileno(), 0) as seen:
+        kept = (ctypes.c_ubyte * (len(seen) // mmap.PAGESIZE))()
+        begin = (ctypes.c_char * len(seen)).from_buffer(seen)
+        assert ctypes.CDLL(None).mincore(begin, ctypes.c_size_t(len(seen)), kept) == 0
+        del begin
+        return sum(page & 1 for page in kept)
+
+
+def test_what_is_on_the_disk_takes_no_memory(programs, folder, disk):
+    """A process's memory beyond its ledgers is 07's, and a copy of a layer's fp32 weights, of which
+    it makes the digest. 150 MB of state are in no page cache, where the files can do without."""
+    def beyond(chapter, *where):
+        words = "--task mlp --width 1000 --layers 12 --batch 8 --steps 6 --quiet --log".split()
+        log = folder / chapter
+        job = subprocess.Popen(programs.command(0, chapter, *words, log, *where),
+                               stdout=subprocess.DEVNULL)
+        if where:
+            while not log.exists() or log.read_text().count("\n") < 3:
+                time.sleep(0.01)
+            job.send_signal(signal.SIGSTOP)
+            opened = [path for path in Path(f"/proc/{job.pid}/fd").iterdir()
+                      if os.readlink(path).startswith(disk)]
+            kept.extend(map(pages_in_memory, opened))
+            job.send_signal(signal.SIGCONT)
+        _, code, used = os.wait4(job.pid, 0)
+        assert code == 0
+        summary = read_log(log)[2]
+        return 1024 * used.ru_maxrss - summary["memory"]["total"]["reserved"] - sum(
+            kind["reserved"] for kind in summary["host_memory"].values())
+
+    kept = []
+    assert beyond(INFINITY, "--offload-dir", disk) <= beyond(OFFLOAD) + 4 * (1024 * 1024 + 1024)
+    with contextlib.suppress(OSError):
+        os.close(os.open(disk, os.O_RDWR | os.O_TMPFILE | os.O_DIRECT))
+        assert kept == 6 * [12], kept  # open twice, three files: of each layer the last page
 
 
 def two_hosts(programs, folder):

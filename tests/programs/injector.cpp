@@ -4,9 +4,14 @@
 //   -1: of none) in that step; steps count from 1, and none before it was skipped.
 //   FAULT="WHAT RANK NUMBER": that call of the function concerned, or, of what is about files, of
 //     all on files while it saves.
+//   FAULT="FUNCTION RANK NUMBER ERRNO": that call fails so; of errno 0 pread finds the file's end.
+//   FAULT="some RANK" and "unaligned RANK": every pread and pwrite moves at most a page; or refuses
+//     to pass by the page cache.
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <mpi.h>
 #include <sys/stat.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -45,6 +50,29 @@ bool is_now(const char* what) {
   return ++fault.calls == std::atoi(fault.where);
 }
 
+void sleep_long() { std::this_thread::sleep_for(std::chrono::hours(1)); }
+
+/// Whether this call is to fail, with the fault's errno.
+bool fails(const char* function) {
+  if (!is_now(function)) return false;
+  errno = fault.layer;  // the third word's number
+  return true;
+}
+
+bool always(const char* what) {
+  return std::strcmp(fault.what, what) == 0 && zero::launcher().rank == fault.rank;
+}
+
+bool passes_by_cache(int fd) { return (fcntl(fd, F_GETFL) & O_DIRECT) != 0; }
+
+/// Whether this call moves bytes of that file, of `size` so many as it may.
+bool moves(int fd, std::size_t& size) {
+  if (is_now("stuck_disk")) sleep_long();
+  if (always("some")) size = std::min<std::size_t>(size, 4096);
+  if (always("unaligned") && passes_by_cache(fd)) return errno = EINVAL, false;
+  return true;
+}
+
 /// What is to go wrong in this message; empty: nothing.
 std::string fault_of_message(int to, int tag) {
   using zero::Collective;
@@ -70,8 +98,6 @@ bool on_file(const char* path = "") {
   if (full || denied) errno = full ? ENOSPC : EROFS;
   return !full && !denied;
 }
-
-void sleep_long() { std::this_thread::sleep_for(std::chrono::hours(1)); }
 
 template <class Function> Function* next(const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
@@ -142,20 +168,32 @@ int pthread_create(pthread_t* thread, const pthread_attr_t* how, void* (*body)(v
 /// By another name, as its own takes any number of arguments.
 int open_file(const char* path, int how, mode_t mode) asm("open64");
 int open_file(const char* path, int how, mode_t mode) {
+  const bool nameless = (how & O_TMPFILE) == O_TMPFILE, direct = (how & O_DIRECT) != 0;
+  if ((nameless && fails("tmpfile")) || (direct && fails("direct"))) return -1;
   return on_file(path) ? next<decltype(open_file)>("open64")(path, how, mode) : -1;
 }
 
 ssize_t pread64(int file, void* data, std::size_t size, off64_t at) {
-  if (is_now("unread")) return errno = EIO, -1;  // no call of on_file's: syncs are counted by those
-  return next<decltype(pread64)>("pread64")(file, data, size, at);
+  if (fails("pread")) return errno == 0 ? 0 : -1;
+  return moves(file, size) ? next<decltype(pread64)>("pread64")(file, data, size, at) : -1;
+}
+int statfs64(const char* path, struct statfs64* seen) noexcept {
+  const int code = next<decltype(statfs64)>("statfs64")(path, seen);
+  if (always("room")) seen->f_bavail = 1;
+  return code;
+}
+int posix_fallocate64(int file, off64_t at, off64_t size) {
+  if (fails("fallocate")) return errno;
+  return next<decltype(posix_fallocate64)>("posix_fallocate64")(file, at, size);
 }
 int mkdir(const char* path, mode_t mode) {
   unsynced.clear();  // with which a save begins
   return on_file(path) ? next<decltype(mkdir)>("mkdir")(path, mode) : -1;
 }
 ssize_t pwrite64(int fd, const void* data, size_t size, off_t at) {
-  if (!on_file()) return -1;
-  size = std::min<std::size_t>(size, 5000);  // the system need not write all at once
+  if (!on_file() || fails("pwrite") || !moves(fd, size)) return -1;
+  // The system need not write all at once.
+  if (!passes_by_cache(fd)) size = std::min<std::size_t>(size, 5000);
   unsynced.insert(file_of(fd));
   return next<decltype(pwrite64)>("pwrite64")(fd, data, size, at);
 }

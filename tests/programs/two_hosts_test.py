@@ -67,7 +67,7 @@ def sent_bytes():
 
 @pytest.mark.parametrize("chapter, slow", (
     ("02_distributed_adam", False), ("05_zero2", False), ("06_zero3", False), ("06_zero3", True),
-    ("07_offload", False)))
+    ("07_offload", False), ("08_infinity", False)))
 def test_two_hosts(programs, on_hosts, folder, chapter, slow):
     if slow:
         ip("netns", "exec", "zero_a", "tc", "qdisc", "add", "dev", "eth0", "root", "tbf",
