@@ -34,17 +34,17 @@ def saved(held, whole, what="resident", form=".2f"):
 
 def memory(study):
     """Of each run a bar: what is held, weak what is borrowed; grey what is no state."""
-    places = [(run, held, data_parallel(run, study.runs) if held is run.memory else None)
-              for run in study.runs for held in run.places]
-    most = max(state(held, "peak") + rest(held) for _, held, _ in places)
+    places = [(run, held, where, None if where else data_parallel(run, study.runs))
+              for run in study.runs for where, held in run.places.items()]
+    most = max(state(held, "peak") + rest(held) for _, held, *_ in places)
     unit, wrong, title = unit_of(study.exact, most), wrong_bytes(study.runs), "What a rank holds"
 
     def picture(dtype, runs):
         rows = []
-        for run, held, whole in places:
+        for run, held, where, whole in places:
             if run in runs:
                 share = saved(held, whole, form=".0f")
-                rows.append((short(run, runs) if held is run.memory else "\u2003and on its host",
+                rows.append((f"\u2003and{where}" if where else short(run, runs),
                              f"{sized(state(held), unit)} {unit}" + f", {share} % saved" *
                              (share not in ("", "0")),
                              [part for kind, colour in COLOURS.items() for part in (
@@ -53,16 +53,18 @@ def memory(study):
                                   colour + pictures.WEAK))] + [(rest(held), OTHER)]))
         return pictures.bars(f"Memory of one rank in {dtype}", rows, most, SIZES[unit], unit)
 
-    rows = [[run.label if held is run.memory else "  on its host",
+    rows = [[f" {where}" if where else run.label,
              *(sized(held[kind]["resident"], unit) for kind in STATE), sized(state(held), unit),
              saved(held, whole), sized(state(held, "peak"), unit),
-             saved(held, whole, "peak"), sized(rest(held), unit)] for run, held, whole in places]
+             saved(held, whole, "peak"), sized(rest(held), unit)]
+            for run, held, where, whole in places]
     table = Table(["run", *STATE, "held", "saved\n%", "at\nmost", "saved\n%", "the\nrest"], rows,
                   f"What one rank holds, in {unit}", "Held: parameters, gradients and optimizer "
                   "state, all the time. At most: with what a step borrows of them. The rest: "
                   "activations, room for messages, data. Saved: of what data parallelism needs, "
                   "02 in fp32 and 03 in 16 bits. MB and kB are decimal.")
-    if known := [place for place in places if place[2] and saved(*place[1:]) > "0.00"]:
+    if known := [(run, held, whole) for run, held, _, whole in places
+                 if whole and saved(held, whole) > "0.00"]:
         run, held, whole = min(known, key=lambda place: state(place[1]) / state(place[2].memory))
         title = (f"{run.label} saves {saved(held, whole)} % of what data parallelism holds"
                  f"{' on a device' if run.on_host else ''}, and {saved(held, whole, 'peak')} % at "
@@ -157,9 +159,11 @@ def timeline(study):
         figures.append(pictures.figure(
             f"Step {step} of {run.chapter}, one of {run.ranks} ranks. By layer: f forward, "
             "b backward, g gather, r reduce-scatter" +
-            ", d down to the host, a Adam there, u up" * bool(run.bus) + ". Weak: another step's.",
-            {name: pictures.STREAMS[name] for name in sorted({one[2] for one in slices})} |
-            {"waits": WAITS}, [(f"{name}, {(end - begin) / 1e3:.1f} ms", pictures.timeline(
+            ", d down to the host, a Adam there, u up" * bool(run.bus) +
+            ", i in from the disk, o out to it" * bool(run.on_disk) + ". Weak: another step's.",
+            {name: colour for name, colour in pictures.STREAMS.items()
+             if name in {one[2] for one in slices}} | {"waits": WAITS},
+            [(f"{name}, {(end - begin) / 1e3:.1f} ms", pictures.timeline(
                 f"{name}. {points[-1][0]}", begin, end, slices, waits))
                 for name, begin, end in (("forward", first, turn),
                                          ("backward and update", turn, last)) if begin < end]))
@@ -178,11 +182,11 @@ def ending(study):
     """What all of it says, and where you may go on."""
     points = []
     for run in study.runs:
-        if run.number in ("06", "07") and (base := data_parallel(run, study.runs)):
+        if run.number >= "06" and (base := data_parallel(run, study.runs)):
             unit = unit_of(study.exact, state(base.memory))
-            host = f" and {sized(state(run.on_host), unit)} on its host" if run.on_host else ""
-            points.append([f"In {run.dtype} a rank of {run.chapter} holds "
-                           f"{sized(state(run.memory), unit)} {unit} of state{host}; with data "
+            held = ", ".join(f"{sized(state(held), unit)}{f' {unit} of state' * (not where)}{where}"
+                             for where, held in run.places.items())
+            points.append([f"In {run.dtype} a rank of {run.chapter} holds {held}; with data "
                            f"parallelism {sized(state(base.memory), unit)}. It sends "
                            f"{float(sent(run) / sent(base)):.3g} times as much."])
     if {c.same for c in study.compared if c.run.dtype == c.reference.dtype} == {True}:

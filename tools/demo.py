@@ -1,6 +1,6 @@
 #!/usr/bin/env -S python3 -B
 # SPDX-License-Identifier: MIT
-"""Trains the seven chapters on the same text and lays the twelve runs beside each other.
+"""Trains the eight chapters on the same text and lays the fourteen runs beside each other.
 
 `./tutorial demo` calls this after building. It reads nothing but the programs' own logs, and it
 recomputes every claim from them: exit code 0 means that each claim holds, 1 that one does not."""
@@ -25,22 +25,24 @@ TASKS = {"text": ({}, 0, 256, 200),
          "mlp": ({"task": "mlp"}, 0, 64, 20)}
 # Who goes on with the checkpoint of the one before, on how many ranks (0: on as many as the other
 # runs), up to which step.
-CHAIN = (CHAPTERS[1], 0, 5), (CHAPTERS[4], 2, 10), (CHAPTERS[5], 3, 15), (CHAPTERS[6], 0, 20)
+CHAIN = ((CHAPTERS[1], 0, 5), (CHAPTERS[4], 2, 10), (CHAPTERS[5], 3, 15), (CHAPTERS[6], 0, 20),
+         (CHAPTERS[7], 2, 25))
 
 
 def prepare(programs, options):
-    """The twelve runs, in the order of the tables, and short ones for the timeline."""
+    """The fourteen runs, in the order of the tables, and short ones for the timeline."""
     of_all, batch = ["--quiet", *options.of_data], options.batch
-    twelve = [programs.prepare(f"{chapter}_{dtype}.jsonl", chapter, options.ranks, "--steps",
-                               options.steps, *of_all, *batch, dtype=dtype)
-              for dtype, chapters in (("fp32", CHAPTERS), ("bf16", CHAPTERS[2:]))
-              for chapter in chapters]
-    # On a link and on a bus, in Gbit/s and GB/s, so slow that it shows; each rank has a core.
+    runs = [programs.prepare(f"{chapter}_{dtype}.jsonl", chapter, options.ranks, "--steps",
+                             options.steps, *of_all, *batch, dtype=dtype)
+            for dtype, chapters in (("fp32", CHAPTERS), ("bf16", CHAPTERS[2:]))
+            for chapter in chapters]
+    # On a link, a bus and a disk, in Gbit/s and GB/s, so slow that it shows; each rank has a core.
     more = [programs.prepare(f"more/{chapter}.jsonl", chapter, 2, *slow, "--trace",
                              options.out / f"more/{chapter}.trace", *SHORT, "--batch",
                              options.large, *of_all, dtype="fp32")
-            for chapter, *slow in (("06_zero3", "--link", 2), ("07_offload", "--bus", 0.2))]
-    return twelve, more
+            for chapter, *slow in (("06_zero3", "--link", 2), ("07_offload", "--bus", 0.2),
+                                   ("08_infinity", "--bus", 0.2, "--disk", 0.2))]
+    return runs, more
 
 
 def prepare_chain(programs, options):
@@ -57,16 +59,19 @@ def prepare_chain(programs, options):
 
 
 def lost(runs):
-    """A sentence for each run whose device and host do not hold what 06's device alone does, and
-    more: of staging, and of master weights, which in fp32 the parameters were."""
+    """A sentence for each run whose places do not hold what 06's device alone does, and more: of
+    staging, and of master weights, which in fp32 the parameters were; of a disk's state, pieces."""
     for run in (run for run in runs if run.on_host):
         other = next(r for r in runs if (r.number, r.dtype) == ("06", run.dtype))
-        alone, both = (sum(place["total"]["resident"] for place in r.places) for r in (other, run))
-        staging = run.on_host["communication"]["resident"]
-        master = 4 * run.info["padded_parameters"] // run.ranks * (run.dtype == "fp32")
-        if both != alone + staging + master:
-            yield (f"{run}: {both} bytes in both places, {other.chapter} {alone}, {staging} of "
-                   f"staging, {master} of master weights")
+        alone, every = (sum(place["total"]["resident"] for place in r.places.values())
+                        for r in (other, run))
+        staging, state = (run.on_host[kind]["resident"] for kind in ("communication", "optimizer"))
+        pieces = state if run.on_disk else 0
+        master = 4 * run.info["padded_parameters"] // run.ranks * (
+            run.dtype == "fp32" and not run.on_disk)
+        if every != alone + staging + master + pieces:
+            yield (f"{run}: {every} bytes in all places, {other.chapter} {alone}, {staging} of "
+                   f"staging, {master} of master weights, {pieces} of pieces")
 
 
 def claims(runs, ranks, chain):
@@ -76,15 +81,14 @@ def claims(runs, ranks, chain):
         return [" ".join(findings.what(c)) for c in compared if c.parted or c.layers != []]
 
     fp32, bf16 = ([run for run in runs if run.dtype == dtype] for dtype in ("fp32", "bf16"))
-    yield "fp32: 02 to 07 are identical to the last bit", differing(fp32[2:], fp32[1])
+    yield "fp32: 02 to 08 are identical to the last bit", differing(fp32[2:], fp32[1])
     yield (f"fp32: 01 with --accumulate {ranks} has the bits of 02 on {ranks} ranks",
            differing(fp32[:1], fp32[1]))
     yield ("fp32: 01 going the same way has the bits of the chain of checkpoints",
            [sentence for run, alone in chain for sentence in differing([run], alone)])
-    yield "bf16: 03 to 07 are identical to the last bit", differing(bf16[1:], bf16[0])
+    yield "bf16: 03 to 08 are identical to the last bit", differing(bf16[1:], bf16[0])
     yield "bytes, resident and peak, equal their formulas in every run", wrong_bytes(runs)
-    yield ("07's device and host: 06's bytes, plus staging, in fp32 also weights",
-           [*lost(runs)])
+    yield "07 and 08, all places: 06's bytes, plus staging, weights, pieces", [*lost(runs)]
     yield "elements sent and bytes copied equal their formulas", wrong_traffic(runs)
     rows = {(row["program"], row["ranks"], row["options"] + " --quiet"): row.get("digest")
             for row in json.loads((ROOT / "notes/digests.json").read_text())}
@@ -138,7 +142,7 @@ def main():
         run.execute()  # a failure ends the line
         print(f"{number(run.losses[-1], '.4f'):>12}  {run.summary['digest']:<18}"
               f"{run.seconds:7.1f}", flush=True)
-    print(f"{'short ones, traced: on a slow link, on a slow bus':<67}", end="", flush=True)
+    print(f"{'short ones, traced: on a slow link, bus, disk':<67}", end="", flush=True)
     for run in more:
         run.execute()
     print(f"{sum(run.seconds for run in more):6.1f}")

@@ -158,21 +158,21 @@ def bytes_in_use(programs):
     for ax, run, step, most in zip(axes.flat, runs, steps, peaks):
         draw_step(ax, step)
         ax.set_title(f"{run.number}, {run.dtype}: peak {most:.1f} MB")
-        if run.on_host:
-            host = f"host {run.on_host['total']['peak'] / 1e6:.1f} MB"
-            ax.text(0.5, 0.8, f"on a device; on its\n{host}", size=11, ha="center",
-                    transform=ax.transAxes)
+        others = (f"{where.strip()[3:].replace('the', 'its')} {there['total']['peak'] / 1e6:.1f} MB"
+                  for where, there in run.places.items() if where)
+        ax.text(0.5, 0.97, "\n".join(others), size=11, ha="center", va="top",
+                transform=ax.transAxes)
         ax.set_ylim(0, 1.05 * max(peaks))
         ax.tick_params(labelleft=ax in axes[:, 0])
     handles, names = axes[0, 0].get_legend_handles_labels()
-    axes[2, 2].set_axis_off()
-    axes[2, 2].legend(handles[::-1], names[::-1], loc="center")
-    for ax in axes[2, :2]:
+    axes.flat[len(runs) - 1].legend(handles[::-1], names[::-1], loc="center", fontsize=11,
+                                    frameon=True, facecolor="white", edgecolor="none")
+    for ax in axes.flat[len(runs):]:
         ax.remove()
-    below = fig.add_subplot(axes[2, 0].get_gridspec()[2, :2])
+    below = fig.add_subplot(axes[2, 0].get_gridspec()[2, 1:])
     draw_step(below, steps[-1], borrowed=True)
     below.set_title(f"{runs[-1].number} alone: what is borrowed, on a scale of its own")
-    for ax in (*axes[:2, 0], below):
+    for ax in axes[:, 0]:
         ax.set_ylabel("in use (MB)")
     return fig
 
@@ -236,7 +236,7 @@ def offload(programs):
         subtitle="One of 2 ranks, 4 layers of 2048 x 2048, bf16, 5 Gbit/s, bus 0.4 GB/s. By layer: "
         "g gather,\nf forward, b backward, r reduce-scatter of its gradient, d the shard of it "
         "down to the host,\na Adam there, u the new parameters up. Pale: another step's")
-    rows = list(STREAMS)
+    rows = [name for name in STREAMS if name in {one[0] for one in slices}]
     for name, begin, end, label, pale in slices:
         row, begin, end = rows.index(name), max(begin, 0), min(end, last)
         if begin >= end:

@@ -110,6 +110,11 @@ def table(trace, run):
     for (kind, words, bytes), its in after.items():
         when = "" if its == [*EVERY] else ", after " + ", ".join(its)
         yield f"  {kind:<15}{words} = {spaced(bytes)}{when}"
+    for where, held in [*run.places.items()][1:]:
+        yield f"all the time{where}, by their formulas"
+        for kind in KINDS:
+            if bytes := held[kind]["resident"]:
+                yield f"  {kind:<15}{held[kind]['formula']} = {spaced(bytes)}"
     for kind, step, phase, counted, formula in wrong[:1]:
         raise Failure(f"bytes of {kind} after {phase} of step {step}: {counted} in use, {formula} "
                       "by formula", 5)

@@ -1,6 +1,7 @@
 #!/usr/bin/env -S python3 -B
 # SPDX-License-Identifier: MIT
-"""What of a traced run's messages, and of its copies over the bus, passed beside computation.
+"""What of a traced run's messages, copies over the bus, reads and writes of its disk passed beside
+computation.
 
 `./tutorial overlap FILE`, of what a program wrote with --trace FILE: by layer the ms of a step in
 which the device computed nothing (exposed) and something (hidden), the largest of the ranks'
@@ -12,11 +13,13 @@ from collections import defaultdict
 from recording import Trace
 from runs import Failure, finish
 
-TABLES = {"messages": ("forward", "backward", "update"), "copies": ("to_host", "to_device")}
+TABLES = {"messages": ("forward", "backward", "update"), "copies": ("to_host", "to_device"),
+          "disk": ("read", "write")}
 
 
 def exposed(events):
-    """Of one rank: (message or copy, pieces of its time in which the device computes nothing)."""
+    """Of one rank: (message, copy, read or write, pieces of its time in which the device computes
+    nothing)."""
     computing = []
     for begin, end in sorted((event["ts"], event["ts"] + event["dur"]) for event in events
                              if event["cat"] == "compute" and event["stream"] != "host cores"):
@@ -43,11 +46,12 @@ def times_of(events):
         for layer in (None, args.get("layer", "sums")):
             of_step = times[column, layer][args["step"]]
             of_step[0] += alone / 1e3
-            of_step[1] += (event["dur"] - alone) / 1e3
+            of_step[1] += max(0, event["dur"] - alone) / 1e3
     return times
 
 
-LETTERS = {"all_gather": "g", "to_host": "d", "to_device": "u"}  # others have their own first one
+# Others have their own first one.
+LETTERS = {"all_gather": "g", "to_host": "d", "to_device": "u", "read": "i", "write": "o"}
 
 
 def slices_of(trace):

@@ -9,8 +9,10 @@ from html import escape
 CHAPTER_COLOURS = ("#5696ed", "#ff5811", "#1c50fb", "#13a78d", "#7355be", "#c6200f", "#4b6e73")
 CHAPTER_MARKERS = ("v", "^", "o", "s", "D", "X", "P")
 KIND_COLOURS = ("#0669aa", "#e37713", "#277562", "#a124ff", "#0fa78c", "#d30b07", "#9788e6")
+# In the order of their lanes. 07 has one stream of copies, 08 one for each direction.
 STREAMS = {"communication": "#5696ed", "compute": "#13a78d", "copies": "#4b6e73",
-           "host cores": "#7355be"}
+           "copies up": "#4b6e73", "copies down": "#ff5811", "host cores": "#7355be",
+           "reads": "#1c50fb", "writes": "#a124ff"}
 WEAK = "66"  # behind a colour: how much is left of it
 
 

@@ -10,8 +10,8 @@ import narrate
 import plan
 from findings import Comparison
 from recording import Trace
-from runs import (BYTES, CHAPTERS, KINDS, ROOT, STATE, Failure, elements_sent, kinds_of, number,
-                  output_of, spaced)
+from runs import (BYTES, CHAPTERS, KINDS, PLACES, ROOT, STATE, Failure, elements_sent, kinds_of,
+                  number, output_of, spaced)
 from trainers import state_formula
 
 COUNTED = KINDS[:4]  # and communication: what the layer-count curve adds up
@@ -33,8 +33,11 @@ def mb(*counts):
     return " / ".join(f"{count / 1e6:.2f}" for count in counts)
 
 
-def on_host(run):
-    return mb(run.on_host["total"]["peak"]) if run.on_host else "–"
+FAR = [where for where in PLACES.values() if where]  # from the device
+
+
+def there(run, where):
+    return mb(run.places[where]["total"]["peak"]) if where in run.places else "–"
 
 
 def results(programs):
@@ -46,15 +49,16 @@ def results(programs):
     if parted := [run.shown for run in runs if Comparison(run, first[run.dtype]).parted]:
         raise Failure(f"other losses: {', '.join(parted)}")
     rows = [[run.chapter, run.dtype, number(run.losses[-1], ".4f"),
-             mb(run.memory["total"]["resident"]), mb(run.memory["total"]["peak"]), on_host(run),
-             elements_sent(run)[1], f"{run.summary['median_ms']:.0f}"] for run in runs]
+             mb(run.memory["total"]["resident"]), mb(run.memory["total"]["peak"]),
+             *(there(run, where) for where in FAR), elements_sent(run)[1],
+             f"{run.summary['median_ms']:.0f}"] for run in runs]
     head = ["chapter", "dtype", "final loss", "resident, MB", "peak, MB",
-            "on the host, MB", "sent per parameter", "ms per step"]
+            *(f"{where.strip()}, MB" for where in FAR), "sent per parameter", "ms per step"]
     return table(head, rows, left=2) + (
         f"\n\n{steps} steps of the default task on {ranks} ranks (01: one process, the same "
         "samples); within a dtype all losses are\nequal. Bytes are those of the fullest rank; for "
-        "07, those of its device. Sent: how many elements\nper parameter a rank sends in a step. "
-        "Time: the median, of the slowest rank.")
+        "07 and 08, those of its device. Sent: how many\nelements per parameter a rank sends in a "
+        "step. Time: the median, of the slowest rank.")
 
 
 CURVE_RANKS = 4
@@ -103,12 +107,12 @@ EQUAL_LAYERS = ("--task", "mlp", "--layers", 16, "--width", 512, "--batch", 32)
 
 
 def ledger(programs):
-    """Every kind in 03 to 07, on a model of many equal layers."""
+    """Every kind from 03 on, on a model of many equal layers."""
     runs = [programs.run(chapter, 4, *EQUAL_LAYERS, "--steps", 2) for chapter in CHAPTERS[2:]]
     rows = [[kind if kind in KINDS else "all together",
              *(mb(run.memory[kind]["resident"], run.memory[kind]["peak"]) for run in runs)]
             for kind in [*kinds_of(runs), "total"]]
-    rows += [["on the host", *map(on_host, runs)],
+    rows += [*([where.strip(), *(there(run, where) for run in runs)] for where in FAR),
              ["reserved", *(mb(run.memory["total"]["reserved"]) for run in runs)],
              ["state, bytes per parameter", *(state_formula(run.chapter, "bf16") for run in runs)]]
     head = ["MB: resident / peak", *(run.chapter for run in runs)]
@@ -244,6 +248,34 @@ def bus(programs):
     return table(head, rows) + f"\n\n`{run.shown}`: each way {mb(copied)} MB per rank and step."
 
 
+def disk(programs):
+    """A step of 06, 07 and 08, on bus and disk as fast as they are, and modelled slower."""
+    slow_bus, slow_disk = ("--bus", 0.25), ("--disk", 0.1)
+    rows = []
+    for chapter, *options in (
+            ("06_zero3",), ("07_offload",), ("08_infinity", "--state", "host"), ("08_infinity",),
+            ("07_offload", *slow_bus), ("08_infinity", "--state", "host", *slow_bus),
+            ("08_infinity", *slow_disk), ("08_infinity", *slow_bus, *slow_disk)):
+        run = programs.run(chapter, 2, *SIXTEEN, *options, dtype="bf16")
+        passed = {**run.bus, **run.summary.get("disk", {})}
+        waits = [f"{passed[way]['exposed_ms']:.0f}" if way in passed else "–"
+                 for way in ("to_device", "to_host", "read", "write")]
+        rows.append([" ".join(map(str, [chapter, *options])), f"{run.summary['median_ms']:.0f}",
+                     *waits, *(speed_of(passed.get(way), run) for way in ("read", "write"))])
+    head = ["ms per step", "step", "exposed: up", "down", "read", "write", "read at", "written at"]
+    read = mb(passed["read"]["counted"] / len(run.steps))
+    return (table(head, rows) + f"\n\n`{run.shown}`: {read} MB of state are read, and written, per "
+            "rank and step. *Read at*, *written at*: GB/s of one rank while the disk is at work.")
+
+
+def speed_of(passed, run):
+    """GB/s of what passed in a run's steps, while it did."""
+    if not passed:
+        return "–"
+    ms = passed["exposed_ms"] + passed["hidden_ms"]
+    return f"{passed['counted'] / len(run.steps) / ms / 1e6:.2f}"
+
+
 def fits(_):
     """The first chapter that fits, of models with their usual layers on GPUs of three sizes."""
     models = {"7B": 32, "13B": 40, "70B": 80}  # layers, by parameters
@@ -279,14 +311,17 @@ def output(programs):
 def figures_of(run):
     """By the name of a row, what it says and the formula that predicts it."""
     rows = {}
-    for place, kinds in (("", run.memory), ("host: ", run.summary.get("host_memory", {}))):
-        for kind, held in kinds.items():
+    for place in PLACES:
+        for kind, held in run.summary.get(place, {}).items():
             both = sorted({held["peak"], held["resident"]}, reverse=True)
-            name = "all together" if kind == "total" else place + kind
+            name = "all together" if kind == "total" else \
+                place.replace("_memory", ": ").removeprefix("memory") + kind
             rows[name] = " / ".join(map(spaced, both)), held.get("formula", "")
     traffic = run.summary["traffic"]
     sent = {f"sent in {phase}": row for phase, row in traffic["phases"].items()}
-    copied = {f"copied {way.replace('_', ' ')}": row for way, row in run.bus.items()}
+    words = {"read": "read from disk", "write": "written to disk"}
+    copied = {words.get(way, f"copied {way.replace('_', ' ')}"): row
+              for way, row in run.bus.items()}
     for name, row in (sent | {"sent as scalars": traffic["scalars"]} | copied).items():
         rows[name] = spaced(row["predicted"] // len(run.steps)), row.get("formula", "")
     return rows
@@ -300,10 +335,10 @@ def check(programs, chapter):
     if at == 0:
         shown = part(run.printed, "bytes of a rank ", "replicas|parameters [0-9a-f]{16}")
         return fenced(f"$ {run.shown}\n...\n{shown}")
-    was, copied = figures_of(old), " Copied: bytes per step." if run.bus else ""
-    rows = [[name, was.get(name, ("–",))[0], value, formula]
-            for name, (value, formula) in figures_of(run).items()
-            if value != was.get(name, ("0",))[0]]
+    was, now = figures_of(old), figures_of(run)
+    copied = f" Copied{', read, written' * bool(run.on_disk)}: bytes per step." * bool(run.bus)
+    rows = [[name, was.get(name, ("–",))[0], *now.get(name, ("–", ""))]
+            for name in {**now, **was} if was.get(name, ("0",))[0] != now.get(name, ("0",))[0]]
     sends = " Sent: elements per step." * any(row[0].startswith("sent") for row in rows)
     head = ["", f"in {old.number}", f"in {run.number}", f"formula in {run.number}"]
     return (f"{table(head, rows)}\n\nBytes per rank: peak / resident, or one number where they are "
@@ -364,4 +399,4 @@ def gpu(programs):
 
 TABLES = {function.__name__: function for function in (
     results, output, check, told, layers, ledger, notebook, simulated, twelve, ring, phases,
-    speed, link, bus, fits, systems, gpu)}
+    speed, link, bus, disk, fits, systems, gpu)}

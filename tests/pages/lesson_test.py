@@ -17,9 +17,9 @@ MEMBERS = [" params_{", " grads_{", " master_{", " momentum_{", " variance_{"]
 LONGEST_LINE = 100
 # Of files: what is counted, and how much of it there may be: round numbers, far enough above what
 # there is that whoever adds a chapter is not refused.
-SIZES = {"0*/*.hpp": ("lines", 140 * len(CHAPTERS)), "common/*": ("lines", 9500),
-         "tests/*": ("lines", 11500), "tutorial": ("lines", 300), "tools/*": ("lines", 7500),
-         "README.md": ("lines", 180), "*.md": ("words", 47000), "*": ("files", 300)}
+SIZES = {"0*/*.hpp": ("lines", 165 * len(CHAPTERS)), "common/*": ("lines", 9500),
+         "tests/*": ("lines", 11800), "tutorial": ("lines", 300), "tools/*": ("lines", 7500),
+         "README.md": ("lines", 180), "*.md": ("words", 49000), "*": ("files", 320)}
 
 
 def tracked():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the seven programs answer to a command line, good or bad, alone and on ranks.
+"""What the eight programs answer to a command line, good or bad, alone and on ranks.
 
 A bad one ends with one sentence on stderr, the right exit code, nothing on stdout and no file
 made or changed. A good one prints and logs what is documented.
@@ -33,6 +33,9 @@ REFUSED = [
     (USAGE, 0, ALONE, "--log new.log --foo", "--foo"),
     (USAGE, 2, "04_zero1", "--log kept.log --lr abc", "--lr, abc"),
     (USAGE, 0, "05_zero2", "--check-every -1", "--check-every, -1"),
+    (USAGE, 0, "08_infinity", "--state device", "the state is on the disk"),
+    (USAGE, 0, "08_infinity", "--state host --disk 1", "--disk, which --state host does not"),
+    (USAGE, 0, "08_infinity", "--piece 7", "--piece, 7, 8"),
     (USAGE, 2, DDP, "--comm nccl --device cpu", "--comm nccl, --device cuda, --comm mpi"),
     *((USAGE, ranks, chapter, f"{options} {file}", f"{options.split()[-1]}, {file}, {why}")
       for ranks, chapter, options in ((0, ALONE, "--trace new --log"),
@@ -54,6 +57,7 @@ REFUSED = [
     (RESOURCES, 0, DDP, TOO_LARGE, TOO_MUCH.format(DDP, 1)),
     (RESOURCES, 2, "06_zero3", TOO_LARGE, TOO_MUCH.format("06_zero3", 2)),
     (RESOURCES, 2, "06_zero3", f"{FULL} --device-memory 0.01MB", "device memory, allows 10 000:"),
+    (RESOURCES, 2, "08_infinity", f"{FULL} --offload-dir /proc", "bytes in .*/proc, share 0"),
     *((RESOURCES, ranks, chapter, f"{FULL} {option} /dev/full", "/dev/full, No space left")
       for ranks, chapter in ((0, ALONE), (2, DDP)) for option in ("--log", "--trace"))]
 # Chapter and arguments of rank 0, of rank 1, and the words of the sentence.
@@ -247,3 +251,15 @@ def test_progress(programs, folder):
         kept = kept[-first:] + kept[:-first] if first else kept
         warm = sorted(kept[3:])
         assert left == f"{warm[len(warm) // 2] * (10**7 - int(done)) / 1000:.0f}", done
+
+
+def test_a_disk_is_told_and_modelled(programs):
+    """Its rows, in a plan and in a run's table, and at its speed: 10^6 bytes per second."""
+    words = 0, "08_infinity", *"--task mlp --width 16 --layers 3 --steps 2".split()
+    rows = r"on its disk\n  optimizer .*state from disk .*state to disk "
+    assert re.search(rows, programs.run(*words, "--plan").out, re.S)
+    assert "disk" not in programs.run(*words, "--plan", "--state", "host").out
+    slow = *words, "--disk", 1e-3
+    assert re.search(f"a disk of 0.001 GB/s.*{rows}", programs.run(*slow).out, re.S)
+    read = programs.logged(*slow)[2]["disk"]["read"]
+    assert read["exposed_ms"] + read["hidden_ms"] >= read["counted"] / 2 / 1e3

@@ -15,12 +15,12 @@ import demo
 from runs import CHAPTERS, ROOT, Run
 
 CLAIMS = FP32, ALONE, CHAIN, BF16, BYTES, PLACES, SENT = [
-    "fp32: 02 to 07 are identical to the last bit",
+    "fp32: 02 to 08 are identical to the last bit",
     "fp32: 01 with --accumulate 2 has the bits of 02 on 2 ranks",
     "fp32: 01 going the same way has the bits of the chain of checkpoints",
-    "bf16: 03 to 07 are identical to the last bit",
+    "bf16: 03 to 08 are identical to the last bit",
     "bytes, resident and peak, equal their formulas in every run",
-    "07's device and host: 06's bytes, plus staging, in fp32 also weights",
+    "07 and 08, all places: 06's bytes, plus staging, weights, pieces",
     "elements sent and bytes copied equal their formulas"]
 RECORDED = "the same bits as the recorded runs"
 NAMES = sorted((name for name in LOGS if name[-4:] in ("fp32", "bf16")),
@@ -56,7 +56,10 @@ def test_all_holds(judged):
     *((f"{chapter}_bf16", ["layer_digests", 0], [BF16]) for chapter in CHAPTERS[3:]),
     ("04_zero1_bf16", ["memory", "gradients", "peak"], [BYTES]),
     ("07_offload_bf16", ["host_memory", "optimizer", "resident"], [BYTES, PLACES]),
+    ("08_infinity_fp32", ["host_memory", "gradients", "resident"], [BYTES, PLACES]),
+    ("08_infinity_bf16", ["disk_memory", "optimizer", "resident"], [BYTES, PLACES]),
     ("05_zero2_bf16", ["traffic", "phases", "backward", "counted"], [SENT]),
+    ("08_infinity_fp32", ["disk", "write", "counted"], [SENT]),
     ("07_offload_fp32", ["bus", "to_host", "counted"], [SENT])])
 def test_one_run_is_wrong(judged, name, names, wrong):
     assert judged(name, lambda lines: changed(lines, *names)) == (CLAIMS, wrong)

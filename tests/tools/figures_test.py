@@ -42,18 +42,19 @@ def test_words_find_their_place(name, svg):
 
 
 def test_ownership_is_what_the_cards_say():
-    wanted = []
+    wanted, staging = [], 0
     for card in map(Card, CHAPTERS):
-        device, host = ({column.name: int(12 * column.share) * column.bytes for column in place}
-                        for place in card.places)
-        staging = host.pop("host: staging", 0)
-        total = " + ".join(str(sum(place.values())) for place in (device, host) if place)
+        device, host, disk = ({column.name: int(12 * column.share) * column.bytes
+                               for column in place} for place in card.places)
+        staging += host.pop("host: staging", 0)
+        others = [place for place in (host, disk) if place]
+        total = " + ".join(str(sum(place.values())) for place in (device, *others))
         wanted += [total] * card.ranks
         mixed = state_formula(card.chapter, "bf16") if card.dtype != "fp32" else "–"
         sent = ", ".join(card.says["sent"].values()) if card.ranks > 1 else "–"
         row = f"| {mixed} | {state_formula(card.chapter, 'fp32')} | {sent} |"
         assert row in PAGES, f"the map of README.md lacks {card.chapter}"
-    assert re.findall(r'size="12" text-anchor="end">([\d +]+)<', PICTURES["ownership"]) == wanted, \
+    assert re.findall(r'"1[12]" text-anchor="end">([\d +]+)<', PICTURES["ownership"]) == wanted, \
         "draw notes/figures/ownership.svg anew by hand: a row more for each rank, with these bytes"
     assert f"staging takes {staging} more" in PICTURES["ownership"]
 
@@ -107,9 +108,9 @@ def test_figures_agree_with_the_tables():
     said = re.search(r"saves (\d+) % with 3 layers, (\d+) % with 48", PICTURES["layers"]).groups()
     rows = [re.search(rf"\n\| {count} x \d+ \|.*?([\d.]+) %", PAGES)[1] for count in (3, 48)]
     assert list(map(float, said)) == pytest.approx(list(map(float, rows)), abs=0.55)
-    said = re.findall(r">(?:0[3-7], bf16: peak|host) (.*) MB<", PICTURES["mountain"])
+    said = re.findall(r">(?:0[3-8], bf16: peak|its \w+) (.*) MB<", PICTURES["mountain"])
     rows = re.findall(r"([\d.]+) \|", " ".join(re.findall(
-        r"\n\| (?:all together|on the host) .*",
+        r"\n\| (?:all together|on the \w+) .*",
         PAGES.split("measured: ledger")[1].split("<!-- end")[0])))
     assert sorted(map(float, said)) == pytest.approx(sorted(map(float, rows)), abs=0.06)
 
@@ -147,7 +148,8 @@ def test_a_recorded_trace_is_what_its_log_says():
     slices = [*measure.slices_of(measure.Trace(TRACE))]
     assert {(stream, label) for *_, stream, label, step in slices if step == 3} == {
         (stream, f"{letter}{layer}") for layer in range(2) for stream, letters in (
-            ("communication", "gr"), ("compute", "fbs"), ("copies", "du"), ("host cores", "a"))
+            ("communication", "gr"), ("compute", "fb"), ("copies up", "u"), ("copies down", "d"),
+            ("host cores", "as"), ("reads", "i"), ("writes", "o"))
         for letter in letters}
 
 

@@ -2,7 +2,7 @@
 """Small recorded runs: what the tests of the scripts read instead of running a program.
 
 `recorded.py BUILD MPIEXEC` records them anew: the logs of a demo of 4 steps on 2 ranks, each a line
-of recorded.jsonl, and a trace of 07 with the log of its run. Left out are paths of the machine,
+of recorded.jsonl, and a trace of 08 with the log of its run. Left out are paths of the machine,
 other ranks' events, and what no script reads."""
 import copy
 import json
@@ -42,14 +42,15 @@ def record(build, mpiexec):
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run([ROOT / "tools/demo.py", "--build", build, "--mpiexec", mpiexec, "--ranks",
                         "2", "--steps", "4", "--out", folder], check=True)
-        trace, program = f"{folder}/trace", f"{build}/07_offload/07_offload"
+        trace, program = f"{folder}/trace", f"{build}/08_infinity/08_infinity"
         subprocess.run([mpiexec, "-n", "2", program, *"--task mlp --layers 2 --width 16".split(),
                         "--steps", "3", "--trace", trace, "--log", f"{folder}/traced.jsonl"],
                        check=True)
         read = json.loads(Path(trace).read_text())
         events = [event for event in read["traceEvents"] if event["pid"] == 0]
         for event in events:
-            for name in ("at", "reads", "writes", "sent"):
+            copied = event.get("cat") == "bus"  # which tensor, of a piece of a disk's state
+            for name in ("at", "sent") if copied else ("at", "reads", "writes", "sent"):
                 event["args"].pop(name, None)
         TRACE.write_text(json.dumps(read | {"traceEvents": events}, separators=(",", ":")) + "\n")
         for path in sorted(Path(folder).glob("*.jsonl")):

@@ -27,7 +27,7 @@ def made(folder, events, ranks=2, layers=((3, 4),)):
     """Written and read: layers of so many parameters, and elements with padding."""
     names = [{"ph": "M", "pid": rank, "tid": tid, "name": "thread_name", "args": {"name": name}}
              for rank in range(ranks)
-             for tid, name in enumerate(("host", "compute", "copies", "host cores"))]
+             for tid, name in enumerate(("host", "compute", "copies", "host cores", "reads"))]
     about = {"chapter": "06_zero3", "ranks": ranks, "held": [],
              "layers": [{"parameters": used, "size": size, "shard": size // ranks}
                         for used, size in layers]}
@@ -91,6 +91,9 @@ def test_memory_by_phase(folder):
               (1, "update", {})]
     run = run_of()
     run.memory["activations"] |= {"predicted": 32, "formula": "4 x 8"}
+    nothing = dict.fromkeys(KINDS, {"resident": 0})
+    run.places = {"": run.memory,
+                  " on the disk": nothing | {"optimizer": {"resident": 9, "formula": "3 x 3"}}}
     events = [event(rank, "x", order, during, step, in_use=held | more)
               for rank in (0, 1) for order, (step, during, more) in enumerate(course)]
     lines = [*memory.table(made(folder, events), run)]
@@ -102,6 +105,8 @@ def test_memory_by_phase(folder):
     assert cells["peak within"] == ["32", "52", "84", "80", "48"]
     assert cells["their peaks"] == ["64", "104", "168", "160", "96"]
     assert "  parameters     + 1 x 4 x 4 = 16, after forward" in lines
+    assert lines[-2:] == ["all the time on the disk, by their formulas",
+                          "  optimizer      3 x 3 = 9"]
     run.memory["activations"]["predicted"] = 33
     with pytest.raises(Failure, match="activations after forward of step 1: 32 in use, 33"):
         [*memory.table(Trace(folder / "trace"), run)]
@@ -118,9 +123,12 @@ def test_what_overlapped(folder):
                    event(rank, "backward of layer 0", 0, **at, dur=3 * ms),
                    event(rank, "adam of layer 0", 0, **at, dur=9 * ms, tid=3),
                    event(rank, "sums", 0, "update", cat="collective", **at, dur=4 * ms),
-                   event(rank, "to_host of layer 0", 0, cat="bus", tid=2, **at, dur=ms)]
+                   event(rank, "to_host of layer 0", 0, cat="bus", tid=2, **at, dur=ms),
+                   event(rank, "read of layer 0", 0, cat="bus", tid=4, **at, dur=5 * ms)]
     found = overlap.overlap(made(folder, events))
     assert found == {("update", None): [2, 6], ("update", "sums"): [2, 6],
-                     ("to_host", None): [0, 2], ("to_host", 0): [0, 2]}
+                     ("to_host", None): [0, 2], ("to_host", 0): [0, 2],
+                     ("read", None): [4, 6], ("read", 0): [4, 6]}
     printed = [line.split() for line in overlap.tables(Trace(folder / "trace"))]
     assert ["sums", "2.00", "6.00"] in printed and ["0", "0.00", "2.00"] in printed
+    assert printed[printed.index(["disk", "read"]) + 2] == ["0", "4.00", "6.00"]
