@@ -36,7 +36,7 @@ ELSEWHERE = {
     r".*(build_gpu|carried) .*|.* -Dnccl=enabled|.* --gpu results\.txt": NEEDS_MORE,
     r"meson .*build/[at]san.*|meson .*build/tidy .*|meson configure build .*": NEEDS_MORE,
     r"mpirun --host a,b|docker .*|ruff .*|git clang-format .*|tools/in_pytorch\.py .*": NEEDS_MORE,
-    r"\./tutorial (lesson|break) 08|.* 'check 08_kept'": NEEDS_MORE}
+    r"\./tutorial (lesson|break) 09|.* 'check 09_kept'": NEEDS_MORE}
 CODES = {"06_zero3 --device-memory 2MB": 6, "diff -u": 1}  # else 0
 # What would last minutes is cut short, and other tests run those of Meson.
 LESS = {r"^(meson test -C build (?!--setup).*)": r"\1 --list",
