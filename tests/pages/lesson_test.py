@@ -19,7 +19,7 @@ LONGEST_LINE = 100
 # there is that whoever adds a chapter is not refused.
 SIZES = {"0*/*.hpp": ("lines", 165 * len(CHAPTERS)), "common/*": ("lines", 9500),
          "tests/*": ("lines", 11800), "tutorial": ("lines", 300), "tools/*": ("lines", 7500),
-         "README.md": ("lines", 180), "*.md": ("words", 49000), "*": ("files", 320)}
+         "README.md": ("lines", 180), "*.md": ("words", 50000), "*": ("files", 320)}
 
 
 def tracked():
