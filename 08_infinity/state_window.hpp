@@ -43,8 +43,8 @@ class StateWindow {
     }
   }
 
-  /// Waits until all that was put back is on the disk.
-  void synchronise() { writes_.synchronise(); }
+  /// Waits until all that was put back is on the disk, and what was read ahead is in memory.
+  void synchronise() { reads_.synchronise(), writes_.synchronise(); }
 
   /// All of this rank's state, in the order in which take() wants them.
   const std::vector<Piece>& pieces() const { return pieces_; }
