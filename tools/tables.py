@@ -257,23 +257,22 @@ def disk(programs):
             ("07_offload", *slow_bus), ("08_infinity", "--state", "host", *slow_bus),
             ("08_infinity", *slow_disk), ("08_infinity", *slow_bus, *slow_disk)):
         run = programs.run(chapter, 2, *SIXTEEN, *options, dtype="bf16")
-        passed = {**run.bus, **run.summary.get("disk", {})}
-        waits = [f"{passed[way]['exposed_ms']:.0f}" if way in passed else "–"
+        waits = [f"{run.bus[way]['exposed_ms']:.0f}" if way in run.bus else "–"
                  for way in ("to_device", "to_host", "read", "write")]
         rows.append([" ".join(map(str, [chapter, *options])), f"{run.summary['median_ms']:.0f}",
-                     *waits, *(speed_of(passed.get(way), run) for way in ("read", "write"))])
+                     *waits, *(speed_of(run, way) for way in ("read", "write"))])
     head = ["ms per step", "step", "exposed: up", "down", "read", "write", "read at", "written at"]
-    read = mb(passed["read"]["counted"] / len(run.steps))
+    read = mb(run.bus["read"]["counted"] / len(run.steps))
     return (table(head, rows) + f"\n\n`{run.shown}`: {read} MB of state are read, and written, per "
             "rank and step. *Read at*, *written at*: GB/s of one rank while the disk is at work.")
 
 
-def speed_of(passed, run):
-    """GB/s of what passed in a run's steps, while it did."""
-    if not passed:
+def speed_of(run, way):
+    """GB/s of what passed that way in a run's steps, while it did."""
+    if way not in run.bus:
         return "–"
-    ms = passed["exposed_ms"] + passed["hidden_ms"]
-    return f"{passed['counted'] / len(run.steps) / ms / 1e6:.2f}"
+    ms = run.bus[way]["exposed_ms"] + run.bus[way]["hidden_ms"]
+    return f"{run.bus[way]['counted'] / len(run.steps) / ms / 1e6:.2f}"
 
 
 def fits(_):

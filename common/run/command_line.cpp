@@ -94,8 +94,11 @@ struct CommandLine {
     return check ? option->transform(CLI::Validator(check, "")) : option;
   }
 
-  /// One of the names, or auto if it may stay empty; CLI11 itself takes numbers, too.
-  template <class Enum> CLI::Option* add_word(const char* name, auto& value, const char* help) {
+  /// One of the words, or auto if it may stay empty; CLI11 itself takes numbers, too.
+  template <class Enum>
+  CLI::Option* add_word(const char* name, auto& value, const char* help,
+                        std::vector<std::string> words = {names_of<Enum>.begin(),
+                                                          names_of<Enum>.end()}) {
     const auto word = [&value]() -> std::string {
       const std::optional<Enum> held = value;
       return held ? name_of(*held) : "auto";
@@ -104,7 +107,6 @@ struct CommandLine {
       const auto at = std::ranges::find(names_of<Enum>, text);
       if (at != names_of<Enum>.end()) value = static_cast<Enum>(at - names_of<Enum>.begin());
     };
-    std::vector<std::string> words(names_of<Enum>.begin(), names_of<Enum>.end());
     if (word() == "auto") words.insert(words.begin(), "auto");
     values.emplace_back(name, word);
     return app.add_option_function<std::string>(std::string("--") + name, choose, help)
@@ -174,7 +176,7 @@ struct CommandLine {
       add_flag("pageable", o.pageable, "stage in memory that is not page-locked");
     }
     if (card.uses(Place::disk)) {
-      add_word<Place>("state", o.state, "what keeps the optimizer state: disk or host");
+      add_word<Place>("state", o.state, "what keeps the optimizer state", {"disk", "host"});
       add("offload-dir", o.offload_dir, "DIR", "on the disk that takes the optimizer state");
       add("piece", o.piece, "ELEMENTS", "of that state to read, update and write at once",
           whole<std::int64_t>(8, 1 << 30));
@@ -262,8 +264,6 @@ struct CommandLine {
                   started);
     if (o.plan && started > 1)
       throw_error(usage, "--plan starts no ranks: leave out mpirun and say --ranks {}", started);
-    if (o.state == Place::device)
-      throw_error(usage, "--state device: the state is on the disk, or the host keeps it");
     for (const char* name : {"--offload-dir", "--disk"}) {
       if (o.state == Place::host && given(name))
         throw_error(usage, "{} is of the disk, which --state host does not use", name);

@@ -128,6 +128,18 @@ def test_an_answer_has_what_its_formula_gives(number, result, programs, tmp_path
     assert words in said or f"{result:.2f}" in said or number == 12  # --plan adds no rows up
 
 
+def test_the_first_screen_has_what_08_plans(programs):
+    """Of 07's run on the H100, in GB on device, host and disk."""
+    words = "--task mlp --width 16384 --layers 30 --batch 1024 --ranks 1 --device cuda".split()
+    out = programs.run(0, "08_infinity", "--plan", *words).out.partition("elements sent")[0]
+    sums = [sum(int(re.findall(r"\d{1,3}(?: \d{3})*", row)[1].replace(" ", ""))
+                for row in re.findall(r"^  \w+ +(\d.*)", part, re.M))
+            for part in re.split("on its (?:host|disk)", out)]
+    told = "{:.1f} GB there, {:.1f} GB in the machine's memory, {:.1f} GB on a disk"
+    assert told.format(*(each / 1e9 for each in sums)) in " ".join(
+        (ROOT / "README.md").read_text().split())
+
+
 NAMED = re.compile(r"Now hold:((?:\s+`[^`]+`,?)+)")
 FOUND = {page.name: found for page in PAGES if page.parent.name == "changing"
          if (found := [*NAMED.finditer(page.read_text())])}

@@ -33,7 +33,7 @@ REFUSED = [
     (USAGE, 0, ALONE, "--log new.log --foo", "--foo"),
     (USAGE, 2, "04_zero1", "--log kept.log --lr abc", "--lr, abc"),
     (USAGE, 0, "05_zero2", "--check-every -1", "--check-every, -1"),
-    (USAGE, 0, "08_infinity", "--state device", "the state is on the disk"),
+    (USAGE, 0, "08_infinity", "--state device", "--state, device, disk, host"),
     (USAGE, 0, "08_infinity", "--state host --disk 1", "--disk, which --state host does not"),
     (USAGE, 0, "08_infinity", "--piece 7", "--piece, 7, 8"),
     (USAGE, 2, DDP, "--comm nccl --device cpu", "--comm nccl, --device cuda, --comm mpi"),
