@@ -4,7 +4,7 @@ import pictures
 from findings import Section, Table, short
 from overlap import exposed, slices_of
 from recording import Trace
-from runs import (BYTES, KINDS, SIZES, STATE, elements_sent, sent, sized, unit_of, wrong_bytes,
+from runs import (BYTES, KINDS, SIZES, STATE, elements_sent, on, sent, sized, unit_of, wrong_bytes,
                   wrong_traffic)
 
 COLOURS = dict(zip(STATE, pictures.KIND_COLOURS))
@@ -34,8 +34,8 @@ def saved(held, whole, what="resident", form=".2f"):
 
 def memory(study):
     """Of each run a bar: what is held, weak what is borrowed; grey what is no state."""
-    places = [(run, held, where, None if where else data_parallel(run, study.runs))
-              for run in study.runs for where, held in run.places.items()]
+    places = [(run, held, on(place), None if on(place) else data_parallel(run, study.runs))
+              for run in study.runs for place, held in run.places.items()]
     most = max(state(held, "peak") + rest(held) for _, held, *_ in places)
     unit, wrong, title = unit_of(study.exact, most), wrong_bytes(study.runs), "What a rank holds"
 
@@ -184,8 +184,8 @@ def ending(study):
     for run in study.runs:
         if run.number >= "06" and (base := data_parallel(run, study.runs)):
             unit = unit_of(study.exact, state(base.memory))
-            held = ", ".join(f"{sized(state(held), unit)}{f' {unit} of state' * (not where)}{where}"
-                             for where, held in run.places.items())
+            held = ", ".join(sized(state(held), unit) + (on(place) or f" {unit} of state")
+                             for place, held in run.places.items())
             points.append([f"In {run.dtype} a rank of {run.chapter} holds {held}; with data "
                            f"parallelism {sized(state(base.memory), unit)}. It sends "
                            f"{float(sent(run) / sent(base)):.3g} times as much."])

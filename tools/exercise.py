@@ -151,8 +151,7 @@ def head(exercise):
     before, after, given = exercise.before, exercise.after, exercise.given
     task = "adam_element is empty. Write Adam's update of one parameter, of which the comments tell"
     if exercise.window:
-        waits = {WINDOW: "six", STATE_WINDOW: "three"}[exercise.window]
-        task = (f"it is the window without its {waits} waits of one stream for another. Write "
+        task = ("it is the window without its waits of one stream for another. Write "
                 "them. The trainer is the chapter's")
     elif before:
         task = (f"it is {before}'s under the comment, the includes and the card of {after}. Make "

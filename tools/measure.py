@@ -158,8 +158,8 @@ def bytes_in_use(programs):
     for ax, run, step, most in zip(axes.flat, runs, steps, peaks):
         draw_step(ax, step)
         ax.set_title(f"{run.number}, {run.dtype}: peak {most:.1f} MB")
-        others = (f"{where.strip()[3:].replace('the', 'its')} {there['total']['peak'] / 1e6:.1f} MB"
-                  for where, there in run.places.items() if where)
+        others = (f"its {place} {there['total']['peak'] / 1e6:.1f} MB"
+                  for place, there in [*run.places.items()][1:])
         ax.text(0.5, 0.97, "\n".join(others), size=11, ha="center", va="top",
                 transform=ax.transAxes)
         ax.set_ylim(0, 1.05 * max(peaks))

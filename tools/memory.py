@@ -6,7 +6,7 @@
 import sys
 
 from recording import recording
-from runs import KINDS, Failure, finish, spaced
+from runs import KINDS, Failure, finish, on, spaced
 from trainers import Card
 
 RANKS = 4
@@ -110,8 +110,8 @@ def table(trace, run):
     for (kind, words, bytes), its in after.items():
         when = "" if its == [*EVERY] else ", after " + ", ".join(its)
         yield f"  {kind:<15}{words} = {spaced(bytes)}{when}"
-    for where, held in [*run.places.items()][1:]:
-        yield f"all the time{where}, by their formulas"
+    for place, held in [*run.places.items()][1:]:
+        yield f"all the time{on(place)}, by their formulas"
         for kind in KINDS:
             if bytes := held[kind]["resident"]:
                 yield f"  {kind:<15}{held[kind]['formula']} = {spaced(bytes)}"

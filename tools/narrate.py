@@ -7,7 +7,7 @@ import sys
 from collections import defaultdict
 
 from recording import recording
-from runs import finish, number, spaced
+from runs import PLACES, finish, memory_of, number, on, spaced
 
 RANKS = 3
 # The model of 12 parameters, on a CPU: of a GPU, and of many parameters, no numbers are recorded.
@@ -150,11 +150,11 @@ def story(trace, run):
 def formulas(run):
     """Where the predicted figures come from."""
     yield "peaks in bytes, and elements sent in a step, by the chapter's formulas"
-    for place, rows in (("", run.memory), *((f"{of} ", run.summary.get(f"{of}_memory", {}))
-                                            for of in ("host", "disk"))):
-        for kind, row in rows.items():
+    for place in PLACES:
+        for kind, row in memory_of(run.summary, place).items():
             if row.get("formula"):
-                yield f"  {place + kind:<20}{row['formula']} = {spaced(row['predicted'])}"
+                name = f"{place} {kind}" if on(place) else kind
+                yield f"  {name:<20}{row['formula']} = {spaced(row['predicted'])}"
     for phase, row in run.summary["traffic"]["phases"].items():
         if run.ranks > 1:
             sent = spaced(row["predicted"] // len(run.steps))

@@ -29,8 +29,7 @@ USAGE, DATA, COMMUNICATION, NUMERICS, RESOURCES = 2, 3, 4, 5, 6  # exit codes
 # What a program of ours writes to stderr begins so. Others there are the launcher and libraries.
 OURS = re.compile(r"(rank \d+/\d+.*?|\w*0\d_\w+|plan): ")
 WIDTH = 80  # of a terminal
-# Where a rank's memory is: what a log calls it, and how a sentence ends.
-PLACES = {"memory": "", "host_memory": " on the host", "disk_memory": " on the disk"}
+PLACES = ("device", "host", "disk")  # where a rank's memory is
 SIZES = {"bytes": 1, "kB": 1e3, "MB": 1e6}
 NOTHING = dict.fromkeys(("resident", "predicted_resident", "peak", "predicted", "reserved"), 0)
 
@@ -104,14 +103,14 @@ class Run:
         self.info, self.steps, self.summary = read_log(self.log)
         self.chapter, self.ranks = self.info["chapter"], self.info["ranks"]
         self.dtype, self.options = self.info["dtype"], self.info["options"]
-        self.places = {}  # those used, by how a sentence on them ends
-        for name, where in PLACES.items():
-            if kinds := self.summary.get(name):  # of host and disk those with bytes there
+        self.places = {}  # those used
+        for place in PLACES:
+            if kinds := memory_of(self.summary, place):  # of host and disk those with bytes there
                 total = {what: sum(held.get(what, 0) for held in kinds.values())
                          for what in NOTHING}
-                self.places[where] = dict.fromkeys(KINDS, NOTHING) | {"total": total} | kinds
+                self.places[place] = dict.fromkeys(KINDS, NOTHING) | {"total": total} | kinds
         self.memory, self.on_host, self.on_disk = (
-            self.places.get(where, {}) for where in PLACES.values())
+            self.places.get(place, {}) for place in PLACES)
         # By direction: over the bus, from and to the disk.
         self.bus = self.summary.get("bus", {}) | self.summary.get("disk", {})
         self.losses = [step["loss"] for step in self.steps]
@@ -226,6 +225,16 @@ def machine():
     return {"cpu": cpu[1] if cpu else platform.machine(), "cores": len(os.sched_getaffinity(0))}
 
 
+def memory_of(summary, place):
+    """What a log says of that place's bytes, by kind; empty where it has none."""
+    return summary.get("memory" if place == "device" else f"{place}_memory", {})
+
+
+def on(place):
+    """How a sentence about memory ends."""
+    return f" on the {place}" * (place != "device")
+
+
 def kinds_of(runs):
     """Those of KINDS that take bytes in one of the runs: workspace is a GPU's alone."""
     return [kind for kind in KINDS
@@ -234,7 +243,8 @@ def kinds_of(runs):
 
 def wrong_bytes(runs):
     """A sentence for each kind of memory that does not equal its formula."""
-    return [f"{run}, {kind}{place}: {what} {held[kind][what]} bytes, formula {held[kind][formula]}"
+    return [f"{run}, {kind}{on(place)}: {what} {held[kind][what]} bytes, "
+            f"formula {held[kind][formula]}"
             for run in runs for place, held in run.places.items()
             for kind in KINDS
             for what, formula in (("resident", "predicted_resident"), ("peak", "predicted"))

@@ -11,7 +11,7 @@ import plan
 from findings import Comparison
 from recording import Trace
 from runs import (BYTES, CHAPTERS, KINDS, PLACES, ROOT, STATE, Failure, elements_sent, kinds_of,
-                  number, output_of, spaced)
+                  memory_of, number, on, output_of, spaced)
 from trainers import state_formula
 
 COUNTED = KINDS[:4]  # and communication: what the layer-count curve adds up
@@ -33,11 +33,8 @@ def mb(*counts):
     return " / ".join(f"{count / 1e6:.2f}" for count in counts)
 
 
-FAR = [where for where in PLACES.values() if where]  # from the device
-
-
-def there(run, where):
-    return mb(run.places[where]["total"]["peak"]) if where in run.places else "–"
+def there(run, place):
+    return mb(run.places[place]["total"]["peak"]) if place in run.places else "–"
 
 
 def results(programs):
@@ -50,10 +47,10 @@ def results(programs):
         raise Failure(f"other losses: {', '.join(parted)}")
     rows = [[run.chapter, run.dtype, number(run.losses[-1], ".4f"),
              mb(run.memory["total"]["resident"]), mb(run.memory["total"]["peak"]),
-             *(there(run, where) for where in FAR), elements_sent(run)[1],
+             *(there(run, place) for place in PLACES[1:]), elements_sent(run)[1],
              f"{run.summary['median_ms']:.0f}"] for run in runs]
     head = ["chapter", "dtype", "final loss", "resident, MB", "peak, MB",
-            *(f"{where.strip()}, MB" for where in FAR), "sent per parameter", "ms per step"]
+            *(f"on the {place}, MB" for place in PLACES[1:]), "sent per parameter", "ms per step"]
     return table(head, rows, left=2) + (
         f"\n\n{steps} steps of the default task on {ranks} ranks (01: one process, the same "
         "samples); within a dtype all losses are\nequal. Bytes are those of the fullest rank; for "
@@ -112,7 +109,7 @@ def ledger(programs):
     rows = [[kind if kind in KINDS else "all together",
              *(mb(run.memory[kind]["resident"], run.memory[kind]["peak"]) for run in runs)]
             for kind in [*kinds_of(runs), "total"]]
-    rows += [*([where.strip(), *(there(run, where) for run in runs)] for where in FAR),
+    rows += [*([f"on the {place}", *(there(run, place) for run in runs)] for place in PLACES[1:]),
              ["reserved", *(mb(run.memory["total"]["reserved"]) for run in runs)],
              ["state, bytes per parameter", *(state_formula(run.chapter, "bf16") for run in runs)]]
     head = ["MB: resident / peak", *(run.chapter for run in runs)]
@@ -311,10 +308,9 @@ def figures_of(run):
     """By the name of a row, what it says and the formula that predicts it."""
     rows = {}
     for place in PLACES:
-        for kind, held in run.summary.get(place, {}).items():
+        for kind, held in memory_of(run.summary, place).items():
             both = sorted({held["peak"], held["resident"]}, reverse=True)
-            name = "all together" if kind == "total" else \
-                place.replace("_memory", ": ").removeprefix("memory") + kind
+            name = "all together" if kind == "total" else f"{place}: {kind}" if on(place) else kind
             rows[name] = " / ".join(map(spaced, both)), held.get("formula", "")
     traffic = run.summary["traffic"]
     sent = {f"sent in {phase}": row for phase, row in traffic["phases"].items()}

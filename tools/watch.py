@@ -15,7 +15,7 @@ import sabotage
 from narrate import RANKS, TINY, what
 from page_reader import ROOT
 from recording import recording
-from runs import CHAPTERS, KINDS, QUICK, finish, output_of
+from runs import CHAPTERS, KINDS, PLACES, QUICK, finish, memory_of, output_of
 from trainers import CARDS, source
 
 HERE, MADE = ROOT / "tools/watch", ROOT / "notes/step.html"
@@ -164,7 +164,7 @@ class Story:
 
     def told(self):
         run, rows = self.run, self.run.summary["traffic"]["phases"]
-        away = {of: run.summary.get(f"{of}_memory", {}) for of in ("host", "disk")}
+        away = {place: memory_of(run.summary, place) for place in PLACES[1:]}
         memory = run.memory | {
             f"{of} {kind}": rows for of, kinds in away.items() for kind, rows in kinds.items()}
         return {"ranks": run.ranks, "dtype": run.dtype,

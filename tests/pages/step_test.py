@@ -13,7 +13,7 @@ from page_reader import ROOT
 
 import watch
 from recording import recording
-from runs import CHAPTERS, KINDS, output_of
+from runs import CHAPTERS, KINDS, PLACES, memory_of, output_of
 
 MADE = watch.MADE.read_text()
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
@@ -53,8 +53,8 @@ def recorded(programs, chapter, dtype, micro):
     trace, run = recording(["--run", str(programs.build), programs.mpiexec, chapter, *options], 3,
                            watch.MODEL)
     sent = [0] * run.ranks
-    away = {where: [run.summary.get(f"{where}_memory", {}).get(kind, {"resident": 0})["resident"]
-                    for kind in KINDS[:5]] for where in ("host", "disk")}
+    away = {place: [memory_of(run.summary, place).get(kind, {"resident": 0})["resident"]
+                    for kind in KINDS[:5]] for place in PLACES[1:]}
     for events in zip(*(trace.program(rank, 1) for rank in range(run.ranks))):
         args = events[0]["args"]
         if not watch.told_of(events[0]):

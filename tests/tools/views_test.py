@@ -92,8 +92,8 @@ def test_memory_by_phase(folder):
     run = run_of()
     run.memory["activations"] |= {"predicted": 32, "formula": "4 x 8"}
     nothing = dict.fromkeys(KINDS, {"resident": 0})
-    run.places = {"": run.memory,
-                  " on the disk": nothing | {"optimizer": {"resident": 9, "formula": "3 x 3"}}}
+    run.places = {"device": run.memory,
+                  "disk": nothing | {"optimizer": {"resident": 9, "formula": "3 x 3"}}}
     events = [event(rank, "x", order, during, step, in_use=held | more)
               for rank in (0, 1) for order, (step, during, more) in enumerate(course)]
     lines = [*memory.table(made(folder, events), run)]
