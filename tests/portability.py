@@ -93,6 +93,9 @@ class CleanRoot:
             elif instruction == "WORKDIR":
                 there = self.path / Path(rest).relative_to("/").with_name(FOLDER)
                 subprocess.run(["git", "clone", "-q", "--no-local", ROOT, there], check=True)
+                self.commit = subprocess.run(
+                    ["git", "-C", there, "rev-parse", "--short", "HEAD"], check=True,
+                    capture_output=True, text=True).stdout.strip()
                 owner = there.parent.stat()
                 subprocess.run(["chown", "-R", f"{owner.st_uid}:{owner.st_gid}", there], check=True)
                 self.folder = f"/{there.relative_to(self.path)}"
@@ -126,12 +129,10 @@ def record(root, system, demo, test, counts):
     """Replaces the row of that system, by what ./tutorial doctor says there."""
     rows = {row["system"]: row for row in json.loads(RECORD.read_text())}
     found = dict(re.findall(r"(?m)^(\S+(?: \S+)?)  +(.*)$", said := root.run("./tutorial doctor")))
-    commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], check=True,
-                            capture_output=True, text=True).stdout.strip()
     rows[system] = {
         "system": system, "mpi": re.search(r"Will be used: (.+?),", said)[1],
         "compiler": f"g++ {found['compiler'].split()[-1]}", "meson": found["meson"],
-        "date": date.today().isoformat(), "commit": commit, "demo": demo, "test": test,
+        "date": date.today().isoformat(), "commit": root.commit, "demo": demo, "test": test,
         "counts": counts}
     text = ",\n ".join(json.dumps(rows[name]) for name in SYSTEMS if name in rows)
     RECORD.write_text(f"[{text}]\n")
