@@ -28,7 +28,6 @@ OPEN_MPI = "openmpi-bin libopenmpi-dev"
 # for Ubuntu 24.04: it has the same Open MPI (4.1) and {fmt} (9).
 SYSTEMS = {"13": ("trixie", ""), "testing": ("testing", ""), "12": ("bookworm", ""),
            "13-openmpi": ("trixie", OPEN_MPI), "12-openmpi": ("bookworm", OPEN_MPI)}
-FIRST, *OTHERS = SYSTEMS
 RECORD = ROOT / "notes/systems.json"
 FOLDER = "zero für alle"
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -138,18 +137,8 @@ def record(root, system, demo, test, counts):
     RECORD.write_text(f"[{text}]\n")
 
 
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("system", choices=[*SYSTEMS, "by-turns"],
-                        help=f"by-turns: the day of the year chooses one of {', '.join(OTHERS)}")
-    parser.add_argument("--without-sys", action="store_true", help="as in some containers")
-    parser.add_argument("--old-archive", action="store_true", help="take lists past their date")
-    parser.add_argument("--keep", action="store_true", help="the root, to look into it")
-    parser.add_argument("--record", action="store_true", help="note it in notes/systems.json")
-    options = parser.parse_args()
-    system = options.system
-    if system == "by-turns":
-        system = OTHERS[date.today().timetuple().tm_yday % len(OTHERS)]
+def try_system(system, options):
+    """Returns the exit code."""
     print(f"Debian {system}", flush=True)
     suite, before = SYSTEMS[system]
     path = Path(tempfile.mkdtemp(prefix="zero_root_", dir="/var/tmp"))
@@ -171,7 +160,7 @@ def main():
         if options.record:
             record(root, system, *told)
     except (Skipped, Wrong) as why:
-        print(f"Debian {system}: {why}")
+        print(f"Debian {system}: {why}", flush=True)
         return SKIPPED if isinstance(why, Skipped) else 1
     finally:
         if options.keep:
@@ -179,6 +168,27 @@ def main():
         else:
             shutil.rmtree(path)
     return 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("system", choices=[*SYSTEMS, "by-turns"],
+                        help="by-turns: the day of the year chooses one of them; where it cannot "
+                             "be tried, the next one")
+    parser.add_argument("--without-sys", action="store_true", help="as in some containers")
+    parser.add_argument("--old-archive", action="store_true", help="take lists past their date")
+    parser.add_argument("--keep", action="store_true", help="the root, to look into it")
+    parser.add_argument("--record", action="store_true", help="note it in notes/systems.json")
+    options = parser.parse_args()
+    systems = [options.system]
+    if systems == ["by-turns"]:
+        today = date.today().timetuple().tm_yday % len(SYSTEMS)
+        systems = [*SYSTEMS][today:] + [*SYSTEMS][:today]
+    for system in systems:
+        code = try_system(system, options)
+        if code != SKIPPED:
+            break
+    return code
 
 
 if __name__ == "__main__":

@@ -18,9 +18,9 @@ COMMANDS = {str(page.relative_to(ROOT)): commands(page.read_text()) for page in 
 # Whole commands, and who runs them: a test, by its name in Meson; or nobody here.
 NEEDS_MORE = "a GPU, 140 GB, a build of all, PyTorch, tools or a chapter of yours"
 ELSEWHERE = {
-    r"\./tutorial (demo|test)": "a clean Debian 13",  # ./tutorial test does what these do:
+    r"\./tutorial (demo|test)": "a clean system by turns",  # ./tutorial test does what these do:
     r"meson setup build( && ninja .*)?|ninja -C build|meson test -C build --setup default":
-        "a clean Debian 13",
+        "a clean system by turns",
     r"\./tutorial (compare|drill)\b.*": "the script tutorial",
     r"\./tutorial exercise \w+": "exercises from start to end",
     r"\./tutorial break \d\d \d": "every sabotage is caught",
