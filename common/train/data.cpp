@@ -28,25 +28,84 @@ struct File {
   std::int64_t tokens() const { return bytes / width; }
 };
 
-/// Throws Error (data) when it cannot be read or is too short.
+constexpr std::int32_t llm_c = 20240520;  // with which its files of tokens of 16 bits begin
+
+/// NumPy's type of the numbers whose halves these are; null: of no wider ones. A high half is
+/// small, or 0xffff of a number below 0. That 24 larger tokens of 16 bits all stand at places of
+/// one parity is improbable: 2 to the -24 if they are independent.
+const char* wide_type(std::span<const std::uint16_t> halves) {
+  std::array<int, 4> large{}, most{};  // by place
+  for (std::size_t i = 0; i < halves.size(); ++i) {
+    if (halves[i] == 0xffff) continue;
+    large[i % 4] += halves[i] > 7;
+    most[i % 4] = std::max<int>(most[i % 4], halves[i]);
+  }
+  const auto is_wide = [&](int high, int low) {  // numbers from 2^16 on have large low halves, too
+    return large[high] + large[high + 2] == 0 && large[low] + large[low + 2] >= 24 &&
+           (most[high] + most[high + 2] == 0 || std::max(most[low], most[low + 2]) > 1023);
+  };
+  if (is_wide(1, 0)) return large[2] == 0 ? "<i8" : "<i4";
+  if (is_wide(0, 1)) return large[1] == 0 ? ">i8" : ">i4";
+  return nullptr;
+}
+
+/// magic: the first 32 bits. Throws Error (data) when a file that begins so is of another kind.
+void expect_tokens(const std::string& path, std::span<const std::uint16_t> begin, int magic) {
+  const std::string_view text(reinterpret_cast<const char*>(begin.data()), 2 * begin.size());
+  // The first number of each kind of llm.c's files is a date.
+  const bool swapped = __builtin_bswap32(magic) == llm_c, llm = swapped || magic / 10000 == 2024;
+  const auto numbers = begin.subspan(llm ? std::min<std::size_t>(512, begin.size()) : 0);
+  const char* const type = swapped ? ">u2" : magic == 20240801 ? "<i4" : wide_type(numbers);
+  const auto printed = [](unsigned char c) { return c >= ' ' || (c >= '\t' && c <= '\r'); };
+  std::string what, array;
+  if (text.starts_with("\x93NUMPY")) {
+    what = "an array of NumPy's", array = fmt::format("np.load('{}')", path);
+  } else if (text.starts_with("PK\3\4")) {
+    what = "an archive",
+    array = fmt::format("np.concatenate([*np.load('{}').values()], None)", path);
+  } else if (text.starts_with("\x1f\x8b\x08") || text.starts_with("\x28\xb5/\xfd") ||
+             text.starts_with("PAR1")) {
+    what = "packed (gzip, zstd or Parquet): write its tokens as numbers of 16 bits";
+  } else if (text.starts_with("MMIDIDX")) {
+    what = "an index of Megatron's: name the .bin beside it";
+  } else if (type) {
+    what = fmt::format("of numbers of {} bits ({})", 8 * (type[2] - '0'), type);
+    array = fmt::format("np.fromfile('{}', '{}', offset={})", path, type, llm ? 1024 : 0);
+  } else if (llm && magic != llm_c) {
+    what = fmt::format("llm.c's {}, no tokens: its dev/data/tinyshakespeare.py writes some", magic);
+  } else if (text.size() >= 100 && text.find_first_of(" \n") != text.npos &&
+             std::ranges::all_of(text.substr(0, 4096), printed)) {
+    what = "a text, or points to a file: give its bytes to --data, or fetch it with git lfs pull";
+  }
+  if (what.empty()) return;
+  if (array.empty()) throw_error(ExitCode::data, "{} is {}", path, what);
+  throw_error(ExitCode::data,
+              "{0} is {1}, no file of tokens of 16 bits, the low byte first: write one with "
+              "python3 -c \"import numpy as "
+              "np; a = {2}.ravel(); a = a[a >= 0]; assert a.max() < 65536; a.astype('<u2').tofile("
+              "'{0}.bin')\" (16 bits hold no vocabulary above 65 536)",
+              path, what, array);
+}
+
+/// Throws Error (data) when it cannot be read, is of another kind, or is too short.
 File file_of(const Options& options) {
   File file{options.tokens.empty() ? options.data : options.tokens};
   std::error_code why;
   file.bytes = static_cast<std::int64_t>(std::filesystem::file_size(file.path, why));
-  if (static_cast<bool>(why))
-    throw_error(ExitCode::data, "cannot read {}: {}", file.path, why.message());
+  std::ifstream from;
+  if (!why) from.open(file.path, std::ios::binary);
+  if (!why && !from.is_open()) why = {errno, std::generic_category()};
+  if (why) throw_error(ExitCode::data, "cannot read {}: {}", file.path, why.message());
   if (!options.tokens.empty()) {
-    // nanoGPT's files have no header; llm.c's have one of 256 numbers that begins with a magic one.
-    std::array<std::int32_t, 256> header{};  // magic number, version, tokens
-    std::ifstream from(file.path, std::ios::binary);
-    if (!from.is_open()) throw_error(ExitCode::data, "cannot read {}", file.path);
-    from.read(reinterpret_cast<char*>(header.data()), sizeof header);
-    if (header[0] == 20240801)
-      throw_error(ExitCode::data,
-                  "{} has tokens of 32 bits, as llm.c writes for Llama 3: they should have 16",
-                  file.path);
-    if (header[0] == 20240520) {
-      file.begin = sizeof header;
+    std::vector<std::uint16_t> read(1 << 15);
+    from.read(reinterpret_cast<char*>(read.data()), 2 * std::ssize(read));
+    read.resize(from.gcount() / 2);
+    // nanoGPT's files have no header; llm.c's have one of 256 numbers: magic, version, tokens.
+    std::array<std::int32_t, 3> header{};
+    std::memcpy(header.data(), read.data(), std::min(sizeof header, 2 * read.size()));
+    expect_tokens(file.path, read, header[0]);
+    if (header[0] == llm_c) {
+      file.begin = 1024;
       if (file.bytes != file.begin + 2 * std::int64_t{header[2]})
         throw_error(ExitCode::data,
                     "{} has {} bytes; by its header they are {} tokens of 2 behind 1024", file.path,

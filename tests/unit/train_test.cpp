@@ -76,7 +76,7 @@ TEST_CASE("a file of tokens, with llm.c's header or without; and what is none") 
   };
   refused(header + "abcd", "has 1028 bytes; by its header they are 3000 tokens of 2 behind 1024");
   refused("abc", "has 3 bytes of tokens: of 16 bits each they are an even number");
-  refused(number(20240801) + tokens, "has tokens of 32 bits");
+  refused(number(20240801) + tokens, "of numbers of 32 bits (<i4)");
   options.vocab = 2999;
   refused(tokens, " is 2999: --vocab 2999 has those from 0 to 2998");
   options.sequence = 3000;
