@@ -90,23 +90,34 @@ Prediction predict(const Card& card, const Options& options, DeviceType device,
 }
 
 Prediction::Traffic Prediction::traffic(Steps steps) const {
+  const auto product = [](std::int64_t times, std::int64_t elements) {
+    std::int64_t all = 0;
+    if (__builtin_mul_overflow(times, elements, &all))
+      throw_error(ExitCode::usage,
+                  "{} times {} is too much to count: plan with a smaller --ranks, "
+                  "--accumulate, --align or model",
+                  grouped(times), grouped(elements));
+    return all;
+  };
   const std::int64_t shard = padded / ranks, updates = steps.all - steps.skipped;
   Traffic all{.scalars = steps.all * 2 * (ranks - 1)};
   for (const Place place : far_places) {
     for (const Direction way : every<Direction>) {
       const auto& [a_step, an_update] = copies[place][way];
-      all.copied[place][way] = shard * (a_step * steps.all + an_update * updates);
+      all.copied[place][way] = product(a_step * steps.all + an_update * updates, shard);
     }
   }
   if (steps.last_skipped) all.copied[Place::disk][Direction::to_host] += read_ahead;
+  std::int64_t sent = 0;
   for (const Phase phase : step_phases) {
     const auto factor = static_cast<std::int64_t>(factors[phase]);
     const std::int64_t shards =
         factor * (phase == Phase::update ? updates : steps.all) * (ranks - 1);
-    all.sent[phase] = shards * shard;
-    // With one shard from every rank all of the padding has been sent once.
-    all.padding += shards * (padded - parameters);
+    all.sent[phase] = product(shards, shard);
+    sent += shards;
   }
+  // With one shard from every rank all of the padding has been sent once.
+  all.padding = product(sent, padded - parameters);
   return all;
 }
 

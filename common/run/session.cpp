@@ -2,7 +2,7 @@
 #include "run/session.hpp"
 
 #include <mpi.h>
-#include <unistd.h>
+#include <sys/statvfs.h>
 
 #include <atomic>
 #include <cstring>
@@ -19,7 +19,6 @@ void end_job(int code) {
   // Time for the launcher to pass on output. Another thread may be in MPI: that matters no more.
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
   if (finalizing) std::_Exit(code);
-  alarm(10);  // of a launcher that cannot be reached MPI waits for an answer
   MPI_Abort(MPI_COMM_WORLD, code);
 }
 
@@ -30,12 +29,32 @@ void expect_finalized() {
   if (done || failing) return;
   fail(Error(ExitCode::communication, "left in the middle of the run: something called exit"));
 }
+
+/// Of /dev/shm a rank of MPICH over UCX dies without: UCX's default of 512 buffers of 8256 bytes,
+/// and what UCX 1.13 adds.
+constexpr std::int64_t shared_bytes = 4'292'720;
+
+/// What is free of it, where MPI needs it.
+std::int64_t free_shared_memory() {
+  char library[MPI_MAX_LIBRARY_VERSION_STRING] = {};
+  int length = 0;
+  MPI_Get_library_version(library, &length);
+  struct statvfs room {};
+  const bool needed = std::strstr(library, "ch4:ucx") && !std::getenv("UCX_TLS") &&
+                      !std::getenv("UCX_POSIX_DIR") && statvfs("/dev/shm", &room) == 0;
+  return needed && room.f_blocks > 0 ? room.f_bavail * room.f_frsize : INT64_MAX;
+}
 }  // namespace
 
-Session::Session(int& argc, char**& argv) {
+Session::Session(int& argc, char**& argv) : free_shared_(free_shared_memory()) {
+  const char* const local = std::getenv("MPI_LOCALNRANKS");
+  // With too little MPI is to start without, so that the ranks refuse together.
+  if (free_shared_ / shared_bytes < (local ? std::atoi(local) : 1)) setenv("UCX_TLS", "^posix", 0);
   int provided = 0;
   // One thread at a time, but not always the same one: chapter 06 has a communication thread.
   MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &provided);
+  // What MPI's libraries do in a crash may wait for ever, as for a lock that the crash left.
+  for (const int crash : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) std::signal(crash, SIG_DFL);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
   MPI_Comm_size(MPI_COMM_WORLD, &size_);
   fail_fast(fmt::format("rank {}/{}", rank_, size_), end_job);
@@ -56,6 +75,8 @@ Session::Session(int& argc, char**& argv) {
   cpu_set_t cores = own_cores();  // joined by all ranks': a launcher may bind each to its own
   MPI_Allreduce(MPI_IN_PLACE, &cores, sizeof(cores), MPI_BYTE, MPI_BOR, here);
   cores_here_ = CPU_COUNT(&cores);
+  // Whoever looked first saw it before others took of it.
+  MPI_Allreduce(MPI_IN_PLACE, &free_shared_, 1, MPI_INT64_T, MPI_MAX, here);
   MPI_Comm_free(&here);
   MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);  // until here MPI ends the job itself
   if (ranks_here_ < size_) who_fails += fmt::format(" on {}", host);
@@ -88,12 +109,13 @@ Choice Session::agree(const Command& command, const Card& card) {
   std::istringstream here(mine), of_rank_0(everybody_->gather_texts(mine)[0]);
   attempt(
       [&] {
-        const Launcher announced = launcher();
-        if (announced.started && announced.ranks != size_)
-          throw_error(ExitCode::usage,
-                      "the launcher started {} ranks, MPI sees {}: start it with the mpirun of the "
-                      "MPI it was built with (mpiexec.mpich, mpiexec.openmpi)",
-                      announced.ranks, size_);
+        const auto [ranks, rank, by] = launcher(true);
+        if (by && ranks != size_)
+          throw_error(
+              ExitCode::usage,
+              "the launcher started {0} ranks, MPI sees {1} ({2}={0}): use mpirun -n {0} {3} ..., "
+              "of the MPI it was built with (mpiexec.mpich, mpiexec.openmpi); or unset {2}",
+              ranks, size_, by, program_);
         if (command.status != 0) throw Error(static_cast<ExitCode>(command.status), command.text);
         std::string word, there;
         while (std::getline(here, word, '\0')) {
@@ -104,6 +126,13 @@ Choice Session::agree(const Command& command, const Card& card) {
                 "rank {} was started with {}, rank 0 with {}: start every rank the same way", rank_,
                 word, there.substr(there.find(' ') + 1));
         }
+        if (command.run && free_shared_ / shared_bytes < ranks_here_)
+          throw_error(
+              ExitCode::resources,
+              "MPI needs {} bytes of /dev/shm for {}, {} are free: give it more (docker run "
+              "--shm-size=1g), or use fewer ranks",
+              grouped(shared_bytes * ranks_here_), counted(ranks_here_, "rank"),
+              grouped(free_shared_));
       },
       false);
   if (!command.run) throw Refusal(static_cast<ExitCode>(command.status), command.text);
@@ -166,7 +195,7 @@ void Session::agree_on_data(const std::string& description) {
 int Session::refuse(const Refusal& refusal) const {
   const int code = static_cast<int>(refusal.code);
   // Of several that believe to be alone one tells it: at a code but 0 a launcher may stop all.
-  if (launcher().rank != rank_) return 0;
+  if (launcher(true).rank != rank_) return 0;
   if (rank_ == 0) std::fprintf(code == 0 ? stdout : stderr, "%s\n", refusal.what());
   return code;
 }
@@ -193,6 +222,7 @@ int train_on_ranks(int argc, char** argv, const Card& card, MakeTrainer& make) {
   fail_fast(card.name, std::_Exit);  // until it is one of several ranks
   const Command command = read_command(argc, argv, card);
   if (const auto exit_code = answer_alone(command, card)) return *exit_code;
+  note_signals();
   Session session(argc, argv);
   try {
     return train(session, command, card, make);

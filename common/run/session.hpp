@@ -42,6 +42,7 @@ class Session : public Process {
   int ranks_here_ = 1;  // on this machine
   int cores_here_ = 1;  // on which they may run
   int place_here_ = 0;  // this one's place among those
+  std::int64_t free_shared_;  // bytes of /dev/shm on this machine, before MPI took any
   const std::unique_ptr<Device> host_ = make_cpu();  // whose memory the next one's messages are
   std::optional<Communicator> everybody_;  // for what is said before and beside steps
   std::jthread watching_;

@@ -62,6 +62,8 @@ class Training {
 
   /// Returns the exit code.
   int run() {
+    // Whoever takes `starting` decides: steps begin, or starting_ ends the process.
+    if (!starting.exchange(false)) std::this_thread::sleep_for(std::chrono::hours(1));
     const auto before = static_cast<int>(options_.begin.steps);
     for (int step = before; step < options_.steps; ++step) {
       here.step = step - before + 1;
@@ -71,7 +73,7 @@ class Training {
       if (checks) process_.attempt([&, mine = digests()] { report_->check(mine); });
       const int signal = signal_of_any_rank();
       if (checkpoints_->count(result) || (saves() && signal > 0)) save();
-      if (signal > 0) end_at(signal, step + 1);
+      if (signal > 0) end_at(signal, fmt::format("after step {}", step + 1));
     }
     process_.attempt([&, mine = digests()] { report_->finish(mine); });
     return unsaved_ ? static_cast<int>(ExitCode::resources) : 0;
@@ -111,15 +113,21 @@ class Training {
     return static_cast<int>(saves() ? std::ranges::max(comm_.gather({&mine, 1})) : mine);
   }
 
-  [[noreturn]] void end_at(int signal, int step) {
+  [[noreturn]] void end_at(int signal, const std::string& when) const {
     // Through MPI, as a launcher that got the signal too may answer 0 to an ordinary end.
     if (process_.rank() > 0)
       std::this_thread::sleep_for(std::chrono::seconds(1));  // rank 0 says it, if it got one
-    throw_error(static_cast<ExitCode>(128 + signal), "ended by signal {} after step {}", signal,
-                step);
+    throw_error(static_cast<ExitCode>(128 + signal), "ended by signal {} {}", signal, when);
   }
 
   Process& process_;
+  /// Until the first step: what loads files, or waits for ranks that do, looks at no signal.
+  const std::jthread starting_{[this](const std::stop_token& stop) {
+    for (; starting && !stop.stop_requested();
+         std::this_thread::sleep_for(std::chrono::milliseconds(10)))
+      if (noted_signal > 0 && starting.exchange(false))
+        end_at(noted_signal, "before the first step");
+  }};
   Options options_;  // a checkpoint sets where they begin
   const Choice choice_;
   const std::unique_ptr<Device> device_;

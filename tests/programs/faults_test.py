@@ -79,6 +79,8 @@ ENDS = [
           ("/dev/shm", r": it lies in the machine's memory \(tmpfs\): name a folder on a disk"))),
     *((None, 2, INFINITY, DISK, f"killed 1 {when} 3", "")
       for when in ("all_gather 2", "reduce_scatter 3", "sums -1")),
+    # Its sentence would have to wait for ever.
+    (COMMUNICATION, 0, INFINITY, DISK, "locked_disk 0 99", ""),
     # By then the exit code is the launcher's.
     (None, 2, ZERO2, MLP, "unfinished 1 1",
      "since the end of MPI on the host began, nothing has ended for [2-9] s"),

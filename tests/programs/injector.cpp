@@ -21,6 +21,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <map>
 #include <set>
 #include <string>
@@ -67,6 +68,7 @@ bool passes_by_cache(int fd) { return (fcntl(fd, F_GETFL) & O_DIRECT) != 0; }
 
 /// Whether this call moves bytes of that file, of `size` so many as it may.
 bool moves(int fd, std::size_t& size) {
+  if (is_now("locked_disk")) flockfile(stderr), sleep_long();
   if (is_now("stuck_disk")) sleep_long();
   if (always("some")) size = std::min<std::size_t>(size, 4096);
   if (always("unaligned") && passes_by_cache(fd)) return errno = EINVAL, false;
@@ -103,7 +105,13 @@ template <class Function> Function* next(const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_NEXT, name));
 }
 
-std::set<ino_t> unsynced;  // files that were written
+std::set<ino_t> unsynced;  // files that were written, folders that were made
+ino_t renamed_in = 0;  // the folder of a new name, until it is synced
+
+ino_t folder_at(const std::string& path) {
+  struct stat seen {};
+  return stat(path.c_str(), &seen) == 0 ? seen.st_ino : 0;
+}
 
 ino_t file_of(int fd) {
   struct stat seen {};
@@ -188,7 +196,9 @@ int posix_fallocate64(int file, off64_t at, off64_t size) {
 }
 int mkdir(const char* path, mode_t mode) {
   unsynced.clear();  // with which a save begins
-  return on_file(path) ? next<decltype(mkdir)>("mkdir")(path, mode) : -1;
+  const int code = on_file(path) ? next<decltype(mkdir)>("mkdir")(path, mode) : -1;
+  if (code == 0) unsynced.insert(folder_at(path));
+  return code;
 }
 ssize_t pwrite64(int fd, const void* data, size_t size, off_t at) {
   if (!on_file() || fails("pwrite") || !moves(fd, size)) return -1;
@@ -199,15 +209,19 @@ ssize_t pwrite64(int fd, const void* data, size_t size, off_t at) {
 }
 int fsync(int fd) {
   unsynced.erase(file_of(fd));
+  if (file_of(fd) == renamed_in) renamed_in = 0;
   return on_file() ? next<decltype(fsync)>("fsync")(fd) : -1;
 }
 int rename(const char* from, const char* to) noexcept {
   if (!unsynced.empty()) return errno = EBUSY, -1;
-  return on_file() ? next<decltype(rename)>("rename")(from, to) : -1;
+  const int code = on_file() ? next<decltype(rename)>("rename")(from, to) : -1;
+  if (code == 0) renamed_in = folder_at(std::filesystem::path(to).parent_path());
+  return code;
 }
 int unlinkat(int folder, const char* path, int flags) noexcept {
   struct stat removed {};  // which need not be synced
   if (fstatat(folder, path, &removed, 0) == 0) unsynced.erase(removed.st_ino);
+  if (renamed_in != 0) return errno = EBUSY, -1;
   return on_file() ? next<decltype(unlinkat)>("unlinkat")(folder, path, flags) : -1;
 }
 }
