@@ -79,7 +79,7 @@ def memory(study):
 
 def in_step(run):
     """Bytes that one rank sends in a step, by phase; by formula where they were not counted."""
-    return [BYTES[run.dtype] / len(run.steps) *
+    return [BYTES[run.dtype] / run.summary["steps"] *
             (row["predicted"] if row["counted"] is None else row["counted"])
             for row in run.summary["traffic"]["phases"].values()]
 
@@ -136,11 +136,10 @@ def timeline(study):
         run.trace = run.log.parent / run.options.get("trace", "").rpartition("/")[2]
         if not run.trace.is_file():
             continue
-        trace, before = Trace(run.trace), run.steps[0]["step"] - 1  # steps made when it was resumed
+        trace = Trace(run.trace)
         works = [*slices_of(trace)]
         traced = {step for *_, step in works}
-        timed = [(row["ms"], row["step"] - before) for row in run.steps
-                 if row["step"] - before in traced]
+        timed = [(row["ms"], row["step"]) for row in run.steps if row["step"] in traced]
         if (trace.about["chapter"], trace.about["ranks"]) != (run.chapter, run.ranks) or not timed:
             continue  # another run's
         step = min(timed)[1]

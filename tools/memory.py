@@ -67,16 +67,17 @@ def terms(trace, run):
 
 
 def table(trace, run):
-    ranks = [phases(trace.program(rank, 0, 1, 2)) for rank in range(run.ranks)]
+    ranks = [phases(trace.program(rank, 0, *trace.steps[:2])) for rank in range(run.ranks)]
     rank = max(range(run.ranks), key=lambda rank: max(most for _, most in ranks[rank].values()))
     mine, parts = ranks[rank], [*terms(trace, run)]
     yield (f"{run.chapter}, {run.dtype}, task {run.options['task']}, "
            f"{spaced(run.info['parameters'])} parameters on {run.ranks} rank{'s'[:run.ranks - 1]}")
     yield f"bytes in use on rank {rank}, and on all ranks together, in program order"
     start = (0, "start")
-    for step in sorted({step for step, _ in mine} - {0}):
-        columns = [start] * (step == 1) + [(step, phase) for phase in PHASES]
-        label = 15 if step == 1 else 28
+    for step in trace.steps[:2]:
+        first = step == trace.steps[0]
+        columns = [start] * first + [(step, phase) for phase in PHASES]
+        label = 15 if first else 28
 
         def line(name, cells):
             # From a thousand million on without spaces: in at most 12 columns.
@@ -85,7 +86,7 @@ def table(trace, run):
             return f"{name:<{label}}" + "".join(f" {cell:>12}" for cell in cells)
 
         sums = [sum(mine[at][0].values()) for at in columns]
-        earlier = 0 if step == 1 else sum(mine[step - 1, "update"][0].values())
+        earlier = 0 if first else sum(mine[step - 1, "update"][0].values())
         yield ""
         yield line(f"step {step}, after", [phase for _, phase in columns])
         for kind in KINDS:

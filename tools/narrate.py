@@ -83,7 +83,7 @@ def head(trace, run):
                f"{held['dtype']}, {spaced(held['bytes'])} bytes"
                + f", on its {held['place']}" * (held["place"] != "device"))
     beside = defaultdict(set)
-    for event in trace.program(0, 1):
+    for event in trace.program(0, trace.steps[0]):
         if what(event) in MEANINGS:
             beside[event["stream"]].add(what(event))
     yield ""
@@ -116,12 +116,13 @@ def story(trace, run):
     """The step's events, each with the layer's numbers on all ranks where it has some."""
     memories = [Memory(trace.layers) for _ in trace.events]
     present, known = "", {}  # a layer's rows: the phase in which they were told
-    for events in zip(*(trace.program(rank, 0, 1) for rank in range(run.ranks)), strict=True):
+    for events in zip(*(trace.program(rank, 0, trace.steps[0]) for rank in range(run.ranks)),
+                      strict=True):
         for memory, event in zip(memories, events):
             for view in event["args"].get("writes", []):
                 memory.write(view)
         args, task = events[0]["args"], what(events[0])
-        said = args["step"] == 1 and sentence(events[0], run.ranks)
+        said = args["step"] and sentence(events[0], run.ranks)
         if not said:
             continue
         phase = {"setup": "start", "load": "forward"}.get(args["during"], args["during"])
@@ -157,12 +158,12 @@ def formulas(run):
                 yield f"  {name:<20}{row['formula']} = {spaced(row['predicted'])}"
     for phase, row in run.summary["traffic"]["phases"].items():
         if run.ranks > 1:
-            sent = spaced(row["predicted"] // len(run.steps))
+            sent = spaced(row["predicted"] // run.summary["steps"])
             yield f"  {'in ' + phase:<20}{row['formula']} = {sent}"
 
 
 def told(trace, run):
-    step = run.steps[0]
+    step = next((row for row in run.steps if row["step"] == trace.steps[0]), run.steps[0])
     return "\n".join([
         *head(trace, run), *story(trace, run),
         f"the mean loss is {number(step['loss'], '.5f')}, the norm of the mean gradient "

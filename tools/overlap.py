@@ -73,9 +73,9 @@ def median(values):
 def overlap(trace):
     """{(column, layer): [exposed, hidden]}."""
     times = [times_of(events) for events in trace.events]
-    steps = range(1, 1 + max(event["args"]["step"] for event in trace.events[0]))
-    return {key: [max(median([of_rank[key][step][which] for step in steps]) for of_rank in times)
-                  for which in (0, 1)] for key in {key for of_rank in times for key in of_rank}}
+    return {key: [max(median([of_rank[key][step][which] for step in trace.steps])
+                      for of_rank in times) for which in (0, 1)]
+            for key in {key for of_rank in times for key in of_rank}}
 
 
 def tables(trace):

@@ -7,15 +7,15 @@ import json
 import tempfile
 from pathlib import Path
 
-from runs import Failure, Programs, Run
+from runs import Failure, Programs, Run, text_in
 
 
 class Trace:
-    """Of the first steps: by rank its events, each with the name of its stream."""
+    """Of some steps: by rank its events, each with the name of its stream."""
 
     def __init__(self, path):
         try:
-            read = json.loads(Path(path).read_text())
+            read = json.loads(text_in(path))
             self.about, streams = read["otherData"], {}
             self.layers = self.about["layers"]
             self.events = [[] for _ in range(self.about["ranks"])]
@@ -25,7 +25,8 @@ class Trace:
                 elif event["ph"] in "Xi":
                     event["stream"] = streams[event["pid"], event["tid"]]
                     self.events[event["pid"]].append(event)
-        except (LookupError, OSError, TypeError, ValueError):
+            self.steps = sorted({event["args"]["step"] for event in self.events[0]} - {0})
+        except (LookupError, OSError, RecursionError, TypeError, ValueError):
             raise Failure(f"{path} cannot be read as a trace of these programs", 3) from None
 
     def program(self, rank, *steps):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """Starts the eight programs, and reads what they print and log; tries sources that are changed."""
 import contextlib
+import io
 import json
 import math
 import os
@@ -52,6 +53,8 @@ class Failure(Exception):
 
 def finish(main, says):
     """Ends the script as main does; where that throws a Failure, with its sentence and code."""
+    for stream in filter(None, (sys.stdout, sys.stderr)):  # one that is closed is None
+        stream.reconfigure(errors="replace")  # what a terminal's encoding lacks becomes a ?
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # whoever reads may have enough
     try:
         code = main()
@@ -168,8 +171,8 @@ def output_of(command):
 
 
 def first_line(*command):
-    """The first line a tool prints; None where it prints none, fails or is missing."""
-    with contextlib.suppress(subprocess.SubprocessError, OSError):
+    """The first line a tool prints; None where it prints no text, fails or is missing."""
+    with contextlib.suppress(subprocess.SubprocessError, OSError, ValueError):
         printed = subprocess.check_output(command, text=True, stderr=subprocess.DEVNULL)
         return printed.partition("\n")[0].strip() or None
 
@@ -189,29 +192,40 @@ class Trial:
         log.unlink(missing_ok=True)  # never read the results of an earlier run
         _, printed = ran(["env", "LC_ALL=C.UTF-8", *map("=".join, variables.items()), "meson",
                           "test", "-C", str(self.build), "--logbase", "tried", *choice])
-        results = [*map(json.loads, log.read_text().splitlines())] if log.exists() else []
+        results = [*map(json.loads, log.read_bytes().splitlines())] if log.exists() else []
         for result in results:
             result["name"] = result["name"].rpartition(" / ")[2]  # before it are the suites
             result["said"] = result.get("stdout", "") + result.get("stderr", "")
         return sorted(results, key=lambda result: result["name"]), printed
 
 
+def text_in(path):
+    """Of a file from elsewhere: in any Unicode encoding; bytes that are no text are replaced."""
+    data = Path(path).read_bytes()
+    return data.decode(json.detect_encoding(data), "replace")
+
+
 def read_log(path):
-    """The log as (run, steps, summary), without lines of other kinds; Failure where it is none."""
+    """The log as (run, steps, summary), without lines of other kinds; Failure where it is none.
+    Where a run was resumed, run and summary are its last part's, whose `steps` the summary has."""
     lines = []
-    for at, text in enumerate(Path(path).read_text(errors="replace").splitlines(), 1):
+    for at, text in enumerate(io.StringIO(text_in(path)), 1):
         try:
             lines.append(json.loads(text))
-        except (RecursionError, ValueError):
-            raise Failure(f"{path}, line {at} is no JSON, nested too deep, or its end is cut off",
-                          3) from None
+            if not isinstance(lines[-1], dict):
+                raise TypeError
+        except (RecursionError, TypeError, ValueError):
+            raise Failure(f"{path}, line {at} is no JSON object, nested too deep, or its end is "
+                          "cut off", 3) from None
     if not lines or "summary" not in lines[-1]:
         raise Failure(f"{path} is incomplete: without the summary its run has not ended", 3)
     steps = [line for line in lines if "step" in line]
     taken = [step["step"] for step in steps]
     if not taken or taken != [*range(taken[0], taken[0] + len(taken))]:
         raise Failure(f"{path} has no steps, or not one after the other", 3)
-    return lines[0]["run"], steps, lines[-1]["summary"]
+    parts = [at for at, line in enumerate(lines) if "run" in line] or [0]
+    counted = sum("step" in line for line in lines[parts[-1]:])
+    return lines[parts[-1]]["run"], steps, lines[-1]["summary"] | {"steps": counted}
 
 
 def bits(number):
@@ -221,7 +235,7 @@ def bits(number):
 
 def machine():
     """What times depend on; no name of host or user. ./tutorial doctor says more."""
-    cpu = re.search(r"^model name\s*: (.*)", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    cpu = re.search(r"^model name\s*: (.*)", text_in("/proc/cpuinfo"), re.MULTILINE)
     return {"cpu": cpu[1] if cpu else platform.machine(), "cores": len(os.sched_getaffinity(0))}
 
 
@@ -268,7 +282,7 @@ def wrong_traffic(runs):
 def sent(run):
     """Elements by one rank in a step; by formula where they were not counted."""
     return Fraction(sum(row["predicted"] if row["counted"] is None else row["counted"]
-                        for row in run.summary["traffic"]["phases"].values()), len(run.steps))
+                        for row in run.summary["traffic"]["phases"].values()), run.summary["steps"])
 
 
 def elements_sent(run):

@@ -87,7 +87,7 @@ class Working;
 
 /// Where the calling thread is in a run. A Stream hands step and phase on to its tasks.
 struct Here {
-  int step = 0;  // counts from 1; 0: before the first
+  int step = 0;  // of the whole run, from 1; 0: set-up
   Phase phase = Phase::setup;  // that needs what is done
   Phase during = Phase::setup;  // in which the host is, which may be ahead of it
   int order = 0;  // of a stream's task: its number in the order of the program

@@ -8,12 +8,12 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "comm/launcher.hpp"
 #include "memory/throw_error.hpp"
 #include "report/report.hpp"
-#include "trace/chrome_trace.hpp"
 
 namespace zero {
 namespace {
@@ -59,10 +59,40 @@ File open_output(const char* option, const std::string& path) {
   if (!file)
     throw_error(ExitCode::usage, "{} {}: cannot be written: {}", option, path,
                 std::strerror(errno));
-  fcntl(fd, F_SETFL, O_WRONLY);
+  fcntl(fd, F_SETFL, O_APPEND);
   if (fs::is_regular_file(path) && flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
     throw_error(ExitCode::usage, "{} {}: another process is writing it", option, path);
   return file;
+}
+
+/// Of the log that is there, with all up to the step after which the run is resumed. Throws Error
+/// (usage) unless it is of a run like this one and has that step.
+std::uintmax_t bytes_to_keep(const Run& run, const Communicator& comm) {
+  std::ifstream file(run.options.log);
+  std::string line, why = file ? "" : std::strerror(errno);
+  std::getline(file, line);
+  const bool begins = line.starts_with(R"({"run":{)");
+  using Sorted = nlohmann::json;  // an ordered one takes quadratic time for a foreign line
+  const auto shallow = [](int depth, auto, const auto&) { return depth < 4; };
+  const Sorted theirs = Sorted::parse(begins ? line : "", shallow, false).flatten();
+  const Sorted ours = Sorted(Json{{"run", run_json(run, comm)}}).flatten();
+  for (const char* name : {"/run/dtype", "/run/parameters", "/run/layers", "/run/options/task",
+                           "/run/options/heads", "/run/options/seed"}) {
+    if (why.empty() && theirs.value(name, Sorted()) != ours[name])
+      why = fmt::format("it is no log of a run with {} {}", std::strrchr(name, '/') + 1,
+                        ours[name].dump());
+  }
+  std::uintmax_t kept = line.size() + 1;
+  double last = 0;
+  while (std::getline(file, line) && !file.eof()) {  // a line that is cut off has no end
+    const double step = number_after(R"("step":)", line, last);
+    if (step > run.options.begin.steps) break;
+    last = step, kept += line.size() + 1;
+  }
+  if (why.empty() && last != run.options.begin.steps)
+    why = fmt::format("it has no step {}, after which this run goes on", run.options.begin.steps);
+  if (why.empty()) return kept;
+  throw_error(ExitCode::usage, "--log {}: {}: name another file", run.options.log, why);
 }
 
 void write(std::FILE* file, const std::string& path, const std::string& text) {
@@ -173,8 +203,13 @@ void Report::open_outputs() {
   const bool same = fs::equivalent(log, trace, none);
   if (is_new) fs::remove(trace, none);  // it was a trial: a trace is there when it is whole
   if (same) throw_error(ExitCode::usage, "--trace and --log name one file, {}", log);
+  const std::int64_t steps = run_.options.begin.steps;
+  const auto goes_on = [&](const std::string& path) {
+    return steps > 0 && fs::is_regular_file(path, none) && !fs::is_empty(path);
+  };
+  if (goes_on(trace)) earlier_ = read_trace(trace, steps, run_.card, run_.layout, run_.device);
   log_ = open_output("--log", log);
-  fs::resize_file(log, 0, none);
+  fs::resize_file(log, goes_on(log) ? bytes_to_keep(run_, comm_) : 0, none);
   if (is_new || type == fs::file_type::regular) trace_.reset();
 }
 
@@ -221,9 +256,8 @@ void Report::add(const StepResult& step) {
 void Report::take_slices(int present) {
   const std::vector<Slice> slices = run_.recorder.take();
   if (run_.recorder.sees_streams) overlap_.add(slices, present);
-  if (!run_.recorder.traced) return;
   std::ranges::copy_if(slices, std::back_inserter(kept_),
-                       [](const Slice& slice) { return slice.step <= Recorder::traced_steps; });
+                       [&](const Slice& slice) { return run_.recorder.keeps(slice.step); });
 }
 
 void Report::log(const Json& line) {
@@ -234,10 +268,11 @@ void Report::log(const Json& line) {
 }
 
 void Report::tell(const char* what, const std::string& path, Clock::time_point since,
-                  const std::string& failure) {
+                  const std::string& failure, const std::vector<std::string>& notes) {
   const double ms = std::chrono::duration<double, std::milli>(Clock::now() - since).count();
   Json told = {{"step", step_number()}, {"path", path}, {"ms", ms}};
   if (!failure.empty()) told["failure"] = failure;
+  if (!notes.empty()) told["notes"] = notes;
   log({{what, told}});
   if (shows_progress_) fmt::print("\r\033[K");  // a line that does not stay
   flush_output();
@@ -248,6 +283,8 @@ void Report::tell(const char* what, const std::string& path, Clock::time_point s
     fmt::print("{} {} in {:.2f} ms\n", what, path, ms);
     flush_output();
   }
+  if (comm_.rank == 0)
+    for (const std::string& note : notes) std::fprintf(stderr, "note: %s\n", note.c_str());
   step_began_ = Clock::now();  // this is no part of the next step
 }
 
@@ -273,7 +310,8 @@ void Report::finish(const LayerDigests& digests) {
   const Json summary = summarise(run_, predicted_, steps, overlap_.times.kept, outcome, comm_);
   std::string trace;  // made before any rank may fail alone
   if (run_.recorder.traced) {
-    trace = chrome_trace(run_.recorder, kept_, run_.card, run_.layout, run_.device, comm_);
+    trace =
+        chrome_trace(run_.recorder, kept_, earlier_, run_.card, run_.layout, run_.device, comm_);
   }
   if (prints_) {
     print_table(summary, comm_.size == 1);

@@ -8,6 +8,7 @@
 
 #include "comm/communicator.hpp"
 #include "report/prediction.hpp"
+#include "trace/chrome_trace.hpp"
 #include "trace/overlap.hpp"
 #include "train/step.hpp"
 
@@ -72,9 +73,9 @@ class Report {
 
   void add(const StepResult& step);
   /// Prints and logs what became of a checkpoint of the present step, begun at `since`. what:
-  /// "save" or "resume"; failure: why it was not saved, or empty.
+  /// "save" or "resume"; failure: why it was not saved, or empty. Each note is said on stderr.
   void tell(const char* what, const std::string& path, Clock::time_point since,
-            const std::string& failure = "");
+            const std::string& failure = "", const std::vector<std::string>& notes = {});
   /// digests_over_ranks, within a run.
   Digests check(const LayerDigests& digests);
   /// check(), then prints and logs the end, writes the trace. Throws as check() and check_counts()
@@ -85,10 +86,10 @@ class Report {
   /// Takes what ended since the last time. present: the step at hand.
   void take_slices(int present);
   void print_step();
-  /// Of the step at hand, in a run that was resumed with those before.
-  std::int64_t step_number() const { return run_.options.begin.steps + here.step; }
+  /// Of the step at hand; in set-up of the one after which the run is resumed.
+  std::int64_t step_number() const { return here.step ? here.step : run_.options.begin.steps; }
   void log(const Json& line);  // if there is a log
-  /// Throws Error (usage), with nothing made or emptied, when one cannot be had.
+  /// Throws Error (usage), with nothing made or cut off, when one cannot be had.
   void open_outputs();
   /// Whole, in the place of the file that was there; into what is no regular file as it is.
   void write_trace(const std::string& text);
@@ -100,6 +101,7 @@ class Report {
   const bool shows_progress_;  // on a terminal, between the lines that stay
   File log_{nullptr, std::fclose};
   File trace_{nullptr, std::fclose};  // of what is no regular file
+  EarlierTrace earlier_;
   std::vector<Slice> kept_;  // to be traced
   Clock::time_point step_began_ = Clock::now();
   Clock::time_point line_began_;

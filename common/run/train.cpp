@@ -50,6 +50,7 @@ class Training {
                                        [this](const auto& task) { process_.attempt(task); }})),
         trainer_(make(options_, *device_, layout_, comm_)) {
     recorder_->sent = &comm_.sent();
+    recorder_->before = options_.begin.steps;
     trainer_->synchronise();  // the first step's time is its own
     const auto since = Clock::now();
     const std::string source = checkpoints_->load();
@@ -64,9 +65,8 @@ class Training {
   int run() {
     // Whoever takes `starting` decides: steps begin, or starting_ ends the process.
     if (!starting.exchange(false)) std::this_thread::sleep_for(std::chrono::hours(1));
-    const auto before = static_cast<int>(options_.begin.steps);
-    for (int step = before; step < options_.steps; ++step) {
-      here.step = step - before + 1;
+    for (auto step = static_cast<int>(options_.begin.steps); step < options_.steps; ++step) {
+      here.step = step + 1;
       const StepResult result = trainer_->step(*data_, step);
       report_->add(result);
       const bool checks = options_.check_every > 0 && (step + 1) % options_.check_every == 0;

@@ -5,7 +5,10 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
+
+#include "memory/throw_error.hpp"
 
 namespace zero {
 namespace {
@@ -38,7 +41,7 @@ template <class Figures> Json by_name(const Figures& figures) {
   return told;
 }
 
-Json arguments(const Slice& slice, const std::vector<Order>& orders) {
+Json arguments(const Slice& slice, const std::vector<Order>& orders, std::uint64_t before) {
   const Work& work = slice.work;
   Json args = {{"step", slice.step}, {"phase", name_of(slice.phase)}};
   if (work.layer >= 0) args["layer"] = work.layer;
@@ -47,7 +50,7 @@ Json arguments(const Slice& slice, const std::vector<Order>& orders) {
   args["elements"] = work.elements;
   const Order& order = orders.at(slice.order);
   args["during"] = name_of(order.during);
-  args["order"] = slice.order;
+  args["order"] = before + slice.order;
   args["at"] = places(order.sites);
   args["in_use"] = by_name(order.bytes);
   if (work.sort == Work::Sort::message) args["sent"] = by_name(slice.sent);
@@ -61,7 +64,7 @@ Json arguments(const Slice& slice, const std::vector<Order>& orders) {
 }
 
 /// Who holds what, and how layers are cut.
-Json held(const Layout& layout, Device& device) {
+std::string last_line(const Card& card, const Layout& layout, Device& device) {
   Json layers = Json::array(), holdings = Json::array();
   for (int l = 0; l < layout.layers(); ++l) {
     layers.push_back({{"parameters", layout.used_size(l)},
@@ -79,7 +82,9 @@ Json held(const Layout& layout, Device& device) {
                           {"place", name_of(place)}});
     }
   }
-  return {{"layers", layers}, {"held", holdings}};
+  const Json about = {
+      {"chapter", card.name}, {"ranks", layout.ranks()}, {"layers", layers}, {"held", holdings}};
+  return "],\"otherData\":" + about.dump() + "}";
 }
 
 /// The first moment of all ranks on this host, which have one clock; `mine`: this rank's.
@@ -96,13 +101,46 @@ Clock::time_point first_here(Clock::time_point mine, Communicator& comm) {
 }
 }  // namespace
 
-std::string chrome_trace(Recorder& recorder, std::span<const Slice> slices, const Card& card,
-                         const Layout& layout, Device& device, Communicator& comm) {
+double number_after(const char* name, const std::string& line, double none) {
+  const std::size_t at = line.find(name);
+  return at == line.npos ? none : std::atof(line.c_str() + at + std::strlen(name));
+}
+
+EarlierTrace read_trace(const std::string& path, std::int64_t steps, const Card& card,
+                        const Layout& layout, Device& device) {
+  EarlierTrace found;
+  std::ifstream file(path);
+  if (!file) throw_error(ExitCode::usage, "--trace {}: {}", path, std::strerror(errno));
+  std::string line;
+  std::getline(file, line);
+  for (bool kept = true; std::getline(file, line) && !line.starts_with(']');) {
+    const double begin = number_after(R"("ts":)", line, -1);
+    // A name has no time, and is kept. A counter has no step: it follows its event.
+    const double never = static_cast<double>(steps) + 1;
+    kept = number_after(R"("step":)", line, begin < 0 || kept ? 0 : never) <= steps;
+    if (!kept || line.empty()) continue;
+    found.end = std::max(found.end, 1 + begin + number_after(R"("dur":)", line, 0));
+    found.orders = std::max(found.orders, 1 + number_after(R"("order":)", line, -1));
+    found.events += fmt::format("\n{}{}", line, line.ends_with(',') ? "" : ",");
+  }
+  const bool counts = found.end < 0x1p53 && found.orders < 0x1p53;
+  if (!counts || line != last_line(card, layout, device))
+    throw_error(ExitCode::usage,
+                "--trace {}: it is no trace of this model by {} with N = {}: name another file",
+                path, card.name, layout.ranks());
+  return found;
+}
+
+std::string chrome_trace(Recorder& recorder, std::span<const Slice> slices,
+                         const EarlierTrace& earlier, const Card& card, const Layout& layout,
+                         Device& device, Communicator& comm) {
   constexpr const char* sorts[] = {"compute", "copy", "bus", "collective", "wait"};
   const std::vector<Order>& orders = recorder.orders();
   auto first = orders.empty() ? Clock::time_point::max() : orders.front().time;
   for (const Slice& slice : slices) first = std::min(first, slice.begin.time());
-  first = first_here(first, comm);
+  const std::array own{std::uint64_t(earlier.orders), std::uint64_t(earlier.end)};
+  const std::vector<std::uint64_t> before = comm.gather(own);  // the first of rank 0
+  first = first_here(first, comm) - std::chrono::microseconds(before[1]);
   const auto since = [](auto begin, auto end) {
     return std::chrono::duration<double, std::micro>(end - begin).count();
   };
@@ -127,7 +165,7 @@ std::string chrome_trace(Recorder& recorder, std::span<const Slice> slices, cons
            {"dur", since(slice.begin.time(), slice.end.time())},
            {"name", (waits ? "waits for " : "") + words(slice.work)},
            {"cat", phase ? "phase" : sorts[static_cast<int>(slice.work.sort)]},
-           {"args", arguments(slice, orders)}});
+           {"args", arguments(slice, orders, before[0])}});
   }
   for (std::size_t i = 0; i < orders.size(); ++i) {
     const Order& order = orders[i];
@@ -135,7 +173,7 @@ std::string chrome_trace(Recorder& recorder, std::span<const Slice> slices, cons
     const double time = since(first, order.time);
     Json args = {{"step", order.step},
                  {"during", name_of(order.during)},
-                 {"order", i},
+                 {"order", before[0] + i},
                  {"at", places(order.sites)},
                  {"kind", name_of(order.kind)},
                  {"bytes", order.change},
@@ -150,11 +188,9 @@ std::string chrome_trace(Recorder& recorder, std::span<const Slice> slices, cons
            {"args", args}});
     write("C", 0, {{"ts", time}, {"name", "bytes in use"}, {"args", by_name(order.bytes)}});
   }
-  std::string all = R"({"displayTimeUnit":"ms","traceEvents":[)";
+  std::string all = R"({"displayTimeUnit":"ms","traceEvents":[)" + earlier.events;
   for (const std::string& of_rank : comm.gather_texts(mine)) all += "\n" + of_rank;
   all.resize(all.size() - 2);  // the last comma
-  Json about = {{"chapter", card.name}, {"ranks", comm.size}};
-  about.update(held(layout, device));
-  return comm.rank > 0 ? "" : all + "\n],\"otherData\":" + about.dump() + "}\n";
+  return comm.rank > 0 ? "" : all + "\n" + last_line(card, layout, device) + "\n";
 }
 }  // namespace zero

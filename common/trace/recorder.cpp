@@ -49,7 +49,7 @@ void Recorder::Track::see(const Work& work, Kernels* on, bool begins) {
 }
 
 int Recorder::note(Order order) {
-  if (!traced || here.step > traced_steps) return 0;
+  if (!keeps(here.step)) return 0;
   order.time = Clock::now(), order.step = here.step;
   order.phase = here.phase, order.during = here.during;
   for (const Kind kind : every<Kind>) order.bytes[kind] = device_.ledger.of(kind).now;

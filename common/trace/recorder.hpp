@@ -25,7 +25,7 @@ struct Slice {
   Work work;
   int track;  // 0: the host's
   Phase phase;
-  int step;  // from 1; 0: before the first
+  int step;  // of the whole run, from 1; 0: set-up
   int order;  // of Orders: the one that put it on its stream
   Moment begin, end;
   By<Phase, std::int64_t> sent{};  // elements, by this rank up to the end of a message
@@ -50,13 +50,15 @@ class Recorder : public Observer {
  public:
   static constexpr int traced_steps = 8;
 
-  /// streams: sees them. traced: keeps orders of the first steps. values: and what CPU work writes.
+  /// streams: sees them. traced: keeps orders of its first steps. values: and what CPU work writes.
   Recorder(Device& device, bool streams, bool traced, bool values);
   ~Recorder() override;
 
   const bool sees_streams, traced, keeps_values;
   const Sent* sent = nullptr;  // this rank's communicator counts here; null: nobody does
+  std::int64_t before = 0;  // the step after which the run is resumed
 
+  bool keeps(int step) const { return traced && step <= before + traced_steps; }
   /// Of set-up and of the first steps.
   const std::vector<Order>& orders() const { return orders_; }
   /// The tracks' names, by number: the host, then the streams as they were constructed.

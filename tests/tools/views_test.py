@@ -23,8 +23,16 @@ def event(rank, name, order, during="forward", step=1, cat="compute", tid=1, ts=
             "args": args}
 
 
-def made(folder, events, ranks=2, layers=((3, 4),)):
+@pytest.fixture(name="before", params=(0, 2))
+def steps_before(request):
+    """After which the run that was traced had been resumed."""
+    return request.param
+
+
+def made(folder, events, before, ranks=2, layers=((3, 4),)):
     """Written and read: layers of so many parameters, and elements with padding."""
+    for args in (event["args"] for event in events):
+        args["step"] += before * (args["step"] > 0)
     names = [{"ph": "M", "pid": rank, "tid": tid, "name": "thread_name", "args": {"name": name}}
              for rank in range(ranks)
              for tid, name in enumerate(("host", "compute", "copies", "host cores", "reads"))]
@@ -42,11 +50,13 @@ def run_of(**more):
     memory = {kind: {"predicted": 0, "predicted_resident": 0, "formula": ""} for kind in KINDS}
     return SimpleNamespace(**{
         "chapter": "06_zero3", "dtype": "fp32", "ranks": 2, "info": info, "memory": memory,
-        "options": options | {"accumulate": 1}, "steps": [{"loss": 0.25, "grad_norm": 2}],
-        "summary": {"traffic": {"phases": {}}}} | more)
+        "options": options | {"accumulate": 1},
+        "steps": [{"step": step, "loss": 0.75 / step, "grad_norm": 2} for step in (1, 2, 3)],
+        "summary": {"steps": 2, "traffic": {"phases": {
+            "forward": {"formula": "1 x 3", "predicted": 6}}}}} | more)
 
 
-def test_a_step_is_told(folder):
+def test_a_step_is_told(folder, before):
     """In the program's order, with the numbers that each rank has by then."""
     own = [{"of": "parameters", "layer": 0, "start": 2 * rank, "size": 2} for rank in (0, 1)]
     whole = {"of": "parameters", "layer": 0, "start": 0, "size": 4, "slot": 7}
@@ -63,8 +73,9 @@ def test_a_step_is_told(folder):
                   in_use=KIND_BYTES | {"parameters": 24}) | {"ph": "i"},
             event(rank, "adam of layer 0", 5, "update", at=at[:1],
                   writes=[own[rank] | {"values": [x - 1 for x in values]}])]
-    told = narrate.told(made(folder, events), run_of()).split("\n\n")
+    told = narrate.told(made(folder, events, before), run_of()).split("\n\n")
     assert "  layer 0      0      0      1    pad" in told[1]
+    assert told[-1].endswith("\n  in forward          1 x 3 = 3")
     assert told[3:5] == ["all_gather: on a stream of their own, copies\n"
                          "told in the order in which the host asks for it, which may be ahead of "
                          "its use", f"""\
@@ -77,10 +88,10 @@ update
 {'  layer 0 adam: the new weights, in fp32':<75}  43
   rank 0   0.500  1.000      \u00b7      \u00b7
   rank 1       \u00b7      \u00b7 -4.000    pad
-the mean loss is 0.25000, the norm of the mean gradient 2.00000"""]
+the mean loss is {0.75 / (1 + before):.5f}, the norm of the mean gradient 2.00000"""]
 
 
-def test_memory_by_phase(folder):
+def test_memory_by_phase(folder, before):
     """By rank, in program order; two ranks with 4 elements in a layer, prefetch 1: in fp32 4 x 4/2
     held and 2 slots of 16."""
     held = KIND_BYTES | {"parameters": 8, "gradients": 8, "optimizer": 16}
@@ -96,7 +107,7 @@ def test_memory_by_phase(folder):
                   "disk": nothing | {"optimizer": {"resident": 9, "formula": "3 x 3"}}}
     events = [event(rank, "x", order, during, step, in_use=held | more)
               for rank in (0, 1) for order, (step, during, more) in enumerate(course)]
-    lines = [*memory.table(made(folder, events), run)]
+    lines = [*memory.table(made(folder, events, before), run)]
     head = next(at for at, line in enumerate(lines) if "figures" in line)
     assert "17 of 17 figures equal" in lines[head]
     cells = {line[:15].strip(): line[15:].split() for line in lines[:head]}
@@ -108,11 +119,11 @@ def test_memory_by_phase(folder):
     assert lines[-2:] == ["all the time on the disk, by their formulas",
                           "  optimizer      3 x 3 = 9"]
     run.memory["activations"]["predicted"] = 33
-    with pytest.raises(Failure, match="activations after forward of step 1: 32 in use, 33"):
+    with pytest.raises(Failure, match=f"forward of step {1 + before}: 32 in use, 33"):
         [*memory.table(Trace(folder / "trace"), run)]
 
 
-def test_what_overlapped(folder):
+def test_what_overlapped(folder, before):
     """Computation that overlaps counts once, the host's cores not; the largest of the ranks'
     medians, of which more than three steps leave out the first three."""
     events = []
@@ -125,7 +136,7 @@ def test_what_overlapped(folder):
                    event(rank, "sums", 0, "update", cat="collective", **at, dur=4 * ms),
                    event(rank, "to_host of layer 0", 0, cat="bus", tid=2, **at, dur=ms),
                    event(rank, "read of layer 0", 0, cat="bus", tid=4, **at, dur=5 * ms)]
-    found = overlap.overlap(made(folder, events))
+    found = overlap.overlap(made(folder, events, before))
     assert found == {("update", None): [2, 6], ("update", "sums"): [2, 6],
                      ("to_host", None): [0, 2], ("to_host", 0): [0, 2],
                      ("read", None): [4, 6], ("read", 0): [4, 6]}
