@@ -30,8 +30,9 @@ std::set<std::int64_t> steps_in(const std::string& folder) {
 }
 
 /// Throws Error (data) if what lies beside a file of --init tells of another model, or of several
-/// files.
-void check_folder(const std::string& source, const std::string& config) {
+/// files; notes what is not applied. Returns whether nothing says that the head is not tied.
+bool check_folder(const std::string& source, const std::string& config,
+                  std::vector<std::string>& notes) {
   const fs::path folder = fs::path(source).parent_path(), path = folder / "config.json";
   const fs::path whole = folder / "model.safetensors", index = whole.string() + ".index.json";
   std::error_code none;
@@ -40,27 +41,64 @@ void check_folder(const std::string& source, const std::string& config) {
     throw_error(ExitCode::data,
                 "--init {}: its model is in several files, listed in {}; --init reads one", source,
                 index.string());
-  if (config.empty() || !fs::is_regular_file(path, none)) return;
-  Json found = Json::parse(std::ifstream(path)), ours = Json::parse(config);
-  // In which transformers has rope_theta since its version 5. Another type turns otherwise.
-  found.update(found.value("rope_parameters", Json::object()));
-  ours.update({{"rope_scaling", nullptr}, {"rope_type", "default"}});
+  if (config.empty()) return false;
+  if (fs::symlink_status(path, none).type() == fs::file_type::not_found) {
+    notes.push_back("no " + path.string() +
+                    ": heads, rope_theta 10000 and rms_norm_eps 1e-06 are this run's, no shape's");
+    return true;
+  }
+  const std::string text = read_text(path, 0, most_json);
+  Json found = read_object(path, text, std::ssize(text)), ours = Json::parse(config);
+  const Json heads = ours["num_attention_heads"], tokens = ours["max_position_embeddings"];
+  compare(path, found, {{"num_attention_heads", heads}});  // no shape says it
+  for (const char* name : {"rope_parameters", "rope_scaling"}) {  // null or {}: the default
+    const Json& rope = in(found, name);
+    const std::string where = fmt::format("{}, {}", path.string(), name);
+    compare(where, rope, {{"rope_type", "default"}, {"type", "default"}}, true);
+    if (!rope.is_null() && (!rope.is_object() || rope.contains("factor")))
+      compare(path, found, {{name, nullptr}});
+    compare(path, rope, {{"rope_theta", ours["rope_theta"]}}, true);
+  }
+  if (in(found, "hidden_act") == "swish") found["hidden_act"] = "silu";  // two names of one
+  if (in(found, "head_dim").is_null()) found.erase("head_dim");
+  if (found.contains("num_key_value_heads") && found["num_key_value_heads"].is_null())
+    found["num_key_value_heads"] = heads;
+  ours["head_dim"] = ours["hidden_size"].get<int>() / heads.get<int>();
   for (const char* free :
        {"architectures", "dtype", "max_position_embeddings", "bos_token_id", "eos_token_id"}) {
     ours.erase(free);
   }
-  compare(path, found, {{"num_attention_heads", ours["num_attention_heads"]}});  // no shape says it
   compare(path, found, ours, true);
+  std::string dropped;
+  for (const auto& [name, value] : found.items()) {
+    const auto has = [&](auto... words) { return ((name.find(words) != name.npos) || ...); };
+    if (value.is_null() || value == false || value == 0) continue;
+    const bool wide = value.is_number() && value >= tokens;  // a window as long as a sample
+    if (has("quantization_config", "softcapping", "clip_qkv") || (has("sliding_window") && !wide))
+      compare(path, found, {{name, nullptr}});
+    if (has("drop") && dropped.size() < 200) dropped += shown(name) + ' ' + shown(value) + ", ";
+  }
+  if (!dropped.empty()) notes.push_back(path.string() + ": " + dropped + "which is not applied");
+  return false;
 }
 
-/// Fills the view, in its dtype, with elements of `dtype` that the file has from `at` on.
-void read(const OpenFile& file, std::int64_t at, Dtype dtype, View to) {
-  with_type(dtype, [&]<class Stored>(Stored) {
+/// Fills the view, in its dtype, with elements that the file has from `at` on. Throws Error (data)
+/// if one is NaN, or a weight infinite; a moment may have overflowed.
+void read(const OpenFile& file, std::int64_t at, const StoredTensor& tensor, View to) {
+  with_type(tensor.dtype, [&]<class Stored>(Stored) {
     with_type(to.dtype, [&]<class Held>(Held) {
       std::vector<Stored> stored(to.size);
       file.move(pread, std::as_writable_bytes(std::span(stored)), at);
       std::vector<Held> held(to.size);
-      for (std::int64_t i = 0; i < to.size; ++i) held[i] = narrow<Held>(widen(stored[i]));
+      for (std::int64_t i = 0; i < to.size; ++i) {
+        const float value = widen(stored[i]);
+        if (std::isnan(value) || (tensor.state == State::master && std::isinf(value)))
+          throw_error(ExitCode::data, "{}: {} has an element that is {}", file.path, tensor.name,
+                      std::isnan(value) ? "nan"
+                      : value > 0       ? "inf"
+                                        : "-inf");
+        held[i] = narrow<Held>(value);
+      }
       to.device->copy(to.data, held.data(), to.bytes());
     });
   });
@@ -80,7 +118,7 @@ class StepFolders : public Checkpoints, Saved {
       together([&] {
         const OpenFile file(from.path, O_RDONLY);
         for (const StoredTensor& tensor : from.tensors) {
-          const auto fill = [&](View held, std::int64_t at) { read(file, at, tensor.dtype, held); };
+          const auto fill = [&](View held, std::int64_t at) { read(file, at, tensor, held); };
           each_piece(from, tensor, false, fill);
         }
       });
@@ -149,25 +187,41 @@ class StepFolders : public Checkpoints, Saved {
   }
 
  private:
-  void find_beginning() try {
+  void find_beginning() {
     const bool resumes = options.init.empty();
     const std::set<std::int64_t> steps = steps_in(source_);
     if (resumes && !steps.empty()) source_ = step_in(source_, *steps.rbegin());
     sources_ = files_in(source_);
-    if (!resumes) {
-      check_folder(source_, model_.config);
-      sources_ = {{source_, sources_[0].tensors}};
-    }
+    const bool may_be_tied = !resumes && check_folder(source_, model_.config, notes);
+    if (!resumes) sources_ = {{source_, sources_[0].tensors}};
     for (TensorFile& file : sources_) file.read_header();
     if (resumes) {
-      const auto number = [&](const char* name) {
-        return std::atof(sources_[0].metadata().value(name, "").c_str());
+      const Json& told = sources_[0].metadata();
+      // compare() below refuses a rest, as in "2.5".
+      const auto number = [&](const char* name, double least, double most) {
+        const Json& text = in(told, name);
+        const double is = std::strtod((text.is_string() ? std::string(text) : "").c_str(), nullptr);
+        if (!(least <= is && is <= most))
+          throw_error(ExitCode::data, "{}: it has {} {}, which is no number from {} to {}",
+                      sources_[0].path, name, shown(text), least, most);
+        return is;
       };
-      progress_.steps = number("step"), progress_.updates = number("updates");
-      progress_.loss_scale = number("loss_scale"), progress_.good_steps = number("good_steps");
-      for (TensorFile& file : sources_) compare(file.path, file.metadata(), says());
+      progress_.steps = number("step", 0, std::numeric_limits<int>::max());
+      progress_.updates = number("updates", 0, progress_.steps);
+      progress_.loss_scale = number("loss_scale", FLT_TRUE_MIN, FLT_MAX);
+      progress_.good_steps = number("good_steps", 0, std::min<double>(progress_.updates, 1999));
+      Json ours = says();
+      for (const char* free : {"lr", "beta1", "beta2", "eps", "weight_decay", "clip"}) {
+        const Json now = ours[free], then = told.value(free, now);  // earlier ones have none
+        std::string note =
+            fmt::format("{} {} in the checkpoint, {} now", free, shown(then), shown(now));
+        std::erase(note, '"');
+        if (then != now) notes.push_back(note);
+        ours.erase(free);
+      }
+      for (TensorFile& file : sources_) compare(file.path, file.metadata(), ours);
     }
-    for (TensorFile& file : sources_) file.find_tensors();
+    for (TensorFile& file : sources_) file.find_tensors(may_be_tied);
     const ExitCode code =
         progress_.steps > options.steps ? ExitCode::usage : ExitCode();  // all done
     if (progress_.steps >= options.steps)
@@ -175,8 +229,6 @@ class StepFolders : public Checkpoints, Saved {
                   progress_.steps);
     options.begin = progress_;
     loss_scale_ = LossScale(options);
-  } catch (const Json::exception& error) {
-    throw_error(ExitCode::data, "{}: it is none of this model: {:.100}", source_, error.what());
   }
 
   void make_folder() const {
@@ -218,6 +270,8 @@ class StepFolders : public Checkpoints, Saved {
     say("width", options.width), say("layers", options.layers), say("seed", options.seed);
     say("step", progress_.steps), say("updates", progress_.updates);
     say("loss_scale", progress_.loss_scale), say("good_steps", progress_.good_steps);
+    say("lr", options.lr), say("beta1", options.beta1), say("beta2", options.beta2);
+    say("eps", options.eps), say("weight_decay", options.weight_decay), say("clip", options.clip);
     return all;
   }
 

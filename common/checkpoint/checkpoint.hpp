@@ -30,6 +30,8 @@ class Checkpoints {
   /// Makes path(), then removes old ones. Returns why not all was done, else nothing.
   virtual std::string save() = 0;
   virtual std::string path() const = 0;
+
+  std::vector<std::string> notes{};  // on what is loaded, for the run's head
 };
 
 /// Sets options.begin as the run is resumed, and makes the folder that it saves into. Like load(),

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT
 // The field's file of tensors, safetensors: 8 bytes that say how long the header is, the header in
-// JSON, the tensors. All of ours are fp32; others' may have 16 bits.
+// JSON, the tensors. All of ours are fp32; others' may have 16 bits, and faults.
 #pragma once
 #include <fcntl.h>
 #include <unistd.h>
 
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "memory/state.hpp"
 #include "memory/throw_error.hpp"
@@ -16,14 +16,25 @@
 namespace zero {
 using Json = nlohmann::json;
 
+/// For a sentence: what a file says, in ASCII; as a rule its beginning.
+inline std::string shown(const Json& value, std::size_t signs = 99) {
+  return value.dump(-1, ' ', true, Json::error_handler_t::replace).substr(0, signs);
+}
+
+/// What an object has under that name; null if nothing, or if it is no object.
+inline const Json& in(const Json& object, const std::string& name) {
+  static const Json none;
+  return object.contains(name) ? object[name] : none;
+}
+
 /// Throws Error (data) if a file says something else than this run, or nothing unless it may.
 inline void compare(const std::string& path, const Json& found, const Json& ours,
                     bool may_miss = false) {
   for (const auto& [name, value] : ours.items()) {
-    const Json theirs = found.value(name, may_miss ? value : Json());
-    if (theirs != value)
-      throw_error(ExitCode::data, "{}: it has {} {:.99}, this run {:.99}", path, name,
-                  theirs.dump(), value.dump());
+    const Json& theirs = in(found, name);
+    if (theirs != value && (found.contains(name) || !may_miss))
+      throw_error(ExitCode::data, "{}: it has {} {}, this run {}", path, name, shown(theirs),
+                  shown(value));
   }
 }
 
@@ -50,6 +61,64 @@ struct OpenFile {
   const std::string path;
   const int fd;
 };
+
+constexpr std::int64_t most_json = 100'000'000;  // bytes of a header, says the format
+
+/// The file's bytes from `at` on, at most so many. Throws Error (data) if there are none to read.
+inline std::string read_text(const std::string& path, std::int64_t at, std::int64_t most) {
+  std::error_code why;
+  if (!std::filesystem::is_regular_file(path, why) && why != std::errc::permission_denied)
+    throw_error(ExitCode::data, "cannot read {}: it is no file", path);  // a pipe would be awaited
+  if (access(path.c_str(), R_OK) != 0)
+    throw_error(ExitCode::data, "cannot read {}: {}", path, std::strerror(errno));
+  const auto size = static_cast<std::int64_t>(std::filesystem::file_size(path, why));  // -1: gone
+  std::string text(std::clamp<std::int64_t>(size - at, 0, most), 0);
+  OpenFile(path, O_RDONLY).move(pread, std::span(text), at);
+  return text;
+}
+
+/// The object that a text in JSON is, with the beginnings of its strings. Takes less memory than 16
+/// times so many bytes and 64 KB. Throws Error (data), beginning with `what`, for any other text.
+inline Json read_object(const std::string& what, const std::string& text, std::int64_t bytes) try {
+  const auto refuse = [&](const std::string& why) {
+    throw_error(ExitCode::data, "{}: {}", what, why);
+  };
+  std::int64_t room = 14 * bytes + (64 << 10);  // a key, held twice, or a value takes up to 144
+  std::vector<std::set<std::string>> keys;  // of the objects that are open
+  using Event = Json::parse_event_t;
+  Json all = Json::parse(text, [&](int depth, Event event, Json& parsed) {
+    if (depth > 16) refuse("it is nested deeper than 16 levels");
+    if (event == Event::object_start) keys.emplace_back();
+    if (event == Event::object_end) keys.pop_back();
+    if (event == Event::object_end || event == Event::array_end) return true;
+    if (event == Event::key && !keys.back().insert(parsed.get<std::string>()).second)
+      refuse("it has the key " + shown(parsed) + " twice");
+    if (event == Event::value && parsed.is_string())
+      parsed = parsed.get_ref<const std::string&>().substr(0, 300);
+    if ((room -= 144) < 0) refuse(fmt::format("it has more values than {} bytes need", bytes));
+    return true;
+  });
+  if (!all.is_object()) refuse("it is no object in JSON");
+  return all;
+} catch (const Json::exception& error) {  // [its name] why
+  const std::string_view why = error.what();
+  throw_error(ExitCode::data, "{}: it is no JSON: {}", what, shown(why.substr(why.find(' ') + 1)));
+}
+
+/// What a file is that begins so, and what to do; empty: unknown.
+inline std::string known_as(const std::string& text) {
+  const auto begins = [&](auto... with) { return (text.starts_with(with) || ...); };
+  const bool is_text = !text.empty() && std::ranges::all_of(text, [](unsigned char c) {
+    return c >= ' ' || (c >= '\t' && c <= '\r');
+  });
+  return begins("version https://git-lfs") ? ", but a git-lfs pointer: run `git lfs pull`"
+         : begins("PK\3\4", "\x80\2", "\x80\3", "\x80\4", "\x80\5")
+             ? ", but a pickle of torch.save, or a zip: load it there, and save it as safetensors"
+         : begins("GGUF") ? ", but GGUF: take the model that it was made from"
+         : begins("\x1f\x8b", "\x28\xb5\x2f\xfd", "\xfd\x37zXZ", "BZh") ? ", but packed: unpack it"
+         : is_text ? ", but a text or a page (HTML, JSON): download the file itself"
+                   : "";
+}
 
 struct StoredTensor {
   static constexpr std::array dtypes{"F32", "BF16", "F16"};  // as the format calls each Dtype
@@ -92,37 +161,84 @@ struct TensorFile {
     return std::string(reinterpret_cast<const char*>(&length), sizeof(length)) + text;
   }
 
-  /// Throws Error (data) if there is no file, nlohmann's exceptions if it has no header.
+  /// Throws Error (data) if the file has none.
   void read_header() {
+    const std::string begin = read_text(path, 0, 64);
     std::error_code none;
-    if (!std::filesystem::is_regular_file(path, none))  // a pipe would be waited for
-      throw_error(ExitCode::data, "cannot read {}: it is no file", path);
-    std::ifstream file(path, std::ios::binary);
+    const auto size = static_cast<std::int64_t>(std::filesystem::file_size(path, none));
     std::int64_t length = 0;
-    file.read(reinterpret_cast<char*>(&length), sizeof(length)) >> header;
+    std::memcpy(&length, begin.data(), std::min(begin.size(), sizeof(length)));
+    if (length < 1 || length > std::min(size - 8, most_json) || begin[8] != '{') {
+      const bool cut = begin.size() > 8 && begin[8] == '{' && 0 < length && length <= most_json;
+      throw_error(ExitCode::data, "{}: it is no safetensors file{} ({} bytes, header length {})",
+                  path, cut ? ", but the beginning of one" : known_as(begin), size,
+                  static_cast<std::uint64_t>(length));
+    }
     header_bytes = sizeof(length) + length;
-    metadata().update(Json::object());  // others' files need have none
+    header = read_object(fmt::format("{}, header length {}", path, length),
+                         read_text(path, sizeof(length), length), size);
+    if (metadata().is_null()) metadata() = Json::object();  // others' files need have none
+    if (!metadata().is_object()) compare(path, header, {{"__metadata__", Json::object()}});
   }
 
-  /// Where they are, and in which dtype. Throws Error (data) unless the file consists of these.
-  void find_tensors() {
-    Json ours{{"__metadata__", metadata()}};
-    std::int64_t bytes = header_bytes;
-    for (StoredTensor& tensor : tensors) {
-      if (tensor.name == "lm_head.weight" && !header.contains(tensor.name))
-        throw_error(ExitCode::data,
-                    "{}: it has no {}, as its head is tied to the embedding; this model's is not",
-                    path, tensor.name);
-      const Json& found = header.at(tensor.name);
-      const auto dtype = std::ranges::find(tensor.dtypes, found.at("dtype"));
-      if (dtype != tensor.dtypes.end()) tensor.dtype = Dtype(dtype - tensor.dtypes.begin());
-      tensor.begin = found.at("data_offsets").at(0);
-      ours[tensor.name] = tensor.entry();
-      bytes += tensor.end() - tensor.begin;
+  /// Where they are, and in which dtype. Throws Error (data) unless these, and what transformers
+  /// passes over, follow one another from the header to the file's end.
+  void find_tensors(bool may_be_tied) {
+    std::error_code none;
+    const std::int64_t bytes = std::filesystem::file_size(path, none) - header_bytes;
+    std::vector<std::string> missing, others;
+    for (const StoredTensor& tensor : tensors) {
+      if (!header.contains(tensor.name)) missing.push_back(tensor.name);
     }
-    compare(path, header, ours);
-    compare(path, {{"entries", header.size()}, {"bytes", std::filesystem::file_size(path)}},
-            {{"entries", ours.size()}, {"bytes", bytes}});
+    std::vector<StoredTensor> all;
+    for (const auto& [name, entry] : header.items()) {
+      const auto ours = std::ranges::find(tensors, name, &StoredTensor::name);
+      const bool is_ours = ours != tensors.end();
+      if (!is_ours && !name.ends_with("rotary_emb.inv_freq")) {
+        if (name != "__metadata__") others.push_back(shown(name));
+        continue;
+      }
+      all.push_back(is_ours ? *ours : StoredTensor{name, {0}, State(), -1, 0, 0});
+      StoredTensor& tensor = all.back();
+      const auto dtype = std::ranges::find(tensor.dtypes, in(entry, "dtype"));
+      if (dtype != tensor.dtypes.end()) tensor.dtype = Dtype(dtype - tensor.dtypes.begin());
+      const auto offset = [&, &range = in(entry, "data_offsets")](std::size_t i) {
+        const Json& x = range.is_array() && range.size() == 2 ? range[i] : range;
+        const std::uint64_t most = bytes + 1;
+        return std::int64_t(std::min(x.is_number_unsigned() ? x.get<std::uint64_t>() : 0, most));
+      };
+      if (offset(1) > bytes)
+        throw_error(ExitCode::data, "{}: it has {} {} in {} bytes behind its header", path,
+                    shown(name), shown(entry), bytes);
+      tensor.begin = offset(0);
+      if (!is_ours)
+        tensor.size = std::max<std::int64_t>(offset(1) - offset(0), 0) / bytes_of(tensor.dtype);
+      if (!is_ours) tensor.shape = {tensor.size};
+    }
+    const auto listed = [](const std::vector<std::string>& names) {
+      return names[0] + (names.size() > 1 ? fmt::format(" and {} more", names.size() - 1) : "");
+    };
+    std::string why;
+    if (!missing.empty()) why += "it has no " + listed(missing);
+    if (may_be_tied && why == "it has no lm_head.weight")
+      why += ", as its head is tied to the embedding; this model's is not";
+    if (!others.empty())
+      why += (why.empty() ? "it has " : ", but ") + listed(others) + ", not of this model";
+    if (!why.empty()) throw_error(ExitCode::data, "{}: {}", path, why);
+    std::ranges::sort(all, {}, [](const auto& it) { return std::pair(it.begin, it.size); });
+    std::int64_t at = 0;
+    for (StoredTensor& tensor : all) {
+      const std::string its = shown(header[tensor.name], -1);
+      tensor.begin = at, at = tensor.end();
+      if (its != shown(tensor.entry(), -1))
+        throw_error(ExitCode::data, "{}: it has {} {:.99}; of this model, in the file's order, {}",
+                    path, shown(tensor.name), its, shown(tensor.entry()));
+    }
+    if (at != bytes)
+      throw_error(ExitCode::data, "{}: it has tensors of {} bytes in {} behind its header", path,
+                  at, bytes);
+    std::erase_if(all, [](const StoredTensor& it) { return it.layer < 0; });
+    tensors = std::move(all);
   }
 };
 }  // namespace zero

@@ -58,7 +58,7 @@ class Training {
       const Run run{card, options_, command.values, choice_, *device_, layout_, *recorder_};
       return std::make_unique<Report>(run, comm_);
     });
-    if (!source.empty()) report_->tell("resume", source, since);
+    if (!source.empty()) report_->tell("resume", source, since, "", checkpoints_->notes);
   }
 
   /// Returns the exit code.

@@ -13,8 +13,14 @@ import time
 
 import numpy as np
 import pytest
-from programs import ALONE, DATA, ON_RANKS, RESOURCES, USAGE, bits, own_options
+from programs import ALONE, DATA, ON_RANKS, RESOURCES, USAGE, bits, own_options, read_log
 
+import findings
+import memory
+import report
+from narrate import what
+from recording import Trace
+from runs import elements_sent
 from numpy_model import Case, initial_parameters, layer_digests, matrices
 
 DDP, MIXED, ZERO1, ZERO2, ZERO3, OFFLOAD, INFINITY = ON_RANKS
@@ -97,6 +103,35 @@ def test_another_number_of_ranks_goes_on(programs, folder):
         assert {path.name for path in chain.iterdir()} == {f"step_{steps - 1}", f"step_{steps}"}
 
 
+@pytest.mark.parametrize("chapter", (ZERO1, INFINITY))
+def test_log_and_trace_go_on(programs, folder, chapter):
+    """Of a run that made more steps than it saved, and whose log is cut off: scripts read them as
+    those of a run in one piece."""
+    log = folder / "part.log"
+    log.touch()
+    for steps, name, more in ((5, "whole", ""), (3, "part", "--save saved --save-every 1"),
+                              (5, "part", "--resume saved/step_2")):
+        log.write_text(earlier := log.read_text().partition('{"summary')[0][:-9])
+        outcome = programs.run(2, chapter, *SMALL, *own_options(chapter, "fp32", 1), *more.split(),
+                               "--steps", steps, "--log", f"{name}.log", "--trace",
+                               f"{name}.trace", cwd=folder)
+        assert outcome.code == 0, outcome
+    assert log.read_text().startswith(earlier.partition('{"step":3')[0] + '{"run":')
+    whole, part = (report.load(folder / f"{name}.log") for name in ("whole", "part"))
+    assert told(read_log(log)) == told(read_log(whole.log))
+    study = findings.Study([whole, part], [])
+    assert report.holds(study) and study.compared[0].alike
+    assert elements_sent(whole) == elements_sent(part)
+    one, other = Trace(folder / "whole.trace"), Trace(folder / "part.trace")
+    for rank in (0, 1):
+        events = [[(what(event), event["args"]["step"]) for event in
+                   trace.program(rank, *range(1, 6))] for trace in (one, other)]
+        assert events[0] == events[1] and one.about == other.about
+        assert max(event["ts"] + event.get("dur", 0) for event in other.program(rank, 1, 2)) < \
+            min(event["ts"] for event in other.program(rank, 3))
+    assert [*memory.table(other, part)] == [*memory.table(one, whole)]
+
+
 @pytest.mark.parametrize("ranks, chapter, other, dtype", (
     (2, DDP, OFFLOAD, "fp32"), (3, ZERO2, INFINITY, "bf16")))
 def test_gpus(gpu, folder, ranks, chapter, other, dtype):
@@ -112,13 +147,15 @@ def test_gpus(gpu, folder, ranks, chapter, other, dtype):
 # ---- The file ------------------------------------------------------------------------------------
 
 def test_python_reads_it(programs, folder):
-    """Names, shapes, bytes and digests; --keep of the newest."""
+    """Names, shapes, bytes and digests; --keep and --resume of the newest, by number."""
     case = Case("text", width=256, layers=2, batch=2)  # more than is moved at once
     words = [*case.options(), "--dtype", "fp32"]
-    summary = programs.logged(2, ZERO1, *words, "--steps", 5, "--save", folder, "--save-every", 1,
+    summary = programs.logged(2, ZERO1, *words, "--steps", 11, "--save", folder, "--save-every", 1,
                               "--keep", 3)[2]
-    assert {path.name for path in folder.iterdir()} == {"step_3", "step_4", "step_5"}
-    files = [folder / "step_5" / name for name in FILES]
+    assert {path.name for path in folder.iterdir()} == {"step_9", "step_10", "step_11"}
+    again = programs.run(0, MIXED, *words, "--steps", 11, "--resume", folder)
+    assert (again.code, again.err) == (0, "") and "/step_11 has made 11" in again.out, again
+    files = [folder / "step_11" / name for name in FILES]
     (metadata, model), (_, moments) = map(read_tensors, files)
     ours = {f"layers.{l}.{name}": part.shape
             for l, both in enumerate(matrices(case, initial_parameters(case)))
@@ -138,8 +175,19 @@ def test_python_reads_it(programs, folder):
     assert {name: said for name, said in metadata.items() if "digest" not in name} == {
         "format": "pt", "data": "a text of 65044 bytes with digest f90e76786f7468b2",
         "task": "text",
-        "width": "256", "layers": "2", "seed": "1", "dtype": "fp32", "step": "5", "updates": "5",
-        "loss_scale": "1", "good_steps": "0"}  # nothing of chapters or ranks
+        "width": "256", "layers": "2", "seed": "1", "dtype": "fp32", "step": "11", "updates": "11",
+        "loss_scale": "1", "good_steps": "0", "lr": "0.002", "beta1": "0.9", "beta2": "0.999",
+        "eps": "1e-08", "weight_decay": "0", "clip": "0"}  # nothing of chapters or ranks
+
+
+def test_transformers_is_told_the_model(saved):
+    """Every key of its config.json, as transformers calls it; without it, as it may not be here."""
+    assert json.loads((saved / "llama/step_1/config.json").read_text()) == {
+        "architectures": ["LlamaForCausalLM"], "model_type": "llama", "dtype": "float32",
+        "vocab_size": 256, "hidden_size": 16, "intermediate_size": 48, "num_hidden_layers": 1,
+        "num_attention_heads": 8, "num_key_value_heads": 4, "max_position_embeddings": 4,
+        "rms_norm_eps": 1e-6, "rope_theta": 10000, "hidden_act": "silu", "attention_bias": False,
+        "mlp_bias": False, "tie_word_embeddings": False, "bos_token_id": None, "eos_token_id": None}
 
 
 def test_a_run_begins_with_others_weights(programs, folder):
@@ -182,24 +230,10 @@ def spoil(name, change):
     return of
 
 
-def tell(**config):
-    """Changes what a config.json says."""
-    return spoil("llama/step_1/config.json",
-                 lambda data: json.dumps(json.loads(data) | config).encode())
-
-
-def tie(folder):
-    path = folder / "llama/step_1" / FILES[0]
-    tensors = read_tensors(path)[1]
-    tensors.pop("lm_head.weight")
-    write_tensors(path, tensors)
-
-
 LLAMA = "--task llama --width 16 --layers 1 --sequence 4 --batch 1 --dtype fp32".split()
 MLP = " ".join(SMALL) + " --dtype fp32 --steps 4 "
 RESUMED, MODEL, OTHER = MLP + "--resume mlp ", "mlp/step_2/" + FILES[0], "mlp/step_2/" + FILES[1]
-INIT = " ".join(LLAMA) + " --steps 2 --init "
-BEGUN = INIT + "llama/step_1/model.safetensors "
+LLAMA_RESUMED = " ".join(LLAMA) + " --steps 2 --resume llama/step_1 "
 
 
 @pytest.mark.parametrize("code, change, options, words", (
@@ -207,10 +241,9 @@ BEGUN = INIT + "llama/step_1/model.safetensors "
     (DATA, None, RESUMED + "--seed 2", 'it has seed "1", this run "2"'),
     (DATA, None, RESUMED.replace("fp32", "bf16"), 'it has dtype "fp32", this run "bf16"'),
     (DATA, None, RESUMED.replace("mlp --width 7 --layers 3", "toy"), 'it has layers "3", this '),
-    (DATA, None, BEGUN.replace("init", "resume").replace("/model.safetensors", "") +
-     "--data other", 'it has data "a text of 65044 bytes'),
-    (DATA, None, BEGUN.replace("init", "resume").replace("/model.safetensors", "") +
-     "--heads 4", 'it has shape "llama: .* heads 8/4,.*, this run ".* 4/2,'),
+    (DATA, None, LLAMA_RESUMED + "--data other", 'it has data "a text of 65044 bytes'),
+    (DATA, None, LLAMA_RESUMED + "--heads 4",
+     'it has shape "llama: .* heads 8/4,.*, this run ".* 4/2,'),
     (USAGE, None, RESUMED.replace("--steps 4", "--steps 1"),
      "--steps 1: mlp/step_2 has made 2 already"),
     (0, None, RESUMED.replace("--steps 4", "--steps 2"), "mlp/step_2 has made 2 already"),
@@ -222,25 +255,20 @@ BEGUN = INIT + "llama/step_1/model.safetensors "
      RESUMED, 'it has digest layers.2.bias null, this run "'),
     (DATA, spoil(OTHER, lambda data: data.replace(b'"step":"2"', b'"step":"3"')), RESUMED,
      'optimizer.safetensors: it has step "3", this run "2"'),
-    (DATA, spoil(OTHER, lambda data: data[:-4]), RESUMED, r"optimizer.safetensors: it has bytes "),
-    (DATA, spoil(OTHER, lambda data: data[:999]), RESUMED, "mlp/step_2: .* parse error"),
+    (DATA, spoil(OTHER, lambda data: data[:-4]), RESUMED,
+     r"optimizer.safetensors: it has .* in 1340 bytes behind its header"),
+    (DATA, spoil(MODEL, lambda data: data.replace(b'"updates":"2"', b'"updates":"3"')), RESUMED,
+     'it has updates "3", which is no number from 0 to 2'),
+    (DATA, spoil(MODEL, lambda data: data.replace(b'loss_scale":"1"', b'loss_scale":"0"')), RESUMED,
+     'it has loss_scale "0", which is no number from 1.4'),
+    (DATA, spoil(OTHER, lambda data: data[:999]), RESUMED, r"one \(999 bytes, header length 1"),
     (DATA, lambda folder: (folder / OTHER).unlink(), RESUMED, "optimizer.safetensors: it is no fi"),
     (DATA, None, MLP + "--init empty", "cannot read empty: it is no file"),
     (DATA, None, MLP + "--resume empty", "cannot read empty/model.safetensors: it is no file"),
     (DATA, None, MLP + "--resume " + MODEL, "it is no file"),
     (USAGE, None, MLP + "--resume mlp/step_1 --save mlp", "step 2 is there, not resumed"),
     (USAGE, None, MLP + "--save empty/../mlp", "step 2 is there, not resumed"),
-    (RESOURCES, None, MLP + "--save /proc/none", "--save /proc/none: No such file or directory"),
-    (0, tell(rope_theta=10000, max_position_embeddings=9, dtype="bfloat16"), BEGUN, None),
-    (DATA, tell(rope_theta=5e5), BEGUN,
-     "config.json: it has rope_theta 500000.0, this run 10000.0"),
-    (DATA, tell(rope_parameters={"rope_theta": 9}), BEGUN, "it has rope_theta 9, this run 10000.0"),
-    (DATA, tell(rope_scaling={"factor": 8.0}), BEGUN, "rope_scaling {.factor.:8.0}, this run null"),
-    (DATA, None, BEGUN + "--heads 4", "it has num_attention_heads 8, this run 4"),
-    (DATA, tie, BEGUN, "it has no lm_head.weight, as its head is tied"),
-    (DATA, lambda folder: (folder / "model.safetensors.index.json").write_text("{}"),
-     INIT + "a_part", "its model is in several files, listed in .*index.json"),
-    (DATA, None, INIT + "model.safetensors.index.json", "its model is in several files")))
+    (RESOURCES, None, MLP + "--save /proc/none", "--save /proc/none: No such file or directory")))
 def test_it_is_refused(programs, folder, saved, code, change, options, words):
     """In one sentence, before a step is made; a log that is there stays."""
     shutil.copytree(saved, folder, dirs_exist_ok=True)
@@ -264,19 +292,20 @@ def test_it_is_refused(programs, folder, saved, code, change, options, words):
     (0, "ulimit -f 1;", ".*.safetensors: File too large")))
 def test_the_system_refuses(programs, folder, ranks, how, words):
     """The run goes on to its end, and leaves nothing half written. What it saves after that is
-    whole, though the injector lets a call write less than it is given, and none rename what is not
-    synced."""
+    whole, and alone, though the injector lets a call write less than it is given, and none rename
+    or remove before what was written and renamed is synced."""
     program = programs.command(0, INFINITY if ranks else ALONE, "--task", "mlp", "--layers", 3,
-                               "--batch", 3, "--steps", 3, "--save-every", 2, "--save")
+                               "--batch", 3, "--steps", 3, "--save-every", 1, "--keep", 1, "--save")
     launch = [programs.mpiexec, "-n", str(ranks)] if ranks else []
     outcome = programs.start(
         [*launch, "bash", "-c", how + ' exec "$@"', "bash", *program, "saved"], folder)
     assert outcome.code == RESOURCES and "parameters " in outcome.out, outcome
     lines = outcome.own_errors()
-    assert lines and all(re.search(": step [23] is not saved: .*" + words, x) for x in lines), lines
+    assert lines and all(re.search(r": step \d is not saved: .*" + words, x) for x in lines), lines
     assert not list(folder.glob("saved/*.partial"))
     if ranks:
         programs.start([*launch, *program, "whole"], folder)
+        assert [path.name for path in (folder / "saved").iterdir()] == ["step_3"]
         assert same_files(folder / "saved/step_3", folder / "whole/step_3")
 
 
@@ -289,7 +318,8 @@ def test_killed_at_every_call(programs, folder, ranks, chapter, rank):
     bytes."""
     words = "--task mlp --width 3 --layers 1 --batch 1 --steps 3 --save-every 1".split()
     programs.logged(ranks, chapter, *words, "--save", folder / "whole")
-    program = programs.command(ranks, chapter, *words, "--save", "saved", "--keep", 1)
+    program = programs.command(ranks, chapter, *words, "--save", "saved", "--keep", 1, "--log",
+                               "log")
     for number in itertools.count(1):
         shutil.rmtree(folder / "saved", ignore_errors=True)
         ended = programs.start(program, folder, LD_PRELOAD=programs.injector,
@@ -300,6 +330,7 @@ def test_killed_at_every_call(programs, folder, ranks, chapter, rank):
             again = programs.start([*program, *resume], folder)
             assert again.code == 0, (ended, again)
         assert same_files(folder / "saved/step_3", folder / "whole/step_3")
+        assert re.findall('(?m)^{"step":(.)', (folder / "log").read_text()) == [*"123"]
         if whole:
             break
     assert number > 10
@@ -321,3 +352,4 @@ def test_a_signal_saves(programs, folder, ranks, chapter):
     assert saved["save"]["step"] == last["step"] and "failure" not in saved["save"]
     again = [*program, "--steps", str(last["step"] + 1), "--resume", folder]
     assert programs.start(again).code == 0
+    assert len(read_log(log)[1]) == last["step"] + 1

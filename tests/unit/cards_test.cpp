@@ -42,4 +42,15 @@ TEST_CASE("the scripts read the cards as they are") {
     CHECK(read[i] == told(*all_cards[i]));
   }
 }
+
+TEST_CASE("bytes of state per parameter, by place") {
+  const auto bytes = [](const char* number, Place place) {
+    return card(number).bytes(place, 2, 2, 12, 4);
+  };
+  CHECK(bytes("03", Place::device) == 16);
+  CHECK(bytes("05", Place::device) == 5.5);
+  CHECK(bytes("07", Place::device) + bytes("08", Place::host) == 2);
+  CHECK(bytes("07", Place::host) == 3.5);
+  CHECK(bytes("08", Place::disk) == 3);
+}
 }  // namespace zero::test

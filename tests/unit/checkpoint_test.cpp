@@ -1,21 +1,41 @@
 // SPDX-License-Identifier: MIT
-// Files in which a byte is another, or that end too soon.
+// Files in which a byte is another, that end too soon, or are changed at random.
 #include "checkpoint/checkpoint.hpp"
 
 #include <doctest/doctest.h>
+#include <malloc.h>
 #include <unistd.h>
 
+#include <climits>
 #include <filesystem>
 #include <fstream>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <sstream>
 
 #include "memory/state.hpp"
 #include "tests/unit/checks.hpp"
+
+namespace {
+thread_local std::size_t held = 0, most_held = 0;  // bytes
+}
+void* operator new(std::size_t bytes) {
+  void* const memory = std::malloc(bytes);
+  if (!memory) throw std::bad_alloc();
+  most_held = std::max(most_held, held += malloc_usable_size(memory));
+  return memory;
+}
+void operator delete(void* memory) noexcept {
+  held -= malloc_usable_size(memory);
+  std::free(memory);
+}
+void operator delete(void* memory, std::size_t) noexcept { operator delete(memory); }
 
 namespace zero::test {
 namespace {
 namespace fs = std::filesystem;
 
-/// What a trainer holds of a model of 6 + 6 parameters, and a run's checkpoints.
+/// What a trainer holds of a model, and a run's checkpoints.
 struct Saver {
   explicit Saver(const Options& options) : options(options) {}
 
@@ -103,6 +123,169 @@ TEST_CASE("a file with another byte, or without its end, is refused, or says wha
     }
     write_file(path, good);
   }
+  fs::remove_all(folder);
+}
+
+namespace {
+const std::vector<std::string> words = [] {
+  std::string nested = std::string(4999, '[') + std::string(4999, ']'), many = "\"many\":[{}";
+  for (int i = 0; i < 9999; ++i) many += ",{}";
+  std::vector<std::string> all{nested, nested.substr(0, 99), many + "],", " ", "\x80\2"};
+  std::istringstream rest(
+      R"(null true -1 0 4 1.5 1e999 9223372036854775808 18446744073709551615 [] {}
+      , " "__metadata__":0, "__metadata__":{}, "lm_head.weight":{}, "step":"2", "dtype":"F16",
+      "shape":[0], "data_offsets":[0,0], "type":"linear", "rope_scaling":{"type":"linear"},
+      "a.rotary_emb.inv_freq":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}, "dropout":1,
+      "head_dim":null,)");
+  for (std::string word; rest >> word;) all.push_back(word);
+  return all;
+}();
+
+/// Changed in one place, three times of four at a sign of JSON or in a number.
+std::string changed(std::string text, std::mt19937_64& random) {
+  const auto below = [&](std::size_t n) { return n == 0 ? 0 : random() % n; };
+  const auto end = [&](std::size_t at) { return std::min(at, text.size()); };
+  const auto list = [&] {  // where one begins, and its size
+    const std::size_t begin = end(text.find('[', below(text.size() + 1)));
+    return std::pair(begin, end(text.find(']', begin)) - begin);
+  };
+  const char *const digits = "0123456789", *const signs = ",:[]{}0123456789";
+  std::size_t at = below(text.size() + 1), other = end(text.find_first_of(digits, at));
+  if (below(4) > 0) at = end(text.find_first_of(signs, below(text.size() + 1)));
+  const std::string number = text.substr(other, end(text.find_first_not_of(digits, other)) - other);
+  const std::string& word = below(3) > 0 ? words[below(words.size())] : number;
+  const std::size_t size = below(below(8) > 0 ? 12 : 400);
+  const std::string part = text.substr(below(text.size() + 1), size);
+  const auto [to, to_size] = list();
+  const auto [from, from_size] = list();
+  switch (below(9)) {
+    case 0:
+      return text.replace(at, 1, 1, static_cast<char>(random()));
+    case 1:
+      return text.insert(end(at + 1), word);
+    case 2:
+      return text.erase(at, size);
+    case 3:
+      return text.insert(at, part);
+    case 4:
+      return text.replace(at, end(text.find_first_not_of(digits, at)) - at, word);
+    case 5:
+      return text.replace(at, size, part);
+    case 6:
+      return below(9) > 0 ? text : text.substr(0, at);
+    case 7:
+      return text.replace(to, to_size, std::string(text, from, from_size));
+    default:
+      for (auto times = below(999) > 0 ? 2 : below(9999); times > 0; --times) text.insert(at, part);
+      return text;
+  }
+}
+
+/// Of a model.safetensors that was taken: its tensors fill it, and are what is held.
+bool is_held(const std::string& data, const std::string& text, const Saver& by) {
+  std::size_t keys = 0;
+  const auto header = nlohmann::json::parse(text, [&](int depth, auto event, auto&) {
+    keys += depth == 1 && event == nlohmann::json::parse_event_t::key;
+    return true;
+  });
+  std::string covered(data.size(), 0);
+  for (const auto& [name, entry] : header.items()) {
+    if (name == "__metadata__") continue;
+    const std::size_t begin = entry["data_offsets"][0], end = entry["data_offsets"][1];
+    for (std::size_t i = begin; i < end; ++i) ++covered.at(i);
+  }
+  bool holds = keys == header.size() && covered.find_first_not_of(1) == covered.npos;
+  const Architecture model = architecture(by.options);
+  for (int l = 0; l < by.layout.layers(); ++l) {
+    std::int64_t at = 0;
+    for (const Parameter& each : model.layers[l]) {
+      const View view = by.master.layer(l).part(std::exchange(at, at + each.size()), each.size());
+      const auto& entry = header.at(each.name);
+      const std::string stored = data.substr(entry["data_offsets"][0], view.bytes());
+      holds &=
+          entry["shape"] == each.shape &&
+          (entry["dtype"] != "F32" || std::memcmp(stored.data(), view.data, stored.size()) == 0);
+    }
+  }
+  return holds;
+}
+}  // namespace
+
+/// FUZZ="COUNT SEED" in the environment tries others, else from the time on. Each has its seed.
+TEST_CASE("a file changed at random is refused at once, in little memory, or is what is held") {
+  std::uint64_t count = 10'000, first = 1;
+  const char* const told = std::getenv("FUZZ");
+  if (told && std::sscanf(told, "%lu %lu", &count, &first) == 1) first = std::time(nullptr);
+  MESSAGE(count << " inputs from seed " << first);
+  const fs::path folder = fmt::format("/dev/shm/zero_{}", getpid()), at = folder / "step_1";
+  Options options{.task = Task::llama, .steps = INT_MAX, .width = 4, .layers = 1};
+  options.heads = 2, options.kv_heads = 1, options.hidden = 4, options.sequence = 4;
+  options.vocab = 4, options.save = folder;
+  Saver saver(options);
+  for (int l = 0; l < saver.layout.layers(); ++l) {
+    const std::int64_t size = saver.layout.used_size(l);
+    for (const auto* each : {&saver.params, &saver.master, &saver.momentum, &saver.variance}) {
+      fill(each->layer(l).part(0, size), [](std::int64_t i) { return float(i + 1) / 64; });
+    }
+  }
+  saver.checkpoints->count({});
+  REQUIRE(saver.checkpoints->save() == "");
+  options.save.clear();
+  const fs::path paths[] = {at / "model.safetensors", at / "config.json",
+                            at / "optimizer.safetensors"};
+  const std::string good[] = {read_file(paths[0]), read_file(paths[1]), read_file(paths[2])};
+  const auto ours = nlohmann::json::parse(good[1]);
+  int taken = 0;
+  for (std::uint64_t seed = first; seed < first + count; ++seed) {
+    std::mt19937_64 random(seed);
+    const bool resumes = random() % 2 == 0, of_tensors = resumes || random() % 2 == 0;
+    const int which = !of_tensors ? 1 : resumes && random() % 2 == 0 ? 2 : 0;
+    std::string text = good[which], data, begin;
+    std::uint64_t length = 0;
+    if (of_tensors) {
+      std::memcpy(&length, text.data(), sizeof(length));
+      data = text.substr(8 + length), text = text.substr(8, length);
+      if (!resumes) text.erase(1, text.find("},") + 1);  // metadata: others' have no digests
+    }
+    for (auto times = 1 + random() % 3; times > 0; --times) {
+      std::string& part = random() % 8 > 0 ? text : data;
+      part = changed(part, random);
+    }
+    length = random() % 16 > 0 ? text.size() : random() >> random() % 64;
+    if (of_tensors) begin.assign(reinterpret_cast<const char*>(&length), sizeof(length));
+    write_file(paths[which], begin + text + data);
+    options.resume = resumes ? at.string() : "", options.init = resumes ? "" : paths[0].string();
+    std::unique_ptr<Saver> loaded;
+    std::string wrong;
+    const std::size_t size = fs::file_size(paths[which]), before = most_held = held;
+    const std::clock_t since = std::clock();
+    alarm(60);
+    try {
+      loaded = std::make_unique<Saver>(options);
+      loaded->checkpoints->load();
+    } catch (const Error& error) {
+      loaded = nullptr;
+      const bool refuses = error.code == ExitCode::data && std::strlen(error.what()) < 1000;
+      if (!refuses) wrong = error.what();
+    }
+    if (most_held - before > 16 * size + (96 << 10))
+      wrong = fmt::format("{} bytes taken for {}", most_held - before, size);
+    if (std::clock() - since > CLOCKS_PER_SEC) wrong = "a second taken";
+    if (loaded && resumes && loaded->state() != saver.state()) wrong = "another state";
+    if (loaded && !resumes && of_tensors && !is_held(data, text.substr(0, length), *loaded))
+      wrong = "another tensor";
+    if (loaded && !of_tensors) {
+      const auto found = nlohmann::json::parse(text);
+      for (const char* name : {"model_type", "rope_theta", "rms_norm_eps", "num_attention_heads"}) {
+        if (found.value(name, ours[name]) != ours[name]) wrong = name;
+      }
+    }
+    if (!wrong.empty()) FAIL("seed " << seed << ", see " << paths[which] << ": " << wrong);
+    taken += loaded != nullptr;
+    write_file(paths[which], good[which]);
+  }
+  alarm(0);
+  MESSAGE(taken << " were taken");
   fs::remove_all(folder);
 }
 }  // namespace zero::test
