@@ -36,7 +36,7 @@ def place(pool, value):
 
 
 SENTENCES = configparser.ConfigParser(delimiters="=", interpolation=None)
-SENTENCES.read_string((HERE / "sentences.ini").read_text().replace("\n  ", " "))
+SENTENCES.read_string((HERE / "sentences.ini").read_text("utf-8").replace("\n  ", " "))
 # By chapter: an event's kind, layer and phase; a question, answers, the right one, why.
 QUESTIONS = {head[:2]: [*head.split()[2:], of["now"], [of[n] for n in "123"], int(of["right"]) - 1,
                         of["why"]] for head, of in SENTENCES.items() if " question " in head}
@@ -59,7 +59,8 @@ def inside(event):
     for path, _, at in (at.partition(":") for at in event["args"]["at"]):
         if not path.endswith("trainer.hpp"):
             path = path if path[0] == "0" else f"common/{path}"
-            return [path, int(at), (ROOT / path).read_text().splitlines()[int(at) - 1].strip()]
+            line = (ROOT / path).read_text("utf-8").splitlines()[int(at) - 1]
+            return [path, int(at), line.strip()]
     return None
 
 
@@ -69,6 +70,8 @@ class Story:
     def __init__(self, build, mpiexec, chapter, text, dtype, micro, pool, broken=False):
         options = ["--accumulate", str(micro * (RANKS if chapter == "01_adam" else 1))]
         options += ["--dtype", dtype] if CARDS[chapter]["mixed_precision"] else []
+        # Who does not wait for messages is as far ahead of them on every machine, a busy one too.
+        options += ["--latency", "50000"] if broken and CARDS[chapter]["ranks"] else []
         self.trace, self.run = recording(["--run", str(build), mpiexec, chapter, *options], RANKS,
                                          MODEL, broken)
         self.chapter, self.text, self.pool, self.borrowed = chapter, text, pool, {}
@@ -193,7 +196,7 @@ def broken(mpi, mpiexec):
         diff = next(diff for diff in sabotage.of_chapter(chapter) if diff.title == title)
         right = source(chapter)
         wrong, dtype = diff.apply(right), DTYPES[not CARDS[chapter]["mixed_precision"]]
-        (tree.sources / diff.old).write_text(wrong)
+        (tree.sources / diff.old).write_text(wrong, "utf-8")
         output_of(["ninja", "-C", str(tree.build), f"{chapter}/{chapter}"])
         found[chapter] = {
             "title": title, "changed": "what is broken", "micro": int(micro),
@@ -226,9 +229,9 @@ def data_of(page):
 
 def page(found):
     told = json.dumps(found, separators=(",", ":"), ensure_ascii=False).replace("</", "<\\/")
-    text = (HERE / "page.html").read_text().replace("null; // the data", told + ";")
+    text = (HERE / "page.html").read_text("utf-8").replace("null; // the data", told + ";")
     for mark, file in (("/* the styles */", "player.css"), ("/* the script */", "player.js")):
-        text = text.replace(mark, (HERE / file).read_text().rstrip())
+        text = text.replace(mark, (HERE / file).read_text("utf-8").rstrip())
     for name, of in SENTENCES["page"].items():
         text = text.replace(f"<!-- {name} -->", of)
     return text
@@ -236,8 +239,8 @@ def page(found):
 
 def main():
     build, mpiexec, path, *renew = sys.argv[1:]
-    runs = broken(renew[1], mpiexec) if renew else data_of(MADE.read_text())["broken"]
-    Path(path).write_text(page(data(build, mpiexec, runs)))
+    runs = broken(renew[1], mpiexec) if renew else data_of(MADE.read_text("utf-8"))["broken"]
+    Path(path).write_text(page(data(build, mpiexec, runs)), "utf-8")
 
 
 if __name__ == "__main__":

@@ -564,10 +564,12 @@ TEST_CASE("a GPU's memory and its host's are two limits") {
     const Choice choice{.comm = comm, .sharing = sharing, .sharing_host = sharing_host};
     return check_memory(card(number), options, choice, gpu(), layout_of(options, 0, ranks));
   };
-  // Twice too many.
+  // Twice too many; and the first too many, of which each has libraries of its own.
   const auto on_machine = static_cast<int>(2 * host().available() / on_host);
-  const auto on_gpu = static_cast<int>(2 * gpu().available() / needed);
+  const auto fit = static_cast<int>(gpu().available() / (needed + bytes_for_libraries(0)));
+  const int on_gpu = fit + 1;
   CHECK(check("07", 1, 1) == needed);
+  CHECK(check("07", fit, 1) == needed);
   check("06", 1, on_machine);  // takes none of the host's
   check_refused(ExitCode::resources,
                 {grouped(on_host) + " bytes of the host's memory, ",

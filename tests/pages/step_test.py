@@ -39,11 +39,12 @@ def test_the_made_page_is_of_today(programs):
 
 
 def test_the_made_broken_runs_are_of_today(programs):
-    """As in the test before, of the programs that are broken: each is built. 06's is a race, which
-    a busy machine may see: one of three tries is as made."""
+    """As in the test before, of the programs that are broken: each is built. Two of them race with
+    messages, which therefore take 50 ms: of 80 such runs beside six busy loops none differed."""
     mpi = "openmpi" if "openmpi" in programs.mpiexec else "mpich"
     made = watch.data_of(MADE)["broken"]
-    assert any(json.loads(json.dumps(watch.broken(mpi, programs.mpiexec))) == made for _ in "123")
+    assert json.loads(json.dumps(watch.broken(mpi, programs.mpiexec))) == made, \
+        "notes/step.html is stale: ./tutorial watch --renew"
 
 
 def recorded(programs, chapter, dtype, micro):

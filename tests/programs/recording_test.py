@@ -15,7 +15,7 @@ from narrate import Memory, what
 from overlap import overlap
 from programs import ALONE, CHAPTERS, KINDS, MIXED, ROOT, WINDOW, options_on, own_options
 from recording import Trace, recording
-from runs import Run
+from runs import Run, memory_of
 
 LAYERS, STEPS = 3, 2
 TINY = ["--task", "tiny", "--layers", LAYERS, "--steps", STEPS]
@@ -47,13 +47,19 @@ CALLS = {"sums": "await_all_reduced", "sums for the host": "await_totals", "adam
 # shorter, takes 10 ms on an idle core: so what may begin with a layer's computation is under way
 # before that ends.
 SLOW, SLOW_LINK_US, SLOW_BUS = 4, 5000, 0.001  # layers, microseconds, GB/s
-# Program, its link or bus, what passes, beside what it is to pass, and which of a step's do.
+# Program, its link or bus, what passes, beside whose work it is to pass, and which of a step's do.
 BESIDE = [
     # The first is beside the update of later layers; the last layer's second beside the loss.
-    ("06_zero3", ["--latency", SLOW_LINK_US, "--prefetch", 0], "all_gather", "", {0, SLOW}),
-    ("06_zero3", ["--latency", SLOW_LINK_US], "all_gather", "", set(range(2 * SLOW))),
+    ("06_zero3", ["--latency", SLOW_LINK_US, "--prefetch", 0], "all_gather", "compute", {0, SLOW}),
+    ("06_zero3", ["--latency", SLOW_LINK_US], "all_gather", "compute", set(range(2 * SLOW))),
     # All but the first layer's, the last to come.
-    ("07_offload", ["--bus", SLOW_BUS], "to_host", "backward", set(range(SLOW - 1)))]
+    ("06_zero3", ["--latency", SLOW_LINK_US], "reduce_scatter", "compute backward",
+     set(range(SLOW - 1))),
+    *((chapter, ["--bus", SLOW_BUS], "to_host", "compute backward", set(range(SLOW - 1)))
+      for chapter in WINDOW[1:]),
+    ("08_infinity", ["--bus", SLOW_BUS], "to_device", "compute", set(range(2 * SLOW))),
+    # Three tensors of each of 8 pieces, but those of the first three, which the update finds there.
+    ("08_infinity", ["--disk", SLOW_BUS, "--piece", 1040], "read", "writes", set(range(15)))]
 
 
 @pytest.fixture
@@ -173,6 +179,22 @@ def check_work(trace, run, rank, micro):
                        for at, task in enumerate(order) if task == "adam")
 
 
+def check_window(trace, run, rank, micro):
+    """It alone sends ahead of the phase that is under way, and takes its rooms in turns."""
+    prefetch, ahead, last = run.options.get("prefetch"), set(), {}
+    one_room = {None: "gradients", 0: "parameters"}.get(prefetch)
+    for event in trace.program(rank, *range(1, STEPS + 1)):
+        args = event["args"]
+        if event["cat"] == "collective" and args["phase"] != args["during"]:
+            ahead.add((args["phase"], args["during"]))
+        for view in args.get("writes", []):
+            if "slot" in view and view["of"] != one_room:
+                use = what(event), view["of"], args["step"]
+                assert last.get(use) != view["slot"], event
+                last[use] = view["slot"]
+    assert ahead == {*[("backward", "forward"), ("forward", "backward")][:micro if prefetch else 0]}
+
+
 def check_counts(trace, run, rank):
     """Elements and bytes, event by event, come to what is counted, and after a step to what was in
     use before."""
@@ -194,9 +216,11 @@ def check_counts(trace, run, rank):
     rows |= {way: row["counted"] for way, row in (run.bus | run.summary.get("disk", {})).items()}
     assert passed == Counter(rows | {("sums", "update"): traffic["scalars"]["counted"]})
     assert sent == {phase: row["counted"] for phase, row in traffic["phases"].items()}
-    for kind, row in run.summary.get("disk_memory", {}).items():
-        assert row["resident"] == sum(of["bytes"] for of in trace.about["held"]
-                                      if (of["kind"], of["place"]) == (kind, "disk"))
+    held = Counter()
+    for of in trace.about["held"]:
+        held[of["place"], of["kind"]] += of["bytes"]
+    for (place, kind), total in held.items():
+        assert memory_of(run.summary, place)[kind]["resident"] == total
     in_use = [event["args"]["in_use"] for event in events]
     for step in range(STEPS):
         assert trace.program(rank, step)[-1]["args"]["in_use"] == in_use[-1]
@@ -229,6 +253,7 @@ def test_recordings(recorded, way, chapter, micro, own):
     for rank in range(run.ranks):
         check_views(trace, rank)
         check_work(trace, run, rank, micro)
+        check_window(trace, run, rank, micro)
         check_counts(trace, run, rank)
     [*memory.table(trace, run)]  # which refuses a figure that is not its formula
     told = narrate.told(trace, run).splitlines()
@@ -281,10 +306,11 @@ def test_what_is_slow_passes_beside_compute(recorded, chapter, slow, task, besid
                         64, "--steps", 8, *slow)
     seen = []
     for rank, step in itertools.product(range(2), range(1, 9)):
-        computing = [event for event in trace.events[rank] if event["cat"] == "compute"
-                     and event["stream"] != "host cores" and event["name"].startswith(beside)]
+        computing = [event for event in trace.events[rank] if event["cat"] in ("compute", "bus")
+                     and f"{event['stream']} {event['name']}".startswith(beside)]
         passing = sorted((event["ts"], event["ts"] + event["dur"]) for event in trace.events[rank]
-                         if event["args"]["step"] == step and what(event) == task)
+                         if event["args"]["step"] == step and what(event) == task
+                         and event["args"]["phase"] != "setup")
         seen.append({place for place, (begin, end) in enumerate(passing)
                      if any(begin < other["ts"] + other["dur"] and other["ts"] < end
                             for other in computing)})
