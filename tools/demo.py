@@ -91,7 +91,7 @@ def claims(runs, ranks, chain):
     yield "07 and 08, all places: 06's bytes, plus staging, weights, pieces", [*lost(runs)]
     yield "elements sent and bytes copied equal their formulas", wrong_traffic(runs)
     rows = {(row["program"], row["ranks"], row["options"] + " --quiet"): row.get("digest")
-            for row in json.loads((ROOT / "notes/digests.json").read_text())}
+            for row in json.loads((ROOT / "notes/digests.json").read_text("utf-8"))}
     known = {str(run): rows.get((run.chapter, run.ranks, " ".join(run.words))) for run in runs}
     if all(known.values()) and not any(run.info["gpu"] for run in runs):  # whose bits are others
         yield "the same bits as the recorded runs", [

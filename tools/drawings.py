@@ -145,4 +145,4 @@ DRAWINGS = {"cleared": cleared, "halves": halves, "number_line": number_line, "z
 
 if __name__ == "__main__":
     for name, draw in DRAWINGS.items():
-        (ROOT / f"notes/figures/{name}.svg").write_text(draw())
+        (ROOT / f"notes/figures/{name}.svg").write_text(draw(), "utf-8")

@@ -47,7 +47,7 @@ class Exercise:
         self.before, self.after, self.window = before, after, of_window
         self.name = of_window or (Path(after, "trainer.hpp") if before else ADAM)
         self.out = out / of_window.stem if of_window else out if before else out / "adam"
-        self.trainer, self.own = self.out / self.name, (ROOT / self.name).read_text()
+        self.trainer, self.own = self.out / self.name, (ROOT / self.name).read_text("utf-8")
         self.tests, given, options = [f"--suite={after}"], {}, [f"-Dmpi={mpi}"]
         if of_window:
             start, options = trainers.without_waits(self.own), options + TSAN
@@ -70,11 +70,11 @@ class Exercise:
                 if file.name not in ("build", ".git", own) and not place.exists():
                     place.symlink_to(file)
         for place, text in given.items():
-            if place.is_symlink() or place.read_text() != text:
+            if place.is_symlink() or place.read_text("utf-8") != text:
                 place.unlink()
-                place.write_text(text)
+                place.write_text(text, "utf-8")
         if not self.trainer.exists():
-            self.trainer.write_text(start)
+            self.trainer.write_text(start, "utf-8")
 
     def saved(self):
         """When; None while an editor puts a new file in the place of the old one."""
@@ -83,7 +83,7 @@ class Exercise:
 
     def judge(self, room):
         """Whether everything holds, and in so many lines what does not."""
-        mine = self.trainer.read_text(errors="replace")
+        mine = self.trainer.read_text("utf-8", "replace")
         if trainers.card(mine).split() != trainers.card(self.own).split():
             return False, folded(
                 f"The card is not {self.after}'s any more, and it is the task: the tests hold the "
@@ -109,7 +109,7 @@ class Exercise:
 def one_slot(before, after):
     """The start of 06's first half; its end, by the first diff of the page; and its card."""
     start = trainers.starting_point(before, after).replace(f'#include "{WINDOW}"\n', "")
-    page, card = ((ROOT / after / name).read_text() for name in ("README.md", "card.hpp"))
+    page, card = ((ROOT / after / name).read_text("utf-8") for name in ("README.md", "card.hpp"))
     diff = re.search(r"^```diff\n(.*?^)```$", page, re.MULTILINE | re.DOTALL)[1]
     end, diff = start, diff.replace("\n...\n", "\n@@\n")
     for change in page_reader.changes(f"```diff\n--- {after}\n{diff}```\n"):
@@ -182,17 +182,18 @@ def watch(exercise, once):
 
 def hint(exercise):
     """One more than the last time; after all of them, what still differs from the chapter's own."""
-    sections = (ROOT / "notes/exercises.md").read_text().split("\n## ")
+    sections = (ROOT / "notes/exercises.md").read_text("utf-8").split("\n## ")
     own = next(section for section in sections if section.startswith(f"{exercise.number} "))
     hints, memory = HINT.findall(own), exercise.trainer.with_name("hints")
-    given = int(memory.read_text()) if memory.exists() else 0
+    given = int(memory.read_text("utf-8")) if memory.exists() else 0
     memory.write_text(f"{min(given + 1, len(hints))}\n")
     if given < len(hints):
         hint = " ".join(hints[given].split())
         more = "then comes the diff" if given + 1 == len(hints) else "ask again for the next"
         print(*folded(f"Hint {given + 1} of {len(hints)}: {hint}"), f"({more})", sep="\n")
     else:
-        left = trainers.changes(exercise.trainer.read_text(), exercise.own, str(exercise.name))
+        mine = exercise.trainer.read_text("utf-8", "replace")
+        left = trainers.changes(mine, exercise.own, str(exercise.name))
         print(f"From your {exercise.name.name} to {exercise.after}'s: {trainers.count(left)} lines")
         trainers.print_code(left)
 

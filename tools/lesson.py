@@ -80,15 +80,15 @@ def first(chapter):
 def others(old, new):
     """New files whole, changed ones by the command that shows how."""
     for file in sorted((ROOT / new).glob("*.[ch]pp")):
-        other, text = ROOT / old / file.name, file.read_text()
+        other, text = ROOT / old / file.name, file.read_text("utf-8")
         if not other.exists():
             print(f"new file: {new}/{file.name}, {len(text.splitlines())} lines\n{text}", end="")
-        elif file.name != "trainer.hpp" and other.read_text() != text:
+        elif file.name != "trainer.hpp" and other.read_text("utf-8") != text:
             print(f"changed too: diff -u {old}/{file.name} {new}/{file.name}")
 
 
 def lesson(old, new):
-    page = (ROOT / new / "README.md").read_text()
+    page = (ROOT / new / "README.md").read_text("utf-8")
     title, problem = re.match(r"# \d\d (.*)\n\n((?:.+\n)+)", page).groups()
     for words in (f"{new}: {title}", problem, *re.findall(r"\*\*Before:(?:.+\n)+", page)):
         plain = re.sub(r"\[([^]]*)\]\([^)]*\)|[*`]", r"\1", " ".join(words.split()))

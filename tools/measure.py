@@ -310,7 +310,7 @@ FIGURES = {"states": states, "traffic": traffic, "layers": layers, "mountain": b
 
 def renewed(page, chosen, programs):
     """The page's text with its chosen blocks measured anew."""
-    text, where = page.read_text(), page.relative_to(ROOT)
+    text, where = page.read_text("utf-8"), page.relative_to(ROOT)
     if text.count("<!-- measured: ") != len(BLOCK.findall(text)):
         raise Failure(f"{where}: a `measured` comment has no `end` of its own")
 
@@ -363,8 +363,8 @@ def main():
     except Failure as failure:
         raise Failure(f"{failure}\nNo page was changed.") from None
     for path, text in texts.items():
-        if not path.exists() or path.read_text() != text:
-            path.write_text(text)
+        if not path.exists() or path.read_text("utf-8") != text:
+            path.write_text(text, "utf-8")
             print(f"rewrote {path.relative_to(ROOT)}")
 
 

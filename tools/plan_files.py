@@ -11,7 +11,7 @@ MOST_BYTES, MOST_PARAMETERS = 1 << 16, 10 ** 13
 HOST, DISK = "sharded on the host", "sharded on the disk"
 WIDTHS = {"fp32": 4, "bf16": 2, "fp16": 2}  # bytes an element
 # What DeepSpeed's keys are here; and those that are nothing here. Either with all below them.
-KEYS, NOTHING = json.loads((ROOT / "notes/deepspeed.json").read_text()).values()
+KEYS, NOTHING = json.loads((ROOT / "notes/deepspeed.json").read_text("utf-8")).values()
 
 
 class File(dict):

@@ -131,7 +131,8 @@ def write(study, path):
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(PAGE.format(words=words_of(describe(study)),
-                                    body="\n".join(map(section_in_html, sections(study)))))
+                                    body="\n".join(map(section_in_html, sections(study)))),
+                        "utf-8", "replace")
         print(f"\nAll of it with pictures, for a browser: {path}")
     except OSError as error:
         raise Failure(f"{error.filename} cannot be written: {error.strerror}", 6) from None

@@ -19,7 +19,7 @@ PAGES = [*sorted(ROOT.glob("0*/README.md")), STREAMS, ROOT / "notes/llama.md"]
 
 def sabotages(page):
     """A page's, as Diffs in their order."""
-    found = list(page_reader.changes(page.read_text(), page.relative_to(ROOT)))
+    found = list(page_reader.changes(page.read_text("utf-8"), page.relative_to(ROOT)))
     if len(found) < 2 or not all(diff.test for diff in found):
         raise Failure(f"{page}: a diff without its \"Caught by\", or fewer than 2 sabotages", 3)
     return found
@@ -42,12 +42,12 @@ def tried(diff, trial):
     if diff.build == "tsan":  # doctest separates filters by commas; ? stands for any character
         case = shlex.quote(f"--test-case={diff.case.replace(',', '?')}")
         choice += [f"--test-args={case}", "--timeout-multiplier=3"]
-    original = file.read_text()
+    original = file.read_text("utf-8")
     try:
-        file.write_text(diff.apply(original))
+        file.write_text(diff.apply(original), "utf-8")
         results, printed = trial.test(*choice)
     finally:
-        file.write_text(original)
+        file.write_text(original, "utf-8")
     if [result["result"] for result in results] != ["FAIL"]:
         return results, f"\"{diff.test}\" did not fail: {printed[-3000:]}"
     said = " ".join(results[0]["said"].split())
@@ -57,7 +57,7 @@ def tried(diff, trial):
 
 def show(diff, mpi):
     """Prints what is changed, and what catches it says."""
-    text = (ROOT / diff.old).read_text()
+    text = (ROOT / diff.old).read_text("utf-8")
     print(diff.title)
     print_code(changes(text, diff.apply(text), diff.old))
     print(*folded(f"Compiled and run in a copy, build/break/{diff.build}: {diff.test}"),

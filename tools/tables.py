@@ -286,7 +286,7 @@ def fits(_):
 
 def systems(_):
     """Where tests/portability.py --record has run README's two commands."""
-    rows = json.loads((ROOT / "notes/systems.json").read_text())
+    rows = json.loads((ROOT / "notes/systems.json").read_text("utf-8"))
     return table(("Debian", "MPI", "compiler", "Meson", "demo, test", "tests", "day, commit"), [
         (row["system"].partition("-")[0], row["mpi"], row["compiler"], row["meson"],
          f"{row['demo']}, {row['test']}", row["counts"], f"{row['date']}, commit {row['commit']}")
@@ -370,7 +370,7 @@ RATIO = re.compile(r"(0\d\S*)  +([\d.]+)   (\S.*?)  +([\d.]+) +([\d.]+)(?: (bar 
 
 def gpu(programs):
     """What tests/gpu/fifteen_minutes.sh found: its steps, and the figures in what they said."""
-    texts = re.split(r"(?m)^== (.+) \| (.+) \| (\d+) s\n", programs.gpu.read_text())
+    texts = re.split(r"(?m)^== (.+) \| (.+) \| (\d+) s\n", programs.gpu.read_text("utf-8"))
     steps, figures = [], []
     for said, name, code, seconds in zip(*(texts[at:-1:4] for at in range(4)), strict=True):
         words = {"0": "passed", "77": "skipped", "124": "not done by then", "not begun": code}

@@ -32,6 +32,7 @@ run_tests() {
     '--gpu --budget '*) budget=$(positive --budget "${*#--gpu --budget }") ;;
     *) die 2 "test: it takes --all, --gpu [--budget SECONDS] or nothing, not '$*'" ;;
   esac
+  export PYTHONUTF8=1 # the encoding of what tests read, whatever the terminal's is
   prepare packages
   for list in more_packages browser_packages; do
     [ "$*" != --all ] || (install "$list") || echo 'Going on without them.'

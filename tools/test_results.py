@@ -24,7 +24,7 @@ def main():
     for log, code in (line.rstrip("\n").split("|") for line in sys.stdin):
         name, found = Path(log).name, {}  # tests by what became of them and why
         for test in (json.loads(text) for path in Path(log).parent.glob(f"{name}*.json")
-                     for text in path.read_text().splitlines()):
+                     for text in path.read_text("utf-8").splitlines()):
             kind = KINDS.get(test["result"], "failed")
             said = test.get("stdout", "").strip().splitlines() if kind == "skipped" else []
             key = kind, (said or ["see above"])[-1]

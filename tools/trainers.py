@@ -17,7 +17,7 @@ COLOURS = {"-": "31", "+": "32", "@": "36", "!": "1;33"}  # ANSI's, by the sign 
 
 
 def source(chapter):
-    return (ROOT / chapter / "trainer.hpp").read_text()
+    return (ROOT / chapter / "trainer.hpp").read_text("utf-8")
 
 
 def card(text):
@@ -73,7 +73,7 @@ def print_code(lines):
 
 RANKS = 3
 # The cards of C++: a unit test sees that they are the same.
-CARDS = {card["name"]: card for card in json.loads((ROOT / "notes/cards.json").read_text())}
+CARDS = {card["name"]: card for card in json.loads((ROOT / "notes/cards.json").read_text("utf-8"))}
 
 
 @dataclass

@@ -17,8 +17,8 @@ MEMBERS = [" params_{", " grads_{", " master_{", " momentum_{", " variance_{"]
 LONGEST_LINE = 100
 # Of files: what is counted, and how much of it there may be: round numbers, far enough above what
 # there is that whoever adds a chapter is not refused.
-SIZES = {"0*/*.hpp": ("lines", 165 * len(CHAPTERS)), "common/*": ("lines", 9500),
-         "tests/*": ("lines", 11800), "tutorial": ("lines", 300), "tools/*": ("lines", 7500),
+SIZES = {"0*/*.hpp": ("lines", 165 * len(CHAPTERS)), "common/*": ("lines", 9700),
+         "tests/*": ("lines", 12600), "tutorial": ("lines", 300), "tools/*": ("lines", 7500),
          "README.md": ("lines", 180), "*.md": ("words", 50000), "*": ("files", 320)}
 
 
@@ -70,12 +70,13 @@ def test_common_knows_no_chapter(name):
 
 @pytest.mark.parametrize("name", SOURCES)
 def test_a_source_fits_the_page(name):
-    """It names its licence; nothing is unfinished."""
+    """It names its licence; nothing is unfinished. And what a tool reads is UTF-8 in any locale."""
     lines = SOURCES[name].splitlines()
     assert any("SPDX-License-Identifier: MIT" in line for line in lines[:2])
     wrong = [f"{name}:{at}: {line}" for at, line in enumerate(lines, 1)
              if len(line) > LONGEST_LINE or line != line.rstrip()]
     assert not wrong, f"at most {LONGEST_LINE} characters, no blank at the end: " + wrong[0]
+    assert "read_text()" not in SOURCES[name] or not name.startswith("tools/")
     unfinished = "TO" + "DO|FIX" + "ME|XX" + "X"
     assert not re.search(rf"\b({unfinished})\b", SOURCES[name])
 
