@@ -20,7 +20,6 @@ SMALL = ["--width", 8, "--layers", 2, "--batch", 2]  # of task text
 DDP = "02_distributed_adam"
 A_FEW_SECONDS = 10
 SLURM_TASK = {"SLURM_STEP_NUM_TASKS": "1", "SLURM_PROCID": "0"}
-NOT_UTF8 = os.fsdecode(b"caf\xe9.txt")
 
 # What the grammar of options refuses is tests/unit/options_test.cpp's, what the machine has not
 # choice_test.cpp's; here stands how a program that refuses ends.
@@ -73,10 +72,10 @@ UNEQUAL = [
 
 @pytest.fixture(name="folder")
 def filled(folder):
-    """What a user may have lying there. Paths are bytes: one is no text in any encoding."""
+    """What a user may have lying there."""
     text = "to be or not to be\n" * 9
     for name, content in {"kept.log": "kept\n" * 9999, "empty.txt": "",
-                          "eight.txt": "12345678", "text.txt": text, NOT_UTF8: text}.items():
+                          "eight.txt": "12345678", "text.txt": text}.items():
         (folder / name).write_text(content)
     (folder / "folder").mkdir()
     (folder / "link").symlink_to("kept.log")
@@ -153,14 +152,6 @@ def test_other_texts_of_one_name(programs, refused, folder):
     own = shlex.join(programs.command(0, "05_zero2", "--data", "text.txt"))
     refused(programs.unlike(f"cd 0 && {own}", f"cd 1 && {own}"), DATA,
             "rank 1 reads a text of 12 bytes, digest [0-9a-f]{16}, rank 0, same file")
-
-
-@pytest.mark.parametrize("ranks, chapter", ((0, ALONE), (2, "06_zero3")))
-def test_a_path_that_is_not_utf8(good, folder, ranks, chapter):
-    """The log stays JSON. And mpirun may be a task of a batch system."""
-    good(ranks, chapter, *SMALL, "--steps", 1, "--data", NOT_UTF8, "--log", "new.log",
-         **(SLURM_TASK if ranks else {}))
-    assert read_log(folder / "new.log")[0]["options"]["data"] == "caf\ufffd.txt"
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS)

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: MIT
+"""What others reported of programs like these, tried on ours: each row of cases.json is a report.
+
+In an empty folder its `files` are made, each by an expression over names_of(), and the shell runs
+its line, where L FILE trains from these weights and T FILE N on these tokens of N kinds, both with
+a log. `code` is the exit code, the expressions of `says` stand in what is printed, and `loss` are
+the log's first losses: right in all digits that are given, or "base", to the bit those of the file
+`base`.
+"""
+import json
+import os
+import re
+import shlex
+import struct
+from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal
+from pathlib import Path
+from tempfile import TemporaryDirectory, mkdtemp
+
+import numpy as np
+import pytest
+from programs import CHAPTERS, DATA, OURS, ROOT, read_log
+from tutorial_test import Copy
+
+ROWS = json.loads(Path(__file__).with_name("cases.json").read_text("utf-8"), parse_float=Decimal)
+PT = {"format": "pt"}  # the metadata of transformers
+BASE = {"files": {"m": "base", "config.json": "config()"}, "run": "L m"}
+SHAPE = ("06_zero3 --task llama --width 16 --layers 1 --heads 2 --kv-heads 1 --hidden 16 "
+         "--sequence 8 --batch 2 --steps 3 --dtype fp32 --quiet --log log ")
+SCRIPTS = {"L": SHAPE + '--init "$@"', "T": SHAPE + '--tokens "$1" --vocab "$2"'}
+
+
+def names_of(folder):
+    """The model that a run there saved, as (name, dtype, shape, bytes), and what makes files of it;
+    `edited` writes a header that is right until `entries` say otherwise."""
+    saved = folder / "saved/step_3"
+    file, said = ((saved / name).read_bytes() for name in ("model.safetensors", "config.json"))
+    start = 8 + struct.unpack("<Q", file[:8])[0]
+    header, data = json.loads(file[8:start]), file[start:]
+    del header["__metadata__"]  # others write no digests
+    tensors = sorted(((name, at["dtype"], at["shape"], data[slice(*at["data_offsets"])])
+                      for name, at in header.items()), key=lambda t: header[t[0]]["data_offsets"])
+
+    def raw(header, data=b""):
+        return struct.pack("<Q", len(header)) + header.encode() + data
+
+    def edited(entries=None, metadata=PT, data=None, drop=(), append=()):
+        told, body = {"__metadata__": metadata}, b""
+        for name, dtype, shape, own in [*(t for t in tensors if t[0] not in drop), *append]:
+            told[name] = {"dtype": dtype, "shape": shape,
+                          "data_offsets": [len(body), len(body) + len(own)]}
+            body += own
+        told = {name: at for name, at in (told | (entries or {})).items() if at is not None}
+        return raw(json.dumps(told), body if data is None else data)
+
+    def config(**changes):  # `...` removes a key
+        return json.dumps({key: value for key, value in (json.loads(said) | changes).items()
+                           if value is not ...}).encode()
+
+    return {"np": np, "json": json, "struct": struct, "header": header, "data": data, "raw": raw,
+            "tensors": tensors, "edited": edited, "base": edited(), "config": config,
+            "tokens": np.arange(2000) * 7919 % 50257, "deep": lambda n: "[" * n + "]" * n,
+            "log": (folder / "log").read_bytes(), "trace": (folder / "trace").read_bytes()}
+
+
+@pytest.fixture(scope="module")
+def started(programs):
+    """All rows, and last the base, on all cores: in which folder, and what came."""
+    def start(line, folder):  # what hangs may be deaf to all but SIGKILL
+        return programs.start(["timeout", "-s", "KILL", "40", "sh", "-c", line], folder,
+                              PATH=f"{home}:{os.environ['PATH']}")
+
+    def tried(row):
+        folder = Path(mkdtemp(dir=home))
+        for name, content in row.get("files", {}).items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_bytes(eval(content, names))
+        return folder, start(row["run"], folder)
+
+    with TemporaryDirectory(prefix="zero_") as made, ThreadPoolExecutor(os.cpu_count()) as pool:
+        home = Path(made)
+        commands = {name: programs.command(0, name) for name in CHAPTERS} | {
+            "mpirun": [programs.mpiexec], "tutorial": [str(Copy(home).script)]}
+        for name in (*commands, *SCRIPTS):
+            line = SCRIPTS.get(name) or shlex.join(commands[name]) + ' "$@"'
+            (home / name).write_text(f"#!/bin/sh\nexec {line}\n")
+            (home / name).chmod(0o755)
+        ran = start(SHAPE + "--save saved --trace trace", home)
+        assert ran.code == 0, ran
+        names = names_of(home)
+        yield [pool.submit(tried, row) for row in (*ROWS, BASE)]
+
+
+@pytest.mark.parametrize("at", range(len(ROWS)), ids=[f"{r['source']}: {r['what']}" for r in ROWS])
+def test_it_is_as_it_should_be(started, at):
+    """Where it is refused, in one sentence of characters that a terminal shows, without a log."""
+    row, (folder, came) = ROWS[at], started[at].result()
+    printed = came.out + came.err
+    assert came.code == row["code"], came
+    assert not [words for words in row.get("says", []) if not re.search(words, printed, re.M)], came
+    assert not re.search("Traceback|[^ -~\n\t\r\u00a0-\uffff]", printed), came
+    said = [line for line in came.err.splitlines() if re.match(f"tutorial: |{OURS.pattern}", line)]
+    assert bool(came.code) <= len(said) <= 1 and all(len(line) < 400 for line in said), came
+    assert came.code != DATA or not (folder / "log").exists()
+    if rights := row.get("loss"):
+        losses, base = ([Decimal(step["loss"]) for step in read_log(where / "log")[1]]
+                        for where in (folder, started[-1].result()[0]))
+        for loss, right in zip(losses, base if rights == "base" else rights):
+            assert abs(loss - right) <= Decimal(1).scaleb(right.as_tuple().exponent) / 2, losses
+
+
+def test_the_page_counts_them():
+    reports = {report for row in ROWS for report in row["source"].split(", ")}
+    assert f"**{len(reports)} reports**" in (ROOT / "notes/tested.md").read_text("utf-8")
