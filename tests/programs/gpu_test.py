@@ -43,10 +43,10 @@ def test_a_rank_fails(programs, request, how, queue):
     last, and how long ago. Only a GPU would know for whom it waits."""
     if not programs.prefix and queue < 1000:
         pytest.skip("a GPU has its own queue")
-    timeout = 3 if programs.prefix else 20  # a true one may take long to get ready
+    # A true one may take long to get ready; on busy cores a rank may be late by seconds.
+    timeout, late = 5 if programs.prefix else 20, 20
     patience = timeout * (1 if len(os.sched_getaffinity(0)) > 1 else 2)
-    # It tells the seconds that have passed, on a busy machine a few more.
-    waited = "|".join(map(str, range(patience, patience + 10)))
+    waited = "|".join(map(str, range(patience, patience + late)))
     stands = "rank [01]/2: step [23], " + STANDS.format(f"({waited})")
     for program in request.config.getoption("--failing"):
         start = time.monotonic()
@@ -57,14 +57,14 @@ def test_a_rank_fails(programs, request, how, queue):
         if done.code == SKIPPED:
             pytest.skip(done.out.strip())
         said = [line for line in done.err.splitlines() if line.startswith("rank ")]
-        assert took < (0 if how == "throws" else patience) + 10, program
+        assert took < (0 if how == "throws" else patience) + late, (program, done)
         if how == "throws":
-            assert (done.code, said) == (DATA, ["rank 1/2: sample is unreadable"]), program
+            assert (done.code, said) == (DATA, ["rank 1/2: sample is unreadable"]), done
         elif how == "killed":
             assert done.code or programs.loses_codes, program
         else:
-            assert done.code == COMMUNICATION and took > patience, program
-            assert said and all(re.fullmatch(stands, line) for line in said), said
+            assert done.code == COMMUNICATION and took > patience, (program, done)
+            assert said and all(re.fullmatch(stands, line) for line in said), done
 
 
 @pytest.mark.parametrize("chapter", ("02_distributed_adam", "06_zero3"))

@@ -43,10 +43,10 @@ CALLS = {"sums": "await_all_reduced", "sums for the host": "await_totals", "adam
          "activations": r"model_.\w+", "parameters": r"(borrow\w*|gather_params|release_params)",
          "gradients": "(borrow|borrow_grads|wait_for_gradients)",
          "communication": "(reduce_scatter|all_reduce)_mean"}
-# A message takes 5 ms, a copy 2 to 4, in which its thread sleeps; a layer, of which forward is the
-# shorter, takes 10 ms on an idle core: so what may begin with a layer's computation is under way
-# before that ends.
-SLOW, SLOW_LINK_US, SLOW_BUS = 4, 5000, 0.001  # layers, microseconds, GB/s
+# A message takes 2.5 ms, a copy 2 to 4, in which its thread sleeps; a layer, of which forward is
+# the shorter, takes 10 ms on an idle core: so what may begin with a layer's computation is under
+# way before that ends.
+SLOW, SLOW_LINK_US, SLOW_BUS = 4, 2500, 0.001  # layers, microseconds, GB/s
 # Program, its link or bus, what passes, beside whose work it is to pass, and which of a step's do.
 BESIDE = [
     # The first is beside the update of later layers; the last layer's second beside the loss.
@@ -301,20 +301,22 @@ def test_peaks_of_a_window(programs, way, ranks, prefetch, layers):
 @pytest.mark.parametrize("chapter, slow, task, beside, promised", BESIDE)
 def test_what_is_slow_passes_beside_compute(recorded, chapter, slow, task, beside, promised):
     """What never does is a matter of order, and exact. What may does it in one of the ranks' steps,
-    on cores that others use too."""
-    trace, _ = recorded(2, chapter, "--task", "mlp", "--layers", SLOW, "--batch", 32768, "--width",
-                        64, "--steps", 8, *slow)
+    of at most five runs, on cores that others use too."""
     seen = []
-    for rank, step in itertools.product(range(2), range(1, 9)):
-        computing = [event for event in trace.events[rank] if event["cat"] in ("compute", "bus")
-                     and f"{event['stream']} {event['name']}".startswith(beside)]
-        passing = sorted((event["ts"], event["ts"] + event["dur"]) for event in trace.events[rank]
-                         if event["args"]["step"] == step and what(event) == task
-                         and event["args"]["phase"] != "setup")
-        seen.append({place for place, (begin, end) in enumerate(passing)
-                     if any(begin < other["ts"] + other["dur"] and other["ts"] < end
-                            for other in computing)})
-        assert seen[-1] <= promised, f"at most {promised}"
-        assert task != "all_gather" or \
-            all(end - begin > 0.999 * SLOW_LINK_US for begin, end in passing)
+    while len(seen) < 5 * 16 and (not seen or set.union(*seen) < promised):
+        trace, _ = recorded(2, chapter, "--task", "mlp", "--layers", SLOW, "--batch", 32768,
+                            "--width", 64, "--steps", 8, *slow)
+        for rank, step in itertools.product(range(2), range(1, 9)):
+            computing = [event for event in trace.events[rank] if event["cat"] in ("compute", "bus")
+                         and f"{event['stream']} {event['name']}".startswith(beside)]
+            passing = sorted((event["ts"], event["ts"] + event["dur"])
+                             for event in trace.events[rank]
+                             if event["args"]["step"] == step and what(event) == task
+                             and event["args"]["phase"] != "setup")
+            seen.append({place for place, (begin, end) in enumerate(passing)
+                         if any(begin < other["ts"] + other["dur"] and other["ts"] < end
+                                for other in computing)})
+            assert seen[-1] <= promised, f"at most {promised}"
+            assert task != "all_gather" or \
+                all(end - begin > 0.999 * SLOW_LINK_US for begin, end in passing)
     assert set.union(*seen) == promised, seen
