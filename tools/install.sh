@@ -10,7 +10,8 @@ build_packages() {
 number_packages() { echo python3:scripts python3-numpy:mistakes; }
 packages() {
   build_packages
-  echo python3-pytest:tests python3-numpy:tests python3-matplotlib:figures git:versions
+  echo python3-pytest:tests python3-numpy:tests python3-matplotlib:figures git:versions \
+    python3-json5:configurations python3-yaml:configurations
 }
 more_packages() {
   echo clang-16:digests g++-aarch64-linux-gnu:digests qemu-user-static:digests ccache:sabotages \

@@ -9,7 +9,7 @@ import sys
 
 import trainers
 from runs import finish, folded
-from trainers import RANKS, ROOT, Card
+from trainers import RANKS, ROOT, Picture
 
 LAYERS = (6, 6)  # the sizes of the model that `./tutorial narrate` tells
 CELL, LEFT = 17, 11
@@ -93,7 +93,7 @@ def lesson(old, new):
     for words in (f"{new}: {title}", problem, *re.findall(r"\*\*Before:(?:.+\n)+", page)):
         plain = re.sub(r"\[([^]]*)\]\([^)]*\)|[*`]", r"\1", " ".join(words.split()))
         print(*folded(plain), "", sep="\n")
-    before, after = Card(old), Card(new)
+    before, after = Picture(old), Picture(new)
     print(LEGEND, *(line.rstrip() for card in (before, after) for line in rows(card, before)),
           sep="\n")
     texts = [trainers.source(chapter) for chapter in (old, new)]

@@ -12,11 +12,12 @@ import shlex
 from datetime import date
 from pathlib import Path
 
-import plan
 import tables
 from figures import INK, figure, file
 from overlap import slices_of
 from pictures import CHAPTER_COLOURS, CHAPTER_MARKERS, KIND_COLOURS, STREAMS
+from planner import plan
+from planner.question import question
 from recording import Trace
 from runs import (CHAPTERS, KINDS, Failure, Programs, elements_sent, finish, first_line, machine,
                   sent, spaced, wrong_bytes, wrong_traffic)
@@ -255,7 +256,7 @@ def offload(programs):
 
 def states(_):
     """The first figure of the ZeRO paper, by the planner: what a rank holds, stage by stage."""
-    q = plan.question(["--params", "7.5B", "--ranks", "64"])
+    q = question(["--params", "7.5B", "--ranks", "64"])
     fig, ax = figure(
         720, 270, title="7.5 billion parameters: what each of 64 ranks holds, in GB",
         subtitle="Mixed precision, Adam; what lasts through a step, by the formulas")
@@ -266,8 +267,8 @@ def states(_):
             ax.barh(row, held, 0.6, end, color=colour, label=None if row else kind)
             end += held
         ax.text(end + 1, row, f"{end:.1f}", va="center", weight="bold")
-    ax.set_yticks(range(4), [f"{stage.name.replace('_', ' ', 1)}\n{plan.state_formula(q, stage)}"
-                             for stage in q.cards[:4]])
+    ax.set_yticks(range(4), [f"{stage.name.replace('_', ' ', 1)}\n"
+                             + plan.state_formula(plan.terms(q, stage)) for stage in q.cards[:4]])
     ax.invert_yaxis()
     ax.set_xlim(0, 130)
     ax.grid(axis="x")

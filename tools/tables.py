@@ -7,8 +7,9 @@ import sys
 
 import memory
 import narrate
-import plan
 from findings import Comparison
+from planner import plan
+from planner.question import question
 from recording import Trace
 from runs import (BYTES, CHAPTERS, KINDS, PLACES, ROOT, STATE, Failure, elements_sent, kinds_of,
                   memory_of, number, on, output_of, spaced)
@@ -278,7 +279,7 @@ def fits(_):
     ranks, rows = (1, 4, 8, 64), []
     for model, gpu in itertools.product(models, ("24GB", "40GB", "80GB")):
         words = f"--params {model} --layers {models[model]} --gpu {gpu}"
-        q = plan.question(words.split())
+        q = question(words.split())
         rows.append([f"`{words}`", *(next((card.name[:2] for card in q.cards
                                            if plan.Rank(q, card, n).fits), "–") for n in ranks)])
     return table(["first that fits", *(f"N = {n}" for n in ranks)], rows)

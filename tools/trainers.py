@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: MIT
 """The chapters' trainers and cards as text, for which nothing has to be built; what changes."""
 import difflib
-import json
 import re
 import sys
 from dataclasses import dataclass
 from fractions import Fraction
 
-from runs import ROOT
+from planner.plan import CARDS, card_of, own_terms
+from planner.plan import state_formula as plan_formula
+from runs import PLACES, ROOT, on
 
 CARD = re.compile(r"  static constexpr Card card = .*\n")  # of which chapter it is
 BEGIN = "namespace zero {\n"  # what is above is the file's comment and its includes
@@ -72,8 +73,6 @@ def print_code(lines):
 
 
 RANKS = 3
-# The cards of C++: a unit test sees that they are the same.
-CARDS = {card["name"]: card for card in json.loads((ROOT / "notes/cards.json").read_text("utf-8"))}
 
 
 @dataclass
@@ -86,38 +85,31 @@ class Column:
     bytes = property(lambda self: self.size * self.tensors)  # of a parameter that a rank holds
 
 
-class Card:
+class Picture:
     """What a chapter's card says, in 16 bits where the chapter has them, else in fp32."""
 
     def __init__(self, chapter, dtype="bf16"):
         self.chapter, self.says = chapter, CARDS[chapter]
         self.ranks = RANKS if self.says["ranks"] else 1
         self.dtype = dtype if self.says["mixed_precision"] else "fp32"
-        held = self.says["held"]
-        here = [self.column(kind, how) for kind, how in held.items() if " on " not in how]
-        host, disk = ([self.column(kind, "sharded", f"{place}: {kind}")
-                       for kind, how in held.items() if how.endswith(place)]
-                      for place in ("host", "disk"))
-        # Page-locked bytes serve gradients on their way down and parameters on their way up.
-        if here and host:
-            host.insert(0, self.column("gradients", "sharded", "host: staging"))
-        self.places = [here, host, disk]
-        self.columns = here + host + disk
+        self.terms = [term for term in own_terms(card_of(self.says), self.dtype)
+                      if term.size and term.of in ("full", "shard")]
+        self.places = [[self.column(term) for term in sorted(
+            self.terms, key=lambda term: term.kind != "communication") if term.place == place]
+            for place in PLACES]
+        self.columns = [column for place in self.places for column in place]
 
-    def column(self, kind, how, name=None):
-        mixed, of_adam = self.dtype != "fp32", kind == "optimizer"
-        # Parameters in fp32 are their own master where Adam can reach them.
-        master = mixed or (name is not None and " on " not in self.says["held"]["parameters"])
-        return Column(name or kind, Fraction(1, self.ranks if how == "sharded" else 1),
-                      2 if mixed and not of_adam else 4, 2 + master if of_adam else 1)
+    def column(self, term):
+        """Page-locked bytes serve gradients on their way down and parameters on their way up."""
+        tensors = term.size // 4 if term.kind == "optimizer" else 1
+        name = "staging" if term.kind == "communication" else term.kind
+        return Column(f"{term.place}: {name}" if term.place != PLACES[0] else name,
+                      Fraction(1, self.ranks if term.of == "shard" else 1), term.size // tensors,
+                      tensors)
 
 
 def state_formula(chapter, dtype):
     """Bytes of state per parameter in each place, on N ranks."""
-    def formula(columns):
-        whole, part = (sum(column.bytes for column in columns if (column.share < 1) == is_part)
-                       for is_part in (False, True))
-        return " + ".join([str(whole)] * (whole > 0) + [f"{part}/N"] * (part > 0))
-
-    places = zip(("", " on the host", " on the disk"), map(formula, Card(chapter, dtype).places))
-    return " and ".join(held + where for where, held in places if held)
+    terms = Picture(chapter, dtype).terms
+    places = [(plan_formula(terms, place), on(place)) for place in PLACES]
+    return " and ".join(held + where for held, where in places if held != "0")

@@ -48,7 +48,8 @@ class Copy:
         self.folder, self.elsewhere = folder / "a path/with blanks", folder / "elsewhere"
         self.script = self.folder / "tutorial"
         self.elsewhere.mkdir()
-        for name in ("tutorial", "tools", "notes/cards.json", "notes/streams.md", *CHAPTERS):
+        for name in ("tutorial", "tools", "notes/cards.json", "notes/deepspeed.json",
+                     "notes/options.json", "notes/models.json", "notes/streams.md", *CHAPTERS):
             copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
             (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
             copy(ROOT / name, self.folder / name)

@@ -3,9 +3,9 @@
 
 In an empty folder its `files` are made, each by an expression over names_of(), and the shell runs
 its line, where L FILE trains from these weights and T FILE N on these tokens of N kinds, both with
-a log. `code` is the exit code, the expressions of `says` stand in what is printed, and `loss` are
-the log's first losses: right in all digits that are given, or "base", to the bit those of the file
-`base`.
+a log, and plan asks the planner. `code` is the exit code, the expressions of `says` stand in what
+is printed, and `loss` are the log's first losses: right in all digits that are given, or "base", to
+the bit those of the file `base`.
 """
 import json
 import os
@@ -27,7 +27,8 @@ PT = {"format": "pt"}  # the metadata of transformers
 BASE = {"files": {"m": "base", "config.json": "config()"}, "run": "L m"}
 SHAPE = ("06_zero3 --task llama --width 16 --layers 1 --heads 2 --kv-heads 1 --hidden 16 "
          "--sequence 8 --batch 2 --steps 3 --dtype fp32 --quiet --log log ")
-SCRIPTS = {"L": SHAPE + '--init "$@"', "T": SHAPE + '--tokens "$1" --vocab "$2"'}
+SCRIPTS = {"L": SHAPE + '--init "$@"', "T": SHAPE + '--tokens "$1" --vocab "$2"',
+           "plan": 'tutorial plan "$@"'}
 
 
 def names_of(folder):

@@ -13,7 +13,7 @@ import lesson
 import measure
 import tables
 from runs import CHAPTERS, ROOT
-from trainers import Card, state_formula
+from trainers import Picture, state_formula
 from matplotlib import textpath  # figures has said where its list of fonts goes
 
 PICTURES = {path.stem: path.read_text() for path in (ROOT / "notes/figures").glob("*.svg")}
@@ -43,7 +43,7 @@ def test_words_find_their_place(name, svg):
 
 def test_ownership_is_what_the_cards_say():
     wanted, staging = [], 0
-    for card in map(Card, CHAPTERS):
+    for card in map(Picture, CHAPTERS):
         device, host, disk = ({column.name: int(12 * column.share) * column.bytes
                                for column in place} for place in card.places)
         staging += host.pop("host: staging", 0)
@@ -59,7 +59,7 @@ def test_ownership_is_what_the_cards_say():
     assert f"staging takes {staging} more" in PICTURES["ownership"]
 
 
-@pytest.mark.parametrize("card", map(Card, CHAPTERS), ids=CHAPTERS)
+@pytest.mark.parametrize("card", map(Picture, CHAPTERS), ids=CHAPTERS)
 def test_a_page_draws_what_its_lesson_draws(card):
     drawn = "\n".join(f"    {line}".rstrip() for line in lesson.rows(card, card))
     assert f"\n\n{drawn}\n\n" in (ROOT / card.chapter / "README.md").read_text()
@@ -81,7 +81,7 @@ def test_results_of_a_gpu_become_tables(tmp_path):
 def test_traffic_is_what_the_cards_say():
     """All of the picture's bars, 04's and then 05's, with A = 1, 4, 16."""
     wanted = []
-    for card in map(Card, CHAPTERS[3:5]):
+    for card in map(Picture, CHAPTERS[3:5]):
         for count in (1, 4, 16):
             times = re.sub(r"(\d*)A", lambda a: str(int(a[1] or 1) * count),
                            " ".join(card.says["sent"].values()))

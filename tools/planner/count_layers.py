@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: MIT
+"""Counts the parameters of models, layer by layer, as transformers makes them on PyTorch's meta
+device, where tensors have shapes but no numbers. It reads no weights, and runs no code of a model.
+
+stdin is a JSON list of config.json objects. The last line on stdout is a list: for each what
+counted() returns, or {"error": why}. Exit code 77: torch or transformers is missing. The planner
+runs this in a process of its own, in any Python that has both."""
+import json
+import sys
+from itertools import groupby
+
+try:
+    import torch
+    import transformers
+    from torch.nn import ModuleDict, ModuleList
+    from transformers.models.auto import modeling_auto
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+except ImportError:
+    sys.exit(77)
+
+# Keys that change no shape, but may need packages: how weights are stored, which kernels run.
+SHAPELESS = ("quantization_config", "attn_implementation", "_attn_implementation")
+# Tasks to try, in this order, if `architectures` names no class of transformers.
+OTHERWISE = ("FOR_CAUSAL_LM_", "FOR_PRETRAINING_", "FOR_IMAGE_TEXT_TO_TEXT_", "")
+
+
+def shapes(values):
+    """The configuration without SHAPELESS keys, in its sections, too."""
+    return {key: shapes(value) if isinstance(value, dict) else value
+            for key, value in values.items() if key not in SHAPELESS}
+
+
+def class_of(config, asked):
+    """The class in `architectures`, or the first of OTHERWISE's tasks, that takes the whole
+    configuration (one for the text alone may take a part); else the family's causal LM."""
+    mapped = [getattr(modeling_auto, f"MODEL_{of}MAPPING").get(type(config), None)
+              for of in OTHERWISE]
+    return next((of for of in (getattr(transformers, str(asked), None), *mapped)
+                 if isinstance(of, type) and issubclass(of, transformers.PreTrainedModel)
+                 and isinstance(config, of.config_class or ())), mapped[0])
+
+
+def outermost(model, chosen):
+    """Names of the chosen modules, without those inside another chosen one."""
+    found = []
+    for name, module in model.named_modules():
+        if chosen(name, module) and not (found and name.startswith(found[-1] + ".")):
+            found.append(name)
+    return found
+
+
+def sizes(model):
+    """Parameters of each layer. A module in a ModuleList (a decoder's block) is a layer; so is all
+    that stands before, between or after the lists. A shared parameter counts once, in the first."""
+    lists = outermost(model, lambda _, module: isinstance(module, ModuleList))
+
+    def layer(named):
+        inside = next((of for of in lists if named[0].startswith(of + ".")), None)
+        return inside and (inside, named[0][len(inside) + 1:].partition(".")[0])
+
+    return [sum(parameter.numel() for _, parameter in of)
+            for _, of in groupby(model.named_parameters(), layer)]
+
+
+def number(names, *modules):
+    """The first int among these attributes of the modules, else 0."""
+    return next((value for module in modules for name in names
+                 if type(value := getattr(module, name, None)) is int), 0)
+
+
+def idle(model, text):
+    """Parameters of the experts through which a token does not pass. Experts are modules in a list,
+    or slices of one tensor; the router beside them has the number that a token takes."""
+    count = 0
+    for name in outermost(model, lambda name, module: "shared" not in name and (
+            name.endswith(".experts") or type(module).__name__.endswith("Experts"))):
+        module, above = (model.get_submodule(of) for of in (name, name.rpartition(".")[0]))
+        size = sum(parameter.numel() for parameter in module.parameters())
+        experts = len(module) if isinstance(module, (ModuleList, ModuleDict)) else number(
+            ["num_experts", "moe_num_experts"], module, *module.children(), text
+        ) or next(module.parameters()).shape[0]
+        taken = number(["top_k", "num_experts_per_tok", "num_experts_per_token"],
+                       above, *above.children(), module, text) or experts
+        count += size * max(0, experts - taken) / experts
+    return round(count)
+
+
+def counted(values):
+    """The model's class; parameters of each layer (embedding, blocks, last norm with the head); of
+    them `active`, through which a token passes; its shape, None where unknown; whether it has a
+    head over the vocabulary, and whether that is tied to the embedding."""
+    version = f"transformers {transformers.__version__}"
+    if values["model_type"] not in CONFIG_MAPPING:
+        return {"error": f"{version} does not know it"}
+    config = CONFIG_MAPPING[values["model_type"]].from_dict(shapes(values))
+    with torch.device("meta"):
+        model = class_of(config, (values.get("architectures") or [None])[0])(config)
+    try:
+        text = config.get_text_config()
+    except ValueError:  # raised if it has several
+        text = config
+    hidden, blocks, heads, vocabulary = (getattr(text, key, None) for key in (
+        "hidden_size", "num_hidden_layers", "num_attention_heads", "vocab_size"))
+    if hidden not in (None, said := values.get("hidden_size") or hidden):
+        return {"error": f"its hidden_size is {hidden} there, not the file's {said}"}
+    head, embedding = model.get_output_embeddings(), model.get_input_embeddings()
+    return {"name": type(model).__name__, "sizes": (layers := sizes(model)),
+            "active": sum(layers) - idle(model, text), "blocks": blocks, "hidden": hidden,
+            "heads": heads, "vocabulary": vocabulary, "head": head is not None,
+            "tied": head is not None and head.weight is getattr(embedding, "weight", None),
+            "notes": [f"counted by {version}"]}
+
+
+def answer(values):
+    try:
+        return counted(values)
+    except Exception as error:  # transformers raises many kinds for a wrong file
+        told = " ".join(str(error).split()) or "nothing more is said"
+        return {"error": f"transformers cannot make it ({type(error).__name__}: {told:.200})"}
+
+
+if __name__ == "__main__":
+    print("\n" + json.dumps([answer(values) for values in json.load(sys.stdin)]))

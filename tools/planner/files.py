@@ -1,0 +1,367 @@
+# SPDX-License-Identifier: MIT
+"""What the planner reads: configurations of DeepSpeed, and files of options for accelerate or
+transformers' Trainer. What --write writes: a configuration of DeepSpeed, lines for PyTorch's FSDP2,
+or a command for our programs."""
+import importlib
+import json
+import math
+import os
+import re
+from dataclasses import replace
+from pathlib import Path
+
+from runs import ROOT, Failure, spaced
+
+from .machine import MOST_PARAMETERS
+from .plan import CARDS, DISK, HOST, LIVE, PLANS, deepspeed_card
+
+MOST_BYTES, YAML = 1 << 16, (".yaml", ".yml")
+# KEYS: a key of DeepSpeed (it stands for all below it, too): what it is here. LEFT_OUT: a key: its
+# effect, which no plan counts. NOTHING: keys without an effect here. FLAGS: options of other
+# programs without one. NUMBERS: our name: key, default, least. SWITCHES: our name: key, default.
+# OLDER: an older version's key: the key and value that it means if true. OPTIMIZERS: a part of an
+# optimizer's name: how many numbers it keeps of a parameter beside the master. FSDP: the number of
+# a ShardingStrategy: its name. PARTS: a section of accelerate's file: the distributed_type for
+# which it counts, and with what the names of its options begin.
+(KEYS, LEFT_OUT, NOTHING, FLAGS, NUMBERS, SWITCHES, OLDER, OPTIMIZERS, FSDP, PARTS) = json.loads(
+    (ROOT / "notes/deepspeed.json").read_text("utf-8")).values()
+SECTIONS = {re.split("[.=]", name)[0] for name in (*KEYS, *LEFT_OUT, *NOTHING)}
+ZERO = "zero_optimization."
+UNLIKE = re.compile("galore|apollo|mini|grok|lomo")  # such an Adam keeps other numbers
+ALIAS = re.compile(": [&*]")  # of YAML: by aliases a short text can mean a list without end
+
+
+class File(dict):
+    """The object in a file, with checks that raise a Failure which names the file and the key."""
+
+    def __init__(self, path, values):
+        super().__init__(values)
+        self.path = path
+
+    def expect(self, holds, key, value, what):
+        if not holds:
+            found = "not there" if value is None else f"{json.dumps(value):.40}, not {what}"
+            raise Failure(f"{self.path}: {key:.80} is {found}", 3)
+
+    def one_of(self, key, *values):
+        """The key's value, which must be one of these; the first if the file has none."""
+        found = values[0] if self.get(key) is None else self[key]
+        told = [*map(json.dumps, values)]
+        self.expect(json.dumps(found) in told, key, found, f"one of {', '.join(told)}")
+        return found
+
+    def whole(self, key, otherwise=None, least=1, most=MOST_PARAMETERS):
+        """The key's whole number (5e8 is one); `otherwise` if the file has none or "auto"."""
+        found = self.get(key)
+        if found in (None, "auto"):
+            return otherwise
+        self.expect(type(found) in (int, float) and least <= found <= most and found % 1 == 0, key,
+                    found, f"a whole number above {least - 1}, at most {spaced(most)}")
+        return int(found)
+
+
+def read_file(path, loose=False):
+    """The object in the file, or in the path itself if that is JSON, which transformers takes, too.
+    Raises a Failure if there is none. `loose`: see loaded()."""
+    is_text = path[:1] == "{"
+    shown, text = re.sub(r"[\0-\x1f]", "?", path[:40] if is_text else path), path
+    try:
+        if not is_text:
+            with open(path, encoding="utf-8-sig", errors="replace") as file:
+                text = file.read(MOST_BYTES + 1)
+    except OSError as error:
+        raise Failure(f"cannot read {shown}: {error.strerror}", 3) from None
+    if len(text) > MOST_BYTES:
+        raise Failure(f"{shown} has more than {spaced(MOST_BYTES)} characters", 3)
+    values = loaded(text, shown, loose)
+    return File(shown, {str(key): value for key, value in values.items()})
+
+
+def loaded(text, shown, loose):
+    """The object in a text of JSON; if `loose`, also with comments and trailing commas, as hjson
+    reads it for DeepSpeed (runtime/config.py), or in YAML."""
+    packages = [("json", "loads"), ("json5", "loads"), ("yaml", "safe_load")][:3 if loose else 1]
+    why, kind = "", "YAML" if shown.endswith(YAML) else "JSON"
+    for package, load in packages[-1:] if kind == "YAML" else packages:
+        if package != "json" and ALIAS.search(text):
+            why = why or "it has aliases"
+            break
+        try:
+            found = getattr(importlib.import_module(package), load)(text)
+            if type(found) is dict:
+                return found
+            why = why or "it is no object in { }"
+        except ImportError:
+            why += f"; to read comments or YAML: apt-get install python3-{package}"
+        except RecursionError:
+            raise Failure(f"{shown} is no {kind}: it is nested too deep", 3) from None
+        except Exception as error:  # each package has errors of its own
+            why = why or " ".join(f"{error!s:.120}".split())
+    raise Failure(f"{shown} is no {kind}: {why}", 3)
+
+
+def options_in_file(path, known, option):
+    """The options, {name: text}, in a file (or in JSON itself) of accelerate or of arguments for
+    transformers' Trainer. None if it is no file, or a model's or DeepSpeed's configuration.
+    `known`: names of our options. `option`: the one that names the file; with one, a file that
+    cannot be read raises a Failure, without one it is None."""
+    if path[:1] != "{" and not os.path.isfile(path):
+        return None
+    try:
+        file = read_file(path, loose=True)
+        if option == "fsdp_config":
+            file = File(file.path, {option: file})
+        kind = str(file.get("distributed_type", "")).upper()
+        trainers = path.endswith(YAML) or (file.keys() - SECTIONS) & known
+        if not kind and (not trainers or {"architectures", "hidden_size"} & file.keys()):
+            return None
+        options = dict(of_sections(file, kind))
+        if not options.keys() & (known | {"compute_environment"}) and option != "fsdp_config":
+            raise Failure(f"{file.path} has no key of DeepSpeed, accelerate or transformers' "
+                          "Trainer: say what it asks for by options", 3)
+    except Failure:
+        if option:
+            raise
+        return None
+    named = options.get("deepspeed_config_file")
+    if named and (beside := Path(path).parent / str(named)).exists():
+        options["deepspeed_config_file"] = str(beside)
+    return {name: " ".join(map(str, value)) if type(value) is list else str(value)
+            for name, value in options.items() if value not in (None, "", [], {})}
+
+
+def of_sections(file, kind):
+    """Yields the file's keys and values, and those inside its sections for this distributed_type;
+    of an unknown section only the name."""
+    for name, value in file.items():
+        plan, before = PARTS.get(name, (None, ""))
+        if not isinstance(value, dict):  # of a section the name of a file with it
+            yield name, value
+        elif name == "deepspeed":
+            yield name, json.dumps(value)
+        elif name not in PARTS:
+            yield f"{name}:", "a section"
+        elif plan in ("", kind) or not kind:
+            for key, inside in value.items():
+                yield before + str(key).removeprefix(before), inside
+
+
+def leaves(values, above=""):
+    """Yields (key, value) of all leaves, each key with its sections, as bf16.enabled."""
+    for key, value in values.items():
+        key = str(key)
+        name = above + ("?" if "." in key or not key else key)  # a dot would make it another key
+        yield from leaves(value, name + ".") if value and type(value) is dict else [(name, value)]
+
+
+def find(name, names):
+    """The first of the names that is `name` or a section around it."""
+    return next((key for key in names if f"{name}.".startswith(f"{key}.")), None)
+
+
+def quoted(text):
+    return json.dumps(text if len(text) <= 80 else text[:79] + "\u2026", ensure_ascii=True)
+
+
+def moments(name):
+    """Bytes per parameter that the optimizer of this name keeps beside the master weights: 4 for
+    each number, unless the name says 8bit or 4bit. None for an optimizer that we do not know."""
+    name = str(name).lower()
+    count = next((count for of, count in OPTIMIZERS.items() if of in name), None)
+    size = next((size for of, size in (("8bit", 1), ("4bit", 0.5)) if of in name), 4)
+    return None if not count or UNLIKE.search(name) else count * size
+
+
+def fsdp(words, said, micro_batches):
+    """The card, with its notes, that transformers' --fsdp (`words`) and accelerate's fsdp_...
+    options (`said`) ask for. Raises a Failure for an unknown word."""
+    strategy, frees = (str(said.get(f"fsdp_{of}", "")).lower().replace("-", "_") for of in (
+        "sharding_strategy", "reshard_after_forward"))
+    strategy = FSDP.get(strategy, strategy)
+    words = {*words.lower().replace("-", "_").split(), *([strategy] * (strategy != "")),
+             *([frees] * (frees not in ("", "true", "false")))}
+    unknown = words - {*FSDP.values(), "auto_wrap", "offload", "true", "fsdp", "fsdp2"}
+    if unknown:
+        raise Failure(f"--fsdp: {min(unknown):.40} is none of {', '.join(FSDP.values())}, offload",
+                      2)
+    offload = "offload" in words or said.get("fsdp_offload_params")
+    keeps = words & {"shard_grad_op", "hybrid_shard_zero2"} or frees == "false"
+    card, notes = PLANS["03" if "no_shard" in words else "05" if keeps else "06"], []
+    if offload and card.stage:
+        if keeps:
+            notes += ["planned as full_shard with offload, which frees layers after forward"]
+        card = PLANS["08_state_host"]
+        notes += ["FSDP copies fp32 shards to the device: twice the bytes that are told here"]
+    if micro_batches > 1 and card.stage > 1:
+        card = replace(card, held=card.held | {"gradients": "replicated"}, sent=card.sent | {
+            "backward": (1, card.sent["backward"][1] - 1)})
+        notes += ["accelerate reduces gradients in the last micro-batch alone (no_sync): until "
+                  "then each rank keeps them whole"]
+    return {"card": card, "hybrid": any("hybrid" in word for word in words), "notes": notes,
+            "unwrapped": "no_wrap" in said.get("fsdp_auto_wrap_policy", "").lower()} | (
+        {"recompute": "full"} if said.get("fsdp_activation_checkpointing") else {})
+
+
+def explained(said):
+    """Sentences about each of a configuration's keys, by whether and how it counts here."""
+    told = {"keys": [], "left out": [], "of no effect here": [], "unknown": []}
+    for name, value in said.items():
+        text, section = json.dumps(value), find(name, LEFT_OUT)
+        is_off = text in ("false", "null", '"none"', "0", "1", "-1", "{}") or (
+            said.get(f"{section}.enabled") is False)
+        left_out = LEFT_OUT.get(f"{name}={text}") or (section and not is_off and LEFT_OUT[section])
+        if left_out:
+            told["left out"].append(f"{quoted(name)}: {left_out}")
+        elif key := find(name, KEYS):
+            told["keys"].append(f"{quoted(name)} = {text:.30}: {KEYS[key]}")
+        else:
+            told["of no effect here" if find(name, [*NOTHING, *LEFT_OUT]) else "unknown"].append(
+                quoted(name))
+    return told
+
+
+def deepspeed(file, given):
+    """The card and its numbers that a configuration asks for, by DeepSpeed's runtime/config.py,
+    zero/config.py and engine.py; and explained(). Raises a Failure where DeepSpeed would stop."""
+    if file and not file.keys() & SECTIONS:
+        raise Failure(f"{file.path} has no key of DeepSpeed's; a model's is said by --config", 3)
+    said = File(file.path, {})
+    for name, value in leaves(file):
+        name = name.replace("bfloat16.", "bf16.")  # their older names; others lacked stage3_
+        now = name.replace(ZERO, ZERO + "stage3_")
+        said[now if now != name and find(now, [*KEYS, *NOTHING]) else name] = value
+    told = explained(said)
+    for old, (new, value) in OLDER.items():
+        if type(said.get(old)) is bool and said.pop(old):
+            said.setdefault(new, value)
+    for name in ("zero_optimization", "fp16", "bf16", "optimizer",
+                 ZERO + "offload_optimizer", ZERO + "offload_param"):
+        said.expect(said.get(name) in (None, {}), name, said.get(name),
+                    'a section, as {"enabled": true} or {"device": "cpu"}')
+    found = {name: said.whole(*rule) for name, rule in NUMBERS.items()} | {
+        name: said[key] if type(said.get(key)) is bool else default
+        for name, (key, default) in SWITCHES.items()}
+    stage = int(said.one_of(ZERO + "stage", 0, 1, 2, 3))
+    devices = {}
+    for what, least in (("optimizer", 1), ("param", 3)):
+        key = f"{ZERO}offload_{what}.device"
+        device = said.one_of(key, "none", "cpu", "nvme")
+        devices[what] = "none" if stage < least else \
+            "cpu" if device == "nvme" and stage < 3 else device
+        if device != devices[what]:
+            at = "1 to 3" if device == "cpu" and least == 1 else "3 only"
+            told["left out"].append(f'"{key}" = "{device}": of use at stage {at}; DeepSpeed takes '
+                                    f'"{devices[what]}"')
+    bf16, fp16 = (said.one_of(f"{dtype}.enabled", False, "auto", True) for dtype in (
+        "bf16", "fp16"))
+    said.expect(bf16 is not True or fp16 is not True, "bf16.enabled", True, "to be so with fp16's")
+    dtype = "bf16" if bf16 is True or (bf16 == "auto" and fp16 is not True) else \
+        "fp32" if fp16 is False else "fp16"
+    sizes = {None: 0, "fp32": 4, "bf16": 2, "fp16": 2}
+    gradient, sends = (sizes[said.one_of(key, *sizes)] for key in (
+        "data_types.grad_accum_dtype", "communication_data_type"))
+    name = said.get("optimizer.type", "Adam")
+    said.expect(moments(name) or given.get("bytes"), "optimizer.type", name,
+                "an Adam, LAMB, Lion or Adagrad; of another say the bytes, as --bytes 2,2,12")
+    one_bit = any(of in str(name).lower() for of in ("onebit", "zeroone"))
+    said.expect(not one_bit or not stage, "optimizer.type", name,
+                "compatible with ZeRO: DeepSpeed stops")
+    away, master = devices["optimizer"] != "none", 2 if found.get(f"low_{dtype}") else 4
+    for holds, key, what in (
+            (stage or gradient in (0, 4 if dtype == "fp32" else 2), "data_types.grad_accum_dtype",
+             f"parameters' {dtype}, as it is without ZeRO"),
+            (found["low_bf16"] or not found["low_moments"], "bf16.bf16_optimizer_states",
+             "with bf16_master_weights_and_grads"),
+            (master == 4 or away or found["low_moments"],
+             f"{dtype}.{dtype}_master_weights_and_grads", "for an optimizer on the GPU")):
+        said.expect(holds, key, said.get(key, True), f"{what}: DeepSpeed stops")
+    of_moments = 4 if found["low_moments"] else moments(name) or 0
+    ratio = said.get(ZERO + "offload_optimizer.ratio", 1)
+    said.expect(type(ratio) in (int, float) and 0 <= ratio <= 1 and (ratio == 1 or stage == 3),
+                ZERO + "offload_optimizer.ratio", ratio, "a number from 0 to 1, below 1 at stage 3")
+    return found | {
+        "card": deepspeed_card(stage, **devices), "dtype": dtype, "gradient": gradient,
+        "sends": sends, "ratio": ratio, "moments": of_moments + 4 * one_bit,
+        "master": master,
+        "square": said.get(ZERO + "reduce_bucket_size") == "auto",
+        "piece": found["piece"] or LIVE, "shards": max(0, found["shards"]) * (stage == 3),
+        **batches(said, found, given)}, told
+
+
+def batches(said, found, given):
+    """Ranks, micro-batches and samples of one, as DeepSpeed derives and checks them
+    (_set_batch_related_parameters, _batch_assertion); `given`, the command line, fills gaps."""
+    batch, micro, steps = found["all_samples"], found["micro"] or given.get("batch"), \
+        found["steps"] or given.get("accumulate")
+    ranks = given.get("ranks") or (batch and micro and steps and max(1, batch // (micro * steps)))
+    if batch and (micro or steps) and not ranks:
+        raise Failure(f"{said.path}: of how many micro-batches train_batch_size is depends on the "
+                      "ranks: say --ranks or --accumulate", 2)
+    if batch and ranks:
+        factors = [(count, what) for count, what in (
+            (micro, "samples"), (steps, "micro-batches"), (ranks, "ranks")) if count]
+        product = math.prod(count for count, _ in factors)
+        words = " x ".join(f"{count} {what}" for count, what in factors) + f" = {product}"
+        if micro and steps:
+            said.expect(batch == product, "train_batch_size", batch, words + "; DeepSpeed stops")
+        said.expect(batch % product == 0, "train_batch_size", batch, f"a multiple of {words}")
+        steps = steps or (batch // product if micro else 1)
+        micro = micro or batch // product
+    return {name: count for name, count in (("ranks", ranks), ("accumulate", steps),
+                                            ("batch", micro)) if count}
+
+
+def ds_config(q, card):
+    layer = max(map(sum, q.sizes))
+    zero = {"stage": card.stage, "overlap_comm": card.prefetches, "reduce_bucket_size": layer}
+    if card.stage == 3:
+        zero |= {"stage3_prefetch_bucket_size": q.prefetch * layer,
+                 "stage3_max_live_parameters": (q.prefetch + 1) * layer,
+                 "stage3_max_reuse_distance": 0, "stage3_param_persistence_threshold": 0}
+    for key, kind in (("offload_optimizer", "optimizer"), ("offload_param", "parameters")):
+        if card.place(kind) == HOST:
+            zero[key] = {"device": "cpu", "pin_memory": True}
+        elif card.place(kind) == DISK:
+            zero[key] = {"device": "nvme", "nvme_path": "/var/tmp"}
+            zero["sub_group_size"] = q.piece
+    dtype = {} if q.dtype == "fp32" else {q.dtype: {"enabled": True}}
+    return json.dumps({"zero_optimization": zero, **dtype,
+                       "gradient_accumulation_steps": q.accumulate,
+                       "train_micro_batch_size_per_gpu": q.batch or "auto"}, indent=2)
+
+
+def fsdp2(q, card):
+    dtype = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}[q.dtype]
+    away = ", offload_policy=CPUOffloadPolicy()" * (card.place("parameters") == HOST)
+    return f"""import torch  # load the model in fp32: its shards are the master weights
+from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
+how = dict(mp_policy=MixedPrecisionPolicy(torch.{dtype}, torch.float32){away})
+for block in model.model.layers:
+    fully_shard(block, reshard_after_forward=block is not model.model.layers[-1], **how)
+fully_shard(model, **how)"""
+
+
+def mpirun(q, card):
+    """The command for a program on --config's llama; without --config on the program's own task."""
+    m, task = q.model, ""
+    if q.config and (m.family not in ("llama", "mistral") or not m.head or m.small or m.tied
+                     or m.heads * m.head_dim != m.hidden or m.vocabulary > 1 << 16):
+        raise Failure(f"{m.path}: the programs' llama has no biases, no tied head, no heads of "
+                      "another width, and at most 65 536 tokens", 2)
+    if q.config:
+        task = (f" --task llama --layers {m.blocks} --width {m.hidden} --heads {m.heads} "
+                f"--kv-heads {m.kv_heads} --hidden {m.inner} --vocab {m.vocabulary}"
+                + f" --sequence {q.sequence}" * (q.sequence > 0)
+                + " --recompute" * (q.recompute == "full"))
+    return (f"mpirun -n {q.ranks} build/{card.name}/{card.name}{task}" + f" --batch {q.batch}" * (
+        q.batch > 0) + f" --dtype {q.dtype}" * card.mixed_precision
+        + f" --accumulate {q.accumulate}" + f" --prefetch {q.prefetch}" * card.prefetches
+        + f" --piece {min(q.piece, 1 << 30)}" * (card.place("optimizer") == DISK))
+
+
+# --write's formats: what writes one, and whether it can say a card. FSDP2 is ZeRO-3, and offloads
+# parameters and optimizer state together.
+WRITERS = {"deepspeed": (ds_config, lambda card: True),
+           "fsdp2": (fsdp2, lambda card: card.stage == 3 and
+                     card.place("parameters") == card.place("optimizer")),
+           "mpirun": (mpirun, lambda card: card.name in CARDS)}

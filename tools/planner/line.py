@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: MIT
+"""The planner's options (notes/options.json), and how they are read from a line of options, or
+from another program's command line with the files that it names."""
+import argparse
+import os
+import re
+
+from runs import WIDTH, Failure
+
+from .files import FLAGS, PARTS, YAML, options_in_file
+from .machine import NUMBERS, OPTIONS, number
+
+# GROUPS: by a heading of --help rows of [names, kind of value, help, default]; the first name is
+# ours. WORDS: other programs' words for a value. BARE: the value of an option that stands without
+# one. NEEDS: the option without which an option is refused. EXCLUDES: those beside which it is.
+GROUPS, WORDS, BARE, NEEDS, EXCLUDES = OPTIONS
+ROWS = [row for rows in GROUPS.values() for row in rows]
+OWN = {name: (row[0].split()[0], row[1]) for row in ROWS for name in row[0].split()}
+# A switch of which the help is "short for --option value", and those two words.
+SHORT = {row[0].split()[0]: row[2].partition("--")[2].split() for row in ROWS
+         if row[2].startswith("short for --")}
+TRUE, FALSE, OFF = ("true", "yes", "1"), ("false", "no", "0"), ("false", "none", "")
+# Options that choose a plan. If the command line has one, those of a file are ignored.
+CHOOSES_A_PLAN = re.compile("deepspeed|zero_stage|offload_|fsdp|distributed_type|shards")
+# Variables and options that list a machine's GPUs. Only how many there are counts.
+GPU_LISTS = ("CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES", "ASCEND_RT_VISIBLE_DEVICES",
+             "gpu_ids", "include")
+
+
+def refuse(condition, sentence):
+    """Raises a Failure of usage, with this sentence, if the condition holds."""
+    if condition:
+        raise Failure(sentence, 2)
+
+
+def flag(name):
+    return "-" * (1 + (len(name) > 2)) + name
+
+
+class Said(argparse.Action):
+    """Stores an option's value, and the name that was used for it, for sentences about it."""
+
+    def __call__(self, parser, said, text, option_string=None):
+        setattr(said, self.dest, value_of(option_string, text, OWN[self.dest][1]))
+        said.names[self.dest] = option_string
+
+
+class Parser(argparse.ArgumentParser):
+    def error(self, message):
+        raise Failure(message.removeprefix("argument "), 2)
+
+
+def parser():
+    made = Parser("plan", "plan OPTION... | plan LINE", allow_abbrev=False,
+                  argument_default=argparse.SUPPRESS, description="Which chapter a model needs on "
+                  "which GPUs: what a rank holds, sends and copies. Nothing is run, nothing is "
+                  "built. LINE is another program's, as torchrun --nproc_per_node 8 train.py ...",
+                  formatter_class=lambda prog: argparse.HelpFormatter(
+                      prog, max_help_position=26, width=WIDTH))
+    made.set_defaults(names={})
+    for title, rows in GROUPS.items():
+        group = made.add_argument_group(title)
+        for names, kind, says, *default in rows:
+            first, *others = map(flag, names.split())
+            says += "".join(f" ({text})" for text in default) * (kind != "YES")
+            says += f" [{' '.join(others)}]" * (others != [])
+            for name in (first, *others):
+                group.add_argument(name, dest=names.split()[0], action=Said, metavar="" if
+                                   kind == "YES" else kind, help=says.replace("%", "%%") if
+                                   name == first else argparse.SUPPRESS)
+    return made
+
+
+def value_of(option, text, kind):
+    """A number, a bool, or one of several words, as the option's kind asks; else the text as it is.
+    Raises a Failure for any other text."""
+    if kind in NUMBERS:
+        return number(option, text, kind)
+    if kind == "YES":
+        return text.lower() in TRUE
+    if "|" in kind and "%" not in kind:
+        word = text.lower().removeprefix("torch.")
+        word = WORDS.get(word, word)
+        refuse(word not in kind.split("|"),
+               f"{option}: {text:.40} is none of {kind.replace('|', ', ')}")
+        return word
+    return text
+
+
+def options_of(words, line):
+    """Yields (word, name, value) for each of the words: of an option that is not ours the value is
+    None, of a word that is no option the name is "". In another program's `line` an option may lack
+    its value, or its dashes, as in trainer.nnodes=2. Raises a Failure if a value is missing."""
+    words, launcher = list(words), os.path.basename(words[0]) if words else ""
+    while words:
+        word, has, value = words.pop(0).partition("=")
+        name = word.lstrip("-").replace("-", "_")
+        after = words[0] if words else "--"
+        if name in GPU_LISTS and (has or after[:1] != "-"):
+            value = value if has else words.pop(0)
+            if re.search(r"\d", value):
+                yield word, "nproc_per_node", str(len(re.split("[,@]", value)))
+            continue
+        if word[:1] != "-":
+            name = name.rpartition(".")[2].lower() if has and line else ""
+        elif name == "N" and launcher in ("mpirun", "mpiexec"):
+            name = "nproc_per_node"
+        dest, kind = OWN.get(name, ("", ""))
+        if name and not kind:
+            yield word, name, None
+            while (line or name in FLAGS) and words and words[0][:1] != "-" and (
+                    not words[0].endswith(YAML) and "=" not in words[0]):
+                words.pop(0)
+            continue
+        if name and not has:
+            if kind == "YES":
+                value = words.pop(0) if after.lower() in (*TRUE, *FALSE) else "true"
+            elif after[:2] != "--" and not (dest in BARE and after[:1] == "-"):
+                value = words.pop(0)
+            else:
+                refuse(dest not in BARE, f"{word} needs a value")
+                value = BARE[dest]
+        yield word, name, value
+
+
+def options_in(words, line, files=True):
+    """Our options among the words, as --name=value, and the names of all others, which are passed
+    over. A later option overrides an earlier one, so those from files come first (read only if
+    `files`), then those that a switch is short for, then those that are written out."""
+    from_files, short, said, others = [], [], [], []
+    for word, name, text in options_of(words, line):
+        dest, kind = OWN.get(name, ("", ""))
+        inside = options_in_file(text if name else word, OWN.keys(), dest) if files and (
+            dest in ("config_file", "deepspeed", *PARTS) or (text if dest else word).endswith(YAML)
+            and dest in ("config", "")) else None
+        if name in ("h", "help"):
+            return ["--help"], []
+        if inside is not None:
+            more, beside = options_in([f"--{key}={value}" for key, value in inside.items()], True,
+                                      False)
+            if dest == "fsdp_config":  # its options come first on the line
+                said[:0] = more
+            else:
+                from_files += more
+            others += [key for key in beside if key.lstrip("-") not in FLAGS]
+        elif not kind:
+            refuse(not line and name not in FLAGS, f"{word:.40} is no option; --help lists them")
+            others += [f"{word:.60}"] * (name != "" or word.endswith(YAML))
+        elif text in ("auto", "gpu") or (line and text == "fp8"):
+            others += [f"{word} {text}"] * (kind != "YES")
+        elif dest in SHORT:
+            option, value = SHORT[dest]
+            short += [f"{flag(option)}={value}"] * (text.lower() in TRUE)
+        elif kind not in ("NAME", "FILE", "WORDS") or text.lower() not in OFF:
+            said.append(f"{flag('deepspeed' if dest == 'config_file' else name)}={text}")
+    if any(CHOOSES_A_PLAN.match(option.lstrip("-")) for option in short + said):
+        from_files = [option for option in from_files
+                      if not CHOOSES_A_PLAN.match(option.lstrip("-"))]
+    return [*from_files, *short, *said], others

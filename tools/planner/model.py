@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: MIT
+"""A model's layers by its config.json: of Llama, Mistral, Qwen2 and Qwen3 by formulas, of any other
+family by transformers, if a Python here has it."""
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from tempfile import TemporaryFile
+from types import SimpleNamespace
+
+from runs import ROOT, Failure, spaced
+
+from .files import MOST_PARAMETERS, File, read_file
+
+COUNTER, MISSING = Path(__file__).with_name("count_layers.py"), 77
+PATIENCE = 60  # seconds for transformers to be loaded from a slow disk, and to count
+# FAMILIES: by family the defaults of keys, as in transformers' LlamaConfig and the others.
+# MIXTURES: a family with experts: the family that it is otherwise, and its keys for their number
+# and width.
+FAMILIES, MIXTURES = json.loads((ROOT / "notes/models.json").read_text("utf-8")).values()
+EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
+
+
+def read(path, kind=""):
+    """The model in a config.json or a folder with one: what count_layers.py's counted() returns,
+    and of our four families kv_heads, head_dim, `inner` (the MLP's width) and `small` (parameters
+    of a block's biases and extra norms). Its family is the file's, or if that is unknown here
+    `kind`, --model_type's. Raises a Failure if neither is known, or if a key is wrong."""
+    file = read_file(os.path.join(path, "config.json") if os.path.isdir(path) else path)
+    said, names = file.get("model_type") or kind or None, file.get("architectures") or [""]
+    file.expect(type(said) is str, "model_type", said, "a name")
+    file.expect(type(names) is list and type(names[0]) is str, "architectures", names, "of names")
+    why = []
+    for family in dict.fromkeys((said, kind or said)):
+        found = (by_formulas if family in FAMILIES else by_transformers)(file, family, names[0])
+        if "error" not in found:
+            break
+        why.append(found["error"])
+    else:
+        raise Failure(f"{file.path}: {said:.60} is none of {', '.join(FAMILIES)}, and {why[0]}; "
+                      f"or say {typed(file, said)}", 3)
+    count, name, active = sum(found["sizes"]), found["name"], found["active"]
+    file.expect(1 <= count <= MOST_PARAMETERS, "the number of parameters", count,
+                f"from 1 to {spaced(MOST_PARAMETERS)}")
+    notes = [note for note, holds in (
+        (f"--model_type {kind:.60} is passed over: the file says {said}",
+         kind not in ("", said) and said == family),
+        (f"the file says {said:.60}, counted as {family}: right only if their layers are alike",
+         said != family),
+        (f"architectures says {names[0]:.60}: counted as {name}",
+         names[0].lower() not in ("", name.lower())),
+        (f"{name} has no head over the vocabulary", not found["head"]),
+        (f"a token passes through {spaced(active)} parameters, not all experts'", active < count),
+        ("quantization_config is left out: weights are planned in full, not quantized",
+         file.get("quantization_config"))) if holds]
+    return SimpleNamespace(path=path, family=family, **{"inner": None} | found | {
+        "notes": [*found["notes"], *notes]})
+
+
+def typed(file, family):
+    """Options to type in place of a file that cannot be counted; COUNT where it does not say.
+    The layers are the embedding, the blocks, and the last norm with the head."""
+    inside = file["text_config"] if type(file.get("text_config")) is dict else file
+    blocks = next((inside[key] for key in ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
+                   if type(inside.get(key)) is int), None)
+    count = largest = "COUNT"
+    like, experts, width = MIXTURES.get(family, ("", "", ""))
+    needed = {"hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
+              "vocab_size", experts, width}
+    if needed <= file.keys() and not file.get("mlp_only_layers") and (
+            file.get("decoder_sparse_step", 1) == 1):
+        experts, each = (file.whole(key, None, 1, 1 << 20) for key in (experts, width))
+        dense = file | dict.fromkeys(EXPERTS) | {"intermediate_size": experts * each}
+        ends = by_formulas(File(file.path, dense), like, "")
+        router = experts * ends["hidden"]
+        count = sum(ends["sizes"]) + ends["blocks"] * router
+        largest = max(ends["sizes"][0], ends["sizes"][1] + router)
+    return (f"--params {count} --layers {blocks + 2 if blocks else 'N'} --largest_layer {largest} "
+            "in place of the file")
+
+
+def by_formulas(file, family, asked):
+    """The model's layers as in LlamaForCausalLM (transformers' modeling_llama.py) and the like."""
+    for key in (*EXPERTS, "vision_config"):
+        file.expect(not file.get(key), key, file.get(key),
+                    f"a key of {family}: say {typed(file, family)}")
+    default = FAMILIES[family]
+
+    def size(key, most, otherwise=None):
+        found = file.whole(key, default.get(key, otherwise), 1, most)
+        file.expect(found, key, None, "")
+        return found
+
+    h, a = size("hidden_size", 1 << 16), size("num_attention_heads", 1 << 16)
+    null = "num_key_value_heads" in file  # null: as many as heads; absent: the family's default
+    kv = file.whole("num_key_value_heads", a if null else default.get("num_key_value_heads", a))
+    file.expect(a % kv == 0, "num_attention_heads", a,
+                f"a multiple of the {kv} of keys" + f", {family}'s default" * (not null))
+    each = size("head_dim", 1024, None if h % a else h // a)
+    words, inner = (size(key, 1 << 20) for key in ("vocab_size", "intermediate_size"))
+    q, k = a * each, kv * each  # numbers of a token
+    # Biases, and norms of queries and keys. Qwen2 always has the former, Qwen3 the latter.
+    small = {"qwen2": q + 2 * k, "qwen3": 2 * each}.get(family, 0)
+    if family in ("llama", "qwen3") and file.one_of("attention_bias", False, True):
+        small += q + 2 * k + h
+    if family == "llama" and file.one_of("mlp_bias", False, True):
+        small += 2 * inner + h
+    labels = file.get("id2label")
+    labels = file.whole("num_labels", len(labels) if type(labels) is dict else 2, 1, 1 << 20)
+    heads = {"ForCausalLM": words * h, "Model": 0, "ForSequenceClassification": labels * h,
+             "ForTokenClassification": labels * (h + 1), "ForQuestionAnswering": 2 * (h + 1)}
+    task = next((task for task in heads if asked.endswith(task)), "ForCausalLM")
+    head = task == "ForCausalLM"
+    tied = head and file.one_of("tie_word_embeddings", False, True)
+    blocks, block = size("num_hidden_layers", 4094), h * (2 * (q + k) + 3 * inner + 2) + small
+    sizes = [words * h, *[block] * blocks, h + heads[task] * (not tied)]
+    absent = [f"{key} {value}" for key, value in default.items() if file.get(key) is None
+              and not (null and key == "num_key_value_heads")]
+    return {"name": family.capitalize() + task, "sizes": sizes, "active": sum(sizes),
+            "blocks": blocks, "hidden": h, "heads": a, "vocabulary": words, "head": head,
+            "tied": tied, "kv_heads": kv, "head_dim": each, "inner": inner, "small": small,
+            "notes": [f"absent, so {family}'s default: {', '.join(absent)}"] * (absent != [])}
+
+
+def by_transformers(file, family, _):
+    """What count_layers.py counts in this Python or the one on PATH, or {"error": why}. In its own
+    process: to load transformers takes seconds, and it may end for reasons of its own."""
+    quiet = os.environ | {"HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
+    for python in dict.fromkeys(filter(None, (sys.executable, shutil.which("python3")))):
+        try:
+            with TemporaryFile("w+") as asked:  # a pipe's reader may end before it has read all
+                json.dump([file | {"model_type": family}], asked)
+                asked.seek(0)
+                done = subprocess.run([python, "-B", COUNTER], stdin=asked, capture_output=True,
+                                      text=True, env=quiet, timeout=PATIENCE)
+        except subprocess.TimeoutExpired:
+            return {"error": f"transformers does not count it within {PATIENCE} s"}
+        if done.returncode == 0:
+            return json.loads(done.stdout.splitlines()[-1])[0]
+        if done.returncode != MISSING:
+            return {"error": f"transformers ends with {done.stderr.strip()[-200:]!r}"}
+    return {"error": "no Python here has transformers, which counts it: `pip install transformers "
+            "torch`"}
