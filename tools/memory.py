@@ -7,7 +7,7 @@ import sys
 
 from recording import recording
 from runs import KINDS, Failure, finish, on, spaced
-from trainers import Card
+from trainers import Picture
 
 RANKS = 4
 TWO_STEPS = {"--steps": 2}
@@ -36,7 +36,7 @@ def terms(trace, run):
     chapter's card, and the whole layers of a window, which outlive a phase. Activations at their
     most, data and a GPU's workspace are what the program predicts."""
     options, n, w = run.options, run.ranks, 4 if run.dtype == "fp32" else 2
-    card, unit = Card(run.chapter, run.dtype), options["align"] * n
+    card, unit = Picture(run.chapter, run.dtype), options["align"] * n
     sizes = [-(-layer["parameters"] // unit) * unit for layer in trace.layers]
     for column in card.places[0]:
         cut = n if column.share < 1 else 1

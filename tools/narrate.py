@@ -158,7 +158,9 @@ def formulas(run):
                 yield f"  {name:<20}{row['formula']} = {spaced(row['predicted'])}"
     for phase, row in run.summary["traffic"]["phases"].items():
         if run.ranks > 1:
-            sent = spaced(row["predicted"] // run.summary["steps"])
+            steps = sum(phase != "update" or not step.get("skipped")
+                        for step in run.steps[-run.summary["steps"]:])
+            sent = spaced(row["predicted"] // max(1, steps))
             yield f"  {'in ' + phase:<20}{row['formula']} = {sent}"
 
 

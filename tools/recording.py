@@ -58,9 +58,13 @@ def recording(arguments, ranks, defaults, broken=False):
         run = Run(Path(arguments[1]))
         run.read()
         return Trace(arguments[0]), run
-    parser = argparse.ArgumentParser(prog="tutorial", allow_abbrev=False, add_help=False)
-    parser.add_argument("--ranks", type=int, default=ranks)
+    parser = argparse.ArgumentParser(
+        prog="tutorial", usage="./tutorial narrate|memory NN [--ranks N] [OPTION...]",
+        allow_abbrev=False, description="OPTION is the program's: build/NN/NN --help lists them.")
+    parser.add_argument("--ranks", type=int, default=ranks, help=f"processes to start ({ranks})")
     options, words = parser.parse_known_args(arguments[4:])
+    if options.ranks < 1:
+        raise Failure(f"--ranks {options.ranks}: at least one is needed", 2)
     build, mpiexec, chapter = arguments[1:4]
     alone = chapter == "01_adam"
     given = {word.partition("=")[0] for word in words}

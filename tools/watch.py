@@ -14,6 +14,7 @@ from pathlib import Path
 import sabotage
 from narrate import RANKS, TINY, what
 from page_reader import ROOT
+from planner.plan import card_of, own_terms
 from recording import recording
 from runs import CHAPTERS, KINDS, PLACES, QUICK, finish, memory_of, output_of
 from trainers import CARDS, source
@@ -205,6 +206,13 @@ def broken(mpi, mpiexec):
     return {"pool": [*map(json.loads, pool)], "chapters": found}
 
 
+def plan_of(card):
+    """The planner's terms of a chapter, which the page evaluates."""
+    of = card_of(card)
+    return {"name": of.name, "sent": [of.sent[phase] for phase in PHASES], "terms": {
+        dtype: [term for term in own_terms(of, dtype) if term.size] for dtype in DTYPES}}
+
+
 def data(build, mpiexec, broken_runs):
     pool, chapters, before = {}, [], source(CHAPTERS[0])
     for chapter in CHAPTERS:
@@ -219,7 +227,7 @@ def data(build, mpiexec, broken_runs):
                 for dtype in dtypes for micro in MICRO_BATCHES}})
         before = text
     return {"kinds": KINDS[:5], "fields": FIELDS, "chapters": chapters, "broken": broken_runs,
-            "cards": [card for card in CARDS.values() if card["mixed_precision"]],
+            "cards": [plan_of(card) for card in CARDS.values() if card["mixed_precision"]],
             "pool": [*map(json.loads, pool)]}
 
 

@@ -24,7 +24,8 @@ SHAPE = {"hidden_size": 96, "num_attention_heads": 6, "num_hidden_layers": 3, "v
          "intermediate_size": 172}
 CONFIGS = [SHAPE | {"model_type": "llama", "num_key_value_heads": 2, "attention_bias": True,
                     "mlp_bias": True},
-           SHAPE | {"model_type": "qwen2", "head_dim": 20, "tie_word_embeddings": True}]
+           SHAPE | {"model_type": "qwen2", "num_key_value_heads": 3, "head_dim": 20,
+                    "tie_word_embeddings": True}]
 
 
 def test_the_made_page_is_of_today(programs):
@@ -34,6 +35,10 @@ def test_the_made_page_is_of_today(programs):
     for name in found:
         assert json.loads(json.dumps(found[name])) == made[name], \
             f"notes/step.html is stale, see its {name}: ./tutorial watch --renew"
+    story = watch.Story(programs.build, programs.mpiexec, "06_zero3", watch.source("06_zero3"),
+                        "bf16", 1, {})
+    for kind, (_, size) in story.told()["bytes"].items():
+        assert size == story.run.memory[kind]["peak"], "the page shows a run's peaks"
     assert watch.page(found) == MADE, "tools/watch is newer than the page: ./tutorial watch --renew"
     assert len(MADE.encode()) < 400_000
 
@@ -66,7 +71,8 @@ def recorded(programs, chapter, dtype, micro):
         for rank, event in enumerate(events):
             now = sum(event["args"].get("sent", {"": sent[rank]}).values())
             arrows, sent[rank] = arrows + now - sent[rank], now
-        yield {"in_use": [list(event["args"]["in_use"].values())[:5] for event in events],
+        yield {"sent": args.get("sent", {}),
+               "in_use": [[*event["args"]["in_use"].values()][:5] for event in events],
                "line": args["at"][0].rpartition(":")[2] if args["at"] else "", "arrows": arrows,
                "writes": writes, "away": away}
 

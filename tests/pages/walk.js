@@ -50,6 +50,10 @@ function walk(key, frames) {
       const said = [kinds, told.away.host, told.away.disk].map(sum).filter((x, i) => x || !i);
       expect(view.holds[rank].textContent.match(/\d+/g).join() === said.join(), "bytes in use", name);
     });
+    const rows = new Map(all(".timebox tr").map(e => [...e.cells].map(x => x.innerText.trim())));
+    const now = get("DATA.kinds").map((kind, i) => [kind, told.in_use[0][i]]);
+    for (const [what, count] of [...now, ...Object.entries(told.sent)])
+      expect((rows.get(what) ?? count) == count, "bytes and elements of now", `${name}: ${what}`);
     expect(view.over.childElementCount === told.arrows, "arrows are elements sent", name);
     const [line, more] = all(".code .at"), {parentNode: code} = line;
     const number = line.querySelector(".n").textContent, top = line.offsetTop - code.scrollTop;
@@ -57,14 +61,19 @@ function walk(key, frames) {
     expect(top >= 0 && top + line.offsetHeight <= code.clientHeight + 1, "it is in sight", name);
     if (k % 5 === 0) layout(name);
   });
-  const total = sum(get("app.views[0].run.sent").map(of => of[1])), [table] = all(".timebox table");
-  expect(table.textContent.includes(`${total} of ${total}`), "sent equals its formula", key);
+  const {run: {sent}, frame: {sent: [now]}} = get("app.views[0]"), [table] = all(".timebox table");
+  expect(table.textContent.includes(`${sum(now)} of ${sum(now)}`) &&
+    sent.every((of, p) => of[1] === now[p]), "sent equals its formula", key);
+  const peak = `peak ${Math.max(...frames.flatMap(told => told.in_use.map(sum)))} bytes`;
+  expect(table.closest(".timebox").textContent.includes(peak), "its peak", key);
 }
 function pairs() {
   get(`Object.assign(app, {dtype: "bf16", micro: 1, ask: false})`);
   for (const a of [0, 1, 2, 3, 4, 5, 6, 7]) for (const b of ["broken", String((a + 1) % 8)]) {
     get(`choose(${a}, "${b}")`);
     if (b === "broken") expect(get("app.parts.length"), "a sabotage parts", a);
+    else for (const [v, {run}] of get("app.views").entries()) expect(all(".who")[v].textContent
+      .includes(`sent ${sum(run.sent.map(of => of[1]))}, peak`), "who sent how much", `${a} ${b}`);
     for (let k = 0; ALL && k < get("app.time.length"); k += 12) {
       get(`go(${k})`);
       layout(`${a} beside ${b} at ${width}, moment ${k}`);
@@ -100,8 +109,14 @@ function plans() {
       e.value = value;
       e.dispatchEvent(new page.Event("input", {bubbles: true}));
     }
-    for (const [name, p] of get("DATA.cards.map(card => [card.name, predict(card, asked())])")) {
+    const near = (e, bytes) => Math.abs(parseFloat(e.textContent) * 1000 ** ["B", "kB", "MB", "GB",
+      "TB"].indexOf(e.textContent.split("\u00a0")[1]) - bytes) <= bytes / 190;  // of three digits
+    const plans = get("DATA.cards.map(card => [card.name, predict(card, asked())])");
+    for (const [n, [name, p]] of plans.entries()) {
       const of = figures[name], sent = of["sent in a step, and copied"].sent;
+      const [, , memory, traffic] = all("#bars tr")[n].children;
+      expect(near(memory.firstChild, of["borrowed within a step"].reserved) && near(traffic, sent),
+        "the plan's words are its figures", [name, memory.textContent, traffic.textContent]);
       for (const [rows, kinds] of [["held throughout", p.device], ["on its host", p.host],
         ["on its disk", p.disk],
         ["borrowed within a step", p.borrowed]])

@@ -8,7 +8,7 @@ import memory
 import narrate
 import overlap
 import pytest
-from recording import Trace
+from recording import Trace, recording
 from runs import KINDS, Failure
 
 KIND_BYTES = dict.fromkeys(KINDS, 0)
@@ -29,14 +29,16 @@ def steps_before(request):
     return request.param
 
 
-def made(folder, events, before, ranks=2, layers=((3, 4),)):
+def made(folder, events, before=0, ranks=2, layers=((3, 4),)):
     """Written and read: layers of so many parameters, and elements with padding."""
     for args in (event["args"] for event in events):
         args["step"] += before * (args["step"] > 0)
     names = [{"ph": "M", "pid": rank, "tid": tid, "name": "thread_name", "args": {"name": name}}
              for rank in range(ranks)
              for tid, name in enumerate(("host", "compute", "copies", "host cores", "reads"))]
-    about = {"chapter": "06_zero3", "ranks": ranks, "held": [],
+    held = [{"kind": "optimizer", "of": of, "place": place, "elements": 2, "dtype": "fp32",
+             "bytes": 8} for of, place in (("momentum", "device"), ("variance", "disk"))]
+    about = {"chapter": "06_zero3", "ranks": ranks, "held": held,
              "layers": [{"parameters": used, "size": size, "shard": size // ranks}
                         for used, size in layers]}
     (folder / "trace").write_text(json.dumps({"traceEvents": names + events, "otherData": about}))
@@ -71,6 +73,8 @@ def test_a_step_is_told(folder, before):
                   writes=[own[rank] | {"values": values}]),
             event(rank, "borrow", 2, cat="memory", tid=0, kind="parameters", bytes=16, lent=[whole],
                   in_use=KIND_BYTES | {"parameters": 24}) | {"ph": "i"},
+            event(rank, "give back", 6, "update", cat="memory", tid=0, kind="parameters", bytes=-16,
+                  lent=[whole]) | {"ph": "i"},
             event(rank, "adam of layer 0", 5, "update", at=at[:1],
                   writes=[own[rank] | {"values": [x - 1 for x in values]}])]
     told = narrate.told(made(folder, events, before), run_of()).split("\n\n")
@@ -88,7 +92,46 @@ update
 {'  layer 0 adam: the new weights, in fp32':<75}  43
   rank 0   0.500  1.000      \u00b7      \u00b7
   rank 1       \u00b7      \u00b7 -4.000    pad
+  give back 16 bytes of parameters of layer 0, slot 7: 0 in use
 the mean loss is {0.75 / (1 + before):.5f}, the norm of the mean gradient 2.00000"""]
+    assert told[2].splitlines() == [
+        "held throughout, by each rank", "  optimizer, momentum   2 of 4 in fp32, 8 bytes",
+        "  optimizer, variance   2 of 4 in fp32, 8 bytes, on its disk"]
+    assert "; 1 sample per rank and step," in told[0]
+
+
+def test_numbers_that_two_layers_share_are_told_of_both(folder):
+    events = [event(rank, f"forward of layer {at}", at, writes=[
+        {"of": "parameters", "layer": at, "start": 0, "size": 4, "values": [1, 2, 3]}])
+              for rank in (0, 1) for at in (0, 1)]
+    told = narrate.told(made(folder, events, layers=((3, 4),) * 2), run_of())
+    assert told.count("  all      1.000  2.000  3.000    pad") == 2
+
+
+def test_figures_of_a_step_are_told(folder):
+    """Of three steps, of which one was skipped, each has a third of what all sent in forward, and
+    half of what two updates sent; of memory the peak; of two micro-batches the samples."""
+    rows = {"resident": 16, "peak": 24, "predicted": 24, "predicted_resident": 16,
+            "formula": "8 x 2 + 8"}
+    phases = {of: {"formula": f"1 x {of}", "predicted": 12} for of in ("forward", "update")}
+    one = {"step": 1, "loss": 0.25, "grad_norm": 2}  # and before it one that was not measured
+    run = run_of(steps=[{"step": 0, "skipped": True}, one, {"skipped": True}, {}],
+                 summary={"memory": {"parameters": rows}, "traffic": {"phases": phases},
+                          "steps": 3})
+    run.options["accumulate"] = 2
+    told = narrate.told(made(folder, [event(rank, "adam of layer 0", 1) for rank in (0, 1)]), run)
+    for words in ("; 2 samples per rank and step,", "parameters          8 x 2 + 8 = 24\n",
+                  "in forward          1 x forward = 4\n", "in update           1 x update = 6"):
+        assert words in told
+
+
+def test_ranks_of_a_recording():
+    for ranks in ("0", "-3"):
+        with pytest.raises(Failure, match=f"--ranks {ranks}: at least one"):
+            recording(["--run", "build", "mpiexec", "06_zero3", "--ranks", ranks], 4, {})
+    with pytest.raises(SystemExit) as done:
+        recording(["--run", "build", "mpiexec", "06_zero3", "--help"], 4, {})
+    assert done.value.code == 0
 
 
 def test_memory_by_phase(folder, before):
@@ -105,7 +148,7 @@ def test_memory_by_phase(folder, before):
     nothing = dict.fromkeys(KINDS, {"resident": 0})
     run.places = {"device": run.memory,
                   "disk": nothing | {"optimizer": {"resident": 9, "formula": "3 x 3"}}}
-    events = [event(rank, "x", order, during, step, in_use=held | more)
+    events = [event(rank, "x", order, during, step, in_use=held | more if rank else held)
               for rank in (0, 1) for order, (step, during, more) in enumerate(course)]
     lines = [*memory.table(made(folder, events, before), run)]
     head = next(at for at, line in enumerate(lines) if "figures" in line)
@@ -114,13 +157,22 @@ def test_memory_by_phase(folder, before):
     assert cells["activations"] == ["0", "20", "32", "0", "0"]
     assert cells["change"] == ["32", "20", "28", "-32", "-16"]
     assert cells["peak within"] == ["32", "52", "84", "80", "48"]
-    assert cells["their peaks"] == ["64", "104", "168", "160", "96"]
+    assert cells["their peaks"] == ["64", "84", "116", "112", "80"]
+    assert cells["all ranks"] == ["64", "84", "112", "80", "64"] and "on rank 1," in lines[1]
     assert "  parameters     + 1 x 4 x 4 = 16, after forward" in lines
     assert lines[-2:] == ["all the time on the disk, by their formulas",
                           "  optimizer      3 x 3 = 9"]
+    again = [event(rank, "x", order, during, 2 + before, in_use=held | more if rank else held)
+             for rank in (0, 1) for order, (_, during, more) in enumerate(course[1:], len(course))]
+    changes = [line.split()[1:] for line in memory.table(made(folder, events + again), run)
+               if line.startswith("  change")]
+    assert changes[1] == changes[0][1:], "the second step begins with what the first left"
     run.memory["activations"]["predicted"] = 33
-    with pytest.raises(Failure, match=f"forward of step {1 + before}: 32 in use, 33"):
-        [*memory.table(Trace(folder / "trace"), run)]
+    for task, says in (("mlp", "forward of step {}: 32 in use, 33"),
+                       ("toy", f"load of step {{}}: 20 in use, {4 * 128}")):  # it has 128 inputs
+        run.options["task"] = task
+        with pytest.raises(Failure, match=says.format(1 + before)):
+            [*memory.table(Trace(folder / "trace"), run)]
 
 
 def test_what_overlapped(folder, before):

@@ -484,25 +484,19 @@ function begin() {
 
 // ---- The plan: your model on your GPUs, exact and padded, by the chapters' cards ----
 const padded = (size, n) => Math.ceil(size / (8 * n)) * 8 * n;
-/** What a rank holds and borrows on its device, holds on its host and disk, and sends in a step. */
+/** What a rank holds and borrows on its device, holds on its host and disk, and sends in a step: by
+ * the planner's terms, of which each names what it measures. */
 function predict(card, {sizes, ranks: n, accumulate, dtype}) {
-  const w = dtype === "fp32" ? 4 : 2, full = sum(sizes.map(size => padded(size, n)));
-  const at = kind => /device|host|disk/.exec(card.held[kind] + " device")[0];
-  const stages = at("gradients") === "device" && at("optimizer") !== "device";
-  const lands = at("gradients") === "host" && accumulate > 1, k = w === 4 && !stages ? 8 : 12;
-  const largest = padded(Math.max(...sizes), n), uses = sizes.length * accumulate;
-  const slots = card.borrowed.parameters + (card.borrowed.and_prefetched ? 1 : 0);
-  const there = {device: {}, host: {}, disk: {}};
-  for (const [kind, size] of [["parameters", w], ["gradients", w], ["optimizer", k]])
-    there[at(kind)][kind] = size * full / (card.held[kind] === "replicated" ? 1 : n);
-  if (stages || lands) there.host.communication = w * (stages ? full : 2 * largest) / n;
-  if (card.borrowed.pieces) there.host.optimizer = k * card.borrowed.pieces * Math.min(1 << 20, largest / n);
-  const often = text => text.endsWith("A") ? (+text.slice(0, -1) || 1) * accumulate : +text;
-  const sent = PHASES.map(phase => often(card.sent[phase]) * (n - 1) * (full / n));
-  return {sent, w, ...there,
-    borrowed: {parameters: w * largest * Math.min(slots, 2 * uses),
-      gradients: w * largest * Math.min(card.borrowed.gradients, uses),
-      communication: w * (n - 1) * largest / n}};
+  const full = sum(sizes.map(size => padded(size, n))), layer = padded(Math.max(...sizes), n);
+  const of = {full, layer, shard: full / n, others: (n - 1) * layer / n,
+    piece: Math.min(1 << 20, layer / n), landing: accumulate > 1 ? 2 * layer / n : 0};
+  const there = {device: {}, borrowed: {}, host: {}, disk: {}};
+  for (const [place, kind, size, what, count, most] of card.terms[dtype]) {
+    const times = most ? Math.min(count, most * sizes.length * accumulate) : count;
+    there[place][kind] = (there[place][kind] ?? 0) + size * of[what] * times;
+  }
+  return {...there, w: dtype === "fp32" ? 4 : 2,
+    sent: card.sent.map(([step, micro]) => (step + micro * accumulate) * (n - 1) * (full / n))};
 }
 /** Parameters of the embedding, of each block, of the last norm with the head: of a config.json. */
 function decoder(text) {
@@ -516,7 +510,8 @@ function decoder(text) {
   const h = whole("hidden_size"), heads = whole("num_attention_heads");
   const inner = whole("intermediate_size"), words = whole("vocab_size") * h;
   const size = whole("head_dim", h / heads), q = heads * size;
-  const kv = whole("num_key_value_heads", heads) * size;
+  const kv = whole("num_key_value_heads",
+    {mistral: 8, qwen2: 32, qwen3: 32}[kind] ?? heads) * size;
   const biased = config.attention_bias && (kind === "llama" || kind === "qwen3");
   const small = ({qwen2: q + 2 * kv, qwen3: 2 * size}[kind] || 0) + (biased ? q + 2 * kv + h : 0)
     + (config.mlp_bias && kind === "llama" ? 2 * inner + h : 0);
