@@ -1,10 +1,11 @@
 #!/usr/bin/env -S python3 -B
 # SPDX-License-Identifier: MIT
-"""Draws what chapters 01 to 04 explain, into notes/figures. Nothing is run for it."""
+"""Draws what chapters 01 to 04 explain, and 06 beside FSDP2, into notes/figures. Nothing is run."""
 import math
 
 from figures import FONTS
 from pictures import KIND_COLOURS as COLOURS
+from pictures import STREAMS
 from runs import ROOT
 
 RANKS, SIZE = 3, 6  # a layer of the pages' model
@@ -141,7 +142,76 @@ def cleared(beta1=0.9, beta2=0.999, powers=4):
              fill=COLOURS[5], text_anchor="end"))
 
 
-DRAWINGS = {"cleared": cleared, "halves": halves, "number_line": number_line, "zero1": zero1}
+def played(slots, layers=4, message=1.5, compute=(2, 4)):
+    """A step: {(letter, use): (begin, end)}, of layers 0 .. L-1, L-1 .. 0, by the waits that 06 and
+    FSDP2 queue in it; FSDP2's copies take no time. slots: of 06, else FSDP2 with its last block
+    kept. Both send one message at a time, in the order in which they are queued."""
+    spans, free, never = {}, {}, (0, 0)
+
+    def run(letter, use, after):
+        stream, lasts = ("c", compute[use >= layers]) if letter == "c" else ("m", message)
+        begin = max(free.get(stream, 0), *after)
+        spans[letter, use] = begin, begin + lasts
+        free[stream] = begin + lasts
+
+    def gather(use):
+        behind = 1 if use > layers + 1 else 2
+        begin, end = spans.get(("c", use - (slots or behind)), never)
+        if use < 2 * layers and ("g", use) not in spans:
+            run("g", use, [end if slots else begin])
+
+    for use in range(2 * layers):
+        for ahead in range(use, use + (slots or 1)):
+            if slots or use < layers:
+                gather(ahead)
+        run("c", use, [spans.get(("g", use), never)[1], spans.get(("r", use - 2), never)[1]])
+        if use >= layers:
+            if not slots:
+                gather(use + 1)
+            run("r", use, [spans["c", use][1]])
+    return spans
+
+
+def fsdp2(layers=4, left=112, unit=20.5):
+    def row(y, name, bars):
+        yield text(left - 6, y + 17, name, 11, text_anchor="end")
+        for (begin, end), words, colour in bars:
+            yield element("rect", x=round(left + unit * begin, 1), y=y, rx=2, fill=colour,
+                          width=round(unit * (end - begin) - 1, 1), height=24)
+            yield text(left + unit * (begin + end) / 2, y + 17, words, 10, fill="#ffffff", **MIDDLE)
+
+    def panel(y, title, slots):
+        spans, rooms = played(slots), {}
+        layer = [*range(layers), *range(layers)[::-1]]
+
+        def stays(room, begin, use, end):
+            rooms.setdefault(room, []).append(((begin, end), f"{layer[use]}", COLOURS[0]))
+
+        for (letter, use), (begin, end) in spans.items():
+            last = spans["c", use + (not slots and use == layers - 1)][1]
+            if letter == "g" and slots:
+                stays(f"slot {use % slots + 1}", begin, use, last)
+            elif letter == "g":
+                stays(f"buffer {use % 2 + 1}", begin, use, spans["c", use][0])
+            elif letter == "c" and not slots and use != layers:
+                stays("copied out", begin, use, last)
+        lanes = {name: [(span, {"c": "fb"[use >= layers]}.get(letter, letter) + str(layer[use]),
+                         STREAMS[name]) for (letter, use), span in spans.items() if letter in which]
+                 for name, which in (("communication", "gr"), ("compute", "c"))}
+        yield text(8, y, title, 12, **BOLD)
+        for at, (name, bars) in enumerate([*lanes.items(), *sorted(rooms.items())]):
+            yield from row(y + 10 + 28 * at + 6 * (at > 1), name, bars)
+
+    return picture(
+        396, "FSDP2 gathers two layers ahead in forward, and keeps the last",
+        "By layer: g gather, f forward, b backward, r reduce-scatter. Below: layers in memory",
+        *panel(76, "06 at prefetch 1: a gather waits for a free slot", 2),
+        *panel(234, "FSDP2, last block kept: a gather waits until an older buffer is copied out",
+               0))
+
+
+DRAWINGS = {"cleared": cleared, "fsdp2": fsdp2, "halves": halves, "number_line": number_line,
+            "zero1": zero1}
 
 if __name__ == "__main__":
     for name, draw in DRAWINGS.items():

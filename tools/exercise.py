@@ -5,10 +5,11 @@
 checkout once more, by links, with the trainers that are written there in place of the chapters'
 own. Each begins as the one's trainer under the card of the other; at every save Meson builds and
 runs the chapter's suite of it. Before 01 there is none, so what is written there is Adam's update,
-in a tree of its own: in the others Adam stays right. 06 has two halves: a trainer with one slot
+in a tree of its own: in the others Adam stays right. 06 has three parts: a trainer with one slot
 under a card of its own, which the page's first diff makes; then, in a tree of its own, built with
-ThreadSanitizer, the waits of the window. 08 has only such waits. Exit code 0: everything holds, 1:
-not yet."""
+ThreadSanitizer, the waits of the window (b); then, in another, what keeps its last layer (c), under
+formulas that notes/fsdp2.diff makes. 08 has only such waits. Exit code 0: everything holds, 1: not
+yet."""
 import argparse
 import contextlib
 import fcntl
@@ -31,7 +32,10 @@ HINT = re.compile(r"^\d+\. (.*(?:\n   .*)*)", re.MULTILINE)
 # Of doctest, from the first case that fails to how many do.
 REPORT = re.compile(r"^TEST CASE: .*?^\[doctest\] test cases: .*?$", re.MULTILINE | re.DOTALL)
 WINDOW, STATE_WINDOW = Path("06_zero3/layer_window.hpp"), Path("08_infinity/state_window.hpp")
+KEPT = ROOT / "notes/fsdp2.diff"  # of page_reader, a block from each "---" on
 ONE_OF_EACH = ".borrowed = {.parameters = 1, .gradients = 1},"  # whole layers
+ON_RANKS = [f"{WINDOW.parts[0]} on {ranks} ranks" for ranks in (1, 2, 3, 4)]
+LATE = f"{WINDOW.parts[0]} schedules on 2 ranks"  # each stream by turns
 TSAN = ["-Db_sanitize=thread", "-Db_lundef=false"]  # Meson's options
 RACE = "WARNING: ThreadSanitizer: data race"
 CALL = re.compile(r"^ +(?:Write|Read|Previous).*:$|^ +#[0-3] zero::.*?(?= <null>| /)", re.MULTILINE)
@@ -41,37 +45,45 @@ ENDED = re.compile(r"^rank \d+/\d+.*?: (.*)$", re.MULTILINE)  # as common/run/fa
 class Exercise:
     """The tree, and in it the text to start from, unless there is one already."""
 
-    def __init__(self, before, after, out, mpi, window=False):
-        self.number = after[:2] + "b" * window  # as ./tutorial takes it
-        of_window = WINDOW if window else STATE_WINDOW if after == STATE_WINDOW.parts[0] else None
-        self.before, self.after, self.window = before, after, of_window
+    def __init__(self, before, after, out, mpi, part=""):
+        self.number, self.part = after[:2] + part, part  # as ./tutorial takes it
+        of_window = WINDOW if part else STATE_WINDOW if after == STATE_WINDOW.parts[0] else None
+        self.before, self.after, self.window = before, after, of_window if part != "c" else None
         self.name = of_window or (Path(after, "trainer.hpp") if before else ADAM)
-        self.out = out / of_window.stem if of_window else out if before else out / "adam"
+        own = "kept" if part == "c" else of_window.stem if of_window else "" if before else "adam"
+        self.out = out / own
         self.trainer, self.own = self.out / self.name, (ROOT / self.name).read_text("utf-8")
         self.tests, given, options = [f"--suite={after}"], {}, [f"-Dmpi={mpi}"]
-        if of_window:
+        if part == "c":
+            start, given = self.own, kept()
+            self.own, self.tests = given.pop(self.name), [*ON_RANKS, LATE]
+        elif of_window:
             start, options = trainers.without_waits(self.own), options + TSAN
             self.tests = [f"{after} schedules on {ranks} ranks" for ranks in (2, 3)]
             self.tests += ["--timeout-multiplier=3"]
         elif not before:
             start, self.tests = trainers.emptied(self.own), ["--suite=adam", *self.tests]
         elif Path(after) == WINDOW.parent:
-            start, self.own, given[self.out / after / "card.hpp"] = one_slot(before, after)
-            self.tests = [f"{after} on {ranks} ranks" for ranks in (1, 2, 3, 4)]
+            start, self.own, given[Path(after, "card.hpp")] = one_slot(before, after)
+            self.tests = ON_RANKS
         else:
             start = trainers.starting_point(before, after)
-        self.given, self.trial = [*given], Trial(self.out, self.out / "build", *options)
-        for folder, own in zip([*self.name.parents][::-1], self.name.parts):
+        self.given = [self.out / name for name in given]
+        self.trial = Trial(self.out, self.out / "build", *options)
+        folders = sorted({folder for name in (self.name, *given) for folder in name.parents})
+        for folder in folders:
             (self.out / folder).mkdir(parents=True, exist_ok=True)
             for file in (ROOT / folder).iterdir():  # all that is there, but for the tree's own
-                place = self.out / folder / file.name
+                name = folder / file.name
+                place = self.out / name
                 if place.is_symlink():
                     place.unlink()
-                if file.name not in ("build", ".git", own) and not place.exists():
+                if (file.name not in ("build", ".git") and not place.exists()
+                        and name not in (self.name, *given, *folders)):
                     place.symlink_to(file)
-        for place, text in given.items():
-            if place.is_symlink() or place.read_text("utf-8") != text:
-                place.unlink()
+        for name, text in given.items():
+            place = self.out / name
+            if not place.exists() or place.read_text("utf-8") != text:
                 place.write_text(text, "utf-8")
         if not self.trainer.exists():
             self.trainer.write_text(start, "utf-8")
@@ -98,9 +110,11 @@ class Exercise:
             return False, ["It does not compile:", *cut(told.splitlines(), room - 1)]
         if failed := [result for result in results if result["result"] != "OK"]:
             return False, screen(results, failed, room)
-        what = self.after + " with one slot" * bool(self.given)
+        what = self.after + (" that keeps its last layer" if self.part else
+                             " with one slot") * bool(self.given)
         beside = f"Beside the chapter's own:\n  diff -u {os.path.relpath(self.trainer)} \\\n    " \
-                 f"{self.name}" if not self.given else "Next, its window: ./tutorial exercise 06b"
+                 f"{self.name}" if not self.given or self.part else \
+                 "Next, its window: ./tutorial exercise 06b"
         return True, [
             f"All {len(results)} tests hold, on each number of ranks: this is {what}.",
             *beside.splitlines()]
@@ -115,6 +129,15 @@ def one_slot(before, after):
     for change in page_reader.changes(f"```diff\n--- {after}\n{diff}```\n"):
         end = change.apply(end)
     return start, end, re.sub(r"\.borrowed = .*", ONE_OF_EACH, card)
+
+
+def kept():
+    """06's window that keeps the last layer, and the files with its formulas."""
+    texts, blocks = {}, re.split("^(?=--- )", KEPT.read_text("utf-8"), flags=re.MULTILINE)
+    for change in page_reader.changes("\n".join(f"```diff\n{block}```" for block in blocks)):
+        name = Path(change.new)
+        texts[name] = change.apply(texts.get(name) or (ROOT / name).read_text("utf-8"))
+    return texts
 
 
 def calls(said):
@@ -150,7 +173,11 @@ def screen(results, failed, room):
 def head(exercise):
     before, after, given = exercise.before, exercise.after, exercise.given
     task = "adam_element is empty. Write Adam's update of one parameter, of which the comments tell"
-    if exercise.window:
+    if exercise.part == "c":
+        task = ("it is the chapter's window. Let it keep the last layer from forward until "
+                "backward, which need not gather it. The formulas know of it: "
+                + ", ".join(map(os.path.relpath, given)))
+    elif exercise.window:
         task = ("it is the window without its waits of one stream for another. Write "
                 "them. The trainer is the chapter's")
     elif before:
@@ -202,13 +229,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("before", help="a chapter")
     parser.add_argument("after", help="the next one")
-    parser.add_argument("--window", action="store_true", help="06's second half: its waits")
+    parser.add_argument("--part", default="", choices="bc", help="of 06: b its waits, c its turn")
     parser.add_argument("--out", type=Path, default=ROOT / "build/exercise", help="their folder")
     parser.add_argument("--mpi", default="auto", help="auto, mpich or openmpi")
     parser.add_argument("--once", action="store_true", help="run once, and not at every save")
     parser.add_argument("--hint", action="store_true", help="print the next hint, and run nothing")
     options = parser.parse_args()
-    exercise = Exercise(options.before, options.after, options.out, options.mpi, options.window)
+    exercise = Exercise(options.before, options.after, options.out, options.mpi, options.part)
     return hint(exercise) if options.hint else watch(exercise, options.once)
 
 

@@ -15,9 +15,9 @@ import trainers
 from runs import CHAPTERS, ROOT
 
 PAIRS = list(zip(["", *CHAPTERS], CHAPTERS))
-# And whether it is the second half of 06. Of 08 it is waits, too.
-EXERCISES = [*((*pair, False) for pair in PAIRS), (*PAIRS[5], True)]
-NAMES = [*CHAPTERS, "06b"]
+# And which part of 06: b its waits (of 08 it is waits, too), c its turn.
+EXERCISES = [*((*pair, "") for pair in PAIRS), (*PAIRS[5], "b"), (*PAIRS[5], "c")]
+NAMES = [*CHAPTERS, "06b", "06c"]
 REPORT = """---- rank 1 of 2
 ===
 ../a.cpp:9:
@@ -81,21 +81,23 @@ def test_every_save_is_tried(tmp_path):
     assert (screens, job.returncode) == (2, 130)
 
 
-@pytest.mark.parametrize("before, after, window", EXERCISES, ids=NAMES)
-def test_beginnings_and_hints(before, after, window, tmp_path, capsys):
+@pytest.mark.parametrize("before, after, part", EXERCISES, ids=NAMES)
+def test_beginnings_and_hints(before, after, part, tmp_path, capsys):
     """The body is the chapter's before, the card the chapter's; what is written there stays. Hints
     come one by one, then the diff."""
     def hint():
-        exercise.hint(exercise.Exercise(before, after, tmp_path, "auto", window))
+        exercise.hint(exercise.Exercise(before, after, tmp_path, "auto", part))
         return capsys.readouterr().out
 
-    of = exercise.Exercise(before, after, tmp_path, "auto", window)
+    of = exercise.Exercise(before, after, tmp_path, "auto", part)
     text = of.trainer.read_text()
     old = trainers.source(before) if before else ""
     if of.window:
         left = trainers.changes(text, of.own, "")
         waits = 3 if after == CHAPTERS[-1] else 6
         assert trainers.count(left) == sum(".wait(" in line for line in left) == waits
+    elif part:
+        assert text == (ROOT / of.name).read_text()
     elif before:
         assert text.endswith(old.partition(trainers.card(old))[2])
     else:
@@ -124,12 +126,21 @@ def test_the_first_half_is_the_page_s(tmp_path):
     assert "and_prefetched" in (ROOT / "06_zero3/card.hpp").read_text()
 
 
-@pytest.mark.parametrize("before, after, window", EXERCISES, ids=NAMES)
-def test_whole(programs, tmp_path_factory, before, after, window):
-    """In a folder beside any that a reader has, where all but two use one build."""
+def test_the_turn_is_under_formulas_of_its_own(tmp_path):
+    """Which notes/fsdp2.diff gives; whatever else is there is the tree's."""
+    given = exercise.Exercise(*PAIRS[5], tmp_path, "auto", "c").given
+    assert [file.name for file in given] == ["prediction.hpp", "prediction.cpp", "card.hpp"]
+    for file in given:
+        assert file.read_text() != (ROOT / file.relative_to(tmp_path / "kept")).read_text()
+        assert not any(place.is_symlink() for place in (file, *file.parents))
+
+
+@pytest.mark.parametrize("before, after, part", EXERCISES, ids=NAMES)
+def test_whole(programs, tmp_path_factory, before, after, part):
+    """In a folder beside any that a reader has, where all but three use one build."""
     mpi = "openmpi" if "openmpi" in programs.mpiexec else "mpich"
     out = tmp_path_factory.getbasetemp() / "exercise"
-    of = exercise.Exercise(before, after, out, mpi, window)
+    of = exercise.Exercise(before, after, out, mpi, part)
     good, lines = of.judge(20)
     assert not good and len(lines) <= 20 and max(map(len, lines)) <= 80, lines
     of.trainer.write_text(of.own)
