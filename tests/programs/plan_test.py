@@ -4,17 +4,20 @@ prints what its page shows, and refuses wrong input; and it predicts what the pr
 import ast
 import json
 import math
+import random
 import re
 import shlex
 import subprocess
+import time
 
 import pytest
 from programs import MIXED, ON_RANKS, ROOT, own_options
 
 import tables
 from planner import plan
-from planner.question import OWN, question, written
-from planner.words import LABELS, advice
+from planner.line import OWN, flag
+from planner.question import question, written
+from planner.words import LABELS, advice, told
 from runs import Failure
 
 PAGE = (ROOT / "notes/choosing.md").read_text()
@@ -660,6 +663,8 @@ def test_every_key_of_the_page_is_known(folder):
 
 # Wrong input, and words of the sentence that refuses it.
 BAD = [("", "--config, --params"), ("--params 7B", "--ranks, --gpu"), ("--params", "needs a value"),
+       (f"{ANY} --gpu=--", "--gpu needs a value"),
+       ("torchrun --x.yaml=3 --strange.yaml 1", "--config, --params"),
        (f"{ANY} --config c", "say --config or --params"), (f"{ANY} --foo", "--foo is no option"),
        (f"{ANY} --flops 80 --compute 5", "say --flops or --compute"),
        *((f"--params {text} --ranks 2", f"--params: {text}, 10 000 000 000 000")
@@ -693,6 +698,30 @@ def test_refused(text, words, code=2):
         written(asked(text))
     assert failure.value.code == code and len(str(failure.value)) < 300
     assert [word for word in words.split(", ") if word not in str(failure.value)] == []
+
+
+def test_no_line_ends_in_a_traceback(folder):
+    """Lines of options, values and words at random: each is answered, or refused in a sentence."""
+    described(folder, LLAMA)
+    (folder / "a.yaml").write_text("deepspeed_config: {zero_stage: 3}\nfsdp: [full_shard]\n")
+    seed = time.time_ns()
+    values = [*map(str, (folder, folder / "a.yaml", folder / "config.json", seed)), *"0 8 -1 x 7B",
+              *"80GB 5% true none auto zero2 full_shard fp32 nvme {} [1] - -- = a.b=c".split()]
+    pick = random.Random(seed).choice
+    for _ in range(3000):
+        words = pick((["--ranks=8"], ["torchrun", "--gpu=80GB"], ["torchrun"])) + ["--params=7B"]
+        for _ in range(pick(range(5))):
+            name = flag(pick([*OWN, "tf32", "x.yaml"]))
+            value = pick(values)
+            words += pick(([name], [f"{name}={value}"], [name, value], [value]))
+        try:
+            q = question(words)
+            plan.answer(q)
+            assert [*told(q)]
+        except Failure as failure:
+            assert "\n" not in str(failure) and len(str(failure)) < 400, (seed, words)
+        except Exception as error:
+            raise AssertionError(f"seed {seed}: {shlex.join(words)}") from error
 
 
 @pytest.mark.parametrize("more, words", [

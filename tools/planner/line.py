@@ -130,11 +130,13 @@ def options_in(words, line, files=True):
     from_files, short, said, others = [], [], [], []
     for word, name, text in options_of(words, line):
         dest, kind = OWN.get(name, ("", ""))
-        inside = options_in_file(text if name else word, OWN.keys(), dest) if files and (
-            dest in ("config_file", "deepspeed", *PARTS) or (text if dest else word).endswith(YAML)
-            and dest in ("config", "")) else None
+        path = text if dest else "" if name else word
+        inside = options_in_file(path, OWN.keys(), dest) if files and (
+            dest in ("config_file", "deepspeed", *PARTS) or (
+                dest in ("config", "") and path.endswith(YAML))) else None
         if name in ("h", "help"):
             return ["--help"], []
+        refuse(text == "--", f"{word} needs a value")  # argparse would end the options there
         if inside is not None:
             more, beside = options_in([f"--{key}={value}" for key, value in inside.items()], True,
                                       False)
