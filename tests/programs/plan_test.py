@@ -766,6 +766,7 @@ def test_from_outside(folder):
     """The script finds the caller's files, needs no compiler, and ends with the right codes; what
     it prints has 80 columns."""
     for words, code in (("--config none.json --ranks 2", 3), (f"{ANY} --deepspeed /dev/zero", 3),
+                        (f"{ANY} --fsdp full_shard --fsdp_config none.json", 3),
                         ("--params 70B --ranks 1 --gpu 9GB --write mpirun", 6), ("", 2)):
         assert re.fullmatch("plan: [^\n]+\n", printed(words, folder, code))
     helped = printed("--help")

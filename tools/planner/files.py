@@ -8,7 +8,6 @@ import math
 import os
 import re
 from dataclasses import replace
-from pathlib import Path
 
 from runs import ROOT, Failure, spaced
 
@@ -102,10 +101,11 @@ def loaded(text, shown, loose):
 
 def options_in_file(path, known, option):
     """The options, {name: text}, in a file (or in JSON itself) of accelerate or of arguments for
-    transformers' Trainer. None if it is no file, or a model's or DeepSpeed's configuration.
-    `known`: names of our options. `option`: the one that names the file; with one, a file that
-    cannot be read raises a Failure, without one it is None."""
-    if path[:1] != "{" and not os.path.isfile(path):
+    transformers' Trainer. None if it is a model's or DeepSpeed's configuration, or no file, as
+    what --deepspeed names may be a plan. `known`: names of our options. `option`: the one that
+    names the file; with one, a file that cannot be read raises a Failure, without one it is
+    None."""
+    if path[:1] != "{" and not os.path.isfile(path) and option != "fsdp_config":
         return None
     try:
         file = read_file(path, loose=True)
@@ -124,8 +124,8 @@ def options_in_file(path, known, option):
             raise
         return None
     named = options.get("deepspeed_config_file")
-    if named and (beside := Path(path).parent / str(named)).exists():
-        options["deepspeed_config_file"] = str(beside)
+    if named and os.path.exists(beside := os.path.join(os.path.dirname(path), str(named))):
+        options["deepspeed_config_file"] = beside
     return {name: " ".join(map(str, value)) if type(value) is list else str(value)
             for name, value in options.items() if value not in (None, "", [], {})}
 

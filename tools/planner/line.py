@@ -123,23 +123,24 @@ def options_of(words, line):
         yield word, name, value
 
 
-def options_in(words, line, files=True):
+def options_in(words, line, files=("config_file", "deepspeed", "config", "", *PARTS)):
     """Our options among the words, as --name=value, and the names of all others, which are passed
-    over. A later option overrides an earlier one, so those from files come first (read only if
-    `files`), then those that a switch is short for, then those that are written out."""
+    over. A later option overrides an earlier one, so those from files come first, then those that a
+    switch is short for, then those that are written out. `files`: options whose values may be files
+    of options; of a word without one, and of --config, only YAML is."""
     from_files, short, said, others = [], [], [], []
     for word, name, text in options_of(words, line):
         dest, kind = OWN.get(name, ("", ""))
         path = text if dest else "" if name else word
-        inside = options_in_file(path, OWN.keys(), dest) if files and (
-            dest in ("config_file", "deepspeed", *PARTS) or (
-                dest in ("config", "") and path.endswith(YAML))) else None
+        inside = options_in_file(path, OWN.keys(), dest) if dest in files and path and (
+            dest not in ("config", "") or path.endswith(YAML)) else None
         if name in ("h", "help"):
             return ["--help"], []
         refuse(text == "--", f"{word} needs a value")  # argparse would end the options there
         if inside is not None:
+            within = () if dest == "fsdp_config" else ("fsdp_config",)
             more, beside = options_in([f"--{key}={value}" for key, value in inside.items()], True,
-                                      False)
+                                      within)
             if dest == "fsdp_config":  # its options come first on the line
                 said[:0] = more
             else:
