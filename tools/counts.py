@@ -2,10 +2,11 @@
 """What logs count: bytes held, elements sent, a step's time; and what follows from it all."""
 import pictures
 from findings import Section, Table, short
-from overlap import exposed, slices_of
+from overlap import slices_of
 from recording import Trace
 from runs import (BYTES, KINDS, SIZES, STATE, elements_sent, on, sent, sized, unit_of, wrong_bytes,
                   wrong_traffic)
+from spans import exposed
 
 COLOURS = dict(zip(STATE, pictures.KIND_COLOURS))
 PHASES = {"forward": "#5696ed", "backward": "#13a78d", "update": "#7355be"}

@@ -10,6 +10,8 @@ os.environ.setdefault("MPLCONFIGDIR", str(Path(__file__).resolve().parents[1] / 
 import matplotlib
 from matplotlib.figure import Figure
 
+from pictures import FONTS
+
 # Everything that is neither data nor background; two hexadecimal digits more make it lighter.
 # `file` puts another colour in its place: no figure may use it for anything else.
 INK = "#010203"
@@ -22,7 +24,6 @@ STYLE = {
     "grid.color": INK, "grid.alpha": 0.15, "xtick.color": INK + "80", "ytick.color": INK + "80",
     "xtick.labelcolor": INK + "cc", "ytick.labelcolor": INK + "cc",
     "legend.frameon": False, "legend.fontsize": 13, "axes.facecolor": "none", "lines.linewidth": 2}
-FONTS = "DejaVu Sans, Verdana, sans-serif"
 # What Matplotlib writes and no picture needs, and what takes its place.
 SHORTER = (
     (r" *<metadata>.*?</metadata>\n| *<defs>\s*<style.*?</defs>\n", ""),

@@ -5,36 +5,24 @@ computation.
 
 `./tutorial overlap FILE`, of what a program wrote with --trace FILE: by layer the ms of a step in
 which the device computed nothing (exposed) and something (hidden), the largest of the ranks'
-medians. So is `all`, to which the rows need not add up."""
-import sys
-from bisect import bisect_left, bisect_right
+medians. So is `all`, to which the rows need not add up. With --link and the like: the same step,
+played on another machine. Of torch.profiler's traces: profiled.py."""
+import argparse
 from collections import defaultdict
 
+from planner.machine import number
+from profiled import Profile
+from profiled import tables as profiled
 from recording import Trace
+from replay import Replay, measured, usual
 from runs import Failure, finish
+from simulate import Machine
+from spans import exposed, median
 
+ASKED = {"link": ("SPEED", "GBIT/S"), "latency": ("TIME", "MICROSECONDS"),
+         "bus": ("SPEED", "GB/S"), "disk": ("SPEED", "GB/S"), "prefetch": ("LAYERS", "N")}
 TABLES = {"messages": ("forward", "backward", "update"), "copies": ("to_host", "to_device"),
           "disk": ("read", "write")}
-
-
-def exposed(events):
-    """Of one rank: (message, copy, read or write, pieces of its time in which the device computes
-    nothing)."""
-    computing = []
-    for begin, end in sorted((event["ts"], event["ts"] + event["dur"]) for event in events
-                             if event["cat"] == "compute" and event["stream"] != "host cores"):
-        if not computing or computing[-1][1] < begin:
-            computing.append([begin, end])
-        computing[-1][1] = max(computing[-1][1], end)  # what overlaps counts once
-    begins, ends = [begin for begin, _ in computing], [end for _, end in computing]
-    for event in events:
-        if event["cat"] in ("collective", "bus"):
-            begin, pieces = event["ts"], []
-            end = begin + event["dur"]
-            for start, stop in computing[bisect_right(ends, begin):bisect_left(begins, end)]:
-                pieces += [(begin, start)] if begin < start else []
-                begin = stop
-            yield event, pieces + [(begin, end)] * (begin < end)
 
 
 def times_of(events):
@@ -64,12 +52,6 @@ def slices_of(trace):
                    f"{LETTERS.get(what, what[0])}{event['args']['layer']}", event["args"]["step"])
 
 
-def median(values):
-    """As the programs take it: not of the first three steps, where there are more."""
-    values = sorted(values[3:] if len(values) > 3 else values)
-    return values[len(values) // 2]
-
-
 def overlap(trace):
     """{(column, layer): [exposed, hidden]}."""
     times = [times_of(events) for events in trace.events]
@@ -95,5 +77,46 @@ def tables(trace):
                     f"{ms if ms == '-' else format(ms, '.2f'):>10}" for ms in cells)
 
 
+class Parser(argparse.ArgumentParser):
+    def error(self, message):
+        raise Failure(message.removeprefix("argument "), 2)
+
+
+def played(trace, given):
+    """The same step on another machine, beside how it ran: medians of rank 0."""
+    prefetch = given.pop("prefetch", None)
+    asked = Replay(trace, Machine(**given), prefetch)
+    if prefetch is not None and not asked.card.prefetches:
+        raise Failure(f"--prefetch: {asked.card.name} gathers no layer ahead", 2)
+    runs = {"as it ran": usual(measured(trace)),
+            "played, as it was": usual(Replay(trace, Machine()).steps()),
+            "played, as asked": usual(asked.steps())}
+    yield f"{trace.about['chapter']} on {len(trace.events)} ranks, ms of a step: rank 0's medians"
+    yield f"\n{'':<20}" + "".join(f"{name:>20}" for name in runs)
+    for what in runs["as it ran"]:
+        if any(run[what] > 0 for run in runs.values()):
+            yield f"{what:<20}" + "".join(f"{run[what]:>20.2f}" for run in runs.values())
+
+
+def main():
+    parser = Parser(
+        "overlap", "./tutorial overlap FILE [OPTION...]", allow_abbrev=False,
+        description="What passed beside computation, by the trace that a program wrote with "
+        "--trace FILE, or torch.profiler in any job. With an option: how long that program's step "
+        "would take so, its computation being as it was.")
+    parser.add_argument("file")
+    for name, (kind, unit) in ASKED.items():
+        parser.add_argument(f"--{name}", metavar=unit,
+                            type=lambda text, of=(f"--{name}", kind): number(of[0], text, of[1]))
+    given = {name: value for name, value in vars(parser.parse_args()).items() if value is not None}
+    file = given.pop("file")
+    profile = Profile(file)
+    if not profile.ours and given:
+        raise Failure(f"--{[*given][0]}: {file} is torch.profiler's, which does not say who waits "
+                      "for whom: only traces of these programs can be played again", 2)
+    print(*(profiled(profile) if not profile.ours else played(Trace(file), given) if given else
+            tables(Trace(file))), sep="\n")
+
+
 if __name__ == "__main__":
-    finish(lambda: print(*tables(Trace(*sys.argv[1:])), sep="\n"), "tutorial: overlap: ")
+    finish(main, "tutorial: overlap: ")

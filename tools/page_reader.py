@@ -18,8 +18,9 @@
     </details>
 
 Lines with a minus and those with neither sign, up to the next @@, must stand in the first file
-exactly once, one after the other; with a plus instead they make the second (none: the same). A
-page's diffs are in order: each finds what those before it have left. A block `sh` is a command.
+exactly once, one after the other; with a plus instead they make the second (none: the same). Where
+the first is a pattern, as 0[23]_*/trainer.hpp, each file that it matches is changed so. A page's
+diffs are in order: each finds what those before it have left. A block `sh` is a command.
 `commands` are those that it only shows.
 Where a sentence, by itself or folded, says by which of Meson's tests and which case it is caught,
 it is a sabotage.
@@ -28,6 +29,7 @@ it is a sabotage.
 import filecmp
 import re
 import shutil
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -76,15 +78,29 @@ def changes(page, name=""):
         if block["kind"] == "sh":
             yield block["lines"]
         at = page.count("\n", 0, block.start("lines")) + 1
-        for part in re.split(r"(?m)^@@\n", block["lines"]) if block["old"] else []:
+        old = block["old"] or ""
+        olds = [old] if "*" not in old else [
+            str(file.relative_to(ROOT)) for file in sorted(ROOT.glob(old))]
+        for part in re.split(r"(?m)^@@\n", block["lines"]) if old else []:
             lines = part.splitlines(keepends=True)
             before, after = ("".join(line[1:] for line in lines if line[0] in signs)
                              for signs in ("- ", "+ "))
-            yield Diff(block["old"], block["new"] or block["old"], before, after, block["test"],
-                       " ".join((block["case"] or "").split()),
-                       "tsan" if block["tsan"] else "plain",
-                       " ".join((bold[1] if bold else lines[0]).split()), f"{name}:{at}: ")
+            for old in olds:
+                yield Diff(old, block["new"] or old, before, after, block["test"],
+                           " ".join((block["case"] or "").split()),
+                           "tsan" if block["tsan"] else "plain",
+                           " ".join((bold[1] if bold else lines[0]).split()), f"{name}:{at}: ")
             at += len(lines) + 1
+
+
+def follow(steps, tree):
+    """Makes the changes, in a copy of the repository."""
+    for change in steps:
+        if isinstance(change, Diff):
+            old, new = tree / change.old, tree / change.new
+            new.write_text(change.apply((new if new.exists() else old).read_text("utf-8")), "utf-8")
+        else:
+            subprocess.run(["sh", "-ec", change], cwd=tree, check=True)
 
 
 def commands(page):

@@ -13,6 +13,7 @@ KIND_COLOURS = ("#0669aa", "#e37713", "#277562", "#a124ff", "#0fa78c", "#d30b07"
 STREAMS = {"communication": "#5696ed", "compute": "#13a78d", "copies": "#4b6e73",
            "copies up": "#4b6e73", "copies down": "#ff5811", "host cores": "#7355be",
            "reads": "#1c50fb", "writes": "#a124ff"}
+FONTS = "DejaVu Sans, Verdana, sans-serif"
 WEAK = "66"  # behind a colour: how much is left of it
 
 

@@ -2,14 +2,17 @@
 """The measured blocks of the pages: each function runs what it needs and answers Markdown."""
 import itertools
 import json
+import math
 import re
 import sys
 
 import memory
 import narrate
 from findings import Comparison
+from page_reader import changes, copied, follow
 from planner import plan
 from planner.question import question
+from planner.times import step as play
 from recording import Trace
 from runs import (BYTES, CHAPTERS, KINDS, PLACES, ROOT, STATE, Failure, elements_sent, kinds_of,
                   memory_of, number, on, output_of, spaced)
@@ -215,6 +218,13 @@ SIXTEEN = ("--task", "mlp", "--layers", 16, "--width", 512, "--batch", 256, "--s
 BUSES = (4, 0.25, 0.05)  # GB/s: copies take less than computing, about as long, more
 
 
+def times(run):
+    """Of a step, and of its messages: exposed and hidden."""
+    phases = run.summary["traffic"]["phases"].values()
+    waits = (sum(phase[what] for phase in phases) for what in ("exposed_ms", "hidden_ms"))
+    return [f"{ms:.0f}" for ms in (run.summary["median_ms"], *waits)]
+
+
 def link(programs):
     """Messages that a step waits for, on a slow network."""
     rows = []
@@ -222,12 +232,51 @@ def link(programs):
                                ("06_zero3", 0), ("06_zero3", 1), ("06_zero3", 2)):
         run = programs.run(chapter, 2, *SIXTEEN, "--link", 1,
                            *(["--prefetch", *prefetch] if prefetch else []), dtype="fp32")
-        phases = run.summary["traffic"]["phases"].values()
-        waits = (sum(phase[what] for phase in phases) for what in ("exposed_ms", "hidden_ms"))
-        rows.append([", prefetch ".join([chapter, *map(str, prefetch)]),
-                     *(f"{ms:.0f}" for ms in (run.summary["median_ms"], *waits))])
+        rows.append([", prefetch ".join([chapter, *map(str, prefetch)]), *times(run)])
     head = ["ms per step, at 1 Gbit/s", "step", "exposed", "hidden"]
     return table(head, rows) + f"\n\n`{run.shown}`"
+
+
+EIGHT = ("--task", "mlp", "--layers", 8, "--width", 512, "--batch", 1024, "--steps", 12,
+         "--link", 0.5, "--latency", 50)
+
+
+def overlap(programs):
+    """A step of 02, 04 and 05, and of what notes/changing/overlap.md makes of them in a copy: each
+    at a machine's quietest of five moments."""
+    there = programs.build / "overlap"
+    follow(changes((ROOT / "notes/changing/overlap.md").read_text("utf-8")),
+           copied(there / "tree"))
+    if not (there / "build/build.ninja").exists():
+        mpi = "openmpi" if "openmpi" in programs.mpiexec[0] else "mpich"
+        output_of(["meson", "setup", f"{there}/build", f"{there}/tree", f"-Dmpi={mpi}"])
+    chapters, rows = (CHAPTERS[1], *CHAPTERS[3:5]), []
+    output_of(["ninja", "-C", f"{there}/build", *(f"{name}/{name}" for name in chapters)])
+    beside = programs.of(there / "build")
+    for chapter in chapters:
+        runs = [[of.run(chapter, 2, *EIGHT, "--seed", seed, dtype="fp32") for of in
+                 (programs, beside)] for seed in range(5)]
+        one, two = (times(min(same, key=lambda run: run.summary["median_ms"]))
+                    for same in zip(*runs))
+        rows.append([chapter, one[0], *two])
+    head = ["ms per step", "one stream", "two streams", "exposed", "hidden"]
+    command = runs[0][0].shown.replace(" --width", " \\\n      --width")
+    return (f"{table(head, rows)}\n\n    {command}\n\nThe fastest of five runs; "
+            "`tools/measure.py --only overlap` makes copy and table.")
+
+
+def buckets(_):
+    """The latency of an all-reduce's buckets, and the last one, beside which nothing computes."""
+    words = "--params 7B --layers 32 --ranks 64 --chapter ddp --link 100 --latency 5"
+    rows = []
+    for size in ("1MiB", "25MiB", "1GB"):
+        q = question(f"{words} --bucket {size}".split())
+        hops, (each, _) = 2 * (q.ranks - 1), plan.bucket(q, q.cards[0])
+        count = math.ceil(BYTES[q.dtype] * sum(q.parts) / each)
+        rows.append([size, count, f"{count * hops * q.latency / 1e3:.0f}",
+                     f"{hops * (q.latency / 1e3 + each * 8e-6 / q.ranks / q.link):.1f}"])
+    return table(["a bucket", "buckets", "latency, ms", "the last one, ms"], rows) + (
+        f"\n\n`./tutorial plan {words} --bucket 25MiB`")
 
 
 def bus(programs):
@@ -283,6 +332,45 @@ def fits(_):
         rows.append([f"`{words}`", *(next((card.name[:2] for card in q.cards
                                            if plan.Rank(q, card, n).fits), "–") for n in ranks)])
     return table(["first that fits", *(f"N = {n}" for n in ranks)], rows)
+
+
+def published(_):
+    """Steps that others measured, in tokens per second and GPU, and as the planner plays 06's.
+    torchtitan sends gradients in fp32; selectively it forms about half of a forward again."""
+    file = json.loads((ROOT / "notes/published.json").read_text("utf-8"))
+    rows, errors = [], []
+    for source, words, tokens, *more in file["steps"]:
+        q = question([*words.split(), "--chapter", "06"])
+        q.sends = 4 * source.startswith("torchtitan")
+        forward, backward = q.operations
+        again = sum("selective" in note for note in more) / 2
+        q.operations = forward, [b + again * f for f, b in zip(forward, backward)]
+        found = play(q, q.cards[0], q.ranks)
+        errors.append(found["tokens/s per rank"] / tokens - 1)
+        _, model, _, gpu, _, ranks, *_ = words.split()
+        rows.append([", ".join([source, *more]), model, f"{ranks} {gpu}", tokens,
+                     round(found["tokens/s per rank"]), f"{errors[-1]:+.0%}",
+                     f"{found['messages exposed'] / found['step']:.1%}"])
+    sizes = sorted(map(abs, errors))
+    head = ["source", "model", "GPUs", "published", "played", "error", "exposed"]
+    return (f"{table(head, rows, 3)}\n\n{sum(size < 0.1 for size in sizes)} of {len(sizes)} within "
+            f"10 %, {sum(size < 0.2 for size in sizes)} within 20 %; the median is "
+            f"{sizes[len(sizes) // 2]:.0%}. Sources, and options: "
+            "[published.json](published.json).")
+
+
+def hybrid(_):
+    """06's steps of Llama-3-8B, cut among all ranks or within a node: ms, and what a rank needs."""
+    rows = []
+    for link, cut in itertools.product((368, 23), ("", "--shards 8", "--shards 64")):
+        words = f"--config llama3_8b --machine h100 --link {link}" + f" {cut}" * (cut != "")
+        q = question([*words.split(), *"--ranks 1024 --sequence 8192 --batch 1 --recompute full "
+                      "--chapter 06".split()])
+        found = [(play(q, q.cards[0], n)["step"], plan.Rank(q, q.cards[0], n).reserved)
+                 for n in (64, 512, 1024)]
+        rows.append([f"`{words.partition('h100 ')[2]}`", *(f"{ms:.0f}" for ms, _ in found),
+                     f"{found[1][1] / 1e9:.1f}"])
+    return table(["", "N = 64", "N = 512", "N = 1024", "GB at 512"], rows)
 
 
 def systems(_):
@@ -395,4 +483,4 @@ def gpu(programs):
 
 TABLES = {function.__name__: function for function in (
     results, output, check, told, layers, ledger, notebook, simulated, twelve, ring, phases,
-    speed, link, bus, disk, fits, systems, gpu)}
+    speed, link, overlap, buckets, bus, disk, fits, published, hybrid, systems, gpu)}

@@ -28,6 +28,7 @@ ELSEWHERE = {
     r"\./tutorial plan .*(FILE|\w+\.json).*|.*pytest -q tests/programs/plan_test\.py .*":
         "the planner",
     r"\./tutorial overlap FILE|tools/memory.py TRACE LOG": "views of recordings",
+    r"\./tutorial overlap FILE --.*": "steps that are played",
     r"mpirun .* --timeout 5|kill -9 .*": "faults end a run in time",
     r"kill -STOP.*": "a rank that stands still ends the job",
     r"mpirun -hosts a,b .*": "two hosts",
@@ -36,7 +37,7 @@ ELSEWHERE = {
     r".*(build_gpu|carried) .*|.* -Dnccl=enabled|.* --gpu results\.txt": NEEDS_MORE,
     r"meson .*build/[at]san.*|meson .*build/tidy .*|meson configure build .*": NEEDS_MORE,
     r"mpirun --host a,b|docker .*|ruff .*|git clang-format .*|tools/in_pytorch\.py .*": NEEDS_MORE,
-    r"\./tutorial (lesson|break) 09|.* 'check 09_kept'": NEEDS_MORE}
+    r"\./tutorial (lesson|break) 09|.* 'check 09_kept'|.* --only overlap": NEEDS_MORE}
 CODES = {"06_zero3 --device-memory 2MB": 6, "diff -u": 1}  # else 0
 # What would last minutes is cut short, and other tests run those of Meson.
 LESS = {r"^(meson test -C build (?!--setup).*)": r"\1 --list",

@@ -25,8 +25,8 @@ REFUSED = [
     ("exercise 06c --fast", 2, "not '--fast'"), ("lesson zero4", 2, "there is no chapter 'zero4'"),
     ("narrate", 2, "name a chapter"), ("memory 99", 2, "there is no chapter '99'"),
     ("watch 99", 2, "there is no chapter '99'"), ("watch 06 07", 2, "it takes a chapter, or"),
-    ("overlap a b", 2, "name one file"),
-    ("overlap no", 3, "/elsewhere/no cannot be read as a trace of these programs"),
+    ("overlap", 2, "name a file first"), ("overlap a b", 2, "unrecognized arguments: b"),
+    ("overlap no", 3, "/elsewhere/no cannot be read as a trace, of these programs or of torch"),
     ("exercise 05 --fast", 2, "--once or --hint, not '--fast'"), ("doctor now", 2, "no options"),
     ("test --fast", 2, "not '--fast'"), ("test --all --gpu", 2, "not '--all --gpu'"),
     ("test --gpu --budget 1x", 2, "--budget takes 1 to 999999, not '1x'"),
@@ -49,7 +49,8 @@ class Copy:
         self.script = self.folder / "tutorial"
         self.elsewhere.mkdir()
         for name in ("tutorial", "tools", "notes/cards.json", "notes/deepspeed.json",
-                     "notes/options.json", "notes/models.json", "notes/streams.md", *CHAPTERS):
+                     "notes/options.json", "notes/models.json", "notes/machines.json",
+                     "notes/published.json", "notes/streams.md", *CHAPTERS):
             copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
             (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
             copy(ROOT / name, self.folder / name)

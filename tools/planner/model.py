@@ -20,6 +20,8 @@ PATIENCE = 60  # seconds for transformers to be loaded from a slow disk, and to 
 # MIXTURES: a family with experts: the family that it is otherwise, and its keys for their number
 # and width.
 FAMILIES, MIXTURES = json.loads((ROOT / "notes/models.json").read_text("utf-8")).values()
+# Of models by their names alone: what --config takes in place of a file.
+NAMED = json.loads((ROOT / "notes/published.json").read_text("utf-8"))["models"]
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 
 
@@ -28,6 +30,8 @@ def read(path, kind=""):
     and of our four families kv_heads, head_dim, `inner` (the MLP's width) and `small` (parameters
     of a block's biases and extra norms). Its family is the file's, or if that is unknown here
     `kind`, --model_type's. Raises a Failure if neither is known, or if a key is wrong."""
+    if path in NAMED and not os.path.exists(path):
+        path = json.dumps(NAMED[path])
     file = read_file(os.path.join(path, "config.json") if os.path.isdir(path) else path)
     said, names = file.get("model_type") or kind or None, file.get("architectures") or [""]
     file.expect(type(said) is str, "model_type", said, "a name")

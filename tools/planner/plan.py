@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from runs import BYTES, KINDS, PLACES, ROOT, STATE
 
-from .machine import MOST_RANKS, milliseconds
+from .machine import MOST_RANKS
 
 PHASES, WAYS = ("forward", "backward", "update"), ("to_host", "to_device")
 DEVICE, HOST, DISK = PLACES
@@ -124,6 +124,14 @@ def costs(q, card):
         card.theirs and card.offloads)
 
 
+def adam_bytes(q, card):
+    """Of an element: it reads and writes state, reads gradients, writes parameters; what is their
+    own master it reads too."""
+    p, g, k = costs(q, card)
+    k -= q.master * (card.theirs and card.offloads and q.convention == "paper" and not q.bytes)
+    return 2 * k + g + p * (1 + (k <= 2 * p))
+
+
 def terms(q, card, frozen=False):
     """Yields the Terms of a card's state and of all it borrows, of trained or frozen parameters."""
     p, g, k = costs(q, card)
@@ -237,6 +245,11 @@ def measured(q, sizes, n):
             "in memory": min(q.in_cpu, sum(q.parts) // n)}
 
 
+def cut_among(q, card, n):
+    """How many ranks share the state, if others replicate it: MiCS, and FSDP's hybrid shards."""
+    return q.shards if 0 < q.shards < n and card.stage else n
+
+
 class Rank:
     """What one of n ranks holds, borrows, sends and copies in a step, in exact bytes. A layer's
     trained and frozen parameters are padded separately."""
@@ -247,8 +260,8 @@ class Rank:
         there = {place: dict.fromkeys(KINDS[:5], 0) for place in (*PLACES, "borrowed")}
         there[HOST]["loading"] = 0
         self.elements, self.copied = dict.fromkeys(PHASES, 0), dict.fromkeys(WAYS, 0)
-        cut = q.shards if 0 < q.shards < n else n  # MiCS, and FSDP's hybrid shards
         machine, plain = min(n, q.gpus_per_machine), q.convention == "paper" and not q.bytes
+        cut, between = cut_among(q, card, n), 0
         for frozen, sizes in enumerate(q.counted):
             of, (p, g, k) = measured(q, sizes, cut), costs(q, card)
             # Twin-Flow's ratio leaves whole sub-groups on the device (stage3.py, step).
@@ -261,10 +274,7 @@ class Rank:
                 there[term.place][term.kind] += round(
                     term.size * of[term.of] * min(term.count, most))
             if card.offloads and not frozen:
-                # Adam reads and writes state, reads gradients, writes parameters. Where they are
-                # the master weights (k <= 2 p) it reads them, too.
-                k -= q.master * card.theirs * plain
-                self.adam = (2 * k + g + p * (1 + (k <= 2 * p))) * of["shard"]
+                self.adam = adam_bytes(q, card) * of["shard"]
             for what in (*PHASES, *WAYS):
                 a_step, a_micro_batch = card.often(what, frozen)
                 times = a_step + a_micro_batch * q.accumulate
@@ -275,6 +285,12 @@ class Rank:
                     # To the host go gradients if the optimizer is there, else new parameters.
                     size = g if what == "to_host" and card.offloads else p
                     self.copied[what] += times * size * of["shard"]
+            if card.theirs and card.stage == 3 and 1 < q.hpz < cut:  # backward gathers among these
+                self.elements["backward"] -= q.accumulate * (
+                    (cut - 1) * of["shard"] - (q.hpz - 1) * of["full"] // q.hpz)
+            if cut < n and not frozen:  # replicas all-reduce their shards of gradients
+                between = 2 * (n // cut - 1) * of["shard"] // (n // cut)
+                self.collectives += 2 * layers
         told = estimate(q, card, n, machine, there) if q.convention == "deepspeed" else None
         there["borrowed"]["activations"] = q.activations
         if card.theirs and card.stage == 2 and not card.offloads and plain:
@@ -283,7 +299,8 @@ class Rank:
             own = q.master * (q.master != BYTES[q.dtype]) * measured(q, q.counted[0], cut)["shard"]
             there["borrowed"]["optimizer"] = max(0, own - sum(there["borrowed"].values()))
         self.resident, self.on_host, self.on_disk, self.borrowed = there.values()
-        gradients = self.elements["backward"] // (1 + (card.stage == 3))
+        gradients = self.elements["backward"] // (1 + (card.stage == 3)) + between
+        self.elements["backward"] += between
         self.sent = BYTES[q.dtype] * sum(self.elements.values()) + gradients * (
             (q.sends or BYTES[q.dtype]) - BYTES[q.dtype])
         self.held, self.host, self.disk = (
@@ -296,7 +313,6 @@ class Rank:
         self.kept = self.reserved - sum(
             self.resident[kind] for kind in STATE if card.held[kind] == "sharded"
         ) - self.borrowed["optimizer"]
-        self.first = padded(q.sizes[0][0], n) // n  # of layer 0, trained
 
 
 def estimate(q, card, n, machine, there):
@@ -335,7 +351,7 @@ def answer(q):
     q.ranks = q.ranks or min(n or MOST_RANKS for n in found)
     q.plans = [Rank(q, card, q.ranks) for card in q.cards]
     for plan, n in zip(q.plans, found):
-        plan.fewest, plan.then, plan.ms = n, n and Rank(q, plan.card, n), milliseconds(q, plan)
+        plan.fewest, plan.then = n, n and Rank(q, plan.card, n)
         plan.every = Rank(q, plan.card, MOST_RANKS).kept
         # [of a trained parameter, of a frozen one]: bytes in each place, elements sent.
         parts = range(len(q.parts))

@@ -8,16 +8,19 @@ import shlex
 import sys
 from collections import Counter
 from itertools import accumulate
+from pathlib import Path
 from types import SimpleNamespace
 
-from runs import BYTES, Failure, spaced
+from drawings import steps_over_ranks
+from runs import BYTES, ROOT, Failure, spaced
 
 from . import model
 from .files import WRITERS, File, deepspeed, fsdp, moments, read_file
-from .line import (EXCLUDES, NEEDS, OFF, OWN, ROWS, options_in, parser, refuse, value_of)
-from .machine import over, share
+from .line import (EXCLUDES, GROUPS, NEEDS, OFF, OWN, ROWS, options_in, parser, refuse, value_of)
+from .machine import share
 from .plan import ALL, CHAPTERS, DISK, LIVE, PLANS, answer, as_deepspeed
-from .words import advice, figures, plural, sized, told
+from .times import has_time, notes, operations, scaled, table
+from .words import advice, figures, folded, plural, sized, told
 
 # DeepSpeed's plans in ms-swift, LLaMA-Factory, xtuner and Lightning, as ds_z3_offload_config.json.
 NAMED = re.compile(r"(deepspeed_|default_?|ds_)?(zero_?|stage_?|z)?(?P<stage>[0-3])"
@@ -71,6 +74,25 @@ def told_ranks(given, names):
         given.setdefault("gpus_per_machine", each)
 
 
+def of_machine(name, given):
+    """Options by a name of notes/machines.json, or by a file of the same form, whose figures may
+    stand without their sources."""
+    known = json.loads((ROOT / "notes/machines.json").read_text("utf-8"))
+    refuse(name not in known and not os.path.exists(name),
+           f"--machine: {name:.40} is none of {', '.join(known)}, nor a file")
+    kinds, found = {names.split()[0]: kind for names, kind, *_ in GROUPS["the machine"]}, {}
+    for key, value in (known.get(name) or read_file(name)).items():
+        try:
+            refuse(key not in kinds, f"{name}: {key:.40} is no figure of a machine, as flops is")
+            value = value[0] if isinstance(value, list) and value else value
+            found[key] = value_of(f"{name}, {key}", str(value), kinds[key])
+        except Failure as failure:
+            raise Failure(str(failure), 3) from None
+    if "compute" in given:
+        found.pop("flops", 0)
+    return found
+
+
 def question(argv):
     """The options in argv with all that follows from them, as a namespace that answer() completes.
     Raises a Failure for what cannot be planned."""
@@ -91,6 +113,8 @@ def question(argv):
     told_ranks(given, names)
     optim, named = given.pop("optim", ""), given.get("deepspeed", "")
     file, keys = asked_by_others(given)
+    if "machine" in given:
+        given = of_machine(given["machine"], given) | given
     known = given.keys() | file.keys()
     autos = ", ".join(word for word in others if " " in word)
     refuse(not known & {"gpu", "ranks"}, "say --ranks, or --gpu for the fewest that do"
@@ -126,7 +150,7 @@ def question(argv):
         q.dtype = "bf16" if q.bytes[0] == 2 else "fp32"
     refuse(q.convention == "deepspeed" and q.dtype == "fp32",
            "--convention deepspeed counts no --dtype fp32")
-    if q.config and not os.path.exists(q.config):
+    if q.config and not os.path.exists(q.config) and q.config not in model.NAMED:
         raise Failure(f"cannot read {q.config:.80}: download its config.json, or say --params", 3)
     q.model = model.read(q.config, q.model_type) if q.config else model_of_size(q)
     q.headroom, q.host_headroom = (
@@ -139,11 +163,11 @@ def question(argv):
     if q.square and q.model.hidden:  # transformers' value of reduce_bucket_size "auto"
         q.elements = q.model.hidden ** 2
     set_plans(q, named)
-    # Operations of a token, forward and backward. A parameter takes 2 forward; backward 2 for the
-    # gradient of its input, 2 for its own if it is trained, 2 if forward is computed again.
-    active, again = q.model.active, q.recompute == "full"
-    q.operations = 2 * active, 2 * (active * (1 + again) + active * q.parts[0] // sum(q.parts))
-    q.compute += over(q.accumulate * q.batch * q.sequence * sum(q.operations) / 1e3, q.flops)
+    q.operations = operations(q)
+    refuse((q.scale or q.draw) and not has_time(q), "--scale and --draw need a time: say --machine "
+           "with --batch and --sequence, --link or --compute")
+    refuse(q.step_tokens % max(1, q.batch * q.sequence), f"--step_tokens {spaced(q.step_tokens)} "
+           f"are no whole micro-batches of {spaced(q.batch * q.sequence)}")
     return q
 
 
@@ -278,8 +302,8 @@ def set_plans(q, named):
     refuse(q.shards and q.ranks % q.shards and q.ranks > q.shards,
            f"{q.ranks} ranks are no multiple of the {q.shards} that share a model's state")
     if 0 < q.shards < q.ranks:
-        q.notes += [f"state is sharded among {q.shards} ranks; the all-reduce of gradients between "
-                    f"its {q.ranks // q.shards} replicas is left out"]
+        q.notes += [f"state is sharded among {q.shards} ranks, which are N in what follows, and "
+                    f"replicated {q.ranks // q.shards} times"]
     if q.write:
         can = [card.name for card in ALL if WRITERS[q.write][1](card)]
         wanted, q.cards = q.cards, [card for card in q.cards if card.name in can]
@@ -305,5 +329,10 @@ def main():
         return print(json.dumps({plan.name: {
             title: {label.strip(): figure for label, figure in rows.items()}
             for title, _, rows in figures(q, plan)} for plan in q.plans}, indent=2))
-    for line in told(q):
-        print(line)
+    print(*told(q), sep="\n")
+    if q.scale or q.draw:
+        found = scaled(q)
+        if q.scale:
+            print(*table(q, found), "", *map(folded, notes(q)), sep="\n")
+        if q.draw:
+            Path(q.draw).write_text(steps_over_ranks(found), "utf-8")

@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: MIT
 """What the planner prints: a sentence of advice, lines about one plan, a table of all plans."""
+import itertools
 import math
 import re
 import textwrap
 
 from runs import BYTES, WIDTH, spaced
+from simulate import over
 
-from .machine import over
-from .plan import DEVICE, DISK, HOST, MADE, MOST_RANKS, STATE_HOST, Rank, bucket, costs
+from .plan import DEVICE, DISK, HOST, MADE, MOST_RANKS, STATE_HOST, Rank, bucket, costs, cut_among
+from .times import MOST_RANKS as MOST_TIMED
+from .times import BESIDE, PARTS, ROWS, has_time, left_out, step, ways
 
 UNITS = {3: "kB", 6: "MB", 9: "GB", 12: "TB"}  # by their power of ten
 # By bytes of a parameter and of its optimizer state: who counts so.
@@ -28,11 +31,35 @@ def plural(count, what):
     return f"{spaced(count)} {what}{'s' * (count != 1)}"
 
 
+def took(q, rank):
+    """Figures of its step, by how it is played; once, if it is the same."""
+    found = {beside: step(q, rank.card, rank.ranks, beside) for beside in ways(q, rank.card)}
+    if len(found) == 2 and found[True]["step"] == found[False]["step"]:
+        del found[True]
+    return found
+
+
+def lasts(beside, of):
+    """In one sentence."""
+    said = [f"takes {timed(of['step'])} per step{' with messages beside computation' * beside}: "
+            + (f"computation {timed(of['computation'])}" if of["computation"] else
+               "without computation: say --flops, --batch and --sequence, or --compute")]
+    for what in PARTS:
+        exposed, hidden = (of.get(f"{what} {how}", 0) for how in ("exposed", "hidden"))
+        if exposed + hidden:
+            said.append(f"{what} exposed {timed(exposed)} ({exposed / of['step']:.1%}), hidden "
+                        f"{timed(hidden)}")
+    if "tokens/s per rank" in of:
+        said.append(f"{spaced(round(of['tokens/s per rank']))} tokens/s per rank")
+    return "; ".join(said)
+
+
 def streamed(q, rank):
     """The terms of a step whose layers stream through the device: as many as speeds are given."""
-    each = [over(of / 1e3, q.flops) for of in q.operations]  # of a token
+    each = [over(sum(of) / 1e3, q.flops) for of in q.operations]  # of a token
     up, down = (over(of / q.accumulate, q.bus) for of in reversed(rank.copied.values()))
-    disk, adam, tokens = over(rank.disk, q.disk), over(rank.adam, q.adam), q.batch * q.sequence
+    disk, adam = over(rank.disk, q.disk), over(rank.adam, q.host_memory)
+    tokens = q.batch * q.sequence
     told = [f"forward {timed(tokens * each[0])}, backward {timed(tokens * each[1])}"] * (
         tokens * q.flops > 0)
     told += [f"bus {timed(up / 2)} up in either, {timed(down)} down in backward"] * (q.bus > 0)
@@ -111,7 +138,10 @@ def figures(q, plan):
         "sent": plan.sent, "  messages to each rank": spaced(plan.collectives),
         "  over data parallel's": f"{plan.times:.4g}"} | by(plan.copied) | {
         "  read, and written": plan.disk}
-    yield "time of a step", "ms", {f"{what}, ms": ms for what, ms in plan.ms.items()}
+    played = took(q, plan) if has_time(q) else {}
+    yield "time of a step", "ms", {
+        what + " +" * beside: f"{of[what]:.0f}" if what in of and "/" in what else of.get(what)
+        for beside in (False, True) for of in [played.get(beside, {})] for what in ROWS}
     yield "on such a GPU", "bytes", {
         f"fits on {plural(q.ranks, 'rank')}": "yes" if plan.fits else "no",
         "fewest ranks": str(plan.fewest or "none"),
@@ -149,15 +179,22 @@ def lines(q):
     yield ("borrows " + f"{sized(borrowed)}: " * (borrowed > 0) + kinds(plan.borrowed)
            + "; activations are not in it" * (not q.activations))
     down, up = map(sized, plan.copied.values())
+    groups = plan.ranks // cut_among(q, card, plan.ranks)
+    replicas = f" and 2/N x {groups - 1}/{groups} between replicas" * (groups > 1)
     sends = (f"{sized(plan.sent)} per step, {per('elements', plan.formulas['sent'])}"
-             + ", each" * (len(q.parts) > 1) + " x (N - 1)/N, in "
+             + ", each" * (len(q.parts) > 1) + f" x (N - 1)/N{replicas}, in "
              f"{plural(plan.collectives, 'message')} to each rank"
              + f", {plan.times:.4g} times what data parallelism sends" * (q.accumulate > 1))
     yield (f"sends {sends if plan.sent else 'nothing'}"
            + f"; copies {down} to its host, {up} back" * any(plan.copied.values())
            + f"; reads {sized(plan.disk)} of its disk, and writes as much" * (plan.disk > 0))
-    if any(plan.ms.values()):
-        yield "takes " + ", ".join(f"{what} {timed(ms)}" for what, ms in plan.ms.items() if ms)
+    if has_time(q):
+        played, left = took(q, plan), left_out(q, [card])
+        yield from itertools.starmap(lasts, played.items())
+        if left and any(of["computation"] for of in played.values()):
+            yield f"left out of it: {', '.join(left)}"
+        yield from ["above 1 024 ranks latency decides, of which models differ by tens of percent"
+                    ] * (plan.ranks > MOST_TIMED)
     if card.place("parameters") == HOST:
         yield from streamed(q, plan)
     if q.bucket or card.theirs:
@@ -230,6 +267,7 @@ def told(q):
                  f"activations {sized(q.activations)}: {q.formula}" if q.activations else
                  "activations, data and workspace are not in it: they depend on the model",
                  *q.keys.get("keys", [])]
+        text += [BESIDE] * has_time(q)
     else:
         text += lines(q)
     text += [f"{what}: {', '.join(names)}" for what, names in q.keys.items()

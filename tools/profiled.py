@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: MIT
+"""What passed beside computation in any job of PyTorch, by a trace of torch.profiler, which is of
+one rank: `prof.export_chrome_trace(FILE)`, or tensorboard_trace_handler's, packed with gzip or not.
+
+On a GPU messages are NCCL's kernels, by name, and computation is all other kernels, whatever their
+streams; copies are cudaMemcpy's between host and device. On a CPU messages are gloo's, and
+computation is aten's operations; those inside of a message, on its thread, are a part of it."""
+import gzip
+import json
+import re
+import zlib
+from collections import defaultdict
+from pathlib import Path
+
+from runs import Failure
+from spans import kind, length, merged, outside, shares, span
+
+COPIES = {"Memcpy HtoD": "to_device", "Memcpy DtoH": "to_host"}
+ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
+
+
+class Profile:
+    """Messages, copies and computation as overlap.py has them; steps by profiler.step()."""
+
+    def __init__(self, path):
+        try:
+            data = Path(path).read_bytes()
+            data = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
+            read = json.loads(data.decode(json.detect_encoding(data), "replace"))
+            self.ours = "chapter" in read.get("otherData", {})
+            if self.ours:
+                return
+            about = read.get("distributedInfo", {})
+            slices = [event for event in read["traceEvents"] if event.get("ph") == "X"]
+            self.rank, self.ranks = about.get("rank", 0), about.get("world_size", 1)
+            self.on_gpu = any(event.get("cat") in ON_GPU for event in slices)
+            names = {event["tid"]: re.sub(r"thread \d+ \((.*)\)", r"\1",
+                                          event["args"]["name"].strip())
+                     for event in read["traceEvents"] if event["name"] == "thread_name"}
+            self.events = [*self.own(slices, names)]
+            steps = [span(event) for event in slices if event["name"].startswith("ProfilerStep#")
+                     and event.get("cat") == "user_annotation"]
+        except (AttributeError, EOFError, LookupError, OSError, RecursionError, TypeError,
+                ValueError, zlib.error):
+            raise Failure(f"{path} cannot be read as a trace, of these programs or of "
+                          "torch.profiler", 3) from None
+        if not any(kind(event) == "messages" and event["dur"] for event in self.events):
+            raise Failure(f"{path} has no messages: neither kernels of NCCL nor gloo's. Profile a "
+                          "step on several ranks, with ProfilerActivity.CUDA on a GPU", 3)
+        self.steps = len(steps) or 1
+        spans = merged(steps or map(span, self.events))
+        self.period = (spans[-1][1] - spans[0][0]) / 1e3 / self.steps
+
+    def own(self, slices, names):
+        """All that is a message, a copy or computation, each with the name of its stream, else its
+        number."""
+        busy = defaultdict(float)  # until when a stream has a message
+        for event in sorted(slices, key=lambda event: (event["ts"], -event["dur"])):
+            sort, name, args = event.get("cat"), event["name"], event.get("args", {})
+            stream, what = args.get("stream", event["tid"]), None
+            if sort == "kernel" and name.startswith("nccl"):
+                what, name = "collective", collective(name, args)
+            elif not self.on_gpu and sort == "user_annotation" and name.startswith("gloo:"):
+                what, name = "collective", name[5:]
+            elif sort == "gpu_memcpy" and name[:11] in COPIES:
+                what, name = "bus", COPIES[name[:11]]
+            elif sort in ON_GPU or (not self.on_gpu and name.startswith("aten::")):
+                what = "compute" if event["ts"] >= busy[stream] else None
+            if what == "collective":
+                busy[stream] = event["ts"] + event["dur"]
+            if what:
+                yield {"name": name, "cat": what, "ts": event["ts"], "dur": event["dur"],
+                       "stream": names.get(stream, f"stream {stream}")}
+
+
+def collective(name, args):
+    """As ncclDevKernel_AllGather_RING_LL(...); older ones are ncclKernel_..., some have no kind."""
+    found = re.match(r"nccl\w*?Kernel_([A-Za-z]+)", name)
+    if not found or found[1] == "Generic":
+        return args.get("Collective name", "generic")
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", found[1]).lower()
+
+
+def tables(profile):
+    """By kind of message and of copy: ms of a step in which the device computed nothing, and
+    something."""
+    events, steps = profile.events, profile.steps
+    parts = shares(events)
+    yield (f"rank {profile.rank} of {profile.ranks}: {steps} step{'s' * (steps > 1)} of "
+           f"{profile.period:.2f} ms, computation {parts.pop('computation', 0) / steps:.2f} ms")
+    for what, (alone, beside) in sorted(parts.items(), reverse=True):
+        yield (f"{what} exposed {alone / steps:.2f} ms ({alone / steps / profile.period:.1%}), "
+               f"hidden {beside / steps:.2f} ms")
+    computing = merged(span(event) for event in events if kind(event) == "computation")
+    by = defaultdict(list)
+    for event in events:
+        if event["cat"] in ("collective", "bus"):
+            by[kind(event), event["name"]].append(event)
+    yield f"\n{'of a step':<20}{'number':>8}{'ms':>10}{'exposed':>10}{'hidden':>10}  on streams"
+    for (_, name), own in sorted(by.items(), key=lambda row: (row[0][0] != "messages", row[0])):
+        whole = length(map(span, own)) / 1e3 / steps
+        alone = sum(map(length, outside(map(span, own), computing))) / 1e3 / steps
+        streams = sorted({event["stream"] for event in own})
+        yield (f"  {name:<18}{len(own) / steps:>8.1f}{whole:>10.2f}{alone:>10.2f}"
+               f"{whole - alone:>10.2f}  {', '.join(streams)}")
+    yield ("\nA message lasts from when this rank began it: what it waits for later ranks is in "
+           "it.\nMessages beside one another count once above the table.")

@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: MIT
+"""A run's own steps once more, on another link, bus or disk, or with another window: its tasks by
+its trace, its messages by the machine."""
+from collections import Counter, defaultdict, deque
+
+from spans import median, shares, span
+from planner.plan import PLANS
+from runs import Failure
+from simulate import SORTS, over, play
+
+
+class Replay:
+    """Computation takes as long as it took, task by task and rank by rank; so do messages, copies
+    and the disk for which `machine` has no speed. A message's own time begins with its last rank.
+    late: ms more of each message. handshakes: ms by which messages took longer than machine's."""
+
+    def __init__(self, trace, machine, prefetch=None, late=0):
+        self.trace, self.machine, self.late, self.handshakes = trace, machine, late, []
+        self.ranks, held = len(trace.events), trace.about["held"]
+        self.tensors = sum(of["place"] == "disk" for of in held)
+        name = trace.about["chapter"]
+        name = "08_state_host" if name == "08_infinity" and not self.tensors else name
+        if name not in PLANS or self.ranks < 2 or len(trace.steps) < 2:
+            raise Failure(f"{name} on {self.ranks} ranks, {len(trace.steps)} steps: a step is "
+                          "played again of 02 to 08 on two ranks or more, from its second on")
+        self.card = PLANS[name]
+        self.width = held[0]["bytes"] / held[0]["elements"]
+        own = [event for event in trace.events[0] if timed(event)]
+        last = [event for event in own if event["args"]["step"] == trace.steps[-1]]
+        counts = Counter(map(key, last))
+        self.accumulate = counts["forward", 0]
+        self.pieces = [counts["adam", l] for l in range(len(trace.layers))] * (self.tensors > 0)
+        # What was gathered before layer 0 was used, but for that layer.
+        first = min(event["args"]["order"] for event in last if key(event) == ("forward", 0))
+        ahead = sum(key(event)[0] == "all_gather" and event["args"]["order"] < first
+                    for event in last) - 1
+        self.prefetch = ahead if prefetch is None else prefetch
+        self.tasks = defaultdict(lambda: [[] for _ in trace.events])
+        for rank, events in enumerate(trace.events):
+            for event in sorted(filter(timed, events), key=span):
+                if event["args"]["step"]:
+                    step = trace.steps.index(event["args"]["step"]) + 1
+                    self.tasks[*key(event), step][rank].append((event["ts"] / 1e3,
+                                                                event["dur"] / 1e3))
+
+    def times(self, what, layer, step):
+        machine, done = self.machine, self.left.get((what, layer, step), [[]])
+        if not all(done):
+            return [0] * self.ranks
+        count = self.tensors if what in ("read", "write") else 1  # one after the other
+        now = [[of.popleft() for _ in range(min(count, len(of)))] for of in done]
+        shard = self.trace.layers[layer]["shard"] if layer is not None else 0
+        if SORTS.get(what) == "collective":
+            arrived = max(begin for (begin, _), in now)
+            own = [max(0, begin + ms - arrived) for (begin, ms), in now]
+            if not (machine.link or machine.latency):
+                return own
+            size = self.width * shard if layer is not None else 16
+            modelled = machine.ring(self.ranks * size, self.ranks)
+            self.handshakes += [ms - modelled for ms in own]
+            return [modelled + self.late] * self.ranks
+        if what in ("to_host", "to_device") and machine.bus:
+            return [over(self.width * shard, machine.bus)] * self.ranks
+        if what in ("read", "write") and machine.disk:
+            return [over(4 * self.tensors * shard / self.pieces[layer], machine.disk)] * self.ranks
+        return [sum(ms for _, ms in each) for each in now]
+
+    def steps(self):
+        """Of rank 0 by step, from the second on: as Streams.figures has it."""
+        self.left = {of: [*map(deque, tasks)] for of, tasks in self.tasks.items()}
+        streams = play(self.card, len(self.trace.layers), self.times, self.ranks, self.accumulate,
+                       self.prefetch, pieces=self.pieces, steps=len(self.trace.steps))
+        return [streams.figures(0, step) for step in range(1, len(streams.syncs))]
+
+
+def timed(event):
+    return event.get("cat") in ("compute", "copy", "collective", "bus")
+
+
+def key(event):
+    return event["name"].split()[0], event["args"].get("layer")
+
+
+def measured(trace):
+    """The same of the run itself."""
+    norms = sorted(span(event)[1] for event in trace.events[0]
+                   if timed(event) and key(event)[0] == "sums")
+    return [((end - begin) / 1e3, shares(trace.events[0], begin, end))
+            for begin, end in zip(norms, norms[1:])]
+
+
+def usual(steps):
+    """Medians: a step, its computation, and what is exposed and hidden, by kind."""
+    found = {"step": median([step for step, _ in steps]),
+             "computation": median([parts["computation"] for _, parts in steps])}
+    for kind in ("messages", "copies", "disk", "host cores"):
+        found |= {f"{kind} {which}": median([parts.get(kind, (0, 0))[at] for _, parts in steps])
+                  for at, which in enumerate(("exposed", "hidden"))}
+    return found
