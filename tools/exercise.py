@@ -8,7 +8,8 @@ runs the chapter's suite of it. Before 01 there is none, so what is written ther
 in a tree of its own: in the others Adam stays right. 06 has three parts: a trainer with one slot
 under a card of its own, which the page's first diff makes; then, in a tree of its own, built with
 ThreadSanitizer, the waits of the window (b); then, in another, what keeps its last layer (c), under
-formulas that notes/fsdp2.diff makes. 08 has only such waits. Exit code 0: everything holds, 1: not
+formulas that notes/fsdp2.diff makes. 08 has only such waits. Part b of 02 and of 05 is what a page
+makes of the trainer: messages beside computation. Exit code 0: everything holds, 1: not
 yet."""
 import argparse
 import contextlib
@@ -36,6 +37,7 @@ KEPT = ROOT / "notes/fsdp2.diff"  # of page_reader, a block from each "---" on
 ONE_OF_EACH = ".borrowed = {.parameters = 1, .gradients = 1},"  # whole layers
 ON_RANKS = [f"{WINDOW.parts[0]} on {ranks} ranks" for ranks in (1, 2, 3, 4)]
 LATE = f"{WINDOW.parts[0]} schedules on 2 ranks"  # each stream by turns
+OVERLAP = ROOT / "notes/changing/overlap.md"
 TSAN = ["-Db_sanitize=thread", "-Db_lundef=false"]  # Meson's options
 RACE = "WARNING: ThreadSanitizer: data race"
 CALL = re.compile(r"^ +(?:Write|Read|Previous).*:$|^ +#[0-3] zero::.*?(?= <null>| /)", re.MULTILINE)
@@ -47,11 +49,13 @@ class Exercise:
 
     def __init__(self, before, after, out, mpi, part=""):
         self.number, self.part = after[:2] + part, part  # as ./tutorial takes it
-        of_window = WINDOW if part else STATE_WINDOW if after == STATE_WINDOW.parts[0] else None
+        of_window = (STATE_WINDOW if after == STATE_WINDOW.parts[0] else
+                     WINDOW if part and after == WINDOW.parts[0] else None)
         self.before, self.after, self.window = before, after, of_window if part != "c" else None
+        self.overlaps = part == "b" and not of_window
         self.name = of_window or (Path(after, "trainer.hpp") if before else ADAM)
-        own = "kept" if part == "c" else of_window.stem if of_window else "" if before else "adam"
-        self.out = out / own
+        self.out = out / ("kept" if part == "c" else of_window.stem if of_window else
+                          OVERLAP.stem if self.overlaps else "" if before else "adam")
         self.trainer, self.own = self.out / self.name, (ROOT / self.name).read_text("utf-8")
         self.tests, given, options = [f"--suite={after}"], {}, [f"-Dmpi={mpi}"]
         if part == "c":
@@ -61,6 +65,11 @@ class Exercise:
             start, options = trainers.without_waits(self.own), options + TSAN
             self.tests = [f"{after} schedules on {ranks} ranks" for ranks in (2, 3)]
             self.tests += ["--timeout-multiplier=3"]
+        elif self.overlaps:
+            start, options = self.own, options + TSAN
+            self.own, given = two_streams(self.name)
+            self.tests = [f"{after}{kind} on {ranks} ranks" for kind in ("", " schedules")
+                          for ranks in (2, 3)] + ["--timeout-multiplier=3"]
         elif not before:
             start, self.tests = trainers.emptied(self.own), ["--suite=adam", *self.tests]
         elif Path(after) == WINDOW.parent:
@@ -110,11 +119,14 @@ class Exercise:
             return False, ["It does not compile:", *cut(told.splitlines(), room - 1)]
         if failed := [result for result in results if result["result"] != "OK"]:
             return False, screen(results, failed, room)
-        what = self.after + (" that keeps its last layer" if self.part else
-                             " with one slot") * bool(self.given)
-        beside = f"Beside the chapter's own:\n  diff -u {os.path.relpath(self.trainer)} \\\n    " \
-                 f"{self.name}" if not self.given or self.part else \
-                 "Next, its window: ./tutorial exercise 06b"
+        what, beside = self.after, (f"Beside the chapter's own:\n  diff -u "
+                                    f"{os.path.relpath(self.trainer)} \\\n    {self.name}")
+        if self.overlaps:
+            what, beside = what + " on two streams", f"As on {OVERLAP.relative_to(ROOT)}."
+        elif self.part == "c":
+            what += " that keeps its last layer"
+        elif self.given:
+            what, beside = what + " with one slot", "Next, its window: ./tutorial exercise 06b"
         return True, [
             f"All {len(results)} tests hold, on each number of ranks: this is {what}.",
             *beside.splitlines()]
@@ -138,6 +150,16 @@ def kept():
         name = Path(change.new)
         texts[name] = change.apply(texts.get(name) or (ROOT / name).read_text("utf-8"))
     return texts
+
+
+def two_streams(trainer):
+    """What a page makes of this trainer; its card, and the tests that make one stream late."""
+    texts = {}
+    for diff in page_reader.changes(OVERLAP.read_text("utf-8")):
+        old = Path(diff.old)
+        if old.name != "trainer.hpp" or old == trainer:
+            texts[old] = diff.apply(texts.get(old) or (ROOT / old).read_text("utf-8"))
+    return texts.pop(trainer), texts
 
 
 def calls(said):
@@ -180,6 +202,9 @@ def head(exercise):
     elif exercise.window:
         task = ("it is the window without its waits of one stream for another. Write "
                 "them. The trainer is the chapter's")
+    elif exercise.overlaps:
+        task = (f"it is {after}'s. Let its messages pass beside computation, on a second stream, "
+                "`communication_`")
     elif before:
         task = (f"it is {before}'s under the comment, the includes and the card of {after}. Make "
                 "it keep what the card claims")
@@ -229,7 +254,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("before", help="a chapter")
     parser.add_argument("after", help="the next one")
-    parser.add_argument("--part", default="", choices="bc", help="of 06: b its waits, c its turn")
+    parser.add_argument("--part", default="", choices="bc", help="b of 02 and 05: on two streams; "
+                        "of 06: b its waits, c its turn")
     parser.add_argument("--out", type=Path, default=ROOT / "build/exercise", help="their folder")
     parser.add_argument("--mpi", default="auto", help="auto, mpich or openmpi")
     parser.add_argument("--once", action="store_true", help="run once, and not at every save")

@@ -3,8 +3,9 @@
 """Runs the programs, rewrites every measured table of the pages, and draws what was measured.
 
 A table stands in a page between the comments `measured: NAME` and `end`; figures go to
-notes/figures. Nothing is built, and nothing is written when a run fails or when a count of bytes
-or elements differs from its formula. The logs of the runs are kept in build/measure."""
+notes/figures. Nothing is built but the copy that the table overlap needs, and nothing is written
+when a run fails or when a count of bytes or elements differs from its formula. The logs of the runs
+are kept in build/measure."""
 import argparse
 import math
 import re
@@ -37,6 +38,12 @@ class Measured(Programs):
         self.torch = torch  # the Python that has PyTorch, or None
         self.done = {}  # by the command that is shown
         self.used = []  # runs that the table at hand has asked for
+
+    def of(self, build):
+        """Those of another build, whose runs count among the same."""
+        other = Measured(build, shlex.join(self.mpiexec), self.torch)
+        other.used = self.used
+        return other
 
     def run(self, chapter, ranks, *arguments, dtype=None):
         """Every count must equal its formula: a page that says otherwise is not written."""
@@ -352,7 +359,7 @@ def main():
             return name != "gpu" and (name != "speed" or options.torch)
         return options.only in (name, name.split()[0], *groups)
 
-    pages = sorted([ROOT / "README.md", *ROOT.glob("notes/*.md"), *ROOT.glob("0*/README.md")])
+    pages = sorted([ROOT / "README.md", *ROOT.glob("notes/**/*.md"), *ROOT.glob("0*/README.md")])
     try:
         programs = Measured(options.build.resolve(), options.mpiexec, options.torch)
         programs.gpu = options.gpu

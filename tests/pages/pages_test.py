@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: MIT
 """Every file, folder and program that a page names is there, every command of ours that it shows is
 accepted, and in a copy of the tree in which a page of notes/changing has been followed up to a
-`Now hold:` every test holds that it names there. Every sabotage that a page offers is caught. Every
-commit at which something was measured is in the history. Every system of README's has been tried.
+`Now hold:` every test holds that it names there. Every sabotage that a page offers is caught, and
+every wait that overlap.md adds is needed. Every commit at which something was measured is in the
+history. Every system of README's has been tried.
 
 Looked at are links, paths below the repository's folders, names of source files, and paths below
 build/, which must be a program of the build or what the scripts make. What an edit takes
@@ -16,12 +17,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from page_reader import PAGES, ROOT, Diff, changes, commands, copied
+from page_reader import PAGES, ROOT, Diff, changes, commands, copied, follow
 
 import portability
 import sabotage
 import tables
-from runs import Failure, Trial
+from runs import CHAPTERS, Failure, Trial
 
 FOLDERS = ["common", "tests", "tools", "notes", *(path.name for path in ROOT.glob("0?_*"))]
 CASES = "".join(path.read_text() for path in ROOT.glob("tests/*/*_test.??*"))
@@ -153,12 +154,7 @@ def test_a_change_can_be_made(page, programs, tmp_path):
     tree, done = copied(tmp_path / "tree"), 0
     for named in FOUND[page]:
         steps = [*changes(named.string[:named.start()], f"notes/changing/{page}")]
-        for change in steps[done:]:
-            if isinstance(change, Diff):
-                old, new = tree / change.old, tree / change.new
-                new.write_text(change.apply((new if new.exists() else old).read_text()))
-            else:
-                subprocess.run(["sh", "-ec", change], cwd=tree, check=True)
+        follow(steps[done:], tree)
         tests, done = re.findall("`([^`]+)`", named[1]), len(steps)
         results, printed = Trial(tree, tree / "build").test(*tests)
         assert [result["result"] for result in results] == ["OK"] * len(tests), printed[-3000:]
@@ -184,6 +180,26 @@ def test_every_sabotage_is_caught(programs):
 
     with ThreadPoolExecutor() as both:
         assert not sum(both.map(lambda build: sum(missed(build)), sabotage.OPTIONS))
+
+
+WAIT = re.compile(r"^.*(?:_\.wait\(|~Trainer).*\n", re.MULTILINE)
+
+
+def test_sabotage_of_each_wait_of_overlap_is_caught(programs, tmp_path):
+    """On two streams, by ThreadSanitizer or by what a test checks."""
+    tree = copied(tmp_path / "tree")
+    follow(changes((ROOT / "notes/changing/overlap.md").read_text()), tree)
+    trial = Trial(tree, tree / "build", *sabotage.TSAN)
+    for chapter in CHAPTERS[1:5]:
+        trainer, choice = tree / chapter / "trainer.hpp", f"{chapter} schedules on 2 ranks"
+        text = trainer.read_text()
+        for wait in [None, *WAIT.finditer(text)]:
+            trainer.write_text(text[:wait.start()] + text[wait.end():] if wait else text)
+            results, printed = trial.test(choice, "--timeout-multiplier=3")
+            found = [result["result"] for result in results]
+            print(chapter, wait and wait[0].strip(), found, flush=True)
+            assert found == (["FAIL"] if wait else ["OK"]), printed[-3000:]
+        trainer.write_text(text)
 
 
 def test_what_was_measured_can_be_checked_out():

@@ -18,6 +18,7 @@ constexpr std::chrono::milliseconds late_by{2};
 
 /// Five layers: enough that rooms are used again within forward and backward.
 Options schedule_options(Dtype dtype, int micro_batches) {
+  if (!chapter.mixed_precision) dtype = Dtype::fp32;
   Options o = mlp_options(24, 5, dtype);
   o.steps = o.batch = 4, o.accumulate = micro_batches;
   o.piece = 104;  // several a layer

@@ -15,9 +15,11 @@ import trainers
 from runs import CHAPTERS, ROOT
 
 PAIRS = list(zip(["", *CHAPTERS], CHAPTERS))
-# And which part of 06: b its waits (of 08 it is waits, too), c its turn.
-EXERCISES = [*((*pair, "") for pair in PAIRS), (*PAIRS[5], "b"), (*PAIRS[5], "c")]
-NAMES = [*CHAPTERS, "06b", "06c"]
+# And which part: b of 06 its waits (of 08 it is waits, too), of 02 and 05 their messages beside
+# computation; c of 06 its turn.
+EXERCISES = [*((*pair, "") for pair in PAIRS), *((*PAIRS[at], "b") for at in (1, 4, 5)),
+             (*PAIRS[5], "c")]
+NAMES = [*CHAPTERS, "02b", "05b", "06b", "06c"]
 REPORT = """---- rank 1 of 2
 ===
 ../a.cpp:9:
@@ -91,7 +93,7 @@ def test_beginnings_and_hints(before, after, part, tmp_path, capsys):
 
     of = exercise.Exercise(before, after, tmp_path, "auto", part)
     text = of.trainer.read_text()
-    old = trainers.source(before) if before else ""
+    old = trainers.source(after if part else before) if before else ""
     if of.window:
         left = trainers.changes(text, of.own, "")
         waits = 3 if after == CHAPTERS[-1] else 6
@@ -137,7 +139,7 @@ def test_the_turn_is_under_formulas_of_its_own(tmp_path):
 
 @pytest.mark.parametrize("before, after, part", EXERCISES, ids=NAMES)
 def test_whole(programs, tmp_path_factory, before, after, part):
-    """In a folder beside any that a reader has, where all but three use one build."""
+    """In a folder beside any that a reader has, where most use one build."""
     mpi = "openmpi" if "openmpi" in programs.mpiexec else "mpich"
     out = tmp_path_factory.getbasetemp() / "exercise"
     of = exercise.Exercise(before, after, out, mpi, part)
