@@ -92,6 +92,11 @@ def times(run):
     return [*both, max(0, run.summary["median_ms"] - sum(both))]
 
 
+def share_cores(runs):
+    """Whether ranks wait for each other's computation, so that times say little of GPUs."""
+    return any(run.info["device"] == "cpu" and run.ranks > 1 for run in runs)
+
+
 def traffic(study):
     runs, wrong = study.runs, wrong_traffic(study.runs)
     unit = unit_of(study.exact, max(sum(in_step(run)) for run in runs))
@@ -103,30 +108,37 @@ def traffic(study):
             f"{caption}, in {dtype}", [(short(run, alike), says(run), zip(
                 of(run), colours.values())) for run in alike], most))
 
-    rows = [[run.label, *(sized(count, unit) for count in in_step(run)), elements_sent(run)[1],
+    rows = [[run.label, elements_sent(run)[1], *(sized(count, unit) for count in in_step(run)),
              f"{run.summary['median_ms']:.1f}", *(f"{ms:.2f}" for ms in times(run)[:2])]
             for run in runs]
-    table = Table(["run", *PHASES, "elements per\nparameter", "ms per\nstep", "ms\nexposed",
+    weak = share_cores(runs)
+    table = Table(["run", "elements per\nparameter", *PHASES, "ms per\nstep", "ms\nexposed",
                    "ms\nhidden"], rows,
                   f"What one rank sends in a step, in {unit}, and how long the step takes",
                   "Step: the median, of the slowest rank. Exposed: messages beside which nothing "
-                  "was computed. Hidden: beside computation.")
+                  "was computed. Hidden: beside computation.", (5, 6, 7) if weak else ())
     of = {run.label: elements_sent(run) for run in runs}
     top = max(of, key=of.get)
     least = min((run.label for run in runs if run.ranks > 1), default=top, key=of.get)
     title = f"{top} sends {of[top][1]} elements per parameter and step" + \
         f", {least} {of[least][1]}" * (least != top) if of[top][0] else "No rank sends anything"
+    words = "Elements are counted where they leave a rank."
+    took = panels("How long a step takes", {"messages, exposed: nothing is computed": WAITS,
+                                            "hidden: beside computation": PHASES["forward"],
+                                            "the rest": OTHER}, times,
+                  lambda run: f"{run.summary['median_ms']:.1f} ms" +
+                  f", {times(run)[0]:.1f} exposed" * (times(run)[0] > 0))
+    if weak:
+        words += (" Look at times last, and only among themselves: these ranks share the cores of "
+                  "one machine, so a rank that waits for a message waits for a core too.")
+        took = f'<div class="weak">{took}</div>'
+    if any("02" <= run.number <= "05" for run in runs):
+        words += (" In 02 to 05 messages never pass beside computation, by choice; "
+                  "notes/changing/overlap.md lets them.")
     return Section(
         title + ("; the counts differ from the formulas" if wrong else ", as the formulas say"),
-        "Elements are counted where they leave a rank. Ranks that share cores wait for each other: "
-        "compare these times among themselves, not with a GPU's.",
-        [panels("What one rank sends in a step, by phase", PHASES, in_step,
-                lambda run: f"{sized(sum(in_step(run)), unit)} {unit}"),
-         panels("How long a step takes", {"messages, exposed: nothing is computed": WAITS,
-                                          "hidden: beside computation": PHASES["forward"],
-                                          "the rest": OTHER}, times,
-                lambda run: f"{run.summary['median_ms']:.1f} ms" +
-                f", {times(run)[0]:.1f} exposed" * (times(run)[0] > 0))],
+        words, [panels("What one rank sends in a step, by phase", PHASES, in_step,
+                       lambda run: f"{sized(sum(in_step(run)), unit)} {unit}"), took],
         [table], [[said] for said in wrong])
 
 

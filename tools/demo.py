@@ -135,17 +135,17 @@ def main():
     of = (f"{len(runs)} runs of {options.steps} steps of task {options.task} on {data}. 01 is one "
           f"process, which takes the samples of all ranks as {options.ranks} micro-batches. The "
           "digest is a fingerprint of all parameters at the end: equal digests, equal bits.")
-    print(*folded(of), "", f"{'chapter':<21}dtype  ranks  final loss  {'digest':<18}seconds",
-          sep="\n")
+    print(*folded(of), "", f"{'chapter':<21}dtype  ranks  final loss  {'digest':<18}"
+          f"{report.weak('seconds')}", sep="\n")
     for run in runs:
         print(f"{run.chapter:<21}{run.dtype}{run.ranks:>8}", end="", flush=True)
         run.execute()  # a failure ends the line
         print(f"{number(run.losses[-1], '.4f'):>12}  {run.summary['digest']:<18}"
-              f"{run.seconds:7.1f}", flush=True)
+              f"{report.weak(f'{run.seconds:7.1f}')}", flush=True)
     print(f"{'short ones, traced: on a slow link, bus, disk':<67}", end="", flush=True)
     for run in more:
         run.execute()
-    print(f"{sum(run.seconds for run in more):6.1f}")
+    print(report.weak(f"{sum(run.seconds for run in more):6.1f}"))
     chain = prepare_chain(programs, options)
     links, ranks = zip(*((run.number, str(run.ranks)) for run, _ in chain))
     way = f"a chain of checkpoints, {', '.join(links)} on {', '.join(ranks)} ranks"
@@ -154,7 +154,7 @@ def main():
     for run in every:
         run.execute()
         run.label = f"{run} to step {run.steps[-1]['step']}"
-    print(f"{sum(run.seconds for run in every):6.1f}")
+    print(report.weak(f"{sum(run.seconds for run in every):6.1f}"))
     study = findings.Study(runs, more)
     *parts, ending = report.sections(study)
     parts[1].tables = []  # its runs stand above

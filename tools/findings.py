@@ -13,11 +13,12 @@ REASONS = "What may move a bit, and what must not: notes/floating_point.md, Wher
 
 @dataclass
 class Table:
-    """Words and numbers. A head may have several lines."""
+    """Words and numbers. A head may have several lines. weak: columns, by number, that are grey."""
     head: list
     rows: list
     caption: str = ""
     note: str = ""
+    weak: tuple = ()
 
     def __post_init__(self):
         self.rows = [[str(cell) for cell in row] for row in self.rows]

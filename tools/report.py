@@ -31,7 +31,14 @@ def text_of(table):
            for column, width in zip(columns, widths)]
     padded = [[f"{cell:{'<' if i in table.words() else '>'}{widths[i]}}" for cell in column]
               for i, column in enumerate(cut)]
-    return "\n".join(gap.join(line).rstrip() for line in zip(*padded))
+    shown = [[weak(cell) for cell in column] if i in table.weak else column
+             for i, column in enumerate(padded)]
+    return "\n".join(gap.join(line).rstrip() for line in zip(*shown))
+
+
+def weak(text):
+    """Grey, on a terminal."""
+    return f"\033[2m{text}\033[0m" if sys.stdout.isatty() else text
 
 
 def sections(study):
@@ -75,6 +82,7 @@ svg {{ display: block; font-size: 13px; fill: currentColor; overflow: visible }}
 rect {{ stroke: Canvas; stroke-width: .5 }}
 .said {{ font-weight: bold }}
 .tick {{ font-size: 11px; opacity: .75 }}
+.weak {{ opacity: .6 }}
 .on {{ fill: white }}
 @media (max-width: 58rem) {{ .wide {{ display: none }} }}
 .curve {{ fill: none; stroke-width: 2; vector-effect: non-scaling-stroke }}
@@ -105,7 +113,8 @@ def words_of(text):
 
 
 def table_in_html(table):
-    words = [' class="word"' * (i in table.words()) for i in range(len(table.head))]
+    words = [' class="word"' if i in table.words() else ' class="weak"' if i in table.weak else ""
+             for i in range(len(table.head))]
     head = "".join(f'<th scope="col"{word}>{escape(cell)}</th>'
                    for word, cell in zip(words, table.head))
     body = ""
