@@ -211,23 +211,25 @@ def fsdp2(layers=4, left=112, unit=20.5):
                0))
 
 
-def steps_over_ranks(plans):
+def steps_over_ranks(plans, what):
     """Of {plan: [(ranks, micro-batches, figures, whether it fits)]}: dashed where it does not fit.
-    A plan whose name ends with + is the one before it with messages beside computation."""
+    A plan whose name ends with + is the one before it with messages beside computation. what: the
+    model and the machine, in words."""
     every = [row for rows in plans.values() for row in rows]
     last, colours = max(n for n, *_ in every), {}
     for name in plans:
         colours.setdefault(name.rstrip("+"), COLOURS[len(colours) % len(COLOURS)])
 
-    def panel(top, what, height_of, numbers, said):
-        """numbers: on the left, from the lowest to the highest, as they are said."""
+    def panel(top, title, shown, height_of, numbers, said):
+        """Curves of shown(figures), at height_of(that); numbers: on the left, from the lowest to
+        the highest, as they are said."""
         low, high = height_of(numbers[0]), height_of(numbers[-1])
 
         def at(n, number):
             return (62 + 510 * math.log2(n) / (math.log2(last) or 1),
                     top + 190 - 180 * (height_of(number) - low) / (high - low))
 
-        yield text(8, top - 8, what, 16, **BOLD)
+        yield text(8, top - 8, title, 16, **BOLD)
         for number in numbers:
             yield line(at(1, number), at(last, number), opacity=0.15)
             yield text(56, at(1, number)[1] + 5, said(number), 15, text_anchor="end")
@@ -236,7 +238,7 @@ def steps_over_ranks(plans):
         ends = {}
         for name, rows in plans.items():
             beside, colour = name.endswith("+"), colours[name.rstrip("+")]
-            points = [(*at(n, shown[what](of)), fits) for n, _, of, fits in rows]
+            points = [(*at(n, shown(of)), fits) for n, _, of, fits in rows]
             for (*a, _), (*b, fits) in pairwise(points):
                 yield line(a, b, stroke=colour, stroke_width=3 if beside else 1.5,
                            stroke_dasharray="none" if fits else "3 4")
@@ -251,22 +253,28 @@ def steps_over_ranks(plans):
                     yield text(x, y, name, 15, fill=colours[name.rstrip("+")])
                     x += 9 * len(name) + 14
 
-    shown = {"ms per step": lambda of: of["step"], "of it messages are exposed":
-             lambda of: 100 * of.get("messages exposed", 0) / of["step"]}
-    ms, share = ([shown[what](of) for _, _, of, _ in every] for what in shown)
+    def step(of):
+        return of["step"]
+
+    def share(of):
+        return 100 * of.get("messages exposed", 0) / of["step"]
+
+    ms, percent = ([shown(of) for _, _, of, _ in every] for shown in (step, share))
     steps = [step * 10 ** power for power in range(-3, 9) for step in (1, 2, 5)]
     among = [step for step, after in pairwise(steps) if after > min(ms)]
     among = among[:next(at for at, step in enumerate(among) if step >= max(ms)) + 1]
     among = among[:1] + among[3::3] if len(among) > 7 else among
     among += [10 * among[-1]] * (among[-1] < max(ms) or len(among) < 2)
-    shares = ticks(0, max(8, *share))
-    shares += [2 * shares[-1] - shares[-2]] * (shares[-1] < max(share))
+    shares = ticks(0, max(8, *percent))
+    shares += [2 * shares[-1] - shares[-2]] * (shares[-1] < max(percent))
+    unit, size = ("s", 1e3) if among[-1] >= 1e4 else ("ms", 1)
     return picture(
-        560, "A step over the number of ranks",
-        "Dashed: it does not fit. +, thick: messages pass beside computation",
-        *panel(90, "ms per step", math.log, among,
-               lambda ms: f"{ms:g}" if ms < 1e4 else f"{ms / 1e3:g} s"),
-        *panel(340, "of it messages are exposed", float, shares, lambda share: f"{share:g} %"))
+        612, "A step over the number of ranks", what,
+        text(8, 66, "Dashed: it does not fit. +, thick: messages pass beside computation", 13,
+             opacity=0.75),
+        *panel(112, f"{unit} per step", step, math.log, among, lambda ms: f"{ms / size:g}"),
+        *panel(362, "of it messages are exposed", share, float, shares, lambda of: f"{of:g} %"),
+        text(317, 598, "ranks", 15, **MIDDLE))
 
 
 DRAWINGS = {"cleared": cleared, "fsdp2": fsdp2, "halves": halves, "number_line": number_line,

@@ -44,10 +44,12 @@ class Streams:
         return end - begin, shares(self.slices[rank], 1e3 * begin, 1e3 * end)
 
 
-def play(card, layers, times, ranks=1, accumulate=1, prefetch=1, beside=False, pieces=(), steps=2):
+def play(card, layers, times, ranks=1, accumulate=1, prefetch=1, beside=False, pieces=(), steps=2,
+         ends=False):
     """times(what, layer, step): ms of a task, by rank, which are asked for in each stream's order.
     beside: where a card has no window, messages pass beside backward and the next forward, as with
-    DDP and FSDP2. pieces: of each layer's state, where a disk holds it."""
+    DDP and Megatron-LM. ends: a step waits for its update, of which the next forward hides nothing,
+    as in DeepSpeed's step(). pieces: of each layer's state, where a disk holds it."""
     streams, ready, written = Streams(ranks), {}, {}
     window, places = card.prefetches, {of: card.place(of) for of in card.held}
     link = "communication" if window or beside else "compute"
@@ -133,6 +135,8 @@ def play(card, layers, times, ranks=1, accumulate=1, prefetch=1, beside=False, p
                 ready[l] = run(up, "to_device", l, ready[l])
             if card.sent["update"][0]:
                 ready[l] = run(link, "all_gather", l, ready[l])
+        if ends:
+            streams.host = [max(at) for at in zip(*streams.ends.values())]
     return streams
 
 
@@ -150,9 +154,10 @@ class Machine:
     node_link: float = 0  # Gbit/s of a rank within it
     node_latency: float = 0
 
-    def ring(self, size, n, node=None):
+    def ring(self, size, n, node=None, messages=1):
         """ms of an all-gather or a reduce-scatter of so many bytes over n ranks, `node` of them in
-        a node: N - 1 messages, one after the other, of which one fewer than nodes are between two.
+        a node: N - 1 hops, one after the other, of which one fewer than nodes are between two; of
+        each of so many messages that carry these bytes.
         (NCCL's src/graph/tuning.cc counts a ring's steps so.) In its node a rank's wire carries
         them all; a node has as many wires to others as ranks of the ring, each for its share. With
         one rank a node it is the programs' link: (N - 1) (latency + bytes / (N bandwidth))."""
@@ -161,7 +166,20 @@ class Machine:
         wires = ((out, self.link * node, self.latency),
                  (n - 1 - out, self.node_link, self.node_latency))
         carried = (8e-6 * size * (n - 1) / n / speed for hops, speed, _ in wires if hops and speed)
-        return max(carried, default=0) + sum(hops * late for hops, _, late in wires) / 1e3
+        return max(carried, default=0) + messages * sum(
+            hops * late for hops, _, late in wires) / 1e3
+
+
+def closed(sizes, bucket):
+    """(elements, messages) that leave when each layer's backward is done, if buckets of so many
+    elements fill in the reverse order of the layers. The last one leaves as full as it is."""
+    rest, found = 0, []
+    for l in range(len(sizes))[::-1]:
+        rest += sizes[l]
+        count = rest // bucket if l else -(-rest // bucket)
+        found.append((min(rest, count * bucket), count))
+        rest -= found[-1][0]
+    return found[::-1]
 
 
 def over(size, speed):
@@ -186,6 +204,7 @@ class Work:
     pieces: tuple = ()  # of each layer's state there
     shards: int = 0  # ranks among which a layer is cut; other such groups have the same (0: all)
     near: int = 0  # ranks among which backward gathers (ZeRO++'s hpZ; 0: as forward)
+    bucket: int = 0  # elements of gradients that are sent at a time, without a window (0: a layer)
 
     def times(self, machine):
         """For play(): all ranks are equal, so one will do. A norm reads a gradient, and a division
@@ -196,6 +215,9 @@ class Work:
         near = self.near if 0 < self.near < cut else cut
         gathers, uses = 0, 2 * len(self.trained)  # of a layer's, every other is for backward
         memory = machine.host_memory if card.copied["to_host"][1] else machine.memory
+        leaves = [(size, 1) for size in self.trained]
+        if self.bucket and not card.prefetches:
+            leaves = closed(self.trained, self.bucket)
 
         def ms(what, l):
             nonlocal gathers
@@ -208,11 +230,11 @@ class Work:
             if what == "all_gather" and card.prefetches:
                 gathers, among = gathers + 1, near if gathers % uses >= uses // 2 else cut
                 return machine.ring(self.width * self.gathered[l], among)
-            if what == "all_gather":
-                return machine.ring((self.width if card.sent["update"][0] else self.sent) * size,
-                                    cut)
-            if what == "reduce_scatter":
-                return machine.ring(self.sent * size, cut)
+            if what == "all_gather" and card.sent["update"][0]:
+                return machine.ring(self.width * size, cut)
+            if what in ("all_gather", "reduce_scatter"):
+                elements, messages = leaves[l]
+                return machine.ring(self.sent * elements, cut, messages=messages)
             if what == "all_reduce":  # one rank of each group
                 return 2 * machine.ring(self.sent * size / cut, self.n // cut,
                                         max(1, machine.node // cut)) * (cut < self.n)
@@ -233,12 +255,12 @@ class Work:
             return 0
         return lambda what, l, step: [ms(what, l)]
 
-    def figures(self, machine, prefetch=1, beside=False):
+    def figures(self, machine, prefetch=1, beside=False, ends=False):
         """ms of a step, its computation, and what of its messages and the like is exposed, hidden.
         Of many micro-batches three are played: each further one takes as long as the third."""
         def of(count):
             step, found = play(self.card, len(self.trained), self.times(machine), 1, count,
-                               prefetch, beside, self.pieces).figures()
+                               prefetch, beside, self.pieces, ends=ends).figures()
             return {"step": step, "computation": found.pop("computation")} | {
                 f"{name} {which}": ms for name, both in found.items()
                 for which, ms in zip(("exposed", "hidden"), both)}

@@ -18,8 +18,8 @@ LONGEST_LINE = 100
 # Of files: what is counted, and how much of it there may be: round numbers, far enough above what
 # there is that whoever adds a chapter is not refused.
 SIZES = {"0*/*.hpp": ("lines", 165 * len(CHAPTERS)), "common/*": ("lines", 9700),
-         "tests/*": ("lines", 13900), "tutorial": ("lines", 300), "tools/*": ("lines", 9400),
-         "README.md": ("lines", 180), "*.md": ("words", 53000), "*": ("files", 340)}
+         "tests/*": ("lines", 13900), "tutorial": ("lines", 300), "tools/*": ("lines", 9450),
+         "README.md": ("lines", 180), "*.md": ("words", 53200), "*": ("files", 340)}
 
 
 def tracked():

@@ -171,6 +171,11 @@ def test_a_step_keeps_every_wait(monkeypatch):
         assert breaks(), f"simulate.py:{wait[0]}: nothing misses its event {wait[1]}"
 
 
+def test_buckets_fill_in_the_reverse_order_of_layers():
+    assert simulate.closed([5, 5, 5], 7) == [(8, 2), (7, 1), (0, 0)]
+    assert simulate.closed([20, 3], 7) == [(23, 4), (0, 0)]
+
+
 def test_a_message_over_nodes():
     """NCCL's own account: N - 1 hops, of which one fewer than nodes are between them. A group of
     four lies in a node of eight, and its replicas are two to a node."""

@@ -185,7 +185,7 @@ def bucket(q, card):
     with overlap_comm two (setup_buckets), stage 3 one; stage 0 copies gradients by 5e8 elements
     (engine.py, MEMORY_OPT_ALLREDUCE_SIZE)."""
     elements = q.elements or BUCKET if card.stage else min(BUCKET, q.parts[0])
-    twice = 1 + (q.overlap and card.stage in (1, 2))
+    twice = 1 + bool(q.overlap and card.stage in (1, 2))
     return q.bucket or BYTES[q.dtype] * elements, twice * (
         q.contiguous or card.stage == 0 or (card.offloads and card.stage < 3))
 

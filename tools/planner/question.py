@@ -78,16 +78,21 @@ def of_machine(name, given):
     """Options by a name of notes/machines.json, or by a file of the same form, whose figures may
     stand without their sources."""
     known = json.loads((ROOT / "notes/machines.json").read_text("utf-8"))
-    refuse(name not in known and not os.path.exists(name),
-           f"--machine: {name:.40} is none of {', '.join(known)}, nor a file")
+    refuse(name not in known and not os.path.isfile(name),
+           f"--machine: {name or 'nothing':.40} is none of {', '.join(known)}, nor a file")
     kinds, found = {names.split()[0]: kind for names, kind, *_ in GROUPS["the machine"]}, {}
     for key, value in (known.get(name) or read_file(name)).items():
         try:
             refuse(key not in kinds, f"{name}: {key:.40} is no figure of a machine, as flops is")
             value = value[0] if isinstance(value, list) and value else value
-            found[key] = value_of(f"{name}, {key}", str(value), kinds[key])
+            text = value if isinstance(value, str) else json.dumps(value)
+            found[key] = value_of(f"{name}, {key}", text, kinds[key])
         except Failure as failure:
             raise Failure(str(failure), 3) from None
+    if not {"flops", "compute"} & (found | given).keys():
+        raise Failure(f"{name} says no flops, a GPU's TFLOP/s: say --flops or --compute", 3)
+    if "link" in found and "node_link" not in found | given:
+        raise Failure(f"{name} says link, Gbit/s between machines, but no node_link, within one", 3)
     if "compute" in given:
         found.pop("flops", 0)
     return found
@@ -166,6 +171,8 @@ def question(argv):
     q.operations = operations(q)
     refuse((q.scale or q.draw) and not has_time(q), "--scale and --draw need a time: say --machine "
            "with --batch and --sequence, --link or --compute")
+    refuse(q.step_tokens and not (q.scale or q.draw), "--step_tokens needs --scale or --draw")
+    refuse(q.draw and Path(q.draw).suffix != ".svg", f"--draw {q.draw:.60} is no name.svg")
     refuse(q.step_tokens % max(1, q.batch * q.sequence), f"--step_tokens {spaced(q.step_tokens)} "
            f"are no whole micro-batches of {spaced(q.batch * q.sequence)}")
     return q
@@ -322,6 +329,7 @@ def written(q):
 
 def main():
     q = question(sys.argv[1:])
+    unsaid = not q.ranks
     answer(q)
     if q.write:
         return print(written(q))
@@ -329,10 +337,17 @@ def main():
         return print(json.dumps({plan.name: {
             title: {label.strip(): figure for label, figure in rows.items()}
             for title, _, rows in figures(q, plan)} for plan in q.plans}, indent=2))
-    print(*told(q), sep="\n")
+    if not (q.scale and unsaid):  # the table is of all numbers of ranks
+        print(*told(q), sep="\n")
     if q.scale or q.draw:
         found = scaled(q)
+        what = f"{plural(sum(q.parts), 'parameter')}, {q.dtype}"
+        if q.batch * q.sequence:
+            what += f", {spaced(q.batch * q.sequence)} tokens a micro-batch"
+        if q.link:
+            what += f", links of {q.link:g} Gbit/s a rank"
         if q.scale:
-            print(*table(q, found), "", *map(folded, notes(q)), sep="\n")
+            print(*map(folded, [what, *q.notes] * unsaid), *table(q, found), "",
+                  *map(folded, notes(q, found)), sep="\n")
         if q.draw:
-            Path(q.draw).write_text(steps_over_ranks(found), "utf-8")
+            Path(q.draw).write_text(steps_over_ranks(found, what), "utf-8")

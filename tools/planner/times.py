@@ -3,14 +3,12 @@
 from runs import BYTES, WIDTH
 from simulate import Machine, Work
 
-from .plan import DISK, Rank, adam_bytes, costs, cut_among, padded
+from .plan import DISK, Rank, adam_bytes, bucket, costs, cut_among, padded
 
 MOST_RANKS = 1 << 10  # above, what a message costs differs by tens of percent between models
 MOST_PIECES = 16  # of a layer's state that are played; more change nothing that is shown
-BESIDE = ("+: its messages pass beside computation, as with DDP, DeepSpeed and FSDP2; without it "
-          "one after the other, as 03 to 05 send them")
-NOTES = ["( ): it does not fit", BESIDE,
-         "above 1 024 ranks latency decides, of which models differ by tens of percent"]
+BESIDE = ("+: its messages pass beside computation: 03 as in DDP, 04 and 05 as in Megatron-LM; "
+          "without it one after the other, as these chapters send them")
 
 
 def operations(q):
@@ -54,10 +52,11 @@ def work(q, card, n, accumulate):
     trained = [padded(of[0], cut) for of in q.sizes]
     pieces = tuple(min(MOST_PIECES, -(-size // cut // q.piece)) for size in trained) * (
         card.place("optimizer") == DISK)
+    filled = bucket(q, card)[0] // w if q.bucket or card.theirs else 0
     return Work(card, n, [sum(padded(size, cut) for size in of) for of in q.sizes], trained,
                 *([tokens * of for of in each] for each in q.operations), accumulate, w,
                 q.sends or w, adam_bytes(q, card), k, pieces, cut if cut < n else 0,
-                q.hpz * (q.hpz > 1))
+                q.hpz * (q.hpz > 1), filled)
 
 
 def has_time(q):
@@ -82,7 +81,8 @@ ROWS = ("step", "computation", *(f"{part} {how}" for part in PARTS
 def step(q, card, n, beside=False, accumulate=0):
     """ms of a step on n ranks, and its tokens per second and rank."""
     accumulate = accumulate or q.accumulate
-    found = work(q, card, n, accumulate).figures(machine(q), q.prefetch, beside)
+    prefetch = 0 if card.theirs and q.overlap is False else q.prefetch
+    found = work(q, card, n, accumulate).figures(machine(q), prefetch, beside, card.theirs)
     tokens = accumulate * q.batch * q.sequence
     if tokens and found["computation"]:
         found["tokens/s per rank"] = 1e3 * tokens / found["step"]
@@ -90,9 +90,15 @@ def step(q, card, n, beside=False, accumulate=0):
 
 
 def ways(q, card):
-    """How a plan is played, whether beside computation: as its chapter has it and, where that sends
-    one message after the other, as frameworks do; never the one without the other."""
-    return [False] if card.prefetches else [True] if q.beside else [False, True]
+    """Whether messages pass beside computation, for each way to play a plan without a window: both,
+    as its chapter has it and as frameworks do, never the one without the other. DeepSpeed's own
+    plans overlap if overlap_comm says so; at stage 0 it averages after backward (engine.py,
+    buffered_allreduce_fallback)."""
+    if card.prefetches:
+        return [False]
+    if card.theirs:
+        return [bool(card.stage and (q.overlap or q.beside))]
+    return [True] if q.beside else [False, True]
 
 
 def scaled(q):
@@ -110,25 +116,38 @@ def scaled(q):
 
 
 def table(q, found):
-    """Over the number of ranks: a step's ms, then the share of it that messages are exposed."""
-    def ms(of):
+    """Over the number of ranks: a step's ms, then the share of it that messages are exposed. Of
+    each row the shortest step that fits has a star."""
+    def ms(of, mark):
         seconds = of["step"] / 1e3
-        return f"{of['step']:.0f}" if seconds < 10 else f"{seconds:.{int(seconds < 100)}f}s"
+        if seconds < 10:
+            return f"{of['step']:.0f}{mark}"
+        if seconds < 1000:
+            return f"{seconds:.{int(seconds < 100 and width > 7)}f}s{mark}"
+        return f"{seconds / 60:.0f}m{mark}"
 
-    def share(of):
+    def share(of, mark):
         return f"{100 * of.get('messages exposed', 0) / of['step']:.1f}"
 
-    width = min(8, (WIDTH - 8) // len(found))
+    width = min(8, (WIDTH - 10) // len(found))
     for title, cell in (("ms of a step", ms), ("% of it with messages exposed", share)):
-        yield f"\n{title}\n{'N':>4}{'A':>4}" + "".join(f"{name[:width - 1]:>{width}}"
-                                                        for name in found)
+        yield f"\n{title}\n{'N':>4}{'A':>5} " + "".join(f"{name[:width - 1]:>{width}}"
+                                                         for name in found)
         for row in zip(*found.values()):
             n, accumulate, *_ = row[0]
-            yield f"{n:>4}{accumulate:>4}" + "".join(
-                f"{cell(of) if fits else f'({cell(of)})':>{width}}" for _, _, of, fits in row)
+            least = min((of["step"] for *_, of, fits in row if fits), default=0)
+            cells = [cell(of, "*" if of["step"] == least else "") if fits else f"({cell(of, '')})"
+                     for *_, of, fits in row]
+            yield f"{n:>4}{accumulate:>5} " + "".join(f"{text:>{width}}" for text in cells)
 
 
-def notes(q):
+def notes(q, found):
     """Of such a table."""
     left = left_out(q, q.cards)
-    return [*NOTES, *[f"left out, as no speed is said: {', '.join(left)}"] * (left != [])]
+    yield "( ): it does not fit; *: the shortest step that does" if q.gpu else (
+        "*: the shortest step")
+    if any("+" in name for name in found):
+        yield BESIDE
+    yield "above 1 024 ranks latency decides, of which models differ by tens of percent"
+    if left:
+        yield f"left out, as no speed is said: {', '.join(left)}"

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: MIT
 """What the planner prints: a sentence of advice, lines about one plan, a table of all plans."""
-import itertools
 import math
 import re
 import textwrap
@@ -10,7 +9,7 @@ from simulate import over
 
 from .plan import DEVICE, DISK, HOST, MADE, MOST_RANKS, STATE_HOST, Rank, bucket, costs, cut_among
 from .times import MOST_RANKS as MOST_TIMED
-from .times import BESIDE, PARTS, ROWS, has_time, left_out, step, ways
+from .times import BESIDE, PARTS, ROWS, has_time, left_out, machine, step, ways
 
 UNITS = {3: "kB", 6: "MB", 9: "GB", 12: "TB"}  # by their power of ten
 # By bytes of a parameter and of its optimizer state: who counts so.
@@ -39,9 +38,13 @@ def took(q, rank):
     return found
 
 
-def lasts(beside, of):
+def lasts(q, card, beside, of):
     """In one sentence."""
-    said = [f"takes {timed(of['step'])} per step{' with messages beside computation' * beside}: "
+    how = " with messages beside computation" * beside
+    if card.theirs:
+        yes = beside or (card.stage == 3 and q.overlap is not False)
+        how = f" in DeepSpeed with overlap_comm {str(yes).lower()}"
+    said = [f"takes {timed(of['step'])} per step{how}: "
             + (f"computation {timed(of['computation'])}" if of["computation"] else
                "without computation: say --flops, --batch and --sequence, or --compute")]
     for what in PARTS:
@@ -190,7 +193,7 @@ def lines(q):
            + f"; reads {sized(plan.disk)} of its disk, and writes as much" * (plan.disk > 0))
     if has_time(q):
         played, left = took(q, plan), left_out(q, [card])
-        yield from itertools.starmap(lasts, played.items())
+        yield from (lasts(q, card, *each) for each in played.items())
         if left and any(of["computation"] for of in played.values()):
             yield f"left out of it: {', '.join(left)}"
         yield from ["above 1 024 ranks latency decides, of which models differ by tens of percent"
@@ -217,8 +220,10 @@ def buckets(q, plan):
         passes = q.accumulate if plan.card.stage > 1 else 1
     count = passes * math.ceil(BYTES[q.dtype] * q.parts[0] / size)
     if q.ranks > 1:
-        text += [f"{plural(count, 'message')} to each rank in a step" + ", with " * (q.link > 0)
-                 + f"{count * (q.ranks - 1) * q.latency / 1e3:.2f} ms of latency" * (q.link > 0)]
+        text += [f"{plural(count, 'message')} to each rank in a step"]
+        if q.link:
+            late = machine(q).ring(0, q.ranks, messages=count)
+            text[-1] += f", with {late:.2f} ms of latency"
     if plan.card.theirs and number:
         text += [f"memory for {number} at a time, {sized(number * size)}"]
     if plan.card.stage == 0 and not plan.card.theirs:
