@@ -1,6 +1,6 @@
 #!/usr/bin/env -S python3 -B
 # SPDX-License-Identifier: MIT
-"""Bytes in use after each phase of the first two recorded steps, beside what the card predicts.
+"""Shows the bytes in use after each phase of the first two recorded steps, and their formulas.
 
 `./tutorial memory 06` runs chapter 06 for it; by hand: tools/memory.py TRACE LOG."""
 import sys
@@ -16,8 +16,9 @@ EVERY = ("start", *PHASES)
 
 
 def phases(events):
-    """Of a rank: {(step, phase): (bytes in use after it, by kind, and the most within it)}, by the
-    program's order, not the clock's. Of several micro-batches a phase ends with the last one's."""
+    """Returns, for one rank, {(step, phase): (bytes in use by kind after the phase, peak of all
+    kinds together within it)}, in the order of the program. With several micro-batches a phase ends
+    in the last one."""
     found, in_use = {}, 0
     for event in events:
         args = event["args"]
@@ -32,21 +33,22 @@ def phases(events):
 
 
 def terms(trace, run):
-    """(kind, phases after which it is in use, bytes, where they come from): what is held by the
-    chapter's card, and the whole layers of a window, which outlive a phase. Activations at their
-    most, data and a GPU's workspace are what the program predicts."""
+    """Yields (kind, phases after which these bytes are in use, bytes, formula in words). The
+    chapter's card says what is held, and how many whole layers a window still has after a phase.
+    The program itself predicts the most of its activations, its data and a GPU's workspace."""
     options, n, w = run.options, run.ranks, 4 if run.dtype == "fp32" else 2
     card, unit = Picture(run.chapter, run.dtype), options["align"] * n
     sizes = [-(-layer["parameters"] // unit) * unit for layer in trace.layers]
     for column in card.places[0]:
         cut = n if column.share < 1 else 1
+        words = f"{column.bytes} x {spaced(sum(sizes))}"
         yield (column.name, EVERY, column.bytes * sum(sizes) // cut,
-               f"{column.bytes} x {spaced(sum(sizes))}" + f"/{n}" * (cut > 1))
+               words if cut == 1 else f"{words}/{n}")
     borrowed, uses = card.says["borrowed"], len(sizes) * options["accumulate"]
     if borrowed["and_prefetched"]:
-        earlier = uses - len(sizes)  # in the micro-batches before the last
+        earlier = uses - len(sizes)  # uses of a layer in the micro-batches before the last
         ahead = min(borrowed["parameters"] + options["prefetch"], 2 * uses) - 1
-        on_their_way = borrowed["gradients"]  # which the update waits for
+        on_their_way = borrowed["gradients"]  # until the update, which waits for them
         for kind, phase, layers in (("parameters", "load", min(ahead, earlier)),
                                     ("parameters", "forward", min(ahead, len(sizes))),
                                     ("gradients", "load", min(on_their_way, earlier)),
@@ -55,7 +57,7 @@ def terms(trace, run):
             yield (kind, (phase,), w * layers * max(sizes),
                    f"+ {layers} x {w} x {spaced(max(sizes))}")
     activations = run.memory["activations"]
-    if options["task"] == "llama":  # its room is one
+    if options["task"] == "llama":  # it reserves all its activations at once
         loaded = activations["predicted"], activations["formula"]
     else:
         inputs = 128 if options["task"] == "toy" else options["width"]
@@ -66,37 +68,40 @@ def terms(trace, run):
         yield kind, EVERY, run.memory[kind]["predicted_resident"], run.memory[kind]["formula"]
 
 
+def line(label, width, cells):
+    """Numbers have spaces between thousands, if they then fit into 12 columns."""
+    cells = [str(cell) if isinstance(cell, str) or len(spaced(cell)) > 12 else spaced(cell)
+             for cell in cells]
+    return f"{label:<{width}}" + "".join(f" {cell:>12}" for cell in cells)
+
+
 def table(trace, run):
+    """Tells all of it, for the rank with the highest peak. Throws Failure at the end if bytes do
+    not equal their formula."""
     ranks = [phases(trace.program(rank, 0, *trace.steps[:2])) for rank in range(run.ranks)]
     rank = max(range(run.ranks), key=lambda rank: max(most for _, most in ranks[rank].values()))
     mine, parts = ranks[rank], [*terms(trace, run)]
     yield (f"{run.chapter}, {run.dtype}, task {run.options['task']}, "
-           f"{spaced(run.info['parameters'])} parameters on {run.ranks} rank{'s'[:run.ranks - 1]}")
+           f"{spaced(run.info['parameters'])} parameters on {run.ranks} "
+           f"{'rank' if run.ranks == 1 else 'ranks'}")
     yield f"bytes in use on rank {rank}, and on all ranks together, in program order"
-    start = (0, "start")
+    earlier = 0
     for step in trace.steps[:2]:
-        first = step == trace.steps[0]
-        columns = [start] * first + [(step, phase) for phase in PHASES]
-        label = 15 if first else 28
-
-        def line(name, cells):
-            # From a thousand million on without spaces: in at most 12 columns.
-            cells = [cell if isinstance(cell, str) else
-                     spaced(cell) if len(spaced(cell)) <= 12 else str(cell) for cell in cells]
-            return f"{name:<{label}}" + "".join(f" {cell:>12}" for cell in cells)
-
+        columns, width = [(step, phase) for phase in PHASES], 28
+        if step == trace.steps[0]:
+            columns, width = [(0, "start"), *columns], 15
         sums = [sum(mine[at][0].values()) for at in columns]
-        earlier = 0 if first else sum(mine[step - 1, "update"][0].values())
+        rows = {f"step {step}, after": [phase for _, phase in columns]}
+        rows |= {f"  {kind}": [mine[at][0][kind] for at in columns] for kind in KINDS
+                 if any(mine[at][0][kind] for at in columns)}
+        rows |= {"  all together": sums,
+                 "  change": [now - was for was, now in zip([earlier, *sums], sums)],
+                 "  peak within": [mine[at][1] for at in columns],
+                 "all ranks": [sum(sum(of[at][0].values()) for of in ranks) for at in columns],
+                 "  their peaks": [sum(of[at][1] for of in ranks) for at in columns]}
         yield ""
-        yield line(f"step {step}, after", [phase for _, phase in columns])
-        for kind in KINDS:
-            if any(mine[at][0][kind] for at in columns):
-                yield line(f"  {kind}", [mine[at][0][kind] for at in columns])
-        yield line("  all together", sums)
-        yield line("  change", [now - was for was, now in zip([earlier, *sums], sums)])
-        yield line("  peak within", [mine[at][1] for at in columns])
-        yield line("all ranks", [sum(sum(of[at][0].values()) for of in ranks) for at in columns])
-        yield line("  their peaks", [sum(of[at][1] for of in ranks) for at in columns])
+        yield from (line(label, width, cells) for label, cells in rows.items())
+        earlier = sums[-1]
     figures = [(kind, step, phase, in_use[kind],
                 sum(bytes for of, its, bytes, _ in parts if of == kind and phase in its))
                for (step, phase), (in_use, _) in mine.items() for kind in KINDS]
@@ -122,8 +127,8 @@ def table(trace, run):
 
 
 def main():
-    for line in table(*recording(sys.argv[1:], RANKS, TWO_STEPS)):
-        print(line)
+    for told in table(*recording(sys.argv[1:], RANKS, TWO_STEPS)):
+        print(told)
 
 
 if __name__ == "__main__":

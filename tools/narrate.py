@@ -1,67 +1,30 @@
 #!/usr/bin/env -S python3 -B
 # SPDX-License-Identifier: MIT
-"""Tells the first step of a recorded run in the order of its program, with its numbers.
+"""Tells the first step of a recorded run, event by event, with its numbers.
 
 `./tutorial narrate 04` runs chapter 04 for it; by hand: tools/narrate.py TRACE LOG."""
 import sys
 from collections import defaultdict
 
-from recording import recording
+from recording import Memory, recording
 from runs import PLACES, finish, memory_of, number, on, spaced
+from sentences import say
 
 RANKS = 3
-# The model of 12 parameters, on a CPU: of a GPU, and of many parameters, no numbers are recorded.
+# The model of 12 parameters, on the CPU: numbers are recorded only there, and of small models only.
 TINY = {"--task": "tiny", "--align": 1, "--steps": 1, "--device": "cpu"}
-# What such work is for. Other work is not told by itself.
-MEANINGS = {"forward": "with these parameters", "loss": "and its gradient by the outputs",
-            "backward": "the gradient, of the rank's own samples",
-            "reduce_scatter": "{} to each other rank, then the mean",
-            "all_gather": "{} to each other rank", "divide": "by the number of micro-batches",
-            "squared_norm": "of the gradient, for the norm of all",
-            "add_squares": "of all layers, which the host has formed",
-            "sums": "{} to each other rank, the loss and that sum",
-            "adam": "the new weights, in fp32", "copy": "its own part into that",
-            "to_host": "the gradient, over the bus", "to_device": "the weights, over the bus",
-            "add": "what came down, to the gradient on the host",
-            "read": "Adam's state, disk to slot {1}; here momentum",
-            "write": "Adam's state, slot {1} to disk; here momentum"}
-TOLD_KINDS = ("parameters", "gradients", "communication")  # of what is borrowed
+TOLD_KINDS = ("parameters", "gradients", "communication")  # borrowing these is told
 
 
-class Memory:
-    """What one rank has written so far: cells by what is held, or the slot that is lent."""
-
-    def __init__(self, layers):
-        self.layers, self.cells = layers, {}
-
-    def layer(self, view):
-        """All of its layer there; None where nothing is known."""
-        place = view["of"], view.get("slot"), view["layer"]
-        return self.cells.setdefault(place, [None] * self.layers[view["layer"]]["size"])
-
-    def write(self, view):
-        values = view.get("values", [None] * view["size"])  # those of padding are left out
-        pads = ["pad"] * (view["size"] - len(values))
-        self.layer(view)[view["start"]:view["start"] + view["size"]] = [*values, *pads]
-
-    def row(self, view):
-        """The view's cells among its layer's, as dots; nothing where a number is not known."""
-        inside = range(view["start"], view["start"] + view["size"])
-        cells = [cell if i in inside else "\u00b7" for i, cell in enumerate(self.layer(view))]
-        return "" if None in cells else "".join(
-            f"{cell:>7}" if isinstance(cell, str) else f" {cell:6.3f}" for cell in cells)
-
-
-def what(event):
-    return event["name"].partition(" of layer ")[0]
+def counted(count, word):
+    return f"{count} {word}" if count == 1 else f"{count} {word}s"
 
 
 def head(trace, run):
-    """The model, who owns and who holds what, what runs beside computation."""
+    """Tells the model, which rank owns and holds what, and what has a stream of its own."""
     options, info = run.options, run.info
-    ranks, samples, layers = (f"{count} {word}" + "s" * (count > 1) for count, word in (
-        (run.ranks, "rank"), (options["batch"] * options["accumulate"], "sample"),
-        (info["layers"], "layer")))
+    ranks, layers = counted(run.ranks, "rank"), counted(info["layers"], "layer")
+    samples = counted(options["batch"] * options["accumulate"], "sample")
     model = "2 -> 2 with biases" if options["task"] == "tiny" else f"task {options['task']}"
     parameters = spaced(info["parameters"])
     yield f"{run.chapter}: a step of {parameters} parameters, {run.dtype}, on {ranks}"
@@ -78,14 +41,14 @@ def head(trace, run):
         yield ""
     yield "held throughout, by each rank"
     for held in trace.about["held"]:
-        of = "optimizer, " * (held["kind"] == "optimizer") + held["of"]
+        of = f"optimizer, {held['of']}" if held["kind"] == "optimizer" else held["of"]
+        where = "" if held["place"] == "device" else f", on its {held['place']}"
         yield (f"  {of:<20}{spaced(held['elements']):>3} of {spaced(info['padded_parameters'])} in "
-               f"{held['dtype']}, {spaced(held['bytes'])} bytes"
-               + f", on its {held['place']}" * (held["place"] != "device"))
+               f"{held['dtype']}, {spaced(held['bytes'])} bytes{where}")
     beside = defaultdict(set)
     for event in trace.program(0, trace.steps[0]):
-        if what(event) in MEANINGS:
-            beside[event["stream"]].add(what(event))
+        if event["ph"] == "X" and sentence(event, run.ranks):
+            beside[event["stream"]].add(event["task"])
     yield ""
     for stream in [stream for stream in beside if stream != "compute"]:
         yield f"{', '.join(sorted(beside[stream]))}: on a stream of their own, {stream}"
@@ -94,34 +57,43 @@ def head(trace, run):
 
 
 def sentence(event, ranks):
-    """What an event is; nothing of what is not told."""
-    args, task = event["args"], what(event)
+    """Returns the line that tells an event; "" for an event that is not told."""
+    args, task = event["args"], event["task"]
     if event["ph"] == "X":
-        layer = f"layer {args['layer']} " if "layer" in args else ""
+        slots = [view["slot"] for view in args.get("reads", []) + args.get("writes", [])
+                 if "slot" in view]
+        meaning = say("short", {task}, each=spaced(args["elements"] // max(1, ranks - 1)),
+                      slot=slots[0] if slots else "")
+        layer = "" if event["layer"] is None else f"layer {event['layer']} "
         ahead = "" if args["phase"] == args["during"] else f" for {args['phase']}"
-        views = args.get("reads", []) + args.get("writes", [])
-        meaning = MEANINGS.get(task, "").format(
-            spaced(args["elements"] // max(1, ranks - 1)),
-            *(view["slot"] for view in views if "slot" in view))
         return meaning and f"  {layer}{task}{ahead}: {meaning}"
     if args["kind"] not in TOLD_KINDS:
         return ""
-    slot = "".join(f" {'for' if task == 'borrow' else 'of'} layer {lent['layer']}, slot "
-                   f"{lent['slot']}" for lent in args["lent"])
+    slot = ""
+    for lent in args["lent"]:
+        slot += (f" {'for' if task == 'borrow' else 'of'} layer {lent['layer']}, "
+                 f"slot {lent['slot']}")
     return (f"  {task} {spaced(abs(args['bytes']))} bytes of {args['kind']}{slot}: "
             f"{spaced(args['in_use'][args['kind']])} in use")
 
 
+def row(memory, view):
+    """The layer's numbers where the view is, dots elsewhere; "" if a number is not known."""
+    inside = range(view["start"], view["start"] + view["size"])
+    cells = [cell if i in inside else "\u00b7" for i, cell in enumerate(memory.layer(view))]
+    return "" if None in cells else "".join(
+        f"{cell:>7}" if isinstance(cell, str) else f" {cell:6.3f}" for cell in cells)
+
+
 def story(trace, run):
-    """The step's events, each with the layer's numbers on all ranks where it has some."""
+    """Tells the first step event by event, with the layer's numbers on all ranks."""
     memories = [Memory(trace.layers) for _ in trace.events]
-    present, known = "", {}  # a layer's rows: the phase in which they were told
-    for events in zip(*(trace.program(rank, 0, trace.steps[0]) for rank in range(run.ranks)),
-                      strict=True):
+    present, known = "", {}  # by a layer's rows: the phase in which they were told
+    for events in trace.moments(0, trace.steps[0]):
         for memory, event in zip(memories, events):
             for view in event["args"].get("writes", []):
                 memory.write(view)
-        args, task = events[0]["args"], what(events[0])
+        args = events[0]["args"]
         said = args["step"] and sentence(events[0], run.ranks)
         if not said:
             continue
@@ -130,9 +102,9 @@ def story(trace, run):
             yield (present := phase)
         views = [(event["args"].get("writes") or event["args"].get("reads") or [None])[0]
                  for event in events]
-        rows = [memory.row(view) for memory, view in zip(memories, views)
-                if view and task != "squared_norm"]
-        key = args.get("layer"), *rows
+        rows = [row(memory, view) for memory, view in zip(memories, views)
+                if view and events[0]["task"] != "squared_norm"]
+        key = events[0]["layer"], *rows
         if not any(rows):
             rows = []
         elif key in known:
@@ -145,11 +117,11 @@ def story(trace, run):
         if len(rows) > 1 and len({*rows}) == 1:
             yield f"  all    {rows[0]}"
         else:
-            yield from (f"  rank {rank} {row}" for rank, row in enumerate(rows))
+            yield from (f"  rank {rank} {cells}" for rank, cells in enumerate(rows))
 
 
 def formulas(run):
-    """Where the predicted figures come from."""
+    """The chapter's formulas for the peaks of memory and for what is sent in a step."""
     yield "peaks in bytes, and elements sent in a step, by the chapter's formulas"
     for place in PLACES:
         for kind, row in memory_of(run.summary, place).items():

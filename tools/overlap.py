@@ -1,12 +1,12 @@
 #!/usr/bin/env -S python3 -B
 # SPDX-License-Identifier: MIT
-"""What of a traced run's messages, copies over the bus, reads and writes of its disk passed beside
-computation.
+"""Shows which messages, copies over the bus, reads and writes of the disk ran beside computation.
 
-`./tutorial overlap FILE`, of what a program wrote with --trace FILE: by layer the ms of a step in
-which the device computed nothing (exposed) and something (hidden), the largest of the ranks'
-medians. So is `all`, to which the rows need not add up. With --link and the like: the same step,
-played on another machine. Of torch.profiler's traces: profiled.py."""
+`./tutorial overlap FILE` reads what a program wrote with --trace FILE. By layer it shows for how
+many ms of a step these ran while the device computed nothing (exposed) or something (hidden): each
+rank's median over the steps, and of these the largest. The row `all` is such a median too, so the
+layers' rows need not add up to it. With --link and the like replay.py plays the same step on
+another machine. profiled.py reads traces of torch.profiler."""
 import argparse
 from collections import defaultdict
 
@@ -17,7 +17,7 @@ from recording import Trace
 from replay import Replay, measured, usual
 from runs import Failure, finish
 from simulate import Machine
-from spans import exposed, median
+from spans import exposed, median, span
 
 ASKED = {"link": ("SPEED", "GBIT/S"), "latency": ("TIME", "MICROSECONDS"),
          "bus": ("SPEED", "GB/S"), "disk": ("SPEED", "GB/S"), "prefetch": ("LAYERS", "N")}
@@ -26,11 +26,12 @@ TABLES = {"messages": ("forward", "backward", "update"), "copies": ("to_host", "
 
 
 def times_of(events):
-    """One rank's {(column, layer): {step: [exposed, hidden]}}; of all layers as None."""
+    """Returns one rank's {(column, layer): {step: [exposed, hidden]}} in ms. The layer None stands
+    for all together."""
     times = defaultdict(lambda: defaultdict(lambda: [0, 0]))
     for event, pieces in exposed(events):
         args, alone = event["args"], sum(end - begin for begin, end in pieces)
-        column = args["phase"] if event["cat"] == "collective" else event["name"].split()[0]
+        column = args["phase"] if event["cat"] == "collective" else event["task"]
         for layer in (None, args.get("layer", "sums")):
             of_step = times[column, layer][args["step"]]
             of_step[0] += alone / 1e3
@@ -38,22 +39,22 @@ def times_of(events):
     return times
 
 
-# Others have their own first one.
+# Other tasks have their own first letter.
 LETTERS = {"all_gather": "g", "to_host": "d", "to_device": "u", "read": "i", "write": "o"}
 
 
 def slices_of(trace):
-    """Rank 0's work on layers in its steps: (begin, end, stream, letter and layer, step)."""
+    """Yields rank 0's work on layers: (begin, end, stream, letter and layer, step)."""
     for event in trace.events[0]:
-        if event.get("cat") in ("compute", "collective", "bus") and "layer" in event["args"] \
-                and event["args"]["step"]:
-            what = event["name"].partition(" ")[0]
-            yield (event["ts"], event["ts"] + event["dur"], event["stream"],
-                   f"{LETTERS.get(what, what[0])}{event['args']['layer']}", event["args"]["step"])
+        if event.get("cat") in ("compute", "collective", "bus") and event["args"]["step"] \
+                and event["layer"] is not None:
+            letter = LETTERS.get(event["task"], event["task"][0])
+            yield (*span(event), event["stream"], f"{letter}{event['layer']}",
+                   event["args"]["step"])
 
 
 def overlap(trace):
-    """{(column, layer): [exposed, hidden]}."""
+    """Returns {(column, layer): [exposed, hidden]}: the largest of the ranks' medians, in ms."""
     times = [times_of(events) for events in trace.events]
     return {key: [max(median([of_rank[key][step][which] for step in trace.steps])
                       for of_rank in times) for which in (0, 1)]
@@ -83,7 +84,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def played(trace, given):
-    """The same step on another machine, beside how it ran: medians of rank 0."""
+    """Tells how long the step takes on another machine, beside how it ran: medians of rank 0."""
     prefetch = given.pop("prefetch", None)
     asked = Replay(trace, Machine(**given), prefetch)
     if prefetch is not None and not asked.card.prefetches:
@@ -112,10 +113,15 @@ def main():
     file = given.pop("file")
     profile = Profile(file)
     if not profile.ours and given:
-        raise Failure(f"--{[*given][0]}: {file} is torch.profiler's, which does not say who waits "
-                      "for whom: only traces of these programs can be played again", 2)
-    print(*(profiled(profile) if not profile.ours else played(Trace(file), given) if given else
-            tables(Trace(file))), sep="\n")
+        raise Failure(f"--{next(iter(given))}: {file} is torch.profiler's, which does not say who "
+                      "waits for whom: only traces of these programs can be played again", 2)
+    if not profile.ours:
+        lines = profiled(profile)
+    elif given:
+        lines = played(Trace(file), given)
+    else:
+        lines = tables(Trace(file))
+    print(*lines, sep="\n")
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""What passed beside computation in any job of PyTorch, by a trace of torch.profiler, which is of
-one rank: `prof.export_chrome_trace(FILE)`, or tensorboard_trace_handler's, packed with gzip or not.
+"""Shows what ran beside computation in any PyTorch job. It reads one rank's trace, written by
+torch.profiler with `prof.export_chrome_trace(FILE)` or tensorboard_trace_handler (.gz or not).
 
-On a GPU messages are NCCL's kernels, by name, and computation is all other kernels, whatever their
-streams; copies are cudaMemcpy's between host and device. On a CPU messages are gloo's, and
-computation is aten's operations; those inside of a message, on its thread, are a part of it."""
+On a GPU, kernels whose names begin with "nccl" are messages, all other kernels are computation, and
+cudaMemcpy's between host and device are copies. On a CPU, gloo's operations are messages and aten's
+are computation; an aten operation on gloo's thread during a message is a part of that message."""
 import gzip
 import json
 import re
@@ -13,16 +13,19 @@ from collections import defaultdict
 from pathlib import Path
 
 from runs import Failure
-from spans import kind, length, merged, outside, shares, span
+from spans import exposed, kind, length, merged, shares, span
 
 COPIES = {"Memcpy HtoD": "to_device", "Memcpy DtoH": "to_host"}
 ON_GPU = ("kernel", "gpu_memcpy", "gpu_memset")
 
 
 class Profile:
-    """Messages, copies and computation as overlap.py has them; steps by profiler.step()."""
+    """`events` are messages, copies and computation in the form that spans.py reads. `steps` counts
+    calls of profiler.step(), and `period` is the ms of one step. If a program of this repository
+    wrote the trace, `ours` is True, and nothing else is set."""
 
     def __init__(self, path):
+        """Throws Failure if the file is no trace, or has no messages."""
         try:
             data = Path(path).read_bytes()
             data = gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
@@ -52,9 +55,8 @@ class Profile:
         self.period = (spans[-1][1] - spans[0][0]) / 1e3 / self.steps
 
     def own(self, slices, names):
-        """All that is a message, a copy or computation, each with the name of its stream, else its
-        number."""
-        busy = defaultdict(float)  # until when a stream has a message
+        """Yields each message, copy and computation, with its stream's name, or else its number."""
+        busy = defaultdict(float)  # until when a stream's last message lasts
         for event in sorted(slices, key=lambda event: (event["ts"], -event["dur"])):
             sort, name, args = event.get("cat"), event["name"], event.get("args", {})
             stream, what = args.get("stream", event["tid"]), None
@@ -74,7 +76,8 @@ class Profile:
 
 
 def collective(name, args):
-    """As ncclDevKernel_AllGather_RING_LL(...); older ones are ncclKernel_..., some have no kind."""
+    """Returns "all_gather" for ncclDevKernel_AllGather_RING_LL(...) or, in older versions of NCCL,
+    ncclKernel_AllGather... A generic kernel has the collective's name in `args`, if anywhere."""
     found = re.match(r"nccl\w*?Kernel_([A-Za-z]+)", name)
     if not found or found[1] == "Generic":
         return args.get("Collective name", "generic")
@@ -82,8 +85,8 @@ def collective(name, args):
 
 
 def tables(profile):
-    """By kind of message and of copy: ms of a step in which the device computed nothing, and
-    something."""
+    """Tells, by kind of message and of copy, for how many ms of a step it was exposed, and
+    hidden."""
     events, steps = profile.events, profile.steps
     parts = shares(events)
     yield (f"rank {profile.rank} of {profile.ranks}: {steps} step{'s' * (steps > 1)} of "
@@ -91,16 +94,13 @@ def tables(profile):
     for what, (alone, beside) in sorted(parts.items(), reverse=True):
         yield (f"{what} exposed {alone / steps:.2f} ms ({alone / steps / profile.period:.1%}), "
                f"hidden {beside / steps:.2f} ms")
-    computing = merged(span(event) for event in events if kind(event) == "computation")
     by = defaultdict(list)
-    for event in events:
-        if event["cat"] in ("collective", "bus"):
-            by[kind(event), event["name"]].append(event)
+    for event, alone in exposed(events):
+        by[kind(event), event["name"]].append((event["dur"], length(alone), event["stream"]))
     yield f"\n{'of a step':<20}{'number':>8}{'ms':>10}{'exposed':>10}{'hidden':>10}  on streams"
     for (_, name), own in sorted(by.items(), key=lambda row: (row[0][0] != "messages", row[0])):
-        whole = length(map(span, own)) / 1e3 / steps
-        alone = sum(map(length, outside(map(span, own), computing))) / 1e3 / steps
-        streams = sorted({event["stream"] for event in own})
+        whole, alone = (sum(event[at] for event in own) / 1e3 / steps for at in (0, 1))
+        streams = sorted({stream for *_, stream in own})
         yield (f"  {name:<18}{len(own) / steps:>8.1f}{whole:>10.2f}{alone:>10.2f}"
                f"{whole - alone:>10.2f}  {', '.join(streams)}")
     yield ("\nA message lasts from when this rank began it: what it waits for later ranks is in "

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""A recording: what one run wrote with --trace and --log, read or made for the views of it.
+"""Reads a recording: what one run wrote with --trace and --log.
 
-What an event of the trace says in `args` stands in notes/running.md."""
+narrate, memory, overlap and watch show a recording; all of them read it here. notes/running.md
+explains the `args` of an event."""
 import argparse
 import json
 import tempfile
@@ -11,9 +12,12 @@ from runs import Failure, Programs, Run, text_in
 
 
 class Trace:
-    """Of some steps: by rank its events, each with the name of its stream."""
+    """The events of some steps, by rank, as the file has them. Each event gets three more keys:
+    `task`, what is done ("all_gather"), `layer`, the layer's number or None, and `stream`, the name
+    of the stream. `ts` and `dur` are in microseconds."""
 
     def __init__(self, path):
+        """Throws Failure if the file is no trace of these programs."""
         try:
             read = json.loads(text_in(path))
             self.about, streams = read["otherData"], {}
@@ -23,6 +27,8 @@ class Trace:
                 if event["name"] == "thread_name":
                     streams[event["pid"], event["tid"]] = event["args"]["name"]
                 elif event["ph"] in "Xi":
+                    event["task"] = event["name"].partition(" of layer ")[0]
+                    event["layer"] = event["args"].get("layer")
                     event["stream"] = streams[event["pid"], event["tid"]]
                     self.events[event["pid"]].append(event)
             self.steps = sorted({event["args"]["step"] for event in self.events[0]} - {0})
@@ -30,8 +36,9 @@ class Trace:
             raise Failure(f"{path} cannot be read as a trace of these programs", 3) from None
 
     def program(self, rank, *steps):
-        """The rank's work, and what it borrows and gives back, in the order of the program. Reads
-        from a disk, and writes, of the tensors of one piece are one event."""
+        """What a rank does, borrows and gives back in these steps (0: before the first), in the
+        order of the program. The disk reads and writes a piece tensor by tensor; here these are one
+        event."""
         found = []
         for event in sorted((event for event in self.events[rank] if "order" in event["args"]
                              and event["args"]["step"] in steps),
@@ -46,12 +53,34 @@ class Trace:
                 found.append(event)
         return found
 
+    def moments(self, *steps):
+        """The same for all ranks: in the order of the program, a list of each rank's event."""
+        return zip(*(self.program(rank, *steps) for rank in range(len(self.events))), strict=True)
+
+
+class Memory:
+    """The numbers that one rank has written so far, by what is held or by the slot that is lent."""
+
+    def __init__(self, layers):
+        self.layers, self.cells = layers, {}
+
+    def layer(self, view):
+        """The whole layer where the view lies: None is a number that is not known."""
+        place = view["of"], view.get("slot"), view["layer"]
+        return self.cells.setdefault(place, [None] * self.layers[view["layer"]]["size"])
+
+    def write(self, view):
+        """The trace leaves out the values of padding."""
+        values = view.get("values", [None] * view["size"])
+        pads = ["pad"] * (view["size"] - len(values))
+        self.layer(view)[view["start"]:view["start"] + view["size"]] = [*values, *pads]
+
 
 def recording(arguments, ranks, defaults, broken=False):
-    """The trace and the log of the files TRACE LOG, or of a run that is made for it, of
-    --run BUILD MPIEXEC CHAPTER [--ranks N] OPTION..., with the defaults that no option replaces.
-    01, which is one process, has as many micro-batches as the others have ranks. A broken program
-    writes both too, and then fails."""
+    """Returns (Trace, Run). `arguments` name the two files of a run, TRACE LOG, or ask for a run:
+    --run BUILD MPIEXEC CHAPTER [--ranks N] OPTION... `ranks` and `defaults` (option: value) hold
+    for what OPTION... does not say. 01 is one process: it takes a micro-batch for each rank of the
+    others. With broken=True the program may fail after it has written its files."""
     if arguments[:1] != ["--run"]:
         if len(arguments) != 2:
             raise Failure("name the two files that a program wrote with --trace and --log", 2)
@@ -67,9 +96,12 @@ def recording(arguments, ranks, defaults, broken=False):
         raise Failure(f"--ranks {options.ranks}: at least one is needed", 2)
     build, mpiexec, chapter = arguments[1:4]
     alone = chapter == "01_adam"
+    if alone:
+        defaults = defaults | {"--accumulate": options.ranks}
     given = {word.partition("=")[0] for word in words}
-    for name, value in (defaults | ({"--accumulate": options.ranks} if alone else {})).items():
-        words += [] if name in given else [name, str(value)]
+    for name, value in defaults.items():
+        if name not in given:
+            words += [name, str(value)]
     with tempfile.TemporaryDirectory(prefix="recording_") as folder:
         programs, trace = Programs(Path(build), mpiexec, Path(folder)), f"{folder}/trace"
         launch = [] if alone else [*programs.mpiexec, "-n", str(options.ranks)]

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A run's own steps once more, on another link, bus or disk, or with another window: its tasks by
-its trace, its messages by the machine."""
+"""Plays the steps of a traced run once more, with another link, bus, disk or prefetch."""
 from collections import Counter, defaultdict, deque
 
 from spans import median, shares, span
@@ -10,9 +9,10 @@ from simulate import SORTS, over, play
 
 
 class Replay:
-    """Computation takes as long as it took, task by task and rank by rank; so do messages, copies
-    and the disk for which `machine` has no speed. A message's own time begins with its last rank.
-    late: ms more of each message. handshakes: ms by which messages took longer than machine's."""
+    """Computation takes as long as it took, task by task and rank by rank. So do messages, copies,
+    reads and writes, if `machine` has no speed for them. A message's time counts from when its last
+    rank began it. `late` is added to each message, in ms; `handshakes` collects by how many ms
+    messages took longer than on `machine`. Throws Failure if the trace cannot be played."""
 
     def __init__(self, trace, machine, prefetch=None, late=0):
         self.trace, self.machine, self.late, self.handshakes = trace, machine, late, []
@@ -29,8 +29,9 @@ class Replay:
         last = [event for event in own if event["args"]["step"] == trace.steps[-1]]
         counts = Counter(map(key, last))
         self.accumulate = counts["forward", 0]
-        self.pieces = [counts["adam", l] for l in range(len(trace.layers))] * (self.tensors > 0)
-        # What was gathered before layer 0 was used, but for that layer.
+        layers = range(len(trace.layers)) if self.tensors else ()
+        self.pieces = [counts["adam", l] for l in layers]
+        # The window: as many layers as were gathered before layer 0 was used, without layer 0.
         first = min(event["args"]["order"] for event in last if key(event) == ("forward", 0))
         ahead = sum(key(event)[0] == "all_gather" and event["args"]["order"] < first
                     for event in last) - 1
@@ -47,7 +48,7 @@ class Replay:
         machine, done = self.machine, self.left.get((what, layer, step), [[]])
         if not all(done):
             return [0] * self.ranks
-        count = self.tensors if what in ("read", "write") else 1  # one after the other
+        count = self.tensors if what in ("read", "write") else 1  # tensors, one after the other
         now = [[of.popleft() for _ in range(min(count, len(of)))] for of in done]
         shard = self.trace.layers[layer]["shard"] if layer is not None else 0
         if SORTS.get(what) == "collective":
@@ -66,7 +67,7 @@ class Replay:
         return [sum(ms for _, ms in each) for each in now]
 
     def steps(self):
-        """Of rank 0 by step, from the second on: as Streams.figures has it."""
+        """Returns what Streams.figures says of rank 0, for each step from the second on."""
         self.left = {of: [*map(deque, tasks)] for of, tasks in self.tasks.items()}
         streams = play(self.card, len(self.trace.layers), self.times, self.ranks, self.accumulate,
                        self.prefetch, pieces=self.pieces, steps=len(self.trace.steps))
@@ -78,11 +79,12 @@ def timed(event):
 
 
 def key(event):
-    return event["name"].split()[0], event["args"].get("layer")
+    return event["task"], event["layer"]
 
 
 def measured(trace):
-    """The same of the run itself."""
+    """Returns what Replay.steps does, for the run as it was. A step lasts from one exchange of
+    norms to the next."""
     norms = sorted(span(event)[1] for event in trace.events[0]
                    if timed(event) and key(event)[0] == "sums")
     return [((end - begin) / 1e3, shares(trace.events[0], begin, end))
@@ -90,7 +92,7 @@ def measured(trace):
 
 
 def usual(steps):
-    """Medians: a step, its computation, and what is exposed and hidden, by kind."""
+    """Returns medians in ms: of a step, of its computation, and of each kind exposed, hidden."""
     found = {"step": median([step for step, _ in steps]),
              "computation": median([parts["computation"] for _, parts in steps])}
     for kind in ("messages", "copies", "disk", "host cores"):

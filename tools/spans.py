@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""What a rank's time is spent on, by the events of a trace that ran or was played: a slice has its
-beginning `ts` and its duration `dur`, both in microseconds, a category `cat` and its `stream`."""
+"""What a rank's time is spent on. An event, which ran or was played, is a dictionary with its
+beginning `ts` and duration `dur` in microseconds, its `name`, its category `cat`, its `stream`. A
+span is a pair (begin, end)."""
 import math
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
@@ -9,7 +10,7 @@ DISK = ("read", "write")
 
 
 def merged(spans):
-    """In order; what overlaps counts once."""
+    """Returns the spans in order; those that overlap become one."""
     found = []
     for begin, end in sorted(spans):
         if found and begin <= found[-1][1]:
@@ -20,14 +21,17 @@ def merged(spans):
 
 
 def outside(spans, others):
-    """Of each span, the pieces of it that lie in none of the others, which are merged."""
+    """Yields, for each span, its pieces that lie in none of `others`. These are merged."""
     begins, ends = [begin for begin, _ in others], [end for _, end in others]
     for begin, end in spans:
         pieces = []
         for start, stop in others[bisect_right(ends, begin):bisect_left(begins, end)]:
-            pieces += [(begin, start)] if begin < start else []
+            if begin < start:
+                pieces.append((begin, start))
             begin = stop
-        yield pieces + [(begin, end)] * (begin < end)
+        if begin < end:
+            pieces.append((begin, end))
+        yield pieces
 
 
 def span(event):
@@ -35,25 +39,28 @@ def span(event):
 
 
 def kind(event):
-    """What an event's time is spent on; None where it is neither computed nor sent nor copied."""
-    sort, name = event.get("cat"), event["name"].partition(" ")[0]
-    return {"collective": "messages", "bus": "disk" if name in DISK else "copies",
-            "compute": "host cores" if event.get("stream") == "host cores" else "computation"}.get(
-                sort)
+    """Returns what an event's time is spent on; None if it computes, sends and copies nothing."""
+    if event.get("cat") == "collective":
+        return "messages"
+    if event.get("cat") == "bus":
+        return "disk" if event["name"].partition(" ")[0] in DISK else "copies"
+    if event.get("cat") == "compute":
+        return "host cores" if event.get("stream") == "host cores" else "computation"
+    return None
 
 
 def exposed(events):
-    """Of one rank: (message, copy, read or write, pieces of its time in which the device computes
-    nothing)."""
+    """Yields each message, copy, read and write of one rank, with the pieces of its time in which
+    the device computes nothing."""
     computing = merged(span(event) for event in events if kind(event) == "computation")
     moved = [event for event in events if event["cat"] in ("collective", "bus")]
     return zip(moved, outside(map(span, moved), computing))
 
 
 def shares(events, begin=-math.inf, end=math.inf):
-    """Of one rank between two moments, each moment counted once, in ms: how long the device
-    computed; of messages, copies, the disk and the host's cores how long they were [exposed,
-    hidden]."""
+    """Returns, of one rank between two moments, by kind: for how many ms the device computed, and
+    for how many ms messages, copies, the disk and the host's cores were [exposed, hidden]. If two
+    messages overlap, their common time counts once."""
     spans = defaultdict(list)
     for event in filter(kind, events):
         start, stop = span(event)
@@ -73,6 +80,6 @@ def length(spans):
 
 
 def median(values):
-    """As the programs take it: not of the first three steps, where there are more."""
+    """Returns the median as the programs take it: without the first three, if there are more."""
     values = sorted(values[3:] if len(values) > 3 else values)
     return values[len(values) // 2]

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""Makes the page on which a step of each chapter is walked through: of runs, trainers and the files
-in tools/watch, and of nothing else, so that equal ones make an equal page.
+"""Makes the page on which one walks through a step of each chapter. The page depends on the runs,
+the trainers, sentences.ini and the files in tools/watch only: if these are equal, it is equal.
 
-`./tutorial watch` calls it; by hand: watch.py BUILD MPIEXEC PAGE. It takes the broken runs, for
-which programs have to be built, from notes/step.html; with --renew MPI it makes them anew."""
-import configparser
+`./tutorial watch` calls it; by hand: watch.py BUILD MPIEXEC PAGE. It copies the broken runs from
+notes/step.html, because programs have to be built for them; with --renew MPI it makes them anew."""
 import difflib
 import json
 import re
@@ -12,17 +11,18 @@ import sys
 from pathlib import Path
 
 import sabotage
-from narrate import RANKS, TINY, what
+from narrate import RANKS, TINY
 from page_reader import ROOT
 from planner.plan import card_of, own_terms
 from recording import recording
 from runs import CHAPTERS, KINDS, PLACES, QUICK, finish, memory_of, output_of
+from sentences import SENTENCES, say
 from trainers import CARDS, source
 
 HERE, MADE = ROOT / "tools/watch", ROOT / "notes/step.html"
 DTYPES, MICRO_BATCHES, MODEL = ("bf16", "fp32"), (1, 2), TINY | {"--layers": 3}
-# The rows of the grid, by what they hold; of what is lent, the slot's number follows. The host's
-# pieces of what a disk holds: there is room for all three layers', so that each has its own.
+# The letters of the grid's rows, by what a row holds. If it is lent, the slot's number follows.
+# PIECES are the host's copies of what a disk holds. The host has room for three, a layer each.
 ROWS = {"parameters": "P", "gradients": "G", "master": "M", "momentum": "m", "variance": "v",
         "staged": "S"}
 PIECES, LANDING = {"master": "N", "momentum": "n", "variance": "w"}, "L"
@@ -32,12 +32,10 @@ FIELDS = ("kind layer phase during micro stream line inside bytes sent read writ
 
 
 def place(pool, value):
-    """Where it is among the values that occur often, each of which is written once."""
+    """Returns the value's place in the pool. The page stores each value of the pool once."""
     return pool.setdefault(json.dumps(value), len(pool))
 
 
-SENTENCES = configparser.ConfigParser(delimiters="=", interpolation=None)
-SENTENCES.read_string((HERE / "sentences.ini").read_text("utf-8").replace("\n  ", " "))
 # By chapter: an event's kind, layer and phase; a question, answers, the right one, why.
 QUESTIONS = {head[:2]: [*head.split()[2:], of["now"], [of[n] for n in "123"], int(of["right"]) - 1,
                         of["why"]] for head, of in SENTENCES.items() if " question " in head}
@@ -51,12 +49,12 @@ def row(view):
 
 
 def told_of(event):
-    """It is work of the step, or lends a layer's memory; of activations the bytes are told."""
+    """Whether the page shows the event: it is work of the step, or lends memory for a layer."""
     return event["name"] != "clear" if event["ph"] == "X" else event["args"]["lent"]
 
 
 def inside(event):
-    """What the trainer's line calls in a file beside it: its path, line and text."""
+    """Returns [path, line, its text] of what the trainer's line calls in another file, or None."""
     for path, _, at in (at.partition(":") for at in event["args"]["at"]):
         if not path.endswith("trainer.hpp"):
             path = path if path[0] == "0" else f"common/{path}"
@@ -66,25 +64,27 @@ def inside(event):
 
 
 class Story:
-    """A recorded step as frames: what all ranks do, each with its own numbers."""
+    """A recorded step as frames. A frame is one event, with the numbers of each rank."""
 
     def __init__(self, build, mpiexec, chapter, text, dtype, micro, pool, broken=False):
         options = ["--accumulate", str(micro * (RANKS if chapter == "01_adam" else 1))]
-        options += ["--dtype", dtype] if CARDS[chapter]["mixed_precision"] else []
-        # Who does not wait for messages is as far ahead of them on every machine, a busy one too.
-        options += ["--latency", "50000"] if broken and CARDS[chapter]["ranks"] else []
+        if CARDS[chapter]["mixed_precision"]:
+            options += ["--dtype", dtype]
+        if broken and CARDS[chapter]["ranks"]:
+            # A broken program that forgets to wait for messages must outrun them on any machine.
+            options += ["--latency", "50000"]
         self.trace, self.run = recording(["--run", str(build), mpiexec, chapter, *options], RANKS,
                                          MODEL, broken)
         self.chapter, self.text, self.pool, self.borrowed = chapter, text, pool, {}
-        self.layers, ranks = self.trace.layers, range(self.run.ranks)
+        self.layers = self.trace.layers
         held = [(of["of"], of["dtype"], of["place"]) for of in self.trace.about["held"]]
         self.held = {ROWS[of]: [dtype, there] for of, dtype, there in held}
         self.held |= {PIECES[of]: [dtype, "host"] for of, dtype, there in held if there == "disk"}
-        self.setup, self.events = ([*zip(*(self.trace.program(rank, step) for rank in ranks),
-                                         strict=True)] for step in (0, 1))
+        self.setup, self.events = ([*self.trace.moments(step)] for step in (0, 1))
 
     def line(self, event):
-        """Of the trainer; where a scope ends, the last of the block in which it was borrowed."""
+        """Returns the trainer's line. Where a scope ends, it is the last line of the block in which
+        the memory was borrowed."""
         if event["args"]["at"]:
             return int(event["args"]["at"][0].partition(":")[2])
         at, depth, lines = self.borrowed[row(event["args"]["lent"][0])], 0, self.text.splitlines()
@@ -94,15 +94,16 @@ class Story:
         return at
 
     def views(self, events, name):
-        """[row, layer, each rank's part]: of what is read 1 where it is the whole layer's, of what
-        is written the place of [start, values...]."""
+        """Returns a list of [row, layer, each rank's part]. For "reads" a part is 1 if it is the
+        whole layer, else 0. For "writes" it is the pool's place of [start, values...]."""
         return [[row(views[0]), views[0]["layer"], [
             place(self.pool, [view["start"], *view["values"]]) if name == "writes" else
             int(view["size"] == self.layers[view["layer"]]["size"]) for view in views]]
             for views in zip(*(event["args"].get(name, []) for event in events))]
 
     def start(self):
-        """What each rank holds before the step: null is elsewhere, "" has no value yet."""
+        """Returns what each rank holds before the step: None for what other ranks hold, "" for what
+        has no value yet."""
         rows = {}
         for held in self.trace.about["held"]:
             value = 0 if held["of"] in ("momentum", "variance") else ""
@@ -113,14 +114,14 @@ class Story:
                     rows[name, layer] = [[cell if whole or owner == rank else None
                                           for owner in owners] for rank in range(self.run.ranks)]
         for rank, event in (pair for events in self.setup for pair in enumerate(events)):
-            for view in event["args"].get("writes", []):  # what a piece begins with, the disk has
+            for view in event["args"].get("writes", []):  # set-up's pieces are on the disk by now
                 cells = rows[ROWS[view["of"]], view["layer"]][rank]
                 cells[view["start"]:view["start"] + view["size"]] = view["values"]
         return [[name, layer, place(self.pool, cells)] for (name, layer), cells in rows.items()
                 if name in self.held]
 
     def frame(self, kind, events, fields):
-        """What is true of it decides what is said of it."""
+        """Returns a frame: of its FIELDS the places in the pool."""
         f = {"kind": kind, "layer": -1, "phase": "", "during": "", **fields, "bytes": [
             [event["args"]["in_use"][of] for of in KINDS[:5]] for event in events]}
         holds = {"ahead": f["phase"] != f["during"], "first_layer": f["layer"] == 0,
@@ -128,12 +129,10 @@ class Story:
                  "accumulated": self.run.options["accumulate"] > 1}
         true = {self.chapter[:2], kind.replace(" ", "_"), f"in_{f['phase']}", self.run.dtype,
                 f"during_{f['during']}", *(name for name in holds if holds[name])}
-        said = next(of for head, of in SENTENCES.items()
-                    if all(true & {*word.split("|")} for word in head.split()))
         for name in ("now", "why"):
-            f[name] = said[name].format(
-                who="Each rank" if self.chapter > "02" else "The process", layer=f["layer"],
-                before=f["layer"] - 1, bytes=f.get("lend", "   ")[2],
+            f[name] = say(
+                name, true, who="Each rank" if self.chapter > "02" else "The process",
+                layer=f["layer"], before=f["layer"] - 1, bytes=f["lend"][2] if "lend" in f else "",
                 loss=f"{self.run.steps[0]['loss']:.4f}", digest=self.run.summary["digest"])
         return [place(self.pool, f.get(field)) for field in FIELDS]
 
@@ -145,7 +144,9 @@ class Story:
             lent = args.get("lent")
             if not told_of(events[0]):
                 continue
-            kind = what(events[0]).partition(" for ")[0] + ("" if work else f" {args['kind']}")
+            kind = events[0]["task"].partition(" for ")[0]  # 01 has "sums for the host"
+            if not work:
+                kind += f" {args['kind']}"
             so_far["micro"] += kind == "load"
             for sent, event in zip(so_far["sent"], events):
                 sent[:] = map(event["args"].get("sent", dict(zip(PHASES, sent))).get, PHASES)
@@ -182,13 +183,13 @@ class Story:
 
 
 def against(old, new):
-    """All lines of `new`, and those of `old` that it has not, each behind its sign."""
+    """Returns all lines of `new` and the lines of `old` that are gone, each after its sign."""
     old, new = old.splitlines(), new.splitlines()
     return [*difflib.unified_diff(old, new, n=len(new), lineterm="")][3:] or [f" {x}" for x in new]
 
 
 def broken(mpi, mpiexec):
-    """A run of each chapter with one of its sabotages, built in a copy."""
+    """Runs each chapter with one of its sabotages, built in a copy."""
     tree, pool, found = sabotage.trial(ROOT / f"build/watch/{mpi}", "plain", f"-Dmpi={mpi}"), {}, {}
     if not (tree.build / "build.ninja").exists():
         output_of(["meson", "setup", str(tree.build), str(tree.sources), *QUICK, *tree.options])
@@ -207,7 +208,7 @@ def broken(mpi, mpiexec):
 
 
 def plan_of(card):
-    """The planner's terms of a chapter, which the page evaluates."""
+    """Returns the planner's terms of a chapter. The page evaluates them for the reader's model."""
     of = card_of(card)
     return {"name": of.name, "sent": [of.sent[phase] for phase in PHASES], "terms": {
         dtype: [term for term in own_terms(of, dtype) if term.size] for dtype in DTYPES}}

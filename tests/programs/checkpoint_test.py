@@ -18,7 +18,6 @@ from programs import ALONE, DATA, ON_RANKS, RESOURCES, USAGE, bits, own_options,
 import findings
 import memory
 import report
-from narrate import what
 from recording import Trace
 from runs import elements_sent
 from numpy_model import Case, initial_parameters, layer_digests, matrices
@@ -124,7 +123,7 @@ def test_log_and_trace_go_on(programs, folder, chapter):
     assert elements_sent(whole) == elements_sent(part)
     one, other = Trace(folder / "whole.trace"), Trace(folder / "part.trace")
     for rank in (0, 1):
-        events = [[(what(event), event["args"]["step"]) for event in
+        events = [[(event["task"], event["args"]["step"]) for event in
                    trace.program(rank, *range(1, 6))] for trace in (one, other)]
         assert events[0] == events[1] and one.about == other.about
         assert max(event["ts"] + event.get("dur", 0) for event in other.program(rank, 1, 2)) < \

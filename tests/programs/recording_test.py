@@ -11,10 +11,9 @@ from collections import Counter
 import memory
 import narrate
 import pytest
-from narrate import Memory, what
 from overlap import overlap
 from programs import ALONE, CHAPTERS, KINDS, MIXED, ROOT, WINDOW, options_on, own_options
-from recording import Trace, recording
+from recording import Memory, Trace, recording
 from runs import Run, memory_of
 
 LAYERS, STEPS = 3, 2
@@ -114,8 +113,8 @@ def check_values(trace, run):
         return [[memory.layer(view)[view["start"]:view["start"] + view["size"]] for view in of]
                 for memory, of in zip(memories, views)]
 
-    for events in zip(*(trace.program(rank, 0, 1) for rank in range(run.ranks)), strict=True):
-        task, layer = what(events[0]), events[0]["args"].get("layer")
+    for events in trace.moments(0, 1):
+        task, layer = events[0]["task"], events[0]["layer"]
         reads, writes = ([of["args"].get(key, []) for of in events] for key in ("reads", "writes"))
         read, old = cells(reads), cells(writes)
         for its, of in zip(memories, writes):
@@ -150,7 +149,7 @@ def check_places(trace, chapter):
         return path.read_text().splitlines()[int(number) - 1]
 
     for event in trace.program(0, *range(STEPS + 1)):
-        task, at = what(event), event["args"]["at"]
+        task, at = event["task"], event["args"]["at"]
         if not at:  # of what is held, and of a scope that ends, there is no line
             assert event["args"]["step"] == 0 or task == "give back"
             continue
@@ -167,14 +166,14 @@ def check_work(trace, run, rank, micro):
         host = sorted((event["ts"], event["name"]) for event in trace.events[rank]
                       if event["args"]["step"] == step and event["cat"] == "phase")
         assert [name for _, name in host] == ["forward", "load", "backward"] * micro + ["update"]
-        works = Counter(what(event) for event in trace.program(rank, step))
+        works = Counter(event["task"] for event in trace.program(rank, step))
         updates = 0 if run.summary["skipped_steps"] else sum(
             -(-of["shard"] // run.options.get("piece", of["shard"])) for of in trace.layers)
         assert [works[task] for task in ("load", "loss", "forward", "backward", "adam", "write")] \
             == [micro, micro, micro * LAYERS, micro * LAYERS, updates,
                 updates * ("disk" in run.summary)]
         if "disk" in run.summary:  # while Adam updates a piece, two more have been asked for
-            order = [what(event) for event in trace.program(rank, step)]
+            order = [event["task"] for event in trace.program(rank, step)]
             assert all(order[:at].count("read") >= min(order[:at].count("adam") + 3, updates)
                        for at, task in enumerate(order) if task == "adam")
 
@@ -189,7 +188,7 @@ def check_window(trace, run, rank, micro):
             ahead.add((args["phase"], args["during"]))
         for view in args.get("writes", []):
             if "slot" in view and view["of"] != one_room:
-                use = what(event), view["of"], args["step"]
+                use = event["task"], view["of"], args["step"]
                 assert last.get(use) != view["slot"], event
                 last[use] = view["slot"]
     assert ahead == {*[("backward", "forward"), ("forward", "backward")][:micro if prefetch else 0]}
@@ -203,7 +202,7 @@ def check_counts(trace, run, rank):
     passes = {"to_host": ["backward"], "write": ["update"], "read": ["setup", "update"],
               "to_device": ["update"] if run.number == "07" else ["forward", "backward"]}
     for event in events:
-        args, task = event["args"], what(event)
+        args, task = event["args"], event["task"]
         if event["cat"] == "bus":
             passed[task] += args["bytes"]
             assert args["phase"] in passes[task]
@@ -232,7 +231,7 @@ def check_counts(trace, run, rank):
 def check_times(trace, run):
     """The log's medians, in whole microseconds, come of these slices. By the clock of their host no
     rank has all messages of a collective before the last one begins it."""
-    for events in zip(*(trace.program(rank, *range(STEPS + 1)) for rank in range(run.ranks))):
+    for events in trace.moments(0, *trace.steps):
         if events[0]["cat"] == "collective":
             assert min(event["ts"] + event["dur"] for event in events) >= \
                 max(event["ts"] for event in events)
@@ -311,7 +310,7 @@ def test_what_is_slow_passes_beside_compute(recorded, chapter, slow, task, besid
                          and f"{event['stream']} {event['name']}".startswith(beside)]
             passing = sorted((event["ts"], event["ts"] + event["dur"])
                              for event in trace.events[rank]
-                             if event["args"]["step"] == step and what(event) == task
+                             if event["args"]["step"] == step and event["task"] == task
                              and event["args"]["phase"] != "setup")
             seen.append({place for place, (begin, end) in enumerate(passing)
                          if any(begin < other["ts"] + other["dur"] and other["ts"] < end
