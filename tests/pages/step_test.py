@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""The page on which a step is walked through is what the programs of today make. In a browser it
-shows, event by event, what they recorded, and of a model what ./tutorial plan says."""
+"""Tests the page of ./tutorial watch. notes/step.html is what today's programs make. In a browser
+the page shows, event by event, what they recorded, and of a model what ./tutorial plan says."""
 import html
 import json
 import re
@@ -29,39 +29,33 @@ CONFIGS = [SHAPE | {"model_type": "llama", "num_key_value_heads": 2, "attention_
 
 
 def test_the_made_page_is_of_today(programs):
-    """Without its broken runs, for which programs have to be built."""
-    made = watch.data_of(MADE)
-    found = watch.data(programs.build, programs.mpiexec, made["broken"])
-    for name in found:
-        assert json.loads(json.dumps(found[name])) == made[name], \
-            f"notes/step.html is stale, see its {name}: ./tutorial watch --renew"
-    story = watch.Story(programs.build, programs.mpiexec, "06_zero3", watch.source("06_zero3"),
-                        "bf16", 1, {})
-    for kind, (_, size) in story.told()["bytes"].items():
-        assert size == story.run.memory[kind]["peak"], "the page shows a run's peaks"
-    assert watch.page(found) == MADE, "tools/watch is newer than the page: ./tutorial watch --renew"
+    """Its broken runs are tested below, because programs have to be built for them."""
+    broken = watch.data_of(MADE)["broken"]
+    same = watch.page(watch.data(programs.build, programs.mpiexec, broken)) == MADE
+    assert same, "notes/step.html is stale: ./tutorial watch --renew"
     assert len(MADE.encode()) < 400_000
 
 
 def test_the_made_broken_runs_are_of_today(programs):
-    """As in the test before, of the programs that are broken: each is built. Two of them race with
-    messages, which therefore take 50 ms: of 80 such runs beside six busy loops none differed."""
+    """Builds each broken program. Two of them race with messages, which therefore take 50 ms: of 80
+    such runs beside six busy loops none differed."""
     mpi = "openmpi" if "openmpi" in programs.mpiexec else "mpich"
-    made = watch.data_of(MADE)["broken"]
-    assert json.loads(json.dumps(watch.broken(mpi, programs.mpiexec))) == made, \
-        "notes/step.html is stale: ./tutorial watch --renew"
+    same = json.loads(json.dumps(watch.broken(mpi, programs.mpiexec))) == \
+        watch.data_of(MADE)["broken"]
+    assert same, "notes/step.html is stale: ./tutorial watch --renew"
 
 
 def recorded(programs, chapter, dtype, micro):
-    """What a program wrote of each event that the page shows."""
+    """Yields what a program wrote of each event that the page shows."""
     options = ["--accumulate", str(3 * micro if chapter == "01_adam" else micro)]
-    options += ["--dtype", dtype] * (chapter > "03")
+    if chapter > "03":
+        options += ["--dtype", dtype]
     trace, run = recording(["--run", str(programs.build), programs.mpiexec, chapter, *options], 3,
                            watch.MODEL)
     sent = [0] * run.ranks
     away = {place: [memory_of(run.summary, place).get(kind, {"resident": 0})["resident"]
                     for kind in KINDS[:5]] for place in PLACES[1:]}
-    for events in zip(*(trace.program(rank, 1) for rank in range(run.ranks))):
+    for events in trace.moments(1):
         args = events[0]["args"]
         if not watch.told_of(events[0]):
             continue
@@ -78,6 +72,7 @@ def recorded(programs, chapter, dtype, micro):
 
 
 def plans(folder):
+    """Yields settings of the page's sliders, and what ./tutorial plan says of them."""
     for fields, config in [*((fields, "") for fields in SLIDERS), *zip(SLIDERS, CONFIGS)]:
         (folder / "config.json").write_text(json.dumps(config))
         model = ["--config", folder / "config.json"] if config else [
@@ -90,7 +85,7 @@ def plans(folder):
 
 
 def walk(programs, folder, widths, runs):
-    """What the browser finds: how much it looked at, and what is wrong."""
+    """Runs walk.js in a browser, prints how much it looked at, and fails with what is wrong."""
     if not BROWSER:
         pytest.skip("there is no Chromium to look at the page with")
     told = {" ".join(map(str, run)): [*recorded(programs, *run)] for run in runs}

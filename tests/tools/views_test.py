@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: MIT
-"""The views of recordings that are made up: a told step, memory by phase, what overlapped."""
+"""Tests what narrate and memory show of recordings that are made up."""
 import json
 from types import SimpleNamespace
 
 import programs  # noqa: F401 (the way to tools/)
 import memory
 import narrate
-import overlap
 import pytest
 from recording import Trace, recording
 from runs import KINDS, Failure
@@ -14,28 +13,27 @@ from runs import KINDS, Failure
 KIND_BYTES = dict.fromkeys(KINDS, 0)
 
 
-def event(rank, name, order, during="forward", step=1, cat="compute", tid=1, ts=0, dur=0, **more):
+def event(rank, name, order, during="forward", step=1, cat="compute", tid=1, **more):
     args = {"step": step, "phase": during, "during": during, "order": order, "at": [],
             "elements": 2, "in_use": KIND_BYTES} | more
     if " of layer " in name:
         args["layer"] = int(name[-1])
-    return {"ph": "X", "pid": rank, "tid": tid, "ts": ts, "dur": dur, "name": name, "cat": cat,
+    return {"ph": "X", "pid": rank, "tid": tid, "ts": 0, "dur": 0, "name": name, "cat": cat,
             "args": args}
 
 
 @pytest.fixture(name="before", params=(0, 2))
 def steps_before(request):
-    """After which the run that was traced had been resumed."""
+    """The traced run was resumed after this step."""
     return request.param
 
 
 def made(folder, events, before=0, ranks=2, layers=((3, 4),)):
-    """Written and read: layers of so many parameters, and elements with padding."""
+    """Writes and reads a trace. `layers` are pairs: parameters, and elements with padding."""
     for args in (event["args"] for event in events):
         args["step"] += before * (args["step"] > 0)
     names = [{"ph": "M", "pid": rank, "tid": tid, "name": "thread_name", "args": {"name": name}}
-             for rank in range(ranks)
-             for tid, name in enumerate(("host", "compute", "copies", "host cores", "reads"))]
+             for rank in range(ranks) for tid, name in enumerate(("host", "compute", "copies"))]
     held = [{"kind": "optimizer", "of": of, "place": place, "elements": 2, "dtype": "fp32",
              "bytes": 8} for of, place in (("momentum", "device"), ("variance", "disk"))]
     about = {"chapter": "06_zero3", "ranks": ranks, "held": held,
@@ -46,7 +44,7 @@ def made(folder, events, before=0, ranks=2, layers=((3, 4),)):
 
 
 def run_of(**more):
-    """What a log would tell."""
+    """Stands for a log that is read."""
     info = {"parameters": 3, "padded_parameters": 4, "layers": 1}
     options = {"task": "mlp", "batch": 1, "width": 5, "lr": 0.5, "align": 1, "prefetch": 1}
     memory = {kind: {"predicted": 0, "predicted_resident": 0, "formula": ""} for kind in KINDS}
@@ -59,7 +57,7 @@ def run_of(**more):
 
 
 def test_a_step_is_told(folder, before):
-    """In the program's order, with the numbers that each rank has by then."""
+    """Events come in the program's order, with the numbers that each rank has by then."""
     own = [{"of": "parameters", "layer": 0, "start": 2 * rank, "size": 2} for rank in (0, 1)]
     whole = {"of": "parameters", "layer": 0, "start": 0, "size": 4, "slot": 7}
     at = ["06_zero3/trainer.hpp:43", "06_zero3/layer_window.hpp:9"]
@@ -109,12 +107,12 @@ def test_numbers_that_two_layers_share_are_told_of_both(folder):
 
 
 def test_figures_of_a_step_are_told(folder):
-    """Of three steps, of which one was skipped, each has a third of what all sent in forward, and
-    half of what two updates sent; of memory the peak; of two micro-batches the samples."""
+    """One of three measured steps was skipped: so a step has a third of what was sent in forward,
+    but half of what was sent in update."""
     rows = {"resident": 16, "peak": 24, "predicted": 24, "predicted_resident": 16,
             "formula": "8 x 2 + 8"}
     phases = {of: {"formula": f"1 x {of}", "predicted": 12} for of in ("forward", "update")}
-    one = {"step": 1, "loss": 0.25, "grad_norm": 2}  # and before it one that was not measured
+    one = {"step": 1, "loss": 0.25, "grad_norm": 2}  # the step before it was not measured
     run = run_of(steps=[{"step": 0, "skipped": True}, one, {"skipped": True}, {}],
                  summary={"memory": {"parameters": rows}, "traffic": {"phases": phases},
                           "steps": 3})
@@ -135,8 +133,8 @@ def test_ranks_of_a_recording():
 
 
 def test_memory_by_phase(folder, before):
-    """By rank, in program order; two ranks with 4 elements in a layer, prefetch 1: in fp32 4 x 4/2
-    held and 2 slots of 16."""
+    """Two ranks with a layer of 4 elements in fp32 hold 4 x 4/2 bytes of each kind, and prefetch 1
+    adds two slots of 16 bytes."""
     held = KIND_BYTES | {"parameters": 8, "gradients": 8, "optimizer": 16}
     course = [(0, "setup", {}), (1, "load", {"activations": 20}),
               (1, "forward", {"parameters": 40, "activations": 20}),
@@ -173,25 +171,3 @@ def test_memory_by_phase(folder, before):
         run.options["task"] = task
         with pytest.raises(Failure, match=says.format(1 + before)):
             [*memory.table(Trace(folder / "trace"), run)]
-
-
-def test_what_overlapped(folder, before):
-    """Computation that overlaps counts once, the host's cores not; the largest of the ranks'
-    medians, of which more than three steps leave out the first three."""
-    events = []
-    for rank, step in ((rank, step) for rank in (0, 1) for step in (1, 2, 3, 4, 5)):
-        ms = 1000 * (1 if step > 3 else 50) * (1 + rank)
-        at = {"step": step, "ts": step * 1e6}
-        events += [event(rank, "forward of layer 0", 0, **at, dur=2 * ms),
-                   event(rank, "backward of layer 0", 0, **at, dur=3 * ms),
-                   event(rank, "adam of layer 0", 0, **at, dur=9 * ms, tid=3),
-                   event(rank, "sums", 0, "update", cat="collective", **at, dur=4 * ms),
-                   event(rank, "to_host of layer 0", 0, cat="bus", tid=2, **at, dur=ms),
-                   event(rank, "read of layer 0", 0, cat="bus", tid=4, **at, dur=5 * ms)]
-    found = overlap.overlap(made(folder, events, before))
-    assert found == {("update", None): [2, 6], ("update", "sums"): [2, 6],
-                     ("to_host", None): [0, 2], ("to_host", 0): [0, 2],
-                     ("read", None): [4, 6], ("read", 0): [4, 6]}
-    printed = [line.split() for line in overlap.tables(Trace(folder / "trace"))]
-    assert ["sums", "2.00", "6.00"] in printed and ["0", "0.00", "2.00"] in printed
-    assert printed[printed.index(["disk", "read"]) + 2] == ["0", "4.00", "6.00"]
