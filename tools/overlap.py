@@ -7,9 +7,9 @@ many ms of a step these ran while the device computed nothing (exposed) or somet
 rank's median over the steps, and of these the largest. The row `all` is such a median too, so the
 layers' rows need not add up to it. With --link and the like replay.py plays the same step on
 another machine. profiled.py reads traces of torch.profiler."""
-import argparse
 from collections import defaultdict
 
+from planner.line import Parser
 from planner.machine import number
 from profiled import Profile
 from profiled import tables as profiled
@@ -78,11 +78,6 @@ def tables(trace):
                     f"{ms if ms == '-' else format(ms, '.2f'):>10}" for ms in cells)
 
 
-class Parser(argparse.ArgumentParser):
-    def error(self, message):
-        raise Failure(message.removeprefix("argument "), 2)
-
-
 def played(trace, given):
     """Tells how long the step takes on another machine, beside how it ran: medians of rank 0."""
     prefetch = given.pop("prefetch", None)
@@ -102,9 +97,9 @@ def played(trace, given):
 def main():
     parser = Parser(
         "overlap", "./tutorial overlap FILE [OPTION...]", allow_abbrev=False,
-        description="What passed beside computation, by the trace that a program wrote with "
+        description="Shows what ran beside computation, from a trace that a program wrote with "
         "--trace FILE, or torch.profiler in any job. With an option: how long that program's step "
-        "would take so, its computation being as it was.")
+        "would take on such a machine, if its computation took as long as it did.")
     parser.add_argument("file")
     for name, (kind, unit) in ASKED.items():
         parser.add_argument(f"--{name}", metavar=unit,

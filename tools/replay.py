@@ -45,6 +45,7 @@ class Replay:
                                                                 event["dur"] / 1e3))
 
     def times(self, what, layer, step):
+        """Returns how many ms a task takes on each rank, as play() of simulate.py asks for it."""
         machine, done = self.machine, self.left.get((what, layer, step), [[]])
         if not all(done):
             return [0] * self.ranks

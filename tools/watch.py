@@ -36,12 +36,15 @@ def place(pool, value):
     return pool.setdefault(json.dumps(value), len(pool))
 
 
-# By chapter: an event's kind, layer and phase; a question, answers, the right one, why.
-QUESTIONS = {head[:2]: [*head.split()[2:], of["now"], [of[n] for n in "123"], int(of["right"]) - 1,
-                        of["why"]] for head, of in SENTENCES.items() if " question " in head}
+# By chapter. `event` is the kind, layer and phase of the event that follows the question.
+QUESTIONS = {title[:2]: {
+    "event": title.partition(" question ")[2], "now": of["now"], "answers": [of[n] for n in "123"],
+    "right": int(of["right"]) - 1, "why": of["why"]}
+    for title, of in SENTENCES.items() if " question " in title}
 
 
 def row(view):
+    """Returns the row of the grid in which a view lies, as "G" or, in slot 2, "P2"."""
     if "slot" in view and view["of"] in PIECES:
         return PIECES[view["of"]]
     of = LANDING if view.get("place") == "host" else ROWS[view["of"]]

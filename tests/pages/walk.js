@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Walks through the page in a frame of each of WIDTHS, and writes down what is wrong. RUNS and
-// PLANS are what programs and ./tutorial plan say (step_test.py); ALL: everything, not a sample.
+// Walks through the page in a frame as wide as each of WIDTHS, and writes down what is wrong. RUNS
+// are what the programs recorded, PLANS what ./tutorial plan says (step_test.py). ALL walks through
+// all pairs of runs, not only their beginnings.
 const wrong = [], counts = {}, frame = document.querySelector("iframe");
 const sum = list => list.reduce((a, b) => a + b, 0);
 let page, get, width;
@@ -41,7 +42,7 @@ function walk(key, frames) {
       for (const [place, cells] of Object.entries(view.cells[rank])) {
         const [type, where = "device"] = view.run.held[place.slice(0, -1)] || [dtype];
         const there = cells.filter(e => e.matches(".held:not(.leaving)")).length;
-        if (!/[SL]/.test(place))  // of the kind communication
+        if (!/[SL]/.test(place))  // staging and landings are counted as communication
           shown[where][{P: 0, G: 1}[place[0]] ?? 2] += there * (type === "fp32" ? 4 : 2);
       }
       for (const [where, booked] of Object.entries({...told.away, device: kinds}))
@@ -53,7 +54,7 @@ function walk(key, frames) {
     const rows = new Map(all(".timebox tr").map(e => [...e.cells].map(x => x.innerText.trim())));
     const now = get("DATA.kinds").map((kind, i) => [kind, told.in_use[0][i]]);
     for (const [what, count] of [...now, ...Object.entries(told.sent)])
-      expect((rows.get(what) ?? count) == count, "bytes and elements of now", `${name}: ${what}`);
+      expect(Number(rows.get(what) ?? 0) === count, "bytes and elements of now", `${name}: ${what}`);
     expect(view.over.childElementCount === told.arrows, "arrows are elements sent", name);
     const [line, more] = all(".code .at"), {parentNode: code} = line;
     const number = line.querySelector(".n").textContent, top = line.offsetTop - code.scrollTop;
@@ -89,7 +90,7 @@ function keys() {
       press("ArrowRight");
       if (!get("app.asking")) continue;
       asked++;
-      all(".answers button")[get("DATA.chapters[app.a].asks[5]")].click();
+      all(".answers button")[get("DATA.chapters[app.a].asks.right")].click();
       expect(all(".why")[0].textContent.startsWith("Yes. "), "a right answer is right", n);
     }
     expect(asked === 1, "a chapter asks once", `${n}: ${asked}`);

@@ -45,13 +45,13 @@ CALLS = {"sums": "await_all_reduced", "sums for the host": "await_totals", "adam
          "activations": r"model_.\w+", "parameters": r"(borrow\w*|gather_params|release_params)",
          "gradients": "(borrow|borrow_grads|wait_for_gradients)",
          "communication": "(reduce_scatter|all_reduce)_mean"}
-# A message takes 2.5 ms and a copy 2 to 4, while its thread sleeps. A layer's forward takes 10 ms on
-# an idle core, and its backward longer. So what may begin with a layer's computation begins before
-# the computation ends.
+# A message takes 2.5 ms and a copy 2 to 4, while its thread sleeps. A layer's forward takes 10 ms
+# on an idle core, and its backward longer. So what may begin with a layer's computation begins
+# before the computation ends.
 SLOW, SLOW_LINK_US, SLOW_BUS = 4, 2500, 0.001  # layers, microseconds, GB/s
 OFTEN = 3  # with the load at 18 on two cores each of these passed beside computation in 6 steps
-# Chapter, its link or bus, a task, the stream (and task) beside which it runs, and which of a step's
-# tasks, counted from 0, do so.
+# Chapter, its link or bus, a task, the stream (and task) beside which it runs, and which of a
+# step's tasks, counted from 0, do so.
 BESIDE = [
     # The first runs beside the update of later layers, the last layer's second beside the loss.
     ("06_zero3", ["--latency", SLOW_LINK_US, "--prefetch", 0], "all_gather", "compute", {0, SLOW}),

@@ -1,26 +1,27 @@
-// What stands in a row of the grid, and its kind's colour; a number behind it is a slot's.
+// What a row of the grid holds, by the row's letter, and its colour. A digit after the letter is the
+// number of a slot. N, n and w are the host's pieces of M, m and v, which the disk holds.
 const ROWS = {
   P: ["parameters", "P"], G: ["gradients", "G"], M: ["master", "O"], m: ["momentum", "O"],
   v: ["variance", "O"], S: ["staging", "C"], N: ["master", "O"], n: ["momentum", "O"],
-  w: ["variance", "O"], L: ["landings", "C"]};  // N, n, w: the host's pieces of M, m, v
+  w: ["variance", "O"], L: ["landings", "C"]};
 const PLACES = {device: "on its device", host: "in the memory of its host", disk: "on its disk"};
 const COLOURS = {optimizer: "O", parameters: "P", gradients: "G", communication: "C",
   activations: "A"};
-// The parts of a bar of the plan, by their colours.
+// The parts of a bar in the plan, by colour.
 const PARTS = {O: "optimizer", P: "parameters", G: "gradients", S: "slots for whole layers",
   C: "receive buffer", H: "on its host", D: "on its disk"};
 const PHASES = ["forward", "backward", "update"];
 // An event's mark in the strip, and its letter among the streams.
 const SIGNS = {
   load: "■l", forward: "■f", loss: "■=", backward: "■b", divide: "■÷", squared_norm: "■n",
-  adam: "■a", add: "■+", add_squares: "■+", copy: "→c", all_gather: "↕g", reduce_scatter: "↕r", sums: "↕s",
-  to_host: "↓d", to_device: "↑u", read: "⇑i", write: "⇓o", borrow: "△", give: "▽", start: "|",
-  end: "|"};
-const ADDRESS = "Write chapter/event/dtype/A/beside, as in #05/8/bf16/1/04 or #05/8/bf16/04.";
+  adam: "■a", add: "■+", add_squares: "■+", copy: "→c", all_gather: "↕g", reduce_scatter: "↕r",
+  sums: "↕s", to_host: "↓d", to_device: "↑u", read: "⇑i", write: "⇓o", borrow: "△", give: "▽",
+  start: "|", end: "|"};
+// What is shown: chapter a, beside it b (a chapter, "broken" or nothing), at moment k.
 const app = {a: 3, b: "", dtype: "bf16", micro: 1, k: 0, diff: false, ask: true};
 const $ = id => document.getElementById(id);
 
-/** el("div.a.b", {attributes}, children...): an element. */
+/** Makes an element: el("div.class.class", {attributes}, children...). */
 function el(what, attributes = {}, ...children) {
   const [tag, ...classes] = what.split(".");
   const svg = ["svg", "g", "path", "rect", "text"].includes(tag);
@@ -35,7 +36,8 @@ const sum = numbers => numbers.reduce((a, b) => a + b, 0);
 const upTo = n => Array.from({length: n}, (_, i) => i);
 const short = name => name.split("_").slice(0, 2).join(" ");
 const brief = label => label.replace(/(eter|ient) slot/, ". slot");
-function slotName({rows}, row) {  // "gradient slot 0": slots are counted by what they hold
+/** "gradient slot 0": parameter slots and gradient slots are counted apart. */
+function slotName({rows}, row) {
   const alike = rows.filter(of => of[1] && of[0] === row[0]);
   return `${ROWS[row[0]][0].slice(0, -1)} slot ${alike.indexOf(row)}`;
 }
@@ -45,13 +47,15 @@ function shown(x) {
 }
 
 // ---- The runs, and what is in the cells after a frame ----
+/** Replaces places in the pool by values, once per run. A frame is one event (watch.py). */
 function decode(told, pool) {
   if (told.rows) return told;
   const part = ([row, layer, places]) => [row, layer, places.map(place => pool[place])];
   told.start = told.start.map(([row, layer, cells]) => [row, layer, pool[cells]]);
   told.frames = told.frames.map(places => {
     const f = Object.fromEntries(DATA.fields.map((name, i) => [name, pool[places[i]]]));
-    return {...f, write: (f.write || []).map(part), read: f.read || [], lend: f.lend || undefined};
+    return {...f, write: (f.write || []).map(part), read: f.read || [], lend: f.lend || undefined,
+      is: [f.kind.replaceAll(" ", "_"), f.layer, f.phase].join(" ")};
   });
   const all = [...told.start, ...told.frames.flatMap(f => f.lend ? [f.lend] : [])];
   const place = row => 100 * Object.keys(PLACES).indexOf(placeOf(told, row)) +
@@ -62,6 +66,7 @@ function decode(told, pool) {
 }
 const placeOf = ({held}, row) => held[row]?.[1] ?? (row[0] === "L" ? "host" : "device");
 const owner = (run, layer, i) => run.ranks > 1 ? Math.floor(i / run.layers[layer][1]) : 0;
+/** The view of a chapter, or of the broken run of the chapter that is shown. */
 function chosen(which) {
   const broken = which === "broken", chapter = DATA.chapters[broken ? app.a : which];
   const dtype = chapter.runs["bf16 1"] ? app.dtype : "fp32", right = `${dtype} ${app.micro}`;
@@ -70,6 +75,7 @@ function chosen(which) {
   const {code, changed, title, name} = of, called = broken ? "the broken run" : name.slice(0, 2);
   return {broken, chapter, code, changed, run, called, name: broken ? `broken: ${title}` : name};
 }
+/** What is in each rank's cells after a frame, by row and layer: null is another rank's. */
 function stateAt(run, last) {
   const state = Object.fromEntries(run.start.map(([row, l, of]) => [row + l, of.map(x => [...x])]));
   run.frames.slice(0, last + 1).forEach(({lend: [to, layer] = [], free, write}, k) => {
@@ -81,10 +87,11 @@ function stateAt(run, last) {
   });
   return state;
 }
-/** The moments of one run, or of two beside each other: of each its frame, and whether it acts. */
+/** The moments of one or two runs. A moment is, for each run, [number of its frame, whether that
+ * event happens now]. Two runs share a moment if they do the same. */
 function timeline() {
   const [a, b] = app.views.map(view => view.run.frames), pairs = [];
-  const key = f => f && [f.kind, f.layer, f.phase, f.micro].join();
+  const key = f => f && f.is + f.micro;
   const comes = (frames, from, f) => !f || frames.slice(from).some(g => key(g) === key(f));
   if (!b) return a.map((_, k) => [[k, true]]);
   for (let i = 0, j = 0; i < a.length || j < b.length;) {
@@ -95,7 +102,7 @@ function timeline() {
   }
   return pairs;
 }
-/** At which moments a broken run does not do what the right one does. */
+/** The moments at which a broken run does something else than the right one. */
 function partings() {
   const does = ({run}, i) => JSON.stringify([!i && run.start,
     ...["write", "read", "sent", "bytes", "now"].map(name => run.frames[i][name])]);
@@ -109,7 +116,7 @@ function partings() {
 function makeCode(view) {
   const title = `${view.chapter.name}/trainer.hpp`;
   const code = el("div.code", {tabindex: 0, role: "region", "aria-label": title});
-  // A line breaks at spaces; within a word only if it is too long, and then behind a bracket.
+  // A line breaks at spaces. A word that is too long breaks after a bracket.
   const whole = text => el("span.whole", {}, ...text.split(/(?<=\()/).flatMap(x => [x, el("wbr")]));
   view.lines = [];
   for (const line of view.code) {
@@ -173,7 +180,7 @@ function makeGrid(view) {
 function showGrid(view, right) {
   const {run, frame, act} = view, alone = run.ranks === 1, {read, write, free} = frame;
   const later = run.frames.slice(view.i).flatMap(
-    f => f.kind === "adam" ? [...f.read, ...f.write] : f.read);  // it changes what it finds
+    f => f.kind === "adam" ? [...f.read, ...f.write] : f.read);  // Adam reads what it writes
   const lead = app.views.find(v => v.act && v.frame.layer >= 0), focus = lead?.frame.layer ?? 0;
   view.state = stateAt(run, view.i);
   for (const e of view.grid.querySelectorAll(".layer"))
@@ -202,7 +209,8 @@ function showGrid(view, right) {
   });
   drawArrows(view);
 }
-/** An event's messages, and copies within a rank: down at a cell's right, up at its left. */
+/** Draws messages between ranks and copies within one, an arrow per element. An arrow down runs at
+ * the right of its cells, an arrow up at their left. */
 function drawArrows({run, frame, act, cells, grid, over}) {
   const sends = /all_gather|reduce_scatter/.test(frame.kind), base = grid.getBoundingClientRect();
   over.replaceChildren();
@@ -234,7 +242,7 @@ function canvas(svg, height) {
 function drawStrip() {
   const svg = $("events"), width = canvas(svg, 38), n = app.time.length, w = width / n;
   const during = k => k >= 0 && frameOf(app.views[0], k).during;
-  let free = 0;  // where there is room for the next word
+  let free = 0;  // x from which a word does not touch the one before
   app.marks = app.time.map((at, k) => {
     const view = app.views.find((_, v) => at[v][1]), f = frameOf(view, k), x = k * w;
     const mark = el("g", {}, el("rect", {x, y: 15, width: w, height: 22}), el("text", {x: x + w / 2,
@@ -249,9 +257,9 @@ function drawStrip() {
   });
   $("range").style.setProperty("--thumb", `${w}px`);
 }
-/** When each event begins, if each takes one unit of time, a stream keeps its order, and an event
- * waits for whoever wrote what it reads, and for whoever read or wrote what it writes. For the sums
- * of all the program itself waits. */
+/** When each event begins if each takes one unit of time. A stream keeps its order. An event waits
+ * until what it reads is written, and until what it writes has been read and written before. The
+ * program itself waits for the sums. */
 function schedule(run) {
   const until = {asked: 0}, place = ([row, layer]) => row[1] ? row : row + layer;
   return run.frames.map(({kind, stream, read, write}) => {
@@ -283,7 +291,7 @@ function drawStreams(view) {
   };
   view.boxes = run.frames.map((f, k) => begin[k] !== null && box(begin[k], begin[k] + 1, f.stream,
     SIGNS[f.kind][1] + (f.layer < 0 ? "" : f.layer)));
-  const open = {};  // a layer is in a slot from its first write to the last event that reads it
+  const open = {};  // by slot: a layer is in it from its first write to its last read
   run.frames.forEach((f, k) => {
     for (const [slot, layer] of [...f.write, ...f.read].filter(of => of[0][1])) {
       open[slot] = open[slot] || {layer, from: begin[k]};
@@ -333,35 +341,37 @@ function showTime(view) {
 }
 
 // ---- Moving ----
-function go(k, said = "", lost = "") {
+/** Shows moment k; `said` is the answer to a question. */
+function go(k, said = "") {
   k = Math.max(0, Math.min(app.time.length - 1, k));
-  Object.assign(app, {k, asking: false, said, lost});
+  Object.assign(app, {k, asking: false, said});
   show();
 }
+/** Goes on or back, or asks the chapter's question before its event. */
 function step(by) {
-  const event = DATA.chapters[app.a].asks.slice(0, 3).join();
-  const is = f => [f.kind.replaceAll(" ", "_"), f.layer, f.phase].join() === event;
-  const decisive = app.k + by === app.views[0].run.frames.findIndex(is);
+  const {event} = DATA.chapters[app.a].asks;
+  const decisive = app.k + by === app.views[0].run.frames.findIndex(f => f.is === event);
   if (app.asking && by > 0) return answer(-1);
   app.asking = by > 0 && app.ask && !app.b && decisive;
   if (!app.asking) return go(app.k + by);
   stop();
   show();
 }
+/** Goes on after an answer; -1 is none. */
 function answer(i) {
-  const [, , , , , right, because] = DATA.chapters[app.a].asks;
-  go(app.k + 1, (i < 0 ? "" : i === right ? "Yes. " : "Not this. ") + because);
+  const {right, why} = DATA.chapters[app.a].asks;
+  go(app.k + 1, (i < 0 ? "" : i === right ? "Yes. " : "Not this. ") + why);
   if (i >= 0) $("next").focus();
 }
 function say(view) {
   const {frame, act, broken, run, name, called, i} = view, {asks} = DATA.chapters[app.a];
-  if (app.asking) return el("div.say", {}, el("div.now", {}, asks[3]), el("div.answers", {},
-    ...asks[4].map((text, i) => el("button", {onclick: () => answer(i)}, text)),
+  if (app.asking) return el("div.say", {}, el("div.now", {}, asks.now), el("div.answers", {},
+    ...asks.answers.map((text, i) => el("button", {onclick: () => answer(i)}, text)),
     el("button", {onclick: () => answer(-1)}, "Show me")));
   const kind = frame.kind.replace(/(all|reduce)_/, "$1-").replaceAll("_", " ");
   const layer = frame.layer < 0 ? "" : `, layer ${frame.layer}`;
-  const [now, why] = app.lost ? [`This address is not understood: ${app.lost}`, ADDRESS] :
-    !act ? [`Here ${called} does nothing; it waits for ${app.views.find(v => v.act).called}.`, ""] :
+  const other = app.views.find(v => v.act).called;
+  const [now, why] = !act ? [`Here ${called} does nothing; it waits for ${other}.`, ""] :
     broken && app.parts.includes(app.k) ? [`(broken) ${kind}${layer}`, "Red shows what differs."] :
     [frame.now, app.said || frame.why];
   const e = el(`div.say${act ? "" : ".idle"}`, {}, el("div.now", {}, now), el("div.why", {}, why));
@@ -432,24 +442,26 @@ function build(k = 0) {
   draw(k);
   setDiff(app.b === "broken" || app.diff);
 }
-function draw(k, ...more) {
+function draw(k, said) {
   drawStrip();
   app.views.forEach(drawStreams);
   app.views.forEach(drawBytes);
-  go(k, ...more);
+  go(k, said);
 }
+/** Shows other runs, at the event that is shown now, or else at the first that differs. */
 function choose(a, b = "") {
-  const same = f => f.kind + f.layer + f.phase, was = same(app.views[0].frame);
+  const was = app.views[0].frame.is;
   Object.assign(app, {a, b: b === String(a) ? "" : b, diff: app.diff && app.b !== "broken"});
   build();
-  const like = app.time.findIndex(([[i]]) => i >= 0 && same(app.views[0].run.frames[i]) === was);
+  const like = app.time.findIndex(([[i]]) => i >= 0 && app.views[0].run.frames[i].is === was);
   go(b === "broken" ? app.parts[0] : Math.max(0, like));
 }
+/** Begins with the address, as in #05/8/bf16/1/04: chapter, moment, dtype, A, what is beside. */
 function begin() {
-  const {hash} = location, [is, a, k, dtype, micro, b] =
-    hash.match(/^#?(0[1-8])?(?:\/(\d+))?(?:\/(bf16|fp32))?(?:\/([12]))?\/?(0[1-8]|broken)?$/) || [];
-  Object.assign(app, {a: (a || 4) - 1, dtype: dtype || "bf16", micro: +(micro || 1),
-    b: +b ? b === a ? "" : String(b - 1) : b || ""});
+  const [a, k, dtype, micro, b] = location.hash.slice(1).split("/");
+  const chapter = of => /^0[1-8]$/.test(of) ? of - 1 : "";
+  Object.assign(app, {a: chapter(a) === "" ? 3 : chapter(a), dtype: dtype === "fp32" ? dtype : "bf16",
+    micro: micro === "2" ? 2 : 1, b: b === a ? "" : b === "broken" ? b : String(chapter(b))});
   DATA.chapters.forEach(({name, title}, n) => {
     $("beside").append(el("option", {value: n}, name));
     $("tabs").append(el("button", {title, onclick: () => choose(n)}, short(name)));
@@ -474,18 +486,17 @@ function begin() {
     e.preventDefault();
     tab ? tab.click() : act(keys[e.key]);
   });
-  addEventListener("resize", () => app.asking || draw(app.k, app.said, app.lost));
+  addEventListener("resize", () => app.asking || draw(app.k, app.said));
   addEventListener("hashchange", () => location.reload());
   $("app").hidden = false;
   beginPlan();
   build(+k || 0);
-  if (is === undefined || k >= app.time.length) go(app.k, "", hash);
 }
 
 // ---- The plan: your model on your GPUs, exact and padded, by the chapters' cards ----
 const padded = (size, n) => Math.ceil(size / (8 * n)) * 8 * n;
-/** What a rank holds and borrows on its device, holds on its host and disk, and sends in a step: by
- * the planner's terms, of which each names what it measures. */
+/** Returns the bytes by place and kind, the elements sent by phase, and w, the bytes of an element.
+ * The planner's terms are a size times what it is of (a layer, a shard ...) times a count. */
 function predict(card, {sizes, ranks: n, accumulate, dtype}) {
   const full = sum(sizes.map(size => padded(size, n))), layer = padded(Math.max(...sizes), n);
   const of = {full, layer, shard: full / n, others: (n - 1) * layer / n,
@@ -498,7 +509,7 @@ function predict(card, {sizes, ranks: n, accumulate, dtype}) {
   return {...there, w: dtype === "fp32" ? 4 : 2,
     sent: card.sent.map(([step, micro]) => (step + micro * accumulate) * (n - 1) * (full / n))};
 }
-/** Parameters of the embedding, of each block, of the last norm with the head: of a config.json. */
+/** Parameters of the embedding, of each block, of the last norm with the head, by a config.json. */
 function decoder(text) {
   const config = JSON.parse(text), {model_type: kind} = config;
   const whole = (key, otherwise, most = 1 << 20, value = config[key] ?? otherwise) => {
