@@ -20,12 +20,6 @@ BROWSER = shutil.which("chromium") or shutil.which("chromium-browser")
 SLIDERS = [{"params": 9.845, "layers": 32, "ranks": 3, "accumulate": 0, "plan-dtype": "bf16"},
            {"params": 8.18, "layers": 7, "ranks": 2, "accumulate": 2, "plan-dtype": "fp32"},
            {"params": 6, "layers": 1, "ranks": 0, "accumulate": 1, "plan-dtype": "bf16"}]
-SHAPE = {"hidden_size": 96, "num_attention_heads": 6, "num_hidden_layers": 3, "vocab_size": 259,
-         "intermediate_size": 172}
-CONFIGS = [SHAPE | {"model_type": "llama", "num_key_value_heads": 2, "attention_bias": True,
-                    "mlp_bias": True},
-           SHAPE | {"model_type": "qwen2", "num_key_value_heads": 3, "head_dim": 20,
-                    "tie_word_embeddings": True}]
 
 
 def test_the_made_page_is_of_today(programs):
@@ -71,17 +65,15 @@ def recorded(programs, chapter, dtype, micro):
                "writes": writes, "away": away}
 
 
-def plans(folder):
+def plans():
     """Yields settings of the page's sliders, and what ./tutorial plan says of them."""
-    for fields, config in [*((fields, "") for fields in SLIDERS), *zip(SLIDERS, CONFIGS)]:
-        (folder / "config.json").write_text(json.dumps(config))
-        model = ["--config", folder / "config.json"] if config else [
-            "--params", f"{10 ** fields['params']:.1e}", "--layers", fields["layers"]]
-        printed = output_of([sys.executable, str(ROOT / "tools/plan.py"), *map(str, model),
-                             "--dtype", fields["plan-dtype"], "--ranks", str(2 ** fields["ranks"]),
-                             "--accumulate", str(2 ** fields["accumulate"]), "--json", "true"])
-        yield {"fields": fields | {"config": config and json.dumps(config)},
-               "figures": json.loads(printed)}
+    for fields in SLIDERS:
+        words = {"params": f"{10 ** fields['params']:.1e}", "layers": fields["layers"],
+                 "dtype": fields["plan-dtype"], "ranks": 2 ** fields["ranks"],
+                 "accumulate": 2 ** fields["accumulate"], "json": "true"}
+        printed = output_of([sys.executable, str(ROOT / "tools/plan.py"),
+                             *(str(word) for name in words for word in (f"--{name}", words[name]))])
+        yield {"fields": fields, "figures": json.loads(printed)}
 
 
 def walk(programs, folder, widths, runs):
@@ -94,7 +86,7 @@ def walk(programs, folder, widths, runs):
     (folder / "page.html").write_text(MADE.replace("<head>", listens, 1))
     (folder / "test.html").write_text(
         "<meta charset=utf-8><iframe height=900></iframe><pre></pre><script>"
-        f"const RUNS = {json.dumps(told)}, PLANS = {json.dumps([*plans(folder)])},"
+        f"const RUNS = {json.dumps(told)}, PLANS = {json.dumps([*plans()])},"
         f"WIDTHS = {widths}, ALL = {json.dumps(len(runs) > 1)};"
         + (ROOT / "tests/pages/walk.js").read_text() + "</script>")
     command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",

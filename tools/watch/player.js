@@ -509,27 +509,6 @@ function predict(card, {sizes, ranks: n, accumulate, dtype}) {
   return {...there, w: dtype === "fp32" ? 4 : 2,
     sent: card.sent.map(([step, micro]) => (step + micro * accumulate) * (n - 1) * (full / n))};
 }
-/** Parameters of the embedding, of each block, of the last norm with the head, by a config.json. */
-function decoder(text) {
-  const config = JSON.parse(text), {model_type: kind} = config;
-  const whole = (key, otherwise, most = 1 << 20, value = config[key] ?? otherwise) => {
-    if (Number.isInteger(value) && value > 0 && value <= most) return value;
-    throw Error(`${key} is no whole number up to ${most}`);
-  };
-  if (!/^(llama|mistral|qwen[23])$/.test(kind) || /"\w*(num|routed)_experts"/.test(text))
-    throw Error(`it is ${kind}, or has experts; this takes llama, mistral, qwen2 and qwen3`);
-  const h = whole("hidden_size"), heads = whole("num_attention_heads");
-  const inner = whole("intermediate_size"), words = whole("vocab_size") * h;
-  const size = whole("head_dim", h / heads), q = heads * size;
-  const kv = whole("num_key_value_heads",
-    {mistral: 8, qwen2: 32, qwen3: 32}[kind] ?? heads) * size;
-  const biased = config.attention_bias && (kind === "llama" || kind === "qwen3");
-  const small = ({qwen2: q + 2 * kv, qwen3: 2 * size}[kind] || 0) + (biased ? q + 2 * kv + h : 0)
-    + (config.mlp_bias && kind === "llama" ? 2 * inner + h : 0);
-  const block = h * (2 * (q + kv) + 3 * inner + 2) + small;
-  return [words, ...Array(whole("num_hidden_layers", undefined, 4094)).fill(block),
-    h + (config.tie_word_embeddings ? 0 : words)];
-}
 function unit(x, units = ["B", "kB", "MB", "GB", "TB", "PB"]) {
   const power = x < 1 ? 0 : Math.floor(Math.log10(x * 1.0005) / 3);
   return `${+(x / 1000 ** power).toPrecision(3)}\u00a0${units[power]}`;
@@ -537,20 +516,7 @@ function unit(x, units = ["B", "kB", "MB", "GB", "TB", "PB"]) {
 const TAKES = {params: x => +(10 ** x).toPrecision(2), layers: x => x, ranks: x => 2 ** x,
   accumulate: x => 2 ** x};
 function beginPlan() {
-  $("config").oninput = () => {
-    app.model = null;
-    $("config-said").textContent = "";
-    try {
-      if ($("config").value.trim()) app.model = decoder($("config").value);
-    } catch (error) {
-      $("config-said").textContent = `This cannot be used: ${error.message}.`;
-    }
-    showPlan();
-  };
-  $("fields").oninput = e => {
-    if (/params|layers/.test(e.target.id)) app.model = null;
-    showPlan();
-  };
+  $("fields").oninput = showPlan;
   for (const [of, what] of Object.entries(PARTS))
     $("colours").append(el(`i.dot.${of}`, {style: `--k:var(--${of})`}), `\u00a0${what}\u2003`);
   showPlan();
@@ -559,7 +525,7 @@ function asked() {
   const {params, layers, ...of} = Object.fromEntries(
     Object.entries(TAKES).map(([id, take]) => [id, take(+$(id).value)]));
   const even = upTo(layers).map(l => Math.floor(params / layers) + (l < params % layers));
-  return {...of, sizes: app.model || even, dtype: $("plan-dtype").value};
+  return {...of, sizes: even, dtype: $("plan-dtype").value};
 }
 function showPlan() {
   const of = asked(), plans = DATA.cards.map(card => predict(card, of));
