@@ -3,11 +3,12 @@
 """Tells the first step of a recorded run, event by event, with its numbers.
 
 `./tutorial narrate 04` runs chapter 04 for it; by hand: tools/narrate.py TRACE LOG."""
+import re
 import sys
 from collections import defaultdict
 
 from recording import Memory, recording
-from runs import PLACES, finish, memory_of, number, on, spaced
+from runs import PLACES, Failure, finish, memory_of, number, on, spaced
 from sentences import say
 
 RANKS = 3
@@ -120,6 +121,45 @@ def story(trace, run):
             yield from (f"  rank {rank} {cells}" for rank, cells in enumerate(rows))
 
 
+def followed(trace, run, layer, element):
+    """Tells, phase by phase, where one element of a layer is, its value on each rank, and what made
+    it so."""
+    shard = trace.layers[layer]["shard"]
+    yield f"{run.chapter}, {run.dtype}: element {element} of layer {layer}, in rank " \
+          f"{element // shard}'s part"
+    yield f"{'':<46}" + "".join(f"{f'rank {rank}':>8}" for rank in range(run.ranks))
+    memories = [Memory(trace.layers) for _ in trace.events]
+    present = ""
+    for events in trace.moments(0, trace.steps[0]):
+        event, rows = events[0], []
+        for memory, each in zip(memories, events):
+            for view in each["args"].get("writes", []):
+                memory.write(view)
+        places = [each["args"].get("writes") or each["args"].get("reads", []) for each in events]
+        if event["layer"] == layer and event["task"] != "squared_norm":
+            for views in zip(*places):
+                values = [value_at(memory, view, element) for memory, view in zip(memories, views)]
+                rows.append((views[0], values))
+        for lent in event["args"].get("lent", []):
+            if lent["layer"] == layer and event["args"]["kind"] in TOLD_KINDS:
+                rows.append(({"of": event["args"]["kind"], "slot": lent["slot"]}, []))
+        for view, values in rows:
+            phase = {"setup": "start", "load": "forward"}.get(event["args"]["during"],
+                                                              event["args"]["during"])
+            slot = f", slot {view['slot']}" if "slot" in view else ""
+            line = f"{'' if phase == present else phase:<10}{event['task']:<16}{view['of']}{slot}"
+            present = phase
+            yield (f"{line:<46}" + "".join(f"{value:>8}" for value in values)).rstrip()
+
+
+def value_at(memory, view, element):
+    """Returns the element's number in the view; a dot if it is not there, ? if it is not known."""
+    if not view["start"] <= element < view["start"] + view["size"]:
+        return "\u00b7"
+    value = memory.layer(view)[element]
+    return "?" if value is None else value if isinstance(value, str) else f"{value:.3f}"
+
+
 def formulas(run):
     """The chapter's formulas for the peaks of memory and for what is sent in a step."""
     yield "peaks in bytes, and elements sent in a step, by the chapter's formulas"
@@ -144,5 +184,24 @@ def told(trace, run):
         f"{number(step['grad_norm'], '.5f')}", "", *formulas(run)])
 
 
+def main():
+    words, which = sys.argv[1:], None
+    if "--follow" in words:
+        at = words.index("--follow")
+        which = re.fullmatch(r"(\d{1,9})\.(\d{1,9})", " ".join(words[at + 1:at + 2]))
+        if not which:
+            raise Failure("--follow needs a layer and an element of it, as 1.2", 2)
+        del words[at:at + 2]
+    trace, run = recording(words, RANKS, TINY)
+    if not which:
+        return print(told(trace, run))
+    layer, element = map(int, which.groups())
+    sizes = [of["parameters"] for of in trace.layers]
+    if layer >= len(sizes) or element >= sizes[layer]:
+        raise Failure(f"--follow {which[0]}: this model has elements from 0.0 to "
+                      f"{len(sizes) - 1}.{sizes[-1] - 1}", 2)
+    print(*followed(trace, run, layer, element), sep="\n")
+
+
 if __name__ == "__main__":
-    finish(lambda: print(told(*recording(sys.argv[1:], RANKS, TINY))), "tutorial: narrate: ")
+    finish(main, "tutorial: narrate: ")

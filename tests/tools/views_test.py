@@ -75,7 +75,17 @@ def test_a_step_is_told(folder, before):
                   lent=[whole]) | {"ph": "i"},
             event(rank, "adam of layer 0", 5, "update", at=at[:1],
                   writes=[own[rank] | {"values": [x - 1 for x in values]}])]
-    told = narrate.told(made(folder, events, before), run_of()).split("\n\n")
+    trace = made(folder, events, before)
+    assert [*narrate.followed(trace, run_of(), 0, 2)] == f"""\
+06_zero3, fp32: element 2 of layer 0, in rank 1's part
+{'':<46}  rank 0  rank 1
+start     initialise      parameters{'':<10}       \u00b7  -3.000
+forward   borrow          parameters, slot 7
+          all_gather      parameters, slot 7    -3.000  -3.000
+          forward         parameters, slot 7    -3.000  -3.000
+update    adam            parameters{'':<10}       \u00b7  -4.000
+          give back       parameters, slot 7""".splitlines()
+    told = narrate.told(trace, run_of()).split("\n\n")
     assert "  layer 0      0      0      1    pad" in told[1]
     assert told[-1].endswith("\n  in forward          1 x 3 = 3")
     assert told[3:5] == ["all_gather: on a stream of their own, copies\n"
