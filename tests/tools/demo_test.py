@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""`./tutorial demo`: what it claims of recorded runs, of which one is wrong; how it is stopped."""
+"""`./tutorial demo`: each of its claims fails on recorded runs of which one is wrong; a demo that
+is stopped leaves no program behind; a model of the reader's size."""
 import contextlib
 import json
 import os
@@ -29,7 +30,8 @@ NAMES = sorted((name for name in LOGS if name[-4:] in ("fp32", "bf16")),
 
 @pytest.fixture
 def judged(folder):
-    """The claims, and those of them that do not hold when one run's log has been changed."""
+    """Returns a function that changes one run's log, or all, and returns the demo's claims and
+    those of them that then do not hold."""
     def of(name=None, change=lambda lines: None):
         runs = []
         for other in NAMES:
@@ -50,17 +52,12 @@ def test_all_holds(judged):
 
 
 @pytest.mark.parametrize("name, names, wrong", [
-    *((f"{chapter}_fp32", ["layer_digests", 0], [FP32]) for chapter in CHAPTERS[2:4]),
     ("05_zero2_fp32", ["layer_digests", 0], [FP32, CHAIN]),
     ("01_adam_fp32", ["layer_digests", 7], [ALONE, CHAIN]),
-    *((f"{chapter}_bf16", ["layer_digests", 0], [BF16]) for chapter in CHAPTERS[3:]),
+    ("08_infinity_bf16", ["layer_digests", 0], [BF16]),
     ("04_zero1_bf16", ["memory", "gradients", "peak"], [BYTES]),
     ("07_offload_bf16", ["host_memory", "optimizer", "resident"], [BYTES, PLACES]),
-    ("08_infinity_fp32", ["host_memory", "gradients", "resident"], [BYTES, PLACES]),
-    ("08_infinity_bf16", ["disk_memory", "optimizer", "resident"], [BYTES, PLACES]),
-    ("05_zero2_bf16", ["traffic", "phases", "backward", "counted"], [SENT]),
-    ("08_infinity_fp32", ["disk", "write", "counted"], [SENT]),
-    ("07_offload_fp32", ["bus", "to_host", "counted"], [SENT])])
+    ("08_infinity_fp32", ["disk", "write", "counted"], [SENT])])
 def test_one_run_is_wrong(judged, name, names, wrong):
     assert judged(name, lambda lines: changed(lines, *names)) == (CLAIMS, wrong)
 
@@ -70,7 +67,7 @@ def test_one_run_is_wrong(judged, name, names, wrong):
     ("all", None, "ef", ([*CLAIMS, RECORDED], [RECORDED])),
     ("all", "a GPU", "ab", (CLAIMS, []))])
 def test_recorded_digests(judged, monkeypatch, folder, name, gpu, digest, found):
-    """They are compared on a CPU, where every run has one."""
+    """Digests are recorded of runs on a CPU: runs on a GPU are not compared with them."""
     rows = [{"program": lines[0]["run"]["chapter"], "ranks": lines[0]["run"]["ranks"],
              "options": "--own", "digest": "ab"} for lines in map(recorded, NAMES)]
     (folder / "notes").mkdir()
@@ -85,7 +82,7 @@ def test_recorded_digests(judged, monkeypatch, folder, name, gpu, digest, found)
 
 
 def test_nothing_outlives_a_demo_that_is_told_to_stop(folder):
-    """The program whose end it waits for is a script."""
+    """The program that the demo waits for is a shell script."""
     for chapter in CHAPTERS:
         program, told = folder / chapter / chapter, folder / "pid"
         program.parent.mkdir()
@@ -107,7 +104,7 @@ def test_nothing_outlives_a_demo_that_is_told_to_stop(folder):
 
 
 def test_a_model_of_the_readers_size_on_as_many_ranks_as_gpus(programs, folder):
-    """GPUs that a script lists: what is built here trains on the CPU."""
+    """A script in place of nvidia-smi lists two GPUs. The programs of this build use the CPU."""
     (folder / "nvidia-smi").write_text("#!/bin/sh\necho GPU 0: one\necho GPU 1: other\n")
     (folder / "nvidia-smi").chmod(0o755)
     done = programs.start([sys.executable, ROOT / "tools/demo.py", "--build", programs.build,

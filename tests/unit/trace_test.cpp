@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What is recorded of streams, phases and the ledger, and how much of the messages' time is hidden.
+// How much of the messages' and copies' time is hidden, and which slices of time a recorder keeps.
+// What else a trace says of a step is tested on the chapters, in tests/programs/recording_test.py.
 #include "tests/unit/checks.hpp"
 #include "trace/overlap.hpp"
 
@@ -7,7 +8,7 @@ namespace zero::test {
 namespace {
 using Sort = Work::Sort;
 
-/// A slice between two milliseconds, of a stream's but for track 0.
+/// A slice from one millisecond to another. Track 0 is the host's, others are streams.
 Slice slice(Sort sort, int begin, int end, int step = 1, Device& on = cpu(), int track = 1) {
   const auto at = [](int ms) {
     return Moment{Clock::time_point(std::chrono::milliseconds(ms)), {}};
@@ -18,11 +19,11 @@ Slice slice(Sort sort, int begin, int end, int step = 1, Device& on = cpu(), int
 Slice compute(int begin, int end, int step = 1) { return slice(Sort::compute, begin, end, step); }
 Slice up(int begin, int end, int step = 1) { return slice(Sort::transfer, begin, end, step); }
 
-/// "exposed hidden", in milliseconds.
+/// "EXPOSED HIDDEN", in milliseconds.
 std::string words(const OverlapTime& time) {
   return fmt::format("{:g} {:g}", time.exposed.count() / 1e6, time.hidden.count() / 1e6);
 }
-/// Of messages, of copies down, and up.
+/// Those of messages, of copies to the host, of copies from the host.
 std::string times(const std::vector<Slice>& slices) {
   const OverlapTimes of = overlap_times(slices, 1);
   return fmt::format("{}, {}, {}", words(of.messages[Phase::forward]),
@@ -30,7 +31,7 @@ std::string times(const std::vector<Slice>& slices) {
                      words(of.transfers[Place::device][Direction::from_host]));
 }
 
-/// "what/phase/step", or "waits for what/phase/step", in order.
+/// "WHAT/PHASE/STEP" of each slice, before it "waits for " where it is a wait.
 std::string told(const std::vector<Slice>& slices) {
   std::string all;
   for (const Slice& slice : slices) {
@@ -42,7 +43,7 @@ std::string told(const std::vector<Slice>& slices) {
 }
 }  // namespace
 
-TEST_CASE("what passes is hidden where something computes on the device, and once, else exposed") {
+TEST_CASE("what passes is hidden while the device computes, counted once, else exposed") {
   const Slice message = slice(Sort::message, 10, 20), copy = up(10, 20);
   const std::pair<std::vector<Slice>, const char*> cases[] = {
       {{}, "0 0, 0 0, 0 0"},
@@ -56,13 +57,13 @@ TEST_CASE("what passes is hidden where something computes on the device, and onc
       {{compute(0, 30), copy}, "0 0, 0 0, 0 10"},
       {{slice(Sort::compute, 0, 30, 1, host()), message, copy}, "10 0, 0 0, 10 0"},
       {{slice(Sort::compute, 0, 30, 1, cpu(), 0), message},
-       "10 0, 0 0, 0 0"},  // a phase of its own
-      // Whether a transfer ends on the host says nothing of what it hides.
+       "10 0, 0 0, 0 0"},  // a phase of the host is no computation
+      // A copy to the host is hidden by the device's computation, too.
       {{slice(Sort::transfer, 0, 9, 1, host()), compute(4, 30)}, "0 0, 4 5, 0 0"}};
   for (const auto& [slices, expected] : cases) CHECK(times(slices) == expected);
 }
 
-TEST_CASE("a step's transfers may pass in the next: they are counted when that is known") {
+TEST_CASE("a step's transfers may pass in the next step, after which they are counted") {
   OverlapMeter meter;
   const auto add = [&](int present, const std::vector<Slice>& taken) {
     meter.add(taken, present);
@@ -75,7 +76,7 @@ TEST_CASE("a step's transfers may pass in the next: they are counted when that i
   CHECK(meter.times.steps == 3);
 }
 
-TEST_CASE("a recorder has what ended, by track, the inner before the outer, and each once") {
+TEST_CASE("a recorder gives what ended, by track, the inner before the outer, and once") {
   Recorder recorder(cpu(), true, false, false);
   Worker first("first");
   Stream second("second", cpu());
@@ -109,7 +110,7 @@ TEST_CASE("a recorder has what ended, by track, the inner before the outer, and 
   CHECK(recorder.take().empty());
 }
 
-TEST_CASE("a recorder that sees no streams sees the host; one that is gone sees nothing") {
+TEST_CASE("a recorder without streams sees the host; after its end nothing calls it") {
   {
     Recorder recorder(cpu(), false, false, false);
     Stream stream("unseen", cpu());
@@ -124,43 +125,18 @@ TEST_CASE("a recorder that sees no streams sees the host; one that is gone sees 
   after.run([] {});
 }
 
-TEST_CASE("what the program asked for is kept in its order, with its line, of eight steps") {
+TEST_CASE("what the program asked for is kept of eight steps") {
   Recorder recorder(cpu(), true, true, true);
   recorder.before = 5;
   Stream stream("compute", cpu());
   const Tensor tensor(cpu(), Kind::data, Dtype::bf16, 2);
-  View view = tensor.view();
-  view.name = "numbers";
-  const Scratch scratch(cpu(), Kind::activations, Dtype::fp32, 5);
   const std::size_t first = recorder.orders().size();  // the tensor's
   for (here.step = 6; here.step <= 5 + Recorder::traced_steps + 2; ++here.step) {
-    const Borrowed lent = scratch.borrow();
-    const PhaseScope phase(Phase::update);
-    stream.run(work_on("fill", {view}, {view}), [=] { view.as<Bf16>()[0] = narrow<Bf16>(2); });
-    divide(stream, view, 2);
+    divide(stream, tensor.view(), 2);
   }
   here.step = 0;
-  const std::vector<Order>& orders = recorder.orders();
-  REQUIRE(orders.size() == first + 4 * Recorder::traced_steps);
-  for (std::size_t i = first; i < orders.size(); ++i) {
-    const Order &borrow = orders[i], &divided = orders[i + 2];
-    CHECK(borrow.step == static_cast<int>(i - first) / 4 + 6);
-    CHECK(borrow.kind == Kind::activations);
-    CHECK(borrow.change == 20);
-    CHECK(divided.during == Phase::update);
-    CHECK(divided.bytes == borrow.bytes);
-    REQUIRE(divided.sites.size() == 1);
-    CHECK(divided.sites[0].line() == __LINE__ - 13);
-    i += 3;
-    CHECK(orders[i].change == -20);
-    CHECK(orders[i].bytes[Kind::activations] == borrow.bytes[Kind::activations] - 20);
-  }
-  const std::vector<Slice> slices = recorder.take();
-  const auto of = [](const Slice& slice) { return slice.track == 1; };
-  const auto filled = std::ranges::find_if(slices, of);
-  REQUIRE(filled != slices.end());
-  CHECK(orders.at(filled->order).change == 0);
-  CHECK(filled->values == std::vector<std::vector<float>>{{2, 0}});
-  CHECK(std::next(filled, 1)->values == std::vector<std::vector<float>>{{1, 0}});
+  REQUIRE(recorder.orders().size() == first + Recorder::traced_steps);
+  CHECK(recorder.orders()[first].step == 6);
+  CHECK(recorder.orders().back().step == 13);
 }
 }  // namespace zero::test

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The watchdog: what it takes for a standstill. What it says of ranks is for the programs' tests.
+// What the watchdog takes for a standstill. Which rank it names is tested in
+// tests/programs/faults_test.py.
 #include "compute/work.hpp"
 
 #include <sys/wait.h>
@@ -15,7 +16,7 @@ namespace zero::test {
 namespace {
 using namespace std::chrono_literals;
 
-/// One second that a task may take, and one more where nobody names a rank that is waited for.
+/// The guard below allows a second, and another one to a task that waits for no rank.
 constexpr auto surely_over = 3s;
 
 struct Guard {
@@ -45,7 +46,7 @@ TEST_CASE("a stream stands still in a wait of its own, and its last task is name
   never.set_value({});
 }
 
-TEST_CASE("who does many short tasks or is idle does not stand still") {
+TEST_CASE("a stream of many short tasks, and an idle one, are no standstill") {
   Guard guard;
   Worker compute("compute"), other("communication");
   for (int i = 0; i < 30; ++i) compute.run([] { std::this_thread::sleep_for(100ms); });
@@ -54,7 +55,7 @@ TEST_CASE("who does many short tasks or is idle does not stand still") {
   CHECK(!guard.barks_within(surely_over));
 }
 
-TEST_CASE("a modelled time does not stand still, but what goes on after it and does not end") {
+TEST_CASE("a modelled time is no standstill, but work that goes on after it is") {
   Guard guard;
   const Working working;
   sleep_precisely_until(std::chrono::steady_clock::now() + surely_over);
@@ -63,17 +64,19 @@ TEST_CASE("a modelled time does not stand still, but what goes on after it and d
 }
 
 TEST_CASE("time in which the process is stopped does not count") {
-  Guard guard;
-  const Working working;
-  const pid_t parent = getpid();
   const pid_t child = fork();
   if (child == 0) {
-    std::this_thread::sleep_for(surely_over);
-    kill(parent, SIGCONT);
-    _exit(0);
+    Guard guard;
+    const Working working;
+    std::this_thread::sleep_for(300ms);  // in which the guard begins to count
+    raise(SIGSTOP);
+    _exit(guard.barks_within(300ms));
   }
-  raise(SIGSTOP);
-  waitpid(child, nullptr, 0);
-  CHECK(!guard.barks_within(300ms));
+  int status = 0;
+  REQUIRE(waitpid(child, &status, WUNTRACED) == child);  // it has stopped
+  std::this_thread::sleep_for(surely_over);
+  kill(child, SIGCONT);
+  REQUIRE(waitpid(child, &status, 0) == child);
+  CHECK(status == 0);
 }
 }  // namespace zero::test
