@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: MIT
-# What `./tutorial doctor` says; a part of that script, which reads it.
+# `./tutorial doctor`, a part of that script.
 
 row() { printf '%-12s%s\n' "$1" "${2:-missing}"; }
 
 first_line() { "$@" 2>/dev/null </dev/null | head -n 1; }
 
-mpi_state() { # mpi_state mpich|openmpi: its version, and whether it works
+mpi_state() { # mpi_state mpich|openmpi: prints its version and whether it works, or nothing
   if [ -z "$(launcher "$1")" ]; then return; fi
   version=$(first_line pkg-config --modversion "$(pkg_config_name "$1")")
   if ! have g++ || [ -z "$version" ]; then
@@ -17,7 +17,7 @@ mpi_state() { # mpi_state mpich|openmpi: its version, and whether it works
   fi
 }
 
-nccl_state() { # where it is; of a Python wheel's with the flag that finds it
+nccl_state() { # prints where NCCL is; of a Python wheel's also the option that finds it
   wheel=$(first_line python3 -c 'import nvidia.nccl as n; print(list(n.__path__)[0])')
   for root in /usr /usr/local /usr/local/cuda "$wheel"; do
     [ -f "$root/include/nccl.h" ] || continue
@@ -27,11 +27,11 @@ nccl_state() { # where it is; of a Python wheel's with the flag that finds it
   done
 }
 
-python_module() { # python_module NAME: its version, of the Python that runs the scripts
+python_module() { # python_module NAME: its version in the Python that runs the scripts
   first_line "$(python)" -c "from importlib.metadata import version; print(version('$1'))"
 }
 
-say_mpi() { # which will be used, where and why, by the states mpich and openmpi
+say_mpi() { # prints which MPI will be used, and why; reads $mpich and $openmpi, two mpi_state
   why=
   for name in $(mpis); do
     case $name in mpich) state=$mpich called=MPICH ;; *) state=$openmpi called='Open MPI' ;; esac

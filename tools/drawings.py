@@ -188,7 +188,7 @@ def fsdp2(layers=4, left=112, unit=20.5):
         def stays(room, begin, use, end):
             rooms.setdefault(room, []).append(((begin, end), f"{layer[use]}", COLOURS[0]))
 
-        for (letter, use), (begin, end) in spans.items():
+        for (letter, use), (begin, _) in spans.items():
             last = spans["c", use + (not slots and use == layers - 1)][1]
             if letter == "g" and slots:
                 stays(f"slot {use % slots + 1}", begin, use, last)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
-# Installs what is missing; a part of ./tutorial, which reads it.
+# Installs missing packages; a part of ./tutorial.
 
-# PACKAGE:PURPOSE each; those for `test --all` it can do without.
+# Each list has words PACKAGE:PURPOSE. `test --all` goes on without a package of the later lists.
 build_packages() {
   echo g++:compiler meson:build ninja-build:build pkg-config:build libcli11-dev:options \
     nlohmann-json3-dev:logs libfmt-dev:printing doctest-dev:tests python3:scripts
@@ -17,10 +17,11 @@ more_packages() {
   echo clang-16:digests g++-aarch64-linux-gnu:digests qemu-user-static:digests ccache:sabotages \
     debootstrap:systems
 }
-cluster_packages() { echo slurm-wlm:clusters; } # by itself, as not every system has it
+style_packages() { echo clang-format:style clang-tidy-16:style; } # not every system has version 16
+cluster_packages() { echo slurm-wlm:clusters; } # a list of its own, as not every system has it
 browser_packages() { echo chromium:pages fonts-dejavu-core:pages; }
 
-missing() { # missing LIST: what is not there of it; where apt-get is not at home, of the tools
+missing() { # missing LIST: its packages that are not installed; without apt-get, the missing tools
   if debian; then
     for package in $("$1"); do installed "${package%:*}" || echo "$package"; done
   else
@@ -48,15 +49,15 @@ apt_install() {
   by_hand=''
 }
 
-# Without the first option apt-get ends with 0 although no list could be fetched. With the others it
-# gives up in half a minute where a name server never answers, not in a quarter of an hour. Some
-# lists are enough: a server beside the distribution's may be down.
+# Error-Mode=any, because otherwise apt-get ends with 0 although it could fetch no list. With the other
+# options it gives up after half a minute where a name server never answers, not after a quarter of
+# an hour. Some lists are enough: a server other than the distribution's may be down.
 read_lists() {
   $root env RES_OPTIONS='timeout:3 attempts:1' apt-get -o APT::Update::Error-Mode=any \
     -o Acquire::Retries=1 update || grep -qE '^(Hit|Get):' "$log"
 }
 
-install() { # install LIST: what is missing of it
+install() { # install LIST: its missing packages
   names=$(missing_names "$1")
   [ -n "$names" ] || return 0
   debian || die 6 "without apt-get nothing can be installed here; missing: $names"

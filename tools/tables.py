@@ -183,7 +183,7 @@ def twelve(programs, language="en"):
     """A notebook's trace of twelve layers by its tags, beside what is in use here."""
     model = ("--task", "mlp", "--layers", 12, "--width", 2048, "--batch", 32, "--steps", 2)
     path = programs.logs / "twelve.json"
-    run = programs.run("01_adam", 1, *model, "--trace", path)
+    programs.run("01_adam", 1, *model, "--trace", path)
     found = memory.phases(Trace(path).program(0, 0, 1, 2))
     held = found[0, "start"][0]
     counts = [held["parameters"], sum(held[kind] for kind in STATE),

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: MIT
-# The tests, pass by pass; a part of ./tutorial, which reads it. A pass is a build of its own kind,
-# and of the tests in it those that a setup or suites of Meson's choose (tests/meson.build).
+# `./tutorial test`, a part of that script. It runs passes. A pass is a build with its own options and
+# the tests in it that a setup or a suite of Meson's chooses (tests/meson.build).
 
-# pass NAME TOOLS SETUP TARGETS CHOICE...: where TOOLS are there, configures a build with SETUP
-# (nothing: the user's), builds TARGETS (nothing: all), and tests CHOICE.
+# pass NAME TOOLS SETUP TARGETS CHOICE...: configures a build with the options SETUP (none: the
+# user's build), builds TARGETS (none: all), and runs the tests CHOICE. Without one of TOOLS the pass
+# is skipped.
 pass() {
   pass=$1 tools=$2 setup=$3 targets=$4 folder=build code=0
   shift 4
@@ -16,7 +17,7 @@ pass() {
     [ -f "$folder/build.ninja" ] ||
       phase "configuring $pass" meson setup "$folder" "-Dmpi=$mpi" $setup
     phase "building $pass" compile "$folder" $targets
-    # One more than cores at a time, as some wait for most of their time.
+    # One test more than there are cores, because some tests mostly wait.
     ${budget:+timeout --foreground "$budget"} meson test -C "$folder" --no-rebuild \
       --print-errorlogs --logbase "$pass" --num-processes "$(($(nproc) + 1))" "$@" </dev/null
   ) || code=$?
@@ -32,32 +33,33 @@ run_tests() {
     '--gpu --budget '*) budget=$(positive --budget "${*#--gpu --budget }") ;;
     *) die 2 "test: it takes --all, --gpu [--budget SECONDS] or nothing, not '$*'" ;;
   esac
-  export PYTHONUTF8=1 # the encoding of what tests read, whatever the terminal's is
+  export PYTHONUTF8=1 # tests read files in UTF-8, whatever the terminal's encoding is
   prepare packages
-  for list in more_packages browser_packages; do
+  for list in more_packages browser_packages style_packages; do
     [ "$*" != --all ] || (install "$list") || echo 'Going on without them.'
   done
   [ -n "$budget" ] || pass default '' '' '' --setup default
   [ -z "$*" ] || pass gpu '' '' '' --suite gpu
   if [ "$*" = --all ]; then
+    pass style '' '' '' --suite style
     no_gpu=-Dcuda=disabled unit=tests/unit/unit_tests ranks=tests/ranks/test
     chapters=$(for c in 0?_*; do echo "$c/$c"; done)
     on_ranks=$(for c in communicator 0?_*; do echo "${ranks}_$c"; done)
-    # At 3, what a sanitizer adds takes six times as long to compile. Its own symbols come with the
-    # program. A race is two lines, which only debug information tells.
+    # With -O3 sanitized code takes six times as long to compile. -Db_lundef=false, because the
+    # sanitizer's symbols come with the program. A race is two lines: only debug information has them.
     sanitized="$no_gpu -Doptimization=g -Db_lundef=false -Db_sanitize"
     pass asan '' "$sanitized=address,undefined" \
       "$unit $on_ranks $chapters tests/programs/libinjector.so" --setup sanitizer
-    windows='07_offload 08_infinity'  # 06's is in 07's
+    windows='07_offload 08_infinity' # 07's test also runs the window of 06
     # shellcheck disable=SC2046,SC2086 # one argument a chapter
     pass tsan '' "$sanitized=thread -Ddebug=true" "$unit$(printf " ${ranks}_%s" $windows)" \
       --setup sanitizer --suite stream $(printf -- '--suite %s ' $windows) --no-suite nosan
     pass long '' '' '' --suite long
-    # What must have no say in the bits: the compiler, its zeal, the instruction set.
+    # The bits must not depend on the optimization, the instruction set or the compiler.
     pass O1 '' "$no_gpu -Doptimization=1" "$chapters" --suite digests
     pass arm64 'aarch64-linux-gnu-g++ qemu-aarch64-static' \
       "$no_gpu --cross-file=tests/arm64.ini" 01_adam/01_adam --suite digests
-    export CXX=clang++-16 # the first to know all of our C++20
+    export CXX=clang++-16 # the first Clang with the C++20 that is used here
     pass clang $CXX "$no_gpu" "$chapters" --suite digests
   fi
   printf %s "$results" | "$(python)" -B tools/test_results.py

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""Each command that a page shows ends as it should: a program's with this build, one of ./tutorial
-in a copy of the tree. Or another test runs it, which is named here.
+"""The commands that the pages show end with the right exit code: programs of this build, and
+./tutorial in a copy of the tree. ELSEWHERE lists the commands that are not run here: other tests
+run them, or none does, because they need a GPU or something else that a machine may lack.
 """
 import json
 import os
@@ -15,7 +16,8 @@ import pytest
 from page_reader import PAGES, ROOT, SHOWN, commands, copied
 
 COMMANDS = {str(page.relative_to(ROOT)): commands(page.read_text()) for page in PAGES}
-# Whole commands, and who runs them: a test, by its name in Meson; or nobody here.
+# Patterns of whole commands, and the test that runs them, by its name in Meson. Commands of
+# NEEDS_MORE are run by no test.
 NEEDS_MORE = "a GPU, 140 GB, a build of all, PyTorch, tools or a chapter of yours"
 ELSEWHERE = {
     r"\./tutorial (demo|test)": "a clean system by turns",  # ./tutorial test does what these do:
@@ -35,11 +37,13 @@ ELSEWHERE = {
     r"(srun|salloc|sbatch) .*": "a cluster under Slurm",
     r"\./tutorial test --.*|.* --device cuda .*|.* --width 16384 .*": NEEDS_MORE,
     r".*(build_gpu|carried) .*|.* -Dnccl=enabled|.* --gpu results\.txt": NEEDS_MORE,
-    r"meson .*build/[at]san.*|meson .*build/tidy .*|meson configure build .*": NEEDS_MORE,
-    r"mpirun --host a,b|docker .*|ruff .*|git clang-format .*|tools/in_pytorch\.py .*": NEEDS_MORE,
+    r"meson .*build/[at]san.*|meson configure build .*": NEEDS_MORE,
+    r"mpirun --host a,b|docker .*|tools/in_pytorch\.py .*": NEEDS_MORE,
+    r"ruff .*": "style by ruff", r"git clang-format .*": "style by clang-format",
+    r"meson .*build/tidy .*": "style by clang-tidy",
     r"\./tutorial (lesson|break) 09|.* 'check 09_kept'|.* --only overlap": NEEDS_MORE}
 CODES = {"06_zero3 --device-memory 2MB": 6, "diff -u": 1}  # else 0
-# What would last minutes is cut short, and other tests run those of Meson.
+# Changes to commands, so that they end in seconds. `meson test` lists its tests: Meson runs them.
 LESS = {r"^(meson test -C build (?!--setup).*)": r"\1 --list",
         "^(meson compile.*)": r"\1 --ninja-args=-n",
         r"^(\./tutorial demo .*)": r"\1 --steps 2", "--steps 300": "--steps 20",
@@ -70,7 +74,7 @@ def done():
 
 @pytest.mark.parametrize("page", [page for page, found in COMMANDS.items() if found])
 def test_commands_are_run(page, tree, done, programs):
-    """In the page's order, as one may need a file that another has left."""
+    """In the page's order, because a command may need a file that an earlier one has written."""
     before, failed = {*tree.iterdir()}, []
     for command in COMMANDS[page]:
         for words, less in LESS.items():
@@ -79,7 +83,7 @@ def test_commands_are_run(page, tree, done, programs):
             continue
         done.add(command)
         own = command
-        if not command.startswith("./tutorial"):  # which builds its own
+        if not command.startswith("./tutorial"):  # ./tutorial has its own build
             own = re.sub(r"\bbuild\b", lambda _: shlex.quote(str(programs.build)), command)
         print(own, flush=True)
         ended = subprocess.run(
@@ -94,7 +98,7 @@ def test_commands_are_run(page, tree, done, programs):
 
 
 def test_others_run_the_rest(programs):
-    """Of ELSEWHERE each is a test, and is asked for by a page; most commands are run here."""
+    """Each entry of ELSEWHERE names a test and is needed by a page. Most commands are run here."""
     tests = json.loads((programs.build / "meson-info/intro-tests.json").read_text())
     assert {*ELSEWHERE.values()} <= {NEEDS_MORE, *(test["name"] for test in tests)}
     shown = {command for found in COMMANDS.values() for command in found}
@@ -103,7 +107,7 @@ def test_others_run_the_rest(programs):
 
 
 def test_no_command_is_overlooked():
-    """But in a program's output, and where words stand for the command."""
+    """commands() finds every line that starts a program, except where it is a program's output."""
     ours = re.compile(r"^.*(?:mpi(?:run|exec) -|\./tutorial \w+ |build/0\d_\w+/0\d_\w+ ).*", re.M)
     rest = [line for page in PAGES for line in ours.findall(SHOWN.sub("", page.read_text()))]
     assert [line for line in rest if "--init WEIGHTS" not in line] == []

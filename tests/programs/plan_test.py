@@ -799,7 +799,7 @@ def test_no_line_ends_in_a_traceback(folder):
               *"80GB 5% true none auto zero2 full_shard fp32 nvme {} [1] - -- = a.b=c".split()]
     pick = random.Random(seed).choice
     for _ in range(3000):
-        words = pick((["--ranks=8"], ["torchrun", "--gpu=80GB"], ["torchrun"])) + ["--params=7B"]
+        words = [*pick((["--ranks=8"], ["torchrun", "--gpu=80GB"], ["torchrun"])), "--params=7B"]
         for _ in range(pick(range(5))):
             name = flag(pick([*OWN, "tf32", "x.yaml"]))
             value = pick(values)

@@ -11,9 +11,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "tools/mistakes")]
-from runs import (CHAPTERS, COMMUNICATION, DATA, KINDS, NUMERICS, OURS, RESOURCES,  # noqa: E402
-                  USAGE, bits, read_log)  # noqa: F401 (for the tests)
-from trainers import CARDS  # noqa: E402
+from runs import (CHAPTERS, COMMUNICATION, DATA, KINDS, NUMERICS, OURS, RESOURCES, USAGE, bits,
+                  read_log)
+from trainers import CARDS
 
 ALONE, *ON_RANKS = CHAPTERS
 MIXED = [name for name in CHAPTERS if CARDS[name]["mixed_precision"]]

@@ -153,7 +153,7 @@ def test_memory_by_phase(folder, before):
               (1, "update", {})]
     run = run_of()
     run.memory["activations"] |= {"predicted": 32, "formula": "4 x 8"}
-    nothing = dict.fromkeys(KINDS, {"resident": 0})
+    nothing = {kind: {"resident": 0} for kind in KINDS}
     run.places = {"device": run.memory,
                   "disk": nothing | {"optimizer": {"resident": 9, "formula": "3 x 3"}}}
     events = [event(rank, "x", order, during, step, in_use=held | more if rank else held)

@@ -263,7 +263,7 @@ class Rank:
         machine, plain = min(n, q.gpus_per_machine), q.convention == "paper" and not q.bytes
         cut, between = cut_among(q, card, n), 0
         for frozen, sizes in enumerate(q.counted):
-            of, (p, g, k) = measured(q, sizes, cut), costs(q, card)
+            of, (p, g, _) = measured(q, sizes, cut), costs(q, card)
             # Twin-Flow's ratio leaves whole sub-groups on the device (stage3.py, step).
             groups = -(-of["shard"] // q.piece) if q.ratio < 1 else 1
             q.near = min(q.hpz, n)

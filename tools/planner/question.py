@@ -16,7 +16,7 @@ from runs import BYTES, ROOT, Failure, spaced
 
 from . import model
 from .files import WRITERS, File, deepspeed, fsdp, moments, read_file
-from .line import (EXCLUDES, GROUPS, NEEDS, OFF, OWN, ROWS, options_in, parser, refuse, value_of)
+from .line import EXCLUDES, GROUPS, NEEDS, OFF, ROWS, options_in, parser, refuse, value_of
 from .machine import share
 from .plan import ALL, CHAPTERS, DISK, LIVE, PLANS, answer, as_deepspeed
 from .times import has_time, notes, operations, scaled, table

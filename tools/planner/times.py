@@ -45,7 +45,7 @@ def machine(q):
 
 def work(q, card, n, accumulate):
     cut = cut_among(q, card, n)
-    w, (p, _, k) = BYTES[q.dtype], costs(q, card)
+    w, (_, _, k) = BYTES[q.dtype], costs(q, card)
     tokens = q.batch * q.sequence
     if q.compute:
         tokens = q.compute / accumulate / sum(map(sum, q.operations))
@@ -104,7 +104,7 @@ def ways(q, card):
 def scaled(q):
     """By plan, [(ranks, micro-batches, figures, whether it fits)] for 1, 2, 4, ... ranks."""
     found = {}
-    for card, beside in ((card, beside) for card in q.cards for beside in ways(q, card)):
+    for card, beside in ((of, beside) for of in q.cards for beside in ways(q, of)):
         of_plan = found[card.name.partition("_")[0] + "+" * beside] = []
         for n in (1 << power for power in range(MOST_RANKS.bit_length())):
             accumulate, rest = divmod(q.step_tokens, n * q.sequence * q.batch) if (
