@@ -26,7 +26,7 @@ from runs import CHAPTERS, Failure, Trial
 
 FOLDERS = ["common", "tests", "tools", "notes", *(path.name for path in ROOT.glob("0?_*"))]
 CASES = "".join(path.read_text() for path in ROOT.glob("tests/*/*_test.??*"))
-SOURCES = {"CONTRIBUTING.md", "README.md",
+SOURCES = {"CHANGELOG.md", "CONTRIBUTING.md", "README.md",
            *(path.name for folder in FOLDERS for path in (ROOT / folder).rglob("*"))}
 LINK = re.compile(r"(?<![\[&=])\]\(([^)#\s]+)")  # but [&](...) is code
 START = r"(?<![\w./$*-])"  # a name does not begin in the middle of a longer one

@@ -49,7 +49,7 @@ class Copy:
         self.folder, self.elsewhere = folder / "a path/with blanks", folder / "elsewhere"
         self.script = self.folder / "tutorial"
         self.elsewhere.mkdir()
-        for name in ("tutorial", "tools", "notes/cards.json", "notes/deepspeed.json",
+        for name in ("tutorial", "meson.build", "tools", "notes/cards.json", "notes/deepspeed.json",
                      "notes/options.json", "notes/models.json", "notes/machines.json",
                      "notes/published.json", "notes/streams.md", *CHAPTERS):
             copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
@@ -93,6 +93,15 @@ def test_help(copy):
         word for words in taken for word in words.split(" | ") if word[0] != "-")
     for words in ("", "--help", "-h", "demo --help"):
         assert (copy(words).returncode, copy(words).stdout) == (0, usage)
+
+
+def test_version(copy):
+    """meson.build has it. The newest heading of the changelog and the citation repeat it."""
+    version = copy("--version").stdout
+    changes, citation = ((ROOT / name).read_text() for name in ("CHANGELOG.md", "CITATION.cff"))
+    assert re.fullmatch(r"zero \d+\.\d+\n", version)
+    for found in (re.search(r"(?m)^## (\S+)", changes), re.search(r'\nversion: "(.*)"', citation)):
+        assert version == f"zero {found[1]}\n"
 
 
 def test_one_at_a_time(copy):
