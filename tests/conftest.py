@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What tests of the programs from outside share: where they are, and a folder to run them in."""
+"""Fixtures of the tests in Python: the programs of a build, and a temporary folder."""
 import sys
 import tempfile
 from pathlib import Path
@@ -28,7 +28,7 @@ def programs(request):
 
 @pytest.fixture(scope="session")
 def gpu(programs):
-    """The programs, where they find a GPU, a true or a simulated one."""
+    """The programs. Without a GPU, true or simulated, the test is skipped."""
     if why := programs.why_no_gpu():
         pytest.skip(why)
     return programs
@@ -36,13 +36,13 @@ def gpu(programs):
 
 @pytest.fixture
 def folder():
-    """Nothing is left of it, which pytest's own would keep."""
+    """A temporary folder, which is removed. pytest's own tmp_path would stay."""
     with tempfile.TemporaryDirectory(prefix="zero_") as made:
         yield Path(made)
 
 
 def pytest_sessionfinish(session, exitstatus):
-    """Where every test was skipped, Meson is to know it, and the reason comes last."""
+    """If every test was skipped, ends with Meson's code for that, and prints the reason last."""
     stats = session.config.pluginmanager.get_plugin("terminalreporter").stats
     if exitstatus == 0 and "skipped" in stats and "passed" not in stats:
         session.exitstatus = SKIPPED

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-// Counts the test cases that ran, so that running none can be told from passing.
+// Counts the test cases that ran, because doctest calls it success when none did.
 #pragma once
 #include <doctest/doctest.h>
 
 #include <string>
 
 namespace zero::test {
-/// Why a test case could say nothing here: then the program counts as skipped, if nothing failed.
+/// Why a test case could test nothing on this machine. If no case fails, the program is skipped.
 inline std::string why_skipped;
 
 inline unsigned& cases_run() {

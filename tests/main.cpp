@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// doctest's main for tests without ranks: PROGRAM [cuda] [doctest options]. With cuda they need a
-// GPU, and without one they are skipped with the reason. Running no test case is a failure.
+// The main function of tests without ranks: PROGRAM [cuda] [doctest options]. With `cuda` and no
+// GPU they are skipped, with the reason. It is a failure if no test case runs.
 #include <doctest/doctest.h>
 
 #include <cstdio>

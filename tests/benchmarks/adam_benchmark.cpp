@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT
-// The speed of Adam as ratios in one process. A yardstick runs right before Adam, every time: on a
-// GPU a copy within its memory, on the CPU an in-place update of the arrays that Adam updates. Adam
-// is judged by its bytes a second over the yardstick's. It moves 28 bytes per parameter, in 16 bit
-// as in fp32; as a host does it, where the new parameters take their gradients' place, in fp32 32.
-// Bars: 0.88 on the CPU, 0.97 on a GPU, and clipping may make that 1.20 as long. On a GPU the norm,
-// the division and the mean of two ranks' gradients are judged too, by 0.95; but what the norm
-// takes only where fp64, in which it is formed, costs at most twice fp32. On the CPU the norm of
-// bf16 is held up by its eight sums, each of which waits for itself: its bar, 0.2, tells only that
-// its terms are formed in vectors.
+// The speed of Adam, in bytes per second, divided by that of a yardstick, which runs right before
+// it: on a GPU a copy within its memory, on the CPU an in-place update of the same arrays. Adam
+// moves 28 bytes per parameter in every dtype; in fp32 on 07's host, where the new parameters
+// replace the gradients, 32.
+//
+// The ratio must be at least 0.88 on the CPU and 0.97 on a GPU. On a GPU a step's norm and clipping
+// may make Adam 1.20 times as long, and norm, division and the mean of two ranks must reach 0.95.
+// Norms are judged only where fp64 costs at most twice fp32. On the CPU the norm of bf16 must reach
+// 0.2: it adds eight chains of sums, and the limit only shows that its terms are computed in
+// vectors.
 #include <cmath>
 
 #include "report/prediction.hpp"
@@ -19,8 +20,8 @@
 namespace {
 using namespace zero;
 
-/// Reads four arrays and writes three of them, as Adam does, with next to no arithmetic. No
-/// variance becomes negative.
+/// Reads four arrays and writes three of them, as Adam does, with little arithmetic. The variance
+/// stays positive.
 void update_in_place(std::span<const float> grads, float* __restrict w, float* __restrict m,
                      float* __restrict v) {
   const float* __restrict g = grads.data();
@@ -32,7 +33,7 @@ void update_in_place(std::span<const float> grads, float* __restrict w, float* _
   }
 }
 
-/// Parameters beyond any cache, or as many as there is room for in nine tenths of the memory.
+/// So many parameters that no cache holds them, or as many as fit in nine tenths of the memory.
 std::int64_t elements_that_fit(const Device& device) {
   const bool gpu = device.type == DeviceType::cuda;
   const std::int64_t bytes_an_element = gpu ? 48 : 20;  // of all arrays below
@@ -48,7 +49,7 @@ class Bench {
     for (const Tensor* each : {&grads_, &grads_bf16_}) fill(*each, 1e-2f);
   }
 
-  /// Prints a row for each; true when none is beyond its bar.
+  /// Prints a row per operation. True if each reaches its limit.
   bool holds() {
     fmt::print("{}, {} parameters\n", gpu_ ? device_.words() : "CPU", grouped(n_));
     fmt::print("ratio: median of {}, each over what is run right before it\n\n", rounds_);
@@ -77,7 +78,7 @@ class Bench {
       const std::string name = fmt::format("adam {}", name_of(grads.dtype));
       const auto adam = [&] { update(grads, params, 1); };
       good &= is_fast(name, 28 * n_, adam, 0.97);
-      // As a step of a chapter ends: the norm, the host that waits for it and judges, the update.
+      // The end of a step: the norm, the host's wait for it and decision, the update.
       const double longer = time_over(adam, [&] {
         kernels_.clear(sums_);
         kernels_.squared_norm(grads, sums_);
@@ -92,7 +93,7 @@ class Bench {
   }
 
  private:
-  /// Numbers in [-scale, scale), none of them special.
+  /// Fills the tensor with finite numbers in [-scale, scale).
   void fill(const Tensor& tensor, float scale) {
     const Generator generator(0, RandomStream::inputs);
     kernels_.initialise(tensor.view(), generator, 0, scale, 0);
@@ -109,7 +110,7 @@ class Bench {
     adam_.update({weights_.view(), momentum_.view(), variance_.view(), params}, grads);
   }
 
-  /// A GPU gets the work several times: what waiting for it costs is not its own.
+  /// A GPU does the work four times per wait, so that the wait hardly counts.
   double time(auto work) {
     return milliseconds([&] {
       for (int i = 0; i < (gpu_ ? 4 : 1); ++i) work();
@@ -152,7 +153,7 @@ class Bench {
 };
 }  // namespace
 
-/// [cuda [small]]: of a simulated GPU, which is not judged.
+/// Arguments: [cuda [small]]. With `small`, for simulated GPUs, the ratios are not judged.
 int main(int argc, char**) {
   fail_fast("adam_benchmark", [](int code) { std::_Exit(code); });
   const bool gpu = argc > 1, small = argc > 2;

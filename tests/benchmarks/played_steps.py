@@ -1,11 +1,11 @@
 #!/usr/bin/env -S python3 -B
 # SPDX-License-Identifier: MIT
-"""Runs steps on slow modelled links and plays them again from their traces: are they as long?
+"""Runs steps on slow modelled links, plays them again from their traces, and compares the times.
 
-Of each setting the medians of rank 0, in ms. Computation is as long as it was; messages, copies and
-the disk are as long as the model says. A second time each message takes longer by what the run's
-messages took longer than the model: threads that share cores shake hands late. On a quiet machine a
-step is to be within 5 %, exposed messages within 15 %; else the script ends with 1."""
+Printed are rank 0's medians in ms. When a step is played, computation takes its measured time;
+messages, copies and the disk take the time of the model. In a second row each message also takes
+the run's mean delay, because threads that share cores answer each other late. On a quiet machine a
+played step must be within 5 %, exposed messages within 15 %; else the script ends with 1."""
 import argparse
 import statistics
 import sys
@@ -35,7 +35,8 @@ BARS = {"step": 0.05, "messages exposed": 0.15}
 
 
 def compared(trace, words):
-    """Of a traced run with these options: (measured, played, played with handshakes), handshake."""
+    """[measured, played, played with late messages] of a traced run with these options, and how
+    many ms a message was late."""
     given = dict(zip(words[::2], words[1::2]))
     machine = Machine(**{name: float(given[f"--{name}"]) for name in
                          ("link", "latency", "bus", "disk") if f"--{name}" in given})

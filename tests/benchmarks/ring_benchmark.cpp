@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// A reduce-scatter and an all-gather round a ring, beside the direct exchange of common/comm: a
-// rank sends as much, in N - 1 times as many rounds, and each part is added in an order of its own.
-// Bars: equal counts; the bits of that order; other bits in all parts but the last.
+// A reduce-scatter and an all-gather by a ring, beside the direct exchange of common/comm. A rank
+// sends as much by the ring, in N - 1 times as many rounds. The ring adds each part in another
+// order. Checked are the counts, that the ring has the bits of its orders, and that these differ
+// from the direct exchange in all parts but the last.
 #include <mpi.h>
 
 #include <numeric>
@@ -35,7 +36,8 @@ struct Ring {
     return full.subspan((p + size) % size * (full.size() / size), full.size() / size);
   }
 
-  /// To the next rank, from the one before; like the direct exchange it yields while it waits.
+  /// Sends to the next rank and receives from the one before. It yields while it waits, like the
+  /// direct exchange.
   void pass(std::span<const float> out, std::span<float> in) {
     const int count = static_cast<int>(out.size());
     MPI_Request both[2];
@@ -57,7 +59,8 @@ std::vector<float> gradient_of(int rank, std::int64_t size) {
   return values;
 }
 
-/// Both ways on so many elements: their times, or, told once, the bits of each part.
+/// Runs both ways `times` times. Prints their times, or with tells_bits the bits of each part. True
+/// if counts and bits are as expected.
 bool compare(Session& session, std::int64_t elements, int times, bool tells_bits) {
   const int rank = session.rank(), n = session.size();
   const auto device = make_cpu();
@@ -70,12 +73,12 @@ bool compare(Session& session, std::int64_t elements, int times, bool tells_bits
   std::vector<double> us[2];  // direct, by the ring
   for (int i = 0; i < times; ++i) {
     std::ranges::copy(by_ring = gradient, direct.begin());
-    comm.gather(std::vector<std::uint64_t>{0});  // all begin together
+    comm.gather(std::vector<std::uint64_t>{0});  // so that all ranks begin together
     us[0].push_back(1e3 * milliseconds([&] { comm.all_reduce_mean(stream, tensor.view()); }));
     comm.gather(std::vector<std::uint64_t>{0});
     us[1].push_back(1e3 * milliseconds([&] { ring.all_reduce_mean(by_ring); }));
   }
-  for (auto& way : us) std::ranges::sort(way);  // shown is that of the fastest tenth
+  for (auto& way : us) std::ranges::sort(way);  // the 10th percentile is printed
   const auto phases = comm.sent().in_phases();
   const auto sent = std::accumulate(phases.begin(), phases.end(), std::int64_t{});
   bool holds = sent == ring.sent && ring.rounds == 2 * (n - 1) * times;

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The time of a training step, as ratios: the chapters over one another, and over PyTorch.
+"""Ratios of the times of a training step: chapters over other chapters, and over PyTorch.
 
-On the CPU three kinds of work in fp32 and bf16, ranks of one thread each, and a table of them in
-Markdown at the end; and a llama beside transformers'. On a GPU one rank in bf16: twelve
-Linear(2048), 4096 samples; sixteen Linear(4096), 8192 samples; a llama. Programs and PyTorch
-(torch_times.py) run in turn, several rounds, and a ratio is the median of the rounds' ratios: the
-machine's speed drifts, ratios taken side by side do not. Where PyTorch is missing, or sees no GPU,
-nothing is compared with it. The CPU's bars are those of AVX-512 and of PyTorch: where one is
-missing they are aims, and to be above an aim is no failure. At last 07 over 06, in whose step there
-is the same Adam. With --before every program is compared with that of another build, and with
-nothing else.
+On the CPU: three kinds of work in fp32 and bf16, with one thread per rank, which end with a table
+in Markdown; then a Llama beside transformers', and 07 over 06. On a GPU one rank in bf16 trains
+twelve Linear(2048) with 4096 samples, sixteen Linear(4096) with 8192 samples, and a Llama.
+
+Programs and PyTorch (torch_times.py) run in turn, for several rounds. A ratio is the median of the
+rounds' ratios, because the machine's speed drifts, but not within a round. Without PyTorch, or
+where it sees no GPU, nothing is compared with it. A ratio above its bar is a failure; on a CPU only
+with AVX-512 and PyTorch, for which the bars were chosen. With --before each program is compared
+only with that of another build.
 """
 import argparse
 import json
@@ -28,7 +28,7 @@ AVX512 = "avx512f" in Path("/proc/cpuinfo").read_text()
 
 @dataclass
 class Row:
-    """Work, and what is measured of it."""
+    """A model, the runs that train it, and the ratios that are printed."""
     ranks: int
     dtype: str
     steps: int
@@ -45,7 +45,7 @@ class Row:
 
 
 def on_cpu(ranks, dtype, task, layers, width, over_torch, bar_06):
-    """over_torch: bars of 02 (bf16: 03), 04 and 06; bar_06: that over 02 (bf16: 03)."""
+    """over_torch: the bars of 02 (bf16: 03), 04 and 06 over PyTorch; bar_06: 06's over 02 or 03."""
     first = "02" if dtype == "fp32" else "03"
     ratios = zip((first, "04", "06"), ("torch ddp", "torch zero", "torch fsdp"), over_torch)
     return Row(ranks, dtype, 60 if task == "text" else 15,
@@ -68,7 +68,7 @@ LLAMA = [Row(2, "fp32", 12,
              [("02", "torch ddp", over_ddp), ("06", "torch fsdp", 0.75),
               ("02 --recompute", "02", 1.27)])
          for batch, sequence, over_ddp in ((8, 128, 0.88), (2, 512, 0.85))]
-# Computing takes far longer than the copies over such a bus. No PyTorch.
+# On this bus copies take far less than computation, so 07 may hardly be slower than 06.
 OFFLOAD = Row(2, "bf16", 30, {"task": "mlp", "layers": 16, "width": 512, "batch": 256},
               {"06": [], "07 bus 16": ["--bus", 16]}, [("07 bus 16", "06", 1.10)])
 HEAD = ["work", "02 (bf16: 03) over DDP", "04 over DDP + ZeroRedundancyOptimizer",
@@ -88,7 +88,7 @@ GPU = [Row(1, "bf16", 60, {"task": "mlp", "layers": 12, "width": 2048, "batch": 
 
 
 def torch_times(arguments, row):
-    """Milliseconds by name, and which PyTorch took them; none, and why."""
+    """(milliseconds by name, PyTorch's version), or ({}, why there are none)."""
     kinds = [other[6:] for _, other, _ in row.ratios if other.startswith("torch ")]
     asked = row.model | {"dtype": row.dtype, "ranks": row.ranks, "device": arguments.device,
                          "kinds": kinds}
@@ -102,7 +102,7 @@ def torch_times(arguments, row):
 
 
 def measure(arguments, row, builds):
-    """Milliseconds by name in one round, and what the programs are compared with."""
+    """One round: (milliseconds by name, a text that says what the programs are compared with)."""
     times = {}
     for run, own in row.runs.items():
         chapter, = (chapter for chapter in CHAPTERS if chapter.startswith(run[:2]))
@@ -118,7 +118,7 @@ def measure(arguments, row, builds):
 
 
 def print_ratios(rounds, row, word):
-    """Whether none is above its bar; and the row's cells of the table."""
+    """Prints the ratios. Returns (whether none is above its bar, the row's cells of the table)."""
     print(f"{'ours':<20}{'ms':>9}   {'over':<22}{'ms':>9}   ratio")
     good, cells, over_first = True, [str(row)], []
     for ours, other, bar in row.ratios:

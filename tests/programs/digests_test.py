@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: MIT
-"""The CPU's bits are those of notes/digests.json, at every vector width that this machine has.
+"""Runs on the CPU have the bits of notes/digests.json, with each instruction set of this machine.
+NumPy, which knows only notes/generator.md and the formulas, makes the same weights and gradients.
 
-The file holds runs, and of each the last loss as printed and the digest; the pages show no others.
-Its runs of 200 steps are the demo's. `digests_test.py BUILD MPIEXEC` makes all losses and digests
-anew, and those of rows that have none yet; with `llama` behind it, of rows whose options have that
-word. What Python makes of notes/generator.md alone has the bits of the programs' weights too, and
-trains as they do. Rounded to 16 bit where the programs store, it forms their gradients; a llama's
-it forms in float64.
+A row of notes/digests.json is a run, its last loss as printed, and its digest. Pages show no other
+digests. Runs of 200 steps are the demo's. `digests_test.py BUILD MPIEXEC [WORD...]` computes the
+losses and digests again, of rows whose options have all these words.
 """
 import json
 import re
@@ -26,7 +24,8 @@ from numpy_model import (CORPUS, Case, initial_parameters, layer_digests, loss_a
                              matrices, samples_of_step, train)
 
 FILE = ROOT / "notes/digests.json"
-# No machine has all. That the variable has an effect is matmul_test.cpp's.
+# Values of ZERO_VECTORS, of which no machine has all. matmul_test.cpp tests that they have an
+# effect.
 WIDTHS = ["avx512", "avx2", "neon", "plain"]
 
 
@@ -52,8 +51,8 @@ def compute(programs, row, **variables):
 
 @pytest.mark.parametrize("width", [None, *WIDTHS])
 def test_runs(programs, width):
-    """All at the machine's own width. Others, and emulators, take long: what differs is computing,
-    which two ranks show; 07 and 08 compute what 06 does."""
+    """With the machine's widest vectors all short runs are compared. Narrower vectors and emulators
+    are slow: for these, runs on up to two ranks are enough. 07 and 08 compute what 06 does."""
     variables = {"ZERO_VECTORS": width} if width else {}
     trial = programs.run(0, ALONE, "--task", "toy", "--steps", "1", "--device", "cpu", **variables)
     if width and trial.code == USAGE:
@@ -74,11 +73,11 @@ def test_pages():
                        re.M)
     assert len(shown) == len(OF_THE_DEMO)
     for loss, row in zip(map(float, shown), OF_THE_DEMO):
-        assert loss == pytest.approx(float(row["loss"]), abs=5.6e-5), row  # 4 digits and 5
+        assert loss == pytest.approx(float(row["loss"]), abs=5.6e-5), row  # 4 and 5 digits
 
 
 def test_demo_and_long_runs(programs, folder):
-    """The demo's fourteen runs are those recorded, and its verdicts are the README's."""
+    """The demo's fourteen runs have the recorded bits. README shows the verdicts that it prints."""
     for row in LONG:
         assert compute(programs, row) == row
     done = subprocess.run([ROOT / "tools/demo.py", "--steps", "200", "--ranks", "4",
@@ -94,7 +93,7 @@ def test_demo_and_long_runs(programs, folder):
 
 
 def test_three_of_the_demo_s_runs(programs):
-    """For another MPI, to which three chapters are linked: its bits are the same."""
+    """Three chapters are also linked to another MPI. Their bits are the same."""
     built = (programs.build / "tests/programs").glob(f"{programs.prefix}0?_*")
     linked = {path.name.removeprefix(programs.prefix) for path in built}
     rows = [row for row in OF_THE_DEMO if row["program"] in linked and "bf16" not in row["options"]]
@@ -104,7 +103,7 @@ def test_three_of_the_demo_s_runs(programs):
 
 
 STEPS = 20
-# Widths 104 and 59 are among those where rounding a weight's scale in another place shows.
+# At widths 104 and 59 it matters where a weight's scale is rounded.
 CASES = [
     Case("toy"),
     Case("toy", accumulate=3, seed=4, weight_decay=0.5, clip=2.0),
@@ -117,14 +116,14 @@ CASES = [
 LLAMA = Case("llama", width=24, layers=2, batch=3, heads=4, kv_heads=2, hidden=20, sequence=5)
 LLAMAS = [LLAMA, replace(LLAMA, kv_heads=1, accumulate=2, recompute=True, seed=5),
           replace(LLAMA, kv_heads=4, layers=1, seed=3),
-          replace(LLAMA, batch=1, layers=1, sequence=70)]  # more than one block of products
+          replace(LLAMA, batch=1, layers=1, sequence=70)]  # longer than a block of the attention
 CASES += [replace(case, lr=0.001) for case in (
     *LLAMAS, replace(LLAMA, weight_decay=0.5, clip=1.0, ranks=2),
     replace(LLAMA, vocab=300, tokens="tokens"))]
 
 
 def logged(programs, case, steps, *more):
-    """Of 02 on ranks, or of 01; of 03 where more is asked."""
+    """The log of 01, or of 02 on ranks; with more options of 03 on one rank."""
     where = (1, MIXED[0]) if more else (0, ALONE) if case.ranks == 1 else (case.ranks, ON_RANKS[0])
     data = ["--data", CORPUS] if case.task in ("text", "llama") and not case.tokens else []
     return programs.logged(*where, *case.options(), *data, "--steps", steps, "--device", "cpu",
@@ -155,14 +154,15 @@ GRADIENTS = [replace(case, batch=5, seed=5) for case in (
 @pytest.mark.parametrize("dtype", STORED)
 @pytest.mark.parametrize("case", GRADIENTS, ids=lambda case: f"{case.task} {len(case.shapes())}")
 def test_gradients_in_both_languages(programs, folder, case, dtype):
-    """Of each element; with --beta1 0 the first average that Adam keeps is the gradient.
+    """Each element of the gradient is compared: with --beta1 0 Adam's first momentum is the
+    gradient.
 
-    Python rounds what is stored, as the program does, which besides rounds to fp32: each number
-    that a gradient is made of, by 2^-24 of it, as often as it is added to others. That numbers are
-    no larger than the tensor's largest gradient is assumed, not derived: as roundings mostly
-    cancel, what is seen in fp32 is below a tenth of the bound. In 16 bit the bits are the same, but
-    where a gradient lies that near to the middle of two. (A number before it could, too, and all
-    after it would be off by far more. With this seed none does.)"""
+    Python rounds to the stored dtype where the program does. The program also rounds each sum to
+    fp32, by 2^-24 of it at most, as often as it adds a term. The bound assumes that no sum is
+    larger than the tensor's largest gradient; in fp32 the differences are below a tenth of it,
+    because roundings mostly cancel. In 16 bit the stored bits must agree, unless a gradient lies
+    within the bound of the middle between two values. (An activation could lie there, too, and
+    would change all that follows. With this seed none does.)"""
     scale = 64 if dtype == "fp16" else 1
     _, (step,), _ = logged(programs, case, 1, "--dtype", dtype, "--beta1", 0, "--save", folder,
                            *(["--loss-scale", scale] if scale > 1 else []))
@@ -184,11 +184,13 @@ def test_gradients_in_both_languages(programs, folder, case, dtype):
 
 @pytest.mark.parametrize("case", LLAMAS, ids=lambda case: " ".join(case.options()))
 def test_gradients_of_a_llama_in_both_languages(programs, folder, case):
-    """Of each element, beside float64 throughout, in units of 2^-24 of the tensor's largest
-    gradient. As above a rounding is at most one, and `terms` are rounded one after the other. They
-    are rounded up as often as down, so together go as far as the root of their number: 31 to 36.
-    Seen was 17, with 30 seeds each. A wrong formula makes 10^7 (no mask, queries turned by one
-    position more than keys, keys' or values' gradients without one head's), a missing eps 10^5."""
+    """Each element of a Llama's gradient is compared with Python's, which is computed in float64.
+
+    The unit of the error is 2^-24 of the tensor's largest gradient. Each of `terms` roundings adds
+    at most one unit. Because they go up as often as down, the bound is the root of their number, 31
+    to 36. With 30 seeds each the largest error was 17. A wrong formula makes 10^7 (no mask, queries
+    turned by one position more than keys, gradients of keys or values without one head), a missing
+    eps 10^5."""
     _, (step,), _ = logged(programs, case, 1, "--dtype", "fp32", "--beta1", 0, "--save", folder)
     tensors = read_tensors(folder / "step_1/optimizer.safetensors")[1]
     loss, gradient = loss_and_gradient(case, np.float64(initial_parameters(case)),
@@ -206,9 +208,9 @@ def test_gradients_of_a_llama_in_both_languages(programs, folder, case):
 @pytest.mark.parametrize("case", GRADIENTS + LLAMAS,
                          ids=lambda case: f"{case.task} {len(case.sizes())} {case.kv_heads}")
 def test_gradients_in_one_of_the_languages_are_slopes(case, by=1e-6):
-    """Python's, along a random direction, along which no ReLU opens or closes. The losses'
-    rounding, some 10^-15, over the step makes 10^-9, and so would a third derivative of some 10^4;
-    a wrong gradient some 10^-3."""
+    """Python's gradient is the slope of its loss along a random direction, along which no ReLU
+    opens or closes. Rounding of the losses makes an error of 10^-9, and a third derivative of 10^4
+    would make as much; a wrong gradient makes 10^-3."""
     weights, samples = np.float64(initial_parameters(case)), samples_of_step(case, 0)
     along = np.random.default_rng(5).uniform(-1, 1, weights.size)
     (high, _), (low, _), (_, gradient) = (

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""What goes wrong while a program runs ends it in time, with a sentence and an exit code that say
-what it was; a log is left with whole lines, and with a summary only where the run was whole.
+"""A fault during a run ends all ranks in time, with a sentence and an exit code that name it. The
+log has whole lines, and a summary only if the run was whole.
 
-Most faults are made by injector.cpp, in one call of one rank; others by how a program is started.
+injector.cpp makes most faults, in one call of one rank. For others a shell starts the program.
 """
 import contextlib
 import ctypes
@@ -28,25 +28,25 @@ A_FEW_SECONDS = 10
 TIMEOUT = 2
 MLP = f"--task mlp --width 64 --layers 8 --steps 5 --timeout {TIMEOUT} --log new.log"
 TEXT = "--width 8 --layers 2 --batch 2 --log new.log"
-SHORT_FILE = "/sys/devices/system/cpu/online"  # 4096 bytes for who asks, a few for who reads
+SHORT_FILE = "/sys/devices/system/cpu/online"  # its size is 4096 bytes, but it ends after a few
 SHORT_OF = "the system .* gave no memory, thread or output: Resource temporarily"
 DIFFER = (r"^\w+: the (parameters|optimizer state) of layer {} differ between rank 0 .* and rank "
           "1 .*, which should hold the same$")
 DUE = (r"^rank (\d)/2: rank (?!\1)\d sent (\w+ of layer \d), where (?!\2 )\w+ of layer \d is due: "
        "every rank must call the same collectives in the same order$")
-DISK = f"{MLP} --offload-dir DISK"  # a folder of its own, in which nothing is to be left
+DISK = f"{MLP} --offload-dir DISK"  # DISK becomes a folder, which must be empty at the end
 LOST = "the loss of the last step, 9, is not finite"
 
-# Exit code (None: any but 0), ranks (0: without a launcher), chapter, arguments, the fault or how a
-# shell starts the program, and what every line of its own says.
+# Exit code (None: any but 0), ranks (0: without a launcher), chapter, arguments, the injector's
+# FAULT or the shell's command, and a pattern that each line of the program's own matches.
 ENDS = [
-    # Also: the injector sees that no message is that near to the end.
+    # The injector also checks here that no message is sent just before the end.
     (NONE, 2, ZERO3, MLP, "none", "parameters [0-9a-f]{16} .* 0 steps skipped"),
     *((NONE, 2, chapter, MLP, "nan 1 reduce_scatter 3 4",
        "parameters [0-9a-f]{16} .* 1 step skipped") for chapter in (DDP, ZERO2, OFFLOAD)),
     *((DATA, 3, chapter, MLP, "throws 1 reduce_scatter 3 1", "^rank 1/3: sample is unreadable$")
       for chapter in (DDP, ZERO2, INFINITY)),
-    # On the stream that computes, and on one of its own.
+    # DDP sends on the compute stream, 07 on the communication stream.
     *((code, 2, chapter, MLP, f"{what} 1 reduce_scatter 3 1", words) for chapter in (DDP, OFFLOAD)
       for code, what, words in (
           (None, "killed", ""),
@@ -58,7 +58,7 @@ ENDS = [
                                   "runs another build; MPI says: [^()&]*truncated"))),
     *((RESOURCES, 2, chapter, MLP, "memory 1 9",
        r"^rank 1/2: the system gave no \d+ bytes for .*: use fewer") for chapter in (DDP, OFFLOAD)),
-    # 08's disk fails in a step; has no room, before the first; cannot be written to.
+    # 08's disk fails in a step, or has no room before the first step, or cannot be written.
     *((RESOURCES, 2, INFINITY, DISK, f"{call} 1 99 {number}",
        rf"^rank 1/2: step \d, {what} of layer \d: --offload-dir DISK: \d+ bytes could not be {why}")
       for call, number, what, why in (
@@ -79,9 +79,9 @@ ENDS = [
           ("/dev/shm", r": it lies in the machine's memory \(tmpfs\): name a folder on a disk"))),
     *((None, 2, INFINITY, DISK, f"killed 1 {when} 3", "")
       for when in ("all_gather 2", "reduce_scatter 3", "sums -1")),
-    # Its sentence would have to wait for ever.
+    # The fault holds the lock of stderr, so the program ends without a sentence.
     (COMMUNICATION, 0, INFINITY, DISK, "locked_disk 0 99", ""),
-    # By then the exit code is the launcher's.
+    # The rank has already called MPI's end: the exit code is the launcher's.
     (None, 2, ZERO2, MLP, "unfinished 1 1",
      "since the end of MPI on the host began, nothing has ended for [2-9] s"),
     (COMMUNICATION, 2, DDP, MLP, "stopped 1 reduce_scatter 3 3", ""),
@@ -121,7 +121,7 @@ ENDS = [
     *((DATA, ranks, chapter, f"{TEXT} --data {SHORT_FILE}", '"$@"',
        f"cannot read byte .* of the 4096 of {SHORT_FILE}: it has become shorter")
       for ranks, chapter in ((0, ALONE), (2, DDP)) if os.path.exists(SHORT_FILE))]
-# Of these rank `bad` stands still.
+# Rank `bad` stands still.
 STILL = [pytest.param(COMMUNICATION, ranks, chapter, MLP, f"{how} {bad} reduce_scatter 3 3", "",
                       id=f"still {chapter} {how} {bad} of {ranks}")
          for chapter in (DDP, ZERO2, ZERO3, OFFLOAD, INFINITY)
@@ -141,7 +141,7 @@ def disk():
 
 @pytest.fixture(name="folder")
 def filled(folder):
-    """A launcher's ssh that stays here, and folders for its hosts."""
+    """A folder with an ssh for the launcher, which stays on this machine, and a folder per host."""
     for name, text in {
             "ssh": '#!/bin/sh\nwhile [ "${1#-}" != "$1" ]; do shift; done\nshift\neval "$*"\n',
             "here/text.txt": "to be or not to be\n", "there/empty": ""}.items():
@@ -172,7 +172,7 @@ def test_a_fault_ends_a_run(programs, folder, disk, code, ranks, chapter, args, 
     patience = 0
     if re.match("stopped|stuck|unfinished", how):
         patience = TIMEOUT * max(1, -(-ranks // len(os.sched_getaffinity(0))))
-        # It tells the seconds that it has run, on a busy machine a little more.
+        # The sentence tells the seconds that it waited, on a busy machine a few more.
         bad = how.split()[1]
         words = words or (rf"^rank (?!{bad}/)\d+/\d+: step \d+, "
                           + WAITS.format(f"[{patience}-9]", f" for ranks? {bad}"))
@@ -192,7 +192,8 @@ def test_a_fault_ends_a_run(programs, folder, disk, code, ranks, chapter, args, 
 
 
 def test_a_disk_may_be_awkward(programs, disk):
-    """Moves a page at a time, wants larger pages, or a file's name: the same bits."""
+    """A disk may move a page at a time, refuse direct access, or refuse files without a name. The
+    bits stay the same."""
     def digest(fault, chapter=INFINITY, *more):
         return programs.logged(2, chapter, *MLP.split()[:-2], *more, FAULT=fault,
                                LD_PRELOAD=programs.injector)[2]["digest"]
@@ -200,13 +201,13 @@ def test_a_disk_may_be_awkward(programs, disk):
     expected = digest("none", ZERO3)
     for fault in ("none", "some 1", "unaligned 1", f"direct 1 1 {errno.EINVAL}",
                   f"tmpfile 1 1 {errno.EOPNOTSUPP}", f"tmpfile 1 1 {errno.EISDIR}"):
-        # A piece ends, and the next begins, in the middle of a page.
+        # With this size pieces end in the middle of a page.
         found = digest(fault, INFINITY, "--offload-dir", disk, "--piece", 1500)
         assert found == expected, fault
 
 
 def pages_in_memory(file):
-    """How many of a file's the system keeps."""
+    """How many of the file's pages are in the page cache."""
     with open(file, "r+b") as opened, mmap.mmap(opened.fileno(), 0) as seen:
         kept = (ctypes.c_ubyte * (len(seen) // mmap.PAGESIZE))()
         begin = (ctypes.c_char * len(seen)).from_buffer(seen)
@@ -216,8 +217,9 @@ def pages_in_memory(file):
 
 
 def test_what_is_on_the_disk_takes_no_memory(programs, folder, disk):
-    """A process's memory beyond its ledgers is 07's, and what three threads more may take: of stack
-    and heap a huge page each. 144 MB of state are in no page cache, where files can do without."""
+    """The memory of 08's process that its ledgers do not know is that of 07, plus what three more
+    threads may take: a huge page of stack and one of heap each. Where files can bypass the page
+    cache, it has nothing of the 144 MB of state."""
     def beyond(chapter, *where):
         words = "--task mlp --width 1000 --layers 12 --batch 8 --steps 6 --quiet --log".split()
         log = folder / chapter
@@ -245,14 +247,15 @@ def test_what_is_on_the_disk_takes_no_memory(programs, folder, disk):
 
 
 def two_hosts(programs, folder):
-    """Options of a launcher that then believes to start its ranks on two hosts, where it can."""
+    """Options with which MPICH's launcher starts its ranks as if on two hosts."""
     return ["-launcher", "ssh", "-launcher-exec", str(folder / "ssh"),
             "-hosts", "127.0.0.1,127.0.0.2"] if "mpich" in programs.mpiexec else []
 
 
 @pytest.mark.parametrize("which", (signal.SIGINT, signal.SIGTERM))
 def test_a_launcher_gets_a_signal(programs, folder, which):
-    """The ranks end after the present step, which is logged; rank 0 may wait in the next one."""
+    """The ranks end after the current step, which is logged. Rank 0 may already wait in the
+    next."""
     if not programs.passes_signals:
         pytest.skip("this launcher ends its ranks when it gets a signal")
     program = programs.command(0, ZERO3, *TEXT.split(), "--quiet", "--steps", 10**8)
@@ -271,7 +274,8 @@ def test_a_launcher_gets_a_signal(programs, folder, which):
 
 
 def test_a_second_signal_ends_a_run_at_once(programs):
-    """Two seconds after the first, or later."""
+    """A signal that comes two seconds after the first, or later, does not wait for the step's
+    end."""
     words = "--task mlp --width 1024 --batch 32768".split()  # a step of many seconds
     with subprocess.Popen(programs.command(0, ALONE, *words), stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True) as process:
@@ -285,7 +289,7 @@ def test_a_second_signal_ends_a_run_at_once(programs):
 
 
 def test_a_text_that_one_rank_cannot_read(programs, folder):
-    """It is named."""
+    """The rank and its file are named."""
     program = shlex.join(programs.command(0, ZERO3, "--data", "text.txt"))
     command = programs.unlike(f"cd here && {program}", f"cd there && {program}",
                               *two_hosts(programs, folder))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""FSDP2 gathers as often as notes/fsdp2.md says, in two processes, if a Python here has it."""
+"""FSDP2 gathers as often as notes/fsdp2.md says, on two processes. Skipped without PyTorch."""
 import sys
 
 import pytest

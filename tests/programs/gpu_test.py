@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""What is promised of runs on GPUs, true or simulated ones, beside the same bits."""
+"""Runs on GPUs, true or simulated: losses near the CPU's, and an end for ranks and links that
+fail."""
 import os
 import re
 import time
@@ -7,13 +8,13 @@ import time
 import pytest
 from programs import COMMUNICATION, DATA, OWN_HOST, SKIPPED, STANDS, Programs, options_on
 
-# A GPU multiplies matrices in another order, and each step goes on from what the one before left,
-# so differences grow: from 2^-24 by at most some 1000 in fp32, in 16 bit, where another order may
-# round to the other neighbour, from 2^-8 (bf16) and 2^-11 (fp16) to a few roundings of bf16.
+# The largest relative differences of losses. A GPU adds in another order, and each step begins with
+# the differences of the step before, so they grow: in fp32 from 2^-24 up to 1000 times, in 16 bit
+# from one rounding (2^-8 of bf16, 2^-11 of fp16) to a few of bf16.
 BOUNDS = {"fp32": 1e-4, "bf16": 2e-2, "fp16": 2e-2}
-# Ranks, task, dtype, how they talk and what that is compared with; None: a run on the CPU. NCCL's
-# own sums on three ranks against those in rank order: in fp16 they overflow where ours do not, and
-# a step more is skipped.
+# Ranks, task, dtype, way of communicating, and the way whose losses are compared; None is the CPU.
+# NCCL's own sums on three ranks are compared with sums in rank order, but not in fp16, where NCCL's
+# may overflow, and then skip another step.
 LOSSES = [*((1, task, dtype, "mpi", None) for task in ("text", "mlp") for dtype in BOUNDS),
           *((3, "mlp", dtype, "native", "nccl") for dtype in ("fp32", "bf16"))]
 
@@ -23,7 +24,7 @@ def test_losses(gpu, ranks, task, dtype, way, other):
     """The largest difference over 100 steps, relative to the loss."""
     def losses(way):
         programs, chapter = gpu if way else Programs(gpu.build, gpu.mpiexec), "03_mixed_precision"
-        # A step that is skipped on one side only would say nothing: no scale that overflows.
+        # With this scale no step is skipped: a step that only one side skips would differ.
         scale = ["--loss-scale", "128"] if dtype == "fp16" else []
         steps = programs.logged(ranks, chapter, "--steps", 100, "--task", task, "--width", 64,
                                 "--layers", 4, "--dtype", dtype, *scale,
@@ -34,16 +35,16 @@ def test_losses(gpu, ranks, task, dtype, way, other):
     assert max(differences) <= BOUNDS[dtype]
 
 
-# How, and the items that a simulated GPU's queue holds: who adds one more waits.
+# How a rank fails, and the length of a simulated GPU's queue. Who adds to a full queue waits.
 @pytest.mark.parametrize("how, queue", [("throws", 1000), ("killed", 1000), ("stuck", 1000), *(
     ("stopped", queue) for queue in (1000, 300, 100, 30, 10, 3))])
 def test_a_rank_fails(programs, request, how, queue):
-    """Rank 1 of 2 fails in the middle of the third step: the whole job ends in time, with a
-    sentence and an exit code. A rank that can says in which step nothing ended any more, what began
-    last, and how long ago. Only a GPU would know for whom it waits."""
+    """Rank 1 of 2 fails in the middle of the third step. The job ends in time, with a sentence and
+    an exit code. A rank that still runs says in which step it stands still, what began last, and
+    how long ago. It names no other rank, because only the GPU knows for whom it waits."""
     if not programs.prefix and queue < 1000:
         pytest.skip("a GPU has its own queue")
-    # A true one may take long to get ready; on busy cores a rank may be late by seconds.
+    # A true GPU may need seconds to start. On busy cores a rank may be late by seconds.
     timeout, late = 5 if programs.prefix else 20, 20
     patience = timeout * (1 if len(os.sched_getaffinity(0)) > 1 else 2)
     waited = "|".join(map(str, range(patience, patience + late)))
@@ -69,7 +70,7 @@ def test_a_rank_fails(programs, request, how, queue):
 
 @pytest.mark.parametrize("chapter", ("02_distributed_adam", "06_zero3"))
 def test_a_link_fails(programs, chapter):
-    """NCCL's own words end the job, long before the watchdog's."""
+    """NCCL's error ends the job, before the watchdog would."""
     if not programs.prefix:
         pytest.skip("no link of a GPU can be broken from here")
     done = programs.run(2, chapter, "--task", "mlp", "--width", 64, "--comm", "nccl",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""transformers opens what a chapter saves, computes what it does, and writes what it reads."""
+"""transformers loads a chapter's checkpoint, computes the same, and saves what a chapter loads."""
 import sys
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ from programs import ROOT, SKIPPED
 
 
 def test_a_llama_is_theirs(programs):
-    """By the Python that runs this, or the one on PATH: by that which has transformers."""
+    """Run by this Python, or by the one on PATH: whichever has transformers."""
     patient = replace(programs, patience=230)
     for python in (sys.executable, "python3"):
         outcome = patient.start([python, str(ROOT / "tools/in_pytorch.py"), "llama", "--build",

@@ -45,7 +45,7 @@ struct Fault {
   std::atomic<int> calls = 0;
 } fault;
 
-/// Whether that fault is to be made in this call, one of those in which it can be.
+/// Whether this call, one in which the fault `what` is possible, is the one that must fail.
 bool is_now(const char* what) {
   if (std::strcmp(fault.what, what) != 0 || zero::launcher().rank != fault.rank) return false;
   return ++fault.calls == std::atoi(fault.where);
@@ -53,10 +53,10 @@ bool is_now(const char* what) {
 
 void sleep_long() { std::this_thread::sleep_for(std::chrono::hours(1)); }
 
-/// Whether this call is to fail, with the fault's errno.
+/// Whether this call must fail. Then errno is the fault's.
 bool fails(const char* function) {
   if (!is_now(function)) return false;
-  errno = fault.layer;  // the third word's number
+  errno = fault.layer;  // FAULT's fourth word
   return true;
 }
 
@@ -66,7 +66,7 @@ bool always(const char* what) {
 
 bool passes_by_cache(int fd) { return (fcntl(fd, F_GETFL) & O_DIRECT) != 0; }
 
-/// Whether this call moves bytes of that file, of `size` so many as it may.
+/// Whether this call may read or write the file. May reduce `size`.
 bool moves(int fd, std::size_t& size) {
   if (is_now("locked_disk")) flockfile(stderr), sleep_long();
   if (is_now("stuck_disk")) sleep_long();
@@ -75,10 +75,10 @@ bool moves(int fd, std::size_t& size) {
   return true;
 }
 
-/// What is to go wrong in this message; empty: nothing.
+/// The fault of this message, or an empty text.
 std::string fault_of_message(int to, int tag) {
   using zero::Collective;
-  // Two ranks' messages of one tag: one a step, or, of parameters that are gathered twice, two.
+  // Per tag and receiver there is one message per step; two of parameters that are gathered twice.
   static std::map<std::pair<int, int>, int> sent;
   constexpr int collectives = zero::names_of<Collective>.size();
   const int steps_over = sent[{to, static_cast<int>(Collective::sums)}];
@@ -89,8 +89,8 @@ std::string fault_of_message(int to, int tag) {
   return now ? fault.what : "";
 }
 
-/// A call on a file, or a folder, of that name or none: from the first `.partial` on a run is
-/// saved. False when it is to fail, with errno.
+/// Called before each call on files. A save begins with the first name with `.partial`. False, with
+/// errno, if the call must fail.
 bool on_file(const char* path = "") {
   static std::atomic<bool> saves = false;
   saves = saves || std::strstr(path, ".partial");
@@ -106,7 +106,7 @@ template <class Function> Function* next(const char* name) {
 }
 
 std::set<ino_t> unsynced;  // files that were written, folders that were made
-ino_t renamed_in = 0;  // the folder of a new name, until it is synced
+ino_t renamed_in = 0;  // the folder in which a file was renamed, until it is synced
 
 ino_t folder_at(const std::string& path) {
   struct stat seen {};
@@ -125,7 +125,7 @@ std::atomic<Clock::time_point> last_test;
 extern "C" {
 int MPI_Isend(const void* data, int count, MPI_Datatype type, int to, int tag, MPI_Comm comm,
               MPI_Request* request) {
-  static std::vector<char> spoiled;  // this rank keeps what it has
+  static std::vector<char> spoiled;  // a copy, because the sender's own data stay right
   const std::string what = fault_of_message(to, tag);
   if (what == "throws") throw zero::Error(zero::ExitCode::data, "sample is unreadable");
   if (what == "exits") std::exit(0);
@@ -155,7 +155,7 @@ int MPI_Testsome(int count, MPI_Request* requests, int* some, int* done, MPI_Sta
 
 int MPI_Finalize() {
   if (is_now("unfinished")) sleep_long();
-  // No program may end sooner, whatever else its run is for.
+  // In every run with an injector, the end comes 50 ms after the last message or later.
   const bool too_soon = Clock::now() - last_test.load() < std::chrono::milliseconds(50);
   if (too_soon) PMPI_Abort(MPI_COMM_WORLD, 99);
   return PMPI_Finalize();
@@ -173,7 +173,7 @@ int pthread_create(pthread_t* thread, const pthread_attr_t* how, void* (*body)(v
   return next<decltype(pthread_create)>("pthread_create")(thread, how, body, with);
 }
 
-/// By another name, as its own takes any number of arguments.
+/// open64, declared under another name, because its own declaration has variable arguments.
 int open_file(const char* path, int how, mode_t mode) asm("open64");
 int open_file(const char* path, int how, mode_t mode) {
   const bool nameless = (how & O_TMPFILE) == O_TMPFILE, direct = (how & O_DIRECT) != 0;
@@ -195,14 +195,14 @@ int posix_fallocate64(int file, off64_t at, off64_t size) {
   return next<decltype(posix_fallocate64)>("posix_fallocate64")(file, at, size);
 }
 int mkdir(const char* path, mode_t mode) {
-  unsynced.clear();  // with which a save begins
+  unsynced.clear();  // a save begins with mkdir
   const int code = on_file(path) ? next<decltype(mkdir)>("mkdir")(path, mode) : -1;
   if (code == 0) unsynced.insert(folder_at(path));
   return code;
 }
 ssize_t pwrite64(int fd, const void* data, size_t size, off_t at) {
   if (!on_file() || fails("pwrite") || !moves(fd, size)) return -1;
-  // The system need not write all at once.
+  // pwrite may write less than it is given.
   if (!passes_by_cache(fd)) size = std::min<std::size_t>(size, 5000);
   unsynced.insert(file_of(fd));
   return next<decltype(pwrite64)>("pwrite64")(fd, data, size, at);
@@ -219,7 +219,7 @@ int rename(const char* from, const char* to) noexcept {
   return code;
 }
 int unlinkat(int folder, const char* path, int flags) noexcept {
-  struct stat removed {};  // which need not be synced
+  struct stat removed {};  // a removed file need not be synced
   if (fstatat(folder, path, &removed, 0) == 0) unsynced.erase(removed.st_ino);
   if (renamed_in != 0) return errno = EBUSY, -1;
   return on_file() ? next<decltype(unlinkat)>("unlinkat")(folder, path, flags) : -1;

@@ -24,7 +24,7 @@ SKIPPED = 77  # the exit code by which Meson knows it
 
 @dataclass
 class Outcome:
-    """What one start of a program left: code None when it had to be stopped."""
+    """The exit code and output of a program. The code is None if it had to be killed."""
     code: int | None
     out: str
     err: str
@@ -33,26 +33,27 @@ class Outcome:
         return [line for line in self.err.splitlines() if OURS.match(line)]
 
 
-# What a rank says that waits for others, and one that knows of none: phase, what, seconds.
+# What a rank says that waits for another rank (seconds, words), and one that knows of none
+# (seconds).
 ALLOWS = ": a rank is stuck or gone, or an operation takes longer than --timeout allows$"
 WAITS = (r"(forward|backward|update): (reduce_scatter of layer \d+|all_gather of layer \d+|sums) "
          "on stream (compute|communication) has waited {} s{}" + ALLOWS)
 STANDS = ("(load|forward|backward|update): since .* on stream .* began, nothing has ended for {} s"
           + ALLOWS)
 OWN_HOST = str(ROOT / "tests/gpu/own_host.sh")
-# How ranks on GPUs can talk and add.
+# How ranks on GPUs can communicate and add.
 WAYS = {"mpi": ["--comm", "mpi"], "nccl": ["--comm", "nccl"],
         "native": ["--comm", "nccl", "--reduce", "native"]}
 
 
 def own_options(chapter, dtype, prefetch):
-    """Those of them that the chapter takes."""
+    """Options for a dtype and a prefetch, as far as the chapter takes them."""
     return [*(["--dtype", dtype] if chapter in MIXED else []),
             *(["--prefetch", prefetch] if chapter in WINDOW else [])]
 
 
 def options_on(way, chapter):
-    """Of a run on GPUs that talk that way, one of WAYS; None: on the CPU."""
+    """Options of a run on GPUs that communicate by one of WAYS, or on the CPU if way is None."""
     if not way:
         return ["--device", "cpu"]
     return ["--device", "cuda", *(WAYS[way] if chapter != ALONE else [])]
@@ -73,29 +74,31 @@ class Programs:
 
     @property
     def loses_codes(self):
-        """Whether its launcher may say 0 of a job of which a rank was killed: MPICH's from 4.1 to
-        4.2.2 (pmodels/mpich, issue 7057)."""
+        """Whether its launcher may end with 0 although a rank was killed: MPICH's from 4.1 to 4.2.2
+        (pmodels/mpich, issue 7057)."""
         return re.search(r"Version: +4\.(1|2\.[012])\b", self.launcher) is not None
 
     @property
     def passes_signals(self):
-        """Open MPI's launcher sends SIGTERM whatever it gets, soon SIGKILL, and answers 1."""
+        """Open MPI's launcher sends its ranks SIGTERM for any signal, soon SIGKILL, and ends with
+        1."""
         return not re.search("Open MPI|OpenRTE", self.launcher)
 
     @property
     def is_open_mpi_4(self):
-        """It takes seconds to end a job, in which the other rank may say that it waits. And it
-        writes what is too long behind the receiver's buffer: its MPI_Abort may then die of it."""
+        """Open MPI 4 needs seconds to end a job, in which the other rank may say that it waits. It
+        also writes a message that is too long behind the receiver's buffer, and MPI_Abort may then
+        crash."""
         return re.search(r"\((Open MPI|OpenRTE)\) 4", self.launcher) is not None
 
     @property
     def injector(self):
-        """For LD_PRELOAD, which is cut at blanks, as the build's folder may have: start() says
-        where it is."""
+        """The injector's name for LD_PRELOAD, without a folder, whose name may have blanks. start()
+        sets LD_LIBRARY_PATH to its folder."""
         return f"lib{self.prefix}injector.so"
 
     def command(self, ranks, chapter, *args):
-        """ranks 0: without the launcher."""
+        """The command that runs a chapter on ranks; with 0 ranks without the launcher."""
         folder = self.build / ("tests/programs" if self.prefix else chapter)
         own = [str(folder / (self.prefix + chapter)), *map(str, args)]
         # NCCL's ranks may have to share a GPU here.
@@ -104,21 +107,22 @@ class Programs:
         return [*filter(None, [self.emulator]), *launch, *own]
 
     def unlike(self, one, other, *launch):
-        """Two ranks, each with a command line for sh. (Of `-n 1 ONE : -n 1 OTHER` the launcher of
-        Open MPI 5.0.7 dies.)"""
+        """The command of two ranks, each of which runs its own line of sh. (`-n 1 ONE : -n 1 OTHER`
+        crashes the launcher of Open MPI 5.0.7.)"""
         rank = "OMPI_COMM_WORLD_RANK" if "openmpi" in self.mpiexec else "PMI_RANK"
         return [self.mpiexec, *launch, "-n", "2", "sh", "-c",
                 f"if [ ${rank} = 0 ]; then {one}; else {other}; fi"]
 
     def start(self, command, cwd=None, **variables):
-        """Runs a command to its end, with other environment variables where given."""
-        # The launcher ends the job itself in time: killed from here, its ranks would live on.
-        # Open MPI's jobs that start at the same time quarrel about a folder for their sockets.
+        """Runs a command to its end, with these environment variables added."""
+        # The launcher ends a job that hangs: if it were killed from here, its ranks would live on.
+        # Each job has its own TMPDIR, because Open MPI's jobs cannot share one when they start
+        # together.
         with tempfile.TemporaryDirectory(prefix="job_") as of_this_job:
             environment = os.environ | {
                 "MPIEXEC_TIMEOUT": str(self.patience), "TMPDIR": of_this_job,
                 "LD_LIBRARY_PATH": f"{self.build}/tests/programs",
-                "UCX_LOG_FILE": "stderr"} | variables  # what it says is no output of ours
+                "UCX_LOG_FILE": "stderr"} | variables  # UCX would print on stdout
             try:
                 done = subprocess.run(command, cwd=cwd, env=environment, stdin=subprocess.DEVNULL,
                                       capture_output=True, timeout=self.patience + 5)
@@ -130,7 +134,8 @@ class Programs:
         return self.start(self.command(ranks, chapter, *args), cwd, **variables)
 
     def logged(self, ranks, chapter, *args, **variables):
-        """The log of a quiet run that ends well, or with a last loss that is no number."""
+        """Runs quietly. Returns the log's (run, steps, summary). The run must end with 0, or with
+        NUMERICS if its last loss is not finite."""
         with tempfile.TemporaryDirectory(prefix="log_") as folder:
             log = Path(folder) / "log"
             outcome = self.run(ranks, chapter, *args, "--quiet", "--log", log, **variables)
@@ -141,7 +146,7 @@ class Programs:
             return run, steps, summary
 
     def why_no_gpu(self):
-        """Empty where a program can use a GPU."""
+        """Why programs find no GPU, or an empty text."""
         trial = self.run(0, ALONE, "--device", "cuda", "--task", "toy", "--steps", "1", "--quiet")
         missing = "no GPU" in trial.err or "without CUDA" in trial.err
         return trial.err.strip() if missing else ""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What notes/running.md says of Slurm holds, on two nodes that this machine plays."""
+"""notes/running.md's commands and script for Slurm work on two nodes, both of them this machine."""
 import os
 import re
 import shutil
@@ -18,15 +18,16 @@ PAGE = (ROOT / "notes/running.md").read_text()
 COMMANDS = re.findall(r"(?m)^    ((?:srun|salloc) -N .*)$", PAGE)
 SCRIPT = re.sub("(?m)^    ", "", re.search(r"(?m)^    #!/bin/bash\n(    .*\n)+", PAGE)[0])
 SLOWER = re.sub(r"--steps \d+", "--device cpu --latency 2000 --steps $(cat steps)", SCRIPT)
-TESTED = re.search(r"Slurm (\d+\.\d+)", PAGE)[1]  # another may want another configuration
+TESTED = re.search(r"Slurm (\d+\.\d+)", PAGE)[1]  # other versions may want another configuration
 DIGEST, = re.findall(r'"06_zero3", "ranks": 4,.*"(\w+)",\n.*"--dtype bf16 --steps 200"',
                      (ROOT / "notes/digests.json").read_text())
-# bash is the first process of a namespace. However the test ends, `read` ends too, then bash, and
-# so the kernel ends every daemon and rank. --force: others need not reach munged's socket.
+# bash is the first process of a PID namespace. However the test ends, `read` ends, then bash, and
+# then the kernel ends all daemons and ranks. --force, because munged's socket lies in a private
+# folder.
 DAEMONS = """(umask 77; head -c 64 /dev/urandom >key)
 munged -F --force --key-file=$PWD/key --socket=$PWD/munge --pid-file=$PWD/pid --seed-file=seed &
 until [ -S munge ]; do sleep .1; done; slurmctld -D & slurmd -D -N n1 & slurmd -D -N n2 & read -r"""
-# A job that is queued again waits for cred_expire seconds. Without a time of its own it has 2 min.
+# A job that is queued again waits for cred_expire seconds. DefaultTime is in minutes.
 CONFIGURATION = """ClusterName=zero; SlurmctldHost={host}(127.0.0.1); SlurmctldPort={ports[0]}
 CommunicationParameters=NoCtldInAddrAny,NoInAddrAny; AuthInfo=socket={folder}/munge,cred_expire=5
 SlurmUser={user}; SlurmdUser={user}; StateSaveLocation={folder}; SlurmdSpoolDir={folder}/%n
@@ -43,7 +44,7 @@ def until(holds, seconds=90):
 
 @pytest.fixture(scope="module")
 def slurm(programs):
-    """Runs a command in a folder where the build is as the page has it."""
+    """Returns a function that runs a command in a folder with a link to the build."""
     path = os.environ["PATH"] + ":/usr/sbin"
     for tool in ("mpiexec.mpich", "munged", "slurmctld", "slurmd", "srun"):
         if not shutil.which(tool, path=path):
@@ -81,7 +82,7 @@ def test_a_command_of_the_page(programs, slurm, command):
 
 @pytest.mark.parametrize("fault, option", (("stopped", ""), ("killed", ""), ("killed", "-K")))
 def test_a_rank_is_gone(programs, slurm, fault, option):
-    """The other names it and ends the job, so Slurm kills both; by -K Slurm comes first."""
+    """The other rank names it and ends the job, so Slurm kills both. With -K Slurm is faster."""
     done = slurm([*f"srun -N 2 -n 2 --mpi=pmi2 {option} env LD_PRELOAD={programs.injector}".split(),
                   f"FAULT={fault} 1 reduce_scatter 3 3", *programs.command(
                       0, ZERO3, "--device", "cpu", "--timeout", 60 if option else 2)])
@@ -92,7 +93,7 @@ ENDS = r"ended by signal 15 after step (\d+)"
 
 
 def submitted(slurm):
-    """The script's job, and what it writes."""
+    """Submits the page's script. Returns the job's number and its output's path."""
     (slurm.folder / "zero.sbatch").write_text(SLOWER)
     (slurm.folder / "steps").write_text("1000000")
     job = slurm("sbatch --parsable zero.sbatch".split()).out.strip()
@@ -101,13 +102,13 @@ def submitted(slurm):
 
 
 def stop(slurm, said, start, command):
-    """In the job's start of that number, after its first step."""
+    """Runs the command after the first step of the job's start number `start`."""
     assert until(lambda: len(re.findall(r"\n +\d+ +\d\.\d+ ", said.read_text())) == start)
     slurm(command.split())
 
 
 def test_a_cancelled_job_is_saved(slurm):
-    """And does not start again."""
+    """scancel saves the run and ends the job for good."""
     job, said = submitted(slurm)
     stop(slurm, said, 1, f"scancel {job}")
     show = f"scontrol show job {job}"
@@ -118,13 +119,14 @@ def test_a_cancelled_job_is_saved(slurm):
 
 
 def test_the_script_resumes_itself(programs, slurm):
-    """After a signal, and at the end of its time, for which Slurm looks every 30 s."""
+    """The job queues itself again after a signal, and at its time limit, which Slurm checks every
+    30 s."""
     job, said = submitted(slurm)
     ways = f"scancel --signal=TERM {job}", f"scontrol update TimeLimit=1 JobId={job}"
     for start, command in enumerate(ways, 1):
         stop(slurm, said, start, command)
         assert until(lambda: len(re.findall(ENDS, said.read_text())) == start), said.read_text()
-    # Until the job starts for the third time, it gets more time and fewer steps.
+    # Before its third start the job gets more time and fewer steps.
     slurm(f"scontrol update TimeLimit=9 JobId={job}".split())
     steps = int(re.findall(ENDS, said.read_text())[-1]) + 20
     (slurm.folder / "steps").write_text(str(steps))

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""Two ranks on two hosts, which are network namespaces of this machine, over TCP: the digest is one
-host's, what crosses the wire is what was counted, a slow link is waited for, a dead one is told.
+"""Two ranks on two network namespaces of this machine, which play hosts, over TCP. The digest is
+that of one host, the bytes on the wire are those that were counted, a slow link takes its time, and
+a link that goes down ends the run.
 """
 import contextlib
 import os
@@ -36,12 +37,13 @@ def make_hosts():
         ip("link", "set", "lo", "up", of=name)
         ip("link", "set", "eth0", "up", of=name)
     while any(b"state UP" not in ip("link", "show", "eth0", of=name) for name in HOSTS):
-        time.sleep(0.05)  # the carrier comes a little later
+        time.sleep(0.05)  # a link is up a little later
 
 
 @pytest.fixture
 def on_hosts(programs, folder):
-    """Makes a command of a program's; UCX is kept from seeing that the hosts share a memory."""
+    """Returns a function that makes the command of a run on both hosts. UCX may use TCP only,
+    because it would see that the hosts share memory."""
     if "openmpi" in programs.mpiexec:
         pytest.skip("MPICH's launcher is needed to start ranks in namespaces")
     launcher = folder / "launcher"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Bytes held, elements sent and bytes copied: what the ledger, the communicator and the bus counted
-// equals the chapter's formulas, in integers; and what the card says of who holds what is so.
+// Bytes stored, elements sent and bytes copied, as the ledger, the communicator and the bus count
+// them, equal the chapter's formulas, in integers. The card names the holder of each tensor.
+// Replicas that differ are found.
 #include <map>
 
 #include "report/report.hpp"
@@ -8,7 +9,7 @@
 #include "tests/unit/checks.hpp"
 namespace zero::test {
 namespace {
-/// check(options, a sample that is not finite; -1: none).
+/// Calls check(options, sample), where that sample is not finite, or -1.
 void for_all_cases(auto check) {
   for (const Dtype dtype : dtypes) {
     if (needs_master(dtype) && !chapter.mixed_precision) continue;
@@ -19,12 +20,12 @@ void for_all_cases(auto check) {
       for (const int layers : {1, 2, 5}) {
         for (const int accumulate : {1, 2}) {
           o.layers = layers, o.accumulate = accumulate;
-          // How many layers there are, and how often, is one question for all dtypes.
+          // Other dtypes need one size only: layers and micro-batches count alike in all.
           if (dtype == Dtype::fp32 || layers + accumulate == 7) check(o, -1);
         }
       }
-      check(o, 4);  // its first step is skipped: no update phase
-      check(o, 2 * o.accumulate * ranks().size * o.batch - 1);  // its second and last
+      check(o, 4);  // the first step is skipped: it has no update phase
+      check(o, 2 * o.accumulate * ranks().size * o.batch - 1);  // the last step is skipped
       if (chapter.uses(Place::disk)) {
         o.state = Place::host;
         check(o, -1);
@@ -42,7 +43,7 @@ void for_all_cases(auto check) {
   }
 }
 
-/// The device, whose ledger and bus begin anew.
+/// The device, with its peaks, its bus's counters and the step set back.
 Device& device_at_zero() {
   for (const Place place : every<Place>) {
     device().at(place).ledger.restart_peaks();
@@ -52,7 +53,7 @@ Device& device_at_zero() {
   return device();
 }
 
-/// Every figure under the same two names, which ./tutorial exercise shows.
+/// Compares a figure. `./tutorial exercise` shows the names `counted` and `predicted`.
 void check_count(const std::string& what, std::int64_t counted, std::int64_t predicted) {
   INFO(what);
   CHECK(counted == predicted);
@@ -68,7 +69,7 @@ void check_bytes(const Prediction& plan, const Device& on) {
     check_count(of + "held", booked.resident, planned.resident);
     check_count(of + "reserved", booked.reserved, planned.peak);
     check_count(of + "at the peak", booked.peak, planned.peak);
-    check_count(of + "after the run", booked.now, planned.resident);  // what is borrowed is back
+    check_count(of + "after the run", booked.now, planned.resident);  // borrowed memory is back
   }
 }
 
@@ -119,7 +120,7 @@ TEST_CASE("a step allocates nothing, and the host waits for the device once") {
     Options options = mlp_options(64, 4, dtype);
     options.accumulate = 2, options.loss_scale = 8;
     Part part(options);
-    part.step(0);  // libraries get ready in the first
+    part.step(0);  // libraries allocate in the first step
     const auto taken = [] {
       return device().allocations + device().host().allocations +
              device().at(Place::disk).allocations;
@@ -127,9 +128,8 @@ TEST_CASE("a step allocates nothing, and the host waits for the device once") {
     const std::int64_t allocations = taken(), waits = device().waits;
     for (int step = 1; step <= 5; ++step) part.step(step);
     CHECK(taken() == allocations);
-    // Where the device has finished by itself, nobody waits; in 07 the host's cores wait for it,
-    // too, in 08 for each layer's gradients. A GPU's bytes that pass through the host's memory are
-    // waited for.
+    // The CPU is never waited for. On a GPU the host waits once; in 07 its cores wait, too, and in
+    // 08 for each layer's gradients. Messages that pass through the host's memory add waits.
     const bool staged = ranks().choice.comm == Comm::mpi && ranks().size > 1;
     const int others = chapter.stages() ? 1 : chapter.offloads() ? 4 * options.accumulate : 0;
     if (!staged) CHECK(device().waits - waits <= 5 * (1 + others));
@@ -173,7 +173,7 @@ TEST_CASE("what ranks hold alike is compared, tensor by tensor") {
       const auto weights = [&](int l) { return part.trainer->adam_state(l).weights; };
       return digests_over_ranks(layer_digests(device(), part.layout, weights), part.comm);
     };
-    // An exception is all ranks' at once here: the other cases can go on.
+    // All ranks throw here, so the other cases can go on.
     std::vector<std::uint64_t> digests;
     CHECK_NOTHROW(digests = compare());
     for (const Holding* tensor : device().holdings) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The collectives: exact inputs, so that every order of addition gives the same bits, and inputs
-// for which only rank order gives the right ones.
+// The collectives, with exact inputs, for which every order of addition gives the same bits, and
+// with inputs for which only rank order gives the right bits. What is counted, refused and waited
+// for.
 #include "comm/communicator.hpp"
 
 #include "tests/ranks/ranks.hpp"
@@ -9,22 +10,23 @@
 namespace zero::test {
 namespace {
 /// Element i of rank r's vector: N times a small integer, so that sums and means are exact in every
-/// dtype. No part of a long vector is like another.
+/// dtype. The parts of a long vector differ.
 float integer(int rank, std::int64_t i) {
   return static_cast<float>(((i * 7 + i / 1000 + rank * 3) % 16 - 8) * ranks().size);
 }
 
-/// Of value(rank, i), rounded to that dtype: added in rank order, divided and rounded once.
+/// The mean of value(rank, i) over the ranks: each is rounded to dtype, they are added in rank
+/// order in fp32, divided, and rounded to dtype once.
 float mean_of(Dtype dtype, auto value, std::int64_t i) {
   float sum = rounded(dtype, value(0, i));
   for (int r = 1; r < ranks().size; ++r) sum += rounded(dtype, value(r, i));
   return rounded(dtype, sum / static_cast<float>(ranks().size));
 }
 
-/// Elements a rank; the last are more than MPI sends before they are asked for.
+/// Elements per rank. The last size is beyond what MPI sends before the receiver asks for it.
 const std::vector<std::int64_t> sizes{1, 2, 3, 8, 1000, 1023, 1025, (1 << 18) + 1001};
 
-/// Ranks that talk, in vectors of up to `own` elements per rank.
+/// A communicator for vectors of up to `own` elements per rank, and a stream.
 struct Talk {
   explicit Talk(Dtype dtype = Dtype::fp32, std::int64_t own = sizes.back())
       : comm(ranks().communicator({.dtype = dtype},
@@ -34,7 +36,7 @@ struct Talk {
   Stream stream{"test", device()};
 };
 
-/// This rank's two sums, where its device keeps them.
+/// This rank's two sums, in its device's memory.
 Sums sums_of(double loss, double squares) {
   Sums sums(device());
   sums.totals = {loss, squares};
@@ -96,7 +98,7 @@ TEST_CASE("two streams talk in turn, and the first one's GPU is late") {
   const Vector first(Dtype::fp32, 1000, integer);
   const Vector second(Dtype::fp32, 1000, [](int rank, std::int64_t) { return 20.0f + rank; });
   Talk talk;
-  setenv("SIMULATED_CUDA_DELAY_US", "20000", 1);  // of a simulated one
+  setenv("SIMULATED_CUDA_DELAY_US", "20000", 1);  // only a simulated GPU reads it
   Stream late("late", device());
   unsetenv("SIMULATED_CUDA_DELAY_US");
   talk.comm.all_gather(late, first.mine(), first.full());
@@ -126,7 +128,7 @@ TEST_CASE("a product leaves NCCL room beside it, or a simulated GPU ends the pro
 TEST_CASE("the ranks are added in rank order, in fp32, and rounded once") {
   const auto value = [](int rank, std::int64_t i) {
     const Generator random(static_cast<std::uint64_t>(rank), RandomStream::inputs);
-    // Magnitudes from 2^-6 to 2^6: so that another order gives other bits in many elements.
+    // Magnitudes from 2^-6 to 2^6, for which another order gives other bits in many elements.
     return std::ldexp(random.uniform(i), static_cast<int>((i * 5 + rank * 7) % 13) - 6);
   };
   const auto backwards = [&](int r, std::int64_t i) { return value(ranks().size - 1 - r, i); };
@@ -134,7 +136,7 @@ TEST_CASE("the ranks are added in rank order, in fp32, and rounded once") {
   for (int i = 0; i < 500 * ranks().size; ++i) {
     other_order += mean_of(Dtype::fp32, backwards, i) != mean_of(Dtype::fp32, value, i);
   }
-  // With two ranks addition commutes; with more this data must be able to tell.
+  // The order of two ranks never matters. With more, these inputs must show it.
   CHECK((other_order > 100) == (ranks().size > 2));
   for (const Dtype dtype : dtypes) check_means(Talk(dtype).comm, dtype, {500}, value);
 }
@@ -174,7 +176,8 @@ TEST_CASE("what is sent is counted where it leaves, with its padding, under its 
   CHECK(of(Collective::all_gather, Phase::update) == others * own);
   CHECK(of(Collective::all_gather, Phase::backward) == 0);
   const bool last = ranks().rank == ranks().size - 1;
-  // Everyone but the last sends the last rank its part; the last gathers its own to all others.
+  // In the reduce-scatter each other rank sends the 3 to the last; in the gather the last sends
+  // them.
   CHECK(sent.padding == (ranks().size == 1 ? 0 : last ? 3 * others : 3));
 }
 
@@ -185,7 +188,7 @@ TEST_CASE("a rank that comes late is waited for, and finds what was sent to it")
   if (ranks().rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(300));
   talk.comm.reduce_scatter_mean(talk.stream, vector.full(), own.view());
   talk.stream.synchronise();
-  fill(vector.full(), 99);  // which is the caller's again
+  fill(vector.full(), 99);  // the caller may write it again
   Sums mine = sums_of(1, 0);
   CHECK(talk.comm.await_all_reduced(talk.stream, mine).loss == ranks().size);
   std::vector<float> expected(vector.own);
@@ -204,7 +207,7 @@ TEST_CASE("wrong sizes and dtypes are refused before anything is sent") {
   const Vector bf16(Dtype::bf16, 8, integer);
   CHECK_THROWS_AS(reduce(vector.full(), bf16.mine()), std::logic_error);
   CHECK_THROWS_AS(reduce(bf16.full(), bf16.mine()), std::logic_error);
-  if (ranks().size == 1) return;  // there nothing is received, and any size is a whole shard
+  if (ranks().size == 1) return;  // one rank receives nothing, and any size is its whole shard
   CHECK_THROWS_AS(reduce(larger.full(), larger.mine()), std::logic_error);
   const View uneven = vector.full().part(0, vector.full().size - 1);
   CHECK_THROWS_AS(comm.all_gather(stream, vector.mine(), uneven), std::logic_error);
@@ -212,7 +215,7 @@ TEST_CASE("wrong sizes and dtypes are refused before anything is sent") {
 
 TEST_CASE("another collective of as many bytes is told, by name, from the one that is due") {
   using enum Collective;
-  using Call = std::pair<Collective, int>;  // of a layer
+  using Call = std::pair<Collective, int>;  // collective, layer
   const int rank = ranks().rank;
   if (ranks().size == 1 || rank > 1) return;
   for (const auto& calls : {std::array{Call(all_gather, 3), Call(reduce_scatter, 3)},
@@ -241,14 +244,15 @@ TEST_CASE("another collective of as many bytes is told, by name, from the one th
 
 TEST_CASE("the next sums tell a rank that has called collectives which no tag tells apart") {
   if (ranks().size == 1) return;
-  using Calls = std::vector<std::pair<int, std::int64_t>>;  // of a layer, so many elements a rank
+  using Calls = std::vector<std::pair<int, std::int64_t>>;  // layer, elements per rank
   constexpr int other = 2 + (1 << 13);
   const int last = ranks().size - 1;
-  std::vector<std::pair<Calls, Calls>> cases{{{{2, 8}}, {{2, 8}}},  // of the last rank the second
-                                             {{{2, 8}}, {{other, 8}}},
-                                             {{{2, 8}, {other, 8}}, {{other, 8}, {2, 8}}},
-                                             {{{2, 8}, {2, 8}}, {{other, 8}, {other, 8}}}};
-  // Of NCCL's messages no rank knows the sizes; a true GPU may wait without end.
+  std::vector<std::pair<Calls, Calls>> cases{
+      {{{2, 8}}, {{2, 8}}},  // what all others, and the last rank call
+      {{{2, 8}}, {{other, 8}}},
+      {{{2, 8}, {other, 8}}, {{other, 8}, {2, 8}}},
+      {{{2, 8}, {2, 8}}, {{other, 8}, {other, 8}}}};
+  // NCCL's messages carry no size. On a true GPU it may wait for ever.
   if (ranks().choice.comm == Comm::nccl && std::getenv("SIMULATED_GPUS"))
     cases.push_back({{{2, 8}, {2, 4}}, {{2, 4}, {2, 8}}});
   for (const auto& [of_all, of_last] : cases) {
@@ -296,14 +300,15 @@ TEST_CASE("on a modelled link a collective takes its time, from when the last ra
   const auto late = std::getenv("SIMULATED_GPUS") ? 30ms : 0ms;
   const Replicated gradients(device(), layout, State::gradients, Dtype::fp32);
   const View full = gradients.layer(0), own = gradients.shard(0);
-  // From when the last rank is there, with its data, until the first one has it, by one clock.
+  // From when the last rank has called, with its data ready, until the first rank has the result.
+  // All ranks read the same clock.
   const auto time_of = [&](const std::function<void()>& collective) {
     const auto now = [] {
       return std::uint64_t(std::chrono::steady_clock::now().time_since_epoch() / 1ns);
     };
     if (ranks().rank == 1) std::this_thread::sleep_for(30ms);
     std::uint64_t ready = now();
-    if (ranks().rank == 1) {  // which has its data late, too
+    if (ranks().rank == 1) {  // its data are late, too
       ready += late / 1ns;
       late_stream.kernels().divide(full, 1);
       stream.wait(late_stream.record());
@@ -322,7 +327,7 @@ TEST_CASE("on a modelled link a collective takes its time, from when the last ra
     const auto least = (ranks().size - 1) * each, most = least + least / 2 + 5ms;
     auto took = time_of(collective);
     CHECK(took >= least);
-    // A machine at work makes some late, but hardly all.
+    // On a busy machine some tries are late, but hardly all.
     for (int more = 20; took >= most && more > 0; --more) took = time_of(collective);
     CHECK(took < most);
   };

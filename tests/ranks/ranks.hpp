@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What tests on MPI ranks share: the ranks, a part of a run, and what a whole run must equal.
+// What tests on ranks share: the ranks, one rank's part of a run, and comparison with the replay.
 #pragma once
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -12,9 +12,9 @@
 #include "tests/chapter_under_test.hpp"
 
 namespace zero::test {
-/// This process among the test's ranks, and what the test was started with.
+/// This rank, its device, and how the test was told to communicate.
 struct Ranks {
-  /// For runs of those options and layers; one at a time.
+  /// A communicator for runs with those options and layers. There may be one at a time.
   Communicator communicator(Options options, const Layout& layout) const {
     options.reduce = reduce;
     return session.communicator(options, choice, device, layout);
@@ -30,11 +30,11 @@ const Ranks& ranks();  // from ranks_main.cpp
 inline Device& device() { return ranks().device; }
 inline bool on_gpus() { return device().type == DeviceType::cuda; }
 
-/// Small and quick: a stack of `layers` layers `width` wide.
+/// A small MLP of `layers` layers, each `width` wide.
 inline Options mlp_options(int width, int layers, Dtype dtype = Dtype::fp32) {
   return {.task = Task::mlp, .width = width, .layers = layers, .dtype = dtype};
 }
-/// Odd sizes.
+/// A small Llama, with sizes that 2 and 3 ranks do not divide.
 inline Options llama_options(Options o) {
   o.task = Task::llama, o.data = DEFAULT_CORPUS, o.batch = 2, o.layers = 2;
   o.width = 24, o.heads = 4, o.kv_heads = 2, o.hidden = 20, o.sequence = 5;
@@ -44,18 +44,18 @@ inline Layout layout_here(const Options& options) {
   return layout_of(options, ranks().rank, ranks().size);
 }
 
-/// The dtypes that the chapter can be asked for and whose bits are promised: NCCL's own sum of fp16
-/// may overflow before it is divided.
+/// The chapter's dtypes whose bits are promised. With --reduce native fp16 is not among them,
+/// because NCCL's sum may overflow before it is divided.
 inline std::vector<Dtype> dtypes_of_chapter() {
   if (!chapter.mixed_precision) return {Dtype::fp32};
   if (ranks().reduce == Reduce::native) return {Dtype::fp32, Dtype::bf16};
   return {Dtype::fp32, Dtype::bf16, Dtype::fp16};
 }
 
-/// Happens to the inputs of samples [first, ...) when they have been loaded.
+/// Called after the samples from `first` on were loaded. It may change their inputs.
 using Tamper = std::function<void(Kernels& on, std::int64_t first, View inputs)>;
 
-/// Makes the first input of that sample infinite, or no number.
+/// A Tamper that divides the first input of that sample by zero.
 inline Tamper poison(const Options& options, std::int64_t bad_sample) {
   return [=, batch = options.batch](Kernels& on, std::int64_t first, View inputs) {
     const std::int64_t row = bad_sample - first, width = inputs.size / batch;
@@ -63,7 +63,7 @@ inline Tamper poison(const Options& options, std::int64_t bad_sample) {
   };
 }
 
-/// One rank's data of those options, with which somebody may have tampered.
+/// One rank's data, changed by a Tamper.
 struct TestData : Data {
   TestData(const Options& options, Tamper tamper, int rank, int ranks)
       : Data(options, rank, ranks),
@@ -79,7 +79,7 @@ struct TestData : Data {
   const Tamper tamper;
 };
 
-/// This rank's part of a run, as the chapters' main function makes it.
+/// This rank's part of a run, made as in a chapter's main function.
 struct Part {
   explicit Part(const Options& options, const Tamper& tamper = {})
       : options(options), data(options, tamper, ranks().rank, ranks().size) {}
@@ -96,18 +96,19 @@ struct Part {
   const std::unique_ptr<AnyTrainer> trainer = make_trainer(options, device(), layout, comm);
 };
 
-/// Of each step.
+/// The results of each step.
 struct Said {
   std::vector<float> losses, norms, skipped;
 };
 
-/// At each prefetch that the chapter has, a run of its equals that of one process that plays as
-/// many ranks: what it says, and on each rank the state, to the last bit. Returns what it says.
+/// Checks that the chapter's run has the bits of the replay, in its results and in each rank's
+/// state, at every prefetch up to most_prefetch that the chapter takes. Returns the replay's
+/// results.
 Said check_against_replay(Options options, const Tamper& tamper = {}, int most_prefetch = 2);
-/// The same of four steps of which the third is skipped, for its last micro-batch on the last rank.
+/// The same for four steps. The third is skipped, because of the last sample of its last rank.
 void check_third_step_skipped(const Options& options, int most_prefetch = 2);
 
-/// Of a difference the first number is told: elements are counted from 0, steps from 1.
+/// A failure names the first number that differs, counted from `first`.
 inline void check_same_bits(const std::vector<float>& ours, const std::vector<float>& expected,
                             const char* what, std::int64_t first = 0) {
   const auto bits = [](float x) { return std::bit_cast<std::uint32_t>(x); };

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT
-// doctest's main for tests on MPI ranks: PROGRAM RANKS [mpi|nccl|native] [doctest options]. With
-// the second argument the ranks lie on GPUs and talk through MPI, through NCCL in rank order, or
-// through NCCL's own reductions; with none, on the CPU.
+// The main function of tests on ranks: PROGRAM RANKS [mpi|nccl|native] [doctest options]. With the
+// second argument the ranks use GPUs and communicate through MPI, through NCCL in rank order, or
+// with NCCL's own reductions; without it they use the CPU.
 //
-// It cannot hang and cannot pass by not running: a world of another size than RANKS is a failure,
-// so is running no test case, and a rank that leaves a test early (a failed REQUIRE, an exception)
-// ends the job, because the others would wait for it in the next collective. Failures are printed
-// by rank 0, rank after rank, under the name of the rank.
+// It is a failure if the number of ranks is not RANKS, or if no test case runs. A rank that leaves
+// a case early, by a failed REQUIRE or an exception, ends the job, because the others would wait
+// for it in the next collective. Rank 0 prints the failures of all ranks.
 #include <algorithm>
 #include <cstdlib>
 #include <sstream>
@@ -46,7 +45,7 @@ int run_all(int argc, char** argv) {
   const bool failed = context.run() != 0 || cases_run() == 0;
   const std::vector<std::string> said =
       ranks().communicator({}, layout_here({})).gather_texts(failed ? text.str() + "\n" : "");
-  const bool passed = std::ranges::all_of(said, &std::string::empty);  // mine too
+  const bool passed = std::ranges::all_of(said, &std::string::empty);  // this rank's too
   for (std::size_t r = 0; r < said.size() && ranks().rank == 0; ++r) {
     if (!said[r].empty()) fmt::print("---- rank {} of {}\n{}", r, said.size(), said[r]);
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// One process that plays all ranks of a run, without a communicator, without shards and without
-// padding: what every chapter must equal to the last bit. It uses the same model and the same Adam,
-// and spells out every rounding of the reduction.
+// The replay: one process computes what all ranks of a run compute, without communicator, shards
+// and padding. Every chapter must have its bits. It uses the same model and the same Adam, and
+// writes out each rounding of the reduction.
 #include <cmath>
 #include <numeric>
 
@@ -10,7 +10,7 @@
 
 namespace zero::test {
 namespace {
-/// As stored: every element has been rounded to the run's dtype.
+/// Elements as they are stored: rounded to the run's dtype.
 using Values = std::vector<float>;
 
 struct Replay {
@@ -41,7 +41,7 @@ struct Replay {
     return all;
   }
 
-  /// of(0), then the others added one by one, each sum rounded to that dtype.
+  /// of(0) + of(1) + ..., in this order, each sum rounded to that dtype.
   static Values added(int terms, Dtype dtype, auto of) {
     Values sum = of(0);
     for (int term = 1; term < terms; ++term) {
@@ -65,11 +65,11 @@ struct Replay {
     return sum([&](int a) { return mean([&](int r) { return micro_batch(step, a, r); }); });
   }
 
-  /// Squares of what each rank owns, in that rank's order, then added over the ranks.
+  /// The squares of each rank's shards, added in that rank's order; then their sum over the ranks.
   Totals totals(const Values& of) {
     Totals totals;
     for (int r = 0; r < count; ++r) {
-      const Layout cut = layout_of(options, r, count);  // 01 is one rank: it owns everything
+      const Layout cut = layout_of(options, r, count);  // 01 has one rank, which owns all
       double squares = 0;
       for (int l = 0; l < cut.layers(); ++l) {
         double lanes[8] = {};
@@ -110,7 +110,7 @@ struct Replay {
 
   const Options& options;
   const int count = ranks().size;
-  // cuBLAS may take another way where memory is aligned otherwise, so there as in the chapters.
+  // cuBLAS may choose another algorithm for another alignment, so on GPUs it is the chapters'.
   const Layout layout{architecture(options).sizes(), 0, 1, on_gpus() ? 8 : 1};
   Stream stream{"replay", device()};
   Model model{options, stream};
@@ -121,11 +121,11 @@ struct Replay {
   Replicated master{device(), layout, State::master, Dtype::fp32};
   Replicated momentum{device(), layout, State::momentum, Dtype::fp32};
   Replicated variance{device(), layout, State::variance, Dtype::fp32};
-  std::vector<Sums> sums;  // of each rank, as is the data
+  std::vector<Sums> sums;  // by rank, like `data`
   std::vector<std::unique_ptr<TestData>> data;
 };
 
-/// What step(s) says, for each step. Which NaN it is depends on the processor that made it.
+/// The results of the steps. All NaNs become one, because their bits depend on the processor.
 Said said_by(auto step, int steps) {
   const auto number = [](float x) { return std::isnan(x) ? NAN : x; };
   Said said;
@@ -138,13 +138,13 @@ Said said_by(auto step, int steps) {
   return said;
 }
 
-/// Of a difference the first number is told.
+/// Compares a rank's slices with the replay's. A failure names the first number that differs.
 void check_state(const Part& part, View AdamState::*of, const Replicated& expected,
                  const char* what) {
   for (int l = 0; l < part.layout.layers(); ++l) {
     const View slice = part.trainer->adam_state(l).*of;
     CHECK(slice.size >= part.layout.shard_size(l));
-    if (slice.used == 0) continue;  // its padding may begin behind what is expected
+    if (slice.used == 0) continue;  // only padding, which the replay lacks
     check_same_bits(values(slice.part(0, slice.used)),
                     values(expected.layer(l).part(slice.start, slice.used)), what,
                     part.layout.first_parameter(l) + slice.start);

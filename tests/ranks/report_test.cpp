@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What the log's summary says of ranks that differ, and that no wrong count gets past it.
+// The summary in the log: of ranks that differ it has the largest bytes and the slowest time. A
+// count that is not as predicted ends the run.
 #include "report/report.hpp"
 
 #include <unistd.h>
@@ -17,12 +18,12 @@ constexpr Card whole{.name = "whole",
                      .held = {.optimizer = Held::sharded_on_host},
                      .copied = {.to_host = once_a_step(), .to_device = once_a_step()}};
 
-/// A report of ranks with a communicator; its log is read when it is finished, and goes with it.
+/// A Report on all ranks. finish() reads its log; the destructor removes the log.
 struct Reported {
-  /// The log's lines on rank 0, none on the others.
+  /// Ends the report. Returns the log's lines on rank 0, and none on the others.
   std::vector<Json> finish() {
     const auto finish = [&] { report.finish({{1}}); };
-    // Once all is logged: what was counted here is made up.
+    // It refuses the counts, which are made up, after it has written the log.
     check_refused(ExitCode::numerics, {"bytes of parameters held: 0 counted, "}, finish);
     std::vector<Json> lines;
     std::ifstream log(options.log);
@@ -40,7 +41,7 @@ struct Reported {
     return o;
   }();
   const Layout layout = layout_here(options);
-  const std::unique_ptr<Device> device = make_cpu();  // whose ledger is empty
+  const std::unique_ptr<Device> device = make_cpu();  // with an empty ledger
   Recorder recorder{*device, true, false, false};
   Communicator comm = ranks().communicator(options, layout);
   const OptionValues values{};
@@ -64,7 +65,7 @@ TEST_CASE("the median is the slowest rank's, and not of its first three steps") 
     for (int step = 4; step <= 8; ++step) mine.push_back(lines[step]["ms"]);
     std::ranges::sort(mine);
     const double median = lines.back()["summary"]["median_ms"];
-    CHECK(median >= 10);  // which a sleep does not fall short of
+    CHECK(median >= 10);  // a sleep is never shorter
     if (slow == 0) CHECK(median == mine[2]);
   }
 }
@@ -77,7 +78,7 @@ TEST_CASE("bytes are of the rank that has most, padding is of all ranks") {
   if (ranks().rank == 0) scratch.borrow();
   const std::int64_t n = ranks().size;
   const Tensor full(device(), Kind::gradients, Dtype::fp32, 8 * n);
-  View padded = full.view();  // 8 of the last rank's, 3 of another's
+  View padded = full.view();  // padding: 8 elements of the last rank, 3 of the one before
   padded.used = std::max<std::int64_t>(padded.size - 11, 0);
   const PhaseScope phase(Phase::forward);
   Stream stream("test", device());
@@ -104,7 +105,7 @@ TEST_CASE("bytes are of the rank that has most, padding is of all ranks") {
     CHECK(passed["padding"]["counted"] == 11 * (n - 1));
     CHECK(passed["phases"]["forward"]["counted"] == 8 * (n - 1));
   }
-  // The card's figures know nothing of all that, and of what nobody holds.
+  // The predictions come from the card, which knows nothing of what this test did.
   CHECK(passed["padding"]["predicted"] == 0);
   CHECK(passed["phases"]["forward"]["predicted"] == 0);
   CHECK(passed["scalars"]["predicted"] == 2 * (n - 1));
@@ -141,7 +142,7 @@ TEST_CASE("each figure that is not as predicted is refused, with both numbers") 
     check_refused(ExitCode::numerics, {fmt::format("{}: 41 counted, 40 predicted", what)},
                   [&] { check_counts(wrong); });
   }
-  right["traffic"]["padding"]["counted"] = nullptr;  // by a library alone
+  right["traffic"]["padding"]["counted"] = nullptr;  // NCCL's own collectives count nothing
   CHECK_NOTHROW(check_counts(right));
 }
 }  // namespace zero::test

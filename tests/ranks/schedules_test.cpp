@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Chapters 06 to 08 under schedules in which one stream is always late: compute, messages, copies
-// over the bus, the host's cores, the disk. The run must be the replay's in each; built with
-// ThreadSanitizer, each must also be free of races, and for every wait of a chapter there is one of
-// these in which its absence is found (notes/streams.md).
+// Chapters 06 to 08 with one late stream: compute, messages, copies over the bus, the host's cores,
+// or the disk. Each run must have the replay's bits, and no race under ThreadSanitizer. For every
+// wait of a chapter there is a case here that fails without it (notes/streams.md).
 #include <map>
 #include <set>
 
@@ -16,12 +15,12 @@ TEST_SUITE_BEGIN("schedules");
 namespace {
 constexpr std::chrono::milliseconds late_by{2};
 
-/// Five layers: enough that rooms are used again within forward and backward.
+/// With five layers, a window uses each slot several times in forward and in backward.
 Options schedule_options(Dtype dtype, int micro_batches) {
   if (!chapter.mixed_precision) dtype = Dtype::fp32;
   Options o = mlp_options(24, 5, dtype);
   o.steps = o.batch = 4, o.accumulate = micro_batches;
-  o.piece = 104;  // several a layer
+  o.piece = 104;  // elements: several pieces per layer
   return o;
 }
 
@@ -57,7 +56,7 @@ TEST_CASE("the disk writes late") { check_with_late("writes", chapter.uses(Place
 
 TEST_CASE("the bus is slow") {
   if (!chapter.offloads()) return;
-  // The smallest of the copies takes as long as a task that is late.
+  // At this speed the smallest copy takes as long as a late task is late.
   const Layout layout = layout_here(schedule_options(Dtype::bf16, 1));
   const auto bytes = static_cast<double>(layout.shard_size(0) * 2);
   device().bus.gb_per_s = bytes / std::chrono::nanoseconds(late_by).count();
@@ -86,7 +85,7 @@ TEST_CASE("by itself too the host goes on when gradients are divided and have co
 }
 
 namespace {
-/// Looks on at Adam, which it makes late, and at which thread is which stream's.
+/// Delays Adam, counts the layers that it has updated, and notes the thread of each stream.
 struct Onlooking : Observer {
   struct Track : Watcher {
     void see(const Work& work, Kernels*, bool begins) override {
@@ -104,7 +103,7 @@ struct Onlooking : Observer {
     if (!std::exchange(ends, false)) return;
     const std::atomic<int>& updated = streams[by].updated;
     CHECK(updated.load() == 5);
-    // What goes too early would take the process along, and with it what the check says.
+    // Tensors that go too early would crash the process before it prints the failed check.
     for (int i = 0; i < 1000 && updated.load() < 5; ++i) std::this_thread::sleep_for(late_by);
   }
   void look_on_one_step(Dtype dtype) {
@@ -117,7 +116,7 @@ struct Onlooking : Observer {
 
   const char* const by = chapter.offloads() ? "host cores" : "compute";
   std::map<std::string, Track> streams;
-  bool ends = false;  // the trainer: its tensors go
+  bool ends = false;  // the trainer is destroyed next, and frees its tensors
 };
 }  // namespace
 

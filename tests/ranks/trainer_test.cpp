@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The claim of the whole repository: a chapter computes the same training run as one process that
-// plays all ranks, to the last bit.
+// The promise of the repository: a chapter's run has the bits of a replay on one process
+// (replay.cpp).
 #include <csignal>
 #include <cstdlib>
 
@@ -8,7 +8,7 @@
 
 namespace zero::test {
 namespace {
-/// Small, sizes that neither 2 nor 3 ranks divide, with all of the update's options at work.
+/// Sizes that neither 2 nor 3 ranks divide, with clipping and weight decay.
 Options odd_options(Dtype dtype) {
   Options o = mlp_options(7, 3, dtype);
   o.batch = 5, o.steps = 4;
@@ -29,7 +29,7 @@ TEST_CASE("the run equals the replay: odd sizes, clipping, weight decay") {
   for (const Dtype dtype : dtypes_of_chapter()) {
     const Options options = odd_options(dtype);
     const Said said = check_against_replay(options);
-    // Not everything may have been clipped away or skipped, or the test would see nothing.
+    // Some gradient is clipped, and the loss changes: else equal bits would say nothing.
     CHECK(std::ranges::any_of(said.norms, [&](float norm) { return norm > options.clip; }));
     CHECK(said.losses.back() != said.losses.front());
   }
@@ -65,7 +65,8 @@ TEST_CASE("the run equals the replay: a llama") {
   }
 }
 
-/// At which cuBLAS takes other kernels: meson.build asks for it where there is a GPU.
+/// For such sizes cuBLAS has other kernels. Skipped unless meson.build, which found CUDA, asks for
+/// it.
 TEST_CASE("the run equals the replay: large products" * doctest::skip()) {
   for (const Dtype dtype : {Dtype::fp32, Dtype::bf16}) {
     if (needs_master(dtype) && !chapter.mixed_precision) continue;
@@ -81,7 +82,7 @@ TEST_CASE("the run equals the replay: so many threads on the host") {
   if (!chapter.offloads()) return;
   for (const Dtype dtype : {Dtype::fp32, Dtype::bf16}) {
     Options options = odd_options(dtype);
-    options.width = 293;  // three pieces or more of a rank's shard, on up to two ranks
+    options.width = 293;  // on up to two ranks a shard has three pieces or more
     options.layers = options.steps = 2;
     for (const int threads : {2, 3, 5, 1}) {
       INFO("threads: ", threads);
@@ -94,7 +95,8 @@ TEST_CASE("the run equals the replay: so many threads on the host") {
 TEST_CASE("a step with a gradient that is not finite is skipped by all ranks") {
   for (const Dtype dtype : dtypes_of_chapter()) {
     Options options = odd_options(dtype);
-    options.accumulate = 2, options.loss_scale = 128;  // fixed, so that fp16 skips this step only
+    options.accumulate = 2,
+    options.loss_scale = 128;  // with a fixed scale fp16 skips no other step
     check_third_step_skipped(options);
   }
 }
@@ -103,15 +105,15 @@ TEST_CASE("fp16's dynamic loss scale finds its way down from an overflow") {
   if (dtypes_of_chapter().back() != Dtype::fp16) return;
   Options options = odd_options(Dtype::fp16);
   options.batch = 1;
-  options.width = 3;  // few outputs, so that 2^16 / outputs times an error of the order 1 overflows
+  options.width = 3;  // with so few outputs, an error of about 1 times 2^16 / outputs overflows
   options.steps = 12;
-  options.seed = 8;  // whose first sample, rank 0's at every N, is far off
+  options.seed = 8;  // its first sample, which rank 0 has for every N, has a large error
   const Said said = check_against_replay(options);
   CHECK(said.skipped.front() == 1);
   CHECK(std::ranges::count(said.skipped, 0) > 0);
 }
 
-/// HOW the environment says. It ends the job, so only tests/programs/gpu_test.py asks for it.
+/// The environment's HOW says in which way. The case ends the job, so only gpu_test.py runs it.
 TEST_CASE("rank 1 fails in the third step" * doctest::skip()) {
   Options options = mlp_options(64, 8);
   options.accumulate = 40;  // more work than a GPU's queue holds
@@ -124,7 +126,7 @@ TEST_CASE("rank 1 fails in the third step" * doctest::skip()) {
     throw Error(ExitCode::data, "sample is unreadable");
   };
   Part part(options, fail);
-  // Nobody catches it, as in a chapter's main.
+  // noexcept: as in a chapter's main function, nothing catches the exception.
   for (int step = 0; step < 3; ++step) [&]() noexcept { part.step(step); }();
 }
 }  // namespace zero::test

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Adam against the papers' formulas in double, against PyTorch's numbers, and against itself: cut
-// in any way, with its gradients scaled before or within, it gives the same bits.
+// Adam against the papers' formulas in double, and against PyTorch's numbers. Cut into any parts,
+// it gives the same bits.
 #include "train/adam.hpp"
 
 #include <cmath>
@@ -13,7 +13,8 @@ using Bits = std::vector<std::uint32_t>;
 
 Options options_with(double weight_decay) { return {.lr = 2e-3, .weight_decay = weight_decay}; }
 
-/// An Adam, a rank's slice and its gradients. In 16 bit params are a copy, else the weights.
+/// An Adam, the state of a rank's slice, and its gradients. In 16 bit the parameters are a rounded
+/// copy of the weights; in fp32 they are the weights.
 struct Run {
   const Options options;
   const Dtype dtype;
@@ -42,8 +43,8 @@ struct Run {
 };
 
 /// Adam in plain double, as the papers write it: Kingma and Ba (2015), Algorithm 1, with the
-/// decoupled weight decay of Loshchilov and Hutter (2019). And how far an Adam of unit roundoff u
-/// may be from it.
+/// decoupled weight decay of Loshchilov and Hutter (2019). It also bounds how far an Adam whose
+/// arithmetic has unit roundoff u may be from it.
 ///
 /// After t steps each term of the momentum has passed at most 3 t + 1 roundings (the gradient, the
 /// constant, the product, the sum; then a constant, a product and a sum a step), so it is off by at
@@ -83,9 +84,10 @@ struct Reference {
   int steps = 0;
 };
 
-// PyTorch 1.13.1's Adam, and its AdamW with weight_decay=0.1, in double, lr=2e-3, after 1 and after
-// 100 steps. Of 8 weights, which begin at (2 i - 7) / 8, and whose gradients in step t are
-// ((7 i + 3 t) % 11 - 5) / 4, the first 4, which know of both moments.
+// The first 4 of 8 weights after 1 and after 100 steps of PyTorch 1.13.1, in double, lr=2e-3: by
+// Adam, and by AdamW with weight_decay=0.1. Weight i begins at (2 i - 7) / 8; its gradient in step
+// t is
+// ((7 i + 3 t) % 11 - 5) / 4.
 struct TorchRun {
   double weight_decay, after_1[4], after_100[4];
 };
@@ -97,7 +99,7 @@ constexpr TorchRun torch_runs[] = {
      {-0.87282500004, -0.6268749999840001, -0.37692499992, -0.12297500002666667},
      {-0.8569446494753596, -0.6155533174038942, -0.3737442250527997, -0.11532670036118171}}};
 
-/// Gradients of step t: of every size from 2^-10 to 2^10, one in eight 0.
+/// Gradients of step t: magnitudes from 2^-10 to 2^10, and every eighth gradient 0.
 void fill_gradients(const Run& run, int t) {
   const Generator random(9, RandomStream::inputs);
   fill(run.grads.view(), [&](std::int64_t i) {
@@ -129,8 +131,8 @@ TEST_CASE("Adam and the reference give PyTorch's numbers after 1 and after 100 s
     const Options options = options_with(torch.weight_decay);
     Run run{options, Dtype::fp32, 4};
     fill(run.weights.view(), [&](std::int64_t i) { return weights[i]; });
-    // PyTorch's numbers and the reference's are in double, Adam's in fp32, each within its bound of
-    // the exact result.
+    // PyTorch and `reference` compute in double, Adam in fp32. Each is within its bound of the
+    // exact result.
     Reference reference{options, 0x1p-53, weights}, bound{options, 0x1p-24, weights};
     for (int t = 1; t <= 100; ++t) {
       fill(run.grads.view(), [=](std::int64_t i) { return ((7 * i + 3 * t) % 11 - 5) / 4.0; });
@@ -141,7 +143,7 @@ TEST_CASE("Adam and the reference give PyTorch's numbers after 1 and after 100 s
         const double theirs = t == 1 ? torch.after_1[i] : torch.after_100[i];
         CHECK(std::abs(reference.weights[i] - theirs) <= 2 * reference.error[i]);
         CHECK(std::abs(element(run.weights.view(), i) - theirs) <= bound.error[i]);
-        CHECK(bound.error[i] < 2e-5);  // 0.01 learning rates: tight enough to tell mistakes
+        CHECK(bound.error[i] < 2e-5);  // 1 % of a learning rate: a mistake is larger
       }
     }
   }
@@ -180,7 +182,7 @@ TEST_CASE("Adam is within its rounding errors of the formulas, over 100 steps, i
 }
 
 TEST_CASE("any cut of the vector gives the same bits") {
-  constexpr std::int64_t size = 2500;  // more than the blocks in which a copy is rounded
+  constexpr std::int64_t size = 2500;  // Adam rounds the copy in blocks, which are smaller
   for (const Dtype dtype : dtypes) {
     INFO(std::string(name_of(dtype)));
     Run whole{options_with(0.1), dtype, size}, cut{options_with(0.1), dtype, size};
@@ -189,7 +191,7 @@ TEST_CASE("any cut of the vector gives the same bits") {
       for (const Run* each : {&whole, &cut}) fill_gradients(*each, t);
       whole.step(0.7f);
       cut.adam.begin(0.7f);
-      // Cuts of 1, 2, 3, ... elements: none is aligned, most are no multiple of a vector.
+      // Parts of 1, 2, 3, ... elements: few are aligned, or whole vectors.
       for (std::int64_t first = 0, count = 1; first < size; first += count++) {
         count = std::min(count, size - first);
         cut.update(first, count);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The bus between device and host: what is refused, and how slow a modelled one is. What passes it
-// is for the tests on ranks.
+// The bus between device and host: which copies are refused, and how long a modelled bus takes. How
+// many bytes a trainer copies is tested in tests/ranks.
 #include "compute/bus.hpp"
 
 #include "tests/unit/checks.hpp"
@@ -9,7 +9,7 @@ namespace zero::test {
 namespace {
 using namespace std::chrono_literals;
 
-/// A CPU of its own, and tensors on it and on its host.
+/// A CPU device, and tensors on it and on its host.
 struct Ends {
   Tensor tensor(Place place, std::int64_t size = 10, Dtype dtype = Dtype::bf16) const {
     return Tensor(place == Place::host ? cpu->host() : *cpu, Kind::data, dtype, size);
@@ -32,14 +32,14 @@ TEST_CASE("sides that differ in size or dtype are refused, and nothing is counte
   for (const auto& bytes : ends.cpu->bus.bytes) CHECK(bytes == 0);
 }
 
-TEST_CASE("a modelled bus takes bytes over its speed, and never overflows") {
+TEST_CASE("a modelled bus takes bytes / speed, which never overflows") {
   CHECK(time_over({}, 1 << 30) == 0ns);
   CHECK(time_over({2}, 3000) == 1500ns);  // GB/s are bytes a nanosecond
   CHECK(time_over({2}, 0) == 0ns);
   CHECK(time_over({1e-300}, 1) == 1'000'000'000s);
 }
 
-TEST_CASE("a copy over a modelled bus is as slow as that, no other is") {
+TEST_CASE("a modelled bus makes copies between device and host slow, and no others") {
   Ends ends;
   ends.cpu->bus.gb_per_s = 20 / 0.5e9;  // half a second for 20 bytes
   const auto time = [&](const Tensor& from, const Tensor& to) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// notes/cards.json, from which the scripts read who holds and sends what, is the chapters' cards.
+// notes/cards.json has the chapters' cards: the scripts read from it who stores and sends what.
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -8,7 +8,7 @@
 
 namespace zero::test {
 namespace {
-/// "0", "2", "A", "2A".
+/// How often something is sent, in cards.json's words: "0", "2", "A", "2A".
 std::string times(const Frequency& sent) {
   if (sent.a_micro_batch == 0) return fmt::format("{}", sent.a_step);
   CHECK(sent.a_step == 0);

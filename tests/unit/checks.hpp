@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What many tests say in one line: the test's own device, the elements of a view of any storage
-// type, a refusal, who looks on at a stream, a stream that is late.
+// Helpers of many tests: a device, the elements of a view, a call that must be refused, an observer
+// of a stream, a stream whose tasks start late.
 #pragma once
 #include <doctest/doctest.h>
 #include <fmt/format.h>
@@ -23,7 +23,7 @@
 #include "train/step.hpp"
 
 namespace zero::test {
-/// The CPU on which tests run that need no other, and the host beside it.
+/// The CPU device that tests share, and its host.
 inline Device& cpu() {
   static const std::unique_ptr<Device> device = make_cpu();
   return *device;
@@ -41,7 +41,7 @@ inline float element(View view, std::int64_t i) {
   return with_type(view.dtype, [&]<class T>(T) { return widen(view.as<T>()[i]); });
 }
 
-/// Element i becomes value(i), rounded; on any device.
+/// Sets element i to value(i), rounded to the view's dtype. The view may be on any device.
 inline void fill(View view, std::invocable<std::int64_t> auto value) {
   with_type(view.dtype, [&]<class T>(T) {
     std::vector<T> values(view.size);
@@ -53,7 +53,7 @@ inline void fill(View view, float value) {
   fill(view, [=](std::int64_t) { return value; });
 }
 
-/// All elements, widened; of any device.
+/// All elements as fp32. The view may be on any device.
 inline std::vector<float> values(View view) {
   const OnHost host(view);
   std::vector<float> all;
@@ -74,7 +74,8 @@ inline std::vector<std::uint32_t> bits(View view) {
   return all;
 }
 
-/// f() must throw an Error of that code, one sentence with all of these words in it.
+/// Checks that f() throws an Error with that code, whose text is one line and contains all the
+/// words.
 inline void check_refused(ExitCode code, const std::vector<std::string>& words, auto f) {
   try {
     f();
@@ -92,8 +93,8 @@ struct Worker : Stream {
   explicit Worker(const char* name) : Stream(name, cpu(), Mode::asynchronous) {}
 };
 
-/// Calls `seen` for all that streams of that name do which are made until the end of the scope; it
-/// outlives them.
+/// Calls `seen` at the begin and the end of each task of streams of that name that are made while
+/// this object lives. It must outlive them.
 struct Onlooker : Observer, Watcher {
   using Seen = std::function<void(const Work& work, bool begins)>;
 
@@ -111,8 +112,8 @@ struct Onlooker : Observer, Watcher {
   Device& device;
 };
 
-/// Every task of streams of that name starts so much later, waits not, which makes the schedule in
-/// which a missing wait shows.
+/// Delays each task, but no wait, of streams of that name. Under such a delay a missing wait gives
+/// other bits.
 struct Delay : Onlooker {
   Delay(const char* late, std::chrono::microseconds time, Device& device = cpu())
       : Onlooker(late, device, [=](const Work& work, bool begins) {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-// What a run gets, from what was asked for and what a machine has.
+// Which device and transport a run gets, from its options and from what the machine has.
 #include "run/choice.hpp"
 
 #include "tests/unit/checks.hpp"
 
 namespace zero::test {
 namespace {
-/// One machine with that many GPUs, on which the ranks take turns; this rank has that place.
+/// A machine with so many GPUs, which its ranks take in turn, as seen by the rank at `place`.
 Machine machine(int gpus, int ranks, bool nccl = true, int place = 0) {
   Machine machine{{gpus, gpus > 0 ? "" : "no driver", {}}, nccl, ranks, ranks};
   if (gpus == 0) return machine;
@@ -21,8 +21,8 @@ constexpr DeviceType cuda = DeviceType::cuda;
 constexpr ExitCode usage = ExitCode::usage, resources = ExitCode::resources;
 }  // namespace
 
-TEST_CASE("auto: what the machine has, and why; what is asked for is taken") {
-  // Eight ranks, each of which sees one GPU, and another one than the others.
+TEST_CASE("auto takes what the machine has and says why; what is asked for is taken") {
+  // Under Slurm each of eight ranks may see one GPU, each its own.
   Machine of_slurm = machine(1, 8);
   of_slurm.users = 1, of_slurm.gpus_in_use = 8;
   const std::string three_share_two = "device cuda: 2 GPUs here; comm mpi: 3 ranks share 2 GPUs";
@@ -54,7 +54,7 @@ TEST_CASE("auto: what the machine has, and why; what is asked for is taken") {
   }
 }
 
-TEST_CASE("the host's threads: a GPU's rank has its share of the cores, a CPU's one") {
+TEST_CASE("the host's threads: a rank with a GPU has its share of the cores, else one") {
   const auto threads = [](Machine machine, int cores) {
     machine.cores_here = cores;
     return choose({}, machine).host_threads;
@@ -66,7 +66,7 @@ TEST_CASE("the host's threads: a GPU's rank has its share of the cores, a CPU's 
   CHECK(choose({}, {.gpus = {}, .ranks_here = 3, .cores_here = 16}).cores == 5);
 }
 
-TEST_CASE("what cannot be had is refused, with the numbers and what works") {
+TEST_CASE("what the machine lacks is refused, with numbers and an option that works") {
   const Options with_nccl{.device = cuda, .comm = nccl}, pageable{.pageable = true};
   const std::tuple<Options, Machine, ExitCode, std::vector<std::string>> cases[] = {
       {{.device = cuda}, machine(0, 2), resources, {"no driver", "--device cpu"}},

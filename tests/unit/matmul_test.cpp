@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Matrix products against a plain loop, bit by bit, at sizes around the borders of the blocks: run
-// once for each instruction set, of which those that this machine lacks are skipped.
+// Matrix products have the bits of a plain loop, at sizes around the borders of the blocks. Meson
+// runs this file for each instruction set; those that the machine lacks are skipped.
 #include "compute/cpu/matmul.hpp"
 
 #include <cmath>
@@ -14,15 +14,15 @@ struct Shape {
   std::int64_t rows, inner, columns;
 };
 
-/// Blocks are of 48 rows and 256 columns or fewer, and of 128 to 256 inner elements; panels of 32
-/// columns; sums of 128 rows of 256 columns or 1024 of 32; vectors of up to 16: one less, just as
-/// many, one more, and several of each with a rest. 200 columns leave the panels of a block least
-/// room.
+/// A block has up to 48 rows, 256 columns and 128 to 256 inner elements; a panel 32 columns; sums
+/// are kept of 128 rows of 256 columns, or 1024 rows of 32; a vector has up to 16 elements. The
+/// shapes are one less, as many, one more, and several of each with a rest. 200 columns leave the
+/// panels least room.
 constexpr Shape shapes[] = {{1, 1, 1},       {1, 257, 33},  {49, 1, 256},   {48, 256, 31},
                             {129, 129, 257}, {1025, 17, 3}, {3, 300, 1025}, {47, 515, 70},
                             {17, 128, 513},  {96, 255, 32}, {5, 300, 200}};
 
-/// rows x columns numbers value(i), stored as they are or transposed.
+/// A matrix, rows x columns, whose element number i is value(i), stored by rows or by columns.
 struct Stored {
   Stored(Dtype dtype, std::int64_t rows, std::int64_t columns, bool transposed, auto value)
       : tensor(cpu(), Kind::data, dtype, rows * columns),
@@ -37,7 +37,7 @@ struct Stored {
   Matrix operand;
 };
 
-/// The product; each element must be stored exactly once.
+/// The product. Fails where an element is stored twice.
 std::vector<float> product(const Shape& shape, const Matrix& a, const Matrix& b) {
   std::vector<float> result(shape.rows * shape.columns, NAN);
   matmul(a, b, shape.rows, shape.inner, shape.columns, [&](const RowPart& part) {
@@ -50,7 +50,7 @@ std::vector<float> product(const Shape& shape, const Matrix& a, const Matrix& b)
   return result;
 }
 
-/// Whether this machine has what ZERO_VECTORS names.
+/// Whether this machine has the instructions that ZERO_VECTORS names.
 bool has_vectors() try { return micro_kernel().name != nullptr; } catch (const Error& missing) {
   why_skipped = missing.what();
   return false;
@@ -82,7 +82,7 @@ TEST_CASE("an element is one chain of fused multiply-adds, however its operands 
           const Stored y(dtype, shape.inner, shape.columns, transpose_b, b);
           CHECK(product(shape, x.operand, y.operand) == sums);
           if (shape.columns % 16 > 0) continue;
-          const std::int64_t row = shape.columns + 1;  // one behind each is nobody's
+          const std::int64_t row = shape.columns + 1;  // the last of a row must stay untouched
           constexpr float untouched = 12345;
           std::vector<float> in_place(shape.rows * row, untouched), expected(in_place);
           for (std::size_t i = 0; i < sums.size(); ++i) {

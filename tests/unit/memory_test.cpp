@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The cut of the parameters: every element has one owner, wherever the borders fall. And memory
-// that there is not. What is booked of memory, by whom and until when, is
-// tests/ranks/accounts_test.cpp's.
+// How layers are cut into shards: each element has one owner. And tensors, borrowed buffers, files
+// on a disk, and memory that the system refuses. How much memory a trainer takes is tested in
+// tests/ranks/accounts_test.cpp.
 #include <filesystem>
 #include "memory/state.hpp"
 #include "tests/unit/checks.hpp"
@@ -19,8 +19,8 @@ auto words(View view) {
   return tuple(view.size, view.used, view.dtype, view.device, view.layer, view.start);
 }
 
-/// The cut as one rank has it: its part of a layer begins where that of the rank before ends; and
-/// the views that Replicated, Sharded and LayerBuffer make of it.
+/// Checks one rank's layout, in which its part of a layer begins where the part of the rank before
+/// ends, and the views of it that Replicated, Sharded and LayerBuffer return.
 void check_layout(int rank, int ranks, std::int64_t alignment) {
   INFO("rank ", rank, " of ", ranks, ", alignment ", alignment);
   const Layout layout(sizes, rank, ranks, alignment);
@@ -56,7 +56,7 @@ void check_layout(int rank, int ranks, std::int64_t alignment) {
 }
 }  // namespace
 
-TEST_CASE("memory that the system does not give is refused, with the number, and not booked") {
+TEST_CASE("memory that the system refuses is told with its size, and not counted") {
   const auto cpu = make_cpu();
   constexpr std::int64_t beyond_all_addresses = 1152921504606846976;  // 2^60
   const std::string none = "the system gave no 1152921504606846976 bytes ";
@@ -77,12 +77,12 @@ TEST_CASE("a tensor is zero and aligned to 64 bytes") {
       const Tensor tensor(cpu(), Kind::data, Dtype::bf16, size);
       CHECK(reinterpret_cast<std::uintptr_t>(tensor.view().data) % 64 == 0);
       CHECK(values(tensor.view()) == std::vector<float>(size));
-      fill(tensor.view(), 1);  // so the next gets used memory
+      fill(tensor.view(), 1);  // the next tensor may get this memory
     }
   }
 }
 
-TEST_CASE("what several borrow counts once, until the last of them gives it back, once") {
+TEST_CASE("a buffer that several borrow counts once, until the last gives it back") {
   const auto cpu = make_cpu();
   const auto in_use = [&] { return cpu->ledger.of(Kind::activations).now; };
   const Scratch scratch(*cpu, Kind::activations, Dtype::fp32, 10);
@@ -115,7 +115,7 @@ TEST_CASE("a disk keeps what it is given, and nothing of it afterwards") {
   CHECK(open_files() == before);
 }
 
-TEST_CASE("a part of a view knows where it lies and how much of it is real") {
+TEST_CASE("a part of a view knows its place, and how much of it is no padding") {
   const Tensor tensor(cpu(), Kind::data, Dtype::fp16, 16);
   fill(tensor.view(), std::identity());
   const View view{tensor.view().data, 16, 10, Dtype::fp16, &cpu(), 3, 100};
@@ -139,7 +139,7 @@ TEST_CASE("layers are padded to equal shares and no further, and every element h
   }
 }
 
-TEST_CASE("what makes no layout is refused") {
+TEST_CASE("sizes and ranks that make no layout are refused") {
   for (const Sizes& none : {Sizes{}, {5, 0}, {-1}}) {
     CHECK_THROWS_AS(Layout(none, 0, 1), std::logic_error);
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The model where numbers are large or not finite. That losses and gradients are right is
-// tests/programs/digests_test.py's.
+// The model with large numbers, and with numbers that are not finite. Losses and gradients are
+// compared with NumPy's in tests/programs/digests_test.py.
 #include "train/mlp.hpp"
 
 #include <algorithm>
@@ -16,7 +16,7 @@ struct Net {
     for (int l = 0; l < layout.layers(); ++l) model.initialise(params.layer(l));
   }
 
-  /// Of that step's batch, the mean loss.
+  /// The mean loss of that step's batch.
   double forward(int step) {
     Sums sums(cpu());
     model.load((*data)(step, 0));
@@ -52,7 +52,7 @@ TEST_CASE("cross-entropy of outputs that are far apart") {
   }
 }
 
-TEST_CASE("what is no number comes through to the loss") {
+TEST_CASE("a parameter that is not a number makes the loss one") {
   Net net;
   fill(net.params.layer(0).part(0, 1), NAN);
   CHECK(!std::isfinite(net.forward(0)));

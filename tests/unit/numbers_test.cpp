@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Numbers as they are stored and as they are made. The 16-bit types against their definition: the
-// list of all the values there are, and "the nearest of the two neighbours, the even one of two
-// equally near". exp and log against long double. That numbers are made as notes/generator.md says
-// is tests/programs/digests_test.py's.
+// The 16-bit types against their definition: all values that there are, and "the nearest of the two
+// neighbours, or the even one of two equally near". exp and log against long double. The generator
+// of notes/generator.md is tested in tests/programs/digests_test.py.
 #include <algorithm>
 #include <cmath>
 
@@ -13,15 +12,15 @@ namespace zero::test {
 namespace {
 constexpr float infinity = HUGE_VALF;
 
-/// An IEEE format with a sign bit, and no other code than its definition.
+/// An IEEE format with a sign bit, written as its definition says.
 struct Format {
   int exponent_bits, mantissa_bits;
 
   int infinity_bits() const { return ((1 << exponent_bits) - 1) << mantissa_bits; }
   bool is_nan(int pattern) const { return (pattern & 0x7fff) > infinity_bits(); }
 
-  /// Of a pattern without sign. Infinity gets the value that would come next: rounding takes it
-  /// for a neighbour like any other.
+  /// The value of a pattern without sign. Infinity gets the value that would come next, because
+  /// rounding treats it as a neighbour.
   double value(int pattern) const {
     const int bias = (1 << (exponent_bits - 1)) - 1;
     const int exponent = pattern >> mantissa_bits;
@@ -30,7 +29,7 @@ struct Format {
     return std::ldexp(fraction + (1 << mantissa_bits), exponent - bias - mantissa_bits);
   }
 
-  /// By pattern: from 0 up to and including infinity's.
+  /// All values by pattern, from 0 to infinity.
   std::vector<double> values() const {
     std::vector<double> all;
     for (int pattern = 0; pattern <= infinity_bits(); ++pattern) all.push_back(value(pattern));
@@ -42,7 +41,7 @@ template <class T> constexpr Format format_of{};
 template <> constexpr Format format_of<Bf16>{8, 7};
 template <> constexpr Format format_of<Fp16>{5, 10};
 
-/// The pattern of the nearest value. Both distances are exact where they come near each other.
+/// The pattern of the value nearest to x. The distances are exact where they are nearly equal.
 int nearest(const std::vector<double>& values, float x) {
   const int sign = std::signbit(x) ? 0x8000 : 0;
   const double magnitude = std::abs(static_cast<double>(x));
@@ -54,8 +53,8 @@ int nearest(const std::vector<double>& values, float x) {
   return sign | (down == up ? even : down < up ? lower : upper);
 }
 
-/// Of every step-th fp32 number from first to last, whose signs are equal: how far ours is from the
-/// exact value, at most, in units in the last place.
+/// The largest error of ours(x), in units in the last place, over every step-th fp32 number x from
+/// first to last, which have equal signs.
 double most_off(float first, float last, std::uint32_t step, auto ours, auto exact) {
   long double most = 0;
   const auto end = std::bit_cast<std::uint32_t>(last);
@@ -101,8 +100,8 @@ TEST_CASE_TEMPLATE("ties go to the even neighbour, all others to the nearer", T,
       samples.insert(samples.end(), {x, -x});
     }
   }
-  // 2048 mantissas for each of the 512 signs and exponents, NaNs and infinities among them. The
-  // first few are the extreme ones.
+  // 2048 mantissas for each of the 512 signs and exponents, with NaNs and infinities. The first few
+  // are the smallest and the largest mantissas.
   for (std::uint32_t top = 0; top < 512; ++top) {
     for (std::uint32_t i = 0; i < 2048; ++i) {
       const auto random = static_cast<std::uint32_t>(mix(top * 2048 + i));
@@ -119,7 +118,7 @@ TEST_CASE_TEMPLATE("ties go to the even neighbour, all others to the nearer", T,
   CHECK(wrong == 0);
 }
 
-TEST_CASE("exp and log are off by half a unit and what their series leave out") {
+TEST_CASE("exp and log are off by half a unit and the rest of their series") {
   check_exp_and_log(997);
 }
 
@@ -127,7 +126,7 @@ TEST_CASE("exp and log of every number" * doctest::skip()) { check_exp_and_log(1
 
 TEST_CASE("exp and log at their borders") {
   for (const float x : {0.0f, -0.0f, -0x1p-26f, -0x1p-149f}) CHECK(portable_exp(x) == 1);
-  CHECK(portable_exp(-103.97f) == 0x1p-149f);  // the smallest
+  CHECK(portable_exp(-103.97f) == 0x1p-149f);  // the smallest number above 0
   for (const float x : {-104.0f, -1e4f, -3e38f, -infinity}) CHECK(portable_exp(x) == 0);
   CHECK(portable_log(1) == 0);
   CHECK(portable_log(0x1p127f) == static_cast<float>(127 * std::numbers::ln2));

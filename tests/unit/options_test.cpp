@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The command line: every option's good and bad values, one clear line for what is wrong, a help
-// that fits on the screen. Nothing a user can type may throw.
+// The command line: good and bad values of each option, and one line of error. Nothing that a user
+// can type may throw.
 #include "run/command_line.hpp"
 
 #include <map>
@@ -39,7 +39,7 @@ Command accepted(const std::string& line, const Card& chapter = window) {
   return command;
 }
 
-/// The line gives each of these values its name; returns all that it gives.
+/// Checks that the command line gives the options these values. Returns the values of all options.
 Values check_values(const std::string& line, const Values& expected, const Card& chapter = window) {
   const Command command = accepted(line, chapter);
   const Values found(command.values.begin(), command.values.end());
@@ -51,7 +51,7 @@ Values check_values(const std::string& line, const Values& expected, const Card&
   return found;
 }
 
-/// A bad command line: exit code 2 and one line that contains `what`.
+/// Checks that a command line is refused with exit code 2 and one line that contains `what`.
 void check_bad(const Words& words, const std::string& what, const Card& chapter = window) {
   const Command command = read(words, chapter);
   std::string line;
@@ -63,7 +63,7 @@ void check_bad(const Words& words, const std::string& what, const Card& chapter 
   CHECK(command.text.size() < 200);
 }
 
-/// Every option of the chapter but those about planning, when none is given.
+/// The default of each option of the chapter, without those of --plan.
 Values defaults(const Card& chapter) {
   Values values{{"task", "text"}, {"data", DEFAULT_CORPUS}, {"width", 256}, {"layers", 8}};
   values.merge(Values{{"steps", 200}, {"batch", 32}, {"accumulate", 1}, {"device", "auto"}});
@@ -145,7 +145,8 @@ TEST_CASE("the values by name are those that will be used, each with its type") 
       {"--task llama --heads 1", {{"kv-heads", 1}, {"data", DEFAULT_CORPUS}}},
       {"--task llama --layers 2 --batch 3", {{"layers", 2}, {"batch", 3}}},
       {"--task llama --vocab 9 --tokens a", {{"tokens", "a"}, {"vocab", 9}, {"data", ""}}},
-      {"--width 4096", {{"width", 4096}, {"lr", 5e-4}}},  // else its loss is lost in step 2
+      {"--width 4096",
+       {{"width", 4096}, {"lr", 5e-4}}},  // with lr 2e-3 the second loss is infinite
       {"--width 4096 --lr 0.002", {{"width", 4096}, {"lr", 2e-3}}},
       {"--device cpu --comm mpi", {{"device", "cpu"}, {"comm", "mpi"}}},
       {"--reduce native --timeout 86400", {{"reduce", "native"}, {"timeout", 86400}}},
@@ -183,7 +184,7 @@ TEST_CASE("the ends of the ranges are inside") {
 
 TEST_CASE("numbers and names: nothing else, in their range, and not lost in fp32") {
   const std::string no_number = "-1 -1e-3 1e999 -1e999 3.41e38 inf nan abc 1,5 0.1x --";
-  // Options, values, what: each value is refused by each option, saying what.
+  // Options, values, the words with which each option refuses each value.
   const tuple<std::string, std::string, std::string> table[] = {
       {"--steps --batch --accumulate --width --layers --ranks --timeout --keep",
        "0 -1 1.5 1e2 abc 0x10 9999999999 99999999999999999999999 nan",
@@ -213,7 +214,7 @@ TEST_CASE("numbers and names: nothing else, in their range, and not lost in fp32
         if (option == "--ranks") words.emplace_back("--plan");
         if (option == "--keep") words.insert(words.end(), {"--save", "a"});
         if (option == "--loss-scale") words.insert(words.end(), {"--dtype", "fp16"});
-        const bool is_value = value != "--";  // which ends the options
+        const bool is_value = value != "--";  // "--" ends the options
         check_bad(words, is_value ? option + ": " + value + " " + what : option, offload);
       }
       check_bad({option}, option, offload);
@@ -223,7 +224,7 @@ TEST_CASE("numbers and names: nothing else, in their range, and not lost in fp32
   check_bad({"--dtype", "bf16 "}, "--dtype: bf16  not in {fp32,bf16,fp16}");
 }
 
-TEST_CASE("what no option is, comes twice, lacks its value or does not go together") {
+TEST_CASE("unknown, double or contradicting options, and options without a value") {
   const std::pair<const char*, const char*> table[] = {
       {"--unknown", "--unknown"},
       {"--resume a --init b", "--init"},

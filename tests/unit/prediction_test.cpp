@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A card's slots, predictions at their limits, and what is said of memory that is too small.
-// What runs hold and send is for the tests on ranks, and for tests/programs.
+// A card's slots, predictions of the largest models, and refusals of runs that need too much
+// memory. Predictions are compared with runs in tests/ranks/accounts_test.cpp.
 #include "report/prediction.hpp"
 
 #include "config.hpp"
@@ -59,7 +59,7 @@ TEST_CASE("a run that needs one byte more than it may take is refused with both 
                    "{}ranks",
                    grouped(device), grouped(device - 1), advice)},
       [&] { check(options, device - 1, plenty); });
-  // On the CPU the machine's memory is the device's and its host's.
+  // On the CPU, device and host share the machine's memory.
   check_refused(
       ExitCode::resources,
       {fmt::format("each rank needs {} bytes, ", grouped(device + host)), advice + "machines"},

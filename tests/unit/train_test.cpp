@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Files of samples; which of them make a batch is tests/programs/digests_test.py's. And a step's
-// result: loss, norm, factor, skip, and the life of the loss scale.
+// Files of samples, the result of a step (loss, norm, factor, skip), and the loss scale. Which
+// samples make a batch is tested in tests/programs/digests_test.py.
 #include <unistd.h>
 
 #include <cmath>
@@ -12,7 +12,7 @@
 
 namespace zero::test {
 namespace {
-/// In the system's folder for such, until the end of the scope.
+/// A temporary file, which is removed at the end of the scope.
 struct File {
   explicit File(const char* name)
       : path(std::filesystem::temp_directory_path() / fmt::format("zero-{}-{}", name, getpid())) {}
@@ -21,10 +21,10 @@ struct File {
   const std::string path;
 };
 
-/// Its bytes, as they lie in memory.
+/// The bytes of a number.
 std::string number(auto value) { return {reinterpret_cast<const char*>(&value), sizeof value}; }
 
-/// The scale after so many further steps.
+/// The loss scale after so many more steps.
 float after(LossScale& scale, bool skipped, int steps = 1) {
   for (int i = 0; i < steps; ++i) scale.update(skipped);
   return scale.value();
@@ -50,7 +50,7 @@ TEST_CASE("a text is read whole, in three pieces; nine bytes are enough") {
   }
 }
 
-TEST_CASE("a file of tokens, with llm.c's header or without; and what is none") {
+TEST_CASE("a file of tokens, with llm.c's header or without, and files that are none") {
   const File file("tokens");
   Options options{
       .task = Task::llama, .batch = 2, .sequence = 5, .tokens = file.path, .vocab = 3000};
@@ -94,7 +94,7 @@ TEST_CASE("a step result: the mean loss, the norm, and one factor for clip and l
     StepSums step;
     float loss, norm, factor;
   };
-  const double third = std::sqrt(3.0) / 3;  // in fp32 the factor of a clip to 0.3 is another one
+  const double third = std::sqrt(3.0) / 3;  // computed in fp32, the factor would be another one
   CHECK(0.3f / (std::sqrt(3.0f) / 3) / 3 != static_cast<float>(0.3 / third / 3));
   const Case cases[] = {
       {{{0, 3}, 1, 1, 3, 0.3}, 0, static_cast<float>(third), static_cast<float>(0.3 / third / 3)},
@@ -123,7 +123,7 @@ TEST_CASE("a step is skipped when its sum of squares is not finite") {
     CHECK(step_result({.totals = {1, squares}}).skipped);
     CHECK(step_result({.totals = {1, squares}, .loss_scale = 1024, .clip = 1}).skipped);
   }
-  // An infinite loss with finite gradients is the loss's own affair.
+  // An infinite loss with finite gradients skips no step.
   CHECK(!step_result({.totals = {INFINITY, 1}}).skipped);
 }
 
@@ -134,7 +134,7 @@ TEST_CASE("the dynamic loss scale: 2^16, halved when skipped, doubled after 2000
   for (int times = 0; times < 2; ++times) CHECK(after(small, bad) == 1);
   CHECK(after(scale, good, 1999) == 65536);
   CHECK(after(scale, good) == 131072);
-  // Counted anew after a doubling, and after a skipped step.
+  // A doubling and a skipped step both begin a new count of 2000.
   CHECK(after(scale, good, 1999) == 131072);
   CHECK(after(scale, bad) == 65536);
   CHECK(after(scale, good, 1999) == 65536);
