@@ -2,8 +2,7 @@
 """Every file, folder and program that a page names is there, every command of ours that it shows is
 accepted, and in a copy of the tree in which a page of notes/changing has been followed up to a
 `Now hold:` every test holds that it names there. Every sabotage that a page offers is caught, and
-every wait that overlap.md adds is needed. Every commit at which something was measured is in the
-history. Every system of README's has been tried.
+every wait that overlap.md adds is needed. Every system of README's has been tried.
 
 Looked at are links, paths below the repository's folders, names of source files, and paths below
 build/, which must be a program of the build or what the scripts make. What an edit takes
@@ -200,19 +199,6 @@ def test_sabotage_of_each_wait_of_overlap_is_caught(programs, tmp_path):
             print(chapter, wait and wait[0].strip(), found, flush=True)
             assert found == (["FAIL"] if wait else ["OK"]), printed[-3000:]
         trainer.write_text(text)
-
-
-def test_what_was_measured_can_be_checked_out():
-    """Commits that pages name are in the history, not only in the clone that measured there."""
-    git = ["git", "-C", str(ROOT)]
-    shallow = subprocess.run([*git, "rev-parse", "--is-shallow-repository"], capture_output=True)
-    if shallow.stdout != b"false\n":
-        pytest.skip("there is no history")
-    named = {commit for page in PAGES
-             for commit in re.findall(r"commit ([0-9a-f]{7})\b", page.read_text())}
-    lost = [commit for commit in named
-            if subprocess.run([*git, "merge-base", "--is-ancestor", commit, "HEAD"]).returncode]
-    assert named and not lost
 
 
 def test_the_systems_of_readme_are_tried():
