@@ -12,8 +12,8 @@ import sys
 import textwrap
 from pathlib import Path
 
-from runs import (COMMUNICATION, DATA, NUMERICS, OURS, RESOURCES, USAGE, WIDTH, Failure, finish,
-                  folded, ran)
+from runs import COMMUNICATION, DATA, NUMERICS, RESOURCES, USAGE, WIDTH, Failure, finish, folded
+from trial import expect_code, of_ours
 
 KILLED = 9, 137, 0  # MPICH's launcher ends so, Open MPI's so, MPICH's from 4.1 to 4.2.2 also so
 PROGRAM = "build/05_zero2/05_zero2 --device cpu"
@@ -100,13 +100,12 @@ def run(mpiexec, _, commands, codes, says, seen):
         lines = textwrap.wrap(shown.replace("MPIEXEC", Path(mpiexec).name), WIDTH - 6,
                               break_on_hyphens=False)
         print("$ " + " \\\n    ".join(lines).replace("\u00a0", " "), flush=True)
-        ended, printed = ran(["env", "MPIEXEC_TIMEOUT=100", *words])
-        said = [line for line in printed.splitlines() if not ended or OURS.match(line)][-2:]
+        codes = code if isinstance(code, tuple) else (code,)
+        ended, printed = expect_code(codes, ["env", "MPIEXEC_TIMEOUT=100", *words])
+        said = (of_ours(printed) if ended else printed.splitlines())[-2:]
         for line in said or ["(nothing of its own)"]:
             print(*folded(line, "  ", "  "), sep="\n")
         print(f"exit code {ended}\n")
-        if ended not in (code if isinstance(code, tuple) else (code,)):
-            raise Failure(f"that was to end with code {code}")
     if not re.search(says, "\n".join(said)):
         raise Failure(f"that was to say \"{says}\"")
     print(*folded(seen), sep="\n")

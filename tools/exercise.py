@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: MIT
-"""Chapter by chapter by your own hand: the trainer before it, tried by the chapter's own tests.
+"""Write the chapters yourself: the trainer of the chapter before, tried by the chapter's own tests.
 
-`./tutorial exercise` calls this with the chapter before and the chapter. build/exercise is the
-checkout once more, by links, with the trainers that are written there in place of the chapters'
-own. Each begins as the one's trainer under the card of the other; at every save Meson builds and
-runs the chapter's suite of it. Before 01 there is none, so what is written there is Adam's update,
-in a tree of its own: in the others Adam stays right. 06 has three parts: a trainer with one slot
-under a card of its own, which the page's first diff makes; then, in a tree of its own, built with
-ThreadSanitizer, the waits of the window (b); then, in another, what keeps its last layer (c), under
-formulas that notes/fsdp2.diff makes. 08 has only such waits. Part b of 02 and of 05 is what a page
-makes of the trainer: messages beside computation. Exit code 0: everything holds, 1: not
-yet."""
+`./tutorial exercise` calls this with the chapter before and the chapter. The reader edits a file
+below build/exercise, which begins as the trainer of the chapter before under the card of the
+chapter. At every save a copy of the checkout takes that file in place of its own, and Meson builds
+and runs the chapter's tests there. There are these exercises:
+
+* 01, which has no chapter before it: Adam's update of one element.
+* 02 to 05 and 07: the trainer. 06: the trainer with one slot, under a card of its own, which the
+  first diff of 06's page makes.
+* 02b and 05b: the trainer with messages beside computation, as notes/changing/overlap.md makes it.
+* 06b and 08: the waits of the chapter's window, built with ThreadSanitizer.
+* 06c: a window that keeps the last layer, under formulas that notes/fsdp2.diff makes.
+
+Exit code 0: everything holds, 1: not yet."""
 import argparse
 import contextlib
 import fcntl
@@ -22,30 +25,24 @@ from pathlib import Path
 
 import page_reader
 import trainers
-from runs import Trial, finish, folded
-from trainers import ROOT
+from runs import ROOT, finish, folded
+from sabotage import tree_for
+from trial import LINES, cut, screen, write
 
 PATIENCE = "20"  # seconds without progress; see tests/ranks/ranks_main.cpp
 LEFT_OUT = ["--no-suite=long", "--no-suite=simulated", "--no-suite=gpu"]
-LINES = 24  # of a terminal
 ADAM = Path("common/compute/adam_element.hpp")
 HINT = re.compile(r"^\d+\. (.*(?:\n   .*)*)", re.MULTILINE)
-# Of doctest, from the first case that fails to how many do.
-REPORT = re.compile(r"^TEST CASE: .*?^\[doctest\] test cases: .*?$", re.MULTILINE | re.DOTALL)
 WINDOW, STATE_WINDOW = Path("06_zero3/layer_window.hpp"), Path("08_infinity/state_window.hpp")
 KEPT = ROOT / "notes/fsdp2.diff"  # of page_reader, a block from each "---" on
 ONE_OF_EACH = ".borrowed = {.parameters = 1, .gradients = 1},"  # whole layers
 ON_RANKS = [f"{WINDOW.parts[0]} on {ranks} ranks" for ranks in (1, 2, 3, 4)]
 LATE = f"{WINDOW.parts[0]} schedules on 2 ranks"  # each stream by turns
 OVERLAP = ROOT / "notes/changing/overlap.md"
-TSAN = ["-Db_sanitize=thread", "-Db_lundef=false"]  # Meson's options
-RACE = "WARNING: ThreadSanitizer: data race"
-CALL = re.compile(r"^ +(?:Write|Read|Previous).*:$|^ +#[0-3] zero::.*?(?= <null>| /)", re.MULTILINE)
-ENDED = re.compile(r"^rank \d+/\d+.*?: (.*)$", re.MULTILINE)  # as common/run/failure.hpp says it
 
 
 class Exercise:
-    """The tree, and in it the text to start from, unless there is one already."""
+    """The file to edit, which begins as a text unless it is there already, and its tests."""
 
     def __init__(self, before, after, out, mpi, part=""):
         self.number, self.part = after[:2] + part, part  # as ./tutorial takes it
@@ -54,48 +51,40 @@ class Exercise:
         self.before, self.after, self.window = before, after, of_window if part != "c" else None
         self.overlaps = part == "b" and not of_window
         self.name = of_window or (Path(after, "trainer.hpp") if before else ADAM)
-        self.out = out / ("kept" if part == "c" else of_window.stem if of_window else
-                          OVERLAP.stem if self.overlaps else "" if before else "adam")
-        self.trainer, self.own = self.out / self.name, (ROOT / self.name).read_text("utf-8")
-        self.tests, given, options = [f"--suite={after}"], {}, [f"-Dmpi={mpi}"]
+        self.folder = out / ("kept" if part == "c" else of_window.stem if of_window else
+                             OVERLAP.stem if self.overlaps else "" if before else "adam")
+        self.trainer, self.own = self.folder / self.name, (ROOT / self.name).read_text("utf-8")
+        self.tests, self.texts, build = [f"--suite={after}"], {}, "plain"
         if part == "c":
-            start, given = self.own, kept()
-            self.own, self.tests = given.pop(self.name), [*ON_RANKS, LATE]
+            start, self.texts = self.own, kept()
+            self.own, self.tests = self.texts.pop(str(self.name)), [*ON_RANKS, LATE]
         elif of_window:
-            start, options = trainers.without_waits(self.own), options + TSAN
+            start, build = trainers.without_waits(self.own), "tsan"
             self.tests = [f"{after} schedules on {ranks} ranks" for ranks in (2, 3)]
-            self.tests += ["--timeout-multiplier=3"]
         elif self.overlaps:
-            start, options = self.own, options + TSAN
-            self.own, given = two_streams(self.name)
+            start, build, self.texts = self.own, "tsan", two_streams(self.name)
+            self.own = self.texts.pop(str(self.name))
             self.tests = [f"{after}{kind} on {ranks} ranks" for kind in ("", " schedules")
-                          for ranks in (2, 3)] + ["--timeout-multiplier=3"]
+                          for ranks in (2, 3)]
         elif not before:
             start, self.tests = trainers.emptied(self.own), ["--suite=adam", *self.tests]
         elif Path(after) == WINDOW.parent:
-            start, self.own, given[Path(after, "card.hpp")] = one_slot(before, after)
+            start, self.own, self.texts[f"{after}/card.hpp"] = one_slot(before, after)
             self.tests = ON_RANKS
         else:
             start = trainers.starting_point(before, after)
-        self.given = [self.out / name for name in given]
-        self.trial = Trial(self.out, self.out / "build", *options)
-        folders = sorted({folder for name in (self.name, *given) for folder in name.parents})
-        for folder in folders:
-            (self.out / folder).mkdir(parents=True, exist_ok=True)
-            for file in (ROOT / folder).iterdir():  # all that is there, but for the tree's own
-                name = folder / file.name
-                place = self.out / name
-                if place.is_symlink():
-                    place.unlink()
-                if (file.name not in ("build", ".git") and not place.exists()
-                        and name not in (self.name, *given, *folders)):
-                    place.symlink_to(file)
-        for name, text in given.items():
-            place = self.out / name
-            if not place.exists() or place.read_text("utf-8") != text:
-                place.write_text(text, "utf-8")
+        if build == "tsan":
+            self.tests.append("--timeout-multiplier=3")
+        self.tree, self.lock = tree_for(out, build, f"-Dmpi={mpi}"), out / "lock"
+        self.given = [self.folder / name for name in self.texts]  # to be read, not edited
+        for place in (self.trainer, *self.given):
+            for link in (place, *place.parents):  # an earlier version linked the checkout's files
+                if out in link.parents and link.is_symlink():
+                    link.unlink()
+        for place, text in zip(self.given, self.texts.values()):
+            write(place, text)
         if not self.trainer.exists():
-            self.trainer.write_text(start, "utf-8")
+            write(self.trainer, start)
 
     def saved(self):
         """When; None while an editor puts a new file in the place of the old one."""
@@ -110,9 +99,10 @@ class Exercise:
                 f"The card is not {self.after}'s any more, and it is the task: the tests hold the "
                 f"trainer to what it claims. As it was: ./tutorial exercise {self.number} "
                 f"--hint, or take it from {self.after}/trainer.hpp.", hanging="  ")
-        with (self.out / "lock").open("w") as lock:  # one build at a time
+        with self.lock.open("w") as lock:  # one build at a time
             fcntl.flock(lock, fcntl.LOCK_EX)
-            results, printed = self.trial.test(*self.tests, *LEFT_OUT, PATIENCE=PATIENCE)
+            self.tree.put(self.texts | {str(self.name): mine})
+            results, printed = self.tree.test(*self.tests, *LEFT_OUT, PATIENCE=PATIENCE)
         if not results:
             error = re.search(r"^.*error: ", printed, re.MULTILINE)
             told, _, _ = printed[error.start() if error else -400:].partition("\n[")
@@ -144,52 +134,17 @@ def one_slot(before, after):
 
 
 def kept():
-    """06's window that keeps the last layer, and the files with its formulas."""
-    texts, blocks = {}, re.split("^(?=--- )", KEPT.read_text("utf-8"), flags=re.MULTILINE)
-    for change in page_reader.changes("\n".join(f"```diff\n{block}```" for block in blocks)):
-        name = Path(change.new)
-        texts[name] = change.apply(texts.get(name) or (ROOT / name).read_text("utf-8"))
-    return texts
+    """06's window that keeps the last layer, and the files with its formulas, by name."""
+    blocks = re.split("^(?=--- )", KEPT.read_text("utf-8"), flags=re.MULTILINE)
+    page = "\n".join(f"```diff\n{block}```" for block in blocks)
+    return page_reader.edited(page_reader.changes(page))
 
 
 def two_streams(trainer):
-    """What a page makes of this trainer; its card, and the tests that make one stream late."""
-    texts = {}
-    for diff in page_reader.changes(OVERLAP.read_text("utf-8")):
-        old = Path(diff.old)
-        if old.name != "trainer.hpp" or old == trainer:
-            texts[old] = diff.apply(texts.get(old) or (ROOT / old).read_text("utf-8"))
-    return texts.pop(trainer), texts
-
-
-def calls(said):
-    """Of a report on a race: who writes or reads, and our functions on top of the stack."""
-    return CALL.findall(said.partition(RACE)[2].partition("  Location is")[0])
-
-
-def cut(told, room):
-    """The first of these lines, each in at most two of the screen."""
-    return [part for line in told[:room] for part in folded(line, "  ", "  ", 2)][:room]
-
-
-def screen(results, failed, room):
-    """Which tests hold, and what the first that fails says, at most `room` lines."""
-    lines, first = [], failed[0]
-    for word, names in (("holds", [result["name"] for result in results if result not in failed]),
-                        ("fails", [result["name"] for result in failed])):
-        lines += folded(f"{word}: {', '.join(names) or 'none'}", hanging="  ", most=2)
-    if report := REPORT.search(first["said"]):
-        *told, last = (line for line in report[0].splitlines() if line.strip("="))
-        lines.append(f"{first['name']}:")
-        return [*lines, *cut(told, room - len(lines) - 1), last]
-    if RACE in first["said"]:
-        told = ["A data race: no order between these two.", *calls(first["said"])]
-        return [*lines, f"{first['name']}:", *cut(told, room - len(lines) - 1)]
-    said = ENDED.search(first["said"])
-    words = said[1] if said else " ".join([first["result"] + ":", *first["said"].splitlines()[-1:]])
-    if "SIG" in words:
-        words += ": memory is written where nothing lies; are sizes and dtypes right?"
-    return lines + folded(f"{first['name']} is broken off: {words}", hanging="  ", most=5)
+    """What a page makes of this trainer, of 05's card, and of the tests that make a stream late."""
+    page = page_reader.changes(OVERLAP.read_text("utf-8"))
+    return page_reader.edited(diff for diff in page if diff.old == str(trainer) or
+                              not diff.old.endswith("/trainer.hpp"))
 
 
 def head(exercise):

@@ -26,12 +26,8 @@ Where a sentence, by itself or folded, says by which of Meson's tests and which 
 it is a sabotage.
 `Caught by ThreadSanitizer in` means that the case alone, built with it, reports a race.
 """
-import filecmp
 import re
-import shutil
-import subprocess
 from dataclasses import dataclass
-from pathlib import Path
 
 from runs import ROOT, Failure
 
@@ -93,14 +89,13 @@ def changes(page, name=""):
             at += len(lines) + 1
 
 
-def follow(steps, tree):
-    """Makes the changes, in a copy of the repository."""
-    for change in steps:
-        if isinstance(change, Diff):
-            old, new = tree / change.old, tree / change.new
-            new.write_text(change.apply((new if new.exists() else old).read_text("utf-8")), "utf-8")
-        else:
-            subprocess.run(["sh", "-ec", change], cwd=tree, check=True)
+def edited(diffs):
+    """What diffs make, one after the other, of the repository's files: texts by name."""
+    texts = {}
+    for diff in diffs:
+        old = texts.get(diff.new) or (ROOT / diff.old).read_text("utf-8")
+        texts[diff.new] = diff.apply(old)
+    return texts
 
 
 def commands(page):
@@ -108,18 +103,3 @@ def commands(page):
     return list(dict.fromkeys(
         " ".join((block or inline).replace("\\\n", "").split("  #")[0].split())
         for block, inline in SHOWN.findall(page)))
-
-
-def renew(source, copy):
-    """What is already the same keeps its time, so that a build beside it compiles the rest."""
-    if not (Path(copy).exists() and filecmp.cmp(source, copy, shallow=False)):
-        shutil.copyfile(source, copy)
-        shutil.copymode(source, copy)
-
-
-def copied(folder):
-    for old in [*folder.rglob("*")]:
-        if old.is_file() and not (ROOT / old.relative_to(folder)).exists():
-            old.unlink()
-    return shutil.copytree(ROOT, folder, copy_function=renew, dirs_exist_ok=True,
-                           ignore=shutil.ignore_patterns("build", ".git", "__pycache__"))

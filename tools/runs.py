@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Starts the eight programs, and reads what they print and log; tries sources that are changed."""
+"""Starts the eight programs, and reads what they print and log."""
 import contextlib
 import io
 import json
@@ -175,28 +175,6 @@ def first_line(*command):
     with contextlib.suppress(subprocess.SubprocessError, OSError, ValueError):
         printed = subprocess.check_output(command, text=True, stderr=subprocess.DEVNULL)
         return printed.partition("\n")[0].strip() or None
-
-
-class Trial:
-    """A tree of changed sources, and the folder of its build with Meson's options of its own."""
-
-    def __init__(self, sources, build, *options):
-        self.sources, self.build, self.options = sources, build, options
-
-    def test(self, *choice, **variables):
-        """Builds what the chosen tests need and runs them. Returns Meson's notes of each, by name,
-        with what it `said`; where something does not compile, none, and what was printed."""
-        if not (self.build / "build.ninja").exists():
-            output_of(["meson", "setup", str(self.build), str(self.sources), *QUICK, *self.options])
-        log = self.build / "meson-logs/tried.json"
-        log.unlink(missing_ok=True)  # never read the results of an earlier run
-        _, printed = ran(["env", "LC_ALL=C.UTF-8", *map("=".join, variables.items()), "meson",
-                          "test", "-C", str(self.build), "--logbase", "tried", *choice])
-        results = [*map(json.loads, log.read_bytes().splitlines())] if log.exists() else []
-        for result in results:
-            result["name"] = result["name"].rpartition(" / ")[2]  # before it are the suites
-            result["said"] = result.get("stdout", "") + result.get("stderr", "")
-        return sorted(results, key=lambda result: result["name"]), printed
 
 
 def text_in(path):

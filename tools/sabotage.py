@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: MIT
-"""Sabotages: the edits that pages offer to break a chapter, each tried in a copy of the tree, where
-the test that its page names must fail, and name the test case.
+"""Sabotages: the edits that pages offer to break a chapter. Each is tried in a copy of the tree,
+where the test that its page names must fail, and must name the test case.
 
 `./tutorial break` calls this with a chapter, to list them; with a number, to know whether there is
-that one; and with an MPI, to try it. Exit code 0 means that it is caught, 1 not."""
+that one; and with an MPI, to try it. Exit code 0 means that it is caught, 1 that it is not."""
 import shlex
 import sys
 
 import page_reader
-from exercise import LINES, RACE, TSAN, calls, cut, screen
-from runs import ROOT, Failure, Trial, finish, folded
+from runs import ROOT, Failure, finish, folded
 from trainers import changes, print_code
+from trial import LINES, RACE, TSAN, Tree, calls, cut, expect_results, screen
 
-OPTIONS = {"plain": [], "tsan": TSAN}
+OPTIONS = {"plain": [], "tsan": TSAN}  # of a build
 STREAMS = ROOT / "notes/streams.md"
 PAGES = [*sorted(ROOT.glob("0*/README.md")), STREAMS, ROOT / "notes/llama.md"]
 
@@ -31,43 +31,47 @@ def of_chapter(chapter):
         diff for diff in sabotages(STREAMS) if diff.test.startswith(chapter)]
 
 
-def trial(work, build, *options):
-    return Trial(page_reader.copied(work / build), work / f"{build}.build", *OPTIONS[build],
-                 *options)
+def tree_for(work, build, *options):
+    return Tree(work / build, work / f"{build}.build", *OPTIONS[build], *options)
 
 
-def tried(diff, trial):
-    """Meson's notes of the test that its page names, and why it is not caught; empty if it is."""
-    file, choice = trial.sources / diff.old, [diff.test]
+def tried(diffs, tree):
+    """Makes these edits, and runs the test by which the last is caught. Returns Meson's note of
+    it. Throws Failure unless that test fails in the case that is named."""
+    *_, diff = diffs
+    choice, expected = [diff.test], diff.case
     if diff.build == "tsan":  # doctest separates filters by commas; ? stands for any character
         case = shlex.quote(f"--test-case={diff.case.replace(',', '?')}")
         choice += [f"--test-args={case}", "--timeout-multiplier=3"]
-    original = file.read_text("utf-8")
-    try:
-        file.write_text(diff.apply(original), "utf-8")
-        results, printed = trial.test(*choice)
-    finally:
-        file.write_text(original, "utf-8")
-    if [result["result"] for result in results] != ["FAIL"]:
-        return results, f"\"{diff.test}\" did not fail: {printed[-3000:]}"
+        expected = RACE
+    tree.put(page_reader.edited(diffs))
+    results, printed = tree.test(*choice)
+    expect_results(["FAIL"], results, printed)
     said = " ".join(results[0]["said"].split())
-    expected = RACE if diff.build == "tsan" else diff.case
-    return results, "" if expected in said else f"\"{expected}\" is not in: {said[-2000:]}"
+    if expected not in said:
+        raise Failure(f"\"{expected}\" is not in: {said[-2000:]}")
+    return results[0]
+
+
+def print_diff(diff):
+    """The lines that it changes, beside their numbers."""
+    text = (ROOT / diff.old).read_text("utf-8")
+    print_code(changes(text, diff.apply(text), diff.old))
 
 
 def show(diff, mpi):
     """Prints what is changed, and what catches it says."""
-    text = (ROOT / diff.old).read_text("utf-8")
     print(diff.title)
-    print_code(changes(text, diff.apply(text), diff.old))
+    print_diff(diff)
     print(*folded(f"Compiled and run in a copy, build/break/{diff.build}: {diff.test}"),
           sep="\n", flush=True)
-    results, why = tried(diff, trial(ROOT / "build/break", diff.build, f"-Dmpi={mpi}"))
-    if why:
-        raise Failure(f"this is not caught as its page says: {why}")
-    said = results[0]["said"]
+    try:
+        result = tried([diff], tree_for(ROOT / "build/break", diff.build, f"-Dmpi={mpi}"))
+    except Failure as failure:
+        raise Failure(f"this is not caught as its page says: {failure}") from None
+    said = result["said"]
     print(*[RACE, *cut(calls(said), LINES // 2)] if RACE in said else
-          screen(results, results, LINES - 4)[1:], sep="\n")
+          screen([result], [result], LINES - 4)[1:], sep="\n")
     print(*folded(f"Caught, as its page says, in the case \"{diff.case}\"."), sep="\n")
 
 

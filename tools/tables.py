@@ -9,7 +9,7 @@ import sys
 import memory
 import narrate
 from findings import Comparison
-from page_reader import changes, copied, follow
+from page_reader import changes
 from planner import plan
 from planner.question import question
 from planner.times import step as play
@@ -17,6 +17,7 @@ from recording import Trace
 from runs import (BYTES, CHAPTERS, KINDS, PLACES, ROOT, STATE, Failure, elements_sent, kinds_of,
                   memory_of, number, on, output_of, spaced)
 from trainers import state_formula
+from trial import copied, follow
 
 COUNTED = KINDS[:4]  # and communication: what the layer-count curve adds up
 

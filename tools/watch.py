@@ -15,7 +15,7 @@ from narrate import RANKS, TINY
 from page_reader import ROOT
 from planner.plan import card_of, own_terms
 from recording import recording
-from runs import CHAPTERS, KINDS, PLACES, QUICK, finish, memory_of, output_of
+from runs import CHAPTERS, KINDS, PLACES, finish, memory_of
 from sentences import SENTENCES, say
 from trainers import CARDS, source
 
@@ -193,16 +193,15 @@ def against(old, new):
 
 def broken(mpi, mpiexec):
     """Runs each chapter with one of its sabotages, built in a copy."""
-    tree, pool, found = sabotage.trial(ROOT / f"build/watch/{mpi}", "plain", f"-Dmpi={mpi}"), {}, {}
-    if not (tree.build / "build.ninja").exists():
-        output_of(["meson", "setup", str(tree.build), str(tree.sources), *QUICK, *tree.options])
+    tree = sabotage.tree_for(ROOT / f"build/watch/{mpi}", "plain", f"-Dmpi={mpi}")
+    pool, found = {}, {}
     for chapter, told in SENTENCES["broken"].items():
         title, _, micro = told.partition(", A = ")
         diff = next(diff for diff in sabotage.of_chapter(chapter) if diff.title == title)
         right = source(chapter)
         wrong, dtype = diff.apply(right), DTYPES[not CARDS[chapter]["mixed_precision"]]
-        (tree.sources / diff.old).write_text(wrong, "utf-8")
-        output_of(["ninja", "-C", str(tree.build), f"{chapter}/{chapter}"])
+        tree.put({diff.old: wrong})
+        tree.program(chapter)
         found[chapter] = {
             "title": title, "changed": "what is broken", "micro": int(micro),
             "code": against(right, wrong), "run": Story(

@@ -13,7 +13,8 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from page_reader import PAGES, ROOT, SHOWN, commands, copied
+from page_reader import PAGES, ROOT, SHOWN, commands
+from trial import copied
 
 COMMANDS = {str(page.relative_to(ROOT)): commands(page.read_text()) for page in PAGES}
 # Patterns of whole commands, and the test that runs them, by its name in Meson. Commands of

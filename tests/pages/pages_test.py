@@ -16,12 +16,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from page_reader import PAGES, ROOT, Diff, changes, commands, copied, follow
+from page_reader import PAGES, ROOT, Diff, changes, commands, edited
 
 import portability
 import sabotage
 import tables
-from runs import CHAPTERS, Failure, Trial
+from runs import CHAPTERS, Failure
+from trial import Tree, copied, expect_results, follow
 
 FOLDERS = ["common", "tests", "tools", "notes", *(path.name for path in ROOT.glob("0?_*"))]
 CASES = "".join(path.read_text() for path in ROOT.glob("tests/*/*_test.??*"))
@@ -49,15 +50,15 @@ def built(programs):
 def made_by(page):
     """Folders that a page's changes make. Failure where lines are not there; the cases by which
     they are caught are."""
-    texts, in_order = {}, page.parent.name == "changing"  # else each edit is one by itself
-    for change in changes(page.read_text(), page.relative_to(ROOT)):
-        if isinstance(change, Diff):
-            old = change.new if change.new in texts else change.old
-            text = texts.get(old) if in_order else None
-            texts[change.new] = change.apply(text or (ROOT / old).read_text())
-            named = f'TEST_CASE("{change.case}")', f"def {change.case}("
-            assert not change.test or any(name in CASES for name in named), change.case
-    return {file.split("/")[0] for file in texts if not (ROOT / file).exists()}
+    diffs = [change for change in changes(page.read_text(), page.relative_to(ROOT))
+             if isinstance(change, Diff)]
+    for diff in diffs:
+        assert not diff.test or f'TEST_CASE("{diff.case}")' in CASES or (
+            f"def {diff.case}(" in CASES), diff.case
+    # Else each edit is one by itself.
+    together = [diffs] if page.parent.name == "changing" else [[diff] for diff in diffs]
+    made = [name for some in together for name in edited(some)]
+    return {name.split("/")[0] for name in made if not (ROOT / name).exists()}
 
 
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "tutorial"],
@@ -155,8 +156,7 @@ def test_a_change_can_be_made(page, programs, tmp_path):
         steps = [*changes(named.string[:named.start()], f"notes/changing/{page}")]
         follow(steps[done:], tree)
         tests, done = re.findall("`([^`]+)`", named[1]), len(steps)
-        results, printed = Trial(tree, tree / "build").test(*tests)
-        assert [result["result"] for result in results] == ["OK"] * len(tests), printed[-3000:]
+        expect_results(["OK"] * len(tests), *Tree(tree, tree / "build").test(*tests))
     for command in RUN_AFTER.get(page, []):
         subprocess.run([programs.mpiexec, *command.split()[1:]], cwd=tree, check=True)
 
@@ -166,13 +166,14 @@ def test_every_sabotage_is_caught(programs):
     found = [(page, diff) for page in sabotage.PAGES for diff in sabotage.sabotages(page)]
 
     def missed(build):
-        tree = sabotage.trial(programs.build / "sabotage", build)
+        tree, why = sabotage.tree_for(programs.build / "sabotage", build), ""
         for page, diff in found:
             if diff.build == build:
                 try:
-                    why = sabotage.tried(diff, tree)[1]
-                except Failure as error:
-                    why = str(error)
+                    sabotage.tried([diff], tree)
+                    why = ""
+                except Failure as failure:
+                    why = str(failure)
                 print("MISSED" if why else "caught", page.relative_to(ROOT), diff.title, diff.test,
                       why, flush=True)
                 yield bool(why)
@@ -186,19 +187,17 @@ WAIT = re.compile(r"^.*(?:_\.wait\(|~Trainer).*\n", re.MULTILINE)
 
 def test_sabotage_of_each_wait_of_overlap_is_caught(programs, tmp_path):
     """On two streams, by ThreadSanitizer or by what a test checks."""
-    tree = copied(tmp_path / "tree")
-    follow(changes((ROOT / "notes/changing/overlap.md").read_text()), tree)
-    trial = Trial(tree, tree / "build", *sabotage.TSAN)
+    texts = edited(changes((ROOT / "notes/changing/overlap.md").read_text()))
+    tree = Tree(tmp_path / "tree", tmp_path / "build", *sabotage.OPTIONS["tsan"])
     for chapter in CHAPTERS[1:5]:
-        trainer, choice = tree / chapter / "trainer.hpp", f"{chapter} schedules on 2 ranks"
-        text = trainer.read_text()
+        trainer, choice = f"{chapter}/trainer.hpp", f"{chapter} schedules on 2 ranks"
+        text = texts[trainer]
         for wait in [None, *WAIT.finditer(text)]:
-            trainer.write_text(text[:wait.start()] + text[wait.end():] if wait else text)
-            results, printed = trial.test(choice, "--timeout-multiplier=3")
-            found = [result["result"] for result in results]
-            print(chapter, wait and wait[0].strip(), found, flush=True)
-            assert found == (["FAIL"] if wait else ["OK"]), printed[-3000:]
-        trainer.write_text(text)
+            broken = text[:wait.start()] + text[wait.end():] if wait else text
+            tree.put(texts | {trainer: broken})
+            results, printed = tree.test(choice, "--timeout-multiplier=3")
+            print(chapter, wait and wait[0].strip(), results and results[0]["result"], flush=True)
+            expect_results(["FAIL"] if wait else ["OK"], results, printed)
 
 
 def test_the_systems_of_readme_are_tried():

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -15,6 +16,7 @@ from programs import CHAPTERS, ROOT
 
 import sabotage
 from drill import DRILLS
+from trial import RACE
 
 # Wrong arguments, the exit code, and words of the one sentence on stderr.
 REFUSED = [
@@ -207,17 +209,22 @@ def test_break_lists_what_the_page_offers(copy, chapter):
 @pytest.mark.parametrize("number, said, shown", [
     (3, "TEST CASE:  a\n\nERROR: b\n[doctest] test cases: 1",
      "ERROR: b\n[doctest] test cases: 1\n"),
-    (4, f"{sabotage.RACE}\n  Write of size 8:\n    #0 memcpy a\n    #1 zero::f() <null>\n",
-     f"{sabotage.RACE}\n    Write of size 8:\n      #1 zero::f()\nCaught, ")])
+    (4, f"{RACE}\n  Write of size 8:\n    #0 memcpy a\n    #1 zero::f() <null>\n",
+     f"{RACE}\n    Write of size 8:\n      #1 zero::f()\nCaught, ")])
 def test_break_shows_what_catches_it(monkeypatch, capsys, number, said, shown):
     diff = sabotage.of_chapter("06_zero3")[number - 1]
-    results, why = [{"name": diff.test, "said": said}], ["", "why"]
-    monkeypatch.setattr(sabotage, "trial", lambda *_: None)
-    monkeypatch.setattr(sabotage, "tried", lambda *_: (results, why.pop(0)))
+    found = RACE if diff.build == "tsan" else diff.case
+    results = [{"name": diff.test, "said": f"{found}\n{said}", "result": "FAIL"}]
+    tree = SimpleNamespace(put=lambda _: None, test=lambda *_: (results, "printed"))
+    monkeypatch.setattr(sabotage, "tree_for", lambda *_: tree)
     sabotage.show(diff, "mpich")
     told = capsys.readouterr().out
     assert "\n-" in told and diff.test in told and shown in told
-    with pytest.raises(sabotage.Failure, match="not caught as its page says: why"):
+    results[0]["said"] = "another case"
+    with pytest.raises(sabotage.Failure, match="not caught as its page says: .* not in: another"):
+        sabotage.show(diff, "mpich")
+    results[0]["result"] = "OK"
+    with pytest.raises(sabotage.Failure, match="not caught as its page says: expected was FAIL of"):
         sabotage.show(diff, "mpich")
 
 

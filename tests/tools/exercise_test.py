@@ -6,6 +6,7 @@ import re
 import signal
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -13,6 +14,7 @@ import pytest
 import exercise
 import trainers
 from runs import CHAPTERS, ROOT
+from trial import RACE, copied
 
 PAIRS = list(zip(["", *CHAPTERS], CHAPTERS))
 # And which part: b of 06 its waits (of 08 it is waits, too), of 02 and 05 their messages beside
@@ -43,11 +45,11 @@ JUDGED = [
     (HELD, "", "All 2 tests hold, on each number of ranks: this is 05_zero2."),
     ({1: "OK", 2: REPORT * 2}, "", SCREEN),
     ({1: "OK", 2: "rank 1/2: late"}, "", "on 2 ranks is broken off: late"),
-    ({2: f"{exercise.RACE}\n  Write of size 8:\n    #0 memcpy a\n    #1 zero::f() <null>\n"}, "",
+    ({2: f"{RACE}\n  Write of size 8:\n    #0 memcpy a\n    #1 zero::f() <null>\n"}, "",
      "A data race: no order between these two. Write of size 8: #1 zero::f()"),
     ({1: "rank 0/1: SIGABRT"}, "", "are sizes and dtypes right?"),
-    ({}, "ninja: 1\n../05_zero2/trainer.hpp:6: error: expected ;\n[2/3] b.cpp",
-     "It does not compile: ../05_zero2/trainer.hpp:6: error: expected ;")]
+    ({}, "ninja: 1\n05_zero2/trainer.hpp:6: error: expected ;\n[2/3] b.cpp",
+     "It does not compile: 05_zero2/trainer.hpp:6: error: expected ;")]
 
 
 def command(before, after, *words):
@@ -60,7 +62,7 @@ def test_what_a_trainer_is_told(tmp_path, said, printed, words):
     of_05 = exercise.Exercise(*PAIRS[4], tmp_path, "auto")
     results = [{"name": f"05_zero2 on {ranks} ranks", "said": text,
                 "result": "OK" if text == "OK" else "FAIL"} for ranks, text in said.items()]
-    of_05.trial = SimpleNamespace(test=lambda *_, **__: (results, printed))
+    of_05.tree = SimpleNamespace(put=lambda _: None, test=lambda *_, **__: (results, printed))
     good, lines = of_05.judge(20)
     assert good == (said == HELD) and words in " ".join(" ".join(lines).split())
     assert good or len(of_05.judge(5)[1]) <= 5
@@ -116,25 +118,35 @@ def test_beginnings_and_hints(before, after, part, tmp_path, capsys):
 
 
 def test_the_first_half_is_the_page_s(tmp_path):
-    """Its one slot is gathered into and computed with, under a card that claims no more."""
+    """Its one slot is gathered into and computed with, under a card that claims no more. Where an
+    earlier version left links to the checkout, they are taken away."""
+    (tmp_path / "06_zero3").symlink_to(ROOT / "06_zero3")
     of = exercise.Exercise(*PAIRS[5], tmp_path, "auto")
     card, = of.given
-    assert exercise.ONE_OF_EACH in card.read_text() and not card.is_symlink()
+    assert exercise.ONE_OF_EACH in card.read_text() and not card.parent.is_symlink()
     assert "window" not in of.own and of.own.count("slot_.borrow(l)") == 2
-    card.unlink()
-    card.symlink_to(ROOT / "06_zero3/card.hpp")  # as before there were halves
-    exercise.Exercise(*PAIRS[5], tmp_path, "auto")
-    assert exercise.ONE_OF_EACH in card.read_text()
     assert "and_prefetched" in (ROOT / "06_zero3/card.hpp").read_text()
 
 
 def test_the_turn_is_under_formulas_of_its_own(tmp_path):
-    """Which notes/fsdp2.diff gives; whatever else is there is the tree's."""
+    """Which notes/fsdp2.diff gives."""
     given = exercise.Exercise(*PAIRS[5], tmp_path, "auto", "c").given
     assert [file.name for file in given] == ["prediction.hpp", "prediction.cpp", "card.hpp"]
     for file in given:
         assert file.read_text() != (ROOT / file.relative_to(tmp_path / "kept")).read_text()
-        assert not any(place.is_symlink() for place in (file, *file.parents))
+
+
+def test_a_copy_takes_texts_and_keeps_times(tmp_path):
+    """What is the same keeps its time, and what the repository has no more goes."""
+    name, other = Path("05_zero2/trainer.hpp"), Path("06_zero3/trainer.hpp")
+    tree = copied(tmp_path / "tree", {name: "mine"})
+    (tree / "05_zero2/of_yesterday.hpp").touch()
+    times = [(tree / file).stat().st_mtime_ns for file in (name, other)]
+    copied(tree, {name: "mine"})
+    assert times == [(tree / file).stat().st_mtime_ns for file in (name, other)]
+    assert (tree / name).read_text() == "mine" and not (tree / "05_zero2/of_yesterday.hpp").exists()
+    copied(tree)
+    assert (tree / name).read_text() == (ROOT / name).read_text()
 
 
 @pytest.mark.parametrize("before, after, part", EXERCISES, ids=NAMES)

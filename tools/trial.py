@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: MIT
+"""A trial: a tree of sources, an edit, a build, and what is expected of it.
+
+`break`, `exercise`, `mistake` and `drill` of ./tutorial are trials, and so are the tests that
+follow the pages of notes/changing. A Tree is a copy of the repository, which is edited, built and
+tested; the functions below it say what came of that, in the lines of a terminal."""
+import filecmp
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from runs import OURS, QUICK, ROOT, Failure, folded, output_of, ran
+
+LINES = 24  # of a terminal
+TSAN = ["-Db_sanitize=thread", "-Db_lundef=false"]  # Meson's options for ThreadSanitizer
+RACE = "WARNING: ThreadSanitizer: data race"
+CALL = re.compile(r"^ +(?:Write|Read|Previous).*:$|^ +#[0-3] zero::.*?(?= <null>| /)", re.MULTILINE)
+# doctest's report, from the first case that fails to how many fail.
+REPORT = re.compile(r"^TEST CASE: .*?^\[doctest\] test cases: .*?$", re.MULTILINE | re.DOTALL)
+ENDED = re.compile(r"^rank \d+/\d+.*?: (.*)$", re.MULTILINE)  # as common/run/failure.hpp says it
+NOT_COPIED = shutil.ignore_patterns("build", ".git", "__pycache__")
+
+
+def copied(folder, texts=None):
+    """Makes `folder` a copy of the repository, with these texts, by name, in place of its files.
+
+    A file that is already so keeps its time, and a build beside the copy compiles the rest."""
+    texts = {folder / name: text for name, text in (texts or {}).items()}
+
+    def renew(source, copy):
+        if Path(copy) in texts or Path(copy).exists() and filecmp.cmp(source, copy, shallow=False):
+            return
+        shutil.copyfile(source, copy)
+        shutil.copymode(source, copy)
+
+    for old in [*folder.rglob("*")]:
+        if old.is_file() and old not in texts and not (ROOT / old.relative_to(folder)).exists():
+            old.unlink()
+    shutil.copytree(ROOT, folder, copy_function=renew, dirs_exist_ok=True, ignore=NOT_COPIED)
+    for file, text in texts.items():
+        write(file, text)
+    return folder
+
+
+def write(file, text):
+    """Writes a text, unless the file has it already."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    if not file.exists() or file.read_text("utf-8") != text:
+        file.write_text(text, "utf-8")
+
+
+def follow(steps, folder):
+    """Makes a page's changes in a copy of the repository, and runs its commands there."""
+    for step in steps:
+        if isinstance(step, str):
+            subprocess.run(["sh", "-ec", step], cwd=folder, check=True)
+            continue
+        old, new = folder / step.old, folder / step.new
+        text = (new if new.exists() else old).read_text("utf-8")
+        new.write_text(step.apply(text), "utf-8")
+
+
+class Tree:
+    """A copy of the repository in `sources`, and Meson's build of it with options of its own."""
+
+    def __init__(self, sources, build, *options):
+        self.sources, self.build, self.options = sources, build, options
+
+    def put(self, texts=None):
+        """What is tried from now on: the repository, with these texts in place of its files."""
+        copied(self.sources, texts)
+
+    def set_up(self):
+        if not (self.build / "build.ninja").exists():
+            output_of(["meson", "setup", str(self.build), str(self.sources), *QUICK, *self.options])
+
+    def program(self, chapter):
+        """The path of a chapter's program, which is built."""
+        self.set_up()
+        output_of(["ninja", "-C", str(self.build), f"{chapter}/{chapter}"])
+        return self.build / chapter / chapter
+
+    def test(self, *choice, **variables):
+        """Builds what the chosen tests need and runs them. Returns Meson's notes of each, by name,
+        with what it `said`; where something does not compile, none, and what was printed."""
+        self.set_up()
+        log = self.build / "meson-logs/tried.json"
+        log.unlink(missing_ok=True)  # never read the results of an earlier run
+        _, printed = ran(["env", "LC_ALL=C.UTF-8", *map("=".join, variables.items()), "meson",
+                          "test", "-C", str(self.build), "--logbase", "tried", *choice])
+        results = [*map(json.loads, log.read_bytes().splitlines())] if log.exists() else []
+        beside = f"../{self.sources.name}/"  # files are named as in the repository
+        for result in results:
+            result["name"] = result["name"].rpartition(" / ")[2]  # before it are the suites
+            said = result.get("stdout", "") + result.get("stderr", "")
+            result["said"] = said.replace(beside, "")
+        return sorted(results, key=lambda result: result["name"]), printed.replace(beside, "")
+
+
+def expect_results(words, results, printed):
+    """Throws Failure unless these are Meson's words for the tests that ran: OK, FAIL ..."""
+    if [result["result"] for result in results] != words:
+        names = ", ".join(result["name"] for result in results) or "nothing"
+        raise Failure(f"expected was {', '.join(words)} of {names}: {printed[-3000:]}")
+
+
+def expect_code(codes, command):
+    """Runs a command. Returns its exit code, which is to be one of these, and what it printed."""
+    code, printed = ran(command)
+    if code not in codes:
+        raise Failure(f"that was to end with code {' or '.join(map(str, codes))}, and ended with "
+                      f"{code}: {printed[-3000:]}")
+    return code, printed
+
+
+def of_ours(printed):
+    """The lines by which our programs say why they end."""
+    return [line for line in printed.splitlines() if OURS.match(line)]
+
+
+# ---- What the tests said, for a terminal --------------------------------------------------------
+
+def calls(said):
+    """Of a report on a race: who writes or reads, and our functions on top of the stack."""
+    return CALL.findall(said.partition(RACE)[2].partition("  Location is")[0])
+
+
+def cut(told, room):
+    """The first of these lines, each in at most two of the screen."""
+    return [part for line in told[:room] for part in folded(line, "  ", "  ", 2)][:room]
+
+
+def screen(results, failed, room):
+    """Which tests hold, and what the first that fails says, at most `room` lines."""
+    lines, first = [], failed[0]
+    for word, names in (("holds", [result["name"] for result in results if result not in failed]),
+                        ("fails", [result["name"] for result in failed])):
+        lines += folded(f"{word}: {', '.join(names) or 'none'}", hanging="  ", most=2)
+    if report := REPORT.search(first["said"]):
+        *told, last = (line for line in report[0].splitlines() if line.strip("="))
+        lines.append(f"{first['name']}:")
+        return [*lines, *cut(told, room - len(lines) - 1), last]
+    if RACE in first["said"]:
+        told = ["A data race: no order between these two.", *calls(first["said"])]
+        return [*lines, f"{first['name']}:", *cut(told, room - len(lines) - 1)]
+    said = ENDED.search(first["said"])
+    words = said[1] if said else " ".join([first["result"] + ":", *first["said"].splitlines()[-1:]])
+    if "SIG" in words:
+        words += ": memory is written where nothing lies; are sizes and dtypes right?"
+    return lines + folded(f"{first['name']} is broken off: {words}", hanging="  ", most=5)
