@@ -7,7 +7,6 @@ build_packages() {
     nlohmann-json3-dev:logs libfmt-dev:printing doctest-dev:tests python3:scripts
   open_mpi_installed || echo mpich:ranks libmpich-dev:ranks
 }
-number_packages() { echo python3:scripts python3-numpy:mistakes; }
 packages() {
   build_packages
   echo python3-pytest:tests python3-numpy:tests python3-matplotlib:figures git:versions \

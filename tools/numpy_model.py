@@ -1,19 +1,17 @@
 # SPDX-License-Identifier: MIT
-"""The tutorial's training runs once more, in NumPy, written from generator.md alone.
+"""The data, the first weights and the gradients of the programs once more, in NumPy, written from
+notes/generator.md alone: what tests/programs/digests_test.py holds the programs to.
 
-What the note calls fp32 is float32 here, so weights and data are the programs' own bits. `train`
-is in float64, so the programs' rounding is all that is left between the two
-(tests/programs/digests_test.py holds them to each other). In the programs' own arithmetic the same
-network has their bits: the counter-examples in tools/mistakes train it."""
+What the note calls fp32 is float32 here, so weights and data are the programs' own bits. Losses and
+gradients are in float64, so the programs' rounding is all that is left between the two; `stored`
+rounds what a program stores in 16 bits, as the program does."""
 import math
 from dataclasses import dataclass
-from types import SimpleNamespace
 
 import numpy as np
 from runs import ROOT
 
 CORPUS = ROOT / "notes/corpus.txt"
-FLOAT64 = SimpleNamespace(product=np.matmul, in_order=np.sum, exp=np.exp, log=np.log)
 
 
 @dataclass
@@ -24,7 +22,7 @@ class Case:
     layers: int = 8
     batch: int = 32
     accumulate: int = 1
-    lr: float = 0.002
+    lr: float = 0.002  # from here to clip for tools/in_pytorch.py, which has an Adam
     beta1: float = 0.9
     beta2: float = 0.999
     eps: float = 1e-8
@@ -72,6 +70,21 @@ class Case:
     def sizes(self):
         """Parameters of each layer."""
         return [sum(map(math.prod, layer.values())) for layer in self.tensors()]
+
+
+def to_bf16(x):
+    """The nearest bf16 number of each fp32 one, ties to even; NaN stays NaN."""
+    bits = x.view(np.uint32)
+    rounded = (bits + np.uint32(0x7fff) + ((bits >> np.uint32(16)) & np.uint32(1)))
+    return np.where(np.isnan(x), x, (rounded & np.uint32(0xffff0000)).view(np.float32))
+
+
+@np.errstate(over="ignore")
+def to_fp16(x):
+    return x.astype(np.float16).astype(np.float32)
+
+
+STORED = {"fp32": lambda x: x, "bf16": to_bf16, "fp16": to_fp16}  # what becomes of an fp32 number
 
 
 # uint64 arithmetic in numpy is modulo 2^64; errstate turns off the warning that it gives of that
@@ -126,17 +139,16 @@ def initial_parameters(case):
     return parameters
 
 
-def layer_slices(case, vectors):
-    """The part of vectors that belongs to each layer: views, so that they can be assigned to."""
-    return np.split(vectors, np.cumsum(case.sizes())[:-1], axis=-1)
+def layer_slices(case, vector):
+    """The part of a vector that belongs to each layer: views, so that they can be assigned to."""
+    return np.split(vector, np.cumsum(case.sizes())[:-1])
 
 
-def matrices(case, vectors):
-    """The tensors of each layer, as views of vectors: (weight, bias), or what a llama has."""
+def matrices(case, vector):
+    """The tensors of each layer, as views of a vector: (weight, bias), or what a llama has."""
     cuts = [np.cumsum([*map(math.prod, layer.values())]) for layer in case.tensors()]
-    return [[tensor.reshape(*vectors.shape[:-1], *shape)
-             for tensor, shape in zip(np.split(part, cut, axis=-1), layer.values())]
-            for part, cut, layer in zip(layer_slices(case, vectors), cuts, case.tensors())]
+    return [[tensor.reshape(shape) for tensor, shape in zip(np.split(part, cut), layer.values())]
+            for part, cut, layer in zip(layer_slices(case, vector), cuts, case.tensors())]
 
 
 def layer_digests(case, parameters):
@@ -183,47 +195,44 @@ def taught_samples(case, samples):
     return x, rounded_twice(rounded_twice(x, first), second)
 
 
-def cross_entropy(y, target, scale=1, by=FLOAT64):
+def cross_entropy(y, target, scale=1):
     """Mean loss over the batch, and `scale` times its gradient by y."""
-    largest, target = y.max(-1, keepdims=True), target[..., None]
-    power = by.exp(y - largest)
-    total = by.in_order(power, -1)[..., None]
-    factor = y.dtype.type(scale / y.shape[-2])
-    gradient = power / total * factor
-    right = np.take_along_axis(power, target, -1) / total
-    np.put_along_axis(gradient, target, (right - 1) * factor, -1)
-    losses = by.log(total) + largest - np.take_along_axis(y, target, -1)
-    return by.in_order(np.float64(losses[..., 0]), -1) / y.shape[-2], gradient
+    rows = np.arange(len(y))
+    power = np.exp(y - y.max(-1, keepdims=True))
+    gradient = power / power.sum(-1, keepdims=True)
+    loss = -np.log(gradient[rows, target]).mean()
+    gradient[rows, target] -= 1
+    return loss, gradient * (scale / len(y))
 
 
-def loss_and_gradient(case, parameters, x, target, stored=np.float64, scale=1, by=FLOAT64):
-    """Of a batch, or of each of several: x is (..., sample, element). All micro-batches of a step
-    have as many samples, so they can be one batch. stored: what becomes of a number that is kept;
-    scale: the loss's, in the gradient; by: the arithmetic. (None of these is for a llama.)"""
+def loss_and_gradient(case, parameters, x, target, stored=np.float64, scale=1):
+    """Of a batch: x is (sample, element). All micro-batches of a step have as many samples, so they
+    can be one batch. stored: what becomes of a number that is kept; scale: the loss's, in the
+    gradient. (Neither is for a llama.)"""
     if case.task == "llama":
         return llama_loss_and_gradient(case, parameters, x, target)
     layers = matrices(case, parameters)
     relus = 0 if case.task == "toy" else len(layers) - 1  # so many of the layers end in one
     activations = [stored(x)]
     for i, (weight, bias) in enumerate(layers):
-        y = by.product(activations[i], weight.T) + (bias if bias.size else 0)
+        y = activations[i] @ weight.T + (bias if bias.size else 0)
         activations.append(y := stored(np.where(y < 0, 0, y) if i < relus else y))
 
     if case.task == "text":
-        loss, backward = cross_entropy(y, target, scale, by)
+        loss, backward = cross_entropy(y, target, scale)
     else:
         loss, backward = ((y - target)**2).mean(), 2 * scale * (y - target) / y.size
     backward = stored(backward)
-    gradient = np.zeros((*x.shape[:-2], parameters.size), parameters.dtype)
+    gradient = np.zeros_like(parameters)
     by_layer = matrices(case, gradient)
     for i in reversed(range(len(layers))):
         if i < relus:
             backward = np.where(activations[i + 1] > 0, backward, 0)
         by_weight, by_bias = by_layer[i]
-        by_weight[:] = by.product(backward.swapaxes(-1, -2), activations[i])
-        by_bias[:] = by.in_order(backward, -2)[..., :by_bias.shape[-1]]
+        by_weight[:] = backward.T @ activations[i]
+        by_bias[:] = backward.sum(0)[:by_bias.size]
         if i > 0:
-            backward = stored(by.product(backward, layers[i][0]))
+            backward = stored(backward @ layers[i][0])
     return loss, gradient
 
 
@@ -311,48 +320,3 @@ def llama_loss_and_gradient(case, parameters, tokens, target):
         dy = backward(dy)
     np.add.at(table[1], tokens, dy)
     return loss, gradient
-
-
-class Adam:
-    """Of a part of the parameters: its averages m and v live from step to step."""
-
-    def __init__(self, size, case=Case, number=np.float32):
-        self.case, self.number = case, number
-        self.m, self.v = np.zeros(size, number), np.zeros(size, number)
-        self.beta1_to_t = self.beta2_to_t = 1.0
-
-    def count(self):
-        """A step begins."""
-        self.beta1_to_t *= self.case.beta1
-        self.beta2_to_t *= self.case.beta2
-
-    def new_m(self, m, g):
-        return self.number(self.case.beta1) * m + self.number(1 - self.case.beta1) * g
-
-    def new_v(self, v, g):
-        return self.number(self.case.beta2) * v + self.number(1 - self.case.beta2) * (g * g)
-
-    def moved(self, w, m, v):
-        """The weights, a step further."""
-        case, number = self.case, self.number
-        root = np.sqrt(v) * number(1 / np.sqrt(1 - self.beta2_to_t)) + number(case.eps)
-        return w * number(1 - case.lr * case.weight_decay) \
-            - number(case.lr / (1 - self.beta1_to_t)) * m / root
-
-    def update(self, w, g):
-        """A whole step: the new weights."""
-        self.count()
-        self.m, self.v = self.new_m(self.m, g), self.new_v(self.v, g)
-        return self.moved(w, self.m, self.v)
-
-
-def train(case, steps):
-    """(loss, gradient norm before clipping) of each step."""
-    w = np.float64(initial_parameters(case))
-    adam, history = Adam(w.size, case, np.float64), []
-    for step in range(steps):
-        loss, g = loss_and_gradient(case, w, *samples_of_step(case, step))
-        norm = np.linalg.norm(g)
-        history.append((loss, norm))
-        w = adam.update(w, g * (case.clip / norm) if 0 < case.clip < norm else g)
-    return np.array(history)

@@ -27,6 +27,7 @@ ELSEWHERE = {
     r"\./tutorial (compare|drill)\b.*": "the script tutorial",
     r"\./tutorial exercise \w+": "exercises from start to end",
     r"\./tutorial break \d\d \d": "every sabotage is caught",
+    r"\./tutorial mistake \w+": "every mistake trains and is caught",
     r"mpirun .*/test_communicator 2 file": "every change can be made",
     r"\./tutorial plan .*(FILE|\w+\.json).*|.*pytest -q tests/programs/plan_test\.py .*":
         "the planner",

@@ -10,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "tools/mistakes")]
+sys.path.insert(0, str(ROOT / "tools"))
 from runs import (CHAPTERS, COMMUNICATION, DATA, KINDS, NUMERICS, OURS, RESOURCES, USAGE, bits,
                   read_log)
 from trainers import CARDS

@@ -39,7 +39,7 @@ REFUSED = [
     ("break", 2, "name a chapter and a number"), ("break 99 1", 2, "there is no chapter '99'"),
     ("break 05 5", 2, "05_zero2 has the sabotages 1 to 4, and no '5'"), ("break 05 1 2", 2, "name"),
     ("drill --fast", 2, "'--fast' is not one of dies, "), ("drill dies dies", 2, "name one"),
-    ("mistake none", 2, "'none' is not one of updates, "),
+    ("mistake none", 2, "'none' is not one of updates, "), ("mistake a b", 2, "name one"),
     ("compare --all", 2, "unknown option '--all'"), ("compare", 3, "has no logs: run ./tutorial"),
     ("compare no.jsonl", 3, "/elsewhere/no.jsonl cannot be read: No such file")]
 
@@ -53,7 +53,8 @@ class Copy:
         self.elsewhere.mkdir()
         for name in ("tutorial", "meson.build", "tools", "notes/cards.json", "notes/deepspeed.json",
                      "notes/options.json", "notes/models.json", "notes/machines.json",
-                     "notes/published.json", "notes/streams.md", *CHAPTERS):
+                     "notes/published.json", "notes/streams.md", "notes/counterexamples.md",
+                     *CHAPTERS):
             copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
             (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
             copy(ROOT / name, self.folder / name)

@@ -1,70 +1,79 @@
 # SPDX-License-Identifier: MIT
-"""The counter-examples of tools/mistakes: the right runs have the bits that the programs
-have (notes/digests.json), and the wrong ones the effects that the page tells, in every digit."""
+"""The mistakes of notes/counterexamples.md: the page's diffs can be made, and with them the
+programs print the page's numbers. The right programs have the digests of notes/digests.json."""
 import json
 import re
 import subprocess
 import sys
-import textwrap
 
 import pytest
 
+import mistake
+import page_reader
+import sabotage
 from runs import ROOT
-import examples  # noqa: F401 (what it decorates becomes one of EXAMPLES)
-from counter_example import EXAMPLES
 
-FOLDER = ROOT / "tools/mistakes"
-RECORDED = json.loads((ROOT / "notes/digests.json").read_text())
-PAGE = (ROOT / "notes/counterexamples.md").read_text()
-HEAD, *SECTIONS = PAGE.split("\n## ")  # one for each example, in their order
+RECORDED = {(str(row["ranks"]), row["program"], row["options"]): row["digest"]
+            for row in json.loads((ROOT / "notes/digests.json").read_text())}
+PAGE = mistake.PAGE.read_text()
+HEAD, *SECTIONS = PAGE.split("\n## ")  # one for each mistake, in their order
 ROWS = dict(re.findall(r"(?m)^\| `(\w+)` \| (.*) \|$", HEAD))
+MISTAKES = mistake.mistakes()
 CASES = "".join(path.read_text() for path in ROOT.glob("tests/*/*_test.cpp"))
+BITS_ARE_RIGHT = ("tensors", "allreduce")
 
 
-@pytest.mark.parametrize("example, section", zip(EXAMPLES.values(), SECTIONS), ids=EXAMPLES)
-def test_anchored_caught_and_told(example, section):
-    """Whoever reproduces a program's digest has run the program. The page's table has the last
-    losses and a row of what is printed; code, percentages, counts and bits are the printed ones."""
-    right, wrong = example.runs
-    run = (example.program, example.ranks, example.options)
-    recorded, = (row["digest"] for row in RECORDED
-                 if (row["program"], row["ranks"], row["options"]) == run)
-    assert right.digest(right.steps) == recorded
-    assert wrong.losses[-1] < wrong.losses[0]
-    assert (wrong.digest(wrong.steps) == recorded) == (example.name in ("tensors", "allreduce"))
-    assert all(map(example.lines, ("right", "wrong")))
-    test, case = example.caught
-    assert f'TEST_CASE("{case}")' in CASES
-    assert re.fullmatch(r"adam|(0\d_\w+|communicator) on [2-8] ranks", test)
-    paragraphs = [*example.paragraphs()]
-    printed = "\n\n".join(paragraphs)
+@pytest.mark.parametrize("name", MISTAKES)
+def test_told(name):
+    """Each diff can be made, the case is there that catches it, and each run's digest is
+    recorded."""
+    found = MISTAKES[name]
+    page_reader.edited(found.diffs)
+    assert bool(found.diffs) == (name != "families")
+    assert f'TEST_CASE("{found.caught.partition(": ")[2]}")' in CASES
+    assert all(tuple(command) in RECORDED for command in found.commands)
+    assert (name in ROWS) == (name not in mistake.SIDES)
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_what_programs_print_is_told(name, programs, capsys):
+    """The page's table has the last losses and a row of what is printed; its percentages and counts
+    are printed ones. The loss falls, whatever is wrong."""
+    found, work = MISTAKES[name], programs.build / "sabotage"
+    mpi = "openmpi" if "openmpi" in programs.mpiexec else "mpich"
+    right, wrong = found.runs(programs.build, programs.mpiexec, work, mpi)
+    found.print_runs(right, wrong)
+    printed = capsys.readouterr().out
     assert max(map(len, printed.splitlines())) <= 80
-    code, losses, found = map(textwrap.dedent, paragraphs[2:5])
-    assert re.findall("```text\n(.*?)\n```", section, re.S) in ([], [code])
-    for figure in re.findall(r"\d[\d.]* %|\d+ of \d+|0x\w+", section):
-        assert figure in found
-    if example.sides == ("right", "wrong"):
-        ours, theirs, *row = ROWS[example.name].split(" | ")
-        assert losses.splitlines()[-1].split()[1:3] == [ours, theirs]
-        assert row in [re.split("  +", line) for line in found.splitlines()]
+    assert right.code == 0 and right.summary["digest"] == RECORDED[tuple(found.commands[0])]
+    assert wrong.steps[-1]["loss"] < wrong.steps[0]["loss"]
+    apart = any(wrong.distances(len(wrong.steps)))
+    assert apart == (name not in BITS_ARE_RIGHT)
+    prose = SECTIONS[[*MISTAKES].index(name)].partition("\n```diff")[0]
+    for figure in re.findall(r"\d[\d.]* %|\d+ of \d+", prose):
+        assert figure in printed
+    if name in ROWS:
+        losses = [f"{run.steps[-1]['loss']:.5f}" for run in (right, wrong)]
+        assert ROWS[name].split(" | ")[:2] == losses
+        rows = [" | ".join(row) for row in found.figures(right, wrong)]
+        assert " | ".join(ROWS[name].split(" | ")[2:]) in rows
 
 
-def test_every_example_has_its_section():
-    assert len(SECTIONS) == len(EXAMPLES) and PAGE.count("```text\n") >= 3
+@pytest.mark.parametrize("name", [name for name, found in MISTAKES.items() if found.diffs])
+def test_every_mistake_is_caught(name, programs):
+    """By the test that its section names."""
+    sabotage.tried(MISTAKES[name].diffs, sabotage.tree_for(programs.build / "sabotage", "plain"))
 
 
-def test_without_numpy():
-    done = subprocess.run([sys.executable, "-S", FOLDER], text=True, capture_output=True)
-    assert (done.returncode, done.stdout) == (6, "")
-    assert re.fullmatch("tutorial: mistake: .* no numpy: install python3-numpy, .*\n", done.stderr)
+def test_listed_and_refused():
+    def told(*words):
+        return subprocess.run([sys.executable, "-B", ROOT / "tools/mistake.py", *words], text=True,
+                              capture_output=True)
 
-
-@pytest.mark.parametrize("words, code, said", [
-    ([], 0, [f"\n  {name} " for name in EXAMPLES]), (["momentum"], 2, [", ".join(EXAMPLES)]),
-    (["moments", "last"], 2, [", ".join(EXAMPLES)]),
-    (["allreduce"], 0, ["run.ranks.reduce_scatter_mean(g)\n"])])
-def test_command(words, code, said):
-    done = subprocess.run([sys.executable, FOLDER, *words], text=True, capture_output=True)
-    printed, other = (done.stderr, done.stdout) if code else (done.stdout, done.stderr)
-    assert done.returncode == code and not other and all(word in printed for word in said)
-    assert printed.count("\n") == 1 if code else max(map(len, printed.splitlines())) <= 80
+    listed = told()
+    assert listed.returncode == 0 and not listed.stderr
+    assert all(f"\n  {name} " in listed.stdout for name in MISTAKES)
+    assert max(map(len, listed.stdout.splitlines())) <= 80
+    refused = told("momentum")
+    assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (2, "", 1)
+    assert ", ".join(MISTAKES) in refused.stderr
