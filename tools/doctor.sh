@@ -63,7 +63,7 @@ doctor() {
   for tool in meson ninja; do row $tool "$(first_line $tool --version)"; done
   row MPICH "$mpich"
   row 'Open MPI' "${openmpi:-none}"
-  for module in numpy matplotlib; do row $module "$(python_module $module)"; done
+  row numpy "$(python_module numpy)"
   torch=$(python_module torch)
   row torch "${torch:-none} (for the benchmark alone)"
   gpus=$(nvidia-smi -L 2>/dev/null | grep -c '^GPU') || true

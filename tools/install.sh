@@ -9,7 +9,7 @@ build_packages() {
 }
 packages() {
   build_packages
-  echo python3-pytest:tests python3-numpy:tests python3-matplotlib:figures git:versions \
+  echo python3-pytest:tests python3-numpy:tests git:versions \
     python3-json5:configurations python3-yaml:configurations
 }
 more_packages() {

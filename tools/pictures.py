@@ -5,9 +5,8 @@ import math
 from html import escape
 
 # Of middle luminance, to be read on white and on nearly black, and at least 0.12 apart in Oklab
-# with every kind of colour vision. Where curves cross, markers or dashes tell them apart too.
+# with every kind of colour vision. Where curves cross, marks or dashes tell them apart too.
 CHAPTER_COLOURS = ("#5696ed", "#ff5811", "#1c50fb", "#13a78d", "#7355be", "#c6200f", "#4b6e73")
-CHAPTER_MARKERS = ("v", "^", "o", "s", "D", "X", "P")
 KIND_COLOURS = ("#0669aa", "#e37713", "#277562", "#a124ff", "#0fa78c", "#d30b07", "#9788e6")
 # In the order of their lanes. 07 has one stream of copies, 08 one for each direction.
 STREAMS = {"communication": "#5696ed", "compute": "#13a78d", "copies": "#4b6e73",

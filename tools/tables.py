@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""The measured blocks of the pages: each function runs what it needs and answers Markdown."""
+"""The measured blocks of the pages, as Markdown.
+
+A table gets one argument, the block's results `of`, as render.py describes them. It asks for each
+number by a name and by a function that measures it: render.py answers with the number that
+notes/measured has, measure.py calls the function and keeps what it returns."""
 import itertools
 import json
 import math
@@ -8,18 +12,46 @@ import sys
 
 import memory
 import narrate
-from findings import Comparison
-from page_reader import changes
+from page_reader import changes, copied, follow
 from planner import plan
 from planner.question import question
 from planner.times import step as play
-from recording import Trace
-from runs import (BYTES, CHAPTERS, KINDS, PLACES, ROOT, STATE, Failure, elements_sent, kinds_of,
-                  memory_of, number, on, output_of, spaced)
+from runs import (BYTES, CHAPTERS, KINDS, PLACES, ROOT, STATE, Failure, elements_sent, memory_of,
+                  on, output_of, spaced)
 from trainers import state_formula
-from trial import copied, follow
 
 COUNTED = KINDS[:4]  # and communication: what the layer-count curve adds up
+
+
+def held(run):
+    """What the tables take of a run, as JSON has it: its bytes."""
+    memory = {place: {kind: [of["resident"], of["peak"], of["reserved"]]
+                      for kind, of in kinds.items() if of["reserved"] or kind == "total"}
+              for place, kinds in run.places.items()}
+    return {"dtype": run.dtype, "parameters": run.info["parameters"], "memory": memory}
+
+
+def timed(run):
+    """Its median step in ms; for how long of it messages were exposed, and hidden; by direction the
+    bytes that are copied in a step, for how many ms copies were exposed, and their GB/s."""
+    phases = run.summary["traffic"]["phases"].values()
+    exposed, hidden = (round(sum(phase[what] for phase in phases), 3)
+                       for what in ("exposed_ms", "hidden_ms"))
+    copied = {}
+    for way, row in run.bus.items():
+        count, ms = row["counted"] // len(run.steps), row["exposed_ms"] + row["hidden_ms"]
+        copied[way] = [count, row["exposed_ms"], round(count / ms / 1e6, 3) if ms else None]
+    return {"ms": run.summary["median_ms"], "exposed": exposed, "hidden": hidden, "copied": copied}
+
+
+def trained(run):
+    """Both, and what it learned."""
+    return held(run) | timed(run) | {"loss": run.losses[-1], "weights": run.summary["digest"],
+                                     "sent": elements_sent(run)[1]}
+
+
+RESIDENT, PEAK, RESERVED = range(3)  # of the bytes in a record
+NOTHING = [0, 0, 0]
 
 
 def table(head, rows, left=1):
@@ -39,27 +71,27 @@ def mb(*counts):
 
 
 def there(run, place):
-    return mb(run.places[place]["total"]["peak"]) if place in run.places else "–"
+    """The peak of another place; a dash where the run has none there."""
+    return mb(run.memory[place]["total"][PEAK]) if place in run.memory else "–"
 
 
-def results(programs):
+def results(of):
     steps, ranks = 200, 4
-    runs = [programs.run(chapter, ranks, "--steps", steps, dtype=dtype)
+    runs = [of.run(trained, chapter, ranks, "--steps", steps, dtype=dtype)
             for dtype, chapters in (("fp32", CHAPTERS), ("bf16", CHAPTERS[2:]))
             for chapter in chapters]
-    first = {run.dtype: run for run in reversed(runs[1:])}  # 02 in fp32, 03 in bf16
-    if parted := [run.shown for run in runs if Comparison(run, first[run.dtype]).parted]:
-        raise Failure(f"other losses: {', '.join(parted)}")
-    rows = [[run.chapter, run.dtype, number(run.losses[-1], ".4f"),
-             mb(run.memory["total"]["resident"]), mb(run.memory["total"]["peak"]),
-             *(there(run, place) for place in PLACES[1:]), elements_sent(run)[1],
-             f"{run.summary['median_ms']:.0f}"] for run in runs]
+    for dtype in BYTES:
+        if len({(run.loss, run.weights) for run in runs if run.dtype == dtype}) > 1:
+            raise Failure(f"results: not all runs in {dtype} end with the same weights")
+    rows = [[run.chapter, run.dtype, f"{run.loss:.4f}", mb(run.memory["device"]["total"][RESIDENT]),
+             mb(run.memory["device"]["total"][PEAK]), *(there(run, place) for place in PLACES[1:]),
+             run.sent, f"{run.ms:.0f}"] for run in runs]
     head = ["chapter", "dtype", "final loss", "resident, MB", "peak, MB",
             *(f"on the {place}, MB" for place in PLACES[1:]), "sent per parameter", "ms per step"]
     return table(head, rows, left=2) + (
         f"\n\n{steps} steps of the default task on {ranks} ranks (01: one process, the same "
-        "samples); within a dtype all losses are\nequal. Bytes are those of the fullest rank; for "
-        "07 and 08, those of its device. Sent: how many\nelements per parameter a rank sends in a "
+        "samples); within a dtype all losses are equal. Bytes are those of the fullest rank; for "
+        "07 and 08, those of its device. Sent: how many elements per parameter a rank sends in a "
         "step. Time: the median, of the slowest rank.")
 
 
@@ -74,30 +106,30 @@ def curve_formula(layers, dtype, n=CURVE_RANKS):
     return 1 - 1 / n - BYTES[dtype] * (4 + (n - 1) / n) / (16 * layers)
 
 
-def curve(programs):
+def curve(of):
     """(layers, width, run in fp32, run in bf16) for each point."""
-    return [(layers, width, *(programs.run(
-        "06_zero3", CURVE_RANKS, "--task", "mlp", "--layers", layers, "--width", width,
+    return [(layers, width, *(of.run(
+        held, "06_zero3", CURVE_RANKS, "--task", "mlp", "--layers", layers, "--width", width,
         "--batch", 2, "--steps", 2, dtype=dtype) for dtype in ("fp32", "bf16")))
         for layers, width in CURVE]
 
 
 def summed(run, what):
-    return sum(run.memory[kind][what] for kind in COUNTED)
+    return sum(run.memory["device"].get(kind, NOTHING)[what] for kind in COUNTED)
 
 
 def saved(run, what):
-    return 1 - summed(run, what) / (16 * run.info["parameters"])
+    return 1 - summed(run, what) / (16 * run.parameters)
 
 
-def layers(programs):
+def layers(of):
     """A few points of the curve; the figure shows all."""
     head, rows = ["layers x width", "16 bytes per parameter"], []
-    for count, width, *runs in curve(programs)[::4]:
-        rows.append([f"{count} x {width}", mb(16 * runs[0].info["parameters"])])
+    for count, width, *runs in curve(of)[::4]:
+        rows.append([f"{count} x {width}", mb(16 * runs[0].parameters)])
         for run in runs:
-            rows[-1] += [mb(summed(run, "resident"), summed(run, "peak")),
-                         f"{100 * saved(run, 'peak'):.1f} %",
+            rows[-1] += [mb(summed(run, RESIDENT), summed(run, PEAK)),
+                         f"{100 * saved(run, PEAK):.1f} %",
                          f"{100 * curve_formula(count, run.dtype):.1f} %"]
     for run in runs:
         head += [f"{run.dtype}: resident / peak", "saved", "formula"]
@@ -108,17 +140,18 @@ def layers(programs):
 EQUAL_LAYERS = ("--task", "mlp", "--layers", 16, "--width", 512, "--batch", 32)
 
 
-def ledger(programs):
+def ledger(of):
     """Every kind from 03 on, on a model of many equal layers."""
-    runs = [programs.run(chapter, 4, *EQUAL_LAYERS, "--steps", 2) for chapter in CHAPTERS[2:]]
+    runs = [of.run(held, chapter, 4, *EQUAL_LAYERS, "--steps", 2) for chapter in CHAPTERS[2:]]
+    device = [run.memory["device"] for run in runs]
+    used = [kind for kind in KINDS if any(kind in kinds for kinds in device)]
     rows = [[kind if kind in KINDS else "all together",
-             *(mb(run.memory[kind]["resident"], run.memory[kind]["peak"]) for run in runs)]
-            for kind in [*kinds_of(runs), "total"]]
+             *(mb(*kinds.get(kind, NOTHING)[:2]) for kinds in device)] for kind in [*used, "total"]]
     rows += [*([f"on the {place}", *(there(run, place) for run in runs)] for place in PLACES[1:]),
-             ["reserved", *(mb(run.memory["total"]["reserved"]) for run in runs)],
+             ["reserved", *(mb(kinds["total"][RESERVED]) for kinds in device)],
              ["state, bytes per parameter", *(state_formula(run.chapter, "bf16") for run in runs)]]
     head = ["MB: resident / peak", *(run.chapter for run in runs)]
-    count = runs[0].info["parameters"]
+    count = runs[0].parameters
     return (table(head, rows) + f"\n\n`{runs[-1].shown}`: {spaced(count)} parameters in bf16, "
             f"16 bytes each are {mb(16 * count)} MB.")
 
@@ -126,15 +159,14 @@ def ledger(programs):
 NOTEBOOK = ("--task", "mlp", "--layers", 3, "--width", 2048, "--batch", 32, "--steps", 2)
 
 
-def notebook(programs):
+def notebook(of):
     """What the notebook of the 57.4 % measured, held and at most, of its model."""
     rows = []
     for chapter in ("02_distributed_adam", "04_zero1", "05_zero2", "06_zero3"):
-        run = programs.run(chapter, 4, *NOTEBOOK, dtype="fp32")
-        rows.append([chapter, *(mb(summed(run, what)) for what in ("resident", "peak")),
-                     *(f"{100 * saved(run, what):.2f} %" for what in ("resident", "peak"))])
+        run = of.run(held, chapter, 4, *NOTEBOOK, dtype="fp32")
+        rows.append([chapter, *(mb(summed(run, what)) for what in (RESIDENT, PEAK)),
+                     *(f"{100 * saved(run, what):.2f} %" for what in (RESIDENT, PEAK))])
     head = ["fp32, 4 ranks", "resident, MB", "peak, MB", "saved, resident", "saved, peak"]
-    programs.used.clear()  # no clock enters
     return (table(head, rows) + f"\n\n`{run.shown}`\n\nPeak: the sum of the peaks of "
             f"{', '.join(COUNTED[:-1])} and {COUNTED[-1]}.")
 
@@ -143,76 +175,64 @@ def gib(count):
     return f"{count / 2**30:.3f}"
 
 
-SIMULATED = {  # heads; each row's name, and what its code does
-    "en": (["row", "what its code does", "printed, GB", "here, GiB"],
-           ("baseline", "all on one GPU; 0.39 lacks m and v, and has 0.14 too much"),
-           ("ZeRO-1", "one Adam per four tensors, all stepped on one GPU"),
-           ("ZeRO-2", "`.contiguous()` on gradients: nothing"),
-           ("ZeRO-3", "a quarter of the layers: a smaller network"),
-           ("offload", "Adam on the CPU: 0.25 is right")),
-    "zh": (["行", "代码实际做了什么", "打印值，GB", "本项目，GiB"],
-           ("基础方法", "全部在一张 GPU 上；0.39 漏了 m 和 v，又多出 0.14"),
-           ("ZeRO-1", "每四个张量一个 Adam，全在同一张 GPU 上更新"),
-           ("ZeRO-2", "对梯度调用 `.contiguous()`：什么也没做"),
-           ("ZeRO-3", "只留四分之一的层：换成了更小的网络"),
-           ("offload", "Adam 在 CPU 上：0.25 是对的"))}
-
-
-def simulated(programs, language="en"):
+def simulated(of):
     """A notebook's five rows, printed by code that shards nothing, beside runs of its model."""
-    head, *named = SIMULATED[language]
     rows = []
-    for words, printed, chapter, ranks in zip(
-            named, ("0.39", "0.39: 0.0 %", "0.31: 20.5 %", "0.11: 71.8 %", "0.25: 35.9 %"),
-            ("02_distributed_adam", *CHAPTERS[3:]), (4, 4, 4, 4, 1)):
-        run = programs.run(chapter, ranks, "--task", "mlp", "--layers", 8, "--width", 2048,
-                           "--batch", 32, "--steps", 2, dtype="fp32")
-        held = sum(run.memory[kind]["resident"] for kind in STATE)
-        less = 1 - held / (16 * run.info["parameters"])
-        rows.append([*words, printed, f"{gib(held)}: {100 * less:.2f} %"])
-    programs.used.clear()  # no clock enters
+    for row, code, printed, chapter, ranks in (
+            ("baseline", "all on one GPU; 0.39 lacks m and v, and has 0.14 too much", "0.39",
+             "02_distributed_adam", 4),
+            ("ZeRO-1", "one Adam per four tensors, all stepped on one GPU", "0.39: 0.0 %",
+             "04_zero1", 4),
+            ("ZeRO-2", "`.contiguous()` on gradients: nothing", "0.31: 20.5 %", "05_zero2", 4),
+            ("ZeRO-3", "a quarter of the layers: a smaller network", "0.11: 71.8 %",
+             "06_zero3", 4),
+            ("offload", "Adam on the CPU: 0.25 is right", "0.25: 35.9 %", "07_offload", 1)):
+        run = of.run(held, chapter, ranks, "--task", "mlp", "--layers", 8, "--width", 2048,
+                     "--batch", 32, "--steps", 2, dtype="fp32")
+        state = sum(run.memory["device"].get(kind, NOTHING)[RESIDENT] for kind in STATE)
+        less = 1 - state / (16 * run.parameters)
+        rows.append([row, code, printed, f"{gib(state)}: {100 * less:.2f} %"])
+    head = ["row", "what its code does", "printed, GB", "here, GiB"]
     return f"{table(head, rows, left=2)}\n\n`{run.shown}`"
 
 
-TAGS = {"en": (["its tag", "printed, GiB", "here, GiB"],
-               ["model", "optimizer", "data", "forward", "backward", "step"]),
-        "zh": (["它的标签", "打印值，GiB", "本项目，GiB"],
-               ["模型加载", "创建优化器", "数据加载", "前向传播", "反向传播", "优化器更新"])}
-
-
-def twelve(programs, language="en"):
+def twelve(of):
     """A notebook's trace of twelve layers by its tags, beside what is in use here."""
     model = ("--task", "mlp", "--layers", 12, "--width", 2048, "--batch", 32, "--steps", 2)
-    path = programs.logs / "twelve.json"
-    programs.run("01_adam", 1, *model, "--trace", path)
-    found = memory.phases(Trace(path).program(0, 0, 1, 2))
-    held = found[0, "start"][0]
-    counts = [held["parameters"], sum(held[kind] for kind in STATE),
-              *(sum(found[1, phase][0].values()) for phase in memory.PHASES)]
-    head, tags = TAGS[language]
-    rows = [[tag, printed, gib(count)] for tag, printed, count in zip(
-        tags, ("0.188", "0.188", "0.188", "0.199", "0.392", "0.767"), counts)]
-    programs.used.clear()  # no clock enters
+
+    def in_use(programs):
+        """Bytes of the parameters, of the state, and after each phase of the first step."""
+        trace, _ = programs.traced("01_adam", 1, *model)
+        found = memory.phases(trace.program(0, 0, 1, 2))
+        start = found[0, "start"][0]
+        return [start["parameters"], sum(start[kind] for kind in STATE),
+                *(sum(found[1, phase][0].values()) for phase in memory.PHASES)]
+
+    printed = {"model": "0.188", "optimizer": "0.188", "data": "0.188", "forward": "0.199",
+               "backward": "0.392", "step": "0.767"}
+    rows = [[tag, said, gib(count)]
+            for (tag, said), count in zip(printed.items(), of.get("bytes", in_use))]
     shown = " ".join(map(str, ["./tutorial memory 01 --accumulate 1", *model]))
-    return f"{table(head, rows)}\n\n`{shown}`"
+    return f"{table(['its tag', 'printed, GiB', 'here, GiB'], rows)}\n\n`{shown}`"
 
 
-def ring(programs):
+def ring(of):
     """Both ways to exchange, on ranks."""
-    benchmark = programs.build / "tests/benchmarks/ring_benchmark"
-    return fenced(output_of([*programs.mpiexec, "-n", "4", str(benchmark)]))
+    return fenced(of.text(lambda programs: output_of(
+        [*programs.mpiexec, "-n", "4", str(programs.build / "tests/benchmarks/ring_benchmark")])))
 
 
-def speed(programs):
+def speed(of):
     """A step over PyTorch's of the same work: the table that the benchmark ends with."""
-    if not programs.torch:
-        raise Failure("the table speed needs --torch PYTHON")
-    printed = output_of([sys.executable, str(ROOT / "tests/benchmarks/step_benchmark.py"),
-                         "--build", str(programs.build), "--mpiexec", programs.mpiexec[0],
-                         "--torch", programs.torch, "--no-judge"])
-    if "| – " in printed:
-        raise Failure(f"{programs.torch} has no PyTorch with FSDP2, 2.6 or later")
-    return printed[printed.index("| work |"):].strip()
+    def compared(programs):
+        printed = output_of([sys.executable, str(ROOT / "tests/benchmarks/step_benchmark.py"),
+                             "--build", str(programs.build), "--mpiexec", programs.mpiexec[0],
+                             "--torch", programs.torch, "--no-judge"])
+        if "| – " in printed:
+            raise Failure(f"{programs.torch} has no PyTorch with FSDP2, 2.6 or later")
+        return printed[printed.index("| work |"):]
+
+    return of.text(compared)
 
 
 SIXTEEN = ("--task", "mlp", "--layers", 16, "--width", 512, "--batch", 256, "--steps", 12)
@@ -221,18 +241,16 @@ BUSES = (4, 0.25, 0.05)  # GB/s: copies take less than computing, about as long,
 
 def times(run):
     """Of a step, and of its messages: exposed and hidden."""
-    phases = run.summary["traffic"]["phases"].values()
-    waits = (sum(phase[what] for phase in phases) for what in ("exposed_ms", "hidden_ms"))
-    return [f"{ms:.0f}" for ms in (run.summary["median_ms"], *waits)]
+    return [f"{ms:.0f}" for ms in (run.ms, run.exposed, run.hidden)]
 
 
-def link(programs):
+def link(of):
     """Messages that a step waits for, on a slow network."""
     rows = []
     for chapter, *prefetch in (("02_distributed_adam",), ("04_zero1",), ("05_zero2",),
                                ("06_zero3", 0), ("06_zero3", 1), ("06_zero3", 2)):
-        run = programs.run(chapter, 2, *SIXTEEN, "--link", 1,
-                           *(["--prefetch", *prefetch] if prefetch else []), dtype="fp32")
+        run = of.run(timed, chapter, 2, *SIXTEEN, "--link", 1,
+                     *(["--prefetch", *prefetch] if prefetch else []), dtype="fp32")
         rows.append([", prefetch ".join([chapter, *map(str, prefetch)]), *times(run)])
     head = ["ms per step, at 1 Gbit/s", "step", "exposed", "hidden"]
     return table(head, rows) + f"\n\n`{run.shown}`"
@@ -240,28 +258,38 @@ def link(programs):
 
 EIGHT = ("--task", "mlp", "--layers", 8, "--width", 512, "--batch", 1024, "--steps", 12,
          "--link", 0.5, "--latency", 50)
+OVERLAPPED = (CHAPTERS[1], *CHAPTERS[3:5])
 
 
-def overlap(programs):
+def with_two_streams(programs):
+    """The programs of a copy in which notes/changing/overlap.md has been followed."""
+    folder = programs.build / "overlap"
+    follow(changes((ROOT / "notes/changing/overlap.md").read_text("utf-8")),
+           copied(folder / "tree"))
+    if not (folder / "build/build.ninja").exists():
+        mpi = "openmpi" if "openmpi" in programs.mpiexec[0] else "mpich"
+        output_of(["meson", "setup", f"{folder}/build", f"{folder}/tree", f"-Dmpi={mpi}"])
+    output_of(["ninja", "-C", f"{folder}/build", *(f"{name}/{name}" for name in OVERLAPPED)])
+    return programs.of_build(folder / "build")
+
+
+def overlap(of):
     """A step of 02, 04 and 05, and of what notes/changing/overlap.md makes of them in a copy: each
     at a machine's quietest of five moments."""
-    there = programs.build / "overlap"
-    follow(changes((ROOT / "notes/changing/overlap.md").read_text("utf-8")),
-           copied(there / "tree"))
-    if not (there / "build/build.ninja").exists():
-        mpi = "openmpi" if "openmpi" in programs.mpiexec[0] else "mpich"
-        output_of(["meson", "setup", f"{there}/build", f"{there}/tree", f"-Dmpi={mpi}"])
-    chapters, rows = (CHAPTERS[1], *CHAPTERS[3:5]), []
-    output_of(["ninja", "-C", f"{there}/build", *(f"{name}/{name}" for name in chapters)])
-    beside = programs.of(there / "build")
-    for chapter in chapters:
-        runs = [[of.run(chapter, 2, *EIGHT, "--seed", seed, dtype="fp32") for of in
-                 (programs, beside)] for seed in range(5)]
-        one, two = (times(min(same, key=lambda run: run.summary["median_ms"]))
-                    for same in zip(*runs))
-        rows.append([chapter, one[0], *two])
+    def fastest(programs):
+        beside, found = with_two_streams(programs), {}
+        for chapter in OVERLAPPED:
+            runs = [[some.run(chapter, 2, *EIGHT, "--seed", seed, dtype="fp32")
+                     for some in (programs, beside)] for seed in range(5)]
+            one, two = (min(map(timed, same), key=lambda run: run["ms"]) for same in zip(*runs))
+            found[chapter] = [one["ms"], two["ms"], two["exposed"], two["hidden"]]
+        return found
+
+    rows = [[chapter, *(f"{ms:.0f}" for ms in found)]
+            for chapter, found in of.get("ms", fastest).items()]
     head = ["ms per step", "one stream", "two streams", "exposed", "hidden"]
-    command = runs[0][0].shown.replace(" --width", " \\\n      --width")
+    shown = of.command(OVERLAPPED[-1], 2, *EIGHT, "--seed", 0, dtype="fp32").shown
+    command = shown.replace(" --width", " \\\n      --width")
     return (f"{table(head, rows)}\n\n    {command}\n\nThe fastest of five runs; "
             "`tools/measure.py --only overlap` makes copy and table.")
 
@@ -280,23 +308,26 @@ def buckets(_):
         f"\n\n`./tutorial plan {words} --bucket 25MiB`")
 
 
-def bus(programs):
+def bus(of):
     """Copies that a step waits for, on buses of several speeds, beside 06, which has none."""
     rows = []
     for speed in (None, *BUSES):
         chapter = "07_offload" if speed else "06_zero3"
-        run = programs.run(chapter, 2, *SIXTEEN, "--prefetch", 1,
-                           *(["--bus", speed] if speed else []), dtype="fp32")
-        copies = [f"{run.bus[way]['exposed_ms']:.0f}" if run.bus else "–"
-                  for way in ("to_host", "to_device")]
-        rows.append([f"{chapter}, prefetch 1", speed or "–",
-                     f"{run.summary['median_ms']:.0f}", *copies])
-    copied = run.bus["to_host"]["counted"] / len(run.steps)
+        run = of.run(timed, chapter, 2, *SIXTEEN, "--prefetch", 1,
+                     *(["--bus", speed] if speed else []), dtype="fp32")
+        rows.append([f"{chapter}, prefetch 1", speed or "–", f"{run.ms:.0f}",
+                     *waits(run, "to_host", "to_device")])
+    copied, *_ = run.copied["to_host"]
     head = ["ms per step", "bus, GB/s", "step", "to host, exposed", "to device, exposed"]
     return table(head, rows) + f"\n\n`{run.shown}`: each way {mb(copied)} MB per rank and step."
 
 
-def disk(programs):
+def waits(run, *ways):
+    """Exposed milliseconds of what passed these ways."""
+    return [f"{run.copied[way][1]:.0f}" if way in run.copied else "–" for way in ways]
+
+
+def disk(of):
     """A step of 06, 07 and 08, on bus and disk as fast as they are, and modelled slower."""
     slow_bus, slow_disk = ("--bus", 0.25), ("--disk", 0.1)
     rows = []
@@ -304,23 +335,15 @@ def disk(programs):
             ("06_zero3",), ("07_offload",), ("08_infinity", "--state", "host"), ("08_infinity",),
             ("07_offload", *slow_bus), ("08_infinity", "--state", "host", *slow_bus),
             ("08_infinity", *slow_disk), ("08_infinity", *slow_bus, *slow_disk)):
-        run = programs.run(chapter, 2, *SIXTEEN, *options, dtype="bf16")
-        waits = [f"{run.bus[way]['exposed_ms']:.0f}" if way in run.bus else "–"
-                 for way in ("to_device", "to_host", "read", "write")]
-        rows.append([" ".join(map(str, [chapter, *options])), f"{run.summary['median_ms']:.0f}",
-                     *waits, *(speed_of(run, way) for way in ("read", "write"))])
+        run = of.run(timed, chapter, 2, *SIXTEEN, *options, dtype="bf16")
+        rows.append([" ".join(map(str, [chapter, *options])), f"{run.ms:.0f}",
+                     *waits(run, "to_device", "to_host", "read", "write"),
+                     *(f"{run.copied[way][2]:.2f}" if way in run.copied else "–"
+                       for way in ("read", "write"))])
     head = ["ms per step", "step", "exposed: up", "down", "read", "write", "read at", "written at"]
-    read = mb(run.bus["read"]["counted"] / len(run.steps))
-    return (table(head, rows) + f"\n\n`{run.shown}`: {read} MB of state are read, and written, per "
-            "rank and step. *Read at*, *written at*: GB/s of one rank while the disk is at work.")
-
-
-def speed_of(run, way):
-    """GB/s of what passed that way in a run's steps, while it did."""
-    if way not in run.bus:
-        return "–"
-    ms = run.bus[way]["exposed_ms"] + run.bus[way]["hidden_ms"]
-    return f"{run.bus[way]['counted'] / len(run.steps) / ms / 1e6:.2f}"
+    return (table(head, rows) + f"\n\n`{run.shown}`: {mb(run.copied['read'][0])} MB of state are "
+            "read, and written, per rank and step. *Read at*, *written at*: GB/s of one rank while "
+            "the disk is at work.")
 
 
 def fits(_):
@@ -388,10 +411,13 @@ def part(text, begin, end=r"\Z"):
     return re.search(rf"(?ms)^(?:{begin}).*?(?=^(?:{end})|\Z)", text)[0]
 
 
-def output(programs):
-    run = programs.run("05_zero2", 4, "--steps", 100, dtype="fp32")
-    printed = re.sub(r"(?m)^ +20  .*\n(?: +[3-9]0  .*\n)+", "     ...\n", run.printed)
-    return fenced(f"$ {run.shown}\n{printed}")
+def output(of):
+    def printed(programs):
+        run = programs.run("05_zero2", 4, "--steps", 100, dtype="fp32")
+        said = re.sub(r"(?m)^ +20  .*\n(?: +[3-9]0  .*\n)+", "     ...\n", run.printed)
+        return f"$ {run.shown}\n{said}"
+
+    return fenced(of.text(printed))
 
 
 def figures_of(run):
@@ -412,45 +438,58 @@ def figures_of(run):
     return rows
 
 
-def check(programs, chapter):
+def check(of, chapter):
     """The rows that are not as in the chapter before, with formulas; of 01 all, as printed."""
-    at = CHAPTERS.index(chapter)
-    old, run = (programs.run(CHAPTERS[i], 4, "--steps", 20) for i in (max(0, at - 1), at))
-    programs.used.clear()  # no clock enters
+    def counted(programs):
+        return figures_of(programs.run(chapter, 4, "--steps", 20))
+
+    def printed(programs):
+        run = programs.run(chapter, 4, "--steps", 20)
+        rows = part(run.printed, "bytes of a rank ", "replicas|parameters [0-9a-f]{16}")
+        return f"$ {run.shown}\n...\n{rows}"
+
+    at, now = CHAPTERS.index(chapter), of.get("rows", counted)
     if at == 0:
-        shown = part(run.printed, "bytes of a rank ", "replicas|parameters [0-9a-f]{16}")
-        return fenced(f"$ {run.shown}\n...\n{shown}")
-    was, now = figures_of(old), figures_of(run)
-    copied = f" Copied{', read, written' * bool(run.on_disk)}: bytes per step." * bool(run.bus)
+        return fenced(of.text(printed))
+    was = of.block(f"check {CHAPTERS[at - 1]}").get("rows", None)
+    old, new = CHAPTERS[at - 1][:2], chapter[:2]
     rows = [[name, was.get(name, ("–",))[0], *now.get(name, ("–", ""))]
             for name in {**now, **was} if was.get(name, ("0",))[0] != now.get(name, ("0",))[0]]
-    sends = " Sent: elements per step." * any(row[0].startswith("sent") for row in rows)
-    head = ["", f"in {old.number}", f"in {run.number}", f"formula in {run.number}"]
-    return (f"{table(head, rows)}\n\nBytes per rank: peak / resident, or one number where they are "
-            f"equal.{sends}{copied} All other rows are as in {old.number}.")
+    notes = ""
+    if any(row[0].startswith("sent") for row in rows):
+        notes += " Sent: elements per step."
+    if "read from disk" in now:
+        notes += " Copied, read, written: bytes per step."
+    elif "copied to host" in now:
+        notes += " Copied: bytes per step."
+    return (f"{table(['', f'in {old}', f'in {new}', f'formula in {new}'], rows)}\n\nBytes per "
+            "rank: peak / resident, or one number where they are equal."
+            f"{notes} All other rows are as in {old}.")
 
 
-def told(programs, chapter, phase, layer):
+def told(of, chapter, phase, layer):
     """Of the step that ./tutorial tells one phase, up to the last that it says of that layer."""
-    path = programs.logs / f"{chapter}.told.json"
-    model = itertools.chain(*narrate.TINY.items())
-    run = programs.run(chapter, narrate.RANKS, *model, "--trace", path)
-    programs.used.remove(run)  # no clock enters
-    lines = part("\n".join(narrate.story(Trace(path), run)), f"{phase}\n", r"\w").splitlines()
-    last = max(i for i, line in enumerate(lines) if line.startswith(f"  layer {layer} ")) + 1
-    while last < len(lines) and lines[last].startswith(("  rank", "  all ", "  give back")):
-        last += 1
-    shown = f"$ ./tutorial narrate {chapter[:2]}"
-    return fenced("\n".join([shown, "...", *lines[:last], "..."]))
+    def said(programs):
+        model = itertools.chain(*narrate.TINY.items())
+        trace, run = programs.traced(chapter, narrate.RANKS, *model)
+        lines = part("\n".join(narrate.story(trace, run)), f"{phase}\n", r"\w").splitlines()
+        last = max(i for i, line in enumerate(lines) if line.startswith(f"  layer {layer} ")) + 1
+        while last < len(lines) and lines[last].startswith(("  rank", "  all ", "  give back")):
+            last += 1
+        return "\n".join([f"$ ./tutorial narrate {chapter[:2]}", "...", *lines[:last], "..."])
+
+    return fenced(of.text(said))
 
 
-def phases(programs, chapter):
+def phases(of, chapter):
     """Memory by phase of a first step, which the second one repeats, on the model of `ledger`."""
-    path = programs.logs / f"{chapter}.phases.json"
-    run = programs.run(chapter, memory.RANKS, *EQUAL_LAYERS, "--steps", 2, "--trace", path)
-    shown = " ".join(map(str, ["./tutorial memory", chapter[:2], *EQUAL_LAYERS]))
-    told = "\n".join(memory.table(Trace(path), run))
-    return fenced(f"$ {shown}\n" + re.sub(r"(?m)^step 2(.+\n)+", "...\n", told))
+    def said(programs):
+        trace, run = programs.traced(chapter, memory.RANKS, *EQUAL_LAYERS, "--steps", 2)
+        shown = " ".join(map(str, ["./tutorial memory", chapter[:2], *EQUAL_LAYERS]))
+        lines = "\n".join(memory.table(trace, run))
+        return f"$ {shown}\n" + re.sub(r"(?m)^step 2(.+\n)+", "...\n", lines)
+
+    return fenced(of.text(said))
 
 
 # What a benchmark prints of a figure: in one line with its bar, or as two times and their ratio.
@@ -458,9 +497,10 @@ JUDGED = re.compile(r"(?:yes: |NO: )?(.+?):? +([\d.]+)(?: of [^,]+)?, ((?:bar|at
 RATIO = re.compile(r"(0\d\S*)  +([\d.]+)   (\S.*?)  +([\d.]+) +([\d.]+)(?: (bar [\d.]+))?")
 
 
-def gpu(programs):
-    """What tests/gpu/fifteen_minutes.sh found: its steps, and the figures in what they said."""
-    texts = re.split(r"(?m)^== (.+) \| (.+) \| (\d+) s\n", programs.gpu.read_text("utf-8"))
+def gpu_results(text):
+    """Of what tests/gpu/fifteen_minutes.sh left: the GPU, when, its steps, and the figures in what
+    they said."""
+    texts = re.split(r"(?m)^== (.+) \| (.+) \| (\d+) s\n", text)
     steps, figures = [], []
     for said, name, code, seconds in zip(*(texts[at:-1:4] for at in range(4)), strict=True):
         words = {"0": "passed", "77": "skipped", "124": "not done by then", "not begun": code}
@@ -475,13 +515,20 @@ def gpu(programs):
             elif found := JUDGED.match(line):
                 figures.append([work, *found.groups()])
     if not figures:
-        raise Failure(f"{programs.gpu} has no figure: no benchmark found a GPU")
-    first_gpu, *_, day, commit = texts[0].strip().splitlines()
-    return (f"{table(['step', 'result', 'seconds'], steps, left=2)}\n\n"
-            f"{table(['work', 'what', 'measured', 'bar'], figures, left=2)}\n\n"
-            f"*{first_gpu}; {day}; {commit}.*")
+        raise Failure("no benchmark found a GPU: there is no figure")
+    name, *_, day, commit = texts[0].strip().splitlines()
+    return name, f"{day}; {commit}", {"steps": steps, "figures": figures}
 
 
+def gpu(of):
+    """Two tables of those results."""
+    return (f"{table(['step', 'result', 'seconds'], of.get('steps', None), left=2)}\n\n"
+            f"{table(['work', 'what', 'measured', 'bar'], of.get('figures', None), left=2)}")
+
+
+# By a block's first word. The other words are arguments.
 TABLES = {function.__name__: function for function in (
     results, output, check, told, layers, ledger, notebook, simulated, twelve, ring, phases,
     speed, link, overlap, buckets, bus, disk, fits, published, hybrid, systems, gpu)}
+# Counts, in which no clock enters: their pages do not say when they were made.
+TIMELESS = {"check", "told", "notebook", "simulated", "twelve"}

@@ -45,7 +45,7 @@ REFUSED = [
 
 
 class Copy:
-    """A copy of the files that the script reads, without a build. Its Python has no matplotlib."""
+    """A copy of the files that the script reads, without a build."""
 
     def __init__(self, folder):
         self.folder, self.elsewhere = folder / "a path/with blanks", folder / "elsewhere"
@@ -58,9 +58,7 @@ class Copy:
             copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
             (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
             copy(ROOT / name, self.folder / name)
-        (folder / "python").mkdir()
-        (folder / "python/matplotlib.py").write_text("raise ImportError\n")
-        self.environment = os.environ | {"PYTHONPATH": str(folder / "python")}
+        self.environment = dict(os.environ)
 
     def __call__(self, text, **variables):
         return subprocess.run([self.script, *text.split()], cwd=self.elsewhere, text=True,
