@@ -33,59 +33,95 @@ def picture(height, title, subtitle, *parts):
           for at, words in enumerate(subtitle.split("\n"))), *parts, "</svg>\n"])
 
 
-def steps_over_ranks(plans):
-    """Of {plan: [(ranks, micro-batches, figures, whether it fits)]}: dashed where it does not fit.
-    A plan whose name ends with + is the one before it with messages beside computation."""
+class Plot:
+    """A rectangle of a picture with axes, in pixels; each axis runs from a number to another,
+    evenly in what `scale` makes of a number."""
+
+    def __init__(self, left, top, right, bottom, x, y, scale_x=float, scale_y=float):
+        self.left, self.top, self.right, self.bottom = left, top, right, bottom
+        self.x = self.along(x, scale_x, left, right)
+        self.y = self.along(y, scale_y, bottom, top)
+
+    @staticmethod
+    def along(ends, scale, first, last):
+        """Where on an axis a number lies."""
+        low, high = map(scale, ends)
+        return lambda number: first + (last - first) * (scale(number) - low) / (high - low)
+
+    def at(self, points):
+        return [(self.x(x), self.y(y)) for x, y in points]
+
+    def curve(self, points, **has):
+        return line(*self.at(points), **{"stroke_width": 2} | has)
+
+    def marks(self, points, shape, **has):
+        return "\n".join(element("path", d=shape, transform=f"translate({x:.5g} {y:.5g})", **has)
+                         for x, y in self.at(points))
+
+    def axes(self, columns, rows, below="", beside=""):
+        """Lines and numbers: {number: as it is said}. below, beside: what the axes mean."""
+        for number, said in rows.items():
+            y = self.y(number)
+            yield line((self.left, y), (self.right, y), opacity=0.15)
+            yield text(self.left - 7, y + 4.5, str(said), 13, text_anchor="end", opacity=0.8)
+        for number, said in columns.items():
+            yield line((self.x(number), self.bottom), (self.x(number), self.bottom + 4),
+                       opacity=0.5)
+            yield text(self.x(number), self.bottom + 18, str(said), 13, opacity=0.8, **MIDDLE)
+        yield line((self.left, self.top), (self.left, self.bottom), (self.right, self.bottom),
+                   opacity=0.5)
+        yield text((self.left + self.right) / 2, self.bottom + 35, below, 13, opacity=0.8, **MIDDLE)
+        yield text(self.left, self.top - 8, beside, 13, opacity=0.8)
+
+
+def steps_over_ranks(plans, what):
+    """Draws {plan: [(ranks, micro-batches, figures, whether it fits)]}, dashed where it does not
+    fit. A plan whose name ends with + is the one before it with messages beside computation.
+    what: the model and the machine, in words."""
     every = [row for rows in plans.values() for row in rows]
     last, colours = max(n for n, *_ in every), {}
     for name in plans:
         colours.setdefault(name.rstrip("+"), COLOURS[len(colours) % len(COLOURS)])
 
-    def panel(top, what, height_of, numbers, said):
-        """numbers: on the left, from the lowest to the highest, as they are said."""
-        low, high = height_of(numbers[0]), height_of(numbers[-1])
-
-        def at(n, number):
-            return (62 + 510 * math.log2(n) / (math.log2(last) or 1),
-                    top + 190 - 180 * (height_of(number) - low) / (high - low))
-
-        yield text(8, top - 8, what, 16, **BOLD)
-        for number in numbers:
-            yield line(at(1, number), at(last, number), opacity=0.15)
-            yield text(56, at(1, number)[1] + 5, said(number), 15, text_anchor="end")
-        for power in range(0, last.bit_length(), 2):
-            yield text(at(1 << power, numbers[0])[0], top + 212, f"{1 << power}", 15, **MIDDLE)
-        ends = {}
+    def panel(top, title, shown, scale, numbers, said):
+        """Draws shown(figures); numbers: on the left, from the lowest to the highest, as said."""
+        plot = Plot(62, top, 572, top + 190, (1, max(2, last)), (numbers[0], numbers[-1]),
+                    math.log2, scale)
+        yield text(8, top - 14, title, 16, **BOLD)
+        yield from plot.axes({2 ** power: 2 ** power for power in range(0, last.bit_length(), 2)},
+                             {number: said(number) for number in numbers})
+        ends = []
         for name, rows in plans.items():
-            beside, colour = name.endswith("+"), colours[name.rstrip("+")]
-            points = [(*at(n, shown[what](of)), fits) for n, _, of, fits in rows]
-            for (*a, _), (*b, fits) in pairwise(points):
-                yield line(a, b, stroke=colour, stroke_width=3 if beside else 1.5,
-                           stroke_dasharray="none" if fits else "3 4")
-            ends.setdefault(round(points[-1][1] / 3), []).append((name, points[-1][1]))
-        y = top + 212
-        for _, named in sorted(ends.items(), reverse=True):  # names of one height, three a line
-            for at_most in range(3 * ((len(named) - 1) // 3), -1, -3):
-                of_line = named[at_most:at_most + 3]
-                y = min(of_line[0][1] + 5, y - 18)
-                x = 580
-                for name, _ in of_line:
-                    yield text(x, y, name, 15, fill=colours[name.rstrip("+")])
-                    x += 9 * len(name) + 14
+            colour, width = colours[name.rstrip("+")], 3 if name.endswith("+") else 1.5
+            points = [(n, shown(of)) for n, _, of, _ in rows]
+            for a, b, (*_, fits) in zip(points, points[1:], rows[1:]):
+                yield plot.curve([a, b], stroke=colour, stroke_width=width,
+                                 stroke_dasharray="none" if fits else "3 4")
+            ends.append((plot.y(points[-1][1]), name, colour))
+        for at, (_, name, colour) in enumerate(sorted(ends)):  # in the order in which lines end
+            yield text(585, top + 10 + 15 * at, name, 14, fill=colour)
 
-    shown = {"ms per step": lambda of: of["step"], "of it messages are exposed":
-             lambda of: 100 * of.get("messages exposed", 0) / of["step"]}
-    ms, share = ([shown[what](of) for _, _, of, _ in every] for what in shown)
+    def step(of):
+        return of["step"]
+
+    def share(of):
+        return 100 * of.get("messages exposed", 0) / of["step"]
+
+    ms, percent = ([shown(of) for _, _, of, _ in every] for shown in (step, share))
     steps = [step * 10 ** power for power in range(-3, 9) for step in (1, 2, 5)]
     among = [step for step, after in pairwise(steps) if after > min(ms)]
     among = among[:next(at for at, step in enumerate(among) if step >= max(ms)) + 1]
-    among = among[:1] + among[3::3] if len(among) > 7 else among
-    among += [10 * among[-1]] * (among[-1] < max(ms) or len(among) < 2)
-    shares = ticks(0, max(8, *share))
-    shares += [2 * shares[-1] - shares[-2]] * (shares[-1] < max(share))
+    if len(among) > 7:
+        among = among[:1] + among[3::3]
+    if among[-1] < max(ms) or len(among) < 2:
+        among.append(10 * among[-1])
+    shares = ticks(0, max(8, *percent))
+    if shares[-1] < max(percent):
+        shares.append(2 * shares[-1] - shares[-2])
+    unit, size = ("s", 1e3) if among[-1] >= 1e4 else ("ms", 1)
     return picture(
-        560, "A step over the number of ranks",
-        "Dashed: it does not fit. +, thick: messages pass beside computation",
-        *panel(90, "ms per step", math.log, among,
-               lambda ms: f"{ms:g}" if ms < 1e4 else f"{ms / 1e3:g} s"),
-        *panel(340, "of it messages are exposed", float, shares, lambda share: f"{share:g} %"))
+        600, "A step over the number of ranks",
+        f"{what}\nDashed: it does not fit. +, thick: messages pass beside computation",
+        *panel(112, f"{unit} per step", step, math.log, among, lambda ms: f"{ms / size:g}"),
+        *panel(362, "of it messages are exposed", share, float, shares, lambda of: f"{of:g} %"),
+        text(317, 590, "ranks", 13, opacity=0.8, **MIDDLE))

@@ -5,7 +5,7 @@ Each function gets the results `of` its block, as those of tables.py do."""
 import math
 
 import tables
-from drawings import MIDDLE, element, line, picture, text
+from drawings import MIDDLE, Plot, element, line, picture, text
 from overlap import slices_of
 from pictures import CHAPTER_COLOURS, KIND_COLOURS, STREAMS
 from runs import CHAPTERS, KINDS, Failure, elements_sent, sent, spaced
@@ -16,57 +16,6 @@ LINKS = (0.25, 0.5, 1, 2, 5, 10, 20)  # Gbit/s
 # A point of a chapter or a dtype: paths around (0, 0), so that colour alone tells nothing apart.
 DISC, SQUARE, DIAMOND = "M-4 0a4 4 0 1 0 8 0a4 4 0 1 0-8 0", "M-4-4h8v8h-8z", "M0-6L6 0 0 6-6 0z"
 TRIANGLE, CROSS = "M0-6L5.5 4h-11z", "M-5-3L-3-5 0-2 3-5 5-3 2 0 5 3 3 5 0 2-3 5-5 3-2 0z"
-
-
-class Plot:
-    """A rectangle of a picture with axes, in pixels; each axis runs from a number to another,
-    evenly in what `scale` makes of a number."""
-
-    def __init__(self, left, top, right, bottom, x, y, scale_x=float, scale_y=float):
-        self.left, self.top, self.right, self.bottom = left, top, right, bottom
-        self.x = self.along(x, scale_x, left, right)
-        self.y = self.along(y, scale_y, bottom, top)
-
-    @staticmethod
-    def along(ends, scale, first, last):
-        """Where on an axis a number lies."""
-        low, high = map(scale, ends)
-        return lambda number: first + (last - first) * (scale(number) - low) / (high - low)
-
-    def at(self, points):
-        return [(self.x(x), self.y(y)) for x, y in points]
-
-    def curve(self, points, **has):
-        return line(*self.at(points), **{"stroke_width": 2} | has)
-
-    def marks(self, points, shape, **has):
-        return "\n".join(element("path", d=shape, transform=f"translate({x:.5g} {y:.5g})", **has)
-                         for x, y in self.at(points))
-
-    def words(self, x, y, words, **has):
-        return text(self.x(x), self.y(y), words, 13, **has)
-
-    def axes(self, columns, rows, below="", beside=""):
-        """Lines and numbers: {number: as it is said}. below, beside: what the axes mean."""
-        for number, said in rows.items():
-            y = self.y(number)
-            yield line((self.left, y), (self.right, y), opacity=0.15)
-            yield text(self.left - 7, y + 4.5, str(said), 13, text_anchor="end", opacity=0.8)
-        for number, said in columns.items():
-            yield line((self.x(number), self.bottom), (self.x(number), self.bottom + 4),
-                       opacity=0.5)
-            yield text(self.x(number), self.bottom + 18, str(said), 13, opacity=0.8, **MIDDLE)
-        yield line((self.left, self.top), (self.left, self.bottom), (self.right, self.bottom),
-                   opacity=0.5)
-        yield text((self.left + self.right) / 2, self.bottom + 35, below, 13, opacity=0.8, **MIDDLE)
-        yield text(self.left, self.top - 8, beside, 13, opacity=0.8)
-
-
-def legend(x, y, names):
-    """Names with their colours, one below the other, from (x, y) on."""
-    for at, (name, has) in enumerate(names.items()):
-        yield element("rect", x=x, y=y + 19 * at, width=22, height=11, **has)
-        yield text(x + 30, y + 19 * at + 10, name, 13)
 
 
 def layers(of):
@@ -82,16 +31,18 @@ def layers(of):
                         stroke_width=1.5, opacity=0.5),
              plot.marks([(count, 100 * saved(run, RESIDENT)) for count, run in
                          zip(counts, runs[0])], DISC, fill="none", stroke="#1f2328", opacity=0.6),
-             plot.words(counts[0], theory + 3, "theory, and what is resident: 1 - 1/N = "
-                        f"{theory:.0f} %")]
-    for dtype, peak, at, anchor, colour, shape in (
-            ("fp32", peaks[0], (6.4, 52), "start", CHAPTER_COLOURS[1], SQUARE),
-            ("bf16", peaks[1], (5.6, 66), "end", CHAPTER_COLOURS[2], DISC)):
+             text(plot.x(counts[0]), plot.y(theory + 3), "theory, and what is resident: 1 - 1/N = "
+                  f"{theory:.0f} %", 13)]
+    for dtype, peak, x, y, anchor, colour, shape in (
+            ("fp32", peaks[0], 6.4, 52, "start", CHAPTER_COLOURS[1], SQUARE),
+            ("bf16", peaks[1], 5.6, 66, "end", CHAPTER_COLOURS[2], DISC)):
         parts += [plot.curve([(count, 100 * tables.curve_formula(count, dtype))
                               for count in places], stroke=colour),
                   plot.marks(zip(counts, peak), shape, fill=colour),
-                  plot.words(*at, f"peak in {dtype}", fill=colour, text_anchor=anchor),
-                  plot.words(1.05 * counts[0], peak[0] - 4, f"{peak[0]:.0f} %", fill=colour)]
+                  text(plot.x(x), plot.y(y), f"peak in {dtype}", 13, fill=colour,
+                       text_anchor=anchor),
+                  text(plot.x(1.05 * counts[0]), plot.y(peak[0] - 4), f"{peak[0]:.0f} %", 13,
+                       fill=colour)]
     return picture(
         435, f"In fp32 ZeRO-3 saves {peaks[0][0]:.0f} % with {counts[0]} layers, "
         f"{peaks[0][-1]:.0f} % with {counts[-1]}; theory: {theory:.0f} %",
@@ -176,11 +127,11 @@ def mountain(of):
                   if place != "device"]
         parts += [text(left + 97, above + 14 + 15 * below, f"its {place} {mb:.1f} MB", 11, **MIDDLE)
                   for below, (place, mb) in enumerate(others)]
-    kinds = [kind for kind in KINDS if any(kind in run["memory"]["device"]
-                                           for run in runs.values())]
-    colours = dict(zip(KINDS, KIND_COLOURS))
-    parts += legend(left + 40, above + 42, {kind: {"fill": colours[kind]}
-                                            for kind in reversed(kinds)})
+    colours = {kind: colour for kind, colour in zip(KINDS, KIND_COLOURS)
+               if any(kind in run["memory"]["device"] for run in runs.values())}
+    for y, (kind, colour) in zip(range(above + 137, above, -19), colours.items()):
+        parts += [element("rect", x=left + 40, y=y, width=22, height=11, fill=colour),
+                  text(left + 70, y + 10, kind, 13)]
     plot = Plot(283, above, 712, above + 170, (0, len(run["step"])), (0, 2.8))
     parts += [*plot.axes({}, {mb / 2: mb / 2 for mb in range(6)}),
               *draw_step(plot, run["step"], borrowed=True),

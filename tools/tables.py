@@ -21,6 +21,7 @@ from runs import (BYTES, CHAPTERS, KINDS, PLACES, ROOT, STATE, Failure, elements
 from trainers import state_formula
 
 COUNTED = KINDS[:4]  # and communication: what the layer-count curve adds up
+SUMMED = f"Peak: the sum of the peaks of {', '.join(COUNTED[:-1])} and {COUNTED[-1]}."
 
 
 def held(run):
@@ -133,8 +134,7 @@ def layers(of):
                          f"{100 * curve_formula(count, run.dtype):.1f} %"]
     for run in runs:
         head += [f"{run.dtype}: resident / peak", "saved", "formula"]
-    return (table(head, rows) + "\n\nDecimal MB on each rank. Peak: the sum of the peaks of "
-            f"{', '.join(COUNTED[:-1])} and {COUNTED[-1]}.")
+    return f"{table(head, rows)}\n\nDecimal MB on each rank. {SUMMED}"
 
 
 EQUAL_LAYERS = ("--task", "mlp", "--layers", 16, "--width", 512, "--batch", 32)
@@ -167,8 +167,7 @@ def notebook(of):
         rows.append([chapter, *(mb(summed(run, what)) for what in (RESIDENT, PEAK)),
                      *(f"{100 * saved(run, what):.2f} %" for what in (RESIDENT, PEAK))])
     head = ["fp32, 4 ranks", "resident, MB", "peak, MB", "saved, resident", "saved, peak"]
-    return (table(head, rows) + f"\n\n`{run.shown}`\n\nPeak: the sum of the peaks of "
-            f"{', '.join(COUNTED[:-1])} and {COUNTED[-1]}.")
+    return f"{table(head, rows)}\n\n`{run.shown}`\n\n{SUMMED}"
 
 
 def gib(count):

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: MIT
 """Pages and figures are as tools/render.py makes them of what was measured, and of the cards."""
-import itertools
 import re
 from pathlib import Path
 
@@ -79,19 +78,6 @@ def test_results_of_a_gpu_become_tables():
                 "mlp | 03 over torch step: 2.5 / 3.125 ms | 0.80 | bar 0.80"):
         assert f"\n| {row} |\n" in made
     assert made.endswith("|\n\n*A GPU; 2026-11-28; commit 1.*")
-
-
-def test_exchange_adds_in_these_orders(n=4):
-    wanted = []
-    for ring, step, rank, part in itertools.product((True, False), *[range(n)] * 3):
-        sends = (rank - part - 1 if ring else part - rank - 1) % n  # the part, after so many steps
-        come = range(part + 1, part + 2 + step) if ring else range(part - step, part + 1)
-        order = [str(number % n) for number in come]
-        if sends == (step if ring else n - 1):
-            wanted.append("".join(order if ring else sorted(order)))
-        elif sends >= step:
-            wanted.append(str(rank))
-    assert re.findall(r">(\d+)</text>", PICTURES["exchange"]) == wanted
 
 
 def test_programs_count_what_was_measured(programs, folder):
