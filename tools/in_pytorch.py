@@ -2,17 +2,18 @@
 # SPDX-License-Identifier: MIT
 """Trains a chapter's model in PyTorch too, from the same file of weights, and compares the losses.
 
-What is not asked here is handed on to the chapter; its log says what was done, and its samples are
-made by numpy_model.py. Without --init the weights are those with which PyTorch begins. All is in
-fp32, and the two add in different orders. A sum of n terms is off by about sqrt(n) roundings of
-2^-24, weights after s steps by sqrt(s) such sums: sqrt(n s) 2^-24 bounds a loss's relative
-difference, while nothing magnifies roundings. The last column shows when something does: how far
-PyTorch's loss is from its own in float64. Exit code 1: beyond the bound.
+Options that this script does not know go to the chapter. The script reads the options from the
+chapter's log, and numpy_model.py makes the same samples. Without --init PyTorch's initial weights
+are used. All is in fp32, and the two add in different orders. A sum of n terms is off by about
+sqrt(n) roundings of 2^-24, and weights after s steps by sqrt(s) such sums. So sqrt(n s) 2^-24
+bounds a loss's relative difference, unless something magnifies roundings. The last column shows
+whether something does: how far PyTorch's loss is from its own in float64. Exit code 1: a loss is
+beyond the bound.
 
 With `llama` for a chapter it lays the llama beside transformers' LlamaForCausalLM: files, losses,
-gradients. A chapter's checkpoint is opened there, and what is saved of it goes the way back, by
---init. After a step with --beta1 0 exp_avg in a checkpoint is the gradient. Exit code 1: the two
-are further apart than they may be; 77: PyTorch or transformers is missing.
+gradients. transformers opens a chapter's checkpoint, saves it, and the chapter reads that by
+--init. After a step with --beta1 0, exp_avg in a checkpoint is the gradient. Exit code 1: a
+difference is beyond its limit; 77: PyTorch or transformers is missing.
 """
 import argparse
 import logging
@@ -66,7 +67,7 @@ def network_of(case):
 
 
 def loss_of(case, network, step):
-    """Of a step's samples; the network says in which dtype."""
+    """The loss of a step's samples, in the dtype of the network."""
     x, target = map(torch.from_numpy, samples_of_step(case, step))
     if case.task == "llama":
         y = network(x.long(), use_cache=False).logits.flatten(0, 1)
@@ -96,7 +97,7 @@ def train(case, weights, steps, dtype):
 
 
 def compare_losses(run, folder, asked, others):
-    """Of a run of a chapter."""
+    """Prints the losses of a chapter's run beside PyTorch's; throws Failure beyond the bound."""
     first = run(asked.chapter, asked.ranks, "--steps", 1, *others)
     case = Case(**{field.name: first.options.get(field.name.replace("_", "-"), first.ranks)
                    for field in fields(Case)})

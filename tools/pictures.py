@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: MIT
-"""Pictures of a page, as SVG: as wide as the page, with text that keeps its size; their colours."""
+"""Pictures within an HTML page, as SVG: as wide as the page, with text that keeps its size. And the
+colours of all pictures."""
 import itertools
 import math
 from html import escape
 
-# Of middle luminance, to be read on white and on nearly black, and at least 0.12 apart in Oklab
-# with every kind of colour vision. Where curves cross, marks or dashes tell them apart too.
+# All have a middle luminance, so that they can be read on white and on nearly black. Any two are at
+# least 0.12 apart in Oklab, with every kind of colour vision. Marks or dashes, too, tell curves
+# apart.
 CHAPTER_COLOURS = ("#5696ed", "#ff5811", "#1c50fb", "#13a78d", "#7355be", "#c6200f", "#4b6e73")
 KIND_COLOURS = ("#0669aa", "#e37713", "#277562", "#a124ff", "#0fa78c", "#d30b07", "#9788e6")
 # In the order of their lanes. 07 has one stream of copies, 08 one for each direction.
@@ -13,10 +15,11 @@ STREAMS = {"communication": "#5696ed", "compute": "#13a78d", "copies": "#4b6e73"
            "copies up": "#4b6e73", "copies down": "#ff5811", "host cores": "#7355be",
            "reads": "#1c50fb", "writes": "#a124ff"}
 FONTS = "DejaVu Sans, Verdana, sans-serif"
-WEAK = "66"  # behind a colour: how much is left of it
+WEAK = "66"  # appended to a colour: its opacity, 40 %
 
 
 def text(share, y, words, anchor="start", kind=""):
+    """share: where on the picture's width, 0 to 1. y: pixels. kind: a class of the page's CSS."""
     return (f'<text x="{100 * share:.2f}%" y="{y}" text-anchor="{anchor}" class="{kind}">'
             f"{escape(words)}</text>")
 
@@ -38,14 +41,14 @@ def legend(colours):
 
 
 def figure(caption, colours, drawn, layout=""):
-    """Of (heading, picture)s."""
+    """drawn: pairs (heading, picture). colours: {name: colour} of the legend, or empty."""
     parts = (f"<div>\n<h3>{heading}</h3>\n{picture}</div>\n" for heading, picture in drawn)
     return (f"<figure>\n<figcaption>{caption}\n{legend(colours) if colours else ''}</figcaption>\n"
             f'<div class="{layout}">\n{"".join(parts)}</div>\n</figure>')
 
 
 def ticks(low, high):
-    """Two to five round numbers within."""
+    """Two to five round numbers between low and high."""
     power = 10 ** math.floor(math.log10(high - low)) if high > low else 1
     step = next(step for step in (power / 5, power / 2, power, 2 * power, 5 * power)
                 if (high - low) / step < 5)
@@ -53,15 +56,15 @@ def ticks(low, high):
 
 
 def axis(low, high, y, unit):
-    """Numbers below a picture, and what they are on the right."""
+    """The numbers below a picture; on the right, their unit."""
     at = ((tick, (tick - low) / ((high - low) or 1)) for tick in ticks(low, high))
     return [text(share, y, f"{tick:.9g}", "middle" if share else "start", "tick")
             for tick, share in at if share < 0.85] + [text(1, y, unit, "end", "tick")]
 
 
 def bars(label, rows, most, size=1, unit=""):
-    """Rows of (name, what is said of it, [(length, colour)]), each above its bar; with an axis in a
-    unit of that size."""
+    """Bars below each other. rows: (name, words on the right, [(length, colour)]). most: the length
+    of a full row. unit: of the axis, if there is one; it is `size` times the unit of a length."""
     parts = []
     for y, (name, said, lengths) in zip(itertools.count(0, 40), rows):
         parts += [text(0, y + 14, name), text(1, y + 14, said, "end", "said")]
@@ -75,7 +78,8 @@ def bars(label, rows, most, size=1, unit=""):
 
 
 def curves(label, lines):
-    """Of [(step, height or None)]; None: no number. Each has a colour and dashes of its own."""
+    """Each line is [(step, height)], where a height that is no number is None. Each has its own
+    colour and dashes."""
     steps = [step for line in lines for step, _ in line]
     heights = [height for line in lines for _, height in line if height is not None] or [0]
     first, last, low, high = min(steps), max(steps), min(heights), max(heights)
@@ -101,8 +105,9 @@ def curves(label, lines):
 
 
 def timeline(label, begin, end, slices, waits):
-    """Lanes of (begin, end, stream, letters, whether pale), of the streams that have some; below
-    them, in red, when nothing is computed while messages or copies are on their way."""
+    """A lane for each stream that has slices: (begin, end, stream, letters, whether pale). Below
+    them, in red, the waits (begin, end): messages or copies are on their way, and nothing is
+    computed. Times are in microseconds."""
     def within(start, stop):
         return [min(1, max(0, (at - begin) / (end - begin))) for at in (start, stop)]
 
