@@ -12,13 +12,14 @@ import sys
 
 import memory
 import narrate
-from page_reader import changes, copied, follow
+from page_reader import changes
 from planner import plan
 from planner.question import question
 from planner.times import step as play
 from runs import (BYTES, CHAPTERS, KINDS, PLACES, ROOT, STATE, Failure, elements_sent, memory_of,
                   on, output_of, spaced)
 from trainers import state_formula
+from trial import copied, follow
 
 COUNTED = KINDS[:4]  # and communication: what the layer-count curve adds up
 SUMMED = f"Peak: the sum of the peaks of {', '.join(COUNTED[:-1])} and {COUNTED[-1]}."
@@ -466,6 +467,17 @@ def check(of, chapter):
             f"{notes} All other rows are as in {old}.")
 
 
+def element(of, chapter):
+    """What happens in a step to element 2 of layer 1, as `./tutorial narrate` follows it."""
+    def said(programs):
+        model = itertools.chain(*narrate.TINY.items())
+        trace, run = programs.traced(chapter, narrate.RANKS, *model)
+        return "\n".join([f"$ ./tutorial narrate {chapter[:2]} --follow 1.2",
+                          *narrate.followed(trace, run, 1, 2)])
+
+    return fenced(of.text(said))
+
+
 def told(of, chapter, phase, layer):
     """Of the step that ./tutorial tells one phase, up to the last that it says of that layer."""
     def said(programs):
@@ -527,7 +539,7 @@ def gpu(of):
 
 # By a block's first word. The other words are arguments.
 TABLES = {function.__name__: function for function in (
-    results, output, check, told, layers, ledger, notebook, simulated, twelve, ring, phases,
-    speed, link, overlap, buckets, bus, disk, fits, published, hybrid, systems, gpu)}
+    results, output, check, element, told, layers, ledger, notebook, simulated, twelve, ring,
+    phases, speed, link, overlap, buckets, bus, disk, fits, published, hybrid, systems, gpu)}
 # Counts, in which no clock enters: their pages do not say when they were made.
-TIMELESS = {"check", "told", "notebook", "simulated", "twelve"}
+TIMELESS = {"check", "element", "told", "notebook", "simulated", "twelve"}
