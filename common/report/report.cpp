@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include <fcntl.h>
 #include <fmt/ranges.h>
-#include <sys/file.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -53,15 +51,10 @@ Json run_json(const Run& run, const Communicator& comm) {
 /// With what is in it; none for an empty path. Throws Error (usage) when it cannot be written.
 File open_output(const char* option, const std::string& path) {
   if (path.empty()) return {nullptr, std::fclose};
-  // Without O_NONBLOCK a pipe that nobody reads would be waited for.
-  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_NONBLOCK, 0666);
-  File file(fd < 0 ? nullptr : fdopen(fd, "w"), std::fclose);
+  File file(std::fopen(path.c_str(), "a"), std::fclose);
   if (!file)
     throw_error(ExitCode::usage, "{} {}: cannot be written: {}", option, path,
                 std::strerror(errno));
-  fcntl(fd, F_SETFL, O_APPEND);
-  if (fs::is_regular_file(path) && flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
-    throw_error(ExitCode::usage, "{} {}: another process is writing it", option, path);
   return file;
 }
 

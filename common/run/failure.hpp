@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // An uncaught error ends the process at once, on any thread: no destructor waits for a lost rank.
 #pragma once
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -70,10 +69,6 @@ inline void note_signals() {
 /// From now on an uncaught error, or a write that cannot be made, ends the process in this way.
 inline void fail_fast(std::string who, std::function<void(int code)> end) {
   for (const int signal : {SIGPIPE, SIGXFSZ}) std::signal(signal, SIG_IGN);
-  // Else the next file takes a missing output's number. Writing to a missing stdout is to fail.
-  for (const int fd : {0, 1, 2}) {
-    if (fcntl(fd, F_GETFD) < 0) open("/dev/null", fd == 1 ? O_RDONLY : O_RDWR);
-  }
   // A sentence in one write: glibc's own are of 128 bytes, and ranks would talk at once.
   static char line[4096];
   std::setvbuf(stderr, line, _IOLBF, sizeof line);
