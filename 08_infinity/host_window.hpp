@@ -24,7 +24,7 @@ class HostWindow : public LayerWindow {
         down_("copies down", compute.device(), Stream::Mode::urgent) {
     if (options.accumulate == 1) return;
     for (int i = 0; i < landings; ++i) {
-      landings_.push_back({cores.device().slots++,
+      landings_.push_back({cores.device().new_slot(),
                            Tensor(cores.device(), Kind::communication, options.dtype,
                                   layout.largest_layer() / layout.ranks(), for_copies(options))});
     }

@@ -36,7 +36,7 @@ class StateWindow {
     const std::int64_t most = std::min(options.piece, layout.largest_layer() / layout.ranks());
     slots_.resize(card.borrowed.pieces);
     for (Slot& slot : slots_) {
-      slot.id = cores.device().slots++;
+      slot.id = cores.device().new_slot();
       for (std::size_t i = 0; i < tensors_.size(); ++i) {
         slot.memory.emplace_back(cores.device(), Kind::optimizer, Dtype::fp32, most);
       }

@@ -7,6 +7,7 @@
 
 #include "checkpoint/safetensors.hpp"
 #include "compute/generator.hpp"
+#include "memory/read_number.hpp"
 #include "train/model.hpp"
 
 namespace zero {
@@ -22,9 +23,10 @@ std::set<std::int64_t> steps_in(const std::string& folder) {
   std::set<std::int64_t> steps;
   std::error_code none;
   for (const auto& entry : fs::directory_iterator(folder, none)) {
-    std::int64_t step = 0;
-    std::sscanf(entry.path().filename().c_str(), "step_%ld", &step);
-    if (entry.path() == step_in(folder, step)) steps.insert(step);
+    const std::string name = entry.path().filename();
+    if (!name.starts_with("step_")) continue;
+    const auto step = read_number<std::int64_t>(name.substr(5));
+    if (step && entry.path() == step_in(folder, *step)) steps.insert(*step);
   }
   return steps;
 }
@@ -48,11 +50,11 @@ bool check_folder(const std::string& source, const std::string& config,
     return true;
   }
   const std::string text = read_text(path, 0, most_json);
-  Json found = read_object(path, text, std::ssize(text)), ours = Json::parse(config);
-  const Json heads = ours["num_attention_heads"], tokens = ours["max_position_embeddings"];
-  compare(path, found, {{"num_attention_heads", heads}});  // no shape says it
-  for (const char* name : {"rope_parameters", "rope_scaling"}) {  // null or {}: the default
-    const Json& rope = in(found, name);
+  json found = read_object(path, text, std::ssize(text)), ours = json::parse(config);
+  const json heads = ours["num_attention_heads"], tokens = ours["max_position_embeddings"];
+  compare(path, found, {{"num_attention_heads", heads}});  // shapes do not show it
+  for (const char* name : {"rope_parameters", "rope_scaling"}) {  // null and {} mean the default
+    const json& rope = in(found, name);
     const std::string where = fmt::format("{}, {}", path.string(), name);
     compare(where, rope, {{"rope_type", "default"}, {"type", "default"}}, true);
     if (!rope.is_null() && (!rope.is_object() || rope.contains("factor")))
@@ -122,8 +124,8 @@ class StepFolders : public Checkpoints, Saved {
           each_piece(from, tensor, false, fill);
         }
       });
-      const Json digests = digests_of(from);
-      const bool foreign = !options.init.empty();  // may have none
+      const json digests = digests_of(from);
+      const bool foreign = !options.init.empty();  // then digests may be missing
       together([&] { compare(from.path, from.metadata(), digests, foreign); });
     }
     return source_;
@@ -196,23 +198,24 @@ class StepFolders : public Checkpoints, Saved {
     if (!resumes) sources_ = {{source_, sources_[0].tensors}};
     for (TensorFile& file : sources_) file.read_header();
     if (resumes) {
-      const Json& told = sources_[0].metadata();
-      // compare() below refuses a rest, as in "2.5".
-      const auto number = [&](const char* name, double least, double most) {
-        const Json& text = in(told, name);
-        const double is = std::strtod((text.is_string() ? std::string(text) : "").c_str(), nullptr);
-        if (!(least <= is && is <= most))
+      const json& told = sources_[0].metadata();
+      const auto number = [&]<class Number>(const char* name, Number least, Number most) {
+        const json& text = in(told, name);
+        const auto is = read_number<Number>(text.is_string() ? std::string(text) : "");
+        if (!is || !(least <= *is && *is <= most))
           throw_error(ExitCode::data, "{}: it has {} {}, which is no number from {} to {}",
                       sources_[0].path, name, shown(text), least, most);
-        return is;
+        return *is;
       };
-      progress_.steps = number("step", 0, std::numeric_limits<int>::max());
-      progress_.updates = number("updates", 0, progress_.steps);
-      progress_.loss_scale = number("loss_scale", FLT_TRUE_MIN, FLT_MAX);
-      progress_.good_steps = number("good_steps", 0, std::min<double>(progress_.updates, 1999));
-      Json ours = says();
+      constexpr std::int64_t none = 0, most_steps = std::numeric_limits<int>::max();
+      progress_.steps = number("step", none, most_steps);
+      progress_.updates = number("updates", none, progress_.steps);
+      progress_.loss_scale = number("loss_scale", double{FLT_TRUE_MIN}, double{FLT_MAX});
+      const std::int64_t most_good = std::min<std::int64_t>(progress_.updates, 1999);
+      progress_.good_steps = static_cast<int>(number("good_steps", none, most_good));
+      json ours = says();
       for (const char* free : {"lr", "beta1", "beta2", "eps", "weight_decay", "clip"}) {
-        const Json now = ours[free], then = told.value(free, now);  // earlier ones have none
+        const json now = ours[free], then = told.value(free, now);  // older headers do not have it
         std::string note =
             fmt::format("{} {} in the checkpoint, {} now", free, shown(then), shown(now));
         std::erase(note, '"');
@@ -261,10 +264,11 @@ class StepFolders : public Checkpoints, Saved {
     return {model, optimizer};
   }
 
-  /// What every header says: which run it is of, and how far it has come.
-  Json says() const {
-    Json all{{"format", "pt"}, {"data", data.empty() ? "generated" : data}};
-    if (!model_.config.empty()) all["shape"] = model_.words;  // of others width and layers say it
+  /// The metadata of every header: the run, and its progress.
+  json says() const {
+    json all{{"format", "pt"}, {"data", data.empty() ? "generated" : data}};
+    if (!model_.config.empty())
+      all["shape"] = model_.words;  // for an MLP width and layers are enough
     const auto say = [&](const char* name, auto value) { all[name] = fmt::to_string(value); };
     say("dtype", name_of(options.dtype)), say("task", name_of(options.task));
     say("width", options.width), say("layers", options.layers), say("seed", options.seed);
@@ -279,8 +283,8 @@ class StepFolders : public Checkpoints, Saved {
   /// dtype; own: for the part that it answers for, in fp32. In pieces: nobody needs room for more.
   void each_piece(const TensorFile& file, const StoredTensor& tensor, bool own, auto task) const {
     for (const Place place : every<Place>) {
-      for (const Holding* held : device.at(place).holdings) {
-        // Weights are parameters and their master.
+      for (const Holding* held : device.at(place).holdings()) {
+        // A file's weights are both the parameters and the master weights.
         const State state = held->state == State::parameters ? State::master : held->state;
         if (state != tensor.state || (own && held->view().dtype != Dtype::fp32)) continue;
         const View part = own ? held->shard(tensor.layer) : held->held(tensor.layer);
@@ -295,8 +299,8 @@ class StepFolders : public Checkpoints, Saved {
     }
   }
 
-  /// By "digest NAME", over all ranks.
-  Json digests_of(const TensorFile& file) const {
+  /// The digest of each tensor over all ranks, named "digest NAME".
+  json digests_of(const TensorFile& file) const {
     std::vector<std::uint64_t> mine(file.tensors.size());
     together([&] {  // what is on a disk may be unreadable
       for (std::size_t i = 0; i < mine.size(); ++i) {
@@ -307,7 +311,7 @@ class StepFolders : public Checkpoints, Saved {
       }
     });
     const std::vector<std::uint64_t> all = comm.gather(mine);
-    Json digests;
+    json digests;
     for (std::size_t i = 0; i < mine.size(); ++i) {
       std::uint64_t sum = 0;
       for (std::size_t of = i; of < all.size(); of += mine.size()) sum += all[of];

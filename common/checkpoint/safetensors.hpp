@@ -14,24 +14,24 @@
 #include "memory/throw_error.hpp"
 
 namespace zero {
-using Json = nlohmann::json;
+using nlohmann::json;
 
-/// For a sentence: what a file says, in ASCII; as a rule its beginning.
-inline std::string shown(const Json& value, std::size_t signs = 99) {
-  return value.dump(-1, ' ', true, Json::error_handler_t::replace).substr(0, signs);
+/// A value of a file's header, for a sentence: in ASCII, at most so many characters.
+inline std::string shown(const json& value, std::size_t signs = 99) {
+  return value.dump(-1, ' ', true, json::error_handler_t::replace).substr(0, signs);
 }
 
-/// What an object has under that name; null if nothing, or if it is no object.
-inline const Json& in(const Json& object, const std::string& name) {
-  static const Json none;
+/// The object's value of that name; null if it has none, or is not an object.
+inline const json& in(const json& object, const std::string& name) {
+  static const json none;
   return object.contains(name) ? object[name] : none;
 }
 
-/// Throws Error (data) if a file says something else than this run, or nothing unless it may.
-inline void compare(const std::string& path, const Json& found, const Json& ours,
+/// Throws Error (data) if the file has other values than `ours`, or lacks one and may not miss any.
+inline void compare(const std::string& path, const json& found, const json& ours,
                     bool may_miss = false) {
   for (const auto& [name, value] : ours.items()) {
-    const Json& theirs = in(found, name);
+    const json& theirs = in(found, name);
     if (theirs != value && (found.contains(name) || !may_miss))
       throw_error(ExitCode::data, "{}: it has {} {}, this run {}", path, name, shown(theirs),
                   shown(value));
@@ -77,16 +77,17 @@ inline std::string read_text(const std::string& path, std::int64_t at, std::int6
   return text;
 }
 
-/// The object that a text in JSON is, with the beginnings of its strings. Takes less memory than 16
-/// times so many bytes and 64 KB. Throws Error (data), beginning with `what`, for any other text.
-inline Json read_object(const std::string& what, const std::string& text, std::int64_t bytes) try {
+/// Parses a JSON object; strings are cut off after 300 characters. Takes less memory than 16 *
+/// bytes + 64 KB. Throws Error (data), beginning with `what`, if it is none, too deep or too full.
+inline json read_object(const std::string& what, const std::string& text, std::int64_t bytes) try {
   const auto refuse = [&](const std::string& why) {
     throw_error(ExitCode::data, "{}: {}", what, why);
   };
-  std::int64_t room = 14 * bytes + (64 << 10);  // a key, held twice, or a value takes up to 144
-  std::vector<std::set<std::string>> keys;  // of the objects that are open
-  using Event = Json::parse_event_t;
-  Json all = Json::parse(text, [&](int depth, Event event, Json& parsed) {
+  // A value, or a key, which is kept twice, takes up to 144 bytes.
+  std::int64_t room = 14 * bytes + (64 << 10);
+  std::vector<std::set<std::string>> keys;  // of the objects that have begun and not ended
+  using Event = json::parse_event_t;
+  json all = json::parse(text, [&](int depth, Event event, json& parsed) {
     if (depth > 16) refuse("it is nested deeper than 16 levels");
     if (event == Event::object_start) keys.emplace_back();
     if (event == Event::object_end) keys.pop_back();
@@ -100,7 +101,7 @@ inline Json read_object(const std::string& what, const std::string& text, std::i
   });
   if (!all.is_object()) refuse("it is no object in JSON");
   return all;
-} catch (const Json::exception& error) {  // [its name] why
+} catch (const json::exception& error) {  // its text is "[name] reason"
   const std::string_view why = error.what();
   throw_error(ExitCode::data, "{}: it is no JSON: {}", what, shown(why.substr(why.find(' ') + 1)));
 }
@@ -132,8 +133,8 @@ struct StoredTensor {
   std::int64_t begin = 0;  // its first byte there, behind the header
 
   std::int64_t end() const { return begin + size * bytes_of(dtype); }
-  /// What a header says of it.
-  Json entry() const {
+  /// Its entry in a header.
+  json entry() const {
     const char* const name = dtypes[static_cast<int>(dtype)];
     return {{"dtype", name}, {"shape", shape}, {"data_offsets", {begin, end()}}};
   }
@@ -142,10 +143,10 @@ struct StoredTensor {
 struct TensorFile {
   std::string path;
   std::vector<StoredTensor> tensors{};
-  Json header{};
-  std::int64_t header_bytes = 0;  // with the length
+  json header{};
+  std::int64_t header_bytes = 0;  // with the 8 bytes of its length
 
-  Json& metadata() { return header["__metadata__"]; }
+  json& metadata() { return header["__metadata__"]; }
 
   /// Appends the tensors in this order to a header of metadata; returns what stands before them.
   std::string make_header() {
@@ -177,8 +178,8 @@ struct TensorFile {
     header_bytes = sizeof(length) + length;
     header = read_object(fmt::format("{}, header length {}", path, length),
                          read_text(path, sizeof(length), length), size);
-    if (metadata().is_null()) metadata() = Json::object();  // others' files need have none
-    if (!metadata().is_object()) compare(path, header, {{"__metadata__", Json::object()}});
+    if (metadata().is_null()) metadata() = json::object();  // optional in files of others
+    if (!metadata().is_object()) compare(path, header, {{"__metadata__", json::object()}});
   }
 
   /// Where they are, and in which dtype. Throws Error (data) unless these, and what transformers
@@ -203,7 +204,7 @@ struct TensorFile {
       const auto dtype = std::ranges::find(tensor.dtypes, in(entry, "dtype"));
       if (dtype != tensor.dtypes.end()) tensor.dtype = Dtype(dtype - tensor.dtypes.begin());
       const auto offset = [&, &range = in(entry, "data_offsets")](std::size_t i) {
-        const Json& x = range.is_array() && range.size() == 2 ? range[i] : range;
+        const json& x = range.is_array() && range.size() == 2 ? range[i] : range;
         const std::uint64_t most = bytes + 1;
         return std::int64_t(std::min(x.is_number_unsigned() ? x.get<std::uint64_t>() : 0, most));
       };

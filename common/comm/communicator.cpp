@@ -7,6 +7,14 @@
 #include "memory/throw_error.hpp"
 
 namespace zero {
+namespace {
+/// The values as a message of the host's memory, two fp32 each; if not `sent`, an empty one.
+View view_of(std::span<std::uint64_t> values, bool sent = true) {
+  const std::int64_t size = sent ? 2 * std::ssize(values) : 0;
+  return {reinterpret_cast<std::byte*>(values.data()), size, size};
+}
+}  // namespace
+
 Communicator::Communicator(int rank, int size, std::unique_ptr<Transport> transport, Device& device,
                            Dtype dtype, std::int64_t largest, Link link)
     : rank(rank),
@@ -19,11 +27,10 @@ Communicator::Communicator(int rank, int size, std::unique_ptr<Transport> transp
 void Communicator::exchange(Kernels& on, Collective of, auto out_to, auto in_from) {
   std::vector<Peer> peers;
   for (int i = 1; i < size; ++i) {
-    const int peer = (rank + i) % size;  // the next one first: so that not all send to rank 0
-    const auto& [to, out, in] = peers.emplace_back(peer, out_to(peer), in_from(peer));
-    if (of == Collective::sums)
-      sent_.scalars += out.size / 2 - 1;  // the hash is no number of a step
-    if (of >= Collective::sums) continue;  // of host values
+    const int peer = (rank + i) % size;  // each rank begins with its next, not all with rank 0
+    peers.push_back({peer, out_to(peer), in_from(peer)});
+    if (moves_host_values(of)) continue;
+    const View& out = peers.back().out;
     sent_.elements[of][here.phase] += out.size;
     sent_.padding += out.size - out.used;
   }
@@ -50,30 +57,29 @@ void Communicator::reduce_scatter_mean(Stream& stream, View full, View own, Writ
   // Alone, and in its place: it is the mean.
   if (size == 1 && write == Write::overwrite && full.data == own.data) return;
   const View others = room.view().part(0, full.size - own.size);  // in rank order
-  run(stream, sending("reduce_scatter", full, own), full.bytes(), [=, this](Kernels& on) {
-    if (!counts() && size > 1) {
-      const View sum = others.part(0, own.size);
-      transport_->reduce_scatter_sum(on, full, sum);
-      on.divide(sum, size);
-      return on.ordered_mean(sum, 0, sum.part(0, 0), own, write);  // of one: writes or adds
-    }
-    exchange(
-        on, Collective::reduce_scatter, [&](int r) { return slice(full, r); },
-        [&](int r) { return others.part((r < rank ? r : r - 1) * own.size, own.size); });
-    on.ordered_mean(slice(full, rank), rank, others, own, write);
-  });
+  run(stream, sending("reduce_scatter", full, own), full.bytes(),
+      [=, this](Kernels& on) { reduce_scatter(on, full, others, own, write); });
+}
+
+void Communicator::reduce_scatter(Kernels& on, View full, View others, View own, Write write) {
+  exchange(
+      on, Collective::reduce_scatter, [&](int r) { return slice(full, r); },
+      [&](int r) { return others.part((r < rank ? r : r - 1) * own.size, own.size); });
+  on.ordered_mean(slice(full, rank), rank, others, own, write);
 }
 
 void Communicator::all_gather(Stream& stream, View own, View full, CallSite) {
   expect(full.size == own.size * size, "full holds one part a rank");
   if (own.data != slice(full, rank).data) copy(stream, own, slice(full, rank));
   if (size == 1) return;
-  run(stream, sending("all_gather", own, full), full.bytes(), [=, this](Kernels& on) {
-    if (!counts()) return transport_->all_gather(on, slice(full, rank), full);
-    exchange(
-        on, Collective::all_gather, [&](int) { return slice(full, rank); },
-        [&](int r) { return slice(full, r); });
-  });
+  run(stream, sending("all_gather", own, full), full.bytes(),
+      [=, this](Kernels& on) { gather_parts(on, full); });
+}
+
+void Communicator::gather_parts(Kernels& on, View full) {
+  exchange(
+      on, Collective::all_gather, [&](int) { return slice(full, rank); },
+      [&](int r) { return slice(full, r); });
 }
 
 Totals Communicator::await_all_reduced(Stream& stream, Sums& sums, CallSite) {
@@ -85,6 +91,7 @@ Totals Communicator::await_all_reduced(Stream& stream, Sums& sums, CallSite) {
     sums.totals.squares += sums.squares_on_host;
     const auto [loss, squares] = std::bit_cast<std::array<std::uint64_t, 2>>(sums.totals);
     all = gather(std::array{loss, squares, history_}, Collective::sums);
+    sent_.scalars += sent;
   });
   stream.synchronise();
   Totals totals;
@@ -105,24 +112,27 @@ std::vector<std::uint64_t> Communicator::gather(std::span<const std::uint64_t> v
   const std::int64_t count = std::ssize(values);
   std::vector<std::uint64_t> all(count * size);
   std::ranges::copy(values, all.begin() + rank * count);
-  const auto of = [&](int r) -> View {  // each as two fp32
-    return {reinterpret_cast<std::byte*>(all.data() + r * count), 2 * count, 2 * count};
-  };
+  const auto of = [&](int r) { return view_of(std::span(all).subspan(r * count, count)); };
   exchange(
       *on_host_, as, [&](int) { return of(rank); }, of);
   return all;
 }
 
-std::vector<std::string> Communicator::gather_texts(const std::string& mine) {
+std::vector<std::string> Communicator::gather_texts(const std::string& mine, bool everywhere) {
   const std::uint64_t length = mine.size();
   const std::vector<std::uint64_t> lengths = gather({&length, 1});
-  const std::size_t room = std::ranges::max(lengths) / sizeof(length) + 1;
-  std::vector<std::uint64_t> padded(room);
-  std::memcpy(padded.data(), mine.data(), mine.size());
-  const std::vector<std::uint64_t> all = gather(padded);
+  const auto receives = [=](int r) { return everywhere || r == 0; };
+  std::vector<std::vector<std::uint64_t>> padded(size);  // each rank's text, in whole values
+  for (int r = 0; r < size; ++r) {
+    if (r == rank || receives(rank)) padded[r].resize(lengths[r] / sizeof(length) + 1);
+  }
+  std::memcpy(padded[rank].data(), mine.data(), mine.size());
+  exchange(
+      *on_host_, Collective::gather, [&](int r) { return view_of(padded[rank], receives(r)); },
+      [&](int r) { return view_of(padded[r], receives(rank)); });
   std::vector<std::string> texts;
-  for (std::size_t r = 0; r < lengths.size(); ++r) {
-    texts.emplace_back(reinterpret_cast<const char*>(&all[r * room]), lengths[r]);
+  for (int r = 0; r < size && receives(rank); ++r) {
+    texts.emplace_back(reinterpret_cast<const char*>(padded[r].data()), lengths[r]);
   }
   return texts;
 }

@@ -29,6 +29,7 @@ class Communicator {
   /// layer of `largest` elements of that dtype. No collective takes less time than over that link.
   Communicator(int rank, int size, std::unique_ptr<Transport> transport, Device& device,
                Dtype dtype, std::int64_t largest, Link link = {});
+  virtual ~Communicator() = default;
 
   /// Adds the ranks' `full` (size elements) in rank order, divides by N, rounds once, and writes
   /// this rank's 1/N of it over `own` (size / N elements; may be that part of `full`) or adds it
@@ -53,22 +54,28 @@ class Communicator {
   /// All ranks' values, in rank order; equally many each. In a stream's task, or with streams idle.
   std::vector<std::uint64_t> gather(std::span<const std::uint64_t> values,
                                     Collective as = Collective::gather);
-  /// Every rank's text; they may differ in length.
-  std::vector<std::string> gather_texts(const std::string& mine);
+  /// Every rank's text; they may differ in length. everywhere: on all ranks; else only on rank 0.
+  std::vector<std::string> gather_texts(const std::string& mine, bool everywhere = true);
 
   /// Complete once the streams that carried the collectives are idle.
   const Sent& sent() const { return sent_; }
-  /// False where a library sends what it adds, and only a formula says how much.
-  bool counts() const { return !transport_ || !transport_->adds(); }
-  /// Of the message passing; empty alone.
+  /// Whether sent() counts elements. A library that adds sends more than it is handed.
+  virtual bool counts() const { return true; }
+  /// Names of the libraries that pass messages; empty for one rank.
   std::string library() const { return transport_ ? transport_->library() : ""; }
 
   const int rank = 0;
   const int size = 1;
 
- private:
+ protected:
   View slice(View full, int r) const { return full.part(r * (full.size / size), full.size / size); }
-  /// The work of a collective, of whose views the larger is whole.
+  /// The task of reduce_scatter_mean. others: memory for the other ranks' parts, in rank order.
+  virtual void reduce_scatter(Kernels& on, View full, View others, View own, Write write);
+  /// The task of all_gather among several ranks. This rank's part is in place.
+  virtual void gather_parts(Kernels& on, View full);
+
+ private:
+  /// Describes a collective. The larger of its two views is the whole vector.
   Work sending(const char* what, View from, View to) const {
     const View full = from.size > to.size ? from : to;
     const View sent = full.part(0, full.size / size * (size - 1));
@@ -86,4 +93,10 @@ class Communicator {
   Link link_;
   std::uint64_t history_ = 0;  // a hash of all collectives so far: the same on every rank
 };
+
+/// Over NCCL, one GPU per rank; MPI carries host values. The ranks meet through `everybody`. With
+/// --reduce native NCCL adds, in its own order. Throws Error (resources) in a build without NCCL.
+std::unique_ptr<Communicator> make_nccl_communicator(Device& gpu, const Options& options,
+                                                     std::int64_t largest, Communicator& everybody);
+bool nccl_is_built();
 }  // namespace zero

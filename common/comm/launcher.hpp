@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 // How this process was started.
 #pragma once
-#include <cstdlib>
 #include <span>
+
+#include "memory/read_number.hpp"
 
 namespace zero {
 /// As the launcher (mpirun, srun) announces them; without one 1 and 0.
@@ -21,10 +22,8 @@ inline Launcher launcher(bool any = false) {
                                       {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID"},
                                       {"WORLD_SIZE", "LOCAL_RANK"}};  // RANK may be a pod's
   for (const auto& [size, rank] : std::span(names).first(any ? 4 : 3)) {
-    const char* ranks = std::getenv(size);
-    const char* place = std::getenv(rank);
-    if (!ranks || std::atoi(ranks) <= 0) continue;
-    return {std::atoi(ranks), place ? std::atoi(place) : 0, size};
+    const int ranks = environment_number(size).value_or(0);
+    if (ranks > 0) return {ranks, environment_number(rank).value_or(0), size};
   }
   return {};
 }

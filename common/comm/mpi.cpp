@@ -11,7 +11,9 @@
 
 namespace zero {
 namespace {
-/// Throws Error (communication) with MPI's words. rank: whom the call was for.
+using Clock = std::chrono::steady_clock;
+
+/// Throws Error (communication) in MPI's words unless the call succeeded. rank: its peer.
 void check_mpi(int code, int rank) {
   if (code == MPI_SUCCESS) return;
   char words[MPI_MAX_ERROR_STRING] = {};
@@ -55,39 +57,45 @@ void check(const MPI_Status& status, int error, const Peer& peer, bool received,
                 peer.rank, std::max(count, 0), peer.in.size);
 }
 
-/// Waits for each peer's two messages, in and out. A call that blocks in MPI would spin on a core
-/// that another rank may need. So this rests after every four tests: it yields, or, when nothing
-/// has moved for a millisecond, sleeps 50 microseconds. MPI copies bytes only in tests, a little in
-/// each; one of more than 5 microseconds has.
+/// Rests after every fourth test of messages, because a call that blocks in MPI would spin on a
+/// core that another rank may need. It yields, or, when no bytes have moved for a millisecond,
+/// calls stand_still() and sleeps. MPI copies bytes only in tests: in those of over 5 us.
+struct Backoff {
+  void rest(Clock::time_point test_began, const auto& stand_still) {
+    const auto now = Clock::now();
+    if (now - test_began > std::chrono::microseconds(5)) moved = now;
+    if (++tests % 4 > 0) return;
+    if (now - moved < std::chrono::milliseconds(1)) return std::this_thread::yield();
+    stand_still();
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+  Clock::time_point moved = Clock::now();
+  int tests = 0;
+};
+
+/// Waits for each peer's two messages: requests[2 i] receives from peer i, requests[2 i + 1] sends.
 void complete(std::vector<MPI_Request> requests, std::span<const Peer> peers, int tag) {
-  using namespace std::chrono;
   const Working waiting;
   const auto all = static_cast<int>(requests.size());
   std::vector<MPI_Status> statuses(requests.size());
   std::vector<int> ended(requests.size());
-  auto moved = steady_clock::now();
-  for (int left = all, some = 0, tests = 1;; ++tests) {
-    const auto start = steady_clock::now();
-    const int code = MPI_Testsome(all, requests.data(), &some, ended.data(), statuses.data());
-    const auto now = steady_clock::now();
-    if (now - start > 5us) moved = now;
-    if (code != MPI_ERR_IN_STATUS) check_mpi(code, peers[0].rank);
-    for (int i = 0; i < some; ++i) {
-      const int error = code == MPI_SUCCESS ? code : statuses[i].MPI_ERROR;
-      check(statuses[i], error, peers[ended[i] / 2], ended[i] % 2 == 0, tag);
-    }
-    if ((left -= some) == 0) return;
-    if (tests % 4 > 0) continue;
-    if (now - moved < 1ms) {
-      std::this_thread::yield();
-      continue;
-    }
+  const auto tell_the_watchdog = [&] {
     std::set<int> late;
     for (int i = 0; i < all; ++i) {
       if (requests[i] != MPI_REQUEST_NULL) late.insert(peers[i / 2].rank);
     }
     waits_for(late);
-    std::this_thread::sleep_for(50us);
+  };
+  Backoff backoff;
+  for (int left = all, some = 0; left > 0; left -= some) {
+    const auto began = Clock::now();
+    const int code = MPI_Testsome(all, requests.data(), &some, ended.data(), statuses.data());
+    if (code != MPI_ERR_IN_STATUS) check_mpi(code, peers[0].rank);
+    for (int i = 0; i < some; ++i) {
+      const int error = code == MPI_SUCCESS ? code : statuses[i].MPI_ERROR;
+      check(statuses[i], error, peers[ended[i] / 2], ended[i] % 2 == 0, tag);
+    }
+    if (some < left) backoff.rest(began, tell_the_watchdog);
   }
 }
 
@@ -100,14 +108,16 @@ class MpiTransport : public Transport {
 
   void exchange(Kernels& on, Collective of, std::span<const Peer> peers) override {
     if (peers[0].in.on_gpu()) return exchange_on_host(on, of, peers);
-    const int tag = tag_of(of, peers[0].out.layer), count = static_cast<int>(peers[0].out.size);
+    const int tag = tag_of(of, peers[0].out.layer);
     std::vector<MPI_Request> requests(2 * peers.size());
     MPI_Request* next = requests.data();
     for (const auto& [rank, out, in] : peers) {
       const MPI_Datatype type = type_of(out.dtype);
-      // With the tag that is due alone, another message would never come: a wait without end.
-      check_mpi(MPI_Irecv(in.data, count, type, rank, MPI_ANY_TAG, MPI_COMM_WORLD, next++), rank);
-      check_mpi(MPI_Isend(out.data, count, type, rank, tag, MPI_COMM_WORLD, next++), rank);
+      const auto come = static_cast<int>(in.size), go = static_cast<int>(out.size);
+      // MPI_ANY_TAG, because a receive of the expected tag would wait for ever where the peer has
+      // sent another collective. check() compares the tags.
+      check_mpi(MPI_Irecv(in.data, come, type, rank, MPI_ANY_TAG, MPI_COMM_WORLD, next++), rank);
+      check_mpi(MPI_Isend(out.data, go, type, rank, tag, MPI_COMM_WORLD, next++), rank);
     }
     complete(std::move(requests), peers, tag);
   }

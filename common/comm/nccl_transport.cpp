@@ -26,8 +26,8 @@ cudaStream_t queue_of(Kernels& on) { return static_cast<cudaStream_t>(on.queue()
 
 class NcclTransport : public Transport {
  public:
-  NcclTransport(Device& gpu, Reduce reduce, Communicator& everybody)
-      : gpu_(gpu), adds_(reduce == Reduce::native), on_host_(make_mpi_transport(gpu.host())) {
+  NcclTransport(Device& gpu, Communicator& everybody)
+      : gpu_(gpu), on_host_(make_mpi_transport(gpu.host())) {
     ncclUniqueId id{};
     if (everybody.rank == 0) check_nccl(ncclGetUniqueId(&id));
     const auto ids = everybody.gather(std::bit_cast<std::array<std::uint64_t, sizeof(id) / 8>>(id));
@@ -60,17 +60,7 @@ class NcclTransport : public Transport {
     check_nccl(ncclGroupEnd());
   }
 
-  bool adds() const override { return adds_; }
-
-  void reduce_scatter_sum(Kernels& on, View full, View sum) override {
-    check_nccl(ncclReduceScatter(full.data, sum.data, sum.size, type_of(sum.dtype), ncclSum, comm_,
-                                 queue_of(on)));
-  }
-
-  void all_gather(Kernels& on, View mine, View full) override {
-    check_nccl(
-        ncclAllGather(mine.data, full.data, mine.size, type_of(full.dtype), comm_, queue_of(on)));
-  }
+  ncclComm_t comm() const { return comm_; }
 
   std::string library() const override {
     int version = 0;
@@ -81,15 +71,45 @@ class NcclTransport : public Transport {
 
  private:
   Device& gpu_;
-  const bool adds_;
   std::unique_ptr<Transport> on_host_;
   ncclComm_t comm_ = nullptr;
 };
+
+/// NCCL's own collectives. What NCCL sends within them, nobody else can count.
+struct NativeCommunicator : Communicator {
+  NativeCommunicator(ncclComm_t comm, auto&&... all)
+      : Communicator(std::forward<decltype(all)>(all)...), comm(comm) {}
+
+  bool counts() const override { return false; }
+  void reduce_scatter(Kernels& on, View full, View others, View own, Write write) override {
+    if (size == 1) return Communicator::reduce_scatter(on, full, others, own, write);
+    const View sum = others.part(0, own.size);
+    check_nccl(ncclReduceScatter(full.data, sum.data, sum.size, type_of(sum.dtype), ncclSum, comm,
+                                 queue_of(on)));
+    on.divide(sum, size);
+    on.ordered_mean(sum, 0, sum.part(0, 0), own, write);  // a single term: only stores or adds it
+  }
+  void gather_parts(Kernels& on, View full) override {
+    const View mine = slice(full, rank);
+    check_nccl(
+        ncclAllGather(mine.data, full.data, mine.size, type_of(full.dtype), comm, queue_of(on)));
+  }
+
+  const ncclComm_t comm;  // the transport owns it
+};
 }  // namespace
 
-std::unique_ptr<Transport> make_nccl_transport(Device& gpu, Reduce reduce,
-                                               Communicator& everybody) {
-  return std::make_unique<NcclTransport>(gpu, reduce, everybody);
+std::unique_ptr<Communicator> make_nccl_communicator(Device& gpu, const Options& options,
+                                                     std::int64_t largest,
+                                                     Communicator& everybody) {
+  auto nccl = std::make_unique<NcclTransport>(gpu, everybody);
+  const ncclComm_t comm = nccl->comm();
+  const Link link{options.link, options.latency};
+  if (options.reduce == Reduce::native)
+    return std::make_unique<NativeCommunicator>(comm, everybody.rank, everybody.size,
+                                                std::move(nccl), gpu, options.dtype, largest, link);
+  return std::make_unique<Communicator>(everybody.rank, everybody.size, std::move(nccl), gpu,
+                                        options.dtype, largest, link);
 }
 
 bool nccl_is_built() { return true; }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
-#include "comm/transport.hpp"
+#include "comm/communicator.hpp"
 #include "memory/error.hpp"
 
 namespace zero {
-std::unique_ptr<Transport> make_nccl_transport(Device&, Reduce, Communicator&) {
+std::unique_ptr<Communicator> make_nccl_communicator(Device&, const Options&, std::int64_t,
+                                                     Communicator&) {
   throw Error(ExitCode::resources, "this program was built without NCCL");
 }
 

@@ -8,6 +8,10 @@ namespace zero {
 enum class Collective { reduce_scatter, all_gather, sums, gather };  // the last two: of host values
 template <>
 inline constexpr std::array names_of<Collective>{"reduce_scatter", "all_gather", "sums", "gather"};
+/// Whether a collective moves a few numbers of the host, not parameters or gradients.
+constexpr bool moves_host_values(Collective of) {
+  return of == Collective::sums || of == Collective::gather;
+}
 
 /// Another rank: what goes to it, and where what comes from it will lie.
 struct Peer {
@@ -29,22 +33,10 @@ class Transport {
   /// (communication) when a message fails or is of another collective or layer.
   virtual void exchange(Kernels& on, Collective of, std::span<const Peer> peers) = 0;
 
-  /// True when the library adds, in its own order: then the two below are called, and none counts.
-  virtual bool adds() const { return false; }
-  /// sum = this rank's 1/N of the sum of all ranks' `full`, in the storage type.
-  virtual void reduce_scatter_sum(Kernels&, View /*full*/, View /*sum*/) {}
-  /// full = all ranks' `mine`; this rank's lies in its place there.
-  virtual void all_gather(Kernels&, View /*mine*/, View /*full*/) {}
-
   /// Names and versions of the libraries, as "MPICH 4.0.2".
   virtual std::string library() const = 0;
 };
 
 /// A GPU's elements pass through its host's memory, so many bytes each way at once.
 std::unique_ptr<Transport> make_mpi_transport(Device& device, std::int64_t room = 0);
-class Communicator;
-/// NCCL for GPUs, one a rank; MPI for host memory. The ranks meet by `everybody`. Throws Error
-/// (resources) in a build without NCCL.
-std::unique_ptr<Transport> make_nccl_transport(Device& gpu, Reduce reduce, Communicator& everybody);
-bool nccl_is_built();
 }  // namespace zero

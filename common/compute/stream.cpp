@@ -96,7 +96,7 @@ struct Stream::Worker {
 Stream::Stream(const char* name, Device& device, Mode mode)
     : name_(name),
       device_(device),
-      watcher_(device.observer ? device.observer->watcher(name) : nullptr),
+      watcher_(device.observer() ? device.observer()->watcher(name) : nullptr),
       kernels_(make_kernels(device, mode == Mode::urgent)),
       worker_(mode == Mode::synchronous ? nullptr : std::make_unique<Worker>(*this)) {}
 

@@ -49,9 +49,13 @@ class Stream {
 
   /// Calls `task`, which is a part of the one that calls it, as observers see it.
   static void part(const Work& work, const auto& task) {
-    if (here.stream) here.stream->tell(work, true);
+    struct Part {
+      explicit Part(const Work& work) : work(work) { tell(true); }
+      ~Part() { tell(false); }
+      void tell(bool begins) { here.stream ? here.stream->tell(work, begins) : void(); }
+      const Work& work;
+    } const part(work);
     task();
-    if (here.stream) here.stream->tell(work, false);
   }
 
  private:

@@ -73,17 +73,13 @@ class Device {
   /// Once on each thread that works for it.
   virtual void bind_thread() {}
 
-  Ledger ledger;
-  Bus bus;  // to its host
-  std::string folder = "/var/tmp";  // of a disk: where its files lie
-  std::vector<const Holding*> holdings;  // what a trainer holds here, in the order of construction
-  Observer* observer = nullptr;  // null: nobody. Streams ask when they are made
-  int fp64_costs = 1;  // times what fp32 does: many GPUs have hardly any units for it
-  int threads = 1;  // of a CPU's streams made from now on, that share Adam's work
-  int slots = 0;  // of a host: rooms so far that are lent for a while, on it and on its device
-  std::int64_t allocations = 0;  // so far; the GPU counts what is page-locked
-  std::atomic<std::int64_t> waits = 0;  // the host's synchronisations with it
-  std::function<void()> check_peers;  // by who waits for it; throws when no end will come
+  Bus bus;  // between it and its host
+  std::string folder = "/var/tmp";  // of a disk: where its files are
+  int threads = 1;  // of a CPU: threads that share Adam's work on a stream made from now on
+  std::function<void()> check_peers;  // polled while the host waits; throws if a peer is gone
+  int fp64_costs = 1;  // how many times as long as in fp32 an operation takes in fp64
+  std::int64_t allocations = 0;  // calls of allocate() so far; page-locked memory counts on the GPU
+  std::atomic<std::int64_t> waits = 0;  // how often the host has waited for the device's queue
 
   /// Zeroed, aligned to 64 bytes or more; null when there is no more.
   virtual std::byte* allocate(std::int64_t bytes, Memory sort) = 0;
@@ -95,25 +91,41 @@ class Device {
   /// The device's name in its maker's words; empty for a CPU.
   virtual std::string words() const { return ""; }
 
-  /// As the ledger's, and whoever looks on is told.
+  const Ledger& ledger() const { return ledger_; }
+  /// Ledger's functions of these names, and their callbacks.
   void reserve(Kind kind, std::int64_t bytes, bool held) {
-    ledger.reserve(kind, bytes, held);
-    if (held && observer) observer->booked(*this, kind, bytes, nullptr);
+    ledger_.reserve(kind, bytes, held);
+    if (held && observer_) observer_->booked(*this, kind, bytes, nullptr);
   }
   void book(Kind kind, std::int64_t bytes, const View* view) {
-    ledger.book(kind, bytes);
-    if (observer) observer->booked(*this, kind, bytes, view);
+    ledger_.book(kind, bytes);
+    if (observer_) observer_->booked(*this, kind, bytes, view);
   }
-  /// Looks on at the device and what is beside it from now on; null: nobody does.
+  void restart_peaks() { ledger_.restart_peaks(); }
+
+  /// From now on `by` receives the callbacks of this device, its host and its disk; null: nobody.
   void observe(Observer* by) {
-    for (const Place there : every<Place>) at(there).observer = by;
+    for (const Place there : every<Place>) at(there).observer_ = by;
   }
+  Observer* observer() const { return observer_; }
+
+  /// The tensors that a trainer holds here, in the order of their construction.
+  const std::vector<const Holding*>& holdings() const { return holdings_; }
+  /// Of a host: a number for memory, on it or its device, that is lent for a while. Traces show it.
+  int new_slot() { return slots_++; }
 
  protected:
   Device(DeviceType type, Place place) : type(type), place(place) {}
 
   std::unique_ptr<Device> host_;
   std::unique_ptr<Device> disk_;  // a host's
+
+ private:
+  friend class Holding;  // adds and removes itself
+  Ledger ledger_;
+  Observer* observer_ = nullptr;
+  std::vector<const Holding*> holdings_;
+  int slots_ = 0;
 };
 
 /// Bytes: where a transfer between memory and a disk begins, it begins at multiples of this.

@@ -46,7 +46,7 @@ class Ledger {
   std::int64_t reserved() const { return sum(&KindBytes::reserved); }
   /// Forgets all peaks: each begins again at what is in use now.
   void restart_peaks() {
-    for (KindBytes& kind : kinds_) kind.peak = kind.now;
+    for (KindBytes& kind : kinds_.all) kind.peak = kind.now;
     peak_of_total_ = sum(&KindBytes::now);
   }
 

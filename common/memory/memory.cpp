@@ -124,23 +124,24 @@ Buffer::Buffer(Device& host, std::int64_t bytes)
                 "the system gave no {} bytes of host memory for a GPU's copies", bytes);
 }
 
-void Buffer::Release::operator()(std::byte* data) const {
+void Buffer::Release::operator()(std::byte* data) const noexcept {
   if (booked) device->reserve(kind, -bytes, held);
   device->release(data, memory);
 }
 
-Borrowed Scratch::borrow(View part) const {
-  if (borrowers_++ == 0) {
-    lent_ = part;
+Borrowed Scratch::borrow(View part) {
+  if (borrowers_ == 0) {
     buffer_.device().book(buffer_.kind(), buffer_.bytes(), &part);
+    lent_ = part;
   }
+  ++borrowers_;
   Borrowed borrowed;
   borrowed.scratch_.reset(this);
   borrowed.view_ = part;
   return borrowed;
 }
 
-void Borrowed::GiveBack::operator()(const Scratch* scratch) const {
+void Borrowed::GiveBack::operator()(Scratch* scratch) const noexcept {
   const Buffer& memory = scratch->buffer_;
   if (--scratch->borrowers_ > 0) return;
   memory.device().book(memory.kind(), -memory.bytes(), &scratch->lent_);

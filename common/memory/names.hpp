@@ -11,12 +11,17 @@ template <class Enum> constexpr const char* name_of(Enum value) {
   return names_of<Enum>[static_cast<int>(value)];
 }
 
-/// A T for each enumerator, in their order.
-template <class Enum, class T> struct By : std::array<T, names_of<Enum>.size()> {
+/// An array with one T for each enumerator, in their order.
+template <class Enum, class T> struct By {
   static_assert(names_of<Enum>.size() > 0, "an enumeration with names");
   using Of = Enum;
-  constexpr T& operator[](Enum of) { return this->data()[static_cast<int>(of)]; }
-  constexpr const T& operator[](Enum of) const { return this->data()[static_cast<int>(of)]; }
+  constexpr T& operator[](Enum of) { return all[static_cast<int>(of)]; }
+  constexpr const T& operator[](Enum of) const { return all[static_cast<int>(of)]; }
+  constexpr auto begin() const { return all.begin(); }
+  constexpr auto end() const { return all.end(); }
+  bool operator==(const By&) const = default;
+
+  std::array<T, names_of<Enum>.size()> all;
 };
 
 /// All enumerators, in their order.
@@ -24,7 +29,7 @@ template <class Enum>
 inline constexpr By<Enum, Enum> every = [] {
   By<Enum, Enum> all{};
   int number = 0;
-  for (Enum& each : all) each = static_cast<Enum>(number++);
+  for (Enum& each : all.all) each = static_cast<Enum>(number++);
   return all;
 }();
 }  // namespace zero

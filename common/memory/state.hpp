@@ -34,7 +34,7 @@ inline View part_of_layer(const Layout& layout, View elements, int l, std::int64
 class Holding {
  public:
   Holding(const Holding&) = delete;
-  virtual ~Holding() { std::erase(view().device->holdings, this); }
+  virtual ~Holding() { std::erase(view().device->holdings_, this); }
 
   /// All that is held.
   View view() const { return elements_.view(); }
@@ -50,7 +50,7 @@ class Holding {
       : state(state),
         layout_(layout),
         elements_(device, kind_of(state), dtype, size, memory, gaps) {
-    device.holdings.push_back(this);
+    device.holdings_.push_back(this);
   }
   /// Elements [offset, offset + size) of what is held, which are layer l's from `start` on.
   View part(std::int64_t offset, std::int64_t size, int l, std::int64_t start) const {
@@ -98,13 +98,20 @@ class Sharded : public Holding {
   }
 };
 
-/// A Replicated or a Sharded that is there only if it is needed.
-template <class Holder> class Optional : public std::optional<Holder> {
+/// A Replicated or a Sharded that exists only if it is needed. Use it like a pointer.
+template <class Holder> class Optional {
  public:
   Optional(bool needed, Device& device, const Layout& layout, State state,
            Dtype dtype = Dtype::fp32) {
-    if (needed) this->emplace(device, layout, state, dtype);
+    if (needed) holder_.emplace(device, layout, state, dtype);
   }
+  explicit operator bool() const { return holder_.has_value(); }
+  Holder* operator->() { return &*holder_; }
+  const Holder* operator->() const { return &*holder_; }
+  const Holder& operator*() const { return *holder_; }
+
+ private:
+  std::optional<Holder> holder_;
 };
 
 /// Room for any one layer, whole, which is borrowed for a while and given back.
@@ -112,20 +119,20 @@ class LayerBuffer {
  public:
   LayerBuffer(Device& device, const Layout& layout, State state, Dtype dtype)
       : layout_(layout),
-        scratch_(device, kind_of(state), dtype, layout.largest_layer()),
+        scratch_(std::make_unique<Scratch>(device, kind_of(state), dtype, layout.largest_layer())),
         name_(name_of(state)),
-        slot_(device.host().slots++) {}
+        slot_(device.host().new_slot()) {}
 
-  /// What it contains is left over from before.
-  Borrowed borrow(int l, CallSite = {}) const {
-    View room = part_of_layer(layout_, scratch_.all().part(0, layout_.layer_size(l)), l, 0);
+  /// Lends memory for layer l. The elements keep the values that were left in them.
+  Borrowed borrow(int l, CallSite = {}) {
+    View room = part_of_layer(layout_, scratch_->all().part(0, layout_.layer_size(l)), l, 0);
     room.name = name_, room.slot = slot_;
-    return scratch_.borrow(room);
+    return scratch_->borrow(room);
   }
 
  private:
   const Layout& layout_;
-  Scratch scratch_;
+  std::unique_ptr<Scratch> scratch_;
   const char* name_;
   int slot_;
 };

@@ -71,7 +71,7 @@ class Buffer {
     bool held;
     Memory memory;
     bool booked;
-    void operator()(std::byte* data) const;
+    void operator()(std::byte* data) const noexcept;
   };
   std::unique_ptr<std::byte, Release> memory_;
 };
@@ -108,9 +108,9 @@ class Borrowed {
  private:
   friend class Scratch;
   struct GiveBack {
-    void operator()(const Scratch* scratch) const;
+    void operator()(Scratch* scratch) const noexcept;
   };
-  std::unique_ptr<const Scratch, GiveBack> scratch_;
+  std::unique_ptr<Scratch, GiveBack> scratch_;
   View view_;
 };
 
@@ -120,18 +120,19 @@ class Scratch {
   Scratch(Device& device, Kind kind, Dtype dtype, std::int64_t size)
       : buffer_(device, kind, size * bytes_of(dtype), false),
         all_{buffer_.data(), size, size, dtype, &device} {}
+  Scratch(const Scratch&) = delete;
 
-  /// Counts the bytes as in use, once, until the last borrower gives back. No lock; old contents.
-  Borrowed borrow() const { return borrow(all_); }
-  /// The same, for that part of all().
-  Borrowed borrow(View part) const;
+  /// Books all bytes as in use until the last borrower gives back. The old values are still there.
+  Borrowed borrow() { return borrow(all_); }
+  /// The same, but lends only that part of all().
+  Borrowed borrow(View part);
   View all() const { return all_; }
 
  private:
   friend class Borrowed;
   Buffer buffer_;
   View all_;
-  mutable int borrowers_ = 0;
-  mutable View lent_;  // to the first of them
+  int borrowers_ = 0;
+  View lent_;  // to the first of them
 };
 }  // namespace zero

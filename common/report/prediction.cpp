@@ -65,8 +65,8 @@ Prediction predict(const Card& card, const Options& options, DeviceType device,
     const int pieces = card.borrowed.pieces;
     need(Place::host, Kind::optimizer, plan.optimizer, pieces * piece,
          several(pieces, grouped(piece)), true);
-    plan.copies[Place::disk].fill({0, plan.optimizer});
-    // The first pieces are read ahead, and stay where they are if the last step is skipped.
+    plan.copies[Place::disk].all.fill({0, plan.optimizer});
+    // The first pieces are read ahead of the next step, also if that step is skipped.
     for (int l = 0, read = 0; l < layout.layers(); ++l) {
       for (std::int64_t at = 0; at < layout.shard_size(l); at += piece) {
         if (++read > pieces) break;

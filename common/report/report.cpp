@@ -131,7 +131,7 @@ LayerDigests layer_digests(const Device& device, const Layout& layout,
     digests.weights.push_back(digest_of(part, layout.first_parameter(l) + part.start));
     digests.replicated = part.size == layout.layer_size(l);
   }
-  for (const Holding* held : device.holdings) {
+  for (const Holding* held : device.holdings()) {
     const auto* whole = dynamic_cast<const Replicated*>(held);
     const auto copies = digests.copies.find(kind_of(held->state));
     if (!whole || layout.ranks() == 1 || copies == digests.copies.end()) continue;

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "memory/throw_error.hpp"
@@ -6,17 +7,75 @@
 
 namespace zero {
 namespace {
-using Pointer = Json::json_pointer;
 constexpr By<Place, const char*> memory_names{"memory", "host_memory", "disk_memory"},
     bus_names{"bus", "", "disk"};
 
-/// By kind. Of host and disk those alone that they hold, or were to hold.
-Json bytes_json(const Prediction& predicted, const Device& on) {
+/// One rank's figures. Each is a number of 8 bytes, not negative, for over_ranks().
+struct Figures {
+  By<Place, By<Kind, KindBytes>> bytes{};
+  KindBytes total{};  // of all kinds on the device
+  Sent sent{};
+  By<Phase, std::int64_t> sent_in{};
+  By<Place, By<Direction, std::int64_t>> copied{};  // bytes
+  OverlapTimes times{};  // the median over steps of each
+  std::chrono::microseconds step{};
+};
+using Milliseconds = std::chrono::duration<double, std::milli>;
+
+std::chrono::microseconds median(std::vector<std::chrono::microseconds> times) {
+  const auto first = times.begin() + (times.size() > 3 ? 3 : 0);
+  const auto middle = first + (times.end() - first) / 2;
+  std::nth_element(first, middle, times.end());
+  return *middle;
+}
+
+OverlapTimes medians(const std::vector<OverlapTimes>& steps) {
+  std::array<std::chrono::nanoseconds, sizeof(OverlapTimes) / 8> all{};
+  for (std::size_t i = 0; i < all.size() && !steps.empty(); ++i) {
+    std::vector<std::chrono::microseconds> times;
+    for (const OverlapTimes& step : steps) {
+      const auto time = std::bit_cast<decltype(all)>(step)[i];
+      times.push_back(std::chrono::floor<std::chrono::microseconds>(time));
+    }
+    all[i] = median(std::move(times));
+  }
+  return std::bit_cast<OverlapTimes>(all);
+}
+
+Figures figures_of(Device& device, const Sent& sent, const std::vector<OverlapTimes>& times) {
+  Figures mine{.sent = sent, .sent_in = sent.in_phases(), .times = medians(times)};
+  for (const Place place : every<Place>) {
+    const Device& there = device.at(place);
+    for (const Kind kind : every<Kind>) mine.bytes[place][kind] = there.ledger().of(kind);
+    for (const Direction way : every<Direction>) mine.copied[place][way] = there.bus.bytes[way];
+  }
+  for (const KindBytes& kind : mine.bytes[Place::device]) mine.total.resident += kind.resident;
+  mine.total.reserved = device.ledger().reserved();
+  mine.total.peak = device.ledger().peak_of_total();
+  return mine;
+}
+
+/// The largest of each number over the ranks; of padding the sum. All ranks must call it.
+Figures over_ranks(const Figures& mine, Communicator& comm) {
+  auto largest = std::bit_cast<std::array<std::uint64_t, sizeof(Figures) / 8>>(mine);
+  const std::vector<std::uint64_t> all = comm.gather(largest);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    largest[i % largest.size()] = std::max(largest[i % largest.size()], all[i]);
+  }
+  auto figures = std::bit_cast<Figures>(largest);
+  figures.sent.padding = 0;
+  const auto padding = static_cast<std::uint64_t>(mine.sent.padding);
+  for (const std::uint64_t of_rank : comm.gather({&padding, 1})) figures.sent.padding += of_rank;
+  return figures;
+}
+
+/// By kind. For host and disk only the kinds that they hold, or were predicted to hold.
+Json bytes_json(const Prediction& predicted, const Figures& figures, Place place) {
   Json rows;
   for (const Kind kind : every<Kind>) {
-    const KindBytes& booked = on.ledger.of(kind);
-    const auto& [resident, peak, formula] = predicted.bytes[on.place][kind];
-    if (on.place != Place::device && booked.reserved == 0 && peak == 0) continue;
+    const KindBytes& booked = figures.bytes[place][kind];
+    const auto& [resident, peak, formula] = predicted.bytes[place][kind];
+    if (place != Place::device && booked.reserved == 0 && peak == 0) continue;
     rows[name_of(kind)] = {{"predicted", peak},           {"predicted_resident", resident},
                            {"resident", booked.resident}, {"reserved", booked.reserved},
                            {"peak", booked.peak},         {"formula", formula}};
@@ -24,98 +83,58 @@ Json bytes_json(const Prediction& predicted, const Device& on) {
   return rows;
 }
 
-/// A row of what passes, with its times in a step: time_of(step).
-Json traffic_json(std::int64_t predicted, const Json& counted,
-                  const std::vector<OverlapTimes>& steps, auto time_of) {
-  const auto median = [&](auto figure) {
-    std::vector<std::chrono::microseconds> times;
-    for (const OverlapTimes& step : steps) {
-      times.push_back(std::chrono::floor<std::chrono::microseconds>(time_of(step).*figure));
-    }
-    return times.empty() ? Json() : Json(median_ms(times));
-  };
-  return {{"predicted", predicted},
-          {"counted", counted},
-          {"exposed_ms", median(&OverlapTime::exposed)},
-          {"hidden_ms", median(&OverlapTime::hidden)}};
-}
-
-Json traffic_json(const Prediction& predicted, const Prediction::Traffic& traffic,
-                  const std::vector<OverlapTimes>& times, const Communicator& comm) {
-  // What a library sends within its own collectives, nobody else can count.
-  const auto if_counted = [&](std::int64_t sent) { return comm.counts() ? Json(sent) : Json(); };
-  const Sent& sent = comm.sent();
-  Json phases, collectives;
-  for (const Phase phase : step_phases) {
-    std::int64_t in_phase = 0;
-    for (const Collective collective : {Collective::reduce_scatter, Collective::all_gather}) {
-      const std::int64_t elements = sent.elements[collective][phase];
-      collectives[name_of(collective)][name_of(phase)] = if_counted(elements);
-      in_phase += elements;
-    }
-    phases[name_of(phase)] =
-        traffic_json(traffic.sent[phase], if_counted(in_phase), times,
-                     [=](const OverlapTimes& step) { return step.messages[phase]; });
-    phases[name_of(phase)]["formula"] = predicted.formula(phase);
-  }
-  return {{"phases", phases},
-          {"collectives", collectives},
-          {"padding", {{"predicted", traffic.padding}, {"counted", if_counted(sent.padding)}}},
-          {"scalars", {{"predicted", traffic.scalars}, {"counted", sent.scalars}}}};
-}
-
-Json of_this_rank(const Run& run, const Prediction& predicted, Prediction::Steps steps,
-                  const std::vector<OverlapTimes>& times, const Json& outcome,
-                  const Communicator& comm) {
-  const Prediction::Traffic traffic = predicted.traffic(steps);
-  Json memory = bytes_json(predicted, run.device);
-  std::int64_t resident = 0;
-  for (const Json& kind : memory) resident += kind["resident"].get<std::int64_t>();
-  memory["total"] = {{"resident", resident},
-                     {"reserved", run.device.ledger.reserved()},
-                     {"peak", run.device.ledger.peak_of_total()}};
-  Json mine = {{"memory", memory}, {"traffic", traffic_json(predicted, traffic, times, comm)}};
-  mine.update(outcome);
-  for (const Place place : {Place::host, Place::disk}) {
-    if (!run.card.uses(place)) continue;
-    mine[memory_names[place]] = bytes_json(predicted, run.device.at(place));
-  }
-  for (const Place place : far_places) {
-    if (!run.card.offloads() || !run.card.uses(place)) continue;
-    for (const Direction way : every<Direction>) {
-      mine[bus_names[place]][copy_names[place][way]] =
-          traffic_json(traffic.copied[place][way], run.device.at(place).bus.bytes[way].load(),
-                       times, [=](const OverlapTimes& step) { return step.transfers[place][way]; });
-    }
-  }
-  return mine;
-}
 }  // namespace
 
 double median_ms(std::vector<std::chrono::microseconds> times) {
-  const auto first = times.begin() + (times.size() > 3 ? 3 : 0);
-  const auto middle = first + (times.end() - first) / 2;
-  std::nth_element(first, middle, times.end());
-  return milliseconds(*middle);
+  return milliseconds(median(std::move(times)));
 }
 
 Json summarise(const Run& run, const Prediction& predicted, Prediction::Steps steps,
                const std::vector<OverlapTimes>& times, const Json& outcome, Communicator& comm) {
-  Json all = of_this_rank(run, predicted, steps, times, outcome, comm);
-  std::vector<Json> ranks;
-  for (const std::string& text : comm.gather_texts(all.dump())) ranks.push_back(Json::parse(text));
-  const Json figures = all.flatten();
-  for (const auto& [name, figure] : figures.items()) {
-    if (!figure.is_number()) continue;
-    const Pointer place(name);
-    std::int64_t sum = 0;
-    for (const Json& rank : ranks) {
-      all[place] = std::max(all[place], rank[place]);
-      sum += rank[place].get<std::int64_t>();
+  Figures mine = figures_of(run.device, comm.sent(), times);
+  mine.step = std::chrono::microseconds(std::llround(1000 * outcome["median_ms"].get<double>()));
+  const Figures all = over_ranks(mine, comm);
+  const Prediction::Traffic traffic = predicted.traffic(steps);
+  const auto row = [&](std::int64_t expected, const Json& counted,
+                       const OverlapTime& time) -> Json {
+    return {{"predicted", expected},
+            {"counted", counted},
+            {"exposed_ms", times.empty() ? Json() : Json(Milliseconds(time.exposed).count())},
+            {"hidden_ms", times.empty() ? Json() : Json(Milliseconds(time.hidden).count())}};
+  };
+  const auto if_counted = [&](std::int64_t sent) { return comm.counts() ? Json(sent) : Json(); };
+
+  Json phases, collectives, memory = bytes_json(predicted, all, Place::device);
+  const KindBytes& total = all.total;
+  memory["total"] = {
+      {"resident", total.resident}, {"reserved", total.reserved}, {"peak", total.peak}};
+  for (const Phase phase : step_phases) {
+    for (const Collective collective : {Collective::reduce_scatter, Collective::all_gather}) {
+      const std::int64_t sent = all.sent.elements[collective][phase];
+      collectives[name_of(collective)][name_of(phase)] = if_counted(sent);
     }
-    if (name == "/traffic/padding/counted") all[place] = sum;
+    Json& of_phase = phases[name_of(phase)];
+    of_phase = row(traffic.sent[phase], if_counted(all.sent_in[phase]), all.times.messages[phase]);
+    of_phase["formula"] = predicted.formula(phase);
   }
-  return all;
+  const Json padding = {{"predicted", traffic.padding}, {"counted", if_counted(all.sent.padding)}};
+  const Json scalars = {{"predicted", traffic.scalars}, {"counted", all.sent.scalars}};
+  Json summary = {{"memory", memory}, {"traffic", {{"phases", phases}}}};
+  summary["traffic"].update(
+      {{"collectives", collectives}, {"padding", padding}, {"scalars", scalars}});
+  summary.update(outcome);
+  summary["median_ms"] = milliseconds(all.step);
+  for (const Place place : {Place::host, Place::disk}) {
+    if (run.card.uses(place)) summary[memory_names[place]] = bytes_json(predicted, all, place);
+  }
+  for (const Place place : far_places) {
+    if (!run.card.offloads() || !run.card.uses(place)) continue;
+    for (const Direction way : every<Direction>) {
+      summary[bus_names[place]][copy_names[place][way]] =
+          row(traffic.copied[place][way], all.copied[place][way], all.times.transfers[place][way]);
+    }
+  }
+  return summary;
 }
 
 void check_counts(const Json& summary) {
@@ -125,7 +144,7 @@ void check_counts(const Json& summary) {
                   predicted.dump());
   };
   const auto check_rows = [&](const char* rows, const char* what, const char* where = "") {
-    const Json found = summary.value(Pointer(rows), Json::object());
+    const Json found = summary.value(Json::json_pointer(rows), Json::object());
     for (const auto& [name, row] : found.items()) {
       for (const auto& [predicted, counted, sort] :
            {std::array{"predicted_resident", "resident", " held"},

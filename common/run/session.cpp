@@ -47,9 +47,9 @@ std::int64_t free_shared_memory() {
 }  // namespace
 
 Session::Session(int& argc, char**& argv) : free_shared_(free_shared_memory()) {
-  const char* const local = std::getenv("MPI_LOCALNRANKS");
-  // With too little MPI is to start without, so that the ranks refuse together.
-  if (free_shared_ / shared_bytes < (local ? std::atoi(local) : 1)) setenv("UCX_TLS", "^posix", 0);
+  // If there is too little of it, MPI starts without it, so that the ranks can refuse together.
+  if (free_shared_ / shared_bytes < environment_number("MPI_LOCALNRANKS").value_or(1))
+    setenv("UCX_TLS", "^posix", 0);
   int provided = 0;
   // One thread at a time, but not always the same one: chapter 06 has a communication thread.
   MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &provided);
@@ -200,8 +200,8 @@ int Session::refuse(const Refusal& refusal) const {
   return code;
 }
 
-Communicator Session::communicator(const Options& options, const Choice& choice, Device& device,
-                                   const Layout& layout) {
+std::unique_ptr<Communicator> Session::communicator(const Options& options, const Choice& choice,
+                                                    Device& device, const Layout& layout) {
   const std::int64_t largest = layout.largest_layer(), part = largest / size_;
   constexpr std::int64_t most = std::numeric_limits<int>::max();  // MPI counts in int
   attempt([&] {
@@ -211,11 +211,11 @@ Communicator Session::communicator(const Options& options, const Choice& choice,
                   "has {}: use narrower layers, or more ranks",
                   grouped(most), grouped(part));
   });
-  auto transport = choice.comm == Comm::nccl
-                       ? make_nccl_transport(device, options.reduce, *everybody_)
-                       : make_mpi_transport(device, (size_ - 1) * part * bytes_of(options.dtype));
-  return Communicator(rank_, size_, std::move(transport), device, options.dtype, largest,
-                      {options.link, options.latency});
+  if (choice.comm == Comm::nccl)
+    return make_nccl_communicator(device, options, largest, *everybody_);
+  auto transport = make_mpi_transport(device, (size_ - 1) * part * bytes_of(options.dtype));
+  return std::make_unique<Communicator>(rank_, size_, std::move(transport), device, options.dtype,
+                                        largest, Link{options.link, options.latency});
 }
 
 int train_on_ranks(int argc, char** argv, const Card& card, MakeTrainer& make) {

@@ -24,8 +24,8 @@ class Session : public Process {
   /// If the task throws an Error on any rank all throw Refusal, naming it unless all did.
   void attempt(const std::function<void()>& task) override { attempt(task, true); }
   void agree_on_data(const std::string& description) override;
-  Communicator communicator(const Options& options, const Choice& choice, Device& device,
-                            const Layout& layout) override;
+  std::unique_ptr<Communicator> communicator(const Options& options, const Choice& choice,
+                                             Device& device, const Layout& layout) override;
 
   /// Prints the sentence once, from rank 0, and returns the exit code.
   int refuse(const Refusal& refusal) const;

@@ -16,9 +16,10 @@ class Alone : public Process {
   }
   void attempt(const std::function<void()>& task) override { task(); }
   void agree_on_data(const std::string&) override {}
-  Communicator communicator(const Options& options, const Choice&, Device& device,
-                            const Layout& layout) override {
-    return {0, 1, nullptr, device, options.dtype, layout.largest_layer()};
+  std::unique_ptr<Communicator> communicator(const Options& options, const Choice&, Device& device,
+                                             const Layout& layout) override {
+    return std::make_unique<Communicator>(0, 1, nullptr, device, options.dtype,
+                                          layout.largest_layer());
   }
   int rank() const override { return 0; }
   int size() const override { return 1; }
@@ -46,17 +47,17 @@ class Training {
         data_(make_data(card)),
         recorder_(make_recorder(options_, layout_, *device_)),
         comm_(process.communicator(options_, choice_, *device_, layout_)),
-        checkpoints_(make_checkpoints({options_, layout_, *device_, comm_, data_->description(),
+        checkpoints_(make_checkpoints({options_, layout_, *device_, *comm_, data_->description(),
                                        [this](const auto& task) { process_.attempt(task); }})),
-        trainer_(make(options_, *device_, layout_, comm_)) {
-    recorder_->sent = &comm_.sent();
+        trainer_(make(options_, *device_, layout_, *comm_)) {
+    recorder_->sent = &comm_->sent();
     recorder_->before = options_.begin.steps;
     trainer_->synchronise();  // the first step's time is its own
     const auto since = Clock::now();
     const std::string source = checkpoints_->load();
     report_ = process.together([&] {
       const Run run{card, options_, command.values, choice_, *device_, layout_, *recorder_};
-      return std::make_unique<Report>(run, comm_);
+      return std::make_unique<Report>(run, *comm_);
     });
     if (!source.empty()) report_->tell("resume", source, since, "", checkpoints_->notes);
   }
@@ -110,7 +111,7 @@ class Training {
   /// With --save all ranks end after the same step, so they tell each other; else each by itself.
   int signal_of_any_rank() {
     const auto mine = static_cast<std::uint64_t>(noted_signal.load());
-    return static_cast<int>(saves() ? std::ranges::max(comm_.gather({&mine, 1})) : mine);
+    return static_cast<int>(saves() ? std::ranges::max(comm_->gather({&mine, 1})) : mine);
   }
 
   [[noreturn]] void end_at(int signal, const std::string& when) const {
@@ -134,7 +135,7 @@ class Training {
   const Layout layout_;
   const std::unique_ptr<Data> data_;
   const std::unique_ptr<Recorder> recorder_;
-  Communicator comm_;
+  const std::unique_ptr<Communicator> comm_;
   const std::unique_ptr<Checkpoints> checkpoints_;
   const std::unique_ptr<AnyTrainer> trainer_;
   std::unique_ptr<Report> report_;

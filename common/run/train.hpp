@@ -50,9 +50,9 @@ class Process {
   virtual void attempt(const std::function<void()>& task) = 0;
   /// Throws Error (data) on all ranks when one reads other data than rank 0, by its description.
   virtual void agree_on_data(const std::string& description) = 0;
-  /// Ranks that talk through choice.comm.
-  virtual Communicator communicator(const Options& options, const Choice& choice, Device& device,
-                                    const Layout& layout) = 0;
+  /// The ranks' communicator, over choice.comm.
+  virtual std::unique_ptr<Communicator> communicator(const Options& options, const Choice& choice,
+                                                     Device& device, const Layout& layout) = 0;
   virtual int rank() const = 0;
   virtual int size() const = 0;
 

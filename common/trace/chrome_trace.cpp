@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <charconv>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -12,11 +13,11 @@
 
 namespace zero {
 namespace {
-using Json = nlohmann::ordered_json;
+using nlohmann::ordered_json;
 
-/// "FOLDER/trainer.hpp:52" of each call, the trainer's first.
-Json places(const std::vector<std::source_location>& sites) {
-  Json all = Json::array();
+/// Each call as "FOLDER/trainer.hpp:52". The trainer's call comes first.
+ordered_json places(const std::vector<std::source_location>& sites) {
+  ordered_json all = ordered_json::array();
   for (auto site = sites.rbegin(); site != sites.rend(); ++site) {
     const std::filesystem::path file = site->file_name();
     all.push_back(fmt::format("{}/{}:{}", file.parent_path().filename().string(),
@@ -25,25 +26,25 @@ Json places(const std::vector<std::source_location>& sites) {
   return all;
 }
 
-/// What is held or lent under a name; nothing of other memory.
-void add_view(Json& views, const View& view, const std::vector<float>* values = nullptr) {
+/// Appends a view that has a name. Views of other memory, as of activations, are left out.
+void add_view(ordered_json& views, const View& view, const std::vector<float>* values = nullptr) {
   if (!view.name) return;
-  Json told = {
+  ordered_json told = {
       {"of", view.name}, {"layer", view.layer}, {"start", view.start}, {"size", view.size}};
   if (view.slot >= 0) told["slot"] = view.slot, told["place"] = name_of(view.place());
   if (values) told["values"] = *values;
   views.push_back(told);
 }
 
-template <class Figures> Json by_name(const Figures& figures) {
-  Json told;
+template <class Figures> ordered_json by_name(const Figures& figures) {
+  ordered_json told;
   for (const auto of : every<typename Figures::Of>) told[name_of(of)] = figures[of];
   return told;
 }
 
-Json arguments(const Slice& slice, const std::vector<Order>& orders, std::uint64_t before) {
+ordered_json arguments(const Slice& slice, const std::vector<Order>& orders, std::uint64_t before) {
   const Work& work = slice.work;
-  Json args = {{"step", slice.step}, {"phase", name_of(slice.phase)}};
+  ordered_json args = {{"step", slice.step}, {"phase", name_of(slice.phase)}};
   if (work.layer >= 0) args["layer"] = work.layer;
   if (work.bytes > 0) args["bytes"] = work.bytes;
   if (work.sort == Work::Sort::wait || slice.track == 0) return args;
@@ -54,7 +55,7 @@ Json arguments(const Slice& slice, const std::vector<Order>& orders, std::uint64
   args["at"] = places(order.sites);
   args["in_use"] = by_name(order.bytes);
   if (work.sort == Work::Sort::message) args["sent"] = by_name(slice.sent);
-  args["reads"] = args["writes"] = Json::array();
+  args["reads"] = args["writes"] = ordered_json::array();
   for (const View& view : work.reads) add_view(args["reads"], view);
   for (std::size_t i = 0; i < work.writes.size(); ++i) {
     const bool kept = i < slice.values.size();
@@ -65,14 +66,14 @@ Json arguments(const Slice& slice, const std::vector<Order>& orders, std::uint64
 
 /// Who holds what, and how layers are cut.
 std::string last_line(const Card& card, const Layout& layout, Device& device) {
-  Json layers = Json::array(), holdings = Json::array();
+  ordered_json layers = ordered_json::array(), holdings = ordered_json::array();
   for (int l = 0; l < layout.layers(); ++l) {
     layers.push_back({{"parameters", layout.used_size(l)},
                       {"size", layout.layer_size(l)},
                       {"shard", layout.shard_size(l)}});
   }
   for (const Place place : every<Place>) {
-    for (const Holding* holding : device.at(place).holdings) {
+    for (const Holding* holding : device.at(place).holdings()) {
       const View all = holding->view();
       holdings.push_back({{"of", name_of(holding->state)},
                           {"kind", name_of(kind_of(holding->state))},
@@ -82,7 +83,7 @@ std::string last_line(const Card& card, const Layout& layout, Device& device) {
                           {"place", name_of(place)}});
     }
   }
-  const Json about = {
+  const ordered_json about = {
       {"chapter", card.name}, {"ranks", layout.ranks()}, {"layers", layers}, {"held", holdings}};
   return "],\"otherData\":" + about.dump() + "}";
 }
@@ -102,8 +103,12 @@ Clock::time_point first_here(Clock::time_point mine, Communicator& comm) {
 }  // namespace
 
 double number_after(const char* name, const std::string& line, double none) {
+  double number = none;
   const std::size_t at = line.find(name);
-  return at == line.npos ? none : std::atof(line.c_str() + at + std::strlen(name));
+  if (at != line.npos) {
+    std::from_chars(line.data() + at + std::strlen(name), line.data() + line.size(), number);
+  }
+  return number;
 }
 
 EarlierTrace read_trace(const std::string& path, std::int64_t steps, const Card& card,
@@ -145,8 +150,8 @@ std::string chrome_trace(Recorder& recorder, std::span<const Slice> slices,
     return std::chrono::duration<double, std::micro>(end - begin).count();
   };
   std::string mine;
-  const auto write = [&](const char* sort, int track, const Json& more) {
-    Json event = {{"ph", sort}, {"pid", comm.rank}, {"tid", track}};
+  const auto write = [&](const char* sort, int track, const ordered_json& more) {
+    ordered_json event = {{"ph", sort}, {"pid", comm.rank}, {"tid", track}};
     event.update(more);
     mine += event.dump() + ",\n";
   };
@@ -171,14 +176,14 @@ std::string chrome_trace(Recorder& recorder, std::span<const Slice> slices,
     const Order& order = orders[i];
     if (order.change == 0) continue;
     const double time = since(first, order.time);
-    Json args = {{"step", order.step},
-                 {"during", name_of(order.during)},
-                 {"order", before[0] + i},
-                 {"at", places(order.sites)},
-                 {"kind", name_of(order.kind)},
-                 {"bytes", order.change},
-                 {"in_use", by_name(order.bytes)},
-                 {"lent", Json::array()}};
+    ordered_json args = {{"step", order.step},
+                         {"during", name_of(order.during)},
+                         {"order", before[0] + i},
+                         {"at", places(order.sites)},
+                         {"kind", name_of(order.kind)},
+                         {"bytes", order.change},
+                         {"in_use", by_name(order.bytes)},
+                         {"lent", ordered_json::array()}};
     add_view(args["lent"], order.view);
     write("i", 0,
           {{"ts", time},
@@ -189,8 +194,9 @@ std::string chrome_trace(Recorder& recorder, std::span<const Slice> slices,
     write("C", 0, {{"ts", time}, {"name", "bytes in use"}, {"args", by_name(order.bytes)}});
   }
   std::string all = R"({"displayTimeUnit":"ms","traceEvents":[)" + earlier.events;
-  for (const std::string& of_rank : comm.gather_texts(mine)) all += "\n" + of_rank;
+  for (const std::string& of_rank : comm.gather_texts(mine, false)) all += "\n" + of_rank;
+  if (comm.rank > 0) return "";
   all.resize(all.size() - 2);  // the last comma
-  return comm.rank > 0 ? "" : all + "\n" + last_line(card, layout, device) + "\n";
+  return all + "\n" + last_line(card, layout, device) + "\n";
 }
 }  // namespace zero

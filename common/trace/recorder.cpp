@@ -52,7 +52,7 @@ int Recorder::note(Order order) {
   if (!keeps(here.step)) return 0;
   order.time = Clock::now(), order.step = here.step;
   order.phase = here.phase, order.during = here.during;
-  for (const Kind kind : every<Kind>) order.bytes[kind] = device_.ledger.of(kind).now;
+  for (const Kind kind : every<Kind>) order.bytes[kind] = device_.ledger().of(kind).now;
   for (const CallSite* site = CallSite::innermost; site; site = site->within) {
     order.sites.push_back(site->at);
   }

@@ -57,7 +57,7 @@ Mlp::Mlp(const Options& options, Stream& stream)
       targets_(stream.device(), Kind::data, Dtype::fp32, batch_ * shape_.targets()),
       live_(shape_.widths.size()),
       live_deltas_(2) {
-  const auto add = [&](std::vector<Scratch>& buffers, std::int64_t width) {
+  const auto add = [&](std::deque<Scratch>& buffers, std::int64_t width) {
     buffers.emplace_back(stream.device(), Kind::activations, options.dtype, batch_ * width);
   };
   for (const std::int64_t width : shape_.widths) add(activations_, width);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 // A stack of linear layers.
 #pragma once
+#include <deque>
+
 #include "train/model.hpp"
 
 namespace zero {
@@ -38,8 +40,8 @@ class Mlp : public Network {
   Stream& stream_;
   const MlpShape shape_;
   std::int64_t batch_;
-  std::vector<Scratch> activations_;  // [l]: (batch, widths[l]), inputs of layer l
-  std::vector<Scratch> deltas_;  // two: (batch, largest width), d loss / d outputs of a layer
+  std::deque<Scratch> activations_;  // [l]: (batch, widths[l]), the inputs of layer l
+  std::deque<Scratch> deltas_;  // two, (batch, largest width): gradients of a layer's outputs
   Tensor targets_;  // (batch, targets)
   std::vector<Borrowed> live_;  // of activations_
   std::vector<Borrowed> live_deltas_;

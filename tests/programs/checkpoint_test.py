@@ -230,6 +230,17 @@ def spoil(name, change):
     return of
 
 
+def say(**metadata):
+    """Changes what a file's header says of the run."""
+    def of(data):
+        end = 8 + struct.unpack("<Q", data[:8])[0]
+        header = json.loads(data[8:end])
+        header["__metadata__"].update(metadata)
+        text = json.dumps(header).encode()
+        return struct.pack("<Q", len(text)) + text + data[end:]
+    return of
+
+
 LLAMA = "--task llama --width 16 --layers 1 --sequence 4 --batch 1 --dtype fp32".split()
 MLP = " ".join(SMALL) + " --dtype fp32 --steps 4 "
 RESUMED, MODEL, OTHER = MLP + "--resume mlp ", "mlp/step_2/" + FILES[0], "mlp/step_2/" + FILES[1]
@@ -255,10 +266,13 @@ LLAMA_RESUMED = " ".join(LLAMA) + " --steps 2 --resume llama/step_1 "
      'optimizer.safetensors: it has step "3", this run "2"'),
     (DATA, spoil(OTHER, lambda data: data[:-4]), RESUMED,
      r"optimizer.safetensors: it has .* in 1340 bytes behind its header"),
-    (DATA, spoil(MODEL, lambda data: data.replace(b'"updates":"2"', b'"updates":"3"')), RESUMED,
-     'it has updates "3", which is no number from 0 to 2'),
-    (DATA, spoil(MODEL, lambda data: data.replace(b'loss_scale":"1"', b'loss_scale":"0"')), RESUMED,
-     'it has loss_scale "0", which is no number from 1.4'),
+    *((DATA, spoil(MODEL, say(step=step)), RESUMED,
+       f'model.safetensors: it has step "{step}", which is no number from 0 to 2147483647$')
+      for step in ("-3", "nan", "2.5", "", "2147483648", "1e999")),
+    (DATA, spoil(MODEL, say(updates="3")), RESUMED,
+     'it has updates "3", which is no number from 0 to 2$'),
+    *((DATA, spoil(MODEL, say(loss_scale=scale)), RESUMED,
+       f'it has loss_scale "{scale}", which is no number from 1.4') for scale in ("0", "inf")),
     (DATA, lambda folder: (folder / OTHER).unlink(), RESUMED, "optimizer.safetensors: it is no fi"),
     (DATA, None, MLP + "--init empty", "cannot read empty: it is no file"),
     (DATA, None, MLP + "--resume empty", "cannot read empty/model.safetensors: it is no file"),

@@ -46,8 +46,8 @@ void for_all_cases(auto check) {
 /// The device, with its peaks, its bus's counters and the step set back.
 Device& device_at_zero() {
   for (const Place place : every<Place>) {
-    device().at(place).ledger.restart_peaks();
-    for (auto& bytes : device().at(place).bus.bytes) bytes = 0;
+    device().at(place).restart_peaks();
+    for (auto& bytes : device().at(place).bus.bytes.all) bytes = 0;
   }
   here.step = 0;
   return device();
@@ -61,7 +61,7 @@ void check_count(const std::string& what, std::int64_t counted, std::int64_t pre
 
 void check_bytes(const Prediction& plan, const Device& on) {
   for (const Kind kind : every<Kind>) {
-    const KindBytes& booked = on.ledger.of(kind);
+    const KindBytes& booked = on.ledger().of(kind);
     const Prediction::Bytes& planned = plan.bytes[on.place][kind];
     const std::string where = fmt::format(" on the {}", name_of(on.place));
     const std::string of =
@@ -148,7 +148,7 @@ TEST_CASE("the card says of each tensor who holds it") {
     if (needs_master(dtype) || chapter.stages()) said[State::master] = optimizer;
     if (chapter.stages()) said[State::staged] = Held::sharded_on_host;
     for (const Place place : every<Place>) {
-      for (const Holding* tensor : device().at(place).holdings) {
+      for (const Holding* tensor : device().at(place).holdings()) {
         INFO(std::string(name_of(tensor->state)));
         REQUIRE(said.contains(tensor->state));
         const std::string card = name_of(said.extract(tensor->state).mapped());  // once
@@ -176,7 +176,7 @@ TEST_CASE("what ranks hold alike is compared, tensor by tensor") {
     // All ranks throw here, so the other cases can go on.
     std::vector<std::uint64_t> digests;
     CHECK_NOTHROW(digests = compare());
-    for (const Holding* tensor : device().holdings) {
+    for (const Holding* tensor : device().holdings()) {
       const auto* whole = dynamic_cast<const Replicated*>(tensor);
       if (n == 1 || !whole || tensor->state == State::gradients) continue;
       const auto flip_a_bit = [at = whole->layer(1).data, n] {

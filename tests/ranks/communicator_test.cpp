@@ -29,10 +29,11 @@ const std::vector<std::int64_t> sizes{1, 2, 3, 8, 1000, 1023, 1025, (1 << 18) + 
 /// A communicator for vectors of up to `own` elements per rank, and a stream.
 struct Talk {
   explicit Talk(Dtype dtype = Dtype::fp32, std::int64_t own = sizes.back())
-      : comm(ranks().communicator({.dtype = dtype},
-                                  Layout({own * ranks().size}, ranks().rank, ranks().size))) {}
+      : owned(ranks().communicator({.dtype = dtype},
+                                   Layout({own * ranks().size}, ranks().rank, ranks().size))) {}
 
-  Communicator comm;
+  const std::unique_ptr<Communicator> owned;
+  Communicator& comm = *owned;
   Stream stream{"test", device()};
 };
 
@@ -58,7 +59,7 @@ struct Vector {
   std::int64_t own;
 };
 
-void check_means(Communicator comm, Dtype dtype, const std::vector<std::int64_t>& sizes,
+void check_means(Communicator& comm, Dtype dtype, const std::vector<std::int64_t>& sizes,
                  auto value) {
   Stream stream("test", device());
   for (const std::int64_t own : sizes) {
@@ -88,10 +89,10 @@ TEST_CASE("reduce_scatter_mean averages and all_gather spreads, exactly") {
 TEST_CASE("messages find room where a run takes all of a GPU that it may") {
   if (!on_gpus() || ranks().choice.sharing > 1) return;
   const std::int64_t own = 1000, vector = 4 * own * ranks().size;
-  Communicator comm = Talk(Dtype::fp32, own).comm;
+  const Talk talk(Dtype::fp32, own);
   const std::int64_t kept = bytes_for_libraries(ranks().size - 1);
   const Buffer taken(device(), Kind::gradients, device().available() - kept - vector, true);
-  check_means(std::move(comm), Dtype::fp32, {own}, integer);
+  check_means(talk.comm, Dtype::fp32, {own}, integer);
 }
 
 TEST_CASE("two streams talk in turn, and the first one's GPU is late") {
@@ -199,8 +200,9 @@ TEST_CASE("a rank that comes late is waited for, and finds what was sent to it")
 }
 
 TEST_CASE("wrong sizes and dtypes are refused before anything is sent") {
-  Communicator comm = Talk(Dtype::fp32, 8).comm;
-  Stream stream("test", device());
+  Talk talk(Dtype::fp32, 8);
+  Communicator& comm = talk.comm;
+  Stream& stream = talk.stream;
   const Vector vector(Dtype::fp32, 8, integer), larger(Dtype::fp32, 16, integer);
   const auto reduce = [&](View full, View own) { comm.reduce_scatter_mean(stream, full, own); };
   CHECK_THROWS_AS(reduce(vector.full(), vector.mine().part(0, 7)), std::logic_error);
@@ -292,7 +294,9 @@ TEST_CASE("on a modelled link a collective takes its time, from when the last ra
   using namespace std::chrono_literals;
   // 20 ms for each other rank, half of it latency: 8000 fp32 to each at 25.6 Mbit/s.
   const Layout layout({8000 * ranks().size}, ranks().rank, ranks().size);
-  Communicator comm = ranks().communicator({.link = 25.6e-3, .latency = 10'000}, layout);
+  const std::unique_ptr<Communicator> owned =
+      ranks().communicator({.link = 25.6e-3, .latency = 10'000}, layout);
+  Communicator& comm = *owned;
   Stream stream("test", device(), Stream::Mode::asynchronous);
   setenv("SIMULATED_CUDA_DELAY_US", "30000", 1);  // of a simulated GPU
   Stream late_stream("late", device());

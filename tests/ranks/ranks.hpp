@@ -15,7 +15,7 @@ namespace zero::test {
 /// This rank, its device, and how the test was told to communicate.
 struct Ranks {
   /// A communicator for runs with those options and layers. There may be one at a time.
-  Communicator communicator(Options options, const Layout& layout) const {
+  std::unique_ptr<Communicator> communicator(Options options, const Layout& layout) const {
     options.reduce = reduce;
     return session.communicator(options, choice, device, layout);
   }
@@ -92,7 +92,8 @@ struct Part {
   const Options options;
   const Layout layout = layout_here(options);
   const TestData data;
-  Communicator comm = ranks().communicator(options, layout);
+  const std::unique_ptr<Communicator> owned = ranks().communicator(options, layout);
+  Communicator& comm = *owned;
   const std::unique_ptr<AnyTrainer> trainer = make_trainer(options, device(), layout, comm);
 };
 

@@ -44,7 +44,7 @@ int run_all(int argc, char** argv) {
   context.setOption("no-intro", true);
   const bool failed = context.run() != 0 || cases_run() == 0;
   const std::vector<std::string> said =
-      ranks().communicator({}, layout_here({})).gather_texts(failed ? text.str() + "\n" : "");
+      ranks().communicator({}, layout_here({}))->gather_texts(failed ? text.str() + "\n" : "");
   const bool passed = std::ranges::all_of(said, &std::string::empty);  // this rank's too
   for (std::size_t r = 0; r < said.size() && ranks().rank == 0; ++r) {
     if (!said[r].empty()) fmt::print("---- rank {} of {}\n{}", r, said.size(), said[r]);

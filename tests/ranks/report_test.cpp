@@ -43,7 +43,8 @@ struct Reported {
   const Layout layout = layout_here(options);
   const std::unique_ptr<Device> device = make_cpu();  // with an empty ledger
   Recorder recorder{*device, true, false, false};
-  Communicator comm = ranks().communicator(options, layout);
+  const std::unique_ptr<Communicator> owned = ranks().communicator(options, layout);
+  Communicator& comm = *owned;
   const OptionValues values{};
   Report report{{whole, options, values, ranks().choice, *device, layout, recorder}, comm};
 };
@@ -74,7 +75,7 @@ TEST_CASE("bytes are of the rank that has most, padding is of all ranks") {
   Reported run;
   const Tensor data(*run.device, Kind::data, Dtype::fp32, last() ? 1000 : 10);
   const Tensor workspace(*run.device, Kind::workspace, Dtype::fp32, last() ? 10 : 500);
-  const Scratch scratch(*run.device, Kind::activations, Dtype::fp32, 1500);
+  Scratch scratch(*run.device, Kind::activations, Dtype::fp32, 1500);
   if (ranks().rank == 0) scratch.borrow();
   const std::int64_t n = ranks().size;
   const Tensor full(device(), Kind::gradients, Dtype::fp32, 8 * n);

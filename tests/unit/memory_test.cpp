@@ -26,7 +26,7 @@ void check_layout(int rank, int ranks, std::int64_t alignment) {
   const Layout layout(sizes, rank, ranks, alignment);
   const Replicated whole(cpu(), layout, State::parameters, Dtype::fp32);
   const Sharded shards(cpu(), layout, State::gradients, Dtype::fp32);
-  const LayerBuffer room(cpu(), layout, State::parameters, Dtype::fp32);
+  LayerBuffer room(cpu(), layout, State::parameters, Dtype::fp32);
   for (const View& all : {whole.view(), shards.view()}) fill(all, std::identity());
   std::int64_t parameters = 0, before = 0, largest = 0;
   for (int l = 0; l < layout.layers(); ++l) {
@@ -67,7 +67,7 @@ TEST_CASE("memory that the system refuses is told with its size, and not counted
     }
     check_refused(ExitCode::resources, {none + "of host memory"},
                   [&] { Buffer(*device, beyond_all_addresses); });
-    CHECK(device->ledger.reserved() == 0);
+    CHECK(device->ledger().reserved() == 0);
   }
 }
 
@@ -84,8 +84,8 @@ TEST_CASE("a tensor is zero and aligned to 64 bytes") {
 
 TEST_CASE("a buffer that several borrow counts once, until the last gives it back") {
   const auto cpu = make_cpu();
-  const auto in_use = [&] { return cpu->ledger.of(Kind::activations).now; };
-  const Scratch scratch(*cpu, Kind::activations, Dtype::fp32, 10);
+  const auto in_use = [&] { return cpu->ledger().of(Kind::activations).now; };
+  Scratch scratch(*cpu, Kind::activations, Dtype::fp32, 10);
   Borrowed one = scratch.borrow(), other = scratch.borrow();
   one = scratch.borrow();
   other.give_back();

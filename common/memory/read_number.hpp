@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: MIT
+// Numbers in texts that others wrote: headers and names of files, the environment.
+#pragma once
+#include <charconv>
+#include <cstdlib>
+#include <optional>
+#include <string_view>
+
+namespace zero {
+/// The number that the whole text is; empty if it is anything else, or does not fit the type.
+template <class Number> std::optional<Number> read_number(std::string_view text) {
+  Number number{};
+  const char* const end = text.data() + text.size();
+  const auto [read_to, error] = std::from_chars(text.data(), end, number);
+  return error == std::errc() && read_to == end ? std::optional(number) : std::nullopt;
+}
+
+/// The number in that environment variable; empty if it is not set, or no number.
+inline std::optional<int> environment_number(const char* name) {
+  const char* const text = std::getenv(name);
+  return text ? read_number<int>(text) : std::nullopt;
+}
+}  // namespace zero
