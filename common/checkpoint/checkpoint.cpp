@@ -18,7 +18,6 @@ std::string step_in(const std::string& folder, std::int64_t step) {
   return fmt::format("{}/step_{}", folder, step);
 }
 
-/// Of which there are checkpoints.
 std::set<std::int64_t> steps_in(const std::string& folder) {
   std::set<std::int64_t> steps;
   std::error_code none;
@@ -31,8 +30,8 @@ std::set<std::int64_t> steps_in(const std::string& folder) {
   return steps;
 }
 
-/// Throws Error (data) if what lies beside a file of --init tells of another model, or of several
-/// files; notes what is not applied. Returns whether nothing says that the head is not tied.
+/// Throws Error (data) if the files beside a file of --init are of another model, or one in several
+/// files; notes what is not applied. Returns whether the head may be tied: no file says otherwise.
 bool check_folder(const std::string& source, const std::string& config,
                   std::vector<std::string>& notes) {
   const fs::path folder = fs::path(source).parent_path(), path = folder / "config.json";
@@ -61,7 +60,7 @@ bool check_folder(const std::string& source, const std::string& config,
       compare(path, found, {{name, nullptr}});
     compare(path, rope, {{"rope_theta", ours["rope_theta"]}}, true);
   }
-  if (in(found, "hidden_act") == "swish") found["hidden_act"] = "silu";  // two names of one
+  if (in(found, "hidden_act") == "swish") found["hidden_act"] = "silu";  // the same function
   if (in(found, "head_dim").is_null()) found.erase("head_dim");
   if (found.contains("num_key_value_heads") && found["num_key_value_heads"].is_null())
     found["num_key_value_heads"] = heads;
@@ -75,7 +74,7 @@ bool check_folder(const std::string& source, const std::string& config,
   for (const auto& [name, value] : found.items()) {
     const auto has = [&](auto... words) { return ((name.find(words) != name.npos) || ...); };
     if (value.is_null() || value == false || value == 0) continue;
-    const bool wide = value.is_number() && value >= tokens;  // a window as long as a sample
+    const bool wide = value.is_number() && value >= tokens;  // no shorter than a sample
     if (has("quantization_config", "softcapping", "clip_qkv") || (has("sliding_window") && !wide))
       compare(path, found, {{name, nullptr}});
     if (has("drop") && dropped.size() < 200) dropped += shown(name) + ' ' + shown(value) + ", ";
@@ -84,8 +83,8 @@ bool check_folder(const std::string& source, const std::string& config,
   return false;
 }
 
-/// Fills the view, in its dtype, with elements that the file has from `at` on. Throws Error (data)
-/// if one is NaN, or a weight infinite; a moment may have overflowed.
+/// Fills the view, in its dtype, from byte `at` of the file on. Throws Error (data) if an element
+/// is NaN, or a weight infinite. A moment may be: it may have overflowed.
 void read(const OpenFile& file, std::int64_t at, const StoredTensor& tensor, View to) {
   with_type(tensor.dtype, [&]<class Stored>(Stored) {
     with_type(to.dtype, [&]<class Held>(Held) {
@@ -147,7 +146,7 @@ class StepFolders : public Checkpoints, Saved {
     try {
       together([&] {
         if (comm.rank > 0) return;
-        fs::remove_all(partial, none);  // of a run that was killed
+        fs::remove_all(partial, none);  // left by a run that was killed
         if (mkdir(partial.c_str(), 0777) != 0) throw_errno(partial);
       });
       for (TensorFile& to : files_in(partial)) {
@@ -226,7 +225,7 @@ class StepFolders : public Checkpoints, Saved {
     }
     for (TensorFile& file : sources_) file.find_tensors(may_be_tied);
     const ExitCode code =
-        progress_.steps > options.steps ? ExitCode::usage : ExitCode();  // all done
+        progress_.steps > options.steps ? ExitCode::usage : ExitCode();  // 0: nothing is left to do
     if (progress_.steps >= options.steps)
       throw_error(code, "--steps {}: {} has made {} already", options.steps, source_,
                   progress_.steps);
@@ -264,7 +263,6 @@ class StepFolders : public Checkpoints, Saved {
     return {model, optimizer};
   }
 
-  /// The metadata of every header: the run, and its progress.
   json says() const {
     json all{{"format", "pt"}, {"data", data.empty() ? "generated" : data}};
     if (!model_.config.empty())
@@ -279,8 +277,8 @@ class StepFolders : public Checkpoints, Saved {
     return all;
   }
 
-  /// Calls task(view, its place in the file) for what this rank holds of the tensor, in whatever
-  /// dtype; own: for the part that it answers for, in fp32. In pieces: nobody needs room for more.
+  /// Calls task(view, its position in the file) for the elements that this rank holds, in any
+  /// dtype; own: only for its own part, in fp32. In pieces, to need less memory.
   void each_piece(const TensorFile& file, const StoredTensor& tensor, bool own, auto task) const {
     for (const Place place : every<Place>) {
       for (const Holding* held : device.at(place).holdings()) {
@@ -302,7 +300,7 @@ class StepFolders : public Checkpoints, Saved {
   /// The digest of each tensor over all ranks, named "digest NAME".
   json digests_of(const TensorFile& file) const {
     std::vector<std::uint64_t> mine(file.tensors.size());
-    together([&] {  // what is on a disk may be unreadable
+    together([&] {  // a tensor on a disk may be unreadable
       for (std::size_t i = 0; i < mine.size(); ++i) {
         each_piece(file, file.tensors[i], true, [&](View held, std::int64_t) {
           const std::int64_t number = layout.first_parameter(held.layer) + held.start;
@@ -321,9 +319,9 @@ class StepFolders : public Checkpoints, Saved {
   }
 
   const Architecture model_ = architecture(options);
-  LossScale loss_scale_{options};  // as the trainer's own
+  LossScale loss_scale_{options};  // changes as the trainer's does
   Progress progress_;
-  std::string source_ = options.init.empty() ? options.resume : options.init;  // what is loaded
+  std::string source_ = options.init.empty() ? options.resume : options.init;  // to be loaded
   std::vector<TensorFile> sources_;
 };
 }  // namespace

@@ -1,40 +1,40 @@
 // SPDX-License-Identifier: MIT
-// To save a run and to go on with it. A checkpoint is a folder step_N of two files in which nothing
-// says who held what: each rank writes its part of each layer at that part's place, and reads what
-// it holds, in any chapter, on any number of ranks. Both headers say the same of the run.
+// Saves and resumes a run. A checkpoint is a folder step_N of two files, which do not depend on the
+// chapter or the number of ranks: each rank writes its part of each layer at that part's position,
+// and reads what it holds. Both headers say the same about the run.
 #pragma once
 #include "comm/communicator.hpp"
 #include "memory/layout.hpp"
 #include "train/step.hpp"
 
 namespace zero {
-/// What is saved, among whom, and how. Refers to what outlives it.
+/// The run that is saved. All that it refers to must outlive it.
 struct Saved {
   Options& options;
   const Layout& layout;
   Device& device;
   Communicator& comm;
-  std::string data;  // its description
-  /// Runs a task on every rank; throws an Error on all of them when it throws one on any.
+  std::string data;  // Data::description()
+  /// Runs a task on every rank. If it throws an Error on any rank, throws an Error on all.
   std::function<void(const std::function<void()>& task)> together;
 };
 
-/// A run's. All ranks call the same functions in the same order, with their streams idle.
+/// A run's. All ranks call the same functions in the same order, while their streams are idle.
 class Checkpoints {
  public:
   virtual ~Checkpoints() = default;
-  /// Fills what a trainer holds; returns from where, empty when the run begins by itself.
+  /// Fills the trainer's tensors. Returns the checkpoint's path; empty: none. Throws Error (data).
   virtual std::string load() = 0;
-  /// A step was made. True when its state is to be saved.
+  /// Counts a step. Returns whether the state after it has to be saved.
   virtual bool count(const StepResult& step) = 0;
-  /// Makes path(), then removes old ones. Returns why not all was done, else nothing.
+  /// Writes path(), then removes old checkpoints. Returns an empty text, or what went wrong.
   virtual std::string save() = 0;
   virtual std::string path() const = 0;
 
-  std::vector<std::string> notes{};  // on what is loaded, for the run's head
+  std::vector<std::string> notes{};  // about what is loaded, to be printed before the first step
 };
 
-/// Sets options.begin as the run is resumed, and makes the folder that it saves into. Like load(),
-/// throws Error when what is there is no beginning of this run.
+/// Reads the headers, sets options.begin, and makes the folder to save into. Throws Error if the
+/// checkpoint does not fit this run, or the folder cannot be used.
 std::unique_ptr<Checkpoints> make_checkpoints(const Saved& run);
 }  // namespace zero

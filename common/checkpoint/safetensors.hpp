@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The field's file of tensors, safetensors: 8 bytes that say how long the header is, the header in
-// JSON, the tensors. All of ours are fp32; others' may have 16 bits, and faults.
+// The file format safetensors: 8 bytes with the length of the header, the header in JSON, the
+// tensors. Our files have fp32 tensors. Files of others may have 16-bit tensors, and faults.
 #pragma once
 #include <fcntl.h>
 #include <unistd.h>
@@ -38,17 +38,17 @@ inline void compare(const std::string& path, const json& found, const json& ours
   }
 }
 
-/// A file or a folder.
+/// An open file or folder. Its functions throw Error (resources) in the system's words.
 struct OpenFile {
   OpenFile(const std::string& path, int how) : path(path), fd(open(path.c_str(), how, 0666)) {
     if (fd < 0) throw_errno(path);
   }
   OpenFile(const OpenFile&) = delete;
   ~OpenFile() { close(fd); }
-  /// By pread or pwrite, of which one call may move a part of the bytes.
+  /// Calls pread or pwrite until all bytes have moved, to or from position `at` of the file.
   void move(auto call, auto bytes, std::int64_t at) const {
     while (!bytes.empty()) {
-      errno = ENODATA;  // where nothing is left to read
+      errno = ENODATA;  // for a read at the end of the file, which sets no errno
       const std::int64_t moved = call(fd, bytes.data(), bytes.size(), at);
       if (moved <= 0) throw_errno(path);
       bytes = bytes.subspan(moved), at += moved;
@@ -62,16 +62,17 @@ struct OpenFile {
   const int fd;
 };
 
-constexpr std::int64_t most_json = 100'000'000;  // bytes of a header, says the format
+constexpr std::int64_t most_json = 100'000'000;  // bytes; the format allows no longer header
 
-/// The file's bytes from `at` on, at most so many. Throws Error (data) if there are none to read.
+/// The file's bytes from `at` on, at most `most`. Throws Error (data) if it is not a readable file.
 inline std::string read_text(const std::string& path, std::int64_t at, std::int64_t most) {
   std::error_code why;
   if (!std::filesystem::is_regular_file(path, why) && why != std::errc::permission_denied)
-    throw_error(ExitCode::data, "cannot read {}: it is no file", path);  // a pipe would be awaited
+    throw_error(ExitCode::data, "cannot read {}: it is no file", path);  // a pipe would block
   if (access(path.c_str(), R_OK) != 0)
     throw_error(ExitCode::data, "cannot read {}: {}", path, std::strerror(errno));
-  const auto size = static_cast<std::int64_t>(std::filesystem::file_size(path, why));  // -1: gone
+  const auto size =
+      static_cast<std::int64_t>(std::filesystem::file_size(path, why));  // -1: it is gone
   std::string text(std::clamp<std::int64_t>(size - at, 0, most), 0);
   OpenFile(path, O_RDONLY).move(pread, std::span(text), at);
   return text;
@@ -106,7 +107,7 @@ inline json read_object(const std::string& what, const std::string& text, std::i
   throw_error(ExitCode::data, "{}: it is no JSON: {}", what, shown(why.substr(why.find(' ') + 1)));
 }
 
-/// What a file is that begins so, and what to do; empty: unknown.
+/// Names the kind of a file that begins with this text, and says what to do; empty: unknown.
 inline std::string known_as(const std::string& text) {
   const auto begins = [&](auto... with) { return (text.starts_with(with) || ...); };
   const bool is_text = !text.empty() && std::ranges::all_of(text, [](unsigned char c) {
@@ -122,18 +123,17 @@ inline std::string known_as(const std::string& text) {
 }
 
 struct StoredTensor {
-  static constexpr std::array dtypes{"F32", "BF16", "F16"};  // as the format calls each Dtype
+  static constexpr std::array dtypes{"F32", "BF16", "F16"};  // the format's names, by Dtype
 
   std::string name;
   std::vector<std::int64_t> shape;
-  State state;  // whose values it has
+  State state;  // the state that it is a part of
   int layer;
-  std::int64_t start, size;  // its first element's position within the layer; elements
+  std::int64_t start, size;  // position of its first element within the layer; elements
   Dtype dtype = Dtype::fp32;  // in the file
-  std::int64_t begin = 0;  // its first byte there, behind the header
+  std::int64_t begin = 0;  // position of its first byte behind the header
 
   std::int64_t end() const { return begin + size * bytes_of(dtype); }
-  /// Its entry in a header.
   json entry() const {
     const char* const name = dtypes[static_cast<int>(dtype)];
     return {{"dtype", name}, {"shape", shape}, {"data_offsets", {begin, end()}}};
@@ -148,7 +148,7 @@ struct TensorFile {
 
   json& metadata() { return header["__metadata__"]; }
 
-  /// Appends the tensors in this order to a header of metadata; returns what stands before them.
+  /// Adds the tensors, in this order, to the header. Returns the file's bytes before the tensors.
   std::string make_header() {
     std::int64_t end = 0;
     for (StoredTensor& tensor : tensors) {
@@ -156,13 +156,13 @@ struct TensorFile {
       header[tensor.name] = tensor.entry();
     }
     std::string text = header.dump();
-    text.resize((text.size() + 7) / 8 * 8, ' ');  // elements are aligned
+    text.resize((text.size() + 7) / 8 * 8, ' ');  // so that elements are aligned
     const std::int64_t length = std::ssize(text);
     header_bytes = sizeof(length) + length;
     return std::string(reinterpret_cast<const char*>(&length), sizeof(length)) + text;
   }
 
-  /// Throws Error (data) if the file has none.
+  /// Reads `header`. Throws Error (data) if the file has no valid one.
   void read_header() {
     const std::string begin = read_text(path, 0, 64);
     std::error_code none;
@@ -182,8 +182,7 @@ struct TensorFile {
     if (!metadata().is_object()) compare(path, header, {{"__metadata__", json::object()}});
   }
 
-  /// Where they are, and in which dtype. Throws Error (data) unless these, and what transformers
-  /// passes over, follow one another from the header to the file's end.
+  /// Finds each tensor's position and dtype. Throws Error (data) if the file has gaps or others.
   void find_tensors(bool may_be_tied) {
     std::error_code none;
     const std::int64_t bytes = std::filesystem::file_size(path, none) - header_bytes;

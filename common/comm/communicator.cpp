@@ -42,8 +42,8 @@ void Communicator::run(Stream& stream, const Work& work, std::int64_t bytes, aut
   history_ = mix(history_ ^ mix(std::hash<std::string>()(words(work))) ^ bytes);
   stream.run(work, [=, this, time = link_.time(bytes, size), &on = stream.kernels()] {
     if (time.count() > 0) {
-      wait_for(on.record());  // this rank is there when what it sends is made
-      gather(std::array<std::uint64_t, 1>());  // nothing leaves before the last rank is there
+      wait_for(on.record());  // until the elements that this rank sends are computed
+      gather(std::array<std::uint64_t, 1>());  // until all ranks are here: then the link starts
     }
     move_over("the link", time, on, [&] { collective(on); });
   });
@@ -54,7 +54,7 @@ void Communicator::reduce_scatter_mean(Stream& stream, View full, View own, Writ
   const Borrowed room = received_.borrow();
   expect(full.dtype == own.dtype && full.dtype == room.view().dtype,
          "full, the own part and the receive buffer have one dtype");
-  // Alone, and in its place: it is the mean.
+  // With one rank and in place, the input is the mean.
   if (size == 1 && write == Write::overwrite && full.data == own.data) return;
   const View others = room.view().part(0, full.size - own.size);  // in rank order
   run(stream, sending("reduce_scatter", full, own), full.bytes(),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Messages between ranks. Sums are added in rank order, in fp32: their bits depend on N alone.
+// Collectives between N ranks. Sums are added in rank order, in fp32: their bits depend only on N.
 #pragma once
 #include "comm/transport.hpp"
 #include "compute/bus.hpp"
@@ -11,7 +11,6 @@ struct Sent {
   std::int64_t padding = 0;  // the part of `elements` that is padding
   std::int64_t scalars = 0;  // the two sums of each step: doubles, not among `elements`
 
-  /// By all collectives.
   By<Phase, std::int64_t> in_phases() const {
     By<Phase, std::int64_t> sums{};
     for (const auto& collective : elements) {
@@ -21,24 +20,24 @@ struct Sent {
   }
 };
 
-/// Collectives on a stream. All ranks call the same ones in the same order, one at a time; views
-/// passed to one stay untouched by others until the stream has got past it.
+/// Collectives on a stream. All ranks call the same ones in the same order, one at a time. Nobody
+/// may write the views of a collective until the stream has got past it.
 class Communicator {
  public:
-  /// Reserves on that device a receive buffer: its part from each other rank, (N - 1) / N of a
-  /// layer of `largest` elements of that dtype. No collective takes less time than over that link.
+  /// Reserves a receive buffer on that device: (N - 1) / N of `largest` elements of that dtype. No
+  /// collective takes less time than on that link. transport: null for one rank.
   Communicator(int rank, int size, std::unique_ptr<Transport> transport, Device& device,
                Dtype dtype, std::int64_t largest, Link link = {});
   virtual ~Communicator() = default;
 
   /// Adds the ranks' `full` (size elements) in rank order, divides by N, rounds once, and writes
-  /// this rank's 1/N of it over `own` (size / N elements; may be that part of `full`) or adds it
-  /// there, rounding again. Each rank sends (N - 1) / N * size elements.
+  /// this rank's 1/N of the result to `own` (size / N elements; may be that part of `full`), or
+  /// adds it there and rounds again. Each rank sends (N - 1) / N * size elements.
   void reduce_scatter_mean(Stream& stream, View full, View own, Write write = Write::overwrite,
                            CallSite = {});
 
-  /// Rank r's `own` (size / N elements; may be that part of `full`) reaches every rank's r-th part
-  /// of `full`. Each sends (N - 1) / N * size elements.
+  /// Writes rank r's `own` (size / N elements; may be that part of `full`) to the r-th part of
+  /// `full` on every rank. Each rank sends (N - 1) / N * size elements.
   void all_gather(Stream& stream, View own, View full, CallSite = {});
 
   /// reduce_scatter_mean onto the own part, then all_gather: 2 (N - 1) / N * size elements sent.
@@ -47,8 +46,8 @@ class Communicator {
     all_gather(stream, slice(full, rank), full);
   }
 
-  /// The sums over ranks, in rank order. Waits for the stream and all ranks: a step's one wait.
-  /// Throws Error (communication) on all ranks when one has called other collectives than rank 0.
+  /// The sums over all ranks, added in rank order. Waits for the stream and all ranks: the one wait
+  /// of a step. Throws Error (communication) on all ranks if their collectives so far differ.
   Totals await_all_reduced(Stream& stream, Sums& sums, CallSite = {});
 
   /// All ranks' values, in rank order; equally many each. In a stream's task, or with streams idle.
@@ -57,7 +56,7 @@ class Communicator {
   /// Every rank's text; they may differ in length. everywhere: on all ranks; else only on rank 0.
   std::vector<std::string> gather_texts(const std::string& mine, bool everywhere = true);
 
-  /// Complete once the streams that carried the collectives are idle.
+  /// Complete when the streams that carried the collectives are idle.
   const Sent& sent() const { return sent_; }
   /// Whether sent() counts elements. A library that adds sends more than it is handed.
   virtual bool counts() const { return true; }
@@ -81,17 +80,17 @@ class Communicator {
     const View sent = full.part(0, full.size / size * (size - 1));
     return {what, Work::Sort::message, full.layer, sent.size, sent.bytes(), {from}, {to}};
   }
-  /// To each other rank goes out_to(rank), from it comes in_from(rank). Counts what leaves.
+  /// Sends out_to(r) to each other rank r, and fills in_from(r) with what r sends. Counts elements.
   void exchange(Kernels& on, Collective of, auto out_to, auto in_from);
   /// Puts collective(kernels), over a vector of `bytes`, on the stream; no faster than the link.
   void run(Stream& stream, const Work& work, std::int64_t bytes, auto collective);
 
-  std::unique_ptr<Transport> transport_;  // none alone
+  std::unique_ptr<Transport> transport_;  // null for one rank
   Scratch received_;
   std::unique_ptr<Kernels> on_host_;  // for messages of host memory
   Sent sent_;
   Link link_;
-  std::uint64_t history_ = 0;  // a hash of all collectives so far: the same on every rank
+  std::uint64_t history_ = 0;  // a hash of all collectives so far, the same on every rank
 };
 
 /// Over NCCL, one GPU per rank; MPI carries host values. The ranks meet through `everybody`. With

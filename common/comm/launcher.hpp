@@ -1,22 +1,22 @@
 // SPDX-License-Identifier: MIT
-// How this process was started.
+// How many ranks the launcher (mpirun, srun) says it has started, and which one this process is.
 #pragma once
 #include <span>
 
 #include "memory/read_number.hpp"
 
 namespace zero {
-/// As the launcher (mpirun, srun) announces them; without one 1 and 0.
+/// What the launcher says. Without a launcher: one rank, number 0.
 struct Launcher {
   int ranks = 1;
   int rank = 0;
-  const char* started = nullptr;  // by a launcher: its variable that says so
+  const char* started = nullptr;  // the launcher's variable that says so; null: no launcher
 };
 
-/// any: also looks for PyTorch's launchers. They start no MPI, and another run may have left their
-/// variables.
+/// Reads the launcher's environment variables. any: reads those of PyTorch's launchers, too. Those
+/// launchers do not start MPI, and their variables may be left over from another run.
 inline Launcher launcher(bool any = false) {
-  // Open MPI's first: a batch system may leave PMI's set. Its own last: it may start mpirun itself.
+  // Open MPI's first: a batch system may leave PMI's set. Slurm's last: its jobs may start mpirun.
   constexpr const char* names[][2] = {{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"},
                                       {"PMI_SIZE", "PMI_RANK"},
                                       {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID"},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Messages alone: MPI's own reductions add in an order that depends on size and N.
+// Only MPI's messages: its reductions add in an order that depends on the vector's size and on N.
 #include <mpi.h>
 
 #include <cstring>
@@ -12,7 +12,6 @@
 namespace zero {
 namespace {
 using Clock = std::chrono::steady_clock;
-
 /// Throws Error (communication) in MPI's words unless the call succeeded. rank: its peer.
 void check_mpi(int code, int rank) {
   if (code == MPI_SUCCESS) return;
@@ -25,8 +24,7 @@ void check_mpi(int code, int rank) {
               rank, words);
 }
 
-/// A message's tag says what it is part of, in the 15 bits that any MPI has: layers from 8191 on
-/// begin again.
+/// A message's tag: collective and layer, modulo 8191, in the 15 bits that every MPI has.
 constexpr int collectives = names_of<Collective>.size(), layers = (1 << 15) / collectives;
 int tag_of(Collective of, int layer) {
   return (layer + 1) % layers * collectives + static_cast<int>(of);
@@ -37,11 +35,11 @@ std::string words_of(int tag) {
 }
 MPI_Datatype type_of(Dtype dtype) { return dtype == Dtype::fp32 ? MPI_FLOAT : MPI_UINT16_T; }
 
-/// Of a message to or from that peer, which has ended: throws when it is not the one that is due.
+/// Throws Error (communication) if a message that has ended failed, or is not the one that is due.
 void check(const MPI_Status& status, int error, const Peer& peer, bool received, int due) {
   int kind = MPI_SUCCESS, count = 0;
   MPI_Error_class(error, &kind);
-  // Of a message that was sent the tag may be anything: Open MPI leaves -1 there.
+  // The status of a sent message has no defined tag: Open MPI leaves -1 there.
   const bool has_tag = received && (kind == MPI_SUCCESS || kind == MPI_ERR_TRUNCATE);
   if (has_tag && status.MPI_TAG != due)
     throw_error(ExitCode::communication,
@@ -49,7 +47,7 @@ void check(const MPI_Status& status, int error, const Peer& peer, bool received,
                 "the same order",
                 peer.rank, words_of(status.MPI_TAG), words_of(due));
   check_mpi(error, peer.rank);
-  // A count below 0 says that the bytes are no whole number of elements.
+  // A negative count means that the bytes are not a whole number of elements.
   if (received) MPI_Get_count(&status, type_of(peer.in.dtype), &count);
   if (received && count != peer.in.size)
     throw_error(ExitCode::communication,
@@ -114,8 +112,7 @@ class MpiTransport : public Transport {
     for (const auto& [rank, out, in] : peers) {
       const MPI_Datatype type = type_of(out.dtype);
       const auto come = static_cast<int>(in.size), go = static_cast<int>(out.size);
-      // MPI_ANY_TAG, because a receive of the expected tag would wait for ever where the peer has
-      // sent another collective. check() compares the tags.
+      // A receive of the expected tag would wait for ever if the peer has sent another collective.
       check_mpi(MPI_Irecv(in.data, come, type, rank, MPI_ANY_TAG, MPI_COMM_WORLD, next++), rank);
       check_mpi(MPI_Isend(out.data, go, type, rank, tag, MPI_COMM_WORLD, next++), rank);
     }
@@ -133,7 +130,7 @@ class MpiTransport : public Transport {
   }
 
  private:
-  /// A GPU's elements are copied out, exchanged, and copied in.
+  /// Copies a GPU's elements to the host, exchanges them there, and copies the others' to the GPU.
   void exchange_on_host(Kernels& on, Collective of, std::span<const Peer> peers) {
     std::vector<Peer> staged;
     for (const auto& [rank, out, in] : peers) {
@@ -147,14 +144,14 @@ class MpiTransport : public Transport {
       on.copy(out, staged.back().out);
     }
     wait_for(on.record());
-    wait_for(copied_in_);  // what came before, which may be another stream's
+    wait_for(copied_in_);  // on_host_[1] may still be read by the call before, on another stream
     exchange(on, of, staged);
     for (std::size_t i = 0; i < staged.size(); ++i) on.copy(staged[i].in, peers[i].in);
     copied_in_ = on.record();
   }
 
-  std::vector<Buffer> on_host_;  // of a GPU's elements those on their way out, and in
-  Mark copied_in_;
+  std::vector<Buffer> on_host_;  // for a GPU: elements on their way out, and on their way in
+  Mark copied_in_;  // the last call's elements have left on_host_[1]
 };
 }  // namespace
 

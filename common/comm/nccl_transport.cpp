@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// One GPU a rank. `ordered`: NCCL sends, our kernel adds in rank order; `native`: NCCL adds, too.
+// Messages by NCCL, one GPU per rank. NCCL only sends; with --reduce native it adds, too.
 #include <nccl.h>
 
 #include <cstring>
@@ -36,7 +36,7 @@ class NcclTransport : public Transport {
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.maxCTAs = message_blocks;
     check_nccl(ncclCommInitRankConfig(&comm_, everybody.size, id, everybody.rank, &config));
-    // Where a peer is gone the kernels never end, but NCCL's threads may know.
+    // When a peer is gone, NCCL's kernels never end, but its threads on the host may notice.
     gpu_.check_peers = [this] {
       ncclResult_t state = ncclSuccess;
       check_nccl(ncclCommGetAsyncError(comm_, &state));

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-// What carries vectors from rank to rank. Communicator says which, adds in order and counts.
+// Moves vectors from rank to rank. The Communicator decides which, adds them and counts them.
 #pragma once
 #include "compute/kernels.hpp"
 #include "train/options.hpp"
 
 namespace zero {
-enum class Collective { reduce_scatter, all_gather, sums, gather };  // the last two: of host values
+enum class Collective { reduce_scatter, all_gather, sums, gather };
 template <>
 inline constexpr std::array names_of<Collective>{"reduce_scatter", "all_gather", "sums", "gather"};
 /// Whether a collective moves a few numbers of the host, not parameters or gradients.
@@ -13,13 +13,13 @@ constexpr bool moves_host_values(Collective of) {
   return of == Collective::sums || of == Collective::gather;
 }
 
-/// Another rank: what goes to it, and where what comes from it will lie.
+/// Another rank, the elements that go to it, and the place of those that come from it.
 struct Peer {
   int rank;
   View out, in;
 };
 
-/// Belongs to a Communicator, which calls it in a stream's task, one call at a time.
+/// A Communicator owns it and calls it in a stream's task, one call at a time.
 class Transport {
  public:
   Transport() = default;
@@ -27,16 +27,16 @@ class Transport {
   Transport(const Transport&) = delete;
   Transport& operator=(const Transport&) = delete;
 
-  /// Sends each peer's `out` and receives its `in`: all of one size, of one layer, and all on the
-  /// host or all on the device. Every rank does the same at the same time, but for its peers. The
-  /// host's have come and left when it returns; a GPU's follow the kernels' queue. Throws Error
-  /// (communication) when a message fails or is of another collective or layer.
+  /// Sends each peer's `out` and fills its `in`. All ranks call it together, with all others as
+  /// peers. An `out` has as many elements as the receiver's `in`. All views are in host memory, or
+  /// all on the GPU and of one size. Messages of host memory are complete when it returns; a GPU's
+  /// are queued behind the kernels' work. Throws Error (communication) if one fails or is not due.
   virtual void exchange(Kernels& on, Collective of, std::span<const Peer> peers) = 0;
 
   /// Names and versions of the libraries, as "MPICH 4.0.2".
   virtual std::string library() const = 0;
 };
 
-/// A GPU's elements pass through its host's memory, so many bytes each way at once.
+/// room: bytes each way in the host's memory, through which a GPU's elements pass; 0 for the CPU.
 std::unique_ptr<Transport> make_mpi_transport(Device& device, std::int64_t room = 0);
 }  // namespace zero

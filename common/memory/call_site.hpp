@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
-// Which line of a program asks for what is recorded.
+// The source lines from which a recorded call was made.
 #pragma once
 #include <source_location>
 #include <utility>
 
 namespace zero {
-/// Where a call was made, while it lasts: a function whose last parameter is `CallSite = {}` is
-/// named by the line that calls it. Calls within each other are a list, with the trainer's last.
+/// The line of a call, while it lasts: a last parameter `CallSite = {}` records the line that
+/// calls. Nested calls form a list from the innermost one to the trainer's.
 class CallSite {
  public:
   CallSite(std::source_location at = std::source_location::current())

@@ -14,9 +14,9 @@
 
 namespace zero {
 namespace {
-/// allocate() makes a file without a name in `folder`, which the system removes however the process
-/// ends. The address that it returns stands for the file's first byte and cannot be read or
-/// written: copy() moves bytes between the file and the host's memory.
+/// allocate() makes a file without a name in `folder`, so that the system removes it whichever way
+/// the process ends. It returns an address that stands for the file's first byte. Nobody can read
+/// or write there: copy() moves bytes between the file and the host's memory.
 class Disk : public Device {
  public:
   Disk() : Device(DeviceType::cpu, Place::disk) {}
@@ -49,7 +49,7 @@ class Disk : public Device {
 
  private:
   struct File {
-    /// Takes the disk's room now: a step shall not find the disk full.
+    /// Reserves the disk's space now, so that no step finds the disk full.
     File(const std::string& folder, std::int64_t bytes)
         : bytes(bytes), cached(open_nameless(folder)) {
       if (cached < 0) throw_errno(fmt::format("--offload-dir {}, a file without a name", folder));
@@ -67,7 +67,7 @@ class Disk : public Device {
     static int open_nameless(const std::string& folder) {
       const int file = open(folder.c_str(), O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
       if (file >= 0 || (errno != EOPNOTSUPP && errno != EISDIR)) return file;
-      std::string name = folder + "/zero-XXXXXX";  // some file systems want one, for a moment
+      std::string name = folder + "/zero-XXXXXX";  // for file systems without O_TMPFILE
       const int named = mkostemp(name.data(), O_CLOEXEC);
       if (named >= 0) unlink(name.c_str());
       return named;
@@ -75,10 +75,10 @@ class Disk : public Device {
 
     const std::int64_t bytes;
     const int cached;  // the file, read and written through the system's page cache
-    int direct;  // the same file without it; -1 where the file system cannot
+    int direct;  // the same file, past the page cache; -1 where the file system cannot do it
   };
 
-  /// Throws Error (resources) when there is no such folder, or it lies in memory.
+  /// Throws Error (resources) if there is no such folder, or it is in the machine's memory.
   struct statfs check_folder() const {
     struct statfs system {};
     if (statfs(folder.c_str(), &system) != 0) throw_errno("--offload-dir " + folder);
@@ -90,7 +90,7 @@ class Disk : public Device {
     return system;
   }
 
-  /// The file for which the address stands, and the place in it; null: none.
+  /// The file and the position in it for which the address stands; null: none.
   std::pair<const File*, std::int64_t> find(const std::byte* address) const {
     const auto next = files_.upper_bound(address);
     if (next == files_.begin()) return {};
@@ -98,10 +98,9 @@ class Disk : public Device {
     return {address - begin < file->bytes ? file.get() : nullptr, address - begin};
   }
 
-  /// Calls pread or pwrite until all bytes have moved. Whole pages that begin at a page of both the
-  /// file and the memory pass by the page cache: it would cost the cores a copy, and keep the state
-  /// in memory that no ledger sees. What is left of the last page, and what a checkpoint moves of
-  /// tensors that begin within a page, goes through it.
+  /// Calls pread or pwrite until all bytes have moved. Whole pages, at a page of both the file and
+  /// the memory, bypass the page cache, because it would cost another copy and would keep the state
+  /// in memory that no ledger counts. The rest goes through it.
   void move(const char* done, auto call, const File& file, std::int64_t at, auto* memory,
             std::int64_t bytes) const {
     bool direct = file.direct >= 0;

@@ -8,7 +8,7 @@
 
 #include "memory/names.hpp"
 
-// What the host and a GPU both call is marked, so that arithmetic is written once.
+// Marks functions that the host and a GPU both call, so that arithmetic is written once.
 #ifdef __CUDACC__
 #define HOST_DEVICE __host__ __device__
 #else
@@ -21,15 +21,15 @@ static_assert(FLT_EVAL_METHOD == 0, "an fp32 operation is rounded to fp32, or bi
 enum class Dtype { fp32, bf16, fp16 };
 template <> inline constexpr std::array names_of<Dtype>{"fp32", "bf16", "fp16"};
 
-/// What a result does to the place that it goes to: replaces what is there, or is added to it.
+/// Whether a result replaces the old value of its destination, or is added to it.
 enum class Write { overwrite, add };
 
-/// Upper half of an fp32: its exponent range (no overflow, no loss scale), 8 bits of precision.
+/// The upper half of an fp32: the same range, so no loss scale is needed, and 8 bits of precision.
 struct Bf16 {
   std::uint16_t bits;
 };
 
-/// IEEE binary16: 11 bits of precision, largest value 65504 (hence the loss scale).
+/// IEEE binary16: 11 bits of precision, largest value 65504. Its small range needs a loss scale.
 struct Fp16 {
   std::uint16_t bits;
 };
@@ -41,13 +41,13 @@ HOST_DEVICE inline float widen(Bf16 x) { return std::bit_cast<float>(std::uint32
 HOST_DEVICE inline float widen(Fp16 x) {
   const std::uint32_t sign = std::uint32_t{x.bits & 0x8000u} << 16;
   const std::uint32_t magnitude = std::uint32_t{x.bits & 0x7fffu} << 13;
-  // Multiplying by 2^112 moves the exponent's bias from 15 to 127, subnormals included.
+  // Multiplying by 2^112 changes the exponent's bias from 15 to 127, also for subnormal numbers.
   float value = std::bit_cast<float>(magnitude) * 0x1p112f;
   if (value >= 65536.0f) value = std::bit_cast<float>(magnitude | 0x7f800000u);  // infinity, NaN
   return std::bit_cast<float>(std::bit_cast<std::uint32_t>(value) | sign);
 }
 
-/// Rounds to the nearest storable value, ties to even; NaN stays NaN.
+/// Rounds to the nearest value that T can store, ties to even. NaN stays NaN.
 template <class T> HOST_DEVICE T narrow(float x);
 
 template <> HOST_DEVICE inline float narrow<float>(float x) { return x; }
@@ -63,9 +63,9 @@ template <> HOST_DEVICE inline Fp16 narrow<Fp16>(float x) {
   const auto bits = std::bit_cast<std::uint32_t>(x);
   const std::uint32_t magnitude = bits & 0x7fffffffu;
   const std::uint32_t sign = (bits >> 16) & 0x8000u;
-  // Normal: rebias the exponent and round off 13 bits; a carry makes 65520 and above infinity.
+  // Normal: rebias the exponent and round off 13 bits; a carry turns 65520 and above into infinity.
   const std::uint32_t normal = (magnitude - 0x38000000u + 0xfffu + ((magnitude >> 13) & 1u)) >> 13;
-  // Subnormal: adding 1/2 leaves the value in units of 2^-24 in the low bits, rounded by the adder.
+  // Subnormal: adding 1/2 rounds the value to units of 2^-24, which are then the low bits.
   const std::uint32_t subnormal =
       std::bit_cast<std::uint32_t>(std::bit_cast<float>(magnitude) + 0.5f) - 0x3f000000u;
   std::uint32_t half = magnitude < 0x38800000u ? subnormal : normal;
@@ -74,7 +74,7 @@ template <> HOST_DEVICE inline Fp16 narrow<Fp16>(float x) {
   return {static_cast<std::uint16_t>(half | sign)};
 }
 
-/// place = round(x), or, with Write::add, round(place + round(x)): bits do not depend on who adds.
+/// place = round(x); with Write::add round(place + round(x)), as if x had been stored, then added.
 template <class T> HOST_DEVICE inline void store(T& place, float x, Write write) {
   const T rounded = narrow<T>(x);
   place = write == Write::add ? narrow<T>(widen(place) + widen(rounded)) : rounded;
@@ -88,6 +88,5 @@ template <class Visitor> decltype(auto) with_type(Dtype dtype, Visitor&& visitor
   throw std::logic_error("with_type: no such dtype");
 }
 
-/// Bytes an element.
 constexpr std::int64_t bytes_of(Dtype dtype) { return dtype == Dtype::fp32 ? 4 : 2; }
 }  // namespace zero

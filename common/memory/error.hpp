@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What can go wrong, and the exit code it ends the program with.
+// Errors, and the exit codes with which they end the program.
 #pragma once
 #include <source_location>
 #include <stdexcept>
@@ -8,17 +8,17 @@
 namespace zero {
 enum class ExitCode { usage = 2, data = 3, communication = 4, numerics = 5, resources = 6 };
 
-/// One sentence with the numbers in it and what to do; the program ends with it and with `code`.
+/// One sentence: what is wrong, with numbers, and what to do. The program ends with it and `code`.
 class Error : public std::runtime_error {
  public:
   Error(ExitCode code, const std::string& what) : std::runtime_error(what), code(code) {}
   const ExitCode code;
 };
 
-/// A precondition of our own code: throws std::logic_error naming the caller when it does not hold.
+/// A precondition of our own code. Throws std::logic_error, with the caller's name, if it fails.
 void expect(bool holds, const char* what,
             std::source_location where = std::source_location::current());
 
-/// Throws Error (resources) when standard output cannot take what was printed.
+/// Flushes standard output. Throws Error (resources) if what was printed cannot be written.
 void flush_output();
 }  // namespace zero

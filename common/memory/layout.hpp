@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// How the parameters are cut: layer by layer, each padded and divided into one part a rank.
+// Divides parameters among ranks: each layer is padded and cut into one equal part per rank.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -9,14 +9,14 @@
 #include "memory/error.hpp"
 
 namespace zero {
-/// Positions only, no memory. A layer's flat vector is its tensors (of a linear layer its weight,
-/// out x in, row-major, then its bias), padded to a multiple of alignment * ranks; rank r owns the
-/// r-th equal part of every layer. Sizes are in elements, with padding but for parameters(),
-/// used_size(), first_parameter().
+/// Sizes and positions; it has no memory of its own. The tensors of a layer form one flat vector (a
+/// linear layer's weight, out x in, row-major, then its bias), padded to a multiple of
+/// alignment * ranks. Rank r owns the r-th equal part of every layer. All sizes are in elements.
+/// They include padding, except parameters(), used_size() and first_parameter().
 class Layout {
  public:
-  /// sizes: elements of each layer. Throws std::logic_error when there is none or one is < 1.
-  /// The default alignment keeps every part 16-byte aligned in every dtype.
+  /// sizes: elements of each layer. Throws std::logic_error if there is none, or one is < 1. The
+  /// default alignment makes every part 16-byte aligned in every dtype.
   Layout(std::vector<std::int64_t> sizes, int rank, int ranks, std::int64_t alignment = 8)
       : sizes_(std::move(sizes)), rank_(rank), ranks_(ranks) {
     expect(!sizes_.empty(), "a layout needs at least one layer");
@@ -34,18 +34,17 @@ class Layout {
   int ranks() const { return ranks_; }
   int layers() const { return static_cast<int>(sizes_.size()); }
   std::int64_t parameters() const { return starts_.back(); }
-  /// Of all layers: what a Replicated holds.
+  /// Of all layers: the size of a Replicated.
   std::int64_t full_size() const { return padded_starts_.back(); }
-  /// This rank's part of all layers: what a Sharded holds.
+  /// Of this rank's parts of all layers: the size of a Sharded.
   std::int64_t shard_size() const { return full_size() / ranks_; }
   std::int64_t largest_layer() const { return largest_; }
   std::int64_t layer_size(int l) const { return padded_starts_[l + 1] - padded_starts_[l]; }
   std::int64_t used_size(int l) const { return sizes_[l]; }
-  /// Where layer l begins among all layers.
+  /// The position of layer l's first element among all layers.
   std::int64_t layer_offset(int l) const { return padded_starts_[l]; }
-  /// The global number of layer l's first element, counted over all layers.
+  /// The number of layer l's first parameter, counted over all layers without padding.
   std::int64_t first_parameter(int l) const { return starts_[l]; }
-  /// Where this rank's part begins within layer l.
   std::int64_t shard_start(int l) const { return rank_ * shard_size(l); }
   std::int64_t shard_size(int l) const { return layer_size(l) / ranks_; }
 

@@ -21,15 +21,15 @@ class Cpu : public Device {
   }
   std::byte* allocate(std::int64_t bytes, Memory) override {
     ++allocations;
-    // The host's begins at a page: what is copied to and from a disk can pass by the page cache.
+    // The host's memory begins at a page, so that copies to and from a disk need no page cache.
     const std::int64_t line = place == Place::host ? disk_page : 64, huge_page = 2 << 20;
     const std::int64_t alignment = bytes < huge_page ? line : huge_page;
     const std::int64_t whole = (bytes + alignment - 1) / alignment * alignment;
     void* memory = std::aligned_alloc(alignment, whole);
     if (!memory) return nullptr;
-    // Fewer addresses to translate. Where the system refuses, small pages do as well, only slower.
+    // Huge pages save address translations. If the system refuses, the program is only slower.
     if (alignment == huge_page) madvise(memory, whole, MADV_HUGEPAGE);
-    // Writing it also makes the system hand it over now and not page by page inside a step.
+    // The system hands over pages when they are first written: here, not inside a step.
     std::memset(memory, 0, bytes);
     return static_cast<std::byte*>(memory);
   }
@@ -39,14 +39,14 @@ class Cpu : public Device {
   }
   std::int64_t available() const override {
     std::ifstream text("/proc/meminfo");
-    std::int64_t kib = 0;  // where nothing is known
+    std::int64_t kib = 0;  // stays 0 where the file does not say it
     for (std::string word; text >> word && word != "MemAvailable:";) continue;
     text >> kib;
     return kib * 1024;
   }
 };
 
-/// Page-locked memory is the GPU's to give.
+/// A host whose page-locked memory is allocated by the GPU's driver.
 class HostOfGpu : public Cpu {
  public:
   explicit HostOfGpu(Device& gpu) : Cpu(Place::host), gpu_(gpu) {}
@@ -94,7 +94,7 @@ View View::part(std::int64_t offset, std::int64_t count) const {
 OnHost::OnHost(View view) : view_(view) {
   if (view.addressable()) return;
   copy_.resize(view.bytes() + disk_page);
-  // It begins at a page: what is read from a disk passes by the page cache.
+  // The copy begins at a page, so that reading from a disk needs no page cache.
   const auto in_page = reinterpret_cast<std::uintptr_t>(copy_.data()) % disk_page;
   view_.data = copy_.data() + (disk_page - in_page);
   view.device->copy(view_.data, view.data, view.bytes());

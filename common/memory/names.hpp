@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// What enumerators are called in sentences, tables, logs and options; and tables by them.
+// Enumerators' names, for sentences, tables, logs and options; and arrays indexed by enumerators.
 #pragma once
 #include <array>
 
 namespace zero {
-/// A name for each enumerator of an enumeration that counts from 0; specialised beside it.
+/// The name of each enumerator, which count from 0. Each enumeration specialises it.
 template <class Enum> inline constexpr std::array<const char*, 0> names_of{};
 
 template <class Enum> constexpr const char* name_of(Enum value) {
@@ -20,11 +20,9 @@ template <class Enum, class T> struct By {
   constexpr auto begin() const { return all.begin(); }
   constexpr auto end() const { return all.end(); }
   bool operator==(const By&) const = default;
-
   std::array<T, names_of<Enum>.size()> all;
 };
 
-/// All enumerators, in their order.
 template <class Enum>
 inline constexpr By<Enum, Enum> every = [] {
   By<Enum, Enum> all{};

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Who holds what of a trainer's state, by type: a Replicated is all of it, a Sharded this rank's
-// part.
+// A trainer's state. Each rank has all elements of a Replicated, and only its part of a Sharded.
 #pragma once
 #include <algorithm>
 #include <optional>
@@ -10,7 +9,7 @@
 #include "memory/tensor.hpp"
 
 namespace zero {
-/// What a trainer holds throughout. staged: on its way between a device and its host.
+/// What a tensor holds throughout a run. staged: elements between a device and its host.
 enum class State { parameters, gradients, master, momentum, variance, staged };
 template <>
 inline constexpr std::array names_of<State>{"parameters", "gradients", "master",
@@ -21,7 +20,7 @@ constexpr Kind kind_of(State state) {
   return kinds[state];
 }
 
-/// The elements as those of layer l from number `start` on.
+/// The same view, described as layer l's elements from position `start` on.
 inline View part_of_layer(const Layout& layout, View elements, int l, std::int64_t start) {
   elements.layer = l;
   elements.start = start;
@@ -29,16 +28,14 @@ inline View part_of_layer(const Layout& layout, View elements, int l, std::int64
   return elements;
 }
 
-/// Base of Replicated and Sharded, in its device's `holdings` while it lives. layout must outlive
-/// it.
+/// Base of Replicated and Sharded, one of its device's holdings(). The layout must outlive it.
 class Holding {
  public:
   Holding(const Holding&) = delete;
   virtual ~Holding() { std::erase(view().device->holdings_, this); }
 
-  /// All that is held.
   View view() const { return elements_.view(); }
-  /// What is held of layer l, and this rank's part of that.
+  /// The elements of layer l that are here, and this rank's part of these.
   virtual View held(int l) const = 0;
   virtual View shard(int l) const = 0;
 
@@ -52,7 +49,7 @@ class Holding {
         elements_(device, kind_of(state), dtype, size, memory, gaps) {
     device.holdings_.push_back(this);
   }
-  /// Elements [offset, offset + size) of what is held, which are layer l's from `start` on.
+  /// Elements [offset, offset + size) of view(), which are layer l's from position `start` on.
   View part(std::int64_t offset, std::int64_t size, int l, std::int64_t start) const {
     View elements = part_of_layer(layout_, view().part(offset, size), l, start);
     elements.name = name_of(state);
@@ -65,7 +62,7 @@ class Holding {
   Tensor elements_;
 };
 
-/// All layers, whole: every rank holds the same.
+/// All layers, whole, on every rank.
 class Replicated : public Holding {
  public:
   Replicated(Device& device, const Layout& layout, State state, Dtype dtype)
@@ -78,8 +75,7 @@ class Replicated : public Holding {
   }
 };
 
-/// This rank's part of every layer: the other ranks hold the others. On a disk each layer's part
-/// begins at a page.
+/// This rank's part of every layer. On a disk the part of each layer begins at a page.
 class Sharded : public Holding {
  public:
   Sharded(Device& device, const Layout& layout, State state, Dtype dtype,
@@ -114,7 +110,7 @@ template <class Holder> class Optional {
   std::optional<Holder> holder_;
 };
 
-/// Room for any one layer, whole, which is borrowed for a while and given back.
+/// Memory for any one whole layer, lent for a while. It may move, as its Scratch stays in place.
 class LayerBuffer {
  public:
   LayerBuffer(Device& device, const Layout& layout, State state, Dtype dtype)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Memory: Tensor holds it, Scratch lends it now and then, View points at it.
+// Memory: a Tensor owns it for the whole run, a Scratch lends it for a while, a View points to it.
 #pragma once
 #include <span>
 
@@ -8,36 +8,36 @@
 #include "memory/error.hpp"
 
 namespace zero {
-/// Elements that somebody else owns: `used` real ones, then padding, always zero, up to `size`.
+/// Points to `size` elements that it does not own: `used` ones, then zeros as padding.
 struct View {
   std::byte* data = nullptr;
   std::int64_t size = 0;
   std::int64_t used = 0;
   Dtype dtype = Dtype::fp32;
-  Device* device = nullptr;  // null: host memory that is nobody's
-  int layer = -1;  // of the model; -1: no layer's
+  Device* device = nullptr;  // null: host memory in no ledger
+  int layer = -1;  // of the model; -1: no layer
   std::int64_t start = 0;  // position of the first element within the layer
-  const char* name = nullptr;  // of the state that it is a part of; null: none, as activations
-  int slot = -1;  // the room's that it is in for a while; -1: held throughout
+  const char* name = nullptr;  // of the State that it belongs to; null: none, as for activations
+  int slot = -1;  // number of the memory that is lent for it; -1: it is held throughout
 
-  /// Elements [offset, offset + count); throws std::logic_error when that is not inside.
+  /// Elements [offset, offset + count). Throws std::logic_error if they are not inside the view.
   View part(std::int64_t offset, std::int64_t count) const;
   std::int64_t bytes() const { return size * bytes_of(dtype); }
   DeviceType device_type() const { return device ? device->type : DeviceType::cpu; }
   bool on_gpu() const { return device_type() == DeviceType::cuda; }
-  /// Can be read and written where it lies; else `data` is for its device alone, which copies.
+  /// Whether the CPU can read and write the elements. If not, only the device can copy them.
   bool addressable() const { return !on_gpu() && place() != Place::disk; }
-  /// Of nobody's memory the device's: a CPU computes there.
+  /// Memory in no ledger counts as the device's, because a CPU computes there.
   Place place() const { return device ? device->place : Place::device; }
 
-  /// T is the caller's promise. Throws std::logic_error when they lie on a GPU or disk: see OnHost.
+  /// T must be the type of `dtype`. Throws std::logic_error for a GPU's or disk's view: use OnHost.
   template <class T> std::span<T> as() const {
     expect(addressable(), "only host memory can be read element by element");
     return {reinterpret_cast<T*>(data), static_cast<std::size_t>(size)};
   }
 };
 
-/// A view's elements for the host to read; of a GPU's, a disk's a copy. Work on them must be done.
+/// A view's elements for the CPU to read: of a GPU or a disk, a copy. Work on them must be done.
 class OnHost {
  public:
   explicit OnHost(View view);
@@ -48,14 +48,14 @@ class OnHost {
   View view_;
 };
 
-/// Zeroed, 64-byte aligned memory, freed with the object; no work may use it then. Move-only.
+/// Owns zeroed, 64-byte aligned memory. No work may use it when the object goes. Move-only.
 class Buffer {
  public:
-  /// In the device's ledger. gaps: bytes beside them that only let parts begin where a disk's pages
-  /// do, in nobody's ledger. Throws Error (resources) when the device does not give so many bytes.
+  /// Books `bytes` in the device's ledger. gaps: more bytes, in no ledger, which let parts begin at
+  /// pages of a disk. Throws Error (resources) if the device does not give the memory.
   Buffer(Device& device, Kind kind, std::int64_t bytes, bool held, Memory memory = Memory::own,
          std::int64_t gaps = 0);
-  /// Page-locked memory of the host beside a GPU, in nobody's ledger. Throws as the other does.
+  /// Page-locked memory of the host beside a GPU, in no ledger. Throws like the other constructor.
   Buffer(Device& host, std::int64_t bytes);
 
   std::byte* data() const { return memory_.get(); }
@@ -64,7 +64,8 @@ class Buffer {
   Device& device() const { return *memory_.get_deleter().device; }
 
  private:
-  struct Release {  // the buffer's own facts, which giving it back takes
+  /// Frees the memory. An observer that throws here ends the process with its sentence.
+  struct Release {
     Device* device;
     Kind kind;
     std::int64_t bytes;
@@ -76,7 +77,7 @@ class Buffer {
   std::unique_ptr<std::byte, Release> memory_;
 };
 
-/// Elements that are held for as long as the object lives: what "resident" counts.
+/// Elements that are in use for as long as the object lives: the resident bytes.
 class Tensor {
  public:
   Tensor(Device& device, Kind kind, Dtype dtype, std::int64_t size, Memory memory = Memory::own,
@@ -96,17 +97,17 @@ class Tensor {
 
 class Scratch;
 
-/// Elements of a Scratch, in use until they are given back or the object goes. Move-only; the
-/// Scratch stays where it is.
+/// Elements of a Scratch, which must outlive it: in use until give_back() or its end. Move-only.
 class Borrowed {
  public:
-  /// Throws std::logic_error when they have been given back.
+  /// Throws std::logic_error after give_back().
   View view() const;
   operator View() const { return view(); }
   void give_back() { scratch_.reset(); }
 
  private:
   friend class Scratch;
+  /// Runs in destructors: an observer that throws here ends the process with its sentence.
   struct GiveBack {
     void operator()(Scratch* scratch) const noexcept;
   };
@@ -114,7 +115,7 @@ class Borrowed {
   View view_;
 };
 
-/// Elements that are reserved at construction and in use now and then.
+/// Memory, reserved at construction, that is lent for a while. Immovable, as Borrowed points to it.
 class Scratch {
  public:
   Scratch(Device& device, Kind kind, Dtype dtype, std::int64_t size)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// An Error with its sentence in one call. A header of its own, as nvcc cannot read {fmt}.
+// Throws an Error with a formatted sentence. A separate header, because nvcc cannot compile {fmt}.
 #pragma once
 #include <fmt/format.h>
 
@@ -9,15 +9,15 @@
 #include "memory/error.hpp"
 
 namespace zero {
-/// Throws Error. Stands behind an `if`, so that what the sentence says is computed only when it is
-/// said: before, it may be invalid, and computing it could change errno.
+/// Throws Error. Call it behind an `if`, so that the sentence's values are computed only when it is
+/// needed: otherwise they may not exist, and computing them may change errno.
 template <class... With>
 [[noreturn]] void throw_error(ExitCode code, fmt::format_string<const With&...> why,
                               const With&... with) {
   throw Error(code, fmt::format(why, with...));
 }
 
-/// Throws Error (resources) in the system's words for a call that it has just refused. of: a file.
+/// Throws Error (resources) in the system's words for errno. of: the file of the call that failed.
 [[noreturn]] inline void throw_errno(const std::string& of) {
   throw_error(ExitCode::resources, "{}: {}", of, std::strerror(errno));
 }

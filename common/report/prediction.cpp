@@ -11,7 +11,7 @@ Prediction predict(const Card& card, const Options& options, DeviceType device,
                    const Layout& layout) {
   const std::int64_t w = bytes_of(options.dtype), n = layout.ranks();
   const std::int64_t all = layout.full_size(), layer = layout.largest_layer();
-  // Parameters in fp32 are their own master unless Adam works on copies of them.
+  // In fp32 the parameters are the master weights, unless Adam runs on the host, on a copy of them.
   Prediction plan{.optimizer = optimizer_bytes(card.stages() ? Dtype::bf16 : options.dtype),
                   .parameters = layout.parameters(),
                   .padded = all,
@@ -19,7 +19,7 @@ Prediction predict(const Card& card, const Options& options, DeviceType device,
   for (const Phase phase : step_phases) {
     plan.factors[phase] = card.sent_in(phase).in(options.accumulate);
   }
-  // Of so many bytes an element, throughout or within a step.
+  // Adds elements of `each` bytes; throughout: resident, else lent in a step.
   const auto need = [&](Place place, Kind kind, std::int64_t each, std::int64_t elements,
                         const std::string& words, bool throughout) {
     auto& [resident, peak, formula] = plan.bytes[place][kind];
@@ -35,7 +35,7 @@ Prediction predict(const Card& card, const Options& options, DeviceType device,
   const auto several = [](int number, const std::string& what) {
     return number > 1 ? fmt::format("{} x {}", number, what) : what;
   };
-  // What is held of all, and whole layers in use beside it.
+  // Adds what is held of all elements, and `layers` whole layers that are lent besides.
   const auto hold = [&](Kind kind, Held how, std::int64_t each, int layers = 0) {
     const std::int64_t shares = how == Held::replicated ? 1 : n;
     need(place_of(how), kind, each, all / shares, share(all, shares), true);
@@ -49,9 +49,9 @@ Prediction predict(const Card& card, const Options& options, DeviceType device,
   hold(Kind::parameters, p, w, layers_of(Kind::parameters));
   hold(Kind::gradients, g, w, layers_of(Kind::gradients));
   hold(Kind::optimizer, k, plan.optimizer);
-  // The host's gradients are on their way: communication.
+  // The staged gradients count as communication.
   if (card.stages()) hold(Kind::communication, Held::sharded_on_host, w);
-  // Gradients that come down to be added.
+  // Gradients that are copied to the host, to be added to those of earlier micro-batches.
   if (place_of(g) == Place::host && options.accumulate > 1)
     need(Place::host, Kind::communication, w, 2 * layer / n, several(2, share(layer, n)), true);
   const auto [to_host, to_device] = card.copied;
@@ -74,7 +74,7 @@ Prediction predict(const Card& card, const Options& options, DeviceType device,
       }
     }
   }
-  if (n > 1) {  // there is room for each other rank's part
+  if (n > 1) {  // the communicator's receive buffer
     need(Place::device, Kind::communication, w, (n - 1) * (layer / n),
          fmt::format("{} x {}", n - 1, grouped(layer / n)), false);
   }
@@ -116,7 +116,7 @@ Prediction::Traffic Prediction::traffic(Steps steps) const {
     all.sent[phase] = product(shards, shard);
     sent += shards;
   }
-  // With one shard from every rank all of the padding has been sent once.
+  // When every rank has sent its part to another rank, all of the padding has been sent once.
   all.padding = product(sent, padded - parameters);
   return all;
 }
@@ -126,8 +126,7 @@ std::string Prediction::formula(Phase phase) const {
 }
 
 namespace {
-/// What the plan lacks when it, and what is needed `besides`, may take so much of those places;
-/// empty when it fits.
+/// Says how many bytes plan and `besides` need in those places, if more than allowed; else empty.
 std::string shortage(const Prediction& plan, const Options& options, std::span<const Place> places,
                      std::int64_t allowed, const std::string& words, const std::string& more,
                      std::int64_t besides = 0) {
@@ -144,7 +143,7 @@ std::string shortage(const Prediction& plan, const Options& options, std::span<c
 constexpr Place on_device[] = {Place::device}, on_host[] = {Place::host},
                 on_both[] = {Place::device, Place::host};
 
-/// Of what the options allow.
+/// The same for the memory that --device-memory allows.
 std::string shortage(const Prediction& plan, const Options& options) {
   const std::int64_t allowed = options.device_memory;
   return allowed == 0 ? ""
@@ -176,7 +175,7 @@ std::int64_t check_memory(const Card& card, const Options& options, const Choice
     const std::int64_t kept = bytes_for_libraries(nccl ? choice.sharing_host - 1 : 0);
     check_share(on_device, device.available(), choice.sharing,
                 fmt::format(", {} of them for CUDA's libraries", grouped(kept)), "GPU", kept);
-    // MPI takes what a GPU sends and receives from pages of the host that are locked for it.
+    // MPI's messages of a GPU pass through page-locked memory of the host.
     const std::int64_t room = plan.bytes[Place::device][Kind::communication].peak;
     check_share(on_host, device.host().available(), choice.sharing_host, " of the host's memory",
                 "machine", choice.comm == Comm::mpi ? 2 * room : 0);

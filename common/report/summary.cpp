@@ -103,7 +103,6 @@ Json summarise(const Run& run, const Prediction& predicted, Prediction::Steps st
             {"hidden_ms", times.empty() ? Json() : Json(Milliseconds(time.hidden).count())}};
   };
   const auto if_counted = [&](std::int64_t sent) { return comm.counts() ? Json(sent) : Json(); };
-
   Json phases, collectives, memory = bytes_json(predicted, all, Place::device);
   const KindBytes& total = all.total;
   memory["total"] = {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Which device and which transport a run gets, from what was asked for and what there is.
+// Chooses the device and the transport of a run, from its options and from what the machine has.
 #pragma once
 #include <sched.h>
 
@@ -8,31 +8,29 @@
 #include "report/prediction.hpp"
 
 namespace zero {
-/// What one rank finds.
 struct Machine {
   Gpus gpus;
-  bool nccl = false;  // this build has it
+  bool nccl = false;  // whether this program was built with NCCL
   int ranks = 1;  // of the whole run
   int ranks_here = 1;  // of them on this machine
   int cores_here = 1;  // on which they may run
-  int gpu = 0;  // the one for this rank
-  int users = 1;  // ranks for which this one's GPU is the one
-  int gpus_in_use = 1;  // by all ranks of the run
+  int gpu = 0;  // number of this rank's GPU
+  int users = 1;  // ranks that use this GPU
+  int gpus_in_use = 1;  // GPUs that all ranks of the run use together
 };
 
-/// The cores on which this process may run.
 inline cpu_set_t own_cores() {
   cpu_set_t cores{};
   sched_getaffinity(0, sizeof(cores), &cores);
   return cores;
 }
 
-/// The GPU for the rank at that place on its machine, in turns; a launcher may show it only one.
+/// The GPU's number for a rank's place on its machine: in turns. A launcher may show only one GPU.
 inline int gpu_of(int place_here, int gpus) { return gpus > 0 ? place_here % gpus : 0; }
 
-/// Throws Error: usage, if the options contradict each other; resources, if the machine lacks them.
+/// Throws Error: usage, if options contradict each other; resources, if the machine lacks them.
 inline Choice choose(const Options& options, const Machine& machine) {
-  micro_kernel();  // refuses a name that this machine does not have
+  micro_kernel();  // throws if the environment names one that this machine cannot run
   const bool any_gpu = machine.gpus.count > 0, asked_native = options.reduce == Reduce::native;
   Choice choice;
   choice.device = options.device.value_or(any_gpu ? DeviceType::cuda : DeviceType::cpu);
@@ -47,14 +45,14 @@ inline Choice choose(const Options& options, const Machine& machine) {
   choice.sharing = cuda ? machine.users : machine.ranks_here;
   choice.sharing_host = machine.ranks_here;
   choice.cores = std::max(1, machine.cores_here / machine.ranks_here);
-  // On the CPU the ranks' own cores are the device: Adam gets no others by itself.
+  // On the CPU a rank's cores are the device, so Adam has no other cores to itself.
   choice.host_threads = cuda ? choice.cores : 1;
   const std::string found =
       cuda ? counted(machine.gpus.count, "GPU") + " here" : machine.gpus.why_none;
   choice.why =
       fmt::format("device {}{}", name_of(choice.device), options.device ? "" : ": " + found);
 
-  // NCCL itself refuses two ranks on one GPU unless each names a host of its own.
+  // NCCL refuses two ranks on one GPU, unless each says that it is on another host.
   const bool crowded = machine.ranks > machine.gpus_in_use && !std::getenv("NCCL_HOSTID");
   const std::string crowd = fmt::format("{} share {}", counted(machine.ranks, "rank"),
                                         counted(machine.gpus_in_use, "GPU"));
@@ -82,7 +80,7 @@ inline Choice choose(const Options& options, const Machine& machine) {
   return choice;
 }
 
-/// others: the run has other ranks. Throws Error (resources) when the device cannot be had.
+/// others: whether the run has other ranks. Throws Error (resources) if the device cannot be had.
 inline std::unique_ptr<Device> make_device(const Choice& choice, bool others) {
   auto device = choice.device == DeviceType::cuda ? make_gpu(choice.gpu, others) : make_cpu();
   device->host().threads = choice.host_threads;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// An uncaught error ends the process at once, on any thread: no destructor waits for a lost rank.
+// An uncaught error on any thread ends the process at once: destructors might wait for a lost rank.
 #pragma once
 #include <unistd.h>
 
@@ -18,21 +18,21 @@
 #include "memory/error.hpp"
 
 namespace zero {
-/// Who fails, and what ends the process with an exit code; does not return.
+/// who_fails: begins the sentence. end_process: ends the process and does not return.
 inline std::string who_fails;
 inline std::function<void(int code)> end_process;
 inline std::atomic<bool> failing = false;
 
-/// Prints `who: what` and ends the process with the error's exit code: 1 for what is a bug of ours.
+/// Prints `who: what` and ends the process with the error's exit code; 1 means a bug of ours.
 [[noreturn]] inline void fail(const std::exception& error) {
-  // Another thread is about to end the process.
+  // If another thread is ending the process, leave it to that thread.
   while (failing.exchange(true)) std::this_thread::sleep_for(std::chrono::hours(1));
   const auto* known = dynamic_cast<const Error*>(&error);
   const bool system =
       dynamic_cast<const std::bad_alloc*>(&error) || dynamic_cast<const std::system_error*>(&error);
   const int other = system ? static_cast<int>(ExitCode::resources) : 1;
-  static const int code = known ? static_cast<int>(known->code) : other;  // for the handler
-  // Ends the process even if another thread holds a lock, or MPI waits for a launcher's answer.
+  static const int code = known ? static_cast<int>(known->code) : other;  // the handler reads it
+  // Ends the process even if another thread holds a lock, or MPI waits for the launcher's answer.
   std::signal(SIGALRM, [](int) { std::_Exit(code); });
   alarm(5);
   std::fflush(stdout);
@@ -43,12 +43,12 @@ inline std::atomic<bool> failing = false;
   std::abort();
 }
 
-/// The last SIGINT or SIGTERM: a step looks at it, and until the first one a thread.
+/// The last SIGINT or SIGTERM, read after each step, and before the first one by a thread.
 inline std::atomic<int> noted_signal = 0;
-inline std::atomic<bool> starting = true;  // until the first step, or an end before it
+inline std::atomic<bool> starting = true;  // before the first step
 
-/// From now on either is noted; one that comes two seconds later or more ends the process at once.
-/// A launcher may pass on what the terminal has sent already: that is the same one.
+/// SIGINT and SIGTERM set noted_signal. Another one ends the process at once if it comes after two
+/// seconds; before, it may be the terminal's first one, which the launcher passes on.
 inline void note_signals() {
   for (const int signal : {SIGINT, SIGTERM}) {
     std::signal(signal, [](int came) {
@@ -56,7 +56,7 @@ inline void note_signals() {
       if (first == 0) first = std::time(nullptr);
       if (std::time(nullptr) >= first + 2) std::_Exit(128 + came);
       noted_signal = came;
-      // No thread looks during MPI_Init, which may wait for a launcher that the signal has ended.
+      // Nobody reads it during MPI_Init, which may wait for a launcher that the signal has ended.
       if (starting) alarm(3);
     });
   }
@@ -66,10 +66,10 @@ inline void note_signals() {
   });
 }
 
-/// From now on an uncaught error, or a write that cannot be made, ends the process in this way.
+/// From now on an uncaught error ends the process by fail(); a refused write is one, no signal.
 inline void fail_fast(std::string who, std::function<void(int code)> end) {
   for (const int signal : {SIGPIPE, SIGXFSZ}) std::signal(signal, SIG_IGN);
-  // A sentence in one write: glibc's own are of 128 bytes, and ranks would talk at once.
+  // Each line of stderr is one write, so that the lines of several ranks do not mix.
   static char line[4096];
   std::setvbuf(stderr, line, _IOLBF, sizeof line);
   who_fails = std::move(who);

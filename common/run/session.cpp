@@ -16,13 +16,13 @@ namespace {
 std::atomic<bool> finalizing = false;
 
 void end_job(int code) {
-  // Time for the launcher to pass on output. Another thread may be in MPI: that matters no more.
+  // Time for the launcher to pass on output. Another thread may be in MPI, which does no harm now.
   std::this_thread::sleep_for(std::chrono::milliseconds(200));
   if (finalizing) std::_Exit(code);
   MPI_Abort(MPI_COMM_WORLD, code);
 }
 
-/// What calls exit in the middle of a run would leave the others waiting, or the job ended with 0.
+/// At exit. In the middle of a run the other ranks would wait, or the job would end with code 0.
 void expect_finalized() {
   int done = 0;
   MPI_Finalized(&done);
@@ -30,11 +30,10 @@ void expect_finalized() {
   fail(Error(ExitCode::communication, "left in the middle of the run: something called exit"));
 }
 
-/// Of /dev/shm a rank of MPICH over UCX dies without: UCX's default of 512 buffers of 8256 bytes,
-/// and what UCX 1.13 adds.
+/// Bytes of /dev/shm that a rank of MPICH over UCX needs: 512 buffers of 8256, and 1.13's more.
 constexpr std::int64_t shared_bytes = 4'292'720;
 
-/// What is free of it, where MPI needs it.
+/// Free bytes of /dev/shm; the largest number if this MPI does not need it.
 std::int64_t free_shared_memory() {
   char library[MPI_MAX_LIBRARY_VERSION_STRING] = {};
   int length = 0;
@@ -51,19 +50,19 @@ Session::Session(int& argc, char**& argv) : free_shared_(free_shared_memory()) {
   if (free_shared_ / shared_bytes < environment_number("MPI_LOCALNRANKS").value_or(1))
     setenv("UCX_TLS", "^posix", 0);
   int provided = 0;
-  // One thread at a time, but not always the same one: chapter 06 has a communication thread.
+  // Threads call MPI one at a time, but not always the same thread: 06 has a communication stream.
   MPI_Init_thread(&argc, &argv, MPI_THREAD_SERIALIZED, &provided);
-  // What MPI's libraries do in a crash may wait for ever, as for a lock that the crash left.
+  // MPI's own handlers of a crash may wait for ever, as for a lock that the crashed thread holds.
   for (const int crash : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) std::signal(crash, SIG_DFL);
   MPI_Comm_rank(MPI_COMM_WORLD, &rank_);
   MPI_Comm_size(MPI_COMM_WORLD, &size_);
   fail_fast(fmt::format("rank {}/{}", rank_, size_), end_job);
   if (provided < MPI_THREAD_SERIALIZED)
     throw_error(ExitCode::communication, "this MPI allows calls from one thread only");
-  // By hosts' names: to MPICH 5 over UCX no two ranks are of one MPI_COMM_TYPE_SHARED.
+  // By host names: with MPICH 5 over UCX MPI_COMM_TYPE_SHARED puts every rank alone.
   constexpr int room = MPI_MAX_PROCESSOR_NAME;
   char host[room] = {};
-  int length = 0, first = 0;  // rank on it
+  int length = 0, first = 0;  // the first rank on this host
   MPI_Get_processor_name(host, &length);
   std::vector<char> names(room * size_);
   MPI_Allgather(host, room, MPI_CHAR, names.data(), room, MPI_CHAR, MPI_COMM_WORLD);
@@ -72,13 +71,14 @@ Session::Session(int& argc, char**& argv) : free_shared_(free_shared_memory()) {
   MPI_Comm_split(MPI_COMM_WORLD, first, rank_, &here);
   MPI_Comm_size(here, &ranks_here_);
   MPI_Comm_rank(here, &place_here_);
-  cpu_set_t cores = own_cores();  // joined by all ranks': a launcher may bind each to its own
+  cpu_set_t cores = own_cores();  // below, of all ranks here: a launcher may bind each to its own
   MPI_Allreduce(MPI_IN_PLACE, &cores, sizeof(cores), MPI_BYTE, MPI_BOR, here);
   cores_here_ = CPU_COUNT(&cores);
-  // Whoever looked first saw it before others took of it.
+  // The rank that looked first saw the most, before MPI took any.
   MPI_Allreduce(MPI_IN_PLACE, &free_shared_, 1, MPI_INT64_T, MPI_MAX, here);
   MPI_Comm_free(&here);
-  MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);  // until here MPI ends the job itself
+  MPI_Comm_set_errhandler(MPI_COMM_WORLD,
+                          MPI_ERRORS_RETURN);  // before, MPI ends the job
   if (ranks_here_ < size_) who_fails += fmt::format(" on {}", host);
   std::atexit(expect_finalized);
   everybody_.emplace(rank_, size_, make_mpi_transport(*host_), *host_, Dtype::fp32, 0);
@@ -86,20 +86,20 @@ Session::Session(int& argc, char**& argv) : free_shared_(free_shared_memory()) {
 
 Session::~Session() {
   const Working leaving({"the end of MPI"});
-  everybody_->gather(std::array<std::uint64_t, 1>());  // nobody leaves before all are here
-  // In MPI_Finalize MPICH moves no more messages: between hosts one in three jobs hung, as a rank
-  // still needed what its peer was to pass on. After this time for the peer's own threads none did.
+  everybody_->gather(std::array<std::uint64_t, 1>());  // wait for all ranks
+  // In MPI_Finalize MPICH moves no more messages. Between hosts one in three jobs hung: a rank
+  // still waited for what its peer had to pass on. With this time for the peer's threads none did.
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   finalizing = true;
   MPI_Finalize();
 }
 
 Choice Session::agree(const Command& command, const Card& card) {
-  // While ranks share cores, each gets so much less done in a second.
+  // Ranks that share cores are slower, so the timeout is multiplied by the ranks per core.
   const int cores = std::max(1, cores_here_);
   const int patience = command.options.timeout * ((ranks_here_ + cores - 1) / cores);
   watching_ = watchdog(std::chrono::seconds(patience), fail);
-  // The first difference is told: what decides the options comes first. No argument holds a '\0'.
+  // The first difference is reported: program and --help come first. No argument contains '\0'.
   std::string mine =
       fmt::format("program {}{}--help {}{}", card.name, '\0', command.run ? "no" : "yes", '\0');
   for (const auto& [name, value] : command.values) {
@@ -146,7 +146,7 @@ Choice Session::choose_together(const Options& options) {
                   .ranks_here = ranks_here_,
                   .cores_here = cores_here_};
   machine.gpu = gpu_of(place_here_, machine.gpus.count);
-  // Which ranks mean the same GPU: each may number those that it sees by itself.
+  // Find out which ranks have the same GPU. Their numbers do not tell: each rank may see others.
   const std::string mine =
       machine.gpus.count > 0 ? fmt::to_string(machine.gpus.identities[machine.gpu]) : "";
   const std::vector<std::string> all = everybody_->gather_texts(mine);
@@ -156,7 +156,7 @@ Choice Session::choose_together(const Options& options) {
   attempt(
       [&] {
         const bool gpu = choice.device == DeviceType::cuda;
-        // What was asked for is the same everywhere, so only what was found can differ.
+        // The options are the same on all ranks, so only the machines can differ.
         if (!options.device && mine.empty() != all[0].empty())
           throw_error(ExitCode::resources,
                       "rank {} finds {}, rank 0 finds {}: say --device cpu, or give each a GPU",
@@ -167,7 +167,7 @@ Choice Session::choose_together(const Options& options) {
 }
 
 void Session::attempt(const std::function<void()>& task, bool names_rank) {
-  std::string failure;  // the exit code, who fails, then the sentence
+  std::string failure;  // one character with the exit code, then who fails and why
   try {
     task();
   } catch (const Error& error) {
@@ -194,7 +194,8 @@ void Session::agree_on_data(const std::string& description) {
 
 int Session::refuse(const Refusal& refusal) const {
   const int code = static_cast<int>(refusal.code);
-  // Of several that believe to be alone one tells it: at a code but 0 a launcher may stop all.
+  // If the launcher and MPI disagree, only the launcher's rank 0 reports. The others return 0,
+  // because at another code a launcher may stop all ranks at once.
   if (launcher(true).rank != rank_) return 0;
   if (rank_ == 0) std::fprintf(code == 0 ? stdout : stderr, "%s\n", refusal.what());
   return code;
@@ -203,7 +204,7 @@ int Session::refuse(const Refusal& refusal) const {
 std::unique_ptr<Communicator> Session::communicator(const Options& options, const Choice& choice,
                                                     Device& device, const Layout& layout) {
   const std::int64_t largest = layout.largest_layer(), part = largest / size_;
-  constexpr std::int64_t most = std::numeric_limits<int>::max();  // MPI counts in int
+  constexpr std::int64_t most = std::numeric_limits<int>::max();  // MPI counts elements in an int
   attempt([&] {
     if (size_ > 1 && choice.comm == Comm::mpi && part > most)
       throw_error(ExitCode::usage,
@@ -219,7 +220,7 @@ std::unique_ptr<Communicator> Session::communicator(const Options& options, cons
 }
 
 int train_on_ranks(int argc, char** argv, const Card& card, MakeTrainer& make) {
-  fail_fast(card.name, std::_Exit);  // until it is one of several ranks
+  fail_fast(card.name, std::_Exit);  // until Session makes this process one of several ranks
   const Command command = read_command(argc, argv, card);
   if (const auto exit_code = answer_alone(command, card)) return *exit_code;
   note_signals();

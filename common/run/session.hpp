@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// A program's life on MPI ranks: start, agreement before the first step, and one way to fail.
+// A program on MPI ranks: its start, the agreement of all ranks before the first step, and its end.
 #pragma once
 #include "run/train.hpp"
 
 namespace zero {
-/// What all ranks refuse together, at the same point of the program: all can leave in good order.
+/// What all ranks throw together, at the same point of the program: all can end MPI in good order.
 struct Refusal : Error {
   using Error::Error;
 };
@@ -12,22 +12,24 @@ struct Refusal : Error {
 /// MPI while it lives. An uncaught error ends the job with `rank r/N: what` and its exit code.
 class Session : public Process {
  public:
-  /// MPI ends the job when it cannot start.
   Session(int& argc, char**& argv);
+  /// Waits for all ranks, then ends MPI. If a rank is lost, this throws, and because destructors
+  /// may not throw that ends the job like any uncaught error: with its sentence and exit code.
   ~Session() override;
 
-  /// The choice, when all ranks run the same program with the same options and find what they ask
-  /// for; from then on a job that stands still is ended (options.timeout). Else throws Refusal on
-  /// all ranks; help asked for on all is a Refusal of code 0.
+  /// Throws Refusal on all ranks unless all run the same program with the same options, and the
+  /// machine has what the options ask for; for --help on all ranks, a Refusal with code 0. Starts
+  /// the watchdog.
   Choice agree(const Command& command, const Card& card) override;
 
-  /// If the task throws an Error on any rank all throw Refusal, naming it unless all did.
+  /// If the task throws an Error on any rank, throws Refusal on all, with its number unless all
+  /// did.
   void attempt(const std::function<void()>& task) override { attempt(task, true); }
   void agree_on_data(const std::string& description) override;
   std::unique_ptr<Communicator> communicator(const Options& options, const Choice& choice,
                                              Device& device, const Layout& layout) override;
 
-  /// Prints the sentence once, from rank 0, and returns the exit code.
+  /// Rank 0 prints the sentence. Returns the exit code of this rank.
   int refuse(const Refusal& refusal) const;
 
   int rank() const override { return rank_; }
@@ -37,18 +39,18 @@ class Session : public Process {
   void attempt(const std::function<void()>& task, bool names_rank);
   Choice choose_together(const Options& options);
 
-  const std::string program_ = who_fails;  // until this is one of several ranks
+  const std::string program_ = who_fails;  // the program's name; later who_fails names the rank
   int rank_ = 0, size_ = 1;
   int ranks_here_ = 1;  // on this machine
-  int cores_here_ = 1;  // on which they may run
-  int place_here_ = 0;  // this one's place among those
-  std::int64_t free_shared_;  // bytes of /dev/shm on this machine, before MPI took any
-  const std::unique_ptr<Device> host_ = make_cpu();  // whose memory the next one's messages are
-  std::optional<Communicator> everybody_;  // for what is said before and beside steps
-  std::jthread watching_;
+  int cores_here_ = 1;  // cores on which these may run
+  int place_here_ = 0;  // number of this rank among these
+  std::int64_t free_shared_;  // free bytes of /dev/shm on this machine, before MPI took any
+  const std::unique_ptr<Device> host_ = make_cpu();  // everybody_ sends from its memory
+  std::optional<Communicator> everybody_;  // for messages that are not part of a step
+  std::jthread watching_;  // the watchdog
 };
 
-/// A chapter's main on ranks. An error of one rank ends the job.
+/// The main function of a chapter that runs on ranks. Returns the exit code.
 int train_on_ranks(int argc, char** argv, const Card& card, MakeTrainer& make);
 template <class Trainer> int run_on_ranks(int argc, char** argv) {
   return train_on_ranks(argc, argv, Trainer::card, make_trainer<Trainer>);

@@ -7,7 +7,6 @@
 
 namespace zero {
 namespace {
-/// A process alone, without MPI.
 class Alone : public Process {
  public:
   Choice agree(const Command& command, const Card&) override {
@@ -28,14 +27,14 @@ class Alone : public Process {
 std::unique_ptr<Recorder> make_recorder(const Options& options, const Layout& layout,
                                         Device& device) {
   const bool traced = !options.trace.empty(), cpu = device.type == DeviceType::cpu;
-  // Times cost a GPU events, and many layers memory: there only whoever asks for them pays.
+  // Recording costs a GPU events, and many layers memory: there it is done only if asked for.
   const bool asked = traced || options.link > 0 || options.latency > 0;
   const bool cheap = cpu && layout.layers() * options.accumulate <= 4096;
   const bool values = traced && cpu && layout.parameters() <= 64;
   return std::make_unique<Recorder>(device, asked || cheap, traced, values);
 }
 
-/// A run, set up by its construction.
+/// A whole run. The constructor sets it up.
 class Training {
  public:
   Training(Process& process, const Command& command, const Card& card, MakeTrainer& make)
@@ -52,7 +51,7 @@ class Training {
         trainer_(make(options_, *device_, layout_, *comm_)) {
     recorder_->sent = &comm_->sent();
     recorder_->before = options_.begin.steps;
-    trainer_->synchronise();  // the first step's time is its own
+    trainer_->synchronise();  // so that set-up is no part of the first step's time
     const auto since = Clock::now();
     const std::string source = checkpoints_->load();
     report_ = process.together([&] {
@@ -62,9 +61,8 @@ class Training {
     if (!source.empty()) report_->tell("resume", source, since, "", checkpoints_->notes);
   }
 
-  /// Returns the exit code.
   int run() {
-    // Whoever takes `starting` decides: steps begin, or starting_ ends the process.
+    // The first to clear `starting` decides: steps begin, or starting_ ends the process.
     if (!starting.exchange(false)) std::this_thread::sleep_for(std::chrono::hours(1));
     for (auto step = static_cast<int>(options_.begin.steps); step < options_.steps; ++step) {
       here.step = step + 1;
@@ -108,28 +106,28 @@ class Training {
 
   bool saves() const { return !options_.save.empty(); }
 
-  /// With --save all ranks end after the same step, so they tell each other; else each by itself.
+  /// The signal; 0: none. With --save ranks exchange it, because all must end after the same step.
   int signal_of_any_rank() {
     const auto mine = static_cast<std::uint64_t>(noted_signal.load());
     return static_cast<int>(saves() ? std::ranges::max(comm_->gather({&mine, 1})) : mine);
   }
 
   [[noreturn]] void end_at(int signal, const std::string& when) const {
-    // Through MPI, as a launcher that got the signal too may answer 0 to an ordinary end.
-    if (process_.rank() > 0)
-      std::this_thread::sleep_for(std::chrono::seconds(1));  // rank 0 says it, if it got one
+    // An error ends the job through MPI. After an ordinary end a launcher that got the signal, too,
+    // might return 0. Rank 0 reports the signal if it got one, so the other ranks wait.
+    if (process_.rank() > 0) std::this_thread::sleep_for(std::chrono::seconds(1));
     throw_error(static_cast<ExitCode>(128 + signal), "ended by signal {} {}", signal, when);
   }
 
   Process& process_;
-  /// Until the first step: what loads files, or waits for ranks that do, looks at no signal.
+  /// Reads noted_signal before the first step, while this thread loads files or waits for ranks.
   const std::jthread starting_{[this](const std::stop_token& stop) {
     for (; starting && !stop.stop_requested();
          std::this_thread::sleep_for(std::chrono::milliseconds(10)))
       if (noted_signal > 0 && starting.exchange(false))
         end_at(noted_signal, "before the first step");
   }};
-  Options options_;  // a checkpoint sets where they begin
+  Options options_;  // a checkpoint sets options_.begin
   const Choice choice_;
   const std::unique_ptr<Device> device_;
   const Layout layout_;

@@ -7,7 +7,6 @@
 #include "run/failure.hpp"
 
 namespace zero {
-/// A chapter's trainer, whichever it is.
 class AnyTrainer {
  public:
   virtual ~AnyTrainer() = default;
@@ -27,7 +26,7 @@ template <class Trainer> class Erased : public AnyTrainer {
   Trainer trainer_;
 };
 
-/// All that it is given must outlive it.
+/// Makes a chapter's trainer. All arguments must outlive it.
 using MakeTrainer = std::unique_ptr<AnyTrainer>(const Options& options, Device& device,
                                                 const Layout& layout, Communicator& comm);
 template <class Trainer>
@@ -40,23 +39,22 @@ std::unique_ptr<AnyTrainer> make_trainer(const Options& options, Device& device,
   }
 }
 
-/// What a program agrees on with the others of its run, if there are any.
+/// This process among the processes of its run: all ranks, or this one alone.
 class Process {
  public:
   virtual ~Process() = default;
-  /// Throws Error (usage, resources) when what is asked for cannot be had, or is not the same.
+  /// The choice. Throws Error (usage, resources) if options differ between ranks or cannot be had.
   virtual Choice agree(const Command& command, const Card& card) = 0;
-  /// Runs the task on every rank. Throws an Error on all of them when it throws one on any.
+  /// Runs the task on every rank. If it throws an Error on any rank, throws an Error on all.
   virtual void attempt(const std::function<void()>& task) = 0;
-  /// Throws Error (data) on all ranks when one reads other data than rank 0, by its description.
+  /// Throws Error (data) on all ranks if a rank's Data::description() is not that of rank 0.
   virtual void agree_on_data(const std::string& description) = 0;
-  /// The ranks' communicator, over choice.comm.
   virtual std::unique_ptr<Communicator> communicator(const Options& options, const Choice& choice,
                                                      Device& device, const Layout& layout) = 0;
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  /// What `make` makes, on every rank.
+  /// Returns the result of make(), which is called like attempt()'s task.
   template <class Make> auto together(Make make) {
     std::optional<decltype(make())> made;
     attempt([&] { made.emplace(make()); });
@@ -64,10 +62,10 @@ class Process {
   }
 };
 
-/// Trains as the command says, and returns the exit code. make: makes the chapter's trainer.
+/// Trains as the command says. Returns the exit code.
 int train(Process& process, const Command& command, const Card& card, MakeTrainer& make);
 
-/// The main function of a chapter that is one process.
+/// The main function of a chapter that runs as one process. Returns the exit code.
 int train_alone(int argc, char** argv, const Card& card, MakeTrainer& make);
 template <class Trainer> int run_alone(int argc, char** argv) {
   return train_alone(argc, argv, Trainer::card, make_trainer<Trainer>);

@@ -64,7 +64,7 @@ ordered_json arguments(const Slice& slice, const std::vector<Order>& orders, std
   return args;
 }
 
-/// Who holds what, and how layers are cut.
+/// The last line of the file: who holds what, and how layers are cut.
 std::string last_line(const Card& card, const Layout& layout, Device& device) {
   ordered_json layers = ordered_json::array(), holdings = ordered_json::array();
   for (int l = 0; l < layout.layers(); ++l) {
@@ -88,7 +88,7 @@ std::string last_line(const Card& card, const Layout& layout, Device& device) {
   return "],\"otherData\":" + about.dump() + "}";
 }
 
-/// The first moment of all ranks on this host, which have one clock; `mine`: this rank's.
+/// The earliest moment of all ranks on this host, which share a clock. mine: this rank's earliest.
 Clock::time_point first_here(Clock::time_point mine, Communicator& comm) {
   char host[256] = {};
   gethostname(host, sizeof host - 1);
@@ -120,7 +120,7 @@ EarlierTrace read_trace(const std::string& path, std::int64_t steps, const Card&
   std::getline(file, line);
   for (bool kept = true; std::getline(file, line) && !line.starts_with(']');) {
     const double begin = number_after(R"("ts":)", line, -1);
-    // A name has no time, and is kept. A counter has no step: it follows its event.
+    // A track's name has no time and is kept. A counter has no step and is kept with its event.
     const double never = static_cast<double>(steps) + 1;
     kept = number_after(R"("step":)", line, begin < 0 || kept ? 0 : never) <= steps;
     if (!kept || line.empty()) continue;
@@ -144,7 +144,7 @@ std::string chrome_trace(Recorder& recorder, std::span<const Slice> slices,
   auto first = orders.empty() ? Clock::time_point::max() : orders.front().time;
   for (const Slice& slice : slices) first = std::min(first, slice.begin.time());
   const std::array own{std::uint64_t(earlier.orders), std::uint64_t(earlier.end)};
-  const std::vector<std::uint64_t> before = comm.gather(own);  // the first of rank 0
+  const std::vector<std::uint64_t> before = comm.gather(own);  // the first two are rank 0's
   first = first_here(first, comm) - std::chrono::microseconds(before[1]);
   const auto since = [](auto begin, auto end) {
     return std::chrono::duration<double, std::micro>(end - begin).count();

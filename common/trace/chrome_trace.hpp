@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A recording as a file, for ui.perfetto.dev and for the scripts that tell a run
-// (notes/running.md).
+// Writes a recording for ui.perfetto.dev, and for scripts that narrate a run (notes/running.md).
 #pragma once
 #include <span>
 
@@ -8,22 +7,22 @@
 #include "trace/recorder.hpp"
 
 namespace zero {
-/// The number behind the first `name` in the line; `none` where that does not stand.
+/// The number behind the first `name` in the line; `none` if there is no such name or number.
 double number_after(const char* name, const std::string& line, double none);
 
-/// Of a run that is resumed, what was traced before.
+/// What an earlier run, which is now resumed, has traced.
 struct EarlierTrace {
-  std::string events{};  // a line each
-  double orders = 0, end = 0;  // of a rank at most; in microseconds
+  std::string events{};  // one per line
+  double orders = 0, end = 0;  // the most orders of a rank; microseconds
 };
 
-/// The file's steps up to that one. Throws Error (usage) unless such ranks wrote it.
+/// Reads a trace up to that step. Throws Error (usage) if its chapter, model or N is another.
 EarlierTrace read_trace(const std::string& path, std::int64_t steps, const Card& card,
                         const Layout& layout, Device& device);
 
 /// The traced steps of all ranks in the Trace Event Format (JSON), on rank 0; empty on others. All
-/// ranks must call it, streams idle. Microseconds of each host's own clock, since the first event
-/// of its ranks; they and the orders go on after the earlier ones of rank 0.
+/// ranks must call it, with idle streams. Times are microseconds since the first event of a host's
+/// ranks, by its clock. Times and order numbers continue those of rank 0's `earlier`.
 std::string chrome_trace(Recorder& recorder, std::span<const Slice> slices,
                          const EarlierTrace& earlier, const Card& card, const Layout& layout,
                          Device& device, Communicator& comm);

@@ -14,7 +14,7 @@ OverlapTimes overlap_times(std::span<const Slice> slices, int step) {
     const bool computes = work.sort == Work::Sort::compute && work.place() == Place::device;
     if (slice.track > 0 && computes) computing.emplace_back(slice.begin.time(), slice.end.time());
   }
-  // What computes on several streams at once counts once.
+  // Join intervals that overlap: time in which several streams compute counts once.
   std::ranges::sort(computing, {}, &Interval::begin);
   std::vector<Interval> joined;
   for (const Interval& work : computing) {

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: MIT
-// How much of the messages, and of copies over the bus, passes while the device computes.
+// How much of the time of messages, and of copies over a bus, the device computes meanwhile.
 #pragma once
 #include <span>
 
 #include "trace/recorder.hpp"
 
 namespace zero {
-/// Of messages, or of copies over a bus: while the device computed nothing, and while it did.
+/// Time of messages, or of copies over a bus; hidden: while the device computes; exposed: the rest.
 struct OverlapTime {
   std::chrono::nanoseconds exposed{}, hidden{};
 };
 struct OverlapTimes {
-  By<Phase, OverlapTime> messages;  // by the phase for which they were sent
-  By<Place, By<Direction, OverlapTime>> transfers;  // by whose bus they take
+  By<Phase, OverlapTime> messages;  // by the phase that needs them
+  By<Place, By<Direction, OverlapTime>> transfers;  // by bus: the device's or the disk's
 };
 
-/// Of one step's messages and transfers. slices: all that may overlap them, of other steps, too.
+/// Of one step's messages and transfers. slices: all that may overlap them, also of other steps.
 OverlapTimes overlap_times(std::span<const Slice> slices, int step);
 
-/// The latest figures of so many steps at most, in no order, however long the run is.
+/// The figures of the latest 4096 steps, in no order.
 template <class Figure> struct Latest {
   static constexpr std::int64_t most = 4096;
 
@@ -27,19 +27,19 @@ template <class Figure> struct Latest {
     kept[steps++ % most] = figure;
   }
   std::vector<Figure> kept{};
-  std::int64_t steps = 0;  // that gave one
+  std::int64_t steps = 0;  // number of figures added so far
 };
 
-/// Sorts slices into steps, and keeps of a step these times alone.
+/// Measures the overlap of each step of a run, and keeps only the times, not the slices.
 class OverlapMeter {
  public:
-  /// present: the step in which they were taken; earlier ones have all their slices by then.
+  /// taken: by Recorder::take() in step `present`, when all slices of earlier steps have ended.
   void add(std::span<const Slice> taken, int present);
 
-  Latest<OverlapTimes> times;  // of complete steps
+  Latest<OverlapTimes> times;  // of steps that are complete
 
  private:
-  int next_ = 0;  // the step whose times come next; 0: the first one is not known
-  std::vector<Slice> recent_;  // of the last complete step and of later ones
+  int next_ = 0;  // the step that is measured next; 0: the first step is not known yet
+  std::vector<Slice> recent_;  // slices of the last measured step and of later ones
 };
 }  // namespace zero

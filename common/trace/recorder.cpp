@@ -38,7 +38,7 @@ void Recorder::Track::see(const Work& work, Kernels* on, bool begins) {
   Slice slice = std::move(open.back());
   open.pop_back();
   slice.end = now;
-  // A wait knows at its end what it waited for.
+  // Only at its end does a wait know what it has waited for.
   if (work.sort == Work::Sort::wait) slice.work = work;
   if (work.sort == Work::Sort::message && all.sent) slice.sent = all.sent->in_phases();
   for (std::size_t i = 0; all.keeps_values && i < work.writes.size(); ++i) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a rank did when, and what it held. Nothing that is recorded waits for the recorder.
+// Records what a rank does when, and the memory in use. Recorded work never waits for the recorder.
 #pragma once
 #include <deque>
 #include <mutex>
@@ -10,64 +10,61 @@
 namespace zero {
 using Clock = std::chrono::steady_clock;
 
-/// When the host was there, or, if there is a mark, when its device gets there.
 struct Moment {
-  Clock::time_point host;
-  Mark device;
+  Clock::time_point host;  // when it was recorded
+  Mark device;  // a place in the device's queue; null: the moment is `host`
 
   bool passed() const { return !device || device->passed(); }
-  /// Of a passed moment, by the host's clock.
+  /// When it was, by the host's clock. It must have passed.
   Clock::time_point time() const { return device ? device->time() : host; }
 };
 
-/// Work or a wait, on the host's track a phase or a wait. A track's slices follow or nest.
+/// Work or a wait of a stream, a phase or a wait of the host. A track's slices follow or nest.
 struct Slice {
   Work work;
-  int track;  // 0: the host's
+  int track;  // number of the stream's track; 0: the host's
   Phase phase;
   int step;  // of the whole run, from 1; 0: set-up
-  int order;  // of Orders: the one that put it on its stream
+  int order;  // number of the Order that put the work on its stream
   Moment begin, end;
-  By<Phase, std::int64_t> sent{};  // elements, by this rank up to the end of a message
-  std::vector<std::vector<float>> values{};  // of each view that the work writes, at its end
+  By<Phase, std::int64_t> sent{};  // elements that this rank has sent until the end of a message
+  std::vector<std::vector<float>> values{};  // at its end, of each view that the work writes
 };
 
-/// What the trainer's thread did, in the order of the program: it put work on a stream, or borrowed
-/// memory or gave it back.
+/// One action of the trainer's thread: it puts work on a stream, borrows memory or gives it back.
 struct Order {
   Clock::time_point time{};
-  Phase phase{}, during{};  // that needs it; in which the host was
+  Phase phase{}, during{};  // the phase that needs it; the phase in which the host is
   int step = 0;
-  By<Kind, std::int64_t> bytes{};  // of the device, in use after that
-  std::vector<std::source_location> sites{};  // of the call: the trainer's last
+  By<Kind, std::int64_t> bytes{};  // in use on the device after it
+  std::vector<std::source_location> sites{};  // of the calls that led to it; the trainer's is last
   Kind kind{};
-  std::int64_t change = 0;  // in bytes of that kind; 0: work
-  View view{};  // that is borrowed or given back
+  std::int64_t change = 0;  // bytes of that kind that are borrowed, or negative; 0: work
+  View view{};  // what is borrowed or given back
 };
 
-/// One at a time on a device. The trainer's thread makes it before the streams that it outlives.
+/// One at a time per device. The trainer's thread makes it before the streams, which it outlives.
 class Recorder : public Observer {
  public:
   static constexpr int traced_steps = 8;
 
-  /// streams: sees them. traced: keeps orders of its first steps. values: and what CPU work writes.
+  /// streams: records their work. traced: keeps the first steps' orders. values: and their results.
   Recorder(Device& device, bool streams, bool traced, bool values);
   ~Recorder() override;
 
   const bool sees_streams, traced, keeps_values;
-  const Sent* sent = nullptr;  // this rank's communicator counts here; null: nobody does
-  std::int64_t before = 0;  // the step after which the run is resumed
+  const Sent* sent = nullptr;  // what this rank's communicator has sent; null: unknown
+  std::int64_t before = 0;  // steps that were made before the run was resumed
 
   bool keeps(int step) const { return traced && step <= before + traced_steps; }
-  /// Of set-up and of the first steps.
   const std::vector<Order>& orders() const { return orders_; }
-  /// The tracks' names, by number: the host, then the streams as they were constructed.
+  /// The tracks' names, by number: the host's, then the streams' in order of construction.
   std::vector<std::string> tracks();
-  /// Those that ended (on a device: passed) since the last call; a track's in order of their ends.
+  /// The slices that have ended since the last call; those of a track in the order of their ends.
   std::vector<Slice> take();
 
  private:
-  /// Of a stream or the host. Its own mutex: to look on must not order one stream after another.
+  /// A stream's or the host's. Its own mutex, so that recording makes no stream wait for another.
   struct Track : Watcher {
     Track(const char* name, int number, Recorder& all) : name(name), number(number), all(all) {}
     void see(const Work& work, Kernels* on, bool begins) override;
@@ -76,9 +73,9 @@ class Recorder : public Observer {
     const std::string name;
     const int number;
     Recorder& all;
-    std::vector<Slice> open;  // begun, not ended: the last one within the others
-    std::mutex mutex;  // guards the next
-    std::deque<Slice> ended;  // in the order of their ends; their device need not be past them yet
+    std::vector<Slice> open;  // begun and not ended; each is nested in the one before
+    std::mutex mutex;  // guards `ended`
+    std::deque<Slice> ended;  // in the order of their ends; a GPU may not have reached these yet
   };
 
   Watcher* watcher(const char* stream) override;
@@ -86,7 +83,7 @@ class Recorder : public Observer {
   Track& add_track(const char* name) {
     return tracks_.emplace_back(name, static_cast<int>(tracks_.size()), *this);
   }
-  /// Completes and keeps the order. Returns its place among orders().
+  /// Fills in where the thread is, and keeps the order. Returns its number in orders().
   int note(Order order);
 
   Device& device_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Adam on any slice of the parameters, in one pass over memory.
+// Adam, with decoupled weight decay, on any slice of the parameters, in one pass over memory.
 #pragma once
 #include "compute/adam_element.hpp"
 #include "compute/stream.hpp"
@@ -8,21 +8,21 @@
 #include "train/options.hpp"
 
 namespace zero {
-/// 16-bit parameters are a rounded copy of fp32 master weights, which Adam updates.
+/// Whether Adam updates fp32 master weights. 16-bit parameters are a rounded copy of them.
 constexpr bool needs_master(Dtype dtype) { return dtype != Dtype::fp32; }
 
-/// Bytes a parameter of what Adam keeps: momentum, variance and the master copy.
+/// Bytes per parameter that Adam keeps: momentum, variance and the master weight.
 constexpr std::int64_t optimizer_bytes(Dtype dtype) { return needs_master(dtype) ? 12 : 8; }
 
-/// Folds learning rate and bias corrections into scalars.
+/// Computes the scalars of each step (learning rate, bias corrections) and queues the update.
 class Adam {
  public:
-  /// The stream must outlive the object's use.
+  /// Updates run on the stream, which must outlive this. The first is number begin.updates + 1.
   Adam(const Options& options, Stream& stream) : options_(options), stream_(stream) {
     for (std::int64_t update = 0; update < options.begin.updates; ++update) count_update();
   }
 
-  /// Begins a step that is not skipped. grad_factor multiplies every gradient: unscales and clips.
+  /// Begins a step that is not skipped. Every gradient is multiplied by grad_factor (StepResult).
   void begin(float grad_factor) {
     const double lr = options_.lr, beta1 = options_.beta1, beta2 = options_.beta2;
     count_update();
@@ -37,9 +37,9 @@ class Adam {
                 .eps = static_cast<float>(options_.eps)};
   }
 
-  /// Updates the state with `grads` (same size); state.params, if any, become the new weights,
-  /// rounded to the gradients' dtype, and may lie where these do. 28 bytes per parameter pass
-  /// through memory, or 32 where weights and parameters are two in fp32.
+  /// Updates the state with `grads`, of the same size. Writes the new weights, rounded, to
+  /// state.params, if it is not empty; it has the gradients' dtype and may lie in their memory. An
+  /// update reads and writes 28 bytes per parameter, or 32 in fp32 with separate master weights.
   void update(const AdamState& state, View grads, CallSite = {}) {
     const std::int64_t count = state.weights.size;
     const View params = state.params;
@@ -56,7 +56,7 @@ class Adam {
   }
 
  private:
-  // A product a step: std::pow's last bit is the C library's.
+  // One product per update, because the last bit of std::pow depends on the C library.
   void count_update() {
     beta1_to_t_ *= options_.beta1;
     beta2_to_t_ *= options_.beta2;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A chapter's card (card.hpp beside its trainer): data from which bytes and formulas follow.
+// A chapter's card (card.hpp beside its trainer): data from which bytes and formulas are computed.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -9,7 +9,7 @@
 #include "compute/work.hpp"
 
 namespace zero {
-/// By each rank: all of it, its part, or its part with the host beside its device, or on a disk.
+/// What each rank holds: everything, or its part, on its device, its host or its host's disk.
 enum class Held { replicated, sharded, sharded_on_host, sharded_on_disk };
 template <>
 inline constexpr std::array names_of<Held>{"replicated", "sharded", "sharded on the host",
@@ -20,7 +20,7 @@ constexpr Place place_of(Held how) {
                                         : Place::device;
 }
 
-/// How often: times a step plus times a micro-batch.
+/// How often in a step: `a_step` times, plus `a_micro_batch` times for each micro-batch.
 struct Frequency {
   double a_step = 0, a_micro_batch = 0;
   constexpr double in(double micro_batches) const { return a_step + a_micro_batch * micro_batches; }
@@ -30,15 +30,14 @@ constexpr Frequency each_micro_batch(double times = 1) { return {0, times}; }
 
 struct Card {
   const char* name;
-  bool ranks = true;  // runs on MPI ranks
+  bool ranks = true;  // runs on MPI ranks; false: as one process
   bool mixed_precision = false;  // has --dtype and --loss-scale
 
-  /// Who holds what throughout.
   struct Holds {
     Held parameters = Held::replicated, gradients = Held::replicated, optimizer = Held::replicated;
   } held{};
 
-  /// Elements a parameter that a rank sends, in units of (n - 1)/n.
+  /// Elements per parameter that a rank sends in each phase, in units of (n - 1)/n, with n ranks.
   struct Sent {
     Frequency forward{}, backward{}, update{};
   } sent{};
@@ -49,33 +48,31 @@ struct Card {
                                     : Frequency();
   }
 
-  /// Whole layers in use beside what is held: of parameters, and as many more as --prefetch says.
+  /// Memory for whole layers that is lent for a while, beside what is held throughout.
   struct WholeLayers {
     int parameters = 0;
-    bool and_prefetched = false;
+    bool and_prefetched = false;  // as many more layers of parameters as --prefetch says
     int gradients = 0;
-    int pieces = 0;  // beside them: of a disk's optimizer state, in the host's memory
+    int pieces = 0;  // pieces of a disk's optimizer state that are in the host's memory
   } borrowed{};
 
-  /// Elements over the bus for each of the rank's parameters; what goes to the device once a step
-  /// does not in a skipped one.
+  /// Elements over the bus per parameter of the rank's part; to_device.a_step only if not skipped.
   struct Copied {
     Frequency to_host{}, to_device{};
   } copied{};
 
-  /// Has a window, in which whole layers outlive a phase, and --prefetch.
   constexpr bool prefetches() const { return borrowed.and_prefetched; }
-  /// Adam runs on the host.
+  /// Whether Adam runs on the host.
   constexpr bool offloads() const { return place_of(held.optimizer) != Place::device; }
-  /// What Adam needs of gradients, and makes of parameters, passes through room on the host, which
-  /// has master weights of its own in every dtype.
+  /// Whether gradients and new parameters pass through memory of the host, because they are held on
+  /// the device and Adam runs on the host. Then the host has master weights in every dtype.
   constexpr bool stages() const { return offloads() && place_of(held.gradients) == Place::device; }
   constexpr bool uses(Place place) const {
     return place == Place::device || (place == Place::host && offloads()) ||
            place == place_of(held.optimizer);
   }
 
-  /// The whole layers that a step of so many micro-batches has room for: no more than it uses.
+  /// The whole layers of that kind for which there is memory: no more than a step uses.
   constexpr int slots(Kind kind, int prefetch, std::int64_t layers, std::int64_t accumulate) const {
     const bool params = kind == Kind::parameters;
     const std::int64_t uses = layers * accumulate * (params ? 2 : 1);
@@ -84,7 +81,7 @@ struct Card {
     return static_cast<int>(std::min<std::int64_t>(most, uses));
   }
 
-  /// Bytes that one of n ranks holds there; p, g, k: all of parameters, gradients, optimizer state.
+  /// Bytes that one of n ranks holds there; p, g, k: of all parameters, gradients, optimizer state.
   constexpr double bytes(Place place, double p, double g, double k, double n) const {
     const auto part = [=](Held how, double all) {
       return place_of(how) != place ? 0 : how == Held::replicated ? all : all / n;
@@ -94,15 +91,15 @@ struct Card {
   }
 };
 
-/// The card of a run in which that place keeps the optimizer state of a chapter that uses a disk.
+/// The card with --state `place`. It differs only where the optimizer state may be on a disk.
 constexpr Card with_state(Card card, Place place) {
   if (!card.uses(Place::disk) || place == Place::disk) return card;
   card.held.optimizer = Held::sharded_on_host;
-  card.borrowed.pieces = 0;  // the host has all of it
+  card.borrowed.pieces = 0;  // all of the state is in the host's memory
   return card;
 }
 
-/// Of bytes(): "p + (g + k)/n"; empty where nothing is held.
+/// The formula of bytes(), as "p + (g + k)/n"; empty if nothing is held in that place.
 inline std::string formula(const Card& card, Place place = Place::device) {
   std::string whole, parts = place == Place::host && card.stages() ? "g" : "";
   const auto add = [](std::string& sum, const std::string& term) {
@@ -116,12 +113,12 @@ inline std::string formula(const Card& card, Place place = Place::device) {
   return whole;
 }
 
-/// When ranks' gradients are added. Runs of a family agree to the bit; with one micro-batch all do.
+/// When ranks' gradients are added. Runs of one family, or with one micro-batch, have equal bits.
 inline std::string family(const Card& card) {
   return card.sent.backward.a_micro_batch > 0 ? "every micro-batch" : "once a step";
 }
 
 namespace cards {
-using enum Held;  // in the chapters' cards
+using enum Held;  // the chapters' cards use its names
 }
 }  // namespace zero

@@ -11,9 +11,9 @@
 
 namespace zero {
 namespace {
-constexpr std::int64_t context = 8;  // bytes of a text that predict the next one
+constexpr std::int64_t context = 8;  // task text predicts a byte from so many bytes before it
 
-/// Fills an fp32 tensor with value(i), made here and copied to where the tensor lies.
+/// Fills an fp32 tensor with value(i). The values are computed on the CPU and copied to the device.
 void fill(const Tensor& tensor, const std::function<float(std::int64_t)>& value) {
   std::vector<float> values(tensor.size());
   for (std::int64_t i = 0; i < tensor.size(); ++i) values[i] = value(i);
@@ -21,26 +21,26 @@ void fill(const Tensor& tensor, const std::function<float(std::int64_t)>& value)
   to.device->copy(to.data, values.data(), to.bytes());
 }
 
-/// The file of task text or llama: `bytes` of it, from `begin` on, are tokens of `width` bytes.
+/// The file of task text or llama: tokens of `width` bytes, in `bytes` bytes from `begin` on.
 struct File {
   std::string path;
   std::int64_t begin = 0, bytes = 0, width = 1;
   std::int64_t tokens() const { return bytes / width; }
 };
 
-constexpr std::int32_t llm_c = 20240520;  // with which its files of tokens of 16 bits begin
+constexpr std::int32_t llm_c = 20240520;  // the first number of llm.c's files of 16-bit tokens
 
-/// NumPy's type of the numbers whose halves these are; null: of no wider ones. A high half is
-/// small, or 0xffff of a number below 0. That 24 larger tokens of 16 bits all stand at places of
-/// one parity is improbable: 2 to the -24 if they are independent.
+/// NumPy's name of the type, if these are halves of wider numbers; else null. High halves are
+/// small, or 0xffff in numbers below 0. If 16-bit tokens were independent, 24 larger ones would all
+/// be at positions of one parity with a probability of 2^-24.
 const char* wide_type(std::span<const std::uint16_t> halves) {
-  std::array<int, 4> large{}, most{};  // by place
+  std::array<int, 4> large{}, most{};  // by position modulo 4
   for (std::size_t i = 0; i < halves.size(); ++i) {
     if (halves[i] == 0xffff) continue;
     large[i % 4] += halves[i] > 7;
     most[i % 4] = std::max<int>(most[i % 4], halves[i]);
   }
-  const auto is_wide = [&](int high, int low) {  // numbers from 2^16 on have large low halves, too
+  const auto is_wide = [&](int high, int low) {  // if high halves are not 0, low ones must be large
     return large[high] + large[high + 2] == 0 && large[low] + large[low + 2] >= 24 &&
            (most[high] + most[high + 2] == 0 || std::max(most[low], most[low + 2]) > 1023);
   };
@@ -49,10 +49,10 @@ const char* wide_type(std::span<const std::uint16_t> halves) {
   return nullptr;
 }
 
-/// magic: the first 32 bits. Throws Error (data) when a file that begins so is of another kind.
+/// Throws Error (data) if a file that begins so has no 16-bit tokens. magic: its first 32 bits.
 void expect_tokens(const std::string& path, std::span<const std::uint16_t> begin, int magic) {
   const std::string_view text(reinterpret_cast<const char*>(begin.data()), 2 * begin.size());
-  // The first number of each kind of llm.c's files is a date.
+  // Every kind of file of llm.c's begins with a date as a number.
   const bool swapped = __builtin_bswap32(magic) == llm_c, llm = swapped || magic / 10000 == 2024;
   const auto numbers = begin.subspan(llm ? std::min<std::size_t>(512, begin.size()) : 0);
   const char* const type = swapped ? ">u2" : magic == 20240801 ? "<i4" : wide_type(numbers);
@@ -87,7 +87,7 @@ void expect_tokens(const std::string& path, std::span<const std::uint16_t> begin
               path, what, array);
 }
 
-/// Throws Error (data) when it cannot be read, is of another kind, or is too short.
+/// The options' file. Throws Error (data) if it cannot be read, is of another kind, or too short.
 File file_of(const Options& options) {
   File file{options.tokens.empty() ? options.data : options.tokens};
   std::error_code why;
@@ -171,7 +171,7 @@ class FromFile : public Data {
   const TokenSource source_;
 };
 
-/// Predict a byte of a text from the `context` bytes before it.
+/// Task text: predict a byte of a text from the `context` bytes before it.
 class Text : public FromFile {
  public:
   Text(const Options& options, Device& device, int rank, int ranks)
@@ -189,7 +189,7 @@ class Text : public FromFile {
   Tensor codes_;  // (256, width / context)
 };
 
-/// Predict each token of a sequence from those before it.
+/// Task llama: predict each token of a sequence from the tokens before it.
 struct Tokens : FromFile {
   Tokens(const Options& options, Device& device, int rank, int ranks)
       : FromFile(options, device, options.sequence, rank, ranks) {}
@@ -199,7 +199,7 @@ struct Tokens : FromFile {
   }
 };
 
-/// Learn what a fixed random teacher answers: two matrices, inputs x 16 and 16 x outputs.
+/// The other tasks: learn the answers of a fixed random teacher of two matrices, with 16 between.
 class Teacher : public Data {
  public:
   Teacher(const Options& options, const Architecture& model, Device& device, int rank, int ranks)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The work: samples made from the generator or read from a file, numbered over the whole run.
+// Training samples, from the generator or from a file, numbered over the whole run.
 #pragma once
 #include "compute/kernels.hpp"
 #include "memory/tensor.hpp"
@@ -8,31 +8,31 @@
 namespace zero {
 class Data;
 
-/// One rank's samples of one micro-batch: numbers [first, first + options.batch).
+/// The samples of one rank's micro-batch: numbers [first, first + options.batch).
 struct Batch {
   const Data* data;
   std::int64_t first;
 };
 
-/// A source of samples. Sample s is the same whoever asks for it: micro-batch
-/// m = (step * accumulate + micro) * ranks + rank holds samples [m * batch, (m + 1) * batch).
+/// A source of samples. Sample number s does not depend on the rank that loads it. Micro-batch
+/// m = (step * accumulate + micro) * ranks + rank has samples [m * batch, (m + 1) * batch).
 class Data {
  public:
   Data(const Options& options, int rank, int ranks)
       : batch_(options.batch), accumulate_(options.accumulate), rank_(rank), ranks_(ranks) {}
   virtual ~Data() = default;
 
-  /// step and micro count from 0.
+  /// This rank's micro-batch number `micro` of that step. Both count from 0.
   Batch operator()(int step, int micro) const {
     const std::int64_t number = std::int64_t{step} * accumulate_ + micro;
     return {this, (number * ranks_ + rank_) * batch_};
   }
 
-  /// Writes samples [first, ...), as many as fit: rows of the model's inputs, and of their targets
-  /// in fp32 (outputs numbers, or classes: one, or one a token). Part of a stream's task.
+  /// Writes samples from number `first` on, as many as fit: rows of inputs, and rows of targets in
+  /// fp32 (as many numbers as outputs, or one class, or one class per token). In a stream's task.
   virtual void load(Kernels& on, std::int64_t first, View inputs, View targets) const = 0;
 
-  /// Of what was read, the same for the same bytes; empty when nothing was.
+  /// Describes the file that was read, the same for the same bytes; empty without a file.
   virtual std::string description() const { return ""; }
 
  private:
@@ -51,17 +51,17 @@ inline std::string grouped(std::int64_t number) {
   return text;
 }
 
-/// Bytes, and their formula with the run's numbers.
+/// A number of bytes, and its formula with the run's numbers.
 struct Figure {
   std::int64_t bytes = 0;
   std::string formula{};
 };
 
-/// The data of options.task. Throws Error (data) when its file is missing or too short, or has a
-/// token that is none of options.vocab.
+/// The data of options.task, in the device's memory. Throws Error (data) if its file is missing,
+/// too short or of another kind, or has a token that is not below options.vocab.
 std::unique_ptr<Data> make_data(const Options& options, Device& device, int rank = 0,
                                 int ranks = 1);
 
-/// What make_data holds. Throws Error (data) when its file is missing or too short.
+/// The bytes of make_data's result. Throws Error (data) for the file, but does not read its tokens.
 Figure source_bytes(const Options& options);
 }  // namespace zero

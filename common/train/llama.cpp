@@ -23,14 +23,14 @@ LlamaShape shape_of(const Options& o) {
           .size = o.width / o.heads};
 }
 
-/// Rows for which each part of the activations has room: all parts begin at multiples of 64 bytes,
-/// with recomputation and without, as alignment may decide in which order a GPU adds a product.
+/// Rows of each part of the activations. Parts begin at multiples of 64 bytes, with --recompute and
+/// without, because on a GPU the alignment may change the order of a sum, and so its bits.
 std::int64_t room_for_rows(const LlamaShape& shape, Dtype dtype) {
   const std::int64_t step = 64 / bytes_of(dtype);
   return (shape.rows() + step - 1) / step * step;
 }
 
-/// The first elements of a view, which keeps the rest.
+/// Cuts the first `size` elements off a view and returns them.
 View take(View& from, std::int64_t size) {
   const View taken = from.part(0, size);
   from = from.part(size, from.size - size);
@@ -90,13 +90,13 @@ Architecture llama_architecture(const Options& options) {
   return model;
 }
 
-/// Tensors that meet in one product are one: of queries, keys and values; of gate and up.
+/// Tensors with the same input are one: `heads` is the queries, keys, values; `pair` is gate, up.
 struct Llama::Block {
   Block(View layer, const LlamaShape& of) {
     const std::int64_t w = of.width;
     norm = take(layer, w), norm_middle = take(layer, w);
     heads = take(layer, of.heads_width() * w), mix = take(layer, w * w);
-    pair = take(layer, 2 * of.hidden * w), down = layer;  // and padding
+    pair = take(layer, 2 * of.hidden * w), down = layer;  // with the padding
   }
   View norm, norm_middle, heads, mix, pair, down;
 };
@@ -134,8 +134,8 @@ Llama::Llama(const Options& options, Stream& stream)
   shares_delta_ = cut(groups * queries * tokens);
   expect(rest.size == 0, "the parts are what the formula counts");
 
-  // Pair i of a head turns by 10000^(-2i / size) a token. A turn by p angles is p turns by one:
-  // no angle is above 1, and no bit the C library's.
+  // Rotary embedding: each token turns pair i of a head by another 10000^(-2i / size). The angle of
+  // token p is reached by p turns, as portable_turn() takes small angles only.
   std::vector<float> turns(turns_.size());
   const std::int64_t half = size / 2;
   for (std::int64_t i = 0; i < half; ++i) {
@@ -201,13 +201,13 @@ void Llama::backward(int l, View params, View grads, Write write) {
   if (l == 0) live_.give_back();
 }
 
-/// y = x weight^T.
+/// y (rows, outputs) = x (rows, inputs) weight^T.
 void Llama::multiply(Kernels& on, View x, View weight, View y) const {
   const std::int64_t rows = shape_.rows();
   on.linear_forward({rows, x.size / rows, y.size / rows, false}, x, weight, y, false);
 }
 
-/// Of that, the weight's gradient, and then x's, for which x makes room.
+/// Gradients of multiply(): of the weight, stored in `grads` or added there, then of x, over x.
 void Llama::multiply_backward(Kernels& on, View dy, View weight, View x, View grads,
                               Write write) const {
   const std::int64_t rows = shape_.rows();
@@ -216,7 +216,7 @@ void Llama::multiply_backward(Kernels& on, View dy, View weight, View x, View gr
   on.linear_backward_input(shape, dy, weight, x);
 }
 
-/// A block but for its last product and sum, which nothing in backward needs.
+/// Forward through a block up to SwiGLU. Backward needs nothing of what follows.
 void Llama::form(Kernels& on, const Block& params, View x, const Kept& k) const {
   on.rms_norm(x, params.norm, k.normed);
   multiply(on, k.normed, params.heads, heads_);
@@ -232,8 +232,7 @@ void Llama::form(Kernels& on, const Block& params, View x, const Kept& k) const 
   on.swiglu(k.pair, shape_.hidden, k.product);
 }
 
-/// The same and its last product, the other way. delta_ is the gradient of the block's output, and
-/// becomes its input's.
+/// Backward through a whole block. delta_ is its output's gradient, and becomes its input's.
 void Llama::block_backward(Kernels& on, const Block& params, View x, const Kept& k,
                            const Block& grads, Write write) const {
   multiply_backward(on, delta_, params.down, k.product, grads.down, write);
@@ -255,20 +254,18 @@ HeadsShape Llama::heads(std::int64_t of_group) const {
   return {shape_.sequences, shape_.tokens, shape_.groups, of_group, shape_.size};
 }
 
-/// heads_ from that column on.
 Matrix Llama::columns(std::int64_t first) const {
   return {heads_.part(first, heads_.size - first), shape_.heads_width()};
 }
 
-/// Of what is by group, with so many rows a token: from that token's rows and that column on.
+/// The groups' matrices, with so many rows per token, from a token's first row and a column on.
 Matrices Llama::matrices(View all, std::int64_t rows, std::int64_t columns, std::int64_t token,
                          std::int64_t column) const {
   const std::int64_t start = token * rows * columns + column;
   return {{all.part(start, all.size - start), columns}, shape_.tokens * rows * columns};
 }
 
-/// use(rows) for those of each block of tokens: of the square of shares what the mask leaves, and
-/// what one multiplies the other finds in the cache.
+/// Calls use(rows) for each block of tokens: few enough that its products stay in the cache.
 void Llama::for_each_block(auto use) const {
   const std::int64_t tokens = shape_.tokens;
   const std::int64_t step = std::max<std::int64_t>(64, (tokens / 8 + 15) / 16 * 16);
@@ -277,7 +274,7 @@ void Llama::for_each_block(auto use) const {
   }
 }
 
-/// mixed_ = softmax(queries keys^T) values.
+/// mixed_ = softmax(scale queries keys^T) values, with a causal mask.
 void Llama::attend(Kernels& on, const Kept& k) const {
   const std::int64_t count = shape_.sequences * shape_.groups, tokens = shape_.tokens;
   const std::int64_t queries = shape_.queries, size = shape_.size;
@@ -292,8 +289,8 @@ void Llama::attend(Kernels& on, const Kept& k) const {
   });
 }
 
-/// From mixed_, now its gradient, those of queries, keys and values. A block's keys and values are
-/// used by the queries from its first token on, of all heads of the group: a product's sum.
+/// Gradients of queries, keys and values, from that of attend()'s result in mixed_. All heads of
+/// the group, from a block's first token on, use its keys and values: one product sums over them.
 void Llama::attend_backward(Kernels& on, const Kept& k) const {
   const std::int64_t count = shape_.sequences * shape_.groups, tokens = shape_.tokens;
   const std::int64_t queries = shape_.queries, size = shape_.size;

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: MIT
-// A decoder as Llama's: transformers' LlamaForCausalLM with an untied head.
+// A decoder like Llama: transformers' LlamaForCausalLM, with its head not tied to the embedding.
 #pragma once
 #include "train/model.hpp"
 
 namespace zero {
-/// Heads of queries are in groups, each of which shares a head of keys and one of values.
+/// Grouped-query attention: all heads of queries in a group use the same head of keys and values.
 struct LlamaShape {
   std::int64_t blocks, sequences, tokens, vocabulary, width, hidden;
-  std::int64_t groups, queries, size;  // queries: heads of a group; size: numbers of a head
+  std::int64_t groups, queries, size;  // queries: heads per group; size: numbers per head
 
   std::int64_t rows() const { return sequences * tokens; }
-  /// Numbers of a token: its keys, as many as its values; and both with its queries.
+  /// Numbers per token: of its keys, as many as of its values; and of queries, keys and values.
   std::int64_t keys_width() const { return groups * size; }
   std::int64_t heads_width() const { return width + 2 * keys_width(); }
 };
@@ -28,11 +28,11 @@ class Llama : public Network {
   void backward(int l, View params, View grads, Write write) override;
 
  private:
-  struct Block;  // a block's tensors, or their gradients
-  /// What backward needs of a block, beside its input: rows of a token, or by group.
+  struct Block;  // the tensors of a block's layer, or their gradients
+  /// A block's activations for backward: a row per token, or by group (sequences, groups, ...).
   struct Kept {
     View normed;
-    View queries, keys, values, shares;  // by group
+    View queries, keys, values, shares;  // by group; shares: the attention's probabilities
     View mixed, middle, normed_middle, pair, product;
   };
 
@@ -53,19 +53,19 @@ class Llama : public Network {
 
   Stream& stream_;
   const LlamaShape shape_;
-  const float scale_;  // of scores
+  const float scale_;  // of the attention's scores: 1 / sqrt(size)
   const bool recompute_;
   Scratch activations_;
   Borrowed live_;
-  // Parts of the activations: a row a token, but of what is by group.
-  std::vector<View> inputs_;  // [l]: of layer l + 1
-  std::vector<Kept> kept_;  // of each block, or of the one that is worked on
-  View delta_;  // d loss / d what runs from block to block, to which each adds its part
+  // Parts of activations_, with a row per token, except where it says "by group".
+  std::vector<View> inputs_;  // [l]: inputs of layer l + 1
+  std::vector<Kept> kept_;  // by block; with --recompute only one, for the present block
+  View delta_;  // the gradient of a block's output; backward turns it into that of the input
   View normed_, logits_, logits_delta_;  // of the head
   View heads_;  // queries, keys and values of a block, or their gradients
-  View mixed_;  // by group, in the memory of heads_: one is used before the other is formed
-  View queries_delta_, keys_delta_, values_delta_, shares_delta_;  // by group
-  Tensor tokens_, targets_;  // (sequences, tokens), as numbers
-  Tensor turns_;  // (tokens, size of a head): cosines, sines
+  View mixed_;  // by group; in the memory of heads_, as they are never needed at the same time
+  View queries_delta_, keys_delta_, values_delta_, shares_delta_;  // gradients, by group
+  Tensor tokens_, targets_;  // (sequences, tokens), as numbers in fp32
+  Tensor turns_;  // (tokens, size): of the rotary embedding, half cosines, half sines
 };
 }  // namespace zero

@@ -43,7 +43,7 @@ Architecture mlp_architecture(const Options& options) {
   }
   model.words += shape.bias ? " with biases" : " without biases";
   const std::int64_t total = std::reduce(widths.begin(), widths.end());
-  const std::int64_t widest = std::ranges::max(widths);  // two gradients are as wide
+  const std::int64_t widest = std::ranges::max(widths);  // of both buffers of gradients
   model.activations = {w * batch * (total + 2 * widest),
                        fmt::format("{} x {} x ({} + 2 x {})", w, batch, grouped(total), widest)};
   model.data = {4 * batch * model.targets, fmt::format("4 x {} x {}", batch, model.targets)};

@@ -6,17 +6,16 @@
 #include "train/model.hpp"
 
 namespace zero {
-/// Layer l maps widths[l] inputs to widths[l + 1] outputs: its weight (outputs x inputs), uniform
-/// in +-sqrt(6 / inputs), the last one's times last_scale, then its bias, 0.
+/// Layer l maps widths[l] inputs to widths[l + 1] outputs: a weight (outputs x inputs), at first
+/// uniform in +-sqrt(6 / inputs), the last one's times last_scale, then a bias, at first 0.
 struct MlpShape {
   std::vector<std::int64_t> widths;
   bool bias = true;
-  bool relu = true;  // after every layer but the last
+  bool relu = true;  // after every layer except the last
   bool classifier = false;  // softmax cross-entropy in nats; else mean squared error
   float last_scale = 1;
 
   int layers() const { return static_cast<int>(widths.size()) - 1; }
-  /// Numbers in a sample's target.
   std::int64_t targets() const { return classifier ? 1 : widths.back(); }
 };
 
@@ -43,7 +42,7 @@ class Mlp : public Network {
   std::deque<Scratch> activations_;  // [l]: (batch, widths[l]), the inputs of layer l
   std::deque<Scratch> deltas_;  // two, (batch, largest width): gradients of a layer's outputs
   Tensor targets_;  // (batch, targets)
-  std::vector<Borrowed> live_;  // of activations_
-  std::vector<Borrowed> live_deltas_;
+  std::vector<Borrowed> live_;  // [l]: activations_[l] from forward to backward
+  std::vector<Borrowed> live_deltas_;  // deltas_ from loss to the end of backward
 };
 }  // namespace zero

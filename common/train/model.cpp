@@ -49,13 +49,13 @@ Model::Model(const Options& options, Stream& stream)
 void Model::initialise(View part, CallSite) const {
   const int l = part.layer;
   expect(l >= 0, "what is initialised is a layer, or a part of one");
-  std::int64_t number = 0;  // of the layer's first element in the whole model
+  std::int64_t number = 0;  // of the layer's first parameter in the whole model
   for (int before = 0; before < l; ++before) number += architecture_.size(before);
   const Generator random(seed_, RandomStream::weights);
   stream_.run(work_on("initialise", {}, {part}), [=, this, &on = stream_.kernels()] {
-    // What lies with the host is made there, to the same bits.
+    // A part in the host's memory is computed by the CPU, with the same bits.
     const auto host = part.place() == Place::host ? make_kernels(*part.device) : nullptr;
-    std::int64_t start = 0;  // of a tensor within the layer
+    std::int64_t start = 0;  // position of the next tensor within the layer
     const auto fill = [&](std::int64_t size, float scale, float offset) {
       const std::int64_t from = std::max(part.start, start);
       start += size;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What is trained, layer by layer. A model owns activations, never parameters or gradients.
+// What is trained, layer by layer. A model owns its activations, but no parameters or gradients.
 #pragma once
 #include "compute/stream.hpp"
 #include "memory/layout.hpp"
@@ -7,7 +7,7 @@
 #include "train/options.hpp"
 
 namespace zero {
-/// A tensor of a layer. Its elements begin uniform in [offset - scale, offset + scale).
+/// One tensor of a layer. Its initial values are uniform in [offset - scale, offset + scale).
 struct Parameter {
   std::string name;  // in checkpoints
   std::vector<std::int64_t> shape;  // row-major
@@ -15,17 +15,16 @@ struct Parameter {
   std::int64_t size() const;
 };
 
-/// A model as data: all that layout, prediction, report and checkpoint know of it.
+/// A model as data, for layout, prediction, report and checkpoint.
 struct Architecture {
-  /// Each layer's tensors in the order of its flat vector. Whoever forms the last one's gradient
-  /// clears the padding behind it.
+  /// Each layer's tensors, in order. The gradient of the last one also sets the padding to 0.
   std::vector<std::vector<Parameter>> layers{};
-  std::int64_t inputs, targets;  // numbers of a sample
-  std::string words{};  // of its shape
-  std::string config{};  // as transformers' config.json; empty: they do not know it
+  std::int64_t inputs, targets;  // numbers in a sample
+  std::string words{};  // describes the shape
+  std::string config{};  // config.json of Hugging Face's transformers; empty: it has no such model
   Figure activations{};  // in use from forward to backward
-  std::int64_t loaded = 0;  // bytes of these that a batch takes before forward
-  Figure data{};  // held throughout, beside source_bytes()
+  std::int64_t loaded = 0;  // bytes of these that are in use from load on
+  Figure data{};  // held throughout, besides source_bytes()
 
   std::int64_t size(int l) const;
   std::vector<std::int64_t> sizes() const;
@@ -35,7 +34,7 @@ Architecture architecture(const Options& options);
 
 Layout layout_of(const Options& options, int rank, int ranks);
 
-/// Arithmetic of an architecture. Each call queues a task, and leaves activations for the next.
+/// The arithmetic behind Model. Each call queues a task, and keeps activations for later calls.
 class Network {
  public:
   virtual ~Network() = default;
@@ -45,23 +44,21 @@ class Network {
   virtual void backward(int l, View params, View grads, Write write) = 0;
 };
 
-/// The model of options.task: what a trainer asks of it, for a micro-batch at a time.
+/// The model of options.task. Per micro-batch: load, forward by layer, loss, backward by layer.
 class Model {
  public:
-  /// The stream must outlive the model's use; nothing is put on it here.
+  /// The stream, on which all work runs, must outlive the model. The constructor puts none on it.
   Model(const Options& options, Stream& stream);
 
-  /// Sets a layer, or a part of one, and its padding to 0. A value depends on its place in the
-  /// model alone.
+  /// Sets a layer or a part of one to initial values, which depend on position and seed; padding 0.
   void initialise(View part, CallSite = {}) const;
 
   /// batch.data must outlive the task that reads it.
   void load(const Batch& batch, CallSite = {}) { network_->load(batch); }
-  /// params: layer l whole; read when the stream gets there.
   void forward(int l, View params, CallSite = {}) { network_->forward(l, params); }
-  /// Adds the micro-batch's mean loss to sums.totals.loss; its gradient is multiplied by `scale`.
+  /// Adds the micro-batch's mean loss to sums.totals.loss. scale multiplies the gradient.
   void loss(Sums& sums, float scale = 1, CallSite = {}) { network_->loss(sums, scale); }
-  /// Stores or adds layer l's gradient, formed in fp32, rounded; padding 0. Last layer first.
+  /// Stores or adds layer l's gradient, formed in fp32, then rounded; padding 0. Last layer first.
   void backward(int l, View params, View grads, Write write, CallSite = {}) {
     network_->backward(l, params, grads, write);
   }

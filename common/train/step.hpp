@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a step is made of beside its model and Adam: phases, work on gradients, what its two sums
-// decide, and fp16's loss scale.
+// A step besides model and Adam: phases, work on gradients, its two sums, fp16's loss scale.
 #pragma once
 #include <cmath>
 
@@ -8,12 +7,12 @@
 #include "train/options.hpp"
 
 namespace zero {
-/// Sets the phase until the end of the scope.
+/// Sets the phase until the end of the scope. An observer that throws there ends the process.
 class PhaseScope {
  public:
   explicit PhaseScope(Phase phase)
       : before_(here.phase),
-        // Within a phase only `load` is one by itself; another says whose messages are counted.
+        // Nested phases are not told, except load: they only say for which phase messages count.
         told_(phase != before_ && (before_ == Phase::setup || phase == Phase::load)) {
     here.phase = phase;
     if (!told_) return;
@@ -34,26 +33,25 @@ class PhaseScope {
   const bool told_;
 };
 
-/// Puts both sums back to zero.
 inline void clear(Stream& stream, Sums& sums, CallSite = {}) {
   stream.run({"clear"}, [&on = stream.kernels(), &sums] { on.clear(sums); });
 }
 
-/// What was added up, when the stream has come so far: waits for it.
+/// The two sums, when all work on the stream is done: blocks until then.
 inline Totals await_totals(Stream& stream, Sums& sums, CallSite = {}) {
   stream.run({"sums for the host"}, [&on = stream.kernels(), &sums] { on.fetch(sums); });
   stream.synchronise();
   return sums.totals;
 }
 
-/// x / divisor for every element, rounded once. A true division: 1 / 3 times x is not x / 3.
+/// x / divisor for every element, rounded once. Multiplying by 1 / divisor would round twice.
 inline void divide(Stream& stream, View values, int divisor, CallSite = {}) {
   if (divisor == 1) return;
   stream.run(work_on("divide", {values}, {values}),
              [=, &on = stream.kernels()] { on.divide(values, divisor); });
 }
 
-/// Adds the sum of squares, formed in double, to sums.totals.squares.
+/// Adds the sum of the squared elements, formed in double, to sums.totals.squares.
 inline void squared_norm(Stream& stream, View values, Sums& sums, CallSite = {}) {
   stream.run(work_on("squared_norm", {values}, {}),
              [=, &on = stream.kernels(), &sums] { on.squared_norm(values, sums); });
@@ -61,19 +59,19 @@ inline void squared_norm(Stream& stream, View values, Sums& sums, CallSite = {})
 
 struct StepResult {
   float loss = 0;  // mean over all samples of the step
-  float grad_norm = 0;  // of the mean gradient, unscaled, before clipping
-  bool skipped = false;  // some gradient somewhere is not finite: nothing was updated
-  float grad_factor = 1;  // what Adam multiplies stored gradients by: unscale and clip in one
-  float loss_scale = 1;  // with which the gradients were formed
+  float grad_norm = 0;  // L2 norm of the mean gradient, without loss scale, before clipping
+  bool skipped = false;  // a gradient of some rank is not finite, so nothing was updated
+  float grad_factor = 1;  // Adam multiplies gradients by it: removes the loss scale, and clips
+  float loss_scale = 1;  // by which this step's gradients are multiplied
 };
 
-/// Of a step of all ranks.
+/// What decides a step: the sums over all ranks, and how they were formed.
 struct StepSums {
-  Totals totals;  // of all ranks
+  Totals totals;  // over all ranks
   int micro_batches = 1;  // of each rank
   int ranks = 1;
   float loss_scale = 1;
-  double clip = 0;  // largest norm; 0: none
+  double clip = 0;  // largest gradient norm; 0: no clipping
 };
 
 inline StepResult step_result(const StepSums& step) {
@@ -86,9 +84,9 @@ inline StepResult step_result(const StepSums& step) {
           .loss_scale = step.loss_scale};
 }
 
-/// fp16's loss scale: 2^16, halved at each skipped step (not below 1), doubled after 2000 good
-/// ones in a row (not above 2^24), going on as the options begin; a fixed number when --loss-scale
-/// says so; 1 in the other dtypes.
+/// fp16's loss scale. The dynamic one begins at 2^16, or with options.begin in a resumed run. It is
+/// halved after each skipped step (not below 1) and doubled after 2000 good steps in a row (not
+/// above 2^24). With --loss-scale it is that number, and in the other dtypes 1.
 class LossScale {
  public:
   explicit LossScale(const Options& options)
