@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
 #include "checkpoint/checkpoint.hpp"
 
+#include <fmt/format.h>
 #include <sys/stat.h>
 
 #include <set>
 
 #include "checkpoint/safetensors.hpp"
-#include "compute/generator.hpp"
+#include "compute/digest.hpp"
 #include "memory/read_number.hpp"
 #include "train/model.hpp"
 
@@ -304,7 +305,7 @@ class StepFolders : public Checkpoints, Saved {
       for (std::size_t i = 0; i < mine.size(); ++i) {
         each_piece(file, file.tensors[i], true, [&](View held, std::int64_t) {
           const std::int64_t number = layout.first_parameter(held.layer) + held.start;
-          mine[i] += digest(OnHost(held).as<const float>(), number);
+          mine[i] += digest(held, number);
         });
       }
     });

@@ -3,6 +3,7 @@
 #pragma once
 #include "comm/transport.hpp"
 #include "compute/bus.hpp"
+#include "memory/call_site.hpp"
 
 namespace zero {
 /// What this rank has sent, in elements, counted where they are handed to the transport.

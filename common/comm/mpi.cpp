@@ -6,7 +6,7 @@
 #include <set>
 
 #include "comm/transport.hpp"
-#include "compute/work.hpp"
+#include "compute/watchdog.hpp"
 #include "memory/throw_error.hpp"
 
 namespace zero {

@@ -6,7 +6,7 @@
 
 #include "comm/communicator.hpp"
 #include "compute/cuda/runtime.hpp"
-#include "compute/work.hpp"
+#include "compute/watchdog.hpp"
 #include "memory/throw_error.hpp"
 
 namespace zero {

@@ -3,7 +3,7 @@
 #pragma once
 #include <cmath>
 
-#include "memory/dtype.hpp"
+#include "memory/tensor.hpp"
 
 namespace zero {
 /// What is the same for all parameters of a step: Adam (Kingma and Ba, 2015, Algorithm 1, in the
@@ -16,6 +16,14 @@ struct AdamScalars {
   float step_size;  // lr / (1 - beta1^t)
   float inverse_correction;  // 1 / sqrt(1 - beta2^t)
   float eps;
+};
+
+/// What Adam updates of one layer, all of it or a part. Views of one size, in fp32 but the last.
+struct AdamState {
+  View weights;  // the master weights; with --dtype fp32 the parameters themselves
+  View momentum;
+  View variance;
+  View params{};  // to compute with: the weights, rounded; empty, or the weights: no other copy
 };
 
 /// grad: as stored, widened to fp32. weight, momentum and variance are read and written.

@@ -2,9 +2,9 @@
 // Copies, and what bytes take on a bus or a network slower than the one that is there.
 #pragma once
 #include <algorithm>
-#include <thread>
 
 #include "compute/stream.hpp"
+#include "memory/call_site.hpp"
 
 namespace zero {
 /// So many nanoseconds, 30 years at most: the clock counts no end of them.
@@ -27,16 +27,7 @@ struct Link {
 };
 
 /// Sleeps, but spins the last 100 microseconds: sleepers wake late, a yield costs a time slice.
-inline void sleep_precisely_until(std::chrono::steady_clock::time_point end) {
-  using std::chrono::steady_clock;
-  const auto wake = end - std::chrono::microseconds(100);
-  constexpr auto nap = std::chrono::milliseconds(100);
-  while (steady_clock::now() < wake) {
-    const Working asleep;  // to the watchdog each nap is a task that ends
-    std::this_thread::sleep_until(std::min(wake, steady_clock::now() + nap));
-  }
-  while (steady_clock::now() < end) continue;
-}
+void sleep_precisely_until(std::chrono::steady_clock::time_point end);
 
 /// Calls `move` in a stream's task, then sleeps until `way` would be done. No time: no model.
 void move_over(const char* way, std::chrono::nanoseconds time, Kernels& on, const auto& move) {

@@ -2,8 +2,6 @@
 // Every random number is a function of (seed, stream, index), so a rank can make any part of the
 // weights or of the data without making the rest. notes/generator.md is the specification.
 #pragma once
-#include <span>
-
 #include "memory/dtype.hpp"
 
 namespace zero {
@@ -17,16 +15,6 @@ HOST_DEVICE constexpr std::uint64_t mix(std::uint64_t z) {
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
   z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
   return z ^ (z >> 31);
-}
-
-/// Of elements with consecutive numbers: the sum, mod 2^64, of mix(mix(number) ^ bits in fp32). So
-/// digests of parts add up to the whole's, however it is cut.
-template <class T> std::uint64_t digest(std::span<const T> elements, std::uint64_t number) {
-  std::uint64_t sum = 0;
-  for (const T element : elements) {
-    sum += mix(mix(number++) ^ std::bit_cast<std::uint32_t>(widen(element)));
-  }
-  return sum;
 }
 
 /// Random numbers of one (seed, stream); `index` counts elements or samples of the whole run.

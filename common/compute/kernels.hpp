@@ -1,11 +1,30 @@
 // SPDX-License-Identifier: MIT
 // A device's work, one object a Stream: on the CPU a call does it, on a GPU queues it, in order.
 #pragma once
+#include <chrono>
+#include <memory>
+
 #include "compute/generator.hpp"
-#include "compute/work.hpp"
+#include "compute/matrix.hpp"
+#include "compute/sums.hpp"
 
 namespace zero {
 struct AdamScalars;  // in adam_element.hpp
+struct AdamState;
+
+/// A place in the order of a device's queue.
+class DeviceMark {
+ public:
+  explicit DeviceMark(Device& device) : device(device) {}
+  virtual ~DeviceMark() = default;
+  Device& device;  // may be gone before the mark: passed() leaves it alone
+  /// Throws Error (resources) when the device has failed.
+  virtual bool passed() const = 0;
+  /// When it was, by the host's clock; of a mark that record_time() made and that is passed.
+  virtual std::chrono::steady_clock::time_point time() const = 0;
+};
+/// Null: a place that has been passed.
+using Mark = std::shared_ptr<const DeviceMark>;
 
 /// One linear layer as its products see it: `batch` rows of `inputs` and of `outputs`.
 struct LinearShape {
@@ -38,71 +57,6 @@ struct TeacherSource {
   std::int64_t inputs, outputs;
   Generator random_inputs;
   static constexpr std::int64_t hidden = 16;
-};
-
-/// What Adam updates of one layer, all of it or a part. Views of one size, in fp32 but the last.
-struct AdamState {
-  View weights;  // the master weights; with --dtype fp32 the parameters themselves
-  View momentum;
-  View variance;
-  View params{};  // to compute with: the weights, rounded; empty, or the weights: no other copy
-};
-
-/// A row-major matrix in memory, read as it is or transposed.
-struct Matrix {
-  View elements;  // rows x columns as stored; of a part of a wider one up to that one's end
-  std::int64_t columns;  // as stored: the distance between rows
-  bool transposed = false;
-};
-
-/// Matrices of one shape in memory, each so many elements behind the one before.
-struct Matrices {
-  Matrix first;
-  std::int64_t apart = 0;
-};
-
-/// Some heads of an attention: by token they are columns, (sequences, tokens, groups, of_group,
-/// size); by group, with what they share keys with side by side, (sequences, groups, tokens,
-/// of_group, size).
-struct HeadsShape {
-  std::int64_t sequences, tokens, groups, of_group, size;
-};
-
-/// Of attention's shares, matrices (tokens, queries, tokens), the rows of tokens [first, end). They
-/// see those up to their own. [0, end) of a row is formed, and nobody reads behind it.
-struct CausalRows {
-  std::int64_t tokens, queries, first, end;
-  std::int64_t elements = tokens;  // of which all rows begin at multiples
-  std::int64_t rows_in(View all) const { return all.size / (tokens * tokens) * (end - first); }
-  HOST_DEVICE std::int64_t seen(std::int64_t row) const {
-    return first + row / queries % (end - first) + 1;
-  }
-  /// Where a row begins.
-  HOST_DEVICE std::int64_t operator()(std::int64_t row) const {
-    const std::int64_t of_each = (end - first) * queries;
-    return ((row / of_each * tokens + first) * queries + row % of_each) * tokens;
-  }
-};
-
-/// Bytes in a GPU's memory behind Sums: the two sums, and room for so many blocks' partial sums.
-inline constexpr std::int64_t most_partial_sums = 8192;
-inline constexpr std::int64_t gpu_sums_bytes = 8 * (2 + most_partial_sums);
-
-/// Two sums of a step: what its result is formed of.
-struct Totals {
-  double loss = 0;  // of the micro-batches' mean losses
-  double squares = 0;  // of gradients, scaled as they are
-};
-
-/// One rank's two sums. On a GPU they grow in its memory until fetch().
-struct Sums {
-  explicit Sums(Device& device)
-      : on_gpu(device, Kind::workspace, device.type == DeviceType::cuda ? gpu_sums_bytes : 0,
-               true) {}
-
-  Totals totals;
-  double squares_on_host = 0;  // of gradients that the host's cores look after
-  Buffer on_gpu;
 };
 
 /// Bytes for a GPU's products: cuBLAS's workspace, and room for products that are to be added.
@@ -166,7 +120,23 @@ class Kernels {
   /// Adds the mean squared error of all elements to sums.totals.loss; delta = its gradient * scale.
   virtual void squared_error(View outputs, View targets, float scale, View delta, Sums& sums) = 0;
 
-  // ---- A decoder: a row is a token's, or a token's and a head's ----
+  // ---- Gradients ----
+  virtual void clear(Sums& sums) = 0;
+  /// Waits until sums.totals.loss and sums.totals.squares are what the device has added up.
+  virtual void fetch(Sums& sums) = 0;
+  /// x / divisor for every element, rounded once.
+  virtual void divide(View values, int divisor) = 0;
+  /// Adds the sum of squares, formed in double, to sums.totals.squares.
+  virtual void squared_norm(View values, Sums& sums) = 0;
+  /// shard = mean of the ranks' parts, added in rank order in fp32, divided once; Write::add: by
+  /// store(). own: rank `rank`'s part, may be the shard; received: the others', in rank order.
+  virtual void ordered_mean(View own, int rank, View received, View shard, Write write) = 0;
+
+  // ---- The update ----
+  /// adam_element for each; new weights go, rounded, to state.params, which may lie where grads do.
+  virtual void adam(const AdamScalars& scalars, const AdamState& state, View grads) = 0;
+
+  // ---- For a Llama alone: a row is a token's, or a token's and a head's ----
   /// y (tokens, width) = the rows of the table (vocabulary, width) that `tokens` (fp32) name.
   virtual void embed(View tokens, View table, View y) = 0;
   /// grads = for each row of the table the sum of dy's rows that it became, in their order, stored
@@ -199,25 +169,9 @@ class Kernels {
   virtual void swiglu_backward(View dy, std::int64_t hidden, View pair) = 0;
   /// y = y + x, rounded.
   virtual void add(View x, View y) = 0;
-
-  // ---- Gradients ----
-  virtual void clear(Sums& sums) = 0;
-  /// Waits until sums.totals.loss and sums.totals.squares are what the device has added up.
-  virtual void fetch(Sums& sums) = 0;
-  /// x / divisor for every element, rounded once.
-  virtual void divide(View values, int divisor) = 0;
-  /// Adds the sum of squares, formed in double, to sums.totals.squares.
-  virtual void squared_norm(View values, Sums& sums) = 0;
-  /// shard = mean of the ranks' parts, added in rank order in fp32, divided once; Write::add: by
-  /// store(). own: rank `rank`'s part, may be the shard; received: the others', in rank order.
-  virtual void ordered_mean(View own, int rank, View received, View shard, Write write) = 0;
-
-  // ---- The update ----
-  /// adam_element for each; new weights go, rounded, to state.params, which may lie where grads do.
-  virtual void adam(const AdamScalars& scalars, const AdamState& state, View grads) = 0;
 };
 
-// Defined in stream.cpp, or, of a GPU, in cuda/.
+// Defined in make_kernels.cpp, or, of a GPU, in cuda/.
 /// For a new stream of that device. urgent: a GPU begins its work before that of others.
 std::unique_ptr<Kernels> make_kernels(Device& device, bool urgent = false);
 namespace cuda {

@@ -5,7 +5,8 @@
 #include <deque>
 #include <utility>
 
-#include "compute/cpu/cpu_kernels.hpp"
+#include "compute/bus.hpp"
+#include "compute/watchdog.hpp"
 
 namespace zero {
 namespace {
@@ -17,26 +18,7 @@ struct Within {
 
   Stream* const before;
 };
-
-/// A disk's: it copies and no more.
-struct DiskKernels : CpuKernels {
-  explicit DiskKernels(Device& disk) : disk(disk) {}
-  /// Throws Error (resources) as the disk does, and says of which step and layer.
-  void copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes) override try {
-    disk.copy(to, from, bytes);
-  } catch (const Error& error) {
-    const std::string of = here.working ? words(here.working->work) : "";
-    throw Error(error.code, "step " + std::to_string(here.step) + ", " + of + ": " + error.what());
-  }
-  Device& disk;
-};
 }  // namespace
-
-std::unique_ptr<Kernels> make_kernels(Device& device, bool urgent) {
-  if (device.place == Place::disk) return std::make_unique<DiskKernels>(device);
-  if (device.type == DeviceType::cuda) return cuda::make_kernels(device, urgent);
-  return std::make_unique<CpuKernels>(device.threads);
-}
 
 void wait_for(const Mark& mark) {
   using Clock = std::chrono::steady_clock;
@@ -52,6 +34,17 @@ void wait_for(const Mark& mark) {
       std::this_thread::sleep_for(std::chrono::microseconds(50));
     }
   }
+}
+
+void sleep_precisely_until(std::chrono::steady_clock::time_point end) {
+  using std::chrono::steady_clock;
+  const auto wake = end - std::chrono::microseconds(100);
+  constexpr auto nap = std::chrono::milliseconds(100);
+  while (steady_clock::now() < wake) {
+    const Working asleep;  // to the watchdog each nap is a task that ends
+    std::this_thread::sleep_until(std::min(wake, steady_clock::now() + nap));
+  }
+  while (steady_clock::now() < end) continue;
 }
 
 /// A thread that performs tasks in order, until one that calls nothing.

@@ -5,8 +5,8 @@
 #include <future>
 #include <optional>
 
+#include "compute/here.hpp"
 #include "compute/kernels.hpp"
-#include "compute/work.hpp"
 
 namespace zero {
 struct Point {

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: MIT
+#include "compute/watchdog.hpp"
+
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -7,7 +9,6 @@
 #include <mutex>
 #include <utility>
 
-#include "compute/work.hpp"
 
 namespace zero {
 namespace {

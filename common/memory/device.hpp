@@ -41,7 +41,7 @@ struct Bus {
 class Device;
 class Holding;
 struct View;
-class Watcher;  // of a stream: compute/work.hpp
+class Watcher;  // of a stream: compute/here.hpp
 
 /// Receives callbacks on the trainer's thread. What it throws in a destructor ends the process.
 class Observer {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Throws an Error with a formatted sentence. A separate header, because nvcc cannot compile {fmt}.
 #pragma once
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cerrno>
 #include <cstring>

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Predicts the bytes that a rank holds and the elements that it sends, from a chapter's card.
 #pragma once
-#include <fmt/format.h>
-
 #include "compute/bus.hpp"
 #include "compute/kernels.hpp"
 #include "memory/layout.hpp"
@@ -12,7 +10,7 @@
 namespace zero {
 /// "1 rank", "2 ranks".
 inline std::string counted(std::int64_t number, const char* what) {
-  return fmt::format("{} {}{}", grouped(number), what, number == 1 ? "" : "s");
+  return grouped(number) + " " + what + (number == 1 ? "" : "s");
 }
 
 /// Bytes per parameter of a checkpoint: the master weight and two moments, in every dtype.

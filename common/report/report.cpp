@@ -10,23 +10,13 @@
 #include <nlohmann/json.hpp>
 
 #include "comm/launcher.hpp"
+#include "compute/digest.hpp"
 #include "memory/throw_error.hpp"
 #include "report/report.hpp"
 
 namespace zero {
 namespace {
 namespace fs = std::filesystem;
-
-/// Of the elements of one layer, or of a part of it, that begins with that global number.
-std::uint64_t digest_of(View view, std::int64_t number) {
-  constexpr std::int64_t most = 1 << 16;  // elements at a time: what no CPU can read is copied
-  std::uint64_t sum = 0;
-  for (std::int64_t at = 0; at < view.used; at += most) {
-    const OnHost host(view.part(at, std::min(most, view.used - at)));
-    sum += with_type(view.dtype, [&]<class T>(T) { return digest(host.as<T>(), number + at); });
-  }
-  return sum;
-}
 
 Json run_json(const Run& run, const Communicator& comm) {
   const auto or_null = [](const std::string& text) { return text.empty() ? Json() : Json(text); };
@@ -128,7 +118,7 @@ LayerDigests layer_digests(const Device& device, const Layout& layout,
   LayerDigests digests{{}, false, {{Kind::parameters, none}, {Kind::optimizer, none}}};
   for (int l = 0; l < layers; ++l) {
     const View part = weights(l);
-    digests.weights.push_back(digest_of(part, layout.first_parameter(l) + part.start));
+    digests.weights.push_back(digest(part, layout.first_parameter(l) + part.start));
     digests.replicated = part.size == layout.layer_size(l);
   }
   for (const Holding* held : device.holdings()) {
@@ -136,7 +126,7 @@ LayerDigests layer_digests(const Device& device, const Layout& layout,
     const auto copies = digests.copies.find(kind_of(held->state));
     if (!whole || layout.ranks() == 1 || copies == digests.copies.end()) continue;
     for (int l = 0; l < layers; ++l) {
-      copies->second[l] += digest_of(whole->layer(l), layout.first_parameter(l));
+      copies->second[l] += digest(whole->layer(l), layout.first_parameter(l));
     }
   }
   return digests;

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
 #include "run/command_line.hpp"
 
+#include <fmt/format.h>
+
 #include <CLI/CLI.hpp>
 #include <cfloat>
 #include <charconv>
 #include <filesystem>
-#include <regex>
 
 #include "comm/launcher.hpp"
 #include "config.hpp"
@@ -74,6 +75,16 @@ std::string size(std::string& text) {
   if (!bytes) return text + " is not a size from 0.001MB to 1000TB, as 64MB or 64MiB";
   text = fmt::to_string(std::llround(*bytes));
   return std::string();
+}
+
+/// CLI11 fills some lines of its help with blanks.
+std::string without_trailing_blanks(const std::string& text) {
+  std::string trimmed;
+  for (const char sign : text) {
+    if (sign == '\n') trimmed.erase(trimmed.find_last_not_of(' ') + 1);
+    trimmed += sign;
+  }
+  return trimmed;
 }
 
 constexpr ExitCode usage = ExitCode::usage;
@@ -335,7 +346,7 @@ Command read_command(int argc, char** argv, const Card& card) {
     for (const auto& [name, value] : line.values) command.values.emplace_back(name, value());
     command.run = true;
   } catch (const CLI::CallForHelp&) {
-    command.text = std::regex_replace(line.app.help(), std::regex(" +\n"), "\n");
+    command.text = without_trailing_blanks(line.app.help());
   } catch (const std::runtime_error& error) {  // CLI11's, or our own
     std::string what = error.what();
     std::replace(what.begin(), what.end(), '\n', ' ');

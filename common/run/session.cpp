@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "run/session.hpp"
 
+#include <fmt/format.h>
 #include <mpi.h>
 #include <sys/statvfs.h>
 
@@ -10,6 +11,9 @@
 #include <sstream>
 
 #include "comm/launcher.hpp"
+#include "compute/watchdog.hpp"
+#include "run/choice.hpp"
+#include "run/failure.hpp"
 
 namespace zero {
 namespace {
@@ -45,7 +49,8 @@ std::int64_t free_shared_memory() {
 }
 }  // namespace
 
-Session::Session(int& argc, char**& argv) : free_shared_(free_shared_memory()) {
+Session::Session(int& argc, char**& argv)
+    : program_(who_fails), free_shared_(free_shared_memory()) {
   // If there is too little of it, MPI starts without it, so that the ranks can refuse together.
   if (free_shared_ / shared_bytes < environment_number("MPI_LOCALNRANKS").value_or(1))
     setenv("UCX_TLS", "^posix", 0);

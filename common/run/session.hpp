@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 // A program on MPI ranks: its start, the agreement of all ranks before the first step, and its end.
 #pragma once
+#include <thread>
+
 #include "run/train.hpp"
 
 namespace zero {
@@ -39,7 +41,7 @@ class Session : public Process {
   void attempt(const std::function<void()>& task, bool names_rank);
   Choice choose_together(const Options& options);
 
-  const std::string program_ = who_fails;  // the program's name; later who_fails names the rank
+  const std::string program_;  // the program's name; later who_fails names the rank
   int rank_ = 0, size_ = 1;
   int ranks_here_ = 1;  // on this machine
   int cores_here_ = 1;  // cores on which these may run
@@ -49,10 +51,4 @@ class Session : public Process {
   std::optional<Communicator> everybody_;  // for messages that are not part of a step
   std::jthread watching_;  // the watchdog
 };
-
-/// The main function of a chapter that runs on ranks. Returns the exit code.
-int train_on_ranks(int argc, char** argv, const Card& card, MakeTrainer& make);
-template <class Trainer> int run_on_ranks(int argc, char** argv) {
-  return train_on_ranks(argc, argv, Trainer::card, make_trainer<Trainer>);
-}
 }  // namespace zero

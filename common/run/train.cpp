@@ -2,8 +2,11 @@
 #include "run/train.hpp"
 
 #include "checkpoint/checkpoint.hpp"
+#include "compute/watchdog.hpp"
 #include "memory/throw_error.hpp"
 #include "report/report.hpp"
+#include "run/choice.hpp"
+#include "run/failure.hpp"
 
 namespace zero {
 namespace {

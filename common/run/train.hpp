@@ -2,9 +2,7 @@
 // One training run, from the command line to the closing table: the same for every chapter.
 #pragma once
 #include "common.hpp"
-#include "run/choice.hpp"
 #include "run/command_line.hpp"
-#include "run/failure.hpp"
 
 namespace zero {
 class AnyTrainer {
@@ -64,6 +62,13 @@ class Process {
 
 /// Trains as the command says. Returns the exit code.
 int train(Process& process, const Command& command, const Card& card, MakeTrainer& make);
+
+/// The main function of a chapter that runs on MPI ranks; defined in session.cpp. An error of one
+/// rank ends the job. Returns the exit code.
+int train_on_ranks(int argc, char** argv, const Card& card, MakeTrainer& make);
+template <class Trainer> int run_on_ranks(int argc, char** argv) {
+  return train_on_ranks(argc, argv, Trainer::card, make_trainer<Trainer>);
+}
 
 /// The main function of a chapter that runs as one process. Returns the exit code.
 int train_alone(int argc, char** argv, const Card& card, MakeTrainer& make);

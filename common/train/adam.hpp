@@ -3,6 +3,7 @@
 #pragma once
 #include "compute/adam_element.hpp"
 #include "compute/stream.hpp"
+#include "memory/call_site.hpp"
 #include "memory/error.hpp"
 #include "memory/tensor.hpp"
 #include "train/options.hpp"

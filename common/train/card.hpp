@@ -6,7 +6,8 @@
 #include <string>
 #include <utility>
 
-#include "compute/work.hpp"
+#include "compute/phase.hpp"
+#include "memory/device.hpp"
 
 namespace zero {
 /// What each rank holds: everything, or its part, on its device, its host or its host's disk.

@@ -2,6 +2,7 @@
 #include "train/data.hpp"
 
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <fstream>

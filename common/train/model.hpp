@@ -2,6 +2,7 @@
 // What is trained, layer by layer. A model owns its activations, but no parameters or gradients.
 #pragma once
 #include "compute/stream.hpp"
+#include "memory/call_site.hpp"
 #include "memory/layout.hpp"
 #include "train/data.hpp"
 #include "train/options.hpp"

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "compute/stream.hpp"
+#include "memory/call_site.hpp"
 #include "train/options.hpp"
 
 namespace zero {

@@ -4,6 +4,7 @@
 // for.
 #include "comm/communicator.hpp"
 
+#include "report/prediction.hpp"
 #include "tests/ranks/ranks.hpp"
 #include "tests/unit/checks.hpp"
 

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <sstream>
 
+#include "run/choice.hpp"
 #include "run/failure.hpp"
 #include "tests/count_listener.hpp"
 #include "tests/ranks/ranks.hpp"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // What the watchdog takes for a standstill. Which rank it names is tested in
 // tests/programs/faults_test.py.
-#include "compute/work.hpp"
+#include "compute/watchdog.hpp"
 
 #include <sys/wait.h>
 #include <unistd.h>

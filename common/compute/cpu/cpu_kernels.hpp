@@ -3,6 +3,7 @@
 #pragma once
 #include <cstring>
 #include <numeric>
+#include <utility>
 
 #include "compute/cpu/matmul.hpp"
 #include "compute/cpu/team.hpp"

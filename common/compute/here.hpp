@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: MIT
+// Where in a run the calling thread is, and who is told of it.
+#pragma once
+#include "compute/phase.hpp"
+#include "compute/work.hpp"
+
+namespace zero {
+class Kernels;
+class Stream;
+class Working;
+
+/// Is told what one stream does, or what the trainer's thread does.
+class Watcher {
+ public:
+  virtual ~Watcher() = default;
+  /// Work or a wait begins or ends on the calling thread; `here` has its phase and step. Of the
+  /// trainer's thread: a phase, or a wait for a stream; `on` is null.
+  virtual void see(const Work& work, Kernels* on, bool begins) = 0;
+  /// The trainer's thread puts a task on the stream. Returns what `here.order` is while it runs.
+  virtual int queued() { return 0; }
+};
+
+/// The calling thread's position. A Stream copies step and phase to the thread of its tasks.
+struct Here {
+  int step = 0;  // of the whole run, from 1; 0: set-up
+  Phase phase = Phase::setup;  // the phase that needs what is done: traffic is counted under it
+  Phase during = Phase::setup;  // the phase that the host has reached; it may run ahead
+  int order = 0;  // of a stream's task: its number in the order of the program
+  Watcher* watcher = nullptr;  // is told of this thread's phases and waits; null: nobody is
+  Stream* stream = nullptr;  // whose task this thread performs; null: none
+  const Working* working = nullptr;  // the outermost task of this thread; null: none
+};
+inline thread_local Here here;
+
+/// A phase of the calling thread, or its wait for a stream, begins or ends.
+inline void tell_host(const Work& work, bool begins) {
+  if (here.watcher) here.watcher->see(work, nullptr, begins);
+}
+}  // namespace zero

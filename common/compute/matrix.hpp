@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: MIT
+// Matrices in memory, and those of attention: by heads, and by rows that the mask leaves.
+#pragma once
+#include "memory/tensor.hpp"
+
+namespace zero {
+/// A row-major matrix in memory, read as it is or transposed.
+struct Matrix {
+  View elements;  // rows x columns as stored; of a part of a wider one up to that one's end
+  std::int64_t columns;  // as stored: the distance between rows
+  bool transposed = false;
+};
+
+/// Matrices of one shape in memory, each so many elements behind the one before.
+struct Matrices {
+  Matrix first;
+  std::int64_t apart = 0;
+};
+
+/// Some heads of an attention: by token they are columns, (sequences, tokens, groups, of_group,
+/// size); by group, with what they share keys with side by side, (sequences, groups, tokens,
+/// of_group, size).
+struct HeadsShape {
+  std::int64_t sequences, tokens, groups, of_group, size;
+};
+
+/// Of attention's shares, matrices (tokens, queries, tokens), the rows of tokens [first, end). They
+/// see those up to their own. [0, end) of a row is formed, and nobody reads behind it.
+struct CausalRows {
+  std::int64_t tokens, queries, first, end;
+  std::int64_t elements = tokens;  // of which all rows begin at multiples
+  std::int64_t rows_in(View all) const { return all.size / (tokens * tokens) * (end - first); }
+  HOST_DEVICE std::int64_t seen(std::int64_t row) const {
+    return first + row / queries % (end - first) + 1;
+  }
+  /// Where a row begins.
+  HOST_DEVICE std::int64_t operator()(std::int64_t row) const {
+    const std::int64_t of_each = (end - first) * queries;
+    return ((row / of_each * tokens + first) * queries + row % of_each) * tokens;
+  }
+};
+}  // namespace zero
