@@ -142,7 +142,7 @@ def kept():
 
 def two_streams(trainer):
     """What a page makes of this trainer, of 05's card, and of the tests that make a stream late."""
-    page = page_reader.changes(OVERLAP.read_text("utf-8"))
+    page = page_reader.changes(OVERLAP.read_text("utf-8"), OVERLAP.relative_to(ROOT))
     return page_reader.edited(diff for diff in page if diff.old == str(trainer) or
                               not diff.old.endswith("/trainer.hpp"))
 

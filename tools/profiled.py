@@ -50,8 +50,9 @@ class Profile:
         if not any(kind(event) == "messages" and event["dur"] for event in self.events):
             raise Failure(f"{path} has no messages: neither kernels of NCCL nor gloo's. Profile a "
                           "step on several ranks, with ProfilerActivity.CUDA on a GPU", 3)
-        self.steps = len(steps) or 1
-        spans = merged(steps or map(span, self.events))
+        self.marked, self.steps = bool(steps), len(steps) or 1
+        # The host runs ahead of a GPU, so its marks do not say how long the GPU took.
+        spans = merged(steps if steps and not self.on_gpu else map(span, self.events))
         self.period = (spans[-1][1] - spans[0][0]) / 1e3 / self.steps
 
     def own(self, slices, names):
@@ -90,7 +91,8 @@ def tables(profile):
     events, steps = profile.events, profile.steps
     parts = shares(events)
     yield (f"rank {profile.rank} of {profile.ranks}: {steps} step{'s' * (steps > 1)} of "
-           f"{profile.period:.2f} ms, computation {parts.pop('computation', 0) / steps:.2f} ms")
+           f"{profile.period:.2f} ms, computation {parts.pop('computation', 0) / steps:.2f} ms"
+           + ("" if profile.marked else "; the trace marks no step, so this is all of it"))
     for what, (alone, beside) in sorted(parts.items(), reverse=True):
         yield (f"{what} exposed {alone / steps:.2f} ms ({alone / steps / profile.period:.1%}), "
                f"hidden {beside / steps:.2f} ms")

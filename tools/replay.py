@@ -31,6 +31,9 @@ class Replay:
         self.accumulate = counts["forward", 0]
         layers = range(len(trace.layers)) if self.tensors else ()
         self.pieces = [counts["adam", l] for l in layers]
+        # Chapters 02 to 05 send on compute; notes/changing/overlap.md lets them send beside it.
+        self.beside = not self.card.prefetches and any(
+            event["cat"] == "collective" and event["stream"] == "communication" for event in last)
         # The window: as many layers as were gathered before layer 0 was used, without layer 0.
         first = min(event["args"]["order"] for event in last if key(event) == ("forward", 0))
         ahead = sum(key(event)[0] == "all_gather" and event["args"]["order"] < first
@@ -71,7 +74,7 @@ class Replay:
         """Returns what Streams.figures says of rank 0, for each step from the second on."""
         self.left = {of: [*map(deque, tasks)] for of, tasks in self.tasks.items()}
         streams = play(self.card, len(self.trace.layers), self.times, self.ranks, self.accumulate,
-                       self.prefetch, pieces=self.pieces, steps=len(self.trace.steps))
+                       self.prefetch, self.beside, self.pieces, len(self.trace.steps))
         return [streams.figures(0, step) for step in range(1, len(streams.syncs))]
 
 

@@ -194,7 +194,7 @@ def test_a_message_over_nodes():
         [machine.ring(8e6, 32)] * 2 + [machine.ring(8e6, 8)] * 2)
 
 
-def recorded(folder):
+def recorded(folder, chapter="06_zero3", beside=False):
     """Two ranks of 06 with two layers, prefetch 1, in a step of 100 ms and two of 30: in these a
     gather takes 2 ms, a layer 4 and 6, a reduce-scatter 3, and rank 1 is 1 ms late with layer 1."""
     ms = {"forward": 4, "backward": 6, "all_gather": 2, "reduce_scatter": 3, "sums": 0.5,
@@ -204,7 +204,7 @@ def recorded(folder):
         late = (what, layer) == ("forward", 1)
         return [ms.get(what, 0) * (10 if step == 1 else 1) + late * rank for rank in (0, 1)]
 
-    streams, events = play(PLANS["06"], 2, times, 2, steps=4), []
+    streams, events = play(PLANS[chapter], 2, times, 2, beside=beside, steps=4), []
     order = {"sums": "sums"}
     for rank, slices in enumerate(streams.slices):
         for number, each in enumerate(slices):
@@ -216,7 +216,7 @@ def recorded(folder):
     names = [{"ph": "M", "pid": rank, "tid": tid, "name": "thread_name", "args": {"name": name}}
              for rank in (0, 1) for tid, name in enumerate(("compute", "communication"))]
     held = [{"of": "parameters", "elements": 8, "bytes": 16, "place": "device"}]
-    about = {"chapter": "06_zero3", "ranks": 2, "held": held,
+    about = {"chapter": chapter, "ranks": 2, "held": held,
              "layers": [{"parameters": 10 ** 6, "size": 10 ** 6, "shard": 5 * 10 ** 5}] * 2}
     path = folder / "trace.json"
     path.write_text(json.dumps({"traceEvents": names + events, "otherData": about}))
@@ -241,6 +241,14 @@ def test_a_trace_is_played_again(folder):
     assert slower["step"] > usual(again.steps())["step"] + 2
     said = overlap(path, "--link", "0.8", "--latency", "5")
     assert "played, as asked" in said and max(map(len, said.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("beside", (False, True))
+def test_a_trace_of_04_is_played_on_as_many_streams_as_it_has(folder, beside):
+    path, streams = recorded(folder, "04_zero1", beside)
+    again = Replay(Trace(path), Machine())
+    assert again.beside == beside
+    assert usual(again.steps())["step"] == pytest.approx(streams.figures()[0])
 
 
 def test_a_trace_of_pytorch(folder):
@@ -268,7 +276,7 @@ def test_a_trace_of_pytorch_on_a_gpu(folder):
     for step in (0, 1):
         at = 10000 * step
         events += [
-            kernel(f"ProfilerStep#{step + 3}", 1, at, 10000, "user_annotation"),
+            kernel(f"ProfilerStep#{step + 3}", 1, 9 * step, 9, "user_annotation"),  # runs ahead
             kernel(f"ProfilerStep#{step + 3}", 7, 0, 9e9, "gpu_user_annotation"),
             kernel("aten::mm", 1, at, 9000, "cpu_op"), kernel("gloo:all_reduce", 1, at, 9000,
                                                               "user_annotation"),
