@@ -24,8 +24,8 @@ class Trainer {
   }
 
   /// What Adam updates of layer l on this rank.
-  AdamState adam_state(int l) const {
-    return {params_.layer(l), momentum_.layer(l), variance_.layer(l)};
+  AdamState adam_state(int l) {
+    return {params_.layer(l), momentum_.layer(l), variance_.layer(l)};  // params_ are the weights
   }
   void synchronise() { compute_.synchronise(); }  // before any of it is read
 

@@ -40,7 +40,7 @@ class LayerWindow {
   }
 
   /// Layer l whole, until release_params(l). Throws std::logic_error when it is not l's turn.
-  View gather_params(int l, CallSite = {}) {
+  ConstView gather_params(int l, CallSite = {}) {
     expect(next_use_ < uses_ && layer_of(next_use_) == l,
            "it is another's turn: 0 .. L-1, L-1 .. 0, each released, then wait_for_gradients");
     const int last = std::min(next_use_ + static_cast<int>(params_.size()), uses_);

@@ -29,7 +29,7 @@ class Trainer {
   }
 
   /// What Adam updates of layer l on this rank.
-  AdamState adam_state(int l) const {
+  AdamState adam_state(int l) {
     const View weights = master_ ? master_->shard(l) : params_.shard(l);
     return {weights, momentum_.shard(l), variance_.shard(l), params_.shard(l)};
   }

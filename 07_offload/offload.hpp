@@ -20,8 +20,8 @@ class Offload {
   Stream& host_stream() { return host_compute_; }
 
   /// Layer l's part of the staging: its gradient; after Adam, in the same bytes, its parameters.
-  View staged_grads(int l) const { return staged_.shard(l); }
-  View staged_params(int l) const { return staged_.shard(l); }
+  View staged_grads(int l) { return staged_.shard(l); }
+  View staged_params(int l) { return staged_.shard(l); }
 
   /// grads: of a layer, the sum over so many micro-batches, complete at `reduced`.
   void divide_and_copy_to_host(View grads, int micro_batches, const Event& reduced, CallSite = {}) {

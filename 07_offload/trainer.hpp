@@ -30,7 +30,7 @@ class Trainer {
   }
 
   /// What Adam updates of layer l on this rank.
-  AdamState adam_state(int l) const {
+  AdamState adam_state(int l) {
     return {master_.shard(l), momentum_.shard(l), variance_.shard(l), offload_.staged_params(l)};
   }
   void synchronise() { window_.synchronise(); }  // before any of it is read

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "06_zero3/layer_window.hpp"
-#include "common.hpp"
 
 namespace zero {
 /// 06's window for shards that lie with the host. A gather first copies this rank's shard up to its
@@ -38,7 +37,8 @@ class HostWindow : public LayerWindow {
   };
 
   void gather(Slot& slot, int l) override {
-    const View own = shards_.shard(l), place = slot.layer.view().part(own.start, own.size);
+    const ConstView own = shards_.shard(l);
+    const View place = slot.layer.view().part(own.start, own.size);
     up_.wait(slot.free);
     up_.wait(ready_[l]);
     copy(up_, own, place);

@@ -12,7 +12,7 @@ struct Piece {
   std::int64_t number;
   int layer;
   std::int64_t offset, size;  // in elements of the layer's part
-  View of(const Sharded& held) const { return held.shard(layer).part(offset, size); }
+  View of(Sharded& held) const { return held.shard(layer).part(offset, size); }
 };
 
 class StateWindow {
@@ -20,7 +20,7 @@ class StateWindow {
   /// The state is on the disk; of fp32 parameters, their own master, two tensors of it. cores: on
   /// which Adam runs. All that is referred to must outlive the window.
   StateWindow(const Card& card, const Options& options, const Layout& layout, Stream& cores,
-              const Optional<Sharded>& master, const Sharded& momentum, const Sharded& variance)
+              Optional<Sharded>& master, Sharded& momentum, Sharded& variance)
       : cores_(cores),
         tensors_{&momentum, &variance},
         reads_("reads", *momentum.view().device, Stream::Mode::asynchronous),
@@ -113,7 +113,7 @@ class StateWindow {
   }
 
   Stream& cores_;
-  std::vector<const Sharded*> tensors_;
+  std::vector<Sharded*> tensors_;
   std::vector<Piece> pieces_;
   std::vector<Slot> slots_;
   std::ptrdiff_t next_ = 0;  // piece to read

@@ -282,7 +282,7 @@ class StepFolders : public Checkpoints, Saved {
   /// dtype; own: only for its own part, in fp32. In pieces, to need less memory.
   void each_piece(const TensorFile& file, const StoredTensor& tensor, bool own, auto task) const {
     for (const Place place : every<Place>) {
-      for (const Holding* held : device.at(place).holdings()) {
+      for (Holding* held : device.at(place).holdings()) {
         // A file's weights are both the parameters and the master weights.
         const State state = held->state == State::parameters ? State::master : held->state;
         if (state != tensor.state || (own && held->view().dtype != Dtype::fp32)) continue;

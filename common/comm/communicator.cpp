@@ -30,7 +30,7 @@ void Communicator::exchange(Kernels& on, Collective of, auto out_to, auto in_fro
     const int peer = (rank + i) % size;  // each rank begins with its next, not all with rank 0
     peers.push_back({peer, out_to(peer), in_from(peer)});
     if (moves_host_values(of)) continue;
-    const View& out = peers.back().out;
+    const ConstView& out = peers.back().out;
     sent_.elements[of][here.phase] += out.size;
     sent_.padding += out.size - out.used;
   }
@@ -49,7 +49,8 @@ void Communicator::run(Stream& stream, const Work& work, std::int64_t bytes, aut
   });
 }
 
-void Communicator::reduce_scatter_mean(Stream& stream, View full, View own, Write write, CallSite) {
+void Communicator::reduce_scatter_mean(Stream& stream, ConstView full, View own, Write write,
+                                       CallSite) {
   expect(full.size == own.size * size, "full holds one part a rank");
   const Borrowed room = received_.borrow();
   expect(full.dtype == own.dtype && full.dtype == room.view().dtype,
@@ -61,14 +62,14 @@ void Communicator::reduce_scatter_mean(Stream& stream, View full, View own, Writ
       [=, this](Kernels& on) { reduce_scatter(on, full, others, own, write); });
 }
 
-void Communicator::reduce_scatter(Kernels& on, View full, View others, View own, Write write) {
+void Communicator::reduce_scatter(Kernels& on, ConstView full, View others, View own, Write write) {
   exchange(
       on, Collective::reduce_scatter, [&](int r) { return slice(full, r); },
       [&](int r) { return others.part((r < rank ? r : r - 1) * own.size, own.size); });
   on.ordered_mean(slice(full, rank), rank, others, own, write);
 }
 
-void Communicator::all_gather(Stream& stream, View own, View full, CallSite) {
+void Communicator::all_gather(Stream& stream, ConstView own, View full, CallSite) {
   expect(full.size == own.size * size, "full holds one part a rank");
   if (own.data != slice(full, rank).data) copy(stream, own, slice(full, rank));
   if (size == 1) return;

@@ -34,12 +34,12 @@ class Communicator {
   /// Adds the ranks' `full` (size elements) in rank order, divides by N, rounds once, and writes
   /// this rank's 1/N of the result to `own` (size / N elements; may be that part of `full`), or
   /// adds it there and rounds again. Each rank sends (N - 1) / N * size elements.
-  void reduce_scatter_mean(Stream& stream, View full, View own, Write write = Write::overwrite,
+  void reduce_scatter_mean(Stream& stream, ConstView full, View own, Write write = Write::overwrite,
                            CallSite = {});
 
   /// Writes rank r's `own` (size / N elements; may be that part of `full`) to the r-th part of
   /// `full` on every rank. Each rank sends (N - 1) / N * size elements.
-  void all_gather(Stream& stream, View own, View full, CallSite = {});
+  void all_gather(Stream& stream, ConstView own, View full, CallSite = {});
 
   /// reduce_scatter_mean onto the own part, then all_gather: 2 (N - 1) / N * size elements sent.
   void all_reduce_mean(Stream& stream, View full, CallSite = {}) {
@@ -68,17 +68,19 @@ class Communicator {
   const int size = 1;
 
  protected:
-  View slice(View full, int r) const { return full.part(r * (full.size / size), full.size / size); }
+  template <class Elements> Elements slice(Elements full, int r) const {
+    return full.part(r * (full.size / size), full.size / size);
+  }
   /// The task of reduce_scatter_mean. others: memory for the other ranks' parts, in rank order.
-  virtual void reduce_scatter(Kernels& on, View full, View others, View own, Write write);
+  virtual void reduce_scatter(Kernels& on, ConstView full, View others, View own, Write write);
   /// The task of all_gather among several ranks. This rank's part is in place.
   virtual void gather_parts(Kernels& on, View full);
 
  private:
   /// Describes a collective. The larger of its two views is the whole vector.
-  Work sending(const char* what, View from, View to) const {
-    const View full = from.size > to.size ? from : to;
-    const View sent = full.part(0, full.size / size * (size - 1));
+  Work sending(const char* what, ConstView from, ConstView to) const {
+    const ConstView full = from.size > to.size ? from : to;
+    const ConstView sent = full.part(0, full.size / size * (size - 1));
     return {what, Work::Sort::message, full.layer, sent.size, sent.bytes(), {from}, {to}};
   }
   /// Sends out_to(r) to each other rank r, and fills in_from(r) with what r sends. Counts elements.

@@ -134,14 +134,15 @@ class MpiTransport : public Transport {
   void exchange_on_host(Kernels& on, Collective of, std::span<const Peer> peers) {
     std::vector<Peer> staged;
     for (const auto& [rank, out, in] : peers) {
-      const auto at = [&](const Buffer& buffer) {
+      const auto at = [&](Buffer& buffer) {
         return View{.data = buffer.data() + std::ssize(staged) * in.bytes(),
                     .size = in.size,
                     .dtype = in.dtype,
                     .layer = out.layer};
       };
-      staged.push_back({rank, at(on_host_[0]), at(on_host_[1])});
-      on.copy(out, staged.back().out);
+      const View sent = at(on_host_[0]);
+      on.copy(out, sent);
+      staged.push_back({rank, sent, at(on_host_[1])});
     }
     wait_for(on.record());
     wait_for(copied_in_);  // on_host_[1] may still be read by the call before, on another stream

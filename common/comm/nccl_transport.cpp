@@ -81,7 +81,7 @@ struct NativeCommunicator : Communicator {
       : Communicator(std::forward<decltype(all)>(all)...), comm(comm) {}
 
   bool counts() const override { return false; }
-  void reduce_scatter(Kernels& on, View full, View others, View own, Write write) override {
+  void reduce_scatter(Kernels& on, ConstView full, View others, View own, Write write) override {
     if (size == 1) return Communicator::reduce_scatter(on, full, others, own, write);
     const View sum = others.part(0, own.size);
     check_nccl(ncclReduceScatter(full.data, sum.data, sum.size, type_of(sum.dtype), ncclSum, comm,
@@ -90,7 +90,7 @@ struct NativeCommunicator : Communicator {
     on.ordered_mean(sum, 0, sum.part(0, 0), own, write);  // a single term: only stores or adds it
   }
   void gather_parts(Kernels& on, View full) override {
-    const View mine = slice(full, rank);
+    const ConstView mine = slice(full, rank);
     check_nccl(
         ncclAllGather(mine.data, full.data, mine.size, type_of(full.dtype), comm, queue_of(on)));
   }

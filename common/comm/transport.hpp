@@ -16,7 +16,8 @@ constexpr bool moves_host_values(Collective of) {
 /// Another rank, the elements that go to it, and the place of those that come from it.
 struct Peer {
   int rank;
-  View out, in;
+  ConstView out;
+  View in;
 };
 
 /// A Communicator owns it and calls it in a stream's task, one call at a time.

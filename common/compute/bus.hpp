@@ -46,7 +46,7 @@ inline std::chrono::nanoseconds time_over(const Bus& bus, std::int64_t bytes) {
 
 /// to = from, of one size and dtype. Between a device, or a disk, and the host its bus takes it and
 /// counts its bytes; the stream is the device's, or the disk's.
-inline void copy(Stream& stream, View from, View to, CallSite = {}) {
+inline void copy(Stream& stream, ConstView from, View to, CallSite = {}) {
   expect(from.size == to.size && from.dtype == to.dtype, "copy: both sides are of one kind");
   Kernels& on = stream.kernels();
   if (from.place() == to.place()) {

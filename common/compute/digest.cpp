@@ -6,7 +6,7 @@
 #include "compute/generator.hpp"
 
 namespace zero {
-std::uint64_t digest(View elements, std::int64_t number) {
+std::uint64_t digest(ConstView elements, std::int64_t number) {
   constexpr std::int64_t most = 1 << 16;  // elements at a time: a GPU's and a disk's are copied
   std::uint64_t sum = 0;
   for (std::int64_t at = 0; at < elements.used; at += most) {

@@ -8,5 +8,5 @@ namespace zero {
 /// with consecutive numbers from `number` on. So digests of parts add up to the digest of the
 /// whole. All work on the elements must be done. Throws Error (resources) when a disk cannot be
 /// read.
-std::uint64_t digest(View elements, std::int64_t number);
+std::uint64_t digest(ConstView elements, std::int64_t number);
 }  // namespace zero

@@ -110,7 +110,7 @@ template <class Backend, class Base = Kernels> class ElementWise : public Base {
     });
   }
 
-  void squared_error(View outputs, View targets, float scale, View delta, Sums& sums) final {
+  void squared_error(ConstView outputs, ConstView targets, float scale, View delta, Sums& sums) final {
     with_type(outputs.dtype, [&]<class T>(T) {
       const auto count = static_cast<double>(outputs.size);
       const SquaredError body{static_cast<float>(scale / count)};
@@ -125,13 +125,13 @@ template <class Backend, class Base = Kernels> class ElementWise : public Base {
     });
   }
 
-  void squared_norm(View values, Sums& sums) final {
+  void squared_norm(ConstView values, Sums& sums) final {
     with_type(values.dtype, [&]<class T>(T) {
       on().add_sum(sums, &Totals::squares, 1, values.size, Square(), In<T>{of<T>(values)});
     });
   }
 
-  void adam(const AdamScalars& scalars, const AdamState& state, View grads) final {
+  void adam(const AdamScalars& scalars, const AdamState& state, ConstView grads) final {
     with_type(grads.dtype, [&]<class T>(T) {
       const auto update = [&](auto... copy) {
         on().each(state.weights.size, AdamBody{scalars}, In<T>{of<T>(grads)},
@@ -146,6 +146,6 @@ template <class Backend, class Base = Kernels> class ElementWise : public Base {
 
  private:
   Backend& on() { return static_cast<Backend&>(*this); }
-  template <class T> static T* of(View view) { return Backend::template elements<T>(view); }
+  template <class T> static auto* of(auto view) { return Backend::template elements<T>(view); }
 };
 }  // namespace zero

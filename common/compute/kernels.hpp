@@ -53,7 +53,7 @@ struct TokenSource {
 
 /// Two matrices, inputs x hidden and hidden x outputs, fp32, and the generator of inputs.
 struct TeacherSource {
-  View first, second;
+  ConstView first, second;
   std::int64_t inputs, outputs;
   Generator random_inputs;
   static constexpr std::int64_t hidden = 16;
@@ -85,14 +85,14 @@ class Kernels {
 
   // ---- Memory ----
   /// to = from, of the same size and dtype; either may lie in the host's memory.
-  void copy(View from, View to) { copy_bytes(to.data, from.data, from.bytes()); }
+  void copy(ConstView from, View to) { copy_bytes(to.data, from.data, from.bytes()); }
   /// Between a view and the host's memory, either way.
   virtual void copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes) = 0;
 
   // ---- Data: samples [first, first + batch) as rows of `inputs` and `targets` (fp32) ----
   /// Of each token its code, a row of `codes` (256, numbers); to predict is the token behind them.
-  virtual void text_samples(const TokenSource& source, View codes, std::int64_t first, View inputs,
-                            View targets) = 0;
+  virtual void text_samples(const TokenSource& source, ConstView codes, std::int64_t first,
+                            View inputs, View targets) = 0;
   virtual void teacher_samples(const TeacherSource& source, std::int64_t first, View inputs,
                                View targets) = 0;
   /// The tokens, as numbers in fp32, and of each the one behind it: (batch, sequence).
@@ -106,19 +106,22 @@ class Kernels {
   /// Once, before the products below. room: bytes of a GPU's memory; the CPU takes none.
   virtual void reserve_products(std::int64_t room) = 0;
   /// y = relu(x W^T + b).
-  virtual void linear_forward(const LinearShape& shape, View x, View params, View y, bool relu) = 0;
+  virtual void linear_forward(const LinearShape& shape, ConstView x, ConstView params, View y,
+                              bool relu) = 0;
   /// dy becomes 0 where a ReLU cut off the outputs y (no y: nowhere). grads = dy^T x for the weight
   /// and dy's column sums for the bias, stored or added by store() (dtype.hpp); padding 0.
-  virtual void linear_backward_params(const LinearShape& shape, View y, View dy, View x, View grads,
-                                      Write write) = 0;
+  virtual void linear_backward_params(const LinearShape& shape, ConstView y, View dy, ConstView x,
+                                      View grads, Write write) = 0;
   /// dx = dy W, of the dy that linear_backward_params left.
-  virtual void linear_backward_input(const LinearShape& shape, View dy, View params, View dx) = 0;
+  virtual void linear_backward_input(const LinearShape& shape, ConstView dy, ConstView params,
+                                     View dx) = 0;
   /// Adds the rows' mean softmax cross-entropy (nats) to sums.totals.loss; delta = its gradient *
   /// scale. targets: a class a row.
-  virtual void cross_entropy(View outputs, View targets, std::int64_t rows, float scale, View delta,
-                             Sums& sums) = 0;
+  virtual void cross_entropy(ConstView outputs, ConstView targets, std::int64_t rows, float scale,
+                             View delta, Sums& sums) = 0;
   /// Adds the mean squared error of all elements to sums.totals.loss; delta = its gradient * scale.
-  virtual void squared_error(View outputs, View targets, float scale, View delta, Sums& sums) = 0;
+  virtual void squared_error(ConstView outputs, ConstView targets, float scale, View delta,
+                             Sums& sums) = 0;
 
   // ---- Gradients ----
   virtual void clear(Sums& sums) = 0;
@@ -127,48 +130,48 @@ class Kernels {
   /// x / divisor for every element, rounded once.
   virtual void divide(View values, int divisor) = 0;
   /// Adds the sum of squares, formed in double, to sums.totals.squares.
-  virtual void squared_norm(View values, Sums& sums) = 0;
+  virtual void squared_norm(ConstView values, Sums& sums) = 0;
   /// shard = mean of the ranks' parts, added in rank order in fp32, divided once; Write::add: by
   /// store(). own: rank `rank`'s part, may be the shard; received: the others', in rank order.
-  virtual void ordered_mean(View own, int rank, View received, View shard, Write write) = 0;
+  virtual void ordered_mean(ConstView own, int rank, ConstView received, View shard, Write write) = 0;
 
   // ---- The update ----
   /// adam_element for each; new weights go, rounded, to state.params, which may lie where grads do.
-  virtual void adam(const AdamScalars& scalars, const AdamState& state, View grads) = 0;
+  virtual void adam(const AdamScalars& scalars, const AdamState& state, ConstView grads) = 0;
 
   // ---- For a Llama alone: a row is a token's, or a token's and a head's ----
   /// y (tokens, width) = the rows of the table (vocabulary, width) that `tokens` (fp32) name.
-  virtual void embed(View tokens, View table, View y) = 0;
+  virtual void embed(ConstView tokens, ConstView table, View y) = 0;
   /// grads = for each row of the table the sum of dy's rows that it became, in their order, stored
   /// or added; padding 0.
-  virtual void embed_backward(View tokens, View dy, View grads, Write write) = 0;
+  virtual void embed_backward(ConstView tokens, ConstView dy, View grads, Write write) = 0;
   /// y = x / sqrt(mean of x^2 + 10^-6) * gain, row by row. x, y: (rows, size of gain).
-  virtual void rms_norm(View x, View gain, View y) = 0;
+  virtual void rms_norm(ConstView x, ConstView gain, View y) = 0;
   /// dx = its gradient, stored or added as `how` says, and grads that of the gain. dy becomes what
   /// the gain's gradient sums up.
-  virtual void rms_norm_backward(View dy, View gain, View x, View dx, Write how, View grads,
+  virtual void rms_norm_backward(View dy, ConstView gain, ConstView x, View dx, Write how, View grads,
                                  Write write) = 0;
   /// by_group = those heads. turns (tokens, size), fp32: half of a row cosines, half sines, by
   /// which elements i and i + size / 2 of each head turn; empty: none do.
-  virtual void split_heads(const HeadsShape& shape, const Matrix& by_token, View turns,
+  virtual void split_heads(const HeadsShape& shape, const ConstMatrix& by_token, ConstView turns,
                            View by_group) = 0;
   /// The way back, and turns back.
-  virtual void merge_heads(const HeadsShape& shape, View by_group, View turns,
+  virtual void merge_heads(const HeadsShape& shape, ConstView by_group, ConstView turns,
                            const Matrix& by_token) = 0;
   /// So many products of a (rows x inner) and b (inner x columns), summed in fp32, rounded once.
   virtual void products(std::int64_t count, std::int64_t rows, std::int64_t inner,
-                        std::int64_t columns, const Matrices& a, const Matrices& b,
+                        std::int64_t columns, const ConstMatrices& a, const ConstMatrices& b,
                         const Matrices& to) = 0;
   /// In place: the softmax of a row's scores * scale as far as it sees, then zeros.
   virtual void causal_softmax(const CausalRows& rows, View scores, float scale) = 0;
   /// delta, the gradient of what causal_softmax made, becomes that of the scores.
-  virtual void softmax_backward(const CausalRows& rows, View shares, float scale, View delta) = 0;
+  virtual void softmax_backward(const CausalRows& rows, ConstView shares, float scale, View delta) = 0;
   /// y (rows, hidden) = gate / (1 + e^-gate) * up, of pair (rows, 2, hidden): gate, up.
-  virtual void swiglu(View pair, std::int64_t hidden, View y) = 0;
+  virtual void swiglu(ConstView pair, std::int64_t hidden, View y) = 0;
   /// pair becomes its gradient.
-  virtual void swiglu_backward(View dy, std::int64_t hidden, View pair) = 0;
+  virtual void swiglu_backward(ConstView dy, std::int64_t hidden, View pair) = 0;
   /// y = y + x, rounded.
-  virtual void add(View x, View y) = 0;
+  virtual void add(ConstView x, View y) = 0;
 };
 
 // Defined in make_kernels.cpp, or, of a GPU, in cuda/.

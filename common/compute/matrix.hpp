@@ -4,18 +4,26 @@
 #include "memory/tensor.hpp"
 
 namespace zero {
-/// A row-major matrix in memory, read as it is or transposed.
-struct Matrix {
-  View elements;  // rows x columns as stored; of a part of a wider one up to that one's end
+/// A row-major matrix in memory, taken as it is or transposed. Elements: View or ConstView.
+template <class Elements> struct MatrixOf {
+  Elements elements;  // rows x columns as stored; of a part of a wider one up to that one's end
   std::int64_t columns;  // as stored: the distance between rows
   bool transposed = false;
+
+  operator MatrixOf<ConstView>() const { return {elements, columns, transposed}; }
 };
+using Matrix = MatrixOf<View>;
+using ConstMatrix = MatrixOf<ConstView>;
 
 /// Matrices of one shape in memory, each so many elements behind the one before.
-struct Matrices {
-  Matrix first;
+template <class Elements> struct MatricesOf {
+  MatrixOf<Elements> first;
   std::int64_t apart = 0;
+
+  operator MatricesOf<ConstView>() const { return {first, apart}; }
 };
+using Matrices = MatricesOf<View>;
+using ConstMatrices = MatricesOf<ConstView>;
 
 /// Some heads of an attention: by token they are columns, (sequences, tokens, groups, of_group,
 /// size); by group, with what they share keys with side by side, (sequences, groups, tokens,
@@ -29,7 +37,7 @@ struct HeadsShape {
 struct CausalRows {
   std::int64_t tokens, queries, first, end;
   std::int64_t elements = tokens;  // of which all rows begin at multiples
-  std::int64_t rows_in(View all) const { return all.size / (tokens * tokens) * (end - first); }
+  std::int64_t rows_in(ConstView all) const { return all.size / (tokens * tokens) * (end - first); }
   HOST_DEVICE std::int64_t seen(std::int64_t row) const {
     return first + row / queries % (end - first) + 1;
   }

@@ -149,8 +149,7 @@ template <class Backend, class Base> class RowWise : public Base {
  public:
   using Base::Base;
 
-  void text_samples(const TokenSource& source, View codes, std::int64_t first, View inputs,
-                    View targets) final {
+  void text_samples(const TokenSource& source, ConstView codes, std::int64_t first, View inputs, View targets) final {
     with_type(inputs.dtype, [&]<class T>(T) {
       const std::int64_t rows = targets.size * source.sequence, size = inputs.size / rows;
       on().each_row(rows, size, Round(),
@@ -166,7 +165,7 @@ template <class Backend, class Base> class RowWise : public Base {
               Out<float>{of<float>(targets)});
   }
 
-  void embed(View tokens, View table, View y) final {
+  void embed(ConstView tokens, ConstView table, View y) final {
     with_type(y.dtype, [&]<class T>(T) {
       const std::int64_t width = y.size / tokens.size;
       on().each_row(tokens.size, width, Round(),
@@ -175,7 +174,7 @@ template <class Backend, class Base> class RowWise : public Base {
     });
   }
 
-  void rms_norm(View x, View gain, View y) final {
+  void rms_norm(ConstView x, ConstView gain, View y) final {
     with_type(y.dtype, [&]<class T>(T) {
       const Apart row{gain.size};
       on().each_row_sum(y.size / gain.size, gain.size, RmsNorm{static_cast<float>(gain.size)},
@@ -184,8 +183,7 @@ template <class Backend, class Base> class RowWise : public Base {
     });
   }
 
-  void rms_norm_backward(View dy, View gain, View x, View dx, Write how, View grads,
-                         Write write) final {
+  void rms_norm_backward(View dy, ConstView gain, ConstView x, View dx, Write how, View grads, Write write) final {
     with_type(dy.dtype, [&]<class T>(T) {
       const Apart row{gain.size};
       on().each_row_sum(dy.size / gain.size, gain.size,
@@ -196,7 +194,7 @@ template <class Backend, class Base> class RowWise : public Base {
     on().column_sums(dy, grads, write);
   }
 
-  void split_heads(const HeadsShape& shape, const Matrix& by_token, View turns,
+  void split_heads(const HeadsShape& shape, const ConstMatrix& by_token, ConstView turns,
                    View by_group) final {
     with_type(by_group.dtype, [&]<class T>(T) {
       const Nested begins = columns_of(shape, by_token);
@@ -204,7 +202,7 @@ template <class Backend, class Base> class RowWise : public Base {
                  Rows{Out<T>{of<T>(by_group)}, Apart{shape.size}});
     });
   }
-  void merge_heads(const HeadsShape& shape, View by_group, View turns,
+  void merge_heads(const HeadsShape& shape, ConstView by_group, ConstView turns,
                    const Matrix& by_token) final {
     with_type(by_group.dtype, [&]<class T>(T) {
       const Nested begins = columns_of(shape, by_token);
@@ -213,14 +211,14 @@ template <class Backend, class Base> class RowWise : public Base {
     });
   }
 
-  void softmax_backward(const CausalRows& rows, View shares, float scale, View delta) final {
+  void softmax_backward(const CausalRows& rows, ConstView shares, float scale, View delta) final {
     with_type(shares.dtype, [&]<class T>(T) {
       on().each_row_sum(rows.rows_in(shares), rows.end, SoftmaxBackward{scale},
                         Rows{In<T>{of<T>(shares)}, rows}, Rows{InOut<T>{of<T>(delta)}, rows});
     });
   }
 
-  void swiglu(View pair, std::int64_t hidden, View y) final {
+  void swiglu(ConstView pair, std::int64_t hidden, View y) final {
     with_type(y.dtype, [&]<class T>(T) {
       const T* gate = of<T>(pair);
       const Apart row{2 * hidden};
@@ -228,7 +226,7 @@ template <class Backend, class Base> class RowWise : public Base {
                     Rows{In<T>{gate + hidden}, row}, Rows{Out<T>{of<T>(y)}, Apart{hidden}});
     });
   }
-  void swiglu_backward(View dy, std::int64_t hidden, View pair) final {
+  void swiglu_backward(ConstView dy, std::int64_t hidden, View pair) final {
     with_type(dy.dtype, [&]<class T>(T) {
       T* gate = of<T>(pair);
       const Apart row{2 * hidden};
@@ -238,14 +236,14 @@ template <class Backend, class Base> class RowWise : public Base {
     });
   }
 
-  void add(View x, View y) final {
+  void add(ConstView x, View y) final {
     with_type(y.dtype,
               [&]<class T>(T) { on().each(y.size, Add(), In<T>{of<T>(x)}, InOut<T>{of<T>(y)}); });
   }
 
  private:
   /// Where each head begins in a matrix whose rows are tokens.
-  static Nested columns_of(const HeadsShape& shape, const Matrix& by_token) {
+  static Nested columns_of(const HeadsShape& shape, const auto& by_token) {
     const std::int64_t row = by_token.columns, size = shape.size;
     return {shape.of_group,        shape.tokens,       shape.groups, size, row,
             shape.of_group * size, shape.tokens * row, size};
@@ -253,7 +251,8 @@ template <class Backend, class Base> class RowWise : public Base {
 
   /// from, to: rows are heads, by sequence, group, token, head.
   template <class From, class To>
-  void move_heads(const HeadsShape& shape, const From& from, View turns, float sign, const To& to) {
+  void move_heads(const HeadsShape& shape, const From& from, ConstView turns, float sign,
+                  const To& to) {
     const std::int64_t half = shape.size / 2;
     const std::int64_t heads = shape.sequences * shape.tokens * shape.groups * shape.of_group;
     expect(heads >> 32 == 0, "the numbers of heads have 32 bits");
@@ -269,6 +268,6 @@ template <class Backend, class Base> class RowWise : public Base {
   }
 
   Backend& on() { return static_cast<Backend&>(*this); }
-  template <class T> static T* of(View view) { return Backend::template elements<T>(view); }
+  template <class T> static auto* of(auto view) { return Backend::template elements<T>(view); }
 };
 }  // namespace zero

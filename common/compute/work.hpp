@@ -17,11 +17,11 @@ struct Work {
   int layer = -1;  // of the model; -1: of no layer
   std::int64_t elements = 0;  // written; of a message: sent by this rank
   std::int64_t bytes = 0;  // of these elements
-  std::vector<View> reads{}, writes{};  // state and borrowed memory, but no activations
+  std::vector<ConstView> reads{}, writes{};  // state and borrowed memory, but no activations
 
   /// Where the first view lies that is written, or else read; without a view: on the device.
   Place place() const {
-    const std::vector<View>& of = writes.empty() ? reads : writes;
+    const std::vector<ConstView>& of = writes.empty() ? reads : writes;
     return of.empty() ? Place::device : of[0].place();
   }
   /// Of a transfer: whose bus carries it, the device's or the disk's.
@@ -32,9 +32,9 @@ struct Work {
 };
 
 /// Describes a task; layer and elements are those of the first view that it writes, or else reads.
-inline Work work_on(const char* what, std::vector<View> reads, std::vector<View> writes,
+inline Work work_on(const char* what, std::vector<ConstView> reads, std::vector<ConstView> writes,
                     Work::Sort sort = Work::Sort::compute) {
-  const View of = writes.empty() ? reads.at(0) : writes[0];
+  const ConstView of = writes.empty() ? reads.at(0) : writes[0];
   return {what, sort, of.layer, of.size, of.bytes(), std::move(reads), std::move(writes)};
 }
 

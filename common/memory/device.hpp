@@ -5,6 +5,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -40,7 +41,9 @@ struct Bus {
 
 class Device;
 class Holding;
-struct View;
+template <class Byte> struct ViewOf;  // in tensor.hpp
+using View = ViewOf<std::byte>;
+using ConstView = ViewOf<const std::byte>;
 class Watcher;  // of a stream: compute/here.hpp
 
 /// Receives callbacks on the trainer's thread. What it throws in a destructor ends the process.
@@ -50,7 +53,7 @@ class Observer {
   /// Called for each new stream. Returns what observes the stream and outlives it; null: nothing.
   virtual Watcher* watcher(const char* stream) = 0;
   /// `bytes` more (negative: fewer) are in use on that device. view: for which elements, or null.
-  virtual void booked(const Device& on, Kind kind, std::int64_t bytes, const View* view) = 0;
+  virtual void booked(const Device& on, Kind kind, std::int64_t bytes, const ConstView* view) = 0;
 };
 
 class Device {
@@ -93,7 +96,7 @@ class Device {
     ledger_.reserve(kind, bytes, held);
     if (held && observer_) observer_->booked(*this, kind, bytes, nullptr);
   }
-  void book(Kind kind, std::int64_t bytes, const View* view) {
+  void book(Kind kind, std::int64_t bytes, const ConstView* view) {
     ledger_.book(kind, bytes);
     if (observer_) observer_->booked(*this, kind, bytes, view);
   }
@@ -104,7 +107,8 @@ class Device {
   }
   Observer* observer() const { return observer_; }
   /// The tensors that a trainer holds here, in the order of their construction.
-  const std::vector<const Holding*>& holdings() const { return holdings_; }
+  std::span<Holding* const> holdings() { return holdings_; }
+  std::span<const Holding* const> holdings() const { return holdings_; }
   /// Of a host: a number for memory, on it or its device, that is lent for a while. Traces show it.
   int new_slot() { return slots_++; }
 
@@ -118,7 +122,7 @@ class Device {
   friend class Holding;  // adds and removes itself
   Ledger ledger_;
   Observer* observer_ = nullptr;
-  std::vector<const Holding*> holdings_;
+  std::vector<Holding*> holdings_;
   int slots_ = 0;
 };
 

@@ -81,23 +81,27 @@ Device::~Device() = default;
 std::unique_ptr<Device> make_cpu() { return std::make_unique<Cpu>(Place::device); }
 std::unique_ptr<Device> make_host_of(Device& gpu) { return std::make_unique<HostOfGpu>(gpu); }
 
-View View::part(std::int64_t offset, std::int64_t count) const {
+template <class Byte>
+ViewOf<Byte> ViewOf<Byte>::part(std::int64_t offset, std::int64_t count) const {
   expect(offset >= 0 && count >= 0 && offset + count <= size, "a part must lie inside its view");
-  View part = *this;
+  ViewOf part = *this;
   part.data += offset * bytes_of(dtype);
   part.size = count;
   part.used = std::clamp<std::int64_t>(used - offset, 0, count);
   part.start += offset;
   return part;
 }
+template struct ViewOf<std::byte>;
+template struct ViewOf<const std::byte>;
 
-OnHost::OnHost(View view) : view_(view) {
+OnHost::OnHost(ConstView view) : view_(view) {
   if (view.addressable()) return;
   copy_.resize(view.bytes() + disk_page);
   // The copy begins at a page, so that reading from a disk needs no page cache.
   const auto in_page = reinterpret_cast<std::uintptr_t>(copy_.data()) % disk_page;
-  view_.data = copy_.data() + (disk_page - in_page);
-  view.device->copy(view_.data, view.data, view.bytes());
+  std::byte* const page = copy_.data() + (disk_page - in_page);
+  view.device->copy(page, view.data, view.bytes());
+  view_.data = page;
   view_.device = nullptr;
 }
 
@@ -131,8 +135,8 @@ void Buffer::Release::operator()(std::byte* data) const noexcept {
 
 Borrowed Scratch::borrow(View part) {
   if (borrowers_ == 0) {
-    buffer_.device().book(buffer_.kind(), buffer_.bytes(), &part);
     lent_ = part;
+    buffer_.device().book(buffer_.kind(), buffer_.bytes(), &lent_);
   }
   ++borrowers_;
   Borrowed borrowed;

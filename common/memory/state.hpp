@@ -21,7 +21,8 @@ constexpr Kind kind_of(State state) {
 }
 
 /// The same view, described as layer l's elements from position `start` on.
-inline View part_of_layer(const Layout& layout, View elements, int l, std::int64_t start) {
+template <class Elements>
+Elements part_of_layer(const Layout& layout, Elements elements, int l, std::int64_t start) {
   elements.layer = l;
   elements.start = start;
   elements.used = std::clamp<std::int64_t>(layout.used_size(l) - start, 0, elements.size);
@@ -34,10 +35,11 @@ class Holding {
   Holding(const Holding&) = delete;
   virtual ~Holding() { std::erase(view().device->holdings_, this); }
 
-  View view() const { return elements_.view(); }
+  View view() { return elements_.view(); }
+  ConstView view() const { return elements_.view(); }
   /// The elements of layer l that are here, and this rank's part of these.
-  virtual View held(int l) const = 0;
-  virtual View shard(int l) const = 0;
+  virtual View held(int l) = 0;
+  virtual View shard(int l) = 0;
 
   const State state;
 
@@ -49,9 +51,11 @@ class Holding {
         elements_(device, kind_of(state), dtype, size, memory, gaps) {
     device.holdings_.push_back(this);
   }
-  /// Elements [offset, offset + size) of view(), which are layer l's from position `start` on.
-  View part(std::int64_t offset, std::int64_t size, int l, std::int64_t start) const {
-    View elements = part_of_layer(layout_, view().part(offset, size), l, start);
+  /// Elements [offset, offset + size) of `all`, which are layer l's from position `start` on.
+  template <class Elements>
+  Elements part(Elements all, std::int64_t offset, std::int64_t size, int l,
+                std::int64_t start) const {
+    Elements elements = part_of_layer(layout_, all.part(offset, size), l, start);
     elements.name = name_of(state);
     return elements;
   }
@@ -68,10 +72,16 @@ class Replicated : public Holding {
   Replicated(Device& device, const Layout& layout, State state, Dtype dtype)
       : Holding(device, layout, state, dtype, layout.full_size(), Memory::own) {}
 
-  View layer(int l) const { return part(layout_.layer_offset(l), layout_.layer_size(l), l, 0); }
-  View held(int l) const override { return layer(l); }
-  View shard(int l) const override {
+  View layer(int l) { return layer_of(view(), l); }
+  ConstView layer(int l) const { return layer_of(view(), l); }
+  View held(int l) override { return layer(l); }
+  View shard(int l) override {
     return layer(l).part(layout_.shard_start(l), layout_.shard_size(l));
+  }
+
+ private:
+  template <class Elements> Elements layer_of(Elements all, int l) const {
+    return part(all, layout_.layer_offset(l), layout_.layer_size(l), l, 0);
   }
 };
 
@@ -83,10 +93,14 @@ class Sharded : public Holding {
       : Holding(device, layout, state, dtype, layout.shard_size(), memory,
                 device.place == Place::disk ? (layout.layers() + 1) * disk_page : 0) {}
 
-  View held(int l) const override { return shard(l); }
-  View shard(int l) const override {
+  View held(int l) override { return shard(l); }
+  View shard(int l) override { return shard_of(view(), l); }
+  ConstView shard(int l) const { return shard_of(view(), l); }
+
+ private:
+  template <class Elements> Elements shard_of(Elements all, int l) const {
     const std::int64_t offset = layout_.layer_offset(l) / layout_.ranks();
-    View elements = part(offset, layout_.shard_size(l), l, layout_.shard_start(l));
+    Elements elements = part(all, offset, layout_.shard_size(l), l, layout_.shard_start(l));
     if (elements.place() != Place::disk) return elements;
     const std::int64_t in_page = offset * bytes_of(elements.dtype) % disk_page;
     elements.data += l * disk_page + (in_page == 0 ? 0 : disk_page - in_page);
@@ -104,7 +118,7 @@ template <class Holder> class Optional {
   explicit operator bool() const { return holder_.has_value(); }
   Holder* operator->() { return &*holder_; }
   const Holder* operator->() const { return &*holder_; }
-  const Holder& operator*() const { return *holder_; }
+  Holder& operator*() { return *holder_; }
 
  private:
   std::optional<Holder> holder_;

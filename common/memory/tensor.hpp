@@ -8,9 +8,10 @@
 #include "memory/error.hpp"
 
 namespace zero {
-/// Points to `size` elements that it does not own: `used` ones, then zeros as padding.
-struct View {
-  std::byte* data = nullptr;
+/// Points to `size` elements that it does not own: `used` ones, then zeros as padding. A View may
+/// write them. A ConstView only reads them; a View converts to it.
+template <class Byte> struct ViewOf {
+  Byte* data = nullptr;
   std::int64_t size = 0;
   std::int64_t used = 0;
   Dtype dtype = Dtype::fp32;
@@ -21,7 +22,7 @@ struct View {
   int slot = -1;  // number of the memory that is lent for it; -1: it is held throughout
 
   /// Elements [offset, offset + count). Throws std::logic_error if they are not inside the view.
-  View part(std::int64_t offset, std::int64_t count) const;
+  ViewOf part(std::int64_t offset, std::int64_t count) const;
   std::int64_t bytes() const { return size * bytes_of(dtype); }
   DeviceType device_type() const { return device ? device->type : DeviceType::cpu; }
   bool on_gpu() const { return device_type() == DeviceType::cuda; }
@@ -31,21 +32,27 @@ struct View {
   Place place() const { return device ? device->place : Place::device; }
 
   /// T must be the type of `dtype`. Throws std::logic_error for a GPU's or disk's view: use OnHost.
-  template <class T> std::span<T> as() const {
+  template <class T> auto as() const {
     expect(addressable(), "only host memory can be read element by element");
-    return {reinterpret_cast<T*>(data), static_cast<std::size_t>(size)};
+    using Element = std::conditional_t<std::is_const_v<Byte>, const T, T>;
+    return std::span(reinterpret_cast<Element*>(data), static_cast<std::size_t>(size));
+  }
+  operator ConstView() const
+    requires(!std::is_const_v<Byte>)
+  {
+    return {data, size, used, dtype, device, layer, start, name, slot};
   }
 };
 
 /// A view's elements for the CPU to read: of a GPU or a disk, a copy. Work on them must be done.
 class OnHost {
  public:
-  explicit OnHost(View view);
+  explicit OnHost(ConstView view);
   template <class T> std::span<const T> as() const { return view_.as<T>(); }
 
  private:
   std::vector<std::byte> copy_;
-  View view_;
+  ConstView view_;
 };
 
 /// Owns zeroed, 64-byte aligned memory. No work may use it when the object goes. Move-only.
@@ -58,7 +65,8 @@ class Buffer {
   /// Page-locked memory of the host beside a GPU, in no ledger. Throws like the other constructor.
   Buffer(Device& host, std::int64_t bytes);
 
-  std::byte* data() const { return memory_.get(); }
+  std::byte* data() { return memory_.get(); }
+  const std::byte* data() const { return memory_.get(); }
   std::int64_t bytes() const { return memory_.get_deleter().bytes; }
   Kind kind() const { return memory_.get_deleter().kind; }
   Device& device() const { return *memory_.get_deleter().device; }
@@ -87,7 +95,8 @@ class Tensor {
         size_(size) {}
 
   std::int64_t size() const { return size_; }
-  View view() const { return {buffer_.data(), size_, size_, dtype_, &buffer_.device()}; }
+  View view() { return {buffer_.data(), size_, size_, dtype_, &buffer_.device()}; }
+  ConstView view() const { return {buffer_.data(), size_, size_, dtype_, &buffer_.device()}; }
 
  private:
   Buffer buffer_;
@@ -103,6 +112,7 @@ class Borrowed {
   /// Throws std::logic_error after give_back().
   View view() const;
   operator View() const { return view(); }
+  operator ConstView() const { return view(); }
   void give_back() { scratch_.reset(); }
 
  private:
@@ -127,13 +137,13 @@ class Scratch {
   Borrowed borrow() { return borrow(all_); }
   /// The same, but lends only that part of all().
   Borrowed borrow(View part);
-  View all() const { return all_; }
+  View all() { return all_; }
 
  private:
   friend class Borrowed;
   Buffer buffer_;
   View all_;
   int borrowers_ = 0;
-  View lent_;  // to the first of them
+  ConstView lent_;  // to the first of them
 };
 }  // namespace zero

@@ -112,12 +112,12 @@ void print_header(const Run& run, const Communicator& comm) {
 }  // namespace
 
 LayerDigests layer_digests(const Device& device, const Layout& layout,
-                           const std::function<View(int)>& weights) {
+                           const std::function<ConstView(int)>& weights) {
   const int layers = layout.layers();
   const Digests none(layers);
   LayerDigests digests{{}, false, {{Kind::parameters, none}, {Kind::optimizer, none}}};
   for (int l = 0; l < layers; ++l) {
-    const View part = weights(l);
+    const ConstView part = weights(l);
     digests.weights.push_back(digest(part, layout.first_parameter(l) + part.start));
     digests.replicated = part.size == layout.layer_size(l);
   }

@@ -28,7 +28,7 @@ struct LayerDigests {
 
 /// weights(l): the rank's part of layer l's master weights. All work on the device must be done.
 LayerDigests layer_digests(const Device& device, const Layout& layout,
-                           const std::function<View(int)>& weights);
+                           const std::function<ConstView(int)>& weights);
 
 /// Of all master weights. All ranks must call it; throws Error (numerics) on all if copies differ.
 Digests digests_over_ranks(const LayerDigests& mine, Communicator& comm);

@@ -9,7 +9,7 @@ class AnyTrainer {
  public:
   virtual ~AnyTrainer() = default;
   virtual StepResult step(const Data& data, int number) = 0;
-  virtual AdamState adam_state(int l) const = 0;
+  virtual AdamState adam_state(int l) = 0;
   virtual void synchronise() = 0;
 };
 
@@ -17,7 +17,7 @@ template <class Trainer> class Erased : public AnyTrainer {
  public:
   explicit Erased(auto&... all) : trainer_(all...) {}
   StepResult step(const Data& data, int number) override { return trainer_.step(data, number); }
-  AdamState adam_state(int l) const override { return trainer_.adam_state(l); }
+  AdamState adam_state(int l) override { return trainer_.adam_state(l); }
   void synchronise() override { trainer_.synchronise(); }
 
  private:

@@ -27,7 +27,8 @@ ordered_json places(const std::vector<std::source_location>& sites) {
 }
 
 /// Appends a view that has a name. Views of other memory, as of activations, are left out.
-void add_view(ordered_json& views, const View& view, const std::vector<float>* values = nullptr) {
+void add_view(ordered_json& views, const ConstView& view,
+              const std::vector<float>* values = nullptr) {
   if (!view.name) return;
   ordered_json told = {
       {"of", view.name}, {"layer", view.layer}, {"start", view.start}, {"size", view.size}};
@@ -56,7 +57,7 @@ ordered_json arguments(const Slice& slice, const std::vector<Order>& orders, std
   args["in_use"] = by_name(order.bytes);
   if (work.sort == Work::Sort::message) args["sent"] = by_name(slice.sent);
   args["reads"] = args["writes"] = ordered_json::array();
-  for (const View& view : work.reads) add_view(args["reads"], view);
+  for (const ConstView& view : work.reads) add_view(args["reads"], view);
   for (std::size_t i = 0; i < work.writes.size(); ++i) {
     const bool kept = i < slice.values.size();
     add_view(args["writes"], work.writes[i], kept ? &slice.values[i] : nullptr);
@@ -74,7 +75,7 @@ std::string last_line(const Card& card, const Layout& layout, Device& device) {
   }
   for (const Place place : every<Place>) {
     for (const Holding* holding : device.at(place).holdings()) {
-      const View all = holding->view();
+      const ConstView all = holding->view();
       holdings.push_back({{"of", name_of(holding->state)},
                           {"kind", name_of(kind_of(holding->state))},
                           {"elements", all.size},

@@ -5,7 +5,7 @@
 
 namespace zero {
 namespace {
-std::vector<float> values_of(View view) {
+std::vector<float> values_of(ConstView view) {
   const OnHost host(view);
   return with_type(view.dtype, [&]<class T>(T) {
     std::vector<float> values;
@@ -60,8 +60,8 @@ int Recorder::note(Order order) {
   return static_cast<int>(orders_.size()) - 1;
 }
 
-void Recorder::booked(const Device& on, Kind kind, std::int64_t bytes, const View* view) {
-  if (&on == &device_) note({.kind = kind, .change = bytes, .view = view ? *view : View()});
+void Recorder::booked(const Device& on, Kind kind, std::int64_t bytes, const ConstView* view) {
+  if (&on == &device_) note({.kind = kind, .change = bytes, .view = view ? *view : ConstView()});
 }
 
 std::vector<std::string> Recorder::tracks() {

@@ -40,7 +40,7 @@ struct Order {
   std::vector<std::source_location> sites{};  // of the calls that led to it; the trainer's is last
   Kind kind{};
   std::int64_t change = 0;  // bytes of that kind that are borrowed, or negative; 0: work
-  View view{};  // what is borrowed or given back
+  ConstView view{};  // what is borrowed or given back
 };
 
 /// One at a time per device. The trainer's thread makes it before the streams, which it outlives.
@@ -79,7 +79,7 @@ class Recorder : public Observer {
   };
 
   Watcher* watcher(const char* stream) override;
-  void booked(const Device& on, Kind kind, std::int64_t bytes, const View* view) override;
+  void booked(const Device& on, Kind kind, std::int64_t bytes, const ConstView* view) override;
   Track& add_track(const char* name) {
     return tracks_.emplace_back(name, static_cast<int>(tracks_.size()), *this);
   }

@@ -41,7 +41,7 @@ class Adam {
   /// Updates the state with `grads`, of the same size. Writes the new weights, rounded, to
   /// state.params, if it is not empty; it has the gradients' dtype and may lie in their memory. An
   /// update reads and writes 28 bytes per parameter, or 32 in fp32 with separate master weights.
-  void update(const AdamState& state, View grads, CallSite = {}) {
+  void update(const AdamState& state, ConstView grads, CallSite = {}) {
     const std::int64_t count = state.weights.size;
     const View params = state.params;
     expect(state.momentum.size == count && state.variance.size == count && grads.size == count &&
@@ -49,7 +49,7 @@ class Adam {
            "Adam: the state, its gradients and its parameters have the same size");
     expect((params.size == 0 || grads.dtype == params.dtype) && state.weights.dtype == Dtype::fp32,
            "Adam: gradients and parameters have one dtype, the state is fp32");
-    std::vector<View> writes{state.weights, state.momentum, state.variance};
+    std::vector<ConstView> writes{state.weights, state.momentum, state.variance};
     if (params.size > 0) writes.push_back(params);
     stream_.run(
         work_on("adam", {grads}, std::move(writes)),

@@ -15,7 +15,7 @@ namespace {
 constexpr std::int64_t context = 8;  // task text predicts a byte from so many bytes before it
 
 /// Fills an fp32 tensor with value(i). The values are computed on the CPU and copied to the device.
-void fill(const Tensor& tensor, const std::function<float(std::int64_t)>& value) {
+void fill(Tensor& tensor, const std::function<float(std::int64_t)>& value) {
   std::vector<float> values(tensor.size());
   for (std::int64_t i = 0; i < tensor.size(); ++i) values[i] = value(i);
   const View to = tensor.view();
@@ -165,7 +165,7 @@ class FromFile : public Data {
 
  private:
   const File file_;
-  const Buffer text_;
+  Buffer text_;
   std::uint64_t digest_ = 0;
 
  protected:
@@ -218,7 +218,7 @@ class Teacher : public Data {
   }
 
  private:
-  static void fill_uniform(const Tensor& matrix, const Generator& random, std::int64_t inputs) {
+  static void fill_uniform(Tensor& matrix, const Generator& random, std::int64_t inputs) {
     const auto scale = static_cast<float>(std::sqrt(6.0 / static_cast<double>(inputs)));
     fill(matrix, [&](std::int64_t i) { return random.uniform(i) * scale; });
   }

@@ -31,8 +31,8 @@ std::int64_t room_for_rows(const LlamaShape& shape, Dtype dtype) {
 }
 
 /// Cuts the first `size` elements off a view and returns them.
-View take(View& from, std::int64_t size) {
-  const View taken = from.part(0, size);
+auto take(auto& from, std::int64_t size) {
+  const auto taken = from.part(0, size);
   from = from.part(size, from.size - size);
   return taken;
 }
@@ -91,14 +91,14 @@ Architecture llama_architecture(const Options& options) {
 }
 
 /// Tensors with the same input are one: `heads` is the queries, keys, values; `pair` is gate, up.
-struct Llama::Block {
-  Block(View layer, const LlamaShape& of) {
+template <class Elements> struct Llama::BlockOf {
+  BlockOf(Elements layer, const LlamaShape& of) {
     const std::int64_t w = of.width;
     norm = take(layer, w), norm_middle = take(layer, w);
     heads = take(layer, of.heads_width() * w), mix = take(layer, w * w);
     pair = take(layer, 2 * of.hidden * w), down = layer;  // with the padding
   }
-  View norm, norm_middle, heads, mix, pair, down;
+  Elements norm, norm_middle, heads, mix, pair, down;
 };
 
 Llama::Llama(const Options& options, Stream& stream)
@@ -163,7 +163,7 @@ void Llama::load(const Batch& batch) {
               });
 }
 
-void Llama::forward(int l, View params) {
+void Llama::forward(int l, ConstView params) {
   stream_.run(work_on("forward", {params}, {}), [=, this, &on = stream_.kernels()] {
     if (l == 0) return on.embed(tokens_.view(), params, inputs_[0]);
     if (is_block(l)) {
@@ -172,7 +172,7 @@ void Llama::forward(int l, View params) {
       multiply(on, kept(l).product, block.down, inputs_[l]);
       return on.add(kept(l).middle, inputs_[l]);
     }
-    View head = params;
+    ConstView head = params;
     on.rms_norm(inputs_.back(), take(head, shape_.width), normed_);
     multiply(on, normed_, head, logits_);
   });
@@ -184,16 +184,19 @@ void Llama::loss(Sums& sums, float scale) {
   });
 }
 
-void Llama::backward(int l, View params, View grads, Write write) {
+void Llama::backward(int l, ConstView params, View grads, Write write) {
   stream_.run(work_on("backward", {params}, {grads}), [=, this, &on = stream_.kernels()] {
     if (l == 0) return on.embed_backward(tokens_.view(), delta_, grads, write);
     if (is_block(l)) {
-      const Block block(params, shape_), to(grads, shape_);
+      const Block block(params, shape_);
+      const BlockOf<View> to(grads, shape_);
       if (recompute_) form(on, block, inputs_[l - 1], kept(l));
       return block_backward(on, block, inputs_[l - 1], kept(l), to, write);
     }
-    View head = params, to = grads;
-    const View gain = take(head, shape_.width), gain_grads = take(to, shape_.width);
+    ConstView head = params;
+    View to = grads;
+    const ConstView gain = take(head, shape_.width);
+    const View gain_grads = take(to, shape_.width);
     multiply_backward(on, logits_delta_, head, normed_, to, write);
     on.rms_norm_backward(normed_, gain, inputs_.back(), delta_, Write::overwrite, gain_grads,
                          write);
@@ -202,13 +205,13 @@ void Llama::backward(int l, View params, View grads, Write write) {
 }
 
 /// y (rows, outputs) = x (rows, inputs) weight^T.
-void Llama::multiply(Kernels& on, View x, View weight, View y) const {
+void Llama::multiply(Kernels& on, ConstView x, ConstView weight, View y) const {
   const std::int64_t rows = shape_.rows();
   on.linear_forward({rows, x.size / rows, y.size / rows, false}, x, weight, y, false);
 }
 
 /// Gradients of multiply(): of the weight, stored in `grads` or added there, then of x, over x.
-void Llama::multiply_backward(Kernels& on, View dy, View weight, View x, View grads,
+void Llama::multiply_backward(Kernels& on, View dy, ConstView weight, View x, View grads,
                               Write write) const {
   const std::int64_t rows = shape_.rows();
   const LinearShape shape{rows, x.size / rows, dy.size / rows, false};
@@ -217,7 +220,7 @@ void Llama::multiply_backward(Kernels& on, View dy, View weight, View x, View gr
 }
 
 /// Forward through a block up to SwiGLU. Backward needs nothing of what follows.
-void Llama::form(Kernels& on, const Block& params, View x, const Kept& k) const {
+void Llama::form(Kernels& on, const Block& params, ConstView x, const Kept& k) const {
   on.rms_norm(x, params.norm, k.normed);
   multiply(on, k.normed, params.heads, heads_);
   on.split_heads(heads(shape_.queries), columns(0), turns_.view(), k.queries);
@@ -233,8 +236,8 @@ void Llama::form(Kernels& on, const Block& params, View x, const Kept& k) const 
 }
 
 /// Backward through a whole block. delta_ is its output's gradient, and becomes its input's.
-void Llama::block_backward(Kernels& on, const Block& params, View x, const Kept& k,
-                           const Block& grads, Write write) const {
+void Llama::block_backward(Kernels& on, const Block& params, ConstView x, const Kept& k,
+                           const BlockOf<View>& grads, Write write) const {
   multiply_backward(on, delta_, params.down, k.product, grads.down, write);
   on.swiglu_backward(k.product, shape_.hidden, k.pair);
   multiply_backward(on, k.pair, params.pair, k.normed_middle, grads.pair, write);

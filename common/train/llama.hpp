@@ -23,12 +23,13 @@ class Llama : public Network {
   Llama(const Options& options, Stream& stream);
 
   void load(const Batch& batch) override;
-  void forward(int l, View params) override;
+  void forward(int l, ConstView params) override;
   void loss(Sums& sums, float scale) override;
-  void backward(int l, View params, View grads, Write write) override;
+  void backward(int l, ConstView params, View grads, Write write) override;
 
  private:
-  struct Block;  // the tensors of a block's layer, or their gradients
+  template <class Elements> struct BlockOf;  // the tensors of a block's layer, or their gradients
+  using Block = BlockOf<ConstView>;
   /// A block's activations for backward: a row per token, or by group (sequences, groups, ...).
   struct Kept {
     View normed;
@@ -38,11 +39,12 @@ class Llama : public Network {
 
   bool is_block(int l) const { return 0 < l && l <= shape_.blocks; }
   const Kept& kept(int l) const { return kept_[(l - 1) % kept_.size()]; }
-  void multiply(Kernels& on, View x, View weight, View y) const;
-  void multiply_backward(Kernels& on, View dy, View weight, View x, View grads, Write write) const;
-  void form(Kernels& on, const Block& params, View x, const Kept& k) const;
-  void block_backward(Kernels& on, const Block& params, View x, const Kept& k, const Block& grads,
-                      Write write) const;
+  void multiply(Kernels& on, ConstView x, ConstView weight, View y) const;
+  void multiply_backward(Kernels& on, View dy, ConstView weight, View x, View grads,
+                         Write write) const;
+  void form(Kernels& on, const Block& params, ConstView x, const Kept& k) const;
+  void block_backward(Kernels& on, const Block& params, ConstView x, const Kept& k,
+                      const BlockOf<View>& grads, Write write) const;
   HeadsShape heads(std::int64_t of_group) const;
   Matrix columns(std::int64_t first) const;
   Matrices matrices(View all, std::int64_t rows, std::int64_t columns, std::int64_t token = 0,

@@ -74,7 +74,7 @@ void Mlp::load(const Batch& batch) {
               });
 }
 
-void Mlp::forward(int l, View params) {
+void Mlp::forward(int l, ConstView params) {
   live_[l + 1] = activations_[l + 1].borrow();
   stream_.run(
       work_on("forward", {params}, {}),
@@ -85,7 +85,7 @@ void Mlp::forward(int l, View params) {
 void Mlp::loss(Sums& sums, float scale) {
   for (int i = 0; i < 2; ++i) live_deltas_[i] = deltas_[i].borrow();
   const int last = shape_.layers() - 1;
-  const View outputs = live_[last + 1];
+  const ConstView outputs = live_[last + 1];
   const View delta = live_deltas_[last % 2].view().part(0, outputs.size);
   stream_.run(work_on("loss", {outputs}, {}),
               [=, this, &on = stream_.kernels(), &sums, targets = targets_.view()] {
@@ -97,9 +97,9 @@ void Mlp::loss(Sums& sums, float scale) {
               });
 }
 
-void Mlp::backward(int l, View params, View grads, Write write) {
+void Mlp::backward(int l, ConstView params, View grads, Write write) {
   const LinearShape layer = shape(l);
-  const View x = live_[l], y = relu(l) ? live_[l + 1].view() : View{};
+  const ConstView x = live_[l], y = relu(l) ? live_[l + 1].view() : View{};
   const View dy = live_deltas_[l % 2].view().part(0, batch_ * layer.outputs);
   const View dx = live_deltas_[(l + 1) % 2].view().part(0, batch_ * layer.inputs);
   stream_.run(work_on("backward", {params}, {grads}), [=, &on = stream_.kernels()] {

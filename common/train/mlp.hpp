@@ -26,9 +26,9 @@ class Mlp : public Network {
   Mlp(const Options& options, Stream& stream);
 
   void load(const Batch& batch) override;
-  void forward(int l, View params) override;
+  void forward(int l, ConstView params) override;
   void loss(Sums& sums, float scale) override;
-  void backward(int l, View params, View grads, Write write) override;
+  void backward(int l, ConstView params, View grads, Write write) override;
 
  private:
   LinearShape shape(int l) const {

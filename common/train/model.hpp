@@ -40,9 +40,9 @@ class Network {
  public:
   virtual ~Network() = default;
   virtual void load(const Batch& batch) = 0;
-  virtual void forward(int l, View params) = 0;
+  virtual void forward(int l, ConstView params) = 0;
   virtual void loss(Sums& sums, float scale) = 0;
-  virtual void backward(int l, View params, View grads, Write write) = 0;
+  virtual void backward(int l, ConstView params, View grads, Write write) = 0;
 };
 
 /// The model of options.task. Per micro-batch: load, forward by layer, loss, backward by layer.
@@ -56,11 +56,11 @@ class Model {
 
   /// batch.data must outlive the task that reads it.
   void load(const Batch& batch, CallSite = {}) { network_->load(batch); }
-  void forward(int l, View params, CallSite = {}) { network_->forward(l, params); }
+  void forward(int l, ConstView params, CallSite = {}) { network_->forward(l, params); }
   /// Adds the micro-batch's mean loss to sums.totals.loss. scale multiplies the gradient.
   void loss(Sums& sums, float scale = 1, CallSite = {}) { network_->loss(sums, scale); }
   /// Stores or adds layer l's gradient, formed in fp32, then rounded; padding 0. Last layer first.
-  void backward(int l, View params, View grads, Write write, CallSite = {}) {
+  void backward(int l, ConstView params, View grads, Write write, CallSite = {}) {
     network_->backward(l, params, grads, write);
   }
 

@@ -53,7 +53,7 @@ inline void divide(Stream& stream, View values, int divisor, CallSite = {}) {
 }
 
 /// Adds the sum of the squared elements, formed in double, to sums.totals.squares.
-inline void squared_norm(Stream& stream, View values, Sums& sums, CallSite = {}) {
+inline void squared_norm(Stream& stream, ConstView values, Sums& sums, CallSite = {}) {
   stream.run(work_on("squared_norm", {values}, {}),
              [=, &on = stream.kernels(), &sums] { on.squared_norm(values, sums); });
 }

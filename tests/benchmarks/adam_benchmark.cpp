@@ -45,8 +45,8 @@ class Bench {
  public:
   Bench(Device& device, std::int64_t elements) : device_(device), n_(elements) {
     device_.bind_thread();
-    for (const Tensor* each : {&from_, &weights_}) fill(*each, 1);
-    for (const Tensor* each : {&grads_, &grads_bf16_}) fill(*each, 1e-2f);
+    for (Tensor* each : {&from_, &weights_}) fill(*each, 1);
+    for (Tensor* each : {&grads_, &grads_bf16_}) fill(*each, 1e-2f);
   }
 
   /// Prints a row per operation. True if each reaches its limit.
@@ -94,14 +94,14 @@ class Bench {
 
  private:
   /// Fills the tensor with finite numbers in [-scale, scale).
-  void fill(const Tensor& tensor, float scale) {
+  void fill(Tensor& tensor, float scale) {
     const Generator generator(0, RandomStream::inputs);
     kernels_.initialise(tensor.view(), generator, 0, scale, 0);
   }
 
   void yardstick() {
     if (gpu_) return kernels_.copy(from_.view(), to_.view());
-    const auto data = [](const Tensor& tensor) { return tensor.view().as<float>().data(); };
+    const auto data = [](Tensor& tensor) { return tensor.view().as<float>().data(); };
     update_in_place(grads_.view().as<float>(), data(weights_), data(momentum_), data(variance_));
   }
 
@@ -145,11 +145,11 @@ class Bench {
   Kernels& kernels_ = stream_.kernels();
   Adam adam_{Options(), stream_};
   Sums sums_{device_};
-  const Tensor from_ = array(Dtype::fp32, gpu_ ? n_ * 7 / 2 : 0);
-  const Tensor to_ = array(Dtype::fp32, from_.size());
-  const Tensor weights_ = array(Dtype::fp32, n_), momentum_ = array(Dtype::fp32, n_);
-  const Tensor variance_ = array(Dtype::fp32, n_), grads_ = array(Dtype::fp32, n_);
-  const Tensor grads_bf16_ = array(Dtype::bf16, n_), params_bf16_ = array(Dtype::bf16, n_);
+  Tensor from_ = array(Dtype::fp32, gpu_ ? n_ * 7 / 2 : 0);
+  Tensor to_ = array(Dtype::fp32, from_.size());
+  Tensor weights_ = array(Dtype::fp32, n_), momentum_ = array(Dtype::fp32, n_);
+  Tensor variance_ = array(Dtype::fp32, n_), grads_ = array(Dtype::fp32, n_);
+  Tensor grads_bf16_ = array(Dtype::bf16, n_), params_bf16_ = array(Dtype::bf16, n_);
 };
 }  // namespace
 

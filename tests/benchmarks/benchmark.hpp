@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 // What the benchmarks share: times, medians.
 #pragma once
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <chrono>
 #include <vector>

@@ -65,7 +65,7 @@ bool compare(Session& session, std::int64_t elements, int times, bool tells_bits
   const int rank = session.rank(), n = session.size();
   const auto device = make_cpu();
   Stream stream("benchmark", *device);
-  const Tensor tensor(*device, Kind::gradients, Dtype::fp32, elements);
+  Tensor tensor(*device, Kind::gradients, Dtype::fp32, elements);
   Communicator comm(rank, n, make_mpi_transport(*device), *device, Dtype::fp32, elements);
   Ring ring{rank, n};
   std::vector<float> gradient = gradient_of(rank, elements), by_ring;

@@ -57,19 +57,19 @@ struct Twin {
     fill(on(test::cpu()), [&](std::int64_t) { return value(); });
     test::gpu().copy(gpu.view().data, cpu.view().data, cpu.view().bytes());
   }
-  View on(const Device& device) const {
+  View on(const Device& device) {
     return (device.type == DeviceType::cpu ? cpu : gpu).view().part(first, size);
   }
 
   const std::int64_t size, first;
-  const Tensor cpu, gpu;
+  Tensor cpu, gpu;
 };
 
 struct Side {
   explicit Side(Device& where) : device(where), kernels(make_kernels(where)), sums(where) {
     kernels->clear(sums);
   }
-  View operator()(const Twin& twin) const { return twin.on(device); }
+  View operator()(Twin& twin) const { return twin.on(device); }
   Kernels* operator->() const { return kernels.get(); }
 
   Device& device;
@@ -85,10 +85,10 @@ constexpr std::int64_t product_room = 2400;
 struct Trial {
   explicit Trial(Dtype dtype, std::int64_t offset = 0) : dtype(dtype), offset(offset) {}
 
-  const Twin& operator()(std::int64_t size, auto value) {
+  Twin& operator()(std::int64_t size, auto value) {
     return twins.emplace_back(dtype, size, offset, value);
   }
-  const Twin& fp32(std::int64_t size, auto value) {
+  Twin& fp32(std::int64_t size, auto value) {
     return twins.emplace_back(Dtype::fp32, size, offset, value);
   }
 
@@ -100,7 +100,7 @@ struct Trial {
     }
     INFO("seed ", fresh_seed(), ", ", std::string(name_of(dtype)), ", offset ", offset);
     for (std::size_t number = 0; number < twins.size(); ++number) {
-      const Twin& twin = twins[number];
+      Twin& twin = twins[number];
       const auto ours = values(twin.gpu.view()), expected = values(twin.cpu.view());
       const auto [a, b] = std::ranges::mismatch(ours, expected);
       if (a == ours.end()) continue;
@@ -131,9 +131,9 @@ TEST_CASE("adam, with a copy of the weights and without") {
     for (const bool copied : {false, true}) {
       if (!copied && dtype != Dtype::fp32) continue;  // then the weights are the parameters
       Trial both(dtype, offset);
-      const Twin &grads = both(size, any), &params = both(size, poison);
-      const Twin &weights = both.fp32(size, any), &momentum = both.fp32(size, any);
-      const Twin& variance = both.fp32(size, positive);
+      Twin &grads = both(size, any), &params = both(size, poison);
+      Twin &weights = both.fp32(size, any), &momentum = both.fp32(size, any);
+      Twin& variance = both.fp32(size, positive);
       both.run([&](Side& on) {
         const AdamState slice{on(weights), on(momentum), on(variance),
                               copied ? on(params) : View{}};
@@ -146,7 +146,7 @@ TEST_CASE("adam, with a copy of the weights and without") {
 TEST_CASE("divide, copy, initialise") {
   everywhere([](Dtype dtype, std::int64_t size, std::int64_t offset) {
     Trial both(dtype, offset);
-    const Twin &values = both(size, any), &copied = both(size, poison), &made = both(size, poison);
+    Twin &values = both(size, any), &copied = both(size, poison), &made = both(size, poison);
     const Generator weights(fresh_seed(), RandomStream::weights);
     both.run([&](Side& on) {
       on->divide(on(values), 3);
@@ -164,7 +164,7 @@ TEST_CASE("more than 2^31 elements") {
   }
   const Generator random(fresh_seed(), RandomStream::weights);
   const auto kernels = make_kernels(gpu());
-  const Tensor all(gpu(), Kind::data, Dtype::bf16, size);
+  Tensor all(gpu(), Kind::data, Dtype::bf16, size);
   kernels->initialise(all.view(), random, 0, 1, 0);
   kernels->divide(all.view(), 3);
   wait_for(kernels->record());
@@ -185,8 +185,8 @@ TEST_CASE("ordered mean, whoever I am, elsewhere and in place") {
       for (const Write write : writes) {
         const int rank = static_cast<int>(size) % ranks;
         Trial both(dtype, offset);
-        const Twin &own = both(size, uneven), &received = both(size * (ranks - 1), uneven);
-        const Twin& shard = both(size, uneven);
+        Twin &own = both(size, uneven), &received = both(size * (ranks - 1), uneven);
+        Twin& shard = both(size, uneven);
         both.run([&](Side& on) {
           on->ordered_mean(on(own), rank, on(received), on(shard), write);
           on->ordered_mean(on(own), rank, on(received), on(own), write);
@@ -202,8 +202,8 @@ TEST_CASE("squared norm, squared error: both sums in double") {
     // Sums of these squares are exact in double, and not in fp32.
     const auto large =
         whole(static_cast<float>(0.5 / unit_roundoff(dtype == Dtype::fp32 ? Dtype::fp16 : dtype)));
-    const Twin &outputs = both(size, large), &delta = both(size, poison);
-    const Twin& targets = both.fp32(size, any);
+    Twin &outputs = both(size, large), &delta = both(size, poison);
+    Twin& targets = both.fp32(size, any);
     // Forgets both sums, then adds to each twice.
     both.run([&](Side& on) {
       for (int i = 0; i < 3; ++i) {
@@ -227,9 +227,9 @@ TEST_CASE("samples of a text and of a teacher") {
     for (const std::int64_t rows : {1, 5, 16, 17}) {
       Trial both(dtype, 1);
       constexpr std::int64_t length = 1000, code_size = 3, context = 8;
-      const Twin &text = both.fp32(length / 4, any), &codes = both.fp32(256 * code_size, any);
-      const Twin& inputs = both(rows * context * code_size, poison);
-      const Twin& classes = both.fp32(rows, poison);
+      Twin &text = both.fp32(length / 4, any), &codes = both.fp32(256 * code_size, any);
+      Twin& inputs = both(rows * context * code_size, poison);
+      Twin& classes = both.fp32(rows, poison);
       const Generator positions(fresh_seed(), RandomStream::positions);
       both.run([&](Side& on) {
         on->text_samples({on(text).data, length, 1, context, positions}, on(codes), 77, on(inputs),
@@ -237,10 +237,10 @@ TEST_CASE("samples of a text and of a teacher") {
       });
       for (const std::int64_t width : {1, 7, 128, 300}) {
         Trial teacher(dtype, 1);
-        const Twin& first = teacher.fp32(width * TeacherSource::hidden, any);
-        const Twin& second = teacher.fp32(TeacherSource::hidden * 9, any);
-        const Twin& numbers = teacher(rows * width, poison);
-        const Twin& targets = teacher.fp32(rows * 9, poison);
+        Twin& first = teacher.fp32(width * TeacherSource::hidden, any);
+        Twin& second = teacher.fp32(TeacherSource::hidden * 9, any);
+        Twin& numbers = teacher(rows * width, poison);
+        Twin& targets = teacher.fp32(rows * 9, poison);
         teacher.run([&](Side& on) {
           on->teacher_samples({on(first), on(second), width, 9, positions}, std::int64_t{1} << 33,
                               on(numbers), on(targets));
@@ -257,14 +257,14 @@ TEST_CASE("a decoder's rows, looked up, turned, moved, gated, added") {
       const HeadsShape shape{2, tokens, groups, of_group, size};
       const std::int64_t rows = 2 * tokens, width = groups * of_group * size, wide = width + size;
       Trial both(dtype, offset);
-      const Twin &file = both.fp32(500, any),
+      Twin &file = both.fp32(500, any),
                  &some = both.fp32(rows, [] { return std::floor(4 + 4 * any()); });
-      const Twin &numbers = both.fp32(rows, poison), &targets = both.fp32(rows, poison);
-      const Twin &table = both(9 * width, any), &found = both(rows * width, poison);
-      const Twin &grads = both(9 * width + 5, any), &turns = both.fp32(tokens * size, any);
-      const Twin &plain = both(rows * width, poison), &back = both(rows * wide, poison);
-      const Twin &matrix = both(rows * wide, any), &pair = both(rows * 2 * wide, any);
-      const Twin &gated = both(rows * wide, poison), &delta = both(rows * wide, any);
+      Twin &numbers = both.fp32(rows, poison), &targets = both.fp32(rows, poison);
+      Twin &table = both(9 * width, any), &found = both(rows * width, poison);
+      Twin &grads = both(9 * width + 5, any), &turns = both.fp32(tokens * size, any);
+      Twin &plain = both(rows * width, poison), &back = both(rows * wide, poison);
+      Twin &matrix = both(rows * wide, any), &pair = both(rows * 2 * wide, any);
+      Twin &gated = both(rows * wide, poison), &delta = both(rows * wide, any);
       both.run([&](Side& on) {
         for (const std::int64_t bytes : {1, 2}) {
           on->token_samples({on(file).data, 2000 / bytes, bytes, tokens, {7, RandomStream::codes}},
@@ -295,8 +295,8 @@ TEST_CASE("a decoder's rows, looked up, turned, moved, gated, added") {
 TEST_CASE("a decoder's rows: the gradient of each token of a vocabulary") {
   const auto check = [](int vocabulary, std::int64_t count, std::int64_t width) {
     Trial both(Dtype::fp32);
-    const Twin& tokens = both(count, [=] { return std::floor(vocabulary * positive()); });
-    const Twin &dy = both(count * width, any), &grads = both(vocabulary * width, any);
+    Twin& tokens = both(count, [=] { return std::floor(vocabulary * positive()); });
+    Twin &dy = both(count * width, any), &grads = both(vocabulary * width, any);
     both.run([&](Side& on) {
       on->reserve_products(product_room_bytes);
       for (const Write write : writes) on->embed_backward(on(tokens), on(dy), on(grads), write);
@@ -310,14 +310,14 @@ TEST_CASE("a decoder's norms") {
   for (const Dtype dtype : dtypes) {
     const auto check = [=](std::int64_t rows, std::int64_t columns, std::int64_t offset) {
       Trial both(dtype, offset);
-      const Twin &x = both(rows * columns, whole(7)), &y = both(rows * columns, poison);
+      Twin &x = both(rows * columns, whole(7)), &y = both(rows * columns, poison);
       // Of a row the root of the mean square is a power of 2, beside which 10^-6 is nothing.
       const auto power = [=, i = std::int64_t{0}]() mutable {
         return std::copysign(std::ldexp(1.0f, 10 + i++ / columns % 2), any());
       };
-      const Twin &gain = both(columns, whole(3)), &large = both(rows * columns, power);
-      const Twin &dy = both(rows * columns, whole(3)), &dx = both(rows * columns, any);
-      const Twin& grads = both(columns, any);
+      Twin &gain = both(columns, whole(3)), &large = both(rows * columns, power);
+      Twin &dy = both(rows * columns, whole(3)), &dx = both(rows * columns, any);
+      Twin& grads = both(columns, any);
       both.run([&](Side& on) {
         on->rms_norm(on(x), on(gain), on(y));
         on->rms_norm_backward(on(dy), on(gain), on(large), on(dx), Write::add, on(grads),
@@ -337,10 +337,10 @@ TEST_CASE("a decoder's attention") {
       Trial both(dtype, offset);
       // A sum of two powers has no order; where there are more, each is 1 or 0.
       const auto score = [=] { return tokens > 2 ? (any() < 0 ? 0.0f : -300.0f) : any(); };
-      const Twin &scores = both(rows * tokens, score), &delta = both(rows * tokens, whole(7));
-      const Twin& shares = both(rows * tokens, [] { return std::round(7 * positive()); });
-      const Twin &values = both(count * tokens * size, whole(7)), &mixed = both(rows * row, poison);
-      const Twin& product = both(count * tokens * tokens, poison);
+      Twin &scores = both(rows * tokens, score), &delta = both(rows * tokens, whole(7));
+      Twin& shares = both(rows * tokens, [] { return std::round(7 * positive()); });
+      Twin &values = both(count * tokens * size, whole(7)), &mixed = both(rows * row, poison);
+      Twin& product = both(count * tokens * tokens, poison);
       both.run([&](Side& on) {
         on->causal_softmax(causal, on(scores), 0.7f);
         on->softmax_backward(causal, on(shares), 0.7f, on(delta));
@@ -371,10 +371,10 @@ TEST_CASE("a layer") {
           const bool relu = write == Write::add;
           Trial both(dtype);
           // fp32 has more bits than the TF32 in which a GPU might multiply.
-          const Twin& x = both(batch * inputs, whole(dtype == Dtype::fp32 ? 4000 : 8));
-          const Twin &params = both(used + 5, whole(3)), &dy = both(batch * outputs, whole(3));
-          const Twin &grads = both(used + 5, any), &cut_off = both(batch * outputs, any);
-          const Twin &y = both(batch * outputs, poison), &dx = both(batch * inputs, poison);
+          Twin& x = both(batch * inputs, whole(dtype == Dtype::fp32 ? 4000 : 8));
+          Twin &params = both(used + 5, whole(3)), &dy = both(batch * outputs, whole(3));
+          Twin &grads = both(used + 5, any), &cut_off = both(batch * outputs, any);
+          Twin &y = both(batch * outputs, poison), &dx = both(batch * inputs, poison);
           both.run([&](Side& on) {
             View used_grads = on(grads);
             used_grads.used = used;
@@ -393,9 +393,9 @@ TEST_CASE("a layer in fp32: its bits do not depend on how many multiprocessors i
   constexpr LinearShape shape{512, 1000, 520, true};  // cuBLAS would split such sums, or not
   Trial with(Dtype::fp32);  // in which 01 equals 02 on several ranks
   const std::int64_t used = shape.weights() + shape.outputs;
-  const Twin &x = with(shape.batch * shape.inputs, any), &params = with(used, any);
-  const Twin &dy = with(shape.batch * shape.outputs, any), &grads = with(used, poison);
-  const Twin &y = with(shape.batch * shape.outputs, poison), &dx = with(x.size, poison);
+  Twin &x = with(shape.batch * shape.inputs, any), &params = with(used, any);
+  Twin &dy = with(shape.batch * shape.outputs, any), &grads = with(used, poison);
+  Twin &y = with(shape.batch * shape.outputs, poison), &dx = with(x.size, poison);
   std::vector<std::array<std::vector<std::uint32_t>, 3>> results;
   for (const bool others : {false, true}) {
     const std::unique_ptr<Device> device = make_gpu(0, others);
@@ -415,10 +415,10 @@ TEST_CASE("a layer: a gradient written has the bits of one added to 0") {
   for (const Dtype dtype : dtypes) {
     for (const std::int64_t batch : {300, 4100}) {
       Trial with(dtype);
-      const Twin &x = with(batch * inputs, any), &dy = with(batch * outputs, any);
+      Twin &x = with(batch * inputs, any), &dy = with(batch * outputs, any);
       std::vector<std::vector<std::uint32_t>> written;
       for (const Write write : writes) {
-        const Twin& sum = with(inputs * outputs, [] { return 0.0f; });
+        Twin& sum = with(inputs * outputs, [] { return 0.0f; });
         Side on(gpu());
         on->reserve_products(product_room);
         on->linear_backward_params({batch, inputs, outputs, false}, View{}, on(dy), on(x), on(sum),
@@ -440,8 +440,8 @@ TEST_CASE("cross-entropy") {
         // A sum of two powers has no order, down to the underflow; of more, each is 1 or 0.
         const auto output = [=] { return count <= 2 ? 55 * any() : any() < 0 ? 0.0f : -200.0f; };
         const auto number = [=] { return std::floor(static_cast<float>(count) * positive()); };
-        const Twin &outputs = both(rows * count, output), &targets = both.fp32(rows, number);
-        const Twin& delta = both(rows * count, poison);
+        Twin &outputs = both(rows * count, output), &targets = both.fp32(rows, number);
+        Twin& delta = both(rows * count, poison);
         both.run([&](Side& on) {
           for (int i = 0; i < 2; ++i) {
             on->cross_entropy(on(outputs), on(targets), rows, 16, on(delta), on.sums);
@@ -461,8 +461,8 @@ TEST_CASE("column sums, which a layer's bias has for a gradient") {
       for (const std::int64_t rows : {1, 5, 300, 8500}) {
         const LinearShape shape{rows, 0, columns, true};  // no inputs, so no product
         Trial with(dtype);
-        const Twin &delta = with(rows * columns, whole(1)), &outputs = with(rows * columns, any);
-        const Twin &bias = with(columns, poison), &none = with(0, poison);
+        Twin &delta = with(rows * columns, whole(1)), &outputs = with(rows * columns, any);
+        Twin &bias = with(columns, poison), &none = with(0, poison);
         std::vector<float> all = values(delta.on(gpu())), expected(columns);
         const std::vector<float> y = values(outputs.on(gpu()));
         for (std::size_t i = 0; i < all.size(); ++i) expected[i % columns] += all[i] *= y[i] > 0;
@@ -480,9 +480,9 @@ TEST_CASE("column sums, which a layer's bias has for a gradient") {
 
 TEST_CASE("copies: those of page-locked memory are not waited for, those of ordinary arrive too") {
   constexpr std::int64_t size = 1 << 25, bytes = 1 << 20;
-  const Buffer page_locked(gpu().host(), Kind::communication, bytes, true, Memory::page_locked);
-  const Buffer ordinary(gpu().host(), Kind::communication, bytes, true);
-  const Tensor values = on_gpu(size), back = on_gpu(size);
+  Buffer page_locked(gpu().host(), Kind::communication, bytes, true, Memory::page_locked);
+  Buffer ordinary(gpu().host(), Kind::communication, bytes, true);
+  Tensor values = on_gpu(size), back = on_gpu(size);
   const auto on = make_kernels(gpu());
   on->copy_bytes(page_locked.data(), back.view().data, bytes);  // a GPU's first copy takes longer
   on->initialise(values.view(), Generator(fresh_seed(), RandomStream::inputs), 0, 1, 0);
@@ -504,7 +504,7 @@ TEST_CASE("what a GPU has not passed yet is taken later, with the GPU's times, a
   constexpr int tasks = 10;
   Recorder recorder(gpu(), true, false, false);
   Stream stream("test", gpu());
-  const Tensor values = on_gpu(1 << 25);
+  Tensor values = on_gpu(1 << 25);
   for (int i = 0; i < tasks; ++i) {
     stream.run({.what = "a long division", .layer = i},
                [&, &on = stream.kernels()] { on.divide(values.view(), 3); });
@@ -544,7 +544,7 @@ TEST_CASE("a product finds room for cuBLAS where a run takes all that it may") {
   constexpr LinearShape shape{5, 7, 9, true};
   Trial with(Dtype::fp32);
   const auto one = [] { return 1.0f; };
-  const Twin &x = with(35, one), &params = with(72, one), &y = with(45, poison);
+  Twin &x = with(35, one), &params = with(72, one), &y = with(45, poison);
   const Side& on = with.gpu;
   on->reserve_products(product_room);
   const Buffer rest(gpu(), Kind::data, gpu().available() - bytes_for_libraries(0), true);

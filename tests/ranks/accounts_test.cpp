@@ -176,8 +176,8 @@ TEST_CASE("what ranks hold alike is compared, tensor by tensor") {
     // All ranks throw here, so the other cases can go on.
     std::vector<std::uint64_t> digests;
     CHECK_NOTHROW(digests = compare());
-    for (const Holding* tensor : device().holdings()) {
-      const auto* whole = dynamic_cast<const Replicated*>(tensor);
+    for (Holding* tensor : device().holdings()) {
+      auto* const whole = dynamic_cast<Replicated*>(tensor);
       if (n == 1 || !whole || tensor->state == State::gradients) continue;
       const auto flip_a_bit = [at = whole->layer(1).data, n] {
         std::byte byte;

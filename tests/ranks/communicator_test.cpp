@@ -53,8 +53,8 @@ struct Vector {
       : tensor(device(), Kind::gradients, dtype, own * ranks().size), own(own) {
     fill(tensor.view(), [&](std::int64_t i) { return value(ranks().rank, i); });
   }
-  View full() const { return tensor.view(); }
-  View mine() const { return tensor.view().part(ranks().rank * own, own); }
+  View full() { return tensor.view(); }
+  View mine() { return tensor.view().part(ranks().rank * own, own); }
 
   Tensor tensor;
   std::int64_t own;
@@ -65,8 +65,8 @@ void check_means(Communicator& comm, Dtype dtype, const std::vector<std::int64_t
   Stream stream("test", device());
   for (const std::int64_t own : sizes) {
     INFO("dtype ", std::string(name_of(dtype)), ", ", own, " elements per rank");
-    const Vector vector(dtype, own, value);
-    const Tensor added(device(), Kind::gradients, dtype, own);
+    Vector vector(dtype, own, value);
+    Tensor added(device(), Kind::gradients, dtype, own);
     fill(added.view(), 3);
     comm.reduce_scatter_mean(stream, vector.full(), added.view(), Write::add);
     comm.all_reduce_mean(stream, vector.full());
@@ -97,8 +97,8 @@ TEST_CASE("messages find room where a run takes all of a GPU that it may") {
 }
 
 TEST_CASE("two streams talk in turn, and the first one's GPU is late") {
-  const Vector first(Dtype::fp32, 1000, integer);
-  const Vector second(Dtype::fp32, 1000, [](int rank, std::int64_t) { return 20.0f + rank; });
+  Vector first(Dtype::fp32, 1000, integer);
+  Vector second(Dtype::fp32, 1000, [](int rank, std::int64_t) { return 20.0f + rank; });
   Talk talk;
   setenv("SIMULATED_CUDA_DELAY_US", "20000", 1);  // only a simulated GPU reads it
   Stream late("late", device());
@@ -118,7 +118,7 @@ TEST_CASE("two streams talk in turn, and the first one's GPU is late") {
 TEST_CASE("a product leaves NCCL room beside it, or a simulated GPU ends the program") {
   if (!on_gpus()) return;
   Talk talk;
-  const Tensor x(device(), Kind::data, Dtype::fp32, 3);
+  Tensor x(device(), Kind::data, Dtype::fp32, 3);
   fill(x.view(), 2);
   const View factors = x.view().part(0, 2), product = x.view().part(2, 1);
   talk.stream.kernels().reserve_products(product_room_bytes);
@@ -161,7 +161,7 @@ TEST_CASE("what is sent is counted where it leaves, with its padding, under its 
   Talk talk(Dtype::bf16);
   if (!talk.comm.counts()) return;
   const std::int64_t others = ranks().size - 1;
-  const Vector vector(Dtype::bf16, own, integer);
+  Vector vector(Dtype::bf16, own, integer);
   View full = vector.full();
   full.used = full.size - 3;  // the last rank's part ends in 3 elements of padding
   const View mine = full.part(ranks().rank * own, own);
@@ -185,8 +185,8 @@ TEST_CASE("what is sent is counted where it leaves, with its padding, under its 
 
 TEST_CASE("a rank that comes late is waited for, and finds what was sent to it") {
   Talk talk;
-  const Vector vector(Dtype::fp32, sizes.back(), integer);
-  const Tensor own(device(), Kind::gradients, Dtype::fp32, vector.own);
+  Vector vector(Dtype::fp32, sizes.back(), integer);
+  Tensor own(device(), Kind::gradients, Dtype::fp32, vector.own);
   if (ranks().rank == 0) std::this_thread::sleep_for(std::chrono::milliseconds(300));
   talk.comm.reduce_scatter_mean(talk.stream, vector.full(), own.view());
   talk.stream.synchronise();
@@ -204,10 +204,10 @@ TEST_CASE("wrong sizes and dtypes are refused before anything is sent") {
   Talk talk(Dtype::fp32, 8);
   Communicator& comm = talk.comm;
   Stream& stream = talk.stream;
-  const Vector vector(Dtype::fp32, 8, integer), larger(Dtype::fp32, 16, integer);
+  Vector vector(Dtype::fp32, 8, integer), larger(Dtype::fp32, 16, integer);
   const auto reduce = [&](View full, View own) { comm.reduce_scatter_mean(stream, full, own); };
   CHECK_THROWS_AS(reduce(vector.full(), vector.mine().part(0, 7)), std::logic_error);
-  const Vector bf16(Dtype::bf16, 8, integer);
+  Vector bf16(Dtype::bf16, 8, integer);
   CHECK_THROWS_AS(reduce(vector.full(), bf16.mine()), std::logic_error);
   CHECK_THROWS_AS(reduce(bf16.full(), bf16.mine()), std::logic_error);
   if (ranks().size == 1) return;  // one rank receives nothing, and any size is its whole shard
@@ -226,7 +226,7 @@ TEST_CASE("another collective of as many bytes is told, by name, from the one th
                             {Call(sums, -1), Call(gather, -1)}}) {
     Communicator comm(rank, 2, make_mpi_transport(cpu()), cpu(), Dtype::fp32, 8);
     Stream stream("test", cpu());
-    const Tensor tensor(cpu(), Kind::gradients, Dtype::fp32, 8);
+    Tensor tensor(cpu(), Kind::gradients, Dtype::fp32, 8);
     View full = tensor.view();
     full.layer = calls[rank].second;
     const View own = full.part(4 * rank, 4);
@@ -261,7 +261,7 @@ TEST_CASE("the next sums tell a rank that has called collectives which no tag te
   for (const auto& [of_all, of_last] : cases) {
     Talk talk;
     for (const auto& [layer, own] : ranks().rank == last ? of_last : of_all) {
-      const Vector vector(Dtype::fp32, own, integer);
+      Vector vector(Dtype::fp32, own, integer);
       View full = vector.full();
       full.layer = layer;
       talk.comm.all_gather(talk.stream, vector.mine(), full);
@@ -303,7 +303,7 @@ TEST_CASE("on a modelled link a collective takes its time, from when the last ra
   Stream late_stream("late", device());
   unsetenv("SIMULATED_CUDA_DELAY_US");
   const auto late = std::getenv("SIMULATED_GPUS") ? 30ms : 0ms;
-  const Replicated gradients(device(), layout, State::gradients, Dtype::fp32);
+  Replicated gradients(device(), layout, State::gradients, Dtype::fp32);
   const View full = gradients.layer(0), own = gradients.shard(0);
   // From when the last rank has called, with its data ready, until the first rank has the result.
   // All ranks read the same clock.

@@ -16,7 +16,7 @@ using Values = std::vector<float>;
 struct Replay {
   Replay(const Options& options, const Tamper& tamper) : options(options) {
     for (int l = 0; l < layout.layers(); ++l) {
-      for (const Replicated* each : {&params, &master}) model.initialise(each->layer(l));
+      for (Replicated* each : {&params, &master}) model.initialise(each->layer(l));
     }
     for (int r = 0; r < count; ++r) {
       sums.emplace_back(device());

@@ -73,12 +73,12 @@ TEST_CASE("the median is the slowest rank's, and not of its first three steps") 
 
 TEST_CASE("bytes are of the rank that has most, padding is of all ranks") {
   Reported run;
-  const Tensor data(*run.device, Kind::data, Dtype::fp32, last() ? 1000 : 10);
-  const Tensor workspace(*run.device, Kind::workspace, Dtype::fp32, last() ? 10 : 500);
+  Tensor data(*run.device, Kind::data, Dtype::fp32, last() ? 1000 : 10);
+  Tensor workspace(*run.device, Kind::workspace, Dtype::fp32, last() ? 10 : 500);
   Scratch scratch(*run.device, Kind::activations, Dtype::fp32, 1500);
   if (ranks().rank == 0) scratch.borrow();
   const std::int64_t n = ranks().size;
-  const Tensor full(device(), Kind::gradients, Dtype::fp32, 8 * n);
+  Tensor full(device(), Kind::gradients, Dtype::fp32, 8 * n);
   View padded = full.view();  // padding: 8 elements of the last rank, 3 of the one before
   padded.used = std::max<std::int64_t>(padded.size - 11, 0);
   const PhaseScope phase(Phase::forward);

@@ -70,8 +70,8 @@ TEST_CASE("by itself too the host goes on when gradients are divided and have co
   const Options options = schedule_options(Dtype::fp32, 2);
   const Layout layout = layout_here(options);
   Stream compute("compute", device(), Stream::Mode::asynchronous);
-  const Sharded grads(device(), layout, State::gradients, Dtype::fp32);
-  const Sharded seen(device().host(), layout, State::gradients, Dtype::fp32);
+  Sharded grads(device(), layout, State::gradients, Dtype::fp32);
+  Sharded seen(device().host(), layout, State::gradients, Dtype::fp32);
   fill(grads.view(), 6);
   Offload offload(options, layout, compute);
   for (int l = 0; l < layout.layers(); ++l) {
@@ -99,7 +99,7 @@ struct Onlooking : Observer {
   Onlooking() { device().observe(this); }
   ~Onlooking() override { device().observe(nullptr); }
   Watcher* watcher(const char* stream) override { return &streams[stream]; }
-  void booked(const Device&, Kind, std::int64_t, const View*) override {
+  void booked(const Device&, Kind, std::int64_t, const ConstView*) override {
     if (!std::exchange(ends, false)) return;
     const std::atomic<int>& updated = streams[by].updated;
     CHECK(updated.load() == 5);

@@ -21,12 +21,12 @@ struct Run {
   const std::int64_t size;
   Stream stream{"adam", cpu()};
   Adam adam{options, stream};
-  const Tensor weights = state(), momentum = state(), variance = state();
-  const Tensor grads{cpu(), Kind::gradients, dtype, size};
-  const Tensor copy{cpu(), Kind::parameters, dtype, needs_master(dtype) ? size : 0};
+  Tensor weights = state(), momentum = state(), variance = state();
+  Tensor grads{cpu(), Kind::gradients, dtype, size};
+  Tensor copy{cpu(), Kind::parameters, dtype, needs_master(dtype) ? size : 0};
 
   Tensor state() const { return Tensor(cpu(), Kind::optimizer, Dtype::fp32, size); }
-  View params() const { return copy.size() ? copy.view() : weights.view(); }
+  View params() { return copy.size() ? copy.view() : weights.view(); }
   void update(std::int64_t first, std::int64_t count) {
     const auto part = [=](View view) { return view.part(first, count); };
     adam.update({part(weights.view()), part(momentum.view()), part(variance.view()),
@@ -37,7 +37,7 @@ struct Run {
     adam.begin(grad_factor);
     update(0, size);
   }
-  std::vector<Bits> written() const {
+  std::vector<Bits> written() {
     return {bits(weights.view()), bits(momentum.view()), bits(variance.view()), bits(params())};
   }
 };
@@ -100,14 +100,14 @@ constexpr TorchRun torch_runs[] = {
      {-0.8569446494753596, -0.6155533174038942, -0.3737442250527997, -0.11532670036118171}}};
 
 /// Gradients of step t: magnitudes from 2^-10 to 2^10, and every eighth gradient 0.
-void fill_gradients(const Run& run, int t) {
+void fill_gradients(Run& run, int t) {
   const Generator random(9, RandomStream::inputs);
   fill(run.grads.view(), [&](std::int64_t i) {
     const float x = random.uniform((std::int64_t{t} << 32) + i);
     return i % 8 == 5 ? 0 : std::ldexp(x, static_cast<int>(i % 21) - 10);
   });
 }
-void fill_weights(const Run& run) {
+void fill_weights(Run& run) {
   const Generator random(9, RandomStream::weights);
   fill(run.weights.view(), [&](std::int64_t i) { return random.uniform(i); });
 }
@@ -186,9 +186,9 @@ TEST_CASE("any cut of the vector gives the same bits") {
   for (const Dtype dtype : dtypes) {
     INFO(std::string(name_of(dtype)));
     Run whole{options_with(0.1), dtype, size}, cut{options_with(0.1), dtype, size};
-    for (const Run* each : {&whole, &cut}) fill_weights(*each);
+    for (Run* each : {&whole, &cut}) fill_weights(*each);
     for (int t = 1; t <= 10; ++t) {
-      for (const Run* each : {&whole, &cut}) fill_gradients(*each, t);
+      for (Run* each : {&whole, &cut}) fill_gradients(*each, t);
       whole.step(0.7f);
       cut.adam.begin(0.7f);
       // Parts of 1, 2, 3, ... elements: few are aligned, or whole vectors.

@@ -76,7 +76,7 @@ TEST_CASE("a file with a changed byte, or without its end, is refused or loads w
   Saver saver(options);
   float third = 0;
   for (int l = 0; l < 2; ++l) {
-    for (const Replicated* each : {&saver.master, &saver.momentum, &saver.variance}) {
+    for (Replicated* each : {&saver.master, &saver.momentum, &saver.variance}) {
       fill(each->layer(l).part(0, 6), [&](std::int64_t) { return ++third / 3; });
     }
     fill(saver.params.layer(l),
@@ -190,7 +190,7 @@ bool is_held(const std::string& data, const std::string& text, const Saver& by) 
   for (int l = 0; l < by.layout.layers(); ++l) {
     std::int64_t at = 0;
     for (const Parameter& each : model.layers[l]) {
-      const View view = by.master.layer(l).part(std::exchange(at, at + each.size()), each.size());
+      const ConstView view = by.master.layer(l).part(std::exchange(at, at + each.size()), each.size());
       const auto& entry = header.at(each.name);
       const std::string stored = data.substr(entry["data_offsets"][0], view.bytes());
       holds &=
@@ -216,7 +216,7 @@ TEST_CASE("a file changed at random is refused at once, in little memory, or rea
   Saver saver(options);
   for (int l = 0; l < saver.layout.layers(); ++l) {
     const std::int64_t size = saver.layout.used_size(l);
-    for (const auto* each : {&saver.params, &saver.master, &saver.momentum, &saver.variance}) {
+    for (auto* each : {&saver.params, &saver.master, &saver.momentum, &saver.variance}) {
       fill(each->layer(l).part(0, size), [](std::int64_t i) { return float(i + 1) / 64; });
     }
   }

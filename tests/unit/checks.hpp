@@ -37,7 +37,7 @@ constexpr double unit_roundoff(Dtype dtype) {
   return dtype == Dtype::fp32 ? 0x1p-24 : dtype == Dtype::bf16 ? 0x1p-8 : 0x1p-11;
 }
 
-inline float element(View view, std::int64_t i) {
+inline float element(ConstView view, std::int64_t i) {
   return with_type(view.dtype, [&]<class T>(T) { return widen(view.as<T>()[i]); });
 }
 
@@ -54,7 +54,7 @@ inline void fill(View view, float value) {
 }
 
 /// All elements as fp32. The view may be on any device.
-inline std::vector<float> values(View view) {
+inline std::vector<float> values(ConstView view) {
   const OnHost host(view);
   std::vector<float> all;
   with_type(view.dtype, [&]<class T>(T) {
@@ -68,7 +68,7 @@ inline float rounded(Dtype dtype, float x) {
 }
 
 /// The elements as bits, so that comparing them tells -0 from 0 and compares NaNs.
-inline std::vector<std::uint32_t> bits(View view) {
+inline std::vector<std::uint32_t> bits(ConstView view) {
   std::vector<std::uint32_t> all;
   for (const float x : values(view)) all.push_back(std::bit_cast<std::uint32_t>(x));
   return all;
@@ -104,7 +104,7 @@ struct Onlooker : Observer, Watcher {
   }
   ~Onlooker() override { device.observe(nullptr); }
   Watcher* watcher(const char* name) override { return name == stream ? this : nullptr; }
-  void booked(const Device&, Kind, std::int64_t, const View*) override {}
+  void booked(const Device&, Kind, std::int64_t, const ConstView*) override {}
   void see(const Work& work, Kernels*, bool begins) override { seen(work, begins); }
 
   const std::string stream;

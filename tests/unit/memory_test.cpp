@@ -15,7 +15,7 @@ using Sizes = std::vector<std::int64_t>;
 /// ranks.
 const Sizes sizes{1, 2, 7, 8, 9, 13, 1000, 63, 64, 65, 127, 192, 193};
 
-auto words(View view) {
+auto words(ConstView view) {
   return tuple(view.size, view.used, view.dtype, view.device, view.layer, view.start);
 }
 
@@ -24,8 +24,8 @@ auto words(View view) {
 void check_layout(int rank, int ranks, std::int64_t alignment) {
   INFO("rank ", rank, " of ", ranks, ", alignment ", alignment);
   const Layout layout(sizes, rank, ranks, alignment);
-  const Replicated whole(cpu(), layout, State::parameters, Dtype::fp32);
-  const Sharded shards(cpu(), layout, State::gradients, Dtype::fp32);
+  Replicated whole(cpu(), layout, State::parameters, Dtype::fp32);
+  Sharded shards(cpu(), layout, State::gradients, Dtype::fp32);
   LayerBuffer room(cpu(), layout, State::parameters, Dtype::fp32);
   for (const View& all : {whole.view(), shards.view()}) fill(all, std::identity());
   std::int64_t parameters = 0, before = 0, largest = 0;
@@ -74,7 +74,7 @@ TEST_CASE("memory that the system refuses is told with its size, and not counted
 TEST_CASE("a tensor is zero and aligned to 64 bytes") {
   for (const std::int64_t size : {1, 33, 100000, 1 << 20}) {  // 2 MiB too
     for (int times = 0; times < 2; ++times) {
-      const Tensor tensor(cpu(), Kind::data, Dtype::bf16, size);
+      Tensor tensor(cpu(), Kind::data, Dtype::bf16, size);
       CHECK(reinterpret_cast<std::uintptr_t>(tensor.view().data) % 64 == 0);
       CHECK(values(tensor.view()) == std::vector<float>(size));
       fill(tensor.view(), 1);  // the next tensor may get this memory
@@ -106,7 +106,7 @@ TEST_CASE("a disk keeps what it is given, and nothing of it afterwards") {
   const auto before = open_files();
   const auto machine = make_cpu();
   {
-    const Tensor file(machine->at(Place::disk), Kind::optimizer, Dtype::fp32, 2);
+    Tensor file(machine->at(Place::disk), Kind::optimizer, Dtype::fp32, 2);
     float out[] = {3, 4}, in[2] = {};
     machine->at(Place::disk).copy(file.view().data, out, sizeof out);
     machine->at(Place::disk).copy(in, file.view().data, sizeof in);
@@ -116,7 +116,7 @@ TEST_CASE("a disk keeps what it is given, and nothing of it afterwards") {
 }
 
 TEST_CASE("a part of a view knows its place, and how much of it is no padding") {
-  const Tensor tensor(cpu(), Kind::data, Dtype::fp16, 16);
+  Tensor tensor(cpu(), Kind::data, Dtype::fp16, 16);
   fill(tensor.view(), std::identity());
   const View view{tensor.view().data, 16, 10, Dtype::fp16, &cpu(), 3, 100};
   for (const auto& [offset, count, used] :

@@ -30,7 +30,7 @@ struct Net {
   Stream stream{"test", cpu()};
   Model model{options, stream};
   const Layout layout{architecture(options).sizes(), 0, 1};
-  const Replicated params{cpu(), layout, State::parameters, options.dtype};
+  Replicated params{cpu(), layout, State::parameters, options.dtype};
 };
 }  // namespace
 
@@ -41,8 +41,8 @@ TEST_CASE("cross-entropy of outputs that are far apart") {
   constexpr float deltas[] = {-1, 1, 0, 0, 0, 0, -0.5, 0.5, 0};
   for (const Dtype dtype : dtypes) {
     INFO(std::string(name_of(dtype)));
-    const Tensor y(cpu(), Kind::activations, dtype, 9), delta(cpu(), Kind::activations, dtype, 9);
-    const Tensor targets(cpu(), Kind::data, Dtype::fp32, 3);  // 0 of each
+    Tensor y(cpu(), Kind::activations, dtype, 9), delta(cpu(), Kind::activations, dtype, 9);
+    Tensor targets(cpu(), Kind::data, Dtype::fp32, 3);  // 0 of each
     fill(y.view(), [&](std::int64_t i) { return outputs[i]; });
     Sums sums(cpu());
     make_kernels(cpu())->cross_entropy(y.view(), targets.view(), 3, 3, delta.view(), sums);

@@ -119,7 +119,7 @@ TEST_CASE("a recorder without streams sees the host; after its end nothing calls
     CHECK(recorder.tracks() == std::vector<std::string>{"host"});
     CHECK(told(recorder.take()) == "update/update/0");
   }
-  const Tensor booked_by_nobody(cpu(), Kind::data, Dtype::fp32, 1);
+  Tensor booked_by_nobody(cpu(), Kind::data, Dtype::fp32, 1);
   { const PhaseScope told_to_nobody(Phase::update); }
   Stream after("after", cpu());
   after.run([] {});
@@ -129,7 +129,7 @@ TEST_CASE("what the program asked for is kept of eight steps") {
   Recorder recorder(cpu(), true, true, true);
   recorder.before = 5;
   Stream stream("compute", cpu());
-  const Tensor tensor(cpu(), Kind::data, Dtype::bf16, 2);
+  Tensor tensor(cpu(), Kind::data, Dtype::bf16, 2);
   const std::size_t first = recorder.orders().size();  // the tensor's
   for (here.step = 6; here.step <= 5 + Recorder::traced_steps + 2; ++here.step) {
     divide(stream, tensor.view(), 2);

@@ -36,7 +36,7 @@ constexpr bool good = false, bad = true;
 TEST_CASE("a text is read whole, in three pieces; nine bytes are enough") {
   const File file("text");
   const Generator positions(4, RandomStream::positions);
-  const Tensor input(cpu(), Kind::data, Dtype::fp32, 32), target(cpu(), Kind::data, Dtype::fp32, 1);
+  Tensor input(cpu(), Kind::data, Dtype::fp32, 32), target(cpu(), Kind::data, Dtype::fp32, 1);
   for (const std::int64_t size : {9, 5 << 19}) {
     std::string text;
     for (std::int64_t i = 0; i < size; ++i) text += static_cast<char>(mix(i));
@@ -57,8 +57,8 @@ TEST_CASE("a file of tokens, with llm.c's header or without, and files that are 
   std::string tokens;
   for (int i = 0; i < 3000; ++i) tokens += number(std::uint16_t(i * 7 % 3000));
   const std::string header = number(20240520) + number(1) + number(3000) + std::string(1012, 0);
-  const Tensor inputs(cpu(), Kind::data, Dtype::fp32, 10);
-  const Tensor targets(cpu(), Kind::data, Dtype::fp32, 10);
+  Tensor inputs(cpu(), Kind::data, Dtype::fp32, 10);
+  Tensor targets(cpu(), Kind::data, Dtype::fp32, 10);
   for (const std::string& before : {std::string(), header}) {
     file.write(before + tokens);
     CHECK(source_bytes(options).bytes == 6000);

@@ -53,9 +53,9 @@ class CpuKernels : public RowWise<CpuKernels, ElementWise<CpuKernels>> {
   void reserve_products(std::int64_t) override {}
 
   /// The product is formed in fp32 and rounded once, after bias and ReLU.
-  void linear_forward(const LinearShape& shape, View x, View params, View y, bool relu) override {
+  void linear_forward(const LinearShape& shape, ConstView x, ConstView params, View y, bool relu) override {
     with_type(params.dtype, [&]<class T>(T) {
-      const Matrix weight{params.part(0, shape.weights()), shape.inputs, true};
+      const ConstMatrix weight{params.part(0, shape.weights()), shape.inputs, true};
       const T* bias = elements<T>(params) + shape.weights();
       if (!shape.bias && !relu) {
         return product({x, shape.inputs}, weight, shape.batch, shape.inputs, shape.outputs,
@@ -73,8 +73,7 @@ class CpuKernels : public RowWise<CpuKernels, ElementWise<CpuKernels>> {
     });
   }
 
-  void linear_backward_params(const LinearShape& shape, View y, View dy, View x, View grads,
-                              Write write) override {
+  void linear_backward_params(const LinearShape& shape, ConstView y, View dy, ConstView x, View grads, Write write) override {
     with_type(grads.dtype, [&]<class T>(T) {
       each(y.size, Mask(), In<T>{elements<T>(y)}, InOut<T>{elements<T>(dy)});
       T* grad = elements<T>(grads);
@@ -90,15 +89,14 @@ class CpuKernels : public RowWise<CpuKernels, ElementWise<CpuKernels>> {
     });
   }
 
-  void linear_backward_input(const LinearShape& shape, View dy, View params, View dx) override {
+  void linear_backward_input(const LinearShape& shape, ConstView dy, ConstView params, View dx) override {
     with_type(params.dtype, [&]<class T>(T) {
       product({dy, shape.outputs}, {params.part(0, shape.weights()), shape.inputs}, shape.batch,
               shape.outputs, shape.inputs, elements<T>(dx), shape.inputs);
     });
   }
 
-  void cross_entropy(View outputs, View targets, std::int64_t rows, float scale, View delta,
-                     Sums& sums) override {
+  void cross_entropy(ConstView outputs, ConstView targets, std::int64_t rows, float scale, View delta, Sums& sums) override {
     with_type(outputs.dtype, [&]<class T>(T) {
       const T* y = elements<T>(outputs);
       T* dy = elements<T>(delta);
@@ -126,7 +124,7 @@ class CpuKernels : public RowWise<CpuKernels, ElementWise<CpuKernels>> {
     });
   }
 
-  void embed_backward(View tokens, View dy, View grads, Write write) override {
+  void embed_backward(ConstView tokens, ConstView dy, View grads, Write write) override {
     with_type(grads.dtype, [&]<class T>(T) {
       const std::int64_t width = dy.size / tokens.size;
       T* grad = elements<T>(grads);
@@ -144,10 +142,10 @@ class CpuKernels : public RowWise<CpuKernels, ElementWise<CpuKernels>> {
   }
 
   void products(std::int64_t count, std::int64_t rows, std::int64_t inner, std::int64_t columns,
-                const Matrices& a, const Matrices& b, const Matrices& to) override {
+                const ConstMatrices& a, const ConstMatrices& b, const Matrices& to) override {
     with_type(to.first.elements.dtype, [&]<class T>(T) {
-      const auto number = [](const Matrices& all, std::int64_t i) {
-        Matrix matrix = all.first;
+      const auto number = [](const auto& all, std::int64_t i) {
+        auto matrix = all.first;
         matrix.elements.data += i * all.apart * std::int64_t{sizeof(T)};
         return matrix;
       };
@@ -183,7 +181,7 @@ class CpuKernels : public RowWise<CpuKernels, ElementWise<CpuKernels>> {
   void clear(Sums& sums) override { sums.totals = {}; }
   void fetch(Sums&) override {}
 
-  void ordered_mean(View own, int rank, View received, View shard, Write write) override {
+  void ordered_mean(ConstView own, int rank, ConstView received, View shard, Write write) override {
     with_type(shard.dtype, [&]<class T>(T) {
       std::vector<const T*> sources;
       for (std::int64_t at = 0; at < received.size; at += shard.size) {
@@ -215,6 +213,7 @@ class CpuKernels : public RowWise<CpuKernels, ElementWise<CpuKernels>> {
 
   // ---- For ElementWise ----
   template <class T> static T* elements(View view) { return view.as<T>().data(); }
+  template <class T> static const T* elements(ConstView view) { return view.as<T>().data(); }
 
   template <class Body, class... Operands>
   static void each(std::int64_t count, Body body, Operands... operands) {
@@ -341,7 +340,7 @@ class CpuKernels : public RowWise<CpuKernels, ElementWise<CpuKernels>> {
 
   /// to = a b, or to + a b, rounded by the rule of store(); in its place where it can be.
   template <class T>
-  static void product(const Matrix& a, const Matrix& b, std::int64_t rows, std::int64_t inner,
+  static void product(const ConstMatrix& a, const ConstMatrix& b, std::int64_t rows, std::int64_t inner,
                       std::int64_t columns, T* to, std::int64_t to_row,
                       Write write = Write::overwrite) {
     if constexpr (std::is_same_v<T, float>) {

@@ -25,7 +25,7 @@ struct Space {
 
 /// to = the stored block [row, row + rows) x [column, column + columns), widened. to_row: elements
 /// between the starts of its rows; to_panel: between those of its panels.
-void read(const Matrix& matrix, std::int64_t row, std::int64_t rows, std::int64_t column,
+void read(const ConstMatrix& matrix, std::int64_t row, std::int64_t rows, std::int64_t column,
           std::int64_t columns, float* to, std::int64_t to_row, std::int64_t to_panel) {
   with_type(matrix.elements.dtype, [&]<class T>(T) {
     const T* from = matrix.elements.as<T>().data() + row * matrix.columns + column;
@@ -53,7 +53,7 @@ void read(const Matrix& matrix, std::int64_t row, std::int64_t rows, std::int64_
 }
 
 /// Packs that block of b as panels in space.b; sums of lanes behind its last column are not read.
-void pack_b(const Matrix& b, std::int64_t inner, std::int64_t inner_count, std::int64_t column,
+void pack_b(const ConstMatrix& b, std::int64_t inner, std::int64_t inner_count, std::int64_t column,
             std::int64_t count, Space& space) {
   if (!b.transposed) {
     return read(b, inner, inner_count, column, count, space.b, panel_columns,
@@ -69,7 +69,7 @@ void pack_b(const Matrix& b, std::int64_t inner, std::int64_t inner_count, std::
 }
 
 /// The micro-kernel's left operand: that block of a, in space.a, or where it lies if that will do.
-void pack_a(const Matrix& a, std::int64_t row, std::int64_t count, std::int64_t inner,
+void pack_a(const ConstMatrix& a, std::int64_t row, std::int64_t count, std::int64_t inner,
             std::int64_t inner_count, bool read_once, Space& space, PanelProduct& product) {
   product.a = space.a;
   product.a_row = a.transposed ? 1 : most_kc + padding;
@@ -91,7 +91,7 @@ void in_steps(std::int64_t end, std::int64_t step, auto body) {
 /// a (m x k) times b (k x n) in `result` (n a multiple of 16), rows result_row elements apart; if
 /// null, blocks go to finish(row, rows, column, columns, its sums, elements between their rows).
 template <class Finish>
-void multiply(const Matrix& a, const Matrix& b, std::int64_t m, std::int64_t k, std::int64_t n,
+void multiply(const ConstMatrix& a, const ConstMatrix& b, std::int64_t m, std::int64_t k, std::int64_t n,
               float* result, std::int64_t result_row, Space& space, const Finish& finish) {
   expect(m > 0 && k > 0 && n > 0, "a product has elements, and each is a sum");
   const std::int64_t nc =
@@ -152,14 +152,14 @@ const MicroKernel& micro_kernel() {
   return chosen;
 }
 
-void matmul(const Matrix& a, const Matrix& b, std::int64_t rows, std::int64_t inner,
+void matmul(const ConstMatrix& a, const ConstMatrix& b, std::int64_t rows, std::int64_t inner,
             std::int64_t columns, float* result, std::int64_t result_row) {
   expect(columns % 16 == 0, "a product is formed in its place by whole vectors");
   alignas(64) Space space;
   multiply(a, b, rows, inner, columns, result, result_row, space, [](auto...) {});
 }
 
-void matmul(const Matrix& a, const Matrix& b, std::int64_t rows, std::int64_t inner,
+void matmul(const ConstMatrix& a, const ConstMatrix& b, std::int64_t rows, std::int64_t inner,
             std::int64_t columns, const std::function<void(const RowPart&)>& store) {
   alignas(64) Space space;
   const auto finish = [&](std::int64_t row, std::int64_t some, std::int64_t column,

@@ -31,11 +31,11 @@ struct RowPart {
 
 /// Forms a (rows x inner) times b (inner x columns), none of these 0, and hands each element to
 /// `store` once. Takes 0.4 MB of the caller's stack.
-void matmul(const Matrix& a, const Matrix& b, std::int64_t rows, std::int64_t inner,
+void matmul(const ConstMatrix& a, const ConstMatrix& b, std::int64_t rows, std::int64_t inner,
             std::int64_t columns, const std::function<void(const RowPart&)>& store);
 
 /// The same, formed in its place, which is neither operand: one copy less. result_row: elements
 /// between the starts of its rows. Throws std::logic_error when columns is no multiple of 16.
-void matmul(const Matrix& a, const Matrix& b, std::int64_t rows, std::int64_t inner,
+void matmul(const ConstMatrix& a, const ConstMatrix& b, std::int64_t rows, std::int64_t inner,
             std::int64_t columns, float* result, std::int64_t result_row);
 }  // namespace zero

@@ -295,15 +295,14 @@ class CudaKernels : public RowWise<CudaKernels, ElementWise<CudaKernels, Runtime
     });
   }
 
-  void linear_forward(const LinearShape& shape, View x, View params, View y, bool relu) override {
-    const Matrix weight{params.part(0, shape.weights()), shape.inputs, true};
+  void linear_forward(const LinearShape& shape, ConstView x, ConstView params, View y, bool relu) override {
+    const ConstMatrix weight{params.part(0, shape.weights()), shape.inputs, true};
     const std::byte* bias = params.data + weight.elements.bytes();
     multiply(1, shape.batch, shape.inputs, shape.outputs, {{x, shape.inputs}}, {weight},
              {{y, shape.outputs}}, shape.bias ? bias : nullptr, relu);
   }
 
-  void linear_backward_params(const LinearShape& shape, View y, View dy, View x, View grads,
-                              Write write) override {
+  void linear_backward_params(const LinearShape& shape, ConstView y, View dy, ConstView x, View grads, Write write) override {
     // To add, a product waits in product_room_: rows that fit, in eights (aligned), or part of one.
     // What overwrites is cut alike: products of other sizes may be added in another order.
     const std::int64_t size = bytes_of(grads.dtype);
@@ -327,8 +326,8 @@ class CudaKernels : public RowWise<CudaKernels, ElementWise<CudaKernels, Runtime
       const auto add_to = [&](std::int64_t row, std::int64_t first) {
         const std::int64_t rows = std::min(step, shape.outputs - row);
         const std::int64_t columns = std::min(width, shape.inputs - first);
-        const Matrix deltas{dy.part(row, dy.size - row), shape.outputs, true};
-        const Matrix inputs{x.part(first, x.size - first), shape.inputs};
+        const ConstMatrix deltas{dy.part(row, dy.size - row), shape.outputs, true};
+        const ConstMatrix inputs{x.part(first, x.size - first), shape.inputs};
         const View to = grads.part(row * shape.inputs + first, rows * columns);
         View product = to;
         // Aligned as it would be in its place: else cuBLAS might choose another order.
@@ -347,14 +346,13 @@ class CudaKernels : public RowWise<CudaKernels, ElementWise<CudaKernels, Runtime
     check_cuda(cudaMemsetAsync(padding.data, 0, padding.bytes(), stream()));
   }
 
-  void linear_backward_input(const LinearShape& shape, View dy, View params, View dx) override {
-    const Matrix weight{params.part(0, shape.weights()), shape.inputs};
+  void linear_backward_input(const LinearShape& shape, ConstView dy, ConstView params, View dx) override {
+    const ConstMatrix weight{params.part(0, shape.weights()), shape.inputs};
     multiply(1, shape.batch, shape.outputs, shape.inputs, {{dy, shape.outputs}}, {weight},
              {{dx, shape.inputs}});
   }
 
-  void cross_entropy(View outputs, View targets, std::int64_t rows, float scale, View delta,
-                     Sums& sums) override {
+  void cross_entropy(ConstView outputs, ConstView targets, std::int64_t rows, float scale, View delta, Sums& sums) override {
     const auto factor = static_cast<float>(scale / static_cast<double>(rows));
     const auto blocks = static_cast<unsigned>(std::min(rows, most_blocks));
     with_type(outputs.dtype, [&]<class T>(T) {
@@ -369,7 +367,7 @@ class CudaKernels : public RowWise<CudaKernels, ElementWise<CudaKernels, Runtime
     });
   }
 
-  void embed_backward(View tokens, View dy, View grads, Write write) override {
+  void embed_backward(ConstView tokens, ConstView dy, View grads, Write write) override {
     const std::int64_t count = tokens.size, width = dy.size / count;
     auto *order = reinterpret_cast<std::int32_t*>(product_room_->data()), *merged = order + count;
     expect(2 * count * std::int64_t{sizeof *order} <= product_room_->bytes(), "tokens have room");
@@ -389,9 +387,9 @@ class CudaKernels : public RowWise<CudaKernels, ElementWise<CudaKernels, Runtime
   }
 
   void products(std::int64_t count, std::int64_t rows, std::int64_t inner, std::int64_t columns,
-                const Matrices& a, const Matrices& b, const Matrices& to) override {
+                const ConstMatrices& a, const ConstMatrices& b, const Matrices& to) override {
     constexpr std::int64_t most = 1 << 15;  // of a batch: a grid's other dimensions end at 2^16 - 1
-    const auto from = [](Matrices all, std::int64_t first) {
+    const auto from = [](auto all, std::int64_t first) {
       all.first.elements.data += first * all.apart * bytes_of(all.first.elements.dtype);
       return all;
     };
@@ -419,11 +417,11 @@ class CudaKernels : public RowWise<CudaKernels, ElementWise<CudaKernels, Runtime
     sums.totals = *reinterpret_cast<const Totals*>(fetched_.data());
   }
 
-  void ordered_mean(View own, int rank, View received, View shard, Write write) override {
+  void ordered_mean(ConstView own, int rank, ConstView received, View shard, Write write) override {
     const int ranks = static_cast<int>(received.size / shard.size) + 1;
     with_type(shard.dtype, [&]<class T>(T) {
       constexpr int width = 16 / sizeof(T);
-      const auto fits = [](View view) { return aligned<width>(In<T>{elements<T>(view)}); };
+      const auto fits = [](ConstView view) { return aligned<width>(In<T>{elements<T>(view)}); };
       const bool packed = shard.size % width == 0 && fits(own) && fits(received) && fits(shard);
       launch(stream(), blocks_for(shard.size, packed ? threads * width : threads),
              packed ? mean_kernel<width, T> : mean_kernel<1, T>, elements<T>(own), rank,
@@ -435,6 +433,10 @@ class CudaKernels : public RowWise<CudaKernels, ElementWise<CudaKernels, Runtime
   template <class T> static T* elements(View view) {
     expect(view.on_gpu(), "a GPU's kernels take a GPU's memory");
     return reinterpret_cast<T*>(view.data);
+  }
+  template <class T> static const T* elements(ConstView view) {
+    expect(view.on_gpu(), "a GPU's kernels take a GPU's memory");
+    return reinterpret_cast<const T*>(view.data);
   }
 
   template <class Body, class... Operands>

@@ -197,7 +197,7 @@ void Runtime::reserve_products(std::int64_t room) {
 }
 
 void Runtime::multiply(std::int64_t count, std::int64_t rows, std::int64_t inner,
-                       std::int64_t columns, const Matrices& a, const Matrices& b,
+                       std::int64_t columns, const ConstMatrices& a, const ConstMatrices& b,
                        const Matrices& products, const std::byte* bias, bool relu) {
   expect(product_room_.has_value(), "reserve_products comes before a product");
   if (!blas_) check_cublas(blas().create(&blas_));
@@ -209,7 +209,7 @@ void Runtime::multiply(std::int64_t count, std::int64_t rows, std::int64_t inner
   constexpr cudaDataType types[] = {CUDA_R_32F, CUDA_R_16BF, CUDA_R_16F};
   const auto dtype = static_cast<int>(product.dtype);
   // cuBLAS thinks in columns: what lies row by row is the transpose to it: product^T = b^T a^T.
-  const auto lay_out = [&](std::int64_t height, std::int64_t width, const Matrices& of) {
+  const auto lay_out = [&](std::int64_t height, std::int64_t width, const ConstMatrices& of) {
     cublasLtMatrixLayoutOpaque_t layout;
     check_cublas(
         blas().start_layout(&layout, sizeof layout, types[dtype], height, width, of.first.columns));
@@ -239,7 +239,7 @@ void Runtime::multiply(std::int64_t count, std::int64_t rows, std::int64_t inner
   if (bias) tell(CUBLASLT_MATMUL_DESC_BIAS_POINTER, std::uintptr_t{16});
 
   const std::byte *at_left = b.first.elements.data, *at_right = a.first.elements.data;
-  const auto second = [&](const Matrices& of) {  // as far from a multiple of 16 as any behind it
+  const auto second = [&](const ConstMatrices& of) {  // as far from a multiple of 16 as any behind it
     return of.first.elements.data + of.apart * bytes_of(product.dtype);
   };
   const std::uint32_t alignment =

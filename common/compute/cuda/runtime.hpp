@@ -80,7 +80,7 @@ class Runtime : public Kernels {
   /// So many products (rows x columns) of a (rows x inner) and b, plus `columns` of bias and
   /// through a ReLU, if any; of one dtype, summed in fp32, rounded once. Throws Error (resources).
   void multiply(std::int64_t count, std::int64_t rows, std::int64_t inner, std::int64_t columns,
-                const Matrices& a, const Matrices& b, const Matrices& products,
+                const ConstMatrices& a, const ConstMatrices& b, const Matrices& products,
                 const std::byte* bias = nullptr, bool relu = false);
   /// For whoever puts work on it: only so does record() know that there is some.
   cudaStream_t stream() {
