@@ -7,7 +7,7 @@
 #include <set>
 
 #include "checkpoint/safetensors.hpp"
-#include "compute/digest.hpp"
+#include "compute/generator.hpp"
 #include "memory/read_number.hpp"
 #include "train/model.hpp"
 

@@ -110,7 +110,8 @@ template <class Backend, class Base = Kernels> class ElementWise : public Base {
     });
   }
 
-  void squared_error(ConstView outputs, ConstView targets, float scale, View delta, Sums& sums) final {
+  void squared_error(ConstView outputs, ConstView targets, float scale, View delta,
+                     Sums& sums) final {
     with_type(outputs.dtype, [&]<class T>(T) {
       const auto count = static_cast<double>(outputs.size);
       const SquaredError body{static_cast<float>(scale / count)};
@@ -139,8 +140,9 @@ template <class Backend, class Base = Kernels> class ElementWise : public Base {
                   InOut<float>{of<float>(state.variance)}, copy...);
       };
       const View copy = state.params;
-      const bool apart = copy.size > 0 && copy.data != state.weights.data;
-      apart ? update(Out<T>{of<T>(copy)}) : update();
+      const bool separate = copy.size > 0 && copy.data != state.weights.data;
+      if (separate) return update(Out<T>{of<T>(copy)});
+      update();
     });
   }
 

@@ -2,7 +2,7 @@
 // Every random number is a function of (seed, stream, index), so a rank can make any part of the
 // weights or of the data without making the rest. notes/generator.md is the specification.
 #pragma once
-#include "memory/dtype.hpp"
+#include "memory/tensor.hpp"
 
 namespace zero {
 enum class RandomStream { weights, inputs, positions, codes, teacher_in, teacher_out };
@@ -16,6 +16,11 @@ HOST_DEVICE constexpr std::uint64_t mix(std::uint64_t z) {
   z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
   return z ^ (z >> 31);
 }
+
+/// The sum, mod 2^64, of mix(mix(number) ^ bits in fp32) over the view's elements without padding,
+/// numbered from `number` on. So digests of parts add up to that of the whole. All work on the
+/// elements must be done. Throws Error (resources) if a disk cannot be read.
+std::uint64_t digest(ConstView elements, std::int64_t number);
 
 /// Random numbers of one (seed, stream); `index` counts elements or samples of the whole run.
 class Generator {

@@ -133,7 +133,8 @@ class Kernels {
   virtual void squared_norm(ConstView values, Sums& sums) = 0;
   /// shard = mean of the ranks' parts, added in rank order in fp32, divided once; Write::add: by
   /// store(). own: rank `rank`'s part, may be the shard; received: the others', in rank order.
-  virtual void ordered_mean(ConstView own, int rank, ConstView received, View shard, Write write) = 0;
+  virtual void ordered_mean(ConstView own, int rank, ConstView received, View shard,
+                            Write write) = 0;
 
   // ---- The update ----
   /// adam_element for each; new weights go, rounded, to state.params, which may lie where grads do.
@@ -149,8 +150,8 @@ class Kernels {
   virtual void rms_norm(ConstView x, ConstView gain, View y) = 0;
   /// dx = its gradient, stored or added as `how` says, and grads that of the gain. dy becomes what
   /// the gain's gradient sums up.
-  virtual void rms_norm_backward(View dy, ConstView gain, ConstView x, View dx, Write how, View grads,
-                                 Write write) = 0;
+  virtual void rms_norm_backward(View dy, ConstView gain, ConstView x, View dx, Write how,
+                                 View grads, Write write) = 0;
   /// by_group = those heads. turns (tokens, size), fp32: half of a row cosines, half sines, by
   /// which elements i and i + size / 2 of each head turn; empty: none do.
   virtual void split_heads(const HeadsShape& shape, const ConstMatrix& by_token, ConstView turns,
@@ -165,7 +166,8 @@ class Kernels {
   /// In place: the softmax of a row's scores * scale as far as it sees, then zeros.
   virtual void causal_softmax(const CausalRows& rows, View scores, float scale) = 0;
   /// delta, the gradient of what causal_softmax made, becomes that of the scores.
-  virtual void softmax_backward(const CausalRows& rows, ConstView shares, float scale, View delta) = 0;
+  virtual void softmax_backward(const CausalRows& rows, ConstView shares, float scale,
+                                View delta) = 0;
   /// y (rows, hidden) = gate / (1 + e^-gate) * up, of pair (rows, 2, hidden): gate, up.
   virtual void swiglu(ConstView pair, std::int64_t hidden, View y) = 0;
   /// pair becomes its gradient.

@@ -31,16 +31,17 @@ struct Codes {
     return source.token(first + row / source.sequence, row % source.sequence) * elements;
   }
 };
-/// Rows by sequence, group, token and head: so many elements behind each other, the last first, all
-/// of them multiples of `elements`. Rows have numbers of 32 bits, which a GPU divides far faster.
-struct Nested {
+/// Rows numbered by sequence, group, token and head, the head fastest. Strides count elements, in
+/// multiples of `elements`. Rows have numbers of 32 bits, which a GPU divides far faster.
+struct HeadRows {
   std::int64_t heads, tokens, groups;
-  std::int64_t head, token, group, sequence, elements;
+  std::int64_t stride_head = 0, stride_token = 0, stride_group = 0, stride_sequence = 0;
+  std::int64_t elements = 0;
   HOST_DEVICE std::int64_t operator()(std::int64_t row) const {
     const auto few = [](std::int64_t count) { return static_cast<std::uint32_t>(count); };
     const std::uint32_t by_token = few(row) / few(heads), by_group = by_token / few(tokens);
-    return few(row) % few(heads) * head + by_token % few(tokens) * token +
-           by_group % few(groups) * group + by_group / few(groups) * sequence;
+    return few(row) % few(heads) * stride_head + by_token % few(tokens) * stride_token +
+           by_group % few(groups) * stride_group + by_group / few(groups) * stride_sequence;
   }
 };
 
@@ -149,7 +150,8 @@ template <class Backend, class Base> class RowWise : public Base {
  public:
   using Base::Base;
 
-  void text_samples(const TokenSource& source, ConstView codes, std::int64_t first, View inputs, View targets) final {
+  void text_samples(const TokenSource& source, ConstView codes, std::int64_t first, View inputs,
+                    View targets) final {
     with_type(inputs.dtype, [&]<class T>(T) {
       const std::int64_t rows = targets.size * source.sequence, size = inputs.size / rows;
       on().each_row(rows, size, Round(),
@@ -183,7 +185,8 @@ template <class Backend, class Base> class RowWise : public Base {
     });
   }
 
-  void rms_norm_backward(View dy, ConstView gain, ConstView x, View dx, Write how, View grads, Write write) final {
+  void rms_norm_backward(View dy, ConstView gain, ConstView x, View dx, Write how, View grads,
+                         Write write) final {
     with_type(dy.dtype, [&]<class T>(T) {
       const Apart row{gain.size};
       on().each_row_sum(dy.size / gain.size, gain.size,
@@ -197,7 +200,7 @@ template <class Backend, class Base> class RowWise : public Base {
   void split_heads(const HeadsShape& shape, const ConstMatrix& by_token, ConstView turns,
                    View by_group) final {
     with_type(by_group.dtype, [&]<class T>(T) {
-      const Nested begins = columns_of(shape, by_token);
+      const HeadRows begins = columns_of(shape, by_token);
       move_heads(shape, Rows{In<T>{of<T>(by_token.elements)}, begins}, turns, 1,
                  Rows{Out<T>{of<T>(by_group)}, Apart{shape.size}});
     });
@@ -205,7 +208,7 @@ template <class Backend, class Base> class RowWise : public Base {
   void merge_heads(const HeadsShape& shape, ConstView by_group, ConstView turns,
                    const Matrix& by_token) final {
     with_type(by_group.dtype, [&]<class T>(T) {
-      const Nested begins = columns_of(shape, by_token);
+      const HeadRows begins = columns_of(shape, by_token);
       move_heads(shape, Rows{In<T>{of<T>(by_group)}, Apart{shape.size}}, turns, -1,
                  Rows{Out<T>{of<T>(by_token.elements)}, begins});
     });
@@ -243,10 +246,15 @@ template <class Backend, class Base> class RowWise : public Base {
 
  private:
   /// Where each head begins in a matrix whose rows are tokens.
-  static Nested columns_of(const HeadsShape& shape, const auto& by_token) {
-    const std::int64_t row = by_token.columns, size = shape.size;
-    return {shape.of_group,        shape.tokens,       shape.groups, size, row,
-            shape.of_group * size, shape.tokens * row, size};
+  static HeadRows columns_of(const HeadsShape& shape, const auto& by_token) {
+    return {.heads = shape.of_group,
+            .tokens = shape.tokens,
+            .groups = shape.groups,
+            .stride_head = shape.size,
+            .stride_token = by_token.columns,
+            .stride_group = shape.of_group * shape.size,
+            .stride_sequence = shape.tokens * by_token.columns,
+            .elements = shape.size};
   }
 
   /// from, to: rows are heads, by sequence, group, token, head.
@@ -261,8 +269,12 @@ template <class Backend, class Base> class RowWise : public Base {
       rows.first.at += half;
       return rows;
     };
-    const Rows cosines{In<float>{of<float>(turns)},
-                       Nested{shape.of_group, shape.tokens, 1, 0, shape.size, 0, 0, shape.size}};
+    const HeadRows by_token{.heads = shape.of_group,  // a token turns all its heads alike
+                            .tokens = shape.tokens,
+                            .groups = 1,
+                            .stride_token = shape.size,
+                            .elements = shape.size};
+    const Rows cosines{In<float>{of<float>(turns)}, by_token};
     on().each_row(heads, half, TurnPair{sign}, from, second(from), cosines, second(cosines), to,
                   second(to));
   }

@@ -9,7 +9,6 @@
 #include <mutex>
 #include <utility>
 
-
 namespace zero {
 namespace {
 using namespace std::chrono;

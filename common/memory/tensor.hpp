@@ -8,6 +8,10 @@
 #include "memory/error.hpp"
 
 namespace zero {
+/// T, or const T if Byte is const.
+template <class Byte, class T>
+using SameConst = std::conditional_t<std::is_const_v<Byte>, const T, T>;
+
 /// Points to `size` elements that it does not own: `used` ones, then zeros as padding. A View may
 /// write them. A ConstView only reads them; a View converts to it.
 template <class Byte> struct ViewOf {
@@ -34,12 +38,9 @@ template <class Byte> struct ViewOf {
   /// T must be the type of `dtype`. Throws std::logic_error for a GPU's or disk's view: use OnHost.
   template <class T> auto as() const {
     expect(addressable(), "only host memory can be read element by element");
-    using Element = std::conditional_t<std::is_const_v<Byte>, const T, T>;
-    return std::span(reinterpret_cast<Element*>(data), static_cast<std::size_t>(size));
+    return std::span(reinterpret_cast<SameConst<Byte, T>*>(data), static_cast<std::size_t>(size));
   }
-  operator ConstView() const
-    requires(!std::is_const_v<Byte>)
-  {
+  operator ConstView() const requires(!std::is_const_v<Byte>) {
     return {data, size, used, dtype, device, layer, start, name, slot};
   }
 };

@@ -10,7 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "comm/launcher.hpp"
-#include "compute/digest.hpp"
+#include "compute/generator.hpp"
 #include "memory/throw_error.hpp"
 #include "report/report.hpp"
 

@@ -310,6 +310,12 @@ struct CommandLine {
                                      {"--init", o.init}}) {
       if (given(name) && path.empty()) throw_error(usage, "{} needs a name", name);
     }
+    // Samples, and numbers of their inputs, are counted over the whole run in 64 bits.
+    const double samples = 1.0 * o.steps * o.accumulate * started * o.batch;
+    if (!o.plan && samples * o.width >= 0x1p63)
+      throw_error(usage,
+                  "--steps {}, --accumulate {}, --batch {}: more samples than can be counted",
+                  o.steps, o.accumulate, o.batch);
     // The first step moves every weight by as much, and what a layer sums up grows with its width.
     if (!given("--lr") && o.width > 1024) o.lr *= 1024.0 / o.width;
     if (loss_scale != "dynamic") CLI::detail::lexical_cast(loss_scale, o.loss_scale);

@@ -111,27 +111,36 @@ Llama::Llama(const Options& options, Stream& stream)
       tokens_(stream.device(), Kind::data, Dtype::fp32, shape_.rows()),
       targets_(stream.device(), Kind::data, Dtype::fp32, shape_.rows()),
       turns_(stream.device(), Kind::data, Dtype::fp32, shape_.tokens * shape_.size) {
-  const auto& [blocks, sequences, tokens, vocabulary, width, hidden, groups, queries, size] =
-      shape_;
+  const std::int64_t tokens = shape_.tokens, width = shape_.width, size = shape_.size;
+  const std::int64_t keys_width = shape_.keys_width();
+  const std::int64_t shares_width = shape_.groups * shape_.queries * tokens;
   View rest = activations_.all();
   const auto cut = [&, room = room_for_rows(shape_, options.dtype)](std::int64_t columns) {
     return take(rest, room * columns).part(0, shape_.rows() * columns);
   };
-  for (int l = 0; l <= blocks; ++l) inputs_.push_back(cut(width));
-  delta_ = cut(width), normed_ = cut(width);
-  logits_ = cut(vocabulary), logits_delta_ = cut(vocabulary);
-  for (int set = 0; set < (recompute_ ? 1 : blocks); ++set) {
-    Kept& k = kept_.emplace_back();
-    k.normed = cut(width), k.queries = cut(width);
-    k.keys = cut(shape_.keys_width()), k.values = cut(shape_.keys_width());
-    k.shares = cut(groups * queries * tokens), k.mixed = cut(width);
-    k.middle = cut(width), k.normed_middle = cut(width);
-    k.pair = cut(2 * hidden), k.product = cut(hidden);
+  for (int l = 0; l <= shape_.blocks; ++l) inputs_.push_back(cut(width));
+  delta_ = cut(width);
+  normed_ = cut(width);
+  logits_ = cut(shape_.vocabulary);
+  logits_delta_ = cut(shape_.vocabulary);
+  for (int set = 0; set < (recompute_ ? 1 : shape_.blocks); ++set) {  // memory is cut in this order
+    kept_.push_back({.normed = cut(width),
+                     .queries = cut(width),
+                     .keys = cut(keys_width),
+                     .values = cut(keys_width),
+                     .shares = cut(shares_width),
+                     .mixed = cut(width),
+                     .middle = cut(width),
+                     .normed_middle = cut(width),
+                     .pair = cut(2 * shape_.hidden),
+                     .product = cut(shape_.hidden)});
   }
-  heads_ = cut(shape_.heads_width()), mixed_ = heads_.part(0, shape_.rows() * width);
+  heads_ = cut(shape_.heads_width());
+  mixed_ = heads_.part(0, shape_.rows() * width);
   queries_delta_ = cut(width);
-  keys_delta_ = cut(shape_.keys_width()), values_delta_ = cut(shape_.keys_width());
-  shares_delta_ = cut(groups * queries * tokens);
+  keys_delta_ = cut(keys_width);
+  values_delta_ = cut(keys_width);
+  shares_delta_ = cut(shares_width);
   expect(rest.size == 0, "the parts are what the formula counts");
 
   // Rotary embedding: each token turns pair i of a head by another 10000^(-2i / size). The angle of

@@ -258,7 +258,7 @@ TEST_CASE("a decoder's rows, looked up, turned, moved, gated, added") {
       const std::int64_t rows = 2 * tokens, width = groups * of_group * size, wide = width + size;
       Trial both(dtype, offset);
       Twin &file = both.fp32(500, any),
-                 &some = both.fp32(rows, [] { return std::floor(4 + 4 * any()); });
+           &some = both.fp32(rows, [] { return std::floor(4 + 4 * any()); });
       Twin &numbers = both.fp32(rows, poison), &targets = both.fp32(rows, poison);
       Twin &table = both(9 * width, any), &found = both(rows * width, poison);
       Twin &grads = both(9 * width + 5, any), &turns = both.fp32(tokens * size, any);

@@ -190,7 +190,8 @@ bool is_held(const std::string& data, const std::string& text, const Saver& by) 
   for (int l = 0; l < by.layout.layers(); ++l) {
     std::int64_t at = 0;
     for (const Parameter& each : model.layers[l]) {
-      const ConstView view = by.master.layer(l).part(std::exchange(at, at + each.size()), each.size());
+      const ConstView view =
+          by.master.layer(l).part(std::exchange(at, at + each.size()), each.size());
       const auto& entry = header.at(each.name);
       const std::string stored = data.substr(entry["data_offsets"][0], view.bytes());
       holds &=

@@ -256,6 +256,8 @@ TEST_CASE("unknown, double or contradicting options, and options without a value
       {"--task llama --batch 65536 --sequence 65", "more than 4194304 tokens at a time"},
       {"--task llama --batch 65536 --sequence 64 --width 2048 --heads 1024", "more numbers than"},
       {"--task llama --width 65536 --layers 4096", "--width 65536, --hidden 174768: more numbers"},
+      {"--task mlp --steps 1073741824 --accumulate 65536 --batch 65536 --width 65536",
+       "more samples than can be counted"},
       {"--loss-scale 2", "--loss-scale is for --dtype fp16: bf16 needs none"},
       {"--loss-scale dynamic --dtype fp32", "fp32 needs none"}};
   for (const auto& [line, what] : table) check_bad(split(line), what);

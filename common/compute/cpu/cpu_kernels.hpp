@@ -10,6 +10,21 @@
 #include "compute/row_wise.hpp"
 
 namespace zero {
+/// power = e^((x - largest) * scale), which is at most 1.
+struct Power {
+  float largest, scale;
+  template <class T> void operator()(std::int64_t, T x, float& power) const {
+    power = portable_exp((widen(x) - largest) * scale);
+  }
+};
+/// share = power / sum * factor, rounded.
+struct Share {
+  float sum, factor;
+  template <class T> void operator()(std::int64_t, float power, T& share) const {
+    share = narrow<T>(power / sum * factor);
+  }
+};
+
 class CpuKernels : public RowWise<CpuKernels, ElementWise<CpuKernels>> {
  public:
   /// threads: that share Adam's work.
@@ -53,7 +68,8 @@ class CpuKernels : public RowWise<CpuKernels, ElementWise<CpuKernels>> {
   void reserve_products(std::int64_t) override {}
 
   /// The product is formed in fp32 and rounded once, after bias and ReLU.
-  void linear_forward(const LinearShape& shape, ConstView x, ConstView params, View y, bool relu) override {
+  void linear_forward(const LinearShape& shape, ConstView x, ConstView params, View y,
+                      bool relu) override {
     with_type(params.dtype, [&]<class T>(T) {
       const ConstMatrix weight{params.part(0, shape.weights()), shape.inputs, true};
       const T* bias = elements<T>(params) + shape.weights();
@@ -63,17 +79,16 @@ class CpuKernels : public RowWise<CpuKernels, ElementWise<CpuKernels>> {
       }
       matmul({x, shape.inputs}, weight, shape.batch, shape.inputs, shape.outputs,
              [&](const RowPart& part) {
-               const auto apply = [&](auto... bias_of_column) {
-                 each(part.count, BiasRelu{relu}, In<float>{part.values},
-                      Out<T>{elements<T>(y) + part.row * shape.outputs + part.column},
-                      bias_of_column...);
-               };
-               shape.bias ? apply(In<T>{bias + part.column}) : apply();
+               const In<float> sums{part.values};
+               const Out<T> to{elements<T>(y) + part.row * shape.outputs + part.column};
+               if (!shape.bias) return each(part.count, BiasRelu{relu}, sums, to);
+               each(part.count, BiasRelu{relu}, sums, to, In<T>{bias + part.column});
              });
     });
   }
 
-  void linear_backward_params(const LinearShape& shape, ConstView y, View dy, ConstView x, View grads, Write write) override {
+  void linear_backward_params(const LinearShape& shape, ConstView y, View dy, ConstView x,
+                              View grads, Write write) override {
     with_type(grads.dtype, [&]<class T>(T) {
       each(y.size, Mask(), In<T>{elements<T>(y)}, InOut<T>{elements<T>(dy)});
       T* grad = elements<T>(grads);
@@ -89,35 +104,30 @@ class CpuKernels : public RowWise<CpuKernels, ElementWise<CpuKernels>> {
     });
   }
 
-  void linear_backward_input(const LinearShape& shape, ConstView dy, ConstView params, View dx) override {
+  void linear_backward_input(const LinearShape& shape, ConstView dy, ConstView params,
+                             View dx) override {
     with_type(params.dtype, [&]<class T>(T) {
       product({dy, shape.outputs}, {params.part(0, shape.weights()), shape.inputs}, shape.batch,
               shape.outputs, shape.inputs, elements<T>(dx), shape.inputs);
     });
   }
 
-  void cross_entropy(ConstView outputs, ConstView targets, std::int64_t rows, float scale, View delta, Sums& sums) override {
+  void cross_entropy(ConstView outputs, ConstView targets, std::int64_t rows, float scale,
+                     View delta, Sums& sums) override {
     with_type(outputs.dtype, [&]<class T>(T) {
-      const T* y = elements<T>(outputs);
-      T* dy = elements<T>(delta);
       const std::int64_t count = outputs.size / rows;
       const float factor = static_cast<float>(scale / static_cast<double>(rows));
+      std::vector<float> powers(count);
       double loss = 0;
-      for (std::int64_t row = 0; row < rows; ++row, y += count, dy += count) {
+      for (std::int64_t row = 0; row < rows; ++row) {
+        const T* y = elements<T>(outputs) + row * count;
+        T* dy = elements<T>(delta) + row * count;
         const auto target = static_cast<std::int64_t>(elements<float>(targets)[row]);
-        float largest = widen(y[0]);
-        for (std::int64_t j = 1; j < count; ++j) largest = std::max(largest, widen(y[j]));
-        const auto power = [=](T x) { return portable_exp(widen(x) - largest); };
-        const auto term = [=](auto, T x, float& to) { to = power(x); };
-        float sum = 0, terms[block];
-        for (std::int64_t start = 0; start < count; start += block) {
-          const std::int64_t some = std::min(block, count - start);
-          each(some, term, In<T>{y + start}, Out<float>{terms});
-          for (std::int64_t j = 0; j < some; ++j) sum += terms[j];
-        }
-        const auto slope = [=](auto, T x, T& to) { to = narrow<T>(power(x) / sum * factor); };
-        each(count, slope, In<T>{y}, Out<T>{dy});
-        dy[target] = narrow<T>((power(y[target]) / sum - 1) * factor);
+        const float largest = largest_of(y, count);
+        each(count, Power{largest, 1}, In<T>{y}, Out<float>{powers.data()});
+        const float sum = std::accumulate(powers.begin(), powers.end(), 0.0f);
+        each(count, Share{sum, factor}, In<float>{powers.data()}, Out<T>{dy});
+        dy[target] = narrow<T>((powers[target] / sum - 1) * factor);
         loss += portable_log(sum) + largest - widen(y[target]);
       }
       sums.totals.loss += loss / static_cast<double>(rows);
@@ -162,17 +172,10 @@ class CpuKernels : public RowWise<CpuKernels, ElementWise<CpuKernels>> {
       for (std::int64_t row = 0; row < rows.rows_in(scores); ++row) {
         T* const x = elements<T>(scores) + rows(row);
         const std::int64_t seen = rows.seen(row);
-        const auto larger = [](float a, float b) { return a < b ? b : a; };
-        const auto wide = [](float* to, T score) { to[0] = widen(score); };
-        const float most = combine_row<1>(seen, widen(x[0]), larger, wide, In<T>{x})[0];
-        const auto power = [=](auto, T score, float& to) {
-          to = portable_exp((widen(score) - most) * scale);
-        };
-        each(seen, power, In<T>{x}, Out<float>{powers.data()});
+        each(seen, Power{largest_of(x, seen), scale}, In<T>{x}, Out<float>{powers.data()});
         const auto term = [](float* to, float power) { to[0] = power; };
         const float sum = combine_row<1>(seen, 0, std::plus(), term, In<float>{powers.data()})[0];
-        const auto share = [=](auto, float power, T& to) { to = narrow<T>(power / sum); };
-        each(seen, share, In<float>{powers.data()}, Out<T>{x});
+        each(seen, Share{sum, 1}, In<float>{powers.data()}, Out<T>{x});
         std::fill(x + seen, x + rows.end, T{});
       }
     });
@@ -200,20 +203,16 @@ class CpuKernels : public RowWise<CpuKernels, ElementWise<CpuKernels>> {
           each(count, add_two, part(r), part(r + 1), InOut<float>{sum});
         }
         if (r < sources.size()) each(count, Add(), part(r), InOut<float>{sum});
-        const auto divide_into = [&]<class To>(To to) {
-          constexpr Write how = To::read ? Write::add : Write::overwrite;
-          const auto mean = [=](auto, float x, T& place) { store(place, x / divisor, how); };
-          each(count, mean, In<float>{sum}, to);
-        };
-        T* out = elements<T>(shard) + start;
-        write == Write::add ? divide_into(InOut<T>{out}) : divide_into(Out<T>{out});
+        each(count, Divide{divisor}, InOut<float>{sum});
+        put(count, write, sum, elements<T>(shard) + start);
       }
     });
   }
 
   // ---- For ElementWise ----
-  template <class T> static T* elements(View view) { return view.as<T>().data(); }
-  template <class T> static const T* elements(ConstView view) { return view.as<T>().data(); }
+  template <class T, class Byte> static SameConst<Byte, T>* elements(ViewOf<Byte> view) {
+    return view.template as<T>().data();
+  }
 
   template <class Body, class... Operands>
   static void each(std::int64_t count, Body body, Operands... operands) {
@@ -312,6 +311,13 @@ class CpuKernels : public RowWise<CpuKernels, ElementWise<CpuKernels>> {
     }
   }
 
+  /// The largest element of a row. NaN if the first element is NaN; later NaNs are ignored.
+  template <class T> static float largest_of(const T* row, std::int64_t count) {
+    const auto larger = [](float a, float b) { return a < b ? b : a; };
+    const auto wide = [](float* to, T x) { to[0] = widen(x); };
+    return combine_row<1>(count, widen(row[0]), larger, wide, In<T>{row})[0];
+  }
+
   /// For each of n terms of an element, what `combine` makes of all elements' and `none`. Element i
   /// goes to part i mod 16.
   template <int n, class Combine, class Term, class... Operands>
@@ -340,8 +346,8 @@ class CpuKernels : public RowWise<CpuKernels, ElementWise<CpuKernels>> {
 
   /// to = a b, or to + a b, rounded by the rule of store(); in its place where it can be.
   template <class T>
-  static void product(const ConstMatrix& a, const ConstMatrix& b, std::int64_t rows, std::int64_t inner,
-                      std::int64_t columns, T* to, std::int64_t to_row,
+  static void product(const ConstMatrix& a, const ConstMatrix& b, std::int64_t rows,
+                      std::int64_t inner, std::int64_t columns, T* to, std::int64_t to_row,
                       Write write = Write::overwrite) {
     if constexpr (std::is_same_v<T, float>) {
       if (columns % 16 == 0 && write == Write::overwrite) {

@@ -91,8 +91,9 @@ void in_steps(std::int64_t end, std::int64_t step, auto body) {
 /// a (m x k) times b (k x n) in `result` (n a multiple of 16), rows result_row elements apart; if
 /// null, blocks go to finish(row, rows, column, columns, its sums, elements between their rows).
 template <class Finish>
-void multiply(const ConstMatrix& a, const ConstMatrix& b, std::int64_t m, std::int64_t k, std::int64_t n,
-              float* result, std::int64_t result_row, Space& space, const Finish& finish) {
+void multiply(const ConstMatrix& a, const ConstMatrix& b, std::int64_t m, std::int64_t k,
+              std::int64_t n, float* result, std::int64_t result_row, Space& space,
+              const Finish& finish) {
   expect(m > 0 && k > 0 && n > 0, "a product has elements, and each is a sum");
   const std::int64_t nc =
       std::min((n + panel_columns - 1) / panel_columns * panel_columns, most_nc);

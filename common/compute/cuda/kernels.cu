@@ -295,14 +295,16 @@ class CudaKernels : public RowWise<CudaKernels, ElementWise<CudaKernels, Runtime
     });
   }
 
-  void linear_forward(const LinearShape& shape, ConstView x, ConstView params, View y, bool relu) override {
+  void linear_forward(const LinearShape& shape, ConstView x, ConstView params, View y,
+                      bool relu) override {
     const ConstMatrix weight{params.part(0, shape.weights()), shape.inputs, true};
     const std::byte* bias = params.data + weight.elements.bytes();
     multiply(1, shape.batch, shape.inputs, shape.outputs, {{x, shape.inputs}}, {weight},
              {{y, shape.outputs}}, shape.bias ? bias : nullptr, relu);
   }
 
-  void linear_backward_params(const LinearShape& shape, ConstView y, View dy, ConstView x, View grads, Write write) override {
+  void linear_backward_params(const LinearShape& shape, ConstView y, View dy, ConstView x,
+                              View grads, Write write) override {
     // To add, a product waits in product_room_: rows that fit, in eights (aligned), or part of one.
     // What overwrites is cut alike: products of other sizes may be added in another order.
     const std::int64_t size = bytes_of(grads.dtype);
@@ -346,13 +348,15 @@ class CudaKernels : public RowWise<CudaKernels, ElementWise<CudaKernels, Runtime
     check_cuda(cudaMemsetAsync(padding.data, 0, padding.bytes(), stream()));
   }
 
-  void linear_backward_input(const LinearShape& shape, ConstView dy, ConstView params, View dx) override {
+  void linear_backward_input(const LinearShape& shape, ConstView dy, ConstView params,
+                             View dx) override {
     const ConstMatrix weight{params.part(0, shape.weights()), shape.inputs};
     multiply(1, shape.batch, shape.outputs, shape.inputs, {{dy, shape.outputs}}, {weight},
              {{dx, shape.inputs}});
   }
 
-  void cross_entropy(ConstView outputs, ConstView targets, std::int64_t rows, float scale, View delta, Sums& sums) override {
+  void cross_entropy(ConstView outputs, ConstView targets, std::int64_t rows, float scale,
+                     View delta, Sums& sums) override {
     const auto factor = static_cast<float>(scale / static_cast<double>(rows));
     const auto blocks = static_cast<unsigned>(std::min(rows, most_blocks));
     with_type(outputs.dtype, [&]<class T>(T) {
@@ -430,13 +434,9 @@ class CudaKernels : public RowWise<CudaKernels, ElementWise<CudaKernels, Runtime
   }
 
   // ---- For ElementWise ----
-  template <class T> static T* elements(View view) {
+  template <class T, class Byte> static SameConst<Byte, T>* elements(ViewOf<Byte> view) {
     expect(view.on_gpu(), "a GPU's kernels take a GPU's memory");
-    return reinterpret_cast<T*>(view.data);
-  }
-  template <class T> static const T* elements(ConstView view) {
-    expect(view.on_gpu(), "a GPU's kernels take a GPU's memory");
-    return reinterpret_cast<const T*>(view.data);
+    return reinterpret_cast<SameConst<Byte, T>*>(view.data);
   }
 
   template <class Body, class... Operands>

@@ -239,7 +239,8 @@ void Runtime::multiply(std::int64_t count, std::int64_t rows, std::int64_t inner
   if (bias) tell(CUBLASLT_MATMUL_DESC_BIAS_POINTER, std::uintptr_t{16});
 
   const std::byte *at_left = b.first.elements.data, *at_right = a.first.elements.data;
-  const auto second = [&](const ConstMatrices& of) {  // as far from a multiple of 16 as any behind it
+  // The second matrix is as far from a multiple of 16 as any behind it.
+  const auto second = [&](const ConstMatrices& of) {
     return of.first.elements.data + of.apart * bytes_of(product.dtype);
   };
   const std::uint32_t alignment =

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT
-#include "compute/digest.hpp"
+#include "compute/generator.hpp"
 
 #include <algorithm>
-
-#include "compute/generator.hpp"
 
 namespace zero {
 std::uint64_t digest(ConstView elements, std::int64_t number) {
