@@ -47,8 +47,7 @@ class Stream {
   /// The device's work, for tasks of this stream.
   Kernels& kernels() const { return *kernels_; }
 
-  /// Calls `task` as a part of the calling task, as observers see it. The part also ends if it
-  /// throws.
+  /// Calls `task` as a part of the calling task, for observers. The part also ends if it throws.
   static void part(const Work& work, const auto& task) {
     struct Part {
       explicit Part(const Work& work) : work(work) { tell(true); }

@@ -30,8 +30,7 @@ struct {
   std::atomic<Phase> phase;
 } last;
 
-/// By waits_for(), at this standstill. Never destroyed: a job that ends may run on while statics
-/// go.
+/// By waits_for(), at this standstill. Never destroyed, as a job may run on while statics go.
 std::string& told = *new std::string;
 std::mutex mutex;  // guards it
 

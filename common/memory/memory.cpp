@@ -81,19 +81,6 @@ Device::~Device() = default;
 std::unique_ptr<Device> make_cpu() { return std::make_unique<Cpu>(Place::device); }
 std::unique_ptr<Device> make_host_of(Device& gpu) { return std::make_unique<HostOfGpu>(gpu); }
 
-template <class Byte>
-ViewOf<Byte> ViewOf<Byte>::part(std::int64_t offset, std::int64_t count) const {
-  expect(offset >= 0 && count >= 0 && offset + count <= size, "a part must lie inside its view");
-  ViewOf part = *this;
-  part.data += offset * bytes_of(dtype);
-  part.size = count;
-  part.used = std::clamp<std::int64_t>(used - offset, 0, count);
-  part.start += offset;
-  return part;
-}
-template struct ViewOf<std::byte>;
-template struct ViewOf<const std::byte>;
-
 OnHost::OnHost(ConstView view) : view_(view) {
   if (view.addressable()) return;
   copy_.resize(view.bytes() + disk_page);

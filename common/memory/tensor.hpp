@@ -26,7 +26,12 @@ template <class Byte> struct ViewOf {
   int slot = -1;  // number of the memory that is lent for it; -1: it is held throughout
 
   /// Elements [offset, offset + count). Throws std::logic_error if they are not inside the view.
-  ViewOf part(std::int64_t offset, std::int64_t count) const;
+  ViewOf part(std::int64_t offset, std::int64_t count) const {
+    expect(offset >= 0 && count >= 0 && offset + count <= size, "a part must lie inside its view");
+    const auto left = std::clamp<std::int64_t>(used - offset, 0, count);
+    Byte* const begin = data + offset * bytes_of(dtype);
+    return {begin, count, left, dtype, device, layer, start + offset, name, slot};
+  }
   std::int64_t bytes() const { return size * bytes_of(dtype); }
   DeviceType device_type() const { return device ? device->type : DeviceType::cpu; }
   bool on_gpu() const { return device_type() == DeviceType::cuda; }

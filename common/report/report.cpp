@@ -252,7 +252,7 @@ void Report::log(const Json& line) {
 
 void Report::tell(const char* what, const std::string& path, Clock::time_point since,
                   const std::string& failure, const std::vector<std::string>& notes) {
-  const double ms = std::chrono::duration<double, std::milli>(Clock::now() - since).count();
+  const double ms = milliseconds(Clock::now() - since);
   Json told = {{"step", step_number()}, {"path", path}, {"ms", ms}};
   if (!failure.empty()) told["failure"] = failure;
   if (!notes.empty()) told["notes"] = notes;

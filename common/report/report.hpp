@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What a run says: progress, the closing table, and the log, JSON lines: {"run"}, steps,
-// {"summary"}.
+// What a run says: progress, the closing table, the log in JSON lines: {"run"}, steps, {"summary"}.
 #pragma once
 #include <cstdio>
 #include <map>
@@ -56,9 +55,7 @@ void check_counts(const Json& summary);
 /// The closing table.
 void print_table(const Json& summary, bool alone);
 
-inline double milliseconds(std::chrono::microseconds time) {
-  return std::chrono::duration<double, std::milli>(time).count();
-}
+inline double milliseconds(std::chrono::duration<double, std::milli> time) { return time.count(); }
 
 /// times: not empty; the first three do not count, where there are more: caches and pages are cold.
 double median_ms(std::vector<std::chrono::microseconds> times);

@@ -20,7 +20,6 @@ struct Figures {
   OverlapTimes times{};  // the median over steps of each
   std::chrono::microseconds step{};
 };
-using Milliseconds = std::chrono::duration<double, std::milli>;
 
 std::chrono::microseconds median(std::vector<std::chrono::microseconds> times) {
   const auto first = times.begin() + (times.size() > 3 ? 3 : 0);
@@ -82,7 +81,6 @@ Json bytes_json(const Prediction& predicted, const Figures& figures, Place place
   }
   return rows;
 }
-
 }  // namespace
 
 double median_ms(std::vector<std::chrono::microseconds> times) {
@@ -99,8 +97,8 @@ Json summarise(const Run& run, const Prediction& predicted, Prediction::Steps st
                        const OverlapTime& time) -> Json {
     return {{"predicted", expected},
             {"counted", counted},
-            {"exposed_ms", times.empty() ? Json() : Json(Milliseconds(time.exposed).count())},
-            {"hidden_ms", times.empty() ? Json() : Json(Milliseconds(time.hidden).count())}};
+            {"exposed_ms", times.empty() ? Json() : Json(milliseconds(time.exposed))},
+            {"hidden_ms", times.empty() ? Json() : Json(milliseconds(time.hidden))}};
   };
   const auto if_counted = [&](std::int64_t sent) { return comm.counts() ? Json(sent) : Json(); };
   Json phases, collectives, memory = bytes_json(predicted, all, Place::device);

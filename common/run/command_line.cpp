@@ -58,13 +58,10 @@ const Check wait = number(0, 1e9, "from 0 to 1e9");
 /// A whole number, in base 10. CLI11 by itself takes 010 for 8 and, as a seed, -1 for 2^64 - 1.
 template <class Integer> Check whole(Integer least, Integer largest) {
   return [=](std::string& text) {
-    Integer value{};
-    const char* end = text.data() + text.size();
-    const auto read = std::from_chars(text.data(), end, value);
-    if (read.ec != std::errc() || read.ptr != end || value < least || value > largest) {
+    const std::optional<Integer> value = read_number<Integer>(text);
+    if (!value || *value < least || *value > largest)
       return fmt::format("{} is not a whole number from {} to {}", text, least, largest);
-    }
-    text = fmt::to_string(value);
+    text = fmt::to_string(*value);
     return std::string();
   };
 }
@@ -300,15 +297,10 @@ struct CommandLine {
     if (given("--loss-scale") && o.dtype != Dtype::fp16)
       throw_error(usage, "--loss-scale is for --dtype fp16: {} needs none", name_of(o.dtype));
     if (!scale.empty()) throw_error(usage, "--loss-scale: {}, nor dynamic", scale);
-    for (const auto& [name, path] : {std::pair{"--data", o.data},
-                                     {"--tokens", o.tokens},
-                                     {"--log", o.log},
-                                     {"--trace", o.trace},
-                                     {"--save", o.save},
-                                     {"--offload-dir", o.offload_dir},
-                                     {"--resume", o.resume},
-                                     {"--init", o.init}}) {
-      if (given(name) && path.empty()) throw_error(usage, "{} needs a name", name);
+    for (const char* name : {"--data", "--tokens", "--log", "--trace", "--save", "--offload-dir",
+                             "--resume", "--init"}) {
+      if (given(name) && app[name]->as<std::string>().empty())
+        throw_error(usage, "{} needs a name", name);
     }
     // Samples, and numbers of their inputs, are counted over the whole run in 64 bits.
     const double samples = 1.0 * o.steps * o.accumulate * started * o.batch;

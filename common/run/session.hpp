@@ -24,8 +24,7 @@ class Session : public Process {
   /// the watchdog.
   Choice agree(const Command& command, const Card& card) override;
 
-  /// If the task throws an Error on any rank, throws Refusal on all, with its number unless all
-  /// did.
+  /// If the task throws an Error on a rank, throws Refusal on all, with its number unless all did.
   void attempt(const std::function<void()>& task) override { attempt(task, true); }
   void agree_on_data(const std::string& description) override;
   std::unique_ptr<Communicator> communicator(const Options& options, const Choice& choice,

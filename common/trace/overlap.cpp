@@ -49,5 +49,4 @@ void OverlapMeter::add(std::span<const Slice> taken, int present) {
     std::erase_if(recent_, [&](const Slice& slice) { return slice.step < next_; });
   }
 }
-
 }  // namespace zero

@@ -14,7 +14,6 @@ cudaDeviceProp properties_of(int gpu) {
   check_cuda(cudaGetDeviceProperties(&properties, gpu));
   return properties;
 }
-
 }  // namespace
 
 Gpus visible_gpus() {
