@@ -35,12 +35,12 @@ class LayerWindow {
   virtual ~LayerWindow() { synchronise(); }
   /// Waits for compute and for all that changes the shards: nobody uses them any more.
   void synchronise() {
-    for (const Event& point : ready_) compute_.wait(point);
+    for (const Event& event : ready_) compute_.wait(event);
     compute_.synchronise();
   }
 
-  /// Layer l whole, until release_params(l). Throws std::logic_error when it is not l's turn.
-  ConstView gather_params(int l, CallSite = {}) {
+  /// Layer l whole, until reshard(l). Throws std::logic_error when it is not l's turn.
+  ConstView unshard(int l, CallSite = {}) {
     expect(next_use_ < uses_ && layer_of(next_use_) == l,
            "it is another's turn: 0 .. L-1, L-1 .. 0, each released, then wait_for_gradients");
     const int last = std::min(next_use_ + static_cast<int>(params_.size()), uses_);
@@ -51,7 +51,7 @@ class LayerWindow {
   }
 
   /// What reads layer l has been put on compute. Throws std::logic_error when it is not l's turn.
-  void release_params(int l, CallSite = {}) {
+  void reshard(int l, CallSite = {}) {
     expect(next_use_ < next_gather_ && layer_of(next_use_) == l,
            "the layer that was gathered is the one to release");
     Slot& slot = slot_of(next_use_++);
@@ -85,7 +85,7 @@ class LayerWindow {
   }
 
   /// Layer l's shard of parameters is up to date at that point: none of its gathers starts before.
-  void mark_ready(int l, const Event& point) { ready_[l] = point; }
+  void mark_ready(int l, const Event& event) { ready_[l] = event; }
 
  protected:
   struct Slot {

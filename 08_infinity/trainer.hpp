@@ -43,8 +43,8 @@ class Trainer {
     const PhaseScope phase(Phase::forward);
     model_.load(batch);
     for (int l = 0; l < layout_.layers(); ++l) {
-      model_.forward(l, window_.gather_params(l));
-      window_.release_params(l);
+      model_.forward(l, window_.unshard(l));
+      window_.reshard(l);
     }
     model_.loss(sums_, loss_scale_.value());
   }
@@ -55,8 +55,8 @@ class Trainer {
     const bool last = micro + 1 == options_.accumulate;
     for (int l = layout_.layers(); l-- > 0;) {
       const View layer_grads = window_.borrow_grads(l);
-      model_.backward(l, window_.gather_params(l), layer_grads, Write::overwrite);
-      window_.release_params(l);
+      model_.backward(l, window_.unshard(l), layer_grads, Write::overwrite);
+      window_.reshard(l);
       const Event reduced = window_.reduce_scatter_mean(layer_grads, grads_.shard(l), write);
       if (last) host_.divide_and_square(grads_.shard(l), options_.accumulate, reduced);
     }

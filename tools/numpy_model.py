@@ -268,27 +268,27 @@ def attention(case, *projected):
                for x in projected)
     q, k, v = turned(q), turned(k)[:, :, :, 0], v[:, :, :, 0]
     root = math.sqrt(q.shape[-1])
-    shares = np.tril(np.exp(np.einsum("ntghd,nsgd->nghts", q, k) / root))
-    shares /= shares.sum(-1, keepdims=True)
+    probs = np.tril(np.exp(np.einsum("ntghd,nsgd->nghts", q, k) / root))
+    probs /= probs.sum(-1, keepdims=True)
 
     def backward(dy):
         dy = dy.reshape(q.shape)
         slopes = np.einsum("ntghd,nsgd->nghts", dy, v)
-        slopes = shares * (slopes - (shares * slopes).sum(-1, keepdims=True)) / root
+        slopes = probs * (slopes - (probs * slopes).sum(-1, keepdims=True)) / root
         dq = np.einsum("nghts,nsgd->ntghd", slopes, k)
         dk = np.einsum("nghts,ntghd->nsgd", slopes, q)[:, :, :, None]
-        dv = np.einsum("nghts,ntghd->nsgd", shares, dy)
+        dv = np.einsum("nghts,ntghd->nsgd", probs, dy)
         return [x.reshape(*x.shape[:2], -1) for x in (turned(dq, -1), turned(dk, -1), dv)]
-    mixed = np.einsum("nghts,nsgd->ntghd", shares, v)
-    return mixed.reshape(*mixed.shape[:2], -1), backward
+    attention_out = np.einsum("nghts,nsgd->ntghd", probs, v)
+    return attention_out.reshape(*attention_out.shape[:2], -1), backward
 
 
 def block(case, x, gain, second_gain, q, k, v, o, gate, up, down):
     """Of each tensor it is given the pair of it and its gradient."""
     normed, of_norm = rms_norm(x, *gain)
     projected, of_projected = zip(*(linear(normed, *it) for it in (q, k, v)))
-    mixed, of_attention = attention(case, *projected)
-    y, of_o = linear(mixed, *o)
+    attention_out, of_attention = attention(case, *projected)
+    y, of_o = linear(attention_out, *o)
     x = x + y
     normed, of_second = rms_norm(x, *second_gain)
     (gate, of_gate), (up, of_up) = linear(normed, *gate), linear(normed, *up)

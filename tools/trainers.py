@@ -100,7 +100,7 @@ class Picture:
         self.columns = [column for place in self.places for column in place]
 
     def column(self, term):
-        """Page-locked bytes serve gradients on their way down and parameters on their way up."""
+        """Pinned bytes serve gradients on their way down and parameters on their way up."""
         tensors = term.size // 4 if term.kind == "optimizer" else 1
         name = "staging" if term.kind == "communication" else term.kind
         return Column(f"{term.place}: {name}" if term.place != PLACES[0] else name,

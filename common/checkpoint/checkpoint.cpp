@@ -88,10 +88,10 @@ bool check_folder(const std::string& source, const std::string& config,
 /// is NaN, or a weight infinite. A moment may be: it may have overflowed.
 void read(const OpenFile& file, std::int64_t at, const StoredTensor& tensor, View to) {
   with_type(tensor.dtype, [&]<class Stored>(Stored) {
-    with_type(to.dtype, [&]<class Held>(Held) {
+    with_type(to.dtype, [&]<class InMemory>(InMemory) {
       std::vector<Stored> stored(to.size);
       file.move(pread, std::as_writable_bytes(std::span(stored)), at);
-      std::vector<Held> held(to.size);
+      std::vector<InMemory> held(to.size);
       for (std::int64_t i = 0; i < to.size; ++i) {
         const float value = widen(stored[i]);
         if (std::isnan(value) || (tensor.state == State::master && std::isinf(value)))
@@ -99,7 +99,7 @@ void read(const OpenFile& file, std::int64_t at, const StoredTensor& tensor, Vie
                       std::isnan(value) ? "nan"
                       : value > 0       ? "inf"
                                         : "-inf");
-        held[i] = narrow<Held>(value);
+        held[i] = narrow<InMemory>(value);
       }
       to.device->copy(to.data, held.data(), to.bytes());
     });
@@ -109,7 +109,7 @@ void read(const OpenFile& file, std::int64_t at, const StoredTensor& tensor, Vie
 class StepFolders : public Checkpoints, Saved {
  public:
   explicit StepFolders(const Saved& run) : Saved(run) {
-    together([&] {
+    on_all_ranks([&] {
       if (!source_.empty()) find_beginning();
       if (!options.save.empty()) make_folder();
     });
@@ -117,7 +117,7 @@ class StepFolders : public Checkpoints, Saved {
 
   std::string load() override {
     for (TensorFile& from : sources_) {
-      together([&] {
+      on_all_ranks([&] {
         const OpenFile file(from.path, O_RDONLY);
         for (const StoredTensor& tensor : from.tensors) {
           const auto fill = [&](View held, std::int64_t at) { read(file, at, tensor, held); };
@@ -126,7 +126,7 @@ class StepFolders : public Checkpoints, Saved {
       });
       const json digests = digests_of(from);
       const bool foreign = !options.init.empty();  // then digests may be missing
-      together([&] { compare(from.path, from.metadata(), digests, foreign); });
+      on_all_ranks([&] { compare(from.path, from.metadata(), digests, foreign); });
     }
     return source_;
   }
@@ -145,7 +145,7 @@ class StepFolders : public Checkpoints, Saved {
     const std::string partial = options.save + "/step.partial";
     std::error_code none;
     try {
-      together([&] {
+      on_all_ranks([&] {
         if (comm.rank > 0) return;
         fs::remove_all(partial, none);  // left by a run that was killed
         if (mkdir(partial.c_str(), 0777) != 0) throw_errno(partial);
@@ -154,7 +154,7 @@ class StepFolders : public Checkpoints, Saved {
         to.metadata() = says();
         to.metadata().update(digests_of(to));
         const std::string header = to.make_header();
-        together([&] {
+        on_all_ranks([&] {
           const OpenFile file(to.path, O_WRONLY | O_CREAT);
           if (comm.rank == 0) file.move(pwrite, std::span(header), 0);
           for (const StoredTensor& tensor : to.tensors) {
@@ -165,7 +165,7 @@ class StepFolders : public Checkpoints, Saved {
           file.sync();
         });
       }
-      together([&] {
+      on_all_ranks([&] {
         if (comm.rank > 0) return;
         if (!model_.config.empty()) {
           const OpenFile file(partial + "/config.json", O_WRONLY | O_CREAT);
@@ -267,7 +267,7 @@ class StepFolders : public Checkpoints, Saved {
   json says() const {
     json all{{"format", "pt"}, {"data", data.empty() ? "generated" : data}};
     if (!model_.config.empty())
-      all["shape"] = model_.words;  // for an MLP width and layers are enough
+      all["shape"] = model_.description;  // for an MLP width and layers are enough
     const auto say = [&](const char* name, auto value) { all[name] = fmt::to_string(value); };
     say("dtype", name_of(options.dtype)), say("task", name_of(options.task));
     say("width", options.width), say("layers", options.layers), say("seed", options.seed);
@@ -282,11 +282,11 @@ class StepFolders : public Checkpoints, Saved {
   /// dtype; own: only for its own part, in fp32. In pieces, to need less memory.
   void each_piece(const TensorFile& file, const StoredTensor& tensor, bool own, auto task) const {
     for (const Place place : every<Place>) {
-      for (Holding* held : device.at(place).holdings()) {
+      for (StateTensor* held : device.at(place).state_tensors()) {
         // A file's weights are both the parameters and the master weights.
         const State state = held->state == State::parameters ? State::master : held->state;
         if (state != tensor.state || (own && held->view().dtype != Dtype::fp32)) continue;
-        const View part = own ? held->shard(tensor.layer) : held->held(tensor.layer);
+        const View part = own ? held->shard(tensor.layer) : held->local(tensor.layer);
         const std::int64_t end = std::min(part.start + part.used, tensor.start + tensor.size);
         constexpr std::int64_t most = 16 << 10;  // elements
         for (std::int64_t at = std::max(part.start, tensor.start); at < end; at += most) {
@@ -301,7 +301,7 @@ class StepFolders : public Checkpoints, Saved {
   /// The digest of each tensor over all ranks, named "digest NAME".
   json digests_of(const TensorFile& file) const {
     std::vector<std::uint64_t> mine(file.tensors.size());
-    together([&] {  // a tensor on a disk may be unreadable
+    on_all_ranks([&] {  // a tensor on a disk may be unreadable
       for (std::size_t i = 0; i < mine.size(); ++i) {
         each_piece(file, file.tensors[i], true, [&](View held, std::int64_t) {
           const std::int64_t number = layout.first_parameter(held.layer) + held.start;

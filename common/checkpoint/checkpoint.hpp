@@ -16,7 +16,7 @@ struct Saved {
   Communicator& comm;
   std::string data;  // Data::description()
   /// Runs a task on every rank. If it throws an Error on any rank, throws an Error on all.
-  std::function<void(const std::function<void()>& task)> together;
+  std::function<void(const std::function<void()>& task)> on_all_ranks;
 };
 
 /// A run's. All ranks call the same functions in the same order, while their streams are idle.

@@ -35,11 +35,11 @@ void Communicator::exchange(Kernels& on, Collective of, auto out_to, auto in_fro
     sent_.padding += out.size - out.used;
   }
   if (peers.empty()) return;
-  Stream::part({"messages", Work::Sort::wait}, [&] { transport_->exchange(on, of, peers); });
+  Stream::part({"messages", Work::Type::wait}, [&] { transport_->exchange(on, of, peers); });
 }
 
 void Communicator::run(Stream& stream, const Work& work, std::int64_t bytes, auto collective) {
-  history_ = mix(history_ ^ mix(std::hash<std::string>()(words(work))) ^ bytes);
+  history_ = mix(history_ ^ mix(std::hash<std::string>()(describe(work))) ^ bytes);
   stream.run(work, [=, this, time = link_.time(bytes, size), &on = stream.kernels()] {
     if (time.count() > 0) {
       wait_for(on.record());  // until the elements that this rank sends are computed
@@ -86,7 +86,7 @@ void Communicator::gather_parts(Kernels& on, View full) {
 Totals Communicator::await_all_reduced(Stream& stream, Sums& sums, CallSite) {
   std::vector<std::uint64_t> all;
   const std::int64_t sent = 2 * (size - 1);
-  const Work work{"sums", Work::Sort::message, -1, sent, sent * std::int64_t{sizeof(double)}};
+  const Work work{"sums", Work::Type::message, -1, sent, sent * std::int64_t{sizeof(double)}};
   run(stream, work, size * sizeof(sums.totals), [&](Kernels& on) {
     on.fetch(sums);
     sums.totals.squares += sums.squares_on_host;

@@ -81,7 +81,7 @@ class Communicator {
   Work sending(const char* what, ConstView from, ConstView to) const {
     const ConstView full = from.size > to.size ? from : to;
     const ConstView sent = full.part(0, full.size / size * (size - 1));
-    return {what, Work::Sort::message, full.layer, sent.size, sent.bytes(), {from}, {to}};
+    return {what, Work::Type::message, full.layer, sent.size, sent.bytes(), {from}, {to}};
   }
   /// Sends out_to(r) to each other rank r, and fills in_from(r) with what r sends. Counts elements.
   void exchange(Kernels& on, Collective of, auto out_to, auto in_from);

@@ -29,9 +29,9 @@ constexpr int collectives = names_of<Collective>.size(), layers = (1 << 15) / co
 int tag_of(Collective of, int layer) {
   return (layer + 1) % layers * collectives + static_cast<int>(of);
 }
-std::string words_of(int tag) {
-  return words({.what = name_of(static_cast<Collective>(tag % collectives)),
-                .layer = tag / collectives - 1});
+std::string describe_tag(int tag) {
+  return describe({.what = name_of(static_cast<Collective>(tag % collectives)),
+                   .layer = tag / collectives - 1});
 }
 MPI_Datatype type_of(Dtype dtype) { return dtype == Dtype::fp32 ? MPI_FLOAT : MPI_UINT16_T; }
 
@@ -45,7 +45,7 @@ void check(const MPI_Status& status, int error, const Peer& peer, bool received,
     throw_error(ExitCode::communication,
                 "rank {} sent {}, where {} is due: every rank must call the same collectives in "
                 "the same order",
-                peer.rank, words_of(status.MPI_TAG), words_of(due));
+                peer.rank, describe_tag(status.MPI_TAG), describe_tag(due));
   check_mpi(error, peer.rank);
   // A negative count means that the bytes are not a whole number of elements.
   if (received) MPI_Get_count(&status, type_of(peer.in.dtype), &count);
@@ -73,7 +73,7 @@ struct Backoff {
 
 /// Waits for each peer's two messages: requests[2 i] receives from peer i, requests[2 i + 1] sends.
 void complete(std::vector<MPI_Request> requests, std::span<const Peer> peers, int tag) {
-  const Working waiting;
+  const TaskScope waiting;
   const auto all = static_cast<int>(requests.size());
   std::vector<MPI_Status> statuses(requests.size());
   std::vector<int> ended(requests.size());
@@ -152,7 +152,7 @@ class MpiTransport : public Transport {
   }
 
   std::vector<Buffer> on_host_;  // for a GPU: elements on their way out, and on their way in
-  Mark copied_in_;  // the last call's elements have left on_host_[1]
+  DeviceEventPtr copied_in_;  // the last call's elements have left on_host_[1]
 };
 }  // namespace
 

@@ -32,7 +32,7 @@ class NcclTransport : public Transport {
     if (everybody.rank == 0) check_nccl(ncclGetUniqueId(&id));
     const auto ids = everybody.gather(std::bit_cast<std::array<std::uint64_t, sizeof(id) / 8>>(id));
     std::memcpy(&id, ids.data(), sizeof(id));  // rank 0's
-    const Working working({"the start of NCCL"});
+    const TaskScope scope({"the start of NCCL"});
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.maxCTAs = message_blocks;
     check_nccl(ncclCommInitRankConfig(&comm_, everybody.size, id, everybody.rank, &config));

@@ -36,7 +36,7 @@ void move_over(const char* way, std::chrono::nanoseconds time, Kernels& on, cons
   const auto arrival = std::chrono::steady_clock::now() + time;
   move();
   wait_for(on.record());
-  Stream::part({way, Work::Sort::wait}, [=] { sleep_precisely_until(arrival); });
+  Stream::part({way, Work::Type::wait}, [=] { sleep_precisely_until(arrival); });
 }
 
 /// Of one copy over a modelled bus.
@@ -50,11 +50,11 @@ inline void copy(Stream& stream, ConstView from, View to, CallSite = {}) {
   expect(from.size == to.size && from.dtype == to.dtype, "copy: both sides are of one kind");
   Kernels& on = stream.kernels();
   if (from.place() == to.place()) {
-    return stream.run(work_on("copy", {from}, {to}, Work::Sort::copy),
+    return stream.run(work_on("copy", {from}, {to}, Work::Type::copy),
                       [=, &on] { on.copy(from, to); });
   }
   const Direction direction = direction_to(to.place());
-  Work work = work_on("", {from}, {to}, Work::Sort::transfer);
+  Work work = work_on("", {from}, {to}, Work::Type::transfer);
   work.what = copy_names[work.bus()][direction];
   expect(work.bus() == stream.device().place, "a copy on a stream of the device, or of the disk");
   const char* const way = work.bus() == Place::disk ? "the disk" : "the bus";

@@ -110,13 +110,13 @@ template <class Backend, class Base = Kernels> class ElementWise : public Base {
     });
   }
 
-  void squared_error(ConstView outputs, ConstView targets, float scale, View delta,
+  void squared_error(ConstView outputs, ConstView targets, float scale, View grad_output,
                      Sums& sums) final {
     with_type(outputs.dtype, [&]<class T>(T) {
       const auto count = static_cast<double>(outputs.size);
       const SquaredError body{static_cast<float>(scale / count)};
       on().add_sum(sums, &Totals::loss, count, outputs.size, body, In<T>{of<T>(outputs)},
-                   In<float>{of<float>(targets)}, Out<T>{of<T>(delta)});
+                   In<float>{of<float>(targets)}, Out<T>{of<T>(grad_output)});
     });
   }
 

@@ -7,17 +7,17 @@
 namespace zero {
 class Kernels;
 class Stream;
-class Working;
+class TaskScope;
 
 /// Is told what one stream does, or what the trainer's thread does.
-class Watcher {
+class StreamObserver {
  public:
-  virtual ~Watcher() = default;
+  virtual ~StreamObserver() = default;
   /// Work or a wait begins or ends on the calling thread; `here` has its phase and step. Of the
   /// trainer's thread: a phase, or a wait for a stream; `on` is null.
-  virtual void see(const Work& work, Kernels* on, bool begins) = 0;
+  virtual void on_work(const Work& work, Kernels* on, bool begins) = 0;
   /// The trainer's thread puts a task on the stream. Returns what `here.order` is while it runs.
-  virtual int queued() { return 0; }
+  virtual int on_queued() { return 0; }
 };
 
 /// The calling thread's position. A Stream copies step and phase to the thread of its tasks.
@@ -26,14 +26,14 @@ struct Here {
   Phase phase = Phase::setup;  // the phase that needs what is done: traffic is counted under it
   Phase during = Phase::setup;  // the phase that the host has reached; it may run ahead
   int order = 0;  // of a stream's task: its number in the order of the program
-  Watcher* watcher = nullptr;  // is told of this thread's phases and waits; null: nobody is
+  StreamObserver* observer = nullptr;  // is told of this thread's phases and waits; null: nobody is
   Stream* stream = nullptr;  // whose task this thread performs; null: none
-  const Working* working = nullptr;  // the outermost task of this thread; null: none
+  const TaskScope* task = nullptr;  // the outermost task of this thread; null: none
 };
 inline thread_local Here here;
 
 /// A phase of the calling thread, or its wait for a stream, begins or ends.
 inline void tell_host(const Work& work, bool begins) {
-  if (here.watcher) here.watcher->see(work, nullptr, begins);
+  if (here.observer) here.observer->on_work(work, nullptr, begins);
 }
 }  // namespace zero

@@ -13,18 +13,18 @@ struct AdamScalars;  // in adam_element.hpp
 struct AdamState;
 
 /// A place in the order of a device's queue.
-class DeviceMark {
+class DeviceEvent {
  public:
-  explicit DeviceMark(Device& device) : device(device) {}
-  virtual ~DeviceMark() = default;
-  Device& device;  // may be gone before the mark: passed() leaves it alone
+  explicit DeviceEvent(Device& device) : device(device) {}
+  virtual ~DeviceEvent() = default;
+  Device& device;  // may be gone before the event: passed() leaves it alone
   /// Throws Error (resources) when the device has failed.
   virtual bool passed() const = 0;
-  /// When it was, by the host's clock; of a mark that record_time() made and that is passed.
+  /// When it was, by the host's clock; of an event that record_time() made and that is passed.
   virtual std::chrono::steady_clock::time_point time() const = 0;
 };
 /// Null: a place that has been passed.
-using Mark = std::shared_ptr<const DeviceMark>;
+using DeviceEventPtr = std::shared_ptr<const DeviceEvent>;
 
 /// One linear layer as its products see it: `batch` rows of `inputs` and of `outputs`.
 struct LinearShape {
@@ -75,11 +75,11 @@ class Kernels {
 
   // ---- Order ----
   /// The place at which all that was handed over so far is done.
-  virtual Mark record() = 0;
+  virtual DeviceEventPtr record() = 0;
   /// The same, and will know when, by the clocks as `begin` has read them; null on the CPU: now.
-  virtual Mark record_time(const Mark& begin = nullptr) = 0;
-  /// What is handed over from now on starts after that mark, of whatever stream.
-  virtual void wait(const Mark& mark) = 0;
+  virtual DeviceEventPtr record_time(const DeviceEventPtr& begin = nullptr) = 0;
+  /// What is handed over from now on starts after that event, of whatever stream.
+  virtual void wait(const DeviceEventPtr& event) = 0;
   /// The device's own queue, for a library that is about to put work into it; null on the CPU.
   virtual void* queue() = 0;
 
@@ -115,12 +115,13 @@ class Kernels {
   /// dx = dy W, of the dy that linear_backward_params left.
   virtual void linear_backward_input(const LinearShape& shape, ConstView dy, ConstView params,
                                      View dx) = 0;
-  /// Adds the rows' mean softmax cross-entropy (nats) to sums.totals.loss; delta = its gradient *
-  /// scale. targets: a class a row.
+  /// Adds the rows' mean softmax cross-entropy (nats) to sums.totals.loss; grad_output = its
+  /// gradient * scale. targets: a class a row.
   virtual void cross_entropy(ConstView outputs, ConstView targets, std::int64_t rows, float scale,
-                             View delta, Sums& sums) = 0;
-  /// Adds the mean squared error of all elements to sums.totals.loss; delta = its gradient * scale.
-  virtual void squared_error(ConstView outputs, ConstView targets, float scale, View delta,
+                             View grad_output, Sums& sums) = 0;
+  /// Adds the mean squared error of all elements to sums.totals.loss; grad_output = its gradient *
+  /// scale.
+  virtual void squared_error(ConstView outputs, ConstView targets, float scale, View grad_output,
                              Sums& sums) = 0;
 
   // ---- Gradients ----
@@ -152,12 +153,12 @@ class Kernels {
   /// the gain's gradient sums up.
   virtual void rms_norm_backward(View dy, ConstView gain, ConstView x, View dx, Write how,
                                  View grads, Write write) = 0;
-  /// by_group = those heads. turns (tokens, size), fp32: half of a row cosines, half sines, by
-  /// which elements i and i + size / 2 of each head turn; empty: none do.
-  virtual void split_heads(const HeadsShape& shape, const ConstMatrix& by_token, ConstView turns,
-                           View by_group) = 0;
+  /// by_kv_head = those heads. rope_cos_sin (tokens, head_dim), fp32: half of a row cosines, half
+  /// sines, by which elements i and i + head_dim / 2 of each head turn; empty: none do.
+  virtual void split_heads(const HeadsShape& shape, const ConstMatrix& by_token,
+                           ConstView rope_cos_sin, View by_kv_head) = 0;
   /// The way back, and turns back.
-  virtual void merge_heads(const HeadsShape& shape, ConstView by_group, ConstView turns,
+  virtual void merge_heads(const HeadsShape& shape, ConstView by_kv_head, ConstView rope_cos_sin,
                            const Matrix& by_token) = 0;
   /// So many products of a (rows x inner) and b (inner x columns), summed in fp32, rounded once.
   virtual void products(std::int64_t count, std::int64_t rows, std::int64_t inner,
@@ -165,13 +166,13 @@ class Kernels {
                         const Matrices& to) = 0;
   /// In place: the softmax of a row's scores * scale as far as it sees, then zeros.
   virtual void causal_softmax(const CausalRows& rows, View scores, float scale) = 0;
-  /// delta, the gradient of what causal_softmax made, becomes that of the scores.
-  virtual void softmax_backward(const CausalRows& rows, ConstView shares, float scale,
-                                View delta) = 0;
-  /// y (rows, hidden) = gate / (1 + e^-gate) * up, of pair (rows, 2, hidden): gate, up.
-  virtual void swiglu(ConstView pair, std::int64_t hidden, View y) = 0;
-  /// pair becomes its gradient.
-  virtual void swiglu_backward(ConstView dy, std::int64_t hidden, View pair) = 0;
+  /// grad_output, the gradient of what causal_softmax made, becomes that of the scores.
+  virtual void softmax_backward(const CausalRows& rows, ConstView attention_probs, float scale,
+                                View grad_output) = 0;
+  /// y (rows, hidden) = gate / (1 + e^-gate) * up, of gate_up (rows, 2, hidden): gate, up.
+  virtual void swiglu(ConstView gate_up, std::int64_t hidden, View y) = 0;
+  /// gate_up becomes its gradient.
+  virtual void swiglu_backward(ConstView dy, std::int64_t hidden, View gate_up) = 0;
   /// y = y + x, rounded.
   virtual void add(ConstView x, View y) = 0;
 };
@@ -184,6 +185,6 @@ namespace cuda {
 std::unique_ptr<Kernels> make_kernels(Device& gpu, bool urgent);
 }  // namespace cuda
 
-/// Blocks until the mark is passed. Throws Error (resources) when the device has failed.
-void wait_for(const Mark& mark);
+/// Blocks until the event is passed. Throws Error (resources) when the device has failed.
+void wait_for(const DeviceEventPtr& event);
 }  // namespace zero

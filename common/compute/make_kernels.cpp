@@ -11,7 +11,7 @@ struct DiskKernels : CpuKernels {
   void copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes) override try {
     disk.copy(to, from, bytes);
   } catch (const Error& error) {
-    const std::string of = here.working ? words(here.working->work) : "";
+    const std::string of = here.task ? describe(here.task->work) : "";
     throw Error(error.code, "step " + std::to_string(here.step) + ", " + of + ": " + error.what());
   }
   Device& disk;

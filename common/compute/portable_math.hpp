@@ -36,11 +36,11 @@ HOST_DEVICE inline float portable_sigmoid(float x) {
 }
 
 /// Cosine and sine of an angle from 0 to 1, in double, by their Taylor series.
-struct Turn {
+struct CosSin {
   double cosine = 1, sine = 1;
 };
-inline Turn portable_turn(double angle) {
-  Turn turn;
+inline CosSin portable_cos_sin(double angle) {
+  CosSin turn;
   for (int n = 20; n > 0; n -= 2) {
     turn.cosine = 1 - turn.cosine * angle * angle / (n * (n - 1));
     turn.sine = 1 - turn.sine * angle * angle / (n * (n + 1));

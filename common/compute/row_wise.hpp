@@ -11,7 +11,7 @@ namespace zero {
 // ---- Where a row begins ----
 
 /// So many elements behind the one before; 0: all rows are one.
-struct Apart {
+struct Strided {
   std::int64_t elements;
   HOST_DEVICE std::int64_t operator()(std::int64_t row) const { return row * elements; }
 };
@@ -31,17 +31,18 @@ struct Codes {
     return source.token(first + row / source.sequence, row % source.sequence) * elements;
   }
 };
-/// Rows numbered by sequence, group, token and head, the head fastest. Strides count elements, in
-/// multiples of `elements`. Rows have numbers of 32 bits, which a GPU divides far faster.
+/// Rows numbered by sequence, head of keys, token and head, the head fastest. Strides count
+/// elements, in multiples of `elements`. Rows have numbers of 32 bits, which a GPU divides far
+/// faster.
 struct HeadRows {
-  std::int64_t heads, tokens, groups;
+  std::int64_t heads, tokens, kv_heads;
   std::int64_t stride_head = 0, stride_token = 0, stride_group = 0, stride_sequence = 0;
   std::int64_t elements = 0;
   HOST_DEVICE std::int64_t operator()(std::int64_t row) const {
     const auto few = [](std::int64_t count) { return static_cast<std::uint32_t>(count); };
-    const std::uint32_t by_token = few(row) / few(heads), by_group = by_token / few(tokens);
+    const std::uint32_t by_token = few(row) / few(heads), by_kv_head = by_token / few(tokens);
     return few(row) % few(heads) * stride_head + by_token % few(tokens) * stride_token +
-           by_group % few(groups) * stride_group + by_group / few(groups) * stride_sequence;
+           by_kv_head % few(kv_heads) * stride_group + by_kv_head / few(kv_heads) * stride_sequence;
   }
 };
 
@@ -74,7 +75,7 @@ struct Behind {
 };
 
 /// sign: -1 turns back.
-struct TurnPair {
+struct RotatePair {
   float sign;
   template <class T>
   HOST_DEVICE void operator()(std::int64_t, T x, T y, float cosine, float sine, T& to_x,
@@ -93,9 +94,9 @@ struct SwiGlu {
 };
 struct SwiGluBackward {
   template <class T> HOST_DEVICE void operator()(std::int64_t, T dy, T& gate, T& up) const {
-    const float x = widen(gate), share = portable_sigmoid(x), slope = widen(dy);
-    gate = narrow<T>(slope * widen(up) * share * (1 + x * (1 - share)));
-    up = narrow<T>(slope * x * share);
+    const float x = widen(gate), sigmoid = portable_sigmoid(x), slope = widen(dy);
+    gate = narrow<T>(slope * widen(up) * sigmoid * (1 + x * (1 - sigmoid)));
+    up = narrow<T>(slope * x * sigmoid);
   }
 };
 
@@ -130,16 +131,16 @@ struct RmsNormBackward {
   }
 };
 
-/// Where a share is 0 the mask may have hidden it, and delta is anything.
+/// Where a probability is 0 the mask may have hidden it, and grad_output is anything.
 struct SoftmaxBackward {
   static constexpr int sums = 1;
   float scale;
-  template <class T> HOST_DEVICE void term(float* to, T share, T delta) const {
-    to[0] = widen(share) > 0 ? widen(share) * widen(delta) : 0;
+  template <class T> HOST_DEVICE void term(float* to, T prob, T grad_output) const {
+    to[0] = widen(prob) > 0 ? widen(prob) * widen(grad_output) : 0;
   }
-  template <class T> HOST_DEVICE void operator()(const float* sum, T share, T& delta) const {
-    const float x = widen(share);
-    delta = narrow<T>(x > 0 ? x * (widen(delta) - sum[0]) * scale : 0);
+  template <class T> HOST_DEVICE void operator()(const float* sum, T prob, T& grad_output) const {
+    const float x = widen(prob);
+    grad_output = narrow<T>(x > 0 ? x * (widen(grad_output) - sum[0]) * scale : 0);
   }
 };
 
@@ -156,7 +157,7 @@ template <class Backend, class Base> class RowWise : public Base {
       const std::int64_t rows = targets.size * source.sequence, size = inputs.size / rows;
       on().each_row(rows, size, Round(),
                     Rows{In<float>{of<float>(codes)}, Codes{source, first, size}},
-                    Rows{Out<T>{of<T>(inputs)}, Apart{size}});
+                    Rows{Out<T>{of<T>(inputs)}, Strided{size}});
     });
     on().each(targets.size, Behind{source, first}, Out<float>{of<float>(targets)});
   }
@@ -172,15 +173,15 @@ template <class Backend, class Base> class RowWise : public Base {
       const std::int64_t width = y.size / tokens.size;
       on().each_row(tokens.size, width, Round(),
                     Rows{In<T>{of<T>(table)}, Named{of<float>(tokens), width}},
-                    Rows{Out<T>{of<T>(y)}, Apart{width}});
+                    Rows{Out<T>{of<T>(y)}, Strided{width}});
     });
   }
 
   void rms_norm(ConstView x, ConstView gain, View y) final {
     with_type(y.dtype, [&]<class T>(T) {
-      const Apart row{gain.size};
+      const Strided row{gain.size};
       on().each_row_sum(y.size / gain.size, gain.size, RmsNorm{static_cast<float>(gain.size)},
-                        Rows{In<T>{of<T>(x)}, row}, Rows{In<T>{of<T>(gain)}, Apart{0}},
+                        Rows{In<T>{of<T>(x)}, row}, Rows{In<T>{of<T>(gain)}, Strided{0}},
                         Rows{Out<T>{of<T>(y)}, row});
     });
   }
@@ -188,53 +189,55 @@ template <class Backend, class Base> class RowWise : public Base {
   void rms_norm_backward(View dy, ConstView gain, ConstView x, View dx, Write how, View grads,
                          Write write) final {
     with_type(dy.dtype, [&]<class T>(T) {
-      const Apart row{gain.size};
+      const Strided row{gain.size};
       on().each_row_sum(dy.size / gain.size, gain.size,
                         RmsNormBackward{static_cast<float>(gain.size), how},
-                        Rows{InOut<T>{of<T>(dy)}, row}, Rows{In<T>{of<T>(gain)}, Apart{0}},
+                        Rows{InOut<T>{of<T>(dy)}, row}, Rows{In<T>{of<T>(gain)}, Strided{0}},
                         Rows{In<T>{of<T>(x)}, row}, Rows{InOut<T>{of<T>(dx)}, row});
     });
     on().column_sums(dy, grads, write);
   }
 
-  void split_heads(const HeadsShape& shape, const ConstMatrix& by_token, ConstView turns,
-                   View by_group) final {
-    with_type(by_group.dtype, [&]<class T>(T) {
+  void split_heads(const HeadsShape& shape, const ConstMatrix& by_token, ConstView rope_cos_sin,
+                   View by_kv_head) final {
+    with_type(by_kv_head.dtype, [&]<class T>(T) {
       const HeadRows begins = columns_of(shape, by_token);
-      move_heads(shape, Rows{In<T>{of<T>(by_token.elements)}, begins}, turns, 1,
-                 Rows{Out<T>{of<T>(by_group)}, Apart{shape.size}});
+      move_heads(shape, Rows{In<T>{of<T>(by_token.elements)}, begins}, rope_cos_sin, 1,
+                 Rows{Out<T>{of<T>(by_kv_head)}, Strided{shape.head_dim}});
     });
   }
-  void merge_heads(const HeadsShape& shape, ConstView by_group, ConstView turns,
+  void merge_heads(const HeadsShape& shape, ConstView by_kv_head, ConstView rope_cos_sin,
                    const Matrix& by_token) final {
-    with_type(by_group.dtype, [&]<class T>(T) {
+    with_type(by_kv_head.dtype, [&]<class T>(T) {
       const HeadRows begins = columns_of(shape, by_token);
-      move_heads(shape, Rows{In<T>{of<T>(by_group)}, Apart{shape.size}}, turns, -1,
+      move_heads(shape, Rows{In<T>{of<T>(by_kv_head)}, Strided{shape.head_dim}}, rope_cos_sin, -1,
                  Rows{Out<T>{of<T>(by_token.elements)}, begins});
     });
   }
 
-  void softmax_backward(const CausalRows& rows, ConstView shares, float scale, View delta) final {
-    with_type(shares.dtype, [&]<class T>(T) {
-      on().each_row_sum(rows.rows_in(shares), rows.end, SoftmaxBackward{scale},
-                        Rows{In<T>{of<T>(shares)}, rows}, Rows{InOut<T>{of<T>(delta)}, rows});
+  void softmax_backward(const CausalRows& rows, ConstView attention_probs, float scale,
+                        View grad_output) final {
+    with_type(attention_probs.dtype, [&]<class T>(T) {
+      on().each_row_sum(rows.rows_in(attention_probs), rows.end, SoftmaxBackward{scale},
+                        Rows{In<T>{of<T>(attention_probs)}, rows},
+                        Rows{InOut<T>{of<T>(grad_output)}, rows});
     });
   }
 
-  void swiglu(ConstView pair, std::int64_t hidden, View y) final {
+  void swiglu(ConstView gate_up, std::int64_t hidden, View y) final {
     with_type(y.dtype, [&]<class T>(T) {
-      const T* gate = of<T>(pair);
-      const Apart row{2 * hidden};
+      const T* gate = of<T>(gate_up);
+      const Strided row{2 * hidden};
       on().each_row(y.size / hidden, hidden, SwiGlu(), Rows{In<T>{gate}, row},
-                    Rows{In<T>{gate + hidden}, row}, Rows{Out<T>{of<T>(y)}, Apart{hidden}});
+                    Rows{In<T>{gate + hidden}, row}, Rows{Out<T>{of<T>(y)}, Strided{hidden}});
     });
   }
-  void swiglu_backward(ConstView dy, std::int64_t hidden, View pair) final {
+  void swiglu_backward(ConstView dy, std::int64_t hidden, View gate_up) final {
     with_type(dy.dtype, [&]<class T>(T) {
-      T* gate = of<T>(pair);
-      const Apart row{2 * hidden};
+      T* gate = of<T>(gate_up);
+      const Strided row{2 * hidden};
       on().each_row(dy.size / hidden, hidden, SwiGluBackward(),
-                    Rows{In<T>{of<T>(dy)}, Apart{hidden}}, Rows{InOut<T>{gate}, row},
+                    Rows{In<T>{of<T>(dy)}, Strided{hidden}}, Rows{InOut<T>{gate}, row},
                     Rows{InOut<T>{gate + hidden}, row});
     });
   }
@@ -247,35 +250,35 @@ template <class Backend, class Base> class RowWise : public Base {
  private:
   /// Where each head begins in a matrix whose rows are tokens.
   static HeadRows columns_of(const HeadsShape& shape, const auto& by_token) {
-    return {.heads = shape.of_group,
+    return {.heads = shape.heads_per_kv,
             .tokens = shape.tokens,
-            .groups = shape.groups,
-            .stride_head = shape.size,
-            .stride_token = by_token.columns,
-            .stride_group = shape.of_group * shape.size,
-            .stride_sequence = shape.tokens * by_token.columns,
-            .elements = shape.size};
+            .kv_heads = shape.kv_heads,
+            .stride_head = shape.head_dim,
+            .stride_token = by_token.row_stride,
+            .stride_group = shape.heads_per_kv * shape.head_dim,
+            .stride_sequence = shape.tokens * by_token.row_stride,
+            .elements = shape.head_dim};
   }
 
-  /// from, to: rows are heads, by sequence, group, token, head.
+  /// from, to: rows are heads, by sequence, head of keys, token, head.
   template <class From, class To>
-  void move_heads(const HeadsShape& shape, const From& from, ConstView turns, float sign,
+  void move_heads(const HeadsShape& shape, const From& from, ConstView rope_cos_sin, float sign,
                   const To& to) {
-    const std::int64_t half = shape.size / 2;
-    const std::int64_t heads = shape.sequences * shape.tokens * shape.groups * shape.of_group;
+    const std::int64_t half = shape.head_dim / 2;
+    const std::int64_t heads = shape.sequences * shape.tokens * shape.kv_heads * shape.heads_per_kv;
     expect(heads >> 32 == 0, "the numbers of heads have 32 bits");
-    if (turns.size == 0) return on().each_row(heads, shape.size, Round(), from, to);
+    if (rope_cos_sin.size == 0) return on().each_row(heads, shape.head_dim, Round(), from, to);
     const auto second = [=](auto rows) {
       rows.first.at += half;
       return rows;
     };
-    const HeadRows by_token{.heads = shape.of_group,  // a token turns all its heads alike
+    const HeadRows by_token{.heads = shape.heads_per_kv,  // a token turns all its heads alike
                             .tokens = shape.tokens,
-                            .groups = 1,
-                            .stride_token = shape.size,
-                            .elements = shape.size};
-    const Rows cosines{In<float>{of<float>(turns)}, by_token};
-    on().each_row(heads, half, TurnPair{sign}, from, second(from), cosines, second(cosines), to,
+                            .kv_heads = 1,
+                            .stride_token = shape.head_dim,
+                            .elements = shape.head_dim};
+    const Rows cosines{In<float>{of<float>(rope_cos_sin)}, by_token};
+    on().each_row(heads, half, RotatePair{sign}, from, second(from), cosines, second(cosines), to,
                   second(to));
   }
 

@@ -20,14 +20,14 @@ struct Within {
 };
 }  // namespace
 
-void wait_for(const Mark& mark) {
+void wait_for(const DeviceEventPtr& event) {
   using Clock = std::chrono::steady_clock;
-  if (!mark || mark->passed()) return;
-  ++mark->device.waits;
+  if (!event || event->passed()) return;
+  ++event->device.waits;
   // Most steps are shorter than that; whoever waits longer leaves the core to others.
   constexpr auto yielding = std::chrono::milliseconds(20);
-  for (const auto start = Clock::now(); !mark->passed();) {
-    if (mark->device.check_peers) mark->device.check_peers();
+  for (const auto start = Clock::now(); !event->passed();) {
+    if (event->device.check_peers) event->device.check_peers();
     if (Clock::now() - start < yielding) {
       std::this_thread::yield();
     } else {
@@ -41,7 +41,7 @@ void sleep_precisely_until(std::chrono::steady_clock::time_point end) {
   const auto wake = end - std::chrono::microseconds(100);
   constexpr auto nap = std::chrono::milliseconds(100);
   while (steady_clock::now() < wake) {
-    const Working asleep;  // to the watchdog each nap is a task that ends
+    const TaskScope asleep;  // to the watchdog each nap is a task that ends
     std::this_thread::sleep_until(std::min(wake, steady_clock::now() + nap));
   }
   while (steady_clock::now() < end) continue;
@@ -89,14 +89,14 @@ struct Stream::Worker {
 Stream::Stream(const char* name, Device& device, Mode mode)
     : name_(name),
       device_(device),
-      watcher_(device.observer() ? device.observer()->watcher(name) : nullptr),
+      observer_(device.observer() ? device.observer()->stream_observer(name) : nullptr),
       kernels_(make_kernels(device, mode == Mode::urgent)),
       worker_(mode == Mode::synchronous ? nullptr : std::make_unique<Worker>(*this)) {}
 
 Stream::~Stream() = default;
 
 void Stream::put(std::optional<Work> work, std::function<void()> call) {
-  const int order = watcher_ && work ? watcher_->queued() : 0;
+  const int order = observer_ && work ? observer_->on_queued() : 0;
   Task task{std::move(work), here.step, here.phase, order, std::move(call)};
   worker_ ? worker_->push(std::move(task)) : perform(task);
 }
@@ -105,35 +105,35 @@ void Stream::perform(const Task& task) {
   here.step = task.step, here.phase = task.phase;  // the caller's own where it is called at once
   here.order = task.order;
   const Within within(this);
-  const Working working(task.work.value_or(Work{.sort = Work::Sort::wait}), name_);
+  const TaskScope scope(task.work.value_or(Work{.type = Work::Type::wait}), name_);
   if (!task.work) return task.call();
   part(*task.work, task.call);
-  last_ = {task.work->what, Work::Sort::wait, task.work->layer};
+  last_ = {task.work->what, Work::Type::wait, task.work->layer};
 }
 
 Event Stream::record() {
-  const auto point = std::make_shared<std::promise<Point>>();
-  put({}, [point, this] { point->set_value({kernels_->record(), last_}); });
-  return point->get_future();
+  const auto event = std::make_shared<std::promise<RecordedEvent>>();
+  put({}, [event, this] { event->set_value({kernels_->record(), last_}); });
+  return event->get_future();
 }
 
 void Stream::wait(const Event& event) {
   if (!event.valid()) return;
   put({}, [event, this] {
-    Work work{.sort = Work::Sort::wait};
+    Work work{.type = Work::Type::wait};
     tell(work, true);
-    const Point& point = event.get();
-    kernels_->wait(point.mark);
-    work.what = point.last.what, work.layer = point.last.layer;  // known at its end
+    const RecordedEvent& recorded = event.get();
+    kernels_->wait(recorded.event);
+    work.what = recorded.last.what, work.layer = recorded.last.layer;  // known at its end
     tell(work, false);
   });
 }
 
 void Stream::synchronise() {
-  const Work wait{name_, Work::Sort::wait};
-  const Working waiting(wait);
+  const Work wait{name_, Work::Type::wait};
+  const TaskScope waiting(wait);
   tell_host(wait, true);
-  wait_for(record().get().mark);
+  wait_for(record().get().event);
   tell_host(wait, false);
 }
 }  // namespace zero

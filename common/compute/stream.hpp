@@ -9,12 +9,12 @@
 #include "compute/kernels.hpp"
 
 namespace zero {
-struct Point {
-  Mark mark;  // what the device has still to do there
+struct RecordedEvent {
+  DeviceEventPtr event;  // what the device has still to do there
   Work last;  // what the stream did last before it
 };
 /// A point in a stream's work, passed or still to come. One made of nothing has been passed.
-using Event = std::shared_future<Point>;
+using Event = std::shared_future<RecordedEvent>;
 
 /// An in-order queue of tasks for one device. On the CPU a task does its work, on a GPU it queues
 /// work with kernels(). What a task of a worker stream throws ends the process. Memory that a task
@@ -27,7 +27,7 @@ class Stream {
     urgent,  // the same, and a GPU begins their work before that of other streams
   };
 
-  /// name: stays as long as the program. Whoever looks on at the device is told of it.
+  /// name: stays as long as the program. Whoever observes the device is told of it.
   Stream(const char* name, Device& device, Mode mode = Mode::synchronous);
   /// Waits until all that was put on the stream is done.
   ~Stream();
@@ -71,12 +71,12 @@ class Stream {
   void put(std::optional<Work> work, std::function<void()> call);
   void perform(const Task& task);
   void tell(const Work& work, bool begins) {
-    if (watcher_) watcher_->see(work, kernels_.get(), begins);
+    if (observer_) observer_->on_work(work, kernels_.get(), begins);
   }
 
   const char* const name_;
   Device& device_;
-  Watcher* const watcher_;  // null: nobody looks on
+  StreamObserver* const observer_;  // null: nobody observes
   const std::unique_ptr<Kernels> kernels_;
   Work last_;  // of its thread: what it did last
   std::unique_ptr<Worker> worker_;  // none when synchronous; goes first

@@ -34,24 +34,24 @@ struct {
 std::string& told = *new std::string;
 std::mutex mutex;  // guards it
 
-std::string words_of(const Work& work, const char* stream) {
-  return words(work) + " on " + (stream ? std::string("stream ") + stream : "the host");
+std::string describe(const Work& work, const char* stream) {
+  return describe(work) + " on " + (stream ? std::string("stream ") + stream : "the host");
 }
 auto seconds_still() { return duration_cast<seconds>(standstill.load(relaxed)).count(); }
 }  // namespace
 
-Working::Working(const Work& work, const char* stream) : work(work), stream(stream) {
+TaskScope::TaskScope(const Work& work, const char* stream) : work(work), stream(stream) {
   begun.fetch_add(1, relaxed);
-  if (here.working) return;
-  here.working = this;
-  if (work.sort == Work::Sort::wait) return;
+  if (here.task) return;
+  here.task = this;
+  if (work.type == Work::Type::wait) return;
   last.what.store(work.what, relaxed), last.layer.store(work.layer, relaxed);
   last.stream.store(stream, relaxed), last.step.store(here.step, relaxed);
   last.phase.store(here.phase, relaxed);
 }
 
-Working::~Working() {
-  if (here.working == this) here.working = nullptr;
+TaskScope::~TaskScope() {
+  if (here.task == this) here.task = nullptr;
   ended.fetch_add(1, relaxed);
 }
 
@@ -59,7 +59,7 @@ void waits_for(const std::set<int>& ranks) {
   if (standstill.load(relaxed) == 0ms) return;
   const std::lock_guard lock(mutex);
   told = fmt::format("step {}, {}: {} has waited {} s for rank{} {}", here.step,
-                     name_of(here.phase), words_of(here.working->work, here.working->stream),
+                     name_of(here.phase), describe(here.task->work, here.task->stream),
                      seconds_still(), ranks.size() == 1 ? "" : "s", fmt::join(ranks, ", "));
 }
 
@@ -80,7 +80,7 @@ std::jthread watchdog(milliseconds limit, std::function<void(const Error&)> expi
         const Work work{.what = last.what.load(relaxed), .layer = last.layer.load(relaxed)};
         told = fmt::format("step {}, {}: since {} began, nothing has ended for {} s",
                            last.step.load(relaxed), name_of(last.phase.load(relaxed)),
-                           words_of(work, last.stream.load(relaxed)), seconds_still());
+                           describe(work, last.stream.load(relaxed)), seconds_still());
       }
       return expire(Error(ExitCode::communication,
                           told + ": a rank is stuck or gone, or an operation takes longer than "

@@ -10,11 +10,11 @@
 
 namespace zero {
 /// While it lives, the calling thread performs a task. A task within another is part of that one.
-class Working {
+class TaskScope {
  public:
-  explicit Working(const Work& work = {}, const char* stream = nullptr);
-  ~Working();
-  Working(const Working&) = delete;
+  explicit TaskScope(const Work& work = {}, const char* stream = nullptr);
+  ~TaskScope();
+  TaskScope(const TaskScope&) = delete;
 
   const Work work;
   const char* const stream;  // on which the task is; null: on the host's own thread

@@ -10,10 +10,10 @@
 namespace zero {
 /// A task of a stream, or a wait.
 struct Work {
-  enum class Sort { compute, copy, transfer, message, wait };  // transfer: a copy over a bus
+  enum class Type { compute, copy, transfer, message, wait };  // transfer: a copy over a bus
 
   const char* what = "a task";  // of a wait: what is waited for. Must never be freed
-  Sort sort = Sort::compute;
+  Type type = Type::compute;
   int layer = -1;  // of the model; -1: of no layer
   std::int64_t elements = 0;  // written; of a message: sent by this rank
   std::int64_t bytes = 0;  // of these elements
@@ -33,13 +33,13 @@ struct Work {
 
 /// Describes a task; layer and elements are those of the first view that it writes, or else reads.
 inline Work work_on(const char* what, std::vector<ConstView> reads, std::vector<ConstView> writes,
-                    Work::Sort sort = Work::Sort::compute) {
+                    Work::Type type = Work::Type::compute) {
   const ConstView of = writes.empty() ? reads.at(0) : writes[0];
-  return {what, sort, of.layer, of.size, of.bytes(), std::move(reads), std::move(writes)};
+  return {what, type, of.layer, of.size, of.bytes(), std::move(reads), std::move(writes)};
 }
 
 /// "all_gather of layer 3".
-inline std::string words(const Work& work) {
+inline std::string describe(const Work& work) {
   return work.what + (work.layer < 0 ? "" : " of layer " + std::to_string(work.layer));
 }
 }  // namespace zero

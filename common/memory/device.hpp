@@ -19,8 +19,8 @@ template <> inline constexpr std::array names_of<DeviceType>{"cpu", "cuda"};
 enum class Place { device, host, disk };
 template <> inline constexpr std::array names_of<Place>{"device", "host", "disk"};
 
-/// Ordinary memory, or page-locked (pinned) host memory, which a GPU can copy while it computes.
-enum class Memory { own, page_locked };
+/// Ordinary memory, or pinned (page-locked) host memory, which a GPU can copy while it computes.
+enum class Memory { ordinary, pinned };
 
 /// The direction of a copy between the host and its device, or the host and its disk.
 enum class Direction { to_host, from_host };
@@ -40,20 +40,21 @@ struct Bus {
 };
 
 class Device;
-class Holding;
+class StateTensor;
 template <class Byte> struct ViewOf;  // in tensor.hpp
 using View = ViewOf<std::byte>;
 using ConstView = ViewOf<const std::byte>;
-class Watcher;  // of a stream: compute/here.hpp
+class StreamObserver;  // of a stream: compute/here.hpp
 
 /// Receives callbacks on the trainer's thread. What it throws in a destructor ends the process.
-class Observer {
+class DeviceObserver {
  public:
-  virtual ~Observer() = default;
+  virtual ~DeviceObserver() = default;
   /// Called for each new stream. Returns what observes the stream and outlives it; null: nothing.
-  virtual Watcher* watcher(const char* stream) = 0;
+  virtual StreamObserver* stream_observer(const char* stream) = 0;
   /// `bytes` more (negative: fewer) are in use on that device. view: for which elements, or null.
-  virtual void booked(const Device& on, Kind kind, std::int64_t bytes, const ConstView* view) = 0;
+  virtual void on_booked(const Device& on, Kind kind, std::int64_t bytes,
+                         const ConstView* view) = 0;
 };
 
 class Device {
@@ -69,7 +70,7 @@ class Device {
   Device& at(Place there) {
     return there == Place::device ? *this : there == Place::host ? host() : *host().disk_;
   }
-  virtual bool locks_pages() const { return false; }
+  virtual bool can_pin() const { return false; }
   /// Each thread that works for the device calls it once, first.
   virtual void bind_thread() {}
 
@@ -78,37 +79,37 @@ class Device {
   int threads = 1;  // of a CPU: threads that share Adam's work on a stream made from now on
   std::function<void()> check_peers;  // polled while the host waits; throws if a peer is gone
   int fp64_costs = 1;  // how many times as long as in fp32 an operation takes in fp64
-  std::int64_t allocations = 0;  // calls of allocate() so far; page-locked memory counts on the GPU
+  std::int64_t allocations = 0;  // calls of allocate() so far; pinned memory counts on the GPU
   std::atomic<std::int64_t> waits = 0;  // how often the host has waited for the device's queue
 
   /// Zeroed memory, aligned to at least 64 bytes; null when the system gives none.
-  virtual std::byte* allocate(std::int64_t bytes, Memory sort) = 0;
-  virtual void release(std::byte* memory, Memory sort) noexcept = 0;
+  virtual std::byte* allocate(std::int64_t bytes, Memory memory_type) = 0;
+  virtual void release(std::byte* memory, Memory memory_type) noexcept = 0;
   /// Copies now. Either end may be host memory. No stream may be using the memory.
   virtual void copy(void* to, const void* from, std::int64_t bytes) = 0;
   /// Bytes that could still be allocated; on the host, by the system's estimate.
   virtual std::int64_t available() const = 0;
   /// The maker's name of the device; empty for a CPU.
-  virtual std::string words() const { return ""; }
+  virtual std::string name() const { return ""; }
   const Ledger& ledger() const { return ledger_; }
   /// Ledger's functions of these names, and their callbacks.
-  void reserve(Kind kind, std::int64_t bytes, bool held) {
-    ledger_.reserve(kind, bytes, held);
-    if (held && observer_) observer_->booked(*this, kind, bytes, nullptr);
+  void reserve(Kind kind, std::int64_t bytes, bool resident) {
+    ledger_.reserve(kind, bytes, resident);
+    if (resident && observer_) observer_->on_booked(*this, kind, bytes, nullptr);
   }
   void book(Kind kind, std::int64_t bytes, const ConstView* view) {
     ledger_.book(kind, bytes);
-    if (observer_) observer_->booked(*this, kind, bytes, view);
+    if (observer_) observer_->on_booked(*this, kind, bytes, view);
   }
   void restart_peaks() { ledger_.restart_peaks(); }
   /// From now on `by` receives the callbacks of this device, its host and its disk; null: nobody.
-  void observe(Observer* by) {
+  void observe(DeviceObserver* by) {
     for (const Place there : every<Place>) at(there).observer_ = by;
   }
-  Observer* observer() const { return observer_; }
+  DeviceObserver* observer() const { return observer_; }
   /// The tensors that a trainer holds here, in the order of their construction.
-  std::span<Holding* const> holdings() { return holdings_; }
-  std::span<const Holding* const> holdings() const { return holdings_; }
+  std::span<StateTensor* const> state_tensors() { return state_tensors_; }
+  std::span<const StateTensor* const> state_tensors() const { return state_tensors_; }
   /// Of a host: a number for memory, on it or its device, that is lent for a while. Traces show it.
   int new_slot() { return slots_++; }
 
@@ -119,10 +120,10 @@ class Device {
   std::unique_ptr<Device> disk_;  // a host's
 
  private:
-  friend class Holding;  // adds and removes itself
+  friend class StateTensor;  // adds and removes itself
   Ledger ledger_;
-  Observer* observer_ = nullptr;
-  std::vector<Holding*> holdings_;
+  DeviceObserver* observer_ = nullptr;
+  std::vector<StateTensor*> state_tensors_;
   int slots_ = 0;
 };
 

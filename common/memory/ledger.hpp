@@ -25,9 +25,9 @@ struct KindBytes {
 class Ledger {
  public:
   /// Books allocated bytes; negative: freed ones. held: they are resident, and in use from now on.
-  void reserve(Kind kind, std::int64_t bytes, bool held) {
+  void reserve(Kind kind, std::int64_t bytes, bool resident) {
     kinds_[kind].reserved += bytes;
-    if (!held) return;
+    if (!resident) return;
     kinds_[kind].resident += bytes;
     book(kind, bytes);
   }

@@ -46,17 +46,19 @@ class Cpu : public Device {
   }
 };
 
-/// A host whose page-locked memory is allocated by the GPU's driver.
+/// A host whose pinned memory is allocated by the GPU's driver.
 class HostOfGpu : public Cpu {
  public:
   explicit HostOfGpu(Device& gpu) : Cpu(Place::host), gpu_(gpu) {}
-  bool locks_pages() const override { return true; }
+  bool can_pin() const override { return true; }
   void bind_thread() override { gpu_.bind_thread(); }
-  std::byte* allocate(std::int64_t bytes, Memory sort) override {
-    return sort == Memory::own ? Cpu::allocate(bytes, sort) : gpu_.allocate(bytes, sort);
+  std::byte* allocate(std::int64_t bytes, Memory memory_type) override {
+    return memory_type == Memory::ordinary ? Cpu::allocate(bytes, memory_type)
+                                           : gpu_.allocate(bytes, memory_type);
   }
-  void release(std::byte* memory, Memory sort) noexcept override {
-    sort == Memory::own ? Cpu::release(memory, sort) : gpu_.release(memory, sort);
+  void release(std::byte* memory, Memory memory_type) noexcept override {
+    memory_type == Memory::ordinary ? Cpu::release(memory, memory_type)
+                                    : gpu_.release(memory, memory_type);
   }
 
  private:
@@ -92,31 +94,31 @@ OnHost::OnHost(ConstView view) : view_(view) {
   view_.device = nullptr;
 }
 
-Buffer::Buffer(Device& device, Kind kind, std::int64_t bytes, bool held, Memory memory,
+Buffer::Buffer(Device& device, Kind kind, std::int64_t bytes, bool resident, Memory memory,
                std::int64_t gaps)
-    : memory_(nullptr, {&device, kind, bytes, held, memory, true}) {
+    : memory_(nullptr, {&device, kind, bytes, resident, memory, true}) {
   if (bytes == 0) return;
   memory_.reset(device.allocate(bytes + gaps, memory));
   if (!memory_)
     throw_error(ExitCode::resources, "the {} gave no {} bytes for {}: use {}",
                 device.type == DeviceType::cuda ? "GPU" : "system", bytes, name_of(kind),
                 kind == Kind::data ? "a smaller --data or --batch"
-                : device.locks_pages() && memory == Memory::page_locked
+                : device.can_pin() && memory == Memory::pinned
                     ? "--pageable, or narrower layers"
                     : "fewer or narrower layers, or more ranks");
-  device.reserve(kind, bytes, held);
+  device.reserve(kind, bytes, resident);
 }
 
 Buffer::Buffer(Device& host, std::int64_t bytes)
-    : memory_(host.allocate(bytes, Memory::page_locked),
-              {&host, Kind::communication, bytes, false, Memory::page_locked, false}) {
+    : memory_(host.allocate(bytes, Memory::pinned),
+              {&host, Kind::communication, bytes, false, Memory::pinned, false}) {
   if (!memory_)
     throw_error(ExitCode::resources,
                 "the system gave no {} bytes of host memory for a GPU's copies", bytes);
 }
 
 void Buffer::Release::operator()(std::byte* data) const noexcept {
-  if (booked) device->reserve(kind, -bytes, held);
+  if (booked) device->reserve(kind, -bytes, resident);
   device->release(data, memory);
 }
 

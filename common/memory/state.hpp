@@ -29,27 +29,27 @@ Elements part_of_layer(const Layout& layout, Elements elements, int l, std::int6
   return elements;
 }
 
-/// Base of Replicated and Sharded, one of its device's holdings(). The layout must outlive it.
-class Holding {
+/// Base of Replicated and Sharded, one of its device's state_tensors(). The layout must outlive it.
+class StateTensor {
  public:
-  Holding(const Holding&) = delete;
-  virtual ~Holding() { std::erase(view().device->holdings_, this); }
+  StateTensor(const StateTensor&) = delete;
+  virtual ~StateTensor() { std::erase(view().device->state_tensors_, this); }
 
   View view() { return elements_.view(); }
   ConstView view() const { return elements_.view(); }
   /// The elements of layer l that are here, and this rank's part of these.
-  virtual View held(int l) = 0;
+  virtual View local(int l) = 0;
   virtual View shard(int l) = 0;
 
   const State state;
 
  protected:
-  Holding(Device& device, const Layout& layout, State state, Dtype dtype, std::int64_t size,
-          Memory memory, std::int64_t gaps = 0)
+  StateTensor(Device& device, const Layout& layout, State state, Dtype dtype, std::int64_t size,
+              Memory memory, std::int64_t gaps = 0)
       : state(state),
         layout_(layout),
         elements_(device, kind_of(state), dtype, size, memory, gaps) {
-    device.holdings_.push_back(this);
+    device.state_tensors_.push_back(this);
   }
   /// Elements [offset, offset + size) of `all`, which are layer l's from position `start` on.
   template <class Elements>
@@ -67,14 +67,14 @@ class Holding {
 };
 
 /// All layers, whole, on every rank.
-class Replicated : public Holding {
+class Replicated : public StateTensor {
  public:
   Replicated(Device& device, const Layout& layout, State state, Dtype dtype)
-      : Holding(device, layout, state, dtype, layout.full_size(), Memory::own) {}
+      : StateTensor(device, layout, state, dtype, layout.full_size(), Memory::ordinary) {}
 
   View layer(int l) { return layer_of(view(), l); }
   ConstView layer(int l) const { return layer_of(view(), l); }
-  View held(int l) override { return layer(l); }
+  View local(int l) override { return layer(l); }
   View shard(int l) override {
     return layer(l).part(layout_.shard_start(l), layout_.shard_size(l));
   }
@@ -86,14 +86,14 @@ class Replicated : public Holding {
 };
 
 /// This rank's part of every layer. On a disk the part of each layer begins at a page.
-class Sharded : public Holding {
+class Sharded : public StateTensor {
  public:
   Sharded(Device& device, const Layout& layout, State state, Dtype dtype,
-          Memory memory = Memory::own)
-      : Holding(device, layout, state, dtype, layout.shard_size(), memory,
-                device.place == Place::disk ? (layout.layers() + 1) * disk_page : 0) {}
+          Memory memory = Memory::ordinary)
+      : StateTensor(device, layout, state, dtype, layout.shard_size(), memory,
+                    device.place == Place::disk ? (layout.layers() + 1) * disk_page : 0) {}
 
-  View held(int l) override { return shard(l); }
+  View local(int l) override { return shard(l); }
   View shard(int l) override { return shard_of(view(), l); }
   ConstView shard(int l) const { return shard_of(view(), l); }
 

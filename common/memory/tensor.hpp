@@ -66,9 +66,9 @@ class Buffer {
  public:
   /// Books `bytes` in the device's ledger. gaps: more bytes, in no ledger, which let parts begin at
   /// pages of a disk. Throws Error (resources) if the device does not give the memory.
-  Buffer(Device& device, Kind kind, std::int64_t bytes, bool held, Memory memory = Memory::own,
-         std::int64_t gaps = 0);
-  /// Page-locked memory of the host beside a GPU, in no ledger. Throws like the other constructor.
+  Buffer(Device& device, Kind kind, std::int64_t bytes, bool resident,
+         Memory memory = Memory::ordinary, std::int64_t gaps = 0);
+  /// Pinned memory of the host beside a GPU, in no ledger. Throws like the other constructor.
   Buffer(Device& host, std::int64_t bytes);
 
   std::byte* data() { return memory_.get(); }
@@ -83,7 +83,7 @@ class Buffer {
     Device* device;
     Kind kind;
     std::int64_t bytes;
-    bool held;
+    bool resident;
     Memory memory;
     bool booked;
     void operator()(std::byte* data) const noexcept;
@@ -94,8 +94,8 @@ class Buffer {
 /// Elements that are in use for as long as the object lives: the resident bytes.
 class Tensor {
  public:
-  Tensor(Device& device, Kind kind, Dtype dtype, std::int64_t size, Memory memory = Memory::own,
-         std::int64_t gaps = 0)
+  Tensor(Device& device, Kind kind, Dtype dtype, std::int64_t size,
+         Memory memory = Memory::ordinary, std::int64_t gaps = 0)
       : buffer_(device, kind, size * bytes_of(dtype), true, memory, gaps),
         dtype_(dtype),
         size_(size) {}

@@ -36,8 +36,8 @@ Prediction predict(const Card& card, const Options& options, DeviceType device,
     return number > 1 ? fmt::format("{} x {}", number, what) : what;
   };
   // Adds what is held of all elements, and `layers` whole layers that are lent besides.
-  const auto hold = [&](Kind kind, Held how, std::int64_t each, int layers = 0) {
-    const std::int64_t shares = how == Held::replicated ? 1 : n;
+  const auto hold = [&](Kind kind, Placement how, std::int64_t each, int layers = 0) {
+    const std::int64_t shares = how == Placement::replicated ? 1 : n;
     need(place_of(how), kind, each, all / shares, share(all, shares), true);
     if (layers == 0) return;
     need(Place::device, kind, each, layers * layer, several(layers, grouped(layer)), false);
@@ -50,7 +50,7 @@ Prediction predict(const Card& card, const Options& options, DeviceType device,
   hold(Kind::gradients, g, w, layers_of(Kind::gradients));
   hold(Kind::optimizer, k, plan.optimizer);
   // The staged gradients count as communication.
-  if (card.stages()) hold(Kind::communication, Held::sharded_on_host, w);
+  if (card.stages()) hold(Kind::communication, Placement::sharded_on_host, w);
   // Gradients that are copied to the host, to be added to those of earlier micro-batches.
   if (place_of(g) == Place::host && options.accumulate > 1)
     need(Place::host, Kind::communication, w, 2 * layer / n, several(2, share(layer, n)), true);
@@ -175,7 +175,7 @@ std::int64_t check_memory(const Card& card, const Options& options, const Choice
     const std::int64_t kept = bytes_for_libraries(nccl ? choice.sharing_host - 1 : 0);
     check_share(on_device, device.available(), choice.sharing,
                 fmt::format(", {} of them for CUDA's libraries", grouped(kept)), "GPU", kept);
-    // MPI's messages of a GPU pass through page-locked memory of the host.
+    // MPI's messages of a GPU pass through pinned memory of the host.
     const std::int64_t room = plan.bytes[Place::device][Kind::communication].peak;
     check_share(on_host, device.host().available(), choice.sharing_host, " of the host's memory",
                 "machine", choice.comm == Comm::mpi ? 2 * room : 0);

@@ -27,10 +27,10 @@ Json run_json(const Run& run, const Communicator& comm) {
   return {{"chapter", run.card.name},
           {"ranks", comm.size},
           {"dtype", name_of(run.options.dtype)},
-          {"family", family(run.card)},
+          {"family", reduction_schedule(run.card)},
           {"mpi", or_null(comm.library())},
           {"device", name_of(run.choice.device)},
-          {"gpu", or_null(run.device.words())},
+          {"gpu", or_null(run.device.name())},
           {"comm", or_null(run.card.ranks ? name_of(run.choice.comm) : "")},
           {"options", named},
           {"parameters", run.layout.parameters()},
@@ -85,13 +85,13 @@ void write(std::FILE* file, const std::string& path, const std::string& text) {
 
 void print_header(const Run& run, const Communicator& comm) {
   const Options& o = run.options;
-  const std::string library = comm.library(), words = run.device.words();
+  const std::string library = comm.library(), gpu_name = run.device.name();
   fmt::print(
       "{}: {}, {}, task {}\n{} parameters, {} with padding\n{}{}\n", run.card.name,
       library.empty() ? "one process" : fmt::format("{} ({})", counted(comm.size, "rank"), library),
       name_of(o.dtype), name_of(o.task), grouped(run.layout.parameters()),
       grouped(run.layout.full_size()), run.choice.why,
-      words.empty() ? "" : fmt::format(" ({})", words));
+      gpu_name.empty() ? "" : fmt::format(" ({})", gpu_name));
   // What stands for a device, its memory or its bus where there is none, or another than there is.
   if (run.card.offloads() && run.device.type == DeviceType::cpu) {
     fmt::print("the device is modelled, its memory in a ledger of its own\n");
@@ -102,7 +102,7 @@ void print_header(const Run& run, const Communicator& comm) {
   if (o.disk > 0) fmt::print("a disk of {:g} GB/s\n", o.disk);
   const bool several = o.accumulate > 1;
   const std::string added =
-      several && comm.size > 1 ? "; the ranks are added " + family(run.card) : "";
+      several && comm.size > 1 ? "; the ranks are added " + reduction_schedule(run.card) : "";
   fmt::print("{} micro-batch{} of {} per rank and step{}\n\n", o.accumulate, several ? "es" : "",
              o.batch, added);
   fmt::print("{:>8}{:>12}{:>12}{:>12}{}\n", "step", "loss", "norm", "ms per step",
@@ -121,7 +121,7 @@ LayerDigests layer_digests(const Device& device, const Layout& layout,
     digests.weights.push_back(digest(part, layout.first_parameter(l) + part.start));
     digests.replicated = part.size == layout.layer_size(l);
   }
-  for (const Holding* held : device.holdings()) {
+  for (const StateTensor* held : device.state_tensors()) {
     const auto* whole = dynamic_cast<const Replicated*>(held);
     const auto copies = digests.copies.find(kind_of(held->state));
     if (!whole || layout.ranks() == 1 || copies == digests.copies.end()) continue;

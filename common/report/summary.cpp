@@ -143,13 +143,13 @@ void check_counts(const Json& summary) {
   const auto check_rows = [&](const char* rows, const char* what, const char* where = "") {
     const Json found = summary.value(Json::json_pointer(rows), Json::object());
     for (const auto& [name, row] : found.items()) {
-      for (const auto& [predicted, counted, sort] :
+      for (const auto& [predicted, counted, suffix] :
            {std::array{"predicted_resident", "resident", " held"},
             {"predicted", "peak", " at the peak"},
             {"predicted", "reserved", " reserved"},
             {"predicted", "counted", ""}}) {
         if (!row.contains(predicted) || !row.contains(counted)) continue;
-        check(fmt::format("{} {}{}{}", what, name, where, sort), row[predicted], row[counted]);
+        check(fmt::format("{} {}{}{}", what, name, where, suffix), row[predicted], row[counted]);
       }
     }
   };

@@ -39,7 +39,7 @@ inline Choice choose(const Options& options, const Machine& machine) {
     throw_error(ExitCode::resources, "--device cuda: {}: use --device cpu", machine.gpus.why_none);
   if (options.pageable && !cuda)
     throw_error(ExitCode::usage,
-                "--pageable is about copies to a GPU, for which memory is page-locked, and the "
+                "--pageable is about copies to a GPU, for which memory is pinned, and the "
                 "device is the CPU: leave it out, or use --device cuda");
   choice.gpu = cuda ? machine.gpu : 0;
   choice.sharing = cuda ? machine.users : machine.ranks_here;

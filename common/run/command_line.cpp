@@ -181,7 +181,7 @@ struct CommandLine {
     }
     if (card.offloads()) {
       add("bus", o.bus, "GB/S", "of a modelled bus to the host; 0: no limit", speed);
-      add_flag("pageable", o.pageable, "stage in memory that is not page-locked");
+      add_flag("pageable", o.pageable, "stage in memory that is not pinned");
     }
     if (card.uses(Place::disk)) {
       add_word<Place>("state", o.state, "what keeps the optimizer state", {"disk", "host"});

@@ -90,7 +90,7 @@ Session::Session(int& argc, char**& argv)
 }
 
 Session::~Session() {
-  const Working leaving({"the end of MPI"});
+  const TaskScope leaving({"the end of MPI"});
   everybody_->gather(std::array<std::uint64_t, 1>());  // wait for all ranks
   // In MPI_Finalize MPICH moves no more messages. Between hosts one in three jobs hung: a rank
   // still waited for what its peer had to pass on. With this time for the peer's threads none did.
@@ -112,7 +112,7 @@ Choice Session::agree(const Command& command, const Card& card) {
     mine += fmt::format("--{} {}{}", name, std::visit(text, value), '\0');
   }
   std::istringstream here(mine), of_rank_0(everybody_->gather_texts(mine)[0]);
-  attempt(
+  on_all_ranks(
       [&] {
         const auto [ranks, rank, by] = launcher(true);
         if (by && ranks != size_)
@@ -141,10 +141,10 @@ Choice Session::agree(const Command& command, const Card& card) {
       },
       false);
   if (!command.run) throw Refusal(static_cast<ExitCode>(command.status), command.text);
-  return choose_together(command.options);
+  return choose_on_all_ranks(command.options);
 }
 
-Choice Session::choose_together(const Options& options) {
+Choice Session::choose_on_all_ranks(const Options& options) {
   Machine machine{.gpus = visible_gpus(),
                   .nccl = nccl_is_built(),
                   .ranks = size_,
@@ -157,8 +157,8 @@ Choice Session::choose_together(const Options& options) {
   const std::vector<std::string> all = everybody_->gather_texts(mine);
   machine.users = static_cast<int>(std::count(all.begin(), all.end(), mine));
   machine.gpus_in_use = static_cast<int>(std::set<std::string>(all.begin(), all.end()).size());
-  const Choice choice = together([&] { return choose(options, machine); });
-  attempt(
+  const Choice choice = make_on_all_ranks([&] { return choose(options, machine); });
+  on_all_ranks(
       [&] {
         const bool gpu = choice.device == DeviceType::cuda;
         // The options are the same on all ranks, so only the machines can differ.
@@ -171,7 +171,7 @@ Choice Session::choose_together(const Options& options) {
   return choice;
 }
 
-void Session::attempt(const std::function<void()>& task, bool names_rank) {
+void Session::on_all_ranks(const std::function<void()>& task, bool names_rank) {
   std::string failure;  // one character with the exit code, then who fails and why
   try {
     task();
@@ -188,7 +188,7 @@ void Session::attempt(const std::function<void()>& task, bool names_rank) {
 
 void Session::agree_on_data(const std::string& description) {
   const std::string of_rank_0 = everybody_->gather_texts(description)[0];
-  attempt(
+  on_all_ranks(
       [&] {
         if (of_rank_0 != description)
           throw_error(ExitCode::data, "rank {} reads {}, rank 0 {}: give every rank the same file",
@@ -210,7 +210,7 @@ std::unique_ptr<Communicator> Session::communicator(const Options& options, cons
                                                     Device& device, const Layout& layout) {
   const std::int64_t largest = layout.largest_layer(), part = largest / size_;
   constexpr std::int64_t most = std::numeric_limits<int>::max();  // MPI counts elements in an int
-  attempt([&] {
+  on_all_ranks([&] {
     if (size_ > 1 && choice.comm == Comm::mpi && part > most)
       throw_error(ExitCode::usage,
                   "a message of MPI's has at most {} elements, a rank's part of the largest layer "

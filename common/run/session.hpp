@@ -25,7 +25,7 @@ class Session : public Process {
   Choice agree(const Command& command, const Card& card) override;
 
   /// If the task throws an Error on a rank, throws Refusal on all, with its number unless all did.
-  void attempt(const std::function<void()>& task) override { attempt(task, true); }
+  void on_all_ranks(const std::function<void()>& task) override { on_all_ranks(task, true); }
   void agree_on_data(const std::string& description) override;
   std::unique_ptr<Communicator> communicator(const Options& options, const Choice& choice,
                                              Device& device, const Layout& layout) override;
@@ -37,8 +37,8 @@ class Session : public Process {
   int size() const override { return size_; }
 
  private:
-  void attempt(const std::function<void()>& task, bool names_rank);
-  Choice choose_together(const Options& options);
+  void on_all_ranks(const std::function<void()>& task, bool names_rank);
+  Choice choose_on_all_ranks(const Options& options);
 
   const std::string program_;  // the program's name; later who_fails names the rank
   int rank_ = 0, size_ = 1;

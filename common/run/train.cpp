@@ -16,7 +16,7 @@ class Alone : public Process {
     const cpu_set_t cores = own_cores();
     return choose(command.options, {.gpus = visible_gpus(), .cores_here = CPU_COUNT(&cores)});
   }
-  void attempt(const std::function<void()>& task) override { task(); }
+  void on_all_ranks(const std::function<void()>& task) override { task(); }
   void agree_on_data(const std::string&) override {}
   std::unique_ptr<Communicator> communicator(const Options& options, const Choice&, Device& device,
                                              const Layout& layout) override {
@@ -44,20 +44,21 @@ class Training {
       : process_(process),
         options_(command.options),
         choice_(process.agree(command, card)),
-        device_(process.together([&] { return make_device(choice_, process.size() > 1); })),
+        device_(
+            process.make_on_all_ranks([&] { return make_device(choice_, process.size() > 1); })),
         layout_(layout_of(options_, process.rank(), process.size())),
         data_(make_data(card)),
         recorder_(make_recorder(options_, layout_, *device_)),
         comm_(process.communicator(options_, choice_, *device_, layout_)),
         checkpoints_(make_checkpoints({options_, layout_, *device_, *comm_, data_->description(),
-                                       [this](const auto& task) { process_.attempt(task); }})),
+                                       [this](const auto& task) { process_.on_all_ranks(task); }})),
         trainer_(make(options_, *device_, layout_, *comm_)) {
     recorder_->sent = &comm_->sent();
     recorder_->before = options_.begin.steps;
     trainer_->synchronise();  // so that set-up is no part of the first step's time
     const auto since = Clock::now();
     const std::string source = checkpoints_->load();
-    report_ = process.together([&] {
+    report_ = process.make_on_all_ranks([&] {
       const Run run{card, options_, command.values, choice_, *device_, layout_, *recorder_};
       return std::make_unique<Report>(run, *comm_);
     });
@@ -72,12 +73,12 @@ class Training {
       const StepResult result = trainer_->step(*data_, step);
       report_->add(result);
       const bool checks = options_.check_every > 0 && (step + 1) % options_.check_every == 0;
-      if (checks) process_.attempt([&, mine = digests()] { report_->check(mine); });
+      if (checks) process_.on_all_ranks([&, mine = digests()] { report_->check(mine); });
       const int signal = signal_of_any_rank();
       if (checkpoints_->count(result) || (saves() && signal > 0)) save();
       if (signal > 0) end_at(signal, fmt::format("after step {}", step + 1));
     }
-    process_.attempt([&, mine = digests()] { report_->finish(mine); });
+    process_.on_all_ranks([&, mine = digests()] { report_->finish(mine); });
     return unsaved_ ? static_cast<int>(ExitCode::resources) : 0;
   }
 
@@ -86,8 +87,8 @@ class Training {
     device_->bus.gb_per_s = options_.bus;
     device_->at(Place::disk).bus.gb_per_s = options_.disk;
     device_->at(Place::disk).folder = options_.offload_dir;
-    process_.attempt([&] { check_memory(card, options_, choice_, *device_, layout_); });
-    auto data = process_.together(
+    process_.on_all_ranks([&] { check_memory(card, options_, choice_, *device_, layout_); });
+    auto data = process_.make_on_all_ranks(
         [&] { return zero::make_data(options_, *device_, process_.rank(), process_.size()); });
     process_.agree_on_data(data->description());
     return data;
@@ -96,7 +97,7 @@ class Training {
   LayerDigests digests() {
     trainer_->synchronise();
     const auto weights = [&](int l) { return trainer_->adam_state(l).weights; };
-    return process_.together([&] { return layer_digests(*device_, layout_, weights); });
+    return process_.make_on_all_ranks([&] { return layer_digests(*device_, layout_, weights); });
   }
 
   void save() {

@@ -44,7 +44,7 @@ class Process {
   /// The choice. Throws Error (usage, resources) if options differ between ranks or cannot be had.
   virtual Choice agree(const Command& command, const Card& card) = 0;
   /// Runs the task on every rank. If it throws an Error on any rank, throws an Error on all.
-  virtual void attempt(const std::function<void()>& task) = 0;
+  virtual void on_all_ranks(const std::function<void()>& task) = 0;
   /// Throws Error (data) on all ranks if a rank's Data::description() is not that of rank 0.
   virtual void agree_on_data(const std::string& description) = 0;
   virtual std::unique_ptr<Communicator> communicator(const Options& options, const Choice& choice,
@@ -52,10 +52,10 @@ class Process {
   virtual int rank() const = 0;
   virtual int size() const = 0;
 
-  /// Returns the result of make(), which is called like attempt()'s task.
-  template <class Make> auto together(Make make) {
+  /// Returns the result of make(), which is called like on_all_ranks()'s task.
+  template <class Make> auto make_on_all_ranks(Make make) {
     std::optional<decltype(make())> made;
-    attempt([&] { made.emplace(make()); });
+    on_all_ranks([&] { made.emplace(make()); });
     return std::move(*made);
   }
 };

@@ -43,19 +43,20 @@ template <class Figures> ordered_json by_name(const Figures& figures) {
   return told;
 }
 
-ordered_json arguments(const Slice& slice, const std::vector<Order>& orders, std::uint64_t before) {
+ordered_json arguments(const Slice& slice, const std::vector<HostAction>& actions,
+                       std::uint64_t before) {
   const Work& work = slice.work;
   ordered_json args = {{"step", slice.step}, {"phase", name_of(slice.phase)}};
   if (work.layer >= 0) args["layer"] = work.layer;
   if (work.bytes > 0) args["bytes"] = work.bytes;
-  if (work.sort == Work::Sort::wait || slice.track == 0) return args;
+  if (work.type == Work::Type::wait || slice.track == 0) return args;
   args["elements"] = work.elements;
-  const Order& order = orders.at(slice.order);
-  args["during"] = name_of(order.during);
+  const HostAction& action = actions.at(slice.order);
+  args["during"] = name_of(action.during);
   args["order"] = before + slice.order;
-  args["at"] = places(order.sites);
-  args["in_use"] = by_name(order.bytes);
-  if (work.sort == Work::Sort::message) args["sent"] = by_name(slice.sent);
+  args["at"] = places(action.sites);
+  args["in_use"] = by_name(action.bytes);
+  if (work.type == Work::Type::message) args["sent"] = by_name(slice.sent);
   args["reads"] = args["writes"] = ordered_json::array();
   for (const ConstView& view : work.reads) add_view(args["reads"], view);
   for (std::size_t i = 0; i < work.writes.size(); ++i) {
@@ -67,25 +68,27 @@ ordered_json arguments(const Slice& slice, const std::vector<Order>& orders, std
 
 /// The last line of the file: who holds what, and how layers are cut.
 std::string last_line(const Card& card, const Layout& layout, Device& device) {
-  ordered_json layers = ordered_json::array(), holdings = ordered_json::array();
+  ordered_json layers = ordered_json::array(), state_tensors = ordered_json::array();
   for (int l = 0; l < layout.layers(); ++l) {
     layers.push_back({{"parameters", layout.used_size(l)},
                       {"size", layout.layer_size(l)},
                       {"shard", layout.shard_size(l)}});
   }
   for (const Place place : every<Place>) {
-    for (const Holding* holding : device.at(place).holdings()) {
-      const ConstView all = holding->view();
-      holdings.push_back({{"of", name_of(holding->state)},
-                          {"kind", name_of(kind_of(holding->state))},
-                          {"elements", all.size},
-                          {"dtype", name_of(all.dtype)},
-                          {"bytes", all.bytes()},
-                          {"place", name_of(place)}});
+    for (const StateTensor* tensor : device.at(place).state_tensors()) {
+      const ConstView all = tensor->view();
+      state_tensors.push_back({{"of", name_of(tensor->state)},
+                               {"kind", name_of(kind_of(tensor->state))},
+                               {"elements", all.size},
+                               {"dtype", name_of(all.dtype)},
+                               {"bytes", all.bytes()},
+                               {"place", name_of(place)}});
     }
   }
-  const ordered_json about = {
-      {"chapter", card.name}, {"ranks", layout.ranks()}, {"layers", layers}, {"held", holdings}};
+  const ordered_json about = {{"chapter", card.name},
+                              {"ranks", layout.ranks()},
+                              {"layers", layers},
+                              {"held", state_tensors}};
   return "],\"otherData\":" + about.dump() + "}";
 }
 
@@ -126,10 +129,10 @@ EarlierTrace read_trace(const std::string& path, std::int64_t steps, const Card&
     kept = number_after(R"("step":)", line, begin < 0 || kept ? 0 : never) <= steps;
     if (!kept || line.empty()) continue;
     found.end = std::max(found.end, 1 + begin + number_after(R"("dur":)", line, 0));
-    found.orders = std::max(found.orders, 1 + number_after(R"("order":)", line, -1));
+    found.actions = std::max(found.actions, 1 + number_after(R"("order":)", line, -1));
     found.events += fmt::format("\n{}{}", line, line.ends_with(',') ? "" : ",");
   }
-  const bool counts = found.end < 0x1p53 && found.orders < 0x1p53;
+  const bool counts = found.end < 0x1p53 && found.actions < 0x1p53;
   if (!counts || line != last_line(card, layout, device))
     throw_error(ExitCode::usage,
                 "--trace {}: it is no trace of this model by {} with N = {}: name another file",
@@ -140,19 +143,19 @@ EarlierTrace read_trace(const std::string& path, std::int64_t steps, const Card&
 std::string chrome_trace(Recorder& recorder, std::span<const Slice> slices,
                          const EarlierTrace& earlier, const Card& card, const Layout& layout,
                          Device& device, Communicator& comm) {
-  constexpr const char* sorts[] = {"compute", "copy", "bus", "collective", "wait"};
-  const std::vector<Order>& orders = recorder.orders();
-  auto first = orders.empty() ? Clock::time_point::max() : orders.front().time;
+  constexpr const char* types[] = {"compute", "copy", "bus", "collective", "wait"};
+  const std::vector<HostAction>& actions = recorder.actions();
+  auto first = actions.empty() ? Clock::time_point::max() : actions.front().time;
   for (const Slice& slice : slices) first = std::min(first, slice.begin.time());
-  const std::array own{std::uint64_t(earlier.orders), std::uint64_t(earlier.end)};
+  const std::array own{std::uint64_t(earlier.actions), std::uint64_t(earlier.end)};
   const std::vector<std::uint64_t> before = comm.gather(own);  // the first two are rank 0's
   first = first_here(first, comm) - std::chrono::microseconds(before[1]);
   const auto since = [](auto begin, auto end) {
     return std::chrono::duration<double, std::micro>(end - begin).count();
   };
   std::string mine;
-  const auto write = [&](const char* sort, int track, const ordered_json& more) {
-    ordered_json event = {{"ph", sort}, {"pid", comm.rank}, {"tid", track}};
+  const auto write = [&](const char* type, int track, const ordered_json& more) {
+    ordered_json event = {{"ph", type}, {"pid", comm.rank}, {"tid", track}};
     event.update(more);
     mine += event.dump() + ",\n";
   };
@@ -165,34 +168,34 @@ std::string chrome_trace(Recorder& recorder, std::span<const Slice> slices,
     write_name("thread_name", track, tracks[track]);
   }
   for (const Slice& slice : slices) {
-    const bool waits = slice.work.sort == Work::Sort::wait, phase = slice.track == 0 && !waits;
+    const bool waits = slice.work.type == Work::Type::wait, phase = slice.track == 0 && !waits;
     write("X", slice.track,
           {{"ts", since(first, slice.begin.time())},
            {"dur", since(slice.begin.time(), slice.end.time())},
-           {"name", (waits ? "waits for " : "") + words(slice.work)},
-           {"cat", phase ? "phase" : sorts[static_cast<int>(slice.work.sort)]},
-           {"args", arguments(slice, orders, before[0])}});
+           {"name", (waits ? "waits for " : "") + describe(slice.work)},
+           {"cat", phase ? "phase" : types[static_cast<int>(slice.work.type)]},
+           {"args", arguments(slice, actions, before[0])}});
   }
-  for (std::size_t i = 0; i < orders.size(); ++i) {
-    const Order& order = orders[i];
-    if (order.change == 0) continue;
-    const double time = since(first, order.time);
-    ordered_json args = {{"step", order.step},
-                         {"during", name_of(order.during)},
+  for (std::size_t i = 0; i < actions.size(); ++i) {
+    const HostAction& action = actions[i];
+    if (action.change == 0) continue;
+    const double time = since(first, action.time);
+    ordered_json args = {{"step", action.step},
+                         {"during", name_of(action.during)},
                          {"order", before[0] + i},
-                         {"at", places(order.sites)},
-                         {"kind", name_of(order.kind)},
-                         {"bytes", order.change},
-                         {"in_use", by_name(order.bytes)},
+                         {"at", places(action.sites)},
+                         {"kind", name_of(action.kind)},
+                         {"bytes", action.change},
+                         {"in_use", by_name(action.bytes)},
                          {"lent", ordered_json::array()}};
-    add_view(args["lent"], order.view);
+    add_view(args["lent"], action.view);
     write("i", 0,
           {{"ts", time},
            {"s", "t"},
            {"cat", "memory"},
-           {"name", order.change > 0 ? "borrow" : "give back"},
+           {"name", action.change > 0 ? "borrow" : "give back"},
            {"args", args}});
-    write("C", 0, {{"ts", time}, {"name", "bytes in use"}, {"args", by_name(order.bytes)}});
+    write("C", 0, {{"ts", time}, {"name", "bytes in use"}, {"args", by_name(action.bytes)}});
   }
   std::string all = R"({"displayTimeUnit":"ms","traceEvents":[)" + earlier.events;
   for (const std::string& of_rank : comm.gather_texts(mine, false)) all += "\n" + of_rank;

@@ -13,7 +13,7 @@ double number_after(const char* name, const std::string& line, double none);
 /// What an earlier run, which is now resumed, has traced.
 struct EarlierTrace {
   std::string events{};  // one per line
-  double orders = 0, end = 0;  // the most orders of a rank; microseconds
+  double actions = 0, end = 0;  // the most actions of a rank; microseconds
 };
 
 /// Reads a trace up to that step. Throws Error (usage) if its chapter, model or N is another.

@@ -11,7 +11,7 @@ OverlapTimes overlap_times(std::span<const Slice> slices, int step) {
   std::vector<Interval> computing;
   for (const Slice& slice : slices) {
     const Work& work = slice.work;
-    const bool computes = work.sort == Work::Sort::compute && work.place() == Place::device;
+    const bool computes = work.type == Work::Type::compute && work.place() == Place::device;
     if (slice.track > 0 && computes) computing.emplace_back(slice.begin.time(), slice.end.time());
   }
   // Join intervals that overlap: time in which several streams compute counts once.
@@ -23,10 +23,10 @@ OverlapTimes overlap_times(std::span<const Slice> slices, int step) {
   }
   OverlapTimes times{};
   for (const Slice& slice : slices) {
-    const Work::Sort sort = slice.work.sort;
-    const bool passes = sort == Work::Sort::message || sort == Work::Sort::transfer;
+    const Work::Type type = slice.work.type;
+    const bool passes = type == Work::Type::message || type == Work::Type::transfer;
     if (slice.step != step || !passes) continue;
-    OverlapTime& time = sort == Work::Sort::message
+    OverlapTime& time = type == Work::Type::message
                             ? times.messages[slice.phase]
                             : times.transfers[slice.work.bus()][direction_to(slice.work.place())];
     const auto begin = slice.begin.time(), end = slice.end.time();

@@ -17,30 +17,30 @@ std::vector<float> values_of(ConstView view) {
 
 Recorder::Recorder(Device& device, bool streams, bool traced, bool values)
     : sees_streams(streams), traced(traced), keeps_values(values), device_(device) {
-  here.watcher = &add_track("host");
+  here.observer = &add_track("host");
   device.observe(this);
 }
 
 Recorder::~Recorder() {
   device_.observe(nullptr);
-  here.watcher = nullptr;
+  here.observer = nullptr;
 }
 
-Watcher* Recorder::watcher(const char* stream) {
+StreamObserver* Recorder::stream_observer(const char* stream) {
   return sees_streams ? &add_track(stream) : nullptr;
 }
 
-void Recorder::Track::see(const Work& work, Kernels* on, bool begins) {
+void Recorder::Track::on_work(const Work& work, Kernels* on, bool begins) {
   expect(begins || !open.empty(), "what ends has begun");
-  const Mark begin = begins ? nullptr : open.back().begin.device;
-  const Moment now{Clock::now(), on ? on->record_time(begin) : nullptr};
+  const DeviceEventPtr begin = begins ? nullptr : open.back().begin.device;
+  const Timestamp now{Clock::now(), on ? on->record_time(begin) : nullptr};
   if (begins) return open.push_back({work, number, here.phase, here.step, here.order, now, {}});
   Slice slice = std::move(open.back());
   open.pop_back();
   slice.end = now;
   // Only at its end does a wait know what it has waited for.
-  if (work.sort == Work::Sort::wait) slice.work = work;
-  if (work.sort == Work::Sort::message && all.sent) slice.sent = all.sent->in_phases();
+  if (work.type == Work::Type::wait) slice.work = work;
+  if (work.type == Work::Type::message && all.sent) slice.sent = all.sent->in_phases();
   for (std::size_t i = 0; all.keeps_values && i < work.writes.size(); ++i) {
     slice.values.push_back(values_of(work.writes[i]));
   }
@@ -48,19 +48,19 @@ void Recorder::Track::see(const Work& work, Kernels* on, bool begins) {
   ended.push_back(std::move(slice));
 }
 
-int Recorder::note(Order order) {
+int Recorder::note(HostAction action) {
   if (!keeps(here.step)) return 0;
-  order.time = Clock::now(), order.step = here.step;
-  order.phase = here.phase, order.during = here.during;
-  for (const Kind kind : every<Kind>) order.bytes[kind] = device_.ledger().of(kind).now;
+  action.time = Clock::now(), action.step = here.step;
+  action.phase = here.phase, action.during = here.during;
+  for (const Kind kind : every<Kind>) action.bytes[kind] = device_.ledger().of(kind).now;
   for (const CallSite* site = CallSite::innermost; site; site = site->within) {
-    order.sites.push_back(site->at);
+    action.sites.push_back(site->at);
   }
-  orders_.push_back(std::move(order));
-  return static_cast<int>(orders_.size()) - 1;
+  actions_.push_back(std::move(action));
+  return static_cast<int>(actions_.size()) - 1;
 }
 
-void Recorder::booked(const Device& on, Kind kind, std::int64_t bytes, const ConstView* view) {
+void Recorder::on_booked(const Device& on, Kind kind, std::int64_t bytes, const ConstView* view) {
   if (&on == &device_) note({.kind = kind, .change = bytes, .view = view ? *view : ConstView()});
 }
 

@@ -10,9 +10,9 @@
 namespace zero {
 using Clock = std::chrono::steady_clock;
 
-struct Moment {
+struct Timestamp {
   Clock::time_point host;  // when it was recorded
-  Mark device;  // a place in the device's queue; null: the moment is `host`
+  DeviceEventPtr device;  // a place in the device's queue; null: the moment is `host`
 
   bool passed() const { return !device || device->passed(); }
   /// When it was, by the host's clock. It must have passed.
@@ -26,13 +26,13 @@ struct Slice {
   Phase phase;
   int step;  // of the whole run, from 1; 0: set-up
   int order;  // number of the Order that put the work on its stream
-  Moment begin, end;
+  Timestamp begin, end;
   By<Phase, std::int64_t> sent{};  // elements that this rank has sent until the end of a message
   std::vector<std::vector<float>> values{};  // at its end, of each view that the work writes
 };
 
 /// One action of the trainer's thread: it puts work on a stream, borrows memory or gives it back.
-struct Order {
+struct HostAction {
   Clock::time_point time{};
   Phase phase{}, during{};  // the phase that needs it; the phase in which the host is
   int step = 0;
@@ -44,11 +44,12 @@ struct Order {
 };
 
 /// One at a time per device. The trainer's thread makes it before the streams, which it outlives.
-class Recorder : public Observer {
+class Recorder : public DeviceObserver {
  public:
   static constexpr int traced_steps = 8;
 
-  /// streams: records their work. traced: keeps the first steps' orders. values: and their results.
+  /// streams: records their work. traced: keeps the first steps' actions. values: and their
+  /// results.
   Recorder(Device& device, bool streams, bool traced, bool values);
   ~Recorder() override;
 
@@ -57,7 +58,7 @@ class Recorder : public Observer {
   std::int64_t before = 0;  // steps that were made before the run was resumed
 
   bool keeps(int step) const { return traced && step <= before + traced_steps; }
-  const std::vector<Order>& orders() const { return orders_; }
+  const std::vector<HostAction>& actions() const { return actions_; }
   /// The tracks' names, by number: the host's, then the streams' in order of construction.
   std::vector<std::string> tracks();
   /// The slices that have ended since the last call; those of a track in the order of their ends.
@@ -65,10 +66,10 @@ class Recorder : public Observer {
 
  private:
   /// A stream's or the host's. Its own mutex, so that recording makes no stream wait for another.
-  struct Track : Watcher {
+  struct Track : StreamObserver {
     Track(const char* name, int number, Recorder& all) : name(name), number(number), all(all) {}
-    void see(const Work& work, Kernels* on, bool begins) override;
-    int queued() override { return all.note({}); }
+    void on_work(const Work& work, Kernels* on, bool begins) override;
+    int on_queued() override { return all.note({}); }
 
     const std::string name;
     const int number;
@@ -78,16 +79,16 @@ class Recorder : public Observer {
     std::deque<Slice> ended;  // in the order of their ends; a GPU may not have reached these yet
   };
 
-  Watcher* watcher(const char* stream) override;
-  void booked(const Device& on, Kind kind, std::int64_t bytes, const ConstView* view) override;
+  StreamObserver* stream_observer(const char* stream) override;
+  void on_booked(const Device& on, Kind kind, std::int64_t bytes, const ConstView* view) override;
   Track& add_track(const char* name) {
     return tracks_.emplace_back(name, static_cast<int>(tracks_.size()), *this);
   }
-  /// Fills in where the thread is, and keeps the order. Returns its number in orders().
-  int note(Order order);
+  /// Fills in where the thread is, and keeps the order. Returns its number in actions().
+  int note(HostAction action);
 
   Device& device_;
   std::deque<Track> tracks_;
-  std::vector<Order> orders_;
+  std::vector<HostAction> actions_;
 };
 }  // namespace zero

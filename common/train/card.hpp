@@ -11,14 +11,14 @@
 
 namespace zero {
 /// What each rank holds: everything, or its part, on its device, its host or its host's disk.
-enum class Held { replicated, sharded, sharded_on_host, sharded_on_disk };
+enum class Placement { replicated, sharded, sharded_on_host, sharded_on_disk };
 template <>
-inline constexpr std::array names_of<Held>{"replicated", "sharded", "sharded on the host",
-                                           "sharded on the disk"};
-constexpr Place place_of(Held how) {
-  return how == Held::sharded_on_host   ? Place::host
-         : how == Held::sharded_on_disk ? Place::disk
-                                        : Place::device;
+inline constexpr std::array names_of<Placement>{"replicated", "sharded", "sharded on the host",
+                                                "sharded on the disk"};
+constexpr Place place_of(Placement how) {
+  return how == Placement::sharded_on_host   ? Place::host
+         : how == Placement::sharded_on_disk ? Place::disk
+                                             : Place::device;
 }
 
 /// How often in a step: `a_step` times, plus `a_micro_batch` times for each micro-batch.
@@ -34,8 +34,9 @@ struct Card {
   bool ranks = true;  // runs on MPI ranks; false: as one process
   bool mixed_precision = false;  // has --dtype and --loss-scale
 
-  struct Holds {
-    Held parameters = Held::replicated, gradients = Held::replicated, optimizer = Held::replicated;
+  struct Placements {
+    Placement parameters = Placement::replicated, gradients = Placement::replicated,
+              optimizer = Placement::replicated;
   } held{};
 
   /// Elements per parameter that a rank sends in each phase, in units of (n - 1)/n, with n ranks.
@@ -84,8 +85,8 @@ struct Card {
 
   /// Bytes that one of n ranks holds there; p, g, k: of all parameters, gradients, optimizer state.
   constexpr double bytes(Place place, double p, double g, double k, double n) const {
-    const auto part = [=](Held how, double all) {
-      return place_of(how) != place ? 0 : how == Held::replicated ? all : all / n;
+    const auto part = [=](Placement how, double all) {
+      return place_of(how) != place ? 0 : how == Placement::replicated ? all : all / n;
     };
     const double staged = place == Place::host && stages() ? g / n : 0;
     return part(held.parameters, p) + part(held.gradients, g) + part(held.optimizer, k) + staged;
@@ -95,7 +96,7 @@ struct Card {
 /// The card with --state `place`. It differs only where the optimizer state may be on a disk.
 constexpr Card with_state(Card card, Place place) {
   if (!card.uses(Place::disk) || place == Place::disk) return card;
-  card.held.optimizer = Held::sharded_on_host;
+  card.held.optimizer = Placement::sharded_on_host;
   card.borrowed.pieces = 0;  // all of the state is in the host's memory
   return card;
 }
@@ -108,18 +109,18 @@ inline std::string formula(const Card& card, Place place = Place::device) {
   };
   const auto& [p, g, k] = card.held;
   for (const auto& [term, how] : {std::pair{"p", p}, {"g", g}, {"k", k}}) {
-    if (place_of(how) == place) add(how == Held::replicated ? whole : parts, term);
+    if (place_of(how) == place) add(how == Placement::replicated ? whole : parts, term);
   }
   if (!parts.empty()) add(whole, (parts.size() > 1 ? "(" + parts + ")" : parts) + "/n");
   return whole;
 }
 
 /// When ranks' gradients are added. Runs of one family, or with one micro-batch, have equal bits.
-inline std::string family(const Card& card) {
+inline std::string reduction_schedule(const Card& card) {
   return card.sent.backward.a_micro_batch > 0 ? "every micro-batch" : "once a step";
 }
 
 namespace cards {
-using enum Held;  // the chapters' cards use its names
+using enum Placement;  // the chapters' cards use its names
 }
 }  // namespace zero

@@ -18,9 +18,9 @@ LlamaShape shape_of(const Options& o) {
           .vocabulary = o.vocab,
           .width = o.width,
           .hidden = o.hidden,
-          .groups = o.kv_heads,
-          .queries = o.heads / o.kv_heads,
-          .size = o.width / o.heads};
+          .kv_heads = o.kv_heads,
+          .q_per_kv = o.heads / o.kv_heads,
+          .head_dim = o.width / o.heads};
 }
 
 /// Rows of each part of the activations. Parts begin at multiples of 64 bytes, with --recompute and
@@ -31,9 +31,9 @@ std::int64_t room_for_rows(const LlamaShape& shape, Dtype dtype) {
 }
 
 /// Cuts the first `size` elements off a view and returns them.
-auto take(auto& from, std::int64_t size) {
-  const auto taken = from.part(0, size);
-  from = from.part(size, from.size - size);
+auto take(auto& from, std::int64_t head_dim) {
+  const auto taken = from.part(0, head_dim);
+  from = from.part(head_dim, from.size - head_dim);
   return taken;
 }
 
@@ -45,11 +45,12 @@ Matrices transposed(Matrices all) {
 
 Architecture llama_architecture(const Options& options) {
   const LlamaShape s = shape_of(options);
-  const std::int64_t w = s.width, f = s.hidden, kv = s.keys_width(), heads = s.groups * s.queries;
+  const std::int64_t w = s.width, f = s.hidden, kv = s.kv_width(), heads = s.kv_heads * s.q_per_kv;
   const float scale = 0.02f * std::numbers::sqrt3_v<float>;  // a standard deviation of 0.02
   Architecture model{.inputs = s.tokens, .targets = s.tokens};
-  model.words = fmt::format("llama: {} blocks of width {}, heads {}/{}, hidden {}, {} tokens of {}",
-                            s.blocks, w, heads, s.groups, f, s.tokens, s.vocabulary);
+  model.description =
+      fmt::format("llama: {} blocks of width {}, heads {}/{}, hidden {}, {} tokens of {}", s.blocks,
+                  w, heads, s.kv_heads, f, s.tokens, s.vocabulary);
   model.config = fmt::format(
       R"({{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "dtype": "float32",
  "vocab_size": {}, "hidden_size": {}, "intermediate_size": {}, "num_hidden_layers": {},
@@ -57,7 +58,7 @@ Architecture llama_architecture(const Options& options) {
  "rms_norm_eps": 1e-06, "rope_theta": 10000.0, "hidden_act": "silu", "attention_bias": false,
  "mlp_bias": false, "tie_word_embeddings": false, "bos_token_id": null, "eos_token_id": null}}
 )",
-      s.vocabulary, w, f, s.blocks, heads, s.groups, s.tokens);
+      s.vocabulary, w, f, s.blocks, heads, s.kv_heads, s.tokens);
   model.layers.push_back({{"model.embed_tokens.weight", {s.vocabulary, w}, scale}});
   for (int l = 0; l < s.blocks; ++l) {
     const auto in = [&](const char* name) {
@@ -80,87 +81,88 @@ Architecture llama_architecture(const Options& options) {
   const std::int64_t sets = options.recompute ? 1 : s.blocks;
   const std::int64_t once = (s.blocks + 3) * w + 2 * s.vocabulary;
   const std::int64_t kept = 5 * w + 2 * kv + heads * s.tokens + 3 * f;
-  const std::int64_t back = 2 * s.heads_width() + heads * s.tokens;
+  const std::int64_t back = 2 * s.qkv_width() + heads * s.tokens;
   model.activations = {
       b * rows * (once + sets * kept + back),
       fmt::format("{} x {} x ({} + {} x {} + {})", b, grouped(rows), once, sets, kept, back)};
   model.loaded = model.activations.bytes;
-  model.data = {4 * (2 * s.rows() + s.tokens * s.size),
-                fmt::format("4 x (2 x {} + {} x {})", grouped(s.rows()), s.tokens, s.size)};
+  model.data = {4 * (2 * s.rows() + s.tokens * s.head_dim),
+                fmt::format("4 x (2 x {} + {} x {})", grouped(s.rows()), s.tokens, s.head_dim)};
   return model;
 }
 
-/// Tensors with the same input are one: `heads` is the queries, keys, values; `pair` is gate, up.
+/// Tensors with the same input are one: `qkv_proj` is the queries, keys, values; `gate_up_proj` is
+/// gate, up.
 template <class Elements> struct Llama::BlockOf {
   BlockOf(Elements layer, const LlamaShape& of) {
     const std::int64_t w = of.width;
-    norm = take(layer, w), norm_middle = take(layer, w);
-    heads = take(layer, of.heads_width() * w), mix = take(layer, w * w);
-    pair = take(layer, 2 * of.hidden * w), down = layer;  // with the padding
+    input_norm = take(layer, w), post_attention_norm = take(layer, w);
+    qkv_proj = take(layer, of.qkv_width() * w), o_proj = take(layer, w * w);
+    gate_up_proj = take(layer, 2 * of.hidden * w), down_proj = layer;  // with the padding
   }
-  Elements norm, norm_middle, heads, mix, pair, down;
+  Elements input_norm, post_attention_norm, qkv_proj, o_proj, gate_up_proj, down_proj;
 };
 
 Llama::Llama(const Options& options, Stream& stream)
     : stream_(stream),
       shape_(shape_of(options)),
-      scale_(1 / std::sqrt(static_cast<float>(shape_.size))),
+      scale_(1 / std::sqrt(static_cast<float>(shape_.head_dim))),
       recompute_(options.recompute),
       activations_(stream.device(), Kind::activations, options.dtype,
                    llama_architecture(options).activations.bytes / bytes_of(options.dtype)),
       tokens_(stream.device(), Kind::data, Dtype::fp32, shape_.rows()),
       targets_(stream.device(), Kind::data, Dtype::fp32, shape_.rows()),
-      turns_(stream.device(), Kind::data, Dtype::fp32, shape_.tokens * shape_.size) {
-  const std::int64_t tokens = shape_.tokens, width = shape_.width, size = shape_.size;
-  const std::int64_t keys_width = shape_.keys_width();
-  const std::int64_t shares_width = shape_.groups * shape_.queries * tokens;
+      rope_cos_sin_(stream.device(), Kind::data, Dtype::fp32, shape_.tokens * shape_.head_dim) {
+  const std::int64_t tokens = shape_.tokens, width = shape_.width, head_dim = shape_.head_dim;
+  const std::int64_t kv_width = shape_.kv_width();
+  const std::int64_t shares_width = shape_.kv_heads * shape_.q_per_kv * tokens;
   View rest = activations_.all();
   const auto cut = [&, room = room_for_rows(shape_, options.dtype)](std::int64_t columns) {
     return take(rest, room * columns).part(0, shape_.rows() * columns);
   };
   for (int l = 0; l <= shape_.blocks; ++l) inputs_.push_back(cut(width));
-  delta_ = cut(width);
+  grad_output_ = cut(width);
   normed_ = cut(width);
   logits_ = cut(shape_.vocabulary);
-  logits_delta_ = cut(shape_.vocabulary);
+  grad_logits_ = cut(shape_.vocabulary);
   for (int set = 0; set < (recompute_ ? 1 : shape_.blocks); ++set) {  // memory is cut in this order
-    kept_.push_back({.normed = cut(width),
-                     .queries = cut(width),
-                     .keys = cut(keys_width),
-                     .values = cut(keys_width),
-                     .shares = cut(shares_width),
-                     .mixed = cut(width),
-                     .middle = cut(width),
-                     .normed_middle = cut(width),
-                     .pair = cut(2 * shape_.hidden),
-                     .product = cut(shape_.hidden)});
+    block_activations_.push_back({.normed = cut(width),
+                                  .queries = cut(width),
+                                  .keys = cut(kv_width),
+                                  .values = cut(kv_width),
+                                  .attention_probs = cut(shares_width),
+                                  .attention_out = cut(width),
+                                  .middle = cut(width),
+                                  .normed_middle = cut(width),
+                                  .gate_up = cut(2 * shape_.hidden),
+                                  .product = cut(shape_.hidden)});
   }
-  heads_ = cut(shape_.heads_width());
-  mixed_ = heads_.part(0, shape_.rows() * width);
-  queries_delta_ = cut(width);
-  keys_delta_ = cut(keys_width);
-  values_delta_ = cut(keys_width);
-  shares_delta_ = cut(shares_width);
+  qkv_ = cut(shape_.qkv_width());
+  attention_out_ = qkv_.part(0, shape_.rows() * width);
+  grad_queries_ = cut(width);
+  grad_keys_ = cut(kv_width);
+  grad_values_ = cut(kv_width);
+  grad_attention_probs_ = cut(shares_width);
   expect(rest.size == 0, "the parts are what the formula counts");
 
-  // Rotary embedding: each token turns pair i of a head by another 10000^(-2i / size). The angle of
-  // token p is reached by p turns, as portable_turn() takes small angles only.
-  std::vector<float> turns(turns_.size());
-  const std::int64_t half = size / 2;
+  // Rotary embedding: each token turns pair i of a head by another 10000^(-2i / head_dim). The
+  // angle of token p is reached by p turns, as portable_cos_sin() takes small angles only.
+  std::vector<float> rope_cos_sin(rope_cos_sin_.size());
+  const std::int64_t half = head_dim / 2;
   for (std::int64_t i = 0; i < half; ++i) {
     const double part = static_cast<double>(i) / static_cast<double>(half);
-    const auto [cosine, sine] = portable_turn(portable_exp_wide(-4 * std::numbers::ln10 * part));
+    const auto [cosine, sine] = portable_cos_sin(portable_exp_wide(-4 * std::numbers::ln10 * part));
     double c = 1, s = 0;
     for (std::int64_t token = 0; token < tokens; ++token) {
-      turns[token * size + i] = static_cast<float>(c);
-      turns[token * size + half + i] = static_cast<float>(s);
+      rope_cos_sin[token * head_dim + i] = static_cast<float>(c);
+      rope_cos_sin[token * head_dim + half + i] = static_cast<float>(s);
       const double before = c;
       c = before * cosine - s * sine;
       s = before * sine + s * cosine;
     }
   }
-  const View to = turns_.view();
-  to.device->copy(to.data, turns.data(), to.bytes());
+  const View to = rope_cos_sin_.view();
+  to.device->copy(to.data, rope_cos_sin.data(), to.bytes());
 }
 
 void Llama::load(const Batch& batch) {
@@ -177,9 +179,9 @@ void Llama::forward(int l, ConstView params) {
     if (l == 0) return on.embed(tokens_.view(), params, inputs_[0]);
     if (is_block(l)) {
       const Block block(params, shape_);
-      form(on, block, inputs_[l - 1], kept(l));
-      multiply(on, kept(l).product, block.down, inputs_[l]);
-      return on.add(kept(l).middle, inputs_[l]);
+      block_forward(on, block, inputs_[l - 1], activations_of(l));
+      multiply(on, activations_of(l).product, block.down_proj, inputs_[l]);
+      return on.add(activations_of(l).middle, inputs_[l]);
     }
     ConstView head = params;
     on.rms_norm(inputs_.back(), take(head, shape_.width), normed_);
@@ -189,25 +191,25 @@ void Llama::forward(int l, ConstView params) {
 
 void Llama::loss(Sums& sums, float scale) {
   stream_.run(work_on("loss", {logits_}, {}), [=, this, &on = stream_.kernels(), &sums] {
-    on.cross_entropy(logits_, targets_.view(), shape_.rows(), scale, logits_delta_, sums);
+    on.cross_entropy(logits_, targets_.view(), shape_.rows(), scale, grad_logits_, sums);
   });
 }
 
 void Llama::backward(int l, ConstView params, View grads, Write write) {
   stream_.run(work_on("backward", {params}, {grads}), [=, this, &on = stream_.kernels()] {
-    if (l == 0) return on.embed_backward(tokens_.view(), delta_, grads, write);
+    if (l == 0) return on.embed_backward(tokens_.view(), grad_output_, grads, write);
     if (is_block(l)) {
       const Block block(params, shape_);
       const BlockOf<View> to(grads, shape_);
-      if (recompute_) form(on, block, inputs_[l - 1], kept(l));
-      return block_backward(on, block, inputs_[l - 1], kept(l), to, write);
+      if (recompute_) block_forward(on, block, inputs_[l - 1], activations_of(l));
+      return block_backward(on, block, inputs_[l - 1], activations_of(l), to, write);
     }
     ConstView head = params;
     View to = grads;
     const ConstView gain = take(head, shape_.width);
     const View gain_grads = take(to, shape_.width);
-    multiply_backward(on, logits_delta_, head, normed_, to, write);
-    on.rms_norm_backward(normed_, gain, inputs_.back(), delta_, Write::overwrite, gain_grads,
+    multiply_backward(on, grad_logits_, head, normed_, to, write);
+    on.rms_norm_backward(normed_, gain, inputs_.back(), grad_output_, Write::overwrite, gain_grads,
                          write);
   });
   if (l == 0) live_.give_back();
@@ -229,45 +231,47 @@ void Llama::multiply_backward(Kernels& on, View dy, ConstView weight, View x, Vi
 }
 
 /// Forward through a block up to SwiGLU. Backward needs nothing of what follows.
-void Llama::form(Kernels& on, const Block& params, ConstView x, const Kept& k) const {
-  on.rms_norm(x, params.norm, k.normed);
-  multiply(on, k.normed, params.heads, heads_);
-  on.split_heads(heads(shape_.queries), columns(0), turns_.view(), k.queries);
-  on.split_heads(heads(1), columns(shape_.width), turns_.view(), k.keys);
-  on.split_heads(heads(1), columns(shape_.width + shape_.keys_width()), {}, k.values);
-  attend(on, k);
-  on.merge_heads(heads(shape_.queries), mixed_, {}, {k.mixed, shape_.width});
-  multiply(on, k.mixed, params.mix, k.middle);
-  on.add(x, k.middle);
-  on.rms_norm(k.middle, params.norm_middle, k.normed_middle);
-  multiply(on, k.normed_middle, params.pair, k.pair);
-  on.swiglu(k.pair, shape_.hidden, k.product);
+void Llama::block_forward(Kernels& on, const Block& params, ConstView x,
+                          const BlockActivations& a) const {
+  on.rms_norm(x, params.input_norm, a.normed);
+  multiply(on, a.normed, params.qkv_proj, qkv_);
+  on.split_heads(heads_shape(shape_.q_per_kv), qkv_columns(0), rope_cos_sin_.view(), a.queries);
+  on.split_heads(heads_shape(1), qkv_columns(shape_.width), rope_cos_sin_.view(), a.keys);
+  on.split_heads(heads_shape(1), qkv_columns(shape_.width + shape_.kv_width()), {}, a.values);
+  attention_forward(on, a);
+  on.merge_heads(heads_shape(shape_.q_per_kv), attention_out_, {}, {a.attention_out, shape_.width});
+  multiply(on, a.attention_out, params.o_proj, a.middle);
+  on.add(x, a.middle);
+  on.rms_norm(a.middle, params.post_attention_norm, a.normed_middle);
+  multiply(on, a.normed_middle, params.gate_up_proj, a.gate_up);
+  on.swiglu(a.gate_up, shape_.hidden, a.product);
 }
 
-/// Backward through a whole block. delta_ is its output's gradient, and becomes its input's.
-void Llama::block_backward(Kernels& on, const Block& params, ConstView x, const Kept& k,
+/// Backward through a whole block. grad_output_ is its output's gradient, and becomes its input's.
+void Llama::block_backward(Kernels& on, const Block& params, ConstView x, const BlockActivations& a,
                            const BlockOf<View>& grads, Write write) const {
-  multiply_backward(on, delta_, params.down, k.product, grads.down, write);
-  on.swiglu_backward(k.product, shape_.hidden, k.pair);
-  multiply_backward(on, k.pair, params.pair, k.normed_middle, grads.pair, write);
-  on.rms_norm_backward(k.normed_middle, params.norm_middle, k.middle, delta_, Write::add,
-                       grads.norm_middle, write);
-  multiply_backward(on, delta_, params.mix, k.mixed, grads.mix, write);
-  on.split_heads(heads(shape_.queries), {k.mixed, shape_.width}, {}, mixed_);
-  attend_backward(on, k);
-  on.merge_heads(heads(shape_.queries), queries_delta_, turns_.view(), columns(0));
-  on.merge_heads(heads(1), keys_delta_, turns_.view(), columns(shape_.width));
-  on.merge_heads(heads(1), values_delta_, {}, columns(shape_.width + shape_.keys_width()));
-  multiply_backward(on, heads_, params.heads, k.normed, grads.heads, write);
-  on.rms_norm_backward(k.normed, params.norm, x, delta_, Write::add, grads.norm, write);
+  multiply_backward(on, grad_output_, params.down_proj, a.product, grads.down_proj, write);
+  on.swiglu_backward(a.product, shape_.hidden, a.gate_up);
+  multiply_backward(on, a.gate_up, params.gate_up_proj, a.normed_middle, grads.gate_up_proj, write);
+  on.rms_norm_backward(a.normed_middle, params.post_attention_norm, a.middle, grad_output_,
+                       Write::add, grads.post_attention_norm, write);
+  multiply_backward(on, grad_output_, params.o_proj, a.attention_out, grads.o_proj, write);
+  on.split_heads(heads_shape(shape_.q_per_kv), {a.attention_out, shape_.width}, {}, attention_out_);
+  attention_backward(on, a);
+  on.merge_heads(heads_shape(shape_.q_per_kv), grad_queries_, rope_cos_sin_.view(), qkv_columns(0));
+  on.merge_heads(heads_shape(1), grad_keys_, rope_cos_sin_.view(), qkv_columns(shape_.width));
+  on.merge_heads(heads_shape(1), grad_values_, {}, qkv_columns(shape_.width + shape_.kv_width()));
+  multiply_backward(on, qkv_, params.qkv_proj, a.normed, grads.qkv_proj, write);
+  on.rms_norm_backward(a.normed, params.input_norm, x, grad_output_, Write::add, grads.input_norm,
+                       write);
 }
 
-HeadsShape Llama::heads(std::int64_t of_group) const {
-  return {shape_.sequences, shape_.tokens, shape_.groups, of_group, shape_.size};
+HeadsShape Llama::heads_shape(std::int64_t heads_per_kv) const {
+  return {shape_.sequences, shape_.tokens, shape_.kv_heads, heads_per_kv, shape_.head_dim};
 }
 
-Matrix Llama::columns(std::int64_t first) const {
-  return {heads_.part(first, heads_.size - first), shape_.heads_width()};
+Matrix Llama::qkv_columns(std::int64_t first) const {
+  return {qkv_.part(first, qkv_.size - first), shape_.qkv_width()};
 }
 
 /// The groups' matrices, with so many rows per token, from a token's first row and a column on.
@@ -282,47 +286,51 @@ void Llama::for_each_block(auto use) const {
   const std::int64_t tokens = shape_.tokens;
   const std::int64_t step = std::max<std::int64_t>(64, (tokens / 8 + 15) / 16 * 16);
   for (std::int64_t first = 0; first < tokens; first += step) {
-    use(CausalRows{tokens, shape_.queries, first, std::min(first + step, tokens)});
+    use(CausalRows{tokens, shape_.q_per_kv, first, std::min(first + step, tokens)});
   }
 }
 
-/// mixed_ = softmax(scale queries keys^T) values, with a causal mask.
-void Llama::attend(Kernels& on, const Kept& k) const {
-  const std::int64_t count = shape_.sequences * shape_.groups, tokens = shape_.tokens;
-  const std::int64_t queries = shape_.queries, size = shape_.size;
+/// attention_out_ = softmax(scale queries keys^T) values, with a causal mask.
+void Llama::attention_forward(Kernels& on, const BlockActivations& a) const {
+  const std::int64_t count = shape_.sequences * shape_.kv_heads, tokens = shape_.tokens;
+  const std::int64_t q_per_kv = shape_.q_per_kv, head_dim = shape_.head_dim;
   for_each_block([&](const CausalRows& block) {
-    const Matrices shares = matrices(k.shares, queries, tokens, block.first);
-    const std::int64_t rows = (block.end - block.first) * queries;
-    on.products(count, rows, size, block.end, matrices(k.queries, queries, size, block.first),
-                transposed(matrices(k.keys, 1, size)), shares);
-    on.causal_softmax(block, k.shares, scale_);
-    on.products(count, rows, block.end, size, shares, matrices(k.values, 1, size),
-                matrices(mixed_, queries, size, block.first));
+    const Matrices attention_probs = matrices(a.attention_probs, q_per_kv, tokens, block.first);
+    const std::int64_t rows = (block.end - block.first) * q_per_kv;
+    on.products(count, rows, head_dim, block.end,
+                matrices(a.queries, q_per_kv, head_dim, block.first),
+                transposed(matrices(a.keys, 1, head_dim)), attention_probs);
+    on.causal_softmax(block, a.attention_probs, scale_);
+    on.products(count, rows, block.end, head_dim, attention_probs, matrices(a.values, 1, head_dim),
+                matrices(attention_out_, q_per_kv, head_dim, block.first));
   });
 }
 
-/// Gradients of queries, keys and values, from that of attend()'s result in mixed_. All heads of
-/// the group, from a block's first token on, use its keys and values: one product sums over them.
-void Llama::attend_backward(Kernels& on, const Kept& k) const {
-  const std::int64_t count = shape_.sequences * shape_.groups, tokens = shape_.tokens;
-  const std::int64_t queries = shape_.queries, size = shape_.size;
+/// Gradients of queries, keys and values, from that of attention_forward()'s result in
+/// attention_out_. All heads of the group, from a block's first token on, use its keys and values:
+/// one product sums over them.
+void Llama::attention_backward(Kernels& on, const BlockActivations& a) const {
+  const std::int64_t count = shape_.sequences * shape_.kv_heads, tokens = shape_.tokens;
+  const std::int64_t q_per_kv = shape_.q_per_kv, head_dim = shape_.head_dim;
   for_each_block([&](const CausalRows& block) {
-    const Matrices delta = matrices(shares_delta_, queries, tokens, block.first);
-    const std::int64_t rows = (block.end - block.first) * queries;
-    on.products(count, rows, size, block.end, matrices(mixed_, queries, size, block.first),
-                transposed(matrices(k.values, 1, size)), delta);
-    on.softmax_backward(block, k.shares, scale_, shares_delta_);
-    on.products(count, rows, block.end, size, delta, matrices(k.keys, 1, size),
-                matrices(queries_delta_, queries, size, block.first));
+    const Matrices grad_output = matrices(grad_attention_probs_, q_per_kv, tokens, block.first);
+    const std::int64_t rows = (block.end - block.first) * q_per_kv;
+    on.products(count, rows, head_dim, block.end,
+                matrices(attention_out_, q_per_kv, head_dim, block.first),
+                transposed(matrices(a.values, 1, head_dim)), grad_output);
+    on.softmax_backward(block, a.attention_probs, scale_, grad_attention_probs_);
+    on.products(count, rows, block.end, head_dim, grad_output, matrices(a.keys, 1, head_dim),
+                matrices(grad_queries_, q_per_kv, head_dim, block.first));
   });
   for_each_block([&](const CausalRows& block) {
-    const auto sum_of = [&](View shares, View x, View to) {
-      on.products(count, block.end - block.first, (tokens - block.first) * queries, size,
-                  transposed(matrices(shares, queries, tokens, block.first, block.first)),
-                  matrices(x, queries, size, block.first), matrices(to, 1, size, block.first));
+    const auto sum_of = [&](View attention_probs, View x, View to) {
+      on.products(count, block.end - block.first, (tokens - block.first) * q_per_kv, head_dim,
+                  transposed(matrices(attention_probs, q_per_kv, tokens, block.first, block.first)),
+                  matrices(x, q_per_kv, head_dim, block.first),
+                  matrices(to, 1, head_dim, block.first));
     };
-    sum_of(k.shares, mixed_, values_delta_);
-    sum_of(shares_delta_, k.queries, keys_delta_);
+    sum_of(a.attention_probs, attention_out_, grad_values_);
+    sum_of(grad_attention_probs_, a.queries, grad_keys_);
   });
 }
 }  // namespace zero

@@ -7,12 +7,13 @@ namespace zero {
 /// Grouped-query attention: all heads of queries in a group use the same head of keys and values.
 struct LlamaShape {
   std::int64_t blocks, sequences, tokens, vocabulary, width, hidden;
-  std::int64_t groups, queries, size;  // queries: heads per group; size: numbers per head
+  // Queries: heads per group; head_dim: numbers per head
+  std::int64_t kv_heads, q_per_kv, head_dim;
 
   std::int64_t rows() const { return sequences * tokens; }
   /// Numbers per token: of its keys, as many as of its values; and of queries, keys and values.
-  std::int64_t keys_width() const { return groups * size; }
-  std::int64_t heads_width() const { return width + 2 * keys_width(); }
+  std::int64_t kv_width() const { return kv_heads * head_dim; }
+  std::int64_t qkv_width() const { return width + 2 * kv_width(); }
 };
 
 Architecture llama_architecture(const Options& options);
@@ -30,28 +31,32 @@ class Llama : public Network {
  private:
   template <class Elements> struct BlockOf;  // the tensors of a block's layer, or their gradients
   using Block = BlockOf<ConstView>;
-  /// A block's activations for backward: a row per token, or by group (sequences, groups, ...).
-  struct Kept {
+  /// A block's activations for backward: a row per token, or by head of keys (sequences, kv_heads,
+  /// ...).
+  struct BlockActivations {
     View normed;
-    View queries, keys, values, shares;  // by group; shares: the attention's probabilities
-    View mixed, middle, normed_middle, pair, product;
+    View queries, keys, values, attention_probs;  // by head of keys
+    View attention_out, middle, normed_middle, gate_up, product;
   };
 
   bool is_block(int l) const { return 0 < l && l <= shape_.blocks; }
-  const Kept& kept(int l) const { return kept_[(l - 1) % kept_.size()]; }
+  const BlockActivations& activations_of(int l) const {
+    return block_activations_[(l - 1) % block_activations_.size()];
+  }
   void multiply(Kernels& on, ConstView x, ConstView weight, View y) const;
   void multiply_backward(Kernels& on, View dy, ConstView weight, View x, View grads,
                          Write write) const;
-  void form(Kernels& on, const Block& params, ConstView x, const Kept& k) const;
-  void block_backward(Kernels& on, const Block& params, ConstView x, const Kept& k,
+  void block_forward(Kernels& on, const Block& params, ConstView x,
+                     const BlockActivations& a) const;
+  void block_backward(Kernels& on, const Block& params, ConstView x, const BlockActivations& a,
                       const BlockOf<View>& grads, Write write) const;
-  HeadsShape heads(std::int64_t of_group) const;
-  Matrix columns(std::int64_t first) const;
+  HeadsShape heads_shape(std::int64_t heads_per_kv) const;
+  Matrix qkv_columns(std::int64_t first) const;
   Matrices matrices(View all, std::int64_t rows, std::int64_t columns, std::int64_t token = 0,
                     std::int64_t column = 0) const;
   void for_each_block(auto use) const;
-  void attend(Kernels& on, const Kept& k) const;
-  void attend_backward(Kernels& on, const Kept& k) const;
+  void attention_forward(Kernels& on, const BlockActivations& a) const;
+  void attention_backward(Kernels& on, const BlockActivations& a) const;
 
   Stream& stream_;
   const LlamaShape shape_;
@@ -59,15 +64,18 @@ class Llama : public Network {
   const bool recompute_;
   Scratch activations_;
   Borrowed live_;
-  // Parts of activations_, with a row per token, except where it says "by group".
+  // Parts of activations_, with a row per token, except where it says "by head of keys".
   std::vector<View> inputs_;  // [l]: inputs of layer l + 1
-  std::vector<Kept> kept_;  // by block; with --recompute only one, for the present block
-  View delta_;  // the gradient of a block's output; backward turns it into that of the input
-  View normed_, logits_, logits_delta_;  // of the head
-  View heads_;  // queries, keys and values of a block, or their gradients
-  View mixed_;  // by group; in the memory of heads_, as they are never needed at the same time
-  View queries_delta_, keys_delta_, values_delta_, shares_delta_;  // gradients, by group
+  // By block; with --recompute only one, for the present block
+  std::vector<BlockActivations> block_activations_;
+  View grad_output_;  // the gradient of a block's output; backward turns it into that of the input
+  View normed_, logits_, grad_logits_;  // of the head
+  View qkv_;  // queries, keys and values of a block, or their gradients
+  // By head of keys; in the memory of qkv_, as they are never needed at the same time
+  View attention_out_;
+  // Gradients, by head of keys
+  View grad_queries_, grad_keys_, grad_values_, grad_attention_probs_;
   Tensor tokens_, targets_;  // (sequences, tokens), as numbers in fp32
-  Tensor turns_;  // (tokens, size): of the rotary embedding, half cosines, half sines
+  Tensor rope_cos_sin_;  // (tokens, head_dim): of the rotary embedding, half cosines, half sines
 };
 }  // namespace zero

@@ -28,11 +28,11 @@ Architecture mlp_architecture(const Options& options) {
   const std::int64_t w = bytes_of(options.dtype), batch = options.batch;
   Architecture model{.inputs = widths.front(),
                      .targets = shape.targets(),
-                     .words = fmt::to_string(widths[0]),
+                     .description = fmt::to_string(widths[0]),
                      .loaded = w * batch * widths.front()};
   for (int l = 0; l < shape.layers(); ++l) {
     const std::int64_t inputs = widths[l], outputs = widths[l + 1];
-    model.words += fmt::format(" -> {}", outputs);
+    model.description += fmt::format(" -> {}", outputs);
     const double bound = std::sqrt(6.0 / static_cast<double>(inputs));
     const float last = l + 1 == shape.layers() ? shape.last_scale : 1.0f;
     model.layers.push_back({{.name = fmt::format("layers.{}.weight", l),
@@ -41,7 +41,7 @@ Architecture mlp_architecture(const Options& options) {
     if (!shape.bias) continue;
     model.layers[l].push_back({.name = fmt::format("layers.{}.bias", l), .shape = {outputs}});
   }
-  model.words += shape.bias ? " with biases" : " without biases";
+  model.description += shape.bias ? " with biases" : " without biases";
   const std::int64_t total = std::reduce(widths.begin(), widths.end());
   const std::int64_t widest = std::ranges::max(widths);  // of both buffers of gradients
   model.activations = {w * batch * (total + 2 * widest),
@@ -56,12 +56,12 @@ Mlp::Mlp(const Options& options, Stream& stream)
       batch_(options.batch),
       targets_(stream.device(), Kind::data, Dtype::fp32, batch_ * shape_.targets()),
       live_(shape_.widths.size()),
-      live_deltas_(2) {
+      live_grad_outputs_(2) {
   const auto add = [&](std::deque<Scratch>& buffers, std::int64_t width) {
     buffers.emplace_back(stream.device(), Kind::activations, options.dtype, batch_ * width);
   };
   for (const std::int64_t width : shape_.widths) add(activations_, width);
-  for (int i = 0; i < 2; ++i) add(deltas_, std::ranges::max(shape_.widths));
+  for (int i = 0; i < 2; ++i) add(grad_outputs_, std::ranges::max(shape_.widths));
 }
 
 void Mlp::load(const Batch& batch) {
@@ -83,16 +83,16 @@ void Mlp::forward(int l, ConstView params) {
 }
 
 void Mlp::loss(Sums& sums, float scale) {
-  for (int i = 0; i < 2; ++i) live_deltas_[i] = deltas_[i].borrow();
+  for (int i = 0; i < 2; ++i) live_grad_outputs_[i] = grad_outputs_[i].borrow();
   const int last = shape_.layers() - 1;
   const ConstView outputs = live_[last + 1];
-  const View delta = live_deltas_[last % 2].view().part(0, outputs.size);
+  const View grad_output = live_grad_outputs_[last % 2].view().part(0, outputs.size);
   stream_.run(work_on("loss", {outputs}, {}),
               [=, this, &on = stream_.kernels(), &sums, targets = targets_.view()] {
                 if (shape_.classifier) {
-                  on.cross_entropy(outputs, targets, batch_, scale, delta, sums);
+                  on.cross_entropy(outputs, targets, batch_, scale, grad_output, sums);
                 } else {
-                  on.squared_error(outputs, targets, scale, delta, sums);
+                  on.squared_error(outputs, targets, scale, grad_output, sums);
                 }
               });
 }
@@ -100,8 +100,8 @@ void Mlp::loss(Sums& sums, float scale) {
 void Mlp::backward(int l, ConstView params, View grads, Write write) {
   const LinearShape layer = shape(l);
   const ConstView x = live_[l], y = relu(l) ? live_[l + 1].view() : View{};
-  const View dy = live_deltas_[l % 2].view().part(0, batch_ * layer.outputs);
-  const View dx = live_deltas_[(l + 1) % 2].view().part(0, batch_ * layer.inputs);
+  const View dy = live_grad_outputs_[l % 2].view().part(0, batch_ * layer.outputs);
+  const View dx = live_grad_outputs_[(l + 1) % 2].view().part(0, batch_ * layer.inputs);
   stream_.run(work_on("backward", {params}, {grads}), [=, &on = stream_.kernels()] {
     on.linear_backward_params(layer, y, dy, x, grads, write);
     if (l > 0) on.linear_backward_input(layer, dy, params, dx);
@@ -109,6 +109,6 @@ void Mlp::backward(int l, ConstView params, View grads, Write write) {
   live_[l + 1].give_back();
   if (l > 0) return;
   live_[0].give_back();
-  for (Borrowed& delta : live_deltas_) delta.give_back();
+  for (Borrowed& grad_output : live_grad_outputs_) grad_output.give_back();
 }
 }  // namespace zero

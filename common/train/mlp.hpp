@@ -40,9 +40,9 @@ class Mlp : public Network {
   const MlpShape shape_;
   std::int64_t batch_;
   std::deque<Scratch> activations_;  // [l]: (batch, widths[l]), the inputs of layer l
-  std::deque<Scratch> deltas_;  // two, (batch, largest width): gradients of a layer's outputs
+  std::deque<Scratch> grad_outputs_;  // two, (batch, largest width): gradients of a layer's outputs
   Tensor targets_;  // (batch, targets)
   std::vector<Borrowed> live_;  // [l]: activations_[l] from forward to backward
-  std::vector<Borrowed> live_deltas_;  // deltas_ from loss to the end of backward
+  std::vector<Borrowed> live_grad_outputs_;  // grad_outputs_ from loss to the end of backward
 };
 }  // namespace zero

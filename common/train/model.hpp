@@ -21,7 +21,7 @@ struct Architecture {
   /// Each layer's tensors, in order. The gradient of the last one also sets the padding to 0.
   std::vector<std::vector<Parameter>> layers{};
   std::int64_t inputs, targets;  // numbers in a sample
-  std::string words{};  // describes the shape
+  std::string description{};  // describes the shape
   std::string config{};  // config.json of Hugging Face's transformers; empty: it has no such model
   Figure activations{};  // in use from forward to backward
   std::int64_t loaded = 0;  // bytes of these that are in use from load on

@@ -66,7 +66,7 @@ struct Options {
   double link = 0;  // Gbit/s of a modelled network, slower than the real one; 0: no model
   double latency = 0;  // of the modelled network, in microseconds
   double bus = 0;  // GB/s of a modelled bus between device and host; 0: no model
-  bool pageable = false;  // stage in ordinary host memory instead of page-locked memory
+  bool pageable = false;  // stage in ordinary host memory instead of pinned memory
   Place state = Place::disk;  // where 08 keeps the optimizer state: disk or host
   std::string offload_dir = "/var/tmp";  // folder of the disk's files
   double disk = 0;  // GB/s each way of a modelled disk; 0: no model
@@ -82,7 +82,7 @@ struct Options {
 };
 
 inline Memory for_copies(const Options& options) {
-  return options.pageable ? Memory::own : Memory::page_locked;
+  return options.pageable ? Memory::ordinary : Memory::pinned;
 }
 
 /// What is chosen for a rank where the options leave it open.

@@ -67,7 +67,7 @@ struct StepResult {
 };
 
 /// What decides a step: the sums over all ranks, and how they were formed.
-struct StepSums {
+struct StepInputs {
   Totals totals;  // over all ranks
   int micro_batches = 1;  // of each rank
   int ranks = 1;
@@ -75,7 +75,7 @@ struct StepSums {
   double clip = 0;  // largest gradient norm; 0: no clipping
 };
 
-inline StepResult step_result(const StepSums& step) {
+inline StepResult step_result(const StepInputs& step) {
   const double norm = std::sqrt(step.totals.squares) / step.loss_scale;
   const double shrink = step.clip > 0 && norm > step.clip ? step.clip / norm : 1.0;
   return {.loss = static_cast<float>(step.totals.loss / (step.micro_batches * step.ranks)),

@@ -51,7 +51,7 @@ class Bench {
 
   /// Prints a row per operation. True if each reaches its limit.
   bool holds() {
-    fmt::print("{}, {} parameters\n", gpu_ ? device_.words() : "CPU", grouped(n_));
+    fmt::print("{}, {} parameters\n", gpu_ ? device_.name() : "CPU", grouped(n_));
     fmt::print("ratio: median of {}, each over what is run right before it\n\n", rounds_);
     const View g = grads_.view(), half = grads_bf16_.view();
     bool good = true;

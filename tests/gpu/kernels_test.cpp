@@ -202,14 +202,14 @@ TEST_CASE("squared norm, squared error: both sums in double") {
     // Sums of these squares are exact in double, and not in fp32.
     const auto large =
         whole(static_cast<float>(0.5 / unit_roundoff(dtype == Dtype::fp32 ? Dtype::fp16 : dtype)));
-    Twin &outputs = both(size, large), &delta = both(size, poison);
+    Twin &outputs = both(size, large), &grad_output = both(size, poison);
     Twin& targets = both.fp32(size, any);
     // Forgets both sums, then adds to each twice.
     both.run([&](Side& on) {
       for (int i = 0; i < 3; ++i) {
         if (i == 1) on->clear(on.sums);
         on->squared_norm(on(outputs), on.sums);
-        on->squared_error(on(outputs), on(targets), 8, on(delta), on.sums);
+        on->squared_error(on(outputs), on(targets), 8, on(grad_output), on.sums);
       }
     });
     const Totals cpu = both.cpu.sums.totals, gpu = both.gpu.sums.totals;
@@ -252,19 +252,20 @@ TEST_CASE("samples of a text and of a teacher") {
 
 TEST_CASE("a decoder's rows, looked up, turned, moved, gated, added") {
   for (const Dtype dtype : dtypes) {
-    const auto check = [=](std::int64_t tokens, std::int64_t groups, std::int64_t of_group,
-                           std::int64_t size, std::int64_t offset) {
-      const HeadsShape shape{2, tokens, groups, of_group, size};
-      const std::int64_t rows = 2 * tokens, width = groups * of_group * size, wide = width + size;
+    const auto check = [=](std::int64_t tokens, std::int64_t kv_heads, std::int64_t heads_per_kv,
+                           std::int64_t head_dim, std::int64_t offset) {
+      const HeadsShape shape{2, tokens, kv_heads, heads_per_kv, head_dim};
+      const std::int64_t rows = 2 * tokens, width = kv_heads * heads_per_kv * head_dim,
+                         wide = width + head_dim;
       Trial both(dtype, offset);
       Twin &file = both.fp32(500, any),
            &some = both.fp32(rows, [] { return std::floor(4 + 4 * any()); });
       Twin &numbers = both.fp32(rows, poison), &targets = both.fp32(rows, poison);
       Twin &table = both(9 * width, any), &found = both(rows * width, poison);
-      Twin &grads = both(9 * width + 5, any), &turns = both.fp32(tokens * size, any);
+      Twin &grads = both(9 * width + 5, any), &rope_cos_sin = both.fp32(tokens * head_dim, any);
       Twin &plain = both(rows * width, poison), &back = both(rows * wide, poison);
-      Twin &matrix = both(rows * wide, any), &pair = both(rows * 2 * wide, any);
-      Twin &gated = both(rows * wide, poison), &delta = both(rows * wide, any);
+      Twin &matrix = both(rows * wide, any), &gate_up = both(rows * 2 * wide, any);
+      Twin &gated = both(rows * wide, poison), &grad_output = both(rows * wide, any);
       both.run([&](Side& on) {
         for (const std::int64_t bytes : {1, 2}) {
           on->token_samples({on(file).data, 2000 / bytes, bytes, tokens, {7, RandomStream::codes}},
@@ -274,17 +275,17 @@ TEST_CASE("a decoder's rows, looked up, turned, moved, gated, added") {
         for (const Write write : writes) {
           View used = on(grads);
           used.used = 9 * width;
-          on->embed_backward(on(some), on(delta).part(0, rows * width), used, write);
+          on->embed_backward(on(some), on(grad_output).part(0, rows * width), used, write);
         }
-        const Matrix from{on(matrix).part(size, rows * wide - size), wide};
-        const Matrix to{on(back).part(size, rows * wide - size), wide};
-        on->split_heads(shape, from, on(turns), on(found));
+        const Matrix from{on(matrix).part(head_dim, rows * wide - head_dim), wide};
+        const Matrix to{on(back).part(head_dim, rows * wide - head_dim), wide};
+        on->split_heads(shape, from, on(rope_cos_sin), on(found));
         on->split_heads(shape, from, {}, on(plain));
-        on->merge_heads(shape, on(plain), on(turns), to);
+        on->merge_heads(shape, on(plain), on(rope_cos_sin), to);
         on->merge_heads(shape, on(found), {}, from);
-        on->swiglu(on(pair), wide, on(gated));
-        on->swiglu_backward(on(delta), wide, on(pair));
-        on->add(on(gated), on(delta));
+        on->swiglu(on(gate_up), wide, on(gated));
+        on->swiglu_backward(on(grad_output), wide, on(gate_up));
+        on->add(on(gated), on(grad_output));
       });
       CHECK(values(found.cpu.view()) != values(plain.cpu.view()));  // what turns is turned
     };
@@ -330,27 +331,27 @@ TEST_CASE("a decoder's norms") {
 
 TEST_CASE("a decoder's attention") {
   for (const Dtype dtype : dtypes) {
-    const auto check = [=](std::int64_t tokens, std::int64_t queries, std::int64_t size,
+    const auto check = [=](std::int64_t tokens, std::int64_t q_per_kv, std::int64_t head_dim,
                            std::int64_t offset) {
-      const CausalRows causal{tokens, queries, tokens / 2, tokens - tokens % 2};
-      const std::int64_t rows = 2 * tokens * queries, count = 2, row = size + 8;
+      const CausalRows causal{tokens, q_per_kv, tokens / 2, tokens - tokens % 2};
+      const std::int64_t rows = 2 * tokens * q_per_kv, count = 2, row = head_dim + 8;
       Trial both(dtype, offset);
       // A sum of two powers has no order; where there are more, each is 1 or 0.
       const auto score = [=] { return tokens > 2 ? (any() < 0 ? 0.0f : -300.0f) : any(); };
-      Twin &scores = both(rows * tokens, score), &delta = both(rows * tokens, whole(7));
-      Twin& shares = both(rows * tokens, [] { return std::round(7 * positive()); });
-      Twin &values = both(count * tokens * size, whole(7)), &mixed = both(rows * row, poison);
+      Twin &scores = both(rows * tokens, score), &grad_output = both(rows * tokens, whole(7));
+      Twin& attention_probs = both(rows * tokens, [] { return std::round(7 * positive()); });
+      Twin &values = both(count * tokens * head_dim, whole(7)), &mixed = both(rows * row, poison);
       Twin& product = both(count * tokens * tokens, poison);
       both.run([&](Side& on) {
         on->causal_softmax(causal, on(scores), 0.7f);
-        on->softmax_backward(causal, on(shares), 0.7f, on(delta));
-        on->products(count, queries * tokens, tokens, size,
-                     {{on(shares), tokens}, queries * tokens * tokens},
-                     {{on(values), size}, tokens * size},
-                     {{on(mixed), row}, queries * tokens * row});
-        on->products(count, tokens, queries * tokens, tokens - 1,  // of parts, transposed
-                     {{on(shares), tokens, true}, queries * tokens * tokens},
-                     {{on(shares), tokens}, queries * tokens * tokens},
+        on->softmax_backward(causal, on(attention_probs), 0.7f, on(grad_output));
+        on->products(count, q_per_kv * tokens, tokens, head_dim,
+                     {{on(attention_probs), tokens}, q_per_kv * tokens * tokens},
+                     {{on(values), head_dim}, tokens * head_dim},
+                     {{on(mixed), row}, q_per_kv * tokens * row});
+        on->products(count, tokens, q_per_kv * tokens, tokens - 1,  // of parts, transposed
+                     {{on(attention_probs), tokens, true}, q_per_kv * tokens * tokens},
+                     {{on(attention_probs), tokens}, q_per_kv * tokens * tokens},
                      {{on(product), tokens}, tokens * tokens});
       });
     };
@@ -441,10 +442,10 @@ TEST_CASE("cross-entropy") {
         const auto output = [=] { return count <= 2 ? 55 * any() : any() < 0 ? 0.0f : -200.0f; };
         const auto number = [=] { return std::floor(static_cast<float>(count) * positive()); };
         Twin &outputs = both(rows * count, output), &targets = both.fp32(rows, number);
-        Twin& delta = both(rows * count, poison);
+        Twin& grad_output = both(rows * count, poison);
         both.run([&](Side& on) {
           for (int i = 0; i < 2; ++i) {
-            on->cross_entropy(on(outputs), on(targets), rows, 16, on(delta), on.sums);
+            on->cross_entropy(on(outputs), on(targets), rows, 16, on(grad_output), on.sums);
           }
         });
         // A mean in double over the rows, twice, in another order; a row's loss is below 210.
@@ -461,35 +462,35 @@ TEST_CASE("column sums, which a layer's bias has for a gradient") {
       for (const std::int64_t rows : {1, 5, 300, 8500}) {
         const LinearShape shape{rows, 0, columns, true};  // no inputs, so no product
         Trial with(dtype);
-        Twin &delta = with(rows * columns, whole(1)), &outputs = with(rows * columns, any);
+        Twin &grad_output = with(rows * columns, whole(1)), &outputs = with(rows * columns, any);
         Twin &bias = with(columns, poison), &none = with(0, poison);
-        std::vector<float> all = values(delta.on(gpu())), expected(columns);
+        std::vector<float> all = values(grad_output.on(gpu())), expected(columns);
         const std::vector<float> y = values(outputs.on(gpu()));
         for (std::size_t i = 0; i < all.size(); ++i) expected[i % columns] += all[i] *= y[i] > 0;
         Side& on = with.gpu;
         on->reserve_products(product_room_bytes);
-        on->linear_backward_params(shape, on(outputs), on(delta), on(none), on(bias),
+        on->linear_backward_params(shape, on(outputs), on(grad_output), on(none), on(bias),
                                    Write::overwrite);
         wait_for(on->record());
         CHECK(values(on(bias)) == expected);
-        CHECK(values(on(delta)) == all);
+        CHECK(values(on(grad_output)) == all);
       }
     }
   }
 }
 
-TEST_CASE("copies: those of page-locked memory are not waited for, those of ordinary arrive too") {
+TEST_CASE("copies: those of pinned memory are not waited for, those of ordinary arrive too") {
   constexpr std::int64_t size = 1 << 25, bytes = 1 << 20;
-  Buffer page_locked(gpu().host(), Kind::communication, bytes, true, Memory::page_locked);
+  Buffer pinned(gpu().host(), Kind::communication, bytes, true, Memory::pinned);
   Buffer ordinary(gpu().host(), Kind::communication, bytes, true);
   Tensor values = on_gpu(size), back = on_gpu(size);
   const auto on = make_kernels(gpu());
-  on->copy_bytes(page_locked.data(), back.view().data, bytes);  // a GPU's first copy takes longer
+  on->copy_bytes(pinned.data(), back.view().data, bytes);  // a GPU's first copy takes longer
   on->initialise(values.view(), Generator(fresh_seed(), RandomStream::inputs), 0, 1, 0);
   for (int i = 0; i < 20; ++i) on->divide(values.view(), 3);
-  const Mark divided = on->record();
-  on->copy_bytes(page_locked.data(), values.view().data, bytes);
-  on->copy_bytes(back.view().data, page_locked.data(), bytes);
+  const DeviceEventPtr divided = on->record();
+  on->copy_bytes(pinned.data(), values.view().data, bytes);
+  on->copy_bytes(back.view().data, pinned.data(), bytes);
   CHECK(!divided->passed());
   const View elsewhere = back.view().part(size / 2, bytes / 4);
   on->copy_bytes(ordinary.data(), values.view().data, bytes);
@@ -526,17 +527,17 @@ TEST_CASE("what a GPU has not passed yet is taken later, with the GPU's times, a
   CHECK(before > told);
 }
 
-TEST_CASE("a mark's time is the host's, to half a millisecond") {
+TEST_CASE("an event's time is the host's, to half a millisecond") {
   for (int reading = 0; reading < 8; ++reading) {
     const std::unique_ptr<Device> device = make_gpu();  // for each both clocks are read anew
     const auto on = make_kernels(*device);
     const auto begin = Clock::now();
-    const Mark mark = on->record_time();
-    wait_for(mark);
+    const DeviceEventPtr event = on->record_time();
+    wait_for(event);
     const auto end = Clock::now();
     constexpr auto tolerance = std::chrono::microseconds(500);
-    CHECK(mark->time() > begin - tolerance);
-    CHECK(mark->time() < end + tolerance);
+    CHECK(event->time() > begin - tolerance);
+    CHECK(event->time() < end + tolerance);
   }
 }
 

@@ -112,13 +112,13 @@ struct Outcome {
     gathers.hidden = to_host.hidden = 0;
     std::vector<Slice> compute;
     std::ranges::copy_if(step, std::back_inserter(compute), [&](const Slice& slice) {
-      return slice.track == computing && slice.work.sort == Work::Sort::compute;
+      return slice.track == computing && slice.work.type == Work::Type::compute;
     });
     for (const Slice& slice : compute) compute_ms += ms(slice.end.time() - slice.begin.time());
     for (const Slice& slice : step) {
       const bool down =
-          slice.work.sort == Work::Sort::transfer && slice.work.place() == Place::host;
-      if (slice.work.sort != Work::Sort::message && !down) continue;
+          slice.work.type == Work::Type::transfer && slice.work.place() == Place::host;
+      if (slice.work.type != Work::Type::message && !down) continue;
       std::vector<Slice> both = compute;
       both.push_back(slice);
       const OverlapTimes of = overlap_times(both, slice.step);

@@ -35,14 +35,14 @@ RUNS = [
 # What the trainer's line calls for a task, if it is not the task's name, or to borrow or give back
 # memory of a kind.
 CALLS = {"sums": "await_all_reduced", "sums for the host": "await_totals", "adam": "adam_.update",
-         "all_gather": "(all_gather|gather_params|all_reduce_mean)",
-         "copy": "(all_gather|gather_params)", "to_device": "(copy_to_device|gather_params)",
+         "all_gather": "(all_gather|unshard|all_reduce_mean)",
+         "copy": "(all_gather|unshard)", "to_device": "(copy_to_device|unshard)",
          "reduce_scatter": "(reduce_scatter|all_reduce)_mean",
          "divide": r"(divide|divide_and_\w+)", "add": "reduce_scatter_mean",
          "to_host": "(divide_and_copy_to_host|reduce_scatter_mean)", "squared_norm":
          "(squared_norm|divide_and_square)", "clear": "(clear|divide_and_square)",
          "read": "(read_ahead|take)", "write": "put_back",
-         "activations": r"model_.\w+", "parameters": r"(borrow\w*|gather_params|release_params)",
+         "activations": r"model_.\w+", "parameters": r"(borrow\w*|unshard|reshard)",
          "gradients": "(borrow|borrow_grads|wait_for_gradients)",
          "communication": "(reduce_scatter|all_reduce)_mean"}
 # A message takes 2.5 ms and a copy 2 to 4, while its thread sleeps. A layer's forward takes 10 ms

@@ -141,21 +141,22 @@ TEST_CASE("the card says of each tensor who holds it") {
   for (const Dtype dtype : dtypes_of_chapter()) {
     const Part part(mlp_options(7, 2, dtype));
     const auto& [parameters, gradients, optimizer] = chapter.held;
-    std::map<State, Held> said{{State::parameters, parameters},
-                               {State::gradients, gradients},
-                               {State::momentum, optimizer},
-                               {State::variance, optimizer}};
+    std::map<State, Placement> said{{State::parameters, parameters},
+                                    {State::gradients, gradients},
+                                    {State::momentum, optimizer},
+                                    {State::variance, optimizer}};
     if (needs_master(dtype) || chapter.stages()) said[State::master] = optimizer;
-    if (chapter.stages()) said[State::staged] = Held::sharded_on_host;
+    if (chapter.stages()) said[State::staged] = Placement::sharded_on_host;
     for (const Place place : every<Place>) {
-      for (const Holding* tensor : device().at(place).holdings()) {
+      for (const StateTensor* tensor : device().at(place).state_tensors()) {
         INFO(std::string(name_of(tensor->state)));
         REQUIRE(said.contains(tensor->state));
         const std::string card = name_of(said.extract(tensor->state).mapped());  // once
-        const std::string held = name_of(dynamic_cast<const Replicated*>(tensor) ? Held::replicated
-                                         : place == Place::disk ? Held::sharded_on_disk
-                                         : place == Place::host ? Held::sharded_on_host
-                                                                : Held::sharded);
+        const std::string held =
+            name_of(dynamic_cast<const Replicated*>(tensor) ? Placement::replicated
+                    : place == Place::disk                  ? Placement::sharded_on_disk
+                    : place == Place::host                  ? Placement::sharded_on_host
+                                                            : Placement::sharded);
         CHECK(held == card);
       }
     }
@@ -176,7 +177,7 @@ TEST_CASE("what ranks hold alike is compared, tensor by tensor") {
     // All ranks throw here, so the other cases can go on.
     std::vector<std::uint64_t> digests;
     CHECK_NOTHROW(digests = compare());
-    for (Holding* tensor : device().holdings()) {
+    for (StateTensor* tensor : device().state_tensors()) {
       auto* const whole = dynamic_cast<Replicated*>(tensor);
       if (n == 1 || !whole || tensor->state == State::gradients) continue;
       const auto flip_a_bit = [at = whole->layer(1).data, n] {

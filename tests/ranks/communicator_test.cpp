@@ -232,7 +232,7 @@ TEST_CASE("another collective of as many bytes is told, by name, from the one th
     const View own = full.part(4 * rank, 4);
     Sums two(cpu());
     const auto named = [&](int r) {
-      return words({.what = name_of(calls[r].first), .layer = calls[r].second});
+      return describe({.what = name_of(calls[r].first), .layer = calls[r].second});
     };
     const auto said = fmt::format("rank {} sent {}, where {} is due: every rank must call the same",
                                   1 - rank, named(1 - rank), named(rank));

@@ -82,7 +82,8 @@ int main(int argc, char** argv) {
   command.options.comm = way == "nccl" || way == "native" ? Comm::nccl : Comm::mpi;
   command.options.reduce = way == "native" ? Reduce::native : Reduce::ordered;
   const Choice choice = session.agree(command, {.name = "test"});
-  const auto device = session.together([&] { return make_device(choice, session.size() > 1); });
+  const auto device =
+      session.make_on_all_ranks([&] { return make_device(choice, session.size() > 1); });
   const test::Ranks ranks{session, session.rank(),         session.size(),
                           choice,  command.options.reduce, *device};
   test::the_ranks = &ranks;

@@ -59,7 +59,7 @@ struct Replay {
   Values gradients(int step) {
     const auto mean = [&](auto of) { return divided(added(count, Dtype::fp32, of), count); };
     const auto sum = [&](auto of) { return added(options.accumulate, options.dtype, of); };
-    if (family(chapter) == "once a step") {
+    if (reduction_schedule(chapter) == "once a step") {
       return mean([&](int r) { return sum([&](int a) { return micro_batch(step, a, r); }); });
     }
     return sum([&](int a) { return mean([&](int r) { return micro_batch(step, a, r); }); });

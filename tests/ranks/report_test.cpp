@@ -15,7 +15,7 @@
 namespace zero::test {
 namespace {
 constexpr Card whole{.name = "whole",
-                     .held = {.optimizer = Held::sharded_on_host},
+                     .held = {.optimizer = Placement::sharded_on_host},
                      .copied = {.to_host = once_a_step(), .to_device = once_a_step()}};
 
 /// A Report on all ranks. finish() reads its log; the destructor removes the log.

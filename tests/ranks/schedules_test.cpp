@@ -86,20 +86,20 @@ TEST_CASE("by itself too the host goes on when gradients are divided and have co
 
 namespace {
 /// Delays Adam, counts the layers that it has updated, and notes the thread of each stream.
-struct Onlooking : Observer {
-  struct Track : Watcher {
-    void see(const Work& work, Kernels*, bool begins) override {
+struct DelayingObserver : DeviceObserver {
+  struct Track : StreamObserver {
+    void on_work(const Work& work, Kernels*, bool begins) override {
       threads.insert(std::this_thread::get_id());
-      if (work.sort != Work::Sort::compute || work.what != std::string_view("adam")) return;
+      if (work.type != Work::Type::compute || work.what != std::string_view("adam")) return;
       begins ? std::this_thread::sleep_for(late_by) : void(++updated);
     }
     std::set<std::thread::id> threads;
     std::atomic<int> updated = 0;  // layers
   };
-  Onlooking() { device().observe(this); }
-  ~Onlooking() override { device().observe(nullptr); }
-  Watcher* watcher(const char* stream) override { return &streams[stream]; }
-  void booked(const Device&, Kind, std::int64_t, const ConstView*) override {
+  DelayingObserver() { device().observe(this); }
+  ~DelayingObserver() override { device().observe(nullptr); }
+  StreamObserver* stream_observer(const char* stream) override { return &streams[stream]; }
+  void on_booked(const Device&, Kind, std::int64_t, const ConstView*) override {
     if (!std::exchange(ends, false)) return;
     const std::atomic<int>& updated = streams[by].updated;
     CHECK(updated.load() == 5);
@@ -121,11 +121,11 @@ struct Onlooking : Observer {
 }  // namespace
 
 TEST_CASE("a trainer's tensors go when Adam is done with them, wherever it runs") {
-  Onlooking().look_on_one_step(Dtype::bf16);
+  DelayingObserver().look_on_one_step(Dtype::bf16);
 }
 
 TEST_CASE("the host thread and each stream are threads of their own") {
-  Onlooking seen;
+  DelayingObserver seen;
   seen.look_on_one_step(Dtype::fp32);
   std::string names;
   std::set<std::thread::id> all{std::this_thread::get_id()};

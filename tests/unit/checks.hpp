@@ -95,17 +95,19 @@ struct Worker : Stream {
 
 /// Calls `seen` at the begin and the end of each task of streams of that name that are made while
 /// this object lives. It must outlive them.
-struct Onlooker : Observer, Watcher {
+struct OneStreamObserver : DeviceObserver, StreamObserver {
   using Seen = std::function<void(const Work& work, bool begins)>;
 
-  Onlooker(const char* stream, Device& device, Seen seen)
+  OneStreamObserver(const char* stream, Device& device, Seen seen)
       : stream(stream), seen(std::move(seen)), device(device) {
     device.observe(this);
   }
-  ~Onlooker() override { device.observe(nullptr); }
-  Watcher* watcher(const char* name) override { return name == stream ? this : nullptr; }
-  void booked(const Device&, Kind, std::int64_t, const ConstView*) override {}
-  void see(const Work& work, Kernels*, bool begins) override { seen(work, begins); }
+  ~OneStreamObserver() override { device.observe(nullptr); }
+  StreamObserver* stream_observer(const char* name) override {
+    return name == stream ? this : nullptr;
+  }
+  void on_booked(const Device&, Kind, std::int64_t, const ConstView*) override {}
+  void on_work(const Work& work, Kernels*, bool begins) override { seen(work, begins); }
 
   const std::string stream;
   const Seen seen;
@@ -114,10 +116,10 @@ struct Onlooker : Observer, Watcher {
 
 /// Delays each task, but no wait, of streams of that name. Under such a delay a missing wait gives
 /// other bits.
-struct Delay : Onlooker {
+struct Delay : OneStreamObserver {
   Delay(const char* late, std::chrono::microseconds time, Device& device = cpu())
-      : Onlooker(late, device, [=](const Work& work, bool begins) {
-          if (begins && work.sort != Work::Sort::wait) std::this_thread::sleep_for(time);
+      : OneStreamObserver(late, device, [=](const Work& work, bool begins) {
+          if (begins && work.type != Work::Type::wait) std::this_thread::sleep_for(time);
         }) {}
 };
 

@@ -73,7 +73,7 @@ TEST_CASE("what the machine lacks is refused, with numbers and an option that wo
       {with_nccl, machine(1, 4), resources, {"4 ranks", "1 GPU", "--comm mpi"}},
       {with_nccl, machine(2, 2, false), resources, {"built without NCCL", "--comm mpi"}},
       {{.device = DeviceType::cpu, .comm = nccl}, machine(2, 2), usage, {"--device cuda"}},
-      {pageable, machine(0, 2), usage, {"--pageable", "page-locked", "--device cuda"}},
+      {pageable, machine(0, 2), usage, {"--pageable", "pinned", "--device cuda"}},
       {{.reduce = Reduce::native}, machine(1, 2), usage, {"--comm nccl"}},
       {{.comm = mpi, .reduce = Reduce::native}, machine(1, 2), usage, {"--comm nccl"}}};
   for (const auto& [options, machine, code, words] : cases) {

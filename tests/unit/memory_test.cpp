@@ -15,7 +15,7 @@ using Sizes = std::vector<std::int64_t>;
 /// ranks.
 const Sizes sizes{1, 2, 7, 8, 9, 13, 1000, 63, 64, 65, 127, 192, 193};
 
-auto words(ConstView view) {
+auto describe(ConstView view) {
   return tuple(view.size, view.used, view.dtype, view.device, view.layer, view.start);
 }
 
@@ -39,7 +39,7 @@ void check_layout(int rank, int ranks, std::int64_t alignment) {
     CHECK(layout.layer_offset(l) == before);
     const auto check = [&](View view, std::int64_t start, std::int64_t size, std::int64_t place) {
       const auto used = std::clamp<std::int64_t>(sizes[l] - start, 0, size);
-      CHECK(words(view) == tuple(size, used, Dtype::fp32, &cpu(), l, start));
+      CHECK(describe(view) == tuple(size, used, Dtype::fp32, &cpu(), l, start));
       if (place >= 0) CHECK(element(view, 0) == static_cast<float>(place));
     };
     check(whole.layer(l), 0, padded, before);
@@ -61,7 +61,7 @@ TEST_CASE("memory that the system refuses is told with its size, and not counted
   constexpr std::int64_t beyond_all_addresses = 1152921504606846976;  // 2^60
   const std::string none = "the system gave no 1152921504606846976 bytes ";
   for (Device* device : {cpu.get(), &cpu->host()}) {
-    for (const Memory memory : {Memory::own, Memory::page_locked}) {
+    for (const Memory memory : {Memory::ordinary, Memory::pinned}) {
       check_refused(ExitCode::resources, {none + "for data", "use a smaller --data or --batch"},
                     [&] { Buffer(*device, Kind::data, beyond_all_addresses, true, memory); });
     }
@@ -122,7 +122,7 @@ TEST_CASE("a part of a view knows its place, and how much of it is no padding") 
   for (const auto& [offset, count, used] :
        {tuple{0, 16, 10}, {0, 4, 4}, {8, 4, 2}, {10, 6, 0}, {12, 4, 0}, {16, 0, 0}}) {
     const View part = view.part(offset, count);
-    CHECK(words(part) == tuple(count, used, Dtype::fp16, &cpu(), 3, 100 + offset));
+    CHECK(describe(part) == tuple(count, used, Dtype::fp16, &cpu(), 3, 100 + offset));
     if (count > 0) CHECK(element(part, 0) == static_cast<float>(offset));
   }
   CHECK(view.part(4, 8).part(2, 2).start == 106);

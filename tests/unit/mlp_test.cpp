@@ -38,15 +38,16 @@ TEST_CASE("cross-entropy of outputs that are far apart") {
   // 2^14 is one in every dtype, and no exponential of it in any.
   constexpr float far = 0x1p14f;
   constexpr float outputs[] = {0, far, -far, -far, -2 * far, -3 * far, far, far, 0};
-  constexpr float deltas[] = {-1, 1, 0, 0, 0, 0, -0.5, 0.5, 0};
+  constexpr float grad_outputs[] = {-1, 1, 0, 0, 0, 0, -0.5, 0.5, 0};
   for (const Dtype dtype : dtypes) {
     INFO(std::string(name_of(dtype)));
-    Tensor y(cpu(), Kind::activations, dtype, 9), delta(cpu(), Kind::activations, dtype, 9);
+    Tensor y(cpu(), Kind::activations, dtype, 9), grad_output(cpu(), Kind::activations, dtype, 9);
     Tensor targets(cpu(), Kind::data, Dtype::fp32, 3);  // 0 of each
     fill(y.view(), [&](std::int64_t i) { return outputs[i]; });
     Sums sums(cpu());
-    make_kernels(cpu())->cross_entropy(y.view(), targets.view(), 3, 3, delta.view(), sums);
-    CHECK(values(delta.view()) == std::vector<float>(std::begin(deltas), std::end(deltas)));
+    make_kernels(cpu())->cross_entropy(y.view(), targets.view(), 3, 3, grad_output.view(), sums);
+    CHECK(values(grad_output.view()) ==
+          std::vector<float>(std::begin(grad_outputs), std::end(grad_outputs)));
     // far, 0 and log 2, which lies beside far as it is added.
     CHECK(std::abs(sums.totals.loss - (far + std::log(2.0)) / 3) <= 0x1p-24 * far);
   }

@@ -113,16 +113,16 @@ TEST_CASE("a stream's destructor waits for its tasks, whichever of two streams g
 }
 
 TEST_CASE(
-    "a watcher is told of each task, its parts and its waits, and at a wait's end what it was "
+    "an observer is told of each task, its parts and its waits, and at a wait's end what it was "
     "for") {
   const std::unique_ptr<Device> device = make_cpu();
   std::string told;
-  const Onlooker onlooker("observed", *device, [&](const Work& work, bool begins) {
-    told += fmt::format("{} {}{}; ", begins ? "begin" : "end", words(work),
-                        work.sort == Work::Sort::wait ? ", waited for" : "");
+  const OneStreamObserver onlooker("observed", *device, [&](const Work& work, bool begins) {
+    told += fmt::format("{} {}{}; ", begins ? "begin" : "end", describe(work),
+                        work.type == Work::Type::wait ? ", waited for" : "");
   });
   Stream stream("observed", *device, Stream::Mode::asynchronous), other("other", *device);
-  other.run({"a sum", Work::Sort::compute, 3}, [] {});
+  other.run({"a sum", Work::Type::compute, 3}, [] {});
   stream.run({"a task"}, [] { Stream::part({"a part"}, [] {}); });
   stream.wait(other.record());
   stream.synchronise();
@@ -131,10 +131,10 @@ TEST_CASE(
         "end a sum of layer 3, waited for; ");
 }
 
-TEST_CASE("what an inline task throws comes out of run, and a watcher hears that it has ended") {
+TEST_CASE("what an inline task throws comes out of run, and an observer hears that it has ended") {
   std::vector<bool> begins;
-  const Onlooker onlooker("inline", cpu(),
-                          [&](const Work&, bool begin) { begins.push_back(begin); });
+  const OneStreamObserver onlooker("inline", cpu(),
+                                   [&](const Work&, bool begin) { begins.push_back(begin); });
   Stream stream("inline", cpu());
   CHECK_THROWS_AS(stream.run([] { throw Mishap(); }), Mishap);
   CHECK(begins == std::vector<bool>{true, false});

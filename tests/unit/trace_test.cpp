@@ -6,29 +6,29 @@
 
 namespace zero::test {
 namespace {
-using Sort = Work::Sort;
+using Type = Work::Type;
 
 /// A slice from one millisecond to another. Track 0 is the host's, others are streams.
-Slice slice(Sort sort, int begin, int end, int step = 1, Device& on = cpu(), int track = 1) {
+Slice slice(Type type, int begin, int end, int step = 1, Device& on = cpu(), int track = 1) {
   const auto at = [](int ms) {
-    return Moment{Clock::time_point(std::chrono::milliseconds(ms)), {}};
+    return Timestamp{Clock::time_point(std::chrono::milliseconds(ms)), {}};
   };
-  const Work work{.sort = sort, .writes = {{.device = &on}}};
+  const Work work{.type = type, .writes = {{.device = &on}}};
   return {work, track, Phase::forward, step, 0, at(begin), at(end)};
 }
-Slice compute(int begin, int end, int step = 1) { return slice(Sort::compute, begin, end, step); }
-Slice up(int begin, int end, int step = 1) { return slice(Sort::transfer, begin, end, step); }
+Slice compute(int begin, int end, int step = 1) { return slice(Type::compute, begin, end, step); }
+Slice up(int begin, int end, int step = 1) { return slice(Type::transfer, begin, end, step); }
 
 /// "EXPOSED HIDDEN", in milliseconds.
-std::string words(const OverlapTime& time) {
+std::string describe(const OverlapTime& time) {
   return fmt::format("{:g} {:g}", time.exposed.count() / 1e6, time.hidden.count() / 1e6);
 }
 /// Those of messages, of copies to the host, of copies from the host.
 std::string times(const std::vector<Slice>& slices) {
   const OverlapTimes of = overlap_times(slices, 1);
-  return fmt::format("{}, {}, {}", words(of.messages[Phase::forward]),
-                     words(of.transfers[Place::device][Direction::to_host]),
-                     words(of.transfers[Place::device][Direction::from_host]));
+  return fmt::format("{}, {}, {}", describe(of.messages[Phase::forward]),
+                     describe(of.transfers[Place::device][Direction::to_host]),
+                     describe(of.transfers[Place::device][Direction::from_host]));
 }
 
 /// "WHAT/PHASE/STEP" of each slice, before it "waits for " where it is a wait.
@@ -36,7 +36,7 @@ std::string told(const std::vector<Slice>& slices) {
   std::string all;
   for (const Slice& slice : slices) {
     all += fmt::format("{}{}{}/{}/{}", all.empty() ? "" : ", ",
-                       slice.work.sort == Sort::wait ? "waits for " : "", words(slice.work),
+                       slice.work.type == Type::wait ? "waits for " : "", describe(slice.work),
                        name_of(slice.phase), slice.step);
   }
   return all;
@@ -44,22 +44,22 @@ std::string told(const std::vector<Slice>& slices) {
 }  // namespace
 
 TEST_CASE("what passes is hidden while the device computes, counted once, else exposed") {
-  const Slice message = slice(Sort::message, 10, 20), copy = up(10, 20);
+  const Slice message = slice(Type::message, 10, 20), copy = up(10, 20);
   const std::pair<std::vector<Slice>, const char*> cases[] = {
       {{}, "0 0, 0 0, 0 0"},
       {{compute(0, 9)}, "0 0, 0 0, 0 0"},
-      {{slice(Sort::message, 0, 9, 2), up(0, 9, 2)}, "0 0, 0 0, 0 0"},
+      {{slice(Type::message, 0, 9, 2), up(0, 9, 2)}, "0 0, 0 0, 0 0"},
       {{message}, "10 0, 0 0, 0 0"},
       {{compute(10, 20), message}, "0 10, 0 0, 0 0"},
       {{compute(5, 12), compute(14, 15), compute(19, 30), message}, "6 4, 0 0, 0 0"},
       {{compute(0, 12), compute(14, 16), compute(8, 15), message}, "4 6, 0 0, 0 0"},
-      {{compute(0, 5), compute(1, 3), slice(Sort::message, 2, 8)}, "3 3, 0 0, 0 0"},
+      {{compute(0, 5), compute(1, 3), slice(Type::message, 2, 8)}, "3 3, 0 0, 0 0"},
       {{compute(0, 30), copy}, "0 0, 0 0, 0 10"},
-      {{slice(Sort::compute, 0, 30, 1, host()), message, copy}, "10 0, 0 0, 10 0"},
-      {{slice(Sort::compute, 0, 30, 1, cpu(), 0), message},
+      {{slice(Type::compute, 0, 30, 1, host()), message, copy}, "10 0, 0 0, 10 0"},
+      {{slice(Type::compute, 0, 30, 1, cpu(), 0), message},
        "10 0, 0 0, 0 0"},  // a phase of the host is no computation
       // A copy to the host is hidden by the device's computation, too.
-      {{slice(Sort::transfer, 0, 9, 1, host()), compute(4, 30)}, "0 0, 4 5, 0 0"}};
+      {{slice(Type::transfer, 0, 9, 1, host()), compute(4, 30)}, "0 0, 4 5, 0 0"}};
   for (const auto& [slices, expected] : cases) CHECK(times(slices) == expected);
 }
 
@@ -67,7 +67,7 @@ TEST_CASE("a step's transfers may pass in the next step, after which they are co
   OverlapMeter meter;
   const auto add = [&](int present, const std::vector<Slice>& taken) {
     meter.add(taken, present);
-    return words(meter.times.kept.back().transfers[Place::device][Direction::from_host]);
+    return describe(meter.times.kept.back().transfers[Place::device][Direction::from_host]);
   };
   meter.add({}, 1);
   CHECK(add(2, {compute(0, 10)}) == "0 0");
@@ -84,7 +84,7 @@ TEST_CASE("a recorder gives what ended, by track, the inner before the outer, an
   {
     const PhaseScope forward(Phase::forward);
     first.run({.what = "a sum", .layer = 7}, [] {
-      Stream::part({"messages", Sort::wait}, [] {});
+      Stream::part({"messages", Type::wait}, [] {});
       Stream::part({"a part"}, [] {});
     });
     second.wait(first.record());
@@ -101,8 +101,8 @@ TEST_CASE("a recorder gives what ended, by track, the inner before the outer, an
   REQUIRE(told(on_first) ==
           "waits for messages/forward/3, a part/forward/3, a sum of layer 7/forward/3");
   CHECK(told(on_second) == "waits for a sum of layer 7/forward/3, reading/load/3");
-  const auto in_order = [](std::initializer_list<Moment> moments) {
-    return std::ranges::is_sorted(moments, {}, &Moment::time);
+  const auto in_order = [](std::initializer_list<Timestamp> moments) {
+    return std::ranges::is_sorted(moments, {}, &Timestamp::time);
   };
   CHECK(in_order({host[1].begin, host[0].begin, host[0].end, host[1].end, host[2].begin}));
   CHECK(in_order({on_first[2].begin, on_first[0].begin, on_first[0].end, on_first[1].begin,
@@ -130,13 +130,13 @@ TEST_CASE("what the program asked for is kept of eight steps") {
   recorder.before = 5;
   Stream stream("compute", cpu());
   Tensor tensor(cpu(), Kind::data, Dtype::bf16, 2);
-  const std::size_t first = recorder.orders().size();  // the tensor's
+  const std::size_t first = recorder.actions().size();  // the tensor's
   for (here.step = 6; here.step <= 5 + Recorder::traced_steps + 2; ++here.step) {
     divide(stream, tensor.view(), 2);
   }
   here.step = 0;
-  REQUIRE(recorder.orders().size() == first + Recorder::traced_steps);
-  CHECK(recorder.orders()[first].step == 6);
-  CHECK(recorder.orders().back().step == 13);
+  REQUIRE(recorder.actions().size() == first + Recorder::traced_steps);
+  CHECK(recorder.actions()[first].step == 6);
+  CHECK(recorder.actions().back().step == 13);
 }
 }  // namespace zero::test

@@ -91,7 +91,7 @@ TEST_CASE("the last sample there can be has a number beyond 32 bits") {
 
 TEST_CASE("a step result: the mean loss, the norm, and one factor for clip and loss scale") {
   struct Case {
-    StepSums step;
+    StepInputs step;
     float loss, norm, factor;
   };
   const double third = std::sqrt(3.0) / 3;  // computed in fp32, the factor would be another one

@@ -32,12 +32,12 @@ struct Guard {
 
 TEST_CASE("a stream stands still in a wait of its own, and its last task is named") {
   Guard guard;
-  std::promise<Point> never;
+  std::promise<RecordedEvent> never;
   Worker stream("compute");
   here.step = 3;
   {
     const PhaseScope phase(Phase::backward);
-    stream.run({"clear", Work::Sort::compute, 2}, [] {});
+    stream.run({"clear", Work::Type::compute, 2}, [] {});
   }
   here.step = 0;
   stream.wait(never.get_future());
@@ -57,7 +57,7 @@ TEST_CASE("a stream of many short tasks, and an idle one, are no standstill") {
 
 TEST_CASE("a modelled time is no standstill, but work that goes on after it is") {
   Guard guard;
-  const Working working;
+  const TaskScope scope;
   sleep_precisely_until(std::chrono::steady_clock::now() + surely_over);
   CHECK(!guard.barks_within(0s));
   CHECK(guard.barks_within(10 * surely_over));
@@ -67,7 +67,7 @@ TEST_CASE("time in which the process is stopped does not count") {
   const pid_t child = fork();
   if (child == 0) {
     Guard guard;
-    const Working working;
+    const TaskScope scope;
     std::this_thread::sleep_for(300ms);  // in which the guard begins to count
     raise(SIGSTOP);
     _exit(guard.barks_within(300ms));

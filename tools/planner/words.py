@@ -177,7 +177,7 @@ def lines(q):
             held.append(f"on its {place} {sized(size)}, {per('bytes', plan.formulas[place])}"
                         + f": {kinds(of | {'loading': 0})}" * (sum(map(bool, of.values())) > 1))
     yield f"holds {'; '.join(held)}" + (
-        f", and {sized(loading)} of page-locked memory that loading leaves" * (loading > 0))
+        f", and {sized(loading)} of pinned memory that loading leaves" * (loading > 0))
     borrowed = sum(plan.borrowed.values())
     yield ("borrows " + f"{sized(borrowed)}: " * (borrowed > 0) + kinds(plan.borrowed)
            + "; activations are not in it" * (not q.activations))

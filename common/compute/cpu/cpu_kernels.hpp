@@ -20,8 +20,8 @@ struct Power {
 /// share = power / sum * factor, rounded.
 struct Share {
   float sum, factor;
-  template <class T> void operator()(std::int64_t, float power, T& share) const {
-    share = narrow<T>(power / sum * factor);
+  template <class T> void operator()(std::int64_t, float power, T& prob) const {
+    prob = narrow<T>(power / sum * factor);
   }
 };
 
@@ -30,9 +30,10 @@ class CpuKernels : public RowWise<CpuKernels, ElementWise<CpuKernels>> {
   /// threads: that share Adam's work.
   explicit CpuKernels(int threads = 1) : team_(threads) {}
 
-  Mark record() override { return nullptr; }
-  Mark record_time(const Mark&) override { return nullptr; }
-  void wait(const Mark& mark) override { wait_for(mark); }  // a GPU's: the CPU passes none
+  DeviceEventPtr record() override { return nullptr; }
+  DeviceEventPtr record_time(const DeviceEventPtr&) override { return nullptr; }
+  // A GPU's: the CPU passes none
+  void wait(const DeviceEventPtr& event) override { wait_for(event); }
   void* queue() override { return nullptr; }
 
   void copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes) override {
@@ -95,9 +96,9 @@ class CpuKernels : public RowWise<CpuKernels, ElementWise<CpuKernels>> {
       product({dy, shape.outputs, true}, {x, shape.inputs}, shape.outputs, shape.batch,
               shape.inputs, grad, shape.inputs, write);
       for (std::int64_t j = 0; j < shape.outputs && shape.bias; ++j) {
-        const T* delta = elements<T>(dy) + j;
+        const T* grad_output = elements<T>(dy) + j;
         float sum = 0;
-        for (std::int64_t i = 0; i < shape.batch; ++i) sum += widen(delta[i * shape.outputs]);
+        for (std::int64_t i = 0; i < shape.batch; ++i) sum += widen(grad_output[i * shape.outputs]);
         store(grad[shape.weights() + j], sum, write);
       }
       std::fill(grad + grads.used, grad + grads.size, T{});
@@ -113,7 +114,7 @@ class CpuKernels : public RowWise<CpuKernels, ElementWise<CpuKernels>> {
   }
 
   void cross_entropy(ConstView outputs, ConstView targets, std::int64_t rows, float scale,
-                     View delta, Sums& sums) override {
+                     View grad_output, Sums& sums) override {
     with_type(outputs.dtype, [&]<class T>(T) {
       const std::int64_t count = outputs.size / rows;
       const float factor = static_cast<float>(scale / static_cast<double>(rows));
@@ -121,7 +122,7 @@ class CpuKernels : public RowWise<CpuKernels, ElementWise<CpuKernels>> {
       double loss = 0;
       for (std::int64_t row = 0; row < rows; ++row) {
         const T* y = elements<T>(outputs) + row * count;
-        T* dy = elements<T>(delta) + row * count;
+        T* dy = elements<T>(grad_output) + row * count;
         const auto target = static_cast<std::int64_t>(elements<float>(targets)[row]);
         const float largest = largest_of(y, count);
         each(count, Power{largest, 1}, In<T>{y}, Out<float>{powers.data()});
@@ -156,12 +157,12 @@ class CpuKernels : public RowWise<CpuKernels, ElementWise<CpuKernels>> {
     with_type(to.first.elements.dtype, [&]<class T>(T) {
       const auto number = [](const auto& all, std::int64_t i) {
         auto matrix = all.first;
-        matrix.elements.data += i * all.apart * std::int64_t{sizeof(T)};
+        matrix.elements.data += i * all.batch_stride * std::int64_t{sizeof(T)};
         return matrix;
       };
       for (std::int64_t i = 0; i < count; ++i) {
         product(number(a, i), number(b, i), rows, inner, columns,
-                elements<T>(number(to, i).elements), to.first.columns);
+                elements<T>(number(to, i).elements), to.first.row_stride);
       }
     });
   }

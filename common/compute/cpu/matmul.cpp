@@ -28,12 +28,12 @@ struct Space {
 void read(const ConstMatrix& matrix, std::int64_t row, std::int64_t rows, std::int64_t column,
           std::int64_t columns, float* to, std::int64_t to_row, std::int64_t to_panel) {
   with_type(matrix.elements.dtype, [&]<class T>(T) {
-    const T* from = matrix.elements.as<T>().data() + row * matrix.columns + column;
+    const T* from = matrix.elements.as<T>().data() + row * matrix.row_stride + column;
     const auto copy = [](const T* source, std::int64_t count, float* target) {
 #pragma GCC ivdep
       for (std::int64_t j = 0; j < count; ++j) target[j] = widen(source[j]);
     };
-    on_wide_vectors([=, from_row = matrix.columns] {
+    on_wide_vectors([=, from_row = matrix.row_stride] {
       for (std::int64_t i = 0; i < rows; ++i) {
         const T* source = from + i * from_row;
         float* target = to + i * to_row;
@@ -76,8 +76,8 @@ void pack_a(const ConstMatrix& a, std::int64_t row, std::int64_t count, std::int
   product.a_inner = a.transposed ? mc : 1;
   if (a.transposed) return read(a, inner, inner_count, row, count, space.a, mc, panel_columns);
   if (read_once && a.elements.dtype == Dtype::fp32) {
-    product.a = a.elements.as<float>().data() + row * a.columns + inner;
-    product.a_row = a.columns;
+    product.a = a.elements.as<float>().data() + row * a.row_stride + inner;
+    product.a_row = a.row_stride;
   } else {
     read(a, row, count, inner, inner_count, space.a, most_kc + padding, panel_columns);
   }
@@ -173,8 +173,8 @@ void matmul(const ConstMatrix& a, const ConstMatrix& b, std::int64_t rows, std::
     return multiply(a, b, rows, inner, columns, nullptr, 0, space, finish);
   }
   // Both lie along k, and one must be transposed: a, the smaller. (a b)^T = b^T a^T, bit by bit.
-  multiply({b.elements, b.columns}, {a.elements, a.columns, true}, columns, inner, rows, nullptr, 0,
-           space,
+  multiply({b.elements, b.row_stride}, {a.elements, a.row_stride, true}, columns, inner, rows,
+           nullptr, 0, space,
            [&](std::int64_t row, std::int64_t some, std::int64_t column, std::int64_t count,
                const float* sums, std::int64_t sums_row) {
              in_steps(count, panel_columns, [&](std::int64_t j, std::int64_t wide) {

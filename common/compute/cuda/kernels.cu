@@ -83,13 +83,13 @@ __global__ void column_partial(const T* y, T* dy, std::int64_t rows, std::int64_
   float sum[width] = {};
   for (std::int64_t row = start + lane; row < end && block_column + first < columns; row += lanes) {
     const std::int64_t at = row * columns + block_column + first;
-    auto delta = load<width>(In<T>{dy}, at);
+    auto grad_output = load<width>(In<T>{dy}, at);
     if (y) {
       const auto output = load<width>(In<T>{y}, at);
-      for (int k = 0; k < width; ++k) Mask()(at, output.at[k], delta.at[k]);
-      save(Out<T>{dy}, at, delta);
+      for (int k = 0; k < width; ++k) Mask()(at, output.at[k], grad_output.at[k]);
+      save(Out<T>{dy}, at, grad_output);
     }
-    for (int k = 0; k < width; ++k) sum[k] += widen(delta.at[k]);
+    for (int k = 0; k < width; ++k) sum[k] += widen(grad_output.at[k]);
   }
   for (int k = 0; k < width; ++k) sums[lane][first + k] = sum[k];
   __syncthreads();
@@ -138,9 +138,9 @@ __device__ std::pair<float, float> add_powers(const In<T>& row, std::int64_t see
 
 /// A block a row, several rows one after the other where there are more rows than blocks.
 template <int width, class T>
-__global__ void cross_entropy_kernel(Rows<In<T>, Apart> outputs, const float* targets,
+__global__ void cross_entropy_kernel(Rows<In<T>, Strided> outputs, const float* targets,
                                      std::int64_t rows, std::int64_t count, float factor,
-                                     Rows<Out<T>, Apart> delta, Totals* partial) {
+                                     Rows<Out<T>, Strided> grad_output, Totals* partial) {
   double loss = 0;
   for (std::int64_t row = blockIdx.x; row < rows; row += gridDim.x) {
     const In<T> y = outputs(row);
@@ -150,7 +150,7 @@ __global__ void cross_entropy_kernel(Rows<In<T>, Apart> outputs, const float* ta
       const float probability = portable_exp(widen(y) - largest) / sum;
       dy = narrow<T>((probability - (j == target ? 1.0f : 0.0f)) * factor);
     };
-    visit_row<width>(count, differ, y, delta(row));
+    visit_row<width>(count, differ, y, grad_output(row));
     loss += portable_log(sum) + largest - widen(y.at[target]);
   }
   if (threadIdx.x == 0) partial[blockIdx.x].loss += loss / static_cast<double>(rows);
@@ -318,24 +318,24 @@ class CudaKernels : public RowWise<CudaKernels, ElementWise<CudaKernels, Runtime
     const std::int64_t step = blocks_for(shape.outputs, parts * eights) * eights;
     with_type(grads.dtype, [&]<class T>(T) {
       const In<T> cut{y.size > 0 ? elements<T>(y) : nullptr};
-      const InOut<T> delta{elements<T>(dy)};
+      const InOut<T> grad_output{elements<T>(dy)};
       if (shape.bias) {
-        sum_columns(cut, delta, shape.batch, shape.outputs, elements<T>(grads) + shape.weights(),
-                    write);
+        sum_columns(cut, grad_output, shape.batch, shape.outputs,
+                    elements<T>(grads) + shape.weights(), write);
       } else {
-        each(y.size, Mask(), cut, delta);
+        each(y.size, Mask(), cut, grad_output);
       }
       const auto add_to = [&](std::int64_t row, std::int64_t first) {
         const std::int64_t rows = std::min(step, shape.outputs - row);
         const std::int64_t columns = std::min(width, shape.inputs - first);
-        const ConstMatrix deltas{dy.part(row, dy.size - row), shape.outputs, true};
+        const ConstMatrix grad_outputs{dy.part(row, dy.size - row), shape.outputs, true};
         const ConstMatrix inputs{x.part(first, x.size - first), shape.inputs};
         const View to = grads.part(row * shape.inputs + first, rows * columns);
         View product = to;
         // Aligned as it would be in its place: else cuBLAS might choose another order.
         const auto begin = reinterpret_cast<std::uintptr_t>(to.data) % 16;
         if (write == Write::add) product.data = product_room_->data() + begin;
-        multiply(1, rows, shape.batch, columns, {deltas}, {inputs}, {{product, columns}});
+        multiply(1, rows, shape.batch, columns, {grad_outputs}, {inputs}, {{product, columns}});
         if (write == Write::overwrite) return;
         each(to.size, Add(), In<T>{elements<T>(product)}, InOut<T>{elements<T>(to)});
       };
@@ -356,14 +356,14 @@ class CudaKernels : public RowWise<CudaKernels, ElementWise<CudaKernels, Runtime
   }
 
   void cross_entropy(ConstView outputs, ConstView targets, std::int64_t rows, float scale,
-                     View delta, Sums& sums) override {
+                     View grad_output, Sums& sums) override {
     const auto factor = static_cast<float>(scale / static_cast<double>(rows));
     const auto blocks = static_cast<unsigned>(std::min(rows, most_blocks));
     with_type(outputs.dtype, [&]<class T>(T) {
       constexpr int width = 16 / sizeof(T);
-      const Apart row{outputs.size / rows};
+      const Strided row{outputs.size / rows};
       const Rows y{In<T>{elements<T>(outputs)}, row};
-      const Rows dy{Out<T>{elements<T>(delta)}, row};
+      const Rows dy{Out<T>{elements<T>(grad_output)}, row};
       const bool packed = in_packs<width>(row.elements, y, dy);
       launch(stream(), blocks, packed ? cross_entropy_kernel<width, T> : cross_entropy_kernel<1, T>,
              y, elements<float>(targets), rows, row.elements, factor, dy,
@@ -394,7 +394,7 @@ class CudaKernels : public RowWise<CudaKernels, ElementWise<CudaKernels, Runtime
                 const ConstMatrices& a, const ConstMatrices& b, const Matrices& to) override {
     constexpr std::int64_t most = 1 << 15;  // of a batch: a grid's other dimensions end at 2^16 - 1
     const auto from = [](auto all, std::int64_t first) {
-      all.first.elements.data += first * all.apart * bytes_of(all.first.elements.dtype);
+      all.first.elements.data += first * all.batch_stride * bytes_of(all.first.elements.dtype);
       return all;
     };
     for (std::int64_t i = 0; i < count; i += most) {
@@ -494,18 +494,19 @@ class CudaKernels : public RowWise<CudaKernels, ElementWise<CudaKernels, Runtime
            ((aligned<width>(operands.first) && operands.begins.elements % width == 0) && ...);
   }
 
-  /// to = the sums of delta's columns, stored or added; with a `cut`, Mask changes delta first.
+  /// to = the sums of grad_output's columns, stored or added; with a `cut`, Mask changes
+  /// grad_output first.
   template <class T>
-  void sum_columns(In<T> cut, InOut<T> delta, std::int64_t rows, std::int64_t columns, T* to,
+  void sum_columns(In<T> cut, InOut<T> grad_output, std::int64_t rows, std::int64_t columns, T* to,
                    Write write) {
     constexpr int pack = 16 / sizeof(T);
-    const bool packed = columns % pack == 0 && aligned<pack>(cut) && aligned<pack>(delta);
+    const bool packed = columns % pack == 0 && aligned<pack>(cut) && aligned<pack>(grad_output);
     const unsigned blocks = blocks_for(columns, block_packs * (packed ? pack : 1));
     const std::int64_t chunk_rows = std::max<std::int64_t>(threads, blocks_for(rows, most_chunks));
     const unsigned chunks = blocks_for(rows, chunk_rows);
     auto* partial = reinterpret_cast<float*>(product_room_->data());
     launch(stream(), dim3(blocks, chunks), packed ? column_partial<pack, T> : column_partial<1, T>,
-           cut.at, delta.at, rows, columns, chunk_rows, partial);
+           cut.at, grad_output.at, rows, columns, chunk_rows, partial);
     launch(stream(), blocks_for(columns), column_sum<T>, partial, columns, chunks, to, write);
   }
 };

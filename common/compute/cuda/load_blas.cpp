@@ -25,7 +25,7 @@ const Blas& blas() {
     find("cublasLtMatmulPreferenceSetAttribute", functions.prefer);
     find("cublasLtMatmulAlgoGetHeuristic", functions.choose);
     find("cublasLtMatmul", functions.multiply);
-    find("cublasLtGetStatusString", functions.words);
+    find("cublasLtGetStatusString", functions.status_string);
     return functions;
   }();
   return loaded;

@@ -40,13 +40,13 @@ std::unique_ptr<Device> make_gpu(int number, bool others) {
 }  // namespace zero
 
 namespace zero::cuda {
-struct CudaMark : DeviceMark {
-  CudaMark(Gpu& gpu, cudaStream_t stream, unsigned flags) : DeviceMark(gpu) {
+struct CudaEvent : DeviceEvent {
+  CudaEvent(Gpu& gpu, cudaStream_t stream, unsigned flags) : DeviceEvent(gpu) {
     check_cuda(cudaEventCreateWithFlags(&event, flags));
     check_cuda(cudaEventRecord(event, stream));
   }
-  ~CudaMark() override { cudaEventDestroy(event); }
-  CudaMark(const CudaMark&) = delete;
+  ~CudaEvent() override { cudaEventDestroy(event); }
+  CudaEvent(const CudaEvent&) = delete;
 
   bool passed() const override {
     const cudaError_t state = cudaEventQuery(event);
@@ -57,7 +57,7 @@ struct CudaMark : DeviceMark {
   std::chrono::steady_clock::time_point time() const override;
 
   cudaEvent_t event = nullptr;
-  std::shared_ptr<const BothClocks> since;  // of a mark that knows its time
+  std::shared_ptr<const BothClocks> since;  // of an event that knows its time
 };
 
 struct BothClocks {
@@ -68,10 +68,10 @@ struct BothClocks {
   }
 
   std::chrono::steady_clock::time_point host = std::chrono::steady_clock::now();
-  CudaMark gpu;
+  CudaEvent gpu;
   std::chrono::steady_clock::duration took;  // wrong by half of it at most
 };
-std::chrono::steady_clock::time_point CudaMark::time() const {
+std::chrono::steady_clock::time_point CudaEvent::time() const {
   float milliseconds = 0;
   check_cuda(cudaEventElapsedTime(&milliseconds, since->gpu.event, event));
   return since->host + std::chrono::round<std::chrono::steady_clock::duration>(
@@ -84,7 +84,7 @@ void check_cublas(cublasStatus_t code,
                   std::source_location where = std::source_location::current()) {
   if (code == CUBLAS_STATUS_SUCCESS) return;
   throw_error(ExitCode::resources, "{}: cuBLAS error {}: {}", where.function_name(),
-              static_cast<int>(code), blas().words(code));
+              static_cast<int>(code), blas().status_string(code));
 }
 
 /// Bytes, 16 at most, of which all of these are multiples.
@@ -111,24 +111,24 @@ Gpu::Gpu(int number, bool others) : Device(DeviceType::cuda, Place::device), num
   host_ = make_host_of(*this);
 }
 
-std::byte* Gpu::allocate(std::int64_t bytes, Memory sort) {
+std::byte* Gpu::allocate(std::int64_t bytes, Memory memory_type) {
   ++allocations;
-  const bool own = sort == Memory::own;
+  const bool ordinary = memory_type == Memory::ordinary;
   void* memory = nullptr;
-  const cudaError_t code = own ? cudaMalloc(&memory, bytes) : cudaMallocHost(&memory, bytes);
+  const cudaError_t code = ordinary ? cudaMalloc(&memory, bytes) : cudaMallocHost(&memory, bytes);
   if (code == cudaErrorMemoryAllocation) {  // there is no more: no failure of the device
     cudaGetLastError();  // asked for, so that nobody else finds it
     return nullptr;
   }
   check_cuda(code);
-  if (!own) return static_cast<std::byte*>(std::memset(memory, 0, bytes));
+  if (!ordinary) return static_cast<std::byte*>(std::memset(memory, 0, bytes));
   check_cuda(cudaMemset(memory, 0, bytes));
   check_cuda(cudaDeviceSynchronize());  // streams of ours do not wait for the one it ran on
   return static_cast<std::byte*>(memory);
 }
 
-void Gpu::release(std::byte* memory, Memory sort) noexcept {
-  if (sort == Memory::page_locked) return void(cudaFreeHost(memory));
+void Gpu::release(std::byte* memory, Memory memory_type) noexcept {
+  if (memory_type == Memory::pinned) return void(cudaFreeHost(memory));
   cudaDeviceSynchronize();  // a stream may still use it
   cudaFree(memory);
 }
@@ -139,7 +139,7 @@ void Gpu::copy(void* to, const void* from, std::int64_t bytes) {
   check_cuda(cudaDeviceSynchronize());
 }
 
-std::string Gpu::words() const { return properties_of(number).name; }
+std::string Gpu::name() const { return properties_of(number).name; }
 
 std::pair<std::size_t, std::size_t> Gpu::info() {
   std::pair<std::size_t, std::size_t> bytes;
@@ -173,21 +173,21 @@ Runtime::~Runtime() {
   cudaStreamDestroy(stream_);
 }
 
-Mark Runtime::record() {
-  return idle_ ? nullptr : std::make_shared<CudaMark>(gpu_, stream_, cudaEventDisableTiming);
+DeviceEventPtr Runtime::record() {
+  return idle_ ? nullptr : std::make_shared<CudaEvent>(gpu_, stream_, cudaEventDisableTiming);
 }
 
-Mark Runtime::record_time(const Mark& begin) {
-  const auto since = begin ? static_cast<const CudaMark&>(*begin).since : gpu_.both_clocks();
-  const auto mark =
-      std::make_shared<CudaMark>(gpu_, stream(), cudaEventDefault);  // it is work, too
-  mark->since = since;
-  return mark;
+DeviceEventPtr Runtime::record_time(const DeviceEventPtr& begin) {
+  const auto since = begin ? static_cast<const CudaEvent&>(*begin).since : gpu_.both_clocks();
+  const auto event =
+      std::make_shared<CudaEvent>(gpu_, stream(), cudaEventDefault);  // it is work, too
+  event->since = since;
+  return event;
 }
 
-void Runtime::wait(const Mark& mark) {
-  if (!mark) return;
-  check_cuda(cudaStreamWaitEvent(stream(), static_cast<const CudaMark&>(*mark).event, 0));
+void Runtime::wait(const DeviceEventPtr& event) {
+  if (!event) return;
+  check_cuda(cudaStreamWaitEvent(stream(), static_cast<const CudaEvent&>(*event).event, 0));
 }
 
 void Runtime::reserve_products(std::int64_t room) {
@@ -210,13 +210,13 @@ void Runtime::multiply(std::int64_t count, std::int64_t rows, std::int64_t inner
   // cuBLAS thinks in columns: what lies row by row is the transpose to it: product^T = b^T a^T.
   const auto lay_out = [&](std::int64_t height, std::int64_t width, const ConstMatrices& of) {
     cublasLtMatrixLayoutOpaque_t layout;
-    check_cublas(
-        blas().start_layout(&layout, sizeof layout, types[dtype], height, width, of.first.columns));
+    check_cublas(blas().start_layout(&layout, sizeof layout, types[dtype], height, width,
+                                     of.first.row_stride));
     const auto set = [&](cublasLtMatrixLayoutAttribute_t attribute, const auto& value) {
       check_cublas(blas().lay_out(&layout, attribute, &value, sizeof value));
     };
     set(CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, static_cast<std::int32_t>(count));
-    set(CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, of.apart);
+    set(CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, of.batch_stride);
     return layout;
   };
   const bool turn_a = a.first.transposed, turn_b = b.first.transposed;
@@ -240,13 +240,14 @@ void Runtime::multiply(std::int64_t count, std::int64_t rows, std::int64_t inner
   const std::byte *at_left = b.first.elements.data, *at_right = a.first.elements.data;
   // The second matrix is as far from a multiple of 16 as any behind it.
   const auto second = [&](const ConstMatrices& of) {
-    return of.first.elements.data + of.apart * bytes_of(product.dtype);
+    return of.first.elements.data + of.batch_stride * bytes_of(product.dtype);
   };
   const std::uint32_t alignment =
       alignment_of({at_left, at_right, product.data, second(a), second(b), second(products)});
-  const auto [algorithm, is_new] = algorithms_.try_emplace(
-      {count, turn_a, turn_b, rows, inner, columns, a.first.columns, b.first.columns,
-       products.first.columns, a.apart, b.apart, products.apart, dtype, epilogue, alignment});
+  const auto [algorithm, is_new] =
+      algorithms_.try_emplace({count, turn_a, turn_b, rows, inner, columns, a.first.row_stride,
+                               b.first.row_stride, products.first.row_stride, a.batch_stride,
+                               b.batch_stride, products.batch_stride, dtype, epilogue, alignment});
   if (is_new) {
     const bool fp32 = product.dtype == Dtype::fp32;
     // Another number may mean another order. In fp32 01, which has all, equals 02 on several ranks.

@@ -25,7 +25,7 @@ struct Blas {
   decltype(&cublasLtMatmulPreferenceSetAttribute) prefer;
   decltype(&cublasLtMatmulAlgoGetHeuristic) choose;
   decltype(&cublasLtMatmul) multiply;
-  decltype(&cublasLtGetStatusString) words;
+  decltype(&cublasLtGetStatusString) status_string;
 };
 /// Throws Error (resources) when the library is not there.
 const Blas& blas();
@@ -40,11 +40,11 @@ class Gpu : public Device {
   /// others: there are ranks to leave multiprocessors for.
   Gpu(int number, bool others);
   void bind_thread() override { check_cuda(cudaSetDevice(number)); }
-  std::byte* allocate(std::int64_t bytes, Memory sort) override;
-  void release(std::byte* memory, Memory sort) noexcept override;
+  std::byte* allocate(std::int64_t bytes, Memory memory_type) override;
+  void release(std::byte* memory, Memory memory_type) noexcept override;
   void copy(void* to, const void* from, std::int64_t bytes) override;
   std::int64_t available() const override { return info().first; }
-  std::string words() const override;
+  std::string name() const override;
 
   const int number;
   std::int32_t multiprocessors = 0;  // that a product may take; 0: all
@@ -64,9 +64,9 @@ class Runtime : public Kernels {
   Runtime(Device& gpu, bool urgent);
   ~Runtime() override;
 
-  Mark record() final;
-  Mark record_time(const Mark& begin) final;
-  void wait(const Mark& mark) final;
+  DeviceEventPtr record() final;
+  DeviceEventPtr record_time(const DeviceEventPtr& begin) final;
+  void wait(const DeviceEventPtr& event) final;
   void* queue() final { return stream(); }
   void copy_bytes(std::byte* to, const std::byte* from, std::int64_t bytes) final {
     check_cuda(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream()));

@@ -81,13 +81,13 @@ cudaError_t cudaEventElapsedTime(float* milliseconds, cudaEvent_t start, cudaEve
 
 enum cudaMemcpyKind { cudaMemcpyDefault = 4 };
 
-/// At least one side lies on the device. Page-locked memory of the host is read and written when
+/// At least one side lies on the device. Pinned memory of the host is read and written when
 /// the stream gets there; ordinary memory is read before the call returns, at once or when the
 /// stream gets there, to arrive then, and is written before the call returns.
 cudaError_t cudaMemcpyAsync(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream);
 cudaError_t cudaMemsetAsync(void* memory, int value, std::size_t bytes, cudaStream_t stream);
-/// On the default stream, late unless the bytes go to the host or come from page-locked memory.
+/// On the default stream, late unless the bytes go to the host or come from pinned memory.
 cudaError_t cudaMemcpy(void* to, const void* from, std::size_t bytes, cudaMemcpyKind kind);
 inline cudaError_t cudaMemset(void* memory, int value, std::size_t bytes) {
   return cudaMemsetAsync(memory, value, bytes, nullptr);

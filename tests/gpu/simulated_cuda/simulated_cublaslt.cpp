@@ -209,7 +209,7 @@ const zero::cuda::Blas& zero::cuda::blas() {
       .prefer = set<CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES>,
       .choose = choose,
       .multiply = multiply,
-      .words = [](auto) { return "an error of the simulated cublasLt"; },
+      .status_string = [](auto) { return "an error of the simulated cublasLt"; },
   };
   return simulated;
 }
