@@ -6,8 +6,8 @@ namespace zero::cards {
 inline constexpr Card adam{
     .name = "01_adam",
     .ranks = false,
-    .held = {.parameters = replicated,  // bytes: p
-             .gradients = replicated,  // + g
-             .optimizer = replicated},  // + k
+    .held = {.parameters = replicated,  // p bytes per rank
+             .gradients = replicated,  // g bytes per rank
+             .optimizer = replicated},  // k bytes per rank
 };
 }  // namespace zero::cards

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Data parallel: every rank holds everything; the gradients are averaged over the ranks.
+// Data parallelism, as PyTorch's DDP: each rank stores all state; the ranks average gradients.
 #pragma once
 #include "card.hpp"
 #include "common.hpp"
@@ -23,11 +23,11 @@ class Trainer {
     return update();
   }
 
-  /// What Adam updates of layer l on this rank.
+  /// This rank's optimizer state for layer l. Call synchronise() before the host reads it.
   AdamState adam_state(int l) {
     return {params_.layer(l), momentum_.layer(l), variance_.layer(l)};  // params_ are the weights
   }
-  void synchronise() { compute_.synchronise(); }  // before any of it is read
+  void synchronise() { compute_.synchronise(); }
 
  private:
   void forward(const Batch& batch) {

@@ -6,9 +6,9 @@ namespace zero::cards {
 inline constexpr Card mixed_precision{
     .name = "03_mixed_precision",
     .mixed_precision = true,
-    .held = {.parameters = replicated,  // bytes: p
-             .gradients = replicated,  // + g
-             .optimizer = replicated},  // + k
+    .held = {.parameters = replicated,  // p bytes per rank
+             .gradients = replicated,  // g bytes per rank
+             .optimizer = replicated},  // k bytes per rank
     .sent = {.backward = once_a_step(2)},
 };
 }  // namespace zero::cards

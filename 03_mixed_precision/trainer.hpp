@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Mixed precision: the model computes with a 16-bit copy; Adam updates the fp32 master weights.
+// Mixed precision: the model computes with 16-bit parameters; Adam updates fp32 master weights.
 #pragma once
 #include "card.hpp"
 #include "common.hpp"
@@ -13,7 +13,7 @@ class Trainer {
       : options_(options), device_(device), layout_(layout), comm_(comm) {
     for (int l = 0; l < layout_.layers(); ++l) {
       model_.initialise(params_.layer(l));
-      if (master_) model_.initialise(master_->layer(l));  // the same values, unrounded
+      if (master_) model_.initialise(master_->layer(l));  // the same values, not rounded to 16 bits
     }
   }
 
@@ -26,12 +26,12 @@ class Trainer {
     return update();
   }
 
-  /// What Adam updates of layer l on this rank.
+  /// This rank's optimizer state for layer l. Call synchronise() before the host reads it.
   AdamState adam_state(int l) {
     const View weights = master_ ? master_->layer(l) : params_.layer(l);
     return {weights, momentum_.layer(l), variance_.layer(l), params_.layer(l)};
   }
-  void synchronise() { compute_.synchronise(); }  // before any of it is read
+  void synchronise() { compute_.synchronise(); }
 
  private:
   void forward(const Batch& batch) {
@@ -62,7 +62,7 @@ class Trainer {
                                            .ranks = comm_.size,
                                            .loss_scale = loss_scale_.value(),
                                            .clip = options_.clip});
-    loss_scale_.update(result.skipped);  // the result used this step's
+    loss_scale_.update(result.skipped);  // `result` was computed with the old scale
     if (result.skipped) return result;
     adam_.begin(result.grad_factor);
     for (int l = 0; l < layout_.layers(); ++l) {

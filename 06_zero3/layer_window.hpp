@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: MIT
-// The few whole layers that exist at a time, and the communication beside the computation.
+// Gathers layers ahead of use and reduce-scatters gradients on a second stream, as FSDP2 does.
 //
-// Two streams: compute, and communication, which carries the layers' messages. The host only puts
-// work on them and runs ahead, so every order between the two is a wait written here.
-// A step uses layers 0 .. L-1, L-1 .. 0, once a micro-batch; while one use computes, the gathers
-// of the next `prefetch` uses are under way, each into a slot of its own.
+// The host only queues work on the streams compute and communication, and runs ahead of both.
+// Therefore each order between the two streams is a wait in this file.
+// For each micro-batch a step uses layers 0 .. L-1, then L-1 .. 0. While one use computes, the
+// gathers of the next `prefetch` uses run, each into its own slot.
 #pragma once
 #include "common.hpp"
 
 namespace zero {
 class LayerWindow {
  public:
-  /// shards: this rank's parameters; whoever changes them says so by mark_ready(). All that is
-  /// referred to must outlive the window.
+  /// shards: this rank's parameters; call mark_ready() after each change. Declare the window last:
+  /// its destructor waits for queued work, so everything that this work uses must outlive it.
   LayerWindow(const Card& card, const Options& options, const Layout& layout, Communicator& comm,
               Stream& compute, const Sharded& shards)
       : layers_(layout.layers()),
@@ -33,13 +33,13 @@ class LayerWindow {
   }
 
   virtual ~LayerWindow() { synchronise(); }
-  /// Waits for compute and for all that changes the shards: nobody uses them any more.
+  /// Blocks until all work on compute and each change of the shards (mark_ready()) are done.
   void synchronise() {
     for (const Event& event : ready_) compute_.wait(event);
     compute_.synchronise();
   }
 
-  /// Layer l whole, until reshard(l). Throws std::logic_error when it is not l's turn.
+  /// Lends layer l whole, until reshard(l). Throws std::logic_error if l is not next.
   ConstView unshard(int l, CallSite = {}) {
     expect(next_use_ < uses_ && layer_of(next_use_) == l,
            "it is another's turn: 0 .. L-1, L-1 .. 0, each released, then wait_for_gradients");
@@ -50,7 +50,7 @@ class LayerWindow {
     return slot.layer;
   }
 
-  /// What reads layer l has been put on compute. Throws std::logic_error when it is not l's turn.
+  /// Call after queueing layer l's last reader. Throws std::logic_error if l is not the one lent.
   void reshard(int l, CallSite = {}) {
     expect(next_use_ < next_gather_ && layer_of(next_use_) == l,
            "the layer that was gathered is the one to release");
@@ -59,57 +59,57 @@ class LayerWindow {
     slot.free = compute_.record();
   }
 
-  /// Memory for layer l's gradient, until it is lent for another layer's. It contains old values.
+  /// Lends memory, with old values in it, for layer l's gradient. A later call lends it again.
   View borrow_grads(int l, CallSite = {}) {
     Slot& slot = grads_[next_grads_ % grads_.size()];
-    slot.layer.give_back();  // what was in it before, which may still be on its way: see the wait
+    slot.layer.give_back();  // the old gradient may still be being sent: wait() below protects it
     slot.layer = slot.memory.borrow(l);
     compute_.wait(slot.free);
     return slot.layer;
   }
 
-  /// Averages `borrowed`, which compute forms, over the ranks. This rank's part of the mean is
-  /// written to `own`, or added there. Returns the point at which that is done.
+  /// Averages `borrowed`, a gradient that compute writes, over the ranks. This rank's shard of the
+  /// mean is written to `own`, or added to it. The returned event is complete when that is done.
   Event reduce_scatter_mean(View borrowed, View own, Write write, CallSite = {}) {
     Slot& slot = grads_[next_grads_++ % grads_.size()];
     communication_.wait(compute_.record());
     return reduce(slot, borrowed, own, write);
   }
 
-  /// Ends a step: compute goes on when the gradients are reduced. From here on it may read their
-  /// shards, write those of parameters, and talk to the other ranks itself.
+  /// Ends a step's backward: what is queued on compute from here on runs after all reductions. It
+  /// may read the gradients' shards, write the parameters' shards and communicate itself.
   void wait_for_gradients(CallSite = {}) {
     for (Slot& slot : grads_) slot.layer.give_back();
     compute_.wait(communication_.record());
     next_use_ = next_gather_ = next_grads_ = 0;
   }
 
-  /// Layer l's shard of parameters is up to date at that point: none of its gathers starts before.
+  /// Makes layer l's gathers wait for that event, after which its parameter shard is up to date.
   void mark_ready(int l, const Event& event) { ready_[l] = event; }
 
  protected:
   struct Slot {
     LayerBuffer memory;
-    Borrowed layer{};  // that is in it
-    Event filled{};  // the gather has written it
-    Event free{};  // whoever reads it, compute or the reduce-scatter, has read it
+    Borrowed layer{};  // the layer that is in the memory
+    Event filled{};  // complete when the gather has written the layer
+    Event free{};  // complete when the slot's last reader is done
   };
 
-  /// Puts the gather of layer l into that slot, which it then fills, on communication.
+  /// Queues, on communication, the gather that fills the slot with layer l.
   virtual void gather(Slot& slot, int l) {
     communication_.wait(slot.free);
     communication_.wait(ready_[l]);
     comm_.all_gather(communication_, shards_.shard(l), slot.layer);
   }
 
-  /// Puts the reduce-scatter of a slot's gradient, which is complete, on communication.
+  /// Queues a slot's reduce-scatter on communication. The returned event is complete at its end.
   virtual Event reduce(Slot& slot, View borrowed, View own, Write write) {
     comm_.reduce_scatter_mean(communication_, borrowed, own, write);
     return slot.free = communication_.record();
   }
 
  private:
-  /// The layer of a step's use-th use.
+  /// The layer that a step uses in that place of its order. `use` counts from 0.
   int layer_of(int use) const {
     const int place = use % (2 * layers_);
     return is_forward(use) ? place : 2 * layers_ - 1 - place;
@@ -121,7 +121,7 @@ class LayerWindow {
     const int l = layer_of(use);
     Slot& slot = slot_of(use);
     slot.layer = slot.memory.borrow(l);
-    // Sent for the phase that needs the layer, not for the one that thought of it ahead.
+    // Count traffic under the phase that uses the layer, not under the one that prefetches it.
     const PhaseScope phase(is_forward(use) ? Phase::forward : Phase::backward);
     gather(slot, l);
     slot.filled = communication_.record();
@@ -129,15 +129,15 @@ class LayerWindow {
 
   const int layers_;
   Stream& compute_;
-  const int uses_;  // of layers in a step
-  std::vector<Slot> params_;  // prefetch + 1, or as many as a step uses
-  std::vector<Slot> grads_;  // at most two: one is formed while the other is on its way
+  const int uses_;  // number of times that a step uses a layer
+  std::vector<Slot> params_;  // prefetch + 1, but not more than uses_
+  std::vector<Slot> grads_;  // at most two: compute fills one while the other is sent
   int next_use_ = 0, next_gather_ = 0, next_grads_ = 0;
 
  protected:
   Communicator& comm_;
   const Sharded& shards_;
-  std::vector<Event> ready_;  // by layer
+  std::vector<Event> ready_;  // [l]: complete when layer l's shard is up to date
   Stream communication_;
 };
 }  // namespace zero

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// ZeRO-3: the parameters become a shard too. Each layer is gathered, used and released.
+// ZeRO-3 (PyTorch's FSDP2) also shards parameters: each layer is gathered only while it is used.
 #pragma once
 #include "06_zero3/layer_window.hpp"
 #include "card.hpp"
@@ -14,7 +14,7 @@ class Trainer {
       : options_(options), device_(device), layout_(layout), comm_(comm) {
     for (int l = 0; l < layout_.layers(); ++l) {
       model_.initialise(params_.shard(l));
-      if (master_) model_.initialise(master_->shard(l));  // the same values, unrounded
+      if (master_) model_.initialise(master_->shard(l));  // the same values, not rounded to 16 bits
       window_.mark_ready(l, compute_.record());
     }
   }
@@ -28,12 +28,12 @@ class Trainer {
     return update();
   }
 
-  /// What Adam updates of layer l on this rank.
+  /// This rank's optimizer state for layer l. Call synchronise() before the host reads it.
   AdamState adam_state(int l) {
     const View weights = master_ ? master_->shard(l) : params_.shard(l);
     return {weights, momentum_.shard(l), variance_.shard(l), params_.shard(l)};
   }
-  void synchronise() { window_.synchronise(); }  // before any of it is read
+  void synchronise() { window_.synchronise(); }
 
  private:
   void forward(const Batch& batch) {
@@ -69,7 +69,7 @@ class Trainer {
                                            .ranks = comm_.size,
                                            .loss_scale = loss_scale_.value(),
                                            .clip = options_.clip});
-    loss_scale_.update(result.skipped);  // the result used this step's
+    loss_scale_.update(result.skipped);  // `result` was computed with the old scale
     if (result.skipped) return result;
     adam_.begin(result.grad_factor);
     for (int l = 0; l < layout_.layers(); ++l) {
@@ -93,6 +93,6 @@ class Trainer {
   Optional<Sharded> master_{needs_master(options_.dtype), device_, layout_, State::master};
   Sharded momentum_{device_, layout_, State::momentum, Dtype::fp32};
   Sharded variance_{device_, layout_, State::variance, Dtype::fp32};
-  LayerWindow window_{card, options_, layout_, comm_, compute_, params_};  // last: waits at its end
+  LayerWindow window_{card, options_, layout_, comm_, compute_, params_};  // destroyed first: waits
 };
 }  // namespace zero

@@ -6,11 +6,11 @@ namespace zero::cards {
 inline constexpr Card offload{
     .name = "07_offload",
     .mixed_precision = true,
-    .held = {.parameters = sharded,  // bytes: p/n
-             .gradients = sharded,  // + g/n
-             .optimizer = sharded_on_host},  // + k/n on the host
+    .held = {.parameters = sharded,  // p/n bytes per rank
+             .gradients = sharded,  // g/n bytes per rank
+             .optimizer = sharded_on_host},  // k/n bytes per rank, on the host
     .sent = {.forward = each_micro_batch(1), .backward = each_micro_batch(2)},
     .borrowed = {.parameters = 1, .and_prefetched = true, .gradients = 2},
-    .copied = {.to_host = once_a_step(), .to_device = once_a_step()},  // by room there: + g/n
+    .copied = {.to_host = once_a_step(), .to_device = once_a_step()},  // g/n bytes of host memory
 };
 }  // namespace zero::cards

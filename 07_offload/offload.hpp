@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The host beside the device: its cores, its memory, and the copies between the two. Down come a
-// rank's gradients as they are reduced, beside backward; up go the parameters that Adam makes of
-// them, beside the next forward: on one stream, the third, in that order. Both lie in the same
-// bytes of the host: Adam reads a layer's gradient and writes its parameters in the place.
+// Adam on the host, as in ZeRO-Offload. During backward the stream `copies` moves each reduced
+// gradient shard to a staging buffer on the host. Adam, on a host thread, reads it there and writes
+// the new parameters over it. The same stream copies them to the device during the next forward.
+// One buffer is enough, because Adam reads an element's gradient before it writes the parameter.
 #pragma once
 #include "common.hpp"
 
@@ -16,30 +16,30 @@ class Offload {
         copies_("copies", device_compute.device(), Stream::Mode::urgent),
         host_compute_("host cores", device_compute.device().host(), Stream::Mode::asynchronous) {}
 
-  /// On which Adam runs.
+  /// The host's stream, on which Adam runs.
   Stream& host_stream() { return host_compute_; }
 
-  /// Layer l's part of the staging: its gradient; after Adam, in the same bytes, its parameters.
+  /// Layer l's shard in the staging buffer: its gradient, which Adam replaces by its parameters.
   View staged_grads(int l) { return staged_.shard(l); }
   View staged_params(int l) { return staged_.shard(l); }
 
-  /// grads: of a layer, the sum over so many micro-batches, complete at `reduced`.
+  /// grads: a layer's shard, summed over the micro-batches; complete when `reduced` is.
   void divide_and_copy_to_host(View grads, int micro_batches, const Event& reduced, CallSite = {}) {
     copies_.wait(reduced);
     divide(copies_, grads, micro_batches);
     copy(copies_, grads, staged_grads(grads.layer));
   }
 
-  /// Both computations go on when all gradients are divided and have come down: the device's may
-  /// read them, the host's what is staged.
+  /// Makes later work on compute and on the host's stream wait until all gradients are divided and
+  /// copied. Then compute may read the gradients, and Adam their copies on the host.
   void wait_for_copies() {
     const Event on_host = copies_.record();
     device_compute_.wait(on_host);
     host_compute_.wait(on_host);
   }
 
-  /// Copies a layer's parameters up when all that was put on the host's stream so far is done.
-  /// Returns the point at which they are there.
+  /// Copies a layer's new parameters to the device after all that the host's stream has queued so
+  /// far. The returned event is complete when they are there.
   Event copy_to_device(View params, CallSite = {}) {
     copies_.wait(host_compute_.record());
     copy(copies_, staged_params(params.layer), params);
@@ -48,7 +48,7 @@ class Offload {
 
  private:
   Stream& device_compute_;
-  Sharded staged_;  // on the host
+  Sharded staged_;  // on the host, pinned unless --pageable is set
   Stream copies_;
   Stream host_compute_;
 };

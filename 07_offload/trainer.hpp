@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Offload: what a step needs once, at its end, lies in the host's memory, where Adam runs.
+// Offload (arXiv:2101.06840): the host stores the optimizer state and runs Adam on it.
 #pragma once
 #include "06_zero3/layer_window.hpp"
 #include "card.hpp"
@@ -15,7 +15,7 @@ class Trainer {
       : options_(options), device_(device), layout_(layout), comm_(comm) {
     for (int l = 0; l < layout_.layers(); ++l) {
       model_.initialise(params_.shard(l));
-      model_.initialise(master_.shard(l));  // the same values, unrounded
+      model_.initialise(master_.shard(l));  // the same values, not rounded to 16 bits
       window_.mark_ready(l, compute_.record());
     }
   }
@@ -29,11 +29,11 @@ class Trainer {
     return update();
   }
 
-  /// What Adam updates of layer l on this rank.
+  /// This rank's optimizer state for layer l. Call synchronise() before the host reads it.
   AdamState adam_state(int l) {
     return {master_.shard(l), momentum_.shard(l), variance_.shard(l), offload_.staged_params(l)};
   }
-  void synchronise() { window_.synchronise(); }  // before any of it is read
+  void synchronise() { window_.synchronise(); }
 
  private:
   void forward(const Batch& batch) {
@@ -71,7 +71,7 @@ class Trainer {
                                            .ranks = comm_.size,
                                            .loss_scale = loss_scale_.value(),
                                            .clip = options_.clip});
-    loss_scale_.update(result.skipped);  // the result used this step's
+    loss_scale_.update(result.skipped);  // `result` was computed with the old scale
     if (result.skipped) return result;
     adam_.begin(result.grad_factor);
     for (int l = 0; l < layout_.layers(); ++l) {
@@ -96,6 +96,6 @@ class Trainer {
   Sharded master_{device_.host(), layout_, State::master, Dtype::fp32};
   Sharded momentum_{device_.host(), layout_, State::momentum, Dtype::fp32};
   Sharded variance_{device_.host(), layout_, State::variance, Dtype::fp32};
-  LayerWindow window_{card, options_, layout_, comm_, compute_, params_};  // last: waits at its end
+  LayerWindow window_{card, options_, layout_, comm_, compute_, params_};  // destroyed first: waits
 };
 }  // namespace zero

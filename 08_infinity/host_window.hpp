@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: MIT
-// Parameters and gradients lie with the host: what the device needs of them is copied up, layer by
-// layer, and what it makes is copied down.
+// The host stores parameters and gradients. Layer by layer, parameters are copied up to the device
+// before their use, and reduced gradients are copied down to the host after backward.
 //
 // Streams: compute and communication, as in 06; copies up and copies down, one for each direction
-// of the bus; and the host's cores. Every order between them is a wait written here, or in 06.
+// of the bus; and the host's cores. Each order between them is a wait in this file or in 06's.
 #pragma once
 #include <utility>
 
 #include "06_zero3/layer_window.hpp"
 
 namespace zero {
-/// 06's window for shards that lie with the host. A gather first copies this rank's shard up to its
-/// place in the slot: each rank over its own bus, so N buses carry a layer together.
+/// 06's window for shards in host memory. A gather first copies this rank's shard to its place in
+/// the slot, so N ranks' buses share a layer: ZeRO-Infinity's bandwidth-centric partitioning.
 class HostWindow : public LayerWindow {
  public:
-  /// cores: the host's. All that is referred to must outlive the window.
+  /// cores: the host's stream. Declare the window last, as 06's: its destructor waits.
   HostWindow(const Card& card, const Options& options, const Layout& layout, Communicator& comm,
              Stream& compute, const Sharded& shards, Stream& cores)
       : LayerWindow(card, options, layout, comm, compute, shards),
@@ -33,7 +33,7 @@ class HostWindow : public LayerWindow {
   struct Landing {
     int id;
     Tensor memory;
-    Event added{};  // the cores have added what came down to it
+    Event added{};  // complete when the cores have added what was copied here
   };
 
   void gather(Slot& slot, int l) override {
@@ -46,8 +46,8 @@ class HostWindow : public LayerWindow {
     comm_.all_gather(communication_, place, slot.layer);
   }
 
-  /// The mean's shard is formed in its place in the slot and copied down: over `own`, or, from the
-  /// second micro-batch on, to a landing, from which the host's cores add it to `own`.
+  /// Reduces to this rank's place in the slot, then copies that down: to `own`, or, from the second
+  /// micro-batch on, to a landing buffer, from which the host's cores add it to `own`.
   Event reduce(Slot& slot, View borrowed, View own, Write write) override {
     const View place = borrowed.part(own.start, own.size);
     comm_.reduce_scatter_mean(communication_, borrowed, place);
@@ -70,12 +70,12 @@ class HostWindow : public LayerWindow {
 
   static constexpr int landings = 2;
   Stream& cores_;
-  std::vector<Landing> landings_;  // with several micro-batches
+  std::vector<Landing> landings_;  // empty with one micro-batch per step
   std::size_t next_landing_ = 0;
   Stream up_, down_;
 };
 
-/// The host's cores: they do beside backward what 06 does with gradients at its end, and then Adam.
+/// The host's cores divide and square gradients during backward (06 does so after it) and run Adam.
 class HostCores {
  public:
   HostCores(Device& host, const Layout& layout)
@@ -83,17 +83,17 @@ class HostCores {
     for (int l = 0; l < layout.layers(); ++l) squares_.emplace_back(host);
   }
 
-  /// On which Adam runs.
+  /// The host's stream, on which Adam runs.
   Stream& stream() { return cores_; }
 
-  /// grads: of a layer, the sum over so many micro-batches, complete at `summed`.
+  /// grads: a layer's shard, summed over the micro-batches; complete when `summed` is.
   void divide_and_square(View grads, int micro_batches, const Event& summed, CallSite = {}) {
     cores_.wait(summed);
     divide(cores_, grads, micro_batches);
     squared_norm(cores_, grads, squares_[grads.layer]);
   }
 
-  /// Adds all layers' sums of squares, layer by layer as 06 does, when the cores have formed them.
+  /// Adds the layers' sums of squares, in 06's order, when the cores have computed all of them.
   void add_squares(Stream& compute, Sums& to, CallSite = {}) {
     compute.wait(cores_.record());
     compute.run({"add_squares"}, [this, &to] {
@@ -103,7 +103,7 @@ class HostCores {
   }
 
  private:
-  std::vector<Sums> squares_;  // of each layer's gradient
+  std::vector<Sums> squares_;  // [l]: of layer l's gradient
   Stream cores_;
 };
 }  // namespace zero

@@ -1,24 +1,24 @@
 // SPDX-License-Identifier: MIT
-// The optimizer state lies on the disk: of it the host has a few pieces in memory at a time. While
-// its cores update one, the next ones are read and the one before is written.
+// The disk stores the optimizer state; the host has only a few pieces of it in memory. While the
+// host's cores update one piece, the next ones are read and the previous one is written.
 //
-// Streams: the host's cores, reads and writes. Every order between them is a wait written here.
+// Streams: the host's cores, reads and writes. Each order between them is a wait in this file.
 #pragma once
 #include "common.hpp"
 
 namespace zero {
-/// Some elements of a rank's part of one layer, small enough to be in memory at a time.
+/// Consecutive elements of this rank's shard of a layer, read and written together.
 struct Piece {
   std::int64_t number;
   int layer;
-  std::int64_t offset, size;  // in elements of the layer's part
+  std::int64_t offset, size;  // in elements of the layer's shard
   View of(Sharded& held) const { return held.shard(layer).part(offset, size); }
 };
 
 class StateWindow {
  public:
-  /// The state is on the disk; of fp32 parameters, their own master, two tensors of it. cores: on
-  /// which Adam runs. All that is referred to must outlive the window.
+  /// master is empty for fp32 parameters, which are their own master weights. cores: the stream on
+  /// which Adam runs. The window keeps references to cores and to the three tensors.
   StateWindow(const Card& card, const Options& options, const Layout& layout, Stream& cores,
               Optional<Sharded>& master, Sharded& momentum, Sharded& variance)
       : cores_(cores),
@@ -32,7 +32,7 @@ class StateWindow {
         pieces_.push_back({std::ssize(pieces_), l, at, std::min(options.piece, all - at)});
       }
     }
-    if (momentum.view().place() == Place::host) return;  // --state host: all of it is in memory
+    if (momentum.view().place() == Place::host) return;  // --state host: all state is in memory
     const std::int64_t most = std::min(options.piece, layout.largest_layer() / layout.ranks());
     slots_.resize(card.borrowed.pieces);
     for (Slot& slot : slots_) {
@@ -43,13 +43,13 @@ class StateWindow {
     }
   }
 
-  /// Waits until all that was put back is on the disk, and what was read ahead is in memory.
+  /// Blocks until all queued reads and writes of the disk are done.
   void synchronise() { reads_.synchronise(), writes_.synchronise(); }
 
-  /// All of this rank's state, in the order in which take() wants them.
+  /// The pieces of this rank's state, in the order in which a step must take() them.
   const std::vector<Piece>& pieces() const { return pieces_; }
 
-  /// Writes the master weights, as the model begins with them; compute: its stream. Not counted.
+  /// Blocks until the initial master weights are written. compute: model's stream. Counts no bytes.
   void initialise(const Model& model, Stream& compute, CallSite = {}) {
     if (tensors_.size() < 3) return;
     for (const Piece& piece : pieces_) {
@@ -60,11 +60,11 @@ class StateWindow {
     }
   }
 
-  /// Reads the first pieces, as many as there is room for. A step that is skipped leaves them in
-  /// place for the next one, so each byte is read once per update.
+  /// Queues the reads of the first pieces, one per slot. A skipped step leaves them in memory for
+  /// the next step, so each byte is read once per update.
   void read_ahead(CallSite = {}) { read_until(std::ssize(slots_)); }
 
-  /// What Adam updates of that piece, with `params`, in the host's memory until put_back().
+  /// The piece's state and `params`, for Adam on cores; the memory is lent until put_back().
   AdamState take(const Piece& piece, View params, CallSite = {}) {
     read_until(piece.number + std::ssize(slots_));
     if (!slots_.empty()) cores_.wait(slot_of(piece).filled);
@@ -72,7 +72,7 @@ class StateWindow {
     return {weights, in_memory(piece, 0), in_memory(piece, 1), params};
   }
 
-  /// Adam of the piece has been put on the cores' stream. Returns the point at which it is done.
+  /// Call after queueing the piece's Adam on cores. Returns the event of its end.
   Event put_back(const Piece& piece, CallSite = {}) {
     const Event updated = cores_.record();
     if (slots_.empty()) return updated;
@@ -88,8 +88,8 @@ class StateWindow {
  private:
   struct Slot {
     int id = 0;
-    std::vector<Tensor> memory{};  // of each tensor on the disk a piece
-    Event filled{}, free{};  // its piece has been read; has been written
+    std::vector<Tensor> memory{};  // one piece of each tensor on the disk
+    Event filled{}, free{};  // complete when its piece is read; when it is written
   };
   Slot& slot_of(const Piece& piece) { return slots_[piece.number % slots_.size()]; }
   View in_memory(const Piece& piece, std::size_t i) {
@@ -116,7 +116,7 @@ class StateWindow {
   std::vector<Sharded*> tensors_;
   std::vector<Piece> pieces_;
   std::vector<Slot> slots_;
-  std::ptrdiff_t next_ = 0;  // piece to read
+  std::ptrdiff_t next_ = 0;  // number of the next piece to read
   Stream reads_, writes_;
 };
 }  // namespace zero

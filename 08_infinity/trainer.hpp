@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// ZeRO-Infinity: the device holds only what it computes with; the rest is on the host and a disk.
+// ZeRO-Infinity (arXiv:2104.07857): the host and its disk store all state, the device none.
 #pragma once
 #include "06_zero3/layer_window.hpp"
 #include "card.hpp"
@@ -31,12 +31,12 @@ class Trainer {
     return update();
   }
 
-  /// What Adam updates of layer l on this rank.
+  /// This rank's optimizer state for layer l. Call synchronise() before the host reads it.
   AdamState adam_state(int l) {
     const View weights = master_ ? master_->shard(l) : params_.shard(l);
     return {weights, momentum_.shard(l), variance_.shard(l), params_.shard(l)};
   }
-  void synchronise() { window_.synchronise(), states_.synchronise(); }  // before it is read
+  void synchronise() { window_.synchronise(), states_.synchronise(); }
 
  private:
   void forward(const Batch& batch) {
@@ -71,7 +71,7 @@ class Trainer {
                                            .ranks = comm_.size,
                                            .loss_scale = loss_scale_.value(),
                                            .clip = options_.clip});
-    loss_scale_.update(result.skipped);  // the result used this step's
+    loss_scale_.update(result.skipped);  // `result` was computed with the old scale
     if (result.skipped) return result;
     adam_.begin(result.grad_factor);
     for (const Piece& piece : states_.pieces()) {
@@ -98,6 +98,6 @@ class Trainer {
   Sharded momentum_{device_.at(options_.state), layout_, State::momentum, Dtype::fp32};
   Sharded variance_{device_.at(options_.state), layout_, State::variance, Dtype::fp32};
   StateWindow states_{card, options_, layout_, host_.stream(), master_, momentum_, variance_};
-  HostWindow window_{card, options_, layout_, comm_, compute_, params_, host_.stream()};  // last
+  HostWindow window_{card, options_, layout_, comm_, compute_, params_, host_.stream()};
 };
 }  // namespace zero

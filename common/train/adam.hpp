@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Adam, with decoupled weight decay, on any slice of the parameters, in one pass over memory.
+// Adam (arXiv:1412.6980) with decoupled weight decay, on any slice, in one pass over memory.
 #pragma once
 #include "compute/adam_element.hpp"
 #include "compute/stream.hpp"
@@ -9,21 +9,21 @@
 #include "train/options.hpp"
 
 namespace zero {
-/// Whether Adam updates fp32 master weights. 16-bit parameters are a rounded copy of them.
+/// Whether Adam updates separate fp32 weights, of which the 16-bit parameters are a rounded copy.
 constexpr bool needs_master(Dtype dtype) { return dtype != Dtype::fp32; }
 
-/// Bytes per parameter that Adam keeps: momentum, variance and the master weight.
+/// Bytes per parameter that Adam keeps: momentum, variance and the master weight, if there is one.
 constexpr std::int64_t optimizer_bytes(Dtype dtype) { return needs_master(dtype) ? 12 : 8; }
 
 /// Computes the scalars of each step (learning rate, bias corrections) and queues the update.
 class Adam {
  public:
-  /// Updates run on the stream, which must outlive this. The first is number begin.updates + 1.
+  /// Updates run on the stream, which must outlive this. options.begin.updates are already done.
   Adam(const Options& options, Stream& stream) : options_(options), stream_(stream) {
     for (std::int64_t update = 0; update < options.begin.updates; ++update) count_update();
   }
 
-  /// Begins a step that is not skipped. Every gradient is multiplied by grad_factor (StepResult).
+  /// Call once in each step that is not skipped. grad_factor (StepResult) multiplies each gradient.
   void begin(float grad_factor) {
     const double lr = options_.lr, beta1 = options_.beta1, beta2 = options_.beta2;
     count_update();
@@ -38,8 +38,8 @@ class Adam {
                 .eps = static_cast<float>(options_.eps)};
   }
 
-  /// Updates the state with `grads`, of the same size. Writes the new weights, rounded, to
-  /// state.params, if it is not empty; it has the gradients' dtype and may lie in their memory. An
+  /// Queues the state's update by `grads`, of the same size. Writes the new weights, rounded, to
+  /// state.params unless that is empty. It has the gradients' dtype and may be their memory. An
   /// update reads and writes 28 bytes per parameter, or 32 in fp32 with separate master weights.
   void update(const AdamState& state, ConstView grads, CallSite = {}) {
     const std::int64_t count = state.weights.size;

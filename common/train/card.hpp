@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A chapter's card (card.hpp beside its trainer): data from which bytes and formulas are computed.
+// A chapter's card (card.hpp beside its trainer): data that predicts its memory and traffic.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -10,7 +10,7 @@
 #include "memory/device.hpp"
 
 namespace zero {
-/// What each rank holds: everything, or its part, on its device, its host or its host's disk.
+/// Where a rank stores a kind of state: all of it, or its shard, on device, host or host's disk.
 enum class Placement { replicated, sharded, sharded_on_host, sharded_on_disk };
 template <>
 inline constexpr std::array names_of<Placement>{"replicated", "sharded", "sharded on the host",
@@ -21,7 +21,7 @@ constexpr Place place_of(Placement how) {
                                              : Place::device;
 }
 
-/// How often in a step: `a_step` times, plus `a_micro_batch` times for each micro-batch.
+/// A number of times per step: `a_step`, plus `a_micro_batch` for each micro-batch.
 struct Frequency {
   double a_step = 0, a_micro_batch = 0;
   constexpr double in(double micro_batches) const { return a_step + a_micro_batch * micro_batches; }
@@ -39,7 +39,7 @@ struct Card {
               optimizer = Placement::replicated;
   } held{};
 
-  /// Elements per parameter that a rank sends in each phase, in units of (n - 1)/n, with n ranks.
+  /// Elements per parameter that one of n ranks sends in each phase, divided by (n - 1)/n.
   struct Sent {
     Frequency forward{}, backward{}, update{};
   } sent{};
@@ -50,15 +50,15 @@ struct Card {
                                     : Frequency();
   }
 
-  /// Memory for whole layers that is lent for a while, beside what is held throughout.
+  /// Numbers of buffers that each hold a whole layer for a while, besides what is held throughout.
   struct WholeLayers {
     int parameters = 0;
-    bool and_prefetched = false;  // as many more layers of parameters as --prefetch says
+    bool and_prefetched = false;  // true: --prefetch more layers of parameters
     int gradients = 0;
-    int pieces = 0;  // pieces of a disk's optimizer state that are in the host's memory
+    int pieces = 0;  // pieces of optimizer state on a disk for which host memory has room
   } borrowed{};
 
-  /// Elements over the bus per parameter of the rank's part; to_device.a_step only if not skipped.
+  /// Elements copied per parameter of the rank's shard. A skipped step omits to_device.a_step.
   struct Copied {
     Frequency to_host{}, to_device{};
   } copied{};
@@ -66,15 +66,15 @@ struct Card {
   constexpr bool prefetches() const { return borrowed.and_prefetched; }
   /// Whether Adam runs on the host.
   constexpr bool offloads() const { return place_of(held.optimizer) != Place::device; }
-  /// Whether gradients and new parameters pass through memory of the host, because they are held on
-  /// the device and Adam runs on the host. Then the host has master weights in every dtype.
+  /// Whether gradients and new parameters pass through host memory, because the device stores them
+  /// and Adam runs on the host. The host then stores master weights in every dtype.
   constexpr bool stages() const { return offloads() && place_of(held.gradients) == Place::device; }
   constexpr bool uses(Place place) const {
     return place == Place::device || (place == Place::host && offloads()) ||
            place == place_of(held.optimizer);
   }
 
-  /// The whole layers of that kind for which there is memory: no more than a step uses.
+  /// The number of whole layers of that kind that have memory: at most as many as a step uses.
   constexpr int slots(Kind kind, int prefetch, std::int64_t layers, std::int64_t accumulate) const {
     const bool params = kind == Kind::parameters;
     const std::int64_t uses = layers * accumulate * (params ? 2 : 1);
@@ -83,7 +83,7 @@ struct Card {
     return static_cast<int>(std::min<std::int64_t>(most, uses));
   }
 
-  /// Bytes that one of n ranks holds there; p, g, k: of all parameters, gradients, optimizer state.
+  /// Bytes that one of n ranks holds there. p, g, k: those of all parameters, gradients, optimizer.
   constexpr double bytes(Place place, double p, double g, double k, double n) const {
     const auto part = [=](Placement how, double all) {
       return place_of(how) != place ? 0 : how == Placement::replicated ? all : all / n;
@@ -93,7 +93,7 @@ struct Card {
   }
 };
 
-/// The card with --state `place`. It differs only where the optimizer state may be on a disk.
+/// The card with --state `place`. Only a card with optimizer state on a disk changes.
 constexpr Card with_state(Card card, Place place) {
   if (!card.uses(Place::disk) || place == Place::disk) return card;
   card.held.optimizer = Placement::sharded_on_host;
@@ -115,7 +115,7 @@ inline std::string formula(const Card& card, Place place = Place::device) {
   return whole;
 }
 
-/// When ranks' gradients are added. Runs of one family, or with one micro-batch, have equal bits.
+/// When ranks add gradients. Runs with equal answers, or with one micro-batch, have equal bits.
 inline std::string reduction_schedule(const Card& card) {
   return card.sent.backward.a_micro_batch > 0 ? "every micro-batch" : "once a step";
 }

@@ -28,11 +28,11 @@ class Data {
     return {this, (number * ranks_ + rank_) * batch_};
   }
 
-  /// Writes samples from number `first` on, as many as fit: rows of inputs, and rows of targets in
-  /// fp32 (as many numbers as outputs, or one class, or one class per token). In a stream's task.
+  /// Writes as many samples as fit, from number `first` on: rows of inputs, and rows of targets in
+  /// fp32 (a number per output, or one class, or one class per token). Call in a stream's task.
   virtual void load(Kernels& on, std::int64_t first, View inputs, View targets) const = 0;
 
-  /// Describes the file that was read, the same for the same bytes; empty without a file.
+  /// Describes the file that was read. Equal bytes have equal descriptions. Empty without a file.
   virtual std::string description() const { return ""; }
 
  private:
@@ -62,6 +62,6 @@ struct Figure {
 std::unique_ptr<Data> make_data(const Options& options, Device& device, int rank = 0,
                                 int ranks = 1);
 
-/// The bytes of make_data's result. Throws Error (data) for the file, but does not read its tokens.
+/// Bytes of the result of make_data(). Throws as it does, but does not read or check tokens.
 Figure source_bytes(const Options& options);
 }  // namespace zero

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A decoder like Llama: transformers' LlamaForCausalLM, with its head not tied to the embedding.
+// A Llama: Hugging Face's LlamaForCausalLM, whose head is not tied to (shared with) the embedding.
 #pragma once
 #include "train/model.hpp"
 
@@ -7,11 +7,10 @@ namespace zero {
 /// Grouped-query attention: all heads of queries in a group use the same head of keys and values.
 struct LlamaShape {
   std::int64_t blocks, sequences, tokens, vocabulary, width, hidden;
-  // Queries: heads per group; head_dim: numbers per head
-  std::int64_t kv_heads, q_per_kv, head_dim;
+  std::int64_t kv_heads, q_per_kv, head_dim;  // q_per_kv: heads of queries that share one of keys
 
   std::int64_t rows() const { return sequences * tokens; }
-  /// Numbers per token: of its keys, as many as of its values; and of queries, keys and values.
+  /// Numbers per token: of its keys (its values have as many); of queries, keys and values.
   std::int64_t kv_width() const { return kv_heads * head_dim; }
   std::int64_t qkv_width() const { return width + 2 * kv_width(); }
 };
@@ -68,7 +67,7 @@ class Llama : public Network {
   std::vector<View> inputs_;  // [l]: inputs of layer l + 1
   // By block; with --recompute only one, for the present block
   std::vector<BlockActivations> block_activations_;
-  View grad_output_;  // the gradient of a block's output; backward turns it into that of the input
+  View grad_output_;  // the gradient of a block's output, which backward replaces by its input's
   View normed_, logits_, grad_logits_;  // of the head
   View qkv_;  // queries, keys and values of a block, or their gradients
   // By head of keys; in the memory of qkv_, as they are never needed at the same time

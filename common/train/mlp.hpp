@@ -6,8 +6,8 @@
 #include "train/model.hpp"
 
 namespace zero {
-/// Layer l maps widths[l] inputs to widths[l + 1] outputs: a weight (outputs x inputs), at first
-/// uniform in +-sqrt(6 / inputs), the last one's times last_scale, then a bias, at first 0.
+/// Layer l maps widths[l] inputs to widths[l + 1] outputs: a weight (outputs x inputs) and a bias.
+/// Weights begin uniform in +-sqrt(6 / inputs), the last layer's times last_scale, biases at 0.
 struct MlpShape {
   std::vector<std::int64_t> widths;
   bool bias = true;
@@ -42,7 +42,7 @@ class Mlp : public Network {
   std::deque<Scratch> activations_;  // [l]: (batch, widths[l]), the inputs of layer l
   std::deque<Scratch> grad_outputs_;  // two, (batch, largest width): gradients of a layer's outputs
   Tensor targets_;  // (batch, targets)
-  std::vector<Borrowed> live_;  // [l]: activations_[l] from forward to backward
-  std::vector<Borrowed> live_grad_outputs_;  // grad_outputs_ from loss to the end of backward
+  std::vector<Borrowed> live_;  // [l]: activations_[l], lent from forward to backward
+  std::vector<Borrowed> live_grad_outputs_;  // grad_outputs_, lent from loss to the end of backward
 };
 }  // namespace zero

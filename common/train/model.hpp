@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What is trained, layer by layer. A model owns its activations, but no parameters or gradients.
+// The model that is trained, layer by layer. It owns activations, but no parameters or gradients.
 #pragma once
 #include "compute/stream.hpp"
 #include "memory/call_site.hpp"
@@ -18,14 +18,14 @@ struct Parameter {
 
 /// A model as data, for layout, prediction, report and checkpoint.
 struct Architecture {
-  /// Each layer's tensors, in order. The gradient of the last one also sets the padding to 0.
+  /// Each layer's tensors, in order. Writing the last one's gradient also sets the padding to 0.
   std::vector<std::vector<Parameter>> layers{};
   std::int64_t inputs, targets;  // numbers in a sample
   std::string description{};  // describes the shape
   std::string config{};  // config.json of Hugging Face's transformers; empty: it has no such model
-  Figure activations{};  // in use from forward to backward
-  std::int64_t loaded = 0;  // bytes of these that are in use from load on
-  Figure data{};  // held throughout, besides source_bytes()
+  Figure activations{};  // memory in use from forward to backward
+  std::int64_t loaded = 0;  // bytes of `activations` that are in use from load on
+  Figure data{};  // memory held throughout, besides source_bytes()
 
   std::int64_t size(int l) const;
   std::vector<std::int64_t> sizes() const;
@@ -45,13 +45,13 @@ class Network {
   virtual void backward(int l, ConstView params, View grads, Write write) = 0;
 };
 
-/// The model of options.task. Per micro-batch: load, forward by layer, loss, backward by layer.
+/// The model of options.task. Calls per micro-batch: load, each forward, loss, each backward.
 class Model {
  public:
-  /// The stream, on which all work runs, must outlive the model. The constructor puts none on it.
+  /// All work runs on the stream, which must outlive the model. The constructor queues none.
   Model(const Options& options, Stream& stream);
 
-  /// Sets a layer or a part of one to initial values, which depend on position and seed; padding 0.
+  /// Sets a layer, or part of one, to initial values by position and seed, and its padding to 0.
   void initialise(View part, CallSite = {}) const;
 
   /// batch.data must outlive the task that reads it.
@@ -59,7 +59,7 @@ class Model {
   void forward(int l, ConstView params, CallSite = {}) { network_->forward(l, params); }
   /// Adds the micro-batch's mean loss to sums.totals.loss. scale multiplies the gradient.
   void loss(Sums& sums, float scale = 1, CallSite = {}) { network_->loss(sums, scale); }
-  /// Stores or adds layer l's gradient, formed in fp32, then rounded; padding 0. Last layer first.
+  /// Stores or adds layer l's gradient: formed in fp32, rounded, padding 0. Call last layer first.
   void backward(int l, ConstView params, View grads, Write write, CallSite = {}) {
     network_->backward(l, params, grads, write);
   }

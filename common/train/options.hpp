@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The options of a run, and what is chosen where they leave it open.
+// The options of a run, and the choices made for options that are left open.
 #pragma once
 #include <optional>
 #include <utility>
@@ -16,14 +16,14 @@ template <> inline constexpr std::array names_of<Task>{"text", "toy", "mlp", "ll
 enum class Comm { mpi, nccl };
 template <> inline constexpr std::array names_of<Comm>{"mpi", "nccl"};
 
-/// Who adds gradients over ranks: our own code in rank order, or NCCL in its own order.
+/// What adds gradients over ranks: our own code in rank order, or NCCL in its own order.
 enum class Reduce { ordered, native };
 template <> inline constexpr std::array names_of<Reduce>{"ordered", "native"};
 
 /// The state of a run besides its tensors.
 struct Progress {
   std::int64_t steps = 0, updates = 0;  // updates: steps that were not skipped
-  float loss_scale = 0;  // fp16's; 0: that of a new run
+  float loss_scale = 0;  // fp16's loss scale; 0: that of a new run
   int good_steps = 0;  // steps without a skip since the loss scale was changed
 };
 
@@ -67,17 +67,17 @@ struct Options {
   double latency = 0;  // of the modelled network, in microseconds
   double bus = 0;  // GB/s of a modelled bus between device and host; 0: no model
   bool pageable = false;  // stage in ordinary host memory instead of pinned memory
-  Place state = Place::disk;  // where 08 keeps the optimizer state: disk or host
-  std::string offload_dir = "/var/tmp";  // folder of the disk's files
+  Place state = Place::disk;  // disk or host, for an optimizer state that may be on disk
+  std::string offload_dir = "/var/tmp";  // folder of the files of state on disk
   double disk = 0;  // GB/s each way of a modelled disk; 0: no model
-  std::int64_t piece = 1 << 20;  // most elements of a disk's tensor that are in memory at a time
+  std::int64_t piece = 1 << 20;  // most elements of a tensor on disk that one read takes
   std::int64_t device_memory = 0;  // bytes of device memory that a rank may take; 0: all there are
   std::string save{};  // folder of the run's checkpoints; empty: none are made
   int save_every = 0;  // steps between checkpoints; 0: only one at the end
   int keep = 2;  // number of checkpoints that stay, the newest ones
   std::string resume{};  // folder of checkpoints, or of one checkpoint, with which to begin
   std::string init{};  // file of weights with which to begin
-  Progress begin{};  // that of the checkpoint that is resumed
+  Progress begin{};  // progress of the checkpoint that is resumed
   std::string trace{};  // file for a trace of the first steps, written at the end; empty: none
 };
 
@@ -85,13 +85,13 @@ inline Memory for_copies(const Options& options) {
   return options.pageable ? Memory::ordinary : Memory::pinned;
 }
 
-/// What is chosen for a rank where the options leave it open.
+/// The choices made for a rank where the options leave them open.
 struct Choice {
   DeviceType device = DeviceType::cpu;
   Comm comm = Comm::mpi;
   int gpu = 0;  // number of this rank's GPU
-  int sharing = 1;  // ranks whose devices are the same memory
-  int sharing_host = 1;  // ranks on the same machine
+  int sharing = 1;  // ranks that share this device's memory, this one included
+  int sharing_host = 1;  // ranks on this machine
   int cores = 1;  // this rank's share of the machine's cores
   int host_threads = 1;  // threads of this rank for Adam on the host
   std::string why{};  // the choice and its reasons, in one line

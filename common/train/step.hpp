@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A step besides model and Adam: phases, work on gradients, its two sums, fp16's loss scale.
+// What a step needs besides model and Adam: phases, gradient arithmetic, sums, fp16's loss scale.
 #pragma once
 #include <cmath>
 
@@ -8,12 +8,12 @@
 #include "train/options.hpp"
 
 namespace zero {
-/// Sets the phase until the end of the scope. An observer that throws there ends the process.
+/// Sets the phase until the scope ends. If an observer throws at that end, the process ends.
 class PhaseScope {
  public:
   explicit PhaseScope(Phase phase)
       : before_(here.phase),
-        // Nested phases are not told, except load: they only say for which phase messages count.
+        // Observers see no nested phase but load. The others only decide where traffic is counted.
         told_(phase != before_ && (before_ == Phase::setup || phase == Phase::load)) {
     here.phase = phase;
     if (!told_) return;
@@ -38,7 +38,7 @@ inline void clear(Stream& stream, Sums& sums, CallSite = {}) {
   stream.run({"clear"}, [&on = stream.kernels(), &sums] { on.clear(sums); });
 }
 
-/// The two sums, when all work on the stream is done: blocks until then.
+/// Returns the two sums. Blocks until all work on the stream is done.
 inline Totals await_totals(Stream& stream, Sums& sums, CallSite = {}) {
   stream.run({"sums for the host"}, [&on = stream.kernels(), &sums] { on.fetch(sums); });
   stream.synchronise();
@@ -61,12 +61,12 @@ inline void squared_norm(Stream& stream, ConstView values, Sums& sums, CallSite 
 struct StepResult {
   float loss = 0;  // mean over all samples of the step
   float grad_norm = 0;  // L2 norm of the mean gradient, without loss scale, before clipping
-  bool skipped = false;  // a gradient of some rank is not finite, so nothing was updated
+  bool skipped = false;  // a rank's gradient is not finite, so nothing was updated
   float grad_factor = 1;  // Adam multiplies gradients by it: removes the loss scale, and clips
-  float loss_scale = 1;  // by which this step's gradients are multiplied
+  float loss_scale = 1;  // factor in this step's gradients
 };
 
-/// What decides a step: the sums over all ranks, and how they were formed.
+/// The inputs of step_result(): the sums over all ranks, and how they were formed.
 struct StepInputs {
   Totals totals;  // over all ranks
   int micro_batches = 1;  // of each rank
