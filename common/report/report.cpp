@@ -285,7 +285,7 @@ void Report::finish(const LayerDigests& digests) {
     digest += layer;
     layers.push_back(fmt::format("{:016x}", layer));
   }
-  take_slices(here.step + 1);  // what a GPU, or a worker, had still to do
+  take_slices(here.step + 2);  // what a GPU, or a worker, had still to do
   const Json outcome = {{"skipped_steps", skipped_},
                         {"median_ms", median_ms(times_.kept)},
                         {"digest", fmt::format("{:016x}", digest)},

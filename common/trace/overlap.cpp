@@ -44,7 +44,7 @@ OverlapTimes overlap_times(std::span<const Slice> slices, int step) {
 void OverlapMeter::add(std::span<const Slice> taken, int present) {
   recent_.insert(recent_.end(), taken.begin(), taken.end());
   if (next_ == 0) next_ = present;
-  for (; next_ < present; ++next_) {
+  for (; next_ < present - 1; ++next_) {
     times.add(overlap_times(recent_, next_));
     std::erase_if(recent_, [&](const Slice& slice) { return slice.step < next_; });
   }

@@ -33,7 +33,8 @@ template <class Figure> struct Latest {
 /// Measures the overlap of each step of a run, and keeps only the times, not the slices.
 class OverlapMeter {
  public:
-  /// taken: by Recorder::take() in step `present`, when all slices of earlier steps have ended.
+  /// taken: by Recorder::take() in step `present`. Measures the steps before `present` - 1, because
+  /// 08's writes of a step may end in the next one, but not later.
   void add(std::span<const Slice> taken, int present);
 
   Latest<OverlapTimes> times;  // of steps that are complete

@@ -25,7 +25,7 @@ REFUSED = [
     ("lesson 05 06", 2, "name one chapter"), ("exercise", 2, "name one chapter"),
     ("exercise 99", 2, "there is no chapter '99'"), ("exercise 05c", 2, "no chapter '05c'"),
     ("exercise 06c --fast", 2, "not '--fast'"), ("lesson zero4", 2, "there is no chapter 'zero4'"),
-    ("narrate", 2, "name a chapter"), ("narrate 02 --follow 1", 2, "--follow needs a layer"),
+    ("narrate", 2, "name a chapter"),
     ("memory 99", 2, "there is no chapter '99'"),
     ("watch 99", 2, "there is no chapter '99'"), ("watch 06 07", 2, "it takes a chapter, or"),
     ("overlap", 2, "name a file first"), ("overlap a b", 2, "unrecognized arguments: b"),

@@ -108,6 +108,13 @@ the mean loss is {0.75 / (1 + before):.5f}, the norm of the mean gradient 2.0000
     assert "; 1 sample per rank and step," in told[0]
 
 
+@pytest.mark.parametrize("words", ([], ["1"], ["x.2"]))
+def test_no_element_to_follow(monkeypatch, words):
+    monkeypatch.setattr("sys.argv", ["narrate.py", "--follow", *words])
+    with pytest.raises(Failure, match="--follow needs a layer and an element of it, as"):
+        narrate.main()
+
+
 def test_numbers_that_two_layers_share_are_told_of_both(folder):
     events = [event(rank, f"forward of layer {at}", at, writes=[
         {"of": "parameters", "layer": at, "start": 0, "size": 4, "values": [1, 2, 3]}])

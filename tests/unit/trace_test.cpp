@@ -70,9 +70,10 @@ TEST_CASE("a step's transfers may pass in the next step, after which they are co
     return describe(meter.times.kept.back().transfers[Place::device][Direction::from_host]);
   };
   meter.add({}, 1);
-  CHECK(add(2, {compute(0, 10)}) == "0 0");
-  CHECK(add(3, {compute(10, 29, 2), compute(33, 39, 3), up(30, 40, 2)}) == "4 6");
-  CHECK(add(4, {up(50, 51, 3)}) == "1 0");
+  meter.add(std::vector{compute(0, 10)}, 2);
+  CHECK(add(3, {compute(10, 29, 2), compute(33, 39, 3)}) == "0 0");
+  CHECK(add(4, {up(30, 40, 2)}) == "4 6");
+  CHECK(add(5, {up(50, 51, 3)}) == "1 0");
   CHECK(meter.times.steps == 3);
 }
 
