@@ -15,6 +15,7 @@ RANKS = 3
 # The model of 12 parameters, on the CPU: numbers are recorded only there, and of small models only.
 TINY = {"--task": "tiny", "--align": 1, "--steps": 1, "--device": "cpu"}
 TOLD_KINDS = ("parameters", "gradients", "communication")  # borrowing these is told
+SAMPLES = {"load": ("x", "t"), "forward": ("y",), "loss": ("dy",)}  # what a task writes of samples
 
 
 def counted(count, word):
@@ -31,7 +32,7 @@ def head(trace, run):
     yield f"{run.chapter}: a step of {parameters} parameters, {run.dtype}, on {ranks}"
     yield f"{layers} of {model}; {samples} per rank and step, learning rate {options['lr']:g}"
     yield "a row is a layer: its weights, row by row, and its biases; \u00b7 is elsewhere"
-    yield f"on the right: the line of {run.chapter}/trainer.hpp (none: a scope ends)"
+    yield f"on the right: the line of {run.chapter}/trainer.hpp"
     yield ""
     if info["parameters"] <= 64:
         yield "which rank's part each element is in"
@@ -40,15 +41,19 @@ def head(trace, run):
                       for i in range(layer["size"])]
             yield f"  layer {at}" + "".join(f"{owner:>7}" for owner in owners)
         yield ""
+    if options["task"] == "tiny":
+        yield "of the first sample: layer 0 takes x, each layer gives y to the next one,"
+        yield "t is what the last y should be, dy the gradient of the loss by that y; the last"
+        yield "layer's gradient: of a weight dy of its row x the y at its column, of a bias dy\n"
     yield "held throughout, by each rank"
     for held in trace.about["held"]:
         of = f"optimizer, {held['of']}" if held["kind"] == "optimizer" else held["of"]
         where = "" if held["place"] == "device" else f", on its {held['place']}"
         yield (f"  {of:<20}{spaced(held['elements']):>3} of {spaced(info['padded_parameters'])} in "
                f"{held['dtype']}, {spaced(held['bytes'])} bytes{where}")
-    beside = defaultdict(set)
+    beside, slots = defaultdict(set), slot_names(trace)
     for event in trace.program(0, trace.steps[0]):
-        if event["ph"] == "X" and sentence(event, run.ranks):
+        if event["ph"] == "X" and sentence(event, run.ranks, slots):
             beside[event["stream"]].add(event["task"])
     yield ""
     for stream in [stream for stream in beside if stream != "compute"]:
@@ -57,45 +62,78 @@ def head(trace, run):
         yield "told in the order in which the host asks for it, which may be ahead of its use\n"
 
 
-def sentence(event, ranks):
+def slot_kind(view):
+    """Returns what a slot is called that holds the view, as on the page of watch."""
+    if view["of"] not in ("parameters", "gradients"):
+        return "piece"  # of the state that a disk holds, in the memory of the host
+    return "landing" if view.get("place") == "host" else f"{view['of'].removesuffix('s')} slot"
+
+
+def slot_names(trace):
+    """Returns each slot's name by its kind and its number in the trace. Slots of one kind are
+    counted from 0: "gradient slot 0"."""
+    args = [event["args"] for event in trace.events[0]]
+    views = [view for of in args for key in ("reads", "writes", "lent") for view in of.get(key, [])]
+    found = sorted({(slot_kind(view), view["slot"]) for view in views if "slot" in view})
+    return {of: f"{of[0]} {at - [kind for kind, _ in found].index(of[0])}"
+            for at, of in enumerate(found)}
+
+
+def sentence(event, ranks, slots):
     """Returns the line that tells an event; "" for an event that is not told."""
     args, task = event["args"], event["task"]
     if event["ph"] == "X":
-        slots = [view["slot"] for view in args.get("reads", []) + args.get("writes", [])
-                 if "slot" in view]
+        used = [slots[slot_kind(view), view["slot"]]
+                for view in args.get("reads", []) + args.get("writes", []) if "slot" in view]
         meaning = say("short", {task}, each=spaced(args["elements"] // max(1, ranks - 1)),
-                      slot=slots[0] if slots else "")
+                      slot=used[0] if used else "")
         layer = "" if event["layer"] is None else f"layer {event['layer']} "
         ahead = "" if args["phase"] == args["during"] else f" for {args['phase']}"
         return meaning and f"  {layer}{task}{ahead}: {meaning}"
     if args["kind"] not in TOLD_KINDS:
         return ""
-    slot = ""
+    size, what = f"{spaced(abs(args['bytes']))} bytes", ""
     for lent in args["lent"]:
-        slot += (f" {'for' if task == 'borrow' else 'of'} layer {lent['layer']}, "
-                 f"slot {lent['slot']}")
-    return (f"  {task} {spaced(abs(args['bytes']))} bytes of {args['kind']}{slot}: "
-            f"{spaced(args['in_use'][args['kind']])} in use")
+        what += (f"{slots[slot_kind(lent), lent['slot']]} "
+                 f"{'for' if task == 'borrow' else 'of'} layer {lent['layer']}, ")
+    what += size if what else f"{size} of {args['kind']}"
+    ends = "" if args["at"] or task == "borrow" else " (its scope ends)"
+    return f"  {task} {what}: {spaced(args['in_use'][args['kind']])} in use{ends}"
 
 
 def row(memory, view):
     """The layer's numbers where the view is, dots elsewhere; "" if a number is not known."""
     inside = range(view["start"], view["start"] + view["size"])
     cells = [cell if i in inside else "\u00b7" for i, cell in enumerate(memory.layer(view))]
-    return "" if None in cells else "".join(
-        f"{cell:>7}" if isinstance(cell, str) else f" {cell:6.3f}" for cell in cells)
+    return "" if None in cells else "".join(map(decimal, cells))
+
+
+def decimal(cell):
+    """Returns a number or a word in seven places."""
+    return f"{cell:>7}" if isinstance(cell, str) else f" {cell:z6.3f}"
+
+
+def of_sample(event, samples):
+    """Returns what a task writes of a rank's first sample, by name; "" if the trace has no such
+    numbers."""
+    values = event["args"].get("samples", [])
+    if None in sum(values, []):
+        return ""
+    return "".join(f"{name:>4}{''.join(map(decimal, all_of[:len(all_of) // samples]))}"
+                   for name, all_of in zip(SAMPLES.get(event["task"], ()), values))
 
 
 def story(trace, run):
     """Tells the first step event by event, with the layer's numbers on all ranks."""
     memories = [Memory(trace.layers) for _ in trace.events]
+    slots = slot_names(trace)
     present, known = "", {}  # by a layer's rows: the phase in which they were told
     for events in trace.moments(0, trace.steps[0]):
         for memory, event in zip(memories, events):
             for view in event["args"].get("writes", []):
                 memory.write(view)
         args = events[0]["args"]
-        said = args["step"] and sentence(events[0], run.ranks)
+        said = args["step"] and sentence(events[0], run.ranks, slots)
         if not said:
             continue
         phase = {"setup": "start", "load": "forward"}.get(args["during"], args["during"])
@@ -119,6 +157,9 @@ def story(trace, run):
             yield f"  all    {rows[0]}"
         else:
             yield from (f"  rank {rank} {cells}" for rank, cells in enumerate(rows))
+        samples = [of_sample(event, run.options["batch"]) for event in events]
+        if any(samples):
+            yield from (f"  rank {rank}{cells}" for rank, cells in enumerate(samples))
 
 
 def followed(trace, run, layer, element):
@@ -128,7 +169,7 @@ def followed(trace, run, layer, element):
     yield f"{run.chapter}, {run.dtype}: element {element} of layer {layer}, in rank " \
           f"{element // shard}'s part"
     yield f"{'':<46}" + "".join(f"{f'rank {rank}':>8}" for rank in range(run.ranks))
-    memories = [Memory(trace.layers) for _ in trace.events]
+    memories, slots = [Memory(trace.layers) for _ in trace.events], slot_names(trace)
     present = ""
     for events in trace.moments(0, trace.steps[0]):
         event, rows = events[0], []
@@ -142,12 +183,13 @@ def followed(trace, run, layer, element):
                 rows.append((views[0], values))
         for lent in event["args"].get("lent", []):
             if lent["layer"] == layer and event["args"]["kind"] in TOLD_KINDS:
-                rows.append(({"of": event["args"]["kind"], "slot": lent["slot"]}, []))
+                rows.append((lent, []))
         for view, values in rows:
             phase = {"setup": "start", "load": "forward"}.get(event["args"]["during"],
                                                               event["args"]["during"])
-            slot = f", slot {view['slot']}" if "slot" in view else ""
-            line = f"{'' if phase == present else phase:<10}{event['task']:<16}{view['of']}{slot}"
+            where = slots[slot_kind(view), view["slot"]] if "slot" in view else view["of"]
+            where = f"{view['of']}, {where}" if where.startswith("piece") else where
+            line = f"{'' if phase == present else phase:<10}{event['task']:<16}{where}"
             present = phase
             yield (f"{line:<46}" + "".join(f"{value:>8}" for value in values)).rstrip()
 
@@ -157,7 +199,7 @@ def value_at(memory, view, element):
     if not view["start"] <= element < view["start"] + view["size"]:
         return "\u00b7"
     value = memory.layer(view)[element]
-    return "?" if value is None else value if isinstance(value, str) else f"{value:.3f}"
+    return "?" if value is None else value if isinstance(value, str) else f"{value:z.3f}"
 
 
 def formulas(run):

@@ -75,7 +75,7 @@ def tables(trace):
             cells = [ms for name in columns for ms in found.get((name, layer), "--")]
             if any(ms != "-" for ms in cells):
                 yield f"  {'all' if layer is None else layer:<14}" + "".join(
-                    f"{ms if ms == '-' else format(ms, '.2f'):>10}" for ms in cells)
+                    f"{ms if ms == '-' else format(ms, 'z.2f'):>10}" for ms in cells)
 
 
 def played(trace, given):
@@ -91,7 +91,7 @@ def played(trace, given):
     yield f"\n{'':<20}" + "".join(f"{name:>20}" for name in runs)
     for what in runs["as it ran"]:
         if any(run[what] > 0 for run in runs.values()):
-            yield f"{what:<20}" + "".join(f"{run[what]:>20.2f}" for run in runs.values())
+            yield f"{what:<20}" + "".join(f"{run[what]:>z20.2f}" for run in runs.values())
 
 
 def main():

@@ -95,7 +95,7 @@ def tables(profile):
            + ("" if profile.marked else "; the trace marks no step, so this is all of it"))
     for what, (alone, beside) in sorted(parts.items(), reverse=True):
         yield (f"{what} exposed {alone / steps:.2f} ms ({alone / steps / profile.period:.1%}), "
-               f"hidden {beside / steps:.2f} ms")
+               f"hidden {beside / steps:z.2f} ms")
     by = defaultdict(list)
     for event, alone in exposed(events):
         by[kind(event), event["name"]].append((event["dur"], length(alone), event["stream"]))
@@ -104,6 +104,6 @@ def tables(profile):
         whole, alone = (sum(event[at] for event in own) / 1e3 / steps for at in (0, 1))
         streams = sorted({stream for *_, stream in own})
         yield (f"  {name:<18}{len(own) / steps:>8.1f}{whole:>10.2f}{alone:>10.2f}"
-               f"{whole - alone:>10.2f}  {', '.join(streams)}")
+               f"{whole - alone:>z10.2f}  {', '.join(streams)}")
     yield ("\nA message lasts from when this rank began it: what it waits for later ranks is in "
            "it.\nMessages beside one another count once above the table.")

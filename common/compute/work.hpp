@@ -17,7 +17,7 @@ struct Work {
   int layer = -1;  // of the model; -1: of no layer
   std::int64_t elements = 0;  // written; of a message: sent by this rank
   std::int64_t bytes = 0;  // of these elements
-  std::vector<ConstView> reads{}, writes{};  // state and borrowed memory, but no activations
+  std::vector<ConstView> reads{}, writes{};  // of activations only what an MLP writes, for traces
 
   /// Where the first view lies that is written, or else read; without a view: on the device.
   Place place() const {

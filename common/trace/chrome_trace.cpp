@@ -62,6 +62,7 @@ ordered_json arguments(const Slice& slice, const std::vector<HostAction>& action
   for (std::size_t i = 0; i < work.writes.size(); ++i) {
     const bool kept = i < slice.values.size();
     add_view(args["writes"], work.writes[i], kept ? &slice.values[i] : nullptr);
+    if (kept && !work.writes[i].name) args["samples"].push_back(slice.values[i]);
   }
   return args;
 }

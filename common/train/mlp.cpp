@@ -68,7 +68,7 @@ void Mlp::load(const Batch& batch) {
   const PhaseScope phase(Phase::load);
   live_[0] = activations_[0].borrow();
   const View inputs = live_[0];
-  stream_.run(work_on("load", {}, {inputs}),
+  stream_.run(work_on("load", {}, {inputs, targets_.view()}),
               [=, &on = stream_.kernels(), targets = targets_.view()] {
                 batch.data->load(on, batch.first, inputs, targets);
               });
@@ -76,10 +76,12 @@ void Mlp::load(const Batch& batch) {
 
 void Mlp::forward(int l, ConstView params) {
   live_[l + 1] = activations_[l + 1].borrow();
-  stream_.run(
-      work_on("forward", {params}, {}),
-      [=, &on = stream_.kernels(), shape = shape(l), x = live_[l].view(), y = live_[l + 1].view(),
-       relu = relu(l)] { on.linear_forward(shape, x, params, y, relu); });
+  const View x = live_[l], y = live_[l + 1];
+  Work work = work_on("forward", {params}, {});  // of params' layer and size
+  work.writes = {y};
+  stream_.run(work, [=, &on = stream_.kernels(), shape = shape(l), relu = relu(l)] {
+    on.linear_forward(shape, x, params, y, relu);
+  });
 }
 
 void Mlp::loss(Sums& sums, float scale) {
@@ -87,7 +89,7 @@ void Mlp::loss(Sums& sums, float scale) {
   const int last = shape_.layers() - 1;
   const ConstView outputs = live_[last + 1];
   const View grad_output = live_grad_outputs_[last % 2].view().part(0, outputs.size);
-  stream_.run(work_on("loss", {outputs}, {}),
+  stream_.run(work_on("loss", {outputs}, {grad_output}),
               [=, this, &on = stream_.kernels(), &sums, targets = targets_.view()] {
                 if (shape_.classifier) {
                   on.cross_entropy(outputs, targets, batch_, scale, grad_output, sums);

@@ -64,7 +64,8 @@ def test_a_step_is_told(folder, before):
     events = []
     for rank, values in ((1, [-3]), (0, [1.5, 2])):
         events += [
-            event(rank, "forward of layer 0", 4, at=at, reads=[whole], writes=[]),
+            event(rank, "forward of layer 0", 4, at=at, reads=[whole], writes=[],
+                  samples=[[2, -0.0001]]),
             event(rank, "all_gather of layer 0", 3, cat="collective", tid=2, phase="backward",
                   reads=[own[rank]], writes=[whole | {"values": [1.5, 2, -3]}]),
             event(rank, "initialise of layer 0", 1, "setup", 0,
@@ -80,11 +81,11 @@ def test_a_step_is_told(folder, before):
 06_zero3, fp32: element 2 of layer 0, in rank 1's part
 {'':<46}  rank 0  rank 1
 start     initialise      parameters{'':<10}       \u00b7  -3.000
-forward   borrow          parameters, slot 7
-          all_gather      parameters, slot 7    -3.000  -3.000
-          forward         parameters, slot 7    -3.000  -3.000
+forward   borrow          parameter slot 0
+          all_gather      parameter slot 0      -3.000  -3.000
+          forward         parameter slot 0      -3.000  -3.000
 update    adam            parameters{'':<10}       \u00b7  -4.000
-          give back       parameters, slot 7""".splitlines()
+          give back       parameter slot 0""".splitlines()
     told = narrate.told(trace, run_of()).split("\n\n")
     assert "  layer 0      0      0      1    pad" in told[1]
     assert told[-1].endswith("\n  in forward          1 x 3 = 3")
@@ -92,15 +93,17 @@ update    adam            parameters{'':<10}       \u00b7  -4.000
                          "told in the order in which the host asks for it, which may be ahead of "
                          "its use", f"""\
 forward
-  borrow 16 bytes of parameters for layer 0, slot 7: 24 in use
+  borrow parameter slot 0 for layer 0, 16 bytes: 24 in use
   layer 0 all_gather for backward: 2 to each other rank
   all      1.500  2.000 -3.000    pad
 {'  layer 0 forward: with these parameters (as above)':<75}  43
+  rank 0   y  2.000  0.000
+  rank 1   y  2.000  0.000
 update
 {'  layer 0 adam: the new weights, in fp32':<75}  43
   rank 0   0.500  1.000      \u00b7      \u00b7
   rank 1       \u00b7      \u00b7 -4.000    pad
-  give back 16 bytes of parameters of layer 0, slot 7: 0 in use
+  give back parameter slot 0 of layer 0, 16 bytes: 0 in use (its scope ends)
 the mean loss is {0.75 / (1 + before):.5f}, the norm of the mean gradient 2.00000"""]
     assert told[2].splitlines() == [
         "held throughout, by each rank", "  optimizer, momentum   2 of 4 in fp32, 8 bytes",
