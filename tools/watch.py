@@ -20,7 +20,9 @@ from sentences import SENTENCES, say
 from trainers import CARDS, source
 
 HERE, MADE = ROOT / "tools/watch", ROOT / "notes/step.html"
-DTYPES, MICRO_BATCHES, MODEL = ("bf16", "fp32"), (1, 2), TINY | {"--layers": 3}
+DTYPES, MICRO_BATCHES = ("bf16", "fp32"), (1, 2)
+# With this seed the element that the page follows has a gradient, so that Adam moves it.
+MODEL = TINY | {"--layers": 3, "--seed": 2}
 # The letters of the grid's rows, by what a row holds. If it is lent, the slot's number follows.
 # PIECES are the host's copies of what a disk holds. The host has room for three, a layer each.
 ROWS = {"parameters": "P", "gradients": "G", "master": "M", "momentum": "m", "variance": "v",

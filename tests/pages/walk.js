@@ -102,6 +102,14 @@ function keys() {
     press(key);
     expect(get(holds), "keys", key);
   }
+  for (const key of ["f", "1", "5", "8"]) {
+    press(key);
+    const marked = all(".grid .cell").filter(e => page.getComputedStyle(e).outlineStyle !== "none");
+    const places = marked.map(e => e.parentNode.dataset.l + [...e.parentNode.children].indexOf(e));
+    expect(new Set(places).size === 1 && places[0] === "12", "the element is marked", key);
+  }
+  press("f");
+  expect(get('$("follow").ariaPressed === "false"'), "it is marked no longer", "f");
 }
 function plans() {
   for (const {fields, figures} of PLANS) {

@@ -139,6 +139,10 @@ function setDiff(on) {
   document.querySelectorAll("button.diff").forEach(e => e.setAttribute("aria-pressed", on));
   app.views.forEach(showLine);
 }
+/** Marks element 2 of layer 1, or no longer: it stays marked in each chapter that is chosen. */
+function follow() {
+  $("follow").setAttribute("aria-pressed", $("app").classList.toggle("follow"));
+}
 function showLine({lines, codeBox, inside, frame, act}) {
   lines.forEach((line, i) => line.classList.toggle("at", act && i + 1 === frame.line));
   const line = lines[frame.line - 1], [file, number, text] = act && frame.inside || [];
@@ -226,7 +230,7 @@ function drawArrows({run, frame, act, cells, grid, over}) {
       const [from, to] = [a, b].map(of => (of.top + of.bottom) / 2 - base.top);
       const d = `M${x - 1} ${from}a1 1 0 1 0 2 0a1 1 0 1 0 -2 0M${x} ${from}V${to}` +
         `m${s} -2.5v5l${-3 * s} -2.5z`, colour = `var(--${ROWS[source[0]][1]})`;
-      over.append(el("path", {d, stroke: colour, fill: colour}));
+      over.append(el(l === 1 && i === 2 ? "path.it" : "path", {d, stroke: colour, fill: colour}));
     }
   }
 }
@@ -471,14 +475,14 @@ function begin() {
     last: () => go(app.time.length - 1), play, ask: () => change({ask: !app.ask}),
     dtype: () => change({dtype: app.dtype === "bf16" ? "fp32" : "bf16"}),
     micro: () => change({micro: 3 - app.micro}),
-    diff: () => setDiff(!app.diff), broken: () => choose(app.a, app.b ? "" : "broken"),
+    diff: () => setDiff(!app.diff), follow, broken: () => choose(app.a, app.b ? "" : "broken"),
     before: () => choose(app.a, app.b || !app.a ? "" : String(app.a - 1))};
-  const act = name => does[name](name === "play" || stop());
+  const act = name => does[name](/play|follow/.test(name) || stop());
   for (const name of Object.keys(does).filter($)) $(name).onclick = () => act(name);
   $("beside").onchange = e => choose(app.a, e.target.value);
   $("range").oninput = e => go(+e.target.value);
   const keys = {ArrowRight: "next", ArrowLeft: "back", Home: "first", End: "last", d: "diff",
-    c: "before", b: "broken", " ": "play"};
+    c: "before", b: "broken", f: "follow", " ": "play"};
   addEventListener("keydown", e => {
     const of = what => e.target.closest(what), tab = $("tabs").children[e.key - 1];
     if (e.ctrlKey || e.metaKey || e.altKey || of("#plan, select")) return;
