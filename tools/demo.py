@@ -5,6 +5,7 @@
 `./tutorial demo` calls this after building. It reads nothing but the programs' own logs, and it
 recomputes every claim from them: exit code 0 means that each claim holds, 1 that one does not."""
 import argparse
+import contextlib
 import itertools
 import json
 import shutil
@@ -16,6 +17,7 @@ import findings
 import report
 from runs import (CHAPTERS, ROOT, Programs, finish, folded, number, ran, wrong_bytes,
                   wrong_traffic)
+from trial import progress
 
 SHORT = ["--steps", 8]
 # What is said of a task, where the reader says nothing else; its micro-batch (0: the default), and
@@ -99,6 +101,22 @@ def claims(runs, ranks, chain):
             if run.summary["digest"] != known[str(run)]]
 
 
+def told_steps(run, steps):
+    """Returns a function that says how many of its steps a run has logged: (done, of all)."""
+    def how_far():
+        with contextlib.suppress(FileNotFoundError):
+            return min(steps, max(0, run.log.read_bytes().count(b"\n") - 1)), steps
+    return how_far
+
+
+def execute(what, runs):
+    done = []
+    with progress(f"{what:<67}", lambda: (len(done), len(runs)), then=""):
+        for run in runs:
+            run.execute()
+            done.append(run)
+
+
 def gpus():
     """How many this machine has."""
     listed = shutil.which("nvidia-smi") and ran(["nvidia-smi", "-L"])[1]
@@ -138,21 +156,19 @@ def main():
     print(*folded(of), "", f"{'chapter':<21}dtype  ranks  final loss  {'digest':<18}"
           f"{report.weak('seconds')}", sep="\n")
     for run in runs:
-        print(f"{run.chapter:<21}{run.dtype}{run.ranks:>8}", end="", flush=True)
-        run.execute()  # a failure ends the line
+        with progress(f"{run.chapter:<21}{run.dtype}{run.ranks:>8}", told_steps(run, options.steps),
+                      then=""):
+            run.execute()  # a failure ends the line
         print(f"{number(run.losses[-1], '.4f'):>12}  {run.summary['digest']:<18}"
               f"{report.weak(f'{run.seconds:7.1f}')}", flush=True)
-    print(f"{'short ones, traced: on a slow link, bus, disk':<67}", end="", flush=True)
-    for run in more:
-        run.execute()
+    execute("short ones, traced: on a slow link, bus, disk", more)
     print(report.weak(f"{sum(run.seconds for run in more):6.1f}"))
     chain = prepare_chain(programs, options)
     links, ranks = zip(*((run.number, str(run.ranks)) for run, _ in chain))
     way = f"a chain of checkpoints, {', '.join(links)} on {', '.join(ranks)} ranks"
-    print(f"{way:<67}", end="", flush=True)
     every = list(itertools.chain(*chain))
+    execute(way, every)
     for run in every:
-        run.execute()
         run.label = f"{run} to step {run.steps[-1]['step']}"
     print(report.weak(f"{sum(run.seconds for run in every):6.1f}"))
     study = findings.Study(runs, more)

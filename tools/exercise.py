@@ -174,10 +174,8 @@ def watch(exercise, once):
         saved, start = exercise.saved(), time.monotonic()
         top = head(exercise)
         print("\033[H\033[2J" * (terminal and not once) + "\n".join(top))
-        if terminal:
-            print("compiling and running ...", end="\r", flush=True)
         good, lines = exercise.judge(LINES - len(top) - 3)
-        print("\033[K" * terminal + "\n".join([*lines, ""]))
+        print(*lines, "", sep="\n")
         hint = f" Hint: ./tutorial exercise {exercise.number} --hint." * (not good)
         again = " Save to run again, Ctrl-C to end." * (not good and not once)
         print(f"{time.monotonic() - start:.0f} s.{hint}{again}", flush=True)

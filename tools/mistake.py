@@ -18,7 +18,7 @@ from dataclasses import replace
 import page_reader
 from runs import ROOT, Failure, finish, folded, ran
 from sabotage import print_diff, tree_for
-from trial import of_ours
+from trial import aloud, of_ours
 
 PAGE = ROOT / "notes/counterexamples.md"
 SHOWN = (1, 2, 10, 19, 20, 30, 40, 50)  # steps whose losses are shown, as far as a run goes
@@ -36,7 +36,7 @@ class Ran:
                    "--device", "cpu", "--log", str(log), "--save", str(folder),
                    "--save-every", "1", "--keep", "1000"]
         self.folder = folder
-        self.code, printed = ran(command)
+        self.code, printed = aloud(f"running {program.name}", ran, command)
         self.says = of_ours(printed)[-1:] if self.code else []  # why it ended so
         lines = [json.loads(line) for line in log.read_bytes().splitlines()] if log.exists() else []
         self.steps = [line for line in lines if "loss" in line]

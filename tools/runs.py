@@ -148,23 +148,28 @@ class Programs:
         return Run(log, chapter, ranks, dtype, words, command)
 
 
-def ran(command):
-    """A command's exit code, and what it prints. If this script is stopped meanwhile, the command
-    is told to stop, so that no rank outlives its launcher."""
+def ran(command, hear=lambda line: None):
+    """A command's exit code, and what it prints; hear() gets each line when it comes. If this
+    script is stopped meanwhile, the command is told to stop, so that no rank outlives its
+    launcher."""
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True, errors="replace",
                           env=os.environ | ENVIRONMENT) as process:
+        lines = []
         try:
-            printed, _ = process.communicate()
+            for line in process.stdout:
+                lines.append(line)
+                hear(line)
+            process.wait()
         except BaseException:
             process.terminate()
             raise
-    return process.returncode, printed
+    return process.returncode, "".join(lines)
 
 
-def output_of(command):
+def output_of(command, *hear):
     """What a command prints that ends well."""
-    code, printed = ran(command)
+    code, printed = ran(command, *hear)
     if code != 0:
         raise Failure(f"{printed.rstrip()}\nthe command was: {shlex.join(command)}", max(code, 1))
     return printed

@@ -4,11 +4,15 @@
 `break`, `exercise`, `mistake` and `drill` of ./tutorial are trials, and so are the tests that
 follow the pages of notes/changing. A Tree is a copy of the repository, which is edited, built and
 tested; the functions below it say what came of that, in the lines of a terminal."""
+import contextlib
 import filecmp
 import json
 import re
 import shutil
 import subprocess
+import sys
+import threading
+import time
 from pathlib import Path
 
 from runs import OURS, QUICK, ROOT, Failure, folded, output_of, ran
@@ -20,7 +24,56 @@ CALL = re.compile(r"^ +(?:Write|Read|Previous).*:$|^ +#[0-3] zero::.*?(?= <null>
 # doctest's report, from the first case that fails to how many fail.
 REPORT = re.compile(r"^TEST CASE: .*?^\[doctest\] test cases: .*?$", re.MULTILINE | re.DOTALL)
 ENDED = re.compile(r"^rank \d+/\d+.*?: (.*)$", re.MULTILINE)  # as common/run/failure.hpp says it
+COUNTED = re.compile(r"^ *\[?(\d+)/(\d+)[] ]")  # ninja's [3/30], Meson's 3/30 of its tests
 NOT_COPIED = shutil.ignore_patterns("build", ".git", "__pycache__")
+
+
+@contextlib.contextmanager
+def progress(what, how_far=lambda: None, then="\n"):
+    """Says what lasts: one line in a file. On a terminal the line changes each second: it has the
+    seconds so far and, where how_far() returns (done, of all), these and the time left. That goes
+    at the end, and the line too unless `then`, which follows `what`, is empty."""
+    over, begin = threading.Event(), time.monotonic()
+
+    def tell(every=None, since=begin):
+        while True:
+            now, words = time.monotonic(), ""
+            if far := how_far():
+                if far[1] != every:  # another count begins: the time left follows from it alone
+                    every, since = far[1], now
+                words = f", {far[0]} of {far[1]}"
+                if far[0] and now > since:
+                    words += f", about {(far[1] - far[0]) * (now - since) / far[0]:.0f} s left"
+            text = f"{what.rstrip()}: {now - begin:.0f} s{words}"
+            print(f"\r{text[:79]}\033[K", end="", flush=True)
+            if over.wait(1):
+                return
+
+    if not sys.stdout.isatty():
+        print(what, end=then, flush=True)
+        yield
+        return
+    thread = threading.Thread(target=tell, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+        print(f"\r\033[K{what if not then else ''}", end="", flush=True)
+
+
+def aloud(what, run, command):
+    """Returns run(command); run is ran or output_of. Meanwhile progress() tells how far ninja and
+    Meson are, by their counts."""
+    far = []
+
+    def hear(line):
+        if found := COUNTED.match(line):
+            far[:] = map(int, found.groups())
+
+    with progress(what, lambda: far):
+        return run(command, hear)
 
 
 def copied(folder, texts=None):
@@ -74,12 +127,14 @@ class Tree:
 
     def set_up(self):
         if not (self.build / "build.ninja").exists():
-            output_of(["meson", "setup", str(self.build), str(self.sources), *QUICK, *self.options])
+            aloud("configuring a copy", output_of, ["meson", "setup", str(self.build),
+                                                    str(self.sources), *QUICK, *self.options])
 
     def program(self, chapter):
         """The path of a chapter's program, which is built."""
         self.set_up()
-        output_of(["ninja", "-C", str(self.build), f"{chapter}/{chapter}"])
+        aloud(f"building {chapter} in a copy", output_of,
+              ["ninja", "-C", str(self.build), f"{chapter}/{chapter}"])
         return self.build / chapter / chapter
 
     def test(self, *choice, **variables):
@@ -88,8 +143,9 @@ class Tree:
         self.set_up()
         log = self.build / "meson-logs/tried.json"
         log.unlink(missing_ok=True)  # never read the results of an earlier run
-        _, printed = ran(["env", "LC_ALL=C.UTF-8", *map("=".join, variables.items()), "meson",
-                          "test", "-C", str(self.build), "--logbase", "tried", *choice])
+        command = ["env", "LC_ALL=C.UTF-8", *map("=".join, variables.items()), "meson", "test",
+                   "-C", str(self.build), "--logbase", "tried", *choice]
+        _, printed = aloud("compiling and running the tests", ran, command)
         results = [*map(json.loads, log.read_bytes().splitlines())] if log.exists() else []
         beside = f"../{self.sources.name}/"  # files are named as in the repository
         for result in results:

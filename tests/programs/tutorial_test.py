@@ -177,6 +177,20 @@ def test_what_cannot_be_installed(copy, folder, apt, sudo, reason, phase):
                         done.stderr.splitlines()[-1])
 
 
+def test_a_terminal_shows_how_far_a_build_is(copy, folder):
+    """In a file there is one line for it, without ninja's counts."""
+    shutil.rmtree(copy.folder / "build", ignore_errors=True)
+    path = fake(folder, meson="", ninja="echo '[1/4] one'; sleep 2.5; exit 1", mpirun="echo HYDRA",
+                **{"dpkg-query": "echo installed", "c++": "", "pkg-config": "",
+                   "mpiexec.mpich": ""})
+    piped = copy("watch", PATH=path)
+    shown = subprocess.run(["script", "-qec", f"'{copy.script}' watch", "/dev/null"], text=True,
+                           env=copy.environment | {"PATH": path}, capture_output=True,
+                           stdin=subprocess.DEVNULL).stdout
+    assert piped.returncode == 1 and "1 of 4" not in piped.stdout + piped.stderr
+    assert re.search(r"\nbuilding the eight programs: \d s, 1 of 4, about \d+ s left\033", shown)
+
+
 @pytest.mark.parametrize("owner, broken, chosen, said", [
     ("HYDRA build", "none", "mpich", "MPICH 1, because mpirun is its launcher"),
     ("mpirun (Open MPI) 5", "none", "openmpi", "Open MPI 1, because mpirun is its launcher"),

@@ -13,6 +13,7 @@ import pytest
 from recorded import LOGS, changed, recorded, text_of
 
 import demo
+import trial
 from runs import CHAPTERS, ROOT, Run
 
 CLAIMS = FP32, ALONE, CHAIN, BF16, BYTES, PLACES, SENT = [
@@ -101,6 +102,22 @@ def test_nothing_outlives_a_demo_that_is_told_to_stop(folder):
             os.kill(int(told.read_text()), 0)
             time.sleep(0.05)
         raise AssertionError("the program lives on")
+
+
+@pytest.mark.parametrize("then", ("", "\n"))
+@pytest.mark.parametrize("terminal", (True, False))
+def test_what_lasts_is_told(monkeypatch, capsys, terminal, then):
+    """On a terminal with the seconds, the count and the time left; in a file by one line."""
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
+    with trial.progress("a", lambda: (1, 4), then):
+        time.sleep(1.1 * terminal)
+    *lines, last = capsys.readouterr().out.split("\r")
+    if not terminal:
+        assert (lines, last) == ([], "a" + then)
+        return
+    assert [line.removesuffix("\033[K") for line in lines[:3]] == [
+        "", "a: 0 s, 1 of 4", "a: 1 s, 1 of 4, about 3 s left"]
+    assert last == "\033[K" + "a" * (not then)
 
 
 def test_a_model_of_the_readers_size_on_as_many_ranks_as_gpus(programs, folder):
