@@ -86,11 +86,11 @@ def claims(runs, ranks, chain):
     yield "fp32: 02 to 08 are identical to the last bit", differing(fp32[2:], fp32[1])
     yield (f"fp32: 01 with --accumulate {ranks} has the bits of 02 on {ranks} ranks",
            differing(fp32[:1], fp32[1]))
-    yield ("fp32: 01 going the same way has the bits of the chain of checkpoints",
+    yield ("fp32: 02, 05 to 08 resume one another's checkpoints with 01's bits",
            [sentence for run, alone in chain for sentence in differing([run], alone)])
     yield "bf16: 03 to 08 are identical to the last bit", differing(bf16[1:], bf16[0])
-    yield "bytes, resident and peak, equal their formulas in every run", wrong_bytes(runs)
-    yield "07 and 08, all places: 06's bytes, plus staging, weights, pieces", [*lost(runs)]
+    yield "bytes held all the time, and at the peak, equal their formulas", wrong_bytes(runs)
+    yield "07 and 08 hold 06's bytes elsewhere, and add only room for copies", [*lost(runs)]
     yield "elements sent and bytes copied equal their formulas", wrong_traffic(runs)
     rows = {(row["program"], row["ranks"], row["options"] + " --quiet"): row.get("digest")
             for row in json.loads((ROOT / "notes/digests.json").read_text("utf-8"))}

@@ -19,10 +19,10 @@ from runs import CHAPTERS, ROOT, Run
 CLAIMS = FP32, ALONE, CHAIN, BF16, BYTES, PLACES, SENT = [
     "fp32: 02 to 08 are identical to the last bit",
     "fp32: 01 with --accumulate 2 has the bits of 02 on 2 ranks",
-    "fp32: 01 going the same way has the bits of the chain of checkpoints",
+    "fp32: 02, 05 to 08 resume one another's checkpoints with 01's bits",
     "bf16: 03 to 08 are identical to the last bit",
-    "bytes, resident and peak, equal their formulas in every run",
-    "07 and 08, all places: 06's bytes, plus staging, weights, pieces",
+    "bytes held all the time, and at the peak, equal their formulas",
+    "07 and 08 hold 06's bytes elsewhere, and add only room for copies",
     "elements sent and bytes copied equal their formulas"]
 RECORDED = "the same bits as the recorded runs"
 NAMES = sorted((name for name in LOGS if name[-4:] in ("fp32", "bf16")),
