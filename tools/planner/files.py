@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
-"""What the planner reads: configurations of DeepSpeed, and files of options for accelerate or
-transformers' Trainer. What --write writes: a configuration of DeepSpeed, lines for PyTorch's FSDP2,
-or a command for our programs."""
+"""Reads configurations of DeepSpeed, and files of options for accelerate or transformers' Trainer.
+Writes, for --write, a configuration of DeepSpeed, lines for PyTorch's FSDP2, or a command for our
+programs."""
 import importlib
 import json
 import math
@@ -15,23 +15,27 @@ from .machine import MOST_PARAMETERS
 from .plan import CARDS, DISK, HOST, LIVE, PLANS, deepspeed_card
 
 MOST_BYTES, YAML = 1 << 16, (".yaml", ".yml")
-# KEYS: a key of DeepSpeed (it stands for all below it, too): what it is here. LEFT_OUT: a key: its
-# effect, which no plan counts. NOTHING: keys without an effect here. FLAGS: options of other
-# programs without one. NUMBERS: our name: key, default, least. SWITCHES: our name: key, default.
-# OLDER: an older version's key: the key and value that it means if true. OPTIMIZERS: a part of an
-# optimizer's name: how many numbers it keeps of a parameter beside the master. FSDP: the number of
-# a ShardingStrategy: its name. PARTS: a section of accelerate's file: the distributed_type for
-# which it counts, and with what the names of its options begin.
+# notes/deepspeed.json has these tables:
+# KEYS      a key of DeepSpeed, with all below it: what the planner takes it for
+# LEFT_OUT  a key: its effect, which no plan counts
+# NOTHING   keys that change nothing here; FLAGS: other programs' options that change nothing here
+# NUMBERS   our name: key, default, least value; SWITCHES: our name: key, default
+# OLDER     a key of an older version: the key and value that it means if it is true
+# OPTIMIZERS  a part of an optimizer's name: how many numbers it keeps of a parameter, beside the
+#           master weight
+# FSDP      the number of a ShardingStrategy: its name
+# PARTS     a section of accelerate's file: the distributed_type for which it counts, and with what
+#           the names of its options begin
 (KEYS, LEFT_OUT, NOTHING, FLAGS, NUMBERS, SWITCHES, OLDER, OPTIMIZERS, FSDP, PARTS) = json.loads(
     (ROOT / "notes/deepspeed.json").read_text("utf-8")).values()
 SECTIONS = {re.split("[.=]", name)[0] for name in (*KEYS, *LEFT_OUT, *NOTHING)}
 ZERO = "zero_optimization."
-UNLIKE = re.compile("galore|apollo|mini|grok|lomo")  # such an Adam keeps other numbers
-ALIAS = re.compile(": [&*]")  # of YAML: by aliases a short text can mean a list without end
+UNLIKE = re.compile("galore|apollo|mini|grok|lomo")  # an Adam of that name keeps other numbers
+ALIAS = re.compile(": [&*]")  # YAML's aliases are refused: with them a short text can be endless
 
 
 class File(dict):
-    """The object in a file, with checks that raise a Failure which names the file and the key."""
+    """The object in a file. Its checks raise a Failure that names the file and the key."""
 
     def __init__(self, path, values):
         super().__init__(values)
@@ -39,29 +43,29 @@ class File(dict):
 
     def expect(self, holds, key, value, what):
         if not holds:
-            found = "not there" if value is None else f"{json.dumps(value):.40}, not {what}"
-            raise Failure(f"{self.path}: {key:.80} is {found}", 3)
+            actual = "not there" if value is None else f"{json.dumps(value):.40}, not {what}"
+            raise Failure(f"{self.path}: {key:.80} is {actual}", 3)
 
     def one_of(self, key, *values):
         """The key's value, which must be one of these; the first if the file has none."""
-        found = values[0] if self.get(key) is None else self[key]
-        told = [*map(json.dumps, values)]
-        self.expect(json.dumps(found) in told, key, found, f"one of {', '.join(told)}")
-        return found
+        value = values[0] if self.get(key) is None else self[key]
+        allowed = [*map(json.dumps, values)]
+        self.expect(json.dumps(value) in allowed, key, value, f"one of {', '.join(allowed)}")
+        return value
 
     def whole(self, key, otherwise=None, least=1, most=MOST_PARAMETERS):
         """The key's whole number (5e8 is one); `otherwise` if the file has none or "auto"."""
-        found = self.get(key)
-        if found in (None, "auto"):
+        value = self.get(key)
+        if value in (None, "auto"):
             return otherwise
-        self.expect(type(found) in (int, float) and least <= found <= most and found % 1 == 0, key,
-                    found, f"a whole number above {least - 1}, at most {spaced(most)}")
-        return int(found)
+        self.expect(type(value) in (int, float) and least <= value <= most and value % 1 == 0, key,
+                    value, f"a whole number above {least - 1}, at most {spaced(most)}")
+        return int(value)
 
 
 def read_file(path, loose=False):
-    """The object in the file, or in the path itself if that is JSON, which transformers takes, too.
-    Raises a Failure if there is none. `loose`: see loaded()."""
+    """The object in the file, or in the path itself if that is JSON, as transformers' options may
+    be. Raises a Failure if there is none. `loose`: see loaded()."""
     is_text = path[:1] == "{"
     shown, text = re.sub(r"[\0-\x1f]", "?", path[:40] if is_text else path), path
     try:
@@ -79,16 +83,20 @@ def read_file(path, loose=False):
 def loaded(text, shown, loose):
     """The object in a text of JSON; if `loose`, also with comments and trailing commas, as hjson
     reads it for DeepSpeed (runtime/config.py), or in YAML."""
-    packages = [("json", "loads"), ("json5", "loads"), ("yaml", "safe_load")][:3 if loose else 1]
-    why, kind = "", "YAML" if shown.endswith(YAML) else "JSON"
-    for package, load in packages[-1:] if kind == "YAML" else packages:
+    packages = [("json", "loads")]
+    if loose:
+        packages += [("json5", "loads"), ("yaml", "safe_load")]
+    why, kind = "", "JSON"
+    if shown.endswith(YAML):
+        kind, packages = "YAML", packages[-1:]
+    for package, load in packages:
         if package != "json" and ALIAS.search(text):
             why = why or "it has aliases"
             break
         try:
-            found = getattr(importlib.import_module(package), load)(text)
-            if type(found) is dict:
-                return found
+            values = getattr(importlib.import_module(package), load)(text)
+            if type(values) is dict:
+                return values
             why = why or "it is no object in { }"
         except ImportError:
             why += f"; to read comments or YAML: apt-get install python3-{package}"
@@ -101,10 +109,11 @@ def loaded(text, shown, loose):
 
 def options_in_file(path, known, option):
     """The options, {name: text}, in a file (or in JSON itself) of accelerate or of arguments for
-    transformers' Trainer. None if it is a model's or DeepSpeed's configuration, or no file, as
-    what --deepspeed names may be a plan. `known`: names of our options. `option`: the one that
-    names the file; with one, a file that cannot be read raises a Failure, without one it is
-    None."""
+    transformers' Trainer. None if it is a model's or DeepSpeed's configuration, or no file, because
+    what --deepspeed names may be a plan.
+
+    known: the names of our options. option: the one that names the file. If there is one, a file
+    that cannot be read raises a Failure; else it is None."""
     if path[:1] != "{" and not os.path.isfile(path) and option != "fsdp_config":
         return None
     try:
@@ -131,11 +140,11 @@ def options_in_file(path, known, option):
 
 
 def of_sections(file, kind):
-    """Yields the file's keys and values, and those inside its sections for this distributed_type;
-    of an unknown section only the name."""
+    """Yields the file's keys and values, and those inside the sections that count for this
+    distributed_type. Of an unknown section it yields only the name."""
     for name, value in file.items():
         plan, before = PARTS.get(name, (None, ""))
-        if not isinstance(value, dict):  # of a section the name of a file with it
+        if not isinstance(value, dict):  # an option, or the name of a file with the section
             yield name, value
         elif name == "deepspeed":
             yield name, json.dumps(value)
@@ -151,7 +160,10 @@ def leaves(values, above=""):
     for key, value in values.items():
         key = str(key)
         name = above + ("?" if "." in key or not key else key)  # a dot would make it another key
-        yield from leaves(value, name + ".") if value and type(value) is dict else [(name, value)]
+        if value and type(value) is dict:
+            yield from leaves(value, name + ".")
+        else:
+            yield name, value
 
 
 def find(name, names):
@@ -167,27 +179,27 @@ def moments(name):
     """Bytes per parameter that the optimizer of this name keeps beside the master weights: 4 for
     each number, unless the name says 8bit or 4bit. None for an optimizer that we do not know."""
     name = str(name).lower()
-    count = next((count for of, count in OPTIMIZERS.items() if of in name), None)
-    size = next((size for of, size in (("8bit", 1), ("4bit", 0.5)) if of in name), 4)
+    count = next((count for part, count in OPTIMIZERS.items() if part in name), None)
+    size = next((size for part, size in (("8bit", 1), ("4bit", 0.5)) if part in name), 4)
     return None if not count or UNLIKE.search(name) else count * size
 
 
-def fsdp(words, said, micro_batches):
+def fsdp(words, options, micro_batches):
     """The card, with its notes, that transformers' --fsdp (`words`) and accelerate's fsdp_...
-    options (`said`) ask for. Raises a Failure for an unknown word."""
-    strategy, frees = (str(said.get(f"fsdp_{of}", "")).lower().replace("-", "_") for of in (
-        "sharding_strategy", "reshard_after_forward"))
-    strategy = FSDP.get(strategy, strategy)
-    words = {*words.lower().replace("-", "_").split(), *([strategy] * (strategy != "")),
-             *([frees] * (frees not in ("", "true", "false")))}
+    `options` ask for. Raises a Failure for an unknown word."""
+    strategy, reshards = (str(options.get(f"fsdp_{name}", "")).lower().replace("-", "_")
+                          for name in ("sharding_strategy", "reshard_after_forward"))
+    words = {*words.lower().replace("-", "_").split(), FSDP.get(strategy, strategy)} - {""}
+    if reshards not in ("", "true", "false"):
+        words.add(reshards)
     unknown = words - {*FSDP.values(), "auto_wrap", "offload", "true", "fsdp", "fsdp2"}
     if unknown:
         raise Failure(f"--fsdp: {min(unknown):.40} is none of {', '.join(FSDP.values())}, offload",
                       2)
-    offload = "offload" in words or said.get("fsdp_offload_params")
-    keeps = words & {"shard_grad_op", "hybrid_shard_zero2"} or frees == "false"
-    card, notes = PLANS["03" if "no_shard" in words else "05" if keeps else "06"], []
-    if offload and card.stage:
+    keeps = words & {"shard_grad_op", "hybrid_shard_zero2"} or reshards == "false"
+    chapter = "05" if keeps else "06"
+    card, notes = PLANS["03" if "no_shard" in words else chapter], []
+    if ("offload" in words or options.get("fsdp_offload_params")) and card.stage:
         if keeps:
             notes += ["planned as full_shard with offload, which frees layers after forward"]
         card = PLANS["08_state_host"]
@@ -197,40 +209,50 @@ def fsdp(words, said, micro_batches):
             "backward": (1, card.sent["backward"][1] - 1)})
         notes += ["accelerate reduces gradients in the last micro-batch alone (no_sync): until "
                   "then each rank keeps them whole"]
-    return {"card": card, "hybrid": any("hybrid" in word for word in words), "notes": notes,
-            "unwrapped": "no_wrap" in said.get("fsdp_auto_wrap_policy", "").lower()} | (
-        {"recompute": "full"} if said.get("fsdp_activation_checkpointing") else {})
+    asked = {"card": card, "hybrid": any("hybrid" in word for word in words), "notes": notes,
+             "unwrapped": "no_wrap" in options.get("fsdp_auto_wrap_policy", "").lower()}
+    if options.get("fsdp_activation_checkpointing"):
+        asked["recompute"] = "full"
+    return asked
 
 
 def explained(said):
-    """Sentences about each of a configuration's keys, by whether and how it counts here."""
-    told = {"keys": [], "left out": [], "of no effect here": [], "unknown": []}
+    """{heading: sentences} about each of a configuration's keys, by whether it counts here."""
+    sentences = {"keys": [], "left out": [], "of no effect here": [], "unknown": []}
     for name, value in said.items():
         text, section = json.dumps(value), find(name, LEFT_OUT)
         is_off = text in ("false", "null", '"none"', "0", "1", "-1", "{}") or (
             said.get(f"{section}.enabled") is False)
         left_out = LEFT_OUT.get(f"{name}={text}") or (section and not is_off and LEFT_OUT[section])
         if left_out:
-            told["left out"].append(f"{quoted(name)}: {left_out}")
+            sentences["left out"].append(f"{quoted(name)}: {left_out}")
         elif key := find(name, KEYS):
-            told["keys"].append(f"{quoted(name)} = {text:.30}: {KEYS[key]}")
+            sentences["keys"].append(f"{quoted(name)} = {text:.30}: {KEYS[key]}")
+        elif find(name, [*NOTHING, *LEFT_OUT]):
+            sentences["of no effect here"].append(quoted(name))
         else:
-            told["of no effect here" if find(name, [*NOTHING, *LEFT_OUT]) else "unknown"].append(
-                quoted(name))
-    return told
+            sentences["unknown"].append(quoted(name))
+    return sentences
+
+
+def with_newer_keys(file):
+    """The leaves of DeepSpeed's configuration, each under the name of its present version."""
+    said = File(file.path, {})
+    for name, value in leaves(file):
+        name = name.replace("bfloat16.", "bf16.")
+        now = name.replace(ZERO, ZERO + "stage3_")  # older versions lacked stage3_
+        said[now if now != name and find(now, [*KEYS, *NOTHING]) else name] = value
+    return said
 
 
 def deepspeed(file, given):
     """The card and its numbers that a configuration asks for, by DeepSpeed's runtime/config.py,
-    zero/config.py and engine.py; and explained(). Raises a Failure where DeepSpeed would stop."""
+    zero/config.py and engine.py; and explained(). Raises a Failure where DeepSpeed would stop.
+    given: the options of the command line."""
     if file and not file.keys() & SECTIONS:
         raise Failure(f"{file.path} has no key of DeepSpeed's; a model's is said by --config", 3)
-    said = File(file.path, {})
-    for name, value in leaves(file):
-        name = name.replace("bfloat16.", "bf16.")  # their older names; others lacked stage3_
-        now = name.replace(ZERO, ZERO + "stage3_")
-        said[now if now != name and find(now, [*KEYS, *NOTHING]) else name] = value
-    told = explained(said)
+    said = with_newer_keys(file)
+    sentences = explained(said)
     for old, (new, value) in OLDER.items():
         if type(said.get(old)) is bool and said.pop(old):
             said.setdefault(new, value)
@@ -238,61 +260,88 @@ def deepspeed(file, given):
                  ZERO + "offload_optimizer", ZERO + "offload_param"):
         said.expect(said.get(name) in (None, {}), name, said.get(name),
                     'a section, as {"enabled": true} or {"device": "cpu"}')
-    found = {name: said.whole(*rule) for name, rule in NUMBERS.items()} | {
+    asked = {name: said.whole(*rule) for name, rule in NUMBERS.items()} | {
         name: said[key] if type(said.get(key)) is bool else default
         for name, (key, default) in SWITCHES.items()}
     stage = int(said.one_of(ZERO + "stage", 0, 1, 2, 3))
-    devices = {}
-    for what, least in (("optimizer", 1), ("param", 3)):
-        key = f"{ZERO}offload_{what}.device"
-        device = said.one_of(key, "none", "cpu", "nvme")
-        devices[what] = "none" if stage < least else \
-            "cpu" if device == "nvme" and stage < 3 else device
-        if device != devices[what]:
-            at = "1 to 3" if device == "cpu" and least == 1 else "3 only"
-            told["left out"].append(f'"{key}" = "{device}": of use at stage {at}; DeepSpeed takes '
-                                    f'"{devices[what]}"')
-    bf16, fp16 = (said.one_of(f"{dtype}.enabled", False, "auto", True) for dtype in (
-        "bf16", "fp16"))
-    said.expect(bf16 is not True or fp16 is not True, "bf16.enabled", True, "to be so with fp16's")
-    dtype = "bf16" if bf16 is True or (bf16 == "auto" and fp16 is not True) else \
-        "fp32" if fp16 is False else "fp16"
+    devices = offload_devices(said, stage, sentences["left out"])
+    dtype = dtype_of(said)
     sizes = {None: 0, "fp32": 4, "bf16": 2, "fp16": 2}
     gradient, sends = (sizes[said.one_of(key, *sizes)] for key in (
         "data_types.grad_accum_dtype", "communication_data_type"))
-    name = said.get("optimizer.type", "Adam")
-    said.expect(moments(name) or given.get("bytes"), "optimizer.type", name,
-                "an Adam, LAMB, Lion or Adagrad; of another say the bytes, as --bytes 2,2,12")
-    one_bit = any(of in str(name).lower() for of in ("onebit", "zeroone"))
-    said.expect(not one_bit or not stage, "optimizer.type", name,
-                "compatible with ZeRO: DeepSpeed stops")
-    away, master = devices["optimizer"] != "none", 2 if found.get(f"low_{dtype}") else 4
-    for holds, key, what in (
-            (stage or gradient in (0, 4 if dtype == "fp32" else 2), "data_types.grad_accum_dtype",
-             f"parameters' {dtype}, as it is without ZeRO"),
-            (found["low_bf16"] or not found["low_moments"], "bf16.bf16_optimizer_states",
-             "with bf16_master_weights_and_grads"),
-            (master == 4 or away or found["low_moments"],
-             f"{dtype}.{dtype}_master_weights_and_grads", "for an optimizer on the GPU")):
-        said.expect(holds, key, said.get(key, True), f"{what}: DeepSpeed stops")
-    of_moments = 4 if found["low_moments"] else moments(name) or 0
+    state = optimizer_state(said, asked, given, stage, dtype, gradient,
+                            devices["optimizer"] != "none")
     ratio = said.get(ZERO + "offload_optimizer.ratio", 1)
     said.expect(type(ratio) in (int, float) and 0 <= ratio <= 1 and (ratio == 1 or stage == 3),
                 ZERO + "offload_optimizer.ratio", ratio, "a number from 0 to 1, below 1 at stage 3")
-    return found | {
+    return asked | state | {
         "card": deepspeed_card(stage, **devices), "dtype": dtype, "gradient": gradient,
-        "sends": sends, "ratio": ratio, "moments": of_moments + 4 * one_bit,
-        "master": master,
-        "square": said.get(ZERO + "reduce_bucket_size") == "auto",
-        "piece": found["piece"] or LIVE, "shards": max(0, found["shards"]) * (stage == 3),
-        **batches(said, found, given)}, told
+        "sends": sends, "ratio": ratio, "square": said.get(ZERO + "reduce_bucket_size") == "auto",
+        "piece": asked["piece"] or LIVE, "shards": max(0, asked["shards"]) if stage == 3 else 0,
+        **batches(said, asked, given)}, sentences
 
 
-def batches(said, found, given):
-    """Ranks, micro-batches and samples of one, as DeepSpeed derives and checks them
-    (_set_batch_related_parameters, _batch_assertion); `given`, the command line, fills gaps."""
-    batch, micro, steps = found["all_samples"], found["micro"] or given.get("batch"), \
-        found["steps"] or given.get("accumulate")
+def offload_devices(said, stage, left_out):
+    """{"optimizer", "param": the device to which DeepSpeed offloads it at this stage}. Appends a
+    sentence to left_out for each device that it takes no notice of."""
+    devices = {}
+    for what, least in (("optimizer", 1), ("param", 3)):
+        key = f"{ZERO}offload_{what}.device"
+        device = taken = said.one_of(key, "none", "cpu", "nvme")
+        if stage < least:
+            taken = "none"
+        elif device == "nvme" and stage < 3:
+            taken = "cpu"
+        if device != taken:
+            at = "1 to 3" if device == "cpu" and least == 1 else "3 only"
+            left_out.append(f'"{key}" = "{device}": of use at stage {at}; DeepSpeed takes '
+                            f'"{taken}"')
+        devices[what] = taken
+    return devices
+
+
+def dtype_of(said):
+    """The dtype of a configuration: bf16 if that is on, or "auto" while fp16 is not on; else fp16
+    if that is on or "auto"; else fp32."""
+    bf16, fp16 = (said.one_of(f"{dtype}.enabled", False, "auto", True) for dtype in (
+        "bf16", "fp16"))
+    said.expect(bf16 is not True or fp16 is not True, "bf16.enabled", True, "to be so with fp16's")
+    if bf16 is True or (bf16 == "auto" and fp16 is not True):
+        return "bf16"
+    return "fp32" if fp16 is False else "fp16"
+
+
+def optimizer_state(said, asked, given, stage, dtype, gradient, offloads):
+    """Bytes per parameter of the master weights and of what the optimizer keeps beside them.
+    gradient: bytes of an accumulated gradient, or 0. Raises a Failure where DeepSpeed stops."""
+    name = said.get("optimizer.type", "Adam")
+    said.expect(moments(name) or given.get("bytes"), "optimizer.type", name,
+                "an Adam, LAMB, Lion or Adagrad; of another say the bytes, as --bytes 2,2,12")
+    one_bit = any(part in str(name).lower() for part in ("onebit", "zeroone"))
+    said.expect(not one_bit or not stage, "optimizer.type", name,
+                "compatible with ZeRO: DeepSpeed stops")
+    master = 2 if asked.get(f"low_{dtype}") else 4
+    of_dtype = 4 if dtype == "fp32" else 2
+    for holds, key, what in (
+            (stage or gradient in (0, of_dtype), "data_types.grad_accum_dtype",
+             f"parameters' {dtype}, as it is without ZeRO"),
+            (asked["low_bf16"] or not asked["low_moments"], "bf16.bf16_optimizer_states",
+             "with bf16_master_weights_and_grads"),
+            (master == 4 or offloads or asked["low_moments"],
+             f"{dtype}.{dtype}_master_weights_and_grads", "for an optimizer on the GPU")):
+        said.expect(holds, key, said.get(key, True), f"{what}: DeepSpeed stops")
+    beside = 4 if asked["low_moments"] else moments(name) or 0
+    if one_bit:  # the error of what was rounded to a bit
+        beside += 4
+    return {"moments": beside, "master": master}
+
+
+def batches(said, asked, given):
+    """Ranks, micro-batches and samples of a micro-batch, as DeepSpeed derives and checks them
+    (_set_batch_related_parameters, _batch_assertion). `given`, the command line, fills gaps."""
+    batch = asked["all_samples"]
+    micro = asked["micro"] or given.get("batch")
+    steps = asked["steps"] or given.get("accumulate")
     ranks = given.get("ranks") or (batch and micro and steps and max(1, batch // (micro * steps)))
     if batch and (micro or steps) and not ranks:
         raise Failure(f"{said.path}: of how many micro-batches train_batch_size is depends on the "
@@ -312,6 +361,7 @@ def batches(said, found, given):
 
 
 def ds_config(q, card):
+    """A configuration of DeepSpeed that runs this card, as JSON."""
     layer = max(map(sum, q.sizes))
     zero = {"stage": card.stage, "overlap_comm": card.prefetches, "reduce_bucket_size": layer}
     if card.stage == 3:
@@ -331,36 +381,49 @@ def ds_config(q, card):
 
 
 def fsdp2(q, card):
+    """Lines of Python that shard a model so with PyTorch's fully_shard."""
     dtype = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}[q.dtype]
-    away = ", offload_policy=CPUOffloadPolicy()" * (card.place("parameters") == HOST)
+    offload = ", offload_policy=CPUOffloadPolicy()" if card.place("parameters") == HOST else ""
     return f"""import torch  # load the model in fp32: its shards are the master weights
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
-how = dict(mp_policy=MixedPrecisionPolicy(torch.{dtype}, torch.float32){away})
+how = dict(mp_policy=MixedPrecisionPolicy(torch.{dtype}, torch.float32){offload})
 for block in model.model.layers:
     fully_shard(block, reshard_after_forward=block is not model.model.layers[-1], **how)
 fully_shard(model, **how)"""
 
 
 def mpirun(q, card):
-    """The command for a program on --config's llama; without --config on the program's own task."""
-    m, task = q.model, ""
-    if q.config and (m.family not in ("llama", "mistral") or not m.head or m.small or m.tied
-                     or m.heads * m.head_dim != m.hidden or m.vocabulary > 1 << 16):
-        raise Failure(f"{m.path}: the programs' llama has no biases, no tied head, no heads of "
+    """The command for a program on --config's llama; without --config, on the program's own
+    task."""
+    shape = q.model
+    if q.config and (shape.family not in ("llama", "mistral") or not shape.head or shape.small
+                     or shape.tied or shape.heads * shape.head_dim != shape.hidden
+                     or shape.vocabulary > 1 << 16):
+        raise Failure(f"{shape.path}: the programs' llama has no biases, no tied head, no heads of "
                       "another width, and at most 65 536 tokens", 2)
+    words = [f"mpirun -n {q.ranks} build/{card.name}/{card.name}"]
     if q.config:
-        task = (f" --task llama --layers {m.blocks} --width {m.hidden} --heads {m.heads} "
-                f"--kv-heads {m.kv_heads} --hidden {m.inner} --vocab {m.vocabulary}"
-                + f" --sequence {q.sequence}" * (q.sequence > 0)
-                + " --recompute" * (q.recompute == "full"))
-    return (f"mpirun -n {q.ranks} build/{card.name}/{card.name}{task}" + f" --batch {q.batch}" * (
-        q.batch > 0) + f" --dtype {q.dtype}" * card.mixed_precision
-        + f" --accumulate {q.accumulate}" + f" --prefetch {q.prefetch}" * card.prefetches
-        + f" --piece {min(q.piece, 1 << 30)}" * (card.place("optimizer") == DISK))
+        words += [f"--task llama --layers {shape.blocks} --width {shape.hidden}",
+                  f"--heads {shape.heads} --kv-heads {shape.kv_heads} --hidden {shape.inner}",
+                  f"--vocab {shape.vocabulary}"]
+        if q.sequence:
+            words.append(f"--sequence {q.sequence}")
+        if q.recompute == "full":
+            words.append("--recompute")
+    if q.batch:
+        words.append(f"--batch {q.batch}")
+    if card.mixed_precision:
+        words.append(f"--dtype {q.dtype}")
+    words.append(f"--accumulate {q.accumulate}")
+    if card.prefetches:
+        words.append(f"--prefetch {q.prefetch}")
+    if card.place("optimizer") == DISK:
+        words.append(f"--piece {min(q.piece, 1 << 30)}")
+    return " ".join(words)
 
 
-# --write's formats: what writes one, and whether it can say a card. FSDP2 is ZeRO-3, and offloads
-# parameters and optimizer state together.
+# By format of --write: the function that writes a plan, and whether it can write this card. FSDP2
+# is ZeRO-3, and offloads parameters and optimizer state together.
 WRITERS = {"deepspeed": (ds_config, lambda card: True),
            "fsdp2": (fsdp2, lambda card: card.stage == 3 and
                      card.place("parameters") == card.place("optimizer")),
