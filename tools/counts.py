@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: MIT
-"""What logs count: bytes held, elements sent, a step's time; and what follows from it all."""
+"""The findings of a comparison that logs count: bytes held, elements sent, a step's time; and what
+follows from them all."""
 import pictures
 from findings import Section, Table, short
 from overlap import slices_of
 from recording import Trace
-from runs import (BYTES, KINDS, SIZES, STATE, elements_sent, on, sent, sized, unit_of, wrong_bytes,
-                  wrong_traffic)
+from runs import (BYTES, KINDS, SIZES, STATE, elements_sent, on, sent, sent_in, sized, unit_of,
+                  wrong_bytes, wrong_traffic)
 from spans import exposed
 
 COLOURS = dict(zip(STATE, pictures.KIND_COLOURS))
@@ -14,27 +15,33 @@ OTHER, WAITS = "#8a8f9999", "#c6200f"
 
 
 def state(held, what="resident"):
+    """Bytes of parameters, gradients and optimizer state in a place, {kind: {what: bytes}}."""
     return sum(held[kind][what] for kind in STATE)
 
 
 def rest(held):
+    """Bytes, at most, of all other kinds there."""
     return sum(held[kind]["peak"] for kind in KINDS if kind not in STATE)
 
 
 def data_parallel(run, runs):
-    """The run of whose bytes this one's are shares: 02 or 03, of the same dtype and parameters."""
+    """The run of 02 or 03 that holds all of what this one holds a share of: of the same dtype and
+    parameters. None if there is none."""
     alike = [other for other in runs if other.number in ("02", "03") and other.ranks > 1 and
              all(other.info[what] == run.info[what] for what in ("dtype", "padded_parameters"))]
     return min(alike, key=lambda other: other.number) if alike else None
 
 
 def saved(held, whole, what="resident", form=".2f"):
-    """In percent of what that run holds."""
-    return whole and format(100 * (1 - state(held, what) / state(whole.memory, what)), form) or ""
+    """The percentage of the state of the run `whole` that a place saves; "" without such a run."""
+    if whole is None:
+        return ""
+    return format(100 * (1 - state(held, what) / state(whole.memory, what)), form)
 
 
 def memory(study):
-    """Of each run a bar: what is held, weak what is borrowed; grey what is no state."""
+    """The finding of bytes. Each run has a bar: strong what is held, weak what is borrowed, grey
+    what is no state."""
     places = [(run, held, on(place), None if on(place) else data_parallel(run, study.runs))
               for run in study.runs for place, held in run.places.items()]
     most = max(state(held, "peak") + rest(held) for _, held, *_ in places)
@@ -43,15 +50,17 @@ def memory(study):
     def picture(dtype, runs):
         rows = []
         for run, held, where, whole in places:
-            if run in runs:
-                share = saved(held, whole, form=".0f")
-                rows.append((f"\u2003and{where}" if where else short(run, runs),
-                             f"{sized(state(held), unit)} {unit}" + f", {share} % saved" *
-                             (share not in ("", "0")),
-                             [part for kind, colour in COLOURS.items() for part in (
-                                 (held[kind]["resident"], colour),
-                                 (held[kind]["peak"] - held[kind]["resident"],
-                                  colour + pictures.WEAK))] + [(rest(held), OTHER)]))
+            if run not in runs:
+                continue
+            said, share = f"{sized(state(held), unit)} {unit}", saved(held, whole, form=".0f")
+            if share not in ("", "0"):
+                said += f", {share} % saved"
+            parts = []
+            for kind, colour in COLOURS.items():
+                resident, peak = held[kind]["resident"], held[kind]["peak"]
+                parts += [(resident, colour), (peak - resident, colour + pictures.WEAK)]
+            rows.append((f"\u2003and{where}" if where else short(run, runs), said,
+                         [*parts, (rest(held), OTHER)]))
         return pictures.bars(f"Memory of one rank in {dtype}", rows, most, SIZES[unit], unit)
 
     rows = [[f" {where}" if where else run.label,
@@ -74,39 +83,48 @@ def memory(study):
         "What one rank holds of parameters, gradients and optimizer state, and how much of it is "
         "saved. Weak colours: borrowed within a step. Grey: activations, room for messages, data.",
         COLOURS | {"the rest": OTHER}, picture)
-    return Section(title, "All bytes are those of the formulas." * (not wrong), [figure], [table],
-                   [[said] for said in wrong])
+    return Section(title, "" if wrong else "All bytes are those of the formulas.", [figure],
+                   [table], [[said] for said in wrong])
 
 
 def in_step(run):
-    """Bytes that one rank sends in a step, by phase; by formula where they were not counted."""
-    return [BYTES[run.dtype] / run.summary["steps"] *
-            (row["predicted"] if row["counted"] is None else row["counted"])
-            for row in run.summary["traffic"]["phases"].values()]
+    """Bytes that one rank sends in a step, by phase."""
+    return [BYTES[run.dtype] / run.summary["steps"] * sent_in(phase)
+            for phase in run.summary["traffic"]["phases"].values()]
 
 
 def times(run):
-    """Of a step: ms of messages exposed and hidden, and of the rest."""
+    """ms of a step: messages exposed, messages hidden, the rest."""
     both = [sum(row.get(what) or 0 for row in run.summary["traffic"]["phases"].values())
             for what in ("exposed_ms", "hidden_ms")]
     return [*both, max(0, run.summary["median_ms"] - sum(both))]
 
 
 def share_cores(runs):
-    """Whether ranks wait for each other's computation, so that times say little of GPUs."""
+    """Whether some ranks share a CPU's cores. They wait for each other's computation, so times say
+    little about GPUs."""
     return any(run.info["device"] == "cpu" and run.ranks > 1 for run in runs)
 
 
 def traffic(study):
+    """The finding of messages: how much one rank sends in a step, and how long the step takes."""
     runs, wrong = study.runs, wrong_traffic(study.runs)
     unit = unit_of(study.exact, max(sum(in_step(run)) for run in runs))
 
-    def panels(caption, colours, of, says):
-        """Of bars as long as what `of` tells of a run."""
-        most = max(sum(of(run)) for run in runs) or 1
-        return study.panels(caption, colours, lambda dtype, alike: pictures.bars(
-            f"{caption}, in {dtype}", [(short(run, alike), says(run), zip(
-                of(run), colours.values())) for run in alike], most))
+    def panels(caption, colours, lengths, says):
+        """A figure of bars, whose parts are as long as lengths(run)."""
+        most = max(sum(lengths(run)) for run in runs) or 1
+
+        def bars(dtype, alike):
+            rows = [(short(run, alike), says(run), zip(lengths(run), colours.values()))
+                    for run in alike]
+            return pictures.bars(f"{caption}, in {dtype}", rows, most)
+        return study.panels(caption, colours, bars)
+
+    def time_of(run):
+        exposed_ms, *_ = times(run)
+        waits = f", {exposed_ms:.1f} exposed" if exposed_ms else ""
+        return f"{run.summary['median_ms']:.1f} ms{waits}"
 
     rows = [[run.label, elements_sent(run)[1], *(sized(count, unit) for count in in_step(run)),
              f"{run.summary['median_ms']:.1f}", *(f"{ms:.2f}" for ms in times(run)[:2])]
@@ -117,17 +135,18 @@ def traffic(study):
                   f"What one rank sends in a step, in {unit}, and how long the step takes",
                   "Step: the median, of the slowest rank. Exposed: messages beside which nothing "
                   "was computed. Hidden: beside computation.", (5, 6, 7) if weak else ())
-    of = {run.label: elements_sent(run) for run in runs}
-    top = max(of, key=of.get)
-    least = min((run.label for run in runs if run.ranks > 1), default=top, key=of.get)
-    title = f"{top} sends {of[top][1]} elements per parameter and step" + \
-        f", {least} {of[least][1]}" * (least != top) if of[top][0] else "No rank sends anything"
+    each = {run.label: elements_sent(run) for run in runs}
+    top = max(each, key=each.get)
+    least = min((run.label for run in runs if run.ranks > 1), default=top, key=each.get)
+    title = "No rank sends anything"
+    if each[top][0]:
+        title = f"{top} sends {each[top][1]} elements per parameter and step"
+        if least != top:
+            title += f", {least} {each[least][1]}"
     words = "Elements are counted where they leave a rank."
     took = panels("How long a step takes", {"messages, exposed: nothing is computed": WAITS,
                                             "hidden: beside computation": PHASES["forward"],
-                                            "the rest": OTHER}, times,
-                  lambda run: f"{run.summary['median_ms']:.1f} ms" +
-                  f", {times(run)[0]:.1f} exposed" * (times(run)[0] > 0))
+                                            "the rest": OTHER}, times, time_of)
     if weak:
         words += (" Look at times last, and only among themselves: these ranks share the cores of "
                   "one machine, so a rank that waits for a message waits for a core too.")
@@ -142,20 +161,28 @@ def traffic(study):
         [table], [[said] for said in wrong])
 
 
+def traced_step(run):
+    """(the run's Trace, the slices of all its steps, which of them is the shortest step); None
+    where no trace of this run lies beside its log."""
+    if not run.trace.is_file():
+        return None
+    trace = Trace(run.trace)
+    works = [*slices_of(trace)]
+    traced = {step for *_, step in works}
+    timed = [(row["ms"], row["step"]) for row in run.steps if row["step"] in traced]
+    if (trace.about["chapter"], trace.about["ranks"]) != (run.chapter, run.ranks) or not timed:
+        return None
+    return trace, works, min(timed)[1]
+
+
 def timeline(study):
-    """The shortest step of each run whose trace lies beside its log; None where there is none."""
+    """The finding of the shortest step of each run that was traced; None where none was."""
     figures, points = [], []
     for run in (*study.runs, *study.more):
         run.trace = run.log.parent / run.options.get("trace", "").rpartition("/")[2]
-        if not run.trace.is_file():
+        if (traced := traced_step(run)) is None:
             continue
-        trace = Trace(run.trace)
-        works = [*slices_of(trace)]
-        traced = {step for *_, step in works}
-        timed = [(row["ms"], row["step"]) for row in run.steps if row["step"] in traced]
-        if (trace.about["chapter"], trace.about["ranks"]) != (run.chapter, run.ranks) or not timed:
-            continue  # another run's
-        step = min(timed)[1]
+        trace, works, step = traced
         own = [work for work in works if work[-1] == step]
         first, last = min(own)[0], max(end for _, end, *_ in own)
         turn = min((begin for begin, *_, name, _ in own if name[0] == "b"), default=last)
@@ -164,17 +191,21 @@ def timeline(study):
         waits = [piece for _, pieces in moved for piece in pieces]
         alone = sum(end - begin for begin, end in waits) / 1e3
         every = max(alone, sum(dur for dur, _ in moved) / 1e3)
-        points.append([f"{run.chapter}: of {every:.1f} ms of messages"
-                       f"{' and copies' * bool(run.bus)} {every - alone:.1f} pass beside "
-                       f"computation, for {alone:.1f} it waits."])
-        slices = [(*work, of != step) for *work, of in works]
+        copies = " and copies" if run.bus else ""
+        points.append([f"{run.chapter}: of {every:.1f} ms of messages{copies} {every - alone:.1f} "
+                       f"pass beside computation, for {alone:.1f} it waits."])
+        letters = "f forward, b backward, g gather, r reduce-scatter"
+        if run.bus:
+            letters += ", d down to the host, a Adam there, u up"
+        if run.on_disk:
+            letters += ", i in from the disk, o out to it"
+        slices = [(*work, number != step) for *work, number in works]
+        streams = {name for _, _, name, *_ in slices}
         figures.append(pictures.figure(
-            f"Step {step} of {run.chapter}, one of {run.ranks} ranks. By layer: f forward, "
-            "b backward, g gather, r reduce-scatter" +
-            ", d down to the host, a Adam there, u up" * bool(run.bus) +
-            ", i in from the disk, o out to it" * bool(run.on_disk) + ". Weak: another step's.",
-            {name: colour for name, colour in pictures.STREAMS.items()
-             if name in {one[2] for one in slices}} | {"waits": WAITS},
+            f"Step {step} of {run.chapter}, one of {run.ranks} ranks. By layer: {letters}. Weak: "
+            "another step's.",
+            {name: colour for name, colour in pictures.STREAMS.items() if name in streams}
+            | {"waits": WAITS},
             [(f"{name}, {(end - begin) / 1e3:.1f} ms", pictures.timeline(
                 f"{name}. {points[-1][0]}", begin, end, slices, waits))
                 for name, begin, end in (("forward", first, turn),
@@ -191,7 +222,7 @@ NEXT = {"lesson 04": "which lines of code make the first saving",
 
 
 def ending(study):
-    """What all of it says, and where you may go on."""
+    """The last section: what all of it says, and which commands go on from here."""
     points = []
     for run in study.runs:
         if run.number >= "06" and (base := data_parallel(run, study.runs)):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What a comparison is made of; its finding of equality: in which step and layer bits part."""
+"""The parts of a comparison, and its finding of equality: in which step and layer bits part."""
 import itertools
 import math
 import re
@@ -13,7 +13,8 @@ REASONS = "What may move a bit, and what must not: notes/floating_point.md, Wher
 
 @dataclass
 class Table:
-    """Words and numbers. A head may have several lines. weak: columns, by number, that are grey."""
+    """A table of words and numbers. A cell of the head may have several lines. weak: the numbers of
+    the columns that are grey."""
     head: list
     rows: list
     caption: str = ""
@@ -24,7 +25,8 @@ class Table:
         self.rows = [[str(cell) for cell in row] for row in self.rows]
 
     def words(self):
-        """The columns that stand left: the first, and each that has what is no number."""
+        """The numbers of the columns that stand left: the first, and each with a cell that is no
+        number."""
         return [i for i, column in enumerate(zip(*self.rows)) if i == 0 or
                 any(re.search("[A-Za-df-wyz_]", cell) for cell in column if cell != "inf/nan")]
 
@@ -63,7 +65,7 @@ class Comparison:
 
 @dataclass
 class Study:
-    """Runs that lie beside each other, and short ones of which a few pictures take a point."""
+    """The runs that are compared, and `more`, short runs that add a point to a few pictures."""
     runs: list
     more: list
     exact: bool = False  # bytes, not kB or MB
@@ -95,8 +97,9 @@ def labels(runs, widest=24):
 
 
 def short(run, runs):
-    """Its chapter, where that tells it from the others."""
-    return run.chapter if [r.chapter for r in runs].count(run.chapter) == 1 else run.label
+    """The run's chapter, if that tells it from the others; else its label."""
+    chapters = [other.chapter for other in runs]
+    return run.chapter if chapters.count(run.chapter) == 1 else run.label
 
 
 def runs_table(study):
@@ -110,14 +113,15 @@ def runs_table(study):
 def what(c):
     """Sentences about where a run leaves its reference, exactly."""
     run, other = c.run.label, c.reference.label
-    lines = [f"{run} has the bits of {other} in {'all ' * c.whole}{len(c.steps)} losses."]
+    every = "all " if c.whole else ""
+    lines = [f"{run} has the bits of {other} in {every}{len(c.steps)} losses."]
     if c.parted:
         step, *both = c.parted[0]
         there, here = ("no number (null)" if loss is None else f"{loss:#.9g} (0x{bits(loss)})"
                        for loss in both)
+        most = f", by at most {small(c.largest)}" if c.largest < math.inf else ""
         lines = [f"{run} leaves {other} in step {step}: the loss is {there} there, {here} here. "
-                 f"{len(c.parted)} of {len(c.steps)} steps differ" +
-                 f", by at most {small(c.largest)}" * (c.largest < math.inf) + "."]
+                 f"{len(c.parted)} of {len(c.steps)} steps differ{most}."]
     if not c.whole:
         lines.append(f"Their logs have the steps {c.run.told} and {c.reference.told}: those of "
                      "both are compared.")
@@ -131,23 +135,26 @@ def what(c):
 
 
 def loss_picture(dtype, runs):
-    """A curve for all runs whose losses have the same bits."""
-    found = {}
+    """The losses of a dtype's runs: one curve for all runs whose losses have the same bits."""
+    by_curve = {}
     for run in runs:
         curve = tuple((step["step"], bits(step["loss"])) for step in run.steps)
-        found.setdefault(curve, []).append(run)
-    of = [*found.values()]
-    names = [f"all {len(runs)} runs" if len(runs) == len(own) > 1 else
-             ", ".join(short(run, runs) for run in own) for own in of]
-    told = (f"{name}: from {number(own[0].losses[0], '.4f')} to {number(own[0].losses[-1], '.4f')}"
-            for name, own in zip(names, of))
-    lines = [[(step["step"], step["loss"]) for step in own[0].steps] for own in of]
-    return pictures.legend(dict(zip(names, itertools.cycle(pictures.CHAPTER_COLOURS)))) + \
-        pictures.curves(f"losses in {dtype}: {'; '.join(told)}", lines)
+        by_curve.setdefault(curve, []).append(run)
+    names, said, lines = [], [], []
+    for alike in by_curve.values():
+        name = ", ".join(short(run, runs) for run in alike)
+        if len(alike) == len(runs) > 1:
+            name = f"all {len(runs)} runs"
+        first, last = (number(alike[0].losses[at], ".4f") for at in (0, -1))
+        names.append(name)
+        said.append(f"{name}: from {first} to {last}")
+        lines.append([(step["step"], step["loss"]) for step in alike[0].steps])
+    legend = pictures.legend(dict(zip(names, itertools.cycle(pictures.CHAPTER_COLOURS))))
+    return legend + pictures.curves(f"losses in {dtype}: {'; '.join(said)}", lines)
 
 
 def verdict(study, dtype, runs):
-    """A sentence on the runs of one dtype; whether they are all alike."""
+    """(a sentence on the runs of one dtype, whether they are all alike)."""
     pairs = [c for c in study.compared if c.run.dtype == c.reference.dtype == dtype]
     if not pairs:
         return f"there is one run in {dtype}", False
@@ -163,15 +170,22 @@ def verdict(study, dtype, runs):
 
 
 def equality(study):
+    """The finding of losses and parameters: which runs have the same bits."""
     said = [verdict(study, *pair) for pair in study.by_dtype.items()]
     alike = [words for words, all_alike in said if all_alike]
-    title = "; ".join([" and ".join(alike) + " have the same losses and the same parameters, to "
-                       "the bit"] * bool(alike) + [words for words, alike in said if not alike])
-    unit = ", in nats per byte" * ({run.options.get("task") for run in study.runs} == {"text"})
+    parts = [words for words, all_alike in said if not all_alike]
+    if alike:
+        parts.insert(0, " and ".join(alike) + " have the same losses and the same parameters, to "
+                     "the bit")
+    title, unit = "; ".join(parts), ""
+    if {run.options.get("task") for run in study.runs} == {"text"}:
+        unit = ", in nats per byte"
     points = [what(c) for c in study.compared if not c.alike]
+    if any(not c.same for c in study.compared):
+        points.append([REASONS])
     return Section(
         title[0].upper() + title[1:],
         "Runs whose losses have the same bits share one curve. A run that leaves the others has a "
         "curve of its own.",
         [study.panels(f"The loss{unit}, over the steps", {}, loss_picture)],
-        [runs_table(study)], points + [[REASONS]] * any(not c.same for c in study.compared))
+        [runs_table(study)], points)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""`./tutorial plan`, which needs no build."""
+"""`./tutorial plan`: tells which chapter fits a model on your GPUs. It needs no build."""
 from planner.question import main
 from runs import finish
 

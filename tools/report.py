@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: MIT
-"""Lays runs beside each other by their logs: as text, and as a page with pictures.
+"""Compares runs by their logs: as text, and as a page with pictures.
 
-`./tutorial compare` calls this with the logs, none: the demo's, and `./tutorial demo` what makes
-the page. Exit code 0 means that runs of one dtype have the same bits, and that bytes and traffic
-equal their formulas; 1 that something does not hold."""
+`./tutorial compare` calls this with logs; without any it takes the demo's. `./tutorial demo` calls
+the functions that make the page. Exit code 0 means that runs of one dtype have the same bits, and
+that bytes and traffic equal their formulas; 1 means that something does not hold."""
 import copy
 import re
 import sys
@@ -18,7 +18,7 @@ SHORT = {"parameters": "param.", "gradients": "grads", "optimizer": "optim."}
 
 
 def text_of(table):
-    """A table in columns of a terminal."""
+    """The lines of a table, in columns of a terminal."""
     head = [[SHORT.get(line, line) for line in cell.split("\n")] for cell in table.head]
     deep = max(map(len, head))
     columns = [[*[""] * (deep - len(lines)), *lines, *column]
@@ -42,6 +42,7 @@ def weak(text):
 
 
 def sections(study):
+    """All findings, without those that have nothing to say."""
     makers = counts.memory, findings.equality, counts.traffic, counts.timeline, counts.ending
     return [section for make in makers if (section := make(study))]
 
@@ -51,10 +52,11 @@ def print_text(parts):
         print("", *folded(section.title + "."), *folded(section.words), sep="\n")
         for table in section.tables:
             print("", *folded(table.caption + ":"), text_of(table), *folded(table.note), sep="\n")
-        print(*[""] * bool(section.points), *(
-            line for first, *rest in section.points
-            for line in (*folded(first), *(part for more in rest for part in folded(more, "  ")))),
-            sep="\n", end="\n" * bool(section.points))
+        if section.points:
+            print()
+        for first, *rest in section.points:
+            print(*folded(first), *(line for more in rest for line in folded(more, "  ")),
+                  sep="\n")
 
 
 PAGE = """\
@@ -106,15 +108,17 @@ th:first-child, .word {{ text-align: left }}
 
 
 def words_of(text):
-    """Text of a page, whose numbers keep their units in one line; a command is code."""
+    """Text as HTML. A number and its unit stay in one line, and a command, after "$ ", is code."""
     if text.startswith("$ "):
         return f"<code>{escape(text[2:])}</code>"
     return re.sub(r"(?<=\d) (?=%|ms|[kM]B|Gbit|x |\d{3})", "\u00a0", escape(text, quote=False))
 
 
 def table_in_html(table):
-    words = [' class="word"' if i in table.words() else ' class="weak"' if i in table.weak else ""
-             for i in range(len(table.head))]
+    words = [""] * len(table.head)
+    for columns, kind in ((table.weak, "weak"), (table.words(), "word")):
+        for i in columns:
+            words[i] = f' class="{kind}"'
     head = "".join(f'<th scope="col"{word}>{escape(cell)}</th>'
                    for word, cell in zip(words, table.head))
     body = ""
@@ -131,12 +135,13 @@ def table_in_html(table):
 def section_in_html(section):
     points = "\n".join(f"<li>{'<br/>'.join(map(words_of, said))}</li>" for said in section.points)
     return "\n".join([f"<section>\n<h2>{words_of(section.title)}</h2>",
-                      f"<p>{words_of(section.words)}</p>" * bool(section.words), *section.figures,
-                      f"<ul>\n{points}\n</ul>" * bool(points),
+                      f"<p>{words_of(section.words)}</p>" if section.words else "",
+                      *section.figures, f"<ul>\n{points}\n</ul>" if points else "",
                       *map(table_in_html, section.tables), "</section>"])
 
 
 def write(study, path):
+    """Writes the page of a study; Failure (6) where that is not possible."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(PAGE.format(words=words_of(describe(study)),
@@ -151,17 +156,19 @@ def describe(study):
     """What the runs have in common."""
     models = sorted({f"task {run.options.get('task')}, {spaced(run.info['parameters'])} parameters "
                      f"in {run.info['layers']} layers" for run in study.runs})
-    return (f"{len(study.runs)} run{'s' * (len(study.runs) > 1)} of {' and of '.join(models)}. A "
-            "rank is a process, in place of a GPU.")
+    runs = f"{len(study.runs)} runs" if len(study.runs) > 1 else "1 run"
+    return f"{runs} of {' and of '.join(models)}. A rank is a process, in place of a GPU."
 
 
 def holds(study):
+    """Whether runs of one dtype have the same bits, and all counts equal their formulas."""
     return not (any(not c.same and c.run.dtype == c.reference.dtype for c in study.compared)
                 or wrong_bytes(study.runs) or wrong_traffic(study.runs))
 
 
 def load(path):
-    """The run that a log tells of; throws Failure (3) where not all can be done with it."""
+    """The run of a log. Raises a Failure (3) if the report cannot be made of it, which a trial
+    report of this run alone shows."""
     run = Run(Path(path))
     try:
         run.read()

@@ -52,10 +52,11 @@ class Failure(Exception):
 
 
 def finish(main, says):
-    """Ends the script as main does; where that throws a Failure, with its sentence and code."""
-    for stream in filter(None, (sys.stdout, sys.stderr)):  # one that is closed is None
+    """Ends the script with the exit code that main returns. If main raises a Failure, prints its
+    sentence after `says`, and ends with its code."""
+    for stream in filter(None, (sys.stdout, sys.stderr)):  # a closed one is None
         stream.reconfigure(errors="replace")  # what a terminal's encoding lacks becomes a ?
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # whoever reads may have enough
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # end quietly when the reader, as head, ends
     try:
         code = main()
         print(end="", flush=True)
@@ -66,7 +67,7 @@ def finish(main, says):
         code = 130
     except OSError as error:
         print(f"{says}{error.filename or 'standard output'}: {error.strerror}", file=sys.stderr)
-        os._exit(6)  # else Python tries once more to write the rest
+        os._exit(6)  # at sys.exit() Python would try once more to write the rest
     sys.exit(code)
 
 
@@ -93,7 +94,7 @@ class Run:
         return shlex.join([*launch, f"build/{self.chapter}/{self.chapter}", *self.words])
 
     def execute(self):
-        """Runs the program to its end; throws Failure where it fails."""
+        """Runs the program to its end and reads its log; raises a Failure where it fails."""
         self.log.parent.mkdir(parents=True, exist_ok=True)
         self.log.unlink(missing_ok=True)  # never read a log of an earlier run
         start = time.monotonic()
@@ -102,19 +103,19 @@ class Run:
         self.read()
 
     def read(self):
-        """What its log tells."""
+        """Sets what the log says: info, steps, summary, the bytes in each place, and the losses."""
         self.info, self.steps, self.summary = read_log(self.log)
         self.chapter, self.ranks = self.info["chapter"], self.info["ranks"]
         self.dtype, self.options = self.info["dtype"], self.info["options"]
-        self.places = {}  # those used
+        self.places = {}  # {place: {kind: {what: bytes}}}, without places that are not used
         for place in PLACES:
-            if kinds := memory_of(self.summary, place):  # of host and disk those with bytes there
+            if kinds := memory_of(self.summary, place):  # on host and disk only kinds with bytes
                 total = {what: sum(held.get(what, 0) for held in kinds.values())
                          for what in NOTHING}
                 self.places[place] = dict.fromkeys(KINDS, NOTHING) | {"total": total} | kinds
         self.memory, self.on_host, self.on_disk = (
             self.places.get(place, {}) for place in PLACES)
-        # By direction: over the bus, from and to the disk.
+        # By direction, over the bus and from and to the disk: bytes and ms.
         self.bus = self.summary.get("bus", {}) | self.summary.get("disk", {})
         self.losses = [step["loss"] for step in self.steps]
         first, last = self.steps[0]["step"], self.steps[-1]["step"]
@@ -136,8 +137,8 @@ class Programs:
         return str(path)
 
     def prepare(self, log, chapter, ranks, *arguments, dtype=None):
-        """A run to execute; 01 sees the samples of all ranks as micro-batches of its one process,
-        and 01 and 02, always in fp32, take no dtype."""
+        """A run to execute. 01 takes the samples of all ranks as micro-batches of its one process.
+        01 and 02 take no dtype, because they are always in fp32."""
         words = [str(argument) for argument in arguments]
         if dtype and chapter >= "03":
             words = ["--dtype", dtype, *words]
@@ -149,9 +150,8 @@ class Programs:
 
 
 def ran(command, hear=lambda line: None):
-    """A command's exit code, and what it prints; hear() gets each line when it comes. If this
-    script is stopped meanwhile, the command is told to stop, so that no rank outlives its
-    launcher."""
+    """Returns (a command's exit code, what it prints); hear() gets each line when it comes. If this
+    script is stopped meanwhile, it stops the command, so that no rank outlives its launcher."""
     with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True, errors="replace",
                           env=os.environ | ENVIRONMENT) as process:
@@ -168,7 +168,7 @@ def ran(command, hear=lambda line: None):
 
 
 def output_of(command, *hear):
-    """What a command prints that ends well."""
+    """Returns what a command prints; throws Failure with all of that if the command fails."""
     code, printed = ran(command, *hear)
     if code != 0:
         raise Failure(f"{printed.rstrip()}\nthe command was: {shlex.join(command)}", max(code, 1))
@@ -183,14 +183,15 @@ def first_line(*command):
 
 
 def text_in(path):
-    """Of a file from elsewhere: in any Unicode encoding; bytes that are no text are replaced."""
+    """The text of a file from elsewhere, in any Unicode encoding. Bytes that are no text are
+    replaced."""
     data = Path(path).read_bytes()
     return data.decode(json.detect_encoding(data), "replace")
 
 
 def read_log(path):
-    """The log as (run, steps, summary), without lines of other kinds; Failure where it is none.
-    Where a run was resumed, run and summary are its last part's, whose `steps` the summary has."""
+    """A log as (run, steps, summary); a Failure where it is none. If a run was resumed, run and
+    summary are those of its last part, and summary["steps"] counts the steps of that part."""
     lines = []
     for at, text in enumerate(io.StringIO(text_in(path)), 1):
         try:
@@ -217,23 +218,23 @@ def bits(number):
 
 
 def machine():
-    """What times depend on; no name of host or user. ./tutorial doctor says more."""
+    """The machine's CPU and cores, on which times depend. It has no name of host or user."""
     cpu = re.search(r"^model name\s*: (.*)", text_in("/proc/cpuinfo"), re.MULTILINE)
     return {"cpu": cpu[1] if cpu else platform.machine(), "cores": len(os.sched_getaffinity(0))}
 
 
 def memory_of(summary, place):
-    """What a log says of that place's bytes, by kind; empty where it has none."""
+    """What a log's summary says of a place's bytes, by kind; {} if it has none there."""
     return summary.get("memory" if place == "device" else f"{place}_memory", {})
 
 
 def on(place):
-    """How a sentence about memory ends."""
-    return f" on the {place}" * (place != "device")
+    """The end of a sentence about memory: nothing for the device."""
+    return "" if place == "device" else f" on the {place}"
 
 
 def kinds_of(runs):
-    """Those of KINDS that take bytes in one of the runs: workspace is a GPU's alone."""
+    """Those of KINDS that take bytes in one of the runs. Workspace, for one, is on GPUs alone."""
     return [kind for kind in KINDS
             if any(held[kind]["reserved"] for run in runs for held in run.places.values())]
 
@@ -249,8 +250,8 @@ def wrong_bytes(runs):
 
 
 def wrong_traffic(runs):
-    """A sentence for each phase that did not send the number of elements of its formula, and each
-    direction of a copy. What a library sends within its own collectives is not counted."""
+    """A sentence for each phase, and each direction of a copy, that differs from its formula. What
+    a library sends within its own collectives is not counted, and so cannot differ."""
     wrong = []
     for run in runs:
         traffic = run.summary["traffic"]
@@ -262,23 +263,31 @@ def wrong_traffic(runs):
     return wrong
 
 
+def sent_in(phase):
+    """Elements that one rank sent in all steps' phase; by formula where they were not counted."""
+    return phase["predicted"] if phase["counted"] is None else phase["counted"]
+
+
 def sent(run):
-    """Elements by one rank in a step; by formula where they were not counted."""
-    return Fraction(sum(row["predicted"] if row["counted"] is None else row["counted"]
-                        for row in run.summary["traffic"]["phases"].values()), run.summary["steps"])
+    """Elements that one rank sends in a step."""
+    return Fraction(sum(map(sent_in, run.summary["traffic"]["phases"].values())),
+                    run.summary["steps"])
 
 
 def elements_sent(run):
-    """What one rank sends a step and parameter: the exact number, and as multiple of (N-1)/N."""
+    """Elements that one rank sends in a step, per parameter: (the exact number, the same in words,
+    as a multiple of (N - 1)/N)."""
     exact, n = sent(run) / run.info["padded_parameters"], run.ranks
     if exact == 0 or n == 1:
         return exact, str(exact)
     multiple = exact / Fraction(n - 1, n)  # not an integer where steps were skipped
-    return exact, f"{float(multiple):.{2 * (multiple.denominator > 1)}f} x {n - 1}/{n}"
+    digits = 2 if multiple.denominator > 1 else 0
+    return exact, f"{float(multiple):.{digits}f} x {n - 1}/{n}"
 
 
 def folded(text, indent="", hanging="", most=None):
-    """Lines for a terminal, in which long paths stay whole; or `most` at most, and three dots."""
+    """The text in lines of a terminal, in which long paths stay whole. most: so many lines at most,
+    with three dots where more is cut off."""
     return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent + hanging,
                          break_on_hyphens=False, break_long_words=most is not None,
                          max_lines=most, placeholder=" ...")
@@ -294,16 +303,21 @@ def small(value):
 
 
 def unit_of(exact, *counts):
-    """In which the largest of these bytes has digits to show."""
-    return "bytes" if exact else "kB" if 0 < max(counts) < 1e6 else "MB"
+    """The unit in which the largest of these bytes has digits to show."""
+    if exact:
+        return "bytes"
+    return "kB" if 0 < max(counts) < 1e6 else "MB"
 
 
 def sized(count, unit):
-    """In at most four characters, while there are less than 10 000; bytes in all their digits."""
+    """Bytes in a unit, in at most four characters below 10 000; bytes have all their digits."""
     value = count / SIZES[unit]
-    form = ".0f" if unit == "bytes" or value >= 99.95 else ".2f" if value < 9.995 else ".1f"
-    return format(value, form) if count else "0"
+    digits = 0
+    if unit != "bytes" and value < 99.95:
+        digits = 2 if value < 9.995 else 1
+    return f"{value:.{digits}f}" if count else "0"
 
 
 def spaced(count):
+    """A number with a blank between its thousands."""
     return f"{count:,}".replace(",", " ")

@@ -2,9 +2,9 @@
 """Counts the parameters of models, layer by layer, as transformers makes them on PyTorch's meta
 device, where tensors have shapes but no numbers. It reads no weights, and runs no code of a model.
 
-stdin is a JSON list of config.json objects. The last line on stdout is a list: for each what
-counted() returns, or {"error": why}. Exit code 77: torch or transformers is missing. The planner
-runs this in a process of its own, in any Python that has both."""
+It reads a JSON list of config.json objects from stdin. The last line on stdout is a list, for each
+of them what counted() returns, or {"error": why}. Exit code 77: torch or transformers is missing.
+The planner runs this in a process of its own, in any Python that has both."""
 import json
 import sys
 from itertools import groupby
@@ -18,14 +18,14 @@ try:
 except ImportError:
     sys.exit(77)
 
-# Keys that change no shape, but may need packages: how weights are stored, which kernels run.
+# Keys that change no shape, and may need packages: how weights are stored, which kernels run.
 SHAPELESS = ("quantization_config", "attn_implementation", "_attn_implementation")
 # Tasks to try, in this order, if `architectures` names no class of transformers.
 OTHERWISE = ("FOR_CAUSAL_LM_", "FOR_PRETRAINING_", "FOR_IMAGE_TEXT_TO_TEXT_", "")
 
 
 def shapes(values):
-    """The configuration without SHAPELESS keys, in its sections, too."""
+    """The configuration without SHAPELESS keys, and without those in its sections."""
     return {key: shapes(value) if isinstance(value, dict) else value
             for key, value in values.items() if key not in SHAPELESS}
 
@@ -33,52 +33,60 @@ def shapes(values):
 def class_of(config, asked):
     """The class in `architectures`, or the first of OTHERWISE's tasks, that takes the whole
     configuration (one for the text alone may take a part); else the family's causal LM."""
-    mapped = [getattr(modeling_auto, f"MODEL_{of}MAPPING").get(type(config), None)
-              for of in OTHERWISE]
-    return next((of for of in (getattr(transformers, str(asked), None), *mapped)
-                 if isinstance(of, type) and issubclass(of, transformers.PreTrainedModel)
-                 and isinstance(config, of.config_class or ())), mapped[0])
+    mapped = [getattr(modeling_auto, f"MODEL_{task}MAPPING").get(type(config), None)
+              for task in OTHERWISE]
+    for model in (getattr(transformers, str(asked), None), *mapped):
+        if (isinstance(model, type) and issubclass(model, transformers.PreTrainedModel)
+                and isinstance(config, model.config_class or ())):
+            return model
+    return mapped[0]
 
 
 def outermost(model, chosen):
-    """Names of the chosen modules, without those inside another chosen one."""
-    found = []
+    """Names of the modules for which chosen(name, module) is true, without those inside another of
+    them."""
+    names = []
     for name, module in model.named_modules():
-        if chosen(name, module) and not (found and name.startswith(found[-1] + ".")):
-            found.append(name)
-    return found
+        if chosen(name, module) and not (names and name.startswith(names[-1] + ".")):
+            names.append(name)
+    return names
 
 
 def sizes(model):
     """Parameters of each layer. A module in a ModuleList (a decoder's block) is a layer; so is all
-    that stands before, between or after the lists. A shared parameter counts once, in the first."""
+    that stands before, between or after the lists. A parameter that two layers share counts in the
+    first of them."""
     lists = outermost(model, lambda _, module: isinstance(module, ModuleList))
 
     def layer(named):
-        inside = next((of for of in lists if named[0].startswith(of + ".")), None)
-        return inside and (inside, named[0][len(inside) + 1:].partition(".")[0])
+        name, _ = named
+        around = next((list_name for list_name in lists if name.startswith(list_name + ".")), None)
+        return around and (around, name[len(around) + 1:].partition(".")[0])
 
-    return [sum(parameter.numel() for _, parameter in of)
-            for _, of in groupby(model.named_parameters(), layer)]
+    return [sum(parameter.numel() for _, parameter in parameters)
+            for _, parameters in groupby(model.named_parameters(), layer)]
 
 
 def number(names, *modules):
-    """The first int among these attributes of the modules, else 0."""
+    """The first int among the modules' attributes of these names, else 0."""
     return next((value for module in modules for name in names
                  if type(value := getattr(module, name, None)) is int), 0)
 
 
 def idle(model, text):
-    """Parameters of the experts through which a token does not pass. Experts are modules in a list,
-    or slices of one tensor; the router beside them has the number that a token takes."""
+    """How many parameters belong to experts that a token does not pass through. Experts are modules
+    in a list, or slices of one tensor. The router beside them has the number that a token takes.
+    text: the configuration of the model's text part."""
     count = 0
     for name in outermost(model, lambda name, module: "shared" not in name and (
             name.endswith(".experts") or type(module).__name__.endswith("Experts"))):
-        module, above = (model.get_submodule(of) for of in (name, name.rpartition(".")[0]))
+        module, above = map(model.get_submodule, (name, name.rpartition(".")[0]))
         size = sum(parameter.numel() for parameter in module.parameters())
-        experts = len(module) if isinstance(module, (ModuleList, ModuleDict)) else number(
-            ["num_experts", "moe_num_experts"], module, *module.children(), text
-        ) or next(module.parameters()).shape[0]
+        if isinstance(module, (ModuleList, ModuleDict)):
+            experts = len(module)
+        else:
+            experts = number(["num_experts", "moe_num_experts"], module, *module.children(), text)
+            experts = experts or next(module.parameters()).shape[0]
         taken = number(["top_k", "num_experts_per_tok", "num_experts_per_token"],
                        above, *above.children(), module, text) or experts
         count += size * max(0, experts - taken) / experts
@@ -86,9 +94,10 @@ def idle(model, text):
 
 
 def counted(values):
-    """The model's class; parameters of each layer (embedding, blocks, last norm with the head); of
-    them `active`, through which a token passes; its shape, None where unknown; whether it has a
-    head over the vocabulary, and whether that is tied to the embedding."""
+    """What the planner needs of a config.json's model: the class's name; parameters of each layer
+    (embedding, blocks, last norm with the head); how many of them are `active`, that is a token
+    passes through them; the shape, None where it is unknown; whether there is a head over the
+    vocabulary, and whether that is tied to the embedding."""
     version = f"transformers {transformers.__version__}"
     if values["model_type"] not in CONFIG_MAPPING:
         return {"error": f"{version} does not know it"}
@@ -115,8 +124,8 @@ def answer(values):
     try:
         return counted(values)
     except Exception as error:  # transformers raises many kinds for a wrong file
-        told = " ".join(str(error).split()) or "nothing more is said"
-        return {"error": f"transformers cannot make it ({type(error).__name__}: {told:.200})"}
+        why = " ".join(str(error).split()) or "nothing more is said"
+        return {"error": f"transformers cannot make it ({type(error).__name__}: {why:.200})"}
 
 
 if __name__ == "__main__":

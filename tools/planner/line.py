@@ -10,13 +10,15 @@ from runs import WIDTH, Failure
 from .files import FLAGS, PARTS, YAML, options_in_file
 from .machine import NUMBERS, OPTIONS, number
 
-# GROUPS: by a heading of --help rows of [names, kind of value, help, default]; the first name is
-# ours. WORDS: other programs' words for a value. BARE: the value of an option that stands without
-# one. NEEDS: the option without which an option is refused. EXCLUDES: those beside which it is.
+# GROUPS    a heading of --help: rows of [names, kind, help, default]; the first name is ours
+# WORDS     another program's word for a value: ours
+# BARE      an option: its value if it stands without one
+# NEEDS     an option: another one, without which it is refused
+# EXCLUDES  an option: others, beside which it is refused
 GROUPS, WORDS, BARE, NEEDS, EXCLUDES = OPTIONS
 ROWS = [row for rows in GROUPS.values() for row in rows]
 OWN = {name: (row[0].split()[0], row[1]) for row in ROWS for name in row[0].split()}
-# A switch of which the help is "short for --option value", and those two words.
+# A switch whose help is "short for --option value": those two words.
 SHORT = {row[0].split()[0]: row[2].partition("--")[2].split() for row in ROWS
          if row[2].startswith("short for --")}
 TRUE, FALSE, OFF = ("true", "yes", "1"), ("false", "no", "0"), ("false", "none", "")
@@ -34,7 +36,8 @@ def refuse(condition, sentence):
 
 
 def flag(name):
-    return "-" * (1 + (len(name) > 2)) + name
+    """An option as it is typed: -n, --ranks."""
+    return f"--{name}" if len(name) > 2 else f"-{name}"
 
 
 class Said(argparse.Action):
@@ -46,11 +49,14 @@ class Said(argparse.Action):
 
 
 class Parser(argparse.ArgumentParser):
+    """A parser that raises a Failure where argparse would end the script."""
+
     def error(self, message):
         raise Failure(message.removeprefix("argument "), 2)
 
 
 def parser():
+    """The planner's options. --help shows an option once, with its other names in brackets."""
     made = Parser("plan", "plan OPTION... | plan LINE", allow_abbrev=False,
                   argument_default=argparse.SUPPRESS, description="Which chapter a model needs on "
                   "which GPUs: what a rank holds, sends and copies. Nothing is run, nothing is "
@@ -62,12 +68,15 @@ def parser():
         group = made.add_argument_group(title)
         for names, kind, says, *default in rows:
             first, *others = map(flag, names.split())
-            says += "".join(f" ({text})" for text in default) * (kind != "YES")
-            says += f" [{' '.join(others)}]" * (others != [])
-            for name in (first, *others):
-                group.add_argument(name, dest=names.split()[0], action=Said, metavar="" if
-                                   kind == "YES" else kind, help=says.replace("%", "%%") if
-                                   name == first else argparse.SUPPRESS)
+            if default and kind != "YES":
+                says += f" ({default[0]})"
+            if others:
+                says += f" [{' '.join(others)}]"
+            about = {"dest": names.split()[0], "action": Said,
+                     "metavar": "" if kind == "YES" else kind}
+            group.add_argument(first, help=says.replace("%", "%%"), **about)
+            for name in others:
+                group.add_argument(name, help=argparse.SUPPRESS, **about)
     return made
 
 
@@ -88,9 +97,10 @@ def value_of(option, text, kind):
 
 
 def options_of(words, line):
-    """Yields (word, name, value) for each of the words: of an option that is not ours the value is
-    None, of a word that is no option the name is "". In another program's `line` an option may lack
-    its value, or its dashes, as in trainer.nnodes=2. Raises a Failure if a value is missing."""
+    """Yields (word, name, value) for each option among the words. The value is None for an option
+    that is not ours, and the name is "" for a word that is no option. In another program's `line`
+    an option may lack its value, or its dashes, as in trainer.nnodes=2. Raises a Failure if a value
+    is missing."""
     words, launcher = list(words), os.path.basename(words[0]) if words else ""
     while words:
         word, has, value = words.pop(0).partition("=")
@@ -124,16 +134,21 @@ def options_of(words, line):
 
 
 def options_in(words, line, files=("config_file", "deepspeed", "config", "", *PARTS)):
-    """Our options among the words, as --name=value, and the names of all others, which are passed
-    over. A later option overrides an earlier one, so those from files come first, then those that a
-    switch is short for, then those that are written out. `files`: options whose values may be files
-    of options; of a word without one, and of --config, only YAML is."""
+    """(our options among the words, as --name=value; the names of all others, which are passed
+    over). A later option overrides an earlier one. So those from files come first, then those that
+    a switch is short for, then those that are written out.
+
+    line: the words are another program's. files: options whose values may be files of options; of a
+    word without an option, and of --config, only YAML is."""
     from_files, short, said, others = [], [], [], []
     for word, name, text in options_of(words, line):
         dest, kind = OWN.get(name, ("", ""))
-        path = text if dest else "" if name else word
-        inside = options_in_file(path, OWN.keys(), dest) if dest in files and path and (
-            dest not in ("config", "") or path.endswith(YAML)) else None
+        path = text if dest else word
+        may_be_file = path and (dest or not name) and (
+            dest not in ("config", "") or path.endswith(YAML))
+        inside = None
+        if may_be_file and dest in files:
+            inside = options_in_file(path, OWN.keys(), dest)
         if name in ("h", "help"):
             return ["--help"], []
         refuse(text == "--", f"{word} needs a value")  # argparse would end the options there
@@ -148,12 +163,15 @@ def options_in(words, line, files=("config_file", "deepspeed", "config", "", *PA
             others += [key for key in beside if key.lstrip("-") not in FLAGS]
         elif not kind:
             refuse(not line and name not in FLAGS, f"{word:.40} is no option; --help lists them")
-            others += [f"{word:.60}"] * (name != "" or word.endswith(YAML))
+            if name or word.endswith(YAML):
+                others.append(f"{word:.60}")
         elif text in ("auto", "gpu") or (line and text == "fp8"):
-            others += [f"{word} {text}"] * (kind != "YES")
+            if kind != "YES":
+                others.append(f"{word} {text}")
         elif dest in SHORT:
             option, value = SHORT[dest]
-            short += [f"{flag(option)}={value}"] * (text.lower() in TRUE)
+            if text.lower() in TRUE:
+                short.append(f"{flag(option)}={value}")
         elif kind not in ("NAME", "FILE", "WORDS") or text.lower() not in OFF:
             said.append(f"{flag('deepspeed' if dest == 'config_file' else name)}={text}")
     if any(CHOOSES_A_PLAN.match(option.lstrip("-")) for option in short + said):

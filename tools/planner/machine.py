@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: MIT
-"""Numbers as people write them."""
+"""Reads numbers as people write them, as 7.5e9, 80GB or 10%."""
 import json
 import re
 from decimal import Decimal, InvalidOperation
 
 from runs import ROOT, Failure, spaced
 
-# Of an option's kinds that are numbers: from, to; as an example; units. The others of that file are
-# in question.py.
+# NUMBERS: by an option's kind, the least and the most, an example, and {unit: factor}. OPTIONS: the
+# rest of that file, for line.py.
 NUMBERS, *OPTIONS = json.loads((ROOT / "notes/options.json").read_text("utf-8"),
                                parse_float=Decimal).values()
 MOST_PARAMETERS, MOST_RANKS = NUMBERS["COUNT"][1], NUMBERS["N"][1]
@@ -15,22 +15,25 @@ WHOLE = ("COUNT", "N", "NUMBER", "LAYERS")
 
 
 def number(option, text, kind):
-    least, most, like, units = NUMBERS[kind]
-    found = re.fullmatch(r"([\d.]+(?:E[+-]?\d{1,3})?) *([A-Z%]*)", text.strip().upper())
-    if found and kind == "SIZE" and not found[2]:
-        raise Failure(f"{option}: {text:.40} has no unit: say it as {like}", 2)
+    """The number in a text, in its base unit; Failure where it is none of that kind. option: how
+    the option was written, for the Failure."""
+    least, most, example, units = NUMBERS[kind]
+    parts = re.fullmatch(r"([\d.]+(?:E[+-]?\d{1,3})?) *([A-Z%]*)", text.strip().upper())
+    if parts and kind == "SIZE" and not parts[2]:
+        raise Failure(f"{option}: {text:.40} has no unit: say it as {example}", 2)
     try:
-        value = Decimal(found[1]) * units[found[2]]
+        value = Decimal(parts[1]) * units[parts[2]]
         if least <= value <= most and not (kind in WHOLE and value % 1):
             return int(value) if kind in (*WHOLE, "SIZE") else float(value)
     except (TypeError, InvalidOperation, KeyError):
         pass
-    raise Failure(f"{option}: {text:.40} is not a {'whole ' * (kind in WHOLE)}number from "
-                  f"{spaced(least)} to {spaced(most)}, as {like}", 2)
+    whole = "whole " if kind in WHOLE else ""
+    raise Failure(f"{option}: {text:.40} is not a {whole}number from "
+                  f"{spaced(least)} to {spaced(most)}, as {example}", 2)
 
 
 def share(option, text, whole, kind):
-    """In %, or not."""
+    """The number in a text, which may be a percentage of `whole`."""
     if "%" in text:
         return round(number(option, text, "%") * whole / 100)
     return number(option, text, kind)

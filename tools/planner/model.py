@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
-"""A model's layers by its config.json: of Llama, Mistral, Qwen2 and Qwen3 by formulas, of any other
-family by transformers, if a Python here has it."""
+"""Counts a model's layers by its config.json. Those of Llama, Mistral, Qwen2 and Qwen3 it counts by
+formulas, those of any other family with transformers, if a Python here has that."""
 import json
 import os
 import shutil
@@ -15,21 +15,22 @@ from runs import ROOT, Failure, spaced
 from .files import MOST_PARAMETERS, File, read_file
 
 COUNTER, MISSING = Path(__file__).with_name("count_layers.py"), 77
-PATIENCE = 60  # seconds for transformers to be loaded from a slow disk, and to count
-# FAMILIES: by family the defaults of keys, as in transformers' LlamaConfig and the others.
-# MIXTURES: a family with experts: the family that it is otherwise, and its keys for their number
-# and width.
+PATIENCE = 60  # seconds in which transformers must load, perhaps from a slow disk, and count
+# FAMILIES  a family: the defaults of its keys, as in transformers' LlamaConfig and the others
+# MIXTURES  a family with experts: the family that it is otherwise, and its keys for the number and
+#           the width of experts
 FAMILIES, MIXTURES = json.loads((ROOT / "notes/models.json").read_text("utf-8")).values()
-# Of models by their names alone: what --config takes in place of a file.
+# The configurations of models that --config takes by their names, in place of a file.
 NAMED = json.loads((ROOT / "notes/published.json").read_text("utf-8"))["models"]
 EXPERTS = ("num_experts", "num_local_experts", "n_routed_experts")
 
 
 def read(path, kind=""):
-    """The model in a config.json or a folder with one: what count_layers.py's counted() returns,
-    and of our four families kv_heads, head_dim, `inner` (the MLP's width) and `small` (parameters
-    of a block's biases and extra norms). Its family is the file's, or if that is unknown here
-    `kind`, --model_type's. Raises a Failure if neither is known, or if a key is wrong."""
+    """The model in a config.json or a folder with one, as a namespace: what count_layers.py's
+    counted() returns, and for our four families kv_heads, head_dim, `inner` (the MLP's width) and
+    `small` (parameters of a block's biases and extra norms). The family is the file's, or, if that
+    is unknown here, `kind`, --model_type's. Raises a Failure if neither is known, or if a key is
+    wrong."""
     if path in NAMED and not os.path.exists(path):
         path = json.dumps(NAMED[path])
     file = read_file(os.path.join(path, "config.json") if os.path.isdir(path) else path)
@@ -38,14 +39,15 @@ def read(path, kind=""):
     file.expect(type(names) is list and type(names[0]) is str, "architectures", names, "of names")
     why = []
     for family in dict.fromkeys((said, kind or said)):
-        found = (by_formulas if family in FAMILIES else by_transformers)(file, family, names[0])
-        if "error" not in found:
+        count_by = by_formulas if family in FAMILIES else by_transformers
+        counted = count_by(file, family, names[0])
+        if "error" not in counted:
             break
-        why.append(found["error"])
+        why.append(counted["error"])
     else:
         raise Failure(f"{file.path}: {said:.60} is none of {', '.join(FAMILIES)}, and {why[0]}; "
                       f"or say {typed(file, said)}", 3)
-    count, name, active = sum(found["sizes"]), found["name"], found["active"]
+    count, name, active = sum(counted["sizes"]), counted["name"], counted["active"]
     file.expect(1 <= count <= MOST_PARAMETERS, "the number of parameters", count,
                 f"from 1 to {spaced(MOST_PARAMETERS)}")
     notes = [note for note, holds in (
@@ -55,17 +57,17 @@ def read(path, kind=""):
          said != family),
         (f"architectures says {names[0]:.60}: counted as {name}",
          names[0].lower() not in ("", name.lower())),
-        (f"{name} has no head over the vocabulary", not found["head"]),
+        (f"{name} has no head over the vocabulary", not counted["head"]),
         (f"a token passes through {spaced(active)} parameters, not all experts'", active < count),
         ("quantization_config is left out: weights are planned in full, not quantized",
          file.get("quantization_config"))) if holds]
-    return SimpleNamespace(path=path, family=family, **{"inner": None} | found | {
-        "notes": [*found["notes"], *notes]})
+    return SimpleNamespace(path=path, family=family, **{"inner": None} | counted | {
+        "notes": [*counted["notes"], *notes]})
 
 
 def typed(file, family):
-    """Options to type in place of a file that cannot be counted; COUNT where it does not say.
-    The layers are the embedding, the blocks, and the last norm with the head."""
+    """The options to type in place of a file that cannot be counted, with COUNT where it does not
+    say a number. The layers are the embedding, the blocks, and the last norm with the head."""
     inside = file["text_config"] if type(file.get("text_config")) is dict else file
     blocks = next((inside[key] for key in ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
                    if type(inside.get(key)) is int), None)
@@ -86,51 +88,57 @@ def typed(file, family):
 
 
 def by_formulas(file, family, asked):
-    """The model's layers as in LlamaForCausalLM (transformers' modeling_llama.py) and the like."""
+    """The model's layers as in LlamaForCausalLM (transformers' modeling_llama.py) and the like, in
+    the form of counted(). asked: the class's name, whose end says the task."""
     for key in (*EXPERTS, "vision_config"):
         file.expect(not file.get(key), key, file.get(key),
                     f"a key of {family}: say {typed(file, family)}")
     default = FAMILIES[family]
 
     def size(key, most, otherwise=None):
-        found = file.whole(key, default.get(key, otherwise), 1, most)
-        file.expect(found, key, None, "")
-        return found
+        number = file.whole(key, default.get(key, otherwise), 1, most)
+        file.expect(number, key, None, "")
+        return number
 
-    h, a = size("hidden_size", 1 << 16), size("num_attention_heads", 1 << 16)
-    null = "num_key_value_heads" in file  # null: as many as heads; absent: the family's default
-    kv = file.whole("num_key_value_heads", a if null else default.get("num_key_value_heads", a))
-    file.expect(a % kv == 0, "num_attention_heads", a,
-                f"a multiple of the {kv} of keys" + f", {family}'s default" * (not null))
-    each = size("head_dim", 1024, None if h % a else h // a)
+    hidden, heads = size("hidden_size", 1 << 16), size("num_attention_heads", 1 << 16)
+    # A null means as many heads of keys as of queries. An absent key means the family's default.
+    null, kv_heads = "num_key_value_heads" in file, default.get("num_key_value_heads", heads)
+    kv_heads = file.whole("num_key_value_heads", heads if null else kv_heads)
+    default_said = "" if null else f", {family}'s default"
+    file.expect(heads % kv_heads == 0, "num_attention_heads", heads,
+                f"a multiple of the {kv_heads} of keys{default_said}")
+    head_dim = size("head_dim", 1024, None if hidden % heads else hidden // heads)
     words, inner = (size(key, 1 << 20) for key in ("vocab_size", "intermediate_size"))
-    q, k = a * each, kv * each  # numbers of a token
+    queries, keys = heads * head_dim, kv_heads * head_dim  # numbers of a token
     # Biases, and norms of queries and keys. Qwen2 always has the former, Qwen3 the latter.
-    small = {"qwen2": q + 2 * k, "qwen3": 2 * each}.get(family, 0)
+    small = {"qwen2": queries + 2 * keys, "qwen3": 2 * head_dim}.get(family, 0)
     if family in ("llama", "qwen3") and file.one_of("attention_bias", False, True):
-        small += q + 2 * k + h
+        small += queries + 2 * keys + hidden
     if family == "llama" and file.one_of("mlp_bias", False, True):
-        small += 2 * inner + h
+        small += 2 * inner + hidden
     labels = file.get("id2label")
     labels = file.whole("num_labels", len(labels) if type(labels) is dict else 2, 1, 1 << 20)
-    heads = {"ForCausalLM": words * h, "Model": 0, "ForSequenceClassification": labels * h,
-             "ForTokenClassification": labels * (h + 1), "ForQuestionAnswering": 2 * (h + 1)}
-    task = next((task for task in heads if asked.endswith(task)), "ForCausalLM")
-    head = task == "ForCausalLM"
-    tied = head and file.one_of("tie_word_embeddings", False, True)
-    blocks, block = size("num_hidden_layers", 4094), h * (2 * (q + k) + 3 * inner + 2) + small
-    sizes = [words * h, *[block] * blocks, h + heads[task] * (not tied)]
+    head_sizes = {
+        "ForCausalLM": words * hidden, "Model": 0, "ForSequenceClassification": labels * hidden,
+        "ForTokenClassification": labels * (hidden + 1), "ForQuestionAnswering": 2 * (hidden + 1)}
+    task = next((task for task in head_sizes if asked.endswith(task)), "ForCausalLM")
+    has_head = task == "ForCausalLM"
+    tied = has_head and file.one_of("tie_word_embeddings", False, True)
+    blocks = size("num_hidden_layers", 4094)
+    block = hidden * (2 * (queries + keys) + 3 * inner + 2) + small
+    sizes = [words * hidden, *[block] * blocks, hidden + (0 if tied else head_sizes[task])]
     absent = [f"{key} {value}" for key, value in default.items() if file.get(key) is None
               and not (null and key == "num_key_value_heads")]
+    notes = [f"absent, so {family}'s default: {', '.join(absent)}"] if absent else []
     return {"name": family.capitalize() + task, "sizes": sizes, "active": sum(sizes),
-            "blocks": blocks, "hidden": h, "heads": a, "vocabulary": words, "head": head,
-            "tied": tied, "kv_heads": kv, "head_dim": each, "inner": inner, "small": small,
-            "notes": [f"absent, so {family}'s default: {', '.join(absent)}"] * (absent != [])}
+            "blocks": blocks, "hidden": hidden, "heads": heads, "vocabulary": words,
+            "head": has_head, "tied": tied, "kv_heads": kv_heads, "head_dim": head_dim,
+            "inner": inner, "small": small, "notes": notes}
 
 
 def by_transformers(file, family, _):
-    """What count_layers.py counts in this Python or the one on PATH, or {"error": why}. In its own
-    process: to load transformers takes seconds, and it may end for reasons of its own."""
+    """What count_layers.py counts in this Python or the one on PATH, or {"error": why}. It runs in
+    a process of its own, because transformers takes seconds to load, and may end a process."""
     quiet = os.environ | {"HF_HUB_OFFLINE": "1", "CUDA_VISIBLE_DEVICES": ""}
     for python in dict.fromkeys(filter(None, (sys.executable, shutil.which("python3")))):
         try:

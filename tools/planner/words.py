@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""What the planner prints: a sentence of advice, lines about one plan, a table of all plans."""
+"""Writes what the planner prints: a sentence of advice, lines about one plan, a table of all."""
 import math
 import re
 import textwrap
@@ -9,15 +9,16 @@ from simulate import over
 
 from .plan import DEVICE, DISK, HOST, MADE, MOST_RANKS, STATE_HOST, Rank, bucket, costs, cut_among
 from .times import MOST_RANKS as MOST_TIMED
-from .times import BESIDE, PARTS, ROWS, has_time, left_out, machine, step, ways
+from .times import BESIDE, LATENCY, PARTS, ROWS, has_time, left_out, machine, step, ways
 
 UNITS = {3: "kB", 6: "MB", 9: "GB", 12: "TB"}  # by their power of ten
-# By bytes of a parameter and of its optimizer state: who counts so.
+# Who counts so, by the bytes of a parameter and of its optimizer state.
 LABELS = {(4, 8): "fp32, its own master", (2, 8): "no master weights",
           (2, 12): "as in the ZeRO paper", (2, 16): "with an fp32 copy of gradients"}
 
 
 def sized(count):
+    """Bytes in a decimal unit, as 16.00 GB."""
     power = next(power for power in UNITS if count < 10 ** (power + 3) or power == 12)
     return f"{count / 10 ** power:.2f} {UNITS[power]}"
 
@@ -27,107 +28,134 @@ def timed(ms):
 
 
 def plural(count, what):
-    return f"{spaced(count)} {what}{'s' * (count != 1)}"
+    return f"{spaced(count)} {what}" if count == 1 else f"{spaced(count)} {what}s"
 
 
 def took(q, rank):
-    """Figures of its step, by how it is played; once, if it is the same."""
-    found = {beside: step(q, rank.card, rank.ranks, beside) for beside in ways(q, rank.card)}
-    if len(found) == 2 and found[True]["step"] == found[False]["step"]:
-        del found[True]
-    return found
+    """{whether messages pass beside computation: figures of the rank's step}, with one entry where
+    both ways to play take the same time."""
+    steps = {beside: step(q, rank.card, rank.ranks, beside) for beside in ways(q, rank.card)}
+    if len(steps) == 2 and steps[True]["step"] == steps[False]["step"]:
+        del steps[True]
+    return steps
 
 
-def lasts(q, card, beside, of):
-    """In one sentence."""
-    how = " with messages beside computation" * beside
+def lasts(q, card, beside, figures):
+    """How long a step takes, what of it is exposed and what hidden, in one sentence."""
+    way = " with messages beside computation" if beside else ""
     if card.theirs:
-        yes = beside or (card.stage == 3 and q.overlap is not False)
-        how = f" in DeepSpeed with overlap_comm {str(yes).lower()}"
-    said = [f"takes {timed(of['step'])} per step{how}: "
-            + (f"computation {timed(of['computation'])}" if of["computation"] else
-               "without computation: say --flops, --batch and --sequence, or --compute")]
+        overlaps = beside or (card.stage == 3 and q.overlap is not False)
+        way = f" in DeepSpeed with overlap_comm {str(overlaps).lower()}"
+    computes = "without computation: say --flops, --batch and --sequence, or --compute"
+    if figures["computation"]:
+        computes = f"computation {timed(figures['computation'])}"
+    said = [f"takes {timed(figures['step'])} per step{way}: {computes}"]
     for what in PARTS:
-        exposed, hidden = (of.get(f"{what} {how}", 0) for how in ("exposed", "hidden"))
+        exposed, hidden = (figures.get(f"{what} {how}", 0) for how in ("exposed", "hidden"))
         if exposed + hidden:
-            said.append(f"{what} exposed {timed(exposed)} ({exposed / of['step']:.1%}), hidden "
-                        f"{timed(hidden)}")
-    if "tokens/s per rank" in of:
-        said.append(f"{spaced(round(of['tokens/s per rank']))} tokens/s per rank")
+            share = exposed / figures["step"]
+            said.append(f"{what} exposed {timed(exposed)} ({share:.1%}), hidden {timed(hidden)}")
+    if "tokens/s per rank" in figures:
+        said.append(f"{spaced(round(figures['tokens/s per rank']))} tokens/s per rank")
     return "; ".join(said)
 
 
 def streamed(q, rank):
-    """The terms of a step whose layers stream through the device: as many as speeds are given."""
-    each = [over(sum(of) / 1e3, q.flops) for of in q.operations]  # of a token
-    up, down = (over(of / q.accumulate, q.bus) for of in reversed(rank.copied.values()))
+    """Yields the terms of a step whose layers stream through the device, as far as speeds are
+    given; each is the time of one resource."""
+    forward, backward = (over(sum(counts) / 1e3, q.flops) for counts in q.operations)  # of a token
+    up, down = (over(size / q.accumulate, q.bus) for size in reversed(rank.copied.values()))
     disk, adam = over(rank.disk, q.disk), over(rank.adam, q.host_memory)
-    tokens = q.batch * q.sequence
-    told = [f"forward {timed(tokens * each[0])}, backward {timed(tokens * each[1])}"] * (
-        tokens * q.flops > 0)
-    told += [f"bus {timed(up / 2)} up in either, {timed(down)} down in backward"] * (q.bus > 0)
+    tokens, terms = q.batch * q.sequence, []
+    if tokens and q.flops:
+        terms.append(f"forward {timed(tokens * forward)}, backward {timed(tokens * backward)}")
+    if q.bus:
+        terms.append(f"bus {timed(up / 2)} up in either, {timed(down)} down in backward")
     if q.bus and q.flops:  # w P/N / bus = 2 P tokens / flops; in backward twice as much of both
-        told += [f"hidden from {spaced(round(up / 2 / each[0]))} tokens on"]
-    if told:
-        of = f" of {spaced(tokens)} tokens" * (tokens > 0)
-        yield f"a micro-batch{of}: " + ", ".join(told)
-    told = [f"read {timed(disk)}, beside it write {timed(disk)}"] * (disk > 0)
-    if disk and q.flops:  # a tenth: all tokens take nine times as long
-        told += [f"a tenth of a step from {spaced(round(9 * disk / sum(each)))} tokens on"]
-    told += [f"Adam {timed(adam)}"] * (adam > 0)
-    if told:
-        yield "an update: " + ", ".join(told)
+        terms.append(f"hidden from {spaced(round(up / 2 / forward))} tokens on")
+    if terms:
+        size = f" of {spaced(tokens)} tokens" if tokens else ""
+        yield f"a micro-batch{size}: " + ", ".join(terms)
+    terms = []
+    if disk:
+        terms.append(f"read {timed(disk)}, beside it write {timed(disk)}")
+    if disk and q.flops:  # a tenth, when all tokens take nine times as long
+        least = round(9 * disk / (forward + backward))
+        terms.append(f"a tenth of a step from {spaced(least)} tokens on")
+    if adam:
+        terms.append(f"Adam {timed(adam)}")
+    if terms:
+        yield "an update: " + ", ".join(terms)
 
 
 def needs(q, rank):
     """What a rank needs of GPU, host and disk, and what its machine's ranks need of the host."""
     n = min(rank.ranks, q.gpus_per_machine)
-    shared = f" ({sized(rank.machine)} for the {n} ranks of a machine)" * (n > 1)
+    shared = f" ({sized(rank.machine)} for the {n} ranks of a machine)" if n > 1 else ""
     *most, last = [f"{sized(size)} {where}" for where, size in (
         ("per rank", rank.reserved), ("on its host" + shared, rank.host),
         ("on its disk", rank.disk)) if size]
-    return ", ".join(most) + " and " * (most != []) + last
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def room(q):
+    """What each rank may use, as --gpu, --host and their headrooms say."""
+    text = sized(q.gpu)
+    if q.headroom:
+        text += f" with {sized(q.headroom)} of headroom"
+    if q.host:
+        text += f" and {sized(q.host)} of host"
+        if q.host_headroom:
+            text += f" with {sized(q.host_headroom)}"
+    return text
 
 
 def advice(q):
     """Which plan to take, in one sentence."""
-    plan, room = q.plan, sized(q.gpu) + f" with {sized(q.headroom)} of headroom" * (q.headroom > 0)
-    if q.host:
-        room += f" and {sized(q.host)} of host" + f" with {sized(q.host_headroom)}" * (
-            q.host_headroom > 0)
-    ranks, at = f"{plural(q.ranks, 'rank')} of {room}", q.plans.index(plan)
+    plan = q.plan
+    ranks, at = f"{plural(q.ranks, 'rank')} of {room(q)}", q.plans.index(plan)
     if plan.fits:
-        before, rest = q.plans[at - 1], ", and no chapter sends less" * (len(q.plans) > 1)
+        before, rest = q.plans[at - 1], ""
         if at:
-            rest = f"; {before.name} would need {sized(before.reserved)}" + (
-                f", or {plural(before.fewest, 'rank')}" if before.fewest else "")
+            rest = f"; {before.name} would need {sized(before.reserved)}"
+            if before.fewest:
+                rest += f", or {plural(before.fewest, 'rank')}"
+        elif len(q.plans) > 1:
+            rest = ", and no chapter sends less"
         return f"Take {plan.name} on {ranks}: {needs(q, plan)}{rest}."
+    free = q.gpu - q.headroom
     if plan.fewest:
+        host, more, sold = "", "", ""
+        if plan.reserved <= free:
+            host = f" ({plan.name} needs {sized(plan.host)} of a rank's host)"
+        if plan.fewest > q.ranks:
+            more = " or more"
         # A card that is sold as 80 GB has 80 GiB, of which PyTorch reports 79.1 to 79.2.
-        free = q.gpu - q.headroom
-        sold = free < plan.reserved <= 1.073 * free and q.gpu % 10 ** 9 == 0
-        host = f" ({plan.name} needs {sized(plan.host)} of a rank's host)" * (plan.reserved <= free)
+        if free < plan.reserved <= 1.073 * free and q.gpu % 10 ** 9 == 0:
+            sold = (f" Cards sold as {q.gpu // 10 ** 9} GB have GiB: it may fit in --gpu "
+                    f"{q.gpu // 10 ** 9}GiB.")
         return (f"None fits on {ranks}{host}: take {plan.name} on {plural(plan.fewest, 'rank')}"
-                f"{' or more' * (plan.fewest > q.ranks)}, {needs(q, plan.then)}."
-                + f" Cards sold as {q.gpu // 10 ** 9} GB have GiB: it may fit in --gpu "
-                f"{q.gpu // 10 ** 9}GiB." * sold)
-    if plan.every <= q.gpu - q.headroom:
+                f"{more}, {needs(q, plan.then)}.{sold}")
+    if plan.every <= free:
         why = f"{plan.name} needs more of the host"
     else:
-        less = "fewer activations" if plan.every - q.activations <= q.gpu - q.headroom else \
-            "smaller layers" + ", or a later chapter" * (len(q.plans) == 1 and plan.card.stage < 3)
+        less = "smaller layers"
+        if plan.every - q.activations <= free:
+            less = "fewer activations"
+        elif len(q.plans) == 1 and plan.card.stage < 3:
+            less += ", or a later chapter"
         why = (f"even {plan.name} keeps {sized(plan.every)} on every rank; take larger GPUs or "
                f"{less}")
-    return f"None fits in {room} on up to {spaced(MOST_RANKS)} ranks: {why}."
+    return f"None fits in {room(q)} on up to {spaced(MOST_RANKS)} ranks: {why}."
 
 
 def figures(q, plan):
     """Yields all figures by section: (title, unit, {label: figure})."""
-    def by(kinds):
-        return {f"  {kind.replace('_', ' the ')}": count for kind, count in kinds.items()}
+    def by(counts):
+        return {f"  {name.replace('_', ' the ')}": count for name, count in counts.items()}
 
-    def formulas(of, label):
-        return dict(zip((label, "    a frozen one"), [*plan.formulas[of], 0]))
+    def formulas(place, label):
+        return dict(zip((label, "    a frozen one"), [*plan.formulas[place], 0]))
 
     yield "held throughout", "bytes", by(plan.resident) | {"resident": plan.held} | formulas(
         DEVICE, "  state, bytes per param.") | {"  of it saved": f"{100 * plan.saved:.2f} %"}
@@ -141,63 +169,61 @@ def figures(q, plan):
         "sent": plan.sent, "  messages to each rank": spaced(plan.collectives),
         "  over data parallel's": f"{plan.times:.4g}"} | by(plan.copied) | {
         "  read, and written": plan.disk}
-    played = took(q, plan) if has_time(q) else {}
-    yield "time of a step", "ms", {
-        what + " +" * beside: f"{of[what]:.0f}" if what in of and "/" in what else of.get(what)
-        for beside in (False, True) for of in [played.get(beside, {})] for what in ROWS}
-    yield "on such a GPU", "bytes", {
-        f"fits on {plural(q.ranks, 'rank')}": "yes" if plan.fits else "no",
-        "fewest ranks": str(plan.fewest or "none"),
-        "  reserved then": plan.then and plan.then.reserved,
-        "  on the host then": plan.then and plan.then.host,
-        "  as N grows": plan.every} if q.gpu else {}
+    yield "time of a step", "ms", step_figures(took(q, plan) if has_time(q) else {})
+    on_gpu = {}
+    if q.gpu:
+        on_gpu = {
+            f"fits on {plural(q.ranks, 'rank')}": "yes" if plan.fits else "no",
+            "fewest ranks": str(plan.fewest or "none"),
+            "  reserved then": plan.then and plan.then.reserved,
+            "  on the host then": plan.then and plan.then.host, "  as N grows": plan.every}
+    yield "on such a GPU", "bytes", on_gpu
+
+
+def step_figures(steps):
+    """{label: figure} of what took() returns; + marks messages beside computation."""
+    rows = {}
+    for beside in (False, True):
+        played = steps.get(beside, {})
+        for what in ROWS:
+            figure = played.get(what)
+            if figure is not None and "/" in what:
+                figure = f"{figure:.0f}"
+            rows[what + (" +" if beside else "")] = figure
+    return rows
 
 
 def per(unit, formulas):
     trained, *frozen = formulas
-    return f"{trained} {unit} per " + (
-        f"trained parameter and {frozen[0]} per frozen one" if frozen else "parameter")
+    if frozen:
+        return f"{trained} {unit} per trained parameter and {frozen[0]} per frozen one"
+    return f"{trained} {unit} per parameter"
 
 
-def kinds(of):
-    return ", ".join(f"{kind} {sized(size)}" for kind, size in of.items() if size) or "nothing"
+def kinds(sizes):
+    """{kind: bytes} in words."""
+    return ", ".join(f"{kind} {sized(size)}" for kind, size in sizes.items() if size) or "nothing"
 
 
 def lines(q):
-    """All about one plan."""
+    """Yields all about the one plan q.plan: what it holds, borrows and sends, and how long it
+    takes."""
     plan, card = q.plan, q.plan.card
-    loading = plan.on_host["loading"]
     if q.gpu:
         yield advice(q)
-    held = [f"{sized(plan.held)}, {per('bytes', plan.formulas[DEVICE])}: {kinds(plan.resident)}"
-            if plan.held else "nothing"]
-    for place, size, of in ((HOST, plan.host - loading, plan.on_host),
-                            (DISK, plan.disk, plan.on_disk)):
-        if size:
-            held.append(f"on its {place} {sized(size)}, {per('bytes', plan.formulas[place])}"
-                        + f": {kinds(of | {'loading': 0})}" * (sum(map(bool, of.values())) > 1))
-    yield f"holds {'; '.join(held)}" + (
-        f", and {sized(loading)} of pinned memory that loading leaves" * (loading > 0))
+    yield holds(plan)
     borrowed = sum(plan.borrowed.values())
-    yield ("borrows " + f"{sized(borrowed)}: " * (borrowed > 0) + kinds(plan.borrowed)
-           + "; activations are not in it" * (not q.activations))
-    down, up = map(sized, plan.copied.values())
-    groups = plan.ranks // cut_among(q, card, plan.ranks)
-    replicas = f" and 2/N x {groups - 1}/{groups} between replicas" * (groups > 1)
-    sends = (f"{sized(plan.sent)} per step, {per('elements', plan.formulas['sent'])}"
-             + ", each" * (len(q.parts) > 1) + f" x (N - 1)/N{replicas}, in "
-             f"{plural(plan.collectives, 'message')} to each rank"
-             + f", {plan.times:.4g} times what data parallelism sends" * (q.accumulate > 1))
-    yield (f"sends {sends if plan.sent else 'nothing'}"
-           + f"; copies {down} to its host, {up} back" * any(plan.copied.values())
-           + f"; reads {sized(plan.disk)} of its disk, and writes as much" * (plan.disk > 0))
+    total = f"{sized(borrowed)}: " if borrowed else ""
+    without = "" if q.activations else "; activations are not in it"
+    yield f"borrows {total}{kinds(plan.borrowed)}{without}"
+    yield sends(q, plan)
     if has_time(q):
         played, left = took(q, plan), left_out(q, [card])
         yield from (lasts(q, card, *each) for each in played.items())
-        if left and any(of["computation"] for of in played.values()):
+        if left and any(figures["computation"] for figures in played.values()):
             yield f"left out of it: {', '.join(left)}"
-        yield from ["above 1 024 ranks latency decides, of which models differ by tens of percent"
-                    ] * (plan.ranks > MOST_TIMED)
+        if plan.ranks > MOST_TIMED:
+            yield LATENCY
     if card.place("parameters") == HOST:
         yield from streamed(q, plan)
     if q.bucket or card.theirs:
@@ -212,11 +238,49 @@ def lines(q):
             + [f"{made.name} {sized(made.reserved)}" for made in others])
 
 
+def holds(plan):
+    """What a rank holds throughout a step, in each place."""
+    loading, held = plan.on_host["loading"], ["nothing"]
+    if plan.held:
+        held = [f"{sized(plan.held)}, {per('bytes', plan.formulas[DEVICE])}: "
+                f"{kinds(plan.resident)}"]
+    for place, size, by_kind in ((HOST, plan.host - loading, plan.on_host),
+                                 (DISK, plan.disk, plan.on_disk)):
+        if size:
+            held.append(f"on its {place} {sized(size)}, {per('bytes', plan.formulas[place])}")
+            if sum(map(bool, by_kind.values())) > 1:
+                held[-1] += f": {kinds(by_kind | {'loading': 0})}"
+    text = f"holds {'; '.join(held)}"
+    if loading:
+        text += f", and {sized(loading)} of pinned memory that loading leaves"
+    return text
+
+
+def sends(q, plan):
+    """What a rank sends, copies, reads and writes in a step."""
+    text, replicas = "nothing", ""
+    groups = plan.ranks // cut_among(q, plan.card, plan.ranks)
+    if groups > 1:
+        replicas = f" and 2/N x {groups - 1}/{groups} between replicas"
+    if plan.sent:
+        each = ", each" if len(q.parts) > 1 else ""
+        text = (f"{sized(plan.sent)} per step, {per('elements', plan.formulas['sent'])}{each} "
+                f"x (N - 1)/N{replicas}, in {plural(plan.collectives, 'message')} to each rank")
+        if q.accumulate > 1:
+            text += f", {plan.times:.4g} times what data parallelism sends"
+    if any(plan.copied.values()):
+        down, up = map(sized, plan.copied.values())
+        text += f"; copies {down} to its host, {up} back"
+    if plan.disk:
+        text += f"; reads {sized(plan.disk)} of its disk, and writes as much"
+    return f"sends {text}"
+
+
 def buckets(q, plan):
-    """How many messages that fill a bucket all that is sent makes, or in DeepSpeed the gradients;
-    and the buckets' bytes."""
+    """Yields a line about buckets: how many messages make up all that is sent, or in DeepSpeed the
+    gradients, if each message is a full bucket; and the buckets' bytes."""
     (size, number), text, passes = bucket(q, plan.card), [], plan.collectives // len(q.sizes)
-    if plan.card.theirs:  # a reduction of a step's gradients, or from stage 2 on of a micro-batch's
+    if plan.card.theirs:  # one reduction a step, or from stage 2 on one a micro-batch
         passes = q.accumulate if plan.card.stage > 1 else 1
     count = passes * math.ceil(BYTES[q.dtype] * q.parts[0] / size)
     if q.ranks > 1:
@@ -234,45 +298,58 @@ def buckets(q, plan):
 
 
 def table(q):
-    """Yields the lines of a table: a column for each plan, and no rows of zeros."""
-    most, width = max(max(p.reserved, p.host, p.sent) for p in q.plans), min(14, 56 // len(q.plans))
+    """Yields the lines of a table with a column for each plan, and no rows of zeros."""
+    most = max(max(plan.reserved, plan.host, plan.sent) for plan in q.plans)
+    width = min(14, 56 // len(q.plans))
     power = next(power for power in UNITS if most < 10 ** (power + 4) or power >= 9)
     units = {"bytes": (UNITS[power], 10 ** power), "ms": ("ms", 1),
              "elements": (f"10^{power} of {BYTES[q.dtype]} bytes", 10 ** power)}
 
-    def row(label, cells, size=1):
-        text = ["-" if cell is None else cell if isinstance(cell, str) else f"{cell / size:.2f}"
-                for cell in cells]
-        first = text[0].rjust(24 + width - len(label))  # a long label may begin left of its column
-        return label + first + "".join(cell.rjust(width) for cell in text[1:])
+    def text_of(cell, size):
+        if cell is None:
+            return "-"
+        return cell if isinstance(cell, str) else f"{cell / size:.2f}"
 
-    yield row("", [plan.name.partition("_")[0] for plan in q.plans])
-    yield row("", [plan.name.partition("_")[2] for plan in q.plans])
+    def row(label, cells, size=1):
+        first, *others = [text_of(cell, size) for cell in cells]
+        # A long label may begin left of its column.
+        return label + first.rjust(24 + width - len(label)) + "".join(
+            cell.rjust(width) for cell in others)
+
+    names = [plan.name.partition("_") for plan in q.plans]
+    yield row("", [number for number, *_ in names])
+    yield row("", [name for *_, name in names])
     for sections in zip(*(figures(q, plan) for plan in q.plans)):
-        title, counts, labels = sections[0]
-        cells = {label: of_all for label in labels if set(
-            of_all := [rows[label] for _, _, rows in sections]) - {0, "0", None}}
-        yield from [f"{title}, {units[counts][0]}"] * (cells != {})
-        for label, of_all in cells.items():
-            yield row(label, of_all, units[counts][1])
+        title, unit, labels = sections[0]
+        rows = {label: [figures[label] for *_, figures in sections] for label in labels}
+        rows = {label: cells for label, cells in rows.items() if set(cells) - {0, "0", None}}
+        if rows:
+            yield f"{title}, {units[unit][0]}"
+        for label, cells in rows.items():
+            yield row(label, cells, units[unit][1])
 
 
 def told(q):
-    """Yields the answer's lines: about q.plan; if there is none, or with --table, about all."""
+    """Yields the answer's lines: about q.plan, or about all plans if there is none or with
+    --table."""
     plan, compared = q.plan, q.table or not q.plan
     by = f", by {plan.name}" if plan and (plan.fits or len(q.plans) == 1) else ""
     text = [f"{plural(sum(q.parts), 'parameter')} in {plural(len(q.sizes), 'layer')}, {q.dtype}, "
             f"on {plural(q.ranks, 'rank')}{by}", *q.notes]
     if compared:
-        p, g, k = costs(q, q.plans[0].card)
-        label = "as asked" if q.bytes else LABELS.get((p, k), f"convention {q.convention}")
-        text += [f"{spaced(q.parts[0])} of them are trained" for _ in q.parts[1:]]
-        text += [f"bytes per parameter: itself {p}, its gradient {g}, optimizer state {k:g}, "
-                 f"{k / p:g} times itself ({label})",
+        parameter, gradient, state = costs(q, q.plans[0].card)
+        label = LABELS.get((parameter, state), f"convention {q.convention}")
+        if q.bytes:
+            label = "as asked"
+        if len(q.parts) > 1:
+            text.append(f"{spaced(q.parts[0])} of them are trained")
+        text += [f"bytes per parameter: itself {parameter}, its gradient {gradient}, optimizer "
+                 f"state {state:g}, {state / parameter:g} times itself ({label})",
                  f"activations {sized(q.activations)}: {q.formula}" if q.activations else
                  "activations, data and workspace are not in it: they depend on the model",
                  *q.keys.get("keys", [])]
-        text += [BESIDE] * has_time(q)
+        if has_time(q):
+            text.append(BESIDE)
     else:
         text += lines(q)
     text += [f"{what}: {', '.join(names)}" for what, names in q.keys.items()
@@ -285,7 +362,7 @@ def told(q):
 
 
 def folded(line):
-    """The line in 80 columns; it is not broken inside a number."""
+    """The text in lines of 80 columns, of which none ends inside a number."""
     line = re.sub(r"(?<=\d) (?=\d{3}\b)", "\u00a0", line)
     return textwrap.fill(line, WIDTH, subsequent_indent="    ",
                          break_on_hyphens=False).replace("\u00a0", " ")
